@@ -1,0 +1,110 @@
+// The base header: bug checks, the one exception type, element types and byte units.
+// It includes nothing of ours and may be included from anywhere. All functions are pure and thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <sstream>
+#include <string>
+#include <string_view>
+
+namespace headrace {
+
+// ---- Errors -------------------------------------------------------------------------------------------------------
+// A bug is CHECK (abort with values). The environment failing (a bad file, a full disk, CUDA) throws Error.
+// An expected outcome is a return value.
+
+// The process exit code that an Error maps to (DESIGN section 11).
+enum class ExitCode : int {
+  kDone = 0,
+  kInternal = 1,
+  kUsage = 2,
+  kBadInput = 3,    // a bad file, model, prompt or document
+  kDoesNotFit = 4,  // over a memory budget
+  kStorage = 5,     // a disk or file system failed
+  kInterrupted = 130,
+};
+
+struct ErrorInfo {
+  ExitCode code = ExitCode::kInternal;
+  std::string where;  // the file, flag or call: "model.safetensors", "--vram", "cudaMemcpyAsync"
+  std::string what;   // what is wrong, with the value: "header is 99 bytes, the file has 12"
+  std::string hint;   // what to do about it; may be empty
+};
+
+// The one exception type. what() is "where: what" and, on a second line, the hint.
+class Error : public std::exception {
+ public:
+  explicit Error(ErrorInfo info);
+  const char* what() const noexcept override { return text_.c_str(); }
+  const ErrorInfo& info() const noexcept { return info_; }
+  ExitCode code() const noexcept { return info_.code; }
+
+ private:
+  ErrorInfo info_;
+  std::string text_;
+};
+
+// Shorthand for the common case: throw_error(ExitCode::kBadInput, path, "…", "…").
+[[noreturn]] void throw_error(ExitCode code, std::string where, std::string what, std::string hint = "");
+
+// Concatenates with operator<<: str("head_dim ", 64, " is odd").
+template <typename... Args>
+std::string str(const Args&... args) {
+  std::ostringstream out;
+  (out << ... << args);
+  return out.str();
+}
+
+[[noreturn]] void check_failed(const char* expression, const char* file, int line, const std::string& values);
+
+// CHECK(n > 0, "n=", n): aborts with the expression, the place and the values. For bugs only, never for bad input.
+#define CHECK(condition, ...)                                                                                   \
+  do {                                                                                                          \
+    if (!(condition)) [[unlikely]]                                                                              \
+      ::headrace::check_failed(#condition, __FILE__, __LINE__, ::headrace::str("" __VA_OPT__(, ) __VA_ARGS__)); \
+  } while (false)
+
+// ---- Element types ------------------------------------------------------------------------------------------------
+
+enum class DType : uint8_t { kF32, kF16, kBF16 };
+
+struct bf16 {
+  uint16_t bits;
+};
+struct f16 {
+  uint16_t bits;
+};
+
+constexpr size_t dtype_bytes(DType type) { return type == DType::kF32 ? 4 : 2; }
+const char* dtype_name(DType type);                   // "f32", "f16", "bf16"
+bool parse_dtype(std::string_view name, DType* out);  // false if the name is none of those
+
+// Scalar conversions, round to nearest even; NaN stays NaN. Bulk conversions are in kernels.
+float bf16_to_f32(bf16 value);
+bf16 f32_to_bf16(float value);
+float f16_to_f32(f16 value);
+f16 f32_to_f16(float value);
+
+// ---- Bytes --------------------------------------------------------------------------------------------------------
+
+constexpr uint64_t kKiB = 1024, kMiB = 1024 * kKiB, kGiB = 1024 * kMiB;
+
+std::string format_bytes(uint64_t bytes);  // "1.50 GiB", "24 B"
+// "24GiB", "512MiB", "1.5g", "4096": binary units whether or not the i is written. False on anything else or on
+// overflow.
+bool parse_bytes(std::string_view text, uint64_t* out);
+
+constexpr uint64_t round_up(uint64_t value, uint64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+constexpr int64_t ceil_div(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
+
+// False instead of wrapping: for sizes that come from files.
+[[nodiscard]] inline bool checked_mul(uint64_t a, uint64_t b, uint64_t* out) {
+  return !__builtin_mul_overflow(a, b, out);
+}
+[[nodiscard]] inline bool checked_add(uint64_t a, uint64_t b, uint64_t* out) {
+  return !__builtin_add_overflow(a, b, out);
+}
+
+}  // namespace headrace
