@@ -1,0 +1,53 @@
+// What a Llama-shaped decoder is: sizes, rope and quirks. A plain value, the same whether it came from config.json or
+// from GGUF metadata. Families: Llama 2/3/3.1/3.2, SmolLM2, Mistral (no sliding window), Qwen2.5 (q, k, v bias), Qwen3
+// (q, k norm).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace headrace {
+
+enum class RopeScaling { kNone, kLinear, kLlama3, kYarn };
+
+struct RopeConfig {
+  double theta = 10000.0;
+  RopeScaling scaling = RopeScaling::kNone;
+  double factor = 1.0;
+  double low_freq_factor = 1.0, high_freq_factor = 4.0;  // llama3
+  int64_t original_max_positions = 0;                    // llama3, yarn; 0: max_positions
+  double beta_fast = 32.0, beta_slow = 1.0;              // yarn
+  double attention_factor = 0.0;                         // yarn; 0: from mscale, mscale_all_dim or 0.1 ln(factor) + 1
+  double mscale = 0.0, mscale_all_dim = 0.0;             // yarn; 0: absent
+  bool truncate = true;                                  // yarn: round the correction range to whole dimensions
+  // GGUF's rope_freqs.weight (Llama 3.1 files): per-frequency divisors, [head_dim / 2]; empty if absent.
+  std::vector<float> frequency_factors;
+};
+
+struct ModelConfig {
+  std::string family;  // "llama", "mistral", "qwen2", "qwen3"
+  int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0, max_positions = 0;
+  double rms_eps = 1e-5;
+  RopeConfig rope;
+  bool tied_head = false;        // lm_head is the embedding
+  bool qkv_bias = false;         // Qwen2.5; Llama with attention_bias
+  bool output_bias = false;      // o_proj bias (Llama with attention_bias)
+  bool qk_norm = false;          // Qwen3: RMSNorm over each head of q and k, before rope
+  std::vector<int32_t> end_ids;  // eos ids that the config or generation_config.json names
+};
+
+// Inverse frequencies, [head_dim / 2] in f32 as the reference implementation computes them, and the factor that cos and
+// sin are multiplied by (1 but for yarn). Pure. transformers' modeling_rope_utils is the reference.
+struct RopeTable {
+  std::vector<float> inv_freq;
+  float scale = 1.0f;
+};
+RopeTable make_rope_table(const RopeConfig& rope, int64_t head_dim, int64_t max_positions);
+
+// config.json's content, in the published forms (rope_theta + rope_scaling, or rope_parameters). Throws
+// Error(kBadInput).
+ModelConfig parse_config_json(std::string_view json, const std::string& source);
+
+}  // namespace headrace

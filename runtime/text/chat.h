@@ -1,0 +1,38 @@
+// Chat templates by family. A model's own Jinja template is recognised, not interpreted; an unknown one is an error
+// that names the choices. The template's own markers become special tokens; the user's text never does.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/text/tokenizer.h"
+
+namespace headrace {
+
+enum class ChatFamily { kNone, kChatMl, kLlama2, kLlama3, kMistral, kQwen3 };
+
+struct ChatTemplate {
+  ChatFamily family = ChatFamily::kNone;
+  std::string default_system;  // used when no system message is given; empty: none
+};
+
+const std::vector<std::string>& chat_template_names();  // "chatml", "llama2", "llama3", "mistral", "qwen3"
+// A family by name (--chat-template NAME). Throws Error(kUsage) that lists the names.
+ChatTemplate chat_template_by_name(std::string_view name);
+// The family of a model's Jinja source, its default system message taken from it. Throws Error(kBadInput), hint: the
+// names.
+ChatTemplate recognise_chat_template(std::string_view jinja, const std::string& source);
+
+struct ChatMessages {
+  std::string system;  // empty: the template's default
+  std::string user;
+};
+
+// Token ids of one user turn with the generation prompt after it, as the family's reference renders it.
+std::vector<int32_t> encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat, const ChatMessages& messages);
+// Tokens that end the assistant's turn in this family, beside the tokenizer's own end token.
+std::vector<int32_t> end_tokens(const Tokenizer& tokenizer, const ChatTemplate& chat);
+
+}  // namespace headrace

@@ -1,0 +1,24 @@
+// A vocabulary as a GGUF file's metadata describes it (keys tokenizer.ggml.*): what runtime/model reads and
+// runtime/text turns into a Tokenizer. A plain value; owns its strings.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace headrace {
+
+struct Vocabulary {
+  std::string source;  // the file, for errors
+  std::string model;   // "gpt2" (byte-level BPE) or "llama" (SentencePiece-style BPE with byte fallback)
+  std::string pre;  // the pre-tokenizer: "gpt-2", "default", "smollm", "llama-bpe", "llama3", "qwen2", …; may be empty
+  std::vector<std::string> tokens;
+  std::vector<int32_t> types;       // 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte; may be empty
+  std::vector<std::string> merges;  // "left right"; byte-level BPE
+  std::vector<float> scores;        // SentencePiece
+  int32_t bos = -1, eos = -1, eot = -1, unk = -1, pad = -1;
+  std::optional<bool> add_bos, add_eos, add_space_prefix;
+};
+
+}  // namespace headrace
