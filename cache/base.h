@@ -107,4 +107,17 @@ constexpr int64_t ceil_div(int64_t value, int64_t divisor) { return (value + div
   return !__builtin_add_overflow(a, b, out);
 }
 
+// ---- The tail -----------------------------------------------------------------------------------------------------
+// Attention is cut by the query's own position (DESIGN section 6, rule 2): a query at absolute position t sees rows
+// [0, tail_begin(t)) as prefix, in states per segment, and rows [tail_begin(t), t] as tail, in order of position.
+// Constants of the program: another value is another numerics version.
+
+constexpr int64_t kTailWindow = 256;
+constexpr int64_t kPrefixTile = 64;  // the prefix is cut at multiples of this, and walked in tiles of it
+constexpr int64_t kTailGroup = 16;   // the tail is walked in groups at absolute multiples of this
+
+constexpr int64_t tail_begin(int64_t position) {
+  return position < kTailWindow ? 0 : (position - kTailWindow) / kPrefixTile * kPrefixTile;
+}
+
 }  // namespace headrace

@@ -1,0 +1,31 @@
+// The matrix product: out = x * w^T (+ bias) (+ residual), fp32 accumulation, rounded once.
+// DESIGN section 6, rule 1: on CUDA the decode path runs in groups of 64 rows with one pinned algorithm, prefill in
+// groups of 2,048; so x, residual and out must have room for kProductRowPadding rows, the padding finite. The CPU
+// bodies keep one order of sums per output element whatever `rows` and the number of threads are, and need no padding.
+#pragma once
+
+#include <cstdint>
+
+#include "cache/base.h"
+#include "offload/stream.h"
+
+namespace headrace {
+
+constexpr int64_t kProductRowPadding = 64;
+
+enum class ProductPath : uint8_t { kDecode, kPrefill };
+
+struct ProductParams {
+  const void* x;         // [rows, k], contiguous
+  const void* w;         // [n, k], contiguous
+  const void* bias;      // [n] or null
+  const void* residual;  // [rows, n] or null; may be out itself
+  void* out;             // [rows, n]
+  DType type;            // of x, w, bias, residual
+  DType out_type;        // type, or kF32 (logits; then residual must be null)
+  int64_t rows, n, k;
+  ProductPath path;
+};
+void product(const ProductParams& params, Stream& stream);
+
+}  // namespace headrace

@@ -1,0 +1,37 @@
+// Sampling as a pure function of (logits, settings, seed, absolute position) by Gumbel-max (DESIGN section 6, rule 3).
+// Filters in this order: temperature, top-k, top-p, min-p; the token is the argmax over those kept of
+// logit / T + g(seed, position, token id), g = -log(-log(u)) with u from Philox 4x32-10, never 0 or 1. T = 0 is the
+// same without g and filters. Ties go to the lower id, also at the border of top-k and top-p.
+#pragma once
+
+#include <cstdint>
+
+#include "cache/base.h"
+#include "offload/stream.h"
+
+namespace headrace {
+
+struct SamplingSettings {
+  float temperature = 0.0f;  // >= 0
+  int32_t top_k = 0;         // 0: all
+  float top_p = 1.0f;  // (0, 1]: the smallest set of the likeliest tokens whose probabilities sum to top_p or more
+  float min_p = 0.0f;  // [0, 1]: tokens with at least min_p times the likeliest one's probability
+  uint64_t seed = 0;
+};
+
+// Uniform in (0, 1) for a token at a position: Philox 4x32-10 with key = seed, counter = (token / 4, position). For
+// tests and for drafts that rank their candidates with the same noise.
+float sampling_uniform(uint64_t seed, int64_t position, int32_t token);
+
+struct SampleParams {
+  const float* logits;       // [rows, vocab]
+  const int32_t* positions;  // [rows]: of the token being drawn
+  int32_t* tokens;           // [rows], out
+  void* workspace;           // sample_workspace_bytes(rows, vocab)
+  int64_t rows, vocab;
+  SamplingSettings settings;
+};
+uint64_t sample_workspace_bytes(int64_t rows, int64_t vocab);
+void sample(const SampleParams& params, Stream& stream);
+
+}  // namespace headrace

@@ -1,0 +1,69 @@
+// A device: where kernels run, and the maker of streams, events and buffers. The backend is chosen at run time.
+// Owns the two memory budgets and counts the bytes that cross each link. Thread-safe but for destruction; must outlive
+// all it made.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "offload/budget.h"
+#include "offload/buffer.h"
+#include "offload/stream.h"
+
+namespace headrace {
+
+enum class DeviceChoice { kAuto, kCpu, kCuda };
+
+struct DeviceOptions {
+  DeviceChoice choice = DeviceChoice::kAuto;
+  uint64_t vram_bytes = 0;      // 0: the default of DESIGN section 11
+  uint64_t host_mem_bytes = 0;  // 0: 60% of what is available
+  int threads = 0;              // CPU workers; 0: the cores this process may use
+  double copy_gb_per_s = 0;     // CPU backend: paces copies between the tiers, for tests and demonstrations; 0: not
+};
+
+enum class StreamRole { kCompute, kCopy };
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  virtual Backend backend() const = 0;
+  virtual std::string name() const = 0;  // "CPU, 2 threads", "NVIDIA H200"
+  virtual int threads() const = 0;       // of the CPU backend's pool; 1 on CUDA
+
+  // The name shows in traces and in the thread's name. Compute streams of the CPU backend share the device's pool, so
+  // that one at a time may be used.
+  virtual std::unique_ptr<Stream> make_stream(std::string_view name, StreamRole role) = 0;
+  virtual std::unique_ptr<Event> make_event() = 0;
+
+  // Budgeted; throws Error(kDoesNotFit). `what` says what the memory is for.
+  virtual DeviceBuffer allocate(uint64_t bytes, std::string_view what) = 0;
+  virtual PinnedBuffer allocate_pinned(uint64_t bytes, std::string_view what) = 0;
+
+  virtual MemoryBudget& vram() = 0;
+  virtual MemoryBudget& host_mem() = 0;
+
+  // Bytes enqueued since the device was opened.
+  uint64_t bytes_over(Link link) const { return bytes_[static_cast<size_t>(link)].load(std::memory_order_relaxed); }
+  void count(Link link, uint64_t bytes) {
+    bytes_[static_cast<size_t>(link)].fetch_add(bytes, std::memory_order_relaxed);
+  }
+
+ protected:
+  Device() = default;
+
+ private:
+  std::array<std::atomic<uint64_t>, 3> bytes_{};
+};
+
+// Throws Error: no such device (kUsage), or a budget above what the machine has (kDoesNotFit).
+std::unique_ptr<Device> open_device(const DeviceOptions& options);
+
+}  // namespace headrace

@@ -1,0 +1,53 @@
+// Streams and events, one interface over two backends chosen at run time. A stream runs what is enqueued in order; an
+// event orders streams. On the CPU a stream is a worker thread with a queue, an event a counter with a condition, a
+// copy a memcpy on the stream's thread, so that overlap is real. A Stream& is the view that kernels take; no default
+// stream. Thread: one thread enqueues on a stream at a time; synchronize() may be called from any.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace headrace {
+
+enum class Backend : uint8_t { kCpu, kCuda };
+enum class Link : uint8_t { kHostToDevice, kDeviceToHost, kWithinDevice };
+
+// As in CUDA: wait() takes the most recent record() enqueued before it, and an event never recorded is passed at once.
+class Event {
+ public:
+  virtual ~Event() = default;
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  virtual bool done() const = 0;
+  virtual void synchronize() = 0;  // blocks the calling thread
+
+ protected:
+  Event() = default;
+};
+
+class Stream {
+ public:
+  virtual ~Stream() = default;  // finishes what is enqueued
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  Backend backend() const { return backend_; }
+
+  // Asynchronous; both sides must stay valid until it has run. Bytes are counted by link on the device.
+  virtual void copy(void* dst, const void* src, size_t bytes, Link link) = 0;
+  virtual void record(Event& event) = 0;
+  virtual void wait(const Event& event) = 0;
+  // Blocks until all that was enqueued has run; rethrows the first error of a task.
+  virtual void synchronize() = 0;
+  // cudaStream_t on CUDA; null on the CPU.
+  virtual void* native() const = 0;
+
+ protected:
+  explicit Stream(Backend backend) : backend_(backend) {}
+
+ private:
+  const Backend backend_;
+};
+
+}  // namespace headrace
