@@ -1,0 +1,28 @@
+#include "cache/layout.h"
+
+namespace headrace {
+
+constexpr int64_t kSmallSegments = kLargeSegmentsFrom / kSmallSegmentRows;
+
+int64_t segment_of(int64_t row) {
+  CHECK(row >= 0, "row=", row);
+  if (row < kLargeSegmentsFrom) return row / kSmallSegmentRows;
+  return kSmallSegments + (row - kLargeSegmentsFrom) / kLargeSegmentRows;
+}
+
+SegmentRange segment_range(int64_t index) {
+  CHECK(index >= 0, "index=", index);
+  if (index < kSmallSegments) return {index * kSmallSegmentRows, kSmallSegmentRows};
+  return {kLargeSegmentsFrom + (index - kSmallSegments) * kLargeSegmentRows, kLargeSegmentRows};
+}
+
+int64_t segments_for(int64_t rows) { return rows <= 0 ? 0 : segment_of(rows - 1) + 1; }
+
+int64_t segments_capacity(int64_t count) { return segment_range(count).begin; }
+
+uint64_t segments_bytes(const RowShape& shape, int64_t first, int64_t last) {
+  CHECK(first <= last, first, " > ", last);
+  return static_cast<uint64_t>(segments_capacity(last) - segments_capacity(first)) * shape.bytes();
+}
+
+}  // namespace headrace

@@ -1,0 +1,36 @@
+// What a decode step streams: policy as a printable value (DESIGN sections 4 and 8). Every layer streams the same
+// segments, cut into chunks that fit a slot of the staging ring. A chunk's bytes are contiguous in host memory: one
+// copy.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cache/layout.h"
+
+namespace headrace {
+
+struct Chunk {
+  int64_t first_segment = 0, last_segment = 0;  // [first, last)
+  uint64_t offset_bytes = 0;                    // from the layer's first host segment
+  uint64_t bytes = 0;
+  bool operator==(const Chunk&) const = default;
+};
+
+struct StepMovement {
+  int64_t layers = 0;
+  std::vector<Chunk> chunks;  // of one layer, in order of position; the same for each layer
+
+  int64_t fills() const { return layers * static_cast<int64_t>(chunks.size()); }
+  uint64_t bytes() const;  // over the link, in one step
+  std::string to_string()
+      const;  // "stream, in each of 30 layers: segments 4..7 (4.00 MiB), 8..11 (4.00 MiB); 240.00 MiB in all"
+  bool operator==(const StepMovement&) const = default;
+};
+
+// Segments [resident, closed) of every layer, in chunks of at most slot_bytes. REQUIRES: a slot holds the largest
+// segment.
+StepMovement plan_movement(const RowShape& shape, int64_t resident, int64_t closed, uint64_t slot_bytes);
+
+}  // namespace headrace

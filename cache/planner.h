@@ -1,0 +1,61 @@
+// The memory plan of one run (DESIGN section 10): what lives where, decided before anything is allocated. A printable
+// value; the engine executes this same object. Throws Error(kDoesNotFit), with numbers and what would fit, when the
+// budgets are too small.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cache/layout.h"
+
+namespace headrace {
+
+enum class Tier : uint8_t { kVram, kHost, kDisk };
+const char* tier_name(Tier tier);  // "vram", "host", "disk"
+
+// Where the full KV lives. kAuto: as many segments resident as the budget leaves room for.
+enum class KvMode : uint8_t { kAuto, kDevice, kHost };
+
+struct PlanInput {
+  RowShape rows;
+  int64_t prompt_rows = 0;   // what prefill computes
+  int64_t context_rows = 0;  // the most rows the run may come to: prompt, output, a pass's own
+  int64_t pass_rows = 1;     // the largest tree a step may verify
+  KvMode mode = KvMode::kAuto;
+  uint64_t vram_free = 0, host_free = 0;
+  uint64_t total_free = UINT64_MAX;  // of both tiers together, where they share a memory (the CPU)
+  uint64_t prefill_work_bytes = 0;   // on the device, beside the two layer buffers: hidden states, activations
+  uint64_t decode_work_bytes = 0;    // on the device, beside the staging ring: states, activations, logits
+  uint64_t pinned_work_bytes = 0;    // host side of a step's inputs and results
+  int ring_slots = 0;                // 0: the default
+  uint64_t ring_slot_bytes = 0;      // 0: the default; rounded up to hold a whole segment
+};
+
+struct PlanLine {
+  std::string what;
+  Tier tier = Tier::kVram;
+  uint64_t bytes = 0;
+};
+
+struct MemoryPlan {
+  int64_t segments = 0;  // a layer's
+  int64_t resident_segments =
+      0;               // [0, resident_segments) of each layer stay on the device; the rest live in host memory
+  int ring_slots = 0;  // 0: nothing is streamed
+  uint64_t ring_slot_bytes = 0;
+  uint64_t resident_bytes = 0, host_bytes = 0, open_bytes = 0, tail_bytes = 0, pass_bytes = 0, layer_buffer_bytes = 0;
+  std::vector<PlanLine> lines;                    // what the numbers above are, for people
+  uint64_t vram_bytes = 0, host_total_bytes = 0;  // peaks
+
+  std::string to_string() const;
+};
+
+// Rows of the ring that holds the last committed rows of each layer (the tail of DESIGN section 6): a power of two with
+// room for the longest tail.
+constexpr int64_t kTailRingRows = 512;
+static_assert(kTailRingRows >= kTailWindow + kPrefixTile);
+
+MemoryPlan make_plan(const PlanInput& input);
+
+}  // namespace headrace

@@ -1,0 +1,110 @@
+// The engine: a model on a device, ready to answer one prompt after another. Owns the device, the weights and the
+// tokenizer; a run's KV cache is planned and allocated before its first token and freed at its end.
+// Thread: one at a time, but for `interrupt`, which any thread or a signal handler may set.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/planner.h"
+#include "kernels/sample.h"
+#include "offload/device.h"
+#include "runtime/model/checkpoint.h"
+#include "runtime/progress.h"
+#include "runtime/text/chat.h"
+#include "runtime/text/tokenizer.h"
+
+namespace headrace {
+
+struct EngineOptions {
+  std::string model;                                // a directory, a .gguf file or org/name
+  DeviceOptions device;                             // --device, --vram, --host-mem, -t
+  std::optional<DType> dtype;                       // --dtype; none: auto
+  std::optional<DType> cache_type_k, cache_type_v;  // -ctk, -ctv; none: the weights' type
+  int64_t ctx_size = 0;           // -c: the most tokens a run may hold; 0: what the model was made for
+  KvMode kv = KvMode::kAuto;      // --kv
+  std::string chat_template;      // --chat-template NAME; empty: the model's own
+  bool use_chat_template = true;  // --no-chat-template
+  bool want_tokenizer = true;     // false: prompts come as ids (tests, benches)
+  int ring_slots = 0;             // the staging ring; 0: defaults
+  uint64_t ring_slot_bytes = 0;
+  int64_t prefill_group = 0;  // rows of a prefill product; 0: the backend's
+};
+
+struct GenerateOptions {
+  int64_t max_tokens = 256;   // -n; -1: until the context is full
+  SamplingSettings sampling;  // its seed is the run's seed
+  bool ignore_eos = false;
+  const std::atomic<bool>* interrupt = nullptr;        // set: finish the current step and return what there is
+  std::function<void(std::string_view text)> on_text;  // each piece of text as it becomes certain; may be empty
+};
+
+enum class FinishReason { kStop, kLength, kInterrupted };
+const char* finish_reason_name(FinishReason reason);  // "stop", "length", "interrupted"
+
+struct Timings {
+  double load_ms = 0;  // opening the model and loading its weights
+  double ttft_ms = 0;  // from the start of generate() to the first token
+  double prefill_tokens_per_s = 0, decode_tokens_per_s = 0;
+  int64_t decode_steps = 0;
+};
+
+struct MemoryUse {
+  uint64_t vram_peak_bytes = 0, host_peak_bytes = 0, disk_peak_bytes = 0;  // by our own budgets
+  uint64_t rss_peak_bytes = 0;                                             // by the operating system, of the process
+  uint64_t weights_bytes = 0, kv_bytes = 0;
+};
+
+struct Transfers {
+  uint64_t prefill_d2h_bytes = 0, prefill_h2d_bytes = 0;
+  uint64_t decode_h2d_bytes = 0, decode_d2h_bytes = 0;
+};
+
+struct GenerateResult {
+  std::string text;
+  std::vector<int32_t> token_ids;  // the end token not included
+  int64_t prompt_tokens = 0;
+  FinishReason finish_reason = FinishReason::kLength;
+  Timings timings;
+  MemoryUse memory;
+  Transfers transfers;
+  MemoryPlan plan;
+};
+
+class Weights;
+
+class Engine {
+ public:
+  // Opens the model and loads its weights. Throws Error; `progress` may be null.
+  Engine(const EngineOptions& options, Progress* progress);
+  ~Engine();
+
+  // The prompt's ids: by the chat template (the default) or as plain text with the tokenizer's own BOS.
+  std::vector<int32_t> encode(const ChatMessages& messages) const;
+  std::vector<int32_t> encode_plain(std::string_view text) const;
+
+  // Prefill, then decode. Throws Error(kBadInput) for a prompt that is empty, that has ids outside the vocabulary or
+  // that does not fit the context (with the numbers), Error(kDoesNotFit) for budgets, before any work is done.
+  GenerateResult generate(const std::vector<int32_t>& prompt, const GenerateOptions& options, Progress* progress);
+
+  const ModelConfig& config() const;
+  const Tokenizer& tokenizer() const;  // REQUIRES: want_tokenizer
+  const Device& device() const;
+  DType dtype() const;
+  int64_t context_limit() const;  // tokens: -c, or the model's own
+  double load_ms() const;
+  // A line that says what runs where, for the report: "SmolLM2-135M… bf16 on CPU, 2 threads".
+  std::string describe() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace headrace
