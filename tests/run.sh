@@ -1,0 +1,148 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds and runs the tests: from any directory, as root or with sudo, again and again.
+#   bash tests/run.sh            release build with warnings as errors, and all tests
+#   bash tests/run.sh --asan     AddressSanitizer and UndefinedBehaviorSanitizer, without the slow tests
+#   bash tests/run.sh --tsan     ThreadSanitizer, the tests with threads
+#   bash tests/run.sh --fuzz     each fuzz target for 30 seconds (clang)
+#   bash tests/run.sh --format   clang-format finds nothing to change
+#   bash tests/run.sh --all      all of these, as CI runs them
+# HEADRACE_NIGHTLY=1 adds the tests that take minutes. HEADRACE_CACHE is where the real model is kept. JOBS limits the
+# parallel jobs. The last line sums it up: "N passed, N failed, N skipped"; the exit status is 0 only if none failed.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+usage() { sed -n '2,/^set/{s/^# \{0,1\}//p}' tests/run.sh; }
+
+stages=()
+for option in "$@"; do
+  case "$option" in
+    --asan | --tsan | --fuzz | --format) stages+=("${option#--}") ;;
+    --all) stages+=(format release asan tsan fuzz) ;;
+    -h | --help) usage; exit 0 ;;
+    *) echo "run.sh: unknown option $option" >&2; usage >&2; exit 2 ;;
+  esac
+done
+[ ${#stages[@]} -gt 0 ] || stages=(release)
+
+passed=0 failed=0 skipped=0 failures=() wrap=()
+started=$SECONDS
+
+# Two GiB a job: a compiler at -O3 over heavy templates needs about one.
+jobs=${JOBS:-$(nproc)}
+by_memory=$(awk '/MemAvailable/ {print int($2 / 2097152)}' /proc/meminfo)
+[ "$jobs" -le "$by_memory" ] || jobs=$((by_memory > 0 ? by_memory : 1))
+
+fail() {
+  failed=$((failed + 1))
+  failures+=("$1")
+  echo "run.sh: $1" >&2
+}
+
+# build PRESET [TARGET] [cmake options…]
+build() {
+  local preset=$1 target=${2:-all}
+  echo "== Building $preset ($((SECONDS - started)) s)"
+  if ! cmake --preset "$preset" "${@:3}" >"build/$preset.log" 2>&1; then
+    cat "build/$preset.log"
+    fail "$preset does not configure"
+    return 1
+  fi
+  grep -h 'CUDA bodies' "build/$preset.log" || true
+  if ! ${wrap[@]+"${wrap[@]}"} cmake --build "build/$preset" -j "$jobs" --target "$target"; then
+    fail "$preset does not build"
+    return 1
+  fi
+}
+
+# count FILE ATTRIBUTE: from ctest's JUnit file
+count() { sed -n "/<testsuite/,/>/s/.*[[:space:]]$2=\"\([0-9]*\)\".*/\1/p" "$1" | head -1; }
+
+# run_tests PRESET ctest options…: prints ctest's own summary and adds to the sums.
+run_tests() {
+  local preset=$1 status=0 junit=$PWD/build/$1/junit.xml
+  shift
+  echo "== Testing $preset ($((SECONDS - started)) s)"
+  rm -f "$junit"
+  ${wrap[@]+"${wrap[@]}"} ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --output-junit "$junit" -j "$jobs" "$@" \
+    </dev/null | grep -v '^ *Start  *[0-9]*:' || status=$?
+  if [ ! -f "$junit" ]; then
+    fail "$preset ran no test"
+    return
+  fi
+  local all bad left_out
+  all=$(count "$junit" tests) bad=$(count "$junit" failures) left_out=$(count "$junit" skipped)
+  passed=$((passed + all - bad - left_out)) failed=$((failed + bad)) skipped=$((skipped + left_out))
+  if [ "$bad" -gt 0 ]; then
+    failures+=("$preset: $bad tests failed")
+  elif [ "$status" -ne 0 ]; then
+    fail "$preset: ctest ended with status $status"
+  fi
+}
+
+without() { # labels that a stage leaves out, as ctest takes them
+  local labels=("$@")
+  [ "${HEADRACE_NIGHTLY:-0}" = 1 ] || labels+=(nightly)
+  local IFS='|'
+  [ ${#labels[@]} -eq 0 ] || echo "^(${labels[*]})\$"
+}
+
+stage_release() {
+  build release all -DHEADRACE_WERROR=ON || return 0
+  if ! HEADRACE_TEST_GGUF=$(bash tests/fetch_model.sh); then
+    fail "the real model could not be fetched: the tests that need it cannot run"
+    return 0
+  fi
+  export HEADRACE_TEST_GGUF
+  local left_out
+  left_out=$(without)
+  run_tests release ${left_out:+-LE "$left_out"}
+}
+
+stage_asan() {
+  build asan || return 0
+  ASAN_OPTIONS=strict_string_checks=1:detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
+    run_tests asan -LE "$(without slow model gpu nightly)"
+}
+
+stage_tsan() {
+  # ThreadSanitizer of GCC 12 cannot map its shadow where the kernel spreads addresses widely.
+  if setarch "$(uname -m)" -R true 2>/dev/null; then wrap=(setarch "$(uname -m)" -R); fi
+  build tsan thread_tests || { wrap=(); return 0; }
+  TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 \
+    run_tests tsan -L '^threads$' -LE "$(without slow model gpu nightly)"
+  wrap=()
+}
+
+stage_fuzz() {
+  build fuzz fuzz || return 0
+  run_tests fuzz -L '^fuzz$'
+}
+
+stage_format() {
+  echo "== Format"
+  local tool=clang-format-14
+  command -v $tool >/dev/null || tool=clang-format
+  if find cache offload kernels runtime cli tests bench -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' |
+    sort | tr '\n' '\0' | xargs -0 "$tool" --dry-run -Werror; then
+    passed=$((passed + 1))
+  else
+    fail "clang-format would change files: clang-format-14 -i FILE"
+  fi
+}
+
+sets=(build tests)
+for stage in "${stages[@]}"; do
+  case "$stage" in
+    release) sets+=(model) ;;
+    fuzz | format) sets+=(checks) ;;
+  esac
+done
+bash tests/install.sh "${sets[@]}"
+mkdir -p build
+for stage in "${stages[@]}"; do "stage_$stage"; done
+
+echo
+for failure in ${failures[@]+"${failures[@]}"}; do echo "FAILED: $failure"; done
+echo "Took $((SECONDS - started)) s"
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ]
