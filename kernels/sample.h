@@ -1,7 +1,9 @@
 // Sampling as a pure function of (logits, settings, seed, absolute position) by Gumbel-max (DESIGN section 6, rule 3).
 // Filters in this order: temperature, top-k, top-p, min-p; the token is the argmax over those kept of
-// logit / T + g(seed, position, token id), g = -log(-log(u)) with u from Philox 4x32-10, never 0 or 1. T = 0 is the
-// same without g and filters. Ties go to the lower id, also at the border of top-k and top-p.
+// logit / T + g(seed, position, token id), g = -log(-log(1 - u)) with u from Philox 4x32-10, never 0 or 1: small u
+// makes large g, and floats are fine near 0, so that a token of probability 1e-9 keeps it. T = 0 is the same without g
+// and filters. Ties go to the lower id, also at the border of top-k and top-p. A NaN or -inf is never chosen, unless
+// there is nothing else (then token 0); +inf is the largest float.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +24,7 @@ struct SamplingSettings {
 // Uniform in (0, 1) for a token at a position: Philox 4x32-10 with key = seed, counter = (token / 4, position). For
 // tests and for drafts that rank their candidates with the same noise.
 float sampling_uniform(uint64_t seed, int64_t position, int32_t token);
+float sampling_gumbel(uint64_t seed, int64_t position, int32_t token);  // g of the same
 
 struct SampleParams {
   const float* logits;       // [rows, vocab]
