@@ -1,0 +1,69 @@
+#include "cache/movement.h"
+
+#include <gtest/gtest.h>
+
+namespace headrace {
+namespace {
+
+const RowShape kShape{
+    .layers = 3, .kv_heads = 2, .head_dim = 16, .k_type = DType::kF32, .v_type = DType::kF32};  // 256 bytes a row
+
+TEST(Movement, NothingToStreamIsAnEmptyPlan) {
+  for (const auto& [resident, closed] : {std::pair<int64_t, int64_t>{0, 0}, {5, 5}, {7, 5}}) {
+    const StepMovement movement = plan_movement(kShape, resident, closed, 1 * kMiB);
+    EXPECT_EQ(movement.fills(), 0);
+    EXPECT_EQ(movement.bytes(), 0u);
+    EXPECT_EQ(movement.to_string(), "nothing is streamed");
+  }
+}
+
+// Chunks cover exactly the segments that are closed and not resident, in order, each contiguous and no larger than a
+// slot.
+TEST(Movement, ChunksTileTheHostSegments) {
+  for (const int64_t resident : {0, 1, 5, 31, 32, 40}) {
+    for (const int64_t closed : {0, 1, 6, 32, 33, 50}) {
+      for (const uint64_t slot : {2048 * 256u, 4096 * 256u, 2560 * 256u + 7, 1u << 30}) {
+        const StepMovement movement = plan_movement(kShape, resident, closed, slot);
+        int64_t next = resident;
+        uint64_t offset = 0;
+        for (const Chunk& chunk : movement.chunks) {
+          EXPECT_EQ(chunk.first_segment, next);
+          EXPECT_GT(chunk.last_segment, chunk.first_segment);
+          EXPECT_EQ(chunk.offset_bytes, offset);
+          EXPECT_EQ(chunk.bytes, segments_bytes(kShape, chunk.first_segment, chunk.last_segment));
+          EXPECT_LE(chunk.bytes, slot);
+          next = chunk.last_segment;
+          offset += chunk.bytes;
+        }
+        EXPECT_EQ(next, std::max(resident, closed));
+        EXPECT_EQ(movement.bytes(), closed > resident ? 3 * segments_bytes(kShape, resident, closed) : 0);
+      }
+    }
+  }
+}
+
+TEST(Movement, SlotsAreFilledAsFarAsSegmentsGo) {
+  const StepMovement movement = plan_movement(kShape, 0, 8, 3 * 512 * 256);
+  ASSERT_EQ(movement.chunks.size(), 3u);
+  EXPECT_EQ(movement.chunks[0].last_segment, 3);
+  EXPECT_EQ(movement.chunks[2].last_segment, 8);
+}
+
+TEST(Movement, PrintsWhatItStreams) {
+  const StepMovement movement = plan_movement(kShape, 4, 7, 2 * 512 * 256);
+  EXPECT_EQ(movement.to_string(),
+            "stream, in each of 3 layers: segments 4..5 (256.00 KiB), 6..6 (128.00 KiB); 1.12 MiB in all");
+}
+
+// The streamer keeps what it fetched ahead as long as the plan is the same; a segment more is another plan.
+TEST(Movement, ASegmentMoreIsAnotherPlan) {
+  EXPECT_EQ(plan_movement(kShape, 2, 9, kMiB), plan_movement(kShape, 2, 9, kMiB));
+  EXPECT_FALSE(plan_movement(kShape, 2, 9, kMiB) == plan_movement(kShape, 2, 10, kMiB));
+}
+
+TEST(MovementDeathTest, ASlotHoldsASegment) {
+  EXPECT_DEATH(plan_movement(kShape, 0, 1, 100), "segment 0 in a slot of 100");
+}
+
+}  // namespace
+}  // namespace headrace

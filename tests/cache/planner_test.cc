@@ -1,0 +1,141 @@
+#include "cache/planner.h"
+
+#include <gtest/gtest.h>
+
+namespace headrace {
+namespace {
+
+// The shape of Llama-3.1-8B: 4 KiB a row and layer.
+PlanInput llama_8b(int64_t prompt, int64_t context) {
+  PlanInput in;
+  in.rows = {.layers = 32, .kv_heads = 8, .head_dim = 128};
+  in.prompt_rows = prompt;
+  in.context_rows = context;
+  in.vram_free = 64 * kGiB;
+  in.host_free = 64 * kGiB;
+  in.prefill_work_bytes = 600 * kMiB;
+  in.decode_work_bytes = 100 * kMiB;
+  in.pinned_work_bytes = kMiB;
+  return in;
+}
+
+TEST(Planner, EverythingStaysOnADeviceWithRoom) {
+  const MemoryPlan plan = make_plan(llama_8b(61440, 61696));
+  EXPECT_EQ(plan.resident_segments, plan.segments);
+  EXPECT_EQ(plan.host_bytes, 0u);
+  EXPECT_EQ(plan.open_bytes, 0u);
+  EXPECT_EQ(plan.ring_slots, 0);
+}
+
+TEST(Planner, HostModeKeepsOnlyTheTailAndTheOpenSegment) {
+  PlanInput in = llama_8b(61440, 61696);
+  in.mode = KvMode::kHost;
+  const MemoryPlan plan = make_plan(in);
+  EXPECT_EQ(plan.resident_bytes, 0u);
+  EXPECT_EQ(plan.host_bytes, 32 * segments_bytes(in.rows, 0, plan.segments));
+  EXPECT_EQ(plan.open_bytes, 2048 * 128 * kKiB);
+  EXPECT_EQ(plan.tail_bytes, 512 * 128 * kKiB);
+  EXPECT_EQ(plan.ring_slots, 4);
+  EXPECT_EQ(plan.ring_slot_bytes, 16 * kMiB);
+}
+
+// kAuto fills the budget: one segment more in each layer would not fit.
+TEST(Planner, AutoKeepsAsManySegmentsAsFit) {
+  for (const uint64_t vram : {2 * kGiB, 3 * kGiB, 5 * kGiB, 7 * kGiB}) {
+    PlanInput in = llama_8b(61440, 61696);
+    in.vram_free = vram;
+    const MemoryPlan plan = make_plan(in);
+    EXPECT_LE(plan.vram_bytes, vram);
+    EXPECT_LT(plan.resident_segments, plan.segments);
+    EXPECT_GT(plan.vram_bytes + 2048 * 128 * kKiB, vram);
+    EXPECT_EQ(plan.resident_bytes + plan.host_bytes, 32 * segments_bytes(in.rows, 0, plan.segments));
+  }
+}
+
+TEST(Planner, PrefillAndDecodeShareTheirMemory) {
+  PlanInput in = llama_8b(61440, 61696);
+  in.mode = KvMode::kHost;
+  const MemoryPlan plan = make_plan(in);
+  const uint64_t lasting = plan.tail_bytes + plan.pass_bytes + plan.open_bytes;
+  EXPECT_EQ(plan.vram_bytes, lasting + std::max(2 * plan.layer_buffer_bytes + in.prefill_work_bytes,
+                                                4 * plan.ring_slot_bytes + in.decode_work_bytes));
+}
+
+TEST(Planner, TiersThatShareAMemoryShareItsLimit) {
+  PlanInput in = llama_8b(4096, 4352);
+  in.vram_free = in.host_free = in.total_free = 2 * kGiB;
+  const MemoryPlan plan = make_plan(in);
+  EXPECT_LE(plan.vram_bytes + plan.host_total_bytes, 2 * kGiB);
+  in.mode = KvMode::kHost;
+  in.vram_free = in.host_free = in.total_free = kGiB;
+  EXPECT_THROW(make_plan(in), Error);  // each would do alone, together they are too much
+}
+
+TEST(Planner, SlotsHoldAWholeSegmentAndNoMoreThanIsStreamed) {
+  PlanInput in = llama_8b(1000, 1200);
+  in.mode = KvMode::kHost;
+  in.ring_slots = 2;
+  in.ring_slot_bytes = 1;
+  MemoryPlan plan = make_plan(in);
+  EXPECT_EQ(plan.ring_slots, 2);
+  EXPECT_EQ(plan.ring_slot_bytes, 512 * 4 * kKiB);
+  in.ring_slot_bytes = kGiB;
+  plan = make_plan(in);
+  EXPECT_EQ(plan.ring_slot_bytes, 3 * 512 * 4 * kKiB);
+}
+
+void expect_refusal(const PlanInput& in, const char* flag, const char* hint) {
+  try {
+    make_plan(in);
+    FAIL() << "it fits";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kDoesNotFit);
+    EXPECT_EQ(error.info().where, flag);
+    EXPECT_NE(error.info().what.find("61696 tokens"), std::string::npos) << error.what();
+    EXPECT_NE(error.info().hint.find(hint), std::string::npos) << error.what();
+  }
+}
+
+TEST(Planner, RefusalsNameTheFlagAndWhatWouldFit) {
+  PlanInput in = llama_8b(61440, 61696);
+  in.mode = KvMode::kDevice;
+  in.vram_free = 4 * kGiB;
+  expect_refusal(in, "--vram", "--kv auto");
+  in.mode = KvMode::kAuto;
+  in.vram_free = 500 * kMiB;
+  expect_refusal(in, "--vram", "No context fits");
+  in.vram_free = 4 * kGiB;
+  in.host_free = kGiB;
+  expect_refusal(in, "--host-mem", "would fit");
+}
+
+// What the refusal offers is true: that context fits, one segment's rows more do not.
+TEST(Planner, TheOfferedContextFits) {
+  PlanInput in = llama_8b(61440, 61696);
+  in.mode = KvMode::kDevice;
+  in.vram_free = 4 * kGiB;
+  std::string hint;
+  try {
+    make_plan(in);
+  } catch (const Error& error) {
+    hint = error.info().hint;
+  }
+  const int64_t offered = std::stoll(hint.substr(std::string("A context of ").size()));
+  in.context_rows = offered;
+  in.prompt_rows = offered - 256;
+  EXPECT_NO_THROW(make_plan(in));
+  in.context_rows += 1;
+  in.prompt_rows += 1;
+  EXPECT_THROW(make_plan(in), Error);
+}
+
+TEST(Planner, PrintsWhatLivesWhere) {
+  PlanInput in = llama_8b(4096, 4352);
+  in.mode = KvMode::kHost;
+  const std::string text = make_plan(in).to_string();
+  EXPECT_NE(text.find("host  576.00 MiB  KV cache, 9 of 9 segments a layer"), std::string::npos) << text;
+  EXPECT_NE(text.find("vram  64.00 MiB  KV cache, tail"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace headrace
