@@ -1,0 +1,21 @@
+// Which part of a verified tree is right (DESIGN section 6, rule 3): from the root, the child that equals the target's
+// own sample, as deep as it goes. Exact at every temperature, since the sample is a pure function of the row. Pure.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/tree.h"
+
+namespace headrace {
+
+struct Acceptance {
+  std::vector<int32_t> nodes;  // the accepted path, root first; never empty
+  int32_t next = -1;           // the target's sample after its last node
+};
+
+// samples[i] is the target's token after node i. `out` is reused, so that the loop does not allocate.
+void accept(const Tree& tree, std::span<const int32_t> samples, Acceptance* out);
+
+}  // namespace headrace

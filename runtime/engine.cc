@@ -1,0 +1,243 @@
+#include "runtime/engine.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "runtime/accept.h"
+#include "runtime/model/weights.h"
+#include "runtime/output.h"
+#include "runtime/session.h"
+
+namespace headrace {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+double per_second(int64_t count, double ms) { return ms > 0 ? static_cast<double>(count) / (ms / 1000) : 0; }
+
+uint64_t peak_rss_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<uint64_t>(usage.ru_maxrss) * kKiB;
+}
+
+bool interrupted(const GenerateOptions& options) {
+  return options.interrupt != nullptr && options.interrupt->load(std::memory_order_relaxed);
+}
+
+void append_unique(const std::vector<int32_t>& more, std::vector<int32_t>* ids) {
+  for (const int32_t id : more) {
+    if (id >= 0 && std::find(ids->begin(), ids->end(), id) == ids->end()) ids->push_back(id);
+  }
+}
+
+}  // namespace
+
+const char* finish_reason_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kInterrupted:
+      return "interrupted";
+  }
+  return "?";
+}
+
+struct Engine::Impl {
+  EngineOptions options;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Checkpoint> checkpoint;
+  std::optional<Tokenizer> tokenizer;
+  std::optional<ChatTemplate> chat;  // none: --no-chat-template, or a model without one
+  std::optional<Weights> weights;
+  std::vector<int32_t> end_ids;
+  double load_ms = 0;
+
+  explicit Impl(const EngineOptions& o) : options(o) {}
+  void open(Progress* progress);
+  void choose_chat();
+  void check_prompt(const std::vector<int32_t>& prompt) const;
+  int64_t context_limit() const;
+  SessionOptions session_options(const std::vector<int32_t>& prompt, const GenerateOptions& run,
+                                 int64_t max_tokens) const;
+  void decode(Session& session, int32_t first, const GenerateOptions& run, Output* output, int64_t* steps,
+              Progress* progress);
+  GenerateResult generate(const std::vector<int32_t>& prompt, const GenerateOptions& run, Progress* progress);
+};
+
+void Engine::Impl::open(Progress* progress) {
+  const Clock::time_point start = Clock::now();
+  device = open_device(options.device);
+  checkpoint = open_checkpoint(options.model);
+  if (options.want_tokenizer) {
+    tokenizer = checkpoint->load_tokenizer();
+    choose_chat();
+  }
+  const ModelConfig& config = checkpoint->config();
+  if (options.ctx_size > config.max_positions) {
+    throw_error(ExitCode::kUsage, "--ctx-size",
+                str(options.ctx_size, " is more than the ", config.max_positions, " positions that ",
+                    checkpoint->path(), " has"),
+                "Leave -c out to use them all.");
+  }
+  end_ids = config.end_ids;
+  if (tokenizer) append_unique({tokenizer->eos()}, &end_ids);
+  if (tokenizer && chat) append_unique(end_tokens(*tokenizer, *chat), &end_ids);
+  weights = Weights::load(*checkpoint, *device, options.dtype.value_or(checkpoint->natural_dtype()), progress);
+  load_ms = ms_since(start);
+}
+
+void Engine::Impl::choose_chat() {
+  if (!options.use_chat_template) return;
+  if (!options.chat_template.empty()) {
+    chat = chat_template_by_name(options.chat_template);
+    return;
+  }
+  const std::string jinja = checkpoint->chat_template();
+  if (!jinja.empty()) chat = recognise_chat_template(jinja, checkpoint->path());
+}
+
+int64_t Engine::Impl::context_limit() const {
+  return options.ctx_size > 0 ? options.ctx_size : checkpoint->config().max_positions;
+}
+
+void Engine::Impl::check_prompt(const std::vector<int32_t>& prompt) const {
+  const int64_t tokens = static_cast<int64_t>(prompt.size()), limit = context_limit();
+  if (tokens == 0) throw_error(ExitCode::kBadInput, "prompt", "is empty: there is no token to start from");
+  if (tokens + 1 > limit) {
+    throw_error(ExitCode::kBadInput, "prompt",
+                str("has ", tokens, " tokens, the context holds ", limit, " with the answer"),
+                "Shorten it (headrace summarize --truncate middle does), or use a model with a longer context.");
+  }
+  for (const int32_t id : prompt) {
+    if (id < 0 || id >= checkpoint->config().vocab) {
+      throw_error(ExitCode::kBadInput, "prompt",
+                  str("has token id ", id, ", the model's vocabulary is 0 to ", checkpoint->config().vocab - 1));
+    }
+  }
+}
+
+SessionOptions Engine::Impl::session_options(const std::vector<int32_t>& prompt, const GenerateOptions& run,
+                                             int64_t max_tokens) const {
+  SessionOptions session;
+  session.prompt_tokens = static_cast<int64_t>(prompt.size());
+  session.context_tokens = session.prompt_tokens + max_tokens;
+  session.kv = options.kv;
+  session.k_type = options.cache_type_k.value_or(weights->dtype());
+  session.v_type = options.cache_type_v.value_or(weights->dtype());
+  session.sampling = run.sampling;
+  session.ring_slots = options.ring_slots;
+  session.ring_slot_bytes = options.ring_slot_bytes;
+  session.prefill_group = options.prefill_group;
+  return session;
+}
+
+// The loop of DESIGN section 3: propose a tree, verify it in one target pass, accept the longest right path, commit its
+// rows.
+void Engine::Impl::decode(Session& session, int32_t first, const GenerateOptions& run, Output* output, int64_t* steps,
+                          Progress* progress) {
+  Tree tree;
+  Acceptance acceptance;
+  int32_t root = first;
+  bool going = output->take(root);
+  while (going) {
+    if (interrupted(run)) return output->interrupted();
+    tree.reset(root);  // no draft: a tree of one node
+    accept(tree, session.verify(tree), &acceptance);
+    session.commit(acceptance);
+    ++*steps;
+    for (size_t i = 1; i < acceptance.nodes.size() && going; ++i) {
+      going = output->take(tree.tokens[static_cast<size_t>(acceptance.nodes[i])]);
+    }
+    root = acceptance.next;
+    going = going && output->take(root);
+    if (progress) progress->update(output->tokens());
+  }
+}
+
+GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const GenerateOptions& run,
+                                      Progress* progress) {
+  const Clock::time_point start = Clock::now();
+  check_prompt(prompt);
+  const int64_t room = context_limit() - static_cast<int64_t>(prompt.size());
+  const int64_t max_tokens = run.max_tokens < 0 ? room : std::min(run.max_tokens, room);
+  GenerateResult result;
+  result.prompt_tokens = static_cast<int64_t>(prompt.size());
+  Output output(tokenizer ? &*tokenizer : nullptr, end_ids, run, max_tokens);
+  device->vram().reset_peak();
+  device->host_mem().reset_peak();
+  const uint64_t in = device->bytes_over(Link::kHostToDevice), out = device->bytes_over(Link::kDeviceToHost);
+  {
+    Session session(*device, checkpoint->config(), *weights, session_options(prompt, run, max_tokens));
+    result.plan = session.plan();
+    const std::optional<int32_t> first = session.prefill(prompt, progress, run.interrupt);
+    result.timings.ttft_ms = ms_since(start);
+    result.timings.prefill_tokens_per_s = per_second(result.prompt_tokens, result.timings.ttft_ms);
+    result.transfers.prefill_h2d_bytes = device->bytes_over(Link::kHostToDevice) - in;
+    result.transfers.prefill_d2h_bytes = device->bytes_over(Link::kDeviceToHost) - out;
+    if (!first) output.interrupted();
+    if (first) {
+      if (progress) progress->begin("decode", "tokens", max_tokens);
+      const Clock::time_point decode_start = Clock::now();
+      decode(session, *first, run, &output, &result.timings.decode_steps, progress);
+      result.timings.decode_tokens_per_s = per_second(result.timings.decode_steps, ms_since(decode_start));
+      if (progress) progress->end();
+    }
+  }
+  result.transfers.decode_h2d_bytes = device->bytes_over(Link::kHostToDevice) - in - result.transfers.prefill_h2d_bytes;
+  result.transfers.decode_d2h_bytes =
+      device->bytes_over(Link::kDeviceToHost) - out - result.transfers.prefill_d2h_bytes;
+  output.finish(&result);
+  result.timings.load_ms = load_ms;
+  result.memory = {.vram_peak_bytes = device->vram().peak_bytes(),
+                   .host_peak_bytes = device->host_mem().peak_bytes(),
+                   .disk_peak_bytes = 0,
+                   .rss_peak_bytes = peak_rss_bytes(),
+                   .weights_bytes = weights->bytes(),
+                   .kv_bytes = result.plan.resident_bytes + result.plan.host_bytes};
+  return result;
+}
+
+Engine::Engine(const EngineOptions& options, Progress* progress) : impl_(std::make_unique<Impl>(options)) {
+  impl_->open(progress);
+}
+Engine::~Engine() = default;
+
+std::vector<int32_t> Engine::encode(const ChatMessages& messages) const {
+  if (impl_->chat) return encode_chat(*impl_->tokenizer, *impl_->chat, messages);
+  return encode_plain(messages.system.empty() ? messages.user : messages.system + "\n\n" + messages.user);
+}
+
+std::vector<int32_t> Engine::encode_plain(std::string_view text) const {
+  return impl_->tokenizer->encode(text, AddBos::kYes, SpecialTokens::kAsText);
+}
+
+GenerateResult Engine::generate(const std::vector<int32_t>& prompt, const GenerateOptions& options,
+                                Progress* progress) {
+  return impl_->generate(prompt, options, progress);
+}
+
+const ModelConfig& Engine::config() const { return impl_->checkpoint->config(); }
+const Tokenizer& Engine::tokenizer() const {
+  CHECK(impl_->tokenizer.has_value());
+  return *impl_->tokenizer;
+}
+const Device& Engine::device() const { return *impl_->device; }
+DType Engine::dtype() const { return impl_->weights->dtype(); }
+int64_t Engine::context_limit() const { return impl_->context_limit(); }
+double Engine::load_ms() const { return impl_->load_ms; }
+
+std::string Engine::describe() const {
+  return str(impl_->checkpoint->path(), ", ", dtype_name(dtype()), ", on ", impl_->device->name());
+}
+
+}  // namespace headrace

@@ -1,0 +1,211 @@
+#include "runtime/kv_cache.h"
+
+#include <algorithm>
+
+#include "kernels/elementwise.h"
+
+namespace headrace {
+namespace {
+
+uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
+
+}  // namespace
+
+KvCache::KvCache(Device& device, const RowShape& shape, const MemoryPlan& plan, int64_t pass_rows)
+    : device_(device),
+      shape_(shape),
+      segments_(plan.segments),
+      resident_(plan.resident_segments),
+      pass_rows_(pass_rows),
+      open_stride_(plan.open_bytes / u(shape.layers)) {
+  const uint64_t pointer_bytes = 2 * u(shape.layers) * sizeof(void*);
+  if (plan.resident_bytes > 0) resident_memory_ = device.allocate(plan.resident_bytes, "the resident KV cache");
+  if (plan.host_bytes > 0) host_memory_ = device.allocate_pinned(plan.host_bytes, "the KV cache in host memory");
+  if (plan.open_bytes > 0) open_memory_ = device.allocate(plan.open_bytes, "the KV cache's open segment");
+  ring_memory_ = device.allocate(plan.tail_bytes, "the KV cache's tail");
+  pass_memory_ = device.allocate(plan.pass_bytes, "the KV rows of one pass");
+  pointers_ = device.allocate(pointer_bytes, "pointers to the open segment");
+  host_pointers_ = device.allocate_pinned(pointer_bytes, "pointers to the open segment");
+  built_ = device.make_event();
+  left_ = device.make_event();
+  out_ = device.make_stream("rows out", StreamRole::kCopy);
+}
+
+KvCache::~KvCache() = default;
+
+// ---- where things are
+// -------------------------------------------------------------------------------------------------
+
+std::byte* KvCache::resident_data(int64_t layer, int64_t index) const {
+  return resident_memory_.data() + u(layer) * segments_bytes(shape_, 0, resident_) + segments_bytes(shape_, 0, index);
+}
+
+std::byte* KvCache::open_data(int64_t layer) const {
+  const int64_t open = closed_segments();
+  return open < resident_ ? resident_data(layer, open) : open_memory_.data() + u(layer) * open_stride_;
+}
+
+KvSegment KvCache::view(std::byte* segment, int64_t index) const {
+  const SegmentRange range = segment_range(index);
+  return {.k = segment,
+          .v = segment + u(range.rows) * shape_.k_bytes(),
+          .position = static_cast<int32_t>(range.begin),
+          .rows = static_cast<int32_t>(std::min(range.rows, rows_ - range.begin)),
+          .stride_rows = static_cast<int32_t>(range.rows)};
+}
+
+KvSegment KvCache::resident_segment(int64_t layer, int64_t index) const {
+  CHECK(index < resident_ && index <= closed_segments());
+  return view(resident_data(layer, index), index);
+}
+
+KvSegment KvCache::open_segment(int64_t layer) const { return view(open_data(layer), closed_segments()); }
+
+KvSegment KvCache::streamed_segment(const std::byte* base, const Chunk& chunk, int64_t index) const {
+  CHECK(index >= chunk.first_segment && index < chunk.last_segment);
+  return view(const_cast<std::byte*>(base) + segments_bytes(shape_, chunk.first_segment, index), index);
+}
+
+const std::byte* KvCache::host_chunk(int64_t layer, const Chunk& chunk) const {
+  return host_memory_.data() + u(layer) * segments_bytes(shape_, resident_, segments_) + chunk.offset_bytes;
+}
+
+KvRows KvCache::pass_destination(int64_t layer) const {
+  const TailViews views = tail(layer);
+  return {.k = const_cast<void*>(views.pass_k),
+          .v = const_cast<void*>(views.pass_v),
+          .row_stride = shape_.kv_heads * shape_.head_dim,
+          .head_stride = shape_.head_dim};
+}
+
+KvCache::TailViews KvCache::tail(int64_t layer) const {  // each: K of all layers, then V of all layers
+  const uint64_t l = u(layer), layers = u(shape_.layers), ring = u(kTailRingRows), pass = u(pass_rows_);
+  const std::byte* const ring_v = ring_memory_.data() + layers * ring * shape_.k_bytes();
+  const std::byte* const pass_v = pass_memory_.data() + layers * pass * shape_.k_bytes();
+  return {.ring_k = ring_memory_.data() + l * ring * shape_.k_bytes(),
+          .ring_v = ring_v + l * ring * shape_.v_bytes(),
+          .pass_k = pass_memory_.data() + l * pass * shape_.k_bytes(),
+          .pass_v = pass_v + l * pass * shape_.v_bytes()};
+}
+
+// ---- prefill
+// ----------------------------------------------------------------------------------------------------------
+
+void KvCache::store_layer(int64_t layer, int64_t rows, const std::byte* segments, Stream& compute, Event& copied) {
+  CHECK(rows > 0 && segments_for(rows) <= segments_, "rows=", rows);
+  compute.record(*built_);
+  out_->wait(*built_);
+  const int64_t touched = segments_for(rows), open = segment_of(rows);  // open may be one past the last touched
+  const int64_t stay = std::min(touched, resident_);
+  if (stay > 0) out_->copy(resident_data(layer, 0), segments, segments_bytes(shape_, 0, stay), Link::kWithinDevice);
+  if (open > resident_) {
+    const uint64_t bytes = segments_bytes(shape_, resident_, open);
+    std::byte* const host = host_memory_.data() + u(layer) * segments_bytes(shape_, resident_, segments_);
+    out_->copy(host, segments + segments_bytes(shape_, 0, resident_), bytes, Link::kDeviceToHost);
+  }
+  if (open >= resident_ && open < touched) {
+    out_->copy(open_memory_.data() + u(layer) * open_stride_, segments + segments_bytes(shape_, 0, open),
+               segments_bytes(shape_, open, open + 1), Link::kWithinDevice);
+  }
+  fill_ring(layer, rows, segments);
+  out_->record(copied);
+}
+
+// The last rows of a layer, head by head: whole runs that neither cross a segment's end nor the ring's.
+void KvCache::fill_ring(int64_t layer, int64_t rows, const std::byte* segments) {
+  const TailViews to = tail(layer);
+  const uint64_t k_row = shape_.k_bytes() / u(shape_.kv_heads), v_row = shape_.v_bytes() / u(shape_.kv_heads);
+  for (int64_t row = std::max<int64_t>(0, rows - kTailRingRows); row < rows;) {
+    const int64_t index = segment_of(row), slot = row % kTailRingRows;
+    const SegmentRange range = segment_range(index);
+    const int64_t count = std::min({rows - row, range.end() - row, kTailRingRows - slot});
+    const std::byte* const k = segments + segments_bytes(shape_, 0, index);
+    const std::byte* const v = k + u(range.rows) * shape_.k_bytes();
+    for (int64_t head = 0; head < shape_.kv_heads; ++head) {
+      const uint64_t from = u(head * range.rows + row - range.begin), at = u(head * kTailRingRows + slot);
+      out_->copy(static_cast<std::byte*>(const_cast<void*>(to.ring_k)) + at * k_row, k + from * k_row, u(count) * k_row,
+                 Link::kWithinDevice);
+      out_->copy(static_cast<std::byte*>(const_cast<void*>(to.ring_v)) + at * v_row, v + from * v_row, u(count) * v_row,
+                 Link::kWithinDevice);
+    }
+    row += count;
+  }
+}
+
+void KvCache::finish_prefill(int64_t rows) {
+  out_->record(*left_);
+  out_->synchronize();
+  rows_ = rows;
+}
+
+// ---- decode
+// -----------------------------------------------------------------------------------------------------------
+
+void KvCache::append(const int32_t* source, int64_t count, Stream& compute) {
+  while (count > 0) {
+    const int64_t here = std::min(count, segment_range(closed_segments()).end() - rows_);
+    append_inside(source, here, compute);
+    source += here;
+    count -= here;
+    const int64_t before = closed_segments();
+    rows_ += here;
+    if (closed_segments() > before && before >= resident_) leave(compute);
+  }
+}
+
+void KvCache::append_inside(const int32_t* source, int64_t count, Stream& compute) {
+  CHECK(closed_segments() < segments_, "the plan's ", segments_, " segments are full");
+  if (pointed_at_ != closed_segments()) point_at_open(compute);
+  const TailViews views = tail(0);
+  const SegmentRange range = segment_range(closed_segments());
+  void** const pointers = pointers_.as<void*>();
+  commit_rows({.pass_k = views.pass_k,
+               .pass_v = views.pass_v,
+               .source = source,
+               .ring_k = const_cast<void*>(views.ring_k),
+               .ring_v = const_cast<void*>(views.ring_v),
+               .open_k = pointers,
+               .open_v = pointers + shape_.layers,
+               .k_type = shape_.k_type,
+               .v_type = shape_.v_type,
+               .layers = shape_.layers,
+               .kv_heads = shape_.kv_heads,
+               .head_dim = shape_.head_dim,
+               .pass_rows = pass_rows_,
+               .ring_rows = kTailRingRows,
+               .open_rows = range.rows,
+               .count = count,
+               .first_position = rows_,
+               .open_position = range.begin},
+              compute);
+}
+
+// Tells the commit kernel where each layer's open segment lies now. Rare: once a segment.
+void KvCache::point_at_open(Stream& compute) {
+  compute.synchronize();  // the last upload has been read
+  void** const pointers = host_pointers_.as<void*>();
+  for (int64_t layer = 0; layer < shape_.layers; ++layer) {
+    const KvSegment open = open_segment(layer);
+    pointers[layer] = const_cast<void*>(open.k);
+    pointers[shape_.layers + layer] = const_cast<void*>(open.v);
+  }
+  compute.copy(pointers_.data(), host_pointers_.data(), pointers_.bytes(), Link::kHostToDevice);
+  pointed_at_ = closed_segments();
+}
+
+// The segment before rows_ is full and not resident: it leaves, and its place is free once it has left.
+void KvCache::leave(Stream& compute) {
+  const int64_t full = closed_segments() - 1;
+  const uint64_t bytes = segments_bytes(shape_, full, full + 1);
+  compute.record(*built_);
+  out_->wait(*built_);
+  for (int64_t layer = 0; layer < shape_.layers; ++layer) {
+    std::byte* const host = host_memory_.data() + u(layer) * segments_bytes(shape_, resident_, segments_);
+    out_->copy(host + segments_bytes(shape_, resident_, full), open_memory_.data() + u(layer) * open_stride_, bytes,
+               Link::kDeviceToHost);
+  }
+  out_->record(*left_);
+  compute.wait(*left_);
+}
+
+}  // namespace headrace

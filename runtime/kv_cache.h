@@ -1,0 +1,80 @@
+// The full KV cache of one run, where cache/planner.h says: resident segments on the device, the rest in pinned host
+// memory, the segment that still grows and the last rows of every layer always on the device (DESIGN sections 7 and 8).
+// Append-only: it never holds a rejected row. Owns the memory and the stream on which rows leave; kernels see views.
+//
+// Way of use: finish_prefill() once, after prefill has built layer by layer; then, for each step, the views below and
+// append(). Thread: one at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cache/layout.h"
+#include "cache/movement.h"
+#include "cache/planner.h"
+#include "kernels/attention.h"
+#include "offload/device.h"
+#include "runtime/model/forward.h"
+
+namespace headrace {
+
+class KvCache {
+ public:
+  KvCache(Device& device, const RowShape& shape, const MemoryPlan& plan, int64_t pass_rows);
+  ~KvCache();
+
+  const RowShape& shape() const { return shape_; }
+  int64_t rows() const { return rows_; }                         // committed: L
+  int64_t closed_segments() const { return segment_of(rows_); }  // segments [0, this) are full
+  int64_t resident_segments() const { return resident_; }
+  int64_t pass_rows() const { return pass_rows_; }
+
+  // ---- prefill: a finished layer leaves ----
+  // Layer `layer`'s rows [0, rows) stand in `segments` (the layout of cache/layout.h, from row 0), complete once
+  // `compute` has run so far. Enqueues their copies to where they live and records `copied` after the last read of
+  // `segments`.
+  void store_layer(int64_t layer, int64_t rows, const std::byte* segments, Stream& compute, Event& copied);
+  // All layers are stored: blocks until the copies have run.
+  void finish_prefill(int64_t rows);
+
+  // ---- decode ----
+  KvRows pass_destination(int64_t layer) const;  // where a pass's own K and V rows go: [pass_rows, kv_heads, head_dim]
+  // Segments [first, last) of a layer as attention sees them, on the device: resident ones, or the open one.
+  KvSegment resident_segment(int64_t layer, int64_t index) const;
+  KvSegment open_segment(int64_t layer) const;
+  // A segment inside a chunk that was streamed to `base`.
+  KvSegment streamed_segment(const std::byte* base, const Chunk& chunk, int64_t index) const;
+  const std::byte* host_chunk(int64_t layer, const Chunk& chunk) const;  // pinned
+  struct TailViews {
+    const void *ring_k, *ring_v, *pass_k, *pass_v;
+  };
+  TailViews tail(int64_t layer) const;
+
+  // Commits `count` rows: position rows() + j is pass row source[j] (device memory, `count` of them). Enqueued on
+  // `compute`; a segment that fills leaves for the host behind it.
+  void append(const int32_t* source, int64_t count, Stream& compute);
+  // Recorded when the last full segment that left has arrived in host memory.
+  const Event& host_ready() const { return *left_; }
+
+ private:
+  KvSegment view(std::byte* segment, int64_t index) const;
+  std::byte* resident_data(int64_t layer, int64_t index) const;
+  std::byte* open_data(int64_t layer) const;  // where the segment that grows lies, resident or not
+  void fill_ring(int64_t layer, int64_t rows, const std::byte* segments);
+  void append_inside(const int32_t* source, int64_t count, Stream& compute);
+  void point_at_open(Stream& compute);
+  void leave(Stream& compute);
+
+  Device& device_;
+  const RowShape shape_;
+  const int64_t segments_, resident_, pass_rows_;
+  uint64_t open_stride_ = 0;
+  int64_t rows_ = 0, pointed_at_ = -1;
+  DeviceBuffer resident_memory_, open_memory_, ring_memory_, pass_memory_, pointers_;
+  PinnedBuffer host_memory_, host_pointers_;
+  std::unique_ptr<Event> built_, left_;
+  std::unique_ptr<Stream> out_;  // rows leave on it; last, so that it drains before the memory goes
+};
+
+}  // namespace headrace

@@ -1,0 +1,174 @@
+#include "runtime/model/forward.h"
+
+#include <cmath>
+
+#include "kernels/elementwise.h"
+
+namespace headrace {
+namespace {
+
+int64_t qkv_width(const ModelConfig& c) { return (c.heads + 2 * c.kv_heads) * c.head_dim; }
+
+std::byte* at(const Pass& pass, void* base, int64_t elements) {
+  return static_cast<std::byte*>(base) + static_cast<uint64_t>(elements) * dtype_bytes(pass.weights->dtype());
+}
+
+// Qwen3: each head of q and of k is normalised on its own, in place, before rope.
+void normalise_heads(const Pass& pass, const void* weight, int64_t first_column, int64_t heads) {
+  const ModelConfig& c = *pass.config;
+  std::byte* const x = at(pass, pass.work.qkv, first_column);
+  rms_norm({.x = x,
+            .weight = weight,
+            .out = x,
+            .type = pass.weights->dtype(),
+            .rows = pass.rows,
+            .groups = heads,
+            .cols = c.head_dim,
+            .x_stride = qkv_width(c),
+            .out_stride = qkv_width(c),
+            .eps = static_cast<float>(c.rms_eps)},
+           *pass.stream);
+}
+
+void normalise(const Pass& pass, const void* x, const void* weight) {
+  const ModelConfig& c = *pass.config;
+  rms_norm({.x = x,
+            .weight = weight,
+            .out = pass.work.normed,
+            .type = pass.weights->dtype(),
+            .rows = pass.rows,
+            .groups = 1,
+            .cols = c.hidden,
+            .x_stride = c.hidden,
+            .out_stride = c.hidden,
+            .eps = static_cast<float>(c.rms_eps)},
+           *pass.stream);
+}
+
+struct Product {
+  const void *x, *w, *bias, *residual;
+  void* out;
+  int64_t n, k;
+};
+
+void multiply(const Pass& pass, const Product& p) {
+  const DType type = pass.weights->dtype();
+  product({.x = p.x,
+           .w = p.w,
+           .bias = p.bias,
+           .residual = p.residual,
+           .out = p.out,
+           .type = type,
+           .out_type = type,
+           .rows = pass.rows,
+           .n = p.n,
+           .k = p.k,
+           .path = pass.path},
+          *pass.stream);
+}
+
+// The widths of LayerWork's five buffers, in its order.
+struct Widths {
+  int64_t value[5];
+};
+Widths work_widths(const ModelConfig& c) { return {{c.hidden, qkv_width(c), c.heads * c.head_dim, 2 * c.ffn, c.ffn}}; }
+uint64_t buffer_bytes(int64_t rows, int64_t width, DType dtype) {
+  return round_up(static_cast<uint64_t>(rows * width) * dtype_bytes(dtype), 256);
+}
+
+}  // namespace
+
+uint64_t layer_work_bytes(const ModelConfig& config, DType dtype, int64_t rows) {
+  uint64_t bytes = 0;
+  for (const int64_t width : work_widths(config).value) bytes += buffer_bytes(rows, width, dtype);
+  return bytes;
+}
+
+LayerWork layer_work(const ModelConfig& config, DType dtype, int64_t rows, std::byte* memory) {
+  LayerWork work;
+  void** const views[] = {&work.normed, &work.qkv, &work.attention, &work.gate_up, &work.activated};
+  const Widths widths = work_widths(config);
+  for (int i = 0; i < 5; ++i) {
+    *views[i] = memory;
+    memory += buffer_bytes(rows, widths.value[i], dtype);
+  }
+  return work;
+}
+
+void attention_inputs(const Pass& pass, int64_t layer, const void* hidden, const KvRows& kv_rows) {
+  const ModelConfig& c = *pass.config;
+  const LayerWeights& w = pass.weights->layer(layer);
+  const int64_t q_width = c.heads * c.head_dim, kv_width = c.kv_heads * c.head_dim;
+  normalise(pass, hidden, w.input_norm);
+  multiply(pass, {pass.work.normed, w.qkv, w.qkv_bias, nullptr, pass.work.qkv, qkv_width(c), c.hidden});
+  if (c.qk_norm) {
+    normalise_heads(pass, w.q_norm, 0, c.heads);
+    normalise_heads(pass, w.k_norm, q_width, c.kv_heads);
+  }
+  rope({.q = pass.work.qkv,
+        .k = at(pass, pass.work.qkv, q_width),
+        .v = at(pass, pass.work.qkv, q_width + kv_width),
+        .positions = pass.positions,
+        .cos_sin = pass.cos_sin,
+        .k_out = kv_rows.k,
+        .v_out = kv_rows.v,
+        .type = pass.weights->dtype(),
+        .k_type = pass.k_type,
+        .v_type = pass.v_type,
+        .rows = pass.rows,
+        .heads = c.heads,
+        .kv_heads = c.kv_heads,
+        .head_dim = c.head_dim,
+        .qkv_stride = qkv_width(c),
+        .table_rows = pass.table_rows,
+        .out_row_stride = kv_rows.row_stride,
+        .out_head_stride = kv_rows.head_stride},
+       *pass.stream);
+}
+
+void layer_output(const Pass& pass, int64_t layer, void* hidden) {
+  const ModelConfig& c = *pass.config;
+  const LayerWeights& w = pass.weights->layer(layer);
+  multiply(pass, {pass.work.attention, w.output, w.output_bias, hidden, hidden, c.hidden, c.heads * c.head_dim});
+  normalise(pass, hidden, w.ffn_norm);
+  multiply(pass, {pass.work.normed, w.gate_up, nullptr, nullptr, pass.work.gate_up, 2 * c.ffn, c.hidden});
+  silu_mul({.gate_up = pass.work.gate_up,
+            .out = pass.work.activated,
+            .type = pass.weights->dtype(),
+            .rows = pass.rows,
+            .cols = c.ffn},
+           *pass.stream);
+  multiply(pass, {pass.work.activated, w.down, nullptr, hidden, hidden, c.hidden, c.ffn});
+}
+
+void output_logits(const Pass& pass, const void* hidden, float* logits) {
+  const ModelConfig& c = *pass.config;
+  normalise(pass, hidden, pass.weights->final_norm());
+  product({.x = pass.work.normed,
+           .w = pass.weights->head(),
+           .bias = nullptr,
+           .residual = nullptr,
+           .out = logits,
+           .type = pass.weights->dtype(),
+           .out_type = DType::kF32,
+           .rows = pass.rows,
+           .n = c.vocab,
+           .k = c.hidden,
+           .path = ProductPath::kDecode},
+          *pass.stream);
+}
+
+AttentionShape attention_shape(const Pass& pass) {
+  const ModelConfig& c = *pass.config;
+  return {.queries = pass.rows,
+          .heads = c.heads,
+          .kv_heads = c.kv_heads,
+          .head_dim = c.head_dim,
+          .q_stride = qkv_width(c),
+          .type = pass.weights->dtype(),
+          .k_type = pass.k_type,
+          .v_type = pass.v_type,
+          .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim)))};
+}
+
+}  // namespace headrace

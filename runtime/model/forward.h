@@ -1,0 +1,58 @@
+// The parts of a decoder layer on either side of its attention, shared by prefill and decode: the same ops, the same
+// order of roundings. Free functions over views; nothing is owned and nothing waits.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/attention.h"
+#include "kernels/product.h"
+#include "offload/buffer.h"
+#include "offload/stream.h"
+#include "runtime/model/config.h"
+#include "runtime/model/weights.h"
+
+namespace headrace {
+
+// Room for one layer's activations of up to `rows` rows; views into one device buffer.
+struct LayerWork {
+  void* normed = nullptr;     // [rows, hidden]
+  void* qkv = nullptr;        // [rows, (heads + 2 kv_heads) * head_dim]
+  void* attention = nullptr;  // [rows, heads * head_dim]
+  void* gate_up = nullptr;    // [rows, 2 * ffn]
+  void* activated = nullptr;  // [rows, ffn]
+};
+uint64_t layer_work_bytes(const ModelConfig& config, DType dtype, int64_t rows);
+LayerWork layer_work(const ModelConfig& config, DType dtype, int64_t rows, std::byte* memory);
+
+// Where a pass's K and V rows go: row i of head h is at i * row_stride + h * head_stride elements.
+struct KvRows {
+  void* k = nullptr;
+  void* v = nullptr;
+  int64_t row_stride = 0, head_stride = 0;
+};
+
+// What every call of a pass has in common.
+struct Pass {
+  const ModelConfig* config;
+  const Weights* weights;
+  LayerWork work;
+  const int32_t* positions;  // [rows], device
+  const float* cos_sin;      // [table_rows, head_dim], device
+  int64_t table_rows;
+  DType k_type, v_type;
+  int64_t rows;
+  ProductPath path;
+  Stream* stream;
+};
+
+// hidden [rows, hidden] -> work.qkv with q rotated, and K and V rounded to the cache's types into kv_rows.
+void attention_inputs(const Pass& pass, int64_t layer, const void* hidden, const KvRows& kv_rows);
+// work.attention -> hidden, the layer's second half: output product, norm, MLP, both residuals.
+void layer_output(const Pass& pass, int64_t layer, void* hidden);
+// hidden -> logits [rows, vocab] in f32: final norm and head, always on the decode path.
+void output_logits(const Pass& pass, const void* hidden, float* logits);
+
+// The shape that every attention call over work.qkv has.
+AttentionShape attention_shape(const Pass& pass);
+
+}  // namespace headrace

@@ -1,0 +1,48 @@
+// A model's weights on the device, in the shapes that the forward pass multiplies with: q, k and v as one matrix, gate
+// and up as one. Owns one device buffer; the views below point into it. Immutable once loaded.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "offload/device.h"
+#include "runtime/model/checkpoint.h"
+#include "runtime/progress.h"
+
+namespace headrace {
+
+// All of the weights' type; [out, in], row-major. Null where the family has none.
+struct LayerWeights {
+  const void* input_norm = nullptr;   // [hidden]
+  const void* qkv = nullptr;          // [(heads + 2 kv_heads) * head_dim, hidden]
+  const void* qkv_bias = nullptr;     // [(heads + 2 kv_heads) * head_dim]
+  const void* q_norm = nullptr;       // [head_dim]
+  const void* k_norm = nullptr;       // [head_dim]
+  const void* output = nullptr;       // [hidden, heads * head_dim]
+  const void* output_bias = nullptr;  // [hidden]
+  const void* ffn_norm = nullptr;     // [hidden]
+  const void* gate_up = nullptr;      // [2 * ffn, hidden]
+  const void* down = nullptr;         // [hidden, ffn]
+};
+
+class Weights {
+ public:
+  // Reads, converts to `dtype` and uploads through two pinned staging buffers, so that conversion and copies overlap.
+  // Reserves the whole before it reads a byte. `progress` may be null.
+  static Weights load(const Checkpoint& checkpoint, Device& device, DType dtype, Progress* progress);
+
+  DType dtype() const { return dtype_; }
+  uint64_t bytes() const { return memory_.bytes(); }
+  const LayerWeights& layer(int64_t index) const { return layers_[static_cast<size_t>(index)]; }
+  const void* embedding() const { return embedding_; }    // [vocab, hidden]
+  const void* final_norm() const { return final_norm_; }  // [hidden]
+  const void* head() const { return head_; }              // [vocab, hidden]; the embedding where the head is tied
+
+ private:
+  DType dtype_ = DType::kBF16;
+  DeviceBuffer memory_;
+  std::vector<LayerWeights> layers_;
+  const void *embedding_ = nullptr, *final_norm_ = nullptr, *head_ = nullptr;
+};
+
+}  // namespace headrace

@@ -1,0 +1,40 @@
+// What a run has said so far: token ids, text as it becomes certain, and why it ended. Internal to the engine.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/engine.h"
+
+namespace headrace {
+
+class Output {
+ public:
+  // `tokenizer` may be null: ids only. `end_ids` end the run unless options.ignore_eos.
+  Output(const Tokenizer* tokenizer, const std::vector<int32_t>& end_ids, const GenerateOptions& options,
+         int64_t max_tokens);
+
+  // Takes the next token; false when the run has ended, with it or before it.
+  bool take(int32_t token);
+  void interrupted() { reason_ = FinishReason::kInterrupted; }
+  void finish(GenerateResult* result);  // moves text and ids out
+
+  int64_t tokens() const { return static_cast<int64_t>(ids_.size()); }
+
+ private:
+  void say(std::string_view piece);
+
+  const std::vector<int32_t>& end_ids_;
+  const GenerateOptions& options_;
+  const int64_t max_tokens_;
+  std::optional<StreamingDecoder> decoder_;
+  std::vector<int32_t> ids_;
+  std::string text_;
+  FinishReason reason_ = FinishReason::kLength;
+};
+
+}  // namespace headrace

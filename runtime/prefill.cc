@@ -1,0 +1,197 @@
+// Prefill, layer-major (DESIGN section 7): every group of the prompt goes through layer 0, then layer 1, …. A layer's K
+// and V are built in one of two device buffers, attention reads them there, and the finished layer leaves while the
+// next computes. Each row crosses the link once, outwards.
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/elementwise.h"
+#include "runtime/prefill_work.h"
+
+namespace headrace {
+namespace {
+
+constexpr size_t kGroupsAhead = 4;  // the host enqueues at most this far ahead, so that progress and Ctrl-C are prompt
+
+struct StagingViews {
+  int32_t *ids, *positions;
+  std::array<KvSegment*, 2> segments;
+};
+StagingViews carve_staging(Carver& carver, int64_t prompt_tokens) {
+  StagingViews views;
+  views.ids = carver.take<int32_t>(prompt_tokens);
+  views.positions = carver.take<int32_t>(prompt_tokens);
+  for (KvSegment*& list : views.segments) list = carver.take<KvSegment>(segments_for(prompt_tokens));
+  return views;
+}
+
+// Segment i of a layer buffer, with the rows that the prompt fills.
+KvSegment built_segment(const RowShape& shape, const std::byte* buffer, int64_t index, int64_t prompt_tokens) {
+  const SegmentRange range = segment_range(index);
+  const std::byte* const k = buffer + segments_bytes(shape, 0, index);
+  return {.k = k,
+          .v = k + static_cast<uint64_t>(range.rows) * shape.k_bytes(),
+          .position = static_cast<int32_t>(range.begin),
+          .rows = static_cast<int32_t>(std::min(range.rows, prompt_tokens - range.begin)),
+          .stride_rows = static_cast<int32_t>(range.rows)};
+}
+
+// Where the rows of a group go: it lies inside one segment, since groups are cut at multiples that segments share.
+KvRows group_rows(const RowShape& shape, std::byte* buffer, int64_t first) {
+  const int64_t index = segment_of(first);
+  const SegmentRange range = segment_range(index);
+  const uint64_t row = static_cast<uint64_t>(first - range.begin), dim = static_cast<uint64_t>(shape.head_dim);
+  std::byte* const k = buffer + segments_bytes(shape, 0, index);
+  std::byte* const v = k + static_cast<uint64_t>(range.rows) * shape.k_bytes();
+  return {.k = k + row * dim * dtype_bytes(shape.k_type),
+          .v = v + row * dim * dtype_bytes(shape.v_type),
+          .row_stride = shape.head_dim,
+          .head_stride = range.rows * shape.head_dim};
+}
+
+// Reports progress as groups finish, a few groups behind the host, and says when to stop.
+class Pace {
+ public:
+  Pace(Device& device, Stream& stream, Progress* progress, const std::atomic<bool>* interrupt)
+      : stream_(stream), progress_(progress), interrupt_(interrupt) {
+    for (std::unique_ptr<Event>& event : events_) event = device.make_event();
+  }
+  // A group has been enqueued; with it, `done` units of the stage are. False: stop.
+  bool group(int64_t done) {
+    const size_t slot = count_++ % kGroupsAhead;
+    events_[slot]->synchronize();  // the group kGroupsAhead before this one
+    if (progress_) progress_->update(done_[slot]);
+    stream_.record(*events_[slot]);
+    done_[slot] = done;
+    return interrupt_ == nullptr || !interrupt_->load(std::memory_order_relaxed);
+  }
+
+ private:
+  Stream& stream_;
+  Progress* progress_;
+  const std::atomic<bool>* interrupt_;
+  std::array<std::unique_ptr<Event>, kGroupsAhead> events_;
+  std::array<int64_t, kGroupsAhead> done_{};
+  size_t count_ = 0;
+};
+
+}  // namespace
+
+uint64_t prefill_staging_bytes(int64_t prompt_tokens) {
+  Carver carver(nullptr);
+  carve_staging(carver, prompt_tokens);
+  return carver.used_bytes();
+}
+
+Session::PrefillWork Session::carve_prefill(Carver& carver) const {
+  const int64_t prompt = options_.prompt_tokens, group = std::min(padded(prompt), prefill_group());
+  PrefillWork work;
+  work.ids = carver.take<int32_t>(prompt);
+  work.positions = carver.take<int32_t>(prompt);
+  work.hidden =
+      carver.take_bytes(static_cast<uint64_t>(padded(prompt) * config_.hidden) * dtype_bytes(weights_.dtype()));
+  std::byte* const layer = carver.take_bytes(layer_work_bytes(config_, weights_.dtype(), group));
+  if (layer != nullptr) work.layer = layer_work(config_, weights_.dtype(), group, layer);
+  work.segment_count = segments_for(prompt);
+  for (KvSegment*& list : work.segments) list = carver.take<KvSegment>(work.segment_count);
+  work.layer_buffers = {};  // their own allocation: the planner counts them
+  return work;
+}
+
+std::optional<int32_t> Session::prefill(std::span<const int32_t> ids, Progress* progress,
+                                        const std::atomic<bool>* interrupt) {
+  CHECK(static_cast<int64_t>(ids.size()) == options_.prompt_tokens && rows() == 0);
+  bool finished = false;
+  {
+    Carver size(nullptr);
+    carve_prefill(size);
+    DeviceBuffer memory = device_.allocate(size.used_bytes(), "prefill");
+    DeviceBuffer buffers = device_.allocate(2 * plan_.layer_buffer_bytes, "the layer that prefill builds");
+    PinnedBuffer staging = device_.allocate_pinned(prefill_staging_bytes(options_.prompt_tokens), "the prompt");
+    Carver carver(memory.data());
+    PrefillWork work = carve_prefill(carver);
+    work.layer_buffers = {buffers.data(), buffers.data() + plan_.layer_buffer_bytes};
+    upload_prompt(ids, work, staging);
+    embed_prompt(work);
+    finished = prefill_layers(work, progress, interrupt);
+    const uint64_t row_bytes = static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype());
+    const std::byte* const last = static_cast<std::byte*>(work.hidden) + (ids.size() - 1) * row_bytes;
+    compute_->copy(step_.hidden, last, row_bytes, Link::kWithinDevice);
+    compute_->synchronize();
+    cache_->finish_prefill(options_.prompt_tokens);
+  }  // prefill's memory goes before decode's is taken
+  if (!finished) return std::nullopt;
+  if (plan_.ring_slots > 0) {
+    streamer_ = std::make_unique<KvStreamer>(device_, *cache_, plan_.ring_slots, plan_.ring_slot_bytes);
+  }
+  host_.draw_positions[0] = static_cast<int32_t>(options_.prompt_tokens);
+  compute_->copy(step_.inputs.tokens, host_inputs_.data(), step_.inputs_bytes, Link::kHostToDevice);
+  finish_step(make_pass(step_.layer, step_.inputs.positions, 1, ProductPath::kDecode));
+  return host_samples_.as<int32_t>()[0];
+}
+
+void Session::upload_prompt(std::span<const int32_t> ids, const PrefillWork& work, const PinnedBuffer& staging) {
+  Carver carver(staging.data());
+  const StagingViews host = carve_staging(carver, options_.prompt_tokens);
+  std::copy(ids.begin(), ids.end(), host.ids);
+  for (int64_t i = 0; i < options_.prompt_tokens; ++i) host.positions[i] = static_cast<int32_t>(i);
+  compute_->copy(work.ids, host.ids, ids.size_bytes(), Link::kHostToDevice);
+  compute_->copy(work.positions, host.positions, ids.size_bytes(), Link::kHostToDevice);
+  for (size_t buffer = 0; buffer < 2; ++buffer) {
+    for (int64_t i = 0; i < work.segment_count; ++i) {
+      host.segments[buffer][i] = built_segment(shape_, work.layer_buffers[buffer], i, options_.prompt_tokens);
+    }
+    compute_->copy(work.segments[buffer], host.segments[buffer],
+                   static_cast<uint64_t>(work.segment_count) * sizeof(KvSegment), Link::kHostToDevice);
+  }
+}
+
+void Session::embed_prompt(const PrefillWork& work) {
+  embedding({.ids = work.ids,
+             .table = weights_.embedding(),
+             .out = work.hidden,
+             .type = weights_.dtype(),
+             .rows = options_.prompt_tokens,
+             .vocab = config_.vocab,
+             .hidden = config_.hidden},
+            *compute_);
+}
+
+bool Session::prefill_layers(const PrefillWork& work, Progress* progress, const std::atomic<bool>* interrupt) {
+  const int64_t prompt = options_.prompt_tokens, group = prefill_group();
+  const std::array<std::unique_ptr<Event>, 2> free = {device_.make_event(), device_.make_event()};
+  Pace pace(device_, *compute_, progress, interrupt);
+  if (progress) progress->begin("prefill", "tokens", prompt);
+  bool go_on = true;
+  for (int64_t layer = 0; layer < config_.layers && go_on; ++layer) {
+    const size_t buffer = static_cast<size_t>(layer % 2);
+    compute_->wait(*free[buffer]);
+    for (int64_t first = 0; first < prompt && go_on; first += group) {
+      const int64_t rows = std::min(group, prompt - first);
+      prefill_group_rows(work, layer, first, rows);
+      go_on = pace.group((layer * prompt + first + rows) / config_.layers);
+    }
+    cache_->store_layer(layer, prompt, work.layer_buffers[buffer], *compute_, *free[buffer]);
+  }
+  compute_->synchronize();
+  if (progress) progress->update(prompt);
+  if (progress) progress->end();
+  return go_on;
+}
+
+void Session::prefill_group_rows(const PrefillWork& work, int64_t layer, int64_t first, int64_t rows) {
+  const size_t buffer = static_cast<size_t>(layer % 2);
+  const uint64_t row_bytes = static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype());
+  std::byte* const hidden = static_cast<std::byte*>(work.hidden) + static_cast<uint64_t>(first) * row_bytes;
+  const Pass pass = make_pass(work.layer, work.positions + first, rows, ProductPath::kPrefill);
+  attention_inputs(pass, layer, hidden, group_rows(shape_, work.layer_buffers[buffer], first));
+  prefill_attention({.shape = attention_shape(pass),
+                     .q = pass.work.qkv,
+                     .segments = work.segments[buffer],
+                     .out = pass.work.attention,
+                     .segment_count = work.segment_count,
+                     .first_position = first},
+                    *compute_);
+  layer_output(pass, layer, hidden);
+}
+
+}  // namespace headrace

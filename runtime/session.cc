@@ -1,0 +1,159 @@
+#include "runtime/session.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/elementwise.h"
+#include "runtime/prefill_work.h"
+
+namespace headrace {
+namespace {
+
+constexpr int64_t kCpuPrefillGroup = 256, kCudaPrefillGroup = 2048;  // DESIGN section 6, rule 1
+constexpr uint64_t kScratchBytes = 32 * kMiB;  // of segment states, so that it is independent of the context
+
+int64_t state_floats(const ModelConfig& c, int64_t rows) { return rows * c.heads * (c.head_dim + 2); }
+
+AttentionState carve_state(const ModelConfig& c, int64_t rows, Carver& carver) {
+  return {.o = carver.take<float>(rows * c.heads * c.head_dim), .ml = carver.take<float>(rows * c.heads * 2)};
+}
+
+uint64_t available(const MemoryBudget& budget) { return budget.free_bytes(); }
+
+}  // namespace
+
+Session::StepInputs Session::StepInputs::carve(Carver& carver, int64_t pass_rows) {
+  StepInputs inputs;
+  for (int32_t** list : {&inputs.tokens, &inputs.positions, &inputs.draw_positions, &inputs.source}) {
+    *list = carver.take<int32_t>(pass_rows);
+  }
+  inputs.committed = carver.take<int32_t>(1);
+  inputs.path = carver.take<int32_t>(pass_rows * pass_rows);
+  return inputs;
+}
+
+// A product on CUDA reads and writes whole groups of rows; the CPU bodies need no padding.
+int64_t Session::padded(int64_t rows) const {
+  return device_.backend() == Backend::kCpu
+             ? rows
+             : static_cast<int64_t>(round_up(static_cast<uint64_t>(rows), kProductRowPadding));
+}
+
+int64_t Session::prefill_group() const {
+  if (options_.prefill_group > 0) return options_.prefill_group;
+  return device_.backend() == Backend::kCpu ? kCpuPrefillGroup : kCudaPrefillGroup;
+}
+
+Session::StepWork Session::carve_step(Carver& carver) const {
+  const int64_t rows = padded(options_.pass_rows), table = options_.context_tokens;
+  const uint64_t type_bytes = dtype_bytes(weights_.dtype());
+  StepWork work;
+  work.inputs = StepInputs::carve(carver, options_.pass_rows);
+  work.inputs_bytes = carver.used_bytes();
+  work.inv_freq = carver.take<float>(config_.head_dim / 2);
+  work.cos_sin = carver.take<float>(table * config_.head_dim);
+  work.hidden = carver.take_bytes(static_cast<uint64_t>(rows * config_.hidden) * type_bytes);
+  std::byte* const layer = carver.take_bytes(layer_work_bytes(config_, weights_.dtype(), rows));
+  if (layer != nullptr) work.layer = layer_work(config_, weights_.dtype(), rows, layer);
+  const uint64_t one = static_cast<uint64_t>(state_floats(config_, options_.pass_rows)) * sizeof(float);
+  work.segments_per_launch = std::clamp<int64_t>(static_cast<int64_t>(kScratchBytes / one), 1, kMaxPrefixSegments);
+  work.state = carve_state(config_, options_.pass_rows, carver);
+  work.scratch = carve_state(config_, options_.pass_rows * work.segments_per_launch, carver);
+  work.logits = carver.take<float>(rows * config_.vocab);
+  work.samples = carver.take<int32_t>(options_.pass_rows);
+  work.sample_workspace = carver.take_bytes(sample_workspace_bytes(options_.pass_rows, config_.vocab));
+  return work;
+}
+
+MemoryPlan Session::make_session_plan() const {
+  Carver step(nullptr), prefill(nullptr), inputs(nullptr);
+  carve_step(step);
+  carve_prefill(prefill);
+  StepInputs::carve(inputs, options_.pass_rows);
+  const uint64_t pointers = 2 * static_cast<uint64_t>(shape_.layers) * sizeof(void*);
+  PlanInput input;
+  input.rows = shape_;
+  input.prompt_rows = options_.prompt_tokens;
+  input.context_rows = options_.context_tokens;
+  input.pass_rows = options_.pass_rows;
+  input.mode = options_.kv;
+  input.vram_free = available(device_.vram());
+  input.host_free = available(device_.host_mem());
+  if (device_.backend() == Backend::kCpu) input.total_free = input.host_free;
+  input.decode_work_bytes = step.used_bytes() + pointers;
+  input.prefill_work_bytes = step.used_bytes() + pointers + prefill.used_bytes();
+  input.pinned_work_bytes = inputs.used_bytes() + pointers +
+                            static_cast<uint64_t>(options_.pass_rows) * sizeof(int32_t) +
+                            prefill_staging_bytes(options_.prompt_tokens);
+  input.ring_slots = options_.ring_slots;
+  input.ring_slot_bytes = options_.ring_slot_bytes;
+  return make_plan(input);
+}
+
+Session::Session(Device& device, const ModelConfig& config, const Weights& weights, const SessionOptions& options)
+    : device_(device),
+      config_(config),
+      weights_(weights),
+      options_(options),
+      shape_{.layers = config.layers,
+             .kv_heads = config.kv_heads,
+             .head_dim = config.head_dim,
+             .k_type = options.k_type,
+             .v_type = options.v_type} {
+  CHECK(options.pass_rows > 0 && options.pass_rows <= kMaxTreeNodes && prefill_group() % 64 == 0 &&
+        kSmallSegmentRows % std::min(prefill_group(), kSmallSegmentRows) == 0);
+  plan_ = make_session_plan();
+  Carver size(nullptr), host_size(nullptr);
+  carve_step(size);
+  StepInputs::carve(host_size, options.pass_rows);
+  step_memory_ = device.allocate(size.used_bytes(), "the buffers of a step");
+  host_inputs_ = device.allocate_pinned(host_size.used_bytes(), "the inputs of a step");
+  host_samples_ =
+      device.allocate_pinned(static_cast<uint64_t>(options.pass_rows) * sizeof(int32_t), "the samples of a step");
+  Carver carver(step_memory_.data()), host_carver(host_inputs_.data());
+  step_ = carve_step(carver);
+  host_ = StepInputs::carve(host_carver, options.pass_rows);
+  cache_ = std::make_unique<KvCache>(device, shape_, plan_, options.pass_rows);
+  compute_ = device.make_stream("compute", StreamRole::kCompute);
+  upload_rope_table();
+}
+
+Session::~Session() = default;
+
+void Session::upload_rope_table() {
+  const RopeTable table = make_rope_table(config_.rope, config_.head_dim, config_.max_positions);
+  CHECK(table.inv_freq.size() == static_cast<size_t>(config_.head_dim / 2));
+  const uint64_t bytes = table.inv_freq.size() * sizeof(float);
+  compute_->copy(step_.inv_freq, table.inv_freq.data(), bytes, Link::kHostToDevice);
+  rope_table({.inv_freq = step_.inv_freq,
+              .cos_sin = step_.cos_sin,
+              .scale = table.scale,
+              .rows = options_.context_tokens,
+              .head_dim = config_.head_dim},
+             *compute_);
+  compute_->synchronize();  // the table's host side goes out of scope
+}
+
+Pass Session::make_pass(const LayerWork& work, const int32_t* positions, int64_t rows, ProductPath path) {
+  return {.config = &config_,
+          .weights = &weights_,
+          .work = work,
+          .positions = positions,
+          .cos_sin = step_.cos_sin,
+          .table_rows = options_.context_tokens,
+          .k_type = options_.k_type,
+          .v_type = options_.v_type,
+          .rows = rows,
+          .path = path,
+          .stream = compute_.get()};
+}
+
+std::vector<float> Session::logits(int64_t rows) {
+  const uint64_t bytes = static_cast<uint64_t>(rows * config_.vocab) * sizeof(float);
+  PinnedBuffer host = device_.allocate_pinned(bytes, "logits for the host");
+  compute_->copy(host.data(), step_.logits, bytes, Link::kDeviceToHost);
+  compute_->synchronize();
+  return {host.as<float>(), host.as<float>() + rows * config_.vocab};
+}
+
+}  // namespace headrace

@@ -1,0 +1,114 @@
+// One run over one context: the KV cache, the buffers of a step and the order in which they are used (DESIGN section
+// 3): prefill once, then verify a tree and commit what was right of it, again and again. Planned and allocated before
+// the first token; gives everything back when destroyed. Thread: one at a time, but for `interrupt`. prefill() is in
+// prefill.cc, verify() and commit() are in verify.cc.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "cache/planner.h"
+#include "kernels/sample.h"
+#include "runtime/accept.h"
+#include "runtime/carver.h"
+#include "runtime/kv_cache.h"
+#include "runtime/kv_streamer.h"
+#include "runtime/model/forward.h"
+#include "runtime/progress.h"
+#include "runtime/tree.h"
+
+namespace headrace {
+
+struct SessionOptions {
+  int64_t prompt_tokens = 0;
+  int64_t context_tokens = 0;  // the most that the run may come to
+  int64_t pass_rows = 1;       // the largest tree
+  KvMode kv = KvMode::kAuto;
+  DType k_type = DType::kBF16, v_type = DType::kBF16;
+  SamplingSettings sampling;
+  int ring_slots = 0;
+  uint64_t ring_slot_bytes = 0;
+  int64_t prefill_group = 0;  // rows of a prefill product; 0: the backend's
+};
+
+class Session {
+ public:
+  // Throws Error(kDoesNotFit) before anything is allocated.
+  Session(Device& device, const ModelConfig& config, const Weights& weights, const SessionOptions& options);
+  ~Session();
+
+  // All chunks of the prompt through layer 0, then layer 1, … (DESIGN section 7). Returns the token after the prompt,
+  // or nothing if `interrupt` was set on the way. REQUIRES: prompt_tokens ids, each in the vocabulary.
+  std::optional<int32_t> prefill(std::span<const int32_t> ids, Progress* progress, const std::atomic<bool>* interrupt);
+
+  // One target pass over the tree; returns the target's sample after each node, valid until the next call.
+  std::span<const int32_t> verify(const Tree& tree);
+  // Appends the accepted path of the tree just verified to the KV cache.
+  void commit(const Acceptance& acceptance);
+
+  int64_t rows() const { return cache_->rows(); }
+  const MemoryPlan& plan() const { return plan_; }
+  // The logits of the last pass (after prefill: one row), for tests and benches. [rows, vocab]
+  std::vector<float> logits(int64_t rows);
+
+ private:
+  // What a step reads from the host, in one block that is copied once. Each [pass_rows] but where said.
+  struct StepInputs {
+    int32_t *tokens, *positions, *draw_positions, *source;
+    int32_t* committed;  // [1]
+    int32_t* path;       // [pass_rows, pass_rows]
+    static StepInputs carve(Carver& carver, int64_t pass_rows);
+  };
+  // Everything on the device that outlives prefill, beside the KV cache.
+  struct StepWork {
+    StepInputs inputs;
+    uint64_t inputs_bytes;
+    float *inv_freq, *cos_sin;
+    void* hidden;  // [pass_rows, hidden]
+    LayerWork layer;
+    AttentionState state, scratch;
+    int64_t segments_per_launch;
+    float* logits;  // [pass_rows, vocab]
+    int32_t* samples;
+    void* sample_workspace;
+  };
+  struct PrefillWork;
+
+  StepWork carve_step(Carver& carver) const;
+  PrefillWork carve_prefill(Carver& carver) const;
+  MemoryPlan make_session_plan() const;
+  int64_t padded(int64_t rows) const;
+  int64_t prefill_group() const;
+  Pass make_pass(const LayerWork& work, const int32_t* positions, int64_t rows, ProductPath path);
+  void upload_rope_table();
+
+  void upload_prompt(std::span<const int32_t> ids, const PrefillWork& work, const PinnedBuffer& staging);
+  void embed_prompt(const PrefillWork& work);
+  bool prefill_layers(const PrefillWork& work, Progress* progress, const std::atomic<bool>* interrupt);
+  void prefill_group_rows(const PrefillWork& work, int64_t layer, int64_t first, int64_t rows);
+
+  void upload_step(const Tree& tree);
+  void attend(const Pass& pass, int64_t layer);
+  void finish_step(const Pass& pass);  // logits and samples of `pass.rows` rows, brought to the host
+
+  Device& device_;
+  const ModelConfig& config_;
+  const Weights& weights_;
+  const SessionOptions options_;
+  const RowShape shape_;
+  MemoryPlan plan_;
+  DeviceBuffer step_memory_;
+  PinnedBuffer host_inputs_, host_samples_;
+  StepInputs host_;
+  StepWork step_;
+  std::unique_ptr<KvCache> cache_;
+  std::unique_ptr<KvStreamer> streamer_;  // none where all is resident
+  int64_t step_rows_ = 0, deepest_position_ = 0;
+  std::unique_ptr<Stream> compute_;  // last, so that it drains before the memory goes
+};
+
+}  // namespace headrace

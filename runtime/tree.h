@@ -1,0 +1,36 @@
+// The tree of candidate tokens that one target pass verifies (DESIGN section 2; EAGLE-2, OPT-Tree). Node 0 is the root:
+// the last sampled token, not yet in the KV cache. Plain decoding is a tree of one node. A plain value.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cache/base.h"
+
+namespace headrace {
+
+constexpr int64_t kMaxTreeNodes = 128;
+
+struct Tree {
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> parents;  // -1 for the root; a parent precedes its children
+  std::vector<int32_t> depths;   // 0 for the root
+
+  int64_t size() const { return static_cast<int64_t>(tokens.size()); }
+  void reset(int32_t root) {
+    tokens.assign(1, root);
+    parents.assign(1, -1);
+    depths.assign(1, 0);
+  }
+  // Returns the new node's index.
+  int32_t add(int32_t token, int32_t parent) {
+    CHECK(parent >= 0 && parent < size() && size() < kMaxTreeNodes, "parent=", parent, " size=", size());
+    tokens.push_back(token);
+    parents.push_back(parent);
+    depths.push_back(depths[static_cast<size_t>(parent)] + 1);
+    return static_cast<int32_t>(size() - 1);
+  }
+};
+
+}  // namespace headrace

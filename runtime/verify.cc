@@ -1,0 +1,152 @@
+// One target pass over a tree, against the full KV cache (DESIGN section 8): hybrid tree attention is the prefix's
+// states, one a segment, folded left to right wherever the segments lie, and the tail along each node's own path
+// (LongSpec section 3.3).
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/elementwise.h"
+#include "runtime/session.h"
+
+namespace headrace {
+namespace {
+
+// Gathers segments, in order, for launches of the prefix kernel.
+class PrefixFold {
+ public:
+  PrefixFold(const PrefixAttentionParams& params, int64_t per_launch, int64_t end_row, Stream& stream)
+      : params_(params), per_launch_(per_launch), end_row_(end_row), stream_(stream) {}
+
+  void add(const KvSegment& segment) {
+    if (segment.position >= end_row_ || segment.rows <= 0) return;  // beyond every query's prefix
+    params_.segments[params_.segment_count++] = segment;
+    if (params_.segment_count == per_launch_) flush();
+  }
+  void flush() {
+    if (params_.segment_count > 0) prefix_attention(params_, stream_);
+    params_.segment_count = 0;
+  }
+
+ private:
+  PrefixAttentionParams params_;
+  const int64_t per_launch_, end_row_;
+  Stream& stream_;
+};
+
+}  // namespace
+
+std::span<const int32_t> Session::verify(const Tree& tree) {
+  const int64_t nodes = tree.size();
+  CHECK(nodes > 0 && nodes <= options_.pass_rows, "nodes=", nodes);
+  upload_step(tree);
+  if (streamer_) {
+    streamer_->begin_step(
+        plan_movement(shape_, cache_->resident_segments(), cache_->closed_segments(), streamer_->slot_bytes()));
+  }
+  embedding({.ids = step_.inputs.tokens,
+             .table = weights_.embedding(),
+             .out = step_.hidden,
+             .type = weights_.dtype(),
+             .rows = nodes,
+             .vocab = config_.vocab,
+             .hidden = config_.hidden},
+            *compute_);
+  const Pass pass = make_pass(step_.layer, step_.inputs.positions, nodes, ProductPath::kDecode);
+  for (int64_t layer = 0; layer < config_.layers; ++layer) {
+    attention_inputs(pass, layer, step_.hidden, cache_->pass_destination(layer));
+    attend(pass, layer);
+    layer_output(pass, layer, step_.hidden);
+  }
+  finish_step(pass);
+  return {host_samples_.as<int32_t>(), static_cast<size_t>(nodes)};
+}
+
+void Session::upload_step(const Tree& tree) {
+  const int64_t first = rows(), stride = options_.pass_rows;
+  step_rows_ = tree.size();
+  deepest_position_ = first;
+  for (int64_t i = 0; i < tree.size(); ++i) {
+    const size_t node = static_cast<size_t>(i);
+    const int64_t position = first + tree.depths[node];
+    CHECK(position < options_.context_tokens && tree.depths[node] < kTailWindow, "position ", position);
+    deepest_position_ = std::max(deepest_position_, position);
+    host_.tokens[i] = tree.tokens[node];
+    host_.positions[i] = static_cast<int32_t>(position);
+    host_.draw_positions[i] = static_cast<int32_t>(position + 1);
+    if (i > 0) {  // the parent's path, then the node itself
+      std::copy_n(host_.path + tree.parents[node] * stride, tree.depths[node], host_.path + i * stride);
+    }
+    host_.path[i * stride + tree.depths[node]] = static_cast<int32_t>(i);
+  }
+  *host_.committed = static_cast<int32_t>(first);
+  compute_->copy(step_.inputs.tokens, host_inputs_.data(), step_.inputs_bytes, Link::kHostToDevice);
+}
+
+void Session::attend(const Pass& pass, int64_t layer) {
+  const AttentionShape shape = attention_shape(pass);
+  clear_state({.state = step_.state, .queries = pass.rows, .heads = config_.heads, .head_dim = config_.head_dim},
+              *compute_);
+  PrefixAttentionParams params{};
+  params.shape = shape;
+  params.q = pass.work.qkv;
+  params.positions = pass.positions;
+  params.state = step_.state;
+  params.scratch = step_.scratch;
+  PrefixFold fold(params, step_.segments_per_launch, tail_begin(deepest_position_), *compute_);
+  const int64_t closed = cache_->closed_segments(), resident = std::min(closed, cache_->resident_segments());
+  for (int64_t i = 0; i < resident; ++i) fold.add(cache_->resident_segment(layer, i));
+  fold.flush();
+  if (streamer_) {
+    for (const Chunk& chunk : streamer_->movement().chunks) {
+      const std::byte* const base = streamer_->next(*compute_);
+      for (int64_t i = chunk.first_segment; i < chunk.last_segment; ++i) {
+        fold.add(cache_->streamed_segment(base, chunk, i));
+      }
+      fold.flush();
+      streamer_->done(*compute_);
+    }
+  }
+  fold.add(cache_->open_segment(layer));
+  fold.flush();
+  const KvCache::TailViews tail = cache_->tail(layer);
+  tail_attention({.shape = shape,
+                  .q = pass.work.qkv,
+                  .positions = pass.positions,
+                  .committed = step_.inputs.committed,
+                  .path = step_.inputs.path,
+                  .ring_k = tail.ring_k,
+                  .ring_v = tail.ring_v,
+                  .pass_k = tail.pass_k,
+                  .pass_v = tail.pass_v,
+                  .state = step_.state,
+                  .out = pass.work.attention,
+                  .path_stride = options_.pass_rows,
+                  .ring_rows = kTailRingRows,
+                  .pass_rows = options_.pass_rows},
+                 *compute_);
+}
+
+void Session::finish_step(const Pass& pass) {
+  output_logits(pass, step_.hidden, step_.logits);
+  sample({.logits = step_.logits,
+          .positions = step_.inputs.draw_positions,
+          .tokens = step_.samples,
+          .workspace = step_.sample_workspace,
+          .rows = pass.rows,
+          .vocab = config_.vocab,
+          .settings = options_.sampling},
+         *compute_);
+  compute_->copy(host_samples_.data(), step_.samples, static_cast<uint64_t>(pass.rows) * sizeof(int32_t),
+                 Link::kDeviceToHost);
+  compute_->synchronize();
+}
+
+void Session::commit(const Acceptance& acceptance) {
+  const int64_t count = static_cast<int64_t>(acceptance.nodes.size());
+  CHECK(count > 0 && count <= step_rows_, "count=", count);
+  std::copy(acceptance.nodes.begin(), acceptance.nodes.end(), host_.source);
+  compute_->copy(step_.inputs.source, host_.source, static_cast<uint64_t>(count) * sizeof(int32_t),
+                 Link::kHostToDevice);
+  cache_->append(step_.inputs.source, count, *compute_);
+}
+
+}  // namespace headrace
