@@ -1,0 +1,195 @@
+// Vectors of floats for *_isa.cc sources (isa.h), one width per instruction set: the same source gives 4, 8 or 16
+// lanes. Loads widen bf16 and f16 to fp32, stores round to nearest even. `count` forms touch only the first count
+// elements (1 <= count <= kLanes) and read zero beyond. Sums over lanes have one fixed order. Pure; everything here
+// lives in the set's own namespace. Operators (+ - * / < and so on, lane by lane) are the compiler's own.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "cache/base.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#ifndef HEADRACE_ISA_NAMESPACE
+#error "only for sources listed under isa_sources in kernels/CMakeLists.txt"
+#endif
+
+namespace headrace::kernels::HEADRACE_ISA_NAMESPACE {
+
+#if defined(__AVX512F__)
+constexpr int kLanes = 16;
+#elif defined(__AVX2__)
+constexpr int kLanes = 8;
+#else
+constexpr int kLanes = 4;
+#endif
+
+typedef float vf __attribute__((vector_size(kLanes * 4)));
+typedef int32_t vi __attribute__((vector_size(kLanes * 4)));
+typedef uint32_t vu __attribute__((vector_size(kLanes * 4)));
+typedef uint16_t vh __attribute__((vector_size(kLanes * 2)));
+
+#define HEADRACE_SIMD [[maybe_unused]] static inline __attribute__((always_inline))
+
+HEADRACE_SIMD vf zero() { return vf{}; }
+HEADRACE_SIMD vf splat(float value) { return vf{} + value; }
+HEADRACE_SIMD vu bits_of(vf v) { return reinterpret_cast<vu>(v); }
+HEADRACE_SIMD vf float_of(vu v) { return reinterpret_cast<vf>(v); }
+
+// mask: lanes of all ones or all zeros, as comparisons give.
+HEADRACE_SIMD vf select(vi mask, vf yes, vf no) { return mask ? yes : no; }
+HEADRACE_SIMD vu select(vi mask, vu yes, vu no) { return mask ? yes : no; }
+// A NaN in `a` stays: b is taken only where it compares.
+HEADRACE_SIMD vf max(vf a, vf b) { return select(a < b, b, a); }
+HEADRACE_SIMD vf min(vf a, vf b) { return select(b < a, b, a); }
+
+// a * b + c: rounded once where the set has FMA, twice in the baseline.
+HEADRACE_SIMD vf fma(vf a, vf b, vf c) {
+#if defined(__AVX512F__)
+  return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__AVX2__)
+  return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+  return a * b + c;
+#endif
+}
+
+// ---- Loads ----------------------------------------------------------------------------------------------------------
+
+HEADRACE_SIMD vf load(const float* p) {
+  vf v;
+  memcpy(&v, p, sizeof v);
+  return v;
+}
+HEADRACE_SIMD vh load_halves(const void* p) {
+  vh v;
+  memcpy(&v, p, sizeof v);
+  return v;
+}
+HEADRACE_SIMD vf widen_bf16(vh h) { return float_of(__builtin_convertvector(h, vu) << 16); }
+HEADRACE_SIMD vf widen_f16(vh h) {
+#if defined(__AVX512F__)
+  return (vf)_mm512_cvtph_ps((__m256i)h);
+#elif defined(__AVX2__)
+  return (vf)_mm256_cvtph_ps((__m128i)h);
+#else
+  const vu wide = __builtin_convertvector(h, vu);
+  const vu magnitude = (wide & 0x7fff) << 13;
+  vu bits = bits_of(float_of(magnitude) * 0x1p112f);  // the exponent's bias moves from 15 to 127
+  bits |= select(vi(magnitude >= (0x7c00u << 13)), vu{} + 0x7f800000u, vu{});
+  return float_of(bits | (wide & 0x8000) << 16);
+#endif
+}
+HEADRACE_SIMD vf load(const bf16* p) { return widen_bf16(load_halves(p)); }
+HEADRACE_SIMD vf load(const f16* p) { return widen_f16(load_halves(p)); }
+
+HEADRACE_SIMD vf load(const float* p, int64_t count) {
+  vf v = {};
+  memcpy(&v, p, size_t(count) * 4);
+  return v;
+}
+HEADRACE_SIMD vh load_halves(const void* p, int64_t count) {
+  vh v = {};
+  memcpy(&v, p, size_t(count) * 2);
+  return v;
+}
+HEADRACE_SIMD vf load(const bf16* p, int64_t count) { return widen_bf16(load_halves(p, count)); }
+HEADRACE_SIMD vf load(const f16* p, int64_t count) { return widen_f16(load_halves(p, count)); }
+
+// ---- Stores ---------------------------------------------------------------------------------------------------------
+
+HEADRACE_SIMD vh narrow_bf16(vf v) {
+  const vu bits = bits_of(v);
+  const vu rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  const vu quiet_nan = (bits >> 16) | 0x40;
+  return __builtin_convertvector(select(vi(v != v), quiet_nan, rounded), vh);
+}
+HEADRACE_SIMD vh narrow_f16(vf v) {
+#if defined(__AVX512F__)
+  return (vh)_mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#elif defined(__AVX2__)
+  return (vh)_mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#else
+  vh h;
+  for (int i = 0; i < kLanes; ++i) h[i] = f32_to_f16(v[i]).bits;
+  return h;
+#endif
+}
+HEADRACE_SIMD void store(float* p, vf v) { memcpy(p, &v, sizeof v); }
+HEADRACE_SIMD void store(float* p, vf v, int64_t count) { memcpy(p, &v, size_t(count) * 4); }
+HEADRACE_SIMD void store_halves(void* p, vh v) { memcpy(p, &v, sizeof v); }
+HEADRACE_SIMD void store(bf16* p, vf v) { store_halves(p, narrow_bf16(v)); }
+HEADRACE_SIMD void store(f16* p, vf v) { store_halves(p, narrow_f16(v)); }
+HEADRACE_SIMD void store(bf16* p, vf v, int64_t count) {
+  const vh h = narrow_bf16(v);
+  memcpy(p, &h, size_t(count) * 2);
+}
+HEADRACE_SIMD void store(f16* p, vf v, int64_t count) {
+  const vh h = narrow_f16(v);
+  memcpy(p, &h, size_t(count) * 2);
+}
+
+// Whole vectors are the common case.
+template <typename T>
+HEADRACE_SIMD vf load_some(const T* p, int64_t count) {
+  return count == kLanes ? load(p) : load(p, count);
+}
+template <typename T>
+HEADRACE_SIMD void store_some(T* p, vf v, int64_t count) {
+  if (count == kLanes) {
+    store(p, v);
+  } else {
+    store(p, v, count);
+  }
+}
+
+// ---- Over lanes -----------------------------------------------------------------------------------------------------
+
+// Halves are added until one lane is left: ((l0 + l8) + (l4 + l12)) + … for 16 lanes.
+HEADRACE_SIMD float sum(vf v) {
+  float lanes[kLanes];
+  memcpy(lanes, &v, sizeof v);
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
+  }
+  return lanes[0];
+}
+HEADRACE_SIMD float largest(vf v) {
+  float lanes[kLanes];
+  memcpy(lanes, &v, sizeof v);
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) lanes[i] = lanes[i] < lanes[i + width] ? lanes[i + width] : lanes[i];
+  }
+  return lanes[0];
+}
+
+// ---- Functions ------------------------------------------------------------------------------------------------------
+
+// e^x, within 2 ulp (tested); 0 below about -103.97, inf above about 88.72, NaN stays NaN, exp(0) = 1 exactly.
+// x = n ln 2 + r with |r| <= ln(2) / 2; e^r by its Taylor polynomial; 2^n in two halves so that subnormals come out.
+HEADRACE_SIMD vf exp(vf x) {
+  x = select(x < -105.0f, splat(-105.0f), x);
+  x = select(x > 89.0f, splat(89.0f), x);
+  const float kMagic = 0x1.8p23f;  // adding it rounds to an integer, which then stands in the low bits
+  const vf shifted = x * 0x1.715476p0f + kMagic;
+  const vf n = shifted - kMagic;
+  vf r = fma(n, splat(-0x1.63p-1f), x);  // few bits, so that n * ln 2 is exact without FMA too
+  r = fma(n, splat(0x1.bd0106p-13f), r);
+  vf p = splat(1.0f / 5040);
+  p = fma(p, r, splat(1.0f / 720));
+  p = fma(p, r, splat(1.0f / 120));
+  p = fma(p, r, splat(1.0f / 24));
+  p = fma(p, r, splat(1.0f / 6));
+  p = fma(p, r, splat(0.5f));
+  p = fma(p, r * r, r) + 1.0f;
+  const vi exponent = reinterpret_cast<vi>(bits_of(shifted) << 10) >> 10;
+  const vi half = exponent >> 1;
+  const vf scale_a = reinterpret_cast<vf>((half + 127) << 23);
+  const vf scale_b = reinterpret_cast<vf>((exponent - half + 127) << 23);
+  return p * scale_a * scale_b;
+}
+
+}  // namespace headrace::kernels::HEADRACE_ISA_NAMESPACE

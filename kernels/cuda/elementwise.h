@@ -1,0 +1,15 @@
+// The CUDA bodies of kernels/elementwise.h: launchers. Asynchronous on the stream. REQUIRES: a CUDA stream.
+#pragma once
+
+#include "kernels/elementwise.h"
+
+namespace headrace::kernels::cuda {
+
+void embedding(const EmbeddingParams& params, Stream& stream);
+void rms_norm(const RmsNormParams& params, Stream& stream);
+void rope(const RopeParams& params, Stream& stream);
+void rope_table(const RopeTableParams& params, Stream& stream);
+void silu_mul(const SiluMulParams& params, Stream& stream);
+void commit_rows(const CommitParams& params, Stream& stream);
+
+}  // namespace headrace::kernels::cuda

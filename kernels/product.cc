@@ -1,0 +1,20 @@
+#include "kernels/product.h"
+
+#include "kernels/cpu/product.h"
+#include "kernels/cuda/product.h"
+#include "kernels/dispatch.h"
+
+namespace headrace {
+
+void product(const ProductParams& params, Stream& stream) {
+  CHECK(params.rows >= 0 && params.n > 0 && params.k > 0, "rows=", params.rows, " n=", params.n, " k=", params.k);
+  CHECK(params.out_type == params.type || params.out_type == DType::kF32, "out_type=", dtype_name(params.out_type),
+        " type=", dtype_name(params.type));
+  CHECK(params.residual == nullptr || params.out_type == params.type, "a residual of type ", dtype_name(params.type),
+        " with out_type=", dtype_name(params.out_type));
+  CHECK(params.x != nullptr && params.w != nullptr && params.out != nullptr && params.out != params.x);
+  if (params.rows == 0) return;
+  kernels::dispatch(kernels::cpu::product, kernels::cuda::product, params, stream);
+}
+
+}  // namespace headrace
