@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "cache/base.h"
@@ -50,9 +51,15 @@ class Checkpoint {
   virtual std::string chat_template() const = 0;
 
  protected:
+  void set_tensors(std::vector<TensorInfo> tensors);  // Error if two have one name
+  size_t index_of(const TensorInfo& tensor) const;    // CHECKs that it is one of tensors()
+
   ModelConfig config_;
-  std::vector<TensorInfo> tensors_;
   std::string path_, format_;
+
+ private:
+  std::vector<TensorInfo> tensors_;
+  std::unordered_map<std::string, size_t> index_;
 };
 
 // A directory, a .gguf file, or org/name in the local Hugging Face hub cache (HF_HUB_CACHE, HF_HOME,

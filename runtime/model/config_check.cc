@@ -1,0 +1,41 @@
+#include "runtime/model/config_check.h"
+
+#include "cache/base.h"
+
+namespace headrace {
+namespace {
+
+void check_rope(const ModelConfig& config, const std::string& source) {
+  const RopeConfig& rope = config.rope;
+  const auto refuse = [&](const std::string& what) { throw_error(ExitCode::kBadInput, source, what); };
+  if (rope.scaling == RopeScaling::kLlama3 && rope.high_freq_factor <= rope.low_freq_factor)
+    refuse(
+        str("rope high_freq_factor ", rope.high_freq_factor, " must be above low_freq_factor ", rope.low_freq_factor));
+  if (rope.scaling == RopeScaling::kYarn && rope.beta_fast < rope.beta_slow)
+    refuse(str("rope beta_fast ", rope.beta_fast, " must not be below beta_slow ", rope.beta_slow));
+  if (rope.scaling == RopeScaling::kYarn && rope.theta <= 1)
+    refuse(str("rope theta ", rope.theta, " must be above 1 for yarn"));
+  const size_t half = static_cast<size_t>(config.head_dim / 2);
+  if (!rope.frequency_factors.empty() && rope.frequency_factors.size() != half)
+    refuse(str("rope_freqs.weight holds ", rope.frequency_factors.size(), " factors; head_dim ", config.head_dim,
+               " needs ", half));
+  for (const float factor : rope.frequency_factors)
+    if (!(factor > 0 && factor <= 1e9f)) refuse(str("rope_freqs.weight holds ", factor, "; a factor must be above 0"));
+}
+
+}  // namespace
+
+void check_config(const ModelConfig& config, const std::string& source) {
+  const auto refuse = [&](const std::string& what) { throw_error(ExitCode::kBadInput, source, what); };
+  if (config.heads % config.kv_heads != 0)
+    refuse(str("num_attention_heads ", config.heads, " is not a multiple of num_key_value_heads ", config.kv_heads));
+  if (config.head_dim % 2 != 0) refuse(str("head_dim ", config.head_dim, " is odd; rotary pairs need an even one"));
+  if (config.heads * config.head_dim > kMaxWidth)
+    refuse(str("num_attention_heads ", config.heads, " x head_dim ", config.head_dim, " is above ", kMaxWidth));
+  for (const int32_t id : config.end_ids)
+    if (id < 0 || id >= config.vocab)
+      refuse(str("the end token id ", id, " is not in the vocabulary of ", config.vocab));
+  check_rope(config, source);
+}
+
+}  // namespace headrace

@@ -1,0 +1,22 @@
+// What a model's sizes may be, whichever file they came from: the bounds that keep every later product of two sizes
+// within 64 bits, and the rules between sizes. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "runtime/model/config.h"
+
+namespace headrace {
+
+constexpr int64_t kMaxLayers = 4096;
+constexpr int64_t kMaxWidth = int64_t{1} << 20;  // hidden, heads x head_dim
+constexpr int64_t kMaxFfn = int64_t{1} << 24;
+constexpr int64_t kMaxVocab = int64_t{1} << 24;
+constexpr int64_t kMaxPositions = int64_t{1} << 31;
+constexpr int64_t kMaxHeads = 65536, kMaxHeadDim = 65536;
+
+// The rules between sizes (heads a multiple of kv_heads, an even head_dim, …). Throws Error(kBadInput).
+void check_config(const ModelConfig& config, const std::string& source);
+
+}  // namespace headrace

@@ -1,0 +1,51 @@
+// JSON from files that nobody vouches for: parsing with a limit on depth, and typed fields whose errors name the file,
+// the key and the value. Pure functions over values; from any thread. Included by .cc files only: nlohmann's header is
+// dear to compile.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace headrace {
+
+enum class DuplicateKeys { kLastWins, kRefuse };
+
+constexpr int kMaxJsonDepth = 64;
+constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
+
+// The text must be one object. Throws Error(kBadInput).
+nlohmann::json parse_json_object(std::string_view text, const std::string& source,
+                                 DuplicateKeys duplicates = DuplicateKeys::kLastWins);
+
+// A value as an error shows it: its JSON text, cut when long.
+std::string shown(const nlohmann::json& value);
+
+// A borrowed object with typed getters. A key whose value is null counts as absent.
+class JsonFields {
+ public:
+  JsonFields(const nlohmann::json& object, const std::string& source, std::string prefix = "")
+      : object_(object), source_(source), prefix_(std::move(prefix)) {}
+
+  bool has(const char* key) const { return find(key) != nullptr; }
+  bool names(const char* key) const { return object_.contains(key); }  // present, if only as null
+  const nlohmann::json* find(const char* key) const;                   // null if absent or null
+  int64_t integer(const char* key, int64_t min, int64_t max) const;    // Error if absent
+  int64_t integer_or(const char* key, int64_t min, int64_t max, int64_t fallback) const;
+  double number(const char* key, double min, double max) const;  // Error if absent
+  double number_or(const char* key, double min, double max, double fallback) const;
+  bool boolean_or(const char* key, bool fallback) const;
+  std::string string_or(const char* key, const std::string& fallback) const;
+
+  const std::string& source() const { return source_; }
+  std::string label(const char* key) const { return prefix_ + key; }  // "rope_scaling.factor"
+  [[noreturn]] void refuse(const char* key, const std::string& why, const std::string& hint = "") const;
+
+ private:
+  const nlohmann::json& object_;
+  const std::string& source_;
+  std::string prefix_;
+};
+
+}  // namespace headrace
