@@ -1,0 +1,151 @@
+#include "runtime/document.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <memory>
+#include <optional>
+
+#include "cache/base.h"
+
+namespace headrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void bad_document(const std::string& file, const std::string& what, const std::string& hint = "") {
+  throw_error(ExitCode::kBadInput, file, what, hint);
+}
+
+// The files of a folder, deepest folders included, in an order that depends on names alone.
+void append_folder(const std::string& folder, std::vector<std::string>* out) {
+  std::vector<std::string> found;
+  std::error_code error;
+  fs::recursive_directory_iterator it(folder, fs::directory_options::follow_directory_symlink, error), end;
+  for (; !error && it != end; it.increment(error)) {
+    const bool hidden = it->path().filename().string().starts_with('.');
+    if (it.depth() > 64) bad_document(folder, "has more than 64 levels of folders (a link to itself?)");
+    if (hidden) {
+      it.disable_recursion_pending();
+    } else if (it->is_regular_file()) {
+      found.push_back(it->path().string());
+    }
+  }
+  if (error) bad_document(folder, "cannot be listed: " + error.message());
+  if (found.empty()) bad_document(folder, "is a folder without a file");
+  std::sort(found.begin(), found.end());
+  out->insert(out->end(), found.begin(), found.end());
+}
+
+std::string read_all(const std::string& path) {
+  const bool standard_input = path == "-";
+  std::error_code error;
+  if (!standard_input && fs::is_directory(path, error)) bad_document(path, "is a folder, not a file");
+  const auto close = [](FILE* file) { file == stdin ? 0 : std::fclose(file); };
+  const std::unique_ptr<FILE, decltype(close)> file(standard_input ? stdin : std::fopen(path.c_str(), "rb"), close);
+  if (file == nullptr) bad_document(path, std::string("cannot be opened: ") + std::strerror(errno));
+  std::string text;
+  char buffer[1 << 16];
+  for (size_t got; (got = std::fread(buffer, 1, sizeof buffer, file.get())) > 0;) text.append(buffer, got);
+  if (std::ferror(file.get()) != 0) bad_document(path, std::string("cannot be read: ") + std::strerror(errno));
+  return text;
+}
+
+// The length of the UTF-8 character at `at` (shortest form, no surrogates, at most U+10FFFF), or 0.
+size_t utf8_length(std::string_view text, size_t at) {
+  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<uint8_t>(text[i]) : 0u; };
+  const auto follows = [&](size_t i, unsigned low = 0x80, unsigned high = 0xbf) {
+    return byte(at + i) >= low && byte(at + i) <= high;
+  };
+  const unsigned first = byte(at);
+  if (first < 0x80) return 1;
+  if (first >= 0xc2 && first <= 0xdf) return follows(1) ? 2 : 0;
+  if (first >= 0xe0 && first <= 0xef) {
+    return follows(1, first == 0xe0 ? 0xa0 : 0x80, first == 0xed ? 0x9f : 0xbf) && follows(2) ? 3 : 0;
+  }
+  if (first >= 0xf0 && first <= 0xf4) {
+    return follows(1, first == 0xf0 ? 0x90 : 0x80, first == 0xf4 ? 0x8f : 0xbf) && follows(2) && follows(3) ? 4 : 0;
+  }
+  return 0;
+}
+
+std::optional<size_t> first_bad_utf8(std::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    const size_t length = utf8_length(text, at);
+    if (length == 0) return at;
+    at += length;
+  }
+  return std::nullopt;
+}
+
+bool is_continuation(char c) { return (static_cast<uint8_t>(c) & 0xc0) == 0x80; }
+
+// About `bytes` of the text, half from its beginning and half from its end, a mark between.
+std::string without_middle(std::string_view text, size_t bytes) {
+  size_t head = bytes / 2, tail = text.size() - bytes / 2;
+  while (head > 0 && is_continuation(text[head])) --head;
+  while (tail < text.size() && is_continuation(text[tail])) ++tail;
+  return std::string(text.substr(0, head)) + "\n\n[...]\n\n" + std::string(text.substr(tail));
+}
+
+}  // namespace
+
+std::vector<std::string> expand_documents(const std::vector<std::string>& paths) {
+  std::vector<std::string> files;
+  for (const std::string& path : paths) {
+    std::error_code error;
+    if (path != "-" && fs::is_directory(path, error)) {
+      append_folder(path, &files);
+    } else if (path != "-" && !fs::exists(path, error)) {
+      bad_document(path, "no such file");
+    } else {
+      files.push_back(path);
+    }
+  }
+  return files;
+}
+
+std::string read_document(const std::string& path) {
+  const std::string name = path == "-" ? "standard input" : path;
+  std::string text = read_all(path);
+  if (text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);
+  if (const std::optional<size_t> bad = first_bad_utf8(text)) {
+    char byte[8];
+    std::snprintf(byte, sizeof byte, "0x%02x", static_cast<unsigned>(static_cast<uint8_t>(text[*bad])));
+    bad_document(name, str("is not UTF-8 text: byte ", byte, " at offset ", *bad),
+                 "If it is text in another encoding, convert it: iconv -f LATIN1 -t UTF-8");
+  }
+  if (text.find_first_not_of(" \t\r\n\f\v") == std::string::npos) bad_document(name, "is empty");
+  return text;
+}
+
+std::vector<int32_t> document_prompt(const std::string& file, std::string_view text, const PromptRules& rules,
+                                     const EncodePrompt& encode) {
+  const auto ids_of = [&](std::string_view body) { return encode(std::string(body) + rules.instruction); };
+  std::vector<int32_t> ids = ids_of(text);
+  const int64_t limit = rules.context_tokens - 1;
+  if (static_cast<int64_t>(ids.size()) <= limit) return ids;
+  if (rules.truncate == Truncate::kNone) {
+    bad_document(file, str("is ", ids.size(), " tokens long; the context holds ", rules.context_tokens),
+                 "Shorten it, raise -c/--ctx-size if the model allows, or use --truncate middle");
+  }
+  const auto wanted = static_cast<double>(std::max<int64_t>(1, rules.context_tokens - rules.answer_tokens));
+  const auto frame = static_cast<double>(ids_of("").size());
+  if (frame + 16 > wanted) {
+    bad_document(file, str("cannot be truncated to fit: the context holds ", rules.context_tokens, " tokens, ",
+                           rules.answer_tokens, " are kept for the answer and ", frame, " taken by the instruction"));
+  }
+  // Tokens are not spread evenly over a text, so the first guess is corrected by what it came to.
+  double bytes = static_cast<double>(text.size());
+  for (int attempt = 0; attempt < 32 && static_cast<double>(ids.size()) > wanted; ++attempt) {
+    bytes *= (0.999 - 0.02 * attempt) * (wanted - frame) / std::max(1.0, static_cast<double>(ids.size()) - frame);
+    ids = ids_of(without_middle(text, static_cast<size_t>(bytes)));
+  }
+  if (static_cast<double>(ids.size()) > wanted) bad_document(file, "cannot be truncated to fit the context");
+  return ids;
+}
+
+}  // namespace headrace

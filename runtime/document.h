@@ -1,0 +1,35 @@
+// Documents: found, read whole and made into a prompt that fits. Reads files, owns nothing. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace headrace {
+
+// Files stay as they are; a folder becomes the files under it in the order of their names, hidden ones left out.
+// Throws Error(kBadInput) for a path that is not there and for a folder without a file.
+std::vector<std::string> expand_documents(const std::vector<std::string>& paths);
+
+// The whole text of a file ("-": standard input), a UTF-8 byte order mark left out. Throws Error(kBadInput) that names
+// the file: not there, a folder, not UTF-8 (with the offset), nothing but white space.
+std::string read_document(const std::string& path);
+
+enum class Truncate { kNone, kMiddle };
+
+struct PromptRules {
+  std::string instruction;  // put after the text
+  Truncate truncate = Truncate::kNone;
+  int64_t context_tokens = 0;  // what prompt and answer share
+  int64_t answer_tokens = 0;   // kept free of it by kMiddle; kNone asks for one free token only
+};
+using EncodePrompt = std::function<std::vector<int32_t>(std::string_view user_text)>;
+
+// The ids of "text, instruction". A prompt that does not fit is an Error(kBadInput) that names the file and says how
+// many tokens it has, or, with kMiddle, loses the middle of its text, cut at characters.
+std::vector<int32_t> document_prompt(const std::string& file, std::string_view text, const PromptRules& rules,
+                                     const EncodePrompt& encode);
+
+}  // namespace headrace

@@ -1,0 +1,58 @@
+#include "runtime/report.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace headrace {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json labelled(const LineLabel& label) {
+  ordered_json line = ordered_json::object();
+  if (!label.file.empty()) line["file"] = label.file;
+  if (!label.key.empty()) line["key"] = label.key;
+  return line;
+}
+
+// Three decimals: a microsecond is more than a timing can promise.
+double rounded(double value) { return std::isfinite(value) ? std::round(value * 1000) / 1000 : 0; }
+
+std::string one_line(const ordered_json& line) {
+  return line.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+}  // namespace
+
+std::string result_json(const GenerateResult& result, const LineLabel& label) {
+  const Timings& t = result.timings;
+  const MemoryUse& m = result.memory;
+  const Transfers& x = result.transfers;
+  ordered_json line = labelled(label);
+  line["text"] = result.text;
+  line["token_ids"] = result.token_ids;
+  line["prompt_tokens"] = result.prompt_tokens;
+  line["finish_reason"] = finish_reason_name(result.finish_reason);
+  line["timings"] = {{"load_ms", rounded(t.load_ms)},
+                     {"ttft_ms", rounded(t.ttft_ms)},
+                     {"prefill_tokens_per_s", rounded(t.prefill_tokens_per_s)},
+                     {"decode_tokens_per_s", rounded(t.decode_tokens_per_s)},
+                     {"decode_steps", t.decode_steps}};
+  line["memory"] = {{"vram_peak_bytes", m.vram_peak_bytes}, {"host_peak_bytes", m.host_peak_bytes},
+                    {"disk_peak_bytes", m.disk_peak_bytes}, {"rss_peak_bytes", m.rss_peak_bytes},
+                    {"weights_bytes", m.weights_bytes},     {"kv_bytes", m.kv_bytes}};
+  line["transfers"] = {{"prefill_h2d_bytes", x.prefill_h2d_bytes},
+                       {"prefill_d2h_bytes", x.prefill_d2h_bytes},
+                       {"decode_h2d_bytes", x.decode_h2d_bytes},
+                       {"decode_d2h_bytes", x.decode_d2h_bytes}};
+  return one_line(line);
+}
+
+std::string error_json(const Error& error, const LineLabel& label) {
+  ordered_json line = labelled(label);
+  line["error"] = error.what();
+  line["exit_code"] = static_cast<int>(error.code());
+  return one_line(line);
+}
+
+}  // namespace headrace

@@ -1,0 +1,25 @@
+// A run as one line of JSON, for machines: what `--json` prints and what a batch writes. Pure; any thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "cache/base.h"
+#include "runtime/engine.h"
+
+namespace headrace {
+
+// Which document a line is about. Both may be empty: then the line does not say.
+struct LineLabel {
+  std::string_view file;
+  std::string_view key;  // names content and options together, so that a rerun finds its line again
+};
+
+// {"file", "key", "text", "token_ids", "prompt_tokens", "finish_reason", "timings", "memory", "transfers"}, no newline.
+// Bytes that are not UTF-8 become U+FFFD.
+std::string result_json(const GenerateResult& result, const LineLabel& label = {});
+
+// {"file", "key", "error", "exit_code"}, no newline.
+std::string error_json(const Error& error, const LineLabel& label = {});
+
+}  // namespace headrace

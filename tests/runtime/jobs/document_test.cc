@@ -1,0 +1,148 @@
+#include "runtime/document.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cache/base.h"
+#include "tests/support/temporary_folder.h"
+
+namespace headrace {
+namespace {
+
+// The message of the Error that `work` throws, with its code; empty if it throws none.
+template <typename Work>
+std::string error_of(Work work, ExitCode code = ExitCode::kBadInput) {
+  try {
+    work();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ExpandDocuments, FoldersBecomeTheirFilesInOrder) {
+  TemporaryFolder folder;
+  const std::string b = folder.write("docs/b.txt", "b"), a = folder.write("docs/a", "a"),
+                    deep = folder.write("docs/part/c.md", "c"), alone = folder.write("alone.txt", "x");
+  folder.write("docs/.hidden", "no");
+  folder.write("docs/.git/config", "no");
+  EXPECT_EQ(expand_documents({alone, folder / "docs", "-", alone}),
+            (std::vector<std::string>{alone, a, b, deep, "-", alone}));
+}
+
+TEST(ExpandDocuments, RefusesWhatIsNotThere) {
+  TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "empty");
+  EXPECT_EQ(error_of([&] { expand_documents({folder / "gone.txt"}); }), folder / "gone.txt" + ": no such file");
+  EXPECT_EQ(error_of([&] { expand_documents({folder / "empty"}); }), folder / "empty" + ": is a folder without a file");
+}
+
+TEST(ReadDocument, GivesTheWholeText) {
+  TemporaryFolder folder;
+  std::string text = "first\n\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80 \xed\x9f\xbf\xee\x80\x80\xf4\x8f\xbf\xbf\n";
+  while (text.size() < 200000) text += "a line of text\n";
+  EXPECT_EQ(read_document(folder.write("a.txt", text)), text);
+  EXPECT_EQ(read_document(folder.write("bom.txt", "\xef\xbb\xbf" + text)), text);
+}
+
+TEST(ReadDocument, RefusesWithFileAndValue) {
+  TemporaryFolder folder;
+  EXPECT_EQ(error_of([&] { read_document(folder.path()); }), folder.path() + ": is a folder, not a file");
+  const std::string gone = error_of([&] { read_document(folder / "gone"); });
+  EXPECT_EQ(gone, folder / "gone" + ": cannot be opened: No such file or directory");
+  for (const std::string& empty : {std::string(), std::string(" \n\t\r\n"), std::string("\xef\xbb\xbf")}) {
+    const std::string path = folder.write("empty", empty);
+    EXPECT_EQ(error_of([&] { read_document(path); }), path + ": is empty");
+  }
+}
+
+TEST(ReadDocument, NamesTheFirstByteThatIsNotUtf8) {
+  TemporaryFolder folder;
+  // {bytes after "ok ", what the message must hold}
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"\xff", "byte 0xff at offset 3"},              // never a first byte
+      {"\x80", "byte 0x80 at offset 3"},              // a continuation alone
+      {"\xc0\xaf", "byte 0xc0 at offset 3"},          // longer than needed
+      {"\xe0\x80\xaf", "byte 0xe0 at offset 3"},      // the same in three bytes
+      {"\xf0\x8f\xbf\xbf", "byte 0xf0 at offset 3"},  // the same in four
+      {"\xed\xa0\x80", "byte 0xed at offset 3"},      // a surrogate
+      {"\xf4\x90\x80\x80", "byte 0xf4 at offset 3"},  // beyond U+10FFFF
+      {"\xf5\x80\x80\x80", "byte 0xf5 at offset 3"},
+      {"\xc3\xa9 \xe2\x82", "byte 0xe2 at offset 6"},  // cut short by the end
+      {"\xe2\x82x", "byte 0xe2 at offset 3"},          // cut short by a letter
+  };
+  for (const auto& [bytes, message] : cases) {
+    const std::string path = folder.write("bad.txt", "ok " + bytes);
+    const std::string error = error_of([&] { read_document(path); });
+    EXPECT_NE(error.find(path + ": is not UTF-8 text: " + message), std::string::npos) << error;
+  }
+}
+
+// One token a byte, and three for the template around it.
+std::vector<int32_t> encode_bytes(std::string_view text) {
+  std::vector<int32_t> ids(3, 0);
+  for (char c : text) ids.push_back(static_cast<uint8_t>(c));
+  return ids;
+}
+
+std::string text_of(const std::vector<int32_t>& ids) { return {ids.begin() + 3, ids.end()}; }
+
+TEST(DocumentPrompt, PutsTheInstructionAfterTheText) {
+  const PromptRules rules{.instruction = " Q?", .context_tokens = 12, .answer_tokens = 5};
+  EXPECT_EQ(text_of(document_prompt("f", "hello", rules, encode_bytes)), "hello Q?");  // 11 of 12: one is free
+}
+
+TEST(DocumentPrompt, SaysHowLongAndOffersTruncation) {
+  const PromptRules rules{.instruction = " Q?", .context_tokens = 11, .answer_tokens = 5};
+  const std::string error = error_of([&] { document_prompt("f.txt", "hello", rules, encode_bytes); });
+  EXPECT_NE(error.find("f.txt: is 11 tokens long; the context holds 11"), std::string::npos) << error;
+  EXPECT_NE(error.find("--truncate middle"), std::string::npos) << error;
+}
+
+TEST(DocumentPrompt, LosesTheMiddleAtCharacters) {
+  std::string text = "BEGIN";
+  for (int i = 0; i < 400; ++i) text += "\xe2\x82\xac";
+  text += "END";
+  for (int64_t context = 60; context < 70; ++context) {
+    const PromptRules rules{
+        .instruction = " Q?", .truncate = Truncate::kMiddle, .context_tokens = context, .answer_tokens = 10};
+    const std::string prompt = text_of(document_prompt("f", text, rules, encode_bytes));
+    EXPECT_LE(static_cast<int64_t>(prompt.size()) + 3, context - 10);
+    EXPECT_GE(static_cast<int64_t>(prompt.size()) + 3, context - 10 - 16);  // and it wastes little
+    EXPECT_TRUE(prompt.starts_with("BEGIN\xe2\x82\xac")) << prompt;
+    EXPECT_NE(prompt.find("\xac\n\n[...]\n\n\xe2"), std::string::npos) << prompt;
+    EXPECT_TRUE(prompt.ends_with("END Q?")) << prompt;
+    TemporaryFolder folder;
+    EXPECT_EQ(read_document(folder.write("prompt", prompt)), prompt);  // still UTF-8
+  }
+}
+
+TEST(DocumentPrompt, TruncatesTextOfUnevenDensity) {
+  // Letters in the middle are free, so that the first guess is far too long.
+  const EncodePrompt encode = [](std::string_view text) {
+    std::vector<int32_t> ids;
+    for (char c : text) {
+      if (c != 'x') ids.push_back(c);
+    }
+    return ids;
+  };
+  const std::string text = std::string(2000, 'a') + std::string(100000, 'x') + std::string(2000, 'b');
+  const PromptRules rules{
+      .instruction = "", .truncate = Truncate::kMiddle, .context_tokens = 300, .answer_tokens = 100};
+  EXPECT_LE(document_prompt("f", text, rules, encode).size(), 200u);
+}
+
+TEST(DocumentPrompt, AContextTooSmallForTheInstructionIsAnError) {
+  const PromptRules rules{
+      .instruction = std::string(50, '?'), .truncate = Truncate::kMiddle, .context_tokens = 60, .answer_tokens = 20};
+  const std::string error = error_of([&] { document_prompt("f.txt", "hello hello", rules, encode_bytes); });
+  EXPECT_NE(error.find("f.txt: cannot be truncated to fit: the context holds 60 tokens"), std::string::npos) << error;
+}
+
+}  // namespace
+}  // namespace headrace

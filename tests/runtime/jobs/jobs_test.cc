@@ -1,0 +1,249 @@
+#include "runtime/jobs.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/support/temporary_folder.h"
+
+namespace headrace {
+namespace {
+
+using nlohmann::json;
+
+class Jobs : public ::testing::Test {
+ protected:
+  // A batch over `files` whose answers are made up; `texts_` are the files' contents.
+  BatchOutcome run(const std::vector<std::string>& files, const std::string& options = "o") {
+    ResultsFile results(out_, files);
+    BatchOptions batch;
+    batch.files = files;
+    batch.options = options;
+    batch.results = &results;
+    batch.read = [&](const std::string& file) {
+      if (!texts_.contains(file)) throw_error(ExitCode::kBadInput, file, "no such file");
+      return texts_.at(file);
+    };
+    batch.answer = [&](const std::string& file, const std::string& text) {
+      answered_.push_back(file);
+      if (text == "too long") throw_error(ExitCode::kBadInput, file, "is too long");
+      if (text == "disk") throw_error(ExitCode::kStorage, file, "the disk is gone");
+      GenerateResult result;
+      result.text = "about " + text;
+      result.finish_reason = text == "ctrl-c" ? FinishReason::kInterrupted : FinishReason::kStop;
+      return result;
+    };
+    batch.events.on_skipped = [&](size_t, const std::string& file) { skipped_.push_back(file); };
+    return run_batch(batch);
+  }
+
+  std::vector<json> lines() const {
+    std::vector<json> all;
+    std::istringstream in(folder_.read("out.jsonl"));
+    for (std::string line; std::getline(in, line);) all.push_back(json::parse(line));
+    return all;
+  }
+
+  TemporaryFolder folder_;
+  std::string out_ = folder_ / "out.jsonl";
+  std::map<std::string, std::string> texts_ = {{"a", "A"}, {"b", "B"}, {"c", "C"}};
+  std::vector<std::string> answered_, skipped_;
+};
+
+TEST_F(Jobs, WritesALineADocumentInOrder) {
+  const BatchOutcome outcome = run({"a", "b", "c"});
+  EXPECT_EQ(outcome.answered, 3);
+  EXPECT_EQ(outcome.exit_code(), ExitCode::kDone);
+  ASSERT_EQ(lines().size(), 3u);
+  EXPECT_EQ(lines()[1]["file"], "b");
+  EXPECT_EQ(lines()[1]["text"], "about B");
+}
+
+TEST_F(Jobs, ARerunSkipsWhatIsThere) {
+  run({"a", "b"});
+  const BatchOutcome outcome = run({"a", "b", "c"});
+  EXPECT_EQ(outcome.skipped, 2);
+  EXPECT_EQ(outcome.answered, 1);
+  EXPECT_EQ(answered_, (std::vector<std::string>{"a", "b", "c"}));
+  EXPECT_EQ(skipped_, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(lines().size(), 3u);
+}
+
+TEST_F(Jobs, OtherContentOrOptionsAreOtherWork) {
+  run({"a", "b"});
+  texts_["a"] = "A, changed";
+  EXPECT_EQ(run({"a", "b"}).answered, 1);
+  EXPECT_EQ(run({"a", "b"}, "other options").answered, 2);
+  EXPECT_EQ(lines().size(), 5u);
+}
+
+TEST_F(Jobs, MovedDocumentsAreFoundAndEqualOnesGetALineEach) {
+  run({"a"});
+  texts_["moved"] = texts_["twin"] = "A";
+  const BatchOutcome outcome = run({"moved", "twin"});
+  EXPECT_EQ(outcome.skipped, 1);
+  EXPECT_EQ(outcome.answered, 1);
+  EXPECT_EQ(lines().size(), 2u);
+  EXPECT_EQ(run({"moved", "twin"}).skipped, 2);
+}
+
+TEST_F(Jobs, AFailingDocumentIsALineAndTheRestGoOn) {
+  texts_["b"] = "too long";
+  const BatchOutcome outcome = run({"a", "b", "gone", "c"});
+  EXPECT_EQ(outcome.answered, 2);
+  EXPECT_EQ(outcome.failed, 2);
+  EXPECT_EQ(outcome.exit_code(), ExitCode::kBadInput);
+  ASSERT_EQ(lines().size(), 4u);
+  EXPECT_EQ(lines()[1]["error"], "b: is too long");
+  EXPECT_EQ(lines()[2]["error"], "gone: no such file");
+}
+
+TEST_F(Jobs, FailedDocumentsAreTriedAgainAndOthersErrorsKept) {
+  texts_["b"] = "too long";
+  texts_["elsewhere"] = "too long";
+  run({"elsewhere"});
+  run({"a", "b"});
+  texts_["b"] = "B";
+  EXPECT_EQ(run({"a", "b"}).answered, 1);
+  ASSERT_EQ(lines().size(), 3u);
+  EXPECT_EQ(lines()[0]["file"], "elsewhere");
+  EXPECT_EQ(lines()[1]["text"], "about A");
+  EXPECT_EQ(lines()[2]["text"], "about B");
+}
+
+TEST_F(Jobs, AnInterruptedDocumentHasNoLine) {
+  texts_["b"] = "ctrl-c";
+  const BatchOutcome outcome = run({"a", "b", "c"});
+  EXPECT_TRUE(outcome.interrupted);
+  EXPECT_EQ(outcome.exit_code(), ExitCode::kInterrupted);
+  EXPECT_EQ(lines().size(), 1u);
+  texts_["b"] = "B";
+  EXPECT_EQ(run({"a", "b", "c"}).answered, 2);
+}
+
+TEST_F(Jobs, ALineCutShortIsDroppedAtEveryLength) {
+  run({"a", "b"});
+  const std::string whole = folder_.read("out.jsonl");
+  const size_t first = whole.find('\n') + 1;
+  for (size_t length = first + 1; length < whole.size(); length += 7) {
+    folder_.write("out.jsonl", whole.substr(0, length));
+    EXPECT_EQ(run({"a", "b"}).answered, 1) << length;
+    EXPECT_EQ(lines().size(), 2u) << length;
+  }
+}
+
+TEST_F(Jobs, AFileOfSomethingElseIsLeftAlone) {
+  for (const std::string text : {"my notes\n", "{\"a\": 1}\n", "[1]\n", "no newline", "\n\n"}) {
+    folder_.write("out.jsonl", text);
+    try {
+      run({"a"});
+      ADD_FAILURE() << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kBadInput);
+      EXPECT_NE(std::string(error.what()).find("line 1 is no result"), std::string::npos) << error.what();
+    }
+    EXPECT_EQ(folder_.read("out.jsonl"), text);
+  }
+  EXPECT_TRUE(answered_.empty());
+}
+
+TEST_F(Jobs, OneRunAtATime) {
+  ResultsFile first(out_, {});
+  try {
+    ResultsFile second(out_, {});
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kUsage);
+    EXPECT_NE(std::string(error.what()).find("is being written by another run"), std::string::npos);
+  }
+}
+
+TEST_F(Jobs, TheLockSurvivesACleanedFile) {
+  folder_.write("out.jsonl", "{\"file\":\"a\",\"key\":\"k\",\"error\":\"e\"}\n");
+  ResultsFile first(out_, {"a"});
+  EXPECT_EQ(folder_.read("out.jsonl"), "");
+  EXPECT_THROW(ResultsFile(out_, {}), Error);
+}
+
+TEST_F(Jobs, ALinkStaysALink) {
+  texts_["a"] = "too long";
+  std::filesystem::create_symlink("real.jsonl", out_);
+  run({"a"});
+  run({"a"});
+  EXPECT_TRUE(std::filesystem::is_symlink(out_));
+  EXPECT_EQ(lines().size(), 1u);
+}
+
+TEST_F(Jobs, AFolderThatIsNotThereIsAStorageError) {
+  try {
+    ResultsFile(folder_ / "gone/out.jsonl", {});
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kStorage);
+    EXPECT_NE(std::string(error.what()).find("gone/out.jsonl: cannot be opened"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(Jobs, OtherErrorsEndTheBatchAndKeepWhatIsDone) {
+  texts_["b"] = "disk";
+  EXPECT_THROW(run({"a", "b", "c"}), Error);
+  EXPECT_EQ(lines().size(), 1u);
+  EXPECT_EQ(answered_, (std::vector<std::string>{"a", "b"}));
+}
+
+// A full disk, played by the limit on a file's size: the torn line is an error now and dropped by the rerun.
+TEST_F(Jobs, AFullDiskIsAStorageErrorAndLosesNothing) {
+  run({"a"});
+  const auto size = std::filesystem::file_size(out_);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit = {size + 20, size + 20};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    int code = 0;
+    try {
+      run({"a", "b"});
+    } catch (const Error& error) {
+      code = static_cast<int>(error.code());
+    }
+    ::_exit(code);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), static_cast<int>(ExitCode::kStorage));
+  EXPECT_EQ(std::filesystem::file_size(out_), size + 20);
+  EXPECT_EQ(run({"a", "b"}).answered, 1);
+  EXPECT_EQ(lines().size(), 2u);
+}
+
+TEST_F(Jobs, WithoutAFileNothingIsSkipped) {
+  BatchOptions batch;
+  batch.files = {"a", "a"};
+  int answers = 0;
+  batch.read = [](const std::string&) { return "A"; };
+  batch.answer = [&](const std::string&, const std::string&) {
+    ++answers;
+    return GenerateResult();
+  };
+  EXPECT_EQ(run_batch(batch).answered, 2);
+  EXPECT_EQ(answers, 2);
+}
+
+TEST(JobKey, KeepsOptionsAndContentApart) {
+  EXPECT_NE(job_key("ab", "c"), job_key("a", "bc"));
+  EXPECT_NE(job_key("", "a"), job_key("a", ""));
+  EXPECT_EQ(job_key("a", "b"), job_key("a", "b"));
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,69 @@
+#include "runtime/report.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace headrace {
+namespace {
+
+using nlohmann::json;
+
+GenerateResult some_result() {
+  GenerateResult result;
+  result.text = "caf\xc3\xa9 \"x\"\n";
+  result.token_ids = {5, 6, 7};
+  result.prompt_tokens = 42;
+  result.finish_reason = FinishReason::kStop;
+  result.timings = {.load_ms = 10, .ttft_ms = 123.45678, .prefill_tokens_per_s = 162.5, .decode_tokens_per_s = 20.25};
+  result.memory.vram_peak_bytes = 1000;
+  result.memory.host_peak_bytes = 2000;
+  result.transfers.decode_h2d_bytes = uint64_t{1} << 40;
+  return result;
+}
+
+TEST(ResultJson, HoldsWhatARunCameTo) {
+  const std::string line = result_json(some_result(), {"a.txt", "k1"});
+  EXPECT_EQ(line.find('\n'), std::string::npos);
+  EXPECT_TRUE(line.starts_with(R"({"file":"a.txt","key":"k1","text":"caf)")) << line;
+  const json parsed = json::parse(line);
+  EXPECT_EQ(parsed["text"], "caf\xc3\xa9 \"x\"\n");
+  EXPECT_EQ(parsed["token_ids"], json({5, 6, 7}));
+  EXPECT_EQ(parsed["prompt_tokens"], 42);
+  EXPECT_EQ(parsed["finish_reason"], "stop");
+  EXPECT_EQ(parsed["timings"]["ttft_ms"], 123.457);
+  EXPECT_EQ(parsed["timings"]["prefill_tokens_per_s"], 162.5);
+  EXPECT_EQ(parsed["timings"]["decode_tokens_per_s"], 20.25);
+  EXPECT_EQ(parsed["memory"]["vram_peak_bytes"], 1000);
+  EXPECT_EQ(parsed["memory"]["host_peak_bytes"], 2000);
+  EXPECT_EQ(parsed["memory"]["disk_peak_bytes"], 0);
+  EXPECT_EQ(parsed["transfers"]["decode_h2d_bytes"], uint64_t{1} << 40);
+}
+
+TEST(ResultJson, SaysNothingOfAFileThatThereIsNot) {
+  const json parsed = json::parse(result_json(some_result()));
+  EXPECT_FALSE(parsed.contains("file"));
+  EXPECT_FALSE(parsed.contains("key"));
+}
+
+TEST(ResultJson, IsValidWhateverTheBytesAndNumbers) {
+  GenerateResult result = some_result();
+  result.text = "half \xe2\x82";
+  result.timings.decode_tokens_per_s = 1.0 / 0.0;
+  const json parsed = json::parse(result_json(result, {"f\xff", ""}));
+  EXPECT_EQ(parsed["text"], "half \xef\xbf\xbd");
+  EXPECT_EQ(parsed["file"], "f\xef\xbf\xbd");
+  EXPECT_EQ(parsed["timings"]["decode_tokens_per_s"], 0);
+}
+
+TEST(ErrorJson, HoldsMessageAndCode) {
+  const Error error({ExitCode::kBadInput, "a.txt", "is empty", ""});
+  const json parsed = json::parse(error_json(error, {"a.txt", "k"}));
+  EXPECT_EQ(parsed["error"], "a.txt: is empty");
+  EXPECT_EQ(parsed["exit_code"], 3);
+  EXPECT_EQ(parsed["key"], "k");
+}
+
+}  // namespace
+}  // namespace headrace
