@@ -1,0 +1,147 @@
+#include "tests/support/kernel_test.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+
+namespace headrace::testing_support {
+
+namespace {
+
+constexpr uint64_t kGuardBytes = 256;
+constexpr std::byte kGuard{0xa5};
+constexpr std::byte kUnwritten{0xff};  // a NaN in f32, f16 and bf16
+
+}  // namespace
+
+std::vector<KernelTarget> kernel_targets() {
+  std::vector<KernelTarget> targets;
+  for (kernels::Isa isa : kernels::kAllIsas) {
+    if (kernels::isa_supported(isa)) targets.push_back({DeviceChoice::kCpu, isa});
+  }
+  return targets;
+}
+
+std::string target_name(const testing::TestParamInfo<KernelTarget>& info) {
+  return info.param.device == DeviceChoice::kCuda ? "cuda" : str("cpu_", kernels::isa_name(info.param.isa));
+}
+
+void PrintTo(const KernelTarget& target, std::ostream* out) {
+  *out << (target.device == DeviceChoice::kCuda ? "cuda" : kernels::isa_name(target.isa));
+}
+
+std::byte* DeviceArray::data() const { return buffer.data() + kGuardBytes; }
+
+void KernelTest::open(int threads) {
+  if (!device_) isa_before_ = kernels::isa();
+  stream_.reset();
+  device_.reset();
+  kernels::set_isa(GetParam().isa);
+  DeviceOptions options;
+  options.choice = GetParam().device;
+  options.threads = threads;
+  device_ = open_device(options);
+  stream_ = device_->make_stream("test", StreamRole::kCompute);
+}
+
+void KernelTest::TearDown() {
+  stream_.reset();
+  device_.reset();
+  kernels::set_isa(isa_before_);
+}
+
+DeviceArray KernelTest::upload(const std::vector<std::byte>& bytes) {
+  DeviceArray array{device_->allocate(bytes.size() + 2 * kGuardBytes, "a test's array"), bytes.size()};
+  const PinnedBuffer staging = device_->allocate_pinned(array.buffer.bytes(), "a test's staging");
+  std::memset(staging.data(), static_cast<int>(kGuard), staging.bytes());
+  std::copy(bytes.begin(), bytes.end(), staging.data() + kGuardBytes);
+  stream_->copy(array.buffer.data(), staging.data(), staging.bytes(), Link::kHostToDevice);
+  stream_->synchronize();
+  return array;
+}
+
+DeviceArray KernelTest::upload(const std::vector<float>& values, DType type) { return upload(encode(values, type)); }
+
+DeviceArray KernelTest::output(uint64_t bytes) { return upload(std::vector<std::byte>(bytes, kUnwritten)); }
+
+std::vector<std::byte> KernelTest::download(const DeviceArray& array) {
+  const PinnedBuffer staging = device_->allocate_pinned(array.buffer.bytes(), "a test's staging");
+  stream_->copy(staging.data(), array.buffer.data(), staging.bytes(), Link::kDeviceToHost);
+  stream_->synchronize();
+  const std::byte* begin = staging.data() + kGuardBytes;
+  const std::byte* end = begin + array.bytes;
+  const auto intact = [](std::byte value) { return value == kGuard; };
+  EXPECT_TRUE(std::all_of(staging.data(), staging.data() + kGuardBytes, intact)) << "written before the array";
+  EXPECT_TRUE(std::all_of(end, end + kGuardBytes, intact)) << "written beyond the array";
+  return std::vector<std::byte>(begin, end);
+}
+
+std::vector<float> KernelTest::download(const DeviceArray& array, DType type) { return decode(download(array), type); }
+
+std::vector<float> random_values(uint64_t seed, int64_t count, float scale) {
+  std::mt19937_64 generator(seed);
+  std::normal_distribution<float> normal(0.0f, scale);
+  std::uniform_int_distribution<int> one_in_200(0, 199);
+  std::uniform_real_distribution<float> factor(5.0f, 30.0f);
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& value : values) {
+    value = normal(generator);
+    if (one_in_200(generator) == 0) value *= factor(generator);
+  }
+  return values;
+}
+
+std::vector<std::byte> encode(const std::vector<float>& values, DType type) {
+  std::vector<std::byte> bytes(values.size() * dtype_bytes(type));
+  for (size_t i = 0; i < values.size(); ++i) {
+    std::byte* to = bytes.data() + i * dtype_bytes(type);
+    if (type == DType::kF32) {
+      std::memcpy(to, &values[i], 4);
+    } else {
+      const uint16_t bits = type == DType::kBF16 ? f32_to_bf16(values[i]).bits : f32_to_f16(values[i]).bits;
+      std::memcpy(to, &bits, 2);
+    }
+  }
+  return bytes;
+}
+
+std::vector<float> decode(const std::vector<std::byte>& bytes, DType type) {
+  std::vector<float> values(bytes.size() / dtype_bytes(type));
+  for (size_t i = 0; i < values.size(); ++i) {
+    const std::byte* from = bytes.data() + i * dtype_bytes(type);
+    if (type == DType::kF32) {
+      std::memcpy(&values[i], from, 4);
+    } else {
+      uint16_t bits;
+      std::memcpy(&bits, from, 2);
+      values[i] = type == DType::kBF16 ? bf16_to_f32({bits}) : f16_to_f32({bits});
+    }
+  }
+  return values;
+}
+
+std::vector<float> rounded(const std::vector<float>& values, DType type) { return decode(encode(values, type), type); }
+
+void expect_close(const std::vector<float>& actual, const std::vector<double>& expected,
+                  const std::vector<double>& magnitude, DType type, const std::string& what) {
+  ASSERT_EQ(actual.size(), expected.size()) << what;
+  // A result next to a rounding border may fall on its other side: half a unit in the last place, and the fp32 error.
+  const double rounding = type == DType::kF32 ? 0x1p-23 : type == DType::kF16 ? 0x1.01p-11 : 0x1.01p-8;
+  const double smallest = type == DType::kF32 ? 1e-37 : type == DType::kF16 ? 0x1p-25 : 1e-37;  // of its subnormals
+  double worst = 0;
+  size_t where = 0;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    const double scale = magnitude.empty() ? std::fabs(expected[i]) : magnitude[i];
+    const double allowed = rounding * std::fabs(expected[i]) + 2e-6 * scale + smallest;
+    const double error = std::fabs(actual[i] - expected[i]) / allowed;
+    if (!(error <= worst)) {  // a NaN is worse than anything
+      worst = std::isnan(error) ? 1e300 : error;
+      where = i;
+    }
+  }
+  EXPECT_LE(worst, 1.0) << what << ": element " << where << " of " << actual.size() << " is " << actual[where]
+                        << ", expected " << expected[where];
+}
+
+}  // namespace headrace::testing_support
