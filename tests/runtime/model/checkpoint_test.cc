@@ -19,6 +19,8 @@ struct TinyCase {
   bool tied, qkv_bias, qk_norm;
 };
 
+void PrintTo(const TinyCase& tiny_case, std::ostream* out) { *out << tiny_case.name; }
+
 class TinyModel : public testing::TestWithParam<TinyCase> {};
 
 TEST_P(TinyModel, OpensAndReads) {
@@ -63,8 +65,8 @@ INSTANTIATE_TEST_SUITE_P(
                     TinyCase{"mistral", "mistral", 2, 16, RopeScaling::kNone, 1e6, false, false, false},
                     TinyCase{"qwen25", "qwen2", 2, 16, RopeScaling::kNone, 1e6, true, true, false},
                     TinyCase{"qwen3", "qwen3", 2, 32, RopeScaling::kNone, 1e6, false, false, true}),
-    [](const auto& info) {
-      std::string name = info.param.name;
+    [](const auto& test) {
+      std::string name = test.param.name;
       for (char& c : name)
         if (c == '-') c = '_';
       return name;

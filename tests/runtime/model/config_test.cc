@@ -1,0 +1,218 @@
+// config.json in its published forms, and what is refused.
+#include "runtime/model/config.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cache/base.h"
+
+namespace headrace {
+namespace {
+
+using nlohmann::json;
+
+json llama() {
+  return json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64,
+    "intermediate_size": 160, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "vocab_size": 512, "max_position_embeddings": 2048, "rms_norm_eps": 1e-05, "hidden_act": "silu"})");
+}
+
+// The base config with some keys replaced, in the syntax of a JSON merge patch but that null stays null.
+json with(json base, const std::string& changes) {
+  const json patch = json::parse(changes);
+  for (const auto& [key, value] : patch.items()) base[key] = value;
+  return base;
+}
+json without(json base, const char* key) {
+  base.erase(key);
+  return base;
+}
+ModelConfig parse(const json& config) { return parse_config_json(config.dump(), "a/config.json"); }
+
+TEST(Config, DefaultsOfLlama) {
+  const ModelConfig config = parse(without(llama(), "num_key_value_heads"));
+  EXPECT_EQ(config.family, "llama");
+  EXPECT_EQ(config.kv_heads, 4);
+  EXPECT_EQ(config.head_dim, 16);
+  EXPECT_EQ(config.rope.theta, 10000.0);
+  EXPECT_EQ(config.rope.scaling, RopeScaling::kNone);
+  EXPECT_FALSE(config.tied_head || config.qkv_bias || config.output_bias || config.qk_norm);
+  EXPECT_TRUE(config.end_ids.empty());
+}
+
+TEST(Config, OddShapesAreFine) {  // seven q heads to one kv head, sizes that are no power of two
+  const ModelConfig config = parse(with(llama(), R"({"hidden_size": 1001, "num_attention_heads": 7,
+      "num_key_value_heads": 1, "head_dim": 26, "intermediate_size": 37, "vocab_size": 99})"));
+  EXPECT_EQ(config.heads / config.kv_heads, 7);
+  EXPECT_EQ(config.head_dim, 26);
+  EXPECT_EQ(config.hidden, 1001);
+}
+
+TEST(Config, RopeInItsThreeForms) {
+  const char* const kForms[] = {
+      R"({"rope_theta": 500000.0, "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+          "high_freq_factor": 4.0, "original_max_position_embeddings": 1024}})",
+      R"({"rope_theta": 500000.0, "rope_scaling": {"type": "llama3", "factor": 8, "low_freq_factor": 1,
+          "high_freq_factor": 4, "original_max_position_embeddings": 1024}})",
+      R"({"rope_parameters": {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
+          "high_freq_factor": 4.0, "original_max_position_embeddings": 1024}})",
+      R"({"rope_parameters": {"full_attention": {"rope_type": "llama3", "type": "linear", "rope_theta": 500000.0,
+          "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 1024}}})"};
+  for (const char* form : kForms) {
+    const RopeConfig rope = parse(with(llama(), form)).rope;
+    EXPECT_EQ(rope.scaling, RopeScaling::kLlama3) << form;
+    EXPECT_EQ(rope.theta, 500000.0) << form;
+    EXPECT_EQ(rope.factor, 8.0) << form;
+    EXPECT_EQ(rope.high_freq_factor, 4.0) << form;
+    EXPECT_EQ(rope.original_max_positions, 1024) << form;
+  }
+}
+
+TEST(Config, YarnFields) {
+  const RopeConfig rope = parse(with(llama(), R"({"rope_scaling": {"rope_type": "yarn", "factor": 4.0,
+      "beta_fast": 16, "beta_slow": null, "mscale": 0.7, "mscale_all_dim": 1.0, "truncate": false,
+      "attention_factor": 1.5}})"))
+                              .rope;
+  EXPECT_EQ(rope.scaling, RopeScaling::kYarn);
+  EXPECT_EQ(rope.original_max_positions, 2048);  // absent: max_position_embeddings
+  EXPECT_EQ(rope.beta_fast, 16);
+  EXPECT_EQ(rope.beta_slow, 1);
+  EXPECT_EQ(rope.mscale, 0.7);
+  EXPECT_EQ(rope.attention_factor, 1.5);
+  EXPECT_FALSE(rope.truncate);
+  // Without a factor: the ratio of the two lengths.
+  EXPECT_EQ(parse(with(llama(), R"({"rope_scaling": {"rope_type": "yarn", "factor": null,
+      "original_max_position_embeddings": 512}})"))
+                .rope.factor,
+            4.0);
+}
+
+TEST(Config, RopeThatSaysNothing) {
+  for (const char* form :
+       {R"({"rope_scaling": null})", R"({"rope_scaling": {}})", R"({"rope_parameters": {"rope_type": "default"}})",
+        R"({"rope_scaling": null, "rope_parameters": {"rope_theta": 10000.0}})"})
+    EXPECT_EQ(parse(with(llama(), form)).rope.scaling, RopeScaling::kNone) << form;
+  // A rope_scaling that says something wins over rope_parameters.
+  EXPECT_EQ(parse(with(llama(), R"({"rope_scaling": {"type": "linear", "factor": 2},
+      "rope_parameters": {"rope_type": "default"}})"))
+                .rope.factor,
+            2.0);
+}
+
+TEST(Config, EndIds) {
+  EXPECT_EQ(parse(with(llama(), R"({"eos_token_id": 2})")).end_ids, (std::vector<int32_t>{2}));
+  EXPECT_EQ(parse(with(llama(), R"({"eos_token_id": [5, 2, 5]})")).end_ids, (std::vector<int32_t>{5, 2}));
+  EXPECT_TRUE(parse(with(llama(), R"({"eos_token_id": null})")).end_ids.empty());
+}
+
+TEST(Config, Biases) {
+  const ModelConfig llama_bias = parse(with(llama(), R"({"attention_bias": true})"));
+  EXPECT_TRUE(llama_bias.qkv_bias && llama_bias.output_bias);
+  const ModelConfig qwen2 = parse(with(llama(), R"({"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"})"));
+  EXPECT_TRUE(qwen2.qkv_bias);
+  EXPECT_FALSE(qwen2.output_bias || qwen2.qk_norm);
+  const ModelConfig qwen3 = parse(
+      with(llama(), R"({"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "tie_word_embeddings": true})"));
+  EXPECT_TRUE(qwen3.qk_norm && qwen3.tied_head);
+  EXPECT_FALSE(qwen3.qkv_bias);
+  EXPECT_EQ(qwen3.head_dim, 128);  // the family's default, not hidden / heads
+}
+
+TEST(Config, SlidingWindows) {
+  const json mistral = with(llama(), R"({"architectures": ["MistralForCausalLM"], "model_type": "mistral"})");
+  for (const char* fine : {R"({"sliding_window": null})", R"({"sliding_window": 2048})", R"({"sliding_window": 4096})"})
+    EXPECT_EQ(parse(with(mistral, fine)).family, "mistral") << fine;
+  EXPECT_EQ(parse(mistral).family, "mistral");  // absent means 4096, which is beyond the 2048 positions
+  const json qwen = with(llama(), R"({"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2",
+      "sliding_window": 512, "max_window_layers": 1})");
+  EXPECT_EQ(parse(with(qwen, R"({"use_sliding_window": false})")).family, "qwen2");
+  EXPECT_EQ(parse(with(qwen, R"({"use_sliding_window": true, "max_window_layers": 2})")).family, "qwen2");
+  EXPECT_THROW(parse(with(qwen, R"({"use_sliding_window": true})")), Error);
+}
+
+struct Refusal {
+  const char* changes;
+  const char* expected;  // what the message must hold beside the file's name
+};
+
+TEST(Config, RefusesByNameAndValue) {
+  const Refusal kRefusals[] = {
+      {R"({"architectures": ["GPT2LMHeadModel"]})", "GPT2LMHeadModel"},
+      {R"({"architectures": ["MixtralForCausalLM"], "model_type": "mixtral"})", "MixtralForCausalLM"},
+      {R"({"architectures": "LlamaForCausalLM"})", "architectures \"LlamaForCausalLM\" must be a list"},
+      {R"({"architectures": []})", "architectures"},
+      {R"({"architectures": null, "model_type": null})", "neither architectures nor model_type"},
+      {R"({"model_type": "gemma2"})", "gemma2"},
+      {R"({"model_type": "qwen2"})", "qwen2"},
+      {R"({"hidden_act": "gelu"})", "hidden_act \"gelu\""},
+      {R"({"mlp_bias": true})", "mlp_bias true"},
+      {R"({"quantization_config": {"quant_method": "gptq"}})", "gptq"},
+      {R"({"quantization_config": 8})", "8"},
+      {R"({"hidden_size": 0})", "hidden_size 0"},
+      {R"({"hidden_size": -64})", "hidden_size -64"},
+      {R"({"hidden_size": 63})", "hidden_size 63"},
+      {R"({"hidden_size": null})", "hidden_size is missing"},
+      {R"({"hidden_size": "64"})", "hidden_size \"64\""},
+      {R"({"hidden_size": 64.5})", "hidden_size 64.5"},
+      {R"({"hidden_size": 9223372036854775808})", "hidden_size 9223372036854775808"},
+      {R"({"hidden_size": 1e300})", "hidden_size 1e+300"},
+      {R"({"num_hidden_layers": 1000000000})", "num_hidden_layers 1000000000"},
+      {R"({"num_hidden_layers": [2]})", "num_hidden_layers [2]"},
+      {R"({"intermediate_size": 0})", "intermediate_size 0"},
+      {R"({"vocab_size": 99999999999})", "vocab_size 99999999999"},
+      {R"({"num_attention_heads": 0})", "num_attention_heads 0"},
+      {R"({"num_key_value_heads": 0})", "num_key_value_heads 0"},
+      {R"({"num_key_value_heads": 3})", "num_key_value_heads 3"},
+      {R"({"num_key_value_heads": 8})", "num_key_value_heads 8"},
+      {R"({"head_dim": 15})", "head_dim 15 is odd"},
+      {R"({"head_dim": 0})", "head_dim 0"},
+      {R"({"num_attention_heads": 65536, "num_key_value_heads": 1, "head_dim": 65536})", "65536"},
+      {R"({"max_position_embeddings": 0})", "max_position_embeddings 0"},
+      {R"({"rms_norm_eps": -1})", "rms_norm_eps -1"},
+      {R"({"rms_norm_eps": "small"})", "rms_norm_eps \"small\""},
+      {R"({"rope_theta": 0})", "rope_theta 0"},
+      {R"({"rope_theta": -10000})", "rope_theta -10000"},
+      {R"({"partial_rotary_factor": 0.5})", "partial_rotary_factor 0.5"},
+      {R"({"rope_scaling": {"rope_type": "dynamic", "factor": 2}})", "rope_scaling.rope_type \"dynamic\""},
+      {R"({"rope_scaling": {"type": "longrope"}})", "rope_scaling.type \"longrope\""},
+      {R"({"rope_scaling": {"type": 3}})", "rope_scaling.type 3"},
+      {R"({"rope_scaling": [1]})", "rope_scaling [1]"},
+      {R"({"rope_scaling": {"type": "linear"}})", "rope_scaling.factor is missing"},
+      {R"({"rope_scaling": {"type": "linear", "factor": 0}})", "rope_scaling.factor 0"},
+      {R"({"rope_scaling": {"type": "linear", "factor": "2"}})", "rope_scaling.factor \"2\""},
+      {R"({"rope_scaling": {"type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4}})",
+       "high_freq_factor 4"},
+      {R"({"rope_scaling": {"type": "llama3", "factor": 8}})", "rope_scaling.low_freq_factor is missing"},
+      {R"({"rope_scaling": {"type": "yarn", "factor": 4, "beta_fast": 1, "beta_slow": 2}})", "beta_fast 1"},
+      {R"({"rope_scaling": {"type": "yarn", "factor": 4}, "rope_theta": 1})", "theta 1"},
+      {R"({"rope_scaling": {"type": "yarn", "factor": 4, "truncate": "no"}})", "rope_scaling.truncate \"no\""},
+      {R"({"rope_parameters": {"full_attention": 5}})", "rope_parameters"},
+      {R"({"layer_types": ["full_attention", "sliding_attention"]})", "sliding_attention"},
+      {R"({"layer_types": "full"})", "layer_types \"full\""},
+      {R"({"attention_bias": "yes"})", "attention_bias \"yes\""},
+      {R"({"tie_word_embeddings": 1})", "tie_word_embeddings 1"},
+      {R"({"eos_token_id": 512})", "eos_token_id 512"},
+      {R"({"eos_token_id": -1})", "eos_token_id -1"},
+      {R"({"eos_token_id": [2, "x"]})", "\"x\""},
+      {R"({"eos_token_id": 18446744073709551615})", "eos_token_id 18446744073709551615"},
+      {R"({"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 1024})",
+       "sliding_window 1024"},
+      {R"({"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 0})",
+       "sliding_window 0"},
+  };
+  for (const Refusal& refusal : kRefusals) {
+    try {
+      parse(with(llama(), refusal.changes));
+      ADD_FAILURE() << "accepted " << refusal.changes;
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      EXPECT_EQ(error.code(), ExitCode::kBadInput) << refusal.changes;
+      EXPECT_NE(text.find("a/config.json"), std::string::npos) << text;
+      EXPECT_NE(text.find(refusal.expected), std::string::npos) << text << "\n  for " << refusal.changes;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace headrace
