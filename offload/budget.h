@@ -16,6 +16,7 @@ class MemoryBudget {
   MemoryBudget(std::string flag, uint64_t limit_bytes, MemoryBudget* parent = nullptr);
   MemoryBudget(const MemoryBudget&) = delete;
   MemoryBudget& operator=(const MemoryBudget&) = delete;
+  ~MemoryBudget();  // CHECKs that all has been given back
 
   // Gives its bytes back when destroyed. Move-only.
   class Reservation {
@@ -32,7 +33,8 @@ class MemoryBudget {
     uint64_t bytes_ = 0;
   };
 
-  // Throws Error(kDoesNotFit): "--vram: needs 1.20 GiB for weights, 800.00 MiB of 2.00 GiB are free".
+  // Throws Error(kDoesNotFit): "--vram: needs 1.20 GiB for weights, 800.00 MiB of 2.00 GiB are free". When the parent
+  // is what lacks the room, the parent is what the error names.
   [[nodiscard]] Reservation reserve(uint64_t bytes, std::string_view what);
 
   const std::string& flag() const { return flag_; }
@@ -43,6 +45,11 @@ class MemoryBudget {
   void reset_peak();            // the peak becomes what is used now
 
  private:
+  struct Refusal {
+    const MemoryBudget* budget = nullptr;
+    uint64_t free_bytes = 0;
+  };
+  bool try_add(uint64_t bytes, Refusal* refusal);  // all or nothing, the parent included
   void release(uint64_t bytes) noexcept;
 
   const std::string flag_;

@@ -60,7 +60,7 @@ class Device {
   Device() = default;
 
  private:
-  std::array<std::atomic<uint64_t>, 3> bytes_{};
+  std::array<std::atomic<uint64_t>, kLinkCount> bytes_{};
 };
 
 // Throws Error: no such device (kUsage), or a budget above what the machine has (kDoesNotFit).

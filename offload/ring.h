@@ -1,7 +1,8 @@
 // A ring of staging slots on the device (DESIGN section 8, Streaming): the copy stream fills the next slot while the
 // compute stream works on the last one. Its size in bytes is fixed and independent of the context. Fills are numbered
 // 0, 1, 2, … and fill n uses slot n % slots. Order of calls, all from one thread: fill(n) only after release(n -
-// slots); acquire(n) after fill(n); release(n) after acquire(n). Owns the slots' memory and events.
+// slots); acquire(n) after fill(n); release(n) after acquire(n); each in ascending order, CHECKed. Owns the slots'
+// memory and events; streams that still use them must be idle, or gone, before the ring goes.
 #pragma once
 
 #include <cstddef>
@@ -27,13 +28,16 @@ class StagingRing {
   const std::byte* acquire(uint64_t number, Stream& compute);
   // What `compute` was given so far is the slot's last reader.
   void release(uint64_t number, Stream& compute);
-  // Forgets fills in flight: blocks until `copy` has finished them; numbering goes on from 0.
+  // Forgets fills in flight: blocks until `copy` has finished them; numbering goes on from 0. What was
+  // acquired must have been released; the slots' last readers are still waited for.
   void reset(Stream& copy);
 
   int slots() const { return static_cast<int>(slots_.size()); }
   uint64_t slot_bytes() const { return slot_bytes_; }
 
  private:
+  std::byte* slot_data(uint64_t number) const;
+
   struct Slot {
     std::unique_ptr<Event> ready, released;
   };

@@ -12,6 +12,7 @@ namespace headrace {
 
 enum class Backend : uint8_t { kCpu, kCuda };
 enum class Link : uint8_t { kHostToDevice, kDeviceToHost, kWithinDevice };
+constexpr size_t kLinkCount = 3;
 
 // As in CUDA: wait() takes the most recent record() enqueued before it, and an event never recorded is passed at once.
 class Event {

@@ -1,6 +1,7 @@
 // The CPU backend's workers: a fixed pool that runs one parallel loop at a time. The calling thread takes part.
 // Results never depend on the number of threads: an index is the unit of work, and kernels keep one order of sums per
-// row. Thread: parallel_for() from one thread at a time. No allocation in parallel_for().
+// row. Thread: parallel_for() from one thread at a time (CHECKed), unless the pool has one
+// thread: that one has no state. No allocation in parallel_for().
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,8 @@ class ThreadPool {
   int threads() const;
 
   // Calls body(index, worker) for every index in [0, count), worker in [0, threads()), and returns when all are done.
-  // Indices are handed out dynamically in ascending order. Bodies must not throw and must not call parallel_for().
+  // Indices are handed out dynamically in ascending order. Bodies must not throw (the program ends) and must not call
+  // parallel_for().
   template <typename Body>
   void parallel_for(int64_t count, const Body& body) {
     run(
@@ -29,7 +31,8 @@ class ThreadPool {
 
  private:
   using Call = void (*)(const void* context, int64_t index, int worker);
-  void run(int64_t count, Call call, const void* context);
+  void run(int64_t count, Call call, const void* context) noexcept;
+  void stop() noexcept;
 
   struct Impl;
   std::unique_ptr<Impl> impl_;

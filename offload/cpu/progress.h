@@ -1,0 +1,90 @@
+// How far a CPU stream has come, and what an event is: a place in that progress. Owned by the device, which lends it to
+// one stream after the other and outlives events, so that an event may go, or be recorded anew, while others wait for
+// its old record. Any thread.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "cache/base.h"
+#include "offload/doorbell.h"
+#include "offload/stream.h"
+
+namespace headrace {
+
+// Counts finished tasks; never goes back.
+class Progress {
+ public:
+  static constexpr std::chrono::microseconds kSpin{5};  // then sleep: the cores belong to the compute workers
+
+  uint64_t finished() const { return finished_.load(); }
+  void finish_one() {
+    finished_.store(finished_.load(std::memory_order_relaxed) + 1);  // one writer: the stream's thread
+    bell_.ring();
+  }
+  void wait_for(uint64_t tasks) {
+    bell_.wait(kSpin, [&] { return finished() >= tasks; });
+  }
+
+ private:
+  std::atomic<uint64_t> finished_{0};
+  Doorbell bell_;
+};
+
+// Progress outlives the stream that it was lent to: the next stream counts on from there.
+class ProgressPool {
+ public:
+  Progress* borrow() {
+    std::lock_guard lock(mutex_);
+    if (idle_.empty()) {
+      idle_.reserve(all_.size() + 1);  // so that give_back() allocates nothing
+      return all_.emplace_back(std::make_unique<Progress>()).get();
+    }
+    Progress* const progress = idle_.back();
+    idle_.pop_back();
+    return progress;
+  }
+  void give_back(Progress* progress) noexcept {
+    std::lock_guard lock(mutex_);
+    idle_.push_back(progress);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Progress>> all_;
+  std::vector<Progress*> idle_;
+};
+
+// Recording is a note of how many tasks the stream had been given by then; it takes no place in the queue.
+struct Mark {
+  Progress* progress = nullptr;  // null: never recorded
+  uint64_t tasks = 0;
+  bool reached() const { return progress == nullptr || progress->finished() >= tasks; }
+};
+
+class CpuEvent final : public Event {
+ public:
+  bool done() const override { return mark().reached(); }
+  void synchronize() override {
+    const Mark now = mark();
+    if (now.progress != nullptr) now.progress->wait_for(now.tasks);
+  }
+  Mark mark() const {
+    std::lock_guard lock(mutex_);
+    return mark_;
+  }
+  void set(Mark mark) {
+    std::lock_guard lock(mutex_);
+    mark_ = mark;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  Mark mark_;
+};
+
+}  // namespace headrace

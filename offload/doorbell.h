@@ -1,0 +1,59 @@
+// How threads of the CPU backend wait for each other: a short spin, then sleep in the kernel until the bell is rung.
+// Ringing costs one load when nobody sleeps. Owns two counters. Any number of threads may wait and ring.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+namespace headrace {
+
+class Doorbell {
+ public:
+  // Returns once ready() is true. ready() reads atomics sequentially consistently; whoever makes it true writes them so
+  // and then rings. That order is what makes a lost wake-up impossible: either the waiter sees the write, or the
+  // ringer sees the sleeper.
+  template <typename Ready>
+  void wait(std::chrono::nanoseconds spin, const Ready& ready) {
+    if (spin_until(spin, ready)) return;
+    sleepers_.fetch_add(1);
+    for (;;) {
+      const uint32_t seen = rings_.load();
+      if (ready()) break;
+      rings_.wait(seen);
+    }
+    sleepers_.fetch_sub(1);
+  }
+
+  void ring() {
+    if (sleepers_.load() == 0) return;
+    rings_.fetch_add(1);
+    rings_.notify_all();
+  }
+
+ private:
+  template <typename Ready>
+  static bool spin_until(std::chrono::nanoseconds spin, const Ready& ready) {
+    if (ready()) return true;
+    const auto start = std::chrono::steady_clock::now();
+    while (std::chrono::steady_clock::now() - start < spin) {
+      for (int i = 0; i < 16; ++i) {
+        pause();
+        if (ready()) return true;
+      }
+    }
+    return false;
+  }
+
+  static void pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+  }
+
+  std::atomic<uint32_t> rings_{0}, sleepers_{0};
+};
+
+}  // namespace headrace
