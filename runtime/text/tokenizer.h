@@ -15,6 +15,13 @@ namespace headrace {
 enum class SpecialTokens { kParse, kAsText };  // does "<|im_end|>" in the text become the token, or stay text?
 enum class AddBos { kYes, kNo };               // run the tokenizer's own post-processor (a leading <s>, say)
 
+// A prompt in parts: what a template wrote (kParse) and what a user wrote (kAsText). The parts are one text: words may
+// begin in one and end in the next; only special tokens may not.
+struct TextPart {
+  std::string text;
+  SpecialTokens special = SpecialTokens::kAsText;
+};
+
 class Tokenizer {
  public:
   // tokenizer.json's content; `source` names the file in errors. Throws Error(kBadInput).
@@ -25,7 +32,10 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
+  // Bytes that are not UTF-8 count as U+FFFD. kAsText: no text becomes a special token, nor other added tokens that
+  // look like markup ("<think>"); ordinary added tokens (runs of spaces, say) are found either way.
   std::vector<int32_t> encode(std::string_view text, AddBos add_bos, SpecialTokens special) const;
+  std::vector<int32_t> encode(const std::vector<TextPart>& parts, AddBos add_bos) const;
   // The whole text of these ids, as the reference implementation's decode(skip_special_tokens=False) gives it
   // (kAsText), or with special tokens left out (kParse).
   std::string decode(const std::vector<int32_t>& ids, SpecialTokens special = SpecialTokens::kAsText) const;

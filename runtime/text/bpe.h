@@ -1,0 +1,78 @@
+// Byte-pair encoding of one word: initial symbols, then merges by rank, leftmost first. n symbols take O(n log n) time
+// whatever the word. Immutable once made; any thread, each with its own Scratch.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace headrace {
+
+struct BpeMerge {
+  int32_t left, right, result;
+  uint32_t rank;  // lower first; equal ranks: the leftmost first
+};
+
+struct BpeDefinition {
+  bool byte_level = false;     // initial symbols are bytes; otherwise characters
+  bool ignore_merges = false;  // a word that is a token as a whole is not merged
+  bool byte_fallback = false;  // a character that is no token becomes its bytes' tokens, if all are there
+  bool fuse_unk = false;
+  int32_t unk = -1;  // for a character with no token; without it the character is dropped, as in the reference
+  // What each token stands for in a word: bytes (byte_level) or characters. Special tokens are left out, so that no
+  // text can become one.
+  std::unordered_map<std::string, int32_t> words;
+  std::array<int32_t, 256> byte_tokens;  // <0x00> … <0xFF>; -1: absent
+  std::vector<BpeMerge> merges;
+
+  BpeDefinition() { byte_tokens.fill(-1); }
+};
+
+class Bpe {
+ public:
+  explicit Bpe(BpeDefinition definition);
+
+  struct Symbol {
+    int32_t id, prev, next;  // neighbours' places; -1: none
+    uint32_t rank;           // of the merge with the next symbol; kNone: there is none
+    int32_t result;
+  };
+  struct Scratch {
+    std::vector<Symbol> symbols;
+    std::vector<uint64_t> heap;  // rank << 32 | place
+  };
+  void encode(std::string_view word, Scratch* scratch, std::vector<int32_t>* out) const;
+
+  bool byte_level() const { return definition_.byte_level; }
+  // May some token reach over the border between these two neighbouring characters? If not, a long text may be cut
+  // there without changing its tokens. Only for character symbols; errs on the side of true.
+  bool may_join(char32_t left, char32_t right) const;
+
+ private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+  struct PairSlot {
+    uint64_t key = UINT64_MAX;
+    uint32_t rank = kNone;
+    int32_t result = -1;
+  };
+  const PairSlot& find_pair(int32_t left, int32_t right) const;
+  void build_pairs();
+  void build_characters();
+  void add_symbols(std::string_view word, std::vector<Symbol>* symbols) const;
+  int32_t character_token(char32_t character) const;
+  bool byte_symbols(std::string_view character, std::vector<Symbol>* symbols) const;
+  void rank_symbol(Scratch* scratch, int32_t place, bool push) const;
+  void merge(Scratch* scratch) const;
+
+  BpeDefinition definition_;
+  std::vector<PairSlot> pairs_;  // open addressing, a power of two
+  std::array<int32_t, 256> byte_symbols_;
+  std::array<int32_t, 128> ascii_;  // character symbols
+  std::unordered_map<char32_t, int32_t> characters_;
+  std::vector<bool> joins_;  // a bit per hash of a character pair that lies inside some token
+};
+
+}  // namespace headrace

@@ -1,0 +1,44 @@
+// A JSON file's fields, read with an error that names the file, the field and what is there instead. Internal to
+// runtime/text. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace headrace {
+
+using Json = nlohmann::json;
+
+// Throws Error(kBadInput): not JSON (with the byte), nested deeper than 64, empty.
+Json parse_json(std::string_view text, const std::string& source);
+
+// One value and where it stands: "tokenizer.json", "model.merges[3]".
+class JsonField {
+ public:
+  JsonField(const Json& value, std::string source, std::string path = "")
+      : value_(&value), source_(std::move(source)), path_(std::move(path)) {}
+
+  const Json& json() const { return *value_; }
+  const std::string& path() const { return path_; }
+  const std::string& source() const { return source_; }
+  bool is_null() const { return value_->is_null(); }
+  [[noreturn]] void refuse(const std::string& what) const;  // "tokenizer.json: model.type …"
+
+  bool has(const char* key) const;      // present and not null
+  JsonField at(const char* key) const;  // Error if absent or this is no object
+  JsonField item(size_t index) const;   // of an array
+  size_t array_size() const;            // Error if this is no array
+  const std::string& string() const;    // Error if this is no string
+  bool boolean_or(const char* key, bool otherwise) const;
+  std::string string_or(const char* key, const std::string& otherwise) const;
+  int64_t integer() const;  // Error if this is no integer
+
+ private:
+  [[noreturn]] void wrong_type(const char* wanted) const;
+  const Json* value_;
+  std::string source_, path_;
+};
+
+}  // namespace headrace

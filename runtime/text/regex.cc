@@ -1,0 +1,114 @@
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "runtime/text/regex.h"
+
+#include <pcre2.h>
+
+#include "cache/base.h"
+
+namespace headrace {
+
+namespace {
+
+constexpr size_t kMaxPattern = 16384;       // published ones are under 500 bytes
+constexpr uint32_t kMatchLimit = 20000000;  // about a second of backtracking
+constexpr size_t kJitStack = size_t{8} << 20;
+
+std::string shown(std::string_view pattern) {
+  return pattern.size() <= 120 ? std::string(pattern) : std::string(pattern.substr(0, 120)) + "…";
+}
+
+std::string error_text(int code) {
+  PCRE2_UCHAR text[256];
+  pcre2_get_error_message(code, text, sizeof(text));
+  return reinterpret_cast<const char*>(text);
+}
+
+// \s and \S as the property White_Space; works inside a class as well.
+std::string with_unicode_spaces(std::string_view pattern) {
+  std::string out;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    out.push_back(pattern[i]);
+    if (pattern[i] != '\\' || i + 1 == pattern.size()) continue;
+    const char escaped = pattern[++i];
+    if (escaped == 's') {
+      out += "p{White_Space}";
+    } else if (escaped == 'S') {
+      out += "P{White_Space}";
+    } else {
+      out.push_back(escaped);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+struct Regex::Impl {
+  pcre2_code* code = nullptr;
+  std::string pattern, source;
+  ~Impl() { pcre2_code_free(code); }
+};
+
+struct Regex::Scratch::Impl {
+  pcre2_match_data* data = pcre2_match_data_create(1, nullptr);
+  pcre2_match_context* context = pcre2_match_context_create(nullptr);
+  pcre2_jit_stack* stack = pcre2_jit_stack_create(32768, kJitStack, nullptr);
+  Impl() {
+    CHECK(data != nullptr && context != nullptr && stack != nullptr);
+    pcre2_jit_stack_assign(context, nullptr, stack);
+    pcre2_set_match_limit(context, kMatchLimit);
+  }
+  ~Impl() {
+    pcre2_jit_stack_free(stack);
+    pcre2_match_context_free(context);
+    pcre2_match_data_free(data);
+  }
+};
+
+Regex::Scratch::Scratch() : impl_(std::make_unique<Impl>()) {}
+Regex::Scratch::~Scratch() = default;
+
+Regex::Regex(std::string_view pattern, Syntax syntax, const std::string& source) : impl_(std::make_unique<Impl>()) {
+  impl_->pattern = shown(pattern);
+  impl_->source = source;
+  if (pattern.empty()) throw_error(ExitCode::kBadInput, source, "an empty regular expression");
+  if (pattern.size() > kMaxPattern)
+    throw_error(ExitCode::kBadInput, source,
+                str("a regular expression of ", pattern.size(), " bytes (at most ", kMaxPattern, ")"));
+  const std::string text = syntax == Syntax::kPattern ? with_unicode_spaces(pattern) : std::string(pattern);
+  const uint32_t options =
+      syntax == Syntax::kPattern ? PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C : PCRE2_UTF | PCRE2_LITERAL;
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  impl_->code =
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), options, &error, &offset, nullptr);
+  if (impl_->code == nullptr)
+    throw_error(ExitCode::kBadInput, source,
+                str("regular expression '", impl_->pattern, "': ", error_text(error), " (near byte ", offset, ")"));
+  pcre2_jit_compile(impl_->code, PCRE2_JIT_COMPLETE);  // where it fails, pcre2_match interprets: slower, same result
+}
+
+Regex::Regex(Regex&&) noexcept = default;
+Regex& Regex::operator=(Regex&&) noexcept = default;
+Regex::~Regex() = default;
+
+bool Regex::find(std::string_view text, size_t from, Scratch* scratch, Match* match) const {
+  while (from < text.size()) {
+    const int result = pcre2_match(impl_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
+                                   PCRE2_NO_UTF_CHECK, scratch->impl_->data, scratch->impl_->context);
+    if (result == PCRE2_ERROR_NOMATCH) return false;
+    if (result < 0)
+      throw_error(
+          ExitCode::kBadInput, impl_->source,
+          str("regular expression '", impl_->pattern, "' on a text of ", text.size(), " bytes: ", error_text(result)));
+    const PCRE2_SIZE* range = pcre2_get_ovector_pointer(scratch->impl_->data);
+    *match = {range[0], range[1]};
+    if (match->begin < match->end && match->begin >= from) return true;
+    // An empty match (or \K, which can move the start) splits nothing: look beyond the next character.
+    do ++from;
+    while (from < text.size() && (static_cast<uint8_t>(text[from]) & 0xC0) == 0x80);
+  }
+  return false;
+}
+
+}  // namespace headrace

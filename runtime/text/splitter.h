@@ -1,0 +1,38 @@
+// Cuts normalised text into the words that BPE sees. A word is a view into the text. Immutable; any thread, each with
+// its own Scratch.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/text/regex.h"
+
+namespace headrace {
+
+inline constexpr std::string_view kGpt2Pattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+inline constexpr std::string_view kLlama3Pattern =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+inline constexpr std::string_view kQwen2Pattern =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+class Splitter {
+ public:
+  // Each pattern's matches and what lies between them become pieces of their own, which the next pattern cuts further
+  // and cannot see beyond.
+  explicit Splitter(std::vector<Regex> patterns = {}) : patterns_(std::move(patterns)) {}
+
+  using Emit = std::function<void(std::string_view)>;
+  void split(std::string_view text, Regex::Scratch* scratch, const Emit& emit) const {
+    split_by(0, text, scratch, emit);
+  }
+
+ private:
+  void split_by(size_t pattern, std::string_view text, Regex::Scratch* scratch, const Emit& emit) const;
+
+  std::vector<Regex> patterns_;
+};
+
+}  // namespace headrace

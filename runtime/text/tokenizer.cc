@@ -1,0 +1,243 @@
+#include "runtime/text/tokenizer.h"
+
+#include <deque>
+
+#include "cache/base.h"
+#include "runtime/text/byte_level.h"
+#include "runtime/text/tokenizer_impl.h"
+#include "runtime/text/utf8.h"
+
+namespace headrace {
+
+namespace {
+
+constexpr size_t kMaxCachedWord = 128;
+
+int hex_digit(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1; }
+
+// "<0x0A>" -> 10; -1 for anything else.
+int byte_of(std::string_view name) {
+  if (name.size() != 6 || name.substr(0, 3) != "<0x" || name[5] != '>') return -1;
+  const int high = hex_digit(name[3]), low = hex_digit(name[4]);
+  return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
+std::string replaced(std::string text, const std::pair<std::string, std::string>& rule) {
+  for (size_t at = 0; (at = text.find(rule.first, at)) != std::string::npos; at += rule.second.size())
+    text.replace(at, rule.first.size(), rule.second);
+  return text;
+}
+
+std::string decoded_piece(const std::string& name, const DecoderParts& decoder) {
+  std::string piece = name;
+  if (decoder.byte_level && !byte_level_bytes(name, &piece)) piece = name;
+  for (const auto& rule : decoder.replacements) piece = replaced(std::move(piece), rule);
+  return piece;
+}
+
+}  // namespace
+
+void define_words(const std::vector<bool>& excluded, TokenizerParts* parts) {
+  for (size_t i = 0; i < parts->names.size(); ++i) {
+    const std::string& name = parts->names[i];
+    if (name.empty()) continue;
+    const int byte = byte_of(name);
+    if (byte >= 0) parts->bpe.byte_tokens[static_cast<size_t>(byte)] = static_cast<int32_t>(i);
+    if (excluded[i]) continue;
+    std::string word = name;
+    if (parts->bpe.byte_level && !byte_level_bytes(name, &word)) continue;
+    parts->bpe.words[word] = static_cast<int32_t>(i);
+  }
+}
+
+void define_merges(const std::vector<NamedMerge>& merges, TokenizerParts* parts,
+                   const std::unordered_map<std::string, int32_t>& ids) {
+  std::vector<bool> special(parts->names.size());
+  for (const AddedToken& token : parts->added) special[static_cast<size_t>(token.id)] = token.special;
+  std::unordered_map<uint64_t, size_t> seen;
+  const auto find = [&](const std::string& name) {
+    const auto found = ids.find(name);
+    return found == ids.end() ? -1 : found->second;
+  };
+  for (size_t i = 0; i < merges.size(); ++i) {
+    const std::string left(merges[i].left), right(merges[i].right);
+    const auto refuse = [&](const std::string& why) {
+      throw_error(ExitCode::kBadInput, parts->source, str("merge ", i, " ('", left, "' + '", right, "') ", why));
+    };
+    if (left.empty() || right.empty()) refuse("has an empty part");
+    const int32_t left_id = find(left), right_id = find(right), result = find(left + right);
+    if (left_id < 0) refuse(str("names '", left, "', which is not in the vocabulary"));
+    if (right_id < 0) refuse(str("names '", right, "', which is not in the vocabulary"));
+    if (result < 0) refuse(str("makes '", left + right, "', which is not in the vocabulary"));
+    const uint64_t key = static_cast<uint64_t>(left_id) << 32 | static_cast<uint32_t>(right_id);
+    const auto [first, is_new] = seen.try_emplace(key, i);
+    if (!is_new) refuse(str("repeats merge ", first->second));
+    if (special[static_cast<size_t>(result)]) continue;
+    parts->bpe.merges.push_back({left_id, right_id, result, static_cast<uint32_t>(i)});
+  }
+}
+
+Tokenizer::Impl::Impl(TokenizerParts parts)
+    : source(std::move(parts.source)),
+      names(std::move(parts.names)),
+      special(names.size()),
+      bpe(std::move(parts.bpe)),
+      normalizer(std::move(parts.normalizer)),
+      splitter(std::move(parts.patterns)),
+      prefix_rule(parts.prefix_rule),
+      prefix(std::move(parts.prefix)),
+      before(std::move(parts.before)),
+      after(std::move(parts.after)),
+      decoder(std::move(parts.decoder)),
+      is_byte(names.size()),
+      bos(parts.bos),
+      eos(parts.eos) {
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (!names[i].empty()) ids.emplace(names[i], static_cast<int32_t>(i));
+    const int byte = decoder.byte_fallback ? byte_of(names[i]) : -1;
+    is_byte[i] = byte >= 0;
+    pieces.push_back(byte >= 0 ? std::string(1, static_cast<char>(byte)) : decoded_piece(names[i], decoder));
+  }
+  for (const AddedToken& token : parts.added) {
+    special[static_cast<size_t>(token.id)] = token.special;
+    if (!token.normalized) {
+      verbatim_added.add(token, token.content);
+    } else {
+      const MarkedText content{token.content, std::string(token.content.size(), 0)};
+      normalized_added.add(token, normalizer.apply(content).text);
+    }
+  }
+}
+
+// One call's working memory. Words repeat: their ids are looked up before they are merged again.
+struct Tokenizer::Impl::Run {
+  struct Span {
+    size_t begin, end;  // in `ids`: where this word was written the first time
+  };
+  std::vector<int32_t> ids;
+  std::deque<std::string> texts;
+  std::unordered_map<std::string_view, Span> cache;  // views into `texts`
+  Bpe::Scratch bpe;
+  Regex::Scratch regex;
+};
+
+void Tokenizer::Impl::encode_word(std::string_view word, Run* run) const {
+  if (word.size() > kMaxCachedWord) {
+    bpe.encode(word, &run->bpe, &run->ids);
+    return;
+  }
+  const auto [cached, is_new] = run->cache.try_emplace(word);
+  if (is_new) {
+    cached->second.begin = run->ids.size();
+    bpe.encode(word, &run->bpe, &run->ids);
+    cached->second.end = run->ids.size();
+  } else {
+    for (size_t i = cached->second.begin; i < cached->second.end; ++i) run->ids.push_back(run->ids[i]);
+  }
+}
+
+// Without a pre-tokenizer a whole document is one word. It is cut where no token can reach across, which changes
+// nothing but the time it takes.
+void Tokenizer::Impl::encode_characters(std::string_view text, Run* run) const {
+  size_t begin = 0;
+  char32_t previous = 0;
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Unit unit = next_utf8(text.substr(at));
+    if (at > begin && !bpe.may_join(previous, unit.code_point)) {
+      encode_word(text.substr(begin, at - begin), run);
+      begin = at;
+    }
+    previous = unit.code_point;
+    at += unit.length;
+  }
+  encode_word(text.substr(begin), run);
+}
+
+void Tokenizer::Impl::encode_words(std::string_view text, Run* run) const {
+  splitter.split(text, &run->regex, [&](std::string_view word) {
+    if (bpe.byte_level()) {
+      encode_word(word, run);
+    } else {
+      encode_characters(word, run);
+    }
+  });
+}
+
+void Tokenizer::Impl::encode_fragment(MarkedText fragment, bool is_first, Run* run) const {
+  fragment = normalizer.apply(std::move(fragment));
+  for (const AddedTokens::Piece& piece : normalized_added.split(fragment)) {
+    if (piece.id >= 0) {
+      run->ids.push_back(piece.id);
+      is_first = false;
+      continue;
+    }
+    std::string& text = run->texts.emplace_back(fragment.text, piece.begin, piece.end - piece.begin);
+    const bool wants_prefix = prefix_rule == PrefixRule::kAlways || (prefix_rule == PrefixRule::kFirst && is_first);
+    if (wants_prefix && !std::string_view(text).starts_with(prefix)) text.insert(0, prefix);
+    encode_words(text, run);
+    is_first = false;
+  }
+}
+
+std::vector<int32_t> Tokenizer::Impl::encode(const MarkedText& text, AddBos add_bos) const {
+  Run run;
+  if (add_bos == AddBos::kYes) run.ids = before;
+  bool is_first = true;
+  for (const AddedTokens::Piece& piece : verbatim_added.split(text)) {
+    if (piece.id >= 0) {
+      run.ids.push_back(piece.id);
+    } else {
+      encode_fragment(text.substr(piece.begin, piece.end), is_first, &run);
+    }
+    is_first = false;
+  }
+  if (add_bos == AddBos::kYes) run.ids.insert(run.ids.end(), after.begin(), after.end());
+  return std::move(run.ids);
+}
+
+Tokenizer::Tokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+Tokenizer::~Tokenizer() = default;
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text, AddBos add_bos, SpecialTokens special) const {
+  const TextPart whole{std::string(text), special};
+  return encode(std::vector<TextPart>{whole}, add_bos);
+}
+
+std::vector<int32_t> Tokenizer::encode(const std::vector<TextPart>& parts, AddBos add_bos) const {
+  MarkedText all;
+  for (const TextPart& part : parts) {
+    append_valid_utf8(part.text, &all.text);
+    all.verbatim.resize(all.text.size(), part.special == SpecialTokens::kAsText ? 1 : 0);
+  }
+  return impl_->encode(all, add_bos);
+}
+
+std::string Tokenizer::decode(const std::vector<int32_t>& ids, SpecialTokens special) const {
+  StreamingDecoder decoder(*this, special);
+  std::string text;
+  for (int32_t id : ids) text += decoder.push(id);
+  return text + decoder.finish();
+}
+
+int32_t Tokenizer::size() const { return static_cast<int32_t>(impl_->names.size()); }
+
+int32_t Tokenizer::find(std::string_view token) const {
+  const auto found = impl_->ids.find(std::string(token));
+  return found == impl_->ids.end() ? -1 : found->second;
+}
+
+const std::string& Tokenizer::token_name(int32_t id) const {
+  static const std::string kNoName;
+  return id >= 0 && id < size() ? impl_->names[static_cast<size_t>(id)] : kNoName;
+}
+
+bool Tokenizer::is_special(int32_t id) const {
+  return id >= 0 && id < size() && impl_->special[static_cast<size_t>(id)];
+}
+
+int32_t Tokenizer::bos() const { return impl_->bos; }
+int32_t Tokenizer::eos() const { return impl_->eos; }
+
+}  // namespace headrace

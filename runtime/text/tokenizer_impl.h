@@ -1,0 +1,85 @@
+// What a Tokenizer is made of. Internal to runtime/text: the loaders fill a TokenizerParts, tokenizer.cc runs it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/text/added_tokens.h"
+#include "runtime/text/bpe.h"
+#include "runtime/text/normalizer.h"
+#include "runtime/text/splitter.h"
+#include "runtime/text/tokenizer.h"
+
+namespace headrace {
+
+// How tokens become text again.
+struct DecoderParts {
+  bool byte_level = false;                                        // tokens are written in the byte-level alphabet
+  bool byte_fallback = false;                                     // <0xNN> is a byte
+  std::vector<std::pair<std::string, std::string>> replacements;  // pattern, content; in each token
+  std::string strip;                                              // one character, taken from the text's beginning …
+  size_t strip_count = 0;                                         // … at most so often
+};
+
+// Text pieces may get a prefix ("▁") that the normaliser does not give them: SentencePiece's Metaspace.
+enum class PrefixRule { kNever, kFirst, kAlways };
+
+struct TokenizerParts {
+  std::string source;              // the file, for errors
+  std::vector<std::string> names;  // by id; empty: no such token
+  std::vector<AddedToken> added;
+  BpeDefinition bpe;
+  Normalizer normalizer;
+  std::vector<Regex> patterns;
+  PrefixRule prefix_rule = PrefixRule::kNever;
+  std::string prefix;
+  std::vector<int32_t> before, after;  // the post-processor's tokens around the text
+  DecoderParts decoder;
+  int32_t bos = -1, eos = -1;
+};
+
+struct Tokenizer::Impl {
+  explicit Impl(TokenizerParts parts);
+
+  std::string source;
+  std::vector<std::string> names;
+  std::vector<bool> special;
+  std::unordered_map<std::string, int32_t> ids;
+  AddedTokens verbatim_added, normalized_added;
+  Bpe bpe;
+  Normalizer normalizer;
+  Splitter splitter;
+  PrefixRule prefix_rule;
+  std::string prefix;
+  std::vector<int32_t> before, after;
+  DecoderParts decoder;
+  std::vector<std::string> pieces;  // by id: the bytes that the token decodes to
+  std::vector<bool> is_byte;        // by id: a byte of a fallback run
+  int32_t bos, eos;
+
+  std::vector<int32_t> encode(const MarkedText& text, AddBos add_bos) const;
+
+ private:
+  struct Run;
+  void encode_fragment(MarkedText fragment, bool is_first, Run* run) const;
+  void encode_words(std::string_view text, Run* run) const;
+  void encode_characters(std::string_view text, Run* run) const;
+  void encode_word(std::string_view word, Run* run) const;
+};
+
+// A token's id must leave room for a dense table: no further than this beyond the number of tokens.
+inline constexpr int64_t kMaxIdGap = 65536;
+
+// Drops merges that would make a special token out of text, and special tokens from the words; checks every merge.
+struct NamedMerge {
+  std::string_view left, right;
+};
+void define_merges(const std::vector<NamedMerge>& merges, TokenizerParts* parts,
+                   const std::unordered_map<std::string, int32_t>& ids);
+// Fills bpe.words and bpe.byte_tokens from names, less what is special or unused.
+void define_words(const std::vector<bool>& excluded, TokenizerParts* parts);
+
+}  // namespace headrace
