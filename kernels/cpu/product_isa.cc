@@ -1,7 +1,7 @@
 // A product as dot products: both x and w are rows along k, so that nothing needs packing. An output element's sum:
 // every lane of one vector accumulator takes the k of its own place, vectors of k in ascending order (the last one
-// filled up with zeros), then the lanes are added in the order of add_lanes. That order is all that an element's bits
-// depend on; tiles and blocks only choose which elements are computed together.
+// filled up with zeros), then the lanes are added in the order of sum_each (simd.h). That order is all that an
+// element's bits depend on; tiles and blocks only choose which elements are computed together.
 #include "kernels/cpu/product_isa.h"
 
 #include "kernels/cpu/simd.h"
@@ -19,57 +19,39 @@ constexpr int kTileRows = 4, kTileCols = 3;
 constexpr int kTileRows = 3, kTileCols = 3;
 #endif
 
-constexpr int64_t kBlockCols = 48;          // of the fp32 block between the tiles and the epilogue
-constexpr int64_t kBlockRows = 24;          // at most
-constexpr int64_t kBlockBytes = 14 * 1024;  // of x: half of the first-level cache
+// Tiles leave their sums in a block of fp32, from which whole rows are finished.
+constexpr int64_t kBlockCols = 48;
+constexpr int64_t kBlockStride = kBlockCols + 4;  // a tile writes four columns, the last one's beyond the block
+constexpr int64_t kBlockRows = 24;                // at most
+constexpr int64_t kBlockBytes = 14 * 1024;        // of x: half of the first-level cache
 
-// How one type's vectors are read and multiplied. kStep: k per vector of the type; kSplit: float vectors in one.
-struct DotF32 {
-  using Element = float;
+// How one type's vectors are read and multiplied, kStep elements of k at a time.
+template <typename T>
+struct DotWidened {
+  using Element = T;
   using Operand = vf;
-  static constexpr int kStep = kLanes, kSplit = 1;
-  template <int kPart>
-  HEADRACE_SIMD Operand read(const float* p) {
-    return load(p);
-  }
-  template <int kPart>
-  HEADRACE_SIMD Operand read(const float* p, int64_t count) {
-    return load(p, count);
-  }
+  static constexpr int kStep = kLanes;
+  HEADRACE_SIMD Operand read(const T* p) { return load(p); }
+  HEADRACE_SIMD Operand read(const T* p, int64_t count) { return load(p, count); }
   HEADRACE_SIMD vf add(vf acc, Operand a, Operand b) { return fma(a, b, acc); }
 };
-
-struct DotF16 {
-  using Element = f16;
-  using Operand = vf;
-  static constexpr int kStep = kLanes, kSplit = 1;
-  template <int kPart>
-  HEADRACE_SIMD Operand read(const f16* p) {
-    return load(p);
-  }
-  template <int kPart>
-  HEADRACE_SIMD Operand read(const f16* p, int64_t count) {
-    return load(p, count);
-  }
-  HEADRACE_SIMD vf add(vf acc, Operand a, Operand b) { return fma(a, b, acc); }
-};
+using DotF32 = DotWidened<float>;
+using DotF16 = DotWidened<f16>;
 
 #if defined(__AVX512BF16__)
 // Pairs along k in one instruction, which reads and gives subnormals as zero: below 2^-126, nothing a sum would notice.
 struct DotBf16 {
   using Element = bf16;
   using Operand = vu;
-  static constexpr int kStep = 2 * kLanes, kSplit = 1;
-  template <int kPart>
+  static constexpr int kStep = 2 * kLanes;
   HEADRACE_SIMD Operand read(const bf16* p) {
     Operand v;
     memcpy(&v, p, sizeof v);
     return v;
   }
-  template <int kPart>
   HEADRACE_SIMD Operand read(const bf16* p, int64_t count) {
     Operand v = {};
-    memcpy(&v, p, size_t(count) * 2);
+    memcpy(&v, p, static_cast<size_t>(count) * 2);
     return v;
   }
   HEADRACE_SIMD vf add(vf acc, Operand a, Operand b) {
@@ -77,65 +59,29 @@ struct DotBf16 {
   }
 };
 #else
-// A vector of pairs along k is two of floats: the even ones by a shift, the odd ones by a mask.
-struct DotBf16 {
-  using Element = bf16;
-  using Operand = vf;
-  static constexpr int kStep = 2 * kLanes, kSplit = 2;
-  template <int kPart>
-  HEADRACE_SIMD Operand widen(vu pairs) {
-    return float_of(kPart == 0 ? pairs << 16 : pairs & 0xffff0000u);
-  }
-  template <int kPart>
-  HEADRACE_SIMD Operand read(const bf16* p) {
-    vu v;
-    memcpy(&v, p, sizeof v);
-    return widen<kPart>(v);
-  }
-  template <int kPart>
-  HEADRACE_SIMD Operand read(const bf16* p, int64_t count) {
-    vu v = {};
-    memcpy(&v, p, size_t(count) * 2);
-    return widen<kPart>(v);
-  }
-  HEADRACE_SIMD vf add(vf acc, Operand a, Operand b) { return fma(a, b, acc); }
-};
+using DotBf16 = DotWidened<bf16>;
 #endif
 
-// Lanes l and l + half are added until one is left.
-HEADRACE_SIMD float add_lanes(vf v) { return sum(v); }
-
-template <typename Dot, int kRows, int kCols, int kPart>
+// acc += one step of x rows times w rows. `count`: elements of k in it, none beyond are touched; kStep in all but the
+// last.
+template <typename Dot, int kRows, int kCols, typename... Count>
 HEADRACE_SIMD void add_step(const typename Dot::Element* x, const typename Dot::Element* w, int64_t k,
-                            vf (&acc)[kRows][kCols]) {
+                            vf (&acc)[kRows][kCols], Count... count) {
   typename Dot::Operand b[kCols];
 #pragma GCC unroll 8
-  for (int c = 0; c < kCols; ++c) b[c] = Dot::template read<kPart>(w + c * k);
+  for (int c = 0; c < kCols; ++c) b[c] = Dot::read(w + c * k, count...);
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
-    const typename Dot::Operand a = Dot::template read<kPart>(x + r * k);
+    const typename Dot::Operand a = Dot::read(x + r * k, count...);
 #pragma GCC unroll 8
     for (int c = 0; c < kCols; ++c) acc[r][c] = Dot::add(acc[r][c], a, b[c]);
   }
 }
 
-template <typename Dot, int kRows, int kCols, int kPart>
-HEADRACE_SIMD void add_last(const typename Dot::Element* x, const typename Dot::Element* w, int64_t k, int64_t count,
-                            vf (&acc)[kRows][kCols]) {
-  typename Dot::Operand b[kCols];
-#pragma GCC unroll 8
-  for (int c = 0; c < kCols; ++c) b[c] = Dot::template read<kPart>(w + c * k, count);
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-    const typename Dot::Operand a = Dot::template read<kPart>(x + r * k, count);
-#pragma GCC unroll 8
-    for (int c = 0; c < kCols; ++c) acc[r][c] = Dot::add(acc[r][c], a, b[c]);
-  }
-}
-
-// sums[r * kBlockCols + c] = x row r . w row c, for kRows x kCols of them.
+// sums[r * kBlockStride + c] = x row r . w row c, for kRows x kCols of them; writes 4 columns whatever kCols is.
 template <typename Dot, int kRows, int kCols>
 void tile(const typename Dot::Element* x, const typename Dot::Element* w, int64_t k, float* sums) {
+  static_assert(kCols <= 4);
   vf acc[kRows][kCols];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
@@ -143,25 +89,20 @@ void tile(const typename Dot::Element* x, const typename Dot::Element* w, int64_
     for (int c = 0; c < kCols; ++c) acc[r][c] = zero();
   }
   int64_t i = 0;
-  for (; i + Dot::kStep <= k; i += Dot::kStep) {
-    add_step<Dot, kRows, kCols, 0>(x + i, w + i, k, acc);
-    if constexpr (Dot::kSplit == 2) add_step<Dot, kRows, kCols, 1>(x + i, w + i, k, acc);
-  }
-  if (i < k) {
-    add_last<Dot, kRows, kCols, 0>(x + i, w + i, k, k - i, acc);
-    if constexpr (Dot::kSplit == 2) add_last<Dot, kRows, kCols, 1>(x + i, w + i, k, k - i, acc);
-  }
+  for (; i + Dot::kStep <= k; i += Dot::kStep) add_step<Dot>(x + i, w + i, k, acc);
+  if (i < k) add_step<Dot>(x + i, w + i, k, acc, k - i);
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 8
-    for (int c = 0; c < kCols; ++c) sums[r * kBlockCols + c] = add_lanes(acc[r][c]);
+    const vf(&row)[kCols] = acc[r];
+    const v4 four = sum_each(row[0], row[kCols > 1 ? 1 : 0], row[kCols > 2 ? 2 : 0], row[kCols > 3 ? 3 : 0]);
+    memcpy(sums + r * kBlockStride, &four, sizeof four);
   }
 }
 
 // All rows of a block against one column of tiles.
 template <typename Dot, int kCols>
 void tile_column(const typename Dot::Element* x, const typename Dot::Element* w, int64_t k, int64_t rows, float* sums) {
-  for (; rows >= kTileRows; rows -= kTileRows, x += kTileRows * k, sums += kTileRows * kBlockCols) {
+  for (; rows >= kTileRows; rows -= kTileRows, x += kTileRows * k, sums += kTileRows * kBlockStride) {
     tile<Dot, kTileRows, kCols>(x, w, k, sums);
   }
   switch (rows) {
@@ -202,7 +143,7 @@ template <typename Dot, typename Out>
 void part_of(const ProductPart& part) {
   using T = typename Dot::Element;
   static_assert(kBlockCols % kLanes == 0 && kBlockCols % kTileCols == 0);
-  alignas(64) float sums[kBlockRows * kBlockCols];
+  alignas(64) float sums[kBlockRows * kBlockStride];
   const int64_t k = part.k;
   const int64_t fit = kBlockBytes / (k * int64_t(sizeof(T))) / kTileRows * kTileRows;
   const int64_t block_rows = fit < kTileRows ? kTileRows : fit > kBlockRows ? kBlockRows / kTileRows * kTileRows : fit;
@@ -215,7 +156,7 @@ void part_of(const ProductPart& part) {
       int64_t c = 0;
       for (; c + kTileCols <= cols; c += kTileCols) tile_column<Dot, kTileCols>(x, w + c * k, k, rows, sums + c);
       for (; c < cols; ++c) tile_column<Dot, 1>(x, w + c * k, k, rows, sums + c);
-      for (int64_t r = 0; r < rows; ++r) finish_row<T, Out>(part, sums + r * kBlockCols, row + r, col, cols);
+      for (int64_t r = 0; r < rows; ++r) finish_row<T, Out>(part, sums + r * kBlockStride, row + r, col, cols);
     }
   }
 }

@@ -69,7 +69,19 @@ HEADRACE_SIMD vh load_halves(const void* p) {
   memcpy(&v, p, sizeof v);
   return v;
 }
-HEADRACE_SIMD vf widen_bf16(vh h) { return float_of(__builtin_convertvector(h, vu) << 16); }
+HEADRACE_SIMD vf widen_bf16(vh h) {
+#if defined(__AVX512F__)
+  return float_of((vu)_mm512_cvtepu16_epi32((__m256i)h) << 16);
+#elif defined(__AVX2__)
+  return float_of((vu)_mm256_cvtepu16_epi32((__m128i)h) << 16);
+#elif defined(__SSE2__)
+  int64_t low;
+  memcpy(&low, &h, sizeof low);
+  return (vf)_mm_unpacklo_epi16(_mm_setzero_si128(), _mm_cvtsi64_si128(low));
+#else
+  return float_of(__builtin_convertvector(h, vu) << 16);
+#endif
+}
 HEADRACE_SIMD vf widen_f16(vh h) {
 #if defined(__AVX512F__)
   return (vf)_mm512_cvtph_ps((__m256i)h);
@@ -101,11 +113,21 @@ HEADRACE_SIMD vf load(const f16* p, int64_t count) { return widen_f16(load_halve
 
 // ---- Stores ---------------------------------------------------------------------------------------------------------
 
+HEADRACE_SIMD vh low_halves(vu v) {
+#if defined(__AVX512F__)
+  return (vh)_mm512_cvtepi32_epi16((__m512i)v);
+#elif defined(__AVX2__)
+  const __m256i packed = _mm256_packus_epi32((__m256i)(v & 0xffff), (__m256i)(v & 0xffff));
+  return (vh)_mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08));
+#else
+  return __builtin_convertvector(v, vh);
+#endif
+}
 HEADRACE_SIMD vh narrow_bf16(vf v) {
   const vu bits = bits_of(v);
   const vu rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
   const vu quiet_nan = (bits >> 16) | 0x40;
-  return __builtin_convertvector(select(vi(v != v), quiet_nan, rounded), vh);
+  return low_halves(select(vi(v != v), quiet_nan, rounded));
 }
 HEADRACE_SIMD vh narrow_f16(vf v) {
 #if defined(__AVX512F__)
@@ -164,6 +186,30 @@ HEADRACE_SIMD float largest(vf v) {
     for (int i = 0; i < width; ++i) lanes[i] = lanes[i] < lanes[i + width] ? lanes[i + width] : lanes[i];
   }
   return lanes[0];
+}
+
+// The sums of four vectors at once, by transposing as it adds: an eighth of the shuffles of four times sum(). Each sum
+// has the order ((q0 + q2) + (q1 + q3)) of its groups of four lanes, and in a group ((l0 + l2) + (l1 + l3)), first.
+typedef float v4 __attribute__((vector_size(16)));
+HEADRACE_SIMD v4 sum_each(vf a, vf b, vf c, vf d) {
+#if defined(__AVX512F__)
+  const __m512 ma = (__m512)a, mb = (__m512)b, mc = (__m512)c, md = (__m512)d;
+  const __m512 ab = _mm512_unpacklo_ps(ma, mb) + _mm512_unpackhi_ps(ma, mb);
+  const __m512 cd = _mm512_unpacklo_ps(mc, md) + _mm512_unpackhi_ps(mc, md);
+  const __m512 all = _mm512_shuffle_ps(ab, cd, 0x44) + _mm512_shuffle_ps(ab, cd, 0xee);
+  const __m256 half = _mm512_castps512_ps256(all) + _mm512_extractf32x8_ps(all, 1);
+  return (v4)(_mm256_castps256_ps128(half) + _mm256_extractf128_ps(half, 1));
+#elif defined(__AVX2__)
+  const __m256 ma = (__m256)a, mb = (__m256)b, mc = (__m256)c, md = (__m256)d;
+  const __m256 ab = _mm256_unpacklo_ps(ma, mb) + _mm256_unpackhi_ps(ma, mb);
+  const __m256 cd = _mm256_unpacklo_ps(mc, md) + _mm256_unpackhi_ps(mc, md);
+  const __m256 all = _mm256_shuffle_ps(ab, cd, 0x44) + _mm256_shuffle_ps(ab, cd, 0xee);
+  return (v4)(_mm256_castps256_ps128(all) + _mm256_extractf128_ps(all, 1));
+#else
+  const vf ab = __builtin_shufflevector(a, b, 0, 4, 1, 5) + __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  const vf cd = __builtin_shufflevector(c, d, 0, 4, 1, 5) + __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  return __builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
+#endif
 }
 
 // ---- Functions ------------------------------------------------------------------------------------------------------
