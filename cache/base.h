@@ -96,7 +96,11 @@ std::string format_bytes(uint64_t bytes);  // "1.50 GiB", "24 B"
 // overflow.
 bool parse_bytes(std::string_view text, uint64_t* out);
 
+// Buffers take whole pages, so a plan counts in them.
+constexpr uint64_t kPageBytes = 4 * kKiB;
+
 constexpr uint64_t round_up(uint64_t value, uint64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+constexpr uint64_t whole_pages(uint64_t bytes) { return round_up(bytes, kPageBytes); }
 constexpr int64_t ceil_div(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
 
 // False instead of wrapping: for sizes that come from files.

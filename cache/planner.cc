@@ -33,12 +33,13 @@ MemoryPlan plan_with(const PlanInput& in, int64_t resident) {
 }
 
 void add_up(const PlanInput& in, MemoryPlan* plan) {
-  const uint64_t ring = u(plan->ring_slots) * plan->ring_slot_bytes;
-  const uint64_t lasting = plan->resident_bytes + plan->tail_bytes + plan->pass_bytes + plan->open_bytes;
-  const uint64_t prefill = 2 * plan->layer_buffer_bytes + in.prefill_work_bytes;
+  const uint64_t ring = whole_pages(u(plan->ring_slots) * plan->ring_slot_bytes);
+  const uint64_t lasting = whole_pages(plan->resident_bytes) + whole_pages(plan->tail_bytes) +
+                           whole_pages(plan->pass_bytes) + whole_pages(plan->open_bytes);
+  const uint64_t prefill = whole_pages(2 * plan->layer_buffer_bytes) + in.prefill_work_bytes;
   const uint64_t decode = ring + in.decode_work_bytes;
   plan->vram_bytes = lasting + std::max(prefill, decode);
-  plan->host_total_bytes = plan->host_bytes + in.pinned_work_bytes;
+  plan->host_total_bytes = whole_pages(plan->host_bytes) + in.pinned_work_bytes;
   plan->lines = {
       {str("KV cache, ", plan->resident_segments, " of ", plan->segments, " segments a layer"), Tier::kVram,
        plan->resident_bytes},

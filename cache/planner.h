@@ -17,6 +17,7 @@ const char* tier_name(Tier tier);  // "vram", "host", "disk"
 // Where the full KV lives. kAuto: as many segments resident as the budget leaves room for.
 enum class KvMode : uint8_t { kAuto, kDevice, kHost };
 
+// Work bytes are the caller's, each allocation in whole pages.
 struct PlanInput {
   RowShape rows;
   int64_t prompt_rows = 0;   // what prefill computes

@@ -18,8 +18,6 @@ AttentionState carve_state(const ModelConfig& c, int64_t rows, Carver& carver) {
   return {.o = carver.take<float>(rows * c.heads * c.head_dim), .ml = carver.take<float>(rows * c.heads * 2)};
 }
 
-uint64_t available(const MemoryBudget& budget) { return budget.free_bytes(); }
-
 }  // namespace
 
 Session::StepInputs Session::StepInputs::carve(Carver& carver, int64_t pass_rows) {
@@ -70,21 +68,21 @@ MemoryPlan Session::make_session_plan() const {
   carve_step(step);
   carve_prefill(prefill);
   StepInputs::carve(inputs, options_.pass_rows);
-  const uint64_t pointers = 2 * static_cast<uint64_t>(shape_.layers) * sizeof(void*);
+  const uint64_t pointers = whole_pages(2 * static_cast<uint64_t>(shape_.layers) * sizeof(void*));
+  const uint64_t samples = static_cast<uint64_t>(options_.pass_rows) * sizeof(int32_t);
   PlanInput input;
   input.rows = shape_;
   input.prompt_rows = options_.prompt_tokens;
   input.context_rows = options_.context_tokens;
   input.pass_rows = options_.pass_rows;
   input.mode = options_.kv;
-  input.vram_free = available(device_.vram());
-  input.host_free = available(device_.host_mem());
+  input.vram_free = device_.vram().free_bytes();
+  input.host_free = device_.host_mem().free_bytes();
   if (device_.backend() == Backend::kCpu) input.total_free = input.host_free;
-  input.decode_work_bytes = step.used_bytes() + pointers;
-  input.prefill_work_bytes = step.used_bytes() + pointers + prefill.used_bytes();
-  input.pinned_work_bytes = inputs.used_bytes() + pointers +
-                            static_cast<uint64_t>(options_.pass_rows) * sizeof(int32_t) +
-                            prefill_staging_bytes(options_.prompt_tokens);
+  input.decode_work_bytes = whole_pages(step.used_bytes()) + pointers;
+  input.prefill_work_bytes = input.decode_work_bytes + whole_pages(prefill.used_bytes());
+  input.pinned_work_bytes = whole_pages(inputs.used_bytes()) + pointers + whole_pages(samples) +
+                            whole_pages(prefill_staging_bytes(options_.prompt_tokens));
   input.ring_slots = options_.ring_slots;
   input.ring_slot_bytes = options_.ring_slot_bytes;
   return make_plan(input);

@@ -29,7 +29,7 @@ struct SessionOptions {
   int64_t pass_rows = 1;       // the largest tree
   KvMode kv = KvMode::kAuto;
   DType k_type = DType::kBF16, v_type = DType::kBF16;
-  SamplingSettings sampling;
+  SamplingSettings sampling{};
   int ring_slots = 0;
   uint64_t ring_slot_bytes = 0;
   int64_t prefill_group = 0;  // rows of a prefill product; 0: the backend's

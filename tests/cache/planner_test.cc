@@ -5,6 +5,7 @@
 namespace headrace {
 namespace {
 
+// Sizes are whole pages here, so that sums can be written without rounding.
 // The shape of Llama-3.1-8B: 4 KiB a row and layer.
 PlanInput llama_8b(int64_t prompt, int64_t context) {
   PlanInput in;

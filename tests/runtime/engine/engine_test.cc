@@ -1,0 +1,206 @@
+// Engine::generate: how runs end, what is refused before any work is done, what the result says.
+#include "runtime/engine.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/session_fixture.h"
+
+namespace headrace {
+namespace {
+
+EngineOptions tiny(const char* name = "llama31") {
+  EngineOptions options;
+  options.model = testing::tiny_model(name);
+  options.device = {.choice = DeviceChoice::kCpu, .threads = 2};
+  options.want_tokenizer = false;
+  options.dtype = DType::kF32;
+  return options;
+}
+
+template <typename Call>
+Error expect_error(ExitCode code, const char* part, const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    return error;
+  }
+  ADD_FAILURE() << "no error that says " << part;
+  return Error({});
+}
+
+class RecordedProgress : public Progress {
+ public:
+  void begin(std::string_view stage, std::string_view, int64_t total) override {
+    stages.emplace_back(stage);
+    total_ = total;
+    last_ = 0;
+  }
+  void update(int64_t done) override {
+    EXPECT_GE(done, last_);
+    EXPECT_LE(done, total_);
+    last_ = done;
+    ++updates;
+  }
+  void end() override { ends += 1; }
+  std::vector<std::string> stages;
+  int updates = 0, ends = 0;
+
+ private:
+  int64_t total_ = 0, last_ = 0;
+};
+
+TEST(Engine, StopsAtTheLengthAskedFor) {
+  Engine engine(tiny(), nullptr);
+  GenerateOptions run{.max_tokens = 17, .ignore_eos = true};
+  const GenerateResult result = engine.generate(testing::made_up_ids(30, 512), run, nullptr);
+  EXPECT_EQ(result.token_ids.size(), 17u);
+  EXPECT_EQ(result.finish_reason, FinishReason::kLength);
+  EXPECT_EQ(result.prompt_tokens, 30);
+  EXPECT_EQ(result.timings.decode_steps, 16);
+  EXPECT_GT(result.timings.ttft_ms, 0);
+  EXPECT_GT(result.memory.kv_bytes, 0u);
+}
+
+TEST(Engine, OneTokenNeedsNoStep) {
+  Engine engine(tiny(), nullptr);
+  const GenerateResult result = engine.generate({5, 6}, {.max_tokens = 1, .ignore_eos = true}, nullptr);
+  EXPECT_EQ(result.token_ids.size(), 1u);
+  EXPECT_EQ(result.timings.decode_steps, 0);
+}
+
+TEST(Engine, NoTokensAreNoTokens) {
+  Engine engine(tiny(), nullptr);
+  const GenerateResult result = engine.generate({5, 6}, {.max_tokens = 0}, nullptr);
+  EXPECT_TRUE(result.token_ids.empty());
+  EXPECT_EQ(result.finish_reason, FinishReason::kLength);
+}
+
+TEST(Engine, FillsTheContextAndNoMore) {
+  EngineOptions options = tiny();
+  options.ctx_size = 100;
+  Engine engine(options, nullptr);
+  for (const int64_t max_tokens : {int64_t{-1}, int64_t{1000}}) {
+    const GenerateResult result =
+        engine.generate(testing::made_up_ids(60, 512), {.max_tokens = max_tokens, .ignore_eos = true}, nullptr);
+    EXPECT_EQ(result.token_ids.size(), 40u);
+    EXPECT_EQ(result.finish_reason, FinishReason::kLength);
+  }
+}
+
+// A greedy run that meets an end token: end_ids are the model's; here, whatever the third token is is made one by
+// choosing the seed-free greedy run of a model whose eos (2) comes up. If none comes up, --ignore-eos must change
+// nothing.
+TEST(Engine, IgnoreEosOnlyGoesOn) {
+  Engine engine(tiny(), nullptr);
+  bool stopped = false;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    GenerateOptions run{.max_tokens = 40, .sampling = {.temperature = 3.0f, .seed = seed}};
+    const GenerateResult with = engine.generate(testing::made_up_ids(8, 512), run, nullptr);
+    run.ignore_eos = true;
+    const GenerateResult without = engine.generate(testing::made_up_ids(8, 512), run, nullptr);
+    EXPECT_EQ(without.token_ids.size(), 40u);
+    EXPECT_EQ(with.token_ids,
+              std::vector<int32_t>(without.token_ids.begin(),
+                                   without.token_ids.begin() + static_cast<long>(with.token_ids.size())));
+    if (with.finish_reason == FinishReason::kStop) {
+      stopped = true;
+      EXPECT_EQ(without.token_ids[with.token_ids.size()], 2);  // the config's eos_token_id
+    }
+  }
+  EXPECT_TRUE(stopped) << "no seed met the end token: the test says nothing";
+}
+
+TEST(Engine, TheSameSeedSaysTheSameAndAnotherDoesNot) {
+  Engine engine(tiny(), nullptr);
+  GenerateOptions run{.max_tokens = 30, .sampling = {.temperature = 1.0f, .seed = 1}, .ignore_eos = true};
+  const std::vector<int32_t> prompt = testing::made_up_ids(20, 512);
+  const std::vector<int32_t> first = engine.generate(prompt, run, nullptr).token_ids;
+  EXPECT_EQ(engine.generate(prompt, run, nullptr).token_ids, first);
+  run.sampling.seed = 2;
+  EXPECT_NE(engine.generate(prompt, run, nullptr).token_ids, first);
+}
+
+TEST(Engine, AnInterruptEndsTheRunWithWhatThereIs) {
+  Engine engine(tiny(), nullptr);
+  std::atomic<bool> interrupt = true;
+  GenerateOptions run{.max_tokens = 50, .ignore_eos = true, .interrupt = &interrupt};
+  const GenerateResult before = engine.generate(testing::made_up_ids(600, 512), run, nullptr);
+  EXPECT_EQ(before.finish_reason, FinishReason::kInterrupted);
+  EXPECT_TRUE(before.token_ids.empty());
+
+  class Stop : public RecordedProgress {
+   public:
+    explicit Stop(std::atomic<bool>* flag) : flag_(flag) {}
+    void update(int64_t done) override {
+      if (stages.back() == "decode" && done == 5) flag_->store(true);
+    }
+
+   private:
+    std::atomic<bool>* flag_;
+  };
+  interrupt = false;
+  Stop stop(&interrupt);
+  const GenerateResult within = engine.generate(testing::made_up_ids(20, 512), run, &stop);
+  EXPECT_EQ(within.finish_reason, FinishReason::kInterrupted);
+  EXPECT_EQ(within.token_ids.size(), 5u);
+}
+
+TEST(Engine, ReportsProgressStageByStage) {
+  RecordedProgress progress;
+  Engine engine(tiny(), &progress);
+  engine.generate(testing::made_up_ids(600, 512), {.max_tokens = 5, .ignore_eos = true}, &progress);
+  EXPECT_EQ(progress.stages, (std::vector<std::string>{"loading weights", "prefill", "decode"}));
+  EXPECT_EQ(progress.ends, 3);
+  EXPECT_GT(progress.updates, 10);
+}
+
+TEST(Engine, RefusesPromptsThatItCannotAnswer) {
+  EngineOptions options = tiny();
+  options.ctx_size = 50;
+  Engine engine(options, nullptr);
+  expect_error(ExitCode::kBadInput, "empty", [&] { engine.generate({}, {}, nullptr); });
+  expect_error(ExitCode::kBadInput, "has 50 tokens, the context holds 50",
+               [&] { engine.generate(testing::made_up_ids(50, 512), {}, nullptr); });
+  expect_error(ExitCode::kBadInput, "token id 512", [&] { engine.generate({1, 512}, {}, nullptr); });
+  expect_error(ExitCode::kBadInput, "token id -1", [&] { engine.generate({-1}, {}, nullptr); });
+  EXPECT_EQ(engine.generate(testing::made_up_ids(49, 512), {.ignore_eos = true}, nullptr).token_ids.size(), 1u);
+}
+
+TEST(Engine, RefusesAContextBeyondTheModels) {
+  EngineOptions options = tiny();
+  options.ctx_size = 2049;
+  expect_error(ExitCode::kUsage, "2049 is more than the 2048 positions", [&] { Engine engine(options, nullptr); });
+}
+
+TEST(Engine, RefusesBudgetsBeforeAnyWork) {
+  EngineOptions options = tiny();
+  options.device.vram_bytes = 100 * kKiB;
+  const Error weights = expect_error(ExitCode::kDoesNotFit, "weights", [&] { Engine engine(options, nullptr); });
+  EXPECT_EQ(weights.info().where, "--vram");
+  options.device.vram_bytes = 4 * kMiB;
+  Engine engine(options, nullptr);
+  RecordedProgress progress;
+  expect_error(ExitCode::kDoesNotFit, "for a context of",
+               [&] { engine.generate(testing::made_up_ids(1900, 512), {}, &progress); });
+  EXPECT_TRUE(progress.stages.empty()) << "work was done before the refusal";
+  EXPECT_EQ(
+      engine.generate(testing::made_up_ids(20, 512), {.max_tokens = 3, .ignore_eos = true}, nullptr).token_ids.size(),
+      3u);  // a refusal leaves the engine whole
+}
+
+TEST(Engine, CountsWhatCrossesTheLink) {
+  EngineOptions options = tiny();
+  options.kv = KvMode::kHost;
+  Engine engine(options, nullptr);
+  const GenerateResult result =
+      engine.generate(testing::made_up_ids(1030, 512), {.max_tokens = 11, .ignore_eos = true}, nullptr);
+  const uint64_t two_segments = 4 * 1024 * 256;                     // layers x rows x bytes a row
+  EXPECT_EQ(result.transfers.prefill_d2h_bytes, two_segments + 4);  // and the first token
+  EXPECT_GE(result.transfers.decode_h2d_bytes, 10 * two_segments);
+  EXPECT_LT(result.transfers.decode_h2d_bytes, 12 * two_segments);
+}
+
+}  // namespace
+}  // namespace headrace

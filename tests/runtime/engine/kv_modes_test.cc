@@ -1,0 +1,154 @@
+// Where the KV cache lies cannot matter: --kv device, host and auto give the same bits, with rings of several sizes,
+// across the ends of segments, at every temperature.
+#include <gtest/gtest.h>
+
+#include "tests/support/session_fixture.h"
+
+namespace headrace {
+namespace {
+
+using testing::LoadedModel;
+
+struct Said {
+  std::vector<int32_t> tokens;
+  std::vector<std::vector<float>> logits;
+  MemoryPlan plan;
+  uint64_t in_bytes = 0, out_bytes = 0;  // over the link
+};
+
+Said run(const LoadedModel& model, SessionOptions options, int64_t tokens) {
+  const std::vector<int32_t> prompt =
+      testing::made_up_ids(options.prompt_tokens, static_cast<int32_t>(model.checkpoint->config().vocab));
+  Said result;
+  auto session = model.session(options);
+  result.plan = session->plan();
+  const uint64_t in = model.device->bytes_over(Link::kHostToDevice),
+                 out = model.device->bytes_over(Link::kDeviceToHost);
+  result.tokens = testing::decode_plainly(*session, prompt, tokens, &result.logits);
+  result.in_bytes = model.device->bytes_over(Link::kHostToDevice) - in;
+  result.out_bytes = model.device->bytes_over(Link::kDeviceToHost) - out;
+  return result;
+}
+
+void expect_same(const Said& a, const Said& b, const std::string& what) {
+  EXPECT_EQ(a.tokens, b.tokens) << what;
+  EXPECT_EQ(a.logits, b.logits) << what;
+}
+
+struct Case {
+  const char* model;
+  DType dtype, k_type, v_type;
+  int64_t prompt, tokens;
+  float temperature;
+};
+
+class KvModes : public ::testing::TestWithParam<Case> {};
+
+TEST_P(KvModes, GiveTheSameBits) {
+  const Case& c = GetParam();
+  const LoadedModel model(testing::tiny_model(c.model), c.dtype);
+  SessionOptions options = model.options(c.prompt, c.tokens);
+  options.k_type = c.k_type;
+  options.v_type = c.v_type;
+  options.sampling = {.temperature = c.temperature, .top_p = 0.95f, .seed = 7};
+  options.kv = KvMode::kDevice;
+  const Said device = run(model, options, c.tokens);
+  EXPECT_EQ(device.plan.resident_segments, device.plan.segments);
+
+  const RowShape rows{.layers = model.checkpoint->config().layers,
+                      .kv_heads = model.checkpoint->config().kv_heads,
+                      .head_dim = model.checkpoint->config().head_dim,
+                      .k_type = c.k_type,
+                      .v_type = c.v_type};
+  const uint64_t segment = 512 * rows.bytes();
+  for (const int slots : {1, 2, 5}) {
+    for (const uint64_t slot_bytes : {segment, 2 * segment + 100, 64 * kMiB}) {
+      options.kv = KvMode::kHost;
+      options.ring_slots = slots;
+      options.ring_slot_bytes = slot_bytes;
+      const Said host = run(model, options, c.tokens);
+      EXPECT_EQ(host.plan.resident_segments, 0);
+      expect_same(device, host, str("host, ", slots, " slots of ", slot_bytes));
+      // Each closed segment crosses outwards once, and inwards in each step.
+      const uint64_t closed =
+          segments_bytes(rows, 0, segment_of(c.prompt + c.tokens - 1)) * static_cast<uint64_t>(rows.layers);
+      EXPECT_GE(host.out_bytes, closed);
+      EXPECT_LT(host.out_bytes, closed + kMiB);
+      const uint64_t first = segments_bytes(rows, 0, segment_of(c.prompt)) * static_cast<uint64_t>(rows.layers);
+      EXPECT_GE(host.in_bytes, first * static_cast<uint64_t>(c.tokens - 1));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, KvModes,
+    ::testing::Values(Case{"llama31", DType::kF32, DType::kF32, DType::kF32, 1500, 60, 0.0f},
+                      Case{"qwen3", DType::kBF16, DType::kBF16, DType::kBF16, 1000, 60, 0.9f},  // crosses row 1,024
+                      Case{"llama2", DType::kBF16, DType::kF16, DType::kF32, 511, 40,
+                           1.2f},  // opens its second segment
+                      Case{"mistral", DType::kF32, DType::kBF16, DType::kF16, 100, 20, 0.0f}));  // nothing to stream
+
+// A budget between the two: some segments resident, the rest streamed.
+TEST(KvModes, AutoUnderEveryBudgetGivesTheSameBits) {
+  const LoadedModel whole(testing::tiny_model("llama31"), DType::kF32);
+  SessionOptions options = whole.options(2200, 24);
+  options.kv = KvMode::kDevice;
+  const Said device = run(whole, options, 24);
+  options.kv = KvMode::kHost;
+  const uint64_t least = run(whole, options, 2).plan.vram_bytes;
+  int64_t last_resident = -1;
+  for (int64_t resident = 0; resident < device.plan.segments; ++resident) {
+    const RowShape rows{.layers = 4, .kv_heads = 2, .head_dim = 16, .k_type = DType::kF32, .v_type = DType::kF32};
+    LoadedModel model(testing::tiny_model("llama31"), DType::kF32);
+    const uint64_t weights = model.weights.bytes();
+    auto small = open_device({.choice = DeviceChoice::kCpu,
+                              .vram_bytes = weights + least + 4 * segments_bytes(rows, 0, resident) + 64 * kKiB,
+                              .threads = 2});
+    Weights on_small = Weights::load(*model.checkpoint, *small, DType::kF32, nullptr);
+    model.weights = std::move(on_small);
+    model.device.swap(small);
+    options.kv = KvMode::kAuto;
+    const Said got = run(model, options, 24);
+    EXPECT_GE(got.plan.resident_segments, last_resident);
+    EXPECT_GE(got.plan.resident_segments, resident);
+    last_resident = got.plan.resident_segments;
+    expect_same(device, got, str("auto, ", got.plan.resident_segments, " resident"));
+    EXPECT_LE(model.device->vram().peak_bytes(), model.device->vram().limit_bytes());
+    model.weights = Weights();
+  }
+}
+
+// What the plan says is what is taken: the budget's peak is the plan's, to a page an allocation.
+TEST(KvModes, TheBudgetsPeakIsThePlans) {
+  const LoadedModel model(testing::tiny_model("llama31"), DType::kF32);
+  for (const KvMode mode : {KvMode::kDevice, KvMode::kHost}) {
+    SessionOptions options = model.options(1500, 16);
+    options.kv = mode;
+    model.device->vram().reset_peak();
+    const uint64_t before = model.device->vram().used_bytes();
+    const Said got = run(model, options, 16);
+    const uint64_t taken = model.device->vram().peak_bytes() - before;
+    EXPECT_LE(taken, got.plan.vram_bytes);
+    EXPECT_GT(taken + 64 * kKiB, got.plan.vram_bytes);
+    EXPECT_EQ(model.device->vram().used_bytes(), before);
+  }
+}
+
+// The number of threads, the size of prefill's groups' neighbours and the pass's room change no bit.
+TEST(KvModes, ThreadsAndPassRoomChangeNoBit) {
+  SessionOptions options;
+  Said first;
+  for (const int threads : {1, 2, 3}) {
+    const LoadedModel model(testing::tiny_model("qwen3"), DType::kBF16, threads);
+    for (const int64_t pass_rows : {1, 7, 128}) {
+      options = model.options(700, 20);
+      options.pass_rows = pass_rows;
+      const Said got = run(model, options, 20);
+      if (first.tokens.empty()) first = got;
+      expect_same(first, got, str(threads, " threads, ", pass_rows, " rows"));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace headrace

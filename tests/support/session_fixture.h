@@ -1,0 +1,66 @@
+// A small model on the CPU, ready for sessions: what the tests of runtime/session.h share.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "offload/device.h"
+#include "runtime/model/checkpoint.h"
+#include "runtime/model/weights.h"
+#include "runtime/session.h"
+
+namespace headrace::testing {
+
+struct LoadedModel {
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Checkpoint> checkpoint;
+  Weights weights;
+
+  LoadedModel(const std::string& path, DType dtype, int threads = 2)
+      : device(open_device({.choice = DeviceChoice::kCpu, .threads = threads})),
+        checkpoint(open_checkpoint(path)),
+        weights(Weights::load(*checkpoint, *device, dtype, nullptr)) {}
+
+  SessionOptions options(int64_t prompt, int64_t more) const {
+    SessionOptions o;
+    o.prompt_tokens = prompt;
+    o.context_tokens = prompt + more;
+    o.k_type = o.v_type = weights.dtype();
+    return o;
+  }
+  std::unique_ptr<Session> session(const SessionOptions& o) const {
+    return std::make_unique<Session>(*device, checkpoint->config(), weights, o);
+  }
+};
+
+inline std::string tiny_model(const std::string& name) { return std::string(HEADRACE_TEST_DATA "/tiny/") + name; }
+
+// Ids that look like text to nobody, the same for everyone: a small linear congruential sequence.
+inline std::vector<int32_t> made_up_ids(int64_t count, int32_t vocab, uint32_t seed = 1) {
+  std::vector<int32_t> ids;
+  for (uint32_t state = seed; static_cast<int64_t>(ids.size()) < count;) {
+    state = state * 1664525u + 1013904223u;
+    ids.push_back(static_cast<int32_t>((state >> 8) % static_cast<uint32_t>(vocab - 3)) + 3);
+  }
+  return ids;
+}
+
+// Plain decoding: `count` tokens after the prompt, and (if asked) the logits of each step.
+inline std::vector<int32_t> decode_plainly(Session& session, const std::vector<int32_t>& prompt, int64_t count,
+                                           std::vector<std::vector<float>>* logits = nullptr) {
+  std::vector<int32_t> tokens = {*session.prefill(prompt, nullptr, nullptr)};
+  if (logits) logits->push_back(session.logits(1));
+  Tree tree;
+  Acceptance acceptance;
+  while (static_cast<int64_t>(tokens.size()) < count) {
+    tree.reset(tokens.back());
+    accept(tree, session.verify(tree), &acceptance);
+    if (logits) logits->push_back(session.logits(1));
+    session.commit(acceptance);
+    tokens.push_back(acceptance.next);
+  }
+  return tokens;
+}
+
+}  // namespace headrace::testing
