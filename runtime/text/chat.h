@@ -16,6 +16,12 @@ enum class ChatFamily { kNone, kChatMl, kLlama2, kLlama3, kMistral, kQwen3 };
 struct ChatTemplate {
   ChatFamily family = ChatFamily::kNone;
   std::string default_system;  // used when no system message is given; empty: none
+  // What differs inside a family; recognise_chat_template() reads it from the model's template.
+  bool begins_with_bos = false;  // ChatML: most do not. The other families always do
+  bool trims = false;            // white space around a message is dropped
+  std::string system_preamble;   // Llama 3.1: the dates before the system message, there even without one
+  std::string answer_prefix;     // what the assistant's turn begins with: Qwen3's empty "<think>" block
+  std::string open, close;       // Mistral: "[INST] " and " [/INST]", with this version's spaces; empty: by tokenizer
 };
 
 const std::vector<std::string>& chat_template_names();  // "chatml", "llama2", "llama3", "mistral", "qwen3"
