@@ -178,7 +178,7 @@ std::string job_key(std::string_view options, std::string_view content) {
 
 ExitCode BatchOutcome::exit_code() const {
   if (interrupted) return ExitCode::kInterrupted;
-  return failed > 0 ? ExitCode::kBadInput : ExitCode::kDone;
+  return failed > 0 ? failure : ExitCode::kDone;
 }
 
 namespace {
@@ -223,6 +223,7 @@ BatchOutcome run_batch(const BatchOptions& batch) {
     } catch (const Error& error) {
       if (error.code() != ExitCode::kBadInput && error.code() != ExitCode::kDoesNotFit) throw;
       ++outcome.failed;
+      if (batch.files.size() == 1) outcome.failure = error.code();
       if (key.empty()) key = job_key(batch.options, "unread file " + file);
       if (batch.results != nullptr) batch.results->append(error_json(error, {file, key}));
       if (batch.events.on_error) batch.events.on_error(index, file, error);

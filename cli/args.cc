@@ -1,0 +1,228 @@
+#include "cli/args.h"
+
+#include <array>
+#include <memory>
+#include <utility>
+
+#include "cli/flags.h"
+
+namespace headrace {
+namespace {
+
+// llama.cpp's flags of one dash and several letters, which CLI11 would read as several flags.
+constexpr std::array<std::pair<const char*, const char*>, 4> kAliases = {{
+    {"-ctk", "--cache-type-k"},
+    {"-ctv", "--cache-type-v"},
+    {"-dev", "--device"},
+    {"-sys", "--system"},
+}};
+
+std::vector<Flag> model_flags(EngineOptions* o) {
+  return {
+      {"-m,--model", "MODEL", text_value(&o->model), nullptr,
+       "A Hugging Face directory, a .gguf file, or org/name in the local Hugging Face hub cache"},
+      {"--dtype", "TYPE", dtype_value(&o->dtype, {"auto", "bf16", "f32"}), nullptr,
+       "What the weights are held and computed in: auto, bf16 or f32 [auto]"},
+      {"--chat-template", "NAME", text_value(&o->chat_template), nullptr,
+       "chatml, llama2, llama3, mistral or qwen3 instead of the model's own"},
+  };
+}
+
+std::vector<Flag> memory_flags(EngineOptions* o, int64_t* threads) {
+  return {
+      {"-c,--ctx-size", "TOKENS", tokens_value(&o->ctx_size), nullptr,
+       "The most tokens a run may hold, prompt and answer; 128K is 131072 [the model's own]"},
+      {"--kv", "MODE",
+       choice_value<KvMode>(&o->kv, {{"auto", KvMode::kAuto}, {"device", KvMode::kDevice}, {"host", KvMode::kHost}}),
+       nullptr, "Where the KV cache lives: auto (on the device while there is room), device or host [auto]"},
+      {"--cache-type-k", "TYPE", dtype_value(&o->cache_type_k, {"bf16", "f16", "f32"}), nullptr,
+       "-ctk: what keys are kept in: bf16, f16 or f32 [the weights' type]"},
+      {"--cache-type-v", "TYPE", dtype_value(&o->cache_type_v, {"bf16", "f16", "f32"}), nullptr,
+       "-ctv: what values are kept in [the weights' type]"},
+      {"--vram", "SIZE", bytes_value(&o->device.vram_bytes), nullptr,
+       "A hard limit for device memory, like 24GiB [what is free, less 512MiB]"},
+      {"--host-mem", "SIZE", bytes_value(&o->device.host_mem_bytes), nullptr,
+       "A hard limit for pinned host memory [60% of what is available]"},
+      {"--device", "DEVICE",
+       choice_value<DeviceChoice>(
+           &o->device.choice,
+           {{"auto", DeviceChoice::kAuto}, {"cuda", DeviceChoice::kCuda}, {"cpu", DeviceChoice::kCpu}}),
+       nullptr, "-dev: auto, cuda or cpu [auto]"},
+      {"-t,--threads", "N", int_value(threads, 1, 1024), nullptr, "CPU threads [all cores]"},
+  };
+}
+
+std::vector<Flag> sampling_flags(GenerateOptions* o, int64_t* top_k) {
+  SamplingSettings* s = &o->sampling;
+  return {
+      {"-n,--predict,--max-tokens", "N", int_value(&o->max_tokens, -1, int64_t{1} << 40), nullptr,
+       "The most tokens to write; -1: until the context is full [256]"},
+      {"--temp", "T", float_value(&s->temperature, 0, 100), nullptr, "Temperature; 0 takes the likeliest token [0]"},
+      {"--top-k", "K", int_value(top_k, 0, INT32_MAX), nullptr, "Only the K likeliest tokens; 0: all [0]"},
+      {"--top-p", "P", float_value(&s->top_p, 1e-6f, 1), nullptr,
+       "Only the likeliest tokens whose probabilities sum to P [1]"},
+      {"--min-p", "P", float_value(&s->min_p, 0, 1), nullptr,
+       "Only tokens at least P times as likely as the likeliest [0]"},
+      {"-s,--seed", "N", seed_value(&s->seed), nullptr, "The same seed gives the same text [0]"},
+      {"--ignore-eos", "", nullptr, &o->ignore_eos, "Go on after an end token"},
+  };
+}
+
+std::vector<Flag> output_flags(OutputArgs* o) {
+  return {
+      {"--json", "", nullptr, &o->json, "One JSON object a run on stdout, with ids, timings, memory and transfers"},
+      {"-q,--quiet", "", nullptr, &o->quiet, "Neither progress nor report"},
+  };
+}
+
+// Values whose type the table cannot set directly, and the model's flags that are negations.
+struct Late {
+  int64_t threads = 0, top_k = 0;
+  bool no_chat_template = false;
+};
+
+void add_common(CLI::App& app, EngineOptions* engine, GenerateOptions* generate, OutputArgs* output, Late* late) {
+  add_flags(app, "Model", model_flags(engine));
+  add_flags(
+      app, "Model",
+      {{"--no-chat-template", "", nullptr, &late->no_chat_template, "The prompt as it is, no template around it"}});
+  add_flags(app, "Memory and device", memory_flags(engine, &late->threads));
+  add_flags(app, "Text", sampling_flags(generate, &late->top_k));
+  add_flags(app, "Output", output_flags(output));
+}
+
+[[noreturn]] void usage_error(const std::string& command, const std::string& what) {
+  throw_error(ExitCode::kUsage, "headrace" + (command.empty() ? "" : " " + command), what,
+              "headrace" + (command.empty() ? "" : " " + command) + " --help lists the flags");
+}
+
+void finish_common(const std::string& command, const Late& late, const std::string& system, EngineOptions* engine,
+                   GenerateOptions* generate) {
+  engine->device.threads = static_cast<int>(late.threads);
+  engine->use_chat_template = !late.no_chat_template;
+  generate->sampling.top_k = static_cast<int32_t>(late.top_k);
+  if (engine->model.empty()) usage_error(command, "-m/--model is needed");
+  if (generate->max_tokens == 0) usage_error(command, "-n/--predict: '0' is neither -1 nor at least 1");
+  if (late.no_chat_template && !engine->chat_template.empty()) {
+    usage_error(command, "--chat-template and --no-chat-template exclude each other");
+  }
+  if (late.no_chat_template && !system.empty()) {
+    usage_error(command, "--system needs a chat template, and --no-chat-template is given");
+  }
+}
+
+// All commands side by side; what is not chosen stays as it was made.
+struct Parser {
+  CLI::App app{"Headrace: long-context text generation whose KV cache need not fit the GPU", "headrace"};
+  GenerateArgs generate;
+  SummarizeArgs summarize;
+  InspectArgs inspect;
+  Late generate_late, summarize_late;
+  CLI::App *generate_app = nullptr, *summarize_app = nullptr, *inspect_app = nullptr;
+
+  Parser();
+  void add_generate();
+  void add_summarize();
+  void add_inspect();
+  Command chosen();
+};
+
+Parser::Parser() {
+  app.require_subcommand(1);
+  app.set_version_flag("--version", "headrace " HEADRACE_VERSION);
+  app.footer(
+      "Every flag has an environment variable: --ctx-size is HEADRACE_CTX_SIZE.\n"
+      "headrace COMMAND --help lists a command's flags.");
+  add_generate();
+  add_summarize();
+  add_inspect();
+}
+
+void Parser::add_generate() {
+  generate_app = app.add_subcommand("generate", "Answer a prompt");
+  add_flags(*generate_app, "Prompt",
+            {{"-p,--prompt", "TEXT", text_value(&generate.prompt), nullptr, "The prompt; with -f it follows the file"},
+             {"-f,--file", "FILE", text_value(&generate.file), nullptr, "A file with the prompt; -: standard input"},
+             {"--system,--system-prompt", "TEXT", text_value(&generate.system), nullptr, "-sys: the system message"}});
+  add_common(*generate_app, &generate.engine, &generate.generate, &generate.output, &generate_late);
+}
+
+void Parser::add_summarize() {
+  summarize_app = app.add_subcommand("summarize", "Summarize documents, one after the other");
+  summarize_app->add_option("documents", summarize.paths, "Text files, folders, or - for standard input")
+      ->type_name("FILE|DIR...")
+      ->required();
+  add_flags(*summarize_app, "Summary",
+            {{"--instruction", "TEXT", text_value(&summarize.instruction), nullptr,
+              "Put after each text, behind an empty line [Write a short summary of the text above.]"},
+             {"--system,--system-prompt", "TEXT", text_value(&summarize.system), nullptr, "-sys: the system message"},
+             {"--truncate", "WHERE",
+              choice_value<Truncate>(&summarize.truncate, {{"none", Truncate::kNone}, {"middle", Truncate::kMiddle}}),
+              nullptr, "What a document that is too long loses: none (it is an error) or middle [none]"},
+             {"-o,--output", "FILE", text_value(&summarize.results), nullptr,
+              "Write one JSON line a document to FILE; a rerun skips those that are there"}});
+  add_common(*summarize_app, &summarize.engine, &summarize.generate, &summarize.output, &summarize_late);
+}
+
+void Parser::add_inspect() {
+  inspect_app = app.add_subcommand("inspect", "Say what a model is, how large, and what fits where");
+  inspect_app->add_option("model", inspect.model, "A directory, a .gguf file or org/name")
+      ->type_name("MODEL")
+      ->envname("HEADRACE_MODEL")
+      ->required();
+  add_flags(*inspect_app, "Output",
+            {{"--tensors", "", nullptr, &inspect.tensors, "List every tensor"},
+             {"--json", "", nullptr, &inspect.json, "One JSON object on stdout"}});
+}
+
+Command Parser::chosen() {
+  if (generate_app->parsed()) {
+    finish_common("generate", generate_late, generate.system, &generate.engine, &generate.generate);
+    return std::move(generate);
+  }
+  if (summarize_app->parsed()) {
+    finish_common("summarize", summarize_late, summarize.system, &summarize.engine, &summarize.generate);
+    if (!summarize.results.empty() && summarize.output.json) {
+      usage_error("summarize", "-o writes JSON lines already; --json is for stdout");
+    }
+    return std::move(summarize);
+  }
+  return std::move(inspect);
+}
+
+bool is_command(const std::string& name) { return name == "generate" || name == "summarize" || name == "inspect"; }
+
+}  // namespace
+
+Command parse_args(const std::vector<std::string>& args) {
+  std::vector<std::string> reversed;  // as CLI11 takes them
+  bool only_names = false;            // after --, where all is a file's name
+  for (const std::string& arg : args) {
+    if (arg == "--" && !only_names) {
+      only_names = true;
+      continue;
+    }
+    std::string name = only_names && arg.size() > 1 && arg.front() == '-' ? "./" + arg : arg;
+    for (const auto& [alias, long_name] : kAliases) {
+      if (!only_names && arg == alias) name = long_name;
+    }
+    reversed.insert(reversed.begin(), std::move(name));
+  }
+  if (!args.empty() && !args.front().starts_with('-') && !is_command(args.front())) {
+    usage_error("", "'" + args.front() + "' is no command: generate, summarize or inspect");
+  }
+  const auto parser = std::make_unique<Parser>();
+  const std::string command = !args.empty() && is_command(args.front()) ? args.front() : "";
+  try {
+    parser->app.parse(reversed);
+  } catch (const CLI::CallForHelp&) {
+    return HelpArgs{command.empty() ? parser->app.help() : parser->app.get_subcommand(command)->help("headrace")};
+  } catch (const CLI::CallForVersion& version) {
+    return HelpArgs{std::string(version.what()) + "\n"};
+  } catch (const CLI::ParseError& error) {
+    usage_error(command, error.what());
+  }
+  return parser->chosen();
+}
+
+}  // namespace headrace

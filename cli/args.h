@@ -1,0 +1,51 @@
+// The command line as values: which command, and its options. Every flag has an environment variable HEADRACE_*.
+// Parsing reads argv and the environment and touches nothing else. Thread: one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "runtime/document.h"
+#include "runtime/engine.h"
+
+namespace headrace {
+
+struct OutputArgs {
+  bool json = false;   // one object a run on stdout instead of text
+  bool quiet = false;  // neither progress nor report
+};
+
+struct GenerateArgs {
+  EngineOptions engine;
+  GenerateOptions generate;
+  OutputArgs output;
+  std::string prompt, file, system;
+};
+
+struct SummarizeArgs {
+  EngineOptions engine;
+  GenerateOptions generate;
+  OutputArgs output;
+  std::vector<std::string> paths;
+  std::string instruction = "Write a short summary of the text above.", system;
+  Truncate truncate = Truncate::kNone;
+  std::string results;  // -o; empty: text on stdout
+};
+
+struct InspectArgs {
+  std::string model;
+  bool json = false, tensors = false;
+};
+
+struct HelpArgs {
+  std::string text;  // to stdout
+};
+
+using Command = std::variant<HelpArgs, GenerateArgs, SummarizeArgs, InspectArgs>;
+
+// Throws Error(kUsage) that names the flag and the value.
+Command parse_args(const std::vector<std::string>& args);  // argv without the program's name
+
+}  // namespace headrace

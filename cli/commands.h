@@ -1,0 +1,13 @@
+// The commands: each takes its parsed options and gives the exit code. They throw Error; main catches. Thread: one.
+#pragma once
+
+#include "cache/base.h"
+#include "cli/args.h"
+
+namespace headrace {
+
+ExitCode run_generate(const GenerateArgs& args);
+ExitCode run_summarize(const SummarizeArgs& args);
+ExitCode run_inspect(const InspectArgs& args);
+
+}  // namespace headrace

@@ -1,0 +1,53 @@
+#include "cli/console.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "cache/base.h"
+#include "cli/report.h"
+
+namespace headrace {
+
+Console::Console(const OutputArgs& output, bool streams_text)
+    : output_(output),
+      streams_text_(streams_text && !output.json),
+      progress_(progress_options_for_stderr(output.quiet, streams_text_)) {}
+
+std::function<void(std::string_view)> Console::text_sink() {
+  if (!streams_text_) return nullptr;
+  return [this](std::string_view text) { print(text); };
+}
+
+void Console::print(std::string_view text) {
+  if (text.empty()) return;
+  progress_.clear();
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+  at_line_start_ = text.back() == '\n';
+}
+
+void Console::end_text() {
+  if (!at_line_start_) print("\n");
+}
+
+void Console::report(const GenerateResult& result, const std::string& engine) {
+  if (output_.quiet) return;
+  progress_.clear();
+  const std::string text = "\n" + format_report(result, engine);
+  std::fputs(text.c_str(), stderr);
+}
+
+void Console::error(const std::string& message) {
+  progress_.clear();
+  std::fprintf(stderr, "error: %s\n", message.c_str());
+}
+
+void Console::finish() {
+  progress_.clear();
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    throw_error(ExitCode::kStorage, "standard output", str("cannot be written: ", std::strerror(errno)));
+  }
+}
+
+}  // namespace headrace

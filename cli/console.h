@@ -1,0 +1,37 @@
+// The program's two streams, shared by the commands: text or JSON on stdout; progress, errors and the report on stderr,
+// so that they do not write over each other on one terminal. Owns the progress bar. Thread: one.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "cli/args.h"
+#include "cli/progress_bar.h"
+#include "runtime/engine.h"
+
+namespace headrace {
+
+class Console {
+ public:
+  // `streams_text`: generated text goes to stdout as it comes.
+  Console(const OutputArgs& output, bool streams_text);
+
+  ProgressBar& progress() { return progress_; }
+  // For GenerateOptions::on_text; empty if text is not streamed.
+  std::function<void(std::string_view)> text_sink();
+  void print(std::string_view text);  // stdout, at once
+  void end_text();                    // a newline if the text did not end in one
+  void report(const GenerateResult& result, const std::string& engine);
+  void error(const std::string& message);  // stderr, --quiet or not
+  // Throws Error(kStorage) if something could not be written (a full disk behind a redirect).
+  void finish();
+
+ private:
+  OutputArgs output_;
+  bool streams_text_;
+  ProgressBar progress_;
+  bool at_line_start_ = true;
+};
+
+}  // namespace headrace

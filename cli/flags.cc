@@ -1,0 +1,114 @@
+#include "cli/flags.h"
+
+#include <charconv>
+#include <cmath>
+
+#include "cli/format.h"
+
+namespace headrace {
+namespace {
+
+template <typename T>
+bool parse_number(const std::string& text, T* out) {
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, *out);
+  return error == std::errc() && stop == end;
+}
+
+void add_flag(CLI::App& app, const std::string& heading, const Flag& flag) {
+  CLI::Option* option = nullptr;
+  if (flag.set) {
+    const auto set = [names = flag.names, set_value = flag.set](const std::string& value) {
+      const std::string wrong = set_value(value);
+      if (!wrong.empty()) throw CLI::ValidationError(names, wrong);
+    };
+    option = app.add_option_function<std::string>(flag.names, set, flag.help)->type_name(flag.value);
+    option->take_last();
+  } else {
+    option = app.add_flag(flag.names, *flag.on, flag.help);
+  }
+  option->envname(environment_name(flag.names))->group(heading);
+}
+
+}  // namespace
+
+std::string environment_name(const std::string& names) {
+  const size_t begin = names.find("--");
+  CHECK(begin != std::string::npos, "names=", names);
+  std::string name = "HEADRACE_";
+  for (char c : names.substr(begin + 2, names.find(',', begin) - begin - 2)) {
+    name += c == '-' ? '_' : static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
+  }
+  return name;
+}
+
+void add_flags(CLI::App& app, const std::string& heading, const std::vector<Flag>& flags) {
+  for (const Flag& flag : flags) add_flag(app, heading, flag);
+}
+
+SetFlag text_value(std::string* out) {
+  return [out](const std::string& value) {
+    *out = value;
+    return std::string();
+  };
+}
+
+SetFlag tokens_value(int64_t* out) {
+  return [out](const std::string& value) {
+    int64_t tokens = 0;
+    if (!parse_tokens(value, &tokens) || tokens < 1) return "'" + value + "' is no number of tokens like 8192 or 128K";
+    *out = tokens;
+    return std::string();
+  };
+}
+
+SetFlag bytes_value(uint64_t* out) {
+  return [out](const std::string& value) {
+    uint64_t bytes = 0;
+    if (!parse_bytes(value, &bytes) || bytes < 1) return "'" + value + "' is no size like 24GiB or 512MiB";
+    *out = bytes;
+    return std::string();
+  };
+}
+
+SetFlag int_value(int64_t* out, int64_t low, int64_t high) {
+  return [=](const std::string& value) {
+    int64_t number = 0;
+    if (!parse_number(value, &number) || number < low || number > high) {
+      return str("'", value, "' is no whole number from ", low, " to ", high);
+    }
+    *out = number;
+    return std::string();
+  };
+}
+
+SetFlag seed_value(uint64_t* out) {
+  return [out](const std::string& value) {
+    uint64_t number = 0;
+    if (!parse_number(value, &number)) return "'" + value + "' is no whole number from 0 to 2^64 - 1";
+    *out = number;
+    return std::string();
+  };
+}
+
+SetFlag float_value(float* out, float low, float high) {
+  return [=](const std::string& value) {
+    float number = 0;
+    if (!parse_number(value, &number) || !(number >= low && number <= high)) {
+      return str("'", value, "' is no number from ", low, " to ", high);
+    }
+    *out = number;
+    return std::string();
+  };
+}
+
+SetFlag dtype_value(std::optional<DType>* out, const std::vector<std::string>& names) {
+  std::vector<std::pair<std::string, std::optional<DType>>> choices;
+  for (const std::string& name : names) {
+    DType type;
+    choices.emplace_back(name, parse_dtype(name, &type) ? std::optional<DType>(type) : std::nullopt);
+  }
+  return choice_value(out, std::move(choices));
+}
+
+}  // namespace headrace

@@ -1,0 +1,57 @@
+// One flag as a row of a table: its names, its help, and what its value sets. cli/args.cc holds the tables.
+// Thread: one.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cache/base.h"
+
+namespace headrace {
+
+// Takes the value, or says what is wrong with it.
+using SetFlag = std::function<std::string(const std::string& value)>;
+
+struct Flag {
+  std::string names;  // "-c,--ctx-size": the environment variable is named after the first long one
+  std::string value;  // "TOKENS", for the help
+  SetFlag set;        // null: a switch
+  bool* on = nullptr;
+  std::string help;
+};
+
+// Adds the rows to a command, under a heading of its help.
+void add_flags(CLI::App& app, const std::string& heading, const std::vector<Flag>& flags);
+// "-c,--ctx-size" -> "HEADRACE_CTX_SIZE"
+std::string environment_name(const std::string& names);
+
+// What a value may be.
+SetFlag text_value(std::string* out);
+SetFlag tokens_value(int64_t* out);                          // 128K; at least 1
+SetFlag bytes_value(uint64_t* out);                          // 24GiB; at least 1
+SetFlag int_value(int64_t* out, int64_t low, int64_t high);  // both included
+SetFlag seed_value(uint64_t* out);
+SetFlag float_value(float* out, float low, float high);  // both included
+SetFlag dtype_value(std::optional<DType>* out, const std::vector<std::string>& names);
+
+template <typename T>
+SetFlag choice_value(T* out, std::vector<std::pair<std::string, T>> choices) {
+  return [out, choices = std::move(choices)](const std::string& value) {
+    std::string names;
+    for (const auto& [name, choice] : choices) {
+      if (value == name) {
+        *out = choice;
+        return std::string();
+      }
+      names += (names.empty() ? "" : ", ") + name;
+    }
+    return "'" + value + "' is none of " + names;
+  };
+}
+
+}  // namespace headrace

@@ -1,0 +1,48 @@
+// headrace generate: one prompt, one answer.
+#include <unistd.h>
+
+#include <string>
+
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "cli/interrupt.h"
+#include "runtime/document.h"
+#include "runtime/report.h"
+
+namespace headrace {
+namespace {
+
+std::string read_prompt(const GenerateArgs& args) {
+  if (!args.file.empty()) {
+    std::string text = read_document(args.file);
+    return args.prompt.empty() ? text : text + "\n\n" + args.prompt;
+  }
+  if (!args.prompt.empty()) return args.prompt;
+  if (::isatty(STDIN_FILENO) != 0) {
+    throw_error(ExitCode::kUsage, "headrace generate", "there is no prompt",
+                "Give -p TEXT or -f FILE, or pipe it to standard input");
+  }
+  return read_document("-");
+}
+
+}  // namespace
+
+ExitCode run_generate(const GenerateArgs& args) {
+  const std::string prompt = read_prompt(args);
+  const Interrupt interrupt;
+  Console console(args.output, /*streams_text=*/true);
+  Engine engine(args.engine, &console.progress());
+  GenerateOptions options = args.generate;
+  options.interrupt = interrupt.flag();
+  options.on_text = console.text_sink();
+  const std::vector<int32_t> ids =
+      args.engine.use_chat_template ? engine.encode({args.system, prompt}) : engine.encode_plain(prompt);
+  const GenerateResult result = engine.generate(ids, options, &console.progress());
+  if (args.output.json) console.print(result_json(result));
+  console.end_text();
+  console.report(result, engine.describe());
+  console.finish();
+  return result.finish_reason == FinishReason::kInterrupted ? ExitCode::kInterrupted : ExitCode::kDone;
+}
+
+}  // namespace headrace

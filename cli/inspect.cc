@@ -1,0 +1,145 @@
+// headrace inspect: what a model is, from its headers alone.
+#include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "cli/commands.h"
+#include "cli/format.h"
+#include "runtime/model/checkpoint.h"
+
+namespace headrace {
+namespace {
+
+constexpr uint64_t kCardBytes = 24 * kGiB, kCardReserveBytes = 512 * kMiB;
+
+struct ModelFacts {
+  int64_t parameters = 0;
+  uint64_t stored_bytes = 0, loaded_bytes = 0;            // loaded: in the type that --dtype auto takes
+  uint64_t kv_bytes_per_token = 0;                        // in the same type
+  int64_t tokens_in_card = 0;                             // weights and KV cache both on a 24 GiB device
+  std::map<std::string, std::pair<int, uint64_t>> types;  // stored type -> tensors, bytes
+};
+
+ModelFacts facts_of(const Checkpoint& model) {
+  ModelFacts facts;
+  const ModelConfig& c = model.config();
+  const uint64_t element = dtype_bytes(model.natural_dtype());
+  for (const TensorInfo& tensor : model.tensors()) {
+    const int64_t elements = tensor.rows() * tensor.cols();
+    facts.parameters += elements;
+    facts.stored_bytes += tensor.stored_bytes;
+    facts.loaded_bytes += static_cast<uint64_t>(elements) * element;
+    auto& [count, bytes] = facts.types[tensor.stored_type];
+    ++count;
+    bytes += tensor.stored_bytes;
+  }
+  facts.kv_bytes_per_token = static_cast<uint64_t>(2 * c.layers * c.kv_heads * c.head_dim) * element;
+  const uint64_t taken = facts.loaded_bytes + kCardReserveBytes;
+  if (taken < kCardBytes) facts.tokens_in_card = static_cast<int64_t>((kCardBytes - taken) / facts.kv_bytes_per_token);
+  return facts;
+}
+
+const char* scaling_name(RopeScaling scaling) {
+  switch (scaling) {
+    case RopeScaling::kNone:
+      return "none";
+    case RopeScaling::kLinear:
+      return "linear";
+    case RopeScaling::kLlama3:
+      return "llama3";
+    case RopeScaling::kYarn:
+      return "yarn";
+  }
+  return "?";
+}
+
+std::string shape_text(const TensorInfo& tensor) {
+  std::string text;
+  for (int64_t size : tensor.shape) text += (text.empty() ? "" : " x ") + std::to_string(size);
+  return text;
+}
+
+std::string what_fits(const ModelFacts& facts) {
+  if (facts.tokens_in_card == 0) return "not the weights: they take " + format_bytes(facts.loaded_bytes);
+  return "the weights and " + format_count(facts.tokens_in_card) +
+         " tokens of KV cache; what is more lies in host memory";
+}
+
+void print_text(const Checkpoint& model, const ModelFacts& facts, bool tensors) {
+  const ModelConfig& c = model.config();
+  std::string types;
+  for (const auto& [type, sum] : facts.types) {
+    types += str(types.empty() ? "" : ", ", sum.first, " ", type, " (", format_bytes(sum.second), ")");
+  }
+  std::string text = model.path() + "\n";
+  const auto row = [&text](const char* name, const std::string& value) {
+    char head[24];
+    std::snprintf(head, sizeof head, "  %-12s", name);
+    text += head + value + "\n";
+  };
+  row("model", str(c.family, ", ", format_count(facts.parameters), " parameters, ", model.format()));
+  row("shape",
+      str(c.layers, " layers of ", c.hidden, ", ", c.heads, " heads and ", c.kv_heads, " KV heads of ", c.head_dim,
+          ", FFN ", c.ffn, ", vocabulary ", format_count(c.vocab), c.tied_head ? ", tied head" : ""));
+  row("context", str(format_count(c.max_positions), " tokens, rope theta ", c.rope.theta, ", scaling ",
+                     scaling_name(c.rope.scaling)));
+  row("tensors", str(model.tensors().size(), ": ", types));
+  row("weights", str(format_bytes(facts.stored_bytes), " stored, ", format_bytes(facts.loaded_bytes), " loaded as ",
+                     dtype_name(model.natural_dtype())));
+  row("KV cache", str(format_bytes(facts.kv_bytes_per_token), " a token, ",
+                      format_bytes(facts.kv_bytes_per_token * static_cast<uint64_t>(c.max_positions)), " for ",
+                      format_count(c.max_positions)));
+  row("24 GiB hold", what_fits(facts));
+  for (size_t i = 0; tensors && i < model.tensors().size(); ++i) {
+    const TensorInfo& tensor = model.tensors()[i];
+    text += str("  ", tensor.name, "  [", shape_text(tensor), "]  ", tensor.stored_type, "  ",
+                format_bytes(tensor.stored_bytes), "\n");
+  }
+  std::fputs(text.c_str(), stdout);
+}
+
+void print_json(const Checkpoint& model, const ModelFacts& facts, bool tensors) {
+  using nlohmann::ordered_json;
+  const ModelConfig& c = model.config();
+  ordered_json out = {{"path", model.path()},
+                      {"format", model.format()},
+                      {"family", c.family},
+                      {"parameters", facts.parameters},
+                      {"layers", c.layers},
+                      {"hidden", c.hidden},
+                      {"heads", c.heads},
+                      {"kv_heads", c.kv_heads},
+                      {"head_dim", c.head_dim},
+                      {"ffn", c.ffn},
+                      {"vocab", c.vocab},
+                      {"max_positions", c.max_positions},
+                      {"rope_theta", c.rope.theta},
+                      {"rope_scaling", scaling_name(c.rope.scaling)},
+                      {"stored_bytes", facts.stored_bytes},
+                      {"loaded_bytes", facts.loaded_bytes},
+                      {"kv_bytes_per_token", facts.kv_bytes_per_token},
+                      {"tokens_in_24_gib", facts.tokens_in_card}};
+  for (const auto& [type, sum] : facts.types) out["types"][type] = {{"tensors", sum.first}, {"bytes", sum.second}};
+  for (size_t i = 0; tensors && i < model.tensors().size(); ++i) {
+    const TensorInfo& tensor = model.tensors()[i];
+    out["tensors"].push_back(
+        {{"name", tensor.name}, {"shape", tensor.shape}, {"type", tensor.stored_type}, {"bytes", tensor.stored_bytes}});
+  }
+  std::puts(out.dump(-1, ' ', false, ordered_json::error_handler_t::replace).c_str());
+}
+
+}  // namespace
+
+ExitCode run_inspect(const InspectArgs& args) {
+  const std::unique_ptr<Checkpoint> model = open_checkpoint(args.model);
+  const ModelFacts facts = facts_of(*model);
+  if (args.json) {
+    print_json(*model, facts, args.tensors);
+  } else {
+    print_text(*model, facts, args.tensors);
+  }
+  return ExitCode::kDone;
+}
+
+}  // namespace headrace

@@ -1,0 +1,45 @@
+// headrace: arguments to a command, a command to an exit code. The only place that catches what ends the program.
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "cli/args.h"
+#include "cli/commands.h"
+
+namespace headrace {
+namespace {
+
+struct Run {
+  ExitCode operator()(const HelpArgs& args) const {
+    std::fputs(args.text.c_str(), stdout);
+    return ExitCode::kDone;
+  }
+  ExitCode operator()(const GenerateArgs& args) const { return run_generate(args); }
+  ExitCode operator()(const SummarizeArgs& args) const { return run_summarize(args); }
+  ExitCode operator()(const InspectArgs& args) const { return run_inspect(args); }
+};
+
+int fail(ExitCode code, const char* message) {
+  std::fprintf(stderr, "error: %s\n", message);
+  return static_cast<int>(code);
+}
+
+int run(const std::vector<std::string>& args) {
+  try {
+    return static_cast<int>(std::visit(Run(), parse_args(args)));
+  } catch (const Error& error) {
+    return fail(error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(ExitCode::kDoesNotFit, "out of memory outside the budgets\n  Lower --host-mem or the context");
+  } catch (const std::exception& error) {
+    return fail(ExitCode::kInternal, error.what());
+  }
+}
+
+}  // namespace
+}  // namespace headrace
+
+int main(int argc, char** argv) { return headrace::run(std::vector<std::string>(argv + 1, argv + argc)); }

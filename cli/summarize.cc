@@ -1,0 +1,148 @@
+// headrace summarize: documents one after the other, as text, as JSON lines, or as the batch that a rerun continues.
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "cli/format.h"
+#include "cli/interrupt.h"
+#include "cli/report.h"
+#include "runtime/document.h"
+#include "runtime/jobs.h"
+#include "runtime/report.h"
+
+namespace headrace {
+namespace {
+
+// Everything that may change a summary, and nothing else: where memory lies and how many threads work changes no bit.
+std::string options_text(const SummarizeArgs& args, const Engine& engine) {
+  std::error_code error;
+  const std::filesystem::path model = std::filesystem::canonical(args.engine.model, error);
+  const auto type_name = [](const std::optional<DType>& type) { return type ? dtype_name(*type) : "auto"; };
+  const SamplingSettings& s = args.generate.sampling;
+  std::string text;
+  const auto add = [&](const auto& value) {
+    const std::string piece = str(value);
+    text += str(piece.size(), ":", piece, ",");
+  };
+  add(error ? args.engine.model : model.string());
+  add(dtype_name(engine.dtype()));
+  add(type_name(args.engine.cache_type_k));
+  add(type_name(args.engine.cache_type_v));
+  add(engine.context_limit());
+  add(args.engine.use_chat_template);
+  add(args.engine.chat_template);
+  add(args.system);
+  add(args.instruction);
+  add(static_cast<int>(args.truncate));
+  add(args.generate.max_tokens);
+  add(args.generate.ignore_eos);
+  for (float number : {s.temperature, s.top_p, s.min_p}) {
+    char exact[32];
+    std::snprintf(exact, sizeof exact, "%.9g", static_cast<double>(number));
+    add(exact);
+  }
+  add(s.top_k);
+  add(s.seed);
+  return text;
+}
+
+class Summarizer {
+ public:
+  explicit Summarizer(const SummarizeArgs& args)
+      : args_(args),
+        files_(expand_documents(args.paths)),
+        console_(args.output, /*streams_text=*/args.results.empty()),
+        results_(args.results.empty() ? nullptr : std::make_unique<ResultsFile>(args.results, files_)),
+        engine_(args.engine, &console_.progress()) {}
+
+  ExitCode run() {
+    BatchOptions batch;
+    batch.files = files_;
+    batch.options = options_text(args_, engine_);
+    batch.results = results_.get();
+    batch.read = [](const std::string& file) { return read_document(file); };
+    batch.answer = [this](const std::string& file, const std::string& text) { return answer(file, text); };
+    batch.events.on_begin = [this](size_t index, const std::string& file) { begin(index, file); };
+    batch.events.on_result = [this](size_t, const std::string& file, const GenerateResult& r) { show(file, r); };
+    batch.events.on_error = [this](size_t, const std::string& file, const Error& e) { fail(file, e); };
+    batch.events.on_skipped = [this](size_t, const std::string&) {
+      console_.progress().print_line(label_ + ": done before");
+    };
+    const BatchOutcome outcome = run_batch(batch);
+    if (files_.size() > 1) sum_up(outcome);
+    console_.finish();
+    return outcome.exit_code();
+  }
+
+ private:
+  bool many() const { return files_.size() > 1; }
+
+  void begin(size_t index, const std::string& file) {
+    label_ = many() ? str("[", index + 1, "/", files_.size(), "] ", file) : file;
+    console_.progress().set_label(many() ? label_ : "");
+    const bool text = results_ == nullptr && !args_.output.json;
+    if (text && many()) console_.print((index > 0 ? "\n==> " : "==> ") + file + " <==\n");
+  }
+
+  GenerateResult answer(const std::string& file, const std::string& text) {
+    const PromptRules rules{.instruction = args_.instruction.empty() ? "" : "\n\n" + args_.instruction,
+                            .truncate = args_.truncate,
+                            .context_tokens = engine_.context_limit(),
+                            .answer_tokens = answer_room()};
+    const std::vector<int32_t> ids = document_prompt(file, text, rules, [this](std::string_view user) {
+      return args_.engine.use_chat_template ? engine_.encode({args_.system, std::string(user)})
+                                            : engine_.encode_plain(user);
+    });
+    GenerateOptions options = args_.generate;
+    options.interrupt = interrupt_.flag();
+    options.on_text = console_.text_sink();
+    return engine_.generate(ids, options, &console_.progress());
+  }
+
+  // What --truncate keeps free: the whole answer, but no more than a quarter of the context.
+  int64_t answer_room() const {
+    const int64_t quarter = engine_.context_limit() / 4;
+    return args_.generate.max_tokens < 0 ? quarter : std::min(args_.generate.max_tokens, quarter);
+  }
+
+  void show(const std::string& file, const GenerateResult& result) {
+    if (args_.output.json) console_.print(result_json(result, {file, ""}) + "\n");
+    console_.end_text();
+    if (results_ != nullptr) {
+      console_.progress().print_line(label_ + ": " + format_summary_line(result));
+    } else {
+      console_.report(result, engine_.describe());
+    }
+  }
+
+  void fail(const std::string& file, const Error& error) {
+    if (args_.output.json) console_.print(error_json(error, {file, ""}) + "\n");
+    console_.end_text();
+    console_.error(error.what());
+  }
+
+  void sum_up(const BatchOutcome& outcome) {
+    console_.progress().print_line(str(outcome.answered, " summarized, ", outcome.skipped, " done before, ",
+                                       outcome.failed, " failed",
+                                       outcome.interrupted ? "; interrupted, the same command goes on" : ""));
+  }
+
+  const SummarizeArgs& args_;
+  std::vector<std::string> files_;
+  Interrupt interrupt_;
+  Console console_;
+  std::unique_ptr<ResultsFile> results_;
+  Engine engine_;
+  std::string label_;
+};
+
+}  // namespace
+
+ExitCode run_summarize(const SummarizeArgs& args) { return Summarizer(args).run(); }
+
+}  // namespace headrace

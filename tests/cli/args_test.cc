@@ -1,0 +1,226 @@
+// The command line as a user types it: every flag, its environment variable, and refusals that name flag and value.
+#include "cli/args.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace headrace {
+namespace {
+
+std::string refusal(const std::vector<std::string>& args) {
+  try {
+    parse_args(args);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kUsage);
+    return error.what();
+  }
+  ADD_FAILURE() << "not refused";
+  return "";
+}
+
+GenerateArgs generate(std::vector<std::string> args) {
+  args.insert(args.begin(), {"generate", "-m", "model"});
+  return std::get<GenerateArgs>(parse_args(args));
+}
+
+TEST(Args, GenerateTakesEveryFlag) {
+  const GenerateArgs args = generate({"-p",
+                                      "hello",
+                                      "-f",
+                                      "a.txt",
+                                      "-sys",
+                                      "be brief",
+                                      "-c",
+                                      "128K",
+                                      "--kv",
+                                      "host",
+                                      "-ctk",
+                                      "f16",
+                                      "-ctv",
+                                      "f32",
+                                      "--vram",
+                                      "24GiB",
+                                      "--host-mem",
+                                      "512MiB",
+                                      "-dev",
+                                      "cpu",
+                                      "-t",
+                                      "3",
+                                      "--dtype",
+                                      "f32",
+                                      "--chat-template",
+                                      "llama3",
+                                      "-n",
+                                      "-1",
+                                      "--temp",
+                                      "0.7",
+                                      "--top-k",
+                                      "40",
+                                      "--top-p",
+                                      "0.9",
+                                      "--min-p",
+                                      "0.05",
+                                      "-s",
+                                      "18446744073709551615",
+                                      "--ignore-eos",
+                                      "--json",
+                                      "-q"});
+  EXPECT_EQ(args.prompt, "hello");
+  EXPECT_EQ(args.file, "a.txt");
+  EXPECT_EQ(args.system, "be brief");
+  EXPECT_EQ(args.engine.model, "model");
+  EXPECT_EQ(args.engine.ctx_size, 131072);
+  EXPECT_EQ(args.engine.kv, KvMode::kHost);
+  EXPECT_EQ(args.engine.cache_type_k, DType::kF16);
+  EXPECT_EQ(args.engine.cache_type_v, DType::kF32);
+  EXPECT_EQ(args.engine.device.vram_bytes, 24 * kGiB);
+  EXPECT_EQ(args.engine.device.host_mem_bytes, 512 * kMiB);
+  EXPECT_EQ(args.engine.device.choice, DeviceChoice::kCpu);
+  EXPECT_EQ(args.engine.device.threads, 3);
+  EXPECT_EQ(args.engine.dtype, DType::kF32);
+  EXPECT_EQ(args.engine.chat_template, "llama3");
+  EXPECT_TRUE(args.engine.use_chat_template);
+  EXPECT_EQ(args.generate.max_tokens, -1);
+  EXPECT_FLOAT_EQ(args.generate.sampling.temperature, 0.7f);
+  EXPECT_EQ(args.generate.sampling.top_k, 40);
+  EXPECT_FLOAT_EQ(args.generate.sampling.top_p, 0.9f);
+  EXPECT_FLOAT_EQ(args.generate.sampling.min_p, 0.05f);
+  EXPECT_EQ(args.generate.sampling.seed, UINT64_MAX);
+  EXPECT_TRUE(args.generate.ignore_eos);
+  EXPECT_TRUE(args.output.json);
+  EXPECT_TRUE(args.output.quiet);
+}
+
+TEST(Args, DefaultsAreThoseOfTheHelp) {
+  const GenerateArgs args = generate({"-p", "x"});
+  EXPECT_EQ(args.engine.ctx_size, 0);
+  EXPECT_EQ(args.engine.kv, KvMode::kAuto);
+  EXPECT_EQ(args.engine.dtype, std::nullopt);
+  EXPECT_EQ(args.engine.device.threads, 0);
+  EXPECT_EQ(args.generate.max_tokens, 256);
+  EXPECT_EQ(args.generate.sampling.temperature, 0.0f);
+  EXPECT_FALSE(args.generate.ignore_eos);
+  EXPECT_FALSE(args.output.json);
+}
+
+TEST(Args, LongNamesAndEquals) {
+  const GenerateArgs args = generate({"--prompt=-x starts with a dash", "--max-tokens=7", "--dtype=auto"});
+  EXPECT_EQ(args.prompt, "-x starts with a dash");
+  EXPECT_EQ(args.generate.max_tokens, 7);
+  EXPECT_EQ(args.engine.dtype, std::nullopt);
+  EXPECT_EQ(generate({"--predict", "9"}).generate.max_tokens, 9);
+  EXPECT_EQ(generate({"-n", "9", "-n", "10"}).generate.max_tokens, 10);  // the last one counts
+}
+
+TEST(Args, SummarizeTakesPathsAnywhere) {
+  const auto args = std::get<SummarizeArgs>(
+      parse_args({"summarize", "a.txt", "-m", "model", "folder", "--truncate", "middle", "-o", "out.jsonl",
+                  "--instruction", "Sum it up.", "--system", "You sum up.", "--", "-odd name"}));
+  EXPECT_EQ(args.paths, (std::vector<std::string>{"a.txt", "folder", "./-odd name"}));
+  EXPECT_EQ(args.truncate, Truncate::kMiddle);
+  EXPECT_EQ(args.results, "out.jsonl");
+  EXPECT_EQ(args.instruction, "Sum it up.");
+  EXPECT_EQ(args.system, "You sum up.");
+  const auto stdin_args = std::get<SummarizeArgs>(parse_args({"summarize", "-", "-m", "model"}));
+  EXPECT_EQ(stdin_args.paths, (std::vector<std::string>{"-"}));
+}
+
+TEST(Args, Inspect) {
+  const auto args = std::get<InspectArgs>(parse_args({"inspect", "model.gguf", "--tensors"}));
+  EXPECT_EQ(args.model, "model.gguf");
+  EXPECT_TRUE(args.tensors);
+  EXPECT_FALSE(args.json);
+}
+
+TEST(Args, EveryFlagHasAnEnvironmentVariable) {
+  const std::vector<std::pair<const char*, const char*>> variables = {
+      {"HEADRACE_MODEL", "from-env"}, {"HEADRACE_CTX_SIZE", "4K"},      {"HEADRACE_KV", "device"},
+      {"HEADRACE_PREDICT", "11"},     {"HEADRACE_CACHE_TYPE_K", "f32"}, {"HEADRACE_IGNORE_EOS", "1"},
+      {"HEADRACE_TEMP", "0.5"},       {"HEADRACE_THREADS", "2"},        {"HEADRACE_HOST_MEM", "1GiB"}};
+  for (const auto& [name, value] : variables) ::setenv(name, value, 1);
+  const auto args = std::get<GenerateArgs>(parse_args({"generate", "-p", "x", "-t", "4"}));
+  ::setenv("HEADRACE_TEMP", "warm", 1);
+  const std::string wrong = refusal({"generate", "-p", "x"});
+  for (const auto& [name, value] : variables) ::unsetenv(name);
+  EXPECT_EQ(args.engine.model, "from-env");
+  EXPECT_EQ(args.engine.ctx_size, 4096);
+  EXPECT_EQ(args.engine.kv, KvMode::kDevice);
+  EXPECT_EQ(args.engine.cache_type_k, DType::kF32);
+  EXPECT_EQ(args.engine.device.host_mem_bytes, kGiB);
+  EXPECT_EQ(args.engine.device.threads, 4);  // the flag wins
+  EXPECT_EQ(args.generate.max_tokens, 11);
+  EXPECT_FLOAT_EQ(args.generate.sampling.temperature, 0.5f);
+  EXPECT_TRUE(args.generate.ignore_eos);
+  EXPECT_NE(wrong.find("'warm'"), std::string::npos) << wrong;
+}
+
+TEST(Args, RefusalsNameFlagAndValue) {
+  // {arguments after `generate -m model`, what the message must hold}
+  const std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> cases = {
+      {{"-c", "0"}, {"--ctx-size", "'0'"}},
+      {{"-c", "128KB"}, {"--ctx-size", "'128KB'", "128K"}},
+      {{"--vram", "lots"}, {"--vram", "'lots'", "24GiB"}},
+      {{"--vram", "0"}, {"--vram", "'0'"}},
+      {{"--host-mem", "-1GiB"}, {"--host-mem", "-1GiB"}},
+      {{"--kv", "disk"}, {"--kv", "'disk'", "auto, device, host"}},
+      {{"-dev", "tpu"}, {"--device", "'tpu'", "auto, cuda, cpu"}},
+      {{"--dtype", "int8"}, {"--dtype", "'int8'", "auto, bf16, f32"}},
+      {{"-ctk", "q8_0"}, {"--cache-type-k", "'q8_0'", "bf16, f16, f32"}},
+      {{"-t", "0"}, {"--threads", "'0'"}},
+      {{"-t", "2.5"}, {"--threads", "'2.5'"}},
+      {{"-n", "0"}, {"--predict", "'0'"}},
+      {{"-n", "-2"}, {"--predict", "'-2'"}},
+      {{"-n", "many"}, {"--predict", "'many'"}},
+      {{"--temp", "-0.1"}, {"--temp", "'-0.1'"}},
+      {{"--temp", "nan"}, {"--temp", "'nan'"}},
+      {{"--temp", "inf"}, {"--temp", "'inf'"}},
+      {{"--temp", ""}, {"--temp", "''"}},
+      {{"--top-p", "0"}, {"--top-p", "'0'"}},
+      {{"--top-p", "1.1"}, {"--top-p", "'1.1'"}},
+      {{"--top-k", "-1"}, {"--top-k", "'-1'"}},
+      {{"--min-p", "2"}, {"--min-p", "'2'"}},
+      {{"-s", "-1"}, {"--seed", "'-1'"}},
+      {{"-s", "18446744073709551616"}, {"--seed", "'18446744073709551616'"}},
+      {{"--no-such-flag"}, {"--no-such-flag"}},
+      {{"stray"}, {"stray"}},
+      {{"--chat-template", "chatml", "--no-chat-template"}, {"--chat-template", "--no-chat-template"}},
+      {{"--no-chat-template", "--system", "x"}, {"--system", "--no-chat-template"}},
+      {{"-m"}, {"--model", "missing"}},
+  };
+  for (const auto& [flags, wanted] : cases) {
+    std::vector<std::string> args = {"generate", "-m", "model", "-p", "x"};
+    args.insert(args.end(), flags.begin(), flags.end());
+    const std::string message = refusal(args);
+    for (const std::string& part : wanted) EXPECT_NE(message.find(part), std::string::npos) << part << "\n" << message;
+    EXPECT_NE(message.find("headrace generate --help"), std::string::npos) << message;
+  }
+}
+
+TEST(Args, RefusesIncompleteCommands) {
+  EXPECT_NE(refusal({}).find("headrace --help"), std::string::npos);
+  EXPECT_NE(refusal({"translate"}).find("translate"), std::string::npos);
+  EXPECT_NE(refusal({"generate", "-p", "x"}).find("-m/--model is needed"), std::string::npos);
+  EXPECT_NE(refusal({"summarize", "-m", "model"}).find("documents"), std::string::npos);
+  EXPECT_NE(refusal({"inspect"}).find("model"), std::string::npos);
+  EXPECT_NE(refusal({"summarize", "a", "-m", "model", "-o", "x", "--json"}).find("--json"), std::string::npos);
+  EXPECT_NE(refusal({"summarize", "a", "-m", "model", "--truncate", "end"}).find("'end'"), std::string::npos);
+}
+
+TEST(Args, HelpNamesWhatThereIs) {
+  const std::string all = std::get<HelpArgs>(parse_args({"--help"})).text;
+  for (const char* command : {"generate", "summarize", "inspect", "HEADRACE_"}) {
+    EXPECT_NE(all.find(command), std::string::npos) << command << "\n" << all;
+  }
+  const std::string one = std::get<HelpArgs>(parse_args({"generate", "--help"})).text;
+  for (const char* flag : {"--model", "--ctx-size", "-ctk", "--temp", "--ignore-eos", "[256]", "HEADRACE_TEMP"}) {
+    EXPECT_NE(one.find(flag), std::string::npos) << flag << "\n" << one;
+  }
+  EXPECT_EQ(std::get<HelpArgs>(parse_args({"--version"})).text.substr(0, 9), "headrace ");
+}
+
+}  // namespace
+}  // namespace headrace

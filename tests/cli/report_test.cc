@@ -1,0 +1,45 @@
+#include "cli/report.h"
+
+#include <gtest/gtest.h>
+
+namespace headrace {
+namespace {
+
+TEST(Report, SaysWhatTheIssueAsksFor) {
+  GenerateResult result;
+  result.token_ids.resize(92);
+  result.prompt_tokens = 7713;
+  result.finish_reason = FinishReason::kStop;
+  result.timings.ttft_ms = 47500;
+  result.timings.prefill_tokens_per_s = 162.4;
+  result.timings.decode_tokens_per_s = 29.72;
+  result.timings.decode_steps = 92;
+  result.memory.vram_peak_bytes = 300 * kMiB;
+  result.memory.host_peak_bytes = 180 * kMiB;
+  result.memory.rss_peak_bytes = 512 * kMiB;
+  result.memory.weights_bytes = 257 * kMiB;
+  result.memory.kv_bytes = 173 * kMiB;
+  result.transfers.prefill_d2h_bytes = 173 * kMiB;
+  result.transfers.decode_h2d_bytes = 92 * 173 * kMiB;
+  result.transfers.decode_d2h_bytes = 92 * 22 * kKiB;
+  EXPECT_EQ(
+      format_report(result, "SmolLM2, bf16 on CPU, 2 threads"),
+      "SmolLM2, bf16 on CPU, 2 threads\n"
+      "  prompt    7,713 tokens, 162 tokens/s; first token after 47.5 s\n"
+      "  output    92 tokens, 29.7 tokens/s (stop)\n"
+      "  moved     prefill: 173.00 MiB to host, 0 B to device; decode, per token: 22.00 KiB to host, 173.00 MiB to "
+      "device\n"
+      "  memory    device 300.00 MiB, host 180.00 MiB (weights 257.00 MiB, KV cache 173.00 MiB); process 512.00 "
+      "MiB\n");
+  EXPECT_EQ(format_summary_line(result), "7,713 tokens in, 92 out, 50.6 s");
+}
+
+TEST(Report, ARunOfNothingDividesByNothing) {
+  GenerateResult result;
+  result.finish_reason = FinishReason::kInterrupted;
+  EXPECT_NE(format_report(result, "engine").find("(interrupted)"), std::string::npos);
+  EXPECT_EQ(format_summary_line(result), "0 tokens in, 0 out, 0 ms, interrupted");
+}
+
+}  // namespace
+}  // namespace headrace
