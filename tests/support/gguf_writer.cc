@@ -1,5 +1,7 @@
 #include "tests/support/gguf_writer.h"
 
+#include <algorithm>
+
 namespace headrace::testing_support {
 namespace {
 
@@ -17,9 +19,11 @@ std::string array_bytes(uint32_t type, const std::vector<T>& values) {
 std::string raw_string(std::string_view text) { return raw_bytes<uint64_t>(text.size()).append(text); }
 
 void GgufWriter::add_raw(const std::string& key, uint32_t type, std::string_view bytes) {
-  metadata_ += raw_string(key) + raw_bytes(type);
-  metadata_ += bytes;
-  ++keys_;
+  keys_.push_back({key, raw_bytes(type).append(bytes)});
+}
+void GgufWriter::remove(const std::string& key) {
+  keys_.erase(std::remove_if(keys_.begin(), keys_.end(), [&](const Key& item) { return item.name == key; }),
+              keys_.end());
 }
 void GgufWriter::add_u32(const std::string& key, uint32_t value) { add_raw(key, kU32, raw_bytes(value)); }
 void GgufWriter::add_u64(const std::string& key, uint64_t value) { add_raw(key, kU64, raw_bytes(value)); }
@@ -43,7 +47,8 @@ void GgufWriter::add_f32s(const std::string& key, const std::vector<float>& valu
 
 std::string GgufWriter::finish() const {
   std::string header = magic + raw_bytes(version) + raw_bytes<uint64_t>(forged_tensors.value_or(tensors_.size())) +
-                       raw_bytes<uint64_t>(forged_keys.value_or(keys_)) + metadata_;
+                       raw_bytes<uint64_t>(forged_keys.value_or(keys_.size()));
+  for (const Key& key : keys_) header += raw_string(key.name) + key.bytes;
   std::string data;
   for (const Tensor& tensor : tensors_) {
     header += raw_string(tensor.name) +

@@ -29,6 +29,8 @@ class GgufWriter {
   void add_f32s(const std::string& key, const std::vector<float>& values);
   void add_raw(const std::string& key, uint32_t type, std::string_view bytes);  // any type, any bytes
 
+  void remove(const std::string& key);  // a key that was added before
+
   struct Tensor {
     std::string name;
     std::vector<int64_t> dimensions;  // innermost first, as the format has them
@@ -43,8 +45,10 @@ class GgufWriter {
   std::string finish() const;
 
  private:
-  uint64_t keys_ = 0;
-  std::string metadata_;
+  struct Key {
+    std::string name, bytes;  // bytes: type and value
+  };
+  std::vector<Key> keys_;
   std::vector<Tensor> tensors_;
 };
 
