@@ -1,5 +1,7 @@
 #include "runtime/text/chat.h"
 
+#include <algorithm>
+
 #include "cache/base.h"
 #include "runtime/text/utf8.h"
 
@@ -13,20 +15,21 @@ bool is_blank(char32_t c) {
          (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
-std::string trimmed(std::string_view text) {
+enum class Trim { kEnd, kBoth };
+
+std::string trimmed(std::string_view text, Trim trim) {
   std::string valid;
   append_valid_utf8(text, &valid);
-  size_t begin = 0, end = 0;
-  bool seen = false;
+  size_t begin = trim == Trim::kBoth ? std::string::npos : 0, end = 0;
   for (size_t at = 0; at < valid.size();) {
     const Utf8Unit unit = next_utf8(std::string_view(valid).substr(at));
+    if (!is_blank(unit.code_point)) {
+      begin = std::min(begin, at);
+      end = at + unit.length;
+    }
     at += unit.length;
-    if (is_blank(unit.code_point)) continue;
-    if (!seen) begin = at - unit.length;
-    seen = true;
-    end = at;
   }
-  return valid.substr(begin, end - begin);
+  return end == 0 ? "" : valid.substr(begin, end - begin);
 }
 
 // Collects a prompt's parts: ours, whose markers count, and the user's, which are text.
@@ -38,7 +41,7 @@ class Prompt {
     return *this;
   }
   Prompt& theirs(const std::string& text) {
-    parts_.push_back({chat_.trims ? trimmed(text) : text, SpecialTokens::kAsText});
+    parts_.push_back({chat_.trims ? trimmed(text, Trim::kBoth) : text, SpecialTokens::kAsText});
     return *this;
   }
   const std::vector<TextPart>& parts() const { return parts_; }
@@ -78,11 +81,13 @@ void render_llama3(const Tokenizer& tokenizer, const ChatTemplate& chat, const C
   prompt->ours(header("user")).theirs(messages.user).ours("<|eot_id|>" + header("assistant"));
 }
 
+// The reference trims system block and message as one string: the block's own line breaks, too, if nothing follows.
 void render_llama2(const Tokenizer& tokenizer, const ChatTemplate& chat, const ChatMessages& messages, Prompt* prompt) {
   const std::string& system = messages.system.empty() ? chat.default_system : messages.system;
+  const std::string user = trimmed(messages.user, system.empty() ? Trim::kBoth : Trim::kEnd);
   prompt->ours(bos_text(tokenizer) + "[INST] ");
-  if (!system.empty()) prompt->ours("<<SYS>>\n").theirs(system).ours("\n<</SYS>>\n\n");
-  prompt->theirs(messages.user).ours(" [/INST]");
+  if (!system.empty()) prompt->ours("<<SYS>>\n").theirs(system).ours(user.empty() ? "\n<</SYS>>" : "\n<</SYS>>\n\n");
+  prompt->theirs(user).ours(" [/INST]");
 }
 
 // Where "[INST]" is a token (v3), no space stands before "[/INST]"; where it is text (v1), one does.

@@ -23,7 +23,7 @@ std::string choices() {
 ChatTemplate of_family(ChatFamily family) {
   ChatTemplate chat;
   chat.family = family;
-  chat.trims = family == ChatFamily::kLlama2 || family == ChatFamily::kLlama3;
+  chat.trims = family == ChatFamily::kLlama3;
   if (family == ChatFamily::kQwen3) chat.answer_prefix = kEmptyThought;
   return chat;
 }
@@ -71,13 +71,12 @@ void read_chatml(std::string_view jinja, const std::vector<std::string>& strings
     if (text == "<|im_start|>assistant\n<think>\n") chat->answer_prefix = "<think>\n";  // it thinks, always
 }
 
-void read_mistral(std::string_view jinja, const std::vector<std::string>& strings, ChatTemplate* chat) {
+void read_mistral(const std::vector<std::string>& strings, ChatTemplate* chat) {
   for (const std::string& text : strings) {
     const std::string word = without_spaces(text);
     if (word == "[INST]") chat->open = text;
     if (word == "[/INST]") chat->close = text;
   }
-  chat->trims = trims_messages(jinja);
 }
 
 }  // namespace
@@ -111,7 +110,7 @@ ChatTemplate recognise_chat_template(std::string_view jinja, const std::string& 
   if (chat.family == ChatFamily::kQwen3) chat.default_system = default_system(strings);
   if (chat.family == ChatFamily::kLlama3 && has(printed, "Cutting Knowledge Date: December 2023"))
     chat.system_preamble = kLlama31Preamble;
-  if (chat.family == ChatFamily::kMistral) read_mistral(jinja, strings, &chat);
+  if (chat.family == ChatFamily::kMistral) read_mistral(strings, &chat);
   return chat;
 }
 

@@ -1,55 +1,99 @@
 // Ids and decoded text of 287 hard texts equal the reference's (tests/data/tokenizers, made with the Hugging Face
-// `tokenizers` library).
+// `tokenizers` library), from tokenizer.json and from the same vocabulary as a GGUF file has it.
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <nlohmann/json.hpp>
-#include <sstream>
-
-#include "runtime/text/tokenizer.h"
+#include "text_test_support.h"
 
 namespace headrace {
 namespace {
 
-std::string read_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  EXPECT_TRUE(in.good()) << path;
-  std::stringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
-std::string data(const std::string& name) { return HEADRACE_TEST_DATA "/tokenizers/" + name; }
+using testing::Json;
 
 class GoldenTokenizer : public ::testing::TestWithParam<const char*> {};
 
-void expect_golden(const Tokenizer& tokenizer, const std::string& family) {
-  const auto rows = nlohmann::json::parse(read_file(data(family + ".ids.json")));
-  ASSERT_EQ(rows.size(), 287u);
-  for (const auto& row : rows) {
-    const auto text = row.at("text").get<std::string>();
-    const auto ids = row.at("ids_no_special").get<std::vector<int32_t>>();
-    const auto decoded = row.at("decoded").get<std::string>();
-    EXPECT_EQ(tokenizer.encode(text, AddBos::kYes, SpecialTokens::kParse), row.at("ids").get<std::vector<int32_t>>())
-        << text;
-    EXPECT_EQ(tokenizer.encode(text, AddBos::kNo, SpecialTokens::kParse), ids) << text;
-    EXPECT_EQ(tokenizer.decode(ids), decoded);
-    StreamingDecoder stream(tokenizer, SpecialTokens::kAsText);
-    std::string streamed;
-    for (int32_t id : ids) streamed += stream.push(id);
-    EXPECT_EQ(streamed + stream.finish(), decoded);
-    for (int32_t id : tokenizer.encode(text, AddBos::kNo, SpecialTokens::kAsText))
-      EXPECT_FALSE(tokenizer.is_special(id)) << text;
-  }
-}
-
-TEST_P(GoldenTokenizer, IdsAndText) {
-  const std::string path = data(std::string(GetParam()) + ".tokenizer.json");
-  expect_golden(Tokenizer::from_json(read_file(path), path), GetParam());
+TEST_P(GoldenTokenizer, FromJson) {
+  const std::string path = testing::data_path(std::string(GetParam()) + ".tokenizer.json");
+  testing::expect_golden(Tokenizer::from_json(testing::read_file(path), path), GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, GoldenTokenizer, ::testing::Values("gpt2", "llama3", "qwen2", "llama2"),
                          [](const auto& family) { return std::string(family.param); });
+
+// Merges as "a b" in one string: the older form of the file.
+TEST(GoldenTokenizers, MergesAsStrings) {
+  Json json = testing::read_json("gpt2.tokenizer.json");
+  for (Json& merge : json["model"]["merges"]) merge = merge[0].get<std::string>() + " " + merge[1].get<std::string>();
+  testing::expect_golden(testing::load(json), "gpt2");
+}
+
+Vocabulary vocabulary_of(const Json& json, const std::string& pre) {
+  Vocabulary out;
+  out.source = "model.gguf";
+  out.model = "gpt2";
+  out.pre = pre;
+  const Json& model = json["model"];
+  size_t size = model["vocab"].size();
+  for (const Json& token : json["added_tokens"]) size = std::max(size, token["id"].get<size_t>() + 1);
+  out.tokens.resize(size);
+  out.types.assign(size, 1);
+  for (const auto& [name, id] : model["vocab"].items()) out.tokens[id.get<size_t>()] = name;
+  for (const Json& token : json["added_tokens"]) {
+    out.tokens[token["id"].get<size_t>()] = token["content"];
+    out.types[token["id"].get<size_t>()] = 3;
+  }
+  for (const Json& merge : model["merges"])
+    out.merges.push_back(merge[0].get<std::string>() + " " + merge[1].get<std::string>());
+  return out;
+}
+
+TEST(GoldenTokenizers, FromVocabulary) {
+  testing::expect_golden(Tokenizer::from_vocabulary(vocabulary_of(testing::read_json("gpt2.tokenizer.json"), "gpt-2")),
+                         "gpt2");
+  testing::expect_golden(Tokenizer::from_vocabulary(vocabulary_of(testing::read_json("qwen2.tokenizer.json"), "qwen2")),
+                         "qwen2");
+  Vocabulary llama3 = vocabulary_of(testing::read_json("llama3.tokenizer.json"), "llama-bpe");
+  llama3.bos = 2000;
+  testing::expect_golden(Tokenizer::from_vocabulary(llama3), "llama3");
+}
+
+// The SentencePiece family has scores instead of merges. Reference: the same vocabulary with the merges that the scores
+// stand for (every pair of tokens whose join is a token, best score first), as tokenizer.json.
+TEST(GoldenTokenizers, SentencePieceFromVocabulary) {
+  Json json = testing::read_json("llama2.tokenizer.json");
+  Vocabulary vocabulary = vocabulary_of(json, "");
+  vocabulary.model = "llama";
+  vocabulary.merges.clear();
+  vocabulary.unk = 0;
+  vocabulary.bos = 1;
+  vocabulary.types[0] = 2;
+  std::map<std::string, size_t> order;  // a token's rank: that of the first merge that makes it
+  const Json& merges = json["model"]["merges"];
+  for (size_t i = 0; i < merges.size(); ++i)
+    order.emplace(merges[i][0].get<std::string>() + merges[i][1].get<std::string>(), i);
+  for (size_t i = 0; i < vocabulary.tokens.size(); ++i) {
+    const auto found = order.find(vocabulary.tokens[i]);
+    vocabulary.scores.push_back(found == order.end() ? -10000.f : -static_cast<float>(found->second));
+    if (i >= 3 && i < 259) vocabulary.types[i] = 6;
+  }
+  Json all = Json::array();
+  std::vector<std::pair<size_t, std::string>> ranked;
+  for (const auto& [token, rank] : order) ranked.emplace_back(rank, token);
+  std::sort(ranked.begin(), ranked.end());
+  for (const auto& [rank, token] : ranked)
+    for (size_t cut = 1; cut < token.size(); ++cut) {
+      const std::string left = token.substr(0, cut), right = token.substr(cut);
+      if (json["model"]["vocab"].contains(left) && json["model"]["vocab"].contains(right)) all.push_back({left, right});
+    }
+  json["model"]["merges"] = all;
+  const Tokenizer reference = testing::load(json), ours = Tokenizer::from_vocabulary(vocabulary);
+  for (const Json& row : testing::read_json("llama2.ids.json")) {
+    const auto text = row.at("text").get<std::string>();
+    const auto ids = testing::encode(reference, text);
+    EXPECT_EQ(testing::encode(ours, text), ids) << text;
+    EXPECT_EQ(ours.decode(ids), row.at("decoded").get<std::string>());
+  }
+  EXPECT_EQ(ours.encode("a", AddBos::kYes, SpecialTokens::kParse)[0], 1);
+}
 
 }  // namespace
 }  // namespace headrace
