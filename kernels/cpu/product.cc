@@ -8,16 +8,18 @@ namespace headrace::kernels::cpu {
 
 namespace {
 
-constexpr int64_t kMaxPartBytes = 192 * 1024;  // of w: stays in the second-level cache while the rows pass
-constexpr int64_t kPartsPerThread = 4;         // so that a thread that lost time does not hold up the rest
+// Of w, in a part: stays in the second-level cache while many rows pass; else small enough to share out evenly.
+constexpr int64_t kManyRows = 24;
+constexpr int64_t kPartBytesOfManyRows = 192 * 1024;
+constexpr int64_t kPartBytesOfFewRows = 1024 * 1024;
+constexpr int64_t kPartsPerThread = 4;  // so that a thread that lost time does not hold up the rest
 
 // Columns a part: how the work is cut never changes a bit.
 int64_t cols_per_part(const ProductParams& params, int64_t tile_cols, int threads) {
-  if (threads == 1 && params.rows == 1) return params.n;
   const int64_t row_bytes = params.k * static_cast<int64_t>(dtype_bytes(params.type));
-  const int64_t fair = ceil_div(params.n, threads * kPartsPerThread);
-  const int64_t cols = std::min(fair, kMaxPartBytes / row_bytes);
-  return ceil_div(std::max<int64_t>(cols, 1), tile_cols) * tile_cols;
+  const int64_t most = (params.rows > kManyRows ? kPartBytesOfManyRows : kPartBytesOfFewRows) / row_bytes;
+  const int64_t fair = ceil_div(params.n, threads == 1 ? 1 : threads * kPartsPerThread);
+  return ceil_div(std::max<int64_t>(std::min(fair, most), 1), tile_cols) * tile_cols;
 }
 
 }  // namespace
