@@ -7,6 +7,7 @@
 // weights are rounded to bf16 for the product with v (their sum is not), as flash attention on GPUs does.
 #include "kernels/cpu/attention_isa.h"
 
+#include "kernels/cpu/shuffle.h"
 #include "kernels/cpu/simd.h"
 
 namespace headrace::kernels::HEADRACE_ISA_NAMESPACE {
@@ -36,33 +37,6 @@ HEADRACE_SIMD vf repeat(const float* p) {
   uint32_t bits;
   memcpy(&bits, p, sizeof bits);
   return float_of(bits + vu{});
-}
-
-// Over the lanes, by halves: ((l0 + l8) + (l4 + l12)) + ... for 16 lanes.
-#if defined(__AVX512F__)
-#define HEADRACE_HALVES(v, apply)                                                                    \
-  v = apply(v, __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7)); \
-  v = apply(v, __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11)); \
-  v = apply(v, __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13)); \
-  v = apply(v, __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14))
-#elif defined(__AVX2__)
-#define HEADRACE_HALVES(v, apply)                                      \
-  v = apply(v, __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3)); \
-  v = apply(v, __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5)); \
-  v = apply(v, __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6))
-#else
-#define HEADRACE_HALVES(v, apply)                          \
-  v = apply(v, __builtin_shufflevector(v, v, 2, 3, 0, 1)); \
-  v = apply(v, __builtin_shufflevector(v, v, 1, 0, 3, 2))
-#endif
-HEADRACE_SIMD vf plus(vf a, vf b) { return a + b; }
-HEADRACE_SIMD float sum_of_lanes(vf v) {
-  HEADRACE_HALVES(v, plus);
-  return v[0];
-}
-HEADRACE_SIMD float largest_lane(vf v) {
-  HEADRACE_HALVES(v, max);
-  return v[0];
 }
 
 // The compiler must keep v in its register, and not read it from memory again at each use.
@@ -165,33 +139,6 @@ void multiply_any(const Operands& x, int64_t rows, int64_t columns) {
 }
 
 // ---- What the micro-kernel reads ------------------------------------------------------------------------------------
-
-#if defined(__AVX512F__)
-#define HEADRACE_ZIP_LOW(a, b) __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
-#define HEADRACE_ZIP_HIGH(a, b) \
-  __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
-#elif defined(__AVX2__)
-#define HEADRACE_ZIP_LOW(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
-#define HEADRACE_ZIP_HIGH(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
-#else
-#define HEADRACE_ZIP_LOW(a, b) __builtin_shufflevector(a, b, 0, 4, 1, 5)
-#define HEADRACE_ZIP_HIGH(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
-#endif
-
-// A square of kLanes rows becomes its columns: each round interleaves rows i and i + kLanes / 2.
-HEADRACE_SIMD void transpose(vf (&rows)[kLanes]) {
-#pragma GCC unroll 4
-  for (int width = 1; width < kLanes; width *= 2) {
-    vf next[kLanes];
-#pragma GCC unroll 8
-    for (int i = 0; i < kLanes / 2; ++i) {
-      next[2 * i] = HEADRACE_ZIP_LOW(rows[i], rows[i + kLanes / 2]);
-      next[2 * i + 1] = HEADRACE_ZIP_HIGH(rows[i], rows[i + kLanes / 2]);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < kLanes; ++i) rows[i] = next[i];
-  }
-}
 
 // Rows of K and V, wherever they lie.
 struct Rows {

@@ -1,0 +1,36 @@
+// The vectorised pieces of sampling, one table an instruction set (isa.h). Serial; any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/isa.h"
+
+namespace headrace::kernels {
+
+// A row as the filters see it. A NaN counts as -inf, +inf as the largest float. A token's gap is how far it lies under
+// the likeliest one, over T: its probability is e^-gap times the likeliest one's. Gaps are >= 0, so that their bits are
+// in their order; inf is never chosen.
+struct SampleRow {
+  const float* logits;
+  int64_t vocab;
+  float top;                  // the largest logit
+  float inverse_temperature;  // finite
+};
+
+// What a filter lets pass: the tokens up to this one in the order of (gap, id). gap is finite.
+struct SampleBorder {
+  float gap;
+  int64_t id;
+};
+
+struct SampleKernels {
+  float (*largest)(const float* logits, int64_t count);                  // -inf if there is nothing to choose
+  int64_t (*first_of)(const float* logits, int64_t count, float value);  // count if there is none
+  // Of tokens [first, first + count): gaps, and e^-gap.
+  void (*gaps)(const SampleRow& row, int64_t first, int64_t count, float* gaps, float* weights);
+  // The token of the largest g(seed, position, id) - gap within the border.
+  int64_t (*draw)(const SampleRow& row, const SampleBorder& border, uint64_t seed, int64_t position);
+};
+HEADRACE_DECLARE_ISA(SampleKernels, sample_kernels)
+
+}  // namespace headrace::kernels
