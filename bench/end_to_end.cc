@@ -64,7 +64,7 @@ double median(std::vector<double> values) {
 
 void run(const Settings& s) {
   Engine engine(engine_options(s), nullptr);
-  PromptRules rules{.instruction = "Write a short summary of the text above."};
+  PromptRules rules{.instruction = "\n\nWrite a short summary of the text above."};
   rules.context_tokens = engine.context_limit();
   rules.answer_tokens = s.new_tokens + 1;
   const std::vector<int32_t> prompt =
