@@ -1,0 +1,169 @@
+#include "tests/cli/process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <pty.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+
+#include "cache/base.h"
+
+namespace headrace {
+namespace {
+
+[[noreturn]] void become_program(const std::vector<std::string>& args, const RunOptions& options) {
+  for (char** variable = environ; *variable != nullptr;) {
+    const std::string entry = *variable;
+    if (entry.starts_with("HEADRACE_")) {
+      ::unsetenv(entry.substr(0, entry.find('=')).c_str());  // environ has moved up
+    } else {
+      ++variable;
+    }
+  }
+  for (const auto& [name, value] : options.environment) ::setenv(name.c_str(), value.c_str(), 1);
+  std::vector<char*> argv = {const_cast<char*>(HEADRACE_PROGRAM)};
+  for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
+  argv.push_back(nullptr);
+  ::execv(argv[0], argv.data());
+  ::_exit(127);
+}
+
+struct Pipe {
+  Pipe() { CHECK(::pipe2(ends.data(), O_CLOEXEC) == 0); }
+  ~Pipe() { close_read(), close_write(); }
+  void close_read() { close_end(0); }
+  void close_write() { close_end(1); }
+  void close_end(size_t i) {
+    if (ends[i] >= 0) ::close(ends[i]);
+    ends[i] = -1;
+  }
+  int read_end() const { return ends[0]; }
+  int write_end() const { return ends[1]; }
+  std::array<int, 2> ends = {-1, -1};
+};
+
+// Writes `input` and reads both outputs until all three are at their end.
+void exchange(std::string input, Pipe* in, Pipe* out, Pipe* err, Finished* result) {
+  ::fcntl(in->write_end(), F_SETFL, O_NONBLOCK);
+  while (in->write_end() >= 0 || out->read_end() >= 0 || err->read_end() >= 0) {
+    if (input.empty()) in->close_write();
+    std::array<pollfd, 3> wanted = {
+        {{in->write_end(), POLLOUT, 0}, {out->read_end(), POLLIN, 0}, {err->read_end(), POLLIN, 0}}};
+    if (::poll(wanted.data(), wanted.size(), -1) < 0) continue;
+    if (wanted[0].revents != 0) {
+      const ssize_t wrote = ::write(in->write_end(), input.data(), input.size());
+      if (wrote < 0 && errno != EAGAIN) input.clear();  // the program does not read it
+      if (wrote > 0) input.erase(0, static_cast<size_t>(wrote));
+    }
+    const auto drain = [](const pollfd& ready, Pipe* pipe, std::string* text) {
+      if (ready.revents == 0) return;
+      char buffer[4096];
+      const ssize_t got = ::read(pipe->read_end(), buffer, sizeof buffer);
+      if (got <= 0) return pipe->close_read();
+      text->append(buffer, static_cast<size_t>(got));
+    };
+    drain(wanted[1], out, &result->out);
+    drain(wanted[2], err, &result->err);
+  }
+}
+
+void wait_for(pid_t pid, Finished* result) {
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0) CHECK(errno == EINTR);
+  if (WIFEXITED(status)) result->exit_code = WEXITSTATUS(status);
+  if (WIFSIGNALED(status)) result->signal = WTERMSIG(status);
+}
+
+}  // namespace
+
+Finished run_program(const std::vector<std::string>& args, const RunOptions& options) {
+  static const bool ignored = ::signal(SIGPIPE, SIG_IGN) != SIG_ERR;
+  CHECK(ignored);
+  Pipe in, out, err;
+  const pid_t pid = ::fork();
+  CHECK(pid >= 0);
+  if (pid == 0) {
+    ::signal(SIGPIPE, SIG_DFL);
+    ::dup2(in.read_end(), STDIN_FILENO);
+    const int file = options.stdout_path.empty() ? -1 : ::open(options.stdout_path.c_str(), O_WRONLY);
+    ::dup2(file >= 0 ? file : out.write_end(), STDOUT_FILENO);
+    ::dup2(err.write_end(), STDERR_FILENO);
+    become_program(args, options);
+  }
+  in.close_read(), out.close_write(), err.close_write();
+  Finished result;
+  exchange(options.input, &in, &out, &err, &result);
+  wait_for(pid, &result);
+  return result;
+}
+
+Program::Program(const std::vector<std::string>& args, Streams streams) {
+  winsize size = {};
+  size.ws_col = 100, size.ws_row = 30;
+  pid_ = streams == Streams::kTerminal ? ::forkpty(&terminal_, nullptr, nullptr, &size) : ::fork();
+  CHECK(pid_ >= 0, "errno=", errno);
+  if (pid_ != 0) return;
+  if (streams == Streams::kNone) {
+    const int nothing = ::open("/dev/null", O_RDWR);
+    for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(nothing, fd);
+  }
+  RunOptions options;
+  options.environment = {{"TERM", "xterm"}};
+  become_program(args, options);
+}
+
+Program::~Program() {
+  if (pid_ > 0) {
+    ::kill(pid_, SIGKILL);
+    wait();
+  }
+  if (terminal_ >= 0) ::close(terminal_);
+}
+
+bool Program::read_some(int timeout_ms) {
+  pollfd wanted = {terminal_, POLLIN, 0};
+  if (terminal_ < 0 || ::poll(&wanted, 1, timeout_ms) <= 0) return false;
+  char buffer[4096];
+  const ssize_t got = ::read(terminal_, buffer, sizeof buffer);  // EIO at the end of the program
+  if (got <= 0) return false;
+  seen_.append(buffer, static_cast<size_t>(got));
+  return true;
+}
+
+bool Program::read_until(const std::string& text) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (seen_.find(text) == std::string::npos) {
+    if (std::chrono::steady_clock::now() > end || !read_some(60000)) return false;
+  }
+  return true;
+}
+
+void Program::type(const std::string& keys) {
+  CHECK(::write(terminal_, keys.data(), keys.size()) == static_cast<ssize_t>(keys.size()));
+}
+
+void Program::send(int signal) { ::kill(pid_, signal); }
+
+bool Program::running() {
+  siginfo_t info = {};
+  return ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0;
+}
+
+Finished Program::wait() {
+  while (read_some(60000)) {
+  }
+  Finished result;
+  wait_for(pid_, &result);
+  pid_ = -1;
+  result.out = seen_;
+  return result;
+}
+
+}  // namespace headrace

@@ -1,0 +1,51 @@
+// The program run as a user runs it: with pipes, or on a terminal of its own (a pseudo-terminal). Owns the child and
+// kills it if the test ends first. Thread: one.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace headrace {
+
+struct Finished {
+  int exit_code = -1;  // -1 if a signal ended it
+  int signal = 0;
+  std::string out, err;
+};
+
+struct RunOptions {
+  std::string input;                                             // standard input
+  std::vector<std::pair<std::string, std::string>> environment;  // added
+  std::string stdout_path;                                       // instead of a pipe
+};
+
+// Runs HEADRACE_PROGRAM to its end. HEADRACE_* of the tests' own environment is not passed on.
+Finished run_program(const std::vector<std::string>& args, const RunOptions& options = {});
+
+// The program in the background. `terminal`: both of its streams on a pseudo-terminal of 100 columns.
+class Program {
+ public:
+  enum class Streams { kTerminal, kNone };
+  Program(const std::vector<std::string>& args, Streams streams);
+  ~Program();
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  // Reads the terminal until `text` has been seen; false if the program ended or 60 s went by before.
+  bool read_until(const std::string& text);
+  void type(const std::string& keys);  // "\x03" is Ctrl-C
+  void send(int signal);
+  bool running();
+  Finished wait();  // reads the rest; `out` holds all the terminal showed
+ private:
+  bool read_some(int timeout_ms);
+
+  pid_t pid_ = -1;
+  int terminal_ = -1;
+  std::string seen_;
+};
+
+}  // namespace headrace

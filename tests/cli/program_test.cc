@@ -1,0 +1,258 @@
+// The program as a user meets it: streams, exit codes, JSON, environment, documents and their failures.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/cli/process.h"
+#include "tests/cli/tiny_model.h"
+#include "tests/support/temporary_folder.h"
+
+namespace headrace {
+namespace {
+
+using nlohmann::json;
+
+class ProgramTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = new TemporaryFolder;
+    model_ = *folder_ / "model";
+    write_tiny_model(model_);
+  }
+  static void TearDownTestSuite() { delete folder_; }
+
+  // `command` with the tiny model; deterministic, 12 tokens unless `more` says otherwise.
+  static Finished run(const std::string& command, const std::vector<std::string>& more,
+                      const RunOptions& options = {}) {
+    std::vector<std::string> args = {command, "-m", model_, "-n", "12", "--ignore-eos", "-t", "1"};
+    args.insert(args.end(), more.begin(), more.end());
+    return run_program(args, options);
+  }
+  static std::vector<json> json_lines(const std::string& text) {
+    std::vector<json> lines;
+    std::istringstream in(text);
+    for (std::string line; std::getline(in, line);) lines.push_back(json::parse(line));
+    return lines;
+  }
+
+  static TemporaryFolder* folder_;
+  static std::string model_;
+};
+TemporaryFolder* ProgramTest::folder_ = nullptr;
+std::string ProgramTest::model_;
+
+TEST_F(ProgramTest, HelpAndVersionGoToStdout) {
+  const Finished help = run_program({"--help"});
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_NE(help.out.find("summarize"), std::string::npos);
+  EXPECT_EQ(help.err, "");
+  const Finished version = run_program({"--version"});
+  EXPECT_EQ(version.exit_code, 0);
+  EXPECT_TRUE(version.out.starts_with("headrace ")) << version.out;
+}
+
+TEST_F(ProgramTest, TextOnStdoutReportOnStderr) {
+  const Finished run1 = run("generate", {"-p", "Hello"});
+  EXPECT_EQ(run1.exit_code, 0) << run1.err;
+  EXPECT_FALSE(run1.out.empty());
+  EXPECT_TRUE(run1.out.ends_with('\n'));
+  for (const char* part : {"prompt", "first token after", "output    12 tokens", "moved", "memory", "(length)"}) {
+    EXPECT_NE(run1.err.find(part), std::string::npos) << part << "\n" << run1.err;
+  }
+  const Finished quiet = run("generate", {"-p", "Hello", "--quiet"});
+  EXPECT_EQ(quiet.exit_code, 0);
+  EXPECT_EQ(quiet.out, run1.out);
+  EXPECT_EQ(quiet.err, "");
+}
+
+TEST_F(ProgramTest, JsonIsOneObjectOfTheSameRun) {
+  const std::string text = run("generate", {"-p", "Hello"}).out;
+  const Finished finished = run("generate", {"-p", "Hello", "--json"});
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  const std::vector<json> lines = json_lines(finished.out);
+  ASSERT_EQ(lines.size(), 1u);
+  const json& line = lines[0];
+  const std::string in_json = line["text"];
+  EXPECT_EQ(in_json.ends_with('\n') ? in_json : in_json + "\n", text);
+  EXPECT_EQ(line["token_ids"].size(), 12u);
+  EXPECT_EQ(line["finish_reason"], "length");
+  EXPECT_GE(line["prompt_tokens"], 5);
+  EXPECT_GT(line["timings"]["ttft_ms"], 0);
+  EXPECT_GT(line["timings"]["prefill_tokens_per_s"], 0);
+  EXPECT_GT(line["timings"]["decode_tokens_per_s"], 0);
+  EXPECT_GT(line["memory"]["vram_peak_bytes"], 0);
+  EXPECT_TRUE(line["transfers"].contains("decode_h2d_bytes"));
+}
+
+TEST_F(ProgramTest, APromptComesFromFlagFileOrStdin) {
+  const std::string file = folder_->write("prompt.txt", "Hello");
+  const std::string text = run("generate", {"-p", "Hello", "-q"}).out;
+  EXPECT_EQ(run("generate", {"-f", file, "-q"}).out, text);
+  EXPECT_EQ(run("generate", {"-q"}, {.input = "Hello", .environment = {}, .stdout_path = ""}).out, text);
+  EXPECT_EQ(run("generate", {"-f", "-", "-q"}, {.input = "Hello", .environment = {}, .stdout_path = ""}).out, text);
+  const auto prompt_tokens = [](const Finished& finished) {
+    return json::parse(finished.out)["prompt_tokens"].get<int>();
+  };
+  // A file and a question after it: the file, an empty line, the question.
+  EXPECT_EQ(prompt_tokens(run("generate", {"-f", file, "-p", "Why?", "--json"})),
+            prompt_tokens(run("generate", {"-p", "Hello\n\nWhy?", "--json"})));
+}
+
+TEST_F(ProgramTest, TheTemplateIsAFlag) {
+  const auto tokens = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"-p", "Hello", "--json"};
+    args.insert(args.end(), more.begin(), more.end());
+    return json::parse(run("generate", args).out)["prompt_tokens"].get<int>();
+  };
+  EXPECT_EQ(tokens({"--no-chat-template"}), 5);  // one a byte
+  EXPECT_GT(tokens({"--chat-template", "chatml"}), 5 + 4);
+  EXPECT_GT(tokens({"--chat-template", "chatml", "--system", "Be brief."}), tokens({"--chat-template", "chatml"}));
+}
+
+TEST_F(ProgramTest, ExitCodesAndMessagesNameFileAndValue) {
+  struct Case {
+    std::vector<std::string> args;
+    int code;
+    std::vector<std::string> parts;  // of stderr
+  };
+  const std::string folder = folder_->path(), latin = folder_->write("latin.txt", "caf\xe9"),
+                    empty = folder_->write("empty.txt", ""), hello = folder_->write("hello.txt", "Hello");
+  const std::vector<Case> cases = {
+      {{"generate", "-p", "x"}, 2, {"-m/--model"}},
+      {{"generate", "-m", model_, "-p", "x", "--temp", "hot"}, 2, {"--temp", "'hot'"}},
+      {{"generate", "-m", model_, "-p", "x", "--chat-template", "vicuna"}, 2, {"vicuna", "chatml"}},
+      {{"generate", "-m", folder + "/gone", "-p", "x"}, 3, {folder + "/gone"}},
+      {{"generate", "-m", hello, "-p", "x"}, 3, {hello}},
+      {{"inspect", folder + "/gone.gguf"}, 3, {folder + "/gone.gguf"}},
+      {{"inspect", folder}, 3, {folder}},
+      {{"generate", "-m", model_, "-f", folder + "/gone.txt"}, 3, {folder + "/gone.txt"}},
+      {{"generate", "-m", model_, "-f", folder}, 3, {folder, "is a folder"}},
+      {{"generate", "-m", model_, "-f", latin}, 3, {latin, "0xe9", "offset 3"}},
+      {{"generate", "-m", model_, "-f", empty}, 3, {empty, "is empty"}},
+      {{"generate", "-m", model_, "-p", std::string(200, 'x'), "-c", "100"}, 3, {"200", "100"}},
+      {{"summarize", folder + "/gone.txt", "-m", model_}, 3, {folder + "/gone.txt"}},
+      {{"summarize", hello, "-m", model_, "-c", "16"}, 3, {hello, "16", "--truncate middle"}},
+      {{"generate", "-m", model_, "-p", "x", "--host-mem", "100KiB"}, 4, {"100.00 KiB"}},
+      {{"generate", "-m", model_, "-p", "x", "--vram", "64KiB"}, 4, {"64.00 KiB"}},
+      {{"summarize", hello, "-m", model_, "-o", folder + "/gone/out.jsonl"}, 5, {folder + "/gone/out.jsonl"}},
+      {{"summarize", hello, "-m", model_, "-o", hello}, 3, {hello, "line 1"}},
+  };
+  for (const Case& c : cases) {
+    const Finished finished = run_program(c.args);
+    const std::string shown = json(c.args).dump() + "\n" + finished.err;
+    EXPECT_EQ(finished.exit_code, c.code) << shown;
+    EXPECT_TRUE(finished.err.starts_with("error: ") || finished.err.find("\nerror: ") != std::string::npos) << shown;
+    for (const std::string& part : c.parts)
+      EXPECT_NE(finished.err.find(part), std::string::npos) << part << "\n" << shown;
+    EXPECT_EQ(finished.out, "") << shown;
+  }
+  EXPECT_EQ(folder_->read("hello.txt"), "Hello");
+}
+
+TEST_F(ProgramTest, AFullDiskBehindStdoutIsAStorageError) {
+  const Finished finished =
+      run("generate", {"-p", "Hello"}, {.input = "", .environment = {}, .stdout_path = "/dev/full"});
+  EXPECT_EQ(finished.exit_code, 5);
+  EXPECT_NE(finished.err.find("standard output: cannot be written: No space left"), std::string::npos) << finished.err;
+}
+
+TEST_F(ProgramTest, TheEnvironmentSpeaksWhereNoFlagDoes) {
+  const Finished flag = run("generate", {"-p", "Hello", "-q"});
+  const RunOptions environment = {.input = "",
+                                  .environment = {{"HEADRACE_MODEL", model_},
+                                                  {"HEADRACE_PREDICT", "12"},
+                                                  {"HEADRACE_IGNORE_EOS", "true"},
+                                                  {"HEADRACE_QUIET", "1"},
+                                                  {"HEADRACE_PROMPT", "Hello"}},
+                                  .stdout_path = ""};
+  const Finished finished = run_program({"generate"}, environment);
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_EQ(finished.out, flag.out);
+}
+
+TEST_F(ProgramTest, InspectSaysWhatAModelIs) {
+  const Finished text = run_program({"inspect", model_, "--tensors"});
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  for (const char* part :
+       {"llama", "4 layers of 64", "vocabulary 512", "KV cache", "24 GiB", "model.embed_tokens.weight"}) {
+    EXPECT_NE(text.out.find(part), std::string::npos) << part << "\n" << text.out;
+  }
+  const json line = json::parse(run_program({"inspect", model_, "--json"}).out);
+  EXPECT_EQ(line["layers"], 4);
+  EXPECT_EQ(line["kv_bytes_per_token"], 2 * 4 * line["kv_heads"].get<int>() * line["head_dim"].get<int>() * 4);  // f32
+  EXPECT_EQ(line["max_positions"], 1000000);
+  EXPECT_FALSE(line.contains("tensors"));
+}
+
+TEST_F(ProgramTest, SummarizeGoesOnAfterADocumentThatFails) {
+  const std::string a = folder_->write("docs/a.txt", "First document."), b = folder_->write("docs/b.txt", "bad \xff"),
+                    c = folder_->write("docs/c.txt", "Third document.");
+  const Finished text = run("summarize", {*folder_ / "docs", "-q"});
+  EXPECT_EQ(text.exit_code, 3);
+  EXPECT_TRUE(text.out.starts_with("==> " + a + " <==\n")) << text.out;
+  EXPECT_NE(text.out.find("\n==> " + c + " <==\n"), std::string::npos) << text.out;
+  EXPECT_NE(text.err.find("error: " + b + ": is not UTF-8"), std::string::npos) << text.err;
+
+  const Finished finished = run("summarize", {*folder_ / "docs", "--json", "-q"});
+  EXPECT_EQ(finished.exit_code, 3);
+  const std::vector<json> lines = json_lines(finished.out);
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[0]["file"], a);
+  EXPECT_EQ(lines[0]["token_ids"].size(), 12u);
+  EXPECT_NE(lines[1]["error"].get<std::string>().find("not UTF-8"), std::string::npos);
+  EXPECT_EQ(lines[2]["file"], c);
+}
+
+TEST_F(ProgramTest, OneDocumentIsItsSummaryAlone) {
+  const std::string a = folder_->write("one.txt", "First document.");
+  const Finished finished = run("summarize", {a, "-q"});
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_EQ(finished.out.find("==>"), std::string::npos);
+  // The instruction follows the text behind an empty line.
+  const Finished generated =
+      run("generate", {"-p", "First document.\n\nWrite a short summary of the text above.", "-q"});
+  EXPECT_EQ(finished.out, generated.out);
+  EXPECT_NE(run("summarize", {a, "-q", "--instruction", "Translate."}).out, finished.out);
+  EXPECT_EQ(run("summarize", {a, "-q", "--vram", "64KiB"}).exit_code, 4);
+}
+
+TEST_F(ProgramTest, TruncateMiddleMakesItFit) {
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += "line " + std::to_string(i) + "\n";
+  const std::string file = folder_->write("long.txt", text);
+  EXPECT_EQ(run("summarize", {file, "-c", "500"}).exit_code, 3);
+  const Finished finished = run("summarize", {file, "-c", "500", "--truncate", "middle", "--json"});
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  const json line = json::parse(finished.out);
+  EXPECT_LE(line["prompt_tokens"], 488);
+  EXPECT_GT(line["prompt_tokens"], 450);
+  EXPECT_EQ(line["token_ids"].size(), 12u);
+}
+
+TEST_F(ProgramTest, ABatchIsSkippedWhereItIsDone) {
+  const std::string a = folder_->write("batch/a.txt", "First."), b = folder_->write("batch/b.txt", "Second."),
+                    out = *folder_ / "batch.jsonl";
+  const std::vector<std::string> args = {*folder_ / "batch", "-o", out};
+  const Finished first = run("summarize", args);
+  EXPECT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_EQ(first.out, "");
+  EXPECT_NE(first.err.find("2 summarized, 0 done before, 0 failed"), std::string::npos) << first.err;
+  const std::string written = folder_->read("batch.jsonl");
+  EXPECT_EQ(json_lines(written).size(), 2u);
+  const Finished again = run("summarize", args);
+  EXPECT_EQ(again.exit_code, 0);
+  EXPECT_NE(again.err.find("0 summarized, 2 done before, 0 failed"), std::string::npos) << again.err;
+  EXPECT_EQ(folder_->read("batch.jsonl"), written);
+  // Threads and memory change no answer; the seed and the length may.
+  EXPECT_NE(run("summarize", {*folder_ / "batch", "-o", out, "-t", "2", "--kv", "host"}).err.find("2 done before"),
+            std::string::npos);
+  EXPECT_NE(run("summarize", {*folder_ / "batch", "-o", out, "-n", "13"}).err.find("2 summarized"), std::string::npos);
+  EXPECT_EQ(json_lines(folder_->read("batch.jsonl")).size(), 4u);
+}
+
+}  // namespace
+}  // namespace headrace
