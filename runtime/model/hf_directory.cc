@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include "runtime/model/convert.h"
 #include "runtime/model/end_ids.h"
@@ -30,6 +31,15 @@ bool readable(const std::string& stored, DType* type) {
   return false;
 }
 
+// A directory of GGUF files is a common slip: the hint names them.
+std::string hint_of_ggufs(const std::string& directory) {
+  std::string names;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, ignored))
+    if (entry.path().extension() == ".gguf") names += " " + entry.path().filename().string();
+  return names.empty() ? "give a Hugging Face directory, or a .gguf file" : "give one of its GGUF files:" + names;
+}
+
 class HfDirectory final : public Checkpoint {
  public:
   explicit HfDirectory(const std::string& directory);
@@ -48,8 +58,8 @@ class HfDirectory final : public Checkpoint {
   void read_generation_config();
   void open_single(const std::string& name);
   void open_shards(const std::string& index);
-  // Maps a file and adds those of its tensors that `wanted` maps to it (all of them if `wanted` is null).
-  void open_shard(const std::string& name, const json* wanted, std::vector<TensorInfo>* tensors);
+  // Maps a file and adds its tensors: those that are in `wanted`, which it takes out of there, or all if it is null.
+  void open_shard(const std::string& name, std::set<std::string>* wanted, std::vector<TensorInfo>* tensors);
 
   std::vector<MappedFile> shards_;
   std::vector<Place> places_;  // beside tensors()
@@ -59,6 +69,8 @@ HfDirectory::HfDirectory(const std::string& directory) {
   path_ = directory;
   while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
   format_ = "safetensors";
+  if (!exists(file("config.json")))
+    throw_error(ExitCode::kBadInput, path_, "is a directory without config.json", hint_of_ggufs(path_));
   config_ = parse_config_json(read_small_file(file("config.json"), kMaxConfigBytes), file("config.json"));
   read_generation_config();
   if (exists(file("model.safetensors"))) {
@@ -91,37 +103,30 @@ void HfDirectory::open_shards(const std::string& index) {
   const json object = parse_json_object(read_small_file(source, kMaxIndexBytes), source, DuplicateKeys::kRefuse);
   const auto map = object.find("weight_map");
   if (map == object.end() || !map->is_object()) throw_error(ExitCode::kBadInput, source, "weight_map is missing");
-  std::map<std::string, size_t> tensors_of;  // in order of name, as the shards are numbered
+  std::map<std::string, std::set<std::string>> tensors_of;  // in order of name, as the shards are numbered
   for (const auto& [tensor, shard] : map->items()) {
     const std::string name = shard.is_string() ? shard.get<std::string>() : "";
     if (name.empty() || name == "." || name == ".." || name.find_first_of(std::string("/\\\0", 3)) != std::string::npos)
       throw_error(ExitCode::kBadInput, source,
                   str("tensor \"", printable(tensor), "\" is mapped to ", shown(shard), ", which is not a file name"));
-    ++tensors_of[name];
+    tensors_of[name].insert(tensor);
   }
   std::vector<TensorInfo> tensors;
-  for (const auto& [name, count] : tensors_of) {
-    const size_t before = tensors.size();
+  for (auto& [name, wanted] : tensors_of) {
     if (!exists(file(name)))
       throw_error(ExitCode::kBadInput, source, str("names the shard ", printable(name), ", which is not there"));
-    open_shard(name, &*map, &tensors);
-    if (tensors.size() - before == count) continue;
-    for (const auto& [tensor, shard] : map->items())
-      if (shard == name && std::none_of(tensors.begin() + static_cast<ptrdiff_t>(before), tensors.end(),
-                                        [&](const TensorInfo& info) { return info.name == tensor; }))
-        throw_error(ExitCode::kBadInput, file(name),
-                    str("lacks the tensor \"", printable(tensor), "\" that ", index, " says it holds"));
+    open_shard(name, &wanted, &tensors);
+    if (!wanted.empty())
+      throw_error(ExitCode::kBadInput, file(name),
+                  str("lacks the tensor \"", printable(*wanted.begin()), "\" that ", index, " says it holds"));
   }
   set_tensors(std::move(tensors));
 }
 
-void HfDirectory::open_shard(const std::string& name, const json* wanted, std::vector<TensorInfo>* tensors) {
+void HfDirectory::open_shard(const std::string& name, std::set<std::string>* wanted, std::vector<TensorInfo>* tensors) {
   MappedFile shard(file(name));
   for (SafetensorsEntry& entry : parse_safetensors(shard.bytes(), shard.path())) {
-    if (wanted != nullptr) {
-      const auto found = wanted->find(entry.name);
-      if (found == wanted->end() || *found != name) continue;
-    }
+    if (wanted != nullptr && wanted->erase(entry.name) == 0) continue;
     places_.push_back({shards_.size(), entry.begin, entry.bytes});
     tensors->push_back({std::move(entry.name), std::move(entry.shape), std::move(entry.dtype), entry.bytes});
   }

@@ -3,7 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+
 #include "runtime/model/decoder_tensors.h"
+#include "tests/runtime/model/model_files.h"
+#include "tests/support/temporary_directory.h"
 
 namespace headrace {
 namespace {
@@ -71,6 +77,176 @@ INSTANTIATE_TEST_SUITE_P(
         if (c == '-') c = '_';
       return name;
     });
+
+using testing_support::raw_bytes;
+using testing_support::safetensors_file;
+using testing_support::small_config;
+using testing_support::small_safetensors_header;
+using testing_support::TemporaryDirectory;
+
+std::string small_weights() {
+  size_t data_bytes = 0;
+  const std::string header = small_safetensors_header(&data_bytes);
+  return safetensors_file(header, data_bytes);
+}
+
+void write_small_model(const TemporaryDirectory& folder, const std::string& under = "") {
+  folder.write(under + "config.json", small_config());
+  folder.write(under + "model.safetensors", small_weights());
+}
+
+// A tensor of its own beside the model's, which fills a second shard.
+TEST(HfDirectory, ShardsAndStoredTypes) {
+  const TemporaryDirectory folder;
+  folder.write("config.json", small_config());
+  folder.write("model-00001-of-00002.safetensors", small_weights());
+  const std::string types = R"({"b":{"dtype":"BF16","shape":[2,2],"data_offsets":[0,8]},)"
+                            R"("h":{"dtype":"F16","shape":[3],"data_offsets":[8,14]},)"
+                            R"("unlisted":{"dtype":"U8","shape":[1],"data_offsets":[14,15]}})";
+  std::string second = safetensors_file(types, 15);
+  const uint16_t values[] = {0x3f80, 0xbf80, 0x4049, 0x0000, 0x3c00, 0xc000, 0x0001};  // bf16 x 4, f16 x 3
+  second.replace(second.size() - 15, sizeof values, std::string(reinterpret_cast<const char*>(values), sizeof values));
+  folder.write("model-00002-of-00002.safetensors", second);
+  std::string map = R"("b":"model-00002-of-00002.safetensors","h":"model-00002-of-00002.safetensors")";
+  for (const DecoderTensor& tensor : decoder_tensors(parse_config_json(small_config(), "")))
+    map += str(",\"", tensor.name, "\":\"model-00001-of-00002.safetensors\"");
+  folder.write("model.safetensors.index.json", str(R"({"metadata":{"total_size":1},"weight_map":{)", map, "}}"));
+
+  const std::unique_ptr<Checkpoint> checkpoint = open_checkpoint(folder.path() + "/");
+  EXPECT_EQ(checkpoint->path(), folder.path());
+  EXPECT_EQ(checkpoint->find("unlisted"), nullptr);
+  const TensorInfo& b = checkpoint->require("b", {2, 2});
+  EXPECT_EQ(b.stored_type, "BF16");
+  EXPECT_EQ(b.stored_bytes, 8u);
+  float row[2];
+  checkpoint->read_rows(b, 1, 2, DType::kF32, row);
+  EXPECT_EQ(row[0], 3.140625f);
+  EXPECT_EQ(row[1], 0.0f);
+  uint16_t as_f16[2];
+  checkpoint->read_rows(b, 0, 1, DType::kF16, as_f16);
+  EXPECT_EQ(as_f16[0], 0x3c00);
+  EXPECT_EQ(as_f16[1], 0xbc00);
+  float halves[3];
+  checkpoint->read_rows(checkpoint->require("h", {3}), 0, 1, DType::kF32, halves);
+  EXPECT_EQ(halves[1], -2.0f);
+  EXPECT_EQ(halves[2], 0x1p-24f);
+  uint16_t same[3];
+  checkpoint->read_rows(checkpoint->require("h", {3}), 0, 1, DType::kF16, same);
+  EXPECT_EQ(same[2], 1);
+  EXPECT_EQ(checkpoint->natural_dtype(), DType::kF32);
+}
+
+TEST(HfDirectory, EndIdsOfBothFilesTogether) {
+  const TemporaryDirectory folder;
+  write_small_model(folder);
+  folder.write("generation_config.json", R"({"eos_token_id": [7, 6], "temperature": 0.6})");
+  EXPECT_EQ(open_checkpoint(folder.path())->config().end_ids, (std::vector<int32_t>{6, 7}));
+}
+
+TEST(HfDirectory, ChatTemplateWhereverItIs) {
+  const TemporaryDirectory folder;
+  write_small_model(folder);
+  EXPECT_EQ(open_checkpoint(folder.path())->chat_template(), "");
+  folder.write("tokenizer_config.json", R"({"chat_template": "one"})");
+  EXPECT_EQ(open_checkpoint(folder.path())->chat_template(), "one");
+  folder.write("tokenizer_config.json",
+               R"({"chat_template": [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "two"}]})");
+  EXPECT_EQ(open_checkpoint(folder.path())->chat_template(), "two");
+  folder.write("chat_template.jinja", "three");
+  EXPECT_EQ(open_checkpoint(folder.path())->chat_template(), "three");
+}
+
+TEST(HfDirectory, MissingTokenizerIsNamed) {
+  const TemporaryDirectory folder;
+  write_small_model(folder);
+  try {
+    open_checkpoint(folder.path())->load_tokenizer();
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("tokenizer.json"), std::string::npos) << error.what();
+  }
+}
+
+TEST(HfDirectory, ADirectoryOfGgufsSaysSo) {
+  const TemporaryDirectory folder;
+  folder.write("some.gguf", "GGUF");
+  try {
+    open_checkpoint(folder.path());
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("some.gguf"), std::string::npos) << error.what();
+  }
+}
+
+// Sets a variable for a test's length.
+class ScopedVariable {
+ public:
+  ScopedVariable(const char* name, const std::string& value) : name_(name) {
+    if (const char* old = std::getenv(name)) old_ = old;
+    value.empty() ? ::unsetenv(name) : ::setenv(name, value.c_str(), 1);
+  }
+  ~ScopedVariable() { old_ ? ::setenv(name_, old_->c_str(), 1) : ::unsetenv(name_); }
+  ScopedVariable(const ScopedVariable&) = delete;
+  ScopedVariable& operator=(const ScopedVariable&) = delete;
+
+ private:
+  const char* name_;
+  std::optional<std::string> old_;
+};
+
+TEST(HubCache, FindsTheSnapshotOfMain) {
+  const TemporaryDirectory folder;
+  const std::string repository = "hub/models--org--some.Model-1/";
+  write_small_model(folder, repository + "snapshots/abc123/");
+  folder.write(repository + "refs/main", "abc123\n");
+  const std::string snapshot = folder.path() + "/" + repository + "snapshots/abc123";
+  const ScopedVariable home("HOME", folder.path()), xdg("XDG_CACHE_HOME", "");
+  {
+    const ScopedVariable cache("HF_HUB_CACHE", folder.path() + "/hub"), hf_home("HF_HOME", "/nowhere");
+    EXPECT_EQ(open_checkpoint("org/some.Model-1")->path(), snapshot);
+  }
+  const ScopedVariable cache("HF_HUB_CACHE", "");
+  {
+    const ScopedVariable hf_home("HF_HOME", folder.path());
+    EXPECT_EQ(open_checkpoint("org/some.Model-1")->path(), snapshot);
+  }
+  const ScopedVariable hf_home("HF_HOME", "");
+  try {
+    open_checkpoint("org/other");
+    FAIL();
+  } catch (const Error& error) {  // it says where it looked
+    EXPECT_EQ(error.code(), ExitCode::kBadInput);
+    EXPECT_NE(std::string(error.what()).find(folder.path() + "/.cache/huggingface/hub/models--org--other"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(HubCache, RefusesRevisionsThatLeadAstray) {
+  const TemporaryDirectory folder;
+  const ScopedVariable cache("HF_HUB_CACHE", folder.path());
+  for (const char* revision : {"../../../etc", "", "a/b", "gone"}) {
+    folder.write("models--org--m/refs/main", revision);
+    try {
+      open_checkpoint("org/m");
+      ADD_FAILURE() << revision;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kBadInput);
+      EXPECT_NE(std::string(error.what()).find(revision), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(HubCache, ADirectoryOfThatNameWins) {
+  const TemporaryDirectory folder;
+  const ScopedVariable cache("HF_HUB_CACHE", folder.path() + "/hub");
+  folder.write("hub/models--org--m/refs/main", "gone");
+  write_small_model(folder, "org/m/");
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path());
+  EXPECT_EQ(open_checkpoint("org/m")->path(), "org/m");
+  std::filesystem::current_path(before);
+}
 
 }  // namespace
 }  // namespace headrace

@@ -135,7 +135,7 @@ TEST(HostileSafetensors, CutOrLongerAnywhere) {
   folder.write("config.json", small_config());
   folder.write("model.safetensors", whole);
   EXPECT_NO_THROW(open_and_read(folder.path()));
-  for (size_t length = 0; length < whole.size(); length += length < header.size() + 16 ? 1 : 997) {
+  for (size_t length = 0; length < whole.size(); length += length < header.size() + 16 ? 3 : 997) {
     folder.write("model.safetensors", std::string_view(whole).substr(0, length));
     EXPECT_THROW(open_and_read(folder.path()), Error) << length;
   }
@@ -150,7 +150,7 @@ TEST(HostileSafetensors, AnyFlippedBitIsAnErrorOrHarmless) {
   const TemporaryDirectory folder;
   folder.write("config.json", small_config());
   size_t refused = 0, total = 0;
-  for (size_t bit = 0; bit < header_bytes * 8; bit += 3, ++total) {
+  for (size_t bit = 0; bit < header_bytes * 8; bit += 11, ++total) {
     std::string flipped = whole;
     flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << bit % 8));
     folder.write("model.safetensors", flipped);
@@ -360,7 +360,7 @@ TEST(HostileGguf, CutAnywhere) {
   const std::string whole = small_gguf("llama").finish();
   const TemporaryDirectory folder;
   EXPECT_NO_THROW(open_and_read(folder.write("cut.gguf", whole)));
-  for (size_t length = 0; length < whole.size(); length += length < 3000 ? 1 : 499)
+  for (size_t length = 0; length < whole.size(); length += length < 3000 ? 5 : 499)
     EXPECT_THROW(open_and_read(folder.write("cut.gguf", std::string_view(whole).substr(0, length))), Error) << length;
   EXPECT_THROW(open_and_read(folder.write("cut.gguf", std::string_view(whole).substr(0, whole.size() - 1))), Error);
 }
@@ -369,7 +369,7 @@ TEST(HostileGguf, AnyFlippedBitIsAnErrorOrHarmless) {
   const std::string whole = small_gguf("llama").finish();
   const TemporaryDirectory folder;
   size_t refused = 0;
-  for (size_t bit = 0; bit < std::min<size_t>(whole.size(), 2600) * 8; bit += 3) {
+  for (size_t bit = 0; bit < std::min<size_t>(whole.size(), 2600) * 8; bit += 11) {
     std::string flipped = whole;
     flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << bit % 8));
     try {
@@ -379,7 +379,7 @@ TEST(HostileGguf, AnyFlippedBitIsAnErrorOrHarmless) {
       ++refused;
     }
   }
-  EXPECT_GT(refused, 1000u);
+  EXPECT_GT(refused, 300u);
 }
 
 // ---- Directories and arguments ------------------------------------------------------------------------------------

@@ -1,0 +1,39 @@
+// libFuzzer: any bytes as a GGUF file, through to config, vocabulary and weights. What the parser lets through must lie
+// within the bytes.
+#include <algorithm>
+#include <vector>
+
+#include "cache/base.h"
+#include "runtime/model/gguf.h"
+#include "runtime/model/gguf_model.h"
+
+namespace {
+
+void read_weights(const headrace::GgufFile& file, std::string_view bytes) {
+  for (const headrace::GgufTensor& tensor : file.tensors) {
+    CHECK(tensor.begin <= bytes.size() && tensor.bytes <= bytes.size() - tensor.begin, tensor.begin, " ", tensor.bytes);
+    headrace::hf_tensor_name(tensor.name);
+    if (!headrace::can_dequantize(*tensor.type)) continue;
+    const int64_t last = static_cast<int64_t>(tensor.bytes) / tensor.type->block_bytes - 1;
+    std::vector<float> block(static_cast<size_t>(tensor.type->block_elements));
+    for (const int64_t index : {int64_t{0}, last})
+      headrace::dequantize(*tensor.type, bytes.data() + tensor.begin + index * tensor.type->block_bytes,
+                           headrace::DType::kF32, block.data(), tensor.type->block_elements);
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  try {
+    const headrace::GgufFile file = headrace::parse_gguf(bytes, "fuzz");
+    read_weights(file, bytes);
+    const headrace::ModelConfig config = headrace::gguf_config(file, bytes);
+    headrace::make_rope_table(config.rope, config.head_dim, config.max_positions);
+    headrace::gguf_vocabulary(file);
+  } catch (const headrace::Error& error) {
+    CHECK(error.code() == headrace::ExitCode::kBadInput, error.what());
+  }
+  return 0;
+}
