@@ -66,31 +66,42 @@ uint64_t bits_of(const std::string& dtype, const std::string& source, const std:
   refuse(source, tensor, "dtype \"" + printable(dtype) + "\" is unknown");
 }
 
+// The shape, and the bytes that a tensor of it takes.
+std::vector<int64_t> parse_shape(const json& entry, const std::string& dtype, const std::string& source,
+                                 const std::string& tensor, uint64_t* bytes) {
+  const json& shape = list_of(entry, "shape", source, tensor);
+  uint64_t bits = bits_of(dtype, source, tensor);
+  std::vector<int64_t> out;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    const uint64_t size = unsigned_item(shape, i, source, tensor, "shape");
+    if (size > static_cast<uint64_t>(INT64_MAX) || !checked_mul(bits, size, &bits))
+      refuse(source, tensor, str("shape ", shown(shape), " is too large"));
+    out.push_back(static_cast<int64_t>(size));
+  }
+  if (bits % 8 != 0) refuse(source, tensor, str(dtype, " ", shown(shape), " is ", bits, " bits, not whole bytes"));
+  *bytes = bits / 8;
+  return out;
+}
+
 SafetensorsEntry parse_entry(const std::string& name, const json& entry, const std::string& source) {
   if (!entry.is_object()) refuse(source, name, shown(entry) + " must be an object");
-  SafetensorsEntry out;
-  out.name = name;
   const auto dtype = entry.find("dtype");
   if (dtype == entry.end() || !dtype->is_string()) refuse(source, name, "dtype is missing or not a string");
+  SafetensorsEntry out;
+  out.name = name;
   out.dtype = dtype->get<std::string>();
-  uint64_t bits = bits_of(out.dtype, source, name);
-  const json& shape = list_of(entry, "shape", source, name);
-  for (size_t i = 0; i < shape.size(); ++i) {
-    const uint64_t size = unsigned_item(shape, i, source, name, "shape");
-    if (size > static_cast<uint64_t>(INT64_MAX) || !checked_mul(bits, size, &bits))
-      refuse(source, name, str("shape ", shown(shape), " is too large"));
-    out.shape.push_back(static_cast<int64_t>(size));
-  }
+  uint64_t needed = 0;
+  out.shape = parse_shape(entry, out.dtype, source, name, &needed);
   const json& offsets = list_of(entry, "data_offsets", source, name);
   if (offsets.size() != 2) refuse(source, name, str("data_offsets ", shown(offsets), " must be two numbers"));
   out.begin = unsigned_item(offsets, 0, source, name, "data_offsets");
   const uint64_t end = unsigned_item(offsets, 1, source, name, "data_offsets");
   if (end < out.begin) refuse(source, name, str("data_offsets ", shown(offsets), " end before they begin"));
   out.bytes = end - out.begin;
-  if (bits % 8 != 0 || out.bytes != bits / 8)
+  if (out.bytes != needed)
     refuse(source, name,
-           str("data_offsets ", shown(offsets), " are ", out.bytes, " bytes; ", out.dtype, " ", shown(shape), " needs ",
-               bits / 8));
+           str("data_offsets ", shown(offsets), " are ", out.bytes, " bytes; ", out.dtype, " ",
+               shown(entry.at("shape")), " needs ", needed));
   return out;
 }
 

@@ -30,6 +30,7 @@ class TemporaryDirectory {
   // Writes a file, making the folders on its way; returns its path.
   std::string write(const std::string& name, std::string_view bytes) const {
     std::filesystem::create_directories(std::filesystem::path(file(name)).parent_path());
+    std::filesystem::remove(file(name));  // writing over a file makes some file systems wait for the disk
     std::ofstream(file(name), std::ios::binary) << bytes;
     return file(name);
   }
