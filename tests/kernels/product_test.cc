@@ -84,14 +84,15 @@ void ProductTest::check(const Case& c) {
   std::vector<double> expected, magnitude;
   for (int64_t row = 0; row < c.rows; ++row) {
     for (int64_t col = 0; col < c.n; ++col) {
-      double sum = 0, absolute = 0;
-      const auto add = [&](double term) {
+      const float* x_row = x.data() + row * c.k;
+      const float* w_row = w.data() + col * c.k;
+      const double b = c.bias ? bias[at(0, 0, col)] : 0, r = c.residual ? residual[at(row, c.n, col)] : 0;
+      double sum = b + r, absolute = std::fabs(b) + std::fabs(r);
+      for (int64_t i = 0; i < c.k; ++i) {
+        const double term = static_cast<double>(x_row[i]) * w_row[i];
         sum += term;
         absolute += std::fabs(term);
-      };
-      for (int64_t i = 0; i < c.k; ++i) add(static_cast<double>(x[at(row, c.k, i)]) * w[at(col, c.k, i)]);
-      if (c.bias) add(bias[at(0, 0, col)]);
-      if (c.residual) add(residual[at(row, c.n, col)]);
+      }
       expected.push_back(sum);
       magnitude.push_back(absolute);
     }
@@ -101,11 +102,11 @@ void ProductTest::check(const Case& c) {
 }
 
 TEST_P(ProductTest, OddShapes) {
+  const int64_t columns[] = {1, 2, 5, 47, 49, 97}, row_counts[] = {1, 4, 7, 25};
   for (DType type : kAllTypes) {
-    for (int64_t k : {1, 2, 3, 15, 16, 17, 31, 33, 63, 65, 129, 576}) {
-      for (int64_t n : {1, 2, 5, 47, 49, 97}) {
-        for (int64_t rows : {1, 4, 7, 25}) check({rows, n, k, type, type});
-      }
+    int turn = 0;  // every k with three pairs of n and rows, in turn
+    for (int64_t k : {1, 2, 3, 15, 16, 17, 31, 33, 63, 65, 129, 577}) {
+      for (int i = 0; i < 3; ++i, ++turn) check({row_counts[turn % 4], columns[turn % 6], k, type, type});
     }
   }
 }
@@ -125,9 +126,9 @@ TEST_P(ProductTest, EpiloguesAndOutputTypes) {
 
 TEST_P(ProductTest, ShapesOfSmolLm2) {
   for (DType type : kAllTypes) {
-    check({3, 960, 576, type, type});
-    check({65, 576, 1536, type, type, false, true, true});
-    check({2, 3072, 576, type, type});
+    check({2, 960, 576, type, type});
+    check({7, 576, 1536, type, type, false, true, true});
+    check({1, 3072, 576, type, type});
   }
 }
 
@@ -168,10 +169,10 @@ void ProductInvarianceTest::expect_same_bits(int64_t n, int64_t k, DType type) {
     EXPECT_EQ(std::memcmp(got.data(), all.data() + static_cast<size_t>(begin) * row_bytes, got.size()), 0)
         << what << ", n=" << n << " k=" << k << " " << dtype_name(type);
   };
-  for (int64_t rows = 1; rows <= kRows; rows += rows < 70 ? 1 : 23)
+  for (int64_t rows = 1; rows <= kRows; rows += rows < 30 ? 1 : 45)
     expect_equal(run_rows(0, rows), 0, str(rows, " rows"));
   for (int64_t begin = 0; begin < 64; ++begin) expect_equal(run_rows(begin, 1), begin, str("row ", begin, " alone"));
-  for (int64_t begin = 1; begin < 40; ++begin) {  // the same rows in other places, among other neighbours
+  for (int64_t begin = 1; begin < 60; begin += 7) {  // the same rows in other places, among other neighbours
     expect_equal(run_rows(begin, 64), begin, str("64 rows from ", begin));
   }
   for (int threads : {1, 3, 4}) {
@@ -184,8 +185,8 @@ void ProductInvarianceTest::expect_same_bits(int64_t n, int64_t k, DType type) {
 
 TEST_P(ProductInvarianceTest, EveryNumberOfRowsPlaceAndThread) {
   for (DType type : kAllTypes) {
-    expect_same_bits(101, 67, type);
-    expect_same_bits(64, 576, type);
+    expect_same_bits(53, 67, type);
+    expect_same_bits(16, 576, type);
   }
 }
 
