@@ -22,6 +22,16 @@ inline uint16_t store_bf16(float value) {
   return static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
 }
 
+inline uint16_t store_f16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value), magnitude = bits & 0x7fffffffu, sign = (bits >> 16) & 0x8000u;
+  const uint32_t normal = (magnitude + 0xfffu + ((magnitude >> 13) & 1) - 0x38000000u) >> 13;
+  // Beside one half, the last place is 2^-24, that of f16's subnormals: the sum rounds there.
+  const uint32_t subnormal = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
+  const uint32_t finite = magnitude < 0x38800000u ? subnormal : normal;
+  const uint32_t bounded = magnitude >= 0x477ff000u ? 0x7c00u : finite;
+  return static_cast<uint16_t>(sign | (magnitude > 0x7f800000u ? 0x7e00u : bounded));
+}
+
 template <typename From, typename Load>
 void convert_from(const char* source, DType to, void* out, int64_t count, Load load) {
   const auto at = [&](int64_t i) {
@@ -37,7 +47,7 @@ void convert_from(const char* source, DType to, void* out, int64_t count, Load l
     for (int64_t i = 0; i < count; ++i) b16[i].bits = store_bf16(at(i));
   } else {
     f16* const h16 = static_cast<f16*>(out);
-    for (int64_t i = 0; i < count; ++i) h16[i] = f32_to_f16(at(i));
+    for (int64_t i = 0; i < count; ++i) h16[i].bits = store_f16(at(i));
   }
 }
 
