@@ -23,15 +23,27 @@ class Progress {
 
   uint64_t finished() const { return finished_.load(); }
   void finish_one() {
-    finished_.store(finished_.load(std::memory_order_relaxed) + 1);  // one writer: the stream's thread
+    const uint64_t now = finished_.load(std::memory_order_relaxed) + 1;  // one writer: the stream's thread
+    finished_.store(now);
+    if (now < wake_at_.load()) return;  // whoever sleeps waits for more than this
+    wake_at_.store(UINT64_MAX);
     bell_.ring();
   }
   void wait_for(uint64_t tasks) {
-    bell_.wait(kSpin, [&] { return finished() >= tasks; });
+    if (finished() >= tasks) return;
+    // Asked anew at every look, for another's ringing clears it. The look comes last, and a sleeper notes the rings so
+    // far before it asks (see Doorbell): a request cleared by a ring that it has not seen lets it look again.
+    bell_.wait(kSpin, [&] {
+      uint64_t asked = wake_at_.load();
+      while (tasks < asked && !wake_at_.compare_exchange_weak(asked, tasks)) {
+      }
+      return finished() >= tasks;
+    });
   }
 
  private:
   std::atomic<uint64_t> finished_{0};
+  std::atomic<uint64_t> wake_at_{UINT64_MAX};  // the least that anybody asked to be woken at
   Doorbell bell_;
 };
 

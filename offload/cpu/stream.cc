@@ -30,7 +30,9 @@ void CpuStreamBody::push(Call call, const void* task, size_t bytes) { push(call,
 
 void CpuStreamBody::push(Call call, const void* task, size_t bytes, AfterError after_error) {
   const uint64_t number = enqueued_.load(std::memory_order_relaxed);
-  if (number - first_ >= kQueueTasks) progress_->wait_for(number + 1 - kQueueTasks);  // the slot's last task
+  if (number - first_ >= kQueueTasks && progress_->finished() + kQueueTasks <= number) {
+    progress_->wait_for(number - kQueueTasks / 2);  // full: until half is free, not to wake up for every slot
+  }
   Slot& slot = slots_[number % kQueueTasks];
   std::memcpy(slot.stored, task, bytes);
   slot.call = call;
