@@ -1,0 +1,1 @@
+headrace_fuzz(tokenizer_fuzz tokenizer_fuzz.cc)

@@ -1,0 +1,94 @@
+"""tests/data/tokenizers/flags.json: what the Hugging Face `tokenizers` library does with added tokens' flags, Metaspace,
+prefix spaces, unknown characters and broken byte runs.
+
+    pip install tokenizers && python3 tests/runtime/text/make_flags_golden.py tests/data/tokenizers"""
+import copy
+import itertools
+import json
+import os
+import random
+import sys
+
+from tokenizers import Tokenizer
+
+
+def added(id, content, **flags):
+    return {"id": id, "content": content, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
+            "special": True, **flags}
+
+
+def main(folder):
+    gpt2 = json.load(open(os.path.join(folder, "gpt2.tokenizer.json")))
+    qwen2 = json.load(open(os.path.join(folder, "qwen2.tokenizer.json")))
+    llama2 = json.load(open(os.path.join(folder, "llama2.tokenizer.json")))
+    rng = random.Random(5)
+    cases = []
+
+    def case(name, base, changes, texts, ids=()):
+        data = copy.deepcopy(base)
+        del data["_name"]
+        for pointer, value in changes.items():
+            *parents, last = pointer.split("/")
+            at = data
+            for key in parents:
+                at = at[key]
+            at[last] = value
+        tokenizer = Tokenizer.from_str(json.dumps(data))
+        rows = []
+        for text in texts:
+            row = {"text": text, "ids": tokenizer.encode(text).ids}
+            tokenizer.encode_special_tokens = True
+            row["as_text"] = tokenizer.encode(text, add_special_tokens=False).ids
+            tokenizer.encode_special_tokens = False
+            if "prepended" not in name:  # there 0.23 writes "\u2581</s>" for </s> and does not know it as special
+                row["decoded"] = tokenizer.decode(row["ids"], skip_special_tokens=False)
+                row["decoded_plain"] = tokenizer.decode(row["ids"], skip_special_tokens=True)
+            rows.append(row)
+        decodes = [{"ids": i, "decoded": tokenizer.decode(i, skip_special_tokens=False)} for i in ids]
+        cases.append({"name": name, "base": base["_name"], "changes": changes, "rows": rows, "decodes": decodes})
+
+    def mixed(words, count):
+        return ["".join(rng.choice(words) for _ in range(rng.randrange(1, 14))) for _ in range(count)]
+
+    for base, name in ((gpt2, "gpt2"), (qwen2, "qwen2"), (llama2, "llama2")):
+        base["_name"] = name
+    words = ["<|a|>", "<|b|>", "<|c|>", "<|d|>", "<|a|><", "<|", " ", "  ", "\n", "\u3000", "x", "word", "9", "_", "\u00e9",
+             "e\u0301", "run", ".", "\t"]
+    tokens = [added(2000, "<|a|>", lstrip=True), added(2001, "<|b|>", rstrip=True), added(2002, "<|c|>", single_word=True),
+              added(2003, "<|d|>", lstrip=True, rstrip=True)]
+    case("strip and single word", gpt2, {"added_tokens": tokens}, mixed(words, 60))
+    longer = [added(2000, "<|a|>"), added(2001, "<|a|><|b|>"), added(2002, "run", special=False, normalized=True,
+                                                                   single_word=True),
+              added(2003, "caf\u00e9", special=False, normalized=True)]
+    words += ["cafe\u0301", "caf\u00e9", "cafe"]
+    case("longest, normalized", qwen2, {"added_tokens": longer}, mixed(words, 60))
+    case("normalized, prepended", llama2, {"added_tokens": [
+        added(0, "<unk>"), added(1, "<s>", normalized=True), added(2, "</s>", normalized=True)]},
+        mixed(["<s>", "</s>", "a", " ", "word", "\n", "<unk>"], 40))
+    case("prefix space", gpt2, {"pre_tokenizer/add_prefix_space": True}, mixed(words, 30))
+    text = [*mixed(["a", " ", "  ", "\u2581", "<s>", "the", "cat", "\n", "\u65e5", ".", "</s>"], 30), "", " ", "\u2581"]
+    for scheme, split in itertools.product(("first", "always", "never"), (True, False)):
+        case(f"metaspace {scheme} {split}", llama2, {"normalizer": None, "pre_tokenizer": {
+            "type": "Metaspace", "replacement": "\u2581", "prepend_scheme": scheme, "split": split}}, text)
+    odd = mixed(["a", "\u65e5", "\u672c", "\U0001f642", " ", "\n", "\u0301"], 40)
+    for fallback, fuse in itertools.product((True, False), (True, False)):
+        case(f"unknown {fallback} {fuse}", llama2, {"model/byte_fallback": fallback, "model/fuse_unk": fuse}, odd)
+    runs = [[rng.choice((3 + 0xE6, 3 + 0x97, 3 + 0xA5, 3 + 0x41, 3 + 0xFF, 3 + 0xC3, 300, 259, 0, 1)) for _ in
+             range(rng.randrange(1, 9))] for _ in range(120)]
+    case("byte runs", llama2, {}, ["\u65e5"], runs)
+    case("bytes in tokens", gpt2, {}, ["\u65e5"], [[rng.randrange(90, 256) for _ in range(rng.randrange(1, 9))]
+                                               for _ in range(120)])
+    template = {"type": "Sequence", "processors": [{"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False,
+                                                    "use_regex": True},
+                {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}, {
+                    "Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "x", "type_id": 0}}],
+                 "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+                 "special_tokens": {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [2000], "tokens": ["<|endoftext|>"]},
+                                    "x": {"id": "x", "ids": [87], "tokens": ["x"]}}}]}
+    case("post-processors", gpt2, {"post_processor": template}, ["", "a b", "<|endoftext|>"])
+    with open(os.path.join(folder, "flags.json"), "w") as file:
+        json.dump(cases, file)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

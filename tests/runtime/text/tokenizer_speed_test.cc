@@ -1,0 +1,58 @@
+// Tokenising is linear, near enough: text made to be slow takes seconds at most, under sanitizers too. (How fast it is
+// on a book is measured by bench; the bound here only catches what grows with the square.)
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "text_test_support.h"
+
+namespace headrace {
+namespace {
+
+struct Text {
+  const char* name;
+  std::string text;
+};
+
+std::string repeated(const std::string& unit, size_t bytes) {
+  std::string out;
+  while (out.size() < bytes) out += unit;
+  return out;
+}
+
+std::vector<Text> slow_texts() {
+  constexpr size_t kBytes = 1000000;
+  std::string letters;
+  for (uint32_t state = 1; letters.size() < kBytes; state = state * 1664525 + 1013904223)
+    letters.push_back(static_cast<char>('a' + (state >> 16) % 26));
+  return {{"one letter", std::string(kBytes, 'a')},
+          {"spaces", std::string(kBytes, ' ')},
+          {"spaces, then a word", std::string(kBytes, ' ') + "x"},
+          {"line breaks", std::string(kBytes, '\n')},
+          {"one random word", letters},
+          {"marks in the wrong order", repeated("\u0301\u0316", kBytes)},
+          {"marks that decompose", repeated("\u0f73", kBytes)},
+          {"half markers", repeated("<|", kBytes)},
+          {"markers", repeated("<|im_end|>a", kBytes)},
+          {"bytes that are no UTF-8", std::string(kBytes, '\xff')},
+          {"prose", repeated("The channel brings water to the turbine; 42 of them do, don't they?\n", kBytes)}};
+}
+
+TEST(TokenizerSpeed, NoTextIsQuadratic) {
+  for (const char* family : {"gpt2", "llama3", "qwen2", "llama2"}) {
+    const Tokenizer tokenizer = testing::load(testing::read_json(std::string(family) + ".tokenizer.json"));
+    for (const auto& [name, text] : slow_texts()) {
+      const auto start = std::chrono::steady_clock::now();
+      const auto ids = testing::encode(tokenizer, text);
+      const std::string decoded = tokenizer.decode(ids);
+      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+      EXPECT_LT(seconds.count(), 20) << family << ", " << name;
+      if (text.find('\xff') == std::string::npos && std::string(name).rfind("marks", 0) != 0) {
+        EXPECT_EQ(decoded, text) << family << ", " << name;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace headrace
