@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "cache/base.h"
-#include "text_test_support.h"
+#include "tests/runtime/text/text_test_support.h"
 
 namespace headrace {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "runtime/model/checkpoint.h"
 #include "runtime/text/chat.h"
+#include "tests/runtime/text/text_test_support.h"
 #include "tests/support/golden.h"
-#include "text_test_support.h"
 
 namespace headrace {
 namespace {

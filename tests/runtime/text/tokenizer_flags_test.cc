@@ -2,7 +2,7 @@
 // (tests/data/tokenizers/flags.json, by make_flags_golden.py); special tokens as text; input that is not UTF-8.
 #include <gtest/gtest.h>
 
-#include "text_test_support.h"
+#include "tests/runtime/text/text_test_support.h"
 
 namespace headrace {
 namespace {

@@ -2,7 +2,7 @@
 // `tokenizers` library), from tokenizer.json and from the same vocabulary as a GGUF file has it.
 #include <gtest/gtest.h>
 
-#include "text_test_support.h"
+#include "tests/runtime/text/text_test_support.h"
 
 namespace headrace {
 namespace {

@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "cache/base.h"
-#include "text_test_support.h"
+#include "tests/runtime/text/text_test_support.h"
 
 namespace headrace {
 namespace {
