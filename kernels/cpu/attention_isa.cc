@@ -48,6 +48,12 @@ HEADRACE_SIMD void pin(vf& v) {
 #endif
 }
 
+// Decode waits for memory more than it computes, and a tile is too short for the hardware to see a stream in it: while
+// one tile is read, the same place in the next is fetched, into the second-level cache (the first has too few requests
+// in flight: it would be slower than nothing).
+constexpr int64_t kCacheLine = 64;
+HEADRACE_SIMD void prefetch(const void* p) { __builtin_prefetch(p, 0, 2); }
+
 // ---- The micro-kernel -----------------------------------------------------------------------------------------------
 
 enum class Multiply { kFloats, kPairs };  // kPairs: elements of a and b are pairs of bf16, two products at once
@@ -70,6 +76,7 @@ struct Operands {
   float keep[kMaxTileRows];
   const void* b;
   int64_t b_stride, steps;  // elements
+  int64_t ahead = 0;        // elements from b to what will be read next, to prefetch; 0: nothing
 };
 
 template <Multiply kHow, bool kKeep, typename B, int kRows, int kVectors>
@@ -84,6 +91,12 @@ void multiply(const Operands& x, int64_t column) {
   }
   const B* b = static_cast<const B*>(x.b) + column;
   for (int64_t step = 0; step < x.steps; ++step, b += x.b_stride) {
+    if constexpr (kKeep && kHow == Multiply::kFloats) {  // values, maybe read where they lie
+#pragma GCC unroll 8
+      for (int64_t line = 0; line < int64_t(kVectors * kLanes * sizeof(B)); line += kCacheLine) {
+        prefetch(reinterpret_cast<const char*>(b + x.ahead) + line);
+      }
+    }
     vf wide[kVectors];
 #pragma GCC unroll 8
     for (int j = 0; j < kVectors; ++j) {
@@ -145,19 +158,23 @@ struct Rows {
   const char* k[kTile];
   const char* v[kTile];
   int64_t count;
-  bool apart;  // v's rows do not lie one after the other
+  bool apart;     // v's rows do not lie one after the other
+  int64_t ahead;  // rows from here to those that come next, to prefetch; 0: none
 };
 
 // out[column][row] = rows[row][column]; rows beyond count are zero.
 template <typename T>
-void transpose_rows(const char* const* rows, int64_t count, int64_t columns, int64_t width, float* out) {
+void transpose_rows(const char* const* rows, int64_t count, int64_t columns, int64_t width, int64_t ahead, float* out) {
   for (int64_t row = 0; row < width; row += kLanes) {
     for (int64_t column = 0; column < columns; column += kLanes) {
       const int64_t wide = smaller(kLanes, columns - column);
       vf square[kLanes];
       if (row + kLanes <= count && wide == kLanes) {
 #pragma GCC unroll 16
-        for (int i = 0; i < kLanes; ++i) square[i] = load(reinterpret_cast<const T*>(rows[row + i]) + column);
+        for (int i = 0; i < kLanes; ++i) {
+          square[i] = load(reinterpret_cast<const T*>(rows[row + i]) + column);
+          prefetch(reinterpret_cast<const T*>(rows[row + i] + ahead) + column);
+        }
         transpose(square);
         float* to = out + column * width + row;
 #pragma GCC unroll 16
@@ -283,11 +300,11 @@ struct Values {
 
 void prepare_keys(const Rows& rows, Work& w) {
   if (w.scores == Multiply::kPairs || w.k_type == DType::kF32) {
-    transpose_rows<float>(rows.k, rows.count, w.steps, w.width, w.k);
+    transpose_rows<float>(rows.k, rows.count, w.steps, w.width, rows.ahead * w.dim * element_bytes(w.k_type), w.k);
   } else if (w.k_type == DType::kBF16) {
-    transpose_rows<bf16>(rows.k, rows.count, w.steps, w.width, w.k);
+    transpose_rows<bf16>(rows.k, rows.count, w.steps, w.width, rows.ahead * w.dim * element_bytes(w.k_type), w.k);
   } else {
-    transpose_rows<f16>(rows.k, rows.count, w.steps, w.width, w.k);
+    transpose_rows<f16>(rows.k, rows.count, w.steps, w.width, rows.ahead * w.dim * element_bytes(w.k_type), w.k);
   }
 }
 
@@ -382,11 +399,12 @@ void weigh_rows(const Some& some, float* keep, Work& w) {
   }
 }
 
-void add_values(const Some& some, const float* keep, const Values& values, int64_t count, Work& w) {
+void add_values(const Some& some, const float* keep, const Values& values, int64_t count, int64_t ahead, Work& w) {
   Operands x;
   x.b = values.rows;
   x.b_stride = values.stride;
   x.steps = w.weights == Weights::kRounded ? (count + 1) / 2 : count;
+  x.ahead = values.rows == w.v ? 0 : ahead * values.stride;
   for (int64_t first = 0; first < some.count; first += kMaxTileRows) {
     const int64_t rows = smaller(kMaxTileRows, some.count - first);
     for (int64_t r = 0; r < rows; ++r) {
@@ -420,7 +438,7 @@ void see_tile(const Rows& rows, int64_t position, Work& w) {
       alignas(64) float keep[kBlockRows + kLanes];
       score_rows(some, w);
       weigh_rows(some, keep, w);
-      add_values(some, keep, values, rows.count, w);
+      add_values(some, keep, values, rows.count, rows.ahead, w);
       some.count = 0;
     }
   }
@@ -434,6 +452,7 @@ void see_segment(const KvSegment& segment, int64_t kv_head, int64_t end, Work& w
   for (int64_t begin = 0; begin < end; begin += kTile) {
     Rows rows;
     rows.apart = false;
+    rows.ahead = begin + 2 * kTile <= end ? kTile : 0;
     rows.count = smaller(kTile, end - begin);
     for (int64_t i = 0; i < rows.count; ++i) {
       rows.k[i] = k + (begin + i) * k_bytes;
@@ -574,6 +593,7 @@ void tail(const TailAttentionParams& params, const AttentionBlock& block) {
   for (int64_t begin = first; begin <= t; begin += kTailGroup) {
     Rows rows;
     rows.apart = true;
+    rows.ahead = 0;
     rows.count = smaller(kTailGroup, t + 1 - begin);
     find_rows(params, block, begin, &rows);
     see_tile(rows, begin, w);
