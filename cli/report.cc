@@ -24,7 +24,7 @@ std::string format_report(const GenerateResult& result, const std::string& engin
   const MemoryUse& m = result.memory;
   const Transfers& x = result.transfers;
   const auto tokens = static_cast<int64_t>(result.token_ids.size());
-  std::string text = engine + "\n";
+  std::string text = str(engine, ", loaded in ", format_duration(t.load_ms / 1e3), "\n");
   text += str("  prompt    ", format_count(result.prompt_tokens), " tokens, ", format_rate(t.prefill_tokens_per_s),
               " tokens/s; first token after ", format_duration(t.ttft_ms / 1e3), "\n");
   text += str("  output    ", format_count(tokens), " tokens, ", format_rate(t.decode_tokens_per_s), " tokens/s (",

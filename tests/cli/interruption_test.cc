@@ -1,7 +1,7 @@
 // Ctrl-C on a terminal and kill -9 in the middle of a batch: what was done is kept, what was not is done by a rerun.
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <map>
@@ -67,8 +67,7 @@ class Interruption : public ::testing::Test {
 TEST_F(Interruption, CtrlCPrintsWhatThereIsAndExits130) {
   const std::vector<std::string> args = command("generate", {"-p", "Hello", "-n", "400000", "-c", "500000"});
   Program program(args, Program::Streams::kTerminal);
-  std::this_thread::sleep_for(std::chrono::milliseconds(700));  // some of the text
-  ASSERT_TRUE(program.running());
+  ASSERT_TRUE(program.read_bytes(500));  // some of the text
   program.type("\x03");
   const Finished finished = program.wait();
   EXPECT_EQ(finished.exit_code, 130) << finished.out;
@@ -77,11 +76,10 @@ TEST_F(Interruption, CtrlCPrintsWhatThereIsAndExits130) {
 }
 
 TEST_F(Interruption, WhatIsPrintedIsTheBeginningOfTheWhole) {
-  // By a signal and JSON, where text and ids can be told from the rest.
-  const std::string out = folder_ / "out.json";
+  // As JSON, where the ids can be told from the rest, and where a bar shows that decoding has begun.
   std::vector<std::string> args = command("generate", {"-p", "Hello", "-n", "400000", "-c", "500000", "--json"});
   Program program(args, Program::Streams::kTerminal);
-  std::this_thread::sleep_for(std::chrono::milliseconds(700));
+  ASSERT_TRUE(program.read_until("decode"));
   program.type("\x03");
   const Finished finished = program.wait();
   ASSERT_EQ(finished.exit_code, 130) << finished.out;

@@ -145,6 +145,13 @@ bool Program::read_until(const std::string& text) {
   return true;
 }
 
+bool Program::read_bytes(size_t count) {
+  while (seen_.size() < count) {
+    if (!read_some(60000)) return false;
+  }
+  return true;
+}
+
 void Program::type(const std::string& keys) {
   CHECK(::write(terminal_, keys.data(), keys.size()) == static_cast<ssize_t>(keys.size()));
 }

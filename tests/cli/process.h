@@ -36,6 +36,7 @@ class Program {
 
   // Reads the terminal until `text` has been seen; false if the program ended or 60 s went by before.
   bool read_until(const std::string& text);
+  bool read_bytes(size_t count);       // the same for so much of whatever it shows
   void type(const std::string& keys);  // "\x03" is Ctrl-C
   void send(int signal);
   bool running();

@@ -10,6 +10,7 @@ TEST(Report, SaysWhatTheIssueAsksFor) {
   result.token_ids.resize(92);
   result.prompt_tokens = 7713;
   result.finish_reason = FinishReason::kStop;
+  result.timings.load_ms = 1234;
   result.timings.ttft_ms = 47500;
   result.timings.prefill_tokens_per_s = 162.4;
   result.timings.decode_tokens_per_s = 29.72;
@@ -24,7 +25,7 @@ TEST(Report, SaysWhatTheIssueAsksFor) {
   result.transfers.decode_d2h_bytes = 92 * 22 * kKiB;
   EXPECT_EQ(
       format_report(result, "SmolLM2, bf16 on CPU, 2 threads"),
-      "SmolLM2, bf16 on CPU, 2 threads\n"
+      "SmolLM2, bf16 on CPU, 2 threads, loaded in 1.2 s\n"
       "  prompt    7,713 tokens, 162 tokens/s; first token after 47.5 s\n"
       "  output    92 tokens, 29.7 tokens/s (stop)\n"
       "  moved     prefill: 173.00 MiB to host, 0 B to device; decode, per token: 22.00 KiB to host, 173.00 MiB to "
