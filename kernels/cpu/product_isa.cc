@@ -114,22 +114,24 @@ void tile(const typename Dot::Element* x, const typename Dot::Element* w, int64_
   }
 }
 
-// At most kTileRows rows against one column of tiles.
+constexpr int at_most_a_tile(int rows) { return rows < kTileRows ? rows : kTileRows; }
+
+// The first rows, at most kTileRows, against one column of tiles.
 template <typename Dot, int kCols, bool kFetch>
 void tile_of_rows(const typename Dot::Element* x, const typename Dot::Element* w, int64_t k, int64_t rows,
                   int64_t fetch, float* sums) {
   static_assert(kTileRows <= 6);
   switch (rows) {
     case 1:
-      return tile<Dot, 1, kCols, kFetch>(x, w, k, fetch, sums);
+      return tile<Dot, at_most_a_tile(1), kCols, kFetch>(x, w, k, fetch, sums);
     case 2:
-      return tile<Dot, 2, kCols, kFetch>(x, w, k, fetch, sums);
+      return tile<Dot, at_most_a_tile(2), kCols, kFetch>(x, w, k, fetch, sums);
     case 3:
-      return tile<Dot, 3, kCols, kFetch>(x, w, k, fetch, sums);
+      return tile<Dot, at_most_a_tile(3), kCols, kFetch>(x, w, k, fetch, sums);
     case 4:
-      return tile < Dot, kTileRows < 4 ? kTileRows : 4, kCols, kFetch > (x, w, k, fetch, sums);
+      return tile<Dot, at_most_a_tile(4), kCols, kFetch>(x, w, k, fetch, sums);
     case 5:
-      return tile < Dot, kTileRows < 5 ? kTileRows : 5, kCols, kFetch > (x, w, k, fetch, sums);
+      return tile<Dot, at_most_a_tile(5), kCols, kFetch>(x, w, k, fetch, sums);
     default:
       return tile<Dot, kTileRows, kCols, kFetch>(x, w, k, fetch, sums);
   }
