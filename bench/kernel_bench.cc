@@ -1,9 +1,9 @@
 // The kernels alone, on the CPU backend, over the shapes of SmolLM2-135M: GFLOP/s of products, GB/s of what is bound by
 // memory, beside what reading memory gives at best on the same machine.
-//   kernel_bench --benchmark_min_time=0.1 [--benchmark_filter=product] [--benchmark_out=FILE
-//   --benchmark_out_format=json] HEADRACE_ISA=avx2 kernel_bench, HEADRACE_BENCH_THREADS=1 kernel_bench
-// Weights are cold: calls take turns over copies that together are larger than any cache, as a decode step's layers
-// are.
+//   kernel_bench --benchmark_min_time=0.1 [--benchmark_filter=product]
+//   kernel_bench --benchmark_out=FILE --benchmark_out_format=json
+//   HEADRACE_ISA=avx2 HEADRACE_BENCH_THREADS=1 kernel_bench
+// Weights are cold: calls take turns over copies that are larger than any cache, as a decode step's layers are.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
