@@ -38,10 +38,10 @@ struct EngineOptions {
 };
 
 struct GenerateOptions {
-  int64_t max_tokens = 256;   // -n; -1: until the context is full
+  int64_t max_tokens = 256;     // -n; -1: until the context is full
   SamplingSettings sampling{};  // its seed is the run's seed
   bool ignore_eos = false;
-  const std::atomic<bool>* interrupt = nullptr;        // set: finish the current step and return what there is
+  const std::atomic<bool>* interrupt = nullptr;          // set: finish the current step and return what there is
   std::function<void(std::string_view text)> on_text{};  // each piece of text as it becomes certain; may be empty
 };
 
