@@ -18,7 +18,9 @@ MemoryBudget::Reservation& MemoryBudget::Reservation::operator=(Reservation&& ot
 }
 
 MemoryBudget::Reservation::~Reservation() {
-  if (budget_ != nullptr) budget_->release(bytes_);
+  if (budget_ == nullptr) return;
+  budget_->count_own(-static_cast<int64_t>(bytes_));
+  budget_->release(bytes_);
 }
 
 MemoryBudget::MemoryBudget(std::string flag, uint64_t limit_bytes, MemoryBudget* parent)
@@ -35,6 +37,7 @@ MemoryBudget::Reservation MemoryBudget::reserve(uint64_t bytes, std::string_view
                     format_bytes(refusal.budget->limit_bytes_), " are free"),
                 str("raise ", refusal.budget->flag_, ", or ask for less: a shorter context or a smaller model"));
   }
+  count_own(static_cast<int64_t>(bytes));
   Reservation reservation;
   reservation.budget_ = this;
   reservation.bytes_ = bytes;
@@ -73,6 +76,17 @@ uint64_t MemoryBudget::peak_bytes() const {
   return peak_bytes_;
 }
 
+uint64_t MemoryBudget::own_peak_bytes() const {
+  std::lock_guard lock(mutex_);
+  return own_peak_bytes_;
+}
+
+void MemoryBudget::count_own(int64_t bytes) noexcept {
+  std::lock_guard lock(mutex_);
+  own_used_bytes_ += static_cast<uint64_t>(bytes);
+  own_peak_bytes_ = std::max(own_peak_bytes_, own_used_bytes_);
+}
+
 uint64_t MemoryBudget::free_bytes() const {
   std::lock_guard lock(mutex_);
   const uint64_t free = limit_bytes_ - used_bytes_;
@@ -82,6 +96,7 @@ uint64_t MemoryBudget::free_bytes() const {
 void MemoryBudget::reset_peak() {
   std::lock_guard lock(mutex_);
   peak_bytes_ = used_bytes_;
+  own_peak_bytes_ = own_used_bytes_;
 }
 
 }  // namespace headrace

@@ -41,8 +41,9 @@ class MemoryBudget {
   uint64_t limit_bytes() const { return limit_bytes_; }
   uint64_t used_bytes() const;
   uint64_t peak_bytes() const;
-  uint64_t free_bytes() const;  // what could be reserved now, the parent's limit included
-  void reset_peak();            // the peak becomes what is used now
+  uint64_t own_peak_bytes() const;  // without the children's share
+  uint64_t free_bytes() const;      // what could be reserved now, the parent's limit included
+  void reset_peak();                // the peaks become what is used now
 
  private:
   struct Refusal {
@@ -51,12 +52,14 @@ class MemoryBudget {
   };
   bool try_add(uint64_t bytes, Refusal* refusal);  // all or nothing, the parent included
   void release(uint64_t bytes) noexcept;
+  void count_own(int64_t bytes) noexcept;
 
   const std::string flag_;
   const uint64_t limit_bytes_;
   MemoryBudget* const parent_;
   mutable std::mutex mutex_;
   uint64_t used_bytes_ = 0, peak_bytes_ = 0;
+  uint64_t own_used_bytes_ = 0, own_peak_bytes_ = 0;
 };
 
 }  // namespace headrace

@@ -199,7 +199,7 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
   output.finish(&result);
   result.timings.load_ms = load_ms;
   result.memory = {.vram_peak_bytes = device->vram().peak_bytes(),
-                   .host_peak_bytes = device->host_mem().peak_bytes(),
+                   .host_peak_bytes = device->host_mem().own_peak_bytes(),
                    .disk_peak_bytes = 0,
                    .rss_peak_bytes = peak_rss_bytes(),
                    .weights_bytes = weights->bytes(),

@@ -85,6 +85,20 @@ TEST(Budget, ChildComesOutOfItsParent) {
   EXPECT_EQ(child.peak_bytes(), 70u);
 }
 
+TEST(Budget, TellsItsOwnBytesFromItsChildrens) {
+  MemoryBudget parent("--host-mem", 1000), child("--vram", 800, &parent);
+  MemoryBudget::Reservation inside = child.reserve(500, "weights");
+  {
+    const MemoryBudget::Reservation own = parent.reserve(300, "staging");
+    EXPECT_EQ(parent.peak_bytes(), 800u);
+  }
+  EXPECT_EQ(parent.own_peak_bytes(), 300u);
+  EXPECT_EQ(child.own_peak_bytes(), 500u);
+  parent.reset_peak();
+  EXPECT_EQ(parent.own_peak_bytes(), 0u);
+  EXPECT_EQ(parent.peak_bytes(), 500u);
+}
+
 TEST(Budget, NamesTheTighterOfTheTwo) {
   MemoryBudget parent("--host-mem", 100);
   MemoryBudget child("--vram", 80, &parent);

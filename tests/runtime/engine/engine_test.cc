@@ -200,6 +200,9 @@ TEST(Engine, CountsWhatCrossesTheLink) {
   EXPECT_EQ(result.transfers.prefill_d2h_bytes, two_segments + 4);  // and the first token
   EXPECT_GE(result.transfers.decode_h2d_bytes, 10 * two_segments);
   EXPECT_LT(result.transfers.decode_h2d_bytes, 12 * two_segments);
+  EXPECT_GE(result.memory.host_peak_bytes,
+            result.memory.kv_bytes);  // the host tier alone, though the CPU is the device
+  EXPECT_LT(result.memory.host_peak_bytes, result.memory.kv_bytes + kMiB);
 }
 
 }  // namespace
