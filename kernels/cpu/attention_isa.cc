@@ -162,27 +162,41 @@ struct Rows {
   int64_t ahead;  // rows from here to those that come next, to prefetch; 0: none
 };
 
-// out[column][row] = rows[row][column]; rows beyond count are zero.
+// The rows `ahead` bytes further on, in the order in which they lie: so the hardware may see the stream.
+HEADRACE_SIMD void prefetch_rows(const char* const* rows, int64_t count, int64_t row_bytes, int64_t ahead) {
+  for (int64_t i = 0; i < count; ++i) {
+    for (int64_t byte = 0; byte < row_bytes; byte += kCacheLine) prefetch(rows[i] + ahead + byte);
+  }
+}
+
+// The square of kLanes rows from `column` on. All of it exists.
+template <typename T>
+HEADRACE_SIMD void load_square(const char* const* rows, int64_t column, vf (&square)[kLanes]) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) square[i] = load(reinterpret_cast<const T*>(rows[i]) + column);
+}
+// The first `count` rows and `wide` columns of it exist; the rest is zero.
+template <typename T>
+HEADRACE_SIMD void load_part(const char* const* rows, int64_t count, int64_t column, int64_t wide,
+                             vf (&square)[kLanes]) {
+  for (int i = 0; i < kLanes; ++i) {
+    square[i] = i < count ? load_some(reinterpret_cast<const T*>(rows[i]) + column, wide) : zero();
+  }
+}
+
+// out[column][row] = rows[row][column]; rows beyond count are zero. `ahead`: bytes to the rows to prefetch.
 template <typename T>
 void transpose_rows(const char* const* rows, int64_t count, int64_t columns, int64_t width, int64_t ahead, float* out) {
   for (int64_t row = 0; row < width; row += kLanes) {
+    const int64_t some = smaller(kLanes, count - row);
+    if (ahead > 0) prefetch_rows(rows + row, some, columns * int64_t(sizeof(T)), ahead);
     for (int64_t column = 0; column < columns; column += kLanes) {
       const int64_t wide = smaller(kLanes, columns - column);
       vf square[kLanes];
-      if (row + kLanes <= count && wide == kLanes) {
-#pragma GCC unroll 16
-        for (int i = 0; i < kLanes; ++i) {
-          square[i] = load(reinterpret_cast<const T*>(rows[row + i]) + column);
-          prefetch(reinterpret_cast<const T*>(rows[row + i] + ahead) + column);
-        }
-        transpose(square);
-        float* to = out + column * width + row;
-#pragma GCC unroll 16
-        for (int i = 0; i < kLanes; ++i) store(to + i * width, square[i]);
-        continue;
-      }
-      for (int i = 0; i < kLanes; ++i) {
-        square[i] = row + i < count ? load_some(reinterpret_cast<const T*>(rows[row + i]) + column, wide) : zero();
+      if (some == kLanes && wide == kLanes) {
+        load_square<T>(rows + row, column, square);
+      } else {
+        load_part<T>(rows + row, some, column, wide, square);
       }
       transpose(square);
       float* to = out + column * width + row;
