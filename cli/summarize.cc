@@ -1,5 +1,6 @@
 // headrace summarize: documents one after the other, as text, as JSON lines, or as the batch that a rerun continues.
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -68,11 +69,14 @@ class Summarizer {
     batch.read = [](const std::string& file) { return read_document(file); };
     batch.answer = [this](const std::string& file, const std::string& text) { return answer(file, text); };
     batch.events.on_begin = [this](size_t index, const std::string& file) { begin(index, file); };
-    batch.events.on_result = [this](size_t, const std::string& file, const GenerateResult& r) { show(file, r); };
+    batch.events.on_result = [this](size_t index, const std::string& file, const GenerateResult& r) {
+      show(index, file, r);
+    };
     batch.events.on_error = [this](size_t, const std::string& file, const Error& e) { fail(file, e); };
     batch.events.on_skipped = [this](size_t, const std::string&) {
       console_.progress().print_line(label_ + ": done before");
     };
+    started_ = std::chrono::steady_clock::now();
     const BatchOutcome outcome = run_batch(batch);
     if (files_.size() > 1) sum_up(outcome);
     console_.finish();
@@ -84,7 +88,8 @@ class Summarizer {
 
   void begin(size_t index, const std::string& file) {
     label_ = many() ? str("[", index + 1, "/", files_.size(), "] ", file) : file;
-    console_.progress().set_label(many() ? label_ : "");
+    const std::string name = std::filesystem::path(file).filename().string();
+    console_.progress().set_label(many() ? str("[", index + 1, "/", files_.size(), "] ", name) : "");
     const bool text = results_ == nullptr && !args_.output.json;
     if (text && many()) console_.print((index > 0 ? "\n==> " : "==> ") + file + " <==\n");
   }
@@ -110,14 +115,35 @@ class Summarizer {
     return args_.generate.max_tokens < 0 ? quarter : std::min(args_.generate.max_tokens, quarter);
   }
 
-  void show(const std::string& file, const GenerateResult& result) {
+  void show(size_t index, const std::string& file, const GenerateResult& result) {
     if (args_.output.json) console_.print(result_json(result, {file, ""}) + "\n");
     console_.end_text();
     if (results_ != nullptr) {
-      console_.progress().print_line(label_ + ": " + format_summary_line(result));
+      console_.progress().print_line(label_ + ": " + format_summary_line(result) + time_left(index));
     } else {
       console_.report(result, engine_.describe());
     }
+  }
+
+  // Bytes of the documents from each one on; read once, for the time left.
+  static std::vector<uint64_t> bytes_from(const std::vector<std::string>& files) {
+    std::vector<uint64_t> from(files.size() + 1, 0);
+    for (size_t i = files.size(); i-- > 0;) {
+      std::error_code error;
+      const uint64_t bytes = std::filesystem::file_size(files[i], error);
+      from[i] = from[i + 1] + (error ? 0 : bytes);
+    }
+    return from;
+  }
+
+  // "; 3:20 left": by bytes, from what the documents so far have taken. Those done before took no time.
+  std::string time_left(size_t index) {
+    answered_bytes_ += bytes_from_[index] - bytes_from_[index + 1];
+    const uint64_t left = bytes_from_[index + 1];
+    if (left == 0 || answered_bytes_ == 0) return "";
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
+    return "; " + format_time_left(seconds * static_cast<double>(left) / static_cast<double>(answered_bytes_)) +
+           " left";
   }
 
   void fail(const std::string& file, const Error& error) {
@@ -138,7 +164,10 @@ class Summarizer {
   Console console_;
   std::unique_ptr<ResultsFile> results_;
   Engine engine_;
-  std::string label_;
+  std::string label_;  // "[2/5] docs/a.txt"
+  std::chrono::steady_clock::time_point started_;
+  std::vector<uint64_t> bytes_from_ = bytes_from(files_);
+  uint64_t answered_bytes_ = 0;
 };
 
 }  // namespace

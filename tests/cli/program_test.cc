@@ -241,6 +241,8 @@ TEST_F(ProgramTest, ABatchIsSkippedWhereItIsDone) {
   EXPECT_EQ(first.exit_code, 0) << first.err;
   EXPECT_EQ(first.out, "");
   EXPECT_NE(first.err.find("2 summarized, 0 done before, 0 failed"), std::string::npos) << first.err;
+  EXPECT_NE(first.err.find("[1/2] " + a + ": "), std::string::npos) << first.err;
+  EXPECT_NE(first.err.find(" left\n"), std::string::npos) << first.err;
   const std::string written = folder_->read("batch.jsonl");
   EXPECT_EQ(json_lines(written).size(), 2u);
   const Finished again = run("summarize", args);
