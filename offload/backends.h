@@ -3,14 +3,26 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
+#include "cache/base.h"
 #include "offload/device.h"
 
 namespace headrace {
 
 std::unique_ptr<Device> open_cpu_device(const DeviceOptions& options);
 
-bool cuda_usable() noexcept;                                             // this build has the body, and a GPU answers
-std::unique_ptr<Device> open_cuda_device(const DeviceOptions& options);  // throws Error(kUsage) if not usable
+// Why no GPU can be used.
+struct NoCuda {
+  ExitCode code = ExitCode::kUsage;
+  std::string why;
+};
+// Null when no GPU can be used, or not the one asked for. Throws Error when one can, but not as asked: a --vram that it
+// does not have.
+std::unique_ptr<Device> open_cuda_device(const DeviceOptions& options, NoCuda* no_cuda);
+
+bool cuda_usable() noexcept;  // this build has the body, and a GPU answers
+std::vector<DeviceListing> list_cuda_devices();
 
 }  // namespace headrace

@@ -4,6 +4,7 @@
 
 #include "cache/base.h"
 #include "offload/backends.h"
+#include "offload/host_limits.h"
 
 namespace headrace {
 namespace {
@@ -18,14 +19,32 @@ void check_options(const DeviceOptions& options) {
   if (!std::isfinite(options.copy_gb_per_s) || options.copy_gb_per_s < 0) {
     throw_error(ExitCode::kUsage, "copy_gb_per_s", str(options.copy_gb_per_s, " is not a speed"), "0 does not pace");
   }
+  CHECK(options.cuda_index == -1 || options.choice == DeviceChoice::kCuda, "cuda_index=", options.cuda_index);
 }
 
 }  // namespace
 
 std::unique_ptr<Device> open_device(const DeviceOptions& options) {
   check_options(options);
-  const bool cuda = options.choice == DeviceChoice::kCuda || (options.choice == DeviceChoice::kAuto && cuda_usable());
-  return cuda ? open_cuda_device(options) : open_cpu_device(options);
+  if (options.choice == DeviceChoice::kCpu) return open_cpu_device(options);
+  NoCuda no_cuda;
+  if (auto device = open_cuda_device(options, &no_cuda)) return device;
+  if (options.choice == DeviceChoice::kCuda) {
+    throw_error(no_cuda.code, "--device", "cuda: " + no_cuda.why, "use --device cpu, or auto");
+  }
+  auto device = open_cpu_device(options);
+  device->set_fallback_reason(no_cuda.why);
+  return device;
+}
+
+std::vector<DeviceListing> list_devices() {
+  std::vector<DeviceListing> devices = list_cuda_devices();
+  const HostLimits limits = read_host_limits();
+  devices.push_back({"cpu",
+                     str(limits.cores, limits.cores == 1 ? " core, " : " cores, ", format_bytes(limits.total_bytes),
+                         ", ", format_bytes(limits.available_bytes), " free"),
+                     ""});
+  return devices;
 }
 
 }  // namespace headrace

@@ -9,6 +9,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "offload/budget.h"
 #include "offload/buffer.h"
@@ -20,6 +22,7 @@ enum class DeviceChoice { kAuto, kCpu, kCuda };
 
 struct DeviceOptions {
   DeviceChoice choice = DeviceChoice::kAuto;
+  int cuda_index = -1;          // cuda:N; -1: the first GPU that can be used
   uint64_t vram_bytes = 0;      // 0: the default of DESIGN section 11
   uint64_t host_mem_bytes = 0;  // 0: 60% of what is available
   int threads = 0;              // CPU workers; 0: the cores this process may use
@@ -36,7 +39,7 @@ class Device {
 
   virtual Backend backend() const = 0;
   virtual std::string name() const = 0;  // "CPU, 2 threads", "NVIDIA H200"
-  virtual int threads() const = 0;       // of the CPU backend's pool; 1 on CUDA
+  virtual int threads() const = 0;       // for work on the host; on the CPU backend its pool's too
 
   // The name shows in traces and in the thread's name. Compute streams of the CPU backend share the device's pool, so
   // that one at a time may be used.
@@ -50,6 +53,10 @@ class Device {
   virtual MemoryBudget& vram() = 0;
   virtual MemoryBudget& host_mem() = 0;
 
+  // Why DeviceChoice::kAuto took the CPU; empty when it did not, or was not asked.
+  const std::string& fallback_reason() const { return fallback_reason_; }
+  void set_fallback_reason(std::string reason) { fallback_reason_ = std::move(reason); }  // open_device() does
+
   // Bytes enqueued since the device was opened.
   uint64_t bytes_over(Link link) const { return bytes_[static_cast<size_t>(link)].load(std::memory_order_relaxed); }
   void count(Link link, uint64_t bytes) {
@@ -61,9 +68,18 @@ class Device {
 
  private:
   std::array<std::atomic<uint64_t>, kLinkCount> bytes_{};
+  std::string fallback_reason_;
 };
 
 // Throws Error: no such device (kUsage), or a budget above what the machine has (kDoesNotFit).
 std::unique_ptr<Device> open_device(const DeviceOptions& options);
+
+struct DeviceListing {
+  std::string id;           // what --device takes: "cuda:0", "cpu"
+  std::string description;  // "NVIDIA H200, 139.80 GiB, 139.22 GiB free, compute capability 9.0"
+  std::string unusable;     // why not; empty: it can be used
+};
+// GPUs in CUDA's order, then the CPU. Where there is no GPU, one "cuda" that says why.
+std::vector<DeviceListing> list_devices();
 
 }  // namespace headrace

@@ -1,13 +1,20 @@
 // Stands in for the CUDA body in a build that has none.
-#include "cache/base.h"
 #include "offload/backends.h"
 
 namespace headrace {
+namespace {
+
+constexpr const char* kWhy = "this build has no CUDA backend";
+
+}  // namespace
 
 bool cuda_usable() noexcept { return false; }
 
-std::unique_ptr<Device> open_cuda_device(const DeviceOptions&) {
-  throw_error(ExitCode::kUsage, "--device", "cuda: this build has no CUDA backend", "use --device cpu, or auto");
+std::unique_ptr<Device> open_cuda_device(const DeviceOptions&, NoCuda* no_cuda) {
+  *no_cuda = {ExitCode::kUsage, kWhy};
+  return nullptr;
 }
+
+std::vector<DeviceListing> list_cuda_devices() { return {{"cuda", "no GPU", kWhy}}; }
 
 }  // namespace headrace

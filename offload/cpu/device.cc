@@ -1,60 +1,33 @@
 // The CPU backend's device: device memory is host memory under its own budget, a stream is a thread.
-#include <sys/mman.h>
-
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 #include <utility>
-#include <vector>
 
 #include "offload/backends.h"
 #include "offload/cpu/pace.h"
 #include "offload/cpu/progress.h"
 #include "offload/cpu/stream.h"
 #include "offload/host_limits.h"
+#include "offload/pages.h"
 #include "offload/thread_pool.h"
 
 namespace headrace {
 namespace {
 
-constexpr uint64_t kPage = 4 * kKiB;
-constexpr uint64_t kHugePage = 2 * kMiB;
-
-// Anonymous memory: zero when first touched, and gone from the process's resident set as soon as it is unmapped.
-// Null when the system refuses.
-void* map_pages(uint64_t bytes) {
-  const uint64_t slack = bytes >= kHugePage ? kHugePage - kPage : 0;  // to begin on a huge page
-  uint64_t asked = 0;
-  if (!checked_add(bytes, slack, &asked)) {
-    errno = ENOMEM;
-    return nullptr;
-  }
-  void* mapped = mmap(nullptr, asked, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapped == MAP_FAILED) return nullptr;
-  if (slack == 0) return mapped;
-  std::byte* const begin = static_cast<std::byte*>(mapped);
-  const uint64_t address = reinterpret_cast<uintptr_t>(mapped);
-  const uint64_t head = round_up(address, kHugePage) - address;
-  if (head != 0) munmap(begin, head);
-  if (slack != head) munmap(begin + head + bytes, slack - head);
-  madvise(begin + head, bytes, MADV_HUGEPAGE);  // advice: refused, it is only slower
-  return begin + head;
-}
-
-void unmap_pages(Device&, void* data, uint64_t bytes) noexcept { munmap(data, round_up(bytes, kPage)); }
+void free_pages(Device&, void* data, uint64_t bytes) noexcept { unmap_pages(data, whole_pages(bytes)); }
 
 template <typename Owner>
 Owner make_buffer(Device& device, MemoryBudget& budget, uint64_t bytes, std::string_view what) {
   if (bytes == 0) return Owner();
   // Near 2^64 the rounding would wrap to a size that fits; unrounded, it is refused as it should be.
-  const uint64_t rounded = bytes > UINT64_MAX - kPage ? bytes : round_up(bytes, kPage);
+  const uint64_t rounded = bytes > UINT64_MAX - kPageBytes ? bytes : whole_pages(bytes);
   MemoryBudget::Reservation reservation = budget.reserve(rounded, what);
   void* const data = map_pages(rounded);
   if (data == nullptr) {
     throw_error(ExitCode::kDoesNotFit, "mmap", str(format_bytes(bytes), " for ", what, ": ", std::strerror(errno)),
                 str("the system refuses what ", budget.flag(), " allows; set it lower"));
   }
-  return Owner(device, data, bytes, unmap_pages, std::move(reservation));
+  return Owner(device, data, bytes, free_pages, std::move(reservation));
 }
 
 class CpuDevice final : public Device {

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <random>
 
+#include "offload/backends.h"
+
 namespace headrace::testing_support {
 
 namespace {
@@ -20,6 +22,7 @@ std::vector<KernelTarget> kernel_targets() {
   for (kernels::Isa isa : kernels::kAllIsas) {
     if (kernels::isa_supported(isa)) targets.push_back({DeviceChoice::kCpu, isa});
   }
+  if (cuda_usable()) targets.push_back({DeviceChoice::kCuda, kernels::Isa::kBaseline});
   return targets;
 }
 

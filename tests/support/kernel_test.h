@@ -21,7 +21,7 @@ struct KernelTarget {
   DeviceChoice device = DeviceChoice::kCpu;
   kernels::Isa isa = kernels::Isa::kBaseline;  // CPU only
 };
-std::vector<KernelTarget> kernel_targets();  // those that this machine has
+std::vector<KernelTarget> kernel_targets();  // those that this machine has; CUDA's test instances end in "/cuda"
 std::string target_name(const testing::TestParamInfo<KernelTarget>& info);
 void PrintTo(const KernelTarget& target, std::ostream* out);
 

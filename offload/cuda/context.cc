@@ -1,0 +1,73 @@
+#include "offload/cuda/context.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "cache/base.h"
+#include "offload/cuda/check.h"
+#include "offload/cuda/nvml.h"
+
+namespace headrace {
+namespace {
+
+// With less than this there is no room for a context and a model that is worth a GPU.
+constexpr uint64_t kLeastFree = kGiB;
+// What a context takes where it cannot be measured: more than any seen (an H200's is about 600 MiB).
+constexpr uint64_t kAssumedContext = 640 * kMiB;
+// Kernels are loaded when first used, and CUDA hands out memory in 2 MiB steps.
+constexpr uint64_t kTakenLater = 64 * kMiB;
+
+std::string memory_text(const GpuMemory& memory) {
+  return str(format_bytes(memory.free_bytes), " of ", format_bytes(memory.total_bytes), " are free");
+}
+
+CudaContext refused(const Gpu& gpu, const std::string& why) {
+  CudaContext context;
+  context.unusable = str("cuda:", gpu.index, ", ", gpu.name, ": ", why);
+  return context;
+}
+
+// By another process too, if that allocates or frees at this very moment: hence the bounds.
+uint64_t measured_bytes(const std::optional<GpuMemory>& before, const std::optional<GpuMemory>& after) {
+  if (!before || !after || after->free_bytes >= before->free_bytes) return kAssumedContext;
+  return std::min(before->free_bytes - after->free_bytes, 2 * kAssumedContext);
+}
+
+}  // namespace
+
+CudaContext make_context(const Gpu& gpu) {
+  static std::mutex mutex;
+  static std::map<int, uint64_t> measured;  // by index; a context stays for the process's life
+  const std::lock_guard lock(mutex);
+  const bool first = measured.count(gpu.index) == 0;
+  const std::optional<GpuMemory> before = read_gpu_memory(gpu.pci_bus_id);
+  if (first && before && before->free_bytes < kLeastFree) {
+    return refused(gpu, memory_text(*before) + ": other processes hold the rest");
+  }
+  cudaError_t status = cudaSetDevice(gpu.index);
+  if (status == cudaSuccess) status = cudaFree(nullptr);  // makes the context
+  size_t free_bytes = 0, total_bytes = 0;
+  if (status == cudaSuccess) status = cudaMemGetInfo(&free_bytes, &total_bytes);
+  if (status != cudaSuccess) {
+    (void)cudaGetLastError();
+    return refused(gpu, cuda_error_text(status) + (before ? "; " + memory_text(*before) : ""));
+  }
+  CudaContext context;
+  context.total_bytes = total_bytes;
+  context.free_bytes = free_bytes;
+  if (first) {
+    const uint64_t now = measured_bytes(before, read_gpu_memory(gpu.pci_bus_id));
+    measured.emplace(gpu.index, now + kTakenLater);
+  }
+  context.taken_bytes = measured.at(gpu.index);
+  if (first && context.free_bytes < kLeastFree) {  // where the management library could not say so before
+    return refused(gpu, memory_text({context.total_bytes, context.free_bytes}) + ": other processes hold the rest");
+  }
+  return context;
+}
+
+}  // namespace headrace

@@ -1,0 +1,49 @@
+// The bodies of the CUDA backend's streams and events: owners of a cudaStream_t and a cudaEvent_t. Internal to
+// offload/cuda. Threads as stream.h says.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <string>
+#include <string_view>
+
+#include "offload/cuda_stream.h"
+
+namespace headrace {
+
+class CudaEvent final : public Event {
+ public:
+  explicit CudaEvent(int gpu);
+  ~CudaEvent() override;
+  bool done() const override;
+  void synchronize() override;
+  cudaEvent_t get() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+class CudaStreamBody final : public CudaStream {
+ public:
+  // Copy streams go before compute streams where both want the same multiprocessors (copies within the device do).
+  CudaStreamBody(Device& device, int gpu, std::string_view name, StreamRole role);
+  ~CudaStreamBody() override;
+
+  void copy(void* dst, const void* src, size_t bytes, Link link) override;
+  void record(Event& event) override;
+  void wait(const Event& event) override;
+  void synchronize() override;
+  void* native() const override;
+  void check_launch(const char* kernel) override;
+
+ private:
+  std::string about() const;
+
+  const int gpu_;
+  const std::string name_;
+  cudaStream_t stream_ = nullptr;
+  std::atomic<const char*> last_kernel_{nullptr};  // written by who enqueues, read by who synchronizes
+};
+
+}  // namespace headrace
