@@ -1,12 +1,13 @@
 // Flash attention (Dao et al. 2022): the keys are walked in tiles; each row of queries keeps its running maximum m, sum
 // l and output o. Two products a tile: scores = q k^T, with the tile's keys transposed so that lanes are keys, and
-// o += weights v, with lanes along head_dim. Both are one micro-kernel, in which an element is one chain of fused
-// multiply-adds in ascending order: its bits do not depend on the rows and columns computed beside it.
+// o += weights v, with lanes along head_dim. Both are one micro-kernel (multiply.h).
 //
 // With bf16 q and k, and the instruction for it, scores come from pairs of bf16. In prefill, with bf16 v as well, the
 // weights are rounded to bf16 for the product with v (their sum is not), as flash attention on GPUs does.
 #include "kernels/cpu/attention_isa.h"
 
+#include "kernels/cpu/multiply.h"
+#include "kernels/cpu/rewrite.h"
 #include "kernels/cpu/shuffle.h"
 #include "kernels/cpu/simd.h"
 
@@ -17,141 +18,10 @@ namespace {
 constexpr int64_t kMaxDim = kAttentionMaxHeadDim, kMaxRows = kAttentionMaxRows;
 constexpr int64_t kTile = kPrefixTile;
 constexpr int64_t kBlockRows = 24;  // rows whose scores are held at a time
-constexpr int kMaxTileRows = 6;     // the micro-kernel's
-#if defined(__AVX512F__)
-constexpr int kMaxTileVectors = 4;
-#else
-constexpr int kMaxTileVectors = 2;
-#endif
 
 constexpr float kNone = -__builtin_inff();
 
-HEADRACE_SIMD int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-HEADRACE_SIMD int64_t larger(int64_t a, int64_t b) { return a < b ? b : a; }
-HEADRACE_SIMD int64_t padded(int64_t columns) { return (columns + kLanes - 1) / kLanes * kLanes; }
-
 HEADRACE_SIMD int64_t element_bytes(DType type) { return type == DType::kF32 ? 4 : 2; }
-
-// Every lane the 32 bits at p: a float, or a pair of bf16.
-HEADRACE_SIMD vf repeat(const float* p) {
-  uint32_t bits;
-  memcpy(&bits, p, sizeof bits);
-  return float_of(bits + vu{});
-}
-
-// The compiler must keep v in its register, and not read it from memory again at each use.
-HEADRACE_SIMD void pin(vf& v) {
-#if defined(__x86_64__)
-  __asm__("" : "+v"(v));
-#else
-  (void)v;
-#endif
-}
-
-// Decode waits for memory more than it computes, and a tile is too short for the hardware to see a stream in it: while
-// one tile is read, the same place in the next is fetched, into the second-level cache (the first has too few requests
-// in flight: it would be slower than nothing).
-constexpr int64_t kCacheLine = 64;
-HEADRACE_SIMD void prefetch(const void* p) { __builtin_prefetch(p, 0, 2); }
-
-// ---- The micro-kernel -----------------------------------------------------------------------------------------------
-
-enum class Multiply { kFloats, kPairs };  // kPairs: elements of a and b are pairs of bf16, two products at once
-
-template <Multiply kHow>
-HEADRACE_SIMD vf multiply_add(vf a, vf b, vf c) {
-#if defined(__AVX512BF16__)
-  if constexpr (kHow == Multiply::kPairs) {
-    return (vf)_mm512_dpbf16_ps((__m512)c, (__m512bh)a, (__m512bh)b);
-  }
-#endif
-  return fma(a, b, c);
-}
-
-// c[r][columns] = c[r][columns] * keep[r] + sum over the steps of a[r][step] * b[step][columns]; without keep, c is
-// written anew.
-struct Operands {
-  const float* a[kMaxTileRows];
-  float* c[kMaxTileRows];
-  float keep[kMaxTileRows];
-  const void* b;
-  int64_t b_stride, steps;  // elements
-  int64_t ahead = 0;        // elements from b to what will be read next, to prefetch; 0: nothing
-};
-
-template <Multiply kHow, bool kKeep, typename B, int kRows, int kVectors>
-void multiply(const Operands& x, int64_t column) {
-  vf acc[kRows][kVectors];
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 8
-    for (int j = 0; j < kVectors; ++j) {
-      acc[r][j] = kKeep ? load(x.c[r] + column + j * kLanes) * repeat(&x.keep[r]) : zero();
-    }
-  }
-  const B* b = static_cast<const B*>(x.b) + column;
-  for (int64_t step = 0; step < x.steps; ++step, b += x.b_stride) {
-    if constexpr (kKeep && kHow == Multiply::kFloats) {  // values, maybe read where they lie
-#pragma GCC unroll 8
-      for (int64_t line = 0; line < int64_t(kVectors * kLanes * sizeof(B)); line += kCacheLine) {
-        prefetch(reinterpret_cast<const char*>(b + x.ahead) + line);
-      }
-    }
-    vf wide[kVectors];
-#pragma GCC unroll 8
-    for (int j = 0; j < kVectors; ++j) {
-      wide[j] = load(b + j * kLanes);
-      pin(wide[j]);
-    }
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const vf a = repeat(x.a[r] + step);
-#pragma GCC unroll 8
-      for (int j = 0; j < kVectors; ++j) acc[r][j] = multiply_add<kHow>(a, wide[j], acc[r][j]);
-    }
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 8
-    for (int j = 0; j < kVectors; ++j) store(x.c[r] + column + j * kLanes, acc[r][j]);
-  }
-}
-
-template <Multiply kHow, bool kKeep, typename B, int kRows>
-void multiply_rows(const Operands& x, int64_t columns) {
-  int64_t column = 0;
-  for (; column + kMaxTileVectors * kLanes <= columns; column += kMaxTileVectors * kLanes) {
-    multiply<kHow, kKeep, B, kRows, kMaxTileVectors>(x, column);
-  }
-  if constexpr (kMaxTileVectors == 4) {
-    if (column + 2 * kLanes <= columns) {
-      multiply<kHow, kKeep, B, kRows, 2>(x, column);
-      column += 2 * kLanes;
-    }
-  }
-  if (column < columns) multiply<kHow, kKeep, B, kRows, 1>(x, column);
-}
-
-// columns: a multiple of kLanes.
-template <Multiply kHow, bool kKeep, typename B>
-void multiply_any(const Operands& x, int64_t rows, int64_t columns) {
-  switch (rows) {
-    case 1:
-      return multiply_rows<kHow, kKeep, B, 1>(x, columns);
-    case 2:
-      return multiply_rows<kHow, kKeep, B, 2>(x, columns);
-    case 3:
-      return multiply_rows<kHow, kKeep, B, 3>(x, columns);
-    case 4:
-      return multiply_rows<kHow, kKeep, B, 4>(x, columns);
-    case 5:
-      return multiply_rows<kHow, kKeep, B, 5>(x, columns);
-    default:
-      return multiply_rows<kHow, kKeep, B, 6>(x, columns);
-  }
-}
-
-// ---- What the micro-kernel reads ------------------------------------------------------------------------------------
 
 // Rows of K and V, wherever they lie.
 struct Rows {
@@ -161,77 +31,6 @@ struct Rows {
   bool apart;     // v's rows do not lie one after the other
   int64_t ahead;  // rows from here to those that come next, to prefetch; 0: none
 };
-
-// The rows `ahead` bytes further on, in the order in which they lie: so the hardware may see the stream.
-HEADRACE_SIMD void prefetch_rows(const char* const* rows, int64_t count, int64_t row_bytes, int64_t ahead) {
-  for (int64_t i = 0; i < count; ++i) {
-    for (int64_t byte = 0; byte < row_bytes; byte += kCacheLine) prefetch(rows[i] + ahead + byte);
-  }
-}
-
-// The square of kLanes rows from `column` on. All of it exists.
-template <typename T>
-HEADRACE_SIMD void load_square(const char* const* rows, int64_t column, vf (&square)[kLanes]) {
-#pragma GCC unroll 16
-  for (int i = 0; i < kLanes; ++i) square[i] = load(reinterpret_cast<const T*>(rows[i]) + column);
-}
-// The first `count` rows and `wide` columns of it exist; the rest is zero.
-template <typename T>
-HEADRACE_SIMD void load_part(const char* const* rows, int64_t count, int64_t column, int64_t wide,
-                             vf (&square)[kLanes]) {
-  for (int i = 0; i < kLanes; ++i) {
-    square[i] = i < count ? load_some(reinterpret_cast<const T*>(rows[i]) + column, wide) : zero();
-  }
-}
-
-// out[column][row] = rows[row][column]; rows beyond count are zero. `ahead`: bytes to the rows to prefetch.
-template <typename T>
-void transpose_rows(const char* const* rows, int64_t count, int64_t columns, int64_t width, int64_t ahead, float* out) {
-  for (int64_t row = 0; row < width; row += kLanes) {
-    const int64_t some = smaller(kLanes, count - row);
-    if (ahead > 0) prefetch_rows(rows + row, some, columns * int64_t(sizeof(T)), ahead);
-    for (int64_t column = 0; column < columns; column += kLanes) {
-      const int64_t wide = smaller(kLanes, columns - column);
-      vf square[kLanes];
-      if (some == kLanes && wide == kLanes) {
-        load_square<T>(rows + row, column, square);
-      } else {
-        load_part<T>(rows + row, some, column, wide, square);
-      }
-      transpose(square);
-      float* to = out + column * width + row;
-#pragma GCC unroll 16
-      for (int i = 0; i < kLanes; ++i) {
-        if (i < wide) store(to + i * width, square[i]);
-      }
-    }
-  }
-}
-
-template <typename T>
-void widen_rows(const char* const* rows, int64_t count, int64_t columns, float* out) {
-  const int64_t stride = padded(columns);
-  for (int64_t row = 0; row < count; ++row) {
-    for (int64_t column = 0; column < columns; column += kLanes) {
-      store(out + row * stride + column,
-            load_some(reinterpret_cast<const T*>(rows[row]) + column, smaller(kLanes, columns - column)));
-    }
-  }
-}
-
-// out[j][column] = the pair (rows[2j][column], rows[2j + 1][column]); a row beyond count is zero.
-void pair_rows(const char* const* rows, int64_t count, int64_t columns, float* out) {
-  const int64_t stride = padded(columns);
-  for (int64_t row = 0; row < count; row += 2) {
-    for (int64_t column = 0; column < columns; column += kLanes) {
-      const int64_t wide = smaller(kLanes, columns - column);
-      const vf even = load_some(reinterpret_cast<const bf16*>(rows[row]) + column, wide);
-      vf odd = zero();
-      if (row + 1 < count) odd = load_some(reinterpret_cast<const bf16*>(rows[row + 1]) + column, wide);
-      store(out + row / 2 * stride + column, float_of(bits_of(even) >> 16 | bits_of(odd)));
-    }
-  }
-}
 
 // ---- A block of rows of q -------------------------------------------------------------------------------------------
 
