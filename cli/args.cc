@@ -1,5 +1,6 @@
 #include "cli/args.h"
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <utility>
@@ -206,8 +207,9 @@ Command parse_args(const std::vector<std::string>& args) {
     for (const auto& [alias, long_name] : kAliases) {
       if (!only_names && arg == alias) name = long_name;
     }
-    reversed.insert(reversed.begin(), std::move(name));
+    reversed.push_back(std::move(name));
   }
+  std::reverse(reversed.begin(), reversed.end());
   if (!args.empty() && !args.front().starts_with('-') && !is_command(args.front())) {
     usage_error("", "'" + args.front() + "' is no command: generate, summarize or inspect");
   }
