@@ -9,21 +9,15 @@
 
 #include "cache/base.h"
 #include "offload/cuda/check.h"
-#include "offload/cuda/nvml.h"
+#include "offload/cuda/refusals.h"
 
 namespace headrace {
 namespace {
 
-// With less than this there is no room for a context and a model that is worth a GPU.
-constexpr uint64_t kLeastFree = kGiB;
 // What a context takes where it cannot be measured: more than any seen (an H200's is about 600 MiB).
 constexpr uint64_t kAssumedContext = 640 * kMiB;
 // Kernels are loaded when first used, and CUDA hands out memory in 2 MiB steps.
 constexpr uint64_t kTakenLater = 64 * kMiB;
-
-std::string memory_text(const GpuMemory& memory) {
-  return str(format_bytes(memory.free_bytes), " of ", format_bytes(memory.total_bytes), " are free");
-}
 
 CudaContext refused(const Gpu& gpu, const std::string& why) {
   CudaContext context;
@@ -45,9 +39,7 @@ CudaContext make_context(const Gpu& gpu) {
   const std::lock_guard lock(mutex);
   const bool first = measured.count(gpu.index) == 0;
   const std::optional<GpuMemory> before = read_gpu_memory(gpu.pci_bus_id);
-  if (first && before && before->free_bytes < kLeastFree) {
-    return refused(gpu, memory_text(*before) + ": other processes hold the rest");
-  }
+  if (first && before && !why_full(*before).empty()) return refused(gpu, why_full(*before));
   cudaError_t status = cudaSetDevice(gpu.index);
   if (status == cudaSuccess) status = cudaFree(nullptr);  // makes the context
   size_t free_bytes = 0, total_bytes = 0;
@@ -57,16 +49,16 @@ CudaContext make_context(const Gpu& gpu) {
     return refused(gpu, cuda_error_text(status) + (before ? "; " + memory_text(*before) : ""));
   }
   CudaContext context;
-  context.total_bytes = total_bytes;
+  context.total_bytes = std::max<uint64_t>(total_bytes, gpu.total_bytes);
   context.free_bytes = free_bytes;
   if (first) {
     const uint64_t now = measured_bytes(before, read_gpu_memory(gpu.pci_bus_id));
-    measured.emplace(gpu.index, now + kTakenLater);
+    measured.emplace(gpu.index, now);
   }
   context.taken_bytes = measured.at(gpu.index);
-  if (first && context.free_bytes < kLeastFree) {  // where the management library could not say so before
-    return refused(gpu, memory_text({context.total_bytes, context.free_bytes}) + ": other processes hold the rest");
-  }
+  context.later_bytes = kTakenLater;
+  // Where the management library could not say so before.
+  if (first && !why_full(context.memory()).empty()) return refused(gpu, why_full(context.memory()));
   return context;
 }
 

@@ -6,16 +6,18 @@
 #include <string>
 
 #include "offload/cuda/gpus.h"
+#include "offload/cuda/nvml.h"
 
 namespace headrace {
 
 struct CudaContext {
-  uint64_t taken_bytes = 0;                  // by CUDA itself, now and later
+  uint64_t taken_bytes = 0;                  // by the context
+  uint64_t later_bytes = 0;                  // that CUDA takes as it goes on
   uint64_t total_bytes = 0, free_bytes = 0;  // of the GPU, with the context made
   std::string unusable;                      // why none could be made; empty: it was
 
-  // What a process could have had in all when the context was not there yet.
-  uint64_t available_bytes() const { return free_bytes + taken_bytes; }
+  // As it was, or would be, without the context: what --vram is about.
+  GpuMemory memory() const { return {.total_bytes = total_bytes, .free_bytes = free_bytes + taken_bytes}; }
 };
 
 // Makes the GPU current for the calling thread.

@@ -12,6 +12,7 @@
 #include "offload/cuda/context.h"
 #include "offload/cuda/gpus.h"
 #include "offload/cuda/nvml.h"
+#include "offload/cuda/refusals.h"
 #include "offload/cuda/stream.h"
 #include "offload/host_limits.h"
 #include "offload/pages.h"
@@ -38,7 +39,7 @@ uint64_t rounded_pages(uint64_t bytes) { return bytes > UINT64_MAX - kPageBytes 
 
 uint64_t vram_limit(const CudaContext& context, const DeviceOptions& options) {
   if (options.vram_bytes != 0) return options.vram_bytes;
-  return context.available_bytes() - std::min(kLeftToOthers, context.free_bytes);
+  return context.memory().free_bytes - std::min(kLeftToOthers, context.free_bytes);
 }
 
 class CudaDevice final : public Device {
@@ -50,7 +51,7 @@ class CudaDevice final : public Device {
         threads_(options.threads != 0 ? options.threads : limits.cores),
         host_mem_("--host-mem", options.host_mem_bytes != 0 ? options.host_mem_bytes : limits.default_host_mem()),
         vram_("--vram", vram_limit(context, options)),
-        context_(vram_.reserve(context.taken_bytes, "CUDA itself")),
+        context_(vram_.reserve(context.taken_bytes + context.later_bytes, "CUDA itself")),
         setup_(*this, gpu_, "setup", StreamRole::kCopy) {}
 
   Backend backend() const override { return Backend::kCuda; }
@@ -120,23 +121,9 @@ PinnedBuffer CudaDevice::allocate_pinned(uint64_t bytes, std::string_view what) 
   PinnedBuffer buffer(*this, data, bytes, free_pinned, std::move(reservation));
   touch_pages(data, rounded, std::min(threads_, kTouchThreads));
   check_cuda(cudaSetDevice(gpu_), "cudaSetDevice");
-  const cudaError_t status = cudaHostRegister(data, rounded, cudaHostRegisterPortable);
+  const cudaError_t status = cudaHostRegister(data, rounded, cudaHostRegisterDefault);
   if (status != cudaSuccess) throw_cuda_error(status, "cudaHostRegister", str(format_bytes(bytes), " for ", what));
   return buffer;
-}
-
-void check_vram(const Gpu& gpu, const CudaContext& context, uint64_t vram_bytes) {
-  if (vram_bytes <= context.available_bytes()) return;
-  const uint64_t total = std::max(gpu.total_bytes, context.total_bytes);
-  const bool above_the_card = vram_bytes > total;
-  throw_error(ExitCode::kDoesNotFit, "--vram",
-              above_the_card
-                  ? str(format_bytes(vram_bytes), " is more than ", gpu.name, " has: ", format_bytes(total), ", ",
-                        format_bytes(context.available_bytes()), " of them free")
-                  : str(format_bytes(vram_bytes), " is more than is free on ", gpu.name, ": ",
-                        format_bytes(context.available_bytes()), " of ", format_bytes(total),
-                        "; the driver and other processes hold ", format_bytes(total - context.available_bytes())),
-              "set --vram lower, or leave it out");
 }
 
 // Those that may be opened, in order; or why there are none.
@@ -176,7 +163,7 @@ std::unique_ptr<Device> open_cuda_device(const DeviceOptions& options, NoCuda* n
       const CudaContext context = make_context(gpu);
       if (context.unusable.empty()) {
         check_against(limits, "--host-mem", options.host_mem_bytes);
-        check_vram(gpu, context, options.vram_bytes);
+        check_vram(gpu, context.memory(), options.vram_bytes);
         return std::make_unique<CudaDevice>(gpu, count > 1, context, limits, options);
       }
       refusal = {ExitCode::kDoesNotFit, context.unusable};

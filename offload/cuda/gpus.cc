@@ -5,31 +5,21 @@
 #include <array>
 #include <cstdlib>
 
-#include "cache/base.h"
 #include "offload/cuda/check.h"
+#include "offload/cuda/refusals.h"
 
 namespace headrace {
 namespace {
 
-constexpr int kLeastMajor = 8;  // sm_80: cp.async and bf16 mma.sync
-
-// CUDA's versions are 1000 * major + 10 * minor.
-std::string version_text(int version) { return str(version / 1000, ".", version % 1000 / 10); }
-
-std::string why_none(cudaError_t status) {
-  int driver = 0, runtime = 0;
-  (void)cudaDriverGetVersion(&driver);  // 0: no driver
-  (void)cudaRuntimeGetVersion(&runtime);
+std::string none_because(cudaError_t status) {
+  DriverState state;
+  (void)cudaDriverGetVersion(&state.driver_version);
+  (void)cudaRuntimeGetVersion(&state.build_version);
   (void)cudaGetLastError();
-  if (driver == 0) return "no NVIDIA driver is installed here (its libcuda.so.1 is not found)";
-  if (status == cudaErrorInsufficientDriver) {
-    return str("the NVIDIA driver is too old: it has CUDA ", version_text(driver), ", this build needs ",
-               version_text(runtime), " (update the driver)");
-  }
-  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  const std::string narrowed = visible == nullptr ? "" : str(", with CUDA_VISIBLE_DEVICES='", visible, "'");
-  if (status == cudaErrorNoDevice || status == cudaSuccess) return "the NVIDIA driver shows no GPU" + narrowed;
-  return str("the NVIDIA driver (CUDA ", version_text(driver), ") answers ", cuda_error_text(status), narrowed);
+  state.too_old = status == cudaErrorInsufficientDriver;
+  if (status != cudaSuccess && status != cudaErrorNoDevice) state.error = cuda_error_text(status);
+  state.visible_devices = std::getenv("CUDA_VISIBLE_DEVICES");
+  return why_no_gpu(state);
 }
 
 Gpu read_gpu(int index) {
@@ -49,10 +39,7 @@ Gpu read_gpu(int index) {
   gpu.major = properties.major;
   gpu.minor = properties.minor;
   gpu.total_bytes = properties.totalGlobalMem;
-  if (gpu.major < kLeastMajor) {
-    gpu.unusable = str(gpu.name, " has compute capability ", gpu.major, ".", gpu.minor, ", ", kLeastMajor,
-                       ".0 is needed (an A100, an RTX 30 or a newer one)");
-  }
+  gpu.unusable = why_unusable(gpu);
   return gpu;
 }
 
@@ -63,7 +50,7 @@ Gpus find_gpus() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess || count == 0) {
-    gpus.none = why_none(status);
+    gpus.none = none_because(status);
     return gpus;
   }
   for (int index = 0; index < count; ++index) gpus.all.push_back(read_gpu(index));

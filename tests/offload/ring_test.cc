@@ -6,12 +6,12 @@
 #include <cstring>
 #include <numeric>
 #include <string>
-#include <thread>
 #include <tuple>
 #include <vector>
 
 #include "cache/base.h"
-#include "offload/cpu_stream.h"
+#include "tests/offload/backend_test.h"
+#include "tests/offload/gate.h"
 
 namespace headrace {
 namespace {
@@ -19,18 +19,13 @@ namespace {
 enum class Slower { kNeither, kCopy, kCompute };
 
 struct RingCase {
+  DeviceChoice device;
   int slots;
   uint64_t slot_bytes;
   Slower slower;
 };
 
-std::unique_ptr<Device> open_cpu(double copy_gb_per_s = 0) {
-  return open_device({.choice = DeviceChoice::kCpu,
-                      .vram_bytes = 64 * kMiB,
-                      .host_mem_bytes = 128 * kMiB,
-                      .threads = 2,
-                      .copy_gb_per_s = copy_gb_per_s});
-}
+std::unique_ptr<Device> open_cpu() { return open_device(small_device(DeviceChoice::kCpu)); }
 
 class RingData : public ::testing::TestWithParam<RingCase> {};
 
@@ -40,8 +35,10 @@ TEST_P(RingData, ArrivesWhole) {
   const RingCase given = GetParam();
   constexpr uint64_t kFills = 60;
   const uint64_t words = given.slot_bytes / 8;
-  const double gb_per_s = given.slower == Slower::kCopy ? static_cast<double>(given.slot_bytes) / 200e3 : 0;
-  const auto device = open_cpu(gb_per_s);
+  DeviceOptions options = small_device(given.device);
+  if (given.slower == Slower::kCopy) options.copy_gb_per_s = static_cast<double>(given.slot_bytes) / 200e3;
+  const auto device = open_device(options);
+  Gate work(*device, std::chrono::microseconds(200));  // never opened: it takes that long
   PinnedBuffer source = device->allocate_pinned(kFills * words * 8, "source");
   PinnedBuffer result = device->allocate_pinned(kFills * words * 8, "result");
   uint64_t* const from = source.as<uint64_t>();
@@ -60,12 +57,8 @@ TEST_P(RingData, ArrivesWhole) {
     EXPECT_EQ(reinterpret_cast<uintptr_t>(staged) % 256, 0u);
     uint64_t* const to = result.as<uint64_t>() + n * words;
     const uint64_t taken = n % 7 == 3 ? words / 2 : words;
-    const bool slow = given.slower == Slower::kCompute;
-    cpu_stream(*compute).enqueue([staged, to, taken, slow](ThreadPool& pool) {
-      if (slow) std::this_thread::sleep_for(std::chrono::microseconds(200));
-      pool.parallel_for(static_cast<int64_t>(taken),
-                        [&](int64_t i, int) { std::memcpy(to + i, staged + static_cast<size_t>(i) * 8, 8); });
-    });
+    if (given.slower == Slower::kCompute) work.hold(*compute);
+    compute->copy(to, staged, taken * 8, Link::kDeviceToHost);
     ring.release(n, *compute);
     if (n + static_cast<uint64_t>(given.slots) < kFills) fill(n + static_cast<uint64_t>(given.slots));
   }
@@ -78,15 +71,20 @@ TEST_P(RingData, ArrivesWhole) {
 
 std::string case_name(const ::testing::TestParamInfo<RingCase>& info) {
   const char* const names[] = {"even", "slowcopy", "slowcompute"};
-  return str("slots", info.param.slots, "_bytes", info.param.slot_bytes, "_",
+  return str(backend_name(info.param.device), "_slots", info.param.slots, "_bytes", info.param.slot_bytes, "_",
              names[static_cast<int>(info.param.slower)]);
 }
 
 std::vector<RingCase> all_cases() {
   std::vector<RingCase> cases;
-  for (int slots : {1, 2, 3, 8}) {
-    for (uint64_t bytes : {uint64_t{8}, 4 * kKiB + 8, 64 * kKiB}) {
-      for (Slower slower : {Slower::kNeither, Slower::kCopy, Slower::kCompute}) cases.push_back({slots, bytes, slower});
+  for (DeviceChoice device : backends()) {
+    for (int slots : {1, 2, 3, 8}) {
+      for (uint64_t bytes : {uint64_t{8}, 4 * kKiB + 8, 64 * kKiB}) {
+        for (Slower slower : {Slower::kNeither, Slower::kCopy, Slower::kCompute}) {
+          if (device == DeviceChoice::kCuda && slower == Slower::kCopy) continue;  // only the CPU's link has a pace
+          cases.push_back({device, slots, bytes, slower});
+        }
+      }
     }
   }
   return cases;
@@ -94,38 +92,39 @@ std::vector<RingCase> all_cases() {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, RingData, ::testing::ValuesIn(all_cases()), case_name);
 
-TEST(Ring, HasAFixedSizeOnTheDevice) {
-  const auto device = open_cpu();
+class Ring : public BackendTest {};
+BACKEND_TEST(Ring);
+
+TEST_P(Ring, HasAFixedSizeOnTheDevice) {
   {
-    StagingRing ring(*device, 3, 8 * kKiB);
-    EXPECT_EQ(device->vram().used_bytes(), 24 * kKiB);
+    StagingRing ring(*device_, 3, 8 * kKiB);
+    EXPECT_EQ(vram_used(), 24 * kKiB);
     EXPECT_EQ(ring.slots(), 3);
     EXPECT_EQ(ring.slot_bytes(), 8 * kKiB);
   }
-  EXPECT_EQ(device->vram().used_bytes(), 0u);
-  EXPECT_THROW(StagingRing(*device, 3, 32 * kMiB), Error);
+  EXPECT_EQ(vram_used(), 0u);
+  EXPECT_THROW(StagingRing(*device_, 3, 32 * kMiB), Error);
 }
 
-TEST(Ring, StartsAnewAfterReset) {
-  const auto device = open_cpu();
-  PinnedBuffer source = device->allocate_pinned(kKiB, "source");
-  StagingRing ring(*device, 2, kKiB);
-  const auto copy = device->make_stream("copy", StreamRole::kCopy);
-  const auto compute = device->make_stream("compute", StreamRole::kCompute);
-  ring.fill(0, source.data(), kKiB, *copy);
-  ring.acquire(0, *compute);
-  ring.release(0, *compute);
-  ring.fill(1, source.data(), kKiB, *copy);
-  ring.fill(2, source.data(), kKiB, *copy);
-  ring.reset(*copy);
+TEST_P(Ring, StartsAnewAfterReset) {
+  PinnedBuffer source = device_->allocate_pinned(kKiB, "source");
+  PinnedBuffer result = device_->allocate_pinned(kKiB, "result");
+  StagingRing ring(*device_, 2, kKiB);
+  ring.fill(0, source.data(), kKiB, *copy_);
+  ring.acquire(0, *compute_);
+  ring.release(0, *compute_);
+  ring.fill(1, source.data(), kKiB, *copy_);
+  ring.fill(2, source.data(), kKiB, *copy_);
+  ring.reset(*copy_);
   std::memset(source.data(), 7, kKiB);
-  ring.fill(0, source.data(), kKiB, *copy);
-  ring.fill(1, source.data(), kKiB, *copy);
-  const std::byte* const staged = ring.acquire(0, *compute);
-  compute->synchronize();
-  EXPECT_EQ(staged[kKiB - 1], std::byte{7});
-  ring.release(0, *compute);
-  copy->synchronize();
+  ring.fill(0, source.data(), kKiB, *copy_);
+  ring.fill(1, source.data(), kKiB, *copy_);
+  const std::byte* const staged = ring.acquire(0, *compute_);
+  compute_->copy(result.data(), staged, kKiB, Link::kDeviceToHost);
+  compute_->synchronize();
+  EXPECT_EQ(result.data()[kKiB - 1], std::byte{7});
+  ring.release(0, *compute_);
+  copy_->synchronize();
 }
 
 TEST(RingDeathTest, RefusesCallsOutOfOrder) {

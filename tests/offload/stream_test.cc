@@ -1,3 +1,5 @@
+// What is the CPU backend's own: tasks, their errors, the queue, paced copies. event_test.cc has what both backends
+// promise.
 #include "offload/stream.h"
 
 #include <gtest/gtest.h>
@@ -14,29 +16,13 @@
 #include "cache/base.h"
 #include "offload/cpu_stream.h"
 #include "offload/device.h"
+#include "tests/offload/gate.h"
 
 namespace headrace {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
-
-constexpr auto kLong = std::chrono::seconds(60);  // an upper bound that only a hang reaches
-
-// Holds a stream until it is opened. On the test's stack, so streams must be idle before it goes.
-class Gate {
- public:
-  void open() { open_ = true; }
-  void hold(Stream& stream) {
-    cpu_stream(stream).enqueue([this](ThreadPool&) {
-      const auto limit = Clock::now() + kLong;
-      while (!open_ && Clock::now() < limit) std::this_thread::sleep_for(std::chrono::microseconds(100));
-    });
-  }
-
- private:
-  std::atomic<bool> open_{false};
-};
 
 class Streams : public ::testing::Test {
  protected:
@@ -99,28 +85,6 @@ TEST_F(Streams, ComputeHasTheDevicesPoolAndCopyHasOneThread) {
   EXPECT_EQ(copy_threads, 1);
 }
 
-TEST_F(Streams, CopyAndCountBytesByLink) {
-  std::vector<char> from(1000, 'x'), to(1000, 0);
-  copy_->copy(to.data(), from.data(), 1000, Link::kHostToDevice);
-  copy_->copy(to.data(), from.data(), 10, Link::kDeviceToHost);
-  copy_->copy(to.data(), from.data(), 1, Link::kWithinDevice);
-  copy_->copy(nullptr, nullptr, 0, Link::kHostToDevice);
-  copy_->synchronize();  // the next one writes what that one read
-  compute_->copy(from.data() + 500, from.data(), 100, Link::kWithinDevice);
-  compute_->synchronize();
-  EXPECT_EQ(to, std::vector<char>(1000, 'x'));
-  EXPECT_EQ(device_->bytes_over(Link::kHostToDevice), 1000u);
-  EXPECT_EQ(device_->bytes_over(Link::kDeviceToHost), 10u);
-  EXPECT_EQ(device_->bytes_over(Link::kWithinDevice), 101u);
-}
-
-TEST_F(Streams, EventNeverRecordedIsPassed) {
-  EXPECT_TRUE(event_->done());
-  event_->synchronize();
-  compute_->wait(*event_);
-  compute_->synchronize();
-}
-
 TEST_F(Streams, EventOrdersTwoStreams) {
   for (int round = 0; round < 200; ++round) {
     int value = 0;  // plain: a missing order is a data race, too
@@ -134,84 +98,6 @@ TEST_F(Streams, EventOrdersTwoStreams) {
     compute_->synchronize();
     ASSERT_EQ(seen, round + 1);
   }
-}
-
-TEST_F(Streams, EventIsDoneWhenWhatCameBeforeIs) {
-  Gate gate;
-  gate.hold(*copy_);
-  copy_->record(*event_);
-  EXPECT_FALSE(event_->done());
-  std::atomic<bool> passed{false};
-  const auto pass = [&] { passed = true; };
-  compute_->wait(*event_);
-  enqueue(*compute_, pass);
-  std::this_thread::sleep_for(milliseconds(20));
-  EXPECT_FALSE(passed);
-  gate.open();
-  event_->synchronize();
-  EXPECT_TRUE(event_->done());
-  compute_->synchronize();
-  EXPECT_TRUE(passed);
-}
-
-TEST_F(Streams, WorkAfterTheRecordIsNotWaitedFor) {
-  Gate gate;
-  copy_->record(*event_);
-  gate.hold(*copy_);
-  compute_->wait(*event_);
-  compute_->synchronize();  // would hang
-  event_->synchronize();
-  gate.open();
-  copy_->synchronize();
-}
-
-TEST_F(Streams, WaitTakesTheRecordBeforeIt) {
-  Gate first, second;
-  const auto other = device_->make_stream("other", StreamRole::kCopy);
-  first.hold(*copy_);
-  copy_->record(*event_);
-  compute_->wait(*event_);  // of the first record
-  second.hold(*other);
-  other->record(*event_);
-  EXPECT_FALSE(event_->done());  // now of the second
-  std::atomic<bool> passed{false};
-  const auto pass = [&] { passed = true; };
-  enqueue(*compute_, pass);
-  // The second record is reached and the first is not: the wait still holds.
-  second.open();
-  event_->synchronize();
-  EXPECT_TRUE(event_->done());
-  std::this_thread::sleep_for(milliseconds(20));
-  EXPECT_FALSE(passed);
-  first.open();
-  compute_->synchronize();
-  EXPECT_TRUE(passed);
-  copy_->synchronize();
-  other->synchronize();
-}
-
-TEST_F(Streams, ALaterRecordDoesNotHoldAnEarlierWait) {
-  Gate gate;
-  copy_->record(*event_);
-  compute_->wait(*event_);
-  gate.hold(*copy_);
-  copy_->record(*event_);
-  compute_->synchronize();  // would hang if the wait took the second record
-  EXPECT_FALSE(event_->done());
-  gate.open();
-  event_->synchronize();
-  copy_->synchronize();
-}
-
-TEST_F(Streams, AnEventMayGoWhileItIsWaitedFor) {
-  Gate gate;
-  gate.hold(*copy_);
-  copy_->record(*event_);
-  compute_->wait(*event_);
-  event_.reset();
-  gate.open();
-  compute_->synchronize();
-  copy_->synchronize();
 }
 
 TEST_F(Streams, AStreamFinishesItsWorkWhenItGoes) {
@@ -231,7 +117,7 @@ TEST_F(Streams, AStreamFinishesItsWorkWhenItGoes) {
   compute_->wait(*event_);
   compute_->synchronize();
   // The next stream counts on where that one stopped; an old record is not taken for one of its own.
-  Gate gate;
+  Gate gate(*device_);
   auto next = device_->make_stream("next", StreamRole::kCopy);
   gate.hold(*next);
   EXPECT_TRUE(event_->done());
@@ -242,7 +128,7 @@ TEST_F(Streams, AStreamFinishesItsWorkWhenItGoes) {
 }
 
 TEST_F(Streams, AFullQueueBlocksTheCaller) {
-  Gate gate;
+  Gate gate(*device_);
   std::atomic<int> enqueued{0};
   constexpr int kTasks = 2000;  // more than any queue holds
   gate.hold(*compute_);
@@ -292,7 +178,7 @@ TEST_F(Streams, AnErrorIsRethrownOnceAndSkipsWhatFollows) {
 
 // Whoever waits for a failed stream's event may free what the streams before it used.
 TEST_F(Streams, WaitsHoldAfterAnError) {
-  Gate gate;
+  Gate gate(*device_);
   gate.hold(*copy_);
   copy_->record(*event_);
   cpu_stream(*compute_).enqueue([](ThreadPool&) { throw std::runtime_error("failed"); });
@@ -313,24 +199,6 @@ TEST_F(Streams, AnErrorThatNobodyAskedForGoesWithTheStream) {
   stream.reset();
   auto next = device_->make_stream("next", StreamRole::kCopy);
   next->synchronize();
-}
-
-TEST_F(Streams, AnyThreadMaySynchronize) {
-  Gate gate;
-  gate.hold(*compute_);
-  std::atomic<int> back{0};
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 3; ++i) {
-    threads.emplace_back([&] {
-      compute_->synchronize();
-      ++back;
-    });
-  }
-  std::this_thread::sleep_for(milliseconds(20));
-  EXPECT_EQ(back, 0);
-  gate.open();
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(back, 3);
 }
 
 TEST_F(Streams, PingPong) {
