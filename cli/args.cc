@@ -29,6 +29,27 @@ std::vector<Flag> model_flags(EngineOptions* o) {
   };
 }
 
+constexpr int kMostGpus = 64;
+
+// auto, cpu, cuda or cuda:N.
+SetFlag device_value(DeviceOptions* out) {
+  return [out](const std::string& value) {
+    const SetFlag name = choice_value<DeviceChoice>(
+        &out->choice, {{"auto", DeviceChoice::kAuto}, {"cuda", DeviceChoice::kCuda}, {"cpu", DeviceChoice::kCpu}});
+    out->cuda_index = -1;
+    if (!value.starts_with("cuda:")) {
+      const std::string wrong = name(value);
+      return wrong.empty() ? wrong : wrong + ", cuda:N";
+    }
+    int64_t index = 0;
+    const std::string wrong = int_value(&index, 0, kMostGpus - 1)(value.substr(5));
+    if (!wrong.empty()) return "'" + value + "': " + wrong;
+    out->choice = DeviceChoice::kCuda;
+    out->cuda_index = static_cast<int>(index);
+    return std::string();
+  };
+}
+
 std::vector<Flag> memory_flags(EngineOptions* o, int64_t* threads) {
   return {
       {"-c,--ctx-size", "TOKENS", tokens_value(&o->ctx_size), nullptr,
@@ -44,11 +65,8 @@ std::vector<Flag> memory_flags(EngineOptions* o, int64_t* threads) {
        "A hard limit for device memory, like 24GiB [what is free, less 512MiB]"},
       {"--host-mem", "SIZE", bytes_value(&o->device.host_mem_bytes), nullptr,
        "A hard limit for pinned host memory [60% of what is available]"},
-      {"--device", "DEVICE",
-       choice_value<DeviceChoice>(
-           &o->device.choice,
-           {{"auto", DeviceChoice::kAuto}, {"cuda", DeviceChoice::kCuda}, {"cpu", DeviceChoice::kCpu}}),
-       nullptr, "-dev: auto, cuda or cpu [auto]"},
+      {"--device", "DEVICE", device_value(&o->device), nullptr,
+       "-dev: auto, cuda, cuda:N (--list-devices numbers them) or cpu [auto]"},
       {"-t,--threads", "N", int_value(threads, 1, 1024), nullptr, "CPU threads [all cores]"},
   };
 }
@@ -82,12 +100,22 @@ struct Late {
   bool no_chat_template = false;
 };
 
+struct ListDevices {};  // thrown as soon as the flag is read, as help is: what else is missing does not matter
+
+void add_list_devices(CLI::App& app, const std::string& heading) {
+  app.add_flag_callback(
+         "--list-devices", [] { throw ListDevices(); }, "Say which devices there are, and end")
+      ->trigger_on_parse()
+      ->group(heading);
+}
+
 void add_common(CLI::App& app, EngineOptions* engine, GenerateOptions* generate, OutputArgs* output, Late* late) {
   add_flags(app, "Model", model_flags(engine));
   add_flags(
       app, "Model",
       {{"--no-chat-template", "", nullptr, &late->no_chat_template, "The prompt as it is, no template around it"}});
   add_flags(app, "Memory and device", memory_flags(engine, &late->threads));
+  add_list_devices(app, "Memory and device");
   add_flags(app, "Text", sampling_flags(generate, &late->top_k));
   add_flags(app, "Output", output_flags(output));
 }
@@ -131,6 +159,7 @@ struct Parser {
 Parser::Parser() {
   app.require_subcommand(1);
   app.set_version_flag("--version", "headrace " HEADRACE_VERSION);
+  add_list_devices(app, "Options");
   app.footer(
       "Every flag has an environment variable: --ctx-size is HEADRACE_CTX_SIZE.\n"
       "headrace COMMAND --help lists a command's flags.");
@@ -221,6 +250,8 @@ Command parse_args(const std::vector<std::string>& args) {
     return HelpArgs{command.empty() ? parser->app.help() : parser->app.get_subcommand(command)->help("headrace")};
   } catch (const CLI::CallForVersion& version) {
     return HelpArgs{std::string(version.what()) + "\n"};
+  } catch (const ListDevices&) {
+    return DevicesArgs{};
   } catch (const CLI::ParseError& error) {
     usage_error(command, error.what());
   }

@@ -43,7 +43,9 @@ struct HelpArgs {
   std::string text;  // to stdout
 };
 
-using Command = std::variant<HelpArgs, GenerateArgs, SummarizeArgs, InspectArgs>;
+struct DevicesArgs {};  // --list-devices
+
+using Command = std::variant<HelpArgs, DevicesArgs, GenerateArgs, SummarizeArgs, InspectArgs>;
 
 // Throws Error(kUsage) that names the flag and the value.
 Command parse_args(const std::vector<std::string>& args);  // argv without the program's name

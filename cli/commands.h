@@ -9,5 +9,6 @@ namespace headrace {
 ExitCode run_generate(const GenerateArgs& args);
 ExitCode run_summarize(const SummarizeArgs& args);
 ExitCode run_inspect(const InspectArgs& args);
+ExitCode run_devices(const DevicesArgs& args);
 
 }  // namespace headrace

@@ -17,6 +17,7 @@ struct Run {
     std::fputs(args.text.c_str(), stdout);
     return ExitCode::kDone;
   }
+  ExitCode operator()(const DevicesArgs& args) const { return run_devices(args); }
   ExitCode operator()(const GenerateArgs& args) const { return run_generate(args); }
   ExitCode operator()(const SummarizeArgs& args) const { return run_summarize(args); }
   ExitCode operator()(const InspectArgs& args) const { return run_inspect(args); }

@@ -95,6 +95,22 @@ TEST(Args, GenerateTakesEveryFlag) {
   EXPECT_TRUE(args.output.quiet);
 }
 
+TEST(Args, DeviceMayNameAGpu) {
+  EXPECT_EQ(generate({"-p", "x"}).engine.device.choice, DeviceChoice::kAuto);
+  EXPECT_EQ(generate({"-p", "x"}).engine.device.cuda_index, -1);
+  for (const auto& [value, index] : {std::pair{"cuda", -1}, {"cuda:0", 0}, {"cuda:12", 12}}) {
+    const GenerateArgs args = generate({"-p", "x", "--device", value});
+    EXPECT_EQ(args.engine.device.choice, DeviceChoice::kCuda) << value;
+    EXPECT_EQ(args.engine.device.cuda_index, index) << value;
+  }
+}
+
+TEST(Args, ListDevicesNeedsNothingElse) {
+  EXPECT_TRUE(std::holds_alternative<DevicesArgs>(parse_args({"--list-devices"})));
+  EXPECT_TRUE(std::holds_alternative<DevicesArgs>(parse_args({"generate", "--list-devices"})));
+  EXPECT_TRUE(std::holds_alternative<DevicesArgs>(parse_args({"summarize", "--list-devices", "-m", "model"})));
+}
+
 TEST(Args, DefaultsAreThoseOfTheHelp) {
   const GenerateArgs args = generate({"-p", "x"});
   EXPECT_EQ(args.engine.ctx_size, 0);
@@ -167,7 +183,12 @@ TEST(Args, RefusalsNameFlagAndValue) {
       {{"--vram", "0"}, {"--vram", "'0'"}},
       {{"--host-mem", "-1GiB"}, {"--host-mem", "-1GiB"}},
       {{"--kv", "disk"}, {"--kv", "'disk'", "auto, device, host"}},
-      {{"-dev", "tpu"}, {"--device", "'tpu'", "auto, cuda, cpu"}},
+      {{"-dev", "tpu"}, {"--device", "'tpu'", "auto, cuda, cpu, cuda:N"}},
+      {{"-dev", "cuda:"}, {"--device", "'cuda:'"}},
+      {{"-dev", "cuda:-1"}, {"--device", "'cuda:-1'"}},
+      {{"-dev", "cuda:1x"}, {"--device", "'cuda:1x'"}},
+      {{"-dev", "cuda:64"}, {"--device", "'cuda:64'", "63"}},
+      {{"-dev", "cpu:0"}, {"--device", "'cpu:0'"}},
       {{"--dtype", "int8"}, {"--dtype", "'int8'", "auto, bf16, f32"}},
       {{"-ctk", "q8_0"}, {"--cache-type-k", "'q8_0'", "bf16, f16, f32"}},
       {{"-t", "0"}, {"--threads", "'0'"}},

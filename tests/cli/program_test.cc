@@ -55,6 +55,13 @@ TEST_F(ProgramTest, HelpAndVersionGoToStdout) {
   EXPECT_TRUE(version.out.starts_with("headrace ")) << version.out;
 }
 
+TEST_F(ProgramTest, ListsDevices) {
+  const Finished list = run_program({"--list-devices"});
+  EXPECT_EQ(list.exit_code, 0) << list.err;
+  EXPECT_NE(list.out.find("\ncpu "), std::string::npos) << list.out;
+  EXPECT_EQ(list.out.find("cuda"), 0u) << list.out;  // one, or why there is none
+}
+
 TEST_F(ProgramTest, TextOnStdoutReportOnStderr) {
   const Finished run1 = run("generate", {"-p", "Hello"});
   EXPECT_EQ(run1.exit_code, 0) << run1.err;
