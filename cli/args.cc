@@ -26,6 +26,22 @@ std::vector<Flag> model_flags(EngineOptions* o) {
        "What the weights are held and computed in: auto, bf16 or f32 [auto]"},
       {"--chat-template", "NAME", text_value(&o->chat_template), nullptr,
        "chatml, llama2, llama3, mistral or qwen3 instead of the model's own"},
+      {"--chat-template-file", "FILE", text_value(&o->chat_template_file), nullptr,
+       "A Jinja template to recognise instead of the model's own"},
+  };
+}
+
+std::vector<Flag> rope_flags(RopeOverrides* r) {
+  const std::vector<std::pair<std::string, std::optional<RopeScaling>>> scalings = {
+      {"none", RopeScaling::kNone}, {"linear", RopeScaling::kLinear}, {"yarn", RopeScaling::kYarn}};
+  return {
+      {"--rope-scaling", "KIND", choice_value<std::optional<RopeScaling>>(&r->scaling, scalings), nullptr,
+       "none, linear or yarn [the model's own]"},
+      {"--rope-scale", "FACTOR", double_value(&r->factor, 1, 1024), nullptr,
+       "The context grows by this factor (linear, yarn) [the model's own]"},
+      {"--rope-freq-base", "BASE", double_value(&r->theta, 1, 1e12), nullptr, "The rotary base [the model's own]"},
+      {"--yarn-orig-ctx", "TOKENS", tokens_value(&r->original_positions), nullptr,
+       "The context that the model was trained with [the model's own]"},
   };
 }
 
@@ -114,6 +130,7 @@ void add_common(CLI::App& app, EngineOptions* engine, GenerateOptions* generate,
   add_flags(
       app, "Model",
       {{"--no-chat-template", "", nullptr, &late->no_chat_template, "The prompt as it is, no template around it"}});
+  add_flags(app, "Position", rope_flags(&engine->rope));
   add_flags(app, "Memory and device", memory_flags(engine, &late->threads));
   add_list_devices(app, "Memory and device");
   add_flags(app, "Text", sampling_flags(generate, &late->top_k));
@@ -132,8 +149,8 @@ void finish_common(const std::string& command, const Late& late, const std::stri
   generate->sampling.top_k = static_cast<int32_t>(late.top_k);
   if (engine->model.empty()) usage_error(command, "-m/--model is needed");
   if (generate->max_tokens == 0) usage_error(command, "-n/--predict: '0' is neither -1 nor at least 1");
-  if (late.no_chat_template && !engine->chat_template.empty()) {
-    usage_error(command, "--chat-template and --no-chat-template exclude each other");
+  if (late.no_chat_template + !engine->chat_template.empty() + !engine->chat_template_file.empty() > 1) {
+    usage_error(command, "--chat-template, --chat-template-file and --no-chat-template exclude each other");
   }
   if (late.no_chat_template && !system.empty()) {
     usage_error(command, "--system needs a chat template, and --no-chat-template is given");

@@ -91,9 +91,12 @@ SetFlag seed_value(uint64_t* out) {
   };
 }
 
-SetFlag float_value(float* out, float low, float high) {
+namespace {
+
+template <typename T>
+SetFlag real_value(T* out, T low, T high) {
   return [=](const std::string& value) {
-    float number = 0;
+    T number = 0;
     if (!parse_number(value, &number) || !(number >= low && number <= high)) {
       return str("'", value, "' is no number from ", low, " to ", high);
     }
@@ -101,6 +104,11 @@ SetFlag float_value(float* out, float low, float high) {
     return std::string();
   };
 }
+
+}  // namespace
+
+SetFlag float_value(float* out, float low, float high) { return real_value(out, low, high); }
+SetFlag double_value(double* out, double low, double high) { return real_value(out, low, high); }
 
 SetFlag dtype_value(std::optional<DType>* out, const std::vector<std::string>& names) {
   std::vector<std::pair<std::string, std::optional<DType>>> choices;

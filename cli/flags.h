@@ -36,7 +36,8 @@ SetFlag tokens_value(int64_t* out);                          // 128K; at least 1
 SetFlag bytes_value(uint64_t* out);                          // 24GiB; at least 1
 SetFlag int_value(int64_t* out, int64_t low, int64_t high);  // both included
 SetFlag seed_value(uint64_t* out);
-SetFlag float_value(float* out, float low, float high);  // both included
+SetFlag float_value(float* out, float low, float high);
+SetFlag double_value(double* out, double low, double high);  // both included
 SetFlag dtype_value(std::optional<DType>* out, const std::vector<std::string>& names);
 
 template <typename T>

@@ -19,6 +19,12 @@
 namespace headrace {
 namespace {
 
+std::string exact_text(double number) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.17g", number);
+  return text;
+}
+
 // Everything that may change a summary, and nothing else: where memory lies and how many threads work changes no bit.
 std::string options_text(const SummarizeArgs& args, const Engine& engine) {
   std::error_code error;
@@ -37,15 +43,19 @@ std::string options_text(const SummarizeArgs& args, const Engine& engine) {
   add(engine.context_limit());
   add(args.engine.use_chat_template);
   add(args.engine.chat_template);
+  add(args.engine.chat_template_file);
+  const RopeConfig& rope = engine.config().rope;
+  for (double number :
+       {rope.theta, rope.factor, static_cast<double>(rope.scaling), static_cast<double>(rope.original_max_positions)}) {
+    add(exact_text(number));
+  }
   add(args.system);
   add(args.instruction);
   add(static_cast<int>(args.truncate));
   add(args.generate.max_tokens);
   add(args.generate.ignore_eos);
   for (float number : {s.temperature, s.top_p, s.min_p}) {
-    char exact[32];
-    std::snprintf(exact, sizeof exact, "%.9g", static_cast<double>(number));
-    add(exact);
+    add(exact_text(static_cast<double>(number)));
   }
   add(s.top_k);
   add(s.seed);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/accept.h"
+#include "runtime/document.h"
 #include "runtime/model/weights.h"
 #include "runtime/output.h"
 #include "runtime/session.h"
@@ -15,6 +16,8 @@ namespace headrace {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kMostPositions = int64_t{1} << 30;
 
 double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
@@ -52,10 +55,41 @@ const char* finish_reason_name(FinishReason reason) {
   return "?";
 }
 
+ModelConfig with_rope(ModelConfig config, const RopeOverrides& overrides) {
+  RopeConfig& rope = config.rope;
+  const int64_t own_positions = config.max_positions;
+  if (overrides.theta > 0) rope.theta = overrides.theta;
+  if (overrides.scaling) {
+    rope = {.theta = rope.theta, .scaling = *overrides.scaling, .frequency_factors = {}};
+    if (rope.scaling == RopeScaling::kYarn) rope.original_max_positions = own_positions;
+  }
+  if (overrides.factor > 0) {
+    if (rope.scaling != RopeScaling::kLinear && rope.scaling != RopeScaling::kYarn) {
+      throw_error(ExitCode::kUsage, "--rope-scale", str(overrides.factor, " needs a scaling that has a factor"),
+                  "Add --rope-scaling linear or yarn.");
+    }
+    const double grown = static_cast<double>(own_positions) / rope.factor * overrides.factor;
+    if (grown > static_cast<double>(kMostPositions)) {
+      throw_error(ExitCode::kUsage, "--rope-scale",
+                  str(overrides.factor, " times ", own_positions, " positions is too many"));
+    }
+    rope.factor = overrides.factor;
+    config.max_positions = static_cast<int64_t>(grown);
+  }
+  if (overrides.original_positions > 0) {
+    if (rope.scaling != RopeScaling::kYarn) {
+      throw_error(ExitCode::kUsage, "--yarn-orig-ctx", "means something with --rope-scaling yarn only");
+    }
+    rope.original_max_positions = overrides.original_positions;
+  }
+  return config;
+}
+
 struct Engine::Impl {
   EngineOptions options;
   std::unique_ptr<Device> device;
   std::unique_ptr<Checkpoint> checkpoint;
+  ModelConfig config;  // the checkpoint's, with --rope-* in place
   std::optional<Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat;  // none: --no-chat-template, or a model without one
   std::optional<Weights> weights;
@@ -82,7 +116,7 @@ void Engine::Impl::open(Progress* progress) {
     tokenizer = checkpoint->load_tokenizer();
     choose_chat();
   }
-  const ModelConfig& config = checkpoint->config();
+  config = with_rope(checkpoint->config(), options.rope);
   if (options.ctx_size > config.max_positions) {
     throw_error(ExitCode::kUsage, "--ctx-size",
                 str(options.ctx_size, " is more than the ", config.max_positions, " positions that ",
@@ -102,13 +136,12 @@ void Engine::Impl::choose_chat() {
     chat = chat_template_by_name(options.chat_template);
     return;
   }
-  const std::string jinja = checkpoint->chat_template();
-  if (!jinja.empty()) chat = recognise_chat_template(jinja, checkpoint->path());
+  const std::string& file = options.chat_template_file;
+  const std::string jinja = file.empty() ? checkpoint->chat_template() : read_document(file);
+  if (!jinja.empty()) chat = recognise_chat_template(jinja, file.empty() ? checkpoint->path() : file);
 }
 
-int64_t Engine::Impl::context_limit() const {
-  return options.ctx_size > 0 ? options.ctx_size : checkpoint->config().max_positions;
-}
+int64_t Engine::Impl::context_limit() const { return options.ctx_size > 0 ? options.ctx_size : config.max_positions; }
 
 void Engine::Impl::check_prompt(const std::vector<int32_t>& prompt) const {
   const int64_t tokens = static_cast<int64_t>(prompt.size()), limit = context_limit();
@@ -119,9 +152,9 @@ void Engine::Impl::check_prompt(const std::vector<int32_t>& prompt) const {
                 "Shorten it (headrace summarize --truncate middle does), or use a model with a longer context.");
   }
   for (const int32_t id : prompt) {
-    if (id < 0 || id >= checkpoint->config().vocab) {
+    if (id < 0 || id >= config.vocab) {
       throw_error(ExitCode::kBadInput, "prompt",
-                  str("has token id ", id, ", the model's vocabulary is 0 to ", checkpoint->config().vocab - 1));
+                  str("has token id ", id, ", the model's vocabulary is 0 to ", config.vocab - 1));
     }
   }
 }
@@ -177,7 +210,7 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
   device->host_mem().reset_peak();
   const uint64_t in = device->bytes_over(Link::kHostToDevice), out = device->bytes_over(Link::kDeviceToHost);
   {
-    Session session(*device, checkpoint->config(), *weights, session_options(prompt, run, max_tokens));
+    Session session(*device, config, *weights, session_options(prompt, run, max_tokens));
     result.plan = session.plan();
     const std::optional<int32_t> first = session.prefill(prompt, progress, run.interrupt);
     result.timings.ttft_ms = ms_since(start);
@@ -226,7 +259,7 @@ GenerateResult Engine::generate(const std::vector<int32_t>& prompt, const Genera
   return impl_->generate(prompt, options, progress);
 }
 
-const ModelConfig& Engine::config() const { return impl_->checkpoint->config(); }
+const ModelConfig& Engine::config() const { return impl_->config; }
 const Tokenizer& Engine::tokenizer() const {
   CHECK(impl_->tokenizer.has_value());
   return *impl_->tokenizer;

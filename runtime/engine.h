@@ -22,17 +22,29 @@
 
 namespace headrace {
 
+// What --rope-* puts in the place of the model's own rope settings.
+struct RopeOverrides {
+  std::optional<RopeScaling> scaling{};  // --rope-scaling
+  double factor = 0;                     // --rope-scale: the context grows by it; 0: the model's
+  double theta = 0;                      // --rope-freq-base; 0: the model's
+  int64_t original_positions = 0;        // --yarn-orig-ctx; 0: the model's
+};
+// The model's config with these in place. Throws Error(kUsage) for settings that contradict each other.
+ModelConfig with_rope(ModelConfig config, const RopeOverrides& overrides);
+
 struct EngineOptions {
   std::string model;                                // a directory, a .gguf file or org/name
   DeviceOptions device;                             // --device, --vram, --host-mem, -t
   std::optional<DType> dtype;                       // --dtype; none: auto
   std::optional<DType> cache_type_k, cache_type_v;  // -ctk, -ctv; none: the weights' type
-  int64_t ctx_size = 0;           // -c: the most tokens a run may hold; 0: what the model was made for
-  KvMode kv = KvMode::kAuto;      // --kv
-  std::string chat_template;      // --chat-template NAME; empty: the model's own
-  bool use_chat_template = true;  // --no-chat-template
-  bool want_tokenizer = true;     // false: prompts come as ids (tests, benches)
-  int ring_slots = 0;             // the staging ring; 0: defaults
+  int64_t ctx_size = 0;            // -c: the most tokens a run may hold; 0: what the model was made for
+  KvMode kv = KvMode::kAuto;       // --kv
+  std::string chat_template;       // --chat-template NAME; empty: the model's own
+  std::string chat_template_file;  // --chat-template-file: a Jinja source to recognise; empty: the model's own
+  RopeOverrides rope;              // --rope-*
+  bool use_chat_template = true;   // --no-chat-template
+  bool want_tokenizer = true;      // false: prompts come as ids (tests, benches)
+  int ring_slots = 0;              // the staging ring; 0: defaults
   uint64_t ring_slot_bytes = 0;
   int64_t prefill_group = 0;  // rows of a prefill product; 0: the backend's
 };

@@ -12,8 +12,7 @@ uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
 }  // namespace
 
 KvCache::KvCache(Device& device, const RowShape& shape, const MemoryPlan& plan, int64_t pass_rows)
-    : device_(device),
-      shape_(shape),
+    : shape_(shape),
       segments_(plan.segments),
       resident_(plan.resident_segments),
       pass_rows_(pass_rows),

@@ -66,7 +66,6 @@ class KvCache {
   void point_at_open(Stream& compute);
   void leave(Stream& compute);
 
-  Device& device_;
   const RowShape shape_;
   const int64_t segments_, resident_, pass_rows_;
   uint64_t open_stride_ = 0;

@@ -95,6 +95,20 @@ TEST(Args, GenerateTakesEveryFlag) {
   EXPECT_TRUE(args.output.quiet);
 }
 
+TEST(Args, RopeFlags) {
+  const RopeOverrides none = generate({"-p", "x"}).engine.rope;
+  EXPECT_FALSE(none.scaling.has_value());
+  EXPECT_EQ(none.factor, 0);
+  const RopeOverrides rope = generate({"-p", "x", "--rope-scaling", "yarn", "--rope-scale", "4", "--rope-freq-base",
+                                       "500000", "--yarn-orig-ctx", "8K"})
+                                 .engine.rope;
+  EXPECT_EQ(rope.scaling, RopeScaling::kYarn);
+  EXPECT_EQ(rope.factor, 4);
+  EXPECT_EQ(rope.theta, 500000);
+  EXPECT_EQ(rope.original_positions, 8192);
+  EXPECT_EQ(generate({"-p", "x", "--chat-template-file", "t.jinja"}).engine.chat_template_file, "t.jinja");
+}
+
 TEST(Args, DeviceMayNameAGpu) {
   EXPECT_EQ(generate({"-p", "x"}).engine.device.choice, DeviceChoice::kAuto);
   EXPECT_EQ(generate({"-p", "x"}).engine.device.cuda_index, -1);
@@ -210,6 +224,10 @@ TEST(Args, RefusalsNameFlagAndValue) {
       {{"stray"}, {"stray"}},
       {{"--chat-template", "chatml", "--no-chat-template"}, {"--chat-template", "--no-chat-template"}},
       {{"--no-chat-template", "--system", "x"}, {"--system", "--no-chat-template"}},
+      {{"--chat-template-file", "f", "--chat-template", "chatml"}, {"--chat-template-file", "exclude"}},
+      {{"--rope-scaling", "cubic"}, {"--rope-scaling", "cubic"}},
+      {{"--rope-scale", "0.5"}, {"--rope-scale", "'0.5'"}},
+      {{"--rope-freq-base", "x"}, {"--rope-freq-base", "'x'"}},
       {{"-m"}, {"--model", "missing"}},
   };
   for (const auto& [flags, wanted] : cases) {

@@ -174,6 +174,38 @@ TEST(Engine, RefusesAContextBeyondTheModels) {
   expect_error(ExitCode::kUsage, "2049 is more than the 2048 positions", [&] { Engine engine(options, nullptr); });
 }
 
+// llama-linear has theta 10,000, linear scaling by 4 and 2,048 positions.
+TEST(Engine, RopeFlagsTakeThePlaceOfTheModelsOwn) {
+  const std::vector<int32_t> prompt = testing::made_up_ids(100, 512);
+  const auto say = [&](const RopeOverrides& rope) {
+    EngineOptions options = tiny("llama-linear");
+    options.rope = rope;
+    Engine engine(options, nullptr);
+    return engine.generate(prompt, {.max_tokens = 40, .ignore_eos = true}, nullptr).token_ids;
+  };
+  const std::vector<int32_t> own = say({});
+  EXPECT_EQ(say({.scaling = RopeScaling::kLinear, .factor = 4}), own);
+  EXPECT_EQ(say({.theta = 10000}), own);
+  EXPECT_NE(say({.factor = 2}), own);
+  EXPECT_NE(say({.theta = 500000}), own);
+  EXPECT_NE(say({.scaling = RopeScaling::kYarn, .factor = 4, .original_positions = 64}), own);
+}
+
+TEST(Engine, RopeScaleGrowsTheContext) {
+  ModelConfig config;
+  config.max_positions = 8192;
+  EXPECT_EQ(with_rope(config, {.scaling = RopeScaling::kLinear, .factor = 8}).max_positions, 65536);
+  const ModelConfig yarn = with_rope(config, {.scaling = RopeScaling::kYarn, .factor = 4});
+  EXPECT_EQ(yarn.max_positions, 32768);
+  EXPECT_EQ(yarn.rope.original_max_positions, 8192);
+  EXPECT_EQ(with_rope(config, {.theta = 2e6}).rope.theta, 2e6);
+  EXPECT_EQ(with_rope(config, {}).max_positions, 8192);
+  expect_error(ExitCode::kUsage, "--rope-scale", [&] { with_rope(config, {.factor = 2}); });
+  expect_error(ExitCode::kUsage, "too many",
+               [&] { with_rope(config, {.scaling = RopeScaling::kLinear, .factor = 1e9}); });
+  expect_error(ExitCode::kUsage, "--yarn-orig-ctx", [&] { with_rope(config, {.original_positions = 64}); });
+}
+
 TEST(Engine, RefusesBudgetsBeforeAnyWork) {
   EngineOptions options = tiny();
   options.device.vram_bytes = 100 * kKiB;
