@@ -116,4 +116,19 @@ AttentionTest::Segments AttentionTest::segments(const AttentionContext& context,
   return result;
 }
 
+namespace {
+double rounding_of(const AttentionCase& c) {
+  if (c.type == DType::kF32 || c.k_type != c.type || c.v_type != c.type) return 0;
+  return c.type == DType::kBF16 ? 0x1p-8 : 0x1p-11;
+}
+}  // namespace
+
+double AttentionTest::prefill_weight_error(const AttentionCase& c) const {
+  return GetParam().device == DeviceChoice::kCuda || c.type == DType::kBF16 ? rounding_of(c) : 0;
+}
+
+double AttentionTest::prefix_weight_error(const AttentionCase& c) const {
+  return GetParam().device == DeviceChoice::kCuda ? rounding_of(c) : 0;
+}
+
 }  // namespace headrace

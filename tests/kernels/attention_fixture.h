@@ -55,6 +55,11 @@ class AttentionTest : public testing_support::KernelTest {
   };
   // Segments of at most `rows_each` rows, a multiple of the tile, with `spare` rows of NaN behind each head's.
   Segments segments(const AttentionContext& context, int64_t rows_each, int64_t spare);
+
+  // Of each weight, relative, beyond fp32's: bodies that work on tensor cores, or on pairs of bf16, round the weights
+  // to the type of V where all types are one. The tail is always fp32.
+  double prefill_weight_error(const AttentionCase& c) const;
+  double prefix_weight_error(const AttentionCase& c) const;
 };
 
 }  // namespace headrace

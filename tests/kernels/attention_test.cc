@@ -179,7 +179,7 @@ void DecodeAttentionTest::check(const AttentionCase& c, int64_t committed, int64
   const Pass pass(c, committed, nodes, 1);
   AttentionExpectation expected;
   for (size_t node = 0; node < pass.positions.size(); ++node) {
-    attend(pass.context, pass.query(node), pass.rows(node), 0, &expected);
+    attend(pass.context, pass.query(node), pass.rows(node), prefix_weight_error(c), &expected);
   }
   const Result result = run(pass, committed_segments(pass, rows_each), all_nodes(pass));
   expect_close(testing_support::decode(result.out, c.type), expected.values, expected.magnitude, c.type,

@@ -58,11 +58,9 @@ void PrefillAttentionTest::check(const AttentionCase& c, int64_t rows, int64_t r
   AttentionExpectation expected;
   std::vector<int64_t> seen(static_cast<size_t>(first));
   std::iota(seen.begin(), seen.end(), int64_t{0});
-  // With bf16 throughout, an instruction set may round the weights to bf16.
-  const bool rounds = c.type == DType::kBF16 && c.k_type == DType::kBF16 && c.v_type == DType::kBF16;
   for (int64_t i = first; i < rows; ++i) {
     seen.push_back(i);
-    attend(context, q.data() + i * c.heads * c.head_dim, seen, rounds ? 0x1p-8 : 0, &expected);
+    attend(context, q.data() + i * c.heads * c.head_dim, seen, prefill_weight_error(c), &expected);
   }
   const auto out = run(c, segments(context, rows_each, 3), q, first, rows - first, 5);
   expect_close(testing_support::decode(out, c.type), expected.values, expected.magnitude, c.type,

@@ -1,0 +1,380 @@
+// Flash attention (Dao et al. 2022, algorithm 1) on tensor cores: a block of rows of q against K and V in tiles of
+// kPrefixTile rows, which cp.async brings one tile ahead. mma.sync m16n8k16, fp32 sums; the weights are rounded to the
+// element type for the product with V, their sum is not. Device code, internal to kernels/cuda.
+//
+// A row's bits depend on the row and on what it sees alone: each row walks the tiles in order by itself, what it does
+// not see weighs exactly 0, and a tile of which it sees nothing multiplies its state by 1 and adds 0, so that a warp
+// may skip a tile that none of its rows sees. Sums are written as intrinsics, so that no instantiation contracts them
+// in another way than its sisters.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "kernels/attention.h"
+
+namespace headrace::kernels::cuda {
+
+// ---- Instructions ---------------------------------------------------------------------------------------------------
+
+__device__ inline uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
+
+// 16 bytes, of which `bytes` (0 or 16) are read and the rest is zero.
+__device__ inline void copy_async(uint32_t to, const void* from, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int kGroups>
+__device__ inline void wait_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
+}
+
+__device__ inline void load_matrices(uint32_t (&r)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+__device__ inline void load_transposed(uint32_t (&r)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+
+// c += a b. With g = lane / 4 and t = lane % 4: a is (row g, k 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8); b is
+// (k 2t, column g), (2t + 8, g); c is (row g, columns 2t and 2t + 1), (g + 8, the same).
+__device__ inline void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, __nv_bfloat16) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ inline void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, __half) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// The lower half of the register is the lower column.
+__device__ inline uint32_t pack(float low, float high, __nv_bfloat16) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+__device__ inline uint32_t pack(float low, float high, __half) {
+  const __half2 pair = __floats2half2_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+
+__device__ inline float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
+
+// ---- Where the tiles lie --------------------------------------------------------------------------------------------
+
+// One KV head's tiles of a list of segments, up to position `limit`.
+template <typename T>
+struct TileCursor {
+  const KvSegment* segments;
+  int count, kv_head, dim, limit;
+  int next = 0;               // segment
+  int position = 0, end = 0;  // the tile's first row, and where the segment's rows end
+  const T *k = nullptr, *v = nullptr;
+
+  __device__ TileCursor(const KvSegment* list, int segment_count, int head, int head_dim, int most)
+      : segments(list), count(segment_count), kv_head(head), dim(head_dim), limit(most) {
+    open();
+  }
+  __device__ bool done() const { return position >= end; }
+  __device__ void advance() {
+    position += kPrefixTile;
+    k += kPrefixTile * dim;
+    v += kPrefixTile * dim;
+    if (done()) open();
+  }
+
+ private:
+  __device__ void open() {
+    while (done() && next < count) {
+      const KvSegment& segment = segments[next++];
+      const int64_t head = int64_t{kv_head} * segment.stride_rows * dim;
+      k = static_cast<const T*>(segment.k) + head;
+      v = static_cast<const T*>(segment.v) + head;
+      position = segment.position;
+      end = min(segment.position + segment.rows, limit);
+    }
+  }
+};
+
+// ---- A block of rows ------------------------------------------------------------------------------------------------
+
+// kDim: head_dim, or the next that is instantiated: what lies beyond head_dim is zero. kMTiles: 16 rows each, of a
+// warp.
+template <typename T, int kDim, int kMTiles>
+struct AttentionTile {
+  static constexpr int kWarps = 4, kThreads = 32 * kWarps;
+  static constexpr int kWarpRows = 16 * kMTiles, kRows = kWarps * kWarpRows;
+  static constexpr int kKeys = kPrefixTile;
+  static constexpr int kStages = 2;
+  static constexpr int kSteps = kDim / 16, kChunks = kDim / 8;  // a chunk: 16 bytes
+  static constexpr int kRowBytes = kDim * 2, kTileBytes = kKeys * kRowBytes;
+  // Few rows keep q in registers; more have it in shared memory.
+  static constexpr bool kQueriesInRegisters = kMTiles == 1;
+  static constexpr int kQueryBytes = kQueriesInRegisters ? 0 : kRows * kRowBytes;
+  static constexpr int kSharedBytes = kQueryBytes + kStages * 2 * kTileBytes;
+  static_assert(kSharedBytes <= 99 * 1024);  // sm_86 and sm_89 have no more
+  static_assert(kKeys == 64 && kChunks % 8 == 0);
+
+  // Of rows g and g + 8 of each m-tile, where g = lane / 4.
+  float o[kMTiles][kDim / 8][4] = {};
+  float m[kMTiles][2], l[kMTiles][2] = {};  // m: of raw scores; l: of this thread's columns alone until finish()
+  int limit[kMTiles][2];                    // the row sees positions [0, limit)
+
+  uint32_t shared;                                  // address
+  uint32_t q[kQueriesInRegisters ? kSteps : 1][4];  // a fragment for each step
+  float scale_log2;
+
+  // Chunks of a row are permuted by its number, so that ldmatrix finds its 8 rows in different banks.
+  __device__ static uint32_t place(int row, int chunk) {
+    return static_cast<uint32_t>(row * kRowBytes + ((chunk ^ (row & 7)) << 4));
+  }
+  __device__ uint32_t keys(int stage) const { return shared + kQueryBytes + stage * 2 * kTileBytes; }
+  __device__ uint32_t values(int stage) const { return keys(stage) + kTileBytes; }
+  __device__ static int warp_row() { return threadIdx.x / 32 * kWarpRows; }
+  __device__ static int fragment_row(int tile, int half) {
+    return warp_row() + tile * 16 + half * 8 + threadIdx.x % 32 / 4;
+  }
+
+  // row_of(row) gives a row's q and limit; rows of the block that do not exist repeat the last one.
+  template <typename RowOf>
+  __device__ void start(const void* shared_memory, float scale, int dim, const RowOf& row_of) {
+    shared = shared_address(shared_memory);
+    scale_log2 = __fmul_rn(scale, kLog2E);
+    for (int tile = 0; tile < kMTiles; ++tile) {
+      for (int half = 0; half < 2; ++half) {
+        m[tile][half] = -INFINITY;
+        limit[tile][half] = row_of(fragment_row(tile, half)).limit;
+      }
+    }
+    if constexpr (kQueriesInRegisters) {
+      const unsigned short* row[2] = {bits(row_of(fragment_row(0, 0)).q), bits(row_of(fragment_row(0, 1)).q)};
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int d = step * 16 + i / 2 * 8 + threadIdx.x % 4 * 2;
+          q[step][i] = d < dim ? row[i % 2][d] | uint32_t{row[i % 2][d + 1]} << 16 : 0;
+        }
+      }
+    } else {
+      for (int row = threadIdx.x / 32; row < kRows; row += kWarps) {
+        const unsigned short* from = bits(row_of(row).q);
+        for (int d = threadIdx.x % 32 * 2; d < kDim; d += 64) {
+          const uint32_t pair = d < dim ? from[d] | uint32_t{from[d + 1]} << 16 : 0;
+          asm volatile("st.shared.u32 [%0], %1;" ::"r"(shared + place(row, d / 8) + d % 8 * 2), "r"(pair) : "memory");
+        }
+      }
+    }
+  }
+
+  // Sees the tiles from `ahead` on. active: whether this warp has rows. Ends with no copy in flight.
+  __device__ void walk(TileCursor<T> ahead, bool active) {
+    int most = limit[0][0], least = limit[0][0];
+    for (int tile = 0; tile < kMTiles; ++tile) {
+      for (int half = 0; half < 2; ++half) {
+        most = max(most, limit[tile][half]);
+        least = min(least, limit[tile][half]);
+      }
+    }
+    most = __reduce_max_sync(~0u, most);
+    least = __reduce_min_sync(~0u, least);
+
+    int position = ahead.position, end = ahead.end;
+    fetch(ahead, 0);
+    for (int stage = 0; position < end; stage ^= 1) {
+      const int next_position = ahead.position, next_end = ahead.end;
+      wait_copies<1>();
+      __syncthreads();  // the keys are there for all, and all are done with the other stage
+      fetch(ahead, stage ^ 1);
+      const bool sees = active && position < most;
+      float s[kMTiles][kKeys / 8][4];
+      if (sees) {
+        score(keys(stage), s);
+        if (position + kKeys > min(least, end)) mask(position, end, s);
+        weigh(s);
+      }
+      wait_copies<2>();  // all but the next tile's
+      __syncthreads();
+      if (sees) add(values(stage), s);
+      position = next_position;
+      end = next_end;
+    }
+    wait_copies<0>();
+  }
+
+  // Completes the sums of the rows.
+  __device__ void finish() {
+    for (int tile = 0; tile < kMTiles; ++tile) {
+      for (int half = 0; half < 2; ++half) {
+        float& sum = l[tile][half];
+        sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 1));
+        sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 2));
+      }
+    }
+  }
+
+ private:
+  __device__ static const unsigned short* bits(const void* p) { return static_cast<const unsigned short*>(p); }
+
+  // Two groups of copies, keys and values; both empty behind the last tile, so that groups can be counted.
+  __device__ void fetch(TileCursor<T>& from, int stage) {
+    const bool some = !from.done();
+    if (some) fetch_rows(from.k, from, keys(stage));
+    commit_copies();
+    if (some) fetch_rows(from.v, from, values(stage));
+    commit_copies();
+    if (some) from.advance();
+  }
+  // Rows that are not seen by any row, and chunks behind head_dim, become zero.
+  __device__ void fetch_rows(const T* rows, const TileCursor<T>& from, uint32_t to) {
+    constexpr int kRowsAtOnce = kThreads / kChunks;
+    const int chunk = threadIdx.x % kChunks, first = threadIdx.x / kChunks;
+    const bool inside = chunk * 8 < from.dim;
+    const int some = inside ? from.end - from.position : 0;
+#pragma unroll
+    for (int i = 0; i < kKeys / kRowsAtOnce; ++i) {
+      const int row = first + i * kRowsAtOnce;
+      const T* source = row < some ? rows + row * from.dim + chunk * 8 : rows;
+      copy_async(to + place(row, chunk), source, row < some ? 16 : 0);
+    }
+  }
+
+  // s = q k^T, not scaled.
+  __device__ void score(uint32_t k, float (&s)[kMTiles][kKeys / 8][4]) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int tile = 0; tile < kMTiles; ++tile) {
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) s[tile][n][i] = 0.0f;
+      }
+    }
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      uint32_t a[kMTiles][4];
+#pragma unroll
+      for (int tile = 0; tile < kMTiles; ++tile) {
+        if constexpr (kQueriesInRegisters) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) a[tile][i] = q[step][i];
+        } else {
+          // matrices: rows 0 to 7 and 8 to 15 of the first 8 columns, then of the next 8
+          load_matrices(a[tile], shared + place(warp_row() + tile * 16 + lane % 16, step * 2 + lane / 16));
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < kKeys / 16; ++n) {
+        uint32_t b[4];  // keys 0 to 7: columns 0 to 7, 8 to 15; keys 8 to 15: the same
+        load_matrices(b, k + place(n * 16 + lane / 16 * 8 + lane % 8, step * 2 + lane / 8 % 2));
+#pragma unroll
+        for (int tile = 0; tile < kMTiles; ++tile) {
+          multiply(s[tile][2 * n], a[tile], b[0], b[1], T{});
+          multiply(s[tile][2 * n + 1], a[tile], b[2], b[3], T{});
+        }
+      }
+    }
+  }
+
+  __device__ void mask(int position, int end, float (&s)[kMTiles][kKeys / 8][4]) {
+#pragma unroll
+    for (int tile = 0; tile < kMTiles; ++tile) {
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int key = position + n * 8 + threadIdx.x % 4 * 2 + i % 2;
+          if (key >= min(limit[tile][i / 2], end)) s[tile][n][i] = -INFINITY;
+        }
+      }
+    }
+  }
+
+  // Scores become weights; o and l follow the new maximum.
+  __device__ void weigh(float (&s)[kMTiles][kKeys / 8][4]) {
+#pragma unroll
+    for (int tile = 0; tile < kMTiles; ++tile) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float top = m[tile][half];
+#pragma unroll
+        for (int n = 0; n < kKeys / 8; ++n) {
+          top = fmaxf(top, fmaxf(s[tile][n][2 * half], s[tile][n][2 * half + 1]));
+        }
+        top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
+        top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
+        // A row that has seen nothing has no maximum: -inf - -inf would be a NaN.
+        const float base = top == -INFINITY ? 0.0f : __fmul_rn(top, scale_log2);
+        const float keep = exp2_fast(__fsub_rn(__fmul_rn(m[tile][half], scale_log2), base));
+        m[tile][half] = top;
+        float sum = 0.0f;
+#pragma unroll
+        for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+          for (int i = 2 * half; i < 2 * half + 2; ++i) {
+            s[tile][n][i] = exp2_fast(__fmaf_rn(s[tile][n][i], scale_log2, -base));
+            sum = __fadd_rn(sum, s[tile][n][i]);
+          }
+        }
+        l[tile][half] = __fmaf_rn(l[tile][half], keep, sum);
+#pragma unroll
+        for (int n = 0; n < kDim / 8; ++n) {
+          o[tile][n][2 * half] = __fmul_rn(o[tile][n][2 * half], keep);
+          o[tile][n][2 * half + 1] = __fmul_rn(o[tile][n][2 * half + 1], keep);
+        }
+      }
+    }
+  }
+
+  // o += s v.
+  __device__ void add(uint32_t v, const float (&s)[kMTiles][kKeys / 8][4]) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int step = 0; step < kKeys / 16; ++step) {
+      uint32_t a[kMTiles][4];  // what is c of one product is a of the next
+#pragma unroll
+      for (int tile = 0; tile < kMTiles; ++tile) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float(&from)[4] = s[tile][2 * step + i / 2];
+          a[tile][i] = pack(from[i % 2 * 2], from[i % 2 * 2 + 1], T{});
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < kDim / 16; ++n) {
+        uint32_t b[4];  // columns 0 to 7: keys 0 to 7, 8 to 15; columns 8 to 15: the same
+        load_transposed(b, v + place(step * 16 + lane % 16, n * 2 + lane / 16));
+#pragma unroll
+        for (int tile = 0; tile < kMTiles; ++tile) {
+          multiply(o[tile][2 * n], a[tile], b[0], b[1], T{});
+          multiply(o[tile][2 * n + 1], a[tile], b[2], b[3], T{});
+        }
+      }
+    }
+  }
+};
+
+// ---- Which shapes ---------------------------------------------------------------------------------------------------
+
+// The rest goes through attention_rows.cuh. A shape decides, never the number of queries.
+inline bool has_tiles(const AttentionShape& shape) {
+  return shape.type != DType::kF32 && shape.k_type == shape.type && shape.v_type == shape.type &&
+         shape.head_dim % 8 == 0 && shape.head_dim <= 128 && shape.scale > 0;
+}
+
+}  // namespace headrace::kernels::cuda
