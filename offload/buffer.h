@@ -1,5 +1,6 @@
 // Owners of device memory and of pinned host memory. Move-only; freed, and given back to their budget, when destroyed.
-// Made by a Device, which must outlive them. Aligned to 4 KiB. The content of a new buffer is zero.
+// Made by a Device, which must outlive them. Aligned to 4 KiB, but device memory on CUDA to 256 bytes. The content of a
+// new buffer is zero.
 #pragma once
 
 #include <cstddef>

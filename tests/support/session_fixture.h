@@ -1,10 +1,12 @@
-// A small model on the CPU, ready for sessions: what the tests of runtime/session.h share.
+// A small model on a device, ready for sessions: what the tests of runtime/session.h share. Test instances for CUDA are
+// listed where there is a GPU; their names begin with "cuda".
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "offload/backends.h"
 #include "offload/device.h"
 #include "runtime/model/checkpoint.h"
 #include "runtime/model/weights.h"
@@ -12,15 +14,23 @@
 
 namespace headrace::testing {
 
+inline std::vector<DeviceChoice> session_devices() {
+  if (cuda_usable()) return {DeviceChoice::kCpu, DeviceChoice::kCuda};
+  return {DeviceChoice::kCpu};
+}
+inline std::string device_name(DeviceChoice device) { return device == DeviceChoice::kCuda ? "cuda" : "cpu"; }
+
 struct LoadedModel {
   std::unique_ptr<Device> device;
   std::unique_ptr<Checkpoint> checkpoint;
   Weights weights;
 
-  LoadedModel(const std::string& path, DType dtype, int threads = 2)
-      : device(open_device({.choice = DeviceChoice::kCpu, .threads = threads})),
+  LoadedModel(const std::string& path, DType dtype, DeviceChoice choice = DeviceChoice::kCpu, int threads = 2)
+      : device(open_device({.choice = choice, .threads = threads})),
         checkpoint(open_checkpoint(path)),
-        weights(Weights::load(*checkpoint, *device, dtype, nullptr)) {}
+        weights(Weights::reserve(*checkpoint, *device, dtype)) {
+    weights.load(*checkpoint, *device, nullptr, nullptr);
+  }
 
   SessionOptions options(int64_t prompt, int64_t more) const {
     SessionOptions o;

@@ -52,7 +52,7 @@ class RecordedProgress : public Progress {
 };
 
 TEST(Engine, StopsAtTheLengthAskedFor) {
-  Engine engine(tiny(), nullptr);
+  Engine engine(tiny());
   GenerateOptions run{.max_tokens = 17, .ignore_eos = true};
   const GenerateResult result = engine.generate(testing::made_up_ids(30, 512), run, nullptr);
   EXPECT_EQ(result.token_ids.size(), 17u);
@@ -64,14 +64,14 @@ TEST(Engine, StopsAtTheLengthAskedFor) {
 }
 
 TEST(Engine, OneTokenNeedsNoStep) {
-  Engine engine(tiny(), nullptr);
+  Engine engine(tiny());
   const GenerateResult result = engine.generate({5, 6}, {.max_tokens = 1, .ignore_eos = true}, nullptr);
   EXPECT_EQ(result.token_ids.size(), 1u);
   EXPECT_EQ(result.timings.decode_steps, 0);
 }
 
 TEST(Engine, NoTokensAreNoTokens) {
-  Engine engine(tiny(), nullptr);
+  Engine engine(tiny());
   const GenerateResult result = engine.generate({5, 6}, {.max_tokens = 0}, nullptr);
   EXPECT_TRUE(result.token_ids.empty());
   EXPECT_EQ(result.finish_reason, FinishReason::kLength);
@@ -80,7 +80,7 @@ TEST(Engine, NoTokensAreNoTokens) {
 TEST(Engine, FillsTheContextAndNoMore) {
   EngineOptions options = tiny();
   options.ctx_size = 100;
-  Engine engine(options, nullptr);
+  Engine engine(options);
   for (const int64_t max_tokens : {int64_t{-1}, int64_t{1000}}) {
     const GenerateResult result =
         engine.generate(testing::made_up_ids(60, 512), {.max_tokens = max_tokens, .ignore_eos = true}, nullptr);
@@ -93,7 +93,7 @@ TEST(Engine, FillsTheContextAndNoMore) {
 // choosing the seed-free greedy run of a model whose eos (2) comes up. If none comes up, --ignore-eos must change
 // nothing.
 TEST(Engine, IgnoreEosOnlyGoesOn) {
-  Engine engine(tiny(), nullptr);
+  Engine engine(tiny());
   bool stopped = false;
   for (uint64_t seed = 0; seed < 60; ++seed) {
     GenerateOptions run{.max_tokens = 40, .sampling = {.temperature = 3.0f, .seed = seed}};
@@ -113,7 +113,7 @@ TEST(Engine, IgnoreEosOnlyGoesOn) {
 }
 
 TEST(Engine, TheSameSeedSaysTheSameAndAnotherDoesNot) {
-  Engine engine(tiny(), nullptr);
+  Engine engine(tiny());
   GenerateOptions run{.max_tokens = 30, .sampling = {.temperature = 1.0f, .seed = 1}, .ignore_eos = true};
   const std::vector<int32_t> prompt = testing::made_up_ids(20, 512);
   const std::vector<int32_t> first = engine.generate(prompt, run, nullptr).token_ids;
@@ -123,12 +123,14 @@ TEST(Engine, TheSameSeedSaysTheSameAndAnotherDoesNot) {
 }
 
 TEST(Engine, AnInterruptEndsTheRunWithWhatThereIs) {
-  Engine engine(tiny(), nullptr);
+  Engine engine(tiny());
   std::atomic<bool> interrupt = true;
   GenerateOptions run{.max_tokens = 50, .ignore_eos = true, .interrupt = &interrupt};
   const GenerateResult before = engine.generate(testing::made_up_ids(600, 512), run, nullptr);
   EXPECT_EQ(before.finish_reason, FinishReason::kInterrupted);
   EXPECT_TRUE(before.token_ids.empty());
+  EXPECT_EQ(before.timings.ttft_ms, 0);  // there is no first token to time
+  EXPECT_EQ(before.timings.prefill_tokens_per_s, 0);
 
   class Stop : public RecordedProgress {
    public:
@@ -147,9 +149,40 @@ TEST(Engine, AnInterruptEndsTheRunWithWhatThereIs) {
   EXPECT_EQ(within.token_ids.size(), 5u);
 }
 
+// What is thrown in the middle of prefill comes out as it is, with every stream drained before its memory goes (ASan
+// sees it otherwise), and the engine is good for another run.
+TEST(Engine, AnErrorInPrefillLeavesTheEngineWhole) {
+  class Throws : public RecordedProgress {
+   public:
+    void update(int64_t) override {
+      if (stages.back() == "prefill") throw_error(ExitCode::kStorage, "progress", "the terminal went away");
+    }
+  };
+  for (const KvMode mode : {KvMode::kDevice, KvMode::kHost}) {
+    EngineOptions options = tiny();
+    options.kv = mode;
+    Engine engine(options);
+    const std::vector<int32_t> prompt = testing::made_up_ids(1500, 512);
+    Throws progress;
+    expect_error(ExitCode::kStorage, "went away", [&] { engine.generate(prompt, {}, &progress); });
+    EXPECT_EQ(engine.generate(prompt, {.max_tokens = 4, .ignore_eos = true}, nullptr).token_ids.size(), 4u);
+  }
+}
+
+TEST(Engine, AnInterruptIsHeardWhileWeightsLoad) {
+  Engine engine(tiny());
+  std::atomic<bool> interrupt = true;
+  RecordedProgress progress;
+  GenerateOptions run{.max_tokens = 4, .ignore_eos = true, .interrupt = &interrupt};
+  EXPECT_EQ(engine.generate({5, 6}, run, &progress).finish_reason, FinishReason::kInterrupted);
+  EXPECT_EQ(progress.stages, std::vector<std::string>{"loading weights"});
+  interrupt = false;
+  EXPECT_EQ(engine.generate({5, 6}, run, &progress).token_ids.size(), 4u);
+}
+
 TEST(Engine, ReportsProgressStageByStage) {
   RecordedProgress progress;
-  Engine engine(tiny(), &progress);
+  Engine engine(tiny());
   engine.generate(testing::made_up_ids(600, 512), {.max_tokens = 5, .ignore_eos = true}, &progress);
   EXPECT_EQ(progress.stages, (std::vector<std::string>{"loading weights", "prefill", "decode"}));
   EXPECT_EQ(progress.ends, 3);
@@ -159,7 +192,7 @@ TEST(Engine, ReportsProgressStageByStage) {
 TEST(Engine, RefusesPromptsThatItCannotAnswer) {
   EngineOptions options = tiny();
   options.ctx_size = 50;
-  Engine engine(options, nullptr);
+  Engine engine(options);
   expect_error(ExitCode::kBadInput, "empty", [&] { engine.generate({}, {}, nullptr); });
   expect_error(ExitCode::kBadInput, "has 50 tokens, the context holds 50",
                [&] { engine.generate(testing::made_up_ids(50, 512), {}, nullptr); });
@@ -171,7 +204,7 @@ TEST(Engine, RefusesPromptsThatItCannotAnswer) {
 TEST(Engine, RefusesAContextBeyondTheModels) {
   EngineOptions options = tiny();
   options.ctx_size = 2049;
-  expect_error(ExitCode::kUsage, "2049 is more than the 2048 positions", [&] { Engine engine(options, nullptr); });
+  expect_error(ExitCode::kUsage, "2049 is more than the 2048 positions", [&] { Engine engine(options); });
 }
 
 // llama-linear has theta 10,000, linear scaling by 4 and 2,048 positions.
@@ -180,7 +213,7 @@ TEST(Engine, RopeFlagsTakeThePlaceOfTheModelsOwn) {
   const auto say = [&](const RopeOverrides& rope) {
     EngineOptions options = tiny("llama-linear");
     options.rope = rope;
-    Engine engine(options, nullptr);
+    Engine engine(options);
     return engine.generate(prompt, {.max_tokens = 40, .ignore_eos = true}, nullptr).token_ids;
   };
   const std::vector<int32_t> own = say({});
@@ -209,11 +242,11 @@ TEST(Engine, RopeScaleGrowsTheContext) {
 TEST(Engine, RefusesBudgetsBeforeAnyWork) {
   EngineOptions options = tiny();
   options.device.vram_bytes = 100 * kKiB;
-  const Error weights = expect_error(ExitCode::kDoesNotFit, "weights", [&] { Engine engine(options, nullptr); });
+  const Error weights = expect_error(ExitCode::kDoesNotFit, "weights", [&] { Engine engine(options); });
   EXPECT_EQ(weights.info().where, "--vram");
   options.device.vram_bytes = 4 * kMiB;
-  Engine engine(options, nullptr);
-  RecordedProgress progress;
+  Engine engine(options);
+  RecordedProgress progress;  // on the engine's first run: not even the weights are loaded
   expect_error(ExitCode::kDoesNotFit, "for a context of",
                [&] { engine.generate(testing::made_up_ids(1900, 512), {}, &progress); });
   EXPECT_TRUE(progress.stages.empty()) << "work was done before the refusal";
@@ -225,7 +258,7 @@ TEST(Engine, RefusesBudgetsBeforeAnyWork) {
 TEST(Engine, CountsWhatCrossesTheLink) {
   EngineOptions options = tiny();
   options.kv = KvMode::kHost;
-  Engine engine(options, nullptr);
+  Engine engine(options);
   const GenerateResult result =
       engine.generate(testing::made_up_ids(1030, 512), {.max_tokens = 11, .ignore_eos = true}, nullptr);
   const uint64_t two_segments = 4 * 1024 * 256;                     // layers x rows x bytes a row

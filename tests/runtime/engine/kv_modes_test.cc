@@ -2,6 +2,8 @@
 // across the ends of segments, at every temperature.
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "tests/support/session_fixture.h"
 
 namespace headrace {
@@ -42,11 +44,11 @@ struct Case {
   float temperature;
 };
 
-class KvModes : public ::testing::TestWithParam<Case> {};
+class KvModes : public ::testing::TestWithParam<std::tuple<DeviceChoice, Case>> {};
 
 TEST_P(KvModes, GiveTheSameBits) {
-  const Case& c = GetParam();
-  const LoadedModel model(testing::tiny_model(c.model), c.dtype);
+  const auto& [choice, c] = GetParam();
+  const LoadedModel model(testing::tiny_model(c.model), c.dtype, choice);
   SessionOptions options = model.options(c.prompt, c.tokens);
   options.k_type = c.k_type;
   options.v_type = c.v_type;
@@ -82,15 +84,25 @@ TEST_P(KvModes, GiveTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, KvModes,
-    ::testing::Values(Case{"llama31", DType::kF32, DType::kF32, DType::kF32, 1500, 60, 0.0f},
-                      Case{"qwen3", DType::kBF16, DType::kBF16, DType::kBF16, 1000, 60, 0.9f},  // crosses row 1,024
-                      Case{"llama2", DType::kBF16, DType::kF16, DType::kF32, 511, 40,
-                           1.2f},  // opens its second segment
-                      Case{"mistral", DType::kF32, DType::kBF16, DType::kF16, 100, 20, 0.0f}));  // nothing to stream
+    ::testing::Combine(
+        ::testing::ValuesIn(testing::session_devices()),
+        ::testing::Values(Case{"llama31", DType::kF32, DType::kF32, DType::kF32, 1500, 60, 0.0f},
+                          Case{"qwen3", DType::kBF16, DType::kBF16, DType::kBF16, 1000, 60, 0.9f},  // crosses row 1,024
+                          Case{"llama2", DType::kBF16, DType::kF16, DType::kF32, 511, 40, 1.2f},  // its second segment
+                          Case{"mistral", DType::kF32, DType::kBF16, DType::kF16, 100, 20, 0.0f})),  // nothing streams
+    [](const auto& given) {
+      return testing::device_name(std::get<0>(given.param)) + "_" + std::get<1>(given.param).model;
+    });
+
+class KvBudgets : public ::testing::TestWithParam<DeviceChoice> {};
+
+INSTANTIATE_TEST_SUITE_P(Devices, KvBudgets, ::testing::ValuesIn(testing::session_devices()),
+                         [](const auto& given) { return testing::device_name(given.param); });
 
 // A budget between the two: some segments resident, the rest streamed.
-TEST(KvModes, AutoUnderEveryBudgetGivesTheSameBits) {
-  const LoadedModel whole(testing::tiny_model("llama31"), DType::kF32);
+TEST_P(KvBudgets, AutoUnderEveryBudgetGivesTheSameBits) {
+  const uint64_t taken = open_device({.choice = GetParam()})->vram().used_bytes();  // by the backend itself
+  const LoadedModel whole(testing::tiny_model("llama31"), DType::kF32, GetParam());
   SessionOptions options = whole.options(2200, 24);
   options.kv = KvMode::kDevice;
   const Said device = run(whole, options, 24);
@@ -99,12 +111,13 @@ TEST(KvModes, AutoUnderEveryBudgetGivesTheSameBits) {
   int64_t last_resident = -1;
   for (int64_t resident = 0; resident < device.plan.segments; ++resident) {
     const RowShape rows{.layers = 4, .kv_heads = 2, .head_dim = 16, .k_type = DType::kF32, .v_type = DType::kF32};
-    LoadedModel model(testing::tiny_model("llama31"), DType::kF32);
+    LoadedModel model(testing::tiny_model("llama31"), DType::kF32, GetParam());
     const uint64_t weights = model.weights.bytes();
-    auto small = open_device({.choice = DeviceChoice::kCpu,
-                              .vram_bytes = weights + least + 4 * segments_bytes(rows, 0, resident) + 64 * kKiB,
+    auto small = open_device({.choice = GetParam(),
+                              .vram_bytes = taken + weights + least + 4 * segments_bytes(rows, 0, resident) + 64 * kKiB,
                               .threads = 2});
-    Weights on_small = Weights::load(*model.checkpoint, *small, DType::kF32, nullptr);
+    Weights on_small = Weights::reserve(*model.checkpoint, *small, DType::kF32);
+    on_small.load(*model.checkpoint, *small, nullptr, nullptr);
     model.weights = std::move(on_small);
     model.device.swap(small);
     options.kv = KvMode::kAuto;
@@ -119,8 +132,8 @@ TEST(KvModes, AutoUnderEveryBudgetGivesTheSameBits) {
 }
 
 // What the plan says is what is taken: the budget's peak is the plan's, to a page an allocation.
-TEST(KvModes, TheBudgetsPeakIsThePlans) {
-  const LoadedModel model(testing::tiny_model("llama31"), DType::kF32);
+TEST_P(KvBudgets, TheBudgetsPeakIsThePlans) {
+  const LoadedModel model(testing::tiny_model("llama31"), DType::kF32, GetParam());
   for (const KvMode mode : {KvMode::kDevice, KvMode::kHost}) {
     SessionOptions options = model.options(1500, 16);
     options.kv = mode;
@@ -134,12 +147,25 @@ TEST(KvModes, TheBudgetsPeakIsThePlans) {
   }
 }
 
+// How prefill groups the prompt's rows changes no bit on the CPU, also where a group lies in several segments.
+TEST(PrefillGroups, ChangeNoBit) {
+  const LoadedModel model(testing::tiny_model("llama31"), DType::kF32);
+  SessionOptions options = model.options(1500, 8);
+  Said first;
+  for (const int64_t group : {64, 256, 512, 1024, 2048}) {
+    options.prefill_group = group;
+    const Said got = run(model, options, 8);
+    if (first.tokens.empty()) first = got;
+    expect_same(first, got, str("groups of ", group));
+  }
+}
+
 // The number of threads, the size of prefill's groups' neighbours and the pass's room change no bit.
-TEST(KvModes, ThreadsAndPassRoomChangeNoBit) {
+TEST_P(KvBudgets, ThreadsAndPassRoomChangeNoBit) {
   SessionOptions options;
   Said first;
   for (const int threads : {1, 2, 3}) {
-    const LoadedModel model(testing::tiny_model("qwen3"), DType::kBF16, threads);
+    const LoadedModel model(testing::tiny_model("qwen3"), DType::kBF16, GetParam(), threads);
     for (const int64_t pass_rows : {1, 7, 128}) {
       options = model.options(700, 20);
       options.pass_rows = pass_rows;

@@ -1,6 +1,8 @@
 // Seven tiny random models of every family against transformers in f32: logits at every position, greedy tokens.
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "tests/support/golden.h"
 #include "tests/support/session_fixture.h"
 
@@ -12,13 +14,13 @@ using testing::LoadedModel;
 
 constexpr float kTolerance = 1e-3f;
 
-class TinyGolden : public ::testing::TestWithParam<const char*> {
+class TinyGolden : public ::testing::TestWithParam<std::tuple<DeviceChoice, const char*>> {
  protected:
-  const std::string path = testing::tiny_model(GetParam());
+  const std::string path = testing::tiny_model(std::get<1>(GetParam()));
   const Golden golden = testing::read_golden(path + "/golden.safetensors");
   const std::vector<int32_t> ids = golden.ids("input_ids");
   const std::vector<float>& expected = golden.floats.at("logits");
-  const LoadedModel model{path, DType::kF32};
+  const LoadedModel model{path, DType::kF32, std::get<0>(GetParam())};
   const size_t vocab = static_cast<size_t>(model.checkpoint->config().vocab);
 };
 
@@ -57,12 +59,13 @@ TEST_P(TinyGolden, GreedyTokens) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, TinyGolden,
-                         ::testing::Values("llama2", "llama31", "llama-linear", "llama-yarn", "mistral", "qwen25",
-                                           "qwen3"),
-                         [](const auto& name) {
-                           std::string id = name.param;
+                         ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
+                                            ::testing::Values("llama2", "llama31", "llama-linear", "llama-yarn",
+                                                              "mistral", "qwen25", "qwen3")),
+                         [](const auto& given) {
+                           std::string id = std::get<1>(given.param);
                            std::erase(id, '-');
-                           return id;
+                           return testing::device_name(std::get<0>(given.param)) + "_" + id;
                          });
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <random>
+#include <tuple>
 
 #include "tests/support/session_fixture.h"
 
@@ -28,9 +29,9 @@ std::vector<int32_t> path_to(const Tree& tree, int32_t node) {
   return path;
 }
 
-class TreeBits : public ::testing::TestWithParam<DType> {
+class TreeBits : public ::testing::TestWithParam<std::tuple<DeviceChoice, DType>> {
  protected:
-  const LoadedModel model{testing::tiny_model("llama31"), GetParam()};
+  const LoadedModel model{testing::tiny_model("llama31"), std::get<1>(GetParam()), std::get<0>(GetParam())};
   const int32_t vocab = static_cast<int32_t>(model.checkpoint->config().vocab);
 
   std::vector<float> row(const std::vector<float>& logits, int64_t index) const {
@@ -99,8 +100,13 @@ TEST_P(TreeBits, CommittedPathsEqualPlainDecoding) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, TreeBits, ::testing::Values(DType::kF32, DType::kBF16, DType::kF16),
-                         [](const auto& type) { return std::string(dtype_name(type.param)); });
+INSTANTIATE_TEST_SUITE_P(Types, TreeBits,
+                         ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
+                                            ::testing::Values(DType::kF32, DType::kBF16, DType::kF16)),
+                         [](const auto& given) {
+                           return testing::device_name(std::get<0>(given.param)) + "_" +
+                                  dtype_name(std::get<1>(given.param));
+                         });
 
 TEST(Accept, FollowsTheTargetsSamples) {
   Tree tree;
