@@ -26,7 +26,7 @@ float sampling_gumbel(uint64_t seed, int64_t position, int32_t token) {
 
 uint64_t sample_workspace_bytes(int64_t rows, int64_t vocab) {
   CHECK(rows >= 0 && vocab > 0, "rows=", rows, " vocab=", vocab);
-  return 0;
+  return kernels::cuda::sample_workspace_bytes(rows, vocab);  // the CPU body needs none
 }
 
 void sample(const SampleParams& params, Stream& stream) {

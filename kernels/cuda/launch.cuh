@@ -1,0 +1,26 @@
+// How the kernels of this folder are launched: on the stream, and checked by name. Host code, internal to kernels/cuda.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "cache/base.h"
+#include "offload/cuda_stream.h"
+
+namespace headrace::kernels::cuda {
+
+struct Grid {
+  int64_t x = 1, y = 1;
+  int threads = 128;
+};
+
+// `name` is a literal.
+template <typename... Params>
+void launch_on(CudaStream& stream, const char* name, const Grid& grid, void (*kernel)(Params...), Params... params) {
+  CHECK(grid.x > 0 && grid.x <= INT32_MAX && grid.y > 0 && grid.y < 65536, name, ": grid ", grid.x, " x ", grid.y);
+  auto* const native = static_cast<cudaStream_t>(stream.native());
+  const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y));
+  kernel<<<blocks, static_cast<unsigned>(grid.threads), 0, native>>>(params...);
+  stream.check_launch(name);
+}
+
+}  // namespace headrace::kernels::cuda

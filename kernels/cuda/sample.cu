@@ -1,0 +1,432 @@
+// Sampling (kernels/sample.h) in up to four launches: each part of a row gives its largest logit; a block a row finds
+// the border that the filters draw, by a radix select over the bits of the gaps (kernels/cpu/sample_isa.h says what
+// those are); each part gives its best token; the row's best is the token. A best is one integer, score above, id
+// below, so that ties go to the lower id and no order of merging matters. Probabilities are summed as integers for the
+// same reason. The arithmetic is the CPU body's (kernels/cpu/simd.h, sample_isa.cc), operation by operation; compiled
+// without contraction.
+#include <cfloat>
+#include <cmath>
+
+#include "kernels/cpu/philox.h"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/sample.h"
+
+namespace headrace::kernels::cuda {
+
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kBorderThreads = 1024;
+constexpr int kTokensAtOnce = 4;  // of one Philox counter
+
+struct Border {
+  float gap;
+  int32_t id;
+};
+static_assert(sizeof(Border) == 8);  // sample_workspace_bytes()
+constexpr Border kNoBorder = {FLT_MAX, INT32_MAX};
+
+struct Workspace {
+  uint64_t* tops;   // [rows, parts]: score and id, 0 if there is nothing to choose
+  uint64_t* bests;  // [rows, parts]
+  Border* borders;  // [rows]
+};
+
+struct Sampling {
+  const float* logits;       // [rows, vocab]
+  const int32_t* positions;  // [rows]
+  int32_t* tokens;           // [rows]
+  Workspace workspace;
+  int64_t vocab;
+  int parts;
+  bool aligned;  // four tokens in one access
+  bool filtered;
+  float inverse_temperature;
+  float widest;  // the gap that min-p allows
+  int32_t top_k;
+  float top_p;
+  uint64_t seed;
+};
+
+// ---- Values ---------------------------------------------------------------------------------------------------------
+
+__device__ float clean(float logit) { return fminf(logit == logit ? logit : -INFINITY, FLT_MAX); }
+
+// Four logits from id on, clean; -inf beyond the vocabulary.
+__device__ void load_four(const Sampling& p, const float* row, int64_t id, float (&logits)[kTokensAtOnce]) {
+  if (p.aligned && id + kTokensAtOnce <= p.vocab) {
+    const float4 raw = *reinterpret_cast<const float4*>(row + id);
+    logits[0] = clean(raw.x);
+    logits[1] = clean(raw.y);
+    logits[2] = clean(raw.z);
+    logits[3] = clean(raw.w);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kTokensAtOnce; ++i) logits[i] = id + i < p.vocab ? clean(row[id + i]) : -INFINITY;
+  }
+}
+
+// Larger for a larger score, and among equal ones for the lower id; never 0. Not for a NaN.
+__device__ uint64_t key_of(float score, int64_t id) {
+  const uint32_t bits = __float_as_uint(score + 0.0f);  // no -0
+  const uint32_t ordered = bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
+  return static_cast<uint64_t>(ordered) << 32 | (~static_cast<uint32_t>(id));
+}
+__device__ int32_t id_of(uint64_t key) { return static_cast<int32_t>(~static_cast<uint32_t>(key)); }
+__device__ float score_of(uint64_t key) {
+  const auto ordered = static_cast<uint32_t>(key >> 32);
+  return __uint_as_float(ordered >> 31 != 0 ? ordered & 0x7fffffffu : ~ordered);
+}
+
+__device__ uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+// Of all threads' values, in every thread.
+template <int kBlockThreads>
+__device__ uint64_t block_largest(uint64_t value) {
+  __shared__ uint64_t of_warp[kBlockThreads / 32];
+  for (int apart = 16; apart > 0; apart /= 2) value = larger(value, __shfl_xor_sync(0xffffffff, value, apart));
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
+  __syncthreads();
+  value = of_warp[0];
+#pragma unroll
+  for (int warp = 1; warp < kBlockThreads / 32; ++warp) value = larger(value, of_warp[warp]);
+  __syncthreads();
+  return value;
+}
+
+// The row's top key, in every thread.
+template <int kBlockThreads>
+__device__ uint64_t merged(const uint64_t* keys, int count) {
+  uint64_t key = 0;
+  for (int i = threadIdx.x; i < count; i += kBlockThreads) key = larger(key, keys[i]);
+  return block_largest<kBlockThreads>(key);
+}
+
+__device__ bool passes(const Border& border, float gap, int64_t id) {
+  return gap < border.gap || (gap == border.gap && id <= border.id);
+}
+
+// simd.h's exp.
+__device__ float exponential_of(float x) {
+  x = x < -105.0f ? -105.0f : x;
+  x = x > 89.0f ? 89.0f : x;
+  const float shifted = x * 0x1.715476p0f + 0x1.8p23f;
+  const float n = shifted - 0x1.8p23f;
+  float r = fmaf(n, -0x1.63p-1f, x);
+  r = fmaf(n, 0x1.bd0106p-13f, r);
+  float e = 1.0f / 5040;
+  e = fmaf(e, r, 1.0f / 720);
+  e = fmaf(e, r, 1.0f / 120);
+  e = fmaf(e, r, 1.0f / 24);
+  e = fmaf(e, r, 1.0f / 6);
+  e = fmaf(e, r, 0.5f);
+  e = fmaf(e, r * r, r) + 1.0f;
+  const int32_t exponent = static_cast<int32_t>(__float_as_uint(shifted) << 10) >> 10;
+  const int32_t half = exponent >> 1;
+  return e * __int_as_float((half + 127) << 23) * __int_as_float((exponent - half + 127) << 23);
+}
+
+__device__ float twice_atanh(float s) {
+  const float z = s * s;
+  float a = 2.0f / 11;
+  a = fmaf(a, z, 2.0f / 9);
+  a = fmaf(a, z, 2.0f / 7);
+  a = fmaf(a, z, 2.0f / 5);
+  a = fmaf(a, z, 2.0f / 3);
+  return fmaf(a * z, s, s + s);
+}
+__device__ void split(float x, float* exponent, float* fraction) {
+  const int32_t bits = __float_as_int(x) - 0x3f3504f3;  // sqrt(1/2)
+  *exponent = static_cast<float>(bits >> 23);
+  *fraction = __int_as_float((bits & 0x7fffff) + 0x3f3504f3);
+}
+__device__ float gumbel(uint32_t word) {
+  const float u = fminf((static_cast<float>(word) + 0.5f) * 0x1p-32f, 1.0f - 0x1p-24f);
+  float exponent, m;
+  split(1.0f - u, &exponent, &m);
+  const bool small = u < 0.25f;
+  const float over = small ? u : 1.0f - m, under = small ? 2.0f - u : 1.0f + m;
+  const float exponential = fmaf(small ? 0.0f : exponent, -0x1.62e43p-1f, twice_atanh(over / under));
+  split(exponential, &exponent, &m);
+  return fmaf(exponent, -0x1.62e43p-1f, twice_atanh((1.0f - m) / (1.0f + m)));
+}
+
+__device__ void philox_words(uint64_t seed, int64_t position, int64_t id, uint32_t (&words)[4]) {
+  words[0] = static_cast<uint32_t>(id / 4);
+  words[1] = 0;
+  words[2] = static_cast<uint32_t>(position);
+  words[3] = static_cast<uint32_t>(static_cast<uint64_t>(position) >> 32);
+  auto key0 = static_cast<uint32_t>(seed), key1 = static_cast<uint32_t>(seed >> 32);
+#pragma unroll
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    const uint32_t low0 = kPhiloxMultiplier0 * words[0], high0 = __umulhi(kPhiloxMultiplier0, words[0]);
+    const uint32_t low1 = kPhiloxMultiplier1 * words[2], high1 = __umulhi(kPhiloxMultiplier1, words[2]);
+    words[0] = high1 ^ words[1] ^ key0;
+    words[1] = low1;
+    words[2] = high0 ^ words[3] ^ key1;
+    words[3] = low0;
+    key0 += kPhiloxWeyl0;
+    key1 += kPhiloxWeyl1;
+  }
+}
+
+// ---- The largest logit ----------------------------------------------------------------------------------------------
+
+// Grid: rows x parts.
+__global__ void __launch_bounds__(kThreads) sample_top_kernel(Sampling p) {
+  const float* row = p.logits + blockIdx.x * p.vocab;
+  const int64_t begin = blockIdx.y * kSamplePartTokens;
+  uint64_t best = 0;
+#pragma unroll
+  for (int64_t at = 0; at < kSamplePartTokens; at += kThreads * kTokensAtOnce) {
+    const int64_t id = begin + at + threadIdx.x * kTokensAtOnce;
+    float logits[kTokensAtOnce];
+    load_four(p, row, id, logits);
+#pragma unroll
+    for (int i = 0; i < kTokensAtOnce; ++i) {
+      if (logits[i] > -INFINITY) best = larger(best, key_of(logits[i], id + i));
+    }
+  }
+  best = block_largest<kThreads>(best);
+  if (threadIdx.x == 0) p.workspace.tops[static_cast<int64_t>(blockIdx.x) * p.parts + blockIdx.y] = best;
+}
+
+// ---- The border of top-k, top-p and min-p ---------------------------------------------------------------------------
+
+constexpr int kLevels = 3;
+constexpr int kBuckets = 1 << 11;
+__device__ constexpr int kShift[kLevels] = {20, 9, 0};
+__device__ constexpr int kBits[kLevels] = {11, 11, 9};
+
+struct Histogram {
+  uint32_t low[kBuckets], high[kBuckets];  // one sum of 64 bits in two words: words have atomics
+};
+
+// The sum of the threads' values before this one's, and the sum of all.
+__device__ uint64_t block_sum_before(uint64_t value, uint64_t* total) {
+  __shared__ uint64_t of_warp[kBorderThreads / 32];
+  uint64_t sum = value;
+  for (int apart = 1; apart < 32; apart *= 2) {
+    const uint64_t other = __shfl_up_sync(0xffffffff, sum, apart);
+    if (threadIdx.x % 32 >= static_cast<unsigned>(apart)) sum += other;
+  }
+  if (threadIdx.x % 32 == 31) of_warp[threadIdx.x / 32] = sum;
+  __syncthreads();
+  uint64_t before = 0, all = 0;
+  for (unsigned warp = 0; warp < kBorderThreads / 32; ++warp) {
+    if (warp < threadIdx.x / 32) before += of_warp[warp];
+    all += of_warp[warp];
+  }
+  __syncthreads();
+  *total = all;
+  return before + sum - value;
+}
+
+struct RowView {
+  const float* logits;
+  float top;
+};
+
+enum class Weigh { kOne, kProbability };
+
+// Probabilities, of which the largest is 1, in units of 2^-shift, so that a vocabulary's sum fits.
+__device__ int weight_shift(int64_t vocab) {
+  const int shift = __clzll(vocab) - 2;
+  return shift < 50 ? shift : 50;
+}
+__device__ uint64_t weight_of(Weigh weigh, float gap, int shift) {
+  if (weigh == Weigh::kOne) return 1;
+  return __float2ull_rn(exponential_of(-gap) * __int_as_float((shift + 127) << 23));
+}
+
+// Calls body(id, gap) for each token within the border.
+template <typename Body>
+__device__ void for_each(const Sampling& p, const RowView& row, const Border& within, const Body& body) {
+  for (int64_t id = threadIdx.x * kTokensAtOnce; id < p.vocab; id += kBorderThreads * kTokensAtOnce) {
+    float logits[kTokensAtOnce];
+    load_four(p, row.logits, id, logits);
+#pragma unroll
+    for (int i = 0; i < kTokensAtOnce; ++i) {
+      const float gap = (row.top - logits[i]) * p.inverse_temperature;
+      if (passes(within, gap, id + i)) body(gap);
+    }
+  }
+}
+
+struct Found {
+  uint32_t bucket;
+  uint64_t target;  // what remains of it in the bucket
+  uint64_t mass;    // of the bucket
+};
+
+// The bucket in which the sums reach the target. share > 0: the target is that share of all.
+__device__ Found find_bucket(const Histogram& histogram, uint64_t target, double share) {
+  static_assert(kBuckets == 2 * kBorderThreads);
+  __shared__ Found found;
+  const unsigned first = 2 * threadIdx.x;
+  uint64_t mass[2];
+  for (unsigned i = 0; i < 2; ++i) {
+    mass[i] = static_cast<uint64_t>(histogram.high[first + i]) << 32 | histogram.low[first + i];
+  }
+  uint64_t total = 0;
+  uint64_t before = block_sum_before(mass[0] + mass[1], &total);
+  if (share > 0) target = static_cast<uint64_t>(ceil(share * static_cast<double>(total)));
+  if (target > total) target = total;
+  if (target < 1) target = 1;
+  for (unsigned i = 0; i < 2; ++i) {
+    if (before < target && target <= before + mass[i]) found = {first + i, target - before, mass[i]};
+    before += mass[i];
+  }
+  __syncthreads();
+  const Found result = found;
+  __syncthreads();
+  return result;
+}
+
+// The id of the nth token, from 1, whose gap is this one.
+__device__ int32_t nth_of_gap(const Sampling& p, const RowView& row, float gap, uint64_t nth) {
+  __shared__ int32_t found;
+  uint64_t seen = 0;
+  for (int64_t begin = 0; begin < p.vocab && seen < nth; begin += kBorderThreads) {
+    const int64_t id = begin + threadIdx.x;
+    const bool equal = id < p.vocab && (row.top - clean(row.logits[id])) * p.inverse_temperature == gap;
+    uint64_t total = 0;
+    const uint64_t before = seen + block_sum_before(equal ? 1 : 0, &total);
+    if (equal && before + 1 == nth) found = static_cast<int32_t>(id);
+    seen += total;
+  }
+  __syncthreads();
+  return found;
+}
+
+// The border at which the weights of the tokens within `outer` first sum to the target.
+__device__ Border find_border(const Sampling& p, const RowView& row, const Border& outer, Weigh weigh, uint64_t target,
+                              double share) {
+  __shared__ Histogram histogram;
+  const int shift = weight_shift(p.vocab);
+  uint32_t prefix = 0;
+  uint64_t mass = 0;
+#pragma unroll 1
+  for (int level = 0; level < kLevels; ++level) {
+    for (unsigned i = threadIdx.x; i < kBuckets; i += kBorderThreads) histogram.low[i] = histogram.high[i] = 0;
+    __syncthreads();
+    for_each(p, row, outer, [&](float gap) {
+      const uint32_t bits = __float_as_uint(gap) >> kShift[level];
+      if (bits >> kBits[level] != prefix) return;
+      const uint64_t weight = weight_of(weigh, gap, shift);
+      const auto low = static_cast<uint32_t>(weight);
+      auto high = static_cast<uint32_t>(weight >> 32);
+      const uint32_t bucket = bits & ((1u << kBits[level]) - 1);
+      if (low != 0 && atomicAdd(&histogram.low[bucket], low) + low < low) ++high;
+      if (high != 0) atomicAdd(&histogram.high[bucket], high);
+    });
+    __syncthreads();
+    const Found found = find_bucket(histogram, target, level == 0 ? share : 0);
+    prefix = prefix << kBits[level] | found.bucket;
+    target = found.target;
+    mass = found.mass;
+  }
+  // All in the last bucket have one gap, and so one weight.
+  const float gap = __uint_as_float(prefix);
+  const uint64_t weight = weight_of(weigh, gap, shift), nth = (target + weight - 1) / weight;
+  if (nth * weight == mass && outer.gap != gap) return {gap, INT32_MAX};
+  return {gap, nth_of_gap(p, row, gap, nth)};
+}
+
+// Grid: rows.
+__global__ void __launch_bounds__(kBorderThreads) sample_border_kernel(Sampling p) {
+  const int64_t index = blockIdx.x;
+  const uint64_t top = merged<kBorderThreads>(p.workspace.tops + index * p.parts, p.parts);
+  if (top == 0) return;
+  const RowView row = {p.logits + index * p.vocab, score_of(top)};
+  Border border = kNoBorder;
+  if (p.top_k > 0 && p.top_k < p.vocab) {
+    border = find_border(p, row, border, Weigh::kOne, static_cast<uint64_t>(p.top_k), 0);
+  }
+  if (p.top_p < 1.0f) border = find_border(p, row, border, Weigh::kProbability, 0, static_cast<double>(p.top_p));
+  if (p.widest < border.gap) border = {p.widest, INT32_MAX};
+  if (threadIdx.x == 0) p.workspace.borders[index] = border;
+}
+
+// ---- The draw -------------------------------------------------------------------------------------------------------
+
+// Grid: rows x parts.
+__global__ void __launch_bounds__(kThreads) sample_draw_kernel(Sampling p) {
+  const int64_t index = blockIdx.x;
+  const uint64_t top = merged<kThreads>(p.workspace.tops + index * p.parts, p.parts);
+  const Border border = p.filtered && top != 0 ? p.workspace.borders[index] : kNoBorder;
+  const float* row = p.logits + index * p.vocab;
+  const int64_t begin = blockIdx.y * kSamplePartTokens, position = p.positions[index];
+  uint64_t best = 0;
+  for (int64_t at = 0; top != 0 && at < kSamplePartTokens; at += kThreads * kTokensAtOnce) {
+    const int64_t id = begin + at + threadIdx.x * kTokensAtOnce;
+    float gaps[kTokensAtOnce];
+    load_four(p, row, id, gaps);
+    bool any = false;
+#pragma unroll
+    for (int i = 0; i < kTokensAtOnce; ++i) {
+      gaps[i] = (score_of(top) - gaps[i]) * p.inverse_temperature;
+      any = any || passes(border, gaps[i], id + i);
+    }
+    if (!any) continue;
+    uint32_t words[4];
+    philox_words(p.seed, position, id, words);
+#pragma unroll
+    for (int i = 0; i < kTokensAtOnce; ++i) {
+      if (passes(border, gaps[i], id + i)) best = larger(best, key_of(gumbel(words[i]) - gaps[i], id + i));
+    }
+  }
+  best = block_largest<kThreads>(best);
+  if (threadIdx.x == 0) p.workspace.bests[index * p.parts + blockIdx.y] = best;
+}
+
+// ---- The token ------------------------------------------------------------------------------------------------------
+
+// Grid: rows. keys: [rows, parts].
+__global__ void __launch_bounds__(32) sample_token_kernel(Sampling p, const uint64_t* keys) {
+  const uint64_t key = merged<32>(keys + blockIdx.x * static_cast<int64_t>(p.parts), p.parts);
+  if (threadIdx.x == 0) p.tokens[blockIdx.x] = key == 0 ? 0 : id_of(key);
+}
+
+// =====================================================================================================================
+
+Sampling sampling_of(const SampleParams& params) {
+  const SamplingSettings& settings = params.settings;
+  Sampling p{};
+  p.logits = params.logits;
+  p.positions = params.positions;
+  p.tokens = params.tokens;
+  p.vocab = params.vocab;
+  p.parts = static_cast<int>(ceil_div(params.vocab, kSamplePartTokens));
+  p.workspace.tops = static_cast<uint64_t*>(params.workspace);
+  p.workspace.bests = p.workspace.tops + params.rows * p.parts;
+  p.workspace.borders = reinterpret_cast<Border*>(p.workspace.bests + params.rows * p.parts);
+  p.aligned = reinterpret_cast<uintptr_t>(params.logits) % 16 == 0 && params.vocab % kTokensAtOnce == 0;
+  p.filtered = settings.top_k > 0 || settings.top_p < 1.0f || settings.min_p > 0.0f;
+  const float inverse = 1.0f / settings.temperature;
+  p.inverse_temperature = inverse < FLT_MAX ? inverse : FLT_MAX;
+  p.widest = settings.min_p > 0.0f ? -std::log(settings.min_p) : FLT_MAX;
+  p.top_k = settings.top_k;
+  p.top_p = settings.top_p;
+  p.seed = settings.seed;
+  return p;
+}
+
+}  // namespace
+
+void sample(const SampleParams& params, Stream& stream) {
+  CHECK(params.workspace != nullptr);
+  const Sampling p = sampling_of(params);
+  CudaStream& on = cuda_stream(stream);
+  const Grid parts = {params.rows, p.parts, kThreads};
+  launch_on(on, "sample_top", parts, sample_top_kernel, p);
+  const uint64_t* keys = p.workspace.tops;
+  if (params.settings.temperature > 0.0f) {
+    if (p.filtered) launch_on(on, "sample_border", {params.rows, 1, kBorderThreads}, sample_border_kernel, p);
+    launch_on(on, "sample_draw", parts, sample_draw_kernel, p);
+    keys = p.workspace.bests;
+  }
+  launch_on(on, "sample_token", {params.rows, 1, 32}, sample_token_kernel, p, keys);
+}
+
+}  // namespace headrace::kernels::cuda
