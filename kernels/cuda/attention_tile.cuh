@@ -77,8 +77,10 @@ constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
 
 // ---- Where the tiles lie --------------------------------------------------------------------------------------------
 
-// One KV head's tiles of a list of segments, up to position `limit`.
-template <typename T>
+enum class Span { kSegment, kList };
+
+// One KV head's tiles of one segment or of a list, up to position `limit`.
+template <typename T, Span kSpan>
 struct TileCursor {
   const KvSegment* segments;
   int count, kv_head, dim, limit;
@@ -95,7 +97,7 @@ struct TileCursor {
     position += kPrefixTile;
     k += kPrefixTile * dim;
     v += kPrefixTile * dim;
-    if (done()) open();
+    if (kSpan == Span::kList && done()) open();
   }
 
  private:
@@ -120,23 +122,24 @@ struct AttentionTile {
   static constexpr int kWarps = 4, kThreads = 32 * kWarps;
   static constexpr int kWarpRows = 16 * kMTiles, kRows = kWarps * kWarpRows;
   static constexpr int kKeys = kPrefixTile;
-  static constexpr int kStages = 2;
+  static constexpr int kStages = kMTiles == 1 ? 3 : 2;          // few rows wait for memory, many for the tensor cores
   static constexpr int kSteps = kDim / 16, kChunks = kDim / 8;  // a chunk: 16 bytes
   static constexpr int kRowBytes = kDim * 2, kTileBytes = kKeys * kRowBytes;
   // Few rows keep q in registers; more have it in shared memory.
   static constexpr bool kQueriesInRegisters = kMTiles == 1;
   static constexpr int kQueryBytes = kQueriesInRegisters ? 0 : kRows * kRowBytes;
-  static constexpr int kSharedBytes = kQueryBytes + kStages * 2 * kTileBytes;
+  static constexpr int kLimitsAt = kQueryBytes + kStages * 2 * kTileBytes;
+  static constexpr int kSharedBytes = kLimitsAt + kRows * 4;
   static_assert(kSharedBytes <= 99 * 1024);  // sm_86 and sm_89 have no more
   static_assert(kKeys == 64 && kChunks % 8 == 0);
 
   // Of rows g and g + 8 of each m-tile, where g = lane / 4.
   float o[kMTiles][kDim / 8][4] = {};
   float m[kMTiles][2], l[kMTiles][2] = {};  // m: of raw scores; l: of this thread's columns alone until finish()
-  int limit[kMTiles][2];                    // the row sees positions [0, limit)
 
-  uint32_t shared;                                  // address
+  uint32_t shared;  // address: of q, tiles of K and V, and limits, where a row sees positions [0, limit)
   uint32_t q[kQueriesInRegisters ? kSteps : 1][4];  // a fragment for each step
+  int least, most;                                  // limits of the warp's rows
   float scale_log2;
 
   // Chunks of a row are permuted by its number, so that ldmatrix finds its 8 rows in different banks.
@@ -145,22 +148,32 @@ struct AttentionTile {
   }
   __device__ uint32_t keys(int stage) const { return shared + kQueryBytes + stage * 2 * kTileBytes; }
   __device__ uint32_t values(int stage) const { return keys(stage) + kTileBytes; }
+  __device__ uint32_t limit_of(int row) const { return shared + kLimitsAt + row * 4; }
   __device__ static int warp_row() { return threadIdx.x / 32 * kWarpRows; }
   __device__ static int fragment_row(int tile, int half) {
     return warp_row() + tile * 16 + half * 8 + threadIdx.x % 32 / 4;
   }
 
   // row_of(row) gives a row's q and limit; rows of the block that do not exist repeat the last one.
+  // queries_aligned: every row of q begins at a multiple of 16 bytes.
   template <typename RowOf>
-  __device__ void start(const void* shared_memory, float scale, int dim, const RowOf& row_of) {
+  __device__ void start(const void* shared_memory, float scale, int dim, bool queries_aligned, const RowOf& row_of) {
     shared = shared_address(shared_memory);
     scale_log2 = __fmul_rn(scale, kLog2E);
-    for (int tile = 0; tile < kMTiles; ++tile) {
-      for (int half = 0; half < 2; ++half) {
-        m[tile][half] = -INFINITY;
-        limit[tile][half] = row_of(fragment_row(tile, half)).limit;
+    least = INT32_MAX;
+    most = 0;
+#pragma unroll
+    for (int i = 0; i < 2 * kMTiles; ++i) {
+      m[i / 2][i % 2] = -INFINITY;
+      const int row = fragment_row(i / 2, i % 2), limit = row_of(row).limit;
+      least = min(least, limit);
+      most = max(most, limit);
+      if (threadIdx.x % 4 == 0) {
+        asm volatile("st.shared.s32 [%0], %1;" ::"r"(limit_of(row)), "r"(limit) : "memory");
       }
     }
+    least = __reduce_min_sync(~0u, least);
+    most = __reduce_max_sync(~0u, most);
     if constexpr (kQueriesInRegisters) {
       const unsigned short* row[2] = {bits(row_of(fragment_row(0, 0)).q), bits(row_of(fragment_row(0, 1)).q)};
 #pragma unroll
@@ -172,47 +185,48 @@ struct AttentionTile {
         }
       }
     } else {
-      for (int row = threadIdx.x / 32; row < kRows; row += kWarps) {
-        const unsigned short* from = bits(row_of(row).q);
-        for (int d = threadIdx.x % 32 * 2; d < kDim; d += 64) {
-          const uint32_t pair = d < dim ? from[d] | uint32_t{from[d + 1]} << 16 : 0;
-          asm volatile("st.shared.u32 [%0], %1;" ::"r"(shared + place(row, d / 8) + d % 8 * 2), "r"(pair) : "memory");
-        }
+      if (queries_aligned) {
+        copy_queries(dim, row_of);
+      } else {
+        store_queries(dim, row_of);
       }
     }
   }
 
   // Sees the tiles from `ahead` on. active: whether this warp has rows. Ends with no copy in flight.
-  __device__ void walk(TileCursor<T> ahead, bool active) {
-    int most = limit[0][0], least = limit[0][0];
-    for (int tile = 0; tile < kMTiles; ++tile) {
-      for (int half = 0; half < 2; ++half) {
-        most = max(most, limit[tile][half]);
-        least = min(least, limit[tile][half]);
-      }
+  template <Span kSpan>
+  __device__ void walk(TileCursor<T, kSpan> ahead, bool active) {
+    int position[kStages], end[kStages];  // of the tiles under way, the first now
+#pragma unroll
+    for (int i = 0; i < kStages - 1; ++i) {
+      position[i] = ahead.position;
+      end[i] = ahead.end;
+      fetch(ahead, i);
     }
-    most = __reduce_max_sync(~0u, most);
-    least = __reduce_min_sync(~0u, least);
-
-    int position = ahead.position, end = ahead.end;
-    fetch(ahead, 0);
-    for (int stage = 0; position < end; stage ^= 1) {
-      const int next_position = ahead.position, next_end = ahead.end;
-      wait_copies<1>();
-      __syncthreads();  // the keys are there for all, and all are done with the other stage
-      fetch(ahead, stage ^ 1);
-      const bool sees = active && position < most;
+    int stage = 0, last = kStages - 1;
+    while (position[0] < end[0]) {
+      position[kStages - 1] = ahead.position;
+      end[kStages - 1] = ahead.end;
+      wait_copies<2 * (kStages - 1) - 1>();
+      __syncthreads();  // the keys are there for all, and all are done with the stage that is filled next
+      fetch(ahead, last);
+      const bool sees = active && position[0] < most;
       float s[kMTiles][kKeys / 8][4];
       if (sees) {
         score(keys(stage), s);
-        if (position + kKeys > min(least, end)) mask(position, end, s);
+        if (position[0] + kKeys > min(least, end[0])) mask(position[0], end[0], s);
         weigh(s);
       }
-      wait_copies<2>();  // all but the next tile's
+      wait_copies<2 * (kStages - 1)>();  // the values too
       __syncthreads();
       if (sees) add(values(stage), s);
-      position = next_position;
-      end = next_end;
+#pragma unroll
+      for (int i = 0; i < kStages - 1; ++i) {
+        position[i] = position[i + 1];
+        end[i] = end[i + 1];
+      }
+      last = stage;
+      stage = stage + 1 == kStages ? 0 : stage + 1;
     }
     wait_copies<0>();
   }
@@ -229,27 +243,48 @@ struct AttentionTile {
   }
 
  private:
+  template <typename RowOf>
+  __device__ void copy_queries(int dim, const RowOf& row_of) {
+    constexpr int kRowsAtOnce = kThreads / kChunks;
+    const int chunk = threadIdx.x % kChunks, bytes = chunk * 8 < dim ? 16 : 0;
+#pragma unroll 4
+    for (int row = threadIdx.x / kChunks; row < kRows; row += kRowsAtOnce) {
+      const void* from = row_of(row).q;
+      copy_async(shared + place(row, chunk), bytes > 0 ? static_cast<const T*>(from) + chunk * 8 : from, bytes);
+    }  // they belong to the first keys' group
+  }
+  template <typename RowOf>
+  __device__ void store_queries(int dim, const RowOf& row_of) {
+    for (int row = threadIdx.x / 32; row < kRows; row += kWarps) {
+      const unsigned short* from = bits(row_of(row).q);
+      for (int d = threadIdx.x % 32 * 2; d < kDim; d += 64) {
+        const uint32_t pair = d < dim ? from[d] | uint32_t{from[d + 1]} << 16 : 0;
+        asm volatile("st.shared.u32 [%0], %1;" ::"r"(shared + place(row, d / 8) + d % 8 * 2), "r"(pair) : "memory");
+      }
+    }
+  }
+
   __device__ static const unsigned short* bits(const void* p) { return static_cast<const unsigned short*>(p); }
 
   // Two groups of copies, keys and values; both empty behind the last tile, so that groups can be counted.
-  __device__ void fetch(TileCursor<T>& from, int stage) {
+  template <Span kSpan>
+  __device__ void fetch(TileCursor<T, kSpan>& from, int stage) {
     const bool some = !from.done();
-    if (some) fetch_rows(from.k, from, keys(stage));
+    if (some) fetch_rows(from.k, from.end - from.position, from.dim, keys(stage));
     commit_copies();
-    if (some) fetch_rows(from.v, from, values(stage));
+    if (some) fetch_rows(from.v, from.end - from.position, from.dim, values(stage));
     commit_copies();
     if (some) from.advance();
   }
   // Rows that are not seen by any row, and chunks behind head_dim, become zero.
-  __device__ void fetch_rows(const T* rows, const TileCursor<T>& from, uint32_t to) {
+  __device__ void fetch_rows(const T* rows, int count, int dim, uint32_t to) {
     constexpr int kRowsAtOnce = kThreads / kChunks;
     const int chunk = threadIdx.x % kChunks, first = threadIdx.x / kChunks;
-    const bool inside = chunk * 8 < from.dim;
-    const int some = inside ? from.end - from.position : 0;
+    const int some = chunk * 8 < dim ? count : 0;
 #pragma unroll
     for (int i = 0; i < kKeys / kRowsAtOnce; ++i) {
       const int row = first + i * kRowsAtOnce;
-      const T* source = row < some ? rows + row * from.dim + chunk * 8 : rows;
+      const T* source = row < some ? rows + row * dim + chunk * 8 : rows;
       copy_async(to + place(row, chunk), source, row < some ? 16 : 0);
     }
   }
@@ -295,11 +330,17 @@ struct AttentionTile {
 #pragma unroll
     for (int tile = 0; tile < kMTiles; ++tile) {
 #pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n) {
+      for (int half = 0; half < 2; ++half) {
+        int limit;
+        asm volatile("ld.shared.s32 %0, [%1];" : "=r"(limit) : "r"(limit_of(fragment_row(tile, half))) : "memory");
+        limit = min(limit, end);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int key = position + n * 8 + threadIdx.x % 4 * 2 + i % 2;
-          if (key >= min(limit[tile][i / 2], end)) s[tile][n][i] = -INFINITY;
+        for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            const int key = position + n * 8 + threadIdx.x % 4 * 2 + i;
+            if (key >= limit) s[tile][n][2 * half + i] = -INFINITY;
+          }
         }
       }
     }
@@ -375,6 +416,10 @@ struct AttentionTile {
 inline bool has_tiles(const AttentionShape& shape) {
   return shape.type != DType::kF32 && shape.k_type == shape.type && shape.v_type == shape.type &&
          shape.head_dim % 8 == 0 && shape.head_dim <= 128 && shape.scale > 0;
+}
+
+inline __device__ bool queries_aligned(const AttentionShape& shape, const void* q) {
+  return shape.q_stride % 8 == 0 && shape.head_dim % 8 == 0 && reinterpret_cast<uintptr_t>(q) % 16 == 0;
 }
 
 }  // namespace headrace::kernels::cuda

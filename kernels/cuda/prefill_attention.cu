@@ -29,11 +29,11 @@ __global__ void __launch_bounds__(128, 1) prefill_tiles(const __grid_constant__ 
                       position + 1};
   };
   Tile tile;
-  tile.start(shared, shape.scale, dim, row_of);
+  tile.start(shared, shape.scale, dim, queries_aligned(shape, params.q), row_of);
   const int kv_head = head / static_cast<int>(shape.heads / shape.kv_heads);
   const int limit = min(begin + Tile::kRows, end);
   const int warp_begin = begin + Tile::warp_row();
-  tile.walk(TileCursor<T>(params.segments, static_cast<int>(params.segment_count), kv_head, dim, limit),
+  tile.walk(TileCursor<T, Span::kList>(params.segments, static_cast<int>(params.segment_count), kv_head, dim, limit),
             warp_begin < end && warp_begin + Tile::kWarpRows > first);
   tile.finish();
 

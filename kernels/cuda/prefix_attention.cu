@@ -33,12 +33,14 @@ __global__ void __launch_bounds__(128, kMTiles == 1 ? 2 : 1)
   };
   int limit = 0;
   const int last_query = min(begin + Tile::kRows - 1, rows - 1) / group;
-  for (int query = begin / group; query <= last_query; ++query) {
+  for (int query = begin / group + threadIdx.x % 32; query <= last_query; query += 32) {
     limit = max(limit, tail_begin_of(params.positions[query]));
   }
+  limit = __reduce_max_sync(~0u, limit);
   Tile tile;
-  tile.start(shared, shape.scale, dim, row_of);
-  tile.walk(TileCursor<T>(params.segments + n, 1, kv_head, dim, limit), begin + Tile::warp_row() < rows);
+  tile.start(shared, shape.scale, dim, queries_aligned(shape, params.q), row_of);
+  tile.walk(TileCursor<T, Span::kSegment>(params.segments + n, 1, kv_head, dim, limit),
+            begin + Tile::warp_row() < rows);
   tile.finish();
 
   for (int i = 0; i < 2 * kMTiles; ++i) {
