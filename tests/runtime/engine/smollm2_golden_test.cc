@@ -1,6 +1,5 @@
-// The real model against transformers in f32, from the GGUF itself (HEADRACE_TEST_GGUF): first logits within 2e-3, the
-// same greedy tokens for the whole length. Sixteen-k needs SmolLM2-64K (HEADRACE_TEST_SMOLLM2_64K, a directory) and is
-// nightly.
+// The real model against transformers in f32, from the GGUF itself (HEADRACE_TEST_GGUF), on every device that is there.
+// Sixteen-k needs SmolLM2-64K (HEADRACE_TEST_SMOLLM2_64K, a directory) and is nightly.
 #include "tests/runtime/engine/smollm2_golden.h"
 
 #include <gtest/gtest.h>
@@ -12,16 +11,33 @@ namespace {
 
 using testing::LoadedModel;
 
-class SmolLm2Golden : public ::testing::TestWithParam<const char*> {};
+struct Case {
+  DeviceChoice device;
+  DType dtype;
+  const char* text;
+};
+
+class SmolLm2Golden : public ::testing::TestWithParam<Case> {};
 
 TEST_P(SmolLm2Golden, LogitsAndGreedyTokens) {
-  testing::expect_golden(LoadedModel(test_gguf(), DType::kF32), GetParam());
+  testing::expect_golden(LoadedModel(test_gguf(), GetParam().dtype, GetParam().device), GetParam().text);
 }
 
-INSTANTIATE_TEST_SUITE_P(Texts, SmolLm2Golden, ::testing::Values("short", "chapter", "seven-k"), [](const auto& name) {
-  std::string id = name.param;
-  std::erase(id, '-');
-  return id;
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const DeviceChoice device : testing::session_devices()) {
+    for (const char* text : {"short", "chapter", "seven-k"}) all.push_back({device, DType::kF32, text});
+    if (device == DeviceChoice::kCpu) continue;  // bf16 is what GPUs run
+    for (const char* text : {"chapter", "seven-k"}) all.push_back({device, DType::kBF16, text});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Texts, SmolLm2Golden, ::testing::ValuesIn(cases()), [](const auto& given) {
+  const Case& c = given.param;
+  std::string text = c.text;
+  std::erase(text, '-');
+  return testing::device_name(c.device) + "_" + dtype_name(c.dtype) + "_" + text;
 });
 
 TEST(SmolLm2Directory, LogitsAndGreedyTokens) {
