@@ -36,8 +36,8 @@ void add_up(const PlanInput& in, MemoryPlan* plan) {
   const uint64_t ring = whole_pages(u(plan->ring_slots) * plan->ring_slot_bytes);
   const uint64_t lasting = whole_pages(plan->resident_bytes) + whole_pages(plan->tail_bytes) +
                            whole_pages(plan->pass_bytes) + whole_pages(plan->open_bytes);
-  const uint64_t prefill = whole_pages(2 * plan->layer_buffer_bytes) + in.prefill_work_bytes;
-  const uint64_t decode = ring + in.decode_work_bytes;
+  const uint64_t prefill = whole_pages(2 * plan->layer_buffer_bytes) + in.prefill_work.bytes;
+  const uint64_t decode = ring + in.decode_work.bytes;
   plan->vram_bytes = lasting + std::max(prefill, decode);
   plan->host_total_bytes = whole_pages(plan->host_bytes) + in.pinned_work_bytes;
   plan->lines = {
@@ -73,18 +73,34 @@ int64_t most_resident(const PlanInput& in, int64_t segments) {
   return -1;
 }
 
-// The longest context that would fit these budgets, in rows, with the output's share of it unchanged; 0 if none does.
-int64_t largest_context(PlanInput in) {
-  const int64_t output = in.context_rows - in.prompt_rows;
+WorkBytes shrunk(WorkBytes work, int64_t context_rows, int64_t prompt_rows) {
+  const uint64_t less = u(context_rows) * work.per_context_row + u(prompt_rows) * work.per_prompt_row;
+  work.bytes -= std::min(work.bytes, less);
+  return work;
+}
+
+// The same run with a shorter context: the prompt shrinks, then the answer.
+PlanInput with_context(PlanInput in, int64_t context) {
+  const int64_t output = in.context_rows - in.prompt_rows, prompt = std::max<int64_t>(1, context - output);
+  for (WorkBytes* work : {&in.prefill_work, &in.decode_work}) {
+    *work = shrunk(*work, in.context_rows - context, in.prompt_rows - prompt);
+  }
+  in.prompt_rows = prompt;
+  in.context_rows = context;
+  return in;
+}
+
+// The longest context that would fit these budgets, in rows; 0 if none does.
+int64_t largest_context(const PlanInput& in) {
   int64_t low = 0, high = in.context_rows;
-  const auto tried = [&](int64_t context) {
-    in.prompt_rows = std::max<int64_t>(1, context - output);
-    in.context_rows = context;
-    const int64_t segments = segments_for(context);
-    if (in.mode == KvMode::kAuto) return most_resident(in, segments) >= 0;
-    return fits(in, planned(in, in.mode == KvMode::kDevice ? segments : 0));
-  };
-  while (low + 1 < high) (tried((low + high) / 2) ? low : high) = (low + high) / 2;
+  while (low + 1 < high) {
+    const PlanInput shorter = with_context(in, (low + high) / 2);
+    const int64_t segments = segments_for(shorter.context_rows);
+    const bool good = in.mode == KvMode::kAuto
+                          ? most_resident(shorter, segments) >= 0
+                          : fits(shorter, planned(shorter, in.mode == KvMode::kDevice ? segments : 0));
+    (good ? low : high) = (low + high) / 2;
+  }
   return low;
 }
 

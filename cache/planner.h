@@ -17,7 +17,13 @@ const char* tier_name(Tier tier);  // "vram", "host", "disk"
 // Where the full KV lives. kAuto: as many segments resident as the budget leaves room for.
 enum class KvMode : uint8_t { kAuto, kDevice, kHost };
 
-// Work bytes are the caller's, each allocation in whole pages.
+// Device memory that a phase takes beside the KV cache: what it is for the lengths of this plan, in whole pages, and
+// how it grows with them, so that a refusal can say which context would fit.
+struct WorkBytes {
+  uint64_t bytes = 0;
+  uint64_t per_context_row = 0, per_prompt_row = 0;
+};
+
 struct PlanInput {
   RowShape rows;
   int64_t prompt_rows = 0;   // what prefill computes
@@ -26,8 +32,8 @@ struct PlanInput {
   KvMode mode = KvMode::kAuto;
   uint64_t vram_free = 0, host_free = 0;
   uint64_t total_free = UINT64_MAX;  // of both tiers together, where they share a memory (the CPU)
-  uint64_t prefill_work_bytes = 0;   // on the device, beside the two layer buffers: hidden states, activations
-  uint64_t decode_work_bytes = 0;    // on the device, beside the staging ring: states, activations, logits
+  WorkBytes prefill_work;            // beside the two layer buffers: hidden states, activations
+  WorkBytes decode_work;             // beside the staging ring: states, activations, logits
   uint64_t pinned_work_bytes = 0;    // host side of a step's inputs and results
   int ring_slots = 0;                // 0: the default
   uint64_t ring_slot_bytes = 0;      // 0: the default; rounded up to hold a whole segment

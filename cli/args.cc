@@ -188,9 +188,9 @@ Parser::Parser() {
 void Parser::add_generate() {
   generate_app = app.add_subcommand("generate", "Answer a prompt");
   add_flags(*generate_app, "Prompt",
-            {{"-p,--prompt", "TEXT", text_value(&generate.prompt), nullptr, "The prompt; with -f it follows the file"},
+            {{"-p,--prompt", "TEXT", utf8_value(&generate.prompt), nullptr, "The prompt; with -f it follows the file"},
              {"-f,--file", "FILE", text_value(&generate.file), nullptr, "A file with the prompt; -: standard input"},
-             {"--system,--system-prompt", "TEXT", text_value(&generate.system), nullptr, "-sys: the system message"}});
+             {"--system,--system-prompt", "TEXT", utf8_value(&generate.system), nullptr, "-sys: the system message"}});
   add_common(*generate_app, &generate.engine, &generate.generate, &generate.output, &generate_late);
 }
 
@@ -200,9 +200,9 @@ void Parser::add_summarize() {
       ->type_name("FILE|DIR...")
       ->required();
   add_flags(*summarize_app, "Summary",
-            {{"--instruction", "TEXT", text_value(&summarize.instruction), nullptr,
+            {{"--instruction", "TEXT", utf8_value(&summarize.instruction), nullptr,
               "Put after each text, behind an empty line [Write a short summary of the text above.]"},
-             {"--system,--system-prompt", "TEXT", text_value(&summarize.system), nullptr, "-sys: the system message"},
+             {"--system,--system-prompt", "TEXT", utf8_value(&summarize.system), nullptr, "-sys: the system message"},
              {"--truncate", "WHERE",
               choice_value<Truncate>(&summarize.truncate, {{"none", Truncate::kNone}, {"middle", Truncate::kMiddle}}),
               nullptr, "What a document that is too long loses: none (it is an error) or middle [none]"},
@@ -224,6 +224,7 @@ void Parser::add_inspect() {
 
 Command Parser::chosen() {
   if (generate_app->parsed()) {
+    if (generate_app->count("--prompt") > 0 && generate.prompt.empty()) usage_error("generate", "-p/--prompt is empty");
     finish_common("generate", generate_late, generate.system, &generate.engine, &generate.generate);
     return std::move(generate);
   }

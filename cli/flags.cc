@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "cli/format.h"
+#include "runtime/document.h"
 
 namespace headrace {
 namespace {
@@ -48,6 +49,14 @@ void add_flags(CLI::App& app, const std::string& heading, const std::vector<Flag
 
 SetFlag text_value(std::string* out) {
   return [out](const std::string& value) {
+    *out = value;
+    return std::string();
+  };
+}
+
+SetFlag utf8_value(std::string* out) {
+  return [out](const std::string& value) {
+    if (const std::optional<size_t> bad = first_bad_utf8(value)) return str("is not UTF-8 text at byte ", *bad);
     *out = value;
     return std::string();
   };

@@ -32,6 +32,7 @@ std::string environment_name(const std::string& names);
 
 // What a value may be.
 SetFlag text_value(std::string* out);
+SetFlag utf8_value(std::string* out);                        // text for the model: refused where it is not UTF-8
 SetFlag tokens_value(int64_t* out);                          // 128K; at least 1
 SetFlag bytes_value(uint64_t* out);                          // 24GiB; at least 1
 SetFlag int_value(int64_t* out, int64_t low, int64_t high);  // both included

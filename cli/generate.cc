@@ -31,7 +31,7 @@ ExitCode run_generate(const GenerateArgs& args) {
   const std::string prompt = read_prompt(args);
   const Interrupt interrupt;
   Console console(args.output, /*streams_text=*/true);
-  Engine engine(args.engine, &console.progress());
+  Engine engine(args.engine);
   GenerateOptions options = args.generate;
   options.interrupt = interrupt.flag();
   options.on_text = console.text_sink();

@@ -25,8 +25,11 @@ std::string format_report(const GenerateResult& result, const std::string& engin
   const Transfers& x = result.transfers;
   const auto tokens = static_cast<int64_t>(result.token_ids.size());
   std::string text = str(engine, ", loaded in ", format_duration(t.load_ms / 1e3), "\n");
-  text += str("  prompt    ", format_count(result.prompt_tokens), " tokens, ", format_rate(t.prefill_tokens_per_s),
-              " tokens/s; first token after ", format_duration(t.ttft_ms / 1e3), "\n");
+  text += str("  prompt    ", format_count(result.prompt_tokens), " tokens, ",
+              t.ttft_ms > 0 ? str(format_rate(t.prefill_tokens_per_s), " tokens/s; first token after ",
+                                  format_duration(t.ttft_ms / 1e3))
+                            : std::string("interrupted before the first token"),
+              "\n");
   text += str("  output    ", format_count(tokens), " tokens, ", format_rate(t.decode_tokens_per_s), " tokens/s (",
               finish_reason_name(result.finish_reason), ")\n");
   text +=

@@ -27,8 +27,6 @@ std::string exact_text(double number) {
 
 // Everything that may change a summary, and nothing else: where memory lies and how many threads work changes no bit.
 std::string options_text(const SummarizeArgs& args, const Engine& engine) {
-  std::error_code error;
-  const std::filesystem::path model = std::filesystem::canonical(args.engine.model, error);
   const auto type_name = [](const std::optional<DType>& type) { return type ? dtype_name(*type) : "auto"; };
   const SamplingSettings& s = args.generate.sampling;
   std::string text;
@@ -36,14 +34,14 @@ std::string options_text(const SummarizeArgs& args, const Engine& engine) {
     const std::string piece = str(value);
     text += str(piece.size(), ":", piece, ",");
   };
-  add(error ? args.engine.model : model.string());
+  add(files_stamp(engine.model_path()));
   add(dtype_name(engine.dtype()));
   add(type_name(args.engine.cache_type_k));
   add(type_name(args.engine.cache_type_v));
   add(engine.context_limit());
   add(args.engine.use_chat_template);
   add(args.engine.chat_template);
-  add(args.engine.chat_template_file);
+  add(args.engine.chat_template_file.empty() ? "" : read_document(args.engine.chat_template_file));
   const RopeConfig& rope = engine.config().rope;
   for (double number :
        {rope.theta, rope.factor, static_cast<double>(rope.scaling), static_cast<double>(rope.original_max_positions)}) {
@@ -69,7 +67,7 @@ class Summarizer {
         files_(expand_documents(args.paths)),
         console_(args.output, /*streams_text=*/args.results.empty()),
         results_(args.results.empty() ? nullptr : std::make_unique<ResultsFile>(args.results, files_)),
-        engine_(args.engine, &console_.progress()) {}
+        engine_(args.engine) {}
 
   ExitCode run() {
     BatchOptions batch;
@@ -159,7 +157,8 @@ class Summarizer {
   void fail(const std::string& file, const Error& error) {
     if (args_.output.json) console_.print(error_json(error, {file, ""}) + "\n");
     console_.end_text();
-    console_.error(error.what());
+    const bool named = error.info().where.find(file) != std::string::npos;
+    console_.error(named || file == "-" ? error.what() : file + ": " + error.what());
   }
 
   void sum_up(const BatchOutcome& outcome) {

@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <iterator>
 #include <memory>
-#include <optional>
 
 #include "cache/base.h"
+#include "runtime/text/utf8.h"
 
 namespace headrace {
 namespace {
@@ -35,7 +35,7 @@ void append_folder(const std::string& folder, std::vector<std::string>* out) {
     }
   }
   if (error) bad_document(folder, "cannot be listed: " + error.message());
-  if (found.empty()) bad_document(folder, "is a folder without a file");
+  if (found.empty()) found.push_back(folder);  // reading it says what is wrong with it
   std::sort(found.begin(), found.end());
   out->insert(out->end(), found.begin(), found.end());
 }
@@ -43,7 +43,8 @@ void append_folder(const std::string& folder, std::vector<std::string>* out) {
 std::string read_all(const std::string& path) {
   const bool standard_input = path == "-";
   std::error_code error;
-  if (!standard_input && fs::is_directory(path, error)) bad_document(path, "is a folder, not a file");
+  if (!standard_input && fs::is_directory(path, error))
+    bad_document(path, "is a folder, not a file (a folder of documents needs a file in it)");
   const auto close = [](FILE* file) { file == stdin ? 0 : std::fclose(file); };
   const std::unique_ptr<FILE, decltype(close)> file(standard_input ? stdin : std::fopen(path.c_str(), "rb"), close);
   if (file == nullptr) bad_document(path, std::string("cannot be opened: ") + std::strerror(errno));
@@ -52,33 +53,6 @@ std::string read_all(const std::string& path) {
   for (size_t got; (got = std::fread(buffer, 1, sizeof buffer, file.get())) > 0;) text.append(buffer, got);
   if (std::ferror(file.get()) != 0) bad_document(path, std::string("cannot be read: ") + std::strerror(errno));
   return text;
-}
-
-// The length of the UTF-8 character at `at` (shortest form, no surrogates, at most U+10FFFF), or 0.
-size_t utf8_length(std::string_view text, size_t at) {
-  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<uint8_t>(text[i]) : 0u; };
-  const auto follows = [&](size_t i, unsigned low = 0x80, unsigned high = 0xbf) {
-    return byte(at + i) >= low && byte(at + i) <= high;
-  };
-  const unsigned first = byte(at);
-  if (first < 0x80) return 1;
-  if (first >= 0xc2 && first <= 0xdf) return follows(1) ? 2 : 0;
-  if (first >= 0xe0 && first <= 0xef) {
-    return follows(1, first == 0xe0 ? 0xa0 : 0x80, first == 0xed ? 0x9f : 0xbf) && follows(2) ? 3 : 0;
-  }
-  if (first >= 0xf0 && first <= 0xf4) {
-    return follows(1, first == 0xf0 ? 0x90 : 0x80, first == 0xf4 ? 0x8f : 0xbf) && follows(2) && follows(3) ? 4 : 0;
-  }
-  return 0;
-}
-
-std::optional<size_t> first_bad_utf8(std::string_view text) {
-  for (size_t at = 0; at < text.size();) {
-    const size_t length = utf8_length(text, at);
-    if (length == 0) return at;
-    at += length;
-  }
-  return std::nullopt;
 }
 
 bool is_continuation(char c) { return (static_cast<uint8_t>(c) & 0xc0) == 0x80; }
@@ -99,13 +73,23 @@ std::vector<std::string> expand_documents(const std::vector<std::string>& paths)
     std::error_code error;
     if (path != "-" && fs::is_directory(path, error)) {
       append_folder(path, &files);
-    } else if (path != "-" && !fs::exists(path, error)) {
-      bad_document(path, "no such file");
     } else {
       files.push_back(path);
     }
   }
+  if (std::count(files.begin(), files.end(), "-") > 1) {
+    throw_error(ExitCode::kUsage, "-", "standard input can be read once only");
+  }
   return files;
+}
+
+std::optional<size_t> first_bad_utf8(std::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Unit unit = next_utf8(text.substr(at));
+    if (unit.kind != Utf8Unit::kCharacter) return at;
+    at += unit.length;
+  }
+  return std::nullopt;
 }
 
 std::string read_document(const std::string& path) {

@@ -3,19 +3,24 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace headrace {
 
-// Files stay as they are; a folder becomes the files under it in the order of their names, hidden ones left out.
-// Throws Error(kBadInput) for a path that is not there and for a folder without a file.
+// Files stay as they are, those that are not there too, so that a batch can go on without them; a folder becomes the
+// files under it in the order of their names, hidden ones left out. Throws Error: a folder that cannot be listed
+// (kBadInput), standard input named twice (kUsage).
 std::vector<std::string> expand_documents(const std::vector<std::string>& paths);
 
 // The whole text of a file ("-": standard input), a UTF-8 byte order mark left out. Throws Error(kBadInput) that names
 // the file: not there, a folder, not UTF-8 (with the offset), nothing but white space.
 std::string read_document(const std::string& path);
+
+// Where the first byte that is not UTF-8 stands.
+std::optional<size_t> first_bad_utf8(std::string_view text);
 
 enum class Truncate { kNone, kMiddle };
 

@@ -97,7 +97,8 @@ struct Engine::Impl {
   double load_ms = 0;
 
   explicit Impl(const EngineOptions& o) : options(o) {}
-  void open(Progress* progress);
+  void open();
+  bool load_weights(Progress* progress, const std::atomic<bool>* interrupt);
   void choose_chat();
   void check_prompt(const std::vector<int32_t>& prompt) const;
   int64_t context_limit() const;
@@ -106,9 +107,11 @@ struct Engine::Impl {
   void decode(Session& session, int32_t first, const GenerateOptions& run, Output* output, int64_t* steps,
               Progress* progress);
   GenerateResult generate(const std::vector<int32_t>& prompt, const GenerateOptions& run, Progress* progress);
+  void answer(Session& session, const std::vector<int32_t>& prompt, const GenerateOptions& run, Output* output,
+              GenerateResult* result, Progress* progress);
 };
 
-void Engine::Impl::open(Progress* progress) {
+void Engine::Impl::open() {
   const Clock::time_point start = Clock::now();
   device = open_device(options.device);
   checkpoint = open_checkpoint(options.model);
@@ -126,8 +129,16 @@ void Engine::Impl::open(Progress* progress) {
   end_ids = config.end_ids;
   if (tokenizer) append_unique({tokenizer->eos()}, &end_ids);
   if (tokenizer && chat) append_unique(end_tokens(*tokenizer, *chat), &end_ids);
-  weights = Weights::load(*checkpoint, *device, options.dtype.value_or(checkpoint->natural_dtype()), progress);
+  weights = Weights::reserve(*checkpoint, *device, options.dtype.value_or(checkpoint->natural_dtype()));
   load_ms = ms_since(start);
+}
+
+bool Engine::Impl::load_weights(Progress* progress, const std::atomic<bool>* interrupt) {
+  if (weights->loaded()) return true;
+  const Clock::time_point start = Clock::now();
+  const bool loaded = weights->load(*checkpoint, *device, progress, interrupt);
+  load_ms += ms_since(start);
+  return loaded;
 }
 
 void Engine::Impl::choose_chat() {
@@ -199,36 +210,21 @@ void Engine::Impl::decode(Session& session, int32_t first, const GenerateOptions
 
 GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const GenerateOptions& run,
                                       Progress* progress) {
-  const Clock::time_point start = Clock::now();
   check_prompt(prompt);
   const int64_t room = context_limit() - static_cast<int64_t>(prompt.size());
   const int64_t max_tokens = run.max_tokens < 0 ? room : std::min(run.max_tokens, room);
   GenerateResult result;
   result.prompt_tokens = static_cast<int64_t>(prompt.size());
-  Output output(tokenizer ? &*tokenizer : nullptr, end_ids, run, max_tokens);
   device->vram().reset_peak();
   device->host_mem().reset_peak();
-  const uint64_t in = device->bytes_over(Link::kHostToDevice), out = device->bytes_over(Link::kDeviceToHost);
-  {
-    Session session(*device, config, *weights, session_options(prompt, run, max_tokens));
-    result.plan = session.plan();
-    const std::optional<int32_t> first = session.prefill(prompt, progress, run.interrupt);
-    result.timings.ttft_ms = ms_since(start);
-    result.timings.prefill_tokens_per_s = per_second(result.prompt_tokens, result.timings.ttft_ms);
-    result.transfers.prefill_h2d_bytes = device->bytes_over(Link::kHostToDevice) - in;
-    result.transfers.prefill_d2h_bytes = device->bytes_over(Link::kDeviceToHost) - out;
-    if (!first) output.interrupted();
-    if (first) {
-      if (progress) progress->begin("decode", "tokens", max_tokens);
-      const Clock::time_point decode_start = Clock::now();
-      decode(session, *first, run, &output, &result.timings.decode_steps, progress);
-      result.timings.decode_tokens_per_s = per_second(result.timings.decode_steps, ms_since(decode_start));
-      if (progress) progress->end();
-    }
+  Session session(*device, config, *weights, session_options(prompt, run, max_tokens));
+  result.plan = session.plan();
+  Output output(tokenizer ? &*tokenizer : nullptr, end_ids, run, max_tokens);
+  if (load_weights(progress, run.interrupt)) {
+    answer(session, prompt, run, &output, &result, progress);
+  } else {
+    output.interrupted();
   }
-  result.transfers.decode_h2d_bytes = device->bytes_over(Link::kHostToDevice) - in - result.transfers.prefill_h2d_bytes;
-  result.transfers.decode_d2h_bytes =
-      device->bytes_over(Link::kDeviceToHost) - out - result.transfers.prefill_d2h_bytes;
   output.finish(&result);
   result.timings.load_ms = load_ms;
   result.memory = {.vram_peak_bytes = device->vram().peak_bytes(),
@@ -240,9 +236,29 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
   return result;
 }
 
-Engine::Engine(const EngineOptions& options, Progress* progress) : impl_(std::make_unique<Impl>(options)) {
-  impl_->open(progress);
+// Prefill, then the loop, each timed and its bytes over the link counted.
+void Engine::Impl::answer(Session& session, const std::vector<int32_t>& prompt, const GenerateOptions& run,
+                          Output* output, GenerateResult* result, Progress* progress) {
+  const Clock::time_point start = Clock::now();
+  const uint64_t in = device->bytes_over(Link::kHostToDevice), out = device->bytes_over(Link::kDeviceToHost);
+  Timings& timings = result->timings;
+  Transfers& moved = result->transfers;
+  const std::optional<int32_t> first = session.prefill(prompt, progress, run.interrupt);
+  moved.prefill_h2d_bytes = device->bytes_over(Link::kHostToDevice) - in;
+  moved.prefill_d2h_bytes = device->bytes_over(Link::kDeviceToHost) - out;
+  if (!first) return output->interrupted();
+  timings.ttft_ms = ms_since(start);
+  timings.prefill_tokens_per_s = per_second(result->prompt_tokens, timings.ttft_ms);
+  if (progress) progress->begin("decode", "tokens", output->max_tokens());
+  const Clock::time_point decode_start = Clock::now();
+  decode(session, *first, run, output, &timings.decode_steps, progress);
+  timings.decode_tokens_per_s = per_second(timings.decode_steps, ms_since(decode_start));
+  moved.decode_h2d_bytes = device->bytes_over(Link::kHostToDevice) - in - moved.prefill_h2d_bytes;
+  moved.decode_d2h_bytes = device->bytes_over(Link::kDeviceToHost) - out - moved.prefill_d2h_bytes;
+  if (progress) progress->end();
 }
+
+Engine::Engine(const EngineOptions& options) : impl_(std::make_unique<Impl>(options)) { impl_->open(); }
 Engine::~Engine() = default;
 
 std::vector<int32_t> Engine::encode(const ChatMessages& messages) const {
@@ -267,7 +283,7 @@ const Tokenizer& Engine::tokenizer() const {
 const Device& Engine::device() const { return *impl_->device; }
 DType Engine::dtype() const { return impl_->weights->dtype(); }
 int64_t Engine::context_limit() const { return impl_->context_limit(); }
-double Engine::load_ms() const { return impl_->load_ms; }
+const std::string& Engine::model_path() const { return impl_->checkpoint->path(); }
 
 std::string Engine::describe() const {
   return str(impl_->checkpoint->path(), ", ", dtype_name(dtype()), ", on ", impl_->device->name());

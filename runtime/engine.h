@@ -61,8 +61,8 @@ enum class FinishReason { kStop, kLength, kInterrupted };
 const char* finish_reason_name(FinishReason reason);  // "stop", "length", "interrupted"
 
 struct Timings {
-  double load_ms = 0;  // opening the model and loading its weights
-  double ttft_ms = 0;  // from the start of generate() to the first token
+  double load_ms = 0;  // opening the model and, once, loading its weights
+  double ttft_ms = 0;  // from the start of generate(), the loading left out, to the first token; 0 if there is none
   double prefill_tokens_per_s = 0, decode_tokens_per_s = 0;
   int64_t decode_steps = 0;
 };
@@ -93,15 +93,15 @@ class Weights;
 
 class Engine {
  public:
-  // Opens the model and loads its weights. Throws Error; `progress` may be null.
-  Engine(const EngineOptions& options, Progress* progress);
+  // Opens the model and reserves its weights' memory; the first run loads them, once it is planned. Throws Error.
+  explicit Engine(const EngineOptions& options);
   ~Engine();
 
   // The prompt's ids: by the chat template (the default) or as plain text with the tokenizer's own BOS.
   std::vector<int32_t> encode(const ChatMessages& messages) const;
   std::vector<int32_t> encode_plain(std::string_view text) const;
 
-  // Prefill, then decode. Throws Error(kBadInput) for a prompt that is empty, that has ids outside the vocabulary or
+  // Plan, prefill, decode. Throws Error(kBadInput) for a prompt that is empty, that has ids outside the vocabulary or
   // that does not fit the context (with the numbers), Error(kDoesNotFit) for budgets, before any work is done.
   GenerateResult generate(const std::vector<int32_t>& prompt, const GenerateOptions& options, Progress* progress);
 
@@ -109,8 +109,8 @@ class Engine {
   const Tokenizer& tokenizer() const;  // REQUIRES: want_tokenizer
   const Device& device() const;
   DType dtype() const;
-  int64_t context_limit() const;  // tokens: -c, or the model's own
-  double load_ms() const;
+  int64_t context_limit() const;          // tokens: -c, or the model's own
+  const std::string& model_path() const;  // of the files: a hub name resolved
   // A line that says what runs where, for the report: "SmolLM2-135M… bf16 on CPU, 2 threads".
   std::string describe() const;
 

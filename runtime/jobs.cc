@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -170,6 +171,25 @@ void ResultsFile::append(std::string line) {
   line += '\n';
   write_all(fd_, line, path_);
   sync_file(fd_, path_);
+}
+
+std::string files_stamp(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  std::vector<fs::path> files = {path};
+  if (fs::is_directory(path, error)) {
+    files.clear();
+    for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
+      if (it->is_regular_file(error)) files.push_back(it->path());
+    }
+    std::sort(files.begin(), files.end());
+  }
+  std::string text = fs::weakly_canonical(path, error).string();
+  for (const fs::path& file : files) {
+    const auto time = fs::last_write_time(file, error).time_since_epoch().count();
+    text += str("\n", file.filename().string(), " ", fs::file_size(file, error), " ", time);
+  }
+  return text;
 }
 
 std::string job_key(std::string_view options, std::string_view content) {

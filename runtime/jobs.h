@@ -44,6 +44,10 @@ class ResultsFile {
 // sha256 of the options and the content, each with its length, as hexadecimal.
 std::string job_key(std::string_view options, std::string_view content);
 
+// The files of a model as text that changes when one of them does: canonical path, and name, size and time of each
+// file. A folder's own files, not those of folders in it.
+std::string files_stamp(const std::string& path);
+
 struct BatchEvents {  // each may be empty
   std::function<void(size_t index, const std::string& file)> on_begin;
   std::function<void(size_t index, const std::string& file, const GenerateResult& result)> on_result;

@@ -32,8 +32,7 @@ KvCache::KvCache(Device& device, const RowShape& shape, const MemoryPlan& plan, 
 
 KvCache::~KvCache() = default;
 
-// ---- where things are
-// -------------------------------------------------------------------------------------------------
+// ---- where things are ----
 
 std::byte* KvCache::resident_data(int64_t layer, int64_t index) const {
   return resident_memory_.data() + u(layer) * segments_bytes(shape_, 0, resident_) + segments_bytes(shape_, 0, index);
@@ -87,8 +86,7 @@ KvCache::TailViews KvCache::tail(int64_t layer) const {  // each: K of all layer
           .pass_v = pass_v + l * pass * shape_.v_bytes()};
 }
 
-// ---- prefill
-// ----------------------------------------------------------------------------------------------------------
+// ---- prefill ----
 
 void KvCache::store_layer(int64_t layer, int64_t rows, const std::byte* segments, Stream& compute, Event& copied) {
   CHECK(rows > 0 && segments_for(rows) <= segments_, "rows=", rows);
@@ -137,8 +135,14 @@ void KvCache::finish_prefill(int64_t rows) {
   rows_ = rows;
 }
 
-// ---- decode
-// -----------------------------------------------------------------------------------------------------------
+void KvCache::drain() noexcept {
+  try {
+    out_->synchronize();
+  } catch (...) {  // the error that led here is the one to report
+  }
+}
+
+// ---- decode ----
 
 void KvCache::append(const int32_t* source, int64_t count, Stream& compute) {
   while (count > 0) {

@@ -37,6 +37,8 @@ class KvCache {
   void store_layer(int64_t layer, int64_t rows, const std::byte* segments, Stream& compute, Event& copied);
   // All layers are stored: blocks until the copies have run.
   void finish_prefill(int64_t rows);
+  // Blocks until no copy reads prefill's buffers, whatever became of them: for the way out of an error.
+  void drain() noexcept;
 
   // ---- decode ----
   KvRows pass_destination(int64_t layer) const;  // where a pass's own K and V rows go: [pass_rows, kv_heads, head_dim]

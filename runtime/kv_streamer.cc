@@ -5,11 +5,12 @@ namespace headrace {
 KvStreamer::KvStreamer(Device& device, const KvCache& cache, int slots, uint64_t slot_bytes)
     : cache_(cache), ring_(device, slots, slot_bytes), in_(device.make_stream("rows in", StreamRole::kCopy)) {}
 
-void KvStreamer::begin_step(const StepMovement& movement) {
-  if (movement == movement_) return;
+void KvStreamer::begin_step(int64_t closed_segments) {
+  if (closed_segments == closed_segments_) return;
+  closed_segments_ = closed_segments;
   ring_.reset(*in_);
   filled_ = taken_ = 0;
-  movement_ = movement;
+  movement_ = plan_movement(cache_.shape(), cache_.resident_segments(), closed_segments, ring_.slot_bytes());
   in_->wait(cache_.host_ready());  // a segment has just left for the host
   if (movement_.chunks.empty()) return;
   for (int slot = 0; slot < ring_.slots(); ++slot) fill_one();

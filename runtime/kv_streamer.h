@@ -16,8 +16,9 @@ class KvStreamer {
  public:
   KvStreamer(Device& device, const KvCache& cache, int slots, uint64_t slot_bytes);
 
-  // What the coming step streams. If it differs from the last one's, what was fetched ahead is dropped.
-  void begin_step(const StepMovement& movement);
+  // The coming step streams every closed segment that is not resident. Plans anew, and drops what was fetched ahead,
+  // only when a segment has closed since the last step.
+  void begin_step(int64_t closed_segments);
   const StepMovement& movement() const { return movement_; }
 
   // The next chunk in order: layer 0's chunks, then layer 1's, …. `compute` waits for its bytes.
@@ -31,6 +32,7 @@ class KvStreamer {
 
   const KvCache& cache_;
   StepMovement movement_;
+  int64_t closed_segments_ = -1;  // that movement_ was planned for
   StagingRing ring_;
   std::unique_ptr<Stream> in_;
   uint64_t filled_ = 0, taken_ = 0;  // chunks since the movement last changed

@@ -23,6 +23,7 @@ class Output {
   void interrupted() { reason_ = FinishReason::kInterrupted; }
   void finish(GenerateResult* result);  // moves text and ids out
 
+  int64_t max_tokens() const { return max_tokens_; }
   int64_t tokens() const { return static_cast<int64_t>(ids_.size()); }
 
  private:

@@ -35,8 +35,8 @@ KvSegment built_segment(const RowShape& shape, const std::byte* buffer, int64_t 
           .stride_rows = static_cast<int32_t>(range.rows)};
 }
 
-// Where the rows of a group go: it lies inside one segment, since groups are cut at multiples that segments share.
-KvRows group_rows(const RowShape& shape, std::byte* buffer, int64_t first) {
+// Where the row `first` and those after it, up to the end of its segment, go.
+KvRows rows_from(const RowShape& shape, std::byte* buffer, int64_t first) {
   const int64_t index = segment_of(first);
   const SegmentRange range = segment_range(index);
   const uint64_t row = static_cast<uint64_t>(first - range.begin), dim = static_cast<uint64_t>(shape.head_dim);
@@ -47,6 +47,25 @@ KvRows group_rows(const RowShape& shape, std::byte* buffer, int64_t first) {
           .row_stride = shape.head_dim,
           .head_stride = range.rows * shape.head_dim};
 }
+
+// Prefill's buffers must not go while a stream still uses them, also when an exception takes them away.
+class DrainBeforeGoing {
+ public:
+  DrainBeforeGoing(Stream& compute, KvCache& cache) : compute_(compute), cache_(cache) {}
+  DrainBeforeGoing(const DrainBeforeGoing&) = delete;
+  DrainBeforeGoing& operator=(const DrainBeforeGoing&) = delete;
+  ~DrainBeforeGoing() {
+    try {
+      compute_.synchronize();
+    } catch (...) {  // the error that led here is the one to report
+    }
+    cache_.drain();
+  }
+
+ private:
+  Stream& compute_;
+  KvCache& cache_;
+};
 
 // Reports progress as groups finish, a few groups behind the host, and says when to stop.
 class Pace {
@@ -100,6 +119,7 @@ Session::PrefillWork Session::carve_prefill(Carver& carver) const {
 std::optional<int32_t> Session::prefill(std::span<const int32_t> ids, Progress* progress,
                                         const std::atomic<bool>* interrupt) {
   CHECK(static_cast<int64_t>(ids.size()) == options_.prompt_tokens && rows() == 0);
+  allocate();
   bool finished = false;
   {
     Carver size(nullptr);
@@ -107,6 +127,7 @@ std::optional<int32_t> Session::prefill(std::span<const int32_t> ids, Progress* 
     DeviceBuffer memory = device_.allocate(size.used_bytes(), "prefill");
     DeviceBuffer buffers = device_.allocate(2 * plan_.layer_buffer_bytes, "the layer that prefill builds");
     PinnedBuffer staging = device_.allocate_pinned(prefill_staging_bytes(options_.prompt_tokens), "the prompt");
+    const DrainBeforeGoing guard(*compute_, *cache_);
     Carver carver(memory.data());
     PrefillWork work = carve_prefill(carver);
     work.layer_buffers = {buffers.data(), buffers.data() + plan_.layer_buffer_bytes};
@@ -183,7 +204,12 @@ void Session::prefill_group_rows(const PrefillWork& work, int64_t layer, int64_t
   const uint64_t row_bytes = static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype());
   std::byte* const hidden = static_cast<std::byte*>(work.hidden) + static_cast<uint64_t>(first) * row_bytes;
   const Pass pass = make_pass(work.layer, work.positions + first, rows, ProductPath::kPrefill);
-  attention_inputs(pass, layer, hidden, group_rows(shape_, work.layer_buffers[buffer], first));
+  qkv_product(pass, layer, hidden);
+  for (int64_t row = 0; row < rows;) {  // a group may lie in several segments
+    const int64_t here = std::min(rows - row, segment_range(segment_of(first + row)).end() - (first + row));
+    rotate_rows(pass, row, here, rows_from(shape_, work.layer_buffers[buffer], first + row));
+    row += here;
+  }
   prefill_attention({.shape = attention_shape(pass),
                      .q = pass.work.qkv,
                      .segments = work.segments[buffer],

@@ -79,8 +79,13 @@ MemoryPlan Session::make_session_plan() const {
   input.vram_free = device_.vram().free_bytes();
   input.host_free = device_.host_mem().free_bytes();
   if (device_.backend() == Backend::kCpu) input.total_free = input.host_free;
-  input.decode_work_bytes = whole_pages(step.used_bytes()) + pointers;
-  input.prefill_work_bytes = input.decode_work_bytes + whole_pages(prefill.used_bytes());
+  const uint64_t table_row = static_cast<uint64_t>(config_.head_dim) * sizeof(float);
+  const uint64_t prompt_row =
+      static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype()) + 2 * sizeof(int32_t);
+  const uint64_t decode = whole_pages(step.used_bytes()) + pointers;
+  input.decode_work = {.bytes = decode, .per_context_row = table_row};
+  input.prefill_work = {
+      .bytes = decode + whole_pages(prefill.used_bytes()), .per_context_row = table_row, .per_prompt_row = prompt_row};
   input.pinned_work_bytes = whole_pages(inputs.used_bytes()) + pointers + whole_pages(samples) +
                             whole_pages(prefill_staging_bytes(options_.prompt_tokens));
   input.ring_slots = options_.ring_slots;
@@ -98,21 +103,24 @@ Session::Session(Device& device, const ModelConfig& config, const Weights& weigh
              .head_dim = config.head_dim,
              .k_type = options.k_type,
              .v_type = options.v_type} {
-  CHECK(options.pass_rows > 0 && options.pass_rows <= kMaxTreeNodes && prefill_group() % 64 == 0 &&
-        kSmallSegmentRows % std::min(prefill_group(), kSmallSegmentRows) == 0);
+  CHECK(options.pass_rows > 0 && options.pass_rows <= kMaxTreeNodes, "pass_rows=", options.pass_rows);
+  CHECK(prefill_group() % kPrefixTile == 0, "prefill_group=", prefill_group());
   plan_ = make_session_plan();
+  compute_ = device.make_stream("compute", StreamRole::kCompute);
+}
+
+void Session::allocate() {
   Carver size(nullptr), host_size(nullptr);
   carve_step(size);
-  StepInputs::carve(host_size, options.pass_rows);
-  step_memory_ = device.allocate(size.used_bytes(), "the buffers of a step");
-  host_inputs_ = device.allocate_pinned(host_size.used_bytes(), "the inputs of a step");
-  host_samples_ =
-      device.allocate_pinned(static_cast<uint64_t>(options.pass_rows) * sizeof(int32_t), "the samples of a step");
+  StepInputs::carve(host_size, options_.pass_rows);
+  const uint64_t sample_bytes = static_cast<uint64_t>(options_.pass_rows) * sizeof(int32_t);
+  step_memory_ = device_.allocate(size.used_bytes(), "the buffers of a step");
+  host_inputs_ = device_.allocate_pinned(host_size.used_bytes(), "the inputs of a step");
+  host_samples_ = device_.allocate_pinned(sample_bytes, "the samples of a step");
   Carver carver(step_memory_.data()), host_carver(host_inputs_.data());
   step_ = carve_step(carver);
-  host_ = StepInputs::carve(host_carver, options.pass_rows);
-  cache_ = std::make_unique<KvCache>(device, shape_, plan_, options.pass_rows);
-  compute_ = device.make_stream("compute", StreamRole::kCompute);
+  host_ = StepInputs::carve(host_carver, options_.pass_rows);
+  cache_ = std::make_unique<KvCache>(device_, shape_, plan_, options_.pass_rows);
   upload_rope_table();
 }
 

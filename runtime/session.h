@@ -37,7 +37,8 @@ struct SessionOptions {
 
 class Session {
  public:
-  // Throws Error(kDoesNotFit) before anything is allocated.
+  // Plans, and allocates nothing: throws Error(kDoesNotFit). The weights' memory must be reserved by now; they are read
+  // from prefill() on.
   Session(Device& device, const ModelConfig& config, const Weights& weights, const SessionOptions& options);
   ~Session();
 
@@ -50,7 +51,7 @@ class Session {
   // Appends the accepted path of the tree just verified to the KV cache.
   void commit(const Acceptance& acceptance);
 
-  int64_t rows() const { return cache_->rows(); }
+  int64_t rows() const { return cache_ ? cache_->rows() : 0; }
   const MemoryPlan& plan() const { return plan_; }
   // The logits of the last pass (after prefill: one row), for tests and benches. [rows, vocab]
   std::vector<float> logits(int64_t rows);
@@ -78,6 +79,7 @@ class Session {
   };
   struct PrefillWork;
 
+  void allocate();
   StepWork carve_step(Carver& carver) const;
   PrefillWork carve_prefill(Carver& carver) const;
   MemoryPlan make_session_plan() const;

@@ -38,10 +38,7 @@ std::span<const int32_t> Session::verify(const Tree& tree) {
   const int64_t nodes = tree.size();
   CHECK(nodes > 0 && nodes <= options_.pass_rows, "nodes=", nodes);
   upload_step(tree);
-  if (streamer_) {
-    streamer_->begin_step(
-        plan_movement(shape_, cache_->resident_segments(), cache_->closed_segments(), streamer_->slot_bytes()));
-  }
+  if (streamer_) streamer_->begin_step(cache_->closed_segments());
   embedding({.ids = step_.inputs.tokens,
              .table = weights_.embedding(),
              .out = step_.hidden,
@@ -52,7 +49,8 @@ std::span<const int32_t> Session::verify(const Tree& tree) {
             *compute_);
   const Pass pass = make_pass(step_.layer, step_.inputs.positions, nodes, ProductPath::kDecode);
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
-    attention_inputs(pass, layer, step_.hidden, cache_->pass_destination(layer));
+    qkv_product(pass, layer, step_.hidden);
+    rotate_rows(pass, 0, nodes, cache_->pass_destination(layer));
     attend(pass, layer);
     layer_output(pass, layer, step_.hidden);
   }

@@ -95,34 +95,38 @@ LayerWork layer_work(const ModelConfig& config, DType dtype, int64_t rows, std::
   return work;
 }
 
-void attention_inputs(const Pass& pass, int64_t layer, const void* hidden, const KvRows& kv_rows) {
+void qkv_product(const Pass& pass, int64_t layer, const void* hidden) {
   const ModelConfig& c = *pass.config;
   const LayerWeights& w = pass.weights->layer(layer);
-  const int64_t q_width = c.heads * c.head_dim, kv_width = c.kv_heads * c.head_dim;
   normalise(pass, hidden, w.input_norm);
   multiply(pass, {pass.work.normed, w.qkv, w.qkv_bias, nullptr, pass.work.qkv, qkv_width(c), c.hidden});
   if (c.qk_norm) {
     normalise_heads(pass, w.q_norm, 0, c.heads);
-    normalise_heads(pass, w.k_norm, q_width, c.kv_heads);
+    normalise_heads(pass, w.k_norm, c.heads * c.head_dim, c.kv_heads);
   }
-  rope({.q = pass.work.qkv,
-        .k = at(pass, pass.work.qkv, q_width),
-        .v = at(pass, pass.work.qkv, q_width + kv_width),
-        .positions = pass.positions,
+}
+
+void rotate_rows(const Pass& pass, int64_t first, int64_t rows, const KvRows& to) {
+  const ModelConfig& c = *pass.config;
+  const int64_t start = first * qkv_width(c), q_width = c.heads * c.head_dim, kv_width = c.kv_heads * c.head_dim;
+  rope({.q = at(pass, pass.work.qkv, start),
+        .k = at(pass, pass.work.qkv, start + q_width),
+        .v = at(pass, pass.work.qkv, start + q_width + kv_width),
+        .positions = pass.positions + first,
         .cos_sin = pass.cos_sin,
-        .k_out = kv_rows.k,
-        .v_out = kv_rows.v,
+        .k_out = to.k,
+        .v_out = to.v,
         .type = pass.weights->dtype(),
         .k_type = pass.k_type,
         .v_type = pass.v_type,
-        .rows = pass.rows,
+        .rows = rows,
         .heads = c.heads,
         .kv_heads = c.kv_heads,
         .head_dim = c.head_dim,
         .qkv_stride = qkv_width(c),
         .table_rows = pass.table_rows,
-        .out_row_stride = kv_rows.row_stride,
-        .out_head_stride = kv_rows.head_stride},
+        .out_row_stride = to.row_stride,
+        .out_head_stride = to.head_stride},
        *pass.stream);
 }
 

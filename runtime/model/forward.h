@@ -45,8 +45,10 @@ struct Pass {
   Stream* stream;
 };
 
-// hidden [rows, hidden] -> work.qkv with q rotated, and K and V rounded to the cache's types into kv_rows.
-void attention_inputs(const Pass& pass, int64_t layer, const void* hidden, const KvRows& kv_rows);
+// hidden [rows, hidden] -> work.qkv: norm, product, and the head norms of families that have them.
+void qkv_product(const Pass& pass, int64_t layer, const void* hidden);
+// Rows [first, first + rows) of work.qkv: rotates q in place; K and V, rounded to the cache's types, go to `to`.
+void rotate_rows(const Pass& pass, int64_t first, int64_t rows, const KvRows& to);
 // work.attention -> hidden, the layer's second half: output product, norm, MLP, both residuals.
 void layer_output(const Pass& pass, int64_t layer, void* hidden);
 // hidden -> logits [rows, vocab] in f32: final norm and head, always on the decode path.

@@ -4,6 +4,7 @@
 #include <array>
 #include <exception>
 #include <mutex>
+#include <utility>
 
 #include "offload/thread_pool.h"
 
@@ -12,12 +13,6 @@ namespace {
 
 constexpr uint64_t kAlignment = 256;
 constexpr uint64_t kStagingBytes = 16 * kMiB;
-
-// One tensor of the checkpoint and where its rows go.
-struct Placement {
-  const TensorInfo* tensor;
-  uint64_t offset_bytes;
-};
 
 // Lays tensors out one after another and remembers where each goes; the pointers are known once the buffer is.
 class Layout {
@@ -37,13 +32,13 @@ class Layout {
   }
 
   uint64_t bytes() const { return bytes_; }
-  const std::vector<Placement>& placements() const { return placements_; }
+  std::vector<WeightPlacement>& placements() { return placements_; }
 
  private:
   const Checkpoint& checkpoint_;
   const DType dtype_;
   uint64_t bytes_ = 0;
-  std::vector<Placement> placements_;
+  std::vector<WeightPlacement> placements_;
 };
 
 // Converts rows on several threads; an exception of one is rethrown here.
@@ -94,32 +89,6 @@ class Staging {
   std::unique_ptr<Stream> stream_;  // last: it drains before the slots go
 };
 
-void upload(const Checkpoint& checkpoint, Device& device, const Layout& layout, DType dtype, std::byte* memory,
-            Progress* progress) {
-  uint64_t largest_row = 0;
-  for (const Placement& p : layout.placements()) {
-    largest_row = std::max(largest_row, static_cast<uint64_t>(p.tensor->cols()) * dtype_bytes(dtype));
-  }
-  const uint64_t slot_bytes = std::max(std::min(kStagingBytes, layout.bytes()), largest_row);
-  Staging staging(device, slot_bytes);
-  ThreadPool pool(device.threads());
-  if (progress) progress->begin("loading weights", "bytes", static_cast<int64_t>(layout.bytes()));
-  for (const auto& [tensor, offset] : layout.placements()) {
-    const uint64_t row_bytes = static_cast<uint64_t>(tensor->cols()) * dtype_bytes(dtype);
-    const int64_t step = static_cast<int64_t>(slot_bytes / row_bytes);
-    for (int64_t row = 0; row < tensor->rows(); row += step) {
-      const int64_t end = std::min(tensor->rows(), row + step);
-      convert_rows(checkpoint, *tensor, row, end, dtype, staging.next(), pool);
-      staging.send(memory + offset + static_cast<uint64_t>(row) * row_bytes,
-                   static_cast<uint64_t>(end - row) * row_bytes);
-      if (progress) progress->update(static_cast<int64_t>(offset + static_cast<uint64_t>(end) * row_bytes));
-    }
-    checkpoint.release_pages(*tensor);
-  }
-  staging.finish();
-  if (progress) progress->end();
-}
-
 struct LayerOffsets {
   uint64_t input_norm, qkv, qkv_bias, q_norm, k_norm, output, output_bias, ffn_norm, gate_up, down;
 };
@@ -165,7 +134,7 @@ LayerWeights views(const ModelConfig& c, const LayerOffsets& at, const std::byte
 
 }  // namespace
 
-Weights Weights::load(const Checkpoint& checkpoint, Device& device, DType dtype, Progress* progress) {
+Weights Weights::reserve(const Checkpoint& checkpoint, Device& device, DType dtype) {
   const ModelConfig& c = checkpoint.config();
   Layout layout(checkpoint, dtype);
   const uint64_t embedding = layout.place({{"model.embed_tokens.weight", {c.vocab, c.hidden}}});
@@ -177,13 +146,44 @@ Weights Weights::load(const Checkpoint& checkpoint, Device& device, DType dtype,
   Weights weights;
   weights.dtype_ = dtype;
   weights.memory_ = device.allocate(layout.bytes(), "weights");
-  std::byte* const memory = weights.memory_.data();
-  upload(checkpoint, device, layout, dtype, memory, progress);
+  weights.placements_ = std::move(layout.placements());
+  const std::byte* const memory = weights.memory_.data();
   for (const LayerOffsets& offsets : at) weights.layers_.push_back(views(c, offsets, memory));
   weights.embedding_ = memory + embedding;
   weights.final_norm_ = memory + final_norm;
   weights.head_ = memory + head;
   return weights;
+}
+
+bool Weights::load(const Checkpoint& checkpoint, Device& device, Progress* progress,
+                   const std::atomic<bool>* interrupt) {
+  uint64_t largest_row = 0;
+  for (const WeightPlacement& p : placements_) {
+    largest_row = std::max(largest_row, static_cast<uint64_t>(p.tensor->cols()) * dtype_bytes(dtype_));
+  }
+  const uint64_t slot_bytes = std::max(std::min(kStagingBytes, bytes()), largest_row);
+  Staging staging(device, slot_bytes);
+  ThreadPool pool(device.threads());
+  if (progress) progress->begin("loading weights", "bytes", static_cast<int64_t>(bytes()));
+  for (const auto& [tensor, offset] : placements_) {
+    const uint64_t row_bytes = static_cast<uint64_t>(tensor->cols()) * dtype_bytes(dtype_);
+    const int64_t step = static_cast<int64_t>(slot_bytes / row_bytes);
+    for (int64_t row = 0; row < tensor->rows(); row += step) {
+      if (interrupt != nullptr && interrupt->load(std::memory_order_relaxed)) {
+        if (progress) progress->end();
+        return false;
+      }
+      const int64_t end = std::min(tensor->rows(), row + step);
+      convert_rows(checkpoint, *tensor, row, end, dtype_, staging.next(), pool);
+      staging.send(memory_.data() + offset + static_cast<uint64_t>(row) * row_bytes,
+                   static_cast<uint64_t>(end - row) * row_bytes);
+      if (progress) progress->update(static_cast<int64_t>(offset + static_cast<uint64_t>(end) * row_bytes));
+    }
+    checkpoint.release_pages(*tensor);
+  }
+  staging.finish();
+  if (progress) progress->end();
+  return loaded_ = true;
 }
 
 }  // namespace headrace

@@ -2,6 +2,7 @@
 // and up as one. Owns one device buffer; the views below point into it. Immutable once loaded.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -25,11 +26,20 @@ struct LayerWeights {
   const void* down = nullptr;         // [hidden, ffn]
 };
 
+// A tensor of the checkpoint, and where its rows go.
+struct WeightPlacement {
+  const TensorInfo* tensor;
+  uint64_t offset_bytes;
+};
+
 class Weights {
  public:
-  // Reads, converts to `dtype` and uploads through two pinned staging buffers, so that conversion and copies overlap.
-  // Reserves the whole before it reads a byte. `progress` may be null.
-  static Weights load(const Checkpoint& checkpoint, Device& device, DType dtype, Progress* progress);
+  // Checks names and shapes and reserves the whole, before a byte is read. `checkpoint` must outlive load().
+  static Weights reserve(const Checkpoint& checkpoint, Device& device, DType dtype);
+  // Reads, converts and uploads through two pinned staging buffers, so that conversion and copies overlap. False if
+  // `interrupt` was set on the way: then nothing is loaded. `progress` and `interrupt` may be null.
+  bool load(const Checkpoint& checkpoint, Device& device, Progress* progress, const std::atomic<bool>* interrupt);
+  bool loaded() const { return loaded_; }
 
   DType dtype() const { return dtype_; }
   uint64_t bytes() const { return memory_.bytes(); }
@@ -41,6 +51,8 @@ class Weights {
  private:
   DType dtype_ = DType::kBF16;
   DeviceBuffer memory_;
+  bool loaded_ = false;
+  std::vector<WeightPlacement> placements_;
   std::vector<LayerWeights> layers_;
   const void *embedding_ = nullptr, *final_norm_ = nullptr, *head_ = nullptr;
 };

@@ -14,8 +14,10 @@ PlanInput llama_8b(int64_t prompt, int64_t context) {
   in.context_rows = context;
   in.vram_free = 64 * kGiB;
   in.host_free = 64 * kGiB;
-  in.prefill_work_bytes = 600 * kMiB;
-  in.decode_work_bytes = 100 * kMiB;
+  in.decode_work = {.bytes = 70 * kMiB + static_cast<uint64_t>(context) * 512, .per_context_row = 512};
+  in.prefill_work = {.bytes = in.decode_work.bytes + 30 * kMiB + static_cast<uint64_t>(prompt) * 8 * kKiB,
+                     .per_context_row = 512,
+                     .per_prompt_row = 8 * kKiB};
   in.pinned_work_bytes = kMiB;
   return in;
 }
@@ -58,8 +60,8 @@ TEST(Planner, PrefillAndDecodeShareTheirMemory) {
   in.mode = KvMode::kHost;
   const MemoryPlan plan = make_plan(in);
   const uint64_t lasting = plan.tail_bytes + plan.pass_bytes + plan.open_bytes;
-  EXPECT_EQ(plan.vram_bytes, lasting + std::max(2 * plan.layer_buffer_bytes + in.prefill_work_bytes,
-                                                4 * plan.ring_slot_bytes + in.decode_work_bytes));
+  EXPECT_EQ(plan.vram_bytes, lasting + std::max(2 * plan.layer_buffer_bytes + in.prefill_work.bytes,
+                                                4 * plan.ring_slot_bytes + in.decode_work.bytes));
 }
 
 TEST(Planner, TiersThatShareAMemoryShareItsLimit) {
@@ -68,7 +70,7 @@ TEST(Planner, TiersThatShareAMemoryShareItsLimit) {
   const MemoryPlan plan = make_plan(in);
   EXPECT_LE(plan.vram_bytes + plan.host_total_bytes, 2 * kGiB);
   in.mode = KvMode::kHost;
-  in.vram_free = in.host_free = in.total_free = kGiB;
+  in.vram_free = in.host_free = in.total_free = 800 * kMiB;
   EXPECT_THROW(make_plan(in), Error);  // each would do alone, together they are too much
 }
 
@@ -104,6 +106,8 @@ TEST(Planner, RefusalsNameTheFlagAndWhatWouldFit) {
   expect_refusal(in, "--vram", "--kv auto");
   in.mode = KvMode::kAuto;
   in.vram_free = 500 * kMiB;
+  expect_refusal(in, "--vram", "would fit");
+  in.vram_free = 100 * kMiB;  // less than the fixed part
   expect_refusal(in, "--vram", "No context fits");
   in.vram_free = 4 * kGiB;
   in.host_free = kGiB;
@@ -122,12 +126,17 @@ TEST(Planner, TheOfferedContextFits) {
     hint = error.info().hint;
   }
   const int64_t offered = std::stoll(hint.substr(std::string("A context of ").size()));
-  in.context_rows = offered;
-  in.prompt_rows = offered - 256;
-  EXPECT_NO_THROW(make_plan(in));
-  in.context_rows += 1;
-  in.prompt_rows += 1;
-  EXPECT_THROW(make_plan(in), Error);
+  EXPECT_GT(offered, 20000);
+  for (const int64_t more : {0, 1}) {
+    PlanInput again = llama_8b(offered - 256 + more, offered + more);
+    again.mode = KvMode::kDevice;
+    again.vram_free = 4 * kGiB;
+    if (more == 0) {
+      EXPECT_NO_THROW(make_plan(again));
+    } else {
+      EXPECT_THROW(make_plan(again), Error);
+    }
+  }
 }
 
 TEST(Planner, PrintsWhatLivesWhere) {

@@ -225,6 +225,8 @@ TEST(Args, RefusalsNameFlagAndValue) {
       {{"--chat-template", "chatml", "--no-chat-template"}, {"--chat-template", "--no-chat-template"}},
       {{"--no-chat-template", "--system", "x"}, {"--system", "--no-chat-template"}},
       {{"--chat-template-file", "f", "--chat-template", "chatml"}, {"--chat-template-file", "exclude"}},
+      {{"--prompt", ""}, {"--prompt", "empty"}},
+      {{"--system", "a\xff"}, {"--system", "byte 1"}},
       {{"--rope-scaling", "cubic"}, {"--rope-scaling", "cubic"}},
       {{"--rope-scale", "0.5"}, {"--rope-scale", "'0.5'"}},
       {{"--rope-freq-base", "x"}, {"--rope-freq-base", "'x'"}},

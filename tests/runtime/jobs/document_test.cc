@@ -35,11 +35,18 @@ TEST(ExpandDocuments, FoldersBecomeTheirFilesInOrder) {
             (std::vector<std::string>{alone, a, b, deep, "-", alone}));
 }
 
-TEST(ExpandDocuments, RefusesWhatIsNotThere) {
+// A batch goes on without them, and reading them says what is wrong.
+TEST(ExpandDocuments, KeepsWhatCannotBeRead) {
   TemporaryFolder folder;
-  std::filesystem::create_directory(folder / "empty");
-  EXPECT_EQ(error_of([&] { expand_documents({folder / "gone.txt"}); }), folder / "gone.txt" + ": no such file");
-  EXPECT_EQ(error_of([&] { expand_documents({folder / "empty"}); }), folder / "empty" + ": is a folder without a file");
+  const std::string gone = folder / "gone.txt", empty = folder / "empty";
+  std::filesystem::create_directory(empty);
+  EXPECT_EQ(expand_documents({gone, empty}), (std::vector<std::string>{gone, empty}));
+  EXPECT_EQ(error_of([&] { read_document(gone); }), gone + ": cannot be opened: No such file or directory");
+  EXPECT_NE(error_of([&] { read_document(empty); }).find(empty + ": is a folder"), std::string::npos);
+}
+
+TEST(ExpandDocuments, StandardInputIsReadOnce) {
+  EXPECT_NE(error_of([] { expand_documents({"-", "a", "-"}); }, ExitCode::kUsage).find("once"), std::string::npos);
 }
 
 TEST(ReadDocument, GivesTheWholeText) {
@@ -52,7 +59,8 @@ TEST(ReadDocument, GivesTheWholeText) {
 
 TEST(ReadDocument, RefusesWithFileAndValue) {
   TemporaryFolder folder;
-  EXPECT_EQ(error_of([&] { read_document(folder.path()); }), folder.path() + ": is a folder, not a file");
+  EXPECT_EQ(error_of([&] { read_document(folder.path()); }),
+            folder.path() + ": is a folder, not a file (a folder of documents needs a file in it)");
   const std::string gone = error_of([&] { read_document(folder / "gone"); });
   EXPECT_EQ(gone, folder / "gone" + ": cannot be opened: No such file or directory");
   for (const std::string& empty : {std::string(), std::string(" \n\t\r\n"), std::string("\xef\xbb\xbf")}) {

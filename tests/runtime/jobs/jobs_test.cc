@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <map>
@@ -237,6 +238,20 @@ TEST_F(Jobs, WithoutAFileNothingIsSkipped) {
   };
   EXPECT_EQ(run_batch(batch).answered, 2);
   EXPECT_EQ(answers, 2);
+}
+
+TEST(FilesStamp, ChangesWhenAFileDoes) {
+  TemporaryFolder folder;
+  const std::string file = folder.write("model/a.gguf", "weights");
+  const std::string alone = files_stamp(file), whole = files_stamp(folder / "model");
+  EXPECT_EQ(files_stamp(file), alone);
+  EXPECT_EQ(files_stamp(folder / "model"), whole);
+  std::filesystem::last_write_time(file, std::filesystem::last_write_time(file) + std::chrono::seconds(1));
+  EXPECT_NE(files_stamp(file), alone);
+  EXPECT_NE(files_stamp(folder / "model"), whole);
+  const std::string before = files_stamp(folder / "model");
+  folder.write("model/config.json", "{}");
+  EXPECT_NE(files_stamp(folder / "model"), before);
 }
 
 TEST(JobKey, KeepsOptionsAndContentApart) {
