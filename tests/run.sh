@@ -100,7 +100,8 @@ stage_release() {
 
 stage_asan() {
   build asan || return 0
-  ASAN_OPTIONS=strict_string_checks=1:detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
+  # No detect_stack_use_after_return: GCC 12's fake stack does not align a frame to the 64 bytes that AVX-512 stores need.
+  ASAN_OPTIONS=strict_string_checks=1:detect_stack_use_after_return=0 UBSAN_OPTIONS=print_stacktrace=1 \
     run_tests asan -LE "$(without slow model gpu nightly)"
 }
 
