@@ -28,4 +28,9 @@ struct ProductParams {
 };
 void product(const ProductParams& params, Stream& stream);
 
+// Device memory that products take beside their operands, counted by --vram: as long as a stream lives that has run
+// one, and while the first product of its kind is checked. The pointers in `params` are not read.
+uint64_t product_workspace_bytes(Backend backend);
+uint64_t product_check_bytes(Backend backend, const ProductParams& params);
+
 }  // namespace headrace

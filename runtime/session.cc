@@ -82,10 +82,16 @@ MemoryPlan Session::make_session_plan() const {
   const uint64_t table_row = static_cast<uint64_t>(config_.head_dim) * sizeof(float);
   const uint64_t prompt_row =
       static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype()) + 2 * sizeof(int32_t);
-  const uint64_t decode = whole_pages(step.used_bytes()) + pointers;
+  const auto products = [&](int64_t rows, ProductPath path) {
+    return product_bytes(config_, weights_.dtype(), device_.backend(), rows, path);
+  };
+  const int64_t group = std::min(options_.prompt_tokens, prefill_group());
+  const uint64_t work = whole_pages(step.used_bytes()) + pointers;
+  const uint64_t decode = work + products(options_.pass_rows, ProductPath::kDecode);
   input.decode_work = {.bytes = decode, .per_context_row = table_row};
-  input.prefill_work = {
-      .bytes = decode + whole_pages(prefill.used_bytes()), .per_context_row = table_row, .per_prompt_row = prompt_row};
+  input.prefill_work = {.bytes = work + products(group, ProductPath::kPrefill) + whole_pages(prefill.used_bytes()),
+                        .per_context_row = table_row,
+                        .per_prompt_row = prompt_row};
   input.pinned_work_bytes = whole_pages(inputs.used_bytes()) + pointers + whole_pages(samples) +
                             whole_pages(prefill_staging_bytes(options_.prompt_tokens));
   input.ring_slots = options_.ring_slots;

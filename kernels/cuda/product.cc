@@ -56,4 +56,14 @@ void product(const ProductParams& params, Stream& stream) {
   }
 }
 
+uint64_t product_workspace_bytes() { return kProductWorkspaceBytes; }
+
+// The buffers of the check in product_plan.cc: a group of x and of out, two rows of out, a counter.
+uint64_t product_check_bytes(const ProductParams& params) {
+  const uint64_t group = static_cast<uint64_t>(group_of(params.path, params.rows));
+  const uint64_t x_row = static_cast<uint64_t>(params.k) * dtype_bytes(params.type);
+  const uint64_t out_row = static_cast<uint64_t>(params.n) * dtype_bytes(params.out_type);
+  return whole_pages(group * x_row) + whole_pages(group * out_row) + 2 * whole_pages(out_row) + kPageBytes;
+}
+
 }  // namespace headrace::kernels::cuda

@@ -15,6 +15,8 @@
 
 namespace headrace::kernels::cuda {
 
+constexpr uint64_t kProductWorkspaceBytes = 32 * kMiB;  // a stream's
+
 struct ProductShape {
   int64_t rows, n, k;  // rows: the group's size
   DType type, out_type;

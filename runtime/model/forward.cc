@@ -1,5 +1,6 @@
 #include "runtime/model/forward.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/elementwise.h"
@@ -82,6 +83,26 @@ uint64_t layer_work_bytes(const ModelConfig& config, DType dtype, int64_t rows) 
   uint64_t bytes = 0;
   for (const int64_t width : work_widths(config).value) bytes += buffer_bytes(rows, width, dtype);
   return bytes;
+}
+
+uint64_t product_bytes(const ModelConfig& c, DType dtype, Backend backend, int64_t rows, ProductPath path) {
+  uint64_t check = 0;  // of one kind at a time
+  const auto add = [&](int64_t n, int64_t k, DType out_type) {
+    ProductParams params{};
+    params.type = dtype;
+    params.out_type = out_type;
+    params.rows = rows;
+    params.n = n;
+    params.k = k;
+    params.path = path;
+    check = std::max(check, product_check_bytes(backend, params));
+  };
+  add(qkv_width(c), c.hidden, dtype);
+  add(c.hidden, c.heads * c.head_dim, dtype);
+  add(2 * c.ffn, c.hidden, dtype);
+  add(c.hidden, c.ffn, dtype);
+  if (path == ProductPath::kDecode) add(c.vocab, c.hidden, DType::kF32);
+  return whole_pages(product_workspace_bytes(backend)) + check;
 }
 
 LayerWork layer_work(const ModelConfig& config, DType dtype, int64_t rows, std::byte* memory) {
