@@ -7,13 +7,11 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "bench/machine.h"
 #include "runtime/document.h"
 #include "runtime/engine.h"
 
@@ -25,14 +23,6 @@ struct Settings {
   int threads = 0, repeat = 3;
   int64_t new_tokens = 64;
 };
-
-std::string cpu_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
-  }
-  return "unknown";
-}
 
 EngineOptions engine_options(const Settings& s) {
   EngineOptions options;
@@ -72,7 +62,7 @@ void run(const Settings& s) {
       document_prompt(s.document, read_document(s.document), rules,
                       [&](std::string_view t) { return engine.encode({.system = "", .user = std::string(t)}); });
   nlohmann::json out = {{"program", "headrace end_to_end"},
-                        {"machine", {{"cpu", cpu_name()}, {"cores", std::thread::hardware_concurrency()}}},
+                        {"machine", bench::machine()},
                         {"runs_on", engine.describe()},
                         {"document", s.document},
                         {"kv", s.kv},

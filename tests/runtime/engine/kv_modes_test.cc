@@ -147,6 +147,20 @@ TEST_P(KvBudgets, TheBudgetsPeakIsThePlans) {
   }
 }
 
+// Beyond row 16,384 segments have 2,048 rows: the cut between the two sizes is crossed while decoding.
+TEST(LargeSegments, StreamedRowsEqualResidentOnes) {
+  const LoadedModel model(testing::tiny_model("llama31"), DType::kBF16);
+  SessionOptions options = model.options(16370, 24);
+  options.kv = KvMode::kDevice;
+  const Said device = run(model, options, 24);
+  options.kv = KvMode::kHost;
+  options.ring_slots = 2;
+  options.ring_slot_bytes = 1;  // one large segment
+  const Said host = run(model, options, 24);
+  expect_same(device, host, "16,370 rows and on");
+  EXPECT_GT(host.plan.segments, 32);
+}
+
 // How prefill groups the prompt's rows changes no bit on the CPU, also where a group lies in several segments.
 TEST(PrefillGroups, ChangeNoBit) {
   const LoadedModel model(testing::tiny_model("llama31"), DType::kF32);
