@@ -20,8 +20,9 @@ class Console {
   ProgressBar& progress() { return progress_; }
   // For GenerateOptions::on_text; empty if text is not streamed.
   std::function<void(std::string_view)> text_sink();
-  void print(std::string_view text);  // stdout, at once
-  void end_text();                    // a newline if the text did not end in one
+  void print(std::string_view text);       // stdout, at once
+  void end_text();                         // a newline if the text did not end in one
+  void note_device(const Device& device);  // a line on stderr if --device auto had to take the CPU
   void report(const GenerateResult& result, const std::string& engine);
   void error(const std::string& message);  // stderr, --quiet or not
   // Throws Error(kStorage) if something could not be written (a full disk behind a redirect).

@@ -32,6 +32,7 @@ ExitCode run_generate(const GenerateArgs& args) {
   const Interrupt interrupt;
   Console console(args.output, /*streams_text=*/true);
   Engine engine(args.engine);
+  console.note_device(engine.device());
   GenerateOptions options = args.generate;
   options.interrupt = interrupt.flag();
   options.on_text = console.text_sink();

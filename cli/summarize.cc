@@ -70,6 +70,7 @@ class Summarizer {
         engine_(args.engine) {}
 
   ExitCode run() {
+    console_.note_device(engine_.device());
     BatchOptions batch;
     batch.files = files_;
     batch.options = options_text(args_, engine_);

@@ -62,6 +62,18 @@ TEST_F(ProgramTest, ListsDevices) {
   EXPECT_EQ(list.out.find("cuda"), 0u) << list.out;  // one, or why there is none
 }
 
+TEST_F(ProgramTest, SaysWhyAutoTakesTheCpu) {
+  bool gpu = false;
+  std::istringstream devices(run_program({"--list-devices"}).out);
+  for (std::string device; std::getline(devices, device);) {
+    gpu = gpu || (device.starts_with("cuda:") && device.find("cannot be used") == std::string::npos);
+  }
+  const std::string line = "--device auto takes the CPU: ";
+  EXPECT_EQ(run("generate", {"-p", "Hello", "--device", "auto"}).err.find(line) == std::string::npos, gpu);
+  EXPECT_EQ(run("generate", {"-p", "Hello", "--device", "cpu"}).err.find(line), std::string::npos);
+  EXPECT_EQ(run("generate", {"-p", "Hello", "--device", "auto", "-q"}).err, "");
+}
+
 TEST_F(ProgramTest, TextOnStdoutReportOnStderr) {
   const Finished run1 = run("generate", {"-p", "Hello"});
   EXPECT_EQ(run1.exit_code, 0) << run1.err;
