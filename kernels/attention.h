@@ -45,7 +45,7 @@ void prefill_attention(const PrefillAttentionParams& params, Stream& stream);
 // ---- Decode: the prefix --------------------------------------------------------------------------------------------
 // Folds the states of up to kMaxPrefixSegments segments into `state`, left to right, one state a segment. A query at
 // position t sees rows below tail_begin(t); what lies beyond is an exact no-op, a whole segment included.
-constexpr int64_t kMaxPrefixSegments = 32;
+constexpr int64_t kMaxPrefixSegments = 64;
 
 struct AttentionState {
   float* o;   // [queries, heads, head_dim], not normalised

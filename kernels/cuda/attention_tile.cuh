@@ -174,17 +174,7 @@ struct AttentionTile {
     }
     least = __reduce_min_sync(~0u, least);
     most = __reduce_max_sync(~0u, most);
-    if constexpr (kQueriesInRegisters) {
-      const unsigned short* row[2] = {bits(row_of(fragment_row(0, 0)).q), bits(row_of(fragment_row(0, 1)).q)};
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int d = step * 16 + i / 2 * 8 + threadIdx.x % 4 * 2;
-          q[step][i] = d < dim ? row[i % 2][d] | uint32_t{row[i % 2][d + 1]} << 16 : 0;
-        }
-      }
-    } else {
+    if constexpr (!kQueriesInRegisters) {
       if (queries_aligned) {
         copy_queries(dim, row_of);
       } else {
@@ -194,8 +184,9 @@ struct AttentionTile {
   }
 
   // Sees the tiles from `ahead` on. active: whether this warp has rows. Ends with no copy in flight.
-  template <Span kSpan>
-  __device__ void walk(TileCursor<T, kSpan> ahead, bool active) {
+  template <Span kSpan, typename RowOf>
+  __device__ void walk(TileCursor<T, kSpan> ahead, bool active, const RowOf& row_of) {
+    const int dim = ahead.dim;
     int position[kStages], end[kStages];  // of the tiles under way, the first now
 #pragma unroll
     for (int i = 0; i < kStages - 1; ++i) {
@@ -203,6 +194,7 @@ struct AttentionTile {
       end[i] = ahead.end;
       fetch(ahead, i);
     }
+    if constexpr (kQueriesInRegisters) load_queries(dim, row_of);  // meanwhile
     int stage = 0, last = kStages - 1;
     while (position[0] < end[0]) {
       position[kStages - 1] = ahead.position;
@@ -243,6 +235,18 @@ struct AttentionTile {
   }
 
  private:
+  template <typename RowOf>
+  __device__ void load_queries(int dim, const RowOf& row_of) {
+    const unsigned short* row[2] = {bits(row_of(fragment_row(0, 0)).q), bits(row_of(fragment_row(0, 1)).q)};
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int d = step * 16 + i / 2 * 8 + threadIdx.x % 4 * 2;
+        q[step][i] = d < dim ? row[i % 2][d] | uint32_t{row[i % 2][d + 1]} << 16 : 0;
+      }
+    }
+  }
   template <typename RowOf>
   __device__ void copy_queries(int dim, const RowOf& row_of) {
     constexpr int kRowsAtOnce = kThreads / kChunks;

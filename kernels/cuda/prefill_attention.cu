@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(128, 1) prefill_tiles(const __grid_constant__ 
   const int limit = min(begin + Tile::kRows, end);
   const int warp_begin = begin + Tile::warp_row();
   tile.walk(TileCursor<T, Span::kList>(params.segments, static_cast<int>(params.segment_count), kv_head, dim, limit),
-            warp_begin < end && warp_begin + Tile::kWarpRows > first);
+            warp_begin < end && warp_begin + Tile::kWarpRows > first, row_of);
   tile.finish();
 
   for (int i = 0; i < 4; ++i) {

@@ -39,8 +39,8 @@ __global__ void __launch_bounds__(128, kMTiles == 1 ? 2 : 1)
   limit = __reduce_max_sync(~0u, limit);
   Tile tile;
   tile.start(shared, shape.scale, dim, queries_aligned(shape, params.q), row_of);
-  tile.walk(TileCursor<T, Span::kSegment>(params.segments + n, 1, kv_head, dim, limit),
-            begin + Tile::warp_row() < rows);
+  tile.walk(TileCursor<T, Span::kSegment>(params.segments + n, 1, kv_head, dim, limit), begin + Tile::warp_row() < rows,
+            row_of);
   tile.finish();
 
   for (int i = 0; i < 2 * kMTiles; ++i) {
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kRowsThreads) prefix_rows(const __grid_constan
   }
 }
 
-constexpr int kFoldThreads = 128;
+constexpr int kFoldThreads = 128, kFoldBatch = 16;
 
 // A block: a query's head. Each thread folds two elements of o, and m and l, which are the same in each.
 __global__ void __launch_bounds__(kFoldThreads) fold_prefix(const __grid_constant__ PrefixAttentionParams params) {
@@ -92,18 +92,25 @@ __global__ void __launch_bounds__(kFoldThreads) fold_prefix(const __grid_constan
   float2* const into = reinterpret_cast<float2*>(params.state.o + to * dim + d);
   float2 o = inside ? *into : float2{};
   float m = params.state.ml[2 * to], l = params.state.ml[2 * to + 1];
-#pragma unroll 8
-  for (int n = 0; n < static_cast<int>(params.segment_count); ++n) {
-    const int64_t from = n * states + to;
-    const float segment_m = params.scratch.ml[2 * from], segment_l = params.scratch.ml[2 * from + 1];
-    const float2 part = inside ? *reinterpret_cast<const float2*>(params.scratch.o + from * dim + d) : float2{};
-    if (segment_m == -INFINITY) continue;  // an empty state changes nothing
-    const float top = fmaxf(m, segment_m);
-    const float keep = weight_of(__fsub_rn(m, top)), add = weight_of(__fsub_rn(segment_m, top));
-    o.x = __fmaf_rn(part.x, add, __fmul_rn(o.x, keep));
-    o.y = __fmaf_rn(part.y, add, __fmul_rn(o.y, keep));
-    l = __fmaf_rn(segment_l, add, __fmul_rn(l, keep));
-    m = top;
+  const int count = static_cast<int>(params.segment_count);
+  for (int first = 0; first < count; first += kFoldBatch) {
+    float2 ml[kFoldBatch], part[kFoldBatch];  // all in flight before the first is used
+#pragma unroll
+    for (int i = 0; i < kFoldBatch; ++i) {
+      const int64_t from = min(first + i, count - 1) * states + to;
+      ml[i] = reinterpret_cast<const float2*>(params.scratch.ml)[from];
+      part[i] = inside ? *reinterpret_cast<const float2*>(params.scratch.o + from * dim + d) : float2{};
+    }
+#pragma unroll
+    for (int i = 0; i < kFoldBatch; ++i) {
+      if (first + i >= count || ml[i].x == -INFINITY) continue;  // an empty state changes nothing
+      const float top = fmaxf(m, ml[i].x);
+      const float keep = weight_of(__fsub_rn(m, top)), add = weight_of(__fsub_rn(ml[i].x, top));
+      o.x = __fmaf_rn(part[i].x, add, __fmul_rn(o.x, keep));
+      o.y = __fmaf_rn(part[i].y, add, __fmul_rn(o.y, keep));
+      l = __fmaf_rn(ml[i].y, add, __fmul_rn(l, keep));
+      m = top;
+    }
   }
   if (inside) *into = o;
   __syncthreads();  // all have read m and l

@@ -10,34 +10,83 @@ namespace {
 
 constexpr int kThreads = 512, kWarps = kThreads / 32;
 constexpr int kMostRows = kTailWindow + kPrefixTile;  // of a tail
-constexpr int kBatch = 4;                             // rows whose keys a warp has in flight
-constexpr int kLaneDims = 4, kWarpDims = 32 * kLaneDims;
+// Scores: a warp has 8 lanes on a row, with 8 elements each at a time, and kScoreRows rows. Values: 32 lanes on a row,
+// with 4 elements each, and kValueRows rows in flight.
+constexpr int kRowLanes = 8, kScoreDims = 8, kScoreRows = 2 * 32 / kRowLanes;
+constexpr int kValueDims = 4, kValueRows = 7;
 static_assert(kMostRows % 32 == 0 && kRowsHeads == 4);
 
-// How rows are read: all of one type, known when compiled, in fours; or of any types, in pairs.
+// How elements are read: all of one type, known when compiled, or of any types, in pairs. kCount: 4 or 8.
 template <DType kElement>
 struct OneType {
-  __device__ static float4 load(const void* row, DType, int d, int) {
-    if constexpr (kElement == DType::kF32) {
-      return *reinterpret_cast<const float4*>(static_cast<const float*>(row) + d);
+  static constexpr int kBytes = kElement == DType::kF32 ? 4 : 2;
+  template <int kCount>
+  struct Raw {
+    uint32_t words[kCount * kBytes / 4];
+  };
+  template <int kCount>
+  __device__ static Raw<kCount> fetch(const void* row, DType, int d, int) {
+    Raw<kCount> raw;
+    const char* from = static_cast<const char*>(row) + d * kBytes;
+    constexpr int kWords = kCount * kBytes / 4;
+    if constexpr (kWords == 2) {
+      const uint2 two = *reinterpret_cast<const uint2*>(from);
+      raw.words[0] = two.x;
+      raw.words[1] = two.y;
     } else {
-      const uint2 four = *reinterpret_cast<const uint2*>(static_cast<const uint16_t*>(row) + d);
-      const float2 low = load_pair(&four.x, kElement, 0), high = load_pair(&four.y, kElement, 0);
-      return {low.x, low.y, high.x, high.y};
+#pragma unroll
+      for (int i = 0; i < kWords; i += 4) {
+        const uint4 four = *reinterpret_cast<const uint4*>(from + i * 4);
+        raw.words[i] = four.x;
+        raw.words[i + 1] = four.y;
+        raw.words[i + 2] = four.z;
+        raw.words[i + 3] = four.w;
+      }
+    }
+    return raw;
+  }
+  template <int kCount>
+  __device__ static void widen(const Raw<kCount>& raw, float (&to)[kCount]) {
+#pragma unroll
+    for (int i = 0; i < kCount; i += 2) {
+      if constexpr (kElement == DType::kF32) {
+        to[i] = __uint_as_float(raw.words[i]);
+        to[i + 1] = __uint_as_float(raw.words[i + 1]);
+      } else {
+        const float2 two = load_pair(&raw.words[i / 2], kElement, 0);
+        to[i] = two.x;
+        to[i + 1] = two.y;
+      }
     }
   }
 };
 struct AnyType {
-  __device__ static float4 load(const void* row, DType type, int d, int dim) {
-    const float2 low = load_pair(row, type, d), high = d + 2 < dim ? load_pair(row, type, d + 2) : float2{};
-    return {low.x, low.y, high.x, high.y};
+  template <int kCount>
+  struct Raw {
+    float values[kCount];
+  };
+  template <int kCount>
+  __device__ static Raw<kCount> fetch(const void* row, DType type, int d, int dim) {
+    Raw<kCount> raw;
+#pragma unroll
+    for (int i = 0; i < kCount; i += 2) {
+      const float2 two = d + i < dim ? load_pair(row, type, d + i) : float2{};
+      raw.values[i] = two.x;
+      raw.values[i + 1] = two.y;
+    }
+    return raw;
+  }
+  template <int kCount>
+  __device__ static void widen(const Raw<kCount>& raw, float (&to)[kCount]) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) to[i] = raw.values[i];
   }
 };
 
 struct TailShared {
   float4 s[kMostRows];  // scores, then weights, of the heads
   RowPlace place[kMostRows];
-  alignas(16) float q[kRowsHeads][kRowsDim];
+  alignas(16) float q[kRowsHeads][kRowsDim];  // see place_of_q
   float m[kRowsHeads], l[kRowsHeads];
 };
 int tail_shared_bytes(int64_t dim) {
@@ -45,56 +94,61 @@ int tail_shared_bytes(int64_t dim) {
   return static_cast<int>(sizeof(TailShared) + kWarps * kRowsHeads * static_cast<size_t>(dim) * sizeof(float));
 }
 
-__device__ inline float dot(const float4& a, const float4& b, float sum) {
-  return __fmaf_rn(a.w, b.w, __fmaf_rn(a.z, b.z, __fmaf_rn(a.y, b.y, __fmaf_rn(a.x, b.x, sum))));
-}
+// Where an element of q stands: the lanes of a row read 4 of their 8 elements at a time, without bank conflicts.
+__device__ inline int place_of_q(int d) { return d / 64 * 64 + d % 8 / 4 * 32 + d % 64 / 8 * 4 + d % 4; }
 
 // Half of the lanes keep the upper half of the values, the others the lower; each adds what the other sends.
 template <int kHalf>
-__device__ void halve(float (&values)[16]) {
-  constexpr int kDistance = 2 * kHalf;
-  const uint32_t upper = threadIdx.x & kDistance ? ~0u : 0u;
+__device__ void halve(float (&values)[kRowLanes]) {
+  const uint32_t upper = threadIdx.x & kHalf ? ~0u : 0u;
 #pragma unroll
   for (int i = 0; i < kHalf; ++i) {
     const uint32_t low = __float_as_uint(values[i]), high = __float_as_uint(values[i + kHalf]);
     const uint32_t swap = (low ^ high) & upper;
     const float keep = __uint_as_float(low ^ swap), send = __uint_as_float(high ^ swap);
-    values[i] = __fadd_rn(keep, __shfl_xor_sync(~0u, send, kDistance));
+    values[i] = __fadd_rn(keep, __shfl_xor_sync(~0u, send, kHalf));
   }
 }
 
-// Sums 16 values over the lanes of a warp, each in the same order. Lanes 2 i and 2 i + 1 get value i's sum.
-__device__ inline float sum_sixteen(float (&values)[16]) {
-  halve<8>(values);
-  halve<4>(values);
-  halve<2>(values);
-  halve<1>(values);
-  return __fadd_rn(values[0], __shfl_xor_sync(~0u, values[0], 1));
-}
-
-// Scores of rows [0, count), a batch a warp.
+// Scores of rows [0, count).
 template <typename Type>
 __device__ void score_rows(TailShared& shared, const AttentionShape& shape, int count) {
   const int lane = threadIdx.x % 32, dim = static_cast<int>(shape.head_dim);
-  for (int first = threadIdx.x / 32 * kBatch; first < count; first += kWarps * kBatch) {
-    float sums[kBatch * kRowsHeads] = {};
-    for (int d = lane * kLaneDims; d < dim; d += kWarpDims) {
-      float4 k[kBatch];
+  const int row_lane = lane % kRowLanes, row = lane / kRowLanes;
+  for (int first = threadIdx.x / 32 * kScoreRows; first < count; first += kWarps * kScoreRows) {
+    const void* const rows[2] = {shared.place[min(first + row, count - 1)].k,
+                                 shared.place[min(first + row + 4, count - 1)].k};
+    float sums[kRowLanes] = {};  // [2][kRowsHeads]
+    for (int d = row_lane * kScoreDims; d < dim; d += kRowLanes * kScoreDims) {
+      typename Type::template Raw<kScoreDims> raw[2];
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i)
-        k[i] = Type::load(shared.place[min(first + i, count - 1)].k, shape.k_type, d, dim);
+      for (int i = 0; i < 2; ++i) raw[i] = Type::template fetch<kScoreDims>(rows[i], shape.k_type, d, dim);
+      float k[2][kScoreDims];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) Type::template widen<kScoreDims>(raw[i], k[i]);
 #pragma unroll
       for (int h = 0; h < kRowsHeads; ++h) {
-        const float4 q = *reinterpret_cast<const float4*>(&shared.q[h][d]);
 #pragma unroll
-        for (int i = 0; i < kBatch; ++i) sums[i * kRowsHeads + h] = dot(q, k[i], sums[i * kRowsHeads + h]);
+        for (int part = 0; part < kScoreDims; part += 4) {
+          const float4 q = *reinterpret_cast<const float4*>(&shared.q[h][place_of_q(d + part)]);
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            float& sum = sums[i * kRowsHeads + h];
+            sum = __fmaf_rn(q.x, k[i][part], sum);
+            sum = __fmaf_rn(q.y, k[i][part + 1], sum);
+            sum = __fmaf_rn(q.z, k[i][part + 2], sum);
+            sum = __fmaf_rn(q.w, k[i][part + 3], sum);
+          }
+        }
       }
     }
     __syncwarp();
-    const float sum = sum_sixteen(sums);
-    const int row = first + lane / 8;
-    if (lane % 2 == 0 && row < count) {
-      reinterpret_cast<float*>(&shared.s[row])[lane / 2 % 4] = __fmul_rn(sum, shape.scale);
+    halve<4>(sums);
+    halve<2>(sums);
+    halve<1>(sums);  // now each lane has the sum that is numbered as it is in its row
+    const int scored = first + row + row_lane / kRowsHeads * 4;
+    if (scored < count) {
+      reinterpret_cast<float*>(&shared.s[scored])[row_lane % kRowsHeads] = __fmul_rn(sums[0], shape.scale);
     }
   }
 }
@@ -128,27 +182,36 @@ __device__ void weigh_rows(TailShared& shared, int h, int count) {
 template <typename Type>
 __device__ void add_rows(TailShared& shared, const AttentionShape& shape, int count, float* slices) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, dim = static_cast<int>(shape.head_dim);
-  for (int d = lane * kLaneDims; d < dim; d += kWarpDims) {
-    float o[kRowsHeads][kLaneDims] = {};
-#pragma unroll 4
-    for (int row = warp; row < count; row += kWarps) {
-      const float4 v = Type::load(shared.place[row].v, shape.v_type, d, dim);
-      const float4 weight = shared.s[row];
-      const float weights[kRowsHeads] = {weight.x, weight.y, weight.z, weight.w};
+  for (int d = lane * kValueDims; d < dim; d += 32 * kValueDims) {
+    float o[kRowsHeads][kValueDims] = {};
+    for (int first = warp; first < count; first += kWarps * kValueRows) {
+      typename Type::template Raw<kValueDims> raw[kValueRows];
 #pragma unroll
-      for (int h = 0; h < kRowsHeads; ++h) {
-        o[h][0] = __fmaf_rn(weights[h], v.x, o[h][0]);
-        o[h][1] = __fmaf_rn(weights[h], v.y, o[h][1]);
-        o[h][2] = __fmaf_rn(weights[h], v.z, o[h][2]);
-        o[h][3] = __fmaf_rn(weights[h], v.w, o[h][3]);
+      for (int i = 0; i < kValueRows; ++i) {
+        const int row = min(first + i * kWarps, count - 1);
+        raw[i] = Type::template fetch<kValueDims>(shared.place[row].v, shape.v_type, d, dim);
+      }
+#pragma unroll
+      for (int i = 0; i < kValueRows; ++i) {
+        const int row = first + i * kWarps;
+        if (row >= count) break;
+        float v[kValueDims];
+        Type::template widen<kValueDims>(raw[i], v);
+        const float4 weight = shared.s[row];
+        const float weights[kRowsHeads] = {weight.x, weight.y, weight.z, weight.w};
+#pragma unroll
+        for (int h = 0; h < kRowsHeads; ++h) {
+#pragma unroll
+          for (int j = 0; j < kValueDims; ++j) o[h][j] = __fmaf_rn(weights[h], v[j], o[h][j]);
+        }
       }
     }
 #pragma unroll
     for (int h = 0; h < kRowsHeads; ++h) {
       float* const to = slices + (warp * kRowsHeads + h) * dim + d;
 #pragma unroll
-      for (int i = 0; i < kLaneDims; ++i) {
-        if (d + i < dim) to[i] = o[h][i];
+      for (int j = 0; j < kValueDims; ++j) {
+        if (d + j < dim) to[j] = o[h][j];
       }
     }
   }
@@ -180,7 +243,7 @@ __global__ void __launch_bounds__(kThreads, 2) tail_rows(const __grid_constant__
   for (int i = threadIdx.x; i < kRowsHeads * kRowsDim; i += kThreads) {
     const int h = i / kRowsDim, d = i % kRowsDim;
     const int64_t index = query * shape.q_stride + int64_t{head + h} * dim + d;
-    shared.q[h][d] = h < heads && d < dim ? load_one(params.q, shape.type, index) : 0.0f;
+    shared.q[h][place_of_q(d)] = h < heads && d < dim ? load_one(params.q, shape.type, index) : 0.0f;
   }
   __syncthreads();
   score_rows<Type>(shared, shape, count);
@@ -228,7 +291,7 @@ __global__ void __launch_bounds__(kClearThreads) clear_states(const __grid_const
 void tail_attention(const TailAttentionParams& params, Stream& stream) {
   const AttentionShape& shape = params.shape;
   CudaStream& on = cuda_stream(stream);
-  if (shape.k_type != shape.v_type || shape.head_dim % kLaneDims != 0) return launch_tail<AnyType>(params, on);
+  if (shape.k_type != shape.v_type || shape.head_dim % kScoreDims != 0) return launch_tail<AnyType>(params, on);
   if (shape.k_type == DType::kF32) return launch_tail<OneType<DType::kF32>>(params, on);
   if (shape.k_type == DType::kF16) return launch_tail<OneType<DType::kF16>>(params, on);
   launch_tail<OneType<DType::kBF16>>(params, on);
