@@ -251,6 +251,7 @@ TEST_P(DecodeAttentionTest, SameBitsWhoeverRidesAlong) {
   for (const AttentionCase& c : {AttentionCase{9, 3, 64}, AttentionCase{7, 1, 18},
                                  AttentionCase{9, 3, 64, DType::kBF16, DType::kBF16, DType::kBF16},
                                  AttentionCase{8, 1, 80, DType::kBF16, DType::kBF16, DType::kF16},
+                                 AttentionCase{2, 1, 128, DType::kBF16, DType::kBF16, DType::kBF16},
                                  AttentionCase{2, 1, 32, DType::kF16, DType::kF16, DType::kF16}}) {
     const Pass pass(c, 830, 64, 2);
     Segments committed = committed_segments(pass, 192);
