@@ -10,6 +10,7 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int kNormThreads = 512;  // at most
+constexpr int kKept = 2;           // chunks of a row that a thread keeps
 
 // Copies a row with all the threads of a block.
 __device__ void copy_row(void* to, const void* from, int64_t bytes, bool aligned) {
@@ -32,7 +33,8 @@ __device__ char* at(void* base, int64_t element, DType type) {
   return static_cast<char*>(base) + element * bytes_of(type);
 }
 __device__ int chunk_count(int64_t total, int64_t begin) {
-  return static_cast<int>(total - begin < kChunk ? total - begin : kChunk);
+  const int64_t left = total - begin;
+  return static_cast<int>(left < 0 ? 0 : left < kChunk ? left : kChunk);
 }
 
 // ---- embedding ------------------------------------------------------------------------------------------------------
@@ -57,26 +59,40 @@ __device__ float block_sum(float value) {
   return sum;
 }
 
-// Grid: rows x groups.
+// Grid: rows x groups. A row that fits is read once and kept.
 __global__ void __launch_bounds__(kNormThreads) rms_norm_kernel(RmsNormParams p, bool aligned) {
   const int64_t in = blockIdx.x * p.x_stride + blockIdx.y * p.cols;
   const int64_t out = blockIdx.x * p.out_stride + blockIdx.y * p.cols;
   const int64_t first = static_cast<int64_t>(threadIdx.x) * kChunk, step = static_cast<int64_t>(blockDim.x) * kChunk;
-  float x[kChunk], weight[kChunk];
-  float squares = 0.0f;
-  for (int64_t col = first; col < p.cols; col += step) {
-    load_chunk(p.type, p.x, in + col, chunk_count(p.cols, col), aligned, x);
+  float kept[kKept][kChunk], x[kChunk], weight[kChunk];
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) squares = fmaf(x[i], x[i], squares);
+  for (int i = 0; i < kKept; ++i) {
+    load_chunk(p.type, p.x, in + first + i * step, chunk_count(p.cols, first + i * step), aligned, kept[i]);
+  }
+  float squares = 0.0f;
+  const auto add = [&](const float(&values)[kChunk]) {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) squares = fmaf(values[i], values[i], squares);
+  };
+#pragma unroll
+  for (int i = 0; i < kKept; ++i) add(kept[i]);
+  for (int64_t col = first + kKept * step; col < p.cols; col += step) {
+    load_chunk(p.type, p.x, in + col, chunk_count(p.cols, col), aligned, x);
+    add(x);
   }
   const float scale = 1.0f / sqrtf(block_sum(squares) / static_cast<float>(p.cols) + p.eps);
-  for (int64_t col = first; col < p.cols; col += step) {
+  const auto finish = [&](const float(&values)[kChunk], int64_t col) {
     const int count = chunk_count(p.cols, col);
-    load_chunk(p.type, p.x, in + col, count, aligned, x);
     load_chunk(p.type, p.weight, col, count, aligned, weight);
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) x[i] = x[i] * scale * weight[i];
+    for (int i = 0; i < kChunk; ++i) x[i] = values[i] * scale * weight[i];
     store_chunk(p.type, p.out, out + col, count, aligned, x);
+  };
+#pragma unroll
+  for (int i = 0; i < kKept; ++i) finish(kept[i], first + i * step);
+  for (int64_t col = first + kKept * step; col < p.cols; col += step) {
+    load_chunk(p.type, p.x, in + col, chunk_count(p.cols, col), aligned, x);
+    finish(x, col);
   }
 }
 
@@ -205,7 +221,7 @@ void rms_norm(const RmsNormParams& params, Stream& stream) {
                        chunks_aligned(params.out, params.type, params.out_stride) &&
                        chunks_aligned(params.weight, params.type, params.cols);
   // Of the columns alone, since it decides the order of the sum.
-  const auto wanted = static_cast<int>(round_up(static_cast<uint64_t>(ceil_div(params.cols, kChunk)), 32));
+  const auto wanted = static_cast<int>(round_up(static_cast<uint64_t>(ceil_div(params.cols, kKept * kChunk)), 32));
   launch_on(cuda_stream(stream), "rms_norm",
             {params.rows, params.groups, wanted < kNormThreads ? wanted : kNormThreads}, rms_norm_kernel, params,
             aligned);

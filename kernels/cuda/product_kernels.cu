@@ -38,12 +38,27 @@ __global__ void __launch_bounds__(kThreads) plain_product_kernel(ProductParams p
   }
 }
 
-// ---- add_bias -------------------------------------------------------------------------------------------------------
+// ---- finish_product -------------------------------------------------------------------------------------------------
 
 // Grid: blocks of columns x rows.
-__global__ void __launch_bounds__(kThreads) add_bias_kernel(float* out, const void* bias, DType type, int64_t n) {
-  const int64_t col = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (col < n) out[blockIdx.y * n + col] += load_one(type, bias, col);
+__global__ void __launch_bounds__(kThreads) finish_product_kernel(ProductParams p, ProductSums sums, bool aligned) {
+  const int64_t at = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kChunk;
+  if (at >= sums.cols) return;
+  const int count = static_cast<int>(sums.cols - at < kChunk ? sums.cols - at : kChunk);
+  const int64_t row = blockIdx.y, col = sums.first_col + at, element = row * p.n + col;
+  float sum[kChunk], added[kChunk];
+  load_chunk(sums.data + row * sums.cols + at, count, aligned, sum);
+  if (p.bias != nullptr) {
+    load_chunk(p.type, p.bias, col, count, aligned, added);
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) sum[i] += added[i];
+  }
+  if (p.residual != nullptr) {
+    load_chunk(p.type, p.residual, element, count, aligned, added);
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) sum[i] += added[i];
+  }
+  store_chunk(p.out_type, p.out, element, count, aligned, sum);
 }
 
 // ---- The check ------------------------------------------------------------------------------------------------------
@@ -89,6 +104,39 @@ __global__ void __launch_bounds__(kThreads)
   if (!same) atomicAdd(mismatches, 1);
 }
 
+// Grid: columns / warps of a block.
+__global__ void __launch_bounds__(kThreads)
+    compare_with_sum_kernel(ProductParams p, const void* got, int32_t* mismatches) {
+  const int64_t col = static_cast<int64_t>(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32;
+  if (col >= p.n) return;
+  const int lane = threadIdx.x % 32;
+  float sum = 0.0f, magnitude = 0.0f;
+  for (int64_t i = lane; i < p.k; i += 32) {
+    const float w = load_one(p.type, p.w, col * p.k + i), x = load_one(p.type, p.x, i);
+    sum = fmaf(x, w, sum);
+    magnitude = fmaf(fabsf(x), fabsf(w), magnitude);
+  }
+  for (int apart = 16; apart > 0; apart /= 2) {
+    sum += __shfl_xor_sync(0xffffffff, sum, apart);
+    magnitude += __shfl_xor_sync(0xffffffff, magnitude, apart);
+  }
+  if (lane != 0) return;
+  if (p.bias != nullptr) {
+    const float bias = load_one(p.type, p.bias, col);
+    sum += bias;
+    magnitude += fabsf(bias);
+  }
+  if (p.residual != nullptr) {
+    const float residual = load_one(p.type, p.residual, col);
+    sum += residual;
+    magnitude += fabsf(residual);
+  }
+  // Half a unit in the last place, the subnormals' one, and what two orders of a sum in fp32 may differ by.
+  const float rounding = p.out_type == DType::kF32 ? 0x1p-24f : p.out_type == DType::kF16 ? 0x1p-11f : 0x1p-8f;
+  const float allowed = rounding * fabsf(sum) + (p.out_type == DType::kF16 ? 0x1p-24f : 0.0f) + 0x1p-18f * magnitude;
+  if (!(fabsf(load_one(p.out_type, got, col) - sum) <= allowed)) atomicAdd(mismatches, 1);
+}
+
 // =====================================================================================================================
 
 Grid grid_of(int64_t rows, int64_t cols) { return {ceil_div(cols, kThreads), rows, kThreads}; }
@@ -100,8 +148,14 @@ void plain_product(const ProductParams& params, CudaStream& stream) {
   launch_on(stream, "plain_product", grid, plain_product_kernel, params);
 }
 
-void add_bias(float* out, const void* bias, DType type, int64_t rows, int64_t n, CudaStream& stream) {
-  launch_on(stream, "add_bias", grid_of(rows, n), add_bias_kernel, out, bias, type, n);
+void finish_product(const ProductParams& params, const ProductSums& sums, CudaStream& stream) {
+  const auto whole = [&](const void* data, DType type) {
+    return chunks_aligned(data, type, params.n) && chunks_aligned(data, type, sums.first_col);
+  };
+  const bool aligned = chunks_aligned(sums.data, DType::kF32, sums.cols) && whole(params.out, params.out_type) &&
+                       whole(params.bias, params.type) && whole(params.residual, params.type);
+  launch_on(stream, "finish_product", grid_of(params.rows, ceil_div(sums.cols, kChunk)), finish_product_kernel, params,
+            sums, aligned);
 }
 
 void fill_check_rows(const CheckRows& rows, CudaStream& stream) {
@@ -111,6 +165,11 @@ void fill_check_rows(const CheckRows& rows, CudaStream& stream) {
 void compare_check_rows(const CheckRows& rows, const void* expected, int32_t* mismatches, CudaStream& stream) {
   launch_on(stream, "compare_check_rows", grid_of(rows.rows, rows.cols), compare_check_rows_kernel, rows, expected,
             mismatches);
+}
+
+void compare_with_sum(const ProductParams& params, const void* got, int32_t* mismatches, CudaStream& stream) {
+  launch_on(stream, "compare_with_sum", {ceil_div(params.n, kThreads / 32), 1, kThreads}, compare_with_sum_kernel,
+            params, got, mismatches);
 }
 
 }  // namespace headrace::kernels::cuda

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <array>
 
 #include "kernels/cuda/product_kernels.h"
@@ -11,9 +12,10 @@ namespace headrace::kernels::cuda {
 
 namespace {
 
-constexpr uint64_t kWorkspaceBytes = 32 * kMiB;
+constexpr uint64_t kWorkspaceBytes = kProductWorkspaceBytes;
 constexpr int kCandidates = 16;
 constexpr int kRunsAPattern = 2;
+constexpr int64_t kSumsColumns = 64;
 
 void check_lt(cublasStatus_t status, const char* call, const ProductShape& shape) {
   if (status == CUBLAS_STATUS_SUCCESS) [[likely]]
@@ -70,7 +72,7 @@ class ProductPlan {
       check_lt(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value),
                "cublasLtMatmulPreferenceSetAttribute", shape);
     };
-    const uint64_t workspace_bytes = kWorkspaceBytes;
+    const uint64_t workspace_bytes = kProductWorkspaceBytes;
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
     // A sum that is split is added up in fp32, in a fixed order.
     const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
@@ -139,25 +141,34 @@ class StartUpCheck {
     const std::string what = str("checking the product of ", shape.rows, " x ", shape.n, " x ", shape.k);
     x_ = stream.device().allocate(bytes(shape.rows * shape.k, shape.type), what);
     out_ = stream.device().allocate(bytes(shape.rows * shape.n, shape.out_type), what);
+    if (shape.residual) residual_ = stream.device().allocate(bytes(shape.n, shape.out_type), what);
     expected_ = stream.device().allocate(bytes(shape.n, shape.out_type), what);
     mismatches_ = stream.device().allocate(sizeof(int32_t), what);
     params_.x = x_.data();
     params_.out = out_.data();
-    if (shape.residual) params_.residual = out_.data();  // in place
+    params_.out_type = shape.out_type;
+    if (!shape.bias) params_.bias = nullptr;
+    params_.residual = shape.residual ? out_.data() : nullptr;  // in place
   }
 
   bool passes(const cublasLtMatmulAlgo_t& algorithm) {
     auto* const native = static_cast<cudaStream_t>(stream_.native());
+    const size_t row_bytes = static_cast<size_t>(plan_.shape.n) * dtype_bytes(plan_.shape.out_type);
     check_cuda(cudaMemsetAsync(mismatches_.data(), 0, sizeof(int32_t), native), "cudaMemsetAsync");
     for (int run = 0; run < kCheckPatterns * kRunsAPattern; ++run) {
       const int pattern = run % kCheckPatterns;
       fill_check_rows({x_.data(), plan_.shape.type, plan_.shape.rows, plan_.shape.k, pattern}, stream_);
       const CheckRows out = {out_.data(), plan_.shape.out_type, plan_.shape.rows, plan_.shape.n, pattern};
-      if (plan_.shape.residual) fill_check_rows(out, stream_);
+      if (plan_.shape.residual) {
+        fill_check_rows(out, stream_);
+        if (run == 0) stream_.copy(residual_.data(), out_.data(), row_bytes, Link::kWithinDevice);
+      }
       if (plan_.run(params_, algorithm, handle_, workspace_, native) != CUBLAS_STATUS_SUCCESS) return false;
       if (run == 0) {  // pattern 0 marks row 0
-        stream_.copy(expected_.data(), out_.data(), static_cast<size_t>(plan_.shape.n) * dtype_bytes(out.type),
-                     Link::kWithinDevice);
+        stream_.copy(expected_.data(), out_.data(), row_bytes, Link::kWithinDevice);
+        ProductParams sum = params_;
+        if (plan_.shape.residual) sum.residual = residual_.data();
+        compare_with_sum(sum, expected_.data(), mismatches_.as<int32_t>(), stream_);
       }
       compare_check_rows(out, expected_.data(), mismatches_.as<int32_t>(), stream_);
     }
@@ -174,7 +185,7 @@ class StartUpCheck {
   cublasLtHandle_t handle_;
   const DeviceBuffer& workspace_;
   CudaStream& stream_;
-  DeviceBuffer x_, out_, expected_, mismatches_;
+  DeviceBuffer x_, out_, residual_, expected_, mismatches_;
 };
 
 bool aligned_to(const void* pointer, uint32_t alignment) {
@@ -189,7 +200,9 @@ ProductPlans& ProductPlans::of(CudaStream& stream) {
 }
 
 ProductPlans::ProductPlans(CudaStream& stream)
-    : stream_(stream), workspace_(stream.device().allocate(kWorkspaceBytes, "the products' workspace")) {
+    : stream_(stream),
+      workspace_(stream.device().allocate(kProductWorkspaceBytes, "the products' workspace")),
+      sums_(stream.device().allocate(kProductSumsBytes, "the products' sums")) {
   stream.native();  // makes its device current
   check_lt(cublasLtCreate(&handle_), "cublasLtCreate", {});
 }
@@ -203,9 +216,8 @@ const ProductPlan& ProductPlans::plan_for(const ProductParams& params, const Pro
   for (const auto& plan : plans_) {  // a model has a few dozen
     if (plan->shape == shape) return *plan;
   }
-  auto* const native = static_cast<cudaStream_t>(stream_.native());
   cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
-  check_cuda(cudaStreamIsCapturing(native, &capturing), "cudaStreamIsCapturing");
+  check_cuda(cudaStreamIsCapturing(static_cast<cudaStream_t>(stream_.native()), &capturing), "cudaStreamIsCapturing");
   CHECK(capturing == cudaStreamCaptureStatusNone, "the first product of ", shape.rows, " x ", shape.n, " x ", shape.k,
         " is being captured");
   auto plan = std::make_unique<ProductPlan>(shape);
@@ -224,24 +236,52 @@ const ProductPlan& ProductPlans::plan_for(const ProductParams& params, const Pro
   return *plans_.back();
 }
 
+void ProductPlans::run_plan(const ProductPlan& plan, const ProductParams& params) {
+  check_lt(plan.run(params, plan.algorithm, handle_, workspace_, stream_.native()), "cublasLtMatmul", plan.shape);
+  stream_.check_launch("product (cuBLASLt)");
+}
+
+// As many columns at a time as the buffer of sums holds.
+bool ProductPlans::run_sums(const ProductParams& params) {
+  const int64_t fit =
+      static_cast<int64_t>(kProductSumsBytes / sizeof(float)) / params.rows / kSumsColumns * kSumsColumns;
+  const auto for_columns = [&](const auto& body) {
+    for (int64_t col = 0; col < params.n; col += fit) {
+      ProductParams part = params;
+      part.n = std::min(fit, params.n - col);
+      part.w =
+          static_cast<const std::byte*>(params.w) + col * params.k * static_cast<int64_t>(dtype_bytes(params.type));
+      part.out = sums_.data();
+      const ProductShape shape = {part.rows, part.n, part.k, part.type, DType::kF32, false, false};
+      if (!body(plan_for(part, shape), part, col)) return false;
+    }
+    return true;
+  };
+  // All or nothing: the output may be the residual.
+  if (!for_columns([](const ProductPlan& plan, const ProductParams&, int64_t) { return plan.usable; })) return false;
+  return for_columns([&](const ProductPlan& plan, const ProductParams& part, int64_t col) {
+    run_plan(plan, part);
+    finish_product(params, {sums_.as<float>(), col, part.n}, stream_);
+    return true;
+  });
+}
+
 bool ProductPlans::run(const ProductParams& params) {
-  const ProductShape shape = {params.rows,
-                              params.n,
-                              params.k,
-                              params.type,
-                              params.out_type,
-                              params.bias != nullptr,
-                              params.residual != nullptr};
   const uint32_t out_alignment = alignment_of_rows(params.n, params.out_type);
-  if (!aligned_to(params.x, 16) || !aligned_to(params.w, 16) || !aligned_to(params.out, out_alignment) ||
-      !aligned_to(params.residual, out_alignment)) {
+  if (!aligned_to(params.x, 16) || !aligned_to(params.w, 16) || !aligned_to(params.bias, 16) ||
+      !aligned_to(params.out, out_alignment) || !aligned_to(params.residual, out_alignment)) {
     return false;
   }
-  const ProductPlan& plan = plan_for(params, shape);
-  if (!plan.usable) return false;
-  check_lt(plan.run(params, plan.algorithm, handle_, workspace_, stream_.native()), "cublasLtMatmul", shape);
-  stream_.check_launch("product (cuBLASLt)");
-  return true;
+  const bool bias = params.bias != nullptr, residual = params.residual != nullptr;
+  if (!bias || params.out_type == params.type) {  // cuBLASLt's bias has the type of the output
+    const ProductPlan& plan =
+        plan_for(params, {params.rows, params.n, params.k, params.type, params.out_type, bias, residual});
+    if (plan.usable) {
+      run_plan(plan, params);
+      return true;
+    }
+  }
+  return (bias || residual) && run_sums(params);
 }
 
 }  // namespace headrace::kernels::cuda

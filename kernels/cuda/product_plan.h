@@ -1,8 +1,11 @@
 // cuBLASLt as DESIGN section 6 rule 1 wants it: for every weight shape, its types, the group's size and the epilogue
-// one pinned algorithm, the first of the heuristic's list, in its order, that gives a row the same bits in each place,
-// among different neighbours, twice; nothing is ever timed. A stream's plans, its cuBLASLt handle and its workspace of
-// one fixed size live in the stream's attachment. The first product of a kind checks (it allocates, waits for the
-// stream, and cannot be captured in a graph); all others only enqueue. Threads as stream.h says.
+// one pinned algorithm, the first of the heuristic's list, in its order, that passes a check: a row has the same bits
+// in each place, among different neighbours, twice, and they are those of the sum in fp32, rounded once. (Hopper's own
+// kernels round before they add a residual.) If none passes with a bias or a residual, the sums stay in fp32 and a
+// kernel of ours ends them. Nothing is ever timed.
+// A stream's plans, its cuBLASLt handle and its memory live in the stream's attachment. The first product of a kind
+// checks (it allocates, waits for the stream, and cannot be captured in a graph); all others only enqueue. Threads as
+// stream.h says.
 #pragma once
 
 #include <cublasLt.h>
@@ -15,7 +18,8 @@
 
 namespace headrace::kernels::cuda {
 
-constexpr uint64_t kProductWorkspaceBytes = 32 * kMiB;  // a stream's
+// A stream's: cuBLASLt's own, and sums in fp32 that a kernel of ours ends.
+constexpr uint64_t kProductWorkspaceBytes = 32 * kMiB, kProductSumsBytes = 32 * kMiB;
 
 struct ProductShape {
   int64_t rows, n, k;  // rows: the group's size
@@ -38,10 +42,12 @@ class ProductPlans {
 
  private:
   const ProductPlan& plan_for(const ProductParams& params, const ProductShape& shape);
+  void run_plan(const ProductPlan& plan, const ProductParams& params);
+  bool run_sums(const ProductParams& params);
 
   CudaStream& stream_;
   cublasLtHandle_t handle_ = nullptr;
-  DeviceBuffer workspace_;
+  DeviceBuffer workspace_, sums_;
   std::vector<std::unique_ptr<ProductPlan>> plans_;
 };
 

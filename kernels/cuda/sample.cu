@@ -239,16 +239,22 @@ __device__ uint64_t weight_of(Weigh weigh, float gap, int shift) {
   return __float2ull_rn(exponential_of(-gap) * __int_as_float((shift + 127) << 23));
 }
 
-// Calls body(id, gap) for each token within the border.
+// Calls body(gap) for each token within the border. Several loads are under way at a time: one block reads a row.
 template <typename Body>
 __device__ void for_each(const Sampling& p, const RowView& row, const Border& within, const Body& body) {
-  for (int64_t id = threadIdx.x * kTokensAtOnce; id < p.vocab; id += kBorderThreads * kTokensAtOnce) {
-    float logits[kTokensAtOnce];
-    load_four(p, row.logits, id, logits);
+  constexpr int kLoads = 4;
+  constexpr int64_t kStep = kBorderThreads * kTokensAtOnce;
+  for (int64_t begin = threadIdx.x * kTokensAtOnce; begin < p.vocab; begin += kLoads * kStep) {
+    float logits[kLoads][kTokensAtOnce];
 #pragma unroll
-    for (int i = 0; i < kTokensAtOnce; ++i) {
-      const float gap = (row.top - logits[i]) * p.inverse_temperature;
-      if (passes(within, gap, id + i)) body(gap);
+    for (int load = 0; load < kLoads; ++load) load_four(p, row.logits, begin + load * kStep, logits[load]);
+#pragma unroll
+    for (int load = 0; load < kLoads; ++load) {
+#pragma unroll
+      for (int i = 0; i < kTokensAtOnce; ++i) {
+        const float gap = (row.top - logits[load][i]) * p.inverse_temperature;
+        if (passes(within, gap, begin + load * kStep + i)) body(gap);
+      }
     }
   }
 }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -132,6 +133,20 @@ TEST_P(ProductTest, ShapesOfSmolLm2) {
   }
 }
 
+// Every size of group that prefill is cut into, the last of them not full.
+TEST_P(ProductTest, GroupsOfPrefill) {
+  for (DType type : kAllTypes) {
+    check({2048 + 512 + 64 + 3, 40, 64, type, type, false, true, true});
+    check({600, 72, 48, type, type, true, true});
+    check({600, 72, 48, type, DType::kF32, true});
+    check({512, 136, 264, type, type, true});
+    check({70, 33, 96, type, type, true, true});
+    check({64, 600, 32, type, DType::kF32, true});
+  }
+  // More columns than the CUDA body's buffer of sums has; nothing of the kind on the CPU.
+  if (stream().backend() == Backend::kCuda) check({2048, 4168, 8, DType::kBF16, DType::kBF16, true, true, true});
+}
+
 TEST_P(ProductTest, NoRowsIsNoWork) {
   const DeviceArray some = upload(std::vector<float>(16, 1.0f), DType::kF32);
   const DeviceArray out = output(16 * 4);
@@ -187,6 +202,21 @@ TEST_P(ProductInvarianceTest, EveryNumberOfRowsPlaceAndThread) {
   for (DType type : kAllTypes) {
     expect_same_bits(53, 67, type);
     expect_same_bits(16, 576, type);
+  }
+}
+
+// The same in a large group: 512 rows, then each of them 37 places further on.
+TEST_P(ProductInvarianceTest, EveryPlaceInALargeGroup) {
+  constexpr int64_t kRows = 512, kN = 96, kK = 128, kShift = 37;
+  for (DType type : kAllTypes) {
+    std::vector<float> x = random_values(31, kRows * kK), residual = random_values(32, kRows * kN);
+    const std::vector<float> w = random_values(33, kN * kK), bias = random_values(34, kN);
+    const Case c = {kRows, kN, kK, type, type, true, true};
+    std::vector<std::byte> all = run(c, x, w, bias, residual);
+    std::rotate(x.begin(), x.end() - kShift * kK, x.end());
+    std::rotate(residual.begin(), residual.end() - kShift * kN, residual.end());
+    std::rotate(all.begin(), all.end() - kShift * kN * static_cast<int64_t>(dtype_bytes(type)), all.end());
+    EXPECT_EQ(run(c, x, w, bias, residual), all) << dtype_name(type);
   }
 }
 

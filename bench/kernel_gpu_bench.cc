@@ -1,0 +1,223 @@
+// The kernels between attention's on a GPU, at the shape of Llama-3.1-8B in bf16, and sampling. One JSON object a line:
+// microseconds of a call, and what that is in GB/s (of weights; else of what is read and written) or in TFLOP/s.
+//   kernel_gpu_bench
+// A call's time: many are enqueued, then waited for, so that launches cost nothing; the median of five such runs.
+// Weights are cold: calls take turns over copies larger than the second-level cache.
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/elementwise.h"
+#include "kernels/product.h"
+#include "kernels/sample.h"
+#include "offload/device.h"
+
+namespace headrace {
+namespace {
+
+constexpr int64_t kHidden = 4096, kHeads = 32, kKvHeads = 8, kDim = 128, kMlp = 14336, kVocab = 128256;
+constexpr int64_t kColdBytes = 256 * static_cast<int64_t>(kMiB);
+
+class Bench {
+ public:
+  Bench() {
+    DeviceOptions options;
+    options.choice = DeviceChoice::kCuda;
+    device_ = open_device(options);
+    stream_ = device_->make_stream("bench", StreamRole::kCompute);
+  }
+
+  void read();
+  void product_of(const char* name, int64_t rows, int64_t n, int64_t k, bool residual, DType out_type);
+  void elementwise(int64_t rows);
+  void sampling(const char* name, int64_t rows, int64_t vocab, const SamplingSettings& settings);
+
+ private:
+  DeviceBuffer zeros(int64_t bytes) { return device_->allocate(static_cast<uint64_t>(bytes), "bench"); }
+  DeviceBuffer normal(int64_t count, DType type, float scale = 1.0f);
+  double time(int calls, const std::function<void()>& call);
+  void report(const std::string& name, int64_t rows, double us, double bytes, double flops);
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+};
+
+// Drawn anew for as much as takes no time, then repeated.
+DeviceBuffer Bench::normal(int64_t count, DType type, float scale) {
+  constexpr size_t kDrawn = 1000003;
+  std::minstd_rand random(1);
+  std::normal_distribution<float> values(0.0f, scale);
+  const size_t element = dtype_bytes(type), all = static_cast<size_t>(count);
+  std::vector<float> drawn(std::min(all, kDrawn));
+  for (float& value : drawn) value = values(random);
+  DeviceBuffer buffer = zeros(static_cast<int64_t>(all * element));
+  const PinnedBuffer staging = device_->allocate_pinned(drawn.size() * element, "bench");
+  for (size_t i = 0; i < drawn.size(); ++i) {
+    if (type == DType::kF32) {
+      staging.as<float>()[i] = drawn[i];
+    } else {
+      staging.as<uint16_t>()[i] = type == DType::kBF16 ? f32_to_bf16(drawn[i]).bits : f32_to_f16(drawn[i]).bits;
+    }
+  }
+  for (size_t at = 0; at < all; at += drawn.size()) {
+    stream_->copy(buffer.data() + at * element, staging.data(), std::min(drawn.size(), all - at) * element,
+                  Link::kHostToDevice);
+  }
+  stream_->synchronize();
+  return buffer;
+}
+
+double Bench::time(int calls, const std::function<void()>& call) {
+  call();
+  stream_->synchronize();
+  std::vector<double> us;
+  for (int run = 0; run < 5; ++run) {
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < calls; ++i) call();
+    stream_->synchronize();
+    us.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / calls);
+  }
+  std::sort(us.begin(), us.end());
+  return us[us.size() / 2];
+}
+
+void Bench::report(const std::string& name, int64_t rows, double us, double bytes, double flops) {
+  std::printf("{\"bench\": \"%s\", \"rows\": %ld, \"us\": %.2f, \"GB/s\": %.0f, \"TFLOP/s\": %.1f}\n", name.c_str(),
+              static_cast<long>(rows), us, bytes / us * 1e-3, flops / us * 1e-6);
+  std::fflush(stdout);
+}
+
+void Bench::read() {
+  constexpr uint64_t kBytes = kGiB;
+  const DeviceBuffer from = zeros(kBytes), to = zeros(kBytes);
+  const double us = time(10, [&] { stream_->copy(to.data(), from.data(), kBytes, Link::kWithinDevice); });
+  report("copy, read and written", 1, us, 2.0 * kBytes, 0);
+}
+
+void Bench::product_of(const char* name, int64_t rows, int64_t n, int64_t k, bool residual, DType out_type) {
+  const int64_t padded = static_cast<int64_t>(round_up(static_cast<uint64_t>(rows), kProductRowPadding));
+  const int64_t copies = kColdBytes / (n * k * 2) + 1;
+  const DeviceBuffer x = normal(padded * k, DType::kBF16), w = normal(copies * n * k, DType::kBF16, 0.02f);
+  const DeviceBuffer out = zeros(padded * n * static_cast<int64_t>(dtype_bytes(out_type)));
+  const DeviceBuffer added = zeros(padded * n * 2);
+  ProductParams params{};
+  params.x = x.data();
+  params.residual = residual ? added.data() : nullptr;
+  params.out = out.data();
+  params.type = DType::kBF16;
+  params.out_type = out_type;
+  params.rows = rows;
+  params.n = n;
+  params.k = k;
+  params.path = rows > kProductRowPadding ? ProductPath::kPrefill : ProductPath::kDecode;
+  int64_t turn = 0;
+  const double us = time(rows > kProductRowPadding ? 20 : 100, [&] {
+    params.w = w.data() + turn++ % copies * n * k * 2;
+    product(params, *stream_);
+  });
+  report(str("product ", name, " ", n, "x", k), rows, us, 2.0 * static_cast<double>(n * k),
+         2.0 * static_cast<double>(rows * n * k));
+}
+
+void Bench::elementwise(int64_t rows) {
+  constexpr int64_t kQkv = (kHeads + 2 * kKvHeads) * kDim;
+  const DeviceBuffer x = normal(rows * 2 * kMlp, DType::kBF16), out = zeros(rows * kMlp * 2);
+  const DeviceBuffer weight = normal(kHidden, DType::kBF16), table = zeros(kVocab * kHidden * 2);
+  const DeviceBuffer ids = zeros(rows * 4), cos_sin = zeros(rows * kDim * 4), k_out = zeros(rows * kKvHeads * kDim * 2);
+  const DeviceBuffer v_out = zeros(rows * kKvHeads * kDim * 2);
+  const auto count = static_cast<double>(rows);
+  constexpr int kCalls = 200;
+  report("embedding", rows,
+         time(kCalls,
+              [&] {
+                embedding({ids.as<int32_t>(), table.data(), out.data(), DType::kBF16, rows, kVocab, kHidden}, *stream_);
+              }),
+         count * kHidden * 4, 0);
+  report("rms_norm", rows,
+         time(kCalls,
+              [&] {
+                rms_norm({x.data(), weight.data(), out.data(), DType::kBF16, rows, 1, kHidden, kHidden, kHidden, 1e-5f},
+                         *stream_);
+              }),
+         count * kHidden * 4, 0);
+  report("silu_mul", rows,
+         time(kCalls,
+              [&] {
+                silu_mul({x.data(), out.data(), DType::kBF16, rows, kMlp}, *stream_);
+              }),
+         count * kMlp * 6, 0);
+  RopeParams p{};
+  p.q = x.data();
+  p.k = x.data() + kHeads * kDim * 2;
+  p.v = x.data() + (kHeads + kKvHeads) * kDim * 2;
+  p.positions = ids.as<int32_t>();
+  p.cos_sin = cos_sin.as<float>();
+  p.k_out = k_out.data();
+  p.v_out = v_out.data();
+  p.type = p.k_type = p.v_type = DType::kBF16;
+  p.rows = p.table_rows = rows;
+  p.heads = kHeads;
+  p.kv_heads = kKvHeads;
+  p.head_dim = kDim;
+  p.qkv_stride = kQkv;
+  p.out_row_stride = kDim;
+  p.out_head_stride = rows * kDim;
+  report("rope", rows, time(kCalls, [&] { rope(p, *stream_); }), count * kQkv * 4, 0);
+}
+
+void Bench::sampling(const char* name, int64_t rows, int64_t vocab, const SamplingSettings& settings) {
+  const DeviceBuffer logits = normal(rows * vocab, DType::kF32, 3.0f), positions = zeros(rows * 4);
+  const DeviceBuffer tokens = zeros(rows * 4),
+                     workspace = zeros(static_cast<int64_t>(sample_workspace_bytes(rows, vocab)));
+  const SampleParams params{
+      logits.as<float>(), positions.as<int32_t>(), tokens.as<int32_t>(), workspace.data(), rows, vocab, settings};
+  report(str("sample ", name, " of ", vocab), rows, time(50, [&] { sample(params, *stream_); }),
+         static_cast<double>(rows * vocab) * 4, 0);
+}
+
+void run() {
+  Bench bench;
+  bench.read();
+  for (int64_t rows : {1, 64, 512, 2048, 8192}) {
+    bench.product_of("qkv", rows, (kHeads + 2 * kKvHeads) * kDim, kHidden, false, DType::kBF16);
+    bench.product_of("out", rows, kHidden, kHidden, true, DType::kBF16);
+    bench.product_of("gate_up", rows, 2 * kMlp, kHidden, false, DType::kBF16);
+    bench.product_of("down", rows, kHidden, kMlp, true, DType::kBF16);
+  }
+  for (int64_t rows : {1, 64}) bench.product_of("logits", rows, kVocab, kHidden, false, DType::kF32);
+  for (int64_t rows : {1, 64, 2048, 16384}) bench.elementwise(rows);
+  SamplingSettings drawn, filtered, nucleus;
+  drawn.temperature = filtered.temperature = nucleus.temperature = 0.8f;
+  filtered.top_k = 40;
+  filtered.top_p = 0.95f;
+  filtered.min_p = 0.05f;
+  nucleus.top_p = 0.95f;
+  for (int64_t rows : {1, 64}) {
+    for (int64_t vocab : {kVocab, int64_t{151936}}) {
+      bench.sampling("T=0", rows, vocab, {});
+      bench.sampling("T=0.8", rows, vocab, drawn);
+      bench.sampling("top-k 40, top-p 0.95, min-p 0.05", rows, vocab, filtered);
+      bench.sampling("top-p 0.95", rows, vocab, nucleus);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace headrace
+
+int main() {
+  try {
+    headrace::run();
+  } catch (const headrace::Error& error) {
+    std::fprintf(stderr, "kernel_gpu_bench: %s\n", error.what());
+    return static_cast<int>(error.code());
+  }
+  return 0;
+}
