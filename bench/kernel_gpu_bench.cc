@@ -32,6 +32,7 @@ class Bench {
     options.choice = DeviceChoice::kCuda;
     device_ = open_device(options);
     stream_ = device_->make_stream("bench", StreamRole::kCompute);
+    std::printf("{\"machine\": \"%s\"}\n", device_->name().c_str());
   }
 
   void read();
