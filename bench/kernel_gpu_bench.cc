@@ -23,6 +23,7 @@ namespace headrace {
 namespace {
 
 constexpr int64_t kHidden = 4096, kHeads = 32, kKvHeads = 8, kDim = 128, kMlp = 14336, kVocab = 128256;
+constexpr int kCalls = 200;
 constexpr int64_t kColdBytes = 256 * static_cast<int64_t>(kMiB);
 
 class Bench {
@@ -38,6 +39,7 @@ class Bench {
   void read();
   void product_of(const char* name, int64_t rows, int64_t n, int64_t k, bool residual, DType out_type);
   void elementwise(int64_t rows);
+  void rope_of(int64_t rows);
   void sampling(const char* name, int64_t rows, int64_t vocab, const SamplingSettings& settings);
 
  private:
@@ -128,37 +130,28 @@ void Bench::product_of(const char* name, int64_t rows, int64_t n, int64_t k, boo
 }
 
 void Bench::elementwise(int64_t rows) {
-  constexpr int64_t kQkv = (kHeads + 2 * kKvHeads) * kDim;
   const DeviceBuffer x = normal(rows * 2 * kMlp, DType::kBF16), out = zeros(rows * kMlp * 2);
-  const DeviceBuffer weight = normal(kHidden, DType::kBF16), table = zeros(kVocab * kHidden * 2);
-  const DeviceBuffer ids = zeros(rows * 4), cos_sin = zeros(rows * kDim * 4), k_out = zeros(rows * kKvHeads * kDim * 2);
-  const DeviceBuffer v_out = zeros(rows * kKvHeads * kDim * 2);
-  const auto count = static_cast<double>(rows);
-  constexpr int kCalls = 200;
-  report("embedding", rows,
-         time(kCalls,
-              [&] {
-                embedding({ids.as<int32_t>(), table.data(), out.data(), DType::kBF16, rows, kVocab, kHidden}, *stream_);
-              }),
-         count * kHidden * 4, 0);
-  report("rms_norm", rows,
-         time(kCalls,
-              [&] {
-                rms_norm({x.data(), weight.data(), out.data(), DType::kBF16, rows, 1, kHidden, kHidden, kHidden, 1e-5f},
-                         *stream_);
-              }),
-         count * kHidden * 4, 0);
-  report("silu_mul", rows,
-         time(kCalls,
-              [&] {
-                silu_mul({x.data(), out.data(), DType::kBF16, rows, kMlp}, *stream_);
-              }),
-         count * kMlp * 6, 0);
+  const DeviceBuffer weight = normal(kHidden, DType::kBF16), table = zeros(kVocab * kHidden * 2), ids = zeros(rows * 4);
+  const EmbeddingParams embed{ids.as<int32_t>(), table.data(), out.data(), DType::kBF16, rows, kVocab, kHidden};
+  const RmsNormParams norm{x.data(), weight.data(), out.data(), DType::kBF16, rows,
+                           1,        kHidden,       kHidden,    kHidden,      1e-5f};
+  const SiluMulParams silu{x.data(), out.data(), DType::kBF16, rows, kMlp};
+  const auto hidden_bytes = static_cast<double>(rows * kHidden) * 2, mlp_bytes = static_cast<double>(rows * kMlp) * 2;
+  report("embedding", rows, time(kCalls, [&] { embedding(embed, *stream_); }), 2 * hidden_bytes, 0);
+  report("rms_norm", rows, time(kCalls, [&] { rms_norm(norm, *stream_); }), 2 * hidden_bytes, 0);
+  report("silu_mul", rows, time(kCalls, [&] { silu_mul(silu, *stream_); }), 3 * mlp_bytes, 0);
+}
+
+void Bench::rope_of(int64_t rows) {
+  constexpr int64_t kQkv = (kHeads + 2 * kKvHeads) * kDim;
+  const DeviceBuffer qkv = normal(rows * kQkv, DType::kBF16), positions = zeros(rows * 4),
+                     cos_sin = zeros(rows * kDim * 4);
+  const DeviceBuffer k_out = zeros(rows * kKvHeads * kDim * 2), v_out = zeros(rows * kKvHeads * kDim * 2);
   RopeParams p{};
-  p.q = x.data();
-  p.k = x.data() + kHeads * kDim * 2;
-  p.v = x.data() + (kHeads + kKvHeads) * kDim * 2;
-  p.positions = ids.as<int32_t>();
+  p.q = qkv.data();
+  p.k = qkv.data() + kHeads * kDim * 2;
+  p.v = qkv.data() + (kHeads + kKvHeads) * kDim * 2;
+  p.positions = positions.as<int32_t>();
   p.cos_sin = cos_sin.as<float>();
   p.k_out = k_out.data();
   p.v_out = v_out.data();
@@ -170,7 +163,7 @@ void Bench::elementwise(int64_t rows) {
   p.qkv_stride = kQkv;
   p.out_row_stride = kDim;
   p.out_head_stride = rows * kDim;
-  report("rope", rows, time(kCalls, [&] { rope(p, *stream_); }), count * kQkv * 4, 0);
+  report("rope", rows, time(kCalls, [&] { rope(p, *stream_); }), static_cast<double>(rows * kQkv) * 4, 0);
 }
 
 void Bench::sampling(const char* name, int64_t rows, int64_t vocab, const SamplingSettings& settings) {
@@ -193,7 +186,10 @@ void run() {
     bench.product_of("down", rows, kHidden, kMlp, true, DType::kBF16);
   }
   for (int64_t rows : {1, 64}) bench.product_of("logits", rows, kVocab, kHidden, false, DType::kF32);
-  for (int64_t rows : {1, 64, 2048, 16384}) bench.elementwise(rows);
+  for (int64_t rows : {1, 64, 2048, 16384}) {
+    bench.elementwise(rows);
+    bench.rope_of(rows);
+  }
   SamplingSettings drawn, filtered, nucleus;
   drawn.temperature = filtered.temperature = nucleus.temperature = 0.8f;
   filtered.top_k = 40;
