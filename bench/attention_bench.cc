@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/cpu_machine.h"
 #include "kernels/attention.h"
 #include "kernels/sample.h"
 #include "offload/cpu_stream.h"
@@ -25,23 +26,7 @@ constexpr int64_t kHeads = 9, kKvHeads = 3, kDim = 64, kRow = kHeads * kDim;
 constexpr int64_t kSegmentRows = 512, kRows = 15 * kSegmentRows;  // of a prefix: a 7,700-token prompt's
 constexpr uint64_t kColdBytes = 96 * kMiB;
 
-struct Machine {
-  std::unique_ptr<Device> device;
-  std::unique_ptr<Stream> stream;
-};
-
-Machine& machine() {
-  static Machine* const made = [] {
-    DeviceOptions options;
-    options.choice = DeviceChoice::kCpu;
-    if (const char* threads = std::getenv("HEADRACE_BENCH_THREADS")) options.threads = std::atoi(threads);
-    auto* fresh = new Machine;
-    fresh->device = open_device(options);
-    fresh->stream = fresh->device->make_stream("bench", StreamRole::kCompute);
-    return fresh;
-  }();
-  return *made;
-}
+bench::CpuMachine& machine() { return bench::cpu_machine(); }
 
 DeviceBuffer zeros(int64_t bytes) { return machine().device->allocate(static_cast<uint64_t>(bytes), "bench"); }
 

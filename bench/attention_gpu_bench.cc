@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/gpu_time.h"
 #include "cache/layout.h"
 #include "kernels/attention.h"
 #include "offload/device.h"
@@ -96,19 +97,7 @@ DeviceBuffer Bench::normal(int64_t count) {
   return upload(bits);
 }
 
-double Bench::time(int calls, const std::function<void()>& call) {
-  call();
-  stream_->synchronize();
-  std::vector<double> us;
-  for (int run = 0; run < 5; ++run) {
-    const auto start = std::chrono::steady_clock::now();
-    for (int i = 0; i < calls; ++i) call();
-    stream_->synchronize();
-    us.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / calls);
-  }
-  std::sort(us.begin(), us.end());
-  return us[us.size() / 2];
-}
+double Bench::time(int calls, const std::function<void()>& call) { return bench::median_us(*stream_, calls, call); }
 
 void Bench::prefix(int64_t queries) {
   const DeviceBuffer q = normal(queries * kRow);

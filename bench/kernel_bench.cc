@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/cpu_machine.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/elementwise.h"
 #include "kernels/product.h"
@@ -25,23 +26,7 @@ namespace {
 
 constexpr uint64_t kColdBytes = 192 * kMiB;
 
-struct Machine {
-  std::unique_ptr<Device> device;
-  std::unique_ptr<Stream> stream;
-};
-
-Machine& machine() {
-  static Machine* const made = [] {
-    DeviceOptions options;
-    options.choice = DeviceChoice::kCpu;
-    if (const char* threads = std::getenv("HEADRACE_BENCH_THREADS")) options.threads = std::atoi(threads);
-    auto* fresh = new Machine;
-    fresh->device = open_device(options);
-    fresh->stream = fresh->device->make_stream("bench", StreamRole::kCompute);
-    return fresh;
-  }();
-  return *made;
-}
+bench::CpuMachine& machine() { return bench::cpu_machine(); }
 
 // Small finite values in every type: 0x3c3c is about 0.0115 in bf16 and f32 and 1.06 in f16.
 DeviceBuffer filled(uint64_t bytes) {

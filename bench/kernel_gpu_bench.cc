@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/gpu_time.h"
 #include "kernels/elementwise.h"
 #include "kernels/product.h"
 #include "kernels/sample.h"
@@ -77,19 +78,7 @@ DeviceBuffer Bench::normal(int64_t count, DType type, float scale) {
   return buffer;
 }
 
-double Bench::time(int calls, const std::function<void()>& call) {
-  call();
-  stream_->synchronize();
-  std::vector<double> us;
-  for (int run = 0; run < 5; ++run) {
-    const auto start = std::chrono::steady_clock::now();
-    for (int i = 0; i < calls; ++i) call();
-    stream_->synchronize();
-    us.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / calls);
-  }
-  std::sort(us.begin(), us.end());
-  return us[us.size() / 2];
-}
+double Bench::time(int calls, const std::function<void()>& call) { return bench::median_us(*stream_, calls, call); }
 
 void Bench::report(const std::string& name, int64_t rows, double us, double bytes, double flops) {
   std::printf("{\"bench\": \"%s\", \"rows\": %ld, \"us\": %.2f, \"GB/s\": %.0f, \"TFLOP/s\": %.1f}\n", name.c_str(),

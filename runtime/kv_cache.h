@@ -28,7 +28,6 @@ class KvCache {
   int64_t rows() const { return rows_; }                         // committed: L
   int64_t closed_segments() const { return segment_of(rows_); }  // segments [0, this) are full
   int64_t resident_segments() const { return resident_; }
-  int64_t pass_rows() const { return pass_rows_; }
 
   // ---- prefill: a finished layer leaves ----
   // Layer `layer`'s rows [0, rows) stand in `segments` (the layout of cache/layout.h, from row 0), complete once

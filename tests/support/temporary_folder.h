@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <string_view>
 
 #include "cache/base.h"
 
@@ -29,9 +30,10 @@ class TemporaryFolder {
   const std::string& path() const { return path_; }
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
   // Folders on the way are made. Returns the whole path.
-  std::string write(const std::string& name, const std::string& text) const {
+  std::string write(const std::string& name, std::string_view text) const {
     const std::string whole = *this / name;
     std::filesystem::create_directories(std::filesystem::path(whole).parent_path());
+    std::filesystem::remove(whole);  // writing over a file makes some file systems wait for the disk
     std::ofstream(whole, std::ios::binary) << text;
     return whole;
   }

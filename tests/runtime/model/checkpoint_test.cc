@@ -9,7 +9,7 @@
 
 #include "runtime/model/decoder_tensors.h"
 #include "tests/runtime/model/model_files.h"
-#include "tests/support/temporary_directory.h"
+#include "tests/support/temporary_folder.h"
 
 namespace headrace {
 namespace {
@@ -82,7 +82,6 @@ using testing_support::raw_bytes;
 using testing_support::safetensors_file;
 using testing_support::small_config;
 using testing_support::small_safetensors_header;
-using testing_support::TemporaryDirectory;
 
 std::string small_weights() {
   size_t data_bytes = 0;
@@ -90,14 +89,14 @@ std::string small_weights() {
   return safetensors_file(header, data_bytes);
 }
 
-void write_small_model(const TemporaryDirectory& folder, const std::string& under = "") {
+void write_small_model(const TemporaryFolder& folder, const std::string& under = "") {
   folder.write(under + "config.json", small_config());
   folder.write(under + "model.safetensors", small_weights());
 }
 
 // A tensor of its own beside the model's, which fills a second shard.
 TEST(HfDirectory, ShardsAndStoredTypes) {
-  const TemporaryDirectory folder;
+  const TemporaryFolder folder;
   folder.write("config.json", small_config());
   folder.write("model-00001-of-00002.safetensors", small_weights());
   const std::string types = R"({"b":{"dtype":"BF16","shape":[2,2],"data_offsets":[0,8]},)"
@@ -137,14 +136,14 @@ TEST(HfDirectory, ShardsAndStoredTypes) {
 }
 
 TEST(HfDirectory, EndIdsOfBothFilesTogether) {
-  const TemporaryDirectory folder;
+  const TemporaryFolder folder;
   write_small_model(folder);
   folder.write("generation_config.json", R"({"eos_token_id": [7, 6], "temperature": 0.6})");
   EXPECT_EQ(open_checkpoint(folder.path())->config().end_ids, (std::vector<int32_t>{6, 7}));
 }
 
 TEST(HfDirectory, ChatTemplateWhereverItIs) {
-  const TemporaryDirectory folder;
+  const TemporaryFolder folder;
   write_small_model(folder);
   EXPECT_EQ(open_checkpoint(folder.path())->chat_template(), "");
   folder.write("tokenizer_config.json", R"({"chat_template": "one"})");
@@ -157,7 +156,7 @@ TEST(HfDirectory, ChatTemplateWhereverItIs) {
 }
 
 TEST(HfDirectory, MissingTokenizerIsNamed) {
-  const TemporaryDirectory folder;
+  const TemporaryFolder folder;
   write_small_model(folder);
   try {
     open_checkpoint(folder.path())->load_tokenizer();
@@ -168,7 +167,7 @@ TEST(HfDirectory, MissingTokenizerIsNamed) {
 }
 
 TEST(HfDirectory, ADirectoryOfGgufsSaysSo) {
-  const TemporaryDirectory folder;
+  const TemporaryFolder folder;
   folder.write("some.gguf", "GGUF");
   try {
     open_checkpoint(folder.path());
@@ -195,7 +194,7 @@ class ScopedVariable {
 };
 
 TEST(HubCache, FindsTheSnapshotOfMain) {
-  const TemporaryDirectory folder;
+  const TemporaryFolder folder;
   const std::string repository = "hub/models--org--some.Model-1/";
   write_small_model(folder, repository + "snapshots/abc123/");
   folder.write(repository + "refs/main", "abc123\n");
@@ -223,7 +222,7 @@ TEST(HubCache, FindsTheSnapshotOfMain) {
 }
 
 TEST(HubCache, RefusesRevisionsThatLeadAstray) {
-  const TemporaryDirectory folder;
+  const TemporaryFolder folder;
   const ScopedVariable cache("HF_HUB_CACHE", folder.path());
   for (const char* revision : {"../../../etc", "", "a/b", "gone"}) {
     folder.write("models--org--m/refs/main", revision);
@@ -238,7 +237,7 @@ TEST(HubCache, RefusesRevisionsThatLeadAstray) {
 }
 
 TEST(HubCache, ADirectoryOfThatNameWins) {
-  const TemporaryDirectory folder;
+  const TemporaryFolder folder;
   const ScopedVariable cache("HF_HUB_CACHE", folder.path() + "/hub");
   folder.write("hub/models--org--m/refs/main", "gone");
   write_small_model(folder, "org/m/");

@@ -9,7 +9,7 @@
 #include "runtime/model/checkpoint.h"
 #include "runtime/model/gguf_model.h"
 #include "tests/runtime/model/model_files.h"
-#include "tests/support/temporary_directory.h"
+#include "tests/support/temporary_folder.h"
 
 namespace headrace {
 namespace {
@@ -31,7 +31,7 @@ class GgufFamily : public testing::TestWithParam<const char*> {};
 
 TEST_P(GgufFamily, TensorsUnderTheirNamesInTheirOrder) {
   const std::string arch = GetParam();
-  const TemporaryDirectory folder;
+  const TemporaryFolder folder;
   const std::string path = folder.write("m.gguf", small_gguf(arch).finish());
   const std::unique_ptr<Checkpoint> checkpoint = open_checkpoint(path);
   EXPECT_EQ(checkpoint->format(), "GGUF v3");
@@ -64,7 +64,7 @@ INSTANTIATE_TEST_SUITE_P(All, GgufFamily, testing::Values("llama", "qwen2", "qwe
                          [](const auto& test) { return std::string(test.param); });
 
 TEST(Gguf, LlamaBiasesAreReorderedToo) {
-  const TemporaryDirectory folder;
+  const TemporaryFolder folder;
   GgufWriter writer = small_gguf("llama");
   for (const GgufWriter::Tensor& tensor : small_gguf_tensors("qwen2"))
     if (tensor.name.find("bias") != std::string::npos) writer.add_tensor(tensor);
@@ -78,7 +78,7 @@ TEST(Gguf, LlamaBiasesAreReorderedToo) {
 }
 
 TEST(Gguf, RangesOfRowsReadByThreadsAgree) {
-  const TemporaryDirectory folder;
+  const TemporaryFolder folder;
   const std::unique_ptr<Checkpoint> checkpoint = open_checkpoint(folder.write("m.gguf", small_gguf("llama").finish()));
   const TensorInfo& info = checkpoint->require("model.layers.0.self_attn.q_proj.weight", {32, 32});
   const std::vector<float> whole = read_all(*checkpoint, info.name);
@@ -96,7 +96,7 @@ TEST(Gguf, RangesOfRowsReadByThreadsAgree) {
 }
 
 TEST(Gguf, VersionTwoAndOtherAlignments) {
-  const TemporaryDirectory folder;
+  const TemporaryFolder folder;
   GgufWriter writer = small_gguf("qwen2");
   writer.version = 2;
   writer.alignment = 128;
@@ -107,7 +107,7 @@ TEST(Gguf, VersionTwoAndOtherAlignments) {
 }
 
 TEST(Gguf, UntiedHeadAndRopeFactors) {
-  const TemporaryDirectory folder;
+  const TemporaryFolder folder;
   GgufWriter writer = small_gguf("llama");
   writer.add_tensor({"output.weight", {32, 8}, 0, std::string(32 * 8 * 4, '\0'), {}, {}});
   std::string factors;

@@ -7,7 +7,7 @@
 
 #include "tests/runtime/model/hostile.h"
 #include "tests/runtime/model/model_files.h"
-#include "tests/support/temporary_directory.h"
+#include "tests/support/temporary_folder.h"
 
 namespace headrace {
 namespace {
@@ -15,8 +15,8 @@ namespace {
 using namespace testing_support;
 
 TEST(HostileDirectory, WhatIsNotAModel) {
-  const TemporaryDirectory folder;
-  expect_refused("nothing there", folder.file("none"), "none", "no such file or directory");
+  const TemporaryFolder folder;
+  expect_refused("nothing there", folder / "none", "none", "no such file or directory");
   expect_refused("an empty argument", "", "--model", "is empty");
   expect_refused("a NUL in the argument", std::string("a\0b", 3), "a\\x00b", "NUL");
   expect_refused("a file within a file", folder.write("f", "x") + "/config.json", "f/config.json", "no such");
@@ -25,10 +25,10 @@ TEST(HostileDirectory, WhatIsNotAModel) {
   expect_refused("a file of another format", folder.write("x.bin", "PK\x03\x04zip"), "x.bin", "PK\\x03\\x04zip");
   expect_refused("a bare safetensors file", folder.write("m.safetensors", safetensors_file("{}", 0)), "m.safetensors",
                  "not a GGUF file");
-  ASSERT_EQ(::mkfifo(folder.file("pipe.gguf").c_str(), 0600), 0);
-  expect_refused("a pipe", folder.file("pipe.gguf"), "pipe.gguf", "not a regular file");
-  ASSERT_EQ(::symlink("loop", folder.file("loop").c_str()), 0);
-  expect_refused("a link to itself", folder.file("loop"), "loop", "no such file or directory");
+  ASSERT_EQ(::mkfifo((folder / "pipe.gguf").c_str(), 0600), 0);
+  expect_refused("a pipe", folder / "pipe.gguf", "pipe.gguf", "not a regular file");
+  ASSERT_EQ(::symlink("loop", (folder / "loop").c_str()), 0);
+  expect_refused("a link to itself", folder / "loop", "loop", "no such file or directory");
   if (::geteuid() != 0) {
     const std::string secret = folder.write("secret.gguf", "GGUF");
     ASSERT_EQ(::chmod(secret.c_str(), 0), 0);
@@ -55,12 +55,12 @@ TEST(HostileDirectory, Configs) {
       {"an empty object", "{}", "architectures"},
   };
   for (const ConfigRow& row : kRows) {
-    const TemporaryDirectory folder;
+    const TemporaryFolder folder;
     folder.write("config.json", row.text);
     expect_refused(row.label, folder.path(), "config.json", row.expected);
   }
-  const TemporaryDirectory folder;
-  ASSERT_EQ(::mkdir(folder.file("config.json").c_str(), 0700), 0);
+  const TemporaryFolder folder;
+  ASSERT_EQ(::mkdir((folder / "config.json").c_str(), 0700), 0);
   expect_refused("config.json is a directory", folder.path(), "config.json", "is a directory");
 }
 
@@ -68,7 +68,7 @@ TEST(HostileDirectory, WeightsAndCompanions) {
   size_t data_bytes = 0;
   const std::string header = small_safetensors_header(&data_bytes), weights = safetensors_file(header, data_bytes);
   const auto refused = [&](const char* label, const std::string& file, const std::string& text, const char* expected) {
-    const TemporaryDirectory folder;
+    const TemporaryFolder folder;
     folder.write("config.json", small_config());
     folder.write("model.safetensors", weights);
     folder.write(file, text);
@@ -78,12 +78,12 @@ TEST(HostileDirectory, WeightsAndCompanions) {
   refused("generation_config cut", "generation_config.json", "{", "not valid JSON");
   refused("template of a wrong type", "tokenizer_config.json", R"({"chat_template": 3})", "chat_template 3");
   refused("tokenizer_config deep", "tokenizer_config.json", "{\"a\":" + deep("[", "]", 5000) + "}", "deeper");
-  const TemporaryDirectory bare;
+  const TemporaryFolder bare;
   bare.write("config.json", small_config());
   expect_refused("no weights", bare.path(), bare.path(), "model.safetensors.index.json");
   bare.write("pytorch_model.bin", "x");
   expect_refused("pickles only", bare.path(), bare.path(), "PyTorch");
-  ASSERT_EQ(::mkdir(bare.file("model.safetensors").c_str(), 0700), 0);
+  ASSERT_EQ(::mkdir((bare / "model.safetensors").c_str(), 0700), 0);
   expect_refused("weights are a directory", bare.path(), "model.safetensors", "is a directory");
 }
 
@@ -107,12 +107,12 @@ TEST(HostileDirectory, Indices) {
       {"bad JSON", R"({"weight_map": {)", "not valid JSON"},
   };
   for (const IndexRow& row : kRows) {
-    const TemporaryDirectory folder;
+    const TemporaryFolder folder;
     folder.write("config.json", small_config());
     folder.write("model.safetensors.index.json", row.text);
     expect_refused(row.label, folder.path(), "model.safetensors.index.json", row.expected);
   }
-  const TemporaryDirectory folder;
+  const TemporaryFolder folder;
   folder.write("config.json", small_config());
   folder.write("a.safetensors", safetensors_file("{}", 0));
   folder.write("model.safetensors.index.json", R"({"weight_map": {"model.norm.weight": "a.safetensors"}})");

@@ -9,7 +9,7 @@
 #include "cache/base.h"
 #include "tests/runtime/model/hostile.h"
 #include "tests/runtime/model/model_files.h"
-#include "tests/support/temporary_directory.h"
+#include "tests/support/temporary_folder.h"
 
 namespace headrace {
 namespace {
@@ -137,7 +137,7 @@ std::vector<GgufRow> gguf_rows() {
 
 TEST(HostileGguf, EachIsRefused) {
   for (const GgufRow& row : gguf_rows()) {
-    const TemporaryDirectory folder;
+    const TemporaryFolder folder;
     GgufWriter writer = small_gguf("llama");
     row.forge(writer);
     expect_refused(row.label, folder.write("forged.gguf", writer.finish()), "forged.gguf", row.expected);
@@ -180,7 +180,7 @@ TEST(HostileGguf, KeysThatAreMissingOrAbsurd) {
       {"tokenizer.chat_template", [](GgufWriter& w) { w.add_u32("tokenizer.chat_template", 42); }, "is 42"},
   };
   for (const KeyRow& row : kRows) {
-    const TemporaryDirectory folder;
+    const TemporaryFolder folder;
     GgufWriter writer = small_gguf("llama");
     writer.remove(row.key);
     if (row.set) row.set(writer);
@@ -190,7 +190,7 @@ TEST(HostileGguf, KeysThatAreMissingOrAbsurd) {
 
 TEST(HostileGguf, CutAnywhere) {
   const std::string whole = small_gguf("llama").finish();
-  const TemporaryDirectory folder;
+  const TemporaryFolder folder;
   EXPECT_NO_THROW(open_and_read(folder.write("cut.gguf", whole)));
   for (size_t length = 0; length < whole.size(); length += length < 3000 ? 5 : 499)
     EXPECT_THROW(open_and_read(folder.write("cut.gguf", std::string_view(whole).substr(0, length))), Error) << length;
@@ -199,7 +199,7 @@ TEST(HostileGguf, CutAnywhere) {
 
 TEST(HostileGguf, AnyFlippedBitIsAnErrorOrHarmless) {
   const std::string whole = small_gguf("llama").finish();
-  const TemporaryDirectory folder;
+  const TemporaryFolder folder;
   size_t refused = 0;
   for (size_t bit = 0; bit < std::min<size_t>(whole.size(), 2600) * 8; bit += 11) {
     std::string flipped = whole;

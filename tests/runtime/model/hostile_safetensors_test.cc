@@ -6,7 +6,7 @@
 #include "cache/base.h"
 #include "tests/runtime/model/hostile.h"
 #include "tests/runtime/model/model_files.h"
-#include "tests/support/temporary_directory.h"
+#include "tests/support/temporary_folder.h"
 
 namespace headrace {
 namespace {
@@ -82,7 +82,7 @@ std::vector<SafetensorsRow> safetensors_rows() {
 
 TEST(HostileSafetensors, EachIsRefused) {
   for (const SafetensorsRow& row : safetensors_rows()) {
-    const TemporaryDirectory folder;
+    const TemporaryFolder folder;
     folder.write("config.json", small_config());
     folder.write("model.safetensors", row.bytes);
     // What is amiss with the model rather than its file names the directory.
@@ -94,7 +94,7 @@ TEST(HostileSafetensors, EachIsRefused) {
 TEST(HostileSafetensors, CutOrLongerAnywhere) {
   size_t data_bytes = 0;
   const std::string header = small_safetensors_header(&data_bytes), whole = safetensors_file(header, data_bytes);
-  const TemporaryDirectory folder;
+  const TemporaryFolder folder;
   folder.write("config.json", small_config());
   folder.write("model.safetensors", whole);
   EXPECT_NO_THROW(open_and_read(folder.path()));
@@ -110,7 +110,7 @@ TEST(HostileSafetensors, AnyFlippedBitIsAnErrorOrHarmless) {
   size_t data_bytes = 0;
   const std::string header = small_safetensors_header(&data_bytes), whole = safetensors_file(header, data_bytes);
   const size_t header_bytes = whole.size() - data_bytes;
-  const TemporaryDirectory folder;
+  const TemporaryFolder folder;
   folder.write("config.json", small_config());
   size_t refused = 0, total = 0;
   for (size_t bit = 0; bit < header_bytes * 8; bit += 11, ++total) {
@@ -135,7 +135,7 @@ TEST(HostileSafetensors, WrongTypesAndShapesOfRightFiles) {
     out.replace(out.find(from), from.size(), to);
     return safetensors_file(out, data_bytes);
   };
-  const TemporaryDirectory folder;
+  const TemporaryFolder folder;
   folder.write("config.json", small_config());
   folder.write("model.safetensors", replaced("\"F32\"", "\"I32\""));
   expect_refused("I32 weights", folder.path(), "model.safetensors", "I32");
