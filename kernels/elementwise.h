@@ -69,7 +69,8 @@ struct SiluMulParams {
 void silu_mul(const SiluMulParams& params, Stream& stream);
 
 // Appends accepted rows of a pass to every layer's tail ring and open segment, by index: the row of position
-// first_position + j is pass row source[j]. All layers in one call.
+// first_position + j is pass row source[j]. All layers in one call. A cache that is but a ring has no open segment:
+// open_k and open_v null.
 struct CommitParams {
   const void* pass_k;  // [layers, pass_rows, kv_heads, head_dim]
   const void* pass_v;

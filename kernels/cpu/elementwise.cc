@@ -111,13 +111,13 @@ void commit_rows(const CommitParams& params, ThreadPool& pool) {
         const int64_t from = ((layer * params.pass_rows + source) * params.kv_heads + head) * dim;
         const int64_t ring = ((layer * params.kv_heads + head) * params.ring_rows + position % params.ring_rows) * dim;
         const int64_t open = (head * params.open_rows + position - params.open_position) * dim;
-        const auto copy_row = [&](const void* pass, void* ring_base, void* open_base, DType type) {
+        const auto copy_row = [&](const void* pass, void* ring_base, void* const* open_bases, DType type) {
           const size_t bytes = static_cast<size_t>(dim) * dtype_bytes(type);
           std::memcpy(at(ring_base, ring, type), at(pass, from, type), bytes);
-          std::memcpy(at(open_base, open, type), at(pass, from, type), bytes);
+          if (open_bases != nullptr) std::memcpy(at(open_bases[layer], open, type), at(pass, from, type), bytes);
         };
-        copy_row(params.pass_k, params.ring_k, params.open_k[layer], params.k_type);
-        copy_row(params.pass_v, params.ring_v, params.open_v[layer], params.v_type);
+        copy_row(params.pass_k, params.ring_k, params.open_k, params.k_type);
+        copy_row(params.pass_v, params.ring_v, params.open_v, params.v_type);
       }
     }
   });

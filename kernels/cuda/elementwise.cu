@@ -194,14 +194,16 @@ __global__ void __launch_bounds__(32) commit_rows_kernel(CommitParams p, CommitA
   const int64_t from = ((layer * p.pass_rows + source) * p.kv_heads + head) * p.head_dim;
   const int64_t ring = ((layer * p.kv_heads + head) * p.ring_rows + position % p.ring_rows) * p.head_dim;
   const int64_t open = (head * p.open_rows + position - p.open_position) * p.head_dim;
-  const auto copy = [&](const void* pass, void* ring_base, void* open_base, DType type, bool wide) {
+  const auto copy = [&](const void* pass, void* ring_base, void* const* open_bases, DType type, bool wide) {
     const int64_t bytes = p.head_dim * bytes_of(type);
-    wide = wide && reinterpret_cast<uintptr_t>(open_base) % 16 == 0;
     copy_row(at(ring_base, ring, type), at(pass, from, type), bytes, wide);
+    if (open_bases == nullptr) return;
+    void* const open_base = open_bases[layer];
+    wide = wide && reinterpret_cast<uintptr_t>(open_base) % 16 == 0;
     copy_row(at(open_base, open, type), at(pass, from, type), bytes, wide);
   };
-  copy(p.pass_k, p.ring_k, p.open_k[layer], p.k_type, aligned.k);
-  copy(p.pass_v, p.ring_v, p.open_v[layer], p.v_type, aligned.v);
+  copy(p.pass_k, p.ring_k, p.open_k, p.k_type, aligned.k);
+  copy(p.pass_v, p.ring_v, p.open_v, p.v_type, aligned.v);
 }
 
 // =====================================================================================================================

@@ -305,6 +305,33 @@ TEST_P(CommitTest, RowsGoToTheRingAndTheOpenSegment) {
   }
 }
 
+TEST_P(CommitTest, ARingAloneNeedsNoSegment) {
+  constexpr int64_t kHeads = 2, kDim = 8, kPassRows = 4, kRingRows = 6, kFirst = 1000, kCount = 3;
+  const std::vector<int32_t> source = {3, 1, 0};
+  const std::vector<float> pass_k = random_values(1, kPassRows * kHeads * kDim);
+  const std::vector<float> pass_v = random_values(2, kPassRows * kHeads * kDim);
+  std::vector<float> ring_k(kHeads * kRingRows * kDim, -1.0f), ring_v = ring_k;
+  const DeviceArray pass_k_array = upload(pass_k, DType::kF32), pass_v_array = upload(pass_v, DType::kF32);
+  const DeviceArray ring_k_array = upload(ring_k, DType::kF32), ring_v_array = upload(ring_v, DType::kF32);
+  const DeviceArray source_array = upload_raw(source);
+  commit_rows(
+      {pass_k_array.data(), pass_v_array.data(), source_array.as<int32_t>(), ring_k_array.data(), ring_v_array.data(),
+       nullptr, nullptr, DType::kF32, DType::kF32, 1, kHeads, kDim, kPassRows, kRingRows, 0, kCount, kFirst, 0},
+      stream());
+  for (int64_t j = 0; j < kCount; ++j) {
+    for (int64_t head = 0; head < kHeads; ++head) {
+      for (int64_t i = 0; i < kDim; ++i) {
+        const size_t from = index_of((source[index_of(j)] * kHeads + head) * kDim + i);
+        const size_t to = index_of((head * kRingRows + (kFirst + j) % kRingRows) * kDim + i);
+        ring_k[to] = pass_k[from];
+        ring_v[to] = pass_v[from];
+      }
+    }
+  }
+  EXPECT_EQ(download(ring_k_array, DType::kF32), ring_k);
+  EXPECT_EQ(download(ring_v_array, DType::kF32), ring_v);
+}
+
 // ---- Invariance ---------------------------------------------------------------------------------------------------
 
 // A row alone, and among 63 others in each place, has the same bits (DESIGN section 6).
