@@ -1,4 +1,4 @@
-// A Hugging Face directory as a Checkpoint: config.json, generation_config.json, one or sharded safetensors,
+// A Hugging Face directory as a Checkpoint: config.json, generation_config.json, its weight files (tensor_files.h),
 // tokenizer.json, the chat template. Thread: opening from any thread, the result as Checkpoint says.
 #pragma once
 

@@ -83,11 +83,11 @@ std::vector<int64_t> parse_shape(const json& entry, const std::string& dtype, co
   return out;
 }
 
-SafetensorsEntry parse_entry(const std::string& name, const json& entry, const std::string& source) {
+StoredTensor parse_entry(const std::string& name, const json& entry, const std::string& source) {
   if (!entry.is_object()) refuse(source, name, shown(entry) + " must be an object");
   const auto dtype = entry.find("dtype");
   if (dtype == entry.end() || !dtype->is_string()) refuse(source, name, "dtype is missing or not a string");
-  SafetensorsEntry out;
+  StoredTensor out;
   out.name = name;
   out.dtype = dtype->get<std::string>();
   uint64_t needed = 0;
@@ -106,13 +106,13 @@ SafetensorsEntry parse_entry(const std::string& name, const json& entry, const s
 }
 
 // By the format, the tensors follow one another without a gap and fill the file. `offset` is where the data begins.
-void check_coverage(std::vector<SafetensorsEntry>* entries, uint64_t offset, uint64_t data_bytes,
+void check_coverage(std::vector<StoredTensor>* entries, uint64_t offset, uint64_t data_bytes,
                     const std::string& source) {
-  std::sort(entries->begin(), entries->end(), [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
+  std::sort(entries->begin(), entries->end(), [](const StoredTensor& a, const StoredTensor& b) {
     return a.begin != b.begin ? a.begin < b.begin : a.bytes < b.bytes;
   });
   uint64_t expected = 0;
-  for (SafetensorsEntry& entry : *entries) {
+  for (StoredTensor& entry : *entries) {
     if (entry.begin != expected)
       refuse(source, entry.name,
              str("data_offsets begin at ", entry.begin,
@@ -132,10 +132,10 @@ void check_coverage(std::vector<SafetensorsEntry>* entries, uint64_t offset, uin
 
 }  // namespace
 
-std::vector<SafetensorsEntry> parse_safetensors(std::string_view file, const std::string& source) {
+std::vector<StoredTensor> parse_safetensors(std::string_view file, const std::string& source) {
   const std::string_view text = header_text(file, source);
   const json header = parse_json_object(text, source, DuplicateKeys::kRefuse);
-  std::vector<SafetensorsEntry> entries;
+  std::vector<StoredTensor> entries;
   for (const auto& [name, entry] : header.items())
     if (name != "__metadata__") entries.push_back(parse_entry(name, entry, source));
   const uint64_t offset = kLengthBytes + text.size();

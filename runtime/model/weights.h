@@ -8,6 +8,7 @@
 
 #include "offload/device.h"
 #include "runtime/model/checkpoint.h"
+#include "runtime/model/weight_store.h"
 #include "runtime/progress.h"
 
 namespace headrace {
@@ -26,33 +27,23 @@ struct LayerWeights {
   const void* down = nullptr;         // [hidden, ffn]
 };
 
-// A tensor of the checkpoint, and where its rows go.
-struct WeightPlacement {
-  const TensorInfo* tensor;
-  uint64_t offset_bytes;
-};
-
 class Weights {
  public:
   // Checks names and shapes and reserves the whole, before a byte is read. `checkpoint` must outlive load().
   static Weights reserve(const Checkpoint& checkpoint, Device& device, DType dtype);
-  // Reads, converts and uploads through two pinned staging buffers, so that conversion and copies overlap. False if
-  // `interrupt` was set on the way: then nothing is loaded. `progress` and `interrupt` may be null.
+  // False if `interrupt` was set on the way: then nothing is loaded. `progress` and `interrupt` may be null.
   bool load(const Checkpoint& checkpoint, Device& device, Progress* progress, const std::atomic<bool>* interrupt);
-  bool loaded() const { return loaded_; }
+  bool loaded() const { return store_.loaded(); }
 
-  DType dtype() const { return dtype_; }
-  uint64_t bytes() const { return memory_.bytes(); }
+  DType dtype() const { return store_.dtype(); }
+  uint64_t bytes() const { return store_.bytes(); }
   const LayerWeights& layer(int64_t index) const { return layers_[static_cast<size_t>(index)]; }
   const void* embedding() const { return embedding_; }    // [vocab, hidden]
   const void* final_norm() const { return final_norm_; }  // [hidden]
   const void* head() const { return head_; }              // [vocab, hidden]; the embedding where the head is tied
 
  private:
-  DType dtype_ = DType::kBF16;
-  DeviceBuffer memory_;
-  bool loaded_ = false;
-  std::vector<WeightPlacement> placements_;
+  WeightStore store_;
   std::vector<LayerWeights> layers_;
   const void *embedding_ = nullptr, *final_norm_ = nullptr, *head_ = nullptr;
 };

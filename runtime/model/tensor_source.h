@@ -1,0 +1,52 @@
+// Named tensors in one or more files, found by name and read row by row in any element type: what weights are loaded
+// from, be it a target model or a draft. Thread: const methods from any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "cache/base.h"
+
+namespace headrace {
+
+struct TensorInfo {
+  std::string name;            // "model.layers.0.self_attn.q_proj.weight"
+  std::vector<int64_t> shape;  // [out, in] or [n]
+  std::string stored_type;     // "BF16", "Q4_1", …
+  uint64_t stored_bytes = 0;
+  int64_t rows() const { return shape.size() == 2 ? shape[0] : 1; }
+  int64_t cols() const { return shape.empty() ? 0 : shape.back(); }
+};
+
+class TensorSource {
+ public:
+  virtual ~TensorSource() = default;
+
+  const std::vector<TensorInfo>& tensors() const { return tensors_; }
+  const TensorInfo* find(const std::string& name) const;  // null if absent
+  const TensorInfo& require(const std::string& name,
+                            const std::vector<int64_t>& shape) const;  // Error if absent or other shape
+  const std::string& path() const { return path_; }
+
+  // Rows [row_begin, row_end) of a tensor (a 1-D tensor is one row), converted to `type`, written to dst
+  // [row_end - row_begin, cols].
+  virtual void read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const = 0;
+  // Tells the OS that the file's pages are no longer wanted, so that a loaded model does not count twice.
+  virtual void release_pages(const TensorInfo& tensor) const = 0;
+
+ protected:
+  void set_tensors(std::vector<TensorInfo> tensors);  // Error if two have one name
+  size_t index_of(const TensorInfo& tensor) const;    // CHECKs that it is one of tensors()
+
+  std::string path_;
+
+ private:
+  std::vector<TensorInfo> tensors_;
+  std::unordered_map<std::string, size_t> index_;
+};
+
+std::string shape_text(const std::vector<int64_t>& shape);  // "[576, 1728]"
+
+}  // namespace headrace
