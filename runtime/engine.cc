@@ -18,6 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kMostPositions = int64_t{1} << 30;
+constexpr int64_t kStepsReserved = int64_t{1} << 20;
 
 double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
@@ -104,7 +105,7 @@ struct Engine::Impl {
   int64_t context_limit() const;
   SessionOptions session_options(const std::vector<int32_t>& prompt, const GenerateOptions& run,
                                  int64_t max_tokens) const;
-  void decode(Session& session, int32_t first, const GenerateOptions& run, Output* output, int64_t* steps,
+  void decode(Session& session, int32_t first, const GenerateOptions& run, Output* output, Timings* timings,
               Progress* progress);
   GenerateResult generate(const std::vector<int32_t>& prompt, const GenerateOptions& run, Progress* progress);
   void answer(Session& session, const std::vector<int32_t>& prompt, const GenerateOptions& run, Output* output,
@@ -114,7 +115,7 @@ struct Engine::Impl {
 void Engine::Impl::open() {
   const Clock::time_point start = Clock::now();
   device = open_device(options.device);
-  checkpoint = open_checkpoint(options.model);
+  if (!checkpoint) checkpoint = open_checkpoint(options.model);
   if (options.want_tokenizer) {
     tokenizer = checkpoint->load_tokenizer();
     choose_chat();
@@ -175,7 +176,7 @@ SessionOptions Engine::Impl::session_options(const std::vector<int32_t>& prompt,
   SessionOptions session;
   session.prompt_tokens = static_cast<int64_t>(prompt.size());
   session.context_tokens = session.prompt_tokens + max_tokens;
-  session.kv = options.kv;
+  session.kv = run.kv.value_or(options.kv);
   session.k_type = options.cache_type_k.value_or(weights->dtype());
   session.v_type = options.cache_type_v.value_or(weights->dtype());
   session.sampling = run.sampling;
@@ -187,18 +188,20 @@ SessionOptions Engine::Impl::session_options(const std::vector<int32_t>& prompt,
 
 // The loop of DESIGN section 3: propose a tree, verify it in one target pass, accept the longest right path, commit its
 // rows.
-void Engine::Impl::decode(Session& session, int32_t first, const GenerateOptions& run, Output* output, int64_t* steps,
+void Engine::Impl::decode(Session& session, int32_t first, const GenerateOptions& run, Output* output, Timings* timings,
                           Progress* progress) {
   Tree tree;
   Acceptance acceptance;
+  timings->step_ms.reserve(static_cast<size_t>(std::min(output->max_tokens(), kStepsReserved)));
   int32_t root = first;
   bool going = output->take(root);
   while (going) {
     if (interrupted(run)) return output->interrupted();
+    const Clock::time_point start = Clock::now();
     tree.reset(root);  // no draft: a tree of one node
     accept(tree, session.verify(tree), &acceptance);
     session.commit(acceptance);
-    ++*steps;
+    timings->step_ms.push_back(static_cast<float>(ms_since(start)));
     for (size_t i = 1; i < acceptance.nodes.size() && going; ++i) {
       going = output->take(tree.tokens[static_cast<size_t>(acceptance.nodes[i])]);
     }
@@ -251,14 +254,20 @@ void Engine::Impl::answer(Session& session, const std::vector<int32_t>& prompt, 
   timings.prefill_tokens_per_s = per_second(result->prompt_tokens, timings.ttft_ms);
   if (progress) progress->begin("decode", "tokens", output->max_tokens());
   const Clock::time_point decode_start = Clock::now();
-  decode(session, *first, run, output, &timings.decode_steps, progress);
+  decode(session, *first, run, output, &timings, progress);
+  timings.decode_steps = static_cast<int64_t>(timings.step_ms.size());
   timings.decode_tokens_per_s = per_second(timings.decode_steps, ms_since(decode_start));
   moved.decode_h2d_bytes = device->bytes_over(Link::kHostToDevice) - in - moved.prefill_h2d_bytes;
   moved.decode_d2h_bytes = device->bytes_over(Link::kDeviceToHost) - out - moved.prefill_d2h_bytes;
   if (progress) progress->end();
 }
 
-Engine::Engine(const EngineOptions& options) : impl_(std::make_unique<Impl>(options)) { impl_->open(); }
+Engine::Engine(const EngineOptions& options) : Engine(options, nullptr) {}
+Engine::Engine(const EngineOptions& options, std::unique_ptr<Checkpoint> checkpoint)
+    : impl_(std::make_unique<Impl>(options)) {
+  impl_->checkpoint = std::move(checkpoint);
+  impl_->open();
+}
 Engine::~Engine() = default;
 
 std::vector<int32_t> Engine::encode(const ChatMessages& messages) const {

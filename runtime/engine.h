@@ -51,6 +51,7 @@ struct EngineOptions {
 
 struct GenerateOptions {
   int64_t max_tokens = 256;     // -n; -1: until the context is full
+  std::optional<KvMode> kv{};   // in the place of the engine's, for this run
   SamplingSettings sampling{};  // its seed is the run's seed
   bool ignore_eos = false;
   const std::atomic<bool>* interrupt = nullptr;          // set: finish the current step and return what there is
@@ -65,6 +66,7 @@ struct Timings {
   double ttft_ms = 0;  // from the start of generate(), the loading left out, to the first token; 0 if there is none
   double prefill_tokens_per_s = 0, decode_tokens_per_s = 0;
   int64_t decode_steps = 0;
+  std::vector<float> step_ms{};  // of each decode step, from its proposal to its commit
 };
 
 struct MemoryUse {
@@ -95,6 +97,8 @@ class Engine {
  public:
   // Opens the model and reserves its weights' memory; the first run loads them, once it is planned. Throws Error.
   explicit Engine(const EngineOptions& options);
+  // The same with a model that is no file: options.model is not looked at.
+  Engine(const EngineOptions& options, std::unique_ptr<Checkpoint> checkpoint);
   ~Engine();
 
   // The prompt's ids: by the chat template (the default) or as plain text with the tokenizer's own BOS.

@@ -1,0 +1,117 @@
+#include "runtime/model/random_checkpoint.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "runtime/model/convert.h"
+#include "runtime/model/decoder_tensors.h"
+#include "runtime/random.h"
+
+namespace headrace {
+namespace {
+
+// A draw is one of so many equally likely values, four draws a random word: what a generator of normal values computes
+// is looked up instead, since an 8B model has eight billion of them.
+constexpr int kQuantileBits = 12;
+constexpr size_t kQuantiles = size_t{1} << kQuantileBits;
+constexpr uint64_t kDraws = 4;  // a word
+
+// z with P(Z <= z) = p, for p below 1/2, by bisection.
+double normal_quantile(double p) {
+  double low = -10, high = 0;
+  for (int i = 0; i < 60; ++i) {
+    const double middle = (low + high) / 2;
+    (0.5 * std::erfc(-middle / std::sqrt(2.0)) < p ? low : high) = middle;
+  }
+  return low;
+}
+
+std::array<float, kQuantiles> make_quantiles() {
+  std::array<float, kQuantiles> values{};
+  for (size_t i = 0; i < kQuantiles / 2; ++i) {
+    const double z = normal_quantile((static_cast<double>(i) + 0.5) / kQuantiles);
+    values[i] = static_cast<float>(z);
+    values[kQuantiles - 1 - i] = static_cast<float>(-z);
+  }
+  return values;
+}
+
+const std::array<float, kQuantiles>& quantiles() {
+  static const std::array<float, kQuantiles> values = make_quantiles();
+  return values;
+}
+
+// Elements [begin, end) of the tensor, each one of `table`'s.
+template <typename Element>
+void draw(uint64_t key, int64_t begin, int64_t end, const std::array<Element, kQuantiles>& table, Element* out) {
+  for (auto i = static_cast<uint64_t>(begin); i < static_cast<uint64_t>(end);) {
+    uint64_t word = random64(key, i / kDraws) >> (i % kDraws * 16);
+    const uint64_t stop = std::min<uint64_t>((i / kDraws + 1) * kDraws, static_cast<uint64_t>(end));
+    for (; i < stop; ++i, word >>= 16) *out++ = table[word & (kQuantiles - 1)];
+  }
+}
+
+template <typename Element>
+void draw_as(DType type, float scale, uint64_t key, int64_t begin, int64_t end, void* out) {
+  std::array<float, kQuantiles> scaled = quantiles();
+  for (float& value : scaled) value *= scale;
+  std::array<Element, kQuantiles> table;
+  convert_elements(DType::kF32, reinterpret_cast<const char*>(scaled.data()), type, table.data(), kQuantiles);
+  draw(key, begin, end, table, static_cast<Element*>(out));
+}
+
+uint64_t key_of(uint64_t seed, size_t tensor) { return mix64(mix64(seed) + tensor); }
+
+class RandomCheckpoint final : public Checkpoint {
+ public:
+  RandomCheckpoint(const std::string& name, const ModelConfig& config, uint64_t seed) : seed_(seed) {
+    config_ = config;
+    path_ = name + " with random weights";
+    format_ = "random";
+    std::vector<TensorInfo> infos;
+    for (DecoderTensor& tensor : decoder_tensors(config)) {
+      infos.push_back({std::move(tensor.name), std::move(tensor.shape), "random", 0});
+    }
+    set_tensors(std::move(infos));
+  }
+
+  void read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const override;
+  void release_pages(const TensorInfo&) const override {}
+  DType natural_dtype() const override { return DType::kBF16; }
+  Tokenizer load_tokenizer() const override {
+    throw_error(ExitCode::kUsage, path_, "has no tokenizer", "Only headrace bench takes a shape.");
+  }
+  std::string chat_template() const override { return ""; }
+
+ private:
+  const uint64_t seed_;
+};
+
+void RandomCheckpoint::read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type,
+                                 void* dst) const {
+  CHECK(0 <= row_begin && row_begin <= row_end && row_end <= tensor.rows(), tensor.name, " rows ", row_begin, " to ",
+        row_end, " of ", tensor.rows());
+  const int64_t begin = row_begin * tensor.cols(), end = row_end * tensor.cols();
+  if (tensor.name.ends_with("norm.weight")) {
+    const std::vector<float> ones(static_cast<size_t>(end - begin), 1.0f);
+    return convert_elements(DType::kF32, reinterpret_cast<const char*>(ones.data()), type, dst, end - begin);
+  }
+  const uint64_t key = key_of(seed_, index_of(tensor));
+  const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(tensor.cols())));
+  if (type == DType::kF32) {
+    draw_as<uint32_t>(type, scale, key, begin, end, dst);
+  } else {
+    draw_as<uint16_t>(type, scale, key, begin, end, dst);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Checkpoint> make_random_checkpoint(const std::string& name, const ModelConfig& config, uint64_t seed) {
+  return std::make_unique<RandomCheckpoint>(name, config, seed);
+}
+
+}  // namespace headrace

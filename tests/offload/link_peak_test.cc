@@ -1,0 +1,122 @@
+// The link's measurement: on a link of a known speed it finds that speed, the data arrives, and copies that are wrong
+// are found out.
+#include "offload/link_peak.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/offload/backend_test.h"
+
+namespace headrace {
+namespace {
+
+TEST(LinkPeak, FindsThePaceOfALink) {
+  DeviceOptions options = small_device(DeviceChoice::kCpu);
+  options.copy_gb_per_s = 0.4;  // far below what memory gives, so that only the pace decides
+  const auto device = open_device(options);
+  LinkMeter meter(*device, 2 * kMiB);
+  for (const LinkUse use : kLinkUses) {
+    const LinkPeak peak = meter.measure(use, 256 * kKiB, 8 * kMiB, 3);
+    const double expected = use == LinkUse::kBoth ? 0.8 : 0.4;
+    EXPECT_EQ(peak.use, use);
+    EXPECT_EQ(peak.copy_bytes, 256 * kKiB);
+    EXPECT_EQ(peak.copies, 32);
+    EXPECT_EQ(peak.rounds, 3);
+    EXPECT_NEAR(peak.gb_per_s, expected, 0.15 * expected) << link_use_name(use);
+    EXPECT_LE(peak.slowest, peak.gb_per_s);
+    EXPECT_LE(peak.gb_per_s, peak.fastest);
+  }
+}
+
+constexpr size_t kCopyBytes = 256 * kKiB;
+
+// A device whose copies of kCopyBytes over one link are dropped from a certain one on.
+class FaultyStream final : public Stream {
+ public:
+  FaultyStream(std::unique_ptr<Stream> inner, Link link, int* left)
+      : Stream(Backend::kCpu), inner_(std::move(inner)), link_(link), left_(left) {}
+  void copy(void* dst, const void* src, size_t bytes, Link link) override {
+    if (link != link_ || bytes != kCopyBytes || (*left_)-- > 0) inner_->copy(dst, src, bytes, link);
+  }
+  void record(Event& event) override { inner_->record(event); }
+  void wait(const Event& event) override { inner_->wait(event); }
+  void synchronize() override { inner_->synchronize(); }
+  void* native() const override { return nullptr; }
+
+ private:
+  std::unique_ptr<Stream> inner_;
+  const Link link_;
+  int* const left_;
+};
+
+class FaultyDevice final : public Device {
+ public:
+  FaultyDevice(Link link, int right_copies) : link_(link), left_(right_copies) {}
+  Backend backend() const override { return inner_->backend(); }
+  std::string name() const override { return "a faulty device"; }
+  int threads() const override { return inner_->threads(); }
+  std::unique_ptr<Stream> make_stream(std::string_view name, StreamRole role) override {
+    return std::make_unique<FaultyStream>(inner_->make_stream(name, role), link_, &left_);
+  }
+  std::unique_ptr<Event> make_event() override { return inner_->make_event(); }
+  DeviceBuffer allocate(uint64_t bytes, std::string_view what) override { return inner_->allocate(bytes, what); }
+  PinnedBuffer allocate_pinned(uint64_t bytes, std::string_view what) override {
+    return inner_->allocate_pinned(bytes, what);
+  }
+  MemoryBudget& vram() override { return inner_->vram(); }
+  MemoryBudget& host_mem() override { return inner_->host_mem(); }
+
+ private:
+  std::unique_ptr<Device> inner_ = open_device(small_device(DeviceChoice::kCpu));
+  const Link link_;
+  int left_;
+};
+
+TEST(LinkPeak, FindsOutCopiesThatDoNotArrive) {
+  for (const auto& [link, use] : {std::pair{Link::kHostToDevice, LinkUse::kToDevice},
+                                  {Link::kDeviceToHost, LinkUse::kToHost},
+                                  {Link::kHostToDevice, LinkUse::kBoth},
+                                  {Link::kDeviceToHost, LinkUse::kBoth}}) {
+    FaultyDevice device(link, 2);
+    LinkMeter meter(device, kMiB);
+    try {
+      meter.measure(use, kCopyBytes, kMiB, 1);
+      ADD_FAILURE() << link_use_name(use) << " trusts what did not arrive";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("a faulty device: a copy"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("went wrong at byte"), std::string::npos) << error.what();
+    }
+  }
+}
+
+class LinkPeakTest : public BackendTest {};
+BACKEND_TEST(LinkPeakTest);
+
+TEST_P(LinkPeakTest, MeasuresEverySize) {
+  const uint64_t used = device_->vram().used_bytes(), host_used = device_->host_mem().used_bytes();
+  {
+    LinkMeter meter(*device_, 3 * kMiB);  // no multiple of 2 MiB: the last MiB is not reached
+    for (const uint64_t bytes : {uint64_t{4096}, kMiB, 2 * kMiB, 3 * kMiB}) {
+      for (const LinkUse use : kLinkUses) {
+        const LinkPeak peak = meter.measure(use, bytes, 4 * kMiB, 2);
+        EXPECT_GT(peak.gb_per_s, 0) << link_use_name(use) << " " << bytes;
+        EXPECT_LE(peak.copies, LinkMeter::kMostCopies);
+        EXPECT_EQ(static_cast<uint64_t>(peak.copies), std::min<uint64_t>(128, 4 * kMiB / bytes));
+      }
+    }
+  }
+  EXPECT_EQ(device_->vram().used_bytes(), used);
+  EXPECT_EQ(device_->host_mem().used_bytes(), host_used);
+}
+
+TEST_P(LinkPeakTest, DoesNotFitIsAnErrorWithNumbers) {
+  try {
+    LinkMeter meter(*device_, kSmallVram);
+    ADD_FAILURE() << "it fits";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kDoesNotFit);
+    EXPECT_NE(std::string(error.what()).find("measuring the link"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace headrace
