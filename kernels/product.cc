@@ -17,8 +17,8 @@ void product(const ProductParams& params, Stream& stream) {
   kernels::dispatch(kernels::cpu::product, kernels::cuda::product, params, stream);
 }
 
-uint64_t product_workspace_bytes(Backend backend) {
-  return backend == Backend::kCpu ? 0 : kernels::cuda::product_workspace_bytes();
+uint64_t product_workspace_bytes(Stream& stream) {
+  return stream.backend() == Backend::kCpu ? 0 : kernels::cuda::product_workspace_bytes(stream);
 }
 
 uint64_t product_check_bytes(Backend backend, const ProductParams& params) {

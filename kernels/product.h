@@ -28,9 +28,10 @@ struct ProductParams {
 };
 void product(const ProductParams& params, Stream& stream);
 
-// Device memory that products take beside their operands, counted by --vram: as long as a stream lives that has run
-// one, and while the first product of its kind is checked. The pointers in `params` are not read.
-uint64_t product_workspace_bytes(Backend backend);
+// Device memory that products take beside their operands, counted by --vram: what the first one on `stream` will take
+// and the stream then keeps (0 once it has run one), and what is taken while the first product of its kind is checked.
+// The pointers in `params` are not read.
+uint64_t product_workspace_bytes(Stream& stream);
 uint64_t product_check_bytes(Backend backend, const ProductParams& params);
 
 }  // namespace headrace

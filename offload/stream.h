@@ -51,4 +51,7 @@ class Stream {
   const Backend backend_;
 };
 
+// Blocks until the stream is idle, for destructors and the way out of an error: a task's error is dropped.
+void drain(Stream& stream) noexcept;
+
 }  // namespace headrace

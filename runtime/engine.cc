@@ -95,6 +95,9 @@ struct Engine::Impl {
   std::optional<ChatTemplate> chat;  // none: --no-chat-template, or a model without one
   std::optional<Weights> weights;
   std::vector<int32_t> end_ids;
+  // Lent to one run after the other: what the kernels keep on a stream (checked products, their workspace) is made
+  // once.
+  std::unique_ptr<Stream> compute;
   double load_ms = 0;
 
   explicit Impl(const EngineOptions& o) : options(o) {}
@@ -131,6 +134,7 @@ void Engine::Impl::open() {
   if (tokenizer) append_unique({tokenizer->eos()}, &end_ids);
   if (tokenizer && chat) append_unique(end_tokens(*tokenizer, *chat), &end_ids);
   weights = Weights::reserve(*checkpoint, *device, options.dtype.value_or(checkpoint->natural_dtype()));
+  compute = device->make_stream("compute", StreamRole::kCompute);
   load_ms = ms_since(start);
 }
 
@@ -220,7 +224,7 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
   result.prompt_tokens = static_cast<int64_t>(prompt.size());
   device->vram().reset_peak();
   device->host_mem().reset_peak();
-  Session session(*device, config, *weights, session_options(prompt, run, max_tokens));
+  Session session(*device, *compute, config, *weights, session_options(prompt, run, max_tokens));
   result.plan = session.plan();
   Output output(tokenizer ? &*tokenizer : nullptr, end_ids, run, max_tokens);
   if (load_weights(progress, run.interrupt)) {

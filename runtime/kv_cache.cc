@@ -135,12 +135,7 @@ void KvCache::finish_prefill(int64_t rows) {
   rows_ = rows;
 }
 
-void KvCache::drain() noexcept {
-  try {
-    out_->synchronize();
-  } catch (...) {  // the error that led here is the one to report
-  }
-}
+void KvCache::drain() noexcept { headrace::drain(*out_); }
 
 // ---- decode ----
 

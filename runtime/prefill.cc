@@ -55,10 +55,7 @@ class DrainBeforeGoing {
   DrainBeforeGoing(const DrainBeforeGoing&) = delete;
   DrainBeforeGoing& operator=(const DrainBeforeGoing&) = delete;
   ~DrainBeforeGoing() {
-    try {
-      compute_.synchronize();
-    } catch (...) {  // the error that led here is the one to report
-    }
+    drain(compute_);
     cache_.drain();
   }
 
@@ -127,7 +124,7 @@ std::optional<int32_t> Session::prefill(std::span<const int32_t> ids, Progress* 
     DeviceBuffer memory = device_.allocate(size.used_bytes(), "prefill");
     DeviceBuffer buffers = device_.allocate(2 * plan_.layer_buffer_bytes, "the layer that prefill builds");
     PinnedBuffer staging = device_.allocate_pinned(prefill_staging_bytes(options_.prompt_tokens), "the prompt");
-    const DrainBeforeGoing guard(*compute_, *cache_);
+    const DrainBeforeGoing guard(compute_, *cache_);
     Carver carver(memory.data());
     PrefillWork work = carve_prefill(carver);
     work.layer_buffers = {buffers.data(), buffers.data() + plan_.layer_buffer_bytes};
@@ -136,8 +133,8 @@ std::optional<int32_t> Session::prefill(std::span<const int32_t> ids, Progress* 
     finished = prefill_layers(work, progress, interrupt);
     const uint64_t row_bytes = static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype());
     const std::byte* const last = static_cast<std::byte*>(work.hidden) + (ids.size() - 1) * row_bytes;
-    compute_->copy(step_.hidden, last, row_bytes, Link::kWithinDevice);
-    compute_->synchronize();
+    compute_.copy(step_.hidden, last, row_bytes, Link::kWithinDevice);
+    compute_.synchronize();
     cache_->finish_prefill(options_.prompt_tokens);
   }  // prefill's memory goes before decode's is taken
   if (!finished) return std::nullopt;
@@ -145,7 +142,7 @@ std::optional<int32_t> Session::prefill(std::span<const int32_t> ids, Progress* 
     streamer_ = std::make_unique<KvStreamer>(device_, *cache_, plan_.ring_slots, plan_.ring_slot_bytes);
   }
   host_.draw_positions[0] = static_cast<int32_t>(options_.prompt_tokens);
-  compute_->copy(step_.inputs.tokens, host_inputs_.data(), step_.inputs_bytes, Link::kHostToDevice);
+  compute_.copy(step_.inputs.tokens, host_inputs_.data(), step_.inputs_bytes, Link::kHostToDevice);
   finish_step(make_pass(step_.layer, step_.inputs.positions, 1, ProductPath::kDecode));
   return host_samples_.as<int32_t>()[0];
 }
@@ -155,14 +152,14 @@ void Session::upload_prompt(std::span<const int32_t> ids, const PrefillWork& wor
   const StagingViews host = carve_staging(carver, options_.prompt_tokens);
   std::copy(ids.begin(), ids.end(), host.ids);
   for (int64_t i = 0; i < options_.prompt_tokens; ++i) host.positions[i] = static_cast<int32_t>(i);
-  compute_->copy(work.ids, host.ids, ids.size_bytes(), Link::kHostToDevice);
-  compute_->copy(work.positions, host.positions, ids.size_bytes(), Link::kHostToDevice);
+  compute_.copy(work.ids, host.ids, ids.size_bytes(), Link::kHostToDevice);
+  compute_.copy(work.positions, host.positions, ids.size_bytes(), Link::kHostToDevice);
   for (size_t buffer = 0; buffer < 2; ++buffer) {
     for (int64_t i = 0; i < work.segment_count; ++i) {
       host.segments[buffer][i] = built_segment(shape_, work.layer_buffers[buffer], i, options_.prompt_tokens);
     }
-    compute_->copy(work.segments[buffer], host.segments[buffer],
-                   static_cast<uint64_t>(work.segment_count) * sizeof(KvSegment), Link::kHostToDevice);
+    compute_.copy(work.segments[buffer], host.segments[buffer],
+                  static_cast<uint64_t>(work.segment_count) * sizeof(KvSegment), Link::kHostToDevice);
   }
 }
 
@@ -174,26 +171,26 @@ void Session::embed_prompt(const PrefillWork& work) {
              .rows = options_.prompt_tokens,
              .vocab = config_.vocab,
              .hidden = config_.hidden},
-            *compute_);
+            compute_);
 }
 
 bool Session::prefill_layers(const PrefillWork& work, Progress* progress, const std::atomic<bool>* interrupt) {
   const int64_t prompt = options_.prompt_tokens, group = prefill_group();
   const std::array<std::unique_ptr<Event>, 2> free = {device_.make_event(), device_.make_event()};
-  Pace pace(device_, *compute_, progress, interrupt);
+  Pace pace(device_, compute_, progress, interrupt);
   if (progress) progress->begin("prefill", "tokens", prompt);
   bool go_on = true;
   for (int64_t layer = 0; layer < config_.layers && go_on; ++layer) {
     const size_t buffer = static_cast<size_t>(layer % 2);
-    compute_->wait(*free[buffer]);
+    compute_.wait(*free[buffer]);
     for (int64_t first = 0; first < prompt && go_on; first += group) {
       const int64_t rows = std::min(group, prompt - first);
       prefill_group_rows(work, layer, first, rows);
       go_on = pace.group((layer * prompt + first + rows) / config_.layers);
     }
-    cache_->store_layer(layer, prompt, work.layer_buffers[buffer], *compute_, *free[buffer]);
+    cache_->store_layer(layer, prompt, work.layer_buffers[buffer], compute_, *free[buffer]);
   }
-  compute_->synchronize();
+  compute_.synchronize();
   if (progress) progress->update(prompt);
   if (progress) progress->end();
   return go_on;
@@ -216,7 +213,7 @@ void Session::prefill_group_rows(const PrefillWork& work, int64_t layer, int64_t
                      .out = pass.work.attention,
                      .segment_count = work.segment_count,
                      .first_position = first},
-                    *compute_);
+                    compute_);
   layer_output(pass, layer, hidden);
 }
 

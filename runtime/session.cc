@@ -83,7 +83,7 @@ MemoryPlan Session::make_session_plan() const {
   const uint64_t prompt_row =
       static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype()) + 2 * sizeof(int32_t);
   const auto products = [&](int64_t rows, ProductPath path) {
-    return product_bytes(config_, weights_.dtype(), device_.backend(), rows, path);
+    return product_bytes(config_, weights_.dtype(), compute_, rows, path);
   };
   const int64_t group = std::min(options_.prompt_tokens, prefill_group());
   const uint64_t work = whole_pages(step.used_bytes()) + pointers;
@@ -99,8 +99,10 @@ MemoryPlan Session::make_session_plan() const {
   return make_plan(input);
 }
 
-Session::Session(Device& device, const ModelConfig& config, const Weights& weights, const SessionOptions& options)
+Session::Session(Device& device, Stream& compute, const ModelConfig& config, const Weights& weights,
+                 const SessionOptions& options)
     : device_(device),
+      compute_(compute),
       config_(config),
       weights_(weights),
       options_(options),
@@ -112,7 +114,6 @@ Session::Session(Device& device, const ModelConfig& config, const Weights& weigh
   CHECK(options.pass_rows > 0 && options.pass_rows <= kMaxTreeNodes, "pass_rows=", options.pass_rows);
   CHECK(prefill_group() % kPrefixTile == 0, "prefill_group=", prefill_group());
   plan_ = make_session_plan();
-  compute_ = device.make_stream("compute", StreamRole::kCompute);
 }
 
 void Session::allocate() {
@@ -130,20 +131,20 @@ void Session::allocate() {
   upload_rope_table();
 }
 
-Session::~Session() = default;
+Session::~Session() { drain(compute_); }  // before the memory goes
 
 void Session::upload_rope_table() {
   const RopeTable table = make_rope_table(config_.rope, config_.head_dim, config_.max_positions);
   CHECK(table.inv_freq.size() == static_cast<size_t>(config_.head_dim / 2));
   const uint64_t bytes = table.inv_freq.size() * sizeof(float);
-  compute_->copy(step_.inv_freq, table.inv_freq.data(), bytes, Link::kHostToDevice);
+  compute_.copy(step_.inv_freq, table.inv_freq.data(), bytes, Link::kHostToDevice);
   rope_table({.inv_freq = step_.inv_freq,
               .cos_sin = step_.cos_sin,
               .scale = table.scale,
               .rows = options_.context_tokens,
               .head_dim = config_.head_dim},
-             *compute_);
-  compute_->synchronize();  // the table's host side goes out of scope
+             compute_);
+  compute_.synchronize();  // the table's host side goes out of scope
 }
 
 Pass Session::make_pass(const LayerWork& work, const int32_t* positions, int64_t rows, ProductPath path) {
@@ -157,14 +158,14 @@ Pass Session::make_pass(const LayerWork& work, const int32_t* positions, int64_t
           .v_type = options_.v_type,
           .rows = rows,
           .path = path,
-          .stream = compute_.get()};
+          .stream = &compute_};
 }
 
 std::vector<float> Session::logits(int64_t rows) {
   const uint64_t bytes = static_cast<uint64_t>(rows * config_.vocab) * sizeof(float);
   PinnedBuffer host = device_.allocate_pinned(bytes, "logits for the host");
-  compute_->copy(host.data(), step_.logits, bytes, Link::kDeviceToHost);
-  compute_->synchronize();
+  compute_.copy(host.data(), step_.logits, bytes, Link::kDeviceToHost);
+  compute_.synchronize();
   return {host.as<float>(), host.as<float>() + rows * config_.vocab};
 }
 

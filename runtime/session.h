@@ -38,8 +38,10 @@ struct SessionOptions {
 class Session {
  public:
   // Plans, and allocates nothing: throws Error(kDoesNotFit). The weights' memory must be reserved by now; they are read
-  // from prefill() on.
-  Session(Device& device, const ModelConfig& config, const Weights& weights, const SessionOptions& options);
+  // from prefill() on. `compute` is lent by whoever runs one session after another, with what the kernels keep on it;
+  // it is idle again when the session has gone.
+  Session(Device& device, Stream& compute, const ModelConfig& config, const Weights& weights,
+          const SessionOptions& options);
   ~Session();
 
   // All chunks of the prompt through layer 0, then layer 1, … (DESIGN section 7). Returns the token after the prompt,
@@ -98,6 +100,7 @@ class Session {
   void finish_step(const Pass& pass);  // logits and samples of `pass.rows` rows, brought to the host
 
   Device& device_;
+  Stream& compute_;
   const ModelConfig& config_;
   const Weights& weights_;
   const SessionOptions options_;
@@ -110,7 +113,6 @@ class Session {
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<KvStreamer> streamer_;  // none where all is resident
   int64_t step_rows_ = 0, deepest_position_ = 0;
-  std::unique_ptr<Stream> compute_;  // last, so that it drains before the memory goes
 };
 
 }  // namespace headrace

@@ -46,7 +46,7 @@ std::span<const int32_t> Session::verify(const Tree& tree) {
              .rows = nodes,
              .vocab = config_.vocab,
              .hidden = config_.hidden},
-            *compute_);
+            compute_);
   const Pass pass = make_pass(step_.layer, step_.inputs.positions, nodes, ProductPath::kDecode);
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
     qkv_product(pass, layer, step_.hidden);
@@ -76,31 +76,31 @@ void Session::upload_step(const Tree& tree) {
     host_.path[i * stride + tree.depths[node]] = static_cast<int32_t>(i);
   }
   *host_.committed = static_cast<int32_t>(first);
-  compute_->copy(step_.inputs.tokens, host_inputs_.data(), step_.inputs_bytes, Link::kHostToDevice);
+  compute_.copy(step_.inputs.tokens, host_inputs_.data(), step_.inputs_bytes, Link::kHostToDevice);
 }
 
 void Session::attend(const Pass& pass, int64_t layer) {
   const AttentionShape shape = attention_shape(pass);
   clear_state({.state = step_.state, .queries = pass.rows, .heads = config_.heads, .head_dim = config_.head_dim},
-              *compute_);
+              compute_);
   PrefixAttentionParams params{};
   params.shape = shape;
   params.q = pass.work.qkv;
   params.positions = pass.positions;
   params.state = step_.state;
   params.scratch = step_.scratch;
-  PrefixFold fold(params, step_.segments_per_launch, tail_begin(deepest_position_), *compute_);
+  PrefixFold fold(params, step_.segments_per_launch, tail_begin(deepest_position_), compute_);
   const int64_t closed = cache_->closed_segments(), resident = std::min(closed, cache_->resident_segments());
   for (int64_t i = 0; i < resident; ++i) fold.add(cache_->resident_segment(layer, i));
   fold.flush();
   if (streamer_) {
     for (const Chunk& chunk : streamer_->movement().chunks) {
-      const std::byte* const base = streamer_->next(*compute_);
+      const std::byte* const base = streamer_->next(compute_);
       for (int64_t i = chunk.first_segment; i < chunk.last_segment; ++i) {
         fold.add(cache_->streamed_segment(base, chunk, i));
       }
       fold.flush();
-      streamer_->done(*compute_);
+      streamer_->done(compute_);
     }
   }
   fold.add(cache_->open_segment(layer));
@@ -120,7 +120,7 @@ void Session::attend(const Pass& pass, int64_t layer) {
                   .path_stride = options_.pass_rows,
                   .ring_rows = kTailRingRows,
                   .pass_rows = options_.pass_rows},
-                 *compute_);
+                 compute_);
 }
 
 void Session::finish_step(const Pass& pass) {
@@ -132,19 +132,18 @@ void Session::finish_step(const Pass& pass) {
           .rows = pass.rows,
           .vocab = config_.vocab,
           .settings = options_.sampling},
-         *compute_);
-  compute_->copy(host_samples_.data(), step_.samples, static_cast<uint64_t>(pass.rows) * sizeof(int32_t),
-                 Link::kDeviceToHost);
-  compute_->synchronize();
+         compute_);
+  compute_.copy(host_samples_.data(), step_.samples, static_cast<uint64_t>(pass.rows) * sizeof(int32_t),
+                Link::kDeviceToHost);
+  compute_.synchronize();
 }
 
 void Session::commit(const Acceptance& acceptance) {
   const int64_t count = static_cast<int64_t>(acceptance.nodes.size());
   CHECK(count > 0 && count <= step_rows_, "count=", count);
   std::copy(acceptance.nodes.begin(), acceptance.nodes.end(), host_.source);
-  compute_->copy(step_.inputs.source, host_.source, static_cast<uint64_t>(count) * sizeof(int32_t),
-                 Link::kHostToDevice);
-  cache_->append(step_.inputs.source, count, *compute_);
+  compute_.copy(step_.inputs.source, host_.source, static_cast<uint64_t>(count) * sizeof(int32_t), Link::kHostToDevice);
+  cache_->append(step_.inputs.source, count, compute_);
 }
 
 }  // namespace headrace

@@ -54,7 +54,9 @@ void product(const ProductParams& params, Stream& stream) {
   }
 }
 
-uint64_t product_workspace_bytes() { return kProductWorkspaceBytes + kProductSumsBytes; }
+uint64_t product_workspace_bytes(Stream& stream) {
+  return cuda_stream(stream).attachment() ? 0 : kProductWorkspaceBytes + kProductSumsBytes;
+}
 
 // The buffers of the check in product_plan.cc: a group of x and of out, two rows of out, a counter.
 uint64_t product_check_bytes(const ProductParams& params) {

@@ -24,11 +24,14 @@ struct LoadedModel {
   std::unique_ptr<Device> device;
   std::unique_ptr<Checkpoint> checkpoint;
   Weights weights;
+  std::unique_ptr<Stream> compute;
 
-  LoadedModel(const std::string& path, DType dtype, DeviceChoice choice = DeviceChoice::kCpu, int threads = 2)
-      : device(open_device({.choice = choice, .threads = threads})),
+  LoadedModel(const std::string& path, DType dtype, DeviceChoice choice = DeviceChoice::kCpu, int threads = 2,
+              uint64_t vram_bytes = 0)
+      : device(open_device({.choice = choice, .vram_bytes = vram_bytes, .threads = threads})),
         checkpoint(open_checkpoint(path)),
-        weights(Weights::reserve(*checkpoint, *device, dtype)) {
+        weights(Weights::reserve(*checkpoint, *device, dtype)),
+        compute(device->make_stream("compute", StreamRole::kCompute)) {
     weights.load(*checkpoint, *device, nullptr, nullptr);
   }
 
@@ -40,7 +43,7 @@ struct LoadedModel {
     return o;
   }
   std::unique_ptr<Session> session(const SessionOptions& o) const {
-    return std::make_unique<Session>(*device, checkpoint->config(), weights, o);
+    return std::make_unique<Session>(*device, *compute, checkpoint->config(), weights, o);
   }
 };
 

@@ -4,6 +4,7 @@
 
 #include <tuple>
 
+#include "kernels/product.h"
 #include "tests/support/session_fixture.h"
 
 namespace headrace {
@@ -103,11 +104,12 @@ INSTANTIATE_TEST_SUITE_P(Devices, KvBudgets, ::testing::ValuesIn(testing::sessio
 TEST_P(KvBudgets, AutoUnderEveryBudgetGivesTheSameBits) {
   const uint64_t taken = open_device({.choice = GetParam()})->vram().used_bytes();  // by the backend itself
   const LoadedModel whole(testing::tiny_model("llama31"), DType::kF32, GetParam());
+  const uint64_t products = product_workspace_bytes(*whole.compute);
   SessionOptions options = whole.options(2200, 24);
   options.kv = KvMode::kDevice;
   const Said device = run(whole, options, 24);
   options.kv = KvMode::kHost;
-  const uint64_t least = run(whole, options, 2).plan.vram_bytes;
+  const uint64_t least = run(whole, options, 2).plan.vram_bytes + products;
   int64_t last_resident = -1;
   for (int64_t resident = 0; resident < device.plan.segments; ++resident) {
     const RowShape rows{.layers = 4, .kv_heads = 2, .head_dim = 16, .k_type = DType::kF32, .v_type = DType::kF32};
@@ -120,6 +122,7 @@ TEST_P(KvBudgets, AutoUnderEveryBudgetGivesTheSameBits) {
     on_small.load(*model.checkpoint, *small, nullptr, nullptr);
     model.weights = std::move(on_small);
     model.device.swap(small);
+    model.compute = model.device->make_stream("compute", StreamRole::kCompute);
     options.kv = KvMode::kAuto;
     const Said got = run(model, options, 24);
     EXPECT_GE(got.plan.resident_segments, last_resident);
@@ -133,8 +136,9 @@ TEST_P(KvBudgets, AutoUnderEveryBudgetGivesTheSameBits) {
 
 // What the plan says is what is taken: the budget's peak is the plan's, to a page an allocation.
 TEST_P(KvBudgets, TheBudgetsPeakIsThePlans) {
-  const LoadedModel model(testing::tiny_model("llama31"), DType::kF32, GetParam());
   for (const KvMode mode : {KvMode::kDevice, KvMode::kHost}) {
+    const LoadedModel model(testing::tiny_model("llama31"), DType::kF32, GetParam());
+    const uint64_t products = product_workspace_bytes(*model.compute);  // stay on the stream
     SessionOptions options = model.options(1500, 16);
     options.kv = mode;
     model.device->vram().reset_peak();
@@ -143,8 +147,25 @@ TEST_P(KvBudgets, TheBudgetsPeakIsThePlans) {
     const uint64_t taken = model.device->vram().peak_bytes() - before;
     EXPECT_LE(taken, got.plan.vram_bytes);
     EXPECT_GT(taken + 64 * kKiB, got.plan.vram_bytes);
-    EXPECT_EQ(model.device->vram().used_bytes(), before);
+    EXPECT_EQ(model.device->vram().used_bytes(), before + products);
   }
+}
+
+// What the first run leaves on the stream is not planned for twice: under a budget that holds a part of the cache, a
+// second run on the same stream keeps as much of it on the device.
+TEST_P(KvBudgets, ASecondRunHasTheFirstOnesPlan) {
+  const LoadedModel whole(testing::tiny_model("llama31"), DType::kF32, GetParam());
+  SessionOptions options = whole.options(2200, 8);
+  options.kv = KvMode::kHost;
+  const uint64_t taken = open_device({.choice = GetParam()})->vram().used_bytes();
+  const uint64_t limit = taken + whole.weights.bytes() + run(whole, options, 2).plan.vram_bytes + 5 * kMiB / 4;
+  LoadedModel model(testing::tiny_model("llama31"), DType::kF32, GetParam(), 2, limit);
+  options.kv = KvMode::kAuto;
+  const Said first = run(model, options, 8), second = run(model, options, 8);
+  EXPECT_GT(first.plan.resident_segments, 0);
+  EXPECT_LT(first.plan.resident_segments, first.plan.segments);
+  EXPECT_EQ(first.plan.resident_segments, second.plan.resident_segments);
+  expect_same(first, second, "a second run");
 }
 
 // Beyond row 16,384 segments have 2,048 rows: the cut between the two sizes is crossed while decoding.
