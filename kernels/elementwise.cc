@@ -59,4 +59,13 @@ void commit_rows(const CommitParams& params, Stream& stream) {
   dispatch(kernels::cpu::commit_rows, kernels::cuda::commit_rows, params, stream);
 }
 
+void fill_ring(const FillRingParams& params, Stream& stream) {
+  CHECK(params.kv_heads > 0 && params.head_dim > 0, "kv_heads=", params.kv_heads, " head_dim=", params.head_dim);
+  CHECK(params.count >= 0 && params.count <= params.ring_rows && params.count <= params.stride_rows,
+        "count=", params.count, " ring_rows=", params.ring_rows, " stride_rows=", params.stride_rows);
+  CHECK(params.first_position >= 0, "first_position=", params.first_position);
+  if (params.count == 0) return;
+  dispatch(kernels::cpu::fill_ring, kernels::cuda::fill_ring, params, stream);
+}
+
 }  // namespace headrace

@@ -86,4 +86,17 @@ struct CommitParams {
 };
 void commit_rows(const CommitParams& params, Stream& stream);
 
+// The last rows of one layer, as prefill built them, to its tail ring: `count` rows of one segment, the first of which
+// is at first_position.
+struct FillRingParams {
+  const void* k;  // [kv_heads, stride_rows, head_dim], from the first of the rows on
+  const void* v;
+  void* ring_k;  // [kv_heads, ring_rows, head_dim]; position p is row p % ring_rows
+  void* ring_v;
+  DType k_type, v_type;
+  int64_t kv_heads, head_dim, stride_rows, ring_rows;
+  int64_t count, first_position;  // REQUIRES: count <= ring_rows, all inside the segment
+};
+void fill_ring(const FillRingParams& params, Stream& stream);
+
 }  // namespace headrace

@@ -108,23 +108,29 @@ void KvCache::store_layer(int64_t layer, int64_t rows, const std::byte* segments
   out_->record(copied);
 }
 
-// The last rows of a layer, head by head: whole runs that neither cross a segment's end nor the ring's.
+// The last rows of a layer; they lie in two segments at most.
 void KvCache::fill_ring(int64_t layer, int64_t rows, const std::byte* segments) {
   const TailViews to = tail(layer);
   const uint64_t k_row = shape_.k_bytes() / u(shape_.kv_heads), v_row = shape_.v_bytes() / u(shape_.kv_heads);
   for (int64_t row = std::max<int64_t>(0, rows - kTailRingRows); row < rows;) {
-    const int64_t index = segment_of(row), slot = row % kTailRingRows;
+    const int64_t index = segment_of(row);
     const SegmentRange range = segment_range(index);
-    const int64_t count = std::min({rows - row, range.end() - row, kTailRingRows - slot});
+    const int64_t count = std::min(rows, range.end()) - row;
     const std::byte* const k = segments + segments_bytes(shape_, 0, index);
     const std::byte* const v = k + u(range.rows) * shape_.k_bytes();
-    for (int64_t head = 0; head < shape_.kv_heads; ++head) {
-      const uint64_t from = u(head * range.rows + row - range.begin), at = u(head * kTailRingRows + slot);
-      out_->copy(static_cast<std::byte*>(const_cast<void*>(to.ring_k)) + at * k_row, k + from * k_row, u(count) * k_row,
-                 Link::kWithinDevice);
-      out_->copy(static_cast<std::byte*>(const_cast<void*>(to.ring_v)) + at * v_row, v + from * v_row, u(count) * v_row,
-                 Link::kWithinDevice);
-    }
+    headrace::fill_ring({.k = k + u(row - range.begin) * k_row,
+                         .v = v + u(row - range.begin) * v_row,
+                         .ring_k = const_cast<void*>(to.ring_k),
+                         .ring_v = const_cast<void*>(to.ring_v),
+                         .k_type = shape_.k_type,
+                         .v_type = shape_.v_type,
+                         .kv_heads = shape_.kv_heads,
+                         .head_dim = shape_.head_dim,
+                         .stride_rows = range.rows,
+                         .ring_rows = kTailRingRows,
+                         .count = count,
+                         .first_position = row},
+                        *out_);
     row += count;
   }
 }

@@ -123,4 +123,20 @@ void commit_rows(const CommitParams& params, ThreadPool& pool) {
   });
 }
 
+void fill_ring(const FillRingParams& params, ThreadPool& pool) {
+  const int64_t slot = params.first_position % params.ring_rows;
+  const int64_t before = std::min(params.count, params.ring_rows - slot);  // rows before the ring's end; the rest wraps
+  const auto move = [&](const void* rows, void* ring, int64_t head, DType type) {
+    const int64_t from = head * params.stride_rows, to = head * params.ring_rows, dim = params.head_dim;
+    const size_t row_bytes = static_cast<size_t>(dim) * dtype_bytes(type);
+    std::memcpy(at(ring, (to + slot) * dim, type), at(rows, from * dim, type), static_cast<size_t>(before) * row_bytes);
+    std::memcpy(at(ring, to * dim, type), at(rows, (from + before) * dim, type),
+                static_cast<size_t>(params.count - before) * row_bytes);
+  };
+  for_rows(pool, params.kv_heads, params.count * params.head_dim * 2, [&](int64_t head) {
+    move(params.k, params.ring_k, head, params.k_type);
+    move(params.v, params.ring_v, head, params.v_type);
+  });
+}
+
 }  // namespace headrace::kernels::cpu

@@ -13,5 +13,6 @@ void rope(const RopeParams& params, ThreadPool& pool);
 void rope_table(const RopeTableParams& params, ThreadPool& pool);
 void silu_mul(const SiluMulParams& params, ThreadPool& pool);
 void commit_rows(const CommitParams& params, ThreadPool& pool);
+void fill_ring(const FillRingParams& params, ThreadPool& pool);
 
 }  // namespace headrace::kernels::cpu

@@ -182,12 +182,12 @@ __global__ void __launch_bounds__(kThreads) silu_mul_kernel(SiluMulParams p, boo
 
 // ---- commit_rows ----------------------------------------------------------------------------------------------------
 
-struct CommitAligned {
+struct KvAligned {
   bool k, v;
 };
 
 // Grid: (layers x count) x kv_heads.
-__global__ void __launch_bounds__(32) commit_rows_kernel(CommitParams p, CommitAligned aligned) {
+__global__ void __launch_bounds__(32) commit_rows_kernel(CommitParams p, KvAligned aligned) {
   const int64_t layer = blockIdx.x / p.count, j = blockIdx.x % p.count, head = blockIdx.y;
   const int64_t source = p.source[j], position = p.first_position + j;
   device_check(source >= 0 && source < p.pass_rows);
@@ -204,6 +204,17 @@ __global__ void __launch_bounds__(32) commit_rows_kernel(CommitParams p, CommitA
   };
   copy(p.pass_k, p.ring_k, p.open_k, p.k_type, aligned.k);
   copy(p.pass_v, p.ring_v, p.open_v, p.v_type, aligned.v);
+}
+
+// ---- fill_ring ------------------------------------------------------------------------------------------------------
+
+// Grid: count x kv_heads.
+__global__ void __launch_bounds__(32) fill_ring_kernel(FillRingParams p, KvAligned aligned) {
+  const int64_t row = blockIdx.x, head = blockIdx.y;
+  const int64_t from = (head * p.stride_rows + row) * p.head_dim;
+  const int64_t to = (head * p.ring_rows + (p.first_position + row) % p.ring_rows) * p.head_dim;
+  copy_row(at(p.ring_k, to, p.k_type), at(p.k, from, p.k_type), p.head_dim * bytes_of(p.k_type), aligned.k);
+  copy_row(at(p.ring_v, to, p.v_type), at(p.v, from, p.v_type), p.head_dim * bytes_of(p.v_type), aligned.v);
 }
 
 // =====================================================================================================================
@@ -257,12 +268,20 @@ void silu_mul(const SiluMulParams& params, Stream& stream) {
 }
 
 void commit_rows(const CommitParams& params, Stream& stream) {
-  const CommitAligned aligned = {chunks_aligned(params.pass_k, params.k_type, params.head_dim) &&
-                                     chunks_aligned(params.ring_k, params.k_type, params.head_dim),
-                                 chunks_aligned(params.pass_v, params.v_type, params.head_dim) &&
-                                     chunks_aligned(params.ring_v, params.v_type, params.head_dim)};
+  const KvAligned aligned = {chunks_aligned(params.pass_k, params.k_type, params.head_dim) &&
+                                 chunks_aligned(params.ring_k, params.k_type, params.head_dim),
+                             chunks_aligned(params.pass_v, params.v_type, params.head_dim) &&
+                                 chunks_aligned(params.ring_v, params.v_type, params.head_dim)};
   launch_on(cuda_stream(stream), "commit_rows", {params.layers * params.count, params.kv_heads, 32}, commit_rows_kernel,
             params, aligned);
+}
+
+void fill_ring(const FillRingParams& params, Stream& stream) {
+  const KvAligned aligned = {chunks_aligned(params.k, params.k_type, params.head_dim) &&
+                                 chunks_aligned(params.ring_k, params.k_type, params.head_dim),
+                             chunks_aligned(params.v, params.v_type, params.head_dim) &&
+                                 chunks_aligned(params.ring_v, params.v_type, params.head_dim)};
+  launch_on(cuda_stream(stream), "fill_ring", {params.count, params.kv_heads, 32}, fill_ring_kernel, params, aligned);
 }
 
 }  // namespace headrace::kernels::cuda

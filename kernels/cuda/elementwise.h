@@ -11,5 +11,6 @@ void rope(const RopeParams& params, Stream& stream);
 void rope_table(const RopeTableParams& params, Stream& stream);
 void silu_mul(const SiluMulParams& params, Stream& stream);
 void commit_rows(const CommitParams& params, Stream& stream);
+void fill_ring(const FillRingParams& params, Stream& stream);
 
 }  // namespace headrace::kernels::cuda

@@ -332,6 +332,44 @@ TEST_P(CommitTest, ARingAloneNeedsNoSegment) {
   EXPECT_EQ(download(ring_v_array, DType::kF32), ring_v);
 }
 
+// ---- Ring -----------------------------------------------------------------------------------------------------------
+
+class RingTest : public testing_support::KernelTest {};
+INSTANTIATE_KERNEL_TEST(RingTest);
+
+// Rows of a segment, from one inside it, to their places in the ring, past its end too; what stands there beside them
+// stays. A head_dim of 16 goes by whole vectors, one of 10 by elements.
+TEST_P(RingTest, RowsGoToTheirPlaces) {
+  constexpr int64_t kHeads = 3, kStrideRows = 32, kRingRows = 24;
+  struct Case {
+    int64_t dim, first, count, row;  // row: of the segment
+  };
+  const DType k_type = DType::kBF16, v_type = DType::kF32;
+  for (const Case& c : {Case{16, 100, 5, 4}, Case{16, 110, 24, 8}, Case{10, 119, 2, 0}, Case{10, 96, 24, 3}}) {
+    const int64_t rows = kHeads * kStrideRows * c.dim, ring = kHeads * kRingRows * c.dim;
+    const std::vector<float> k = rounded(random_values(1, rows), k_type), v = random_values(2, rows);
+    std::vector<float> ring_k = rounded(random_values(3, ring), k_type), ring_v = random_values(4, ring);
+    const DeviceArray k_array = upload(k, k_type), v_array = upload(v, v_type);
+    const DeviceArray ring_k_array = upload(ring_k, k_type), ring_v_array = upload(ring_v, v_type);
+    const int64_t skipped = c.row * c.dim;
+    fill_ring({k_array.data() + skipped * static_cast<int64_t>(dtype_bytes(k_type)),
+               v_array.data() + skipped * static_cast<int64_t>(dtype_bytes(v_type)), ring_k_array.data(),
+               ring_v_array.data(), k_type, v_type, kHeads, c.dim, kStrideRows, kRingRows, c.count, c.first},
+              stream());
+    for (int64_t head = 0; head < kHeads; ++head) {
+      for (int64_t i = 0; i < c.count * c.dim; ++i) {
+        const int64_t row = c.row + i / c.dim, place = (c.first + i / c.dim) % kRingRows;
+        const size_t from = index_of((head * kStrideRows + row) * c.dim + i % c.dim);
+        const size_t to = index_of((head * kRingRows + place) * c.dim + i % c.dim);
+        ring_k[to] = k[from];
+        ring_v[to] = v[from];
+      }
+    }
+    EXPECT_EQ(download(ring_k_array, k_type), ring_k) << "from " << c.first;
+    EXPECT_EQ(download(ring_v_array, v_type), ring_v) << "from " << c.first;
+  }
+}
+
 // ---- Invariance ---------------------------------------------------------------------------------------------------
 
 // A row alone, and among 63 others in each place, has the same bits (DESIGN section 6).
