@@ -26,7 +26,7 @@ std::vector<KernelTarget> kernel_targets() {
   return targets;
 }
 
-std::string target_name(const testing::TestParamInfo<KernelTarget>& info) {
+std::string target_name(const ::testing::TestParamInfo<KernelTarget>& info) {
   return info.param.device == DeviceChoice::kCuda ? "cuda" : str("cpu_", kernels::isa_name(info.param.isa));
 }
 

@@ -22,7 +22,7 @@ struct KernelTarget {
   kernels::Isa isa = kernels::Isa::kBaseline;  // CPU only
 };
 std::vector<KernelTarget> kernel_targets();  // those that this machine has; CUDA's test instances end in "/cuda"
-std::string target_name(const testing::TestParamInfo<KernelTarget>& info);
+std::string target_name(const ::testing::TestParamInfo<KernelTarget>& info);
 void PrintTo(const KernelTarget& target, std::ostream* out);
 
 // Bytes in device memory between two guards. `data` is aligned to 64 bytes and ends where the second guard begins.
@@ -37,7 +37,7 @@ struct DeviceArray {
 };
 
 // INSTANTIATE_KERNEL_TEST(MyTest) after a TEST_P(MyTest, …) of a class that derives from this one.
-class KernelTest : public testing::TestWithParam<KernelTarget> {
+class KernelTest : public ::testing::TestWithParam<KernelTarget> {
  protected:
   void SetUp() override { open(2); }
   void TearDown() override;
