@@ -4,37 +4,17 @@
 // not fit is an Error. Thread: const methods from any thread.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "runtime/draft/eagle3_config.h"
 #include "runtime/model/config.h"
 #include "runtime/model/tensor_files.h"
 #include "runtime/model/tensor_source.h"
 
 namespace headrace {
-
-// One decoder layer whose attention reads [RMSNorm(embedding); RMSNorm(g)], g = fc . [low; mid; high] of the target's
-// states, or the head's own last output.
-struct Eagle3Config {
-  int64_t hidden = 0, heads = 0, kv_heads = 0, ffn = 0, max_positions = 0;
-  int64_t head_dim = 0;  // from the rows of q_proj, whatever the config says
-  int64_t vocab = 0;     // ids it can draft
-  double rms_eps = 1e-6;
-  RopeConfig rope;
-  int64_t sliding_window = 0;  // rows a query sees, itself included; 0: all
-  // The target's residual streams that it reads are those *entering* these layers (0-based, ascending, below the
-  // target's number of layers).
-  std::array<int64_t, 3> feature_layers = {};
-  int64_t target_hidden = 0, target_vocab = 0;
-  bool norm_before_residual = false;  // the attention's residual is RMSNorm(g), not g (speculators)
-  bool fc_norm = false;               // each of the three states is normed before fc (EAGLE-3.1)
-  bool norm_output = false;           // RMSNorm(o; norm), not o, is fed back (EAGLE-3.1)
-  bool own_embedding = false;         // else the target's: the head was trained with a frozen copy of it
-  bool own_head = true;               // else the target's lm_head: only where it drafts the whole vocabulary
-};
 
 // Its tensors carry one set of names: "fc.0.weight" to "fc.2.weight" (the column blocks of fc, [hidden, target_hidden]
 // each), "midlayer.self_attn.q_proj.weight" and so on, "fc_norm.0.weight", "norm.weight", "lm_head.weight",
@@ -60,6 +40,7 @@ class Eagle3Checkpoint final : public TensorSource {
   void name_tensors();
   void read_target_ids();
   void check_shapes();
+  void check_shared();
 
   Eagle3Config config_;
   TensorFiles files_;

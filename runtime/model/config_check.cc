@@ -3,10 +3,8 @@
 #include "cache/base.h"
 
 namespace headrace {
-namespace {
 
-void check_rope(const ModelConfig& config, const std::string& source) {
-  const RopeConfig& rope = config.rope;
+void check_rope(const RopeConfig& rope, int64_t head_dim, const std::string& source) {
   const auto refuse = [&](const std::string& what) { throw_error(ExitCode::kBadInput, source, what); };
   if (rope.scaling == RopeScaling::kLlama3 && rope.high_freq_factor <= rope.low_freq_factor)
     refuse(
@@ -15,15 +13,13 @@ void check_rope(const ModelConfig& config, const std::string& source) {
     refuse(str("rope beta_fast ", rope.beta_fast, " must not be below beta_slow ", rope.beta_slow));
   if (rope.scaling == RopeScaling::kYarn && rope.theta <= 1)
     refuse(str("rope theta ", rope.theta, " must be above 1 for yarn"));
-  const size_t half = static_cast<size_t>(config.head_dim / 2);
+  const size_t half = static_cast<size_t>(head_dim / 2);
   if (!rope.frequency_factors.empty() && rope.frequency_factors.size() != half)
-    refuse(str("rope_freqs.weight holds ", rope.frequency_factors.size(), " factors; head_dim ", config.head_dim,
-               " needs ", half));
+    refuse(str("rope_freqs.weight holds ", rope.frequency_factors.size(), " factors; head_dim ", head_dim, " needs ",
+               half));
   for (const float factor : rope.frequency_factors)
     if (!(factor > 0 && factor <= 1e9f)) refuse(str("rope_freqs.weight holds ", factor, "; a factor must be above 0"));
 }
-
-}  // namespace
 
 void check_config(const ModelConfig& config, const std::string& source) {
   const auto refuse = [&](const std::string& what) { throw_error(ExitCode::kBadInput, source, what); };
@@ -35,7 +31,7 @@ void check_config(const ModelConfig& config, const std::string& source) {
   for (const int32_t id : config.end_ids)
     if (id < 0 || id >= config.vocab)
       refuse(str("the end token id ", id, " is not in the vocabulary of ", config.vocab));
-  check_rope(config, source);
+  check_rope(config.rope, config.head_dim, source);
 }
 
 }  // namespace headrace

@@ -19,4 +19,7 @@ constexpr int64_t kMaxHeads = 65536, kMaxHeadDim = 65536;
 // The rules between sizes (heads a multiple of kv_heads, an even head_dim, …). Throws Error(kBadInput).
 void check_config(const ModelConfig& config, const std::string& source);
 
+// The part of it that is about rotary positions.
+void check_rope(const RopeConfig& rope, int64_t head_dim, const std::string& source);
+
 }  // namespace headrace

@@ -7,6 +7,7 @@
 #include "runtime/model/config_check.h"
 #include "runtime/model/end_ids.h"
 #include "runtime/model/json_file.h"
+#include "runtime/model/rope_json.h"
 
 namespace headrace {
 namespace {
@@ -97,71 +98,6 @@ void parse_attention(const JsonFields& fields, ModelConfig* config) {
   config->qkv_bias = config->family == "qwen2" || bias;
   config->output_bias = config->family != "qwen2" && bias;
   config->qk_norm = config->family == "qwen3";
-}
-
-// rope_scaling (wins, if it says anything) or rope_parameters, whose one entry may be named after the layer type.
-const json* rope_object(const JsonFields& fields, std::string* prefix) {
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    const json* object = fields.find(key);
-    if (object == nullptr || object->empty()) continue;
-    if (!object->is_object()) fields.refuse(key, "must be an object");
-    *prefix = str(key, ".");
-    if (const auto full = object->find("full_attention"); full != object->end()) {
-      if (!full->is_object()) fields.refuse(key, "must hold an object for \"full_attention\"");
-      *prefix += "full_attention.";
-      return &*full;
-    }
-    return object;
-  }
-  return nullptr;
-}
-
-void parse_yarn(const JsonFields& rope, int64_t max_positions, RopeConfig* out) {
-  if (!rope.has("factor"))
-    out->factor = static_cast<double>(max_positions) / static_cast<double>(out->original_max_positions);
-  // A zero stands for "absent" here, as it does in the reference.
-  out->beta_fast = rope.number_or("beta_fast", 0, 1e6, 32);
-  out->beta_slow = rope.number_or("beta_slow", 0, 1e6, 1);
-  if (out->beta_fast == 0) out->beta_fast = 32;
-  if (out->beta_slow == 0) out->beta_slow = 1;
-  if (rope.has("attention_factor")) out->attention_factor = rope.number("attention_factor", 1e-6, 1e6);
-  out->mscale = rope.number_or("mscale", 0, 1e6, 0);
-  out->mscale_all_dim = rope.number_or("mscale_all_dim", 0, 1e6, 0);
-  out->truncate = rope.boolean_or("truncate", true);
-}
-
-RopeConfig parse_rope(const JsonFields& fields, int64_t max_positions) {
-  constexpr double kMaxTheta = 1e15, kMaxFactor = 1e6;
-  RopeConfig out;
-  out.theta = fields.number_or("rope_theta", 1e-3, kMaxTheta, 10000.0);
-  if (fields.number_or("partial_rotary_factor", 0, 1e6, 1) != 1)
-    fields.refuse("partial_rotary_factor", "is not supported (1 is)");
-  std::string prefix;
-  const json* object = rope_object(fields, &prefix);
-  if (object == nullptr) return out;
-  const JsonFields rope(*object, fields.source(), prefix);
-  out.theta = rope.number_or("rope_theta", 1e-3, kMaxTheta, out.theta);
-  if (rope.number_or("partial_rotary_factor", 0, 1e6, 1) != 1)
-    rope.refuse("partial_rotary_factor", "is not supported (1 is)");
-  const char* key = rope.has("rope_type") ? "rope_type" : "type";
-  const std::string type = rope.string_or(key, "default");
-  if (type == "default") return out;
-  if (type == "linear") out.scaling = RopeScaling::kLinear;
-  if (type == "llama3") out.scaling = RopeScaling::kLlama3;
-  if (type == "yarn") out.scaling = RopeScaling::kYarn;
-  if (out.scaling == RopeScaling::kNone)
-    rope.refuse(key, "is not a supported rope scaling", "supported: default, linear, llama3, yarn");
-  const char* original = "original_max_position_embeddings";
-  out.original_max_positions = rope.integer_or(original, 1, kMaxPositions, max_positions);
-  out.original_max_positions = fields.integer_or(original, 1, kMaxPositions, out.original_max_positions);
-  if (out.scaling != RopeScaling::kYarn || rope.has("factor")) out.factor = rope.number("factor", 1e-3, kMaxFactor);
-  if (out.scaling == RopeScaling::kLlama3) {
-    out.low_freq_factor = rope.number("low_freq_factor", 1e-6, kMaxFactor);
-    out.high_freq_factor = rope.number("high_freq_factor", 1e-6, kMaxFactor);
-  }
-  if (out.scaling == RopeScaling::kYarn) parse_yarn(rope, max_positions, &out);
-  if (out.scaling == RopeScaling::kLinear) out.original_max_positions = 0;
-  return out;
 }
 
 void refuse_unsupported(const JsonFields& fields) {

@@ -64,12 +64,11 @@ class Staging {
 
 }  // namespace
 
-uint64_t WeightStore::place(const TensorSource& source, std::initializer_list<Part> parts) {
+uint64_t WeightStore::place(std::initializer_list<const TensorInfo*> parts) {
   const uint64_t start = bytes_ = round_up(bytes_, kAlignment);
-  for (const Part& part : parts) {
-    const TensorInfo& tensor = source.require(part.name, part.shape);
-    placements_.push_back({&tensor, "", bytes_});
-    bytes_ += static_cast<uint64_t>(tensor.rows() * tensor.cols()) * dtype_bytes(dtype_);
+  for (const TensorInfo* tensor : parts) {
+    placements_.push_back({tensor, "", bytes_});
+    bytes_ += static_cast<uint64_t>(tensor->rows() * tensor->cols()) * dtype_bytes(dtype_);
   }
   return start;
 }

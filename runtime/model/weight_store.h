@@ -1,13 +1,12 @@
 // Tensors laid out one after another in one device buffer, and brought there from the files: what a model's and a
-// draft's weights share. Owns the buffer. First everything is placed, which checks names and shapes, then the whole is
-// allocated, then loaded: nothing is read before it is known to fit. Thread: one at a time; immutable once loaded.
+// draft's weights share. Owns the buffer. First everything is placed, then the whole is allocated, then loaded: nothing
+// is read before it is known to fit. Thread: one at a time; immutable once loaded.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "offload/device.h"
@@ -18,24 +17,18 @@ namespace headrace {
 
 class WeightStore {
  public:
-  struct Part {
-    std::string name;
-    std::vector<int64_t> shape;
-  };
-
   WeightStore() = default;
   explicit WeightStore(DType dtype) : dtype_(dtype) {}
 
-  // One matrix made of several tensors, rows after rows, in the store's type. Returns its offset. Error if `source`
-  // lacks one or it has another shape.
-  uint64_t place(const TensorSource& source, std::initializer_list<Part> parts);
+  // One matrix made of several tensors, rows after rows, in the store's type. Returns its offset.
+  uint64_t place(std::initializer_list<const TensorInfo*> parts);
   // Bytes that are copied as they are.
   uint64_t place_raw(std::string bytes);
   void allocate(Device& device, const char* what);
   const std::byte* at(uint64_t offset) const { return memory_.data() + offset; }
 
   // Reads, converts and uploads through two pinned staging buffers, so that conversion and copies overlap. `source` is
-  // the one that was placed. False if `interrupt` was set on the way: then nothing is loaded. `progress` and
+  // the one whose tensors were placed. False if `interrupt` was set on the way: then nothing is loaded. `progress` and
   // `interrupt` may be null; `what` names the work for both.
   bool load(const TensorSource& source, Device& device, const char* what, Progress* progress,
             const std::atomic<bool>* interrupt);

@@ -9,28 +9,28 @@ struct LayerOffsets {
 
 LayerOffsets place_layer(const Checkpoint& checkpoint, int64_t index, WeightStore* store) {
   const ModelConfig& c = checkpoint.config();
-  const std::string p = str("model.layers.", index, "."), attention = p + "self_attn.", mlp = p + "mlp.";
   const int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
+  const auto tensor = [&](const char* name, std::vector<int64_t> shape) {
+    return &checkpoint.require(str("model.layers.", index, ".", name), shape);
+  };
   LayerOffsets at{};
-  at.input_norm = store->place(checkpoint, {{p + "input_layernorm.weight", {c.hidden}}});
-  at.qkv = store->place(checkpoint, {{attention + "q_proj.weight", {q, c.hidden}},
-                                     {attention + "k_proj.weight", {kv, c.hidden}},
-                                     {attention + "v_proj.weight", {kv, c.hidden}}});
-  if (c.qkv_bias) {
-    at.qkv_bias = store->place(
-        checkpoint,
-        {{attention + "q_proj.bias", {q}}, {attention + "k_proj.bias", {kv}}, {attention + "v_proj.bias", {kv}}});
-  }
+  at.input_norm = store->place({tensor("input_layernorm.weight", {c.hidden})});
+  at.qkv =
+      store->place({tensor("self_attn.q_proj.weight", {q, c.hidden}), tensor("self_attn.k_proj.weight", {kv, c.hidden}),
+                    tensor("self_attn.v_proj.weight", {kv, c.hidden})});
+  if (c.qkv_bias)
+    at.qkv_bias = store->place({tensor("self_attn.q_proj.bias", {q}), tensor("self_attn.k_proj.bias", {kv}),
+                                tensor("self_attn.v_proj.bias", {kv})});
   if (c.qk_norm) {
-    at.q_norm = store->place(checkpoint, {{attention + "q_norm.weight", {c.head_dim}}});
-    at.k_norm = store->place(checkpoint, {{attention + "k_norm.weight", {c.head_dim}}});
+    at.q_norm = store->place({tensor("self_attn.q_norm.weight", {c.head_dim})});
+    at.k_norm = store->place({tensor("self_attn.k_norm.weight", {c.head_dim})});
   }
-  at.output = store->place(checkpoint, {{attention + "o_proj.weight", {c.hidden, q}}});
-  if (c.output_bias) at.output_bias = store->place(checkpoint, {{attention + "o_proj.bias", {c.hidden}}});
-  at.ffn_norm = store->place(checkpoint, {{p + "post_attention_layernorm.weight", {c.hidden}}});
+  at.output = store->place({tensor("self_attn.o_proj.weight", {c.hidden, q})});
+  if (c.output_bias) at.output_bias = store->place({tensor("self_attn.o_proj.bias", {c.hidden})});
+  at.ffn_norm = store->place({tensor("post_attention_layernorm.weight", {c.hidden})});
   at.gate_up = store->place(
-      checkpoint, {{mlp + "gate_proj.weight", {c.ffn, c.hidden}}, {mlp + "up_proj.weight", {c.ffn, c.hidden}}});
-  at.down = store->place(checkpoint, {{mlp + "down_proj.weight", {c.hidden, c.ffn}}});
+      {tensor("mlp.gate_proj.weight", {c.ffn, c.hidden}), tensor("mlp.up_proj.weight", {c.ffn, c.hidden})});
+  at.down = store->place({tensor("mlp.down_proj.weight", {c.hidden, c.ffn})});
   return at;
 }
 
@@ -54,11 +54,12 @@ Weights Weights::reserve(const Checkpoint& checkpoint, Device& device, DType dty
   const ModelConfig& c = checkpoint.config();
   Weights weights;
   WeightStore& store = weights.store_ = WeightStore(dtype);
-  const uint64_t embedding = store.place(checkpoint, {{"model.embed_tokens.weight", {c.vocab, c.hidden}}});
+  const uint64_t embedding = store.place({&checkpoint.require("model.embed_tokens.weight", {c.vocab, c.hidden})});
   std::vector<LayerOffsets> at;
   for (int64_t i = 0; i < c.layers; ++i) at.push_back(place_layer(checkpoint, i, &store));
-  const uint64_t final_norm = store.place(checkpoint, {{"model.norm.weight", {c.hidden}}});
-  const uint64_t head = c.tied_head ? embedding : store.place(checkpoint, {{"lm_head.weight", {c.vocab, c.hidden}}});
+  const uint64_t final_norm = store.place({&checkpoint.require("model.norm.weight", {c.hidden})});
+  const uint64_t head =
+      c.tied_head ? embedding : store.place({&checkpoint.require("lm_head.weight", {c.vocab, c.hidden})});
   store.allocate(device, "weights");
   for (const LayerOffsets& offsets : at) weights.layers_.push_back(views(c, offsets, store));
   weights.embedding_ = store.at(embedding);
