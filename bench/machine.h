@@ -1,23 +1,15 @@
-// The machine's name, for every figure that is kept. Reads /proc; any thread.
+// The machine's name, for every figure that is kept. Any thread.
 #pragma once
 
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <string>
-#include <thread>
+
+#include "offload/machine.h"
 
 namespace headrace::bench {
 
-inline nlohmann::json machine() {
-  std::ifstream file("/proc/cpuinfo");
-  std::string cpu = "unknown";
-  for (std::string line; std::getline(file, line);) {
-    if (line.rfind("model name", 0) == 0) {
-      cpu = line.substr(line.find(':') + 2);
-      break;
-    }
-  }
-  return {{"cpu", cpu}, {"cores", std::thread::hardware_concurrency()}};
+inline nlohmann::ordered_json machine_json() {
+  const Machine machine = read_machine();
+  return {{"cpu", machine.cpu}, {"cores", machine.cores}, {"memory_bytes", machine.memory_bytes}};
 }
 
 }  // namespace headrace::bench

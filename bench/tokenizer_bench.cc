@@ -25,7 +25,7 @@ void run(const char* model, const char* file) {
   }
   std::sort(seconds.begin(), seconds.end());
   const nlohmann::json out = {{"program", "headrace tokenizer_bench"},
-                              {"machine", bench::machine()},
+                              {"machine", bench::machine_json()},
                               {"model", model},
                               {"file", file},
                               {"bytes", text.size()},

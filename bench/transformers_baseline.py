@@ -1,4 +1,4 @@
-"""What Hugging Face transformers does with the same model, document and question: the figure beside end_to_end's.
+"""What Hugging Face transformers does with the same model, document and question: the figure beside headrace summarize --json's.
 
   python3 transformers_baseline.py MODEL_DIR DOCUMENT [--threads N] [--new-tokens N] [--dtype bf16|f32] > result.json
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "cli/flags.h"
@@ -24,6 +25,11 @@ std::vector<Flag> model_flags(EngineOptions* o) {
        "A Hugging Face directory, a .gguf file, or org/name in the local Hugging Face hub cache"},
       {"--dtype", "TYPE", dtype_value(&o->dtype, {"auto", "bf16", "f32"}), nullptr,
        "What the weights are held and computed in: auto, bf16 or f32 [auto]"},
+  };
+}
+
+std::vector<Flag> template_flags(EngineOptions* o) {
+  return {
       {"--chat-template", "NAME", text_value(&o->chat_template), nullptr,
        "chatml, llama2, llama3, mistral or qwen3 instead of the model's own"},
       {"--chat-template-file", "FILE", text_value(&o->chat_template_file), nullptr,
@@ -66,13 +72,21 @@ SetFlag device_value(DeviceOptions* out) {
   };
 }
 
-std::vector<Flag> memory_flags(EngineOptions* o, int64_t* threads) {
+SetFlag kv_value(KvMode* out) {
+  return choice_value<KvMode>(out, {{"auto", KvMode::kAuto}, {"device", KvMode::kDevice}, {"host", KvMode::kHost}});
+}
+
+std::vector<Flag> context_flags(EngineOptions* o) {
   return {
       {"-c,--ctx-size", "TOKENS", tokens_value(&o->ctx_size), nullptr,
        "The most tokens a run may hold, prompt and answer; 128K is 131072 [the model's own]"},
-      {"--kv", "MODE",
-       choice_value<KvMode>(&o->kv, {{"auto", KvMode::kAuto}, {"device", KvMode::kDevice}, {"host", KvMode::kHost}}),
-       nullptr, "Where the KV cache lives: auto (on the device while there is room), device or host [auto]"},
+      {"--kv", "MODE", kv_value(&o->kv), nullptr,
+       "Where the KV cache lives: auto (on the device while there is room), device or host [auto]"},
+  };
+}
+
+std::vector<Flag> memory_flags(EngineOptions* o, int64_t* threads) {
+  return {
       {"--cache-type-k", "TYPE", dtype_value(&o->cache_type_k, {"bf16", "f16", "f32"}), nullptr,
        "-ctk: what keys are kept in: bf16, f16 or f32 [the weights' type]"},
       {"--cache-type-v", "TYPE", dtype_value(&o->cache_type_v, {"bf16", "f16", "f32"}), nullptr,
@@ -103,6 +117,21 @@ std::vector<Flag> sampling_flags(GenerateOptions* o, int64_t* top_k) {
   };
 }
 
+std::vector<Flag> bench_flags(BenchOptions* o) {
+  constexpr int64_t kMost = int64_t{1} << 30;
+  return {
+      {"-p,--prompt-tokens", "LIST", list_value<int64_t>(&o->prompt_tokens, tokens_value), nullptr,
+       "Lengths of the prompt, made up from the seed: 16K,61440 [4096]"},
+      {"-n,--decode-tokens", "N", int_value(&o->decode_tokens, 1, kMost), nullptr,
+       "Decode steps after each prompt [32]"},
+      {"--kv", "LIST", list_value<KvMode>(&o->kv, kv_value), nullptr,
+       "Where the KV cache lives: any of auto, device and host, with commas between [auto]"},
+      {"--repeat", "N", int_value(&o->repeat, 1, 1000), nullptr,
+       "Runs a row, of which the median counts; a short one before each length warms up and is not counted [1]"},
+      {"-s,--seed", "N", seed_value(&o->seed), nullptr, "The same seed makes the same weights and prompts [0]"},
+  };
+}
+
 std::vector<Flag> output_flags(OutputArgs* o) {
   return {
       {"--json", "", nullptr, &o->json, "One JSON object a run on stdout, with ids, timings, memory and transfers"},
@@ -116,7 +145,9 @@ struct Late {
   bool no_chat_template = false;
 };
 
-struct ListDevices {};  // thrown as soon as the flag is read, as help is: what else is missing does not matter
+// Thrown as soon as the flag is read, as help is: what else is missing does not matter.
+struct ListDevices {};
+struct ListShapes {};
 
 void add_list_devices(CLI::App& app, const std::string& heading) {
   app.add_flag_callback(
@@ -127,10 +158,12 @@ void add_list_devices(CLI::App& app, const std::string& heading) {
 
 void add_common(CLI::App& app, EngineOptions* engine, GenerateOptions* generate, OutputArgs* output, Late* late) {
   add_flags(app, "Model", model_flags(engine));
+  add_flags(app, "Model", template_flags(engine));
   add_flags(
       app, "Model",
       {{"--no-chat-template", "", nullptr, &late->no_chat_template, "The prompt as it is, no template around it"}});
   add_flags(app, "Position", rope_flags(&engine->rope));
+  add_flags(app, "Memory and device", context_flags(engine));
   add_flags(app, "Memory and device", memory_flags(engine, &late->threads));
   add_list_devices(app, "Memory and device");
   add_flags(app, "Text", sampling_flags(generate, &late->top_k));
@@ -163,13 +196,17 @@ struct Parser {
   GenerateArgs generate;
   SummarizeArgs summarize;
   InspectArgs inspect;
+  BenchArgs bench;
   Late generate_late, summarize_late;
-  CLI::App *generate_app = nullptr, *summarize_app = nullptr, *inspect_app = nullptr;
+  int64_t bench_threads = 0;
+  CLI::App *generate_app = nullptr, *summarize_app = nullptr, *inspect_app = nullptr, *bench_app = nullptr;
 
   Parser();
   void add_generate();
   void add_summarize();
   void add_inspect();
+  void add_bench();
+  void finish_bench();
   Command chosen();
 };
 
@@ -183,6 +220,7 @@ Parser::Parser() {
   add_generate();
   add_summarize();
   add_inspect();
+  add_bench();
 }
 
 void Parser::add_generate() {
@@ -222,7 +260,42 @@ void Parser::add_inspect() {
              {"--json", "", nullptr, &inspect.json, "One JSON object on stdout"}});
 }
 
+void Parser::add_bench() {
+  BenchOptions* const options = &bench.bench;
+  bench_app = app.add_subcommand("bench", "Measure what a model costs: prefill and decode, by length and KV mode");
+  add_flags(*bench_app, "Model", model_flags(&options->engine));
+  add_flags(*bench_app, "Model",
+            {{"--shape", "NAME", text_value(&options->shape), nullptr,
+              "Random weights in the shape of a well-known model, or of a config.json, instead of a model"}});
+  bench_app
+      ->add_flag_callback(
+          "--list-shapes", [] { throw ListShapes(); }, "Say which shapes there are, and end")
+      ->trigger_on_parse()
+      ->group("Model");
+  add_flags(*bench_app, "Position", rope_flags(&options->engine.rope));
+  add_flags(*bench_app, "Work", bench_flags(options));
+  add_flags(*bench_app, "Memory and device", memory_flags(&options->engine, &bench_threads));
+  add_list_devices(*bench_app, "Memory and device");
+  add_flags(*bench_app, "Output",
+            {{"--json", "", nullptr, &bench.output.json, "One JSON object on stdout instead of the table"},
+             {"-o,--output", "FILE", text_value(&bench.results), nullptr, "Write the JSON object to FILE as well"},
+             {"-q,--quiet", "", nullptr, &bench.output.quiet, "No progress"}});
+}
+
+void Parser::finish_bench() {
+  BenchOptions& options = bench.bench;
+  options.engine.device.threads = static_cast<int>(bench_threads);
+  if (options.engine.model.empty() == options.shape.empty()) {
+    usage_error("bench", options.shape.empty() ? "-m/--model or --shape is needed (--list-shapes names the shapes)"
+                                               : "-m/--model and --shape exclude each other");
+  }
+}
+
 Command Parser::chosen() {
+  if (bench_app->parsed()) {
+    finish_bench();
+    return std::move(bench);
+  }
   if (generate_app->parsed()) {
     if (generate_app->count("--prompt") > 0 && generate.prompt.empty()) usage_error("generate", "-p/--prompt is empty");
     finish_common("generate", generate_late, generate.system, &generate.engine, &generate.generate);
@@ -238,7 +311,10 @@ Command Parser::chosen() {
   return std::move(inspect);
 }
 
-bool is_command(const std::string& name) { return name == "generate" || name == "summarize" || name == "inspect"; }
+constexpr std::array<std::string_view, 4> kCommands = {"generate", "summarize", "inspect", "bench"};
+bool is_command(const std::string& name) {
+  return std::find(kCommands.begin(), kCommands.end(), name) != kCommands.end();
+}
 
 }  // namespace
 
@@ -258,7 +334,7 @@ Command parse_args(const std::vector<std::string>& args) {
   }
   std::reverse(reversed.begin(), reversed.end());
   if (!args.empty() && !args.front().starts_with('-') && !is_command(args.front())) {
-    usage_error("", "'" + args.front() + "' is no command: generate, summarize or inspect");
+    usage_error("", "'" + args.front() + "' is no command: generate, summarize, inspect or bench");
   }
   const auto parser = std::make_unique<Parser>();
   const std::string command = !args.empty() && is_command(args.front()) ? args.front() : "";
@@ -270,6 +346,8 @@ Command parse_args(const std::vector<std::string>& args) {
     return HelpArgs{std::string(version.what()) + "\n"};
   } catch (const ListDevices&) {
     return DevicesArgs{};
+  } catch (const ListShapes&) {
+    return ShapesArgs{};
   } catch (const CLI::ParseError& error) {
     usage_error(command, error.what());
   }

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "runtime/bench.h"
 #include "runtime/document.h"
 #include "runtime/engine.h"
 
@@ -39,13 +40,20 @@ struct InspectArgs {
   bool json = false, tensors = false;
 };
 
+struct BenchArgs {
+  BenchOptions bench;
+  OutputArgs output;
+  std::string results;  // -o: the JSON object into a file as well
+};
+
 struct HelpArgs {
   std::string text;  // to stdout
 };
 
 struct DevicesArgs {};  // --list-devices
+struct ShapesArgs {};   // --list-shapes
 
-using Command = std::variant<HelpArgs, DevicesArgs, GenerateArgs, SummarizeArgs, InspectArgs>;
+using Command = std::variant<HelpArgs, DevicesArgs, ShapesArgs, GenerateArgs, SummarizeArgs, InspectArgs, BenchArgs>;
 
 // Throws Error(kUsage) that names the flag and the value.
 Command parse_args(const std::vector<std::string>& args);  // argv without the program's name

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -53,6 +54,24 @@ SetFlag choice_value(T* out, std::vector<std::pair<std::string, T>> choices) {
       names += (names.empty() ? "" : ", ") + name;
     }
     return "'" + value + "' is none of " + names;
+  };
+}
+
+// Values behind one another, with commas between: "16K,61440". `item` makes what sets one.
+template <typename T>
+SetFlag list_value(std::vector<T>* out, std::function<SetFlag(T*)> item) {
+  return [out, item = std::move(item)](const std::string& value) {
+    std::vector<T> list;
+    for (size_t begin = 0; begin <= value.size();) {
+      const size_t end = std::min(value.find(',', begin), value.size());
+      T one{};
+      const std::string wrong = item(&one)(value.substr(begin, end - begin));
+      if (!wrong.empty()) return wrong;
+      list.push_back(std::move(one));
+      begin = end + 1;
+    }
+    *out = std::move(list);
+    return std::string();
   };
 }
 

@@ -21,6 +21,8 @@ struct Run {
   ExitCode operator()(const GenerateArgs& args) const { return run_generate(args); }
   ExitCode operator()(const SummarizeArgs& args) const { return run_summarize(args); }
   ExitCode operator()(const InspectArgs& args) const { return run_inspect(args); }
+  ExitCode operator()(const BenchArgs& args) const { return run_bench(args); }
+  ExitCode operator()(const ShapesArgs& args) const { return run_shapes(args); }
 };
 
 int fail(ExitCode code, const char* message) {

@@ -95,6 +95,57 @@ TEST(Args, GenerateTakesEveryFlag) {
   EXPECT_TRUE(args.output.quiet);
 }
 
+TEST(Args, BenchTakesEveryFlag) {
+  const auto bench = [](std::vector<std::string> args) {
+    args.insert(args.begin(), "bench");
+    return std::get<BenchArgs>(parse_args(args));
+  };
+  const BenchArgs plain = bench({"--shape", "llama-3.1-8b"});
+  EXPECT_EQ(plain.bench.shape, "llama-3.1-8b");
+  EXPECT_EQ(plain.bench.prompt_tokens, std::vector<int64_t>{4096});
+  EXPECT_EQ(plain.bench.kv, std::vector<KvMode>{KvMode::kAuto});
+  EXPECT_EQ(plain.bench.decode_tokens, 32);
+  EXPECT_EQ(plain.bench.repeat, 1);
+  const BenchArgs full = bench({"-m",         "model",  "--dtype", "f32",      "--prompt-tokens",
+                                "16K,61440",  "-n",     "7",       "--kv",     "device,host,auto",
+                                "--repeat",   "3",      "-s",      "9",        "-ctk",
+                                "f16",        "-ctv",   "f32",     "--vram",   "22GiB",
+                                "--host-mem", "64GiB",  "-dev",    "cuda:1",   "-t",
+                                "5",          "--json", "-o",      "out.json", "-q"});
+  EXPECT_EQ(full.bench.engine.model, "model");
+  EXPECT_EQ(full.bench.engine.dtype, DType::kF32);
+  EXPECT_EQ(full.bench.prompt_tokens, (std::vector<int64_t>{16384, 61440}));
+  EXPECT_EQ(full.bench.decode_tokens, 7);
+  EXPECT_EQ(full.bench.kv, (std::vector<KvMode>{KvMode::kDevice, KvMode::kHost, KvMode::kAuto}));
+  EXPECT_EQ(full.bench.repeat, 3);
+  EXPECT_EQ(full.bench.seed, 9u);
+  EXPECT_EQ(full.bench.engine.cache_type_k, DType::kF16);
+  EXPECT_EQ(full.bench.engine.cache_type_v, DType::kF32);
+  EXPECT_EQ(full.bench.engine.device.vram_bytes, 22 * kGiB);
+  EXPECT_EQ(full.bench.engine.device.host_mem_bytes, 64 * kGiB);
+  EXPECT_EQ(full.bench.engine.device.cuda_index, 1);
+  EXPECT_EQ(full.bench.engine.device.threads, 5);
+  EXPECT_TRUE(full.output.json);
+  EXPECT_TRUE(full.output.quiet);
+  EXPECT_EQ(full.results, "out.json");
+  EXPECT_TRUE(std::holds_alternative<ShapesArgs>(parse_args({"bench", "--list-shapes"})));
+}
+
+TEST(Args, BenchRefusals) {
+  const auto told = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"bench", "--shape", "llama-3.1-8b"});
+    return refusal(more);
+  };
+  for (const char* list : {"", ",", "16K,", ",16K", "16K,,1", "16K,x", "0"}) {
+    EXPECT_NE(told({"-p", list}).find("--prompt-tokens"), std::string::npos) << list;
+  }
+  EXPECT_NE(told({"--kv", "host,disk"}).find("'disk' is none of auto, device, host"), std::string::npos);
+  EXPECT_NE(told({"-n", "0"}).find("--decode-tokens"), std::string::npos);
+  EXPECT_NE(told({"--repeat", "0"}).find("--repeat"), std::string::npos);
+  EXPECT_NE(told({"-m", "model"}).find("exclude each other"), std::string::npos);
+  EXPECT_NE(refusal({"bench"}).find("--list-shapes"), std::string::npos);
+}
+
 TEST(Args, RopeFlags) {
   const RopeOverrides none = generate({"-p", "x"}).engine.rope;
   EXPECT_FALSE(none.scaling.has_value());

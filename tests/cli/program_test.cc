@@ -275,5 +275,54 @@ TEST_F(ProgramTest, ABatchIsSkippedWhereItIsDone) {
   EXPECT_EQ(json_lines(folder_->read("batch.jsonl")).size(), 4u);
 }
 
+TEST_F(ProgramTest, BenchMeasuresAModel) {
+  const std::string out = *folder_ / "bench.json";
+  const std::vector<std::string> args = {"bench",     "-m",         model_,   "-n", "3",      "-t",
+                                         "1",         "--device",   "cpu",    "-p", "20,600", "--kv",
+                                         "auto,host", "--host-mem", "128MiB", "-o", out};
+  const Finished table = run_program(args);
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  for (const char* part : {"GB/s to the device", "prefill ms", "     20   auto ", "    600   host "}) {
+    EXPECT_NE(table.out.find(part), std::string::npos) << part << "\n" << table.out;
+  }
+  const json written = json::parse(folder_->read("bench.json"));
+  EXPECT_EQ(written["model"], model_);
+  ASSERT_EQ(written["rows"].size(), 4u);
+  EXPECT_EQ(written["rows"][3]["decode"]["steps"], 3);
+  EXPECT_GT(written["rows"][3]["decode"]["link_share_of_peak"], 0);
+  EXPECT_GT(written["rows"][3]["prefill"]["tokens_per_s"], 0);
+  EXPECT_FALSE(written["machine"]["cpu"].get<std::string>().empty());
+  std::vector<std::string> quiet = args;
+  quiet.insert(quiet.end(), {"--json", "-q"});
+  const Finished object = run_program(quiet);
+  EXPECT_EQ(object.exit_code, 0);
+  EXPECT_EQ(object.err, "");
+  EXPECT_EQ(object.out, folder_->read("bench.json"));
+}
+
+TEST_F(ProgramTest, BenchOfAShapeNeedsNoFile) {
+  EXPECT_NE(run_program({"bench", "--list-shapes"}).out.find("\nllama-3.1-8b "), std::string::npos);
+  const Finished table =
+      run_program({"bench", "--shape", "smollm2-135m", "-p", "16", "-n", "2", "--device", "cpu", "-t", "2"});
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_TRUE(table.out.starts_with("smollm2-135m with random weights, bf16, on CPU")) << table.out;
+  const Finished unknown = run_program({"bench", "--shape", "llama-9"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_NE(unknown.err.find("llama-3.1-8b"), std::string::npos) << unknown.err;
+  const Finished full = run_program({"bench", "--shape", "smollm2-135m", "--device", "cpu", "--host-mem", "64MiB"});
+  EXPECT_EQ(full.exit_code, 4);
+  EXPECT_NE(full.err.find("weights"), std::string::npos) << full.err;
+  const Finished gone = run_program({"bench", "-m", model_, "-o", folder_->path() + "/gone/x.json"});
+  EXPECT_EQ(gone.exit_code, 5);
+  EXPECT_NE(gone.err.find("/gone/x.json: cannot be written"), std::string::npos) << gone.err;
+}
+
+TEST_F(ProgramTest, BenchOfWhatDoesNotFitSaysSoInItsRow) {
+  const Finished table = run_program({"bench", "-m", model_, "-p", "20,400000", "-n", "2", "--kv", "device", "--device",
+                                      "cpu", "--host-mem", "128MiB"});
+  EXPECT_EQ(table.exit_code, 4);
+  EXPECT_NE(table.out.find("400,000 device  does not fit: "), std::string::npos) << table.out;
+}
+
 }  // namespace
 }  // namespace headrace
