@@ -12,10 +12,11 @@ namespace headrace {
 namespace {
 
 // llama.cpp's flags of one dash and several letters, which CLI11 would read as several flags.
-constexpr std::array<std::pair<const char*, const char*>, 4> kAliases = {{
+constexpr std::array<std::pair<const char*, const char*>, 5> kAliases = {{
     {"-ctk", "--cache-type-k"},
     {"-ctv", "--cache-type-v"},
     {"-dev", "--device"},
+    {"-md", "--model-draft"},
     {"-sys", "--system"},
 }};
 
@@ -101,6 +102,32 @@ std::vector<Flag> memory_flags(EngineOptions* o, int64_t* threads) {
   };
 }
 
+// The shape of the trees; auto leaves it to the program.
+SetFlag tree_value(std::optional<TreeShape>* out) {
+  return [out](const std::string& value) {
+    *out = parse_tree(value);  // its error names the flag
+    return std::string();
+  };
+}
+
+std::vector<Flag> draft_flags(DraftOptions* o, int64_t* n_max) {
+  return {
+      {"--spec-type", "KIND",
+       choice_value<SpecType>(&o->type, {{"none", SpecType::kNone}, {"draft-eagle3", SpecType::kEagle3}}), nullptr,
+       "What guesses ahead; the text stays the same: none or draft-eagle3 [none]"},
+      {"--model-draft", "MODEL", text_value(&o->model), nullptr, "-md: the draft, as -m takes it"},
+      {"--tree", "SHAPE", tree_value(&o->tree), nullptr,
+       "What a draft proposes in a step: auto, eagle2:NODES,DEPTH,TOPK, opt:NODES,DEPTH,THRESHOLD, "
+       "beams:4,16,16,16,16 or chain:N; at most 128 nodes [auto]"},
+      {"--spec-draft-n-max", "N", int_value(n_max, 1, kMaxTreeNodes - 1), nullptr,
+       "The most tokens a draft proposes in a step [the tree's]"},
+      {"--draft-window", "TOKENS", int_value(&o->window, 0, int64_t{1} << 40), nullptr,
+       "The last tokens that a draft attends to, beside the first few; 0: all [the draft's own]"},
+      {"--draft-rope-theta", "BASE", double_value(&o->rope_theta, 1, 1e12), nullptr,
+       "The draft's rotary base [the draft's own]"},
+  };
+}
+
 std::vector<Flag> sampling_flags(GenerateOptions* o, int64_t* top_k) {
   SamplingSettings* s = &o->sampling;
   return {
@@ -141,7 +168,7 @@ std::vector<Flag> output_flags(OutputArgs* o) {
 
 // Values whose type the table cannot set directly, and the model's flags that are negations.
 struct Late {
-  int64_t threads = 0, top_k = 0;
+  int64_t threads = 0, top_k = 0, draft_tokens = 0;
   bool no_chat_template = false;
 };
 
@@ -166,6 +193,7 @@ void add_common(CLI::App& app, EngineOptions* engine, GenerateOptions* generate,
   add_flags(app, "Memory and device", context_flags(engine));
   add_flags(app, "Memory and device", memory_flags(engine, &late->threads));
   add_list_devices(app, "Memory and device");
+  add_flags(app, "Draft", draft_flags(&engine->draft, &late->draft_tokens));
   add_flags(app, "Text", sampling_flags(generate, &late->top_k));
   add_flags(app, "Output", output_flags(output));
 }
@@ -179,6 +207,7 @@ void finish_common(const std::string& command, const Late& late, const std::stri
                    GenerateOptions* generate) {
   engine->device.threads = static_cast<int>(late.threads);
   engine->use_chat_template = !late.no_chat_template;
+  engine->draft.most_tokens = late.draft_tokens;
   generate->sampling.top_k = static_cast<int32_t>(late.top_k);
   if (engine->model.empty()) usage_error(command, "-m/--model is needed");
   if (generate->max_tokens == 0) usage_error(command, "-n/--predict: '0' is neither -1 nor at least 1");

@@ -42,6 +42,30 @@ void append_unique(const std::vector<int32_t>& more, std::vector<int32_t>* ids) 
   }
 }
 
+// Times the parts of each step.
+class StepClock {
+ public:
+  StepClock(Timings* timings, Speculation* speculation, int64_t most_steps)
+      : timings_(timings), speculation_(speculation) {
+    timings->step_ms.reserve(static_cast<size_t>(std::min(most_steps, kStepsReserved)));
+  }
+  void start() { start_ = Clock::now(); }
+  void proposed() { proposed_ms_ = ms_since(start_); }
+  void verified(const Tree& tree, const Acceptance& acceptance) {
+    const double ms = ms_since(start_);
+    timings_->step_ms.push_back(static_cast<float>(ms));
+    speculation_->draft_ms += proposed_ms_;
+    speculation_->verify_ms += ms - proposed_ms_;
+    speculation_->record(tree, acceptance);
+  }
+
+ private:
+  Timings* const timings_;
+  Speculation* const speculation_;
+  Clock::time_point start_{};
+  double proposed_ms_ = 0;
+};
+
 }  // namespace
 
 const char* finish_reason_name(FinishReason reason) {
@@ -94,6 +118,7 @@ struct Engine::Impl {
   std::optional<Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat;  // none: --no-chat-template, or a model without one
   std::optional<Weights> weights;
+  std::unique_ptr<DraftModel> draft_model;  // null: plain decoding
   std::vector<int32_t> end_ids;
   // Lent to one run after the other: what the kernels keep on a stream (checked products, their workspace) is made
   // once.
@@ -106,13 +131,13 @@ struct Engine::Impl {
   void choose_chat();
   void check_prompt(const std::vector<int32_t>& prompt) const;
   int64_t context_limit() const;
-  SessionOptions session_options(const std::vector<int32_t>& prompt, const GenerateOptions& run,
-                                 int64_t max_tokens) const;
-  void decode(Session& session, int32_t first, const GenerateOptions& run, Output* output, Timings* timings,
-              Progress* progress);
-  GenerateResult generate(const std::vector<int32_t>& prompt, const GenerateOptions& run, Progress* progress);
-  void answer(Session& session, const std::vector<int32_t>& prompt, const GenerateOptions& run, Output* output,
+  SessionOptions options_of(const std::vector<int32_t>& prompt, const GenerateOptions& run, int64_t max_tokens) const;
+  std::unique_ptr<Draft> start_draft(const GenerateOptions& run, SessionOptions* session);
+  void decode(Session& session, Draft* draft, int32_t first, const GenerateOptions& run, Output* output,
               GenerateResult* result, Progress* progress);
+  GenerateResult generate(const std::vector<int32_t>& prompt, const GenerateOptions& run, Progress* progress);
+  void answer(Session& session, Draft* draft, const std::vector<int32_t>& prompt, const GenerateOptions& run,
+              Output* output, GenerateResult* result, Progress* progress);
 };
 
 void Engine::Impl::open() {
@@ -134,14 +159,16 @@ void Engine::Impl::open() {
   if (tokenizer) append_unique({tokenizer->eos()}, &end_ids);
   if (tokenizer && chat) append_unique(end_tokens(*tokenizer, *chat), &end_ids);
   weights = Weights::reserve(*checkpoint, *device, options.dtype.value_or(checkpoint->natural_dtype()));
+  draft_model = open_draft(options.draft, *device, config, *weights);
   compute = device->make_stream("compute", StreamRole::kCompute);
   load_ms = ms_since(start);
 }
 
 bool Engine::Impl::load_weights(Progress* progress, const std::atomic<bool>* interrupt) {
-  if (weights->loaded()) return true;
+  if (weights->loaded() && (!draft_model || draft_model->loaded())) return true;
   const Clock::time_point start = Clock::now();
-  const bool loaded = weights->load(*checkpoint, *device, progress, interrupt);
+  const bool loaded = weights->load(*checkpoint, *device, progress, interrupt) &&
+                      (!draft_model || draft_model->load(progress, interrupt));
   load_ms += ms_since(start);
   return loaded;
 }
@@ -175,8 +202,8 @@ void Engine::Impl::check_prompt(const std::vector<int32_t>& prompt) const {
   }
 }
 
-SessionOptions Engine::Impl::session_options(const std::vector<int32_t>& prompt, const GenerateOptions& run,
-                                             int64_t max_tokens) const {
+SessionOptions Engine::Impl::options_of(const std::vector<int32_t>& prompt, const GenerateOptions& run,
+                                        int64_t max_tokens) const {
   SessionOptions session;
   session.prompt_tokens = static_cast<int64_t>(prompt.size());
   session.context_tokens = session.prompt_tokens + max_tokens;
@@ -190,22 +217,37 @@ SessionOptions Engine::Impl::session_options(const std::vector<int32_t>& prompt,
   return session;
 }
 
+// The run's draft, if there is one, and what a session needs to know of it: the tree of the last step may stand beyond
+// the last token.
+std::unique_ptr<Draft> Engine::Impl::start_draft(const GenerateOptions& run, SessionOptions* session) {
+  if (!draft_model) return nullptr;
+  session->context_tokens += draft_model->deepest();
+  std::unique_ptr<Draft> draft = draft_model->start(
+      {.prompt_tokens = session->prompt_tokens, .context_tokens = session->context_tokens, .sampling = run.sampling});
+  session->pass_rows = draft->max_nodes();
+  session->draft = draft.get();
+  return draft;
+}
+
 // The loop of DESIGN section 3: propose a tree, verify it in one target pass, accept the longest right path, commit its
 // rows.
-void Engine::Impl::decode(Session& session, int32_t first, const GenerateOptions& run, Output* output, Timings* timings,
-                          Progress* progress) {
+void Engine::Impl::decode(Session& session, Draft* draft, int32_t first, const GenerateOptions& run, Output* output,
+                          GenerateResult* result, Progress* progress) {
   Tree tree;
   Acceptance acceptance;
-  timings->step_ms.reserve(static_cast<size_t>(std::min(output->max_tokens(), kStepsReserved)));
+  StepClock clock(&result->timings, &result->speculation, output->max_tokens());
   int32_t root = first;
   bool going = output->take(root);
   while (going) {
     if (interrupted(run)) return output->interrupted();
-    const Clock::time_point start = Clock::now();
+    clock.start();
     tree.reset(root);  // no draft: a tree of one node
+    if (draft) draft->propose(root, session.rows(), &tree);
+    clock.proposed();
     accept(tree, session.verify(tree), &acceptance);
     session.commit(acceptance);
-    timings->step_ms.push_back(static_cast<float>(ms_since(start)));
+    if (draft) draft->observe(tree, acceptance);
+    clock.verified(tree, acceptance);
     for (size_t i = 1; i < acceptance.nodes.size() && going; ++i) {
       going = output->take(tree.tokens[static_cast<size_t>(acceptance.nodes[i])]);
     }
@@ -224,11 +266,13 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
   result.prompt_tokens = static_cast<int64_t>(prompt.size());
   device->vram().reset_peak();
   device->host_mem().reset_peak();
-  Session session(*device, *compute, config, *weights, session_options(prompt, run, max_tokens));
+  SessionOptions session_options = options_of(prompt, run, max_tokens);
+  const std::unique_ptr<Draft> draft = start_draft(run, &session_options);
+  Session session(*device, *compute, config, *weights, session_options);
   result.plan = session.plan();
   Output output(tokenizer ? &*tokenizer : nullptr, end_ids, run, max_tokens);
   if (load_weights(progress, run.interrupt)) {
-    answer(session, prompt, run, &output, &result, progress);
+    answer(session, draft.get(), prompt, run, &output, &result, progress);
   } else {
     output.interrupted();
   }
@@ -238,14 +282,14 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
                    .host_peak_bytes = device->host_mem().own_peak_bytes(),
                    .disk_peak_bytes = 0,
                    .rss_peak_bytes = peak_rss_bytes(),
-                   .weights_bytes = weights->bytes(),
+                   .weights_bytes = weights->bytes() + (draft_model ? draft_model->weights_bytes() : 0),
                    .kv_bytes = result.plan.resident_bytes + result.plan.host_bytes};
   return result;
 }
 
 // Prefill, then the loop, each timed and its bytes over the link counted.
-void Engine::Impl::answer(Session& session, const std::vector<int32_t>& prompt, const GenerateOptions& run,
-                          Output* output, GenerateResult* result, Progress* progress) {
+void Engine::Impl::answer(Session& session, Draft* draft, const std::vector<int32_t>& prompt,
+                          const GenerateOptions& run, Output* output, GenerateResult* result, Progress* progress) {
   const Clock::time_point start = Clock::now();
   const uint64_t in = device->bytes_over(Link::kHostToDevice), out = device->bytes_over(Link::kDeviceToHost);
   Timings& timings = result->timings;
@@ -258,9 +302,12 @@ void Engine::Impl::answer(Session& session, const std::vector<int32_t>& prompt, 
   timings.prefill_tokens_per_s = per_second(result->prompt_tokens, timings.ttft_ms);
   if (progress) progress->begin("decode", "tokens", output->max_tokens());
   const Clock::time_point decode_start = Clock::now();
-  decode(session, *first, run, output, &timings, progress);
+  if (draft_model) result->speculation.type = spec_type_name(options.draft.type);
+  decode(session, draft, *first, run, output, result, progress);
   timings.decode_steps = static_cast<int64_t>(timings.step_ms.size());
-  timings.decode_tokens_per_s = per_second(timings.decode_steps, ms_since(decode_start));
+  const int64_t accepted = result->speculation.accepted;
+  timings.decode_ms = ms_since(decode_start);
+  timings.decode_tokens_per_s = per_second(timings.decode_steps + accepted, timings.decode_ms);
   moved.decode_h2d_bytes = device->bytes_over(Link::kHostToDevice) - in - moved.prefill_h2d_bytes;
   moved.decode_d2h_bytes = device->bytes_over(Link::kDeviceToHost) - out - moved.prefill_d2h_bytes;
   if (progress) progress->end();

@@ -15,8 +15,10 @@
 #include "cache/planner.h"
 #include "kernels/sample.h"
 #include "offload/device.h"
+#include "runtime/draft/draft_model.h"
 #include "runtime/model/checkpoint.h"
 #include "runtime/progress.h"
+#include "runtime/speculation.h"
 #include "runtime/text/chat.h"
 #include "runtime/text/tokenizer.h"
 
@@ -47,6 +49,7 @@ struct EngineOptions {
   int ring_slots = 0;              // the staging ring; 0: defaults
   uint64_t ring_slot_bytes = 0;
   int64_t prefill_group = 0;  // rows of a prefill product; 0: the backend's
+  DraftOptions draft{};       // --spec-type, -md, --tree, --draft-*
 };
 
 struct GenerateOptions {
@@ -66,6 +69,7 @@ struct Timings {
   double ttft_ms = 0;  // from the start of generate(), the loading left out, to the first token; 0 if there is none
   double prefill_tokens_per_s = 0, decode_tokens_per_s = 0;
   int64_t decode_steps = 0;
+  double decode_ms = 0;          // of all steps, and what lies between them
   std::vector<float> step_ms{};  // of each decode step, from its proposal to its commit
 };
 
@@ -88,6 +92,7 @@ struct GenerateResult {
   Timings timings;
   MemoryUse memory;
   Transfers transfers;
+  Speculation speculation;
   MemoryPlan plan;
 };
 

@@ -131,6 +131,7 @@ std::optional<int32_t> Session::prefill(std::span<const int32_t> ids, Progress* 
     upload_prompt(ids, work, staging);
     embed_prompt(work);
     finished = prefill_layers(work, progress, interrupt);
+    if (finished && options_.draft != nullptr) options_.draft->finish_prefill(ids);
     const uint64_t row_bytes = static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype());
     const std::byte* const last = static_cast<std::byte*>(work.hidden) + (ids.size() - 1) * row_bytes;
     compute_.copy(step_.hidden, last, row_bytes, Link::kWithinDevice);
@@ -143,8 +144,7 @@ std::optional<int32_t> Session::prefill(std::span<const int32_t> ids, Progress* 
   }
   host_.draw_positions[0] = static_cast<int32_t>(options_.prompt_tokens);
   compute_.copy(step_.inputs.tokens, host_inputs_.data(), step_.inputs_bytes, Link::kHostToDevice);
-  draw(make_pass(step_.layer, step_.inputs.positions, 1, ProductPath::kDecode));
-  bring_samples(1);
+  finish_step(make_pass(step_.layer, step_.inputs.positions, 1, ProductPath::kDecode));
   return host_samples_.as<int32_t>()[0];
 }
 
@@ -184,6 +184,7 @@ bool Session::prefill_layers(const PrefillWork& work, Progress* progress, const 
   for (int64_t layer = 0; layer < config_.layers && go_on; ++layer) {
     const size_t buffer = static_cast<size_t>(layer % 2);
     compute_.wait(*free[buffer]);
+    if (options_.draft != nullptr) options_.draft->prefill_layer({layer, work.hidden, prompt});
     for (int64_t first = 0; first < prompt && go_on; first += group) {
       const int64_t rows = std::min(group, prompt - first);
       prefill_group_rows(work, layer, first, rows);

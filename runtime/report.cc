@@ -22,6 +22,21 @@ std::string one_line(const ordered_json& line) {
   return line.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
+double per_step(double sum, int64_t steps) { return steps > 0 ? rounded(sum / static_cast<double>(steps)) : 0; }
+
+ordered_json speculation_json(const Speculation& s) {
+  return {{"type", s.type},
+          {"verify", "full"},
+          {"tau", rounded(s.tau())},
+          {"tokens_per_step", rounded(s.tokens_per_step())},
+          {"steps", s.steps},
+          {"proposed", s.proposed},
+          {"accepted", s.accepted},
+          {"accepted_by_depth", s.accepted_by_depth},
+          {"draft_ms_per_step", per_step(s.draft_ms, s.steps)},
+          {"verify_ms_per_step", per_step(s.verify_ms, s.steps)}};
+}
+
 }  // namespace
 
 std::string result_json(const GenerateResult& result, const LineLabel& label) {
@@ -45,6 +60,7 @@ std::string result_json(const GenerateResult& result, const LineLabel& label) {
                        {"prefill_d2h_bytes", x.prefill_d2h_bytes},
                        {"decode_h2d_bytes", x.decode_h2d_bytes},
                        {"decode_d2h_bytes", x.decode_d2h_bytes}};
+  if (!result.speculation.type.empty()) line["speculation"] = speculation_json(result.speculation);
   return one_line(line);
 }
 

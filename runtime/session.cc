@@ -94,6 +94,12 @@ MemoryPlan Session::make_session_plan() const {
                         .per_prompt_row = prompt_row};
   input.pinned_work_bytes = whole_pages(inputs.used_bytes()) + pointers + whole_pages(samples) +
                             whole_pages(prefill_staging_bytes(options_.prompt_tokens));
+  if (options_.draft != nullptr) {
+    const DraftMemory draft = options_.draft->memory();
+    input.decode_work.bytes += draft.lasting_bytes;
+    input.prefill_work.bytes += draft.lasting_bytes + draft.prefill_bytes;
+    input.pinned_work_bytes += draft.pinned_bytes;
+  }
   input.ring_slots = options_.ring_slots;
   input.ring_slot_bytes = options_.ring_slot_bytes;
   return make_plan(input);
@@ -129,6 +135,7 @@ void Session::allocate() {
   host_ = StepInputs::carve(host_carver, options_.pass_rows);
   cache_ = std::make_unique<KvCache>(device_, shape_, plan_, options_.pass_rows);
   upload_rope_table();
+  if (options_.draft != nullptr) options_.draft->allocate(compute_);
 }
 
 Session::~Session() { drain(compute_); }  // before the memory goes

@@ -15,6 +15,7 @@ TEST(Report, SaysWhatTheIssueAsksFor) {
   result.timings.prefill_tokens_per_s = 162.4;
   result.timings.decode_tokens_per_s = 29.72;
   result.timings.decode_steps = 92;
+  result.timings.decode_ms = 3096;
   result.memory.vram_peak_bytes = 300 * kMiB;
   result.memory.host_peak_bytes = 180 * kMiB;
   result.memory.rss_peak_bytes = 512 * kMiB;
@@ -33,6 +34,25 @@ TEST(Report, SaysWhatTheIssueAsksFor) {
       "  memory    device 300.00 MiB, host 180.00 MiB (weights 257.00 MiB, KV cache 173.00 MiB); process 512.00 "
       "MiB\n");
   EXPECT_EQ(format_summary_line(result), "7,713 tokens in, 92 out, 50.6 s");
+}
+
+TEST(Report, SaysWhatADraftGave) {
+  GenerateResult result;
+  result.timings.decode_steps = 10;
+  result.transfers.decode_h2d_bytes = 24 * kMiB;
+  result.speculation = {.type = "draft-eagle3",
+                        .steps = 10,
+                        .proposed = 590,
+                        .accepted = 14,
+                        .accepted_by_depth = {8, 4, 2},
+                        .draft_ms = 35,
+                        .verify_ms = 125};
+  const std::string report = format_report(result, "engine");
+  EXPECT_NE(report.find("  draft     draft-eagle3: tau 1.40 (2.40 tokens a step); a step takes 3.50 ms to draft 59.0 "
+                        "tokens and 12.5 ms to verify them\n"),
+            std::string::npos)
+      << report;
+  EXPECT_NE(report.find("1.00 MiB to device"), std::string::npos) << report;  // a token, not a step
 }
 
 TEST(Report, ARunOfNothingDividesByNothing) {

@@ -1,3 +1,2 @@
 headrace_fuzz(safetensors_fuzz safetensors_fuzz.cc)
 headrace_fuzz(gguf_fuzz gguf_fuzz.cc)
-headrace_fuzz(torch_fuzz torch_fuzz.cc)

@@ -41,8 +41,31 @@ TEST(ResultJson, HoldsWhatARunCameTo) {
   EXPECT_EQ(parsed["transfers"]["decode_h2d_bytes"], uint64_t{1} << 40);
 }
 
-TEST(ResultJson, SaysNothingOfAFileThatThereIsNot) {
+TEST(ResultJson, SaysWhatADraftGave) {
+  GenerateResult result = some_result();
+  result.speculation = {.type = "draft-eagle3",
+                        .steps = 10,
+                        .proposed = 590,
+                        .accepted = 14,
+                        .accepted_by_depth = {8, 4, 2},
+                        .draft_ms = 35,
+                        .verify_ms = 125};
+  const json speculation = json::parse(result_json(result))["speculation"];
+  EXPECT_EQ(speculation["type"], "draft-eagle3");
+  EXPECT_EQ(speculation["verify"], "full");
+  EXPECT_EQ(speculation["tau"], 1.4);
+  EXPECT_EQ(speculation["tokens_per_step"], 2.4);
+  EXPECT_EQ(speculation["steps"], 10);
+  EXPECT_EQ(speculation["proposed"], 590);
+  EXPECT_EQ(speculation["accepted"], 14);
+  EXPECT_EQ(speculation["accepted_by_depth"], json({8, 4, 2}));
+  EXPECT_EQ(speculation["draft_ms_per_step"], 3.5);
+  EXPECT_EQ(speculation["verify_ms_per_step"], 12.5);
+}
+
+TEST(ResultJson, SaysNothingOfAFileOrADraftThatThereIsNot) {
   const json parsed = json::parse(result_json(some_result()));
+  EXPECT_FALSE(parsed.contains("speculation"));
   EXPECT_FALSE(parsed.contains("file"));
   EXPECT_FALSE(parsed.contains("key"));
 }

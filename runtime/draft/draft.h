@@ -1,0 +1,62 @@
+// What guesses ahead (DESIGN section 2): one interface that every draft is behind. A draft proposes a tree of tokens,
+// the target judges it in one pass, and what was right of it is told to the draft. It can only change how fast the text
+// comes, never the text. One object a run; it owns the memory of its run and reads weights that others own.
+//
+// Way of use (runtime/engine.cc): memory() while the run is planned; allocate(); prefill_layer() for each layer that
+// the draft listens to and finish_prefill(), by Session::prefill; then, step after step, propose(), pass_layer() by
+// Session::verify, observe(). Thread: one at a time; device work goes to the run's compute stream.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "offload/stream.h"
+#include "runtime/accept.h"
+#include "runtime/tree.h"
+
+namespace headrace {
+
+// What a run's draft takes beside its weights.
+struct DraftMemory {
+  uint64_t lasting_bytes = 0;  // device memory of the whole run
+  uint64_t prefill_bytes = 0;  // device memory while the prompt is computed
+  uint64_t pinned_bytes = 0;
+};
+
+// The residual stream of the target as it enters a layer, [rows, hidden] in the weights' type, device memory.
+struct LayerInput {
+  int64_t layer;
+  const void* hidden;
+  int64_t rows;
+};
+
+class Draft {
+ public:
+  virtual ~Draft() = default;
+  Draft(const Draft&) = delete;
+  Draft& operator=(const Draft&) = delete;
+
+  virtual DraftMemory memory() const = 0;
+  virtual int64_t max_nodes() const = 0;  // of a tree, its root included
+
+  // `compute` outlives the draft. Called once, before prefill.
+  virtual void allocate(Stream& compute) = 0;
+
+  // Prefill: the states of the whole prompt as they enter a layer, for layers [0, layers). Enqueues, waits for nothing.
+  virtual void prefill_layer(const LayerInput& input) = 0;
+  // All layers have been seen. What prefill alone needed is given back.
+  virtual void finish_prefill(std::span<const int32_t> prompt) = 0;
+
+  // `root` is the last sampled token, at position `position`, not yet in the KV cache.
+  virtual void propose(int32_t root, int64_t position, Tree* tree) = 0;
+  // A verify pass over the proposed tree: its nodes' states as they enter a layer.
+  virtual void pass_layer(const LayerInput& input) = 0;
+  // What was right of the tree.
+  virtual void observe(const Tree& tree, const Acceptance& acceptance) = 0;
+
+ protected:
+  Draft() = default;
+};
+
+}  // namespace headrace

@@ -1,0 +1,74 @@
+// The KV cache of a draft: a ring of rows a layer, so that with a window it is constant in the context (LongSpec
+// section 3.1; StreamingLLM's sinks). Without one the ring holds the whole context. Rows keep the RoPE of their true
+// positions. Owns device memory; kernels see views. Thread: one at a time.
+//
+// What a query at position t sees: the first kDraftSinkRows rows, and from first_kept(t) on; first_kept() is a multiple
+// of kPrefixTile, so up to 63 rows more than the window. All of it while the context is shorter than the window.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cache/layout.h"
+#include "kernels/attention.h"
+#include "offload/device.h"
+#include "runtime/model/forward.h"
+
+namespace headrace {
+
+constexpr int64_t kDraftSinkRows = 4;
+constexpr int64_t kLeastDraftWindow = kTailWindow + kPrefixTile;  // the tail is always seen whole
+
+struct DraftCacheShape {
+  RowShape rows;
+  int64_t context_rows = 0;  // the most rows that the run may come to
+  int64_t window = 0;        // rows that a query sees; 0: all
+  int64_t pass_rows = 0;     // rows of the tree that is being built
+
+  bool windowed() const { return window > 0 && window < context_rows; }
+  int64_t ring_rows() const;
+  uint64_t bytes() const;  // device memory
+  int64_t first_kept(int64_t position) const;
+};
+
+class DraftCache {
+ public:
+  DraftCache(Device& device, const DraftCacheShape& shape);
+
+  int64_t rows() const { return rows_; }
+  const DraftCacheShape& shape() const { return shape_; }
+
+  // ---- prefill ----
+  // Where the row of `position` and those after it go, and how many fit there without a break.
+  struct Run {
+    KvRows to;
+    int64_t rows;
+  };
+  Run ring_run(int64_t layer, int64_t position) const;
+  KvRows sinks(int64_t layer) const;  // rows [0, kDraftSinkRows), for a prompt whose beginning the ring does not hold
+  void set_rows(int64_t rows, bool sinks_written);
+
+  // ---- steps ----
+  KvRows pass_rows_from(int64_t layer, int64_t pass_row) const;  // [pass_rows, kv_heads, head_dim]
+  // The runs that lie before the tail of every query from position rows() to `deepest`, in order.
+  void prefix(int64_t layer, int64_t deepest, std::vector<KvSegment>* out) const;
+  struct Tail {
+    const void *ring_k, *ring_v, *pass_k, *pass_v;
+  };
+  Tail tail(int64_t layer) const;
+  // Position rows() + j becomes pass row source[j] (device memory).
+  void append(const int32_t* source, int64_t count, Stream& compute);
+
+ private:
+  std::byte* k_of(int64_t layer) const;
+  std::byte* v_of(int64_t layer) const;
+  void keep_sinks(Stream& compute);
+
+  const DraftCacheShape shape_;
+  const int64_t ring_rows_;
+  int64_t rows_ = 0;
+  bool sinks_kept_ = false;
+  DeviceBuffer ring_, sinks_, pass_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,104 @@
+#include "runtime/draft/draft_model.h"
+
+#include <utility>
+
+#include "runtime/draft/eagle3.h"
+
+namespace headrace {
+namespace {
+
+// Where nothing else is asked for. A tree of many rows costs a GPU as little as one of few; a CPU pays for each.
+TreeShape default_tree(Backend backend) { return backend == Backend::kCuda ? eagle2_shape(60, 7, 10) : chain_shape(3); }
+
+TreeShape tree_of(const DraftOptions& options, Backend backend) {
+  const TreeShape shape = options.tree ? *options.tree : default_tree(backend);
+  return options.most_tokens > 0 ? shape.cut_to(options.most_tokens + 1) : shape;
+}
+
+class Eagle3Model final : public DraftModel {
+ public:
+  Eagle3Model(const DraftOptions& options, Device& device, const ModelConfig& config, const Weights& target)
+      : device_(device),
+        target_(target),
+        tree_(tree_of(options, device.backend())),
+        checkpoint_(open_eagle3(options.model, config)),
+        config_(checkpoint_->config()),
+        weights_(Eagle3Weights::reserve(*checkpoint_, device, target.dtype())) {
+    if (options.window >= 0) config_.sliding_window = options.window;
+    if (options.rope_theta > 0) config_.rope.theta = options.rope_theta;
+  }
+
+  bool load(Progress* progress, const std::atomic<bool>* interrupt) override {
+    return weights_.loaded() || weights_.load(*checkpoint_, device_, progress, interrupt);
+  }
+  bool loaded() const override { return weights_.loaded(); }
+  uint64_t weights_bytes() const override { return weights_.bytes(); }
+  int64_t deepest() const override { return tree_.deepest(); }
+
+  std::unique_ptr<Draft> start(const DraftRun& run) override {
+    return std::make_unique<Eagle3Draft>(device_, config_, weights_, target_,
+                                         Eagle3Options{.tree = tree_,
+                                                       .window = config_.sliding_window,
+                                                       .prompt_tokens = run.prompt_tokens,
+                                                       .context_tokens = run.context_tokens,
+                                                       .sampling = run.sampling});
+  }
+
+  std::string describe() const override {
+    return str("draft-eagle3 ", checkpoint_->path(), ", ",
+               config_.sliding_window > 0 ? str("window ", config_.sliding_window) : std::string("no window"),
+               ", trees of ", tree_.nodes);
+  }
+
+ private:
+  Device& device_;
+  const Weights& target_;
+  const TreeShape tree_;
+  const std::unique_ptr<Eagle3Checkpoint> checkpoint_;
+  Eagle3Config config_;  // the checkpoint's, with the options in place
+  Eagle3Weights weights_;
+};
+
+void check_options(const DraftOptions& options) {
+  if (options.window > 0 && options.window < kLeastDraftWindow) {
+    throw_error(ExitCode::kUsage, "--draft-window",
+                str(options.window, " is too small: at least ", kLeastDraftWindow, ", or 0 for the whole context"));
+  }
+  if (options.type == SpecType::kEagle3 && options.model.empty()) {
+    throw_error(ExitCode::kUsage, "--spec-type", str(spec_type_name(options.type), " needs a draft: -md PATH"));
+  }
+  if (options.type == SpecType::kNone && !options.model.empty()) {
+    throw_error(ExitCode::kUsage, "--model-draft", str(options.model, " is of no use without --spec-type"),
+                "Say which kind of draft it is: --spec-type draft-eagle3.");
+  }
+}
+
+}  // namespace
+
+const char* spec_type_name(SpecType type) {
+  switch (type) {
+    case SpecType::kNone:
+      return "none";
+    case SpecType::kEagle3:
+      return "draft-eagle3";
+    case SpecType::kNgram:
+      return "ngram-simple";
+  }
+  return "?";
+}
+
+std::unique_ptr<DraftModel> open_draft(const DraftOptions& options, Device& device, const ModelConfig& config,
+                                       const Weights& target) {
+  check_options(options);
+  switch (options.type) {
+    case SpecType::kNone:
+      return nullptr;
+    case SpecType::kEagle3:
+      return std::make_unique<Eagle3Model>(options, device, config, target);
+    case SpecType::kNgram:
+      break;
+  }
+  CHECK(false, "spec_type=", static_cast<int>(options.type));
+}
+
+}  // namespace headrace

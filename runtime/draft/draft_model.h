@@ -1,0 +1,61 @@
+// A draft's weights, opened and fitted to a target: what an engine holds from run to run. Each run gets a Draft of its
+// own. Thread: one at a time.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "kernels/sample.h"
+#include "offload/device.h"
+#include "runtime/draft/draft.h"
+#include "runtime/model/weights.h"
+#include "runtime/progress.h"
+#include "runtime/tree_policy.h"
+
+namespace headrace {
+
+enum class SpecType { kNone, kEagle3, kNgram };
+const char* spec_type_name(SpecType type);  // as --spec-type has it: "draft-eagle3"
+
+struct DraftOptions {
+  SpecType type = SpecType::kNone;  // --spec-type
+  std::string model;                // -md
+  int64_t window = -1;              // --draft-window: rows a draft's query sees; 0: all, -1: what its config says
+  double rope_theta = 0;            // --draft-rope-theta; 0: what its config says
+  std::optional<TreeShape> tree;    // --tree; none: auto
+  int64_t most_tokens = 0;          // --spec-draft-n-max: cuts a tree by score; 0: the tree's own
+};
+
+// What a run asks of its draft.
+struct DraftRun {
+  int64_t prompt_tokens = 0, context_tokens = 0;
+  SamplingSettings sampling{};
+};
+
+class DraftModel {
+ public:
+  virtual ~DraftModel() = default;
+  DraftModel(const DraftModel&) = delete;
+  DraftModel& operator=(const DraftModel&) = delete;
+
+  // As Weights::load. Nothing to load is done at once.
+  virtual bool load(Progress* progress, const std::atomic<bool>* interrupt) = 0;
+  virtual bool loaded() const = 0;
+  virtual uint64_t weights_bytes() const = 0;
+  virtual int64_t deepest() const = 0;  // how far below its root a tree may reach
+  virtual std::unique_ptr<Draft> start(const DraftRun& run) = 0;
+  virtual std::string describe() const = 0;  // "draft-eagle3 …/eagle3, window 2048, tree of 60"
+
+ protected:
+  DraftModel() = default;
+};
+
+// Null for kNone. Reserves its weights' memory on the device. `target` must outlive the model. Throws Error where the
+// draft does not fit its target, with both values, and for options that do not go together (kUsage).
+std::unique_ptr<DraftModel> open_draft(const DraftOptions& options, Device& device, const ModelConfig& config,
+                                       const Weights& target);
+
+}  // namespace headrace

@@ -1,0 +1,123 @@
+// The EAGLE-3 draft (EAGLE-3; EAGLE-2 section 4 for the tree): one decoder layer over the target's own states. A row
+// joins the feature of token i, which is `fc` of three of the target's layers' states, with the embedding of token
+// i + 1, and predicts token i + 2; its position is i. Drafting goes on from the layer's own output in the feature's
+// place. Rows of accepted tokens are made from true features only: after every verify they take the place of what was
+// guessed. With a window its KV cache is constant in the context.
+//
+// A round stays on the device: levels are grown and the tree is cut there, and one small copy brings it to the host.
+// Owns the run's buffers; reads weights that the engine owns. Thread: as draft.h says. Prefill is in eagle3_prefill.cc.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "kernels/sample.h"
+#include "runtime/carver.h"
+#include "runtime/draft/draft.h"
+#include "runtime/draft/draft_cache.h"
+#include "runtime/draft/eagle3_weights.h"
+#include "runtime/draft/tree_builder.h"
+#include "runtime/model/weights.h"
+
+namespace headrace {
+
+struct Eagle3Options {
+  TreeShape tree;
+  int64_t window = 0;  // rows that a query sees, beside the sinks; 0: all
+  int64_t prompt_tokens = 0, context_tokens = 0;
+  SamplingSettings sampling{};  // the run's: candidates are ranked with the same noise
+};
+
+class Eagle3Draft final : public Draft {
+ public:
+  // All must outlive the draft. `target` may be loaded later, but before prefill.
+  Eagle3Draft(Device& device, const Eagle3Config& config, const Eagle3Weights& weights, const Weights& target,
+              const Eagle3Options& options);
+  ~Eagle3Draft() override;
+
+  DraftMemory memory() const override;
+  int64_t max_nodes() const override;
+  void allocate(Stream& compute) override;
+  void prefill_layer(const LayerInput& input) override;
+  void finish_prefill(std::span<const int32_t> prompt) override;
+  void propose(int32_t root, int64_t position, Tree* tree) override;
+  void pass_layer(const LayerInput& input) override;
+  void observe(const Tree& tree, const Acceptance& acceptance) override;
+
+ private:
+  struct Inputs;
+  struct Work;
+  struct PrefillWork;
+  // One forward pass of the layer: rows that join work's token ids and features.
+  struct Rows {
+    const int32_t *tokens, *positions, *path, *committed;  // device
+    int64_t count, path_stride;
+    int64_t pass_row;  // their K and V go to the cache's pass rows from here on
+    int64_t deepest;   // the largest position
+  };
+
+  // [RMSNorm(embedding of a token); RMSNorm(its feature)] -> q, k, v.
+  struct Join {
+    const int32_t* tokens;
+    const void* features;
+    void *token, *joined, *qkv;
+    int64_t rows;
+    ProductPath path;
+  };
+  struct Multiply {
+    const void *x, *w, *residual;
+    void* out;
+    int64_t rows, n, k;
+    ProductPath path;
+    bool out_f32 = false;
+  };
+
+  int64_t padded(int64_t rows) const;
+  int64_t qkv_width() const;
+  uint64_t type_bytes() const;
+  int64_t stable_rows() const { return options_.tree.deepest() + 1; }  // at most: an accepted path
+  std::optional<size_t> feature_index(int64_t layer) const;
+  TreeSetup tree_setup() const;
+  Inputs carve_inputs(Carver& carver) const;
+  Work carve(Carver& carver) const;
+  PrefillWork carve_prefill(Carver& carver) const;
+  uint64_t prefill_staging_bytes() const;
+  uint64_t product_check_room() const;
+  void upload_rope_table();
+
+  int64_t first_prompt_row() const;  // of those that the window keeps
+  void join_prompt(int64_t first, int64_t count, const void* features);
+  void rotate_prompt(int64_t qkv_row, int64_t list_row, int64_t rows, const KvRows& to);
+
+  void multiply(const Multiply& m);
+  void normalise(const void* x, const void* weight, void* out, int64_t rows, int64_t cols, int64_t out_stride);
+  void project(const LayerInput& input, int64_t first_row, int64_t rows, void* features, void* normed,
+               ProductPath path);
+  void join(const Join& j);
+  void rotate(void* qkv, const int32_t* positions, int64_t rows, const KvRows& to);
+  void attend(const Rows& rows);
+  void finish_layer(int64_t rows);
+  void forward(const Rows& rows);
+  void predict(int64_t first, int64_t count);
+  void gather(const void* from, int64_t from_rows, const int32_t* rows, int64_t count);
+  int64_t upload_round(int32_t root, int64_t position);
+
+  Device& device_;
+  const Eagle3Config& config_;
+  const Eagle3Weights& weights_;
+  const Weights& target_;
+  const Eagle3Options options_;
+  const DraftCacheShape shape_;
+  Stream* compute_ = nullptr;
+  DeviceBuffer memory_, prefill_memory_;
+  PinnedBuffer host_inputs_, prefill_staging_;
+  std::unique_ptr<Work> work_;
+  std::unique_ptr<PrefillWork> prefill_;
+  std::unique_ptr<Inputs> host_;
+  std::optional<DraftCache> cache_;
+  std::optional<TreeBuilder> builder_;
+  std::vector<KvSegment> prefix_;                         // of one layer, reused
+  std::vector<int32_t> stable_tokens_, stable_features_;  // accepted, not yet in the cache
+};
+
+}  // namespace headrace

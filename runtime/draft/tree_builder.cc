@@ -1,0 +1,177 @@
+#include "runtime/draft/tree_builder.h"
+
+#include <algorithm>
+
+namespace headrace {
+namespace {
+
+// What comes to the host, in one copy: [nodes] each, and the count.
+struct Result {
+  int32_t *count, *tokens, *parents, *depths;
+  uint64_t bytes;
+};
+Result carve_result(int64_t nodes, Carver& carver) {
+  const uint64_t before = carver.used_bytes();
+  Result result;
+  result.count = carver.take<int32_t>(1);
+  result.tokens = carver.take<int32_t>(nodes);
+  result.parents = carver.take<int32_t>(nodes);
+  result.depths = carver.take<int32_t>(nodes);
+  result.bytes = carver.used_bytes() - before;
+  return result;
+}
+
+}  // namespace
+
+struct TreeBuilder::Work {
+  TreeCandidates candidates;
+  TreeFrontier frontier;
+  TreeProgress* progress;
+  float* log_probs;  // [rows, branch]
+  int32_t* tokens;
+  void* top_workspace;
+  Result result;
+  int32_t *positions, *draw_positions, *path;  // of the selected tree
+};
+
+TreeBuilder::Work TreeBuilder::carve(const TreeSetup& setup, Carver& carver) {
+  const TreeShape& shape = setup.shape;
+  const int64_t kept = shape.candidates();
+  int64_t top = 0;
+  uint64_t workspace = 0;
+  for (const TreeLevel& level : shape.levels) {
+    top = std::max(top, level.rows * level.branch);
+    workspace = std::max(workspace, top_log_probs_workspace_bytes(level.rows, setup.vocab, level.branch));
+  }
+  const int64_t stride = shape.deepest() + 1;
+  Work work;
+  for (int32_t** list : {&work.candidates.tokens, &work.candidates.parents, &work.candidates.depths}) {
+    *list = carver.take<int32_t>(kept);
+  }
+  work.candidates.scores = carver.take<float>(kept);
+  for (int32_t** list :
+       {&work.frontier.candidates, &work.frontier.tokens, &work.frontier.parent_rows, &work.frontier.positions}) {
+    *list = carver.take<int32_t>(kMaxFrontier);
+  }
+  work.frontier.scores = carver.take<float>(kMaxFrontier);
+  work.frontier.path = carver.take<int32_t>(kMaxFrontier * stride);
+  work.frontier.path_stride = stride;
+  work.progress = carver.take<TreeProgress>(1);
+  work.log_probs = carver.take<float>(top);
+  work.tokens = carver.take<int32_t>(top);
+  work.top_workspace = carver.take_bytes(workspace);
+  work.result = carve_result(shape.nodes, carver);
+  work.positions = carver.take<int32_t>(shape.nodes);
+  work.draw_positions = carver.take<int32_t>(shape.nodes);
+  work.path = carver.take<int32_t>(shape.nodes * stride);
+  return work;
+}
+
+uint64_t TreeBuilder::device_bytes(const TreeSetup& setup) {
+  Carver carver(nullptr);
+  carve(setup, carver);
+  return whole_pages(carver.used_bytes());
+}
+
+uint64_t TreeBuilder::pinned_bytes(const TreeSetup& setup) {
+  Carver carver(nullptr);
+  carve_result(setup.shape.nodes, carver);
+  return whole_pages(carver.used_bytes());
+}
+
+TreeBuilder::TreeBuilder(Device& device, const TreeSetup& setup) : setup_(setup) {
+  Carver size(nullptr), host_size(nullptr);
+  carve(setup, size);
+  carve_result(setup.shape.nodes, host_size);
+  memory_ = device.allocate(size.used_bytes(), "the draft's tree");
+  host_ = device.allocate_pinned(host_size.used_bytes(), "the draft's tree");
+  Carver carver(memory_.data());
+  work_ = std::make_unique<Work>(carve(setup, carver));
+}
+
+TreeBuilder::~TreeBuilder() = default;
+
+int64_t TreeBuilder::levels() const { return static_cast<int64_t>(setup_.shape.levels.size()); }
+int64_t TreeBuilder::rows(int64_t level) const { return setup_.shape.levels[static_cast<size_t>(level)].rows; }
+const TreeFrontier& TreeBuilder::frontier() const { return work_->frontier; }
+
+int64_t TreeBuilder::first_pass_row(int64_t level) const {
+  int64_t row = setup_.first_row;
+  for (int64_t before = 1; before < level; ++before) row += rows(before);
+  return row;
+}
+
+void TreeBuilder::grow(int64_t level, const float* logits, const int32_t* positions, const TreeRoot& root,
+                       Stream& stream) {
+  const TreeShape& shape = setup_.shape;
+  const TreeLevel& here = shape.levels[static_cast<size_t>(level)];
+  top_log_probs({.logits = logits,
+                 .map = setup_.map,
+                 .positions = positions,
+                 .log_probs = work_->log_probs,
+                 .tokens = work_->tokens,
+                 .workspace = work_->top_workspace,
+                 .rows = here.rows,
+                 .vocab = setup_.vocab,
+                 .stride = setup_.vocab,
+                 .k = here.branch,
+                 .position_offset = setup_.position_offset,
+                 .temperature = setup_.sampling.temperature,
+                 .seed = setup_.sampling.seed},
+                stream);
+  tree_grow({.log_probs = work_->log_probs,
+             .tokens = work_->tokens,
+             .candidates = work_->candidates,
+             .progress = work_->progress,
+             .frontier = work_->frontier,
+             .committed = root.committed,
+             .level = level,
+             .rows = here.rows,
+             .branch = here.branch,
+             .width = here.width,
+             .keep = here.keep,
+             .first_candidate = here.first_candidate,
+             .nodes = shape.nodes,
+             .first_row = first_pass_row(level + 1),
+             .root_row = setup_.root_row,
+             .threshold = shape.threshold},
+            stream);
+}
+
+bool TreeBuilder::stopped(Stream& stream) {
+  if (setup_.shape.threshold < 0) return false;
+  int32_t* const flag = host_.as<int32_t>();
+  stream.copy(flag, &work_->progress->stopped, sizeof(int32_t), Link::kDeviceToHost);
+  stream.synchronize();
+  return *flag != 0;
+}
+
+void TreeBuilder::finish(const TreeRoot& root, Stream& stream, Tree* tree) {
+  const Result& result = work_->result;
+  tree_select({.candidates = work_->candidates,
+               .progress = work_->progress,
+               .root_token = root.token,
+               .root_position = root.position,
+               .count = result.count,
+               .tokens = result.tokens,
+               .parents = result.parents,
+               .depths = result.depths,
+               .scores = nullptr,
+               .positions = work_->positions,
+               .draw_positions = work_->draw_positions,
+               .path = work_->path,
+               .nodes = setup_.shape.nodes,
+               .path_stride = work_->frontier.path_stride},
+              stream);
+  stream.copy(host_.data(), result.count, result.bytes, Link::kDeviceToHost);
+  stream.synchronize();
+  Carver carver(host_.data());
+  const Result here = carve_result(setup_.shape.nodes, carver);
+  const int64_t count = *here.count;
+  CHECK(count > 0 && count <= setup_.shape.nodes, "count=", count);
+  tree->tokens.assign(here.tokens, here.tokens + count);
+  tree->parents.assign(here.parents, here.parents + count);
+  tree->depths.assign(here.depths, here.depths + count);
+}
+
+}  // namespace headrace

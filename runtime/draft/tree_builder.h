@@ -1,0 +1,65 @@
+// Grows a draft's tree on the device, level by level, from the logits that the draft's forwards give (EAGLE-2 section
+// 4, OPT-Tree section 3, LongSpec section 3.2; kernels/draft_tree.h has the steps). What every draft that ranks a
+// vocabulary shares. Owns the candidates' memory. Thread: one at a time.
+//
+// A round: for level 0, 1, … while level < levels(): forward rows(level) rows (level 0: the row that the root follows;
+// later the frontier's) and grow(level, …); then finish().
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/draft_tree.h"
+#include "kernels/sample.h"
+#include "offload/device.h"
+#include "runtime/carver.h"
+#include "runtime/tree.h"
+#include "runtime/tree_policy.h"
+
+namespace headrace {
+
+struct TreeSetup {
+  TreeShape shape;
+  int64_t vocab = 0;             // of the draft's logits
+  const int32_t* map = nullptr;  // [vocab], device: the target's token of each; null: the same
+  SamplingSettings sampling{};   // the run's
+  int64_t position_offset = 1;   // from a forwarded row's position to that of the tokens it predicts, in the target
+  int64_t first_row = 0;         // the pass row of the first node that is forwarded
+  int64_t root_row = -1;         // as TreeGrowParams has it
+};
+
+// Where a round starts, in device memory.
+struct TreeRoot {
+  const int32_t *token, *position;  // [1]: the target's
+  const int32_t* committed;         // [1]: rows of the draft's cache before the tree
+};
+
+class TreeBuilder {
+ public:
+  TreeBuilder(Device& device, const TreeSetup& setup);
+  ~TreeBuilder();
+  static uint64_t device_bytes(const TreeSetup& setup);
+  static uint64_t pinned_bytes(const TreeSetup& setup);
+
+  int64_t levels() const;
+  int64_t rows(int64_t level) const;            // that level `level` forwards
+  int64_t first_pass_row(int64_t level) const;  // of them; from level 1 on
+  // logits [rows(level), vocab] of rows at `positions` [rows(level)].
+  void grow(int64_t level, const float* logits, const int32_t* positions, const TreeRoot& root, Stream& stream);
+  // What level + 1 forwards. Its rows' parents are named as rows of the level before.
+  const TreeFrontier& frontier() const;
+  // Whether the levels to come would change nothing. Waits for the stream, and only where the policy has such a rule.
+  bool stopped(Stream& stream);
+  // The tree; waits for the stream.
+  void finish(const TreeRoot& root, Stream& stream, Tree* tree);
+
+ private:
+  struct Work;
+  static Work carve(const TreeSetup& setup, Carver& carver);
+
+  const TreeSetup setup_;
+  DeviceBuffer memory_;
+  PinnedBuffer host_;
+  std::unique_ptr<Work> work_;
+};
+
+}  // namespace headrace
