@@ -1,20 +1,15 @@
 // The kernels between attention's on a GPU, at the shape of Llama-3.1-8B in bf16, and sampling. One JSON object a line:
-// microseconds of a call, and what that is in GB/s (of weights; else of what is read and written) or in TFLOP/s.
+// microseconds of a call, what that is in GB/s and TFLOP/s, and how near it comes to what the same GPU gave at best in
+// the same run (bench/gpu_bench.h).
 //   kernel_gpu_bench
 // A call's time: many are enqueued, then waited for, so that launches cost nothing; the median of five such runs.
 // Weights are cold: calls take turns over copies larger than the second-level cache.
-#include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
-#include <functional>
-#include <memory>
-#include <random>
 #include <string>
 #include <vector>
 
-#include "bench/gpu_time.h"
+#include "bench/gpu_bench.h"
 #include "kernels/elementwise.h"
 #include "kernels/product.h"
 #include "kernels/sample.h"
@@ -27,71 +22,20 @@ constexpr int64_t kHidden = 4096, kHeads = 32, kKvHeads = 8, kDim = 128, kMlp = 
 constexpr int kCalls = 200;
 constexpr int64_t kColdBytes = 256 * static_cast<int64_t>(kMiB);
 
-class Bench {
+class Bench : public bench::GpuBench {
  public:
-  Bench() {
-    DeviceOptions options;
-    options.choice = DeviceChoice::kCuda;
-    device_ = open_device(options);
-    stream_ = device_->make_stream("bench", StreamRole::kCompute);
-    std::printf("{\"machine\": \"%s\"}\n", device_->name().c_str());
-  }
+  Bench() : GpuBench("kernel_gpu_bench") {}
 
-  void read();
   void product_of(const char* name, int64_t rows, int64_t n, int64_t k, bool residual, DType out_type);
   void elementwise(int64_t rows);
   void rope_of(int64_t rows);
   void sampling(const char* name, int64_t rows, int64_t vocab, const SamplingSettings& settings);
 
  private:
-  DeviceBuffer zeros(int64_t bytes) { return device_->allocate(static_cast<uint64_t>(bytes), "bench"); }
-  DeviceBuffer normal(int64_t count, DType type, float scale = 1.0f);
-  double time(int calls, const std::function<void()>& call);
-  void report(const std::string& name, int64_t rows, double us, double bytes, double flops);
-
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Stream> stream_;
+  void report_rows(const std::string& name, int64_t rows, double us, double bytes, double flops = 0) {
+    report({{"bench", name}, {"rows", rows}}, us, {bytes, flops});
+  }
 };
-
-// Drawn anew for as much as takes no time, then repeated.
-DeviceBuffer Bench::normal(int64_t count, DType type, float scale) {
-  constexpr size_t kDrawn = 1000003;
-  std::minstd_rand random(1);
-  std::normal_distribution<float> values(0.0f, scale);
-  const size_t element = dtype_bytes(type), all = static_cast<size_t>(count);
-  std::vector<float> drawn(std::min(all, kDrawn));
-  for (float& value : drawn) value = values(random);
-  DeviceBuffer buffer = zeros(static_cast<int64_t>(all * element));
-  const PinnedBuffer staging = device_->allocate_pinned(drawn.size() * element, "bench");
-  for (size_t i = 0; i < drawn.size(); ++i) {
-    if (type == DType::kF32) {
-      staging.as<float>()[i] = drawn[i];
-    } else {
-      staging.as<uint16_t>()[i] = type == DType::kBF16 ? f32_to_bf16(drawn[i]).bits : f32_to_f16(drawn[i]).bits;
-    }
-  }
-  for (size_t at = 0; at < all; at += drawn.size()) {
-    stream_->copy(buffer.data() + at * element, staging.data(), std::min(drawn.size(), all - at) * element,
-                  Link::kHostToDevice);
-  }
-  stream_->synchronize();
-  return buffer;
-}
-
-double Bench::time(int calls, const std::function<void()>& call) { return bench::median_us(*stream_, calls, call); }
-
-void Bench::report(const std::string& name, int64_t rows, double us, double bytes, double flops) {
-  std::printf("{\"bench\": \"%s\", \"rows\": %ld, \"us\": %.2f, \"GB/s\": %.0f, \"TFLOP/s\": %.1f}\n", name.c_str(),
-              static_cast<long>(rows), us, bytes / us * 1e-3, flops / us * 1e-6);
-  std::fflush(stdout);
-}
-
-void Bench::read() {
-  constexpr uint64_t kBytes = kGiB;
-  const DeviceBuffer from = zeros(kBytes), to = zeros(kBytes);
-  const double us = time(10, [&] { stream_->copy(to.data(), from.data(), kBytes, Link::kWithinDevice); });
-  report("copy, read and written", 1, us, 2.0 * kBytes, 0);
-}
 
 void Bench::product_of(const char* name, int64_t rows, int64_t n, int64_t k, bool residual, DType out_type) {
   const int64_t padded = static_cast<int64_t>(round_up(static_cast<uint64_t>(rows), kProductRowPadding));
@@ -112,23 +56,28 @@ void Bench::product_of(const char* name, int64_t rows, int64_t n, int64_t k, boo
   int64_t turn = 0;
   const double us = time(rows > kProductRowPadding ? 20 : 100, [&] {
     params.w = w.data() + turn++ % copies * n * k * 2;
-    product(params, *stream_);
+    product(params, stream());
   });
-  report(str("product ", name, " ", n, "x", k), rows, us, 2.0 * static_cast<double>(n * k),
-         2.0 * static_cast<double>(rows * n * k));
+  const int64_t bytes =
+      (n * k + rows * k + (residual ? rows * n : 0)) * 2 + rows * n * static_cast<int64_t>(dtype_bytes(out_type));
+  report_rows(str("product ", name, " ", n, "x", k), rows, us, static_cast<double>(bytes),
+              2.0 * static_cast<double>(rows * n * k));
 }
 
 void Bench::elementwise(int64_t rows) {
   const DeviceBuffer x = normal(rows * 2 * kMlp, DType::kBF16), out = zeros(rows * kMlp * 2);
-  const DeviceBuffer weight = normal(kHidden, DType::kBF16), table = zeros(kVocab * kHidden * 2), ids = zeros(rows * 4);
+  const DeviceBuffer weight = normal(kHidden, DType::kBF16), table = zeros(kVocab * kHidden * 2);
+  std::vector<int32_t> tokens;  // from all over the table
+  for (int64_t row = 0; row < rows; ++row) tokens.push_back(static_cast<int32_t>(row * 7919 % kVocab));
+  const DeviceBuffer ids = upload(tokens);
   const EmbeddingParams embed{ids.as<int32_t>(), table.data(), out.data(), DType::kBF16, rows, kVocab, kHidden};
   const RmsNormParams norm{x.data(), weight.data(), out.data(), DType::kBF16, rows,
                            1,        kHidden,       kHidden,    kHidden,      1e-5f};
   const SiluMulParams silu{x.data(), out.data(), DType::kBF16, rows, kMlp};
   const auto hidden_bytes = static_cast<double>(rows * kHidden) * 2, mlp_bytes = static_cast<double>(rows * kMlp) * 2;
-  report("embedding", rows, time(kCalls, [&] { embedding(embed, *stream_); }), 2 * hidden_bytes, 0);
-  report("rms_norm", rows, time(kCalls, [&] { rms_norm(norm, *stream_); }), 2 * hidden_bytes, 0);
-  report("silu_mul", rows, time(kCalls, [&] { silu_mul(silu, *stream_); }), 3 * mlp_bytes, 0);
+  report_rows("embedding", rows, time(kCalls, [&] { embedding(embed, stream()); }), 2 * hidden_bytes);
+  report_rows("rms_norm", rows, time(kCalls, [&] { rms_norm(norm, stream()); }), 2 * hidden_bytes);
+  report_rows("silu_mul", rows, time(kCalls, [&] { silu_mul(silu, stream()); }), 3 * mlp_bytes);
 }
 
 void Bench::rope_of(int64_t rows) {
@@ -152,7 +101,7 @@ void Bench::rope_of(int64_t rows) {
   p.qkv_stride = kQkv;
   p.out_row_stride = kDim;
   p.out_head_stride = rows * kDim;
-  report("rope", rows, time(kCalls, [&] { rope(p, *stream_); }), static_cast<double>(rows * kQkv) * 4, 0);
+  report_rows("rope", rows, time(kCalls, [&] { rope(p, stream()); }), static_cast<double>(rows * kQkv) * 4);
 }
 
 void Bench::sampling(const char* name, int64_t rows, int64_t vocab, const SamplingSettings& settings) {
@@ -161,13 +110,12 @@ void Bench::sampling(const char* name, int64_t rows, int64_t vocab, const Sampli
                      workspace = zeros(static_cast<int64_t>(sample_workspace_bytes(rows, vocab)));
   const SampleParams params{
       logits.as<float>(), positions.as<int32_t>(), tokens.as<int32_t>(), workspace.data(), rows, vocab, settings};
-  report(str("sample ", name, " of ", vocab), rows, time(50, [&] { sample(params, *stream_); }),
-         static_cast<double>(rows * vocab) * 4, 0);
+  report_rows(str("sample ", name, " of ", vocab), rows, time(50, [&] { sample(params, stream()); }),
+              static_cast<double>(rows * vocab) * 4);
 }
 
 void run() {
   Bench bench;
-  bench.read();
   for (int64_t rows : {1, 64, 512, 2048, 8192}) {
     bench.product_of("qkv", rows, (kHeads + 2 * kKvHeads) * kDim, kHidden, false, DType::kBF16);
     bench.product_of("out", rows, kHidden, kHidden, true, DType::kBF16);

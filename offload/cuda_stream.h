@@ -11,6 +11,19 @@
 
 namespace headrace {
 
+// What was recorded on a stream, to be launched on it any number of times. Holds the parameters of every kernel and
+// copy, not what they point at. The stream must outlive it, and have run its launches.
+class CudaGraph {
+ public:
+  virtual ~CudaGraph() = default;
+  CudaGraph(const CudaGraph&) = delete;
+  CudaGraph& operator=(const CudaGraph&) = delete;
+  virtual void launch() = 0;
+
+ protected:
+  CudaGraph() = default;
+};
+
 class CudaStream : public Stream {
  public:
   Device& device() const { return device_; }
@@ -22,6 +35,12 @@ class CudaStream : public Stream {
   // After every launch: throws Error with the kernel's name and CUDA's error if the launch failed. The name is kept,
   // for an error that shows only when the kernel runs. `kernel` is a literal.
   virtual void check_launch(const char* kernel) = 0;
+
+  // What is enqueued between the two is recorded and does not run: kernels and copies alone, enqueued by this thread.
+  // Copies are counted when they are launched. Throws Error; drop_recording() is for the way out of an error.
+  virtual void begin_recording() = 0;
+  virtual std::unique_ptr<CudaGraph> end_recording() = 0;
+  virtual void drop_recording() noexcept = 0;
 
   // cudaStream_t. Makes the stream's device current for the calling thread, as a launch needs it.
   void* native() const override = 0;

@@ -43,12 +43,14 @@ std::byte* KvCache::open_data(int64_t layer) const {
   return open < resident_ ? resident_data(layer, open) : open_memory_.data() + u(layer) * open_stride_;
 }
 
+// With all the rows that it has room for, so that a step's calls do not change with every row: no prefix reaches beyond
+// the last committed one, and what was never written is finite.
 KvSegment KvCache::view(std::byte* segment, int64_t index) const {
   const SegmentRange range = segment_range(index);
   return {.k = segment,
           .v = segment + u(range.rows) * shape_.k_bytes(),
           .position = static_cast<int32_t>(range.begin),
-          .rows = static_cast<int32_t>(std::min(range.rows, rows_ - range.begin)),
+          .rows = static_cast<int32_t>(range.rows),
           .stride_rows = static_cast<int32_t>(range.rows)};
 }
 

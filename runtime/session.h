@@ -13,6 +13,7 @@
 
 #include "cache/planner.h"
 #include "kernels/sample.h"
+#include "offload/graph.h"
 #include "runtime/accept.h"
 #include "runtime/carver.h"
 #include "runtime/draft/draft.h"
@@ -34,6 +35,7 @@ struct SessionOptions {
   int ring_slots = 0;
   uint64_t ring_slot_bytes = 0;
   int64_t prefill_group = 0;  // rows of a prefill product; 0: the backend's
+  bool graphs = true;         // a step is replayed as a CUDA graph where it can be; false: for tests and benches
   Draft* draft = nullptr;     // shown the target's states, and planned with the rest; outlives the session
 };
 
@@ -59,6 +61,7 @@ class Session {
   const MemoryPlan& plan() const { return plan_; }
   // The logits of the last pass (after prefill: one row), for tests and benches. [rows, vocab]
   std::vector<float> logits(int64_t rows);
+  int64_t replayed_steps() const { return replay_.launches(); }
 
  private:
   // What a step reads from the host, in one block that is copied once. Each [pass_rows] but where said.
@@ -98,8 +101,11 @@ class Session {
   void prefill_group_rows(const PrefillWork& work, int64_t layer, int64_t first, int64_t rows);
 
   void upload_step(const Tree& tree);
+  int64_t prefix_segments() const;
+  void run_pass(const Pass& pass);
   void attend(const Pass& pass, int64_t layer);
-  void finish_step(const Pass& pass);  // logits and samples of `pass.rows` rows, brought to the host
+  void draw(const Pass& pass);  // logits and samples of `pass.rows` rows
+  void bring_samples(int64_t rows);
 
   Device& device_;
   Stream& compute_;
@@ -115,6 +121,7 @@ class Session {
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<KvStreamer> streamer_;  // none where all is resident
   int64_t step_rows_ = 0, deepest_position_ = 0;
+  Replay replay_;
 };
 
 }  // namespace headrace

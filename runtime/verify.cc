@@ -38,26 +38,41 @@ std::span<const int32_t> Session::verify(const Tree& tree) {
   const int64_t nodes = tree.size();
   CHECK(nodes > 0 && nodes <= options_.pass_rows, "nodes=", nodes);
   upload_step(tree);
-  if (streamer_) streamer_->begin_step(cache_->closed_segments());
+  const Pass pass = make_pass(step_.layer, step_.inputs.positions, nodes, ProductPath::kDecode);
+  if (streamer_) {
+    streamer_->begin_step(cache_->closed_segments());
+    run_pass(pass);
+  } else if (!options_.graphs) {
+    run_pass(pass);
+  } else {
+    replay_.run(compute_, {nodes, prefix_segments()}, [&] { run_pass(pass); });
+  }
+  bring_samples(nodes);
+  return {host_samples_.as<int32_t>(), static_cast<size_t>(nodes)};
+}
+
+// Where nothing is streamed, what it enqueues depends on the number of nodes and of prefix segments alone.
+void Session::run_pass(const Pass& pass) {
   embedding({.ids = step_.inputs.tokens,
              .table = weights_.embedding(),
              .out = step_.hidden,
              .type = weights_.dtype(),
-             .rows = nodes,
+             .rows = pass.rows,
              .vocab = config_.vocab,
              .hidden = config_.hidden},
             compute_);
-  const Pass pass = make_pass(step_.layer, step_.inputs.positions, nodes, ProductPath::kDecode);
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
-    if (options_.draft != nullptr) options_.draft->pass_layer({layer, step_.hidden, nodes});
+    if (options_.draft != nullptr) options_.draft->pass_layer({layer, step_.hidden, pass.rows});
     qkv_product(pass, layer, step_.hidden);
-    rotate_rows(pass, 0, nodes, cache_->pass_destination(layer));
+    rotate_rows(pass, 0, pass.rows, cache_->pass_destination(layer));
     attend(pass, layer);
     layer_output(pass, layer, step_.hidden);
   }
-  finish_step(pass);
-  return {host_samples_.as<int32_t>(), static_cast<size_t>(nodes)};
+  draw(pass);
 }
+
+// Those with rows that some node of the step sees.
+int64_t Session::prefix_segments() const { return segments_for(tail_begin(deepest_position_)); }
 
 void Session::upload_step(const Tree& tree) {
   const int64_t first = rows(), stride = options_.pass_rows;
@@ -93,8 +108,8 @@ void Session::attend(const Pass& pass, int64_t layer) {
   PrefixFold fold(params, step_.segments_per_launch, tail_begin(deepest_position_), compute_);
   const int64_t closed = cache_->closed_segments(), resident = std::min(closed, cache_->resident_segments());
   for (int64_t i = 0; i < resident; ++i) fold.add(cache_->resident_segment(layer, i));
-  fold.flush();
   if (streamer_) {
+    fold.flush();
     for (const Chunk& chunk : streamer_->movement().chunks) {
       const std::byte* const base = streamer_->next(compute_);
       for (int64_t i = chunk.first_segment; i < chunk.last_segment; ++i) {
@@ -124,7 +139,7 @@ void Session::attend(const Pass& pass, int64_t layer) {
                  compute_);
 }
 
-void Session::finish_step(const Pass& pass) {
+void Session::draw(const Pass& pass) {
   output_logits(pass, step_.hidden, step_.logits);
   sample({.logits = step_.logits,
           .positions = step_.inputs.draw_positions,
@@ -134,7 +149,10 @@ void Session::finish_step(const Pass& pass) {
           .vocab = config_.vocab,
           .settings = options_.sampling},
          compute_);
-  compute_.copy(host_samples_.data(), step_.samples, static_cast<uint64_t>(pass.rows) * sizeof(int32_t),
+}
+
+void Session::bring_samples(int64_t rows) {
+  compute_.copy(host_samples_.data(), step_.samples, static_cast<uint64_t>(rows) * sizeof(int32_t),
                 Link::kDeviceToHost);
   compute_.synchronize();
 }

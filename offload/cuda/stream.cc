@@ -57,7 +57,11 @@ CudaStreamBody::~CudaStreamBody() {
 }
 
 void CudaStreamBody::copy(void* dst, const void* src, size_t bytes, Link link) {
-  device().count(link, bytes);
+  if (recording_) {
+    recorded_bytes_[static_cast<size_t>(link)] += bytes;
+  } else {
+    device().count(link, bytes);
+  }
   if (bytes == 0) return;
   const cudaError_t status = cudaMemcpyAsync(dst, src, bytes, kind_of(link), stream_);
   if (status != cudaSuccess) [[unlikely]]
@@ -65,6 +69,7 @@ void CudaStreamBody::copy(void* dst, const void* src, size_t bytes, Link link) {
 }
 
 void CudaStreamBody::record(Event& event) {
+  CHECK(!recording_, "an event in a recording never comes");
   const cudaError_t status = cudaEventRecord(static_cast<CudaEvent&>(event).get(), stream_);
   if (status != cudaSuccess) [[unlikely]]
     throw_cuda_error(status, "cudaEventRecord", about());
@@ -92,6 +97,31 @@ void CudaStreamBody::check_launch(const char* kernel) {
   if (status != cudaSuccess) [[unlikely]]
     throw_cuda_error(status, str("kernel ", kernel), about());
   last_kernel_.store(kernel, std::memory_order_relaxed);
+}
+
+void CudaStreamBody::begin_recording() {
+  CHECK(!recording_);
+  check_cuda(cudaSetDevice(gpu_), "cudaSetDevice");
+  // Of this thread: another may be allocating.
+  check_cuda(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture", about());
+  recorded_bytes_ = {};
+  recording_ = true;
+}
+
+std::unique_ptr<CudaGraph> CudaStreamBody::end_recording() {
+  CHECK(recording_);
+  recording_ = false;
+  cudaGraph_t recorded = nullptr;
+  check_cuda(cudaStreamEndCapture(stream_, &recorded), "cudaStreamEndCapture", about());
+  const std::unique_ptr<CUgraph_st, cudaError_t (*)(cudaGraph_t)> owner(recorded, cudaGraphDestroy);
+  return std::make_unique<CudaGraphBody>(*this, recorded, recorded_bytes_);
+}
+
+void CudaStreamBody::drop_recording() noexcept {
+  recording_ = false;
+  cudaGraph_t recorded = nullptr;
+  if (cudaStreamEndCapture(stream_, &recorded) == cudaSuccess) (void)cudaGraphDestroy(recorded);
+  (void)cudaGetLastError();
 }
 
 // A kernel that fails as it runs shows at a later call, of any stream: the name is where to look first.

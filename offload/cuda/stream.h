@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "offload/cuda/graph.h"
 #include "offload/cuda_stream.h"
 
 namespace headrace {
@@ -36,6 +37,9 @@ class CudaStreamBody final : public CudaStream {
   void synchronize() override;
   void* native() const override;
   void check_launch(const char* kernel) override;
+  void begin_recording() override;
+  std::unique_ptr<CudaGraph> end_recording() override;
+  void drop_recording() noexcept override;
 
  private:
   std::string about() const;
@@ -43,6 +47,8 @@ class CudaStreamBody final : public CudaStream {
   const int gpu_;
   const std::string name_;
   cudaStream_t stream_ = nullptr;
+  bool recording_ = false;
+  LinkBytes recorded_bytes_{};
   std::atomic<const char*> last_kernel_{nullptr};  // written by who enqueues, read by who synchronizes
 };
 

@@ -9,6 +9,7 @@
 #include "runtime/model/convert.h"
 #include "runtime/model/json_file.h"
 #include "runtime/model/safetensors.h"
+#include "runtime/model/torch_file.h"
 
 namespace headrace {
 namespace {
@@ -58,6 +59,7 @@ struct TensorFiles::Format {
 TensorFiles::TensorFiles(const std::string& directory) {
   static constexpr Format kFormats[] = {
       {"safetensors", "model.safetensors", "model.safetensors.index.json", parse_safetensors},
+      {"PyTorch", "pytorch_model.bin", "pytorch_model.bin.index.json", parse_torch_file},
   };
   for (const Format& format : kFormats) {
     format_ = format.name;
@@ -71,10 +73,10 @@ TensorFiles::TensorFiles(const std::string& directory) {
       return;
     }
   }
-  throw_error(ExitCode::kBadInput, directory, "has neither model.safetensors nor model.safetensors.index.json",
-              exists(directory + "/pytorch_model.bin") || exists(directory + "/pytorch_model.bin.index.json")
-                  ? "its weights are PyTorch pickles: convert them to safetensors"
-                  : "give a directory with safetensors weights, or a GGUF file");
+  throw_error(ExitCode::kBadInput, directory,
+              "has no weights: none of model.safetensors, model.safetensors.index.json, pytorch_model.bin, "
+              "pytorch_model.bin.index.json",
+              "give a directory with weights, or a GGUF file");
 }
 
 void TensorFiles::open_shards(const std::string& directory, const Format& format) {

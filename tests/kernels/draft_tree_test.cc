@@ -377,7 +377,7 @@ TEST_P(DraftTreeTest, Eagle2) {
   for (const char* text : {"eagle2", "eagle2:8,3,10", "eagle2:32,8,4", "eagle2:128,6,10", "eagle2:128,1,64",
                            "eagle2:100,40,2", "eagle2:2,0,1"}) {
     for (Values values : kAllValues) {
-      for (uint64_t seed : {1, 2, 3}) {
+      for (uint64_t seed : {1, 2}) {
         const TreeShape shape = *parse_tree(text);
         expect_same(shape, random_draft(shape, values, seed), {}, false, str(text, " of kind ", int(values)));
         if (HasFatalFailure()) return;
@@ -399,8 +399,7 @@ TEST_P(DraftTreeTest, OptTree) {
 }
 
 TEST_P(DraftTreeTest, BeamsAndChains) {
-  for (const char* text :
-       {"beams:4,16,16,16,16", "beams:64,63", "beams:1,2,3,4,5,6,7,8", "chain:1", "chain:5", "chain:127"}) {
+  for (const char* text : {"beams:4,16,16,16,16", "beams:64,63", "beams:1,2,3,4,5,6,7,8", "chain:1", "chain:5"}) {
     for (Values values : kAllValues) {
       const TreeShape shape = *parse_tree(text);
       const Draft draft = random_draft(shape, values, 9);
@@ -413,7 +412,7 @@ TEST_P(DraftTreeTest, BeamsAndChains) {
 
 // A draft whose KV cache does not hold the root yet: the root's row begins every path.
 TEST_P(DraftTreeTest, RootInThePass) {
-  for (const char* text : {"eagle2", "beams:4,16,16", "chain:7"}) {
+  for (const char* text : {"eagle2", "beams:4,16,16", "chain:127"}) {
     const TreeShape shape = *parse_tree(text);
     expect_same(shape, random_draft(shape, Values::kSmooth, 4), {.first_row = 1, .root_row = 0}, true, text);
   }

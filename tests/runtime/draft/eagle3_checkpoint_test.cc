@@ -9,6 +9,7 @@
 #include "runtime/model/tensor_files.h"
 #include "tests/support/eagle3_files.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/torch_files.h"
 
 namespace headrace {
 namespace {
@@ -110,6 +111,21 @@ TEST(Eagle3Checkpoint, NamesWithEveryPrefix) {
     EXPECT_EQ(head->tensors().size(), right.tensors.size() + 2);  // fc is three
     EXPECT_EQ(all_of(*head, "midlayer.self_attn.o_proj.weight"),
               floats(right.tensors.at("midlayer.self_attn.o_proj.weight")));
+  }
+}
+
+TEST(Eagle3Checkpoint, AsPyTorchWroteIt) {
+  const Eagle3Files files;
+  const TemporaryFolder folder;
+  folder.write("config.json", files.config.dump());
+  folder.write("pytorch_model.bin", testing_support::torch_bytes(files.tensors));
+  const std::unique_ptr<Eagle3Checkpoint> pickled = open_eagle3(folder.path(), eagle3_target()),
+                                          plain = open_small(files);
+  EXPECT_EQ(pickled->target_ids(), plain->target_ids());
+  ASSERT_EQ(pickled->tensors().size(), plain->tensors().size());
+  for (const TensorInfo& info : plain->tensors()) {
+    if (info.stored_type != "F32") continue;
+    EXPECT_EQ(all_of(*pickled, info.name), all_of(*plain, info.name)) << info.name;
   }
 }
 

@@ -1,0 +1,176 @@
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <array>
+
+#include "bench/gpu_ceilings.h"
+#include "bench/gpu_time.h"
+#include "cache/base.h"
+#include "offload/cuda_stream.h"
+
+namespace headrace::bench {
+namespace {
+
+constexpr int kThreads = 512;
+constexpr uint64_t kReadBytes = kGiB;
+constexpr int64_t kSize = 8192;  // of the square product
+constexpr uint64_t kWorkspaceBytes = 64 * kMiB;
+constexpr int kMmaTurns = 4096, kMmaChains = 8;
+
+// Every thread sums 16-byte words a grid apart; the sum is written only if it is one that does not come up.
+__global__ void __launch_bounds__(kThreads) read_kernel(const uint4* words, uint64_t count, uint32_t* never) {
+  const uint64_t step = static_cast<uint64_t>(gridDim.x) * kThreads;
+  uint4 sum = {0, 0, 0, 0};
+#pragma unroll 8
+  for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count; i += step) {
+    const uint4 word = __ldcs(words + i);
+    sum.x ^= word.x, sum.y ^= word.y, sum.z ^= word.z, sum.w ^= word.w;
+  }
+  if ((sum.x ^ sum.y ^ sum.z ^ sum.w) == 0x9E3779B9) *never = sum.x;
+}
+
+// A hash of the place in both halves, as bf16 between 1/2 and 2 in size: data that makes the multipliers work.
+__global__ void __launch_bounds__(kThreads) fill_kernel(uint32_t* words, uint64_t count) {
+  const uint64_t i = static_cast<uint64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= count) return;
+  uint32_t x = static_cast<uint32_t>(i) * 0x9E3779B9u;
+  x = (x ^ (x >> 16)) * 0x85EBCA6Bu;
+  x ^= x >> 13;
+  words[i] = (x & 0x80FF80FFu) | 0x3F003F00u;
+}
+
+// Chains of m16n8k16 products that do not wait for one another.
+__global__ void __launch_bounds__(256) mma_kernel(const uint32_t* in, float* never) {
+  uint32_t a[4], b[2];
+  for (int i = 0; i < 4; ++i) a[i] = in[threadIdx.x * 8 + i];
+  for (int i = 0; i < 2; ++i) b[i] = in[threadIdx.x * 8 + 4 + i];
+  float c[kMmaChains][4] = {};
+  for (int turn = 0; turn < kMmaTurns; ++turn) {
+#pragma unroll
+    for (int chain = 0; chain < kMmaChains; ++chain) {
+      float* const sum = c[chain];
+      asm volatile(
+          "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+          : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    }
+  }
+  float all = 0;
+  for (int chain = 0; chain < kMmaChains; ++chain) all += c[chain][0] + c[chain][1] + c[chain][2] + c[chain][3];
+  if (all == 0.12345f) *never = all;
+}
+
+// =====================================================================================================================
+
+int multiprocessors() {
+  int device = 0, count = 0;
+  (void)cudaGetDevice(&device);
+  (void)cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+  return std::max(count, 1);
+}
+
+void check_lt(cublasStatus_t status, const char* call) {
+  if (status != CUBLAS_STATUS_SUCCESS) throw_error(ExitCode::kInternal, call, cublasLtGetStatusString(status));
+}
+
+void fill(const DeviceBuffer& buffer, CudaStream& stream) {
+  const uint64_t words = buffer.bytes() / 4;
+  const auto blocks = static_cast<unsigned>((words + kThreads - 1) / kThreads);
+  fill_kernel<<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream.native())>>>(buffer.as<uint32_t>(), words);
+  stream.check_launch("fill_kernel");
+}
+
+double copy_gb_per_s(const DeviceBuffer& from, const DeviceBuffer& to, Stream& stream) {
+  const double us =
+      median_us(stream, 10, [&] { stream.copy(to.data(), from.data(), kReadBytes, Link::kWithinDevice); });
+  return 2.0 * static_cast<double>(kReadBytes) / us * 1e-3;
+}
+
+double read_gb_per_s(const DeviceBuffer& from, const DeviceBuffer& to, CudaStream& stream) {
+  const auto native = static_cast<cudaStream_t>(stream.native());
+  double best = 0;
+  for (const int blocks : {2, 4, 8, 32}) {  // a multiprocessor
+    const auto grid = static_cast<unsigned>(blocks * multiprocessors());
+    const double us = median_us(stream, 10, [&] {
+      read_kernel<<<grid, kThreads, 0, native>>>(from.as<uint4>(), kReadBytes / 16, to.as<uint32_t>());
+      stream.check_launch("read_kernel");
+    });
+    best = std::max(best, static_cast<double>(kReadBytes) / us * 1e-3);
+  }
+  return best;
+}
+
+double mma_tflop_per_s(const DeviceBuffer& in, const DeviceBuffer& out, CudaStream& stream) {
+  const auto native = static_cast<cudaStream_t>(stream.native());
+  double best = 0;
+  for (const int blocks : {1, 2, 4}) {
+    const auto grid = static_cast<unsigned>(blocks * multiprocessors());
+    const double us = median_us(stream, 20, [&] {
+      mma_kernel<<<grid, 256, 0, native>>>(in.as<uint32_t>(), out.as<float>());
+      stream.check_launch("mma_kernel");
+    });
+    const double flops = 2.0 * 16 * 8 * 16 * kMmaChains * kMmaTurns * 8.0 * grid;  // 8 warps a block
+    best = std::max(best, flops / us * 1e-6);
+  }
+  return best;
+}
+
+// Square and row-major alike on both sides, so that no transposition matters.
+double product_tflop_per_s(const DeviceBuffer& a, const DeviceBuffer& b, const DeviceBuffer& out,
+                           const DeviceBuffer& workspace, CudaStream& stream) {
+  cublasLtHandle_t handle = nullptr;
+  check_lt(cublasLtCreate(&handle), "cublasLtCreate");
+  cublasLtMatmulDesc_t operation = nullptr;
+  check_lt(cublasLtMatmulDescCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
+  const cublasOperation_t transposed = CUBLAS_OP_T;  // as a product with weights has it
+  check_lt(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed),
+           "cublasLtMatmulDescSetAttribute");
+  cublasLtMatrixLayout_t layout = nullptr;
+  check_lt(cublasLtMatrixLayoutCreate(&layout, CUDA_R_16BF, kSize, kSize, kSize), "cublasLtMatrixLayoutCreate");
+  cublasLtMatmulPreference_t preference = nullptr;
+  check_lt(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
+  const uint64_t limit = workspace.bytes();
+  check_lt(
+      cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &limit, sizeof limit),
+      "cublasLtMatmulPreferenceSetAttribute");
+  std::array<cublasLtMatmulHeuristicResult_t, 4> found{};
+  int count = 0;
+  check_lt(cublasLtMatmulAlgoGetHeuristic(handle, operation, layout, layout, layout, layout, preference,
+                                          static_cast<int>(found.size()), found.data(), &count),
+           "cublasLtMatmulAlgoGetHeuristic");
+  const float one = 1, zero = 0;
+  double best = 0;
+  for (int i = 0; i < count; ++i) {
+    const double us = median_us(stream, 10, [&] {
+      check_lt(cublasLtMatmul(handle, operation, &one, a.data(), layout, b.data(), layout, &zero, out.data(), layout,
+                              out.data(), layout, &found[static_cast<size_t>(i)].algo, workspace.data(),
+                              workspace.bytes(), static_cast<cudaStream_t>(stream.native())),
+               "cublasLtMatmul");
+    });
+    best = std::max(best, 2.0 * kSize * kSize * kSize / us * 1e-6);
+  }
+  (void)cublasLtMatmulPreferenceDestroy(preference);
+  (void)cublasLtMatrixLayoutDestroy(layout);
+  (void)cublasLtMatmulDescDestroy(operation);
+  (void)cublasLtDestroy(handle);
+  return best;
+}
+
+}  // namespace
+
+GpuCeilings measure_ceilings(Device& device, Stream& stream) {
+  CudaStream& on = cuda_stream(stream);
+  const DeviceBuffer from = device.allocate(kReadBytes, "bench"), to = device.allocate(kReadBytes, "bench");
+  const DeviceBuffer workspace = device.allocate(kWorkspaceBytes, "bench");
+  fill(from, on);
+  fill(to, on);
+  GpuCeilings ceilings;
+  ceilings.product_tflop_per_s = product_tflop_per_s(from, from, to, workspace, on);
+  ceilings.mma_sync_tflop_per_s = mma_tflop_per_s(from, to, on);
+  ceilings.read_gb_per_s = read_gb_per_s(from, to, on);
+  ceilings.copy_gb_per_s = copy_gb_per_s(from, to, stream);
+  return ceilings;
+}
+
+}  // namespace headrace::bench

@@ -1,0 +1,86 @@
+// Steps replayed as graphs say what enqueued ones say, bit for bit, wherever the number of prefix segments changes and
+// whatever the tree's size.
+#include <gtest/gtest.h>
+
+#include "tests/support/session_fixture.h"
+
+namespace headrace {
+namespace {
+
+using testing::LoadedModel;
+
+struct Said {
+  std::vector<int32_t> tokens;
+  std::vector<std::vector<float>> logits;
+  int64_t replayed = 0;
+};
+
+class ReplayedSteps : public ::testing::TestWithParam<DeviceChoice> {
+ protected:
+  const LoadedModel model{testing::tiny_model("llama31"), DType::kBF16, GetParam()};
+  const bool cuda = GetParam() == DeviceChoice::kCuda;
+};
+
+INSTANTIATE_TEST_SUITE_P(Devices, ReplayedSteps, ::testing::ValuesIn(testing::session_devices()),
+                         [](const auto& given) { return testing::device_name(given.param); });
+
+// Rows 480 to 900: the first and the second segment close, the prefix comes to one segment, then to two.
+TEST_P(ReplayedSteps, EqualEnqueuedOnes) {
+  constexpr int64_t kPrompt = 480, kTokens = 420;
+  const auto say = [&](bool graphs) {
+    SessionOptions options = model.options(kPrompt, kTokens);
+    options.sampling = {.temperature = 0.7f, .seed = 3};
+    options.graphs = graphs;
+    auto session = model.session(options);
+    Said said;
+    said.tokens = testing::decode_plainly(*session, testing::made_up_ids(kPrompt, 512), kTokens, &said.logits);
+    said.replayed = session->replayed_steps();
+    return said;
+  };
+  const Said enqueued = say(false), replayed = say(true);
+  EXPECT_EQ(enqueued.tokens, replayed.tokens);
+  EXPECT_EQ(enqueued.logits, replayed.logits);
+  EXPECT_EQ(enqueued.replayed, 0);
+  EXPECT_EQ(replayed.replayed, cuda ? kTokens - 1 - 2 : 0);  // but the first of each of two keys
+}
+
+// Trees of sizes in turn, each with other tokens, parents and depths: more sizes than graphs are kept.
+TEST_P(ReplayedSteps, TreesOfManySizes) {
+  constexpr int64_t kPrompt = 760, kSteps = 60;  // the prefix's second segment begins on the way
+  const auto say = [&](bool graphs) {
+    SessionOptions options = model.options(kPrompt, 5 * kSteps);
+    options.pass_rows = 40;
+    options.graphs = graphs;
+    auto session = model.session(options);
+    Said said;
+    int32_t root = *session->prefill(testing::made_up_ids(kPrompt, 512), nullptr, nullptr);
+    uint32_t state = 1;
+    const auto random = [&](uint32_t below) { return (state = state * 1664525u + 1013904223u) / 65536u % below; };
+    for (int64_t step = 0; step < kSteps; ++step) {
+      const int64_t nodes = step % 3 == 0 ? 40 : 1 + step % 11;
+      Tree tree;
+      tree.reset(root);
+      while (tree.size() < nodes) {
+        tree.add(static_cast<int32_t>(random(512)), static_cast<int32_t>(random(static_cast<uint32_t>(tree.size()))));
+      }
+      const std::span<const int32_t> samples = session->verify(tree);
+      said.tokens.insert(said.tokens.end(), samples.begin(), samples.end());
+      said.logits.push_back(session->logits(nodes));
+      Acceptance acceptance{.nodes = {0}, .next = samples[0]};  // and its first child, as if it had been right
+      for (int32_t node = 1; node < tree.size() && acceptance.nodes.size() < 2; ++node) {
+        if (tree.parents[static_cast<size_t>(node)] == 0) acceptance.nodes.push_back(node);
+      }
+      session->commit(acceptance);
+      root = samples[static_cast<size_t>(acceptance.nodes.back())];
+    }
+    said.replayed = session->replayed_steps();
+    return said;
+  };
+  const Said enqueued = say(false), replayed = say(true);
+  EXPECT_EQ(enqueued.tokens, replayed.tokens);
+  EXPECT_EQ(enqueued.logits, replayed.logits);
+  EXPECT_EQ(replayed.replayed > 0, cuda);
+}
+
+}  // namespace
+}  // namespace headrace
