@@ -30,7 +30,7 @@ if [ -f "$model" ]; then
 fi
 
 mkdir -p "$cache" 2>/dev/null || fail "cannot make the folder $cache"
-find "$cache" -maxdepth 1 -name '.fetch.*' -mmin +120 -exec rm -rf {} + # what a killed run left
+find "$cache" -maxdepth 1 \( -name ".fetch.*" -o -name ".make.*" \) -mmin +120 -exec rm -rf {} + # what a killed run left
 work=$(mktemp -d "$cache/.fetch.XXXXXX") || fail "cannot write to $cache"
 trap 'rm -rf "$work"' EXIT
 

@@ -92,7 +92,11 @@ stage_release() {
     fail "the real model could not be fetched: the tests that need it cannot run"
     return 0
   fi
-  export HEADRACE_TEST_GGUF
+  if ! HEADRACE_TEST_SMOLLM2_64K=$(bash tests/smollm2_64k.sh build/release); then
+    fail "SmolLM2-64K could not be made: the tests that need it cannot run"
+    return 0
+  fi
+  export HEADRACE_TEST_GGUF HEADRACE_TEST_SMOLLM2_64K
   local left_out
   left_out=$(without)
   run_tests release ${left_out:+-LE "$left_out"}

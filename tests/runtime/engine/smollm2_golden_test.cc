@@ -1,5 +1,5 @@
 // The real model against transformers in f32, from the GGUF itself (HEADRACE_TEST_GGUF), on every device that is there.
-// Sixteen-k needs SmolLM2-64K (HEADRACE_TEST_SMOLLM2_64K, a directory) and is nightly.
+// Sixteen-k needs SmolLM2-64K (HEADRACE_TEST_SMOLLM2_64K) and is nightly.
 #include "tests/runtime/engine/smollm2_golden.h"
 
 #include <gtest/gtest.h>
