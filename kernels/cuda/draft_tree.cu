@@ -17,6 +17,7 @@ __device__ int thread() { return static_cast<int>(threadIdx.x); }
 // How many of the first `count` ranked keys have a lower id: the place of this one in ascending order.
 __device__ int place_of(const TopKeys& shared, int count, int32_t id) {
   int place = 0;
+#pragma unroll 8
   for (int i = 0; i < count; ++i) place += id_of(shared.ranked[i]) < id ? 1 : 0;
   return place;
 }
@@ -91,19 +92,34 @@ __device__ void advance(const TreeGrowParams& p, Level& level) {
   path[last] = static_cast<int32_t>(p.first_row + slot);
 }
 
+// What the levels before left: loaded first, since it depends on nothing of this level.
+struct Before {
+  uint64_t key;  // of the thread's candidate of the best; 0: none
+  int count;
+  bool stopped;
+  float expected;
+};
+
+__device__ Before load_before(const TreeGrowParams& p) {
+  if (p.level == 0) return {0, 0, false, 0.0f};
+  const TreeProgress& progress = *p.progress;
+  Before before = {0, progress.count, progress.stopped != 0, progress.expected};
+  if (thread() < before.count) {
+    const int32_t candidate = progress.best[thread()];
+    before.key = key_of(p.candidates.scores[candidate], candidate);
+  }
+  return before;
+}
+
 // The best of the candidates so far and the level's, and what they promise.
-__device__ void update_best(const TreeGrowParams& p, Level& level) {
+__device__ void update_best(const TreeGrowParams& p, const Before& before, Level& level) {
   TreeProgress& progress = *p.progress;
-  const int before = p.level == 0 ? 0 : progress.count;
-  if (p.level > 0 && progress.stopped != 0) return;
-  uint64_t pool[1] = {0};
-  if (thread() < before) {
-    pool[0] = key_of(p.candidates.scores[progress.best[thread()]], progress.best[thread()]);
-  } else if (thread() < before + p.keep) {
-    const int rank = thread() - before;
+  if (before.stopped) return;
+  uint64_t pool[1] = {before.key};
+  if (thread() >= before.count && thread() < before.count + p.keep) {
+    const int rank = thread() - before.count;
     pool[0] = key_of(score_of(level.kept[rank]), level.candidates[rank]);
   }
-  const float expected_before = p.level == 0 ? 0.0f : progress.expected;
   const int count = top_keys(pool, static_cast<int>(p.nodes - 1), level.keys);
   float probability = 0.0f;
   if (thread() < count) {
@@ -119,7 +135,7 @@ __device__ void update_best(const TreeGrowParams& p, Level& level) {
   if (thread() != 0) return;
   const float expected = (of_warp[0] + of_warp[1]) + (of_warp[2] + of_warp[3]);
   progress.levels = static_cast<int32_t>(p.level + 1);
-  progress.stopped = p.threshold >= 0.0f && expected - expected_before <= p.threshold ? 1 : 0;
+  progress.stopped = p.threshold >= 0.0f && expected - before.expected <= p.threshold ? 1 : 0;
   progress.count = count;
   progress.expected = expected;
 }
@@ -128,10 +144,11 @@ __device__ void update_best(const TreeGrowParams& p, Level& level) {
 __global__ void __launch_bounds__(kTopThreads) tree_grow_kernel(TreeGrowParams p) {
   __shared__ Level level;
   static_assert(sizeof(Level) <= 40 * 1024);
+  const Before before = load_before(p);
   rank_children(p, level);
   record(p, level);
   if (p.width > 0) advance(p, level);
-  update_best(p, level);
+  update_best(p, before, level);
 }
 
 // ---- tree_select ----------------------------------------------------------------------------------------------------

@@ -72,15 +72,20 @@ __global__ void __launch_bounds__(kTopThreads) top_of_parts_kernel(Top p) {
   const int64_t row = blockIdx.x, begin = blockIdx.y * kTopPartTokens;
   const float* logits = p.params.logits + row * p.params.stride;
   const int64_t position = p.params.temperature > 0 ? p.params.positions[row] + p.params.position_offset : 0;
+  float values[kHeld / kTokensAtOnce][kTokensAtOnce];
+  const auto id_at = [&](int i) { return begin + i * kHeldAtOnce + threadIdx.x * kTokensAtOnce; };
+#pragma unroll
+  for (int i = 0; i < kHeld / kTokensAtOnce; ++i) {
+    load_four(logits, p.params.vocab, p.aligned, id_at(i), values[i]);
+  }
   uint64_t keys[kHeld];
 #pragma unroll
-  for (int at = 0; at < kHeld; at += kTokensAtOnce) {
-    const int64_t id = begin + at / kTokensAtOnce * kHeldAtOnce + threadIdx.x * kTokensAtOnce;
-    float values[kTokensAtOnce];
-    load_four(logits, p.params.vocab, p.aligned, id, values);
-    if (p.params.temperature > 0 && id < p.params.vocab) add_noise(p, position, id, values);
+  for (int i = 0; i < kHeld / kTokensAtOnce; ++i) {
+    if (p.params.temperature > 0 && id_at(i) < p.params.vocab) add_noise(p, position, id_at(i), values[i]);
 #pragma unroll
-    for (int i = 0; i < kTokensAtOnce; ++i) keys[at + i] = id + i < p.params.vocab ? key_of(values[i], id + i) : 0;
+    for (int j = 0; j < kTokensAtOnce; ++j) {
+      keys[i * kTokensAtOnce + j] = id_at(i) + j < p.params.vocab ? key_of(values[i][j], id_at(i) + j) : 0;
+    }
   }
   const int count = top_keys(keys, static_cast<int>(p.params.k), shared);
   const float top = score_of(shared.ranked[0]);
@@ -96,12 +101,14 @@ __global__ void __launch_bounds__(kTopThreads) top_of_parts_kernel(Top p) {
   if (rank < p.params.k) p.keys[part * p.params.k + rank] = rank < count ? shared.ranked[rank] : 0;
 }
 
+constexpr int kPartsALane = kMostParts / 32;
+
 // The logarithm of the sum of e^(value - top) over a row, in every lane of a warp.
-__device__ float log_sum_of(const Top& p, int64_t row, float top) {
+__device__ float log_sum_of(const PartSum (&sums)[kPartsALane], float top) {
   float sum = 0.0f;
-  for (int part = static_cast<int>(threadIdx.x % 32); part < p.parts; part += 32) {
-    const PartSum of_part = p.sums[row * p.parts + part];
-    if (of_part.top > -INFINITY) sum += of_part.sum * exponential_of(of_part.top - top);
+#pragma unroll
+  for (int i = 0; i < kPartsALane; ++i) {
+    if (sums[i].top > -INFINITY) sum += sums[i].sum * exponential_of(sums[i].top - top);
   }
   for (int apart = 16; apart > 0; apart /= 2) sum += __shfl_xor_sync(0xffffffff, sum, apart);
   return logf(sum);
@@ -119,9 +126,15 @@ __global__ void __launch_bounds__(kTopThreads) top_of_rows_kernel(Top p) {
     const int at = i * kTopThreads + static_cast<int>(threadIdx.x);
     keys[i] = at < total ? p.keys[row * total + at] : 0;
   }
+  PartSum sums[kPartsALane];
+#pragma unroll
+  for (int i = 0; i < kPartsALane; ++i) {
+    const int part = i * 32 + static_cast<int>(threadIdx.x % 32);
+    sums[i] = part < p.parts ? p.sums[row * p.parts + part] : PartSum{-INFINITY, 0.0f};
+  }
   top_keys(keys, k, shared);
   const float top = score_of(shared.ranked[0]);
-  const float log_sum = log_sum_of(p, row, top);
+  const float log_sum = log_sum_of(sums, top);
   const auto rank = static_cast<int>(threadIdx.x);
   if (rank >= k) return;
   const float value = score_of(shared.ranked[rank]);
