@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "kernels/cpu/sample_isa.h"
-#include "kernels/sample.h"
 
 namespace headrace::kernels::cpu {
 
@@ -23,8 +22,9 @@ struct Ranking {
   std::array<float, kMaxBranch> values;
   std::array<int32_t, kMaxBranch> ids;
 
+  bool takes(float value) const { return count < k || value > values[static_cast<size_t>(k - 1)]; }
   void show(float value, int64_t id) {
-    if (count == k && !(value > values[static_cast<size_t>(k - 1)])) return;
+    if (!takes(value)) return;
     int64_t at = count < k ? count++ : k - 1;
     for (; at > 0 && value > values[static_cast<size_t>(at - 1)]; --at) {
       values[static_cast<size_t>(at)] = values[static_cast<size_t>(at - 1)];
@@ -37,22 +37,33 @@ struct Ranking {
 
 float clean(float logit) { return std::min(std::isnan(logit) ? -kInfinity : logit, kLargest); }
 
+constexpr int64_t kChunk = 512;
+
 // What is ranked, for tokens [first, first + count) of a row.
 void values_of(const TopLogProbsParams& p, int64_t row, int64_t first, int64_t count, float* values) {
   const float* logits = p.logits + row * p.stride + first;
   for (int64_t i = 0; i < count; ++i) values[i] = clean(logits[i]);
   if (p.temperature == 0) return;
+  float noise[kChunk];
+  HEADRACE_PICK_ISA(sample_kernels)
+      .noise(p.seed, p.positions[row] + p.position_offset, p.map != nullptr ? p.map + first : nullptr, first, count,
+             noise);
   const float inverse = std::min(1.0f / p.temperature, kLargest);
-  const int64_t position = p.positions[row] + p.position_offset;
-  for (int64_t i = 0; i < count; ++i) {
-    const auto id = static_cast<int32_t>(first + i);
-    const float noise = sampling_gumbel(p.seed, position, p.map != nullptr ? p.map[id] : id);
-    values[i] = std::min(values[i] * inverse, kLargest) + noise;
+  for (int64_t i = 0; i < count; ++i) values[i] = std::min(values[i] * inverse, kLargest) + noise[i];
+}
+
+// In four sums, since one waits for itself.
+double sum_of(const float* values, int64_t count) {
+  double sums[4] = {};
+  int64_t i = 0;
+  for (; i + 4 <= count; i += 4) {
+    for (int64_t j = 0; j < 4; ++j) sums[j] += static_cast<double>(values[i + j]);
   }
+  for (; i < count; ++i) sums[0] += static_cast<double>(values[i]);
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
 void rank_row(const TopLogProbsParams& p, int64_t row) {
-  constexpr int64_t kChunk = 512;
   const SampleKernels& kernels = HEADRACE_PICK_ISA(sample_kernels);
   float values[kChunk], gaps[kChunk], weights[kChunk];
   Ranking ranking{.k = p.k, .values = {}, .ids = {}};
@@ -61,13 +72,15 @@ void rank_row(const TopLogProbsParams& p, int64_t row) {
   for (int64_t first = 0; first < p.vocab; first += kChunk) {
     const int64_t count = std::min(kChunk, p.vocab - first);
     values_of(p, row, first, count, values);
-    for (int64_t i = 0; i < count; ++i) ranking.show(values[i], first + i);
-    const float higher = std::max(top, kernels.largest(values, count));
+    const float largest = kernels.largest(values, count), higher = std::max(top, largest);
+    if (ranking.takes(largest)) {
+      for (int64_t i = 0; i < count; ++i) ranking.show(values[i], first + i);
+    }
     if (higher == -kInfinity) continue;
     sum *= std::exp(static_cast<double>(top) - static_cast<double>(higher));
     top = higher;
     kernels.gaps({values, count, top, 1.0f}, 0, count, gaps, weights);
-    for (int64_t i = 0; i < count; ++i) sum += static_cast<double>(weights[i]);
+    sum += sum_of(weights, count);
   }
   for (int64_t i = 0; i < p.k; ++i) {
     const float value = ranking.values[static_cast<size_t>(i)];

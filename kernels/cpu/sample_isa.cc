@@ -81,26 +81,46 @@ HEADRACE_SIMD vq multiply_low(vq a, uint64_t b) {
 #endif
 }
 
-// The words of tokens [id, id + 2 kLanes), id a multiple of 4: Philox (philox.h) with one counter in 64 bits, of which
-// the upper half is of no account.
-HEADRACE_SIMD void words_of(uint64_t seed, int64_t position, int64_t id, vu (&words)[2]) {
-  vq counter;
-  for (int i = 0; i < kLanes / 2; ++i) counter[i] = uint64_t(id / 4 + i);
-  vq c0 = counter, c1 = {};
-  vq c2 = vq{} + uint64_t(position), c3 = vq{} + (uint64_t(position) >> 32);
+// Philox (philox.h) of one counter and position in 64 bits, of which the upper half is of no account.
+HEADRACE_SIMD void philox_of(uint64_t seed, int64_t position, vq counter, vq (&c)[4]) {
+  c[0] = counter;
+  c[1] = vq{};
+  c[2] = vq{} + uint64_t(position);
+  c[3] = vq{} + (uint64_t(position) >> 32);
   uint32_t key0 = uint32_t(seed), key1 = uint32_t(seed >> 32);
   for (int round = 0; round < kPhiloxRounds; ++round) {
-    const vq product0 = multiply_low(c0, kPhiloxMultiplier0), product1 = multiply_low(c2, kPhiloxMultiplier1);
-    c0 = (product1 >> 32) ^ c1 ^ uint64_t(key0);
-    c1 = product1;
-    c2 = (product0 >> 32) ^ c3 ^ uint64_t(key1);
-    c3 = product0;
+    const vq product0 = multiply_low(c[0], kPhiloxMultiplier0), product1 = multiply_low(c[2], kPhiloxMultiplier1);
+    c[0] = (product1 >> 32) ^ c[1] ^ uint64_t(key0);
+    c[1] = product1;
+    c[2] = (product0 >> 32) ^ c[3] ^ uint64_t(key1);
+    c[3] = product0;
     key0 += kPhiloxWeyl0;
     key1 += kPhiloxWeyl1;
   }
-  const vq first = (c0 & 0xffffffffu) | c1 << 32, second = (c2 & 0xffffffffu) | c3 << 32;
+}
+
+// The words of tokens [id, id + 2 kLanes), id a multiple of 4.
+HEADRACE_SIMD void words_of(uint64_t seed, int64_t position, int64_t id, vu (&words)[2]) {
+  vq counter, c[4];
+  for (int i = 0; i < kLanes / 2; ++i) counter[i] = uint64_t(id / 4 + i);
+  philox_of(seed, position, counter, c);
+  const vq first = (c[0] & 0xffffffffu) | c[1] << 32, second = (c[2] & 0xffffffffu) | c[3] << 32;
   words[0] = reinterpret_cast<vu>(zip_low(first, second));
   words[1] = reinterpret_cast<vu>(zip_high(first, second));
+}
+
+// The words of kLanes tokens, whichever they are.
+HEADRACE_SIMD vu words_of(uint64_t seed, int64_t position, const int32_t* tokens) {
+  vu words;
+  for (int half = 0; half < kLanes; half += kLanes / 2) {
+    vq token, c[4];
+    for (int i = 0; i < kLanes / 2; ++i) token[i] = uint64_t(uint32_t(tokens[half + i]));
+    philox_of(seed, position, token >> 2, c);
+    const vq even = (token & 2) != 0 ? c[2] : c[0], odd = (token & 2) != 0 ? c[3] : c[1];
+    const vq word = (token & 1) != 0 ? odd : even;
+    for (int i = 0; i < kLanes / 2; ++i) words[half + i] = uint32_t(word[i]);
+  }
+  return words;
 }
 
 // 2 atanh(s) for |s| <= 0.18, within 1 ulp or so.
@@ -168,8 +188,26 @@ int64_t draw(const SampleRow& row, const SampleBorder& border, uint64_t seed, in
   return best_id[winner];
 }
 
+void noise(uint64_t seed, int64_t position, const int32_t* tokens, int64_t first, int64_t count, float* out) {
+  if (tokens == nullptr) {
+    for (int64_t i = 0; i < count; i += 2 * kLanes) {
+      vu words[2];
+      words_of(seed, position, first + i, words);
+      store_some(out + i, gumbel(words[0]), smaller(kLanes, count - i));
+      if (count - i > kLanes) store_some(out + i + kLanes, gumbel(words[1]), smaller(kLanes, count - i - kLanes));
+    }
+    return;
+  }
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const int64_t some = smaller(kLanes, count - i);
+    int32_t ids[kLanes] = {};
+    for (int64_t j = 0; j < some; ++j) ids[j] = tokens[i + j];
+    store_some(out + i, gumbel(words_of(seed, position, ids)), some);
+  }
+}
+
 }  // namespace
 
-const SampleKernels sample_kernels = {largest_of, first_of, gaps, draw};
+const SampleKernels sample_kernels = {largest_of, first_of, gaps, draw, noise};
 
 }  // namespace headrace::kernels::HEADRACE_ISA_NAMESPACE

@@ -30,6 +30,8 @@ struct SampleKernels {
   void (*gaps)(const SampleRow& row, int64_t first, int64_t count, float* gaps, float* weights);
   // The token of the largest g(seed, position, id) - gap within the border.
   int64_t (*draw)(const SampleRow& row, const SampleBorder& border, uint64_t seed, int64_t position);
+  // The same g for `count` tokens: tokens[0] on, or, if null, first, first + 1, … of which first is a multiple of 4.
+  void (*noise)(uint64_t seed, int64_t position, const int32_t* tokens, int64_t first, int64_t count, float* out);
 };
 HEADRACE_DECLARE_ISA(SampleKernels, sample_kernels)
 

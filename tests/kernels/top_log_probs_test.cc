@@ -64,6 +64,7 @@ double log_sum(const std::vector<double>& values) {
 class TopLogProbsTest : public testing_support::KernelTest {
  protected:
   Top run(const Case& c);
+  std::vector<int32_t> sampled(const Case& c);  // by the sampler, a token a row
   void expect_right(const Case& c, const std::string& what);
 };
 INSTANTIATE_KERNEL_TEST(TopLogProbsTest);
@@ -93,6 +94,27 @@ Top TopLogProbsTest::run(const Case& c) {
   std::memcpy(top.tokens.data(), bytes.data(), bytes.size());
   download(workspace);  // its guards
   return top;
+}
+
+std::vector<int32_t> TopLogProbsTest::sampled(const Case& c) {
+  std::vector<int32_t> positions = c.positions;
+  for (int32_t& position : positions) position += static_cast<int32_t>(c.position_offset);
+  const DeviceArray logits = upload_raw(c.logits), position_array = upload_raw(positions);
+  const DeviceArray tokens = output(positions.size() * 4), workspace = output(sample_workspace_bytes(c.rows, c.vocab));
+  SampleParams params{};
+  params.logits = logits.as<float>();
+  params.positions = position_array.as<int32_t>();
+  params.tokens = tokens.as<int32_t>();
+  params.workspace = workspace.data();
+  params.rows = c.rows;
+  params.vocab = c.vocab;
+  params.settings.temperature = c.temperature;
+  params.settings.seed = c.seed;
+  sample(params, stream());
+  const std::vector<std::byte> bytes = download(tokens);
+  std::vector<int32_t> result(positions.size());
+  std::memcpy(result.data(), bytes.data(), bytes.size());
+  return result;
 }
 
 // Values against the reference's, tokens exactly: without noise what is ranked are the logits themselves.
@@ -218,36 +240,42 @@ TEST_P(TopLogProbsTest, NanAndInfinity) {
 
 // With the sampler's noise the likeliest is the token that the sampler would draw from these logits.
 TEST_P(TopLogProbsTest, NoiseIsTheSamplers) {
-  constexpr int64_t kRows = 5, kVocab = 9001, kTop = 20;
-  Case c{.logits = testing_support::random_values(11, kRows * kVocab, 2.0f)};
-  c.rows = kRows;
-  c.vocab = kVocab;
-  c.k = kTop;
-  c.temperature = 0.8f;
-  c.seed = 0x123456789abcdef0;
-  c.positions = {100, 7, 31000, 7, 0};
-  c.position_offset = 2;
-  for (int mapped = 0; mapped < 2; ++mapped) {
-    for (int32_t id = 0; mapped == 1 && id < kVocab; ++id) c.map.push_back(2 * id + id / 1000);
-    const Top top = run(c);
-    for (int64_t row = 0; row < kRows; ++row) {
-      const std::vector<double> values = plain_values(c, row);
-      std::vector<double> sorted = values;
-      std::sort(sorted.begin(), sorted.end(), std::greater<>());
-      const double sum = log_sum(values);
-      for (int64_t i = 0; i < kTop; ++i) {
-        const auto at = static_cast<size_t>(row * kTop + i);
-        const auto id =
-            mapped == 0 ? top.tokens[at] : std::find(c.map.begin(), c.map.end(), top.tokens[at]) - c.map.begin();
-        ASSERT_GE(id, 0);
-        ASSERT_LT(id, kVocab);
-        // Two libraries' logarithms may swap two values that are all but equal.
-        EXPECT_NEAR(top.log_probs[at], values[static_cast<size_t>(id)] - sum, 2e-5);
-        EXPECT_NEAR(values[static_cast<size_t>(id)], sorted[static_cast<size_t>(i)], 2e-5);
+  constexpr int64_t kRows = 5;
+  for (const int64_t vocab : {1, 7, 70, 515, 9001}) {
+    Case c{.logits = testing_support::random_values(11, kRows * vocab, 2.0f)};
+    c.rows = kRows;
+    c.vocab = vocab;
+    c.k = std::min<int64_t>(20, vocab);
+    c.temperature = 0.8f;
+    c.seed = 0x123456789abcdef0;
+    c.positions = {100, 7, 31000, 7, 0};
+    c.position_offset = 2;
+    const std::vector<int32_t> drawn = sampled(c);
+    for (int mapped = 0; mapped < 2; ++mapped) {
+      for (int32_t id = 0; mapped == 1 && id < vocab; ++id) c.map.push_back(2 * id + id / 1000);
+      const Top top = run(c);
+      for (int64_t row = 0; row < kRows; ++row) {
+        const std::vector<double> values = plain_values(c, row);
+        std::vector<double> sorted = values;
+        std::sort(sorted.begin(), sorted.end(), std::greater<>());
+        const double sum = log_sum(values);
+        if (mapped == 0) {
+          EXPECT_EQ(top.tokens[static_cast<size_t>(row * c.k)], drawn[static_cast<size_t>(row)]);
+        }
+        for (int64_t i = 0; i < c.k; ++i) {
+          const auto at = static_cast<size_t>(row * c.k + i);
+          const auto id =
+              mapped == 0 ? top.tokens[at] : std::find(c.map.begin(), c.map.end(), top.tokens[at]) - c.map.begin();
+          ASSERT_GE(id, 0);
+          ASSERT_LT(id, vocab);
+          // Two libraries' logarithms may swap two values that are all but equal.
+          EXPECT_NEAR(top.log_probs[at], values[static_cast<size_t>(id)] - sum, 2e-5);
+          EXPECT_NEAR(values[static_cast<size_t>(id)], sorted[static_cast<size_t>(i)], 2e-5);
+        }
+        std::vector<int32_t> ids(top.tokens.begin() + row * c.k, top.tokens.begin() + (row + 1) * c.k);
+        std::sort(ids.begin(), ids.end());
+        EXPECT_EQ(std::adjacent_find(ids.begin(), ids.end()), ids.end()) << "a token twice";
       }
-      std::vector<int32_t> ids(top.tokens.begin() + row * kTop, top.tokens.begin() + (row + 1) * kTop);
-      std::sort(ids.begin(), ids.end());
-      EXPECT_EQ(std::adjacent_find(ids.begin(), ids.end()), ids.end()) << "a token twice";
     }
   }
 }
