@@ -196,6 +196,9 @@ void add_common(CLI::App& app, EngineOptions* engine, GenerateOptions* generate,
   add_flags(app, "Draft", draft_flags(&engine->draft, &late->draft_tokens));
   add_flags(app, "Text", sampling_flags(generate, &late->top_k));
   add_flags(app, "Output", output_flags(output));
+  add_flags(app, "Output",
+            {{"--trace", "FILE", text_value(&engine->device.trace_path), nullptr,
+              "Write what compute and links did, and when, for ui.perfetto.dev or chrome://tracing"}});
 }
 
 [[noreturn]] void usage_error(const std::string& command, const std::string& what) {

@@ -38,6 +38,12 @@ void Console::report(const GenerateResult& result, const std::string& engine) {
   std::fputs(text.c_str(), stderr);
 }
 
+void Console::report_trace(const TraceSummary& trace) {
+  if (output_.quiet) return;
+  progress_.clear();
+  std::fputs(format_trace(trace).c_str(), stderr);
+}
+
 void Console::note_device(const Device& device) {
   if (!output_.quiet && !device.fallback_reason().empty()) {
     progress_.print_line("--device auto takes the CPU: " + device.fallback_reason());

@@ -24,6 +24,7 @@ class Console {
   void end_text();                         // a newline if the text did not end in one
   void note_device(const Device& device);  // a line on stderr if --device auto had to take the CPU
   void report(const GenerateResult& result, const std::string& engine);
+  void report_trace(const TraceSummary& trace);
   void error(const std::string& message);  // stderr, --quiet or not
   // Throws Error(kStorage) if something could not be written (a full disk behind a redirect).
   void finish();

@@ -42,6 +42,7 @@ ExitCode run_generate(const GenerateArgs& args) {
   if (args.output.json) console.print(result_json(result));
   console.end_text();
   console.report(result, engine.describe());
+  if (const auto trace = engine.write_trace()) console.report_trace(*trace);
   console.finish();
   return result.finish_reason == FinishReason::kInterrupted ? ExitCode::kInterrupted : ExitCode::kDone;
 }

@@ -1,6 +1,7 @@
 #include "cli/report.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "cache/base.h"
 #include "cli/format.h"
@@ -47,6 +48,21 @@ std::string format_report(const GenerateResult& result, const std::string& engin
               format_bytes(m.weights_bytes), ", KV cache ", format_bytes(m.kv_bytes), "); process ",
               format_bytes(m.rss_peak_bytes), "\n");
   return text;
+}
+
+std::string format_trace(const TraceSummary& trace) {
+  std::string text = "  trace     " + trace.path + ": ";
+  const int64_t steps = trace.steps + trace.dropped_steps;
+  text += steps == 0 ? "no decode step" : str(trace.steps, " of ", steps, " decode steps");
+  if (trace.decode_s > 0) {
+    char share[64];
+    std::snprintf(share, sizeof share, ", H2D busy %.1f%% of their time", 100 * trace.busy_share());
+    text += share;
+    std::snprintf(share, sizeof share, ", %.1f GB/s while busy", trace.gb_per_s());
+    if (trace.link_bytes >= kMiB) text += share;
+  }
+  if (trace.dropped_slices > 0) text += str("; ", trace.dropped_slices, " slices left out");
+  return text + "\n";
 }
 
 std::string format_summary_line(const GenerateResult& result) {

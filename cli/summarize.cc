@@ -88,6 +88,7 @@ class Summarizer {
     started_ = std::chrono::steady_clock::now();
     const BatchOutcome outcome = run_batch(batch);
     if (files_.size() > 1) sum_up(outcome);
+    if (const auto trace = engine_.write_trace()) console_.report_trace(*trace);
     console_.finish();
     return outcome.exit_code();
   }
@@ -115,6 +116,7 @@ class Summarizer {
     GenerateOptions options = args_.generate;
     options.interrupt = interrupt_.flag();
     options.on_text = console_.text_sink();
+    options.label = file;
     return engine_.generate(ids, options, &console_.progress());
   }
 

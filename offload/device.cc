@@ -1,10 +1,12 @@
 #include "offload/device.h"
 
 #include <cmath>
+#include <utility>
 
 #include "cache/base.h"
 #include "offload/backends.h"
 #include "offload/host_limits.h"
+#include "offload/trace.h"
 
 namespace headrace {
 namespace {
@@ -22,10 +24,7 @@ void check_options(const DeviceOptions& options) {
   CHECK(options.cuda_index == -1 || options.choice == DeviceChoice::kCuda, "cuda_index=", options.cuda_index);
 }
 
-}  // namespace
-
-std::unique_ptr<Device> open_device(const DeviceOptions& options) {
-  check_options(options);
+std::unique_ptr<Device> open_any(const DeviceOptions& options) {
   if (options.choice == DeviceChoice::kCpu) return open_cpu_device(options);
   NoCuda no_cuda;
   if (auto device = open_cuda_device(options, &no_cuda)) return device;
@@ -34,6 +33,31 @@ std::unique_ptr<Device> open_device(const DeviceOptions& options) {
   }
   auto device = open_cpu_device(options);
   device->set_fallback_reason(no_cuda.why);
+  return device;
+}
+
+}  // namespace
+
+Device::Device() = default;
+Device::~Device() = default;
+
+std::unique_ptr<Stream> Device::make_stream(std::string_view name, StreamRole role) {
+  auto stream = new_stream(name, role);
+  if (trace_ != nullptr) stream->tracing() = {.trace = trace_.get(), .name = trace_->keep(name), .role = role};
+  return stream;
+}
+
+void Device::set_trace(std::unique_ptr<Trace> trace) {
+  trace->start(name(), make_trace_clock());
+  trace_ = std::move(trace);
+}
+
+std::unique_ptr<Device> open_device(const DeviceOptions& options) {
+  check_options(options);
+  std::unique_ptr<Trace> trace;  // before the device: what cannot be written is known at once
+  if (!options.trace_path.empty()) trace = std::make_unique<Trace>(options.trace_path);
+  auto device = open_any(options);
+  if (trace != nullptr) device->set_trace(std::move(trace));
   return device;
 }
 

@@ -18,6 +18,9 @@
 
 namespace headrace {
 
+class Trace;
+class TraceClock;
+
 enum class DeviceChoice { kAuto, kCpu, kCuda };
 
 struct DeviceOptions {
@@ -27,13 +30,12 @@ struct DeviceOptions {
   uint64_t host_mem_bytes = 0;  // 0: 60% of what is available
   int threads = 0;              // CPU workers; 0: the cores this process may use
   double copy_gb_per_s = 0;     // CPU backend: paces copies between the tiers, for tests and demonstrations; 0: not
+  std::string trace_path{};     // a file for a trace of all streams (trace.h); empty: none
 };
-
-enum class StreamRole { kCompute, kCopy };
 
 class Device {
  public:
-  virtual ~Device() = default;
+  virtual ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
@@ -43,7 +45,7 @@ class Device {
 
   // The name shows in traces and in the thread's name. Compute streams of the CPU backend share the device's pool, so
   // that one at a time may be used.
-  virtual std::unique_ptr<Stream> make_stream(std::string_view name, StreamRole role) = 0;
+  std::unique_ptr<Stream> make_stream(std::string_view name, StreamRole role);
   virtual std::unique_ptr<Event> make_event() = 0;
 
   // Budgeted; throws Error(kDoesNotFit). `what` says what the memory is for.
@@ -57,6 +59,11 @@ class Device {
   const std::string& fallback_reason() const { return fallback_reason_; }
   void set_fallback_reason(std::string reason) { fallback_reason_ = std::move(reason); }  // open_device() does
 
+  // Null where nothing is traced.
+  Trace* trace() const { return trace_.get(); }
+  void set_trace(std::unique_ptr<Trace> trace);  // open_device() does, before there are streams
+  virtual std::unique_ptr<TraceClock> make_trace_clock() = 0;
+
   // Bytes enqueued since the device was opened.
   uint64_t bytes_over(Link link) const { return bytes_[static_cast<size_t>(link)].load(std::memory_order_relaxed); }
   void count(Link link, uint64_t bytes) {
@@ -64,11 +71,13 @@ class Device {
   }
 
  protected:
-  Device() = default;
+  Device();
+  virtual std::unique_ptr<Stream> new_stream(std::string_view name, StreamRole role) = 0;
 
  private:
   std::array<std::atomic<uint64_t>, kLinkCount> bytes_{};
   std::string fallback_reason_;
+  std::unique_ptr<Trace> trace_;
 };
 
 // Throws Error: no such device (kUsage), or a budget above what the machine has (kDoesNotFit).

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "cache/base.h"
+#include "offload/trace.h"
 
 namespace headrace {
 
@@ -14,6 +15,8 @@ Replay::Replay(size_t most_graphs) : most_graphs_(most_graphs) {
 
 Replay::Entry* Replay::find(Stream& stream, const Key& key) {
   if (stream.backend() == Backend::kCpu) return nullptr;
+  const Trace* const trace = stream.tracing().trace;
+  if (trace != nullptr && trace->recording()) return nullptr;  // parts of a graph have no times
   ++uses_;
   auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.key == key; });
   if (entry == entries_.end()) {

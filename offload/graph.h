@@ -1,7 +1,7 @@
 // Work that is enqueued again and again, such as a step's some hundred kernels: on CUDA, from the second time that a
 // key is seen, it is recorded as a CUDA graph and launched as one, so that neither the host nor the gaps between
-// kernels cost; on the CPU it is just enqueued. Owns the graphs, the most recently used ones; what was launched must
-// have run before they go. Thread: one at a time, that which enqueues on the stream.
+// kernels cost; on the CPU, and while a trace records, it is just enqueued. Owns the graphs, the most recently used
+// ones; what was launched must have run before they go. Thread: one at a time, that which enqueues on the stream.
 #pragma once
 
 #include <array>

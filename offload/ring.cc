@@ -29,14 +29,14 @@ std::byte* StagingRing::slot_data(uint64_t number) const {
   return memory_.data() + number % slots_.size() * round_up(slot_bytes_, kSlotAlign);
 }
 
-void StagingRing::fill(uint64_t number, const void* src, uint64_t bytes, Stream& copy) {
+void StagingRing::fill(uint64_t number, const void* src, uint64_t bytes, Stream& copy, TraceName what) {
   CHECK(number == filled_, "fill ", number, " where ", filled_, " is next");
   CHECK(filled_ - released_ < slots_.size(), "fill ", number, ": all ", slots_.size(), " slots are taken, ", released_,
         " is to be released next");
   CHECK(bytes <= slot_bytes_, "bytes=", bytes, " slot_bytes=", slot_bytes_);
   Slot& slot = slots_[number % slots_.size()];
   copy.wait(*slot.released);
-  copy.copy(slot_data(number), src, bytes, Link::kHostToDevice);
+  copy.copy(slot_data(number), src, bytes, Link::kHostToDevice, what);
   copy.record(*slot.ready);
   ++filled_;
 }

@@ -23,7 +23,7 @@ class StagingRing {
 
   // Enqueues on `copy`: wait until the slot's last use has been released, copy `bytes` from pinned memory, mark it
   // ready.
-  void fill(uint64_t number, const void* src, uint64_t bytes, Stream& copy);
+  void fill(uint64_t number, const void* src, uint64_t bytes, Stream& copy, TraceName what = {});
   // Makes `compute` wait for fill `number`; returns where its bytes are.
   const std::byte* acquire(uint64_t number, Stream& compute);
   // What `compute` was given so far is the slot's last reader.

@@ -10,9 +10,28 @@
 
 namespace headrace {
 
+class Trace;
+
 enum class Backend : uint8_t { kCpu, kCuda };
+enum class StreamRole : uint8_t { kCompute, kCopy };
 enum class Link : uint8_t { kHostToDevice, kDeviceToHost, kWithinDevice };
 constexpr size_t kLinkCount = 3;
+
+// What a slice of a trace is called (trace.h): "layer" and 7 are "layer 7". Costs nothing where nothing is traced.
+struct TraceName {
+  TraceName() = default;
+  TraceName(const char* literal, int64_t which = -1) : text(literal), number(which) {}
+  const char* text = nullptr;  // outlives the trace, as a literal does; null: the stream's own name
+  int64_t number = -1;         // -1: none
+};
+
+// What a stream that is traced knows of it; Device::make_stream() fills it in.
+struct StreamTracing {
+  Trace* trace = nullptr;  // null: not traced, and all it costs is to ask
+  const char* name = nullptr;
+  StreamRole role = StreamRole::kCompute;
+  int open_spans = 0;
+};
 
 // As in CUDA: wait() takes the most recent record() enqueued before it, and an event never recorded is passed at once.
 class Event {
@@ -35,20 +54,33 @@ class Stream {
 
   Backend backend() const { return backend_; }
 
-  // Asynchronous; both sides must stay valid until it has run. Bytes are counted by link on the device.
-  virtual void copy(void* dst, const void* src, size_t bytes, Link link) = 0;
+  // Asynchronous; both sides must stay valid until it has run. Bytes are counted by link on the device. `what` is for a
+  // trace.
+  void copy(void* dst, const void* src, size_t bytes, Link link, TraceName what = {}) {
+    if (tracing_.trace != nullptr) [[unlikely]]
+      return traced_copy(dst, src, bytes, link, what);
+    copy_bytes(dst, src, bytes, link);
+  }
   virtual void record(Event& event) = 0;
   virtual void wait(const Event& event) = 0;
   // Blocks until all that was enqueued has run; rethrows the first error of a task.
   virtual void synchronize() = 0;
+  // Never blocks: throws the first error of a task so far, which stays for synchronize() to throw, too.
+  virtual void check() = 0;
   // cudaStream_t on CUDA; null on the CPU.
   virtual void* native() const = 0;
 
+  StreamTracing& tracing() { return tracing_; }
+
  protected:
   explicit Stream(Backend backend) : backend_(backend) {}
+  virtual void copy_bytes(void* dst, const void* src, size_t bytes, Link link) = 0;
 
  private:
+  void traced_copy(void* dst, const void* src, size_t bytes, Link link, TraceName what);
+
   const Backend backend_;
+  StreamTracing tracing_;
 };
 
 // Blocks until the stream is idle, for destructors and the way out of an error: a task's error is dropped.

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <utility>
 
+#include "offload/trace.h"
 #include "runtime/accept.h"
 #include "runtime/document.h"
 #include "runtime/model/weights.h"
@@ -167,6 +168,7 @@ void Engine::Impl::open() {
 bool Engine::Impl::load_weights(Progress* progress, const std::atomic<bool>* interrupt) {
   if (weights->loaded() && (!draft_model || draft_model->loaded())) return true;
   const Clock::time_point start = Clock::now();
+  const HostSpan span(device->trace(), "load weights");
   const bool loaded = weights->load(*checkpoint, *device, progress, interrupt) &&
                       (!draft_model || draft_model->load(progress, interrupt));
   load_ms += ms_since(start);
@@ -241,6 +243,7 @@ void Engine::Impl::decode(Session& session, Draft* draft, int32_t first, const G
   while (going) {
     if (interrupted(run)) return output->interrupted();
     clock.start();
+    const TraceStep step(*compute);
     tree.reset(root);  // no draft: a tree of one node
     if (draft) draft->propose(root, session.rows(), &tree);
     clock.proposed();
@@ -260,6 +263,9 @@ void Engine::Impl::decode(Session& session, Draft* draft, int32_t first, const G
 GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const GenerateOptions& run,
                                       Progress* progress) {
   check_prompt(prompt);
+  Trace* const trace = device->trace();
+  if (trace) trace->begin_run();
+  const HostSpan span(trace, trace ? trace->keep(run.label) : nullptr);
   const int64_t room = context_limit() - static_cast<int64_t>(prompt.size());
   const int64_t max_tokens = run.max_tokens < 0 ? room : std::min(run.max_tokens, room);
   GenerateResult result;
@@ -294,7 +300,11 @@ void Engine::Impl::answer(Session& session, Draft* draft, const std::vector<int3
   const uint64_t in = device->bytes_over(Link::kHostToDevice), out = device->bytes_over(Link::kDeviceToHost);
   Timings& timings = result->timings;
   Transfers& moved = result->transfers;
-  const std::optional<int32_t> first = session.prefill(prompt, progress, run.interrupt);
+  std::optional<int32_t> first;
+  {
+    const HostSpan span(device->trace(), "prefill");
+    first = session.prefill(prompt, progress, run.interrupt);
+  }
   moved.prefill_h2d_bytes = device->bytes_over(Link::kHostToDevice) - in;
   moved.prefill_d2h_bytes = device->bytes_over(Link::kDeviceToHost) - out;
   if (!first) return output->interrupted();
@@ -303,7 +313,10 @@ void Engine::Impl::answer(Session& session, Draft* draft, const std::vector<int3
   if (progress) progress->begin("decode", "tokens", output->max_tokens());
   const Clock::time_point decode_start = Clock::now();
   if (draft_model) result->speculation.type = spec_type_name(options.draft.type);
-  decode(session, draft, *first, run, output, result, progress);
+  {
+    const HostSpan span(device->trace(), "decode");
+    decode(session, draft, *first, run, output, result, progress);
+  }
   timings.decode_steps = static_cast<int64_t>(timings.step_ms.size());
   const int64_t accepted = result->speculation.accepted;
   timings.decode_ms = ms_since(decode_start);
@@ -333,6 +346,12 @@ std::vector<int32_t> Engine::encode_plain(std::string_view text) const {
 GenerateResult Engine::generate(const std::vector<int32_t>& prompt, const GenerateOptions& options,
                                 Progress* progress) {
   return impl_->generate(prompt, options, progress);
+}
+
+std::optional<TraceSummary> Engine::write_trace() {
+  Trace* const trace = impl_->device->trace();
+  if (trace == nullptr || trace->finished()) return std::nullopt;
+  return trace->finish();
 }
 
 const ModelConfig& Engine::config() const { return impl_->config; }

@@ -15,6 +15,7 @@
 #include "cache/planner.h"
 #include "kernels/sample.h"
 #include "offload/device.h"
+#include "offload/trace_file.h"
 #include "runtime/draft/draft_model.h"
 #include "runtime/model/checkpoint.h"
 #include "runtime/progress.h"
@@ -57,6 +58,7 @@ struct GenerateOptions {
   std::optional<KvMode> kv{};   // in the place of the engine's, for this run
   SamplingSettings sampling{};  // its seed is the run's seed
   bool ignore_eos = false;
+  std::string label = "answer";                          // what a trace calls the run
   const std::atomic<bool>* interrupt = nullptr;          // set: finish the current step and return what there is
   std::function<void(std::string_view text)> on_text{};  // each piece of text as it becomes certain; may be empty
 };
@@ -113,6 +115,10 @@ class Engine {
   // Plan, prefill, decode. Throws Error(kBadInput) for a prompt that is empty, that has ids outside the vocabulary or
   // that does not fit the context (with the numbers), Error(kDoesNotFit) for budgets, before any work is done.
   GenerateResult generate(const std::vector<int32_t>& prompt, const GenerateOptions& options, Progress* progress);
+
+  // The trace that options.device.trace_path asked for, of all runs so far; what is generated after it is in none. None
+  // if there was none to write. Throws Error(kStorage).
+  std::optional<TraceSummary> write_trace();
 
   const ModelConfig& config() const;
   const Tokenizer& tokenizer() const;  // REQUIRES: want_tokenizer

@@ -96,15 +96,18 @@ void KvCache::store_layer(int64_t layer, int64_t rows, const std::byte* segments
   out_->wait(*built_);
   const int64_t touched = segments_for(rows), open = segment_of(rows);  // open may be one past the last touched
   const int64_t stay = std::min(touched, resident_);
-  if (stay > 0) out_->copy(resident_data(layer, 0), segments, segments_bytes(shape_, 0, stay), Link::kWithinDevice);
+  if (stay > 0) {
+    const uint64_t bytes = segments_bytes(shape_, 0, stay);
+    out_->copy(resident_data(layer, 0), segments, bytes, Link::kWithinDevice, {"resident, layer", layer});
+  }
   if (open > resident_) {
     const uint64_t bytes = segments_bytes(shape_, resident_, open);
     std::byte* const host = host_memory_.data() + u(layer) * segments_bytes(shape_, resident_, segments_);
-    out_->copy(host, segments + segments_bytes(shape_, 0, resident_), bytes, Link::kDeviceToHost);
+    out_->copy(host, segments + segments_bytes(shape_, 0, resident_), bytes, Link::kDeviceToHost, {"layer", layer});
   }
   if (open >= resident_ && open < touched) {
     out_->copy(open_memory_.data() + u(layer) * open_stride_, segments + segments_bytes(shape_, 0, open),
-               segments_bytes(shape_, open, open + 1), Link::kWithinDevice);
+               segments_bytes(shape_, open, open + 1), Link::kWithinDevice, {"open, layer", layer});
   }
   fill_ring(layer, rows, segments);
   out_->record(copied);
@@ -195,7 +198,7 @@ void KvCache::point_at_open(Stream& compute) {
     pointers[layer] = const_cast<void*>(open.k);
     pointers[shape_.layers + layer] = const_cast<void*>(open.v);
   }
-  compute.copy(pointers_.data(), host_pointers_.data(), pointers_.bytes(), Link::kHostToDevice);
+  compute.copy(pointers_.data(), host_pointers_.data(), pointers_.bytes(), Link::kHostToDevice, "pointers");
   pointed_at_ = closed_segments();
 }
 
@@ -208,7 +211,7 @@ void KvCache::leave(Stream& compute) {
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
     std::byte* const host = host_memory_.data() + u(layer) * segments_bytes(shape_, resident_, segments_);
     out_->copy(host + segments_bytes(shape_, resident_, full), open_memory_.data() + u(layer) * open_stride_, bytes,
-               Link::kDeviceToHost);
+               Link::kDeviceToHost, {"layer", layer});
   }
   out_->record(*left_);
   compute.wait(*left_);

@@ -57,6 +57,8 @@ class KvCache {
   void append(const int32_t* source, int64_t count, Stream& compute);
   // Recorded when the last full segment that left has arrived in host memory.
   const Event& host_ready() const { return *left_; }
+  // Throws if rows have failed to leave so far; never blocks.
+  void check() { out_->check(); }
 
  private:
   KvSegment view(std::byte* segment, int64_t index) const;

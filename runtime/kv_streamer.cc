@@ -19,7 +19,8 @@ void KvStreamer::begin_step(int64_t closed_segments) {
 void KvStreamer::fill_one() {
   const uint64_t chunks = movement_.chunks.size(), place = filled_ % static_cast<uint64_t>(movement_.fills());
   const Chunk& chunk = movement_.chunks[place % chunks];
-  ring_.fill(filled_++, cache_.host_chunk(static_cast<int64_t>(place / chunks), chunk), chunk.bytes, *in_);
+  const auto layer = static_cast<int64_t>(place / chunks);
+  ring_.fill(filled_++, cache_.host_chunk(layer, chunk), chunk.bytes, *in_, {"layer", layer});
 }
 
 const std::byte* KvStreamer::next(Stream& compute) { return ring_.acquire(taken_, compute); }

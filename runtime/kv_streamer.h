@@ -25,6 +25,8 @@ class KvStreamer {
   const std::byte* next(Stream& compute);
   // `compute` has been given all that reads the chunk; its slot is refilled behind it.
   void done(Stream& compute);
+  // Throws if the copies have failed so far; never blocks.
+  void check() { in_->check(); }
   uint64_t slot_bytes() const { return ring_.slot_bytes(); }
 
  private:

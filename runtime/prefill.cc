@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/elementwise.h"
+#include "offload/trace.h"
 #include "runtime/prefill_work.h"
 
 namespace headrace {
@@ -134,7 +135,7 @@ std::optional<int32_t> Session::prefill(std::span<const int32_t> ids, Progress* 
     if (finished && options_.draft != nullptr) options_.draft->finish_prefill(ids);
     const uint64_t row_bytes = static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype());
     const std::byte* const last = static_cast<std::byte*>(work.hidden) + (ids.size() - 1) * row_bytes;
-    compute_.copy(step_.hidden, last, row_bytes, Link::kWithinDevice);
+    compute_.copy(step_.hidden, last, row_bytes, Link::kWithinDevice, "last row");
     compute_.synchronize();
     cache_->finish_prefill(options_.prompt_tokens);
   }  // prefill's memory goes before decode's is taken
@@ -143,7 +144,7 @@ std::optional<int32_t> Session::prefill(std::span<const int32_t> ids, Progress* 
     streamer_ = std::make_unique<KvStreamer>(device_, *cache_, plan_.ring_slots, plan_.ring_slot_bytes);
   }
   host_.draw_positions[0] = static_cast<int32_t>(options_.prompt_tokens);
-  compute_.copy(step_.inputs.tokens, host_inputs_.data(), step_.inputs_bytes, Link::kHostToDevice);
+  compute_.copy(step_.inputs.tokens, host_inputs_.data(), step_.inputs_bytes, Link::kHostToDevice, "inputs");
   draw(make_pass(step_.layer, step_.inputs.positions, 1, ProductPath::kDecode));
   bring_samples(1);
   return host_samples_.as<int32_t>()[0];
@@ -154,14 +155,14 @@ void Session::upload_prompt(std::span<const int32_t> ids, const PrefillWork& wor
   const StagingViews host = carve_staging(carver, options_.prompt_tokens);
   std::copy(ids.begin(), ids.end(), host.ids);
   for (int64_t i = 0; i < options_.prompt_tokens; ++i) host.positions[i] = static_cast<int32_t>(i);
-  compute_.copy(work.ids, host.ids, ids.size_bytes(), Link::kHostToDevice);
-  compute_.copy(work.positions, host.positions, ids.size_bytes(), Link::kHostToDevice);
+  compute_.copy(work.ids, host.ids, ids.size_bytes(), Link::kHostToDevice, "prompt");
+  compute_.copy(work.positions, host.positions, ids.size_bytes(), Link::kHostToDevice, "positions");
   for (size_t buffer = 0; buffer < 2; ++buffer) {
     for (int64_t i = 0; i < work.segment_count; ++i) {
       host.segments[buffer][i] = built_segment(shape_, work.layer_buffers[buffer], i, options_.prompt_tokens);
     }
     compute_.copy(work.segments[buffer], host.segments[buffer],
-                  static_cast<uint64_t>(work.segment_count) * sizeof(KvSegment), Link::kHostToDevice);
+                  static_cast<uint64_t>(work.segment_count) * sizeof(KvSegment), Link::kHostToDevice, "segments");
   }
 }
 
@@ -185,6 +186,7 @@ bool Session::prefill_layers(const PrefillWork& work, Progress* progress, const 
   for (int64_t layer = 0; layer < config_.layers && go_on; ++layer) {
     const size_t buffer = static_cast<size_t>(layer % 2);
     compute_.wait(*free[buffer]);
+    const TraceSpan span(compute_, {"layer", layer});
     if (options_.draft != nullptr) options_.draft->prefill_layer({layer, work.hidden, prompt});
     for (int64_t first = 0; first < prompt && go_on; first += group) {
       const int64_t rows = std::min(group, prompt - first);
@@ -200,6 +202,7 @@ bool Session::prefill_layers(const PrefillWork& work, Progress* progress, const 
 }
 
 void Session::prefill_group_rows(const PrefillWork& work, int64_t layer, int64_t first, int64_t rows) {
+  const TraceSpan span(compute_, {"from row", first});
   const size_t buffer = static_cast<size_t>(layer % 2);
   const uint64_t row_bytes = static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype());
   std::byte* const hidden = static_cast<std::byte*>(work.hidden) + static_cast<uint64_t>(first) * row_bytes;
@@ -210,13 +213,16 @@ void Session::prefill_group_rows(const PrefillWork& work, int64_t layer, int64_t
     rotate_rows(pass, row, here, rows_from(shape_, work.layer_buffers[buffer], first + row));
     row += here;
   }
-  prefill_attention({.shape = attention_shape(pass),
-                     .q = pass.work.qkv,
-                     .segments = work.segments[buffer],
-                     .out = pass.work.attention,
-                     .segment_count = work.segment_count,
-                     .first_position = first},
-                    compute_);
+  {
+    const TraceSpan attention(compute_, "attention");
+    prefill_attention({.shape = attention_shape(pass),
+                       .q = pass.work.qkv,
+                       .segments = work.segments[buffer],
+                       .out = pass.work.attention,
+                       .segment_count = work.segment_count,
+                       .first_position = first},
+                      compute_);
+  }
   layer_output(pass, layer, hidden);
 }
 

@@ -144,7 +144,7 @@ void Session::upload_rope_table() {
   const RopeTable table = make_rope_table(config_.rope, config_.head_dim, config_.max_positions);
   CHECK(table.inv_freq.size() == static_cast<size_t>(config_.head_dim / 2));
   const uint64_t bytes = table.inv_freq.size() * sizeof(float);
-  compute_.copy(step_.inv_freq, table.inv_freq.data(), bytes, Link::kHostToDevice);
+  compute_.copy(step_.inv_freq, table.inv_freq.data(), bytes, Link::kHostToDevice, "rope");
   rope_table({.inv_freq = step_.inv_freq,
               .cos_sin = step_.cos_sin,
               .scale = table.scale,
@@ -171,7 +171,7 @@ Pass Session::make_pass(const LayerWork& work, const int32_t* positions, int64_t
 std::vector<float> Session::logits(int64_t rows) {
   const uint64_t bytes = static_cast<uint64_t>(rows * config_.vocab) * sizeof(float);
   PinnedBuffer host = device_.allocate_pinned(bytes, "logits for the host");
-  compute_.copy(host.data(), step_.logits, bytes, Link::kDeviceToHost);
+  compute_.copy(host.data(), step_.logits, bytes, Link::kDeviceToHost, "logits");
   compute_.synchronize();
   return {host.as<float>(), host.as<float>() + rows * config_.vocab};
 }

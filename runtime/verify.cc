@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/elementwise.h"
+#include "offload/trace.h"
 #include "runtime/session.h"
 
 namespace headrace {
@@ -22,7 +23,10 @@ class PrefixFold {
     if (params_.segment_count == per_launch_) flush();
   }
   void flush() {
-    if (params_.segment_count > 0) prefix_attention(params_, stream_);
+    if (params_.segment_count > 0) {
+      const TraceSpan span(stream_, {"prefix from row", params_.segments[0].position});
+      prefix_attention(params_, stream_);
+    }
     params_.segment_count = 0;
   }
 
@@ -37,6 +41,7 @@ class PrefixFold {
 std::span<const int32_t> Session::verify(const Tree& tree) {
   const int64_t nodes = tree.size();
   CHECK(nodes > 0 && nodes <= options_.pass_rows, "nodes=", nodes);
+  const TraceSpan span(compute_, "verify");
   upload_step(tree);
   const Pass pass = make_pass(step_.layer, step_.inputs.positions, nodes, ProductPath::kDecode);
   if (streamer_) {
@@ -62,6 +67,7 @@ void Session::run_pass(const Pass& pass) {
              .hidden = config_.hidden},
             compute_);
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
+    const TraceSpan inside(compute_, {"layer", layer});
     if (options_.draft != nullptr) options_.draft->pass_layer({layer, step_.hidden, pass.rows});
     qkv_product(pass, layer, step_.hidden);
     rotate_rows(pass, 0, pass.rows, cache_->pass_destination(layer));
@@ -92,7 +98,7 @@ void Session::upload_step(const Tree& tree) {
     host_.path[i * stride + tree.depths[node]] = static_cast<int32_t>(i);
   }
   *host_.committed = static_cast<int32_t>(first);
-  compute_.copy(step_.inputs.tokens, host_inputs_.data(), step_.inputs_bytes, Link::kHostToDevice);
+  compute_.copy(step_.inputs.tokens, host_inputs_.data(), step_.inputs_bytes, Link::kHostToDevice, "inputs");
 }
 
 void Session::attend(const Pass& pass, int64_t layer) {
@@ -121,6 +127,7 @@ void Session::attend(const Pass& pass, int64_t layer) {
   }
   fold.add(cache_->open_segment(layer));
   fold.flush();
+  const TraceSpan span(compute_, "tail");
   const KvCache::TailViews tail = cache_->tail(layer);
   tail_attention({.shape = shape,
                   .q = pass.work.qkv,
@@ -141,6 +148,7 @@ void Session::attend(const Pass& pass, int64_t layer) {
 
 void Session::draw(const Pass& pass) {
   output_logits(pass, step_.hidden, step_.logits);
+  const TraceSpan span(compute_, "sample");
   sample({.logits = step_.logits,
           .positions = step_.inputs.draw_positions,
           .tokens = step_.samples,
@@ -152,16 +160,19 @@ void Session::draw(const Pass& pass) {
 }
 
 void Session::bring_samples(int64_t rows) {
-  compute_.copy(host_samples_.data(), step_.samples, static_cast<uint64_t>(rows) * sizeof(int32_t),
-                Link::kDeviceToHost);
+  compute_.copy(host_samples_.data(), step_.samples, static_cast<uint64_t>(rows) * sizeof(int32_t), Link::kDeviceToHost,
+                "samples");
   compute_.synchronize();
+  cache_->check();
+  if (streamer_) streamer_->check();
 }
 
 void Session::commit(const Acceptance& acceptance) {
   const int64_t count = static_cast<int64_t>(acceptance.nodes.size());
   CHECK(count > 0 && count <= step_rows_, "count=", count);
   std::copy(acceptance.nodes.begin(), acceptance.nodes.end(), host_.source);
-  compute_.copy(step_.inputs.source, host_.source, static_cast<uint64_t>(count) * sizeof(int32_t), Link::kHostToDevice);
+  compute_.copy(step_.inputs.source, host_.source, static_cast<uint64_t>(count) * sizeof(int32_t), Link::kHostToDevice,
+                "accepted");
   cache_->append(step_.inputs.source, count, compute_);
 }
 

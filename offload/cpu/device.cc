@@ -7,6 +7,7 @@
 #include "offload/cpu/pace.h"
 #include "offload/cpu/progress.h"
 #include "offload/cpu/stream.h"
+#include "offload/cpu/trace.h"
 #include "offload/host_limits.h"
 #include "offload/pages.h"
 #include "offload/thread_pool.h"
@@ -45,8 +46,8 @@ class CpuDevice final : public Device {
   std::string name() const override { return str("CPU, ", threads(), threads() == 1 ? " thread" : " threads"); }
   int threads() const override { return pool_.threads(); }
 
-  std::unique_ptr<Stream> make_stream(std::string_view name, StreamRole role) override;
   std::unique_ptr<Event> make_event() override { return std::make_unique<CpuEvent>(); }
+  std::unique_ptr<TraceClock> make_trace_clock() override { return std::make_unique<CpuTraceClock>(); }
 
   DeviceBuffer allocate(uint64_t bytes, std::string_view what) override {
     return make_buffer<DeviceBuffer>(*this, vram_, bytes, what);
@@ -58,6 +59,9 @@ class CpuDevice final : public Device {
   MemoryBudget& vram() override { return vram_; }
   MemoryBudget& host_mem() override { return host_mem_; }
 
+ protected:
+  std::unique_ptr<Stream> new_stream(std::string_view name, StreamRole role) override;
+
  private:
   MemoryBudget host_mem_;
   MemoryBudget vram_;
@@ -68,7 +72,7 @@ class CpuDevice final : public Device {
   ProgressPool progress_;
 };
 
-std::unique_ptr<Stream> CpuDevice::make_stream(std::string_view name, StreamRole role) {
+std::unique_ptr<Stream> CpuDevice::new_stream(std::string_view name, StreamRole role) {
   CpuStreamParts parts{.device = this,
                        .pool = role == StreamRole::kCompute ? &pool_ : &inline_pool_,
                        .progress_pool = &progress_,

@@ -63,7 +63,7 @@ void CpuStreamBody::run(const Slot& slot) noexcept {
   }
 }
 
-void CpuStreamBody::copy(void* dst, const void* src, size_t bytes, Link link) {
+void CpuStreamBody::copy_bytes(void* dst, const void* src, size_t bytes, Link link) {
   parts_.device->count(link, bytes);
   Pace* pace = parts_.paces[static_cast<size_t>(link)];
   enqueue([dst, src, bytes, pace](ThreadPool&) {
@@ -98,6 +98,17 @@ void CpuStreamBody::synchronize() {
     std::lock_guard lock(error_mutex_);
     error = std::exchange(error_, nullptr);
     failed_.store(false);
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+void CpuStreamBody::check() {
+  if (!failed_.load()) [[likely]]
+    return;
+  std::exception_ptr error;
+  {
+    std::lock_guard lock(error_mutex_);
+    error = error_;
   }
   if (error) std::rethrow_exception(error);
 }

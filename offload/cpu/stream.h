@@ -36,13 +36,14 @@ class CpuStreamBody final : public CpuStream {
   CpuStreamBody(std::string_view name, const CpuStreamParts& parts);
   ~CpuStreamBody() override;
 
-  void copy(void* dst, const void* src, size_t bytes, Link link) override;
   void record(Event& event) override;
   void wait(const Event& event) override;
   void synchronize() override;
+  void check() override;
   void* native() const override { return nullptr; }
 
  protected:
+  void copy_bytes(void* dst, const void* src, size_t bytes, Link link) override;
   void push(Call call, const void* task, size_t bytes) override;
 
  private:

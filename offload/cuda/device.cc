@@ -14,6 +14,7 @@
 #include "offload/cuda/nvml.h"
 #include "offload/cuda/refusals.h"
 #include "offload/cuda/stream.h"
+#include "offload/cuda/trace.h"
 #include "offload/host_limits.h"
 #include "offload/pages.h"
 
@@ -58,16 +59,19 @@ class CudaDevice final : public Device {
   std::string name() const override { return name_; }
   int threads() const override { return threads_; }
 
-  std::unique_ptr<Stream> make_stream(std::string_view name, StreamRole role) override {
-    return std::make_unique<CudaStreamBody>(*this, gpu_, name, role);
-  }
   std::unique_ptr<Event> make_event() override { return std::make_unique<CudaEvent>(gpu_); }
+  std::unique_ptr<TraceClock> make_trace_clock() override { return std::make_unique<CudaTraceClock>(gpu_); }
 
   DeviceBuffer allocate(uint64_t bytes, std::string_view what) override;
   PinnedBuffer allocate_pinned(uint64_t bytes, std::string_view what) override;
 
   MemoryBudget& vram() override { return vram_; }
   MemoryBudget& host_mem() override { return host_mem_; }
+
+ protected:
+  std::unique_ptr<Stream> new_stream(std::string_view name, StreamRole role) override {
+    return std::make_unique<CudaStreamBody>(*this, gpu_, name, role);
+  }
 
  private:
   [[noreturn]] void throw_full(cudaError_t status, uint64_t bytes, std::string_view what) const;

@@ -56,7 +56,7 @@ CudaStreamBody::~CudaStreamBody() {
   (void)cudaGetLastError();
 }
 
-void CudaStreamBody::copy(void* dst, const void* src, size_t bytes, Link link) {
+void CudaStreamBody::copy_bytes(void* dst, const void* src, size_t bytes, Link link) {
   if (recording_) {
     recorded_bytes_[static_cast<size_t>(link)] += bytes;
   } else {
@@ -85,6 +85,16 @@ void CudaStreamBody::synchronize() {
   const cudaError_t status = cudaStreamSynchronize(stream_);
   if (status != cudaSuccess) [[unlikely]]
     throw_cuda_error(status, "cudaStreamSynchronize", about());
+}
+
+void CudaStreamBody::check() {
+  const cudaError_t status = cudaStreamQuery(stream_);
+  if (status == cudaErrorNotReady) {
+    (void)cudaGetLastError();  // it counts as an error there, and a launch's check would find it
+    return;
+  }
+  if (status != cudaSuccess) [[unlikely]]
+    throw_cuda_error(status, "cudaStreamQuery", about());
 }
 
 void* CudaStreamBody::native() const {

@@ -31,15 +31,18 @@ class CudaStreamBody final : public CudaStream {
   CudaStreamBody(Device& device, int gpu, std::string_view name, StreamRole role);
   ~CudaStreamBody() override;
 
-  void copy(void* dst, const void* src, size_t bytes, Link link) override;
   void record(Event& event) override;
   void wait(const Event& event) override;
   void synchronize() override;
+  void check() override;
   void* native() const override;
   void check_launch(const char* kernel) override;
   void begin_recording() override;
   std::unique_ptr<CudaGraph> end_recording() override;
   void drop_recording() noexcept override;
+
+ protected:
+  void copy_bytes(void* dst, const void* src, size_t bytes, Link link) override;
 
  private:
   std::string about() const;

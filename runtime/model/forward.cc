@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/elementwise.h"
+#include "offload/trace.h"
 
 namespace headrace {
 namespace {
@@ -117,6 +118,7 @@ LayerWork layer_work(const ModelConfig& config, DType dtype, int64_t rows, std::
 }
 
 void qkv_product(const Pass& pass, int64_t layer, const void* hidden) {
+  const TraceSpan span(*pass.stream, "qkv");
   const ModelConfig& c = *pass.config;
   const LayerWeights& w = pass.weights->layer(layer);
   normalise(pass, hidden, w.input_norm);
@@ -152,6 +154,7 @@ void rotate_rows(const Pass& pass, int64_t first, int64_t rows, const KvRows& to
 }
 
 void layer_output(const Pass& pass, int64_t layer, void* hidden) {
+  const TraceSpan span(*pass.stream, "output, mlp");
   const ModelConfig& c = *pass.config;
   const LayerWeights& w = pass.weights->layer(layer);
   multiply(pass, {pass.work.attention, w.output, w.output_bias, hidden, hidden, c.hidden, c.heads * c.head_dim});
@@ -167,6 +170,7 @@ void layer_output(const Pass& pass, int64_t layer, void* hidden) {
 }
 
 void output_logits(const Pass& pass, const void* hidden, float* logits) {
+  const TraceSpan span(*pass.stream, "logits");
   const ModelConfig& c = *pass.config;
   normalise(pass, hidden, pass.weights->final_norm());
   product({.x = pass.work.normed,

@@ -68,7 +68,10 @@ TEST(Args, GenerateTakesEveryFlag) {
                                       "18446744073709551615",
                                       "--ignore-eos",
                                       "--json",
+                                      "--trace",
+                                      "t.json",
                                       "-q"});
+  EXPECT_EQ(args.engine.device.trace_path, "t.json");
   EXPECT_EQ(args.prompt, "hello");
   EXPECT_EQ(args.file, "a.txt");
   EXPECT_EQ(args.system, "be brief");

@@ -14,6 +14,7 @@
 #include "tests/cli/process.h"
 #include "tests/cli/tiny_model.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/trace_reader.h"
 
 namespace headrace {
 namespace {
@@ -95,6 +96,19 @@ TEST_F(Interruption, WhatIsPrintedIsTheBeginningOfTheWhole) {
   const Finished whole = run_program(args);
   ASSERT_EQ(whole.exit_code, 0) << whole.err;
   EXPECT_EQ(json::parse(whole.out)["token_ids"], cut["token_ids"]);
+}
+
+TEST_F(Interruption, CtrlCWritesTheTraceOfWhatWasDone) {
+  Program program(command("generate", {"-p", "Hello", "-n", "400000", "-c", "500000", "--trace", folder_ / "t.json"}),
+                  Program::Streams::kTerminal);
+  ASSERT_TRUE(program.read_bytes(500));
+  program.type("\x03");
+  const Finished finished = program.wait();
+  EXPECT_EQ(finished.exit_code, 130) << finished.out;
+  EXPECT_NE(finished.out.find("t.json: 32 of "), std::string::npos) << finished.out;
+  const testing::ReadTrace read = testing::read_trace(folder_.read("t.json"));
+  EXPECT_EQ(read.count("step"), 32);
+  EXPECT_GT(read.other["dropped_decode_steps"], 0);
 }
 
 TEST_F(Interruption, CtrlCInPrefillExitsToo) {

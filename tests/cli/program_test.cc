@@ -10,6 +10,7 @@
 #include "tests/cli/process.h"
 #include "tests/cli/tiny_model.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/trace_reader.h"
 
 namespace headrace {
 namespace {
@@ -157,6 +158,9 @@ TEST_F(ProgramTest, ExitCodesAndMessagesNameFileAndValue) {
       {{"summarize", hello, "-m", model_, "-c", "16"}, 3, {hello, "16", "--truncate middle"}},
       {{"generate", "-m", model_, "-p", "x", "--host-mem", "100KiB"}, 4, {"100.00 KiB"}},
       {{"generate", "-m", model_, "-p", "x", "--vram", "64KiB"}, 4, {"64.00 KiB"}},
+      {{"generate", "-m", model_, "-p", "x", "--trace", folder + "/gone/t.json"}, 5, {folder + "/gone/t.json"}},
+      {{"generate", "-m", model_, "-p", "x", "--trace", folder}, 5, {folder, "directory"}},
+      {{"summarize", hello, "-m", model_, "--trace", hello}, 3, {hello, "is no trace"}},
       {{"summarize", hello, "-m", model_, "-o", folder + "/gone/out.jsonl"}, 5, {folder + "/gone/out.jsonl"}},
       {{"summarize", hello, "-m", model_, "-o", hello}, 3, {hello, "line 1"}},
   };
@@ -177,6 +181,42 @@ TEST_F(ProgramTest, AFullDiskBehindStdoutIsAStorageError) {
       run("generate", {"-p", "Hello"}, {.input = "", .environment = {}, .stdout_path = "/dev/full"});
   EXPECT_EQ(finished.exit_code, 5);
   EXPECT_NE(finished.err.find("standard output: cannot be written: No space left"), std::string::npos) << finished.err;
+}
+
+// The text is there all the same.
+TEST_F(ProgramTest, AFullDiskBehindATraceIsAStorageError) {
+  const Finished finished = run("generate", {"-p", "Hello", "--trace", "/dev/full"});
+  EXPECT_EQ(finished.exit_code, 5);
+  EXPECT_EQ(finished.out, run("generate", {"-p", "Hello"}).out);
+  EXPECT_NE(finished.err.find("/dev/full: cannot be written: No space left"), std::string::npos) << finished.err;
+}
+
+TEST_F(ProgramTest, ATraceIsForAllThatACommandDoes) {
+  const std::string a = folder_->write("traced/a.txt", "First."), b = folder_->write("traced/b.txt", "Second.");
+  const Finished finished = run("summarize", {*folder_ / "traced", "--trace", *folder_ / "t.json"});
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_NE(finished.err.find("  trace     " + *folder_ / "t.json" + ": 22 of 22 decode steps, H2D busy "),
+            std::string::npos)
+      << finished.err;
+  const testing::ReadTrace read = testing::read_trace(folder_->read("t.json"));
+  EXPECT_EQ(read.one(a).track, "run");
+  EXPECT_GE(read.one(b).begin_us, read.one(a).end_us());
+  EXPECT_EQ(read.count("prefill"), 2);
+  EXPECT_EQ(read.count("step"), 22);
+  const RunOptions environment = {
+      .input = "", .environment = {{"HEADRACE_TRACE", *folder_ / "t.json"}}, .stdout_path = ""};
+  EXPECT_EQ(run("generate", {"-p", "Hello", "-q"}, environment).err, "");
+  EXPECT_EQ(testing::read_trace(folder_->read("t.json")).count("step"), 11);
+  // Nothing was asked: nothing is written, not even for what was asked the last time.
+  const std::string before = folder_->read("t.json");
+  EXPECT_EQ(run("generate", {"-p", "Hello"}).err.find("trace"), std::string::npos);
+  EXPECT_EQ(folder_->read("t.json"), before);
+}
+
+TEST_F(ProgramTest, ARunThatFailsLeavesAValidTrace) {
+  const Finished finished = run("generate", {"-p", "x", "--vram", "64KiB", "--trace", *folder_ / "failed.json"});
+  EXPECT_EQ(finished.exit_code, 4);
+  testing::read_trace(folder_->read("failed.json"));
 }
 
 TEST_F(ProgramTest, TheEnvironmentSpeaksWhereNoFlagDoes) {

@@ -62,5 +62,22 @@ TEST(Report, ARunOfNothingDividesByNothing) {
   EXPECT_EQ(format_summary_line(result), "0 tokens in, 0 out, 0 ms, interrupted");
 }
 
+TEST(Report, ATraceSaysHowBusyTheLinkWas) {
+  TraceSummary trace;
+  trace.path = "t.json";
+  EXPECT_EQ(format_trace(trace), "  trace     t.json: no decode step\n");
+  trace.steps = 32;
+  trace.dropped_steps = 15;
+  trace.decode_s = 2;
+  trace.link_busy_s = 1.95;
+  trace.link_bytes = 100'000'000'000;
+  EXPECT_EQ(format_trace(trace),
+            "  trace     t.json: 32 of 47 decode steps, H2D busy 97.5% of their time, 51.3 GB/s while busy\n");
+  trace.link_bytes = 1000;  // a rate of nothing says nothing
+  trace.dropped_slices = 7;
+  EXPECT_EQ(format_trace(trace),
+            "  trace     t.json: 32 of 47 decode steps, H2D busy 97.5% of their time; 7 slices left out\n");
+}
+
 }  // namespace
 }  // namespace headrace

@@ -167,6 +167,21 @@ TEST_P(Events, OutliveTheStreamWhichFinishesItsWork) {
   compute_->synchronize();
 }
 
+// Asking whether a stream has failed neither waits for it nor leaves something that looks like a failure.
+TEST_P(Events, CheckDoesNotWait) {
+  first_.hold(*copy_);
+  for (int i = 0; i < 3; ++i) copy_->check();
+  put(*compute_, 4, 0);
+  get(*compute_, 0, 0);
+  second_.hold(*compute_);  // a launch, which is checked
+  first_.open();
+  second_.open();
+  compute_->synchronize();
+  EXPECT_EQ(result(0), 5u);
+  copy_->synchronize();
+  copy_->check();
+}
+
 TEST_P(Events, AnyThreadMaySynchronize) {
   first_.hold(*compute_);
   std::atomic<int> back{0};

@@ -176,6 +176,21 @@ TEST_F(Streams, AnErrorIsRethrownOnceAndSkipsWhatFollows) {
   EXPECT_TRUE(ran);
 }
 
+TEST_F(Streams, CheckThrowsWithoutWaitingAndLeavesTheError) {
+  compute_->check();
+  Gate gate(*device_);
+  gate.hold(*compute_);
+  compute_->check();  // does not wait for what runs
+  cpu_stream(*compute_).enqueue([](ThreadPool&) { throw_error(ExitCode::kStorage, "copy", "went wrong"); });
+  compute_->record(*event_);
+  gate.open();
+  event_->synchronize();
+  EXPECT_THROW(compute_->check(), Error);
+  EXPECT_THROW(compute_->check(), Error);  // what follows is skipped until somebody has waited for it
+  EXPECT_THROW(compute_->synchronize(), Error);
+  compute_->check();
+}
+
 // Whoever waits for a failed stream's event may free what the streams before it used.
 TEST_F(Streams, WaitsHoldAfterAnError) {
   Gate gate(*device_);

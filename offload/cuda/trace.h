@@ -1,0 +1,64 @@
+// The CUDA backend's clock of a trace: timed events, recorded on the streams and read back when the run is over, or one
+// by one once there are kMaxEvents of them; nothing waits for the device before collect(). Times are counted from a
+// base event, in ns. CUDA gives them in milliseconds as a float, so that a new base is recorded every second, on a
+// stream of its own. The host's clock is laid over the device's at the beginning and at the end. Owns the events and
+// that stream. Thread-safe.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <deque>
+#include <mutex>
+#include <vector>
+
+#include "offload/trace_clock.h"
+
+namespace headrace {
+
+class CudaTraceClock final : public TraceClock {
+ public:
+  static constexpr size_t kMaxEvents = 65536;
+
+  explicit CudaTraceClock(int gpu);
+  ~CudaTraceClock() override;
+
+  void stamp(Stream& stream, TraceSlice& slice, TraceEdge edge) override;
+  void collect() override;
+  int64_t host_ns(int64_t stamp_ns) const override;
+
+ private:
+  struct Stamp {
+    cudaEvent_t event;
+    TraceSlice* slice;
+    TraceEdge edge;
+    size_t base;
+  };
+  struct Base {
+    cudaEvent_t event;
+    int64_t recorded_host_ns;
+    double ns;  // after the first base; of those before read_bases_
+  };
+  // One moment on both clocks.
+  struct Sight {
+    double device_ns;
+    int64_t host_ns;
+  };
+
+  cudaEvent_t new_event();
+  cudaEvent_t take_event();  // null: all are in flight
+  void new_base();
+  bool read_oldest();  // false: the device has not come there
+  double base_ns(size_t base);
+  Sight sight();
+
+  const int gpu_;
+  std::mutex mutex_;
+  cudaStream_t stream_ = nullptr;
+  std::vector<cudaEvent_t> all_, free_;
+  std::deque<Stamp> pending_;  // in the order in which they were recorded
+  std::vector<Base> bases_;
+  size_t read_bases_ = 1;
+  Sight first_{}, last_{};
+};
+
+}  // namespace headrace
