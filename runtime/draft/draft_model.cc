@@ -1,8 +1,10 @@
 #include "runtime/draft/draft_model.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/draft/eagle3.h"
+#include "runtime/draft/ngram_draft.h"
 
 namespace headrace {
 namespace {
@@ -59,6 +61,27 @@ class Eagle3Model final : public DraftModel {
   Eagle3Weights weights_;
 };
 
+class NgramModel final : public DraftModel {
+ public:
+  NgramModel(const DraftOptions& options, Backend backend) {
+    // As default_tree(): what a row more costs decides how unlikely a guess may be.
+    if (backend == Backend::kCuda) limits_ = {.nodes = 64, .depth = 16, .likelihood = 0.02};
+    if (options.most_tokens > 0) limits_.nodes = std::min(limits_.nodes, options.most_tokens + 1);
+  }
+
+  bool load(Progress*, const std::atomic<bool>*) override { return true; }
+  bool loaded() const override { return true; }
+  uint64_t weights_bytes() const override { return 0; }
+  int64_t deepest() const override { return limits_.depth; }
+  std::unique_ptr<Draft> start(const DraftRun& run) override {
+    return std::make_unique<NgramDraft>(limits_, run.context_tokens);
+  }
+  std::string describe() const override { return str("ngram-simple, trees of at most ", limits_.nodes); }
+
+ private:
+  NgramLimits limits_;
+};
+
 void check_options(const DraftOptions& options) {
   if (options.window > 0 && options.window < kLeastDraftWindow) {
     throw_error(ExitCode::kUsage, "--draft-window",
@@ -70,6 +93,14 @@ void check_options(const DraftOptions& options) {
   if (options.type == SpecType::kNone && !options.model.empty()) {
     throw_error(ExitCode::kUsage, "--model-draft", str(options.model, " is of no use without --spec-type"),
                 "Say which kind of draft it is: --spec-type draft-eagle3.");
+  }
+  if (options.type == SpecType::kNgram && !options.model.empty()) {
+    throw_error(ExitCode::kUsage, "--model-draft", str(options.model, " is of no use with --spec-type ngram-simple"),
+                "It looks up in the text itself and has no weights.");
+  }
+  if (options.type == SpecType::kNgram && options.tree) {
+    throw_error(ExitCode::kUsage, "--tree", "is of no use with --spec-type ngram-simple, whose trees are what it finds",
+                "--spec-draft-n-max N limits them.");
   }
 }
 
@@ -96,7 +127,7 @@ std::unique_ptr<DraftModel> open_draft(const DraftOptions& options, Device& devi
     case SpecType::kEagle3:
       return std::make_unique<Eagle3Model>(options, device, config, target);
     case SpecType::kNgram:
-      break;
+      return std::make_unique<NgramModel>(options, device.backend());
   }
   CHECK(false, "spec_type=", static_cast<int>(options.type));
 }

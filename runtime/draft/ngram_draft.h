@@ -1,0 +1,36 @@
+// The draft without weights (--spec-type ngram-simple): NgramIndex over the prompt and what has come of it. All on the
+// host. Thread: as draft.h says.
+#pragma once
+
+#include "runtime/draft/draft.h"
+#include "runtime/draft/ngram.h"
+
+namespace headrace {
+
+class NgramDraft final : public Draft {
+ public:
+  NgramDraft(const NgramLimits& limits, int64_t context_tokens) : limits_(limits), index_(context_tokens) {}
+
+  DraftMemory memory() const override { return {}; }
+  int64_t max_nodes() const override { return limits_.nodes; }
+  void allocate(Stream&) override {}
+  void prefill_layer(const LayerInput&) override {}
+  void finish_prefill(std::span<const int32_t> prompt) override { index_.append(prompt); }
+
+  void propose(int32_t root, int64_t position, Tree* tree) override {
+    CHECK(index_.size() == position, "size=", index_.size(), " position=", position);
+    index_.append(root);
+    index_.propose(limits_, tree);
+  }
+  void pass_layer(const LayerInput&) override {}
+  void observe(const Tree& tree, const Acceptance& acceptance) override {
+    for (size_t i = 1; i < acceptance.nodes.size(); ++i)  // the root is there already
+      index_.append(tree.tokens[static_cast<size_t>(acceptance.nodes[i])]);
+  }
+
+ private:
+  const NgramLimits limits_;
+  NgramIndex index_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,88 @@
+// Look-up as a draft: the text is that of plain decoding, and comes in fewer passes.
+#include <gtest/gtest.h>
+
+#include "runtime/draft/draft_model.h"
+#include "tests/support/session_fixture.h"
+
+namespace headrace {
+namespace {
+
+using testing::LoadedModel;
+
+constexpr int64_t kTokens = 96;
+
+class NgramText : public ::testing::TestWithParam<DeviceChoice> {
+ protected:
+  std::vector<int32_t> speculate(const DraftOptions& options, SessionOptions run, int64_t* passes) {
+    const auto draft_model = open_draft(options, *model_.device, model_.checkpoint->config(), model_.weights);
+    EXPECT_TRUE(draft_model->loaded());
+    run.context_tokens += draft_model->deepest();
+    const auto draft = draft_model->start(
+        {.prompt_tokens = run.prompt_tokens, .context_tokens = run.context_tokens, .sampling = run.sampling});
+    run.pass_rows = draft->max_nodes();
+    run.draft = draft.get();
+    const auto session = model_.session(run);
+    std::vector<int32_t> tokens = {*session->prefill(prompt_, nullptr, nullptr)};
+    Tree tree;
+    Acceptance acceptance;
+    for (; tokens.size() < kTokens; ++*passes) {
+      draft->propose(tokens.back(), session->rows(), &tree);
+      accept(tree, session->verify(tree), &acceptance);
+      session->commit(acceptance);
+      draft->observe(tree, acceptance);
+      for (size_t i = 1; i < acceptance.nodes.size(); ++i)
+        tokens.push_back(tree.tokens[static_cast<size_t>(acceptance.nodes[i])]);
+      tokens.push_back(acceptance.next);
+    }
+    tokens.resize(kTokens);
+    return tokens;
+  }
+
+  const LoadedModel model_{testing::tiny_model("qwen3"), DType::kF32, GetParam()};
+  const std::vector<int32_t> prompt_ = testing::made_up_ids(480, 512);
+};
+
+TEST_P(NgramText, IsThatOfPlainDecoding) {
+  DraftOptions options, narrow;
+  options.type = narrow.type = SpecType::kNgram;
+  narrow.most_tokens = 1;
+  for (const float temperature : {0.0f, 0.3f}) {
+    SessionOptions run = model_.options(static_cast<int64_t>(prompt_.size()), kTokens);
+    run.sampling = {.temperature = temperature, .seed = 5};
+    const std::vector<int32_t> plain = testing::decode_plainly(*model_.session(run), prompt_, kTokens);
+    for (const KvMode kv : {KvMode::kDevice, KvMode::kHost}) {
+      run.kv = kv;
+      int64_t passes = 0;
+      EXPECT_EQ(speculate(options, run, &passes), plain) << "temperature " << temperature;
+      if (temperature == 0) {
+        EXPECT_LT(passes, kTokens * 3 / 4);  // a small random model says the same again and again
+      }
+      passes = 0;
+      EXPECT_EQ(speculate(narrow, run, &passes), plain);
+    }
+  }
+}
+
+TEST_P(NgramText, OptionsThatDoNotGoWithIt) {
+  const auto refused = [&](const DraftOptions& options, const char* flag) {
+    try {
+      open_draft(options, *model_.device, model_.checkpoint->config(), model_.weights);
+      ADD_FAILURE() << flag;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kUsage);
+      EXPECT_EQ(error.info().where, flag);
+    }
+  };
+  DraftOptions with_model, with_tree;
+  with_model.type = with_tree.type = SpecType::kNgram;
+  with_model.model = "some/draft";
+  with_tree.tree = chain_shape(3);
+  refused(with_model, "--model-draft");
+  refused(with_tree, "--tree");
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, NgramText, ::testing::ValuesIn(testing::session_devices()),
+                         [](const auto& given) { return testing::device_name(given.param); });
+
+}  // namespace
+}  // namespace headrace
