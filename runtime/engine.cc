@@ -9,6 +9,7 @@
 #include "offload/trace.h"
 #include "runtime/accept.h"
 #include "runtime/document.h"
+#include "runtime/drafting.h"
 #include "runtime/model/weights.h"
 #include "runtime/output.h"
 #include "runtime/session.h"
@@ -19,7 +20,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kMostPositions = int64_t{1} << 30;
-constexpr int64_t kStepsReserved = int64_t{1} << 20;
 
 double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
@@ -42,30 +42,6 @@ void append_unique(const std::vector<int32_t>& more, std::vector<int32_t>* ids) 
     if (id >= 0 && std::find(ids->begin(), ids->end(), id) == ids->end()) ids->push_back(id);
   }
 }
-
-// Times the parts of each step.
-class StepClock {
- public:
-  StepClock(Timings* timings, Speculation* speculation, int64_t most_steps)
-      : timings_(timings), speculation_(speculation) {
-    timings->step_ms.reserve(static_cast<size_t>(std::min(most_steps, kStepsReserved)));
-  }
-  void start() { start_ = Clock::now(); }
-  void proposed() { proposed_ms_ = ms_since(start_); }
-  void verified(const Tree& tree, const Acceptance& acceptance) {
-    const double ms = ms_since(start_);
-    timings_->step_ms.push_back(static_cast<float>(ms));
-    speculation_->draft_ms += proposed_ms_;
-    speculation_->verify_ms += ms - proposed_ms_;
-    speculation_->record(tree, acceptance);
-  }
-
- private:
-  Timings* const timings_;
-  Speculation* const speculation_;
-  Clock::time_point start_{};
-  double proposed_ms_ = 0;
-};
 
 }  // namespace
 
@@ -133,11 +109,10 @@ struct Engine::Impl {
   void check_prompt(const std::vector<int32_t>& prompt) const;
   int64_t context_limit() const;
   SessionOptions options_of(const std::vector<int32_t>& prompt, const GenerateOptions& run, int64_t max_tokens) const;
-  std::unique_ptr<Draft> start_draft(const GenerateOptions& run, SessionOptions* session);
-  void decode(Session& session, Draft* draft, int32_t first, const GenerateOptions& run, Output* output,
-              GenerateResult* result, Progress* progress);
+  void decode(Session& session, Drafting* drafting, int32_t first, const GenerateOptions& run, Output* output,
+              Progress* progress);
   GenerateResult generate(const std::vector<int32_t>& prompt, const GenerateOptions& run, Progress* progress);
-  void answer(Session& session, Draft* draft, const std::vector<int32_t>& prompt, const GenerateOptions& run,
+  void answer(Session& session, Drafting* drafting, const std::vector<int32_t>& prompt, const GenerateOptions& run,
               Output* output, GenerateResult* result, Progress* progress);
 };
 
@@ -216,41 +191,28 @@ SessionOptions Engine::Impl::options_of(const std::vector<int32_t>& prompt, cons
   session.ring_slots = options.ring_slots;
   session.ring_slot_bytes = options.ring_slot_bytes;
   session.prefill_group = options.prefill_group;
+  if (draft_model) {  // the last step's tree may stand beyond the last token
+    session.context_tokens += draft_model->tree().levels;
+    session.pass_rows = draft_model->tree().nodes;
+  }
   return session;
-}
-
-// The run's draft, if there is one, and what a session needs to know of it: the tree of the last step may stand beyond
-// the last token.
-std::unique_ptr<Draft> Engine::Impl::start_draft(const GenerateOptions& run, SessionOptions* session) {
-  if (!draft_model) return nullptr;
-  session->context_tokens += draft_model->deepest();
-  std::unique_ptr<Draft> draft = draft_model->start(
-      {.prompt_tokens = session->prompt_tokens, .context_tokens = session->context_tokens, .sampling = run.sampling});
-  session->pass_rows = draft->max_nodes();
-  session->draft = draft.get();
-  return draft;
 }
 
 // The loop of DESIGN section 3: propose a tree, verify it in one target pass, accept the longest right path, commit its
 // rows.
-void Engine::Impl::decode(Session& session, Draft* draft, int32_t first, const GenerateOptions& run, Output* output,
-                          GenerateResult* result, Progress* progress) {
+void Engine::Impl::decode(Session& session, Drafting* drafting, int32_t first, const GenerateOptions& run,
+                          Output* output, Progress* progress) {
   Tree tree;
   Acceptance acceptance;
-  StepClock clock(&result->timings, &result->speculation, output->max_tokens());
   int32_t root = first;
   bool going = output->take(root);
   while (going) {
     if (interrupted(run)) return output->interrupted();
-    clock.start();
     const TraceStep step(*compute);
-    tree.reset(root);  // no draft: a tree of one node
-    if (draft) draft->propose(root, session.rows(), &tree);
-    clock.proposed();
+    drafting->propose(root, session.rows(), &tree);
     accept(tree, session.verify(tree), &acceptance);
     session.commit(acceptance);
-    if (draft) draft->observe(tree, acceptance);
-    clock.verified(tree, acceptance);
+    drafting->observe(tree, acceptance);
     for (size_t i = 1; i < acceptance.nodes.size() && going; ++i) {
       going = output->take(tree.tokens[static_cast<size_t>(acceptance.nodes[i])]);
     }
@@ -273,12 +235,15 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
   device->vram().reset_peak();
   device->host_mem().reset_peak();
   SessionOptions session_options = options_of(prompt, run, max_tokens);
-  const std::unique_ptr<Draft> draft = start_draft(run, &session_options);
+  Drafting drafting(draft_model.get(), {.prompt_tokens = session_options.prompt_tokens,
+                                        .context_tokens = session_options.context_tokens,
+                                        .sampling = run.sampling});
+  session_options.draft = drafting.draft();
   Session session(*device, *compute, config, *weights, session_options);
   result.plan = session.plan();
   Output output(tokenizer ? &*tokenizer : nullptr, end_ids, run, max_tokens);
   if (load_weights(progress, run.interrupt)) {
-    answer(session, draft.get(), prompt, run, &output, &result, progress);
+    answer(session, &drafting, prompt, run, &output, &result, progress);
   } else {
     output.interrupted();
   }
@@ -294,7 +259,7 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
 }
 
 // Prefill, then the loop, each timed and its bytes over the link counted.
-void Engine::Impl::answer(Session& session, Draft* draft, const std::vector<int32_t>& prompt,
+void Engine::Impl::answer(Session& session, Drafting* drafting, const std::vector<int32_t>& prompt,
                           const GenerateOptions& run, Output* output, GenerateResult* result, Progress* progress) {
   const Clock::time_point start = Clock::now();
   const uint64_t in = device->bytes_over(Link::kHostToDevice), out = device->bytes_over(Link::kDeviceToHost);
@@ -312,11 +277,13 @@ void Engine::Impl::answer(Session& session, Draft* draft, const std::vector<int3
   timings.prefill_tokens_per_s = per_second(result->prompt_tokens, timings.ttft_ms);
   if (progress) progress->begin("decode", "tokens", output->max_tokens());
   const Clock::time_point decode_start = Clock::now();
-  if (draft_model) result->speculation.type = spec_type_name(options.draft.type);
+  drafting->planned(device->backend(), result->plan.ring_slots > 0, output->max_tokens());
   {
     const HostSpan span(device->trace(), "decode");
-    decode(session, draft, *first, run, output, result, progress);
+    decode(session, drafting, *first, run, output, progress);
   }
+  result->speculation = drafting->speculation();
+  timings.step_ms = drafting->step_ms();
   timings.decode_steps = static_cast<int64_t>(timings.step_ms.size());
   const int64_t accepted = result->speculation.accepted;
   timings.decode_ms = ms_since(decode_start);

@@ -12,16 +12,25 @@ namespace headrace {
 
 constexpr int64_t kMaxTreeNodes = 128;
 
+// How much of its shape a draft uses in a step.
+struct TreeLimits {
+  int64_t nodes = kMaxTreeNodes;   // the root included, at least 2
+  int64_t levels = kMaxTreeNodes;  // below the root, at least 1
+  bool operator==(const TreeLimits&) const = default;
+};
+
 struct Tree {
   std::vector<int32_t> tokens;
   std::vector<int32_t> parents;  // -1 for the root; a parent precedes its children
   std::vector<int32_t> depths;   // 0 for the root
+  std::vector<float> scores;     // log-probability of the path by the draft, 0 for the root; empty if it ranks nothing
 
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
   void reset(int32_t root) {
     tokens.assign(1, root);
     parents.assign(1, -1);
     depths.assign(1, 0);
+    scores.clear();
   }
   // Returns the new node's index.
   int32_t add(int32_t token, int32_t parent) {

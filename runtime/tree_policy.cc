@@ -128,6 +128,18 @@ TreeShape TreeShape::cut_to(int64_t most_nodes) const {
   return result;
 }
 
+TreeShape TreeShape::within(const TreeLimits& limits) const {
+  const int64_t most = std::min(nodes, limits.nodes), others = most - 1;
+  CHECK(others >= 1 && limits.levels >= 1, "nodes=", limits.nodes, " levels=", limits.levels);
+  TreeShape result;
+  result.threshold = threshold;
+  for (const TreeLevel& level : levels) {
+    if (static_cast<int64_t>(result.levels.size()) == limits.levels) break;
+    add_level(&result, level.branch, std::min(level.width, others), std::min(level.keep, others));
+  }
+  return finished(std::move(result), most);
+}
+
 TreeShape eagle2_shape(int64_t nodes, int64_t depth, int64_t branch) {
   TreeShape shape;
   for (int64_t level = 0; level <= depth; ++level) add_level(&shape, branch, branch, nodes - 1);

@@ -33,6 +33,8 @@ struct TreeShape {
   int64_t widest() const;      // the most rows that a level forwards
   // The same tree, cut by score.
   TreeShape cut_to(int64_t most_nodes) const;
+  // The shape of a step that stays within `limits`: nothing is ranked or forwarded that could not be in its tree.
+  TreeShape within(const TreeLimits& limits) const;
 };
 
 // Whatever the arguments, a shape has no more nodes than its levels give. REQUIRES: arguments that parse_tree() allows.

@@ -38,7 +38,6 @@ class Draft {
   Draft& operator=(const Draft&) = delete;
 
   virtual DraftMemory memory() const = 0;
-  virtual int64_t max_nodes() const = 0;  // of a tree, its root included
 
   // `compute` outlives the draft. Called once, before prefill.
   virtual void allocate(Stream& compute) = 0;
@@ -48,8 +47,8 @@ class Draft {
   // All layers have been seen. What prefill alone needed is given back.
   virtual void finish_prefill(std::span<const int32_t> prompt) = 0;
 
-  // `root` is the last sampled token, at position `position`, not yet in the KV cache.
-  virtual void propose(int32_t root, int64_t position, Tree* tree) = 0;
+  // `root` is the last sampled token, at position `position`, not yet in the KV cache. The tree stays within `limits`.
+  virtual void propose(int32_t root, int64_t position, const TreeLimits& limits, Tree* tree) = 0;
   // A verify pass over the proposed tree: its nodes' states as they enter a layer.
   virtual void pass_layer(const LayerInput& input) = 0;
   // What was right of the tree.

@@ -9,11 +9,11 @@
 namespace headrace {
 namespace {
 
-// Where nothing else is asked for. A tree of many rows costs a GPU as little as one of few; a CPU pays for each.
-TreeShape default_tree(Backend backend) { return backend == Backend::kCuda ? eagle2_shape(60, 7, 10) : chain_shape(3); }
+// The largest that --tree auto may take.
+TreeShape largest_tree(Backend backend) { return eagle2_shape(backend == Backend::kCuda ? kMaxTreeNodes : 64, 7, 10); }
 
 TreeShape tree_of(const DraftOptions& options, Backend backend) {
-  const TreeShape shape = options.tree ? *options.tree : default_tree(backend);
+  const TreeShape shape = options.tree ? *options.tree : largest_tree(backend);
   return options.most_tokens > 0 ? shape.cut_to(options.most_tokens + 1) : shape;
 }
 
@@ -23,6 +23,7 @@ class Eagle3Model final : public DraftModel {
       : device_(device),
         target_(target),
         tree_(tree_of(options, device.backend())),
+        tunes_trees_(!options.tree),
         checkpoint_(open_eagle3(options.model, config)),
         config_(checkpoint_->config()),
         weights_(Eagle3Weights::reserve(*checkpoint_, device, target.dtype())) {
@@ -35,7 +36,9 @@ class Eagle3Model final : public DraftModel {
   }
   bool loaded() const override { return weights_.loaded(); }
   uint64_t weights_bytes() const override { return weights_.bytes(); }
-  int64_t deepest() const override { return tree_.deepest(); }
+  SpecType type() const override { return SpecType::kEagle3; }
+  TreeLimits tree() const override { return {.nodes = tree_.nodes, .levels = tree_.deepest()}; }
+  bool tunes_trees() const override { return tunes_trees_; }
 
   std::unique_ptr<Draft> start(const DraftRun& run) override {
     return std::make_unique<Eagle3Draft>(device_, config_, weights_, target_,
@@ -49,13 +52,14 @@ class Eagle3Model final : public DraftModel {
   std::string describe() const override {
     return str("draft-eagle3 ", checkpoint_->path(), ", ",
                config_.sliding_window > 0 ? str("window ", config_.sliding_window) : std::string("no window"),
-               ", trees of ", tree_.nodes);
+               tunes_trees_ ? ", trees of up to " : ", trees of ", tree_.nodes);
   }
 
  private:
   Device& device_;
   const Weights& target_;
   const TreeShape tree_;
+  const bool tunes_trees_;
   const std::unique_ptr<Eagle3Checkpoint> checkpoint_;
   Eagle3Config config_;  // the checkpoint's, with the options in place
   Eagle3Weights weights_;

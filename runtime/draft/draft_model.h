@@ -45,7 +45,9 @@ class DraftModel {
   virtual bool load(Progress* progress, const std::atomic<bool>* interrupt) = 0;
   virtual bool loaded() const = 0;
   virtual uint64_t weights_bytes() const = 0;
-  virtual int64_t deepest() const = 0;  // how far below its root a tree may reach
+  virtual SpecType type() const = 0;
+  virtual TreeLimits tree() const = 0;   // of the largest tree
+  virtual bool tunes_trees() const = 0;  // --tree auto: each step may ask for less
   virtual std::unique_ptr<Draft> start(const DraftRun& run) = 0;
   virtual std::string describe() const = 0;  // "draft-eagle3 …/eagle3, window 2048, tree of 60"
 

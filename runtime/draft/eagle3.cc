@@ -37,8 +37,6 @@ Eagle3Draft::Eagle3Draft(Device& device, const Eagle3Config& config, const Eagle
 
 Eagle3Draft::~Eagle3Draft() = default;
 
-int64_t Eagle3Draft::max_nodes() const { return options_.tree.nodes; }
-
 // A forwarded row of position p predicts the token of position p + 2: its feature is of p, its token of p + 1.
 TreeSetup Eagle3Draft::tree_setup() const {
   return {.shape = options_.tree,
@@ -86,8 +84,8 @@ Eagle3Draft::Work Eagle3Draft::carve(Carver& carver) const {
   work.inputs_bytes = carver.used_bytes();
   work.inv_freq = carver.take<float>(config_.head_dim / 2);
   work.cos_sin = carver.take<float>(options_.context_tokens * config_.head_dim);
-  work.pass_features = rows_of(padded(max_nodes()), config_.hidden);
-  work.feature_normed = config_.fc_norm ? rows_of(padded(max_nodes()), config_.target_hidden) : nullptr;
+  work.pass_features = rows_of(padded(options_.tree.nodes), config_.hidden);
+  work.feature_normed = config_.fc_norm ? rows_of(padded(options_.tree.nodes), config_.target_hidden) : nullptr;
   work.token = rows_of(rows, config_.hidden);
   work.feature = rows_of(rows, config_.hidden);
   work.joined = rows_of(rows, 2 * config_.hidden);
@@ -427,10 +425,11 @@ void Eagle3Draft::gather(const void* from, int64_t from_rows, const int32_t* row
             *compute_);
 }
 
-void Eagle3Draft::propose(int32_t root, int64_t position, Tree* tree) {
+void Eagle3Draft::propose(int32_t root, int64_t position, const TreeLimits& limits, Tree* tree) {
   const Inputs& in = work_->inputs;
+  builder_->begin(limits);
   const int64_t stable = upload_round(root, position);
-  gather(work_->pass_features, max_nodes(), in.features, stable);
+  gather(work_->pass_features, options_.tree.nodes, in.features, stable);
   forward({.tokens = in.tokens,
            .positions = in.positions,
            .path = in.path,

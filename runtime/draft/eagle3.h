@@ -36,11 +36,10 @@ class Eagle3Draft final : public Draft {
   ~Eagle3Draft() override;
 
   DraftMemory memory() const override;
-  int64_t max_nodes() const override;
   void allocate(Stream& compute) override;
   void prefill_layer(const LayerInput& input) override;
   void finish_prefill(std::span<const int32_t> prompt) override;
-  void propose(int32_t root, int64_t position, Tree* tree) override;
+  void propose(int32_t root, int64_t position, const TreeLimits& limits, Tree* tree) override;
   void pass_layer(const LayerInput& input) override;
   void observe(const Tree& tree, const Acceptance& acceptance) override;
 

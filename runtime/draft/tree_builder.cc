@@ -8,6 +8,7 @@ namespace {
 // What comes to the host, in one copy: [nodes] each, and the count.
 struct Result {
   int32_t *count, *tokens, *parents, *depths;
+  float* scores;
   uint64_t bytes;
 };
 Result carve_result(int64_t nodes, Carver& carver) {
@@ -17,6 +18,7 @@ Result carve_result(int64_t nodes, Carver& carver) {
   result.tokens = carver.take<int32_t>(nodes);
   result.parents = carver.take<int32_t>(nodes);
   result.depths = carver.take<int32_t>(nodes);
+  result.scores = carver.take<float>(nodes);
   result.bytes = carver.used_bytes() - before;
   return result;
 }
@@ -79,7 +81,7 @@ uint64_t TreeBuilder::pinned_bytes(const TreeSetup& setup) {
   return whole_pages(carver.used_bytes());
 }
 
-TreeBuilder::TreeBuilder(Device& device, const TreeSetup& setup) : setup_(setup) {
+TreeBuilder::TreeBuilder(Device& device, const TreeSetup& setup) : setup_(setup), round_(setup.shape) {
   Carver size(nullptr), host_size(nullptr);
   carve(setup, size);
   carve_result(setup.shape.nodes, host_size);
@@ -91,8 +93,14 @@ TreeBuilder::TreeBuilder(Device& device, const TreeSetup& setup) : setup_(setup)
 
 TreeBuilder::~TreeBuilder() = default;
 
-int64_t TreeBuilder::levels() const { return static_cast<int64_t>(setup_.shape.levels.size()); }
-int64_t TreeBuilder::rows(int64_t level) const { return setup_.shape.levels[static_cast<size_t>(level)].rows; }
+void TreeBuilder::begin(const TreeLimits& limits) {
+  if (limits == limits_) return;
+  limits_ = limits;
+  round_ = setup_.shape.within(limits);
+}
+
+int64_t TreeBuilder::levels() const { return static_cast<int64_t>(round_.levels.size()); }
+int64_t TreeBuilder::rows(int64_t level) const { return round_.levels[static_cast<size_t>(level)].rows; }
 const TreeFrontier& TreeBuilder::frontier() const { return work_->frontier; }
 
 int64_t TreeBuilder::first_pass_row(int64_t level) const {
@@ -103,8 +111,7 @@ int64_t TreeBuilder::first_pass_row(int64_t level) const {
 
 void TreeBuilder::grow(int64_t level, const float* logits, const int32_t* positions, const TreeRoot& root,
                        Stream& stream) {
-  const TreeShape& shape = setup_.shape;
-  const TreeLevel& here = shape.levels[static_cast<size_t>(level)];
+  const TreeLevel& here = round_.levels[static_cast<size_t>(level)];
   top_log_probs({.logits = logits,
                  .map = setup_.map,
                  .positions = positions,
@@ -131,15 +138,15 @@ void TreeBuilder::grow(int64_t level, const float* logits, const int32_t* positi
              .width = here.width,
              .keep = here.keep,
              .first_candidate = here.first_candidate,
-             .nodes = shape.nodes,
+             .nodes = round_.nodes,
              .first_row = first_pass_row(level + 1),
              .root_row = setup_.root_row,
-             .threshold = shape.threshold},
+             .threshold = round_.threshold},
             stream);
 }
 
 bool TreeBuilder::stopped(Stream& stream) {
-  if (setup_.shape.threshold < 0) return false;
+  if (round_.threshold < 0) return false;
   int32_t* const flag = host_.as<int32_t>();
   stream.copy(flag, &work_->progress->stopped, sizeof(int32_t), Link::kDeviceToHost);
   stream.synchronize();
@@ -156,11 +163,11 @@ void TreeBuilder::finish(const TreeRoot& root, Stream& stream, Tree* tree) {
                .tokens = result.tokens,
                .parents = result.parents,
                .depths = result.depths,
-               .scores = nullptr,
+               .scores = result.scores,
                .positions = work_->positions,
                .draw_positions = work_->draw_positions,
                .path = work_->path,
-               .nodes = setup_.shape.nodes,
+               .nodes = round_.nodes,
                .path_stride = work_->frontier.path_stride},
               stream);
   stream.copy(host_.data(), result.count, result.bytes, Link::kDeviceToHost);
@@ -168,10 +175,11 @@ void TreeBuilder::finish(const TreeRoot& root, Stream& stream, Tree* tree) {
   Carver carver(host_.data());
   const Result here = carve_result(setup_.shape.nodes, carver);
   const int64_t count = *here.count;
-  CHECK(count > 0 && count <= setup_.shape.nodes, "count=", count);
+  CHECK(count > 0 && count <= round_.nodes, "count=", count);
   tree->tokens.assign(here.tokens, here.tokens + count);
   tree->parents.assign(here.parents, here.parents + count);
   tree->depths.assign(here.depths, here.depths + count);
+  tree->scores.assign(here.scores, here.scores + count);
 }
 
 }  // namespace headrace

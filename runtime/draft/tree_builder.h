@@ -2,8 +2,8 @@
 // 4, OPT-Tree section 3, LongSpec section 3.2; kernels/draft_tree.h has the steps). What every draft that ranks a
 // vocabulary shares. Owns the candidates' memory. Thread: one at a time.
 //
-// A round: for level 0, 1, … while level < levels(): forward rows(level) rows (level 0: the row that the root follows;
-// later the frontier's) and grow(level, …); then finish().
+// A round: begin(); for level 0, 1, … while level < levels(): forward rows(level) rows (level 0: the row that the root
+// follows; later the frontier's) and grow(level, …); then finish().
 #pragma once
 
 #include <cstdint>
@@ -40,6 +40,7 @@ class TreeBuilder {
   static uint64_t device_bytes(const TreeSetup& setup);
   static uint64_t pinned_bytes(const TreeSetup& setup);
 
+  void begin(const TreeLimits& limits);
   int64_t levels() const;
   int64_t rows(int64_t level) const;            // that level `level` forwards
   int64_t first_pass_row(int64_t level) const;  // of them; from level 1 on
@@ -57,6 +58,8 @@ class TreeBuilder {
   static Work carve(const TreeSetup& setup, Carver& carver);
 
   const TreeSetup setup_;
+  TreeLimits limits_;
+  TreeShape round_;  // the setup's shape within the limits
   DeviceBuffer memory_;
   PinnedBuffer host_;
   std::unique_ptr<Work> work_;

@@ -25,14 +25,14 @@ TEST_P(Eagle3Golden, OneWholeTree) {
   draft_model->load(nullptr, nullptr);
   SessionOptions run = model.options(static_cast<int64_t>(ids.size()), 100);
   const auto draft = draft_model->start({.prompt_tokens = run.prompt_tokens, .context_tokens = run.context_tokens});
-  run.pass_rows = draft->max_nodes();
+  run.pass_rows = draft_model->tree().nodes;
   run.draft = draft.get();
   const auto session = model.session(run);
   const std::optional<int32_t> root = session->prefill(ids, nullptr, nullptr);
   ASSERT_EQ(*root, golden.ids("root")[0]);
 
   Tree tree;
-  draft->propose(*root, session->rows(), &tree);
+  draft->propose(*root, session->rows(), {}, &tree);
   EXPECT_EQ(tree.tokens, golden.ids("tree_tokens"));
   EXPECT_EQ(tree.parents, golden.ids("tree_parents"));
   // What the target says of it is its own text.

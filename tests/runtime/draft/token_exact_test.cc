@@ -43,19 +43,19 @@ class TokenExact : public ::testing::TestWithParam<std::tuple<DeviceChoice, DTyp
         .type = SpecType::kEagle3, .model = HEADRACE_TEST_DATA "/eagle3", .tree = parse_tree(c.tree)};
     const auto draft_model = open_draft(options, *model_->device, model_->checkpoint->config(), model_->weights);
     draft_model->load(nullptr, nullptr);
-    SessionOptions run = model_->options(kPrompt, kTokens + draft_model->deepest());
+    SessionOptions run = model_->options(kPrompt, kTokens + draft_model->tree().levels);
     run.kv = c.kv;
     run.sampling = c.sampling;
     const auto draft = draft_model->start(
         {.prompt_tokens = run.prompt_tokens, .context_tokens = run.context_tokens, .sampling = run.sampling});
-    run.pass_rows = draft->max_nodes();
+    run.pass_rows = draft_model->tree().nodes;
     run.draft = draft.get();
     const auto session = model_->session(run);
     std::vector<int32_t> tokens = {*session->prefill(ids_, nullptr, nullptr)};
     Tree tree;
     Acceptance acceptance;
     while (tokens.size() < kTokens) {
-      draft->propose(tokens.back(), session->rows(), &tree);
+      draft->propose(tokens.back(), session->rows(), {}, &tree);
       accept(tree, session->verify(tree), &acceptance);
       session->commit(acceptance);
       draft->observe(tree, acceptance);
