@@ -1,15 +1,13 @@
 #include "offload/link_peak.h"
 
 #include <algorithm>
-#include <chrono>
+#include <utility>
 #include <vector>
 
 #include "cache/base.h"
 
 namespace headrace {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr int kMostGateCopies = 4096;
 
@@ -50,7 +48,6 @@ const char* link_use_name(LinkUse use) {
 
 LinkMeter::Lane LinkMeter::make_lane(const char* name) {
   return {.stream = device_.make_stream(name, StreamRole::kCopy),
-          .done = device_.make_event(),
           .device = device_.allocate(buffer_bytes_, "measuring the link"),
           .host = device_.allocate_pinned(buffer_bytes_, "measuring the link")};
 }
@@ -58,6 +55,7 @@ LinkMeter::Lane LinkMeter::make_lane(const char* name) {
 LinkMeter::LinkMeter(Device& device, uint64_t buffer_bytes)
     : device_(device),
       buffer_bytes_(buffer_bytes),
+      clock_(device.make_trace_clock()),
       opened_(device.make_event()),
       in_(make_lane("link in")),
       out_(make_lane("link out")),
@@ -79,8 +77,10 @@ void LinkMeter::prepare() {
 void LinkMeter::enqueue(LinkUse direction, uint64_t copy_bytes, int copies) {
   const bool in = direction == LinkUse::kToDevice;
   Lane& lane = in ? in_ : out_;
+  TraceSlice& slice = in ? in_slice_ : out_slice_;
   const uint64_t places = buffer_bytes_ / copy_bytes;
   lane.stream->wait(*opened_);
+  clock_->stamp(*lane.stream, slice, TraceEdge::kBegin);
   for (int i = 0; i < copies; ++i) {
     const uint64_t at = static_cast<uint64_t>(i) % places * copy_bytes;
     std::byte *const device = lane.device.data() + at, *const host = lane.host.data() + at;
@@ -90,7 +90,18 @@ void LinkMeter::enqueue(LinkUse direction, uint64_t copy_bytes, int copies) {
       lane.stream->copy(host, device, copy_bytes, Link::kDeviceToHost);
     }
   }
-  lane.stream->record(*lane.done);
+  clock_->stamp(*lane.stream, slice, TraceEdge::kEnd);
+}
+
+double LinkMeter::seconds_of(LinkUse use) const {
+  int64_t begin = INT64_MAX, end = INT64_MIN;
+  for (const auto& [slice, other] : {std::pair{&in_slice_, LinkUse::kToHost}, {&out_slice_, LinkUse::kToDevice}}) {
+    if (use == other) continue;
+    begin = std::min(begin, slice->begin_ns.load());
+    end = std::max(end, slice->end_ns.load());
+  }
+  CHECK(begin > TraceSlice::kUnknown && end > begin, "begin=", begin, " end=", end);
+  return static_cast<double>(end - begin) * 1e-9;
 }
 
 // The gate is a copy of what is to be overwritten; if it is through before all is enqueued, the round does not count
@@ -104,12 +115,10 @@ double LinkMeter::round_seconds(LinkUse use, uint64_t copy_bytes, int copies) {
     if (use != LinkUse::kToHost) enqueue(LinkUse::kToDevice, copy_bytes, copies);
     if (use != LinkUse::kToDevice) enqueue(LinkUse::kToHost, copy_bytes, copies);
     const bool held = !opened_->done();
-    opened_->synchronize();
-    const Clock::time_point start = Clock::now();
-    if (use != LinkUse::kToHost) in_.done->synchronize();
-    if (use != LinkUse::kToDevice) out_.done->synchronize();
-    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-    if (held) return seconds;
+    in_.stream->synchronize();
+    out_.stream->synchronize();
+    clock_->collect();
+    if (held) return seconds_of(use);
   }
   throw_error(
       ExitCode::kInternal, "the link's measurement",

@@ -1,6 +1,6 @@
 // What a device's link gives at best: pinned memory to the device, back, and both at once. The copies of a round are
-// all enqueued behind a copy that holds them back, so that no launch is measured, and what arrived is compared with
-// what was sent. Streams, events and copies alone, so that it is one body for both backends. Thread: one.
+// all enqueued behind a copy that holds them back, so that no launch is measured; the time is the device's own, by the
+// clock of its traces; and what arrived is compared with what was sent. One body for both backends. Thread: one.
 #pragma once
 
 #include <array>
@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "offload/device.h"
+#include "offload/trace_clock.h"
 
 namespace headrace {
 
@@ -37,13 +38,13 @@ class LinkMeter {
  private:
   struct Lane {  // one direction
     std::unique_ptr<Stream> stream;
-    std::unique_ptr<Event> done;
     DeviceBuffer device;
     PinnedBuffer host;
     uint64_t sent = 0;  // the pattern that the source holds
   };
   Lane make_lane(const char* name);
   double round_seconds(LinkUse use, uint64_t copy_bytes, int copies);
+  double seconds_of(LinkUse use) const;
   void enqueue(LinkUse direction, uint64_t copy_bytes, int copies);
   void prepare();
   void verify(LinkUse direction, uint64_t bytes);
@@ -52,9 +53,11 @@ class LinkMeter {
   const uint64_t buffer_bytes_;
   uint64_t pattern_ = 0;
   int gate_copies_ = 1;
-  std::unique_ptr<Event> opened_;
-  Lane in_, out_;  // to the device; to the host
-  std::unique_ptr<Stream> gate_;
+  const std::unique_ptr<TraceClock> clock_;
+  const std::unique_ptr<Event> opened_;
+  TraceSlice in_slice_, out_slice_;  // from a round's first copy to its last
+  Lane in_, out_;                    // to the device; to the host
+  const std::unique_ptr<Stream> gate_;
 };
 
 }  // namespace headrace

@@ -15,13 +15,14 @@ TEST(LinkPeak, FindsThePaceOfALink) {
   const auto device = open_device(options);
   LinkMeter meter(*device, 2 * kMiB);
   for (const LinkUse use : kLinkUses) {
-    const LinkPeak peak = meter.measure(use, 256 * kKiB, 8 * kMiB, 3);
+    const LinkPeak peak = meter.measure(use, 256 * kKiB, 8 * kMiB, 5);
     const double expected = use == LinkUse::kBoth ? 0.8 : 0.4;
     EXPECT_EQ(peak.use, use);
     EXPECT_EQ(peak.copy_bytes, 256 * kKiB);
     EXPECT_EQ(peak.copies, 32);
-    EXPECT_EQ(peak.rounds, 3);
-    EXPECT_NEAR(peak.gb_per_s, expected, 0.15 * expected) << link_use_name(use);
+    EXPECT_EQ(peak.rounds, 5);
+    EXPECT_LE(peak.fastest, 1.05 * expected) << link_use_name(use);  // never faster than the link
+    EXPECT_GE(peak.fastest, 0.75 * expected) << link_use_name(use);  // and a busy machine may only be slower
     EXPECT_LE(peak.slowest, peak.gb_per_s);
     EXPECT_LE(peak.gb_per_s, peak.fastest);
   }
@@ -34,18 +35,35 @@ class FaultyStream final : public Stream {
  public:
   FaultyStream(std::unique_ptr<Stream> inner, Link link, int* left)
       : Stream(Backend::kCpu), inner_(std::move(inner)), link_(link), left_(left) {}
-  void copy(void* dst, const void* src, size_t bytes, Link link) override {
-    if (link != link_ || bytes != kCopyBytes || (*left_)-- > 0) inner_->copy(dst, src, bytes, link);
-  }
   void record(Event& event) override { inner_->record(event); }
   void wait(const Event& event) override { inner_->wait(event); }
   void synchronize() override { inner_->synchronize(); }
+  void check() override { inner_->check(); }
   void* native() const override { return nullptr; }
+  Stream& inner() { return *inner_; }
+
+ protected:
+  void copy_bytes(void* dst, const void* src, size_t bytes, Link link) override {
+    if (link != link_ || bytes != kCopyBytes || (*left_)-- > 0) inner_->copy(dst, src, bytes, link);
+  }
 
  private:
   std::unique_ptr<Stream> inner_;
   const Link link_;
   int* const left_;
+};
+
+class FaultyClock final : public TraceClock {
+ public:
+  explicit FaultyClock(std::unique_ptr<TraceClock> inner) : inner_(std::move(inner)) {}
+  void stamp(Stream& stream, TraceSlice& slice, TraceEdge edge) override {
+    inner_->stamp(static_cast<FaultyStream&>(stream).inner(), slice, edge);
+  }
+  void collect() override { inner_->collect(); }
+  int64_t host_ns(int64_t stamp_ns) const override { return inner_->host_ns(stamp_ns); }
+
+ private:
+  std::unique_ptr<TraceClock> inner_;
 };
 
 class FaultyDevice final : public Device {
@@ -54,16 +72,21 @@ class FaultyDevice final : public Device {
   Backend backend() const override { return inner_->backend(); }
   std::string name() const override { return "a faulty device"; }
   int threads() const override { return inner_->threads(); }
-  std::unique_ptr<Stream> make_stream(std::string_view name, StreamRole role) override {
-    return std::make_unique<FaultyStream>(inner_->make_stream(name, role), link_, &left_);
-  }
   std::unique_ptr<Event> make_event() override { return inner_->make_event(); }
+  std::unique_ptr<TraceClock> make_trace_clock() override {
+    return std::make_unique<FaultyClock>(inner_->make_trace_clock());
+  }
   DeviceBuffer allocate(uint64_t bytes, std::string_view what) override { return inner_->allocate(bytes, what); }
   PinnedBuffer allocate_pinned(uint64_t bytes, std::string_view what) override {
     return inner_->allocate_pinned(bytes, what);
   }
   MemoryBudget& vram() override { return inner_->vram(); }
   MemoryBudget& host_mem() override { return inner_->host_mem(); }
+
+ protected:
+  std::unique_ptr<Stream> new_stream(std::string_view name, StreamRole role) override {
+    return std::make_unique<FaultyStream>(inner_->make_stream(name, role), link_, &left_);
+  }
 
  private:
   std::unique_ptr<Device> inner_ = open_device(small_device(DeviceChoice::kCpu));
