@@ -68,7 +68,7 @@ class Eagle3Model final : public DraftModel {
 class NgramModel final : public DraftModel {
  public:
   NgramModel(const DraftOptions& options, Backend backend) {
-    // As default_tree(): what a row more costs decides how unlikely a guess may be.
+    // What a row more costs decides how unlikely a guess may be.
     if (backend == Backend::kCuda) limits_ = {.nodes = 64, .depth = 16, .likelihood = 0.02};
     if (options.most_tokens > 0) limits_.nodes = std::min(limits_.nodes, options.most_tokens + 1);
   }
@@ -76,7 +76,9 @@ class NgramModel final : public DraftModel {
   bool load(Progress*, const std::atomic<bool>*) override { return true; }
   bool loaded() const override { return true; }
   uint64_t weights_bytes() const override { return 0; }
-  int64_t deepest() const override { return limits_.depth; }
+  SpecType type() const override { return SpecType::kNgram; }
+  TreeLimits tree() const override { return {.nodes = limits_.nodes, .levels = limits_.depth}; }
+  bool tunes_trees() const override { return false; }  // a tree is as large as what was found
   std::unique_ptr<Draft> start(const DraftRun& run) override {
     return std::make_unique<NgramDraft>(limits_, run.context_tokens);
   }

@@ -2,6 +2,8 @@
 // host. Thread: as draft.h says.
 #pragma once
 
+#include <algorithm>
+
 #include "runtime/draft/draft.h"
 #include "runtime/draft/ngram.h"
 
@@ -12,15 +14,17 @@ class NgramDraft final : public Draft {
   NgramDraft(const NgramLimits& limits, int64_t context_tokens) : limits_(limits), index_(context_tokens) {}
 
   DraftMemory memory() const override { return {}; }
-  int64_t max_nodes() const override { return limits_.nodes; }
   void allocate(Stream&) override {}
   void prefill_layer(const LayerInput&) override {}
   void finish_prefill(std::span<const int32_t> prompt) override { index_.append(prompt); }
 
-  void propose(int32_t root, int64_t position, Tree* tree) override {
+  void propose(int32_t root, int64_t position, const TreeLimits& limits, Tree* tree) override {
     CHECK(index_.size() == position, "size=", index_.size(), " position=", position);
     index_.append(root);
-    index_.propose(limits_, tree);
+    NgramLimits here = limits_;
+    here.nodes = std::min(here.nodes, limits.nodes);
+    here.depth = std::min(here.depth, limits.levels);
+    index_.propose(here, tree);
   }
   void pass_layer(const LayerInput&) override {}
   void observe(const Tree& tree, const Acceptance& acceptance) override {

@@ -16,17 +16,17 @@ class NgramText : public ::testing::TestWithParam<DeviceChoice> {
   std::vector<int32_t> speculate(const DraftOptions& options, SessionOptions run, int64_t* passes) {
     const auto draft_model = open_draft(options, *model_.device, model_.checkpoint->config(), model_.weights);
     EXPECT_TRUE(draft_model->loaded());
-    run.context_tokens += draft_model->deepest();
+    run.context_tokens += draft_model->tree().levels;
     const auto draft = draft_model->start(
         {.prompt_tokens = run.prompt_tokens, .context_tokens = run.context_tokens, .sampling = run.sampling});
-    run.pass_rows = draft->max_nodes();
+    run.pass_rows = draft_model->tree().nodes;
     run.draft = draft.get();
     const auto session = model_.session(run);
     std::vector<int32_t> tokens = {*session->prefill(prompt_, nullptr, nullptr)};
     Tree tree;
     Acceptance acceptance;
     for (; tokens.size() < kTokens; ++*passes) {
-      draft->propose(tokens.back(), session->rows(), &tree);
+      draft->propose(tokens.back(), session->rows(), {}, &tree);
       accept(tree, session->verify(tree), &acceptance);
       session->commit(acceptance);
       draft->observe(tree, acceptance);
