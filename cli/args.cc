@@ -168,6 +168,11 @@ std::vector<Flag> output_flags(OutputArgs* o) {
   };
 }
 
+Flag trace_flag(EngineOptions* o) {
+  return {"--trace", "FILE", text_value(&o->device.trace_path), nullptr,
+          "Write what compute and links did, and when, for ui.perfetto.dev or chrome://tracing"};
+}
+
 // Values whose type the table cannot set directly, and the model's flags that are negations.
 struct Late {
   int64_t threads = 0, top_k = 0, draft_tokens = 0;
@@ -198,9 +203,7 @@ void add_common(CLI::App& app, EngineOptions* engine, GenerateOptions* generate,
   add_flags(app, "Draft", draft_flags(&engine->draft, &late->draft_tokens));
   add_flags(app, "Text", sampling_flags(generate, &late->top_k));
   add_flags(app, "Output", output_flags(output));
-  add_flags(app, "Output",
-            {{"--trace", "FILE", text_value(&engine->device.trace_path), nullptr,
-              "Write what compute and links did, and when, for ui.perfetto.dev or chrome://tracing"}});
+  add_flags(app, "Output", {trace_flag(engine)});
 }
 
 [[noreturn]] void usage_error(const std::string& command, const std::string& what) {
@@ -313,6 +316,7 @@ void Parser::add_bench() {
   add_flags(*bench_app, "Output",
             {{"--json", "", nullptr, &bench.output.json, "One JSON object on stdout instead of the table"},
              {"-o,--output", "FILE", text_value(&bench.results), nullptr, "Write the JSON object to FILE as well"},
+             trace_flag(&options->engine),
              {"-q,--quiet", "", nullptr, &bench.output.quiet, "No progress"}});
 }
 

@@ -75,6 +75,7 @@ ExitCode run_bench(const BenchArgs& args) {
   const std::string json = bench_json(report);
   file.write(json);
   if (args.output.json) console.print(json);
+  if (report.trace) console.report_trace(*report.trace);
   console.finish();
   return exit_code(report);
 }

@@ -80,14 +80,23 @@ void Trace::close_step() {
 void Trace::begin_run() {
   close_step();
   run_steps_ = 0;
+  skipping_ = false;
   details_left_ = kPrefillDetails;
   recording_ = !finished_;
+}
+
+void Trace::skip_run() {
+  close_step();
+  run_steps_ = 0;
+  skipping_ = true;
+  recording_ = false;
 }
 
 int64_t Trace::begin_step() {
   close_step();
   step_begin_ = claimed_.load();
   const int64_t number = ++run_steps_;
+  if (skipping_) return number;
   recording_ = !finished_ && number <= kTracedSteps && room_for_step();
   if (!recording()) ++summary_.dropped_steps;
   details_left_ = kMaxSlices;  // a step is recorded whole
@@ -100,7 +109,7 @@ bool Trace::room_for_step() const {
 
 TraceSlice* Trace::claim(TraceTrack track, TraceName name, Weight weight) {
   const bool host = track == TraceTrack::kHost;
-  if (!recording() && !(host && !finished_)) return nullptr;
+  if (!recording() && (!host || finished_ || skipping_)) return nullptr;
   const bool wanted = weight == Weight::kOutline || details_left_.fetch_sub(1, std::memory_order_relaxed) > 0;
   const int64_t limit = wanted ? kMaxSlices - (host ? 0 : kKeptForHost) : 0;
   int64_t index = claimed_.load();
@@ -211,7 +220,7 @@ void Stream::traced_copy(void* dst, const void* src, size_t bytes, Link link, Tr
                            : link == Link::kDeviceToHost ? TraceTrack::kDeviceToHost
                                                          : TraceTrack::kWithinDevice;
   const bool detail = tracing_.open_spans > 0 || (!computes && link == Link::kWithinDevice);
-  if (what.text == nullptr) what.text = tracing_.name;
+  if (what.text == nullptr) what.text = computes ? "copy" : tracing_.name;
   TraceSlice* const slice =
       bytes == 0 ? nullptr : trace.claim(track, what, detail ? Trace::Weight::kDetail : Trace::Weight::kOutline);
   if (slice == nullptr) return copy_bytes(dst, src, bytes, link);

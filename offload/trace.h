@@ -44,6 +44,7 @@ class Trace {
   bool recording() const { return recording_.load(std::memory_order_relaxed); }
 
   void begin_run();      // a prompt and its answer; its prefill comes first
+  void skip_run();       // one that is not to be in the trace, to warm up say: nothing until the next begin_run()
   int64_t begin_step();  // the decode step's number in its run, from 1
 
   // ---- for spans and streams ----
@@ -70,6 +71,7 @@ class Trace {
   std::atomic<int64_t> claimed_{0}, dropped_slices_{0}, details_left_{kPrefillDetails};
   std::atomic<bool> recording_{false}, overflowed_{false};
   bool finished_ = false;
+  std::atomic<bool> skipping_{false};
   int64_t run_steps_ = 0, step_begin_ = 0, largest_step_ = 0;
   TraceSlice* step_ = nullptr;  // the last one recorded
   std::mutex names_mutex_;

@@ -67,9 +67,11 @@ class Bench {
   BenchReport run();
 
  private:
+  void measure_rows();
   void measure_device();
   void open();
-  GenerateResult generate(int64_t prompt, int64_t steps, KvMode kv);
+  // `label` is the run's in a trace; empty: it is in none.
+  GenerateResult generate(int64_t prompt, int64_t steps, KvMode kv, const std::string& label);
   void warm_up(int64_t prompt);
   void measure(BenchRow* row);
   void begin(const std::string& what);
@@ -82,7 +84,9 @@ class Bench {
 
 // A device of its own, given back before the weights come.
 void Bench::measure_device() {
-  const std::unique_ptr<Device> device = open_device(options_.engine.device);
+  DeviceOptions untraced = options_.engine.device;
+  untraced.trace_path.clear();
+  const std::unique_ptr<Device> device = open_device(untraced);
   if (hooks_.on_device) hooks_.on_device(*device);
   report_.device = device->name();
   report_.vram_limit_bytes = device->vram().limit_bytes();
@@ -110,8 +114,9 @@ void Bench::open() {
   report_.seed = options_.seed;
 }
 
-GenerateResult Bench::generate(int64_t prompt, int64_t steps, KvMode kv) {
+GenerateResult Bench::generate(int64_t prompt, int64_t steps, KvMode kv, const std::string& label) {
   GenerateOptions run;
+  run.label = label;
   run.max_tokens = steps + 1;  // the first one comes from prefill
   run.kv = kv;
   run.ignore_eos = true;
@@ -129,13 +134,14 @@ void Bench::begin(const std::string& what) {
 
 void Bench::warm_up(int64_t prompt) {
   begin("warm-up");
-  generate(warm_up_tokens(engine_->device().backend(), prompt), kWarmUpSteps, KvMode::kAuto);
+  generate(warm_up_tokens(engine_->device().backend(), prompt), kWarmUpSteps, KvMode::kAuto, "");
 }
 
 void Bench::measure(BenchRow* row) {
   uint64_t in = 0, out = 0;
+  const std::string label = str(row->prompt_tokens, " tokens, --kv ", kv_mode_name(row->kv));
   for (int64_t i = 0; i < options_.repeat; ++i) {
-    GenerateResult result = generate(row->prompt_tokens, options_.decode_tokens, row->kv);
+    GenerateResult result = generate(row->prompt_tokens, options_.decode_tokens, row->kv, label);
     if (report_.interrupted) return;
     row->prefill_ms.push_back(result.timings.ttft_ms);
     row->step_ms.insert(row->step_ms.end(), result.timings.step_ms.begin(), result.timings.step_ms.end());
@@ -151,11 +157,17 @@ void Bench::measure(BenchRow* row) {
 
 BenchReport Bench::run() {
   open();
+  measure_rows();
+  report_.trace = engine_->write_trace();
+  return std::move(report_);
+}
+
+void Bench::measure_rows() {
   const size_t count = options_.prompt_tokens.size() * options_.kv.size();
   for (const int64_t prompt : options_.prompt_tokens) {
     warm_up(prompt);
     for (const KvMode kv : options_.kv) {
-      if (report_.interrupted) return std::move(report_);
+      if (report_.interrupted) return;
       BenchRow row{.prompt_tokens = prompt, .kv = kv};
       begin(str("[", report_.rows.size() + 1, "/", count, "] ", prompt, " ", kv_mode_name(kv)));
       try {
@@ -164,12 +176,11 @@ BenchReport Bench::run() {
         if (error.code() != ExitCode::kDoesNotFit) throw;
         row = {.prompt_tokens = prompt, .kv = kv, .error = error.what()};
       }
-      if (report_.interrupted) return std::move(report_);
+      if (report_.interrupted) return;
       report_.rows.push_back(std::move(row));
       if (hooks_.on_row) hooks_.on_row(report_);
     }
   }
-  return std::move(report_);
 }
 
 // Of sorted values, the one that `share` of them do not exceed.

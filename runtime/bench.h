@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,7 @@ struct BenchReport {
   std::vector<LinkPeak> link;  // by use; empty where the budgets have no room to measure it
   double load_ms = 0;
   std::vector<BenchRow> rows;
+  std::optional<TraceSummary> trace;  // of all runs, if engine.device.trace_path asked for one
   bool interrupted = false;
 
   double link_peak_gb_per_s(LinkUse use) const;  // 0: not measured

@@ -226,7 +226,7 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
                                       Progress* progress) {
   check_prompt(prompt);
   Trace* const trace = device->trace();
-  if (trace) trace->begin_run();
+  if (trace) run.label.empty() ? trace->skip_run() : trace->begin_run();
   const HostSpan span(trace, trace ? trace->keep(run.label) : nullptr);
   const int64_t room = context_limit() - static_cast<int64_t>(prompt.size());
   const int64_t max_tokens = run.max_tokens < 0 ? room : std::min(run.max_tokens, room);

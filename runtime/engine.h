@@ -58,7 +58,7 @@ struct GenerateOptions {
   std::optional<KvMode> kv{};   // in the place of the engine's, for this run
   SamplingSettings sampling{};  // its seed is the run's seed
   bool ignore_eos = false;
-  std::string label = "answer";                          // what a trace calls the run
+  std::string label = "answer";                          // what a trace calls the run; empty: it is in none
   const std::atomic<bool>* interrupt = nullptr;          // set: finish the current step and return what there is
   std::function<void(std::string_view text)> on_text{};  // each piece of text as it becomes certain; may be empty
 };

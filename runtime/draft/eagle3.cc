@@ -5,6 +5,7 @@
 
 #include "kernels/elementwise.h"
 #include "kernels/product.h"
+#include "offload/trace.h"
 #include "runtime/draft/eagle3_work.h"
 
 namespace headrace {
@@ -426,6 +427,7 @@ void Eagle3Draft::gather(const void* from, int64_t from_rows, const int32_t* row
 }
 
 void Eagle3Draft::propose(int32_t root, int64_t position, const TreeLimits& limits, Tree* tree) {
+  const TraceSpan span(*compute_, "propose");
   const Inputs& in = work_->inputs;
   builder_->begin(limits);
   const int64_t stable = upload_round(root, position);

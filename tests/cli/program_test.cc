@@ -340,6 +340,17 @@ TEST_F(ProgramTest, BenchMeasuresAModel) {
   EXPECT_EQ(object.out, folder_->read("bench.json"));
 }
 
+TEST_F(ProgramTest, ABenchTracesItsRowsAndNotItsWarmUp) {
+  const Finished finished =
+      run_program({"bench", "-m", model_, "-n", "3", "-t", "1", "--device", "cpu", "-p", "20", "--kv", "auto,host",
+                   "--host-mem", "128MiB", "--trace", *folder_ / "bench_trace.json"});
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_NE(finished.err.find("bench_trace.json: 6 of 6 decode steps"), std::string::npos) << finished.err;
+  const testing::ReadTrace read = testing::read_trace(folder_->read("bench_trace.json"));
+  EXPECT_EQ(read.count("step"), 6);
+  EXPECT_EQ(read.one("20 tokens, --kv host").track, "run");
+}
+
 TEST_F(ProgramTest, BenchOfAShapeNeedsNoFile) {
   EXPECT_NE(run_program({"bench", "--list-shapes"}).out.find("\nllama-3.1-8b "), std::string::npos);
   const Finished table =

@@ -164,6 +164,21 @@ TEST_P(Traces, TheFirstStepsOfEachRunAreRecordedWhole) {
   EXPECT_NE(read.notes.find("not recorded: 10 decode steps"), std::string::npos) << read.notes;
 }
 
+TEST_P(Traces, ARunMayBeLeftOut) {
+  trace().skip_run();
+  for (int i = 0; i < 3; ++i) {
+    const TraceStep step(*compute_);
+    const HostSpan host(&trace(), "host");
+    EXPECT_FALSE(trace().recording());
+  }
+  trace().begin_run();
+  { const TraceStep step(*compute_); }
+  const ReadTrace read = finish();
+  EXPECT_EQ(read.slices.size(), 1u);
+  EXPECT_EQ(summary_.steps, 1);
+  EXPECT_EQ(summary_.dropped_steps, 0);
+}
+
 TEST_P(Traces, WorkIsNoGraphWhileItIsRecorded) {
   const PinnedBuffer host = device_->allocate_pinned(64, "host");
   const DeviceBuffer there = device_->allocate(64, "there");
