@@ -8,11 +8,78 @@
 
 namespace headrace {
 
-// A node that may be added to the tree: `places` are the bits of those that lead to it.
-struct NgramIndex::Guess {
-  int32_t token, parent;
-  uint32_t places;
-  double likelihood;
+// What is never seen counts as one place in which two tokens agreed: its weight is their square.
+constexpr double kUnseen = 4;
+
+// One tree as it grows.
+class NgramIndex::Growth {
+ public:
+  Growth(const NgramIndex& index, const NgramLimits& limits, Tree* tree)
+      : tokens_(index.tokens_), places_(index.find_places()), limits_(limits), tree_(*tree) {
+    tree_.reset(tokens_.back());
+    leading_[0] = static_cast<uint32_t>((uint64_t{1} << places_.count) - 1);
+    guess_children(0, 1.0);
+  }
+
+  // Best first: a node is never likelier than its parent, so the tree is that of the likeliest nodes.
+  void run() {
+    while (tree_.size() < limits_.nodes) {
+      Guess* const end = guesses_.data() + guessed_;
+      Guess* const best = std::max_element(guesses_.data(), end,
+                                           [](const Guess& a, const Guess& b) { return a.likelihood < b.likelihood; });
+      if (best == end || best->likelihood < limits_.likelihood) return;
+      const Guess taken = *best;
+      best->likelihood = -1;
+      const int32_t node = tree_.add(taken.token, taken.parent);
+      leading_[static_cast<size_t>(node)] = taken.places;
+      if (depth(node) < limits_.depth) guess_children(node, taken.likelihood);
+    }
+  }
+
+ private:
+  // A node that may be added; `places` are the bits of those that lead to it.
+  struct Guess {
+    int32_t token, parent;
+    uint32_t places;
+    double likelihood;
+  };
+
+  int64_t depth(int32_t node) const { return tree_.depths[static_cast<size_t>(node)]; }
+
+  // What a place says follows a node; beyond the text's end, the path to the node goes on as itself.
+  int32_t token_after(int32_t node, const Place& place) const {
+    const int64_t index = place.next + depth(node), size = static_cast<int64_t>(tokens_.size());
+    if (index < size) return tokens_[static_cast<size_t>(index)];
+    int32_t ancestor = node;
+    while (depth(ancestor) > index - size + 1) ancestor = tree_.parents[static_cast<size_t>(ancestor)];
+    return tree_.tokens[static_cast<size_t>(ancestor)];
+  }
+
+  void guess_children(int32_t node, double likelihood) {
+    const size_t first = guessed_;
+    double all = kUnseen;
+    for (uint32_t left = leading_[static_cast<size_t>(node)]; left != 0; left &= left - 1) {
+      const int bit = std::countr_zero(left);
+      const Place& place = places_.at[static_cast<size_t>(bit)];
+      const double agreed = static_cast<double>(place.agreement + depth(node)), weight = agreed * agreed;
+      const int32_t token = token_after(node, place);
+      size_t at = first;
+      while (at < guessed_ && guesses_[at].token != token) ++at;
+      if (at == guessed_) guesses_[guessed_++] = {token, node, 0, 0};
+      guesses_[at].places |= uint32_t{1} << bit;
+      guesses_[at].likelihood += weight;
+      all += weight;
+    }
+    for (size_t i = first; i < guessed_; ++i) guesses_[i].likelihood *= likelihood / all;
+  }
+
+  const std::vector<int32_t>& tokens_;
+  const Places places_;
+  const NgramLimits& limits_;
+  Tree& tree_;
+  std::array<uint32_t, kMaxTreeNodes> leading_;  // by node: the places that led there
+  std::array<Guess, kMaxTreeNodes * kMostPlaces> guesses_;
+  size_t guessed_ = 0;
 };
 
 NgramIndex::NgramIndex(int64_t most_tokens) {
@@ -75,56 +142,9 @@ NgramIndex::Places NgramIndex::find_places() const {
   return places;
 }
 
-// Best first: a node is never more likely than its parent, so the tree is that of the most likely nodes.
 void NgramIndex::propose(const NgramLimits& limits, Tree* tree) const {
   CHECK(size() > 0 && limits.nodes <= kMaxTreeNodes, "size=", size(), " nodes=", limits.nodes);
-  tree->reset(tokens_.back());
-  const Places places = find_places();
-  std::array<uint32_t, kMaxTreeNodes> leading = {};  // by node: the places that led there
-  leading[0] = static_cast<uint32_t>((uint64_t{1} << places.count) - 1);
-  std::array<Guess, kMaxTreeNodes * kMostPlaces> guesses;
-  size_t guessed = 0;
-
-  // What a place says follows a node; beyond the text's end, the path to the node goes on as itself.
-  const auto token_after = [&](int32_t node, const Place& place) {
-    const int64_t depth = tree->depths[static_cast<size_t>(node)], index = place.next + depth;
-    if (index < size()) return tokens_[static_cast<size_t>(index)];
-    int32_t ancestor = node;
-    while (tree->depths[static_cast<size_t>(ancestor)] > index - size() + 1)
-      ancestor = tree->parents[static_cast<size_t>(ancestor)];
-    return tree->tokens[static_cast<size_t>(ancestor)];
-  };
-  const auto guess_after = [&](int32_t node, double likelihood) {
-    const int64_t depth = tree->depths[static_cast<size_t>(node)];
-    const size_t first = guessed;
-    double all = 4;  // what was never seen: two tokens, squared
-    for (uint32_t left = leading[static_cast<size_t>(node)]; left != 0; left &= left - 1) {
-      const int bit = std::countr_zero(left);
-      const Place& place = places.at[static_cast<size_t>(bit)];
-      const double agreed = static_cast<double>(place.agreement + depth), weight = agreed * agreed;
-      const int32_t token = token_after(node, place);
-      size_t at = first;
-      while (at < guessed && guesses[at].token != token) ++at;
-      if (at == guessed) guesses[guessed++] = {token, node, 0, 0};
-      guesses[at].places |= uint32_t{1} << bit;
-      guesses[at].likelihood += weight;
-      all += weight;
-    }
-    for (size_t i = first; i < guessed; ++i) guesses[i].likelihood *= likelihood / all;
-  };
-
-  guess_after(0, 1.0);
-  while (tree->size() < limits.nodes) {
-    Guess* const end = guesses.data() + guessed;
-    Guess* const best = std::max_element(guesses.data(), end,
-                                         [](const Guess& a, const Guess& b) { return a.likelihood < b.likelihood; });
-    if (best == end || best->likelihood < limits.likelihood) return;
-    const Guess taken = *best;
-    best->likelihood = -1;
-    const int32_t node = tree->add(taken.token, taken.parent);
-    leading[static_cast<size_t>(node)] = taken.places;
-    if (tree->depths[static_cast<size_t>(node)] < limits.depth) guess_after(node, taken.likelihood);
-  }
+  Growth(*this, limits, tree).run();
 }
 
 }  // namespace headrace

@@ -53,7 +53,7 @@ class NgramIndex {
     std::array<Place, kMostPlaces> at;
     int64_t count = 0;
   };
-  struct Guess;
+  class Growth;
 
   size_t bucket(size_t order, int64_t last) const;
   int64_t agreement(int64_t last) const;
