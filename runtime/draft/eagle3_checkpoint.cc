@@ -152,7 +152,10 @@ void Eagle3Checkpoint::check_shared() {
                 str("lacks the tensor embed_tokens.weight, and its hidden size ", c.hidden,
                     " cannot share an embedding of the target's ", c.target_hidden));
   if (find("embed_tokens.weight") != nullptr) require("embed_tokens.weight", {c.target_vocab, c.hidden});
-  // A head that says nothing of a vocabulary of its own, and brings no lm_head, means the target's.
+  // A config that says nothing of a vocabulary of the head's own leaves it to d2t; without that it is the target's, and
+  // without an lm_head so is the head's.
+  const TensorInfo* d2t = find("d2t");
+  if (!c.own_head && d2t != nullptr && d2t->cols() < c.target_vocab) c.vocab = d2t->cols(), c.own_head = true;
   c.own_head |= c.hidden != c.target_hidden || find("lm_head.weight") != nullptr;
   if (c.own_head) require("lm_head.weight", {c.vocab, c.hidden});
 }

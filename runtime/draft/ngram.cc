@@ -8,8 +8,9 @@
 
 namespace headrace {
 
-// What is never seen counts as one place in which two tokens agreed: its weight is their square.
-constexpr double kUnseen = 4;
+// The weight of what was never seen, so that a likelihood of 0.25 is right every fourth time: counted on 1,288 tokens
+// of summaries of books and a license by SmolLM2-135M, at temperatures 0 and 0.8.
+constexpr double kUnseen = 12;
 
 // One tree as it grows.
 class NgramIndex::Growth {

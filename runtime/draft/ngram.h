@@ -13,13 +13,12 @@
 
 namespace headrace {
 
-// How large a tree may be, and how likely a node must be to be in it. A node's likelihood is estimated: among the
-// places that led to its parent, those that agree with more of the text count for more (by the square of the tokens
-// that agree), and something unseen counts as one place in which two tokens agreed.
+// How large a tree may be, and how likely a node must be to be in it. A node's likelihood is estimated: of the places
+// that led to its parent, those where more of the text agrees count for more, by the square of the tokens that agree.
 struct NgramLimits {
   int64_t nodes = 16;  // the root included
   int64_t depth = 12;
-  double likelihood = 0.4;
+  double likelihood = 0.2;
 };
 
 class NgramIndex {

@@ -251,6 +251,15 @@ TEST(Eagle3Checkpoint, TheWholeVocabulary) {
   EXPECT_EQ(head->config().vocab, 20);
 }
 
+TEST(Eagle3Checkpoint, AVocabularyThatOnlyD2tTellsOf) {
+  Eagle3Files files;
+  files.config.erase("draft_vocab_size");
+  const std::unique_ptr<Eagle3Checkpoint> head = open_small(files);
+  EXPECT_EQ(head->config().vocab, 5);
+  EXPECT_TRUE(head->config().own_head);
+  EXPECT_EQ(head->target_ids(), (std::vector<int32_t>{0, 1, 4, 5, 19}));
+}
+
 TEST(Eagle3Checkpoint, AHiddenSizeOfItsOwn) {
   ModelConfig target = eagle3_target();
   target.hidden = 4;

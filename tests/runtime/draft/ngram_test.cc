@@ -49,10 +49,9 @@ TEST(Ngram, NothingSeenNothingProposed) {
 }
 
 TEST(Ngram, WhatFollowedThen) {
-  // Two tokens agree, then three, …: 1/2, times 9/13, times 16/20, …
-  EXPECT_EQ(proposed("abxyz, ab", {.nodes = 16, .depth = 12, .likelihood = 0.3}), (Paths{"x", "xy"}));
-  EXPECT_EQ(proposed("abxyz, ab", {.nodes = 16, .depth = 12, .likelihood = 0.2}),
-            (Paths{"x", "xy", "xyz", "xyz,", "xyz, "}));
+  // Two tokens agree, then three, …: 4/16, times 9/21, times 16/28, …
+  EXPECT_EQ(proposed("abxyz, ab", {.nodes = 16, .depth = 12, .likelihood = 0.1}), (Paths{"x", "xy"}));
+  EXPECT_EQ(proposed("abxyz, ab", {.nodes = 16, .depth = 12, .likelihood = 0.04}), (Paths{"x", "xy", "xyz", "xyz,"}));
   // The more agrees, the further it goes.
   EXPECT_EQ(proposed("abcdefghxyzuvw, abcdefgh").size(), 12u);
   EXPECT_EQ(proposed("abcdefghxyzuvw, abcdefgh").back(), "xyzuvw, abcd");
