@@ -31,6 +31,10 @@ std::string format_report(const GenerateResult& result, const std::string& engin
   const auto tokens = static_cast<int64_t>(result.token_ids.size());
   const int64_t decoded = t.decode_steps + result.speculation.accepted;
   std::string text = str(engine, ", loaded in ", format_duration(t.load_ms / 1e3), "\n");
+  if (t.host_memory_ms >= 1) {
+    text += str("  pinned    ", format_bytes(result.plan.host_bytes), " for the KV cache in ",
+                format_duration(t.host_memory_ms / 1e3), ", in the background\n");
+  }
   text += str("  prompt    ", format_count(result.prompt_tokens), " tokens, ",
               t.ttft_ms > 0 ? str(format_rate(t.prefill_tokens_per_s), " tokens/s; first token after ",
                                   format_duration(t.ttft_ms / 1e3))

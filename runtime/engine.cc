@@ -241,6 +241,7 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
   session_options.draft = drafting.draft();
   Session session(*device, *compute, config, *weights, session_options);
   result.plan = session.plan();
+  session.begin_host_memory(weights->staging_bytes() + (draft_model ? draft_model->staging_bytes() : 0));
   Output output(tokenizer ? &*tokenizer : nullptr, end_ids, run, max_tokens);
   if (load_weights(progress, run.interrupt)) {
     answer(session, &drafting, prompt, run, &output, &result, progress);
@@ -274,6 +275,7 @@ void Engine::Impl::answer(Session& session, Drafting* drafting, const std::vecto
   moved.prefill_d2h_bytes = device->bytes_over(Link::kDeviceToHost) - out;
   if (!first) return output->interrupted();
   timings.ttft_ms = ms_since(start);
+  timings.host_memory_ms = session.host_memory_ms();
   timings.prefill_tokens_per_s = per_second(result->prompt_tokens, timings.ttft_ms);
   if (progress) progress->begin("decode", "tokens", output->max_tokens());
   const Clock::time_point decode_start = Clock::now();

@@ -67,7 +67,8 @@ enum class FinishReason { kStop, kLength, kInterrupted };
 const char* finish_reason_name(FinishReason reason);  // "stop", "length", "interrupted"
 
 struct Timings {
-  double load_ms = 0;  // opening the model and, once, loading its weights
+  double load_ms = 0;         // opening the model and, once, loading its weights
+  double host_memory_ms = 0;  // taking the KV cache's host memory, beside the loading and the start of prefill
   double ttft_ms = 0;  // from the start of generate(), the loading left out, to the first token; 0 if there is none
   double prefill_tokens_per_s = 0, decode_tokens_per_s = 0;
   int64_t decode_steps = 0;

@@ -1,6 +1,7 @@
 #include "runtime/kv_cache.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/elementwise.h"
 
@@ -11,15 +12,16 @@ uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
 
 }  // namespace
 
-KvCache::KvCache(Device& device, const RowShape& shape, const MemoryPlan& plan, int64_t pass_rows)
+KvCache::KvCache(Device& device, const RowShape& shape, const MemoryPlan& plan, int64_t pass_rows,
+                 PinnedLater host_memory)
     : shape_(shape),
       segments_(plan.segments),
       resident_(plan.resident_segments),
       pass_rows_(pass_rows),
-      open_stride_(plan.open_bytes / u(shape.layers)) {
+      open_stride_(plan.open_bytes / u(shape.layers)),
+      host_memory_(std::move(host_memory)) {
   const uint64_t pointer_bytes = 2 * u(shape.layers) * sizeof(void*);
   if (plan.resident_bytes > 0) resident_memory_ = device.allocate(plan.resident_bytes, "the resident KV cache");
-  if (plan.host_bytes > 0) host_memory_ = device.allocate_pinned(plan.host_bytes, "the KV cache in host memory");
   if (plan.open_bytes > 0) open_memory_ = device.allocate(plan.open_bytes, "the KV cache's open segment");
   ring_memory_ = device.allocate(plan.tail_bytes, "the KV cache's tail");
   pass_memory_ = device.allocate(plan.pass_bytes, "the KV rows of one pass");
@@ -36,6 +38,10 @@ KvCache::~KvCache() = default;
 
 std::byte* KvCache::resident_data(int64_t layer, int64_t index) const {
   return resident_memory_.data() + u(layer) * segments_bytes(shape_, 0, resident_) + segments_bytes(shape_, 0, index);
+}
+
+std::byte* KvCache::host_data(int64_t layer) {
+  return host_memory_.get().data() + u(layer) * segments_bytes(shape_, resident_, segments_);
 }
 
 std::byte* KvCache::open_data(int64_t layer) const {
@@ -66,8 +72,8 @@ KvSegment KvCache::streamed_segment(const std::byte* base, const Chunk& chunk, i
   return view(const_cast<std::byte*>(base) + segments_bytes(shape_, chunk.first_segment, index), index);
 }
 
-const std::byte* KvCache::host_chunk(int64_t layer, const Chunk& chunk) const {
-  return host_memory_.data() + u(layer) * segments_bytes(shape_, resident_, segments_) + chunk.offset_bytes;
+const std::byte* KvCache::host_chunk(int64_t layer, const Chunk& chunk) {
+  return host_data(layer) + chunk.offset_bytes;
 }
 
 KvRows KvCache::pass_destination(int64_t layer) const {
@@ -102,8 +108,8 @@ void KvCache::store_layer(int64_t layer, int64_t rows, const std::byte* segments
   }
   if (open > resident_) {
     const uint64_t bytes = segments_bytes(shape_, resident_, open);
-    std::byte* const host = host_memory_.data() + u(layer) * segments_bytes(shape_, resident_, segments_);
-    out_->copy(host, segments + segments_bytes(shape_, 0, resident_), bytes, Link::kDeviceToHost, {"layer", layer});
+    out_->copy(host_data(layer), segments + segments_bytes(shape_, 0, resident_), bytes, Link::kDeviceToHost,
+               {"layer", layer});
   }
   if (open >= resident_ && open < touched) {
     out_->copy(open_memory_.data() + u(layer) * open_stride_, segments + segments_bytes(shape_, 0, open),
@@ -143,6 +149,7 @@ void KvCache::fill_ring(int64_t layer, int64_t rows, const std::byte* segments) 
 void KvCache::finish_prefill(int64_t rows) {
   out_->record(*left_);
   out_->synchronize();
+  host_memory_.get();  // though nothing may have left yet: an error is prefill's
   rows_ = rows;
 }
 
@@ -209,9 +216,8 @@ void KvCache::leave(Stream& compute) {
   compute.record(*built_);
   out_->wait(*built_);
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
-    std::byte* const host = host_memory_.data() + u(layer) * segments_bytes(shape_, resident_, segments_);
-    out_->copy(host + segments_bytes(shape_, resident_, full), open_memory_.data() + u(layer) * open_stride_, bytes,
-               Link::kDeviceToHost, {"layer", layer});
+    out_->copy(host_data(layer) + segments_bytes(shape_, resident_, full),
+               open_memory_.data() + u(layer) * open_stride_, bytes, Link::kDeviceToHost, {"layer", layer});
   }
   out_->record(*left_);
   compute.wait(*left_);

@@ -15,13 +15,15 @@
 #include "cache/planner.h"
 #include "kernels/attention.h"
 #include "offload/device.h"
+#include "offload/pinned_later.h"
 #include "runtime/model/forward.h"
 
 namespace headrace {
 
 class KvCache {
  public:
-  KvCache(Device& device, const RowShape& shape, const MemoryPlan& plan, int64_t pass_rows);
+  // `host_memory`: plan.host_bytes; waited for when the first rows leave.
+  KvCache(Device& device, const RowShape& shape, const MemoryPlan& plan, int64_t pass_rows, PinnedLater host_memory);
   ~KvCache();
 
   const RowShape& shape() const { return shape_; }
@@ -46,7 +48,7 @@ class KvCache {
   KvSegment open_segment(int64_t layer) const;
   // A segment inside a chunk that was streamed to `base`.
   KvSegment streamed_segment(const std::byte* base, const Chunk& chunk, int64_t index) const;
-  const std::byte* host_chunk(int64_t layer, const Chunk& chunk) const;  // pinned
+  const std::byte* host_chunk(int64_t layer, const Chunk& chunk);  // pinned
   struct TailViews {
     const void *ring_k, *ring_v, *pass_k, *pass_v;
   };
@@ -59,10 +61,12 @@ class KvCache {
   const Event& host_ready() const { return *left_; }
   // Throws if rows have failed to leave so far; never blocks.
   void check() { out_->check(); }
+  double host_memory_ms() const { return host_memory_.ms(); }  // that it took to take; known after prefill
 
  private:
   KvSegment view(std::byte* segment, int64_t index) const;
   std::byte* resident_data(int64_t layer, int64_t index) const;
+  std::byte* host_data(int64_t layer);        // of its first segment that is not resident; waits for the memory
   std::byte* open_data(int64_t layer) const;  // where the segment that grows lies, resident or not
   void fill_ring(int64_t layer, int64_t rows, const std::byte* segments);
   void append_inside(const int32_t* source, int64_t count, Stream& compute);
@@ -74,7 +78,8 @@ class KvCache {
   uint64_t open_stride_ = 0;
   int64_t rows_ = 0, pointed_at_ = -1;
   DeviceBuffer resident_memory_, open_memory_, ring_memory_, pass_memory_, pointers_;
-  PinnedBuffer host_memory_, host_pointers_;
+  PinnedLater host_memory_;
+  PinnedBuffer host_pointers_;
   std::unique_ptr<Event> built_, left_;
   std::unique_ptr<Stream> out_;  // rows leave on it; last, so that it drains before the memory goes
 };

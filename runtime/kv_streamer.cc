@@ -2,7 +2,7 @@
 
 namespace headrace {
 
-KvStreamer::KvStreamer(Device& device, const KvCache& cache, int slots, uint64_t slot_bytes)
+KvStreamer::KvStreamer(Device& device, KvCache& cache, int slots, uint64_t slot_bytes)
     : cache_(cache), ring_(device, slots, slot_bytes), in_(device.make_stream("rows in", StreamRole::kCopy)) {}
 
 void KvStreamer::begin_step(int64_t closed_segments) {

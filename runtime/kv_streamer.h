@@ -14,7 +14,7 @@ namespace headrace {
 
 class KvStreamer {
  public:
-  KvStreamer(Device& device, const KvCache& cache, int slots, uint64_t slot_bytes);
+  KvStreamer(Device& device, KvCache& cache, int slots, uint64_t slot_bytes);
 
   // The coming step streams every closed segment that is not resident. Plans anew, and drops what was fetched ahead,
   // only when a segment has closed since the last step.
@@ -32,7 +32,7 @@ class KvStreamer {
  private:
   void fill_one();
 
-  const KvCache& cache_;
+  KvCache& cache_;
   StepMovement movement_;
   int64_t closed_segments_ = -1;  // that movement_ was planned for
   StagingRing ring_;

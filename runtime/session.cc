@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "kernels/elementwise.h"
 #include "runtime/prefill_work.h"
@@ -122,7 +123,16 @@ Session::Session(Device& device, Stream& compute, const ModelConfig& config, con
   plan_ = make_session_plan();
 }
 
+void Session::begin_host_memory(uint64_t beside_bytes) {
+  const uint64_t free = device_.host_mem().free_bytes(), own = whole_pages(plan_.host_bytes);
+  if (host_memory_.begun() || free < beside_bytes || free - beside_bytes < own) return;
+  host_memory_ = PinnedLater(device_, plan_.host_bytes, "the KV cache in host memory");
+}
+
 void Session::allocate() {
+  if (!host_memory_.begun()) {
+    host_memory_ = PinnedLater(device_, plan_.host_bytes, "the KV cache in host memory");
+  }
   Carver size(nullptr), host_size(nullptr);
   carve_step(size);
   StepInputs::carve(host_size, options_.pass_rows);
@@ -133,7 +143,7 @@ void Session::allocate() {
   Carver carver(step_memory_.data()), host_carver(host_inputs_.data());
   step_ = carve_step(carver);
   host_ = StepInputs::carve(host_carver, options_.pass_rows);
-  cache_ = std::make_unique<KvCache>(device_, shape_, plan_, options_.pass_rows);
+  cache_ = std::make_unique<KvCache>(device_, shape_, plan_, options_.pass_rows, std::move(host_memory_));
   upload_rope_table();
   if (options_.draft != nullptr) options_.draft->allocate(compute_);
 }

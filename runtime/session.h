@@ -48,6 +48,11 @@ class Session {
           const SessionOptions& options);
   ~Session();
 
+  // Begins to take the KV cache's host memory, while other work goes on that takes `beside_bytes` of host memory
+  // itself; not where the budget has no room for both. prefill() does what has not been begun; errors come out of it.
+  // The destructor waits.
+  void begin_host_memory(uint64_t beside_bytes);
+
   // All chunks of the prompt through layer 0, then layer 1, … (DESIGN section 7). Returns the token after the prompt,
   // or nothing if `interrupt` was set on the way. REQUIRES: prompt_tokens ids, each in the vocabulary.
   std::optional<int32_t> prefill(std::span<const int32_t> ids, Progress* progress, const std::atomic<bool>* interrupt);
@@ -59,6 +64,7 @@ class Session {
 
   int64_t rows() const { return cache_ ? cache_->rows() : 0; }
   const MemoryPlan& plan() const { return plan_; }
+  double host_memory_ms() const { return cache_ ? cache_->host_memory_ms() : 0; }
   // The logits of the last pass (after prefill: one row), for tests and benches. [rows, vocab]
   std::vector<float> logits(int64_t rows);
   int64_t replayed_steps() const { return replay_.launches(); }
@@ -114,6 +120,7 @@ class Session {
   const SessionOptions options_;
   const RowShape shape_;
   MemoryPlan plan_;
+  PinnedLater host_memory_;  // until the cache has it
   DeviceBuffer step_memory_;
   PinnedBuffer host_inputs_, host_samples_;
   StepInputs host_;

@@ -35,6 +35,7 @@ class Eagle3Model final : public DraftModel {
     return weights_.loaded() || weights_.load(*checkpoint_, device_, progress, interrupt);
   }
   bool loaded() const override { return weights_.loaded(); }
+  uint64_t staging_bytes() const override { return weights_.staging_bytes(); }
   uint64_t weights_bytes() const override { return weights_.bytes(); }
   SpecType type() const override { return SpecType::kEagle3; }
   TreeLimits tree() const override { return {.nodes = tree_.nodes, .levels = tree_.deepest()}; }

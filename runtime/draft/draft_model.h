@@ -44,6 +44,7 @@ class DraftModel {
   // As Weights::load. Nothing to load is done at once.
   virtual bool load(Progress* progress, const std::atomic<bool>* interrupt) = 0;
   virtual bool loaded() const = 0;
+  virtual uint64_t staging_bytes() const { return 0; }  // pinned memory that load() takes, where it has yet to load
   virtual uint64_t weights_bytes() const = 0;
   virtual SpecType type() const = 0;
   virtual TreeLimits tree() const = 0;   // of the largest tree

@@ -36,6 +36,7 @@ class Eagle3Weights {
   // As Weights::load.
   bool load(const Eagle3Checkpoint& checkpoint, Device& device, Progress* progress, const std::atomic<bool>* interrupt);
   bool loaded() const { return store_.loaded(); }
+  uint64_t staging_bytes() const { return store_.staging_bytes(); }
 
   DType dtype() const { return store_.dtype(); }
   uint64_t bytes() const { return store_.bytes(); }

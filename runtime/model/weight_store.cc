@@ -82,14 +82,21 @@ uint64_t WeightStore::place_raw(std::string bytes) {
 
 void WeightStore::allocate(Device& device, const char* what) { memory_ = device.allocate(bytes_, what); }
 
-bool WeightStore::load(const TensorSource& source, Device& device, const char* what, Progress* progress,
-                       const std::atomic<bool>* interrupt) {
-  uint64_t largest = 0;  // of what must fit into one slot
+// Of a staging buffer, which holds the longest row.
+uint64_t WeightStore::slot_bytes() const {
+  uint64_t largest = 0;
   for (const Placement& p : placements_)
     largest = std::max(largest, p.tensor ? static_cast<uint64_t>(p.tensor->cols()) * dtype_bytes(dtype_)
                                          : static_cast<uint64_t>(p.raw.size()));
-  const uint64_t slot_bytes = std::max(std::min(kStagingBytes, bytes_), largest);
-  Staging staging(device, slot_bytes);
+  return std::max(std::min(kStagingBytes, bytes_), largest);
+}
+
+uint64_t WeightStore::staging_bytes() const { return loaded_ ? 0 : 2 * whole_pages(slot_bytes()); }
+
+bool WeightStore::load(const TensorSource& source, Device& device, const char* what, Progress* progress,
+                       const std::atomic<bool>* interrupt) {
+  const uint64_t slot = slot_bytes();
+  Staging staging(device, slot);
   ThreadPool pool(device.threads());
   if (progress) progress->begin(what, "bytes", static_cast<int64_t>(bytes_));
   for (const auto& [tensor, raw, offset] : placements_) {
@@ -99,7 +106,7 @@ bool WeightStore::load(const TensorSource& source, Device& device, const char* w
       continue;
     }
     const uint64_t row_bytes = static_cast<uint64_t>(tensor->cols()) * dtype_bytes(dtype_);
-    const int64_t step = static_cast<int64_t>(slot_bytes / row_bytes);
+    const int64_t step = static_cast<int64_t>(slot / row_bytes);
     for (int64_t row = 0; row < tensor->rows(); row += step) {
       if (interrupt != nullptr && interrupt->load(std::memory_order_relaxed)) {
         if (progress) progress->end();

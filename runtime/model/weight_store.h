@@ -33,11 +33,14 @@ class WeightStore {
   bool load(const TensorSource& source, Device& device, const char* what, Progress* progress,
             const std::atomic<bool>* interrupt);
   bool loaded() const { return loaded_; }
+  uint64_t staging_bytes() const;  // pinned memory that load() takes while it runs; 0 once it has
 
   DType dtype() const { return dtype_; }
   uint64_t bytes() const { return bytes_; }  // as placed so far
 
  private:
+  uint64_t slot_bytes() const;
+
   struct Placement {  // a tensor of the source, or bytes
     const TensorInfo* tensor;
     std::string raw;

@@ -34,6 +34,7 @@ class Weights {
   // False if `interrupt` was set on the way: then nothing is loaded. `progress` and `interrupt` may be null.
   bool load(const Checkpoint& checkpoint, Device& device, Progress* progress, const std::atomic<bool>* interrupt);
   bool loaded() const { return store_.loaded(); }
+  uint64_t staging_bytes() const { return store_.staging_bytes(); }  // as WeightStore
 
   DType dtype() const { return store_.dtype(); }
   uint64_t bytes() const { return store_.bytes(); }

@@ -34,6 +34,11 @@ TEST(Report, SaysWhatTheIssueAsksFor) {
       "  memory    device 300.00 MiB, host 180.00 MiB (weights 257.00 MiB, KV cache 173.00 MiB); process 512.00 "
       "MiB\n");
   EXPECT_EQ(format_summary_line(result), "7,713 tokens in, 92 out, 50.6 s");
+  result.plan.host_bytes = 173 * kMiB;
+  result.timings.host_memory_ms = 412;
+  EXPECT_NE(
+      format_report(result, "engine").find("  pinned    173.00 MiB for the KV cache in 412 ms, in the background\n"),
+      std::string::npos);
 }
 
 TEST(Report, SaysWhatADraftGave) {

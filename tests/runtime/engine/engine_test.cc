@@ -169,15 +169,35 @@ TEST(Engine, AnErrorInPrefillLeavesTheEngineWhole) {
   }
 }
 
+// Also while the cache's host memory is being taken beside them.
 TEST(Engine, AnInterruptIsHeardWhileWeightsLoad) {
-  Engine engine(tiny());
+  EngineOptions options = tiny();
+  options.kv = KvMode::kHost;
+  Engine engine(options);
   std::atomic<bool> interrupt = true;
   RecordedProgress progress;
   GenerateOptions run{.max_tokens = 4, .ignore_eos = true, .interrupt = &interrupt};
-  EXPECT_EQ(engine.generate({5, 6}, run, &progress).finish_reason, FinishReason::kInterrupted);
+  const std::vector<int32_t> prompt = testing::made_up_ids(1500, 512);
+  EXPECT_EQ(engine.generate(prompt, run, &progress).finish_reason, FinishReason::kInterrupted);
   EXPECT_EQ(progress.stages, std::vector<std::string>{"loading weights"});
   interrupt = false;
-  EXPECT_EQ(engine.generate({5, 6}, run, &progress).token_ids.size(), 4u);
+  EXPECT_EQ(engine.generate(prompt, run, &progress).token_ids.size(), 4u);
+}
+
+TEST(Engine, AnErrorWhileWeightsLoadLeavesTheEngineWhole) {
+  class Throws : public RecordedProgress {
+   public:
+    void update(int64_t) override { throw_error(ExitCode::kStorage, "progress", "the terminal went away"); }
+  };
+  EngineOptions options = tiny();
+  options.kv = KvMode::kHost;
+  Engine engine(options);
+  const std::vector<int32_t> prompt = testing::made_up_ids(1500, 512);
+  Throws progress;
+  expect_error(ExitCode::kStorage, "went away", [&] { engine.generate(prompt, {}, &progress); });
+  const GenerateResult result = engine.generate(prompt, {.max_tokens = 4, .ignore_eos = true}, nullptr);
+  EXPECT_EQ(result.token_ids.size(), 4u);
+  EXPECT_GT(result.timings.host_memory_ms, 0);
 }
 
 TEST(Engine, ReportsProgressStageByStage) {
@@ -259,6 +279,7 @@ TEST(Engine, CountsWhatCrossesTheLink) {
   EngineOptions options = tiny();
   options.kv = KvMode::kHost;
   Engine engine(options);
+  engine.generate({5, 6}, {.max_tokens = 1}, nullptr);  // loads the weights, whose staging counts too
   const GenerateResult result =
       engine.generate(testing::made_up_ids(1030, 512), {.max_tokens = 11, .ignore_eos = true}, nullptr);
   const uint64_t two_segments = 4 * 1024 * 256;                     // layers x rows x bytes a row

@@ -2,6 +2,7 @@
 // across the ends of segments, at every temperature.
 #include <gtest/gtest.h>
 
+#include <thread>
 #include <tuple>
 
 #include "kernels/product.h"
@@ -166,6 +167,27 @@ TEST_P(KvBudgets, ASecondRunHasTheFirstOnesPlan) {
   EXPECT_LT(first.plan.resident_segments, first.plan.segments);
   EXPECT_EQ(first.plan.resident_segments, second.plan.resident_segments);
   expect_same(first, second, "a second run");
+}
+
+// The cache's host memory is taken early where the budget has room for it and for what is taken beside it, and by
+// prefill where it has not; the bits are the same.
+TEST_P(KvBudgets, HostMemoryBegunEarlyIsTheSame) {
+  const LoadedModel model(testing::tiny_model("llama31"), DType::kF32, GetParam());
+  SessionOptions options = model.options(1500, 8);
+  options.kv = KvMode::kHost;
+  const MemoryBudget& budget = model.device->host_mem();
+  const uint64_t before = budget.used_bytes();
+  const auto say = [&](uint64_t room, bool begins) {
+    auto session = model.session(options);
+    EXPECT_GT(session->plan().host_bytes, 0u);
+    session->begin_host_memory(budget.free_bytes() - whole_pages(session->plan().host_bytes) - room);
+    while (begins && budget.used_bytes() == before) std::this_thread::yield();
+    EXPECT_EQ(budget.used_bytes() != before, begins);
+    return testing::decode_plainly(*session, testing::made_up_ids(1500, 512), 8);
+  };
+  const std::vector<int32_t> early = say(0, true), late = say(static_cast<uint64_t>(-1), false);
+  EXPECT_EQ(early, late);
+  EXPECT_EQ(budget.used_bytes(), before);
 }
 
 // Beyond row 16,384 segments have 2,048 rows: the cut between the two sizes is crossed while decoding.
