@@ -62,7 +62,7 @@ TEST_P(Traces, CopiesAreSlicesOfTheirLink) {
   copy_->copy(host.data(), there.data(), kMiB, Link::kDeviceToHost);
   copy_->copy(there.data(), there.data() + kMiB, kMiB, Link::kWithinDevice, "move");
   copy_->copy(nullptr, nullptr, 0, Link::kHostToDevice, "nothing");
-  compute_->copy(there.data(), host.data(), 64, Link::kHostToDevice, "inputs");
+  compute_->copy(there.data() + 3 * kMiB, host.data() + 3 * kMiB, 64, Link::kHostToDevice, "inputs");  // beside them
   const ReadTrace read = finish();
   ASSERT_EQ(read.slices.size(), 4u);
   const ReadSlice in = read.one("layer 7"), out = read.one("rows"), move = read.one("move"),
