@@ -16,13 +16,16 @@ TreeLimits first_limits(Backend backend, bool streams) {
 }  // namespace
 
 Drafting::Drafting(DraftModel* model, const DraftRun& run)
-    : model_(model), draft_(model != nullptr ? model->start(run) : nullptr) {
+    : model_(model),
+      draft_(model != nullptr ? model->start(run) : nullptr),
+      fixed_(run.tree_limits.has_value()),
+      limits_(run.tree_limits.value_or(TreeLimits{})) {
   if (model != nullptr) speculation_.type = spec_type_name(model->type());
 }
 
 void Drafting::planned(Backend backend, bool streams, int64_t most_steps) {
   step_ms_.reserve(static_cast<size_t>(std::min(most_steps, kStepsReserved)));
-  if (model_ == nullptr || !model_->tunes_trees()) return;
+  if (model_ == nullptr || !model_->tunes_trees() || fixed_) return;
   tuner_.emplace(TunerOptions{.largest = model_->tree(), .start = first_limits(backend, streams)});
 }
 

@@ -34,8 +34,9 @@ class Drafting {
 
   const DraftModel* const model_;
   const std::unique_ptr<Draft> draft_;
-  std::optional<TreeTuner> tuner_;  // none: every tree has the shape that was asked for
+  const bool fixed_;  // the run says how large its trees are
   TreeLimits limits_;
+  std::optional<TreeTuner> tuner_;  // none: every tree has the shape that was asked for
   Speculation speculation_;
   std::vector<float> step_ms_;
   Clock::time_point start_{};

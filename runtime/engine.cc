@@ -191,10 +191,6 @@ SessionOptions Engine::Impl::options_of(const std::vector<int32_t>& prompt, cons
   session.ring_slots = options.ring_slots;
   session.ring_slot_bytes = options.ring_slot_bytes;
   session.prefill_group = options.prefill_group;
-  if (draft_model) {  // the last step's tree may stand beyond the last token
-    session.context_tokens += draft_model->tree().levels;
-    session.pass_rows = draft_model->tree().nodes;
-  }
   return session;
 }
 
@@ -235,9 +231,15 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
   device->vram().reset_peak();
   device->host_mem().reset_peak();
   SessionOptions session_options = options_of(prompt, run, max_tokens);
-  Drafting drafting(draft_model.get(), {.prompt_tokens = session_options.prompt_tokens,
-                                        .context_tokens = session_options.context_tokens,
-                                        .sampling = run.sampling});
+  DraftModel* const model = run.speculate ? draft_model.get() : nullptr;
+  if (model) {  // the last step's tree may stand beyond the last token
+    session_options.context_tokens += model->tree().levels;
+    session_options.pass_rows = model->tree().nodes;
+  }
+  Drafting drafting(model, {.prompt_tokens = session_options.prompt_tokens,
+                            .context_tokens = session_options.context_tokens,
+                            .sampling = run.sampling,
+                            .tree_limits = run.tree_limits});
   session_options.draft = drafting.draft();
   Session session(*device, *compute, config, *weights, session_options);
   result.plan = session.plan();

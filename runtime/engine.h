@@ -58,6 +58,8 @@ struct GenerateOptions {
   std::optional<KvMode> kv{};   // in the place of the engine's, for this run
   SamplingSettings sampling{};  // its seed is the run's seed
   bool ignore_eos = false;
+  bool speculate = true;                                 // false: plain decoding, though the engine has a draft
+  std::optional<TreeLimits> tree_limits{};               // of each step, in the place of --tree auto's own choice
   std::string label = "answer";                          // what a trace calls the run; empty: it is in none
   const std::atomic<bool>* interrupt = nullptr;          // set: finish the current step and return what there is
   std::function<void(std::string_view text)> on_text{};  // each piece of text as it becomes certain; may be empty

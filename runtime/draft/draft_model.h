@@ -18,6 +18,7 @@
 namespace headrace {
 
 enum class SpecType { kNone, kEagle3, kNgram };
+constexpr SpecType kSpecTypes[] = {SpecType::kNone, SpecType::kEagle3, SpecType::kNgram};
 const char* spec_type_name(SpecType type);  // as --spec-type has it: "draft-eagle3"
 
 struct DraftOptions {
@@ -33,6 +34,7 @@ struct DraftOptions {
 struct DraftRun {
   int64_t prompt_tokens = 0, context_tokens = 0;
   SamplingSettings sampling{};
+  std::optional<TreeLimits> tree_limits{};  // of each step; none: as --tree says
 };
 
 class DraftModel {

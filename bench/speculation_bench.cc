@@ -1,0 +1,176 @@
+// What a draft gives on real texts: tokens a second with it and without, by length, KV mode, temperature and size of
+// tree, and whether the text stayed the same. One JSON object on stdout, the machine named.
+//   speculation_bench MODEL DRAFT TEXT... [--tokens 4096,16384] [--kv device,host] [--temp 0,0.8]
+//                     [--nodes auto,60] [-n 128] [--device cuda] [--spec-type draft-eagle3]
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+
+#include "bench/machine.h"
+#include "runtime/document.h"
+#include "runtime/engine.h"
+
+namespace headrace::bench {
+namespace {
+
+constexpr const char* kInstruction = "\n\nWrite a short summary of the text above.";
+
+struct Args {
+  std::string model, draft, device = "auto", spec_type = "draft-eagle3", vram;
+  std::vector<std::string> texts, kv = {"device"}, nodes = {"auto"};
+  std::vector<int64_t> tokens = {4096};
+  std::vector<float> temperatures = {0.0f};
+  int64_t new_tokens = 128;
+};
+
+Args parse(int argc, char** argv) {
+  Args args;
+  CLI::App app("What a draft gives on real texts", "speculation_bench");
+  app.add_option("model", args.model)->required();
+  app.add_option("draft", args.draft)->required();
+  app.add_option("texts", args.texts)->required();
+  app.add_option("--tokens", args.tokens)->delimiter(',');
+  app.add_option("--kv", args.kv)->delimiter(',');
+  app.add_option("--temp", args.temperatures)->delimiter(',');
+  app.add_option("--nodes", args.nodes)->delimiter(',');
+  app.add_option("-n", args.new_tokens);
+  app.add_option("--device", args.device);
+  app.add_option("--vram", args.vram);
+  app.add_option("--spec-type", args.spec_type);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::exit(app.exit(error));
+  }
+  return args;
+}
+
+KvMode kv_mode(const std::string& name) {
+  return name == "device" ? KvMode::kDevice : name == "host" ? KvMode::kHost : KvMode::kAuto;
+}
+
+EngineOptions engine_options(const Args& args) {
+  EngineOptions options;
+  options.model = args.model;
+  options.device.choice = args.device == "cpu"    ? DeviceChoice::kCpu
+                          : args.device == "cuda" ? DeviceChoice::kCuda
+                                                  : DeviceChoice::kAuto;
+  if (!args.vram.empty() && !parse_bytes(args.vram, &options.device.vram_bytes)) {
+    throw_error(ExitCode::kUsage, "--vram", args.vram + " is no size");
+  }
+  options.dtype = DType::kBF16;
+  options.draft.model = args.draft;
+  for (const SpecType type : kSpecTypes) {
+    if (args.spec_type == spec_type_name(type)) options.draft.type = type;
+  }
+  return options;
+}
+
+// The text's beginning and the instruction, `tokens` in all or all of it.
+std::vector<int32_t> prompt_of(const Engine& engine, const std::string& path, int64_t tokens) {
+  const std::string text = read_document(path);
+  size_t low = 0, high = text.size();
+  const auto encoded = [&](size_t bytes) { return engine.encode({"", text.substr(0, bytes) + kInstruction}); };
+  if (static_cast<int64_t>(encoded(high).size()) <= tokens) return encoded(high);
+  while (high - low > 64) {
+    const size_t middle = (low + high) / 2;
+    (static_cast<int64_t>(encoded(middle).size()) <= tokens ? low : high) = middle;
+  }
+  while (low > 0 && (static_cast<unsigned char>(text[low]) & 0xc0) == 0x80) --low;  // not inside a character
+  return encoded(low);
+}
+
+nlohmann::ordered_json row_of(const GenerateResult& result) {
+  const Speculation& s = result.speculation;
+  nlohmann::ordered_json row = {{"tokens_per_s", result.timings.decode_tokens_per_s},
+                                {"decode_tokens", result.timings.decode_steps + s.accepted},
+                                {"ttft_ms", result.timings.ttft_ms}};
+  if (s.type.empty()) return row;
+  const auto steps = static_cast<double>(std::max<int64_t>(1, s.steps));
+  row["tau"] = s.tau();
+  row["steps"] = s.steps;
+  row["nodes_per_step"] = static_cast<double>(s.proposed) / steps + 1;
+  row["draft_ms"] = s.draft_ms / steps;
+  row["verify_ms"] = s.verify_ms / steps;
+  row["accepted_by_depth"] = s.accepted_by_depth;
+  return row;
+}
+
+class Bench {
+ public:
+  explicit Bench(const Args& args) : args_(args), engine_(engine_options(args)) {}
+
+  nlohmann::ordered_json run() {
+    nlohmann::ordered_json out = {{"machine", machine_json()},      {"device", engine_.device().name()},
+                                  {"model", engine_.model_path()},  {"draft", args_.spec_type},
+                                  {"new_tokens", args_.new_tokens}, {"rows", nlohmann::ordered_json::array()}};
+    generate(engine_.encode({"", "Say something."}), {.max_tokens = 40, .ignore_eos = true});  // warm
+    for (const std::string& text : args_.texts) {
+      for (const int64_t tokens : args_.tokens) {
+        const std::vector<int32_t> prompt = prompt_of(engine_, text, tokens);
+        for (const std::string& kv : args_.kv) {
+          for (const float temperature : args_.temperatures) {
+            compare({{"text", std::filesystem::path(text).stem().string()},
+                     {"prompt_tokens", prompt.size()},
+                     {"kv", kv},
+                     {"temperature", temperature}},
+                    prompt, kv, temperature, &out["rows"]);
+          }
+        }
+      }
+    }
+    return out;
+  }
+
+ private:
+  GenerateResult generate(const std::vector<int32_t>& prompt, const GenerateOptions& options) {
+    return engine_.generate(prompt, options, nullptr);
+  }
+
+  void compare(const nlohmann::ordered_json& what, const std::vector<int32_t>& prompt, const std::string& kv,
+               float temperature, nlohmann::ordered_json* rows) {
+    GenerateOptions options;
+    options.max_tokens = args_.new_tokens;
+    options.kv = kv_mode(kv);
+    options.sampling.temperature = temperature;
+    options.ignore_eos = true;
+    options.speculate = false;
+    const GenerateResult plain = generate(prompt, options);
+    options.speculate = true;
+    add(what, "none", row_of(plain), rows);
+    for (const std::string& nodes : args_.nodes) {
+      options.tree_limits.reset();
+      if (nodes != "auto") options.tree_limits = TreeLimits{.nodes = std::stoll(nodes)};
+      const GenerateResult result = generate(prompt, options);
+      nlohmann::ordered_json row = row_of(result);
+      row["speedup"] = result.timings.decode_tokens_per_s / plain.timings.decode_tokens_per_s;
+      row["same_tokens"] = result.token_ids == plain.token_ids;
+      add(what, nodes, row, rows);
+    }
+  }
+
+  static void add(nlohmann::ordered_json row, const std::string& tree, const nlohmann::ordered_json& figures,
+                  nlohmann::ordered_json* rows) {
+    row["tree"] = tree;
+    row.update(figures);
+    std::fprintf(stderr, "%s\n", row.dump().c_str());
+    rows->push_back(std::move(row));
+  }
+
+  const Args args_;
+  Engine engine_;
+};
+
+}  // namespace
+}  // namespace headrace::bench
+
+int main(int argc, char** argv) {
+  try {
+    const headrace::bench::Args args = headrace::bench::parse(argc, argv);
+    std::printf("%s\n", headrace::bench::Bench(args).run().dump(1).c_str());
+  } catch (const headrace::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return static_cast<int>(error.code());
+  }
+  return 0;
+}
