@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include "cache/base.h"
+#include "kernels/attention.h"
 #include "offload/cuda_stream.h"
 
 namespace headrace::kernels::cuda {
@@ -23,5 +24,8 @@ void launch(void (*kernel)(Params), const char* name, dim3 grid, int threads, in
   kernel<<<grid, static_cast<unsigned>(threads), static_cast<size_t>(shared_bytes), native>>>(params);
   stream.check_launch(name);
 }
+
+// tail_attention() for the shapes that tensor cores do not take.
+void tail_rows(const TailAttentionParams& params, CudaStream& stream);
 
 }  // namespace headrace::kernels::cuda

@@ -1,6 +1,16 @@
-// The tail of decode attention, in the order of positions along each query's path, and the end: the fold with the
-// prefix's state. Also the empty states.
+// The tail of decode attention on tensor cores, and the end: the fold with the prefix's state. Also the empty states.
+//
+// A block has 16 rows of q, which are the queries times the query heads of one KV head, and a warp for each group of
+// kTailGroup positions that a tail can have: position p belongs to warp p / kTailGroup % kGroups, whoever asks. Scores
+// are products of stored elements, summed in fp32. All warps agree on each row's maximum before they weigh, so that
+// their sums just add, in the order of positions. Weights are fp32: three elements that add up to one stand for it (of
+// f16, down to 2^-24 of the row's largest).
+//
+// Where all rows of a group are committed, every query reads the same ones, and the group is read once for the block.
+// Else each query's own rows are read one after the other, and the other queries' weights are 0, which adds 0 to their
+// sums: the bits are the same either way.
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_instructions.cuh"
 #include "kernels/cuda/attention_launch.cuh"
 #include "kernels/cuda/attention_rows.cuh"
 
@@ -8,271 +18,342 @@ namespace headrace::kernels::cuda {
 
 namespace {
 
-constexpr int kThreads = 512, kWarps = kThreads / 32;
-constexpr int kMostRows = kTailWindow + kPrefixTile;  // of a tail
-// Scores: a warp has 8 lanes on a row, with 8 elements each at a time, and kScoreRows rows. Values: 32 lanes on a row,
-// with 4 elements each, and kValueRows rows in flight.
-constexpr int kRowLanes = 8, kScoreDims = 8, kScoreRows = 2 * 32 / kRowLanes;
-constexpr int kValueDims = 4, kValueRows = 7;
-static_assert(kMostRows % 32 == 0 && kRowsHeads == 4);
-
-// How elements are read: all of one type, known when compiled, or of any types, in pairs. kCount: 4 or 8.
-template <DType kElement>
-struct OneType {
-  static constexpr int kBytes = kElement == DType::kF32 ? 4 : 2;
-  template <int kCount>
-  struct Raw {
-    uint32_t words[kCount * kBytes / 4];
-  };
-  template <int kCount>
-  __device__ static Raw<kCount> fetch(const void* row, DType, int d, int) {
-    Raw<kCount> raw;
-    const char* from = static_cast<const char*>(row) + d * kBytes;
-    constexpr int kWords = kCount * kBytes / 4;
-    if constexpr (kWords == 2) {
-      const uint2 two = *reinterpret_cast<const uint2*>(from);
-      raw.words[0] = two.x;
-      raw.words[1] = two.y;
-    } else {
-#pragma unroll
-      for (int i = 0; i < kWords; i += 4) {
-        const uint4 four = *reinterpret_cast<const uint4*>(from + i * 4);
-        raw.words[i] = four.x;
-        raw.words[i + 1] = four.y;
-        raw.words[i + 2] = four.z;
-        raw.words[i + 3] = four.w;
-      }
-    }
-    return raw;
-  }
-  template <int kCount>
-  __device__ static void widen(const Raw<kCount>& raw, float (&to)[kCount]) {
-#pragma unroll
-    for (int i = 0; i < kCount; i += 2) {
-      if constexpr (kElement == DType::kF32) {
-        to[i] = __uint_as_float(raw.words[i]);
-        to[i + 1] = __uint_as_float(raw.words[i + 1]);
-      } else {
-        const float2 two = load_pair(&raw.words[i / 2], kElement, 0);
-        to[i] = two.x;
-        to[i + 1] = two.y;
-      }
-    }
-  }
-};
-struct AnyType {
-  template <int kCount>
-  struct Raw {
-    float values[kCount];
-  };
-  template <int kCount>
-  __device__ static Raw<kCount> fetch(const void* row, DType type, int d, int dim) {
-    Raw<kCount> raw;
-#pragma unroll
-    for (int i = 0; i < kCount; i += 2) {
-      const float2 two = d + i < dim ? load_pair(row, type, d + i) : float2{};
-      raw.values[i] = two.x;
-      raw.values[i + 1] = two.y;
-    }
-    return raw;
-  }
-  template <int kCount>
-  __device__ static void widen(const Raw<kCount>& raw, float (&to)[kCount]) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) to[i] = raw.values[i];
-  }
-};
+constexpr int kGroup = kTailGroup, kGroups = static_cast<int>((kTailWindow + kPrefixTile) / kTailGroup);
+constexpr int kRows = 16, kThreads = 32 * kGroups;
+constexpr int kChunk = 64;  // elements of head_dim that are summed at a time
+constexpr int kParts = 3;   // of a weight
+static_assert(kPrefixTile % kGroup == 0 && kGroup == 16 && kRows <= kGroups && kRowsDim % kChunk == 0);
 
 struct TailShared {
-  float4 s[kMostRows];  // scores, then weights, of the heads
-  RowPlace place[kMostRows];
-  alignas(16) float q[kRowsHeads][kRowsDim];  // see place_of_q
-  float m[kRowsHeads], l[kRowsHeads];
+  union {
+    alignas(16) uint16_t q[kRows][kRowsDim + 32];     // the rest keeps rows in other banks
+    alignas(16) float o[kGroups][kRows][kChunk + 4];  // likewise; each warp's sums
+  };
+  alignas(16) float top[kRows][kGroups];
+  alignas(16) float sum[kRows][kGroups];
+  int query[kRows], position[kRows];  // of rows that do not exist: as the last one's
+  int place[kRows];                   // of [queries, heads]
+  int first, last, committed;         // groups that any row sees; rows in the full KV
 };
-int tail_shared_bytes(int64_t dim) {
-  static_assert(sizeof(TailShared) + kWarps * kRowsHeads * kRowsDim * sizeof(float) <= 99 * 1024);
-  return static_cast<int>(sizeof(TailShared) + kWarps * kRowsHeads * static_cast<size_t>(dim) * sizeof(float));
+static_assert(sizeof(TailShared) <= 99 * 1024);
+
+__device__ inline float2 unpack(uint32_t pair, __nv_bfloat16) {
+  return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000)};
+}
+__device__ inline float2 unpack(uint32_t pair, __half) { return __half22float2(*reinterpret_cast<__half2*>(&pair)); }
+
+// What an element can hold of two weights; they keep the rest.
+template <typename T>
+__device__ uint32_t take(float& low, float& high) {
+  const uint32_t pair = pack(low, high, T{});
+  const float2 taken = unpack(pair, T{});
+  low = __fsub_rn(low, taken.x);
+  high = __fsub_rn(high, taken.y);
+  return pair;
 }
 
-// Where an element of q stands: the lanes of a row read 4 of their 8 elements at a time, without bank conflicts.
-__device__ inline int place_of_q(int d) { return d / 64 * 64 + d % 8 / 4 * 32 + d % 64 / 8 * 4 + d % 4; }
+// A warp's part of the work. g = lane / 4 and t = lane % 4 as with multiply(): a lane has rows g and g + 8.
+template <typename T>
+struct TailGroup {
+  const TailAttentionParams& params;
+  TailShared& shared;
+  const int dim, rows;  // rows: of the block
+  const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  float s[2][4];  // scores of keys 8n + 2t and 8n + 2t + 1 for rows g and g + 8; then weights
+  // How many groups of rows the warp reads, and the last one that it found: nearly always the only one.
+  int groups = 0, found;
 
-// Half of the lanes keep the upper half of the values, the others the lower; each adds what the other sends.
-template <int kHalf>
-__device__ void halve(float (&values)[kRowLanes]) {
-  const uint32_t upper = threadIdx.x & kHalf ? ~0u : 0u;
-#pragma unroll
-  for (int i = 0; i < kHalf; ++i) {
-    const uint32_t low = __float_as_uint(values[i]), high = __float_as_uint(values[i + kHalf]);
-    const uint32_t swap = (low ^ high) & upper;
-    const float keep = __uint_as_float(low ^ swap), send = __uint_as_float(high ^ swap);
-    values[i] = __fadd_rn(keep, __shfl_xor_sync(~0u, send, kHalf));
+  __device__ TailGroup(const TailAttentionParams& of, TailShared& memory)
+      : params(of),
+        shared(memory),
+        dim(static_cast<int>(of.shape.head_dim)),
+        rows(min(kRows, static_cast<int>(of.shape.queries) * heads_each() - begin())) {
+    const int row = warp == 0 ? threadIdx.x % kRows : warp - 1, heads = heads_each();
+    if (row >= kRows) return;
+    const int packed = begin() + min(row, rows - 1), query = packed / heads;
+    const int head = kv_head() * heads + packed % heads;
+    if (warp > 0) {
+      load_query(row, query * params.shape.q_stride + int64_t{head} * dim);
+      return;
+    }
+    const int position = params.positions[query];
+    const int first = __reduce_min_sync(~0u, tail_begin_of(position)) / kGroup;
+    const int last = __reduce_max_sync(~0u, position) / kGroup;
+    if (threadIdx.x < kRows) {
+      shared.query[row] = query;
+      shared.position[row] = position;
+      shared.place[row] = query * static_cast<int>(params.shape.heads) + head;
+    }
+    if (threadIdx.x == 0) {
+      shared.first = first;
+      shared.last = last;
+      shared.committed = *params.committed;
+    }
   }
-}
+  __device__ int heads_each() const {
+    return static_cast<int>(params.shape.heads) / static_cast<int>(params.shape.kv_heads);
+  }
+  __device__ static int kv_head() { return blockIdx.y; }
+  __device__ static int begin() { return blockIdx.x * kRows; }  // among queries x heads of a KV head
 
-// Scores of rows [0, count).
-template <typename Type>
-__device__ void score_rows(TailShared& shared, const AttentionShape& shape, int count) {
-  const int lane = threadIdx.x % 32, dim = static_cast<int>(shape.head_dim);
-  const int row_lane = lane % kRowLanes, row = lane / kRowLanes;
-  for (int first = threadIdx.x / 32 * kScoreRows; first < count; first += kWarps * kScoreRows) {
-    const void* const rows[2] = {shared.place[min(first + row, count - 1)].k,
-                                 shared.place[min(first + row + 4, count - 1)].k};
-    float sums[kRowLanes] = {};  // [2][kRowsHeads]
-    for (int d = row_lane * kScoreDims; d < dim; d += kRowLanes * kScoreDims) {
-      typename Type::template Raw<kScoreDims> raw[2];
+  // By a warp; what lies beyond dim is 0.
+  __device__ void load_query(int row, int64_t from) {
+    const uint16_t* const q = static_cast<const uint16_t*>(params.q) + from;
+    if (reinterpret_cast<uintptr_t>(q) % 16 == 0) {
+      const int d = threadIdx.x % 32 * 8;
+      *reinterpret_cast<uint4*>(&shared.q[row][d]) = d < dim ? *reinterpret_cast<const uint4*>(q + d) : uint4{};
+      return;
+    }
+    for (int d = threadIdx.x % 32; d < kRowsDim; d += 32) shared.q[row][d] = d < dim ? q[d] : 0;
+  }
+
+  // Calls see(group, owner) for the warp's groups; owner: the query whose rows they are, or -1 if they are everyone's.
+  template <typename See>
+  __device__ void each(const See& see) const {
+    const int first = shared.first;
+#pragma unroll 1
+    for (int group = first + (warp + kGroups - first % kGroups) % kGroups; group <= shared.last; group += kGroups) {
+      const bool all = (group + 1) * kGroup <= shared.committed;
+      const int end = all ? -1 : shared.query[kRows - 1];
+#pragma unroll 1
+      for (int owner = all ? -1 : shared.query[0]; owner <= end; ++owner) {
+        if (owner < 0 || group <= params.positions[owner] / kGroup) see(group, owner);
+      }
+    }
+  }
+  // Whether row g, or g + 8, sees the group by way of the owner's rows.
+  __device__ bool sees(int half, int group, int owner) const {
+    const int row = g + 8 * half, position = shared.position[row];
+    return group >= tail_begin_of(position) / kGroup && group <= position / kGroup &&
+           (owner < 0 || owner == shared.query[row]);
+  }
+
+  // Where row lane % 16 of the group lies: a row of the ring, or, complemented, one of the pass.
+  __device__ int find_row(int group, int owner) const {
+    int p = group * kGroup + static_cast<int>(threadIdx.x % kGroup);
+    if (owner >= 0) p = min(p, params.positions[owner]);  // what lies beyond is not seen
+    const int ring_rows = static_cast<int>(params.ring_rows);
+    if (p < shared.committed) return kv_head() * ring_rows + p % ring_rows;
+    const int row = params.path[owner * params.path_stride + p - shared.committed];
+    return ~(row * static_cast<int>(params.shape.kv_heads) + kv_head());
+  }
+  __device__ const uint16_t* row_at(const void* ring, const void* pass, int found, int key) const {
+    const int row = __shfl_sync(~0u, found, key);
+    return static_cast<const uint16_t*>(row >= 0 ? ring : pass) + int64_t{row >= 0 ? row : ~row} * dim;
+  }
+
+  // Of 8 keys a lane has 8 elements of key g at a time, and so of q's rows: in whatever order the instruction thinks
+  // that they are, it is the same for both.
+  __device__ void score(int group, int owner) {
+    ++groups;
+    found = find_row(group, owner);
+    const uint16_t* const k[2] = {row_at(params.ring_k, params.pass_k, found, g),
+                                  row_at(params.ring_k, params.pass_k, found, g + 8)};
+    float c[2][4] = {};
+#pragma unroll 1
+    for (int base = 0; base < dim; base += 128) {
+      uint4 keys[2][4];
 #pragma unroll
-      for (int i = 0; i < 2; ++i) raw[i] = Type::template fetch<kScoreDims>(rows[i], shape.k_type, d, dim);
-      float k[2][kScoreDims];
+      for (int step = 0; step < 4; ++step) {
+        const int d = base + step * 32 + t * 8;
 #pragma unroll
-      for (int i = 0; i < 2; ++i) Type::template widen<kScoreDims>(raw[i], k[i]);
+        for (int n = 0; n < 2; ++n) keys[n][step] = d < dim ? *reinterpret_cast<const uint4*>(k[n] + d) : uint4{};
+      }
 #pragma unroll
-      for (int h = 0; h < kRowsHeads; ++h) {
+      for (int step = 0; step < 4; ++step) {
+        const int d = base + step * 32 + t * 8;
+        const uint4 low = *reinterpret_cast<const uint4*>(&shared.q[g][d]);
+        const uint4 high = *reinterpret_cast<const uint4*>(&shared.q[g + 8][d]);
+        const uint32_t a[2][4] = {{low.x, high.x, low.y, high.y}, {low.z, high.z, low.w, high.w}};
 #pragma unroll
-        for (int part = 0; part < kScoreDims; part += 4) {
-          const float4 q = *reinterpret_cast<const float4*>(&shared.q[h][place_of_q(d + part)]);
-#pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            float& sum = sums[i * kRowsHeads + h];
-            sum = __fmaf_rn(q.x, k[i][part], sum);
-            sum = __fmaf_rn(q.y, k[i][part + 1], sum);
-            sum = __fmaf_rn(q.z, k[i][part + 2], sum);
-            sum = __fmaf_rn(q.w, k[i][part + 3], sum);
-          }
+        for (int n = 0; n < 2; ++n) {
+          multiply(c[n], a[0], keys[n][step].x, keys[n][step].y, T{});
+          multiply(c[n], a[1], keys[n][step].z, keys[n][step].w, T{});
         }
       }
     }
-    __syncwarp();
-    halve<4>(sums);
-    halve<2>(sums);
-    halve<1>(sums);  // now each lane has the sum that is numbered as it is in its row
-    const int scored = first + row + row_lane / kRowsHeads * 4;
-    if (scored < count) {
-      reinterpret_cast<float*>(&shared.s[scored])[row_lane % kRowsHeads] = __fmul_rn(sums[0], shape.scale);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (!sees(half, group, owner)) continue;
+      const int end = shared.position[g + 8 * half] - group * kGroup;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float& score = s[i / 2][2 * half + i % 2];
+        score =
+            i / 2 * 8 + t * 2 + i % 2 <= end ? __fmul_rn(c[i / 2][2 * half + i % 2], params.shape.scale) : -INFINITY;
+      }
     }
   }
-}
 
-// A head's weights, by a warp.
-__device__ void weigh_rows(TailShared& shared, int h, int count) {
-  const int lane = threadIdx.x % 32;
-  float weights[kMostRows / 32], top = -INFINITY, sum = 0.0f;
+  // A row sees one of the warp's groups at most.
+  __device__ void score() {
 #pragma unroll
-  for (int i = 0; i < kMostRows / 32; ++i) {
-    const int row = i * 32 + lane;
-    weights[i] = row < count ? reinterpret_cast<const float*>(&shared.s[row])[h] : -INFINITY;
-    top = fmaxf(top, weights[i]);
-  }
-  for (int distance = 16; distance > 0; distance /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, distance));
+    for (int i = 0; i < 8; ++i) s[i / 4][i % 4] = -INFINITY;
+    each([&](int group, int owner) { score(group, owner); });
 #pragma unroll
-  for (int i = 0; i < kMostRows / 32; ++i) {
-    const int row = i * 32 + lane;
-    weights[i] = weight_of(__fsub_rn(weights[i], top));  // top is a number: a query sees at least itself
-    sum = __fadd_rn(sum, weights[i]);
-    if (row < count) reinterpret_cast<float*>(&shared.s[row])[h] = weights[i];
+    for (int half = 0; half < 2; ++half) {
+      float top = fmaxf(fmaxf(s[0][2 * half], s[0][2 * half + 1]), fmaxf(s[1][2 * half], s[1][2 * half + 1]));
+      top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
+      top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
+      if (t == 0) shared.top[g + 8 * half][warp] = top;
+    }
   }
-  for (int distance = 16; distance > 0; distance /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, distance));
-  if (lane == 0) {
-    shared.m[h] = top;
-    shared.l[h] = sum;
+  __device__ float top_of(int row) const {
+    float top = -INFINITY;
+#pragma unroll
+    for (int i = 0; i < kGroups; i += 4) {
+      const float4 some = *reinterpret_cast<const float4*>(&shared.top[row][i]);
+      top = fmaxf(top, fmaxf(fmaxf(some.x, some.y), fmaxf(some.z, some.w)));
+    }
+    return top;  // a number: a query sees at least itself
   }
-}
 
-// A warp's slice of o: every kWarps-th row, in order. slices: [kWarps, kRowsHeads, dim]
-template <typename Type>
-__device__ void add_rows(TailShared& shared, const AttentionShape& shape, int count, float* slices) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, dim = static_cast<int>(shape.head_dim);
-  for (int d = lane * kValueDims; d < dim; d += 32 * kValueDims) {
-    float o[kRowsHeads][kValueDims] = {};
-    for (int first = warp; first < count; first += kWarps * kValueRows) {
-      typename Type::template Raw<kValueDims> raw[kValueRows];
+  __device__ void weigh() {
 #pragma unroll
-      for (int i = 0; i < kValueRows; ++i) {
-        const int row = min(first + i * kWarps, count - 1);
-        raw[i] = Type::template fetch<kValueDims>(shared.place[row].v, shape.v_type, d, dim);
-      }
+    for (int half = 0; half < 2; ++half) {
+      const float top = top_of(g + 8 * half);
+      float sum = 0.0f;
 #pragma unroll
-      for (int i = 0; i < kValueRows; ++i) {
-        const int row = first + i * kWarps;
-        if (row >= count) break;
-        float v[kValueDims];
-        Type::template widen<kValueDims>(raw[i], v);
-        const float4 weight = shared.s[row];
-        const float weights[kRowsHeads] = {weight.x, weight.y, weight.z, weight.w};
+      for (int n = 0; n < 2; ++n) {
 #pragma unroll
-        for (int h = 0; h < kRowsHeads; ++h) {
-#pragma unroll
-          for (int j = 0; j < kValueDims; ++j) o[h][j] = __fmaf_rn(weights[h], v[j], o[h][j]);
+        for (int i = 2 * half; i < 2 * half + 2; ++i) {
+          s[n][i] = weight_of(__fsub_rn(s[n][i], top));
+          sum = __fadd_rn(sum, s[n][i]);
         }
       }
+      sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 1));
+      sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 2));
+      if (t == 0) shared.sum[g + 8 * half][warp] = sum;
+    }
+  }
+
+  // Elements of the group's values for add(): 8 of each of 4 rows, at a place that lets store() keep banks apart.
+  __device__ void fetch(int chunk, uint4 (&v)[4]) const {
+    const int d = chunk * kChunk + (g / 2 + g % 2 * 4) * 8;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint16_t* const row = row_at(params.ring_v, params.pass_v, found, i / 2 * 8 + t * 2 + i % 2);
+      v[i] = d < dim ? *reinterpret_cast<const uint4*>(row + d) : uint4{};
+    }
+  }
+
+  // o[j]: element 8t + j, and 32 elements behind it, of rows g and g + 8. lives: whether those rows see the group.
+  __device__ void add(const bool (&lives)[2], const uint4 (&v)[4], float (&o)[8][4]) const {
+    uint32_t a[kParts][4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const bool live = lives[i % 2];
+      float low = live ? s[i / 2][i % 2 * 2] : 0.0f, high = live ? s[i / 2][i % 2 * 2 + 1] : 0.0f;
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) a[part][i] = take<T>(low, high);
     }
 #pragma unroll
-    for (int h = 0; h < kRowsHeads; ++h) {
-      float* const to = slices + (warp * kRowsHeads + h) * dim + d;
+    for (int j = 0; j < 8; ++j) {
+      const auto pair = [&](const uint4& even, const uint4& odd) {
+        const uint32_t words[2][4] = {{even.x, even.y, even.z, even.w}, {odd.x, odd.y, odd.z, odd.w}};
+        return __byte_perm(words[0][j / 2], words[1][j / 2], j % 2 == 0 ? 0x5410 : 0x7632);
+      };
+      const uint32_t b0 = pair(v[0], v[1]), b1 = pair(v[2], v[3]);
 #pragma unroll
-      for (int j = 0; j < kValueDims; ++j) {
-        if (d + j < dim) to[j] = o[h][j];
+      for (int part = kParts - 1; part >= 0; --part) multiply(o[j], a[part], b0, b1, T{});  // the small ones first
+    }
+  }
+
+  __device__ void store(const float (&o)[8][4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float* const to = &shared.o[warp][g + i / 2 * 8][i % 2 * 32 + t * 8];
+#pragma unroll
+      for (int j = 0; j < 8; j += 4) {
+        *reinterpret_cast<float4*>(to + j) = {o[j][i], o[j + 1][i], o[j + 2][i], o[j + 3][i]};
       }
     }
   }
-}
+};
 
-// A block: one query, up to kRowsHeads heads of a KV head. Nothing here knows another query; rows are cut by their
-// distance from tail_begin, and thus by their positions.
-template <typename Type>
-__global__ void __launch_bounds__(kThreads, 2) tail_rows(const __grid_constant__ TailAttentionParams params) {
+// The prefix's state, of a row and this lane's pair of a chunk.
+struct TailPrefix {
+  float2 ml, o;
+};
+
+// The end of a row, by a warp: the groups' sums in the order of positions, folded behind the prefix's state.
+template <typename T>
+struct TailEnd {
+  const TailGroup<T>& group;
+  const int row = min(group.warp, group.rows - 1);
+
+  __device__ int64_t place() const { return group.shared.place[row]; }
+  __device__ TailPrefix prefix(int chunk) const {
+    const AttentionState& from = group.params.state;
+    const int d = chunk * kChunk + threadIdx.x % 32 * 2;
+    return {reinterpret_cast<const float2*>(from.ml)[place()],
+            d < group.dim ? *reinterpret_cast<const float2*>(from.o + place() * group.dim + d) : float2{}};
+  }
+  __device__ void write(int chunk, const TailPrefix& prefix) const {
+    const TailShared& shared = group.shared;
+    const int within = threadIdx.x % 32 * 2, d = chunk * kChunk + within;
+    const int first = tail_begin_of(shared.position[row]) / kGroup, count = shared.position[row] / kGroup - first + 1;
+    float2 o = {};
+    float l = 0.0f;
+    int warp = first % kGroups;
+#pragma unroll 4
+    for (int i = 0; i < count; ++i) {
+      const float2 some = *reinterpret_cast<const float2*>(&shared.o[warp][row][within]);
+      o.x = __fadd_rn(o.x, some.x);
+      o.y = __fadd_rn(o.y, some.y);
+      l = __fadd_rn(l, shared.sum[row][warp]);
+      warp = warp + 1 == kGroups ? 0 : warp + 1;
+    }
+    const float m = group.top_of(row), top = fmaxf(prefix.ml.x, m);
+    const float keep = weight_of(__fsub_rn(prefix.ml.x, top)), tail = weight_of(__fsub_rn(m, top));
+    o.x = __fmaf_rn(o.x, tail, __fmul_rn(prefix.o.x, keep));
+    o.y = __fmaf_rn(o.y, tail, __fmul_rn(prefix.o.y, keep));
+    l = __fmaf_rn(l, tail, __fmul_rn(prefix.ml.y, keep));
+    // + 0: the sign of a zero must not tell of rows that weighed nothing.
+    const uint32_t pair = pack(__fadd_rn(__fdiv_rn(o.x, l), 0.0f), __fadd_rn(__fdiv_rn(o.y, l), 0.0f), T{});
+    if (d < group.dim) *reinterpret_cast<uint32_t*>(static_cast<T*>(group.params.out) + place() * group.dim + d) = pair;
+  }
+};
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads, 1) tail_groups(const __grid_constant__ TailAttentionParams params) {
   extern __shared__ __align__(16) unsigned char memory[];
   TailShared& shared = *reinterpret_cast<TailShared*>(memory);
-  float* const slices = reinterpret_cast<float*>(memory + sizeof(TailShared));
-  const AttentionShape& shape = params.shape;
-  const int query = blockIdx.x, dim = static_cast<int>(shape.head_dim);
-  const int group = static_cast<int>(shape.heads / shape.kv_heads), chunks = (group + kRowsHeads - 1) / kRowsHeads;
-  const int kv_head = blockIdx.y / chunks, chunk_head = blockIdx.y % chunks * kRowsHeads;
-  const int head = kv_head * group + chunk_head, heads = min(kRowsHeads, group - chunk_head);
-  const int t = params.positions[query], committed = *params.committed, begin = tail_begin_of(t);
-  const int count = t + 1 - begin;
-
-  for (int i = threadIdx.x; i < count; i += kThreads) {
-    const int p = begin + i;
-    const bool in_ring = p < committed;
-    const int64_t row = in_ring ? kv_head * params.ring_rows + p % static_cast<int>(params.ring_rows)
-                                : params.path[query * params.path_stride + p - committed] * shape.kv_heads + kv_head;
-    shared.place[i] = {at(in_ring ? params.ring_k : params.pass_k, shape.k_type, row * dim),
-                       at(in_ring ? params.ring_v : params.pass_v, shape.v_type, row * dim)};
-  }
-  for (int i = threadIdx.x; i < kRowsHeads * kRowsDim; i += kThreads) {
-    const int h = i / kRowsDim, d = i % kRowsDim;
-    const int64_t index = query * shape.q_stride + int64_t{head + h} * dim + d;
-    shared.q[h][place_of_q(d)] = h < heads && d < dim ? load_one(params.q, shape.type, index) : 0.0f;
-  }
+  TailGroup<T> group(params, shared);
   __syncthreads();
-  score_rows<Type>(shared, shape, count);
-  __syncthreads();
-  if (threadIdx.x / 32 < kRowsHeads) weigh_rows(shared, threadIdx.x / 32, count);
-  __syncthreads();
-  add_rows<Type>(shared, shape, count, slices);
-  __syncthreads();
-  for (int i = threadIdx.x; i < heads * dim; i += kThreads) {
-    const int h = i / dim, d = i % dim;
-    float part = 0.0f;
-    for (int slice = 0; slice < kWarps; ++slice) part = __fadd_rn(part, slices[slice * kRowsHeads * dim + i]);
-    const int64_t state = query * shape.heads + head + h;
-    const float prefix_m = params.state.ml[2 * state], prefix_l = params.state.ml[2 * state + 1];
-    const float top = fmaxf(prefix_m, shared.m[h]);
-    const float keep = weight_of(__fsub_rn(prefix_m, top)), add = weight_of(__fsub_rn(shared.m[h], top));
-    const float o = __fmaf_rn(part, add, __fmul_rn(params.state.o[state * dim + d], keep));
-    const float l = __fmaf_rn(shared.l[h], add, __fmul_rn(prefix_l, keep));
-    // + 0: the sign of a zero must not tell of rows that weighed nothing.
-    store_one(params.out, shape.type, state * dim + d, __fadd_rn(__fdiv_rn(o, l), 0.0f));
+  group.score();
+  uint4 v[4];
+  if (group.groups == 1) group.fetch(0, v);  // ahead of their use
+  __syncthreads();                           // all maxima are there, and all are done with q
+  group.weigh();
+  const TailEnd<T> end{group};
+#pragma unroll 1
+  for (int chunk = 0; chunk * kChunk < group.dim; ++chunk) {
+    float o[8][4] = {};
+    if (group.groups == 1) {
+      group.add({true, true}, v, o);  // a row that does not see the group weighs 0
+    } else {
+      group.each([&](int which, int owner) {
+        group.found = group.find_row(which, owner);
+        group.fetch(chunk, v);
+        group.add({group.sees(0, which, owner), group.sees(1, which, owner)}, v, o);
+      });
+    }
+    group.store(o);
+    const TailPrefix prefix = end.prefix(chunk);
+    if (group.groups == 1) group.fetch(chunk + 1, v);  // zeros behind the last
+    __syncthreads();
+    if (group.warp < group.rows) end.write(chunk, prefix);
+    __syncthreads();
   }
 }
 
-template <typename Type>
+template <typename T>
 void launch_tail(const TailAttentionParams& params, CudaStream& stream) {
   const AttentionShape& shape = params.shape;
-  const dim3 grid(static_cast<unsigned>(shape.queries),
-                  static_cast<unsigned>(shape.kv_heads * AttentionRows::chunks(shape)));
-  launch(tail_rows<Type>, "tail_rows", grid, kThreads, tail_shared_bytes(shape.head_dim), params, stream);
+  const dim3 grid(static_cast<unsigned>(ceil_div(shape.queries * (shape.heads / shape.kv_heads), kRows)),
+                  static_cast<unsigned>(shape.kv_heads));
+  launch(tail_groups<T>, "tail_groups", grid, kThreads, static_cast<int>(sizeof(TailShared)), params, stream);
 }
 
 constexpr int kClearThreads = 256;
@@ -291,10 +372,10 @@ __global__ void __launch_bounds__(kClearThreads) clear_states(const __grid_const
 void tail_attention(const TailAttentionParams& params, Stream& stream) {
   const AttentionShape& shape = params.shape;
   CudaStream& on = cuda_stream(stream);
-  if (shape.k_type != shape.v_type || shape.head_dim % kScoreDims != 0) return launch_tail<AnyType>(params, on);
-  if (shape.k_type == DType::kF32) return launch_tail<OneType<DType::kF32>>(params, on);
-  if (shape.k_type == DType::kF16) return launch_tail<OneType<DType::kF16>>(params, on);
-  launch_tail<OneType<DType::kBF16>>(params, on);
+  const bool one = shape.k_type == shape.type && shape.v_type == shape.type;
+  if (!one || shape.type == DType::kF32 || shape.head_dim % 8 != 0) return tail_rows(params, on);
+  if (shape.type == DType::kF16) return launch_tail<__half>(params, on);
+  launch_tail<__nv_bfloat16>(params, on);
 }
 
 void clear_state(const ClearStateParams& params, Stream& stream) {
