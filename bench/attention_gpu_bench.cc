@@ -69,12 +69,13 @@ void Bench::prefix(int64_t queries) {
   params.state = {o.as<float>(), ml.as<float>()};
   params.scratch = {scratch_o.as<float>(), scratch_ml.as<float>()};
   const double us = time(50, [&] {
-    clear_state({params.state, queries, kHeads, kDim}, stream());
+    params.fresh = true;
     const int64_t count = static_cast<int64_t>(segments_.size());
     for (int64_t first = 0; first < count; first += kMaxPrefixSegments) {
       params.segment_count = std::min(kMaxPrefixSegments, count - first);
       std::copy_n(segments_.begin() + first, params.segment_count, params.segments);
       prefix_attention(params, stream());
+      params.fresh = false;
     }
   });
   report_layer("prefix_attention", queries, us, rows_, 4.0 * static_cast<double>(queries * kRow * rows_));

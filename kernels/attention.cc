@@ -47,9 +47,9 @@ void prefix_attention(const PrefixAttentionParams& params, Stream& stream) {
   check_shape(params.shape, params.q);
   CHECK(params.segment_count >= 0 && params.segment_count <= kMaxPrefixSegments,
         "segment_count=", params.segment_count);
-  if (params.shape.queries == 0 || params.segment_count == 0) return;
+  if (params.shape.queries == 0 || (params.segment_count == 0 && !params.fresh)) return;
   CHECK(params.positions != nullptr && params.state.o != nullptr && params.state.ml != nullptr);
-  CHECK(params.scratch.o != nullptr && params.scratch.ml != nullptr);
+  CHECK(params.segment_count == 0 || (params.scratch.o != nullptr && params.scratch.ml != nullptr));
   for (int64_t i = 0; i < params.segment_count; ++i) check_segment(params.segments[i]);
   dispatch(kernels::cpu::prefix_attention, kernels::cuda::prefix_attention, params, stream);
 }

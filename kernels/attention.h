@@ -44,7 +44,8 @@ void prefill_attention(const PrefillAttentionParams& params, Stream& stream);
 
 // ---- Decode: the prefix --------------------------------------------------------------------------------------------
 // Folds the states of up to kMaxPrefixSegments segments into `state`, left to right, one state a segment. A query at
-// position t sees rows below tail_begin(t); what lies beyond is an exact no-op, a whole segment included.
+// position t sees rows below tail_begin(t); what lies beyond is an exact no-op, a whole segment included. No segment at
+// all is a no-op too, or, if the state is fresh, makes it empty.
 constexpr int64_t kMaxPrefixSegments = 64;
 
 struct AttentionState {
@@ -60,6 +61,7 @@ struct PrefixAttentionParams {
   AttentionState scratch;    // [segment_count, ...] as state
   int64_t segment_count;
   KvSegment segments[kMaxPrefixSegments];
+  bool fresh = false;  // the state is empty, whatever it holds: it is written, not read
 };
 void prefix_attention(const PrefixAttentionParams& params, Stream& stream);
 

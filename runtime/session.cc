@@ -11,7 +11,7 @@ namespace headrace {
 namespace {
 
 constexpr int64_t kCpuPrefillGroup = 256, kCudaPrefillGroup = 2048;  // DESIGN section 6, rule 1
-constexpr uint64_t kScratchBytes = 32 * kMiB;  // of segment states, so that it is independent of the context
+constexpr uint64_t kScratchBytes = 64 * kMiB;  // of segment states, so that it is independent of the context
 
 int64_t state_floats(const ModelConfig& c, int64_t rows) { return rows * c.heads * (c.head_dim + 2); }
 

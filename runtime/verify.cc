@@ -23,14 +23,21 @@ class PrefixFold {
     if (params_.segment_count == per_launch_) flush();
   }
   void flush() {
-    if (params_.segment_count > 0) {
-      const TraceSpan span(stream_, {"prefix from row", params_.segments[0].position});
-      prefix_attention(params_, stream_);
-    }
-    params_.segment_count = 0;
+    if (params_.segment_count > 0) launch();
+  }
+  // All that is left. Without a prefix, the state becomes empty.
+  void finish() {
+    if (params_.segment_count > 0 || params_.fresh) launch();
   }
 
  private:
+  void launch() {
+    const TraceSpan span(stream_, {"prefix from row", params_.segments[0].position});
+    prefix_attention(params_, stream_);
+    params_.segment_count = 0;
+    params_.fresh = false;
+  }
+
   PrefixAttentionParams params_;
   const int64_t per_launch_, end_row_;
   Stream& stream_;
@@ -103,19 +110,18 @@ void Session::upload_step(const Tree& tree) {
 
 void Session::attend(const Pass& pass, int64_t layer) {
   const AttentionShape shape = attention_shape(pass);
-  clear_state({.state = step_.state, .queries = pass.rows, .heads = config_.heads, .head_dim = config_.head_dim},
-              compute_);
   PrefixAttentionParams params{};
   params.shape = shape;
   params.q = pass.work.qkv;
   params.positions = pass.positions;
   params.state = step_.state;
   params.scratch = step_.scratch;
+  params.fresh = true;
   PrefixFold fold(params, step_.segments_per_launch, tail_begin(deepest_position_), compute_);
   const int64_t closed = cache_->closed_segments(), resident = std::min(closed, cache_->resident_segments());
   for (int64_t i = 0; i < resident; ++i) fold.add(cache_->resident_segment(layer, i));
   if (streamer_) {
-    fold.flush();
+    fold.flush();  // they are not to wait for the link
     for (const Chunk& chunk : streamer_->movement().chunks) {
       const std::byte* const base = streamer_->next(compute_);
       for (int64_t i = chunk.first_segment; i < chunk.last_segment; ++i) {
@@ -126,7 +132,7 @@ void Session::attend(const Pass& pass, int64_t layer) {
     }
   }
   fold.add(cache_->open_segment(layer));
-  fold.flush();
+  fold.finish();
   const TraceSpan span(compute_, "tail");
   const KvCache::TailViews tail = cache_->tail(layer);
   tail_attention({.shape = shape,

@@ -368,6 +368,11 @@ void fold_prefix(const PrefixAttentionParams& params, int64_t query) {
   for (int64_t head = 0; head < shape.heads; ++head) {
     const int64_t to = query * shape.heads + head;
     const State into = {params.state.o + to * shape.head_dim, &params.state.ml[2 * to], &params.state.ml[2 * to + 1]};
+    if (params.fresh) {
+      memset(into.o, 0, size_t(shape.head_dim) * sizeof(float));
+      *into.m = kNone;
+      *into.l = 0.0f;
+    }
     for (int64_t n = 0; n < params.segment_count; ++n) {
       const int64_t from = n * shape.queries * shape.heads + to;
       fold(params.scratch.o + from * shape.head_dim, params.scratch.ml[2 * from], params.scratch.ml[2 * from + 1],

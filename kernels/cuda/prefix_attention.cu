@@ -82,42 +82,103 @@ __global__ void __launch_bounds__(kRowsThreads) prefix_rows(const __grid_constan
   }
 }
 
-constexpr int kFoldThreads = 128, kFoldBatch = 16;
+constexpr int kFoldThreads = 128;
+static_assert(kMaxPrefixSegments % 32 == 0 && kRowsDim <= 2 * kFoldThreads);
 
-// A block: a query's head. Each thread folds two elements of o, and m and l, which are the same in each.
+// What the state to a segment's left, and the segment's, are multiplied with. Nothing is added of a segment that weighs
+// nothing, an empty one too.
+struct FoldShared {
+  float2 keep_add[kMaxPrefixSegments];
+  float l[kMaxPrefixSegments];
+  alignas(16) float o[1];  // [segment_count, head_dim]
+};
+int fold_shared_bytes(const PrefixAttentionParams& params) {
+  return static_cast<int>(sizeof(FoldShared) + static_cast<size_t>(params.segment_count * params.shape.head_dim) * 4);
+}
+
+// The states' o of a query's head, kBytes a copy.
+template <int kBytes>
+__device__ inline void fetch_states(const PrefixAttentionParams& params, float* to) {
+  const int dim = static_cast<int>(params.shape.head_dim), count = static_cast<int>(params.segment_count);
+  const int copies = dim * 4 / kBytes, at_once = kFoldThreads / copies;
+  const int first = threadIdx.x / copies, within = threadIdx.x % copies * (kBytes / 4);
+  if (first >= at_once) return;
+  const int64_t state = params.shape.queries * params.shape.heads * dim;
+  const float* from = params.scratch.o + first * state + int64_t{blockIdx.x} * dim + within;
+  uint32_t into = shared_address(to + first * dim + within);
+  for (int n = first; n < count; n += at_once) {
+    copy_cached<kBytes>(into, from);
+    from += at_once * state;
+    into += at_once * dim * 4;
+  }
+}
+
+// The largest maximum of the states up to this lane's. What lies to the left has the same maximum in whatever order it
+// is taken, so that no factor waits for another.
+__device__ inline float scan_maximum(float m) {
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const float left = __shfl_up_sync(~0u, m, distance);
+    if (threadIdx.x % 32 >= distance) m = fmaxf(m, left);
+  }
+  return m;
+}
+
+// By the first warp. m: of the state that is folded into; returns it of all.
+__device__ inline float find_factors(FoldShared& shared, const float2* ml, int64_t states, int count, float m) {
+  const int lane = threadIdx.x;
+  float2 own[kMaxPrefixSegments / 32];
+#pragma unroll
+  for (int i = 0; i < kMaxPrefixSegments / 32; ++i) {
+    own[i] = i * 32 + lane < count ? ml[(i * 32 + lane) * states] : float2{-INFINITY, 0.0f};
+  }
+#pragma unroll
+  for (int i = 0; i < kMaxPrefixSegments / 32; ++i) {
+    const float top = fmaxf(m, scan_maximum(own[i].x)), left = __shfl_up_sync(~0u, top, 1);
+    const float keep = weight_of(__fsub_rn(lane == 0 ? m : left, top)), add = weight_of(__fsub_rn(own[i].x, top));
+    shared.keep_add[i * 32 + lane] = own[i].x == -INFINITY ? float2{1.0f, 0.0f} : float2{keep, add};
+    shared.l[i * 32 + lane] = own[i].y;
+    m = __shfl_sync(~0u, top, 31);
+  }
+  return m;
+}
+
+__device__ inline float fold_all(const FoldShared& shared, int count, const float* from, int stride, float into) {
+#pragma unroll 8
+  for (int n = 0; n < count; ++n) {
+    const float2 factors = shared.keep_add[n];
+    const float sum = __fmaf_rn(from[n * stride], factors.y, __fmul_rn(into, factors.x));
+    into = factors.y == 0.0f ? into : sum;
+  }
+  return into;
+}
+
+// A block: a query's head. All states are fetched at once; then each thread folds an element of o, and the first l too.
 __global__ void __launch_bounds__(kFoldThreads) fold_prefix(const __grid_constant__ PrefixAttentionParams params) {
-  const int64_t states = params.shape.queries * params.shape.heads, dim = params.shape.head_dim, to = blockIdx.x;
-  const int d = 2 * threadIdx.x;
-  const bool inside = d < dim;
-  float2* const into = reinterpret_cast<float2*>(params.state.o + to * dim + d);
-  float2 o = inside ? *into : float2{};
-  float m = params.state.ml[2 * to], l = params.state.ml[2 * to + 1];
-  const int count = static_cast<int>(params.segment_count);
-  for (int first = 0; first < count; first += kFoldBatch) {
-    float2 ml[kFoldBatch], part[kFoldBatch];  // all in flight before the first is used
-#pragma unroll
-    for (int i = 0; i < kFoldBatch; ++i) {
-      const int64_t from = min(first + i, count - 1) * states + to;
-      ml[i] = reinterpret_cast<const float2*>(params.scratch.ml)[from];
-      part[i] = inside ? *reinterpret_cast<const float2*>(params.scratch.o + from * dim + d) : float2{};
-    }
-#pragma unroll
-    for (int i = 0; i < kFoldBatch; ++i) {
-      if (first + i >= count || ml[i].x == -INFINITY) continue;  // an empty state changes nothing
-      const float top = fmaxf(m, ml[i].x);
-      const float keep = weight_of(__fsub_rn(m, top)), add = weight_of(__fsub_rn(ml[i].x, top));
-      o.x = __fmaf_rn(part[i].x, add, __fmul_rn(o.x, keep));
-      o.y = __fmaf_rn(part[i].y, add, __fmul_rn(o.y, keep));
-      l = __fmaf_rn(ml[i].y, add, __fmul_rn(l, keep));
-      m = top;
-    }
+  extern __shared__ __align__(16) unsigned char memory[];
+  FoldShared& shared = *reinterpret_cast<FoldShared*>(memory);
+  const int count = static_cast<int>(params.segment_count), dim = static_cast<int>(params.shape.head_dim);
+  const int64_t to = blockIdx.x;
+  if (dim % 4 == 0) {
+    fetch_states<16>(params, shared.o);
+  } else {
+    fetch_states<8>(params, shared.o);
   }
-  if (inside) *into = o;
-  __syncthreads();  // all have read m and l
-  if (threadIdx.x == 0) {
-    params.state.ml[2 * to] = m;
-    params.state.ml[2 * to + 1] = l;
+  commit_copies();
+  float2* const into_ml = reinterpret_cast<float2*>(params.state.ml) + to;
+  float2 ml = {-INFINITY, 0.0f};
+  if (threadIdx.x < 32) {
+    if (!params.fresh) ml = *into_ml;
+    ml.x = find_factors(shared, reinterpret_cast<const float2*>(params.scratch.ml) + to,
+                        params.shape.queries * params.shape.heads, count, ml.x);
   }
+  wait_copies<0>();
+  __syncthreads();
+  for (int d = threadIdx.x; d < dim; d += kFoldThreads) {
+    float* const into = params.state.o + to * dim + d;
+    *into = fold_all(shared, count, shared.o + d, dim, params.fresh ? 0.0f : *into);
+  }
+  if (threadIdx.x == 0) *into_ml = {ml.x, fold_all(shared, count, shared.l, 1, ml.y)};
 }
 
 template <typename T, int kDim, int kMTiles>
@@ -158,9 +219,9 @@ void segment_states(const PrefixAttentionParams& params, CudaStream& stream) {
 
 void prefix_attention(const PrefixAttentionParams& params, Stream& stream) {
   CudaStream& on = cuda_stream(stream);
-  segment_states(params, on);
+  if (params.segment_count > 0) segment_states(params, on);
   const dim3 states(static_cast<unsigned>(params.shape.queries * params.shape.heads));
-  launch(fold_prefix, "fold_prefix", states, kFoldThreads, 0, params, on);
+  launch(fold_prefix, "fold_prefix", states, kFoldThreads, fold_shared_bytes(params), params, on);
 }
 
 }  // namespace headrace::kernels::cuda

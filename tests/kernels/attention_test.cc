@@ -68,8 +68,10 @@ struct Result {
 
 class DecodeAttentionTest : public AttentionTest {
  protected:
-  // Runs the three ops for some of the pass's nodes, in the given order, `per_call` segments a call.
-  Result run(const Pass& pass, const Segments& committed, const std::vector<size_t>& nodes, int64_t per_call = 32);
+  // Runs the three ops for some of the pass's nodes, in the given order, `per_call` segments a call. fresh: the state
+  // is not cleared before, but taken as empty.
+  Result run(const Pass& pass, const Segments& committed, const std::vector<size_t>& nodes, int64_t per_call = 32,
+             bool fresh = false);
   Segments committed_segments(const Pass& pass, int64_t rows_each) {
     AttentionContext committed(pass.context);
     committed.rows = pass.committed;
@@ -100,16 +102,17 @@ DeviceArray DecodeAttentionTest::ring(const Pass& pass, const std::vector<float>
 
 void DecodeAttentionTest::fold_prefix(const PrefixAttentionParams& base, const Segments& segments, int64_t per_call) {
   const int64_t count = static_cast<int64_t>(segments.list.size());
-  for (int64_t first = 0; first < count; first += per_call) {
-    PrefixAttentionParams params = base;
+  PrefixAttentionParams params = base;
+  for (int64_t first = 0; first < count || params.fresh; first += per_call) {
     params.segment_count = std::min(per_call, count - first);
     std::copy_n(segments.list.begin() + first, params.segment_count, params.segments);
     prefix_attention(params, stream());
+    params.fresh = false;
   }
 }
 
 Result DecodeAttentionTest::run(const Pass& pass, const Segments& committed, const std::vector<size_t>& nodes,
-                                int64_t per_call) {
+                                int64_t per_call, bool fresh) {
   const AttentionCase& c = pass.c;
   const int64_t row = c.heads * c.head_dim, stride = row + 3, count = static_cast<int64_t>(nodes.size());
   const int64_t all_nodes = static_cast<int64_t>(pass.positions.size()), path_stride = all_nodes + 1;
@@ -136,8 +139,9 @@ Result DecodeAttentionTest::run(const Pass& pass, const Segments& committed, con
   const DeviceArray out = output(rows * dtype_bytes(c.type));
   const AttentionState state{o.as<float>(), ml.as<float>()};
 
-  clear_state({state, count, c.heads, c.head_dim}, stream());
+  if (!fresh) clear_state({state, count, c.heads, c.head_dim}, stream());
   PrefixAttentionParams prefix{};
+  prefix.fresh = fresh;
   prefix.shape = c.shape(count, stride);
   prefix.q = q_array.data();
   prefix.positions = position_array.as<int32_t>();
@@ -192,7 +196,7 @@ TEST_P(DecodeAttentionTest, EqualsPlainAttention) {
 
 TEST_P(DecodeAttentionTest, AnyLengthAndTree) {
   for (DType type : {DType::kF32, DType::kBF16}) {
-    const AttentionCase c{3, 1, 20, type, type, type};
+    const AttentionCase c{3, 1, type == DType::kF32 ? 20 : 24, type, type, type};
     for (int64_t committed : {0, 1, 15, 16, 17, 63, 64, 255, 256, 257, 300, 319, 320, 321, 383, 384, 700}) {
       check(c, committed, 1, 512);
       check(c, committed, 23, 192);
@@ -252,6 +256,8 @@ TEST_P(DecodeAttentionTest, SameBitsWhoeverRidesAlong) {
                                  AttentionCase{9, 3, 64, DType::kBF16, DType::kBF16, DType::kBF16},
                                  AttentionCase{8, 1, 80, DType::kBF16, DType::kBF16, DType::kF16},
                                  AttentionCase{2, 1, 128, DType::kBF16, DType::kBF16, DType::kBF16},
+                                 AttentionCase{20, 1, 40, DType::kBF16, DType::kBF16, DType::kBF16},
+                                 AttentionCase{1, 1, 256, DType::kBF16, DType::kBF16, DType::kBF16},
                                  AttentionCase{2, 1, 32, DType::kF16, DType::kF16, DType::kF16}}) {
     const Pass pass(c, 830, 64, 2);
     Segments committed = committed_segments(pass, 192);
@@ -290,6 +296,52 @@ TEST_P(DecodeAttentionTest, SameBitsWhoeverRidesAlong) {
       committed = {};
     }
     open(2);
+  }
+}
+
+// A state that is taken as empty is not read, and becomes what a cleared one becomes.
+TEST_P(DecodeAttentionTest, FreshState) {
+  for (DType type : {DType::kF32, DType::kBF16}) {
+    const AttentionCase c{6, 2, 40, type, type, type};
+    for (int64_t committed : {0, 100, 700}) {
+      const Pass pass(c, committed, 9, 6);
+      const Segments segments = committed_segments(pass, 192);
+      for (int64_t per_call : {1, 32}) {
+        const Result cleared = run(pass, segments, all_nodes(pass), per_call);
+        const Result fresh = run(pass, segments, all_nodes(pass), per_call, true);
+        EXPECT_EQ(std::memcmp(fresh.o.data(), cleared.o.data(), cleared.o.size() * 4), 0) << c.name() << committed;
+        EXPECT_EQ(std::memcmp(fresh.ml.data(), cleared.ml.data(), cleared.ml.size() * 4), 0) << c.name() << committed;
+        EXPECT_EQ(fresh.out, cleared.out) << c.name() << committed;
+      }
+    }
+  }
+}
+
+// The tail follows positions: whether a row has been committed since, or is the pass's own, changes no bit.
+TEST_P(DecodeAttentionTest, SameBitsWhereverRowsLie) {
+  for (const AttentionCase& c :
+       {AttentionCase{6, 2, 40}, AttentionCase{8, 2, 128, DType::kBF16, DType::kBF16, DType::kBF16},
+        AttentionCase{3, 1, 72, DType::kF16, DType::kF16, DType::kF16}}) {
+    constexpr size_t kNodes = 45;
+    Pass chain(c, 800, kNodes, 8);
+    std::vector<int32_t> path;
+    for (int32_t node = 0; node < static_cast<int32_t>(kNodes); ++node) {
+      path.push_back(node);
+      chain.paths[static_cast<size_t>(node)] = path;
+      chain.positions[static_cast<size_t>(node)] = 800 + node;
+    }
+    const Result all = run(chain, committed_segments(chain, 192), all_nodes(chain));
+    const size_t row = static_cast<size_t>(c.heads * c.head_dim), row_bytes = row * dtype_bytes(c.type);
+    for (size_t node = 0; node < kNodes; ++node) {
+      Pass later(chain);  // the nodes before it have been committed
+      later.committed += static_cast<int64_t>(node);
+      later.positions = {chain.positions[node]};
+      later.paths = {{0}};
+      later.q.assign(chain.query(node), chain.query(node) + row);
+      const Result alone = run(later, committed_segments(later, 192), {0});
+      ASSERT_EQ(std::memcmp(alone.out.data(), &all.out[node * row_bytes], row_bytes), 0)
+          << c.name() << ": node " << node;
+    }
   }
 }
 
