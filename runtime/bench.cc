@@ -147,6 +147,7 @@ void Bench::measure(BenchRow* row) {
     row->step_ms.insert(row->step_ms.end(), result.timings.step_ms.begin(), result.timings.step_ms.end());
     in += result.transfers.decode_h2d_bytes;
     out += result.transfers.decode_d2h_bytes;
+    row->host_memory_ms = result.timings.host_memory_ms;
     row->memory = result.memory;
     row->plan = std::move(result.plan);
   }
