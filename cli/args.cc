@@ -325,7 +325,7 @@ void Parser::finish_bench() {
   options.engine.device.threads = static_cast<int>(bench_threads);
   if (options.engine.model.empty() == options.shape.empty()) {
     usage_error("bench", options.shape.empty() ? "-m/--model or --shape is needed (--list-shapes names the shapes)"
-                                               : "-m/--model and --shape exclude each other");
+                                               : "-m/--model (or HEADRACE_MODEL) and --shape exclude each other");
   }
 }
 
