@@ -395,24 +395,28 @@ void Eagle3Draft::attend(const Rows& rows) {
 
 // ---- the loop -------------------------------------------------------------------------------------------------------
 
-// What the last verify accepted, joined with the tokens that follow: rows of the cache from true features. Returns how
-// many.
-int64_t Eagle3Draft::upload_round(int32_t root, int64_t position) {
-  const int64_t before = cache_->rows(), count = static_cast<int64_t>(stable_features_.size()), stride = stable_rows();
-  CHECK(count > 0 && count <= stride && before + count == position, "rows ", before, " + ", count, " at ", position);
+// What the last verify accepted, joined with the tokens that follow: rows of the cache from true features. On a GPU,
+// where 64 rows cost what one does, there are always as many: beyond the last it is repeated, and the round is the same
+// graph whatever was accepted.
+Eagle3Draft::Round Eagle3Draft::upload_round(int32_t root, int64_t position) {
+  const int64_t before = cache_->rows(), accepted = static_cast<int64_t>(stable_features_.size());
+  const int64_t stride = stable_rows(), rows = device_.backend() == Backend::kCpu ? accepted : stride;
+  CHECK(accepted > 0 && accepted <= stride && before + accepted == position, "rows ", before, " + ", accepted, " at ",
+        position);
   stable_tokens_.push_back(root);
-  for (int64_t i = 0; i < count; ++i) {
-    host_->tokens[i] = stable_tokens_[static_cast<size_t>(i)];
-    host_->features[i] = stable_features_[static_cast<size_t>(i)];
-    host_->positions[i] = static_cast<int32_t>(before + i);
+  for (int64_t i = 0; i < rows; ++i) {
+    const int64_t row = std::min(i, accepted - 1);
+    host_->tokens[i] = stable_tokens_[static_cast<size_t>(row)];
+    host_->features[i] = stable_features_[static_cast<size_t>(row)];
+    host_->positions[i] = static_cast<int32_t>(before + row);
     host_->source[i] = static_cast<int32_t>(i);
-    for (int64_t j = 0; j <= i; ++j) host_->path[i * stride + j] = static_cast<int32_t>(j);
+    for (int64_t j = 0; j <= row; ++j) host_->path[i * stride + j] = static_cast<int32_t>(j);
   }
   *host_->committed_before = static_cast<int32_t>(before);
   *host_->committed = static_cast<int32_t>(position);
   *host_->root = root;
   compute_->copy(work_->inputs.tokens, host_inputs_.data(), work_->inputs_bytes, Link::kHostToDevice);
-  return count;
+  return {.accepted = accepted, .rows = rows, .deepest = position + builder_->levels()};
 }
 
 void Eagle3Draft::gather(const void* from, int64_t from_rows, const int32_t* rows, int64_t count) {
@@ -426,25 +430,24 @@ void Eagle3Draft::gather(const void* from, int64_t from_rows, const int32_t* row
             *compute_);
 }
 
-void Eagle3Draft::propose(int32_t root, int64_t position, const TreeLimits& limits, Tree* tree) {
-  const TraceSpan span(*compute_, "propose");
+// Rows of the cache for what was accepted; the last of them predicts what follows the root.
+void Eagle3Draft::catch_up(const Round& round) {
   const Inputs& in = work_->inputs;
-  builder_->begin(limits);
-  const int64_t stable = upload_round(root, position);
-  gather(work_->pass_features, options_.tree.nodes, in.features, stable);
+  gather(work_->pass_features, options_.tree.nodes, in.features, round.rows);
   forward({.tokens = in.tokens,
            .positions = in.positions,
            .path = in.path,
            .committed = in.committed_before,
-           .count = stable,
+           .count = round.rows,
            .path_stride = stable_rows(),
            .pass_row = 0,
-           .deepest = position - 1});
-  cache_->append(in.source, stable, *compute_);
-  predict(stable - 1, 1);
-  const TreeRoot from = {.token = in.root, .position = in.committed, .committed = in.committed};
-  builder_->grow(0, work_->logits, in.positions + stable - 1, from, *compute_);
-  int64_t parents_from = stable - 1;  // the rows of `output` that the frontier's parents are
+           .deepest = round.deepest});
+  predict(round.rows - 1, 1);
+}
+
+void Eagle3Draft::grow_tree(const Round& round, const TreeRoot& root) {
+  builder_->grow(0, work_->logits, work_->inputs.positions + round.rows - 1, root, *compute_);
+  int64_t parents_from = round.rows - 1;  // the rows of `output` that the frontier's parents are
   for (int64_t level = 1; level < builder_->levels() && !builder_->stopped(*compute_); ++level) {
     const TreeFrontier& frontier = builder_->frontier();
     const int64_t rows = builder_->rows(level);
@@ -455,15 +458,37 @@ void Eagle3Draft::propose(int32_t root, int64_t position, const TreeLimits& limi
     forward({.tokens = frontier.tokens,
              .positions = frontier.positions,
              .path = frontier.path,
-             .committed = in.committed,
+             .committed = work_->inputs.committed,
              .count = rows,
              .path_stride = frontier.path_stride,
              .pass_row = builder_->first_pass_row(level),
-             .deepest = position + level - 1});
+             .deepest = round.deepest});
     predict(0, rows);
-    builder_->grow(level, work_->logits, frontier.positions, from, *compute_);
+    builder_->grow(level, work_->logits, frontier.positions, root, *compute_);
   }
-  builder_->finish(from, *compute_, tree);
+  builder_->select(root, *compute_);
+}
+
+// Two graphs on a GPU, with the commit between them, whose count is the host's to say. They change when a limit does,
+// or the rows that the window shows: every 64 positions.
+void Eagle3Draft::propose(int32_t root, int64_t position, const TreeLimits& limits, Tree* tree) {
+  const TraceSpan span(*compute_, "propose");
+  const Inputs& in = work_->inputs;
+  builder_->begin(limits);
+  const Round round = upload_round(root, position);
+  const auto key = [&](int64_t part) {
+    return Replay::Key{part, round.rows, shape_.first_kept(cache_->rows()), tail_begin(round.deepest)};
+  };
+  replay_.run(*compute_, key(0), [&] { catch_up(round); });
+  cache_->append(in.source, round.accepted, *compute_);
+  const TreeRoot from = {.token = in.root, .position = in.committed, .committed = in.committed};
+  if (builder_->stops_early()) {
+    grow_tree(round, from);
+  } else {
+    replay_.run(*compute_, key(builder_->nodes() * kMaxTreeNodes + builder_->levels()),
+                [&] { grow_tree(round, from); });
+  }
+  builder_->bring(*compute_, tree);
 }
 
 void Eagle3Draft::observe(const Tree& tree, const Acceptance& acceptance) {

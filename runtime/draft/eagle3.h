@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/sample.h"
+#include "offload/graph.h"
 #include "runtime/carver.h"
 #include "runtime/draft/draft.h"
 #include "runtime/draft/draft_cache.h"
@@ -55,6 +56,11 @@ class Eagle3Draft final : public Draft {
     int64_t deepest;   // the largest position
   };
 
+  // One call of propose().
+  struct Round {
+    int64_t accepted, rows;  // of the last step, and what is forwarded for them
+    int64_t deepest;         // no row of the round is at a larger position
+  };
   // [RMSNorm(embedding of a token); RMSNorm(its feature)] -> q, k, v.
   struct Join {
     const int32_t* tokens;
@@ -99,7 +105,9 @@ class Eagle3Draft final : public Draft {
   void forward(const Rows& rows);
   void predict(int64_t first, int64_t count);
   void gather(const void* from, int64_t from_rows, const int32_t* rows, int64_t count);
-  int64_t upload_round(int32_t root, int64_t position);
+  Round upload_round(int32_t root, int64_t position);
+  void catch_up(const Round& round);
+  void grow_tree(const Round& round, const TreeRoot& root);
 
   Device& device_;
   const Eagle3Config& config_;
@@ -115,6 +123,7 @@ class Eagle3Draft final : public Draft {
   std::unique_ptr<Inputs> host_;
   std::optional<DraftCache> cache_;
   std::optional<TreeBuilder> builder_;
+  Replay replay_{16};
   std::vector<KvSegment> prefix_;                         // of one layer, reused
   std::vector<int32_t> stable_tokens_, stable_features_;  // accepted, not yet in the cache
 };

@@ -146,14 +146,14 @@ void TreeBuilder::grow(int64_t level, const float* logits, const int32_t* positi
 }
 
 bool TreeBuilder::stopped(Stream& stream) {
-  if (round_.threshold < 0) return false;
+  if (!stops_early()) return false;
   int32_t* const flag = host_.as<int32_t>();
   stream.copy(flag, &work_->progress->stopped, sizeof(int32_t), Link::kDeviceToHost);
   stream.synchronize();
   return *flag != 0;
 }
 
-void TreeBuilder::finish(const TreeRoot& root, Stream& stream, Tree* tree) {
+void TreeBuilder::select(const TreeRoot& root, Stream& stream) {
   const Result& result = work_->result;
   tree_select({.candidates = work_->candidates,
                .progress = work_->progress,
@@ -170,6 +170,10 @@ void TreeBuilder::finish(const TreeRoot& root, Stream& stream, Tree* tree) {
                .nodes = round_.nodes,
                .path_stride = work_->frontier.path_stride},
               stream);
+}
+
+void TreeBuilder::bring(Stream& stream, Tree* tree) {
+  const Result& result = work_->result;
   stream.copy(host_.data(), result.count, result.bytes, Link::kDeviceToHost);
   stream.synchronize();
   Carver carver(host_.data());

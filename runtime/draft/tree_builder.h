@@ -3,7 +3,7 @@
 // vocabulary shares. Owns the candidates' memory. Thread: one at a time.
 //
 // A round: begin(); for level 0, 1, … while level < levels(): forward rows(level) rows (level 0: the row that the root
-// follows; later the frontier's) and grow(level, …); then finish().
+// follows; later the frontier's) and grow(level, …); then select() and bring().
 #pragma once
 
 #include <cstdint>
@@ -41,6 +41,7 @@ class TreeBuilder {
   static uint64_t pinned_bytes(const TreeSetup& setup);
 
   void begin(const TreeLimits& limits);
+  int64_t nodes() const { return round_.nodes; }
   int64_t levels() const;
   int64_t rows(int64_t level) const;            // that level `level` forwards
   int64_t first_pass_row(int64_t level) const;  // of them; from level 1 on
@@ -48,10 +49,13 @@ class TreeBuilder {
   void grow(int64_t level, const float* logits, const int32_t* positions, const TreeRoot& root, Stream& stream);
   // What level + 1 forwards. Its rows' parents are named as rows of the level before.
   const TreeFrontier& frontier() const;
-  // Whether the levels to come would change nothing. Waits for the stream, and only where the policy has such a rule.
+  // Whether the policy has a rule by which levels to come may change nothing, and whether they would now; the second
+  // waits for the stream, if there is such a rule.
+  bool stops_early() const { return round_.threshold >= 0; }
   bool stopped(Stream& stream);
-  // The tree; waits for the stream.
-  void finish(const TreeRoot& root, Stream& stream, Tree* tree);
+  void select(const TreeRoot& root, Stream& stream);
+  // The tree that was selected, on the host; waits for the stream.
+  void bring(Stream& stream, Tree* tree);
 
  private:
   struct Work;

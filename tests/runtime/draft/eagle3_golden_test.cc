@@ -1,5 +1,5 @@
 // The EAGLE-3 head on SmolLM2-64K against the reference implementation's whole tree, node for node, in f32
-// (tests/data/eagle3). HEADRACE_TEST_SMOLLM2_64K names the target's directory.
+// (tests/data/eagle3). HEADRACE_TEST_SMOLLM2_64K names the target.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -15,7 +15,7 @@ class Eagle3Golden : public ::testing::TestWithParam<DeviceChoice> {};
 
 TEST_P(Eagle3Golden, OneWholeTree) {
   const char* const directory = std::getenv("HEADRACE_TEST_SMOLLM2_64K");
-  if (directory == nullptr) GTEST_SKIP() << "HEADRACE_TEST_SMOLLM2_64K names no directory";
+  if (directory == nullptr) GTEST_SKIP() << "HEADRACE_TEST_SMOLLM2_64K names no model";
   const testing::LoadedModel model(directory, DType::kF32, GetParam());
   const testing::Golden golden = testing::read_golden(HEADRACE_TEST_DATA "/eagle3/golden/tree.safetensors");
   const std::vector<int32_t> ids = golden.ids("input_ids");
