@@ -135,7 +135,7 @@ void Engine::Impl::open() {
   if (tokenizer) append_unique({tokenizer->eos()}, &end_ids);
   if (tokenizer && chat) append_unique(end_tokens(*tokenizer, *chat), &end_ids);
   weights = Weights::reserve(*checkpoint, *device, options.dtype.value_or(checkpoint->natural_dtype()));
-  draft_model = open_draft(options.draft, *device, config, *weights);
+  draft_model = open_draft(options.draft, *device, config, *weights, tokenizer ? &*tokenizer : nullptr);
   compute = device->make_stream("compute", StreamRole::kCompute);
   load_ms = ms_since(start);
 }

@@ -137,7 +137,7 @@ void DraftCache::append(const int32_t* source, int64_t count, Stream& compute) {
                .open_position = 0},
               compute);
   rows_ += count;
-  if (!sinks_kept_ && shape_.first_kept(rows_) > 0) keep_sinks(compute);
+  if (shape_.sinks == SinkRows::kStay && !sinks_kept_ && shape_.first_kept(rows_) > 0) keep_sinks(compute);
 }
 
 // The window leaves row 0 behind: its first rows, still in the ring, are put aside. Once a run.

@@ -1,6 +1,7 @@
 // The KV cache of a draft: a ring of rows a layer, so that with a window it is constant in the context (LongSpec
-// section 3.1; StreamingLLM's sinks). Without one the ring holds the whole context. Rows keep the RoPE of their true
-// positions. Owns device memory; kernels see views. Thread: one at a time.
+// section 3.1; StreamingLLM's sinks). Without one the ring holds the whole context. Rows keep the RoPE of their own
+// positions, sinks too unless their owner moves them along. Owns device memory; kernels see views. Thread: one at a
+// time.
 //
 // What a query at position t sees: the first kDraftSinkRows rows, and from first_kept(t) on; first_kept() is a multiple
 // of kPrefixTile, so up to 63 rows more than the window. All of it while the context is shorter than the window.
@@ -19,11 +20,18 @@ namespace headrace {
 constexpr int64_t kDraftSinkRows = 4;
 constexpr int64_t kLeastDraftWindow = kTailWindow + kPrefixTile;  // the tail is always seen whole
 
+// Where the first rows seem to lie once the window has left them behind.
+enum class SinkRows {
+  kStay,            // at their own positions, as drafts know them that were trained with them so
+  kFollowTheWindow  // right before first_kept(), so that no distance exceeds the window (StreamingLLM section 3.2)
+};
+
 struct DraftCacheShape {
   RowShape rows;
   int64_t context_rows = 0;  // the most rows that the run may come to
   int64_t window = 0;        // rows that a query sees; 0: all
   int64_t pass_rows = 0;     // rows of the tree that is being built
+  SinkRows sinks = SinkRows::kStay;
 
   bool windowed() const { return window > 0 && window < context_rows; }
   int64_t ring_rows() const;
@@ -45,7 +53,9 @@ class DraftCache {
     int64_t rows;
   };
   Run ring_run(int64_t layer, int64_t position) const;
-  KvRows sinks(int64_t layer) const;  // rows [0, kDraftSinkRows), for a prompt whose beginning the ring does not hold
+  // Rows [0, kDraftSinkRows), for a prompt whose beginning the ring does not hold. With kFollowTheWindow the owner
+  // writes them anew whenever first_kept(rows()) has moved.
+  KvRows sinks(int64_t layer) const;
   void set_rows(int64_t rows, bool sinks_written);
 
   // ---- steps ----

@@ -5,6 +5,7 @@
 
 #include "runtime/draft/eagle3.h"
 #include "runtime/draft/ngram_draft.h"
+#include "runtime/draft/simple_model.h"
 
 namespace headrace {
 namespace {
@@ -94,7 +95,8 @@ void check_options(const DraftOptions& options) {
     throw_error(ExitCode::kUsage, "--draft-window",
                 str(options.window, " is too small: at least ", kLeastDraftWindow, ", or 0 for the whole context"));
   }
-  if (options.type == SpecType::kEagle3 && options.model.empty()) {
+  const bool wants_model = options.type == SpecType::kEagle3 || options.type == SpecType::kSimple;
+  if (wants_model && options.model.empty()) {
     throw_error(ExitCode::kUsage, "--spec-type", str(spec_type_name(options.type), " needs a draft: -md PATH"));
   }
   if (options.type == SpecType::kNone && !options.model.empty()) {
@@ -119,6 +121,8 @@ const char* spec_type_name(SpecType type) {
       return "none";
     case SpecType::kEagle3:
       return "draft-eagle3";
+    case SpecType::kSimple:
+      return "draft-simple";
     case SpecType::kNgram:
       return "ngram-simple";
   }
@@ -126,13 +130,15 @@ const char* spec_type_name(SpecType type) {
 }
 
 std::unique_ptr<DraftModel> open_draft(const DraftOptions& options, Device& device, const ModelConfig& config,
-                                       const Weights& target) {
+                                       const Weights& target, const Tokenizer* tokenizer) {
   check_options(options);
   switch (options.type) {
     case SpecType::kNone:
       return nullptr;
     case SpecType::kEagle3:
       return std::make_unique<Eagle3Model>(options, device, config, target);
+    case SpecType::kSimple:
+      return open_simple(options, tree_of(options, device.backend()), device, {&config, &target, tokenizer});
     case SpecType::kNgram:
       return std::make_unique<NgramModel>(options, device.backend());
   }

@@ -17,14 +17,14 @@
 
 namespace headrace {
 
-enum class SpecType { kNone, kEagle3, kNgram };
-constexpr SpecType kSpecTypes[] = {SpecType::kNone, SpecType::kEagle3, SpecType::kNgram};
+enum class SpecType { kNone, kEagle3, kSimple, kNgram };
+constexpr SpecType kSpecTypes[] = {SpecType::kNone, SpecType::kEagle3, SpecType::kSimple, SpecType::kNgram};
 const char* spec_type_name(SpecType type);  // as --spec-type has it: "draft-eagle3"
 
 struct DraftOptions {
   SpecType type = SpecType::kNone;  // --spec-type
   std::string model;                // -md
-  int64_t window = -1;              // --draft-window: rows a draft's query sees; 0: all, -1: what its config says
+  int64_t window = -1;              // --draft-window: rows a draft's query sees; 0: all, -1: the draft's own
   double rope_theta = 0;            // --draft-rope-theta; 0: what its config says
   std::optional<TreeShape> tree;    // --tree; none: auto
   int64_t most_tokens = 0;          // --spec-draft-n-max: cuts a tree by score; 0: the tree's own
@@ -59,8 +59,9 @@ class DraftModel {
 };
 
 // Null for kNone. Reserves its weights' memory on the device. `target` must outlive the model. Throws Error where the
-// draft does not fit its target, with both values, and for options that do not go together (kUsage).
+// draft does not fit its target, with both values, and for options that do not go together (kUsage). `tokenizer`, the
+// target's, is read here only; null: unknown, and a draft's is not looked at.
 std::unique_ptr<DraftModel> open_draft(const DraftOptions& options, Device& device, const ModelConfig& config,
-                                       const Weights& target);
+                                       const Weights& target, const Tokenizer* tokenizer = nullptr);
 
 }  // namespace headrace

@@ -6,12 +6,11 @@
 #include "kernels/elementwise.h"
 #include "kernels/product.h"
 #include "offload/trace.h"
+#include "runtime/draft/draft_attention.h"
 #include "runtime/draft/eagle3_work.h"
 
 namespace headrace {
 namespace {
-
-constexpr int64_t kSegmentsPerLaunch = 16;
 
 uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
 
@@ -98,7 +97,7 @@ Eagle3Draft::Work Eagle3Draft::carve(Carver& carver) const {
   work.output = rows_of(rows, config_.hidden);
   work.logits = carver.take<float>(rows * config_.vocab);
   work.state = state_of(states);
-  work.scratch = state_of(states * kSegmentsPerLaunch);
+  work.scratch = state_of(states * kDraftSegmentsPerLaunch);
   return work;
 }
 
@@ -350,47 +349,26 @@ void Eagle3Draft::predict(int64_t first, int64_t count) {
 }
 
 void Eagle3Draft::attend(const Rows& rows) {
-  const AttentionShape shape = {.queries = rows.count,
-                                .heads = config_.heads,
-                                .kv_heads = config_.kv_heads,
-                                .head_dim = config_.head_dim,
-                                .q_stride = qkv_width(),
-                                .type = weights_.dtype(),
-                                .k_type = shape_.rows.k_type,
-                                .v_type = shape_.rows.v_type,
-                                .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim)))};
-  clear_state({.state = work_->state, .queries = rows.count, .heads = config_.heads, .head_dim = config_.head_dim},
-              *compute_);
-  PrefixAttentionParams prefix{};
-  prefix.shape = shape;
-  prefix.q = work_->qkv;
-  prefix.positions = rows.positions;
-  prefix.state = work_->state;
-  prefix.scratch = work_->scratch;
-  cache_->prefix(0, rows.deepest, &prefix_);
-  for (size_t i = 0; i < prefix_.size(); ++i) {
-    prefix.segments[prefix.segment_count++] = prefix_[i];
-    if (prefix.segment_count == kSegmentsPerLaunch || i + 1 == prefix_.size()) {
-      prefix_attention(prefix, *compute_);
-      prefix.segment_count = 0;
-    }
-  }
-  const DraftCache::Tail tail = cache_->tail(0);
-  tail_attention({.shape = shape,
-                  .q = work_->qkv,
-                  .positions = rows.positions,
-                  .committed = rows.committed,
-                  .path = rows.path,
-                  .ring_k = tail.ring_k,
-                  .ring_v = tail.ring_v,
-                  .pass_k = tail.pass_k,
-                  .pass_v = tail.pass_v,
-                  .state = work_->state,
-                  .out = work_->attention,
-                  .path_stride = rows.path_stride,
-                  .ring_rows = shape_.ring_rows(),
-                  .pass_rows = shape_.pass_rows},
-                 *compute_);
+  draft_attention({.layer = 0,
+                   .shape = {.queries = rows.count,
+                             .heads = config_.heads,
+                             .kv_heads = config_.kv_heads,
+                             .head_dim = config_.head_dim,
+                             .q_stride = qkv_width(),
+                             .type = weights_.dtype(),
+                             .k_type = shape_.rows.k_type,
+                             .v_type = shape_.rows.v_type,
+                             .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim)))},
+                   .q = work_->qkv,
+                   .positions = rows.positions,
+                   .committed = rows.committed,
+                   .path = rows.path,
+                   .path_stride = rows.path_stride,
+                   .deepest = rows.deepest,
+                   .state = work_->state,
+                   .scratch = work_->scratch,
+                   .out = work_->attention},
+                  *cache_, &prefix_, *compute_);
 }
 
 // ---- the loop -------------------------------------------------------------------------------------------------------

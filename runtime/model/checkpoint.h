@@ -21,6 +21,7 @@ class Checkpoint : public TensorSource {
   // The type most of the weights are stored in; quantised files say bf16.
   virtual DType natural_dtype() const = 0;
 
+  virtual bool has_tokenizer() const { return true; }
   virtual Tokenizer load_tokenizer() const = 0;
   // The model's Jinja chat template; empty if it has none.
   virtual std::string chat_template() const = 0;

@@ -86,7 +86,7 @@ uint64_t layer_work_bytes(const ModelConfig& config, DType dtype, int64_t rows) 
   return bytes;
 }
 
-uint64_t product_bytes(const ModelConfig& c, DType dtype, Stream& stream, int64_t rows, ProductPath path) {
+uint64_t product_check_bytes(const ModelConfig& c, DType dtype, Backend backend, int64_t rows, ProductPath path) {
   uint64_t check = 0;  // of one kind at a time
   const auto add = [&](int64_t n, int64_t k, DType out_type) {
     ProductParams params{};
@@ -96,14 +96,19 @@ uint64_t product_bytes(const ModelConfig& c, DType dtype, Stream& stream, int64_
     params.n = n;
     params.k = k;
     params.path = path;
-    check = std::max(check, product_check_bytes(stream.backend(), params));
+    check = std::max(check, product_check_bytes(backend, params));
   };
   add(qkv_width(c), c.hidden, dtype);
   add(c.hidden, c.heads * c.head_dim, dtype);
   add(2 * c.ffn, c.hidden, dtype);
   add(c.hidden, c.ffn, dtype);
   if (path == ProductPath::kDecode) add(c.vocab, c.hidden, DType::kF32);
-  return whole_pages(product_workspace_bytes(stream)) + check;
+  return check;
+}
+
+uint64_t product_bytes(const ModelConfig& config, DType dtype, Stream& stream, int64_t rows, ProductPath path) {
+  return whole_pages(product_workspace_bytes(stream)) +
+         product_check_bytes(config, dtype, stream.backend(), rows, path);
 }
 
 LayerWork layer_work(const ModelConfig& config, DType dtype, int64_t rows, std::byte* memory) {

@@ -34,6 +34,7 @@ class HfDirectory final : public Checkpoint {
   void read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const override;
   void release_pages(const TensorInfo& tensor) const override { files_.release(index_of(tensor)); }
   DType natural_dtype() const override { return files_.natural_dtype(); }
+  bool has_tokenizer() const override { return exists(file("tokenizer.json")); }
   Tokenizer load_tokenizer() const override;
   std::string chat_template() const override;
 

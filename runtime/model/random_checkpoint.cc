@@ -81,6 +81,7 @@ class RandomCheckpoint final : public Checkpoint {
   void read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const override;
   void release_pages(const TensorInfo&) const override {}
   DType natural_dtype() const override { return DType::kBF16; }
+  bool has_tokenizer() const override { return false; }
   Tokenizer load_tokenizer() const override {
     throw_error(ExitCode::kUsage, path_, "has no tokenizer", "Only headrace bench takes a shape.");
   }

@@ -1,0 +1,326 @@
+#include "runtime/draft/simple.h"
+
+#include <algorithm>
+
+#include "kernels/elementwise.h"
+#include "offload/trace.h"
+#include "runtime/draft/draft_attention.h"
+
+namespace headrace {
+namespace {
+
+constexpr int64_t kChunkRows = 64;  // of the prompt: a group of the decode path's products
+
+uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
+
+int64_t unread_tokens(const SimpleOptions& options) {
+  if (options.window == 0) return 0;
+  return std::max<int64_t>(0, options.prompt_tokens - options.window - kDraftSinkRows);
+}
+
+}  // namespace
+
+// What a pass that adds to the cache reads from the host, in one block that is copied once.
+struct SimpleDraft::Inputs {
+  int32_t *tokens, *positions;            // [chain_rows()]
+  int32_t *committed_before, *committed;  // [1]: the cache's rows before and after them
+  int32_t *root, *root_position;          // [1], as the target has them
+  int32_t* sink_positions;                // [kDraftSinkRows], after them
+  uint64_t changing_bytes;
+  int32_t *path, *source;  // [chain_rows(), chain_rows()], [chain_rows()]: of a chain, whatever its length
+};
+
+struct SimpleDraft::Work {
+  Inputs inputs;
+  float *inv_freq, *cos_sin;  // [head_dim / 2], [context, head_dim]
+  void* hidden;               // [rows, hidden]
+  LayerWork layer;
+  float* logits;         // [widest level, vocab]
+  std::byte* first_qkv;  // [layers, kDraftSinkRows, qkv width]: the sinks before RoPE; null without a window
+  AttentionState state, scratch;
+};
+
+SimpleDraft::SimpleDraft(Device& device, const ModelConfig& config, const Weights& weights,
+                         const SimpleOptions& options)
+    : device_(device),
+      config_(config),
+      weights_(weights),
+      options_(options),
+      unread_(unread_tokens(options)),
+      shape_(cache_shape()) {}
+
+SimpleDraft::~SimpleDraft() = default;
+
+int64_t SimpleDraft::stable_rows() const { return options_.tree.deepest() + 1; }
+int64_t SimpleDraft::chain_rows() const { return std::max(kChunkRows, stable_rows()); }
+
+// The root's row is in the cache when its children are ranked. Noise goes by the target's positions.
+TreeSetup SimpleDraft::tree_setup() const {
+  return {.shape = options_.tree,
+          .vocab = config_.vocab,
+          .map = nullptr,
+          .sampling = options_.sampling,
+          .position_offset = 1 + unread_,
+          .first_row = stable_rows(),
+          .root_row = -1};
+}
+
+// ---- memory ---------------------------------------------------------------------------------------------------------
+
+DraftCacheShape SimpleDraft::cache_shape() const {
+  int64_t pass_rows = stable_rows();  // then all that the levels forward
+  for (size_t level = 1; level < options_.tree.levels.size(); ++level) pass_rows += options_.tree.levels[level].rows;
+  return {.rows = {.layers = config_.layers,
+                   .kv_heads = config_.kv_heads,
+                   .head_dim = config_.head_dim,
+                   .k_type = weights_.dtype(),
+                   .v_type = weights_.dtype()},
+          .context_rows = options_.context_tokens - unread_,
+          .window = options_.window,
+          .pass_rows = std::max(pass_rows, chain_rows()),
+          .sinks = SinkRows::kFollowTheWindow};
+}
+
+// A product on CUDA reads and writes whole groups of rows.
+int64_t SimpleDraft::padded(int64_t rows) const {
+  return device_.backend() == Backend::kCpu ? rows : static_cast<int64_t>(round_up(u(rows), kProductRowPadding));
+}
+
+uint64_t SimpleDraft::type_bytes() const { return dtype_bytes(weights_.dtype()); }
+uint64_t SimpleDraft::qkv_row_bytes() const {
+  return u((config_.heads + 2 * config_.kv_heads) * config_.head_dim) * type_bytes();
+}
+
+SimpleDraft::Inputs SimpleDraft::carve_inputs(Carver& carver) const {
+  const int64_t rows = chain_rows();
+  const uint64_t before = carver.used_bytes();
+  Inputs inputs;
+  inputs.tokens = carver.take<int32_t>(rows);
+  inputs.positions = carver.take<int32_t>(rows);
+  for (int32_t** one : {&inputs.committed_before, &inputs.committed, &inputs.root, &inputs.root_position}) {
+    *one = carver.take<int32_t>(1);
+  }
+  inputs.sink_positions = carver.take<int32_t>(kDraftSinkRows);
+  inputs.changing_bytes = carver.used_bytes() - before;
+  inputs.path = carver.take<int32_t>(rows * rows);
+  inputs.source = carver.take<int32_t>(rows);
+  return inputs;
+}
+
+SimpleDraft::Work SimpleDraft::carve(Carver& carver) const {
+  const int64_t most = std::max(chain_rows(), options_.tree.widest()), rows = padded(most);
+  const auto state_of = [&](int64_t queries) {
+    const int64_t states = queries * config_.heads;
+    return AttentionState{.o = carver.take<float>(states * config_.head_dim), .ml = carver.take<float>(states * 2)};
+  };
+  Work work;
+  work.inputs = carve_inputs(carver);
+  work.inv_freq = carver.take<float>(config_.head_dim / 2);
+  work.cos_sin = carver.take<float>(shape_.context_rows * config_.head_dim);
+  work.hidden = carver.take_bytes(u(rows * config_.hidden) * type_bytes());
+  std::byte* const layer = carver.take_bytes(layer_work_bytes(config_, weights_.dtype(), rows));
+  if (layer != nullptr) work.layer = layer_work(config_, weights_.dtype(), rows, layer);
+  work.logits = carver.take<float>(padded(options_.tree.widest()) * config_.vocab);
+  work.first_qkv =
+      shape_.windowed() ? carver.take_bytes(u(config_.layers * kDraftSinkRows) * qkv_row_bytes()) : nullptr;
+  work.state = state_of(most);
+  work.scratch = state_of(most * kDraftSegmentsPerLaunch);
+  return work;
+}
+
+DraftMemory SimpleDraft::memory() const {
+  Carver size(nullptr), inputs(nullptr);
+  carve(size);
+  carve_inputs(inputs);
+  const uint64_t check =
+      product_check_bytes(config_, weights_.dtype(), device_.backend(), chain_rows(), ProductPath::kDecode);
+  return {.lasting_bytes =
+              whole_pages(size.used_bytes()) + check + shape_.bytes() + TreeBuilder::device_bytes(tree_setup()),
+          .prefill_bytes = 0,
+          .pinned_bytes = whole_pages(inputs.used_bytes()) + TreeBuilder::pinned_bytes(tree_setup())};
+}
+
+void SimpleDraft::allocate(Stream& compute) {
+  Carver size(nullptr), inputs_size(nullptr);
+  carve(size);
+  carve_inputs(inputs_size);
+  compute_ = &compute;
+  memory_ = device_.allocate(size.used_bytes(), "the draft's buffers");
+  host_inputs_ = device_.allocate_pinned(inputs_size.used_bytes(), "the draft's inputs");
+  Carver carver(memory_.data()), host_carver(host_inputs_.data());
+  work_ = std::make_unique<Work>(carve(carver));
+  host_ = std::make_unique<Inputs>(carve_inputs(host_carver));
+  cache_.emplace(device_, shape_);
+  builder_.emplace(device_, tree_setup());
+  upload_constants();
+}
+
+void SimpleDraft::upload_constants() {
+  const int64_t rows = chain_rows();
+  for (int64_t i = 0; i < rows; ++i) {
+    host_->source[i] = static_cast<int32_t>(i);
+    for (int64_t j = 0; j < rows; ++j) host_->path[i * rows + j] = static_cast<int32_t>(j);
+  }
+  compute_->copy(work_->inputs.path, host_->path, u(rows * rows) * sizeof(int32_t), Link::kHostToDevice);
+  compute_->copy(work_->inputs.source, host_->source, u(rows) * sizeof(int32_t), Link::kHostToDevice);
+  const RopeTable table = make_rope_table(config_.rope, config_.head_dim, config_.max_positions);
+  compute_->copy(work_->inv_freq, table.inv_freq.data(), table.inv_freq.size() * sizeof(float), Link::kHostToDevice);
+  rope_table({.inv_freq = work_->inv_freq,
+              .cos_sin = work_->cos_sin,
+              .scale = table.scale,
+              .rows = shape_.context_rows,
+              .head_dim = config_.head_dim},
+             *compute_);
+  compute_->synchronize();  // the table's host side goes out of scope
+}
+
+// ---- the model ------------------------------------------------------------------------------------------------------
+
+Pass SimpleDraft::make_pass(const int32_t* positions, int64_t rows) const {
+  return {.config = &config_,
+          .weights = &weights_,
+          .work = work_->layer,
+          .positions = positions,
+          .cos_sin = work_->cos_sin,
+          .table_rows = shape_.context_rows,
+          .k_type = shape_.rows.k_type,
+          .v_type = shape_.rows.v_type,
+          .rows = rows,
+          .path = ProductPath::kDecode,
+          .stream = compute_};
+}
+
+// -> work.hidden. Only rows that begin the context are sinks, and they come in chains.
+void SimpleDraft::forward(const Rows& rows) {
+  const Pass pass = make_pass(rows.positions, rows.count);
+  embedding({.ids = rows.tokens,
+             .table = weights_.embedding(),
+             .out = work_->hidden,
+             .type = weights_.dtype(),
+             .rows = rows.count,
+             .vocab = config_.vocab,
+             .hidden = config_.hidden},
+            *compute_);
+  for (int64_t layer = 0; layer < config_.layers; ++layer) {
+    qkv_product(pass, layer, work_->hidden);
+    if (rows.pass_row == 0) remember_sinks(layer, cache_->rows(), rows.count);
+    rotate_rows(pass, 0, rows.count, cache_->pass_rows_from(layer, rows.pass_row));
+    draft_attention({.layer = layer,
+                     .shape = attention_shape(pass),
+                     .q = work_->layer.qkv,
+                     .positions = rows.positions,
+                     .committed = rows.committed,
+                     .path = rows.path,
+                     .path_stride = rows.path_stride,
+                     .deepest = rows.deepest,
+                     .state = work_->state,
+                     .scratch = work_->scratch,
+                     .out = work_->layer.attention},
+                    *cache_, &prefix_, *compute_);
+    layer_output(pass, layer, work_->hidden);
+  }
+}
+
+// Rows [first, first + count) of work.hidden -> work.logits from row 0 on.
+void SimpleDraft::predict(int64_t first, int64_t count) {
+  const std::byte* const hidden = static_cast<std::byte*>(work_->hidden) + u(first * config_.hidden) * type_bytes();
+  output_logits(make_pass(nullptr, count), hidden, work_->logits);
+}
+
+// Tokens that follow the cache's rows, one after the other: they join it. Returns their number.
+int64_t SimpleDraft::extend(std::span<const int32_t> tokens) {
+  const int64_t before = cache_->rows(), count = static_cast<int64_t>(tokens.size());
+  CHECK(count > 0 && count <= chain_rows() && before + count <= shape_.context_rows, "rows ", before, " + ", count);
+  std::copy(tokens.begin(), tokens.end(), host_->tokens);
+  for (int64_t i = 0; i < count; ++i) host_->positions[i] = static_cast<int32_t>(before + i);
+  *host_->committed_before = static_cast<int32_t>(before);
+  *host_->committed = static_cast<int32_t>(before + count);
+  const int64_t kept = shape_.first_kept(before + count);
+  for (int64_t i = 0; i < kDraftSinkRows; ++i) {
+    host_->sink_positions[i] = static_cast<int32_t>(std::max<int64_t>(0, kept - kDraftSinkRows) + i);
+  }
+  const Inputs& in = work_->inputs;
+  compute_->copy(in.tokens, host_inputs_.data(), in.changing_bytes, Link::kHostToDevice);
+  forward({.tokens = in.tokens,
+           .positions = in.positions,
+           .path = in.path,
+           .committed = in.committed_before,
+           .count = count,
+           .path_stride = chain_rows(),
+           .pass_row = 0,
+           .deepest = before + count - 1});
+  cache_->append(in.source, count, *compute_);
+  if (kept != sinks_before_) place_sinks();
+  sinks_before_ = kept;
+  return count;
+}
+
+// Keeps what of a pass's rows, the first of which is at `position`, are sinks, as the layer's product gave them.
+void SimpleDraft::remember_sinks(int64_t layer, int64_t position, int64_t rows) {
+  const int64_t count = std::min(kDraftSinkRows - position, rows);
+  if (work_->first_qkv == nullptr || count <= 0) return;
+  compute_->copy(work_->first_qkv + u(layer * kDraftSinkRows + position) * qkv_row_bytes(), work_->layer.qkv,
+                 u(count) * qkv_row_bytes(), Link::kWithinDevice);
+}
+
+// Turns the sinks to the positions right before the window.
+void SimpleDraft::place_sinks() {
+  const Pass pass = make_pass(work_->inputs.sink_positions, kDraftSinkRows);
+  const uint64_t bytes = u(kDraftSinkRows) * qkv_row_bytes();
+  for (int64_t layer = 0; layer < config_.layers; ++layer) {
+    compute_->copy(work_->layer.qkv, work_->first_qkv + u(layer) * bytes, bytes, Link::kWithinDevice);
+    rotate_rows(pass, 0, kDraftSinkRows, cache_->sinks(layer));
+  }
+}
+
+// ---- the loop -------------------------------------------------------------------------------------------------------
+
+void SimpleDraft::finish_prefill(std::span<const int32_t> prompt) {
+  const int64_t tokens = static_cast<int64_t>(prompt.size());
+  CHECK(tokens == options_.prompt_tokens, "tokens=", tokens);
+  std::vector<int32_t> read(prompt.begin(), prompt.end());
+  if (unread_ > 0) read.erase(read.begin() + kDraftSinkRows, read.begin() + kDraftSinkRows + unread_);
+  for (size_t row = 0; row < read.size(); row += u(kChunkRows)) {
+    extend(std::span(read).subspan(row, std::min(u(kChunkRows), read.size() - row)));
+    compute_->synchronize();  // the host side of the inputs is written again
+  }
+  stable_.clear();
+}
+
+void SimpleDraft::propose(int32_t root, int64_t position, const TreeLimits& limits, Tree* tree) {
+  const TraceSpan span(*compute_, "propose");
+  builder_->begin(limits);
+  stable_.push_back(root);
+  *host_->root = root;
+  *host_->root_position = static_cast<int32_t>(position);
+  const int64_t stable = extend(stable_), committed = cache_->rows();
+  CHECK(committed + unread_ == position + 1, "rows ", committed, " + ", unread_, " at ", position);
+  predict(stable - 1, 1);
+  const Inputs& in = work_->inputs;
+  const TreeRoot from = {.token = in.root, .position = in.root_position, .committed = in.committed};
+  builder_->grow(0, work_->logits, in.positions + stable - 1, from, *compute_);
+  for (int64_t level = 1; level < builder_->levels() && !builder_->stopped(*compute_); ++level) {
+    const TreeFrontier& frontier = builder_->frontier();
+    const int64_t rows = builder_->rows(level);
+    forward({.tokens = frontier.tokens,
+             .positions = frontier.positions,
+             .path = frontier.path,
+             .committed = in.committed,
+             .count = rows,
+             .path_stride = frontier.path_stride,
+             .pass_row = builder_->first_pass_row(level),
+             .deepest = committed + level - 1});
+    predict(0, rows);
+    builder_->grow(level, work_->logits, frontier.positions, from, *compute_);
+  }
+  builder_->finish(from, *compute_, tree);
+}
+
+void SimpleDraft::observe(const Tree& tree, const Acceptance& acceptance) {
+  stable_.clear();
+  for (size_t i = 1; i < acceptance.nodes.size(); ++i) {
+    stable_.push_back(tree.tokens[static_cast<size_t>(acceptance.nodes[i])]);
+  }
+}
+
+}  // namespace headrace
