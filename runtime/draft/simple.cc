@@ -313,7 +313,8 @@ void SimpleDraft::propose(int32_t root, int64_t position, const TreeLimits& limi
     predict(0, rows);
     builder_->grow(level, work_->logits, frontier.positions, from, *compute_);
   }
-  builder_->finish(from, *compute_, tree);
+  builder_->select(from, *compute_);
+  builder_->bring(*compute_, tree);
 }
 
 void SimpleDraft::observe(const Tree& tree, const Acceptance& acceptance) {
