@@ -36,7 +36,7 @@ void add_up(const PlanInput& in, MemoryPlan* plan) {
   const uint64_t ring = whole_pages(u(plan->ring_slots) * plan->ring_slot_bytes);
   const uint64_t lasting = whole_pages(plan->resident_bytes) + whole_pages(plan->tail_bytes) +
                            whole_pages(plan->pass_bytes) + whole_pages(plan->open_bytes);
-  const uint64_t prefill = whole_pages(2 * plan->layer_buffer_bytes) + in.prefill_work.bytes;
+  const uint64_t prefill = whole_pages(plan->layer_buffer_bytes) + in.prefill_work.bytes;
   const uint64_t decode = ring + in.decode_work.bytes;
   plan->vram_bytes = lasting + std::max(prefill, decode);
   plan->host_total_bytes = whole_pages(plan->host_bytes) + in.pinned_work_bytes;
@@ -48,7 +48,7 @@ void add_up(const PlanInput& in, MemoryPlan* plan) {
       {"KV cache, tail", Tier::kVram, plan->tail_bytes},
       {"KV cache, rows of one pass", Tier::kVram, plan->pass_bytes},
       {"KV cache, open segment", Tier::kVram, plan->open_bytes},
-      {"prefill: two layer buffers and work", Tier::kVram, prefill},
+      {"prefill: a layer's buffer and work", Tier::kVram, prefill},
       {"decode: staging ring and work", Tier::kVram, decode},
       {"step inputs and results", Tier::kHost, in.pinned_work_bytes}};
 }

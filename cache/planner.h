@@ -32,7 +32,7 @@ struct PlanInput {
   KvMode mode = KvMode::kAuto;
   uint64_t vram_free = 0, host_free = 0;
   uint64_t total_free = UINT64_MAX;  // of both tiers together, where they share a memory (the CPU)
-  WorkBytes prefill_work;            // beside the two layer buffers: hidden states, activations
+  WorkBytes prefill_work;            // beside the layer buffer: hidden states, activations
   WorkBytes decode_work;             // beside the staging ring: states, activations, logits
   uint64_t pinned_work_bytes = 0;    // host side of a step's inputs and results
   int ring_slots = 0;                // 0: the default

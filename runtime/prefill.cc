@@ -1,6 +1,7 @@
 // Prefill, layer-major (DESIGN section 7): every group of the prompt goes through layer 0, then layer 1, …. A layer's K
-// and V are built in one of two device buffers, attention reads them there, and the finished layer leaves while the
-// next computes. Each row crosses the link once, outwards.
+// and V are built in a device buffer, attention reads them there, and the finished layer leaves while the next begins:
+// leaving takes a few hundredths of a layer's time, so that one buffer is enough and the next layer's first rows wait
+// for it. Each row crosses the link once, outwards.
 #include <algorithm>
 #include <cstring>
 
@@ -15,13 +16,13 @@ constexpr size_t kGroupsAhead = 4;  // the host enqueues at most this far ahead,
 
 struct StagingViews {
   int32_t *ids, *positions;
-  std::array<KvSegment*, 2> segments;
+  KvSegment* segments;
 };
 StagingViews carve_staging(Carver& carver, int64_t prompt_tokens) {
   StagingViews views;
   views.ids = carver.take<int32_t>(prompt_tokens);
   views.positions = carver.take<int32_t>(prompt_tokens);
-  for (KvSegment*& list : views.segments) list = carver.take<KvSegment>(segments_for(prompt_tokens));
+  views.segments = carver.take<KvSegment>(segments_for(prompt_tokens));
   return views;
 }
 
@@ -109,8 +110,8 @@ Session::PrefillWork Session::carve_prefill(Carver& carver) const {
   std::byte* const layer = carver.take_bytes(layer_work_bytes(config_, weights_.dtype(), group));
   if (layer != nullptr) work.layer = layer_work(config_, weights_.dtype(), group, layer);
   work.segment_count = segments_for(prompt);
-  for (KvSegment*& list : work.segments) list = carver.take<KvSegment>(work.segment_count);
-  work.layer_buffers = {};  // their own allocation: the planner counts them
+  work.segments = carver.take<KvSegment>(work.segment_count);
+  work.layer_buffer = nullptr;  // its own allocation: the planner counts it
   return work;
 }
 
@@ -123,12 +124,12 @@ std::optional<int32_t> Session::prefill(std::span<const int32_t> ids, Progress* 
     Carver size(nullptr);
     carve_prefill(size);
     DeviceBuffer memory = device_.allocate(size.used_bytes(), "prefill");
-    DeviceBuffer buffers = device_.allocate(2 * plan_.layer_buffer_bytes, "the layer that prefill builds");
+    DeviceBuffer buffer = device_.allocate(plan_.layer_buffer_bytes, "the layer that prefill builds");
     PinnedBuffer staging = device_.allocate_pinned(prefill_staging_bytes(options_.prompt_tokens), "the prompt");
     const DrainBeforeGoing guard(compute_, *cache_);
     Carver carver(memory.data());
     PrefillWork work = carve_prefill(carver);
-    work.layer_buffers = {buffers.data(), buffers.data() + plan_.layer_buffer_bytes};
+    work.layer_buffer = buffer.data();
     upload_prompt(ids, work, staging);
     embed_prompt(work);
     finished = prefill_layers(work, progress, interrupt);
@@ -157,13 +158,11 @@ void Session::upload_prompt(std::span<const int32_t> ids, const PrefillWork& wor
   for (int64_t i = 0; i < options_.prompt_tokens; ++i) host.positions[i] = static_cast<int32_t>(i);
   compute_.copy(work.ids, host.ids, ids.size_bytes(), Link::kHostToDevice, "prompt");
   compute_.copy(work.positions, host.positions, ids.size_bytes(), Link::kHostToDevice, "positions");
-  for (size_t buffer = 0; buffer < 2; ++buffer) {
-    for (int64_t i = 0; i < work.segment_count; ++i) {
-      host.segments[buffer][i] = built_segment(shape_, work.layer_buffers[buffer], i, options_.prompt_tokens);
-    }
-    compute_.copy(work.segments[buffer], host.segments[buffer],
-                  static_cast<uint64_t>(work.segment_count) * sizeof(KvSegment), Link::kHostToDevice, "segments");
+  for (int64_t i = 0; i < work.segment_count; ++i) {
+    host.segments[i] = built_segment(shape_, work.layer_buffer, i, options_.prompt_tokens);
   }
+  compute_.copy(work.segments, host.segments, static_cast<uint64_t>(work.segment_count) * sizeof(KvSegment),
+                Link::kHostToDevice, "segments");
 }
 
 void Session::embed_prompt(const PrefillWork& work) {
@@ -179,21 +178,19 @@ void Session::embed_prompt(const PrefillWork& work) {
 
 bool Session::prefill_layers(const PrefillWork& work, Progress* progress, const std::atomic<bool>* interrupt) {
   const int64_t prompt = options_.prompt_tokens, group = prefill_group();
-  const std::array<std::unique_ptr<Event>, 2> free = {device_.make_event(), device_.make_event()};
+  const std::unique_ptr<Event> left = device_.make_event();  // the layer buffer is free
   Pace pace(device_, compute_, progress, interrupt);
   if (progress) progress->begin("prefill", "tokens", prompt);
   bool go_on = true;
   for (int64_t layer = 0; layer < config_.layers && go_on; ++layer) {
-    const size_t buffer = static_cast<size_t>(layer % 2);
-    compute_.wait(*free[buffer]);
     const TraceSpan span(compute_, {"layer", layer});
     if (options_.draft != nullptr) options_.draft->prefill_layer({layer, work.hidden, prompt});
     for (int64_t first = 0; first < prompt && go_on; first += group) {
       const int64_t rows = std::min(group, prompt - first);
-      prefill_group_rows(work, layer, first, rows);
+      prefill_group_rows(work, layer, first, rows, *left);
       go_on = pace.group((layer * prompt + first + rows) / config_.layers);
     }
-    cache_->store_layer(layer, prompt, work.layer_buffers[buffer], compute_, *free[buffer]);
+    cache_->store_layer(layer, prompt, work.layer_buffer, compute_, *left);
   }
   compute_.synchronize();
   if (progress) progress->update(prompt);
@@ -201,23 +198,24 @@ bool Session::prefill_layers(const PrefillWork& work, Progress* progress, const 
   return go_on;
 }
 
-void Session::prefill_group_rows(const PrefillWork& work, int64_t layer, int64_t first, int64_t rows) {
+void Session::prefill_group_rows(const PrefillWork& work, int64_t layer, int64_t first, int64_t rows,
+                                 const Event& layer_left) {
   const TraceSpan span(compute_, {"from row", first});
-  const size_t buffer = static_cast<size_t>(layer % 2);
   const uint64_t row_bytes = static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype());
   std::byte* const hidden = static_cast<std::byte*>(work.hidden) + static_cast<uint64_t>(first) * row_bytes;
   const Pass pass = make_pass(work.layer, work.positions + first, rows, ProductPath::kPrefill);
   qkv_product(pass, layer, hidden);
+  if (first == 0) compute_.wait(layer_left);
   for (int64_t row = 0; row < rows;) {  // a group may lie in several segments
     const int64_t here = std::min(rows - row, segment_range(segment_of(first + row)).end() - (first + row));
-    rotate_rows(pass, row, here, rows_from(shape_, work.layer_buffers[buffer], first + row));
+    rotate_rows(pass, row, here, rows_from(shape_, work.layer_buffer, first + row));
     row += here;
   }
   {
     const TraceSpan attention(compute_, "attention");
     prefill_attention({.shape = attention_shape(pass),
                        .q = pass.work.qkv,
-                       .segments = work.segments[buffer],
+                       .segments = work.segments,
                        .out = pass.work.attention,
                        .segment_count = work.segment_count,
                        .first_position = first},

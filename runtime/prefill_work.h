@@ -8,11 +8,11 @@
 namespace headrace {
 
 struct Session::PrefillWork {
-  int32_t *ids, *positions;                 // [prompt]
-  void* hidden;                             // [prompt, hidden]: the whole prompt's states stay on the device
-  LayerWork layer;                          // of one group
-  std::array<std::byte*, 2> layer_buffers;  // K and V of a layer while it is built, in segments; two, used in turn
-  std::array<KvSegment*, 2> segments;       // [segments] of each, for the kernels
+  int32_t *ids, *positions;  // [prompt]
+  void* hidden;              // [prompt, hidden]: the whole prompt's states stay on the device
+  LayerWork layer;           // of one group
+  std::byte* layer_buffer;   // K and V of a layer while it is built, in segments
+  KvSegment* segments;       // [segments] of it, for the kernels
   int64_t segment_count;
 };
 

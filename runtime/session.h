@@ -104,7 +104,7 @@ class Session {
   void upload_prompt(std::span<const int32_t> ids, const PrefillWork& work, const PinnedBuffer& staging);
   void embed_prompt(const PrefillWork& work);
   bool prefill_layers(const PrefillWork& work, Progress* progress, const std::atomic<bool>* interrupt);
-  void prefill_group_rows(const PrefillWork& work, int64_t layer, int64_t first, int64_t rows);
+  void prefill_group_rows(const PrefillWork& work, int64_t layer, int64_t first, int64_t rows, const Event& layer_left);
 
   void upload_step(const Tree& tree);
   int64_t prefix_segments() const;

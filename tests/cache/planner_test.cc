@@ -60,7 +60,7 @@ TEST(Planner, PrefillAndDecodeShareTheirMemory) {
   in.mode = KvMode::kHost;
   const MemoryPlan plan = make_plan(in);
   const uint64_t lasting = plan.tail_bytes + plan.pass_bytes + plan.open_bytes;
-  EXPECT_EQ(plan.vram_bytes, lasting + std::max(2 * plan.layer_buffer_bytes + in.prefill_work.bytes,
+  EXPECT_EQ(plan.vram_bytes, lasting + std::max(plan.layer_buffer_bytes + in.prefill_work.bytes,
                                                 4 * plan.ring_slot_bytes + in.decode_work.bytes));
 }
 
