@@ -4,9 +4,9 @@
 
 #include <cstdlib>
 
-#include "runtime/draft/draft_model.h"
+#include "runtime/draft/draft_cache.h"
 #include "tests/support/golden.h"
-#include "tests/support/session_fixture.h"
+#include "tests/support/speculation.h"
 
 namespace headrace {
 namespace {
@@ -37,35 +37,35 @@ class TokenExact : public ::testing::TestWithParam<std::tuple<DeviceChoice, DTyp
     ids_.resize(kPrompt);
   }
 
-  std::vector<int32_t> speculate(const Case& c, int64_t* accepted) {
-    const DraftOptions options = {
-        .type = SpecType::kEagle3, .model = HEADRACE_TEST_DATA "/eagle3", .tree = parse_tree(c.tree)};
+  std::vector<int32_t> speculate(const DraftOptions& draft, const Case& c, int64_t* accepted) {
+    DraftOptions options = draft;
+    options.tree = parse_tree(c.tree);
     const auto draft_model = open_draft(options, *model_->device, model_->checkpoint->config(), model_->weights);
-    draft_model->load(nullptr, nullptr);
-    SessionOptions run = model_->options(kPrompt, kTokens + draft_model->tree().levels);
+    SessionOptions run = model_->options(kPrompt, kTokens);
     run.kv = c.kv;
     run.sampling = c.sampling;
-    const auto draft = draft_model->start(
-        {.prompt_tokens = run.prompt_tokens, .context_tokens = run.context_tokens, .sampling = run.sampling});
-    run.pass_rows = draft_model->tree().nodes;
-    run.draft = draft.get();
-    const auto session = model_->session(run);
-    std::vector<int32_t> tokens = {*session->prefill(ids_, nullptr, nullptr)};
-    Tree tree;
-    Acceptance acceptance;
-    while (tokens.size() < kTokens) {
-      draft->propose(tokens.back(), session->rows(), {}, &tree);
-      accept(tree, session->verify(tree), &acceptance);
-      session->commit(acceptance);
-      draft->observe(tree, acceptance);
-      *accepted += static_cast<int64_t>(acceptance.nodes.size()) - 1;
-      for (size_t i = 1; i < acceptance.nodes.size(); ++i) {
-        tokens.push_back(tree.tokens[static_cast<size_t>(acceptance.nodes[i])]);
+    const testing::Speculated said = testing::speculate(*model_, *draft_model, run, ids_, kTokens);
+    *accepted += said.accepted;
+    return said.tokens;
+  }
+
+  // Returns how many tokens were accepted of as many as `runs` runs.
+  int64_t expect_exact(const DraftOptions& draft, const std::vector<std::pair<const char*, KvMode>>& cases,
+                       int64_t* runs) {
+    // In f32, on the CPU, minutes of work: one temperature.
+    const bool slow = std::get<1>(GetParam()) == DType::kF32 && std::get<0>(GetParam()) == DeviceChoice::kCpu;
+    int64_t accepted = 0;
+    for (const SamplingSettings& sampling : slow ? std::vector{kWarm} : std::vector{kGreedy, kWarm, kHot}) {
+      SessionOptions plain_run = model_->options(kPrompt, kTokens);
+      plain_run.sampling = sampling;
+      const std::vector<int32_t> plain = testing::decode_plainly(*model_->session(plain_run), ids_, kTokens);
+      for (const auto& [tree, kv] : cases) {
+        ++*runs;
+        EXPECT_EQ(speculate(draft, {tree, kv, sampling}, &accepted), plain)
+            << tree << ", temperature " << sampling.temperature;
       }
-      tokens.push_back(acceptance.next);
     }
-    tokens.resize(kTokens);
-    return tokens;
+    return accepted;
   }
 
   std::optional<LoadedModel> model_;
@@ -73,25 +73,24 @@ class TokenExact : public ::testing::TestWithParam<std::tuple<DeviceChoice, DTyp
 };
 
 TEST_P(TokenExact, EveryTreeModeAndTemperature) {
-  int64_t accepted = 0;
-  // In f32, on the CPU, minutes of work: one temperature.
-  const bool slow = std::get<1>(GetParam()) == DType::kF32 && std::get<0>(GetParam()) == DeviceChoice::kCpu;
-  const std::vector<SamplingSettings> samplings = slow ? std::vector{kWarm} : std::vector{kGreedy, kWarm, kHot};
   int64_t runs = 0;
-  for (const SamplingSettings& sampling : samplings) {
-    SessionOptions plain_run = model_->options(kPrompt, kTokens);
-    plain_run.sampling = sampling;
-    const std::vector<int32_t> plain = testing::decode_plainly(*model_->session(plain_run), ids_, kTokens);
-    const Case cases[] = {{"chain:3", KvMode::kDevice, sampling},
-                          {"eagle2:16,4,6", KvMode::kHost, sampling},
-                          {"beams:4,8,8", KvMode::kDevice, sampling},
-                          {"opt:20,6,0.5", KvMode::kHost, sampling}};
-    for (const Case& c : cases) {
-      ++runs;
-      EXPECT_EQ(speculate(c, &accepted), plain) << c.tree << ", temperature " << sampling.temperature;
-    }
-  }
+  const int64_t accepted = expect_exact({.type = SpecType::kEagle3, .model = HEADRACE_TEST_DATA "/eagle3", .tree = {}},
+                                        {{"chain:3", KvMode::kDevice},
+                                         {"eagle2:16,4,6", KvMode::kHost},
+                                         {"beams:4,8,8", KvMode::kDevice},
+                                         {"opt:20,6,0.5", KvMode::kHost}},
+                                        &runs);
   EXPECT_GT(accepted, runs * kTokens / 4);  // a draft that is never right would prove little
+}
+
+TEST_P(TokenExact, ASmallModelThatSeesAWindow) {
+  const char* const models = std::getenv("HEADRACE_TEST_MODELS");
+  if (models == nullptr) GTEST_SKIP() << "HEADRACE_TEST_MODELS names no directory";
+  int64_t runs = 0;
+  const int64_t accepted = expect_exact(
+      {.type = SpecType::kSimple, .model = std::string(models) + "/small-lm", .window = kLeastDraftWindow, .tree = {}},
+      {{"chain:3", KvMode::kHost}, {"eagle2:16,4,6", KvMode::kDevice}}, &runs);
+  EXPECT_GT(accepted, runs * kTokens / 8);
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, TokenExact,
