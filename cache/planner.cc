@@ -14,16 +14,19 @@ uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
 MemoryPlan plan_with(const PlanInput& in, int64_t resident) {
   MemoryPlan plan;
   const uint64_t layers = u(in.rows.layers), row_bytes = in.rows.bytes();
+  const uint64_t leaving = layers - (in.last_layer_resident ? 1 : 0);  // layers that may have rows in host memory
   plan.segments = segments_for(in.context_rows);
+  if (leaving == 0) resident = plan.segments;
   plan.resident_segments = resident;
-  plan.resident_bytes = layers * segments_bytes(in.rows, 0, resident);
-  plan.host_bytes = layers * segments_bytes(in.rows, resident, plan.segments);
+  plan.host_layers = resident < plan.segments ? static_cast<int64_t>(leaving) : 0;
+  plan.host_bytes = u(plan.host_layers) * segments_bytes(in.rows, resident, plan.segments);
+  plan.resident_bytes = layers * segments_bytes(in.rows, 0, plan.segments) - plan.host_bytes;
   plan.tail_bytes = layers * u(kTailRingRows) * row_bytes;
   plan.pass_bytes = layers * u(in.pass_rows) * row_bytes;
   plan.layer_buffer_bytes = segments_bytes(in.rows, 0, segments_for(in.prompt_rows));
   if (resident < plan.segments) {
     const uint64_t largest = u(segment_range(plan.segments - 1).rows) * row_bytes;
-    plan.open_bytes = layers * largest;
+    plan.open_bytes = leaving * largest;
     plan.ring_slots = in.ring_slots > 0 ? in.ring_slots : kDefaultRingSlots;
     const uint64_t streamed = segments_bytes(in.rows, resident, plan.segments);
     const uint64_t wanted = in.ring_slot_bytes > 0 ? in.ring_slot_bytes : kDefaultSlotBytes;
@@ -41,8 +44,9 @@ void add_up(const PlanInput& in, MemoryPlan* plan) {
   plan->vram_bytes = lasting + std::max(prefill, decode);
   plan->host_total_bytes = whole_pages(plan->host_bytes) + in.pinned_work_bytes;
   plan->lines = {
-      {str("KV cache, ", plan->resident_segments, " of ", plan->segments, " segments a layer"), Tier::kVram,
-       plan->resident_bytes},
+      {str("KV cache, ", plan->resident_segments, " of ", plan->segments, " segments a layer",
+           plan->host_layers > 0 && plan->host_layers < in.rows.layers ? ", all of the last layer" : ""),
+       Tier::kVram, plan->resident_bytes},
       {str("KV cache, ", plan->segments - plan->resident_segments, " of ", plan->segments, " segments a layer"),
        Tier::kHost, plan->host_bytes},
       {"KV cache, tail", Tier::kVram, plan->tail_bytes},

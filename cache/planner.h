@@ -30,6 +30,7 @@ struct PlanInput {
   int64_t context_rows = 0;  // the most rows the run may come to: prompt, output, a pass's own
   int64_t pass_rows = 1;     // the largest tree a step may verify
   KvMode mode = KvMode::kAuto;
+  bool last_layer_resident = false;  // whatever the mode: a draft reads its rows
   uint64_t vram_free = 0, host_free = 0;
   uint64_t total_free = UINT64_MAX;  // of both tiers together, where they share a memory (the CPU)
   WorkBytes prefill_work;            // beside the layer buffer: hidden states, activations
@@ -47,8 +48,9 @@ struct PlanLine {
 
 struct MemoryPlan {
   int64_t segments = 0;  // a layer's
-  int64_t resident_segments =
-      0;               // [0, resident_segments) of each layer stay on the device; the rest live in host memory
+  // [0, resident_segments) of each layer stay on the device. The rest live in host memory for layers [0, host_layers),
+  // and on the device for the others.
+  int64_t resident_segments = 0, host_layers = 0;
   int ring_slots = 0;  // 0: nothing is streamed
   uint64_t ring_slot_bytes = 0;
   uint64_t resident_bytes = 0, host_bytes = 0, open_bytes = 0, tail_bytes = 0, pass_bytes = 0, layer_buffer_bytes = 0;

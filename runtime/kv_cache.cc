@@ -17,8 +17,9 @@ KvCache::KvCache(Device& device, const RowShape& shape, const MemoryPlan& plan, 
     : shape_(shape),
       segments_(plan.segments),
       resident_(plan.resident_segments),
+      host_layers_(plan.host_layers),
       pass_rows_(pass_rows),
-      open_stride_(plan.open_bytes / u(shape.layers)),
+      open_stride_(plan.open_bytes / u(std::max<int64_t>(1, plan.host_layers))),
       host_memory_(std::move(host_memory)) {
   const uint64_t pointer_bytes = 2 * u(shape.layers) * sizeof(void*);
   if (plan.resident_bytes > 0) resident_memory_ = device.allocate(plan.resident_bytes, "the resident KV cache");
@@ -36,8 +37,11 @@ KvCache::~KvCache() = default;
 
 // ---- where things are ----
 
+// Layers that are resident as a whole come last.
 std::byte* KvCache::resident_data(int64_t layer, int64_t index) const {
-  return resident_memory_.data() + u(layer) * segments_bytes(shape_, 0, resident_) + segments_bytes(shape_, 0, index);
+  const uint64_t before = u(std::min(layer, host_layers_)) * segments_bytes(shape_, 0, resident_) +
+                          u(std::max<int64_t>(0, layer - host_layers_)) * segments_bytes(shape_, 0, segments_);
+  return resident_memory_.data() + before + segments_bytes(shape_, 0, index);
 }
 
 std::byte* KvCache::host_data(int64_t layer) {
@@ -46,7 +50,8 @@ std::byte* KvCache::host_data(int64_t layer) {
 
 std::byte* KvCache::open_data(int64_t layer) const {
   const int64_t open = closed_segments();
-  return open < resident_ ? resident_data(layer, open) : open_memory_.data() + u(layer) * open_stride_;
+  if (open < resident_segments(layer)) return resident_data(layer, open);
+  return open_memory_.data() + u(std::min(layer, host_layers_)) * open_stride_;
 }
 
 // With all the rows that it has room for, so that a step's calls do not change with every row: no prefix reaches beyond
@@ -61,7 +66,7 @@ KvSegment KvCache::view(std::byte* segment, int64_t index) const {
 }
 
 KvSegment KvCache::resident_segment(int64_t layer, int64_t index) const {
-  CHECK(index < resident_ && index <= closed_segments());
+  CHECK(index < resident_segments(layer) && index <= closed_segments());
   return view(resident_data(layer, index), index);
 }
 
@@ -101,17 +106,17 @@ void KvCache::store_layer(int64_t layer, int64_t rows, const std::byte* segments
   compute.record(*built_);
   out_->wait(*built_);
   const int64_t touched = segments_for(rows), open = segment_of(rows);  // open may be one past the last touched
-  const int64_t stay = std::min(touched, resident_);
+  const int64_t resident = resident_segments(layer), stay = std::min(touched, resident);
   if (stay > 0) {
     const uint64_t bytes = segments_bytes(shape_, 0, stay);
     out_->copy(resident_data(layer, 0), segments, bytes, Link::kWithinDevice, {"resident, layer", layer});
   }
-  if (open > resident_) {
-    const uint64_t bytes = segments_bytes(shape_, resident_, open);
-    out_->copy(host_data(layer), segments + segments_bytes(shape_, 0, resident_), bytes, Link::kDeviceToHost,
+  if (open > resident) {
+    const uint64_t bytes = segments_bytes(shape_, resident, open);
+    out_->copy(host_data(layer), segments + segments_bytes(shape_, 0, resident), bytes, Link::kDeviceToHost,
                {"layer", layer});
   }
-  if (open >= resident_ && open < touched) {
+  if (open >= resident && open < touched) {
     out_->copy(open_memory_.data() + u(layer) * open_stride_, segments + segments_bytes(shape_, 0, open),
                segments_bytes(shape_, open, open + 1), Link::kWithinDevice, {"open, layer", layer});
   }
@@ -215,7 +220,7 @@ void KvCache::leave(Stream& compute) {
   const uint64_t bytes = segments_bytes(shape_, full, full + 1);
   compute.record(*built_);
   out_->wait(*built_);
-  for (int64_t layer = 0; layer < shape_.layers; ++layer) {
+  for (int64_t layer = 0; layer < host_layers_; ++layer) {
     out_->copy(host_data(layer) + segments_bytes(shape_, resident_, full),
                open_memory_.data() + u(layer) * open_stride_, bytes, Link::kDeviceToHost, {"layer", layer});
   }

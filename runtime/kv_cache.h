@@ -1,5 +1,6 @@
 // The full KV cache of one run, where cache/planner.h says: resident segments on the device, the rest in pinned host
 // memory, the segment that still grows and the last rows of every layer always on the device (DESIGN sections 7 and 8).
+// A layer that a draft reads is resident as a whole.
 // Append-only: it never holds a rejected row. Owns the memory and the stream on which rows leave; kernels see views.
 //
 // Way of use: finish_prefill() once, after prefill has built layer by layer; then, for each step, the views below and
@@ -29,7 +30,9 @@ class KvCache {
   const RowShape& shape() const { return shape_; }
   int64_t rows() const { return rows_; }                         // committed: L
   int64_t closed_segments() const { return segment_of(rows_); }  // segments [0, this) are full
-  int64_t resident_segments() const { return resident_; }
+  int64_t resident_segments() const { return resident_; }        // of the layers that leave
+  int64_t host_layers() const { return host_layers_; }           // [0, this) leave; the others are resident
+  int64_t resident_segments(int64_t layer) const { return layer < host_layers_ ? resident_ : segments_; }
 
   // ---- prefill: a finished layer leaves ----
   // Layer `layer`'s rows [0, rows) stand in `segments` (the layout of cache/layout.h, from row 0), complete once
@@ -74,7 +77,7 @@ class KvCache {
   void leave(Stream& compute);
 
   const RowShape shape_;
-  const int64_t segments_, resident_, pass_rows_;
+  const int64_t segments_, resident_, host_layers_, pass_rows_;
   uint64_t open_stride_ = 0;
   int64_t rows_ = 0, pointed_at_ = -1;
   DeviceBuffer resident_memory_, open_memory_, ring_memory_, pass_memory_, pointers_;

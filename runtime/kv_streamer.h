@@ -16,8 +16,8 @@ class KvStreamer {
  public:
   KvStreamer(Device& device, KvCache& cache, int slots, uint64_t slot_bytes);
 
-  // The coming step streams every closed segment that is not resident. Plans anew, and drops what was fetched ahead,
-  // only when a segment has closed since the last step.
+  // The coming step streams every closed segment that is not resident, in the cache's host_layers(). Plans anew, and
+  // drops what was fetched ahead, only when a segment has closed since the last step.
   void begin_step(int64_t closed_segments);
   const StepMovement& movement() const { return movement_; }
 

@@ -97,6 +97,7 @@ MemoryPlan Session::make_session_plan() const {
                             whole_pages(prefill_staging_bytes(options_.prompt_tokens));
   if (options_.draft != nullptr) {
     const DraftMemory draft = options_.draft->memory();
+    input.last_layer_resident = options_.draft->reads_last_layer();
     input.decode_work.bytes += draft.lasting_bytes;
     input.prefill_work.bytes += draft.lasting_bytes + draft.prefill_bytes;
     input.pinned_work_bytes += draft.pinned_bytes;
@@ -145,7 +146,10 @@ void Session::allocate() {
   host_ = StepInputs::carve(host_carver, options_.pass_rows);
   cache_ = std::make_unique<KvCache>(device_, shape_, plan_, options_.pass_rows, std::move(host_memory_));
   upload_rope_table();
-  if (options_.draft != nullptr) options_.draft->allocate(compute_);
+  if (options_.draft != nullptr) {
+    options_.draft->allocate(compute_);
+    options_.draft->attach(*cache_);
+  }
 }
 
 Session::~Session() { drain(compute_); }  // before the memory goes

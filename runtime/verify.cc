@@ -118,9 +118,9 @@ void Session::attend(const Pass& pass, int64_t layer) {
   params.scratch = step_.scratch;
   params.fresh = true;
   PrefixFold fold(params, step_.segments_per_launch, tail_begin(deepest_position_), compute_);
-  const int64_t closed = cache_->closed_segments(), resident = std::min(closed, cache_->resident_segments());
+  const int64_t closed = cache_->closed_segments(), resident = std::min(closed, cache_->resident_segments(layer));
   for (int64_t i = 0; i < resident; ++i) fold.add(cache_->resident_segment(layer, i));
-  if (streamer_) {
+  if (streamer_ && layer < cache_->host_layers()) {
     fold.flush();  // they are not to wait for the link
     for (const Chunk& chunk : streamer_->movement().chunks) {
       const std::byte* const base = streamer_->next(compute_);

@@ -31,6 +31,8 @@ struct LayerInput {
   int64_t rows;
 };
 
+class KvCache;
+
 class Draft {
  public:
   virtual ~Draft() = default;
@@ -39,8 +41,14 @@ class Draft {
 
   virtual DraftMemory memory() const = 0;
 
+  // Whether it reads the target's KV cache: its last layer is then resident as a whole, whatever --kv says.
+  virtual bool reads_last_layer() const { return false; }
+
   // `compute` outlives the draft. Called once, before prefill.
   virtual void allocate(Stream& compute) = 0;
+  // The target's KV cache, where it is to be read. Called once, before prefill; the cache lasts until the last
+  // propose().
+  virtual void attach(const KvCache&) {}
 
   // Prefill: the states of the whole prompt as they enter a layer, for layers [0, layers). Enqueues, waits for nothing.
   virtual void prefill_layer(const LayerInput& input) = 0;

@@ -55,6 +55,44 @@ TEST(Planner, AutoKeepsAsManySegmentsAsFit) {
   }
 }
 
+// A draft reads the last layer: it stays as a whole, the others' share is the mode's, and the sums add up.
+TEST(Planner, TheLastLayerStaysWhereADraftReadsIt) {
+  PlanInput in = llama_8b(61440, 61696);
+  in.last_layer_resident = true;
+  in.mode = KvMode::kHost;
+  MemoryPlan plan = make_plan(in);
+  const uint64_t layer = segments_bytes(in.rows, 0, plan.segments);
+  EXPECT_EQ(plan.resident_segments, 0);
+  EXPECT_EQ(plan.host_layers, 31);
+  EXPECT_EQ(plan.resident_bytes, layer);
+  EXPECT_EQ(plan.host_bytes, 31 * layer);
+  EXPECT_EQ(plan.open_bytes, 31 * 2048 * 4 * kKiB);
+  EXPECT_NE(plan.to_string().find("0 of 55 segments a layer, all of the last layer"), std::string::npos)
+      << plan.to_string();
+
+  in.mode = KvMode::kAuto;
+  in.vram_free = 3 * kGiB;
+  plan = make_plan(in);
+  EXPECT_LE(plan.vram_bytes, in.vram_free);
+  EXPECT_GT(plan.vram_bytes + 2048 * 31 * 4 * kKiB, in.vram_free);
+  EXPECT_EQ(plan.host_layers, 31);
+  EXPECT_EQ(plan.host_bytes, 31 * segments_bytes(in.rows, plan.resident_segments, plan.segments));
+  EXPECT_EQ(plan.resident_bytes + plan.host_bytes, 32 * layer);
+
+  in.mode = KvMode::kDevice;
+  in.vram_free = 64 * kGiB;
+  plan = make_plan(in);
+  EXPECT_EQ(plan.host_layers, 0);
+  EXPECT_EQ(plan.resident_bytes, 32 * layer);
+
+  in.rows.layers = 1;  // nothing is left that could leave
+  in.mode = KvMode::kHost;
+  plan = make_plan(in);
+  EXPECT_EQ(plan.resident_segments, plan.segments);
+  EXPECT_EQ(plan.host_bytes + plan.open_bytes, 0u);
+  EXPECT_EQ(plan.ring_slots, 0);
+}
+
 TEST(Planner, PrefillAndDecodeShareTheirMemory) {
   PlanInput in = llama_8b(61440, 61696);
   in.mode = KvMode::kHost;
