@@ -115,11 +115,12 @@ std::vector<Flag> draft_flags(DraftOptions* o, int64_t* n_max) {
       {"--spec-type", "KIND",
        choice_value<SpecType>(&o->type, {{"none", SpecType::kNone},
                                          {"draft-eagle3", SpecType::kEagle3},
+                                         {"draft-longspec", SpecType::kLongSpec},
                                          {"draft-simple", SpecType::kSimple},
                                          {"ngram-simple", SpecType::kNgram}}),
        nullptr,
-       "What guesses ahead; the text stays the same: none, draft-eagle3, draft-simple (any small model with the same "
-       "vocabulary) or ngram-simple [none]"},
+       "What guesses ahead; the text stays the same: none, draft-eagle3, draft-longspec, draft-simple (any small model "
+       "with the same vocabulary) or ngram-simple [none]"},
       {"--model-draft", "MODEL", text_value(&o->model), nullptr, "-md: the draft, as -m takes it"},
       {"--tree", "SHAPE", tree_value(&o->tree), nullptr,
        "What a draft proposes in a step: auto, eagle2:NODES,DEPTH,TOPK, opt:NODES,DEPTH,THRESHOLD, "

@@ -80,7 +80,7 @@ struct TailAttentionParams {
   AttentionShape shape;
   const void* q;             // [queries, heads, head_dim], strided
   const int32_t* positions;  // [queries]: t
-  const int32_t* committed;  // [1]: L, the rows in the full KV; L <= t
+  const int32_t* committed;  // [1]: L, the rows in the full KV; L <= t, or L = t + 1: no row of the pass is seen
   const int32_t*
       path;  // [queries, path_stride]: the pass row of position L + j, for j in [0, t - L]; the last is the query's own
   const void* ring_k;  // [kv_heads, ring_rows, head_dim]; position p is row p % ring_rows

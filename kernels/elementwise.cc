@@ -25,7 +25,7 @@ void rms_norm(const RmsNormParams& params, Stream& stream) {
 }
 
 void rope(const RopeParams& params, Stream& stream) {
-  CHECK(params.rows >= 0 && params.heads > 0 && params.kv_heads > 0, "rows=", params.rows, " heads=", params.heads,
+  CHECK(params.rows >= 0 && params.heads > 0 && params.kv_heads >= 0, "rows=", params.rows, " heads=", params.heads,
         " kv_heads=", params.kv_heads);
   CHECK(params.head_dim > 0 && params.head_dim % 2 == 0, "head_dim=", params.head_dim);
   CHECK(params.qkv_stride >= params.heads * params.head_dim, "qkv_stride=", params.qkv_stride);

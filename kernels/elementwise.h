@@ -35,7 +35,7 @@ void rms_norm(const RmsNormParams& params, Stream& stream);
 // Rotates pairs (i, i + head_dim/2) of q in place and of k on the way out, and rounds K and V to the cache's types:
 // before any use, the row's own included (DESIGN section 6, rule 4).
 // Sources: the fused q|k|v rows of a product. Destinations: any layout given by strides in elements, so that a segment
-// ([kv_heads, rows, head_dim]) and a pass's rows ([rows, kv_heads, head_dim]) look the same.
+// ([kv_heads, rows, head_dim]) and a pass's rows ([rows, kv_heads, head_dim]) look the same. kv_heads = 0: q alone.
 struct RopeParams {
   void* q;                   // [rows, heads, head_dim], rows qkv_stride elements apart; rotated in place
   const void* k;             // [rows, kv_heads, head_dim], rows qkv_stride elements apart

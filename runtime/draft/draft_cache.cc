@@ -98,7 +98,7 @@ void DraftCache::set_rows(int64_t rows, bool sinks_written) {
 void DraftCache::prefix(int64_t layer, int64_t deepest, std::vector<KvSegment>* out) const {
   out->clear();
   const int64_t first = shape_.first_kept(rows_), end = tail_begin(deepest);
-  if (first > 0) {
+  if (first > 0 && shape_.sinks != SinkRows::kGo) {
     const KvRows rows = sinks(layer);
     out->push_back({.k = rows.k, .v = rows.v, .position = 0, .rows = kDraftSinkRows, .stride_rows = kDraftSinkRows});
   }

@@ -3,8 +3,9 @@
 // positions, sinks too unless their owner moves them along. Owns device memory; kernels see views. Thread: one at a
 // time.
 //
-// What a query at position t sees: the first kDraftSinkRows rows, and from first_kept(t) on; first_kept() is a multiple
-// of kPrefixTile, so up to 63 rows more than the window. All of it while the context is shorter than the window.
+// What a query at position t sees: the first kDraftSinkRows rows, if they stay, and from first_kept(t) on; first_kept()
+// is a multiple of kPrefixTile, so up to 63 rows more than the window. All of it while the context is shorter than the
+// window.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,9 @@ constexpr int64_t kLeastDraftWindow = kTailWindow + kPrefixTile;  // the tail is
 
 // Where the first rows seem to lie once the window has left them behind.
 enum class SinkRows {
-  kStay,            // at their own positions, as drafts know them that were trained with them so
-  kFollowTheWindow  // right before first_kept(), so that no distance exceeds the window (StreamingLLM section 3.2)
+  kStay,             // at their own positions, as drafts know them that were trained with them so
+  kFollowTheWindow,  // right before first_kept(), so that no distance exceeds the window (StreamingLLM section 3.2)
+  kGo                // nowhere: they are left behind as all others, as drafts know it that were trained without them
 };
 
 struct DraftCacheShape {

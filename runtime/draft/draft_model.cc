@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/draft/eagle3.h"
+#include "runtime/draft/longspec_model.h"
 #include "runtime/draft/ngram_draft.h"
 #include "runtime/draft/simple_model.h"
 
@@ -95,7 +96,8 @@ void check_options(const DraftOptions& options) {
     throw_error(ExitCode::kUsage, "--draft-window",
                 str(options.window, " is too small: at least ", kLeastDraftWindow, ", or 0 for the whole context"));
   }
-  const bool wants_model = options.type == SpecType::kEagle3 || options.type == SpecType::kSimple;
+  const bool wants_model =
+      options.type == SpecType::kEagle3 || options.type == SpecType::kLongSpec || options.type == SpecType::kSimple;
   if (wants_model && options.model.empty()) {
     throw_error(ExitCode::kUsage, "--spec-type", str(spec_type_name(options.type), " needs a draft: -md PATH"));
   }
@@ -121,6 +123,8 @@ const char* spec_type_name(SpecType type) {
       return "none";
     case SpecType::kEagle3:
       return "draft-eagle3";
+    case SpecType::kLongSpec:
+      return "draft-longspec";
     case SpecType::kSimple:
       return "draft-simple";
     case SpecType::kNgram:
@@ -137,6 +141,8 @@ std::unique_ptr<DraftModel> open_draft(const DraftOptions& options, Device& devi
       return nullptr;
     case SpecType::kEagle3:
       return std::make_unique<Eagle3Model>(options, device, config, target);
+    case SpecType::kLongSpec:
+      return open_longspec_draft(options, tree_of(options, device.backend()), device, {&config, &target});
     case SpecType::kSimple:
       return open_simple(options, tree_of(options, device.backend()), device, {&config, &target, tokenizer});
     case SpecType::kNgram:

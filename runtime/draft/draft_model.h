@@ -17,8 +17,9 @@
 
 namespace headrace {
 
-enum class SpecType { kNone, kEagle3, kSimple, kNgram };
-constexpr SpecType kSpecTypes[] = {SpecType::kNone, SpecType::kEagle3, SpecType::kSimple, SpecType::kNgram};
+enum class SpecType { kNone, kEagle3, kLongSpec, kSimple, kNgram };
+constexpr SpecType kSpecTypes[] = {SpecType::kNone, SpecType::kEagle3, SpecType::kLongSpec, SpecType::kSimple,
+                                   SpecType::kNgram};
 const char* spec_type_name(SpecType type);  // as --spec-type has it: "draft-eagle3"
 
 struct DraftOptions {

@@ -247,6 +247,7 @@ TEST_P(RopeTest, TypesShapesAndLayouts) {
       for (int64_t head_dim : {2, 6, 32, 34, 64, 128}) {
         check({type, k_type, v_type, 1, 3, 1, head_dim, false});
         check({type, k_type, v_type, 9, 4, 2, head_dim, true});
+        check({type, k_type, v_type, 5, 3, 0, head_dim, false});  // q alone
       }
     }
   }

@@ -1,0 +1,206 @@
+// LongSpec layers in their published spellings are read; broken ones, and ones made for another target, are refused,
+// naming the file and the values.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "runtime/draft/draft_model.h"
+#include "runtime/draft/longspec_checkpoint.h"
+#include "tests/support/eagle3_files.h"
+#include "tests/support/session_fixture.h"
+#include "tests/support/temporary_folder.h"
+
+namespace headrace {
+namespace {
+
+using nlohmann::json;
+using testing_support::f32_tensor;
+using testing_support::FileTensor;
+
+// A layer for a target of hidden 8 and 20 ids: 2 heads of 4 and one KV head, ffn 10.
+struct LongSpecFiles {
+  json config = {{"architectures", {"LlamaGlideDecoderLayer"}},
+                 {"hidden_size", 8},
+                 {"intermediate_size", 10},
+                 {"num_attention_heads", 2},
+                 {"num_key_value_heads", 1},
+                 {"rms_norm_eps", 1e-5},
+                 {"vocab_size", 20}};
+  std::map<std::string, FileTensor> tensors;
+
+  LongSpecFiles() {
+    for (const char* norm : {"input_layernorm", "post_self_attention_layernorm", "post_cross_attention_layernorm"})
+      add(norm, {8}, 0);
+    for (const std::string attention : {"self_attn.", "cross_attn."}) {
+      add(attention + "q_proj", {8, 8}, 8);
+      add(attention + "k_proj", {4, 8}, 4);
+      add(attention + "v_proj", {4, 8}, 4);
+      add(attention + "o_proj", {8, 8}, 0);
+    }
+    add("mlp.gate_proj", {10, 8}, 0);
+    add("mlp.up_proj", {10, 8}, 0);
+    add("mlp.down_proj", {8, 10}, 0);
+  }
+  void add(const std::string& name, const std::vector<int64_t>& shape, int64_t bias) {
+    tensors[name + ".weight"] = f32_tensor(name + ".weight", shape);
+    if (bias > 0) tensors[name + ".bias"] = f32_tensor(name + ".bias", {bias});
+  }
+  void prefix(const std::string& prefix) {
+    std::map<std::string, FileTensor> named;
+    for (const auto& [name, tensor] : tensors) named[prefix + name] = tensor;
+    tensors = named;
+  }
+  void write(const std::string& folder) const {
+    std::ofstream(folder + "/config.json") << config.dump(1);
+    std::ofstream(folder + "/model.safetensors", std::ios::binary) << testing_support::safetensors_bytes(tensors);
+  }
+};
+
+ModelConfig longspec_target() {
+  ModelConfig target;
+  target.family = "llama";
+  target.layers = 12, target.hidden = 8, target.heads = 2, target.kv_heads = 1, target.head_dim = 4, target.ffn = 16;
+  target.vocab = 20, target.max_positions = 512;
+  return target;
+}
+
+bool unused(const std::string& name) {
+  return name.starts_with("cross_attn.k_proj") || name.starts_with("cross_attn.v_proj");
+}
+
+std::vector<float> all_rows(const TensorSource& source, const std::string& name) {
+  const TensorInfo& info = *source.find(name);
+  std::vector<float> values(static_cast<size_t>(info.rows() * info.cols()));
+  source.read_rows(info, 0, info.rows(), DType::kF32, values.data());
+  return values;
+}
+
+TEST(LongSpecCheckpoint, EveryPublishedSpellingIsTheSame) {
+  const TemporaryFolder flat_folder;
+  LongSpecFiles().write(flat_folder.path());
+  const auto flat = open_longspec(flat_folder.path(), longspec_target());
+  EXPECT_EQ(flat->tensors().size(), 16u);
+  EXPECT_EQ(flat->config().ffn, 10);
+  EXPECT_EQ(flat->config().head_dim, 4);
+  EXPECT_EQ(flat->config().window, 512);
+  for (const char* prefix : {"draft_model.", "glide."}) {
+    LongSpecFiles files;
+    files.prefix(prefix);
+    files.tensors["model.embed_tokens.weight"] = f32_tensor("embed", {20, 8});  // the target beside it
+    files.tensors["lm_head.weight"] = f32_tensor("head", {20, 8});
+    const TemporaryFolder folder;
+    files.write(folder.path());
+    const auto prefixed = open_longspec(folder.path(), longspec_target());
+    ASSERT_EQ(prefixed->tensors().size(), flat->tensors().size());
+    for (const TensorInfo& info : flat->tensors()) {
+      EXPECT_EQ(all_rows(*prefixed, info.name), all_rows(*flat, info.name)) << info.name;
+    }
+  }
+  LongSpecFiles without;  // what is never used need not be there
+  std::erase_if(without.tensors, [](const auto& entry) { return unused(entry.first); });
+  const TemporaryFolder folder;
+  without.write(folder.path());
+  EXPECT_EQ(open_longspec(folder.path(), longspec_target())->tensors().size(), 16u);
+}
+
+void expect_refused(const LongSpecFiles& files, const std::vector<std::string>& expected,
+                    const ModelConfig& target = longspec_target()) {
+  const TemporaryFolder folder;
+  files.write(folder.path());
+  try {
+    open_longspec(folder.path(), target);
+    ADD_FAILURE() << "opened; expected: " << expected.front();
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    EXPECT_EQ(error.code(), ExitCode::kBadInput) << text;
+    EXPECT_EQ(text.rfind(folder.path(), 0), 0u) << text;
+    for (const std::string& part : expected) EXPECT_NE(text.find(part), std::string::npos) << part << " in: " << text;
+  }
+}
+
+void expect_config_refused(const std::string& merged, const std::vector<std::string>& expected) {
+  SCOPED_TRACE(merged);
+  LongSpecFiles files;
+  files.config.update(json::parse(merged));
+  expect_refused(files, expected);
+}
+
+TEST(LongSpecRefusals, EveryMissingTensorAndEveryWrongShapeIsNamed) {
+  const LongSpecFiles right;
+  for (const auto& [name, tensor] : right.tensors) {
+    if (unused(name)) continue;
+    LongSpecFiles files;
+    files.tensors.erase(name);
+    expect_refused(files, {"lacks the tensor " + name});
+    std::vector<int64_t> shape = tensor.shape;
+    shape[0] += 1;
+    files.tensors[name] = f32_tensor(name, shape);
+    expect_refused(files, {"tensor " + name + " has the shape [" + std::to_string(shape[0])});
+  }
+}
+
+TEST(LongSpecRefusals, TensorsThatItHasNoUseFor) {
+  for (const char* name : {"self_attn.o_proj.bias", "norm.weight", "layers.0.mlp.up_proj.weight", "fc.weight"}) {
+    LongSpecFiles files;
+    files.tensors[name] = f32_tensor(name, {8});
+    expect_refused(files, {"model.safetensors", str("\"", name, "\""), "draft_model."});
+  }
+  LongSpecFiles other;
+  other.prefix("draft.");
+  expect_refused(other, {"\"draft."});
+  LongSpecFiles model;  // a whole model, and no draft in it
+  model.prefix("model.layers.0.");
+  expect_refused(model, {"\"model.layers.0.", "draft_model."});
+  LongSpecFiles both;
+  both.prefix("draft_model.");
+  both.tensors["glide.input_layernorm.weight"] = f32_tensor("glide", {8});
+  expect_refused(both, {"\"glide.input_layernorm.weight\""});
+}
+
+TEST(LongSpecRefusals, ATargetThatItWasNotMadeFor) {
+  const auto refused = [&](int64_t ModelConfig::*field, int64_t value, const std::vector<std::string>& expected) {
+    ModelConfig target = longspec_target();
+    target.*field = value;
+    expect_refused(LongSpecFiles(), expected, target);
+  };
+  refused(&ModelConfig::hidden, 16, {"hidden_size 8", "hidden size is 16"});
+  refused(&ModelConfig::heads, 4, {"num_attention_heads 2", "number of heads is 4"});
+  refused(&ModelConfig::kv_heads, 2, {"num_key_value_heads 1", "number of KV heads is 2"});
+  refused(&ModelConfig::vocab, 21, {"vocab_size 20", "vocabulary is 21"});
+  refused(&ModelConfig::head_dim, 6, {"self_attn.q_proj.weight has the shape [8, 8]", "[12, 8]"});
+}
+
+TEST(LongSpecRefusals, Configs) {
+  expect_config_refused(R"({"head_dim": 6})", {"config.json", "head_dim 6", "head_dim is 4"});
+  expect_config_refused(R"({"hidden_size": null})", {"config.json", "hidden_size is missing"});
+  expect_config_refused(R"({"intermediate_size": 12})", {"mlp.gate_proj.weight has the shape [10, 8]", "[12, 8]"});
+  expect_config_refused(R"({"hidden_act": "gelu"})", {"hidden_act", "gelu"});
+  expect_config_refused(R"({"quantization_config": {"quant_method": "fp8"}})", {"quantization_config", "fp8"});
+  const TemporaryFolder empty;
+  EXPECT_THROW(open_longspec(empty.path(), longspec_target()), Error);
+}
+
+TEST(LongSpecRefusals, OptionsThatDoNotGoWithIt) {
+  const testing::LoadedModel model(testing::tiny_model("llama31"), DType::kF32);
+  const auto refused = [&](const DraftOptions& options, const std::string& flag) {
+    try {
+      open_draft(options, *model.device, model.checkpoint->config(), model.weights);
+      ADD_FAILURE() << flag;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kUsage) << error.what();
+      EXPECT_EQ(error.info().where, flag);
+    }
+  };
+  DraftOptions without, theta, window;
+  without.type = theta.type = window.type = SpecType::kLongSpec;
+  theta.model = window.model = "x";
+  theta.rope_theta = 1e6;
+  window.window = 100;
+  refused(without, "--spec-type");
+  refused(theta, "--draft-rope-theta");
+  refused(window, "--draft-window");
+}
+
+}  // namespace
+}  // namespace headrace
