@@ -247,11 +247,12 @@ TEST(ProductDeathTest, WrongShapes) {
   params.out_type = DType::kBF16;
   struct NoStream : Stream {
     NoStream() : Stream(Backend::kCpu) {}
-    void copy(void*, const void*, size_t, Link) override {}
     void record(Event&) override {}
     void wait(const Event&) override {}
     void synchronize() override {}
+    void check() override {}
     void* native() const override { return nullptr; }
+    void copy_bytes(void*, const void*, size_t, Link) override {}
   } stream;
   EXPECT_DEATH(product(params, stream), "out_type=bf16 type=f16");
   params.out_type = DType::kF32;
