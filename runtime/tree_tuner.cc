@@ -11,7 +11,7 @@ constexpr int64_t kSizes[] = {2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 
 constexpr int64_t kWarmUp = 6;         // steps: two at each of three places
 constexpr int64_t kExploreEvery = 20;  // steps, of which two explore
 constexpr double kMemory = 0.98;       // of a sample's weight, a step later
-constexpr double kPriorSteps = 3;      // what is believed of a size before it has been seen counts as many steps
+constexpr double kPriorSteps = 8;      // what a size is believed to add counts as much as so many steps
 
 // What EAGLE-like drafts gain by a larger tree, roughly: the belief where nothing has been seen yet.
 double usual_growth(int64_t from, int64_t to) {
@@ -56,8 +56,12 @@ TreeTuner::TreeTuner(const TunerOptions& options) : options_(options) {
 
 // ---- what a step gave -----------------------------------------------------------------------------------------------
 
-void TreeTuner::learn(const TreeLimits& limits, const Tree& tree, const Acceptance& acceptance) {
-  const size_t depth = acceptance.nodes.size() - 1;
+double TreeTuner::Gain::foretold_growth(double otherwise) const {
+  return foretold_below > 0 ? std::max(1.0, foretold_here / foretold_below) : otherwise;
+}
+
+// The order of the nodes' scores, and how large a tree had to be for each accepted node to be in it.
+void TreeTuner::rank(const Tree& tree, const Acceptance& acceptance) {
   order_.resize(static_cast<size_t>(tree.size()));
   std::iota(order_.begin(), order_.end(), 0);
   if (!tree.scores.empty()) {
@@ -65,42 +69,66 @@ void TreeTuner::learn(const TreeLimits& limits, const Tree& tree, const Acceptan
       return tree.scores[static_cast<size_t>(a)] > tree.scores[static_cast<size_t>(b)];
     });
   }
-  needed_.assign(depth, 0);
+  needed_.clear();
   int64_t most = 2;
-  for (size_t i = 0; i < depth; ++i) {  // parents score no less than their children
-    const auto at = std::find(order_.begin(), order_.end(), acceptance.nodes[i + 1]);
+  for (size_t i = 1; i < acceptance.nodes.size(); ++i) {  // parents score no less than their children
+    const auto at = std::find(order_.begin(), order_.end(), acceptance.nodes[i]);
     most = std::max(most, static_cast<int64_t>(at - order_.begin()) + 1);
-    needed_[i] = most;
+    needed_.push_back(most);
   }
+}
+
+// A node's score is the logarithm of the chance that it is accepted, by the draft.
+void TreeTuner::foretell(const Tree& tree) {
+  const size_t levels = draft_.size();
+  foretold_.assign(sizes_.size() * levels, 0);
+  if (tree.scores.empty()) return;
+  level_sums_.assign(levels, 0);
+  size_t node = 1;
+  for (size_t size = 0; size < sizes_.size(); ++size) {
+    for (; node < order_.size() && static_cast<int64_t>(node) < sizes_[size]; ++node) {
+      const size_t at = static_cast<size_t>(order_[node]);
+      const size_t depth = std::min(static_cast<size_t>(tree.depths[at]), levels);
+      level_sums_[depth - 1] += std::exp(static_cast<double>(tree.scores[at]));
+    }
+    const auto here = foretold_.begin() + static_cast<std::ptrdiff_t>(size * levels);
+    std::partial_sum(level_sums_.begin(), level_sums_.end(), here);
+  }
+}
+
+void TreeTuner::learn(const TreeLimits& limits, const Tree& tree, const Acceptance& acceptance) {
+  rank(tree, acceptance);
+  foretell(tree);
+  const size_t all = draft_.size();
   const auto accepted = [&](size_t size, size_t levels) {
     double count = 0;
-    for (size_t i = 0; i < std::min(depth, levels) && needed_[i] <= sizes_[size]; ++i) ++count;
+    for (size_t i = 0; i < std::min(needed_.size(), levels) && needed_[i] <= sizes_[size]; ++i) ++count;
     return count;
   };
   first_sum_ = first_sum_ * kMemory + accepted(0, 1);
   first_steps_ = first_steps_ * kMemory + 1;
   for (size_t size = 1; size < sizes_.size() && sizes_[size] <= limits.nodes; ++size) {
-    for (size_t level = 0; level < gains_[size].size() && static_cast<int64_t>(level) < limits.levels; ++level) {
+    for (size_t level = 0; level < all && static_cast<int64_t>(level) < limits.levels; ++level) {
       Gain& gain = gains_[size][level];
       gain.here = gain.here * kMemory + accepted(size, level + 1);
       gain.below = gain.below * kMemory + accepted(size - 1, level + 1);
+      gain.foretold_here = gain.foretold_here * kMemory + foretold_[size * all + level];
+      gain.foretold_below = gain.foretold_below * kMemory + foretold_[(size - 1) * all + level];
     }
   }
 }
 
 // Accepted tokens a step of trees of up to this size, [level - 1]: the smallest's mean, then ratios of neighbours.
 void TreeTuner::expect(size_t size, std::vector<double>* by_levels) const {
-  const double first = first_sum_ / first_steps_;
+  const double first = first_sum_ / first_steps_, believed = kPriorSteps * first;
   by_levels->assign(draft_.size(), first);
   for (size_t s = 1; s <= size; ++s) {
-    const double growth = usual_growth(sizes_[s - 1], sizes_[s]);
-    for (size_t level = 1; level < by_levels->size(); ++level) {
+    const double usual = usual_growth(sizes_[s - 1], sizes_[s]);
+    for (size_t level = 0; level < by_levels->size(); ++level) {
       const Gain& gain = gains_[s][level];
-      const double believed = kPriorSteps * first;
+      const double growth = gain.foretold_growth(level == 0 ? 1 : usual);
       (*by_levels)[level] *= (gain.here + believed * growth) / (gain.below + believed);
     }
-    const Gain& flat = gains_[s][0];
-    (*by_levels)[0] *= (flat.here + kPriorSteps * first) / (flat.below + kPriorSteps * first);
   }
   for (size_t level = 1; level < by_levels->size(); ++level) {
     (*by_levels)[level] = std::max((*by_levels)[level], (*by_levels)[level - 1]);

@@ -3,8 +3,9 @@
 // draft guesses well is worth a deep one. Pure: it is told what each step cost and gave, and has no clock.
 //
 // What a step gave is known for smaller trees too: a node that is accepted would have been in every tree that is large
-// enough for its rank among the scores. So gains are compared over the same steps, size by size. What a step costs is
-// measured by size and read off a line between sizes. Now and then a step is a size larger than what seems best.
+// enough for its rank among the scores. So gains are compared over the same steps, size by size, and until there are
+// many steps the draft's own probabilities say what a size adds to the one below. What a step costs is measured by size
+// and read off a line between sizes. Now and then a step is a size larger than what seems best.
 #pragma once
 
 #include <array>
@@ -41,9 +42,11 @@ class TreeTuner {
     bool known() const { return count > 0; }
     double value() const;
   };
-  // Accepted tokens of trees of one size and of the size below, over the same steps; decaying.
+  // Accepted tokens of trees of one size and of the size below, over the same steps, and what the draft's scores had
+  // said they would be; decaying.
   struct Gain {
-    double here = 0, below = 0;
+    double here = 0, below = 0, foretold_here = 0, foretold_below = 0;
+    double foretold_growth(double otherwise) const;
   };
   struct Choice {
     size_t size = 0;
@@ -56,6 +59,8 @@ class TreeTuner {
   void expect(size_t size, std::vector<double>* by_levels) const;
   double verify_ms(size_t size) const;
   double draft_ms(int64_t levels) const;
+  void rank(const Tree& tree, const Acceptance& acceptance);
+  void foretell(const Tree& tree);
   void learn(const TreeLimits& limits, const Tree& tree, const Acceptance& acceptance);
 
   const TunerOptions options_;
@@ -66,6 +71,7 @@ class TreeTuner {
   double first_sum_ = 1.0, first_steps_ = 2.0;  // of trees of two nodes
   std::vector<int32_t> order_;                  // scratch: nodes by score
   std::vector<int64_t> needed_;                 // scratch: [depth - 1] the size from which a step reaches this depth
+  std::vector<double> level_sums_, foretold_;   // scratch: the second [size][level - 1], accepted tokens by the scores
   int64_t steps_ = 0;
 };
 
