@@ -1,7 +1,7 @@
 // What a draft gives on real texts: tokens a second with it and without, by length, KV mode, temperature and size of
 // tree, and whether the text stayed the same. One JSON object on stdout, the machine named.
 //   speculation_bench MODEL DRAFT TEXT... [--tokens 4096,16384] [--kv device,host] [--temp 0,0.8]
-//                     [--nodes auto,60] [-n 128] [--device cuda] [--spec-type draft-eagle3]
+//                     [--top-p 1] [--nodes auto,60] [-n 128] [--device cuda] [--spec-type draft-eagle3]
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
@@ -20,6 +20,7 @@ struct Args {
   std::vector<std::string> texts, kv = {"device"}, nodes = {"auto"};
   std::vector<int64_t> tokens = {4096};
   std::vector<float> temperatures = {0.0f};
+  float top_p = 1.0f;
   int64_t new_tokens = 128;
 };
 
@@ -33,6 +34,7 @@ Args parse(int argc, char** argv) {
   app.add_option("--kv", args.kv)->delimiter(',');
   app.add_option("--temp", args.temperatures)->delimiter(',');
   app.add_option("--nodes", args.nodes)->delimiter(',');
+  app.add_option("--top-p", args.top_p);
   app.add_option("-n", args.new_tokens);
   app.add_option("--device", args.device);
   app.add_option("--vram", args.vram);
@@ -133,6 +135,7 @@ class Bench {
     options.max_tokens = args_.new_tokens;
     options.kv = kv_mode(kv);
     options.sampling.temperature = temperature;
+    options.sampling.top_p = args_.top_p;
     options.ignore_eos = true;
     options.speculate = false;
     const GenerateResult plain = generate(prompt, options);

@@ -19,6 +19,15 @@ TreeShape tree_of(const DraftOptions& options, Backend backend) {
   return options.most_tokens > 0 ? shape.cut_to(options.most_tokens + 1) : shape;
 }
 
+// A node's children are ranked: there must be so many tokens.
+void check_branches(const TreeShape& tree, const Eagle3Checkpoint& draft) {
+  for (const TreeLevel& level : tree.levels) {
+    if (level.branch <= draft.config().vocab) continue;
+    throw_error(ExitCode::kUsage, "--tree",
+                str("ranks ", level.branch, " tokens after each, ", draft.path(), " knows ", draft.config().vocab));
+  }
+}
+
 class Eagle3Model final : public DraftModel {
  public:
   Eagle3Model(const DraftOptions& options, Device& device, const ModelConfig& config, const Weights& target)
@@ -29,6 +38,7 @@ class Eagle3Model final : public DraftModel {
         checkpoint_(open_eagle3(options.model, config)),
         config_(checkpoint_->config()),
         weights_(Eagle3Weights::reserve(*checkpoint_, device, target.dtype())) {
+    check_branches(tree_, *checkpoint_);
     if (options.window >= 0) config_.sliding_window = options.window;
     if (options.rope_theta > 0) config_.rope.theta = options.rope_theta;
   }
