@@ -341,6 +341,14 @@ TEST_P(DecodeAttentionTest, SameBitsWhereverRowsLie) {
       const Result alone = run(later, committed_segments(later, 192), {0});
       ASSERT_EQ(std::memcmp(alone.out.data(), &all.out[node * row_bytes], row_bytes), 0)
           << c.name() << ": node " << node;
+      if (node + 1 == kNodes) break;  // the pass has no more rows
+      later.committed += 1;           // its own row, too: nothing of the pass is seen, by however many
+      later.paths = {{}};
+      const Result without = run(later, committed_segments(later, 192), {0, 0, 0});
+      for (size_t query = 0; query < 3; ++query) {
+        ASSERT_EQ(std::memcmp(&without.out[query * row_bytes], alone.out.data(), row_bytes), 0)
+            << c.name() << ": node " << node << ", committed";
+      }
     }
   }
 }

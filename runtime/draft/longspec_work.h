@@ -1,0 +1,35 @@
+// The buffers of a LongSpec round and of its prefill, as views into one device buffer each; internal to LongSpecDraft.
+#pragma once
+
+#include "kernels/attention.h"
+#include "runtime/draft/longspec.h"
+
+namespace headrace {
+
+constexpr int64_t kLongSpecPrefillGroupRows = 2048;
+
+// What a round reads from the host, in one block that is copied once: the root, then what was accepted before it. The
+// root comes first, so that it alone can go on behind its keys and values.
+struct LongSpecDraft::Inputs {
+  int32_t *tokens, *positions, *source;  // [stable rows]
+  int32_t* before;                       // [most rows]: the last position of the target's cache, for each query
+  int32_t *root_position, *committed;    // [1]: the target's rows, and the cache's with the root in it
+};
+
+struct LongSpecDraft::Work {
+  Inputs inputs;
+  uint64_t inputs_bytes;
+  float *inv_freq, *cos_sin;  // [head_dim / 2], [context, head_dim]
+  void *hidden, *normed;      // [rows, hidden]
+  void *qkv, *attention;      // [rows, (heads + 2 kv_heads) * head_dim], [rows, heads * head_dim]
+  void *gate_up, *activated;  // [rows, 2 ffn], [rows, ffn]
+  float* logits;              // [rows, vocab]
+  AttentionState state, scratch;
+};
+
+struct LongSpecDraft::PrefillWork {
+  int32_t *tokens, *positions;  // [kept rows]
+  void *hidden, *normed, *qkv;  // of one group
+};
+
+}  // namespace headrace
