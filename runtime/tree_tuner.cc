@@ -38,8 +38,9 @@ struct Line {
 double TreeTuner::Cost::value() const {
   const size_t kept = std::min(count, kSamples);
   std::array<double, kSamples> sorted = ms;
-  std::sort(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(kept));
-  return sorted[(kept - 1) / 2];
+  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>((kept - 1) / 2);
+  std::nth_element(sorted.begin(), middle, sorted.begin() + static_cast<std::ptrdiff_t>(kept));
+  return *middle;
 }
 
 TreeTuner::TreeTuner(const TunerOptions& options) : options_(options) {
