@@ -20,11 +20,11 @@ TreeShape tree_of(const DraftOptions& options, Backend backend) {
 }
 
 // A node's children are ranked: there must be so many tokens.
-void check_branches(const TreeShape& tree, const Eagle3Checkpoint& draft) {
+void check_branches(const TreeShape& tree, int64_t vocab, const std::string& draft) {
   for (const TreeLevel& level : tree.levels) {
-    if (level.branch <= draft.config().vocab) continue;
+    if (level.branch <= vocab) continue;
     throw_error(ExitCode::kUsage, "--tree",
-                str("ranks ", level.branch, " tokens after each, ", draft.path(), " knows ", draft.config().vocab));
+                str("ranks ", level.branch, " tokens after each, ", draft, " knows ", vocab));
   }
 }
 
@@ -38,7 +38,7 @@ class Eagle3Model final : public DraftModel {
         checkpoint_(open_eagle3(options.model, config)),
         config_(checkpoint_->config()),
         weights_(Eagle3Weights::reserve(*checkpoint_, device, target.dtype())) {
-    check_branches(tree_, *checkpoint_);
+    check_branches(tree_, config_.vocab, checkpoint_->path());
     if (options.window >= 0) config_.sliding_window = options.window;
     if (options.rope_theta > 0) config_.rope.theta = options.rope_theta;
   }
@@ -146,15 +146,19 @@ const char* spec_type_name(SpecType type) {
 std::unique_ptr<DraftModel> open_draft(const DraftOptions& options, Device& device, const ModelConfig& config,
                                        const Weights& target, const Tokenizer* tokenizer) {
   check_options(options);
+  const TreeShape tree = tree_of(options, device.backend());
+  if (options.type == SpecType::kLongSpec || options.type == SpecType::kSimple) {  // they rank the target's tokens
+    check_branches(tree, config.vocab, options.model);
+  }
   switch (options.type) {
     case SpecType::kNone:
       return nullptr;
     case SpecType::kEagle3:
       return std::make_unique<Eagle3Model>(options, device, config, target);
     case SpecType::kLongSpec:
-      return open_longspec_draft(options, tree_of(options, device.backend()), device, {&config, &target});
+      return open_longspec_draft(options, tree, device, {&config, &target});
     case SpecType::kSimple:
-      return open_simple(options, tree_of(options, device.backend()), device, {&config, &target, tokenizer});
+      return open_simple(options, tree, device, {&config, &target, tokenizer});
     case SpecType::kNgram:
       return std::make_unique<NgramModel>(options, device.backend());
   }

@@ -185,21 +185,24 @@ TEST(LongSpecRefusals, OptionsThatDoNotGoWithIt) {
   const testing::LoadedModel model(testing::tiny_model("llama31"), DType::kF32);
   const auto refused = [&](const DraftOptions& options, const std::string& flag) {
     try {
-      open_draft(options, *model.device, model.checkpoint->config(), model.weights);
+      open_draft(options, *model.device, longspec_target(), model.weights);
       ADD_FAILURE() << flag;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::kUsage) << error.what();
       EXPECT_EQ(error.info().where, flag);
     }
   };
-  DraftOptions without, theta, window;
-  without.type = theta.type = window.type = SpecType::kLongSpec;
-  theta.model = window.model = "x";
+  DraftOptions without, theta, window, tree;
+  without.type = theta.type = window.type = tree.type = SpecType::kLongSpec;
+  theta.model = window.model = tree.model = "x";
+  theta.tree = window.tree = parse_tree("chain:3");
+  tree.tree = parse_tree("eagle2:40,3,21");  // of 20 tokens
   theta.rope_theta = 1e6;
   window.window = 100;
   refused(without, "--spec-type");
   refused(theta, "--draft-rope-theta");
   refused(window, "--draft-window");
+  refused(tree, "--tree");
 }
 
 }  // namespace
