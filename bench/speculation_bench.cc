@@ -85,7 +85,7 @@ std::vector<int32_t> prompt_of(const Engine& engine, const std::string& path, in
 nlohmann::ordered_json row_of(const GenerateResult& result) {
   const Speculation& s = result.speculation;
   nlohmann::ordered_json row = {{"tokens_per_s", result.timings.decode_tokens_per_s},
-                                {"decode_tokens", result.timings.decode_steps + s.accepted},
+                                {"decode_tokens", result.timings.decode_tokens},
                                 {"ttft_ms", result.timings.ttft_ms}};
   if (s.type.empty()) return row;
   const auto steps = static_cast<double>(std::max<int64_t>(1, s.steps));

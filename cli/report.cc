@@ -29,7 +29,6 @@ std::string format_report(const GenerateResult& result, const std::string& engin
   const MemoryUse& m = result.memory;
   const Transfers& x = result.transfers;
   const auto tokens = static_cast<int64_t>(result.token_ids.size());
-  const int64_t decoded = t.decode_steps + result.speculation.accepted;
   std::string text = str(engine, ", loaded in ", format_duration(t.load_ms / 1e3), "\n");
   if (t.host_memory_ms >= 1) {
     text += str("  pinned    ", format_bytes(result.plan.host_bytes), " for the KV cache in ",
@@ -45,8 +44,8 @@ std::string format_report(const GenerateResult& result, const std::string& engin
   if (!result.speculation.type.empty()) text += format_speculation(result.speculation);
   text +=
       str("  moved     prefill: ", format_bytes(x.prefill_d2h_bytes), " to host, ", format_bytes(x.prefill_h2d_bytes),
-          " to device; decode, per token: ", per_token(x.decode_d2h_bytes, decoded), " to host, ",
-          per_token(x.decode_h2d_bytes, decoded), " to device\n");
+          " to device; decode, per token: ", per_token(x.decode_d2h_bytes, t.decode_tokens), " to host, ",
+          per_token(x.decode_h2d_bytes, t.decode_tokens), " to device\n");
   text += str("  memory    device ", format_bytes(m.vram_peak_bytes), ", host ", format_bytes(m.host_peak_bytes),
               m.disk_peak_bytes > 0 ? ", disk " + format_bytes(m.disk_peak_bytes) : "", " (weights ",
               format_bytes(m.weights_bytes), ", KV cache ", format_bytes(m.kv_bytes), "); process ",

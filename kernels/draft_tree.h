@@ -1,4 +1,4 @@
-// A draft's tree, grown, pruned and walked in device memory: nothing here needs a round trip to the host (EAGLE-2
+// A draft's tree, grown, pruned and walked in device memory: no step of it needs a round trip to the host (EAGLE-2
 // section 4, OPT-Tree section 3, LongSpec section 3.2). One description covers their trees: level l forwards a frontier
 // of `rows` nodes (level 0: the root alone), ranks `branch` children of each, keeps the `keep` best as candidates and
 // makes the `width` best the next frontier; the tree is the best of all candidates. runtime/tree_policy.h has the

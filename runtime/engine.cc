@@ -289,9 +289,9 @@ void Engine::Impl::answer(Session& session, Drafting* drafting, const std::vecto
   result->speculation = drafting->speculation();
   timings.step_ms = drafting->step_ms();
   timings.decode_steps = static_cast<int64_t>(timings.step_ms.size());
-  const int64_t accepted = result->speculation.accepted;
+  timings.decode_tokens = output->taken() - 1;  // the first is prefill's
   timings.decode_ms = ms_since(decode_start);
-  timings.decode_tokens_per_s = per_second(timings.decode_steps + accepted, timings.decode_ms);
+  timings.decode_tokens_per_s = per_second(timings.decode_tokens, timings.decode_ms);
   moved.decode_h2d_bytes = device->bytes_over(Link::kHostToDevice) - in - moved.prefill_h2d_bytes;
   moved.decode_d2h_bytes = device->bytes_over(Link::kDeviceToHost) - out - moved.prefill_d2h_bytes;
   if (progress) progress->end();

@@ -74,6 +74,7 @@ struct Timings {
   double ttft_ms = 0;  // from the start of generate(), the loading left out, to the first token; 0 if there is none
   double prefill_tokens_per_s = 0, decode_tokens_per_s = 0;
   int64_t decode_steps = 0;
+  int64_t decode_tokens = 0;     // that came out of the steps, an end token included; not what was accepted behind it
   double decode_ms = 0;          // of all steps, and what lies between them
   std::vector<float> step_ms{};  // of each decode step, from its proposal to its commit
 };

@@ -13,6 +13,7 @@ Output::Output(const Tokenizer* tokenizer, const std::vector<int32_t>& end_ids, 
 }
 
 bool Output::take(int32_t token) {
+  ++taken_;
   if (!options_.ignore_eos && std::find(end_ids_.begin(), end_ids_.end(), token) != end_ids_.end()) {
     reason_ = FinishReason::kStop;
     return false;

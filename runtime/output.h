@@ -25,6 +25,7 @@ class Output {
 
   int64_t max_tokens() const { return max_tokens_; }
   int64_t tokens() const { return static_cast<int64_t>(ids_.size()); }
+  int64_t taken() const { return taken_; }  // calls of take()
 
  private:
   void say(std::string_view piece);
@@ -34,6 +35,7 @@ class Output {
   const int64_t max_tokens_;
   std::optional<StreamingDecoder> decoder_;
   std::vector<int32_t> ids_;
+  int64_t taken_ = 0;
   std::string text_;
   FinishReason reason_ = FinishReason::kLength;
 };

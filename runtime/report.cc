@@ -53,7 +53,8 @@ std::string result_json(const GenerateResult& result, const LineLabel& label) {
                      {"ttft_ms", rounded(t.ttft_ms)},
                      {"prefill_tokens_per_s", rounded(t.prefill_tokens_per_s)},
                      {"decode_tokens_per_s", rounded(t.decode_tokens_per_s)},
-                     {"decode_steps", t.decode_steps}};
+                     {"decode_steps", t.decode_steps},
+                     {"decode_tokens", t.decode_tokens}};
   line["memory"] = {{"vram_peak_bytes", m.vram_peak_bytes}, {"host_peak_bytes", m.host_peak_bytes},
                     {"disk_peak_bytes", m.disk_peak_bytes}, {"rss_peak_bytes", m.rss_peak_bytes},
                     {"weights_bytes", m.weights_bytes},     {"kv_bytes", m.kv_bytes}};

@@ -2,9 +2,9 @@
 // the target judges it in one pass, and what was right of it is told to the draft. It can only change how fast the text
 // comes, never the text. One object a run; it owns the memory of its run and reads weights that others own.
 //
-// Way of use (runtime/engine.cc): memory() while the run is planned; allocate(); prefill_layer() for each layer that
-// the draft listens to and finish_prefill(), by Session::prefill; then, step after step, propose(), pass_layer() by
-// Session::verify, observe(). Thread: one at a time; device work goes to the run's compute stream.
+// Way of use (runtime/engine.cc): memory() while the run is planned; allocate(); prefill_layer() for each layer, most
+// of which a draft passes over, and finish_prefill(), by Session::prefill; then, step after step, propose(),
+// pass_layer() by Session::verify, observe(). Thread: one at a time; device work goes to the run's compute stream.
 #pragma once
 
 #include <cstdint>

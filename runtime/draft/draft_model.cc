@@ -16,11 +16,17 @@ TreeShape largest_tree(Backend backend) { return eagle2_shape(backend == Backend
 
 TreeShape tree_of(const DraftOptions& options, Backend backend) {
   const TreeShape shape = options.tree ? *options.tree : largest_tree(backend);
-  return options.most_tokens > 0 ? shape.cut_to(options.most_tokens + 1) : shape;
+  const int64_t most = options.most_tokens;
+  if (most > 0) return shape.within({.nodes = most + 1, .levels = most});
+  return backend == Backend::kCuda ? shape.cut_to(nodes_that_pay(shape.nodes)) : shape;
 }
 
 // A node's children are ranked: there must be so many tokens.
 void check_branches(const TreeShape& tree, int64_t vocab, const std::string& draft) {
+  if (vocab > kMaxTopVocab) {
+    throw_error(ExitCode::kBadInput, draft,
+                str("has a vocabulary of ", vocab, ": more than the ", kMaxTopVocab, " that a draft's trees rank"));
+  }
   for (const TreeLevel& level : tree.levels) {
     if (level.branch <= vocab) continue;
     throw_error(ExitCode::kUsage, "--tree",
@@ -41,6 +47,9 @@ class Eagle3Model final : public DraftModel {
     check_branches(tree_, config_.vocab, checkpoint_->path());
     if (options.window >= 0) config_.sliding_window = options.window;
     if (options.rope_theta > 0) config_.rope.theta = options.rope_theta;
+    // What is attended to row by row is always seen whole.
+    int64_t& window = config_.sliding_window;
+    if (window > 0) window = std::max(window, kLeastDraftWindow);
   }
 
   bool load(Progress* progress, const std::atomic<bool>* interrupt) override {

@@ -24,10 +24,10 @@ const char* spec_type_name(SpecType type);  // as --spec-type has it: "draft-eag
 
 struct DraftOptions {
   SpecType type = SpecType::kNone;  // --spec-type
-  std::string model;                // -md
+  std::string model{};              // -md
   int64_t window = -1;              // --draft-window: rows a draft's query sees; 0: all, -1: the draft's own
   double rope_theta = 0;            // --draft-rope-theta; 0: what its config says
-  std::optional<TreeShape> tree;    // --tree; none: auto
+  std::optional<TreeShape> tree{};  // --tree; none: auto
   int64_t most_tokens = 0;          // --spec-draft-n-max: cuts a tree by score; 0: the tree's own
 };
 

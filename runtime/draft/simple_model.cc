@@ -51,6 +51,7 @@ class SimpleModel final : public DraftModel {
   }
   bool loaded() const override { return weights_.loaded(); }
   uint64_t weights_bytes() const override { return weights_.bytes(); }
+  uint64_t staging_bytes() const override { return weights_.staging_bytes(); }
   SpecType type() const override { return SpecType::kSimple; }
   TreeLimits tree() const override { return {.nodes = tree_.nodes, .levels = tree_.deepest()}; }
   bool tunes_trees() const override { return tunes_trees_; }

@@ -14,7 +14,7 @@ TEST(Report, SaysWhatTheIssueAsksFor) {
   result.timings.ttft_ms = 47500;
   result.timings.prefill_tokens_per_s = 162.4;
   result.timings.decode_tokens_per_s = 29.72;
-  result.timings.decode_steps = 92;
+  result.timings.decode_steps = result.timings.decode_tokens = 92;
   result.timings.decode_ms = 3096;
   result.memory.vram_peak_bytes = 300 * kMiB;
   result.memory.host_peak_bytes = 180 * kMiB;
@@ -44,6 +44,7 @@ TEST(Report, SaysWhatTheIssueAsksFor) {
 TEST(Report, SaysWhatADraftGave) {
   GenerateResult result;
   result.timings.decode_steps = 10;
+  result.timings.decode_tokens = 24;
   result.transfers.decode_h2d_bytes = 24 * kMiB;
   result.speculation = {.type = "draft-eagle3",
                         .steps = 10,

@@ -70,6 +70,65 @@ TEST(Engine, OneTokenNeedsNoStep) {
   EXPECT_EQ(result.timings.decode_steps, 0);
 }
 
+// The run ends where plain decoding ends, wherever in an accepted path that is, and however long the prompt before.
+TEST(Engine, ADraftChangesNoTextAndNoEnd) {
+  EngineOptions options = tiny();
+  Engine plain(options);
+  options.draft.type = SpecType::kNgram;
+  Engine drafting(options);
+  std::vector<int32_t> prompt = testing::made_up_ids(40, 512);
+  prompt.insert(prompt.end(), prompt.begin(), prompt.end());
+  // Its own text is what a look-up guesses best: with it in the prompt, paths are accepted.
+  const GenerateResult said = plain.generate(prompt, {.max_tokens = 60, .ignore_eos = true}, nullptr);
+  std::vector<int32_t> again = prompt;
+  again.insert(again.end(), said.token_ids.begin(), said.token_ids.end());
+  int64_t accepted = 0;
+  for (const std::vector<int32_t>* ids : {&prompt, &again}) {
+    for (const bool ignore_eos : {false, true}) {
+      for (const int64_t tokens : {1, 2, 3, 4, 5, 7, 10, 64}) {
+        const GenerateOptions run{.max_tokens = tokens, .ignore_eos = ignore_eos};
+        const GenerateResult a = plain.generate(*ids, run, nullptr), b = drafting.generate(*ids, run, nullptr);
+        EXPECT_EQ(a.token_ids, b.token_ids) << tokens;
+        EXPECT_EQ(a.finish_reason, b.finish_reason);
+        EXPECT_EQ(a.timings.decode_tokens, b.timings.decode_tokens);
+        EXPECT_LE(b.timings.decode_steps, a.timings.decode_steps);
+        EXPECT_EQ(b.speculation.type, "ngram-simple");
+        EXPECT_EQ(b.speculation.steps, b.timings.decode_steps);
+        accepted += b.speculation.accepted;
+      }
+    }
+  }
+  EXPECT_GT(accepted, 0);
+}
+
+TEST(Engine, ADraftFillsTheContextAndNoMore) {
+  EngineOptions options = tiny();
+  options.ctx_size = 90;
+  Engine plain(options);
+  options.draft.type = SpecType::kNgram;
+  Engine drafting(options);
+  const GenerateOptions run{.max_tokens = -1, .ignore_eos = true};
+  for (const int64_t prompt : {60, 88, 89}) {
+    const std::vector<int32_t> ids = testing::made_up_ids(prompt, 512);
+    const GenerateResult a = plain.generate(ids, run, nullptr), b = drafting.generate(ids, run, nullptr);
+    EXPECT_EQ(static_cast<int64_t>(b.token_ids.size()), 90 - prompt);
+    EXPECT_EQ(a.token_ids, b.token_ids);
+  }
+}
+
+TEST(Engine, RefusesDraftsThatMakeNoSense) {
+  const auto opened = [](DraftOptions draft) {
+    EngineOptions options = tiny();
+    options.draft = std::move(draft);
+    return [options] { Engine engine(options); };
+  };
+  expect_error(ExitCode::kUsage, "needs a draft: -md", opened({.type = SpecType::kEagle3}));
+  expect_error(ExitCode::kUsage, "without --spec-type", opened({.model = "somewhere"}));
+  expect_error(ExitCode::kUsage, "at least 320", opened({.type = SpecType::kEagle3, .model = "x", .window = 319}));
+  expect_error(ExitCode::kUsage, "ngram-simple", opened({.type = SpecType::kNgram, .model = "x"}));
+  expect_error(ExitCode::kUsage, "--tree", opened({.type = SpecType::kNgram, .tree = chain_shape(3)}));
+}
+
 TEST(Engine, NoTokensAreNoTokens) {
   Engine engine(tiny());
   const GenerateResult result = engine.generate({5, 6}, {.max_tokens = 0}, nullptr);
