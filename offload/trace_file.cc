@@ -124,7 +124,7 @@ std::string other_data(const TraceSummary& summary) {
 std::vector<int> trace_lanes(std::vector<TimedSlice>* slices) {
   if (slices->empty()) return {};
   const bool nests = slices->front().track == TraceTrack::kCompute || slices->front().track == TraceTrack::kHost;
-  int64_t last = INT64_MIN;
+  int64_t last = slices->front().begin_ns;
   for (TimedSlice& slice : *slices) {  // what is inside was enqueued after what is around it
     if (last - kClockErrorNs <= slice.begin_ns && slice.begin_ns < last) slice.begin_ns = last;
     slice.end_ns = std::max(slice.end_ns, slice.begin_ns);
