@@ -155,17 +155,13 @@ void Session::allocate() {
 Session::~Session() { drain(compute_); }  // before the memory goes
 
 void Session::upload_rope_table() {
-  const RopeTable table = make_rope_table(config_.rope, config_.head_dim, config_.max_positions);
-  CHECK(table.inv_freq.size() == static_cast<size_t>(config_.head_dim / 2));
-  const uint64_t bytes = table.inv_freq.size() * sizeof(float);
-  compute_.copy(step_.inv_freq, table.inv_freq.data(), bytes, Link::kHostToDevice, "rope");
-  rope_table({.inv_freq = step_.inv_freq,
-              .cos_sin = step_.cos_sin,
-              .scale = table.scale,
-              .rows = options_.context_tokens,
-              .head_dim = config_.head_dim},
-             compute_);
-  compute_.synchronize();  // the table's host side goes out of scope
+  fill_rope_table({.rope = &config_.rope,
+                   .head_dim = config_.head_dim,
+                   .max_positions = config_.max_positions,
+                   .rows = options_.context_tokens,
+                   .inv_freq = step_.inv_freq,
+                   .cos_sin = step_.cos_sin},
+                  compute_);
 }
 
 Pass Session::make_pass(const LayerWork& work, const int32_t* positions, int64_t rows, ProductPath path) {

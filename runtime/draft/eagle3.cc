@@ -158,15 +158,13 @@ void Eagle3Draft::allocate(Stream& compute) {
 }
 
 void Eagle3Draft::upload_rope_table() {
-  const RopeTable table = make_rope_table(config_.rope, config_.head_dim, config_.max_positions);
-  compute_->copy(work_->inv_freq, table.inv_freq.data(), table.inv_freq.size() * sizeof(float), Link::kHostToDevice);
-  rope_table({.inv_freq = work_->inv_freq,
-              .cos_sin = work_->cos_sin,
-              .scale = table.scale,
-              .rows = options_.context_tokens,
-              .head_dim = config_.head_dim},
-             *compute_);
-  compute_->synchronize();  // the table's host side goes out of scope
+  fill_rope_table({.rope = &config_.rope,
+                   .head_dim = config_.head_dim,
+                   .max_positions = config_.max_positions,
+                   .rows = options_.context_tokens,
+                   .inv_freq = work_->inv_freq,
+                   .cos_sin = work_->cos_sin},
+                  *compute_);
 }
 
 // ---- the target's states --------------------------------------------------------------------------------------------

@@ -172,15 +172,13 @@ void LongSpecDraft::allocate(Stream& compute) {
 // The target's own: its keys are rotated with it.
 void LongSpecDraft::upload_rope_table() {
   const ModelConfig& target = *target_.config;
-  const RopeTable table = make_rope_table(target.rope, target.head_dim, target.max_positions);
-  compute_->copy(work_->inv_freq, table.inv_freq.data(), table.inv_freq.size() * sizeof(float), Link::kHostToDevice);
-  rope_table({.inv_freq = work_->inv_freq,
-              .cos_sin = work_->cos_sin,
-              .scale = table.scale,
-              .rows = options_.context_tokens,
-              .head_dim = config_.head_dim},
-             *compute_);
-  compute_->synchronize();  // the table's host side goes out of scope
+  fill_rope_table({.rope = &target.rope,
+                   .head_dim = target.head_dim,
+                   .max_positions = target.max_positions,
+                   .rows = options_.context_tokens,
+                   .inv_freq = work_->inv_freq,
+                   .cos_sin = work_->cos_sin},
+                  *compute_);
 }
 
 // ---- prefill --------------------------------------------------------------------------------------------------------

@@ -163,15 +163,13 @@ void SimpleDraft::upload_constants() {
   }
   compute_->copy(work_->inputs.path, host_->path, u(rows * rows) * sizeof(int32_t), Link::kHostToDevice);
   compute_->copy(work_->inputs.source, host_->source, u(rows) * sizeof(int32_t), Link::kHostToDevice);
-  const RopeTable table = make_rope_table(config_.rope, config_.head_dim, config_.max_positions);
-  compute_->copy(work_->inv_freq, table.inv_freq.data(), table.inv_freq.size() * sizeof(float), Link::kHostToDevice);
-  rope_table({.inv_freq = work_->inv_freq,
-              .cos_sin = work_->cos_sin,
-              .scale = table.scale,
-              .rows = shape_.context_rows,
-              .head_dim = config_.head_dim},
-             *compute_);
-  compute_->synchronize();  // the table's host side goes out of scope
+  fill_rope_table({.rope = &config_.rope,
+                   .head_dim = config_.head_dim,
+                   .max_positions = config_.max_positions,
+                   .rows = shape_.context_rows,
+                   .inv_freq = work_->inv_freq,
+                   .cos_sin = work_->cos_sin},
+                  *compute_);
 }
 
 // ---- the model ------------------------------------------------------------------------------------------------------

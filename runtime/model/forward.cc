@@ -122,6 +122,16 @@ LayerWork layer_work(const ModelConfig& config, DType dtype, int64_t rows, std::
   return work;
 }
 
+void fill_rope_table(const RopeTableRows& to, Stream& stream) {
+  const RopeTable table = make_rope_table(*to.rope, to.head_dim, to.max_positions);
+  CHECK(table.inv_freq.size() == static_cast<size_t>(to.head_dim / 2));
+  stream.copy(to.inv_freq, table.inv_freq.data(), table.inv_freq.size() * sizeof(float), Link::kHostToDevice, "rope");
+  rope_table(
+      {.inv_freq = to.inv_freq, .cos_sin = to.cos_sin, .scale = table.scale, .rows = to.rows, .head_dim = to.head_dim},
+      stream);
+  stream.synchronize();  // the table's host side goes out of scope
+}
+
 void qkv_product(const Pass& pass, int64_t layer, const void* hidden) {
   const TraceSpan span(*pass.stream, "qkv");
   const ModelConfig& c = *pass.config;

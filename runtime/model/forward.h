@@ -50,6 +50,16 @@ struct Pass {
   Stream* stream;
 };
 
+// Fills the table that rotate_rows() reads, from the model's rope settings. Waits for the stream.
+struct RopeTableRows {
+  const RopeConfig* rope;
+  int64_t head_dim, max_positions;
+  int64_t rows;     // positions [0, rows)
+  float* inv_freq;  // [head_dim / 2], device
+  float* cos_sin;   // [rows, head_dim], device
+};
+void fill_rope_table(const RopeTableRows& table, Stream& stream);
+
 // hidden [rows, hidden] -> work.qkv: norm, product, and the head norms of families that have them.
 void qkv_product(const Pass& pass, int64_t layer, const void* hidden);
 // Rows [first, first + rows) of work.qkv: rotates q in place; K and V, rounded to the cache's types, go to `to`.
