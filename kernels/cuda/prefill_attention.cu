@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(128, 1) prefill_tiles(const __grid_constant__ 
 }
 
 // A block: one query, some heads.
-__global__ void __launch_bounds__(kRowsThreads) prefill_rows(const __grid_constant__ PrefillAttentionParams params) {
+__global__ void __launch_bounds__(kRowsThreads, 4) prefill_rows(const __grid_constant__ PrefillAttentionParams params) {
   __shared__ AttentionRows::Shared shared;
   const AttentionShape& shape = params.shape;
   const int query = static_cast<int>(gridDim.x - 1 - blockIdx.x);

@@ -12,7 +12,7 @@ constexpr int kRowsAWarp = 8;
 // ---- plain_product --------------------------------------------------------------------------------------------------
 
 // Grid: columns / warps of a block, rows / kRowsAWarp.
-__global__ void __launch_bounds__(kThreads) plain_product_kernel(ProductParams p) {
+__global__ void __launch_bounds__(kThreads, 6) plain_product_kernel(ProductParams p) {
   const int64_t col = static_cast<int64_t>(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32;
   if (col >= p.n) return;
   const int64_t row = static_cast<int64_t>(blockIdx.y) * kRowsAWarp;

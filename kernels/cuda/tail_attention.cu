@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kGroup = kTailGroup, kGroups = static_cast<int>((kTailWindow + kPrefixTile) / kTailGroup);
 constexpr int kRows = 16, kThreads = 32 * kGroups;
-constexpr int kChunk = 64;  // elements of head_dim that are summed at a time
+constexpr int kChunk = 64;  // elements of head_dim that are summed at a time; a chunk goes by its first one
 constexpr int kParts = 3;   // of a weight
 static_assert(kPrefixTile % kGroup == 0 && kGroup == 16 && kRows <= kGroups && kRowsDim % kChunk == 0);
 
@@ -34,6 +34,7 @@ struct TailShared {
   int query[kRows], position[kRows];  // of rows that do not exist: as the last one's
   int place[kRows];                   // of [queries, heads]
   int first, last, committed;         // groups that any row sees; rows in the full KV
+  int rows;                           // that exist
 };
 static_assert(sizeof(TailShared) <= 99 * 1024);
 
@@ -57,17 +58,16 @@ template <typename T>
 struct TailGroup {
   const TailAttentionParams& params;
   TailShared& shared;
-  const int dim, rows;  // rows: of the block
+  const int dim;
   const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-  float s[2][4];  // scores of keys 8n + 2t and 8n + 2t + 1 for rows g and g + 8; then weights
+  float s[2][4];                // scores of keys 8n + 2t and 8n + 2t + 1 for rows g and g + 8
+  uint32_t weights[kParts][4];  // of the same keys, as multiply() wants them
   // How many groups of rows the warp reads, and the last one that it found: nearly always the only one.
   int groups = 0, found;
 
   __device__ TailGroup(const TailAttentionParams& of, TailShared& memory)
-      : params(of),
-        shared(memory),
-        dim(static_cast<int>(of.shape.head_dim)),
-        rows(min(kRows, static_cast<int>(of.shape.queries) * heads_each() - begin())) {
+      : params(of), shared(memory), dim(static_cast<int>(of.shape.head_dim)) {
+    const int rows = min(kRows, static_cast<int>(of.shape.queries) * heads_each() - begin());
     const int row = warp == 0 ? threadIdx.x % kRows : warp - 1, heads = heads_each();
     if (row >= kRows) return;
     const int packed = begin() + min(row, rows - 1), query = packed / heads;
@@ -88,6 +88,7 @@ struct TailGroup {
       shared.first = first;
       shared.last = last;
       shared.committed = *params.committed;
+      shared.rows = rows;
     }
   }
   __device__ int heads_each() const {
@@ -114,9 +115,8 @@ struct TailGroup {
 #pragma unroll 1
     for (int group = first + (warp + kGroups - first % kGroups) % kGroups; group <= shared.last; group += kGroups) {
       const bool all = (group + 1) * kGroup <= shared.committed;
-      const int end = all ? -1 : shared.query[kRows - 1];
-#pragma unroll 1
-      for (int owner = all ? -1 : shared.query[0]; owner <= end; ++owner) {
+#pragma unroll 1  // its end is read again each time: registers are short where this is inlined
+      for (int owner = all ? -1 : shared.query[0]; owner <= (all ? -1 : shared.query[kRows - 1]); ++owner) {
         if (owner < 0 || group <= params.positions[owner] / kGroup) see(group, owner);
       }
     }
@@ -225,11 +225,17 @@ struct TailGroup {
       sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 2));
       if (t == 0) shared.sum[g + 8 * half][warp] = sum;
     }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float low = s[i / 2][i % 2 * 2], high = s[i / 2][i % 2 * 2 + 1];
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) weights[part][i] = take<T>(low, high);
+    }
   }
 
   // Elements of the group's values for add(): 8 of each of 4 rows, at a place that lets store() keep banks apart.
   __device__ void fetch(int chunk, uint4 (&v)[4]) const {
-    const int d = chunk * kChunk + (g / 2 + g % 2 * 4) * 8;
+    const int d = chunk + (g / 2 + g % 2 * 4) * 8;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const uint16_t* const row = row_at(params.ring_v, params.pass_v, found, i / 2 * 8 + t * 2 + i % 2);
@@ -241,12 +247,7 @@ struct TailGroup {
   __device__ void add(const bool (&lives)[2], const uint4 (&v)[4], float (&o)[8][4]) const {
     uint32_t a[kParts][4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const bool live = lives[i % 2];
-      float low = live ? s[i / 2][i % 2 * 2] : 0.0f, high = live ? s[i / 2][i % 2 * 2 + 1] : 0.0f;
-#pragma unroll
-      for (int part = 0; part < kParts; ++part) a[part][i] = take<T>(low, high);
-    }
+    for (int i = 0; i < 4 * kParts; ++i) a[i / 4][i % 4] = lives[i % 2] ? weights[i / 4][i % 4] : 0;
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       const auto pair = [&](const uint4& even, const uint4& odd) {
@@ -280,18 +281,19 @@ struct TailPrefix {
 template <typename T>
 struct TailEnd {
   const TailGroup<T>& group;
-  const int row = min(group.warp, group.rows - 1);
 
-  __device__ int64_t place() const { return group.shared.place[row]; }
+  __device__ int row() const { return min(group.warp, group.shared.rows - 1); }
+  __device__ int64_t place() const { return group.shared.place[row()]; }
   __device__ TailPrefix prefix(int chunk) const {
     const AttentionState& from = group.params.state;
-    const int d = chunk * kChunk + threadIdx.x % 32 * 2;
+    const int d = chunk + threadIdx.x % 32 * 2;
     return {reinterpret_cast<const float2*>(from.ml)[place()],
             d < group.dim ? *reinterpret_cast<const float2*>(from.o + place() * group.dim + d) : float2{}};
   }
   __device__ void write(int chunk, const TailPrefix& prefix) const {
     const TailShared& shared = group.shared;
-    const int within = threadIdx.x % 32 * 2, d = chunk * kChunk + within;
+    const int row = this->row();
+    const int within = threadIdx.x % 32 * 2, d = chunk + within;
     const int first = tail_begin_of(shared.position[row]) / kGroup, count = shared.position[row] / kGroup - first + 1;
     float2 o = {};
     float l = 0.0f;
@@ -328,7 +330,7 @@ __global__ void __launch_bounds__(kThreads, 1) tail_groups(const __grid_constant
   group.weigh();
   const TailEnd<T> end{group};
 #pragma unroll 1
-  for (int chunk = 0; chunk * kChunk < group.dim; ++chunk) {
+  for (int chunk = 0; chunk < group.dim; chunk += kChunk) {
     float o[8][4] = {};
     if (group.groups == 1) {
       group.add({true, true}, v, o);  // a row that does not see the group weighs 0
@@ -341,9 +343,9 @@ __global__ void __launch_bounds__(kThreads, 1) tail_groups(const __grid_constant
     }
     group.store(o);
     const TailPrefix prefix = end.prefix(chunk);
-    if (group.groups == 1) group.fetch(chunk + 1, v);  // zeros behind the last
+    if (group.groups == 1) group.fetch(chunk + kChunk, v);  // zeros behind the last
     __syncthreads();
-    if (group.warp < group.rows) end.write(chunk, prefix);
+    if (group.warp < shared.rows) end.write(chunk, prefix);
     __syncthreads();
   }
 }

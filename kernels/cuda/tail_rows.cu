@@ -13,7 +13,7 @@ constexpr int kMostRows = kTailWindow + kPrefixTile;  // of a tail
 // Scores: a warp has 8 lanes on a row, with 8 elements each at a time, and kScoreRows rows. Values: 32 lanes on a row,
 // with 4 elements each, and kValueRows rows in flight.
 constexpr int kRowLanes = 8, kScoreDims = 8, kScoreRows = 2 * 32 / kRowLanes;
-constexpr int kValueDims = 4, kValueRows = 7;
+constexpr int kValueDims = 4, kValueRows = 6;
 static_assert(kMostRows % 32 == 0 && kRowsHeads == 4);
 
 // kCount elements, 0 where there are none.
