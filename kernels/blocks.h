@@ -16,6 +16,7 @@
 namespace headrace {
 
 constexpr int64_t kBlockRows = 16;
+constexpr int64_t kMaxBlockHeadDim = 256;
 static_assert(kPrefixTile % kBlockRows == 0);
 
 // Summaries of whole blocks, of `layers` layers at once. Keys come from a ring: the row of position p is row
@@ -26,7 +27,7 @@ struct SummariseBlocksParams {
   DType k_type;
   int64_t layers, kv_heads, head_dim, ring_rows, blocks;
   int64_t k_layer_stride;
-  int64_t first_block, count;  // REQUIRES: first_block + count <= blocks
+  int64_t first_block, count;  // REQUIRES: first_block + count <= blocks, count * kBlockRows <= ring_rows
 };
 void summarise_blocks(const SummariseBlocksParams& params, Stream& stream);
 
