@@ -397,6 +397,7 @@ INSTANTIATE_KERNEL_TEST(SelectionTest);
 class BlocksDeathTest : public BlocksTest {};
 
 TEST_P(BlocksDeathTest, NamesWhatIsWrong) {
+  if (GetParam().device == DeviceChoice::kCuda) GTEST_SKIP() << "the checks come before the backend";
   const DeviceArray array = output(4096);
   void* const any = array.data();
   SummariseBlocksParams summarise{any, any, DType::kF32, 1, 1, 2, 64, 8, 0, 6, 3};
