@@ -64,11 +64,11 @@ class Eagle3Model final : public DraftModel {
 
   std::unique_ptr<Draft> start(const DraftRun& run) override {
     return std::make_unique<Eagle3Draft>(device_, config_, weights_, target_,
-                                         Eagle3Options{.tree = tree_,
-                                                       .window = config_.sliding_window,
-                                                       .prompt_tokens = run.prompt_tokens,
-                                                       .context_tokens = run.context_tokens,
-                                                       .sampling = run.sampling});
+                                         DraftSetup{.tree = tree_,
+                                                    .window = config_.sliding_window,
+                                                    .prompt_tokens = run.prompt_tokens,
+                                                    .context_tokens = run.context_tokens,
+                                                    .sampling = run.sampling});
   }
 
   std::string describe() const override {

@@ -8,32 +8,26 @@
 // Owns the run's buffers; reads weights that the engine owns. Thread: as draft.h says. Prefill is in eagle3_prefill.cc.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <vector>
 
-#include "kernels/sample.h"
 #include "offload/graph.h"
 #include "runtime/carver.h"
 #include "runtime/draft/draft.h"
 #include "runtime/draft/draft_cache.h"
+#include "runtime/draft/draft_layer.h"
 #include "runtime/draft/eagle3_weights.h"
 #include "runtime/draft/tree_builder.h"
 #include "runtime/model/weights.h"
 
 namespace headrace {
 
-struct Eagle3Options {
-  TreeShape tree;
-  int64_t window = 0;  // rows that a query sees, beside the sinks; 0: all
-  int64_t prompt_tokens = 0, context_tokens = 0;
-  SamplingSettings sampling{};  // the run's: candidates are ranked with the same noise
-};
-
 class Eagle3Draft final : public Draft {
  public:
   // All must outlive the draft. `target` may be loaded later, but before prefill.
   Eagle3Draft(Device& device, const Eagle3Config& config, const Eagle3Weights& weights, const Weights& target,
-              const Eagle3Options& options);
+              const DraftSetup& options);
   ~Eagle3Draft() override;
 
   DraftMemory memory() const override;
@@ -48,14 +42,6 @@ class Eagle3Draft final : public Draft {
   struct Inputs;
   struct Work;
   struct PrefillWork;
-  // One forward pass of the layer: rows that join work's token ids and features.
-  struct Rows {
-    const int32_t *tokens, *positions, *path, *committed;  // device
-    int64_t count, path_stride;
-    int64_t pass_row;  // their K and V go to the cache's pass rows from here on
-    int64_t deepest;   // the largest position
-  };
-
   // One call of propose().
   struct Round {
     int64_t accepted, rows;  // of the last step, and what is forwarded for them
@@ -69,40 +55,24 @@ class Eagle3Draft final : public Draft {
     int64_t rows;
     ProductPath path;
   };
-  struct Multiply {
-    const void *x, *w, *residual;
-    void* out;
-    int64_t rows, n, k;
-    ProductPath path;
-    bool out_f32 = false;
-  };
-
-  int64_t padded(int64_t rows) const;
-  int64_t qkv_width() const;
-  uint64_t type_bytes() const;
-  int64_t stable_rows() const { return options_.tree.deepest() + 1; }  // at most: an accepted path
+  int64_t padded(int64_t rows) const { return padded_rows(device_.backend(), rows); }
   std::optional<size_t> feature_index(int64_t layer) const;
   TreeSetup tree_setup() const;
   Inputs carve_inputs(Carver& carver) const;
   Work carve(Carver& carver) const;
   PrefillWork carve_prefill(Carver& carver) const;
-  uint64_t prefill_staging_bytes() const;
-  uint64_t product_check_room() const;
-  void upload_rope_table();
+  DraftBufferSizes buffer_sizes() const;
+  uint64_t product_check_bytes() const;
 
+  int64_t prompt_list_rows() const;
   int64_t first_prompt_row() const;  // of those that the window keeps
   void join_prompt(int64_t first, int64_t count, const void* features);
-  void rotate_prompt(int64_t qkv_row, int64_t list_row, int64_t rows, const KvRows& to);
 
-  void multiply(const Multiply& m);
-  void normalise(const void* x, const void* weight, void* out, int64_t rows, int64_t cols, int64_t out_stride);
   void project(const LayerInput& input, int64_t first_row, int64_t rows, void* features, void* normed,
                ProductPath path);
   void join(const Join& j);
-  void rotate(void* qkv, const int32_t* positions, int64_t rows, const KvRows& to);
-  void attend(const Rows& rows);
   void finish_layer(int64_t rows);
-  void forward(const Rows& rows);
+  void forward(const DraftRows& rows);
   void predict(int64_t first, int64_t count);
   void gather(const void* from, int64_t from_rows, const int32_t* rows, int64_t count);
   Round upload_round(int32_t root, int64_t position);
@@ -113,18 +83,18 @@ class Eagle3Draft final : public Draft {
   const Eagle3Config& config_;
   const Eagle3Weights& weights_;
   const Weights& target_;
-  const Eagle3Options options_;
+  const DraftSetup options_;
+  const DraftLayerSizes sizes_;
   const DraftCacheShape shape_;
   Stream* compute_ = nullptr;
-  DeviceBuffer memory_, prefill_memory_;
-  PinnedBuffer host_inputs_, prefill_staging_;
+  DraftBuffers buffers_;
   std::unique_ptr<Work> work_;
   std::unique_ptr<PrefillWork> prefill_;
   std::unique_ptr<Inputs> host_;
+  std::optional<DraftLayer> layer_;
   std::optional<DraftCache> cache_;
   std::optional<TreeBuilder> builder_;
   Replay replay_{16};
-  std::vector<KvSegment> prefix_;                         // of one layer, reused
   std::vector<int32_t> stable_tokens_, stable_features_;  // accepted, not yet in the cache
 };
 

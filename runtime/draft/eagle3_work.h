@@ -6,8 +6,6 @@
 
 namespace headrace {
 
-constexpr int64_t kPrefillGroupRows = 2048;
-
 // What a round reads from the host, in one block that is copied once: the accepted path, one position after another.
 struct Eagle3Draft::Inputs {
   int32_t *tokens, *positions, *features, *source;  // [rows]
@@ -19,19 +17,15 @@ struct Eagle3Draft::Inputs {
 struct Eagle3Draft::Work {
   Inputs inputs;
   uint64_t inputs_bytes;
-  float *inv_freq, *cos_sin;       // [head_dim / 2], [context, head_dim]
   void* pass_features;             // [tree, hidden]: fc of the nodes of the last verify
   void* feature_normed;            // [tree, target hidden]; null without fc_norm
   void *token, *feature, *joined;  // [rows, hidden], [rows, hidden], [rows, 2 hidden]: what a forward joins
-  void *qkv, *attention;           // [rows, (heads + 2 kv_heads) * head_dim], [rows, heads * head_dim]
-  void *normed, *gate_up, *activated;
-  void* output;   // [rows, hidden]: in the feature's place in the level below
-  float* logits;  // [rows, vocab]
-  AttentionState state, scratch;
+  void* output;                    // [rows, hidden]: in the feature's place in the level below
+  DraftLayerWork layer;
 };
 
 struct Eagle3Draft::PrefillWork {
-  int32_t *tokens, *positions;     // [kDraftSinkRows + kept rows]: the sinks', then the rest
+  PromptRows rows;                 // kDraftSinkRows + kept rows: the sinks', then the rest
   void *sink_features, *features;  // [kDraftSinkRows, hidden], [kept rows, hidden]
   void* normed;                    // [group, target hidden]; null without fc_norm
   void *token, *joined, *qkv;      // of one group

@@ -1,52 +1,16 @@
 #include "runtime/draft/longspec.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/elementwise.h"
-#include "kernels/product.h"
 #include "offload/trace.h"
 #include "runtime/draft/draft_attention.h"
 #include "runtime/draft/longspec_work.h"
 #include "runtime/kv_cache.h"
 
 namespace headrace {
-namespace {
-
-uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
-
-}  // namespace
 
 // ---- the layer ------------------------------------------------------------------------------------------------------
-
-void LongSpecDraft::multiply(const Multiply& m) {
-  product({.x = m.x,
-           .w = m.w,
-           .bias = m.bias,
-           .residual = m.residual,
-           .out = m.out,
-           .type = weights_.dtype(),
-           .out_type = m.out_f32 ? DType::kF32 : weights_.dtype(),
-           .rows = m.rows,
-           .n = m.n,
-           .k = m.k,
-           .path = m.path},
-          *compute_);
-}
-
-void LongSpecDraft::normalise(const void* x, const void* weight, void* out, int64_t rows) {
-  rms_norm({.x = x,
-            .weight = weight,
-            .out = out,
-            .type = weights_.dtype(),
-            .rows = rows,
-            .groups = 1,
-            .cols = config_.hidden,
-            .x_stride = config_.hidden,
-            .out_stride = config_.hidden,
-            .eps = static_cast<float>(config_.rms_eps)},
-           *compute_);
-}
 
 void LongSpecDraft::enter(const Entrance& e) {
   const LongSpecWeights::Views& w = weights_.views();
@@ -58,82 +22,28 @@ void LongSpecDraft::enter(const Entrance& e) {
              .vocab = config_.vocab,
              .hidden = config_.hidden},
             *compute_);
-  normalise(e.hidden, w.input_norm, e.normed, e.rows);
-  multiply({.x = e.normed,
-            .w = w.qkv,
-            .bias = w.qkv_bias,
-            .residual = nullptr,
-            .out = e.qkv,
-            .rows = e.rows,
-            .n = qkv_width(),
-            .k = config_.hidden,
-            .path = e.path});
-}
-
-// q in place; K and V of the self-attention, rounded to the cache's types, to `to`.
-void LongSpecDraft::rotate(void* qkv, const int32_t* positions, int64_t rows, const KvRows& to) {
-  std::byte* const q = static_cast<std::byte*>(qkv);
-  const uint64_t k_offset = u(attended()) * type_bytes();
-  const uint64_t k_bytes = u(config_.kv_heads * config_.head_dim) * type_bytes();
-  rope({.q = q,
-        .k = q + k_offset,
-        .v = q + k_offset + k_bytes,
-        .positions = positions,
-        .cos_sin = work_->cos_sin,
-        .k_out = to.k,
-        .v_out = to.v,
-        .type = weights_.dtype(),
-        .k_type = shape_.rows.k_type,
-        .v_type = shape_.rows.v_type,
-        .rows = rows,
-        .heads = config_.heads,
-        .kv_heads = config_.kv_heads,
-        .head_dim = config_.head_dim,
-        .qkv_stride = qkv_width(),
-        .table_rows = options_.context_tokens,
-        .out_row_stride = to.row_stride,
-        .out_head_stride = to.head_stride},
-       *compute_);
-}
-
-AttentionShape LongSpecDraft::attention_shape(int64_t rows, int64_t q_stride, const RowShape& kv) const {
-  return {.queries = rows,
-          .heads = config_.heads,
-          .kv_heads = config_.kv_heads,
-          .head_dim = config_.head_dim,
-          .q_stride = q_stride,
-          .type = weights_.dtype(),
-          .k_type = kv.k_type,
-          .v_type = kv.v_type,
-          .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim)))};
-}
-
-void LongSpecDraft::attend_self(const Rows& rows) {
-  draft_attention({.layer = 0,
-                   .shape = attention_shape(rows.count, qkv_width(), shape_.rows),
-                   .q = work_->qkv,
-                   .positions = rows.positions,
-                   .committed = work_->inputs.committed,
-                   .path = rows.path,
-                   .path_stride = rows.path_stride,
-                   .deepest = rows.deepest,
-                   .state = work_->state,
-                   .scratch = work_->scratch,
-                   .out = work_->attention},
-                  *cache_, &segments_, *compute_);
+  layer_->normalise(e.hidden, w.input_norm, e.normed, e.rows);
+  layer_->multiply({.x = e.normed,
+                    .w = w.qkv,
+                    .bias = w.qkv_bias,
+                    .out = e.qkv,
+                    .rows = e.rows,
+                    .n = sizes_.qkv_width(),
+                    .k = config_.hidden,
+                    .path = e.path});
 }
 
 // Every row sees all that the target has committed, and nothing of the tree: the target has not computed it. A query at
 // the last committed position, with that row committed, sees just this.
-void LongSpecDraft::attend_target(const Rows& rows) {
+void LongSpecDraft::attend_target(const DraftRows& rows) {
   const KvCache& cache = *target_cache_;
   const int64_t last = cache.shape().layers - 1, end = tail_begin(cache.rows() - 1);
   PrefixAttentionParams prefix{};
-  prefix.shape = attention_shape(rows.count, attended(), cache.shape());
-  prefix.q = work_->qkv;
+  prefix.shape = layer_->attention_shape(rows.count, sizes_.attended(), cache.shape());
+  prefix.q = work_->layer.qkv;
   prefix.positions = work_->inputs.before;
-  prefix.state = work_->state;
-  prefix.scratch = work_->scratch;
+  prefix.state = work_->layer.state;
+  prefix.scratch = work_->layer.scratch;
   prefix.fresh = true;
   for (int64_t i = 0; i < segments_for(end); ++i) {
     if (prefix.segment_count == kDraftSegmentsPerLaunch) {
@@ -146,7 +56,7 @@ void LongSpecDraft::attend_target(const Rows& rows) {
   prefix_attention(prefix, *compute_);  // without any, it makes the states empty
   const KvCache::TailViews tail = cache.tail(last);
   tail_attention({.shape = prefix.shape,
-                  .q = work_->qkv,
+                  .q = work_->layer.qkv,
                   .positions = work_->inputs.before,
                   .committed = work_->inputs.root_position,
                   .path = rows.path,
@@ -154,61 +64,44 @@ void LongSpecDraft::attend_target(const Rows& rows) {
                   .ring_v = tail.ring_v,
                   .pass_k = tail.pass_k,
                   .pass_v = tail.pass_v,
-                  .state = work_->state,
-                  .out = work_->attention,
+                  .state = work_->layer.state,
+                  .out = work_->layer.attention,
                   .path_stride = rows.path_stride,
                   .ring_rows = kTailRingRows,
                   .pass_rows = 1},
                  *compute_);
 }
 
-void LongSpecDraft::finish_layer(const Rows& rows) {
+void LongSpecDraft::finish_layer(const DraftRows& rows) {
   const LongSpecWeights::Views& w = weights_.views();
-  const Work& work = *work_;
-  const int64_t hidden = config_.hidden, count = rows.count;
-  const auto multiply_rows = [&](const void* x, const void* weight, const void* bias, bool residual, void* out,
-                                 int64_t n, int64_t k) {
-    multiply({.x = x,
-              .w = weight,
-              .bias = bias,
-              .residual = residual ? work.hidden : nullptr,
-              .out = out,
-              .rows = count,
-              .n = n,
-              .k = k});
+  const DraftLayerWork& work = work_->layer;
+  void* const x = work_->hidden;
+  const int64_t hidden = config_.hidden, attended = sizes_.attended(), count = rows.count;
+  const auto add_attention = [&](const void* weight) {
+    layer_->multiply(
+        {.x = work.attention, .w = weight, .residual = x, .out = x, .rows = count, .n = hidden, .k = attended});
   };
-  attend_self(rows);
-  multiply_rows(work.attention, w.output, nullptr, true, work.hidden, hidden, attended());
-  normalise(work.hidden, w.cross_norm, work.normed, count);
-  multiply_rows(work.normed, w.cross_q, w.cross_bias, false, work.qkv, attended(), hidden);
-  RopeParams turn{};
-  turn.q = work.qkv;
-  turn.positions = rows.positions;
-  turn.cos_sin = work.cos_sin;
-  turn.type = turn.k_type = turn.v_type = weights_.dtype();
-  turn.rows = count;
-  turn.heads = config_.heads;
-  turn.head_dim = config_.head_dim;
-  turn.qkv_stride = attended();
-  turn.table_rows = options_.context_tokens;
-  rope(turn, *compute_);
+  layer_->attend(rows, *cache_);
+  add_attention(w.output);
+  layer_->normalise(x, w.cross_norm, work.normed, count);
+  layer_->multiply({.x = work.normed,
+                    .w = w.cross_q,
+                    .bias = w.cross_bias,
+                    .out = work.qkv,
+                    .rows = count,
+                    .n = attended,
+                    .k = hidden});
+  layer_->rotate_queries(work.qkv, rows.positions, count);
   attend_target(rows);
-  multiply_rows(work.attention, w.cross_output, nullptr, true, work.hidden, hidden, attended());
-  normalise(work.hidden, w.ffn_norm, work.normed, count);
-  multiply_rows(work.normed, w.gate_up, nullptr, false, work.gate_up, 2 * config_.ffn, hidden);
-  silu_mul(
-      {.gate_up = work.gate_up, .out = work.activated, .type = weights_.dtype(), .rows = count, .cols = config_.ffn},
-      *compute_);
-  multiply_rows(work.activated, w.down, nullptr, true, work.hidden, hidden, config_.ffn);
-  multiply({.x = work.hidden,
-            .w = target_.weights->head(),
-            .bias = nullptr,
-            .residual = nullptr,
-            .out = work.logits,
-            .rows = count,
-            .n = config_.vocab,
-            .k = hidden,
-            .out_f32 = true});
+  add_attention(w.cross_output);
+  layer_->mlp({.norm = w.ffn_norm, .gate_up = w.gate_up, .down = w.down, .hidden = x, .rows = count});
+  layer_->multiply({.x = x,
+                    .w = target_.weights->head(),
+                    .out = work.logits,
+                    .rows = count,
+                    .n = config_.vocab,
+                    .k = hidden,
+                    .out_f32 = true});
 }
 
 // ---- the loop -------------------------------------------------------------------------------------------------------
@@ -217,8 +110,9 @@ void LongSpecDraft::finish_layer(const Rows& rows) {
 // as many: the root is repeated, and the round is the same graph whatever was accepted.
 LongSpecDraft::Round LongSpecDraft::upload_round(int32_t root, int64_t position) {
   const int64_t before = cache_->rows(), stable = static_cast<int64_t>(stable_tokens_.size()) + 1;
-  const int64_t rows = device_.backend() == Backend::kCpu ? stable : stable_rows();
-  CHECK(stable <= stable_rows() && before + stable == position + 1, "rows ", before, " + ", stable, " at ", position);
+  const int64_t rows = device_.backend() == Backend::kCpu ? stable : stable_rows(options_.tree);
+  CHECK(stable <= stable_rows(options_.tree) && before + stable == position + 1, "rows ", before, " + ", stable, " at ",
+        position);
   CHECK(target_cache_->rows() == position, "rows ", target_cache_->rows(), " at ", position);
   for (int64_t i = 0; i < rows; ++i) {
     const bool accepted = i > 0 && i < stable;
@@ -229,30 +123,44 @@ LongSpecDraft::Round LongSpecDraft::upload_round(int32_t root, int64_t position)
   std::fill_n(host_->before, most_rows(), static_cast<int32_t>(position - 1));
   *host_->root_position = static_cast<int32_t>(position);
   *host_->committed = static_cast<int32_t>(position + 1);
-  compute_->copy(work_->inputs.tokens, host_inputs_.data(), work_->inputs_bytes, Link::kHostToDevice);
+  compute_->copy(work_->inputs.tokens, buffers_.inputs.data(), work_->inputs_bytes, Link::kHostToDevice);
   return {.stable = stable, .rows = rows, .position = position, .deepest = position + builder_->levels()};
 }
 
 // Tokens to work.hidden and work.qkv; their keys and values to the rows of the round.
 void LongSpecDraft::embed(const int32_t* tokens, const int32_t* positions, int64_t rows, int64_t pass_row) {
-  enter({.tokens = tokens, .hidden = work_->hidden, .normed = work_->normed, .qkv = work_->qkv, .rows = rows});
-  rotate(work_->qkv, positions, rows, cache_->pass_rows_from(0, pass_row));
+  enter({.tokens = tokens,
+         .hidden = work_->hidden,
+         .normed = work_->layer.normed,
+         .qkv = work_->layer.qkv,
+         .rows = rows});
+  layer_->rotate(work_->layer.qkv, positions, rows, cache_->pass_rows_from(0, pass_row));
 }
 
 void LongSpecDraft::grow_tree(const Round& round, const TreeRoot& root) {
   const Inputs& in = work_->inputs;
-  finish_layer({.positions = in.positions, .path = in.source, .count = 1, .path_stride = 1, .deepest = round.deepest});
-  builder_->grow(0, work_->logits, in.positions, root, *compute_);
+  finish_layer({.tokens = in.tokens,
+                .positions = in.positions,
+                .path = in.source,
+                .committed = in.committed,
+                .count = 1,
+                .path_stride = 1,
+                .pass_row = 0,
+                .deepest = round.deepest});
+  builder_->grow(0, work_->layer.logits, in.positions, root, *compute_);
   for (int64_t level = 1; level < builder_->levels() && !builder_->stopped(*compute_); ++level) {
     const TreeFrontier& frontier = builder_->frontier();
     const int64_t rows = builder_->rows(level);
     embed(frontier.tokens, frontier.positions, rows, builder_->first_pass_row(level));
-    finish_layer({.positions = frontier.positions,
+    finish_layer({.tokens = frontier.tokens,
+                  .positions = frontier.positions,
                   .path = frontier.path,
+                  .committed = in.committed,
                   .count = rows,
                   .path_stride = frontier.path_stride,
+                  .pass_row = builder_->first_pass_row(level),
                   .deepest = round.deepest});
-    builder_->grow(level, work_->logits, frontier.positions, root, *compute_);
+    builder_->grow(level, work_->layer.logits, frontier.positions, root, *compute_);
   }
   builder_->select(root, *compute_);
 }

@@ -12,23 +12,16 @@
 #include <optional>
 #include <vector>
 
-#include "kernels/sample.h"
 #include "offload/graph.h"
 #include "runtime/carver.h"
 #include "runtime/draft/draft.h"
 #include "runtime/draft/draft_cache.h"
+#include "runtime/draft/draft_layer.h"
 #include "runtime/draft/longspec_weights.h"
 #include "runtime/draft/tree_builder.h"
 #include "runtime/model/weights.h"
 
 namespace headrace {
-
-struct LongSpecOptions {
-  TreeShape tree;
-  int64_t window = 0;  // rows that the self-attention sees; 0: all
-  int64_t prompt_tokens = 0, context_tokens = 0;
-  SamplingSettings sampling{};  // the run's: candidates are ranked with the same noise
-};
 
 // What it drafts for: rope, embedding and head are this one's.
 struct LongSpecTarget {
@@ -40,7 +33,7 @@ class LongSpecDraft final : public Draft {
  public:
   // All must outlive the draft. The target may be loaded later, but before prefill.
   LongSpecDraft(Device& device, const LongSpecConfig& config, const LongSpecWeights& weights,
-                const LongSpecTarget& target, const LongSpecOptions& options);
+                const LongSpecTarget& target, const DraftSetup& options);
   ~LongSpecDraft() override;
 
   DraftMemory memory() const override;
@@ -57,24 +50,11 @@ class LongSpecDraft final : public Draft {
   struct Inputs;
   struct Work;
   struct PrefillWork;
-  // Rows of one forward pass of the layer, as the attention over its own cache takes them.
-  struct Rows {
-    const int32_t *positions, *path;  // device
-    int64_t count, path_stride;
-    int64_t deepest;  // no row is at a larger position
-  };
   // One call of propose().
   struct Round {
     int64_t stable, rows;  // the root and what was accepted before it; what is computed for them
     int64_t position;      // of the root
     int64_t deepest;       // no row of the round is at a larger position
-  };
-  struct Multiply {
-    const void *x, *w, *bias, *residual;
-    void* out;
-    int64_t rows, n, k;
-    ProductPath path = ProductPath::kDecode;
-    bool out_f32 = false;
   };
   // Tokens to the keys and values of the self-attention, and to what its queries are made of.
   struct Entrance {
@@ -84,30 +64,19 @@ class LongSpecDraft final : public Draft {
     ProductPath path = ProductPath::kDecode;
   };
 
-  int64_t padded(int64_t rows) const;
-  int64_t qkv_width() const;
-  int64_t attended() const { return config_.heads * config_.head_dim; }
-  uint64_t type_bytes() const;
-  int64_t stable_rows() const { return options_.tree.deepest() + 1; }  // at most: an accepted path, and the next root
-  int64_t most_rows() const;                                           // of a forward
+  int64_t padded(int64_t rows) const { return padded_rows(device_.backend(), rows); }
+  int64_t most_rows() const;  // of a forward
   TreeSetup tree_setup() const;
   Inputs carve_inputs(Carver& carver) const;
   Work carve(Carver& carver) const;
   PrefillWork carve_prefill(Carver& carver) const;
-  PrefillWork carve_staging(Carver& carver) const;
-  uint64_t prefill_staging_bytes() const;
-  uint64_t product_check_room() const;
-  void upload_rope_table();
+  DraftBufferSizes buffer_sizes() const;
+  uint64_t product_check_bytes() const;
   int64_t first_prompt_row() const;  // of those that the window keeps
 
-  void multiply(const Multiply& m);
-  void normalise(const void* x, const void* weight, void* out, int64_t rows);
   void enter(const Entrance& e);
-  void rotate(void* qkv, const int32_t* positions, int64_t rows, const KvRows& to);
-  AttentionShape attention_shape(int64_t rows, int64_t q_stride, const RowShape& kv) const;
-  void attend_self(const Rows& rows);
-  void attend_target(const Rows& rows);
-  void finish_layer(const Rows& rows);  // from work.hidden and work.qkv to work.logits
+  void attend_target(const DraftRows& rows);
+  void finish_layer(const DraftRows& rows);  // from work.hidden and qkv to logits
   Round upload_round(int32_t root, int64_t position);
   void embed(const int32_t* tokens, const int32_t* positions, int64_t rows, int64_t pass_row);
   void grow_tree(const Round& round, const TreeRoot& root);
@@ -116,19 +85,19 @@ class LongSpecDraft final : public Draft {
   const LongSpecConfig& config_;
   const LongSpecWeights& weights_;
   const LongSpecTarget target_;
-  const LongSpecOptions options_;
+  const DraftSetup options_;
+  const DraftLayerSizes sizes_;
   const DraftCacheShape shape_;
   Stream* compute_ = nullptr;
   const KvCache* target_cache_ = nullptr;
-  DeviceBuffer memory_, prefill_memory_;
-  PinnedBuffer host_inputs_, prefill_staging_;
+  DraftBuffers buffers_;
   std::unique_ptr<Work> work_;
   std::unique_ptr<PrefillWork> prefill_;
   std::unique_ptr<Inputs> host_;
+  std::optional<DraftLayer> layer_;
   std::optional<DraftCache> cache_;
   std::optional<TreeBuilder> builder_;
   Replay replay_{16};
-  std::vector<KvSegment> segments_;     // of one layer, reused
   std::vector<int32_t> stable_tokens_;  // accepted, not yet in the cache
 };
 

@@ -26,11 +26,11 @@ class LongSpecModel final : public DraftModel {
 
   std::unique_ptr<Draft> start(const DraftRun& run) override {
     return std::make_unique<LongSpecDraft>(device_, checkpoint_->config(), weights_, target_,
-                                           LongSpecOptions{.tree = tree_,
-                                                           .window = window_,
-                                                           .prompt_tokens = run.prompt_tokens,
-                                                           .context_tokens = run.context_tokens,
-                                                           .sampling = run.sampling});
+                                           DraftSetup{.tree = tree_,
+                                                      .window = window_,
+                                                      .prompt_tokens = run.prompt_tokens,
+                                                      .context_tokens = run.context_tokens,
+                                                      .sampling = run.sampling});
   }
 
   std::string describe() const override {

@@ -6,8 +6,6 @@
 
 namespace headrace {
 
-constexpr int64_t kLongSpecPrefillGroupRows = 2048;
-
 // What a round reads from the host, in one block that is copied once: the root, then what was accepted before it. The
 // root comes first, so that it alone can go on behind its keys and values.
 struct LongSpecDraft::Inputs {
@@ -19,16 +17,12 @@ struct LongSpecDraft::Inputs {
 struct LongSpecDraft::Work {
   Inputs inputs;
   uint64_t inputs_bytes;
-  float *inv_freq, *cos_sin;  // [head_dim / 2], [context, head_dim]
-  void *hidden, *normed;      // [rows, hidden]
-  void *qkv, *attention;      // [rows, (heads + 2 kv_heads) * head_dim], [rows, heads * head_dim]
-  void *gate_up, *activated;  // [rows, 2 ffn], [rows, ffn]
-  float* logits;              // [rows, vocab]
-  AttentionState state, scratch;
+  void* hidden;  // [rows, hidden]
+  DraftLayerWork layer;
 };
 
 struct LongSpecDraft::PrefillWork {
-  int32_t *tokens, *positions;  // [kept rows]
+  PromptRows rows;              // those that the window keeps
   void *hidden, *normed, *qkv;  // of one group
 };
 

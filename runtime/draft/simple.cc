@@ -13,7 +13,7 @@ constexpr int64_t kChunkRows = 64;  // of the prompt: a group of the decode path
 
 uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
 
-int64_t unread_tokens(const SimpleOptions& options) {
+int64_t unread_tokens(const DraftSetup& options) {
   if (options.window == 0) return 0;
   return std::max<int64_t>(0, options.prompt_tokens - options.window - kDraftSinkRows);
 }
@@ -40,8 +40,7 @@ struct SimpleDraft::Work {
   AttentionState state, scratch;
 };
 
-SimpleDraft::SimpleDraft(Device& device, const ModelConfig& config, const Weights& weights,
-                         const SimpleOptions& options)
+SimpleDraft::SimpleDraft(Device& device, const ModelConfig& config, const Weights& weights, const DraftSetup& options)
     : device_(device),
       config_(config),
       weights_(weights),
@@ -51,8 +50,7 @@ SimpleDraft::SimpleDraft(Device& device, const ModelConfig& config, const Weight
 
 SimpleDraft::~SimpleDraft() = default;
 
-int64_t SimpleDraft::stable_rows() const { return options_.tree.deepest() + 1; }
-int64_t SimpleDraft::chain_rows() const { return std::max(kChunkRows, stable_rows()); }
+int64_t SimpleDraft::chain_rows() const { return std::max(kChunkRows, stable_rows(options_.tree)); }
 
 // The root's row is in the cache when its children are ranked. Noise goes by the target's positions.
 TreeSetup SimpleDraft::tree_setup() const {
@@ -61,15 +59,12 @@ TreeSetup SimpleDraft::tree_setup() const {
           .map = nullptr,
           .sampling = options_.sampling,
           .position_offset = 1 + unread_,
-          .first_row = stable_rows(),
-          .root_row = -1};
+          .first_row = stable_rows(options_.tree)};
 }
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
 DraftCacheShape SimpleDraft::cache_shape() const {
-  int64_t pass_rows = stable_rows();  // then all that the levels forward
-  for (size_t level = 1; level < options_.tree.levels.size(); ++level) pass_rows += options_.tree.levels[level].rows;
   return {.rows = {.layers = config_.layers,
                    .kv_heads = config_.kv_heads,
                    .head_dim = config_.head_dim,
@@ -77,13 +72,8 @@ DraftCacheShape SimpleDraft::cache_shape() const {
                    .v_type = weights_.dtype()},
           .context_rows = options_.context_tokens - unread_,
           .window = options_.window,
-          .pass_rows = std::max(pass_rows, chain_rows()),
+          .pass_rows = std::max(round_rows(options_.tree), chain_rows()),
           .sinks = SinkRows::kFollowTheWindow};
-}
-
-// A product on CUDA reads and writes whole groups of rows.
-int64_t SimpleDraft::padded(int64_t rows) const {
-  return device_.backend() == Backend::kCpu ? rows : static_cast<int64_t>(round_up(u(rows), kProductRowPadding));
 }
 
 uint64_t SimpleDraft::type_bytes() const { return dtype_bytes(weights_.dtype()); }
@@ -109,10 +99,6 @@ SimpleDraft::Inputs SimpleDraft::carve_inputs(Carver& carver) const {
 
 SimpleDraft::Work SimpleDraft::carve(Carver& carver) const {
   const int64_t most = std::max(chain_rows(), options_.tree.widest()), rows = padded(most);
-  const auto state_of = [&](int64_t queries) {
-    const int64_t states = queries * config_.heads;
-    return AttentionState{.o = carver.take<float>(states * config_.head_dim), .ml = carver.take<float>(states * 2)};
-  };
   Work work;
   work.inputs = carve_inputs(carver);
   work.inv_freq = carver.take<float>(config_.head_dim / 2);
@@ -123,31 +109,28 @@ SimpleDraft::Work SimpleDraft::carve(Carver& carver) const {
   work.logits = carver.take<float>(padded(options_.tree.widest()) * config_.vocab);
   work.first_qkv =
       shape_.windowed() ? carver.take_bytes(u(config_.layers * kDraftSinkRows) * qkv_row_bytes()) : nullptr;
-  work.state = state_of(most);
-  work.scratch = state_of(most * kDraftSegmentsPerLaunch);
+  work.state = carve_states(most * config_.heads, config_.head_dim, carver);
+  work.scratch = carve_states(most * config_.heads * kDraftSegmentsPerLaunch, config_.head_dim, carver);
   return work;
 }
 
-DraftMemory SimpleDraft::memory() const {
-  Carver size(nullptr), inputs(nullptr);
-  carve(size);
+DraftBufferSizes SimpleDraft::buffer_sizes() const {
+  Carver work(nullptr), inputs(nullptr);
+  carve(work);
   carve_inputs(inputs);
+  return {.work = work.used_bytes(), .prefill = 0, .inputs = inputs.used_bytes(), .prefill_inputs = 0};
+}
+
+DraftMemory SimpleDraft::memory() const {
   const uint64_t check =
       product_check_bytes(config_, weights_.dtype(), device_.backend(), chain_rows(), ProductPath::kDecode);
-  return {.lasting_bytes =
-              whole_pages(size.used_bytes()) + check + shape_.bytes() + TreeBuilder::device_bytes(tree_setup()),
-          .prefill_bytes = 0,
-          .pinned_bytes = whole_pages(inputs.used_bytes()) + TreeBuilder::pinned_bytes(tree_setup())};
+  return draft_memory(buffer_sizes(), check, shape_, tree_setup());
 }
 
 void SimpleDraft::allocate(Stream& compute) {
-  Carver size(nullptr), inputs_size(nullptr);
-  carve(size);
-  carve_inputs(inputs_size);
   compute_ = &compute;
-  memory_ = device_.allocate(size.used_bytes(), "the draft's buffers");
-  host_inputs_ = device_.allocate_pinned(inputs_size.used_bytes(), "the draft's inputs");
-  Carver carver(memory_.data()), host_carver(host_inputs_.data());
+  buffers_ = DraftBuffers::allocate(device_, buffer_sizes());
+  Carver carver(buffers_.work.data()), host_carver(buffers_.inputs.data());
   work_ = std::make_unique<Work>(carve(carver));
   host_ = std::make_unique<Inputs>(carve_inputs(host_carver));
   cache_.emplace(device_, shape_);
@@ -189,7 +172,7 @@ Pass SimpleDraft::make_pass(const int32_t* positions, int64_t rows) const {
 }
 
 // -> work.hidden. Only rows that begin the context are sinks, and they come in chains.
-void SimpleDraft::forward(const Rows& rows) {
+void SimpleDraft::forward(const DraftRows& rows) {
   const Pass pass = make_pass(rows.positions, rows.count);
   embedding({.ids = rows.tokens,
              .table = weights_.embedding(),
@@ -238,7 +221,7 @@ int64_t SimpleDraft::extend(std::span<const int32_t> tokens) {
     host_->sink_positions[i] = static_cast<int32_t>(std::max<int64_t>(0, kept - kDraftSinkRows) + i);
   }
   const Inputs& in = work_->inputs;
-  compute_->copy(in.tokens, host_inputs_.data(), in.changing_bytes, Link::kHostToDevice);
+  compute_->copy(in.tokens, buffers_.inputs.data(), in.changing_bytes, Link::kHostToDevice);
   forward({.tokens = in.tokens,
            .positions = in.positions,
            .path = in.path,

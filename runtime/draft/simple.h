@@ -16,27 +16,20 @@
 #include <optional>
 #include <vector>
 
-#include "kernels/sample.h"
 #include "runtime/carver.h"
 #include "runtime/draft/draft.h"
 #include "runtime/draft/draft_cache.h"
+#include "runtime/draft/draft_layer.h"
 #include "runtime/draft/tree_builder.h"
 #include "runtime/model/forward.h"
 #include "runtime/model/weights.h"
 
 namespace headrace {
 
-struct SimpleOptions {
-  TreeShape tree;
-  int64_t window = 0;  // rows that a query sees, beside the sinks; 0: all
-  int64_t prompt_tokens = 0, context_tokens = 0;
-  SamplingSettings sampling{};  // the run's: candidates are ranked with the same noise
-};
-
 class SimpleDraft final : public Draft {
  public:
   // All must outlive the draft. `weights` may be loaded later, but before prefill ends.
-  SimpleDraft(Device& device, const ModelConfig& config, const Weights& weights, const SimpleOptions& options);
+  SimpleDraft(Device& device, const ModelConfig& config, const Weights& weights, const DraftSetup& options);
   ~SimpleDraft() override;
 
   DraftMemory memory() const override;
@@ -50,27 +43,19 @@ class SimpleDraft final : public Draft {
  private:
   struct Inputs;
   struct Work;
-  // One forward pass: rows whose K and V go to the cache's pass rows from `pass_row` on.
-  struct Rows {
-    const int32_t *tokens, *positions, *path, *committed;  // device
-    int64_t count, path_stride;
-    int64_t pass_row;
-    int64_t deepest;  // the largest position
-  };
-
-  int64_t padded(int64_t rows) const;
-  int64_t chain_rows() const;   // that one pass may add to the cache
-  int64_t stable_rows() const;  // that a round may: an accepted path without its root, and the new root
+  int64_t padded(int64_t rows) const { return padded_rows(device_.backend(), rows); }
+  int64_t chain_rows() const;  // that one pass may add to the cache
   uint64_t type_bytes() const;
   uint64_t qkv_row_bytes() const;
   DraftCacheShape cache_shape() const;
   TreeSetup tree_setup() const;
   Inputs carve_inputs(Carver& carver) const;
   Work carve(Carver& carver) const;
+  DraftBufferSizes buffer_sizes() const;
   void upload_constants();
 
   Pass make_pass(const int32_t* positions, int64_t rows) const;
-  void forward(const Rows& rows);
+  void forward(const DraftRows& rows);
   void predict(int64_t first, int64_t count);
   int64_t extend(std::span<const int32_t> tokens);
   void remember_sinks(int64_t layer, int64_t position, int64_t rows);
@@ -79,12 +64,11 @@ class SimpleDraft final : public Draft {
   Device& device_;
   const ModelConfig& config_;
   const Weights& weights_;
-  const SimpleOptions options_;
+  const DraftSetup options_;
   const int64_t unread_;  // tokens of the prompt between the sinks and the window
   const DraftCacheShape shape_;
   Stream* compute_ = nullptr;
-  DeviceBuffer memory_;
-  PinnedBuffer host_inputs_;
+  DraftBuffers buffers_;
   std::unique_ptr<Work> work_;
   std::unique_ptr<Inputs> host_;
   std::optional<DraftCache> cache_;

@@ -59,11 +59,11 @@ class SimpleModel final : public DraftModel {
   std::unique_ptr<Draft> start(const DraftRun& run) override {
     const int64_t usual = usual_window(config_.max_positions, run.context_tokens, tree_.deepest());
     return std::make_unique<SimpleDraft>(device_, config_, weights_,
-                                         SimpleOptions{.tree = tree_,
-                                                       .window = window_ >= 0 ? window_ : usual,
-                                                       .prompt_tokens = run.prompt_tokens,
-                                                       .context_tokens = run.context_tokens,
-                                                       .sampling = run.sampling});
+                                         DraftSetup{.tree = tree_,
+                                                    .window = window_ >= 0 ? window_ : usual,
+                                                    .prompt_tokens = run.prompt_tokens,
+                                                    .context_tokens = run.context_tokens,
+                                                    .sampling = run.sampling});
   }
 
   std::string describe() const override {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/eagle3_files.h"
+#include "tests/support/draft_files.h"
 
 namespace headrace::testing_support {
 

@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "runtime/model/tensor_files.h"
-#include "tests/support/eagle3_files.h"
+#include "tests/support/draft_files.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/torch_files.h"
 

@@ -1,11 +1,10 @@
 // EAGLE-3 heads that are broken, or made for another target: each is refused, naming the file and the values.
 #include <gtest/gtest.h>
 
-#include <functional>
-
 #include "cache/base.h"
 #include "runtime/draft/eagle3_checkpoint.h"
-#include "tests/support/eagle3_files.h"
+#include "tests/support/draft_files.h"
+#include "tests/support/refusal.h"
 #include "tests/support/temporary_folder.h"
 
 namespace headrace {
@@ -14,21 +13,14 @@ namespace {
 using nlohmann::json;
 using testing_support::eagle3_target;
 using testing_support::Eagle3Files;
+using testing_support::expect_error;
 using testing_support::f32_tensor;
 
 void expect_refused(const Eagle3Files& files, const std::vector<std::string>& expected,
                     const ModelConfig& target = eagle3_target()) {
   const TemporaryFolder folder;
   files.write(folder.path());
-  try {
-    open_eagle3(folder.path(), target);
-    ADD_FAILURE() << "opened; expected: " << expected.front();
-  } catch (const Error& error) {
-    const std::string text = error.what();
-    EXPECT_EQ(error.code(), ExitCode::kBadInput) << text;
-    EXPECT_EQ(text.rfind(folder.path(), 0), 0u) << text;
-    for (const std::string& part : expected) EXPECT_NE(text.find(part), std::string::npos) << part << " in: " << text;
-  }
+  expect_error(ExitCode::kBadInput, folder.path(), expected, [&] { open_eagle3(folder.path(), target); });
 }
 
 void expect_config_refused(const std::string& merged, const std::vector<std::string>& expected) {

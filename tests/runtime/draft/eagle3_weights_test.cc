@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "tests/support/eagle3_files.h"
+#include "tests/support/draft_files.h"
 #include "tests/support/session_fixture.h"
 #include "tests/support/temporary_folder.h"
 

@@ -2,12 +2,10 @@
 // naming the file and the values.
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
-
 #include "runtime/draft/draft_model.h"
 #include "runtime/draft/longspec_checkpoint.h"
-#include "tests/support/eagle3_files.h"
+#include "tests/support/draft_files.h"
+#include "tests/support/refusal.h"
 #include "tests/support/session_fixture.h"
 #include "tests/support/temporary_folder.h"
 
@@ -15,55 +13,10 @@ namespace headrace {
 namespace {
 
 using nlohmann::json;
+using testing_support::expect_error;
 using testing_support::f32_tensor;
-using testing_support::FileTensor;
-
-// A layer for a target of hidden 8 and 20 ids: 2 heads of 4 and one KV head, ffn 10.
-struct LongSpecFiles {
-  json config = {{"architectures", {"LlamaGlideDecoderLayer"}},
-                 {"hidden_size", 8},
-                 {"intermediate_size", 10},
-                 {"num_attention_heads", 2},
-                 {"num_key_value_heads", 1},
-                 {"rms_norm_eps", 1e-5},
-                 {"vocab_size", 20}};
-  std::map<std::string, FileTensor> tensors;
-
-  LongSpecFiles() {
-    for (const char* norm : {"input_layernorm", "post_self_attention_layernorm", "post_cross_attention_layernorm"})
-      add(norm, {8}, 0);
-    for (const std::string attention : {"self_attn.", "cross_attn."}) {
-      add(attention + "q_proj", {8, 8}, 8);
-      add(attention + "k_proj", {4, 8}, 4);
-      add(attention + "v_proj", {4, 8}, 4);
-      add(attention + "o_proj", {8, 8}, 0);
-    }
-    add("mlp.gate_proj", {10, 8}, 0);
-    add("mlp.up_proj", {10, 8}, 0);
-    add("mlp.down_proj", {8, 10}, 0);
-  }
-  void add(const std::string& name, const std::vector<int64_t>& shape, int64_t bias) {
-    tensors[name + ".weight"] = f32_tensor(name + ".weight", shape);
-    if (bias > 0) tensors[name + ".bias"] = f32_tensor(name + ".bias", {bias});
-  }
-  void prefix(const std::string& prefix) {
-    std::map<std::string, FileTensor> named;
-    for (const auto& [name, tensor] : tensors) named[prefix + name] = tensor;
-    tensors = named;
-  }
-  void write(const std::string& folder) const {
-    std::ofstream(folder + "/config.json") << config.dump(1);
-    std::ofstream(folder + "/model.safetensors", std::ios::binary) << testing_support::safetensors_bytes(tensors);
-  }
-};
-
-ModelConfig longspec_target() {
-  ModelConfig target;
-  target.family = "llama";
-  target.layers = 12, target.hidden = 8, target.heads = 2, target.kv_heads = 1, target.head_dim = 4, target.ffn = 16;
-  target.vocab = 20, target.max_positions = 512;
-  return target;
-}
+using testing_support::longspec_target;
+using testing_support::LongSpecFiles;
 
 bool unused(const std::string& name) {
   return name.starts_with("cross_attn.k_proj") || name.starts_with("cross_attn.v_proj");
@@ -108,15 +61,7 @@ void expect_refused(const LongSpecFiles& files, const std::vector<std::string>& 
                     const ModelConfig& target = longspec_target()) {
   const TemporaryFolder folder;
   files.write(folder.path());
-  try {
-    open_longspec(folder.path(), target);
-    ADD_FAILURE() << "opened; expected: " << expected.front();
-  } catch (const Error& error) {
-    const std::string text = error.what();
-    EXPECT_EQ(error.code(), ExitCode::kBadInput) << text;
-    EXPECT_EQ(text.rfind(folder.path(), 0), 0u) << text;
-    for (const std::string& part : expected) EXPECT_NE(text.find(part), std::string::npos) << part << " in: " << text;
-  }
+  expect_error(ExitCode::kBadInput, folder.path(), expected, [&] { open_longspec(folder.path(), target); });
 }
 
 void expect_config_refused(const std::string& merged, const std::vector<std::string>& expected) {
@@ -184,13 +129,8 @@ TEST(LongSpecRefusals, Configs) {
 TEST(LongSpecRefusals, OptionsThatDoNotGoWithIt) {
   const testing::LoadedModel model(testing::tiny_model("llama31"), DType::kF32);
   const auto refused = [&](const DraftOptions& options, const std::string& flag) {
-    try {
-      open_draft(options, *model.device, longspec_target(), model.weights);
-      ADD_FAILURE() << flag;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kUsage) << error.what();
-      EXPECT_EQ(error.info().where, flag);
-    }
+    expect_error(ExitCode::kUsage, flag, {},
+                 [&] { open_draft(options, *model.device, longspec_target(), model.weights); });
   };
   DraftOptions without, theta, window, tree;
   without.type = theta.type = window.type = tree.type = SpecType::kLongSpec;

@@ -6,6 +6,7 @@
 #include "runtime/model/mapped_file.h"
 #include "runtime/model/random_checkpoint.h"
 #include "tests/support/hf_directory.h"
+#include "tests/support/refusal.h"
 #include "tests/support/session_fixture.h"
 #include "tests/support/temporary_folder.h"
 
@@ -36,14 +37,7 @@ class SimpleRefusals : public ::testing::Test {
   }
   void expect_refused(const DraftOptions& options, ExitCode code, const std::vector<std::string>& expected,
                       const Tokenizer* tokenizer = nullptr) const {
-    try {
-      open(options, tokenizer);
-      ADD_FAILURE() << "opened; expected: " << expected.front();
-    } catch (const Error& error) {
-      const std::string text = error.what();
-      EXPECT_EQ(error.code(), code) << text;
-      for (const std::string& part : expected) EXPECT_NE(text.find(part), std::string::npos) << part << " in: " << text;
-    }
+    testing_support::expect_error(code, "", expected, [&] { open(options, tokenizer); });
   }
   static DraftOptions simple(const std::string& model) {
     return {.type = SpecType::kSimple, .model = model, .tree = chain_shape(2)};

@@ -32,7 +32,7 @@ struct Drafter {
     weights.load(*checkpoint, *device, nullptr, nullptr);
   }
 
-  std::unique_ptr<SimpleDraft> start(const SimpleOptions& options, std::span<const int32_t> prompt) const {
+  std::unique_ptr<SimpleDraft> start(const DraftSetup& options, std::span<const int32_t> prompt) const {
     auto draft = std::make_unique<SimpleDraft>(*device, checkpoint->config(), weights, options);
     draft->allocate(*compute);
     draft->finish_prefill(prompt);
@@ -76,10 +76,10 @@ class SimpleWindow : public ::testing::TestWithParam<DeviceChoice> {
     const Drafter model(make_random_checkpoint("one layer", config, 7), GetParam());
     const std::vector<int32_t> ids = testing::made_up_ids(prompt + steps, static_cast<int32_t>(config.vocab));
     const std::span<const int32_t> all(ids);
-    SimpleOptions options = {.tree = chain_shape(kDeep),
-                             .window = kWindow,
-                             .prompt_tokens = prompt,
-                             .context_tokens = prompt + steps + kDeep};
+    DraftSetup options = {.tree = chain_shape(kDeep),
+                          .window = kWindow,
+                          .prompt_tokens = prompt,
+                          .context_tokens = prompt + steps + kDeep};
     const auto draft = model.start(options, all.first(static_cast<size_t>(prompt)));
     const int64_t unread = std::max<int64_t>(0, prompt - kWindow - kDraftSinkRows);
     DraftCacheShape shape;
@@ -95,7 +95,7 @@ class SimpleWindow : public ::testing::TestWithParam<DeviceChoice> {
       const int64_t rest = first > 0 ? first + unread : unread + kDraftSinkRows;
       if (end > rest) seen.insert(seen.end(), ids.begin() + rest, ids.begin() + end);
       const int64_t count = static_cast<int64_t>(seen.size());
-      const SimpleOptions whole = {
+      const DraftSetup whole = {
           .tree = chain_shape(kDeep), .prompt_tokens = count - 1, .context_tokens = count + kDeep};
       const auto fresh = model.start(whole, std::span<const int32_t>(seen).first(seen.size() - 1));
       ASSERT_EQ(tree.tokens, propose(*fresh, seen).tokens) << "after " << end << " tokens, first row " << first;

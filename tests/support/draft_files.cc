@@ -1,4 +1,4 @@
-#include "tests/support/eagle3_files.h"
+#include "tests/support/draft_files.h"
 
 #include <filesystem>
 #include <fstream>
@@ -83,7 +83,7 @@ Eagle3Files::Eagle3Files() {
       {"midlayer.mlp.up_proj.weight", {10, 8}},
       {"midlayer.mlp.down_proj.weight", {8, 10}},
   };
-  for (const auto& [name, shape] : shapes) tensors[name] = f32_tensor(name, shape);
+  for (const auto& [name, shape] : shapes) add(name, shape);
   set_d2t({0, 0, 2, 2, 15});  // target ids 0, 1, 4, 5, 19
   set_t2d({0, 1, 4, 5, 19});
 }
@@ -98,7 +98,42 @@ void Eagle3Files::set_t2d(const std::vector<int64_t>& target_ids) {
   tensors["t2d"] = {"BOOL", {20}, marks};
 }
 
-void Eagle3Files::write(const std::string& folder) const {
+LongSpecFiles::LongSpecFiles() {
+  config = {{"architectures", {"LlamaGlideDecoderLayer"}},
+            {"hidden_size", 8},
+            {"intermediate_size", 10},
+            {"num_attention_heads", 2},
+            {"num_key_value_heads", 1},
+            {"rms_norm_eps", 1e-5},
+            {"vocab_size", 20}};
+  for (const char* norm : {"input_layernorm", "post_self_attention_layernorm", "post_cross_attention_layernorm"}) {
+    add(std::string(norm) + ".weight", {8});
+  }
+  for (const std::string attention : {"self_attn.", "cross_attn."}) {
+    for (const auto& [name, rows] : {std::pair{"q_proj", 8}, std::pair{"k_proj", 4}, std::pair{"v_proj", 4}}) {
+      add(attention + name + ".weight", {rows, 8});
+      add(attention + name + ".bias", {rows});
+    }
+    add(attention + "o_proj.weight", {8, 8});
+  }
+  add("mlp.gate_proj.weight", {10, 8});
+  add("mlp.up_proj.weight", {10, 8});
+  add("mlp.down_proj.weight", {8, 10});
+}
+
+ModelConfig longspec_target() {
+  ModelConfig target = eagle3_target();
+  target.kv_heads = 1;
+  return target;
+}
+
+void DraftFiles::prefix(const std::string& prefix) {
+  std::map<std::string, FileTensor> named;
+  for (const auto& [name, tensor] : tensors) named[prefix + name] = tensor;
+  tensors = named;
+}
+
+void DraftFiles::write(const std::string& folder) const {
   write_file(folder + "/config.json", config.dump(1));
   write_file(folder + "/model.safetensors", safetensors_bytes(tensors));
 }

@@ -1,0 +1,148 @@
+// What the drafts that rank a vocabulary do alike: a run's buffers, planned and then allocated; and, for those with one
+// decoder layer of their own (EAGLE-3, LongSpec), that layer's operations with the strides that its rows have.
+// DraftLayer owns nothing but the run's settings; weights, rows and cache are its caller's. Thread: as draft.h says.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "kernels/product.h"
+#include "kernels/sample.h"
+#include "offload/device.h"
+#include "runtime/carver.h"
+#include "runtime/draft/draft.h"
+#include "runtime/draft/draft_cache.h"
+#include "runtime/draft/tree_builder.h"
+#include "runtime/model/forward.h"
+
+namespace headrace {
+
+// What one run asks of such a draft.
+struct DraftSetup {
+  TreeShape tree;
+  int64_t window = 0;  // rows that a query sees, beside the sinks; 0: all
+  int64_t prompt_tokens = 0, context_tokens = 0;
+  SamplingSettings sampling{};  // the run's: candidates are ranked with the same noise
+};
+
+// The most rows that one round adds to the cache for what was accepted.
+inline int64_t stable_rows(const TreeShape& tree) { return tree.deepest() + 1; }
+// Those, then all that the levels forward.
+int64_t round_rows(const TreeShape& tree);
+// A product on CUDA reads and writes whole groups of rows.
+int64_t padded_rows(Backend backend, int64_t rows);
+AttentionState carve_states(int64_t states, int64_t head_dim, Carver& carver);
+
+// ---- a run's buffers ----
+
+struct DraftBufferSizes {
+  uint64_t work, prefill;           // device memory
+  uint64_t inputs, prefill_inputs;  // pinned
+};
+struct DraftBuffers {
+  DeviceBuffer work, prefill;
+  PinnedBuffer inputs, prefill_inputs;
+
+  static DraftBuffers allocate(Device& device, const DraftBufferSizes& sizes);
+  void end_prefill() { prefill = {}, prefill_inputs = {}; }
+};
+// Rows of the prompt, one list in device memory and one on the host: one copy.
+struct PromptRows {
+  int32_t *tokens, *positions;
+  uint64_t bytes;  // of both
+  static PromptRows carve(int64_t rows, Carver& carver);
+};
+
+// `check_bytes`: while the draft's products are checked.
+DraftMemory draft_memory(const DraftBufferSizes& sizes, uint64_t check_bytes, const DraftCacheShape& cache,
+                         const TreeSetup& tree);
+
+// ---- one forward pass ----
+
+// Rows of one pass; their K and V go to the cache's pass rows from `pass_row` on.
+struct DraftRows {
+  const int32_t *tokens, *positions, *path, *committed;  // device, as TailAttentionParams has them
+  int64_t count, path_stride;
+  int64_t pass_row;
+  int64_t deepest;  // no row is at a larger position
+};
+
+struct DraftLayerSizes {
+  DType type;  // of the weights
+  int64_t hidden, heads, kv_heads, head_dim, ffn;
+  int64_t vocab;  // of the logits
+  double rms_eps;
+
+  int64_t attended() const { return heads * head_dim; }
+  int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_dim; }
+  uint64_t bytes(int64_t elements) const { return static_cast<uint64_t>(elements) * dtype_bytes(type); }
+  RowShape cache_rows() const {
+    return {.layers = 1, .kv_heads = kv_heads, .head_dim = head_dim, .k_type = type, .v_type = type};
+  }
+};
+
+// Views into a draft's buffer.
+struct DraftLayerWork {
+  float *inv_freq, *cos_sin;  // [head_dim / 2], [context, head_dim]
+  void* normed;               // [rows, hidden]
+  void *qkv, *attention;      // [rows, qkv_width()], [rows, attended()]
+  void *gate_up, *activated;  // [rows, 2 ffn], [rows, ffn]
+  float* logits;              // [rows, vocab]
+  AttentionState state, scratch;
+
+  // `rows` with padding; `queries` without.
+  static DraftLayerWork carve(const DraftLayerSizes& sizes, int64_t rows, int64_t queries, int64_t context,
+                              Carver& carver);
+};
+
+constexpr int64_t kDraftPrefillGroupRows = 2048;
+
+class DraftLayer {
+ public:
+  struct Product {
+    const void *x = nullptr, *w = nullptr, *bias = nullptr, *residual = nullptr;
+    void* out = nullptr;
+    int64_t rows = 0, n = 0, k = 0;
+    ProductPath path = ProductPath::kDecode;
+    bool out_f32 = false;
+  };
+  struct Mlp {
+    const void *norm, *gate_up, *down;  // weights
+    void* hidden;                       // [rows, hidden], in place
+    int64_t rows;
+  };
+
+  // What checking the products takes, one kind at a time: those of every such layer, and `own` (n, k and path count).
+  static uint64_t check_bytes(Backend backend, const DraftLayerSizes& sizes, int64_t prompt_tokens,
+                              std::initializer_list<Product> own);
+
+  DraftLayer(const DraftLayerSizes& sizes, const DraftLayerWork& work, int64_t context, Stream& compute)
+      : sizes_(sizes), work_(work), context_(context), compute_(compute) {}
+
+  void fill_rope(const RopeConfig& rope, int64_t max_positions) const;
+  void multiply(const Product& p) const;
+  // Rows of `cols` elements, contiguous, to rows that are `out_stride` apart.
+  void normalise(const void* x, const void* weight, void* out, int64_t rows, int64_t cols, int64_t out_stride) const;
+  void normalise(const void* x, const void* weight, void* out, int64_t rows) const {
+    normalise(x, weight, out, rows, sizes_.hidden, sizes_.hidden);
+  }
+  // Rows of qkv: q in place; K and V, rounded to the cache's types, to `to`.
+  void rotate(void* qkv, const int32_t* positions, int64_t rows, const KvRows& to) const;
+  // As many rows, the first of which is at `position`, to the cache's ring.
+  void rotate_into(const DraftCache& cache, void* qkv, const int32_t* positions, int64_t position, int64_t rows) const;
+  void rotate_queries(void* q, const int32_t* positions, int64_t rows) const;  // [rows, attended()]
+  AttentionShape attention_shape(int64_t rows, int64_t q_stride, const RowShape& kv) const;
+  void attend(const DraftRows& rows, const DraftCache& cache);  // work.qkv -> work.attention
+  void mlp(const Mlp& m) const;
+
+ private:
+  const DraftLayerSizes sizes_;
+  const DraftLayerWork work_;
+  const int64_t context_;
+  Stream& compute_;
+  std::vector<KvSegment> segments_;  // reused
+};
+
+}  // namespace headrace
