@@ -3,6 +3,7 @@
 #include "kernels/cuda/chunk.cuh"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/rows.cuh"
 
 namespace headrace::kernels::cuda {
 
@@ -11,31 +12,6 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kNormThreads = 512;  // at most
 constexpr int kKept = 2;           // chunks of a row that a thread keeps
-
-// Copies a row with all the threads of a block.
-__device__ void copy_row(void* to, const void* from, int64_t bytes, bool aligned) {
-  if (aligned) {
-    for (int64_t i = threadIdx.x; i < bytes / 16; i += blockDim.x) {
-      static_cast<uint4*>(to)[i] = static_cast<const uint4*>(from)[i];
-    }
-  } else {  // every type has an even number of bytes
-    for (int64_t i = threadIdx.x; i < bytes / 2; i += blockDim.x) {
-      static_cast<uint16_t*>(to)[i] = static_cast<const uint16_t*>(from)[i];
-    }
-  }
-}
-
-__device__ int64_t bytes_of(DType type) { return type == DType::kF32 ? 4 : 2; }
-__device__ const char* at(const void* base, int64_t element, DType type) {
-  return static_cast<const char*>(base) + element * bytes_of(type);
-}
-__device__ char* at(void* base, int64_t element, DType type) {
-  return static_cast<char*>(base) + element * bytes_of(type);
-}
-__device__ int chunk_count(int64_t total, int64_t begin) {
-  const int64_t left = total - begin;
-  return static_cast<int>(left < 0 ? 0 : left < kChunk ? left : kChunk);
-}
 
 // ---- embedding ------------------------------------------------------------------------------------------------------
 
