@@ -1,9 +1,13 @@
 // headrace bench: a table on stdout as the rows are done, or one JSON object; into a file as well if asked.
 #include "runtime/bench.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "cli/bench_table.h"
 #include "cli/commands.h"
@@ -15,26 +19,36 @@
 namespace headrace {
 namespace {
 
-// Opened before the work: a place that cannot be written to is said at once.
+// Opened before the work: a place that cannot be written to is said at once. What the file held stays until there are
+// results to take its place; a file that was made here and got none goes again.
 class ResultFile {
  public:
   explicit ResultFile(const std::string& path) : path_(path) {
     if (path.empty()) return;
-    file_ = std::fopen(path.c_str(), "we");
-    if (file_ == nullptr) fail();
+    fd_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    if (fd_ < 0 && errno == ENOENT) {
+      fd_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_CREAT | O_EXCL, 0666);
+      made_ = fd_ >= 0;
+    }
+    if (fd_ < 0) fail();
   }
   ~ResultFile() {
-    if (file_ != nullptr) std::fclose(file_);
+    if (fd_ < 0) return;
+    ::close(fd_);
+    if (made_) ::unlink(path_.c_str());
   }
   ResultFile(const ResultFile&) = delete;
   ResultFile& operator=(const ResultFile&) = delete;
 
   void write(const std::string& text) {
-    if (file_ == nullptr) return;
-    const bool written = std::fwrite(text.data(), 1, text.size(), file_) == text.size();
-    const bool closed = std::fclose(file_) == 0;
-    file_ = nullptr;
-    if (!written || !closed) fail();
+    if (fd_ < 0) return;
+    if (::ftruncate(fd_, 0) != 0 && errno != EINVAL) fail();  // EINVAL: a pipe or a device
+    for (size_t done = 0; done < text.size();) {
+      const ssize_t here = ::write(fd_, text.data() + done, text.size() - done);
+      if (here < 0 && errno != EINTR) fail();
+      if (here > 0) done += static_cast<size_t>(here);
+    }
+    if (::close(std::exchange(fd_, -1)) != 0) fail();
   }
 
  private:
@@ -43,7 +57,8 @@ class ResultFile {
   }
 
   const std::string path_;
-  FILE* file_ = nullptr;
+  int fd_ = -1;
+  bool made_ = false;
 };
 
 ExitCode exit_code(const BenchReport& report) {

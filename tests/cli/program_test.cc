@@ -368,6 +368,22 @@ TEST_F(ProgramTest, BenchOfAShapeNeedsNoFile) {
   EXPECT_NE(gone.err.find("/gone/x.json: cannot be written"), std::string::npos) << gone.err;
 }
 
+TEST_F(ProgramTest, ABenchThatFailsLeavesOldResultsAndNoNewFile) {
+  const std::string old = folder_->write("old.json", "{\"rows\": \"of yesterday\"}\n");
+  const std::string fresh = *folder_ / "fresh.json";
+  for (const std::string& out : {old, fresh}) {
+    EXPECT_EQ(run_program({"bench", "-m", folder_->path() + "/no-model", "-o", out}).exit_code, 3) << out;
+  }
+  EXPECT_EQ(folder_->read("old.json"), "{\"rows\": \"of yesterday\"}\n");
+  EXPECT_FALSE(std::filesystem::exists(fresh));
+  const std::vector<std::string> right = {"bench", "-m", model_, "-n", "1", "-t", "1", "--device", "cpu", "-p", "8"};
+  folder_->write("old.json", std::string(1 << 20, 'x'));  // longer than what comes
+  std::vector<std::string> args = right;
+  args.insert(args.end(), {"--kv", "auto", "-o", old});
+  EXPECT_EQ(run_program(args).exit_code, 0);
+  EXPECT_EQ(json::parse(folder_->read("old.json"))["rows"].size(), 1u);
+}
+
 TEST_F(ProgramTest, BenchOfWhatDoesNotFitSaysSoInItsRow) {
   const Finished table = run_program({"bench", "-m", model_, "-p", "20,400000", "-n", "2", "--kv", "device", "--device",
                                       "cpu", "--host-mem", "128MiB"});
