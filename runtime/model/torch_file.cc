@@ -1,5 +1,6 @@
 #include "runtime/model/torch_file.h"
 
+#include <algorithm>
 #include <array>
 #include <unordered_map>
 
@@ -67,13 +68,20 @@ class TorchFile {
   // All entries lie in one folder, named after the file as it was saved.
   const ZipEntry& find_description() {
     constexpr std::string_view kName = "data.pkl";
+    const ZipEntry* found = nullptr;
     for (const auto& [name, entry] : entries_) {
       const size_t slash = name.find('/');
       if (slash == std::string::npos || name.substr(slash + 1) != kName) continue;
+      if (found != nullptr) {
+        const auto [first, second] = std::minmax(found->name, name);
+        refuse("the archive", "holds both " + printable(first) + " and " + printable(second) +
+                                  ": which of them is the model's is anybody's guess");
+      }
       folder_ = name.substr(0, slash + 1);
-      return entry;
+      found = &entry;
     }
-    refuse("the archive", "holds no data.pkl: it is not PyTorch's");
+    if (found == nullptr) refuse("the archive", "holds no data.pkl: it is not PyTorch's");
+    return *found;
   }
 
   StoredTensor tensor(const std::string& name, const PickleValue& value) const {

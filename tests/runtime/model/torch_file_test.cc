@@ -131,6 +131,9 @@ TEST(TorchFile, ArchivesByHand) {
   broken = zip;
   broken.entries[0].name = "data.pkl";
   expect_refused(broken.finish(), {"holds no data.pkl"});
+  broken = zip;
+  broken.entries.push_back({"b/data.pkl", broken.entries[0].bytes});
+  expect_refused(broken.finish(), {"holds both a/data.pkl and b/data.pkl"});
   broken.entries = {};
   broken.zip64 = false;
   expect_refused("PK\x03\x04" + broken.finish(), {"holds no data.pkl"});
