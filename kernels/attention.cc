@@ -12,13 +12,11 @@ using kernels::dispatch;
 
 namespace {
 
-constexpr int64_t kMaxHeadDim = 256;
-
 void check_shape(const AttentionShape& s, const void* q) {
   CHECK(s.queries >= 0 && s.heads > 0 && s.kv_heads > 0, "queries=", s.queries, " heads=", s.heads,
         " kv_heads=", s.kv_heads);
   CHECK(s.heads % s.kv_heads == 0, "heads=", s.heads, " kv_heads=", s.kv_heads);
-  CHECK(s.head_dim > 0 && s.head_dim % 2 == 0 && s.head_dim <= kMaxHeadDim, "head_dim=", s.head_dim);
+  CHECK(s.head_dim > 0 && s.head_dim % 2 == 0 && s.head_dim <= kMaxAttentionHeadDim, "head_dim=", s.head_dim);
   CHECK(s.q_stride >= s.heads * s.head_dim, "q_stride=", s.q_stride, " heads=", s.heads, " head_dim=", s.head_dim);
   CHECK(std::isfinite(s.scale), "scale=", s.scale);
   CHECK(s.queries == 0 || q != nullptr);

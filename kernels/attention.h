@@ -21,6 +21,8 @@ struct KvSegment {
   int32_t stride_rows;  // >= rows
 };
 
+constexpr int64_t kMaxAttentionHeadDim = 256;  // and it must be even
+
 // The shapes and types that every attention op shares.
 struct AttentionShape {
   int64_t queries, heads, kv_heads, head_dim;

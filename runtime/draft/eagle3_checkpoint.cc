@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "kernels/attention.h"
 #include "runtime/model/config_check.h"
 #include "runtime/model/hub_cache.h"
 #include "runtime/model/json_file.h"
@@ -123,6 +124,10 @@ void Eagle3Checkpoint::check_shapes() {
                 str("tensor ", q->name, " has the shape ", shape_text(q->shape),
                     ": its rows are no even head_dim for the ", c.heads, " heads of its config"));
   c.head_dim = rows / c.heads;
+  if (c.head_dim > kMaxAttentionHeadDim)
+    throw_error(ExitCode::kBadInput, path_,
+                str("tensor ", q->name, " has ", rows, " rows for ", c.heads, " heads: head_dim ", c.head_dim,
+                    " is above ", kMaxAttentionHeadDim, ", the most that attention computes"));
   check_rope(c.rope, c.head_dim, path_ + "/config.json");
 
   const std::string p = "midlayer.";

@@ -1,6 +1,7 @@
 #include "runtime/model/config_check.h"
 
 #include "cache/base.h"
+#include "kernels/attention.h"
 
 namespace headrace {
 
@@ -26,6 +27,8 @@ void check_config(const ModelConfig& config, const std::string& source) {
   if (config.heads % config.kv_heads != 0)
     refuse(str("num_attention_heads ", config.heads, " is not a multiple of num_key_value_heads ", config.kv_heads));
   if (config.head_dim % 2 != 0) refuse(str("head_dim ", config.head_dim, " is odd; rotary pairs need an even one"));
+  if (config.head_dim > kMaxAttentionHeadDim)
+    refuse(str("head_dim ", config.head_dim, " is above ", kMaxAttentionHeadDim, ", the most that attention computes"));
   if (config.heads * config.head_dim > kMaxWidth)
     refuse(str("num_attention_heads ", config.heads, " x head_dim ", config.head_dim, " is above ", kMaxWidth));
   for (const int32_t id : config.end_ids)

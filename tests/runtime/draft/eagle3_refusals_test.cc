@@ -56,6 +56,14 @@ TEST(Eagle3Refusals, EveryWrongShapeIsNamed) {
   }
 }
 
+TEST(Eagle3Refusals, HeadsThatAreTooWideForAttention) {
+  Eagle3Files files;
+  for (const char* name : {"q_proj", "k_proj", "v_proj"}) {
+    files.add(std::string("midlayer.self_attn.") + name + ".weight", {name[0] == 'q' ? 516 : 258, 16});
+  }
+  expect_refused(files, {"self_attn.q_proj.weight has 516 rows for 2 heads", "head_dim 258 is above 256"});
+}
+
 TEST(Eagle3Refusals, TensorsThatItHasNoUseFor) {
   for (const char* name : {"layers.1.mlp.up_proj.weight", "midlayer.self_attn.q_proj.bias",
                            "midlayer.self_attn.q_norm.weight", "input_norm.weight", "lm_head.bias"}) {
