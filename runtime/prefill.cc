@@ -132,8 +132,8 @@ std::optional<int32_t> Session::prefill(std::span<const int32_t> ids, Progress* 
     work.layer_buffer = buffer.data();
     upload_prompt(ids, work, staging);
     embed_prompt(work);
-    finished = prefill_layers(work, progress, interrupt);
-    if (finished && options_.draft != nullptr) options_.draft->finish_prefill(ids);
+    finished = prefill_layers(work, progress, interrupt) &&
+               (options_.draft == nullptr || options_.draft->finish_prefill(ids, progress, interrupt));
     const uint64_t row_bytes = static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype());
     const std::byte* const last = static_cast<std::byte*>(work.hidden) + (ids.size() - 1) * row_bytes;
     compute_.copy(step_.hidden, last, row_bytes, Link::kWithinDevice, "last row");

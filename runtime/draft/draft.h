@@ -7,12 +7,14 @@
 // pass_layer() by Session::verify, observe(). Thread: one at a time; device work goes to the run's compute stream.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 #include <string>
 
 #include "offload/stream.h"
 #include "runtime/accept.h"
+#include "runtime/progress.h"
 #include "runtime/tree.h"
 
 namespace headrace {
@@ -52,8 +54,10 @@ class Draft {
 
   // Prefill: the states of the whole prompt as they enter a layer, for layers [0, layers). Enqueues, waits for nothing.
   virtual void prefill_layer(const LayerInput& input) = 0;
-  // All layers have been seen. What prefill alone needed is given back.
-  virtual void finish_prefill(std::span<const int32_t> prompt) = 0;
+  // All layers have been seen. What prefill alone needed is given back. A draft that reads the prompt itself tells how
+  // far it is; false: `interrupt` was set on the way. Both may be null.
+  virtual bool finish_prefill(std::span<const int32_t> prompt, Progress* progress,
+                              const std::atomic<bool>* interrupt) = 0;
 
   // `root` is the last sampled token, at position `position`, not yet in the KV cache. The tree stays within `limits`.
   virtual void propose(int32_t root, int64_t position, const TreeLimits& limits, Tree* tree) = 0;

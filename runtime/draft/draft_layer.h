@@ -25,6 +25,7 @@ struct DraftSetup {
   int64_t window = 0;  // rows that a query sees, beside the sinks; 0: all
   int64_t prompt_tokens = 0, context_tokens = 0;
   SamplingSettings sampling{};  // the run's: candidates are ranked with the same noise
+  int64_t target_vocab = 0;     // where the target's vocabulary is padded otherwise; 0: as the draft's
 };
 
 // The most rows that one round adds to the cache for what was accepted.

@@ -1,8 +1,10 @@
 #include "runtime/draft/draft_model.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <utility>
 
+#include "runtime/draft/draft_tokenizer.h"
 #include "runtime/draft/eagle3.h"
 #include "runtime/draft/longspec_model.h"
 #include "runtime/draft/ngram_draft.h"
@@ -36,7 +38,8 @@ void check_branches(const TreeShape& tree, int64_t vocab, const std::string& dra
 
 class Eagle3Model final : public DraftModel {
  public:
-  Eagle3Model(const DraftOptions& options, Device& device, const ModelConfig& config, const Weights& target)
+  Eagle3Model(const DraftOptions& options, Device& device, const ModelConfig& config, const Weights& target,
+              const Tokenizer* tokenizer)
       : device_(device),
         target_(target),
         tree_(tree_of(options, device.backend())),
@@ -45,6 +48,7 @@ class Eagle3Model final : public DraftModel {
         config_(checkpoint_->config()),
         weights_(Eagle3Weights::reserve(*checkpoint_, device, target.dtype())) {
     check_branches(tree_, config_.vocab, checkpoint_->path());
+    if (tokenizer != nullptr) check_tokenizer_in(checkpoint_->path(), *tokenizer);
     if (options.window >= 0) config_.sliding_window = options.window;
     if (options.rope_theta > 0) config_.rope.theta = options.rope_theta;
     // What is attended to row by row is always seen whole.
@@ -89,9 +93,9 @@ class Eagle3Model final : public DraftModel {
 
 class NgramModel final : public DraftModel {
  public:
-  NgramModel(const DraftOptions& options, Backend backend) {
+  NgramModel(const DraftOptions& options, Device& device) : device_(device) {
     // What a row more costs decides how unlikely a guess may be.
-    if (backend == Backend::kCuda) limits_ = {.nodes = 64, .depth = 16, .likelihood = 0.02};
+    if (device.backend() == Backend::kCuda) limits_ = {.nodes = 64, .depth = 16, .likelihood = 0.02};
     if (options.most_tokens > 0) limits_.nodes = std::min(limits_.nodes, options.most_tokens + 1);
   }
 
@@ -102,35 +106,68 @@ class NgramModel final : public DraftModel {
   TreeLimits tree() const override { return {.nodes = limits_.nodes, .levels = limits_.depth}; }
   bool tunes_trees() const override { return false; }  // a tree is as large as what was found
   std::unique_ptr<Draft> start(const DraftRun& run) override {
-    return std::make_unique<NgramDraft>(limits_, run.context_tokens);
+    return std::make_unique<NgramDraft>(device_, limits_, run.context_tokens);
   }
   std::string describe() const override { return str("ngram-simple, trees of at most ", limits_.nodes); }
 
  private:
+  Device& device_;
   NgramLimits limits_;
 };
 
+// What was asked for and what it is of use with; null: not asked for.
+struct Asked {
+  const char* flag;
+  std::optional<std::string> value;
+  std::initializer_list<SpecType> used_by;
+  const char* hint;  // where it is of no use with a draft
+};
+
+std::optional<std::string> if_given(bool given, const std::string& value) {
+  return given ? std::optional(value) : std::nullopt;
+}
+
+void check_use(SpecType type, const Asked& asked) {
+  if (!asked.value || std::find(asked.used_by.begin(), asked.used_by.end(), type) != asked.used_by.end()) return;
+  const std::string value = asked.value->empty() ? "" : *asked.value + " ";
+  if (type == SpecType::kNone) {
+    throw_error(ExitCode::kUsage, asked.flag, value + "is of no use without --spec-type",
+                "Say which kind of draft it is for: --spec-type draft-eagle3.");
+  }
+  throw_error(ExitCode::kUsage, asked.flag, str(value, "is of no use with --spec-type ", spec_type_name(type)),
+              asked.hint);
+}
+
 void check_options(const DraftOptions& options) {
+  constexpr SpecType kEagle3 = SpecType::kEagle3, kLongSpec = SpecType::kLongSpec, kSimple = SpecType::kSimple,
+                     kNgram = SpecType::kNgram;
+  constexpr const char* kNoWeights = "It looks up in the text itself and has no weights.";
+  check_use(
+      options.type,
+      {"--model-draft", if_given(!options.model.empty(), options.model), {kEagle3, kLongSpec, kSimple}, kNoWeights});
+  check_use(options.type, {"--tree",
+                           if_given(options.tree.has_value(), ""),
+                           {kEagle3, kLongSpec, kSimple},
+                           "Its trees are what it finds; --spec-draft-n-max N limits them."});
+  check_use(options.type, {"--spec-draft-n-max",
+                           if_given(options.most_tokens > 0, str(options.most_tokens)),
+                           {kEagle3, kLongSpec, kSimple, kNgram},
+                           ""});
+  check_use(options.type, {"--draft-window",
+                           if_given(options.window >= 0, str(options.window)),
+                           {kEagle3, kLongSpec, kSimple},
+                           kNoWeights});
+  check_use(options.type,
+            {"--draft-rope-theta",
+             if_given(options.rope_theta > 0, str(options.rope_theta)),
+             {kEagle3, kSimple},
+             options.type == kLongSpec ? "It reads the target's keys, and rotates as the target does." : kNoWeights});
   if (options.window > 0 && options.window < kLeastDraftWindow) {
     throw_error(ExitCode::kUsage, "--draft-window",
                 str(options.window, " is too small: at least ", kLeastDraftWindow, ", or 0 for the whole context"));
   }
-  const bool wants_model =
-      options.type == SpecType::kEagle3 || options.type == SpecType::kLongSpec || options.type == SpecType::kSimple;
-  if (wants_model && options.model.empty()) {
+  if (options.type != SpecType::kNone && options.type != kNgram && options.model.empty()) {
     throw_error(ExitCode::kUsage, "--spec-type", str(spec_type_name(options.type), " needs a draft: -md PATH"));
-  }
-  if (options.type == SpecType::kNone && !options.model.empty()) {
-    throw_error(ExitCode::kUsage, "--model-draft", str(options.model, " is of no use without --spec-type"),
-                "Say which kind of draft it is: --spec-type draft-eagle3.");
-  }
-  if (options.type == SpecType::kNgram && !options.model.empty()) {
-    throw_error(ExitCode::kUsage, "--model-draft", str(options.model, " is of no use with --spec-type ngram-simple"),
-                "It looks up in the text itself and has no weights.");
-  }
-  if (options.type == SpecType::kNgram && options.tree) {
-    throw_error(ExitCode::kUsage, "--tree", "is of no use with --spec-type ngram-simple, whose trees are what it finds",
-                "--spec-draft-n-max N limits them.");
   }
 }
 
@@ -163,13 +200,13 @@ std::unique_ptr<DraftModel> open_draft(const DraftOptions& options, Device& devi
     case SpecType::kNone:
       return nullptr;
     case SpecType::kEagle3:
-      return std::make_unique<Eagle3Model>(options, device, config, target);
+      return std::make_unique<Eagle3Model>(options, device, config, target, tokenizer);
     case SpecType::kLongSpec:
-      return open_longspec_draft(options, tree, device, {&config, &target});
+      return open_longspec_draft(options, tree, device, {&config, &target}, tokenizer);
     case SpecType::kSimple:
       return open_simple(options, tree, device, {&config, &target, tokenizer});
     case SpecType::kNgram:
-      return std::make_unique<NgramModel>(options, device.backend());
+      return std::make_unique<NgramModel>(options, device);
   }
   CHECK(false, "spec_type=", static_cast<int>(options.type));
 }

@@ -33,7 +33,7 @@ class Eagle3Draft final : public Draft {
   DraftMemory memory() const override;
   void allocate(Stream& compute) override;
   void prefill_layer(const LayerInput& input) override;
-  void finish_prefill(std::span<const int32_t> prompt) override;
+  bool finish_prefill(std::span<const int32_t> prompt, Progress*, const std::atomic<bool>*) override;
   void propose(int32_t root, int64_t position, const TreeLimits& limits, Tree* tree) override;
   void pass_layer(const LayerInput& input) override;
   void observe(const Tree& tree, const Acceptance& acceptance) override;

@@ -39,7 +39,7 @@ void Eagle3Draft::prefill_layer(const LayerInput& input) {
 }
 
 // Row i joins feature i with token i + 1; the last row waits for the token that the target samples after the prompt.
-void Eagle3Draft::finish_prefill(std::span<const int32_t> prompt) {
+bool Eagle3Draft::finish_prefill(std::span<const int32_t> prompt, Progress*, const std::atomic<bool>*) {
   const int64_t rows = static_cast<int64_t>(prompt.size()) - 1, first = first_prompt_row();
   CHECK(rows + 1 == options_.prompt_tokens);
   const int64_t sinks = first > 0 ? kDraftSinkRows : 0, kept = rows - first;
@@ -69,6 +69,7 @@ void Eagle3Draft::finish_prefill(std::span<const int32_t> prompt) {
   stable_tokens_.clear();
   prefill_.reset();
   buffers_.end_prefill();
+  return true;
 }
 
 // Rows [first, first + count) of the list of tokens, with their features: up to qkv.

@@ -41,7 +41,7 @@ class LongSpecDraft final : public Draft {
   void allocate(Stream& compute) override;
   void attach(const KvCache& target) override { target_cache_ = &target; }
   void prefill_layer(const LayerInput&) override {}
-  void finish_prefill(std::span<const int32_t> prompt) override;
+  bool finish_prefill(std::span<const int32_t> prompt, Progress*, const std::atomic<bool>*) override;
   void propose(int32_t root, int64_t position, const TreeLimits& limits, Tree* tree) override;
   void pass_layer(const LayerInput&) override {}
   void observe(const Tree& tree, const Acceptance& acceptance) override;

@@ -121,7 +121,7 @@ void LongSpecDraft::allocate(Stream& compute) {
 // ---- prefill --------------------------------------------------------------------------------------------------------
 
 // Keys and values of the prompt's last rows: one layer, so that no attention is needed for them.
-void LongSpecDraft::finish_prefill(std::span<const int32_t> prompt) {
+bool LongSpecDraft::finish_prefill(std::span<const int32_t> prompt, Progress*, const std::atomic<bool>*) {
   const int64_t rows = static_cast<int64_t>(prompt.size()), first = first_prompt_row(), kept = rows - first;
   CHECK(rows == options_.prompt_tokens);
   Carver carver(buffers_.prefill_inputs.data());
@@ -146,6 +146,7 @@ void LongSpecDraft::finish_prefill(std::span<const int32_t> prompt) {
   stable_tokens_.clear();
   prefill_.reset();
   buffers_.end_prefill();
+  return true;
 }
 
 }  // namespace headrace

@@ -1,18 +1,23 @@
 #include "runtime/draft/longspec_model.h"
 
+#include "runtime/draft/draft_tokenizer.h"
+
 namespace headrace {
 namespace {
 
 class LongSpecModel final : public DraftModel {
  public:
-  LongSpecModel(const DraftOptions& options, const TreeShape& tree, Device& device, const LongSpecTarget& target)
+  LongSpecModel(const DraftOptions& options, const TreeShape& tree, Device& device, const LongSpecTarget& target,
+                const Tokenizer* tokenizer)
       : device_(device),
         target_(target),
         tree_(tree),
         tunes_trees_(!options.tree),
         checkpoint_(open_longspec(options.model, *target.config)),
         window_(options.window >= 0 ? options.window : checkpoint_->config().window),
-        weights_(LongSpecWeights::reserve(*checkpoint_, device, target.weights->dtype())) {}
+        weights_(LongSpecWeights::reserve(*checkpoint_, device, target.weights->dtype())) {
+    if (tokenizer != nullptr) check_tokenizer_in(checkpoint_->path(), *tokenizer);
+  }
 
   bool load(Progress* progress, const std::atomic<bool>* interrupt) override {
     return weights_.loaded() || weights_.load(*checkpoint_, device_, progress, interrupt);
@@ -52,13 +57,8 @@ class LongSpecModel final : public DraftModel {
 }  // namespace
 
 std::unique_ptr<DraftModel> open_longspec_draft(const DraftOptions& options, const TreeShape& tree, Device& device,
-                                                const LongSpecTarget& target) {
-  if (options.rope_theta > 0) {
-    throw_error(ExitCode::kUsage, "--draft-rope-theta",
-                str(options.rope_theta, " is of no use with --spec-type draft-longspec"),
-                "It reads the target's keys, and rotates as the target does.");
-  }
-  return std::make_unique<LongSpecModel>(options, tree, device, target);
+                                                const LongSpecTarget& target, const Tokenizer* tokenizer) {
+  return std::make_unique<LongSpecModel>(options, tree, device, target, tokenizer);
 }
 
 }  // namespace headrace

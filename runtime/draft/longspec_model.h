@@ -8,8 +8,8 @@
 
 namespace headrace {
 
-// `tree` is the largest. As open_draft. `target` must outlive the model.
+// `tree` is the largest; `tokenizer` the target's, or null. As open_draft. `target` must outlive the model.
 std::unique_ptr<DraftModel> open_longspec_draft(const DraftOptions& options, const TreeShape& tree, Device& device,
-                                                const LongSpecTarget& target);
+                                                const LongSpecTarget& target, const Tokenizer* tokenizer);
 
 }  // namespace headrace

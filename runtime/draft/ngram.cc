@@ -83,6 +83,12 @@ class NgramIndex::Growth {
   size_t guessed_ = 0;
 };
 
+// The text, and the chains' buckets and links.
+uint64_t NgramIndex::bytes(int64_t most_tokens) {
+  const uint64_t capacity = static_cast<uint64_t>(most_tokens);
+  return (capacity + kOrders.size() * (std::bit_ceil(capacity) + capacity)) * sizeof(int32_t);
+}
+
 NgramIndex::NgramIndex(int64_t most_tokens) {
   CHECK(most_tokens > 0 && most_tokens < INT32_MAX, "most_tokens=", most_tokens);
   const size_t capacity = static_cast<size_t>(most_tokens);

@@ -25,6 +25,7 @@ class NgramIndex {
  public:
   // `most_tokens`: the text will not be longer. All memory is taken here.
   explicit NgramIndex(int64_t most_tokens);
+  static uint64_t bytes(int64_t most_tokens);  // host memory
 
   int64_t size() const { return static_cast<int64_t>(tokens_.size()); }
   void append(int32_t token);

@@ -55,7 +55,8 @@ int64_t SimpleDraft::chain_rows() const { return std::max(kChunkRows, stable_row
 // The root's row is in the cache when its children are ranked. Noise goes by the target's positions.
 TreeSetup SimpleDraft::tree_setup() const {
   return {.shape = options_.tree,
-          .vocab = config_.vocab,
+          .vocab = options_.target_vocab > 0 ? std::min(config_.vocab, options_.target_vocab) : config_.vocab,
+          .stride = config_.vocab,
           .map = nullptr,
           .sampling = options_.sampling,
           .position_offset = 1 + unread_,
@@ -212,8 +213,11 @@ void SimpleDraft::predict(int64_t first, int64_t count) {
 int64_t SimpleDraft::extend(std::span<const int32_t> tokens) {
   const int64_t before = cache_->rows(), count = static_cast<int64_t>(tokens.size());
   CHECK(count > 0 && count <= chain_rows() && before + count <= shape_.context_rows, "rows ", before, " + ", count);
-  std::copy(tokens.begin(), tokens.end(), host_->tokens);
-  for (int64_t i = 0; i < count; ++i) host_->positions[i] = static_cast<int32_t>(before + i);
+  for (int64_t i = 0; i < count; ++i) {
+    const int32_t token = tokens[static_cast<size_t>(i)];
+    host_->tokens[i] = token < config_.vocab ? token : 0;  // padding that the target alone has; whatever it said by it
+    host_->positions[i] = static_cast<int32_t>(before + i);
+  }
   *host_->committed_before = static_cast<int32_t>(before);
   *host_->committed = static_cast<int32_t>(before + count);
   const int64_t kept = shape_.first_kept(before + count);
@@ -256,16 +260,23 @@ void SimpleDraft::place_sinks() {
 
 // ---- the loop -------------------------------------------------------------------------------------------------------
 
-void SimpleDraft::finish_prefill(std::span<const int32_t> prompt) {
+bool SimpleDraft::finish_prefill(std::span<const int32_t> prompt, Progress* progress,
+                                 const std::atomic<bool>* interrupt) {
   const int64_t tokens = static_cast<int64_t>(prompt.size());
   CHECK(tokens == options_.prompt_tokens, "tokens=", tokens);
   std::vector<int32_t> read(prompt.begin(), prompt.end());
   if (unread_ > 0) read.erase(read.begin() + kDraftSinkRows, read.begin() + kDraftSinkRows + unread_);
-  for (size_t row = 0; row < read.size(); row += u(kChunkRows)) {
-    extend(std::span(read).subspan(row, std::min(u(kChunkRows), read.size() - row)));
-    compute_->synchronize();  // the host side of the inputs is written again
-  }
   stable_.clear();
+  if (progress) progress->begin("draft prefill", "tokens", static_cast<int64_t>(read.size()));
+  bool go_on = true;
+  for (size_t row = 0; row < read.size() && go_on; row += u(kChunkRows)) {
+    const int64_t rows = extend(std::span(read).subspan(row, std::min(u(kChunkRows), read.size() - row)));
+    compute_->synchronize();  // the host side of the inputs is written again
+    if (progress) progress->update(static_cast<int64_t>(row) + rows);
+    go_on = interrupt == nullptr || !interrupt->load(std::memory_order_relaxed);
+  }
+  if (progress) progress->end();
+  return go_on;
 }
 
 void SimpleDraft::propose(int32_t root, int64_t position, const TreeLimits& limits, Tree* tree) {

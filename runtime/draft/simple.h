@@ -35,7 +35,7 @@ class SimpleDraft final : public Draft {
   DraftMemory memory() const override;
   void allocate(Stream& compute) override;
   void prefill_layer(const LayerInput&) override {}
-  void finish_prefill(std::span<const int32_t> prompt) override;
+  bool finish_prefill(std::span<const int32_t> prompt, Progress* progress, const std::atomic<bool>* interrupt) override;
   void propose(int32_t root, int64_t position, const TreeLimits& limits, Tree* tree) override;
   void pass_layer(const LayerInput&) override {}
   void observe(const Tree& tree, const Acceptance& acceptance) override;

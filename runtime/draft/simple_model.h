@@ -1,4 +1,5 @@
-// A small language model opened as a draft and fitted to its target: the same vocabulary, token for token. Thread: as
+// A small language model opened as a draft and fitted to its target: the same vocabulary, token for token but for
+// padding. Thread: as
 // runtime/draft/draft_model.h.
 #pragma once
 

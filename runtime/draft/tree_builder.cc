@@ -120,7 +120,7 @@ void TreeBuilder::grow(int64_t level, const float* logits, const int32_t* positi
                  .workspace = work_->top_workspace,
                  .rows = here.rows,
                  .vocab = setup_.vocab,
-                 .stride = setup_.vocab,
+                 .stride = setup_.stride > 0 ? setup_.stride : setup_.vocab,
                  .k = here.branch,
                  .position_offset = setup_.position_offset,
                  .temperature = setup_.sampling.temperature,

@@ -19,7 +19,8 @@ namespace headrace {
 
 struct TreeSetup {
   TreeShape shape;
-  int64_t vocab = 0;             // of the draft's logits
+  int64_t vocab = 0;             // tokens that are ranked: the first of a row of logits
+  int64_t stride = 0;            // of the draft's logits; 0: vocab
   const int32_t* map = nullptr;  // [vocab], device: the target's token of each; null: the same
   SamplingSettings sampling{};   // the run's
   int64_t position_offset = 1;   // from a forwarded row's position to that of the tokens it predicts, in the target

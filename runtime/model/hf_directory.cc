@@ -12,8 +12,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr uint64_t kMaxTokenizerBytes = uint64_t{1} << 30;
-
 bool exists(const std::string& path) {
   std::error_code ignored;
   return std::filesystem::exists(path, ignored);

@@ -22,6 +22,8 @@ struct TextPart {
   SpecialTokens special = SpecialTokens::kAsText;
 };
 
+constexpr uint64_t kMaxTokenizerBytes = uint64_t{1} << 30;  // of a tokenizer.json that is read at all
+
 class Tokenizer {
  public:
   // tokenizer.json's content; `source` names the file in errors. Throws Error(kBadInput).

@@ -2,11 +2,9 @@
 // naming the file and the values.
 #include <gtest/gtest.h>
 
-#include "runtime/draft/draft_model.h"
 #include "runtime/draft/longspec_checkpoint.h"
 #include "tests/support/draft_files.h"
 #include "tests/support/refusal.h"
-#include "tests/support/session_fixture.h"
 #include "tests/support/temporary_folder.h"
 
 namespace headrace {
@@ -124,25 +122,6 @@ TEST(LongSpecRefusals, Configs) {
   expect_config_refused(R"({"quantization_config": {"quant_method": "fp8"}})", {"quantization_config", "fp8"});
   const TemporaryFolder empty;
   EXPECT_THROW(open_longspec(empty.path(), longspec_target()), Error);
-}
-
-TEST(LongSpecRefusals, OptionsThatDoNotGoWithIt) {
-  const testing::LoadedModel model(testing::tiny_model("llama31"), DType::kF32);
-  const auto refused = [&](const DraftOptions& options, const std::string& flag) {
-    expect_error(ExitCode::kUsage, flag, {},
-                 [&] { open_draft(options, *model.device, longspec_target(), model.weights); });
-  };
-  DraftOptions without, theta, window, tree;
-  without.type = theta.type = window.type = tree.type = SpecType::kLongSpec;
-  theta.model = window.model = tree.model = "x";
-  theta.tree = window.tree = parse_tree("chain:3");
-  tree.tree = parse_tree("eagle2:40,3,21");  // of 20 tokens
-  theta.rope_theta = 1e6;
-  window.window = 100;
-  refused(without, "--spec-type");
-  refused(theta, "--draft-rope-theta");
-  refused(window, "--draft-window");
-  refused(tree, "--tree");
 }
 
 }  // namespace

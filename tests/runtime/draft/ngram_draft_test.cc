@@ -63,22 +63,27 @@ TEST_P(NgramText, IsThatOfPlainDecoding) {
   }
 }
 
-TEST_P(NgramText, OptionsThatDoNotGoWithIt) {
-  const auto refused = [&](const DraftOptions& options, const char* flag) {
-    try {
-      open_draft(options, *model_.device, model_.checkpoint->config(), model_.weights);
-      ADD_FAILURE() << flag;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kUsage);
-      EXPECT_EQ(error.info().where, flag);
-    }
-  };
-  DraftOptions with_model, with_tree;
-  with_model.type = with_tree.type = SpecType::kNgram;
-  with_model.model = "some/draft";
-  with_tree.tree = chain_shape(3);
-  refused(with_model, "--model-draft");
-  refused(with_tree, "--tree");
+// The text and its chains are host memory like any other.
+TEST_P(NgramText, ItsIndexCountsAgainstTheHostsBudget) {
+  DraftOptions options;
+  options.type = SpecType::kNgram;
+  const auto draft_model = open_draft(options, *model_.device, model_.checkpoint->config(), model_.weights);
+  const MemoryBudget& host = model_.device->host_mem();
+  const uint64_t before = host.used_bytes();
+  {
+    const auto draft = draft_model->start({.prompt_tokens = 100, .context_tokens = 100'000});
+    const uint64_t said = draft->memory().pinned_bytes;
+    EXPECT_GE(said, 4u * (100'000 + 3 * (131'072 + 100'000)));
+    EXPECT_EQ(host.used_bytes(), before);
+    draft->allocate(*model_.compute);
+    EXPECT_EQ(host.used_bytes(), before + said);
+  }
+  EXPECT_EQ(host.used_bytes(), before);
+  SessionOptions run = model_.options(100, 50);
+  const uint64_t plain = model_.session(run)->plan().host_total_bytes;
+  const auto draft = draft_model->start({.prompt_tokens = 100, .context_tokens = 150});
+  run.draft = draft.get();
+  EXPECT_GE(model_.session(run)->plan().host_total_bytes, plain + draft->memory().pinned_bytes);
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, NgramText, ::testing::ValuesIn(testing::session_devices()),

@@ -35,7 +35,7 @@ struct Drafter {
   std::unique_ptr<SimpleDraft> start(const DraftSetup& options, std::span<const int32_t> prompt) const {
     auto draft = std::make_unique<SimpleDraft>(*device, checkpoint->config(), weights, options);
     draft->allocate(*compute);
-    draft->finish_prefill(prompt);
+    draft->finish_prefill(prompt, nullptr, nullptr);
     return draft;
   }
 };
@@ -116,6 +116,45 @@ TEST_P(SimpleWindow, WithAFactorOnRope) { expect_as_if_cut(one_layer(false, true
 // The first tokens come one by one, and not with the prompt.
 TEST_P(SimpleWindow, AfterAPromptOfOneToken) { expect_as_if_cut(one_layer(true, true), 1, 620); }
 
+// What it was told, and after how many tokens to stop.
+class Watch final : public Progress {
+ public:
+  explicit Watch(int64_t stop_at = INT64_MAX) : stop_at_(stop_at) {}
+  void begin(std::string_view stage, std::string_view unit, int64_t total) override {
+    begun = str(stage, " ", total, " ", unit);
+  }
+  void update(int64_t done) override {
+    updates.push_back(done);
+    if (done >= stop_at_) stop = true;
+  }
+  void end() override { ended = true; }
+
+  std::string begun;
+  std::vector<int64_t> updates;
+  std::atomic<bool> stop{false};
+  bool ended = false;
+
+ private:
+  const int64_t stop_at_;
+};
+
+// It reads what of the prompt the window keeps: long work on a CPU.
+TEST_P(SimpleWindow, ItsOwnPrefillTellsHowFarItIsAndStopsWhenAsked) {
+  const Drafter model(make_random_checkpoint("one layer", one_layer(false, false), 7), GetParam());
+  const std::vector<int32_t> ids = testing::made_up_ids(500, 300);
+  const DraftSetup whole = {.tree = chain_shape(2), .prompt_tokens = 500, .context_tokens = 540};
+  for (const int64_t stop_at : {INT64_MAX, int64_t{128}}) {
+    SimpleDraft draft(*model.device, model.checkpoint->config(), model.weights, whole);
+    draft.allocate(*model.compute);
+    Watch watch(stop_at);
+    EXPECT_EQ(draft.finish_prefill(ids, &watch, &watch.stop), stop_at > 500);
+    EXPECT_EQ(watch.begun, "draft prefill 500 tokens");
+    EXPECT_TRUE(watch.ended);
+    EXPECT_EQ(watch.updates, stop_at > 500 ? (std::vector<int64_t>{64, 128, 192, 256, 320, 384, 448, 500})
+                                           : (std::vector<int64_t>{64, 128}));
+  }
+}
+
 TEST_P(SimpleWindow, MemoryIsWhatWasSaidAndDoesNotGrow) {
   const Drafter model(make_random_checkpoint("one layer", one_layer(false, false), 7), GetParam());
   const auto lasting = [&](int64_t window, int64_t prompt) {
@@ -135,7 +174,7 @@ TEST_P(SimpleWindow, MemoryIsWhatWasSaidAndDoesNotGrow) {
   const uint64_t products = product_workspace_bytes(*model.compute);  // the session counts it
   draft.allocate(*model.compute);
   const std::vector<int32_t> ids = testing::made_up_ids(901, 300);
-  draft.finish_prefill(std::span(ids).first(900));
+  draft.finish_prefill(std::span(ids).first(900), nullptr, nullptr);
   propose(draft, ids);
   const DraftMemory said = draft.memory();
   EXPECT_LE(model.device->vram().peak_bytes() - vram, said.lasting_bytes + products);

@@ -22,7 +22,7 @@ class Reader final : public Draft {
   void allocate(Stream& compute) override { compute_ = &compute; }
   void attach(const KvCache& target) override { cache_ = &target; }
   void prefill_layer(const LayerInput&) override {}
-  void finish_prefill(std::span<const int32_t>) override {}
+  bool finish_prefill(std::span<const int32_t>, Progress*, const std::atomic<bool>*) override { return true; }
   void propose(int32_t root, int64_t, const TreeLimits&, Tree* tree) override { tree->reset(root); }
   void pass_layer(const LayerInput&) override {}
   void observe(const Tree&, const Acceptance&) override {}
