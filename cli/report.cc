@@ -32,7 +32,9 @@ std::string format_report(const GenerateResult& result, const std::string& engin
   std::string text = str(engine, ", loaded in ", format_duration(t.load_ms / 1e3), "\n");
   if (t.host_memory_ms >= 1) {
     text += str("  pinned    ", format_bytes(result.plan.host_bytes), " for the KV cache in ",
-                format_duration(t.host_memory_ms / 1e3), ", in the background\n");
+                format_duration(t.host_memory_ms / 1e3), ", in the background",
+                t.host_wait_ms >= 1 ? str("; prefill waited ", format_duration(t.host_wait_ms / 1e3), " for it") : "",
+                "\n");
   }
   text += str("  prompt    ", format_count(result.prompt_tokens), " tokens, ",
               t.ttft_ms > 0 ? str(format_rate(t.prefill_tokens_per_s), " tokens/s; first token after ",

@@ -13,7 +13,7 @@ namespace headrace {
 namespace {
 
 constexpr uint64_t kHugePage = 2 * kMiB;
-constexpr uint64_t kTouchSlice = 64 * kMiB;  // less is not worth a thread
+constexpr uint64_t kTouchSlice = 16 * kMiB;  // some 5 ms of work; less is not worth a thread
 
 void touch(std::byte* begin, const std::byte* end) {
   for (std::byte* page = begin; page < end; page += kPageBytes) *const_cast<volatile std::byte*>(page) = std::byte{0};

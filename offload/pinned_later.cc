@@ -1,28 +1,120 @@
 #include "offload/pinned_later.h"
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <future>
+#include <mutex>
 #include <utility>
+#include <vector>
+
+#include "cache/base.h"
 
 namespace headrace {
+namespace {
 
-PinnedLater::PinnedLater(Device& device, uint64_t bytes, std::string what) : begun_(true) {
-  if (bytes == 0) return;
-  // Where the system has no thread for it, get() takes the memory itself.
-  coming_ = std::async(std::launch::async | std::launch::deferred,
-                       [&device, bytes, what = std::move(what)] { return take(device, bytes, what); });
+using Clock = std::chrono::steady_clock;
+
+double ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-PinnedLater::Taken PinnedLater::take(Device& device, uint64_t bytes, const std::string& what) {
-  const auto start = std::chrono::steady_clock::now();
-  Taken taken;
-  taken.buffer = device.allocate_pinned(bytes, what);
-  taken.ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-  return taken;
+}  // namespace
+
+class PinnedLater::Work {
+ public:
+  Work(Device& device, uint64_t bytes, uint64_t piece_bytes, std::string what)
+      : device_(device),
+        bytes_(bytes),
+        piece_bytes_(piece_bytes),
+        what_(std::move(what)),
+        pieces_(static_cast<size_t>(bytes / piece_bytes + (bytes % piece_bytes != 0))) {
+    // Where the system has no thread for it, who asks first takes the memory.
+    if (bytes > 0) coming_ = std::async(std::launch::async | std::launch::deferred, [this] { take_all(); });
+  }
+  ~Work() { stop_.store(true); }  // and coming_, which goes first of the members, waits
+
+  std::byte* at(uint64_t offset) {
+    CHECK(offset < bytes_, offset, " of ", bytes_, " bytes");
+    const auto piece = static_cast<size_t>(offset / piece_bytes_);
+    wait_for(piece + 1);
+    return pieces_[piece].data() + offset % piece_bytes_;
+  }
+  void wait() { wait_for(pieces_.size()); }
+
+  double ms() {
+    const std::lock_guard lock(mutex_);
+    return ms_;
+  }
+  double waited_ms() const { return waited_ms_; }
+
+ private:
+  void take_all() noexcept;
+  void wait_for(size_t pieces);
+
+  Device& device_;
+  const uint64_t bytes_, piece_bytes_;
+  const std::string what_;
+  std::vector<PinnedBuffer> pieces_;  // the thread's beyond taken_, then whoever asks'
+  std::atomic<bool> stop_{false};
+
+  std::mutex mutex_;
+  std::condition_variable came_;
+  size_t taken_ = 0;
+  double ms_ = 0;
+  std::exception_ptr error_;
+
+  size_t seen_ = 0;  // of taken_, by who asks
+  double waited_ms_ = 0;
+  std::future<void> coming_;  // last: it waits for the thread
+};
+
+void PinnedLater::Work::take_all() noexcept {
+  for (size_t i = 0; i < pieces_.size() && !stop_.load(); ++i) {
+    const Clock::time_point start = Clock::now();
+    std::exception_ptr error;
+    try {
+      pieces_[i] = device_.allocate_pinned(std::min(piece_bytes_, bytes_ - i * piece_bytes_), what_);
+    } catch (...) {
+      error = std::current_exception();
+      stop_.store(true);
+    }
+    const std::lock_guard lock(mutex_);
+    ms_ += ms_since(start);
+    error_ = error;
+    if (error == nullptr) taken_ = i + 1;
+    came_.notify_one();
+  }
 }
 
-const PinnedBuffer& PinnedLater::get() {
-  if (coming_.valid()) taken_ = coming_.get();
-  return taken_.buffer;
+void PinnedLater::Work::wait_for(size_t pieces) {
+  if (pieces <= seen_) return;
+  const Clock::time_point start = Clock::now();
+  if (coming_.wait_for(std::chrono::seconds(0)) == std::future_status::deferred) coming_.wait();
+  std::unique_lock lock(mutex_);
+  came_.wait(lock, [&] { return taken_ >= pieces || error_ != nullptr; });
+  seen_ = taken_;
+  waited_ms_ += ms_since(start);
+  if (seen_ < pieces) std::rethrow_exception(error_);
 }
+
+PinnedLater::PinnedLater() = default;
+PinnedLater::PinnedLater(Device& device, uint64_t bytes, uint64_t piece_bytes, std::string what)
+    : work_(std::make_unique<Work>(device, bytes, piece_bytes, std::move(what))) {}
+PinnedLater::PinnedLater(PinnedLater&&) noexcept = default;
+PinnedLater& PinnedLater::operator=(PinnedLater&&) noexcept = default;
+PinnedLater::~PinnedLater() = default;
+
+std::byte* PinnedLater::at(uint64_t offset) {
+  CHECK(begun());
+  return work_->at(offset);
+}
+void PinnedLater::wait() {
+  if (begun()) work_->wait();
+}
+double PinnedLater::ms() const { return begun() ? work_->ms() : 0; }
+double PinnedLater::waited_ms() const { return begun() ? work_->waited_ms() : 0; }
 
 }  // namespace headrace

@@ -148,6 +148,7 @@ void Bench::measure(BenchRow* row) {
     in += result.transfers.decode_h2d_bytes;
     out += result.transfers.decode_d2h_bytes;
     row->host_memory_ms = result.timings.host_memory_ms;
+    row->host_wait_ms = result.timings.host_wait_ms;
     row->memory = result.memory;
     row->plan = std::move(result.plan);
   }

@@ -33,7 +33,8 @@ struct BenchRow {
   KvMode kv = KvMode::kAuto;
   std::vector<double> prefill_ms{};  // of each run
   std::vector<float> step_ms{};      // the decode steps of all runs
-  double host_memory_ms = 0;         // the last run's, for the KV cache's host memory: beside prefill's beginning
+  double host_memory_ms = 0;         // the last run's, for the KV cache's host memory: beside prefill
+  double host_wait_ms = 0;           // that prefill waited for it, in that run
   double h2d_bytes_per_step = 0, d2h_bytes_per_step = 0;
   MemoryUse memory{};  // of the last run; the process's peak is that so far
   MemoryPlan plan{};

@@ -67,7 +67,8 @@ ordered_json row_json(const BenchRow& row, double peak) {
   out["prefill"] = {{"ms", rounded(row.median_prefill_ms())},
                     {"tokens_per_s", rounded(row.prefill_tokens_per_s())},
                     {"runs_ms", rounded_list(row.prefill_ms)},
-                    {"host_memory_ms", rounded(row.host_memory_ms)}};
+                    {"host_memory_ms", rounded(row.host_memory_ms)},
+                    {"host_wait_ms", rounded(row.host_wait_ms)}};
   out["decode"] = decode_json(row, peak);
   out["memory"] = {{"vram_peak_bytes", m.vram_peak_bytes},         {"host_peak_bytes", m.host_peak_bytes},
                    {"rss_peak_bytes", m.rss_peak_bytes},           {"weights_bytes", m.weights_bytes},

@@ -70,7 +70,8 @@ const char* finish_reason_name(FinishReason reason);  // "stop", "length", "inte
 
 struct Timings {
   double load_ms = 0;         // opening the model and, once, loading its weights
-  double host_memory_ms = 0;  // taking the KV cache's host memory, beside the loading and the start of prefill
+  double host_memory_ms = 0;  // taking the KV cache's host memory, beside the loading and prefill
+  double host_wait_ms = 0;    // that prefill has waited for some of it
   double ttft_ms = 0;  // from the start of generate(), the loading left out, to the first token; 0 if there is none
   double prefill_tokens_per_s = 0, decode_tokens_per_s = 0;
   int64_t decode_steps = 0;

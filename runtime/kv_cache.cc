@@ -35,6 +35,11 @@ KvCache::KvCache(Device& device, const RowShape& shape, const MemoryPlan& plan, 
 
 KvCache::~KvCache() = default;
 
+uint64_t KvCache::host_piece_bytes(const RowShape& shape, const MemoryPlan& plan, uint64_t most) {
+  const uint64_t layer = std::max<uint64_t>(1, segments_bytes(shape, plan.resident_segments, plan.segments));
+  return layer * std::max<uint64_t>(1, most / layer);
+}
+
 // ---- where things are ----
 
 // Layers that are resident as a whole come last.
@@ -45,7 +50,7 @@ std::byte* KvCache::resident_data(int64_t layer, int64_t index) const {
 }
 
 std::byte* KvCache::host_data(int64_t layer) {
-  return host_memory_.get().data() + u(layer) * segments_bytes(shape_, resident_, segments_);
+  return host_memory_.at(u(layer) * segments_bytes(shape_, resident_, segments_));
 }
 
 std::byte* KvCache::open_data(int64_t layer) const {
@@ -154,7 +159,7 @@ void KvCache::fill_ring(int64_t layer, int64_t rows, const std::byte* segments) 
 void KvCache::finish_prefill(int64_t rows) {
   out_->record(*left_);
   out_->synchronize();
-  host_memory_.get();  // though nothing may have left yet: an error is prefill's
+  host_memory_.wait();  // though nothing may have left yet: an error is prefill's
   rows_ = rows;
 }
 

@@ -23,8 +23,11 @@ namespace headrace {
 
 class KvCache {
  public:
-  // `host_memory`: plan.host_bytes; waited for when the first rows leave.
+  // `host_memory`: plan.host_bytes in pieces of whole layers, as host_piece_bytes() has them; a layer waits for its own
+  // piece when its rows leave.
   KvCache(Device& device, const RowShape& shape, const MemoryPlan& plan, int64_t pass_rows, PinnedLater host_memory);
+  // As many whole layers as `most` bytes hold, and at least one.
+  static uint64_t host_piece_bytes(const RowShape& shape, const MemoryPlan& plan, uint64_t most);
   ~KvCache();
 
   const RowShape& shape() const { return shape_; }
@@ -39,7 +42,7 @@ class KvCache {
   // `compute` has run so far. Enqueues their copies to where they live and records `copied` after the last read of
   // `segments`.
   void store_layer(int64_t layer, int64_t rows, const std::byte* segments, Stream& compute, Event& copied);
-  // All layers are stored: blocks until the copies have run.
+  // All layers are stored: blocks until the copies have run, and the host memory is there as a whole.
   void finish_prefill(int64_t rows);
   // Blocks until no copy reads prefill's buffers, whatever became of them: for the way out of an error.
   void drain() noexcept;
@@ -64,12 +67,12 @@ class KvCache {
   const Event& host_ready() const { return *left_; }
   // Throws if rows have failed to leave so far; never blocks.
   void check() { out_->check(); }
-  double host_memory_ms() const { return host_memory_.ms(); }  // that it took to take; known after prefill
+  const PinnedLater& host_memory() const { return host_memory_; }  // for its times
 
  private:
   KvSegment view(std::byte* segment, int64_t index) const;
   std::byte* resident_data(int64_t layer, int64_t index) const;
-  std::byte* host_data(int64_t layer);        // of its first segment that is not resident; waits for the memory
+  std::byte* host_data(int64_t layer);        // of its first segment that is not resident; waits for the layer's piece
   std::byte* open_data(int64_t layer) const;  // where the segment that grows lies, resident or not
   void fill_ring(int64_t layer, int64_t rows, const std::byte* segments);
   void append_inside(const int32_t* source, int64_t count, Stream& compute);

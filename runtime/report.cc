@@ -50,6 +50,7 @@ std::string result_json(const GenerateResult& result, const LineLabel& label) {
   line["finish_reason"] = finish_reason_name(result.finish_reason);
   line["timings"] = {{"load_ms", rounded(t.load_ms)},
                      {"host_memory_ms", rounded(t.host_memory_ms)},
+                     {"host_wait_ms", rounded(t.host_wait_ms)},
                      {"ttft_ms", rounded(t.ttft_ms)},
                      {"prefill_tokens_per_s", rounded(t.prefill_tokens_per_s)},
                      {"decode_tokens_per_s", rounded(t.decode_tokens_per_s)},

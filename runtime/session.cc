@@ -127,13 +127,16 @@ Session::Session(Device& device, Stream& compute, const ModelConfig& config, con
 void Session::begin_host_memory(uint64_t beside_bytes) {
   const uint64_t free = device_.host_mem().free_bytes(), own = whole_pages(plan_.host_bytes);
   if (host_memory_.begun() || free < beside_bytes || free - beside_bytes < own) return;
-  host_memory_ = PinnedLater(device_, plan_.host_bytes, "the KV cache in host memory");
+  take_host_memory();
+}
+
+void Session::take_host_memory() {
+  const uint64_t piece_bytes = KvCache::host_piece_bytes(shape_, plan_, options_.host_piece_bytes);
+  host_memory_ = PinnedLater(device_, plan_.host_bytes, piece_bytes, "the KV cache in host memory");
 }
 
 void Session::allocate() {
-  if (!host_memory_.begun()) {
-    host_memory_ = PinnedLater(device_, plan_.host_bytes, "the KV cache in host memory");
-  }
+  if (!host_memory_.begun()) take_host_memory();
   Carver size(nullptr), host_size(nullptr);
   carve_step(size);
   StepInputs::carve(host_size, options_.pass_rows);

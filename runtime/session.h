@@ -34,9 +34,10 @@ struct SessionOptions {
   SamplingSettings sampling{};
   int ring_slots = 0;
   uint64_t ring_slot_bytes = 0;
-  int64_t prefill_group = 0;  // rows of a prefill product; 0: the backend's
-  bool graphs = true;         // a step is replayed as a CUDA graph where it can be; false: for tests and benches
-  Draft* draft = nullptr;     // shown the target's states, and planned with the rest; outlives the session
+  uint64_t host_piece_bytes = 256 * kMiB;  // of the KV cache's host memory that are pinned at a time
+  int64_t prefill_group = 0;               // rows of a prefill product; 0: the backend's
+  bool graphs = true;      // a step is replayed as a CUDA graph where it can be; false: for tests and benches
+  Draft* draft = nullptr;  // shown the target's states, and planned with the rest; outlives the session
 };
 
 class Session {
@@ -64,7 +65,9 @@ class Session {
 
   int64_t rows() const { return cache_ ? cache_->rows() : 0; }
   const MemoryPlan& plan() const { return plan_; }
-  double host_memory_ms() const { return cache_ ? cache_->host_memory_ms() : 0; }
+  // What taking the KV cache's host memory took, and how long prefill has waited for it.
+  double host_memory_ms() const { return cache_ ? cache_->host_memory().ms() : 0; }
+  double host_wait_ms() const { return cache_ ? cache_->host_memory().waited_ms() : 0; }
   // The logits of the last pass (after prefill: one row), for tests and benches. [rows, vocab]
   std::vector<float> logits(int64_t rows);
   int64_t replayed_steps() const { return replay_.launches(); }
@@ -92,6 +95,7 @@ class Session {
   };
   struct PrefillWork;
 
+  void take_host_memory();
   void allocate();
   StepWork carve_step(Carver& carver) const;
   PrefillWork carve_prefill(Carver& carver) const;

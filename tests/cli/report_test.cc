@@ -39,6 +39,9 @@ TEST(Report, SaysWhatTheIssueAsksFor) {
   EXPECT_NE(
       format_report(result, "engine").find("  pinned    173.00 MiB for the KV cache in 412 ms, in the background\n"),
       std::string::npos);
+  result.timings.host_wait_ms = 35;
+  EXPECT_NE(format_report(result, "engine").find("in 412 ms, in the background; prefill waited 35 ms for it\n"),
+            std::string::npos);
 }
 
 TEST(Report, SaysWhatADraftGave) {

@@ -172,6 +172,7 @@ TEST(BenchJson, HoldsWhatIsKept) {
   row.memory.vram_peak_bytes = 17;
   row.plan.host_bytes = 99;
   row.host_memory_ms = 7.5;
+  row.host_wait_ms = 1.5;
   report.rows = {row};
   const std::string text = bench_json(report);
   EXPECT_TRUE(text.ends_with("}\n"));
@@ -186,8 +187,11 @@ TEST(BenchJson, HoldsWhatIsKept) {
   EXPECT_EQ(out["interrupted"], false);
   const json& first = out["rows"].at(0);
   EXPECT_EQ(first["kv"], "host");
-  EXPECT_EQ(first["prefill"],
-            json({{"ms", 4000.0}, {"tokens_per_s", 15360.0}, {"runs_ms", {4000.0}}, {"host_memory_ms", 7.5}}));
+  EXPECT_EQ(first["prefill"], json({{"ms", 4000.0},
+                                    {"tokens_per_s", 15360.0},
+                                    {"runs_ms", {4000.0}},
+                                    {"host_memory_ms", 7.5},
+                                    {"host_wait_ms", 1.5}}));
   const json& decode = first["decode"];
   EXPECT_EQ(decode["steps"], 2);
   EXPECT_EQ(decode["ms_median"], 100.0);

@@ -70,6 +70,8 @@ TEST_P(KvModes, GiveTheSameBits) {
       options.kv = KvMode::kHost;
       options.ring_slots = slots;
       options.ring_slot_bytes = slot_bytes;
+      // Host memory in pieces of one layer, of two or three, or whole.
+      options.host_piece_bytes = slots == 1 ? 1 : slots == 2 ? 3 * segments_bytes(rows, 0, 3) : kGiB;
       const Said host = run(model, options, c.tokens);
       EXPECT_EQ(host.plan.resident_segments, 0);
       expect_same(device, host, str("host, ", slots, " slots of ", slot_bytes));
