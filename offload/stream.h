@@ -58,8 +58,15 @@ class Stream {
   // trace.
   void copy(void* dst, const void* src, size_t bytes, Link link, TraceName what = {}) {
     if (tracing_.trace != nullptr) [[unlikely]]
-      return traced_copy(dst, src, bytes, link, what);
+      return traced_copy(&Stream::copy_bytes, dst, src, bytes, link, what);
     copy_bytes(dst, src, bytes, link);
+  }
+  // The same of some KB that must not wait behind other streams' large copies: on CUDA, where copy() waits for its turn
+  // at a copy engine, a kernel reads or writes the host's memory. REQUIRES: the host's side is a PinnedBuffer's.
+  void copy_small(void* dst, const void* src, size_t bytes, Link link, TraceName what = {}) {
+    if (tracing_.trace != nullptr) [[unlikely]]
+      return traced_copy(&Stream::copy_small_bytes, dst, src, bytes, link, what);
+    copy_small_bytes(dst, src, bytes, link);
   }
   virtual void record(Event& event) = 0;
   virtual void wait(const Event& event) = 0;
@@ -75,9 +82,13 @@ class Stream {
  protected:
   explicit Stream(Backend backend) : backend_(backend) {}
   virtual void copy_bytes(void* dst, const void* src, size_t bytes, Link link) = 0;
+  virtual void copy_small_bytes(void* dst, const void* src, size_t bytes, Link link) {
+    copy_bytes(dst, src, bytes, link);
+  }
 
  private:
-  void traced_copy(void* dst, const void* src, size_t bytes, Link link, TraceName what);
+  using CopyBytes = void (Stream::*)(void* dst, const void* src, size_t bytes, Link link);
+  void traced_copy(CopyBytes copy_as, void* dst, const void* src, size_t bytes, Link link, TraceName what);
 
   const Backend backend_;
   StreamTracing tracing_;

@@ -212,7 +212,7 @@ HostSpan::~HostSpan() {
 
 // A copy stream's copies are the tracks of the links; a compute stream's stand between its kernels, where they hold it
 // up.
-void Stream::traced_copy(void* dst, const void* src, size_t bytes, Link link, TraceName what) {
+void Stream::traced_copy(CopyBytes copy_as, void* dst, const void* src, size_t bytes, Link link, TraceName what) {
   Trace& trace = *tracing_.trace;
   const bool computes = tracing_.role == StreamRole::kCompute;
   const TraceTrack track = computes                      ? TraceTrack::kCompute
@@ -223,11 +223,11 @@ void Stream::traced_copy(void* dst, const void* src, size_t bytes, Link link, Tr
   if (what.text == nullptr) what.text = computes ? "copy" : tracing_.name;
   TraceSlice* const slice =
       bytes == 0 ? nullptr : trace.claim(track, what, detail ? Trace::Weight::kDetail : Trace::Weight::kOutline);
-  if (slice == nullptr) return copy_bytes(dst, src, bytes, link);
+  if (slice == nullptr) return (this->*copy_as)(dst, src, bytes, link);
   slice->link = link;
   slice->bytes = bytes;
   trace.stamp(*this, *slice, TraceEdge::kBegin);
-  copy_bytes(dst, src, bytes, link);
+  (this->*copy_as)(dst, src, bytes, link);
   trace.stamp(*this, *slice, TraceEdge::kEnd);
 }
 

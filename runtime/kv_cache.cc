@@ -215,7 +215,7 @@ void KvCache::point_at_open(Stream& compute) {
     pointers[layer] = const_cast<void*>(open.k);
     pointers[shape_.layers + layer] = const_cast<void*>(open.v);
   }
-  compute.copy(pointers_.data(), host_pointers_.data(), pointers_.bytes(), Link::kHostToDevice, "pointers");
+  compute.copy_small(pointers_.data(), host_pointers_.data(), pointers_.bytes(), Link::kHostToDevice, "pointers");
   pointed_at_ = closed_segments();
 }
 

@@ -145,7 +145,7 @@ std::optional<int32_t> Session::prefill(std::span<const int32_t> ids, Progress* 
     streamer_ = std::make_unique<KvStreamer>(device_, *cache_, plan_.ring_slots, plan_.ring_slot_bytes);
   }
   host_.draw_positions[0] = static_cast<int32_t>(options_.prompt_tokens);
-  compute_.copy(step_.inputs.tokens, host_inputs_.data(), step_.inputs_bytes, Link::kHostToDevice, "inputs");
+  compute_.copy_small(step_.inputs.tokens, host_inputs_.data(), step_.inputs_bytes, Link::kHostToDevice, "inputs");
   draw(make_pass(step_.layer, step_.inputs.positions, 1, ProductPath::kDecode));
   bring_samples(1);
   return host_samples_.as<int32_t>()[0];

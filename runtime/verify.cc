@@ -105,7 +105,7 @@ void Session::upload_step(const Tree& tree) {
     host_.path[i * stride + tree.depths[node]] = static_cast<int32_t>(i);
   }
   *host_.committed = static_cast<int32_t>(first);
-  compute_.copy(step_.inputs.tokens, host_inputs_.data(), step_.inputs_bytes, Link::kHostToDevice, "inputs");
+  compute_.copy_small(step_.inputs.tokens, host_inputs_.data(), step_.inputs_bytes, Link::kHostToDevice, "inputs");
 }
 
 void Session::attend(const Pass& pass, int64_t layer) {
@@ -166,8 +166,8 @@ void Session::draw(const Pass& pass) {
 }
 
 void Session::bring_samples(int64_t rows) {
-  compute_.copy(host_samples_.data(), step_.samples, static_cast<uint64_t>(rows) * sizeof(int32_t), Link::kDeviceToHost,
-                "samples");
+  compute_.copy_small(host_samples_.data(), step_.samples, static_cast<uint64_t>(rows) * sizeof(int32_t),
+                      Link::kDeviceToHost, "samples");
   compute_.synchronize();
   cache_->check();
   if (streamer_) streamer_->check();
@@ -177,8 +177,8 @@ void Session::commit(const Acceptance& acceptance) {
   const int64_t count = static_cast<int64_t>(acceptance.nodes.size());
   CHECK(count > 0 && count <= step_rows_, "count=", count);
   std::copy(acceptance.nodes.begin(), acceptance.nodes.end(), host_.source);
-  compute_.copy(step_.inputs.source, host_.source, static_cast<uint64_t>(count) * sizeof(int32_t), Link::kHostToDevice,
-                "accepted");
+  compute_.copy_small(step_.inputs.source, host_.source, static_cast<uint64_t>(count) * sizeof(int32_t),
+                      Link::kHostToDevice, "accepted");
   cache_->append(step_.inputs.source, count, compute_);
 }
 

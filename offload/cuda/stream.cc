@@ -1,6 +1,7 @@
 #include "offload/cuda/stream.h"
 
 #include "offload/cuda/check.h"
+#include "offload/cuda/small_copy.h"
 
 namespace headrace {
 namespace {
@@ -41,6 +42,8 @@ void CudaEvent::synchronize() { check_cuda(cudaEventSynchronize(event_), "cudaEv
 CudaStreamBody::CudaStreamBody(Device& device, int gpu, std::string_view name, StreamRole role)
     : CudaStream(device), gpu_(gpu), name_(name) {
   check_cuda(cudaSetDevice(gpu), "cudaSetDevice");
+  check_cuda(cudaDeviceGetAttribute(&sees_pinned_, cudaDevAttrCanUseHostPointerForRegisteredMem, gpu),
+             "cudaDeviceGetAttribute");
   int least = 0, greatest = 0;  // the greatest is the smaller number
   check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
   const int priority = role == StreamRole::kCopy ? greatest : least;
@@ -56,12 +59,24 @@ CudaStreamBody::~CudaStreamBody() {
   (void)cudaGetLastError();
 }
 
-void CudaStreamBody::copy_bytes(void* dst, const void* src, size_t bytes, Link link) {
+void CudaStreamBody::count(Link link, size_t bytes) {
   if (recording_) {
     recorded_bytes_[static_cast<size_t>(link)] += bytes;
   } else {
     device().count(link, bytes);
   }
+}
+
+void CudaStreamBody::copy_small_bytes(void* dst, const void* src, size_t bytes, Link link) {
+  if (!sees_pinned_) return copy_bytes(dst, src, bytes, link);
+  count(link, bytes);
+  if (bytes == 0) return;
+  launch_small_copy(dst, src, bytes, native());
+  check_launch("small_copy");
+}
+
+void CudaStreamBody::copy_bytes(void* dst, const void* src, size_t bytes, Link link) {
+  count(link, bytes);
   if (bytes == 0) return;
   const cudaError_t status = cudaMemcpyAsync(dst, src, bytes, kind_of(link), stream_);
   if (status != cudaSuccess) [[unlikely]]

@@ -43,13 +43,16 @@ class CudaStreamBody final : public CudaStream {
 
  protected:
   void copy_bytes(void* dst, const void* src, size_t bytes, Link link) override;
+  void copy_small_bytes(void* dst, const void* src, size_t bytes, Link link) override;
 
  private:
+  void count(Link link, size_t bytes);
   std::string about() const;
 
   const int gpu_;
   const std::string name_;
   cudaStream_t stream_ = nullptr;
+  int sees_pinned_ = 0;  // kernels reach pinned memory at its address
   bool recording_ = false;
   LinkBytes recorded_bytes_{};
   std::atomic<const char*> last_kernel_{nullptr};  // written by who enqueues, read by who synchronizes

@@ -250,7 +250,7 @@ Eagle3Draft::Round Eagle3Draft::upload_round(int32_t root, int64_t position) {
   *host_->committed_before = static_cast<int32_t>(before);
   *host_->committed = static_cast<int32_t>(position);
   *host_->root = root;
-  compute_->copy(work_->inputs.tokens, buffers_.inputs.data(), work_->inputs_bytes, Link::kHostToDevice);
+  compute_->copy_small(work_->inputs.tokens, buffers_.inputs.data(), work_->inputs_bytes, Link::kHostToDevice);
   return {.accepted = accepted, .rows = rows, .deepest = position + builder_->levels()};
 }
 

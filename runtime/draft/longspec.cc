@@ -123,7 +123,7 @@ LongSpecDraft::Round LongSpecDraft::upload_round(int32_t root, int64_t position)
   std::fill_n(host_->before, most_rows(), static_cast<int32_t>(position - 1));
   *host_->root_position = static_cast<int32_t>(position);
   *host_->committed = static_cast<int32_t>(position + 1);
-  compute_->copy(work_->inputs.tokens, buffers_.inputs.data(), work_->inputs_bytes, Link::kHostToDevice);
+  compute_->copy_small(work_->inputs.tokens, buffers_.inputs.data(), work_->inputs_bytes, Link::kHostToDevice);
   return {.stable = stable, .rows = rows, .position = position, .deepest = position + builder_->levels()};
 }
 

@@ -225,7 +225,7 @@ int64_t SimpleDraft::extend(std::span<const int32_t> tokens) {
     host_->sink_positions[i] = static_cast<int32_t>(std::max<int64_t>(0, kept - kDraftSinkRows) + i);
   }
   const Inputs& in = work_->inputs;
-  compute_->copy(in.tokens, buffers_.inputs.data(), in.changing_bytes, Link::kHostToDevice);
+  compute_->copy_small(in.tokens, buffers_.inputs.data(), in.changing_bytes, Link::kHostToDevice);
   forward({.tokens = in.tokens,
            .positions = in.positions,
            .path = in.path,
