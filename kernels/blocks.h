@@ -16,6 +16,7 @@
 namespace headrace {
 
 constexpr int64_t kBlockRows = 16;
+constexpr int64_t kMaxBlocks = 65536;  // scored at once: a context of 1 Mi tokens
 constexpr int64_t kMaxBlockHeadDim = 256;
 static_assert(kPrefixTile % kBlockRows == 0);
 
@@ -37,7 +38,7 @@ enum class BlockScore : uint8_t { kQuest, kSpecPv };
 // How the scores of one head's queries become one. kLast: the last query's. The heads of a group are then averaged.
 enum class BlockReduce : uint8_t { kMean, kMax, kLast };
 
-// One layer's scores of blocks [first_block, first_block + count) for each KV head.
+// One layer's scores of blocks [first_block, first_block + count) for each KV head. REQUIRES: count <= kMaxBlocks.
 struct ScoreBlocksParams {
   const void* q;          // [queries, heads, head_dim], rotated, rows q_stride elements apart
   const void* summaries;  // [kv_heads, blocks, 2, head_dim]
@@ -54,7 +55,6 @@ void score_blocks(const ScoreBlocksParams& params, Stream& stream);
 
 // Of each KV head the `keep` best of `count` scores; ties go to the lower block, a NaN counts as -inf.
 // REQUIRES: 0 < keep <= count <= kMaxBlocks, keep <= kMaxKeptBlocks.
-constexpr int64_t kMaxBlocks = 65536;     // a context of 1 Mi tokens
 constexpr int64_t kMaxKeptBlocks = 1024;  // a partial KV of 16 Ki tokens
 struct SelectBlocksParams {
   const float* scores;  // [kv_heads, count]

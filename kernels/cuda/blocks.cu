@@ -1,6 +1,5 @@
-// Blocks of the KV cache: summaries and scores (SpecPV section 3.2, Quest section 3.3). What is bound by memory reads
-// it once, in accesses of 16 bytes where rows allow it. Every sum has one order. Compiled without contraction, as the
-// CPU bodies are.
+// Blocks of the KV cache (SpecPV section 3.2): their summaries, which of them a KV head keeps, and how they and the
+// window get into its partial KV. What is chosen depends on the scores alone, not on the order in which threads arrive.
 #include "kernels/cuda/blocks.h"
 #include "kernels/cuda/chunk.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -9,6 +8,8 @@
 namespace headrace::kernels::cuda {
 
 namespace {
+
+constexpr unsigned kAll = 0xffffffff;
 
 // ---- summarise_blocks -----------------------------------------------------------------------------------------------
 
@@ -25,25 +26,32 @@ __global__ void __launch_bounds__(kSummaryThreads) summarise_kernel(SummariseBlo
   const T* const keys =
       static_cast<const T*>(p.k) + layer * p.k_layer_stride + head % p.kv_heads * p.ring_rows * p.head_dim + column;
   const int count = chunk_count(p.head_dim, column);
-  float rows[kBlockRows][kChunk];
   const auto from = [&](int row) {
     return keys + (start + row < p.ring_rows ? start + row : start + row - p.ring_rows) * p.head_dim;
   };
-  if (aligned && count == kChunk) {  // apart, so that all loads are under way at once
+  float most[kChunk], least[kChunk], key[kChunk];
 #pragma unroll
-    for (int row = 0; row < kBlockRows; ++row) load_chunk(from(row), kChunk, true, rows[row]);
+  for (int i = 0; i < kChunk; ++i) most[i] = -INFINITY, least[i] = INFINITY;
+  const auto add = [&] {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      most[i] = fmaxf(most[i], key[i]);
+      least[i] = fminf(least[i], key[i]);
+    }
+  };
+  if (aligned && count == kChunk) {
+    RawChunk<T> rows[kBlockRows];
+#pragma unroll
+    for (int row = 0; row < kBlockRows; ++row) rows[row].load(from(row));
+#pragma unroll
+    for (int row = 0; row < kBlockRows; ++row) {
+      rows[row].widen_to(key);
+      add();
+    }
   } else {
-#pragma unroll
-    for (int row = 0; row < kBlockRows; ++row) load_chunk(from(row), count, false, rows[row]);
-  }
-  float most[kChunk], least[kChunk];
-#pragma unroll
-  for (int i = 0; i < kChunk; ++i) {
-    most[i] = least[i] = rows[0][i];
-#pragma unroll
-    for (int row = 1; row < kBlockRows; ++row) {
-      most[i] = most[i] < rows[row][i] ? rows[row][i] : most[i];
-      least[i] = rows[row][i] < least[i] ? rows[row][i] : least[i];
+    for (int row = 0; row < kBlockRows; ++row) {
+      load_chunk(from(row), count, false, key);
+      add();
     }
   }
   T* const out = static_cast<T*>(p.summaries) + (head * p.blocks + block) * 2 * p.head_dim + column;
@@ -51,232 +59,167 @@ __global__ void __launch_bounds__(kSummaryThreads) summarise_kernel(SummariseBlo
   store_chunk(out + p.head_dim, count, aligned, least);
 }
 
-// ---- score_blocks, by mean parts ------------------------------------------------------------------------------------
+// ---- select_blocks --------------------------------------------------------------------------------------------------
 
-constexpr int kPartThreads = 512, kMostPartRows = 32;
-constexpr int kMeanThreads = 256;
-constexpr int kBlocksTogether = 4;
+constexpr int kSelectThreads = 1024, kSelectWarps = kSelectThreads / 32;
+static_assert(kSelectWarps == 32);  // a lane sums a warp's count
 
-// The sum of Quest's bounds is the bound of sums: of each element, the mean over queries and heads of its positive
-// part, then of its negative part. Grid: KV heads. A thread: one chunk of every so many-th row.
-__global__ void __launch_bounds__(kPartThreads) mean_parts_kernel(ScoreBlocksParams p, bool aligned) {
-  __shared__ float parts[kPartThreads][2 * kChunk];
-  const auto dim = static_cast<int>(p.head_dim), chunks = (dim + kChunk - 1) / kChunk;
-  const int together = min(kPartThreads / chunks, kMostPartRows);  // rows
-  const auto chunk = static_cast<int>(threadIdx.x) % chunks, first = static_cast<int>(threadIdx.x) / chunks;
-  const auto group = static_cast<int>(p.heads / p.kv_heads), rows = static_cast<int>(p.queries) * group;
-  const int64_t column = blockIdx.x * static_cast<int64_t>(group) * dim + chunk * kChunk;
-  const int count = chunk_count(dim, chunk * kChunk);
-  float positive[kChunk] = {}, negative[kChunk] = {};
-  if (first < together) {
-#pragma unroll 4
-    for (int row = first; row < rows; row += together) {
-      float q[kChunk];
-      load_chunk(p.type, p.q, row / group * p.q_stride + row % group * dim + column, count, aligned, q);
+// Larger for a higher score, never 0; 0 and -0 are the same score, a NaN is -inf.
+__device__ uint32_t key_of(float score) {
+  const uint32_t bits = __float_as_uint((score != score ? -INFINITY : score) + 0.0f);
+  return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
+}
+
+// One KV head's keys. A warp has a run of blocks, so that its places among the chosen are a run, too; what a thread
+// cannot hold it reads again.
+template <int kHeld>
+struct Keys {
+  const float* scores;
+  int count, each, first;  // `each` of a lane, 32 blocks apart, from `first` on
+  uint32_t held[kHeld];
+
+  __device__ Keys(const float* all, int how_many) : scores(all), count(how_many) {
+    each = (count + kSelectThreads - 1) / kSelectThreads;
+    first = static_cast<int>(threadIdx.x) / 32 * each * 32 + static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) {
-        positive[i] += fmaxf(q[i], 0.0f);
-        negative[i] += fminf(q[i], 0.0f);
-      }
-    }
+    for (int i = 0; i < kHeld; ++i) held[i] = i < each ? read(i) : 0;
   }
+  __device__ uint32_t read(int i) const {
+    const int block = first + i * 32;
+    return block < count ? key_of(__ldg(scores + block)) : 0;
+  }
+  // Calls body(key, i) in order of i.
+  template <typename Body>
+  __device__ void each_key(const Body& body) const {
 #pragma unroll
-  for (int i = 0; i < kChunk; ++i) {
-    parts[threadIdx.x][i] = positive[i];
-    parts[threadIdx.x][kChunk + i] = negative[i];
+    for (int i = 0; i < kHeld; ++i) {
+      if (i < each) body(held[i], i);
+    }
+#pragma unroll 4
+    for (int i = kHeld; i < each; ++i) body(read(i), i);
+  }
+};
+
+// How many keys are at least `lowest`, over the block. `turn`: of the caller's calls, from 0. Two sets of counts in
+// turn: one is written again after the other's barrier, and by then all have read it.
+template <int kHeld>
+__device__ int count_from(const Keys<kHeld>& keys, uint32_t lowest, int turn, int (&counts)[2][kSelectWarps]) {
+  int count = 0;
+  keys.each_key([&](uint32_t key, int) { count += key >= lowest ? 1 : 0; });
+  count = __reduce_add_sync(kAll, count);
+  if (threadIdx.x % 32 == 0) counts[turn % 2][threadIdx.x / 32] = count;
+  __syncthreads();
+  return __reduce_add_sync(kAll, counts[turn % 2][threadIdx.x % 32]);
+}
+
+// Grid: KV heads. The bound is found bit by bit, from the highest: the largest key that `keep` keys reach.
+template <int kHeld>
+__global__ void __launch_bounds__(kSelectThreads) select_kernel(SelectBlocksParams p) {
+  __shared__ int counts[2][kSelectWarps];
+  const auto keep = static_cast<int>(p.keep), count = static_cast<int>(p.count);
+  const Keys<kHeld> keys(p.scores + blockIdx.x * p.count, count);
+  uint32_t bound = 0;
+  int turn = 0;
+  for (int bit = 31; bit >= 0; --bit) {
+    const uint32_t higher = bound | 1u << bit;
+    const int reach = count_from(keys, higher, turn++, counts);
+    if (reach >= keep) bound = higher;
+    if (reach == keep) break;
+  }
+  const int ties = keep - count_from(keys, bound + 1, turn, counts);  // that are taken, the lower blocks first
+
+  int above = 0, equal = 0;
+  keys.each_key([&](uint32_t key, int) {
+    above += key > bound ? 1 : 0;
+    equal += key == bound ? 1 : 0;
+  });
+  above = __reduce_add_sync(kAll, above);
+  equal = __reduce_add_sync(kAll, equal);
+  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  __syncthreads();
+  if (lane == 0) {
+    counts[0][warp] = above;
+    counts[1][warp] = equal;
   }
   __syncthreads();
-  for (auto element = static_cast<int>(threadIdx.x); element < 2 * dim; element += kPartThreads) {
-    const int in_row = element % dim, place = element / dim * kChunk + in_row % kChunk;
-    float sum = 0.0f;
-    for (int row = 0; row < together; ++row) sum += parts[row * chunks + in_row / kChunk][place];
-    p.workspace[blockIdx.x * static_cast<int64_t>(2 * dim) + element] = sum / static_cast<float>(rows);
-  }
+  // From here on: those of the warps and the lanes before.
+  above = __reduce_add_sync(kAll, lane < warp ? counts[0][lane] : 0);
+  equal = __reduce_add_sync(kAll, lane < warp ? counts[1][lane] : 0);
+  int32_t* const chosen = p.chosen + static_cast<int64_t>(blockIdx.x) * keep;
+  const unsigned before = (1u << lane) - 1;
+  keys.each_key([&](uint32_t key, int i) {
+    const unsigned all_above = __ballot_sync(kAll, key > bound), all_equal = __ballot_sync(kAll, key == bound);
+    const int nth = equal + __popc(all_equal & before);
+    if (key > bound || (key == bound && nth < ties)) {
+      chosen[above + __popc(all_above & before) + min(nth, ties)] =
+          static_cast<int32_t>(p.first_block) + keys.first + i * 32;
+    }
+    above += __popc(all_above);
+    equal += __popc(all_equal);
+  });
 }
 
-struct MeansAligned {
-  bool summaries, parts;
-};
+// ---- gather_blocks --------------------------------------------------------------------------------------------------
 
-// Grid: runs of blocks x KV heads. `lanes` lanes multiply a summary with the parts, kBlocksTogether summaries at once.
-template <typename T>
-__global__ void __launch_bounds__(kMeanThreads, 3)
-    score_means_kernel(ScoreBlocksParams p, MeansAligned aligned, int lanes) {
-  const int64_t size = 2 * p.head_dim, head = blockIdx.y;
-  const auto lane = static_cast<int>(threadIdx.x) % lanes, groups = kMeanThreads / lanes;
-  const int64_t run = blockIdx.x * static_cast<int64_t>(groups * kBlocksTogether) + threadIdx.x / lanes;
-  const T* const summaries = static_cast<const T*>(p.summaries) + (head * p.blocks + p.first_block) * size;
-  const T* of[kBlocksTogether];
+constexpr int kGatherThreads = 256;
+static_assert(kMaxPrefixSegments <= 64);
+
+// The segment that a row lies in, or -1: two a lane.
+__device__ int find_segment(const GatherBlocksParams& p, int64_t row) {
+  unsigned found[2];
 #pragma unroll
-  for (int j = 0; j < kBlocksTogether; ++j) {  // beyond the last: the last again
-    const int64_t block = run + j * groups;
-    of[j] = summaries + (block < p.count ? block : p.count - 1) * size;
+  for (int half = 0; half < 2; ++half) {
+    const auto i = static_cast<int>(threadIdx.x % 32) + 32 * half;
+    const int64_t first = i < p.segment_count ? row - p.segments[i].position : -1;
+    found[half] = __ballot_sync(kAll, first >= 0 && first < p.segments[i].rows);
   }
-  float sums[kBlocksTogether] = {};
-  for (int64_t column = lane * kChunk; column < size; column += lanes * kChunk) {
-    const int count = chunk_count(size, column);
-    float part[kChunk], keys[kBlocksTogether][kChunk];
-    if (aligned.summaries && count == kChunk) {  // apart, so that all loads are under way at once
-#pragma unroll
-      for (int j = 0; j < kBlocksTogether; ++j) load_chunk(of[j] + column, kChunk, true, keys[j]);
-    } else {
-#pragma unroll
-      for (int j = 0; j < kBlocksTogether; ++j) load_chunk(of[j] + column, count, false, keys[j]);
-    }
-    load_chunk(p.workspace + head * size + column, count, aligned.parts, part);
-#pragma unroll
-    for (int j = 0; j < kBlocksTogether; ++j) {
-#pragma unroll
-      for (int i = 0; i < kChunk; ++i) sums[j] = fmaf(part[i], keys[j][i], sums[j]);
-    }
-  }
-#pragma unroll
-  for (int j = 0; j < kBlocksTogether; ++j) {
-    for (int apart = lanes / 2; apart > 0; apart /= 2) sums[j] += __shfl_xor_sync(0xffffffff, sums[j], apart);
-    const int64_t block = run + j * groups;
-    if (lane == 0 && block < p.count) p.scores[head * p.count + block] = sums[j];
-  }
+  return found[0] != 0   ? __ffs(static_cast<int>(found[0])) - 1
+         : found[1] != 0 ? __ffs(static_cast<int>(found[1])) + 31
+                         : -1;
 }
 
-// ---- score_blocks, query by query -----------------------------------------------------------------------------------
-
-constexpr int kRowThreads = 256;
-constexpr int kTileBlocks = 64, kTileRows = 64, kTileStep = 16;  // of dimensions
-constexpr int kEach = 4;                                         // blocks, and rows, of a thread
-constexpr int kAcross = kTileBlocks / kEach;
-static_assert(kAcross * (kTileRows / kEach) == kRowThreads);
-static_assert(kTileStep == 2 * kChunk && kTileBlocks * 2 * 2 == kRowThreads);  // a chunk of keys a thread
-
-struct RowsTile {  // in shared memory, transposed: what is written at once lies in different banks
-  float keys[kTileStep][2][kTileBlocks];
-  float queries[kTileStep][kTileRows];
-  float reduced[kTileRows / kEach][kTileBlocks];
-};
-
-// The rows that are reduced together: for the mean all of a group's, for the largest those of one head.
-struct RowsPart {
-  int first_head, heads, rows;
-  __device__ int64_t element(const ScoreBlocksParams& p, int row) const {
-    return row / heads * p.q_stride + (first_head + row % heads) * p.head_dim;
-  }
-};
-
-__device__ void fill_tile(const ScoreBlocksParams& p, const RowsPart& part, int first_row, int64_t first_block,
-                          int column, bool q_aligned, bool k_aligned, RowsTile& tile) {
-  const auto thread = static_cast<int>(threadIdx.x), place = thread % kTileBlocks, which = thread / kTileBlocks;
-  float values[kChunk];
-  {  // lanes take neighbouring blocks
-    const int64_t block = first_block + place, head = blockIdx.y;
-    const int half = which % 2, offset = which / 2 * kChunk;
-    const int64_t row = (head * p.blocks + p.first_block + block) * 2 + half;
-    load_chunk(p.k_type, p.summaries, row * p.head_dim + column + offset,
-               block < p.count ? chunk_count(p.head_dim, column + offset) : 0, k_aligned, values);
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) tile.keys[offset + i][half][place] = values[i];
-  }
-  if (which < 2) {
-    const int row = first_row + place, offset = which * kChunk;
-    load_chunk(p.type, p.q, part.element(p, row) + column + offset,
-               row < part.rows ? chunk_count(p.head_dim, column + offset) : 0, q_aligned, values);
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) tile.queries[offset + i][place] = values[i];
-  }
+// Grid: slots x KV heads.
+__global__ void __launch_bounds__(kGatherThreads) gather_kernel(const __grid_constant__ GatherBlocksParams p) {
+  const int64_t slot = blockIdx.x, head = blockIdx.y, block = p.chosen[head * p.keep + slot];
+  device_check(block >= 0);
+  const int n = find_segment(p, block * kBlockRows);
+  if (n < 0) return;
+  const KvSegment& segment = p.segments[n];
+  const int64_t row = block * kBlockRows - segment.position;
+  device_check(row + kBlockRows <= segment.rows);
+  const int64_t from = (head * segment.stride_rows + row) * p.head_dim;
+  const int64_t to = (head * p.out_rows + slot * kBlockRows) * p.head_dim;
+  const auto copy = [&](void* out, const void* in, DType type) {
+    const int64_t bytes = kBlockRows * p.head_dim * bytes_of(type);
+    copy_row(at(out, to, type), at(in, from, type), bytes, may_copy_wide(at(out, to, type), at(in, from, type), bytes));
+  };
+  copy(p.k_out, segment.k, p.k_type);
+  copy(p.v_out, segment.v, p.v_type);
 }
 
-// Adds to the products of this thread's rows with the largest and the least of its blocks.
-template <BlockScore kScore>
-__device__ void multiply_tile(const RowsTile& tile, float (&most)[kEach][kEach], float (&least)[kEach][kEach]) {
-  const auto across = static_cast<int>(threadIdx.x) % kAcross, down = static_cast<int>(threadIdx.x) / kAcross;
-#pragma unroll
-  for (int k = 0; k < kTileStep; ++k) {
-    float q[kEach], largest[kEach], smallest[kEach];
-    *reinterpret_cast<float4*>(q) = *reinterpret_cast<const float4*>(&tile.queries[k][down * kEach]);
-    *reinterpret_cast<float4*>(largest) = *reinterpret_cast<const float4*>(&tile.keys[k][0][across * kEach]);
-    *reinterpret_cast<float4*>(smallest) = *reinterpret_cast<const float4*>(&tile.keys[k][1][across * kEach]);
-#pragma unroll
-    for (int row = 0; row < kEach; ++row) {
-      const float positive = kScore == BlockScore::kQuest ? fmaxf(q[row], 0.0f) : q[row];
-      const float negative = kScore == BlockScore::kQuest ? fminf(q[row], 0.0f) : q[row];
-#pragma unroll
-      for (int block = 0; block < kEach; ++block) {
-        most[row][block] = fmaf(positive, largest[block], most[row][block]);
-        least[row][block] = fmaf(negative, smallest[block], least[row][block]);
-      }
-    }
-  }
-}
+// ---- copy_window ----------------------------------------------------------------------------------------------------
 
-// Grid: tiles of blocks x KV heads.
-template <BlockScore kScore>
-__global__ void __launch_bounds__(kRowThreads, 2)
-    score_rows_kernel(ScoreBlocksParams p, bool q_aligned, bool k_aligned) {
-  __shared__ __align__(16) RowsTile tile;
-  const auto thread = static_cast<int>(threadIdx.x), across = thread % kAcross, down = thread / kAcross;
-  const auto group = static_cast<int>(p.heads / p.kv_heads), dim = static_cast<int>(p.head_dim);
-  const bool mean = p.reduce == BlockReduce::kMean;
-  const int64_t first_block = static_cast<int64_t>(blockIdx.x) * kTileBlocks;
-  const int first_head = static_cast<int>(blockIdx.y) * group, parts = mean ? 1 : group;
-  float total = 0.0f;  // of block `thread`
-  for (int n = 0; n < parts; ++n) {
-    const int heads = mean ? group : 1;
-    const RowsPart part{first_head + n, heads, heads * static_cast<int>(p.queries)};
-    float reduced[kEach];
-#pragma unroll
-    for (int block = 0; block < kEach; ++block) reduced[block] = mean ? 0.0f : -INFINITY;
-    for (int first_row = 0; first_row < part.rows; first_row += kTileRows) {
-      float most[kEach][kEach] = {}, least[kEach][kEach] = {};
-      for (int column = 0; column < dim; column += kTileStep) {
-        __syncthreads();
-        fill_tile(p, part, first_row, first_block, column, q_aligned, k_aligned, tile);
-        __syncthreads();
-        multiply_tile<kScore>(tile, most, least);
-      }
-#pragma unroll
-      for (int row = 0; row < kEach; ++row) {
-        if (first_row + down * kEach + row >= part.rows) continue;
-#pragma unroll
-        for (int block = 0; block < kEach; ++block) {
-          const float score = kScore == BlockScore::kQuest ? most[row][block] + least[row][block]
-                                                           : fmaxf(most[row][block], least[row][block]);
-          reduced[block] = mean ? reduced[block] + score : fmaxf(reduced[block], score);
-        }
-      }
-    }
-#pragma unroll
-    for (int block = 0; block < kEach; ++block) tile.reduced[down][across * kEach + block] = reduced[block];
-    __syncthreads();
-    if (thread < kTileBlocks) {
-      float all = tile.reduced[0][thread];
-      for (int i = 1; i < kTileRows / kEach; ++i) {
-        const float other = tile.reduced[i][thread];
-        all = mean ? all + other : fmaxf(all, other);
-      }
-      total += mean ? all / static_cast<float>(part.rows) : all;
-    }
-  }
-  if (thread < kTileBlocks && first_block + thread < p.count) {
-    p.scores[blockIdx.y * p.count + first_block + thread] = total / static_cast<float>(parts);
-  }
+constexpr int kWindowThreads = 128;
+
+// A warp: a row of K and of V.
+__global__ void __launch_bounds__(kWindowThreads) copy_window_kernel(CopyWindowParams p) {
+  const int64_t item = static_cast<int64_t>(blockIdx.x) * (kWindowThreads / 32) + threadIdx.x / 32;
+  const int64_t head = item / p.count, position = p.first_position + item % p.count;  // heads of all layers
+  const int64_t layer = head / p.kv_heads;
+  if (layer >= p.layers) return;
+  const int64_t from = (head * p.ring_rows + position % p.ring_rows) * p.head_dim;
+  const int64_t to = (head % p.kv_heads * p.out_rows + position - p.origin) * p.head_dim;
+  const auto copy = [&](void* out, uint64_t layer_bytes, const void* ring, DType type) {
+    char* const row = at(out, to, type) + static_cast<uint64_t>(layer) * layer_bytes;
+    const char* const source = at(ring, from, type);
+    const int64_t bytes = p.head_dim * bytes_of(type);
+    copy_row(row, source, bytes, may_copy_wide(row, source, bytes), threadIdx.x % 32, 32);
+  };
+  copy(p.k_out, p.k_layer_bytes, p.ring_k, p.k_type);
+  copy(p.v_out, p.v_layer_bytes, p.ring_v, p.v_type);
 }
 
 // =====================================================================================================================
-
-// Lanes that share a summary: as many as it has chunks, up to a warp.
-int summary_lanes(int64_t head_dim) {
-  int lanes = 1;
-  while (lanes < 32 && lanes * kChunk < 2 * head_dim) lanes *= 2;
-  return lanes;
-}
-
-template <typename T>
-void launch_score_means(const ScoreBlocksParams& params, CudaStream& stream) {
-  const int lanes = summary_lanes(params.head_dim);
-  const MeansAligned aligned = {chunks_aligned(params.summaries, params.k_type, 2 * params.head_dim),
-                                chunks_aligned(params.workspace, DType::kF32, 2 * params.head_dim)};
-  const int64_t together = kMeanThreads / lanes * kBlocksTogether;
-  launch_on(stream, "score_means", {ceil_div(params.count, together), params.kv_heads, kMeanThreads},
-            score_means_kernel<T>, params, aligned, lanes);
-}
 
 template <typename T>
 void launch_summarise(const SummariseBlocksParams& params, CudaStream& stream) {
@@ -303,26 +246,24 @@ void summarise_blocks(const SummariseBlocksParams& params, Stream& stream) {
   }
 }
 
-void score_blocks(const ScoreBlocksParams& params, Stream& stream) {
-  CudaStream& native = cuda_stream(stream);
-  const bool q_aligned =
-      chunks_aligned(params.q, params.type, params.q_stride) && chunks_aligned(params.q, params.type, params.head_dim);
-  if (params.score == BlockScore::kQuest && params.reduce == BlockReduce::kMean) {
-    launch_on(native, "mean_parts", {params.kv_heads, 1, kPartThreads}, mean_parts_kernel, params, q_aligned);
-    switch (params.k_type) {
-      case DType::kF32:
-        return launch_score_means<float>(params, native);
-      case DType::kF16:
-        return launch_score_means<__half>(params, native);
-      case DType::kBF16:
-        return launch_score_means<__nv_bfloat16>(params, native);
-    }
-  }
-  const bool k_aligned = chunks_aligned(params.summaries, params.k_type, params.head_dim);
-  launch_on(native, "score_rows", {ceil_div(params.count, kTileBlocks), params.kv_heads, kRowThreads},
-            params.score == BlockScore::kQuest ? score_rows_kernel<BlockScore::kQuest>
-                                               : score_rows_kernel<BlockScore::kSpecPv>,
-            params, q_aligned, k_aligned);
+void select_blocks(const SelectBlocksParams& params, Stream& stream) {
+  const int64_t each = ceil_div(params.count, kSelectThreads);
+  launch_on(cuda_stream(stream), "select_blocks", {params.kv_heads, 1, kSelectThreads},
+            each <= 4    ? select_kernel<4>
+            : each <= 16 ? select_kernel<16>
+                         : select_kernel<32>,
+            params);
+}
+
+void gather_blocks(const GatherBlocksParams& params, Stream& stream) {
+  launch_on(cuda_stream(stream), "gather_blocks", {params.keep, params.kv_heads, kGatherThreads}, gather_kernel,
+            params);
+}
+
+void copy_window(const CopyWindowParams& params, Stream& stream) {
+  const int64_t rows = params.layers * params.kv_heads * params.count;
+  launch_on(cuda_stream(stream), "copy_window", {ceil_div(rows, kWindowThreads / 32), 1, kWindowThreads},
+            copy_window_kernel, params);
 }
 
 }  // namespace headrace::kernels::cuda

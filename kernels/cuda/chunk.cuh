@@ -83,6 +83,23 @@ __device__ inline void store_chunk(T* to, int count, bool aligned, const float (
   }
 }
 
+// A whole, aligned chunk as it lies in memory, so that many can be under way in few registers.
+template <typename T>
+struct RawChunk {
+  uint4 of[kChunk * sizeof(T) / 16];
+
+  __device__ void load(const T* aligned) {
+#pragma unroll
+    for (int i = 0; i < kChunk / Pack<T>::kCount; ++i) of[i] = reinterpret_cast<const uint4*>(aligned)[i];
+  }
+  __device__ void widen_to(float (&values)[kChunk]) const {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      values[i] = widen(reinterpret_cast<const Pack<T>&>(of[i / Pack<T>::kCount]).of[i % Pack<T>::kCount]);
+    }
+  }
+};
+
 // The type is a value: the same for a whole launch, so that the branch costs nothing beside the memory.
 __device__ inline void load_chunk(DType type, const void* base, int64_t element, int count, bool aligned,
                                   float (&values)[kChunk]) {
