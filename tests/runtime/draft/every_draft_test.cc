@@ -1,0 +1,243 @@
+// Every draft, every kind of tree, every place of the KV cache, several temperatures: the text is that of plain
+// decoding (DESIGN section 6). On a tiny model, so that the whole table is done in seconds; what the drafts of real
+// models accept is tested elsewhere, here each is right often enough that paths are accepted.
+//
+// HEADRACE_TOKEN_EXACT=long: 20 prompts of 256 tokens each for every draft and tree, for a GPU.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+
+#include "runtime/drafting.h"
+#include "tests/support/draft_files.h"
+#include "tests/support/session_fixture.h"
+#include "tests/support/temporary_folder.h"
+
+namespace headrace {
+namespace {
+
+using testing::LoadedModel;
+using testing_support::DraftFiles;
+
+constexpr const char* kTarget = "llama31";  // 4 layers, hidden 64, 4 heads of 16 and 2 KV heads, 512 ids
+constexpr size_t kPrompt = 1000;            // decoding crosses the end of the second segment
+constexpr const char* kTrees[] = {"eagle2:16,4,6", "opt:20,6,0.5", "beams:4,8,8", "chain:3", "auto"};
+constexpr KvMode kModes[] = {KvMode::kDevice, KvMode::kAuto, KvMode::kHost};
+const SamplingSettings kSettings[] = {
+    {}, {.temperature = 0.7f, .seed = 3}, {.temperature = 1.2f, .top_p = 0.9f, .seed = 4}};
+
+// Weights this small leave a layer's input as it is, and logits flat: then the noise of sampling, which draft and
+// target share, makes them agree now and then.
+void add_small(DraftFiles* files, const std::string& name, const std::vector<int64_t>& shape) {
+  files->add(name, shape);
+  std::string& bytes = files->tensors[name].bytes;
+  for (size_t at = 0; at < bytes.size(); at += sizeof(float)) {
+    float value;
+    std::memcpy(&value, bytes.data() + at, sizeof value);
+    value *= 0.05f;
+    std::memcpy(bytes.data() + at, &value, sizeof value);
+  }
+}
+
+DraftFiles eagle3_head() {
+  DraftFiles files;
+  files.config = {{"architectures", {"LlamaForCausalLMEagle3"}},
+                  {"model_type", "llama"},
+                  {"hidden_size", 64},
+                  {"intermediate_size", 96},
+                  {"num_hidden_layers", 1},
+                  {"num_attention_heads", 4},
+                  {"num_key_value_heads", 2},
+                  {"vocab_size", 512},
+                  {"eagle_aux_hidden_state_layer_ids", {1, 2, 3}}};
+  for (const char* norm :
+       {"midlayer.hidden_norm", "midlayer.input_layernorm", "midlayer.post_attention_layernorm", "norm"})
+    files.add(std::string(norm) + ".weight", {64});
+  add_small(&files, "fc.weight", {64, 192});
+  add_small(&files, "lm_head.weight", {512, 64});
+  add_small(&files, "midlayer.self_attn.q_proj.weight", {64, 128});
+  add_small(&files, "midlayer.self_attn.k_proj.weight", {32, 128});
+  add_small(&files, "midlayer.self_attn.v_proj.weight", {32, 128});
+  add_small(&files, "midlayer.self_attn.o_proj.weight", {64, 64});
+  add_small(&files, "midlayer.mlp.gate_proj.weight", {96, 64});
+  add_small(&files, "midlayer.mlp.up_proj.weight", {96, 64});
+  add_small(&files, "midlayer.mlp.down_proj.weight", {64, 96});
+  return files;
+}
+
+DraftFiles longspec_layer() {
+  DraftFiles files;
+  files.config = {{"hidden_size", 64},        {"intermediate_size", 96}, {"num_attention_heads", 4},
+                  {"num_key_value_heads", 2}, {"rms_norm_eps", 1e-5},    {"vocab_size", 512}};
+  for (const char* norm : {"input_layernorm", "post_self_attention_layernorm", "post_cross_attention_layernorm"})
+    files.add(std::string(norm) + ".weight", {64});
+  for (const auto& [name, rows] : std::map<std::string, int64_t>{
+           {"self_attn.q_proj", 64}, {"self_attn.k_proj", 32}, {"self_attn.v_proj", 32}, {"cross_attn.q_proj", 64}}) {
+    add_small(&files, name + ".weight", {rows, 64});
+    add_small(&files, name + ".bias", {rows});
+  }
+  add_small(&files, "self_attn.o_proj.weight", {64, 64});
+  add_small(&files, "cross_attn.o_proj.weight", {64, 64});
+  add_small(&files, "mlp.gate_proj.weight", {96, 64});
+  add_small(&files, "mlp.up_proj.weight", {96, 64});
+  add_small(&files, "mlp.down_proj.weight", {64, 96});
+  return files;
+}
+
+struct Case {
+  std::string tree;
+  KvMode kv;
+  size_t sampling, prompt;
+  std::string name() const {
+    return str(tree, ", --kv ", static_cast<int>(kv), ", temperature ", kSettings[sampling].temperature, ", prompt ",
+               prompt);
+  }
+};
+
+class EveryDraft : public ::testing::TestWithParam<std::tuple<DeviceChoice, DType, SpecType>> {
+ protected:
+  void SetUp() override {
+    const char* const asked = std::getenv("HEADRACE_TOKEN_EXACT");
+    long_ = asked != nullptr && std::string_view(asked) == "long";
+    tokens_ = long_ ? 256 : 40;
+    options_.type = std::get<2>(GetParam());
+    if (options_.type == SpecType::kEagle3) eagle3_head().write(folder_.path());
+    if (options_.type == SpecType::kLongSpec) longspec_layer().write(folder_.path());
+    if (options_.type != SpecType::kNgram) {
+      options_.model = options_.type == SpecType::kSimple ? testing::tiny_model(kTarget) : folder_.path();
+    }
+    roomy_ = load(0);
+  }
+
+  std::unique_ptr<LoadedModel> load(uint64_t vram_bytes) const {
+    return std::make_unique<LoadedModel>(testing::tiny_model(kTarget), std::get<1>(GetParam()), std::get<0>(GetParam()),
+                                         2, vram_bytes);
+  }
+  std::vector<int32_t> prompt(size_t index) const {
+    return testing::made_up_ids(kPrompt, 512, static_cast<uint32_t>(index) + 1);
+  }
+  SessionOptions run_options(const Case& c) const {
+    SessionOptions run = roomy_->options(kPrompt, tokens_);
+    run.kv = c.kv;
+    run.sampling = kSettings[c.sampling];
+    run.ring_slots = 2;
+    run.ring_slot_bytes = 64 * kKiB;
+    return run;
+  }
+  const std::vector<int32_t>& plain(const Case& c) {
+    std::vector<int32_t>& tokens = plain_[{c.sampling, c.prompt}];
+    if (tokens.empty()) {
+      SessionOptions run = run_options(c);
+      run.kv = KvMode::kDevice;
+      tokens = testing::decode_plainly(*roomy_->session(run), prompt(c.prompt), tokens_);
+    }
+    return tokens;
+  }
+
+  struct Run {
+    std::unique_ptr<Drafting> drafting;
+    std::unique_ptr<Session> session;
+  };
+  static Run start(const LoadedModel& on, DraftModel* model, SessionOptions run) {
+    run.context_tokens += model->tree().levels;
+    run.pass_rows = model->tree().nodes;
+    Run started;
+    started.drafting = std::make_unique<Drafting>(
+        model,
+        DraftRun{.prompt_tokens = run.prompt_tokens, .context_tokens = run.context_tokens, .sampling = run.sampling});
+    run.draft = started.drafting->draft();
+    started.session = on.session(run);
+    return started;
+  }
+  std::unique_ptr<DraftModel> open(const LoadedModel& on, const std::string& tree) const {
+    DraftOptions options = options_;
+    if (options.type != SpecType::kNgram) options.tree = parse_tree(tree);
+    return open_draft(options, *on.device, on.checkpoint->config(), on.weights);
+  }
+
+  // A device on which a part of the cache is resident and a part is not.
+  std::unique_ptr<LoadedModel> load_tight(const std::string& tree) const {
+    const auto model = open(*roomy_, tree);
+    const auto bytes = [&](KvMode kv) {
+      return start(*roomy_, model.get(), run_options({tree, kv, 0, 0})).session->plan().vram_bytes;
+    };
+    const uint64_t taken = open_device({.choice = std::get<0>(GetParam())})->vram().used_bytes();
+    const uint64_t weights = whole_pages(roomy_->weights.bytes()) + whole_pages(model->weights_bytes());
+    return load(taken + weights + (bytes(KvMode::kHost) + bytes(KvMode::kDevice)) / 2);
+  }
+
+  void expect_exact(const LoadedModel& on, DraftModel* model, const Case& c) {
+    const Run run = start(on, model, run_options(c));
+    model->load(nullptr, nullptr);
+    if (c.kv != KvMode::kDevice) {
+      EXPECT_GT(run.session->plan().host_bytes, 0u) << c.name();
+    }
+    if (c.kv == KvMode::kAuto) {
+      EXPECT_GT(run.session->plan().resident_segments, 0) << c.name();
+    }
+    std::vector<int32_t> tokens = {*run.session->prefill(prompt(c.prompt), nullptr, nullptr)};
+    run.drafting->planned(on.device->backend(), c.kv != KvMode::kDevice, tokens_);
+    Tree tree;
+    Acceptance acceptance;
+    while (static_cast<int64_t>(tokens.size()) < tokens_) {
+      run.drafting->propose(tokens.back(), run.session->rows(), &tree);
+      accept(tree, run.session->verify(tree), &acceptance);
+      run.session->commit(acceptance);
+      run.drafting->observe(tree, acceptance);
+      accepted_ += static_cast<int64_t>(acceptance.nodes.size()) - 1;
+      for (size_t i = 1; i < acceptance.nodes.size(); ++i) {
+        tokens.push_back(tree.tokens[static_cast<size_t>(acceptance.nodes[i])]);
+      }
+      tokens.push_back(acceptance.next);
+    }
+    tokens.resize(static_cast<size_t>(tokens_));
+    EXPECT_EQ(tokens, plain(c)) << c.name();
+    ++runs_;
+  }
+
+  // All of the table for one prompt; or, for 20, each prompt's own place and temperature in turn.
+  std::vector<Case> cases(const std::string& tree) const {
+    std::vector<Case> out;
+    for (size_t i = 0; i < (long_ ? 20 : 9); ++i) {
+      out.push_back({.tree = tree, .kv = kModes[i % 3], .sampling = i / 3 % 3, .prompt = long_ ? i : 0});
+    }
+    return out;
+  }
+
+  const TemporaryFolder folder_;  // of the draft
+  DraftOptions options_;
+  bool long_ = false;
+  int64_t tokens_ = 0, accepted_ = 0, runs_ = 0;
+  std::unique_ptr<LoadedModel> roomy_;
+  std::map<std::pair<size_t, size_t>, std::vector<int32_t>> plain_;  // by sampling and prompt
+};
+
+TEST_P(EveryDraft, SaysWhatPlainDecodingSays) {
+  for (const std::string tree : kTrees) {
+    if (options_.type == SpecType::kNgram && tree != kTrees[0]) continue;  // its trees are what it finds
+    const std::unique_ptr<LoadedModel> tight = load_tight(tree);
+    const auto on_roomy = open(*roomy_, tree), on_tight = open(*tight, tree);
+    for (const Case& c : cases(tree)) {
+      const bool is_tight = c.kv == KvMode::kAuto;
+      expect_exact(is_tight ? *tight : *roomy_, (is_tight ? on_tight : on_roomy).get(), c);
+    }
+  }
+  // A draft that is never right proves little. Look-up finds something where the text repeats itself.
+  EXPECT_GT(accepted_, options_.type == SpecType::kNgram ? 0 : 5 * runs_);
+  std::printf("%lld runs, %.2f accepted tokens a run of %lld\n", static_cast<long long>(runs_),
+              static_cast<double>(accepted_) / static_cast<double>(runs_), static_cast<long long>(tokens_));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, EveryDraft,
+    ::testing::Combine(::testing::ValuesIn(testing::session_devices()), ::testing::Values(DType::kF32, DType::kBF16),
+                       ::testing::Values(SpecType::kEagle3, SpecType::kLongSpec, SpecType::kSimple, SpecType::kNgram)),
+    [](const auto& given) {
+      std::string type = spec_type_name(std::get<2>(given.param));
+      std::replace(type.begin(), type.end(), '-', '_');
+      return testing::device_name(std::get<0>(given.param)) + "_" + dtype_name(std::get<1>(given.param)) + "_" + type;
+    });
+
+}  // namespace
+}  // namespace headrace
