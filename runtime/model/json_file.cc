@@ -12,15 +12,33 @@ namespace {
 
 using nlohmann::json;
 
-// Watches a parse: nesting and, if asked, keys that come twice in one object.
-class ParseGuard {
- public:
-  ParseGuard(const std::string& source, DuplicateKeys duplicates) : source_(source), duplicates_(duplicates) {}
+// Before the parse: a depth that a parser would spend its stack on. Brackets within strings do not count.
+void check_depth(std::string_view text, const std::string& source) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kMaxJsonDepth)
+        throw_error(ExitCode::kBadInput, source,
+                    str("JSON is nested deeper than ", kMaxJsonDepth, " levels, at byte ", i));
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+}
 
-  bool operator()(int depth, json::parse_event_t event, json& value) {
-    if (depth > kMaxJsonDepth)
-      throw_error(ExitCode::kBadInput, source_, str("JSON is nested deeper than ", kMaxJsonDepth, " levels"));
-    if (duplicates_ == DuplicateKeys::kLastWins) return true;
+// Watches a parse for keys that come twice in one object.
+class KeyGuard {
+ public:
+  explicit KeyGuard(const std::string& source) : source_(source) {}
+
+  bool operator()(int, json::parse_event_t event, json& value) {
     if (event == json::parse_event_t::object_start) keys_.emplace_back();
     if (event == json::parse_event_t::object_end) keys_.pop_back();
     if (event == json::parse_event_t::key && !keys_.back().insert(value.get_ref<const std::string&>()).second)
@@ -30,22 +48,33 @@ class ParseGuard {
 
  private:
   const std::string& source_;
-  DuplicateKeys duplicates_;
   std::vector<std::set<std::string>> keys_;
 };
 
 }  // namespace
 
-json parse_json_object(std::string_view text, const std::string& source, DuplicateKeys duplicates) {
+json parse_json(std::string_view text, const std::string& source, DuplicateKeys duplicates) {
+  const auto refuse = [&](const std::string& why) {
+    throw_error(ExitCode::kBadInput, source, "is not valid JSON: " + why,
+                "the file may be cut short: download it again");
+  };
+  if (text.empty()) refuse("it is empty");
+  check_depth(text, source);
   json value;
   try {
-    ParseGuard guard(source, duplicates);
-    value = json::parse(text.begin(), text.end(), std::ref(guard));
+    KeyGuard guard(source);
+    value = duplicates == DuplicateKeys::kLastWins ? json::parse(text.begin(), text.end())
+                                                   : json::parse(text.begin(), text.end(), std::ref(guard));
+  } catch (const json::parse_error& error) {
+    refuse(str("error at byte ", error.byte, " of ", text.size()));
   } catch (const json::exception& error) {
-    std::string why = error.what();  // "[json.exception.parse_error.101] parse error at line 1, column 5: …"
-    if (const size_t bracket = why.find("] "); bracket != std::string::npos) why.erase(0, bracket + 2);
-    throw_error(ExitCode::kBadInput, source, "is not valid JSON: " + printable(std::string_view(why).substr(0, 400)));
+    refuse(printable(error.what()));
   }
+  return value;
+}
+
+json parse_json_object(std::string_view text, const std::string& source, DuplicateKeys duplicates) {
+  json value = parse_json(text, source, duplicates);
   if (!value.is_object()) throw_error(ExitCode::kBadInput, source, "holds " + shown(value) + ", not a JSON object");
   return value;
 }

@@ -15,7 +15,9 @@ enum class DuplicateKeys { kLastWins, kRefuse };
 constexpr int kMaxJsonDepth = 64;
 constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
 
-// The text must be one object. Throws Error(kBadInput).
+// Throws Error(kBadInput); the second where the text is no object, too.
+nlohmann::json parse_json(std::string_view text, const std::string& source,
+                          DuplicateKeys duplicates = DuplicateKeys::kLastWins);
 nlohmann::json parse_json_object(std::string_view text, const std::string& source,
                                  DuplicateKeys duplicates = DuplicateKeys::kLastWins);
 

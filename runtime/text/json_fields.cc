@@ -1,55 +1,18 @@
 #include "runtime/text/json_fields.h"
 
 #include "cache/base.h"
+#include "runtime/model/json_file.h"
 
 namespace headrace {
-
-namespace {
-
-constexpr int kMaxDepth = 64;
-
-void check_depth(std::string_view text, const std::string& source) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > kMaxDepth)
-        throw_error(ExitCode::kBadInput, source, str("nested deeper than ", kMaxDepth, " levels at byte ", i));
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-}
-
-}  // namespace
-
-Json parse_json(std::string_view text, const std::string& source) {
-  if (text.empty()) throw_error(ExitCode::kBadInput, source, "is empty");
-  check_depth(text, source);
-  try {
-    return Json::parse(text);
-  } catch (const Json::parse_error& error) {
-    throw_error(ExitCode::kBadInput, source, str("is not valid JSON: error at byte ", error.byte, " of ", text.size()),
-                "the file may be truncated: download it again");
-  } catch (const Json::exception& error) {
-    throw_error(ExitCode::kBadInput, source, str("is not valid JSON: ", error.what()));
-  }
-}
 
 void JsonField::refuse(const std::string& what) const {
   throw_error(ExitCode::kBadInput, source_, str(path_.empty() ? "the file" : path_, " ", what));
 }
 
 void JsonField::wrong_type(const char* wanted) const {
-  std::string shown = value_->dump(-1, ' ', false, Json::error_handler_t::replace);
-  if (shown.size() > 60) shown.replace(57, std::string::npos, "...");
-  refuse(str("is ", shown, ", not ", wanted));
+  std::string text = shown(*value_);
+  if (text.size() > 60) text.replace(57, std::string::npos, "...");
+  refuse(str("is ", text, ", not ", wanted));
 }
 
 bool JsonField::has(const char* key) const {

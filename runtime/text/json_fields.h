@@ -1,18 +1,15 @@
-// A JSON file's fields, read with an error that names the file, the field and what is there instead. Internal to
+// A JSON value that knows where in its file it stands, as deep as tokenizer.json goes: errors name the file, the path
+// and what is there instead. (Flat objects with ranges: JsonFields of runtime/model/json_file.h.) Internal to
 // runtime/text. Pure functions.
 #pragma once
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
 
 namespace headrace {
 
 using Json = nlohmann::json;
-
-// Throws Error(kBadInput): not JSON (with the byte), nested deeper than 64, empty.
-Json parse_json(std::string_view text, const std::string& source);
 
 // One value and where it stands: "tokenizer.json", "model.merges[3]".
 class JsonField {
