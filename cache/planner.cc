@@ -23,6 +23,8 @@ MemoryPlan plan_with(const PlanInput& in, int64_t resident) {
   plan.resident_bytes = layers * segments_bytes(in.rows, 0, plan.segments) - plan.host_bytes;
   plan.tail_bytes = layers * u(kTailRingRows) * row_bytes;
   plan.pass_bytes = layers * u(in.pass_rows) * row_bytes;
+  plan.partial_bytes = in.partial.bytes(in.rows);
+  plan.index_bytes = in.partial.blocks > 0 ? block_index_bytes(in.rows, in.context_rows) : 0;
   plan.layer_buffer_bytes = segments_bytes(in.rows, 0, segments_for(in.prompt_rows));
   if (resident < plan.segments) {
     const uint64_t largest = u(segment_range(plan.segments - 1).rows) * row_bytes;
@@ -38,7 +40,8 @@ MemoryPlan plan_with(const PlanInput& in, int64_t resident) {
 void add_up(const PlanInput& in, MemoryPlan* plan) {
   const uint64_t ring = whole_pages(u(plan->ring_slots) * plan->ring_slot_bytes);
   const uint64_t lasting = whole_pages(plan->resident_bytes) + whole_pages(plan->tail_bytes) +
-                           whole_pages(plan->pass_bytes) + whole_pages(plan->open_bytes);
+                           whole_pages(plan->pass_bytes) + whole_pages(plan->open_bytes) +
+                           whole_pages(plan->partial_bytes) + whole_pages(plan->index_bytes);
   const uint64_t prefill = whole_pages(plan->layer_buffer_bytes) + in.prefill_work.bytes;
   const uint64_t decode = ring + in.decode_work.bytes;
   plan->vram_bytes = lasting + std::max(prefill, decode);
@@ -52,6 +55,8 @@ void add_up(const PlanInput& in, MemoryPlan* plan) {
       {"KV cache, tail", Tier::kVram, plan->tail_bytes},
       {"KV cache, rows of one pass", Tier::kVram, plan->pass_bytes},
       {"KV cache, open segment", Tier::kVram, plan->open_bytes},
+      {"partial KV", Tier::kVram, plan->partial_bytes},
+      {"block summaries", Tier::kVram, plan->index_bytes},
       {"prefill: a layer's buffer and work", Tier::kVram, prefill},
       {"decode: staging ring and work", Tier::kVram, decode},
       {"step inputs and results", Tier::kHost, in.pinned_work_bytes}};

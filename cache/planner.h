@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cache/layout.h"
+#include "cache/partial.h"
 
 namespace headrace {
 
@@ -30,6 +31,7 @@ struct PlanInput {
   int64_t context_rows = 0;  // the most rows the run may come to: prompt, output, a pass's own
   int64_t pass_rows = 1;     // the largest tree a step may verify
   KvMode mode = KvMode::kAuto;
+  PartialShape partial{};            // no blocks: no partial verification
   bool last_layer_resident = false;  // whatever the mode: a draft reads its rows
   uint64_t vram_free = 0, host_free = 0;
   uint64_t total_free = UINT64_MAX;  // of both tiers together, where they share a memory (the CPU)
@@ -54,6 +56,7 @@ struct MemoryPlan {
   int ring_slots = 0;  // 0: nothing is streamed
   uint64_t ring_slot_bytes = 0;
   uint64_t resident_bytes = 0, host_bytes = 0, open_bytes = 0, tail_bytes = 0, pass_bytes = 0, layer_buffer_bytes = 0;
+  uint64_t partial_bytes = 0, index_bytes = 0;    // of the partial KV, and of the summaries of all blocks
   std::vector<PlanLine> lines;                    // what the numbers above are, for people
   uint64_t vram_bytes = 0, host_total_bytes = 0;  // peaks
 

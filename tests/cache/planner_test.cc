@@ -55,6 +55,22 @@ TEST(Planner, AutoKeepsAsManySegmentsAsFit) {
   }
 }
 
+// What a partial KV takes is taken from what could have stayed resident, and is said.
+TEST(Planner, ThePartialKvAndItsIndexAreCounted) {
+  PlanInput in = llama_8b(61440, 61696);
+  in.vram_free = 5 * kGiB;
+  const MemoryPlan plain = make_plan(in);
+  in.partial.blocks = 256;
+  const MemoryPlan plan = make_plan(in);
+  EXPECT_EQ(plan.partial_bytes, in.partial.bytes(in.rows));
+  EXPECT_EQ(plan.index_bytes, block_index_bytes(in.rows, 61696));
+  EXPECT_LE(plan.vram_bytes, in.vram_free);
+  EXPECT_LT(plan.resident_segments, plain.resident_segments);
+  EXPECT_GT(plan.vram_bytes + 2048 * 128 * kKiB, in.vram_free);
+  EXPECT_NE(plan.to_string().find("592.00 MiB  partial KV"), std::string::npos) << plan.to_string();
+  EXPECT_NE(plan.to_string().find("482.00 MiB  block summaries"), std::string::npos) << plan.to_string();
+}
+
 // A draft reads the last layer: it stays as a whole, the others' share is the mode's, and the sums add up.
 TEST(Planner, TheLastLayerStaysWhereADraftReadsIt) {
   PlanInput in = llama_8b(61440, 61696);

@@ -1,0 +1,34 @@
+#include "cache/partial.h"
+
+namespace headrace {
+
+uint64_t PartialShape::bytes(const RowShape& shape) const {
+  return blocks > 0 ? shape.bytes_all_layers() * static_cast<uint64_t>(rows()) : 0;
+}
+
+int64_t block_count(int64_t context_rows) { return ceil_div(context_rows, kSelectRows); }
+
+uint64_t block_index_bytes(const RowShape& shape, int64_t context_rows) {
+  return 2 * shape.k_bytes() * static_cast<uint64_t>(shape.layers * block_count(context_rows));
+}
+
+const char* step_mode_name(StepMode mode) {
+  switch (mode) {
+    case StepMode::kFull:
+      return "full";
+    case StepMode::kPartial:
+      return "partial";
+    case StepMode::kRefresh:
+      return "refresh";
+  }
+  return "?";
+}
+
+StepMode step_mode(const StepState& state) {
+  if (state.least_context == 0 || state.rows < state.least_context) return StepMode::kFull;
+  if (!state.initialised) return StepMode::kRefresh;
+  const bool room = state.pending + state.deepest + 1 <= kMostPending;
+  return room && state.accepted <= state.interval ? StepMode::kPartial : StepMode::kRefresh;
+}
+
+}  // namespace headrace

@@ -1,0 +1,91 @@
+#include "cache/partial.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace headrace {
+namespace {
+
+// Runs steps that each accept `accepted` tokens, their own sample included, and names their modes: "RPPPPR".
+std::string modes(StepState state, int64_t accepted, int steps) {
+  std::string names;
+  for (int step = 0; step < steps; ++step) {
+    const StepMode mode = step_mode(state);
+    names += mode == StepMode::kFull ? 'F' : mode == StepMode::kPartial ? 'P' : 'R';
+    state.rows += accepted;
+    if (mode == StepMode::kPartial) {
+      state.accepted += accepted;
+      state.pending += accepted;
+    } else if (mode == StepMode::kRefresh) {
+      state.accepted = accepted;
+      state.pending = 0;
+      state.initialised = true;
+    }
+  }
+  return names;
+}
+
+// The published sequence: 4 draft tokens and one of the target's own a step, from 5,000 tokens on.
+TEST(StepMode, FollowsThePublishedSequence) {
+  const StepState start{.rows = 5000, .least_context = 4256, .deepest = 8, .interval = 20};
+  EXPECT_EQ(modes(start, 5, 12), "RPPPPRPPPPRP");
+}
+
+// After a prefill that filled the partial KV nothing has been accepted since: partial at 0, 5, 10, 15 and 20.
+TEST(StepMode, BeginsPartialAfterAPrefillThatFilledThePartialKv) {
+  const StepState start{.rows = 5000, .least_context = 4256, .initialised = true, .deepest = 8, .interval = 20};
+  EXPECT_EQ(modes(start, 5, 11), "PPPPPRPPPPR");
+}
+
+TEST(StepMode, IsFullUntilTheContextOutgrowsTheBudget) {
+  const StepState start{.rows = 4244, .least_context = 4256, .deepest = 8, .interval = 20};
+  EXPECT_EQ(modes(start, 5, 6), "FFFRPP");
+  EXPECT_EQ(modes({.rows = 1 << 20, .least_context = 0, .interval = 20}, 5, 4), "FFFF");
+}
+
+TEST(StepMode, EveryStepIsARefreshWhereNothingMayBePending) {
+  EXPECT_EQ(modes({.rows = 5000, .least_context = 4256, .initialised = true, .deepest = 8, .interval = -1}, 3, 4),
+            "RRRR");
+}
+
+// However long the interval, the pending rows and the deepest path of a step stay within what the tail holds.
+TEST(StepMode, RefreshesEarlyWhereTheTailIsFull) {
+  for (const int64_t deepest : {0, 1, 8, 63, 127}) {
+    StepState state{
+        .rows = 9000, .least_context = 4256, .initialised = true, .deepest = deepest, .interval = int64_t{1} << 40};
+    while (step_mode(state) == StepMode::kPartial) {
+      state.pending += deepest + 1;  // all of it is right
+      state.accepted += deepest + 1;
+      ASSERT_LE(state.pending, kMostPending) << deepest;
+      ASSERT_LT(state.pending + 63, kTailWindow) << deepest;
+    }
+    EXPECT_GT(state.pending, kMostPending - 2 * (deepest + 1)) << deepest;
+  }
+}
+
+TEST(PartialShape, CountsRowsAndBytes) {
+  const RowShape llama_8b{.layers = 32, .kv_heads = 8, .head_dim = 128};
+  const PartialShape shape{.blocks = 256};
+  EXPECT_EQ(shape.window_row(), 64 + 4096);
+  EXPECT_EQ(shape.rows(), 64 + 4096 + 576);
+  EXPECT_EQ(shape.bytes(llama_8b), uint64_t{4736} * 32 * 4096);
+  EXPECT_EQ(PartialShape{}.bytes(llama_8b), 0u);
+  EXPECT_EQ(block_index_bytes(llama_8b, 61440), uint64_t{3840} * 32 * 2 * 2048);
+  EXPECT_EQ(block_count(61441), 3841);
+}
+
+// From least_context() on there are at least as many blocks between sink and window as are to be chosen.
+TEST(PartialShape, TheLeastContextHasTheBlocks) {
+  for (const int64_t blocks : {4, 32, 256, 1024}) {
+    const PartialShape shape{.blocks = blocks};
+    for (int64_t rows = shape.least_context(); rows < shape.least_context() + 200; ++rows) {
+      ASSERT_GE((tail_begin(rows) - kSinkRows) / 16, blocks) << rows;
+    }
+    EXPECT_EQ(shape.window_row() % kPrefixTile, 0);
+  }
+}
+
+}  // namespace
+}  // namespace headrace
