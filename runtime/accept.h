@@ -17,5 +17,7 @@ struct Acceptance {
 
 // samples[i] is the target's token after node i. `out` is reused, so that the loop does not allocate.
 void accept(const Tree& tree, std::span<const int32_t> samples, Acceptance* out);
+// The same where the first `settled` nodes after the root, a chain, are right whatever the samples say.
+void accept_behind(const Tree& tree, std::span<const int32_t> samples, int64_t settled, Acceptance* out);
 
 }  // namespace headrace

@@ -23,29 +23,45 @@ Drafting::Drafting(DraftModel* model, const DraftRun& run)
   if (model != nullptr) speculation_.type = spec_type_name(model->type());
 }
 
-void Drafting::planned(Backend backend, bool streams, int64_t most_steps) {
+void Drafting::planned(Backend backend, bool streams, VerifyMode verify, int64_t most_steps) {
   step_ms_.reserve(static_cast<size_t>(std::min(most_steps, kStepsReserved)));
+  speculation_.verify = verify;
   if (model_ == nullptr || !model_->tunes_trees() || fixed_) return;
-  tuner_.emplace(TunerOptions{.largest = model_->tree(), .start = first_limits(backend, streams)});
+  tuners_[0].emplace(TunerOptions{.largest = model_->tree(), .start = first_limits(backend, streams)});
+  tuners_[1].emplace(TunerOptions{.largest = model_->tree(), .start = first_limits(backend, false)});
 }
 
-void Drafting::propose(int32_t root, int64_t position, Tree* tree) {
+int64_t Drafting::deepest() const { return model_ != nullptr ? model_->tree().levels : 0; }
+
+void Drafting::begin(StepMode mode, int64_t pending) {
   start_ = Clock::now();
-  tree->reset(root);
+  mode_ = mode;
+  pending_ = pending;
+  draft_ms_ = 0;
+}
+
+// Behind pending tokens a tree costs the pass next to nothing, and what it may be worth is not the tuner's to learn.
+void Drafting::propose(int32_t root, int64_t position, Tree* tree) {
   if (draft_ == nullptr) return;
-  if (tuner_) limits_ = tuner_->next();
-  draft_->propose(root, position, limits_, tree);
+  if (tuner()) limits_ = pending_ > 0 ? model_->tree() : tuner()->next();
+  TreeLimits limits = limits_;
+  limits.levels = std::min(limits.levels, kTailWindow - 1 - pending_);
+  draft_->propose(root, position, limits, tree);
   draft_ms_ = std::chrono::duration<double, std::milli>(Clock::now() - start_).count();
 }
 
-void Drafting::observe(const Tree& tree, const Acceptance& acceptance) {
-  if (draft_ != nullptr) draft_->observe(tree, acceptance);
+void Drafting::observe(const Tree& tree, const Acceptance& acceptance, int64_t position, const Judgement& judgement) {
+  if (draft_ != nullptr) {
+    if (pending_ > 0) draft_->rewind(position);
+    draft_->observe(tree, acceptance);
+  }
   const double ms = std::chrono::duration<double, std::milli>(Clock::now() - start_).count();
   step_ms_.push_back(static_cast<float>(ms));
-  speculation_.record(tree, acceptance);
-  speculation_.draft_ms += draft_ms_;
-  speculation_.verify_ms += ms - draft_ms_;
-  if (tuner_) tuner_->record(limits_, tree, acceptance, draft_ms_, ms - draft_ms_);
+  const size_t behind = static_cast<size_t>(pending_) + 1;  // nodes before the draft's first
+  const size_t right = std::max(acceptance.nodes.size(), behind) - behind;
+  speculation_.record(mode_, tree.size() - static_cast<int64_t>(behind), right, draft_ms_, ms - draft_ms_);
+  speculation_.judgement.add(judgement);
+  if (tuner() && pending_ == 0) tuner()->record(limits_, tree, acceptance, draft_ms_, ms - draft_ms_);
 }
 
 }  // namespace headrace

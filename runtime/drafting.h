@@ -2,6 +2,7 @@
 // step's tree is the root alone, and this only keeps the steps' times. Internal to the engine. Thread: one.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -20,12 +21,19 @@ class Drafting {
 
   Draft* draft() const { return draft_.get(); }  // null: none
   // Where the run's KV cache lies is known: a pass that streams is worth larger trees from the start.
-  void planned(Backend backend, bool streams, int64_t most_steps);
+  void planned(Backend backend, bool streams, VerifyMode verify, int64_t most_steps);
 
+  int64_t deepest() const;  // levels that a tree may have below its root
+
+  // A step begins, whose tree will stand behind `pending` tokens in the target's pass.
+  void begin(StepMode mode, int64_t pending);
+  // Fills a tree that holds `root` alone; it stands at `position`.
   void propose(int32_t root, int64_t position, Tree* tree);
-  // The tree has been verified and what was right of it committed.
-  void observe(const Tree& tree, const Acceptance& acceptance);
+  // The pending tokens and the tree behind them have been verified, and what was right of them committed; the first is
+  // at `position`.
+  void observe(const Tree& tree, const Acceptance& acceptance, int64_t position, const Judgement& judgement);
 
+  double last_ms() const { return step_ms_.empty() ? 0 : static_cast<double>(step_ms_.back()); }
   const std::vector<float>& step_ms() const { return step_ms_; }  // from proposal to commit
   const Speculation& speculation() const { return speculation_; }
 
@@ -36,9 +44,13 @@ class Drafting {
   const std::unique_ptr<Draft> draft_;
   const bool fixed_;  // the run says how large its trees are
   TreeLimits limits_;
-  std::optional<TreeTuner> tuner_;  // none: every tree has the shape that was asked for
+  // Of steps over the full KV, and over the partial KV. None: every tree has the shape that was asked for.
+  std::array<std::optional<TreeTuner>, 2> tuners_;
+  std::optional<TreeTuner>& tuner() { return tuners_[mode_ == StepMode::kPartial ? 1 : 0]; }
   Speculation speculation_;
   std::vector<float> step_ms_;
+  StepMode mode_ = StepMode::kFull;
+  int64_t pending_ = 0;
   Clock::time_point start_{};
   double draft_ms_ = 0;
 };

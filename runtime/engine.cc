@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "offload/trace.h"
-#include "runtime/accept.h"
+#include "runtime/decoder.h"
 #include "runtime/document.h"
 #include "runtime/drafting.h"
 #include "runtime/model/weights.h"
@@ -31,10 +31,6 @@ uint64_t peak_rss_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<uint64_t>(usage.ru_maxrss) * kKiB;
-}
-
-bool interrupted(const GenerateOptions& options) {
-  return options.interrupt != nullptr && options.interrupt->load(std::memory_order_relaxed);
 }
 
 void append_unique(const std::vector<int32_t>& more, std::vector<int32_t>* ids) {
@@ -109,8 +105,7 @@ struct Engine::Impl {
   void check_prompt(const std::vector<int32_t>& prompt) const;
   int64_t context_limit() const;
   SessionOptions options_of(const std::vector<int32_t>& prompt, const GenerateOptions& run, int64_t max_tokens) const;
-  void decode(Session& session, Drafting* drafting, int32_t first, const GenerateOptions& run, Output* output,
-              Progress* progress);
+  VerifyOptions verify_of(const GenerateOptions& run) const;
   GenerateResult generate(const std::vector<int32_t>& prompt, const GenerateOptions& run, Progress* progress);
   void answer(Session& session, Drafting* drafting, const std::vector<int32_t>& prompt, const GenerateOptions& run,
               Output* output, GenerateResult* result, Progress* progress);
@@ -194,28 +189,12 @@ SessionOptions Engine::Impl::options_of(const std::vector<int32_t>& prompt, cons
   return session;
 }
 
-// The loop of DESIGN section 3: propose a tree, verify it in one target pass, accept the longest right path, commit its
-// rows.
-void Engine::Impl::decode(Session& session, Drafting* drafting, int32_t first, const GenerateOptions& run,
-                          Output* output, Progress* progress) {
-  Tree tree;
-  Acceptance acceptance;
-  int32_t root = first;
-  bool going = output->take(root);
-  while (going) {
-    if (interrupted(run)) return output->interrupted();
-    const TraceStep step(*compute);
-    drafting->propose(root, session.rows(), &tree);
-    accept(tree, session.verify(tree), &acceptance);
-    session.commit(acceptance);
-    drafting->observe(tree, acceptance);
-    for (size_t i = 1; i < acceptance.nodes.size() && going; ++i) {
-      going = output->take(tree.tokens[static_cast<size_t>(acceptance.nodes[i])]);
-    }
-    root = acceptance.next;
-    going = going && output->take(root);
-    if (progress) progress->update(output->tokens());
-  }
+// What --verify says, or what goes without saying: partial verification where something guesses ahead.
+VerifyOptions Engine::Impl::verify_of(const GenerateOptions& run) const {
+  VerifyOptions verify = run.verify.value_or(options.verify);
+  const bool drafts = draft_model != nullptr && run.speculate;
+  if (!verify.mode) verify.mode = drafts ? VerifyMode::kLossless : VerifyMode::kFull;
+  return verify;
 }
 
 GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const GenerateOptions& run,
@@ -236,8 +215,15 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
     session_options.context_tokens += model->tree().levels;
     session_options.pass_rows = model->tree().nodes;
   }
+  const VerifyOptions verify = verify_of(run);
+  const bool partial = *verify.mode != VerifyMode::kFull;
+  if (partial) {
+    session_options.partial = {
+        .shape = {.blocks = verify.budget / kBlockRows}, .score = verify.score, .reduce = verify.reduce};
+  }
   Drafting drafting(model, {.prompt_tokens = session_options.prompt_tokens,
                             .context_tokens = session_options.context_tokens,
+                            .most_pending = partial ? kMostPending : 0,
                             .sampling = run.sampling,
                             .tree_limits = run.tree_limits});
   session_options.draft = drafting.draft();
@@ -282,10 +268,13 @@ void Engine::Impl::answer(Session& session, Drafting* drafting, const std::vecto
   timings.prefill_tokens_per_s = per_second(result->prompt_tokens, timings.ttft_ms);
   if (progress) progress->begin("decode", "tokens", output->max_tokens());
   const Clock::time_point decode_start = Clock::now();
-  drafting->planned(device->backend(), result->plan.ring_slots > 0, output->max_tokens());
+  const VerifyOptions verify = verify_of(run);
+  drafting->planned(device->backend(), result->plan.ring_slots > 0, *verify.mode, output->max_tokens());
   {
     const HostSpan span(device->trace(), "decode");
-    decode(session, drafting, *first, run, output, progress);
+    Decoder(session, *drafting, *output, *compute,
+            {.verify = *verify.mode, .interval = verify.interval, .interrupt = run.interrupt, .progress = progress})
+        .run(*first);
   }
   result->speculation = drafting->speculation();
   timings.step_ms = drafting->step_ms();

@@ -51,6 +51,7 @@ struct EngineOptions {
   uint64_t ring_slot_bytes = 0;
   int64_t prefill_group = 0;  // rows of a prefill product; 0: the backend's
   DraftOptions draft{};       // --spec-type, -md, --tree, --draft-*
+  VerifyOptions verify{};     // --verify, --partial-budget, --refresh-interval, --block-*
 };
 
 struct GenerateOptions {
@@ -59,6 +60,7 @@ struct GenerateOptions {
   SamplingSettings sampling{};  // its seed is the run's seed
   bool ignore_eos = false;
   bool speculate = true;                                 // false: plain decoding, though the engine has a draft
+  std::optional<VerifyOptions> verify{};                 // in the place of the engine's, for this run
   std::optional<TreeLimits> tree_limits{};               // of each step, in the place of --tree auto's own choice
   std::string label = "answer";                          // what a trace calls the run; empty: it is in none
   const std::atomic<bool>* interrupt = nullptr;          // set: finish the current step and return what there is

@@ -168,6 +168,8 @@ void KvCache::drain() noexcept { headrace::drain(*out_); }
 // ---- decode ----
 
 void KvCache::append(const int32_t* source, int64_t count, Stream& compute) {
+  rows_before_ = rows_;
+  pending_ = 0;
   while (count > 0) {
     const int64_t here = std::min(count, segment_range(closed_segments()).end() - rows_);
     append_inside(source, here, compute);
@@ -179,9 +181,24 @@ void KvCache::append(const int32_t* source, int64_t count, Stream& compute) {
   }
 }
 
+struct KvCache::CommitTo {
+  int64_t first_position;
+  bool open;  // the segment that grows, too
+};
+
+void KvCache::append_pending(const int32_t* source, int64_t count, Stream& compute) {
+  CHECK(pending_ + count <= kMostPending, "pending ", pending_, " + ", count);
+  commit(source, count, {.first_position = rows_ + pending_, .open = false}, compute);
+  pending_ += count;
+}
+
 void KvCache::append_inside(const int32_t* source, int64_t count, Stream& compute) {
   CHECK(closed_segments() < segments_, "the plan's ", segments_, " segments are full");
   if (pointed_at_ != closed_segments()) point_at_open(compute);
+  commit(source, count, {.first_position = rows_, .open = true}, compute);
+}
+
+void KvCache::commit(const int32_t* source, int64_t count, const CommitTo& to, Stream& compute) {
   const TailViews views = tail(0);
   const SegmentRange range = segment_range(closed_segments());
   void** const pointers = pointers_.as<void*>();
@@ -190,8 +207,8 @@ void KvCache::append_inside(const int32_t* source, int64_t count, Stream& comput
                .source = source,
                .ring_k = const_cast<void*>(views.ring_k),
                .ring_v = const_cast<void*>(views.ring_v),
-               .open_k = pointers,
-               .open_v = pointers + shape_.layers,
+               .open_k = to.open ? pointers : nullptr,
+               .open_v = to.open ? pointers + shape_.layers : nullptr,
                .k_type = shape_.k_type,
                .v_type = shape_.v_type,
                .layers = shape_.layers,
@@ -199,10 +216,10 @@ void KvCache::append_inside(const int32_t* source, int64_t count, Stream& comput
                .head_dim = shape_.head_dim,
                .pass_rows = pass_rows_,
                .ring_rows = kTailRingRows,
-               .open_rows = range.rows,
+               .open_rows = to.open ? range.rows : 0,
                .count = count,
-               .first_position = rows_,
-               .open_position = range.begin},
+               .first_position = to.first_position,
+               .open_position = to.open ? range.begin : 0},
               compute);
 }
 

@@ -63,6 +63,11 @@ class KvCache {
   // Commits `count` rows: position rows() + j is pass row source[j] (device memory, `count` of them). Enqueued on
   // `compute`; a segment that fills leaves for the host behind it.
   void append(const int32_t* source, int64_t count, Stream& compute);
+  // Rows behind rows() that only the tail has: those of a partial step, which append() replaces. Position
+  // rows() + pending_rows() + j is pass row source[j]. REQUIRES: kMostPending in all.
+  void append_pending(const int32_t* source, int64_t count, Stream& compute);
+  int64_t pending_rows() const { return pending_; }
+  int64_t committed_before() const { return rows_before_; }  // rows() before the last append()
   // Recorded when the last full segment that left has arrived in host memory.
   const Event& host_ready() const { return *left_; }
   // Throws if rows have failed to leave so far; never blocks.
@@ -76,13 +81,15 @@ class KvCache {
   std::byte* open_data(int64_t layer) const;  // where the segment that grows lies, resident or not
   void fill_ring(int64_t layer, int64_t rows, const std::byte* segments);
   void append_inside(const int32_t* source, int64_t count, Stream& compute);
+  struct CommitTo;
+  void commit(const int32_t* source, int64_t count, const CommitTo& to, Stream& compute);
   void point_at_open(Stream& compute);
   void leave(Stream& compute);
 
   const RowShape shape_;
   const int64_t segments_, resident_, host_layers_, pass_rows_;
   uint64_t open_stride_ = 0;
-  int64_t rows_ = 0, pointed_at_ = -1;
+  int64_t rows_ = 0, rows_before_ = 0, pending_ = 0, pointed_at_ = -1;
   DeviceBuffer resident_memory_, open_memory_, ring_memory_, pass_memory_, pointers_;
   PinnedLater host_memory_;
   PinnedBuffer host_pointers_;

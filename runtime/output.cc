@@ -12,9 +12,13 @@ Output::Output(const Tokenizer* tokenizer, const std::vector<int32_t>& end_ids, 
   ids_.reserve(static_cast<size_t>(max_tokens));
 }
 
+bool Output::ends(int32_t token) const {
+  return !options_.ignore_eos && std::find(end_ids_.begin(), end_ids_.end(), token) != end_ids_.end();
+}
+
 bool Output::take(int32_t token) {
   ++taken_;
-  if (!options_.ignore_eos && std::find(end_ids_.begin(), end_ids_.end(), token) != end_ids_.end()) {
+  if (ends(token)) {
     reason_ = FinishReason::kStop;
     return false;
   }

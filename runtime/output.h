@@ -20,10 +20,12 @@ class Output {
 
   // Takes the next token; false when the run has ended, with it or before it.
   bool take(int32_t token);
+  bool ends(int32_t token) const;  // take() would end the run with it
   void interrupted() { reason_ = FinishReason::kInterrupted; }
   void finish(GenerateResult* result);  // moves text and ids out
 
   int64_t max_tokens() const { return max_tokens_; }
+  int64_t room() const { return max_tokens_ - tokens(); }
   int64_t tokens() const { return static_cast<int64_t>(ids_.size()); }
   int64_t taken() const { return taken_; }  // calls of take()
 

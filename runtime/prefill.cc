@@ -130,7 +130,7 @@ std::optional<int32_t> Session::prefill(std::span<const int32_t> ids, Progress* 
     Carver carver(memory.data());
     PrefillWork work = carve_prefill(carver);
     work.layer_buffer = buffer.data();
-    upload_prompt(ids, work, staging);
+    upload_prompt(ids, &work, staging);
     embed_prompt(work);
     finished = prefill_layers(work, progress, interrupt) &&
                (options_.draft == nullptr || options_.draft->finish_prefill(ids, progress, interrupt));
@@ -139,19 +139,21 @@ std::optional<int32_t> Session::prefill(std::span<const int32_t> ids, Progress* 
     compute_.copy(step_.hidden, last, row_bytes, Link::kWithinDevice, "last row");
     compute_.synchronize();
     cache_->finish_prefill(options_.prompt_tokens);
+    if (finished && partial_) partial_->finish_prefill(*cache_, compute_);
   }  // prefill's memory goes before decode's is taken
   if (!finished) return std::nullopt;
   if (plan_.ring_slots > 0) {
     streamer_ = std::make_unique<KvStreamer>(device_, *cache_, plan_.ring_slots, plan_.ring_slot_bytes);
   }
   host_.draw_positions[0] = static_cast<int32_t>(options_.prompt_tokens);
-  compute_.copy_small(step_.inputs.tokens, host_inputs_.data(), step_.inputs_bytes, Link::kHostToDevice, "inputs");
+  compute_.copy_small(step_.inputs.tokens, host_inputs_.data(), step_.path_offset, Link::kHostToDevice, "inputs");
   draw(make_pass(step_.layer, step_.inputs.positions, 1, ProductPath::kDecode));
   bring_samples(1);
   return host_samples_.as<int32_t>()[0];
 }
 
-void Session::upload_prompt(std::span<const int32_t> ids, const PrefillWork& work, const PinnedBuffer& staging) {
+void Session::upload_prompt(std::span<const int32_t> ids, PrefillWork* to, const PinnedBuffer& staging) {
+  const PrefillWork& work = *to;
   Carver carver(staging.data());
   const StagingViews host = carve_staging(carver, options_.prompt_tokens);
   std::copy(ids.begin(), ids.end(), host.ids);
@@ -161,6 +163,7 @@ void Session::upload_prompt(std::span<const int32_t> ids, const PrefillWork& wor
   for (int64_t i = 0; i < work.segment_count; ++i) {
     host.segments[i] = built_segment(shape_, work.layer_buffer, i, options_.prompt_tokens);
   }
+  to->host_segments = {host.segments, static_cast<size_t>(work.segment_count)};
   compute_.copy(work.segments, host.segments, static_cast<uint64_t>(work.segment_count) * sizeof(KvSegment),
                 Link::kHostToDevice, "segments");
 }
@@ -189,6 +192,10 @@ bool Session::prefill_layers(const PrefillWork& work, Progress* progress, const 
       const int64_t rows = std::min(group, prompt - first);
       prefill_group_rows(work, layer, first, rows, *left);
       go_on = pace.group((layer * prompt + first + rows) / config_.layers);
+    }
+    if (partial_ && go_on) {
+      const int64_t last_group = prompt - (prompt - 1) / group * group;
+      partial_->fill_layer(layer, prompt, work.host_segments, scoring_queries(work.layer, last_group, 1), compute_);
     }
     cache_->store_layer(layer, prompt, work.layer_buffer, compute_, *left);
   }

@@ -14,6 +14,7 @@ struct Session::PrefillWork {
   std::byte* layer_buffer;   // K and V of a layer while it is built, in segments
   KvSegment* segments;       // [segments] of it, for the kernels
   int64_t segment_count;
+  std::span<const KvSegment> host_segments;  // the same, for the host
 };
 
 // Pinned memory that the prompt's ids, positions and segment tables cross through.

@@ -21,15 +21,24 @@ AttentionState carve_state(const ModelConfig& c, int64_t rows, Carver& carver) {
 
 }  // namespace
 
-Session::StepInputs Session::StepInputs::carve(Carver& carver, int64_t pass_rows) {
+Session::StepInputs Session::StepInputs::carve(Carver& carver, int64_t pass_rows, int64_t path_stride) {
   StepInputs inputs;
-  for (int32_t** list : {&inputs.tokens, &inputs.positions, &inputs.draw_positions, &inputs.source}) {
+  for (int32_t** list : {&inputs.tokens, &inputs.positions, &inputs.draw_positions, &inputs.slots, &inputs.source}) {
     *list = carver.take<int32_t>(pass_rows);
   }
   inputs.committed = carver.take<int32_t>(1);
-  inputs.path = carver.take<int32_t>(pass_rows * pass_rows);
+  inputs.path = carver.take<int32_t>(pass_rows * path_stride);
   return inputs;
 }
+
+bool Session::partial_on() const {
+  const PartialShape& shape = options_.partial.shape;
+  return shape.blocks > 0 && options_.context_tokens >= shape.least_context();
+}
+
+int64_t Session::pass_rows() const { return options_.pass_rows + (partial_on() ? kMostPending : 0); }
+int64_t Session::logit_rows() const { return padded(std::min(pass_rows(), kLogitRows)); }
+int64_t Session::path_stride() const { return std::min(pass_rows(), kTailWindow); }
 
 // A product on CUDA reads and writes whole groups of rows; the CPU bodies need no padding.
 int64_t Session::padded(int64_t rows) const {
@@ -44,23 +53,25 @@ int64_t Session::prefill_group() const {
 }
 
 Session::StepWork Session::carve_step(Carver& carver) const {
-  const int64_t rows = padded(options_.pass_rows), table = options_.context_tokens;
+  const int64_t rows = padded(pass_rows()), table = options_.context_tokens;
   const uint64_t type_bytes = dtype_bytes(weights_.dtype());
   StepWork work;
-  work.inputs = StepInputs::carve(carver, options_.pass_rows);
-  work.inputs_bytes = carver.used_bytes();
+  work.inputs = StepInputs::carve(carver, pass_rows(), path_stride());
+  work.path_offset =
+      carver.used_bytes() - round_up(static_cast<uint64_t>(pass_rows() * path_stride()) * sizeof(int32_t), 256);
   work.inv_freq = carver.take<float>(config_.head_dim / 2);
   work.cos_sin = carver.take<float>(table * config_.head_dim);
   work.hidden = carver.take_bytes(static_cast<uint64_t>(rows * config_.hidden) * type_bytes);
   std::byte* const layer = carver.take_bytes(layer_work_bytes(config_, weights_.dtype(), rows));
   if (layer != nullptr) work.layer = layer_work(config_, weights_.dtype(), rows, layer);
-  const uint64_t one = static_cast<uint64_t>(state_floats(config_, options_.pass_rows)) * sizeof(float);
-  work.segments_per_launch = std::clamp<int64_t>(static_cast<int64_t>(kScratchBytes / one), 1, kMaxPrefixSegments);
-  work.state = carve_state(config_, options_.pass_rows, carver);
-  work.scratch = carve_state(config_, options_.pass_rows * work.segments_per_launch, carver);
-  work.logits = carver.take<float>(rows * config_.vocab);
-  work.samples = carver.take<int32_t>(options_.pass_rows);
-  work.sample_workspace = carver.take_bytes(sample_workspace_bytes(options_.pass_rows, config_.vocab));
+  const uint64_t one = static_cast<uint64_t>(state_floats(config_, 1)) * sizeof(float);
+  const int64_t most = pass_rows() * kMaxPrefixSegments;
+  work.scratch_rows = std::clamp(static_cast<int64_t>(kScratchBytes / one), pass_rows(), most);
+  work.state = carve_state(config_, pass_rows(), carver);
+  work.scratch = carve_state(config_, work.scratch_rows, carver);
+  work.logits = carver.take<float>(logit_rows() * config_.vocab);
+  work.samples = carver.take<int32_t>(pass_rows());
+  work.sample_workspace = carver.take_bytes(sample_workspace_bytes(std::min(pass_rows(), kLogitRows), config_.vocab));
   return work;
 }
 
@@ -68,14 +79,14 @@ MemoryPlan Session::make_session_plan() const {
   Carver step(nullptr), prefill(nullptr), inputs(nullptr);
   carve_step(step);
   carve_prefill(prefill);
-  StepInputs::carve(inputs, options_.pass_rows);
+  StepInputs::carve(inputs, pass_rows(), path_stride());
   const uint64_t pointers = whole_pages(2 * static_cast<uint64_t>(shape_.layers) * sizeof(void*));
-  const uint64_t samples = static_cast<uint64_t>(options_.pass_rows) * sizeof(int32_t);
+  const uint64_t samples = static_cast<uint64_t>(pass_rows()) * sizeof(int32_t);
   PlanInput input;
   input.rows = shape_;
   input.prompt_rows = options_.prompt_tokens;
   input.context_rows = options_.context_tokens;
-  input.pass_rows = options_.pass_rows;
+  input.pass_rows = pass_rows();
   input.mode = options_.kv;
   input.vram_free = device_.vram().free_bytes();
   input.host_free = device_.host_mem().free_bytes();
@@ -87,8 +98,10 @@ MemoryPlan Session::make_session_plan() const {
     return product_bytes(config_, weights_.dtype(), compute_, rows, path);
   };
   const int64_t group = std::min(options_.prompt_tokens, prefill_group());
-  const uint64_t work = whole_pages(step.used_bytes()) + pointers;
-  const uint64_t decode = work + products(options_.pass_rows, ProductPath::kDecode);
+  const uint64_t choice =
+      partial_on() ? PartialKv::work_bytes(shape_, options_.partial.shape, options_.context_tokens) : 0;
+  const uint64_t work = whole_pages(step.used_bytes()) + pointers + choice;
+  const uint64_t decode = work + products(pass_rows(), ProductPath::kDecode);
   input.decode_work = {.bytes = decode, .per_context_row = table_row};
   input.prefill_work = {.bytes = work + products(group, ProductPath::kPrefill) + whole_pages(prefill.used_bytes()),
                         .per_context_row = table_row,
@@ -101,6 +114,10 @@ MemoryPlan Session::make_session_plan() const {
     input.decode_work.bytes += draft.lasting_bytes;
     input.prefill_work.bytes += draft.lasting_bytes + draft.prefill_bytes;
     input.pinned_work_bytes += draft.pinned_bytes;
+  }
+  if (partial_on()) {
+    input.partial = options_.partial.shape;
+    input.pinned_work_bytes += PartialKv::pinned_bytes(shape_);
   }
   input.ring_slots = options_.ring_slots;
   input.ring_slot_bytes = options_.ring_slot_bytes;
@@ -139,15 +156,18 @@ void Session::allocate() {
   if (!host_memory_.begun()) take_host_memory();
   Carver size(nullptr), host_size(nullptr);
   carve_step(size);
-  StepInputs::carve(host_size, options_.pass_rows);
-  const uint64_t sample_bytes = static_cast<uint64_t>(options_.pass_rows) * sizeof(int32_t);
+  StepInputs::carve(host_size, pass_rows(), path_stride());
+  const uint64_t sample_bytes = static_cast<uint64_t>(pass_rows()) * sizeof(int32_t);
   step_memory_ = device_.allocate(size.used_bytes(), "the buffers of a step");
   host_inputs_ = device_.allocate_pinned(host_size.used_bytes(), "the inputs of a step");
   host_samples_ = device_.allocate_pinned(sample_bytes, "the samples of a step");
   Carver carver(step_memory_.data()), host_carver(host_inputs_.data());
   step_ = carve_step(carver);
-  host_ = StepInputs::carve(host_carver, options_.pass_rows);
-  cache_ = std::make_unique<KvCache>(device_, shape_, plan_, options_.pass_rows, std::move(host_memory_));
+  host_ = StepInputs::carve(host_carver, pass_rows(), path_stride());
+  cache_ = std::make_unique<KvCache>(device_, shape_, plan_, pass_rows(), std::move(host_memory_));
+  if (partial_on()) {
+    partial_ = std::make_unique<PartialKv>(device_, shape_, options_.partial, options_.context_tokens);
+  }
   upload_rope_table();
   if (options_.draft != nullptr) {
     options_.draft->allocate(compute_);
@@ -182,6 +202,7 @@ Pass Session::make_pass(const LayerWork& work, const int32_t* positions, int64_t
 }
 
 std::vector<float> Session::logits(int64_t rows) {
+  CHECK(rows <= logit_rows() && step_rows_ <= kLogitRows, "rows=", rows, " of ", step_rows_);
   const uint64_t bytes = static_cast<uint64_t>(rows * config_.vocab) * sizeof(float);
   PinnedBuffer host = device_.allocate_pinned(bytes, "logits for the host");
   compute_.copy(host.data(), step_.logits, bytes, Link::kDeviceToHost, "logits");

@@ -20,6 +20,7 @@
 #include "runtime/kv_cache.h"
 #include "runtime/kv_streamer.h"
 #include "runtime/model/forward.h"
+#include "runtime/partial_kv.h"
 #include "runtime/progress.h"
 #include "runtime/tree.h"
 
@@ -28,7 +29,7 @@ namespace headrace {
 struct SessionOptions {
   int64_t prompt_tokens = 0;
   int64_t context_tokens = 0;  // the most that the run may come to
-  int64_t pass_rows = 1;       // the largest tree
+  int64_t pass_rows = 1;       // the largest tree, the pending rows of a refresh not counted
   KvMode kv = KvMode::kAuto;
   DType k_type = DType::kBF16, v_type = DType::kBF16;
   SamplingSettings sampling{};
@@ -36,9 +37,13 @@ struct SessionOptions {
   uint64_t ring_slot_bytes = 0;
   uint64_t host_piece_bytes = 256 * kMiB;  // of the KV cache's host memory that are pinned at a time
   int64_t prefill_group = 0;               // rows of a prefill product; 0: the backend's
-  bool graphs = true;      // a step is replayed as a CUDA graph where it can be; false: for tests and benches
-  Draft* draft = nullptr;  // shown the target's states, and planned with the rest; outlives the session
+  bool graphs = true;        // a step is replayed as a CUDA graph where it can be; false: for tests and benches
+  PartialOptions partial{};  // no blocks: every step reads the full KV
+  Draft* draft = nullptr;    // shown the target's states, and planned with the rest; outlives the session
 };
+
+// Rows that are drawn at a time: as many as a tree has, fewer than a refresh judges.
+constexpr int64_t kLogitRows = kMaxTreeNodes;
 
 class Session {
  public:
@@ -58,12 +63,18 @@ class Session {
   // or nothing if `interrupt` was set on the way. REQUIRES: prompt_tokens ids, each in the vocabulary.
   std::optional<int32_t> prefill(std::span<const int32_t> ids, Progress* progress, const std::atomic<bool>* interrupt);
 
-  // One target pass over the tree; returns the target's sample after each node, valid until the next call.
-  std::span<const int32_t> verify(const Tree& tree);
-  // Appends the accepted path of the tree just verified to the KV cache.
+  // One target pass over the tree; returns the target's sample after each node, valid until the next call. kPartial:
+  // the tree stands behind the pending rows, and sees the partial KV. Else it stands behind the full KV's rows, begins
+  // with the pending tokens, if there are any, and judges them again; their rows are forgotten when it is committed.
+  std::span<const int32_t> verify(const Tree& tree, StepMode mode = StepMode::kFull);
+  // Appends the accepted path of the tree just verified to the KV cache; after a partial step, to the pending rows.
   void commit(const Acceptance& acceptance);
 
-  int64_t rows() const { return cache_ ? cache_->rows() : 0; }
+  int64_t rows() const { return cache_ ? cache_->rows() : 0; }  // of the full KV
+  int64_t pending_rows() const { return cache_ ? cache_->pending_rows() : 0; }
+  // From how many tokens on there may be partial steps; 0: never in this run.
+  int64_t partial_from() const { return partial_on() ? options_.partial.shape.least_context() : 0; }
+  bool partial_ready() const { return partial_ && partial_->initialised(); }
   const MemoryPlan& plan() const { return plan_; }
   // What taking the KV cache's host memory took, and how long prefill has waited for it.
   double host_memory_ms() const { return cache_ ? cache_->host_memory().ms() : 0; }
@@ -75,21 +86,21 @@ class Session {
  private:
   // What a step reads from the host, in one block that is copied once. Each [pass_rows] but where said.
   struct StepInputs {
-    int32_t *tokens, *positions, *draw_positions, *source;
+    int32_t *tokens, *positions, *draw_positions, *slots, *source;
     int32_t* committed;  // [1]
-    int32_t* path;       // [pass_rows, pass_rows]
-    static StepInputs carve(Carver& carver, int64_t pass_rows);
+    int32_t* path;       // [pass_rows, path_stride]; last, as a step uploads what it uses of it
+    static StepInputs carve(Carver& carver, int64_t pass_rows, int64_t path_stride);
   };
   // Everything on the device that outlives prefill, beside the KV cache.
   struct StepWork {
     StepInputs inputs;
-    uint64_t inputs_bytes;
+    uint64_t path_offset;  // in the inputs
     float *inv_freq, *cos_sin;
     void* hidden;  // [pass_rows, hidden]
     LayerWork layer;
     AttentionState state, scratch;
-    int64_t segments_per_launch;
-    float* logits;  // [pass_rows, vocab]
+    int64_t scratch_rows;  // that `scratch` has room for: a launch's segments times the pass's rows
+    float* logits;         // [logit_rows(), vocab]
     int32_t* samples;
     void* sample_workspace;
   };
@@ -101,11 +112,15 @@ class Session {
   PrefillWork carve_prefill(Carver& carver) const;
   MemoryPlan make_session_plan() const;
   int64_t padded(int64_t rows) const;
+  bool partial_on() const;    // the run is long enough for its budget
+  int64_t pass_rows() const;  // the largest pass
+  int64_t logit_rows() const;
+  int64_t path_stride() const;
   int64_t prefill_group() const;
   Pass make_pass(const LayerWork& work, const int32_t* positions, int64_t rows, ProductPath path);
   void upload_rope_table();
 
-  void upload_prompt(std::span<const int32_t> ids, const PrefillWork& work, const PinnedBuffer& staging);
+  void upload_prompt(std::span<const int32_t> ids, PrefillWork* work, const PinnedBuffer& staging);
   void embed_prompt(const PrefillWork& work);
   bool prefill_layers(const PrefillWork& work, Progress* progress, const std::atomic<bool>* interrupt);
   void prefill_group_rows(const PrefillWork& work, int64_t layer, int64_t first, int64_t rows, const Event& layer_left);
@@ -114,6 +129,10 @@ class Session {
   int64_t prefix_segments() const;
   void run_pass(const Pass& pass);
   void attend(const Pass& pass, int64_t layer);
+  void attend_full(const PrefixAttentionParams& params, const Pass& pass, int64_t layer);
+  void attend_partial(const PrefixAttentionParams& params, int64_t layer);
+  void attend_tail(const Pass& pass, int64_t layer);
+  ScoringQueries scoring_queries(const LayerWork& work, int64_t rows, int64_t wanted) const;
   void draw(const Pass& pass);  // logits and samples of `pass.rows` rows
   void bring_samples(int64_t rows);
 
@@ -130,8 +149,11 @@ class Session {
   StepInputs host_;
   StepWork step_;
   std::unique_ptr<KvCache> cache_;
-  std::unique_ptr<KvStreamer> streamer_;  // none where all is resident
-  int64_t step_rows_ = 0, deepest_position_ = 0;
+  std::unique_ptr<KvStreamer> streamer_;      // none where all is resident
+  std::unique_ptr<PartialKv> partial_;        // none where the run never outgrows its budget
+  StepMode mode_ = StepMode::kFull;           // of the step
+  int64_t step_rows_ = 0, judged_again_ = 0;  // of the pass; of them, pending tokens
+  int64_t deepest_position_ = 0;
   Replay replay_;
 };
 

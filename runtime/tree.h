@@ -6,11 +6,12 @@
 #include <span>
 #include <vector>
 
-#include "cache/base.h"
+#include "cache/partial.h"
 
 namespace headrace {
 
-constexpr int64_t kMaxTreeNodes = 128;
+constexpr int64_t kMaxTreeNodes = 128;                           // that a draft proposes
+constexpr int64_t kMaxPassNodes = kMaxTreeNodes + kMostPending;  // that a pass judges: a refresh's pending tokens, too
 
 // How much of its shape a draft uses in a step.
 struct TreeLimits {
@@ -34,7 +35,7 @@ struct Tree {
   }
   // Returns the new node's index.
   int32_t add(int32_t token, int32_t parent) {
-    CHECK(parent >= 0 && parent < size() && size() < kMaxTreeNodes, "parent=", parent, " size=", size());
+    CHECK(parent >= 0 && parent < size() && size() < kMaxPassNodes, "parent=", parent, " size=", size());
     tokens.push_back(token);
     parents.push_back(parent);
     depths.push_back(depths[static_cast<size_t>(parent)] + 1);

@@ -2,7 +2,9 @@
 // states, one a segment, folded left to right wherever the segments lie, and the tail along each node's own path
 // (LongSpec section 3.3).
 #include <algorithm>
-#include <cstring>
+#include <functional>
+#include <limits>
+#include <utility>
 
 #include "kernels/elementwise.h"
 #include "offload/trace.h"
@@ -11,11 +13,12 @@
 namespace headrace {
 namespace {
 
-// Gathers segments, in order, for launches of the prefix kernel.
+// Gathers segments, in order, for launches of the prefix kernel. What else is to see them as they pass, sees them.
 class PrefixFold {
  public:
-  PrefixFold(const PrefixAttentionParams& params, int64_t per_launch, int64_t end_row, Stream& stream)
-      : params_(params), per_launch_(per_launch), end_row_(end_row), stream_(stream) {}
+  using Seen = std::function<void(std::span<const KvSegment>)>;
+  PrefixFold(const PrefixAttentionParams& params, int64_t per_launch, int64_t end_row, Seen seen, Stream& stream)
+      : params_(params), per_launch_(per_launch), end_row_(end_row), seen_(std::move(seen)), stream_(stream) {}
 
   void add(const KvSegment& segment) {
     if (segment.position >= end_row_ || segment.rows <= 0) return;  // beyond every query's prefix
@@ -34,36 +37,40 @@ class PrefixFold {
   void launch() {
     const TraceSpan span(stream_, {"prefix from row", params_.segments[0].position});
     prefix_attention(params_, stream_);
+    if (seen_) seen_({params_.segments, static_cast<size_t>(params_.segment_count)});
     params_.segment_count = 0;
     params_.fresh = false;
   }
 
   PrefixAttentionParams params_;
   const int64_t per_launch_, end_row_;
+  const Seen seen_;
   Stream& stream_;
 };
 
 }  // namespace
 
-std::span<const int32_t> Session::verify(const Tree& tree) {
+std::span<const int32_t> Session::verify(const Tree& tree, StepMode mode) {
   const int64_t nodes = tree.size();
-  CHECK(nodes > 0 && nodes <= options_.pass_rows, "nodes=", nodes);
+  CHECK(nodes > 0 && nodes <= pass_rows(), "nodes=", nodes);
+  CHECK(mode == StepMode::kFull || partial_, "a partial KV that there is no room for");
   const TraceSpan span(compute_, "verify");
+  mode_ = mode;
   upload_step(tree);
   const Pass pass = make_pass(step_.layer, step_.inputs.positions, nodes, ProductPath::kDecode);
-  if (streamer_) {
-    streamer_->begin_step(cache_->closed_segments());
-    run_pass(pass);
-  } else if (!options_.graphs) {
+  const bool streams = streamer_ && mode != StepMode::kPartial;
+  if (streams) streamer_->begin_step(cache_->closed_segments());
+  if (streams || mode == StepMode::kRefresh || !options_.graphs) {  // each refresh chooses among more blocks
     run_pass(pass);
   } else {
-    replay_.run(compute_, {nodes, prefix_segments()}, [&] { run_pass(pass); });
+    replay_.run(compute_, {nodes, mode == StepMode::kPartial ? -1 : prefix_segments()}, [&] { run_pass(pass); });
   }
   bring_samples(nodes);
   return {host_samples_.as<int32_t>(), static_cast<size_t>(nodes)};
 }
 
-// Where nothing is streamed, what it enqueues depends on the number of nodes and of prefix segments alone.
+// Where nothing is streamed, what it enqueues depends on the number of nodes and of prefix segments alone; of a
+// partial step, on the number of nodes.
 void Session::run_pass(const Pass& pass) {
   embedding({.ids = step_.inputs.tokens,
              .table = weights_.embedding(),
@@ -88,36 +95,57 @@ void Session::run_pass(const Pass& pass) {
 int64_t Session::prefix_segments() const { return segments_for(tail_begin(deepest_position_)); }
 
 void Session::upload_step(const Tree& tree) {
-  const int64_t first = rows(), stride = options_.pass_rows;
+  const bool behind_pending = mode_ == StepMode::kPartial;
+  const int64_t first = rows() + (behind_pending ? pending_rows() : 0), stride = path_stride();
   step_rows_ = tree.size();
+  judged_again_ = behind_pending ? 0 : pending_rows();
   deepest_position_ = first;
   for (int64_t i = 0; i < tree.size(); ++i) {
     const size_t node = static_cast<size_t>(i);
     const int64_t position = first + tree.depths[node];
-    CHECK(position < options_.context_tokens && tree.depths[node] < kTailWindow, "position ", position);
+    CHECK(position < options_.context_tokens && position - rows() < kTailWindow && tree.depths[node] < stride,
+          "position ", position);
     deepest_position_ = std::max(deepest_position_, position);
     host_.tokens[i] = tree.tokens[node];
     host_.positions[i] = static_cast<int32_t>(position);
     host_.draw_positions[i] = static_cast<int32_t>(position + 1);
+    if (behind_pending) host_.slots[i] = static_cast<int32_t>(partial_->slot_of(position));
     if (i > 0) {  // the parent's path, then the node itself
       std::copy_n(host_.path + tree.parents[node] * stride, tree.depths[node], host_.path + i * stride);
     }
     host_.path[i * stride + tree.depths[node]] = static_cast<int32_t>(i);
   }
   *host_.committed = static_cast<int32_t>(first);
-  compute_.copy_small(step_.inputs.tokens, host_inputs_.data(), step_.inputs_bytes, Link::kHostToDevice, "inputs");
+  const uint64_t path_bytes = static_cast<uint64_t>(tree.size() * stride) * sizeof(int32_t);
+  compute_.copy_small(step_.inputs.tokens, host_inputs_.data(), step_.path_offset + path_bytes, Link::kHostToDevice,
+                      "inputs");
 }
 
 void Session::attend(const Pass& pass, int64_t layer) {
-  const AttentionShape shape = attention_shape(pass);
   PrefixAttentionParams params{};
-  params.shape = shape;
+  params.shape = attention_shape(pass);
   params.q = pass.work.qkv;
-  params.positions = pass.positions;
   params.state = step_.state;
   params.scratch = step_.scratch;
   params.fresh = true;
-  PrefixFold fold(params, step_.segments_per_launch, tail_begin(deepest_position_), compute_);
+  if (mode_ == StepMode::kPartial) {
+    params.positions = step_.inputs.slots;
+    attend_partial(params, layer);
+  } else {
+    params.positions = pass.positions;
+    attend_full(params, pass, layer);
+  }
+  attend_tail(pass, layer);
+}
+
+void Session::attend_full(const PrefixAttentionParams& params, const Pass& pass, int64_t layer) {
+  PrefixFold::Seen seen;
+  if (mode_ == StepMode::kRefresh) {
+    partial_->choose(layer, rows(), scoring_queries(pass.work, pass.rows, pass.rows - judged_again_), compute_);
+    seen = [this, layer](std::span<const KvSegment> segments) { partial_->gather(layer, segments, compute_); };
+  }
+  PrefixFold fold(params, std::min(step_.scratch_rows / pass.rows, kMaxPrefixSegments), tail_begin(deepest_position_),
+                  std::move(seen), compute_);
   const int64_t closed = cache_->closed_segments(), resident = std::min(closed, cache_->resident_segments(layer));
   for (int64_t i = 0; i < resident; ++i) fold.add(cache_->resident_segment(layer, i));
   if (streamer_ && layer < cache_->host_layers()) {
@@ -133,9 +161,19 @@ void Session::attend(const Pass& pass, int64_t layer) {
   }
   fold.add(cache_->open_segment(layer));
   fold.finish();
+}
+
+void Session::attend_partial(const PrefixAttentionParams& params, int64_t layer) {
+  PrefixFold fold(params, std::min(step_.scratch_rows / step_rows_, kMaxPrefixSegments),
+                  std::numeric_limits<int64_t>::max(), {}, compute_);
+  for (const KvSegment& segment : partial_->segments(layer)) fold.add(segment);
+  fold.finish();
+}
+
+void Session::attend_tail(const Pass& pass, int64_t layer) {
   const TraceSpan span(compute_, "tail");
   const KvCache::TailViews tail = cache_->tail(layer);
-  tail_attention({.shape = shape,
+  tail_attention({.shape = attention_shape(pass),
                   .q = pass.work.qkv,
                   .positions = pass.positions,
                   .committed = step_.inputs.committed,
@@ -146,23 +184,41 @@ void Session::attend(const Pass& pass, int64_t layer) {
                   .pass_v = tail.pass_v,
                   .state = step_.state,
                   .out = pass.work.attention,
-                  .path_stride = options_.pass_rows,
+                  .path_stride = path_stride(),
                   .ring_rows = kTailRingRows,
-                  .pass_rows = options_.pass_rows},
+                  .pass_rows = pass_rows()},
                  compute_);
 }
 
+// The last `wanted` rows, or a few more: one query alone says little of what the next ones will look for.
+ScoringQueries Session::scoring_queries(const LayerWork& work, int64_t rows, int64_t wanted) const {
+  constexpr int64_t kFewest = 16;
+  const int64_t count = std::min(rows, std::max(wanted, kFewest));
+  const int64_t stride = (config_.heads + 2 * config_.kv_heads) * config_.head_dim;
+  const uint64_t skipped = static_cast<uint64_t>((rows - count) * stride) * dtype_bytes(weights_.dtype());
+  return {.q = static_cast<const std::byte*>(work.qkv) + skipped,
+          .type = weights_.dtype(),
+          .count = count,
+          .heads = config_.heads,
+          .stride = stride};
+}
+
 void Session::draw(const Pass& pass) {
-  output_logits(pass, step_.hidden, step_.logits);
-  const TraceSpan span(compute_, "sample");
-  sample({.logits = step_.logits,
-          .positions = step_.inputs.draw_positions,
-          .tokens = step_.samples,
-          .workspace = step_.sample_workspace,
-          .rows = pass.rows,
-          .vocab = config_.vocab,
-          .settings = options_.sampling},
-         compute_);
+  const uint64_t row_bytes = static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype());
+  for (int64_t first = 0; first < pass.rows; first += kLogitRows) {
+    Pass some = pass;
+    some.rows = std::min(kLogitRows, pass.rows - first);
+    output_logits(some, static_cast<std::byte*>(step_.hidden) + static_cast<uint64_t>(first) * row_bytes, step_.logits);
+    const TraceSpan span(compute_, "sample");
+    sample({.logits = step_.logits,
+            .positions = step_.inputs.draw_positions + first,
+            .tokens = step_.samples + first,
+            .workspace = step_.sample_workspace,
+            .rows = some.rows,
+            .vocab = config_.vocab,
+            .settings = options_.sampling},
+           compute_);
+  }
 }
 
 void Session::bring_samples(int64_t rows) {
@@ -179,7 +235,11 @@ void Session::commit(const Acceptance& acceptance) {
   std::copy(acceptance.nodes.begin(), acceptance.nodes.end(), host_.source);
   compute_.copy_small(step_.inputs.source, host_.source, static_cast<uint64_t>(count) * sizeof(int32_t),
                       Link::kHostToDevice, "accepted");
+  if (mode_ == StepMode::kPartial) return cache_->append_pending(step_.inputs.source, count, compute_);
+  const bool refresh = mode_ == StepMode::kRefresh;
+  if (partial_) partial_->before_commit(*cache_, refresh, compute_);
   cache_->append(step_.inputs.source, count, compute_);
+  if (partial_) partial_->after_commit(*cache_, refresh, compute_);
 }
 
 }  // namespace headrace

@@ -65,6 +65,9 @@ class Draft {
   virtual void pass_layer(const LayerInput& input) = 0;
   // What was right of the tree.
   virtual void observe(const Tree& tree, const Acceptance& acceptance) = 0;
+  // What it was told of tokens from `position` on was provisional, at most DraftRun::most_pending of them. The pass
+  // just made had them all before the proposed tree, and observe(), which follows, tells them anew.
+  virtual void rewind(int64_t position) = 0;
 
  protected:
   Draft() = default;

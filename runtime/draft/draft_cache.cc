@@ -16,7 +16,7 @@ constexpr int64_t kRunRows = kSmallSegmentRows;
 
 // The window, what a query may lie beyond its beginning, and a pass's rows before the oldest are given up.
 int64_t DraftCacheShape::ring_rows() const {
-  const int64_t wanted = windowed() ? window + kPrefixTile + 2 * pass_rows : context_rows;
+  const int64_t wanted = windowed() ? window + kPrefixTile + 2 * pass_rows + most_taken_back : context_rows;
   return static_cast<int64_t>(round_up(u(wanted), u(kRunRows)));
 }
 
@@ -138,6 +138,13 @@ void DraftCache::append(const int32_t* source, int64_t count, Stream& compute) {
               compute);
   rows_ += count;
   if (shape_.sinks == SinkRows::kStay && !sinks_kept_ && shape_.first_kept(rows_) > 0) keep_sinks(compute);
+}
+
+// The sinks stay, if they are there: rows that early are never provisional.
+void DraftCache::rewind(int64_t rows) {
+  CHECK(rows >= kDraftSinkRows && rows <= rows_ && rows_ - rows <= shape_.most_taken_back, "rows ", rows, " of ",
+        rows_);
+  rows_ = rows;
 }
 
 // The window leaves row 0 behind: its first rows, still in the ring, are put aside. Once a run.

@@ -30,9 +30,10 @@ enum class SinkRows {
 
 struct DraftCacheShape {
   RowShape rows;
-  int64_t context_rows = 0;  // the most rows that the run may come to
-  int64_t window = 0;        // rows that a query sees; 0: all
-  int64_t pass_rows = 0;     // rows of the tree that is being built
+  int64_t context_rows = 0;     // the most rows that the run may come to
+  int64_t window = 0;           // rows that a query sees; 0: all
+  int64_t pass_rows = 0;        // rows of the tree that is being built
+  int64_t most_taken_back = 0;  // rows that rewind() may take back
   SinkRows sinks = SinkRows::kStay;
 
   bool windowed() const { return window > 0 && window < context_rows; }
@@ -70,6 +71,7 @@ class DraftCache {
   Tail tail(int64_t layer) const;
   // Position rows() + j becomes pass row source[j] (device memory).
   void append(const int32_t* source, int64_t count, Stream& compute);
+  void rewind(int64_t rows);  // rows from there on are forgotten
 
  private:
   std::byte* k_of(int64_t layer) const;

@@ -72,6 +72,7 @@ class Eagle3Model final : public DraftModel {
                                                     .window = config_.sliding_window,
                                                     .prompt_tokens = run.prompt_tokens,
                                                     .context_tokens = run.context_tokens,
+                                                    .most_pending = run.most_pending,
                                                     .sampling = run.sampling});
   }
 

@@ -34,6 +34,7 @@ struct DraftOptions {
 // What a run asks of its draft.
 struct DraftRun {
   int64_t prompt_tokens = 0, context_tokens = 0;
+  int64_t most_pending = 0;  // tokens that a pass may have before a proposed tree
   SamplingSettings sampling{};
   std::optional<TreeLimits> tree_limits{};  // of each step; none: as --tree says
 };

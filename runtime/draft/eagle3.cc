@@ -33,7 +33,8 @@ Eagle3Draft::Eagle3Draft(Device& device, const Eagle3Config& config, const Eagle
       shape_{.rows = sizes_.cache_rows(),
              .context_rows = options.context_tokens,
              .window = options.window,
-             .pass_rows = round_rows(options.tree)} {}
+             .pass_rows = round_rows(options.tree),
+             .most_taken_back = options.most_pending} {}
 
 Eagle3Draft::~Eagle3Draft() = default;
 
@@ -65,7 +66,7 @@ Eagle3Draft::Inputs Eagle3Draft::carve_inputs(Carver& carver) const {
 Eagle3Draft::Work Eagle3Draft::carve(Carver& carver) const {
   // The last of the accepted rows is multiplied with the head alone: padding after it, too.
   const int64_t most = std::max(stable_rows(options_.tree), options_.tree.widest());
-  const int64_t rows = padded(most) + padded(1), nodes = padded(options_.tree.nodes);
+  const int64_t rows = padded(most) + padded(1), nodes = padded(pass_nodes());
   const auto rows_of = [&](int64_t count, int64_t width) { return carver.take_bytes(sizes_.bytes(count * width)); };
   Work work;
   work.inputs = carve_inputs(carver);
@@ -233,12 +234,10 @@ void Eagle3Draft::predict(int64_t first, int64_t count) {
 // What the last verify accepted, joined with the tokens that follow: rows of the cache from true features. On a GPU,
 // where 64 rows cost what one does, there are always as many: beyond the last it is repeated, and the round is the same
 // graph whatever was accepted.
-Eagle3Draft::Round Eagle3Draft::upload_round(int32_t root, int64_t position) {
-  const int64_t before = cache_->rows(), accepted = static_cast<int64_t>(stable_features_.size());
+Eagle3Draft::Round Eagle3Draft::upload_round(int64_t accepted) {
+  const int64_t before = cache_->rows(), position = before + accepted;
   const int64_t stride = stable_rows(options_.tree), rows = device_.backend() == Backend::kCpu ? accepted : stride;
-  CHECK(accepted > 0 && accepted <= stride && before + accepted == position, "rows ", before, " + ", accepted, " at ",
-        position);
-  stable_tokens_.push_back(root);
+  CHECK(accepted > 0 && accepted <= stride, "accepted=", accepted);
   for (int64_t i = 0; i < rows; ++i) {
     const int64_t row = std::min(i, accepted - 1);
     host_->tokens[i] = stable_tokens_[static_cast<size_t>(row)];
@@ -249,7 +248,7 @@ Eagle3Draft::Round Eagle3Draft::upload_round(int32_t root, int64_t position) {
   }
   *host_->committed_before = static_cast<int32_t>(before);
   *host_->committed = static_cast<int32_t>(position);
-  *host_->root = root;
+  *host_->root = stable_tokens_.back();
   compute_->copy_small(work_->inputs.tokens, buffers_.inputs.data(), work_->inputs_bytes, Link::kHostToDevice);
   return {.accepted = accepted, .rows = rows, .deepest = position + builder_->levels()};
 }
@@ -268,7 +267,7 @@ void Eagle3Draft::gather(const void* from, int64_t from_rows, const int32_t* row
 // Rows of the cache for what was accepted; the last of them predicts what follows the root.
 void Eagle3Draft::catch_up(const Round& round) {
   const Inputs& in = work_->inputs;
-  gather(work_->pass_features, options_.tree.nodes, in.features, round.rows);
+  gather(work_->pass_features, pass_nodes(), in.features, round.rows);
   forward({.tokens = in.tokens,
            .positions = in.positions,
            .path = in.path,
@@ -310,21 +309,39 @@ void Eagle3Draft::propose(int32_t root, int64_t position, const TreeLimits& limi
   const TraceSpan span(*compute_, "propose");
   const Inputs& in = work_->inputs;
   builder_->begin(limits);
-  const Round round = upload_round(root, position);
-  const auto key = [&](int64_t part) {
-    return Replay::Key{part, round.rows, shape_.first_kept(cache_->rows()), tail_begin(round.deepest)};
-  };
-  replay_.run(*compute_, key(0), [&] { catch_up(round); });
-  cache_->append(in.source, round.accepted, *compute_);
+  stable_tokens_.push_back(root);
+  Round round{};
+  for (bool last = false; !last;) {  // after a refresh there may be more than a round has room for
+    const int64_t left = static_cast<int64_t>(stable_features_.size()), room = stable_rows(options_.tree);
+    last = left <= room;
+    round = upload_round(std::min(left, room));
+    replay_.run(*compute_, key_of(0, round), [&] { catch_up(round); });
+    cache_->append(in.source, round.accepted, *compute_);
+    if (!last) forget_stable(round.accepted);
+  }
+  CHECK(cache_->rows() == position, "rows ", cache_->rows(), " at ", position);
   const TreeRoot from = {.token = in.root, .position = in.committed, .committed = in.committed};
   if (builder_->stops_early()) {
     grow_tree(round, from);
   } else {
-    replay_.run(*compute_, key(builder_->nodes() * kMaxTreeNodes + builder_->levels()),
+    replay_.run(*compute_, key_of(builder_->nodes() * kMaxTreeNodes + builder_->levels(), round),
                 [&] { grow_tree(round, from); });
   }
   builder_->bring(*compute_, tree);
 }
+
+Replay::Key Eagle3Draft::key_of(int64_t part, const Round& round) const {
+  return {part, round.rows, shape_.first_kept(cache_->rows()), tail_begin(round.deepest)};
+}
+
+void Eagle3Draft::forget_stable(int64_t count) {
+  stable_features_.erase(stable_features_.begin(), stable_features_.begin() + count);
+  stable_tokens_.erase(stable_tokens_.begin(), stable_tokens_.begin() + count);
+  compute_->synchronize();  // the host side of the inputs is written again
+}
+
+// The rows of tokens that were not right go, and those of the others are made anew, from features of the full KV.
+void Eagle3Draft::rewind(int64_t position) { cache_->rewind(std::min(position, cache_->rows())); }
 
 void Eagle3Draft::observe(const Tree& tree, const Acceptance& acceptance) {
   stable_features_.assign(acceptance.nodes.begin(), acceptance.nodes.end());

@@ -37,6 +37,7 @@ class Eagle3Draft final : public Draft {
   void propose(int32_t root, int64_t position, const TreeLimits& limits, Tree* tree) override;
   void pass_layer(const LayerInput& input) override;
   void observe(const Tree& tree, const Acceptance& acceptance) override;
+  void rewind(int64_t position) override;
 
  private:
   struct Inputs;
@@ -56,6 +57,7 @@ class Eagle3Draft final : public Draft {
     ProductPath path;
   };
   int64_t padded(int64_t rows) const { return padded_rows(device_.backend(), rows); }
+  int64_t pass_nodes() const { return options_.tree.nodes + options_.most_pending; }  // that a pass judges
   std::optional<size_t> feature_index(int64_t layer) const;
   TreeSetup tree_setup() const;
   Inputs carve_inputs(Carver& carver) const;
@@ -75,7 +77,9 @@ class Eagle3Draft final : public Draft {
   void forward(const DraftRows& rows);
   void predict(int64_t first, int64_t count);
   void gather(const void* from, int64_t from_rows, const int32_t* rows, int64_t count);
-  Round upload_round(int32_t root, int64_t position);
+  Round upload_round(int64_t accepted);
+  Replay::Key key_of(int64_t part, const Round& round) const;
+  void forget_stable(int64_t count);
   void catch_up(const Round& round);
   void grow_tree(const Round& round, const TreeRoot& root);
 

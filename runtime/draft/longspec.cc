@@ -37,7 +37,7 @@ void LongSpecDraft::enter(const Entrance& e) {
 // the last committed position, with that row committed, sees just this.
 void LongSpecDraft::attend_target(const DraftRows& rows) {
   const KvCache& cache = *target_cache_;
-  const int64_t last = cache.shape().layers - 1, end = tail_begin(cache.rows() - 1);
+  const int64_t last = cache.shape().layers - 1, end = tail_begin(cache.rows() + cache.pending_rows() - 1);
   PrefixAttentionParams prefix{};
   prefix.shape = layer_->attention_shape(rows.count, sizes_.attended(), cache.shape());
   prefix.q = work_->layer.qkv;
@@ -113,7 +113,8 @@ LongSpecDraft::Round LongSpecDraft::upload_round(int32_t root, int64_t position)
   const int64_t rows = device_.backend() == Backend::kCpu ? stable : stable_rows(options_.tree);
   CHECK(stable <= stable_rows(options_.tree) && before + stable == position + 1, "rows ", before, " + ", stable, " at ",
         position);
-  CHECK(target_cache_->rows() == position, "rows ", target_cache_->rows(), " at ", position);
+  const int64_t seen = target_cache_->rows() + target_cache_->pending_rows();
+  CHECK(seen == position, "rows ", seen, " at ", position);
   for (int64_t i = 0; i < rows; ++i) {
     const bool accepted = i > 0 && i < stable;
     host_->tokens[i] = accepted ? stable_tokens_[static_cast<size_t>(i - 1)] : root;
@@ -171,6 +172,7 @@ void LongSpecDraft::propose(int32_t root, int64_t position, const TreeLimits& li
   const TraceSpan span(*compute_, "propose");
   const Inputs& in = work_->inputs;
   builder_->begin(limits);
+  join_early_tokens();
   const Round round = upload_round(root, position);
   replay_.run(*compute_, {0, round.rows, 0, 0}, [&] { embed(in.tokens, in.positions, round.rows, 0); });
   cache_->append(in.source, round.stable, *compute_);
@@ -184,6 +186,29 @@ void LongSpecDraft::propose(int32_t root, int64_t position, const TreeLimits& li
   }
   builder_->bring(*compute_, tree);
 }
+
+// After a refresh there may be more tokens than a round has room for: the first of them join the cache in rounds of
+// their own.
+void LongSpecDraft::join_early_tokens() {
+  const Inputs& in = work_->inputs;
+  const int64_t count = stable_rows(options_.tree);
+  while (static_cast<int64_t>(stable_tokens_.size()) >= count) {
+    const int64_t before = cache_->rows();
+    for (int64_t i = 0; i < count; ++i) {
+      host_->tokens[i] = stable_tokens_[static_cast<size_t>(i)];
+      host_->positions[i] = static_cast<int32_t>(before + i);
+      host_->source[i] = static_cast<int32_t>(i);
+    }
+    compute_->copy_small(in.tokens, buffers_.inputs.data(), work_->inputs_bytes, Link::kHostToDevice);
+    replay_.run(*compute_, {0, count, 0, 0}, [&] { embed(in.tokens, in.positions, count, 0); });
+    cache_->append(in.source, count, *compute_);
+    stable_tokens_.erase(stable_tokens_.begin(), stable_tokens_.begin() + count);
+    compute_->synchronize();  // the host side of the inputs is written again
+  }
+}
+
+// The row of the first provisional token, the root of then, is right.
+void LongSpecDraft::rewind(int64_t position) { cache_->rewind(std::min(position + 1, cache_->rows())); }
 
 void LongSpecDraft::observe(const Tree& tree, const Acceptance& acceptance) {
   stable_tokens_.clear();

@@ -45,6 +45,7 @@ class LongSpecDraft final : public Draft {
   void propose(int32_t root, int64_t position, const TreeLimits& limits, Tree* tree) override;
   void pass_layer(const LayerInput&) override {}
   void observe(const Tree& tree, const Acceptance& acceptance) override;
+  void rewind(int64_t position) override;
 
  private:
   struct Inputs;
@@ -77,6 +78,7 @@ class LongSpecDraft final : public Draft {
   void enter(const Entrance& e);
   void attend_target(const DraftRows& rows);
   void finish_layer(const DraftRows& rows);  // from work.hidden and qkv to logits
+  void join_early_tokens();
   Round upload_round(int32_t root, int64_t position);
   void embed(const int32_t* tokens, const int32_t* positions, int64_t rows, int64_t pass_row);
   void grow_tree(const Round& round, const TreeRoot& root);

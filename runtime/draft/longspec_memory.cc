@@ -31,6 +31,7 @@ LongSpecDraft::LongSpecDraft(Device& device, const LongSpecConfig& config, const
              .context_rows = options.context_tokens,
              .window = options.window,
              .pass_rows = round_rows(options.tree),
+             .most_taken_back = options.most_pending,
              .sinks = SinkRows::kGo} {}  // it was trained without them
 
 LongSpecDraft::~LongSpecDraft() = default;

@@ -35,6 +35,7 @@ class LongSpecModel final : public DraftModel {
                                                       .window = window_,
                                                       .prompt_tokens = run.prompt_tokens,
                                                       .context_tokens = run.context_tokens,
+                                                      .most_pending = run.most_pending,
                                                       .sampling = run.sampling});
   }
 

@@ -124,6 +124,19 @@ void NgramIndex::append(std::span<const int32_t> tokens) {
   for (const int32_t token : tokens) append(token);
 }
 
+// The latest runs go first, so that each bucket names again what it named before.
+void NgramIndex::cut(int64_t size) {
+  CHECK(size >= 0 && size <= this->size(), "size=", size);
+  for (int64_t last = this->size() - 1; last >= size; --last) {
+    for (size_t order = 0; order < kOrders.size(); ++order) {
+      Chains& chains = chains_[order];
+      if (last + 1 >= kOrders[order]) chains.buckets[bucket(order, last)] = chains.before.back();
+      chains.before.pop_back();
+    }
+    tokens_.pop_back();
+  }
+}
+
 // How many tokens up to and with `last` equal those at the text's end.
 int64_t NgramIndex::agreement(int64_t last) const {
   const int64_t most = std::min(kMostAgreement, last + 1);

@@ -30,6 +30,7 @@ class NgramIndex {
   int64_t size() const { return static_cast<int64_t>(tokens_.size()); }
   void append(int32_t token);
   void append(std::span<const int32_t> tokens);
+  void cut(int64_t size);  // forgets the tokens from there on
   // Fills the tree under the text's last token, its root. REQUIRES: a text that is not empty.
   void propose(const NgramLimits& limits, Tree* tree) const;
 

@@ -74,6 +74,7 @@ DraftCacheShape SimpleDraft::cache_shape() const {
           .context_rows = options_.context_tokens - unread_,
           .window = options_.window,
           .pass_rows = std::max(round_rows(options_.tree), chain_rows()),
+          .most_taken_back = options_.most_pending,
           .sinks = SinkRows::kFollowTheWindow};
 }
 
@@ -285,7 +286,7 @@ void SimpleDraft::propose(int32_t root, int64_t position, const TreeLimits& limi
   stable_.push_back(root);
   *host_->root = root;
   *host_->root_position = static_cast<int32_t>(position);
-  const int64_t stable = extend(stable_), committed = cache_->rows();
+  const int64_t stable = extend(last_chunk()), committed = cache_->rows();
   CHECK(committed + unread_ == position + 1, "rows ", committed, " + ", unread_, " at ", position);
   predict(stable - 1, 1);
   const Inputs& in = work_->inputs;
@@ -308,6 +309,20 @@ void SimpleDraft::propose(int32_t root, int64_t position, const TreeLimits& limi
   builder_->select(from, *compute_);
   builder_->bring(*compute_, tree);
 }
+
+// After a refresh there may be more tokens than a chain has room for: the first of them join the cache now.
+std::span<const int32_t> SimpleDraft::last_chunk() {
+  std::span<const int32_t> tokens = stable_;
+  while (static_cast<int64_t>(tokens.size()) > chain_rows()) {
+    extend(tokens.first(u(chain_rows())));
+    compute_->synchronize();  // the host side of the inputs is written again
+    tokens = tokens.subspan(u(chain_rows()));
+  }
+  return tokens;
+}
+
+// The row of the first provisional token, the root of then, is right.
+void SimpleDraft::rewind(int64_t position) { cache_->rewind(std::min(position + 1 - unread_, cache_->rows())); }
 
 void SimpleDraft::observe(const Tree& tree, const Acceptance& acceptance) {
   stable_.clear();

@@ -39,6 +39,7 @@ class SimpleDraft final : public Draft {
   void propose(int32_t root, int64_t position, const TreeLimits& limits, Tree* tree) override;
   void pass_layer(const LayerInput&) override {}
   void observe(const Tree& tree, const Acceptance& acceptance) override;
+  void rewind(int64_t position) override;
 
  private:
   struct Inputs;
@@ -58,6 +59,7 @@ class SimpleDraft final : public Draft {
   void forward(const DraftRows& rows);
   void predict(int64_t first, int64_t count);
   int64_t extend(std::span<const int32_t> tokens);
+  std::span<const int32_t> last_chunk();
   void remember_sinks(int64_t layer, int64_t position, int64_t rows);
   void place_sinks();
 

@@ -59,6 +59,7 @@ class SimpleModel final : public DraftModel {
                                                     .window = window_ >= 0 ? window_ : usual,
                                                     .prompt_tokens = run.prompt_tokens,
                                                     .context_tokens = run.context_tokens,
+                                                    .most_pending = run.most_pending,
                                                     .sampling = run.sampling,
                                                     .target_vocab = target_vocab_});
   }

@@ -25,6 +25,7 @@ class Reader final : public Draft {
   bool finish_prefill(std::span<const int32_t>, Progress*, const std::atomic<bool>*) override { return true; }
   void propose(int32_t root, int64_t, const TreeLimits&, Tree* tree) override { tree->reset(root); }
   void pass_layer(const LayerInput&) override {}
+  void rewind(int64_t) override {}
   void observe(const Tree&, const Acceptance&) override {}
 
   // K, then V of each committed row of the last layer, head by head.

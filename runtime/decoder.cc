@@ -1,0 +1,149 @@
+#include "runtime/decoder.h"
+
+#include <algorithm>
+
+#include "offload/trace.h"
+
+namespace headrace {
+
+const char* verify_mode_name(VerifyMode mode) {
+  switch (mode) {
+    case VerifyMode::kFull:
+      return "full";
+    case VerifyMode::kLossless:
+      return "lossless";
+    case VerifyMode::kApproximate:
+      return "approximate";
+  }
+  return "?";
+}
+
+Decoder::Decoder(Session& session, Drafting& drafting, Output& output, Stream& compute, const DecoderOptions& options)
+    : session_(session), drafting_(drafting), output_(output), compute_(compute), options_(options) {
+  if (options.interval == kAutoInterval) tuner_.emplace();
+  pending_.reserve(kMostPending);
+}
+
+void Decoder::run(int32_t first) {
+  root_ = first;
+  bool going = output_.take(root_);
+  while (going) {
+    if (options_.interrupt != nullptr && options_.interrupt->load(std::memory_order_relaxed)) {
+      return output_.interrupted();  // pending tokens of a lossless run were never told
+    }
+    const TraceStep step(compute_);
+    const StepMode mode = next_mode();
+    going = mode == StepMode::kPartial ? guess() : judge(mode);
+    if (options_.progress) options_.progress->update(output_.tokens());
+  }
+}
+
+StepMode Decoder::next_mode() const {
+  if (at_the_end_) return StepMode::kRefresh;
+  const int64_t pending = static_cast<int64_t>(pending_.size());
+  // The tuner counts pending tokens, the published rule those of the refresh, too.
+  const int64_t interval = tuner_ ? accepted_ - pending + tuner_->pending() - 1 : options_.interval;
+  return step_mode({.rows = session_.rows() + pending,
+                    .least_context = session_.partial_from(),
+                    .initialised = session_.partial_ready(),
+                    .accepted = accepted_,
+                    .pending = pending,
+                    .deepest = drafting_.deepest(),
+                    .interval = interval});
+}
+
+// ---- a step over the full KV ----------------------------------------------------------------------------------------
+
+// The pending tokens are a chain before the proposed tree: one pass judges both.
+bool Decoder::judge(StepMode mode) {
+  const int64_t pending = static_cast<int64_t>(pending_.size());
+  tree_.reset(root_);
+  drafting_.begin(mode, pending);
+  const int64_t first = session_.rows();
+  if (!at_the_end_) drafting_.propose(root_, first + pending, &tree_);
+  const Tree& tree = behind_pending();
+  const std::span<const int32_t> samples = session_.verify(tree, mode);
+  const bool final = options_.verify == VerifyMode::kApproximate;
+  accept_behind(tree, samples, final ? pending : 0, &acceptance_);
+  const Judgement judgement = judge_pending(samples);
+  session_.commit(acceptance_);
+  drafting_.observe(tree, acceptance_, first, judgement);
+  const int64_t right = static_cast<int64_t>(acceptance_.nodes.size());
+  if (tuner_ && mode == StepMode::kRefresh) {
+    tuner_->record_refresh(drafting_.last_ms(), judgement, right - pending, right > pending);
+  }
+  accepted_ = std::max<int64_t>(right - pending, 0);
+  pending_.clear();
+  at_the_end_ = false;
+  root_ = acceptance_.next;
+  // What the text has already: of a lossless run the first node, of an approximate one all up to the tree's root.
+  return tell(tree, final ? static_cast<size_t>(pending) + 1 : 1);
+}
+
+const Tree& Decoder::behind_pending() {
+  if (pending_.empty()) return tree_;
+  combined_.reset(pending_.front());
+  for (size_t i = 1; i < pending_.size(); ++i) combined_.add(pending_[i], static_cast<int32_t>(i) - 1);
+  const int32_t before = static_cast<int32_t>(pending_.size());
+  for (size_t i = 0; i < tree_.tokens.size(); ++i) combined_.add(tree_.tokens[i], tree_.parents[i] + before);
+  return combined_;
+}
+
+// The first pending token was sampled from the full KV; the root behind the last is judged with them.
+Judgement Decoder::judge_pending(std::span<const int32_t> samples) const {
+  Judgement judgement;
+  for (size_t i = 0; i < pending_.size(); ++i) {
+    const bool right = combined_.tokens[i + 1] == samples[i];
+    ++judgement.judged;
+    if (right) continue;
+    ++judgement.overturned;
+    if (options_.verify == VerifyMode::kApproximate) continue;
+    judgement.discarded = static_cast<int64_t>(pending_.size() - 1 - i);
+    break;
+  }
+  return judgement;
+}
+
+// Nodes from `first_node` on of the accepted path, then the root: they are certain.
+bool Decoder::tell(const Tree& tree, size_t first_node) {
+  bool going = true;
+  for (size_t i = first_node; i < acceptance_.nodes.size() && going; ++i) {
+    going = output_.take(tree.tokens[static_cast<size_t>(acceptance_.nodes[i])]);
+  }
+  return going && output_.take(root_);
+}
+
+// ---- a step over the partial KV -------------------------------------------------------------------------------------
+
+bool Decoder::guess() {
+  tree_.reset(root_);
+  drafting_.begin(StepMode::kPartial, 0);
+  const int64_t first = session_.rows() + static_cast<int64_t>(pending_.size());
+  drafting_.propose(root_, first, &tree_);
+  accept_behind(tree_, session_.verify(tree_, StepMode::kPartial), 0, &acceptance_);
+  const bool final = options_.verify == VerifyMode::kApproximate;
+  if (!final) cut_at_the_end();
+  session_.commit(acceptance_);
+  drafting_.observe(tree_, acceptance_, first, {});
+  for (const int32_t node : acceptance_.nodes) pending_.push_back(tree_.tokens[static_cast<size_t>(node)]);
+  const int64_t count = static_cast<int64_t>(acceptance_.nodes.size());
+  accepted_ += count;
+  root_ = acceptance_.next;
+  if (tuner_) tuner_->record_partial(drafting_.last_ms(), count);
+  return !final || tell(tree_, 1);
+}
+
+// What would end the run is pending as all else is: nothing is guessed beyond it, and the next step is a refresh.
+void Decoder::cut_at_the_end() {
+  const int64_t room = output_.room() - static_cast<int64_t>(pending_.size());  // all pending but the first are untold
+  const std::vector<int32_t>& nodes = acceptance_.nodes;
+  for (size_t i = 1; i <= nodes.size() && !at_the_end_; ++i) {
+    const int32_t token = i < nodes.size() ? tree_.tokens[static_cast<size_t>(nodes[i])] : acceptance_.next;
+    at_the_end_ = output_.ends(token) || static_cast<int64_t>(i) >= room;
+    if (!at_the_end_) continue;
+    acceptance_.nodes.resize(i);
+    acceptance_.next = token;
+  }
+}
+
+}  // namespace headrace

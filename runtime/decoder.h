@@ -1,0 +1,59 @@
+// The loop of DESIGN section 3: propose a tree, verify it in one target pass, accept the longest right path, commit its
+// rows. With partial verification most passes see the partial KV, and what they accept is pending until a refresh has
+// seen the full KV (DESIGN section 8; SpecPV section 3.3). Internal to the engine. Thread: one.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "runtime/drafting.h"
+#include "runtime/interval_tuner.h"
+#include "runtime/output.h"
+#include "runtime/progress.h"
+#include "runtime/session.h"
+#include "runtime/verification.h"
+
+namespace headrace {
+
+struct DecoderOptions {
+  VerifyMode verify = VerifyMode::kFull;
+  int64_t interval = kAutoInterval;
+  const std::atomic<bool>* interrupt = nullptr;
+  Progress* progress = nullptr;
+};
+
+class Decoder {
+ public:
+  Decoder(Session& session, Drafting& drafting, Output& output, Stream& compute, const DecoderOptions& options);
+
+  // From the token after the prompt to the end of the run.
+  void run(int32_t first);
+
+ private:
+  StepMode next_mode() const;
+  bool judge(StepMode mode);  // false, as of guess(): the run has ended
+  bool guess();
+  const Tree& behind_pending();
+  Judgement judge_pending(std::span<const int32_t> samples) const;
+  void cut_at_the_end();
+  bool tell(const Tree& tree, size_t first_node);
+
+  Session& session_;
+  Drafting& drafting_;
+  Output& output_;
+  Stream& compute_;
+  const DecoderOptions options_;
+  std::optional<IntervalTuner> tuner_;  // none: a fixed interval
+
+  Tree tree_, combined_;
+  Acceptance acceptance_;
+  int32_t root_ = -1;             // the last sampled token, which has no row yet
+  std::vector<int32_t> pending_;  // tokens before it that the full KV has no rows of
+  int64_t accepted_ = 0;          // since and including the last refresh
+  bool at_the_end_ = false;       // the root, provisional, would end the run: it is judged before that
+};
+
+}  // namespace headrace

@@ -1,0 +1,45 @@
+// How much of the KV cache a target pass reads (--verify), and what came of it (DESIGN section 8). Plain values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "cache/partial.h"
+#include "kernels/blocks.h"
+
+namespace headrace {
+
+enum class VerifyMode : uint8_t {
+  kFull,         // every pass reads the full KV
+  kLossless,     // partial steps are provisional: a refresh judges each of their tokens, and the text is the full KV's
+  kApproximate,  // partial steps are final, as SpecPV has it: a refresh mends the KV, not the text
+};
+const char* verify_mode_name(VerifyMode mode);  // as --verify has it: "lossless"
+
+constexpr int64_t kAutoInterval = -1;
+
+struct VerifyOptions {
+  // --verify; none: lossless where there is a draft. Without one, plain decoding reads the full KV.
+  std::optional<VerifyMode> mode{};
+  int64_t budget = 4096;             // --partial-budget: retrieved tokens, a multiple of 64
+  int64_t interval = kAutoInterval;  // --refresh-interval: tokens from one refresh to the next
+  BlockScore score = BlockScore::kQuest;
+  BlockReduce reduce = BlockReduce::kMean;
+};
+
+// Pending tokens that refreshes looked at again.
+struct Judgement {
+  int64_t judged = 0;      // each behind tokens that were right
+  int64_t overturned = 0;  // of them
+  int64_t discarded = 0;   // behind one that was overturned; the approximate mode discards none
+  void add(const Judgement& more) {
+    judged += more.judged;
+    overturned += more.overturned;
+    discarded += more.discarded;
+  }
+  double overturn_rate() const {
+    return judged > 0 ? static_cast<double>(overturned) / static_cast<double>(judged) : 0;
+  }
+};
+
+}  // namespace headrace
