@@ -30,10 +30,14 @@ struct PartialShape {
   bool operator==(const PartialShape&) const = default;
 
   int64_t retrieved_rows() const { return blocks * kSelectRows; }
-  int64_t window_row() const { return kSinkSlots + retrieved_rows(); }  // the slot of the window's first row
+  int64_t window_row() const {  // the slot of the window's first row
+    return kSinkSlots + ceil_div(retrieved_rows(), kPrefixTile) * kPrefixTile;
+  }
   int64_t rows() const { return window_row() + kWindowRows; }
-  // The shortest context that has more blocks to choose from than are chosen.
-  int64_t least_context() const { return kSinkRows + retrieved_rows() + kTailWindow + kPrefixTile; }
+  // The shortest context that has as many blocks between sink and tail as are chosen.
+  int64_t least_context() const {
+    return kTailWindow + ceil_div(kSinkRows + retrieved_rows(), kPrefixTile) * kPrefixTile;
+  }
   uint64_t bytes(const RowShape& shape) const;
 };
 

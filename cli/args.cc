@@ -134,6 +134,45 @@ std::vector<Flag> draft_flags(DraftOptions* o, int64_t* n_max) {
   };
 }
 
+// A number of tokens, or auto.
+SetFlag interval_value(int64_t* out) {
+  return [out](const std::string& value) {
+    if (value != "auto") return int_value(out, 1, kMostPending)(value);
+    *out = kAutoInterval;
+    return std::string();
+  };
+}
+
+SetFlag budget_value(int64_t* out) {
+  return [out](const std::string& value) {
+    const std::string wrong = tokens_value(out)(value);
+    if (!wrong.empty()) return wrong;
+    return partial_budget_fits(*out) ? std::string() : "'" + value + "' is no multiple of 64 up to 16K";
+  };
+}
+
+std::vector<Flag> verify_flags(VerifyOptions* o) {
+  const std::vector<std::pair<std::string, std::optional<VerifyMode>>> modes = {
+      {"lossless", VerifyMode::kLossless}, {"approximate", VerifyMode::kApproximate}, {"full", VerifyMode::kFull}};
+  return {
+      {"--verify", "MODE", choice_value<std::optional<VerifyMode>>(&o->mode, modes), nullptr,
+       "What judges a guess: lossless (a part of the KV cache at first, all of it before the text is said), "
+       "approximate "
+       "(the part alone) or full [lossless; full without --spec-type]"},
+      {"--partial-budget", "TOKENS", budget_value(&o->budget), nullptr,
+       "How many tokens of the context the part holds, beside its beginning and end [4K]"},
+      {"--refresh-interval", "N", interval_value(&o->interval), nullptr,
+       "The tokens from one look at the whole KV cache to the next: auto, or 1 to 192 [auto]"},
+      {"--block-score", "HOW",
+       choice_value<BlockScore>(&o->score, {{"quest", BlockScore::kQuest}, {"specpv", BlockScore::kSpecPv}}), nullptr,
+       "How blocks are ranked: quest or specpv [quest]"},
+      {"--block-reduce", "HOW",
+       choice_value<BlockReduce>(
+           &o->reduce, {{"mean", BlockReduce::kMean}, {"max", BlockReduce::kMax}, {"last", BlockReduce::kLast}}),
+       nullptr, "What of the queries' scores counts: mean, max or last [mean]"},
+  };
+}
+
 std::vector<Flag> sampling_flags(GenerateOptions* o, int64_t* top_k) {
   SamplingSettings* s = &o->sampling;
   return {
@@ -205,6 +244,7 @@ void add_common(CLI::App& app, EngineOptions* engine, GenerateOptions* generate,
   add_flags(app, "Memory and device", memory_flags(engine, &late->threads));
   add_list_devices(app, "Memory and device");
   add_flags(app, "Draft", draft_flags(&engine->draft, &late->draft_tokens));
+  add_flags(app, "Verification", verify_flags(&engine->verify));
   add_flags(app, "Text", sampling_flags(generate, &late->top_k));
   add_flags(app, "Output", output_flags(output));
   add_flags(app, "Output", {trace_flag(engine)});

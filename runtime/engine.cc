@@ -192,6 +192,9 @@ SessionOptions Engine::Impl::options_of(const std::vector<int32_t>& prompt, cons
 // What --verify says, or what goes without saying: partial verification where something guesses ahead.
 VerifyOptions Engine::Impl::verify_of(const GenerateOptions& run) const {
   VerifyOptions verify = run.verify.value_or(options.verify);
+  if (!partial_budget_fits(verify.budget)) {
+    throw_error(ExitCode::kUsage, "--partial-budget", str(verify.budget, " is no multiple of 64 up to 16K"));
+  }
   const bool drafts = draft_model != nullptr && run.speculate;
   if (!verify.mode) verify.mode = drafts ? VerifyMode::kLossless : VerifyMode::kFull;
   return verify;

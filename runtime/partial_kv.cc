@@ -44,8 +44,7 @@ PartialKv::PartialKv(Device& device, const RowShape& rows, const PartialOptions&
       index_(device.allocate(block_index_bytes(rows, context_rows), "the block summaries")),
       work_memory_(device.allocate(work_bytes(rows, options.shape, context_rows), "the choice of blocks")),
       host_sinks_(device.allocate_pinned(u(rows.kv_heads * kSinkBlocks) * sizeof(int32_t), "the first blocks")) {
-  CHECK(options.shape.blocks > 0 && options.shape.blocks % (kPrefixTile / kBlockRows) == 0,
-        "blocks=", options.shape.blocks);
+  CHECK(options.shape.blocks > 0 && options.shape.blocks <= kMaxKeptBlocks, "blocks=", options.shape.blocks);
   Carver carver(work_memory_.data());
   work_ = carve(rows, options.shape, context_rows, carver);
   for (int64_t i = 0; i < rows.kv_heads * kSinkBlocks; ++i) {
@@ -77,9 +76,12 @@ void PartialKv::make_views() {
                                                     .rows = static_cast<int32_t>(count),
                                                     .stride_rows = static_cast<int32_t>(shape.rows())});
     };
+    const auto add_all = [&](int64_t first, int64_t end) {
+      for (; first < end; first += kViewRows) add(first, std::min(kViewRows, end - first));
+    };
     add(0, kSinkRows);
-    for (int64_t row = kSinkSlots; row < shape.rows(); row += kViewRows)
-      add(row, std::min(kViewRows, shape.rows() - row));
+    add_all(kSinkSlots, kSinkSlots + shape.retrieved_rows());
+    add_all(shape.window_row(), shape.rows());
   }
 }
 

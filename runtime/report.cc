@@ -24,9 +24,22 @@ std::string one_line(const ordered_json& line) {
 
 double per_step(double sum, int64_t steps) { return steps > 0 ? rounded(sum / static_cast<double>(steps)) : 0; }
 
+ordered_json kinds_json(const Speculation& s) {
+  ordered_json kinds = ordered_json::object();
+  for (const StepMode mode : {StepMode::kFull, StepMode::kPartial, StepMode::kRefresh}) {
+    const Speculation::Kind& kind = s.of(mode);
+    if (kind.steps == 0) continue;
+    kinds[step_mode_name(mode)] = {{"steps", kind.steps},
+                                   {"tau", rounded(kind.tau())},
+                                   {"draft_ms_per_step", per_step(kind.draft_ms, kind.steps)},
+                                   {"verify_ms_per_step", per_step(kind.verify_ms, kind.steps)}};
+  }
+  return kinds;
+}
+
 ordered_json speculation_json(const Speculation& s) {
-  return {{"type", s.type},
-          {"verify", "full"},
+  return {{"type", s.type.empty() ? "none" : s.type},
+          {"verify", verify_mode_name(s.verify)},
           {"tau", rounded(s.tau())},
           {"tokens_per_step", rounded(s.tokens_per_step())},
           {"steps", s.steps},
@@ -34,7 +47,13 @@ ordered_json speculation_json(const Speculation& s) {
           {"accepted", s.accepted},
           {"accepted_by_depth", s.accepted_by_depth},
           {"draft_ms_per_step", per_step(s.draft_ms, s.steps)},
-          {"verify_ms_per_step", per_step(s.verify_ms, s.steps)}};
+          {"verify_ms_per_step", per_step(s.verify_ms, s.steps)},
+          {"modes", kinds_json(s)},
+          {"pending",
+           {{"judged", s.judgement.judged},
+            {"overturned", s.judgement.overturned},
+            {"discarded", s.judgement.discarded},
+            {"overturn_rate", rounded(s.judgement.overturn_rate())}}}};
 }
 
 }  // namespace
@@ -63,7 +82,7 @@ std::string result_json(const GenerateResult& result, const LineLabel& label) {
                        {"prefill_d2h_bytes", x.prefill_d2h_bytes},
                        {"decode_h2d_bytes", x.decode_h2d_bytes},
                        {"decode_d2h_bytes", x.decode_d2h_bytes}};
-  if (!result.speculation.type.empty()) line["speculation"] = speculation_json(result.speculation);
+  if (result.speculation.happened()) line["speculation"] = speculation_json(result.speculation);
   return one_line(line);
 }
 

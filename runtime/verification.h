@@ -18,6 +18,10 @@ const char* verify_mode_name(VerifyMode mode);  // as --verify has it: "lossless
 
 constexpr int64_t kAutoInterval = -1;
 
+constexpr bool partial_budget_fits(int64_t tokens) {
+  return tokens > 0 && tokens % kPrefixTile == 0 && tokens <= kMaxKeptBlocks * kBlockRows;
+}
+
 struct VerifyOptions {
   // --verify; none: lossless where there is a draft. Without one, plain decoding reads the full KV.
   std::optional<VerifyMode> mode{};

@@ -40,7 +40,7 @@ class NgramDraft final : public Draft {
     for (size_t i = 1; i < acceptance.nodes.size(); ++i)  // the root is there already
       index_->append(tree.tokens[static_cast<size_t>(acceptance.nodes[i])]);
   }
-  void rewind(int64_t position) override { index_.cut(position + 1); }  // the first of them is certain
+  void rewind(int64_t position) override { index_->cut(position + 1); }  // the first of them is certain
 
  private:
   Device& device_;

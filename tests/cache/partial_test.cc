@@ -76,12 +76,14 @@ TEST(PartialShape, CountsRowsAndBytes) {
   EXPECT_EQ(block_count(61441), 3841);
 }
 
-// From least_context() on there are at least as many blocks between sink and window as are to be chosen.
+// From least_context() on, and not before, there are at least as many blocks between sink and tail as are to be chosen.
 TEST(PartialShape, TheLeastContextHasTheBlocks) {
-  for (const int64_t blocks : {4, 32, 256, 1024}) {
+  for (const int64_t blocks : {1, 6, 32, 256, 1024}) {
     const PartialShape shape{.blocks = blocks};
+    const auto between = [](int64_t rows) { return (tail_begin(rows) - kSinkRows) / kSelectRows; };
+    EXPECT_LT(between(shape.least_context() - 1), blocks);
     for (int64_t rows = shape.least_context(); rows < shape.least_context() + 200; ++rows) {
-      ASSERT_GE((tail_begin(rows) - kSinkRows) / 16, blocks) << rows;
+      ASSERT_GE(between(rows), blocks) << rows;
     }
     EXPECT_EQ(shape.window_row() % kPrefixTile, 0);
   }

@@ -149,6 +149,34 @@ TEST(Args, BenchRefusals) {
   EXPECT_NE(refusal({"bench"}).find("--list-shapes"), std::string::npos);
 }
 
+TEST(Args, VerificationFlags) {
+  const auto parsed = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"generate", "-m", "model", "-p", "x"});
+    return std::get<GenerateArgs>(parse_args(more)).engine.verify;
+  };
+  const VerifyOptions plain = parsed({});
+  EXPECT_FALSE(plain.mode.has_value());
+  EXPECT_EQ(plain.budget, 4096);
+  EXPECT_EQ(plain.interval, kAutoInterval);
+  const VerifyOptions full = parsed({"--verify", "approximate", "--partial-budget", "8K", "--refresh-interval", "20",
+                                     "--block-score", "specpv", "--block-reduce", "last"});
+  EXPECT_EQ(full.mode, VerifyMode::kApproximate);
+  EXPECT_EQ(full.budget, 8192);
+  EXPECT_EQ(full.interval, 20);
+  EXPECT_EQ(full.score, BlockScore::kSpecPv);
+  EXPECT_EQ(full.reduce, BlockReduce::kLast);
+  EXPECT_EQ(parsed({"--refresh-interval", "auto"}).interval, kAutoInterval);
+  const auto told = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"generate", "-m", "model", "-p", "x"});
+    return refusal(more);
+  };
+  EXPECT_NE(told({"--verify", "both"}).find("'both' is none of lossless, approximate, full"), std::string::npos);
+  EXPECT_NE(told({"--partial-budget", "100"}).find("'100' is no multiple of 64"), std::string::npos);
+  EXPECT_NE(told({"--partial-budget", "32K"}).find("up to 16K"), std::string::npos);
+  EXPECT_NE(told({"--refresh-interval", "193"}).find("193"), std::string::npos);
+  EXPECT_NE(told({"--refresh-interval", "0"}).find("0"), std::string::npos);
+}
+
 TEST(Args, RopeFlags) {
   const RopeOverrides none = generate({"-p", "x"}).engine.rope;
   EXPECT_FALSE(none.scaling.has_value());

@@ -64,6 +64,21 @@ TEST(Report, SaysWhatADraftGave) {
   EXPECT_NE(report.find("1.00 MiB to device"), std::string::npos) << report;  // a token, not a step
 }
 
+TEST(Report, SaysWhatPartialVerificationGave) {
+  GenerateResult result;
+  result.speculation.verify = VerifyMode::kLossless;
+  for (int i = 0; i < 130; ++i) result.speculation.record(StepMode::kPartial, 7, 2, 2.0, 6.0);
+  for (int i = 0; i < 12; ++i) result.speculation.record(StepMode::kRefresh, 7, 1, 2.0, 148.0);
+  result.speculation.judgement = {.judged = 400, .overturned = 13, .discarded = 20};
+  EXPECT_NE(format_report(result, "engine")
+                .find("  verify    lossless: 130 partial steps of 8.00 ms; 12 refreshes of 150 ms; overturned 3.25% of "
+                      "400 pending tokens\n"),
+            std::string::npos)
+      << format_report(result, "engine");
+  result.speculation.verify = VerifyMode::kFull;
+  EXPECT_EQ(format_report(result, "engine").find("  verify"), std::string::npos);
+}
+
 TEST(Report, ARunOfNothingDividesByNothing) {
   GenerateResult result;
   result.finish_reason = FinishReason::kInterrupted;

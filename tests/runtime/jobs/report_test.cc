@@ -63,6 +63,25 @@ TEST(ResultJson, SaysWhatADraftGave) {
   EXPECT_EQ(speculation["verify_ms_per_step"], 12.5);
 }
 
+TEST(ResultJson, SaysWhatPartialVerificationGave) {
+  GenerateResult result = some_result();
+  result.speculation.verify = VerifyMode::kLossless;
+  result.speculation.record(StepMode::kPartial, 7, 2, 2.0, 6.0);
+  result.speculation.record(StepMode::kPartial, 7, 0, 2.0, 6.0);
+  result.speculation.record(StepMode::kRefresh, 7, 3, 2.0, 148.0);
+  result.speculation.judgement = {.judged = 4, .overturned = 1, .discarded = 2};
+  const json speculation = json::parse(result_json(result))["speculation"];
+  EXPECT_EQ(speculation["type"], "none");
+  EXPECT_EQ(speculation["verify"], "lossless");
+  EXPECT_FALSE(speculation["modes"].contains("full"));
+  EXPECT_EQ(speculation["modes"]["partial"],
+            json({{"steps", 2}, {"tau", 1.0}, {"draft_ms_per_step", 2.0}, {"verify_ms_per_step", 6.0}}));
+  EXPECT_EQ(speculation["modes"]["refresh"]["verify_ms_per_step"], 148.0);
+  EXPECT_EQ(speculation["pending"],
+            json({{"judged", 4}, {"overturned", 1}, {"discarded", 2}, {"overturn_rate", 0.25}}));
+  EXPECT_EQ(speculation["accepted_by_depth"], json({2, 2, 1}));
+}
+
 TEST(ResultJson, SaysNothingOfAFileOrADraftThatThereIsNot) {
   const json parsed = json::parse(result_json(some_result()));
   EXPECT_FALSE(parsed.contains("speculation"));

@@ -1,0 +1,334 @@
+// Partial verification: what partial steps see, that a lossless run's text is the full KV's whatever they saw, and how
+// runs end that have pending tokens (DESIGN section 8).
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "runtime/engine.h"
+#include "tests/support/session_fixture.h"
+
+namespace headrace {
+namespace {
+
+using testing::LoadedModel;
+
+Tree chain(const std::vector<int32_t>& tokens) {
+  Tree tree;
+  tree.reset(tokens.front());
+  for (size_t i = 1; i < tokens.size(); ++i) tree.add(tokens[i], static_cast<int32_t>(i) - 1);
+  return tree;
+}
+
+// ---- what a partial step sees ---------------------------------------------------------------------------------------
+
+class PartialSteps : public ::testing::TestWithParam<DeviceChoice> {
+ protected:
+  static constexpr int64_t kPrompt = 640;
+  const LoadedModel model{testing::tiny_model("llama31"), DType::kF32, GetParam()};
+  const int32_t vocab = static_cast<int32_t>(model.checkpoint->config().vocab);
+
+  std::unique_ptr<Session> session(int64_t blocks, KvMode kv = KvMode::kDevice, BlockScore score = BlockScore::kQuest) {
+    SessionOptions options = model.options(kPrompt, 300);
+    options.kv = kv;
+    options.pass_rows = 40;
+    options.partial = {.shape = {.blocks = blocks}, .score = score};
+    return model.session(options);
+  }
+
+  // The largest difference of two passes' logits.
+  static float distance(const std::vector<float>& a, const std::vector<float>& b) {
+    EXPECT_EQ(a.size(), b.size());
+    float most = 0;
+    for (size_t i = 0; i < a.size(); ++i) most = std::max(most, std::fabs(a[i] - b[i]));
+    return most;
+  }
+};
+
+// Where the blocks that are chosen are all there are, a partial step sees what a full one sees: the first, and those
+// behind pending rows, to the end of what may be pending.
+TEST_P(PartialSteps, WithAllBlocksSeeTheFullKv) {
+  const int64_t all = (tail_begin(kPrompt) - kSinkRows) / kSelectRows;
+  const std::vector<int32_t> ids = testing::made_up_ids(kPrompt, vocab), more = testing::made_up_ids(200, vocab, 7);
+  for (const KvMode kv : {KvMode::kDevice, KvMode::kHost}) {
+    const auto partial = session(all, kv), full = session(0, kv);
+    ASSERT_EQ(partial->partial_from(), kPrompt);
+    EXPECT_EQ(full->partial_from(), 0);
+    partial->prefill(ids, nullptr, nullptr);
+    full->prefill(ids, nullptr, nullptr);
+    ASSERT_TRUE(partial->partial_ready());
+    for (size_t row = 0; row + 10 <= static_cast<size_t>(kMostPending); row += 10) {
+      const std::vector<int32_t> next(more.begin() + static_cast<int64_t>(row),
+                                      more.begin() + static_cast<int64_t>(row) + 10);
+      Tree tree = chain(next);
+      tree.add(5, 3);  // beside the path that is kept
+      partial->verify(tree, StepMode::kPartial);
+      const std::vector<float> seen = partial->logits(11);
+      full->verify(tree);
+      EXPECT_LT(distance(seen, full->logits(11)), 1e-4f) << row;
+      const Acceptance path{.nodes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, .next = 0};
+      partial->commit(path);
+      full->commit(path);
+      EXPECT_EQ(partial->rows(), kPrompt);
+      EXPECT_EQ(partial->pending_rows(), static_cast<int64_t>(row) + 10);
+    }
+  }
+}
+
+// The same after a refresh in the middle of a run, whose commit has moved the window: blocks that have since been
+// completed behind the chosen ones are seen as window.
+TEST_P(PartialSteps, SeeTheFullKvAfterARefresh) {
+  const int64_t all = (tail_begin(kPrompt) - kSinkRows) / kSelectRows;
+  const std::vector<int32_t> ids = testing::made_up_ids(kPrompt, vocab), more = testing::made_up_ids(280, vocab, 9);
+  const auto at = [&](int64_t first, int64_t count) {
+    return std::vector<int32_t>(more.begin() + first, more.begin() + first + count);
+  };
+  const auto path = [](int64_t count) {
+    Acceptance acceptance{.nodes = {}, .next = 0};
+    for (int32_t i = 0; i < count; ++i) acceptance.nodes.push_back(i);
+    return acceptance;
+  };
+  const auto partial = session(all, KvMode::kHost), full = session(0, KvMode::kHost);
+  partial->prefill(ids, nullptr, nullptr);
+  full->prefill(ids, nullptr, nullptr);
+  const auto step = [&](int64_t first, int64_t count, StepMode mode) {
+    partial->verify(chain(at(first, count)), mode);
+    const std::vector<float> seen = partial->logits(count);
+    partial->commit(path(count));
+    return seen;
+  };
+  step(0, 30, StepMode::kPartial);
+  step(30, 30, StepMode::kPartial);
+  // 60 are pending; the refresh takes 40 of them and 5 others: what was overturned leaves no trace.
+  std::vector<int32_t> judged = at(0, 40);
+  for (const int32_t token : at(200, 20)) judged.push_back(token);
+  std::vector<int32_t> kept(judged.begin(), judged.begin() + 45);
+  Tree tree = chain(judged);
+  partial->verify(tree, StepMode::kRefresh);
+  const std::vector<float> seen = partial->logits(60);
+  full->verify(chain(at(0, 40)));
+  const std::vector<float> first = full->logits(40);
+  EXPECT_EQ(std::vector<float>(seen.begin(), seen.begin() + 40 * vocab), first) << "a refresh is a full step";
+  full->commit(path(40));
+  full->verify(chain(at(200, 5)));
+  full->commit(path(5));
+  partial->commit(path(45));
+  EXPECT_EQ(partial->rows(), kPrompt + 45);
+  EXPECT_EQ(partial->pending_rows(), 0);
+  for (int64_t row = 100; row < 200; row += 20) {
+    const std::vector<float> now = step(row, 20, StepMode::kPartial);
+    full->verify(chain(at(row, 20)));
+    EXPECT_LT(distance(now, full->logits(20)), 1e-4f) << row;
+    full->commit(path(20));
+  }
+}
+
+// With few blocks a partial step sees something else, and not nothing: the guard of the two tests above.
+TEST_P(PartialSteps, WithFewBlocksSeeLess) {
+  const std::vector<int32_t> ids = testing::made_up_ids(kPrompt, vocab);
+  const auto partial = session(2), full = session(0);
+  partial->prefill(ids, nullptr, nullptr);
+  full->prefill(ids, nullptr, nullptr);
+  partial->verify(chain({5, 6}), StepMode::kPartial);
+  full->verify(chain({5, 6}));
+  const float moved = distance(partial->logits(2), full->logits(2));
+  EXPECT_GT(moved, 1e-4f);
+  EXPECT_TRUE(std::isfinite(moved));
+}
+
+// No KV row crosses the link in a partial step: what crosses is the step's inputs and samples, a few KiB.
+TEST_P(PartialSteps, MoveNoRows) {
+  const auto partial = session(8, KvMode::kHost);
+  partial->prefill(testing::made_up_ids(kPrompt, vocab), nullptr, nullptr);
+  partial->verify(chain({5}), StepMode::kPartial);
+  partial->commit({.nodes = {0}, .next = 0});
+  const uint64_t before = model.device->bytes_over(Link::kHostToDevice);
+  partial->verify(chain({5, 6, 7}), StepMode::kPartial);
+  partial->commit({.nodes = {0, 1, 2}, .next = 0});
+  EXPECT_LT(model.device->bytes_over(Link::kHostToDevice) - before, 64 * kKiB);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, PartialSteps, ::testing::ValuesIn(testing::session_devices()),
+                         [](const auto& instance) { return testing::device_name(instance.param); });
+
+// ---- the text -------------------------------------------------------------------------------------------------------
+
+struct Run {
+  SpecType spec = SpecType::kNone;
+  DType dtype = DType::kF32;
+  DeviceChoice device = DeviceChoice::kCpu;
+};
+
+class PartialText : public ::testing::TestWithParam<Run> {
+ protected:
+  static EngineOptions options() {
+    EngineOptions options;
+    options.model = testing::tiny_model("llama31");
+    options.device = {.choice = GetParam().device, .threads = 2};
+    options.want_tokenizer = false;
+    options.dtype = GetParam().dtype;
+    options.ring_slots = 2;
+    options.draft.type = GetParam().spec;
+    return options;
+  }
+  static VerifyOptions lossless(int64_t budget, int64_t interval) {
+    return {.mode = VerifyMode::kLossless, .budget = budget, .interval = interval};
+  }
+  static std::vector<int32_t> prompt(int64_t tokens) {
+    std::vector<int32_t> ids = testing::made_up_ids(tokens / 2, 512);
+    ids.resize(static_cast<size_t>(tokens));  // twice the same, so that a look-up has something to find
+    for (size_t i = static_cast<size_t>(tokens / 2); i < ids.size(); ++i)
+      ids[i] = ids[i - static_cast<size_t>(tokens / 2)];
+    return ids;
+  }
+};
+
+// Whatever the budget, the interval, the sampling and where the KV cache lies; prompts beyond the budget, and prompts
+// that outgrow it while the answer is written.
+TEST_P(PartialText, IsThatOfPlainDecoding) {
+  Engine engine(options());
+  Judgement judgement;
+  int64_t partial_steps = 0;
+  const SamplingSettings kSampling[] = {
+      {.temperature = 0.0f}, {.temperature = 0.7f, .seed = 3}, {.temperature = 1.2f, .top_p = 0.9f, .seed = 5}};
+  const bool all = GetParam().dtype == DType::kF32;  // a smaller table says as much of bf16
+  const std::vector<int64_t> prompts = all ? std::vector<int64_t>{330, 380, 700} : std::vector<int64_t>{380};
+  for (const int64_t tokens : prompts) {
+    for (const SamplingSettings& sampling : kSampling) {
+      GenerateOptions run{.max_tokens = 120, .sampling = sampling, .ignore_eos = true, .speculate = false};
+      run.verify = VerifyOptions{.mode = VerifyMode::kFull};
+      const GenerateResult plain = engine.generate(prompt(tokens), run, nullptr);
+      run.speculate = true;
+      for (const KvMode kv : {KvMode::kDevice, KvMode::kHost}) {
+        for (const int64_t interval : {int64_t{0}, int64_t{8}, int64_t{20}, int64_t{128}, kAutoInterval}) {
+          run.kv = kv;
+          run.verify = lossless(64, interval);
+          const GenerateResult said = engine.generate(prompt(tokens), run, nullptr);
+          ASSERT_EQ(said.token_ids, plain.token_ids)
+              << tokens << " T " << sampling.temperature << " every " << interval;
+          EXPECT_EQ(said.timings.decode_tokens, plain.timings.decode_tokens);
+          EXPECT_GT(said.speculation.of(StepMode::kPartial).steps + said.speculation.of(StepMode::kRefresh).steps, 0);
+          partial_steps += said.speculation.of(StepMode::kPartial).steps;
+          judgement.add(said.speculation.judgement);
+        }
+      }
+    }
+  }
+  // The table would prove little if no partial step were wrong, or none right.
+  EXPECT_GT(partial_steps, 300);
+  EXPECT_GT(judgement.overturned, 30);
+  EXPECT_GT(judgement.judged, 2 * judgement.overturned);
+}
+
+// The run ends where plain decoding ends: with -n anywhere among pending tokens, and with an end token there.
+TEST_P(PartialText, EndsWherePlainDecodingEnds) {
+  EngineOptions o = options();
+  Engine engine(o);
+  const SamplingSettings sampling{.temperature = 1.0f, .seed = 2};
+  GenerateOptions run{.max_tokens = 200, .sampling = sampling, .speculate = false};
+  run.verify = VerifyOptions{.mode = VerifyMode::kFull};
+  int64_t stops = 0;
+  for (uint64_t seed = 1; seed <= 6; ++seed) {
+    run.sampling.seed = seed;
+    for (const int64_t most : {1, 2, 9, 200}) {
+      run.max_tokens = most;
+      run.speculate = false;
+      run.verify = VerifyOptions{.mode = VerifyMode::kFull};
+      const GenerateResult plain = engine.generate(prompt(400), run, nullptr);
+      run.speculate = true;
+      for (const int64_t interval : {int64_t{40}, kAutoInterval}) {
+        run.verify = lossless(64, interval);
+        const GenerateResult said = engine.generate(prompt(400), run, nullptr);
+        EXPECT_EQ(said.token_ids, plain.token_ids) << "seed " << seed << ", " << most;
+        EXPECT_EQ(said.finish_reason, plain.finish_reason);
+      }
+      stops += plain.finish_reason == FinishReason::kStop ? 1 : 0;
+    }
+  }
+  EXPECT_GT(stops, 0) << "no run met an end token: choose other seeds";
+}
+
+// A run that is interrupted has said confirmed text only: the beginning of plain decoding's.
+TEST_P(PartialText, IsConfirmedWhenInterrupted) {
+  Engine engine(options());
+  const SamplingSettings sampling{.temperature = 0.9f, .seed = 4};
+  GenerateOptions run{.max_tokens = 120, .sampling = sampling, .ignore_eos = true, .speculate = false};
+  run.verify = VerifyOptions{.mode = VerifyMode::kFull};
+  const GenerateResult plain = engine.generate(prompt(400), run, nullptr);
+  run.speculate = true;
+  run.verify = lossless(64, 30);
+
+  class StopsAt : public Progress {
+   public:
+    StopsAt(int updates, std::atomic<bool>* flag) : left_(updates), flag_(flag) {}
+    void begin(std::string_view stage, std::string_view, int64_t) override { decoding_ = stage == "decode"; }
+    void update(int64_t) override {
+      if (decoding_ && --left_ == 0) flag_->store(true);
+    }
+    void end() override {}
+
+   private:
+    int left_;
+    bool decoding_ = false;
+    std::atomic<bool>* const flag_;
+  };
+  for (const int updates : {1, 2, 5, 20, 33}) {
+    std::atomic<bool> flag{false};
+    StopsAt progress(updates, &flag);
+    run.interrupt = &flag;
+    const GenerateResult said = engine.generate(prompt(400), run, &progress);
+    EXPECT_EQ(said.finish_reason, FinishReason::kInterrupted);
+    ASSERT_LT(said.token_ids.size(), plain.token_ids.size());
+    EXPECT_TRUE(std::equal(said.token_ids.begin(), said.token_ids.end(), plain.token_ids.begin())) << updates;
+  }
+}
+
+// A budget that the context never outgrows: no partial KV is taken, and no step is partial.
+TEST_P(PartialText, IsPlainWhereTheBudgetHoldsAll) {
+  Engine engine(options());
+  GenerateOptions run{.max_tokens = 40, .ignore_eos = true};
+  run.verify = lossless(512, kAutoInterval);
+  const GenerateResult said = engine.generate(prompt(600), run, nullptr);
+  EXPECT_EQ(said.plan.partial_bytes, 0u);
+  EXPECT_EQ(said.plan.index_bytes, 0u);
+  EXPECT_EQ(said.speculation.of(StepMode::kPartial).steps, 0);
+  EXPECT_EQ(said.speculation.of(StepMode::kRefresh).steps, 0);
+  EXPECT_EQ(said.speculation.of(StepMode::kFull).steps, said.timings.decode_steps);
+}
+
+// Partial acceptance is final: the text may differ, every token came out of a step, and refreshes come at the interval.
+TEST_P(PartialText, IsFinalAtOnceWhereApproximate) {
+  Engine engine(options());
+  GenerateOptions run{.max_tokens = 150, .sampling = {.temperature = 0.9f, .seed = 6}, .ignore_eos = true};
+  run.verify = VerifyOptions{.mode = VerifyMode::kApproximate, .budget = 64, .interval = 20};
+  const GenerateResult said = engine.generate(prompt(700), run, nullptr);
+  EXPECT_EQ(said.token_ids.size(), 150u);
+  const Speculation& s = said.speculation;
+  EXPECT_GT(s.of(StepMode::kRefresh).steps, 3);
+  EXPECT_LE(s.of(StepMode::kRefresh).steps, 150 / 20 + 1);
+  EXPECT_EQ(s.judgement.discarded, 0);
+  EXPECT_GT(s.judgement.judged, 60);
+  EXPECT_GE(s.steps + s.accepted, said.timings.decode_tokens);  // the last step's may go beyond the run's end
+}
+
+std::vector<Run> runs() {
+  std::vector<Run> all;
+  for (const DeviceChoice device : testing::session_devices()) {
+    for (const SpecType spec : {SpecType::kNone, SpecType::kNgram}) {
+      for (const DType dtype : {DType::kF32, DType::kBF16}) all.push_back({spec, dtype, device});
+    }
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Runs, PartialText, ::testing::ValuesIn(runs()), [](const auto& instance) {
+  const Run& run = instance.param;
+  return testing::device_name(run.device) + (run.spec == SpecType::kNone ? "_none_" : "_ngram_") +
+         dtype_name(run.dtype);
+});
+
+}  // namespace
+}  // namespace headrace
