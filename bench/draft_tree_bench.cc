@@ -121,7 +121,6 @@ void Bench::growing(const std::string& text, int64_t vocab) {
                    stride};
   grow.committed = ones.as<int32_t>();
   grow.nodes = nodes;
-  grow.root_row = -1;
   grow.threshold = -1;  // every level
   TopLogProbsParams top{};
   top.logits = values.as<float>();

@@ -26,7 +26,7 @@ void check_level(const TreeGrowParams& p) {
         " branch=", p.branch);
   CHECK(p.first_candidate >= 0 && (p.level == 0) == (p.first_candidate == 0), "first_candidate=", p.first_candidate,
         " level=", p.level);
-  CHECK(p.first_row >= 0 && p.root_row >= -1, "first_row=", p.first_row, " root_row=", p.root_row);
+  CHECK(p.first_row >= 0, "first_row=", p.first_row);
   CHECK(!std::isnan(p.threshold));
 }
 
@@ -57,8 +57,7 @@ void tree_grow(const TreeGrowParams& params, Stream& stream) {
   if (params.width > 0) {
     CHECK(f.tokens != nullptr && f.parent_rows != nullptr && f.positions != nullptr && f.path != nullptr);
     CHECK(params.committed != nullptr);
-    CHECK(f.path_stride > params.level + (params.root_row >= 0 ? 1 : 0), "path_stride=", f.path_stride,
-          " level=", params.level);
+    CHECK(f.path_stride > params.level, "path_stride=", f.path_stride, " level=", params.level);
   }
   CHECK((params.width == 0 && params.level == 0) || (f.candidates != nullptr && f.scores != nullptr));
   dispatch(kernels::cpu::tree_grow, kernels::cuda::tree_grow, params, stream);

@@ -83,7 +83,7 @@ struct TreeGrowParams {
   TreeCandidates candidates;
   TreeProgress* progress;
   TreeFrontier frontier;     // in, from level 1 on: `rows` nodes; out: `width`
-  const int32_t* committed;  // [1]: rows in the draft's KV cache before this round's tree
+  const int32_t* committed;  // [1]: rows in the draft's KV cache before this round's tree: the root's is one of them
   int64_t level;
   int64_t rows, branch;     // rows <= kMaxFrontier, 1 at level 0; branch <= kMaxBranch
   int64_t width;            // <= rows * branch; 0 at the last level: the frontier stays as it is
@@ -91,9 +91,6 @@ struct TreeGrowParams {
   int64_t first_candidate;  // the sum of `keep` of the levels before
   int64_t nodes;            // of the tree, the root included
   int64_t first_row;        // the pass row of the next frontier's first node
-  // The pass row of the root, which then begins every path; -1: the root's row is committed (EAGLE, where a row pairs a
-  // token with the feature before it).
-  int64_t root_row;
   // OPT-Tree's rule: a level that adds no more than this to `expected` is the last that counts; the levels after it
   // change nothing. Below 0: every level counts.
   float threshold;

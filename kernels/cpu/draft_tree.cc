@@ -135,7 +135,7 @@ void record(const TreeGrowParams& p, const Children& children) {
 
 void advance(const TreeGrowParams& p, const Children& children) {
   const TreeFrontier& f = p.frontier;
-  const int64_t root_rows = p.root_row >= 0 ? 1 : 0, inherited = p.level == 0 ? 0 : root_rows + p.level;
+  const int64_t inherited = p.level;
   std::array<int32_t, kMaxFrontier*(kMaxDraftNodes + 1)> before;
   for (int64_t row = 0; row < p.rows && inherited > 0; ++row) {
     std::copy_n(f.path + row * f.path_stride, inherited, before.begin() + row * inherited);
@@ -147,11 +147,10 @@ void advance(const TreeGrowParams& p, const Children& children) {
     f.scores[slot] = children.scores[static_cast<size_t>(child)];
     f.tokens[slot] = p.tokens[child];
     f.parent_rows[slot] = static_cast<int32_t>(row);
-    f.positions[slot] = static_cast<int32_t>(*p.committed + root_rows + p.level);
+    f.positions[slot] = static_cast<int32_t>(*p.committed + p.level);
     int32_t* const path = f.path + slot * f.path_stride;
     std::copy_n(before.begin() + row * inherited, inherited, path);
-    if (p.level == 0 && root_rows > 0) path[0] = static_cast<int32_t>(p.root_row);
-    path[root_rows + p.level] = static_cast<int32_t>(p.first_row + slot);
+    path[p.level] = static_cast<int32_t>(p.first_row + slot);
   }
 }
 

@@ -68,8 +68,7 @@ __device__ void record(const TreeGrowParams& p, const Level& level) {
 __device__ void advance(const TreeGrowParams& p, Level& level) {
   const TreeFrontier& f = p.frontier;
   const int branch = static_cast<int>(p.branch), width = static_cast<int>(p.width);
-  const int root_rows = p.root_row >= 0 ? 1 : 0;
-  const int inherited = p.level == 0 ? 0 : root_rows + static_cast<int>(p.level);
+  const int inherited = static_cast<int>(p.level);
   for (int i = thread(); i < width * inherited; i += kTopThreads) {
     const int row = id_of(level.kept[i / inherited]) / branch;
     level.paths[i] = f.path[row * f.path_stride + i % inherited];
@@ -85,11 +84,8 @@ __device__ void advance(const TreeGrowParams& p, Level& level) {
   f.scores[slot] = score_of(mine);
   f.tokens[slot] = p.tokens[id_of(mine)];
   f.parent_rows[slot] = id_of(mine) / branch;
-  const int last = root_rows + static_cast<int>(p.level);
-  f.positions[slot] = *p.committed + last;
-  int32_t* const path = f.path + slot * f.path_stride;
-  if (p.level == 0 && root_rows > 0) path[0] = static_cast<int32_t>(p.root_row);
-  path[last] = static_cast<int32_t>(p.first_row + slot);
+  f.positions[slot] = *p.committed + inherited;
+  f.path[slot * f.path_stride + inherited] = static_cast<int32_t>(p.first_row + slot);
 }
 
 // What the levels before left: loaded first, since it depends on nothing of this level.

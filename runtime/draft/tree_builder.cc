@@ -140,7 +140,6 @@ void TreeBuilder::grow(int64_t level, const float* logits, const int32_t* positi
              .first_candidate = here.first_candidate,
              .nodes = round_.nodes,
              .first_row = first_pass_row(level + 1),
-             .root_row = setup_.root_row,
              .threshold = round_.threshold},
             stream);
 }

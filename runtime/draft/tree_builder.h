@@ -25,7 +25,6 @@ struct TreeSetup {
   SamplingSettings sampling{};   // the run's
   int64_t position_offset = 1;   // from a forwarded row's position to that of the tokens it predicts, in the target
   int64_t first_row = 0;         // the pass row of the first node that is forwarded
-  int64_t root_row = -1;         // as TreeGrowParams has it
 };
 
 // Where a round starts, in device memory.

@@ -80,10 +80,7 @@ struct Frontier {
   bool operator==(const Frontier&) const = default;
 };
 
-struct Rows {
-  int64_t first_row = 5;
-  int64_t root_row = -1;
-};
+constexpr int64_t kFirstRow = 5;  // of the cache's pass rows
 
 struct Selected {
   int32_t count = 0;
@@ -105,7 +102,7 @@ std::vector<int32_t> best_of(const std::vector<Node>& table, std::vector<int32_t
 
 class PlainTree {
  public:
-  PlainTree(const TreeShape& shape, const Draft& draft, Rows rows, bool prune) : shape_(shape) {
+  PlainTree(const TreeShape& shape, const Draft& draft, bool prune) : shape_(shape) {
     std::vector<int32_t> frontier = {-1};
     for (size_t l = 0; l < shape.levels.size(); ++l) {
       const std::vector<int32_t> children = expand(draft[l], shape.levels[l], frontier, static_cast<int32_t>(l));
@@ -113,9 +110,8 @@ class PlainTree {
       for (size_t slot = 0; slot < frontier.size(); ++slot) {
         Node& node = at(frontier[slot]);
         if (node.parent >= 0) node.path = at(node.parent).path;
-        if (node.parent < 0 && rows.root_row >= 0) node.path = {static_cast<int32_t>(rows.root_row)};
         node.path.push_back(
-            static_cast<int32_t>(rows.first_row + 100 * static_cast<int64_t>(l) + static_cast<int64_t>(slot)));
+            static_cast<int32_t>(kFirstRow + 100 * static_cast<int64_t>(l) + static_cast<int64_t>(slot)));
       }
       frontiers.push_back(describe(frontier));
       const std::vector<int32_t> kept =
@@ -231,7 +227,7 @@ class DraftTreeTest : public KernelTest {
     std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
     return values;
   }
-  void expect_same(const TreeShape& shape, const Draft& draft, Rows rows, bool prune, const std::string& what);
+  void expect_same(const TreeShape& shape, const Draft& draft, bool prune, const std::string& what);
 };
 INSTANTIATE_KERNEL_TEST(DraftTreeTest);
 
@@ -278,7 +274,7 @@ struct Target {
   DeviceArray count, arrays[6], path;
 };
 
-TreeGrowParams grow_params(const TreeShape& shape, size_t l, const Grower& grower, const Rows& rows) {
+TreeGrowParams grow_params(const TreeShape& shape, size_t l, const Grower& grower) {
   const TreeLevel& level = shape.levels[l];
   TreeGrowParams params{};
   params.candidates = grower.candidates();
@@ -292,20 +288,18 @@ TreeGrowParams grow_params(const TreeShape& shape, size_t l, const Grower& growe
   params.keep = level.keep;
   params.first_candidate = level.first_candidate;
   params.nodes = shape.nodes;
-  params.first_row = rows.first_row + 100 * static_cast<int64_t>(l);
-  params.root_row = rows.root_row;
+  params.first_row = kFirstRow + 100 * static_cast<int64_t>(l);
   params.threshold = shape.threshold;
   return params;
 }
 
-void DraftTreeTest::expect_same(const TreeShape& shape, const Draft& draft, Rows rows, bool prune,
-                                const std::string& what) {
-  const PlainTree plain(shape, draft, rows, prune);
+void DraftTreeTest::expect_same(const TreeShape& shape, const Draft& draft, bool prune, const std::string& what) {
+  const PlainTree plain(shape, draft, prune);
   const auto make = [this](uint64_t bytes) { return output(bytes); };
   Grower grower(shape, make, [this](const std::vector<int32_t>& values) { return upload_raw(values); });
   for (size_t l = 0; l < shape.levels.size(); ++l) {
     const DeviceArray log_probs = upload_raw(draft[l].log_probs), tokens = upload_raw(draft[l].tokens);
-    TreeGrowParams params = grow_params(shape, l, grower, rows);
+    TreeGrowParams params = grow_params(shape, l, grower);
     params.log_probs = log_probs.as<float>();
     params.tokens = tokens.as<int32_t>();
     tree_grow(params, stream());
@@ -316,7 +310,7 @@ void DraftTreeTest::expect_same(const TreeShape& shape, const Draft& draft, Rows
                       fetch<int32_t>(grower.frontier[4]),
                       {}};
     const std::vector<int32_t> path = fetch<int32_t>(grower.path);
-    const size_t length = l + (rows.root_row >= 0 ? 2 : 1);
+    const size_t length = l + 1;
     frontier.scores.resize(width);
     for (auto* values : {&frontier.tokens, &frontier.parent_rows, &frontier.positions}) values->resize(width);
     for (size_t slot = 0; slot < width; ++slot) {
@@ -379,7 +373,7 @@ TEST_P(DraftTreeTest, Eagle2) {
     for (Values values : kAllValues) {
       for (uint64_t seed : {1, 2}) {
         const TreeShape shape = *parse_tree(text);
-        expect_same(shape, random_draft(shape, values, seed), {}, false, str(text, " of kind ", int(values)));
+        expect_same(shape, random_draft(shape, values, seed), false, str(text, " of kind ", int(values)));
         if (HasFatalFailure()) return;
       }
     }
@@ -391,7 +385,7 @@ TEST_P(DraftTreeTest, OptTree) {
     for (Values values : kAllValues) {
       for (uint64_t seed : {1, 2}) {
         const TreeShape shape = *parse_tree(text);
-        expect_same(shape, random_draft(shape, values, seed), {}, false, str(text, " of kind ", int(values)));
+        expect_same(shape, random_draft(shape, values, seed), false, str(text, " of kind ", int(values)));
         if (HasFatalFailure()) return;
       }
     }
@@ -403,18 +397,10 @@ TEST_P(DraftTreeTest, BeamsAndChains) {
     for (Values values : kAllValues) {
       const TreeShape shape = *parse_tree(text);
       const Draft draft = random_draft(shape, values, 9);
-      expect_same(shape, draft, {}, true, str(text, " of kind ", int(values)));
-      expect_same(shape.cut_to(shape.nodes / 2 + 1), draft, {}, true, str(text, ", cut"));
+      expect_same(shape, draft, true, str(text, " of kind ", int(values)));
+      expect_same(shape.cut_to(shape.nodes / 2 + 1), draft, true, str(text, ", cut"));
       if (HasFatalFailure()) return;
     }
-  }
-}
-
-// A draft whose KV cache does not hold the root yet: the root's row begins every path.
-TEST_P(DraftTreeTest, RootInThePass) {
-  for (const char* text : {"eagle2", "beams:4,16,16", "chain:127"}) {
-    const TreeShape shape = *parse_tree(text);
-    expect_same(shape, random_draft(shape, Values::kSmooth, 4), {.first_row = 1, .root_row = 0}, true, text);
   }
 }
 
@@ -423,7 +409,7 @@ TEST_P(DraftTreeTest, FewerCandidatesThanNodes) {
   TreeShape shape = *parse_tree("eagle2:60,1,3");
   ASSERT_EQ(shape.nodes, 13);
   shape.nodes = 40;
-  expect_same(shape, random_draft(shape, Values::kSmooth, 1), {}, false, "12 candidates for 40 nodes");
+  expect_same(shape, random_draft(shape, Values::kSmooth, 1), false, "12 candidates for 40 nodes");
 }
 
 // A level that follows the last one that counts changes the tree no more, whatever its scores.
@@ -434,9 +420,9 @@ TEST_P(DraftTreeTest, LevelsAfterTheStopDoNotCount) {
   for (size_t l = 1; l < 4; ++l) {
     for (float& value : draft[l].log_probs) value = 0.0f;
   }
-  const PlainTree plain(shape, draft, {}, false);
+  const PlainTree plain(shape, draft, false);
   EXPECT_EQ(plain.opt_levels(), 1u);
-  expect_same(shape, draft, {}, false, "stopped after a level");
+  expect_same(shape, draft, false, "stopped after a level");
 }
 
 // Log-probabilities that cannot be: a positive one counts as 0, a NaN as -inf; the tree stays closed.
@@ -458,7 +444,7 @@ TEST_P(DraftTreeTest, ScoresNeverGrow) {
         [this](const std::vector<int32_t>& values) { return upload_raw(values); });
     for (size_t l = 0; l < draft.size(); ++l) {
       const DeviceArray log_probs = upload_raw(draft[l].log_probs), tokens = upload_raw(draft[l].tokens);
-      TreeGrowParams params = grow_params(shape, l, grower, {});
+      TreeGrowParams params = grow_params(shape, l, grower);
       params.log_probs = log_probs.as<float>();
       params.tokens = tokens.as<int32_t>();
       tree_grow(params, stream());
@@ -467,7 +453,7 @@ TEST_P(DraftTreeTest, ScoresNeverGrow) {
     progress.push_back(fetch<TreeProgress>(grower.progress)[0]);
   }
   EXPECT_EQ(std::memcmp(&progress[0], &progress[1], sizeof(TreeProgress)), 0);
-  expect_same(shape, even, {}, false, "the same, made possible");
+  expect_same(shape, even, false, "the same, made possible");
 }
 
 // ---- The golden tree ------------------------------------------------------------------------------------------------
@@ -508,8 +494,8 @@ TEST_P(DraftTreeTest, GoldenTreeAgain) {
     frontier = children;
     draft.push_back(std::move(made));
   }
-  expect_same(shape, draft, {}, false, "golden");
-  const Selected tree = PlainTree(shape, draft, {}, false).select(shape.levels.size(), shape.nodes);
+  expect_same(shape, draft, false, "golden");
+  const Selected tree = PlainTree(shape, draft, false).select(shape.levels.size(), shape.nodes);
   EXPECT_EQ(tree.parents, parents);
   EXPECT_TRUE(std::equal(tokens.begin() + 1, tokens.end(), tree.tokens.begin() + 1));
   for (size_t node = 0; node < scores.size(); ++node) EXPECT_NEAR(tree.scores[node], scores[node], 1e-5);
