@@ -16,7 +16,9 @@ struct PrefixRow {
 };
 
 // A block: rows of q, which are the queries times the query heads of one KV head, so that a tile of K and V is read
-// once for all of them. Segments run from the last, as those are the longer ones.
+// once for all of them. Segments run from the last, as those are the longer ones. On an H200, at 61,440 rows and one
+// query: three small blocks a multiprocessor, which registers allow, take 73.9 us and not 71.3; a KV head's last block
+// that folds, in place of a second launch, wins nothing.
 template <typename T, int kDim, int kMTiles>
 __global__ void __launch_bounds__(128, kMTiles == 1 ? 2 : 1)
     prefix_tiles(const __grid_constant__ PrefixAttentionParams params) {
