@@ -177,14 +177,17 @@ class EveryDraft : public ::testing::TestWithParam<std::tuple<DeviceChoice, DTyp
       EXPECT_GT(run.session->plan().resident_segments, 0) << c.name();
     }
     std::vector<int32_t> tokens = {*run.session->prefill(prompt(c.prompt), nullptr, nullptr)};
-    run.drafting->planned(on.device->backend(), c.kv != KvMode::kDevice, tokens_);
+    run.drafting->planned(on.device->backend(), c.kv != KvMode::kDevice, VerifyMode::kFull, tokens_);
     Tree tree;
     Acceptance acceptance;
     while (static_cast<int64_t>(tokens.size()) < tokens_) {
-      run.drafting->propose(tokens.back(), run.session->rows(), &tree);
+      const int64_t position = run.session->rows();
+      tree.reset(tokens.back());
+      run.drafting->begin(StepMode::kFull, 0);
+      run.drafting->propose(tokens.back(), position, &tree);
       accept(tree, run.session->verify(tree), &acceptance);
       run.session->commit(acceptance);
-      run.drafting->observe(tree, acceptance);
+      run.drafting->observe(tree, acceptance, position, {});
       accepted_ += static_cast<int64_t>(acceptance.nodes.size()) - 1;
       for (size_t i = 1; i < acceptance.nodes.size(); ++i) {
         tokens.push_back(tree.tokens[static_cast<size_t>(acceptance.nodes[i])]);
