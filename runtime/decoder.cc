@@ -20,7 +20,7 @@ const char* verify_mode_name(VerifyMode mode) {
 
 Decoder::Decoder(Session& session, Drafting& drafting, Output& output, Stream& compute, const DecoderOptions& options)
     : session_(session), drafting_(drafting), output_(output), compute_(compute), options_(options) {
-  if (options.interval == kAutoInterval) tuner_.emplace();
+  if (options.interval == kAutoInterval) tuner_.emplace(options.streams);
   pending_.reserve(kMostPending);
 }
 

@@ -21,6 +21,7 @@ namespace headrace {
 struct DecoderOptions {
   VerifyMode verify = VerifyMode::kFull;
   int64_t interval = kAutoInterval;
+  bool streams = false;  // passes over the full KV wait for the link
   const std::atomic<bool>* interrupt = nullptr;
   Progress* progress = nullptr;
 };

@@ -272,11 +272,16 @@ void Engine::Impl::answer(Session& session, Drafting* drafting, const std::vecto
   if (progress) progress->begin("decode", "tokens", output->max_tokens());
   const Clock::time_point decode_start = Clock::now();
   const VerifyOptions verify = verify_of(run);
-  drafting->planned(device->backend(), result->plan.ring_slots > 0, *verify.mode, output->max_tokens());
+  const bool streams = result->plan.ring_slots > 0;
+  drafting->planned(device->backend(), streams, *verify.mode, output->max_tokens());
   {
     const HostSpan span(device->trace(), "decode");
     Decoder(session, *drafting, *output, *compute,
-            {.verify = *verify.mode, .interval = verify.interval, .interrupt = run.interrupt, .progress = progress})
+            {.verify = *verify.mode,
+             .interval = verify.interval,
+             .streams = streams,
+             .interrupt = run.interrupt,
+             .progress = progress})
         .run(*first);
   }
   result->speculation = drafting->speculation();

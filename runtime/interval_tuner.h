@@ -2,16 +2,26 @@
 // one, so that the most tokens are confirmed a second. A refresh that streams costs what many partial steps cost, and
 // is worth many pending tokens; but each may be overturned, and takes all behind it along. Pure: it is told what steps
 // cost and gave, and has no clock.
+//
+// It keeps what the choice depends on: the chance that a pending token is overturned, by its age (the partial KV was
+// chosen for the text at the refresh); what a partial step costs and gives; what a refresh costs by the number of rows
+// that it judges, and, apart, one that judges none, whose tree may be a smaller one. What is not done any more is tried
+// again now and then.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
+#include "cache/partial.h"
 #include "runtime/verification.h"
 
 namespace headrace {
 
 class IntervalTuner {
  public:
+  // `streams`: passes over the full KV wait for the link.
+  explicit IntervalTuner(bool streams);
+
   // Pending tokens, from 0 (every step reads the full KV) to kMostPending, at which the next step should be a refresh.
   int64_t pending() const { return pending_; }
 
@@ -21,18 +31,47 @@ class IntervalTuner {
   void record_refresh(double ms, const Judgement& judgement, int64_t tokens_beyond, bool all_right);
 
  private:
-  // A mean that forgets; the first sample may have paid for something that comes once.
+  // It forgets.
   struct Mean {
     double sum = 0, weight = 0;
     void add(double sample);
     double value(double otherwise) const { return weight > 0 ? sum / weight : otherwise; }
   };
-  void choose();
+  // Of times: the first may have paid for something that comes once, and counts until there is another; so may any that
+  // is far larger than the rest, which counts in part.
+  struct Cost {
+    Mean ms;
+    int64_t samples = 0;
+    void add(double sample);
+    double value() const { return ms.value(0); }
+  };
+  // A refresh's time by the rows that it judges: a line that forgets, flat until it is seen to rise.
+  struct Line {
+    Mean ms, rows, square, product;
+    int64_t samples = 0;
+    void add(double x, double y);
+    double at(double x) const;
+  };
+  // Tokens of one range of ages that were judged, and of them those that were overturned; forgetting.
+  struct Judged {
+    double all = 0, wrong = 0;
+    void forget(double share) { all *= share, wrong *= share; }
+  };
+  static constexpr int64_t kAges = 8;  // of a range
 
-  Mean partial_ms_, partial_tokens_, refresh_ms_, refresh_tokens_;
-  double judged_ = 20, overturned_ = 1;  // as if so many had been seen before
-  int64_t refreshes_ = 0, partials_ = 0;
-  int64_t pending_ = 32;
+  void learn(const Judgement& judgement);
+  double chance_wrong(int64_t age) const;
+  int64_t best() const;
+  int64_t next() const;
+
+  const bool streams_;
+  Cost partial_ms_, full_ms_;
+  Line refresh_ms_;
+  Mean partial_tokens_, beyond_tokens_, full_tokens_;
+  Judged judged_;
+  std::array<Judged, kMostPending / kAges> by_age_{};
+  double since_partial_ms_ = 0, since_full_ms_ = 0;
+  int64_t pending_;
 };
 
 }  // namespace headrace
