@@ -1,7 +1,10 @@
-// What a draft gives on real texts: tokens a second with it and without, by length, KV mode, temperature and size of
-// tree, and whether the text stayed the same. One JSON object on stdout, the machine named.
+// What a draft and partial verification give on real texts: tokens a second with them and without, by length, KV mode,
+// temperature, size of tree, way of verifying and refresh interval, and whether the text stayed the same. One JSON
+// object on stdout, the machine named.
 //   speculation_bench MODEL DRAFT TEXT... [--tokens 4096,16384] [--kv device,host] [--temp 0,0.8]
 //                     [--top-p 1] [--nodes auto,60] [-n 128] [--device cuda] [--spec-type draft-eagle3]
+//                     [--verify full,lossless,approximate] [--interval auto,20] [--budget 4096] [--alone] [--force 3.5]
+// --alone: partial verification without the draft, too. --force: GenerateOptions::forced_tokens.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
@@ -22,6 +25,10 @@ struct Args {
   std::vector<float> temperatures = {0.0f};
   float top_p = 1.0f;
   int64_t new_tokens = 128;
+  std::vector<std::string> verify = {"full"}, intervals = {"auto"};
+  std::vector<int64_t> budgets = {4096};
+  bool alone = false;
+  double force = 0;
 };
 
 Args parse(int argc, char** argv) {
@@ -39,6 +46,11 @@ Args parse(int argc, char** argv) {
   app.add_option("--device", args.device);
   app.add_option("--vram", args.vram);
   app.add_option("--spec-type", args.spec_type);
+  app.add_option("--verify", args.verify)->delimiter(',');
+  app.add_option("--interval", args.intervals)->delimiter(',');
+  app.add_option("--budget", args.budgets)->delimiter(',');
+  app.add_flag("--alone", args.alone);
+  app.add_option("--force", args.force);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -87,15 +99,38 @@ nlohmann::ordered_json row_of(const GenerateResult& result) {
   nlohmann::ordered_json row = {{"tokens_per_s", result.timings.decode_tokens_per_s},
                                 {"decode_tokens", result.timings.decode_tokens},
                                 {"ttft_ms", result.timings.ttft_ms}};
-  if (s.type.empty()) return row;
+  if (!s.happened()) return row;
   const auto steps = static_cast<double>(std::max<int64_t>(1, s.steps));
+  const auto tokens = static_cast<double>(std::max<int64_t>(1, result.timings.decode_tokens));
   row["tau"] = s.tau();
   row["steps"] = s.steps;
   row["nodes_per_step"] = static_cast<double>(s.proposed) / steps + 1;
   row["draft_ms"] = s.draft_ms / steps;
   row["verify_ms"] = s.verify_ms / steps;
   row["accepted_by_depth"] = s.accepted_by_depth;
+  if (s.verify == VerifyMode::kFull) return row;
+  for (const StepMode mode : {StepMode::kFull, StepMode::kPartial, StepMode::kRefresh}) {
+    const Speculation::Kind& kind = s.of(mode);
+    const auto count = static_cast<double>(std::max<int64_t>(1, kind.steps));
+    row[step_mode_name(mode)] = {{"steps", kind.steps},
+                                 {"tau", kind.tau()},
+                                 {"draft_ms", kind.draft_ms / count},
+                                 {"verify_ms", kind.verify_ms / count}};
+  }
+  row["judged"] = s.judgement.judged;
+  row["overturned"] = s.judgement.overturned;
+  row["discarded"] = s.judgement.discarded;
+  row["overturn_rate"] = s.judgement.overturn_rate();
+  row["link_bytes_per_token"] = static_cast<double>(result.transfers.decode_h2d_bytes) / tokens;
+  row["vram_peak_bytes"] = result.memory.vram_peak_bytes;
   return row;
+}
+
+VerifyMode verify_mode(const std::string& name) {
+  for (const VerifyMode mode : {VerifyMode::kLossless, VerifyMode::kApproximate}) {
+    if (name == verify_mode_name(mode)) return mode;
+  }
+  return VerifyMode::kFull;
 }
 
 class Bench {
@@ -138,23 +173,48 @@ class Bench {
     options.sampling.top_p = args_.top_p;
     options.ignore_eos = true;
     options.speculate = false;
+    options.verify = VerifyOptions{.mode = VerifyMode::kFull};
     const GenerateResult plain = generate(prompt, options);
-    options.speculate = true;
-    add(what, "none", row_of(plain), rows);
-    for (const std::string& nodes : args_.nodes) {
-      options.tree_limits.reset();
-      if (nodes != "auto") options.tree_limits = TreeLimits{.nodes = std::stoll(nodes)};
-      const GenerateResult result = generate(prompt, options);
-      nlohmann::ordered_json row = row_of(result);
-      row["speedup"] = result.timings.decode_tokens_per_s / plain.timings.decode_tokens_per_s;
-      row["same_tokens"] = result.token_ids == plain.token_ids;
-      add(what, nodes, row, rows);
+    add(what, row_of(plain), rows);
+    for (const bool drafts : {false, true}) {
+      if (!drafts && !args_.alone) continue;
+      options.speculate = drafts;
+      for (const std::string& name : args_.verify) {
+        if (!drafts && verify_mode(name) == VerifyMode::kFull) continue;
+        options.verify->mode = verify_mode(name);
+        verified(what, prompt, plain, options, rows);
+      }
     }
   }
 
-  static void add(nlohmann::ordered_json row, const std::string& tree, const nlohmann::ordered_json& figures,
-                  nlohmann::ordered_json* rows) {
-    row["tree"] = tree;
+  // One way of verifying, with every budget, interval and size of tree.
+  void verified(const nlohmann::ordered_json& what, const std::vector<int32_t>& prompt, const GenerateResult& plain,
+                GenerateOptions options, nlohmann::ordered_json* rows) {
+    const bool partial = *options.verify->mode != VerifyMode::kFull;
+    options.forced_tokens = options.speculate ? args_.force : 0;
+    for (const int64_t budget : partial ? args_.budgets : std::vector<int64_t>{4096}) {
+      for (const std::string& interval : partial ? args_.intervals : std::vector<std::string>{"auto"}) {
+        for (const std::string& nodes : options.speculate ? args_.nodes : std::vector<std::string>{"auto"}) {
+          options.verify->budget = budget;
+          options.verify->interval = interval == "auto" ? kAutoInterval : std::stoll(interval);
+          options.tree_limits.reset();
+          if (nodes != "auto") options.tree_limits = TreeLimits{.nodes = std::stoll(nodes)};
+          const GenerateResult result = generate(prompt, options);
+          nlohmann::ordered_json row = what;
+          row["draft"] = options.speculate ? args_.spec_type : "none";
+          row["verify"] = verify_mode_name(*options.verify->mode);
+          if (options.speculate) row["tree"] = nodes;
+          if (partial) row["budget"] = budget;
+          if (partial) row["interval"] = interval;
+          row["speedup"] = result.timings.decode_tokens_per_s / plain.timings.decode_tokens_per_s;
+          row["same_tokens"] = result.token_ids == plain.token_ids;
+          add(row, row_of(result), rows);
+        }
+      }
+    }
+  }
+
+  static void add(nlohmann::ordered_json row, const nlohmann::ordered_json& figures, nlohmann::ordered_json* rows) {
     row.update(figures);
     std::fprintf(stderr, "%s\n", row.dump().c_str());
     rows->push_back(std::move(row));

@@ -1,6 +1,7 @@
 #include "runtime/decoder.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "offload/trace.h"
 
@@ -64,7 +65,7 @@ bool Decoder::judge(StepMode mode) {
   const Tree& tree = behind_pending();
   const std::span<const int32_t> samples = session_.verify(tree, mode);
   const bool final = options_.verify == VerifyMode::kApproximate;
-  accept_behind(tree, samples, final ? pending : 0, &acceptance_);
+  accept_step(tree, samples, final ? pending : 0);
   const Judgement judgement = judge_pending(samples);
   session_.commit(acceptance_);
   drafting_.observe(tree, acceptance_, first, judgement);
@@ -89,11 +90,25 @@ const Tree& Decoder::behind_pending() {
   return combined_;
 }
 
+// `settled`: pending tokens that are final.
+void Decoder::accept_step(const Tree& tree, std::span<const int32_t> samples, int64_t settled) {
+  if (options_.forced_tokens == 0) return accept_behind(tree, samples, settled, &acceptance_);
+  forced_left_ += options_.forced_tokens;
+  const int64_t wanted =
+      static_cast<int64_t>(pending_.size() * (&tree == &combined_ ? 1 : 0)) + static_cast<int64_t>(forced_left_);
+  forced_left_ -= std::floor(forced_left_);
+  acceptance_.nodes.assign(1, 0);
+  for (int32_t node = 1; node < tree.size() && static_cast<int64_t>(acceptance_.nodes.size()) < wanted; ++node) {
+    if (tree.parents[static_cast<size_t>(node)] == acceptance_.nodes.back()) acceptance_.nodes.push_back(node);
+  }
+  acceptance_.next = samples[static_cast<size_t>(acceptance_.nodes.back())];
+}
+
 // The first pending token was sampled from the full KV; the root behind the last is judged with them.
 Judgement Decoder::judge_pending(std::span<const int32_t> samples) const {
   Judgement judgement;
   for (size_t i = 0; i < pending_.size(); ++i) {
-    const bool right = combined_.tokens[i + 1] == samples[i];
+    const bool right = combined_.tokens[i + 1] == samples[i] || options_.forced_tokens > 0;
     ++judgement.judged;
     if (right) continue;
     ++judgement.overturned;
@@ -120,7 +135,7 @@ bool Decoder::guess() {
   drafting_.begin(StepMode::kPartial, 0);
   const int64_t first = session_.rows() + static_cast<int64_t>(pending_.size());
   drafting_.propose(root_, first, &tree_);
-  accept_behind(tree_, session_.verify(tree_, StepMode::kPartial), 0, &acceptance_);
+  accept_step(tree_, session_.verify(tree_, StepMode::kPartial), 0);
   const bool final = options_.verify == VerifyMode::kApproximate;
   if (!final) cut_at_the_end();
   session_.commit(acceptance_);

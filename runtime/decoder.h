@@ -22,6 +22,7 @@ struct DecoderOptions {
   VerifyMode verify = VerifyMode::kFull;
   int64_t interval = kAutoInterval;
   bool streams = false;  // passes over the full KV wait for the link
+  double forced_tokens = 0;  // GenerateOptions
   const std::atomic<bool>* interrupt = nullptr;
   Progress* progress = nullptr;
 };
@@ -38,6 +39,7 @@ class Decoder {
   bool judge(StepMode mode);  // false, as of guess(): the run has ended
   bool guess();
   const Tree& behind_pending();
+  void accept_step(const Tree& tree, std::span<const int32_t> samples, int64_t settled);
   Judgement judge_pending(std::span<const int32_t> samples) const;
   void cut_at_the_end();
   bool tell(const Tree& tree, size_t first_node);
@@ -54,6 +56,7 @@ class Decoder {
   int32_t root_ = -1;             // the last sampled token, which has no row yet
   std::vector<int32_t> pending_;  // tokens before it that the full KV has no rows of
   int64_t accepted_ = 0;          // since and including the last refresh
+  double forced_left_ = 0;        // of forced_tokens, what whole tokens have not used up
   bool at_the_end_ = false;       // the root, provisional, would end the run: it is judged before that
 };
 

@@ -280,6 +280,7 @@ void Engine::Impl::answer(Session& session, Drafting* drafting, const std::vecto
             {.verify = *verify.mode,
              .interval = verify.interval,
              .streams = streams,
+             .forced_tokens = run.forced_tokens,
              .interrupt = run.interrupt,
              .progress = progress})
         .run(*first);

@@ -59,9 +59,12 @@ struct GenerateOptions {
   std::optional<KvMode> kv{};   // in the place of the engine's, for this run
   SamplingSettings sampling{};  // its seed is the run's seed
   bool ignore_eos = false;
-  bool speculate = true;                                 // false: plain decoding, though the engine has a draft
-  std::optional<VerifyOptions> verify{};                 // in the place of the engine's, for this run
-  std::optional<TreeLimits> tree_limits{};               // of each step, in the place of --tree auto's own choice
+  bool speculate = true;                    // false: plain decoding, though the engine has a draft
+  std::optional<VerifyOptions> verify{};    // in the place of the engine's, for this run
+  std::optional<TreeLimits> tree_limits{};  // of each step, in the place of --tree auto's own choice
+  // For benches, what steps cost when a draft guesses so well: each accepts so many tokens on the average, the target's
+  // own included, and refreshes overturn nothing. The text is then nobody's. 0: none of this.
+  double forced_tokens = 0;
   std::string label = "answer";                          // what a trace calls the run; empty: it is in none
   const std::atomic<bool>* interrupt = nullptr;          // set: finish the current step and return what there is
   std::function<void(std::string_view text)> on_text{};  // each piece of text as it becomes certain; may be empty
