@@ -6,6 +6,11 @@
 #include "offload/trace.h"
 
 namespace headrace {
+namespace {
+
+constexpr int64_t kFirstSteps = 16;  // partial steps before the first refresh, whose cost is not known
+
+}  // namespace
 
 const char* verify_mode_name(VerifyMode mode) {
   switch (mode) {
@@ -23,6 +28,7 @@ Decoder::Decoder(Session& session, Drafting& drafting, Output& output, Stream& c
     : session_(session), drafting_(drafting), output_(output), compute_(compute), options_(options) {
   if (options.interval == kAutoInterval) tuner_.emplace(options.streams);
   pending_.reserve(kMostPending);
+  if (options.self.width > 0) self_.emplace(options.self);
 }
 
 void Decoder::run(int32_t first) {
@@ -34,13 +40,14 @@ void Decoder::run(int32_t first) {
     }
     const TraceStep step(compute_);
     const StepMode mode = next_mode();
-    going = mode == StepMode::kPartial ? guess() : judge(mode);
+    going = mode != StepMode::kPartial ? judge(mode) : self_ ? guess_alone() : guess();
     if (options_.progress) options_.progress->update(output_.tokens());
   }
 }
 
 StepMode Decoder::next_mode() const {
   if (at_the_end_) return StepMode::kRefresh;
+  if (self_ && session_.partial_ready()) return options_.interval == 0 ? StepMode::kRefresh : StepMode::kPartial;
   const int64_t pending = static_cast<int64_t>(pending_.size());
   // The tuner counts pending tokens, the published rule those of the refresh, too.
   const int64_t interval = tuner_ ? accepted_ - pending + tuner_->pending() - 1 : options_.interval;
@@ -146,6 +153,51 @@ bool Decoder::guess() {
   root_ = acceptance_.next;
   if (tuner_) tuner_->record_partial(drafting_.last_ms(), count);
   return !final || tell(tree_, 1);
+}
+
+// ---- without a draft: the partial KV's own tree ---------------------------------------------------------------------
+
+// Grows the tree by a step, or has it judged.
+bool Decoder::guess_alone() {
+  if (!self_->begun()) self_->begin(root_);
+  const int64_t interval = tuner_ ? kMostPending : options_.interval;
+  const int64_t most_depth = std::min({output_.room() - 1, interval, kMostPending - 1});
+  if (!grow_on(most_depth)) return judge_tree(most_depth);
+  drafting_.begin(StepMode::kPartial, 0);
+  const int64_t first = self_->extend(most_depth);
+  self_->rank(first, session_.grow(self_->tree(), first));
+  drafting_.grown(self_->tree().size() - first);
+  costs_.add(drafting_.last_ms(), &costs_.partial);
+  return true;
+}
+
+// While another step adds more to what a refresh is expected to confirm than its time is worth elsewhere.
+bool Decoder::grow_on(int64_t most_depth) {
+  if (most_depth <= 0) return false;
+  if (self_->partial_steps() == 0) return true;
+  const double growth = self_->foretold_growth(most_depth);
+  if (growth == 0) return false;
+  if (!tuner_ || costs_.refresh == 0) return self_->partial_steps() <= kFirstSteps || !tuner_;
+  const double steps = static_cast<double>(self_->partial_steps());
+  return growth * (costs_.refresh + steps * costs_.partial) > self_->expected() * costs_.partial;
+}
+
+bool Decoder::judge_tree(int64_t most_depth) {
+  self_->fill(most_depth);
+  const Tree& tree = self_->tree();
+  drafting_.begin(StepMode::kRefresh, 0);
+  const std::span<const int32_t> samples = session_.verify(tree, StepMode::kRefresh);
+  accept_step(tree, samples, 0);
+  const SelfTree::Verdict verdict = self_->learn(samples, acceptance_);
+  const int64_t first = session_.rows();
+  session_.commit(acceptance_);
+  drafting_.observe(tree, acceptance_, first,
+                    {.judged = verdict.judged, .overturned = verdict.overturned, .rescued = verdict.rescued});
+  costs_.add(drafting_.last_ms(), &costs_.refresh);
+  root_ = acceptance_.next;
+  const bool going = tell(tree, 1);
+  self_->clear();
+  return going;
 }
 
 // What would end the run is pending as all else is: nothing is guessed beyond it, and the next step is a refresh.

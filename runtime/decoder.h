@@ -21,10 +21,17 @@ namespace headrace {
 struct DecoderOptions {
   VerifyMode verify = VerifyMode::kFull;
   int64_t interval = kAutoInterval;
-  bool streams = false;  // passes over the full KV wait for the link
-  double forced_tokens = 0;  // GenerateOptions
+  bool streams = false;             // passes over the full KV wait for the link
+  double forced_tokens = 0;         // GenerateOptions
+  SelfTreeLimits self{.width = 0};  // of a lossless run without a draft; no width: there is one
   const std::atomic<bool>* interrupt = nullptr;
   Progress* progress = nullptr;
+};
+
+// What steps have cost lately, in ms.
+struct StepCosts {
+  double partial = 0, refresh = 0;  // 0: not known
+  void add(double sample, double* mean) { *mean = *mean == 0 ? sample : *mean + (sample - *mean) / 4; }
 };
 
 class Decoder {
@@ -38,6 +45,9 @@ class Decoder {
   StepMode next_mode() const;
   bool judge(StepMode mode);  // false, as of guess(): the run has ended
   bool guess();
+  bool guess_alone();
+  bool grow_on(int64_t most_depth);
+  bool judge_tree(int64_t most_depth);
   const Tree& behind_pending();
   void accept_step(const Tree& tree, std::span<const int32_t> samples, int64_t settled);
   Judgement judge_pending(std::span<const int32_t> samples) const;
@@ -50,6 +60,8 @@ class Decoder {
   Stream& compute_;
   const DecoderOptions options_;
   std::optional<IntervalTuner> tuner_;  // none: a fixed interval
+  std::optional<SelfTree> self_;        // the target guesses for itself
+  StepCosts costs_;                     // then
 
   Tree tree_, combined_;
   Acceptance acceptance_;

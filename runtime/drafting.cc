@@ -50,6 +50,12 @@ void Drafting::propose(int32_t root, int64_t position, Tree* tree) {
   draft_ms_ = std::chrono::duration<double, std::milli>(Clock::now() - start_).count();
 }
 
+void Drafting::grown(int64_t nodes) {
+  const double ms = std::chrono::duration<double, std::milli>(Clock::now() - start_).count();
+  step_ms_.push_back(static_cast<float>(ms));
+  speculation_.record(StepMode::kPartial, nodes, 0, 0, ms);
+}
+
 void Drafting::observe(const Tree& tree, const Acceptance& acceptance, int64_t position, const Judgement& judgement) {
   if (draft_ != nullptr) {
     if (pending_ > 0) draft_->rewind(position);

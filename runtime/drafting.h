@@ -33,6 +33,9 @@ class Drafting {
   // at `position`.
   void observe(const Tree& tree, const Acceptance& acceptance, int64_t position, const Judgement& judgement);
 
+  // A partial step has computed `nodes` nodes of the target's own tree.
+  void grown(int64_t nodes);
+
   double last_ms() const { return step_ms_.empty() ? 0 : static_cast<double>(step_ms_.back()); }
   const std::vector<float>& step_ms() const { return step_ms_; }  // from proposal to commit
   const Speculation& speculation() const { return speculation_; }

@@ -106,6 +106,8 @@ struct Engine::Impl {
   int64_t context_limit() const;
   SessionOptions options_of(const std::vector<int32_t>& prompt, const GenerateOptions& run, int64_t max_tokens) const;
   VerifyOptions verify_of(const GenerateOptions& run) const;
+  static bool guesses_alone(const VerifyOptions& verify, const DraftModel* draft);
+  SelfTreeLimits self_limits() const;
   GenerateResult generate(const std::vector<int32_t>& prompt, const GenerateOptions& run, Progress* progress);
   void answer(Session& session, Drafting* drafting, const std::vector<int32_t>& prompt, const GenerateOptions& run,
               Output* output, GenerateResult* result, Progress* progress);
@@ -200,6 +202,18 @@ VerifyOptions Engine::Impl::verify_of(const GenerateOptions& run) const {
   return verify;
 }
 
+// Without a draft the target guesses for itself, where something judges it.
+bool Engine::Impl::guesses_alone(const VerifyOptions& verify, const DraftModel* draft) {
+  return draft == nullptr && *verify.mode == VerifyMode::kLossless;
+}
+
+// A GPU's pass costs as much for 16 rows as for one, and a refresh that streams hides some hundred; a CPU's pass costs
+// more with each.
+SelfTreeLimits Engine::Impl::self_limits() const {
+  if (device->backend() == Backend::kCpu) return {.width = 2, .nodes = kMostPending + 16, .least = 0.2};
+  return {.width = 16, .nodes = kMostPending + 64, .least = 0.01};
+}
+
 GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const GenerateOptions& run,
                                       Progress* progress) {
   check_prompt(prompt);
@@ -223,6 +237,10 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
   if (partial) {
     session_options.partial = {
         .shape = {.blocks = verify.budget / kBlockRows}, .score = verify.score, .reduce = verify.reduce};
+  }
+  if (guesses_alone(verify, model)) {
+    session_options.grow_rows = self_limits().width;
+    session_options.pass_rows = self_limits().nodes - kMostPending;
   }
   Drafting drafting(model, {.prompt_tokens = session_options.prompt_tokens,
                             .context_tokens = session_options.context_tokens,
@@ -281,6 +299,8 @@ void Engine::Impl::answer(Session& session, Drafting* drafting, const std::vecto
              .interval = verify.interval,
              .streams = streams,
              .forced_tokens = run.forced_tokens,
+             .self = guesses_alone(verify, run.speculate ? draft_model.get() : nullptr) ? self_limits()
+                                                                                        : SelfTreeLimits{.width = 0},
              .interrupt = run.interrupt,
              .progress = progress})
         .run(*first);

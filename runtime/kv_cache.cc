@@ -86,10 +86,13 @@ const std::byte* KvCache::host_chunk(int64_t layer, const Chunk& chunk) {
   return host_data(layer) + chunk.offset_bytes;
 }
 
-KvRows KvCache::pass_destination(int64_t layer) const {
+KvRows KvCache::pass_destination(int64_t layer, int64_t first) const {
   const TailViews views = tail(layer);
-  return {.k = const_cast<void*>(views.pass_k),
-          .v = const_cast<void*>(views.pass_v),
+  const auto row_of = [&](const void* base, uint64_t row_bytes) {
+    return static_cast<std::byte*>(const_cast<void*>(base)) + u(first) * row_bytes;
+  };
+  return {.k = row_of(views.pass_k, shape_.k_bytes()),
+          .v = row_of(views.pass_v, shape_.v_bytes()),
           .row_stride = shape_.kv_heads * shape_.head_dim,
           .head_stride = shape_.head_dim};
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/draft_tree.h"
 #include "kernels/elementwise.h"
 #include "runtime/prefill_work.h"
 
@@ -38,6 +39,9 @@ bool Session::partial_on() const {
 
 int64_t Session::pass_rows() const { return options_.pass_rows + (partial_on() ? kMostPending : 0); }
 int64_t Session::logit_rows() const { return padded(std::min(pass_rows(), kLogitRows)); }
+uint64_t Session::ranked_bytes() const {
+  return static_cast<uint64_t>(options_.grow_rows * kSelfRanked) * (sizeof(float) + sizeof(int32_t));
+}
 int64_t Session::path_stride() const { return std::min(pass_rows(), kTailWindow); }
 
 // A product on CUDA reads and writes whole groups of rows; the CPU bodies need no padding.
@@ -72,6 +76,11 @@ Session::StepWork Session::carve_step(Carver& carver) const {
   work.logits = carver.take<float>(logit_rows() * config_.vocab);
   work.samples = carver.take<int32_t>(pass_rows());
   work.sample_workspace = carver.take_bytes(sample_workspace_bytes(std::min(pass_rows(), kLogitRows), config_.vocab));
+  const int64_t ranked = options_.grow_rows * kSelfRanked;
+  work.ranked_log_probs = carver.take<float>(2 * ranked);
+  work.ranked_tokens = reinterpret_cast<int32_t*>(work.ranked_log_probs) + ranked;
+  work.rank_workspace =
+      carver.take_bytes(ranked > 0 ? top_log_probs_workspace_bytes(options_.grow_rows, config_.vocab, kSelfRanked) : 0);
   return work;
 }
 
@@ -117,7 +126,7 @@ MemoryPlan Session::make_session_plan() const {
   }
   if (partial_on()) {
     input.partial = options_.partial.shape;
-    input.pinned_work_bytes += PartialKv::pinned_bytes(shape_);
+    input.pinned_work_bytes += PartialKv::pinned_bytes(shape_) + whole_pages(ranked_bytes());
   }
   input.ring_slots = options_.ring_slots;
   input.ring_slot_bytes = options_.ring_slot_bytes;
@@ -161,6 +170,7 @@ void Session::allocate() {
   step_memory_ = device_.allocate(size.used_bytes(), "the buffers of a step");
   host_inputs_ = device_.allocate_pinned(host_size.used_bytes(), "the inputs of a step");
   host_samples_ = device_.allocate_pinned(sample_bytes, "the samples of a step");
+  if (options_.grow_rows > 0) host_ranked_ = device_.allocate_pinned(ranked_bytes(), "what a step ranked");
   Carver carver(step_memory_.data()), host_carver(host_inputs_.data());
   step_ = carve_step(carver);
   host_ = StepInputs::carve(host_carver, pass_rows(), path_stride());

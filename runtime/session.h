@@ -22,6 +22,7 @@
 #include "runtime/model/forward.h"
 #include "runtime/partial_kv.h"
 #include "runtime/progress.h"
+#include "runtime/self_tree.h"
 #include "runtime/tree.h"
 
 namespace headrace {
@@ -38,6 +39,7 @@ struct SessionOptions {
   uint64_t host_piece_bytes = 256 * kMiB;  // of the KV cache's host memory that are pinned at a time
   int64_t prefill_group = 0;               // rows of a prefill product; 0: the backend's
   bool graphs = true;        // a step is replayed as a CUDA graph where it can be; false: for tests and benches
+  int64_t grow_rows = 0;     // nodes that one call of grow() computes at most; 0: none
   PartialOptions partial{};  // no blocks: every step reads the full KV
   Draft* draft = nullptr;    // shown the target's states, and planned with the rest; outlives the session
 };
@@ -67,6 +69,10 @@ class Session {
   // the tree stands behind the pending rows, and sees the partial KV. Else it stands behind the full KV's rows, begins
   // with the pending tokens, if there are any, and judges them again; their rows are forgotten when it is committed.
   std::span<const int32_t> verify(const Tree& tree, StepMode mode = StepMode::kFull);
+  // A partial step that computes nodes [first, size) of a tree behind the full KV's rows, whose other nodes earlier
+  // calls have computed. What is ranked after the new nodes is valid until the next call. REQUIRES: nothing is pending;
+  // none of them is another's ancestor; grow_rows of them at most.
+  Ranked grow(const Tree& tree, int64_t first);
   // Appends the accepted path of the tree just verified to the KV cache; after a partial step, to the pending rows.
   void commit(const Acceptance& acceptance);
 
@@ -103,6 +109,9 @@ class Session {
     float* logits;         // [logit_rows(), vocab]
     int32_t* samples;
     void* sample_workspace;
+    float* ranked_log_probs;  // [grow_rows, kSelfRanked]; then the tokens, for one copy
+    int32_t* ranked_tokens;
+    void* rank_workspace;
   };
   struct PrefillWork;
 
@@ -116,6 +125,7 @@ class Session {
   int64_t pass_rows() const;  // the largest pass
   int64_t logit_rows() const;
   int64_t path_stride() const;
+  uint64_t ranked_bytes() const;
   int64_t prefill_group() const;
   Pass make_pass(const LayerWork& work, const int32_t* positions, int64_t rows, ProductPath path);
   void upload_rope_table();
@@ -126,6 +136,10 @@ class Session {
   void prefill_group_rows(const PrefillWork& work, int64_t layer, int64_t first, int64_t rows, const Event& layer_left);
 
   void upload_step(const Tree& tree);
+  void upload_growth(const Tree& tree, int64_t first);
+  void set_input(int64_t row, int32_t token, int64_t position);
+  uint64_t upload_bytes(int64_t rows) const;
+  void rank(int64_t rows);
   int64_t prefix_segments() const;
   void run_pass(const Pass& pass);
   void attend(const Pass& pass, int64_t layer);
@@ -145,7 +159,7 @@ class Session {
   MemoryPlan plan_;
   PinnedLater host_memory_;  // until the cache has it
   DeviceBuffer step_memory_;
-  PinnedBuffer host_inputs_, host_samples_;
+  PinnedBuffer host_inputs_, host_samples_, host_ranked_;
   StepInputs host_;
   StepWork step_;
   std::unique_ptr<KvCache> cache_;
@@ -154,6 +168,7 @@ class Session {
   StepMode mode_ = StepMode::kFull;           // of the step
   int64_t step_rows_ = 0, judged_again_ = 0;  // of the pass; of them, pending tokens
   int64_t deepest_position_ = 0;
+  int64_t first_row_ = 0;  // of the cache's pass rows, where the pass's own K and V go
   Replay replay_;
 };
 

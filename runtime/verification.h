@@ -36,10 +36,12 @@ struct Judgement {
   int64_t judged = 0;      // each behind tokens that were right
   int64_t overturned = 0;  // of them
   int64_t discarded = 0;   // behind one that was overturned; the approximate mode discards none
+  int64_t rescued = 0;     // tokens that were confirmed behind one that was, by what had been guessed beside it
   void add(const Judgement& more) {
     judged += more.judged;
     overturned += more.overturned;
     discarded += more.discarded;
+    rescued += more.rescued;
   }
   double overturn_rate() const {
     return judged > 0 ? static_cast<double>(overturned) / static_cast<double>(judged) : 0;

@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "kernels/draft_tree.h"
 #include "kernels/elementwise.h"
 #include "offload/trace.h"
 #include "runtime/session.h"
@@ -56,6 +57,7 @@ std::span<const int32_t> Session::verify(const Tree& tree, StepMode mode) {
   CHECK(mode == StepMode::kFull || partial_, "a partial KV that there is no room for");
   const TraceSpan span(compute_, "verify");
   mode_ = mode;
+  first_row_ = 0;
   upload_step(tree);
   const Pass pass = make_pass(step_.layer, step_.inputs.positions, nodes, ProductPath::kDecode);
   const bool streams = streamer_ && mode != StepMode::kPartial;
@@ -67,6 +69,42 @@ std::span<const int32_t> Session::verify(const Tree& tree, StepMode mode) {
   }
   bring_samples(nodes);
   return {host_samples_.as<int32_t>(), static_cast<size_t>(nodes)};
+}
+
+Ranked Session::grow(const Tree& tree, int64_t first) {
+  const int64_t rows = tree.size() - first;
+  CHECK(rows > 0 && rows <= options_.grow_rows && tree.size() <= pass_rows(), "rows=", rows, " of ", tree.size());
+  CHECK(partial_ready() && pending_rows() == 0, "pending ", pending_rows());
+  const TraceSpan span(compute_, "grow");
+  mode_ = StepMode::kPartial;
+  first_row_ = first;
+  upload_growth(tree, first);
+  run_pass(make_pass(step_.layer, step_.inputs.positions, rows, ProductPath::kDecode));
+  rank(rows);
+  bring_samples(rows);
+  const size_t count = static_cast<size_t>(rows), ranked = count * kSelfRanked;
+  const float* const log_probs = host_ranked_.as<float>();
+  const auto* const tokens = reinterpret_cast<const int32_t*>(log_probs + options_.grow_rows * kSelfRanked);
+  return {
+      .samples = {host_samples_.as<int32_t>(), count}, .tokens = {tokens, ranked}, .log_probs = {log_probs, ranked}};
+}
+
+void Session::rank(int64_t rows) {
+  top_log_probs({.logits = step_.logits,
+                 .map = nullptr,
+                 .positions = step_.inputs.positions,
+                 .log_probs = step_.ranked_log_probs,
+                 .tokens = step_.ranked_tokens,
+                 .workspace = step_.rank_workspace,
+                 .rows = rows,
+                 .vocab = config_.vocab,
+                 .stride = config_.vocab,
+                 .k = kSelfRanked,
+                 .position_offset = 1,
+                 .temperature = options_.sampling.temperature,
+                 .seed = options_.sampling.seed},
+                compute_);
+  compute_.copy_small(host_ranked_.data(), step_.ranked_log_probs, ranked_bytes(), Link::kDeviceToHost, "ranked");
 }
 
 // Where nothing is streamed, what it enqueues depends on the number of nodes and of prefix segments alone; of a
@@ -84,7 +122,7 @@ void Session::run_pass(const Pass& pass) {
     const TraceSpan inside(compute_, {"layer", layer});
     if (options_.draft != nullptr) options_.draft->pass_layer({layer, step_.hidden, pass.rows});
     qkv_product(pass, layer, step_.hidden);
-    rotate_rows(pass, 0, pass.rows, cache_->pass_destination(layer));
+    rotate_rows(pass, 0, pass.rows, cache_->pass_destination(layer, first_row_));
     attend(pass, layer);
     layer_output(pass, layer, step_.hidden);
   }
@@ -106,19 +144,50 @@ void Session::upload_step(const Tree& tree) {
     CHECK(position < options_.context_tokens && position - rows() < kTailWindow && tree.depths[node] < stride,
           "position ", position);
     deepest_position_ = std::max(deepest_position_, position);
-    host_.tokens[i] = tree.tokens[node];
-    host_.positions[i] = static_cast<int32_t>(position);
-    host_.draw_positions[i] = static_cast<int32_t>(position + 1);
-    if (behind_pending) host_.slots[i] = static_cast<int32_t>(partial_->slot_of(position));
+    set_input(i, tree.tokens[node], position);
     if (i > 0) {  // the parent's path, then the node itself
       std::copy_n(host_.path + tree.parents[node] * stride, tree.depths[node], host_.path + i * stride);
     }
     host_.path[i * stride + tree.depths[node]] = static_cast<int32_t>(i);
   }
   *host_.committed = static_cast<int32_t>(first);
-  const uint64_t path_bytes = static_cast<uint64_t>(tree.size() * stride) * sizeof(int32_t);
-  compute_.copy_small(step_.inputs.tokens, host_inputs_.data(), step_.path_offset + path_bytes, Link::kHostToDevice,
+  compute_.copy_small(step_.inputs.tokens, host_inputs_.data(), upload_bytes(tree.size()), Link::kHostToDevice,
                       "inputs");
+}
+
+// A node's path leads over rows of earlier calls to its own.
+void Session::upload_growth(const Tree& tree, int64_t first) {
+  const int64_t stride = path_stride();
+  step_rows_ = tree.size() - first;
+  judged_again_ = 0;
+  deepest_position_ = rows();
+  for (int64_t i = 0; i < step_rows_; ++i) {
+    const size_t node = static_cast<size_t>(first + i);
+    const int64_t depth = tree.depths[node], position = rows() + depth;
+    CHECK(position < options_.context_tokens && depth < stride && tree.parents[node] < first, "position ", position);
+    deepest_position_ = std::max(deepest_position_, position);
+    set_input(i, tree.tokens[node], position);
+    int32_t ancestor = static_cast<int32_t>(node);
+    for (int64_t d = depth; d >= 0; --d) {
+      host_.path[i * stride + d] = ancestor;
+      ancestor = tree.parents[static_cast<size_t>(ancestor)];
+    }
+  }
+  *host_.committed = static_cast<int32_t>(rows());
+  compute_.copy_small(step_.inputs.tokens, host_inputs_.data(), upload_bytes(step_rows_), Link::kHostToDevice,
+                      "inputs");
+}
+
+void Session::set_input(int64_t row, int32_t token, int64_t position) {
+  host_.tokens[row] = token;
+  host_.positions[row] = static_cast<int32_t>(position);
+  host_.draw_positions[row] = static_cast<int32_t>(position + 1);
+  if (mode_ == StepMode::kPartial) host_.slots[row] = static_cast<int32_t>(partial_->slot_of(position));
+}
+
+// Of a step's inputs, paths last.
+uint64_t Session::upload_bytes(int64_t rows) const {
+  return step_.path_offset + static_cast<uint64_t>(rows * path_stride()) * sizeof(int32_t);
 }
 
 void Session::attend(const Pass& pass, int64_t layer) {

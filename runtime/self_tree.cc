@@ -1,0 +1,151 @@
+#include "runtime/self_tree.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace headrace {
+namespace {
+
+constexpr double kForget = 0.99;
+
+}  // namespace
+
+SelfTree::SelfTree(const SelfTreeLimits& limits) : limits_(limits) {
+  CHECK(limits.width > 0 && limits.nodes > 0 && limits.nodes <= kMaxPassNodes, "nodes=", limits.nodes);
+  evidence_[3] = 1;  // until something has been seen
+  const size_t most = static_cast<size_t>(limits.nodes);
+  nodes_.reserve(most);
+  tokens_.reserve(most * (kSelfRanked + 1));
+  log_probs_.reserve(most * kSelfRanked);
+  candidates_.reserve(most * kSelfRanked);
+  best_.reserve(most * kSelfRanked);
+}
+
+void SelfTree::begin(int32_t root) {
+  tree_.reset(root);
+  nodes_.assign(1, Node{});
+  tokens_.clear();
+  log_probs_.clear();
+  candidates_.clear();
+  deepest_ = computed_ = steps_ = 0;
+  expected_ = 1;
+}
+
+double SelfTree::sharpness() const {
+  return kSharpness[static_cast<size_t>(std::max_element(evidence_.begin(), evidence_.end()) - evidence_.begin())];
+}
+
+// That each of a node's ranked tokens is the right one, if its path is.
+std::array<double, kSelfRanked> SelfTree::chances(int32_t ranked, double sharpness) const {
+  std::array<double, kSelfRanked> out{};
+  const float* const log_probs = log_probs_.data() + ranked;
+  double sum = 0;
+  for (size_t i = 0; i < out.size(); ++i) {
+    out[i] = std::exp(sharpness * static_cast<double>(log_probs[i] - log_probs[0]));
+    sum += out[i];
+  }
+  const double among = 1 - missed_ / seen_;
+  for (double& chance : out) chance *= among / sum;
+  return out;
+}
+
+void SelfTree::rank(int64_t first, const Ranked& ranked) {
+  const int64_t count = tree_.size() - first;
+  CHECK(static_cast<int64_t>(ranked.samples.size()) >= count && ranked.tokens.size() == ranked.log_probs.size());
+  const double sharp = sharpness();
+  for (int64_t i = 0; i < count; ++i) {
+    Node& node = nodes_[static_cast<size_t>(first + i)];
+    node.children = static_cast<int32_t>(tokens_.size());
+    node.first_choice = ranked.samples[static_cast<size_t>(i)];
+    const auto row = ranked.tokens.subspan(static_cast<size_t>(i * kSelfRanked), kSelfRanked);
+    const auto row_log_probs = ranked.log_probs.subspan(static_cast<size_t>(i * kSelfRanked), kSelfRanked);
+    // The sample leads; where filters forbid what ranks above it, with that one's chance.
+    tokens_.push_back(node.first_choice);
+    for (const int32_t token : row) {
+      if (token != node.first_choice) tokens_.push_back(token);
+    }
+    tokens_.resize(static_cast<size_t>(node.children) + kSelfRanked);
+    log_probs_.insert(log_probs_.end(), row_log_probs.begin(), row_log_probs.end());
+    const std::array<double, kSelfRanked> chance = chances(node.children, sharp);
+    for (size_t j = 0; j < kSelfRanked; ++j) {
+      candidates_.push_back({.token = tokens_[static_cast<size_t>(node.children) + j],
+                             .parent = static_cast<int32_t>(first + i),
+                             .chance = node.chance * chance[j]});
+    }
+  }
+  computed_ = tree_.size();
+  ++steps_;
+}
+
+// The likeliest candidates; of equals, that of the earlier node.
+void SelfTree::choose_best(std::vector<Candidate>* best, int64_t count, int64_t most_depth) const {
+  best->clear();
+  for (const Candidate& c : candidates_) {
+    if (c.chance >= limits_.least && tree_.depths[static_cast<size_t>(c.parent)] < most_depth) best->push_back(c);
+  }
+  const size_t kept = std::min(best->size(), static_cast<size_t>(std::max<int64_t>(0, count)));
+  std::partial_sort(best->begin(), best->begin() + static_cast<int64_t>(kept), best->end(),
+                    [](const Candidate& a, const Candidate& b) {
+                      return a.chance != b.chance   ? a.chance > b.chance
+                             : a.parent != b.parent ? a.parent < b.parent
+                                                    : a.token < b.token;
+                    });
+  best->resize(kept);
+}
+
+void SelfTree::add(const Candidate& candidate) {
+  const int32_t node = tree_.add(candidate.token, candidate.parent);
+  nodes_.push_back({.chance = candidate.chance});
+  deepest_ = std::max(deepest_, static_cast<int64_t>(tree_.depths[static_cast<size_t>(node)]));
+  expected_ += candidate.chance;
+  std::erase_if(candidates_,
+                [&](const Candidate& c) { return c.parent == candidate.parent && c.token == candidate.token; });
+}
+
+int64_t SelfTree::extend(int64_t most_depth) {
+  if (computed_ == 0) return 0;  // the root itself
+  const int64_t first = tree_.size();
+  choose_best(&best_, std::min(limits_.width, limits_.nodes - first), most_depth);
+  for (const Candidate& candidate : best_) add(candidate);
+  return first;
+}
+
+void SelfTree::fill(int64_t most_depth) {
+  choose_best(&best_, limits_.nodes - tree_.size(), most_depth);
+  for (const Candidate& candidate : best_) add(candidate);
+}
+
+double SelfTree::foretold_growth(int64_t most_depth) {
+  choose_best(&best_, std::min(limits_.width, limits_.nodes - tree_.size()), most_depth);
+  double growth = 0;
+  for (const Candidate& candidate : best_) growth += candidate.chance;
+  return growth;
+}
+
+SelfTree::Verdict SelfTree::learn(std::span<const int32_t> samples, const Acceptance& acceptance) {
+  Verdict verdict;
+  for (const int32_t right : acceptance.nodes) {
+    const Node& node = nodes_[static_cast<size_t>(right)];
+    if (node.children < 0) continue;
+    const int32_t truth = samples[static_cast<size_t>(right)];
+    const int32_t* const row = tokens_.data() + node.children;
+    const int64_t place = std::find(row, row + kSelfRanked, truth) - row;
+    seen_ = seen_ * kForget + 1;
+    missed_ = missed_ * kForget + (place == kSelfRanked ? 1 : 0);
+    if (place < kSelfRanked) {
+      for (size_t i = 0; i < kSharpness.size(); ++i) {
+        const double chance = chances(node.children, kSharpness[i])[static_cast<size_t>(place)];
+        evidence_[i] = evidence_[i] * kForget + std::log(std::max(chance, 1e-6));
+      }
+    }
+    if (verdict.overturned > 0) continue;
+    ++verdict.judged;
+    if (truth != node.first_choice) verdict.overturned = 1;
+  }
+  if (verdict.overturned > 0) {  // the first choices up to the wrong one, and the root
+    verdict.rescued = static_cast<int64_t>(acceptance.nodes.size()) - verdict.judged;
+  }
+  return verdict;
+}
+
+}  // namespace headrace
