@@ -163,6 +163,11 @@ std::vector<Flag> verify_flags(VerifyOptions* o) {
        "How many tokens of the context the part holds, beside its beginning and end [4K]"},
       {"--refresh-interval", "N", interval_value(&o->interval), nullptr,
        "The tokens from one look at the whole KV cache to the next: auto, or 1 to 192 [auto]"},
+  };
+}
+
+std::vector<Flag> block_flags(VerifyOptions* o) {
+  return {
       {"--block-score", "HOW",
        choice_value<BlockScore>(&o->score, {{"quest", BlockScore::kQuest}, {"specpv", BlockScore::kSpecPv}}), nullptr,
        "How blocks are ranked: quest or specpv [quest]"},
@@ -201,6 +206,27 @@ std::vector<Flag> bench_flags(BenchOptions* o) {
       {"--repeat", "N", int_value(&o->repeat, 1, 1000), nullptr,
        "Runs a row, of which the median counts; a short one before each length warms up and is not counted [1]"},
       {"-s,--seed", "N", seed_value(&o->seed), nullptr, "The same seed makes the same weights and prompts [0]"},
+  };
+}
+
+SetFlag temperature_value(float* out) { return float_value(out, 0, 100); }
+
+std::vector<Flag> quality_flags(QualityOptions* o) {
+  constexpr int64_t kMost = int64_t{1} << 30;
+  return {
+      {"-p,--prompt-tokens", "TOKENS", tokens_value(&o->prompt_tokens), nullptr,
+       "A longer document is cut to so many, request included [4096]"},
+      {"-n,--decode-tokens", "N", int_value(&o->decode_tokens, 1, kMost), nullptr, "The most tokens of a text [256]"},
+      {"--budgets", "LIST", list_value<int64_t>(&o->budgets, budget_value), nullptr,
+       "What --partial-budget is compared at [512,1K,2K,4K]"},
+      {"--intervals", "LIST", list_value<int64_t>(&o->intervals, interval_value), nullptr,
+       "What --refresh-interval is compared at; numbers and auto; sentences are looked for with the first [20,64]"},
+      {"--temps", "LIST", list_value<float>(&o->temperatures, temperature_value), nullptr,
+       "Temperatures; sentences are looked for at the first [0,0.8]"},
+      {"--instruction", "TEXT", utf8_value(&o->instruction), nullptr,
+       "Put after each document, behind an empty line [Write a short summary of the text above.]"},
+      {"--ignore-eos", "", nullptr, &o->ignore_eos, "Texts go on after an end token"},
+      {"-s,--seed", "N", seed_value(&o->seed), nullptr, "The same seed gives the same texts and numbers [0]"},
   };
 }
 
@@ -245,6 +271,7 @@ void add_common(CLI::App& app, EngineOptions* engine, GenerateOptions* generate,
   add_list_devices(app, "Memory and device");
   add_flags(app, "Draft", draft_flags(&engine->draft, &late->draft_tokens));
   add_flags(app, "Verification", verify_flags(&engine->verify));
+  add_flags(app, "Verification", block_flags(&engine->verify));
   add_flags(app, "Text", sampling_flags(generate, &late->top_k));
   add_flags(app, "Output", output_flags(output));
   add_flags(app, "Output", {trace_flag(engine)});
@@ -278,16 +305,21 @@ struct Parser {
   SummarizeArgs summarize;
   InspectArgs inspect;
   BenchArgs bench;
+  QualityArgs quality;
   Late generate_late, summarize_late;
+  Late quality_late;
   int64_t bench_threads = 0;
-  CLI::App *generate_app = nullptr, *summarize_app = nullptr, *inspect_app = nullptr, *bench_app = nullptr;
+  CLI::App *generate_app = nullptr, *summarize_app = nullptr, *inspect_app = nullptr, *bench_app = nullptr,
+           *quality_app = nullptr;
 
   Parser();
   void add_generate();
   void add_summarize();
   void add_inspect();
   void add_bench();
+  void add_quality();
   void finish_bench();
+  void finish_quality();
   Command chosen();
 };
 
@@ -302,6 +334,7 @@ Parser::Parser() {
   add_summarize();
   add_inspect();
   add_bench();
+  add_quality();
 }
 
 void Parser::add_generate() {
@@ -373,7 +406,42 @@ void Parser::finish_bench() {
   }
 }
 
+void Parser::add_quality() {
+  QualityOptions* const options = &quality.quality;
+  EngineOptions* const engine = &options->engine;
+  quality_app = bench_app->add_subcommand(
+      "quality", "Measure what the part of the KV cache gets wrong: overturned tokens, texts, hidden sentences");
+  add_flags(*quality_app, "Model", model_flags(engine));
+  add_flags(*quality_app, "Model", template_flags(engine));
+  add_flags(*quality_app, "Model",
+            {{"--no-chat-template", "", nullptr, &quality_late.no_chat_template, "No template around the prompts"}});
+  add_flags(*quality_app, "Position", rope_flags(&engine->rope));
+  quality_app->add_option("--documents", options->documents, "Text files or folders, or - for standard input")
+      ->type_name("FILE|DIR...")
+      ->envname("HEADRACE_DOCUMENTS")
+      ->group("Work");
+  add_flags(*quality_app, "Work", quality_flags(options));
+  add_flags(*quality_app, "Memory and device", memory_flags(engine, &quality_late.threads));
+  add_list_devices(*quality_app, "Memory and device");
+  add_flags(*quality_app, "Draft", draft_flags(&engine->draft, &quality_late.draft_tokens));
+  add_flags(*quality_app, "Verification", block_flags(&engine->verify));
+  add_flags(*quality_app, "Output",
+            {{"--json", "", nullptr, &quality.output.json, "One JSON object on stdout instead of the table"},
+             {"-o,--output", "FILE", text_value(&quality.results), nullptr, "Write the JSON object to FILE as well"},
+             {"-q,--quiet", "", nullptr, &quality.output.quiet, "No progress"}});
+}
+
+void Parser::finish_quality() {
+  if (quality.quality.documents.empty()) usage_error("bench quality", "--documents is needed: one text file or more");
+  GenerateOptions unused;
+  finish_common("bench quality", quality_late, "", &quality.quality.engine, &unused);
+}
+
 Command Parser::chosen() {
+  if (quality_app->parsed()) {
+    finish_quality();
+    return std::move(quality);
+  }
   if (bench_app->parsed()) {
     finish_bench();
     return std::move(bench);
@@ -420,9 +488,11 @@ Command parse_args(const std::vector<std::string>& args) {
   }
   const auto parser = std::make_unique<Parser>();
   const std::string command = !args.empty() && is_command(args.front()) ? args.front() : "";
+  const bool quality = command == "bench" && args.size() > 1 && args[1] == "quality";
   try {
     parser->app.parse(reversed);
   } catch (const CLI::CallForHelp&) {
+    if (quality) return HelpArgs{parser->quality_app->help("headrace bench")};
     return HelpArgs{command.empty() ? parser->app.help() : parser->app.get_subcommand(command)->help("headrace")};
   } catch (const CLI::CallForVersion& version) {
     return HelpArgs{std::string(version.what()) + "\n"};
@@ -431,7 +501,10 @@ Command parse_args(const std::vector<std::string>& args) {
   } catch (const ListShapes&) {
     return ShapesArgs{};
   } catch (const CLI::ParseError& error) {
-    usage_error(command, error.what());
+    usage_error(quality ? "bench quality" : command, error.what());
+  }
+  if (parser->quality_app->parsed() && !quality) {
+    usage_error("bench", "quality stands right behind bench, before all flags");
   }
   return parser->chosen();
 }

@@ -10,6 +10,7 @@
 #include "runtime/bench.h"
 #include "runtime/document.h"
 #include "runtime/engine.h"
+#include "runtime/quality.h"
 
 namespace headrace {
 
@@ -46,6 +47,12 @@ struct BenchArgs {
   std::string results;  // -o: the JSON object into a file as well
 };
 
+struct QualityArgs {
+  QualityOptions quality;
+  OutputArgs output;
+  std::string results;  // -o: the JSON object into a file as well
+};
+
 struct HelpArgs {
   std::string text;  // to stdout
 };
@@ -53,7 +60,8 @@ struct HelpArgs {
 struct DevicesArgs {};  // --list-devices
 struct ShapesArgs {};   // --list-shapes
 
-using Command = std::variant<HelpArgs, DevicesArgs, ShapesArgs, GenerateArgs, SummarizeArgs, InspectArgs, BenchArgs>;
+using Command =
+    std::variant<HelpArgs, DevicesArgs, ShapesArgs, GenerateArgs, SummarizeArgs, InspectArgs, BenchArgs, QualityArgs>;
 
 // Throws Error(kUsage) that names the flag and the value.
 Command parse_args(const std::vector<std::string>& args);  // argv without the program's name

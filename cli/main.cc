@@ -22,6 +22,7 @@ struct Run {
   ExitCode operator()(const SummarizeArgs& args) const { return run_summarize(args); }
   ExitCode operator()(const InspectArgs& args) const { return run_inspect(args); }
   ExitCode operator()(const BenchArgs& args) const { return run_bench(args); }
+  ExitCode operator()(const QualityArgs& args) const { return run_quality(args); }
   ExitCode operator()(const ShapesArgs& args) const { return run_shapes(args); }
 };
 

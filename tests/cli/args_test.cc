@@ -149,6 +149,57 @@ TEST(Args, BenchRefusals) {
   EXPECT_NE(refusal({"bench"}).find("--list-shapes"), std::string::npos);
 }
 
+TEST(Args, BenchQualityTakesEveryFlag) {
+  const auto quality = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"bench", "quality", "-m", "model", "--documents", "a.txt"});
+    return std::get<QualityArgs>(parse_args(more));
+  };
+  const QualityOptions plain = quality({}).quality;
+  EXPECT_EQ(plain.documents, std::vector<std::string>{"a.txt"});
+  EXPECT_EQ(plain.budgets, (std::vector<int64_t>{512, 1024, 2048, 4096}));
+  EXPECT_EQ(plain.intervals, (std::vector<int64_t>{20, 64}));
+  EXPECT_EQ(plain.temperatures, (std::vector<float>{0.0f, 0.8f}));
+  EXPECT_EQ(plain.prompt_tokens, 4096);
+  EXPECT_EQ(plain.decode_tokens, 256);
+  EXPECT_FALSE(plain.ignore_eos);
+  EXPECT_TRUE(plain.engine.use_chat_template);
+  const QualityArgs full = quality({"b.txt",        "-",
+                                    "-p",           "8K",
+                                    "-n",           "40",
+                                    "--budgets",    "64,1K",
+                                    "--temps",      "0.5",
+                                    "--intervals",  "8,auto",
+                                    "-s",           "7",
+                                    "--ignore-eos", "-md",
+                                    "small",        "--spec-type",
+                                    "draft-simple", "--instruction",
+                                    "Continue.",    "--block-score",
+                                    "specpv",       "--no-chat-template",
+                                    "-t",           "3",
+                                    "--json",       "-o",
+                                    "out.json"});
+  const QualityOptions& o = full.quality;
+  EXPECT_EQ(o.documents, (std::vector<std::string>{"a.txt", "b.txt", "-"}));
+  EXPECT_EQ(o.prompt_tokens, 8192);
+  EXPECT_EQ(o.decode_tokens, 40);
+  EXPECT_EQ(o.budgets, (std::vector<int64_t>{64, 1024}));
+  EXPECT_EQ(o.intervals, (std::vector<int64_t>{8, kAutoInterval}));
+  EXPECT_EQ(o.temperatures, std::vector<float>{0.5f});
+  EXPECT_EQ(o.instruction, "Continue.");
+  EXPECT_EQ(o.seed, 7u);
+  EXPECT_TRUE(o.ignore_eos);
+  EXPECT_EQ(o.engine.model, "model");
+  EXPECT_EQ(o.engine.draft.type, SpecType::kSimple);
+  EXPECT_EQ(o.engine.draft.model, "small");
+  EXPECT_EQ(o.engine.verify.score, BlockScore::kSpecPv);
+  EXPECT_FALSE(o.engine.use_chat_template);
+  EXPECT_EQ(o.engine.device.threads, 3);
+  EXPECT_TRUE(full.output.json);
+  EXPECT_EQ(full.results, "out.json");
+  EXPECT_NE(refusal({"bench", "quality", "-m", "model"}).find("--documents"), std::string::npos);
+  EXPECT_NE(refusal({"bench", "quality", "--documents", "a.txt"}).find("-m/--model"), std::string::npos);
+}
+
 TEST(Args, VerificationFlags) {
   const auto parsed = [](std::vector<std::string> more) {
     more.insert(more.begin(), {"generate", "-m", "model", "-p", "x"});

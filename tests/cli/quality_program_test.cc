@@ -1,0 +1,116 @@
+// headrace bench quality with a tiny model and made-up documents: a table, the JSON, what is refused.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/cli/process.h"
+#include "tests/cli/tiny_model.h"
+#include "tests/support/temporary_folder.h"
+
+namespace headrace {
+namespace {
+
+using nlohmann::json;
+
+class QualityProgram : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = new TemporaryFolder;
+    write_tiny_model(*folder_ / "model");
+    for (const char* name : {"one.txt", "two.txt"}) {
+      std::ofstream out(*folder_ / name);
+      for (int i = 0; i < 60; ++i) out << name << " says for the " << i << "th time that nothing happened.\n";
+    }
+    std::ofstream(*folder_ / "empty.txt") << " \n";
+  }
+  static void TearDownTestSuite() { delete folder_; }
+
+  static Finished run(const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"bench", "quality", "-m", *folder_ / "model", "-t", "1"};
+    args.insert(args.end(), more.begin(), more.end());
+    return run_program(args);
+  }
+  static std::string file(const std::string& name) { return *folder_ / name; }
+
+  static TemporaryFolder* folder_;
+};
+TemporaryFolder* QualityProgram::folder_ = nullptr;
+
+TEST_F(QualityProgram, MeasuresEveryDocumentBudgetIntervalAndTemperature) {
+  const Finished done =
+      run({"--documents", file("one.txt"), file("two.txt"), "-p", "900", "-n", "40", "--budgets", "64,4K",
+           "--intervals", "8,auto", "--temps", "0,0.8", "--ignore-eos", "-o", file("q.json")});
+  ASSERT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_NE(done.out.find("overturned"), std::string::npos) << done.out;
+  EXPECT_NE(done.out.find("the part holds all of two.txt"), std::string::npos) << done.out;
+  EXPECT_NE(done.out.find("sentences found"), std::string::npos) << done.out;
+  std::ifstream in(file("q.json"));
+  const json report = json::parse(in);
+  EXPECT_EQ(report["program"], "headrace bench quality");
+  EXPECT_FALSE(report["machine"]["cpu"].get<std::string>().empty());
+  ASSERT_EQ(report["rows"].size(), 16u);  // 2 documents, 2 temperatures, 2 budgets, 2 intervals
+  int64_t judged = 0, approximate = 0;
+  for (const json& row : report["rows"]) {
+    EXPECT_EQ(row["lossless"]["same_text"], 1) << row;
+    EXPECT_EQ(row["decode_tokens"], 40);
+    EXPECT_LE(row["prompt_tokens"], 900);
+    EXPECT_GT(row["prompt_tokens"], 880);
+    EXPECT_EQ(row["partial_holds_all"], row["budget"] == 4096);
+    if (row["budget"] == 4096) {
+      EXPECT_EQ(row["approximate"]["rouge_l"], 1.0) << row;
+    }
+    judged += row["lossless"]["judged"].get<int64_t>();
+    approximate += row["approximate"]["judged"].get<int64_t>();
+  }
+  EXPECT_GT(judged, 200);
+  EXPECT_GT(approximate, 60);
+  EXPECT_EQ(report["all_documents"].size(), 8u);
+  EXPECT_EQ(report["all_documents"][0]["runs"], 2);
+  // Random weights find nothing, and say so.
+  ASSERT_EQ(report["needles"].size(), 18u);  // 2 documents, 3 depths, the full KV and 2 budgets
+  for (const json& needle : report["needles"]) {
+    EXPECT_EQ(needle["found"], false);
+    EXPECT_EQ(needle["number"].get<std::string>().size(), 7u);
+    EXPECT_LE(needle["prompt_tokens"], 908);
+  }
+}
+
+TEST_F(QualityProgram, GivesADraftsTau) {
+  const Finished done = run({"--documents", file("one.txt"), "-p", "900", "-n", "24", "--budgets", "64", "--intervals",
+                             "8", "--temps", "0", "--ignore-eos", "--spec-type", "ngram-simple", "--json"});
+  ASSERT_EQ(done.exit_code, 0) << done.err;
+  const json report = json::parse(done.out);
+  EXPECT_EQ(report["draft"], "ngram-simple");
+  EXPECT_TRUE(report["needles"][0].contains("tau"));
+  EXPECT_GT(report["needles"][0]["steps"]["full"]["steps"], 0);
+}
+
+TEST_F(QualityProgram, RefusesByName) {
+  const auto told = [](const std::vector<std::string>& more, int exit_code, const std::string& text) {
+    const Finished done = run(more);
+    EXPECT_EQ(done.exit_code, exit_code) << text;
+    EXPECT_NE(done.err.find(text), std::string::npos) << done.err;
+  };
+  told({}, 2, "--documents");
+  told({"--documents", file("absent.txt")}, 3, "absent.txt");
+  told({"--documents", file("one.txt"), file("empty.txt")}, 3, "empty.txt");
+  told({"--documents", file("one.txt"), "-p", "2M"}, 2, "--prompt-tokens");
+  told({"--documents", file("one.txt"), "-p", "64"}, 2, "one.txt");
+  told({"--documents", file("one.txt"), "--budgets", "100"}, 2, "'100'");
+  told({"--documents", file("one.txt"), "--intervals", "20,500"}, 2, "--intervals");
+  told({"--documents", file("one.txt"), "--temps", "hot"}, 2, "--temps");
+  told({"--documents", file("one.txt"), "-o", file("absent/q.json")}, 5, "absent/q.json");
+  EXPECT_NE(run_program({"bench", "-n", "3", "quality", "--documents", file("one.txt"), "-m", "x"})
+                .err.find("right behind bench"),
+            std::string::npos);
+  const Finished help = run_program({"bench", "quality", "--help"});
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_NE(help.out.find("--budgets"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace headrace
