@@ -7,7 +7,8 @@
 #   bash tests/run.sh --format   clang-format finds nothing to change
 #   bash tests/run.sh --all      all of these, as CI runs them
 # HEADRACE_NIGHTLY=1 adds the tests that take minutes. HEADRACE_CACHE is where the real model is kept. JOBS limits the
-# parallel jobs. The last line sums it up: "N passed, N failed, N skipped"; the exit status is 0 only if none failed.
+# parallel jobs. At the end stands what was skipped, and why; the last line sums it up: "N passed, N failed, N skipped".
+# The exit status is 0 only if none failed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -24,7 +25,7 @@ for option in "$@"; do
 done
 [ ${#stages[@]} -gt 0 ] || stages=(release)
 
-passed=0 failed=0 skipped=0 failures=() wrap=()
+passed=0 failed=0 skipped=0 failures=() skips=() wrap=()
 started=$SECONDS
 
 # Two GiB a job: a compiler at -O3 over heavy templates needs about one.
@@ -57,6 +58,13 @@ build() {
 # count FILE ATTRIBUTE: from ctest's JUnit file
 count() { sed -n "/<testsuite/,/>/s/.*[[:space:]]$2=\"\([0-9]*\)\".*/\1/p" "$1" | head -1; }
 
+# skip_reasons FILE: from ctest's JUnit file, a line a skipped test: its program and what GTEST_SKIP said.
+skip_reasons() {
+  awk '/<testcase /{match($0, /name="[^".]*/); program = substr($0, RSTART + 6, RLENGTH - 6); status = /status="notrun"/}
+       status && said {print program ": " $0; said = 0; status = 0}
+       /: Skipped$/ {said = 1}' "$1" | sed 's/&quot;/"/g; s/&lt;/</g; s/&gt;/>/g; s/&amp;/\&/g'
+}
+
 # run_tests PRESET ctest options…: prints ctest's own summary and adds to the sums.
 run_tests() {
   local preset=$1 status=0 junit=$PWD/build/$1/junit.xml
@@ -72,6 +80,8 @@ run_tests() {
   local all bad left_out
   all=$(count "$junit" tests) bad=$(count "$junit" failures) left_out=$(count "$junit" skipped)
   passed=$((passed + all - bad - left_out)) failed=$((failed + bad)) skipped=$((skipped + left_out))
+  while read -r times reason; do skips+=("$preset: $times x $reason"); done \
+    < <(skip_reasons "$junit" | sort | uniq -c)
   if [ "$bad" -gt 0 ]; then
     failures+=("$preset: $bad tests failed")
   elif [ "$status" -ne 0 ]; then
@@ -147,6 +157,8 @@ mkdir -p build
 for stage in "${stages[@]}"; do "stage_$stage"; done
 
 echo
+[ "${HEADRACE_NIGHTLY:-0}" = 1 ] || echo "SKIPPED everywhere: the tests that take minutes (HEADRACE_NIGHTLY=1 runs them)"
+for skip in ${skips[@]+"${skips[@]}"}; do echo "SKIPPED $skip"; done
 for failure in ${failures[@]+"${failures[@]}"}; do echo "FAILED: $failure"; done
 echo "Took $((SECONDS - started)) s"
 echo "$passed passed, $failed failed, $skipped skipped"

@@ -154,7 +154,7 @@ TEST(Engine, FillsTheContextAndNoMore) {
 TEST(Engine, IgnoreEosOnlyGoesOn) {
   Engine engine(tiny());
   bool stopped = false;
-  for (uint64_t seed = 0; seed < 60; ++seed) {
+  for (uint64_t seed = 0; seed < 60 && !stopped; ++seed) {
     GenerateOptions run{.max_tokens = 40, .sampling = {.temperature = 3.0f, .seed = seed}};
     const GenerateResult with = engine.generate(testing::made_up_ids(8, 512), run, nullptr);
     run.ignore_eos = true;

@@ -39,10 +39,10 @@ INSTANTIATE_TEST_SUITE_P(Texts, SmolLm2Golden, ::testing::ValuesIn(cases()), [](
   return testing::device_name(c.device) + "_" + dtype_name(c.dtype) + "_" + text;
 });
 
+// The same weights by the other loader: one text tells.
 TEST(SmolLm2Directory, LogitsAndGreedyTokens) {
   const LoadedModel model(test_gguf_as_directory(DType::kF32), DType::kF32);
   testing::expect_golden(model, "short");
-  testing::expect_golden(model, "chapter");
 }
 
 }  // namespace
