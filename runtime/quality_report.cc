@@ -28,6 +28,8 @@ ordered_json steps_json(const Speculation& s) {
 ordered_json judged_json(const Judgement& judgement) {
   return {{"judged", judgement.judged},
           {"overturned", judgement.overturned},
+          {"discarded", judgement.discarded},
+          {"rescued", judgement.rescued},
           {"overturn_rate", rounded(judgement.overturn_rate())}};
 }
 
