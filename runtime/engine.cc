@@ -207,11 +207,11 @@ bool Engine::Impl::guesses_alone(const VerifyOptions& verify, const DraftModel* 
   return draft == nullptr && *verify.mode == VerifyMode::kLossless;
 }
 
-// A GPU's pass costs as much for 16 rows as for one, and a refresh that streams hides some hundred; a CPU's pass costs
-// more with each.
+// A GPU's pass costs little more for 32 rows than for one, and a refresh that streams hides some hundred; a CPU's pass
+// costs more with each.
 SelfTreeLimits Engine::Impl::self_limits() const {
   if (device->backend() == Backend::kCpu) return {.width = 2, .nodes = kMostPending + 16, .least = 0.2};
-  return {.width = 16, .nodes = kMostPending + 64, .least = 0.01};
+  return {.width = 32, .nodes = kMaxPassNodes, .least = 0.002};
 }
 
 GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const GenerateOptions& run,

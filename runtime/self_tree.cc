@@ -18,7 +18,6 @@ SelfTree::SelfTree(const SelfTreeLimits& limits) : limits_(limits) {
   tokens_.reserve(most * (kSelfRanked + 1));
   log_probs_.reserve(most * kSelfRanked);
   candidates_.reserve(most * kSelfRanked);
-  best_.reserve(most * kSelfRanked);
 }
 
 void SelfTree::begin(int32_t root) {
@@ -68,6 +67,7 @@ void SelfTree::rank(int64_t first, const Ranked& ranked) {
     log_probs_.insert(log_probs_.end(), row_log_probs.begin(), row_log_probs.end());
     const std::array<double, kSelfRanked> chance = chances(node.children, sharp);
     for (size_t j = 0; j < kSelfRanked; ++j) {
+      if (node.chance * chance[j] < limits_.least) break;
       candidates_.push_back({.token = tokens_[static_cast<size_t>(node.children) + j],
                              .parent = static_cast<int32_t>(first + i),
                              .chance = node.chance * chance[j]});
@@ -77,48 +77,44 @@ void SelfTree::rank(int64_t first, const Ranked& ranked) {
   ++steps_;
 }
 
-// The likeliest candidates; of equals, that of the earlier node.
-void SelfTree::choose_best(std::vector<Candidate>* best, int64_t count, int64_t most_depth) const {
-  best->clear();
-  for (const Candidate& c : candidates_) {
-    if (c.chance >= limits_.least && tree_.depths[static_cast<size_t>(c.parent)] < most_depth) best->push_back(c);
-  }
-  const size_t kept = std::min(best->size(), static_cast<size_t>(std::max<int64_t>(0, count)));
-  std::partial_sort(best->begin(), best->begin() + static_cast<int64_t>(kept), best->end(),
+// The likeliest candidates come first, at most `count`; of equals, that of the earlier node. Returns how many.
+size_t SelfTree::bring_forward(int64_t count, int64_t most_depth) {
+  const auto too_deep = [&](const Candidate& c) { return tree_.depths[static_cast<size_t>(c.parent)] >= most_depth; };
+  std::erase_if(candidates_, too_deep);  // the run ends before it
+  const size_t kept = std::min(candidates_.size(), static_cast<size_t>(std::max<int64_t>(0, count)));
+  std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<int64_t>(kept), candidates_.end(),
                     [](const Candidate& a, const Candidate& b) {
-                      return a.chance != b.chance   ? a.chance > b.chance
-                             : a.parent != b.parent ? a.parent < b.parent
-                                                    : a.token < b.token;
+                      if (a.chance != b.chance) return a.chance > b.chance;
+                      return a.parent != b.parent ? a.parent < b.parent : a.token < b.token;
                     });
-  best->resize(kept);
+  return kept;
 }
 
-void SelfTree::add(const Candidate& candidate) {
-  const int32_t node = tree_.add(candidate.token, candidate.parent);
-  nodes_.push_back({.chance = candidate.chance});
-  deepest_ = std::max(deepest_, static_cast<int64_t>(tree_.depths[static_cast<size_t>(node)]));
-  expected_ += candidate.chance;
-  std::erase_if(candidates_,
-                [&](const Candidate& c) { return c.parent == candidate.parent && c.token == candidate.token; });
+int64_t SelfTree::add_best(int64_t count, int64_t most_depth) {
+  const int64_t first = tree_.size();
+  const size_t best = bring_forward(count, most_depth);
+  for (size_t i = 0; i < best; ++i) {
+    const Candidate& candidate = candidates_[i];
+    const int32_t node = tree_.add(candidate.token, candidate.parent);
+    nodes_.push_back({.chance = candidate.chance});
+    deepest_ = std::max(deepest_, static_cast<int64_t>(tree_.depths[static_cast<size_t>(node)]));
+    expected_ += candidate.chance;
+  }
+  candidates_.erase(candidates_.begin(), candidates_.begin() + static_cast<int64_t>(best));
+  return first;
 }
 
 int64_t SelfTree::extend(int64_t most_depth) {
   if (computed_ == 0) return 0;  // the root itself
-  const int64_t first = tree_.size();
-  choose_best(&best_, std::min(limits_.width, limits_.nodes - first), most_depth);
-  for (const Candidate& candidate : best_) add(candidate);
-  return first;
+  return add_best(std::min(limits_.width, limits_.nodes - tree_.size()), most_depth);
 }
 
-void SelfTree::fill(int64_t most_depth) {
-  choose_best(&best_, limits_.nodes - tree_.size(), most_depth);
-  for (const Candidate& candidate : best_) add(candidate);
-}
+void SelfTree::fill(int64_t most_depth) { add_best(limits_.nodes - tree_.size(), most_depth); }
 
 double SelfTree::foretold_growth(int64_t most_depth) {
-  choose_best(&best_, std::min(limits_.width, limits_.nodes - tree_.size()), most_depth);
+  const size_t best = bring_forward(std::min(limits_.width, limits_.nodes - tree_.size()), most_depth);
   double growth = 0;
-  for (const Candidate& candidate : best_) growth += candidate.chance;
+  for (size_t i = 0; i < best; ++i) growth += candidates_[i].chance;
   return growth;
 }
 

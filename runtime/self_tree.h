@@ -20,12 +20,12 @@
 
 namespace headrace {
 
-constexpr int64_t kSelfRanked = 4;  // tokens ranked after a node
+constexpr int64_t kSelfRanked = 8;  // tokens ranked after a node
 
 struct SelfTreeLimits {
-  int64_t width = 16;             // nodes that a partial step computes at most
-  int64_t nodes = kMaxTreeNodes;  // that a refresh judges at most
-  double least = 0.01;            // a node that is right less often is not computed
+  int64_t width = 32;             // nodes that a partial step computes at most
+  int64_t nodes = kMaxPassNodes;  // that a refresh judges at most
+  double least = 0.002;           // a node that is right less often is not kept
 };
 
 // What is ranked after some nodes: [nodes, kSelfRanked], best first; and [nodes] the sample after each by the partial
@@ -77,8 +77,8 @@ class SelfTree {
     int32_t token, parent;
     double chance;
   };
-  void add(const Candidate& candidate);
-  void choose_best(std::vector<Candidate>* best, int64_t count, int64_t most_depth) const;
+  size_t bring_forward(int64_t count, int64_t most_depth);
+  int64_t add_best(int64_t count, int64_t most_depth);
   std::array<double, kSelfRanked> chances(int32_t ranked, double sharpness) const;
   double sharpness() const;
 
@@ -88,7 +88,6 @@ class SelfTree {
   std::vector<int32_t> tokens_;        // [computed nodes, kSelfRanked]
   std::vector<float> log_probs_;       // the same
   std::vector<Candidate> candidates_;  // not in the tree
-  std::vector<Candidate> best_;        // scratch
   int64_t deepest_ = 0, computed_ = 0, steps_ = 0;
   double expected_ = 1;
   std::array<double, kSharpness.size()> evidence_{};  // log-likelihoods, decaying

@@ -145,7 +145,7 @@ Session::Session(Device& device, Stream& compute, const ModelConfig& config, con
              .head_dim = config.head_dim,
              .k_type = options.k_type,
              .v_type = options.v_type} {
-  CHECK(options.pass_rows > 0 && options.pass_rows <= kMaxTreeNodes, "pass_rows=", options.pass_rows);
+  CHECK(options.pass_rows > 0 && options.pass_rows <= kMaxPassNodes, "pass_rows=", options.pass_rows);
   CHECK(prefill_group() % kPrefixTile == 0, "prefill_group=", prefill_group());
   plan_ = make_session_plan();
 }

@@ -10,8 +10,8 @@
 
 namespace headrace {
 
-constexpr int64_t kMaxTreeNodes = 128;                           // that a draft proposes
-constexpr int64_t kMaxPassNodes = kMaxTreeNodes + kMostPending;  // that a pass judges: a refresh's pending tokens, too
+constexpr int64_t kMaxTreeNodes = 128;  // that a draft proposes
+constexpr int64_t kMaxPassNodes = 512;  // that a pass judges: a refresh's pending tokens, too
 
 // How much of its shape a draft uses in a step.
 struct TreeLimits {
