@@ -142,6 +142,7 @@ std::optional<int32_t> Session::prefill(std::span<const int32_t> ids, Progress* 
     if (finished && partial_) partial_->finish_prefill(*cache_, compute_);
   }  // prefill's memory goes before decode's is taken
   if (!finished) return std::nullopt;
+  allocate_passes();
   if (plan_.ring_slots > 0) {
     streamer_ = std::make_unique<KvStreamer>(device_, *cache_, plan_.ring_slots, plan_.ring_slot_bytes);
   }

@@ -56,7 +56,8 @@ int64_t Session::prefill_group() const {
   return device_.backend() == Backend::kCpu ? kCpuPrefillGroup : kCudaPrefillGroup;
 }
 
-Session::StepWork Session::carve_step(Carver& carver) const {
+// `carver`: what lasts for the run; `later`: what only passes need, and prefill has the room of.
+Session::StepWork Session::carve_step(Carver& carver, Carver& later) const {
   const int64_t rows = padded(pass_rows()), table = options_.context_tokens;
   const uint64_t type_bytes = dtype_bytes(weights_.dtype());
   StepWork work;
@@ -66,27 +67,27 @@ Session::StepWork Session::carve_step(Carver& carver) const {
   work.inv_freq = carver.take<float>(config_.head_dim / 2);
   work.cos_sin = carver.take<float>(table * config_.head_dim);
   work.hidden = carver.take_bytes(static_cast<uint64_t>(rows * config_.hidden) * type_bytes);
-  std::byte* const layer = carver.take_bytes(layer_work_bytes(config_, weights_.dtype(), rows));
+  work.samples = carver.take<int32_t>(pass_rows());
+  std::byte* const layer = later.take_bytes(layer_work_bytes(config_, weights_.dtype(), rows));
   if (layer != nullptr) work.layer = layer_work(config_, weights_.dtype(), rows, layer);
   const uint64_t one = static_cast<uint64_t>(state_floats(config_, 1)) * sizeof(float);
   const int64_t most = pass_rows() * kMaxPrefixSegments;
   work.scratch_rows = std::clamp(static_cast<int64_t>(kScratchBytes / one), pass_rows(), most);
-  work.state = carve_state(config_, pass_rows(), carver);
-  work.scratch = carve_state(config_, work.scratch_rows, carver);
-  work.logits = carver.take<float>(logit_rows() * config_.vocab);
-  work.samples = carver.take<int32_t>(pass_rows());
-  work.sample_workspace = carver.take_bytes(sample_workspace_bytes(std::min(pass_rows(), kLogitRows), config_.vocab));
-  const int64_t ranked = options_.grow_rows * kSelfRanked;
-  work.ranked_log_probs = carver.take<float>(2 * ranked);
-  work.ranked_tokens = reinterpret_cast<int32_t*>(work.ranked_log_probs) + ranked;
-  work.rank_workspace =
-      carver.take_bytes(ranked > 0 ? top_log_probs_workspace_bytes(options_.grow_rows, config_.vocab, kSelfRanked) : 0);
+  work.state = carve_state(config_, pass_rows(), later);
+  work.scratch = carve_state(config_, work.scratch_rows, later);
+  work.logits = later.take<float>(logit_rows() * config_.vocab);
+  work.sample_workspace = later.take_bytes(sample_workspace_bytes(std::min(pass_rows(), kLogitRows), config_.vocab));
+  if (options_.grow_rows > 0) {
+    work.ranked = later.take_bytes(ranked_bytes());
+    work.rank_workspace =
+        later.take_bytes(top_log_probs_workspace_bytes(options_.grow_rows, config_.vocab, kSelfRanked));
+  }
   return work;
 }
 
 MemoryPlan Session::make_session_plan() const {
-  Carver step(nullptr), prefill(nullptr), inputs(nullptr);
-  carve_step(step);
+  Carver step(nullptr), later(nullptr), prefill(nullptr), inputs(nullptr);
+  carve_step(step, later);
   carve_prefill(prefill);
   StepInputs::carve(inputs, pass_rows(), path_stride());
   const uint64_t pointers = whole_pages(2 * static_cast<uint64_t>(shape_.layers) * sizeof(void*));
@@ -110,7 +111,7 @@ MemoryPlan Session::make_session_plan() const {
   const uint64_t choice =
       partial_on() ? PartialKv::work_bytes(shape_, options_.partial.shape, options_.context_tokens) : 0;
   const uint64_t work = whole_pages(step.used_bytes()) + pointers + choice;
-  const uint64_t decode = work + products(pass_rows(), ProductPath::kDecode);
+  const uint64_t decode = work + whole_pages(later.used_bytes()) + products(pass_rows(), ProductPath::kDecode);
   input.decode_work = {.bytes = decode, .per_context_row = table_row};
   input.prefill_work = {.bytes = work + products(group, ProductPath::kPrefill) + whole_pages(prefill.used_bytes()),
                         .per_context_row = table_row,
@@ -163,16 +164,16 @@ void Session::take_host_memory() {
 
 void Session::allocate() {
   if (!host_memory_.begun()) take_host_memory();
-  Carver size(nullptr), host_size(nullptr);
-  carve_step(size);
+  Carver size(nullptr), later(nullptr), host_size(nullptr);
+  carve_step(size, later);
   StepInputs::carve(host_size, pass_rows(), path_stride());
   const uint64_t sample_bytes = static_cast<uint64_t>(pass_rows()) * sizeof(int32_t);
   step_memory_ = device_.allocate(size.used_bytes(), "the buffers of a step");
   host_inputs_ = device_.allocate_pinned(host_size.used_bytes(), "the inputs of a step");
   host_samples_ = device_.allocate_pinned(sample_bytes, "the samples of a step");
   if (options_.grow_rows > 0) host_ranked_ = device_.allocate_pinned(ranked_bytes(), "what a step ranked");
-  Carver carver(step_memory_.data()), host_carver(host_inputs_.data());
-  step_ = carve_step(carver);
+  Carver carver(step_memory_.data()), none(nullptr), host_carver(host_inputs_.data());
+  step_ = carve_step(carver, none);
   host_ = StepInputs::carve(host_carver, pass_rows(), path_stride());
   cache_ = std::make_unique<KvCache>(device_, shape_, plan_, pass_rows(), std::move(host_memory_));
   if (partial_on()) {
@@ -183,6 +184,14 @@ void Session::allocate() {
     options_.draft->allocate(compute_);
     options_.draft->attach(*cache_);
   }
+}
+
+void Session::allocate_passes() {
+  Carver size(nullptr), later_size(nullptr);
+  carve_step(size, later_size);
+  pass_memory_ = device_.allocate(later_size.used_bytes(), "the buffers of a pass");
+  Carver carver(step_memory_.data()), later(pass_memory_.data());
+  step_ = carve_step(carver, later);
 }
 
 Session::~Session() { drain(compute_); }  // before the memory goes

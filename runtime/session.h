@@ -109,15 +109,16 @@ class Session {
     float* logits;         // [logit_rows(), vocab]
     int32_t* samples;
     void* sample_workspace;
-    float* ranked_log_probs;  // [grow_rows, kSelfRanked]; then the tokens, for one copy
-    int32_t* ranked_tokens;
-    void* rank_workspace;
+    // Log-probabilities [grow_rows, kSelfRanked] in f32, then as many tokens: one copy.
+    std::byte* ranked = nullptr;
+    void* rank_workspace = nullptr;
   };
   struct PrefillWork;
 
   void take_host_memory();
   void allocate();
-  StepWork carve_step(Carver& carver) const;
+  void allocate_passes();  // once prefill's memory has gone
+  StepWork carve_step(Carver& carver, Carver& later) const;
   PrefillWork carve_prefill(Carver& carver) const;
   MemoryPlan make_session_plan() const;
   int64_t padded(int64_t rows) const;
@@ -158,7 +159,7 @@ class Session {
   const RowShape shape_;
   MemoryPlan plan_;
   PinnedLater host_memory_;  // until the cache has it
-  DeviceBuffer step_memory_;
+  DeviceBuffer step_memory_, pass_memory_;
   PinnedBuffer host_inputs_, host_samples_, host_ranked_;
   StepInputs host_;
   StepWork step_;

@@ -90,11 +90,12 @@ Ranked Session::grow(const Tree& tree, int64_t first) {
 }
 
 void Session::rank(int64_t rows) {
+  auto* const log_probs = reinterpret_cast<float*>(step_.ranked);
   top_log_probs({.logits = step_.logits,
                  .map = nullptr,
                  .positions = step_.inputs.positions,
-                 .log_probs = step_.ranked_log_probs,
-                 .tokens = step_.ranked_tokens,
+                 .log_probs = log_probs,
+                 .tokens = reinterpret_cast<int32_t*>(log_probs + options_.grow_rows * kSelfRanked),
                  .workspace = step_.rank_workspace,
                  .rows = rows,
                  .vocab = config_.vocab,
@@ -104,7 +105,7 @@ void Session::rank(int64_t rows) {
                  .temperature = options_.sampling.temperature,
                  .seed = options_.sampling.seed},
                 compute_);
-  compute_.copy_small(host_ranked_.data(), step_.ranked_log_probs, ranked_bytes(), Link::kDeviceToHost, "ranked");
+  compute_.copy_small(host_ranked_.data(), step_.ranked, ranked_bytes(), Link::kDeviceToHost, "ranked");
 }
 
 // Where nothing is streamed, what it enqueues depends on the number of nodes and of prefix segments alone; of a
