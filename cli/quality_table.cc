@@ -51,7 +51,9 @@ std::string quality_line(const QualityRow& row) {
   std::vector<std::string> texts = {fixed(static_cast<double>(row.temperature), 1), format_count(row.budget),
                                     interval_text(row.interval)};
   if (!row.compared()) {
-    return str(cells(texts, kRowWidths), "  the part holds all of ", short_name(row.document), "\n");
+    const char* const why =
+        row.holds_all ? "  the part holds all of " : "  no partial step: the text is too short, of ";
+    return str(cells(texts, kRowWidths), why, short_name(row.document), "\n");
   }
   const Judgement& judged = row.lossless.judgement;
   texts.insert(texts.end(), {format_count(judged.judged), fixed(100 * judged.overturn_rate(), 1, "%"),

@@ -198,6 +198,7 @@ void Quality::compare_row(const std::vector<int32_t>& ids, const GenerateResult&
   row.runs = 1;
   row.prompt_tokens = full.prompt_tokens;
   row.decode_tokens = static_cast<int64_t>(full.token_ids.size());
+  row.holds_all = results[0].plan.partial_bytes == 0;
   row.lossless = results[0].speculation;
   row.approximate = results[1].speculation;
   row.lossless_same = results[0].token_ids == full.token_ids ? 1 : 0;
@@ -275,6 +276,7 @@ void QualityRow::add(const QualityRow& more) {
   lossless_same += more.lossless_same;
   approximate_same += more.approximate_same;
   rouge_l_sum += more.rouge_l_sum;
+  holds_all = more.holds_all;
 }
 
 std::vector<QualityRow> QualityReport::means() const {

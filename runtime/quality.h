@@ -40,7 +40,8 @@ struct QualityRow {
   int64_t lossless_same = 0, approximate_same = 0;  // runs whose text was the full KV's; of the first, all must be
   double rouge_l_sum = 0;                           // of the approximate texts against the full KV's
 
-  // Partial steps there were none: the part holds the whole document.
+  bool holds_all = false;  // the part is no smaller than the context: no partial KV was taken
+
   bool compared() const { return lossless.of(StepMode::kPartial).steps > 0; }
   double rouge_l() const { return runs > 0 ? rouge_l_sum / static_cast<double>(runs) : 0; }
   void add(const QualityRow& more);

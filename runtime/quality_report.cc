@@ -42,7 +42,7 @@ ordered_json row_json(const QualityRow& row) {
   out["runs"] = row.runs;
   out["prompt_tokens"] = row.prompt_tokens;
   out["decode_tokens"] = row.decode_tokens;
-  out["partial_holds_all"] = !row.compared();
+  out["partial_holds_all"] = row.holds_all;
   out["lossless"] = judged_json(row.lossless.judgement);
   out["lossless"]["steps"] = steps_json(row.lossless);
   out["lossless"]["same_text"] = row.lossless_same;
