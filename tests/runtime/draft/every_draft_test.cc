@@ -10,6 +10,7 @@
 #include <map>
 
 #include "runtime/drafting.h"
+#include "runtime/engine.h"
 #include "tests/support/draft_files.h"
 #include "tests/support/session_fixture.h"
 #include "tests/support/temporary_folder.h"
@@ -232,6 +233,40 @@ TEST_P(EveryDraft, SaysWhatPlainDecodingSays) {
   EXPECT_GT(accepted_, options_.type == SpecType::kNgram ? 0 : 5 * runs_);
   std::printf("%lld runs, %.2f accepted tokens a run of %lld\n", static_cast<long long>(runs_),
               static_cast<double>(accepted_) / static_cast<double>(runs_), static_cast<long long>(tokens_));
+}
+
+// The same where most passes see the partial KV alone: a refresh takes back what was wrong, of the draft's cache, too.
+TEST_P(EveryDraft, SaysItWithPartialVerification) {
+  EngineOptions options;
+  options.model = testing::tiny_model(kTarget);
+  options.device = {.choice = std::get<0>(GetParam()), .threads = 2};
+  options.want_tokenizer = false;
+  options.dtype = std::get<1>(GetParam());
+  options.draft = options_;
+  options.ring_slots = 2;
+  Engine engine(options);
+  Judgement judgement;
+  int64_t accepted = 0;
+  for (const SamplingSettings& sampling : kSettings) {
+    GenerateOptions run{.max_tokens = 64, .sampling = sampling, .ignore_eos = true, .speculate = false};
+    run.verify = VerifyOptions{.mode = VerifyMode::kFull};
+    const std::vector<int32_t> said = engine.generate(prompt(1), run, nullptr).token_ids;
+    run.speculate = true;
+    for (const KvMode kv : {KvMode::kDevice, KvMode::kHost}) {
+      for (const int64_t interval : {int64_t{30}, kAutoInterval}) {
+        run.kv = kv;
+        run.verify = VerifyOptions{.mode = VerifyMode::kLossless, .budget = 64, .interval = interval};
+        const GenerateResult again = engine.generate(prompt(1), run, nullptr);
+        EXPECT_EQ(again.token_ids, said) << "T " << sampling.temperature << ", every " << interval;
+        EXPECT_GT(again.speculation.of(StepMode::kPartial).steps, 0);
+        judgement.add(again.speculation.judgement);
+        accepted += again.speculation.accepted;
+      }
+    }
+  }
+  EXPECT_GT(judgement.overturned, 0) << "nothing was ever taken back";
+  EXPECT_GT(judgement.judged, judgement.overturned);
+  EXPECT_GT(accepted, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(
