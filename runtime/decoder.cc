@@ -49,6 +49,8 @@ StepMode Decoder::next_mode() const {
   if (at_the_end_) return StepMode::kRefresh;
   if (self_ && session_.partial_ready()) return options_.interval == 0 ? StepMode::kRefresh : StepMode::kPartial;
   const int64_t pending = static_cast<int64_t>(pending_.size());
+  if (tuner_ && tuner_->pending() == 0 && pending == 0)
+    return StepMode::kFull;  // no partial step pays: nothing is chosen
   // The tuner counts pending tokens, the published rule those of the refresh, too.
   const int64_t interval = tuner_ ? accepted_ - pending + tuner_->pending() - 1 : options_.interval;
   return step_mode({.rows = session_.rows() + pending,
@@ -77,7 +79,7 @@ bool Decoder::judge(StepMode mode) {
   session_.commit(acceptance_);
   drafting_.observe(tree, acceptance_, first, judgement);
   const int64_t right = static_cast<int64_t>(acceptance_.nodes.size());
-  if (tuner_ && mode == StepMode::kRefresh) {
+  if (tuner_) {
     tuner_->record_refresh(drafting_.last_ms(), judgement, right - pending, right > pending);
   }
   accepted_ = std::max<int64_t>(right - pending, 0);

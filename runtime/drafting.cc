@@ -26,6 +26,7 @@ Drafting::Drafting(DraftModel* model, const DraftRun& run)
 void Drafting::planned(Backend backend, bool streams, VerifyMode verify, int64_t most_steps) {
   step_ms_.reserve(static_cast<size_t>(std::min(most_steps, kStepsReserved)));
   speculation_.verify = verify;
+  rows_cost_ = backend == Backend::kCpu;
   if (model_ == nullptr || !model_->tunes_trees() || fixed_) return;
   tuners_[0].emplace(TunerOptions{.largest = model_->tree(), .start = first_limits(backend, streams)});
   tuners_[1].emplace(TunerOptions{.largest = model_->tree(), .start = first_limits(backend, false)});
@@ -40,10 +41,11 @@ void Drafting::begin(StepMode mode, int64_t pending) {
   draft_ms_ = 0;
 }
 
-// Behind pending tokens a tree costs the pass next to nothing, and what it may be worth is not the tuner's to learn.
+// Behind pending tokens a tree costs a GPU's pass next to nothing, and what it may be worth is not the tuner's to
+// learn.
 void Drafting::propose(int32_t root, int64_t position, Tree* tree) {
   if (draft_ == nullptr) return;
-  if (tuner()) limits_ = pending_ > 0 ? model_->tree() : tuner()->next();
+  if (tuner()) limits_ = pending_ > 0 && !rows_cost_ ? model_->tree() : tuner()->next();
   TreeLimits limits = limits_;
   limits.levels = std::min(limits.levels, kTailWindow - 1 - pending_);
   draft_->propose(root, position, limits, tree);

@@ -54,6 +54,7 @@ class Drafting {
   std::vector<float> step_ms_;
   StepMode mode_ = StepMode::kFull;
   int64_t pending_ = 0;
+  bool rows_cost_ = false;  // each row of a pass
   Clock::time_point start_{};
   double draft_ms_ = 0;
 };

@@ -204,9 +204,9 @@ void PartialKv::after_commit(const KvCache& cache, bool refresh, Stream& stream)
                      stream);
     summarised_ = complete;
   }
+  initialised_ = refresh;  // rows that were committed otherwise are in no window
   if (!refresh) return;
   copy_window(cache, cache.committed_before(), cache.rows(), stream);
-  initialised_ = true;
 }
 
 // No query sees more of the window than it has room for before its tail begins: cache/partial.h.

@@ -58,7 +58,7 @@ class PartialKv {
   void after_commit(const KvCache& cache, bool refresh, Stream& stream);
 
   // ---- a partial step ----
-  bool initialised() const { return initialised_; }
+  bool initialised() const { return initialised_; }  // since the last commit was prefill's or a refresh's
   // The runs that a query sees before its tail. Their positions, and the queries', are slots: a query at position t
   // stands at slot_of(t), from where on as many rows are its tail as from t.
   const std::vector<KvSegment>& segments(int64_t layer) const { return views_[static_cast<size_t>(layer)]; }

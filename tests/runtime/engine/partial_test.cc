@@ -139,6 +139,20 @@ TEST_P(PartialSteps, WithFewBlocksSeeLess) {
   EXPECT_TRUE(std::isfinite(moved));
 }
 
+// What is committed by a step over the full KV that was no refresh is in no window: there is no partial step before the
+// next refresh.
+TEST_P(PartialSteps, NeedARefreshAfterAFullStep) {
+  const auto partial = session(8);
+  partial->prefill(testing::made_up_ids(kPrompt, vocab), nullptr, nullptr);
+  ASSERT_TRUE(partial->partial_ready());
+  partial->verify(chain({5}));
+  partial->commit({.nodes = {0}, .next = 0});
+  EXPECT_FALSE(partial->partial_ready());
+  partial->verify(chain({6}), StepMode::kRefresh);
+  partial->commit({.nodes = {0}, .next = 0});
+  EXPECT_TRUE(partial->partial_ready());
+}
+
 // No KV row crosses the link in a partial step: what crosses is the step's inputs and samples, a few KiB.
 TEST_P(PartialSteps, MoveNoRows) {
   const auto partial = session(8, KvMode::kHost);
