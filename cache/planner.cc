@@ -125,6 +125,7 @@ int64_t largest_context(const PlanInput& in) {
               str(context > 0 ? str("A context of ", context, " tokens would fit (-c, -n or --truncate middle)")
                               : std::string("No context fits"),
                   "; or raise ", vram ? "--vram" : "--host-mem",
+                  vram && in.partial.blocks > 0 ? ", take a smaller --partial-budget or --verify full" : "",
                   in.mode == KvMode::kDevice ? ", or let the KV cache leave the device (--kv auto)." : "."));
 }
 

@@ -66,7 +66,7 @@ struct MemoryPlan {
 // Rows of the ring that holds the last committed rows of each layer (the tail of DESIGN section 6): a power of two with
 // room for the longest tail.
 constexpr int64_t kTailRingRows = 512;
-static_assert(kTailRingRows >= kTailWindow + kPrefixTile);
+static_assert(kTailRingRows >= kTailWindow + kPrefixTile - 1 + kMostPending);  // pending rows lie in it, too
 
 MemoryPlan make_plan(const PlanInput& input);
 

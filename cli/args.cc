@@ -293,6 +293,13 @@ void finish_common(const std::string& command, const Late& late, const std::stri
   if (late.no_chat_template + !engine->chat_template.empty() + !engine->chat_template_file.empty() > 1) {
     usage_error(command, "--chat-template, --chat-template-file and --no-chat-template exclude each other");
   }
+  const VerifyOptions& verify = engine->verify;
+  const VerifyMode usual = engine->draft.type == SpecType::kNone ? VerifyMode::kFull : VerifyMode::kLossless;
+  if (verify.mode.value_or(usual) == VerifyMode::kFull && verify != VerifyOptions{.mode = verify.mode} &&
+      command != "bench quality") {
+    usage_error(command, "--partial-budget, --refresh-interval and --block-* mean nothing with --verify full" +
+                             std::string(verify.mode ? "" : ", which goes without saying without --spec-type"));
+  }
   if (late.no_chat_template && !system.empty()) {
     usage_error(command, "--system needs a chat template, and --no-chat-template is given");
   }

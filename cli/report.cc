@@ -29,7 +29,7 @@ std::string format_steps(const Speculation& s, StepMode mode, const char* what) 
   return str(format_count(kind.steps), what, " of ", format_rate(ms), " ms; ");
 }
 
-// "verify    lossless: 130 partial steps of 8.1 ms; 12 refreshes of 150 ms; they overturned 3.1% of 400 tokens"
+// "verify    lossless: 130 partial steps of 8.1 ms; 12 refreshes of 150 ms; overturned 3.1% of 400 pending tokens"
 std::string format_verification(const Speculation& s) {
   std::string text =
       str("  verify    ", verify_mode_name(s.verify), ": ", format_steps(s, StepMode::kFull, " full steps"),

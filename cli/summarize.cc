@@ -57,6 +57,16 @@ std::string options_text(const SummarizeArgs& args, const Engine& engine) {
   }
   add(s.top_k);
   add(s.seed);
+  const VerifyOptions& verify = args.engine.verify;
+  if (verify.mode == VerifyMode::kApproximate) {  // the others say what plain decoding says
+    add(verify_mode_name(*verify.mode));
+    add(verify.budget);
+    add(verify.interval);
+    add(static_cast<int>(verify.score));
+    add(static_cast<int>(verify.reduce));
+    add(spec_type_name(args.engine.draft.type));
+    add(args.engine.draft.model.empty() ? "" : files_stamp(args.engine.draft.model));
+  }
   return text;
 }
 

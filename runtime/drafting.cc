@@ -1,6 +1,7 @@
 #include "runtime/drafting.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace headrace {
 namespace {
@@ -55,6 +56,7 @@ void Drafting::propose(int32_t root, int64_t position, Tree* tree) {
 void Drafting::grown(int64_t nodes) {
   const double ms = std::chrono::duration<double, std::milli>(Clock::now() - start_).count();
   step_ms_.push_back(static_cast<float>(ms));
+  grown_ += nodes;
   speculation_.record(StepMode::kPartial, nodes, 0, 0, ms);
 }
 
@@ -67,7 +69,8 @@ void Drafting::observe(const Tree& tree, const Acceptance& acceptance, int64_t p
   step_ms_.push_back(static_cast<float>(ms));
   const size_t behind = static_cast<size_t>(pending_) + 1;  // nodes before the draft's first
   const size_t right = std::max(acceptance.nodes.size(), behind) - behind;
-  speculation_.record(mode_, tree.size() - static_cast<int64_t>(behind), right, draft_ms_, ms - draft_ms_);
+  const int64_t proposed = tree.size() - static_cast<int64_t>(behind) - std::exchange(grown_, 0);
+  speculation_.record(mode_, std::max<int64_t>(0, proposed), right, draft_ms_, ms - draft_ms_);
   speculation_.judgement.add(judgement);
   if (tuner() && pending_ == 0) tuner()->record(limits_, tree, acceptance, draft_ms_, ms - draft_ms_);
 }

@@ -54,6 +54,7 @@ class Drafting {
   std::vector<float> step_ms_;
   StepMode mode_ = StepMode::kFull;
   int64_t pending_ = 0;
+  int64_t grown_ = 0;       // nodes of the coming tree that have been counted
   bool rows_cost_ = false;  // each row of a pass
   Clock::time_point start_{};
   double draft_ms_ = 0;

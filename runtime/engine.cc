@@ -106,7 +106,7 @@ struct Engine::Impl {
   int64_t context_limit() const;
   SessionOptions options_of(const std::vector<int32_t>& prompt, const GenerateOptions& run, int64_t max_tokens) const;
   VerifyOptions verify_of(const GenerateOptions& run) const;
-  static bool guesses_alone(const VerifyOptions& verify, const DraftModel* draft);
+  bool guesses_alone(const VerifyOptions& verify, const DraftModel* draft) const;
   SelfTreeLimits self_limits() const;
   GenerateResult generate(const std::vector<int32_t>& prompt, const GenerateOptions& run, Progress* progress);
   void answer(Session& session, Drafting* drafting, const std::vector<int32_t>& prompt, const GenerateOptions& run,
@@ -199,12 +199,14 @@ VerifyOptions Engine::Impl::verify_of(const GenerateOptions& run) const {
   }
   const bool drafts = draft_model != nullptr && run.speculate;
   if (!verify.mode) verify.mode = drafts ? VerifyMode::kLossless : VerifyMode::kFull;
+  if (*verify.mode == VerifyMode::kApproximate && verify.interval == kAutoInterval)
+    verify.interval = kPublishedInterval;
   return verify;
 }
 
 // Without a draft the target guesses for itself, where something judges it.
-bool Engine::Impl::guesses_alone(const VerifyOptions& verify, const DraftModel* draft) {
-  return draft == nullptr && *verify.mode == VerifyMode::kLossless;
+bool Engine::Impl::guesses_alone(const VerifyOptions& verify, const DraftModel* draft) const {
+  return draft == nullptr && *verify.mode == VerifyMode::kLossless && config.vocab <= kMaxTopVocab;
 }
 
 // A GPU's pass costs little more for 32 rows than for one, and a refresh that streams hides some hundred; a CPU's pass
@@ -233,12 +235,11 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
     session_options.pass_rows = model->tree().nodes;
   }
   const VerifyOptions verify = verify_of(run);
-  const bool partial = *verify.mode != VerifyMode::kFull;
-  if (partial) {
-    session_options.partial = {
-        .shape = {.blocks = verify.budget / kBlockRows}, .score = verify.score, .reduce = verify.reduce};
-  }
-  if (guesses_alone(verify, model)) {
+  const PartialShape shape{.blocks = verify.budget / kBlockRows};
+  const bool partial =
+      *verify.mode != VerifyMode::kFull && shape.serves(session_options.context_tokens);  // else it would hold all
+  if (partial) session_options.partial = {.shape = shape, .score = verify.score, .reduce = verify.reduce};
+  if (partial && guesses_alone(verify, model)) {
     session_options.grow_rows = self_limits().width;
     session_options.pass_rows = self_limits().nodes - kMostPending;
   }
@@ -292,6 +293,11 @@ void Engine::Impl::answer(Session& session, Drafting* drafting, const std::vecto
   const VerifyOptions verify = verify_of(run);
   const bool streams = result->plan.ring_slots > 0;
   drafting->planned(device->backend(), streams, *verify.mode, output->max_tokens());
+  SelfTreeLimits self{.width = 0};
+  if (session.partial_from() > 0 && guesses_alone(verify, run.speculate ? draft_model.get() : nullptr)) {
+    self = self_limits();
+    if (result->plan.ring_slots == 0) self.nodes = std::min<int64_t>(self.nodes, 64);  // no link hides what more cost
+  }
   {
     const HostSpan span(device->trace(), "decode");
     Decoder(session, *drafting, *output, *compute,
@@ -299,8 +305,7 @@ void Engine::Impl::answer(Session& session, Drafting* drafting, const std::vecto
              .interval = verify.interval,
              .streams = streams,
              .forced_tokens = run.forced_tokens,
-             .self = guesses_alone(verify, run.speculate ? draft_model.get() : nullptr) ? self_limits()
-                                                                                        : SelfTreeLimits{.width = 0},
+             .self = self,
              .interrupt = run.interrupt,
              .progress = progress})
         .run(*first);

@@ -3,8 +3,9 @@
 // that what attention sees of them is exact; only rows that were computed from a partial KV are not.
 //
 // Way of use: fill_layer() for each layer that prefill has built, then finish_prefill(). Of a refresh: choose() for
-// each layer once its queries are known, gather() for its segments as they pass, and commit(). After any other pass
-// whose rows were committed: commit(), too. Owns its memory. Thread: one at a time; all work is enqueued on the stream.
+// each layer once its queries are known, and gather() for its segments as they pass. Around every commit of rows to the
+// cache, a refresh's or not: before_commit() and after_commit(). Owns its memory. Thread: one at a time; all work is
+// enqueued on the stream.
 #pragma once
 
 #include <cstdint>

@@ -37,11 +37,19 @@ ordered_json kinds_json(const Speculation& s) {
   return kinds;
 }
 
-ordered_json speculation_json(const Speculation& s) {
+// A partial step's tokens are the text's when they are confirmed: then those that came out count.
+double tokens_per_step(const GenerateResult& result) {
+  const Speculation& s = result.speculation;
+  if (s.verify == VerifyMode::kFull || result.timings.decode_steps == 0) return s.tokens_per_step();
+  return static_cast<double>(result.timings.decode_tokens) / static_cast<double>(result.timings.decode_steps);
+}
+
+ordered_json speculation_json(const GenerateResult& result) {
+  const Speculation& s = result.speculation;
   return {{"type", s.type.empty() ? "none" : s.type},
           {"verify", verify_mode_name(s.verify)},
           {"tau", rounded(s.tau())},
-          {"tokens_per_step", rounded(s.tokens_per_step())},
+          {"tokens_per_step", rounded(tokens_per_step(result))},
           {"steps", s.steps},
           {"proposed", s.proposed},
           {"accepted", s.accepted},
@@ -53,6 +61,7 @@ ordered_json speculation_json(const Speculation& s) {
            {{"judged", s.judgement.judged},
             {"overturned", s.judgement.overturned},
             {"discarded", s.judgement.discarded},
+            {"rescued", s.judgement.rescued},
             {"overturn_rate", rounded(s.judgement.overturn_rate())}}}};
 }
 
@@ -82,7 +91,7 @@ std::string result_json(const GenerateResult& result, const LineLabel& label) {
                        {"prefill_d2h_bytes", x.prefill_d2h_bytes},
                        {"decode_h2d_bytes", x.decode_h2d_bytes},
                        {"decode_d2h_bytes", x.decode_d2h_bytes}};
-  if (result.speculation.happened()) line["speculation"] = speculation_json(result.speculation);
+  if (result.speculation.happened()) line["speculation"] = speculation_json(result);
   return one_line(line);
 }
 

@@ -21,6 +21,7 @@ SelfTree::SelfTree(const SelfTreeLimits& limits) : limits_(limits) {
 }
 
 void SelfTree::begin(int32_t root) {
+  begun_ = true;
   tree_.reset(root);
   nodes_.assign(1, Node{});
   tokens_.clear();

@@ -40,7 +40,7 @@ class SelfTree {
   explicit SelfTree(const SelfTreeLimits& limits);
 
   void begin(int32_t root);
-  bool begun() const { return tree_.size() > 0; }
+  bool begun() const { return begun_; }
   const Tree& tree() const { return tree_; }
   int64_t deepest() const { return deepest_; }
   int64_t partial_steps() const { return steps_; }  // that the tree has taken
@@ -64,13 +64,13 @@ class SelfTree {
     int64_t rescued = 0;     // tokens confirmed beyond it
   };
   Verdict learn(std::span<const int32_t> samples, const Acceptance& acceptance);
-  void clear() { tree_ = {}; }
+  void clear() { begun_ = false; }
 
  private:
   static constexpr std::array<double, 6> kSharpness = {1, 2, 4, 8, 16, 32};
   struct Node {
     double chance = 1;      // that the path to it is right
-    int32_t children = -1;  // the first of its ranked tokens in ranked_; -1: not computed
+    int32_t children = -1;  // the first of its ranked tokens in tokens_; -1: not computed
     int32_t first_choice = -1;
   };
   struct Candidate {
@@ -90,6 +90,7 @@ class SelfTree {
   std::vector<Candidate> candidates_;  // not in the tree
   int64_t deepest_ = 0, computed_ = 0, steps_ = 0;
   double expected_ = 1;
+  bool begun_ = false;
   std::array<double, kSharpness.size()> evidence_{};  // log-likelihoods, decaying
   double seen_ = 20, missed_ = 1;                     // right tokens that were looked up, and not among the ranked
 };

@@ -32,10 +32,7 @@ Session::StepInputs Session::StepInputs::carve(Carver& carver, int64_t pass_rows
   return inputs;
 }
 
-bool Session::partial_on() const {
-  const PartialShape& shape = options_.partial.shape;
-  return shape.blocks > 0 && options_.context_tokens >= shape.least_context();
-}
+bool Session::partial_on() const { return options_.partial.shape.serves(options_.context_tokens); }
 
 int64_t Session::pass_rows() const { return options_.pass_rows + (partial_on() ? kMostPending : 0); }
 int64_t Session::logit_rows() const { return padded(std::min(pass_rows(), kLogitRows)); }
@@ -146,7 +143,8 @@ Session::Session(Device& device, Stream& compute, const ModelConfig& config, con
              .head_dim = config.head_dim,
              .k_type = options.k_type,
              .v_type = options.v_type} {
-  CHECK(options.pass_rows > 0 && options.pass_rows <= kMaxPassNodes, "pass_rows=", options.pass_rows);
+  CHECK(options.pass_rows > 0 && pass_rows() <= kMaxPassNodes, "pass_rows=", options.pass_rows);
+  CHECK(options.grow_rows == 0 || partial_on(), "grow_rows=", options.grow_rows);
   CHECK(prefill_group() % kPrefixTile == 0, "prefill_group=", prefill_group());
   plan_ = make_session_plan();
 }

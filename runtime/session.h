@@ -1,7 +1,7 @@
 // One run over one context: the KV cache, the buffers of a step and the order in which they are used (DESIGN section
 // 3): prefill once, then verify a tree and commit what was right of it, again and again. Planned and allocated before
 // the first token; gives everything back when destroyed. Thread: one at a time, but for `interrupt`. prefill() is in
-// prefill.cc, verify() and commit() are in verify.cc.
+// prefill.cc, verify(), grow() and commit() are in verify.cc.
 #pragma once
 
 #include <atomic>

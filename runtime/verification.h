@@ -16,7 +16,7 @@ enum class VerifyMode : uint8_t {
 };
 const char* verify_mode_name(VerifyMode mode);  // as --verify has it: "lossless"
 
-constexpr int64_t kAutoInterval = -1;
+constexpr int64_t kAutoInterval = -1, kPublishedInterval = 20;
 
 constexpr bool partial_budget_fits(int64_t tokens) {
   return tokens > 0 && tokens % kPrefixTile == 0 && tokens <= kMaxKeptBlocks * kBlockRows;
@@ -25,10 +25,13 @@ constexpr bool partial_budget_fits(int64_t tokens) {
 struct VerifyOptions {
   // --verify; none: lossless where there is a draft. Without one, plain decoding reads the full KV.
   std::optional<VerifyMode> mode{};
-  int64_t budget = 4096;             // --partial-budget: retrieved tokens, a multiple of 64
-  int64_t interval = kAutoInterval;  // --refresh-interval: tokens from one refresh to the next
+  int64_t budget = 4096;  // --partial-budget: retrieved tokens, a multiple of 64
+  // --refresh-interval: tokens from one refresh to the next. Auto is what pays where a refresh judges; where it does
+  // not, the text depends on it, and it is the published one.
+  int64_t interval = kAutoInterval;
   BlockScore score = BlockScore::kQuest;
   BlockReduce reduce = BlockReduce::kMean;
+  bool operator==(const VerifyOptions&) const = default;
 };
 
 // Pending tokens that refreshes looked at again.

@@ -211,7 +211,10 @@ void Session::attend(const Pass& pass, int64_t layer) {
 void Session::attend_full(const PrefixAttentionParams& params, const Pass& pass, int64_t layer) {
   PrefixFold::Seen seen;
   if (mode_ == StepMode::kRefresh) {
-    partial_->choose(layer, rows(), scoring_queries(pass.work, pass.rows, pass.rows - judged_again_), compute_);
+    // Of the tree, or, where the last query counts alone, up to its root: what comes after may not be right.
+    const bool last = options_.partial.reduce == BlockReduce::kLast;
+    const int64_t end = last ? judged_again_ + 1 : pass.rows;
+    partial_->choose(layer, rows(), scoring_queries(pass.work, end, end - judged_again_), compute_);
     seen = [this, layer](std::span<const KvSegment> segments) { partial_->gather(layer, segments, compute_); };
   }
   PrefixFold fold(params, std::min(step_.scratch_rows / pass.rows, kMaxPrefixSegments), tail_begin(deepest_position_),

@@ -217,6 +217,7 @@ TEST(Args, VerificationFlags) {
   EXPECT_EQ(full.score, BlockScore::kSpecPv);
   EXPECT_EQ(full.reduce, BlockReduce::kLast);
   EXPECT_EQ(parsed({"--refresh-interval", "auto"}).interval, kAutoInterval);
+  EXPECT_EQ(parsed({"--spec-type", "ngram-simple", "--partial-budget", "1K"}).budget, 1024);
   const auto told = [](std::vector<std::string> more) {
     more.insert(more.begin(), {"generate", "-m", "model", "-p", "x"});
     return refusal(more);
@@ -226,6 +227,8 @@ TEST(Args, VerificationFlags) {
   EXPECT_NE(told({"--partial-budget", "32K"}).find("up to 16K"), std::string::npos);
   EXPECT_NE(told({"--refresh-interval", "193"}).find("193"), std::string::npos);
   EXPECT_NE(told({"--refresh-interval", "0"}).find("0"), std::string::npos);
+  EXPECT_NE(told({"--partial-budget", "2K"}).find("without --spec-type"), std::string::npos);
+  EXPECT_NE(told({"--verify", "full", "--block-reduce", "max"}).find("--block-*"), std::string::npos);
 }
 
 TEST(Args, RopeFlags) {

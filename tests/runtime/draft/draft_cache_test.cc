@@ -20,7 +20,8 @@ class DraftCacheTest : public ::testing::Test {
     shape_ = {.rows = {.layers = 2, .kv_heads = kHeads, .head_dim = kDim, .k_type = DType::kF32, .v_type = DType::kF32},
               .context_rows = context,
               .window = window,
-              .pass_rows = kPassRows};
+              .pass_rows = kPassRows,
+              .most_taken_back = kMostPending};
     cache_.emplace(*device_, shape_);
   }
 
@@ -94,6 +95,25 @@ TEST_F(DraftCacheTest, AWindowSeesItsSinksAndItsLastRows) {
     append(1 + step * 7 % kPassRows);
     expect_prefix(0);
     expect_prefix(9);
+  }
+}
+
+// Rows that are taken back are written anew; what the window then sees is what it saw before, to the oldest row.
+TEST_F(DraftCacheTest, WhatIsTakenBackIsSeenAsBefore) {
+  for (const int64_t window : {int64_t{0}, kLeastDraftWindow, int64_t{700}}) {
+    open(window, 4000);
+    while (cache_->rows() < 3000) {
+      const int64_t before = cache_->rows();
+      for (int64_t more = 0; more < kMostPending; more += 16) append(16);
+      expect_prefix(0);
+      if (HasFatalFailure()) return;
+      const int64_t back = before < kDraftSinkRows ? kDraftSinkRows : before;
+      cache_->rewind(back);
+      EXPECT_EQ(cache_->rows(), back);
+      expect_prefix(0);
+      if (HasFatalFailure()) return;
+      append(17);
+    }
   }
 }
 

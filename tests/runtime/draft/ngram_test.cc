@@ -84,6 +84,22 @@ TEST(Ngram, LimitsHold) {
     }
 }
 
+// What was cut off leaves no trace: the same text gives the same tree as an index that never knew more.
+TEST(Ngram, CutTextIsForgotten) {
+  const std::string text = "abcabdabcabeabcab", wrong = "xyzabcab";
+  for (size_t kept = 1; kept <= text.size(); ++kept) {
+    NgramIndex index(64);
+    for (const char c : text.substr(0, kept)) index.append(c);
+    for (const char c : wrong) index.append(c);
+    index.cut(static_cast<int64_t>(kept));
+    ASSERT_EQ(index.size(), static_cast<int64_t>(kept));
+    for (const char c : text.substr(kept)) index.append(c);
+    Tree tree;
+    index.propose({}, &tree);
+    EXPECT_EQ(paths(tree), proposed(text)) << kept;
+  }
+}
+
 TEST(Ngram, TokensMayComeOneByOne) {
   const std::string text = "the cat sat on the mat and the cat sat on the";
   NgramIndex index(static_cast<int64_t>(text.size()));

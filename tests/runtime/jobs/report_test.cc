@@ -78,7 +78,7 @@ TEST(ResultJson, SaysWhatPartialVerificationGave) {
             json({{"steps", 2}, {"tau", 1.0}, {"draft_ms_per_step", 2.0}, {"verify_ms_per_step", 6.0}}));
   EXPECT_EQ(speculation["modes"]["refresh"]["verify_ms_per_step"], 148.0);
   EXPECT_EQ(speculation["pending"],
-            json({{"judged", 4}, {"overturned", 1}, {"discarded", 2}, {"overturn_rate", 0.25}}));
+            json({{"judged", 4}, {"overturned", 1}, {"discarded", 2}, {"rescued", 0}, {"overturn_rate", 0.25}}));
   EXPECT_EQ(speculation["accepted_by_depth"], json({2, 2, 1}));
 }
 
