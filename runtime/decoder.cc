@@ -12,18 +12,6 @@ constexpr int64_t kFirstSteps = 16;  // partial steps before the first refresh, 
 
 }  // namespace
 
-const char* verify_mode_name(VerifyMode mode) {
-  switch (mode) {
-    case VerifyMode::kFull:
-      return "full";
-    case VerifyMode::kLossless:
-      return "lossless";
-    case VerifyMode::kApproximate:
-      return "approximate";
-  }
-  return "?";
-}
-
 Decoder::Decoder(Session& session, Drafting& drafting, Output& output, Stream& compute, const DecoderOptions& options)
     : session_(session), drafting_(drafting), output_(output), compute_(compute), options_(options) {
   if (options.interval == kAutoInterval) tuner_.emplace(options.streams);

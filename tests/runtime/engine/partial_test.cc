@@ -31,11 +31,16 @@ class PartialSteps : public ::testing::TestWithParam<DeviceChoice> {
   const LoadedModel model{testing::tiny_model("llama31"), DType::kF32, GetParam()};
   const int32_t vocab = static_cast<int32_t>(model.checkpoint->config().vocab);
 
-  std::unique_ptr<Session> session(int64_t blocks, KvMode kv = KvMode::kDevice, BlockScore score = BlockScore::kQuest) {
+  std::unique_ptr<Session> session(int64_t blocks, KvMode kv = KvMode::kDevice) {
+    return session(PartialOptions{.shape = {.blocks = blocks}}, kv, DType::kF32, DType::kF32);
+  }
+  std::unique_ptr<Session> session(const PartialOptions& partial, KvMode kv, DType k_type, DType v_type) {
     SessionOptions options = model.options(kPrompt, 300);
     options.kv = kv;
+    options.k_type = k_type;
+    options.v_type = v_type;
     options.pass_rows = 40;
-    options.partial = {.shape = {.blocks = blocks}, .score = score};
+    options.partial = partial;
     return model.session(options);
   }
 
@@ -137,6 +142,33 @@ TEST_P(PartialSteps, WithFewBlocksSeeLess) {
   const float moved = distance(partial->logits(2), full->logits(2));
   EXPECT_GT(moved, 1e-4f);
   EXPECT_TRUE(std::isfinite(moved));
+}
+
+// Every way of choosing, and caches whose keys and values are of different types: all blocks are the full KV after a
+// refresh, and few are not.
+TEST_P(PartialSteps, ChooseByEveryScoreFromEveryCache) {
+  const std::vector<int32_t> ids = testing::made_up_ids(kPrompt, vocab);
+  const auto said = [&](const PartialOptions& options, DType k_type, DType v_type) {
+    const auto run = session(options, KvMode::kHost, k_type, v_type);
+    run->prefill(ids, nullptr, nullptr);
+    const StepMode seen = options.shape.blocks > 0 ? StepMode::kPartial : StepMode::kFull;
+    run->verify(chain({5, 6}), options.shape.blocks > 0 ? StepMode::kRefresh : StepMode::kFull);
+    run->commit({.nodes = {0, 1}, .next = 0});
+    run->verify(chain({7, 8}), seen);
+    return run->logits(2);
+  };
+  const int64_t all = (tail_begin(kPrompt) - kSinkRows) / kSelectRows;
+  for (const auto& [k_type, v_type] : {std::pair(DType::kF16, DType::kBF16), std::pair(DType::kF32, DType::kF16)}) {
+    const std::vector<float> full = said({}, k_type, v_type);
+    for (const BlockScore score : {BlockScore::kQuest, BlockScore::kSpecPv}) {
+      for (const BlockReduce reduce : {BlockReduce::kMean, BlockReduce::kMax, BlockReduce::kLast}) {
+        EXPECT_LT(distance(said({{all}, score, reduce}, k_type, v_type), full), 1e-4f);
+        const float few = distance(said({{3}, score, reduce}, k_type, v_type), full);
+        EXPECT_GT(few, 1e-4f);
+        EXPECT_TRUE(std::isfinite(few));
+      }
+    }
+  }
 }
 
 // What is committed by a step over the full KV that was no refresh is in no window: there is no partial step before the
