@@ -5,9 +5,11 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/dispatch.h"
+#include "kernels/segment.h"
 
 namespace headrace {
 
+using kernels::check_segment;
 using kernels::dispatch;
 
 namespace {
@@ -20,14 +22,6 @@ void check_shape(const AttentionShape& s, const void* q) {
   CHECK(s.q_stride >= s.heads * s.head_dim, "q_stride=", s.q_stride, " heads=", s.heads, " head_dim=", s.head_dim);
   CHECK(std::isfinite(s.scale), "scale=", s.scale);
   CHECK(s.queries == 0 || q != nullptr);
-}
-
-// The segments themselves lie in device memory, except for prefix_attention's.
-void check_segment(const KvSegment& segment) {
-  CHECK(segment.position >= 0 && segment.position % kPrefixTile == 0, "position=", segment.position);
-  CHECK(segment.rows >= 0 && segment.rows <= segment.stride_rows, "rows=", segment.rows,
-        " stride_rows=", segment.stride_rows);
-  CHECK(segment.rows == 0 || (segment.k != nullptr && segment.v != nullptr), "rows=", segment.rows);
 }
 
 }  // namespace

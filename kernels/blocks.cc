@@ -3,9 +3,11 @@
 #include "kernels/cpu/blocks.h"
 #include "kernels/cuda/blocks.h"
 #include "kernels/dispatch.h"
+#include "kernels/segment.h"
 
 namespace headrace {
 
+using kernels::check_segment;
 using kernels::dispatch;
 
 namespace {
@@ -18,13 +20,6 @@ void check_rows(int64_t kv_heads, int64_t head_dim) {
 void check_blocks(int64_t first, int64_t count, int64_t blocks) {
   CHECK(first >= 0 && count >= 0 && first <= blocks && count <= blocks - first, "blocks ", first, " + ", count, " of ",
         blocks);
-}
-
-void check_segment(const KvSegment& segment) {
-  CHECK(segment.position >= 0 && segment.position % kPrefixTile == 0, "position=", segment.position);
-  CHECK(segment.rows >= 0 && segment.rows <= segment.stride_rows, "rows=", segment.rows,
-        " stride_rows=", segment.stride_rows);
-  CHECK(segment.rows == 0 || (segment.k != nullptr && segment.v != nullptr), "rows=", segment.rows);
 }
 
 }  // namespace

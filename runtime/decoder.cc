@@ -10,6 +10,9 @@ namespace {
 
 constexpr int64_t kFirstSteps = 16;  // partial steps before the first refresh, whose cost is not known
 
+// A mean that forgets.
+void blend(double sample, double* mean) { *mean = *mean == 0 ? sample : *mean + (sample - *mean) / 4; }
+
 }  // namespace
 
 Decoder::Decoder(Session& session, Drafting& drafting, Output& output, Stream& compute, const DecoderOptions& options)
@@ -157,7 +160,7 @@ bool Decoder::guess_alone() {
   const int64_t first = self_->extend(most_depth);
   self_->rank(first, session_.grow(self_->tree(), first));
   drafting_.grown(self_->tree().size() - first);
-  costs_.add(drafting_.last_ms(), &costs_.partial);
+  blend(drafting_.last_ms(), &partial_ms_);
   return true;
 }
 
@@ -167,9 +170,9 @@ bool Decoder::grow_on(int64_t most_depth) {
   if (self_->partial_steps() == 0) return true;
   const double growth = self_->foretold_growth(most_depth);
   if (growth == 0) return false;
-  if (!tuner_ || costs_.refresh == 0) return self_->partial_steps() <= kFirstSteps || !tuner_;
+  if (!tuner_ || refresh_ms_ == 0) return self_->partial_steps() <= kFirstSteps || !tuner_;
   const double steps = static_cast<double>(self_->partial_steps());
-  return growth * (costs_.refresh + steps * costs_.partial) > self_->expected() * costs_.partial;
+  return growth * (refresh_ms_ + steps * partial_ms_) > self_->expected() * partial_ms_;
 }
 
 bool Decoder::judge_tree(int64_t most_depth) {
@@ -183,7 +186,7 @@ bool Decoder::judge_tree(int64_t most_depth) {
   session_.commit(acceptance_);
   drafting_.observe(tree, acceptance_, first,
                     {.judged = verdict.judged, .overturned = verdict.overturned, .rescued = verdict.rescued});
-  costs_.add(drafting_.last_ms(), &costs_.refresh);
+  blend(drafting_.last_ms(), &refresh_ms_);
   root_ = acceptance_.next;
   const bool going = tell(tree, 1);
   self_->clear();

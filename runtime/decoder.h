@@ -28,12 +28,6 @@ struct DecoderOptions {
   Progress* progress = nullptr;
 };
 
-// What steps have cost lately, in ms.
-struct StepCosts {
-  double partial = 0, refresh = 0;  // 0: not known
-  void add(double sample, double* mean) { *mean = *mean == 0 ? sample : *mean + (sample - *mean) / 4; }
-};
-
 class Decoder {
  public:
   Decoder(Session& session, Drafting& drafting, Output& output, Stream& compute, const DecoderOptions& options);
@@ -59,9 +53,9 @@ class Decoder {
   Output& output_;
   Stream& compute_;
   const DecoderOptions options_;
-  std::optional<IntervalTuner> tuner_;  // none: a fixed interval
-  std::optional<SelfTree> self_;        // the target guesses for itself
-  StepCosts costs_;                     // then
+  std::optional<IntervalTuner> tuner_;      // none: a fixed interval
+  std::optional<SelfTree> self_;            // the target guesses for itself
+  double partial_ms_ = 0, refresh_ms_ = 0;  // then: what steps have cost lately; 0: not known
 
   Tree tree_, combined_;
   Acceptance acceptance_;

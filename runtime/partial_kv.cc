@@ -122,7 +122,7 @@ void PartialKv::finish_prefill(const KvCache& cache, Stream& stream) {
   if (cache.rows() < options_.shape.least_context()) return;
   origin_ = tail_begin(cache.rows());
   copy_window(cache, origin_, cache.rows(), stream);
-  initialised_ = true;
+  initialised_ = sinks_filled_ = true;
 }
 
 // ---- a refresh ----
@@ -157,7 +157,8 @@ void PartialKv::choose(int64_t layer, int64_t committed, const ScoringQueries& q
 
 void PartialKv::gather(int64_t layer, std::span<const KvSegment> segments, Stream& stream) {
   if (segments.empty()) return;
-  if (segments.front().position == 0) gather_into(layer, work_.sinks, kSinkBlocks, 0, segments, stream);
+  if (!sinks_filled_ && segments.front().position == 0)
+    gather_into(layer, work_.sinks, kSinkBlocks, 0, segments, stream);
   gather_into(layer, work_.chosen, options_.shape.blocks, kSinkSlots, segments, stream);
 }
 
@@ -206,6 +207,7 @@ void PartialKv::after_commit(const KvCache& cache, bool refresh, Stream& stream)
   }
   initialised_ = refresh;  // rows that were committed otherwise are in no window
   if (!refresh) return;
+  sinks_filled_ = true;
   copy_window(cache, cache.committed_before(), cache.rows(), stream);
 }
 

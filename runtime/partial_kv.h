@@ -86,9 +86,9 @@ class PartialKv {
   PinnedBuffer host_sinks_;
   Work work_;
   std::vector<std::vector<KvSegment>> views_;
-  bool initialised_ = false;
-  int64_t origin_ = 0;      // the position of the window's first row
-  int64_t summarised_ = 0;  // blocks that have summaries
+  bool initialised_ = false, sinks_filled_ = false;  // the first rows never change
+  int64_t origin_ = 0;                               // the position of the window's first row
+  int64_t summarised_ = 0;                           // blocks that have summaries
 };
 
 }  // namespace headrace

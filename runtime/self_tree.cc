@@ -56,13 +56,13 @@ void SelfTree::rank(int64_t first, const Ranked& ranked) {
   for (int64_t i = 0; i < count; ++i) {
     Node& node = nodes_[static_cast<size_t>(first + i)];
     node.children = static_cast<int32_t>(tokens_.size());
-    node.first_choice = ranked.samples[static_cast<size_t>(i)];
+    const int32_t sample = ranked.samples[static_cast<size_t>(i)];
     const auto row = ranked.tokens.subspan(static_cast<size_t>(i * kSelfRanked), kSelfRanked);
     const auto row_log_probs = ranked.log_probs.subspan(static_cast<size_t>(i * kSelfRanked), kSelfRanked);
     // The sample leads; where filters forbid what ranks above it, with that one's chance.
-    tokens_.push_back(node.first_choice);
+    tokens_.push_back(sample);
     for (const int32_t token : row) {
-      if (token != node.first_choice) tokens_.push_back(token);
+      if (token != sample) tokens_.push_back(token);
     }
     tokens_.resize(static_cast<size_t>(node.children) + kSelfRanked);
     log_probs_.insert(log_probs_.end(), row_log_probs.begin(), row_log_probs.end());
@@ -137,7 +137,7 @@ SelfTree::Verdict SelfTree::learn(std::span<const int32_t> samples, const Accept
     }
     if (verdict.overturned > 0) continue;
     ++verdict.judged;
-    if (truth != node.first_choice) verdict.overturned = 1;
+    if (place != 0) verdict.overturned = 1;
   }
   if (verdict.overturned > 0) {  // the first choices up to the wrong one, and the root
     verdict.rescued = static_cast<int64_t>(acceptance.nodes.size()) - verdict.judged;

@@ -71,7 +71,6 @@ class SelfTree {
   struct Node {
     double chance = 1;      // that the path to it is right
     int32_t children = -1;  // the first of its ranked tokens in tokens_; -1: not computed
-    int32_t first_choice = -1;
   };
   struct Candidate {
     int32_t token, parent;

@@ -77,6 +77,17 @@ struct DraftLayerSizes {
   int64_t vocab;  // of the logits
   double rms_eps;
 
+  template <typename Config>
+  static DraftLayerSizes of(const Config& config, DType type) {
+    return {.type = type,
+            .hidden = config.hidden,
+            .heads = config.heads,
+            .kv_heads = config.kv_heads,
+            .head_dim = config.head_dim,
+            .ffn = config.ffn,
+            .vocab = config.vocab,
+            .rms_eps = config.rms_eps};
+  }
   int64_t attended() const { return heads * head_dim; }
   int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_dim; }
   uint64_t bytes(int64_t elements) const { return static_cast<uint64_t>(elements) * dtype_bytes(type); }

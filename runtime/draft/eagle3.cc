@@ -7,20 +7,6 @@
 #include "runtime/draft/eagle3_work.h"
 
 namespace headrace {
-namespace {
-
-DraftLayerSizes layer_sizes(const Eagle3Config& config, DType type) {
-  return {.type = type,
-          .hidden = config.hidden,
-          .heads = config.heads,
-          .kv_heads = config.kv_heads,
-          .head_dim = config.head_dim,
-          .ffn = config.ffn,
-          .vocab = config.vocab,
-          .rms_eps = config.rms_eps};
-}
-
-}  // namespace
 
 Eagle3Draft::Eagle3Draft(Device& device, const Eagle3Config& config, const Eagle3Weights& weights,
                          const Weights& target, const DraftSetup& options)
@@ -29,7 +15,7 @@ Eagle3Draft::Eagle3Draft(Device& device, const Eagle3Config& config, const Eagle
       weights_(weights),
       target_(target),
       options_(options),
-      sizes_(layer_sizes(config, weights.dtype())),
+      sizes_(DraftLayerSizes::of(config, weights.dtype())),
       shape_{.rows = sizes_.cache_rows(),
              .context_rows = options.context_tokens,
              .window = options.window,

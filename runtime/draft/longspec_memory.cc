@@ -4,20 +4,6 @@
 #include "runtime/draft/longspec_work.h"
 
 namespace headrace {
-namespace {
-
-DraftLayerSizes layer_sizes(const LongSpecConfig& config, DType type) {
-  return {.type = type,
-          .hidden = config.hidden,
-          .heads = config.heads,
-          .kv_heads = config.kv_heads,
-          .head_dim = config.head_dim,
-          .ffn = config.ffn,
-          .vocab = config.vocab,
-          .rms_eps = config.rms_eps};
-}
-
-}  // namespace
 
 LongSpecDraft::LongSpecDraft(Device& device, const LongSpecConfig& config, const LongSpecWeights& weights,
                              const LongSpecTarget& target, const DraftSetup& options)
@@ -26,7 +12,7 @@ LongSpecDraft::LongSpecDraft(Device& device, const LongSpecConfig& config, const
       weights_(weights),
       target_(target),
       options_(options),
-      sizes_(layer_sizes(config, weights.dtype())),
+      sizes_(DraftLayerSizes::of(config, weights.dtype())),
       shape_{.rows = sizes_.cache_rows(),
              .context_rows = options.context_tokens,
              .window = options.window,
