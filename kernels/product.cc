@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/product.h"
 #include "kernels/cuda/product.h"
+#include "kernels/cuda/product_memory.h"
 #include "kernels/dispatch.h"
 
 namespace headrace {

@@ -83,6 +83,15 @@ ModelConfig with_rope(ModelConfig config, const RopeOverrides& overrides) {
   return config;
 }
 
+// What one run asks for, settled before anything is made for it.
+struct RunSetup {
+  int64_t max_tokens = 0;
+  VerifyOptions verify;
+  DraftModel* model = nullptr;  // null: plain decoding
+  SessionOptions session;       // without its draft
+  DraftRun draft;
+};
+
 struct Engine::Impl {
   EngineOptions options;
   std::unique_ptr<Device> device;
@@ -104,7 +113,10 @@ struct Engine::Impl {
   void choose_chat();
   void check_prompt(const std::vector<int32_t>& prompt) const;
   int64_t context_limit() const;
-  SessionOptions options_of(const std::vector<int32_t>& prompt, const GenerateOptions& run, int64_t max_tokens) const;
+  SessionOptions options_of(int64_t prompt_tokens, const GenerateOptions& run, int64_t max_tokens) const;
+  RunSetup set_up(int64_t prompt_tokens, const GenerateOptions& run) const;
+  RunPlan plan(int64_t prompt_tokens, const GenerateOptions& run) const;
+  RunPlan describe(const RunSetup& setup, const MemoryPlan& memory) const;
   VerifyOptions verify_of(const GenerateOptions& run) const;
   bool guesses_alone(const VerifyOptions& verify, const DraftModel* draft) const;
   SelfTreeLimits self_limits() const;
@@ -115,7 +127,7 @@ struct Engine::Impl {
 
 void Engine::Impl::open() {
   const Clock::time_point start = Clock::now();
-  device = open_device(options.device);
+  if (!device) device = open_device(options.device);
   if (!checkpoint) checkpoint = open_checkpoint(options.model);
   if (options.want_tokenizer) {
     tokenizer = checkpoint->load_tokenizer();
@@ -176,10 +188,9 @@ void Engine::Impl::check_prompt(const std::vector<int32_t>& prompt) const {
   }
 }
 
-SessionOptions Engine::Impl::options_of(const std::vector<int32_t>& prompt, const GenerateOptions& run,
-                                        int64_t max_tokens) const {
+SessionOptions Engine::Impl::options_of(int64_t prompt_tokens, const GenerateOptions& run, int64_t max_tokens) const {
   SessionOptions session;
-  session.prompt_tokens = static_cast<int64_t>(prompt.size());
+  session.prompt_tokens = prompt_tokens;
   session.context_tokens = session.prompt_tokens + max_tokens;
   session.kv = run.kv.value_or(options.kv);
   session.k_type = options.cache_type_k.value_or(weights->dtype());
@@ -216,43 +227,77 @@ SelfTreeLimits Engine::Impl::self_limits() const {
   return {.width = 32, .nodes = kMaxPassNodes, .least = 0.002};
 }
 
+RunSetup Engine::Impl::set_up(int64_t prompt_tokens, const GenerateOptions& run) const {
+  RunSetup setup;
+  const int64_t room = context_limit() - prompt_tokens;
+  setup.max_tokens = run.max_tokens < 0 ? room : std::min(run.max_tokens, room);
+  setup.verify = verify_of(run);
+  setup.model = run.speculate ? draft_model.get() : nullptr;
+  SessionOptions& session = setup.session = options_of(prompt_tokens, run, setup.max_tokens);
+  if (setup.model) {  // the last step's tree may stand beyond the last token
+    session.context_tokens += setup.model->tree().levels;
+    session.pass_rows = setup.model->tree().nodes;
+  }
+  const PartialShape shape{.blocks = setup.verify.budget / kBlockRows};
+  const bool partial =
+      *setup.verify.mode != VerifyMode::kFull && shape.serves(session.context_tokens);  // else it would hold all
+  if (partial) session.partial = {.shape = shape, .score = setup.verify.score, .reduce = setup.verify.reduce};
+  if (partial && guesses_alone(setup.verify, setup.model)) {
+    session.grow_rows = self_limits().width;
+    session.pass_rows = self_limits().nodes - kMostPending;
+  }
+  setup.draft = {.prompt_tokens = prompt_tokens,
+                 .context_tokens = session.context_tokens,
+                 .most_pending = partial ? kMostPending : 0,
+                 .sampling = run.sampling,
+                 .tree_limits = run.tree_limits};
+  return setup;
+}
+
+RunPlan Engine::Impl::describe(const RunSetup& setup, const MemoryPlan& memory) const {
+  const SessionOptions& session = setup.session;
+  RunPlan plan{.prompt_tokens = session.prompt_tokens,
+               .context_tokens = session.context_tokens,
+               .verify = *setup.verify.mode,
+               .interval = setup.verify.interval,
+               .partial = session.partial.shape,
+               .pass_rows = session.pass_rows,
+               .grow_rows = session.grow_rows,
+               .weights_bytes = weights->bytes(),
+               .memory = memory};
+  if (setup.model) {
+    plan.draft = spec_type_name(setup.model->type());
+    plan.draft_levels = setup.model->tree().levels;
+    plan.draft_weights_bytes = setup.model->weights_bytes();
+  }
+  return plan;
+}
+
+RunPlan Engine::Impl::plan(int64_t prompt_tokens, const GenerateOptions& run) const {
+  RunSetup setup = set_up(prompt_tokens, run);
+  const Drafting drafting(setup.model, setup.draft);
+  setup.session.draft = drafting.draft();
+  const Session session(*device, *compute, config, *weights, setup.session);
+  return describe(setup, session.plan());
+}
+
 GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const GenerateOptions& run,
                                       Progress* progress) {
   check_prompt(prompt);
   Trace* const trace = device->trace();
   if (trace) run.label.empty() ? trace->skip_run() : trace->begin_run();
   const HostSpan span(trace, trace ? trace->keep(run.label) : nullptr);
-  const int64_t room = context_limit() - static_cast<int64_t>(prompt.size());
-  const int64_t max_tokens = run.max_tokens < 0 ? room : std::min(run.max_tokens, room);
   GenerateResult result;
   result.prompt_tokens = static_cast<int64_t>(prompt.size());
   device->vram().reset_peak();
   device->host_mem().reset_peak();
-  SessionOptions session_options = options_of(prompt, run, max_tokens);
-  DraftModel* const model = run.speculate ? draft_model.get() : nullptr;
-  if (model) {  // the last step's tree may stand beyond the last token
-    session_options.context_tokens += model->tree().levels;
-    session_options.pass_rows = model->tree().nodes;
-  }
-  const VerifyOptions verify = verify_of(run);
-  const PartialShape shape{.blocks = verify.budget / kBlockRows};
-  const bool partial =
-      *verify.mode != VerifyMode::kFull && shape.serves(session_options.context_tokens);  // else it would hold all
-  if (partial) session_options.partial = {.shape = shape, .score = verify.score, .reduce = verify.reduce};
-  if (partial && guesses_alone(verify, model)) {
-    session_options.grow_rows = self_limits().width;
-    session_options.pass_rows = self_limits().nodes - kMostPending;
-  }
-  Drafting drafting(model, {.prompt_tokens = session_options.prompt_tokens,
-                            .context_tokens = session_options.context_tokens,
-                            .most_pending = partial ? kMostPending : 0,
-                            .sampling = run.sampling,
-                            .tree_limits = run.tree_limits});
-  session_options.draft = drafting.draft();
-  Session session(*device, *compute, config, *weights, session_options);
+  RunSetup setup = set_up(result.prompt_tokens, run);
+  Drafting drafting(setup.model, setup.draft);
+  setup.session.draft = drafting.draft();
+  Session session(*device, *compute, config, *weights, setup.session);
   result.plan = session.plan();
   session.begin_host_memory(weights->staging_bytes() + (draft_model ? draft_model->staging_bytes() : 0));
-  Output output(tokenizer ? &*tokenizer : nullptr, end_ids, run, max_tokens);
+  Output output(tokenizer ? &*tokenizer : nullptr, end_ids, run, setup.max_tokens);
   if (load_weights(progress, run.interrupt)) {
     answer(session, &drafting, prompt, run, &output, &result, progress);
   } else {
@@ -322,9 +367,10 @@ void Engine::Impl::answer(Session& session, Drafting* drafting, const std::vecto
 }
 
 Engine::Engine(const EngineOptions& options) : Engine(options, nullptr) {}
-Engine::Engine(const EngineOptions& options, std::unique_ptr<Checkpoint> checkpoint)
+Engine::Engine(const EngineOptions& options, std::unique_ptr<Checkpoint> checkpoint, std::unique_ptr<Device> device)
     : impl_(std::make_unique<Impl>(options)) {
   impl_->checkpoint = std::move(checkpoint);
+  impl_->device = std::move(device);
   impl_->open();
 }
 Engine::~Engine() = default;
@@ -341,6 +387,11 @@ std::vector<int32_t> Engine::encode_plain(std::string_view text) const {
 GenerateResult Engine::generate(const std::vector<int32_t>& prompt, const GenerateOptions& options,
                                 Progress* progress) {
   return impl_->generate(prompt, options, progress);
+}
+
+RunPlan Engine::plan(int64_t prompt_tokens, const GenerateOptions& options) const {
+  CHECK(prompt_tokens > 0 && prompt_tokens < context_limit(), "prompt_tokens=", prompt_tokens);
+  return impl_->plan(prompt_tokens, options);
 }
 
 std::optional<TraceSummary> Engine::write_trace() {

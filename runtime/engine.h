@@ -108,14 +108,29 @@ struct GenerateResult {
   MemoryPlan plan;
 };
 
+// What a run will be, and where all of it will lie.
+struct RunPlan {
+  int64_t prompt_tokens = 0, context_tokens = 0;
+  VerifyMode verify = VerifyMode::kFull;
+  int64_t interval = kAutoInterval;
+  PartialShape partial{};    // no blocks: every step reads the full KV
+  int64_t pass_rows = 1;     // the largest tree
+  int64_t grow_rows = 0;     // of a step that grows the target's own tree; 0: none does
+  std::string draft{};       // "draft-eagle3"; empty: none
+  int64_t draft_levels = 0;  // of its trees
+  uint64_t weights_bytes = 0, draft_weights_bytes = 0;
+  MemoryPlan memory{};
+};
+
 class Weights;
 
 class Engine {
  public:
   // Opens the model and reserves its weights' memory; the first run loads them, once it is planned. Throws Error.
   explicit Engine(const EngineOptions& options);
-  // The same with a model that is no file: options.model is not looked at.
-  Engine(const EngineOptions& options, std::unique_ptr<Checkpoint> checkpoint);
+  // The same with a model that is no file, or on a device that is open: what is given is not looked for in the options.
+  Engine(const EngineOptions& options, std::unique_ptr<Checkpoint> checkpoint,
+         std::unique_ptr<Device> device = nullptr);
   ~Engine();
 
   // The prompt's ids: by the chat template (the default) or as plain text with the tokenizer's own BOS.
@@ -125,6 +140,10 @@ class Engine {
   // Plan, prefill, decode. Throws Error(kBadInput) for a prompt that is empty, that has ids outside the vocabulary or
   // that does not fit the context (with the numbers), Error(kDoesNotFit) for budgets, before any work is done.
   GenerateResult generate(const std::vector<int32_t>& prompt, const GenerateOptions& options, Progress* progress);
+
+  // The plan that generate() would carry out for a prompt of so many tokens. Throws Error(kDoesNotFit).
+  // REQUIRES: 0 < prompt_tokens < context_limit().
+  RunPlan plan(int64_t prompt_tokens, const GenerateOptions& options) const;
 
   // The trace that options.device.trace_path asked for, of all runs so far; what is generated after it is in none. None
   // if there was none to write. Throws Error(kStorage).

@@ -82,13 +82,43 @@ Session::StepWork Session::carve_step(Carver& carver, Carver& later) const {
   return work;
 }
 
-MemoryPlan Session::make_session_plan() const {
-  Carver step(nullptr), later(nullptr), prefill(nullptr), inputs(nullptr);
+// Device memory beside the KV cache, of each phase, and how it grows.
+void Session::plan_work(PlanInput* input) const {
+  Carver step(nullptr), later(nullptr), prefill(nullptr);
   carve_step(step, later);
   carve_prefill(prefill);
+  const auto products = [&](int64_t rows, ProductPath path) {
+    return product_bytes(config_, weights_.dtype(), compute_, rows, path);
+  };
+  const int64_t group = std::min(options_.prompt_tokens, prefill_group());
+  const uint64_t choice =
+      partial_on() ? PartialKv::work_bytes(shape_, options_.partial.shape, options_.context_tokens) : 0;
+  const uint64_t work = whole_pages(step.used_bytes()) + pointer_bytes() + choice;
+  const uint64_t table_row = static_cast<uint64_t>(config_.head_dim) * sizeof(float);
+  const uint64_t hidden_row = static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype());
+  input->decode_work = {.bytes = work + whole_pages(later.used_bytes()) + products(pass_rows(), ProductPath::kDecode),
+                        .per_context_row = table_row};
+  input->prefill_work = {.bytes = work + products(group, ProductPath::kPrefill) + whole_pages(prefill.used_bytes()),
+                         .per_context_row = table_row,
+                         .per_prompt_row = hidden_row + 2 * sizeof(int32_t)};
+}
+
+// Pinned memory beside the KV cache.
+uint64_t Session::pinned_work_bytes() const {
+  Carver inputs(nullptr);
   StepInputs::carve(inputs, pass_rows(), path_stride());
-  const uint64_t pointers = whole_pages(2 * static_cast<uint64_t>(shape_.layers) * sizeof(void*));
   const uint64_t samples = static_cast<uint64_t>(pass_rows()) * sizeof(int32_t);
+  uint64_t bytes = whole_pages(inputs.used_bytes()) + pointer_bytes() + whole_pages(samples) +
+                   whole_pages(prefill_staging_bytes(options_.prompt_tokens));
+  if (partial_on()) bytes += PartialKv::pinned_bytes(shape_) + whole_pages(ranked_bytes());
+  return bytes;
+}
+
+uint64_t Session::pointer_bytes() const {
+  return whole_pages(2 * static_cast<uint64_t>(shape_.layers) * sizeof(void*));
+}
+
+MemoryPlan Session::make_session_plan() const {
   PlanInput input;
   input.rows = shape_;
   input.prompt_rows = options_.prompt_tokens;
@@ -98,23 +128,8 @@ MemoryPlan Session::make_session_plan() const {
   input.vram_free = device_.vram().free_bytes();
   input.host_free = device_.host_mem().free_bytes();
   if (device_.backend() == Backend::kCpu) input.total_free = input.host_free;
-  const uint64_t table_row = static_cast<uint64_t>(config_.head_dim) * sizeof(float);
-  const uint64_t prompt_row =
-      static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype()) + 2 * sizeof(int32_t);
-  const auto products = [&](int64_t rows, ProductPath path) {
-    return product_bytes(config_, weights_.dtype(), compute_, rows, path);
-  };
-  const int64_t group = std::min(options_.prompt_tokens, prefill_group());
-  const uint64_t choice =
-      partial_on() ? PartialKv::work_bytes(shape_, options_.partial.shape, options_.context_tokens) : 0;
-  const uint64_t work = whole_pages(step.used_bytes()) + pointers + choice;
-  const uint64_t decode = work + whole_pages(later.used_bytes()) + products(pass_rows(), ProductPath::kDecode);
-  input.decode_work = {.bytes = decode, .per_context_row = table_row};
-  input.prefill_work = {.bytes = work + products(group, ProductPath::kPrefill) + whole_pages(prefill.used_bytes()),
-                        .per_context_row = table_row,
-                        .per_prompt_row = prompt_row};
-  input.pinned_work_bytes = whole_pages(inputs.used_bytes()) + pointers + whole_pages(samples) +
-                            whole_pages(prefill_staging_bytes(options_.prompt_tokens));
+  plan_work(&input);
+  input.pinned_work_bytes = pinned_work_bytes();
   if (options_.draft != nullptr) {
     const DraftMemory draft = options_.draft->memory();
     input.last_layer_resident = options_.draft->reads_last_layer();
@@ -122,10 +137,7 @@ MemoryPlan Session::make_session_plan() const {
     input.prefill_work.bytes += draft.lasting_bytes + draft.prefill_bytes;
     input.pinned_work_bytes += draft.pinned_bytes;
   }
-  if (partial_on()) {
-    input.partial = options_.partial.shape;
-    input.pinned_work_bytes += PartialKv::pinned_bytes(shape_) + whole_pages(ranked_bytes());
-  }
+  if (partial_on()) input.partial = options_.partial.shape;
   input.ring_slots = options_.ring_slots;
   input.ring_slot_bytes = options_.ring_slot_bytes;
   return make_plan(input);

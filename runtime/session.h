@@ -121,6 +121,9 @@ class Session {
   StepWork carve_step(Carver& carver, Carver& later) const;
   PrefillWork carve_prefill(Carver& carver) const;
   MemoryPlan make_session_plan() const;
+  void plan_work(PlanInput* input) const;
+  uint64_t pinned_work_bytes() const;
+  uint64_t pointer_bytes() const;  // of a table of all layers' K and V
   int64_t padded(int64_t rows) const;
   bool partial_on() const;    // the run is long enough for its budget
   int64_t pass_rows() const;  // the largest pass

@@ -7,7 +7,4 @@ namespace headrace::kernels::cuda {
 
 void product(const ProductParams& params, Stream& stream);
 
-uint64_t product_workspace_bytes(Stream& stream);
-uint64_t product_check_bytes(const ProductParams& params);
-
 }  // namespace headrace::kernels::cuda

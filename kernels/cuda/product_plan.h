@@ -13,13 +13,10 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/product.h"
+#include "kernels/cuda/product_memory.h"
 #include "offload/cuda_stream.h"
 
 namespace headrace::kernels::cuda {
-
-// A stream's: cuBLASLt's own, and sums in fp32 that a kernel of ours ends.
-constexpr uint64_t kProductWorkspaceBytes = 32 * kMiB, kProductSumsBytes = 32 * kMiB;
 
 struct ProductShape {
   int64_t rows, n, k;  // rows: the group's size

@@ -1,0 +1,106 @@
+// Engine::plan: what is planned is what is run, on the device, on its image on paper, and for a card that is not there.
+#include <gtest/gtest.h>
+
+#include "offload/paper_device.h"
+#include "runtime/engine.h"
+#include "runtime/model/random_checkpoint.h"
+#include "runtime/model/shapes.h"
+#include "tests/support/session_fixture.h"
+
+namespace headrace {
+namespace {
+
+EngineOptions tiny() {
+  EngineOptions options;
+  options.model = testing::tiny_model("llama31");
+  options.device = {.choice = DeviceChoice::kCpu, .host_mem_bytes = 256 * kMiB, .threads = 2};
+  options.want_tokenizer = false;
+  options.dtype = DType::kF32;
+  options.ring_slots = 2;
+  options.ring_slot_bytes = kMiB;
+  return options;
+}
+
+void expect_same(const MemoryPlan& a, const MemoryPlan& b) {
+  EXPECT_EQ(a.to_string(), b.to_string());
+  EXPECT_EQ(a.vram_bytes, b.vram_bytes);
+  EXPECT_EQ(a.host_total_bytes, b.host_total_bytes);
+  EXPECT_EQ(a.ring_slot_bytes, b.ring_slot_bytes);
+  EXPECT_EQ(a.resident_segments, b.resident_segments);
+}
+
+TEST(Plan, IsWhatRunsHereAndOnPaper) {
+  struct Case {
+    KvMode kv;
+    SpecType draft;
+    std::optional<VerifyMode> verify;
+  };
+  for (const Case& c :
+       {Case{KvMode::kAuto, SpecType::kNone, std::nullopt}, Case{KvMode::kHost, SpecType::kNone, VerifyMode::kLossless},
+        Case{KvMode::kHost, SpecType::kNgram, VerifyMode::kApproximate}}) {
+    EngineOptions options = tiny();
+    options.draft.type = c.draft;
+    options.verify = {.mode = c.verify, .budget = 64};
+    const GenerateOptions run{.max_tokens = 2, .kv = c.kv, .ignore_eos = true};
+    Engine engine(options);
+    const RunPlan here = engine.plan(1100, run);
+    EXPECT_EQ(here.draft, c.draft == SpecType::kNone ? "" : "ngram-simple");
+    EXPECT_EQ(here.partial.blocks, c.verify ? 4 : 0);
+    const auto device = open_device(options.device);
+    const Engine paper(options, nullptr, open_paper_device(paper_of(*device)));
+    EXPECT_EQ(paper.describe(), engine.describe());
+    expect_same(paper.plan(1100, run).memory, here.memory);
+    expect_same(engine.generate(testing::made_up_ids(1100, 512), run, nullptr).plan, here.memory);
+  }
+}
+
+// No CUDA is needed, nor the 16 GB that the weights would take.
+TEST(Plan, NeedsNeitherACardNorItsMemory) {
+  const Shape shape = find_shape("llama-3.1-8b");
+  EngineOptions options;
+  options.want_tokenizer = false;
+  const PaperCard card{.name = "a card", .vram_bytes = 22 * kGiB, .host_bytes = 64 * kGiB, .taken_bytes = 704 * kMiB};
+  for (const VerifyMode verify : {VerifyMode::kFull, VerifyMode::kLossless}) {
+    options.verify.mode = verify;
+    const Engine engine(options, make_random_checkpoint(shape.name, shape.config, 0), open_paper_device(card));
+    const RunPlan plan = engine.plan(61440, {.max_tokens = 256});
+    EXPECT_EQ(plan.weights_bytes, 16060522496u);
+    EXPECT_LE(plan.memory.vram_bytes + plan.weights_bytes + card.taken_bytes, card.vram_bytes);
+    EXPECT_GT(plan.memory.resident_bytes, 0u);
+    EXPECT_GT(plan.memory.host_bytes, 0u);
+    // Some of what was measured on an H200: --kv auto --vram 22GiB keeps 4.75 GiB resident and 3 GiB in host memory.
+    if (verify == VerifyMode::kFull) {
+      EXPECT_NEAR(static_cast<double>(plan.memory.host_bytes), 3.0 * kGiB, 0.3 * kGiB);
+    }
+  }
+}
+
+TEST(Plan, OnPaperRefusesAsARunDoes) {
+  const Shape shape = find_shape("llama-3.1-8b");
+  EngineOptions options;
+  options.want_tokenizer = false;
+  const PaperCard card{.name = "a card", .vram_bytes = 18 * kGiB, .host_bytes = 4 * kGiB};
+  const Engine engine(options, make_random_checkpoint(shape.name, shape.config, 0), open_paper_device(card));
+  try {
+    engine.plan(61440, {.max_tokens = 256});
+    ADD_FAILURE() << "it fits";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kDoesNotFit);
+    EXPECT_NE(std::string(error.what()).find("tokens would fit"), std::string::npos) << error.what();
+  }
+}
+
+TEST(PaperDevice, CountsAsARealOneAndRunsNothing) {
+  const auto device = open_paper_device({.name = "a card", .vram_bytes = 8 * kGiB, .host_bytes = kGiB});
+  const DeviceBuffer most = device->allocate(8 * kGiB, "all");
+  EXPECT_EQ(device->vram().free_bytes(), 0u);
+  EXPECT_THROW(device->allocate(1, "more"), Error);
+  const auto stream = device->make_stream("s", StreamRole::kCompute);
+  EXPECT_THROW(stream->copy(most.data(), most.data(), 8, Link::kWithinDevice), Error);
+  const auto cpu = open_paper_device({.name = "CPU", .backend = Backend::kCpu, .vram_bytes = kGiB, .host_bytes = kGiB});
+  const DeviceBuffer half = cpu->allocate(kGiB / 2, "half");
+  EXPECT_EQ(cpu->host_mem().free_bytes(), kGiB / 2);  // one memory
+}
+
+}  // namespace
+}  // namespace headrace
