@@ -1,0 +1,122 @@
+// The body over threads that block in pread and pwrite.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cache/base.h"
+#include "offload/file_queue.h"
+
+namespace headrace {
+namespace {
+
+constexpr int kMostThreads = 16;  // as many as keep a solid-state disk busy; they hardly ever run
+
+// First in, first out, of fixed size.
+template <typename T>
+class Fifo {
+ public:
+  explicit Fifo(size_t capacity) : items_(capacity) {}
+  bool empty() const { return count_ == 0; }
+  void push(const T& item) { items_[(first_ + count_++) % items_.size()] = item; }
+  T pop() {
+    --count_;
+    return items_[std::exchange(first_, (first_ + 1) % items_.size())];
+  }
+
+ private:
+  std::vector<T> items_;
+  size_t first_ = 0, count_ = 0;
+};
+
+class ThreadsQueue final : public FileQueue {
+ public:
+  ThreadsQueue(const File& file, int depth, std::string why)
+      : FileQueue(file, depth),
+        why_(std::move(why)),
+        waiting_(static_cast<size_t>(depth)),
+        finished_(static_cast<size_t>(depth)) {
+    for (int i = 0; i < std::min(depth, kMostThreads); ++i) {
+      try {
+        threads_.emplace_back([this] { serve(); });
+      } catch (const std::system_error&) {  // the system has no more
+        if (threads_.empty()) throw;
+        break;
+      }
+    }
+  }
+  ~ThreadsQueue() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    came_.notify_all();
+    for (std::thread& thread : threads_) thread.join();  // each finishes what it does
+  }
+
+  std::string describe() const override {
+    return str(threads_.size(), " threads", why_.empty() ? "" : " (io_uring: " + why_ + ")");
+  }
+
+ protected:
+  void start(int slot, const FileRequest& part) override {
+    {
+      const std::lock_guard lock(mutex_);
+      waiting_.push({slot, part});
+    }
+    came_.notify_one();
+  }
+
+  Result next() override {
+    std::unique_lock lock(mutex_);
+    done_.wait(lock, [&] { return !finished_.empty(); });
+    return finished_.pop();
+  }
+
+ private:
+  struct Job {
+    int slot = 0;
+    FileRequest part;
+  };
+  void serve();
+
+  const std::string why_;
+  std::mutex mutex_;
+  std::condition_variable came_, done_;
+  Fifo<Job> waiting_;
+  Fifo<Result> finished_;
+  bool stop_ = false;
+  std::vector<std::thread> threads_;
+};
+
+void ThreadsQueue::serve() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    came_.wait(lock, [&] { return stop_ || !waiting_.empty(); });
+    if (stop_) return;
+    const Job job = waiting_.pop();
+    lock.unlock();
+    const FileRequest& part = job.part;
+    const auto offset = static_cast<off_t>(part.offset);
+    const ssize_t value = part.op == FileOp::kRead ? ::pread(file_.fd(), part.data, part.bytes, offset)
+                                                   : ::pwrite(file_.fd(), part.data, part.bytes, offset);
+    const Result result{.slot = job.slot, .value = value < 0 ? -errno : value};
+    lock.lock();
+    finished_.push(result);
+    done_.notify_one();
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<FileQueue> open_threads_queue(const File& file, const FileQueueOptions& options,
+                                              const std::string& why) {
+  return std::make_unique<ThreadsQueue>(file, options.depth, why);
+}
+
+}  // namespace headrace
