@@ -1,19 +1,20 @@
 // What a decode step streams: policy as a printable value (DESIGN sections 4 and 8). Every layer streams the same
-// segments, cut into chunks that fit a slot of the staging ring. A chunk's bytes are contiguous in host memory: one
-// copy.
+// segments, cut into chunks that fit a slot of the staging ring. A chunk lies in one tier, its bytes are contiguous
+// there: one copy.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "cache/layout.h"
+#include "cache/places.h"
 
 namespace headrace {
 
 struct Chunk {
   int64_t first_segment = 0, last_segment = 0;  // [first, last)
-  uint64_t offset_bytes = 0;                    // from the layer's first host segment
+  Tier tier = Tier::kHost;                      // or kDisk
+  uint64_t offset_bytes = 0;                    // from the layer's first segment in that tier
   uint64_t bytes = 0;
   bool operator==(const Chunk&) const = default;
 };
@@ -23,14 +24,15 @@ struct StepMovement {
   std::vector<Chunk> chunks;  // of one layer, in order of position; the same for each layer
 
   int64_t fills() const { return layers * static_cast<int64_t>(chunks.size()); }
-  uint64_t bytes() const;  // over the link, in one step
+  uint64_t bytes() const;       // over the link, in one step
+  uint64_t disk_bytes() const;  // of those, from the disk
   std::string to_string()
-      const;  // "stream, in each of 30 layers: segments 4..7 (4.00 MiB), 8..11 (4.00 MiB); 240.00 MiB in all"
+      const;  // "stream, in each of 30 layers: segments 4..7 (4.00 MiB), 8..11 (4.00 MiB, disk); 240.00 MiB in all"
   bool operator==(const StepMovement&) const = default;
 };
 
-// Segments [resident, closed) of every layer, in chunks of at most slot_bytes. REQUIRES: a slot holds the largest
-// segment.
-StepMovement plan_movement(const RowShape& shape, int64_t resident, int64_t closed, uint64_t slot_bytes);
+// Segments [places.resident(), closed) of every layer, in chunks of at most slot_bytes, and, from disk, of at most a
+// unit. REQUIRES: a slot holds the largest segment.
+StepMovement plan_movement(const RowShape& shape, const SegmentPlaces& places, int64_t closed, uint64_t slot_bytes);
 
 }  // namespace headrace

@@ -7,79 +7,138 @@ namespace {
 
 constexpr int kDefaultRingSlots = 4;
 constexpr uint64_t kDefaultSlotBytes = 16 * kMiB;  // where a link comes to its peak
+constexpr int kDefaultDiskSlots = 8;               // some being read, some waiting, some on their way to the device
 
 uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
 
-// The plan's sizes if `resident` segments of each layer stay on the device.
-MemoryPlan plan_with(const PlanInput& in, int64_t resident) {
+// Units of segments that live in host memory or on disk are cut so that a layer has several, and each read is large.
+uint64_t disk_unit_bytes(uint64_t streamed_bytes, uint64_t slot_bytes) {
+  return std::min(slot_bytes, streamed_bytes / 8);
+}
+
+struct Shares {
+  int64_t resident = 0;    // segments of each layer that stay on the device
+  int64_t disk_units = 0;  // of the others, on disk
+};
+
+// The plan's sizes with these shares.
+MemoryPlan plan_with(const PlanInput& in, Shares shares) {
   MemoryPlan plan;
   const uint64_t layers = u(in.rows.layers), row_bytes = in.rows.bytes();
   const uint64_t leaving = layers - (in.last_layer_resident ? 1 : 0);  // layers that may have rows in host memory
   plan.segments = segments_for(in.context_rows);
-  if (leaving == 0) resident = plan.segments;
-  plan.resident_segments = resident;
-  plan.host_layers = resident < plan.segments ? static_cast<int64_t>(leaving) : 0;
-  plan.host_bytes = u(plan.host_layers) * segments_bytes(in.rows, resident, plan.segments);
-  plan.resident_bytes = layers * segments_bytes(in.rows, 0, plan.segments) - plan.host_bytes;
+  plan.resident_segments = leaving == 0 ? plan.segments : shares.resident;
+  const bool streams = plan.resident_segments < plan.segments;
+  plan.host_layers = streams ? static_cast<int64_t>(leaving) : 0;
+  uint64_t unit_bytes = 0;
+  if (streams) {
+    const uint64_t largest = u(segment_range(plan.segments - 1).rows) * row_bytes;
+    plan.open_bytes = leaving * largest;
+    plan.ring_slots = in.ring_slots > 0 ? in.ring_slots : kDefaultRingSlots;
+    const uint64_t streamed = segments_bytes(in.rows, plan.resident_segments, plan.segments);
+    const uint64_t wanted = in.ring_slot_bytes > 0 ? in.ring_slot_bytes : kDefaultSlotBytes;
+    plan.ring_slot_bytes = std::max(largest, std::min(wanted, streamed));
+    unit_bytes = disk_unit_bytes(streamed, plan.ring_slot_bytes);
+  }
+  plan.places = SegmentPlaces(in.rows, plan.segments, plan.resident_segments, unit_bytes, shares.disk_units);
+  plan.host_bytes = u(plan.host_layers) * plan.places.host_bytes();
+  plan.disk_bytes = u(plan.host_layers) * plan.places.disk_bytes();
+  plan.resident_bytes = layers * segments_bytes(in.rows, 0, plan.segments) - plan.host_bytes - plan.disk_bytes;
   plan.tail_bytes = layers * u(kTailRingRows) * row_bytes;
   plan.pass_bytes = layers * u(in.pass_rows) * row_bytes;
   plan.partial_bytes = in.partial.bytes(in.rows);
   plan.index_bytes = in.partial.blocks > 0 ? block_index_bytes(in.rows, in.context_rows) : 0;
   plan.layer_buffer_bytes = segments_bytes(in.rows, 0, segments_for(in.prompt_rows));
-  if (resident < plan.segments) {
-    const uint64_t largest = u(segment_range(plan.segments - 1).rows) * row_bytes;
-    plan.open_bytes = leaving * largest;
-    plan.ring_slots = in.ring_slots > 0 ? in.ring_slots : kDefaultRingSlots;
-    const uint64_t streamed = segments_bytes(in.rows, resident, plan.segments);
-    const uint64_t wanted = in.ring_slot_bytes > 0 ? in.ring_slot_bytes : kDefaultSlotBytes;
-    plan.ring_slot_bytes = std::max(largest, std::min(wanted, streamed));
+  if (plan.disk_bytes > 0) {
+    plan.disk_slots = in.disk_slots > 0 ? in.disk_slots : kDefaultDiskSlots;
+    plan.disk_slot_bytes = plan.places.largest_unit_bytes();
   }
   return plan;
 }
 
-void add_up(const PlanInput& in, MemoryPlan* plan) {
-  const uint64_t ring = whole_pages(u(plan->ring_slots) * plan->ring_slot_bytes);
-  const uint64_t lasting = whole_pages(plan->resident_bytes) + whole_pages(plan->tail_bytes) +
-                           whole_pages(plan->pass_bytes) + whole_pages(plan->open_bytes) +
-                           whole_pages(plan->partial_bytes) + whole_pages(plan->index_bytes);
-  const uint64_t prefill = whole_pages(plan->layer_buffer_bytes) + in.prefill_work.bytes;
-  const uint64_t decode = ring + in.decode_work.bytes;
-  plan->vram_bytes = lasting + std::max(prefill, decode);
-  plan->host_total_bytes = whole_pages(plan->host_bytes) + in.pinned_work_bytes;
-  plan->lines = {
-      {str("KV cache, ", plan->resident_segments, " of ", plan->segments, " segments a layer",
-           plan->host_layers > 0 && plan->host_layers < in.rows.layers ? ", all of the last layer" : ""),
-       Tier::kVram, plan->resident_bytes},
-      {str("KV cache, ", plan->segments - plan->resident_segments, " of ", plan->segments, " segments a layer"),
-       Tier::kHost, plan->host_bytes},
-      {"KV cache, tail", Tier::kVram, plan->tail_bytes},
-      {"KV cache, rows of one pass", Tier::kVram, plan->pass_bytes},
-      {"KV cache, open segment", Tier::kVram, plan->open_bytes},
-      {"partial KV", Tier::kVram, plan->partial_bytes},
-      {"block summaries", Tier::kVram, plan->index_bytes},
-      {"prefill: a layer's buffer and work", Tier::kVram, prefill},
-      {"decode: staging ring and work", Tier::kVram, decode},
-      {"step inputs and results", Tier::kHost, in.pinned_work_bytes}};
+uint64_t disk_ring_bytes(const MemoryPlan& plan) { return whole_pages(u(plan.disk_slots) * plan.disk_slot_bytes); }
+
+uint64_t prefill_bytes(const PlanInput& in, const MemoryPlan& plan) {
+  return whole_pages(plan.layer_buffer_bytes) + in.prefill_work.bytes;
+}
+uint64_t decode_bytes(const PlanInput& in, const MemoryPlan& plan) {
+  return whole_pages(u(plan.ring_slots) * plan.ring_slot_bytes) + in.decode_work.bytes;
 }
 
-bool fits(const PlanInput& in, const MemoryPlan& plan) {
+MemoryPlan planned(const PlanInput& in, Shares shares) {
+  MemoryPlan plan = plan_with(in, shares);
+  const uint64_t lasting = whole_pages(plan.resident_bytes) + whole_pages(plan.tail_bytes) +
+                           whole_pages(plan.pass_bytes) + whole_pages(plan.open_bytes) +
+                           whole_pages(plan.partial_bytes) + whole_pages(plan.index_bytes);
+  plan.vram_bytes = lasting + std::max(prefill_bytes(in, plan), decode_bytes(in, plan));
+  plan.host_total_bytes = whole_pages(plan.host_bytes) + disk_ring_bytes(plan) + in.pinned_work_bytes;
+  return plan;
+}
+
+std::vector<PlanLine> lines_of(const PlanInput& in, const MemoryPlan& plan) {
+  const int64_t on_disk = plan.places.disk_segments();
+  const auto share = [&](int64_t segments) {
+    return str("KV cache, ", segments, " of ", plan.segments, " segments a layer");
+  };
+  return {{share(plan.resident_segments) +
+               (plan.host_layers > 0 && plan.host_layers < in.rows.layers ? ", all of the last layer" : ""),
+           Tier::kVram, plan.resident_bytes},
+          {share(plan.segments - plan.resident_segments - on_disk), Tier::kHost, plan.host_bytes},
+          {share(on_disk), Tier::kDisk, plan.disk_bytes},
+          {"KV cache, tail", Tier::kVram, plan.tail_bytes},
+          {"KV cache, rows of one pass", Tier::kVram, plan.pass_bytes},
+          {"KV cache, open segment", Tier::kVram, plan.open_bytes},
+          {"partial KV", Tier::kVram, plan.partial_bytes},
+          {"block summaries", Tier::kVram, plan.index_bytes},
+          {"prefill: a layer's buffer and work", Tier::kVram, prefill_bytes(in, plan)},
+          {"decode: staging ring and work", Tier::kVram, decode_bytes(in, plan)},
+          {"ring between disk and link", Tier::kHost, disk_ring_bytes(plan)},
+          {"step inputs and results", Tier::kHost, in.pinned_work_bytes}};
+}
+
+bool fits_memory(const PlanInput& in, const MemoryPlan& plan) {
   return plan.vram_bytes <= in.vram_free && plan.host_total_bytes <= in.host_free && plan.vram_bytes <= in.total_free &&
          plan.host_total_bytes <= in.total_free - plan.vram_bytes;
 }
 
-MemoryPlan planned(const PlanInput& in, int64_t resident) {
-  MemoryPlan plan = plan_with(in, resident);
-  add_up(in, &plan);
-  return plan;
+bool fits(const PlanInput& in, const MemoryPlan& plan) {
+  return fits_memory(in, plan) && plan.disk_bytes <= in.disk_free;
+}
+
+// With as little on disk as makes the rest fit; with all of it there if nothing does. With n + 1 units there is less in
+// host memory than with n, but for the first, which brings the ring.
+MemoryPlan with_disk(const PlanInput& in, int64_t resident) {
+  MemoryPlan plan = planned(in, {resident, 0});
+  if (in.disk_free == 0 || plan.host_bytes == 0 || fits_memory(in, plan)) return plan;
+  int64_t low = 0, high = plan.places.units();
+  while (low + 1 < high) {
+    const int64_t middle = (low + high) / 2;
+    (fits_memory(in, planned(in, {resident, middle})) ? high : low) = middle;
+  }
+  return planned(in, {resident, high});
 }
 
 // The most segments that fit, or -1. Bytes grow with each resident segment on the device, so a binary search would do,
 // but a layer has a few hundred segments at most.
 int64_t most_resident(const PlanInput& in, int64_t segments) {
   for (int64_t resident = segments; resident >= 0; --resident) {
-    if (fits(in, planned(in, resident))) return resident;
+    if (fits(in, with_disk(in, resident))) return resident;
   }
   return -1;
+}
+
+// The plan of the mode; where nothing fits, the one that a refusal speaks of. The disk comes last.
+MemoryPlan best_plan(const PlanInput& in) {
+  const int64_t segments = segments_for(in.context_rows);
+  int64_t resident = in.mode == KvMode::kDevice ? segments : 0;
+  if (in.mode == KvMode::kAuto) {
+    PlanInput memory = in;
+    memory.disk_free = 0;
+    resident = most_resident(memory, segments);
+    if (resident >= 0) return planned(in, {resident, 0});
+    resident = in.disk_free > 0 ? std::max<int64_t>(0, most_resident(in, segments)) : 0;
+  }
+  return with_disk(in, resident);
 }
 
 WorkBytes shrunk(WorkBytes work, int64_t context_rows, int64_t prompt_rows) {
@@ -104,16 +163,33 @@ int64_t largest_context(const PlanInput& in) {
   int64_t low = 0, high = in.context_rows;
   while (low + 1 < high) {
     const PlanInput shorter = with_context(in, (low + high) / 2);
-    const int64_t segments = segments_for(shorter.context_rows);
-    const bool good = in.mode == KvMode::kAuto
-                          ? most_resident(shorter, segments) >= 0
-                          : fits(shorter, planned(shorter, in.mode == KvMode::kDevice ? segments : 0));
+    const bool good = fits(shorter, best_plan(shorter));
     (good ? low : high) = (low + high) / 2;
   }
   return low;
 }
 
+// What a disk could do for a run that host memory has no room for: "spill 4.00 GiB of it to a disk (--spill DIR)".
+std::string spill_offer(PlanInput in) {
+  if (in.disk_free > 0 || in.mode == KvMode::kDevice) return "";
+  in.disk_free = UINT64_MAX;
+  const MemoryPlan plan = best_plan(in);
+  if (!fits(in, plan)) return "";
+  return str(", or let ", format_bytes(plan.disk_bytes), " of the KV cache live on a disk (--spill DIR)");
+}
+
+[[noreturn]] void refuse_disk(const PlanInput& in, const MemoryPlan& plan) {
+  const int64_t context = largest_context(in);
+  throw_error(
+      ExitCode::kDoesNotFit, "--spill",
+      str("needs ", format_bytes(plan.disk_bytes), " for a context of ", in.context_rows, " tokens, ",
+          format_bytes(in.disk_free), " are free"),
+      str(context > 0 ? str("A context of ", context, " tokens would fit (-c, -n or --truncate middle); o") : "O",
+          "r raise --host-mem, or name a folder with more room."));
+}
+
 [[noreturn]] void refuse(const PlanInput& in, const MemoryPlan& plan) {
+  if (fits_memory(in, plan)) refuse_disk(in, plan);
   const bool vram = plan.vram_bytes > in.vram_free || plan.vram_bytes > in.total_free;
   const uint64_t asked = vram ? plan.vram_bytes : plan.host_total_bytes;
   const uint64_t left = in.total_free - std::min(in.total_free, plan.vram_bytes);
@@ -126,12 +202,11 @@ int64_t largest_context(const PlanInput& in) {
                               : std::string("No context fits"),
                   "; or raise ", vram ? "--vram" : "--host-mem",
                   vram && in.partial.blocks > 0 ? ", take a smaller --partial-budget or --verify full" : "",
+                  vram ? "" : spill_offer(in),
                   in.mode == KvMode::kDevice ? ", or let the KV cache leave the device (--kv auto)." : "."));
 }
 
 }  // namespace
-
-const char* tier_name(Tier tier) { return tier == Tier::kVram ? "vram" : tier == Tier::kHost ? "host" : "disk"; }
 
 std::string MemoryPlan::to_string() const {
   std::string text;
@@ -143,11 +218,9 @@ std::string MemoryPlan::to_string() const {
 
 MemoryPlan make_plan(const PlanInput& input) {
   CHECK(input.prompt_rows > 0 && input.context_rows >= input.prompt_rows && input.pass_rows > 0);
-  const int64_t segments = segments_for(input.context_rows);
-  int64_t resident = input.mode == KvMode::kDevice ? segments : 0;
-  if (input.mode == KvMode::kAuto) resident = std::max<int64_t>(0, most_resident(input, segments));
-  const MemoryPlan plan = planned(input, resident);
+  MemoryPlan plan = best_plan(input);
   if (!fits(input, plan)) refuse(input, plan);
+  plan.lines = lines_of(input, plan);
   return plan;
 }
 

@@ -7,13 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "cache/layout.h"
 #include "cache/partial.h"
+#include "cache/places.h"
 
 namespace headrace {
-
-enum class Tier : uint8_t { kVram, kHost, kDisk };
-const char* tier_name(Tier tier);  // "vram", "host", "disk"
 
 // Where the full KV lives. kAuto: as many segments resident as the budget leaves room for.
 enum class KvMode : uint8_t { kAuto, kDevice, kHost };
@@ -34,12 +31,14 @@ struct PlanInput {
   PartialShape partial{};            // no blocks: no partial verification
   bool last_layer_resident = false;  // whatever the mode: a draft reads its rows
   uint64_t vram_free = 0, host_free = 0;
+  uint64_t disk_free = 0;            // 0: nothing may live on disk; else what host memory cannot hold may
   uint64_t total_free = UINT64_MAX;  // of both tiers together, where they share a memory (the CPU)
   WorkBytes prefill_work;            // beside the layer buffer: hidden states, activations
   WorkBytes decode_work;             // beside the staging ring: states, activations, logits
   uint64_t pinned_work_bytes = 0;    // host side of a step's inputs and results
   int ring_slots = 0;                // 0: the default
   uint64_t ring_slot_bytes = 0;      // 0: the default; rounded up to hold a whole segment
+  int disk_slots = 0;                // of the pinned ring between disk and link; 0: the default
 };
 
 struct PlanLine {
@@ -50,16 +49,21 @@ struct PlanLine {
 
 struct MemoryPlan {
   int64_t segments = 0;  // a layer's
-  // [0, resident_segments) of each layer stay on the device. The rest live in host memory for layers [0, host_layers),
-  // and on the device for the others.
+  // [0, resident_segments) of each layer stay on the device. The rest live in host memory and on disk, as `places` has
+  // it, for layers [0, host_layers), and on the device for the others.
   int64_t resident_segments = 0, host_layers = 0;
+  SegmentPlaces places;
   int ring_slots = 0;  // 0: nothing is streamed
   uint64_t ring_slot_bytes = 0;
-  uint64_t resident_bytes = 0, host_bytes = 0, open_bytes = 0, tail_bytes = 0, pass_bytes = 0, layer_buffer_bytes = 0;
+  int disk_slots = 0;  // 0: nothing lives on disk
+  uint64_t disk_slot_bytes = 0;
+  uint64_t resident_bytes = 0, host_bytes = 0, disk_bytes = 0, open_bytes = 0, tail_bytes = 0, pass_bytes = 0,
+           layer_buffer_bytes = 0;
   uint64_t partial_bytes = 0, index_bytes = 0;    // of the partial KV, and of the summaries of all blocks
   std::vector<PlanLine> lines;                    // what the numbers above are, for people
   uint64_t vram_bytes = 0, host_total_bytes = 0;  // peaks
 
+  uint64_t kv_bytes() const { return resident_bytes + host_bytes + disk_bytes; }
   std::string to_string() const;
 };
 

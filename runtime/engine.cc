@@ -310,7 +310,7 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
                    .disk_peak_bytes = 0,
                    .rss_peak_bytes = peak_rss_bytes(),
                    .weights_bytes = weights->bytes() + (draft_model ? draft_model->weights_bytes() : 0),
-                   .kv_bytes = result.plan.resident_bytes + result.plan.host_bytes};
+                   .kv_bytes = result.plan.kv_bytes()};
   return result;
 }
 

@@ -19,6 +19,7 @@ KvCache::KvCache(Device& device, const RowShape& shape, const MemoryPlan& plan, 
       resident_(plan.resident_segments),
       host_layers_(plan.host_layers),
       pass_rows_(pass_rows),
+      places_(plan.places),
       open_stride_(plan.open_bytes / u(std::max<int64_t>(1, plan.host_layers))),
       host_memory_(std::move(host_memory)) {
   const uint64_t pointer_bytes = 2 * u(shape.layers) * sizeof(void*);

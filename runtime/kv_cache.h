@@ -35,6 +35,7 @@ class KvCache {
   int64_t closed_segments() const { return segment_of(rows_); }  // segments [0, this) are full
   int64_t resident_segments() const { return resident_; }        // of the layers that leave
   int64_t host_layers() const { return host_layers_; }           // [0, this) leave; the others are resident
+  const SegmentPlaces& places() const { return places_; }        // of the layers that leave
   int64_t resident_segments(int64_t layer) const { return layer < host_layers_ ? resident_ : segments_; }
 
   // ---- prefill: a finished layer leaves ----
@@ -89,6 +90,7 @@ class KvCache {
 
   const RowShape shape_;
   const int64_t segments_, resident_, host_layers_, pass_rows_;
+  const SegmentPlaces places_;
   uint64_t open_stride_ = 0;
   int64_t rows_ = 0, rows_before_ = 0, pending_ = 0, pointed_at_ = -1;
   DeviceBuffer resident_memory_, open_memory_, ring_memory_, pass_memory_, pointers_;

@@ -12,7 +12,7 @@ void KvStreamer::begin_step(int64_t closed_segments) {
   filled_ = taken_ = 0;
   RowShape leaving = cache_.shape();
   leaving.layers = cache_.host_layers();
-  movement_ = plan_movement(leaving, cache_.resident_segments(), closed_segments, ring_.slot_bytes());
+  movement_ = plan_movement(leaving, cache_.places(), closed_segments, ring_.slot_bytes());
   in_->wait(cache_.host_ready());  // a segment has just left for the host
   if (movement_.chunks.empty()) return;
   for (int slot = 0; slot < ring_.slots(); ++slot) fill_one();

@@ -193,6 +193,106 @@ TEST(Planner, TheOfferedContextFits) {
   }
 }
 
+// ---- the disk ----
+
+// What host memory cannot hold lives on disk, no more of it than must, and the ring between is counted.
+TEST(Planner, TheDiskHoldsWhatHostMemoryCannot) {
+  PlanInput in = llama_8b(61440, 61696);
+  in.mode = KvMode::kHost;
+  const MemoryPlan whole = make_plan(in);
+  in.disk_free = 100 * kGiB;
+  EXPECT_EQ(make_plan(in).disk_bytes, 0u);  // there is room
+  EXPECT_EQ(make_plan(in).disk_slots, 0);
+  uint64_t last = 0;
+  for (const uint64_t host : {7 * kGiB, 6 * kGiB, 4 * kGiB, 2 * kGiB, 300 * kMiB}) {
+    in.host_free = host;
+    const MemoryPlan plan = make_plan(in);
+    EXPECT_LE(plan.host_total_bytes, host);
+    EXPECT_GT(plan.host_total_bytes + 32 * 16 * kMiB, host);  // a unit less on disk does not fit
+    EXPECT_EQ(plan.host_bytes + plan.disk_bytes, whole.host_bytes);
+    EXPECT_EQ(plan.host_bytes, 32 * plan.places.host_bytes());
+    EXPECT_EQ(plan.disk_bytes, 32 * plan.places.disk_bytes());
+    EXPECT_GT(plan.disk_bytes, last);
+    EXPECT_EQ(plan.disk_slots, 8);
+    EXPECT_EQ(plan.disk_slot_bytes, 16 * kMiB);
+    EXPECT_EQ(plan.vram_bytes, whole.vram_bytes);
+    EXPECT_EQ(plan.kv_bytes(), whole.kv_bytes());
+    last = plan.disk_bytes;
+  }
+  in.host_free = 100 * kMiB;  // less than the ring
+  expect_refusal(in, "--host-mem", "raise --host-mem");
+  in.disk_slots = 2;
+  const MemoryPlan all = make_plan(in);
+  EXPECT_EQ(all.host_bytes, 0u);
+  EXPECT_EQ(all.disk_bytes, whole.host_bytes);
+}
+
+// --kv auto keeps on the device what fits there before anything goes to disk.
+TEST(Planner, TheDiskComesLast) {
+  PlanInput in = llama_8b(61440, 61696);
+  in.vram_free = 5 * kGiB;
+  const MemoryPlan without = make_plan(in);
+  in.disk_free = 100 * kGiB;
+  EXPECT_EQ(make_plan(in).resident_segments, without.resident_segments);
+  EXPECT_EQ(make_plan(in).disk_bytes, 0u);
+  in.host_free = kGiB;
+  const MemoryPlan plan = make_plan(in);
+  EXPECT_EQ(plan.resident_segments, without.resident_segments);
+  EXPECT_GT(plan.disk_bytes, kGiB);
+  EXPECT_LE(plan.host_total_bytes, kGiB);
+  const std::string text = plan.to_string();
+  EXPECT_NE(text.find("disk  "), std::string::npos) << text;
+  EXPECT_NE(text.find("host  128.00 MiB  ring between disk and link"), std::string::npos) << text;
+}
+
+TEST(Planner, TheLastLayerIsNotOnDiskWhereADraftReadsIt) {
+  PlanInput in = llama_8b(61440, 61696);
+  in.mode = KvMode::kHost;
+  in.last_layer_resident = true;
+  in.host_free = 2 * kGiB;
+  in.disk_free = 100 * kGiB;
+  const MemoryPlan plan = make_plan(in);
+  EXPECT_EQ(plan.disk_bytes, 31 * plan.places.disk_bytes());
+  EXPECT_EQ(plan.host_bytes, 31 * plan.places.host_bytes());
+}
+
+// A refusal for want of host memory says what a disk would do, and one for want of disk says so.
+TEST(Planner, RefusalsSpeakOfTheDisk) {
+  PlanInput in = llama_8b(61440, 61696);
+  in.mode = KvMode::kHost;
+  in.host_free = 4 * kGiB;
+  expect_refusal(in, "--host-mem", "of the KV cache live on a disk (--spill DIR)");
+  in.disk_free = kGiB;
+  expect_refusal(in, "--spill", "A context of 36864 tokens would fit");
+  in.mode = KvMode::kAuto;
+  in.vram_free = 2 * kGiB;
+  in.host_free = kGiB;
+  expect_refusal(in, "--spill", "name a folder with more room");
+  in.disk_free = 0;
+  in.host_free = 64 * kMiB;  // less than the ring between disk and link
+  try {
+    make_plan(in);
+    FAIL() << "it fits";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.info().hint.find("--spill"), std::string::npos) << error.what();
+  }
+}
+
+// What a refusal offers of the disk is what the plan then takes.
+TEST(Planner, TheOfferedSpillFits) {
+  PlanInput in = llama_8b(61440, 61696);
+  in.mode = KvMode::kHost;
+  in.host_free = 4 * kGiB;
+  std::string hint;
+  try {
+    make_plan(in);
+  } catch (const Error& error) {
+    hint = error.info().hint;
+  }
+  in.disk_free = 64 * kGiB;
+  EXPECT_NE(hint.find("let " + format_bytes(make_plan(in).disk_bytes) + " of"), std::string::npos) << hint;
+}
+
 TEST(Planner, PrintsWhatLivesWhere) {
   PlanInput in = llama_8b(4096, 4352);
   in.mode = KvMode::kHost;
