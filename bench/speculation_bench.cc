@@ -4,7 +4,10 @@
 //   speculation_bench MODEL DRAFT TEXT... [--tokens 4096,16384] [--kv device,host] [--temp 0,0.8]
 //                     [--top-p 1] [--nodes auto,60] [-n 128] [--device cuda] [--spec-type draft-eagle3]
 //                     [--verify full,lossless,approximate] [--interval auto,20] [--budget 4096] [--alone] [--force 3.5]
+//                     [--pending auto,chain,64]
 // --alone: partial verification without the draft, too. --force: GenerateOptions::forced_tokens.
+// --pending: GenerateOptions::pending of lossless runs: what suits the device, a chain, or a tree whose partial steps
+// compute so many nodes.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
@@ -25,7 +28,7 @@ struct Args {
   std::vector<float> temperatures = {0.0f};
   float top_p = 1.0f;
   int64_t new_tokens = 128;
-  std::vector<std::string> verify = {"full"}, intervals = {"auto"};
+  std::vector<std::string> verify = {"full"}, intervals = {"auto"}, pending = {"auto"};
   std::vector<int64_t> budgets = {4096};
   bool alone = false;
   double force = 0;
@@ -49,6 +52,7 @@ Args parse(int argc, char** argv) {
   app.add_option("--verify", args.verify)->delimiter(',');
   app.add_option("--interval", args.intervals)->delimiter(',');
   app.add_option("--budget", args.budgets)->delimiter(',');
+  app.add_option("--pending", args.pending)->delimiter(',');
   app.add_flag("--alone", args.alone);
   app.add_option("--force", args.force);
   try {
@@ -187,30 +191,45 @@ class Bench {
     }
   }
 
-  // One way of verifying, with every budget, interval and size of tree.
+  // One way of verifying, with every budget, interval, kind of pending tokens and size of tree.
   void verified(const nlohmann::ordered_json& what, const std::vector<int32_t>& prompt, const GenerateResult& plain,
                 GenerateOptions options, nlohmann::ordered_json* rows) {
     const bool partial = *options.verify->mode != VerifyMode::kFull;
+    const bool lossless = *options.verify->mode == VerifyMode::kLossless;
+    const std::vector<std::string> automatic = {"auto"};
     options.forced_tokens = options.speculate ? args_.force : 0;
     for (const int64_t budget : partial ? args_.budgets : std::vector<int64_t>{4096}) {
-      for (const std::string& interval : partial ? args_.intervals : std::vector<std::string>{"auto"}) {
-        for (const std::string& nodes : options.speculate ? args_.nodes : std::vector<std::string>{"auto"}) {
+      for (const std::string& interval : partial ? args_.intervals : automatic) {
+        for (const std::string& pending : lossless ? args_.pending : automatic) {
           options.verify->budget = budget;
           options.verify->interval = interval == "auto" ? kAutoInterval : std::stoll(interval);
-          options.tree_limits.reset();
-          if (nodes != "auto") options.tree_limits = TreeLimits{.nodes = std::stoll(nodes)};
-          const GenerateResult result = generate(prompt, options);
+          options.pending.reset();
+          if (pending == "chain") options.pending = {.width = 0};
+          if (pending != "chain" && pending != "auto") options.pending = {.width = std::stoll(pending)};
           nlohmann::ordered_json row = what;
           row["draft"] = options.speculate ? args_.spec_type : "none";
           row["verify"] = verify_mode_name(*options.verify->mode);
-          if (options.speculate) row["tree"] = nodes;
           if (partial) row["budget"] = budget;
           if (partial) row["interval"] = interval;
-          row["speedup"] = result.timings.decode_tokens_per_s / plain.timings.decode_tokens_per_s;
-          row["same_tokens"] = result.token_ids == plain.token_ids;
-          add(row, row_of(result), rows);
+          if (lossless) row["pending"] = pending;
+          sized(row, prompt, plain, options, rows);
         }
       }
+    }
+  }
+
+  // The same with every size of tree.
+  void sized(const nlohmann::ordered_json& what, const std::vector<int32_t>& prompt, const GenerateResult& plain,
+             GenerateOptions options, nlohmann::ordered_json* rows) {
+    for (const std::string& nodes : options.speculate ? args_.nodes : std::vector<std::string>{"auto"}) {
+      options.tree_limits.reset();
+      if (nodes != "auto") options.tree_limits = TreeLimits{.nodes = std::stoll(nodes)};
+      const GenerateResult result = generate(prompt, options);
+      nlohmann::ordered_json row = what;
+      if (options.speculate) row["tree"] = nodes;
+      row["speedup"] = result.timings.decode_tokens_per_s / plain.timings.decode_tokens_per_s;
+      row["same_tokens"] = result.token_ids == plain.token_ids;
+      add(row, row_of(result), rows);
     }
   }
 

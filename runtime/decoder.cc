@@ -19,7 +19,7 @@ Decoder::Decoder(Session& session, Drafting& drafting, Output& output, Stream& c
     : session_(session), drafting_(drafting), output_(output), compute_(compute), options_(options) {
   if (options.interval == kAutoInterval) tuner_.emplace(options.streams);
   pending_.reserve(kMostPending);
-  if (options.self.width > 0) self_.emplace(options.self);
+  if (options.pending.width > 0) growing_.emplace(options.pending);
 }
 
 void Decoder::run(int32_t first) {
@@ -31,14 +31,14 @@ void Decoder::run(int32_t first) {
     }
     const TraceStep step(compute_);
     const StepMode mode = next_mode();
-    going = mode != StepMode::kPartial ? judge(mode) : self_ ? guess_alone() : guess();
+    going = mode != StepMode::kPartial ? judge(mode) : growing_ ? grow_or_judge() : guess();
     if (options_.progress) options_.progress->update(output_.tokens());
   }
 }
 
 StepMode Decoder::next_mode() const {
   if (at_the_end_) return StepMode::kRefresh;
-  if (self_ && session_.partial_ready()) return options_.interval == 0 ? StepMode::kRefresh : StepMode::kPartial;
+  if (growing_ && session_.partial_ready()) return options_.interval == 0 ? StepMode::kRefresh : StepMode::kPartial;
   const int64_t pending = static_cast<int64_t>(pending_.size());
   if (tuner_ && tuner_->pending() == 0 && pending == 0)
     return StepMode::kFull;  // no partial step pays: nothing is chosen
@@ -148,40 +148,51 @@ bool Decoder::guess() {
   return !final || tell(tree_, 1);
 }
 
-// ---- without a draft: the partial KV's own tree ---------------------------------------------------------------------
+// ---- pending tokens as a tree ---------------------------------------------------------------------------------------
 
 // Grows the tree by a step, or has it judged.
-bool Decoder::guess_alone() {
-  if (!self_->begun()) self_->begin(root_);
+bool Decoder::grow_or_judge() {
+  if (!growing_->begun()) growing_->begin(root_);
   const int64_t interval = tuner_ ? kMostPending : options_.interval;
   const int64_t most_depth = std::min({output_.room() - 1, interval, kMostPending - 1});
-  if (!grow_on(most_depth)) return judge_tree(most_depth);
   drafting_.begin(StepMode::kPartial, 0);
-  const int64_t first = self_->extend(most_depth);
-  self_->rank(first, session_.grow(self_->tree(), first));
-  drafting_.grown(self_->tree().size() - first);
+  propose_after_tip(most_depth);
+  if (!grow_on(most_depth)) return judge_tree(most_depth);
+  const int64_t first = growing_->extend(most_depth);
+  growing_->rank(first, session_.grow(growing_->tree(), first));
+  drafting_.grown(growing_->tree().size() - first, growing_->drafted(), growing_->followed());
   blend(drafting_.last_ms(), &partial_ms_);
   return true;
+}
+
+// A draft goes on from where the first choices have come.
+void Decoder::propose_after_tip(int64_t most_depth) {
+  if (drafting_.draft() == nullptr || growing_->offered()) return;
+  const std::optional<PendingTree::Tip> tip = growing_->tip();
+  if (!tip || tip->depth >= most_depth) return;
+  tree_.reset(tip->token);
+  drafting_.propose(tip->token, session_.rows() + tip->depth, &tree_);
+  growing_->offer(tree_);
 }
 
 // While another step adds more to what a refresh is expected to confirm than its time is worth elsewhere.
 bool Decoder::grow_on(int64_t most_depth) {
   if (most_depth <= 0) return false;
-  if (self_->partial_steps() == 0) return true;
-  const double growth = self_->foretold_growth(most_depth);
+  if (growing_->partial_steps() == 0) return true;
+  const double growth = growing_->foretold_growth(most_depth);
   if (growth == 0) return false;
-  if (!tuner_ || refresh_ms_ == 0) return self_->partial_steps() <= kFirstSteps || !tuner_;
-  const double steps = static_cast<double>(self_->partial_steps());
-  return growth * (refresh_ms_ + steps * partial_ms_) > self_->expected() * partial_ms_;
+  if (!tuner_ || refresh_ms_ == 0) return growing_->partial_steps() <= kFirstSteps || !tuner_;
+  const double steps = static_cast<double>(growing_->partial_steps());
+  return growth * (refresh_ms_ + steps * partial_ms_) > growing_->expected(most_depth) * partial_ms_;
 }
 
 bool Decoder::judge_tree(int64_t most_depth) {
-  self_->fill(most_depth);
-  const Tree& tree = self_->tree();
-  drafting_.begin(StepMode::kRefresh, 0);
+  growing_->fill(most_depth);
+  const Tree& tree = growing_->tree();
+  drafting_.turn_to_refresh(growing_->first_choices());
   const std::span<const int32_t> samples = session_.verify(tree, StepMode::kRefresh);
   accept_step(tree, samples, 0);
-  const SelfTree::Verdict verdict = self_->learn(samples, acceptance_);
+  const PendingTree::Verdict verdict = growing_->learn(samples, acceptance_);
   const int64_t first = session_.rows();
   session_.commit(acceptance_);
   drafting_.observe(tree, acceptance_, first,
@@ -189,7 +200,7 @@ bool Decoder::judge_tree(int64_t most_depth) {
   blend(drafting_.last_ms(), &refresh_ms_);
   root_ = acceptance_.next;
   const bool going = tell(tree, 1);
-  self_->clear();
+  growing_->clear();
   return going;
 }
 

@@ -21,9 +21,10 @@ namespace headrace {
 struct DecoderOptions {
   VerifyMode verify = VerifyMode::kFull;
   int64_t interval = kAutoInterval;
-  bool streams = false;             // passes over the full KV wait for the link
-  double forced_tokens = 0;         // GenerateOptions
-  SelfTreeLimits self{.width = 0};  // of a lossless run without a draft; no width: there is one
+  bool streams = false;      // passes over the full KV wait for the link
+  double forced_tokens = 0;  // GenerateOptions
+  // Of a lossless run whose pending tokens are a tree; no width: they are a chain.
+  PendingTreeLimits pending{.width = 0};
   const std::atomic<bool>* interrupt = nullptr;
   Progress* progress = nullptr;
 };
@@ -39,7 +40,8 @@ class Decoder {
   StepMode next_mode() const;
   bool judge(StepMode mode);  // false, as of guess(): the run has ended
   bool guess();
-  bool guess_alone();
+  bool grow_or_judge();
+  void propose_after_tip(int64_t most_depth);
   bool grow_on(int64_t most_depth);
   bool judge_tree(int64_t most_depth);
   const Tree& behind_pending();
@@ -54,7 +56,7 @@ class Decoder {
   Stream& compute_;
   const DecoderOptions options_;
   std::optional<IntervalTuner> tuner_;      // none: a fixed interval
-  std::optional<SelfTree> self_;            // the target guesses for itself
+  std::optional<PendingTree> growing_;      // the pending tokens, where they are a tree
   double partial_ms_ = 0, refresh_ms_ = 0;  // then: what steps have cost lately; 0: not known
 
   Tree tree_, combined_;

@@ -53,11 +53,19 @@ void Drafting::propose(int32_t root, int64_t position, Tree* tree) {
   draft_ms_ = std::chrono::duration<double, std::milli>(Clock::now() - start_).count();
 }
 
-void Drafting::grown(int64_t nodes) {
+void Drafting::turn_to_refresh(int64_t pending) {
+  mode_ = StepMode::kRefresh;
+  pending_ = draft_ != nullptr ? pending : 0;
+}
+
+void Drafting::grown(int64_t nodes, const Tree& drafted, const Acceptance& followed) {
+  const bool told = draft_ != nullptr && !followed.nodes.empty();
+  if (told) draft_->observe(drafted, followed);
   const double ms = std::chrono::duration<double, std::milli>(Clock::now() - start_).count();
   step_ms_.push_back(static_cast<float>(ms));
   grown_ += nodes;
-  speculation_.record(StepMode::kPartial, nodes, 0, 0, ms);
+  speculation_.record(StepMode::kPartial, nodes, told ? followed.nodes.size() - 1 : 0, draft_ms_, ms - draft_ms_);
+  if (told && tuner()) tuner()->record(limits_, drafted, followed, draft_ms_, ms - draft_ms_);
 }
 
 void Drafting::observe(const Tree& tree, const Acceptance& acceptance, int64_t position, const Judgement& judgement) {
@@ -72,7 +80,8 @@ void Drafting::observe(const Tree& tree, const Acceptance& acceptance, int64_t p
   const int64_t proposed = tree.size() - static_cast<int64_t>(behind) - std::exchange(grown_, 0);
   speculation_.record(mode_, std::max<int64_t>(0, proposed), right, draft_ms_, ms - draft_ms_);
   speculation_.judgement.add(judgement);
-  if (tuner() && pending_ == 0) tuner()->record(limits_, tree, acceptance, draft_ms_, ms - draft_ms_);
+  if (tuner() && pending_ == 0 && tree.size() > 1)
+    tuner()->record(limits_, tree, acceptance, draft_ms_, ms - draft_ms_);
 }
 
 }  // namespace headrace

@@ -33,8 +33,11 @@ class Drafting {
   // at `position`.
   void observe(const Tree& tree, const Acceptance& acceptance, int64_t position, const Judgement& judgement);
 
-  // A partial step has computed `nodes` nodes of the target's own tree.
-  void grown(int64_t nodes);
+  // The step that has begun is to judge `pending` tokens after all: nothing stands behind them.
+  void turn_to_refresh(int64_t pending);
+  // A partial step has computed `nodes` nodes of the tree of pending tokens, of which `drafted` are what was proposed,
+  // as far as it went, with what was right of them; both empty: nothing of it. Takes the place of observe().
+  void grown(int64_t nodes, const Tree& drafted, const Acceptance& followed);
 
   double last_ms() const { return step_ms_.empty() ? 0 : static_cast<double>(step_ms_.back()); }
   const std::vector<float>& step_ms() const { return step_ms_; }  // from proposal to commit

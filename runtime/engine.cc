@@ -118,8 +118,7 @@ struct Engine::Impl {
   RunPlan plan(int64_t prompt_tokens, const GenerateOptions& run) const;
   RunPlan describe(const RunSetup& setup, const MemoryPlan& memory) const;
   VerifyOptions verify_of(const GenerateOptions& run) const;
-  bool guesses_alone(const VerifyOptions& verify, const DraftModel* draft) const;
-  SelfTreeLimits self_limits() const;
+  PendingTreeLimits pending_limits(const GenerateOptions& run, const DraftModel* model) const;
   GenerateResult generate(const std::vector<int32_t>& prompt, const GenerateOptions& run, Progress* progress);
   void answer(Session& session, Drafting* drafting, const std::vector<int32_t>& prompt, const GenerateOptions& run,
               Output* output, GenerateResult* result, Progress* progress);
@@ -215,16 +214,17 @@ VerifyOptions Engine::Impl::verify_of(const GenerateOptions& run) const {
   return verify;
 }
 
-// Without a draft the target guesses for itself, where something judges it.
-bool Engine::Impl::guesses_alone(const VerifyOptions& verify, const DraftModel* draft) const {
-  return draft == nullptr && *verify.mode == VerifyMode::kLossless && config.vocab <= kMaxTopVocab;
-}
-
-// A GPU's pass costs little more for 32 rows than for one, and a refresh that streams hides some hundred; a CPU's pass
-// costs more with each.
-SelfTreeLimits Engine::Impl::self_limits() const {
-  if (device->backend() == Backend::kCpu) return {.width = 2, .nodes = kMostPending + 16, .least = 0.2};
-  return {.width = 32, .nodes = kMaxPassNodes, .least = 0.002};
+// The tree of a run's pending tokens; no width: they are a chain. Without a draft the target guesses for itself. A
+// GPU's pass costs little more for a group of rows than for one, and a refresh that streams hides some hundred; a CPU's
+// pass costs more with each. LongSpec reads the target's own rows, which must be a chain.
+PendingTreeLimits Engine::Impl::pending_limits(const GenerateOptions& run, const DraftModel* model) const {
+  const bool chain = *verify_of(run).mode != VerifyMode::kLossless || config.vocab > kMaxTopVocab ||
+                     run.forced_tokens > 0 || (model != nullptr && model->type() == SpecType::kLongSpec);
+  if (chain) return {.width = 0};
+  if (run.pending) return *run.pending;
+  if (device->backend() == Backend::kCuda) return {.width = model != nullptr ? 64 : 32};
+  if (model != nullptr) return {.width = 0};
+  return {.width = 2, .grown = kMostPending + 16, .nodes = kMostPending + 16, .least = 0.2};
 }
 
 RunSetup Engine::Impl::set_up(int64_t prompt_tokens, const GenerateOptions& run) const {
@@ -242,13 +242,15 @@ RunSetup Engine::Impl::set_up(int64_t prompt_tokens, const GenerateOptions& run)
   const bool partial =
       *setup.verify.mode != VerifyMode::kFull && shape.serves(session.context_tokens);  // else it would hold all
   if (partial) session.partial = {.shape = shape, .score = setup.verify.score, .reduce = setup.verify.reduce};
-  if (partial && guesses_alone(setup.verify, setup.model)) {
-    session.grow_rows = self_limits().width;
-    session.pass_rows = self_limits().nodes - kMostPending;
+  const PendingTreeLimits pending = pending_limits(run, setup.model);
+  if (partial && pending.width > 0) {
+    session.grow_rows = pending.width;
+    session.pass_rows = std::max(session.pass_rows, std::max(pending.grown, pending.nodes) - kMostPending);
   }
   setup.draft = {.prompt_tokens = prompt_tokens,
                  .context_tokens = session.context_tokens,
                  .most_pending = partial ? kMostPending : 0,
+                 .pass_nodes = partial ? kMaxPassNodes : 0,
                  .sampling = run.sampling,
                  .tree_limits = run.tree_limits};
   return setup;
@@ -338,10 +340,11 @@ void Engine::Impl::answer(Session& session, Drafting* drafting, const std::vecto
   const VerifyOptions verify = verify_of(run);
   const bool streams = result->plan.ring_slots > 0;
   drafting->planned(device->backend(), streams, *verify.mode, output->max_tokens());
-  SelfTreeLimits self{.width = 0};
-  if (session.partial_from() > 0 && guesses_alone(verify, run.speculate ? draft_model.get() : nullptr)) {
-    self = self_limits();
-    if (result->plan.ring_slots == 0) self.nodes = std::min<int64_t>(self.nodes, 64);  // no link hides what more cost
+  PendingTreeLimits pending{.width = 0};
+  if (session.partial_from() > 0) pending = pending_limits(run, run.speculate ? draft_model.get() : nullptr);
+  if (!streams && !run.pending) {  // no link hides what more nodes cost
+    pending.nodes = std::min<int64_t>(pending.nodes, 64);
+    if (drafting->draft() != nullptr) pending.width = 0;
   }
   {
     const HostSpan span(device->trace(), "decode");
@@ -350,7 +353,7 @@ void Engine::Impl::answer(Session& session, Drafting* drafting, const std::vecto
              .interval = verify.interval,
              .streams = streams,
              .forced_tokens = run.forced_tokens,
-             .self = self,
+             .pending = pending,
              .interrupt = run.interrupt,
              .progress = progress})
         .run(*first);

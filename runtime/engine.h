@@ -18,6 +18,7 @@
 #include "offload/trace_file.h"
 #include "runtime/draft/draft_model.h"
 #include "runtime/model/checkpoint.h"
+#include "runtime/pending_tree.h"
 #include "runtime/progress.h"
 #include "runtime/speculation.h"
 #include "runtime/text/chat.h"
@@ -62,6 +63,9 @@ struct GenerateOptions {
   bool speculate = true;                    // false: plain decoding, though the engine has a draft
   std::optional<VerifyOptions> verify{};    // in the place of the engine's, for this run
   std::optional<TreeLimits> tree_limits{};  // of each step, in the place of --tree auto's own choice
+  // For tests and benches, in the place of what suits the device: the tree of a lossless run's pending tokens; no
+  // width: they are a chain.
+  std::optional<PendingTreeLimits> pending{};
   // For benches, what steps cost when a draft guesses so well: each accepts so many tokens on the average, the target's
   // own included, and refreshes overturn nothing. The text is then nobody's. 0: none of this.
   double forced_tokens = 0;

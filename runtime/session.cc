@@ -37,7 +37,7 @@ bool Session::partial_on() const { return options_.partial.shape.serves(options_
 int64_t Session::pass_rows() const { return options_.pass_rows + (partial_on() ? kMostPending : 0); }
 int64_t Session::logit_rows() const { return padded(std::min(pass_rows(), kLogitRows)); }
 uint64_t Session::ranked_bytes() const {
-  return static_cast<uint64_t>(options_.grow_rows * kSelfRanked) * (sizeof(float) + sizeof(int32_t));
+  return static_cast<uint64_t>(options_.grow_rows * kRankedTokens) * (sizeof(float) + sizeof(int32_t));
 }
 int64_t Session::path_stride() const { return std::min(pass_rows(), kTailWindow); }
 
@@ -77,7 +77,7 @@ Session::StepWork Session::carve_step(Carver& carver, Carver& later) const {
   if (options_.grow_rows > 0) {
     work.ranked = later.take_bytes(ranked_bytes());
     work.rank_workspace =
-        later.take_bytes(top_log_probs_workspace_bytes(options_.grow_rows, config_.vocab, kSelfRanked));
+        later.take_bytes(top_log_probs_workspace_bytes(options_.grow_rows, config_.vocab, kRankedTokens));
   }
   return work;
 }

@@ -21,8 +21,8 @@
 #include "runtime/kv_streamer.h"
 #include "runtime/model/forward.h"
 #include "runtime/partial_kv.h"
+#include "runtime/pending_tree.h"
 #include "runtime/progress.h"
-#include "runtime/self_tree.h"
 #include "runtime/tree.h"
 
 namespace headrace {
@@ -71,7 +71,7 @@ class Session {
   std::span<const int32_t> verify(const Tree& tree, StepMode mode = StepMode::kFull);
   // A partial step that computes nodes [first, size) of a tree behind the full KV's rows, whose other nodes earlier
   // calls have computed. What is ranked after the new nodes is valid until the next call. REQUIRES: nothing is pending;
-  // none of them is another's ancestor; grow_rows of them at most.
+  // grow_rows of them at most.
   Ranked grow(const Tree& tree, int64_t first);
   // Appends the accepted path of the tree just verified to the KV cache; after a partial step, to the pending rows.
   void commit(const Acceptance& acceptance);
@@ -109,7 +109,7 @@ class Session {
     float* logits;         // [logit_rows(), vocab]
     int32_t* samples;
     void* sample_workspace;
-    // Log-probabilities [grow_rows, kSelfRanked] in f32, then as many tokens: one copy.
+    // Log-probabilities [grow_rows, kRankedTokens] in f32, then as many tokens: one copy.
     std::byte* ranked = nullptr;
     void* rank_workspace = nullptr;
   };

@@ -82,9 +82,9 @@ Ranked Session::grow(const Tree& tree, int64_t first) {
   run_pass(make_pass(step_.layer, step_.inputs.positions, rows, ProductPath::kDecode));
   rank(rows);
   bring_samples(rows);
-  const size_t count = static_cast<size_t>(rows), ranked = count * kSelfRanked;
+  const size_t count = static_cast<size_t>(rows), ranked = count * kRankedTokens;
   const float* const log_probs = host_ranked_.as<float>();
-  const auto* const tokens = reinterpret_cast<const int32_t*>(log_probs + options_.grow_rows * kSelfRanked);
+  const auto* const tokens = reinterpret_cast<const int32_t*>(log_probs + options_.grow_rows * kRankedTokens);
   return {
       .samples = {host_samples_.as<int32_t>(), count}, .tokens = {tokens, ranked}, .log_probs = {log_probs, ranked}};
 }
@@ -95,12 +95,12 @@ void Session::rank(int64_t rows) {
                  .map = nullptr,
                  .positions = step_.inputs.positions,
                  .log_probs = log_probs,
-                 .tokens = reinterpret_cast<int32_t*>(log_probs + options_.grow_rows * kSelfRanked),
+                 .tokens = reinterpret_cast<int32_t*>(log_probs + options_.grow_rows * kRankedTokens),
                  .workspace = step_.rank_workspace,
                  .rows = rows,
                  .vocab = config_.vocab,
                  .stride = config_.vocab,
-                 .k = kSelfRanked,
+                 .k = kRankedTokens,
                  .position_offset = 1,
                  .temperature = options_.sampling.temperature,
                  .seed = options_.sampling.seed},
@@ -165,7 +165,7 @@ void Session::upload_growth(const Tree& tree, int64_t first) {
   for (int64_t i = 0; i < step_rows_; ++i) {
     const size_t node = static_cast<size_t>(first + i);
     const int64_t depth = tree.depths[node], position = rows() + depth;
-    CHECK(position < options_.context_tokens && depth < stride && tree.parents[node] < first, "position ", position);
+    CHECK(position < options_.context_tokens && depth < stride, "position ", position);
     deepest_position_ = std::max(deepest_position_, position);
     set_input(i, tree.tokens[node], position);
     int32_t ancestor = static_cast<int32_t>(node);

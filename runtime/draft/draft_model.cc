@@ -73,6 +73,7 @@ class Eagle3Model final : public DraftModel {
                                                     .prompt_tokens = run.prompt_tokens,
                                                     .context_tokens = run.context_tokens,
                                                     .most_pending = run.most_pending,
+                                                    .pass_nodes = run.pass_nodes,
                                                     .sampling = run.sampling});
   }
 

@@ -35,6 +35,7 @@ struct DraftOptions {
 struct DraftRun {
   int64_t prompt_tokens = 0, context_tokens = 0;
   int64_t most_pending = 0;  // tokens that a pass may have before a proposed tree
+  int64_t pass_nodes = 0;    // that a pass judges; 0: those and the tree
   SamplingSettings sampling{};
   std::optional<TreeLimits> tree_limits{};  // of each step; none: as --tree says
 };

@@ -8,6 +8,7 @@
 // Owns the run's buffers; reads weights that the engine owns. Thread: as draft.h says. Prefill is in eagle3_prefill.cc.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -57,7 +58,7 @@ class Eagle3Draft final : public Draft {
     ProductPath path;
   };
   int64_t padded(int64_t rows) const { return padded_rows(device_.backend(), rows); }
-  int64_t pass_nodes() const { return options_.tree.nodes + options_.most_pending; }  // that a pass judges
+  int64_t pass_nodes() const { return std::max(options_.pass_nodes, options_.tree.nodes + options_.most_pending); }
   std::optional<size_t> feature_index(int64_t layer) const;
   TreeSetup tree_setup() const;
   Inputs carve_inputs(Carver& carver) const;

@@ -246,7 +246,7 @@ TEST_P(EveryDraft, SaysItWithPartialVerification) {
   options.ring_slots = 2;
   Engine engine(options);
   Judgement judgement;
-  int64_t accepted = 0;
+  int64_t accepted = 0, followed = 0;
   for (const SamplingSettings& sampling : kSettings) {
     GenerateOptions run{.max_tokens = 64, .sampling = sampling, .ignore_eos = true, .speculate = false};
     run.verify = VerifyOptions{.mode = VerifyMode::kFull};
@@ -261,12 +261,19 @@ TEST_P(EveryDraft, SaysItWithPartialVerification) {
         EXPECT_GT(again.speculation.of(StepMode::kPartial).steps, 0);
         judgement.add(again.speculation.judgement);
         accepted += again.speculation.accepted;
+        // Pending tokens as a tree, which the draft continues where its first choices lead.
+        run.pending = {.width = 16, .grown = 160, .nodes = 160, .least = 0.001};
+        const GenerateResult tree = engine.generate(prompt(1), run, nullptr);
+        run.pending.reset();
+        EXPECT_EQ(tree.token_ids, said) << "T " << sampling.temperature << ", every " << interval << ", a tree";
+        followed += tree.speculation.of(StepMode::kPartial).accepted;
       }
     }
   }
   EXPECT_GT(judgement.overturned, 0) << "nothing was ever taken back";
   EXPECT_GT(judgement.judged, judgement.overturned);
   EXPECT_GT(accepted, 0);
+  EXPECT_GT(followed, 0) << "no guess of the draft was followed in a tree of pending tokens";
 }
 
 INSTANTIATE_TEST_SUITE_P(

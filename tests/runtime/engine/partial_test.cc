@@ -237,7 +237,7 @@ class PartialText : public ::testing::TestWithParam<Run> {
 TEST_P(PartialText, IsThatOfPlainDecoding) {
   Engine engine(options());
   Judgement judgement;
-  int64_t partial_steps = 0;
+  int64_t partial_steps = 0, rescued = 0;
   const SamplingSettings kSampling[] = {
       {.temperature = 0.0f}, {.temperature = 0.7f, .seed = 3}, {.temperature = 1.2f, .top_p = 0.9f, .seed = 5}};
   const bool all = GetParam().dtype == DType::kF32;  // a smaller table says as much of bf16
@@ -260,14 +260,28 @@ TEST_P(PartialText, IsThatOfPlainDecoding) {
           partial_steps += said.speculation.of(StepMode::kPartial).steps;
           judgement.add(said.speculation.judgement);
         }
+        // Pending tokens as a tree, with second choices that are followed, and a draft's wrong guesses kept.
+        for (const int64_t interval : {int64_t{20}, kAutoInterval}) {
+          if (kv != KvMode::kHost) continue;
+          run.verify = lossless(64, interval);
+          run.pending = {.width = 12, .grown = 90, .nodes = 120, .least = 0.001};
+          const GenerateResult said = engine.generate(prompt(tokens), run, nullptr);
+          ASSERT_EQ(said.token_ids, plain.token_ids)
+              << tokens << " T " << sampling.temperature << " every " << interval << ", a tree";
+          rescued += said.speculation.judgement.rescued;
+          run.pending.reset();
+        }
       }
     }
   }
+  EXPECT_GT(rescued, 5);
   // The table would prove little if no partial step were wrong, or none right.
   EXPECT_GT(partial_steps, 300);
   EXPECT_GT(judgement.overturned, 30);
   EXPECT_GT(judgement.judged, 2 * judgement.overturned);
 }
+
+constexpr int64_t kAsATree = -2;
 
 // The run ends where plain decoding ends: with -n anywhere among pending tokens, and with an end token there.
 TEST_P(PartialText, EndsWherePlainDecodingEnds) {
@@ -285,8 +299,10 @@ TEST_P(PartialText, EndsWherePlainDecodingEnds) {
       run.verify = VerifyOptions{.mode = VerifyMode::kFull};
       const GenerateResult plain = engine.generate(prompt(400), run, nullptr);
       run.speculate = true;
-      for (const int64_t interval : {int64_t{40}, kAutoInterval}) {
-        run.verify = lossless(64, interval);
+      for (const int64_t interval : {int64_t{40}, kAutoInterval, kAsATree}) {
+        run.verify = lossless(64, interval == kAsATree ? kAutoInterval : interval);
+        run.pending.reset();
+        if (interval == kAsATree) run.pending = {.width = 12, .grown = 90, .nodes = 120, .least = 0.001};
         const GenerateResult said = engine.generate(prompt(400), run, nullptr);
         EXPECT_EQ(said.token_ids, plain.token_ids) << "seed " << seed << ", " << most;
         EXPECT_EQ(said.finish_reason, plain.finish_reason);
