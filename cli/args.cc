@@ -282,6 +282,15 @@ void add_common(CLI::App& app, EngineOptions* engine, GenerateOptions* generate,
               "headrace" + (command.empty() ? "" : " " + command) + " --help lists the flags");
 }
 
+void check_verify(const std::string& command, const EngineOptions& engine) {
+  const VerifyOptions& verify = engine.verify;
+  const VerifyMode usual = engine.draft.type == SpecType::kNone ? VerifyMode::kFull : VerifyMode::kLossless;
+  if (verify.mode.value_or(usual) == VerifyMode::kFull && verify != VerifyOptions{.mode = verify.mode}) {
+    usage_error(command, "--partial-budget, --refresh-interval and --block-* mean nothing with --verify full" +
+                             std::string(verify.mode ? "" : ", which goes without saying without --spec-type"));
+  }
+}
+
 void finish_common(const std::string& command, const Late& late, const std::string& system, EngineOptions* engine,
                    GenerateOptions* generate) {
   engine->device.threads = static_cast<int>(late.threads);
@@ -293,13 +302,7 @@ void finish_common(const std::string& command, const Late& late, const std::stri
   if (late.no_chat_template + !engine->chat_template.empty() + !engine->chat_template_file.empty() > 1) {
     usage_error(command, "--chat-template, --chat-template-file and --no-chat-template exclude each other");
   }
-  const VerifyOptions& verify = engine->verify;
-  const VerifyMode usual = engine->draft.type == SpecType::kNone ? VerifyMode::kFull : VerifyMode::kLossless;
-  if (verify.mode.value_or(usual) == VerifyMode::kFull && verify != VerifyOptions{.mode = verify.mode} &&
-      command != "bench quality") {
-    usage_error(command, "--partial-budget, --refresh-interval and --block-* mean nothing with --verify full" +
-                             std::string(verify.mode ? "" : ", which goes without saying without --spec-type"));
-  }
+  if (command != "bench quality") check_verify(command, *engine);
   if (late.no_chat_template && !system.empty()) {
     usage_error(command, "--system needs a chat template, and --no-chat-template is given");
   }
@@ -313,11 +316,12 @@ struct Parser {
   InspectArgs inspect;
   BenchArgs bench;
   QualityArgs quality;
+  PlanArgs plan;
   Late generate_late, summarize_late;
-  Late quality_late;
+  Late quality_late, plan_late;
   int64_t bench_threads = 0;
   CLI::App *generate_app = nullptr, *summarize_app = nullptr, *inspect_app = nullptr, *bench_app = nullptr,
-           *quality_app = nullptr;
+           *quality_app = nullptr, *plan_app = nullptr;
 
   Parser();
   void add_generate();
@@ -325,6 +329,8 @@ struct Parser {
   void add_inspect();
   void add_bench();
   void add_quality();
+  void add_plan();
+  void finish_plan();
   void finish_bench();
   void finish_quality();
   Command chosen();
@@ -342,6 +348,7 @@ Parser::Parser() {
   add_inspect();
   add_bench();
   add_quality();
+  add_plan();
 }
 
 void Parser::add_generate() {
@@ -444,7 +451,53 @@ void Parser::finish_quality() {
   finish_common("bench quality", quality_late, "", &quality.quality.engine, &unused);
 }
 
+void Parser::add_plan() {
+  PlanOptions* const options = &plan.plan;
+  EngineOptions* const engine = &options->engine;
+  plan_app = app.add_subcommand("plan", "Say what a run would take and where it would lie, before anything is there");
+  add_flags(*plan_app, "Model", model_flags(engine));
+  add_flags(*plan_app, "Model",
+            {{"--shape", "NAME", text_value(&options->shape), nullptr,
+              "The shape of a well-known model, or of a config.json, instead of a model (bench --list-shapes)"}});
+  add_flags(*plan_app, "Position", rope_flags(&engine->rope));
+  add_flags(*plan_app, "Memory and device", context_flags(engine));
+  add_flags(*plan_app, "Memory and device",
+            {{"-n,--predict,--max-tokens", "N", int_value(&options->output_tokens, 1, int64_t{1} << 40), nullptr,
+              "How many of the context's tokens are output [256]"}});
+  add_flags(*plan_app, "Memory and device", memory_flags(engine, &plan_late.threads));
+  add_list_devices(*plan_app, "Memory and device");
+  add_flags(*plan_app, "Rates",
+            {{"--gpu", "CARD", text_value(&options->gpu), nullptr,
+              "A card that is not here, by its data sheet: rtx4090, rtx3090, rtx5090, h100, ..."},
+             {"--profile", "FILE", text_value(&options->profile), nullptr,
+              "What headrace profile measured [~/.cache/headrace/profile.json]"}});
+  add_flags(*plan_app, "Draft", draft_flags(&engine->draft, &plan_late.draft_tokens));
+  add_flags(*plan_app, "Verification", verify_flags(&engine->verify));
+  add_flags(*plan_app, "Verification", block_flags(&engine->verify));
+  add_flags(*plan_app, "Output",
+            {{"--json", "", nullptr, &plan.output.json, "One JSON object on stdout instead of the table"},
+             {"-q,--quiet", "", nullptr, &plan.output.quiet, "No notes"}});
+}
+
+void Parser::finish_plan() {
+  PlanOptions& options = plan.plan;
+  options.engine.device.threads = static_cast<int>(plan_late.threads);
+  options.engine.draft.most_tokens = plan_late.draft_tokens;
+  if (options.engine.model.empty() == options.shape.empty()) {
+    usage_error("plan", options.shape.empty() ? "-m/--model or --shape is needed (bench --list-shapes names the shapes)"
+                                              : "-m/--model (or HEADRACE_MODEL) and --shape exclude each other");
+  }
+  if (!options.gpu.empty() && options.engine.device.choice == DeviceChoice::kCpu) {
+    usage_error("plan", "--gpu and --device cpu exclude each other");
+  }
+  check_verify("plan", options.engine);
+}
+
 Command Parser::chosen() {
+  if (plan_app->parsed()) {
+    finish_plan();
+    return std::move(plan);
+  }
   if (quality_app->parsed()) {
     finish_quality();
     return std::move(quality);
@@ -468,7 +521,7 @@ Command Parser::chosen() {
   return std::move(inspect);
 }
 
-constexpr std::array<std::string_view, 4> kCommands = {"generate", "summarize", "inspect", "bench"};
+constexpr std::array<std::string_view, 5> kCommands = {"generate", "summarize", "inspect", "bench", "plan"};
 bool is_command(const std::string& name) {
   return std::find(kCommands.begin(), kCommands.end(), name) != kCommands.end();
 }
@@ -491,7 +544,7 @@ Command parse_args(const std::vector<std::string>& args) {
   }
   std::reverse(reversed.begin(), reversed.end());
   if (!args.empty() && !args.front().starts_with('-') && !is_command(args.front())) {
-    usage_error("", "'" + args.front() + "' is no command: generate, summarize, inspect or bench");
+    usage_error("", "'" + args.front() + "' is no command: generate, summarize, inspect, bench or plan");
   }
   const auto parser = std::make_unique<Parser>();
   const std::string command = !args.empty() && is_command(args.front()) ? args.front() : "";

@@ -10,6 +10,7 @@
 #include "runtime/bench.h"
 #include "runtime/document.h"
 #include "runtime/engine.h"
+#include "runtime/plan.h"
 #include "runtime/quality.h"
 
 namespace headrace {
@@ -53,6 +54,11 @@ struct QualityArgs {
   std::string results;  // -o: the JSON object into a file as well
 };
 
+struct PlanArgs {
+  PlanOptions plan;
+  OutputArgs output;
+};
+
 struct HelpArgs {
   std::string text;  // to stdout
 };
@@ -60,8 +66,8 @@ struct HelpArgs {
 struct DevicesArgs {};  // --list-devices
 struct ShapesArgs {};   // --list-shapes
 
-using Command =
-    std::variant<HelpArgs, DevicesArgs, ShapesArgs, GenerateArgs, SummarizeArgs, InspectArgs, BenchArgs, QualityArgs>;
+using Command = std::variant<HelpArgs, DevicesArgs, ShapesArgs, GenerateArgs, SummarizeArgs, InspectArgs, BenchArgs,
+                             QualityArgs, PlanArgs>;
 
 // Throws Error(kUsage) that names the flag and the value.
 Command parse_args(const std::vector<std::string>& args);  // argv without the program's name

@@ -23,6 +23,7 @@ struct Run {
   ExitCode operator()(const InspectArgs& args) const { return run_inspect(args); }
   ExitCode operator()(const BenchArgs& args) const { return run_bench(args); }
   ExitCode operator()(const QualityArgs& args) const { return run_quality(args); }
+  ExitCode operator()(const PlanArgs& args) const { return run_plan(args); }
   ExitCode operator()(const ShapesArgs& args) const { return run_shapes(args); }
 };
 

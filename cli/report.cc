@@ -5,6 +5,7 @@
 
 #include "cache/base.h"
 #include "cli/format.h"
+#include "runtime/report.h"
 
 namespace headrace {
 namespace {
@@ -42,6 +43,19 @@ std::string format_verification(const Speculation& s) {
   return text + "\n";
 }
 
+// "  predicted prefill 5.9 s (took 6.1 s), a full step 147 ms (146 ms)"
+std::string format_predicted(const GenerateResult& result) {
+  std::string text;
+  for (const Compared& row : compare(result)) {
+    const bool prefill = std::string_view(row.what) == "prefill";
+    const auto time = [&](double ms) { return prefill ? format_duration(ms / 1e3) : format_rate(ms) + " ms"; };
+    text += str(text.empty() ? "  predicted " : ", ",
+                prefill ? "prefill" : str("a ", row.what, row.what[0] == 'r' ? "" : " step"), " ",
+                time(row.predicted_ms), " (took ", time(row.measured_ms), ")");
+  }
+  return text.empty() ? text : text + "\n";
+}
+
 }  // namespace
 
 std::string format_report(const GenerateResult& result, const std::string& engine) {
@@ -67,6 +81,7 @@ std::string format_report(const GenerateResult& result, const std::string& engin
   if (result.speculation.verify != VerifyMode::kFull && result.speculation.steps > 0) {
     text += format_verification(result.speculation);
   }
+  text += format_predicted(result);
   text +=
       str("  moved     prefill: ", format_bytes(x.prefill_d2h_bytes), " to host, ", format_bytes(x.prefill_h2d_bytes),
           " to device; decode, per token: ", per_token(x.decode_d2h_bytes, t.decode_tokens), " to host, ",

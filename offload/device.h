@@ -41,7 +41,10 @@ class Device {
 
   virtual Backend backend() const = 0;
   virtual std::string name() const = 0;  // "CPU, 2 threads", "NVIDIA H200"
-  virtual int threads() const = 0;       // for work on the host; on the CPU backend its pool's too
+  // With name(), what a measurement of it is kept by: the version of a GPU's driver, the processor's name.
+  virtual std::string driver() const { return {}; }
+  virtual std::string pci_bus_id() const { return {}; }  // "0000:01:00.0"; empty: it is on none
+  virtual int threads() const = 0;                       // for work on the host; on the CPU backend its pool's too
 
   // The name shows in traces and in the thread's name. Compute streams of the CPU backend share the device's pool, so
   // that one at a time may be used.

@@ -85,6 +85,7 @@ class PaperDevice final : public Device {
 
   Backend backend() const override { return card_.backend; }
   std::string name() const override { return card_.name; }
+  std::string driver() const override { return card_.driver; }
   int threads() const override { return card_.threads; }
   std::unique_ptr<Event> make_event() override { return std::make_unique<PaperEvent>(); }
   std::unique_ptr<TraceClock> make_trace_clock() override { return std::make_unique<PaperClock>(); }
@@ -115,6 +116,7 @@ std::unique_ptr<Device> open_paper_device(const PaperCard& card) { return std::m
 
 PaperCard paper_of(Device& device) {
   return {.name = device.name(),
+          .driver = device.driver(),
           .backend = device.backend(),
           .vram_bytes = device.vram().limit_bytes(),
           .host_bytes = device.host_mem().limit_bytes(),

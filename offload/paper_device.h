@@ -13,7 +13,8 @@
 namespace headrace {
 
 struct PaperCard {
-  std::string name;  // "NVIDIA H200"
+  std::string name;      // "NVIDIA H200"
+  std::string driver{};  // as Device::driver()
   Backend backend = Backend::kCuda;
   uint64_t vram_bytes = 0, host_bytes = 0;  // the budgets; on the CPU the first comes out of the second
   uint64_t taken_bytes = 0;                 // of the first, by the system that drives the card

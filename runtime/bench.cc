@@ -151,6 +151,7 @@ void Bench::measure(BenchRow* row) {
     row->host_wait_ms = result.timings.host_wait_ms;
     row->memory = result.memory;
     row->plan = std::move(result.plan);
+    row->predicted = result.predicted;
   }
   const auto steps = static_cast<double>(row->step_ms.size());
   row->h2d_bytes_per_step = static_cast<double>(in) / steps;

@@ -38,7 +38,8 @@ struct BenchRow {
   double h2d_bytes_per_step = 0, d2h_bytes_per_step = 0;
   MemoryUse memory{};  // of the last run; the process's peak is that so far
   MemoryPlan plan{};
-  std::string error{};  // why it does not fit; then there is nothing above but length and mode
+  std::optional<Prediction> predicted{};  // of the last run, where the machine's rates are known
+  std::string error{};                    // why it does not fit; then there is nothing above but length and mode
 
   double median_prefill_ms() const;
   double prefill_tokens_per_s() const;

@@ -63,6 +63,11 @@ ordered_json row_json(const BenchRow& row, double peak) {
     out["error"] = row.error;
     return out;
   }
+  if (row.predicted) {
+    out["predicted"] = {{"prefill_ms", rounded(row.predicted->prefill.ms())},
+                        {"step_ms", rounded(row.predicted->full.ms())},
+                        {"h2d_bytes_per_step", row.predicted->full.link_bytes}};
+  }
   const MemoryUse& m = row.memory;
   out["prefill"] = {{"ms", rounded(row.median_prefill_ms())},
                     {"tokens_per_s", rounded(row.prefill_tokens_per_s())},

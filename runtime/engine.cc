@@ -106,6 +106,7 @@ struct Engine::Impl {
   // once.
   std::unique_ptr<Stream> compute;
   double load_ms = 0;
+  std::optional<MachineRates> rates;  // none: nothing is predicted
 
   explicit Impl(const EngineOptions& o) : options(o) {}
   void open();
@@ -127,6 +128,7 @@ struct Engine::Impl {
 void Engine::Impl::open() {
   const Clock::time_point start = Clock::now();
   if (!device) device = open_device(options.device);
+  if (options.rates_of) rates = options.rates_of(*device);
   if (!checkpoint) checkpoint = open_checkpoint(options.model);
   if (options.want_tokenizer) {
     tokenizer = checkpoint->load_tokenizer();
@@ -266,6 +268,12 @@ RunPlan Engine::Impl::describe(const RunSetup& setup, const MemoryPlan& memory) 
                .pass_rows = session.pass_rows,
                .grow_rows = session.grow_rows,
                .weights_bytes = weights->bytes(),
+               .sizes = model_sizes(config, weights->dtype(),
+                                    {.layers = config.layers,
+                                     .kv_heads = config.kv_heads,
+                                     .head_dim = config.head_dim,
+                                     .k_type = session.k_type,
+                                     .v_type = session.v_type}),
                .memory = memory};
   if (setup.model) {
     plan.draft = spec_type_name(setup.model->type());
@@ -298,6 +306,7 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
   setup.session.draft = drafting.draft();
   Session session(*device, *compute, config, *weights, setup.session);
   result.plan = session.plan();
+  if (rates && rates->known()) result.predicted = predict(describe(setup, result.plan), *rates);
   session.begin_host_memory(weights->staging_bytes() + (draft_model ? draft_model->staging_bytes() : 0));
   Output output(tokenizer ? &*tokenizer : nullptr, end_ids, run, setup.max_tokens);
   if (load_weights(progress, run.interrupt)) {

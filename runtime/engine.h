@@ -12,7 +12,6 @@
 #include <string_view>
 #include <vector>
 
-#include "cache/planner.h"
 #include "kernels/sample.h"
 #include "offload/device.h"
 #include "offload/trace_file.h"
@@ -20,6 +19,7 @@
 #include "runtime/model/checkpoint.h"
 #include "runtime/pending_tree.h"
 #include "runtime/progress.h"
+#include "runtime/run_plan.h"
 #include "runtime/speculation.h"
 #include "runtime/text/chat.h"
 #include "runtime/text/tokenizer.h"
@@ -53,6 +53,8 @@ struct EngineOptions {
   int64_t prefill_group = 0;  // rows of a prefill product; 0: the backend's
   DraftOptions draft{};       // --spec-type, -md, --tree, --draft-*
   VerifyOptions verify{};     // --verify, --partial-budget, --refresh-interval, --block-*
+  // What the device does a second, for predictions; asked once it is open. Empty: nothing is predicted.
+  std::function<std::optional<MachineRates>(const Device& device)> rates_of{};
 };
 
 struct GenerateOptions {
@@ -110,20 +112,7 @@ struct GenerateResult {
   Transfers transfers;
   Speculation speculation;
   MemoryPlan plan;
-};
-
-// What a run will be, and where all of it will lie.
-struct RunPlan {
-  int64_t prompt_tokens = 0, context_tokens = 0;
-  VerifyMode verify = VerifyMode::kFull;
-  int64_t interval = kAutoInterval;
-  PartialShape partial{};    // no blocks: every step reads the full KV
-  int64_t pass_rows = 1;     // the largest tree
-  int64_t grow_rows = 0;     // of a step that grows the target's own tree; 0: none does
-  std::string draft{};       // "draft-eagle3"; empty: none
-  int64_t draft_levels = 0;  // of its trees
-  uint64_t weights_bytes = 0, draft_weights_bytes = 0;
-  MemoryPlan memory{};
+  std::optional<Prediction> predicted{};  // where the machine's rates are known
 };
 
 class Weights;

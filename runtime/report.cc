@@ -1,5 +1,6 @@
 #include "runtime/report.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -65,7 +66,40 @@ ordered_json speculation_json(const GenerateResult& result) {
             {"overturn_rate", rounded(s.judgement.overturn_rate())}}}};
 }
 
+// The steps of a run without drafts and refreshes are timed each, and their median counts, as in headrace bench.
+double median_step_ms(std::vector<float> steps) {
+  if (steps.empty()) return 0;
+  std::nth_element(steps.begin(), steps.begin() + static_cast<int64_t>(steps.size() / 2), steps.end());
+  return static_cast<double>(steps[steps.size() / 2]);
+}
+
+ordered_json predicted_json(const GenerateResult& result) {
+  ordered_json out = ordered_json::object();
+  for (const Compared& row : compare(result)) {
+    out[str(row.what, "_ms")] = {{"predicted", rounded(row.predicted_ms)}, {"measured", rounded(row.measured_ms)}};
+  }
+  return out;
+}
+
 }  // namespace
+
+std::vector<Compared> compare(const GenerateResult& result) {
+  std::vector<Compared> rows;
+  if (!result.predicted) return rows;
+  const Speculation& s = result.speculation;
+  if (result.timings.ttft_ms > 0) rows.push_back({"prefill", result.predicted->prefill.ms(), result.timings.ttft_ms});
+  for (const StepMode mode : {StepMode::kFull, StepMode::kPartial, StepMode::kRefresh}) {
+    const Speculation::Kind& kind = s.of(mode);
+    if (mode == StepMode::kFull && !s.happened()) {
+      const double ms = median_step_ms(result.timings.step_ms);
+      if (ms > 0) rows.push_back({step_mode_name(mode), result.predicted->full.ms(), ms});
+    } else if (kind.steps > 0 && (mode == StepMode::kFull || result.predicted->has_partial)) {
+      const double ms = (kind.draft_ms + kind.verify_ms) / static_cast<double>(kind.steps);
+      rows.push_back({step_mode_name(mode), result.predicted->of(mode).ms() + result.predicted->draft_ms, ms});
+    }
+  }
+  return rows;
+}
 
 std::string result_json(const GenerateResult& result, const LineLabel& label) {
   const Timings& t = result.timings;
@@ -92,6 +126,7 @@ std::string result_json(const GenerateResult& result, const LineLabel& label) {
                        {"decode_h2d_bytes", x.decode_h2d_bytes},
                        {"decode_d2h_bytes", x.decode_d2h_bytes}};
   if (result.speculation.happened()) line["speculation"] = speculation_json(result);
+  if (result.predicted) line["predicted"] = predicted_json(result);
   return one_line(line);
 }
 

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cache/base.h"
 #include "runtime/engine.h"
@@ -14,6 +15,13 @@ struct LineLabel {
   std::string_view file;
   std::string_view key;  // names content and options together, so that a rerun finds its line again
 };
+
+// What was predicted of a run beside what it took: prefill, and each kind of step that it had.
+struct Compared {
+  const char* what;  // "prefill", "full", "partial", "refresh"
+  double predicted_ms, measured_ms;
+};
+std::vector<Compared> compare(const GenerateResult& result);  // empty: nothing was predicted
 
 // {"file", "key", "text", "token_ids", "prompt_tokens", "finish_reason", "timings", "memory", "transfers"}, no newline.
 // Bytes that are not UTF-8 become U+FFFD.

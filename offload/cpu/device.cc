@@ -9,6 +9,7 @@
 #include "offload/cpu/stream.h"
 #include "offload/cpu/trace.h"
 #include "offload/host_limits.h"
+#include "offload/machine.h"
 #include "offload/pages.h"
 #include "offload/thread_pool.h"
 
@@ -44,6 +45,7 @@ class CpuDevice final : public Device {
 
   Backend backend() const override { return Backend::kCpu; }
   std::string name() const override { return str("CPU, ", threads(), threads() == 1 ? " thread" : " threads"); }
+  std::string driver() const override { return read_machine().cpu; }
   int threads() const override { return pool_.threads(); }
 
   std::unique_ptr<Event> make_event() override { return std::make_unique<CpuEvent>(); }

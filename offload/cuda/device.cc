@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <utility>
 
 #include "offload/backends.h"
@@ -43,11 +44,22 @@ uint64_t vram_limit(const CudaContext& context, const DeviceOptions& options) {
   return context.memory().free_bytes - std::min(kLeftToOthers, context.free_bytes);
 }
 
+// As the system's module tells it; in a container that shows none, what the driver can do.
+std::string driver_version() {
+  std::ifstream file("/sys/module/nvidia/version");
+  std::string version;
+  if (file >> version) return version;
+  int can = 0;
+  (void)cudaDriverGetVersion(&can);
+  return str("CUDA ", can / 1000, ".", can % 1000 / 10);
+}
+
 class CudaDevice final : public Device {
  public:
   CudaDevice(const Gpu& gpu, bool one_of_many, const CudaContext& context, const HostLimits& limits,
              const DeviceOptions& options)
       : gpu_(gpu.index),
+        bus_id_(gpu.pci_bus_id),
         name_(one_of_many ? str(gpu.name, " (cuda:", gpu.index, ")") : gpu.name),
         threads_(options.threads != 0 ? options.threads : limits.cores),
         host_mem_("--host-mem", options.host_mem_bytes != 0 ? options.host_mem_bytes : limits.default_host_mem()),
@@ -57,6 +69,8 @@ class CudaDevice final : public Device {
 
   Backend backend() const override { return Backend::kCuda; }
   std::string name() const override { return name_; }
+  std::string driver() const override { return driver_version(); }
+  std::string pci_bus_id() const override { return bus_id_; }
   int threads() const override { return threads_; }
 
   std::unique_ptr<Event> make_event() override { return std::make_unique<CudaEvent>(gpu_); }
@@ -77,7 +91,7 @@ class CudaDevice final : public Device {
   [[noreturn]] void throw_full(cudaError_t status, uint64_t bytes, std::string_view what) const;
 
   const int gpu_;
-  const std::string name_;
+  const std::string bus_id_, name_;
   const int threads_;
   MemoryBudget host_mem_;
   MemoryBudget vram_;

@@ -44,6 +44,30 @@ TEST(Report, SaysWhatTheIssueAsksFor) {
             std::string::npos);
 }
 
+TEST(Report, SaysWhatWasPredicted) {
+  GenerateResult result;
+  result.timings.ttft_ms = 6100;
+  result.timings.step_ms = {150, 146, 90};
+  EXPECT_EQ(format_report(result, "engine").find("predicted"), std::string::npos);
+  result.predicted.emplace();
+  result.predicted->prefill.device_ms = 5900;
+  result.predicted->full = {.link_ms = 147, .device_ms = 7};
+  EXPECT_NE(format_report(result, "engine")
+                .find("  predicted prefill 5.9 s (took 6.1 s), a full step 147 ms (took 146 ms)\n"),
+            std::string::npos)
+      << format_report(result, "engine");
+  result.speculation.verify = VerifyMode::kLossless;
+  result.predicted->has_partial = true;
+  result.predicted->partial.device_ms = 5.7;
+  result.predicted->refresh = {.link_ms = 147, .device_ms = 20};
+  for (int i = 0; i < 4; ++i) result.speculation.record(StepMode::kPartial, 1, 0, 0, 6.0);
+  result.speculation.record(StepMode::kRefresh, 1, 0, 0, 150);
+  EXPECT_NE(
+      format_report(result, "engine").find("a partial step 5.70 ms (took 6.00 ms), a refresh 147 ms (took 150 ms)\n"),
+      std::string::npos)
+      << format_report(result, "engine");
+}
+
 TEST(Report, SaysWhatADraftGave) {
   GenerateResult result;
   result.timings.decode_steps = 10;

@@ -1,0 +1,111 @@
+#include "cache/cards.h"
+
+#include <cctype>
+#include <cmath>
+
+namespace headrace {
+namespace {
+
+struct Row {
+  const char *id, *name;
+  double memory_gib, memory_gb_per_s, bf16_tflop_per_s;
+  bool warp_groups;
+  int generation, lanes;
+};
+
+// GeForce's rates are those with sums in fp32, half of those with sums in fp16.
+constexpr Row kCards[] = {
+    {"rtx3080", "NVIDIA GeForce RTX 3080", 10, 760.3, 59.5, false, 4, 16},
+    {"rtx3090", "NVIDIA GeForce RTX 3090", 24, 936.2, 71, false, 4, 16},
+    {"rtx3090ti", "NVIDIA GeForce RTX 3090 Ti", 24, 1008, 80, false, 4, 16},
+    {"rtx4060ti16g", "NVIDIA GeForce RTX 4060 Ti 16 GB", 16, 288, 44.1, false, 4, 8},
+    {"rtx4070", "NVIDIA GeForce RTX 4070", 12, 504.2, 58.3, false, 4, 16},
+    {"rtx4070tisuper", "NVIDIA GeForce RTX 4070 Ti SUPER", 16, 672.3, 88.2, false, 4, 16},
+    {"rtx4080", "NVIDIA GeForce RTX 4080", 16, 716.8, 97.5, false, 4, 16},
+    {"rtx4080super", "NVIDIA GeForce RTX 4080 SUPER", 16, 736.3, 104.4, false, 4, 16},
+    {"rtx4090", "NVIDIA GeForce RTX 4090", 24, 1008, 165.2, false, 4, 16},
+    {"rtx5080", "NVIDIA GeForce RTX 5080", 16, 960, 112.6, false, 5, 16},
+    {"rtx5090", "NVIDIA GeForce RTX 5090", 32, 1792, 209.5, false, 5, 16},
+    {"rtxa6000", "NVIDIA RTX A6000", 48, 768, 154.8, false, 4, 16},
+    {"l4", "NVIDIA L4", 24, 300, 121, false, 4, 16},
+    {"l40s", "NVIDIA L40S", 48, 864, 362, false, 4, 16},
+    {"a10", "NVIDIA A10", 24, 600, 125, false, 4, 16},
+    {"a100", "NVIDIA A100 80GB PCIe", 80, 1935, 312, false, 4, 16},
+    {"h100", "NVIDIA H100 SXM", 80, 3350, 989, true, 5, 16},
+    {"h200", "NVIDIA H200 SXM", 141, 4800, 989, true, 5, 16},
+};
+
+// Measured on an H200 beside its sheet (bench/results/*_h200.json*).
+constexpr double kLinkOfPeak = 0.88;       // 55.4 of 63.0 GB/s
+constexpr double kWeightsOfMemory = 0.81;  // 3,880 of 4,800 GB/s
+constexpr double kRowsOfMemory = 0.87;     // 4,170
+constexpr double kProductOfPeak = 0.80;    // 790 of 989 TFLOP/s
+constexpr double kMmaSyncOfHopper = 0.64;  // 631
+constexpr double kAttentionOfMma = 0.55;   // 350 of 631
+constexpr double kQueriesOfMma = 0.45;     // 284
+
+std::string plain(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
+      out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    }
+  }
+  return out;
+}
+
+Card card_of(const Row& row) {
+  return {.id = row.id,
+          .name = row.name,
+          .memory_gib = row.memory_gib,
+          .memory_gb_per_s = row.memory_gb_per_s,
+          .bf16_tflop_per_s = row.bf16_tflop_per_s,
+          .warp_groups = row.warp_groups,
+          .pcie_generation = row.generation,
+          .pcie_lanes = row.lanes};
+}
+
+}  // namespace
+
+double pcie_gb_per_s(int generation, int lanes) {
+  if (generation < 1 || lanes < 1) return 0;
+  // Gigatransfers a second a lane: 2.5, 5, 8, 16, ...; 8 of 10 bits are data in the first two, 128 of 130 from then on.
+  const double transfers = generation <= 2 ? 2.5 * generation : 8 * std::pow(2.0, generation - 3);
+  return transfers * (generation <= 2 ? 0.8 : 128.0 / 130) / 8 * lanes;
+}
+
+// Some 2% are kept by the card and its driver.
+uint64_t Card::vram_bytes() const {
+  return static_cast<uint64_t>(memory_gib * 0.98 * static_cast<double>(kGiB)) / kMiB * kMiB;
+}
+
+MachineRates Card::rates() const {
+  const double link = kLinkOfPeak * pcie_gb_per_s(pcie_generation, pcie_lanes);
+  const double mma = bf16_tflop_per_s * (warp_groups ? kMmaSyncOfHopper : 1);
+  return {.gpu = true,
+          .to_device_gb_per_s = link,
+          .to_host_gb_per_s = link,
+          .weights_gb_per_s = kWeightsOfMemory * memory_gb_per_s,
+          .kv_gb_per_s = kRowsOfMemory * memory_gb_per_s,
+          .product_tflop_per_s = kProductOfPeak * bf16_tflop_per_s,
+          .attention_tflop_per_s = kAttentionOfMma * mma,
+          .queries_tflop_per_s = kQueriesOfMma * mma};
+}
+
+std::vector<Card> known_cards() {
+  std::vector<Card> cards;
+  for (const Row& row : kCards) cards.push_back(card_of(row));
+  return cards;
+}
+
+Card find_card(std::string_view id) {
+  std::string ids;
+  for (const Row& row : kCards) {
+    if (plain(id) == row.id) return card_of(row);
+    ids += str(ids.empty() ? "" : ", ", row.id);
+  }
+  throw_error(ExitCode::kUsage, "--gpu", str("'", std::string(id), "' is none of ", ids),
+              "Measure a card that is here: headrace profile.");
+}
+
+}  // namespace headrace

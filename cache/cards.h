@@ -1,0 +1,34 @@
+// Common cards, from their makers' data sheets, for plans on a machine that one does not have. What kernels and links
+// reach of a sheet's peaks is known from one card that was measured. Pure; any thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/cost.h"
+
+namespace headrace {
+
+struct Card {
+  std::string id;         // "rtx4090", as --gpu takes it
+  std::string name;       // "NVIDIA GeForce RTX 4090"
+  double memory_gib = 0;  // as it is sold
+  double memory_gb_per_s = 0;
+  double bf16_tflop_per_s = 0;  // dense, sums in fp32
+  bool warp_groups = false;     // Hopper: mma.sync, which our attention uses, reaches a part of that peak
+  int pcie_generation = 4, pcie_lanes = 16;
+
+  // What a system sees of the memory.
+  uint64_t vram_bytes() const;
+  MachineRates rates() const;
+};
+
+std::vector<Card> known_cards();
+// Upper and lower case, blanks and dashes do not matter: "RTX 4090". Throws Error(kUsage) that lists the ids.
+Card find_card(std::string_view id);
+
+// What a link of so many lanes carries at best each way, its encoding counted, headers not; GB/s.
+double pcie_gb_per_s(int generation, int lanes);
+
+}  // namespace headrace

@@ -1,0 +1,21 @@
+// headrace plan: where a run would lie and what it would take, or what would fit; a table, or one JSON object.
+#include "runtime/plan.h"
+
+#include <cstdio>
+
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "cli/plan_table.h"
+
+namespace headrace {
+
+ExitCode run_plan(const PlanArgs& args) {
+  Console console(args.output, /*streams_text=*/false);
+  const PlanReport report = make_plan_report(args.plan);
+  if (!report.note.empty() && !args.output.quiet) console.progress().print_line("note: " + report.note);
+  console.print(args.output.json ? plan_json(report) : format_plan(report));
+  console.finish();
+  return report.run ? ExitCode::kDone : ExitCode::kDoesNotFit;
+}
+
+}  // namespace headrace

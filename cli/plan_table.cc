@@ -1,0 +1,116 @@
+#include "cli/plan_table.h"
+
+#include <cmath>
+
+#include "cli/format.h"
+
+namespace headrace {
+namespace {
+
+std::string padded(const std::string& text, size_t width) {
+  return text.size() < width ? std::string(width - text.size(), ' ') + text : text;
+}
+std::string filled(const std::string& text, size_t width) {
+  return text.size() < width ? text + std::string(width - text.size(), ' ') : text;
+}
+
+const char* where(Tier tier) { return tier == Tier::kVram ? "device" : tier == Tier::kHost ? "host" : "disk"; }
+
+std::string line(const char* place, uint64_t bytes, const std::string& what) {
+  return bytes == 0 ? "" : str("  ", filled(place, 8), padded(format_bytes(bytes), 12), "  ", what, "\n");
+}
+
+std::string memory_table(const PlanReport& report) {
+  const RunPlan& run = *report.run;
+  std::string text = line("device", report.taken_bytes, "CUDA itself") + line("device", run.weights_bytes, "weights") +
+                     line("device", run.draft_weights_bytes, "weights of the draft");
+  for (const PlanLine& l : run.memory.lines) {
+    const bool phase = l.what.starts_with("prefill:") || l.what.starts_with("decode:");
+    text += line(where(l.tier), l.bytes, l.what + (phase ? ", one after the other" : ""));
+  }
+  text += line("device", report.device_bytes(),
+               str("at the peak", report.one_memory ? "" : " of " + format_bytes(report.vram_limit_bytes)));
+  text += line("host", run.memory.host_total_bytes,
+               str("at the peak", report.one_memory ? "; both of " : " of ", format_bytes(report.host_limit_bytes)));
+  return text;
+}
+
+std::string milliseconds(double ms) { return ms < 1000 ? format_rate(ms) + " ms" : format_duration(ms / 1e3); }
+
+std::string pass_line(const PlanReport& report, const char* name, const PassCost& cost, const char* direction) {
+  std::string text = str("  ", filled(name, 9));
+  text += padded(cost.link_bytes > 0 ? str(format_bytes(cost.link_bytes), direction) : std::string("nothing"), 23);
+  text += padded(format_bytes(cost.weight_bytes), 12) + padded(format_bytes(cost.kv_bytes), 12);
+  if (!report.predicted) return text + "\n";
+  text += padded(milliseconds(cost.ms()), 11);
+  text += padded(cost.bound(), 10);
+  return text + "\n";
+}
+
+std::string pass_table(const PlanReport& report) {
+  const Prediction& p = *report.predicted;
+  std::string text = str("  ", filled("pass", 9), padded("moves", 23), padded("weights", 12), padded("rows", 12),
+                         padded("takes", 11), padded("bound by", 10), "\n");
+  text += pass_line(report, "prefill", p.prefill, " to host");
+  const bool partial = p.has_partial;
+  if (!partial) text += pass_line(report, "step", p.full, " to device");
+  if (partial) text += pass_line(report, "partial", p.partial, " to device");
+  if (partial) text += pass_line(report, "refresh", p.refresh, " to device");
+  const PassCost& whole = partial ? p.refresh : p.full;
+  if (whole.disk_bytes > 0) {
+    text += str("  of which ", format_bytes(whole.disk_bytes), " from disk, ",
+                whole.disk_ms > 0 ? milliseconds(whole.disk_ms) : std::string("whose speed is not known"), "\n");
+  }
+  return text;
+}
+
+std::string speed(const PlanReport& report) {
+  const Prediction& p = *report.predicted;
+  const double prefill = static_cast<double>(report.run->prompt_tokens) / p.prefill.ms() * 1e3;
+  std::string text =
+      str("  first token after ", milliseconds(p.prefill.ms()), " (", format_rate(prefill), " tokens/s)");
+  const double step = (p.has_partial ? p.partial : p.full).ms() + p.draft_ms;
+  if (p.draft_ms > 0) text += str(", a tree in ", milliseconds(p.draft_ms));
+  if (report.run->draft.empty() && !p.has_partial) {
+    text += str(", then ", format_rate(1e3 / step), " tokens/s");
+  } else {
+    text += str(", then ", format_rate(1e3 / step), p.has_partial ? " partial steps/s" : " steps/s",
+                p.has_partial ? " and refreshes between them" : "");
+  }
+  return text + "\n  by " + report.rates_from + "\n";
+}
+
+std::string refusal(const PlanReport& report) {
+  const PlanAdvice& a = report.advice;
+  std::string text = "  does not fit: " + report.refusal + "\n  what would:\n";
+  if (a.context_tokens > 0) {
+    text += str("    -c ", a.context_tokens, " in these budgets (", format_count(a.context_tokens), " tokens)\n");
+  }
+  const auto budgets = [&](uint64_t vram, uint64_t host, const char* kv) {
+    if (vram == 0) return std::string();
+    const auto mib = [](uint64_t bytes) { return str((bytes + kMiB - 1) / kMiB, "MiB"); };
+    if (report.one_memory) return str("    --host-mem ", mib(vram + host), " with ", kv, "\n");
+    return str("    --vram ", mib(vram), host > 0 ? " --host-mem " + mib(host) : "", " with ", kv, "\n");
+  };
+  text += budgets(a.host_vram_bytes, a.host_host_bytes, "all of the KV cache in host memory (--kv host)");
+  return text + budgets(a.device_vram_bytes, a.device_host_bytes, "all of the KV cache on the device (--kv device)");
+}
+
+}  // namespace
+
+std::string format_plan(const PlanReport& report) {
+  std::string text = str(report.model, ", ", dtype_name(report.dtype), ", on ", report.device, "\n  ",
+                         format_count(report.context_tokens), " tokens: a prompt of ",
+                         format_count(report.context_tokens - report.output_tokens), " and ",
+                         format_count(report.output_tokens), " after it\n");
+  if (!report.run) return text + refusal(report);
+  text += "\n" + memory_table(report);
+  if (report.predicted) {
+    text += "\n" + pass_table(report) + speed(report);
+  } else {
+    text += "  no times: nobody has measured this device (headrace profile does)\n";
+  }
+  return text;
+}
+
+}  // namespace headrace

@@ -1,0 +1,43 @@
+// Profiles that are kept: one file, an entry for each device and driver (~/.cache/headrace/profile.json). Written
+// whole under another name and renamed, so that a reader sees the old file or the new one. Owns nothing. Any thread;
+// of two programs that keep one at the same time, the later wins.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cache/cost.h"
+
+namespace headrace {
+
+// What one entry is good for.
+struct KeptRates {
+  std::string device, driver;  // as Device::name() and Device::driver()
+  std::string measured;        // when: "2026-11-21T20:15:00Z"
+  MachineRates rates{};
+};
+
+std::string kept_profile_path();  // empty: there is no home to keep it in
+
+struct KeptProfiles {
+  std::vector<KeptRates> entries;
+  std::string ignored;  // why the file is not used; empty: it is, or there is none
+};
+// Never throws: a file that is torn, or no profile, is as none, and says why.
+KeptProfiles read_kept_profiles(const std::string& path);
+// The same for a file that was asked for, or a single profile (headrace profile -o FILE.json). Throws Error(kBadInput)
+// that names the file.
+std::vector<KeptRates> read_profiles(const std::string& path);
+
+// The entry of this device; none: it was not measured, or with another driver.
+std::optional<KeptRates> find_rates(const std::vector<KeptRates>& entries, const std::string& device,
+                                    const std::string& driver);
+
+std::string rates_json(const MachineRates& rates);  // the object that an entry has as "rates"
+
+// Puts a profile, one JSON object as profile_json() makes it, in the place of its device's last. What the file holds
+// for other devices stays; a file that cannot be read is replaced. Makes the folder. Throws Error(kStorage).
+void keep_profile(const std::string& path, const std::string& profile_json);
+
+}  // namespace headrace

@@ -1,0 +1,173 @@
+// The cost model: what an H200 took is what it predicts, each link is counted once, and cards are what their sheets
+// say.
+#include "cache/cost.h"
+
+#include <gtest/gtest.h>
+
+#include "cache/cards.h"
+
+namespace headrace {
+namespace {
+
+ModelSizes llama_8b() {
+  return {.layers = 32,
+          .hidden = 4096,
+          .heads = 32,
+          .kv_heads = 8,
+          .head_dim = 128,
+          .ffn = 14336,
+          .vocab = 128256,
+          .rows = {.layers = 32, .kv_heads = 8, .head_dim = 128}};
+}
+
+// Of an H200, each by the bench of its kernel (bench/results).
+MachineRates h200() {
+  return {.gpu = true,
+          .to_device_gb_per_s = 55.13,
+          .to_host_gb_per_s = 55.23,
+          .weights_gb_per_s = 3880,
+          .kv_gb_per_s = 4170,
+          .product_tflop_per_s = 790,
+          .attention_tflop_per_s = 350,
+          .queries_tflop_per_s = 284};
+}
+
+CostInput input(int64_t prompt, KvMode mode, uint64_t kv_room = 64 * kGiB) {
+  PlanInput in;
+  in.rows = llama_8b().rows;
+  in.prompt_rows = prompt;
+  in.context_rows = prompt + 33;
+  in.mode = mode;
+  in.vram_free = kv_room;
+  in.host_free = 64 * kGiB;
+  return {.model = llama_8b(), .plan = make_plan(in), .rates = h200()};
+}
+
+// bench_h200_llama-3.1-8b*.json: milliseconds.
+TEST(Cost, IsWhatAnH200Took) {
+  struct Measured {
+    int64_t prompt;
+    KvMode kv;
+    uint64_t room;
+    double prefill, step;
+  };
+  for (const Measured& m : {Measured{16384, KvMode::kDevice, 64 * kGiB, 579.7, 5.99},
+                            Measured{16384, KvMode::kHost, 64 * kGiB, 694.7, 39.35},
+                            Measured{61440, KvMode::kDevice, 64 * kGiB, 4406, 7.406},
+                            Measured{61440, KvMode::kHost, 64 * kGiB, 4512, 147.3},
+                            Measured{61440, KvMode::kAuto, 5634 * kMiB, 4470, 54.0}}) {
+    const CostInput in = input(m.prompt, m.kv, m.room);
+    const PassCost step = step_cost(in, {.committed = m.prompt + 16});
+    EXPECT_NEAR(step.ms() / m.step, 1, 0.05) << m.prompt << " " << static_cast<int>(m.kv);
+    EXPECT_NEAR(prefill_cost(in, m.prompt).ms() / m.prefill, 1, 0.15) << m.prompt << " " << static_cast<int>(m.kv);
+  }
+}
+
+TEST(Cost, CountsWhatAStepMoves) {
+  const CostInput resident = input(61440, KvMode::kDevice), host = input(61440, KvMode::kHost);
+  EXPECT_EQ(step_cost(resident, {.committed = 61440}).link_bytes, 0u);
+  const PassCost streamed = step_cost(host, {.committed = 61440});
+  EXPECT_EQ(streamed.link_bytes, 61440u * 128 * kKiB);  // all of its segments are full
+  EXPECT_EQ(step_cost(host, {.committed = 61439}).link_bytes, 59392u * 128 * kKiB);
+  EXPECT_STREQ(streamed.bound(), "link");
+  EXPECT_EQ(streamed.kv_bytes, 61440u * 128 * kKiB);
+  EXPECT_EQ(streamed.weight_bytes, 16060522496u - 128256u * 4096 * 2 - 65u * 4096 * 2);  // embedding and norms apart
+  const PassCost partial =
+      step_cost(host, {.mode = StepMode::kPartial, .committed = 61440, .partial = {.blocks = 256}});
+  EXPECT_EQ(partial.link_bytes, 0u);
+  EXPECT_EQ(partial.kv_bytes, static_cast<uint64_t>(PartialShape{.blocks = 256}.rows()) * 128 * kKiB);
+  EXPECT_LT(partial.ms(), 7);
+  EXPECT_EQ(prefill_cost(host, 61440).link_bytes, streamed.link_bytes);
+  EXPECT_EQ(prefill_cost(resident, 61440).link_bytes, 0u);
+}
+
+TEST(Cost, TheDiskIsALinkOfItsOwn) {
+  PlanInput plan;
+  plan.rows = llama_8b().rows;
+  plan.prompt_rows = 61440;
+  plan.context_rows = 61473;
+  plan.mode = KvMode::kHost;
+  plan.vram_free = 64 * kGiB;
+  plan.host_free = 4 * kGiB;
+  plan.disk_free = 64 * kGiB;
+  CostInput in{.model = llama_8b(), .plan = make_plan(plan), .rates = h200()};
+  const PassCost unknown = step_cost(in, {.committed = 61440});
+  EXPECT_GT(unknown.disk_bytes, 3 * kGiB);
+  EXPECT_LT(unknown.disk_bytes, unknown.link_bytes);
+  EXPECT_STREQ(unknown.bound(), "link");
+  in.rates.disk_read_gb_per_s = 7;
+  in.rates.disk_write_gb_per_s = 0.5;
+  const PassCost step = step_cost(in, {.committed = 61440});
+  EXPECT_STREQ(step.bound(), "disk");
+  EXPECT_DOUBLE_EQ(step.ms(), static_cast<double>(step.disk_bytes) / 7e6);
+  EXPECT_EQ(prefill_cost(in, 61440).disk_bytes, step.disk_bytes);
+  EXPECT_STREQ(prefill_cost(in, 61440).bound(), "disk");
+}
+
+TEST(Cost, QueriesAreNearlyFreeUntilTheyAreNot) {
+  const CostInput in = input(61440, KvMode::kDevice);
+  const auto ms = [&](int64_t queries) { return step_cost(in, {.committed = 61440, .queries = queries}).ms(); };
+  EXPECT_LT(ms(16), 1.2 * ms(1));
+  EXPECT_NEAR(ms(64), 12.9, 2);   // a tree of 60 took 13.8 ms
+  EXPECT_GT(ms(65), ms(64) + 4);  // another group of rows
+}
+
+TEST(Cost, ACpuComputesOrCopies) {
+  CostInput in = input(16384, KvMode::kHost);
+  in.rates = {.gpu = false,
+              .to_device_gb_per_s = 10,
+              .to_host_gb_per_s = 10,
+              .weights_gb_per_s = 15,
+              .kv_gb_per_s = 10,
+              .product_tflop_per_s = 0.2,
+              .attention_tflop_per_s = 0.1,
+              .queries_tflop_per_s = 0.1};
+  const PassCost step = step_cost(in, {.committed = 16384});
+  EXPECT_DOUBLE_EQ(step.ms(), step.link_ms + step.device_ms);
+  const PassCost more = step_cost(in, {.committed = 16384, .queries = 64});
+  EXPECT_GT(more.device_ms, 2 * step.device_ms);  // each row costs
+}
+
+TEST(Cost, UnknownRatesAreKnownToBe) {
+  EXPECT_TRUE(h200().known());
+  EXPECT_FALSE(MachineRates{}.known());
+  MachineRates rates = h200();
+  rates.attention_tflop_per_s = 0;
+  EXPECT_FALSE(rates.known());
+}
+
+TEST(Cards, AreWhatTheirSheetsSay) {
+  EXPECT_NEAR(pcie_gb_per_s(4, 16), 31.5, 0.02);
+  EXPECT_NEAR(pcie_gb_per_s(3, 8), 7.88, 0.01);
+  EXPECT_NEAR(pcie_gb_per_s(5, 16), 63.0, 0.05);
+  EXPECT_DOUBLE_EQ(pcie_gb_per_s(1, 1), 0.25);
+  EXPECT_EQ(pcie_gb_per_s(0, 16), 0);
+  const Card card = find_card("RTX 4090");
+  EXPECT_EQ(card.id, "rtx4090");
+  EXPECT_NEAR(static_cast<double>(card.vram_bytes()) / kGiB, 23.5, 0.1);
+  for (const Card& known : known_cards()) {
+    EXPECT_TRUE(known.rates().known()) << known.id;
+    EXPECT_LT(known.rates().to_device_gb_per_s, pcie_gb_per_s(known.pcie_generation, known.pcie_lanes)) << known.id;
+    EXPECT_EQ(find_card(known.id).name, known.name);
+  }
+  try {
+    find_card("rtx9090");
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kUsage);
+    EXPECT_NE(std::string(error.what()).find("rtx4090"), std::string::npos) << error.what();
+  }
+}
+
+// The sheet of the card that was measured gives what was measured.
+TEST(Cards, TheMeasuredOneAgreesWithItsSheet) {
+  const MachineRates sheet = find_card("h200").rates(), measured = h200();
+  EXPECT_NEAR(sheet.to_device_gb_per_s / measured.to_device_gb_per_s, 1, 0.05);
+  EXPECT_NEAR(sheet.weights_gb_per_s / measured.weights_gb_per_s, 1, 0.05);
+  EXPECT_NEAR(sheet.product_tflop_per_s / measured.product_tflop_per_s, 1, 0.05);
+  EXPECT_NEAR(sheet.attention_tflop_per_s / measured.attention_tflop_per_s, 1, 0.05);
+  EXPECT_NEAR(sheet.queries_tflop_per_s / measured.queries_tflop_per_s, 1, 0.05);
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,168 @@
+// headrace plan as a user meets it: what fits, what would, and whose rates the times are by.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/cli/process.h"
+#include "tests/cli/tiny_model.h"
+#include "tests/support/temporary_folder.h"
+
+namespace headrace {
+namespace {
+
+using nlohmann::json;
+
+class PlanProgram : public ::testing::Test {
+ protected:
+  Finished plan(std::vector<std::string> args) {
+    args.insert(args.begin(), "plan");
+    return run_program(args, {.input = "", .environment = {{"HOME", home_.path()}}, .stdout_path = ""});
+  }
+  // The shape of Llama-3.1-8B on a 4090.
+  Finished plan_8b(std::vector<std::string> more, const std::string& host = "16GiB") {
+    std::vector<std::string> args = {"--shape", "llama-3.1-8b", "--gpu", "rtx4090", "--host-mem", host};
+    args.insert(args.end(), more.begin(), more.end());
+    return plan(args);
+  }
+  std::string kept(const std::string& device, const std::string& driver) {
+    return json({{"program", "headrace profile"},
+                 {"version", 1},
+                 {"device", device},
+                 {"driver", driver},
+                 {"measured", "2026-11-21T20:15:00Z"},
+                 {"rates",
+                  {{"gpu", true},
+                   {"to_device_gb_per_s", 25},
+                   {"to_host_gb_per_s", 25},
+                   {"weights_gb_per_s", 900},
+                   {"kv_gb_per_s", 900},
+                   {"product_tflop_per_s", 140},
+                   {"attention_tflop_per_s", 80},
+                   {"queries_tflop_per_s", 70}}}})
+        .dump();
+  }
+  TemporaryFolder home_;
+};
+
+TEST_F(PlanProgram, SaysWhereAllLiesAndWhatItTakes) {
+  const Finished table = plan_8b({"-c", "61440"});
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  for (const char* part : {"llama-3.1-8b with random weights, bf16, on NVIDIA GeForce RTX 4090", "61,440 tokens",
+                           "14.96 GiB  weights", "KV cache, ", "prefill", "to device", "bound by", "link", "tokens/s",
+                           "by the data sheet of NVIDIA GeForce RTX 4090"}) {
+    EXPECT_NE(table.out.find(part), std::string::npos) << part << "\n" << table.out;
+  }
+  const Finished finished = plan_8b({"-c", "61440", "--json"});
+  const json report = json::parse(finished.out);
+  EXPECT_EQ(report["fits"], true);
+  EXPECT_LE(report["memory"]["vram_bytes"], report["vram_limit_bytes"]);
+  EXPECT_LE(report["memory"]["host_bytes"], report["host_limit_bytes"]);
+  EXPECT_GT(report["predicted"]["full"]["link_bytes"], 0);
+  EXPECT_GT(report["predicted"]["tokens_per_s"], 1);
+  EXPECT_GT(report["predicted"]["prefill"]["ms"], 1000);
+  uint64_t weights = 0;
+  for (const json& line : report["memory"]["lines"]) {
+    if (line["what"] == "weights") weights = line["bytes"];
+  }
+  EXPECT_EQ(weights, 16060522496u);
+}
+
+// Exit code 4, and what it advises fits.
+TEST_F(PlanProgram, SaysWhatWouldFit) {
+  const std::vector<std::string> asked = {"-c", "100000", "--vram", "20GiB"};
+  const Finished refused = plan_8b(asked, "2GiB");
+  EXPECT_EQ(refused.exit_code, 4);
+  for (const char* part : {"does not fit: --host-mem: needs ", "what would:", "    -c ", "--kv host", "--kv device"}) {
+    EXPECT_NE(refused.out.find(part), std::string::npos) << part << "\n" << refused.out;
+  }
+  const Finished finished = plan_8b({"-c", "100000", "--vram", "20GiB", "--json"}, "2GiB");
+  EXPECT_EQ(finished.exit_code, 4);
+  const json report = json::parse(finished.out);
+  EXPECT_EQ(report["fits"], false);
+  const json& would = report["would_fit"];
+  const int64_t context = would["context_tokens"];
+  EXPECT_EQ(plan_8b({"-c", std::to_string(context), "--vram", "20GiB"}, "2GiB").exit_code, 0) << context;
+  EXPECT_EQ(plan_8b({"-c", std::to_string(context + 1), "--vram", "20GiB"}, "2GiB").exit_code, 4) << context;
+  const auto budgets = [&](const char* kv, int64_t less) {
+    const std::string vram = std::to_string(would[kv]["vram_bytes"].get<int64_t>() - less);
+    const std::string host = std::to_string(would[kv]["host_bytes"].get<int64_t>());
+    return plan({"--shape", "llama-3.1-8b", "--gpu", "h200", "-c", "100000", "--vram", vram, "--host-mem", host, "--kv",
+                 std::string(kv) == "kv_host" ? "host" : "device"});
+  };
+  for (const char* kv : {"kv_host", "kv_device"}) {
+    EXPECT_EQ(budgets(kv, 0).exit_code, 0) << kv << budgets(kv, 0).out;
+    EXPECT_EQ(budgets(kv, 4096).exit_code, 4) << kv;
+  }
+}
+
+TEST_F(PlanProgram, WeightsThatAreTooLargeAreAnAnswerToo) {
+  const Finished finished = plan({"--shape", "llama-3.1-70b", "--gpu", "rtx4090", "-c", "8K"});
+  EXPECT_EQ(finished.exit_code, 4);
+  EXPECT_NE(finished.out.find("for weights"), std::string::npos) << finished.out;
+  EXPECT_NE(finished.out.find("--vram "), std::string::npos) << finished.out;
+  EXPECT_EQ(finished.out.find("-c "), std::string::npos) << finished.out;
+}
+
+TEST_F(PlanProgram, TakesTheSameOptionsAsGenerate) {
+  const json lossless = json::parse(plan_8b({"-c", "61440", "--verify", "lossless", "--json"}).out);
+  EXPECT_EQ(lossless["verify"], "lossless");
+  EXPECT_LT(lossless["predicted"]["partial"]["ms"], lossless["predicted"]["refresh"]["ms"]);
+  EXPECT_EQ(lossless["predicted"]["partial"]["link_bytes"], 0);
+  const json draft = json::parse(plan_8b({"-c", "61440", "--spec-type", "ngram-simple", "--json"}).out);
+  EXPECT_EQ(draft["draft"], "ngram-simple");
+  const json wide = json::parse(plan_8b({"-c", "61440", "--json", "-ctk", "f32", "-ctv", "f32"}).out);
+  EXPECT_GT(wide["predicted"]["full"]["kv_bytes"], draft["predicted"]["refresh"]["kv_bytes"]);
+}
+
+TEST_F(PlanProgram, IsForModelsToo) {
+  write_tiny_model(home_ / "model");
+  const Finished finished = plan({"-m", home_ / "model", "--device", "cpu", "-c", "200", "-n", "20"});
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_NE(finished.out.find("a prompt of 180 and 20 after it"), std::string::npos) << finished.out;
+  EXPECT_NE(finished.out.find("nobody has measured this device"), std::string::npos) << finished.out;
+}
+
+TEST_F(PlanProgram, UsesAProfile) {
+  home_.write("p.json", kept("NVIDIA GeForce RTX 4090", "550.1"));
+  const Finished finished = plan_8b({"-c", "61440", "--profile", home_ / "p.json"});
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_NE(finished.out.find("by measured 2026-11-21T20:15:00Z"), std::string::npos) << finished.out;
+  EXPECT_NE(finished.err.find("is of NVIDIA GeForce RTX 4090, driver 550.1"), std::string::npos) << finished.err;
+  // A torn file that is kept is a line, one that was asked for an error.
+  home_.write(".cache/headrace/profile.json", kept("NVIDIA GeForce RTX 4090", "550.1").substr(0, 80));
+  const Finished torn = plan({"--shape", "smollm2-135m", "--device", "cpu", "-c", "512"});
+  EXPECT_EQ(torn.exit_code, 0) << torn.err;
+  EXPECT_NE(torn.err.find("profile.json: is no JSON"), std::string::npos) << torn.err;
+  EXPECT_EQ(plan_8b({"--profile", home_ / ".cache/headrace/profile.json"}).exit_code, 3);
+}
+
+TEST_F(PlanProgram, RefusesWhatMeansNothing) {
+  struct Case {
+    std::vector<std::string> args;
+    int code;
+    const char* part;
+  };
+  home_.write("other.json", "{\"program\": \"another\"}");
+  home_.write("newer.json", "{\"program\": \"headrace profile\", \"version\": 9}");
+  home_.write("odd.json", "{\"program\": \"headrace profile\", \"version\": 1, \"device\": 7}");
+  for (const Case& c : {Case{{}, 2, "-m/--model or --shape"}, Case{{"--shape", "llama-9b"}, 2, "llama-9b"},
+                        Case{{"--shape", "llama-3.1-8b", "--gpu", "rtx9090"}, 2, "rtx4090"},
+                        Case{{"--shape", "llama-3.1-8b", "--gpu", "rtx4090", "--device", "cpu"}, 2, "--gpu"},
+                        Case{{"--shape", "llama-3.1-8b", "--gpu", "rtx4090", "--vram", "30GiB"}, 4, "30.00 GiB"},
+                        Case{{"--shape", "smollm2-135m", "-c", "100", "-n", "100"}, 2, "leave no room"},
+                        Case{{"--shape", "smollm2-135m", "--partial-budget", "1K"}, 2, "--verify full"},
+                        Case{{"--shape", "smollm2-135m", "--profile", home_ / "gone.json"}, 3, "gone.json"},
+                        Case{{"--shape", "smollm2-135m", "--profile", home_ / "other.json"}, 3, "is no profile"},
+                        Case{{"--shape", "smollm2-135m", "--profile", home_ / "newer.json"}, 3, "has version 9"},
+                        Case{{"--shape", "smollm2-135m", "--profile", home_ / "odd.json"}, 3, "is no profile"}}) {
+    const Finished finished = plan(c.args);
+    EXPECT_EQ(finished.exit_code, c.code) << json(c.args).dump() << finished.err;
+    EXPECT_NE(finished.err.find(c.part), std::string::npos) << json(c.args).dump() << finished.err;
+    EXPECT_EQ(finished.out, "");
+  }
+}
+
+}  // namespace
+}  // namespace headrace
