@@ -136,20 +136,19 @@ void Bench::growing(const std::string& text, int64_t vocab) {
     grow.keep = shape.levels[l].keep;
     grow.first_candidate = shape.levels[l].first_candidate;
   };
-  const TreeSelectParams select{candidates,
-                                progress.as<TreeProgress>(),
-                                ones.as<int32_t>(),
-                                ones.as<int32_t>(),
-                                ones.as<int32_t>() + 2,
-                                tree[0].as<int32_t>(),
-                                tree[1].as<int32_t>(),
-                                tree[2].as<int32_t>(),
-                                tree[3].as<float>(),
-                                tree[4].as<int32_t>(),
-                                tree[5].as<int32_t>(),
-                                tree_path.as<int32_t>(),
-                                nodes,
-                                stride};
+  const TreeRows out{.count = ones.as<int32_t>() + 2,
+                     .tokens = tree[0].as<int32_t>(),
+                     .parents = tree[1].as<int32_t>(),
+                     .depths = tree[2].as<int32_t>(),
+                     .scores = tree[3].as<float>(),
+                     .positions = tree[4].as<int32_t>(),
+                     .draw_positions = tree[5].as<int32_t>(),
+                     .path = tree_path.as<int32_t>(),
+                     .path_stride = stride,
+                     .slots = nullptr,
+                     .committed = nullptr};
+  const TreeSelectParams select{
+      candidates, progress.as<TreeProgress>(), ones.as<int32_t>(), ones.as<int32_t>(), nullptr, out, nodes};
   report(str(text, " of ", vocab, ": a round's ranking, growing and selecting"), shape.widest(), [&] {
     for (size_t l = 0; l < shape.levels.size(); ++l) {
       level(l);
@@ -166,7 +165,7 @@ void Bench::growing(const std::string& text, int64_t vocab) {
   });
   report(text + ": tree_select", nodes, [&] { tree_select(select, *stream_); });
   report(text + ": tree_accept", nodes, [&] {
-    tree_accept({select.tokens, select.parents, select.tokens, accepted.as<TreeAcceptance>(), nodes}, *stream_);
+    tree_accept({out.tokens, out.parents, out.tokens, accepted.as<TreeAcceptance>(), nodes}, *stream_);
   });
 }
 

@@ -66,10 +66,12 @@ void tree_grow(const TreeGrowParams& params, Stream& stream) {
 void tree_select(const TreeSelectParams& params, Stream& stream) {
   check_candidates(params.candidates);
   CHECK(params.nodes > 0 && params.nodes <= kMaxDraftNodes, "nodes=", params.nodes);
-  CHECK(params.path_stride > 0, "path_stride=", params.path_stride);
+  const TreeRows& out = params.out;
+  CHECK(out.path_stride > 0, "path_stride=", out.path_stride);
   CHECK(params.progress != nullptr && params.root_token != nullptr && params.root_position != nullptr);
-  CHECK(params.count != nullptr && params.tokens != nullptr && params.parents != nullptr && params.depths != nullptr);
-  CHECK(params.positions != nullptr && params.draw_positions != nullptr && params.path != nullptr);
+  CHECK(out.count != nullptr && out.tokens != nullptr && out.parents != nullptr && out.depths != nullptr);
+  CHECK(out.positions != nullptr && out.draw_positions != nullptr && out.path != nullptr);
+  CHECK(out.slots == nullptr || params.slot_shift != nullptr);
   dispatch(kernels::cpu::tree_select, kernels::cuda::tree_select, params, stream);
 }
 

@@ -97,23 +97,31 @@ struct TreeGrowParams {
 };
 void tree_grow(const TreeGrowParams& params, Stream& stream);
 
-// The tree, as the target's pass takes it: the root, then the best candidates in ascending order, so that parents
-// precede children. Rows beyond `count` repeat the root, with parent -1: they can be computed and are never accepted.
+// A tree, as the target's pass takes it.
+struct TreeRows {
+  int32_t* count;           // [1]: nodes in the tree
+  int32_t* tokens;          // [nodes], as all below
+  int32_t* parents;         // -1 for the root
+  int32_t* depths;          // 0 for the root
+  float* scores;            // 0 for the root; may be null
+  int32_t* positions;       // the root's + depth
+  int32_t* draw_positions;  // position + 1
+  int32_t* path;            // [nodes, path_stride]: the node's ancestors from the root on, then itself
+  int64_t path_stride;      // > the deepest node's depth
+  int32_t* slots;           // position + slot_shift; may be null
+  int32_t* committed;       // [1]: the root's position; may be null
+};
+
+// The root, then the best candidates in ascending order, so that parents precede children. Rows beyond `count` repeat
+// the root, with parent -1: they can be computed and are never accepted.
 struct TreeSelectParams {
   TreeCandidates candidates;
   const TreeProgress* progress;
   const int32_t* root_token;     // [1]
-  const int32_t* root_position;  // [1]: the target's committed rows
-  int32_t* count;                // [1], out: nodes in the tree
-  int32_t* tokens;               // [nodes], out, as all below
-  int32_t* parents;              // -1 for the root
-  int32_t* depths;               // 0 for the root
-  float* scores;                 // 0 for the root; may be null
-  int32_t* positions;            // root_position + depth
-  int32_t* draw_positions;       // position + 1
-  int32_t* path;                 // [nodes, path_stride]: the node's ancestors from the root on, then itself
-  int64_t nodes;                 // at most as many as tree_grow had: fewer take the best of the tree
-  int64_t path_stride;           // > the deepest node's depth
+  const int32_t* root_position;  // [1]: the target's rows before it
+  const int32_t* slot_shift;     // [1]; null where there are no slots
+  TreeRows out;
+  int64_t nodes;  // at most as many as tree_grow had: fewer take the best of the tree
 };
 void tree_select(const TreeSelectParams& params, Stream& stream);
 

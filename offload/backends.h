@@ -22,6 +22,9 @@ struct NoCuda {
 // does not have.
 std::unique_ptr<Device> open_cuda_device(const DeviceOptions& options, NoCuda* no_cuda);
 
+class Stopwatch;
+std::unique_ptr<Stopwatch> make_cuda_stopwatch(Stream& stream);  // REQUIRES: a CUDA stream
+
 bool cuda_usable() noexcept;  // this build has the body, and a GPU answers
 std::vector<DeviceListing> list_cuda_devices();
 

@@ -1,5 +1,6 @@
 // Stands in for the CUDA body in a build that has none.
 #include "offload/backends.h"
+#include "offload/stopwatch.h"
 
 namespace headrace {
 namespace {
@@ -14,6 +15,8 @@ std::unique_ptr<Device> open_cuda_device(const DeviceOptions&, NoCuda* no_cuda) 
   *no_cuda = {ExitCode::kUsage, kWhy};
   return nullptr;
 }
+
+std::unique_ptr<Stopwatch> make_cuda_stopwatch(Stream&) { return nullptr; }  // there are no CUDA streams
 
 std::vector<DeviceListing> list_cuda_devices() { return {{"cuda", "no GPU", kWhy}}; }
 

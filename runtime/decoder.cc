@@ -61,12 +61,16 @@ bool Decoder::judge(StepMode mode) {
   tree_.reset(root_);
   drafting_.begin(mode, pending);
   const int64_t first = session_.rows();
-  if (!at_the_end_) drafting_.propose(root_, first + pending, &tree_);
-  const Tree& tree = behind_pending();
-  const std::span<const int32_t> samples = session_.verify(tree, mode);
   const bool final = options_.verify == VerifyMode::kApproximate;
-  accept_step(tree, samples, final ? pending : 0);
-  const Judgement judgement = judge_pending(samples);
+  Judgement judgement;
+  if (pending > 0 || at_the_end_ || !step_on_device(mode, first)) {
+    if (!at_the_end_) drafting_.propose(root_, first + pending, &tree_);
+    const Tree& together = behind_pending();
+    const std::span<const int32_t> samples = session_.verify(together, mode);
+    accept_step(together, samples, final ? pending : 0);
+    judgement = judge_pending(samples);
+  }
+  const Tree& tree = pending > 0 ? combined_ : tree_;
   session_.commit(acceptance_);
   drafting_.observe(tree, acceptance_, first, judgement);
   const int64_t right = static_cast<int64_t>(acceptance_.nodes.size());
@@ -79,6 +83,16 @@ bool Decoder::judge(StepMode mode) {
   root_ = acceptance_.next;
   // What the text has already: of a lossless run the first node, of an approximate one all up to the tree's root.
   return tell(tree, final ? static_cast<size_t>(pending) + 1 : 1);
+}
+
+// Proposes a tree behind the rows before `position`, verifies and accepts it, with nothing on the host between; false,
+// and nothing done, where the draft needs the host.
+bool Decoder::step_on_device(StepMode mode, int64_t position) {
+  const ProposedTree proposed = drafting_.propose_into(root_, position, session_.tree_inputs(mode));
+  if (proposed.nodes == 0) return false;
+  const std::span<const int32_t> samples = session_.verify(proposed, mode, &tree_, &acceptance_);
+  if (options_.forced_tokens > 0) accept_step(tree_, samples, 0);
+  return true;
 }
 
 const Tree& Decoder::behind_pending() {
@@ -134,8 +148,10 @@ bool Decoder::guess() {
   tree_.reset(root_);
   drafting_.begin(StepMode::kPartial, 0);
   const int64_t first = session_.rows() + static_cast<int64_t>(pending_.size());
-  drafting_.propose(root_, first, &tree_);
-  accept_step(tree_, session_.verify(tree_, StepMode::kPartial), 0);
+  if (!step_on_device(StepMode::kPartial, first)) {
+    drafting_.propose(root_, first, &tree_);
+    accept_step(tree_, session_.verify(tree_, StepMode::kPartial), 0);
+  }
   const bool final = options_.verify == VerifyMode::kApproximate;
   if (!final) cut_at_the_end();
   session_.commit(acceptance_);

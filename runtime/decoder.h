@@ -44,6 +44,7 @@ class Decoder {
   void propose_after_tip(int64_t most_depth);
   bool grow_on(int64_t most_depth);
   bool judge_tree(int64_t most_depth);
+  bool step_on_device(StepMode mode, int64_t position);
   const Tree& behind_pending();
   void accept_step(const Tree& tree, std::span<const int32_t> samples, int64_t settled);
   Judgement judge_pending(std::span<const int32_t> samples) const;

@@ -24,7 +24,10 @@ Drafting::Drafting(DraftModel* model, const DraftRun& run)
   if (model != nullptr) speculation_.type = spec_type_name(model->type());
 }
 
-void Drafting::planned(Backend backend, bool streams, VerifyMode verify, int64_t most_steps) {
+void Drafting::planned(Stream& compute, bool streams, VerifyMode verify, int64_t most_steps) {
+  const Backend backend = compute.backend();
+  compute_ = &compute;
+  if (draft_ != nullptr) stopwatch_ = make_stopwatch(compute);
   step_ms_.reserve(static_cast<size_t>(std::min(most_steps, kStepsReserved)));
   speculation_.verify = verify;
   rows_cost_ = backend == Backend::kCpu;
@@ -40,17 +43,31 @@ void Drafting::begin(StepMode mode, int64_t pending) {
   mode_ = mode;
   pending_ = pending;
   draft_ms_ = 0;
+  timed_ = false;
 }
 
 // Behind pending tokens a tree costs a GPU's pass next to nothing, and what it may be worth is not the tuner's to
 // learn.
-void Drafting::propose(int32_t root, int64_t position, Tree* tree) {
-  if (draft_ == nullptr) return;
+TreeLimits Drafting::next_limits() {
   if (tuner()) limits_ = pending_ > 0 && !rows_cost_ ? model_->tree() : tuner()->next();
   TreeLimits limits = limits_;
   limits.levels = std::min(limits.levels, kTailWindow - 1 - pending_);
-  draft_->propose(root, position, limits, tree);
+  return limits;
+}
+
+void Drafting::propose(int32_t root, int64_t position, Tree* tree) {
+  if (draft_ == nullptr) return;
+  draft_->propose(root, position, next_limits(), tree);
   draft_ms_ = std::chrono::duration<double, std::milli>(Clock::now() - start_).count();
+}
+
+ProposedTree Drafting::propose_into(int32_t root, int64_t position, const TreeInputs& to) {
+  if (draft_ == nullptr) return {};
+  stopwatch_->start(*compute_);
+  const ProposedTree proposed = draft_->propose_into(root, position, next_limits(), to);
+  timed_ = proposed.nodes > 0;
+  if (timed_) stopwatch_->stop(*compute_);
+  return proposed;
 }
 
 void Drafting::turn_to_refresh(int64_t pending) {
@@ -75,6 +92,7 @@ void Drafting::observe(const Tree& tree, const Acceptance& acceptance, int64_t p
   }
   const double ms = std::chrono::duration<double, std::milli>(Clock::now() - start_).count();
   step_ms_.push_back(static_cast<float>(ms));
+  if (timed_) draft_ms_ = std::min(ms, stopwatch_->ms());
   const size_t behind = static_cast<size_t>(pending_) + 1;  // nodes before the draft's first
   const size_t right = std::max(acceptance.nodes.size(), behind) - behind;
   const int64_t proposed = tree.size() - static_cast<int64_t>(behind) - std::exchange(grown_, 0);

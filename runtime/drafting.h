@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "offload/stopwatch.h"
 #include "runtime/draft/draft_model.h"
 #include "runtime/speculation.h"
 #include "runtime/tree_tuner.h"
@@ -20,8 +21,9 @@ class Drafting {
   Drafting(DraftModel* model, const DraftRun& run);
 
   Draft* draft() const { return draft_.get(); }  // null: none
-  // Where the run's KV cache lies is known: a pass that streams is worth larger trees from the start.
-  void planned(Backend backend, bool streams, VerifyMode verify, int64_t most_steps);
+  // Where the run's KV cache lies is known: a pass that streams is worth larger trees from the start. `compute`
+  // outlives this.
+  void planned(Stream& compute, bool streams, VerifyMode verify, int64_t most_steps);
 
   int64_t deepest() const;  // levels that a tree may have below its root
 
@@ -29,6 +31,8 @@ class Drafting {
   void begin(StepMode mode, int64_t pending);
   // Fills a tree that holds `root` alone; it stands at `position`.
   void propose(int32_t root, int64_t position, Tree* tree);
+  // The same into device memory, without a wait. No tree: there is none to be had there, and propose() is to be called.
+  ProposedTree propose_into(int32_t root, int64_t position, const TreeInputs& to);
   // The pending tokens and the tree behind them have been verified, and what was right of them committed; the first is
   // at `position`.
   void observe(const Tree& tree, const Acceptance& acceptance, int64_t position, const Judgement& judgement);
@@ -46,6 +50,8 @@ class Drafting {
  private:
   using Clock = std::chrono::steady_clock;
 
+  TreeLimits next_limits();
+
   const DraftModel* const model_;
   const std::unique_ptr<Draft> draft_;
   const bool fixed_;  // the run says how large its trees are
@@ -61,6 +67,9 @@ class Drafting {
   bool rows_cost_ = false;  // each row of a pass
   Clock::time_point start_{};
   double draft_ms_ = 0;
+  Stream* compute_ = nullptr;
+  std::unique_ptr<Stopwatch> stopwatch_;  // of a tree that the host does not wait for
+  bool timed_ = false;                    // the step's is one
 };
 
 }  // namespace headrace

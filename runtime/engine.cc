@@ -348,7 +348,7 @@ void Engine::Impl::answer(Session& session, Drafting* drafting, const std::vecto
   const Clock::time_point decode_start = Clock::now();
   const VerifyOptions verify = verify_of(run);
   const bool streams = result->plan.ring_slots > 0;
-  drafting->planned(device->backend(), streams, *verify.mode, output->max_tokens());
+  drafting->planned(*compute, streams, *verify.mode, output->max_tokens());
   PendingTreeLimits pending{.width = 0};
   if (session.partial_from() > 0) pending = pending_limits(run, run.speculate ? draft_model.get() : nullptr);
   if (!streams && !run.pending) {  // no link hides what more nodes cost

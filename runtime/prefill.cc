@@ -150,7 +150,7 @@ std::optional<int32_t> Session::prefill(std::span<const int32_t> ids, Progress* 
   compute_.copy_small(step_.inputs.tokens, host_inputs_.data(), step_.path_offset, Link::kHostToDevice, "inputs");
   draw(make_pass(step_.layer, step_.inputs.positions, 1, ProductPath::kDecode));
   bring_samples(1);
-  return host_samples_.as<int32_t>()[0];
+  return host_result_.samples[0];
 }
 
 void Session::upload_prompt(std::span<const int32_t> ids, PrefillWork* to, const PinnedBuffer& staging) {

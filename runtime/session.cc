@@ -32,6 +32,23 @@ Session::StepInputs Session::StepInputs::carve(Carver& carver, int64_t pass_rows
   return inputs;
 }
 
+Session::StepResult Session::StepResult::carve(Carver& carver, int64_t pass_rows) {
+  StepResult result;
+  result.acceptance = carver.take<TreeAcceptance>(1);
+  result.count = carver.take<int32_t>(1);
+  result.parents = carver.take<int32_t>(kMaxTreeNodes);
+  result.depths = carver.take<int32_t>(kMaxTreeNodes);
+  result.scores = carver.take<float>(kMaxTreeNodes);
+  result.samples = carver.take<int32_t>(pass_rows);
+  return result;
+}
+
+uint64_t Session::StepResult::bytes(int64_t pass_rows) {
+  Carver carver(nullptr);
+  carve(carver, pass_rows);
+  return carver.used_bytes();
+}
+
 bool Session::partial_on() const { return options_.partial.shape.serves(options_.context_tokens); }
 
 int64_t Session::pass_rows() const { return options_.pass_rows + (partial_on() ? kMostPending : 0); }
@@ -58,13 +75,14 @@ Session::StepWork Session::carve_step(Carver& carver, Carver& later) const {
   const int64_t rows = padded(pass_rows()), table = options_.context_tokens;
   const uint64_t type_bytes = dtype_bytes(weights_.dtype());
   StepWork work;
+  work.result = StepResult::carve(carver, pass_rows());
+  const uint64_t before = carver.used_bytes();
   work.inputs = StepInputs::carve(carver, pass_rows(), path_stride());
-  work.path_offset =
-      carver.used_bytes() - round_up(static_cast<uint64_t>(pass_rows() * path_stride()) * sizeof(int32_t), 256);
+  work.path_offset = carver.used_bytes() - before -
+                     round_up(static_cast<uint64_t>(pass_rows() * path_stride()) * sizeof(int32_t), 256);
   work.inv_freq = carver.take<float>(config_.head_dim / 2);
   work.cos_sin = carver.take<float>(table * config_.head_dim);
   work.hidden = carver.take_bytes(static_cast<uint64_t>(rows * config_.hidden) * type_bytes);
-  work.samples = carver.take<int32_t>(pass_rows());
   std::byte* const layer = later.take_bytes(layer_work_bytes(config_, weights_.dtype(), rows));
   if (layer != nullptr) work.layer = layer_work(config_, weights_.dtype(), rows, layer);
   const uint64_t one = static_cast<uint64_t>(state_floats(config_, 1)) * sizeof(float);
@@ -107,11 +125,15 @@ void Session::plan_work(PlanInput* input) const {
 uint64_t Session::pinned_work_bytes() const {
   Carver inputs(nullptr);
   StepInputs::carve(inputs, pass_rows(), path_stride());
-  const uint64_t samples = static_cast<uint64_t>(pass_rows()) * sizeof(int32_t);
-  uint64_t bytes = whole_pages(inputs.used_bytes()) + pointer_bytes() + whole_pages(samples) +
+  uint64_t bytes = whole_pages(inputs.used_bytes()) + pointer_bytes() + whole_pages(result_bytes()) +
                    whole_pages(prefill_staging_bytes(options_.prompt_tokens));
   if (partial_on()) bytes += PartialKv::pinned_bytes(shape_) + whole_pages(ranked_bytes());
   return bytes;
+}
+
+// With the tokens behind it.
+uint64_t Session::result_bytes() const {
+  return StepResult::bytes(pass_rows()) + static_cast<uint64_t>(pass_rows()) * sizeof(int32_t);
 }
 
 uint64_t Session::pointer_bytes() const {
@@ -177,14 +199,14 @@ void Session::allocate() {
   Carver size(nullptr), later(nullptr), host_size(nullptr);
   carve_step(size, later);
   StepInputs::carve(host_size, pass_rows(), path_stride());
-  const uint64_t sample_bytes = static_cast<uint64_t>(pass_rows()) * sizeof(int32_t);
   step_memory_ = device_.allocate(size.used_bytes(), "the buffers of a step");
   host_inputs_ = device_.allocate_pinned(host_size.used_bytes(), "the inputs of a step");
-  host_samples_ = device_.allocate_pinned(sample_bytes, "the samples of a step");
+  host_results_ = device_.allocate_pinned(result_bytes(), "the result of a step");
   if (options_.grow_rows > 0) host_ranked_ = device_.allocate_pinned(ranked_bytes(), "what a step ranked");
-  Carver carver(step_memory_.data()), none(nullptr), host_carver(host_inputs_.data());
+  Carver carver(step_memory_.data()), none(nullptr), host_carver(host_inputs_.data()), results(host_results_.data());
   step_ = carve_step(carver, none);
   host_ = StepInputs::carve(host_carver, pass_rows(), path_stride());
+  host_result_ = StepResult::carve(results, pass_rows());
   cache_ = std::make_unique<KvCache>(device_, shape_, plan_, pass_rows(), std::move(host_memory_));
   if (partial_on()) {
     partial_ = std::make_unique<PartialKv>(device_, shape_, options_.partial, options_.context_tokens);

@@ -73,6 +73,11 @@ class Session {
   // calls have computed. What is ranked after the new nodes is valid until the next call. REQUIRES: nothing is pending;
   // grow_rows of them at most.
   Ranked grow(const Tree& tree, int64_t first);
+  // Where a draft may put its tree for a step of this mode, which nothing is pending before but in a partial one…
+  TreeInputs tree_inputs(StepMode mode) const;
+  // …and verify() of the tree that it has put there, accepted on the device. One wait, for one copy of all that came of
+  // it: the tree as the draft had it, and which of it is right.
+  std::span<const int32_t> verify(const ProposedTree& proposed, StepMode mode, Tree* tree, Acceptance* acceptance);
   // Appends the accepted path of the tree just verified to the KV cache; after a partial step, to the pending rows.
   void commit(const Acceptance& acceptance);
 
@@ -88,6 +93,8 @@ class Session {
   // The logits of the last pass (after prefill: one row), for tests and benches. [rows, vocab]
   std::vector<float> logits(int64_t rows);
   int64_t replayed_steps() const { return replay_.launches(); }
+  int64_t steps_on_device() const { return steps_on_device_; }      // whose tree the host had no hand in
+  int64_t commits_on_device() const { return commits_on_device_; }  // nor in what was accepted of it
 
  private:
   // What a step reads from the host, in one block that is copied once. Each [pass_rows] but where said.
@@ -97,8 +104,18 @@ class Session {
     int32_t* path;       // [pass_rows, path_stride]; last, as a step uploads what it uses of it
     static StepInputs carve(Carver& carver, int64_t pass_rows, int64_t path_stride);
   };
+  // What of a step goes to the host, in one copy; the tokens of its inputs stand behind it.
+  struct StepResult {
+    TreeAcceptance* acceptance;         // [1]
+    int32_t *count, *parents, *depths;  // [1], [kMaxTreeNodes] each, of a draft's tree
+    float* scores;                      // [kMaxTreeNodes]
+    int32_t* samples;                   // [pass_rows]
+    static StepResult carve(Carver& carver, int64_t pass_rows);
+    static uint64_t bytes(int64_t pass_rows);
+  };
   // Everything on the device that outlives prefill, beside the KV cache.
   struct StepWork {
+    StepResult result;
     StepInputs inputs;
     uint64_t path_offset;  // in the inputs
     float *inv_freq, *cos_sin;
@@ -107,7 +124,6 @@ class Session {
     AttentionState state, scratch;
     int64_t scratch_rows;  // that `scratch` has room for: a launch's segments times the pass's rows
     float* logits;         // [logit_rows(), vocab]
-    int32_t* samples;
     void* sample_workspace;
     // Log-probabilities [grow_rows, kRankedTokens] in f32, then as many tokens: one copy.
     std::byte* ranked = nullptr;
@@ -123,6 +139,7 @@ class Session {
   MemoryPlan make_session_plan() const;
   void plan_work(PlanInput* input) const;
   uint64_t pinned_work_bytes() const;
+  uint64_t result_bytes() const;
   uint64_t pointer_bytes() const;  // of a table of all layers' K and V
   int64_t padded(int64_t rows) const;
   bool partial_on() const;    // the run is long enough for its budget
@@ -139,6 +156,11 @@ class Session {
   bool prefill_layers(const PrefillWork& work, Progress* progress, const std::atomic<bool>* interrupt);
   void prefill_group_rows(const PrefillWork& work, int64_t layer, int64_t first, int64_t rows, const Event& layer_left);
 
+  void start_pass(StepMode mode, int64_t nodes);
+  void play_pass();
+  void accept_proposed();
+  void bring_result(int64_t nodes, Tree* tree, Acceptance* acceptance);
+  bool accepted_on_device(const Acceptance& acceptance) const;
   void upload_step(const Tree& tree);
   void upload_growth(const Tree& tree, int64_t first);
   void set_input(int64_t row, int32_t token, int64_t position);
@@ -153,6 +175,7 @@ class Session {
   ScoringQueries scoring_queries(const LayerWork& work, int64_t rows, int64_t wanted) const;
   void draw(const Pass& pass);  // logits and samples of `pass.rows` rows
   void bring_samples(int64_t rows);
+  void finish_step();
 
   Device& device_;
   Stream& compute_;
@@ -163,8 +186,9 @@ class Session {
   MemoryPlan plan_;
   PinnedLater host_memory_;  // until the cache has it
   DeviceBuffer step_memory_, pass_memory_;
-  PinnedBuffer host_inputs_, host_samples_, host_ranked_;
+  PinnedBuffer host_inputs_, host_results_, host_ranked_;
   StepInputs host_;
+  StepResult host_result_;
   StepWork step_;
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<KvStreamer> streamer_;      // none where all is resident
@@ -172,6 +196,8 @@ class Session {
   StepMode mode_ = StepMode::kFull;           // of the step
   int64_t step_rows_ = 0, judged_again_ = 0;  // of the pass; of them, pending tokens
   int64_t deepest_position_ = 0;
+  bool on_device_ = false;  // the step's tree came from the device
+  int64_t steps_on_device_ = 0, commits_on_device_ = 0;
   int64_t first_row_ = 0;  // of the cache's pass rows, where the pass's own K and V go
   Replay replay_;
 };

@@ -54,21 +54,73 @@ class PrefixFold {
 std::span<const int32_t> Session::verify(const Tree& tree, StepMode mode) {
   const int64_t nodes = tree.size();
   CHECK(nodes > 0 && nodes <= pass_rows(), "nodes=", nodes);
-  CHECK(mode == StepMode::kFull || partial_, "a partial KV that there is no room for");
   const TraceSpan span(compute_, "verify");
+  start_pass(mode, nodes);
+  upload_step(tree);
+  play_pass();
+  bring_samples(nodes);
+  return {host_result_.samples, static_cast<size_t>(nodes)};
+}
+
+TreeInputs Session::tree_inputs(StepMode mode) const {
+  const StepResult& result = step_.result;
+  const StepInputs& in = step_.inputs;
+  return {.rows = {.count = result.count,
+                   .tokens = in.tokens,
+                   .parents = result.parents,
+                   .depths = result.depths,
+                   .scores = result.scores,
+                   .positions = in.positions,
+                   .draw_positions = in.draw_positions,
+                   .path = in.path,
+                   .path_stride = path_stride(),
+                   .slots = in.slots,
+                   .committed = in.committed},
+          .slot_shift = mode == StepMode::kPartial ? static_cast<int32_t>(partial_->slot_of(0)) : 0};
+}
+
+// How deep the tree is, the host does not know; that it may be as deep as it has levels costs nothing but a few tiles
+// that no node sees.
+std::span<const int32_t> Session::verify(const ProposedTree& proposed, StepMode mode, Tree* tree,
+                                         Acceptance* acceptance) {
+  const int64_t nodes = proposed.nodes, pending = pending_rows();
+  CHECK(nodes > 0 && nodes <= std::min(pass_rows(), kMaxTreeNodes), "nodes=", nodes);
+  CHECK(pending == 0 || mode == StepMode::kPartial, "pending ", pending);
+  const TraceSpan span(compute_, "verify");
+  start_pass(mode, nodes);
+  on_device_ = true;
+  deepest_position_ = rows() + pending + proposed.levels;
+  CHECK(deepest_position_ < options_.context_tokens && pending + proposed.levels < kTailWindow, "position ",
+        deepest_position_);
+  play_pass();
+  bring_result(nodes, tree, acceptance);
+  ++steps_on_device_;
+  return {host_result_.samples, static_cast<size_t>(nodes)};
+}
+
+void Session::start_pass(StepMode mode, int64_t nodes) {
+  CHECK(mode == StepMode::kFull || partial_, "a partial KV that there is no room for");
   mode_ = mode;
   first_row_ = 0;
-  upload_step(tree);
-  const Pass pass = make_pass(step_.layer, step_.inputs.positions, nodes, ProductPath::kDecode);
-  const bool streams = streamer_ && mode != StepMode::kPartial;
-  if (streams) streamer_->begin_step(cache_->closed_segments());
-  if (streams || mode == StepMode::kRefresh || !options_.graphs) {  // each refresh chooses among more blocks
+  step_rows_ = nodes;
+  judged_again_ = mode == StepMode::kPartial ? 0 : pending_rows();
+  on_device_ = false;
+}
+
+void Session::play_pass() {
+  const Pass pass = make_pass(step_.layer, step_.inputs.positions, step_rows_, ProductPath::kDecode);
+  const auto enqueue = [&] {
     run_pass(pass);
+    if (on_device_) accept_proposed();
+  };
+  const bool streams = streamer_ && mode_ != StepMode::kPartial;
+  if (streams) streamer_->begin_step(cache_->closed_segments());
+  if (streams || mode_ == StepMode::kRefresh || !options_.graphs) {  // each refresh chooses among more blocks
+    enqueue();
   } else {
-    replay_.run(compute_, {nodes, mode == StepMode::kPartial ? -1 : prefix_segments()}, [&] { run_pass(pass); });
+    const int64_t segments = mode_ == StepMode::kPartial ? -1 : prefix_segments();
+    replay_.run(compute_, {step_rows_, segments, on_device_ ? 1 : 0}, enqueue);
   }
-  bring_samples(nodes);
-  return {host_samples_.as<int32_t>(), static_cast<size_t>(nodes)};
 }
 
 Ranked Session::grow(const Tree& tree, int64_t first) {
@@ -76,7 +128,7 @@ Ranked Session::grow(const Tree& tree, int64_t first) {
   CHECK(rows > 0 && rows <= options_.grow_rows && tree.size() <= pass_rows(), "rows=", rows, " of ", tree.size());
   CHECK(partial_ready() && pending_rows() == 0, "pending ", pending_rows());
   const TraceSpan span(compute_, "grow");
-  mode_ = StepMode::kPartial;
+  start_pass(StepMode::kPartial, rows);
   first_row_ = first;
   upload_growth(tree, first);
   run_pass(make_pass(step_.layer, step_.inputs.positions, rows, ProductPath::kDecode));
@@ -85,8 +137,7 @@ Ranked Session::grow(const Tree& tree, int64_t first) {
   const size_t count = static_cast<size_t>(rows), ranked = count * kRankedTokens;
   const float* const log_probs = host_ranked_.as<float>();
   const auto* const tokens = reinterpret_cast<const int32_t*>(log_probs + options_.grow_rows * kRankedTokens);
-  return {
-      .samples = {host_samples_.as<int32_t>(), count}, .tokens = {tokens, ranked}, .log_probs = {log_probs, ranked}};
+  return {.samples = {host_result_.samples, count}, .tokens = {tokens, ranked}, .log_probs = {log_probs, ranked}};
 }
 
 void Session::rank(int64_t rows) {
@@ -134,10 +185,7 @@ void Session::run_pass(const Pass& pass) {
 int64_t Session::prefix_segments() const { return segments_for(tail_begin(deepest_position_)); }
 
 void Session::upload_step(const Tree& tree) {
-  const bool behind_pending = mode_ == StepMode::kPartial;
-  const int64_t first = rows() + (behind_pending ? pending_rows() : 0), stride = path_stride();
-  step_rows_ = tree.size();
-  judged_again_ = behind_pending ? 0 : pending_rows();
+  const int64_t first = rows() + (mode_ == StepMode::kPartial ? pending_rows() : 0), stride = path_stride();
   deepest_position_ = first;
   for (int64_t i = 0; i < tree.size(); ++i) {
     const size_t node = static_cast<size_t>(i);
@@ -159,8 +207,6 @@ void Session::upload_step(const Tree& tree) {
 // A node's path leads over rows of earlier calls to its own.
 void Session::upload_growth(const Tree& tree, int64_t first) {
   const int64_t stride = path_stride();
-  step_rows_ = tree.size() - first;
-  judged_again_ = 0;
   deepest_position_ = rows();
   for (int64_t i = 0; i < step_rows_; ++i) {
     const size_t node = static_cast<size_t>(first + i);
@@ -285,7 +331,7 @@ void Session::draw(const Pass& pass) {
     const TraceSpan span(compute_, "sample");
     sample({.logits = step_.logits,
             .positions = step_.inputs.draw_positions + first,
-            .tokens = step_.samples + first,
+            .tokens = step_.result.samples + first,
             .workspace = step_.sample_workspace,
             .rows = some.rows,
             .vocab = config_.vocab,
@@ -294,24 +340,72 @@ void Session::draw(const Pass& pass) {
   }
 }
 
+void Session::accept_proposed() {
+  tree_accept({.tokens = step_.inputs.tokens,
+               .parents = step_.result.parents,
+               .samples = step_.result.samples,
+               .out = step_.result.acceptance,
+               .nodes = step_rows_},
+              compute_);
+}
+
 void Session::bring_samples(int64_t rows) {
-  compute_.copy_small(host_samples_.data(), step_.samples, static_cast<uint64_t>(rows) * sizeof(int32_t),
+  compute_.copy_small(host_result_.samples, step_.result.samples, static_cast<uint64_t>(rows) * sizeof(int32_t),
                       Link::kDeviceToHost, "samples");
+  finish_step();
+}
+
+// The step's result and, behind it, its tokens.
+void Session::bring_result(int64_t nodes, Tree* tree, Acceptance* acceptance) {
+  const auto* const from = reinterpret_cast<const std::byte*>(step_.result.acceptance);
+  const uint64_t before = StepResult::bytes(pass_rows());
+  CHECK(from + before == reinterpret_cast<const std::byte*>(step_.inputs.tokens));
+  compute_.copy_small(host_results_.data(), from, before + static_cast<uint64_t>(nodes) * sizeof(int32_t),
+                      Link::kDeviceToHost, "result");
+  finish_step();
+  const StepResult& result = host_result_;
+  const int64_t accepted = result.acceptance->count;
+  CHECK(*result.count == nodes && accepted > 0 && accepted <= nodes, "nodes=", *result.count, " of ", nodes,
+        ", accepted=", accepted);
+  const auto* const tokens = reinterpret_cast<const int32_t*>(host_results_.data() + before);
+  tree->tokens.assign(tokens, tokens + nodes);
+  tree->parents.assign(result.parents, result.parents + nodes);
+  tree->depths.assign(result.depths, result.depths + nodes);
+  tree->scores.assign(result.scores, result.scores + nodes);
+  acceptance->nodes.assign(result.acceptance->nodes, result.acceptance->nodes + accepted);
+  acceptance->next = result.acceptance->next;
+}
+
+void Session::finish_step() {
   compute_.synchronize();
   cache_->check();
   if (streamer_) streamer_->check();
 }
 
+// Whether these are the first of the nodes that the device accepted: it has their numbers.
+bool Session::accepted_on_device(const Acceptance& acceptance) const {
+  if (!on_device_) return false;
+  const TreeAcceptance& there = *host_result_.acceptance;
+  const std::vector<int32_t>& nodes = acceptance.nodes;
+  return static_cast<int64_t>(nodes.size()) <= there.count && std::equal(nodes.begin(), nodes.end(), there.nodes);
+}
+
 void Session::commit(const Acceptance& acceptance) {
   const int64_t count = static_cast<int64_t>(acceptance.nodes.size());
   CHECK(count > 0 && count <= step_rows_, "count=", count);
-  std::copy(acceptance.nodes.begin(), acceptance.nodes.end(), host_.source);
-  compute_.copy_small(step_.inputs.source, host_.source, static_cast<uint64_t>(count) * sizeof(int32_t),
-                      Link::kHostToDevice, "accepted");
-  if (mode_ == StepMode::kPartial) return cache_->append_pending(step_.inputs.source, count, compute_);
+  const int32_t* source = step_.inputs.source;
+  if (accepted_on_device(acceptance)) {
+    source = step_.result.acceptance->nodes;
+    ++commits_on_device_;
+  } else {
+    std::copy(acceptance.nodes.begin(), acceptance.nodes.end(), host_.source);
+    compute_.copy_small(step_.inputs.source, host_.source, static_cast<uint64_t>(count) * sizeof(int32_t),
+                        Link::kHostToDevice, "accepted");
+  }
+  if (mode_ == StepMode::kPartial) return cache_->append_pending(source, count, compute_);
   const bool refresh = mode_ == StepMode::kRefresh;
   if (partial_) partial_->before_commit(*cache_, refresh, compute_);
-  cache_->append(step_.inputs.source, count, compute_);
+  cache_->append(source, count, compute_);
   if (partial_) partial_->after_commit(*cache_, refresh, compute_);
 }
 

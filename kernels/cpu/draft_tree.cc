@@ -200,31 +200,34 @@ void tree_grow(const TreeGrowParams& params, ThreadPool&) {
 
 void tree_select(const TreeSelectParams& params, ThreadPool&) {
   const TreeCandidates& from = params.candidates;
+  const TreeRows& out = params.out;
   std::array<int32_t, kMaxDraftNodes> best;
   std::copy_n(params.progress->best, params.progress->count, best.begin());
   const int64_t count = 1 + keep_best(from.scores, best.data(), params.progress->count, params.nodes - 1);
-  *params.count = static_cast<int32_t>(count);
+  *out.count = static_cast<int32_t>(count);
   for (int64_t node = 0; node < params.nodes; ++node) {
     const int32_t candidate = node == 0 || node >= count ? -1 : best[static_cast<size_t>(node - 1)];
     int32_t parent = -1, depth = 0;
     if (candidate >= 0) {
       depth = from.depths[candidate];
-      CHECK(depth < params.path_stride, "depth=", depth, " path_stride=", params.path_stride);
+      CHECK(depth < out.path_stride, "depth=", depth, " path_stride=", out.path_stride);
       const auto end = best.begin() + node - 1;
       const auto found = std::lower_bound(best.begin(), end, from.parents[candidate]);
       CHECK(from.parents[candidate] < 0 || (found != end && *found == from.parents[candidate]),
             "candidate=", candidate);
       parent = from.parents[candidate] < 0 ? 0 : static_cast<int32_t>(found - best.begin() + 1);
-      std::copy_n(params.path + parent * params.path_stride, depth, params.path + node * params.path_stride);
+      std::copy_n(out.path + parent * out.path_stride, depth, out.path + node * out.path_stride);
     }
-    params.path[node * params.path_stride + depth] = static_cast<int32_t>(node);
-    params.tokens[node] = candidate >= 0 ? from.tokens[candidate] : *params.root_token;
-    params.parents[node] = parent;
-    params.depths[node] = depth;
-    if (params.scores != nullptr) params.scores[node] = candidate >= 0 ? from.scores[candidate] : 0.0f;
-    params.positions[node] = *params.root_position + depth;
-    params.draw_positions[node] = params.positions[node] + 1;
+    out.path[node * out.path_stride + depth] = static_cast<int32_t>(node);
+    out.tokens[node] = candidate >= 0 ? from.tokens[candidate] : *params.root_token;
+    out.parents[node] = parent;
+    out.depths[node] = depth;
+    if (out.scores != nullptr) out.scores[node] = candidate >= 0 ? from.scores[candidate] : 0.0f;
+    out.positions[node] = *params.root_position + depth;
+    out.draw_positions[node] = out.positions[node] + 1;
+    if (out.slots != nullptr) out.slots[node] = out.positions[node] + *params.slot_shift;
   }
+  if (out.committed != nullptr) *out.committed = *params.root_position;
 }
 
 void tree_accept(const TreeAcceptParams& params, ThreadPool&) {

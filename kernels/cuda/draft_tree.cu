@@ -190,19 +190,25 @@ __global__ void __launch_bounds__(kTopThreads) tree_select_kernel(TreeSelectPara
   const int32_t parent = candidate < 0 ? -1 : node_of(selection, count, p.candidates.parents[candidate]);
   if (node < kMaxDraftNodes) selection.parents[node] = parent;
   __syncthreads();
-  if (node == 0) *p.count = 1 + count;
+  const TreeRows& out = p.out;
+  if (node == 0) {
+    *out.count = 1 + count;
+    if (out.committed != nullptr) *out.committed = *p.root_position;
+  }
   if (node >= p.nodes) return;
   const int32_t depth = candidate < 0 ? 0 : p.candidates.depths[candidate];
-  device_check(depth < p.path_stride);
-  p.tokens[node] = candidate < 0 ? *p.root_token : p.candidates.tokens[candidate];
-  p.parents[node] = parent;
-  p.depths[node] = depth;
-  if (p.scores != nullptr) p.scores[node] = candidate < 0 ? 0.0f : p.candidates.scores[candidate];
-  p.positions[node] = *p.root_position + depth;
-  p.draw_positions[node] = *p.root_position + depth + 1;
+  const int32_t position = *p.root_position + depth;
+  device_check(depth < out.path_stride);
+  out.tokens[node] = candidate < 0 ? *p.root_token : p.candidates.tokens[candidate];
+  out.parents[node] = parent;
+  out.depths[node] = depth;
+  if (out.scores != nullptr) out.scores[node] = candidate < 0 ? 0.0f : p.candidates.scores[candidate];
+  out.positions[node] = position;
+  out.draw_positions[node] = position + 1;
+  if (out.slots != nullptr) out.slots[node] = position + *p.slot_shift;
   int32_t at = node;
   for (int32_t d = depth; d >= 0; --d) {
-    p.path[node * p.path_stride + d] = at;
+    out.path[node * out.path_stride + d] = at;
     at = selection.parents[at];
   }
 }

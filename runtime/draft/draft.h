@@ -3,8 +3,9 @@
 // comes, never the text. One object a run; it owns the memory of its run and reads weights that others own.
 //
 // Way of use (runtime/engine.cc): memory() while the run is planned; allocate(); prefill_layer() for each layer, most
-// of which a draft passes over, and finish_prefill(), by Session::prefill; then, step after step, propose(),
-// pass_layer() by Session::verify, observe(). Thread: one at a time; device work goes to the run's compute stream.
+// of which a draft passes over, and finish_prefill(), by Session::prefill; then, step after step, propose() or
+// propose_into(), pass_layer() by Session::verify, observe(). Thread: one at a time; device work goes to the run's
+// compute stream.
 #pragma once
 
 #include <atomic>
@@ -12,6 +13,7 @@
 #include <span>
 #include <string>
 
+#include "kernels/draft_tree.h"
 #include "offload/stream.h"
 #include "runtime/accept.h"
 #include "runtime/progress.h"
@@ -31,6 +33,19 @@ struct LayerInput {
   int64_t layer;
   const void* hidden;
   int64_t rows;
+};
+
+// Where the target's pass takes a tree from in device memory: a draft that has it there puts it there, and the host
+// sees it no sooner than what came of it.
+struct TreeInputs {
+  TreeRows rows;
+  int32_t slot_shift = 0;  // of this step
+};
+
+// A tree in TreeInputs.
+struct ProposedTree {
+  int64_t nodes = 0;   // 0: there is none
+  int64_t levels = 0;  // that it may have below its root
 };
 
 class KvCache;
@@ -61,6 +76,9 @@ class Draft {
 
   // `root` is the last sampled token, at position `position`, not yet in the KV cache. The tree stays within `limits`.
   virtual void propose(int32_t root, int64_t position, const TreeLimits& limits, Tree* tree) = 0;
+  // The same into device memory: enqueues, and waits for nothing. No tree, and nothing done: this draft, or this shape
+  // of tree, needs the host, and propose() is to be called.
+  virtual ProposedTree propose_into(int32_t, int64_t, const TreeLimits&, const TreeInputs&) { return {}; }
   // A verify pass over the proposed tree: its nodes' states as they enter a layer.
   virtual void pass_layer(const LayerInput& input) = 0;
   // What was right of the tree.

@@ -43,9 +43,9 @@ Eagle3Draft::Inputs Eagle3Draft::carve_inputs(Carver& carver) const {
     *list = carver.take<int32_t>(rows);
   }
   inputs.path = carver.take<int32_t>(rows * rows);
-  inputs.committed_before = carver.take<int32_t>(1);
-  inputs.committed = carver.take<int32_t>(1);
-  inputs.root = carver.take<int32_t>(1);
+  for (int32_t** one : {&inputs.committed_before, &inputs.committed, &inputs.root, &inputs.slot_shift}) {
+    *one = carver.take<int32_t>(1);
+  }
   return inputs;
 }
 
@@ -220,7 +220,7 @@ void Eagle3Draft::predict(int64_t first, int64_t count) {
 // What the last verify accepted, joined with the tokens that follow: rows of the cache from true features. On a GPU,
 // where 64 rows cost what one does, there are always as many: beyond the last it is repeated, and the round is the same
 // graph whatever was accepted.
-Eagle3Draft::Round Eagle3Draft::upload_round(int64_t accepted) {
+Eagle3Draft::Round Eagle3Draft::upload_round(int64_t accepted, const TreeInputs& to) {
   const int64_t before = cache_->rows(), position = before + accepted;
   const int64_t stride = stable_rows(options_.tree), rows = device_.backend() == Backend::kCpu ? accepted : stride;
   CHECK(accepted > 0 && accepted <= stride, "accepted=", accepted);
@@ -235,6 +235,7 @@ Eagle3Draft::Round Eagle3Draft::upload_round(int64_t accepted) {
   *host_->committed_before = static_cast<int32_t>(before);
   *host_->committed = static_cast<int32_t>(position);
   *host_->root = stable_tokens_.back();
+  *host_->slot_shift = to.slot_shift;
   compute_->copy_small(work_->inputs.tokens, buffers_.inputs.data(), work_->inputs_bytes, Link::kHostToDevice);
   return {.accepted = accepted, .rows = rows, .deepest = position + builder_->levels()};
 }
@@ -265,8 +266,11 @@ void Eagle3Draft::catch_up(const Round& round) {
   predict(round.rows - 1, 1);
 }
 
-void Eagle3Draft::grow_tree(const Round& round, const TreeRoot& root) {
-  builder_->grow(0, work_->layer.logits, work_->inputs.positions + round.rows - 1, root, *compute_);
+void Eagle3Draft::grow_tree(const Round& round, const TreeRows& to) {
+  const Inputs& in = work_->inputs;
+  const TreeRoot root = {
+      .token = in.root, .position = in.committed, .committed = in.committed, .slot_shift = in.slot_shift};
+  builder_->grow(0, work_->layer.logits, in.positions + round.rows - 1, root, *compute_);
   int64_t parents_from = round.rows - 1;  // the rows of `output` that the frontier's parents are
   for (int64_t level = 1; level < builder_->levels() && !builder_->stopped(*compute_); ++level) {
     const TreeFrontier& frontier = builder_->frontier();
@@ -278,7 +282,7 @@ void Eagle3Draft::grow_tree(const Round& round, const TreeRoot& root) {
     forward({.tokens = frontier.tokens,
              .positions = frontier.positions,
              .path = frontier.path,
-             .committed = work_->inputs.committed,
+             .committed = in.committed,
              .count = rows,
              .path_stride = frontier.path_stride,
              .pass_row = builder_->first_pass_row(level),
@@ -286,34 +290,39 @@ void Eagle3Draft::grow_tree(const Round& round, const TreeRoot& root) {
     predict(0, rows);
     builder_->grow(level, work_->layer.logits, frontier.positions, root, *compute_);
   }
-  builder_->select(root, *compute_);
+  builder_->select(root, to, *compute_);
 }
 
 // Two graphs on a GPU, with the commit between them, whose count is the host's to say. They change when a limit does,
 // or the rows that the window shows: every 64 positions.
-void Eagle3Draft::propose(int32_t root, int64_t position, const TreeLimits& limits, Tree* tree) {
+void Eagle3Draft::play_round(int32_t root, int64_t position, const TreeInputs& to) {
   const TraceSpan span(*compute_, "propose");
-  const Inputs& in = work_->inputs;
-  builder_->begin(limits);
   stable_tokens_.push_back(root);
   Round round{};
   for (bool last = false; !last;) {  // after a refresh there may be more than a round has room for
     const int64_t left = static_cast<int64_t>(stable_features_.size()), room = stable_rows(options_.tree);
     last = left <= room;
-    round = upload_round(std::min(left, room));
+    round = upload_round(std::min(left, room), to);
     replay_.run(*compute_, key_of(0, round), [&] { catch_up(round); });
-    cache_->append(in.source, round.accepted, *compute_);
+    cache_->append(work_->inputs.source, round.accepted, *compute_);
     if (!last) forget_stable(round.accepted);
   }
   CHECK(cache_->rows() == position, "rows ", cache_->rows(), " at ", position);
-  const TreeRoot from = {.token = in.root, .position = in.committed, .committed = in.committed};
-  if (builder_->stops_early()) {
-    grow_tree(round, from);
-  } else {
-    replay_.run(*compute_, key_of(builder_->nodes() * kMaxTreeNodes + builder_->levels(), round),
-                [&] { grow_tree(round, from); });
-  }
+  if (builder_->stops_early()) return grow_tree(round, to.rows);
+  replay_.run(*compute_, key_of(builder_->key_of(to.rows), round), [&] { grow_tree(round, to.rows); });
+}
+
+void Eagle3Draft::propose(int32_t root, int64_t position, const TreeLimits& limits, Tree* tree) {
+  builder_->begin(limits);
+  play_round(root, position, {.rows = builder_->own_rows()});
   builder_->bring(*compute_, tree);
+}
+
+ProposedTree Eagle3Draft::propose_into(int32_t root, int64_t position, const TreeLimits& limits, const TreeInputs& to) {
+  builder_->begin(limits);
+  if (builder_->stops_early()) return {};
+  play_round(root, position, to);
+  return builder_->proposed();
 }
 
 Replay::Key Eagle3Draft::key_of(int64_t part, const Round& round) const {

@@ -4,7 +4,8 @@
 // place. Rows of accepted tokens are made from true features only: after every verify they take the place of what was
 // guessed. With a window its KV cache is constant in the context.
 //
-// A round stays on the device: levels are grown and the tree is cut there, and one small copy brings it to the host.
+// A round stays on the device: levels are grown and the tree is cut there, for the target's pass, or for one small copy
+// that brings it to the host.
 // Owns the run's buffers; reads weights that the engine owns. Thread: as draft.h says. Prefill is in eagle3_prefill.cc.
 #pragma once
 
@@ -36,6 +37,7 @@ class Eagle3Draft final : public Draft {
   void prefill_layer(const LayerInput& input) override;
   bool finish_prefill(std::span<const int32_t> prompt, Progress*, const std::atomic<bool>*) override;
   void propose(int32_t root, int64_t position, const TreeLimits& limits, Tree* tree) override;
+  ProposedTree propose_into(int32_t root, int64_t position, const TreeLimits& limits, const TreeInputs& to) override;
   void pass_layer(const LayerInput& input) override;
   void observe(const Tree& tree, const Acceptance& acceptance) override;
   void rewind(int64_t position) override;
@@ -44,7 +46,7 @@ class Eagle3Draft final : public Draft {
   struct Inputs;
   struct Work;
   struct PrefillWork;
-  // One call of propose().
+  // One tree.
   struct Round {
     int64_t accepted, rows;  // of the last step, and what is forwarded for them
     int64_t deepest;         // no row of the round is at a larger position
@@ -78,11 +80,12 @@ class Eagle3Draft final : public Draft {
   void forward(const DraftRows& rows);
   void predict(int64_t first, int64_t count);
   void gather(const void* from, int64_t from_rows, const int32_t* rows, int64_t count);
-  Round upload_round(int64_t accepted);
+  void play_round(int32_t root, int64_t position, const TreeInputs& to);
+  Round upload_round(int64_t accepted, const TreeInputs& to);
   Replay::Key key_of(int64_t part, const Round& round) const;
   void forget_stable(int64_t count);
   void catch_up(const Round& round);
-  void grow_tree(const Round& round, const TreeRoot& root);
+  void grow_tree(const Round& round, const TreeRows& to);
 
   Device& device_;
   const Eagle3Config& config_;

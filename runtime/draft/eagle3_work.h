@@ -11,7 +11,7 @@ struct Eagle3Draft::Inputs {
   int32_t *tokens, *positions, *features, *source;  // [rows]
   int32_t* path;                                    // [rows, rows]
   int32_t *committed_before, *committed;            // [1]: the cache's rows before and after them
-  int32_t* root;                                    // [1]
+  int32_t *root, *slot_shift;                       // [1]
 };
 
 struct Eagle3Draft::Work {

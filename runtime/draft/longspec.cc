@@ -108,7 +108,7 @@ void LongSpecDraft::finish_layer(const DraftRows& rows) {
 
 // The root, and what the last verify accepted before it. On a GPU, where 64 rows cost what one does, there are always
 // as many: the root is repeated, and the round is the same graph whatever was accepted.
-LongSpecDraft::Round LongSpecDraft::upload_round(int32_t root, int64_t position) {
+LongSpecDraft::Round LongSpecDraft::upload_round(int32_t root, int64_t position, const TreeInputs& to) {
   const int64_t before = cache_->rows(), stable = static_cast<int64_t>(stable_tokens_.size()) + 1;
   const int64_t rows = device_.backend() == Backend::kCpu ? stable : stable_rows(options_.tree);
   CHECK(stable <= stable_rows(options_.tree) && before + stable == position + 1, "rows ", before, " + ", stable, " at ",
@@ -124,6 +124,7 @@ LongSpecDraft::Round LongSpecDraft::upload_round(int32_t root, int64_t position)
   std::fill_n(host_->before, most_rows(), static_cast<int32_t>(position - 1));
   *host_->root_position = static_cast<int32_t>(position);
   *host_->committed = static_cast<int32_t>(position + 1);
+  *host_->slot_shift = to.slot_shift;
   compute_->copy_small(work_->inputs.tokens, buffers_.inputs.data(), work_->inputs_bytes, Link::kHostToDevice);
   return {.stable = stable, .rows = rows, .position = position, .deepest = position + builder_->levels()};
 }
@@ -138,8 +139,10 @@ void LongSpecDraft::embed(const int32_t* tokens, const int32_t* positions, int64
   layer_->rotate(work_->layer.qkv, positions, rows, cache_->pass_rows_from(0, pass_row));
 }
 
-void LongSpecDraft::grow_tree(const Round& round, const TreeRoot& root) {
+void LongSpecDraft::grow_tree(const Round& round, const TreeRows& to) {
   const Inputs& in = work_->inputs;
+  const TreeRoot root = {
+      .token = in.tokens, .position = in.root_position, .committed = in.committed, .slot_shift = in.slot_shift};
   finish_layer({.tokens = in.tokens,
                 .positions = in.positions,
                 .path = in.source,
@@ -163,28 +166,36 @@ void LongSpecDraft::grow_tree(const Round& round, const TreeRoot& root) {
                   .deepest = round.deepest});
     builder_->grow(level, work_->layer.logits, frontier.positions, root, *compute_);
   }
-  builder_->select(root, *compute_);
+  builder_->select(root, to, *compute_);
 }
 
-// Two graphs on a GPU, as Eagle3Draft::propose() has them. What the second reads changes with the rows that the window
+// Two graphs on a GPU, as Eagle3Draft has them. What the second reads changes with the rows that the window
 // shows, and with the target's segments.
-void LongSpecDraft::propose(int32_t root, int64_t position, const TreeLimits& limits, Tree* tree) {
+void LongSpecDraft::play_round(int32_t root, int64_t position, const TreeInputs& to) {
   const TraceSpan span(*compute_, "propose");
   const Inputs& in = work_->inputs;
-  builder_->begin(limits);
   join_early_tokens();
-  const Round round = upload_round(root, position);
+  const Round round = upload_round(root, position, to);
   replay_.run(*compute_, {0, round.rows, 0, 0}, [&] { embed(in.tokens, in.positions, round.rows, 0); });
   cache_->append(in.source, round.stable, *compute_);
-  const TreeRoot from = {.token = in.tokens, .position = in.root_position, .committed = in.committed};
-  if (builder_->stops_early()) {
-    grow_tree(round, from);
-  } else {
-    const Replay::Key key = {builder_->nodes() * kMaxTreeNodes + builder_->levels(), shape_.first_kept(cache_->rows()),
-                             tail_begin(round.deepest), segments_for(tail_begin(round.position - 1))};
-    replay_.run(*compute_, key, [&] { grow_tree(round, from); });
-  }
+  if (builder_->stops_early()) return grow_tree(round, to.rows);
+  const Replay::Key key = {builder_->key_of(to.rows), shape_.first_kept(cache_->rows()), tail_begin(round.deepest),
+                           segments_for(tail_begin(round.position - 1))};
+  replay_.run(*compute_, key, [&] { grow_tree(round, to.rows); });
+}
+
+void LongSpecDraft::propose(int32_t root, int64_t position, const TreeLimits& limits, Tree* tree) {
+  builder_->begin(limits);
+  play_round(root, position, {.rows = builder_->own_rows()});
   builder_->bring(*compute_, tree);
+}
+
+ProposedTree LongSpecDraft::propose_into(int32_t root, int64_t position, const TreeLimits& limits,
+                                         const TreeInputs& to) {
+  builder_->begin(limits);
+  if (builder_->stops_early()) return {};
+  play_round(root, position, to);
+  return builder_->proposed();
 }
 
 // After a refresh there may be more tokens than a round has room for: the first of them join the cache in rounds of

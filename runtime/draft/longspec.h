@@ -43,6 +43,7 @@ class LongSpecDraft final : public Draft {
   void prefill_layer(const LayerInput&) override {}
   bool finish_prefill(std::span<const int32_t> prompt, Progress*, const std::atomic<bool>*) override;
   void propose(int32_t root, int64_t position, const TreeLimits& limits, Tree* tree) override;
+  ProposedTree propose_into(int32_t root, int64_t position, const TreeLimits& limits, const TreeInputs& to) override;
   void pass_layer(const LayerInput&) override {}
   void observe(const Tree& tree, const Acceptance& acceptance) override;
   void rewind(int64_t position) override;
@@ -51,7 +52,7 @@ class LongSpecDraft final : public Draft {
   struct Inputs;
   struct Work;
   struct PrefillWork;
-  // One call of propose().
+  // One tree.
   struct Round {
     int64_t stable, rows;  // the root and what was accepted before it; what is computed for them
     int64_t position;      // of the root
@@ -79,9 +80,10 @@ class LongSpecDraft final : public Draft {
   void attend_target(const DraftRows& rows);
   void finish_layer(const DraftRows& rows);  // from work.hidden and qkv to logits
   void join_early_tokens();
-  Round upload_round(int32_t root, int64_t position);
+  void play_round(int32_t root, int64_t position, const TreeInputs& to);
+  Round upload_round(int32_t root, int64_t position, const TreeInputs& to);
   void embed(const int32_t* tokens, const int32_t* positions, int64_t rows, int64_t pass_row);
-  void grow_tree(const Round& round, const TreeRoot& root);
+  void grow_tree(const Round& round, const TreeRows& to);
 
   Device& device_;
   const LongSpecConfig& config_;

@@ -41,8 +41,7 @@ LongSpecDraft::Inputs LongSpecDraft::carve_inputs(Carver& carver) const {
     *list = carver.take<int32_t>(stable_rows(options_.tree));
   }
   inputs.before = carver.take<int32_t>(most_rows());
-  inputs.root_position = carver.take<int32_t>(1);
-  inputs.committed = carver.take<int32_t>(1);
+  for (int32_t** one : {&inputs.root_position, &inputs.committed, &inputs.slot_shift}) *one = carver.take<int32_t>(1);
   return inputs;
 }
 

@@ -12,6 +12,7 @@ struct LongSpecDraft::Inputs {
   int32_t *tokens, *positions, *source;  // [stable rows]
   int32_t* before;                       // [most rows]: the last position of the target's cache, for each query
   int32_t *root_position, *committed;    // [1]: the target's rows, and the cache's with the root in it
+  int32_t* slot_shift;                   // [1]
 };
 
 struct LongSpecDraft::Work {

@@ -25,6 +25,7 @@ struct SimpleDraft::Inputs {
   int32_t *tokens, *positions;            // [chain_rows()]
   int32_t *committed_before, *committed;  // [1]: the cache's rows before and after them
   int32_t *root, *root_position;          // [1], as the target has them
+  int32_t* slot_shift;                    // [1]
   int32_t* sink_positions;                // [kDraftSinkRows], after them
   uint64_t changing_bytes;
   int32_t *path, *source;  // [chain_rows(), chain_rows()], [chain_rows()]: of a chain, whatever its length
@@ -89,7 +90,8 @@ SimpleDraft::Inputs SimpleDraft::carve_inputs(Carver& carver) const {
   Inputs inputs;
   inputs.tokens = carver.take<int32_t>(rows);
   inputs.positions = carver.take<int32_t>(rows);
-  for (int32_t** one : {&inputs.committed_before, &inputs.committed, &inputs.root, &inputs.root_position}) {
+  for (int32_t** one :
+       {&inputs.committed_before, &inputs.committed, &inputs.root, &inputs.root_position, &inputs.slot_shift}) {
     *one = carver.take<int32_t>(1);
   }
   inputs.sink_positions = carver.take<int32_t>(kDraftSinkRows);
@@ -210,35 +212,50 @@ void SimpleDraft::predict(int64_t first, int64_t count) {
   output_logits(make_pass(nullptr, count), hidden, work_->logits);
 }
 
-// Tokens that follow the cache's rows, one after the other: they join it. Returns their number.
-int64_t SimpleDraft::extend(std::span<const int32_t> tokens) {
+// Beyond the last token it is repeated.
+void SimpleDraft::upload_chain(std::span<const int32_t> tokens, int64_t rows) {
   const int64_t before = cache_->rows(), count = static_cast<int64_t>(tokens.size());
-  CHECK(count > 0 && count <= chain_rows() && before + count <= shape_.context_rows, "rows ", before, " + ", count);
-  for (int64_t i = 0; i < count; ++i) {
-    const int32_t token = tokens[static_cast<size_t>(i)];
+  for (int64_t i = 0; i < rows; ++i) {
+    const int64_t row = std::min(i, count - 1);
+    const int32_t token = tokens[static_cast<size_t>(row)];
     host_->tokens[i] = token < config_.vocab ? token : 0;  // padding that the target alone has; whatever it said by it
-    host_->positions[i] = static_cast<int32_t>(before + i);
+    host_->positions[i] = static_cast<int32_t>(before + row);
   }
   *host_->committed_before = static_cast<int32_t>(before);
   *host_->committed = static_cast<int32_t>(before + count);
-  const int64_t kept = shape_.first_kept(before + count);
-  for (int64_t i = 0; i < kDraftSinkRows; ++i) {
-    host_->sink_positions[i] = static_cast<int32_t>(std::max<int64_t>(0, kept - kDraftSinkRows) + i);
-  }
+  const int64_t first_sink = std::max<int64_t>(0, shape_.first_kept(before + count) - kDraftSinkRows);
+  for (int64_t i = 0; i < kDraftSinkRows; ++i) host_->sink_positions[i] = static_cast<int32_t>(first_sink + i);
+  compute_->copy_small(work_->inputs.tokens, buffers_.inputs.data(), work_->inputs.changing_bytes, Link::kHostToDevice);
+}
+
+// Tokens that follow the cache's rows, one after the other: they join it. Returns the rows that were forwarded, of
+// which the last is the last token's: on a GPU, where 64 rows cost what one does, a round's are always as many, so that
+// they are the same graph whatever was accepted.
+int64_t SimpleDraft::extend(std::span<const int32_t> tokens) {
+  const int64_t before = cache_->rows(), count = static_cast<int64_t>(tokens.size());
+  CHECK(count > 0 && count <= chain_rows() && before + count <= shape_.context_rows, "rows ", before, " + ", count);
+  const bool of_a_round = count <= stable_rows(options_.tree) && before >= kDraftSinkRows;
+  const int64_t rows = of_a_round && device_.backend() == Backend::kCuda ? stable_rows(options_.tree) : count;
+  upload_chain(tokens, rows);
   const Inputs& in = work_->inputs;
-  compute_->copy_small(in.tokens, buffers_.inputs.data(), in.changing_bytes, Link::kHostToDevice);
-  forward({.tokens = in.tokens,
-           .positions = in.positions,
-           .path = in.path,
-           .committed = in.committed_before,
-           .count = count,
-           .path_stride = chain_rows(),
-           .pass_row = 0,
-           .deepest = before + count - 1});
+  const DraftRows chain = {.tokens = in.tokens,
+                           .positions = in.positions,
+                           .path = in.path,
+                           .committed = in.committed_before,
+                           .count = rows,
+                           .path_stride = chain_rows(),
+                           .pass_row = 0,
+                           .deepest = before + count - 1};
+  if (of_a_round) {
+    replay_.run(*compute_, {0, rows, shape_.first_kept(before), tail_begin(chain.deepest)}, [&] { forward(chain); });
+  } else {
+    forward(chain);
+  }
   cache_->append(in.source, count, *compute_);
+  const int64_t kept = shape_.first_kept(before + count);
   if (kept != sinks_before_) place_sinks();
   sinks_before_ = kept;
-  return count;
+  return rows;
 }
 
 // Keeps what of a pass's rows, the first of which is at `position`, are sinks, as the layer's product gave them.
@@ -271,27 +288,40 @@ bool SimpleDraft::finish_prefill(std::span<const int32_t> prompt, Progress* prog
   if (progress) progress->begin("draft prefill", "tokens", static_cast<int64_t>(read.size()));
   bool go_on = true;
   for (size_t row = 0; row < read.size() && go_on; row += u(kChunkRows)) {
-    const int64_t rows = extend(std::span(read).subspan(row, std::min(u(kChunkRows), read.size() - row)));
+    const size_t rows = std::min(u(kChunkRows), read.size() - row);
+    extend(std::span(read).subspan(row, rows));
     compute_->synchronize();  // the host side of the inputs is written again
-    if (progress) progress->update(static_cast<int64_t>(row) + rows);
+    if (progress) progress->update(static_cast<int64_t>(row + rows));
     go_on = interrupt == nullptr || !interrupt->load(std::memory_order_relaxed);
   }
   if (progress) progress->end();
   return go_on;
 }
 
-void SimpleDraft::propose(int32_t root, int64_t position, const TreeLimits& limits, Tree* tree) {
+// Two graphs on a GPU, with the commit between them: the rows of what was accepted, then the tree. They change when a
+// limit does, or the rows that attention sees before its tail: every 64 positions.
+void SimpleDraft::play_round(int32_t root, int64_t position, const TreeInputs& to) {
   const TraceSpan span(*compute_, "propose");
-  builder_->begin(limits);
   stable_.push_back(root);
   *host_->root = root;
   *host_->root_position = static_cast<int32_t>(position);
-  const int64_t stable = extend(last_chunk()), committed = cache_->rows();
+  *host_->slot_shift = to.slot_shift;
+  const int64_t chain = extend(last_chunk()), committed = cache_->rows();
   CHECK(committed + unread_ == position + 1, "rows ", committed, " + ", unread_, " at ", position);
-  predict(stable - 1, 1);
+  if (builder_->stops_early()) return grow_tree(chain, to.rows);
+  const Replay::Key key = {builder_->key_of(to.rows), chain, shape_.first_kept(committed),
+                           tail_begin(committed + builder_->levels())};
+  replay_.run(*compute_, key, [&] { grow_tree(chain, to.rows); });
+}
+
+// Behind a chain of so many rows, which are in the cache.
+void SimpleDraft::grow_tree(int64_t chain, const TreeRows& to) {
   const Inputs& in = work_->inputs;
-  const TreeRoot from = {.token = in.root, .position = in.root_position, .committed = in.committed};
-  builder_->grow(0, work_->logits, in.positions + stable - 1, from, *compute_);
+  const TreeRoot root = {
+      .token = in.root, .position = in.root_position, .committed = in.committed, .slot_shift = in.slot_shift};
+  const int64_t deepest = cache_->rows() + builder_->levels();
+  predict(chain - 1, 1);
+  builder_->grow(0, work_->logits, in.positions + chain - 1, root, *compute_);
   for (int64_t level = 1; level < builder_->levels() && !builder_->stopped(*compute_); ++level) {
     const TreeFrontier& frontier = builder_->frontier();
     const int64_t rows = builder_->rows(level);
@@ -302,12 +332,24 @@ void SimpleDraft::propose(int32_t root, int64_t position, const TreeLimits& limi
              .count = rows,
              .path_stride = frontier.path_stride,
              .pass_row = builder_->first_pass_row(level),
-             .deepest = committed + level - 1});
+             .deepest = deepest});
     predict(0, rows);
-    builder_->grow(level, work_->logits, frontier.positions, from, *compute_);
+    builder_->grow(level, work_->logits, frontier.positions, root, *compute_);
   }
-  builder_->select(from, *compute_);
+  builder_->select(root, to, *compute_);
+}
+
+void SimpleDraft::propose(int32_t root, int64_t position, const TreeLimits& limits, Tree* tree) {
+  builder_->begin(limits);
+  play_round(root, position, {.rows = builder_->own_rows()});
   builder_->bring(*compute_, tree);
+}
+
+ProposedTree SimpleDraft::propose_into(int32_t root, int64_t position, const TreeLimits& limits, const TreeInputs& to) {
+  builder_->begin(limits);
+  if (builder_->stops_early()) return {};
+  play_round(root, position, to);
+  return builder_->proposed();
 }
 
 // After a refresh there may be more tokens than a chain has room for: the first of them join the cache now.

@@ -8,14 +8,15 @@
 // moves on. What of the prompt lies between them and the window is never read: its tokens have no positions here.
 //
 // A round forwards the tokens that were accepted since the last one with the new root, which join the cache, then the
-// tree's levels. It stays on the device; one small copy brings the tree to the host. Owns the run's buffers; reads
-// weights that the engine owns. Thread: as draft.h says.
+// tree's levels. It stays on the device, and the tree is cut there, for the target's pass, or for one small copy that
+// brings it to the host. Owns the run's buffers; reads weights that the engine owns. Thread: as draft.h says.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "offload/graph.h"
 #include "runtime/carver.h"
 #include "runtime/draft/draft.h"
 #include "runtime/draft/draft_cache.h"
@@ -37,6 +38,7 @@ class SimpleDraft final : public Draft {
   void prefill_layer(const LayerInput&) override {}
   bool finish_prefill(std::span<const int32_t> prompt, Progress* progress, const std::atomic<bool>* interrupt) override;
   void propose(int32_t root, int64_t position, const TreeLimits& limits, Tree* tree) override;
+  ProposedTree propose_into(int32_t root, int64_t position, const TreeLimits& limits, const TreeInputs& to) override;
   void pass_layer(const LayerInput&) override {}
   void observe(const Tree& tree, const Acceptance& acceptance) override;
   void rewind(int64_t position) override;
@@ -58,8 +60,11 @@ class SimpleDraft final : public Draft {
   Pass make_pass(const int32_t* positions, int64_t rows) const;
   void forward(const DraftRows& rows);
   void predict(int64_t first, int64_t count);
+  void upload_chain(std::span<const int32_t> tokens, int64_t rows);
   int64_t extend(std::span<const int32_t> tokens);
   std::span<const int32_t> last_chunk();
+  void play_round(int32_t root, int64_t position, const TreeInputs& to);
+  void grow_tree(int64_t chain, const TreeRows& to);
   void remember_sinks(int64_t layer, int64_t position, int64_t rows);
   void place_sinks();
 
@@ -75,6 +80,7 @@ class SimpleDraft final : public Draft {
   std::unique_ptr<Inputs> host_;
   std::optional<DraftCache> cache_;
   std::optional<TreeBuilder> builder_;
+  Replay replay_{16};
   std::vector<KvSegment> prefix_;  // of one layer, reused
   std::vector<int32_t> stable_;    // accepted tokens that are not yet in the cache
   int64_t sinks_before_ = 0;       // the row that the sinks were last placed before; 0: nowhere yet

@@ -152,22 +152,34 @@ bool TreeBuilder::stopped(Stream& stream) {
   return *flag != 0;
 }
 
-void TreeBuilder::select(const TreeRoot& root, Stream& stream) {
+TreeRows TreeBuilder::own_rows() const {
   const Result& result = work_->result;
+  return {.count = result.count,
+          .tokens = result.tokens,
+          .parents = result.parents,
+          .depths = result.depths,
+          .scores = result.scores,
+          .positions = work_->positions,
+          .draw_positions = work_->draw_positions,
+          .path = work_->path,
+          .path_stride = work_->frontier.path_stride,
+          .slots = nullptr,
+          .committed = nullptr};
+}
+
+int64_t TreeBuilder::key_of(const TreeRows& to) const {
+  const int64_t shape = nodes() * kMaxTreeNodes + levels();
+  return 2 * shape + (to.tokens == work_->result.tokens ? 0 : 1);
+}
+
+void TreeBuilder::select(const TreeRoot& root, const TreeRows& to, Stream& stream) {
   tree_select({.candidates = work_->candidates,
                .progress = work_->progress,
                .root_token = root.token,
                .root_position = root.position,
-               .count = result.count,
-               .tokens = result.tokens,
-               .parents = result.parents,
-               .depths = result.depths,
-               .scores = result.scores,
-               .positions = work_->positions,
-               .draw_positions = work_->draw_positions,
-               .path = work_->path,
-               .nodes = round_.nodes,
-               .path_stride = work_->frontier.path_stride},
+               .slot_shift = root.slot_shift,
+               .out = to,
+               .nodes = round_.nodes},
               stream);
 }
 

@@ -3,7 +3,8 @@
 // vocabulary shares. Owns the candidates' memory. Thread: one at a time.
 //
 // A round: begin(); for level 0, 1, … while level < levels(): forward rows(level) rows (level 0: the row that the root
-// follows; later the frontier's) and grow(level, …); then select() and bring().
+// follows; later the frontier's) and grow(level, …); then select(), to where the target's pass takes the tree from or,
+// for the host, to rows() and bring().
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include "kernels/sample.h"
 #include "offload/device.h"
 #include "runtime/carver.h"
+#include "runtime/draft/draft.h"
 #include "runtime/tree.h"
 #include "runtime/tree_policy.h"
 
@@ -31,6 +33,7 @@ struct TreeSetup {
 struct TreeRoot {
   const int32_t *token, *position;  // [1]: the target's
   const int32_t* committed;         // [1]: rows of the draft's cache before the tree
+  const int32_t* slot_shift;        // [1]: TreeInputs
 };
 
 class TreeBuilder {
@@ -53,9 +56,15 @@ class TreeBuilder {
   // waits for the stream, if there is such a rule.
   bool stops_early() const { return round_.threshold >= 0; }
   bool stopped(Stream& stream);
-  void select(const TreeRoot& root, Stream& stream);
-  // The tree that was selected, on the host; waits for the stream.
+  void select(const TreeRoot& root, const TreeRows& to, Stream& stream);
+  // Rows of the builder's own, and the tree that was selected into them, on the host; waits for the stream.
+  TreeRows own_rows() const;
   void bring(Stream& stream, Tree* tree);
+  // What the round enqueues depends on its shape and on where it selects to: a part of a Replay::Key, never 0. `to` is
+  // the builder's own or the run's only other.
+  int64_t key_of(const TreeRows& to) const;
+  // A tree of as many nodes as the round may have, whatever the draft says, since no level is left out.
+  ProposedTree proposed() const { return {.nodes = nodes(), .levels = levels()}; }
 
  private:
   struct Work;

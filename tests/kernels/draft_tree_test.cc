@@ -28,7 +28,7 @@ using testing_support::DeviceArray;
 using testing_support::KernelTest;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr int32_t kRootToken = 7000, kRootPosition = 911, kCommitted = 400;
+constexpr int32_t kRootToken = 7000, kRootPosition = 911, kCommitted = 400, kSlotShift = -300;
 
 // What a draft says: the children of a level's frontier.
 struct Level {
@@ -241,6 +241,7 @@ class Grower {
         committed(upload({kCommitted})),
         root_token(upload({kRootToken})),
         root_position(upload({kRootPosition})),
+        slot_shift(upload({kSlotShift})),
         progress(output(sizeof(TreeProgress))) {
     const auto candidates = static_cast<uint64_t>(shape.candidates());
     for (DeviceArray& array : table) array = output(4 * candidates);
@@ -261,17 +262,33 @@ class Grower {
   }
 
   int64_t stride;
-  DeviceArray committed, root_token, root_position, progress, table[4], frontier[5], path;
+  DeviceArray committed, root_token, root_position, slot_shift, progress, table[4], frontier[5], path;
 };
 
 struct Target {
   explicit Target(int64_t nodes, int64_t path_stride, const Grower::Output& output) : stride(path_stride) {
     for (DeviceArray& array : arrays) array = output(static_cast<uint64_t>(4 * nodes));
     count = output(4);
+    committed = output(4);
     path = output(static_cast<uint64_t>(4 * nodes * stride));
   }
   int64_t stride;
-  DeviceArray count, arrays[6], path;
+  TreeRows rows() const {
+    const auto of = [&](size_t i) { return arrays[i].as<int32_t>(); };
+    return {.count = count.as<int32_t>(),
+            .tokens = of(0),
+            .parents = of(1),
+            .depths = of(2),
+            .scores = arrays[3].as<float>(),
+            .positions = of(4),
+            .draw_positions = of(5),
+            .path = path.as<int32_t>(),
+            .path_stride = stride,
+            .slots = of(6),
+            .committed = committed.as<int32_t>()};
+  }
+
+  DeviceArray count, committed, arrays[7], path;
 };
 
 TreeGrowParams grow_params(const TreeShape& shape, size_t l, const Grower& grower) {
@@ -325,21 +342,13 @@ void DraftTreeTest::expect_same(const TreeShape& shape, const Draft& draft, bool
   ASSERT_NEAR(progress.expected, plain.expected(levels), 1e-4) << what;
   for (int64_t nodes : {shape.nodes, std::max<int64_t>(1, shape.nodes / 3), int64_t{1}}) {
     const Target target(nodes, grower.stride, make);
-    const auto of = [&](size_t i) { return target.arrays[i].as<int32_t>(); };
     tree_select({.candidates = grower.candidates(),
                  .progress = grower.progress.as<TreeProgress>(),
                  .root_token = grower.root_token.as<int32_t>(),
                  .root_position = grower.root_position.as<int32_t>(),
-                 .count = target.count.as<int32_t>(),
-                 .tokens = of(0),
-                 .parents = of(1),
-                 .depths = of(2),
-                 .scores = target.arrays[3].as<float>(),
-                 .positions = of(4),
-                 .draw_positions = of(5),
-                 .path = target.path.as<int32_t>(),
-                 .nodes = nodes,
-                 .path_stride = target.stride},
+                 .slot_shift = grower.slot_shift.as<int32_t>(),
+                 .out = target.rows(),
+                 .nodes = nodes},
                 stream());
     const auto column = [&](size_t i) { return fetch<int32_t>(target.arrays[i]); };
     Selected selected{fetch<int32_t>(target.count)[0], column(0), column(1), column(2), column(4), column(5),
@@ -362,6 +371,10 @@ void DraftTreeTest::expect_same(const TreeShape& shape, const Draft& draft, bool
     }
     ASSERT_EQ(selected.parents, expected.parents) << what << ": " << nodes << " nodes";
     ASSERT_EQ(selected, expected) << what << ": " << nodes << " nodes";
+    ASSERT_EQ(fetch<int32_t>(target.committed)[0], kRootPosition);
+    std::vector<int32_t> slots = expected.positions;
+    for (int32_t& slot : slots) slot += kSlotShift;
+    ASSERT_EQ(column(6), slots) << what << ": " << nodes << " nodes";
   }
 }
 

@@ -33,8 +33,17 @@ inline Speculated speculate(const LoadedModel& model, DraftModel& draft_model, S
   Tree tree;
   Acceptance acceptance;
   for (; static_cast<int64_t>(result.tokens.size()) < count; ++result.steps) {
-    draft->propose(result.tokens.back(), session->rows(), limits, &tree);
-    accept(tree, session->verify(tree), &acceptance);
+    ProposedTree proposed;  // both ways in turn
+    if (result.steps % 2 == 0) {
+      proposed =
+          draft->propose_into(result.tokens.back(), session->rows(), limits, session->tree_inputs(StepMode::kFull));
+    }
+    if (proposed.nodes > 0) {
+      session->verify(proposed, StepMode::kFull, &tree, &acceptance);
+    } else {
+      draft->propose(result.tokens.back(), session->rows(), limits, &tree);
+      accept(tree, session->verify(tree), &acceptance);
+    }
     session->commit(acceptance);
     draft->observe(tree, acceptance);
     result.accepted += static_cast<int64_t>(acceptance.nodes.size()) - 1;

@@ -11,12 +11,12 @@
 namespace headrace {
 namespace {
 
-class Eagle3Golden : public ::testing::TestWithParam<DeviceChoice> {};
+class Eagle3Golden : public ::testing::TestWithParam<std::tuple<DeviceChoice, bool>> {};  // bool: judged on the device
 
 TEST_P(Eagle3Golden, OneWholeTree) {
   const char* const directory = std::getenv("HEADRACE_TEST_SMOLLM2_64K");
   if (directory == nullptr) GTEST_SKIP() << "HEADRACE_TEST_SMOLLM2_64K names no model";
-  const testing::LoadedModel model(directory, DType::kF32, GetParam());
+  const testing::LoadedModel model(directory, DType::kF32, std::get<0>(GetParam()));
   const testing::Golden golden = testing::read_golden(HEADRACE_TEST_DATA "/eagle3/golden/tree.safetensors");
   const std::vector<int32_t> ids = golden.ids("input_ids");
   const DraftOptions options = {
@@ -32,12 +32,19 @@ TEST_P(Eagle3Golden, OneWholeTree) {
   ASSERT_EQ(*root, golden.ids("root")[0]);
 
   Tree tree;
-  draft->propose(*root, session->rows(), {}, &tree);
+  Acceptance acceptance;
+  if (std::get<1>(GetParam())) {
+    const ProposedTree proposed =
+        draft->propose_into(*root, session->rows(), {}, session->tree_inputs(StepMode::kFull));
+    ASSERT_EQ(proposed.nodes, 60);
+    session->verify(proposed, StepMode::kFull, &tree, &acceptance);
+  } else {
+    draft->propose(*root, session->rows(), {}, &tree);
+    accept(tree, session->verify(tree), &acceptance);
+  }
   EXPECT_EQ(tree.tokens, golden.ids("tree_tokens"));
   EXPECT_EQ(tree.parents, golden.ids("tree_parents"));
   // What the target says of it is its own text.
-  Acceptance acceptance;
-  accept(tree, session->verify(tree), &acceptance);
   const std::vector<int32_t> greedy = golden.ids("greedy");
   for (size_t i = 1; i < acceptance.nodes.size(); ++i) {
     EXPECT_EQ(tree.tokens[static_cast<size_t>(acceptance.nodes[i])], greedy[i]);
@@ -45,8 +52,12 @@ TEST_P(Eagle3Golden, OneWholeTree) {
   EXPECT_EQ(acceptance.next, greedy[acceptance.nodes.size()]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, Eagle3Golden, ::testing::ValuesIn(testing::session_devices()),
-                         [](const auto& given) { return testing::device_name(given.param); });
+INSTANTIATE_TEST_SUITE_P(Devices, Eagle3Golden,
+                         ::testing::Combine(::testing::ValuesIn(testing::session_devices()), ::testing::Bool()),
+                         [](const auto& given) {
+                           return testing::device_name(std::get<0>(given.param)) +
+                                  (std::get<1>(given.param) ? "_on_device" : "_by_the_host");
+                         });
 
 }  // namespace
 }  // namespace headrace

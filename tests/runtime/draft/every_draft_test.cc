@@ -5,12 +5,15 @@
 // HEADRACE_TOKEN_EXACT=long: 20 prompts of 256 tokens each for every draft and tree, for a GPU.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <map>
 
 #include "runtime/drafting.h"
 #include "runtime/engine.h"
+#include "tests/offload/gate.h"
 #include "tests/support/draft_files.h"
 #include "tests/support/session_fixture.h"
 #include "tests/support/temporary_folder.h"
@@ -180,15 +183,21 @@ class EveryDraft : public ::testing::TestWithParam<std::tuple<DeviceChoice, DTyp
       EXPECT_GT(run.session->plan().resident_segments, 0) << c.name();
     }
     std::vector<int32_t> tokens = {*run.session->prefill(prompt(c.prompt), nullptr, nullptr)};
-    run.drafting->planned(on.device->backend(), c.kv != KvMode::kDevice, VerifyMode::kFull, tokens_);
+    run.drafting->planned(*on.compute, c.kv != KvMode::kDevice, VerifyMode::kFull, tokens_);
     Tree tree;
     Acceptance acceptance;
     while (static_cast<int64_t>(tokens.size()) < tokens_) {
       const int64_t position = run.session->rows();
       tree.reset(tokens.back());
       run.drafting->begin(StepMode::kFull, 0);
-      run.drafting->propose(tokens.back(), position, &tree);
-      accept(tree, run.session->verify(tree), &acceptance);
+      const ProposedTree proposed =
+          run.drafting->propose_into(tokens.back(), position, run.session->tree_inputs(StepMode::kFull));
+      if (proposed.nodes > 0) {
+        run.session->verify(proposed, StepMode::kFull, &tree, &acceptance);
+      } else {
+        run.drafting->propose(tokens.back(), position, &tree);
+        accept(tree, run.session->verify(tree), &acceptance);
+      }
       run.session->commit(acceptance);
       run.drafting->observe(tree, acceptance, position, {});
       accepted_ += static_cast<int64_t>(acceptance.nodes.size()) - 1;
@@ -199,6 +208,8 @@ class EveryDraft : public ::testing::TestWithParam<std::tuple<DeviceChoice, DTyp
     }
     tokens.resize(static_cast<size_t>(tokens_));
     EXPECT_EQ(tokens, plain(c)) << c.name();
+    const bool on_host = options_.type == SpecType::kNgram || c.tree.starts_with("opt");
+    EXPECT_EQ(run.session->steps_on_device() == 0, on_host) << c.name();
     ++runs_;
   }
 
@@ -274,6 +285,114 @@ TEST_P(EveryDraft, SaysItWithPartialVerification) {
   EXPECT_GT(judgement.judged, judgement.overturned);
   EXPECT_GT(accepted, 0);
   EXPECT_GT(followed, 0) << "no guess of the draft was followed in a tree of pending tokens";
+}
+
+// One run whose trees come to the host and go back, one whose do not.
+class SideBySide {
+ public:
+  struct Step {
+    Tree tree;
+    Acceptance acceptance;
+    std::vector<int32_t> samples;
+    bool operator==(const Step& other) const {
+      return tree.tokens == other.tree.tokens && tree.parents == other.tree.parents &&
+             tree.depths == other.tree.depths && tree.scores == other.tree.scores && samples == other.samples &&
+             acceptance.nodes == other.acceptance.nodes && acceptance.next == other.acceptance.next;
+    }
+  };
+
+  SideBySide(const LoadedModel& on, DraftModel* model, SessionOptions options) : on_(on), limits_(model->tree()) {
+    options.context_tokens += limits_.levels;
+    options.pass_rows = limits_.nodes;
+    options.partial.shape.blocks = 4;
+    model->load(nullptr, nullptr);
+    for (size_t i = 0; i < 2; ++i) {
+      drafts_[i] = model->start({.prompt_tokens = options.prompt_tokens,
+                                 .context_tokens = options.context_tokens,
+                                 .most_pending = kMostPending,
+                                 .sampling = options.sampling});
+      options.draft = drafts_[i].get();
+      sessions_[i] = on.session(options);
+    }
+  }
+  int32_t prefill(const std::vector<int32_t>& prompt) {
+    sessions_[1]->prefill(prompt, nullptr, nullptr);
+    return *sessions_[0]->prefill(prompt, nullptr, nullptr);
+  }
+  Session& on_device() { return *sessions_[1]; }
+
+  Step through_the_host(int32_t root, StepMode mode) {
+    Step step;
+    step.tree.reset(root);
+    drafts_[0]->propose(root, position(mode), limits_, &step.tree);
+    const std::span<const int32_t> samples = sessions_[0]->verify(step.tree, mode);
+    step.samples.assign(samples.begin(), samples.end());
+    accept(step.tree, samples, &step.acceptance);
+    return step;
+  }
+  // `held`: the stream stands still until the target's pass, too, is about to be enqueued.
+  Step on_the_device(int32_t root, StepMode mode, bool held) {
+    Step step;
+    Gate gate(*on_.device, std::chrono::seconds(10));
+    const auto before = std::chrono::steady_clock::now();
+    if (held) gate.hold(*on_.compute);
+    const ProposedTree proposed =
+        drafts_[1]->propose_into(root, position(mode), limits_, sessions_[1]->tree_inputs(mode));
+    EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(9)) << "it waited for the stream";
+    gate.open();
+    EXPECT_EQ(proposed.nodes, limits_.nodes);
+    const std::span<const int32_t> samples = sessions_[1]->verify(proposed, mode, &step.tree, &step.acceptance);
+    step.samples.assign(samples.begin(), samples.end());
+    return step;
+  }
+  void commit(const Step& step) {
+    for (size_t i = 0; i < 2; ++i) {
+      sessions_[i]->commit(step.acceptance);
+      drafts_[i]->observe(step.tree, step.acceptance);
+    }
+  }
+
+ private:
+  int64_t position(StepMode mode) const {
+    return sessions_[0]->rows() + (mode == StepMode::kPartial ? sessions_[0]->pending_rows() : 0);
+  }
+
+  const LoadedModel& on_;
+  const TreeLimits limits_;
+  std::unique_ptr<Draft> drafts_[2];
+  std::unique_ptr<Session> sessions_[2];
+};
+
+// A tree that never sees the host is the same tree, and as much of it is right; what the host cuts off of that, or
+// puts in its place, is what is committed.
+TEST_P(EveryDraft, IsJudgedOnTheDevice) {
+  if (options_.type == SpecType::kNgram) return;  // its trees are made on the host, as the table saw
+  constexpr StepMode kSteps[] = {StepMode::kFull,    StepMode::kFull,    StepMode::kFull,    StepMode::kRefresh,
+                                 StepMode::kPartial, StepMode::kPartial, StepMode::kPartial, StepMode::kPartial};
+  for (const std::string tree : {"chain:3", "eagle2:16,4,6", "beams:4,8,8"}) {
+    const auto model = open(*roomy_, tree);
+    SideBySide runs(*roomy_, model.get(), run_options({tree, KvMode::kDevice, 1, 0}));
+    int32_t root = runs.prefill(prompt(0));
+    int64_t longest = 0, by_the_host = 0;
+    for (size_t i = 0; i < std::size(kSteps); ++i) {
+      const bool held = tree == "chain:3" && i == 2;  // few enough tasks for a CPU stream's queue
+      SideBySide::Step step = runs.through_the_host(root, kSteps[i]);
+      ASSERT_TRUE(step == runs.on_the_device(root, kSteps[i], held)) << tree << ", step " << i;
+      std::vector<int32_t>& nodes = step.acceptance.nodes;
+      longest = std::max(longest, static_cast<int64_t>(nodes.size()));
+      if (i % 4 == 1 && nodes.size() > 1) nodes.pop_back();
+      if (i % 4 == 2) {
+        by_the_host += nodes.size() > 1 && nodes[1] == 1 ? 0 : 1;
+        nodes = {0, 1};
+      }
+      step.acceptance.next = step.samples[static_cast<size_t>(nodes.back())];
+      runs.commit(step);
+      root = step.acceptance.next;
+    }
+    EXPECT_GT(longest, 1) << tree << ": a path of the root alone proves little";
+    EXPECT_EQ(runs.on_device().steps_on_device(), static_cast<int64_t>(std::size(kSteps)));
+    EXPECT_EQ(runs.on_device().commits_on_device(), static_cast<int64_t>(std::size(kSteps)) - by_the_host);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(
