@@ -14,6 +14,8 @@
 namespace headrace {
 namespace {
 
+constexpr int64_t kScoringNodes = 64;  // of a refresh, that blocks are chosen by
+
 // Gathers segments, in order, for launches of the prefix kernel. What else is to see them as they pass, sees them.
 class PrefixFold {
  public:
@@ -257,9 +259,10 @@ void Session::attend(const Pass& pass, int64_t layer) {
 void Session::attend_full(const PrefixAttentionParams& params, const Pass& pass, int64_t layer) {
   PrefixFold::Seen seen;
   if (mode_ == StepMode::kRefresh) {
-    // Of the tree, or, where the last query counts alone, up to its root: what comes after may not be right.
+    // Of the tree, or, where the last query counts alone, up to its root: what comes after may not be right. Of a large
+    // tree the first nodes, which are the likeliest.
     const bool last = options_.partial.reduce == BlockReduce::kLast;
-    const int64_t end = last ? judged_again_ + 1 : pass.rows;
+    const int64_t end = last ? judged_again_ + 1 : std::min(pass.rows, judged_again_ + kScoringNodes);
     partial_->choose(layer, rows(), scoring_queries(pass.work, end, end - judged_again_), compute_);
     seen = [this, layer](std::span<const KvSegment> segments) { partial_->gather(layer, segments, compute_); };
   }
