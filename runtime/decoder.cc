@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "offload/trace.h"
 
@@ -20,6 +21,7 @@ Decoder::Decoder(Session& session, Drafting& drafting, Output& output, Stream& c
   if (options.interval == kAutoInterval) tuner_.emplace(options.streams);
   pending_.reserve(kMostPending);
   if (options.pending.width > 0) growing_.emplace(options.pending);
+  if (growing_ && tuner_ && !options.streams) worthwhile_.emplace();
 }
 
 void Decoder::run(int32_t first) {
@@ -38,12 +40,14 @@ void Decoder::run(int32_t first) {
 
 StepMode Decoder::next_mode() const {
   if (at_the_end_) return StepMode::kRefresh;
+  if (worthwhile_ && worthwhile_->plain() && !growing_->begun()) return StepMode::kFull;
   if (growing_ && session_.partial_ready()) return options_.interval == 0 ? StepMode::kRefresh : StepMode::kPartial;
   const int64_t pending = static_cast<int64_t>(pending_.size());
-  if (tuner_ && tuner_->pending() == 0 && pending == 0)
+  const bool tuned = tuner_ && !growing_;
+  if (tuned && tuner_->pending() == 0 && pending == 0)
     return StepMode::kFull;  // no partial step pays: nothing is chosen
   // The tuner counts pending tokens, the published rule those of the refresh, too.
-  const int64_t interval = tuner_ ? accepted_ - pending + tuner_->pending() - 1 : options_.interval;
+  const int64_t interval = tuned ? accepted_ - pending + tuner_->pending() - 1 : options_.interval;
   return step_mode({.rows = session_.rows() + pending,
                     .least_context = session_.partial_from(),
                     .initialised = session_.partial_ready(),
@@ -77,6 +81,7 @@ bool Decoder::judge(StepMode mode) {
   if (tuner_) {
     tuner_->record_refresh(drafting_.last_ms(), judgement, right - pending, right > pending);
   }
+  if (worthwhile_ && mode == StepMode::kFull) worthwhile_->record_plain(drafting_.last_ms());
   accepted_ = std::max<int64_t>(right - pending, 0);
   pending_.clear();
   at_the_end_ = false;
@@ -178,6 +183,7 @@ bool Decoder::grow_or_judge() {
   growing_->rank(first, session_.grow(growing_->tree(), first));
   drafting_.grown(growing_->tree().size() - first, growing_->drafted(), growing_->followed());
   blend(drafting_.last_ms(), &partial_ms_);
+  cycle_ms_ += drafting_.last_ms();
   return true;
 }
 
@@ -197,7 +203,8 @@ bool Decoder::grow_on(int64_t most_depth) {
   if (growing_->partial_steps() == 0) return true;
   const double growth = growing_->foretold_growth(most_depth);
   if (growth == 0) return false;
-  if (!tuner_ || refresh_ms_ == 0) return growing_->partial_steps() <= kFirstSteps || !tuner_;
+  if (!tuner_) return true;
+  if (refresh_ms_ == 0) return growing_->partial_steps() <= (options_.streams ? kFirstSteps : kFirstSteps / 4);
   const double steps = static_cast<double>(growing_->partial_steps());
   return growth * (refresh_ms_ + steps * partial_ms_) > growing_->expected(most_depth) * partial_ms_;
 }
@@ -214,6 +221,8 @@ bool Decoder::judge_tree(int64_t most_depth) {
   drafting_.observe(tree, acceptance_, first,
                     {.judged = verdict.judged, .overturned = verdict.overturned, .rescued = verdict.rescued});
   blend(drafting_.last_ms(), &refresh_ms_);
+  const double cycle_ms = std::exchange(cycle_ms_, 0) + drafting_.last_ms();
+  if (worthwhile_) worthwhile_->record_cycle(cycle_ms, static_cast<int64_t>(acceptance_.nodes.size()));
   root_ = acceptance_.next;
   const bool going = tell(tree, 1);
   growing_->clear();

@@ -15,6 +15,7 @@
 #include "runtime/progress.h"
 #include "runtime/session.h"
 #include "runtime/verification.h"
+#include "runtime/worthwhile.h"
 
 namespace headrace {
 
@@ -58,6 +59,8 @@ class Decoder {
   const DecoderOptions options_;
   std::optional<IntervalTuner> tuner_;      // none: a fixed interval
   std::optional<PendingTree> growing_;      // the pending tokens, where they are a tree
+  std::optional<Worthwhile> worthwhile_;    // then, where nothing streams and the interval is auto
+  double cycle_ms_ = 0;                     // of the tree's steps since the last refresh
   double partial_ms_ = 0, refresh_ms_ = 0;  // then: what steps have cost lately; 0: not known
 
   Tree tree_, combined_;

@@ -283,6 +283,36 @@ TEST_P(PartialText, IsThatOfPlainDecoding) {
 
 constexpr int64_t kAsATree = -2;
 
+// Beyond row 16,384, where segments are larger, with a cache that is resident in part, and with refreshes that judge
+// several hundred nodes.
+TEST_P(PartialText, IsThatOfPlainDecodingFarOut) {
+  if (GetParam().dtype != DType::kBF16 || GetParam().spec != SpecType::kNone) {
+    GTEST_SKIP() << "one kind of run alone: the prompt is long";
+  }
+  EngineOptions far = options();
+  far.rope = {.scaling = RopeScaling::kLinear, .factor = 12};
+  constexpr int64_t kPrompt = 16384 + 700;
+  GenerateOptions run{.max_tokens = 32, .sampling = {.temperature = 0.8f, .seed = 7}, .ignore_eos = true};
+  run.verify = VerifyOptions{.mode = VerifyMode::kFull};
+  const std::vector<int32_t> plain = Engine(far).generate(prompt(kPrompt), run, nullptr).token_ids;
+
+  run.verify = lossless(512, 10);
+  run.pending = {.width = 64, .grown = 512, .nodes = 512, .least = 1e-5};
+  std::unique_ptr<Engine> engine;
+  const auto partly = [](const MemoryPlan& plan) { return plan.host_bytes > 0 && plan.resident_segments > 0; };
+  for (uint64_t vram = 64 * kMiB; vram > 8 * kMiB; vram -= kMiB) {
+    far.device.vram_bytes = vram;
+    engine = std::make_unique<Engine>(far);
+    if (partly(engine->plan(kPrompt, run).memory)) break;
+  }
+  const GenerateResult said = engine->generate(prompt(kPrompt), run, nullptr);
+  ASSERT_TRUE(partly(said.plan)) << said.plan.to_string();
+  EXPECT_EQ(said.token_ids, plain);
+  const Speculation& s = said.speculation;
+  ASSERT_GT(s.of(StepMode::kRefresh).steps, 0);
+  EXPECT_GT(s.proposed / s.of(StepMode::kRefresh).steps, 300) << "a refresh judged fewer nodes than meant here";
+}
+
 // The run ends where plain decoding ends: with -n anywhere among pending tokens, and with an end token there.
 TEST_P(PartialText, EndsWherePlainDecodingEnds) {
   EngineOptions o = options();

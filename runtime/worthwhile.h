@@ -1,0 +1,38 @@
+// Whether partial steps are worth their while in a lossless run whose passes over the full KV wait for no link: such a
+// pass may cost little more than one over the partial KV, and gives a token that is certain. Measures both, goes on
+// with what costs less a token, and looks at the other again now and then, less and less often. Pure: it is told what
+// things cost, and has no clock.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace headrace {
+
+class Worthwhile {
+ public:
+  // The coming step should read the full KV and give one token.
+  bool plain() const { return plain_left_ > 0; }
+
+  void record_plain(double ms) {
+    // The first may have paid for something that comes once.
+    plain_ms_ = plain_ms_ == 0 ? ms : std::min(ms, plain_ms_ + (ms - plain_ms_) / 4);
+    plain_left_ = std::max<int64_t>(0, plain_left_ - 1);
+  }
+  // Partial steps and the refresh that confirmed `tokens` of what they gave.
+  void record_cycle(double ms, int64_t tokens) {
+    if (ms <= plain_ms_ * static_cast<double>(tokens)) {
+      pause_ = kFirstPause;
+      return;
+    }
+    plain_left_ = pause_;
+    pause_ = std::min(2 * pause_, kLongestPause);
+  }
+
+ private:
+  static constexpr int64_t kFirstPlain = 2, kFirstPause = 16, kLongestPause = 1024;
+  int64_t plain_left_ = kFirstPlain, pause_ = kFirstPause;
+  double plain_ms_ = 0;
+};
+
+}  // namespace headrace
