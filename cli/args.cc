@@ -86,6 +86,18 @@ std::vector<Flag> context_flags(EngineOptions* o) {
   };
 }
 
+SetFlag prefix_cache_value(PrefixCacheOptions* out) {
+  return [out](const std::string& value) {
+    return parse_prefix_cache(value, out) ? std::string() : "'" + value + "' is no folder, or folder:SIZE";
+  };
+}
+
+Flag prefix_cache_flag(EngineOptions* o) {
+  return {"--prefix-cache", "DIR[:SIZE]", prefix_cache_value(&o->prefix_cache), nullptr,
+          "Keep the KV cache of prompts in this folder, and take from there what a prompt begins with; at most SIZE "
+          "[half of what is free]"};
+}
+
 std::vector<Flag> memory_flags(EngineOptions* o, int64_t* threads) {
   return {
       {"--cache-type-k", "TYPE", dtype_value(&o->cache_type_k, {"bf16", "f16", "f32"}), nullptr,
@@ -268,6 +280,7 @@ void add_common(CLI::App& app, EngineOptions* engine, GenerateOptions* generate,
   add_flags(app, "Position", rope_flags(&engine->rope));
   add_flags(app, "Memory and device", context_flags(engine));
   add_flags(app, "Memory and device", memory_flags(engine, &late->threads));
+  add_flags(app, "Memory and device", {prefix_cache_flag(engine)});
   add_list_devices(app, "Memory and device");
   add_flags(app, "Draft", draft_flags(&engine->draft, &late->draft_tokens));
   add_flags(app, "Verification", verify_flags(&engine->verify));
@@ -317,11 +330,12 @@ struct Parser {
   BenchArgs bench;
   QualityArgs quality;
   PlanArgs plan;
+  CacheArgs cache;
   Late generate_late, summarize_late;
   Late quality_late, plan_late;
   int64_t bench_threads = 0;
   CLI::App *generate_app = nullptr, *summarize_app = nullptr, *inspect_app = nullptr, *bench_app = nullptr,
-           *quality_app = nullptr, *plan_app = nullptr;
+           *quality_app = nullptr, *plan_app = nullptr, *cache_app = nullptr;
 
   Parser();
   void add_generate();
@@ -331,6 +345,7 @@ struct Parser {
   void add_quality();
   void add_plan();
   void finish_plan();
+  void add_cache();
   void finish_bench();
   void finish_quality();
   Command chosen();
@@ -349,6 +364,7 @@ Parser::Parser() {
   add_bench();
   add_quality();
   add_plan();
+  add_cache();
 }
 
 void Parser::add_generate() {
@@ -445,6 +461,22 @@ void Parser::add_quality() {
              {"-q,--quiet", "", nullptr, &quality.output.quiet, "No progress"}});
 }
 
+void Parser::add_cache() {
+  cache_app = app.add_subcommand("cache", "See to the folder of --prefix-cache: list, verify, prune");
+  cache_app->require_subcommand(1);
+  const auto add = [&](const char* name, CacheAction action, const char* help) {
+    CLI::App* const command = cache_app->add_subcommand(name, help);
+    command->callback([this, action] { cache.action = action; });
+    command->add_option("folder", cache.folder, "The folder")->type_name("DIR")->required();
+    add_flags(*command, "Output", {{"--json", "", nullptr, &cache.json, "One JSON object on stdout"}});
+    return command;
+  };
+  add("list", CacheAction::kList, "Say which prompts' KV caches are kept, how large and when they last served");
+  add("verify", CacheAction::kVerify, "Read everything and compare checksums; exit code 5 where something is damaged");
+  add_flags(*add("prune", CacheAction::kPrune, "Remove what was not used for longest, and leftovers"), "Size",
+            {{"--to", "SIZE", bytes_value(&cache.limit_bytes), nullptr, "Keep so much [nothing]"}});
+}
+
 void Parser::finish_quality() {
   if (quality.quality.documents.empty()) usage_error("bench quality", "--documents is needed: one text file or more");
   GenerateOptions unused;
@@ -502,6 +534,7 @@ Command Parser::chosen() {
     finish_quality();
     return std::move(quality);
   }
+  if (cache_app->parsed()) return std::move(cache);
   if (bench_app->parsed()) {
     finish_bench();
     return std::move(bench);
@@ -521,7 +554,7 @@ Command Parser::chosen() {
   return std::move(inspect);
 }
 
-constexpr std::array<std::string_view, 5> kCommands = {"generate", "summarize", "inspect", "bench", "plan"};
+constexpr std::array<std::string_view, 6> kCommands = {"generate", "summarize", "inspect", "bench", "plan", "cache"};
 bool is_command(const std::string& name) {
   return std::find(kCommands.begin(), kCommands.end(), name) != kCommands.end();
 }
@@ -544,7 +577,7 @@ Command parse_args(const std::vector<std::string>& args) {
   }
   std::reverse(reversed.begin(), reversed.end());
   if (!args.empty() && !args.front().starts_with('-') && !is_command(args.front())) {
-    usage_error("", "'" + args.front() + "' is no command: generate, summarize, inspect, bench or plan");
+    usage_error("", "'" + args.front() + "' is no command: generate, summarize, inspect, bench, plan or cache");
   }
   const auto parser = std::make_unique<Parser>();
   const std::string command = !args.empty() && is_command(args.front()) ? args.front() : "";

@@ -59,6 +59,14 @@ struct PlanArgs {
   OutputArgs output;
 };
 
+enum class CacheAction { kList, kVerify, kPrune };
+struct CacheArgs {
+  CacheAction action = CacheAction::kList;
+  std::string folder;
+  uint64_t limit_bytes = 0;  // prune: what may stay
+  bool json = false;
+};
+
 struct HelpArgs {
   std::string text;  // to stdout
 };
@@ -67,7 +75,7 @@ struct DevicesArgs {};  // --list-devices
 struct ShapesArgs {};   // --list-shapes
 
 using Command = std::variant<HelpArgs, DevicesArgs, ShapesArgs, GenerateArgs, SummarizeArgs, InspectArgs, BenchArgs,
-                             QualityArgs, PlanArgs>;
+                             QualityArgs, PlanArgs, CacheArgs>;
 
 // Throws Error(kUsage) that names the flag and the value.
 Command parse_args(const std::vector<std::string>& args);  // argv without the program's name

@@ -50,6 +50,10 @@ void Console::note_device(const Device& device) {
   }
 }
 
+void Console::note_prefix(const GenerateResult& result) {
+  for (const std::string& note : result.prefix.notes) progress_.print_line(note);
+}
+
 void Console::error(const std::string& message) {
   progress_.clear();
   std::fprintf(stderr, "error: %s\n", message.c_str());

@@ -20,9 +20,10 @@ class Console {
   ProgressBar& progress() { return progress_; }
   // For GenerateOptions::on_text; empty if text is not streamed.
   std::function<void(std::string_view)> text_sink();
-  void print(std::string_view text);       // stdout, at once
-  void end_text();                         // a newline if the text did not end in one
-  void note_device(const Device& device);  // a line on stderr if --device auto had to take the CPU
+  void print(std::string_view text);               // stdout, at once
+  void end_text();                                 // a newline if the text did not end in one
+  void note_device(const Device& device);          // a line on stderr if --device auto had to take the CPU
+  void note_prefix(const GenerateResult& result);  // what saved prefixes gave rise to, on stderr, a line each
   void report(const GenerateResult& result, const std::string& engine);
   void report_trace(const TraceSummary& trace);
   void error(const std::string& message);  // stderr, --quiet or not

@@ -41,6 +41,7 @@ ExitCode run_generate(const GenerateArgs& args) {
   const GenerateResult result = engine.generate(ids, options, &console.progress());
   if (args.output.json) console.print(result_json(result));
   console.end_text();
+  console.note_prefix(result);
   console.report(result, engine.describe());
   if (const auto trace = engine.write_trace()) console.report_trace(*trace);
   console.finish();

@@ -59,10 +59,15 @@ void ProgressBar::begin(std::string_view stage, std::string_view unit, int64_t t
   stage_ = stage;
   unit_ = unit;
   total_ = total;
-  done_ = 0;
+  done_ = skipped_ = 0;
   shown_ = false;
   active_ = options_.style != ProgressStyle::kNone && !(options_.hide_decode && stage == "decode");
   began_ = last_ = now();
+}
+
+void ProgressBar::skip(int64_t done) {
+  skipped_ = done;
+  update(done);
 }
 
 void ProgressBar::update(int64_t done) {
@@ -112,8 +117,8 @@ std::string ProgressBar::status(int64_t done, double seconds) const {
   text += ", " + amount(done, unit_);
   if (known) text += " of " + amount(total_, unit_);
   if (!bytes) text += " " + unit_;
-  if (seconds <= 0 || done <= 0) return text;
-  const double rate = static_cast<double>(done) / seconds;
+  if (seconds <= 0 || done <= skipped_) return text;
+  const double rate = static_cast<double>(done - skipped_) / seconds;
   text += ", " + (bytes ? format_bytes(static_cast<uint64_t>(rate)) + "/s" : format_rate(rate) + " " + unit_ + "/s");
   if (known) text += ", " + format_time_left(static_cast<double>(std::max<int64_t>(0, total_ - done)) / rate) + " left";
   return text;

@@ -33,6 +33,7 @@ class ProgressBar : public Progress {
 
   void begin(std::string_view stage, std::string_view unit, int64_t total) override;
   void update(int64_t done) override;
+  void skip(int64_t done) override;  // counts, but for the rate
   void end() override;
 
   // Put before each stage's name: "[2/5] GPL-3". Empty: none.
@@ -50,7 +51,7 @@ class ProgressBar : public Progress {
 
   ProgressOptions options_;
   std::string label_, stage_, unit_;
-  int64_t total_ = 0, done_ = 0;
+  int64_t total_ = 0, done_ = 0, skipped_ = 0;
   bool active_ = false, shown_ = false, drawn_ = false;
   std::chrono::steady_clock::time_point began_, last_;
 };

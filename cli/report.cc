@@ -23,6 +23,17 @@ std::string format_speculation(const Speculation& s) {
              " ms to verify them\n");
 }
 
+// "prefix    7,655 of 7,678 tokens from the cache, 180.00 MiB read; 7,678 tokens kept, 11.25 MiB written"
+std::string format_prefix(const PrefixUse& p, int64_t prompt_tokens) {
+  return str("  prefix    ", format_count(p.rows), " of ", format_count(prompt_tokens), " tokens from the cache",
+             p.read_bytes > 0 ? ", " + format_bytes(p.read_bytes) + " read" : "", "; ", format_count(p.saved_rows),
+             " tokens kept", p.saved_bytes > 0 ? ", " + format_bytes(p.saved_bytes) + " written" : "",
+             p.save_wait_ms >= 1 && p.saved_bytes > 0
+                 ? ", of it " + format_duration(p.save_wait_ms / 1e3) + " after the last token"
+                 : "",
+             "\n");
+}
+
 std::string format_steps(const Speculation& s, StepMode mode, const char* what) {
   const Speculation::Kind& kind = s.of(mode);
   if (kind.steps == 0) return "";
@@ -75,6 +86,7 @@ std::string format_report(const GenerateResult& result, const std::string& engin
                                   format_duration(t.ttft_ms / 1e3))
                             : std::string("interrupted before the first token"),
               "\n");
+  if (result.prefix.asked) text += format_prefix(result.prefix, result.prompt_tokens);
   text += str("  output    ", format_count(tokens), " tokens, ", format_rate(t.decode_tokens_per_s), " tokens/s (",
               finish_reason_name(result.finish_reason), ")\n");
   if (!result.speculation.type.empty()) text += format_speculation(result.speculation);

@@ -22,6 +22,10 @@ uint64_t product_workspace_bytes(Stream& stream) {
   return stream.backend() == Backend::kCpu ? 0 : kernels::cuda::product_workspace_bytes(stream);
 }
 
+uint64_t product_library_version(Backend backend) {
+  return backend == Backend::kCpu ? 0 : kernels::cuda::product_library_version();
+}
+
 uint64_t product_check_bytes(Backend backend, const ProductParams& params) {
   return backend == Backend::kCpu ? 0 : kernels::cuda::product_check_bytes(params);
 }

@@ -34,4 +34,7 @@ void product(const ProductParams& params, Stream& stream);
 uint64_t product_workspace_bytes(Stream& stream);
 uint64_t product_check_bytes(Backend backend, const ProductParams& params);
 
+// Of the library whose products have the bits they have: another version may round otherwise. 0: our own bodies.
+uint64_t product_library_version(Backend backend);
+
 }  // namespace headrace

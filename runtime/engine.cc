@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <utility>
 
 #include "offload/trace.h"
@@ -12,6 +13,7 @@
 #include "runtime/drafting.h"
 #include "runtime/model/weights.h"
 #include "runtime/output.h"
+#include "runtime/prefix/identity.h"
 #include "runtime/session.h"
 
 namespace headrace {
@@ -105,6 +107,9 @@ struct Engine::Impl {
   // Lent to one run after the other: what the kernels keep on a stream (checked products, their workspace) is made
   // once.
   std::unique_ptr<Stream> compute;
+  std::unique_ptr<PrefixStore> prefixes;  // null: none are kept
+  PrefixKey prefix_identity{};
+  std::string prefix_note;  // the last that was told
   double load_ms = 0;
   std::optional<MachineRates> rates;  // none: nothing is predicted
 
@@ -120,7 +125,12 @@ struct Engine::Impl {
   RunPlan describe(const RunSetup& setup, const MemoryPlan& memory) const;
   VerifyOptions verify_of(const GenerateOptions& run) const;
   PendingTreeLimits pending_limits(const GenerateOptions& run, const DraftModel* model) const;
+  void open_prefixes();
+  std::unique_ptr<PrefixRun> find_prefix(const std::vector<int32_t>& prompt, const RunSetup& setup);
   GenerateResult generate(const std::vector<int32_t>& prompt, const GenerateOptions& run, Progress* progress);
+  // False: a saved prefix is damaged, and nothing came of it.
+  bool attempt(const std::vector<int32_t>& prompt, const GenerateOptions& run, GenerateResult* result,
+               Progress* progress);
   void answer(Session& session, Drafting* drafting, const std::vector<int32_t>& prompt, const GenerateOptions& run,
               Output* output, GenerateResult* result, Progress* progress);
 };
@@ -147,7 +157,33 @@ void Engine::Impl::open() {
   weights = Weights::reserve(*checkpoint, *device, options.dtype.value_or(checkpoint->natural_dtype()));
   draft_model = open_draft(options.draft, *device, config, *weights, tokenizer ? &*tokenizer : nullptr);
   compute = device->make_stream("compute", StreamRole::kCompute);
+  open_prefixes();
   load_ms = ms_since(start);
+}
+
+void Engine::Impl::open_prefixes() {
+  if (options.prefix_cache.folder.empty()) return;
+  const HostSpan span(device->trace(), "read weights");
+  prefixes = std::make_unique<PrefixStore>(options.prefix_cache);
+  prefix_identity = rows_identity({.weights = weights_fingerprint(*checkpoint, weights->dtype(), device->threads()),
+                                   .config = &config,
+                                   .dtype = weights->dtype(),
+                                   .k_type = options.cache_type_k.value_or(weights->dtype()),
+                                   .v_type = options.cache_type_v.value_or(weights->dtype()),
+                                   .prefill_group = options.prefill_group},
+                                  *device);
+}
+
+std::unique_ptr<PrefixRun> Engine::Impl::find_prefix(const std::vector<int32_t>& prompt, const RunSetup& setup) {
+  if (!prefixes) return nullptr;
+  const int64_t group = options.prefill_group > 0 ? options.prefill_group : kCudaPrefillGroup;
+  return std::make_unique<PrefixRun>(
+      *prefixes, PrefixRunSetup{.shape = row_shape(config, setup.session.k_type, setup.session.v_type),
+                                .identity = prefix_identity,
+                                .model = std::filesystem::path(checkpoint->path()).filename().string(),
+                                .unit = device->backend() == Backend::kCpu ? 1 : group,
+                                .draft = setup.model != nullptr ? setup.model->needs(setup.draft) : DraftNeeds{},
+                                .prompt = prompt});
 }
 
 bool Engine::Impl::load_weights(Progress* progress, const std::atomic<bool>* interrupt) {
@@ -254,7 +290,8 @@ RunSetup Engine::Impl::set_up(int64_t prompt_tokens, const GenerateOptions& run)
                  .most_pending = partial ? kMostPending : 0,
                  .pass_nodes = partial ? kMaxPassNodes : 0,
                  .sampling = run.sampling,
-                 .tree_limits = run.tree_limits};
+                 .tree_limits = run.tree_limits,
+                 .saves = prefixes != nullptr};
   return setup;
 }
 
@@ -301,20 +338,13 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
   result.prompt_tokens = static_cast<int64_t>(prompt.size());
   device->vram().reset_peak();
   device->host_mem().reset_peak();
-  RunSetup setup = set_up(result.prompt_tokens, run);
-  Drafting drafting(setup.model, setup.draft);
-  setup.session.draft = drafting.draft();
-  Session session(*device, *compute, config, *weights, setup.session);
-  result.plan = session.plan();
-  if (rates && rates->known()) result.predicted = predict(describe(setup, result.plan), *rates);
-  session.begin_host_memory(weights->staging_bytes() + (draft_model ? draft_model->staging_bytes() : 0));
-  Output output(tokenizer ? &*tokenizer : nullptr, end_ids, run, setup.max_tokens);
-  if (load_weights(progress, run.interrupt)) {
-    answer(session, &drafting, prompt, run, &output, &result, progress);
-  } else {
-    output.interrupted();
+  if (prefixes) prefixes->refresh();
+  while (!attempt(prompt, run, &result, progress)) {
   }
-  output.finish(&result);
+  if (prefixes && prefixes->note() != prefix_note) {  // of a state that lasts: told once
+    prefix_note = prefixes->note();
+    if (!prefix_note.empty()) result.prefix.notes.push_back(prefix_note);
+  }
   result.timings.load_ms = load_ms;
   result.memory = {.vram_peak_bytes = device->vram().peak_bytes(),
                    .host_peak_bytes = device->host_mem().own_peak_bytes(),
@@ -323,6 +353,29 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
                    .weights_bytes = weights->bytes() + (draft_model ? draft_model->weights_bytes() : 0),
                    .kv_bytes = result.plan.kv_bytes()};
   return result;
+}
+
+bool Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOptions& run, GenerateResult* result,
+                           Progress* progress) {
+  RunSetup setup = set_up(result->prompt_tokens, run);
+  Drafting drafting(setup.model, setup.draft);
+  const std::unique_ptr<PrefixRun> prefix = find_prefix(prompt, setup);
+  setup.session.draft = drafting.draft();
+  setup.session.prefix = prefix.get();
+  Session session(*device, *compute, config, *weights, setup.session);
+  result->plan = session.plan();
+  if (rates && rates->known()) result->predicted = predict(describe(setup, result->plan), *rates);
+  session.begin_host_memory(weights->staging_bytes() + (draft_model ? draft_model->staging_bytes() : 0));
+  Output output(tokenizer ? &*tokenizer : nullptr, end_ids, run, setup.max_tokens);
+  if (load_weights(progress, run.interrupt)) {
+    answer(session, &drafting, prompt, run, &output, result, progress);
+  } else {
+    output.interrupted();
+  }
+  if (prefix) prefix->finish(progress, run.interrupt, &result->prefix);
+  if (prefix && prefix->damaged()) return false;
+  output.finish(result);
+  return true;
 }
 
 // Prefill, then the loop, each timed and its bytes over the link counted.

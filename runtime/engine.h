@@ -18,6 +18,7 @@
 #include "runtime/draft/draft_model.h"
 #include "runtime/model/checkpoint.h"
 #include "runtime/pending_tree.h"
+#include "runtime/prefix/run.h"
 #include "runtime/progress.h"
 #include "runtime/run_plan.h"
 #include "runtime/speculation.h"
@@ -52,6 +53,7 @@ struct EngineOptions {
   uint64_t ring_slot_bytes = 0;
   int64_t prefill_group = 0;  // rows of a prefill product; 0: the backend's
   DraftOptions draft{};       // --spec-type, -md, --tree, --draft-*
+  PrefixCacheOptions prefix_cache{};  // --prefix-cache; no folder: none
   VerifyOptions verify{};     // --verify, --partial-budget, --refresh-interval, --block-*
   // What the device does a second, for predictions; asked once it is open. Empty: nothing is predicted.
   std::function<std::optional<MachineRates>(const Device& device)> rates_of{};
@@ -111,6 +113,7 @@ struct GenerateResult {
   MemoryUse memory;
   Transfers transfers;
   Speculation speculation;
+  PrefixUse prefix;  // saved prefixes: what was taken and what was saved
   MemoryPlan plan;
   std::optional<Prediction> predicted{};  // where the machine's rates are known
 };

@@ -15,6 +15,7 @@ uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
 KvCache::KvCache(Device& device, const RowShape& shape, const MemoryPlan& plan, int64_t pass_rows,
                  PinnedLater host_memory)
     : shape_(shape),
+      on_gpu_(device.backend() == Backend::kCuda),
       segments_(plan.segments),
       resident_(plan.resident_segments),
       host_layers_(plan.host_layers),
@@ -158,6 +159,14 @@ void KvCache::fill_ring(int64_t layer, int64_t rows, const std::byte* segments) 
                         *out_);
     row += count;
   }
+}
+
+KvCache::StoredSegment KvCache::stored_segment(int64_t layer, int64_t index, int64_t rows) {
+  CHECK(index < segments_for(rows), "segment ", index, " of ", rows, " rows");
+  const int64_t resident = resident_segments(layer);
+  if (index < resident) return {.data = resident_data(layer, index), .on_device = on_gpu_};
+  if (index == segment_of(rows)) return {.data = open_memory_.data() + u(layer) * open_stride_, .on_device = on_gpu_};
+  return {.data = host_data(layer) + segments_bytes(shape_, resident, index), .on_device = false};
 }
 
 void KvCache::finish_prefill(int64_t rows) {

@@ -43,6 +43,13 @@ class KvCache {
   // `compute` has run so far. Enqueues their copies to where they live and records `copied` after the last read of
   // `segments`.
   void store_layer(int64_t layer, int64_t rows, const std::byte* segments, Stream& compute, Event& copied);
+  // Where a prompt of `rows` rows has segment `index`, once its layer is stored: what is there of them is written no
+  // more. On the CPU nothing is "on the device".
+  struct StoredSegment {
+    const std::byte* data;
+    bool on_device;
+  };
+  StoredSegment stored_segment(int64_t layer, int64_t index, int64_t rows);
   // All layers are stored: blocks until the copies have run, and the host memory is there as a whole.
   void finish_prefill(int64_t rows);
   // Blocks until no copy reads prefill's buffers, whatever became of them: for the way out of an error.
@@ -89,6 +96,7 @@ class KvCache {
   void leave(Stream& compute);
 
   const RowShape shape_;
+  const bool on_gpu_;
   const int64_t segments_, resident_, host_layers_, pass_rows_;
   const SegmentPlaces places_;
   uint64_t open_stride_ = 0;

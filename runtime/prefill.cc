@@ -1,7 +1,8 @@
 // Prefill, layer-major (DESIGN section 7): every group of the prompt goes through layer 0, then layer 1, …. A layer's K
 // and V are built in a device buffer, attention reads them there, and the finished layer leaves while the next begins:
 // leaving takes a few hundredths of a layer's time, so that one buffer is enough and the next layer's first rows wait
-// for it. Each row crosses the link once, outwards.
+// for it. Each row crosses the link once, outwards. Rows that a saved prefix has come into the same buffer, once a
+// layer, in the place of being computed; all that follows is the same.
 #include <algorithm>
 #include <cstring>
 
@@ -53,10 +54,12 @@ KvRows rows_from(const RowShape& shape, std::byte* buffer, int64_t first) {
 // Prefill's buffers must not go while a stream still uses them, also when an exception takes them away.
 class DrainBeforeGoing {
  public:
-  DrainBeforeGoing(Stream& compute, KvCache& cache) : compute_(compute), cache_(cache) {}
+  DrainBeforeGoing(Stream& compute, KvCache& cache, PrefixRun* prefix)
+      : compute_(compute), cache_(cache), prefix_(prefix) {}
   DrainBeforeGoing(const DrainBeforeGoing&) = delete;
   DrainBeforeGoing& operator=(const DrainBeforeGoing&) = delete;
   ~DrainBeforeGoing() {
+    if (prefix_ != nullptr) prefix_->end_reads();
     drain(compute_);
     cache_.drain();
   }
@@ -64,6 +67,7 @@ class DrainBeforeGoing {
  private:
   Stream& compute_;
   KvCache& cache_;
+  PrefixRun* prefix_;
 };
 
 // Reports progress as groups finish, a few groups behind the host, and says when to stop.
@@ -101,12 +105,12 @@ uint64_t prefill_staging_bytes(int64_t prompt_tokens) {
 }
 
 Session::PrefillWork Session::carve_prefill(Carver& carver) const {
-  const int64_t prompt = options_.prompt_tokens, group = std::min(padded(prompt), prefill_group());
+  const int64_t prompt = options_.prompt_tokens, computed = padded(computed_rows());
+  const int64_t group = std::min(computed, prefill_group());
   PrefillWork work;
   work.ids = carver.take<int32_t>(prompt);
   work.positions = carver.take<int32_t>(prompt);
-  work.hidden =
-      carver.take_bytes(static_cast<uint64_t>(padded(prompt) * config_.hidden) * dtype_bytes(weights_.dtype()));
+  work.hidden = carver.take_bytes(static_cast<uint64_t>(computed * config_.hidden) * dtype_bytes(weights_.dtype()));
   std::byte* const layer = carver.take_bytes(layer_work_bytes(config_, weights_.dtype(), group));
   if (layer != nullptr) work.layer = layer_work(config_, weights_.dtype(), group, layer);
   work.segment_count = segments_for(prompt);
@@ -126,16 +130,16 @@ std::optional<int32_t> Session::prefill(std::span<const int32_t> ids, Progress* 
     DeviceBuffer memory = device_.allocate(size.used_bytes(), "prefill");
     DeviceBuffer buffer = device_.allocate(plan_.layer_buffer_bytes, "the layer that prefill builds");
     PinnedBuffer staging = device_.allocate_pinned(prefill_staging_bytes(options_.prompt_tokens), "the prompt");
-    const DrainBeforeGoing guard(compute_, *cache_);
+    const DrainBeforeGoing guard(compute_, *cache_, options_.prefix);
     Carver carver(memory.data());
     PrefillWork work = carve_prefill(carver);
     work.layer_buffer = buffer.data();
     upload_prompt(ids, &work, staging);
     embed_prompt(work);
-    finished = prefill_layers(work, progress, interrupt) &&
-               (options_.draft == nullptr || options_.draft->finish_prefill(ids, progress, interrupt));
+    finished = prefill_layers(work, progress, interrupt) && prefill_draft(ids, progress, interrupt);
     const uint64_t row_bytes = static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype());
-    const std::byte* const last = static_cast<std::byte*>(work.hidden) + (ids.size() - 1) * row_bytes;
+    const std::byte* const last =
+        static_cast<std::byte*>(work.hidden) + static_cast<uint64_t>(computed_rows() - 1) * row_bytes;
     compute_.copy(step_.hidden, last, row_bytes, Link::kWithinDevice, "last row");
     compute_.synchronize();
     cache_->finish_prefill(options_.prompt_tokens);
@@ -170,35 +174,43 @@ void Session::upload_prompt(std::span<const int32_t> ids, PrefillWork* to, const
 }
 
 void Session::embed_prompt(const PrefillWork& work) {
-  embedding({.ids = work.ids,
+  embedding({.ids = work.ids + saved_rows(),
              .table = weights_.embedding(),
              .out = work.hidden,
              .type = weights_.dtype(),
-             .rows = options_.prompt_tokens,
+             .rows = computed_rows(),
              .vocab = config_.vocab,
              .hidden = config_.hidden},
             compute_);
 }
 
 bool Session::prefill_layers(const PrefillWork& work, Progress* progress, const std::atomic<bool>* interrupt) {
-  const int64_t prompt = options_.prompt_tokens, group = prefill_group();
-  const std::unique_ptr<Event> left = device_.make_event();  // the layer buffer is free
+  const int64_t prompt = options_.prompt_tokens, group = prefill_group(), saved = saved_rows();
+  PrefixRun* const prefix = options_.prefix;
+  std::shared_ptr<Event> left = device_.make_event();  // the layer buffer is free
   Pace pace(device_, compute_, progress, interrupt);
   if (progress) progress->begin("prefill", "tokens", prompt);
-  bool go_on = true;
+  if (progress && saved > 0) progress->skip(saved);
+  bool go_on = begin_prefix();
   for (int64_t layer = 0; layer < config_.layers && go_on; ++layer) {
     const TraceSpan span(compute_, {"layer", layer});
-    if (options_.draft != nullptr) options_.draft->prefill_layer({layer, work.hidden, prompt});
-    for (int64_t first = 0; first < prompt && go_on; first += group) {
-      const int64_t rows = std::min(group, prompt - first);
+    if (prefix != nullptr && !prefix->bring_layer(layer, work.layer_buffer, *left, compute_)) {
+      go_on = false;
+      break;
+    }
+    if (options_.draft != nullptr) options_.draft->prefill_layer({layer, work.hidden, prompt - saved, saved});
+    int64_t rows = 0;  // of a group; the groups lie at absolute multiples
+    for (int64_t first = saved; first < prompt && go_on; first += rows) {
+      rows = std::min(group - first % group, prompt - first);
       prefill_group_rows(work, layer, first, rows, *left);
-      go_on = pace.group((layer * prompt + first + rows) / config_.layers);
+      go_on = pace.group(saved + (layer * (prompt - saved) + first - saved + rows) / config_.layers);
     }
     if (partial_ && go_on) {
-      const int64_t last_group = prompt - (prompt - 1) / group * group;
-      partial_->fill_layer(layer, prompt, work.host_segments, scoring_queries(work.layer, last_group, 1), compute_);
+      partial_->fill_layer(layer, prompt, work.host_segments, scoring_queries(work.layer, rows, 1), compute_);
     }
+    if (prefix != nullptr) left = device_.make_event();  // the saver waits for each layer's own
     cache_->store_layer(layer, prompt, work.layer_buffer, compute_, *left);
+    if (prefix != nullptr && go_on) prefix->layer_stored(layer, *cache_, left);
   }
   compute_.synchronize();
   if (progress) progress->update(prompt);
@@ -206,14 +218,34 @@ bool Session::prefill_layers(const PrefillWork& work, Progress* progress, const 
   return go_on;
 }
 
+// What is saved for the draft comes before all else.
+bool Session::begin_prefix() {
+  if (options_.prefix == nullptr) return true;
+  options_.prefix->begin(device_);
+  const std::vector<PromptStates> states =
+      options_.draft != nullptr ? options_.draft->prompt_states() : std::vector<PromptStates>();
+  return options_.prefix->bring_draft(states, compute_);
+}
+
+bool Session::prefill_draft(std::span<const int32_t> ids, Progress* progress, const std::atomic<bool>* interrupt) {
+  if (options_.draft == nullptr) return true;
+  if (options_.prefix != nullptr) {
+    std::shared_ptr<Event> made = device_.make_event();
+    compute_.record(*made);
+    options_.prefix->draft_made(options_.draft->prompt_states(), std::move(made));
+  }
+  return options_.draft->finish_prefill(ids, progress, interrupt);
+}
+
 void Session::prefill_group_rows(const PrefillWork& work, int64_t layer, int64_t first, int64_t rows,
                                  const Event& layer_left) {
   const TraceSpan span(compute_, {"from row", first});
   const uint64_t row_bytes = static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype());
-  std::byte* const hidden = static_cast<std::byte*>(work.hidden) + static_cast<uint64_t>(first) * row_bytes;
+  std::byte* const hidden =
+      static_cast<std::byte*>(work.hidden) + static_cast<uint64_t>(first - saved_rows()) * row_bytes;
   const Pass pass = make_pass(work.layer, work.positions + first, rows, ProductPath::kPrefill);
   qkv_product(pass, layer, hidden);
-  if (first == 0) compute_.wait(layer_left);
+  if (first == saved_rows()) compute_.wait(layer_left);
   for (int64_t row = 0; row < rows;) {  // a group may lie in several segments
     const int64_t here = std::min(rows - row, segment_range(segment_of(first + row)).end() - (first + row));
     rotate_rows(pass, row, here, rows_from(shape_, work.layer_buffer, first + row));

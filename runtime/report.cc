@@ -81,13 +81,19 @@ ordered_json predicted_json(const GenerateResult& result) {
   return out;
 }
 
+ordered_json prefix_json(const PrefixUse& p) {
+  return {{"cached_tokens", p.rows},      {"saved_tokens", p.saved_rows},       {"read_bytes", p.read_bytes},
+          {"saved_bytes", p.saved_bytes}, {"save_ms", rounded(p.save_wait_ms)}, {"notes", p.notes}};
+}
+
 }  // namespace
 
 std::vector<Compared> compare(const GenerateResult& result) {
   std::vector<Compared> rows;
   if (!result.predicted) return rows;
   const Speculation& s = result.speculation;
-  if (result.timings.ttft_ms > 0) rows.push_back({"prefill", result.predicted->prefill.ms(), result.timings.ttft_ms});
+  const bool fresh = result.prefix.rows == 0;  // else there was less to do
+  if (fresh && result.timings.ttft_ms > 0) rows.push_back({"prefill", result.predicted->prefill.ms(), result.timings.ttft_ms});
   for (const StepMode mode : {StepMode::kFull, StepMode::kPartial, StepMode::kRefresh}) {
     const Speculation::Kind& kind = s.of(mode);
     if (mode == StepMode::kFull && !s.happened()) {
@@ -125,6 +131,7 @@ std::string result_json(const GenerateResult& result, const LineLabel& label) {
                        {"prefill_d2h_bytes", x.prefill_d2h_bytes},
                        {"decode_h2d_bytes", x.decode_h2d_bytes},
                        {"decode_d2h_bytes", x.decode_d2h_bytes}};
+  if (result.prefix.asked) line["prefix"] = prefix_json(result.prefix);
   if (result.speculation.happened()) line["speculation"] = speculation_json(result);
   if (result.predicted) line["predicted"] = predicted_json(result);
   return one_line(line);

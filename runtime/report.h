@@ -23,7 +23,8 @@ struct Compared {
 };
 std::vector<Compared> compare(const GenerateResult& result);  // empty: nothing was predicted
 
-// {"file", "key", "text", "token_ids", "prompt_tokens", "finish_reason", "timings", "memory", "transfers"}, no newline.
+// {"file", "key", "text", "token_ids", "prompt_tokens", "finish_reason", "timings", "memory", "transfers"}
+// and, where there are, "prefix", "speculation" and "predicted"; no newline.
 // Bytes that are not UTF-8 become U+FFFD.
 std::string result_json(const GenerateResult& result, const LineLabel& label = {});
 

@@ -11,7 +11,6 @@
 namespace headrace {
 namespace {
 
-constexpr int64_t kCpuPrefillGroup = 256, kCudaPrefillGroup = 2048;  // DESIGN section 6, rule 1
 constexpr uint64_t kScratchBytes = 64 * kMiB;  // of segment states, so that it is independent of the context
 
 int64_t state_floats(const ModelConfig& c, int64_t rows) { return rows * c.heads * (c.head_dim + 2); }
@@ -21,6 +20,14 @@ AttentionState carve_state(const ModelConfig& c, int64_t rows, Carver& carver) {
 }
 
 }  // namespace
+
+RowShape row_shape(const ModelConfig& config, DType k_type, DType v_type) {
+  return {.layers = config.layers,
+          .kv_heads = config.kv_heads,
+          .head_dim = config.head_dim,
+          .k_type = k_type,
+          .v_type = v_type};
+}
 
 Session::StepInputs Session::StepInputs::carve(Carver& carver, int64_t pass_rows, int64_t path_stride) {
   StepInputs inputs;
@@ -108,7 +115,7 @@ void Session::plan_work(PlanInput* input) const {
   const auto products = [&](int64_t rows, ProductPath path) {
     return product_bytes(config_, weights_.dtype(), compute_, rows, path);
   };
-  const int64_t group = std::min(options_.prompt_tokens, prefill_group());
+  const int64_t group = std::min(computed_rows(), prefill_group());
   const uint64_t choice =
       partial_on() ? PartialKv::work_bytes(shape_, options_.partial.shape, options_.context_tokens) : 0;
   const uint64_t work = whole_pages(step.used_bytes()) + pointer_bytes() + choice;
@@ -128,6 +135,7 @@ uint64_t Session::pinned_work_bytes() const {
   uint64_t bytes = whole_pages(inputs.used_bytes()) + pointer_bytes() + whole_pages(result_bytes()) +
                    whole_pages(prefill_staging_bytes(options_.prompt_tokens));
   if (partial_on()) bytes += PartialKv::pinned_bytes(shape_) + whole_pages(ranked_bytes());
+  if (options_.prefix != nullptr) bytes += options_.prefix->pinned_bytes(device_.backend());
   return bytes;
 }
 
@@ -172,11 +180,7 @@ Session::Session(Device& device, Stream& compute, const ModelConfig& config, con
       config_(config),
       weights_(weights),
       options_(options),
-      shape_{.layers = config.layers,
-             .kv_heads = config.kv_heads,
-             .head_dim = config.head_dim,
-             .k_type = options.k_type,
-             .v_type = options.v_type} {
+      shape_(row_shape(config, options.k_type, options.v_type)) {
   CHECK(options.pass_rows > 0 && pass_rows() <= kMaxPassNodes, "pass_rows=", options.pass_rows);
   CHECK(options.grow_rows == 0 || partial_on(), "grow_rows=", options.grow_rows);
   CHECK(prefill_group() % kPrefixTile == 0, "prefill_group=", prefill_group());
@@ -226,7 +230,10 @@ void Session::allocate_passes() {
   step_ = carve_step(carver, later);
 }
 
-Session::~Session() { drain(compute_); }  // before the memory goes
+Session::~Session() {  // before the memory goes
+  if (options_.prefix != nullptr) options_.prefix->abandon();
+  drain(compute_);
+}
 
 void Session::upload_rope_table() {
   fill_rope_table({.rope = &config_.rope,

@@ -22,6 +22,7 @@
 #include "runtime/model/forward.h"
 #include "runtime/partial_kv.h"
 #include "runtime/pending_tree.h"
+#include "runtime/prefix/run.h"
 #include "runtime/progress.h"
 #include "runtime/tree.h"
 
@@ -38,11 +39,17 @@ struct SessionOptions {
   uint64_t ring_slot_bytes = 0;
   uint64_t host_piece_bytes = 256 * kMiB;  // of the KV cache's host memory that are pinned at a time
   int64_t prefill_group = 0;               // rows of a prefill product; 0: the backend's
-  bool graphs = true;        // a step is replayed as a CUDA graph where it can be; false: for tests and benches
-  int64_t grow_rows = 0;     // nodes that one call of grow() computes at most; 0: none
-  PartialOptions partial{};  // no blocks: every step reads the full KV
-  Draft* draft = nullptr;    // shown the target's states, and planned with the rest; outlives the session
+  bool graphs = true;           // a step is replayed as a CUDA graph where it can be; false: for tests and benches
+  int64_t grow_rows = 0;        // nodes that one call of grow() computes at most; 0: none
+  PartialOptions partial{};     // no blocks: every step reads the full KV
+  PrefixRun* prefix = nullptr;  // the saved rows that the prompt begins with, and what is to be saved; outlives it
+  Draft* draft = nullptr;       // shown the target's states, and planned with the rest; outlives the session
 };
+
+// Of a prefill product where no option says otherwise: DESIGN section 6, rule 1.
+constexpr int64_t kCpuPrefillGroup = 256, kCudaPrefillGroup = 2048;
+
+RowShape row_shape(const ModelConfig& config, DType k_type, DType v_type);
 
 // Rows that are drawn at a time: as many as a tree has, fewer than a refresh judges.
 constexpr int64_t kLogitRows = kMaxTreeNodes;
@@ -62,7 +69,8 @@ class Session {
   void begin_host_memory(uint64_t beside_bytes);
 
   // All chunks of the prompt through layer 0, then layer 1, … (DESIGN section 7). Returns the token after the prompt,
-  // or nothing if `interrupt` was set on the way. REQUIRES: prompt_tokens ids, each in the vocabulary.
+  // or nothing if `interrupt` was set on the way, or a saved prefix is damaged(). REQUIRES: prompt_tokens ids, each in
+  // the vocabulary.
   std::optional<int32_t> prefill(std::span<const int32_t> ids, Progress* progress, const std::atomic<bool>* interrupt);
 
   // One target pass over the tree; returns the target's sample after each node, valid until the next call. kPartial:
@@ -148,12 +156,16 @@ class Session {
   int64_t path_stride() const;
   uint64_t ranked_bytes() const;
   int64_t prefill_group() const;
+  int64_t saved_rows() const { return options_.prefix != nullptr ? options_.prefix->rows() : 0; }
+  int64_t computed_rows() const { return options_.prompt_tokens - saved_rows(); }  // of the prompt
   Pass make_pass(const LayerWork& work, const int32_t* positions, int64_t rows, ProductPath path);
   void upload_rope_table();
 
   void upload_prompt(std::span<const int32_t> ids, PrefillWork* work, const PinnedBuffer& staging);
   void embed_prompt(const PrefillWork& work);
   bool prefill_layers(const PrefillWork& work, Progress* progress, const std::atomic<bool>* interrupt);
+  bool begin_prefix();
+  bool prefill_draft(std::span<const int32_t> ids, Progress* progress, const std::atomic<bool>* interrupt);
   void prefill_group_rows(const PrefillWork& work, int64_t layer, int64_t first, int64_t rows, const Event& layer_left);
 
   void start_pass(StepMode mode, int64_t nodes);

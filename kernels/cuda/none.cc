@@ -15,6 +15,7 @@ void silu_mul(const SiluMulParams&, Stream&) { no_body("silu_mul"); }
 void commit_rows(const CommitParams&, Stream&) { no_body("commit_rows"); }
 void fill_ring(const FillRingParams&, Stream&) { no_body("fill_ring"); }
 void product(const ProductParams&, Stream&) { no_body("product"); }
+uint64_t product_library_version() { no_body("product"); }
 void sample(const SampleParams&, Stream&) { no_body("sample"); }
 
 }  // namespace headrace::kernels::cuda

@@ -40,4 +40,6 @@ void product(const ProductParams& params, Stream& stream) {
   }
 }
 
+uint64_t product_library_version() { return cublasLtGetVersion(); }
+
 }  // namespace headrace::kernels::cuda

@@ -7,4 +7,6 @@ namespace headrace::kernels::cuda {
 
 void product(const ProductParams& params, Stream& stream);
 
+uint64_t product_library_version();
+
 }  // namespace headrace::kernels::cuda

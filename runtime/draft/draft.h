@@ -8,11 +8,16 @@
 // compute stream.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "cache/layout.h"
 #include "kernels/draft_tree.h"
 #include "offload/stream.h"
 #include "runtime/accept.h"
@@ -28,11 +33,30 @@ struct DraftMemory {
   uint64_t pinned_bytes = 0;
 };
 
+// What a draft keeps of the target's states for the prompt's rows, until finish_prefill(): a saved prefix has it for
+// rows that are not computed.
+struct DraftNeeds {
+  uint64_t row_bytes = 0;              // 0: it needs nothing but tokens
+  int64_t first_row = 0;               // rows from here on; and, unless it is 0, the first few
+  std::array<uint8_t, 32> identity{};  // of what makes such a row of the target's states
+};
+// Rows [first, first + rows), [rows, row_bytes] in device memory.
+struct PromptStates {
+  std::byte* data;
+  int64_t first, rows;
+};
+// Where saved prefixes are in use a draft keeps whole segments: the first, and those from here on. One more than it
+// needs, as the next prompt may be a little shorter.
+inline int64_t draft_states_from(int64_t first_row) {
+  return first_row == 0 ? 0 : segment_range(std::max<int64_t>(0, segment_of(first_row) - 1)).begin;
+}
+
 // The residual stream of the target as it enters a layer, [rows, hidden] in the weights' type, device memory.
 struct LayerInput {
   int64_t layer;
   const void* hidden;
   int64_t rows;
+  int64_t first = 0;  // the prompt's row that they begin with: those before it come from a saved prefix
 };
 
 // Where the target's pass takes a tree from in device memory: a draft that has it there puts it there, and the host
@@ -67,7 +91,10 @@ class Draft {
   // propose().
   virtual void attach(const KvCache&) {}
 
-  // Prefill: the states of the whole prompt as they enter a layer, for layers [0, layers). Enqueues, waits for nothing.
+  // What saved prefixes bring before prefill, and take before finish_prefill(); empty where DraftNeeds is.
+  virtual std::vector<PromptStates> prompt_states() { return {}; }
+  // Prefill: the states of the whole prompt, but for what is saved, as they enter a layer, for layers [0, layers).
+  // Enqueues, waits for nothing.
   virtual void prefill_layer(const LayerInput& input) = 0;
   // All layers have been seen. What prefill alone needed is given back. A draft that reads the prompt itself tells how
   // far it is; false: `interrupt` was set on the way. Both may be null.

@@ -27,6 +27,7 @@ struct DraftSetup {
   int64_t most_pending = 0;     // tokens that a pass may have before a proposed tree
   int64_t pass_nodes = 0;       // that a pass judges; 0: those and the tree
   SamplingSettings sampling{};  // the run's: candidates are ranked with the same noise
+  bool saves = false;           // DraftRun
   int64_t target_vocab = 0;     // where the target's vocabulary is padded otherwise; 0: as the draft's
 };
 

@@ -9,6 +9,8 @@
 #include "runtime/draft/longspec_model.h"
 #include "runtime/draft/ngram_draft.h"
 #include "runtime/draft/simple_model.h"
+#include "runtime/prefix/identity.h"
+#include "runtime/sha256.h"
 
 namespace headrace {
 namespace {
@@ -34,6 +36,16 @@ void check_branches(const TreeShape& tree, int64_t vocab, const std::string& dra
     throw_error(ExitCode::kUsage, "--tree",
                 str("ranks ", level.branch, " tokens after each, ", draft, " knows ", vocab));
   }
+}
+
+// Of what turns the target's states into a feature: fc, what it is normalised with, and which layers they are of. The
+// files as a whole stand for the weights.
+PrefixKey eagle3_states_identity(const Eagle3Config& config, const PrefixKey& weights) {
+  std::string text = str("eagle3 ", key_text(weights), " ", config.rms_eps);
+  for (const int64_t layer : config.feature_layers) text += str(" ", layer);
+  Sha256 hash;
+  hash.update(text);
+  return hash.finish();
 }
 
 class Eagle3Model final : public DraftModel {
@@ -66,6 +78,15 @@ class Eagle3Model final : public DraftModel {
   TreeLimits tree() const override { return {.nodes = tree_.nodes, .levels = tree_.deepest()}; }
   bool tunes_trees() const override { return tunes_trees_; }
 
+  DraftNeeds needs(const DraftRun& run) const override {
+    if (!fingerprint_) fingerprint_ = weights_fingerprint(*checkpoint_, weights_.dtype(), device_.threads());
+    DraftCacheShape shape;
+    shape.context_rows = run.context_tokens;
+    shape.window = config_.sliding_window;
+    return {.row_bytes = static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype()),
+            .first_row = shape.first_kept(run.prompt_tokens - 1),
+            .identity = eagle3_states_identity(config_, *fingerprint_)};
+  }
   std::unique_ptr<Draft> start(const DraftRun& run) override {
     return std::make_unique<Eagle3Draft>(device_, config_, weights_, target_,
                                          DraftSetup{.tree = tree_,
@@ -74,7 +95,8 @@ class Eagle3Model final : public DraftModel {
                                                     .context_tokens = run.context_tokens,
                                                     .most_pending = run.most_pending,
                                                     .pass_nodes = run.pass_nodes,
-                                                    .sampling = run.sampling});
+                                                    .sampling = run.sampling,
+                                                    .saves = run.saves});
   }
 
   std::string describe() const override {
@@ -91,6 +113,7 @@ class Eagle3Model final : public DraftModel {
   const std::unique_ptr<Eagle3Checkpoint> checkpoint_;
   Eagle3Config config_;  // the checkpoint's, with the options in place
   Eagle3Weights weights_;
+  mutable std::optional<PrefixKey> fingerprint_;  // once it was asked for
 };
 
 class NgramModel final : public DraftModel {

@@ -38,6 +38,7 @@ struct DraftRun {
   int64_t pass_nodes = 0;    // that a pass judges; 0: those and the tree
   SamplingSettings sampling{};
   std::optional<TreeLimits> tree_limits{};  // of each step; none: as --tree says
+  bool saves = false;                       // saved prefixes are in use: Draft::prompt_states() has whole segments
 };
 
 class DraftModel {
@@ -54,6 +55,8 @@ class DraftModel {
   virtual SpecType type() const = 0;
   virtual TreeLimits tree() const = 0;   // of the largest tree
   virtual bool tunes_trees() const = 0;  // --tree auto: each step may ask for less
+  // What a saved prefix must have for a run of its draft to begin behind it. Reads the draft's files as a whole.
+  virtual DraftNeeds needs(const DraftRun&) const { return {}; }
   virtual std::unique_ptr<Draft> start(const DraftRun& run) = 0;
   virtual std::string describe() const = 0;  // "draft-eagle3 …/eagle3, window 2048, tree of 60"
 

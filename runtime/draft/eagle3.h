@@ -34,6 +34,7 @@ class Eagle3Draft final : public Draft {
 
   DraftMemory memory() const override;
   void allocate(Stream& compute) override;
+  std::vector<PromptStates> prompt_states() override;
   void prefill_layer(const LayerInput& input) override;
   bool finish_prefill(std::span<const int32_t> prompt, Progress*, const std::atomic<bool>*) override;
   void propose(int32_t root, int64_t position, const TreeLimits& limits, Tree* tree) override;
@@ -70,7 +71,10 @@ class Eagle3Draft final : public Draft {
   uint64_t product_check_bytes() const;
 
   int64_t prompt_list_rows() const;
-  int64_t first_prompt_row() const;  // of those that the window keeps
+  int64_t first_prompt_row() const;   // of those that the window keeps
+  int64_t first_feature_row() const;  // of those whose features are kept: no later
+  int64_t sink_features() const;      // rows before them
+  void project_prompt(const LayerInput& input, const PromptStates& to);
   void join_prompt(int64_t first, int64_t count, const void* features);
 
   void project(const LayerInput& input, int64_t first_row, int64_t rows, void* features, void* normed,

@@ -30,6 +30,9 @@ class Eagle3Checkpoint final : public TensorSource {
   const std::vector<int32_t>& target_ids() const { return target_ids_; }
 
   void read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const override;
+  std::string_view stored_bytes(const TensorInfo& tensor) const override {  // of all of fc where it is a part
+    return files_.bytes(places_[index_of(tensor)].file_tensor);
+  }
   void release_pages(const TensorInfo& tensor) const override;
 
  private:

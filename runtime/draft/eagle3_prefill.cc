@@ -10,16 +10,26 @@ namespace headrace {
 
 int64_t Eagle3Draft::first_prompt_row() const { return shape_.first_kept(options_.prompt_tokens - 1); }
 
+// A saved prefix has whole segments.
+int64_t Eagle3Draft::first_feature_row() const {
+  return options_.saves ? draft_states_from(first_prompt_row()) : first_prompt_row();
+}
+
+int64_t Eagle3Draft::sink_features() const {
+  if (first_feature_row() == 0) return 0;
+  return options_.saves ? segment_range(0).rows : kDraftSinkRows;
+}
+
 int64_t Eagle3Draft::prompt_list_rows() const { return kDraftSinkRows + options_.prompt_tokens - first_prompt_row(); }
 
 Eagle3Draft::PrefillWork Eagle3Draft::carve_prefill(Carver& carver) const {
   const int64_t kept = options_.prompt_tokens - first_prompt_row();
-  const int64_t group = std::min(padded(kept), kDraftPrefillGroupRows);
+  const int64_t group = std::min(padded(std::max(kept, sink_features())), kDraftPrefillGroupRows);
   const auto rows_of = [&](int64_t rows, int64_t width) { return carver.take_bytes(sizes_.bytes(rows * width)); };
   PrefillWork work;
   work.rows = PromptRows::carve(prompt_list_rows(), carver);
-  work.sink_features = rows_of(padded(kDraftSinkRows), config_.hidden);
-  work.features = rows_of(padded(kept), config_.hidden);
+  work.sink_features = rows_of(padded(std::max(sink_features(), kDraftSinkRows)), config_.hidden);
+  work.features = rows_of(padded(options_.prompt_tokens - first_feature_row()), config_.hidden);
   work.normed = config_.fc_norm ? rows_of(group, config_.target_hidden) : nullptr;
   work.token = rows_of(group, config_.hidden);
   work.joined = rows_of(group, 2 * config_.hidden);
@@ -27,14 +37,24 @@ Eagle3Draft::PrefillWork Eagle3Draft::carve_prefill(Carver& carver) const {
   return work;
 }
 
+std::vector<PromptStates> Eagle3Draft::prompt_states() {
+  const int64_t first = first_feature_row();
+  std::vector<PromptStates> states = {
+      {static_cast<std::byte*>(prefill_->features), first, options_.prompt_tokens - first}};
+  if (first > 0) states.push_back({static_cast<std::byte*>(prefill_->sink_features), 0, sink_features()});
+  return states;
+}
+
 void Eagle3Draft::prefill_layer(const LayerInput& input) {
   if (!feature_index(input.layer)) return;
-  const int64_t first = first_prompt_row();
-  if (first > 0) project(input, 0, kDraftSinkRows, prefill_->sink_features, prefill_->normed, ProductPath::kPrefill);
-  for (int64_t row = first; row < input.rows; row += kDraftPrefillGroupRows) {
-    std::byte* const to = static_cast<std::byte*>(prefill_->features) + sizes_.bytes((row - first) * config_.hidden);
-    project(input, row, std::min(kDraftPrefillGroupRows, input.rows - row), to, prefill_->normed,
-            ProductPath::kPrefill);
+  for (const PromptStates& to : prompt_states()) project_prompt(input, to);
+}
+
+// Rows before the input's first are there already.
+void Eagle3Draft::project_prompt(const LayerInput& input, const PromptStates& to) {
+  for (int64_t row = std::max(to.first, input.first); row < to.first + to.rows; row += kDraftPrefillGroupRows) {
+    project(input, row - input.first, std::min(kDraftPrefillGroupRows, to.first + to.rows - row),
+            to.data + sizes_.bytes((row - to.first) * config_.hidden), prefill_->normed, ProductPath::kPrefill);
   }
 }
 
@@ -43,6 +63,9 @@ bool Eagle3Draft::finish_prefill(std::span<const int32_t> prompt, Progress*, con
   const int64_t rows = static_cast<int64_t>(prompt.size()) - 1, first = first_prompt_row();
   CHECK(rows + 1 == options_.prompt_tokens);
   const int64_t sinks = first > 0 ? kDraftSinkRows : 0, kept = rows - first;
+  const std::byte* const features =
+      static_cast<std::byte*>(prefill_->features) + sizes_.bytes((first - first_feature_row()) * config_.hidden);
+  const void* const sink_rows = first_feature_row() > 0 ? prefill_->sink_features : prefill_->features;
   Carver carver(buffers_.prefill_inputs.data());
   const PromptRows host = PromptRows::carve(prompt_list_rows(), carver);
   for (int64_t i = 0; i < sinks + kept; ++i) {
@@ -52,17 +75,16 @@ bool Eagle3Draft::finish_prefill(std::span<const int32_t> prompt, Progress*, con
   }
   compute_->copy(prefill_->rows.tokens, host.tokens, host.bytes, Link::kHostToDevice);
   if (sinks > 0) {
-    join_prompt(0, sinks, prefill_->sink_features);
+    join_prompt(0, sinks, sink_rows);
     layer_->rotate(prefill_->qkv, prefill_->rows.positions, sinks, cache_->sinks(0));
   }
   for (int64_t row = 0; row < kept; row += kDraftPrefillGroupRows) {
     const int64_t count = std::min(kDraftPrefillGroupRows, kept - row);
-    join_prompt(sinks + row, count, static_cast<std::byte*>(prefill_->features) + sizes_.bytes(row * config_.hidden));
+    join_prompt(sinks + row, count, features + sizes_.bytes(row * config_.hidden));
     layer_->rotate_into(*cache_, prefill_->qkv, prefill_->rows.positions + sinks + row, first + row, count);
   }
-  compute_->copy(work_->pass_features,
-                 static_cast<std::byte*>(prefill_->features) + sizes_.bytes(kept * config_.hidden),
-                 sizes_.bytes(config_.hidden), Link::kWithinDevice);
+  compute_->copy(work_->pass_features, features + sizes_.bytes(kept * config_.hidden), sizes_.bytes(config_.hidden),
+                 Link::kWithinDevice);
   compute_->synchronize();
   cache_->set_rows(rows, sinks > 0);
   stable_features_.assign(1, 0);

@@ -18,6 +18,10 @@ class GgufCheckpoint final : public Checkpoint {
  public:
   explicit GgufCheckpoint(const std::string& path);
   void read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const override;
+  std::string_view stored_bytes(const TensorInfo& tensor) const override {
+    const GgufTensor& from = stored(tensor);
+    return mapping_.bytes().substr(from.begin, from.bytes);
+  }
   void release_pages(const TensorInfo& tensor) const override;
   DType natural_dtype() const override;
   Tokenizer load_tokenizer() const override { return Tokenizer::from_vocabulary(gguf_vocabulary(file_)); }

@@ -1,0 +1,170 @@
+// headrace cache: what the folder of --prefix-cache holds, whether it is whole, and how to make it smaller. No text of
+// any prompt is shown.
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/format.h"
+#include "runtime/prefix/store.h"
+
+namespace headrace {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr size_t kNameDigits = 12;
+
+// A prompt that is kept: a piece of rows that none continues, with all before it.
+struct Kept {
+  const PrefixEntry* last;
+  uint64_t bytes = 0, shared_bytes = 0;  // shared: with other prompts
+  bool draft = false;                    // some of it is a draft's
+};
+
+std::vector<Kept> kept_prompts(const PrefixIndex& index) {
+  std::map<PrefixKey, int> prompts;  // that a piece belongs to
+  std::map<PrefixKey, std::vector<const PrefixEntry*>> drafts;
+  std::set<PrefixKey> continued;
+  for (const auto& [key, entry] : index.entries()) {
+    if (entry.piece.kind == PieceKind::kRows) continued.insert(entry.piece.parent);
+  }
+  std::vector<Kept> kept;
+  for (const auto& [key, entry] : index.entries()) {
+    if (entry.piece.kind == PieceKind::kDraft) {
+      drafts[entry.piece.parent].push_back(&entry);
+      continue;
+    }
+    if (!continued.contains(key)) kept.push_back({.last = &entry});
+  }
+  const auto walk = [&](const Kept& prompt, const auto& visit) {
+    for (const PrefixEntry* one = prompt.last; one != nullptr; one = index.find(one->piece.parent)) visit(*one);
+  };
+  for (const Kept& prompt : kept) walk(prompt, [&](const PrefixEntry& one) { ++prompts[one.piece.key]; });
+  for (Kept& prompt : kept) {
+    walk(prompt, [&](const PrefixEntry& one) {
+      uint64_t bytes = one.bytes;
+      for (const PrefixEntry* const draft : drafts[one.piece.key]) bytes += draft->bytes, prompt.draft = true;
+      prompt.bytes += bytes;
+      if (prompts[one.piece.key] > 1) prompt.shared_bytes += bytes;
+    });
+  }
+  std::sort(kept.begin(), kept.end(), [](const Kept& a, const Kept& b) { return a.last->used_ns > b.last->used_ns; });
+  return kept;
+}
+
+int64_t tokens_of(const Kept& prompt) { return prompt.last->piece.first_row + prompt.last->piece.rows; }
+
+std::string time_text(int64_t ns) {
+  const std::time_t seconds = static_cast<std::time_t>(ns / 1'000'000'000);
+  std::tm parts{};
+  char text[32] = "?";
+  if (::gmtime_r(&seconds, &parts) != nullptr) std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+ordered_json damaged_json(const std::vector<PrefixStore::Damaged>& damaged) {
+  ordered_json list = ordered_json::array();
+  for (const PrefixStore::Damaged& one : damaged) list.push_back({{"file", one.file}, {"error", one.what}});
+  return list;
+}
+
+void print(const ordered_json& object) {
+  std::puts(object.dump(-1, ' ', false, ordered_json::error_handler_t::replace).c_str());
+}
+
+ExitCode list(const CacheArgs& args, const PrefixStore& store) {
+  const std::vector<Kept> kept = kept_prompts(store.index());
+  if (args.json) {
+    ordered_json prompts = ordered_json::array();
+    for (const Kept& prompt : kept) {
+      const PrefixPiece& piece = prompt.last->piece;
+      prompts.push_back({{"name", key_text(piece.key)},
+                         {"tokens", tokens_of(prompt)},
+                         {"bytes", prompt.bytes},
+                         {"shared_bytes", prompt.shared_bytes},
+                         {"model", piece.model},
+                         {"identity", key_text(piece.identity)},
+                         {"draft", prompt.draft},
+                         {"last_used", time_text(prompt.last->used_ns)}});
+    }
+    print({{"folder", store.folder()},
+           {"format", kPrefixFormat},
+           {"bytes", store.index().bytes()},
+           {"prompts", prompts},
+           {"damaged", damaged_json(store.damaged())}});
+    return ExitCode::kDone;
+  }
+  if (!kept.empty())
+    std::printf("%-12s %10s %12s %12s  %-20s  %s\n", "name", "tokens", "bytes", "shared", "last used", "model");
+  for (const Kept& prompt : kept) {
+    std::printf("%-12s %10s %12s %12s  %-20s  %s%s\n", key_text(prompt.last->piece.key).substr(0, kNameDigits).c_str(),
+                format_count(tokens_of(prompt)).c_str(), format_bytes(prompt.bytes).c_str(),
+                format_bytes(prompt.shared_bytes).c_str(), time_text(prompt.last->used_ns).c_str(),
+                prompt.last->piece.model.c_str(), prompt.draft ? ", with a draft" : "");
+  }
+  std::printf("%s: %s prompts, %s\n", store.folder().c_str(), format_count(static_cast<int64_t>(kept.size())).c_str(),
+              format_bytes(store.index().bytes()).c_str());
+  for (const PrefixStore::Damaged& one : store.damaged()) {
+    std::printf("damaged: %s %s\n", one.file.c_str(), one.what.c_str());
+  }
+  return ExitCode::kDone;
+}
+
+ExitCode verify(const CacheArgs& args, const PrefixStore& store) {
+  const std::vector<PrefixStore::Damaged> bad = store.verify({});
+  const size_t pieces = store.index().entries().size();
+  if (args.json) {
+    print({{"folder", store.folder()},
+           {"pieces", pieces},
+           {"bytes", store.index().bytes()},
+           {"damaged", damaged_json(bad)}});
+  } else {
+    for (const PrefixStore::Damaged& one : bad) std::printf("damaged: %s: %s\n", one.file.c_str(), one.what.c_str());
+    std::printf("%s: %s pieces, %s, %zu damaged\n", store.folder().c_str(),
+                format_count(static_cast<int64_t>(pieces)).c_str(), format_bytes(store.index().bytes()).c_str(),
+                bad.size());
+  }
+  return bad.empty() ? ExitCode::kDone : ExitCode::kStorage;
+}
+
+ExitCode prune(const CacheArgs& args, PrefixStore* store) {
+  if (!store->writes()) throw_error(ExitCode::kStorage, args.folder, "cannot be pruned: " + store->note());
+  const uint64_t before = store->index().bytes();
+  const int64_t gone = store->prune(args.limit_bytes);
+  const uint64_t left = store->index().bytes();
+  if (args.json) {
+    print({{"folder", store->folder()}, {"removed_pieces", gone}, {"removed_bytes", before - left}, {"bytes", left}});
+  } else {
+    std::printf("%s: %s of %s removed\n", store->folder().c_str(), format_bytes(before - left).c_str(),
+                format_bytes(before).c_str());
+  }
+  return ExitCode::kDone;
+}
+
+}  // namespace
+
+ExitCode run_cache(const CacheArgs& args) {
+  if (!std::filesystem::is_directory(args.folder)) {
+    throw_error(ExitCode::kStorage, args.folder, "is no folder", "Name the one that --prefix-cache was given.");
+  }
+  PrefixStore store({.folder = args.folder},
+                    args.action == CacheAction::kPrune ? PrefixStore::Use::kRun : PrefixStore::Use::kLook);
+  switch (args.action) {
+    case CacheAction::kList:
+      return list(args, store);
+    case CacheAction::kVerify:
+      return verify(args, store);
+    case CacheAction::kPrune:
+      return prune(args, &store);
+  }
+  return ExitCode::kInternal;
+}
+
+}  // namespace headrace

@@ -1,0 +1,123 @@
+#include "runtime/prefix/identity.h"
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "kernels/cpu/isa.h"
+#include "kernels/product.h"
+#include "offload/checksum.h"
+#include "offload/machine.h"
+#include "offload/thread_pool.h"
+#include "runtime/sha256.h"
+
+namespace headrace {
+namespace {
+
+constexpr uint64_t kSliceBytes = 16 * kMiB;
+
+// Each value with its size, so that no two lists look alike.
+class Identity {
+ public:
+  template <typename T>
+  void add(const T& value) {
+    static_assert(std::is_arithmetic_v<T> || std::is_enum_v<T>);
+    put({reinterpret_cast<const char*>(&value), sizeof value});
+  }
+  void put(std::string_view text) {
+    const uint64_t bytes = text.size();
+    hash_.update({reinterpret_cast<const char*>(&bytes), sizeof bytes});
+    hash_.update(text);
+  }
+  PrefixKey finish() { return hash_.finish(); }
+
+ private:
+  Sha256 hash_;
+};
+
+std::vector<uint64_t> checksums_of(std::string_view bytes, ThreadPool& pool) {
+  std::vector<uint64_t> sums((bytes.size() + kSliceBytes - 1) / kSliceBytes);
+  pool.parallel_for(static_cast<int64_t>(sums.size()), [&](int64_t i, int) {
+    sums[static_cast<size_t>(i)] =
+        checksum(std::as_bytes(std::span(bytes.substr(static_cast<uint64_t>(i) * kSliceBytes, kSliceBytes))));
+  });
+  return sums;
+}
+
+// Of a tensor that no file holds.
+std::vector<uint64_t> checksums_of_rows(const TensorSource& source, const TensorInfo& tensor, DType dtype) {
+  std::vector<std::byte> row(static_cast<uint64_t>(tensor.cols()) * dtype_bytes(dtype));
+  std::vector<uint64_t> sums;
+  for (int64_t i = 0; i < tensor.rows(); ++i) {
+    source.read_rows(tensor, i, i + 1, dtype, row.data());
+    sums.push_back(checksum(row));
+  }
+  return sums;
+}
+
+void add_rope(const RopeConfig& rope, Identity* to) {
+  for (const double value : {rope.theta, rope.factor, rope.low_freq_factor, rope.high_freq_factor, rope.beta_fast,
+                             rope.beta_slow, rope.attention_factor, rope.mscale, rope.mscale_all_dim}) {
+    to->add(value);
+  }
+  to->add(rope.scaling);
+  to->add(rope.original_max_positions);
+  to->add(rope.truncate);
+  for (const float factor : rope.frequency_factors) to->add(factor);
+}
+
+// Where the same program on the same weights may round otherwise.
+void add_place(const Device& device, Identity* to) {
+  to->add(device.backend());
+  if (device.backend() == Backend::kCuda) {
+    to->put(device.name());
+    to->add(product_library_version(device.backend()));
+    return;
+  }
+  to->put(kernels::isa_name(kernels::isa()));
+  to->put(read_machine().cpu);  // libm picks its own instructions for what rope tables are made of
+  to->put(__VERSION__);         // of the compiler, which may contract a product and a sum
+#ifdef __OPTIMIZE__
+  to->put("optimised");
+#endif
+}
+
+}  // namespace
+
+PrefixKey weights_fingerprint(const TensorSource& source, DType dtype, int threads) {
+  ThreadPool pool(threads);
+  std::vector<const TensorInfo*> tensors;
+  for (const TensorInfo& tensor : source.tensors()) tensors.push_back(&tensor);
+  std::sort(tensors.begin(), tensors.end(), [](const auto* a, const auto* b) { return a->name < b->name; });
+  Identity identity;
+  for (const TensorInfo* const tensor : tensors) {
+    identity.put(tensor->name);
+    identity.put(tensor->stored_type);
+    for (const int64_t size : tensor->shape) identity.add(size);
+    const std::string_view bytes = source.stored_bytes(*tensor);
+    for (const uint64_t sum : bytes.empty() ? checksums_of_rows(source, *tensor, dtype) : checksums_of(bytes, pool)) {
+      identity.add(sum);
+    }
+  }
+  return identity.finish();
+}
+
+PrefixKey rows_identity(const RowsIdentity& rows, const Device& device) {
+  const ModelConfig& c = *rows.config;
+  Identity identity;
+  identity.add(kNumericsVersion);
+  identity.put({reinterpret_cast<const char*>(rows.weights.data()), rows.weights.size()});
+  identity.put(c.family);
+  for (const int64_t size :
+       {c.layers, c.hidden, c.heads, c.kv_heads, c.head_dim, c.ffn, c.vocab, c.max_positions, rows.prefill_group}) {
+    identity.add(size);
+  }
+  identity.add(c.rms_eps);
+  for (const bool quirk : {c.qkv_bias, c.output_bias, c.qk_norm}) identity.add(quirk);
+  for (const DType type : {rows.dtype, rows.k_type, rows.v_type}) identity.add(type);
+  add_rope(c.rope, &identity);
+  add_place(device, &identity);
+  return identity.finish();
+}
+
+}  // namespace headrace

@@ -1,0 +1,28 @@
+// What decides the bits of a saved row beside its tokens: a row is only ever taken where all of it is the same. Weights
+// count by content, whatever their files are called. Reads the whole of them, on the device's threads. Any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "offload/device.h"
+#include "runtime/model/checkpoint.h"
+#include "runtime/prefix/piece.h"
+
+namespace headrace {
+
+// Raise it with every change that may alter a bit of a row that prefill makes, or the layout of a saved piece: a
+// kernel, an order of sums, a rounding, the sizes of groups, segments or tiles. (Who forgets gets the old rows after
+// the new program's: every test of saved prefixes against fresh runs still passes, and text differs between versions.)
+constexpr uint32_t kNumericsVersion = 1;
+
+PrefixKey weights_fingerprint(const TensorSource& source, DType dtype, int threads);
+
+struct RowsIdentity {
+  PrefixKey weights{};
+  const ModelConfig* config = nullptr;  // with --rope-* in place
+  DType dtype{}, k_type{}, v_type{};
+  int64_t prefill_group = 0;
+};
+PrefixKey rows_identity(const RowsIdentity& rows, const Device& device);
+
+}  // namespace headrace

@@ -1,0 +1,134 @@
+#include "runtime/prefix/index.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace headrace {
+
+void PrefixMatch::cut(int64_t most, int64_t unit) {
+  rows = std::min(rows, most) / unit * unit;
+  pieces.resize(std::min(pieces.size(), static_cast<size_t>(segments_for(rows))));
+}
+
+void PrefixIndex::add(PrefixEntry entry) {
+  const PrefixKey key = entry.piece.key;
+  remove(key);
+  children_.emplace(entry.piece.parent, key);
+  bytes_ += entry.bytes;
+  entries_.emplace(key, std::move(entry));
+}
+
+void PrefixIndex::remove(const PrefixKey& key) {
+  const auto it = entries_.find(key);
+  if (it == entries_.end()) return;
+  const auto [begin, end] = children_.equal_range(it->second.piece.parent);
+  children_.erase(std::find_if(begin, end, [&](const auto& child) { return child.second == key; }));
+  bytes_ -= it->second.bytes;
+  entries_.erase(it);
+}
+
+void PrefixIndex::clear() {
+  entries_.clear();
+  children_.clear();
+  bytes_ = 0;
+}
+
+const PrefixEntry* PrefixIndex::find(const PrefixKey& key) const {
+  const auto it = entries_.find(key);
+  return it == entries_.end() ? nullptr : &it->second;
+}
+
+void PrefixIndex::touch(const PrefixKey& key, int64_t used_ns) {
+  const auto it = entries_.find(key);
+  if (it != entries_.end()) it->second.used_ns = used_ns;
+}
+
+PrefixMatch PrefixIndex::match(const PrefixKey& root, std::span<const int32_t> tokens, int64_t unit) const {
+  PrefixMatch match;
+  PrefixKey parent = root;
+  for (bool whole = true; whole && match.rows < static_cast<int64_t>(tokens.size());) {
+    const std::span<const int32_t> rest = tokens.subspan(static_cast<size_t>(match.rows));
+    const PrefixPiece* best = nullptr;
+    size_t common = 0;
+    const auto [begin, end] = children_.equal_range(parent);
+    for (auto it = begin; it != end; ++it) {
+      const PrefixPiece& piece = entries_.at(it->second).piece;
+      if (piece.kind != PieceKind::kRows || piece.first_row != match.rows) continue;
+      const size_t most = std::min(rest.size(), piece.tokens.size());
+      const size_t same = static_cast<size_t>(
+          std::mismatch(rest.begin(), rest.begin() + static_cast<ptrdiff_t>(most), piece.tokens.begin()).first -
+          rest.begin());
+      if (same > common) common = same, best = &piece;
+    }
+    if (best == nullptr) break;
+    match.pieces.push_back(best->key);
+    match.rows += static_cast<int64_t>(common);
+    parent = best->key;
+    whole = static_cast<int64_t>(common) == segment_range(segment_of(best->first_row)).rows;
+  }
+  match.cut(static_cast<int64_t>(tokens.size()) - 1, unit);
+  return match;
+}
+
+void PrefixIndex::cut_for_draft(const PrefixKey& draft_identity, int64_t first, int64_t unit,
+                                PrefixMatch* match) const {
+  for (size_t i = 0; i < match->pieces.size(); ++i) {
+    const SegmentRange range = segment_range(static_cast<int64_t>(i));
+    const bool needed = i == 0 || range.end() > first;
+    const PrefixEntry* const piece = needed ? find(draft_key(match->pieces[i], draft_identity)) : nullptr;
+    const int64_t rows = std::min(match->rows, range.end()) - range.begin;
+    if (!needed || (piece != nullptr && piece->piece.rows >= rows)) continue;
+    return match->cut(range.begin, unit);
+  }
+}
+
+std::vector<PrefixKey> PrefixIndex::with_descendants(const PrefixKey& key) const {
+  std::vector<PrefixKey> found = {key};
+  for (size_t i = 0; i < found.size(); ++i) {
+    const auto [begin, end] = children_.equal_range(found[i]);
+    for (auto it = begin; it != end; ++it) found.push_back(it->second);
+  }
+  std::reverse(found.begin(), found.end());
+  return found;
+}
+
+bool PrefixIndex::is_root_piece(const PrefixEntry& entry) const {
+  return entry.piece.kind == PieceKind::kRows && entry.piece.first_row == 0 &&
+         entry.piece.parent == prefix_root(entry.piece.identity);
+}
+
+std::vector<PrefixKey> PrefixIndex::orphans() const {
+  std::set<PrefixKey> reached;
+  for (const auto& [key, entry] : entries_) {
+    if (!is_root_piece(entry)) continue;
+    for (const PrefixKey& one : with_descendants(key)) reached.insert(one);
+  }
+  std::vector<PrefixKey> lost;
+  for (const auto& [key, entry] : entries_) {
+    if (!reached.contains(key)) lost.push_back(key);
+  }
+  return lost;
+}
+
+std::vector<PrefixKey> PrefixIndex::to_drop(uint64_t limit_bytes, const std::set<PrefixKey>& keep) const {
+  std::map<PrefixKey, size_t> staying;  // children of each
+  for (const auto& [parent, key] : children_) ++staying[parent];
+  std::set<std::pair<int64_t, PrefixKey>> leaves;
+  for (const auto& [key, entry] : entries_) {
+    if (!staying.contains(key) && !keep.contains(key)) leaves.emplace(entry.used_ns, key);
+  }
+  std::vector<PrefixKey> dropped;
+  for (uint64_t bytes = bytes_; bytes > limit_bytes && !leaves.empty();) {
+    const PrefixKey key = leaves.begin()->second;
+    leaves.erase(leaves.begin());
+    dropped.push_back(key);
+    const PrefixEntry& entry = entries_.at(key);
+    bytes -= entry.bytes;
+    const auto parent = entries_.find(entry.piece.parent);
+    if (parent == entries_.end() || --staying[parent->first] > 0 || keep.contains(parent->first)) continue;
+    leaves.emplace(parent->second.used_ns, parent->first);
+  }
+  return dropped;
+}
+
+}  // namespace headrace

@@ -1,0 +1,102 @@
+#include "runtime/prefix/loader.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cache/base.h"
+#include "offload/checksum.h"
+
+namespace headrace {
+namespace {
+
+// So much under way keeps a solid-state disk busy, and covers what prefill computes between two layers.
+constexpr uint64_t kRingBytes = 128 * kMiB;
+constexpr uint64_t kMostSlots = 32;
+constexpr size_t kThreads = 8;
+
+uint64_t slots_for(uint64_t largest_read, uint64_t reads) {
+  return std::clamp<uint64_t>(kRingBytes / std::max<uint64_t>(1, largest_read), 2, std::min(kMostSlots, reads + 1));
+}
+
+uint64_t largest(const std::vector<PrefixLoader::Read>& reads) {
+  uint64_t bytes = 0;
+  for (const PrefixLoader::Read& read : reads) bytes = std::max(bytes, read.bytes);
+  return bytes;
+}
+
+}  // namespace
+
+uint64_t PrefixLoader::ring_bytes(uint64_t largest_read, uint64_t reads) {
+  return whole_pages(largest_read) * slots_for(largest_read, reads);
+}
+
+PrefixLoader::PrefixLoader(Device& device, std::vector<Read> reads)
+    : reads_(std::move(reads)),
+      slot_bytes_(whole_pages(largest(reads_))),
+      slots_(slots_for(slot_bytes_, reads_.size())),
+      ring_(device.allocate_pinned(slot_bytes_ * slots_, "the rows of a saved prefix")),
+      states_(reads_.size(), State::kOpen) {
+  for (size_t i = 0; i < slots_; ++i) used_.push_back(device.make_event());
+  for (size_t i = 0; i < std::min({kThreads, slots_, reads_.size()}); ++i) threads_.emplace_back([this] { serve(); });
+}
+
+PrefixLoader::~PrefixLoader() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  room_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+const std::byte* PrefixLoader::next() {
+  std::unique_lock lock(mutex_);
+  CHECK(consumed_ < reads_.size());
+  came_.wait(lock, [&] { return states_[consumed_] != State::kOpen; });
+  return states_[consumed_] == State::kThere ? ring_.data() + consumed_ % slots_ * slot_bytes_ : nullptr;
+}
+
+void PrefixLoader::done(Stream& stream) {
+  stream.record(*used_[consumed_ % slots_]);
+  {
+    const std::lock_guard lock(mutex_);
+    ++consumed_;
+  }
+  room_.notify_one();
+}
+
+void PrefixLoader::serve() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    room_.wait(lock, [&] { return stop_ || begun_ == reads_.size() || begun_ < consumed_ + slots_; });
+    if (stop_ || begun_ == reads_.size()) return room_.notify_all();
+    const size_t index = begun_++;
+    lock.unlock();
+    read(index);
+    lock.lock();
+  }
+}
+
+void PrefixLoader::read(size_t index) {
+  const Read& wanted = reads_[index];
+  const std::span<std::byte> to(ring_.data() + index % slots_ * slot_bytes_, wanted.bytes);
+  std::string failed;
+  try {
+    used_[index % slots_]->synchronize();
+    wanted.file->read(wanted.offset, to);
+    if (checksum(to) != wanted.checksum) {
+      failed = str(wanted.file->path(), ": the ", wanted.bytes, " bytes at offset ", wanted.offset,
+                   " are not those that were written");
+    }
+  } catch (const Error& error) {
+    failed = str(error.info().where, ": ", error.info().what);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    states_[index] = failed.empty() ? State::kThere : State::kFailed;
+    if (!failed.empty()) failure_ = failed;
+  }
+  came_.notify_one();
+}
+
+}  // namespace headrace

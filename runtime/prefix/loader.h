@@ -1,0 +1,60 @@
+// Reads pieces of a saved prefix in the order in which prefill wants them, ahead of it: threads read into a pinned ring
+// and compare checksums, so that disk, link and compute overlap. A read that fails, or whose bytes are not those that
+// were written, is an outcome and no error: its rows are computed again. Owns the ring and the threads; borrows the
+// files. Thread: one at a time.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "offload/device.h"
+#include "offload/file.h"
+
+namespace headrace {
+
+class PrefixLoader {
+ public:
+  struct Read {
+    const File* file = nullptr;
+    uint64_t offset = 0, bytes = 0;
+    uint64_t checksum = 0;
+    size_t piece = 0;  // the caller's own
+  };
+
+  // Pinned memory that such a ring takes.
+  static uint64_t ring_bytes(uint64_t largest_read, uint64_t reads);
+  PrefixLoader(Device& device, std::vector<Read> reads);
+  ~PrefixLoader();  // REQUIRES: no copy from the ring is under way
+
+  // The bytes of the next read, once they are there; null: they are not to be had.
+  const std::byte* next();
+  // `stream` has been given all that reads them.
+  void done(Stream& stream);
+  const Read& current() const { return reads_[consumed_]; }
+  const std::string& failure() const { return failure_; }  // after a null
+
+ private:
+  enum class State : uint8_t { kOpen, kThere, kFailed };
+  void serve();
+  void read(size_t index);
+
+  const std::vector<Read> reads_;
+  uint64_t slot_bytes_ = 0;
+  size_t slots_ = 1;
+  PinnedBuffer ring_;
+  std::vector<std::unique_ptr<Event>> used_;  // by slot: what was in it has been read
+  std::mutex mutex_;
+  std::condition_variable came_, room_;
+  std::vector<State> states_;
+  std::string failure_;
+  size_t begun_ = 0, consumed_ = 0;
+  bool stop_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,205 @@
+#include "runtime/prefix/piece.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "offload/checksum.h"
+#include "runtime/sha256.h"
+
+namespace headrace {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "manifests are little-endian");
+
+constexpr std::string_view kMagic = "HDRPREFX";
+constexpr uint64_t kMostParts = 1 << 16, kMostPartBytes = uint64_t{1} << 40, kMostModelBytes = 1 << 12;
+
+uint64_t checksum_of(std::string_view text) { return checksum(std::as_bytes(std::span(text))); }
+
+std::string_view bytes_of(const PrefixKey& key) { return {reinterpret_cast<const char*>(key.data()), key.size()}; }
+
+class Writer {
+ public:
+  template <typename T>
+  void put(const T& value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    text_.append(reinterpret_cast<const char*>(&value), sizeof value);
+  }
+  template <typename T>
+  void put_all(const std::vector<T>& values) {
+    text_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+  }
+  void put_text(std::string_view text) { text_ += text; }
+  std::string take() {
+    put(checksum_of(text_));
+    return std::move(text_);
+  }
+
+ private:
+  std::string text_;
+};
+
+// Fields in order; past the end they are 0, and ok() is false.
+class Reader {
+ public:
+  explicit Reader(std::string_view text) : text_(text) {}
+  template <typename T>
+  T get() {
+    T value{};
+    take(&value, sizeof value);
+    return value;
+  }
+  template <typename T>
+  std::vector<T> get_all(uint64_t count) {
+    if (count > text_.size() / sizeof(T)) ok_ = false;
+    std::vector<T> values(ok_ ? count : 0);
+    if (ok_) take(values.data(), count * sizeof(T));
+    return values;
+  }
+  std::string get_text(uint64_t bytes) {
+    const std::vector<char> text = get_all<char>(bytes);
+    return {text.begin(), text.end()};
+  }
+  bool ok() const { return ok_; }
+  bool at_end() const { return ok_ && text_.empty(); }
+
+ private:
+  void take(void* to, size_t bytes) {
+    ok_ = ok_ && bytes <= text_.size();
+    if (!ok_) return;
+    if (bytes > 0) std::memcpy(to, text_.data(), bytes);
+    text_.remove_prefix(bytes);
+  }
+
+  std::string_view text_;
+  bool ok_ = true;
+};
+
+// What is wrong with a piece whose manifest has the right checksum; null: nothing. Then a program of ours has written
+// it, but nothing may come of it that was not looked at.
+const char* wrong_with(const PrefixPiece& piece) {
+  if (piece.kind != PieceKind::kRows && piece.kind != PieceKind::kDraft) return "is of an unknown kind";
+  if (piece.first_row < 0 || piece.first_row > INT32_MAX) return "has an impossible first row";
+  const SegmentRange range = segment_range(segment_of(piece.first_row));
+  if (range.begin != piece.first_row || piece.rows < 1 || piece.rows > range.rows) return "is no segment's";
+  if (piece.part_bytes == 0 || piece.part_bytes % kPageBytes != 0 || piece.part_bytes > kMostPartBytes) {
+    return "has parts of an impossible size";
+  }
+  if (piece.kind == PieceKind::kDraft) {
+    return piece.key == draft_key(piece.parent, piece.identity) ? nullptr : "does not have its content's name";
+  }
+  if (std::any_of(piece.tokens.begin(), piece.tokens.end(), [](int32_t id) { return id < 0; })) {
+    return "has a negative token";
+  }
+  return piece.key == rows_key(piece.parent, piece.tokens) ? nullptr : "does not have its content's name";
+}
+
+PrefixKey hash_of(std::string_view what, const PrefixKey& first, std::string_view second) {
+  Sha256 hash;
+  hash.update(what);
+  hash.update(bytes_of(first));
+  hash.update(second);
+  return hash.finish();
+}
+
+}  // namespace
+
+PrefixKey prefix_root(const PrefixKey& identity) { return hash_of("headrace prefix: root ", identity, ""); }
+
+PrefixKey rows_key(const PrefixKey& parent, std::span<const int32_t> tokens) {
+  return hash_of("headrace prefix: rows ", parent, {reinterpret_cast<const char*>(tokens.data()), tokens.size_bytes()});
+}
+
+PrefixKey draft_key(const PrefixKey& rows, const PrefixKey& draft_identity) {
+  return hash_of("headrace prefix: draft ", rows, bytes_of(draft_identity));
+}
+
+std::string key_text(const PrefixKey& key) {
+  std::string text;
+  for (const uint8_t byte : key) {
+    text += "0123456789abcdef"[byte >> 4];
+    text += "0123456789abcdef"[byte & 15];
+  }
+  return text;
+}
+
+std::optional<PrefixKey> parse_key(std::string_view text) {
+  PrefixKey key{};
+  if (text.size() != 2 * key.size()) return std::nullopt;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    if (digit < 0) return std::nullopt;
+    key[i / 2] = static_cast<uint8_t>(key[i / 2] << 4 | digit);
+  }
+  return key;
+}
+
+std::string encode_manifest(const PrefixPiece& piece) {
+  CHECK(wrong_with(piece) == nullptr, wrong_with(piece), ", first_row=", piece.first_row, " rows=", piece.rows);
+  CHECK(piece.checksums.size() <= kMostParts && !piece.checksums.empty(), "parts=", piece.checksums.size());
+  const std::string model = piece.model.substr(0, kMostModelBytes);
+  Writer out;
+  out.put_text(kMagic);
+  out.put(kPrefixFormat);
+  out.put(~kPrefixFormat);
+  out.put(piece.kind);
+  out.put(static_cast<uint32_t>(model.size()));
+  out.put(piece.key);
+  out.put(piece.parent);
+  out.put(piece.identity);
+  out.put(piece.first_row);
+  out.put(piece.rows);
+  out.put(piece.part_bytes);
+  out.put(static_cast<uint64_t>(piece.checksums.size()));
+  out.put(static_cast<uint64_t>(piece.tokens.size()));
+  out.put_text(model);
+  out.put_all(piece.tokens);
+  out.put_all(piece.checksums);
+  return out.take();
+}
+
+std::optional<PrefixPiece> decode_manifest(std::string_view bytes, const std::string& path, std::string* wrong) {
+  const auto fail = [&](const char* what) {
+    *wrong = what;
+    return std::nullopt;
+  };
+  if (!bytes.starts_with(kMagic)) return fail("is no manifest");
+  Reader in(bytes.substr(kMagic.size(), bytes.size() < sizeof(uint64_t) ? 0 : std::string_view::npos));
+  const uint32_t version = in.get<uint32_t>(), complement = in.get<uint32_t>();
+  if (!in.ok() || complement != ~version) return fail("has no whole header");
+  if (version > kPrefixFormat) {
+    throw_error(ExitCode::kStorage, path, str("is of format ", version, ", this program knows up to ", kPrefixFormat),
+                "A newer headrace has written it: use that one, or another --prefix-cache.");
+  }
+  if (version != kPrefixFormat) return fail("is of an unknown format");
+  if (bytes.size() < kMagic.size() + sizeof(uint64_t)) return fail("is cut short");
+  uint64_t stored = 0;
+  const size_t end = bytes.size() - sizeof stored;
+  std::memcpy(&stored, bytes.data() + end, sizeof stored);
+  if (stored != checksum_of(bytes.substr(0, end))) return fail("has a wrong checksum");
+  in = Reader(bytes.substr(kMagic.size() + 2 * sizeof(uint32_t), end - kMagic.size() - 2 * sizeof(uint32_t)));
+  PrefixPiece piece;
+  piece.kind = in.get<PieceKind>();
+  const uint32_t model_bytes = in.get<uint32_t>();
+  piece.key = in.get<PrefixKey>();
+  piece.parent = in.get<PrefixKey>();
+  piece.identity = in.get<PrefixKey>();
+  piece.first_row = in.get<int64_t>();
+  piece.rows = in.get<int64_t>();
+  piece.part_bytes = in.get<uint64_t>();
+  const uint64_t parts = in.get<uint64_t>(), tokens = in.get<uint64_t>();
+  if (!in.ok() || model_bytes > kMostModelBytes || parts < 1 || parts > kMostParts) return fail("has impossible sizes");
+  if (tokens != (piece.kind == PieceKind::kRows ? static_cast<uint64_t>(piece.rows) : 0)) {
+    return fail("has another number of tokens than of rows");
+  }
+  piece.model = in.get_text(model_bytes);
+  piece.tokens = in.get_all<int32_t>(tokens);
+  piece.checksums = in.get_all<uint64_t>(parts);
+  if (!in.at_end()) return fail("is not as long as it says");
+  if (const char* const what = wrong_with(piece)) return fail(what);
+  return piece;
+}
+
+}  // namespace headrace

@@ -1,0 +1,327 @@
+#include "runtime/prefix/run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <utility>
+
+namespace headrace {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kLookMs = 100;
+
+uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
+
+uint64_t draft_part_bytes(const DraftNeeds& draft, int64_t segment) {
+  return whole_pages(u(segment_range(segment).rows) * draft.row_bytes);
+}
+
+}  // namespace
+
+PrefixRun::PrefixRun(PrefixStore& store, const PrefixRunSetup& setup)
+    : store_(store), setup_(setup), prompt_(setup.prompt.begin(), setup.prompt.end()) {
+  use_.asked = true;
+  find();
+  if (store_.writes()) choose_pieces();
+}
+
+PrefixRun::~PrefixRun() { abandon(); }
+
+// ---- what is there, and what is to be
+// --------------------------------------------------------------------------------
+
+bool PrefixRun::draft_needs(int64_t segment, int64_t first_row) const {
+  return setup_.draft.row_bytes > 0 && (segment == 0 || segment_range(segment).end() > first_row);
+}
+
+void PrefixRun::find() {
+  const PrefixIndex& index = store_.index();
+  match_ = index.match(prefix_root(setup_.identity), prompt_, setup_.unit);
+  if (setup_.draft.row_bytes > 0) {
+    index.cut_for_draft(setup_.draft.identity, setup_.draft.first_row, setup_.unit, &match_);
+  }
+  if (match_.rows < kLeastSavedRows) match_ = {};
+  read_ = match_.pieces;
+  for (size_t i = 0; i < match_.pieces.size(); ++i) {
+    if (draft_needs(static_cast<int64_t>(i), setup_.draft.first_row)) {
+      read_.push_back(draft_key(match_.pieces[i], setup_.draft.identity));
+    }
+  }
+  store_.used(read_);
+}
+
+void PrefixRun::choose_pieces() {
+  add_rows_pieces();
+  add_draft_pieces();
+  try {
+    fit_pieces();
+  } catch (const Error& error) {
+    pieces_.clear();
+    use_.notes.push_back(str("prefix cache: this prompt is not saved: ", error.info().where, ": ", error.info().what));
+  }
+}
+
+void PrefixRun::add_rows_pieces() {
+  const int64_t kept = static_cast<int64_t>(prompt_.size()) / setup_.unit * setup_.unit;
+  PrefixKey parent = prefix_root(setup_.identity);
+  for (int64_t segment = 0; segment < segments_for(kept); ++segment) {
+    const SegmentRange range = segment_range(segment);
+    const int64_t rows = std::min(range.rows, kept - range.begin);
+    // The rest of another prompt may have nearly all of these rows.
+    if (rows < range.rows && rows - std::max<int64_t>(0, match_.rows - range.begin) < kLeastSavedRows) break;
+    const std::span<const int32_t> tokens = std::span(prompt_).subspan(u(range.begin), u(rows));
+    const PrefixKey key = rows_key(parent, tokens);
+    chain_.push_back(key);
+    if (store_.index().find(key) == nullptr) {
+      PrefixPiece piece;
+      piece.key = key;
+      piece.parent = parent;
+      piece.identity = setup_.identity;
+      piece.model = setup_.model;
+      piece.first_row = range.begin;
+      piece.rows = rows;
+      piece.part_bytes = segments_bytes(setup_.shape, segment, segment + 1);
+      piece.checksums.resize(u(setup_.shape.layers));
+      piece.tokens.assign(tokens.begin(), tokens.end());
+      pieces_.push_back(std::move(piece));
+    }
+    parent = key;
+  }
+}
+
+void PrefixRun::add_draft_pieces() {
+  const int64_t from = draft_states_from(setup_.draft.first_row);
+  for (size_t i = 0; i < chain_.size(); ++i) {
+    const auto segment = static_cast<int64_t>(i);
+    const PrefixKey key = draft_key(chain_[i], setup_.draft.identity);
+    if (!draft_needs(segment, from) || store_.index().find(key) != nullptr) continue;
+    const SegmentRange range = segment_range(segment);
+    PrefixPiece piece;
+    piece.kind = PieceKind::kDraft;
+    piece.key = key;
+    piece.parent = chain_[i];
+    piece.identity = setup_.draft.identity;
+    piece.model = setup_.model;
+    piece.first_row = range.begin;
+    piece.rows = std::min(range.rows, static_cast<int64_t>(prompt_.size()) - range.begin);
+    piece.part_bytes = draft_part_bytes(setup_.draft, segment);
+    piece.checksums.resize(1);
+    pieces_.push_back(std::move(piece));
+  }
+}
+
+// What does not fit beside this prompt's own pieces is left out, from the end.
+void PrefixRun::fit_pieces() {
+  std::set<PrefixKey> keep(chain_.begin(), chain_.end());
+  keep.insert(read_.begin(), read_.end());
+  uint64_t bytes = 0;
+  for (const PrefixPiece& piece : pieces_) bytes += piece.data_bytes() + encode_manifest(piece).size();
+  const size_t wanted = pieces_.size();
+  while (!pieces_.empty() && !store_.make_room(bytes, keep)) {
+    bytes -= pieces_.back().data_bytes() + encode_manifest(pieces_.back()).size();
+    pieces_.pop_back();
+  }
+  if (pieces_.size() < wanted) {
+    use_.notes.push_back(str("prefix cache: ", format_bytes(store_.limit_bytes()), " in ", store_.folder(), " hold ",
+                             pieces_.empty() ? "nothing more" : "a part", " of this prompt"));
+  }
+}
+
+uint64_t PrefixRun::pinned_bytes(Backend backend) const {
+  uint64_t largest_read = 0, largest_part = 0;
+  for (size_t i = 0; i < read_.size(); ++i) {
+    const PrefixEntry* const entry = store_.index().find(read_[i]);
+    if (entry != nullptr) largest_read = std::max(largest_read, entry->piece.part_bytes);
+  }
+  for (const PrefixPiece& piece : pieces_) largest_part = std::max(largest_part, piece.part_bytes);
+  const uint64_t reads = match_.pieces.size() * u(setup_.shape.layers) + read_.size() - match_.pieces.size();
+  return (reads > 0 ? PrefixLoader::ring_bytes(largest_read, reads) : 0) +
+         (pieces_.empty() ? 0 : PrefixSaver::pinned_bytes(backend, largest_part));
+}
+
+// ---- prefill --------------------------------------------------------------------------------------------------------
+
+void PrefixRun::lose(const PrefixKey& key, const std::string& why) {
+  damaged_ = true;
+  use_.notes.push_back("prefix cache: " + why + "; computed again from there on");
+  store_.drop(std::span(&key, 1));
+}
+
+// The draft's first, then layer by layer.
+std::vector<PrefixLoader::Read> PrefixRun::open_pieces() {
+  std::vector<PrefixLoader::Read> reads;
+  files_.reserve(read_.size());  // reads point at them
+  for (const PrefixKey& key : read_) {
+    try {
+      files_.push_back(store_.open_data(key));
+    } catch (const Error& error) {
+      lose(key, str(error.info().where, ": ", error.info().what));
+      return {};
+    }
+  }
+  const auto add = [&](size_t piece, size_t part) {
+    const PrefixPiece& from = store_.index().find(read_[piece])->piece;
+    reads.push_back({.file = &files_[piece],
+                     .offset = part * from.part_bytes,
+                     .bytes = from.part_bytes,
+                     .checksum = from.checksums[part],
+                     .piece = piece});
+    use_.read_bytes += from.part_bytes;
+  };
+  for (size_t piece = match_.pieces.size(); piece < read_.size(); ++piece) add(piece, 0);
+  for (size_t layer = 0; layer < u(setup_.shape.layers); ++layer) {
+    for (size_t piece = 0; piece < match_.pieces.size(); ++piece) add(piece, layer);
+  }
+  return reads;
+}
+
+void PrefixRun::begin(Device& device) {
+  on_gpu_ = device.backend() == Backend::kCuda;
+  if (rows() > 0) {
+    std::vector<PrefixLoader::Read> reads = open_pieces();
+    in_ = device.make_stream("prefix in", StreamRole::kCopy);
+    arrived_ = device.make_event();
+    if (!damaged_) loader_ = std::make_unique<PrefixLoader>(device, std::move(reads));
+  }
+  if (!pieces_.empty() && !damaged_) saver_ = std::make_unique<PrefixSaver>(device, store_, pieces_);
+}
+
+const std::byte* PrefixRun::next_part() {
+  if (damaged_) return nullptr;
+  const std::byte* const data = loader_->next();
+  if (data == nullptr) lose(read_[loader_->current().piece], loader_->failure());
+  return data;
+}
+
+bool PrefixRun::bring_draft(std::span<const PromptStates> states, Stream& compute) {
+  for (size_t i = 0; i < match_.pieces.size(); ++i) {
+    const auto segment = static_cast<int64_t>(i);
+    if (!draft_needs(segment, setup_.draft.first_row)) continue;
+    const std::byte* const data = next_part();
+    if (data == nullptr) return false;
+    const SegmentRange range = segment_range(segment);
+    for (const PromptStates& to : states) {
+      const int64_t first = std::max(to.first, range.begin);
+      const int64_t end = std::min({to.first + to.rows, range.end(), rows()});
+      if (first >= end) continue;
+      in_->copy(to.data + u(first - to.first) * setup_.draft.row_bytes,
+                data + u(first - range.begin) * setup_.draft.row_bytes, u(end - first) * setup_.draft.row_bytes,
+                Link::kHostToDevice, "a draft's saved rows");
+    }
+    loader_->done(*in_);
+  }
+  if (in_) {
+    in_->record(*arrived_);
+    compute.wait(*arrived_);
+  }
+  return !damaged_;
+}
+
+bool PrefixRun::bring_layer(int64_t layer, std::byte* buffer, const Event& free, Stream& compute) {
+  if (rows() == 0) return true;
+  in_->wait(free);
+  for (size_t i = 0; i < match_.pieces.size(); ++i) {
+    const std::byte* const data = next_part();
+    if (data == nullptr) return false;
+    const auto segment = static_cast<int64_t>(i);
+    in_->copy(buffer + segments_bytes(setup_.shape, 0, segment), data,
+              segments_bytes(setup_.shape, segment, segment + 1), Link::kHostToDevice, {"saved, layer", layer});
+    loader_->done(*in_);
+  }
+  in_->record(*arrived_);
+  compute.wait(*arrived_);
+  return true;
+}
+
+void PrefixRun::end_reads() noexcept {
+  if (in_) drain(*in_);
+  loader_.reset();
+  files_.clear();
+}
+
+void PrefixRun::layer_stored(int64_t layer, KvCache& cache, std::shared_ptr<Event> stored) {
+  ++layers_stored_;
+  if (!saver_) return;
+  std::vector<PrefixSaver::Source> sources;
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    const PrefixPiece& piece = pieces_[i];
+    if (piece.kind != PieceKind::kRows) continue;
+    const int64_t segment = segment_of(piece.first_row), capacity = segment_range(segment).rows;
+    const KvCache::StoredSegment from = cache.stored_segment(layer, segment, static_cast<int64_t>(prompt_.size()));
+    PrefixSaver::Source source{
+        .piece = i, .part = u(layer), .data = from.data, .on_device = from.on_device, .runs = {}};
+    if (piece.rows < capacity) {
+      const uint64_t k = setup_.shape.k_bytes() / u(setup_.shape.kv_heads),
+                     v = setup_.shape.v_bytes() / u(setup_.shape.kv_heads);
+      const uint64_t keys = u(capacity) * setup_.shape.k_bytes();
+      source.runs = {{.begin = 0, .end = keys, .stride = u(capacity) * k, .bytes = u(piece.rows) * k},
+                     {.begin = keys, .end = piece.part_bytes, .stride = u(capacity) * v, .bytes = u(piece.rows) * v}};
+    }
+    sources.push_back(std::move(source));
+  }
+  saver_->save(std::move(stored), sources);
+}
+
+void PrefixRun::draft_made(std::span<const PromptStates> states, std::shared_ptr<Event> ready) {
+  if (!saver_) return;
+  std::vector<PrefixSaver::Source> sources;
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    const PrefixPiece& piece = pieces_[i];
+    if (piece.kind != PieceKind::kDraft) continue;
+    const auto from = std::find_if(states.begin(), states.end(), [&](const PromptStates& s) {
+      return s.first <= piece.first_row && piece.first_row + piece.rows <= s.first + s.rows;
+    });
+    CHECK(from != states.end(), "rows ", piece.first_row, " + ", piece.rows);
+    sources.push_back({.piece = i,
+                       .part = 0,
+                       .data = from->data + u(piece.first_row - from->first) * setup_.draft.row_bytes,
+                       .on_device = on_gpu_,
+                       .runs = {{.begin = 0,
+                                 .end = piece.part_bytes,
+                                 .stride = piece.part_bytes,
+                                 .bytes = u(piece.rows) * setup_.draft.row_bytes}}});
+  }
+  if (sources.empty()) return;
+  saver_->save_now(std::move(ready), sources);
+}
+
+// ---- the end --------------------------------------------------------------------------------------------------------
+
+void PrefixRun::abandon() noexcept {
+  end_reads();
+  saver_.reset();
+}
+
+void PrefixRun::finish(Progress* progress, const std::atomic<bool>* interrupt, PrefixUse* use) {
+  const Clock::time_point start = Clock::now();
+  end_reads();
+  if (saver_ && layers_stored_ == setup_.shape.layers && !damaged_) {
+    uint64_t written = 0;
+    if (progress) progress->begin("saving the prefix", "bytes", static_cast<int64_t>(saver_->bytes()));
+    while (!saver_->wait_some(kLookMs, &written) && !(interrupt != nullptr && interrupt->load())) {
+      if (progress) progress->update(static_cast<int64_t>(written));
+    }
+    if (progress) progress->end();
+    for (const PrefixPiece& piece : saver_->saved()) {
+      store_.add(piece);
+      use_.saved_bytes += piece.data_bytes();
+    }
+    if (const std::string failure = saver_->failure(); !failure.empty()) {
+      use_.notes.push_back("prefix cache: this prompt is not saved: " + failure);
+    }
+  }
+  saver_.reset();
+  use_.rows = use_.saved_rows = rows();
+  for (const PrefixKey& key : chain_) {
+    const PrefixEntry* const entry = store_.index().find(key);
+    if (entry == nullptr) break;
+    use_.saved_rows = std::max(use_.saved_rows, entry->piece.first_row + entry->piece.rows);
+  }
+  use_.save_wait_ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+  use_.notes.insert(use_.notes.begin(), use->notes.begin(), use->notes.end());
+  *use = use_;
+}
+
+}  // namespace headrace

@@ -1,0 +1,111 @@
+// What one run takes from the saved prefixes and what it leaves there; the engine makes it, Session::prefill works with
+// it. Rows are those of a fresh run, bit for bit, so only such rows are kept as any longer prompt would make in the
+// same way (DESIGN section 6, rule 1): on the CPU each row of the prompt, as its bits depend on nothing but the tokens
+// before it; on a GPU whole groups of a prefill product, as the rows behind the last one go in smaller groups, whose
+// sizes depend on the prompt's length. The last prompt token is always computed: its state gives the first answer.
+//
+// A draft that makes its rows from the target's states (EAGLE-3) has pieces of its own, beside the rows, for what its
+// window shows; where they are missing or another draft's, the prompt is computed from there on. Drafts that make
+// theirs from tokens alone need none. On the CPU acceptance is that of a fresh run; on a GPU but for the rounding of
+// the draft's own products, which no text depends on.
+//
+// Owns the open files, the loader and the saver. Thread: one at a time.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "offload/device.h"
+#include "runtime/draft/draft.h"
+#include "runtime/kv_cache.h"
+#include "runtime/prefix/loader.h"
+#include "runtime/prefix/saver.h"
+#include "runtime/prefix/store.h"
+#include "runtime/progress.h"
+
+namespace headrace {
+
+// Fewer are not worth a file, nor worth taking.
+constexpr int64_t kLeastSavedRows = 64;
+
+struct PrefixRunSetup {
+  RowShape shape;
+  PrefixKey identity{};  // rows_identity()
+  std::string model;     // its name, for people
+  int64_t unit = 1;      // rows are kept in multiples of it
+  DraftNeeds draft{};    // of the run's draft
+  std::span<const int32_t> prompt;
+};
+
+// What came of it, for a report.
+struct PrefixUse {
+  bool asked = false;
+  int64_t rows = 0;                          // of the prompt that were not computed
+  int64_t saved_rows = 0;                    // the prompt's beginning that is saved now
+  uint64_t read_bytes = 0, saved_bytes = 0;  // from the disk, and onto it
+  double save_wait_ms = 0;                   // after the last token
+  std::vector<std::string> notes;            // what a user should know, a line each
+};
+
+class PrefixRun {
+ public:
+  // Finds the longest saved beginning. `store` outlives the run; prompt and shape are copied.
+  PrefixRun(PrefixStore& store, const PrefixRunSetup& setup);
+  ~PrefixRun();
+
+  int64_t rows() const { return match_.rows; }   // that need no computing
+  uint64_t pinned_bytes(Backend backend) const;  // host memory that it takes while it lasts
+
+  // ---- Session::prefill, in this order ----
+  void begin(Device& device);
+  // The draft's rows, into its own buffers. False, as of bring_layer(): they are damaged.
+  bool bring_draft(std::span<const PromptStates> states, Stream& compute);
+  // Rows [0, rows()) of a layer, into the buffer in which it is built once `free` is done.
+  bool bring_layer(int64_t layer, std::byte* buffer, const Event& free, Stream& compute);
+  void end_reads() noexcept;  // also on the way out of an error: nothing reads the ring or writes a buffer any more
+  // The layer's rows are in the cache once `stored` is done.
+  void layer_stored(int64_t layer, KvCache& cache, std::shared_ptr<Event> stored);
+  // All of the draft's rows are there once `ready` is done. Blocks until they are on their way.
+  void draft_made(std::span<const PromptStates> states, std::shared_ptr<Event> ready);
+
+  // ---- the engine ----
+  // A piece could not be read: it is dropped, and the run is to begin anew with a shorter beginning.
+  bool damaged() const { return damaged_; }
+  // Waits for the saving, where all layers have been stored; not once `interrupt` is set. It and `progress` may be null.
+  void finish(Progress* progress, const std::atomic<bool>* interrupt, PrefixUse* use);
+  // Nothing reads the session's memory any more; what is not saved is not.
+  void abandon() noexcept;
+
+ private:
+  void find();
+  void choose_pieces();
+  void add_rows_pieces();
+  void add_draft_pieces();
+  void fit_pieces();
+  bool draft_needs(int64_t segment, int64_t first_row) const;
+  std::vector<PrefixLoader::Read> open_pieces();
+  const std::byte* next_part();
+  void lose(const PrefixKey& key, const std::string& why);
+
+  PrefixStore& store_;
+  const PrefixRunSetup setup_;
+  const std::vector<int32_t> prompt_;
+  PrefixMatch match_;
+  std::vector<PrefixKey> read_;  // the pieces that are read: of rows, then of the draft
+  std::vector<File> files_;      // theirs
+  std::unique_ptr<Stream> in_;
+  std::unique_ptr<Event> arrived_;
+  std::unique_ptr<PrefixLoader> loader_;
+  std::vector<PrefixKey> chain_;     // of all that may be kept of the prompt, saved or not
+  std::vector<PrefixPiece> pieces_;  // to be saved
+  std::unique_ptr<PrefixSaver> saver_;
+  bool damaged_ = false, on_gpu_ = false;
+  int64_t layers_stored_ = 0;
+  PrefixUse use_;
+};
+
+}  // namespace headrace

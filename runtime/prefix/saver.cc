@@ -1,0 +1,182 @@
+#include "runtime/prefix/saver.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+namespace headrace {
+namespace {
+
+// Writes under way at a time. On the CPU one thread is all that prefill should have to share its cores with.
+constexpr int kGpuWriters = 4, kCpuWriters = 1;
+
+int writers_of(Backend backend) { return backend == Backend::kCpu ? kCpuWriters : kGpuWriters; }
+
+}  // namespace
+
+uint64_t PrefixSaver::pinned_bytes(Backend backend, uint64_t largest_part) {
+  return static_cast<uint64_t>(writers_of(backend)) * whole_pages(largest_part);
+}
+
+PrefixSaver::PrefixSaver(Device& device, const PrefixStore& store, std::vector<PrefixPiece> pieces)
+    : device_(device), store_(store), pieces_(std::move(pieces)) {
+  uint64_t largest = 0;
+  for (const PrefixPiece& piece : pieces_) {
+    bytes_ += piece.data_bytes();
+    parts_ += piece.checksums.size();
+    largest = std::max(largest, piece.part_bytes);
+  }
+  workers_.resize(static_cast<size_t>(writers_of(device.backend())));
+  for (Worker& worker : workers_) {
+    worker.slot = device.allocate_pinned(largest, "rows on their way to the prefix cache");
+    worker.stream = device.make_stream("prefix out", StreamRole::kCopy);
+  }
+  for (Worker& worker : workers_) threads_.emplace_back([this, &worker] { serve(worker); });
+}
+
+PrefixSaver::~PrefixSaver() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  came_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void PrefixSaver::save(std::shared_ptr<Event> ready, const std::vector<Source>& sources) {
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Source& source : sources) jobs_.push_back({ready, source});
+  }
+  came_.notify_all();
+}
+
+void PrefixSaver::save_now(std::shared_ptr<Event> ready, const std::vector<Source>& sources) {
+  std::unique_lock lock(mutex_);
+  for (const Source& source : sources) jobs_.push_front({ready, source, true});
+  urgent_ += sources.size();
+  came_.notify_all();
+  went_.wait(lock, [&] { return urgent_ == 0 || (ended() && running_ == 0); });
+}
+
+bool PrefixSaver::wait_some(int milliseconds, uint64_t* written) {
+  std::unique_lock lock(mutex_);
+  went_.wait_for(lock, std::chrono::milliseconds(milliseconds), [&] { return ended(); });
+  *written = written_;
+  return ended();
+}
+
+std::vector<PrefixPiece> PrefixSaver::saved() {
+  const std::lock_guard lock(mutex_);
+  return saved_;
+}
+
+std::string PrefixSaver::failure() {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+// ---- the threads ----------------------------------------------------------------------------------------------------
+
+void PrefixSaver::serve(Worker& worker) {
+  std::unique_lock lock(mutex_);
+  if (!std::exchange(opening_, true)) {
+    lock.unlock();
+    open_files();
+    lock.lock();
+    opened_ = true;
+    came_.notify_all();
+  }
+  for (;;) {
+    came_.wait(lock, [&] { return ended() || (opened_ && !jobs_.empty()); });
+    if (ended()) return;
+    const Job job = std::move(jobs_.front());
+    jobs_.pop_front();
+    ++running_;
+    lock.unlock();
+    run(worker, job);
+    lock.lock();
+    --running_;
+    if (job.urgent) --urgent_;
+    went_.notify_all();
+    if (parts_written_ < parts_ || running_ > 0 || ended()) continue;
+    lock.unlock();
+    make_whole();
+    lock.lock();
+    whole_ = true;
+    came_.notify_all();
+    went_.notify_all();
+  }
+}
+
+void PrefixSaver::open_files() {
+  try {
+    for (const PrefixPiece& piece : pieces_) {
+      writers_.push_back(std::make_unique<PieceWriter>(store_, piece));
+      if (const std::lock_guard lock(mutex_); stop_) return;
+    }
+  } catch (const Error& error) {
+    fail(error.what());
+  }
+}
+
+std::span<const std::byte> PrefixSaver::gather(Worker& worker, const Source& source, uint64_t bytes) {
+  std::byte* const to = worker.slot.data();
+  const auto copy = [&](uint64_t at, uint64_t count) {
+    if (!source.on_device) {
+      std::memcpy(to + at, source.data + at, count);
+    } else {
+      worker.stream->copy(to + at, source.data + at, count, Link::kDeviceToHost, "prefix");
+    }
+  };
+  if (source.runs.empty()) copy(0, bytes);
+  if (!source.runs.empty()) std::memset(to, 0, bytes);
+  for (const Source::Runs& runs : source.runs) {
+    for (uint64_t at = runs.begin; at < runs.end; at += runs.stride) copy(at, runs.bytes);
+  }
+  worker.stream->synchronize();
+  return {to, bytes};
+}
+
+void PrefixSaver::run(Worker& worker, const Job& job) {
+  const Source& source = job.source;
+  PieceWriter& writer = *writers_[source.piece];
+  const uint64_t bytes = writer.piece().part_bytes;
+  try {
+    job.ready->synchronize();
+    std::span<const std::byte> data(source.data, bytes);
+    if (!source.runs.empty() || source.on_device) data = gather(worker, source, bytes);
+    writer.write(source.part, data);
+  } catch (const Error& error) {
+    return fail(error.what());
+  }
+  const std::lock_guard lock(mutex_);
+  written_ += bytes;
+  ++parts_written_;
+}
+
+// In order, so that what is whole is a prefix.
+void PrefixSaver::make_whole() {
+  try {
+    for (const std::unique_ptr<PieceWriter>& writer : writers_) {
+      writer->commit();
+      const std::lock_guard lock(mutex_);
+      saved_.push_back(writer->piece());
+    }
+    sync_folder(store_.folder());
+  } catch (const Error& error) {
+    fail(error.what());
+  }
+}
+
+void PrefixSaver::fail(const std::string& what) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_.empty()) failure_ = what.substr(0, what.find('\n'));
+  }
+  came_.notify_all();
+  went_.notify_all();
+}
+
+}  // namespace headrace

@@ -1,0 +1,86 @@
+// Brings what prefill has made onto the disk, on threads of its own, beside prefill and the steps that follow: a
+// layer's rows are written from where they stay in the KV cache, and the pieces become whole when the last layer is
+// there. What fails ends the saving and nothing else; then nothing of what was not whole remains. Owns the threads, and
+// temporary files until they are whole; reads the cache's memory, which must outlive it. Thread: one at a time.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "offload/device.h"
+#include "runtime/prefix/store.h"
+
+namespace headrace {
+
+class PrefixSaver {
+ public:
+  // Where one part of a piece lies.
+  struct Source {
+    size_t piece = 0, part = 0;  // as the pieces were given
+    const std::byte* data = nullptr;
+    bool on_device = false;
+    // Of a piece that ends inside its segment: from each multiple of `stride` in [begin, end) on `bytes` are its rows,
+    // and the rest is zero. None: all of it is.
+    struct Runs {
+      uint64_t begin, end, stride, bytes;
+    };
+    std::vector<Runs> runs{};
+  };
+  // Pinned memory that it takes for parts of so many bytes at most.
+  static uint64_t pinned_bytes(Backend backend, uint64_t largest_part);
+  // `pieces` in the order in which they become whole, with room for their checksums.
+  PrefixSaver(Device& device, const PrefixStore& store, std::vector<PrefixPiece> pieces);
+  ~PrefixSaver();  // what is not whole goes
+
+  // They may be read once `ready` is done.
+  void save(std::shared_ptr<Event> ready, const std::vector<Source>& sources);
+  // The same before all else, and returns when they have been read: what holds them may go.
+  void save_now(std::shared_ptr<Event> ready, const std::vector<Source>& sources);
+  // All parts have been given. Bytes that have been written so far of all, for a progress; blocks for at most so long.
+  bool wait_some(int milliseconds, uint64_t* written);
+  uint64_t bytes() const { return bytes_; }
+  // After the end: the pieces that are on the disk, and what went wrong; empty: nothing.
+  std::vector<PrefixPiece> saved();
+  std::string failure();
+
+ private:
+  struct Job {
+    std::shared_ptr<Event> ready;
+    Source source;
+    bool urgent = false;
+  };
+  struct Worker {
+    PinnedBuffer slot;
+    std::unique_ptr<Stream> stream;
+  };
+  void serve(Worker& worker);
+  void run(Worker& worker, const Job& job);
+  std::span<const std::byte> gather(Worker& worker, const Source& source, uint64_t bytes);
+  void open_files();
+  void make_whole();
+  void fail(const std::string& what);
+  bool ended() const { return stop_ || !failure_.empty() || whole_; }
+
+  Device& device_;
+  const PrefixStore& store_;
+  std::vector<PrefixPiece> pieces_;
+  uint64_t bytes_ = 0, written_ = 0;
+  size_t parts_ = 0, parts_written_ = 0, running_ = 0, urgent_ = 0;
+  std::vector<std::unique_ptr<PieceWriter>> writers_;
+  std::mutex mutex_;
+  std::condition_variable came_, went_;
+  std::deque<Job> jobs_;
+  std::vector<PrefixPiece> saved_;
+  std::string failure_;
+  bool opened_ = false, opening_ = false, stop_ = false, whole_ = false;
+  std::vector<Worker> workers_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,315 @@
+#include "runtime/prefix/store.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <utility>
+
+#include "offload/checksum.h"
+
+namespace headrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kLockName = "headrace-prefix-cache.lock";
+constexpr uint64_t kMostManifestBytes = 4 * kMiB;
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+int64_t modified_ns(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return 0;
+  return int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+}
+
+// The first line of an error: what a note has room for.
+std::string first_line(const Error& error) {
+  const std::string text = error.what();
+  return text.substr(0, text.find('\n'));
+}
+
+void write_whole(const std::string& path, std::string_view text) {
+  const std::string temporary = path + PrefixStore::kTemporarySuffix;
+  remove_file(temporary);
+  File file = File::open(temporary, FileAccess::kCreate, FileCaching::kBuffered);
+  try {
+    file.write(0, std::as_bytes(std::span(text)));
+    file.sync();
+    rename_file(temporary, path);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove(temporary, ignored);
+    throw;
+  }
+}
+
+}  // namespace
+
+bool parse_prefix_cache(const std::string& text, PrefixCacheOptions* out) {
+  const size_t colon = text.rfind(':');
+  *out = {.folder = text};
+  uint64_t bytes = 0;
+  if (colon != std::string::npos && parse_bytes(std::string_view(text).substr(colon + 1), &bytes)) {
+    *out = {.folder = text.substr(0, colon), .limit_bytes = bytes};
+    if (bytes == 0) return false;
+  }
+  return !out->folder.empty();
+}
+
+struct PrefixStore::Found {
+  std::set<PrefixKey> manifests, data;
+  std::vector<std::string> temporaries;
+};
+
+PrefixStore::PrefixStore(const PrefixCacheOptions& options, Use use) : options_(options), use_(use) { refresh(); }
+
+std::string PrefixStore::path_of(const PrefixKey& key, const char* suffix) const {
+  return options_.folder + "/" + key_text(key) + suffix;
+}
+
+// ---- the folder -----------------------------------------------------------------------------------------------------
+
+// The folder may have been removed meanwhile, and made anew by another process.
+bool PrefixStore::lock_stands(const std::string& path) const {
+  struct stat mine {
+  }, named{};
+  return lock_ && ::fstat(lock_.fd(), &mine) == 0 && ::stat(path.c_str(), &named) == 0 && mine.st_ino == named.st_ino &&
+         mine.st_dev == named.st_dev;
+}
+
+void PrefixStore::take_lock() {
+  const std::string path = options_.folder + "/" + kLockName;
+  if (use_ == Use::kLook || lock_stands(path)) return;
+  lock_ = File();
+  note_.clear();
+  try {
+    std::error_code error;
+    fs::create_directories(options_.folder, error);
+    const bool there = fs::exists(path, error);
+    File file;
+    try {
+      file = File::open(path, there ? FileAccess::kReadWrite : FileAccess::kCreate, FileCaching::kBuffered);
+    } catch (const Error&) {
+      if (there || !fs::exists(path, error)) throw;  // else another process has just made it
+      file = File::open(path, FileAccess::kReadWrite, FileCaching::kBuffered);
+    }
+    if (file.try_lock()) {
+      lock_ = std::move(file);
+    } else {
+      note_ = options_.folder + ": another run writes there; saved prefixes are read, none is saved";
+    }
+  } catch (const Error& error) {
+    note_ = "prefix cache: nothing is saved: " + first_line(error);
+  }
+}
+
+void PrefixStore::look(Found* found) const {
+  std::error_code error;
+  for (fs::directory_iterator it(options_.folder, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    const fs::path inner = it->path().stem();
+    if (it->path().extension() == kTemporarySuffix && parse_key(inner.stem().string())) {
+      found->temporaries.push_back(it->path().string());
+      continue;
+    }
+    const std::optional<PrefixKey> key = parse_key(inner.string());
+    if (!key) continue;
+    if (it->path().extension() == kManifestSuffix) found->manifests.insert(*key);
+    if (it->path().extension() == kDataSuffix) found->data.insert(*key);
+  }
+}
+
+void PrefixStore::take_manifest(const PrefixKey& key, int64_t used_ns, Found* found) {
+  const std::string path = manifest_path(key);
+  std::string wrong;
+  std::optional<PrefixPiece> piece;
+  uint64_t bytes = 0;
+  try {
+    const File file = File::open(path, FileAccess::kRead, FileCaching::kBuffered);
+    bytes = file.size();
+    if (bytes > kMostManifestBytes) wrong = "is too large";
+    std::string text(wrong.empty() ? bytes : 0, '\0');
+    file.read(0, std::as_writable_bytes(std::span(text)));
+    if (wrong.empty()) piece = decode_manifest(text, path, &wrong);
+    if (piece && piece->key != key) piece.reset(), wrong = "has another piece's name";
+    std::error_code error;
+    const uint64_t data_bytes = piece ? fs::file_size(data_path(key), error) : 0;
+    if (piece && (error || data_bytes != piece->data_bytes())) {
+      piece.reset();
+      wrong = error ? "has no data beside it" : "has data of another size beside it";
+    }
+  } catch (const Error& error) {
+    if (error.info().where == path && error.info().what.starts_with("is of format")) throw;
+    wrong = error.info().what;  // it may also have just been removed
+  }
+  if (piece) {
+    const uint64_t data_bytes = piece->data_bytes();
+    return index_.add({.piece = std::move(*piece), .bytes = bytes + data_bytes, .used_ns = used_ns});
+  }
+  damaged_.push_back({path, wrong});
+  found->manifests.erase(key);
+}
+
+void PrefixStore::refresh() {
+  take_lock();
+  Found found;
+  look(&found);
+  damaged_.clear();
+  for (const auto& [key, entry] : std::map(index_.entries())) {
+    if (!found.manifests.contains(key) || !found.data.contains(key)) index_.remove(key);
+  }
+  for (const PrefixKey& key : std::set(found.manifests)) {
+    const int64_t used_ns = modified_ns(manifest_path(key));
+    if (index_.find(key) == nullptr) {
+      take_manifest(key, used_ns, &found);
+    } else {
+      index_.touch(key, used_ns);
+    }
+  }
+  if (writes()) remove_leftovers(found);
+}
+
+void PrefixStore::remove_leftovers(const Found& found) {
+  std::error_code ignored;
+  for (const std::string& path : found.temporaries) fs::remove(path, ignored);
+  for (const Damaged& damage : damaged_) fs::remove(damage.file, ignored);
+  for (const PrefixKey& key : found.data) {
+    if (index_.find(key) == nullptr) fs::remove(data_path(key), ignored);
+  }
+  for (const PrefixKey& key : index_.orphans()) {
+    remove_files(key);
+    index_.remove(key);
+  }
+}
+
+// ---- pieces ---------------------------------------------------------------------------------------------------------
+
+void PrefixStore::used(std::span<const PrefixKey> keys) {
+  const int64_t now = now_ns();
+  for (const PrefixKey& key : keys) {
+    index_.touch(key, now);
+    ::utimensat(AT_FDCWD, manifest_path(key).c_str(), nullptr, 0);  // a reader may, too, where the system lets it
+  }
+}
+
+// The manifest first: data without one is a leftover, the other way round is damage.
+void PrefixStore::remove_files(const PrefixKey& key) noexcept {
+  std::error_code ignored;
+  fs::remove(manifest_path(key), ignored);
+  fs::remove(data_path(key), ignored);
+}
+
+void PrefixStore::drop(std::span<const PrefixKey> keys) {
+  for (const PrefixKey& key : keys) {
+    for (const PrefixKey& one : index_.with_descendants(key)) {
+      if (writes()) remove_files(one);
+      index_.remove(one);
+    }
+  }
+}
+
+std::vector<PrefixStore::Damaged> PrefixStore::verify(const std::function<void(uint64_t bytes)>& on_piece) const {
+  std::vector<Damaged> bad = damaged_;
+  for (const auto& [key, entry] : index_.entries()) {
+    const PrefixPiece& piece = entry.piece;
+    try {
+      const File file = File::open(data_path(key), FileAccess::kRead, FileCaching::kBuffered);
+      std::vector<std::byte> data(piece.part_bytes);
+      for (size_t part = 0; part < piece.checksums.size(); ++part) {
+        file.read(part * piece.part_bytes, data);
+        if (checksum(data) == piece.checksums[part]) continue;
+        bad.push_back({file.path(), str("the ", piece.part_bytes, " bytes at offset ", part * piece.part_bytes,
+                                        " are not those that were written")});
+        break;
+      }
+    } catch (const Error& error) {
+      bad.push_back({error.info().where, error.info().what});
+    }
+    if (on_piece) on_piece(piece.data_bytes());
+  }
+  return bad;
+}
+
+uint64_t PrefixStore::limit_bytes() const {
+  if (options_.limit_bytes > 0) return options_.limit_bytes;
+  return (folder_free_bytes(options_.folder) + index_.bytes()) / 2;
+}
+
+bool PrefixStore::make_room(uint64_t bytes, const std::set<PrefixKey>& keep) {
+  const uint64_t limit = limit_bytes();
+  if (bytes > limit) return false;
+  const std::vector<PrefixKey> drops = index_.to_drop(limit - bytes, keep);
+  uint64_t left = index_.bytes();
+  for (const PrefixKey& key : drops) left -= index_.find(key)->bytes;
+  if (left > limit - bytes) return false;
+  drop(drops);
+  return true;
+}
+
+int64_t PrefixStore::prune(uint64_t limit_bytes) {
+  const std::vector<PrefixKey> drops = index_.to_drop(limit_bytes, {});
+  drop(drops);
+  sync_folder(options_.folder);
+  return static_cast<int64_t>(drops.size());
+}
+
+void PrefixStore::add(const PrefixPiece& piece) {
+  const uint64_t bytes = piece.data_bytes() + encode_manifest(piece).size();
+  index_.add({.piece = piece, .bytes = bytes, .used_ns = now_ns()});
+}
+
+File PrefixStore::open_data(const PrefixKey& key) const {
+  return File::open(data_path(key), FileAccess::kRead, FileCaching::kDirect);
+}
+
+// ---- writing --------------------------------------------------------------------------------------------------------
+
+PieceWriter::PieceWriter(const PrefixStore& store, PrefixPiece piece)
+    : data_path_(store.data_path(piece.key)), manifest_path_(store.manifest_path(piece.key)), piece_(std::move(piece)) {
+  const std::string temporary = data_path_ + PrefixStore::kTemporarySuffix;
+  remove_file(temporary);
+  file_ = File::open(temporary, FileAccess::kCreate, FileCaching::kDirect);
+  try {
+    file_.allocate(piece_.data_bytes());
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove(temporary, ignored);
+    throw;
+  }
+}
+
+PieceWriter::~PieceWriter() {
+  if (!file_) return;
+  std::error_code ignored;
+  fs::remove(file_.path(), ignored);
+}
+
+void PieceWriter::write(uint64_t part, std::span<const std::byte> data) {
+  CHECK(part < piece_.checksums.size() && data.size() == piece_.part_bytes, "part ", part, ", bytes=", data.size());
+  piece_.checksums[part] = checksum(data);
+  file_.write(part * piece_.part_bytes, data);
+  written_.fetch_add(1, std::memory_order_release);
+}
+
+void PieceWriter::commit() {
+  CHECK(written_.load(std::memory_order_acquire) == piece_.checksums.size());
+  file_.sync();
+  rename_file(file_.path(), data_path_);
+  file_ = File();
+  try {
+    write_whole(manifest_path_, encode_manifest(piece_));
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove(data_path_, ignored);
+    throw;
+  }
+}
+
+}  // namespace headrace

@@ -1,0 +1,110 @@
+// Saved prefixes in a folder (DESIGN section 9): a data file and a manifest a piece, both named by the piece's key.
+// Crash safety: data goes to a temporary file, is synced and renamed, and only then is the manifest written, in the
+// same way; so that a manifest stands beside whole data, and what has no manifest is a leftover, removed by the next
+// writer. One process writes, the one that has the lock; others read. Nothing but files of these names is touched.
+//
+// Owns the lock and the index. Thread: one at a time; while a PieceWriter of it writes, another may use it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "offload/file.h"
+#include "runtime/prefix/index.h"
+
+namespace headrace {
+
+struct PrefixCacheOptions {
+  std::string folder;        // empty: none
+  uint64_t limit_bytes = 0;  // 0: half of what the disk has, with what the cache holds
+};
+// "DIR[:SIZE]"; false if there is no DIR. A colon that no size follows is the name's.
+bool parse_prefix_cache(const std::string& text, PrefixCacheOptions* out);
+
+class PrefixStore {
+ public:
+  enum class Use { kRun, kLook };  // kLook: no lock, nothing is written or removed
+
+  // Makes the folder if it is not there. What keeps it from being used or written is a note, and the program goes on.
+  // Throws Error(kStorage) for a format newer than this program's.
+  explicit PrefixStore(const PrefixCacheOptions& options, Use use = Use::kRun);
+
+  const std::string& folder() const { return options_.folder; }
+  bool writes() const { return static_cast<bool>(lock_); }
+  // What the folder's state means for this program, in a line; empty: nothing.
+  const std::string& note() const { return note_; }
+  const PrefixIndex& index() const { return index_; }
+  struct Damaged {
+    std::string file, what;
+  };
+  // Manifests that could not be taken, as found by the last refresh(). A writer has removed them.
+  const std::vector<Damaged>& damaged() const { return damaged_; }
+
+  // Looks what the folder holds now, and takes the lock if it is free; a writer removes what is not whole.
+  void refresh();
+  void used(std::span<const PrefixKey> keys);
+  // The pieces and all that continues them go, as far as this process may write; from its index in any case.
+  void drop(std::span<const PrefixKey> keys);
+  // Reads all data and compares checksums; what is damaged, manifests included. `on_piece` may be empty.
+  std::vector<Damaged> verify(const std::function<void(uint64_t bytes)>& on_piece) const;
+  // Makes room for so many bytes more, beside `keep`; false: there is none, and nothing was dropped.
+  bool make_room(uint64_t bytes, const std::set<PrefixKey>& keep);
+  // Pieces go until at most so many bytes are left. Returns how many went.
+  int64_t prune(uint64_t limit_bytes);
+  void add(const PrefixPiece& piece);  // it is on the disk
+  uint64_t limit_bytes() const;
+
+  File open_data(const PrefixKey& key) const;  // direct; throws Error(kStorage)
+  std::string data_path(const PrefixKey& key) const { return path_of(key, kDataSuffix); }
+  std::string manifest_path(const PrefixKey& key) const { return path_of(key, kManifestSuffix); }
+
+  static constexpr const char *kDataSuffix = ".kv", *kManifestSuffix = ".seg", *kTemporarySuffix = ".tmp";
+
+ private:
+  struct Found;
+  std::string path_of(const PrefixKey& key, const char* suffix) const;
+  bool lock_stands(const std::string& path) const;
+  void take_lock();
+  void look(Found* found) const;
+  void take_manifest(const PrefixKey& key, int64_t used_ns, Found* found);
+  void remove_leftovers(const Found& found);
+  void remove_files(const PrefixKey& key) noexcept;
+
+  PrefixCacheOptions options_;
+  const Use use_;
+  File lock_;
+  std::string note_;
+  PrefixIndex index_;
+  std::vector<Damaged> damaged_;
+};
+
+// One piece on its way to the disk. Destroyed before commit(): nothing of it remains.
+class PieceWriter {
+ public:
+  // Makes the temporary file and takes its space. `piece.checksums` has as many elements as there are parts.
+  PieceWriter(const PrefixStore& store, PrefixPiece piece);
+  ~PieceWriter();
+  PieceWriter(const PieceWriter&) = delete;
+  PieceWriter& operator=(const PieceWriter&) = delete;
+
+  const PrefixPiece& piece() const { return piece_; }
+  // Whole pages in memory that is aligned to them. Different parts from any thread at once.
+  void write(uint64_t part, std::span<const std::byte> data);
+  // All parts are written: data, then the manifest. The folder is synced by whoever commits the last.
+  void commit();
+
+ private:
+  const std::string data_path_, manifest_path_;
+  PrefixPiece piece_;
+  File file_;
+  std::atomic<uint64_t> written_{0};
+};
+
+}  // namespace headrace

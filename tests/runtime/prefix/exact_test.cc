@@ -1,0 +1,250 @@
+// A run behind a saved prefix has the bits of a fresh one: logits, not texts, are compared. Whatever the mode of the KV
+// cache, wherever two prompts part, and whatever became of the files in between.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "runtime/engine.h"
+#include "runtime/prefix/run.h"
+#include "tests/support/session_fixture.h"
+#include "tests/support/temporary_folder.h"
+
+namespace headrace {
+namespace {
+
+using testing::LoadedModel;
+
+constexpr int64_t kGroup = 512;  // of prefill, so that a GPU's rows are kept in this unit
+constexpr int64_t kTokens = 12;
+
+struct Answer {
+  std::vector<int32_t> tokens;
+  std::vector<std::vector<float>> logits;
+  PrefixUse use;
+};
+
+class PrefixExact : public ::testing::TestWithParam<std::tuple<DeviceChoice, DType>> {
+ protected:
+  const LoadedModel model{testing::tiny_model("llama31"), std::get<1>(GetParam()), std::get<0>(GetParam())};
+  const int32_t vocab = static_cast<int32_t>(model.checkpoint->config().vocab);
+  const TemporaryFolder folder;
+
+  bool cpu() const { return model.device->backend() == Backend::kCpu; }
+  int64_t kept(int64_t rows) const { return cpu() ? rows : rows / kGroup * kGroup; }
+
+  // Without a store: a fresh run.
+  Answer answer(const std::vector<int32_t>& prompt, PrefixStore* store, KvMode kv = KvMode::kAuto,
+                DType v_type = DType::kF16) {
+    SessionOptions options = model.options(static_cast<int64_t>(prompt.size()), 2 * kTokens);
+    options.kv = kv;
+    options.v_type = v_type;
+    options.prefill_group = kGroup;
+    std::unique_ptr<PrefixRun> run;
+    if (store != nullptr) {
+      run = std::make_unique<PrefixRun>(
+          *store, PrefixRunSetup{.shape = row_shape(model.checkpoint->config(), options.k_type, v_type),
+                                 .identity = {},
+                                 .model = "tiny",
+                                 .unit = cpu() ? 1 : kGroup,
+                                 .draft = {},
+                                 .prompt = prompt});
+      options.prefix = run.get();
+    }
+    Answer answer;
+    const std::unique_ptr<Session> session = model.session(options);
+    answer.tokens = testing::decode_plainly(*session, prompt, kTokens, &answer.logits);
+    if (run) run->finish(nullptr, nullptr, &answer.use);
+    return answer;
+  }
+  void expect_same(const Answer& a, const Answer& b) {
+    EXPECT_EQ(a.tokens, b.tokens);
+    EXPECT_EQ(a.logits, b.logits);
+  }
+};
+
+TEST_P(PrefixExact, TheSameBitsWhereverPromptsPart) {
+  PrefixStore store({.folder = folder.path()});
+  const std::vector<int32_t> first = testing::made_up_ids(1700, vocab);
+  const Answer fresh = answer(first, nullptr), saving = answer(first, &store);
+  expect_same(fresh, saving);
+  EXPECT_EQ(saving.use.rows, 0);
+  EXPECT_EQ(saving.use.saved_rows, kept(1700));
+  EXPECT_GT(saving.use.saved_bytes, 0u);
+  const Answer again = answer(first, &store);
+  expect_same(fresh, again);
+  EXPECT_EQ(again.use.rows, kept(1699));
+  EXPECT_EQ(again.use.saved_bytes, 0u);
+  for (const int64_t common : {70, 511, 512, 513, 1000, 1536, 1700}) {
+    std::vector<int32_t> other(first.begin(), first.begin() + common);
+    const std::vector<int32_t> more = testing::made_up_ids(common == 1700 ? 300 : 37, vocab, 77);
+    other.insert(other.end(), more.begin(), more.end());
+    const Answer hit = answer(other, &store);
+    expect_same(answer(other, nullptr), hit);
+    EXPECT_EQ(hit.use.rows, kept(common)) << common;
+    EXPECT_TRUE(hit.use.notes.empty());
+  }
+}
+
+TEST_P(PrefixExact, WhereverTheCacheLies) {
+  const std::vector<int32_t> prompt = testing::made_up_ids(1400, vocab);
+  const Answer fresh = answer(prompt, nullptr, KvMode::kDevice);
+  for (const KvMode saved : {KvMode::kDevice, KvMode::kHost}) {
+    for (const KvMode read : {KvMode::kDevice, KvMode::kHost}) {
+      const TemporaryFolder own;
+      PrefixStore store({.folder = own.path()});
+      expect_same(fresh, answer(prompt, &store, saved));
+      const Answer hit = answer(prompt, &store, read);
+      expect_same(fresh, hit);
+      EXPECT_EQ(hit.use.rows, kept(1399));
+    }
+  }
+}
+
+TEST_P(PrefixExact, AnInterruptedRunSavesNothing) {
+  PrefixStore store({.folder = folder.path()});
+  const std::vector<int32_t> prompt = testing::made_up_ids(1400, vocab);
+  SessionOptions options = model.options(1400, 10);
+  PrefixRun run(store, {.shape = row_shape(model.checkpoint->config(), options.k_type, options.v_type),
+                        .identity = {},
+                        .model = "tiny",
+                        .unit = cpu() ? 1 : 2048,
+                        .draft = {},
+                        .prompt = prompt});
+  options.prefix = &run;
+  const std::atomic<bool> interrupt{true};
+  {
+    const std::unique_ptr<Session> session = model.session(options);
+    EXPECT_FALSE(session->prefill(prompt, nullptr, &interrupt));
+    EXPECT_FALSE(run.damaged());
+    PrefixUse use;
+    run.finish(nullptr, nullptr, &use);
+    EXPECT_EQ(use.saved_rows, 0);
+  }
+  EXPECT_EQ(PrefixStore({.folder = folder.path()}, PrefixStore::Use::kLook).index().entries().size(), 0u);
+  for (const auto& file : std::filesystem::directory_iterator(folder.path())) {
+    EXPECT_EQ(file.path().filename(), "headrace-prefix-cache.lock");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, PrefixExact,
+                         ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
+                                            ::testing::Values(DType::kF32, DType::kBF16)),
+                         [](const auto& instance) {
+                           return testing::device_name(std::get<0>(instance.param)) + "_" +
+                                  dtype_name(std::get<1>(instance.param));
+                         });
+
+// ---- the engine -----------------------------------------------------------------------------------------------------
+
+EngineOptions tiny(const std::string& cache, const std::string& name = "llama31") {
+  EngineOptions options;
+  options.model = testing::tiny_model(name);
+  options.device = {.choice = DeviceChoice::kCpu, .threads = 2};
+  options.want_tokenizer = false;
+  options.dtype = DType::kF32;
+  options.prefix_cache.folder = cache;
+  return options;
+}
+
+const GenerateOptions kRun{.max_tokens = 16, .sampling = {.temperature = 1, .seed = 5}, .ignore_eos = true};
+
+TEST(PrefixEngine, TheSecondQuestionComputesWhatIsNew) {
+  const TemporaryFolder folder;
+  std::vector<int32_t> first = testing::made_up_ids(1300, 512), second = first;
+  first.push_back(7);
+  second.insert(second.end(), {8, 9, 10});
+  Engine plain(tiny("")), keeps(tiny(folder / "cache"));
+  EXPECT_FALSE(plain.generate(first, kRun, nullptr).prefix.asked);
+  EXPECT_EQ(keeps.generate(first, kRun, nullptr).token_ids, plain.generate(first, kRun, nullptr).token_ids);
+  const GenerateResult hit = keeps.generate(second, kRun, nullptr);
+  EXPECT_EQ(hit.token_ids, plain.generate(second, kRun, nullptr).token_ids);
+  EXPECT_EQ(hit.prefix.rows, 1300);
+  EXPECT_EQ(hit.prefix.saved_rows, 1300);  // three rows more are not worth a file
+  Engine later(tiny(folder / "cache"));    // the lock is the first one's
+  const GenerateResult read = later.generate(second, kRun, nullptr);
+  EXPECT_EQ(read.token_ids, hit.token_ids);
+  EXPECT_EQ(read.prefix.rows, 1300);
+  ASSERT_EQ(read.prefix.notes.size(), 1u);
+  EXPECT_TRUE(later.generate(second, kRun, nullptr).prefix.notes.empty());  // said once
+}
+
+TEST(PrefixEngine, AnotherIdentityIsAMiss) {
+  const TemporaryFolder folder;
+  const std::vector<int32_t> prompt = testing::made_up_ids(700, 512);
+  const auto cached = [&](const EngineOptions& options) {
+    return Engine(options).generate(prompt, kRun, nullptr).prefix.rows;
+  };
+  EngineOptions options = tiny(folder.path());
+  EXPECT_EQ(cached(options), 0);
+  EXPECT_EQ(cached(options), 699);
+  options.device.threads = 1;
+  options.kv = KvMode::kHost;
+  EXPECT_EQ(cached(options), 699);  // neither changes a bit
+  options.model = folder / "renamed";
+  std::filesystem::copy(testing::tiny_model("llama31"), options.model);
+  EXPECT_EQ(cached(options), 699);
+  options.cache_type_k = DType::kF16;
+  EXPECT_EQ(cached(options), 0);
+  options.cache_type_k.reset();
+  options.rope.theta = 20000;
+  EXPECT_EQ(cached(options), 0);
+  options.rope.theta = 0;
+  options.dtype = DType::kBF16;
+  EXPECT_EQ(cached(options), 0);
+  options.dtype = DType::kF32;
+  const std::string weights = options.model + "/model.safetensors";
+  const std::string bytes = folder.read("renamed/model.safetensors");
+  std::string changed = bytes;
+  changed[changed.size() - 200] = static_cast<char>(changed[changed.size() - 200] ^ 1);
+  folder.write("renamed/model.safetensors", changed);
+  EXPECT_EQ(cached(options), 0);
+  folder.write("renamed/model.safetensors", bytes);
+  EXPECT_EQ(cached(options), 699);
+  EXPECT_EQ(cached(tiny(folder.path(), "qwen3")), 0);
+}
+
+// Each piece in turn, its manifest whole: the run computes again from there on, says so, and mends the cache.
+TEST(PrefixEngine, ADamagedPieceIsComputedAgain) {
+  const TemporaryFolder folder;
+  const std::vector<int32_t> prompt = testing::made_up_ids(1300, 512);
+  const std::vector<int32_t> fresh = Engine(tiny("")).generate(prompt, kRun, nullptr).token_ids;
+  Engine engine(tiny(folder.path()));
+  EXPECT_EQ(engine.generate(prompt, kRun, nullptr).token_ids, fresh);
+  for (const int64_t first_row : {0, 512, 1024}) {
+    const PrefixStore looks({.folder = folder.path()}, PrefixStore::Use::kLook);
+    for (const auto& [key, entry] : looks.index().entries()) {
+      if (entry.piece.first_row != first_row) continue;
+      const std::string name = key_text(key) + ".kv";
+      std::string data = folder.read(name);
+      data[data.size() - 5] = static_cast<char>(data[data.size() - 5] ^ 16);  // of its last layer
+      folder.write(name, data);
+    }
+    const GenerateResult mended = engine.generate(prompt, kRun, nullptr);
+    EXPECT_EQ(mended.token_ids, fresh);
+    EXPECT_EQ(mended.prefix.rows, first_row);
+    ASSERT_EQ(mended.prefix.notes.size(), 1u);
+    EXPECT_NE(mended.prefix.notes[0].find("are not those that were written"), std::string::npos);
+    const GenerateResult again = engine.generate(prompt, kRun, nullptr);
+    EXPECT_EQ(again.prefix.rows, 1299);
+    EXPECT_EQ(again.token_ids, fresh);
+  }
+}
+
+TEST(PrefixEngine, WhatIsGoneIsComputedAgain) {
+  const TemporaryFolder folder;
+  const std::vector<int32_t> prompt = testing::made_up_ids(1100, 512);
+  Engine engine(tiny(folder / "cache"));
+  const std::vector<int32_t> fresh = engine.generate(prompt, kRun, nullptr).token_ids;
+  std::filesystem::remove_all(folder / "cache");
+  const GenerateResult gone = engine.generate(prompt, kRun, nullptr);
+  EXPECT_EQ(gone.token_ids, fresh);
+  EXPECT_EQ(gone.prefix.rows, 0);
+  EXPECT_EQ(gone.prefix.saved_rows, 1100);
+  EXPECT_EQ(engine.generate(prompt, kRun, nullptr).prefix.rows, 1099);
+}
+
+}  // namespace
+}  // namespace headrace

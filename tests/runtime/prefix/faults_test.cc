@@ -1,0 +1,285 @@
+// What goes wrong on the way to the disk and back: what is there afterwards is whole or nothing, and a later save
+// works.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+#include <set>
+
+#include "offload/file_faults.h"
+#include "runtime/prefix/loader.h"
+#include "runtime/prefix/store.h"
+#include "tests/runtime/prefix/pieces.h"
+#include "tests/runtime/prefix/saving.h"
+#include "tests/support/temporary_folder.h"
+
+namespace headrace {
+namespace {
+
+using testing::counted_tokens;
+using testing::files_in;
+using testing::key_of;
+using testing::made_up_byte;
+using testing::pieces_of;
+using testing::save_pieces;
+
+const PrefixKey kRoot = prefix_root(key_of(1));
+const std::vector<int32_t>& prompt() {
+  static const std::vector<int32_t> tokens = counted_tokens(1400);
+  return tokens;
+}
+
+// In the way of all files while it lives.
+class Faults : public FileFaults {
+ public:
+  Faults() : before_(set_file_faults(this)) {}
+  ~Faults() override { set_file_faults(before_); }
+
+ private:
+  FileFaults* before_;
+};
+
+// Temporary folders lie in memory while it lives, where there is one for that: nothing waits for a disk.
+class InMemory {
+ public:
+  InMemory() {
+    if (const char* const value = std::getenv("TMPDIR")) before_ = value;
+    if (std::filesystem::is_directory("/dev/shm")) ::setenv("TMPDIR", "/dev/shm", 1);
+  }
+  ~InMemory() { before_.empty() ? ::unsetenv("TMPDIR") : ::setenv("TMPDIR", before_.c_str(), 1); }
+
+ private:
+  std::string before_;
+};
+
+// Nothing but whole pieces, of this prompt's beginning, with the bytes that were given.
+void expect_whole(const std::string& folder) {
+  const PrefixStore store({.folder = folder});
+  ASSERT_TRUE(store.writes()) << store.note();
+  EXPECT_TRUE(store.verify({}).empty());
+  size_t rows_pieces = 0;
+  for (const PrefixPiece& piece : pieces_of(prompt())) {
+    const PrefixEntry* const entry = store.index().find(piece.key);
+    if (entry == nullptr) break;
+    ++rows_pieces;
+    const File file = File::open(store.data_path(piece.key), FileAccess::kRead, FileCaching::kBuffered);
+    for (size_t part = 0; part < piece.checksums.size(); ++part) {
+      std::byte data[kPageBytes];
+      file.read(part * kPageBytes, data);
+      EXPECT_EQ(data[0], made_up_byte(piece, part));
+      EXPECT_EQ(data[kPageBytes - 1], made_up_byte(piece, part));
+    }
+  }
+  EXPECT_EQ(store.index().entries().size(), rows_pieces);   // a beginning, without gaps
+  EXPECT_EQ(files_in(folder).size(), 2 * rows_pieces + 1);  // and nothing beside it
+  EXPECT_EQ(segments_for(store.index().match(kRoot, prompt(), 1).rows), static_cast<int64_t>(rows_pieces));
+}
+
+void expect_save_works(const std::string& folder) {
+  PrefixStore store({.folder = folder});
+  std::vector<PrefixPiece> missing;
+  for (const PrefixPiece& piece : pieces_of(prompt())) {
+    if (store.index().find(piece.key) == nullptr) missing.push_back(piece);
+  }
+  if (!missing.empty()) {
+    EXPECT_EQ(save_pieces(store, missing), "");
+  }
+  EXPECT_EQ(store.index().match(kRoot, prompt(), 1).rows, 1399);
+}
+
+// The n-th operation of a kind fails.
+class FailAt final : public Faults {
+ public:
+  FailAt(FileOp op, int n, int error) : op_(op), left_(n), error_(error) {}
+  FileFault before(FileOp op, const std::string&, uint64_t, uint64_t) override {
+    if (op != op_ || left_-- != 0) return {};
+    failed = true;
+    return {.error = error_};
+  }
+  std::atomic<bool> failed{false};
+
+ private:
+  const FileOp op_;
+  std::atomic<int> left_;
+  const int error_;
+};
+
+TEST(PrefixFaults, AnErrorAnywhereLeavesWhatIsWhole) {
+  const InMemory memory;
+  for (const FileOp op :
+       {FileOp::kOpen, FileOp::kAllocate, FileOp::kWrite, FileOp::kSync, FileOp::kSyncFolder, FileOp::kRename}) {
+    for (int n = 0; n < 20; ++n) {
+      const TemporaryFolder folder;
+      bool failed = false;
+      {
+        PrefixStore store({.folder = folder.path()});
+        FailAt faults(op, n, n % 2 == 0 ? EIO : ENOSPC);
+        const std::string failure = save_pieces(store, pieces_of(prompt()));
+        failed = faults.failed;
+        EXPECT_EQ(failure.empty(), !failed) << failure;
+        if (failed && op != FileOp::kSyncFolder) {
+          EXPECT_NE(failure.find(n % 2 == 0 ? "EIO" : "ENOSPC"), std::string::npos) << failure;
+        }
+      }
+      for (const std::string& name : files_in(folder.path())) EXPECT_FALSE(name.ends_with(".tmp")) << name;
+      expect_whole(folder.path());
+      expect_save_works(folder.path());
+      if (!failed) break;  // there are no more of this kind
+    }
+  }
+}
+
+class ShortTransfers final : public Faults {
+ public:
+  FileFault before(FileOp op, const std::string&, uint64_t, uint64_t bytes) override {
+    if (op != FileOp::kRead && op != FileOp::kWrite) return {};
+    return {.at_most = bytes > kPageBytes    ? kPageBytes
+                       : bytes == kPageBytes ? bytes
+                                             : std::max<uint64_t>(1, bytes / 3)};
+  }
+};
+
+TEST(PrefixFaults, ShortReadsAndWritesAreTakenUpAgain) {
+  const TemporaryFolder folder;
+  const ShortTransfers faults;
+  expect_save_works(folder.path());
+  expect_whole(folder.path());
+}
+
+class KillAt final : public Faults {
+ public:
+  explicit KillAt(int64_t n) : left_(n) {}
+  // A write is cut in the middle.
+  FileFault before(FileOp op, const std::string&, uint64_t, uint64_t bytes) override {
+    const int64_t left = left_--;
+    if (left == 1 && op == FileOp::kWrite) return {.at_most = std::max<uint64_t>(1, bytes / 2 / 512 * 512)};
+    if (left <= 0) ::kill(::getpid(), SIGKILL);
+    return {};
+  }
+
+ private:
+  std::atomic<int64_t> left_;
+};
+
+TEST(PrefixFaults, KilledAtAnyPointTheSaveIsThereOrNot) {
+  const InMemory memory;
+  std::mt19937 random(8);
+  std::set<size_t> seen;  // how much there was
+  const TemporaryFolder parent;
+  for (int i = 0; i < 200; ++i) {
+    const std::string folder = parent / std::to_string(i);
+    const int64_t point = i < 40 ? i : static_cast<int64_t>(random() % 44);
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      PrefixStore store({.folder = folder});
+      const KillAt faults(point);
+      save_pieces(store, pieces_of(prompt()));
+      ::_exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status) ? WTERMSIG(status) == SIGKILL : WEXITSTATUS(status) == 0) << status;
+    expect_whole(folder);
+    seen.insert(files_in(folder).size());
+    if (i % 10 == 0) expect_save_works(folder);
+    std::filesystem::remove_all(folder);
+  }
+  EXPECT_EQ(seen, (std::set<size_t>{1, 3, 5, 7}));  // none, and every number of whole pieces
+}
+
+// ---- and back -------------------------------------------------------------------------------------------------------
+
+class FlipBit final : public Faults {
+ public:
+  explicit FlipBit(uint64_t offset) : offset_(offset) {}
+  FileFault before(FileOp, const std::string&, uint64_t, uint64_t) override { return {}; }
+  void after_read(const std::string& path, uint64_t offset, std::span<std::byte> data) override {
+    if (path.ends_with(".kv") && offset == offset_) data[17] ^= std::byte{4};
+  }
+
+ private:
+  const uint64_t offset_;
+};
+
+class Loading : public ::testing::Test {
+ protected:
+  Loading() : store_({.folder = folder_.path()}) {
+    EXPECT_EQ(save_pieces(store_, pieces_of(prompt())), "");
+    for (const PrefixPiece& piece : pieces_of(prompt())) {
+      files_.push_back(store_.open_data(piece.key));
+    }
+    for (size_t part = 0; part < 2; ++part) {
+      for (size_t i = 0; i < files_.size(); ++i) {
+        const PrefixPiece& piece = store_.index().find(pieces_of(prompt())[i].key)->piece;
+        reads_.push_back({.file = &files_[i],
+                          .offset = part * kPageBytes,
+                          .bytes = kPageBytes,
+                          .checksum = piece.checksums[part],
+                          .piece = i});
+      }
+    }
+  }
+  // How many parts came, each of which is right.
+  size_t load(std::string* failure) {
+    const std::unique_ptr<Device> device = open_device({.choice = DeviceChoice::kCpu, .threads = 1});
+    const std::unique_ptr<Stream> stream = device->make_stream("test", StreamRole::kCopy);
+    PrefixLoader loader(*device, reads_);
+    for (size_t i = 0; i < reads_.size(); ++i) {
+      const std::byte* const data = loader.next();
+      if (data == nullptr) {
+        *failure = loader.failure();
+        EXPECT_EQ(loader.current().piece, reads_[i].piece);
+        return i;
+      }
+      EXPECT_EQ(data[5], made_up_byte(pieces_of(prompt())[reads_[i].piece], reads_[i].offset / kPageBytes));
+      loader.done(*stream);
+    }
+    return reads_.size();
+  }
+
+  const TemporaryFolder folder_;
+  PrefixStore store_;
+  std::vector<File> files_;
+  std::vector<PrefixLoader::Read> reads_;
+};
+
+TEST_F(Loading, BringsAllPartsInOrder) {
+  std::string failure;
+  EXPECT_EQ(load(&failure), 6u) << failure;
+}
+
+TEST_F(Loading, AFlippedBitIsNamed) {
+  const FlipBit faults(kPageBytes);
+  std::string failure;
+  EXPECT_EQ(load(&failure), 3u);
+  EXPECT_NE(failure.find(".kv: the 4096 bytes at offset 4096 are not those that were written"), std::string::npos)
+      << failure;
+}
+
+TEST_F(Loading, AnErrorIsNamed) {
+  const FailAt faults(FileOp::kRead, 0, EIO);
+  std::string failure;
+  EXPECT_LT(load(&failure), 6u);
+  EXPECT_NE(failure.find("EIO"), std::string::npos) << failure;
+}
+
+TEST_F(Loading, VerifyNamesTheFile) {
+  EXPECT_TRUE(store_.verify({}).empty());
+  const PrefixKey key = pieces_of(prompt())[1].key;
+  std::string data = folder_.read(key_text(key) + ".kv");
+  data[5000] = static_cast<char>(data[5000] ^ 1);
+  folder_.write(key_text(key) + ".kv", data);
+  const std::vector<PrefixStore::Damaged> bad = store_.verify({});
+  ASSERT_EQ(bad.size(), 1u);
+  EXPECT_EQ(bad[0].file, store_.data_path(key));
+}
+
+}  // namespace
+}  // namespace headrace

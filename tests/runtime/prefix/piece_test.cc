@@ -1,0 +1,126 @@
+// Manifests: what is written is read, and nothing else.
+#include "runtime/prefix/piece.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+#include "offload/checksum.h"
+#include "tests/runtime/prefix/pieces.h"
+
+namespace headrace {
+namespace {
+
+using testing::counted_tokens;
+using testing::draft_piece;
+using testing::key_of;
+using testing::rows_piece;
+
+std::optional<PrefixPiece> decode(std::string_view bytes) {
+  std::string wrong;
+  std::optional<PrefixPiece> piece = decode_manifest(bytes, "a.seg", &wrong);
+  EXPECT_EQ(piece.has_value(), wrong.empty()) << wrong;
+  return piece;
+}
+
+// The checksum behind the bytes made right again.
+std::string sealed(std::string text) {
+  text.resize(text.size() - sizeof(uint64_t));
+  const uint64_t sum = checksum(std::as_bytes(std::span(text)));
+  return text.append(reinterpret_cast<const char*>(&sum), sizeof sum);
+}
+
+TEST(PrefixPiece, AManifestSaysWhatWasWritten) {
+  PrefixPiece piece = rows_piece(key_of(3), 512, counted_tokens(500), 3);
+  piece.checksums = {1, UINT64_MAX, 3};
+  const std::optional<PrefixPiece> read = decode(encode_manifest(piece));
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->kind, PieceKind::kRows);
+  EXPECT_EQ(read->key, piece.key);
+  EXPECT_EQ(read->parent, piece.parent);
+  EXPECT_EQ(read->identity, piece.identity);
+  EXPECT_EQ(read->model, "a model");
+  EXPECT_EQ(read->first_row, 512);
+  EXPECT_EQ(read->rows, 500);
+  EXPECT_EQ(read->part_bytes, kPageBytes);
+  EXPECT_EQ(read->checksums, piece.checksums);
+  EXPECT_EQ(read->tokens, piece.tokens);
+  const PrefixPiece draft = draft_piece(piece, key_of(9));
+  EXPECT_EQ(decode(encode_manifest(draft))->parent, piece.key);
+}
+
+TEST(PrefixPiece, KeysDependOnAllThatIsBefore) {
+  const std::vector<int32_t> tokens = counted_tokens(5), others = counted_tokens(5, 101);
+  EXPECT_NE(rows_key(key_of(1), tokens), rows_key(key_of(2), tokens));
+  EXPECT_NE(rows_key(key_of(1), tokens), rows_key(key_of(1), others));
+  EXPECT_NE(prefix_root(key_of(1)), prefix_root(key_of(2)));
+  EXPECT_NE(draft_key(key_of(1), key_of(2)), draft_key(key_of(2), key_of(1)));
+  EXPECT_EQ(parse_key(key_text(prefix_root(key_of(7)))), prefix_root(key_of(7)));
+  EXPECT_FALSE(parse_key("00"));
+  EXPECT_FALSE(parse_key(std::string(64, 'G')));
+}
+
+TEST(PrefixPiece, EveryCutAndEveryFlippedBitIsSeen) {
+  const std::string good = encode_manifest(rows_piece(key_of(3), 0, counted_tokens(9)));
+  for (size_t size = 0; size < good.size(); ++size) EXPECT_FALSE(decode(good.substr(0, size))) << size;
+  EXPECT_FALSE(decode(good + "x"));
+  for (size_t bit = 0; bit < 8 * good.size(); ++bit) {
+    std::string bad = good;
+    bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ 1 << bit % 8);
+    EXPECT_FALSE(decode(bad)) << bit;
+  }
+}
+
+// With the right checksum, as no torn write has it.
+TEST(PrefixPiece, ImpossibleFieldsAreRefused) {
+  const std::string good = encode_manifest(rows_piece(key_of(3), 0, counted_tokens(9)));
+  constexpr size_t kFields = 8 + 4 * 4 + 3 * 32;  // magic, four words, three keys
+  const auto with = [&](size_t at, uint64_t value, size_t bytes = 8) {
+    std::string text = good;
+    std::memcpy(text.data() + at, &value, bytes);
+    return sealed(text);
+  };
+  ASSERT_TRUE(decode(sealed(good)));
+  EXPECT_FALSE(decode(with(16, 7, 4)));           // kind
+  EXPECT_FALSE(decode(with(20, UINT32_MAX, 4)));  // the name's bytes
+  for (const uint64_t value : {uint64_t{1}, uint64_t{1} << 40, UINT64_MAX}) EXPECT_FALSE(decode(with(kFields, value)));
+  for (const uint64_t value : {uint64_t{0}, uint64_t{513}, UINT64_MAX}) EXPECT_FALSE(decode(with(kFields + 8, value)));
+  for (const uint64_t value : {uint64_t{0}, uint64_t{4095}, uint64_t{1} << 60}) {
+    EXPECT_FALSE(decode(with(kFields + 16, value)));  // a part's bytes
+  }
+  for (const uint64_t value : {uint64_t{0}, uint64_t{1} << 61, UINT64_MAX}) {
+    EXPECT_FALSE(decode(with(kFields + 24, value)));  // parts
+    EXPECT_FALSE(decode(with(kFields + 32, value)));  // tokens
+  }
+  EXPECT_FALSE(decode(with(kFields + 40 + 7, 5, 4)));  // the first token: the key is another's then
+  EXPECT_FALSE(decode(with(24, 5)));                   // the key
+}
+
+TEST(PrefixPiece, ANewerFormatIsRefusedByName) {
+  std::string text = encode_manifest(rows_piece(key_of(3), 0, counted_tokens(9)));
+  const uint32_t version[2] = {kPrefixFormat + 1, ~(kPrefixFormat + 1)};
+  std::memcpy(text.data() + 8, version, sizeof version);
+  std::string wrong;
+  try {
+    decode_manifest(text, "some/where.seg", &wrong);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kStorage);
+    EXPECT_NE(std::string(error.what()).find("some/where.seg: is of format 2"), std::string::npos) << error.what();
+  }
+}
+
+TEST(PrefixPiece, NoiseIsNoManifest) {
+  std::mt19937 random(5);
+  const std::string good = encode_manifest(rows_piece(key_of(3), 0, counted_tokens(9)));
+  for (int i = 0; i < 2000; ++i) {
+    std::string text = good.substr(0, 16);
+    text.resize(16 + random() % 300);
+    for (size_t at = 16; at < text.size(); ++at) text[at] = static_cast<char>(random());
+    EXPECT_FALSE(decode(i % 2 == 0 || text.size() < 24 ? text : sealed(text)));
+  }
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,193 @@
+// The folder: what is whole is found, what is not is removed by who may, one writes, and SIZE holds.
+#include "runtime/prefix/store.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "offload/device.h"
+#include "offload/file_faults.h"
+#include "runtime/prefix/saver.h"
+#include "tests/runtime/prefix/pieces.h"
+#include "tests/runtime/prefix/saving.h"
+#include "tests/support/temporary_folder.h"
+
+namespace headrace {
+namespace {
+
+using testing::counted_tokens;
+using testing::files_in;
+using testing::key_of;
+using testing::pieces_of;
+using testing::save_pieces;
+
+const PrefixKey kRoot = prefix_root(key_of(1));
+
+TEST(PrefixCacheOption, IsAFolderAndPerhapsASize) {
+  PrefixCacheOptions options;
+  EXPECT_TRUE(parse_prefix_cache("/a/b", &options));
+  EXPECT_EQ(options.folder, "/a/b");
+  EXPECT_EQ(options.limit_bytes, 0u);
+  EXPECT_TRUE(parse_prefix_cache("/a/b:2GiB", &options));
+  EXPECT_EQ(options.folder, "/a/b");
+  EXPECT_EQ(options.limit_bytes, 2 * kGiB);
+  EXPECT_TRUE(parse_prefix_cache("/a:b/c", &options));
+  EXPECT_EQ(options.folder, "/a:b/c");
+  EXPECT_TRUE(parse_prefix_cache("c:d:16m", &options));
+  EXPECT_EQ(options.folder, "c:d");
+  EXPECT_FALSE(parse_prefix_cache("", &options));
+  EXPECT_FALSE(parse_prefix_cache(":2GiB", &options));
+  EXPECT_FALSE(parse_prefix_cache("/a:0", &options));
+}
+
+TEST(PrefixStore, FindsWhatAnEarlierOneHasSaved) {
+  const TemporaryFolder folder;
+  const std::vector<int32_t> prompt = counted_tokens(1400);
+  {
+    PrefixStore store({.folder = folder / "new/cache"});
+    EXPECT_TRUE(store.writes()) << store.note();
+    EXPECT_EQ(save_pieces(store, pieces_of(prompt)), "");
+    EXPECT_EQ(store.index().match(kRoot, prompt, 1).rows, 1399);
+  }
+  PrefixStore store({.folder = folder / "new/cache"});
+  EXPECT_EQ(store.index().match(kRoot, prompt, 1).rows, 1399);
+  EXPECT_TRUE(store.damaged().empty());
+  EXPECT_TRUE(store.verify({}).empty());
+  EXPECT_EQ(files_in(store.folder()).size(), 7u);  // three pieces and the lock
+  for (const auto& [key, entry] : store.index().entries()) {
+    struct stat info {};
+    ASSERT_EQ(::stat(store.data_path(key).c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 077, 0u);  // a prompt is nobody else's to read
+    EXPECT_EQ(entry.bytes, static_cast<uint64_t>(info.st_size) + std::filesystem::file_size(store.manifest_path(key)));
+  }
+}
+
+TEST(PrefixStore, OneProcessWritesTheOthersRead) {
+  const TemporaryFolder folder;
+  const std::vector<int32_t> prompt = counted_tokens(600);
+  auto writer = std::make_unique<PrefixStore>(PrefixCacheOptions{.folder = folder.path()});
+  PrefixStore reader({.folder = folder.path()});
+  EXPECT_TRUE(writer->writes());
+  EXPECT_FALSE(reader.writes());
+  EXPECT_NE(reader.note().find("another run writes there"), std::string::npos) << reader.note();
+  EXPECT_EQ(save_pieces(*writer, pieces_of(prompt)), "");
+  EXPECT_EQ(reader.index().match(kRoot, prompt, 1).rows, 0);
+  reader.refresh();
+  EXPECT_EQ(reader.index().match(kRoot, prompt, 1).rows, 599);
+  const PrefixKey first = pieces_of(prompt)[0].key;
+  reader.drop(std::span(&first, 1));  // for itself alone
+  EXPECT_TRUE(reader.index().entries().empty());
+  EXPECT_EQ(files_in(folder.path()).size(), 5u);
+  writer.reset();
+  reader.refresh();
+  EXPECT_TRUE(reader.writes());
+  EXPECT_EQ(reader.note(), "");
+  EXPECT_EQ(reader.index().entries().size(), 2u);
+}
+
+TEST(PrefixStore, LeftoversGoWithTheNextWriterAndNothingElseDoes) {
+  const TemporaryFolder folder;
+  const std::vector<int32_t> prompt = counted_tokens(1536);
+  const std::vector<PrefixPiece> pieces = pieces_of(prompt);
+  {
+    PrefixStore store({.folder = folder.path()});
+    EXPECT_EQ(save_pieces(store, pieces), "");
+  }
+  const std::string name = key_text(key_of(77)), second = key_text(pieces[1].key);
+  folder.write(name + ".kv", "data without a manifest");
+  folder.write(name + ".kv.tmp", "data that was not ready");
+  folder.write(second + ".seg.tmp", "a manifest that was not ready");
+  folder.write("notes.txt", "somebody's own");
+  folder.write("x.kv", "somebody's own, too");
+  folder.write(second + ".seg", folder.read(second + ".seg").substr(0, 100));  // torn
+  {
+    const PrefixStore looks({.folder = folder.path()}, PrefixStore::Use::kLook);
+    ASSERT_EQ(looks.damaged().size(), 1u);
+    EXPECT_EQ(looks.damaged()[0].file, folder / (second + ".seg"));
+    EXPECT_EQ(looks.index().match(kRoot, prompt, 1).rows, 512);
+    EXPECT_EQ(files_in(folder.path()).size(), 12u);
+  }
+  const PrefixStore store({.folder = folder.path()});
+  EXPECT_EQ(store.index().match(kRoot, prompt, 1).rows, 512);
+  EXPECT_EQ(files_in(folder.path()),
+            (std::vector<std::string>{key_text(pieces[0].key) + ".kv", key_text(pieces[0].key) + ".seg",
+                                      "headrace-prefix-cache.lock", "notes.txt", "x.kv"}));
+}
+
+TEST(PrefixStore, DataThatIsCutOffIsNotThere) {
+  const TemporaryFolder folder;
+  const std::vector<int32_t> prompt = counted_tokens(512);
+  const std::vector<PrefixPiece> pieces = pieces_of(prompt);
+  {
+    PrefixStore store({.folder = folder.path()});
+    EXPECT_EQ(save_pieces(store, pieces), "");
+    std::filesystem::resize_file(store.data_path(pieces[0].key), kPageBytes);
+  }
+  const PrefixStore store({.folder = folder.path()});
+  EXPECT_TRUE(store.index().entries().empty());
+  ASSERT_EQ(store.damaged().size(), 1u);
+  EXPECT_EQ(store.damaged()[0].what, "has data of another size beside it");
+  EXPECT_EQ(files_in(folder.path()).size(), 1u);
+}
+
+TEST(PrefixStore, SizeHolds) {
+  const TemporaryFolder folder;
+  const std::vector<PrefixPiece> a = pieces_of(counted_tokens(1024)), b = pieces_of(counted_tokens(1024, 9000));
+  PrefixStore store({.folder = folder.path(), .limit_bytes = 44 * kKiB});  // of pieces with 8 KiB and 2 KiB beside them
+  EXPECT_TRUE(store.make_room(20 * kKiB, {}));
+  EXPECT_EQ(save_pieces(store, a), "");
+  EXPECT_TRUE(store.make_room(20 * kKiB, {}));
+  EXPECT_EQ(save_pieces(store, b), "");
+  EXPECT_EQ(store.index().entries().size(), 4u);
+  store.used(std::vector{a[0].key, a[1].key});
+  EXPECT_FALSE(store.make_room(60 * kKiB, {}));
+  EXPECT_EQ(store.index().entries().size(), 4u);
+  EXPECT_FALSE(store.make_room(40 * kKiB, {a[1].key, b[1].key}));
+  EXPECT_EQ(store.index().entries().size(), 4u);
+  EXPECT_TRUE(store.make_room(20 * kKiB, {}));
+  EXPECT_EQ(store.index().match(kRoot, counted_tokens(1024), 1).rows, 1023);
+  EXPECT_EQ(store.index().match(kRoot, counted_tokens(1024, 9000), 1).rows, 0);
+  EXPECT_EQ(files_in(folder.path()).size(), 5u);
+  EXPECT_EQ(store.prune(12 * kKiB), 1);
+  EXPECT_EQ(store.prune(0), 1);
+  EXPECT_EQ(files_in(folder.path()).size(), 1u);
+}
+
+TEST(PrefixStore, AFolderThatCannotBeUsedIsANote) {
+  const TemporaryFolder folder;
+  const PrefixStore file({.folder = folder.write("a file", "")});
+  EXPECT_FALSE(file.writes());
+  EXPECT_NE(file.note().find("a file"), std::string::npos) << file.note();
+  PrefixStore gone({.folder = folder / "cache"});
+  EXPECT_TRUE(gone.writes());
+  std::filesystem::remove_all(folder / "cache");
+  EXPECT_NE(save_pieces(gone, pieces_of(counted_tokens(600))), "");
+  const PrefixStore another({.folder = folder / "cache"});
+  gone.refresh();  // its lock was of a folder that is no more
+  EXPECT_FALSE(gone.writes());
+  EXPECT_TRUE(another.writes());
+}
+
+TEST(PrefixStore, ANewerFormatIsRefusedAndLeftAlone) {
+  const TemporaryFolder folder;
+  std::string text = encode_manifest(pieces_of(counted_tokens(512))[0]);
+  const uint32_t version[2] = {9, ~9u};
+  std::memcpy(text.data() + 8, version, sizeof version);
+  const std::string name = key_text(key_of(5)) + ".seg";
+  folder.write(name, text);
+  for (const PrefixStore::Use use : {PrefixStore::Use::kRun, PrefixStore::Use::kLook}) {
+    try {
+      const PrefixStore store({.folder = folder.path()}, use);
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kStorage);
+      EXPECT_EQ(error.info().where, folder / name);
+    }
+  }
+  EXPECT_EQ(folder.read(name), text);
+}
+
+}  // namespace
+}  // namespace headrace
