@@ -98,20 +98,31 @@ Flag prefix_cache_flag(EngineOptions* o) {
           "[half of what is free]"};
 }
 
-std::vector<Flag> memory_flags(EngineOptions* o, int64_t* threads) {
+std::vector<Flag> cache_type_flags(EngineOptions* o) {
   return {
       {"--cache-type-k", "TYPE", dtype_value(&o->cache_type_k, {"bf16", "f16", "f32"}), nullptr,
        "-ctk: what keys are kept in: bf16, f16 or f32 [the weights' type]"},
       {"--cache-type-v", "TYPE", dtype_value(&o->cache_type_v, {"bf16", "f16", "f32"}), nullptr,
        "-ctv: what values are kept in [the weights' type]"},
-      {"--vram", "SIZE", bytes_value(&o->device.vram_bytes), nullptr,
+  };
+}
+
+std::vector<Flag> device_flags(DeviceOptions* o, int64_t* threads) {
+  return {
+      {"--vram", "SIZE", bytes_value(&o->vram_bytes), nullptr,
        "A hard limit for device memory, like 24GiB [what is free, less 512MiB]"},
-      {"--host-mem", "SIZE", bytes_value(&o->device.host_mem_bytes), nullptr,
+      {"--host-mem", "SIZE", bytes_value(&o->host_mem_bytes), nullptr,
        "A hard limit for pinned host memory [60% of what is available]"},
-      {"--device", "DEVICE", device_value(&o->device), nullptr,
+      {"--device", "DEVICE", device_value(o), nullptr,
        "-dev: auto, cuda, cuda:N (--list-devices numbers them) or cpu [auto]"},
       {"-t,--threads", "N", int_value(threads, 1, 1024), nullptr, "CPU threads [all cores]"},
   };
+}
+
+std::vector<Flag> memory_flags(EngineOptions* o, int64_t* threads) {
+  std::vector<Flag> flags = cache_type_flags(o);
+  for (Flag& flag : device_flags(&o->device, threads)) flags.push_back(std::move(flag));
+  return flags;
 }
 
 // The shape of the trees; auto leaves it to the program.
@@ -331,11 +342,12 @@ struct Parser {
   QualityArgs quality;
   PlanArgs plan;
   CacheArgs cache;
+  ProfileArgs profile;
   Late generate_late, summarize_late;
   Late quality_late, plan_late;
-  int64_t bench_threads = 0;
+  int64_t bench_threads = 0, profile_threads = 0;
   CLI::App *generate_app = nullptr, *summarize_app = nullptr, *inspect_app = nullptr, *bench_app = nullptr,
-           *quality_app = nullptr, *plan_app = nullptr, *cache_app = nullptr;
+           *quality_app = nullptr, *plan_app = nullptr, *cache_app = nullptr, *profile_app = nullptr;
 
   Parser();
   void add_generate();
@@ -344,6 +356,8 @@ struct Parser {
   void add_bench();
   void add_quality();
   void add_plan();
+  void add_profile();
+  void finish_profile();
   void finish_plan();
   void add_cache();
   void finish_bench();
@@ -365,6 +379,7 @@ Parser::Parser() {
   add_quality();
   add_plan();
   add_cache();
+  add_profile();
 }
 
 void Parser::add_generate() {
@@ -525,7 +540,52 @@ void Parser::finish_plan() {
   check_verify("plan", options.engine);
 }
 
+void Parser::add_profile() {
+  ProfileOptions* const options = &profile.profile;
+  const std::vector<std::pair<std::string, ProfileFormat>> formats = {{"table", ProfileFormat::kTable},
+                                                                      {"json", ProfileFormat::kJson},
+                                                                      {"csv", ProfileFormat::kCsv},
+                                                                      {"md", ProfileFormat::kMarkdown}};
+  profile_app = app.add_subcommand("profile", "Measure this machine: the link to the GPU, memory, kernels, a disk");
+  add_flags(*profile_app, "Work",
+            {{"--quick", "", nullptr, &options->quick,
+              "Fewer sizes and rounds: some seconds in the place of most of a minute"},
+             {"--disk", "DIR", text_value(&options->disk), nullptr,
+              "Measure the disk of this folder, in a file of up to 2 GiB that has no name and leaves nothing"}});
+  add_flags(*profile_app, "Memory and device", device_flags(&options->device, &profile_threads));
+  add_list_devices(*profile_app, "Memory and device");
+  add_flags(
+      *profile_app, "Output",
+      {{"--format", "FORM", choice_value<ProfileFormat>(&profile.format, formats), nullptr,
+        "What goes to stdout: table, json, csv or md [table]"},
+       {"--json", "", nullptr, &profile.output.json, "The same as --format json"},
+       {"-o,--output", "FILE", text_value(&profile.results), nullptr,
+        "Write FILE as well: FILE.json, FILE.csv or FILE.md"},
+       {"--html", "FILE", text_value(&profile.html), nullptr, "Write a page with charts, which needs nothing else"},
+       {"-q,--quiet", "", nullptr, &profile.output.quiet, "No progress"}});
+}
+
+void Parser::finish_profile() {
+  profile.profile.device.threads = static_cast<int>(profile_threads);
+  if (profile.output.json && profile_app->count("--format") > 0 && profile.format != ProfileFormat::kJson) {
+    usage_error("profile", "--json and another --format exclude each other");
+  }
+  if (profile.output.json) profile.format = ProfileFormat::kJson;
+  if (profile.results.empty()) return;
+  for (const auto& [end, format] : {std::pair(".json", ProfileFormat::kJson), std::pair(".csv", ProfileFormat::kCsv),
+                                    std::pair(".md", ProfileFormat::kMarkdown)}) {
+    if (!profile.results.ends_with(end)) continue;
+    profile.results_format = format;
+    return;
+  }
+  usage_error("profile", "-o: '" + profile.results + "' ends in none of .json, .csv and .md, which say what it holds");
+}
+
 Command Parser::chosen() {
+  if (profile_app->parsed()) {
+    finish_profile();
+    return std::move(profile);
+  }
   if (plan_app->parsed()) {
     finish_plan();
     return std::move(plan);
@@ -554,7 +614,8 @@ Command Parser::chosen() {
   return std::move(inspect);
 }
 
-constexpr std::array<std::string_view, 6> kCommands = {"generate", "summarize", "inspect", "bench", "plan", "cache"};
+constexpr std::array<std::string_view, 7> kCommands = {"generate", "summarize", "inspect", "bench",
+                                                       "plan",     "profile",   "cache"};
 bool is_command(const std::string& name) {
   return std::find(kCommands.begin(), kCommands.end(), name) != kCommands.end();
 }
@@ -577,7 +638,8 @@ Command parse_args(const std::vector<std::string>& args) {
   }
   std::reverse(reversed.begin(), reversed.end());
   if (!args.empty() && !args.front().starts_with('-') && !is_command(args.front())) {
-    usage_error("", "'" + args.front() + "' is no command: generate, summarize, inspect, bench, plan or cache");
+    usage_error("",
+                "'" + args.front() + "' is no command: generate, summarize, inspect, bench, plan, profile or cache");
   }
   const auto parser = std::make_unique<Parser>();
   const std::string command = !args.empty() && is_command(args.front()) ? args.front() : "";

@@ -11,6 +11,7 @@
 #include "runtime/document.h"
 #include "runtime/engine.h"
 #include "runtime/plan.h"
+#include "runtime/profile.h"
 #include "runtime/quality.h"
 
 namespace headrace {
@@ -67,6 +68,17 @@ struct CacheArgs {
   bool json = false;
 };
 
+enum class ProfileFormat { kTable, kJson, kCsv, kMarkdown };
+
+struct ProfileArgs {
+  ProfileOptions profile;
+  OutputArgs output;
+  ProfileFormat format = ProfileFormat::kTable;  // on stdout
+  std::string results;                           // -o: a file as well, in the form that its name ends in
+  ProfileFormat results_format = ProfileFormat::kJson;
+  std::string html;  // --html
+};
+
 struct HelpArgs {
   std::string text;  // to stdout
 };
@@ -75,7 +87,7 @@ struct DevicesArgs {};  // --list-devices
 struct ShapesArgs {};   // --list-shapes
 
 using Command = std::variant<HelpArgs, DevicesArgs, ShapesArgs, GenerateArgs, SummarizeArgs, InspectArgs, BenchArgs,
-                             QualityArgs, PlanArgs, CacheArgs>;
+                             QualityArgs, PlanArgs, CacheArgs, ProfileArgs>;
 
 // Throws Error(kUsage) that names the flag and the value.
 Command parse_args(const std::vector<std::string>& args);  // argv without the program's name

@@ -30,6 +30,7 @@ ExitCode run_bench(const BenchArgs& args) {
   Console console(args.output, /*streams_text=*/false);
   BenchOptions options = args.bench;
   options.interrupt = interrupt.flag();
+  options.engine = console.with_rates(options.engine);
   BenchHooks hooks;
   hooks.progress = &console.progress();
   hooks.on_device = [&](const Device& device) { console.note_device(device); };

@@ -13,6 +13,7 @@ ExitCode run_bench(const BenchArgs& args);
 ExitCode run_quality(const QualityArgs& args);
 ExitCode run_plan(const PlanArgs& args);
 ExitCode run_cache(const CacheArgs& args);
+ExitCode run_profile(const ProfileArgs& args);
 ExitCode run_shapes(const ShapesArgs& args);
 ExitCode run_devices(const DevicesArgs& args);
 

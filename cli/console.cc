@@ -6,6 +6,7 @@
 
 #include "cache/base.h"
 #include "cli/report.h"
+#include "runtime/profile_store.h"
 
 namespace headrace {
 
@@ -52,6 +53,16 @@ void Console::note_device(const Device& device) {
 
 void Console::note_prefix(const GenerateResult& result) {
   for (const std::string& note : result.prefix.notes) progress_.print_line(note);
+}
+
+EngineOptions Console::with_rates(EngineOptions options) {
+  options.rates_of = [this](const Device& device) -> std::optional<MachineRates> {
+    const KeptProfiles kept = read_kept_profiles(kept_profile_path());
+    if (!kept.ignored.empty()) progress_.print_line("note: " + kept.ignored);
+    const std::optional<KeptRates> found = find_rates(kept.entries, device.name(), device.driver());
+    return found ? std::optional(found->rates) : std::nullopt;
+  };
+  return options;
 }
 
 void Console::error(const std::string& message) {

@@ -24,6 +24,8 @@ class Console {
   void end_text();                                 // a newline if the text did not end in one
   void note_device(const Device& device);          // a line on stderr if --device auto had to take the CPU
   void note_prefix(const GenerateResult& result);  // what saved prefixes gave rise to, on stderr, a line each
+  // The same options, with the rates that headrace profile has kept of the device; a line if its file is no such thing.
+  EngineOptions with_rates(EngineOptions options);
   void report(const GenerateResult& result, const std::string& engine);
   void report_trace(const TraceSummary& trace);
   void error(const std::string& message);  // stderr, --quiet or not

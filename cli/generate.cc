@@ -31,7 +31,7 @@ ExitCode run_generate(const GenerateArgs& args) {
   const std::string prompt = read_prompt(args);
   const Interrupt interrupt;
   Console console(args.output, /*streams_text=*/true);
-  Engine engine(args.engine);
+  Engine engine(console.with_rates(args.engine));
   console.note_device(engine.device());
   GenerateOptions options = args.generate;
   options.interrupt = interrupt.flag();

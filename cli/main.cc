@@ -25,6 +25,7 @@ struct Run {
   ExitCode operator()(const QualityArgs& args) const { return run_quality(args); }
   ExitCode operator()(const PlanArgs& args) const { return run_plan(args); }
   ExitCode operator()(const CacheArgs& args) const { return run_cache(args); }
+  ExitCode operator()(const ProfileArgs& args) const { return run_profile(args); }
   ExitCode operator()(const ShapesArgs& args) const { return run_shapes(args); }
 };
 

@@ -77,7 +77,7 @@ class Summarizer {
         files_(expand_documents(args.paths)),
         console_(args.output, /*streams_text=*/args.results.empty()),
         results_(args.results.empty() ? nullptr : std::make_unique<ResultsFile>(args.results, files_)),
-        engine_(args.engine) {}
+        engine_(console_.with_rates(args.engine)) {}
 
   ExitCode run() {
     console_.note_device(engine_.device());

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "tests/offload/backend_test.h"
 
 namespace headrace {
@@ -111,6 +113,24 @@ TEST(LinkPeak, FindsOutCopiesThatDoNotArrive) {
   }
 }
 
+TEST(LinkPeak, EveryWayFindsOutWhatDoesNotArrive) {
+  const auto expect_found = [](const char* way, Link link, const std::function<void(LinkMeter&)>& measure) {
+    FaultyDevice device(link, 0);
+    LinkMeter meter(device, kMiB);
+    try {
+      measure(meter);
+      ADD_FAILURE() << way << " trusts what did not arrive";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("went wrong at byte"), std::string::npos) << error.what();
+    }
+  };
+  expect_found("pages", Link::kHostToDevice,
+               [](LinkMeter& meter) { meter.measure_scattered(ScatterWay::kCalls, kCopyBytes, 512 * kKiB, 2); });
+  expect_found("not pinned, in", Link::kHostToDevice,
+               [](LinkMeter& meter) { meter.measure_pageable(LinkUse::kToDevice, kCopyBytes, kMiB, 2); });
+  expect_found("within", Link::kWithinDevice, [](LinkMeter& meter) { meter.measure_within(kCopyBytes, kMiB, 2); });
+}
+
 class LinkPeakTest : public BackendTest {};
 BACKEND_TEST(LinkPeakTest);
 
@@ -129,6 +149,29 @@ TEST_P(LinkPeakTest, MeasuresEverySize) {
   }
   EXPECT_EQ(device_->vram().used_bytes(), used);
   EXPECT_EQ(device_->host_mem().used_bytes(), host_used);
+}
+
+TEST_P(LinkPeakTest, MeasuresPagesThatLieApart) {
+  LinkMeter meter(*device_, 2 * kMiB);
+  for (const ScatterWay way : kScatterWays) {
+    for (const uint64_t page : {uint64_t{4096}, 16 * kKiB, 48 * kKiB}) {  // 48 KiB: 21 pages, no whole round
+      const LinkPeak peak = meter.measure_scattered(way, page, kMiB, 2);
+      EXPECT_GT(peak.gb_per_s, 0) << scatter_way_name(way);
+      EXPECT_EQ(static_cast<uint64_t>(peak.copies), kMiB / page);
+      EXPECT_LE(peak.slowest, peak.fastest);
+    }
+  }
+}
+
+TEST_P(LinkPeakTest, MeasuresWhatIsNotPinnedAndTheDeviceItself) {
+  LinkMeter meter(*device_, kMiB);
+  for (const LinkUse use : kLinkUses) EXPECT_GT(meter.measure_pageable(use, 256 * kKiB, kMiB, 2).gb_per_s, 0);
+  EXPECT_GT(meter.measure_within(kMiB, 4 * kMiB, 2).gb_per_s, 0);
+  for (const LinkUse use : {LinkUse::kToDevice, LinkUse::kToHost}) {
+    const double us = meter.latency_us(use, 20);
+    EXPECT_GT(us, 0.01);
+    EXPECT_LT(us, 1e5);
+  }
 }
 
 TEST_P(LinkPeakTest, DoesNotFitIsAnErrorWithNumbers) {

@@ -1,0 +1,102 @@
+// headrace profile: a table with bars as the groups are done, or one document on stdout; files as asked; and the result
+// kept for headrace plan and for reports.
+#include "runtime/profile.h"
+
+#include <cstdlib>
+#include <string_view>
+
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "cli/interrupt.h"
+#include "cli/profile_html.h"
+#include "cli/profile_table.h"
+#include "cli/result_file.h"
+#include "runtime/profile_store.h"
+
+namespace headrace {
+namespace {
+
+// As the C library decides it.
+BarStyle bar_style() {
+  for (const char* const name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const char* const value = std::getenv(name);
+    if (value == nullptr || *value == '\0') continue;
+    const std::string_view text(value);
+    const bool utf8 = text.find("UTF-8") != text.npos || text.find("utf8") != text.npos;
+    return utf8 ? BarStyle::kBlocks : BarStyle::kAscii;
+  }
+  return BarStyle::kAscii;
+}
+
+std::string in_format(const ProfileReport& report, ProfileFormat format) {
+  switch (format) {
+    case ProfileFormat::kTable:
+      return "";
+    case ProfileFormat::kJson:
+      return profile_json(report);
+    case ProfileFormat::kCsv:
+      return profile_csv(report);
+    case ProfileFormat::kMarkdown:
+      return profile_markdown(report);
+  }
+  return "";
+}
+
+// What could not be kept is a line: the figures have been printed.
+void keep(const ProfileReport& report, Console* console, bool quiet) {
+  const std::string path = kept_profile_path();
+  if (report.interrupted || path.empty() || !report.rates().known()) return;
+  try {
+    const KeptProfiles before = read_kept_profiles(path);
+    keep_profile(path, profile_json(report));
+    if (quiet) return;
+    if (!before.ignored.empty()) console->progress().print_line("note: replaced: " + before.ignored);
+    console->progress().print_line("kept in " + path);
+  } catch (const Error& error) {
+    console->progress().print_line(std::string("note: ") + error.what());
+  }
+}
+
+}  // namespace
+
+ExitCode run_profile(const ProfileArgs& args) {
+  ResultFile file(args.results), page(args.html);
+  const Interrupt interrupt;
+  Console console(args.output, /*streams_text=*/false);
+  ProfileOptions options = args.profile;
+  options.interrupt = interrupt.flag();
+  const bool table = args.format == ProfileFormat::kTable;
+  const BarStyle bars = bar_style();
+  ProfileReport so_far;
+  bool printed_heading = false;
+  const auto print_group = [&](const ProfileReport& report) {
+    if (!table || report.rows.empty()) return;
+    if (!printed_heading) console.print(profile_heading(report));
+    printed_heading = true;
+    console.print(profile_table(report, report.rows.back().group, bars));
+  };
+  ProfileHooks hooks;
+  hooks.on_device = [&](const Device& device) { console.note_device(device); };
+  hooks.on_group = [&](ProfileGroup group) {
+    print_group(so_far);
+    so_far.rows.clear();
+    console.progress().set_label("");
+    console.progress().begin(str("measuring ", profile_group_title(group)), "figures", 0);
+  };
+  hooks.on_row = [&](const ProfileReport& report) {
+    so_far = report;
+    console.progress().update(static_cast<int64_t>(report.rows.size()));
+  };
+  const ProfileReport report = run_profile(options, hooks);
+  console.progress().end();
+  print_group(so_far);
+  if (table) console.print(profile_footing(report));
+  if (!table) console.print(in_format(report, args.format));
+  if (!args.results.empty()) file.write(in_format(report, args.results_format));
+  if (!args.html.empty()) page.write(profile_html(report));
+  keep(report, &console, args.output.quiet);
+  console.finish();
+  return report.interrupted ? ExitCode::kInterrupted : ExitCode::kDone;
+}
+
+}  // namespace headrace

@@ -1,0 +1,13 @@
+// A profile as one page of HTML that needs nothing else: charts as inline SVG, and a table of all figures. Well-formed
+// as XML is, so that it can be checked. Pure; any thread.
+#pragma once
+
+#include <string>
+
+#include "runtime/profile.h"
+
+namespace headrace {
+
+std::string profile_html(const ProfileReport& report);
+
+}  // namespace headrace

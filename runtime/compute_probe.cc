@@ -1,0 +1,233 @@
+#include "runtime/compute_probe.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include "cache/layout.h"
+#include "kernels/attention.h"
+#include "kernels/elementwise.h"
+#include "kernels/product.h"
+
+namespace headrace {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Sizes that take some milliseconds a call on either backend, so that the host's part does not show.
+struct Sizes {
+  int64_t n, k;  // of the matrix
+  int64_t decode_rows, prefill_rows;
+  int64_t heads, kv_heads, head_dim;
+  int64_t context;          // rows that attention sees
+  int64_t prefill_queries;  // the last of them
+};
+constexpr Sizes kGpuSizes = {28672, 4096, 1, 2048, 32, 8, 128, 61440, 2048};
+constexpr Sizes kCpuSizes = {4096, 2048, 1, 256, 16, 4, 64, 2048, 256};
+constexpr int64_t kQueries = 64;
+
+class ComputeProbe {
+ public:
+  ComputeProbe(Device& device, bool quick)
+      : device_(device),
+        gpu_(device.backend() == Backend::kCuda),
+        rounds_(quick ? 3 : 7),
+        stream_(device.make_stream("measuring", StreamRole::kCompute)) {}
+
+  ComputeRates run() {
+    ComputeRates rates;
+    measure_products(&rates);
+    measure_attention(&rates);
+    return rates;
+  }
+
+ private:
+  const Sizes& sizes() const { return gpu_ ? kGpuSizes : kCpuSizes; }
+  // Numbers between -1/2 and 1/2, a short run of them over and over: multipliers must have something to do.
+  DeviceBuffer made_up(int64_t elements);
+  // The median time of a call, seconds; calls that are short are made several at a time.
+  double seconds(const std::function<void()>& call);
+  void measure_products(ComputeRates* rates);
+  void measure_attention(ComputeRates* rates);
+  double product_seconds(ProductPath path, int64_t rows);
+  std::vector<KvSegment> segments_of(const DeviceBuffer& kv, int64_t rows) const;
+  AttentionShape attention_shape(int64_t queries) const;
+
+  Device& device_;
+  const bool gpu_;
+  const int rounds_;
+  const std::unique_ptr<Stream> stream_;
+};
+
+DeviceBuffer ComputeProbe::made_up(int64_t elements) {
+  constexpr size_t kRun = 1 << 20;
+  const uint64_t bytes = static_cast<uint64_t>(elements) * 2;
+  DeviceBuffer buffer = device_.allocate(bytes, "measuring the compute");
+  const PinnedBuffer host = device_.allocate_pinned(std::min<uint64_t>(bytes, 2 * kRun), "measuring the compute");
+  uint32_t state = 12345;
+  for (size_t i = 0; i < host.bytes() / 2; ++i) {
+    state = state * 1664525u + 1013904223u;
+    host.as<uint16_t>()[i] = f32_to_bf16(static_cast<float>(state >> 8) / static_cast<float>(1 << 24) - 0.5f).bits;
+  }
+  for (uint64_t at = 0; at < bytes; at += host.bytes()) {
+    stream_->copy(buffer.data() + at, host.data(), std::min(host.bytes(), bytes - at), Link::kHostToDevice);
+  }
+  stream_->synchronize();
+  return buffer;
+}
+
+double ComputeProbe::seconds(const std::function<void()>& call) {
+  const auto timed = [&](int calls) {
+    const Clock::time_point start = Clock::now();
+    for (int i = 0; i < calls; ++i) call();
+    stream_->synchronize();
+    return std::chrono::duration<double>(Clock::now() - start).count() / calls;
+  };
+  timed(1);  // what a kernel's first call has to do
+  const int calls = std::clamp(static_cast<int>(2e-3 / timed(1)), 1, 64);
+  std::vector<double> times;
+  for (int round = 0; round < rounds_; ++round) times.push_back(timed(calls));
+  std::nth_element(times.begin(), times.begin() + rounds_ / 2, times.end());
+  return times[static_cast<size_t>(rounds_ / 2)];
+}
+
+// Matrices in turn, so that no cache holds them from call to call.
+double ComputeProbe::product_seconds(ProductPath path, int64_t rows) {
+  const Sizes& s = sizes();
+  constexpr int kMatrices = 3;
+  const int64_t padded = static_cast<int64_t>(round_up(static_cast<uint64_t>(rows), kProductRowPadding));
+  const DeviceBuffer w = made_up(kMatrices * s.n * s.k), x = made_up(padded * s.k), out = made_up(padded * s.n);
+  int turn = 0;
+  return seconds([&] {
+    const std::byte* const matrix = w.data() + static_cast<uint64_t>(turn++ % kMatrices * s.n * s.k) * 2;
+    product({.x = x.data(),
+             .w = matrix,
+             .bias = nullptr,
+             .residual = nullptr,
+             .out = out.data(),
+             .type = DType::kBF16,
+             .out_type = DType::kBF16,
+             .rows = rows,
+             .n = s.n,
+             .k = s.k,
+             .path = path},
+            *stream_);
+  });
+}
+
+void ComputeProbe::measure_products(ComputeRates* rates) {
+  const Sizes& s = sizes();
+  const double elements = static_cast<double>(s.n * s.k);
+  rates->weights_gb_per_s = 2 * elements / product_seconds(ProductPath::kDecode, s.decode_rows) * 1e-9;
+  rates->product_tflop_per_s = 2 * elements * static_cast<double>(s.prefill_rows) /
+                               product_seconds(ProductPath::kPrefill, s.prefill_rows) * 1e-12;
+}
+
+std::vector<KvSegment> ComputeProbe::segments_of(const DeviceBuffer& kv, int64_t rows) const {
+  const Sizes& s = sizes();
+  const RowShape shape{.layers = 1, .kv_heads = s.kv_heads, .head_dim = s.head_dim};
+  std::vector<KvSegment> segments;
+  for (int64_t i = 0; i < segments_for(rows); ++i) {
+    const SegmentRange range = segment_range(i);
+    const std::byte* const k = kv.data() + segments_bytes(shape, 0, i);
+    segments.push_back({.k = k,
+                        .v = k + static_cast<uint64_t>(range.rows) * shape.k_bytes(),
+                        .position = static_cast<int32_t>(range.begin),
+                        .rows = static_cast<int32_t>(std::min(range.rows, rows - range.begin)),
+                        .stride_rows = static_cast<int32_t>(range.rows)});
+  }
+  return segments;
+}
+
+AttentionShape ComputeProbe::attention_shape(int64_t queries) const {
+  const Sizes& s = sizes();
+  return {.queries = queries,
+          .heads = s.heads,
+          .kv_heads = s.kv_heads,
+          .head_dim = s.head_dim,
+          .q_stride = s.heads * s.head_dim,
+          .type = DType::kBF16,
+          .k_type = DType::kBF16,
+          .v_type = DType::kBF16,
+          .scale = 1 / std::sqrt(static_cast<float>(s.head_dim))};
+}
+
+// Several layers' rows in turn, so that no cache holds them.
+void ComputeProbe::measure_attention(ComputeRates* rates) {
+  const Sizes& s = sizes();
+  constexpr int kLayers = 3;
+  const RowShape shape{.layers = 1, .kv_heads = s.kv_heads, .head_dim = s.head_dim};
+  const uint64_t layer_bytes = segments_bytes(shape, 0, segments_for(s.context));
+  const int64_t most = std::max(s.prefill_queries, kQueries), width = s.heads * s.head_dim;
+  const DeviceBuffer kv = made_up(static_cast<int64_t>(kLayers * layer_bytes / 2)), q = made_up(most * width);
+  const DeviceBuffer out = device_.allocate(static_cast<uint64_t>(most * width) * 2, "measuring the compute");
+  const std::vector<KvSegment> segments = segments_of(kv, s.context);
+  const auto count = static_cast<int64_t>(segments.size());
+  const auto states = [&](int64_t n) {
+    return device_.allocate(static_cast<uint64_t>(n * s.heads * (s.head_dim + 2)) * sizeof(float), "measuring");
+  };
+  const auto view = [&](const DeviceBuffer& b, int64_t n) {
+    return AttentionState{.o = b.as<float>(), .ml = b.as<float>() + n * width};
+  };
+  const uint64_t table_bytes = segments.size() * sizeof(KvSegment), position_bytes = kQueries * sizeof(int32_t);
+  const DeviceBuffer table = device_.allocate(table_bytes, "measuring"),
+                     positions = device_.allocate(position_bytes, "measuring");
+  const PinnedBuffer host = device_.allocate_pinned(table_bytes + position_bytes, "measuring");
+  std::memcpy(host.data(), segments.data(), table_bytes);
+  auto* const host_positions = reinterpret_cast<int32_t*>(host.data() + table_bytes);
+  std::fill_n(host_positions, kQueries, static_cast<int32_t>(s.context + kTailWindow + kPrefixTile));  // sees all rows
+  stream_->copy(table.data(), host.data(), table_bytes, Link::kHostToDevice);
+  stream_->copy(positions.data(), host_positions, position_bytes, Link::kHostToDevice);
+  stream_->synchronize();
+  {
+    const double flop = 4 * static_cast<double>(width) * static_cast<double>(s.prefill_queries) *
+                        (static_cast<double>(s.context) - static_cast<double>(s.prefill_queries) / 2);
+    rates->attention_tflop_per_s = flop * 1e-12 / seconds([&] {
+                                     prefill_attention({.shape = attention_shape(s.prefill_queries),
+                                                        .q = q.data(),
+                                                        .segments = table.as<KvSegment>(),
+                                                        .out = out.data(),
+                                                        .segment_count = count,
+                                                        .first_position = s.context - s.prefill_queries},
+                                                       *stream_);
+                                   });
+  }
+  const DeviceBuffer state = states(kQueries), scratch = states(kQueries * kMaxPrefixSegments);
+  int turn = 0;
+  const auto prefix = [&](int64_t queries, int64_t first_segments) {
+    return seconds([&] {
+      PrefixAttentionParams params{.shape = attention_shape(queries),
+                                   .q = q.data(),
+                                   .positions = positions.as<int32_t>(),
+                                   .state = view(state, kQueries),
+                                   .scratch = view(scratch, kQueries * kMaxPrefixSegments),
+                                   .segment_count = first_segments,
+                                   .segments = {},
+                                   .fresh = true};
+      const uint64_t layer = static_cast<uint64_t>(turn++ % kLayers) * layer_bytes;
+      for (size_t i = 0; i < static_cast<size_t>(first_segments); ++i) {
+        params.segments[i] = segments[i];
+        params.segments[i].k = static_cast<const std::byte*>(segments[i].k) + layer;
+        params.segments[i].v = static_cast<const std::byte*>(segments[i].v) + layer;
+      }
+      prefix_attention(params, *stream_);
+    });
+  };
+  // Half of the rows and all of them: what the second half adds is the rows' own; the rest is the kernels' beginning
+  // and end, which a layer's fixed time has already.
+  const int64_t half = count / 2;
+  const double more = static_cast<double>(segments_bytes(shape, half, count));
+  const double whole = prefix(1, count), grown = whole - prefix(1, half);
+  rates->kv_gb_per_s = (grown > 0.1 * whole ? more / grown : static_cast<double>(layer_bytes) / whole) * 1e-9;
+  rates->queries_tflop_per_s =
+      4 * static_cast<double>(width * kQueries) * static_cast<double>(s.context) / prefix(kQueries, count) * 1e-12;
+}
+
+}  // namespace
+
+ComputeRates measure_compute(Device& device, bool quick) { return ComputeProbe(device, quick).run(); }
+
+}  // namespace headrace

@@ -1,0 +1,119 @@
+// headrace profile as a user meets it, quick and on the CPU: what goes where, what is kept and used, what is left.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/cli/process.h"
+#include "tests/cli/tiny_model.h"
+#include "tests/support/temporary_folder.h"
+
+namespace headrace {
+namespace {
+
+using nlohmann::json;
+
+class ProfileProgram : public ::testing::Test {
+ protected:
+  Finished run(const std::vector<std::string>& args) {
+    return run_program(args, {.input = "", .environment = {{"HOME", home_.path()}}, .stdout_path = ""});
+  }
+  // Small: what is tested is not the machine.
+  Finished profile(std::vector<std::string> more) {
+    std::vector<std::string> args = {"profile", "--quick", "--device", "cpu", "--host-mem", "256MiB", "-t", "1"};
+    args.insert(args.end(), more.begin(), more.end());
+    return run(args);
+  }
+  TemporaryFolder home_;
+};
+
+TEST_F(ProfileProgram, MeasuresPrintsKeepsAndIsUsed) {
+  const Finished first = profile({"--html", home_ / "p.html", "-o", home_ / "p.csv"});
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  for (const char* part : {"pinned memory, by the size of a copy\n", "both at once", "a gather kernel", "latency",
+                           "weights", "TFLOP/s", "host memory", "measured in "}) {
+    EXPECT_NE(first.out.find(part), std::string::npos) << part << first.out;
+  }
+  EXPECT_NE(first.err.find("kept in " + home_ / ".cache/headrace/profile.json"), std::string::npos) << first.err;
+  EXPECT_TRUE(home_.read("p.csv").starts_with("group,test,bytes,"));
+  EXPECT_TRUE(home_.read("p.html").starts_with("<!DOCTYPE html>"));
+  const json kept = json::parse(home_.read(".cache/headrace/profile.json"));
+  ASSERT_EQ(kept["profiles"].size(), 1u);
+  EXPECT_GT(kept["profiles"][0]["rates"]["weights_gb_per_s"], 0);
+  // A plan and a run's report have times now.
+  write_tiny_model(home_ / "model");
+  const std::vector<std::string> common = {"-m", home_ / "model", "--device", "cpu", "-t", "1"};
+  std::vector<std::string> plan = {"plan", "-c", "200", "-n", "20"}, answer = {"generate", "-p", "Hello", "-n", "4"};
+  plan.insert(plan.end(), common.begin(), common.end());
+  answer.insert(answer.end(), common.begin(), common.end());
+  const Finished planned = run(plan);
+  EXPECT_NE(planned.out.find("by measured 20"), std::string::npos) << planned.out << planned.err;
+  const Finished answered = run(answer);
+  EXPECT_NE(answered.err.find("  predicted prefill "), std::string::npos) << answered.err;
+  answer.push_back("--json");
+  EXPECT_GT(json::parse(run(answer).out)["predicted"]["prefill_ms"]["predicted"], 0);
+  // A file that is torn is a line, and no harm.
+  home_.write(".cache/headrace/profile.json", "{\"program\":");
+  const Finished torn = run(answer);
+  EXPECT_EQ(torn.exit_code, 0);
+  EXPECT_NE(torn.err.find("profile.json: is no JSON"), std::string::npos) << torn.err;
+  EXPECT_FALSE(json::parse(torn.out).contains("predicted"));
+}
+
+TEST_F(ProfileProgram, MeasuresADiskAndLeavesNothing) {
+  std::filesystem::create_directory(home_ / "disk");
+  const Finished finished = profile({"--json", "--disk", home_ / "disk"});
+  ASSERT_EQ(finished.exit_code, 0) << finished.err;
+  const json report = json::parse(finished.out);
+  EXPECT_GT(report["rates"]["disk_read_gb_per_s"], 0);
+  EXPECT_GT(report["disk"]["file_bytes"], 0);
+  bool named = false;
+  for (const json& row : report["rows"]) {
+    named =
+        named || row.value("same_as", "") == "fio --rw=randread --bs=4k --iodepth=32 --direct=1 --ioengine=io_uring";
+  }
+  EXPECT_TRUE(named);
+  EXPECT_TRUE(std::filesystem::is_empty(home_ / "disk"));
+}
+
+TEST_F(ProfileProgram, ADiskThatCannotBeMeasuredIsALine) {
+  const Finished finished = profile({"--disk", home_ / "gone"});
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_NE(finished.out.find("note: disk: " + home_ / "gone: a file cannot be made in it: No such file or directory"),
+            std::string::npos)
+      << finished.out;
+  EXPECT_NE(finished.out.find("host memory"), std::string::npos);
+}
+
+TEST_F(ProfileProgram, RefusesWhatMeansNothing) {
+  struct Case {
+    std::vector<std::string> args;
+    int code;
+    const char* part;
+  };
+  for (const Case& c : {Case{{"-o", home_ / "p.txt"}, 2, ".json, .csv and .md"},
+                        Case{{"--format", "xml"}, 2, "'xml' is none of table, json, csv, md"},
+                        Case{{"--json", "--format", "csv"}, 2, "exclude each other"},
+                        Case{{"--html", home_ / "gone/p.html"}, 5, "gone/p.html"}}) {
+    const Finished finished = profile(c.args);
+    EXPECT_EQ(finished.exit_code, c.code) << json(c.args).dump() << finished.err;
+    EXPECT_NE(finished.err.find(c.part), std::string::npos) << finished.err;
+    EXPECT_EQ(finished.out, "");
+  }
+}
+
+TEST_F(ProfileProgram, CtrlCKeepsNothingAndSaysSo) {
+  Program program({"profile", "--device", "cpu", "--host-mem", "256MiB", "-t", "1", "--disk", home_.path()},
+                  Program::Streams::kTerminal);
+  ASSERT_TRUE(program.read_until("measuring"));
+  program.type("\x03");
+  const Finished finished = program.wait();
+  EXPECT_EQ(finished.exit_code, 130) << finished.out;
+  EXPECT_NE(finished.out.find("interrupted: these are not all figures"), std::string::npos) << finished.out;
+  EXPECT_EQ(finished.out.find("kept in"), std::string::npos) << finished.out;
+}
+
+}  // namespace
+}  // namespace headrace
