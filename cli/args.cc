@@ -104,6 +104,8 @@ std::vector<Flag> cache_type_flags(EngineOptions* o) {
        "-ctk: what keys are kept in: bf16, f16 or f32 [the weights' type]"},
       {"--cache-type-v", "TYPE", dtype_value(&o->cache_type_v, {"bf16", "f16", "f32"}), nullptr,
        "-ctv: what values are kept in [the weights' type]"},
+      {"--spill", "DIR[:SIZE]", folder_value(&o->spill.folder, &o->spill.limit_bytes), nullptr,
+       "What host memory cannot hold of the KV cache lives on this folder's disk, in SIZE at most, while a run lasts"},
   };
 }
 

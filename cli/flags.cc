@@ -80,6 +80,20 @@ SetFlag bytes_value(uint64_t* out) {
   };
 }
 
+// A folder whose own name ends in a colon and a size takes another one behind it: "/mnt/a:1G:200GiB".
+SetFlag folder_value(std::string* out, uint64_t* limit) {
+  return [=](const std::string& value) {
+    const size_t colon = value.rfind(':');
+    uint64_t bytes = 0;
+    const bool sized = colon != std::string::npos && parse_bytes(value.substr(colon + 1), &bytes);
+    *out = sized ? value.substr(0, colon) : value;
+    *limit = bytes;
+    if (out->empty()) return "'" + value + "' names no folder";
+    if (sized && bytes == 0) return "'" + value + "' leaves no room: its size is 0";
+    return std::string();
+  };
+}
+
 SetFlag int_value(int64_t* out, int64_t low, int64_t high) {
   return [=](const std::string& value) {
     int64_t number = 0;

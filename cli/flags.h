@@ -36,6 +36,7 @@ SetFlag text_value(std::string* out);
 SetFlag utf8_value(std::string* out);                        // text for the model: refused where it is not UTF-8
 SetFlag tokens_value(int64_t* out);                          // 128K; at least 1
 SetFlag bytes_value(uint64_t* out);                          // 24GiB; at least 1
+SetFlag folder_value(std::string* out, uint64_t* limit);     // /mnt/nvme:200GiB; the size may be left out
 SetFlag int_value(int64_t* out, int64_t low, int64_t high);  // both included
 SetFlag seed_value(uint64_t* out);
 SetFlag float_value(float* out, float low, float high);

@@ -67,6 +67,13 @@ std::string format_predicted(const GenerateResult& result) {
   return text.empty() ? text : text + "\n";
 }
 
+// "disk      2.00 GiB in /mnt/nvme (io_uring, O_DIRECT); decode, per token: 1.90 GiB read"
+std::string format_spill(const SpillUse& spill, int64_t tokens) {
+  return str("  disk      ", format_bytes(spill.file_bytes), " in ", spill.folder, " (", spill.how,
+             "); prefill: ", format_bytes(spill.prefill_written_bytes),
+             " written; decode, per token: ", per_token(spill.decode_read_bytes, tokens), " read\n");
+}
+
 }  // namespace
 
 std::string format_report(const GenerateResult& result, const std::string& engine) {
@@ -98,6 +105,7 @@ std::string format_report(const GenerateResult& result, const std::string& engin
       str("  moved     prefill: ", format_bytes(x.prefill_d2h_bytes), " to host, ", format_bytes(x.prefill_h2d_bytes),
           " to device; decode, per token: ", per_token(x.decode_d2h_bytes, t.decode_tokens), " to host, ",
           per_token(x.decode_h2d_bytes, t.decode_tokens), " to device\n");
+  if (result.spill.file_bytes > 0) text += format_spill(result.spill, t.decode_tokens);
   text += str("  memory    device ", format_bytes(m.vram_peak_bytes), ", host ", format_bytes(m.host_peak_bytes),
               m.disk_peak_bytes > 0 ? ", disk " + format_bytes(m.disk_peak_bytes) : "", " (weights ",
               format_bytes(m.weights_bytes), ", KV cache ", format_bytes(m.kv_bytes), "); process ",

@@ -30,9 +30,9 @@ std::byte* StagingRing::slot_data(uint64_t number) const {
 }
 
 void StagingRing::fill(uint64_t number, const void* src, uint64_t bytes, Stream& copy, TraceName what) {
-  CHECK(number == filled_, "fill ", number, " where ", filled_, " is next");
-  CHECK(filled_ - released_ < slots_.size(), "fill ", number, ": all ", slots_.size(), " slots are taken, ", released_,
-        " is to be released next");
+  CHECK(number == filled_, "fill ", number, " where ", filled_.load(), " is next");
+  CHECK(filled_ - released_ < slots_.size(), "fill ", number, ": all ", slots_.size(), " slots are taken, ",
+        released_.load(), " is to be released next");
   CHECK(bytes <= slot_bytes_, "bytes=", bytes, " slot_bytes=", slot_bytes_);
   Slot& slot = slots_[number % slots_.size()];
   copy.wait(*slot.released);
@@ -42,23 +42,25 @@ void StagingRing::fill(uint64_t number, const void* src, uint64_t bytes, Stream&
 }
 
 const std::byte* StagingRing::acquire(uint64_t number, Stream& compute) {
-  CHECK(number == acquired_ && number < filled_, "acquire ", number, " where ", acquired_, " is next and ", filled_,
-        " are filled");
+  CHECK(number == acquired_ && number < filled_, "acquire ", number, " where ", acquired_.load(), " is next and ",
+        filled_.load(), " are filled");
   compute.wait(*slots_[number % slots_.size()].ready);
   ++acquired_;
   return slot_data(number);
 }
 
 void StagingRing::release(uint64_t number, Stream& compute) {
-  CHECK(number == released_ && number < acquired_, "release ", number, " where ", released_, " is next and ", acquired_,
-        " are acquired");
+  CHECK(number == released_ && number < acquired_, "release ", number, " where ", released_.load(), " is next and ",
+        acquired_.load(), " are acquired");
   compute.record(*slots_[number % slots_.size()].released);
   ++released_;
 }
 
 void StagingRing::reset(Stream& copy) {
-  CHECK(released_ == acquired_, "reset while fill ", released_, " is acquired and not released");
-  filled_ = acquired_ = released_ = 0;
+  CHECK(released_ == acquired_, "reset while fill ", released_.load(), " is acquired and not released");
+  filled_ = 0;
+  acquired_ = 0;
+  released_ = 0;
   copy.synchronize();
 }
 

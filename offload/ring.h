@@ -1,10 +1,12 @@
 // A ring of staging slots on the device (DESIGN section 8, Streaming): the copy stream fills the next slot while the
 // compute stream works on the last one. Its size in bytes is fixed and independent of the context. Fills are numbered
-// 0, 1, 2, … and fill n uses slot n % slots. Order of calls, all from one thread: fill(n) only after release(n -
-// slots); acquire(n) after fill(n); release(n) after acquire(n); each in ascending order, CHECKed. Owns the slots'
-// memory and events; streams that still use them must be idle, or gone, before the ring goes.
+// 0, 1, 2, … and fill n uses slot n % slots. Order of calls: fill(n) only after release(n - slots); acquire(n) after
+// fill(n); release(n) after acquire(n); each in ascending order, CHECKed. One thread may fill and another acquire and
+// release, if they see to that order between them; reset() while neither does anything. Owns the slots' memory and
+// events; streams that still use them must be idle, or gone, before the ring goes.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -44,7 +46,7 @@ class StagingRing {
   uint64_t slot_bytes_;
   DeviceBuffer memory_;
   std::vector<Slot> slots_;
-  uint64_t filled_ = 0, acquired_ = 0, released_ = 0;  // numbers below these have been so called
+  std::atomic<uint64_t> filled_{0}, acquired_{0}, released_{0};  // numbers below these have been so called
 };
 
 }  // namespace headrace

@@ -29,7 +29,7 @@ std::vector<Window> decode_windows(const std::vector<TimedSlice>& slices, TraceS
 void measure_link(const std::vector<TimedSlice>& slices, TraceSummary* summary) {
   std::vector<TimedSlice> in;
   std::copy_if(slices.begin(), slices.end(), std::back_inserter(in), [](const TimedSlice& slice) {
-    return slice.bytes > 0 && slice.link == Link::kHostToDevice && slice.track != TraceTrack::kHost;
+    return slice.bytes > 0 && slice.link == Link::kHostToDevice && !on_host_clock(slice.track);
   });
   std::sort(in.begin(), in.end(), [](const TimedSlice& a, const TimedSlice& b) { return a.begin_ns < b.begin_ns; });
   double decode_ns = 0, busy_ns = 0, bytes = 0;
@@ -151,7 +151,7 @@ std::vector<TimedSlice> Trace::timed_slices() {
       dropped_slices_.fetch_add(1, std::memory_order_relaxed);
       continue;
     }
-    const bool host = slice.track == TraceTrack::kHost;
+    const bool host = on_host_clock(slice.track);
     const auto since = [&](int64_t ns) { return (host ? ns : clock_->host_ns(ns)) - origin_ns_; };
     timed.push_back({slice.name, slice.track, slice.link, slice.bytes, since(begin), since(end)});
   }

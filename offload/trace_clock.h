@@ -9,12 +9,14 @@
 
 namespace headrace {
 
-enum class TraceTrack : uint8_t { kHost, kCompute, kHostToDevice, kDeviceToHost, kWithinDevice };
-constexpr size_t kTraceTracks = 5;
+enum class TraceTrack : uint8_t { kHost, kCompute, kHostToDevice, kDeviceToHost, kWithinDevice, kDisk };
+constexpr size_t kTraceTracks = 6;
+// Work of the host's own threads: its times are steady_clock's.
+constexpr bool on_host_clock(TraceTrack track) { return track == TraceTrack::kHost || track == TraceTrack::kDisk; }
 
 enum class TraceEdge : uint8_t { kBegin, kEnd };
 
-// One thing that took time, on the clock's scale; the host's own slices are on the host's.
+// One thing that took time, on the clock's scale; the host's own slices, and the disk's, are on the host's.
 struct TraceSlice {
   static constexpr int64_t kUnknown = INT64_MIN;  // the stream never came there: it failed before
 

@@ -23,7 +23,8 @@ constexpr std::string_view kHead = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":
 constexpr std::string_view kEmpty = "]}\n";
 constexpr int64_t kClockErrorNs = 1000;
 
-constexpr std::array<const char*, kTraceTracks> kTrackNames = {"run", "compute", "H2D", "D2H", "copies within device"};
+constexpr std::array<const char*, kTraceTracks> kTrackNames = {"run", "compute", "H2D", "D2H", "copies within device",
+                                                               "disk"};
 constexpr std::array<const char*, kLinkCount> kLinkNames = {"H2D", "D2H", "within device"};
 
 [[noreturn]] void storage_error(const std::string& path, const char* what) {
@@ -82,8 +83,8 @@ std::string slice_event(const TimedSlice& slice, int tid) {
   if (slice.bytes > 0) {
     char rate[32] = "0";
     if (ns > 0) std::snprintf(rate, sizeof rate, "%.3f", static_cast<double>(slice.bytes) / static_cast<double>(ns));
-    args = str("\"link\":\"", kLinkNames[static_cast<size_t>(slice.link)], "\",\"bytes\":", slice.bytes,
-               ",\"GB/s\":", rate);
+    const char* const link = slice.track == TraceTrack::kDisk ? "disk" : kLinkNames[static_cast<size_t>(slice.link)];
+    args = str("\"link\":\"", link, "\",\"bytes\":", slice.bytes, ",\"GB/s\":", rate);
   }
   return str("\n{\"ph\":\"X\",\"pid\":1,\"tid\":", tid, ",\"ts\":", microseconds(slice.begin_ns),
              ",\"dur\":", microseconds(ns), ",\"name\":", json_string(name), ",\"args\":{", args, "}},");

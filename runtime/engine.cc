@@ -41,6 +41,16 @@ void append_unique(const std::vector<int32_t>& more, std::vector<int32_t>* ids) 
   }
 }
 
+SpillUse spill_use(const SpillStats& prefilled, const SpillStats& end, const std::string& folder) {
+  return {.file_bytes = end.file_bytes,
+          .prefill_written_bytes = prefilled.written_bytes,
+          .decode_written_bytes = end.written_bytes - prefilled.written_bytes,
+          .decode_read_bytes = end.read_bytes,
+          .checksum_ms = end.checksum_ms,
+          .folder = folder,
+          .how = end.how};
+}
+
 }  // namespace
 
 const char* finish_reason_name(FinishReason reason) {
@@ -233,6 +243,7 @@ SessionOptions Engine::Impl::options_of(int64_t prompt_tokens, const GenerateOpt
   session.k_type = options.cache_type_k.value_or(weights->dtype());
   session.v_type = options.cache_type_v.value_or(weights->dtype());
   session.sampling = run.sampling;
+  session.spill = options.spill;
   session.ring_slots = options.ring_slots;
   session.ring_slot_bytes = options.ring_slot_bytes;
   session.prefill_group = options.prefill_group;
@@ -348,7 +359,7 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
   result.timings.load_ms = load_ms;
   result.memory = {.vram_peak_bytes = device->vram().peak_bytes(),
                    .host_peak_bytes = device->host_mem().own_peak_bytes(),
-                   .disk_peak_bytes = 0,
+                   .disk_peak_bytes = result.plan.disk_bytes,
                    .rss_peak_bytes = peak_rss_bytes(),
                    .weights_bytes = weights->bytes() + (draft_model ? draft_model->weights_bytes() : 0),
                    .kv_bytes = result.plan.kv_bytes()};
@@ -392,6 +403,7 @@ void Engine::Impl::answer(Session& session, Drafting* drafting, const std::vecto
   }
   moved.prefill_h2d_bytes = device->bytes_over(Link::kHostToDevice) - in;
   moved.prefill_d2h_bytes = device->bytes_over(Link::kDeviceToHost) - out;
+  const SpillStats prefilled = session.spill_stats();
   if (!first) return output->interrupted();
   timings.ttft_ms = ms_since(start);
   timings.host_memory_ms = session.host_memory_ms();
@@ -428,6 +440,7 @@ void Engine::Impl::answer(Session& session, Drafting* drafting, const std::vecto
   timings.decode_tokens_per_s = per_second(timings.decode_tokens, timings.decode_ms);
   moved.decode_h2d_bytes = device->bytes_over(Link::kHostToDevice) - in - moved.prefill_h2d_bytes;
   moved.decode_d2h_bytes = device->bytes_over(Link::kDeviceToHost) - out - moved.prefill_d2h_bytes;
+  result->spill = spill_use(prefilled, session.spill_stats(), options.spill.folder);
   if (progress) progress->end();
 }
 

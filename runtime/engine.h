@@ -22,6 +22,7 @@
 #include "runtime/progress.h"
 #include "runtime/run_plan.h"
 #include "runtime/speculation.h"
+#include "runtime/spill_options.h"
 #include "runtime/text/chat.h"
 #include "runtime/text/tokenizer.h"
 
@@ -44,6 +45,7 @@ struct EngineOptions {
   std::optional<DType> cache_type_k, cache_type_v;  // -ctk, -ctv; none: the weights' type
   int64_t ctx_size = 0;            // -c: the most tokens a run may hold; 0: what the model was made for
   KvMode kv = KvMode::kAuto;       // --kv
+  SpillOptions spill{};            // --spill
   std::string chat_template;       // --chat-template NAME; empty: the model's own
   std::string chat_template_file;  // --chat-template-file: a Jinja source to recognise; empty: the model's own
   RopeOverrides rope;              // --rope-*
@@ -112,6 +114,7 @@ struct GenerateResult {
   Timings timings;
   MemoryUse memory;
   Transfers transfers;
+  SpillUse spill;
   Speculation speculation;
   PrefixUse prefix;  // saved prefixes: what was taken and what was saved
   MemoryPlan plan;

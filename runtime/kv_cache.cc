@@ -12,8 +12,7 @@ uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
 
 }  // namespace
 
-KvCache::KvCache(Device& device, const RowShape& shape, const MemoryPlan& plan, int64_t pass_rows,
-                 PinnedLater host_memory)
+KvCache::KvCache(Device& device, const RowShape& shape, const MemoryPlan& plan, int64_t pass_rows, KvCacheRooms rooms)
     : shape_(shape),
       on_gpu_(device.backend() == Backend::kCuda),
       segments_(plan.segments),
@@ -22,7 +21,9 @@ KvCache::KvCache(Device& device, const RowShape& shape, const MemoryPlan& plan, 
       pass_rows_(pass_rows),
       places_(plan.places),
       open_stride_(plan.open_bytes / u(std::max<int64_t>(1, plan.host_layers))),
-      host_memory_(std::move(host_memory)) {
+      host_memory_(std::move(rooms.host)),
+      disk_(std::move(rooms.disk)) {
+  CHECK((disk_ != nullptr) == (plan.disk_bytes > 0));
   const uint64_t pointer_bytes = 2 * u(shape.layers) * sizeof(void*);
   if (plan.resident_bytes > 0) resident_memory_ = device.allocate(plan.resident_bytes, "the resident KV cache");
   if (plan.open_bytes > 0) open_memory_ = device.allocate(plan.open_bytes, "the KV cache's open segment");
@@ -37,8 +38,8 @@ KvCache::KvCache(Device& device, const RowShape& shape, const MemoryPlan& plan, 
 
 KvCache::~KvCache() = default;
 
-uint64_t KvCache::host_piece_bytes(const RowShape& shape, const MemoryPlan& plan, uint64_t most) {
-  const uint64_t layer = std::max<uint64_t>(1, segments_bytes(shape, plan.resident_segments, plan.segments));
+uint64_t KvCache::host_piece_bytes(const MemoryPlan& plan, uint64_t most) {
+  const uint64_t layer = std::max<uint64_t>(1, plan.places.host_bytes());
   return layer * std::max<uint64_t>(1, most / layer);
 }
 
@@ -51,9 +52,7 @@ std::byte* KvCache::resident_data(int64_t layer, int64_t index) const {
   return resident_memory_.data() + before + segments_bytes(shape_, 0, index);
 }
 
-std::byte* KvCache::host_data(int64_t layer) {
-  return host_memory_.at(u(layer) * segments_bytes(shape_, resident_, segments_));
-}
+std::byte* KvCache::host_data(int64_t layer) { return host_memory_.at(u(layer) * places_.host_bytes()); }
 
 std::byte* KvCache::open_data(int64_t layer) const {
   const int64_t open = closed_segments();
@@ -86,6 +85,10 @@ KvSegment KvCache::streamed_segment(const std::byte* base, const Chunk& chunk, i
 
 const std::byte* KvCache::host_chunk(int64_t layer, const Chunk& chunk) {
   return host_data(layer) + chunk.offset_bytes;
+}
+
+SpillSpan KvCache::disk_chunk(int64_t layer, const Chunk& chunk) const {
+  return {.offset = u(layer) * places_.disk_bytes() + chunk.offset_bytes, .bytes = chunk.bytes};
 }
 
 KvRows KvCache::pass_destination(int64_t layer, int64_t first) const {
@@ -121,17 +124,30 @@ void KvCache::store_layer(int64_t layer, int64_t rows, const std::byte* segments
     const uint64_t bytes = segments_bytes(shape_, 0, stay);
     out_->copy(resident_data(layer, 0), segments, bytes, Link::kWithinDevice, {"resident, layer", layer});
   }
-  if (open > resident) {
-    const uint64_t bytes = segments_bytes(shape_, resident, open);
-    out_->copy(host_data(layer), segments + segments_bytes(shape_, 0, resident), bytes, Link::kDeviceToHost,
-               {"layer", layer});
+  const std::vector<Chunk> leaving = leaving_chunks(resident, open);
+  for (const Chunk& chunk : leaving) {
+    if (chunk.tier == Tier::kHost) leave_to(layer, chunk, segments + segments_bytes(shape_, 0, chunk.first_segment));
   }
   if (open >= resident && open < touched) {
     out_->copy(open_memory_.data() + u(layer) * open_stride_, segments + segments_bytes(shape_, 0, open),
                segments_bytes(shape_, open, open + 1), Link::kWithinDevice, {"open, layer", layer});
   }
   fill_ring(layer, rows, segments);
+  for (const Chunk& chunk : leaving) {  // last: they may wait for the disk
+    if (chunk.tier == Tier::kDisk) leave_to(layer, chunk, segments + segments_bytes(shape_, 0, chunk.first_segment));
+  }
   out_->record(copied);
+}
+
+// Segments [resident, open) of a layer, as they lie together where they live.
+std::vector<Chunk> KvCache::leaving_chunks(int64_t resident, int64_t open) const {
+  if (resident >= open) return {};
+  return plan_movement(shape_, places_, open, UINT64_MAX).chunks;
+}
+
+void KvCache::leave_to(int64_t layer, const Chunk& chunk, const std::byte* from) {
+  if (chunk.tier == Tier::kDisk) return disk_->write(disk_chunk(layer, chunk), from, *out_, {"layer", layer});
+  out_->copy(host_data(layer) + chunk.offset_bytes, from, chunk.bytes, Link::kDeviceToHost, {"layer", layer});
 }
 
 // The last rows of a layer; they lie in two segments at most.
@@ -172,8 +188,18 @@ KvCache::StoredSegment KvCache::stored_segment(int64_t layer, int64_t index, int
 void KvCache::finish_prefill(int64_t rows) {
   out_->record(*left_);
   out_->synchronize();
+  finish_leaving();
   host_memory_.wait();  // though nothing may have left yet: an error is prefill's
   rows_ = rows;
+}
+
+bool KvCache::fills_disk(int64_t count) const {
+  if (!disk_) return false;
+  const int64_t end = segment_of(rows_ + count);
+  for (int64_t i = closed_segments(); i < end; ++i) {
+    if (places_.tier(i) == Tier::kDisk) return true;
+  }
+  return false;
 }
 
 void KvCache::drain() noexcept { headrace::drain(*out_); }
@@ -252,12 +278,15 @@ void KvCache::point_at_open(Stream& compute) {
 // The segment before rows_ is full and not resident: it leaves, and its place is free once it has left.
 void KvCache::leave(Stream& compute) {
   const int64_t full = closed_segments() - 1;
-  const uint64_t bytes = segments_bytes(shape_, full, full + 1);
+  const Chunk chunk{.first_segment = full,
+                    .last_segment = full + 1,
+                    .tier = places_.tier(full),
+                    .offset_bytes = places_.offset_bytes(full),
+                    .bytes = segments_bytes(shape_, full, full + 1)};
   compute.record(*built_);
   out_->wait(*built_);
   for (int64_t layer = 0; layer < host_layers_; ++layer) {
-    out_->copy(host_data(layer) + segments_bytes(shape_, resident_, full),
-               open_memory_.data() + u(layer) * open_stride_, bytes, Link::kDeviceToHost, {"layer", layer});
+    leave_to(layer, chunk, open_memory_.data() + u(layer) * open_stride_);
   }
   out_->record(*left_);
   compute.wait(*left_);

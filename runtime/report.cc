@@ -86,6 +86,16 @@ ordered_json prefix_json(const PrefixUse& p) {
           {"saved_bytes", p.saved_bytes}, {"save_ms", rounded(p.save_wait_ms)}, {"notes", p.notes}};
 }
 
+ordered_json spill_json(const SpillUse& spill) {
+  return {{"folder", spill.folder},
+          {"how", spill.how},
+          {"file_bytes", spill.file_bytes},
+          {"prefill_written_bytes", spill.prefill_written_bytes},
+          {"decode_written_bytes", spill.decode_written_bytes},
+          {"decode_read_bytes", spill.decode_read_bytes},
+          {"checksum_ms", rounded(spill.checksum_ms)}};
+}
+
 }  // namespace
 
 std::vector<Compared> compare(const GenerateResult& result) {
@@ -132,6 +142,7 @@ std::string result_json(const GenerateResult& result, const LineLabel& label) {
                        {"decode_h2d_bytes", x.decode_h2d_bytes},
                        {"decode_d2h_bytes", x.decode_d2h_bytes}};
   if (result.prefix.asked) line["prefix"] = prefix_json(result.prefix);
+  if (result.spill.file_bytes > 0) line["spill"] = spill_json(result.spill);
   if (result.speculation.happened()) line["speculation"] = speculation_json(result);
   if (result.predicted) line["predicted"] = predicted_json(result);
   return one_line(line);

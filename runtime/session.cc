@@ -148,6 +148,13 @@ uint64_t Session::pointer_bytes() const {
   return whole_pages(2 * static_cast<uint64_t>(shape_.layers) * sizeof(void*));
 }
 
+// 0 without --spill.
+uint64_t Session::disk_free_bytes() const {
+  if (options_.spill.folder.empty()) return 0;
+  const uint64_t free = folder_free_bytes(options_.spill.folder), limit = options_.spill.limit_bytes;
+  return std::max<uint64_t>(1, limit == 0 ? free : std::min(free, limit));
+}
+
 MemoryPlan Session::make_session_plan() const {
   PlanInput input;
   input.rows = shape_;
@@ -155,6 +162,8 @@ MemoryPlan Session::make_session_plan() const {
   input.context_rows = options_.context_tokens;
   input.pass_rows = pass_rows();
   input.mode = options_.kv;
+  input.disk_free = disk_free_bytes();
+  input.disk_slots = options_.spill.slots;
   input.vram_free = device_.vram().free_bytes();
   input.host_free = device_.host_mem().free_bytes();
   if (device_.backend() == Backend::kCpu) input.total_free = input.host_free;
@@ -188,17 +197,30 @@ Session::Session(Device& device, Stream& compute, const ModelConfig& config, con
 }
 
 void Session::begin_host_memory(uint64_t beside_bytes) {
-  const uint64_t free = device_.host_mem().free_bytes(), own = whole_pages(plan_.host_bytes);
+  const uint64_t ring = static_cast<uint64_t>(plan_.disk_slots) * whole_pages(plan_.disk_slot_bytes);
+  const uint64_t free = device_.host_mem().free_bytes(), own = whole_pages(plan_.host_bytes) + ring;
   if (host_memory_.begun() || free < beside_bytes || free - beside_bytes < own) return;
+  make_spill_file();
   take_host_memory();
 }
 
+void Session::make_spill_file() {
+  if (plan_.disk_bytes == 0 || spill_file_) return;
+  spill_file_ = std::make_unique<SpillFile>(device_, SpillFileOptions{.folder = options_.spill.folder,
+                                                                      .bytes = plan_.disk_bytes,
+                                                                      .grain_bytes = segments_bytes(shape_, 0, 1),
+                                                                      .slots = plan_.disk_slots,
+                                                                      .slot_bytes = plan_.disk_slot_bytes,
+                                                                      .body = options_.spill.body});
+}
+
 void Session::take_host_memory() {
-  const uint64_t piece_bytes = KvCache::host_piece_bytes(shape_, plan_, options_.host_piece_bytes);
+  const uint64_t piece_bytes = KvCache::host_piece_bytes(plan_, options_.host_piece_bytes);
   host_memory_ = PinnedLater(device_, plan_.host_bytes, piece_bytes, "the KV cache in host memory");
 }
 
 void Session::allocate() {
+  make_spill_file();
   if (!host_memory_.begun()) take_host_memory();
   Carver size(nullptr), later(nullptr), host_size(nullptr);
   carve_step(size, later);
@@ -211,7 +233,8 @@ void Session::allocate() {
   step_ = carve_step(carver, none);
   host_ = StepInputs::carve(host_carver, pass_rows(), path_stride());
   host_result_ = StepResult::carve(results, pass_rows());
-  cache_ = std::make_unique<KvCache>(device_, shape_, plan_, pass_rows(), std::move(host_memory_));
+  cache_ = std::make_unique<KvCache>(device_, shape_, plan_, pass_rows(),
+                                     KvCacheRooms{.host = std::move(host_memory_), .disk = std::move(spill_file_)});
   if (partial_on()) {
     partial_ = std::make_unique<PartialKv>(device_, shape_, options_.partial, options_.context_tokens);
   }

@@ -24,6 +24,7 @@
 #include "runtime/pending_tree.h"
 #include "runtime/prefix/run.h"
 #include "runtime/progress.h"
+#include "runtime/spill_options.h"
 #include "runtime/tree.h"
 
 namespace headrace {
@@ -38,6 +39,7 @@ struct SessionOptions {
   int ring_slots = 0;
   uint64_t ring_slot_bytes = 0;
   uint64_t host_piece_bytes = 256 * kMiB;  // of the KV cache's host memory that are pinned at a time
+  SpillOptions spill{};                    // what host memory cannot hold
   int64_t prefill_group = 0;               // rows of a prefill product; 0: the backend's
   bool graphs = true;           // a step is replayed as a CUDA graph where it can be; false: for tests and benches
   int64_t grow_rows = 0;        // nodes that one call of grow() computes at most; 0: none
@@ -63,9 +65,9 @@ class Session {
           const SessionOptions& options);
   ~Session();
 
-  // Begins to take the KV cache's host memory, while other work goes on that takes `beside_bytes` of host memory
-  // itself; not where the budget has no room for both. prefill() does what has not been begun; errors come out of it.
-  // The destructor waits.
+  // Makes the file of what lives on disk, whose errors come out here, and begins to take the KV cache's host memory,
+  // while other work goes on that takes `beside_bytes` of host memory itself; not where the budget has no room for
+  // both. prefill() does what has not been begun; errors come out of it. The destructor waits.
   void begin_host_memory(uint64_t beside_bytes);
 
   // All chunks of the prompt through layer 0, then layer 1, … (DESIGN section 7). Returns the token after the prompt,
@@ -97,6 +99,7 @@ class Session {
   const MemoryPlan& plan() const { return plan_; }
   // What taking the KV cache's host memory took, and how long prefill has waited for it.
   double host_memory_ms() const { return cache_ ? cache_->host_memory().ms() : 0; }
+  SpillStats spill_stats() const { return cache_ && cache_->disk() ? cache_->disk()->stats() : SpillStats(); }
   double host_wait_ms() const { return cache_ ? cache_->host_memory().waited_ms() : 0; }
   // The logits of the last pass (after prefill: one row), for tests and benches. [rows, vocab]
   std::vector<float> logits(int64_t rows);
@@ -140,6 +143,8 @@ class Session {
   struct PrefillWork;
 
   void take_host_memory();
+  void make_spill_file();
+  uint64_t disk_free_bytes() const;
   void allocate();
   void allocate_passes();  // once prefill's memory has gone
   StepWork carve_step(Carver& carver, Carver& later) const;
@@ -196,7 +201,8 @@ class Session {
   const SessionOptions options_;
   const RowShape shape_;
   MemoryPlan plan_;
-  PinnedLater host_memory_;  // until the cache has it
+  PinnedLater host_memory_;  // until the cache has them
+  std::unique_ptr<SpillFile> spill_file_;
   DeviceBuffer step_memory_, pass_memory_;
   PinnedBuffer host_inputs_, host_results_, host_ranked_;
   StepInputs host_;

@@ -407,6 +407,7 @@ void Session::commit(const Acceptance& acceptance) {
   }
   if (mode_ == StepMode::kPartial) return cache_->append_pending(source, count, compute_);
   const bool refresh = mode_ == StepMode::kRefresh;
+  if (streamer_ && cache_->fills_disk(count)) streamer_->stop();
   if (partial_) partial_->before_commit(*cache_, refresh, compute_);
   cache_->append(source, count, compute_);
   if (partial_) partial_->after_commit(*cache_, refresh, compute_);

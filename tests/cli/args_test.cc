@@ -46,6 +46,8 @@ TEST(Args, GenerateTakesEveryFlag) {
                                       "24GiB",
                                       "--host-mem",
                                       "512MiB",
+                                      "--spill",
+                                      "/mnt/a:b:200GiB",
                                       "-dev",
                                       "cpu",
                                       "-t",
@@ -82,6 +84,8 @@ TEST(Args, GenerateTakesEveryFlag) {
   EXPECT_EQ(args.engine.cache_type_v, DType::kF32);
   EXPECT_EQ(args.engine.device.vram_bytes, 24 * kGiB);
   EXPECT_EQ(args.engine.device.host_mem_bytes, 512 * kMiB);
+  EXPECT_EQ(args.engine.spill.folder, "/mnt/a:b");
+  EXPECT_EQ(args.engine.spill.limit_bytes, 200 * kGiB);
   EXPECT_EQ(args.engine.device.choice, DeviceChoice::kCpu);
   EXPECT_EQ(args.engine.device.threads, 3);
   EXPECT_EQ(args.engine.dtype, DType::kF32);
@@ -109,12 +113,13 @@ TEST(Args, BenchTakesEveryFlag) {
   EXPECT_EQ(plain.bench.kv, std::vector<KvMode>{KvMode::kAuto});
   EXPECT_EQ(plain.bench.decode_tokens, 32);
   EXPECT_EQ(plain.bench.repeat, 1);
-  const BenchArgs full = bench({"-m",         "model",  "--dtype", "f32",      "--prompt-tokens",
-                                "16K,61440",  "-n",     "7",       "--kv",     "device,host,auto",
-                                "--repeat",   "3",      "-s",      "9",        "-ctk",
-                                "f16",        "-ctv",   "f32",     "--vram",   "22GiB",
-                                "--host-mem", "64GiB",  "-dev",    "cuda:1",   "-t",
-                                "5",          "--json", "-o",      "out.json", "-q"});
+  const BenchArgs full = bench({"-m",         "model", "--dtype", "f32",    "--prompt-tokens",
+                                "16K,61440",  "-n",    "7",       "--kv",   "device,host,auto",
+                                "--repeat",   "3",     "-s",      "9",      "-ctk",
+                                "f16",        "-ctv",  "f32",     "--vram", "22GiB",
+                                "--host-mem", "64GiB", "-dev",    "cuda:1", "--spill",
+                                "/mnt/a:b",   "-t",    "5",       "--json", "-o",
+                                "out.json",   "-q"});
   EXPECT_EQ(full.bench.engine.model, "model");
   EXPECT_EQ(full.bench.engine.dtype, DType::kF32);
   EXPECT_EQ(full.bench.prompt_tokens, (std::vector<int64_t>{16384, 61440}));
@@ -127,6 +132,8 @@ TEST(Args, BenchTakesEveryFlag) {
   EXPECT_EQ(full.bench.engine.device.vram_bytes, 22 * kGiB);
   EXPECT_EQ(full.bench.engine.device.host_mem_bytes, 64 * kGiB);
   EXPECT_EQ(full.bench.engine.device.cuda_index, 1);
+  EXPECT_EQ(full.bench.engine.spill.folder, "/mnt/a:b");
+  EXPECT_EQ(full.bench.engine.spill.limit_bytes, 0u);
   EXPECT_EQ(full.bench.engine.device.threads, 5);
   EXPECT_TRUE(full.output.json);
   EXPECT_TRUE(full.output.quiet);
@@ -333,6 +340,9 @@ TEST(Args, RefusalsNameFlagAndValue) {
       {{"--vram", "0"}, {"--vram", "'0'"}},
       {{"--host-mem", "-1GiB"}, {"--host-mem", "-1GiB"}},
       {{"--kv", "disk"}, {"--kv", "'disk'", "auto, device, host"}},
+      {{"--spill", ""}, {"--spill", "names no folder"}},
+      {{"--spill", ":2GiB"}, {"--spill", "':2GiB'", "names no folder"}},
+      {{"--spill", "/mnt:0"}, {"--spill", "'/mnt:0'", "no room"}},
       {{"-dev", "tpu"}, {"--device", "'tpu'", "auto, cuda, cpu, cuda:N"}},
       {{"-dev", "cuda:"}, {"--device", "'cuda:'"}},
       {{"-dev", "cuda:-1"}, {"--device", "'cuda:-1'"}},

@@ -158,6 +158,8 @@ TEST_F(ProgramTest, ExitCodesAndMessagesNameFileAndValue) {
       {{"summarize", hello, "-m", model_, "-c", "16"}, 3, {hello, "16", "--truncate middle"}},
       {{"generate", "-m", model_, "-p", "x", "--host-mem", "100KiB"}, 4, {"100.00 KiB"}},
       {{"generate", "-m", model_, "-p", "x", "--vram", "64KiB"}, 4, {"64.00 KiB"}},
+      {{"generate", "-m", model_, "-p", "x", "--spill", folder + "/gone:1GiB"}, 5, {folder + "/gone:"}},
+      {{"generate", "-m", model_, "-p", "x", "--spill", hello}, 5, {hello, "(ENOTDIR)"}},
       {{"generate", "-m", model_, "-p", "x", "--trace", folder + "/gone/t.json"}, 5, {folder + "/gone/t.json"}},
       {{"generate", "-m", model_, "-p", "x", "--trace", folder}, 5, {folder, "directory"}},
       {{"summarize", hello, "-m", model_, "--trace", hello}, 3, {hello, "is no trace"}},
@@ -174,6 +176,37 @@ TEST_F(ProgramTest, ExitCodesAndMessagesNameFileAndValue) {
     EXPECT_EQ(finished.out, "") << shown;
   }
   EXPECT_EQ(folder_->read("hello.txt"), "Hello");
+}
+
+// A run that host memory has no room for says what a disk would do, and with one says what it would have said.
+TEST_F(ProgramTest, WhatDoesNotFitSpillsToADisk) {
+  const TemporaryFolder disk;
+  const std::string prompt(1100, 'x');  // two whole segments
+  const std::vector<std::string> common = {"-p", prompt, "--no-chat-template", "--kv", "host", "-n", "8", "--json"};
+  const auto say = [&](uint64_t host_bytes, bool spill) {
+    std::vector<std::string> args = common;
+    args.insert(args.end(), {"--host-mem", std::to_string(host_bytes)});
+    if (spill) args.insert(args.end(), {"--spill", disk.path() + ":1GiB"});
+    return run("generate", args);
+  };
+  const Finished roomy = say(kGiB, true);
+  ASSERT_EQ(roomy.exit_code, 0) << roomy.err;
+  const json whole = json::parse(roomy.out);
+  EXPECT_FALSE(whole.contains("spill"));  // it fits
+  uint64_t host = 3 * whole["memory"]["vram_peak_bytes"].get<uint64_t>();
+  Finished refused = say(host, false);
+  while (refused.exit_code == 0) refused = say(host -= 64 * kKiB, false);
+  EXPECT_EQ(refused.exit_code, 4) << refused.err;
+  EXPECT_NE(refused.err.find("--spill DIR"), std::string::npos) << refused.err;
+  const Finished spilled = say(host, true);
+  ASSERT_EQ(spilled.exit_code, 0) << spilled.err;
+  const json on_disk = json::parse(spilled.out);
+  EXPECT_EQ(on_disk["text"], whole["text"]);
+  EXPECT_EQ(on_disk["spill"]["folder"], disk.path());
+  EXPECT_GT(on_disk["spill"]["decode_read_bytes"], 0);
+  EXPECT_EQ(on_disk["memory"]["disk_peak_bytes"], on_disk["spill"]["file_bytes"]);
+  EXPECT_NE(spilled.err.find("\n  disk      "), std::string::npos) << spilled.err;
+  EXPECT_TRUE(std::filesystem::is_empty(disk.path()));
 }
 
 TEST_F(ProgramTest, AFullDiskBehindStdoutIsAStorageError) {

@@ -34,6 +34,19 @@ TEST(Report, SaysWhatTheIssueAsksFor) {
       "  memory    device 300.00 MiB, host 180.00 MiB (weights 257.00 MiB, KV cache 173.00 MiB); process 512.00 "
       "MiB\n");
   EXPECT_EQ(format_summary_line(result), "7,713 tokens in, 92 out, 50.6 s");
+  result.spill = {.file_bytes = 87 * kMiB,
+                  .prefill_written_bytes = 86 * kMiB,
+                  .decode_read_bytes = 92 * 80 * kMiB,
+                  .folder = "/mnt/nvme",
+                  .how = "16 threads (io_uring: Operation not permitted), O_DIRECT"};
+  result.memory.disk_peak_bytes = 87 * kMiB;
+  const std::string spilled = format_report(result, "engine");
+  EXPECT_NE(
+      spilled.find("  disk      87.00 MiB in /mnt/nvme (16 threads (io_uring: Operation not permitted), O_DIRECT); "
+                   "prefill: 86.00 MiB written; decode, per token: 80.00 MiB read\n"),
+      std::string::npos)
+      << spilled;
+  EXPECT_NE(spilled.find("host 180.00 MiB, disk 87.00 MiB (weights"), std::string::npos) << spilled;
   result.plan.host_bytes = 173 * kMiB;
   result.timings.host_memory_ms = 412;
   EXPECT_NE(

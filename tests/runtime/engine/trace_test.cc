@@ -82,6 +82,39 @@ TEST_P(RunTrace, HasEveryLayerOfEveryStep) {
   }
 }
 
+// What leaves for a disk and comes back has a track of its own, as its bytes say.
+TEST_P(RunTrace, HasATrackForTheDisk) {
+  EngineOptions o = options(true);
+  o.device.trace_path.clear();
+  const MemoryPlan whole = Engine(o).plan(kPrompt, {.max_tokens = 6}).memory;
+  const uint64_t weights = GetParam() == DeviceChoice::kCpu ? Engine(o).plan(kPrompt, {}).weights_bytes : 0;
+  const uint64_t together = GetParam() == DeviceChoice::kCpu ? whole.vram_bytes : 0, segment = 512 * 256;
+  o.spill = {.folder = folder_.path(), .slots = 1};
+  o.device.host_mem_bytes = weights + together + whole.host_total_bytes - 4 * segment + segment;  // of four layers
+  o.device.trace_path = folder_ / "trace.json";
+  Engine engine(o);
+  const GenerateResult result = generate(engine, 6);
+  ASSERT_GT(result.spill.file_bytes, 0u);
+  engine.write_trace();
+  const ReadTrace read = testing::read_trace(folder_.read("trace.json"));
+  const ReadSlice decode = read.one("decode");
+  uint64_t written = 0, given_on = 0, got = 0;
+  for (const ReadSlice& s : read.slices) {
+    if (!s.track.starts_with("disk")) {
+      given_on += s.name.starts_with("from disk") ? s.bytes : 0;
+      continue;
+    }
+    EXPECT_EQ(s.link, "disk");
+    EXPECT_GT(s.us, 0);
+    (s.name == "read" ? got : written) += s.bytes;
+    EXPECT_EQ(s.name == "read", s.begin_us >= decode.begin_us);
+  }
+  EXPECT_EQ(written, result.spill.prefill_written_bytes);
+  EXPECT_GE(got, given_on);
+  EXPECT_GT(given_on, 4 * result.spill.prefill_written_bytes);
+  EXPECT_LE(got, result.spill.decode_read_bytes + segment);  // one may have come since
+}
+
 TEST_P(RunTrace, ChangesNoToken) {
   Engine traced(options(true)), plain(options(false));
   EXPECT_EQ(generate(traced, 40).token_ids, generate(plain, 40).token_ids);

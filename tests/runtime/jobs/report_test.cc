@@ -41,6 +41,26 @@ TEST(ResultJson, HoldsWhatARunCameTo) {
   EXPECT_EQ(parsed["transfers"]["decode_h2d_bytes"], uint64_t{1} << 40);
 }
 
+TEST(ResultJson, SaysWhatWasOnDisk) {
+  GenerateResult result = some_result();
+  EXPECT_FALSE(json::parse(result_json(result)).contains("spill"));
+  result.spill = {.file_bytes = 100,
+                  .prefill_written_bytes = 90,
+                  .decode_written_bytes = 10,
+                  .decode_read_bytes = 900,
+                  .checksum_ms = 1.5,
+                  .folder = "/mnt/nvme",
+                  .how = "io_uring, O_DIRECT"};
+  const json spill = json::parse(result_json(result))["spill"];
+  EXPECT_EQ(spill["folder"], "/mnt/nvme");
+  EXPECT_EQ(spill["how"], "io_uring, O_DIRECT");
+  EXPECT_EQ(spill["file_bytes"], 100);
+  EXPECT_EQ(spill["prefill_written_bytes"], 90);
+  EXPECT_EQ(spill["decode_written_bytes"], 10);
+  EXPECT_EQ(spill["decode_read_bytes"], 900);
+  EXPECT_EQ(spill["checksum_ms"], 1.5);
+}
+
 TEST(ResultJson, SaysWhatADraftGave) {
   GenerateResult result = some_result();
   result.speculation = {.type = "draft-eagle3",

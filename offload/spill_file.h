@@ -1,0 +1,74 @@
+// What memory cannot hold, in one file of a fixed size without a name (DESIGN section 9): written once, from device
+// memory, and read again and again, ahead of who takes it, both through one ring of pinned slots. Each grain of the
+// file has a checksum, taken when it is written and verified whenever it is read: what is taken is what was written, or
+// an Error(kStorage) says which bytes are not.
+//
+// Owns the file, the slots, a queue of requests and the thread that feeds it. Threads: one writes; one takes and
+// releases, which may be another than the one that begins and stops the reads. Nothing is allocated by write(), take()
+// and release().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "offload/device.h"
+#include "offload/file_queue.h"
+
+namespace headrace {
+
+struct SpillFileOptions {
+  std::string folder;
+  uint64_t bytes = 0;        // of the file
+  uint64_t grain_bytes = 0;  // that a checksum covers; a multiple of File::kAlign
+  int slots = 0;
+  uint64_t slot_bytes = 0;  // the longest span
+  FileQueueBody body = FileQueueBody::kAuto;
+};
+
+// Whole grains of the file.
+struct SpillSpan {
+  uint64_t offset = 0, bytes = 0;
+};
+
+struct SpillStats {
+  uint64_t file_bytes = 0, written_bytes = 0, read_bytes = 0;
+  double checksum_ms = 0;  // verifying what was read
+  std::string how;         // "io_uring, O_DIRECT"
+};
+
+class SpillFile {
+ public:
+  // Takes the space on the disk, and the slots from the device's host memory. Throws Error: kStorage, kDoesNotFit.
+  SpillFile(Device& device, const SpillFileOptions& options);
+  ~SpillFile();
+
+  // ---- writing ----
+  // Enqueues on `out` the copy of the span from `src`, device memory, and writes it behind it. Blocks while the disk is
+  // behind by all slots. Throws what has failed so far. REQUIRES: no reads.
+  void write(SpillSpan to, const std::byte* src, Stream& out, TraceName what);
+  // Blocks until all is in the file.
+  void finish_writes();
+
+  // ---- reading ----
+  // From now on the spans are read in this order, again and again. REQUIRES: finish_writes().
+  void begin_reads(std::vector<SpillSpan> cycle);
+  // The next span in pinned memory, once it is there and right, until release(); null once the reads are stopped.
+  const std::byte* take();
+  // `in` has been given all that reads the span taken last: its slot is filled again behind it.
+  void release(Stream& in);
+  // take() returns; blocks until the disk is quiet. What `in` still reads stays until the next begin_reads().
+  void stop_reads() noexcept;
+
+  // Throws what has failed so far; never blocks.
+  void check();
+  SpillStats stats() const;
+
+ private:
+  class Work;
+  std::unique_ptr<Work> work_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,26 @@
+// Where the part of the KV cache goes that host memory cannot hold (--spill), and what came of it. Values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "offload/file_queue.h"
+
+namespace headrace {
+
+struct SpillOptions {
+  std::string folder;        // empty: nothing may live on disk
+  uint64_t limit_bytes = 0;  // 0: what the folder's disk has free
+  int slots = 0;             // of the pinned ring between disk and link; 0: the planner's
+  FileQueueBody body = FileQueueBody::kAuto;
+};
+
+// What a run has had on disk. Bytes of 0: nothing.
+struct SpillUse {
+  uint64_t file_bytes = 0;
+  uint64_t prefill_written_bytes = 0, decode_written_bytes = 0, decode_read_bytes = 0;
+  double checksum_ms = 0;   // of a core, beside the decode steps: verifying what was read
+  std::string folder, how;  // "io_uring, O_DIRECT"
+};
+
+}  // namespace headrace

@@ -1,0 +1,182 @@
+// The disk tier in the engine: drafts and partial verification over a cache that is partly on disk say what they say
+// without, and what goes wrong with the disk is an error that names it, never another text.
+#include "tests/support/spill.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cerrno>
+#include <filesystem>
+
+#include "runtime/engine.h"
+#include "tests/support/file_faults.h"
+#include "tests/support/session_fixture.h"
+#include "tests/support/temporary_folder.h"
+
+namespace headrace {
+namespace {
+
+using testing::failing;
+using testing::host_bytes_for;
+using testing::ScriptedFaults;
+
+class SpillEngine : public ::testing::TestWithParam<DeviceChoice> {
+ protected:
+  static constexpr int64_t kPrompt = 1530;  // row 1,536 ends a segment that lives on disk
+
+  EngineOptions options(SpecType spec = SpecType::kNone) const {
+    EngineOptions o;
+    o.model = testing::tiny_model("llama31");
+    o.device = {.choice = GetParam(), .threads = 2};
+    o.want_tokenizer = false;
+    o.dtype = DType::kF32;
+    o.kv = KvMode::kHost;
+    o.draft.type = spec;
+    return o;
+  }
+  // The same, with three of four segments of such a run's cache on disk.
+  EngineOptions mostly_on_disk(const GenerateOptions& run, SpecType spec = SpecType::kNone) const {
+    EngineOptions o = options(spec);
+    Engine engine(o);
+    const RunPlan plan = engine.plan(kPrompt, run);
+    const Backend backend = engine.device().backend();
+    const uint64_t weights = backend == Backend::kCpu ? plan.weights_bytes : 0;
+    o.spill = {.folder = folder_.path(), .slots = 2};
+    o.device.host_mem_bytes = weights + host_bytes_for(plan.memory, backend, 0.7, 2 * 512 * 256);
+    return o;
+  }
+  static std::vector<int32_t> prompt() {
+    std::vector<int32_t> ids = testing::made_up_ids(kPrompt / 2, 512);
+    ids.insert(ids.end(), ids.begin(), ids.end());  // twice the same, so that a look-up has something to find
+    ids.resize(kPrompt, 7);
+    return ids;
+  }
+  static GenerateOptions answer(int64_t tokens) {
+    GenerateOptions run{.max_tokens = tokens, .sampling = {.temperature = 0.8f, .seed = 3}, .ignore_eos = true};
+    run.verify = VerifyOptions{.mode = VerifyMode::kFull};
+    return run;
+  }
+  std::string error_of(Engine& engine, const GenerateOptions& run) {
+    try {
+      engine.generate(prompt(), run, nullptr);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kStorage) << error.what();
+      return error.what();
+    }
+    ADD_FAILURE() << "no error";
+    return "";
+  }
+  bool nothing_left() const { return std::filesystem::is_empty(folder_.path()); }
+
+  TemporaryFolder folder_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Devices, SpillEngine, ::testing::ValuesIn(testing::session_devices()),
+                         [](const auto& given) { return testing::device_name(given.param); });
+
+// With and without a draft, all tokens judged by full steps or by the refreshes of partial verification.
+TEST_P(SpillEngine, DraftsAndPartialVerificationSayTheSame) {
+  GenerateOptions run = answer(60);
+  run.speculate = false;
+  Engine whole(options());
+  const GenerateResult plain = whole.generate(prompt(), run, nullptr);
+  EXPECT_EQ(plain.spill.file_bytes, 0u);
+  EXPECT_EQ(plain.memory.disk_peak_bytes, 0u);
+  run.speculate = true;
+  for (const SpecType spec : {SpecType::kNone, SpecType::kNgram}) {
+    for (const VerifyMode mode : {VerifyMode::kFull, VerifyMode::kLossless}) {
+      run.verify = VerifyOptions{.mode = mode, .budget = 64, .interval = 16};
+      const EngineOptions tight = mostly_on_disk(run, spec);
+      Engine engine(tight);
+      const GenerateResult said = engine.generate(prompt(), run, nullptr);
+      EXPECT_EQ(said.token_ids, plain.token_ids);
+      EXPECT_GT(said.plan.disk_bytes, said.plan.host_bytes / 2);
+      EXPECT_GT(said.plan.host_bytes, 0u);
+      EXPECT_EQ(said.memory.disk_peak_bytes, said.plan.disk_bytes);
+      EXPECT_EQ(said.memory.kv_bytes, plain.memory.kv_bytes);
+      EXPECT_EQ(said.spill.file_bytes, said.plan.disk_bytes);
+      EXPECT_GT(said.spill.prefill_written_bytes, 0u);
+      EXPECT_GT(said.spill.decode_read_bytes, said.spill.prefill_written_bytes);
+      EXPECT_EQ(said.spill.folder, folder_.path());
+      EXPECT_LE(said.memory.host_peak_bytes, tight.device.host_mem_bytes);
+      if (mode == VerifyMode::kLossless) {
+        EXPECT_GT(said.speculation.of(StepMode::kRefresh).steps, 0);
+        EXPECT_GT(said.speculation.of(StepMode::kPartial).steps, 0);
+      }
+      EXPECT_TRUE(nothing_left());
+    }
+  }
+}
+
+// What fails names the folder; the engine goes on, and then says what it would have said.
+TEST_P(SpillEngine, WhatGoesWrongWithTheDiskIsAnErrorThatNamesIt) {
+  const GenerateOptions run = answer(30);
+  const std::vector<int32_t> plain = Engine(options()).generate(prompt(), run, nullptr).token_ids;
+  Engine engine(mostly_on_disk(run));
+  struct Fault {
+    FileOp op;
+    int64_t nth;
+    int error;
+    const char* says;
+  };
+  for (const Fault& fault :
+       {Fault{FileOp::kOpen, 0, EACCES, "(EACCES)"}, Fault{FileOp::kAllocate, 0, ENOSPC, "has no room for"},
+        Fault{FileOp::kWrite, 0, ENOSPC, "The disk is full"},
+        Fault{FileOp::kWrite, 5, EIO, "at offset"},  // a segment that decoding fills
+        Fault{FileOp::kRead, 0, EIO, "at offset"},   // the first step
+        Fault{FileOp::kRead, 100, EIO, "at offset"}}) {
+    const ScriptedFaults faults(failing(fault.op, fault.nth, fault.error));
+    const std::string text = error_of(engine, run);
+    EXPECT_NE(text.find(folder_.path()), std::string::npos) << text;
+    EXPECT_NE(text.find(fault.says), std::string::npos) << text;
+    EXPECT_TRUE(nothing_left());
+  }
+  {
+    int reads = 0;
+    const ScriptedFaults faults({}, [&](uint64_t, std::span<std::byte> data) {
+      if (++reads == 50) data[data.size() / 2] ^= std::byte{4};
+    });
+    const std::string text = error_of(engine, run);
+    EXPECT_NE(text.find(folder_.path()), std::string::npos) << text;
+    EXPECT_NE(text.find("are not what was written there"), std::string::npos) << text;
+  }
+  EXPECT_EQ(engine.generate(prompt(), run, nullptr).token_ids, plain);
+  EXPECT_TRUE(nothing_left());
+  std::filesystem::remove_all(folder_.path());
+  EXPECT_NE(error_of(engine, run).find(folder_.path()), std::string::npos);
+}
+
+// Ctrl-C while rows leave and while they come back.
+TEST_P(SpillEngine, CanBeInterrupted) {
+  std::atomic<bool> interrupt{true};
+  GenerateOptions run = answer(30);
+  Engine engine(mostly_on_disk(run));
+  run.interrupt = &interrupt;
+  EXPECT_EQ(engine.generate(prompt(), run, nullptr).finish_reason, FinishReason::kInterrupted);
+  interrupt = false;
+  int reads = 0;
+  const ScriptedFaults faults({}, [&](uint64_t, std::span<std::byte>) { interrupt = ++reads > 60; });
+  const GenerateResult said = engine.generate(prompt(), run, nullptr);
+  EXPECT_EQ(said.finish_reason, FinishReason::kInterrupted);
+  EXPECT_LT(said.token_ids.size(), 30u);
+  EXPECT_TRUE(nothing_left());
+}
+
+// SIZE is a limit like any other.
+TEST_P(SpillEngine, ThePlansRefusalNamesTheFlag) {
+  const GenerateOptions run = answer(30);
+  EngineOptions tight = mostly_on_disk(run);
+  tight.spill.limit_bytes = 100 * kKiB;
+  Engine engine(tight);
+  try {
+    engine.generate(prompt(), run, nullptr);
+    FAIL() << "it fits";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kDoesNotFit);
+    EXPECT_EQ(error.info().where, "--spill") << error.what();
+    EXPECT_NE(error.info().what.find("100.00 KiB are free"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace headrace
