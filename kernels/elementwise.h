@@ -47,6 +47,7 @@ struct RopeParams {
   DType type, k_type, v_type;
   int64_t rows, heads, kv_heads, head_dim, qkv_stride, table_rows;
   int64_t out_row_stride, out_head_stride;  // elements, of k_out and v_out
+  const int32_t* out_first;                 // [1]: the row of k_out and v_out that the first goes to; null: 0
 };
 void rope(const RopeParams& params, Stream& stream);
 

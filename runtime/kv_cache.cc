@@ -91,15 +91,13 @@ SpillSpan KvCache::disk_chunk(int64_t layer, const Chunk& chunk) const {
   return {.offset = u(layer) * places_.disk_bytes() + chunk.offset_bytes, .bytes = chunk.bytes};
 }
 
-KvRows KvCache::pass_destination(int64_t layer, int64_t first) const {
+KvRows KvCache::pass_destination(int64_t layer, const int32_t* first) const {
   const TailViews views = tail(layer);
-  const auto row_of = [&](const void* base, uint64_t row_bytes) {
-    return static_cast<std::byte*>(const_cast<void*>(base)) + u(first) * row_bytes;
-  };
-  return {.k = row_of(views.pass_k, shape_.k_bytes()),
-          .v = row_of(views.pass_v, shape_.v_bytes()),
+  return {.k = const_cast<void*>(views.pass_k),
+          .v = const_cast<void*>(views.pass_v),
           .row_stride = shape_.kv_heads * shape_.head_dim,
-          .head_stride = shape_.head_dim};
+          .head_stride = shape_.head_dim,
+          .first = first};
 }
 
 KvCache::TailViews KvCache::tail(int64_t layer) const {  // each: K of all layers, then V of all layers

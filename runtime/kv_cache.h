@@ -63,8 +63,9 @@ class KvCache {
   void drain() noexcept;
 
   // ---- decode ----
-  // Where a pass's own K and V rows go, the first to pass row `first`: [pass_rows, kv_heads, head_dim].
-  KvRows pass_destination(int64_t layer, int64_t first = 0) const;
+  // Where a pass's own K and V rows go, the first to pass row 0 or to row *first (device): [pass_rows, kv_heads,
+  // head_dim].
+  KvRows pass_destination(int64_t layer, const int32_t* first) const;
   // Segments [first, last) of a layer as attention sees them, on the device: resident ones, or the open one.
   KvSegment resident_segment(int64_t layer, int64_t index) const;
   KvSegment open_segment(int64_t layer) const;

@@ -35,6 +35,7 @@ Session::StepInputs Session::StepInputs::carve(Carver& carver, int64_t pass_rows
     *list = carver.take<int32_t>(pass_rows);
   }
   inputs.committed = carver.take<int32_t>(1);
+  inputs.first_row = carver.take<int32_t>(1);
   inputs.path = carver.take<int32_t>(pass_rows * path_stride);
   return inputs;
 }

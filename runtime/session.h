@@ -103,7 +103,7 @@ class Session {
   double host_wait_ms() const { return cache_ ? cache_->host_memory().waited_ms() : 0; }
   // The logits of the last pass (after prefill: one row), for tests and benches. [rows, vocab]
   std::vector<float> logits(int64_t rows);
-  int64_t replayed_steps() const { return replay_.launches(); }
+  int64_t replayed_steps() const { return replay_.launches() + growth_replay_.launches(); }
   int64_t steps_on_device() const { return steps_on_device_; }      // whose tree the host had no hand in
   int64_t commits_on_device() const { return commits_on_device_; }  // nor in what was accepted of it
 
@@ -111,8 +111,8 @@ class Session {
   // What a step reads from the host, in one block that is copied once. Each [pass_rows] but where said.
   struct StepInputs {
     int32_t *tokens, *positions, *draw_positions, *slots, *source;
-    int32_t* committed;  // [1]
-    int32_t* path;       // [pass_rows, path_stride]; last, as a step uploads what it uses of it
+    int32_t *committed, *first_row;  // [1]
+    int32_t* path;                   // [pass_rows, path_stride]; last, as a step uploads what it uses of it
     static StepInputs carve(Carver& carver, int64_t pass_rows, int64_t path_stride);
   };
   // What of a step goes to the host, in one copy; the tokens of its inputs stand behind it.
@@ -183,6 +183,7 @@ class Session {
   void set_input(int64_t row, int32_t token, int64_t position);
   uint64_t upload_bytes(int64_t rows) const;
   void rank(int64_t rows);
+  int64_t growth_rows(int64_t rows, int64_t first) const;
   int64_t prefix_segments() const;
   void run_pass(const Pass& pass);
   void attend(const Pass& pass, int64_t layer);
@@ -216,8 +217,8 @@ class Session {
   int64_t deepest_position_ = 0;
   bool on_device_ = false;  // the step's tree came from the device
   int64_t steps_on_device_ = 0, commits_on_device_ = 0;
-  int64_t first_row_ = 0;  // of the cache's pass rows, where the pass's own K and V go
-  Replay replay_;
+  bool grows_ = false;  // the pass's own K and V go to the pass rows that the inputs say; else from the first on
+  Replay replay_, growth_replay_;
 };
 
 }  // namespace headrace

@@ -103,7 +103,7 @@ std::span<const int32_t> Session::verify(const ProposedTree& proposed, StepMode 
 void Session::start_pass(StepMode mode, int64_t nodes) {
   CHECK(mode == StepMode::kFull || partial_, "a partial KV that there is no room for");
   mode_ = mode;
-  first_row_ = 0;
+  grows_ = false;
   step_rows_ = nodes;
   judged_again_ = mode == StepMode::kPartial ? 0 : pending_rows();
   on_device_ = false;
@@ -130,11 +130,20 @@ Ranked Session::grow(const Tree& tree, int64_t first) {
   CHECK(rows > 0 && rows <= options_.grow_rows && tree.size() <= pass_rows(), "rows=", rows, " of ", tree.size());
   CHECK(partial_ready() && pending_rows() == 0, "pending ", pending_rows());
   const TraceSpan span(compute_, "grow");
-  start_pass(StepMode::kPartial, rows);
-  first_row_ = first;
+  start_pass(StepMode::kPartial, growth_rows(rows, first));
+  grows_ = true;
   upload_growth(tree, first);
-  run_pass(make_pass(step_.layer, step_.inputs.positions, rows, ProductPath::kDecode));
-  rank(rows);
+  const Pass pass = make_pass(step_.layer, step_.inputs.positions, step_rows_, ProductPath::kDecode);
+  const auto enqueue = [&] {
+    run_pass(pass);
+    rank(pass.rows);
+  };
+  if (options_.graphs) {
+    growth_replay_.run(compute_, {pass.rows, 0, 0, 0}, enqueue);
+  } else {
+    enqueue();
+  }
+  compute_.copy_small(host_ranked_.data(), step_.ranked, ranked_bytes(), Link::kDeviceToHost, "ranked");
   bring_samples(rows);
   const size_t count = static_cast<size_t>(rows), ranked = count * kRankedTokens;
   const float* const log_probs = host_ranked_.as<float>();
@@ -158,7 +167,15 @@ void Session::rank(int64_t rows) {
                  .temperature = options_.sampling.temperature,
                  .seed = options_.sampling.seed},
                 compute_);
-  compute_.copy_small(host_ranked_.data(), step_.ranked, ranked_bytes(), Link::kDeviceToHost, "ranked");
+}
+
+// As many on a GPU, where 64 rows cost what one does, that steps of a few sizes are the same few graphs: the last node
+// is repeated, in pass rows that nobody sees before their own nodes have them.
+int64_t Session::growth_rows(int64_t rows, int64_t first) const {
+  constexpr int64_t kAtATime = 16;
+  if (device_.backend() == Backend::kCpu) return rows;
+  const int64_t whole = ceil_div(rows, kAtATime) * kAtATime;
+  return std::max(rows, std::min({whole, options_.grow_rows, pass_rows() - first}));
 }
 
 // Where nothing is streamed, what it enqueues depends on the number of nodes and of prefix segments alone; of a
@@ -176,7 +193,7 @@ void Session::run_pass(const Pass& pass) {
     const TraceSpan inside(compute_, {"layer", layer});
     if (options_.draft != nullptr) options_.draft->pass_layer({layer, step_.hidden, pass.rows});
     qkv_product(pass, layer, step_.hidden);
-    rotate_rows(pass, 0, pass.rows, cache_->pass_destination(layer, first_row_));
+    rotate_rows(pass, 0, pass.rows, cache_->pass_destination(layer, grows_ ? step_.inputs.first_row : nullptr));
     attend(pass, layer);
     layer_output(pass, layer, step_.hidden);
   }
@@ -211,7 +228,7 @@ void Session::upload_growth(const Tree& tree, int64_t first) {
   const int64_t stride = path_stride();
   deepest_position_ = rows();
   for (int64_t i = 0; i < step_rows_; ++i) {
-    const size_t node = static_cast<size_t>(first + i);
+    const size_t node = static_cast<size_t>(std::min(first + i, tree.size() - 1));
     const int64_t depth = tree.depths[node], position = rows() + depth;
     CHECK(position < options_.context_tokens && depth < stride, "position ", position);
     deepest_position_ = std::max(deepest_position_, position);
@@ -223,6 +240,7 @@ void Session::upload_growth(const Tree& tree, int64_t first) {
     }
   }
   *host_.committed = static_cast<int32_t>(rows());
+  *host_.first_row = static_cast<int32_t>(first);
   compute_.copy_small(step_.inputs.tokens, host_inputs_.data(), upload_bytes(step_rows_), Link::kHostToDevice,
                       "inputs");
 }

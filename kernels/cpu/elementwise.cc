@@ -60,7 +60,8 @@ void rms_norm(const RmsNormParams& params, ThreadPool& pool) {
 
 void rope(const RopeParams& params, ThreadPool& pool) {
   const ElementwiseKernels& kernels = HEADRACE_PICK_ISA(elementwise_kernels);
-  const int64_t dim = params.head_dim;
+  const int64_t dim = params.head_dim, out_first = params.out_first != nullptr ? *params.out_first : 0;
+  CHECK(out_first >= 0, "out_first=", out_first);
   for_rows(pool, params.rows, (params.heads + 2 * params.kv_heads) * dim, [&](int64_t row) {
     const int64_t position = params.positions[row];
     CHECK(position >= 0 && position < params.table_rows, "position=", position, " table_rows=", params.table_rows);
@@ -71,7 +72,7 @@ void rope(const RopeParams& params, ThreadPool& pool) {
       kernels.rotate(params.type, params.type, q, cos_sin, q, dim);
     }
     for (int64_t head = 0; head < params.kv_heads; ++head) {
-      const int64_t out = row * params.out_row_stride + head * params.out_head_stride;
+      const int64_t out = (out_first + row) * params.out_row_stride + head * params.out_head_stride;
       kernels.rotate(params.type, params.k_type, at(params.k, in + head * dim, params.type), cos_sin,
                      at(params.k_out, out, params.k_type), dim);
       kernels.convert(params.type, params.v_type, at(params.v, in + head * dim, params.type),

@@ -113,7 +113,8 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(RopeParams p, RopeAligne
     return;
   }
   const int64_t head = (slot - p.heads) % p.kv_heads;
-  const int64_t from = in + head * p.head_dim, to = row * p.out_row_stride + head * p.out_head_stride;
+  const int64_t out_row = p.out_first == nullptr ? row : *p.out_first + row;
+  const int64_t from = in + head * p.head_dim, to = out_row * p.out_row_stride + head * p.out_head_stride;
   if (slot < p.heads + p.kv_heads) {
     rotate_chunk(p, p.k, from, aligned.qkv, cos_sin, i, p.k_out, to, p.k_type, aligned.k_out, aligned.table);
     return;

@@ -158,7 +158,8 @@ void DraftLayer::rotate(void* qkv, const int32_t* positions, int64_t rows, const
         .qkv_stride = sizes_.qkv_width(),
         .table_rows = context_,
         .out_row_stride = to.row_stride,
-        .out_head_stride = to.head_stride},
+        .out_head_stride = to.head_stride,
+        .out_first = to.first},
        compute_);
 }
 

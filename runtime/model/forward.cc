@@ -164,7 +164,8 @@ void rotate_rows(const Pass& pass, int64_t first, int64_t rows, const KvRows& to
         .qkv_stride = qkv_width(c),
         .table_rows = pass.table_rows,
         .out_row_stride = to.row_stride,
-        .out_head_stride = to.head_stride},
+        .out_head_stride = to.head_stride,
+        .out_first = to.first},
        *pass.stream);
 }
 

@@ -29,11 +29,12 @@ uint64_t product_bytes(const ModelConfig& config, DType dtype, Stream& stream, i
 uint64_t product_check_bytes(const ModelConfig& config, DType dtype, Backend backend, int64_t rows, ProductPath path);
 LayerWork layer_work(const ModelConfig& config, DType dtype, int64_t rows, std::byte* memory);
 
-// Where a pass's K and V rows go: row i of head h is at i * row_stride + h * head_stride elements.
+// Where a pass's K and V rows go: row i of head h is at (i + first) * row_stride + h * head_stride elements.
 struct KvRows {
   void* k = nullptr;
   void* v = nullptr;
   int64_t row_stride = 0, head_stride = 0;
+  const int32_t* first = nullptr;  // [1], device; null: 0
 };
 
 // What every call of a pass has in common.

@@ -156,7 +156,8 @@ TEST_P(ElementwiseTest, RopeTable) {
 struct RopeCase {
   DType type, k_type, v_type;
   int64_t rows, heads, kv_heads, head_dim;
-  bool by_head;  // k_out as [kv_heads, rows, head_dim], else [rows, kv_heads, head_dim]
+  bool by_head;         // k_out as [kv_heads, rows, head_dim], else [rows, kv_heads, head_dim]
+  int32_t skipped = 0;  // rows of k_out before the first
 };
 
 class RopeTest : public testing_support::KernelTest {
@@ -186,7 +187,9 @@ void RopeTest::check(const RopeCase& c) {
   std::vector<int32_t> positions;
   for (int64_t row = 0; row < c.rows; ++row) positions.push_back(static_cast<int32_t>(row * 17 % kTableRows));
   const DeviceArray qkv_array = upload(qkv, c.type), table_array = upload_raw(table), at = upload_raw(positions);
-  const uint64_t kv_elements = index_of(c.rows * c.kv_heads) * dim;
+  const int64_t out_rows = c.rows + c.skipped;
+  const uint64_t kv_elements = index_of(out_rows * c.kv_heads) * dim;
+  const DeviceArray first = upload_raw(std::vector<int32_t>{c.skipped});
   const DeviceArray k_out = output(kv_elements * dtype_bytes(c.k_type)),
                     v_out = output(kv_elements * dtype_bytes(c.v_type));
   RopeParams params{};
@@ -208,7 +211,8 @@ void RopeTest::check(const RopeCase& c) {
   params.qkv_stride = stride;
   params.table_rows = kTableRows;
   params.out_row_stride = c.by_head ? c.head_dim : c.kv_heads * c.head_dim;
-  params.out_head_stride = c.by_head ? c.rows * c.head_dim : c.head_dim;
+  params.out_head_stride = c.by_head ? out_rows * c.head_dim : c.head_dim;
+  params.out_first = c.skipped > 0 ? first.as<int32_t>() : nullptr;
   rope(params, stream());
 
   const std::vector<float> q = download(qkv_array, c.type), k = download(k_out, c.k_type),
@@ -226,7 +230,7 @@ void RopeTest::check(const RopeCase& c) {
     for (int64_t head = 0; head < c.kv_heads; ++head) {
       const size_t k_begin = index_of(row * stride + (c.heads + head) * c.head_dim);
       const size_t v_begin = index_of(row * stride + (c.heads + c.kv_heads + head) * c.head_dim);
-      const size_t out = index_of(row * params.out_row_stride + head * params.out_head_stride);
+      const size_t out = index_of((row + c.skipped) * params.out_row_stride + head * params.out_head_stride);
       rotate(qkv, k_begin, table, table_row, dim, &want_k, &magnitude_k);
       got_k.insert(got_k.end(), k.begin() + static_cast<int64_t>(out), k.begin() + static_cast<int64_t>(out + dim));
       const std::vector<float> v_row(qkv.begin() + static_cast<int64_t>(v_begin),
@@ -247,6 +251,7 @@ TEST_P(RopeTest, TypesShapesAndLayouts) {
       for (int64_t head_dim : {2, 6, 32, 34, 64, 128}) {
         check({type, k_type, v_type, 1, 3, 1, head_dim, false});
         check({type, k_type, v_type, 9, 4, 2, head_dim, true});
+        check({type, k_type, v_type, 4, 2, 2, head_dim, head_dim % 4 == 0, 7});
         check({type, k_type, v_type, 5, 3, 0, head_dim, false});  // q alone
       }
     }

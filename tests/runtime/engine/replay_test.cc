@@ -82,5 +82,52 @@ TEST_P(ReplayedSteps, TreesOfManySizes) {
   EXPECT_EQ(replayed.replayed > 0, cuda);
 }
 
+// A tree that grows by steps of several sizes: what each says is what one pass over the whole tree says.
+TEST_P(ReplayedSteps, GrowTrees) {
+  constexpr int64_t kPrompt = 760, kTrees = 4;
+  const auto say = [&](bool graphs) {
+    SessionOptions options = model.options(kPrompt, 100);
+    options.pass_rows = 60;
+    options.grow_rows = 20;
+    options.partial.shape.blocks = 4;
+    options.sampling = {.temperature = 0.7f, .seed = 3};
+    options.graphs = graphs;
+    auto session = model.session(options);
+    Said said;
+    int32_t root = *session->prefill(testing::made_up_ids(kPrompt, 512), nullptr, nullptr);
+    uint32_t state = 1;
+    const auto random = [&](uint32_t below) { return (state = state * 1664525u + 1013904223u) / 65536u % below; };
+    for (int64_t t = 0; t < kTrees; ++t) {
+      Tree tree;
+      tree.reset(root);
+      std::vector<int32_t> grown;
+      for (const int64_t rows : {1, 3, 17, 20, 5}) {
+        const int64_t first = static_cast<int64_t>(grown.size());
+        while (tree.size() < first + rows) {
+          tree.add(static_cast<int32_t>(random(512)), static_cast<int32_t>(random(static_cast<uint32_t>(tree.size()))));
+        }
+        const Ranked ranked = session->grow(tree, first);
+        grown.insert(grown.end(), ranked.samples.begin(), ranked.samples.end());
+        said.tokens.insert(said.tokens.end(), ranked.tokens.begin(), ranked.tokens.end());
+        said.logits.emplace_back(ranked.log_probs.begin(), ranked.log_probs.end());
+      }
+      const std::span<const int32_t> whole = session->verify(tree, StepMode::kPartial);
+      EXPECT_EQ(grown, std::vector<int32_t>(whole.begin(), whole.end())) << "tree " << t;
+      said.tokens.insert(said.tokens.end(), grown.begin(), grown.end());
+      const std::span<const int32_t> samples = session->verify(tree, StepMode::kRefresh);
+      session->commit({.nodes = {0}, .next = samples[0]});
+      root = samples[0];
+    }
+    said.replayed = session->replayed_steps();
+    return said;
+  };
+  const Said enqueued = say(false), replayed = say(true);
+  EXPECT_EQ(enqueued.tokens, replayed.tokens);
+  EXPECT_EQ(enqueued.logits, replayed.logits);
+  EXPECT_EQ(enqueued.replayed, 0);
+  // On a GPU 16 or 20 rows each: all steps but the first of each kind, and of the whole trees all but the first.
+  EXPECT_EQ(replayed.replayed, cuda ? 5 * kTrees - 2 + kTrees - 1 : 0);
+}
+
 }  // namespace
 }  // namespace headrace
