@@ -30,6 +30,10 @@ int64_t DraftCacheShape::first_kept(int64_t position) const {
   return std::max<int64_t>(0, position + 1 - window) / kPrefixTile * kPrefixTile;
 }
 
+int64_t DraftCacheShape::prefix_end(int64_t deepest) const {
+  return windowed() ? tail_begin(deepest) : ceil_div(tail_begin(deepest), kRunRows) * kRunRows;
+}
+
 DraftCache::DraftCache(Device& device, const DraftCacheShape& shape) : shape_(shape), ring_rows_(shape.ring_rows()) {
   const uint64_t all = shape.rows.bytes_all_layers();
   ring_ = device.allocate(all * u(ring_rows_), "the draft's KV cache");
@@ -97,7 +101,7 @@ void DraftCache::set_rows(int64_t rows, bool sinks_written) {
 
 void DraftCache::prefix(int64_t layer, int64_t deepest, std::vector<KvSegment>* out) const {
   out->clear();
-  const int64_t first = shape_.first_kept(rows_), end = tail_begin(deepest);
+  const int64_t first = shape_.first_kept(rows_), end = shape_.prefix_end(deepest);
   if (first > 0 && shape_.sinks != SinkRows::kGo) {
     const KvRows rows = sinks(layer);
     out->push_back({.k = rows.k, .v = rows.v, .position = 0, .rows = kDraftSinkRows, .stride_rows = kDraftSinkRows});

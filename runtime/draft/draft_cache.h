@@ -40,6 +40,9 @@ struct DraftCacheShape {
   int64_t ring_rows() const;
   uint64_t bytes() const;  // device memory
   int64_t first_kept(int64_t position) const;
+  // Where the runs before the tails of queries down to `deepest` end. Without a window it is a multiple of many rows,
+  // so that calls that depend on it are seldom others: what lies beyond a query's own prefix is a no-op.
+  int64_t prefix_end(int64_t deepest) const;
 };
 
 class DraftCache {
@@ -63,7 +66,7 @@ class DraftCache {
 
   // ---- steps ----
   KvRows pass_rows_from(int64_t layer, int64_t pass_row) const;  // [pass_rows, kv_heads, head_dim]
-  // The runs that lie before the tail of every query from position rows() to `deepest`, in order.
+  // The runs that lie before the tail of every query from position rows() to `deepest`, in order, to prefix_end().
   void prefix(int64_t layer, int64_t deepest, std::vector<KvSegment>* out) const;
   struct Tail {
     const void *ring_k, *ring_v, *pass_k, *pass_v;

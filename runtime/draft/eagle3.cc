@@ -294,7 +294,7 @@ void Eagle3Draft::grow_tree(const Round& round, const TreeRows& to) {
 }
 
 // Two graphs on a GPU, with the commit between them, whose count is the host's to say. They change when a limit does,
-// or the rows that the window shows: every 64 positions.
+// or the rows that the window shows: every 64 positions, without a window every 512.
 void Eagle3Draft::play_round(int32_t root, int64_t position, const TreeInputs& to) {
   const TraceSpan span(*compute_, "propose");
   stable_tokens_.push_back(root);
@@ -326,7 +326,7 @@ ProposedTree Eagle3Draft::propose_into(int32_t root, int64_t position, const Tre
 }
 
 Replay::Key Eagle3Draft::key_of(int64_t part, const Round& round) const {
-  return {part, round.rows, shape_.first_kept(cache_->rows()), tail_begin(round.deepest)};
+  return {part, round.rows, shape_.first_kept(cache_->rows()), shape_.prefix_end(round.deepest)};
 }
 
 void Eagle3Draft::forget_stable(int64_t count) {

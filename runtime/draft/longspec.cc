@@ -179,8 +179,8 @@ void LongSpecDraft::play_round(int32_t root, int64_t position, const TreeInputs&
   replay_.run(*compute_, {0, round.rows, 0, 0}, [&] { embed(in.tokens, in.positions, round.rows, 0); });
   cache_->append(in.source, round.stable, *compute_);
   if (builder_->stops_early()) return grow_tree(round, to.rows);
-  const Replay::Key key = {builder_->key_of(to.rows), shape_.first_kept(cache_->rows()), tail_begin(round.deepest),
-                           segments_for(tail_begin(round.position - 1))};
+  const Replay::Key key = {builder_->key_of(to.rows), shape_.first_kept(cache_->rows()),
+                           shape_.prefix_end(round.deepest), segments_for(tail_begin(round.position - 1))};
   replay_.run(*compute_, key, [&] { grow_tree(round, to.rows); });
 }
 

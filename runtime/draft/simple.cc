@@ -247,7 +247,8 @@ int64_t SimpleDraft::extend(std::span<const int32_t> tokens) {
                            .pass_row = 0,
                            .deepest = before + count - 1};
   if (of_a_round) {
-    replay_.run(*compute_, {0, rows, shape_.first_kept(before), tail_begin(chain.deepest)}, [&] { forward(chain); });
+    replay_.run(*compute_, {0, rows, shape_.first_kept(before), shape_.prefix_end(chain.deepest)},
+                [&] { forward(chain); });
   } else {
     forward(chain);
   }
@@ -299,7 +300,7 @@ bool SimpleDraft::finish_prefill(std::span<const int32_t> prompt, Progress* prog
 }
 
 // Two graphs on a GPU, with the commit between them: the rows of what was accepted, then the tree. They change when a
-// limit does, or the rows that attention sees before its tail: every 64 positions.
+// limit does, or the runs of rows that attention is shown: every 512 positions, with a window every 64.
 void SimpleDraft::play_round(int32_t root, int64_t position, const TreeInputs& to) {
   const TraceSpan span(*compute_, "propose");
   stable_.push_back(root);
@@ -310,7 +311,7 @@ void SimpleDraft::play_round(int32_t root, int64_t position, const TreeInputs& t
   CHECK(committed + unread_ == position + 1, "rows ", committed, " + ", unread_, " at ", position);
   if (builder_->stops_early()) return grow_tree(chain, to.rows);
   const Replay::Key key = {builder_->key_of(to.rows), chain, shape_.first_kept(committed),
-                           tail_begin(committed + builder_->levels())};
+                           shape_.prefix_end(committed + builder_->levels())};
   replay_.run(*compute_, key, [&] { grow_tree(chain, to.rows); });
 }
 

@@ -17,7 +17,7 @@ class Stopwatches : public ::testing::TestWithParam<DeviceChoice> {};
 // What the host does between its calls does not count, what the stream does does; asking for either waits for nothing.
 TEST_P(Stopwatches, MeasureWhatTheStreamDid) {
   const std::unique_ptr<Device> device =
-      open_device({.choice = GetParam(), .vram_bytes = 64 * kMiB, .host_mem_bytes = 128 * kMiB, .threads = 2});
+      open_device({.choice = GetParam(), .host_mem_bytes = 128 * kMiB, .threads = 2});
   const std::unique_ptr<Stream> stream = device->make_stream("compute", StreamRole::kCompute);
   const std::unique_ptr<Stopwatch> watch = make_stopwatch(*stream);
   for (int round = 0; round < 2; ++round) {  // it can be used again

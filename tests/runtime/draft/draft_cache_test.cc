@@ -67,7 +67,10 @@ class DraftCacheTest : public ::testing::Test {
       std::vector<int64_t> seen;
       for (const KvSegment& segment : segments) {
         ASSERT_EQ(segment.position % kPrefixTile, 0);
-        for (int64_t row = 0; row < segment.rows; ++row) {
+        if (!shape_.windowed()) {
+          EXPECT_EQ(segment.rows % kSmallSegmentRows, 0);
+        }
+        for (int64_t row = 0; row < segment.rows && segment.position + row < tail_begin(position); ++row) {
           seen.push_back(segment.position + row);
           expect_row(segment.k, row, segment.stride_rows, layer, segment.position + row, false);
           expect_row(segment.v, row, segment.stride_rows, layer, segment.position + row, true);
