@@ -86,6 +86,8 @@ std::string refusal(const PlanReport& report) {
   if (a.context_tokens > 0) {
     text += str("    -c ", a.context_tokens, " in these budgets (", format_count(a.context_tokens), " tokens)\n");
   }
+  if (a.spill_bytes > 0)
+    text += str("    --spill DIR with ", format_bytes(a.spill_bytes), " of the KV cache on a disk\n");
   const auto budgets = [&](uint64_t vram, uint64_t host, const char* kv) {
     if (vram == 0) return std::string();
     const auto mib = [](uint64_t bytes) { return str((bytes + kMiB - 1) / kMiB, "MiB"); };

@@ -10,7 +10,7 @@
 namespace headrace {
 namespace {
 
-constexpr double kWidth = 640, kHeight = 300, kLeft = 56, kRight = 130, kTop = 16, kBottom = 40;
+constexpr double kWidth = 640, kHeight = 300, kLeft = 56, kRight = 130, kTop = 24, kBottom = 40;
 constexpr const char* kColours[] = {"#3b6fd4", "#d9822b", "#2f9e6e", "#b14fa8", "#8a6d3b", "#5c6b7a"};
 constexpr size_t kColourCount = 6;
 
@@ -25,7 +25,7 @@ h1 { font-size: 1.5rem; margin: 0; } h2 { font-size: 1.1rem; margin: 0 0 .4rem; 
 svg { width: 100%; height: auto; } svg text { font: 12px system-ui, sans-serif; fill: var(--soft); }
 svg .label { fill: var(--ink); } .grid { stroke: var(--line); } .axis { stroke: var(--soft); }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; padding: .2rem .6rem; border-bottom: 1px solid var(--line); }
+th, td { text-align: left; white-space: nowrap; padding: .2rem .6rem; border-bottom: 1px solid var(--line); }
 td.n, th.n { text-align: right; } .wide { overflow-x: auto; }
 )";
 
@@ -87,7 +87,7 @@ std::string y_axis(double most, const std::string& unit) {
                number(y), "\"/><text x=\"", kLeft - 8, "\" y=\"", number(y + 4), "\" text-anchor=\"end\">",
                format_rate(value) == "0.00" ? "0" : format_rate(value), "</text>\n");
   }
-  return svg + str("<text x=\"", kLeft - 8, "\" y=\"10\" text-anchor=\"end\">", escaped(unit), "</text>\n");
+  return svg + str("<text x=\"0\" y=\"10\">", escaped(unit), "</text>\n");
 }
 
 // Labels at the lines' ends, moved apart where they would lie over each other.
@@ -173,11 +173,12 @@ std::vector<Series> by_size(const ProfileReport& report, ProfileGroup group) {
   return all;
 }
 
-std::string bars_of(const ProfileReport& report, ProfileGroup group, const std::string& unit) {
+std::string bars_of(const ProfileReport& report, const std::vector<ProfileGroup>& groups, const std::string& unit) {
   std::vector<Point> bars;
   for (const ProfileRow& row : report.rows) {
-    if (row.group != group || row.unit != unit || !row.error.empty()) continue;
-    const std::string at = group == ProfileGroup::kDisk ? str(", ", size_text(row.bytes), " x ", row.depth) : "";
+    const bool shown = std::find(groups.begin(), groups.end(), row.group) != groups.end();
+    if (!shown || row.unit != unit || !row.error.empty()) continue;
+    const std::string at = row.depth > 0 ? str(", ", size_text(row.bytes), " x ", row.depth) : "";
     bars.push_back({row.test + at, row.value});
   }
   return bar_chart(bars, unit);
@@ -192,12 +193,12 @@ std::string charts(const ProfileReport& report) {
   for (const ProfileGroup group : {ProfileGroup::kPinned, ProfileGroup::kPageable, ProfileGroup::kScattered}) {
     html += chart(profile_group_title(group), line_chart(by_size(report, group), "GB/s"));
   }
-  html += chart(profile_group_title(ProfileGroup::kLatency), bars_of(report, ProfileGroup::kLatency, "us"));
-  html += chart("device memory, as kernels and copies use it",
-                bars_of(report, ProfileGroup::kDeviceMemory, "GB/s") + bars_of(report, ProfileGroup::kCompute, "GB/s"));
-  html += chart("kernels", bars_of(report, ProfileGroup::kCompute, "TFLOP/s"));
-  html += chart(profile_group_title(ProfileGroup::kHostMemory), bars_of(report, ProfileGroup::kHostMemory, "GB/s"));
-  return html + chart("disk: " + report.disk, bars_of(report, ProfileGroup::kDisk, "GB/s")) + "</div>\n";
+  html += chart(profile_group_title(ProfileGroup::kLatency), bars_of(report, {ProfileGroup::kLatency}, "us"));
+  html += chart("device memory, by copies and kernels",
+                bars_of(report, {ProfileGroup::kDeviceMemory, ProfileGroup::kCompute}, "GB/s"));
+  html += chart("kernels", bars_of(report, {ProfileGroup::kCompute}, "TFLOP/s"));
+  html += chart(profile_group_title(ProfileGroup::kHostMemory), bars_of(report, {ProfileGroup::kHostMemory}, "GB/s"));
+  return html + chart("disk: " + report.disk, bars_of(report, {ProfileGroup::kDisk}, "GB/s")) + "</div>\n";
 }
 
 std::string table(const ProfileReport& report) {

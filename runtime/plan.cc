@@ -41,11 +41,12 @@ class Planner {
   void choose_device();
   void choose_rates();
   void use_kept_rates();
-  std::unique_ptr<Engine> engine_on(const PaperCard& card) const;
+  std::unique_ptr<Engine> engine_on(const PaperCard& card, const std::string& spill_folder = "") const;
   RunPlan plan_on(const PaperCard& card, std::optional<KvMode> kv) const;
   void check_context(const Engine& engine) const;
   void refused(const Error& error);
   int64_t longest_context(const Engine& engine) const;
+  uint64_t disk_needed() const;
   void need(KvMode kv, uint64_t* vram_bytes, uint64_t* host_bytes) const;
 
   const PlanOptions& options_;
@@ -105,8 +106,9 @@ void Planner::choose_rates() {
   report_.rates_from = "the data sheet of " + card_->name;
 }
 
-std::unique_ptr<Engine> Planner::engine_on(const PaperCard& card) const {
+std::unique_ptr<Engine> Planner::engine_on(const PaperCard& card, const std::string& spill_folder) const {
   EngineOptions engine = options_.engine;
+  if (!spill_folder.empty()) engine.spill.folder = spill_folder;
   engine.want_tokenizer = false;
   engine.rates_of = nullptr;
   std::unique_ptr<Checkpoint> checkpoint;
@@ -159,12 +161,25 @@ int64_t Planner::longest_context(const Engine& engine) const {
   return low > options_.output_tokens ? low : 0;
 }
 
+// By what is free where this program stands.
+uint64_t Planner::disk_needed() const {
+  if (!options_.engine.spill.folder.empty()) return 0;
+  try {
+    const std::unique_ptr<Engine> engine = engine_on(paper_, ".");
+    const int64_t prompt = engine->context_limit() - options_.output_tokens;
+    return engine->plan(prompt, {.max_tokens = options_.output_tokens}).memory.disk_bytes;
+  } catch (const Error&) {
+    return 0;
+  }
+}
+
 void Planner::refused(const Error& error) {
   if (error.code() != ExitCode::kDoesNotFit) throw;
   report_.refusal = std::string(error.what()).substr(0, std::string(error.what()).find('\n'));
   PlanAdvice& advice = report_.advice;
   need(KvMode::kDevice, &advice.device_vram_bytes, &advice.device_host_bytes);
   need(KvMode::kHost, &advice.host_vram_bytes, &advice.host_host_bytes);
+  advice.spill_bytes = disk_needed();
   try {
     advice.context_tokens = longest_context(*engine_on(paper_));
   } catch (const Error&) {  // the weights alone are too large

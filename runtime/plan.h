@@ -26,6 +26,7 @@ struct PlanAdvice {
   // What this context needs with all of its KV cache on the device, and with none of it; 0: nothing was found.
   uint64_t device_vram_bytes = 0, device_host_bytes = 0;
   uint64_t host_vram_bytes = 0, host_host_bytes = 0;
+  uint64_t spill_bytes = 0;  // of a disk, in these budgets (--spill); 0: it would not help, or was asked for
 };
 
 struct PlanReport {

@@ -31,8 +31,10 @@ ordered_json memory_json(const PlanReport& report) {
 }
 
 ordered_json pass_json(const PassCost& cost) {
-  return {{"ms", rounded(cost.ms())},      {"link_ms", rounded(cost.link_ms)},  {"device_ms", rounded(cost.device_ms)},
-          {"link_bytes", cost.link_bytes}, {"weight_bytes", cost.weight_bytes}, {"kv_bytes", cost.kv_bytes}};
+  return {
+      {"ms", rounded(cost.ms())},         {"link_ms", rounded(cost.link_ms)},  {"device_ms", rounded(cost.device_ms)},
+      {"disk_ms", rounded(cost.disk_ms)}, {"bound_by", cost.bound()},          {"link_bytes", cost.link_bytes},
+      {"disk_bytes", cost.disk_bytes},    {"weight_bytes", cost.weight_bytes}, {"kv_bytes", cost.kv_bytes}};
 }
 
 ordered_json predicted_json(const PlanReport& report) {
@@ -54,6 +56,7 @@ ordered_json advice_json(const PlanAdvice& a) {
     out["kv_device"] = {{"vram_bytes", a.device_vram_bytes}, {"host_bytes", a.device_host_bytes}};
   }
   if (a.host_vram_bytes > 0) out["kv_host"] = {{"vram_bytes", a.host_vram_bytes}, {"host_bytes", a.host_host_bytes}};
+  if (a.spill_bytes > 0) out["spill_bytes"] = a.spill_bytes;
   return out;
 }
 

@@ -60,6 +60,8 @@ TEST_F(PlanProgram, SaysWhereAllLiesAndWhatItTakes) {
   EXPECT_LE(report["memory"]["vram_bytes"], report["vram_limit_bytes"]);
   EXPECT_LE(report["memory"]["host_bytes"], report["host_limit_bytes"]);
   EXPECT_GT(report["predicted"]["full"]["link_bytes"], 0);
+  EXPECT_EQ(report["predicted"]["full"]["bound_by"], "link");
+  EXPECT_EQ(report["predicted"]["full"]["disk_bytes"], 0);
   EXPECT_GT(report["predicted"]["tokens_per_s"], 1);
   EXPECT_GT(report["predicted"]["prefill"]["ms"], 1000);
   uint64_t weights = 0;
@@ -114,6 +116,22 @@ TEST_F(PlanProgram, TakesTheSameOptionsAsGenerate) {
   EXPECT_EQ(draft["draft"], "ngram-simple");
   const json wide = json::parse(plan_8b({"-c", "61440", "--json", "-ctk", "f32", "-ctv", "f32"}).out);
   EXPECT_GT(wide["predicted"]["full"]["kv_bytes"], draft["predicted"]["refresh"]["kv_bytes"]);
+}
+
+TEST_F(PlanProgram, ADiskIsATierToo) {
+  const Finished refused = plan_8b({"-c", "61440", "--vram", "20GiB"}, "3GiB");
+  EXPECT_EQ(refused.exit_code, 4);
+  EXPECT_NE(refused.out.find("    --spill DIR with "), std::string::npos) << refused.out;
+  const std::vector<std::string> spilled = {"-c", "61440", "--vram", "20GiB", "--spill", home_.path() + ":8GiB"};
+  const Finished table = plan_8b(spilled, "3GiB");
+  EXPECT_EQ(table.exit_code, 0) << table.out;
+  EXPECT_NE(table.out.find("  disk "), std::string::npos) << table.out;
+  EXPECT_NE(table.out.find("from disk, whose speed is not known"), std::string::npos) << table.out;
+  std::vector<std::string> as_json = spilled;
+  as_json.push_back("--json");
+  const json report = json::parse(plan_8b(as_json, "3GiB").out);
+  EXPECT_GT(report["predicted"]["full"]["disk_bytes"], 1 << 30);
+  EXPECT_LT(report["predicted"]["full"]["disk_bytes"], report["predicted"]["full"]["link_bytes"]);
 }
 
 TEST_F(PlanProgram, IsForModelsToo) {

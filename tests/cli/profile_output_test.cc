@@ -168,7 +168,7 @@ TEST(ProfileOutput, ThePageIsWellFormedAndNeedsNothingElse) {
     const std::vector<std::string> elements = elements_of(page, &wrong);
     EXPECT_EQ(wrong, "") << page;
     EXPECT_EQ(std::count(elements.begin(), elements.end(), "tr"), static_cast<int64_t>(r.rows.size()) + 1);
-    EXPECT_EQ(std::count(elements.begin(), elements.end(), "svg"), empty ? 0 : 8);
+    EXPECT_EQ(std::count(elements.begin(), elements.end(), "svg"), empty ? 0 : 7);
     EXPECT_EQ(std::count(elements.begin(), elements.end(), "circle"), empty ? 0 : 9);
     EXPECT_EQ(std::count(elements.begin(), elements.end(), "script"), 0);
     for (const char* part : {"http", "url(", "@import", "src=", "nan", "inf\""}) {
