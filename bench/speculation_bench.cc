@@ -4,10 +4,10 @@
 //   speculation_bench MODEL DRAFT TEXT... [--tokens 4096,16384] [--kv device,host] [--temp 0,0.8]
 //                     [--top-p 1] [--nodes auto,60] [-n 128] [--device cuda] [--spec-type draft-eagle3]
 //                     [--verify full,lossless,approximate] [--interval auto,20] [--budget 4096] [--alone] [--force 3.5]
-//                     [--pending auto,chain,64]
+//                     [--pending auto,chain,64x384]
 // --alone: partial verification without the draft, too. --force: GenerateOptions::forced_tokens.
 // --pending: GenerateOptions::pending of lossless runs: what suits the device, a chain, or a tree whose partial steps
-// compute so many nodes.
+// compute so many nodes at a time and in all.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
@@ -96,6 +96,13 @@ std::vector<int32_t> prompt_of(const Engine& engine, const std::string& path, in
   }
   while (low > 0 && (static_cast<unsigned char>(text[low]) & 0xc0) == 0x80) --low;  // not inside a character
   return encoded(low);
+}
+
+PendingTreeLimits tree_of(const std::string& sizes) {  // "64x384"
+  const size_t x = sizes.find('x');
+  PendingTreeLimits limits{.width = std::stoll(sizes.substr(0, x))};
+  if (x != std::string::npos) limits.grown = limits.nodes = std::stoll(sizes.substr(x + 1));
+  return limits;
 }
 
 nlohmann::ordered_json row_of(const GenerateResult& result) {
@@ -205,7 +212,7 @@ class Bench {
           options.verify->interval = interval == "auto" ? kAutoInterval : std::stoll(interval);
           options.pending.reset();
           if (pending == "chain") options.pending = {.width = 0};
-          if (pending != "chain" && pending != "auto") options.pending = {.width = std::stoll(pending)};
+          if (pending != "chain" && pending != "auto") options.pending = tree_of(pending);
           nlohmann::ordered_json row = what;
           row["draft"] = options.speculate ? args_.spec_type : "none";
           row["verify"] = verify_mode_name(*options.verify->mode);
