@@ -28,7 +28,7 @@ namespace headrace {
 constexpr int64_t kRankedTokens = 8;  // after a node
 
 struct PendingTreeLimits {
-  int64_t width = 32;             // nodes that a partial step computes at most
+  int64_t width = 48;             // nodes that a partial step computes at most
   int64_t grown = kMaxPassNodes;  // that partial steps compute at most, from one refresh to the next
   int64_t nodes = kMaxPassNodes;  // that a refresh judges at most
   double least = 0.002;           // a node that is right less often is not kept
