@@ -175,7 +175,7 @@ void Engine::Impl::open_prefixes() {
   if (options.prefix_cache.folder.empty()) return;
   const HostSpan span(device->trace(), "read weights");
   prefixes = std::make_unique<PrefixStore>(options.prefix_cache);
-  prefix_identity = rows_identity({.weights = weights_fingerprint(*checkpoint, weights->dtype(), device->threads()),
+  prefix_identity = rows_identity({.weights = weights_fingerprint(*checkpoint, device->threads()),
                                    .config = &config,
                                    .dtype = weights->dtype(),
                                    .k_type = options.cache_type_k.value_or(weights->dtype()),

@@ -180,7 +180,8 @@ KvCache::StoredSegment KvCache::stored_segment(int64_t layer, int64_t index, int
   const int64_t resident = resident_segments(layer);
   if (index < resident) return {.data = resident_data(layer, index), .on_device = on_gpu_};
   if (index == segment_of(rows)) return {.data = open_memory_.data() + u(layer) * open_stride_, .on_device = on_gpu_};
-  return {.data = host_data(layer) + segments_bytes(shape_, resident, index), .on_device = false};
+  if (places_.tier(index) == Tier::kDisk) return {.data = nullptr, .on_device = false};
+  return {.data = host_data(layer) + places_.offset_bytes(index), .on_device = false};
 }
 
 void KvCache::finish_prefill(int64_t rows) {

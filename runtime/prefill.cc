@@ -210,7 +210,7 @@ bool Session::prefill_layers(const PrefillWork& work, Progress* progress, const 
     }
     if (prefix != nullptr) left = device_.make_event();  // the saver waits for each layer's own
     cache_->store_layer(layer, prompt, work.layer_buffer, compute_, *left);
-    if (prefix != nullptr && go_on) prefix->layer_stored(layer, *cache_, left);
+    if (prefix != nullptr && go_on) prefix->layer_stored(layer, *cache_, work.layer_buffer, left);
   }
   compute_.synchronize();
   if (progress) progress->update(prompt);

@@ -40,8 +40,8 @@ void check_branches(const TreeShape& tree, int64_t vocab, const std::string& dra
 
 // Of what turns the target's states into a feature: fc, what it is normalised with, and which layers they are of. The
 // files as a whole stand for the weights.
-PrefixKey eagle3_states_identity(const Eagle3Config& config, const PrefixKey& weights) {
-  std::string text = str("eagle3 ", key_text(weights), " ", config.rms_eps);
+PrefixKey eagle3_states_identity(const Eagle3Config& config, DType type, const PrefixKey& weights) {
+  std::string text = str("eagle3 ", key_text(weights), " ", dtype_name(type), " ", config.rms_eps);
   for (const int64_t layer : config.feature_layers) text += str(" ", layer);
   Sha256 hash;
   hash.update(text);
@@ -79,13 +79,13 @@ class Eagle3Model final : public DraftModel {
   bool tunes_trees() const override { return tunes_trees_; }
 
   DraftNeeds needs(const DraftRun& run) const override {
-    if (!fingerprint_) fingerprint_ = weights_fingerprint(*checkpoint_, weights_.dtype(), device_.threads());
+    if (!fingerprint_) fingerprint_ = weights_fingerprint(*checkpoint_, device_.threads());
     DraftCacheShape shape;
     shape.context_rows = run.context_tokens;
     shape.window = config_.sliding_window;
     return {.row_bytes = static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype()),
             .first_row = shape.first_kept(run.prompt_tokens - 1),
-            .identity = eagle3_states_identity(config_, *fingerprint_)};
+            .identity = eagle3_states_identity(config_, weights_.dtype(), *fingerprint_)};
   }
   std::unique_ptr<Draft> start(const DraftRun& run) override {
     return std::make_unique<Eagle3Draft>(device_, config_, weights_, target_,

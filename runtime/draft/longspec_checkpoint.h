@@ -32,6 +32,9 @@ class LongSpecCheckpoint final : public TensorSource {
   const LongSpecConfig& config() const { return config_; }
 
   void read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const override;
+  std::string_view stored_bytes(const TensorInfo& tensor) const override {
+    return files_.bytes(file_tensors_[index_of(tensor)]);
+  }
   void release_pages(const TensorInfo& tensor) const override;
 
  private:

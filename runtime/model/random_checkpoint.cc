@@ -67,7 +67,8 @@ uint64_t key_of(uint64_t seed, size_t tensor) { return mix64(mix64(seed) + tenso
 
 class RandomCheckpoint final : public Checkpoint {
  public:
-  RandomCheckpoint(const std::string& name, const ModelConfig& config, uint64_t seed) : seed_(seed) {
+  RandomCheckpoint(const std::string& name, const ModelConfig& config, uint64_t seed)
+      : seed_(seed), content_(str("random weights of seed ", seed)) {
     config_ = config;
     path_ = name + " with random weights";
     format_ = "random";
@@ -79,6 +80,7 @@ class RandomCheckpoint final : public Checkpoint {
   }
 
   void read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const override;
+  std::string_view stored_bytes(const TensorInfo&) const override { return content_; }
   void release_pages(const TensorInfo&) const override {}
   DType natural_dtype() const override { return DType::kBF16; }
   bool has_tokenizer() const override { return false; }
@@ -89,6 +91,7 @@ class RandomCheckpoint final : public Checkpoint {
 
  private:
   const uint64_t seed_;
+  const std::string content_;  // names it
 };
 
 void RandomCheckpoint::read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type,

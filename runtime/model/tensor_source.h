@@ -34,8 +34,8 @@ class TensorSource {
   // Rows [row_begin, row_end) of a tensor (a 1-D tensor is one row), converted to `type`, written to dst
   // [row_end - row_begin, cols].
   virtual void read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const = 0;
-  // A tensor as its file holds it; empty where no file does.
-  virtual std::string_view stored_bytes(const TensorInfo&) const { return {}; }
+  // A tensor as its file holds it, or what stands for its content where no file does: what identities are made of.
+  virtual std::string_view stored_bytes(const TensorInfo& tensor) const = 0;
   // Tells the OS that the file's pages are no longer wanted, so that a loaded model does not count twice.
   virtual void release_pages(const TensorInfo& tensor) const = 0;
 

@@ -44,17 +44,6 @@ std::vector<uint64_t> checksums_of(std::string_view bytes, ThreadPool& pool) {
   return sums;
 }
 
-// Of a tensor that no file holds.
-std::vector<uint64_t> checksums_of_rows(const TensorSource& source, const TensorInfo& tensor, DType dtype) {
-  std::vector<std::byte> row(static_cast<uint64_t>(tensor.cols()) * dtype_bytes(dtype));
-  std::vector<uint64_t> sums;
-  for (int64_t i = 0; i < tensor.rows(); ++i) {
-    source.read_rows(tensor, i, i + 1, dtype, row.data());
-    sums.push_back(checksum(row));
-  }
-  return sums;
-}
-
 void add_rope(const RopeConfig& rope, Identity* to) {
   for (const double value : {rope.theta, rope.factor, rope.low_freq_factor, rope.high_freq_factor, rope.beta_fast,
                              rope.beta_slow, rope.attention_factor, rope.mscale, rope.mscale_all_dim}) {
@@ -84,7 +73,7 @@ void add_place(const Device& device, Identity* to) {
 
 }  // namespace
 
-PrefixKey weights_fingerprint(const TensorSource& source, DType dtype, int threads) {
+PrefixKey weights_fingerprint(const TensorSource& source, int threads) {
   ThreadPool pool(threads);
   std::vector<const TensorInfo*> tensors;
   for (const TensorInfo& tensor : source.tensors()) tensors.push_back(&tensor);
@@ -94,10 +83,7 @@ PrefixKey weights_fingerprint(const TensorSource& source, DType dtype, int threa
     identity.put(tensor->name);
     identity.put(tensor->stored_type);
     for (const int64_t size : tensor->shape) identity.add(size);
-    const std::string_view bytes = source.stored_bytes(*tensor);
-    for (const uint64_t sum : bytes.empty() ? checksums_of_rows(source, *tensor, dtype) : checksums_of(bytes, pool)) {
-      identity.add(sum);
-    }
+    for (const uint64_t sum : checksums_of(source.stored_bytes(*tensor), pool)) identity.add(sum);
   }
   return identity.finish();
 }

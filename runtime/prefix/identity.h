@@ -15,7 +15,7 @@ namespace headrace {
 // the new program's: every test of saved prefixes against fresh runs still passes, and text differs between versions.)
 constexpr uint32_t kNumericsVersion = 1;
 
-PrefixKey weights_fingerprint(const TensorSource& source, DType dtype, int threads);
+PrefixKey weights_fingerprint(const TensorSource& source, int threads);
 
 struct RowsIdentity {
   PrefixKey weights{};

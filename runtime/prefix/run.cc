@@ -241,10 +241,10 @@ void PrefixRun::end_reads() noexcept {
   files_.clear();
 }
 
-void PrefixRun::layer_stored(int64_t layer, KvCache& cache, std::shared_ptr<Event> stored) {
+void PrefixRun::layer_stored(int64_t layer, KvCache& cache, const std::byte* built, std::shared_ptr<Event> stored) {
   ++layers_stored_;
   if (!saver_) return;
-  std::vector<PrefixSaver::Source> sources;
+  std::vector<PrefixSaver::Source> sources, at_once;
   for (size_t i = 0; i < pieces_.size(); ++i) {
     const PrefixPiece& piece = pieces_[i];
     if (piece.kind != PieceKind::kRows) continue;
@@ -259,9 +259,16 @@ void PrefixRun::layer_stored(int64_t layer, KvCache& cache, std::shared_ptr<Even
       source.runs = {{.begin = 0, .end = keys, .stride = u(capacity) * k, .bytes = u(piece.rows) * k},
                      {.begin = keys, .end = piece.part_bytes, .stride = u(capacity) * v, .bytes = u(piece.rows) * v}};
     }
-    sources.push_back(std::move(source));
+    if (source.data != nullptr) {
+      sources.push_back(std::move(source));
+      continue;
+    }
+    source.data = built + segments_bytes(setup_.shape, 0, segment);
+    source.on_device = on_gpu_;
+    at_once.push_back(std::move(source));
   }
-  saver_->save(std::move(stored), sources);
+  saver_->save(stored, sources);
+  if (!at_once.empty()) saver_->save_now(std::move(stored), at_once);
 }
 
 void PrefixRun::draft_made(std::span<const PromptStates> states, std::shared_ptr<Event> ready) {

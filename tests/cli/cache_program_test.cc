@@ -1,0 +1,175 @@
+// --prefix-cache and headrace cache as a user meets them: the second question, what is damaged, two programs at once,
+// and programs that are killed.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/cli/process.h"
+#include "tests/cli/tiny_model.h"
+#include "tests/support/temporary_folder.h"
+
+namespace headrace {
+namespace {
+
+using nlohmann::json;
+
+class CacheProgram : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = new TemporaryFolder;
+    write_tiny_model(*folder_ / "model");
+    std::string text;
+    for (int i = 0; text.size() < 3000; ++i) text += "Sentence " + std::to_string(i * i) + " of a document. ";
+    document_ = folder_->write("document.txt", text);
+  }
+  static void TearDownTestSuite() { delete folder_; }
+
+  std::string cache() const { return cache_ / "cache"; }
+  // Of the document; `cached`: with --prefix-cache.
+  std::vector<std::string> question(const std::string& text, bool cached) const {
+    std::vector<std::string> args = {"generate", "-m", *folder_ / "model", "-n", "12", "--ignore-eos", "-t",
+                                     "2",        "-f", document_,          "-p", text, "--json",       "-q"};
+    if (cached) args.insert(args.end(), {"--prefix-cache", cache()});
+    return args;
+  }
+  json ask(const std::string& text, bool cached) const {
+    const Finished run = run_program(question(text, cached));
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_EQ(run.err, "");
+    return json::parse(run.out);
+  }
+  json look(const std::string& action, int exit_code = 0) const {
+    const Finished run = run_program({"cache", action, cache(), "--json"});
+    EXPECT_EQ(run.exit_code, exit_code) << run.err;
+    return json::parse(run.out);
+  }
+
+  static TemporaryFolder* folder_;
+  static std::string document_;
+  const TemporaryFolder cache_;
+};
+TemporaryFolder* CacheProgram::folder_ = nullptr;
+std::string CacheProgram::document_;
+
+TEST_F(CacheProgram, TheSecondQuestionReadsTheDocument) {
+  const json first = ask("What is it?", true), second = ask("Who wrote it?", true);
+  EXPECT_EQ(first["token_ids"], ask("What is it?", false)["token_ids"]);
+  EXPECT_EQ(second["token_ids"], ask("Who wrote it?", false)["token_ids"]);
+  EXPECT_FALSE(ask("What is it?", false).contains("prefix"));
+  EXPECT_EQ(first["prefix"]["cached_tokens"], 0);
+  EXPECT_EQ(first["prefix"]["saved_tokens"], first["prompt_tokens"]);
+  EXPECT_GT(second["prefix"]["cached_tokens"], 3000);
+  EXPECT_GT(second["prefix"]["read_bytes"], 0);
+  EXPECT_EQ(second["prefix"]["notes"], json::array());
+  const json list = look("list");
+  ASSERT_EQ(list["prompts"].size(), 1u);
+  EXPECT_EQ(list["prompts"][0]["tokens"], first["prompt_tokens"]);
+  EXPECT_EQ(list["prompts"][0]["model"], "model");
+  EXPECT_EQ(list["prompts"][0]["bytes"], list["bytes"]);
+  EXPECT_EQ(list["format"], 1);
+}
+
+TEST_F(CacheProgram, TheReportSaysWhatCameFromThere) {
+  std::vector<std::string> args = question("What is it?", true);
+  args.erase(args.end() - 4, args.end() - 2);  // --json and -q
+  ASSERT_EQ(run_program(args).exit_code, 0);
+  const Finished again = run_program(args);
+  EXPECT_NE(again.err.find("\n  prefix    3,"), std::string::npos) << again.err;
+  EXPECT_NE(again.err.find(" tokens from the cache, "), std::string::npos) << again.err;
+  const Finished list = run_program({"cache", "list", cache()});
+  EXPECT_EQ(list.out.find("name "), 0u) << list.out;
+  EXPECT_NE(list.out.find(": 1 prompts, "), std::string::npos) << list.out;
+  EXPECT_EQ(list.out.find("Sentence"), std::string::npos);
+}
+
+TEST_F(CacheProgram, ABatchSharesADocumentsBeginning) {
+  const std::string again = folder_->write("again.txt", folder_->read("document.txt") + "A last sentence.");
+  const Finished run = run_program({"summarize", "-m", *folder_ / "model", "-n", "4", "--ignore-eos", "-q", "--json",
+                                    "--prefix-cache", cache() + ":64MiB", document_, again});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  std::istringstream lines(run.out);
+  std::string line;
+  std::getline(lines, line);
+  EXPECT_EQ(json::parse(line)["prefix"]["cached_tokens"], 0);
+  std::getline(lines, line);
+  EXPECT_GT(json::parse(line)["prefix"]["cached_tokens"], 2900);
+}
+
+TEST_F(CacheProgram, WhatIsDamagedIsNamedAndComputedAgain) {
+  const json fresh = ask("What is it?", true);
+  EXPECT_EQ(look("verify")["damaged"], json::array());
+  std::string name;
+  for (const auto& file : std::filesystem::directory_iterator(cache())) {
+    if (file.path().extension() == ".kv") name = file.path().filename();
+  }
+  std::string data = cache_.read("cache/" + name);
+  data[data.size() / 2] = static_cast<char>(data[data.size() / 2] ^ 2);
+  cache_.write("cache/" + name, data);
+  const json bad = look("verify", 5);
+  ASSERT_EQ(bad["damaged"].size(), 1u);
+  EXPECT_EQ(bad["damaged"][0]["file"], cache() + "/" + name);
+  const Finished text = run_program({"cache", "verify", cache()});
+  EXPECT_EQ(text.exit_code, 5);
+  EXPECT_NE(text.out.find(name), std::string::npos) << text.out;
+  const json again = ask("What is it?", true);
+  EXPECT_EQ(again["token_ids"], fresh["token_ids"]);
+  ASSERT_EQ(again["prefix"]["notes"].size(), 1u);
+  EXPECT_NE(std::string(again["prefix"]["notes"][0]).find(name), std::string::npos);
+  EXPECT_EQ(look("verify")["damaged"], json::array());
+}
+
+TEST_F(CacheProgram, PruneKeepsWhatIsAsked) {
+  ask("What is it?", true);
+  const uint64_t before = look("list")["bytes"];
+  const Finished some = run_program({"cache", "prune", cache(), "--to", std::to_string(before / 2), "--json"});
+  ASSERT_EQ(some.exit_code, 0) << some.err;
+  EXPECT_LE(json::parse(some.out)["bytes"], before / 2);
+  EXPECT_GT(json::parse(some.out)["bytes"], 0);
+  EXPECT_EQ(look("prune")["bytes"], 0);
+  EXPECT_EQ(look("list")["prompts"], json::array());
+  EXPECT_EQ(run_program({"cache", "list", cache() + "/nowhere"}).exit_code, 5);
+  EXPECT_EQ(run_program({"cache"}).exit_code, 2);
+  EXPECT_EQ(run_program({"cache", "list"}).exit_code, 2);
+  EXPECT_EQ(run_program({"generate", "-m", "x", "--prefix-cache", ":1GiB"}).exit_code, 2);
+}
+
+// Wherever the kill comes, the next run says what a fresh one does, and leaves the cache whole.
+TEST_F(CacheProgram, KilledRunsLeaveNothingHalf) {
+  const json fresh = ask("What is it?", false);
+  std::vector<std::string> args = question("What is it?", true);
+  for (int ms = 10; ms <= 200; ms += 38) {
+    {
+      Program program(args, Program::Streams::kNone);
+      std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+      program.send(SIGKILL);
+      program.wait();
+    }
+    EXPECT_EQ(ask("What is it?", true)["token_ids"], fresh["token_ids"]);
+    EXPECT_EQ(look("verify")["damaged"], json::array());
+    for (const auto& file : std::filesystem::directory_iterator(cache())) EXPECT_NE(file.path().extension(), ".tmp");
+    run_program({"cache", "prune", cache()});
+  }
+}
+
+TEST_F(CacheProgram, TwoAtOnceSayTheSame) {
+  const json fresh = ask("What is it?", false);
+  Finished other;
+  std::thread beside([&] { other = run_program(question("What is it?", true)); });
+  const json one = ask("What is it?", true);
+  beside.join();
+  EXPECT_EQ(other.exit_code, 0) << other.err;
+  EXPECT_EQ(json::parse(other.out)["token_ids"], fresh["token_ids"]);
+  EXPECT_EQ(one["token_ids"], fresh["token_ids"]);
+  EXPECT_EQ(look("verify")["damaged"], json::array());
+  EXPECT_EQ(look("list")["prompts"].size(), 1u);
+}
+
+}  // namespace
+}  // namespace headrace

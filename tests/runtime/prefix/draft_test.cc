@@ -1,0 +1,124 @@
+// A draft behind a saved prefix accepts what it accepts after a fresh prefill, wherever the hit ends; and where what it
+// needs is not saved, the prompt is computed from there on.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "runtime/engine.h"
+#include "tests/support/session_fixture.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/tiny_drafts.h"
+
+namespace headrace {
+namespace {
+
+constexpr int64_t kPrompt = 1300;
+
+class PrefixDraft : public ::testing::Test {
+ protected:
+  PrefixDraft() {
+    testing_support::tiny_eagle3_head().write(eagle3_.path());
+    testing_support::tiny_longspec_layer().write(longspec_.path());
+  }
+
+  // `cache`: empty for a fresh run.
+  EngineOptions options(const std::string& cache, SpecType type, int64_t window = -1) const {
+    EngineOptions options;
+    options.model = testing::tiny_model("llama31");
+    options.device = {.choice = DeviceChoice::kCpu, .threads = 2};
+    options.want_tokenizer = false;
+    options.dtype = DType::kF32;
+    options.prefix_cache.folder = cache;
+    options.draft.type = type;
+    options.draft.window = window;
+    if (type == SpecType::kEagle3) options.draft.model = eagle3_.path();
+    if (type == SpecType::kLongSpec) options.draft.model = longspec_.path();
+    if (type == SpecType::kSimple) options.draft.model = testing::tiny_model("llama31");
+    if (type == SpecType::kNgram) options.draft.window = -1;
+    if (type != SpecType::kNgram && type != SpecType::kNone) options.draft.tree = parse_tree("beams:4,8,8");
+    return options;
+  }
+  static std::vector<int32_t> prompt(int64_t common, uint32_t question) {
+    std::vector<int32_t> ids = testing::made_up_ids(kPrompt, 512);
+    ids.resize(static_cast<size_t>(common));
+    for (const int32_t id : testing::made_up_ids(40, 512, question)) ids.push_back(id);
+    return ids;
+  }
+  static GenerateResult ask(Engine& engine, const std::vector<int32_t>& ids) {
+    return engine.generate(
+        ids, {.max_tokens = 40, .sampling = {.temperature = 1.2f, .top_p = 0.9f, .seed = 4}, .ignore_eos = true},
+        nullptr);
+  }
+  static void expect_same(const GenerateResult& a, const GenerateResult& b) {
+    EXPECT_EQ(a.token_ids, b.token_ids);
+    EXPECT_EQ(a.speculation.steps, b.speculation.steps);
+    EXPECT_EQ(a.speculation.accepted_by_depth, b.speculation.accepted_by_depth);
+  }
+
+  const TemporaryFolder eagle3_, longspec_;
+};
+
+TEST_F(PrefixDraft, AcceptsWhatItDoesAfterAFreshPrefill) {
+  const std::vector<std::pair<SpecType, int64_t>> drafts = {{SpecType::kEagle3, 0},
+                                                            {SpecType::kEagle3, 320},
+                                                            {SpecType::kLongSpec, 320},
+                                                            {SpecType::kSimple, 320},
+                                                            {SpecType::kNgram, -1}};
+  for (const auto& [type, window] : drafts) {
+    const TemporaryFolder folder;
+    Engine fresh(options("", type, window)), cached(options(folder.path(), type, window));
+    const GenerateResult saving = ask(cached, prompt(kPrompt, 50));
+    expect_same(saving, ask(fresh, prompt(kPrompt, 50)));
+    if (type != SpecType::kNgram) {  // made-up ids do not repeat
+      EXPECT_GT(saving.speculation.accepted, 0) << spec_type_name(type);
+    }
+    EXPECT_EQ(saving.prefix.saved_rows, kPrompt + 40);
+    for (const int64_t common : {100, 1000, 1024, 1300}) {
+      const GenerateResult hit = ask(cached, prompt(common, 51));
+      EXPECT_EQ(hit.prefix.rows, common) << spec_type_name(type) << ", window " << window;
+      expect_same(hit, ask(fresh, prompt(common, 51)));
+    }
+  }
+}
+
+// Without a window it needs a feature of every row, with one those of the last and the first.
+TEST_F(PrefixDraft, RowsSavedWithoutItAreComputedAgainWhereItNeedsThem) {
+  for (const int64_t window : {0, 320}) {
+    const TemporaryFolder folder;
+    {
+      Engine plain(options(folder.path(), SpecType::kNone));
+      EXPECT_EQ(ask(plain, prompt(kPrompt, 50)).prefix.saved_rows, kPrompt + 40);
+    }
+    Engine fresh(options("", SpecType::kEagle3, window)), cached(options(folder.path(), SpecType::kEagle3, window));
+    const GenerateResult first = ask(cached, prompt(kPrompt, 50));
+    EXPECT_EQ(first.prefix.rows, 0);
+    EXPECT_GT(first.prefix.saved_bytes, 0u);  // the draft's alone
+    EXPECT_TRUE(first.prefix.notes.empty());
+    const GenerateResult hit = ask(cached, prompt(kPrompt, 51));
+    EXPECT_EQ(hit.prefix.rows, kPrompt);
+    expect_same(hit, ask(fresh, prompt(kPrompt, 51)));
+    // Rows of a draft are of no harm to a run without one.
+    Engine plain(options(folder.path(), SpecType::kNone));
+    EXPECT_EQ(ask(plain, prompt(kPrompt, 52)).prefix.rows, kPrompt);
+  }
+}
+
+TEST_F(PrefixDraft, AnotherHeadHasPiecesOfItsOwn) {
+  const TemporaryFolder folder, other;
+  testing_support::DraftFiles files = testing_support::tiny_eagle3_head();
+  files.tensors["fc.weight"].bytes[4] ^= 1;
+  files.write(other.path());
+  EngineOptions with = options(folder.path(), SpecType::kEagle3, 0);
+  {
+    Engine first(with);
+    ask(first, prompt(kPrompt, 50));
+  }
+  with.draft.model = other.path();
+  Engine second(with);
+  EXPECT_EQ(ask(second, prompt(kPrompt, 50)).prefix.rows, 0);
+  EXPECT_EQ(ask(second, prompt(kPrompt, 50)).prefix.rows, kPrompt + 39);
+}
+
+}  // namespace
+}  // namespace headrace
