@@ -29,7 +29,7 @@ std::string format_prefix(const PrefixUse& p, int64_t prompt_tokens) {
              p.read_bytes > 0 ? ", " + format_bytes(p.read_bytes) + " read" : "", "; ", format_count(p.saved_rows),
              " tokens kept", p.saved_bytes > 0 ? ", " + format_bytes(p.saved_bytes) + " written" : "",
              p.save_wait_ms >= 1 && p.saved_bytes > 0
-                 ? ", of it " + format_duration(p.save_wait_ms / 1e3) + " after the last token"
+                 ? ", " + format_duration(p.save_wait_ms / 1e3) + " of it after the last token"
                  : "",
              "\n");
 }

@@ -309,6 +309,29 @@ TEST(Args, Inspect) {
   EXPECT_FALSE(args.json);
 }
 
+TEST(Args, ThePrefixCacheIsAFolderAndASize) {
+  EXPECT_TRUE(generate({}).engine.prefix_cache.folder.empty());
+  const PrefixCacheOptions named = generate({"--prefix-cache", "some/where"}).engine.prefix_cache;
+  EXPECT_EQ(named.folder, "some/where");
+  EXPECT_EQ(named.limit_bytes, 0u);
+  EXPECT_EQ(generate({"--prefix-cache", "some/where:20GiB"}).engine.prefix_cache.limit_bytes, 20 * kGiB);
+  EXPECT_NE(refusal({"generate", "-m", "model", "--prefix-cache", ":20GiB"}).find("--prefix-cache"), std::string::npos);
+}
+
+TEST(Args, CacheSeesToAFolder) {
+  const CacheArgs list = std::get<CacheArgs>(parse_args({"cache", "list", "some/where", "--json"}));
+  EXPECT_EQ(list.action, CacheAction::kList);
+  EXPECT_EQ(list.folder, "some/where");
+  EXPECT_TRUE(list.json);
+  EXPECT_EQ(std::get<CacheArgs>(parse_args({"cache", "verify", "x"})).action, CacheAction::kVerify);
+  const CacheArgs prune = std::get<CacheArgs>(parse_args({"cache", "prune", "x", "--to", "3MiB"}));
+  EXPECT_EQ(prune.action, CacheAction::kPrune);
+  EXPECT_EQ(prune.limit_bytes, 3 * kMiB);
+  EXPECT_EQ(std::get<CacheArgs>(parse_args({"cache", "prune", "x"})).limit_bytes, 0u);
+  EXPECT_NE(refusal({"cache"}).find("headrace cache"), std::string::npos);
+  EXPECT_NE(refusal({"cache", "prune", "x", "--to", "much"}).find("--to"), std::string::npos);
+}
+
 TEST(Args, EveryFlagHasAnEnvironmentVariable) {
   const std::vector<std::pair<const char*, const char*>> variables = {
       {"HEADRACE_MODEL", "from-env"}, {"HEADRACE_CTX_SIZE", "4K"},      {"HEADRACE_KV", "device"},

@@ -36,6 +36,18 @@ TEST_F(ProgressBarTest, ShowsShareRateAndTimeLeft) {
   EXPECT_TRUE(out_.ends_with("\r\x1b[K"));
 }
 
+TEST_F(ProgressBarTest, WhatNeedsNoWorkCountsButForTheRate) {
+  ProgressBar bar = make(ProgressStyle::kLines);
+  bar.begin("prefill", "tokens", 8000);
+  wait(5000);
+  bar.skip(6000);
+  wait(5000);
+  bar.update(7000);
+  EXPECT_EQ(out_,
+            "prefill 75%, 6,000 of 8,000 tokens\n"
+            "prefill 87%, 7,000 of 8,000 tokens, 100 tokens/s, 0:10 left\n");
+}
+
 TEST_F(ProgressBarTest, IsDrawnTenTimesASecondAtMost) {
   ProgressBar bar = make(ProgressStyle::kBar);
   bar.begin("prefill", "tokens", 1000);

@@ -57,6 +57,24 @@ TEST(Report, SaysWhatTheIssueAsksFor) {
             std::string::npos);
 }
 
+TEST(Report, SaysWhatSavedPrefixesGave) {
+  GenerateResult result;
+  result.prompt_tokens = 7678;
+  EXPECT_EQ(format_report(result, "engine").find("  prefix"), std::string::npos);
+  result.prefix = {.asked = true, .saved_rows = 7678, .saved_bytes = 169 * kMiB, .save_wait_ms = 92, .notes = {}};
+  EXPECT_NE(
+      format_report(result, "engine")
+          .find("  prefix    0 of 7,678 tokens from the cache; 7,678 tokens kept, 169.00 MiB written, 92 ms of it "
+                "after the last token\n"),
+      std::string::npos)
+      << format_report(result, "engine");
+  result.prefix = {.asked = true, .rows = 7655, .saved_rows = 7655, .read_bytes = 169 * kMiB, .notes = {}};
+  EXPECT_NE(format_report(result, "engine")
+                .find("  prefix    7,655 of 7,678 tokens from the cache, 169.00 MiB read; 7,655 tokens kept\n"),
+            std::string::npos)
+      << format_report(result, "engine");
+}
+
 TEST(Report, SaysWhatWasPredicted) {
   GenerateResult result;
   result.timings.ttft_ms = 6100;

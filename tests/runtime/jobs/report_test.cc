@@ -41,6 +41,25 @@ TEST(ResultJson, HoldsWhatARunCameTo) {
   EXPECT_EQ(parsed["transfers"]["decode_h2d_bytes"], uint64_t{1} << 40);
 }
 
+TEST(ResultJson, SaysWhatSavedPrefixesGave) {
+  GenerateResult result = some_result();
+  EXPECT_FALSE(json::parse(result_json(result)).contains("prefix"));
+  result.prefix = {.asked = true,
+                   .rows = 40,
+                   .saved_rows = 42,
+                   .read_bytes = 100,
+                   .saved_bytes = 50,
+                   .save_wait_ms = 1.25,
+                   .notes = {"a note"}};
+  const json prefix = json::parse(result_json(result))["prefix"];
+  EXPECT_EQ(prefix["cached_tokens"], 40);
+  EXPECT_EQ(prefix["saved_tokens"], 42);
+  EXPECT_EQ(prefix["read_bytes"], 100);
+  EXPECT_EQ(prefix["saved_bytes"], 50);
+  EXPECT_EQ(prefix["save_ms"], 1.25);
+  EXPECT_EQ(prefix["notes"], json({"a note"}));
+}
+
 TEST(ResultJson, SaysWhatWasOnDisk) {
   GenerateResult result = some_result();
   EXPECT_FALSE(json::parse(result_json(result)).contains("spill"));

@@ -10,6 +10,7 @@
 #include "runtime/engine.h"
 #include "runtime/prefix/run.h"
 #include "tests/support/session_fixture.h"
+#include "tests/support/spill.h"
 #include "tests/support/temporary_folder.h"
 
 namespace headrace {
@@ -244,6 +245,33 @@ TEST(PrefixEngine, WhatIsGoneIsComputedAgain) {
   EXPECT_EQ(gone.prefix.rows, 0);
   EXPECT_EQ(gone.prefix.saved_rows, 1100);
   EXPECT_EQ(engine.generate(prompt, kRun, nullptr).prefix.rows, 1099);
+}
+
+// What a run's own cache has on disk is saved from where prefill builds it.
+TEST(PrefixEngine, GoesTogetherWithSpill) {
+  const TemporaryFolder folder, spill;
+  const std::vector<int32_t> prompt = testing::made_up_ids(1530, 512);
+  EngineOptions options = tiny("");
+  options.kv = KvMode::kHost;
+  Engine fresh(options);
+  const GenerateResult plain = fresh.generate(prompt, kRun, nullptr);
+  const RunPlan plan = fresh.plan(1530, kRun);
+  constexpr uint64_t kSegment = 512 * 256, kParts = 4 * 3;
+  options.spill = {.folder = spill.path(), .slots = 2};
+  options.device.host_mem_bytes =
+      plan.weights_bytes + testing::host_bytes_for(plan.memory, Backend::kCpu, 0.7, 2 * kSegment);
+  options.prefix_cache.folder = folder.path();
+  const GenerateResult saving = Engine(options).generate(prompt, kRun, nullptr);
+  options.device.host_mem_bytes += PrefixLoader::ring_bytes(kSegment, kParts);
+  const GenerateResult hit = Engine(options).generate(prompt, kRun, nullptr);
+  EXPECT_GT(saving.plan.disk_bytes, 0u);
+  EXPECT_GT(hit.plan.disk_bytes, 0u);
+  EXPECT_EQ(saving.prefix.saved_rows, 1530);
+  EXPECT_EQ(hit.prefix.rows, 1529);
+  EXPECT_TRUE(hit.prefix.notes.empty());
+  EXPECT_EQ(saving.token_ids, plain.token_ids);
+  EXPECT_EQ(hit.token_ids, plain.token_ids);
+  EXPECT_TRUE(PrefixStore({.folder = folder.path()}, PrefixStore::Use::kLook).verify({}).empty());
 }
 
 }  // namespace
