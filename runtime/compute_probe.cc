@@ -52,6 +52,10 @@ class ComputeProbe {
   double seconds(const std::function<void()>& call);
   void measure_products(ComputeRates* rates);
   void measure_attention(ComputeRates* rates);
+  struct Rows;
+  Rows make_rows();
+  double prefill_seconds(const Rows& rows);
+  double prefix_seconds(Rows& rows, int64_t queries, int64_t segments);
   double product_seconds(ProductPath path, int64_t rows);
   std::vector<KvSegment> segments_of(const DeviceBuffer& kv, int64_t rows) const;
   AttentionShape attention_shape(int64_t queries) const;
@@ -156,74 +160,97 @@ AttentionShape ComputeProbe::attention_shape(int64_t queries) const {
 }
 
 // Several layers' rows in turn, so that no cache holds them.
-void ComputeProbe::measure_attention(ComputeRates* rates) {
+struct ComputeProbe::Rows {
+  static constexpr int kLayers = 3;
+  RowShape shape;
+  uint64_t layer_bytes;
+  DeviceBuffer kv, q, out, table, positions, state, scratch;
+  std::vector<KvSegment> segments;  // of the first layer
+  int turn = 0;
+
+  int64_t count() const { return static_cast<int64_t>(segments.size()); }
+};
+
+ComputeProbe::Rows ComputeProbe::make_rows() {
   const Sizes& s = sizes();
-  constexpr int kLayers = 3;
-  const RowShape shape{.layers = 1, .kv_heads = s.kv_heads, .head_dim = s.head_dim};
-  const uint64_t layer_bytes = segments_bytes(shape, 0, segments_for(s.context));
   const int64_t most = std::max(s.prefill_queries, kQueries), width = s.heads * s.head_dim;
-  const DeviceBuffer kv = made_up(static_cast<int64_t>(kLayers * layer_bytes / 2)), q = made_up(most * width);
-  const DeviceBuffer out = device_.allocate(static_cast<uint64_t>(most * width) * 2, "measuring the compute");
-  const std::vector<KvSegment> segments = segments_of(kv, s.context);
-  const auto count = static_cast<int64_t>(segments.size());
+  const auto buffer = [&](uint64_t bytes) { return device_.allocate(bytes, "measuring the compute"); };
   const auto states = [&](int64_t n) {
-    return device_.allocate(static_cast<uint64_t>(n * s.heads * (s.head_dim + 2)) * sizeof(float), "measuring");
+    return buffer(static_cast<uint64_t>(n * (width + 2 * s.heads)) * sizeof(float));
   };
+  Rows rows;
+  rows.shape = {.layers = 1, .kv_heads = s.kv_heads, .head_dim = s.head_dim};
+  rows.layer_bytes = segments_bytes(rows.shape, 0, segments_for(s.context));
+  rows.kv = made_up(static_cast<int64_t>(Rows::kLayers * rows.layer_bytes / 2));
+  rows.q = made_up(most * width);
+  rows.out = buffer(static_cast<uint64_t>(most * width) * 2);
+  rows.segments = segments_of(rows.kv, s.context);
+  rows.state = states(kQueries);
+  rows.scratch = states(kQueries * kMaxPrefixSegments);
+  const uint64_t table_bytes = rows.segments.size() * sizeof(KvSegment), position_bytes = kQueries * sizeof(int32_t);
+  rows.table = buffer(table_bytes);
+  rows.positions = buffer(position_bytes);
+  const PinnedBuffer host = device_.allocate_pinned(table_bytes + position_bytes, "measuring the compute");
+  std::memcpy(host.data(), rows.segments.data(), table_bytes);
+  auto* const positions = reinterpret_cast<int32_t*>(host.data() + table_bytes);
+  std::fill_n(positions, kQueries, static_cast<int32_t>(s.context + kTailWindow + kPrefixTile));  // sees all rows
+  stream_->copy(rows.table.data(), host.data(), table_bytes, Link::kHostToDevice);
+  stream_->copy(rows.positions.data(), positions, position_bytes, Link::kHostToDevice);
+  stream_->synchronize();
+  return rows;
+}
+
+double ComputeProbe::prefill_seconds(const Rows& rows) {
+  const Sizes& s = sizes();
+  return seconds([&] {
+    prefill_attention({.shape = attention_shape(s.prefill_queries),
+                       .q = rows.q.data(),
+                       .segments = rows.table.as<KvSegment>(),
+                       .out = rows.out.data(),
+                       .segment_count = rows.count(),
+                       .first_position = s.context - s.prefill_queries},
+                      *stream_);
+  });
+}
+
+double ComputeProbe::prefix_seconds(Rows& rows, int64_t queries, int64_t segments) {
+  const int64_t width = sizes().heads * sizes().head_dim;
   const auto view = [&](const DeviceBuffer& b, int64_t n) {
     return AttentionState{.o = b.as<float>(), .ml = b.as<float>() + n * width};
   };
-  const uint64_t table_bytes = segments.size() * sizeof(KvSegment), position_bytes = kQueries * sizeof(int32_t);
-  const DeviceBuffer table = device_.allocate(table_bytes, "measuring"),
-                     positions = device_.allocate(position_bytes, "measuring");
-  const PinnedBuffer host = device_.allocate_pinned(table_bytes + position_bytes, "measuring");
-  std::memcpy(host.data(), segments.data(), table_bytes);
-  auto* const host_positions = reinterpret_cast<int32_t*>(host.data() + table_bytes);
-  std::fill_n(host_positions, kQueries, static_cast<int32_t>(s.context + kTailWindow + kPrefixTile));  // sees all rows
-  stream_->copy(table.data(), host.data(), table_bytes, Link::kHostToDevice);
-  stream_->copy(positions.data(), host_positions, position_bytes, Link::kHostToDevice);
-  stream_->synchronize();
-  {
-    const double flop = 4 * static_cast<double>(width) * static_cast<double>(s.prefill_queries) *
-                        (static_cast<double>(s.context) - static_cast<double>(s.prefill_queries) / 2);
-    rates->attention_tflop_per_s = flop * 1e-12 / seconds([&] {
-                                     prefill_attention({.shape = attention_shape(s.prefill_queries),
-                                                        .q = q.data(),
-                                                        .segments = table.as<KvSegment>(),
-                                                        .out = out.data(),
-                                                        .segment_count = count,
-                                                        .first_position = s.context - s.prefill_queries},
-                                                       *stream_);
-                                   });
-  }
-  const DeviceBuffer state = states(kQueries), scratch = states(kQueries * kMaxPrefixSegments);
-  int turn = 0;
-  const auto prefix = [&](int64_t queries, int64_t first_segments) {
-    return seconds([&] {
-      PrefixAttentionParams params{.shape = attention_shape(queries),
-                                   .q = q.data(),
-                                   .positions = positions.as<int32_t>(),
-                                   .state = view(state, kQueries),
-                                   .scratch = view(scratch, kQueries * kMaxPrefixSegments),
-                                   .segment_count = first_segments,
-                                   .segments = {},
-                                   .fresh = true};
-      const uint64_t layer = static_cast<uint64_t>(turn++ % kLayers) * layer_bytes;
-      for (size_t i = 0; i < static_cast<size_t>(first_segments); ++i) {
-        params.segments[i] = segments[i];
-        params.segments[i].k = static_cast<const std::byte*>(segments[i].k) + layer;
-        params.segments[i].v = static_cast<const std::byte*>(segments[i].v) + layer;
-      }
-      prefix_attention(params, *stream_);
-    });
-  };
+  return seconds([&] {
+    PrefixAttentionParams params{.shape = attention_shape(queries),
+                                 .q = rows.q.data(),
+                                 .positions = rows.positions.as<int32_t>(),
+                                 .state = view(rows.state, kQueries),
+                                 .scratch = view(rows.scratch, kQueries * kMaxPrefixSegments),
+                                 .segment_count = segments,
+                                 .segments = {},
+                                 .fresh = true};
+    const uint64_t layer = static_cast<uint64_t>(rows.turn++ % Rows::kLayers) * rows.layer_bytes;
+    for (size_t i = 0; i < static_cast<size_t>(segments); ++i) {
+      params.segments[i] = rows.segments[i];
+      params.segments[i].k = static_cast<const std::byte*>(rows.segments[i].k) + layer;
+      params.segments[i].v = static_cast<const std::byte*>(rows.segments[i].v) + layer;
+    }
+    prefix_attention(params, *stream_);
+  });
+}
+
+void ComputeProbe::measure_attention(ComputeRates* rates) {
+  const Sizes& s = sizes();
+  Rows rows = make_rows();
+  const double width = static_cast<double>(s.heads * s.head_dim), context = static_cast<double>(s.context);
+  const double queries = static_cast<double>(s.prefill_queries);
+  const double prefill_flop = 4 * width * queries * (context - queries / 2);
+  rates->attention_tflop_per_s = prefill_flop / prefill_seconds(rows) * 1e-12;
   // Half of the rows and all of them: what the second half adds is the rows' own; the rest is the kernels' beginning
   // and end, which a layer's fixed time has already.
-  const int64_t half = count / 2;
-  const double more = static_cast<double>(segments_bytes(shape, half, count));
-  const double whole = prefix(1, count), grown = whole - prefix(1, half);
-  rates->kv_gb_per_s = (grown > 0.1 * whole ? more / grown : static_cast<double>(layer_bytes) / whole) * 1e-9;
-  rates->queries_tflop_per_s =
-      4 * static_cast<double>(width * kQueries) * static_cast<double>(s.context) / prefix(kQueries, count) * 1e-12;
+  const int64_t count = rows.count(), half = count / 2;
+  const double more = static_cast<double>(segments_bytes(rows.shape, half, count));
+  const double whole = prefix_seconds(rows, 1, count), grown = whole - prefix_seconds(rows, 1, half);
+  rates->kv_gb_per_s = (grown > 0.1 * whole ? more / grown : static_cast<double>(rows.layer_bytes) / whole) * 1e-9;
+  rates->queries_tflop_per_s = 4 * width * kQueries * context / prefix_seconds(rows, kQueries, count) * 1e-12;
 }
 
 }  // namespace

@@ -3,8 +3,15 @@
 #include "offload/disk_probe.h"
 
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 
 #include <cerrno>
+#include <cstddef>
+#include <cstdlib>
 #include <filesystem>
 
 #include "tests/support/file_faults.h"
@@ -70,6 +77,35 @@ TEST_F(DiskProbe, AFolderThatIsNotThereOrMayNotBeWrittenIsALine) {
   report = measure_disk(options());
   EXPECT_TRUE(report.rows.empty());
   EXPECT_TRUE(noted(report, "Permission denied")) << report.notes.at(0);
+}
+
+// As a container does: the system call says EPERM. In a process of its own, which cannot take that back.
+void deny_io_uring() {
+  constexpr sock_filter kFilter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_setup, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program = {.len = 4, .filter = const_cast<sock_filter*>(kFilter)};
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+    std::_Exit(77);
+  }
+}
+
+TEST_F(DiskProbe, WhereIoUringIsNotAllowedThreadsMeasureAndALineSaysSo) {
+  const auto measured = [&] {
+    deny_io_uring();
+    const DiskReport report = measure_disk(options());
+    bool all = report.rows.size() == 4;
+    for (const DiskRow& row : report.rows) all = all && row.error.empty() && row.gb_per_s > 0;
+    const bool said = noted(report, "io_uring is not allowed here: measured with ") && noted(report, "not permitted");
+    std::_Exit(all && said ? 0 : 1);
+  };
+  const auto good = [](int status) {  // 77: this sandbox lets nobody filter
+    return WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 77);
+  };
+  EXPECT_EXIT(measured(), good, "");
 }
 
 TEST_F(DiskProbe, AFullDiskEndsTheWritingAndNotTheTests) {
