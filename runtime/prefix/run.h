@@ -76,7 +76,8 @@ class PrefixRun {
   // ---- the engine ----
   // A piece could not be read: it is dropped, and the run is to begin anew with a shorter beginning.
   bool damaged() const { return damaged_; }
-  // Waits for the saving, where all layers have been stored; not once `interrupt` is set. It and `progress` may be null.
+  // Waits for the saving, where all layers have been stored; not once `interrupt` is set. It and `progress` may be
+  // null.
   void finish(Progress* progress, const std::atomic<bool>* interrupt, PrefixUse* use);
   // Nothing reads the session's memory any more; what is not saved is not.
   void abandon() noexcept;
