@@ -53,10 +53,10 @@ struct EngineOptions {
   bool want_tokenizer = true;      // false: prompts come as ids (tests, benches)
   int ring_slots = 0;              // the staging ring; 0: defaults
   uint64_t ring_slot_bytes = 0;
-  int64_t prefill_group = 0;  // rows of a prefill product; 0: the backend's
-  DraftOptions draft{};       // --spec-type, -md, --tree, --draft-*
+  int64_t prefill_group = 0;          // rows of a prefill product; 0: the backend's
+  DraftOptions draft{};               // --spec-type, -md, --tree, --draft-*
   PrefixCacheOptions prefix_cache{};  // --prefix-cache; no folder: none
-  VerifyOptions verify{};     // --verify, --partial-budget, --refresh-interval, --block-*
+  VerifyOptions verify{};             // --verify, --partial-budget, --refresh-interval, --block-*
   // What the device does a second, for predictions; asked once it is open. Empty: nothing is predicted.
   std::function<std::optional<MachineRates>(const Device& device)> rates_of{};
 };

@@ -103,7 +103,8 @@ std::vector<Compared> compare(const GenerateResult& result) {
   if (!result.predicted) return rows;
   const Speculation& s = result.speculation;
   const bool fresh = result.prefix.rows == 0;  // else there was less to do
-  if (fresh && result.timings.ttft_ms > 0) rows.push_back({"prefill", result.predicted->prefill.ms(), result.timings.ttft_ms});
+  if (fresh && result.timings.ttft_ms > 0)
+    rows.push_back({"prefill", result.predicted->prefill.ms(), result.timings.ttft_ms});
   for (const StepMode mode : {StepMode::kFull, StepMode::kPartial, StepMode::kRefresh}) {
     const Speculation::Kind& kind = s.of(mode);
     if (mode == StepMode::kFull && !s.happened()) {

@@ -17,9 +17,7 @@ TEST(HostProbe, FiguresAreThoseOfAMachine) {
   }
 }
 
-TEST(HostProbe, MemoryThatIsNotThereIsAnError) {
-  EXPECT_THROW(measure_host_memory(1, uint64_t{1} << 60, 1), Error);
-}
+TEST(HostProbe, MemoryThatIsNotThereIsAnError) { EXPECT_THROW(measure_host_memory(1, uint64_t{1} << 60, 1), Error); }
 
 }  // namespace
 }  // namespace headrace
