@@ -63,7 +63,13 @@ std::string bench_line(const BenchReport& report, const BenchRow& row) {
                 format_bytes(static_cast<uint64_t>(std::llround(row.h2d_bytes_per_step))),
                 streams ? digits(row.link_gb_per_s()) : "-", share, format_bytes(row.memory.vram_peak_bytes),
                 format_bytes(row.memory.host_peak_bytes)});
-  return table_row(cells);
+  std::string line = table_row(cells);
+  if (row.spill.file_bytes > 0) {
+    line += str("         on disk ", format_bytes(row.plan.disk_bytes), " (", row.spill.how,
+                "): ", format_bytes(static_cast<uint64_t>(std::llround(row.disk_bytes_per_step))), " a step, ",
+                digits(row.disk_gb_per_s()), " GB/s\n");
+  }
+  return line;
 }
 
 std::string shape_line(const Shape& shape) {

@@ -16,7 +16,8 @@
 namespace headrace {
 namespace {
 
-// Measured with bench/spill_bench: from 8 MiB under way on, disks are at their peak.
+// Measured with fio --direct=1 --ioengine=io_uring --bs=1m on a virtual disk: 4 under way read 1.0 GB/s, 16 and 32 read
+// 1.2 to 1.3, 64 read no more; requests of 2 MiB read less. `headrace profile --disk` has the table of a disk.
 constexpr uint64_t kRequestBytes = kMiB;
 constexpr int kDepth = 32;
 

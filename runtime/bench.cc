@@ -138,7 +138,7 @@ void Bench::warm_up(int64_t prompt) {
 }
 
 void Bench::measure(BenchRow* row) {
-  uint64_t in = 0, out = 0;
+  uint64_t in = 0, out = 0, disk = 0;
   const std::string label = str(row->prompt_tokens, " tokens, --kv ", kv_mode_name(row->kv));
   for (int64_t i = 0; i < options_.repeat; ++i) {
     GenerateResult result = generate(row->prompt_tokens, options_.decode_tokens, row->kv, label);
@@ -147,6 +147,9 @@ void Bench::measure(BenchRow* row) {
     row->step_ms.insert(row->step_ms.end(), result.timings.step_ms.begin(), result.timings.step_ms.end());
     in += result.transfers.decode_h2d_bytes;
     out += result.transfers.decode_d2h_bytes;
+    disk += result.spill.decode_read_bytes;
+    row->spill = result.spill;
+    row->decode_ms = result.timings.decode_ms;
     row->host_memory_ms = result.timings.host_memory_ms;
     row->host_wait_ms = result.timings.host_wait_ms;
     row->memory = result.memory;
@@ -156,6 +159,7 @@ void Bench::measure(BenchRow* row) {
   const auto steps = static_cast<double>(row->step_ms.size());
   row->h2d_bytes_per_step = static_cast<double>(in) / steps;
   row->d2h_bytes_per_step = static_cast<double>(out) / steps;
+  row->disk_bytes_per_step = static_cast<double>(disk) / steps;
 }
 
 BenchReport Bench::run() {
@@ -177,7 +181,10 @@ void Bench::measure_rows() {
         measure(&row);
       } catch (const Error& error) {
         if (error.code() != ExitCode::kDoesNotFit) throw;
-        row = {.prompt_tokens = prompt, .kv = kv, .error = error.what()};
+        row = BenchRow();
+        row.prompt_tokens = prompt;
+        row.kv = kv;
+        row.error = error.what();
       }
       if (report_.interrupted) return;
       report_.rows.push_back(std::move(row));
@@ -218,6 +225,9 @@ double BenchRow::prefill_tokens_per_s() const {
 double BenchRow::step_ms_at(double share) const { return at_share(step_ms, share); }
 double BenchRow::decode_tokens_per_s() const { return per_second(1, step_ms_at(0.5)); }
 double BenchRow::link_gb_per_s() const { return per_second(h2d_bytes_per_step, step_ms_at(0.5)) * 1e-9; }
+
+double BenchRow::checksum_share() const { return decode_ms > 0 ? spill.checksum_ms / decode_ms : 0; }
+double BenchRow::disk_gb_per_s() const { return per_second(disk_bytes_per_step, step_ms_at(0.5)) * 1e-9; }
 
 double BenchReport::link_peak_gb_per_s(LinkUse use) const {
   for (const LinkPeak& peak : link) {

@@ -36,7 +36,10 @@ struct BenchRow {
   double host_memory_ms = 0;         // the last run's, for the KV cache's host memory: beside prefill
   double host_wait_ms = 0;           // that prefill waited for it, in that run
   double h2d_bytes_per_step = 0, d2h_bytes_per_step = 0;
-  MemoryUse memory{};  // of the last run; the process's peak is that so far
+  double disk_bytes_per_step = 0;  // read ahead of the next step, too
+  SpillUse spill{};                // of the last run
+  double decode_ms = 0;            // that its steps took in all
+  MemoryUse memory{};              // of the last run; the process's peak is that so far
   MemoryPlan plan{};
   std::optional<Prediction> predicted{};  // of the last run, where the machine's rates are known
   std::string error{};                    // why it does not fit; then there is nothing above but length and mode
@@ -46,6 +49,8 @@ struct BenchRow {
   double step_ms_at(double share) const;  // 0.5: the median step; 0 without steps
   double decode_tokens_per_s() const;     // of the median step
   double link_gb_per_s() const;           // to the device, over the median step
+  double checksum_share() const;          // of a core, beside the last run's steps
+  double disk_gb_per_s() const;           // from the disk, over the median step
 };
 
 struct BenchReport {

@@ -63,6 +63,16 @@ TEST(BenchTable, ARowMayNotFit) {
   EXPECT_TRUE(line.ends_with("  61,440 device  does not fit: --vram: needs 8 GiB\n")) << line;
 }
 
+TEST(BenchTable, WhatIsOnDiskHasALineOfItsOwn) {
+  BenchRow row{.prompt_tokens = 61440, .kv = KvMode::kHost, .step_ms = {1000}, .disk_bytes_per_step = 2e9};
+  EXPECT_EQ(bench_line(some_report(), row).find("disk"), std::string::npos);
+  row.spill = {.file_bytes = 2 * kGiB, .folder = "/mnt", .how = "io_uring, O_DIRECT"};
+  row.plan.disk_bytes = 2 * kGiB;
+  const std::string line = bench_line(some_report(), row);
+  EXPECT_TRUE(line.ends_with("\n         on disk 2.00 GiB (io_uring, O_DIRECT): 1.86 GiB a step, 2.000 GB/s\n"))
+      << line;
+}
+
 TEST(BenchTable, AShapeIsALine) {
   EXPECT_EQ(shape_line(find_shape("llama-3.1-8b")),
             "llama-3.1-8b     8.030 B  32 layers of 4096, 32 heads and 8 KV heads of 128, FFN 14336, vocabulary "

@@ -202,6 +202,20 @@ TEST(BenchJson, HoldsWhatIsKept) {
   EXPECT_EQ(decode["step_ms"], json({100.0, 100.0}));
   EXPECT_EQ(first["memory"]["vram_peak_bytes"], 17);
   EXPECT_EQ(first["memory"]["kv_host_bytes"], 99);
+  EXPECT_FALSE(first.contains("disk"));
+  EXPECT_FALSE(decode.contains("disk_gb_per_s"));
+  BenchRow& spilled = report.rows[0];
+  spilled.spill = {
+      .file_bytes = 77, .prefill_written_bytes = 70, .checksum_ms = 3, .folder = "/mnt", .how = "io_uring, O_DIRECT"};
+  spilled.plan.disk_bytes = 77;
+  spilled.disk_bytes_per_step = 2.5e8;
+  spilled.decode_ms = 200;
+  const json on_disk = json::parse(bench_json(report))["rows"].at(0);
+  EXPECT_EQ(on_disk["disk"], json({{"how", "io_uring, O_DIRECT"}, {"prefill_written_bytes", 70}}));
+  EXPECT_EQ(on_disk["memory"]["kv_disk_bytes"], 77);
+  EXPECT_EQ(on_disk["decode"]["disk_bytes_per_step"], 2.5e8);
+  EXPECT_EQ(on_disk["decode"]["disk_gb_per_s"], 2.5);
+  EXPECT_EQ(on_disk["decode"]["checksum_share_of_a_core"], 0.015);
 }
 
 }  // namespace

@@ -1,0 +1,159 @@
+// What the disk tier gives by itself: a file as --spill makes it is written from device memory, then streamed through
+// the pinned ring to the device, every byte verified. Beside it what the checksums cost of a core.
+//   spill_bench --folder DIR [--size 4GiB] [--slot 16MiB] [--slots 8] [--seconds 3] [--body auto|io_uring|threads]
+//               [--device auto|cuda|cpu]
+// Prints one JSON object with the machine named. To compare: fio --rw=read --direct=1 --ioengine=io_uring --bs=1m
+// --iodepth=32 on a file of the same size in the same folder.
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "bench/machine.h"
+#include "cache/base.h"
+#include "offload/checksum.h"
+#include "offload/device.h"
+#include "offload/spill_file.h"
+
+namespace headrace {
+namespace {
+
+using nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+constexpr uint64_t kGrain = 2 * kMiB;  // of a segment of an 8B model's layer
+
+struct Settings {
+  std::string folder, size = "4GiB", slot = "16MiB", body = "auto", device = "auto";
+  int slots = 8;
+  double seconds = 3;
+};
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double rounded(double value) { return std::round(value * 1000) / 1000; }
+double gb_per_s(uint64_t bytes, double seconds) { return rounded(static_cast<double>(bytes) / seconds / 1e9); }
+
+uint64_t bytes_of(const std::string& flag, const std::string& text) {
+  uint64_t bytes = 0;
+  if (!parse_bytes(text, &bytes) || bytes < kGrain) throw_error(ExitCode::kUsage, flag, "'" + text + "' is no size");
+  return bytes / kGrain * kGrain;
+}
+
+class Bench {
+ public:
+  Bench(Device& device, const SpillFileOptions& options)
+      : device_(device),
+        options_(options),
+        file_(device, options),
+        buffer_(device.allocate(options.slot_bytes, "the slot on the device")),
+        stream_(device.make_stream("copies", StreamRole::kCopy)) {
+    for (uint64_t at = 0; at < options.bytes; at += options.slot_bytes) {
+      spans_.push_back({at, std::min(options.slot_bytes, options.bytes - at)});
+    }
+  }
+  ~Bench() { file_.stop_reads(); }
+
+  double write() {
+    const Clock::time_point start = Clock::now();
+    for (const SpillSpan& span : spans_) file_.write(span, buffer_.data(), *stream_, "write");
+    file_.finish_writes();
+    return gb_per_s(options_.bytes, seconds_since(start));
+  }
+  // After a first second, in which the disk wakes up.
+  ordered_json read(double seconds) {
+    file_.begin_reads(spans_);
+    stream(1);
+    const uint64_t verified = file_.stats().read_bytes;
+    const double checksum_ms = file_.stats().checksum_ms;
+    const Clock::time_point start = Clock::now();
+    const uint64_t bytes = stream(seconds);
+    const double took = seconds_since(start);
+    const SpillStats stats = file_.stats();
+    const double ms = stats.checksum_ms - checksum_ms;
+    return {{"read_gb_per_s", gb_per_s(bytes, took)},
+            {"checksum_gb_per_s", gb_per_s(stats.read_bytes - verified, ms / 1e3)},
+            {"checksum_share_of_a_core", rounded(ms / 1e3 / took)},
+            {"how", stats.how}};
+  }
+
+ private:
+  uint64_t stream(double seconds) {
+    uint64_t bytes = 0;
+    for (const Clock::time_point start = Clock::now(); seconds_since(start) < seconds; ++next_) {
+      const SpillSpan& span = spans_[next_ % spans_.size()];
+      stream_->copy(buffer_.data(), file_.take(), span.bytes, Link::kHostToDevice);
+      file_.release(*stream_);
+      bytes += span.bytes;
+    }
+    return bytes;
+  }
+
+  Device& device_;
+  const SpillFileOptions options_;
+  SpillFile file_;
+  DeviceBuffer buffer_;
+  std::unique_ptr<Stream> stream_;
+  std::vector<SpillSpan> spans_;
+  size_t next_ = 0;
+};
+
+double checksum_in_cache_gb_per_s() {
+  const std::vector<std::byte> data(256 * kKiB, std::byte{7});
+  const Clock::time_point start = Clock::now();
+  uint64_t sum = 0;
+  for (int i = 0; i < 4000; ++i) sum ^= checksum(data);
+  const double seconds = seconds_since(start);
+  return sum == 1 ? 0 : gb_per_s(4000 * data.size(), seconds);
+}
+
+void run(const Settings& s) {
+  const std::map<std::string, DeviceChoice> devices = {
+      {"auto", DeviceChoice::kAuto}, {"cuda", DeviceChoice::kCuda}, {"cpu", DeviceChoice::kCpu}};
+  const std::map<std::string, FileQueueBody> bodies = {
+      {"auto", FileQueueBody::kAuto}, {"io_uring", FileQueueBody::kIoUring}, {"threads", FileQueueBody::kThreads}};
+  const std::unique_ptr<Device> device = open_device({.choice = devices.at(s.device)});
+  Bench bench(*device, {.folder = s.folder,
+                        .bytes = bytes_of("--size", s.size),
+                        .grain_bytes = kGrain,
+                        .slots = s.slots,
+                        .slot_bytes = bytes_of("--slot", s.slot),
+                        .body = bodies.at(s.body)});
+  ordered_json out = {{"program", "spill_bench"},
+                      {"machine", headrace::bench::machine_json()},
+                      {"device", device->name()},
+                      {"file_bytes", bytes_of("--size", s.size)},
+                      {"slots", s.slots},
+                      {"slot_bytes", bytes_of("--slot", s.slot)},
+                      {"write_gb_per_s", bench.write()},
+                      {"checksum_in_cache_gb_per_s", checksum_in_cache_gb_per_s()}};
+  out.update(bench.read(s.seconds));
+  std::printf("%s\n", out.dump().c_str());
+}
+
+}  // namespace
+}  // namespace headrace
+
+int main(int argc, char** argv) {
+  headrace::Settings settings;
+  CLI::App app("Measures the disk tier");
+  app.add_option("--folder", settings.folder, "Where the file is made")->required();
+  app.add_option("--size", settings.size);
+  app.add_option("--slot", settings.slot);
+  app.add_option("--slots", settings.slots)->check(CLI::Range(1, 256));
+  app.add_option("--seconds", settings.seconds)->check(CLI::Range(0.1, 60.0));
+  app.add_option("--body", settings.body)->check(CLI::IsMember({"auto", "io_uring", "threads"}));
+  app.add_option("--device", settings.device)->check(CLI::IsMember({"auto", "cuda", "cpu"}));
+  CLI11_PARSE(app, argc, argv);
+  try {
+    headrace::run(settings);
+  } catch (const headrace::Error& error) {
+    std::fprintf(stderr, "spill_bench: %s\n", error.what());
+    return static_cast<int>(error.code());
+  }
+  return 0;
+}
