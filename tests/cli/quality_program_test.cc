@@ -66,7 +66,7 @@ TEST_F(QualityProgram, MeasuresEveryDocumentBudgetIntervalAndTemperature) {
     judged += row["lossless"]["judged"].get<int64_t>();
     approximate += row["approximate"]["judged"].get<int64_t>();
   }
-  EXPECT_GT(judged, 200);
+  EXPECT_GT(judged, 100);  // at the interval of 8; auto may find that partial steps do not pay
   EXPECT_GT(approximate, 60);
   EXPECT_EQ(report["all_documents"].size(), 8u);
   EXPECT_EQ(report["all_documents"][0]["runs"], 2);
