@@ -179,8 +179,9 @@ KvCache::StoredSegment KvCache::stored_segment(int64_t layer, int64_t index, int
   CHECK(index < segments_for(rows), "segment ", index, " of ", rows, " rows");
   const int64_t resident = resident_segments(layer);
   if (index < resident) return {.data = resident_data(layer, index), .on_device = on_gpu_};
-  if (index == segment_of(rows)) return {.data = open_memory_.data() + u(layer) * open_stride_, .on_device = on_gpu_};
-  if (places_.tier(index) == Tier::kDisk) return {.data = nullptr, .on_device = false};
+  // Once the segment that grows is full, the next one grows in its place.
+  const bool stays = index < segment_of(rows) && places_.tier(index) != Tier::kDisk;
+  if (!stays) return {.data = nullptr, .on_device = false};
   return {.data = host_data(layer) + places_.offset_bytes(index), .on_device = false};
 }
 

@@ -51,7 +51,7 @@ class KvCache {
   // `segments`.
   void store_layer(int64_t layer, int64_t rows, const std::byte* segments, Stream& compute, Event& copied);
   // Where a prompt of `rows` rows has segment `index`, once its layer is stored: what is there of them is written no
-  // more. Null: on disk. On the CPU nothing is "on the device".
+  // more. Null: on disk, or where the answer will be written over it. On the CPU nothing is "on the device".
   struct StoredSegment {
     const std::byte* data;
     bool on_device;

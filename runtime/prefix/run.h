@@ -67,7 +67,7 @@ class PrefixRun {
   // Rows [0, rows()) of a layer, into the buffer in which it is built once `free` is done.
   bool bring_layer(int64_t layer, std::byte* buffer, const Event& free, Stream& compute);
   void end_reads() noexcept;  // also on the way out of an error: nothing reads the ring or writes a buffer any more
-  // The layer's rows are in the cache once `stored` is done. What the cache has on disk is saved from `built`, the
+  // The layer's rows are in the cache once `stored` is done. What does not stay there is saved from `built`, the
   // buffer that they were built in, before this returns.
   void layer_stored(int64_t layer, KvCache& cache, const std::byte* built, std::shared_ptr<Event> stored);
   // All of the draft's rows are there once `ready` is done. Blocks until they are on their way.

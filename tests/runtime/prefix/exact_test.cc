@@ -2,11 +2,14 @@
 // cache, wherever two prompts part, and whatever became of the files in between.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
+#include "offload/file_faults.h"
 #include "runtime/engine.h"
 #include "runtime/prefix/run.h"
 #include "tests/support/session_fixture.h"
@@ -272,6 +275,43 @@ TEST(PrefixEngine, GoesTogetherWithSpill) {
   EXPECT_EQ(saving.token_ids, plain.token_ids);
   EXPECT_EQ(hit.token_ids, plain.token_ids);
   EXPECT_TRUE(PrefixStore({.folder = folder.path()}, PrefixStore::Use::kLook).verify({}).empty());
+}
+
+class SlowWrites final : public FileFaults {
+ public:
+  SlowWrites() : before_(set_file_faults(this)) {}
+  ~SlowWrites() override { set_file_faults(before_); }
+  FileFault before(FileOp op, const std::string&, uint64_t, uint64_t) override {
+    if (op == FileOp::kWrite) std::this_thread::sleep_for(std::chrono::milliseconds(80));
+    return {};
+  }
+
+ private:
+  FileFaults* before_;
+};
+
+// The answer grows over the place where the prompt's last rows were, while the disk is still behind.
+TEST(PrefixEngine, AnAnswerOverwritesNothingThatIsYetToBeSaved) {
+  const TemporaryFolder quick, slow;
+  const std::vector<int32_t> prompt = testing::made_up_ids(1400, 512);
+  GenerateOptions run = kRun;
+  run.max_tokens = 300;
+  const auto save = [&](const TemporaryFolder& folder) {
+    EngineOptions options = tiny(folder.path());
+    options.kv = KvMode::kHost;
+    return Engine(options).generate(prompt, run, nullptr);
+  };
+  const GenerateResult wanted = save(quick);
+  {
+    const SlowWrites faults;
+    const GenerateResult saving = save(slow);
+    EXPECT_EQ(saving.token_ids, wanted.token_ids);
+    EXPECT_EQ(saving.prefix.saved_rows, 1400);
+  }
+  for (const auto& file : std::filesystem::directory_iterator(quick.path())) {
+    const std::string name = file.path().filename();
+    EXPECT_EQ(quick.read(name), slow.read(name)) << name;
+  }
 }
 
 }  // namespace
