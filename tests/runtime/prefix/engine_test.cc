@@ -1,0 +1,194 @@
+// Saved prefixes in the engine: what a second question computes, what another identity is, what is damaged, and that
+// neither spilling nor a slow disk changes a saved byte.
+#include "runtime/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "offload/file_faults.h"
+#include "runtime/prefix/run.h"
+#include "tests/support/session_fixture.h"
+#include "tests/support/spill.h"
+#include "tests/support/temporary_folder.h"
+
+namespace headrace {
+namespace {
+
+EngineOptions tiny(const std::string& cache, const std::string& name = "llama31") {
+  EngineOptions options;
+  options.model = testing::tiny_model(name);
+  options.device = {.choice = DeviceChoice::kCpu, .threads = 2};
+  options.want_tokenizer = false;
+  options.dtype = DType::kF32;
+  options.prefix_cache.folder = cache;
+  return options;
+}
+
+const GenerateOptions kRun{.max_tokens = 16, .sampling = {.temperature = 1, .seed = 5}, .ignore_eos = true};
+
+TEST(PrefixEngine, TheSecondQuestionComputesWhatIsNew) {
+  const TemporaryFolder folder;
+  std::vector<int32_t> first = testing::made_up_ids(1300, 512), second = first;
+  first.push_back(7);
+  second.insert(second.end(), {8, 9, 10});
+  Engine plain(tiny("")), keeps(tiny(folder / "cache"));
+  EXPECT_FALSE(plain.generate(first, kRun, nullptr).prefix.asked);
+  EXPECT_EQ(keeps.generate(first, kRun, nullptr).token_ids, plain.generate(first, kRun, nullptr).token_ids);
+  const GenerateResult hit = keeps.generate(second, kRun, nullptr);
+  EXPECT_EQ(hit.token_ids, plain.generate(second, kRun, nullptr).token_ids);
+  EXPECT_EQ(hit.prefix.rows, 1300);
+  EXPECT_EQ(hit.prefix.saved_rows, 1300);  // three rows more are not worth a file
+  Engine later(tiny(folder / "cache"));    // the lock is the first one's
+  const GenerateResult read = later.generate(second, kRun, nullptr);
+  EXPECT_EQ(read.token_ids, hit.token_ids);
+  EXPECT_EQ(read.prefix.rows, 1300);
+  ASSERT_EQ(read.prefix.notes.size(), 1u);
+  EXPECT_TRUE(later.generate(second, kRun, nullptr).prefix.notes.empty());  // said once
+}
+
+TEST(PrefixEngine, AnotherIdentityIsAMiss) {
+  const TemporaryFolder folder;
+  const std::vector<int32_t> prompt = testing::made_up_ids(700, 512);
+  const auto cached = [&](const EngineOptions& options) {
+    return Engine(options).generate(prompt, kRun, nullptr).prefix.rows;
+  };
+  EngineOptions options = tiny(folder.path());
+  EXPECT_EQ(cached(options), 0);
+  EXPECT_EQ(cached(options), 699);
+  options.device.threads = 1;
+  options.kv = KvMode::kHost;
+  EXPECT_EQ(cached(options), 699);  // neither changes a bit
+  options.model = folder / "renamed";
+  std::filesystem::copy(testing::tiny_model("llama31"), options.model);
+  EXPECT_EQ(cached(options), 699);
+  options.cache_type_k = DType::kF16;
+  EXPECT_EQ(cached(options), 0);
+  options.cache_type_k.reset();
+  options.rope.theta = 20000;
+  EXPECT_EQ(cached(options), 0);
+  options.rope.theta = 0;
+  options.dtype = DType::kBF16;
+  EXPECT_EQ(cached(options), 0);
+  options.dtype = DType::kF32;
+  const std::string weights = options.model + "/model.safetensors";
+  const std::string bytes = folder.read("renamed/model.safetensors");
+  std::string changed = bytes;
+  changed[changed.size() - 200] = static_cast<char>(changed[changed.size() - 200] ^ 1);
+  folder.write("renamed/model.safetensors", changed);
+  EXPECT_EQ(cached(options), 0);
+  folder.write("renamed/model.safetensors", bytes);
+  EXPECT_EQ(cached(options), 699);
+  EXPECT_EQ(cached(tiny(folder.path(), "qwen3")), 0);
+}
+
+// Each piece in turn, its manifest whole: the run computes again from there on, says so, and mends the cache.
+TEST(PrefixEngine, ADamagedPieceIsComputedAgain) {
+  const TemporaryFolder folder;
+  const std::vector<int32_t> prompt = testing::made_up_ids(1300, 512);
+  const std::vector<int32_t> fresh = Engine(tiny("")).generate(prompt, kRun, nullptr).token_ids;
+  Engine engine(tiny(folder.path()));
+  EXPECT_EQ(engine.generate(prompt, kRun, nullptr).token_ids, fresh);
+  for (const int64_t first_row : {0, 512, 1024}) {
+    const PrefixStore looks({.folder = folder.path()}, PrefixStore::Use::kLook);
+    for (const auto& [key, entry] : looks.index().entries()) {
+      if (entry.piece.first_row != first_row) continue;
+      const std::string name = key_text(key) + ".kv";
+      std::string data = folder.read(name);
+      data[data.size() - 5] = static_cast<char>(data[data.size() - 5] ^ 16);  // of its last layer
+      folder.write(name, data);
+    }
+    const GenerateResult mended = engine.generate(prompt, kRun, nullptr);
+    EXPECT_EQ(mended.token_ids, fresh);
+    EXPECT_EQ(mended.prefix.rows, first_row);
+    ASSERT_EQ(mended.prefix.notes.size(), 1u);
+    EXPECT_NE(mended.prefix.notes[0].find("are not those that were written"), std::string::npos);
+    const GenerateResult again = engine.generate(prompt, kRun, nullptr);
+    EXPECT_EQ(again.prefix.rows, 1299);
+    EXPECT_EQ(again.token_ids, fresh);
+  }
+}
+
+TEST(PrefixEngine, WhatIsGoneIsComputedAgain) {
+  const TemporaryFolder folder;
+  const std::vector<int32_t> prompt = testing::made_up_ids(1100, 512);
+  Engine engine(tiny(folder / "cache"));
+  const std::vector<int32_t> fresh = engine.generate(prompt, kRun, nullptr).token_ids;
+  std::filesystem::remove_all(folder / "cache");
+  const GenerateResult gone = engine.generate(prompt, kRun, nullptr);
+  EXPECT_EQ(gone.token_ids, fresh);
+  EXPECT_EQ(gone.prefix.rows, 0);
+  EXPECT_EQ(gone.prefix.saved_rows, 1100);
+  EXPECT_EQ(engine.generate(prompt, kRun, nullptr).prefix.rows, 1099);
+}
+
+// What a run's own cache has on disk is saved from where prefill builds it.
+TEST(PrefixEngine, GoesTogetherWithSpill) {
+  const TemporaryFolder folder, spill;
+  const std::vector<int32_t> prompt = testing::made_up_ids(1530, 512);
+  EngineOptions options = tiny("");
+  options.kv = KvMode::kHost;
+  Engine fresh(options);
+  const GenerateResult plain = fresh.generate(prompt, kRun, nullptr);
+  const RunPlan plan = fresh.plan(1530, kRun);
+  constexpr uint64_t kSegment = 512 * 256, kParts = 4 * 3;
+  options.spill = {.folder = spill.path(), .slots = 2};
+  options.device.host_mem_bytes =
+      plan.weights_bytes + testing::host_bytes_for(plan.memory, Backend::kCpu, 0.7, 2 * kSegment);
+  options.prefix_cache.folder = folder.path();
+  const GenerateResult saving = Engine(options).generate(prompt, kRun, nullptr);
+  options.device.host_mem_bytes += PrefixLoader::ring_bytes(kSegment, kParts);
+  const GenerateResult hit = Engine(options).generate(prompt, kRun, nullptr);
+  EXPECT_GT(saving.plan.disk_bytes, 0u);
+  EXPECT_GT(hit.plan.disk_bytes, 0u);
+  EXPECT_EQ(saving.prefix.saved_rows, 1530);
+  EXPECT_EQ(hit.prefix.rows, 1529);
+  EXPECT_TRUE(hit.prefix.notes.empty());
+  EXPECT_EQ(saving.token_ids, plain.token_ids);
+  EXPECT_EQ(hit.token_ids, plain.token_ids);
+  EXPECT_TRUE(PrefixStore({.folder = folder.path()}, PrefixStore::Use::kLook).verify({}).empty());
+}
+
+class SlowWrites final : public FileFaults {
+ public:
+  SlowWrites() : before_(set_file_faults(this)) {}
+  ~SlowWrites() override { set_file_faults(before_); }
+  FileFault before(FileOp op, const std::string&, uint64_t, uint64_t) override {
+    if (op == FileOp::kWrite) std::this_thread::sleep_for(std::chrono::milliseconds(80));
+    return {};
+  }
+
+ private:
+  FileFaults* before_;
+};
+
+// The answer grows over the place where the prompt's last rows were, while the disk is still behind.
+TEST(PrefixEngine, AnAnswerOverwritesNothingThatIsYetToBeSaved) {
+  const TemporaryFolder quick, slow;
+  const std::vector<int32_t> prompt = testing::made_up_ids(1400, 512);
+  GenerateOptions run = kRun;
+  run.max_tokens = 300;
+  const auto save = [&](const TemporaryFolder& folder) {
+    EngineOptions options = tiny(folder.path());
+    options.kv = KvMode::kHost;
+    return Engine(options).generate(prompt, run, nullptr);
+  };
+  const GenerateResult wanted = save(quick);
+  {
+    const SlowWrites faults;
+    const GenerateResult saving = save(slow);
+    EXPECT_EQ(saving.token_ids, wanted.token_ids);
+    EXPECT_EQ(saving.prefix.saved_rows, 1400);
+  }
+  for (const auto& file : std::filesystem::directory_iterator(quick.path())) {
+    const std::string name = file.path().filename();
+    EXPECT_EQ(quick.read(name), slow.read(name)) << name;
+  }
+}
+
+}  // namespace
+}  // namespace headrace
