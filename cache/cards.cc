@@ -1,5 +1,6 @@
 #include "cache/cards.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cmath>
 
@@ -54,6 +55,42 @@ std::string plain(std::string_view text) {
   return out;
 }
 
+using Words = std::vector<std::string>;
+
+// In lower case, without those that all of a maker's cards have.
+Words words_of(std::string_view name) {
+  Words words;
+  bool inside = false;
+  for (const char c : name) {
+    const bool letter = std::isalnum(static_cast<unsigned char>(c)) != 0;
+    if (letter && !inside) words.emplace_back();
+    if (letter) words.back() += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    inside = letter;
+  }
+  std::erase_if(words, [](const std::string& word) { return word == "nvidia" || word == "geforce"; });
+  return words;
+}
+
+bool contains(const Words& words, const std::string& word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+// A sheet's name without its form and size, which drivers write in their own way.
+Words model_words(const Row& row) {
+  static const Words kForms = {"16", "80gb", "gb", "pcie", "sxm"};
+  Words words = words_of(row.name);
+  while (contains(kForms, words.back())) words.pop_back();
+  return words;
+}
+
+// A word of the driver's, which the sheet's name has not, that makes it another card.
+bool is_another(const Words& driver, const Row& row) {
+  static const Words kOthers = {"ti", "super", "d", "laptop", "mobile", "max", "nvl", "pcie"};
+  const Words own = words_of(row.name);
+  return std::any_of(driver.begin(), driver.end(),
+                     [&](const std::string& word) { return contains(kOthers, word) && !contains(own, word); });
+}
+
 Card card_of(const Row& row) {
   return {.id = row.id,
           .name = row.name,
@@ -106,6 +143,21 @@ Card find_card(std::string_view id) {
   }
   throw_error(ExitCode::kUsage, "--gpu", str("'", std::string(id), "' is none of ", ids),
               "Measure a card that is here: headrace profile.");
+}
+
+std::optional<Card> card_named(std::string_view driver_name) {
+  const Words driver = words_of(driver_name);
+  const Row* best = nullptr;
+  size_t longest = 0;
+  for (const Row& row : kCards) {
+    const Words model = model_words(row);
+    if (model.size() <= longest || model.size() > driver.size()) continue;
+    if (!std::equal(model.begin(), model.end(), driver.begin())) continue;
+    best = &row;
+    longest = model.size();
+  }
+  if (best == nullptr || is_another(driver, *best)) return std::nullopt;
+  return card_of(*best);
 }
 
 }  // namespace headrace

@@ -2,6 +2,7 @@
 // reach of a sheet's peaks is known from one card that was measured. Pure; any thread.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +28,9 @@ struct Card {
 std::vector<Card> known_cards();
 // Upper and lower case, blanks and dashes do not matter: "RTX 4090". Throws Error(kUsage) that lists the ids.
 Card find_card(std::string_view id);
+// The card that a driver names so: "NVIDIA A100-SXM4-80GB" is an A100. Whole words, the longest of the names that it
+// begins with; none where a word more says that it is another card: "RTX 4090 Laptop GPU".
+std::optional<Card> card_named(std::string_view driver_name);
 
 // What a link of so many lanes carries at best each way, its encoding counted, headers not; GB/s.
 double pcie_gb_per_s(int generation, int lanes);

@@ -16,6 +16,7 @@ namespace {
 
 constexpr uint64_t kLeftToOthers = 512 * kMiB;  // of a card, as where it is (DESIGN section 11)
 constexpr uint64_t kEndless = uint64_t{1} << 50;
+constexpr int64_t kMostOfAShape = int64_t{64} << 20;  // tokens: terabytes with the smallest of them
 
 // A card that is not here, with the budgets that were asked for, or a machine like this one.
 PaperCard card_on_paper(const Card& card, const DeviceOptions& options) {
@@ -96,11 +97,7 @@ void Planner::use_kept_rates() {
 void Planner::choose_rates() {
   if (!card_ || !options_.profile.empty()) use_kept_rates();
   if (report_.rates) return;
-  if (!card_ && paper_.backend == Backend::kCuda) {
-    for (const Card& known : known_cards()) {
-      if (known.name.starts_with(paper_.name) || paper_.name.starts_with(known.name)) card_ = known;
-    }
-  }
+  if (!card_ && paper_.backend == Backend::kCuda) card_ = card_named(paper_.name);
   if (!card_) return;
   report_.rates = card_->rates();
   report_.rates_from = "the data sheet of " + card_->name;
@@ -113,6 +110,10 @@ std::unique_ptr<Engine> Planner::engine_on(const PaperCard& card, const std::str
   engine.rates_of = nullptr;
   std::unique_ptr<Checkpoint> checkpoint;
   if (!options_.shape.empty()) {
+    if (engine.ctx_size > kMostOfAShape) {
+      throw_error(ExitCode::kUsage, "--ctx-size",
+                  str(engine.ctx_size, " tokens are more than the ", kMostOfAShape, " that are planned for a shape"));
+    }
     Shape shape = find_shape(options_.shape);  // was trained on no context, so that it takes any
     shape.config.max_positions = std::max(shape.config.max_positions, engine.ctx_size);
     checkpoint = make_random_checkpoint(shape.name, shape.config, 0);

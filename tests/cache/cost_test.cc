@@ -159,6 +159,30 @@ TEST(Cards, AreWhatTheirSheetsSay) {
   }
 }
 
+TEST(Cards, AreFoundByTheirDriversNames) {
+  struct Case {
+    const char *driver, *id;  // no id: another card, or none that is known
+  };
+  for (const Case& c :
+       {Case{"NVIDIA GeForce RTX 3080", "rtx3080"}, Case{"NVIDIA GeForce RTX 3090", "rtx3090"},
+        Case{"NVIDIA GeForce RTX 3090 Ti", "rtx3090ti"}, Case{"NVIDIA GeForce RTX 4060 Ti", "rtx4060ti16g"},
+        Case{"NVIDIA GeForce RTX 4070", "rtx4070"}, Case{"NVIDIA GeForce RTX 4070 Ti SUPER", "rtx4070tisuper"},
+        Case{"NVIDIA GeForce RTX 4080", "rtx4080"}, Case{"NVIDIA GeForce RTX 4080 SUPER", "rtx4080super"},
+        Case{"NVIDIA GeForce RTX 4090", "rtx4090"}, Case{"NVIDIA RTX A6000", "rtxa6000"}, Case{"NVIDIA L4", "l4"},
+        Case{"NVIDIA L40S", "l40s"}, Case{"NVIDIA A10", "a10"}, Case{"NVIDIA A100-SXM4-80GB", "a100"},
+        Case{"NVIDIA A100 80GB PCIe", "a100"}, Case{"NVIDIA H100 80GB HBM3", "h100"}, Case{"NVIDIA H200", "h200"},
+        // Words and parts of words that make another card.
+        Case{"NVIDIA GeForce RTX 3080 Ti", nullptr}, Case{"NVIDIA GeForce RTX 4070 SUPER", nullptr},
+        Case{"NVIDIA GeForce RTX 4070 Ti", nullptr}, Case{"NVIDIA GeForce RTX 4090 D", nullptr},
+        Case{"NVIDIA GeForce RTX 4090 Laptop GPU", nullptr}, Case{"NVIDIA H100 PCIe", nullptr},
+        Case{"NVIDIA H200 NVL", nullptr}, Case{"NVIDIA A10G", nullptr}, Case{"NVIDIA L40", nullptr},
+        Case{"NVIDIA GeForce RTX", nullptr}, Case{"NVIDIA", nullptr}, Case{"", nullptr}, Case{"CPU", nullptr}}) {
+    const std::optional<Card> found = card_named(c.driver);
+    EXPECT_EQ(found ? found->id : "none", c.id != nullptr ? c.id : "none") << c.driver;
+  }
+  for (const Card& known : known_cards()) EXPECT_EQ(card_named(known.name)->id, known.id);
+}
+
 // The sheet of the card that was measured gives what was measured.
 TEST(Cards, TheMeasuredOneAgreesWithItsSheet) {
   const MachineRates sheet = find_card("h200").rates(), measured = h200();
