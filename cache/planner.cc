@@ -118,11 +118,33 @@ MemoryPlan with_disk(const PlanInput& in, int64_t resident) {
   return planned(in, {resident, high});
 }
 
-// The most segments that fit, or -1. Bytes grow with each resident segment on the device, so a binary search would do,
-// but a layer has a few hundred segments at most.
+// Whether the device has room for so many, all others being where they take least of the memory. The host's own limit
+// is not asked: fewer on the device take more of it.
+bool may_stay(const PlanInput& in, int64_t resident) {
+  MemoryPlan plan = planned(in, {resident, 0});
+  if (in.disk_free > 0) plan = planned(in, {resident, plan.places.units()});
+  const uint64_t host_bytes = in.disk_free > 0 ? plan.host_total_bytes : 0;
+  return plan.vram_bytes <= std::min(in.vram_free, in.total_free) && host_bytes <= in.total_free - plan.vram_bytes;
+}
+
+// The most segments that fit, or -1. With all of them on the device there is no ring, and with few elsewhere a smaller
+// one, so that these are tried one by one; below, what is needed grows with each segment that stays. What then has no
+// room elsewhere finds none with fewer on the device, but for the grain in which a disk takes it.
 int64_t most_resident(const PlanInput& in, int64_t segments) {
-  for (int64_t resident = segments; resident >= 0; --resident) {
-    if (fits(in, with_disk(in, resident))) return resident;
+  constexpr int64_t kGrains = 16;
+  const uint64_t ring = std::max(in.ring_slot_bytes, kDefaultSlotBytes);
+  int64_t high = segments;
+  for (; high >= 0 && (high == segments || segments_bytes(in.rows, high, segments) <= ring); --high) {
+    if (fits(in, with_disk(in, high))) return high;
+  }
+  int64_t low = -1;  // fits, or is none
+  for (++high; low + 1 < high;) {
+    const int64_t middle = low + (high - low) / 2;
+    (may_stay(in, middle) ? low : high) = middle;
+  }
+  const int64_t last = in.disk_free > 0 ? std::max<int64_t>(0, low - kGrains) : low;
+  for (; low >= 0 && low >= last; --low) {
+    if (fits(in, with_disk(in, low))) return low;
   }
   return -1;
 }

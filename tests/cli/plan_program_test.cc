@@ -1,6 +1,7 @@
 // headrace plan as a user meets it: what fits, what would, and whose rates the times are by.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -99,6 +100,15 @@ TEST_F(PlanProgram, SaysWhatWouldFit) {
   }
 }
 
+// A layer has thousands of segments then, and each refusal asks what would fit.
+TEST_F(PlanProgram, AContextOfMillionsIsPlannedAtOnce) {
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(plan_8b({"-c", "16M"}).exit_code, 4);
+  EXPECT_EQ(plan_8b({"-c", "16M"}, "4TiB").exit_code, 4);  // its prefill buffer is larger than the card
+  EXPECT_EQ(plan_8b({"-c", "64M", "--spill", home_.path() + ":64GiB"}).exit_code, 4);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));  // by trying all: minutes
+}
+
 TEST_F(PlanProgram, WeightsThatAreTooLargeAreAnAnswerToo) {
   const Finished finished = plan({"--shape", "llama-3.1-70b", "--gpu", "rtx4090", "-c", "8K"});
   EXPECT_EQ(finished.exit_code, 4);
@@ -170,6 +180,7 @@ TEST_F(PlanProgram, RefusesWhatMeansNothing) {
                         Case{{"--shape", "llama-3.1-8b", "--gpu", "rtx4090", "--device", "cpu"}, 2, "--gpu"},
                         Case{{"--shape", "llama-3.1-8b", "--gpu", "rtx4090", "--vram", "30GiB"}, 4, "30.00 GiB"},
                         Case{{"--shape", "smollm2-135m", "-c", "100", "-n", "100"}, 2, "leave no room"},
+                        Case{{"--shape", "smollm2-135m", "-c", "1000000000"}, 2, "--ctx-size: 1000000000 tokens"},
                         Case{{"--shape", "smollm2-135m", "--partial-budget", "1K"}, 2, "--verify full"},
                         Case{{"--shape", "smollm2-135m", "--profile", home_ / "gone.json"}, 3, "gone.json"},
                         Case{{"--shape", "smollm2-135m", "--profile", home_ / "other.json"}, 3, "is no profile"},
