@@ -89,8 +89,9 @@ std::string format_report(const GenerateResult& result, const std::string& engin
                 "\n");
   }
   text += str("  prompt    ", format_count(result.prompt_tokens), " tokens, ",
-              t.ttft_ms > 0 ? str(format_rate(t.prefill_tokens_per_s), " tokens/s; first token after ",
-                                  format_duration(t.ttft_ms / 1e3))
+              t.ttft_ms > 0 ? str(format_rate(t.prefill_tokens_per_s),
+                                  result.prefix.rows > 0 ? " tokens/s of those computed" : " tokens/s",
+                                  "; first token after ", format_duration(t.ttft_ms / 1e3))
                             : std::string("interrupted before the first token"),
               "\n");
   if (result.prefix.asked) text += format_prefix(result.prefix, result.prompt_tokens);

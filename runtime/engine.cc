@@ -409,7 +409,7 @@ void Engine::Impl::answer(Session& session, Drafting* drafting, const std::vecto
   timings.ttft_ms = ms_since(start);
   timings.host_memory_ms = session.host_memory_ms();
   timings.host_wait_ms = session.host_wait_ms();
-  timings.prefill_tokens_per_s = per_second(result->prompt_tokens, timings.ttft_ms);
+  timings.prefill_tokens_per_s = per_second(session.computed_rows(), timings.ttft_ms);
   if (progress) progress->begin("decode", "tokens", output->max_tokens());
   const Clock::time_point decode_start = Clock::now();
   const VerifyOptions verify = verify_of(run);

@@ -88,7 +88,7 @@ struct Timings {
   double host_memory_ms = 0;  // taking the KV cache's host memory, beside the loading and prefill
   double host_wait_ms = 0;    // that prefill has waited for some of it
   double ttft_ms = 0;  // from the start of generate(), the loading left out, to the first token; 0 if there is none
-  double prefill_tokens_per_s = 0, decode_tokens_per_s = 0;
+  double prefill_tokens_per_s = 0, decode_tokens_per_s = 0;  // tokens that were computed, not found in a prefix cache
   int64_t decode_steps = 0;
   int64_t decode_tokens = 0;     // that came out of the steps, an end token included; not what was accepted behind it
   double decode_ms = 0;          // of all steps, and what lies between them

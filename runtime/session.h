@@ -91,7 +91,8 @@ class Session {
   // Appends the accepted path of the tree just verified to the KV cache; after a partial step, to the pending rows.
   void commit(const Acceptance& acceptance);
 
-  int64_t rows() const { return cache_ ? cache_->rows() : 0; }  // of the full KV
+  int64_t rows() const { return cache_ ? cache_->rows() : 0; }                     // of the full KV
+  int64_t computed_rows() const { return options_.prompt_tokens - saved_rows(); }  // of the prompt
   int64_t pending_rows() const { return cache_ ? cache_->pending_rows() : 0; }
   // From how many tokens on there may be partial steps; 0: never in this run.
   int64_t partial_from() const { return partial_on() ? options_.partial.shape.least_context() : 0; }
@@ -162,7 +163,6 @@ class Session {
   uint64_t ranked_bytes() const;
   int64_t prefill_group() const;
   int64_t saved_rows() const { return options_.prefix != nullptr ? options_.prefix->rows() : 0; }
-  int64_t computed_rows() const { return options_.prompt_tokens - saved_rows(); }  // of the prompt
   Pass make_pass(const LayerWork& work, const int32_t* positions, int64_t rows, ProductPath path);
   void upload_rope_table();
 

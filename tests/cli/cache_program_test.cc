@@ -68,6 +68,12 @@ TEST_F(CacheProgram, TheSecondQuestionReadsTheDocument) {
   EXPECT_GT(second["prefix"]["cached_tokens"], 3000);
   EXPECT_GT(second["prefix"]["read_bytes"], 0);
   EXPECT_EQ(second["prefix"]["notes"], json::array());
+  for (const json& answer : {first, second}) {  // what was not computed has no speed
+    const int64_t computed = answer["prompt_tokens"].get<int64_t>() - answer["prefix"]["cached_tokens"].get<int64_t>();
+    const double seconds = answer["timings"]["ttft_ms"].get<double>() / 1e3;
+    EXPECT_NEAR(answer["timings"]["prefill_tokens_per_s"].get<double>() * seconds / static_cast<double>(computed), 1,
+                0.01);
+  }
   const json list = look("list");
   ASSERT_EQ(list["prompts"].size(), 1u);
   EXPECT_EQ(list["prompts"][0]["tokens"], first["prompt_tokens"]);

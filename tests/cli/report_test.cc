@@ -69,6 +69,11 @@ TEST(Report, SaysWhatSavedPrefixesGave) {
       std::string::npos)
       << format_report(result, "engine");
   result.prefix = {.asked = true, .rows = 7655, .saved_rows = 7655, .read_bytes = 169 * kMiB, .notes = {}};
+  result.timings.ttft_ms = 100;
+  result.timings.prefill_tokens_per_s = 230;
+  EXPECT_NE(format_report(result, "engine").find("7,678 tokens, 230 tokens/s of those computed; first token after"),
+            std::string::npos)
+      << format_report(result, "engine");
   EXPECT_NE(format_report(result, "engine")
                 .find("  prefix    7,655 of 7,678 tokens from the cache, 169.00 MiB read; 7,655 tokens kept\n"),
             std::string::npos)
