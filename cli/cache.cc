@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "cli/commands.h"
@@ -135,7 +136,7 @@ ExitCode verify(const CacheArgs& args, const PrefixStore& store) {
 }
 
 ExitCode prune(const CacheArgs& args, PrefixStore* store) {
-  if (!store->writes()) throw_error(ExitCode::kStorage, args.folder, "cannot be pruned: " + store->note());
+  if (!store->writes()) throw_error(ExitCode::kStorage, args.folder, "cannot be pruned: " + store->why_not());
   const uint64_t before = store->index().bytes();
   const int64_t gone = store->prune(args.limit_bytes);
   const uint64_t left = store->index().bytes();
@@ -151,8 +152,15 @@ ExitCode prune(const CacheArgs& args, PrefixStore* store) {
 }  // namespace
 
 ExitCode run_cache(const CacheArgs& args) {
-  if (!std::filesystem::is_directory(args.folder)) {
-    throw_error(ExitCode::kStorage, args.folder, "is no folder", "Name the one that --prefix-cache was given.");
+  std::error_code error;
+  if (!std::filesystem::is_directory(args.folder, error)) {
+    const bool absent = !error || error == std::errc::no_such_file_or_directory;
+    throw_error(ExitCode::kStorage, args.folder, absent ? "is no folder" : error.message(),
+                "Name the one that --prefix-cache was given.");
+  }
+  if (args.action == CacheAction::kPrune && !PrefixStore::is_one(args.folder)) {
+    throw_error(ExitCode::kStorage, args.folder, "holds no saved prefixes: nothing in it is removed",
+                "Name the one that --prefix-cache was given.");
   }
   PrefixStore store({.folder = args.folder},
                     args.action == CacheAction::kPrune ? PrefixStore::Use::kRun : PrefixStore::Use::kLook);

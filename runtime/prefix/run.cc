@@ -23,14 +23,14 @@ uint64_t draft_part_bytes(const DraftNeeds& draft, int64_t segment) {
 PrefixRun::PrefixRun(PrefixStore& store, const PrefixRunSetup& setup)
     : store_(store), setup_(setup), prompt_(setup.prompt.begin(), setup.prompt.end()) {
   use_.asked = true;
+  note_damage();
   find();
   if (store_.writes()) choose_pieces();
 }
 
 PrefixRun::~PrefixRun() { abandon(); }
 
-// ---- what is there, and what is to be
-// --------------------------------------------------------------------------------
+// ---- what is there, and what is to be -------------------------------------------------------------------------------
 
 bool PrefixRun::draft_needs(int64_t segment, int64_t first_row) const {
   return setup_.draft.row_bytes > 0 && (segment == 0 || segment_range(segment).end() > first_row);
@@ -50,6 +50,15 @@ void PrefixRun::find() {
     }
   }
   store_.used(read_);
+}
+
+void PrefixRun::note_damage() {
+  const std::vector<PrefixStore::Damaged> damaged = store_.take_untold();
+  if (damaged.empty()) return;
+  const PrefixStore::Damaged& first = damaged.front();
+  std::string note = str("prefix cache: ", first.file, " ", first.what);
+  if (damaged.size() > 1) note += str(", and ", damaged.size() - 1, " more like it");
+  use_.notes.push_back(note + (first.unread ? "; left alone" : "; computed again"));
 }
 
 void PrefixRun::choose_pieces() {

@@ -84,6 +84,7 @@ class PrefixRun {
 
  private:
   void find();
+  void note_damage();
   void choose_pieces();
   void add_rows_pieces();
   void add_draft_pieces();

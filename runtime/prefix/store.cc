@@ -66,6 +66,7 @@ bool parse_prefix_cache(const std::string& text, PrefixCacheOptions* out) {
 struct PrefixStore::Found {
   std::set<PrefixKey> manifests, data;
   std::vector<std::string> temporaries;
+  bool sure = true;  // all of the folder has been seen, and every manifest read
 };
 
 PrefixStore::PrefixStore(const PrefixCacheOptions& options, Use use) : options_(options), use_(use) { refresh(); }
@@ -82,6 +83,11 @@ bool PrefixStore::lock_stands(const std::string& path) const {
   }, named{};
   return lock_ && ::fstat(lock_.fd(), &mine) == 0 && ::stat(path.c_str(), &named) == 0 && mine.st_ino == named.st_ino &&
          mine.st_dev == named.st_dev;
+}
+
+bool PrefixStore::is_one(const std::string& folder) {
+  std::error_code error;
+  return fs::exists(folder + "/" + kLockName, error);
 }
 
 void PrefixStore::take_lock() {
@@ -103,10 +109,12 @@ void PrefixStore::take_lock() {
     if (file.try_lock()) {
       lock_ = std::move(file);
     } else {
-      note_ = options_.folder + ": another run writes there; saved prefixes are read, none is saved";
+      why_not_ = "another run writes there";
+      note_ = options_.folder + ": " + why_not_ + "; saved prefixes are read, none is saved";
     }
   } catch (const Error& error) {
-    note_ = "prefix cache: nothing is saved: " + first_line(error);
+    why_not_ = first_line(error);
+    note_ = "prefix cache: nothing is saved: " + why_not_;
   }
 }
 
@@ -124,6 +132,7 @@ void PrefixStore::look(Found* found) const {
     if (it->path().extension() == kManifestSuffix) found->manifests.insert(*key);
     if (it->path().extension() == kDataSuffix) found->data.insert(*key);
   }
+  found->sure = !error;
 }
 
 void PrefixStore::take_manifest(const PrefixKey& key, int64_t used_ns, Found* found) {
@@ -131,6 +140,7 @@ void PrefixStore::take_manifest(const PrefixKey& key, int64_t used_ns, Found* fo
   std::string wrong;
   std::optional<PrefixPiece> piece;
   uint64_t bytes = 0;
+  bool unread = false;
   try {
     const File file = File::open(path, FileAccess::kRead, FileCaching::kBuffered);
     bytes = file.size();
@@ -148,12 +158,14 @@ void PrefixStore::take_manifest(const PrefixKey& key, int64_t used_ns, Found* fo
   } catch (const Error& error) {
     if (error.info().where == path && error.info().what.starts_with("is of format")) throw;
     wrong = error.info().what;  // it may also have just been removed
+    unread = true;
   }
   if (piece) {
     const uint64_t data_bytes = piece->data_bytes();
     return index_.add({.piece = std::move(*piece), .bytes = bytes + data_bytes, .used_ns = used_ns});
   }
-  damaged_.push_back({path, wrong});
+  damaged_.push_back({path, wrong, unread});
+  found->sure = found->sure && !unread;
   found->manifests.erase(key);
 }
 
@@ -163,7 +175,7 @@ void PrefixStore::refresh() {
   look(&found);
   damaged_.clear();
   for (const auto& [key, entry] : std::map(index_.entries())) {
-    if (!found.manifests.contains(key) || !found.data.contains(key)) index_.remove(key);
+    if (found.sure && (!found.manifests.contains(key) || !found.data.contains(key))) index_.remove(key);
   }
   for (const PrefixKey& key : std::set(found.manifests)) {
     const int64_t used_ns = modified_ns(manifest_path(key));
@@ -173,19 +185,21 @@ void PrefixStore::refresh() {
       index_.touch(key, used_ns);
     }
   }
-  if (writes()) remove_leftovers(found);
+  untold_.insert(untold_.end(), damaged_.begin(), damaged_.end());
+  if (writes() && found.sure) remove_leftovers(found);
+  for (const PrefixKey& key : index_.orphans()) {
+    if (writes() && found.sure) remove_files(key);
+    index_.remove(key);
+  }
 }
 
+// Only where nothing may be hidden: what an error has kept from being read is no leftover.
 void PrefixStore::remove_leftovers(const Found& found) {
   std::error_code ignored;
   for (const std::string& path : found.temporaries) fs::remove(path, ignored);
   for (const Damaged& damage : damaged_) fs::remove(damage.file, ignored);
   for (const PrefixKey& key : found.data) {
     if (index_.find(key) == nullptr) fs::remove(data_path(key), ignored);
-  }
-  for (const PrefixKey& key : index_.orphans()) {
-    remove_files(key);
-    index_.remove(key);
   }
 }
 

@@ -14,6 +14,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "offload/file.h"
@@ -40,12 +41,18 @@ class PrefixStore {
   bool writes() const { return static_cast<bool>(lock_); }
   // What the folder's state means for this program, in a line; empty: nothing.
   const std::string& note() const { return note_; }
+  const std::string& why_not() const { return why_not_; }  // it does not write
+  // Whether `folder` has been a store's: its lock is there.
+  static bool is_one(const std::string& folder);
   const PrefixIndex& index() const { return index_; }
   struct Damaged {
     std::string file, what;
+    bool unread = false;  // it could not be read for the moment: it may be whole, and is left alone
   };
-  // Manifests that could not be taken, as found by the last refresh(). A writer has removed them.
+  // Manifests that could not be taken, as found by the last refresh(). A writer has removed those that it could read.
   const std::vector<Damaged>& damaged() const { return damaged_; }
+  // The same of every refresh() since the last call.
+  std::vector<Damaged> take_untold() { return std::exchange(untold_, {}); }
 
   // Looks what the folder holds now, and takes the lock if it is free; a writer removes what is not whole.
   void refresh();
@@ -80,9 +87,9 @@ class PrefixStore {
   PrefixCacheOptions options_;
   const Use use_;
   File lock_;
-  std::string note_;
+  std::string note_, why_not_;
   PrefixIndex index_;
-  std::vector<Damaged> damaged_;
+  std::vector<Damaged> damaged_, untold_;
 };
 
 // One piece on its way to the disk. Destroyed before commit(): nothing of it remains.

@@ -131,6 +131,37 @@ TEST_F(CacheProgram, WhatIsDamagedIsNamedAndComputedAgain) {
   EXPECT_EQ(look("verify")["damaged"], json::array());
 }
 
+TEST_F(CacheProgram, ADamagedManifestIsSaid) {
+  const json fresh = ask("What is it?", true);
+  std::string name;
+  for (const auto& file : std::filesystem::directory_iterator(cache())) {
+    if (file.path().extension() == ".seg") name = file.path().filename();
+  }
+  std::string text = cache_.read("cache/" + name);
+  text[text.size() / 2] = static_cast<char>(text[text.size() / 2] ^ 2);
+  cache_.write("cache/" + name, text);
+  const json again = ask("What is it?", true);
+  EXPECT_EQ(again["token_ids"], fresh["token_ids"]);
+  ASSERT_EQ(again["prefix"]["notes"].size(), 1u);
+  EXPECT_NE(std::string(again["prefix"]["notes"][0]).find(name), std::string::npos) << again["prefix"];
+}
+
+// What is not a cache is not made one, and a name that the system does not take is the same error as one that is not
+// there.
+TEST_F(CacheProgram, OtherFoldersAreLeftAlone) {
+  cache_.write("other/notes.txt", "somebody's own");
+  const std::string other = cache_ / "other";
+  const Finished pruned = run_program({"cache", "prune", other});
+  EXPECT_EQ(pruned.exit_code, 5);
+  EXPECT_NE(pruned.err.find(other), std::string::npos) << pruned.err;
+  EXPECT_FALSE(std::filesystem::exists(other + "/headrace-prefix-cache.lock"));
+  for (const char* action : {"list", "verify", "prune"}) {
+    const Finished said = run_program({"cache", action, std::string(300, 'x')});
+    EXPECT_EQ(said.exit_code, 5) << said.err;
+    EXPECT_NE(said.err.find("xxx"), std::string::npos) << said.err;
+  }
+}
+
 TEST_F(CacheProgram, PruneKeepsWhatIsAsked) {
   ask("What is it?", true);
   const uint64_t before = look("list")["bytes"];

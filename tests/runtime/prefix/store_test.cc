@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 
@@ -130,6 +131,44 @@ TEST(PrefixStore, DataThatIsCutOffIsNotThere) {
   ASSERT_EQ(store.damaged().size(), 1u);
   EXPECT_EQ(store.damaged()[0].what, "has data of another size beside it");
   EXPECT_EQ(files_in(folder.path()).size(), 1u);
+}
+
+// What an error keeps from being read for the moment may be whole: it is said, and nothing is removed.
+TEST(PrefixStore, WhatCannotBeReadNowStays) {
+  const TemporaryFolder folder;
+  const std::vector<int32_t> prompt = counted_tokens(1536);
+  const std::vector<PrefixPiece> pieces = pieces_of(prompt);
+  {
+    PrefixStore store({.folder = folder.path()});
+    EXPECT_EQ(save_pieces(store, pieces), "");
+  }
+  const std::vector<std::string> files = files_in(folder.path());
+  class Refuses : public FileFaults {
+   public:
+    explicit Refuses(std::string path) : path_(std::move(path)), before_(set_file_faults(this)) {}
+    ~Refuses() override { set_file_faults(before_); }
+    FileFault before(FileOp op, const std::string& path, uint64_t, uint64_t) override {
+      FileFault fault;
+      if (op == FileOp::kOpen && path == path_) fault.error = EMFILE;
+      return fault;
+    }
+
+   private:
+    const std::string path_;
+    FileFaults* const before_;
+  };
+  {
+    const Refuses refuses(folder / (key_text(pieces[0].key) + ".seg"));
+    const PrefixStore store({.folder = folder.path()});
+    EXPECT_TRUE(store.writes());
+    EXPECT_EQ(store.index().match(kRoot, prompt, 1).rows, 0);
+    ASSERT_EQ(store.damaged().size(), 1u);
+    EXPECT_TRUE(store.damaged()[0].unread);
+    EXPECT_EQ(files_in(folder.path()), files);
+  }
+  const PrefixStore store({.folder = folder.path()});
+  EXPECT_EQ(store.index().match(kRoot, prompt, 1).rows, 1535);
+  EXPECT_TRUE(store.damaged().empty());
 }
 
 TEST(PrefixStore, SizeHolds) {
