@@ -185,7 +185,10 @@ void PrefixStore::refresh() {
       index_.touch(key, used_ns);
     }
   }
-  untold_.insert(untold_.end(), damaged_.begin(), damaged_.end());
+  for (const Damaged& one : damaged_) {
+    const auto same = [&](const Damaged& other) { return other.file == one.file; };
+    if (std::none_of(untold_.begin(), untold_.end(), same)) untold_.push_back(one);
+  }
   if (writes() && found.sure) remove_leftovers(found);
   for (const PrefixKey& key : index_.orphans()) {
     if (writes() && found.sure) remove_files(key);
