@@ -56,11 +56,11 @@ void Console::note_prefix(const GenerateResult& result) {
 }
 
 EngineOptions Console::with_rates(EngineOptions options) {
-  options.rates_of = [this](const Device& device) -> std::optional<MachineRates> {
+  options.rates_of = [this, spill = options.spill.folder](const Device& device) -> std::optional<MachineRates> {
     const KeptProfiles kept = read_kept_profiles(kept_profile_path());
     if (!kept.ignored.empty()) progress_.print_line("note: " + kept.ignored);
     const std::optional<KeptRates> found = find_rates(kept.entries, device.name(), device.driver());
-    return found ? std::optional(found->rates) : std::nullopt;
+    return found ? std::optional(rates_with_spill(*found, spill)) : std::nullopt;
   };
   return options;
 }

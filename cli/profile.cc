@@ -53,7 +53,8 @@ void keep(const ProfileReport& report, Console* console, bool quiet) {
     if (!before.ignored.empty()) console->progress().print_line("note: replaced: " + before.ignored);
     console->progress().print_line("kept in " + path);
   } catch (const Error& error) {
-    console->progress().print_line(std::string("note: ") + error.what());
+    const std::string text = error.what();
+    console->progress().print_line("note: " + text.substr(0, text.find('\n')));
   }
 }
 

@@ -260,4 +260,9 @@ uint64_t folder_free_bytes(const std::string& folder) {
   return static_cast<uint64_t>(room.f_bavail) * room.f_frsize;
 }
 
+uint64_t folder_file_system(const std::string& folder) {
+  struct stat info {};
+  return ::stat(folder.c_str(), &info) == 0 ? info.st_dev : 0;
+}
+
 }  // namespace headrace

@@ -65,5 +65,7 @@ void sync_folder(const std::string& folder);
 void rename_file(const std::string& from, const std::string& to);  // `to` is replaced
 bool remove_file(const std::string& path);                         // false: there is none
 uint64_t folder_free_bytes(const std::string& folder);             // that this user may take
+// The same for all folders of a file system that is mounted, and for no other; 0: there is no such folder.
+uint64_t folder_file_system(const std::string& folder);
 
 }  // namespace headrace

@@ -90,7 +90,13 @@ void Planner::use_kept_rates() {
                 str("has no profile of ", paper_.name, ", driver ", paper_.driver), "headrace profile measures it.");
   }
   if (!found) return;
-  report_.rates = found->rates;
+  const std::string& spill = options_.engine.spill.folder;
+  report_.rates = rates_with_spill(*found, spill);
+  if (found->rates.disk_read_gb_per_s > 0 && report_.rates->disk_read_gb_per_s == 0) {
+    report_.note += str(report_.note.empty() ? "" : "; ", "the disk that was measured, of ",
+                        found->disk_folder.empty() ? "no folder" : found->disk_folder,
+                        ", is not known to be that of --spill ", spill, ": its speed is not known");
+  }
   report_.rates_from = "measured " + found->measured;
 }
 

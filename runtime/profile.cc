@@ -8,6 +8,7 @@
 
 #include "cache/cards.h"
 #include "offload/disk_probe.h"
+#include "offload/file.h"
 #include "offload/host_probe.h"
 #include "offload/link_peak.h"
 #include "runtime/compute_probe.h"
@@ -239,6 +240,7 @@ void Profiler::disk() {
     DiskReport report = measure_disk(probe);
     report_.disk_how = report.how;
     report_.disk_file_bytes = report.file_bytes;
+    report_.disk_file_system = folder_file_system(options_.disk);
     for (std::string& note : report.notes) report_.notes.push_back("disk: " + std::move(note));
   });
 }

@@ -61,7 +61,7 @@ struct ProfileReport {
   std::vector<std::string> notes;  // what was not as it should be, a line each
   std::vector<ProfileRow> rows;
   std::string disk, disk_how;
-  uint64_t disk_file_bytes = 0;
+  uint64_t disk_file_bytes = 0, disk_file_system = 0;  // the latter as folder_file_system()
   double seconds = 0;
 
   MachineRates rates() const;

@@ -79,7 +79,10 @@ std::string profile_json(const ProfileReport& report) {
       {"rates", ordered_json::parse(rates_json(report.rates()))}};
   if (report.pcie) out["pcie"] = connection_json(report);
   if (!report.disk.empty()) {
-    out["disk"] = {{"folder", report.disk}, {"how", report.disk_how}, {"file_bytes", report.disk_file_bytes}};
+    out["disk"] = {{"folder", report.disk},
+                   {"file_system", report.disk_file_system},
+                   {"how", report.disk_how},
+                   {"file_bytes", report.disk_file_bytes}};
   }
   out["notes"] = report.notes;
   out["rows"] = ordered_json::array();

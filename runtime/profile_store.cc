@@ -11,7 +11,11 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
 #include <utility>
+
+#include "offload/file.h"
 
 namespace headrace {
 namespace {
@@ -62,6 +66,9 @@ KeptRates entry_of(const ordered_json& json, const std::string& path) {
     if (!std::isfinite(value) || value < 0) refuse(path, str("is no profile: ", rate.name, " is ", value));
     kept.rates.*rate.rate = value;
   }
+  const ordered_json disk = json.value("disk", ordered_json::object());
+  kept.disk_folder = disk.value("folder", "");
+  kept.disk_file_system = disk.value("file_system", uint64_t{0});
   return kept;
 }
 
@@ -108,7 +115,79 @@ void write_whole(const std::string& path, const std::string& text) {
   }
 }
 
+std::string first_line(const Error& error) {
+  const std::string text = error.what();
+  return text.substr(0, text.find('\n'));
+}
+
+// What a file that is about to be written anew holds and is to hold on to.
+std::vector<ordered_json> profiles_to_keep(const std::string& path) {
+  constexpr const char* kNotKept = "The profile is not kept.";
+  std::string text;
+  try {
+    if (!read_text(path, &text)) return {};
+  } catch (const Error& error) {
+    throw_error(ExitCode::kStorage, path, error.info().what + "; it is left as it is", kNotKept);
+  }
+  const ordered_json json = ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+  try {
+    const int version = json.is_object() && json.value("program", "") == kProgram ? json.value("version", 0) : 0;
+    if (version > kVersion) {
+      throw_error(ExitCode::kStorage, path, str("has version ", version, " of a newer program; it is left as it is"),
+                  kNotKept);
+    }
+    std::vector<ordered_json> profiles = profiles_in(text, path);
+    for (const ordered_json& one : profiles) entry_of(one, path);
+    return profiles;
+  } catch (const nlohmann::json::exception&) {  // not one of ours, or torn: what it held is of no use to anybody
+    return {};
+  } catch (const Error& error) {
+    if (error.code() == ExitCode::kStorage) throw;
+    return {};
+  }
+}
+
+bool has_disk(const ordered_json& profile) {
+  const ordered_json& rates = profile.at("rates");
+  return rates.value("disk_read_gb_per_s", 0.0) > 0 || rates.value("disk_write_gb_per_s", 0.0) > 0;
+}
+
+// What was not measured anew stays as it was: rates, and the rows of whole groups. A disk's belong together.
+void complete(ordered_json* profile, const ordered_json& old) {
+  const bool keeps_disk = has_disk(old) && !has_disk(*profile);
+  for (const RateName& rate : kRates) {
+    const double before = old.at("rates").value(rate.name, 0.0);
+    const bool of_disk = std::string_view(rate.name).starts_with("disk_");
+    const bool missing = of_disk ? keeps_disk : (*profile)["rates"].value(rate.name, 0.0) == 0;
+    if (missing && before > 0) (*profile)["rates"][rate.name] = before;
+  }
+  if (keeps_disk && old.contains("disk")) {
+    (*profile)["disk"] = old.at("disk");
+    if (!old.at("disk").contains("measured")) (*profile)["disk"]["measured"] = old.at("measured");
+  }
+  const ordered_json none = ordered_json::array();
+  std::set<std::string> groups;
+  for (const ordered_json& row : profile->value("rows", none)) {
+    if (row.is_object()) groups.insert(row.value("group", ""));
+  }
+  if (keeps_disk && groups.erase("disk") > 0) {  // rows of a disk without one figure
+    auto& rows = (*profile)["rows"].get_ref<ordered_json::array_t&>();
+    std::erase_if(rows, [](const ordered_json& row) { return row.is_object() && row.value("group", "") == "disk"; });
+  }
+  for (const ordered_json& row : old.value("rows", none)) {
+    if (row.is_object() && !groups.contains(row.value("group", ""))) (*profile)["rows"].push_back(row);
+  }
+}
+
 }  // namespace
+
+MachineRates rates_with_spill(const KeptRates& kept, const std::string& spill_folder) {
+  MachineRates rates = kept.rates;
+  if (spill_folder.empty()) return rates;
+  const uint64_t there = folder_file_system(spill_folder);
+  if (there == 0 || there != kept.disk_file_system) rates.disk_read_gb_per_s = rates.disk_write_gb_per_s = 0;
+  return rates;
+}
 
 std::string kept_profile_path() {
   const char* const home = std::getenv("HOME");
@@ -121,7 +200,7 @@ KeptProfiles read_kept_profiles(const std::string& path) {
     std::string text;
     if (!path.empty() && read_text(path, &text)) kept.entries = parse_profiles(text, path);
   } catch (const Error& error) {
-    kept.ignored = std::string(error.what()).substr(0, std::string(error.what()).find('\n'));
+    kept.ignored = first_line(error);
   }
   return kept;
 }
@@ -147,21 +226,16 @@ std::string rates_json(const MachineRates& rates) {
 }
 
 void keep_profile(const std::string& path, const std::string& profile_json) {
-  const ordered_json profile = ordered_json::parse(profile_json);
+  ordered_json profile = ordered_json::parse(profile_json);
   ordered_json file = {{"program", kProgram}, {"version", kVersion}, {"profiles", ordered_json::array()}};
-  std::string text;
-  try {
-    if (read_text(path, &text)) {
-      for (const ordered_json& old : profiles_in(text, path)) {
-        const KeptRates entry = entry_of(old, path);
-        if (entry.device != profile.at("device") || entry.driver != profile.at("driver"))
-          file["profiles"].push_back(old);
-      }
+  for (ordered_json& old : profiles_to_keep(path)) {
+    if (old.at("device") == profile.at("device") && old.at("driver") == profile.at("driver")) {
+      complete(&profile, old);
+    } else {
+      file["profiles"].push_back(std::move(old));
     }
-  } catch (const std::exception&) {  // not one of ours, or torn: what it held is of no use to anybody
-    file["profiles"] = ordered_json::array();
   }
-  file["profiles"].push_back(profile);
+  file["profiles"].push_back(std::move(profile));
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
   if (error) cannot_write(path, error.message());

@@ -16,7 +16,12 @@ struct KeptRates {
   std::string device, driver;  // as Device::name() and Device::driver()
   std::string measured;        // when: "2026-11-21T20:15:00Z"
   MachineRates rates{};
+  std::string disk_folder{};      // that the disk was measured in
+  uint64_t disk_file_system = 0;  // folder_file_system() of it; 0: not known
 };
+
+// With a disk's speed only where the folder of --spill, if there is one, is on the disk that was measured.
+MachineRates rates_with_spill(const KeptRates& kept, const std::string& spill_folder);
 
 std::string kept_profile_path();  // empty: there is no home to keep it in
 
@@ -36,8 +41,9 @@ std::optional<KeptRates> find_rates(const std::vector<KeptRates>& entries, const
 
 std::string rates_json(const MachineRates& rates);  // the object that an entry has as "rates"
 
-// Puts a profile, one JSON object as profile_json() makes it, in the place of its device's last. What the file holds
-// for other devices stays; a file that cannot be read is replaced. Makes the folder. Throws Error(kStorage).
+// Puts a profile, one JSON object as profile_json() makes it, in the place of its device's last, from which it takes
+// what it has not measured itself. What the file holds for other devices stays. A file that is torn or no profile is
+// replaced; one of a newer version, or that cannot be read, is left as it is. Makes the folder. Throws Error(kStorage).
 void keep_profile(const std::string& path, const std::string& profile_json);
 
 }  // namespace headrace

@@ -1,5 +1,6 @@
 // headrace plan as a user meets it: what fits, what would, and whose rates the times are by.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <nlohmann/json.hpp>
@@ -164,6 +165,27 @@ TEST_F(PlanProgram, UsesAProfile) {
   EXPECT_EQ(torn.exit_code, 0) << torn.err;
   EXPECT_NE(torn.err.find("profile.json: is no JSON"), std::string::npos) << torn.err;
   EXPECT_EQ(plan_8b({"--profile", home_ / ".cache/headrace/profile.json"}).exit_code, 3);
+}
+
+TEST_F(PlanProgram, ADisksSpeedIsOfTheDiskThatWasMeasured) {
+  struct stat here {};
+  ASSERT_EQ(::stat(home_.path().c_str(), &here), 0);
+  json profile = json::parse(kept("NVIDIA GeForce RTX 4090", "550.1"));
+  profile["rates"]["disk_read_gb_per_s"] = profile["rates"]["disk_write_gb_per_s"] = 5;
+  const auto planned = [&](uint64_t file_system) {
+    profile["disk"] = {{"folder", "/measured"}, {"file_system", file_system}};
+    home_.write("p.json", profile.dump());
+    return plan_8b({"-c", "61440", "--vram", "20GiB", "--spill", home_.path() + ":8GiB", "--profile", home_ / "p.json"},
+                   "3GiB");
+  };
+  const Finished same = planned(here.st_dev), other = planned(here.st_dev + 1);
+  EXPECT_EQ(same.exit_code, 0) << same.err;
+  EXPECT_EQ(same.out.find("whose speed is not known"), std::string::npos) << same.out;
+  EXPECT_EQ(other.exit_code, 0) << other.err;
+  EXPECT_NE(other.out.find("from disk, whose speed is not known"), std::string::npos) << other.out;
+  EXPECT_NE(other.err.find("the disk that was measured, of /measured, is not known to be that of --spill "),
+            std::string::npos)
+      << other.err;
 }
 
 TEST_F(PlanProgram, RefusesWhatMeansNothing) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "offload/file.h"
 #include "tests/support/temporary_folder.h"
 
 namespace headrace {
@@ -62,7 +63,6 @@ TEST_F(ProfileStore, WhatIsTornOrForeignIsIgnoredAndReplaced) {
   const std::string whole = folder_.read("deep/er/profile.json");
   for (const std::string& text :
        {whole.substr(0, whole.size() / 2), std::string(), std::string("[]"), std::string("{\"program\": 7}"),
-        std::string("{\"program\": \"headrace profile\", \"version\": 2, \"profiles\": []}"),
         std::string("{\"program\": \"headrace profile\", \"version\": 1, \"profiles\": 3}"),
         std::string("{\"program\": \"headrace profile\", \"version\": 1, \"profiles\": [{\"device\": \"A\"}]}"),
         std::string(1000, '\0')}) {
@@ -74,6 +74,77 @@ TEST_F(ProfileStore, WhatIsTornOrForeignIsIgnoredAndReplaced) {
     keep_profile(path_, profile("C", "1", 5));
     EXPECT_EQ(kept("C", "1"), 5) << text;
   }
+}
+
+// A run without --disk, or one that measured less, takes nothing away.
+TEST_F(ProfileStore, WhatWasNotMeasuredAnewStays) {
+  json full = json::parse(profile("A", "1", 10));
+  full["rates"]["disk_write_gb_per_s"] = 2;
+  full["disk"] = {{"folder", "/data"}, {"file_system", 77}};
+  full["rows"] = {{{"group", "pinned"}, {"value", 10}}, {{"group", "disk"}, {"value", 3}}};
+  keep_profile(path_, full.dump());
+  json quick = json::parse(profile("A", "1", 12));
+  quick["measured"] = "2026-11-22T08:00:00Z";
+  quick["rates"]["disk_read_gb_per_s"] = 0;
+  quick["rows"] = {{{"group", "pinned"}, {"value", 12}}, {{"group", "disk"}, {"error", "full"}}};
+  quick["disk"] = {{"folder", "/full"}, {"file_system", 78}};
+  for (int run = 0; run < 2; ++run) {
+    keep_profile(path_, quick.dump());
+    const KeptRates kept = *find_rates(read_kept_profiles(path_).entries, "A", "1");
+    EXPECT_EQ(kept.rates.to_device_gb_per_s, 12);
+    EXPECT_EQ(kept.rates.disk_read_gb_per_s, 3);
+    EXPECT_EQ(kept.rates.disk_write_gb_per_s, 2);
+    EXPECT_EQ(kept.disk_folder, "/data");
+    EXPECT_EQ(kept.disk_file_system, 77u);
+    const json entry = json::parse(folder_.read("deep/er/profile.json"))["profiles"][0];
+    EXPECT_EQ(entry["disk"]["measured"], full["measured"]);
+    EXPECT_EQ(entry["measured"], quick["measured"]);
+    EXPECT_EQ(entry["rows"], json({{{"group", "pinned"}, {"value", 12}}, {{"group", "disk"}, {"value", 3}}}));
+  }
+  json other = quick;  // another disk: nothing of the first is left
+  other["rates"]["disk_read_gb_per_s"] = 5;
+  keep_profile(path_, other.dump());
+  const KeptRates kept = *find_rates(read_kept_profiles(path_).entries, "A", "1");
+  EXPECT_EQ(kept.rates.disk_read_gb_per_s, 5);
+  EXPECT_EQ(kept.rates.disk_write_gb_per_s, 0);
+  EXPECT_EQ(kept.disk_file_system, 78u);
+}
+
+TEST_F(ProfileStore, TheDisksSpeedIsOfItsFileSystem) {
+  KeptRates kept{.device = "A", .driver = "1", .measured = "", .rates = {.disk_read_gb_per_s = 3}};
+  EXPECT_EQ(rates_with_spill(kept, "").disk_read_gb_per_s, 3);
+  EXPECT_EQ(rates_with_spill(kept, folder_.path()).disk_read_gb_per_s, 0);  // nobody knows where it was measured
+  kept.disk_file_system = folder_file_system(folder_.path());
+  EXPECT_NE(kept.disk_file_system, 0u);
+  EXPECT_EQ(rates_with_spill(kept, folder_.path()).disk_read_gb_per_s, 3);
+  EXPECT_EQ(rates_with_spill(kept, "/proc").disk_read_gb_per_s, 0);
+  EXPECT_EQ(rates_with_spill(kept, folder_ / "gone").disk_read_gb_per_s, 0);
+  EXPECT_EQ(folder_file_system(folder_ / "gone"), 0u);
+}
+
+void expect_left_alone(const std::string& path) {
+  try {
+    keep_profile(path, profile("A", "1", 1));
+    ADD_FAILURE() << path;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kStorage);
+    EXPECT_NE(std::string(error.what()).find(path), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("left as it is\n"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(ProfileStore, ANewerFileAndOneThatCannotBeReadAreLeftAlone) {
+  const std::string newer = "{\"program\": \"headrace profile\", \"version\": 2, \"profiles\": []}";
+  keep_profile(path_, profile("A", "1", 10));
+  folder_.write("deep/er/profile.json", newer);
+  EXPECT_NE(read_kept_profiles(path_).ignored.find("has version 2"), std::string::npos);
+  EXPECT_THROW(read_profiles(path_), Error);
+  expect_left_alone(path_);
+  EXPECT_EQ(folder_.read("deep/er/profile.json"), newer);
+  std::filesystem::remove(path_);
+  std::filesystem::create_directory(path_);  // as good as a file of another's: a test may run as root, who reads all
+  expect_left_alone(path_);
+  EXPECT_TRUE(std::filesystem::is_directory(path_));
 }
 
 TEST_F(ProfileStore, RatesThatAreNoneAreRefused) {
