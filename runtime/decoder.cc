@@ -204,7 +204,7 @@ bool Decoder::grow_on(int64_t most_depth) {
   const double growth = growing_->foretold_growth(most_depth);
   if (growth == 0) return false;
   if (!tuner_) return true;
-  if (refresh_ms_ == 0) return growing_->partial_steps() <= (options_.streams ? kFirstSteps : kFirstSteps / 4);
+  if (refresh_ms_ == 0) return growing_->partial_steps() < (options_.streams ? kFirstSteps : kFirstSteps / 4);
   const double steps = static_cast<double>(growing_->partial_steps());
   return growth * (refresh_ms_ + steps * partial_ms_) > growing_->expected(most_depth) * partial_ms_;
 }

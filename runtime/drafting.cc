@@ -82,7 +82,10 @@ void Drafting::grown(int64_t nodes, const Tree& drafted, const Acceptance& follo
   step_ms_.push_back(static_cast<float>(ms));
   grown_ += nodes;
   speculation_.record(StepMode::kPartial, nodes, told ? followed.nodes.size() - 1 : 0, draft_ms_, ms - draft_ms_);
-  if (told && tuner()) tuner()->record(limits_, drafted, followed, draft_ms_, ms - draft_ms_);
+  // A proposal of an earlier step was paid for there.
+  if (told && tuner() && draft_ms_ > 0 && drafted.size() > 1) {
+    tuner()->record(limits_, drafted, followed, draft_ms_, ms - draft_ms_);
+  }
 }
 
 void Drafting::observe(const Tree& tree, const Acceptance& acceptance, int64_t position, const Judgement& judgement) {

@@ -229,7 +229,9 @@ std::array<double, kRankedTokens> PendingTree::chances(int32_t ranked, double sh
   const float* const log_probs = log_probs_.data() + ranked;
   double sum = 0;
   for (size_t i = 0; i < out.size(); ++i) {
-    out[i] = std::exp(sharpness * static_cast<double>(log_probs[i] - log_probs[0]));
+    const double below = static_cast<double>(log_probs[i] - log_probs[0]);
+    out[i] = std::isnan(below) ? 0 : std::exp(sharpness * below);  // of logits that are none
+    if (i == 0) out[i] = 1;
     sum += out[i];
   }
   for (double& chance : out) chance *= among_ranked() / sum;
@@ -271,7 +273,8 @@ void PendingTree::keep_nodes(double least, int64_t ties) {
   deepest_ = 0;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const double chance = nodes_[i].chance;
-    if (i > 0 && !(chance > least || (chance == least && ties-- > 0))) continue;
+    const bool stays = chance > least || (chance == least && ties-- > 0);
+    if (!stays && i > 0) continue;  // the root always does
     const size_t to = static_cast<size_t>(kept);
     place_[i] = kept++;
     nodes_[to] = nodes_[i];
@@ -289,6 +292,7 @@ void PendingTree::keep_nodes(double least, int64_t ties) {
     if (c.kind != Kind::kOffered) c.from = place_[static_cast<size_t>(c.from)];
   }
   std::erase_if(candidates_, [](const Candidate& c) { return c.from < 0; });
+  if (computed_ > 0 && find_tip() == nullptr) drop_offer();
 }
 
 void PendingTree::fill(int64_t most_depth) {

@@ -193,6 +193,7 @@ Session::Session(Device& device, Stream& compute, const ModelConfig& config, con
       shape_(row_shape(config, options.k_type, options.v_type)) {
   CHECK(options.pass_rows > 0 && pass_rows() <= kMaxPassNodes, "pass_rows=", options.pass_rows);
   CHECK(options.grow_rows == 0 || partial_on(), "grow_rows=", options.grow_rows);
+  CHECK(options.grow_rows <= kLogitRows, "grow_rows=", options.grow_rows);  // what is ranked is drawn at once
   CHECK(prefill_group() % kPrefixTile == 0, "prefill_group=", prefill_group());
   plan_ = make_session_plan();
 }

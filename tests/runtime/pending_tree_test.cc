@@ -178,7 +178,39 @@ TEST(PendingTree, KeepsTheLikeliestForTheRefresh) {
   EXPECT_EQ(verdict.rescued, 1);
 }
 
-// A tip that is not worth a step keeps what was offered; one that is not worth keeping has none.
+// A tip that is not worth the coming step keeps what was offered, for a later one or for the refresh.
+TEST(PendingTree, AnOfferWaitsForItsTip) {
+  PendingTree tree({.width = 1, .grown = 200, .nodes = 8, .least = 1e-3});
+  tree.begin(7);
+  say(&tree, tree.extend(20), {0, -0.05f});  // two choices, nearly alike
+  say(&tree, tree.extend(20), {0, -0.05f});  // after the first of them
+  ASSERT_EQ(tree.tip()->depth, 2);
+  tree.offer(proposal(100, 2));
+  const int64_t first = tree.extend(20);
+  EXPECT_EQ(tree.tree().tokens.back(), 101);  // the root's second choice is likelier than the tip
+  EXPECT_EQ(tree.tree().depths.back(), 1);
+  say(&tree, first, {0, -3});
+  EXPECT_TRUE(tree.followed().nodes.empty());
+  EXPECT_TRUE(tree.offered());
+  PendingTree later = tree;
+  tree.fill(20);
+  EXPECT_EQ(tree.tree().size(), 8);
+  EXPECT_EQ(*std::max_element(tree.tree().depths.begin(), tree.tree().depths.end()), 4);  // the offer's, behind the tip
+  for (int step = 0; step < 9 && later.offered(); ++step) say(&later, later.extend(20), {0, -3});
+  EXPECT_FALSE(later.offered());
+  EXPECT_EQ(later.followed().nodes, std::vector<int32_t>{0});
+}
+
+// As many nodes as a refresh judges, also where all are as likely.
+TEST(PendingTree, JudgesNoMoreThanItMay) {
+  PendingTree tree({.width = 1, .grown = 200, .nodes = 3, .least = 1e-6});
+  tree.begin(7);
+  for (int step = 0; step < 6; ++step) say(&tree, tree.extend(20), {0, -60});
+  tree.fill(20);
+  EXPECT_EQ(tree.tree().size(), 3);
+}
+
+// A tip that is not worth keeping has none.
 TEST(PendingTree, ATipMayGo) {
   PendingTree tree({.width = 4, .grown = 200, .nodes = 200, .least = 0.3});
   tree.begin(7);
