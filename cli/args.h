@@ -73,8 +73,8 @@ enum class ProfileFormat { kTable, kJson, kCsv, kMarkdown };
 struct ProfileArgs {
   ProfileOptions profile;
   OutputArgs output;
-  ProfileFormat format = ProfileFormat::kTable;  // on stdout
-  std::string results;                           // -o: a file as well, in the form that its name ends in
+  ProfileFormat format = ProfileFormat::kTable;  // on stdout: --format, --json, -o FORM
+  std::string results;                           // -o FILE: a file as well, in the form that its name ends in
   ProfileFormat results_format = ProfileFormat::kJson;
   std::string html;  // --html
 };

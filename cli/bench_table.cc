@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "cache/first_line.h"
 #include "cli/format.h"
 
 namespace headrace {
@@ -48,9 +49,8 @@ std::string bench_heading(const BenchReport& report) {
 std::string bench_line(const BenchReport& report, const BenchRow& row) {
   std::vector<std::string> cells = {format_count(row.prompt_tokens), kv_mode_name(row.kv)};
   if (!row.error.empty()) {
-    const std::string first_line = row.error.substr(0, row.error.find('\n'));
     const std::string head = table_row(cells);
-    return head.substr(0, head.size() - 1) + "  does not fit: " + first_line + "\n";
+    return head.substr(0, head.size() - 1) + "  does not fit: " + first_line(row.error) + "\n";
   }
   const double peak = report.link_peak_gb_per_s(LinkUse::kToDevice);
   // A step's few ids say nothing about the link.

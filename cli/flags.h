@@ -1,4 +1,5 @@
-// One flag as a row of a table: its names, its help, and what its value sets. cli/args.cc holds the tables.
+// One flag as a row of a table: its names, its help, and what its value sets. The tables are in flag_groups.cc and
+// parser*.cc.
 // Thread: one.
 #pragma once
 

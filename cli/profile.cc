@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "cache/first_line.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/interrupt.h"
@@ -53,8 +54,7 @@ void keep(const ProfileReport& report, Console* console, bool quiet) {
     if (!before.ignored.empty()) console->progress().print_line("note: replaced: " + before.ignored);
     console->progress().print_line("kept in " + path);
   } catch (const Error& error) {
-    const std::string text = error.what();
-    console->progress().print_line("note: " + text.substr(0, text.find('\n')));
+    console->progress().print_line("note: " + first_line(error));
   }
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cache/base.h"
+#include "cache/first_line.h"
 #include "offload/pages.h"
 
 namespace headrace {
@@ -171,8 +172,7 @@ void Probe::lay_out() {
       if (done.error == 0) note_written(done.request.offset / kLayoutBlock, kLayoutBlock);
     }
     if (written_ < kLeastFile) throw;
-    report_.notes.push_back(str(std::string(error.what()).substr(0, std::string(error.what()).find('\n')),
-                                "; measured on the first ", format_bytes(written_)));
+    report_.notes.push_back(str(first_line(error), "; measured on the first ", format_bytes(written_)));
   }
   report_.file_bytes = written_;
   if (written_ < kLeastFile && !stop()) {
@@ -191,7 +191,7 @@ DiskRow Probe::measure(const DiskTest& test) {
     row.per_s = static_cast<double>(moved.blocks) / moved.seconds;
     row.gb_per_s = row.per_s * static_cast<double>(test.block_bytes) * 1e-9;
   } catch (const Error& error) {
-    row.error = std::string(error.what()).substr(0, std::string(error.what()).find('\n'));
+    row.error = first_line(error);
   }
   return row;
 }
@@ -201,7 +201,7 @@ DiskReport Probe::run() {
     open();
     lay_out();
   } catch (const Error& error) {
-    report_.notes.push_back(std::string(error.what()).substr(0, std::string(error.what()).find('\n')));
+    report_.notes.push_back(first_line(error));
     return std::move(report_);
   }
   for (const DiskTest& test : options_.tests) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cache/cards.h"
+#include "cache/first_line.h"
 #include "offload/host_limits.h"
 #include "offload/paper_device.h"
 #include "runtime/model/random_checkpoint.h"
@@ -182,7 +183,7 @@ uint64_t Planner::disk_needed() const {
 
 void Planner::refused(const Error& error) {
   if (error.code() != ExitCode::kDoesNotFit) throw;
-  report_.refusal = std::string(error.what()).substr(0, std::string(error.what()).find('\n'));
+  report_.refusal = first_line(error);
   PlanAdvice& advice = report_.advice;
   need(KvMode::kDevice, &advice.device_vram_bytes, &advice.device_host_bytes);
   need(KvMode::kHost, &advice.host_vram_bytes, &advice.host_host_bytes);

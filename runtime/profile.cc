@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cache/cards.h"
+#include "cache/first_line.h"
 #include "offload/disk_probe.h"
 #include "offload/file.h"
 #include "offload/host_probe.h"
@@ -31,11 +32,6 @@ std::string now_text() {
   char text[32];
   std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
   return text;
-}
-
-std::string first_line(const Error& error) {
-  const std::string text = error.what();
-  return text.substr(0, text.find('\n'));
 }
 
 class Profiler {

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <utility>
 
+#include "cache/first_line.h"
 #include "offload/file.h"
 
 namespace headrace {
@@ -113,11 +114,6 @@ void write_whole(const std::string& path, const std::string& text) {
     std::remove(fresh.c_str());
     cannot_write(path, std::strerror(error));
   }
-}
-
-std::string first_line(const Error& error) {
-  const std::string text = error.what();
-  return text.substr(0, text.find('\n'));
 }
 
 // What a file that is about to be written anew holds and is to hold on to.

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "cache/first_line.h"
+
 namespace headrace {
 namespace {
 
@@ -88,6 +90,14 @@ TEST(Errors, SayWhereWhatAndHint) {
     return;
   }
   FAIL();
+}
+
+TEST(Errors, HaveAFirstLine) {
+  const Error error({.code = ExitCode::kStorage, .where = "/data", .what = "is full", .hint = "Free some."});
+  EXPECT_EQ(first_line(error), "/data: is full");
+  EXPECT_EQ(first_line("one"), "one");
+  EXPECT_EQ(first_line(""), "");
+  EXPECT_EQ(first_line("\ntwo"), "");
 }
 
 TEST(ErrorsDeathTest, CheckPrintsExpressionAndValues) {

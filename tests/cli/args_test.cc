@@ -432,5 +432,39 @@ TEST(Args, HelpNamesWhatThereIs) {
   EXPECT_EQ(std::get<HelpArgs>(parse_args({"--version"})).text.substr(0, 9), "headrace ");
 }
 
+TEST(Args, ProfileTakesAFormOrAFile) {
+  const auto profile = [](std::vector<std::string> args) {
+    args.insert(args.begin(), "profile");
+    return std::get<ProfileArgs>(parse_args(args));
+  };
+  struct Case {
+    const char* value;
+    ProfileFormat printed;
+    const char* file;
+    ProfileFormat written;
+  };
+  constexpr ProfileFormat kJson = ProfileFormat::kJson, kTable = ProfileFormat::kTable, kCsv = ProfileFormat::kCsv,
+                          kMarkdown = ProfileFormat::kMarkdown;
+  for (const Case& c : {Case{"json", kJson, "", kJson}, Case{"csv", kCsv, "", kJson}, Case{"md", kMarkdown, "", kJson},
+                        Case{"a/p.json", kTable, "a/p.json", kJson}, Case{"p.csv", kTable, "p.csv", kCsv},
+                        Case{"./md.md", kTable, "./md.md", kMarkdown}}) {
+    const ProfileArgs args = profile({"-o", c.value});
+    EXPECT_EQ(args.format, c.printed) << c.value;
+    EXPECT_EQ(args.results, c.file);
+    EXPECT_EQ(args.results_format, c.written) << c.value;
+  }
+  EXPECT_EQ(profile({"-o", "csv", "--format", "csv"}).format, kCsv);
+  EXPECT_EQ(profile({"-o", "json", "--json"}).format, kJson);
+  const ProfileArgs both = profile({"-o", "p.csv", "--json"});  // one on stdout, one in a file
+  EXPECT_EQ(both.format, kJson);
+  EXPECT_EQ(both.results_format, kCsv);
+  for (const std::vector<std::string>& args : {std::vector<std::string>{"profile", "-o", "json", "--format", "table"},
+                                               {"profile", "--json", "-o", "md"},
+                                               {"profile", "--json", "--format", "csv"}}) {
+    EXPECT_NE(refusal(args).find("exclude each other"), std::string::npos);
+  }
+  EXPECT_NE(refusal({"profile", "-o", "report"}).find("'report' is none of json, csv and md"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace headrace

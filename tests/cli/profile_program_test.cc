@@ -68,7 +68,7 @@ TEST_F(ProfileProgram, MeasuresPrintsKeepsAndIsUsed) {
 
 TEST_F(ProfileProgram, MeasuresADiskAndLeavesNothing) {
   std::filesystem::create_directory(home_ / "disk");
-  const Finished finished = profile({"--json", "--disk", home_ / "disk"});
+  const Finished finished = profile({"-o", "json", "--disk", home_ / "disk"});
   ASSERT_EQ(finished.exit_code, 0) << finished.err;
   const json report = json::parse(finished.out);
   EXPECT_GT(report["rates"]["disk_read_gb_per_s"], 0);
@@ -88,7 +88,10 @@ TEST_F(ProfileProgram, RefusesWhatMeansNothing) {
     int code;
     const char* part;
   };
-  for (const Case& c : {Case{{"-o", home_ / "p.txt"}, 2, ".json, .csv and .md"},
+  for (const Case& c : {Case{{"-o", home_ / "p.txt"}, 2, "nor a file ending in .json, .csv or .md"},
+                        Case{{"-o", "xml"}, 2, "'xml' is none of json, csv and md"},
+                        Case{{"-o", "csv", "--json"}, 2, "exclude each other"},
+                        Case{{"-o", "md", "--format", "csv"}, 2, "exclude each other"},
                         Case{{"--format", "xml"}, 2, "'xml' is none of table, json, csv, md"},
                         Case{{"--json", "--format", "csv"}, 2, "exclude each other"},
                         Case{{"--html", home_ / "gone/p.html"}, 5, "gone/p.html"}}) {
