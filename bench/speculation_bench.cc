@@ -4,10 +4,11 @@
 //   speculation_bench MODEL DRAFT TEXT... [--tokens 4096,16384] [--kv device,host] [--temp 0,0.8]
 //                     [--top-p 1] [--nodes auto,60] [-n 128] [--device cuda] [--spec-type draft-eagle3]
 //                     [--verify full,lossless,approximate] [--interval auto,20] [--budget 4096] [--alone] [--force 3.5]
-//                     [--pending auto,chain,64x384]
+//                     [--pending auto,chain,64x384] [--step-costs 7.6,150]
 // --alone: partial verification without the draft, too. --force: GenerateOptions::forced_tokens.
 // --pending: GenerateOptions::pending of lossless runs: what suits the device, a chain, or a tree whose partial steps
-// compute so many nodes at a time and in all.
+// compute so many nodes at a time and in all. --step-costs: by which auto chooses refreshes of a tree, in the place of
+// what steps take here, in ms: of a partial step with its draft, of a refresh; rows then say how fast that would be.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
@@ -32,6 +33,7 @@ struct Args {
   std::vector<int64_t> budgets = {4096};
   bool alone = false;
   double force = 0;
+  std::vector<double> step_costs = {0, 0};
 };
 
 Args parse(int argc, char** argv) {
@@ -55,6 +57,7 @@ Args parse(int argc, char** argv) {
   app.add_option("--pending", args.pending)->delimiter(',');
   app.add_flag("--alone", args.alone);
   app.add_option("--force", args.force);
+  app.add_option("--step-costs", args.step_costs)->delimiter(',')->expected(2);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -115,7 +118,8 @@ nlohmann::ordered_json row_of(const GenerateResult& result) {
   const auto tokens = static_cast<double>(std::max<int64_t>(1, result.timings.decode_tokens));
   row["tau"] = s.tau();
   row["steps"] = s.steps;
-  row["nodes_per_step"] = static_cast<double>(s.proposed) / steps + 1;
+  row["tokens_per_step"] = s.tokens_per_step();
+  row["proposed"] = s.proposed;
   row["draft_ms"] = s.draft_ms / steps;
   row["verify_ms"] = s.verify_ms / steps;
   row["accepted_by_depth"] = s.accepted_by_depth;
@@ -124,13 +128,17 @@ nlohmann::ordered_json row_of(const GenerateResult& result) {
     const Speculation::Kind& kind = s.of(mode);
     const auto count = static_cast<double>(std::max<int64_t>(1, kind.steps));
     row[step_mode_name(mode)] = {{"steps", kind.steps},
+                                 {"nodes", kind.nodes},
                                  {"tau", kind.tau()},
+                                 {"confirmed", kind.confirmed},
                                  {"draft_ms", kind.draft_ms / count},
                                  {"verify_ms", kind.verify_ms / count}};
   }
   row["judged"] = s.judgement.judged;
   row["overturned"] = s.judgement.overturned;
   row["discarded"] = s.judgement.discarded;
+  row["rescued"] = s.judgement.rescued;
+  row["foretold"] = s.judgement.foretold;
   row["overturn_rate"] = s.judgement.overturn_rate();
   row["link_bytes_per_token"] = static_cast<double>(result.transfers.decode_h2d_bytes) / tokens;
   row["vram_peak_bytes"] = result.memory.vram_peak_bytes;
@@ -205,6 +213,7 @@ class Bench {
     const bool lossless = *options.verify->mode == VerifyMode::kLossless;
     const std::vector<std::string> automatic = {"auto"};
     options.forced_tokens = options.speculate ? args_.force : 0;
+    options.step_costs = {.partial_ms = args_.step_costs[0], .refresh_ms = args_.step_costs[1]};
     for (const int64_t budget : partial ? args_.budgets : std::vector<int64_t>{4096}) {
       for (const std::string& interval : partial ? args_.intervals : automatic) {
         for (const std::string& pending : lossless ? args_.pending : automatic) {
@@ -236,8 +245,16 @@ class Bench {
       if (options.speculate) row["tree"] = nodes;
       row["speedup"] = result.timings.decode_tokens_per_s / plain.timings.decode_tokens_per_s;
       row["same_tokens"] = result.token_ids == plain.token_ids;
+      const double costed_ms = costed(result.speculation);
+      if (costed_ms > 0)
+        row["costed_tokens_per_s"] = 1e3 * static_cast<double>(result.timings.decode_tokens) / costed_ms;
       add(row, row_of(result), rows);
     }
+  }
+
+  double costed(const Speculation& s) const {
+    return static_cast<double>(s.of(StepMode::kPartial).steps) * args_.step_costs[0] +
+           static_cast<double>(s.of(StepMode::kRefresh).steps) * args_.step_costs[1];
   }
 
   static void add(nlohmann::ordered_json row, const nlohmann::ordered_json& figures, nlohmann::ordered_json* rows) {

@@ -7,21 +7,15 @@
 #include "offload/trace.h"
 
 namespace headrace {
-namespace {
-
-constexpr int64_t kFirstSteps = 16;  // partial steps before the first refresh, whose cost is not known
-
-// A mean that forgets.
-void blend(double sample, double* mean) { *mean = *mean == 0 ? sample : *mean + (sample - *mean) / 4; }
-
-}  // namespace
 
 Decoder::Decoder(Session& session, Drafting& drafting, Output& output, Stream& compute, const DecoderOptions& options)
     : session_(session), drafting_(drafting), output_(output), compute_(compute), options_(options) {
-  if (options.interval == kAutoInterval) tuner_.emplace(options.streams);
   pending_.reserve(kMostPending);
-  if (options.pending.width > 0) growing_.emplace(options.pending);
-  if (growing_ && tuner_ && !options.streams) worthwhile_.emplace();
+  const bool automatic = options.interval == kAutoInterval;
+  if (options.pending.width > 0) growing_.emplace(options.pending, output.ends());
+  if (automatic && growing_) rule_.emplace(options.streams, options.step_costs);
+  if (automatic && growing_ && !options.streams) worthwhile_.emplace();
+  if (automatic && !growing_) tuner_.emplace(options.streams);
 }
 
 void Decoder::run(int32_t first) {
@@ -43,11 +37,10 @@ StepMode Decoder::next_mode() const {
   if (worthwhile_ && worthwhile_->plain() && !growing_->begun()) return StepMode::kFull;
   if (growing_ && session_.partial_ready()) return options_.interval == 0 ? StepMode::kRefresh : StepMode::kPartial;
   const int64_t pending = static_cast<int64_t>(pending_.size());
-  const bool tuned = tuner_ && !growing_;
-  if (tuned && tuner_->pending() == 0 && pending == 0)
+  if (tuner_ && tuner_->pending() == 0 && pending == 0)
     return StepMode::kFull;  // no partial step pays: nothing is chosen
   // The tuner counts pending tokens, the published rule those of the refresh, too.
-  const int64_t interval = tuned ? accepted_ - pending + tuner_->pending() - 1 : options_.interval;
+  const int64_t interval = tuner_ ? accepted_ - pending + tuner_->pending() - 1 : options_.interval;
   return step_mode({.rows = session_.rows() + pending,
                     .least_context = session_.partial_from(),
                     .initialised = session_.partial_ready(),
@@ -75,9 +68,9 @@ bool Decoder::judge(StepMode mode) {
     judgement = judge_pending(samples);
   }
   const Tree& tree = pending > 0 ? combined_ : tree_;
-  session_.commit(acceptance_);
-  drafting_.observe(tree, acceptance_, first, judgement);
   const int64_t right = static_cast<int64_t>(acceptance_.nodes.size());
+  session_.commit(acceptance_);
+  drafting_.observe(tree, acceptance_, first, {.confirmed = final ? right - pending : right, .judgement = judgement});
   if (tuner_) {
     tuner_->record_refresh(drafting_.last_ms(), judgement, right - pending, right > pending);
   }
@@ -159,10 +152,10 @@ bool Decoder::guess() {
   }
   const bool final = options_.verify == VerifyMode::kApproximate;
   if (!final) cut_at_the_end();
-  session_.commit(acceptance_);
-  drafting_.observe(tree_, acceptance_, first, {});
-  for (const int32_t node : acceptance_.nodes) pending_.push_back(tree_.tokens[static_cast<size_t>(node)]);
   const int64_t count = static_cast<int64_t>(acceptance_.nodes.size());
+  session_.commit(acceptance_);
+  drafting_.observe(tree_, acceptance_, first, {.confirmed = final ? count : 0});
+  for (const int32_t node : acceptance_.nodes) pending_.push_back(tree_.tokens[static_cast<size_t>(node)]);
   accepted_ += count;
   root_ = acceptance_.next;
   if (tuner_) tuner_->record_partial(drafting_.last_ms(), count);
@@ -174,7 +167,7 @@ bool Decoder::guess() {
 // Grows the tree by a step, or has it judged.
 bool Decoder::grow_or_judge() {
   if (!growing_->begun()) growing_->begin(root_);
-  const int64_t interval = tuner_ ? kMostPending : options_.interval;
+  const int64_t interval = rule_ ? kMostPending : options_.interval;
   const int64_t most_depth = std::min({output_.room() - 1, interval, kMostPending - 1});
   drafting_.begin(StepMode::kPartial, 0);
   propose_after_tip(most_depth);
@@ -182,7 +175,7 @@ bool Decoder::grow_or_judge() {
   const int64_t first = growing_->extend(most_depth);
   growing_->rank(first, session_.grow(growing_->tree(), first));
   drafting_.grown(growing_->tree().size() - first, growing_->drafted(), growing_->followed());
-  blend(drafting_.last_ms(), &partial_ms_);
+  if (rule_) rule_->record_partial(drafting_.last_ms());
   cycle_ms_ += drafting_.last_ms();
   return true;
 }
@@ -197,32 +190,36 @@ void Decoder::propose_after_tip(int64_t most_depth) {
   growing_->offer(tree_);
 }
 
-// While another step adds more to what a refresh is expected to confirm than its time is worth elsewhere.
+// By what it costs and gives; with a fixed interval, until the first choices have come so far.
 bool Decoder::grow_on(int64_t most_depth) {
   if (most_depth <= 0) return false;
-  if (growing_->partial_steps() == 0) return true;
-  const double growth = growing_->foretold_growth(most_depth);
+  const int64_t steps = growing_->partial_steps();
+  const double growth = steps == 0 ? 1 : growing_->foretold_growth(most_depth);
   if (growth == 0) return false;
-  if (!tuner_) return true;
-  if (refresh_ms_ == 0) return growing_->partial_steps() < (options_.streams ? kFirstSteps : kFirstSteps / 4);
-  const double steps = static_cast<double>(growing_->partial_steps());
-  return growth * (refresh_ms_ + steps * partial_ms_) > growing_->expected(most_depth) * partial_ms_;
+  if (!rule_) return !growing_->finished(most_depth);
+  return rule_->pays(steps, growing_->expected(most_depth), growth);
 }
 
 bool Decoder::judge_tree(int64_t most_depth) {
+  const double foretold = growing_->expected(most_depth);
   growing_->fill(most_depth);
   const Tree& tree = growing_->tree();
   drafting_.turn_to_refresh(growing_->first_choices());
   const std::span<const int32_t> samples = session_.verify(tree, StepMode::kRefresh);
   accept_step(tree, samples, 0);
   const PendingTree::Verdict verdict = growing_->learn(samples, acceptance_);
-  const int64_t first = session_.rows();
+  const int64_t first = session_.rows(), confirmed = static_cast<int64_t>(acceptance_.nodes.size());
   session_.commit(acceptance_);
   drafting_.observe(tree, acceptance_, first,
-                    {.judged = verdict.judged, .overturned = verdict.overturned, .rescued = verdict.rescued});
-  blend(drafting_.last_ms(), &refresh_ms_);
+                    {.confirmed = confirmed,
+                     .accepted = verdict.drafted,
+                     .judgement = {.judged = verdict.judged,
+                                   .overturned = verdict.overturned,
+                                   .rescued = verdict.rescued,
+                                   .foretold = foretold}});
+  if (rule_) rule_->record_refresh(drafting_.last_ms(), growing_->partial_steps(), confirmed);
   const double cycle_ms = std::exchange(cycle_ms_, 0) + drafting_.last_ms();
-  if (worthwhile_) worthwhile_->record_cycle(cycle_ms, static_cast<int64_t>(acceptance_.nodes.size()));
+  if (worthwhile_) worthwhile_->record_cycle(cycle_ms, confirmed);
   root_ = acceptance_.next;
   const bool going = tell(tree, 1);
   growing_->clear();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/drafting.h"
+#include "runtime/growth_rule.h"
 #include "runtime/interval_tuner.h"
 #include "runtime/output.h"
 #include "runtime/progress.h"
@@ -24,6 +25,7 @@ struct DecoderOptions {
   int64_t interval = kAutoInterval;
   bool streams = false;      // passes over the full KV wait for the link
   double forced_tokens = 0;  // GenerateOptions
+  StepCosts step_costs{};    // GenerateOptions
   // Of a lossless run whose pending tokens are a tree; no width: they are a chain.
   PendingTreeLimits pending{.width = 0};
   const std::atomic<bool>* interrupt = nullptr;
@@ -57,11 +59,11 @@ class Decoder {
   Output& output_;
   Stream& compute_;
   const DecoderOptions options_;
-  std::optional<IntervalTuner> tuner_;      // none: a fixed interval
-  std::optional<PendingTree> growing_;      // the pending tokens, where they are a tree
-  std::optional<Worthwhile> worthwhile_;    // then, where nothing streams and the interval is auto
-  double cycle_ms_ = 0;                     // of the tree's steps since the last refresh
-  double partial_ms_ = 0, refresh_ms_ = 0;  // then: what steps have cost lately; 0: not known
+  std::optional<PendingTree> growing_;    // the pending tokens, where they are a tree
+  std::optional<GrowthRule> rule_;        // then; none: a fixed interval
+  std::optional<Worthwhile> worthwhile_;  // then, where nothing streams and the interval is auto
+  double cycle_ms_ = 0;                   // of the tree's steps since the last refresh
+  std::optional<IntervalTuner> tuner_;    // where they are a chain; none: a fixed interval
 
   Tree tree_, combined_;
   Acceptance acceptance_;

@@ -1,12 +1,12 @@
 #include "runtime/drafting.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace headrace {
 namespace {
 
 constexpr int64_t kStepsReserved = int64_t{1} << 20;
+constexpr int64_t kStepsAToken = 8;  // where pending tokens are a tree that may be all wrong
 
 // Of a run's first trees: where 64 rows cost a pass little more than one, the first look is at larger ones.
 TreeLimits first_limits(Backend backend, bool streams) {
@@ -28,7 +28,8 @@ void Drafting::planned(Stream& compute, bool streams, VerifyMode verify, int64_t
   const Backend backend = compute.backend();
   compute_ = &compute;
   if (draft_ != nullptr) stopwatch_ = make_stopwatch(compute);
-  step_ms_.reserve(static_cast<size_t>(std::min(most_steps, kStepsReserved)));
+  const int64_t steps = (verify == VerifyMode::kLossless ? kStepsAToken : 1) * most_steps;
+  step_ms_.reserve(static_cast<size_t>(std::min(steps, kStepsReserved)));
   speculation_.verify = verify;
   rows_cost_ = backend == Backend::kCpu;
   if (model_ == nullptr || !model_->tunes_trees() || fixed_) return;
@@ -42,6 +43,7 @@ void Drafting::begin(StepMode mode, int64_t pending) {
   start_ = Clock::now();
   mode_ = mode;
   pending_ = pending;
+  proposed_ = 0;
   draft_ms_ = 0;
   timed_ = false;
 }
@@ -58,6 +60,7 @@ TreeLimits Drafting::next_limits() {
 void Drafting::propose(int32_t root, int64_t position, Tree* tree) {
   if (draft_ == nullptr) return;
   draft_->propose(root, position, next_limits(), tree);
+  proposed_ = tree->size() - 1;
   draft_ms_ = std::chrono::duration<double, std::milli>(Clock::now() - start_).count();
 }
 
@@ -66,6 +69,7 @@ ProposedTree Drafting::propose_into(int32_t root, int64_t position, const TreeIn
   stopwatch_->start(*compute_);
   const ProposedTree proposed = draft_->propose_into(root, position, next_limits(), to);
   timed_ = proposed.nodes > 0;
+  if (timed_) proposed_ = proposed.nodes - 1;
   if (timed_) stopwatch_->stop(*compute_);
   return proposed;
 }
@@ -80,15 +84,22 @@ void Drafting::grown(int64_t nodes, const Tree& drafted, const Acceptance& follo
   if (told) draft_->observe(drafted, followed);
   const double ms = std::chrono::duration<double, std::milli>(Clock::now() - start_).count();
   step_ms_.push_back(static_cast<float>(ms));
-  grown_ += nodes;
-  speculation_.record(StepMode::kPartial, nodes, told ? followed.nodes.size() - 1 : 0, draft_ms_, ms - draft_ms_);
-  // A proposal of an earlier step was paid for there.
+  speculation_.record(StepMode::kPartial, {.nodes = nodes,
+                                           .proposed = proposed_,
+                                           .accepted = told ? static_cast<int64_t>(followed.nodes.size()) - 1 : 0,
+                                           .draft_ms = draft_ms_,
+                                           .verify_ms = ms - draft_ms_});
+  // A proposal of an earlier step was paid for there. The step's whole time is that of its verification, though it
+  // computes other guesses, too: without the proposal they would have had its room, and the step the same time. Of a
+  // proposal that was cut to the step's width nothing is known beyond the cut.
   if (told && tuner() && draft_ms_ > 0 && drafted.size() > 1) {
-    tuner()->record(limits_, drafted, followed, draft_ms_, ms - draft_ms_);
+    TreeLimits seen = limits_;
+    if (drafted.size() <= proposed_) seen.nodes = std::min(seen.nodes, drafted.size());
+    tuner()->record(seen, drafted, followed, draft_ms_, ms - draft_ms_);
   }
 }
 
-void Drafting::observe(const Tree& tree, const Acceptance& acceptance, int64_t position, const Judgement& judgement) {
+void Drafting::observe(const Tree& tree, const Acceptance& acceptance, int64_t position, const Outcome& outcome) {
   if (draft_ != nullptr) {
     if (pending_ > 0) draft_->rewind(position);
     draft_->observe(tree, acceptance);
@@ -96,11 +107,15 @@ void Drafting::observe(const Tree& tree, const Acceptance& acceptance, int64_t p
   const double ms = std::chrono::duration<double, std::milli>(Clock::now() - start_).count();
   step_ms_.push_back(static_cast<float>(ms));
   if (timed_) draft_ms_ = std::min(ms, stopwatch_->ms());
-  const size_t behind = static_cast<size_t>(pending_) + 1;  // nodes before the draft's first
-  const size_t right = std::max(acceptance.nodes.size(), behind) - behind;
-  const int64_t proposed = tree.size() - static_cast<int64_t>(behind) - std::exchange(grown_, 0);
-  speculation_.record(mode_, std::max<int64_t>(0, proposed), right, draft_ms_, ms - draft_ms_);
-  speculation_.judgement.add(judgement);
+  const int64_t behind = pending_ + 1;  // nodes before the draft's first
+  const int64_t right = std::max<int64_t>(0, static_cast<int64_t>(acceptance.nodes.size()) - behind);
+  speculation_.record(mode_, {.nodes = tree.size(),
+                              .proposed = proposed_,
+                              .accepted = outcome.accepted.value_or(right),
+                              .confirmed = outcome.confirmed,
+                              .draft_ms = draft_ms_,
+                              .verify_ms = ms - draft_ms_});
+  speculation_.judgement.add(outcome.judgement);
   if (tuner() && pending_ == 0 && tree.size() > 1)
     tuner()->record(limits_, tree, acceptance, draft_ms_, ms - draft_ms_);
 }

@@ -15,6 +15,13 @@
 
 namespace headrace {
 
+// What came of a step.
+struct Outcome {
+  int64_t confirmed = 0;              // Speculation has the words
+  std::optional<int64_t> accepted{};  // none: what was right of the proposed tree
+  Judgement judgement{};
+};
+
 class Drafting {
  public:
   // `model` may be null, and outlives this.
@@ -35,7 +42,7 @@ class Drafting {
   ProposedTree propose_into(int32_t root, int64_t position, const TreeInputs& to);
   // The pending tokens and the tree behind them have been verified, and what was right of them committed; the first is
   // at `position`.
-  void observe(const Tree& tree, const Acceptance& acceptance, int64_t position, const Judgement& judgement);
+  void observe(const Tree& tree, const Acceptance& acceptance, int64_t position, const Outcome& outcome);
 
   // The step that has begun is to judge `pending` tokens after all: nothing stands behind them.
   void turn_to_refresh(int64_t pending);
@@ -63,7 +70,7 @@ class Drafting {
   std::vector<float> step_ms_;
   StepMode mode_ = StepMode::kFull;
   int64_t pending_ = 0;
-  int64_t grown_ = 0;       // nodes of the coming tree that have been counted
+  int64_t proposed_ = 0;    // tokens, in the step
   bool rows_cost_ = false;  // each row of a pass
   Clock::time_point start_{};
   double draft_ms_ = 0;

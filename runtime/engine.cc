@@ -428,6 +428,7 @@ void Engine::Impl::answer(Session& session, Drafting* drafting, const std::vecto
              .interval = verify.interval,
              .streams = streams,
              .forced_tokens = run.forced_tokens,
+             .step_costs = run.step_costs,
              .pending = pending,
              .interrupt = run.interrupt,
              .progress = progress})

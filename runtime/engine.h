@@ -16,6 +16,7 @@
 #include "offload/device.h"
 #include "offload/trace_file.h"
 #include "runtime/draft/draft_model.h"
+#include "runtime/growth_rule.h"
 #include "runtime/model/checkpoint.h"
 #include "runtime/pending_tree.h"
 #include "runtime/prefix/run.h"
@@ -75,6 +76,8 @@ struct GenerateOptions {
   // For benches, what steps cost when a draft guesses so well: each accepts so many tokens on the average, the target's
   // own included, and refreshes overturn nothing. The text is then nobody's. 0: none of this.
   double forced_tokens = 0;
+  // For benches: what steps are taken to cost where a refresh is chosen by cost, as if on another machine.
+  StepCosts step_costs{};
   std::string label = "answer";                          // what a trace calls the run; empty: it is in none
   const std::atomic<bool>* interrupt = nullptr;          // set: finish the current step and return what there is
   std::function<void(std::string_view text)> on_text{};  // each piece of text as it becomes certain; may be empty

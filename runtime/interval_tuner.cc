@@ -6,8 +6,6 @@
 namespace headrace {
 namespace {
 
-constexpr double kForget = 0.9;                         // of costs and tokens, a sample
-constexpr double kMostTimes = 3;                        // the mean: more does not count
 constexpr double kForgetJudged = 0.9;                   // a refresh
 constexpr double kMostJudged = 300;                     // a text may change: more is not remembered
 constexpr double kPriorJudged = 10, kPriorWrong = 0.3;  // as if they had been judged before,
@@ -20,18 +18,8 @@ constexpr double kTrial = 100;                          // times its time that p
 
 }  // namespace
 
-void IntervalTuner::Mean::add(double sample) {
-  sum = sum * kForget + sample;
-  weight = weight * kForget + 1;
-}
-
-void IntervalTuner::Cost::add(double sample) {
-  if (++samples == 2) ms = {};
-  ms.add(samples > 2 ? std::min(sample, kMostTimes * value()) : sample);
-}
-
 void IntervalTuner::Line::add(double x, double y) {
-  if (samples > 1) y = std::min(y, kMostTimes * at(x));
+  if (samples > 1) y = std::min(y, RunningCost::kMostTimes * at(x));
   if (++samples == 2) ms = rows = square = product = {};
   ms.add(y);
   rows.add(x);

@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "cache/partial.h"
+#include "runtime/running_cost.h"
 #include "runtime/verification.h"
 
 namespace headrace {
@@ -31,23 +32,9 @@ class IntervalTuner {
   void record_refresh(double ms, const Judgement& judgement, int64_t tokens_beyond, bool all_right);
 
  private:
-  // It forgets.
-  struct Mean {
-    double sum = 0, weight = 0;
-    void add(double sample);
-    double value(double otherwise) const { return weight > 0 ? sum / weight : otherwise; }
-  };
-  // Of times: the first may have paid for something that comes once, and counts until there is another; so may any that
-  // is far larger than the rest, which counts in part.
-  struct Cost {
-    Mean ms;
-    int64_t samples = 0;
-    void add(double sample);
-    double value() const { return ms.value(0); }
-  };
   // A refresh's time by the rows that it judges: a line that forgets, flat until it is seen to rise.
   struct Line {
-    Mean ms, rows, square, product;
+    RunningMean ms, rows, square, product;
     int64_t samples = 0;
     void add(double x, double y);
     double at(double x) const;
@@ -65,9 +52,9 @@ class IntervalTuner {
   int64_t next() const;
 
   const bool streams_;
-  Cost partial_ms_, full_ms_;
+  RunningCost partial_ms_, full_ms_;
   Line refresh_ms_;
-  Mean partial_tokens_, beyond_tokens_, full_tokens_;
+  RunningMean partial_tokens_, beyond_tokens_, full_tokens_;
   Judged judged_;
   std::array<Judged, kMostPending / kAges> by_age_{};
   double since_partial_ms_ = 0, since_full_ms_ = 0;

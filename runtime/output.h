@@ -21,6 +21,8 @@ class Output {
   // Takes the next token; false when the run has ended, with it or before it.
   bool take(int32_t token);
   bool ends(int32_t token) const;  // take() would end the run with it
+  // The tokens that end it.
+  std::vector<int32_t> ends() const { return options_.ignore_eos ? std::vector<int32_t>{} : end_ids_; }
   void interrupted() { reason_ = FinishReason::kInterrupted; }
   void finish(GenerateResult* result);  // moves text and ids out
 

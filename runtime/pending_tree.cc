@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <numeric>
+#include <utility>
 
 namespace headrace {
 namespace {
@@ -13,7 +14,8 @@ constexpr double kUnranked = 0.5;  // the share of a token by a draft that gives
 
 }  // namespace
 
-PendingTree::PendingTree(const PendingTreeLimits& limits) : limits_(limits) {
+PendingTree::PendingTree(const PendingTreeLimits& limits, std::vector<int32_t> ends)
+    : limits_(limits), ends_(std::move(ends)) {
   CHECK(limits.width > 0 && limits.nodes > 0 && limits.nodes <= kMaxPassNodes, "nodes=", limits.nodes);
   CHECK(limits.grown > 0 && limits.grown <= kMaxPassNodes, "grown=", limits.grown);
   evidence_[3] = 1;  // until something has been seen
@@ -28,14 +30,16 @@ PendingTree::PendingTree(const PendingTreeLimits& limits) : limits_(limits) {
 
 void PendingTree::begin(int32_t root) {
   begun_ = true;
-  offered_ = false;
+  offered_ = ended_ = false;
   tree_.reset(root);
   nodes_.assign(1, Node{});
   tokens_.clear();
   log_probs_.clear();
   candidates_.clear();
-  deepest_ = computed_ = steps_ = first_choices_ = 0;
+  computed_ = steps_ = first_choices_ = 0;
 }
+
+bool PendingTree::ends(int32_t token) const { return std::find(ends_.begin(), ends_.end(), token) != ends_.end(); }
 
 // ---- what a draft offers --------------------------------------------------------------------------------------------
 
@@ -58,6 +62,11 @@ std::optional<PendingTree::Tip> PendingTree::tip() const {
   return Tip{.token = found->token, .depth = tip_depth()};
 }
 
+bool PendingTree::finished(int64_t most_depth) const {
+  const std::optional<Tip> at = tip();
+  return ended_ || (at && at->depth >= most_depth);
+}
+
 // A draft's scores are log-probabilities of paths.
 void PendingTree::offer(const Tree& proposed) {
   CHECK(tip().has_value() && tip()->token == proposed.tokens[0] && !offered_, "token ", proposed.tokens[0]);
@@ -69,8 +78,13 @@ void PendingTree::offer(const Tree& proposed) {
     if (proposed.scores.empty()) return proposed.depths[i] * std::log(kUnranked);
     return std::min(0.0, static_cast<double>(proposed.scores[i]));
   };
+  place_.assign(proposed.tokens.size(), 0);  // -1: at or behind the run's end
   for (int32_t node = 1; node < proposed.size(); ++node) {
     const int32_t parent = proposed.parents[static_cast<size_t>(node)];
+    if (place_[static_cast<size_t>(parent)] < 0 || ends(proposed.tokens[static_cast<size_t>(node)])) {
+      place_[static_cast<size_t>(node)] = -1;
+      continue;
+    }
     candidates_.push_back({.token = proposed.tokens[static_cast<size_t>(node)],
                            .from = node,
                            .share = std::min(1.0, std::exp(score(node) - score(parent))),
@@ -86,28 +100,35 @@ void PendingTree::drop_offer() {
 
 // ---- a partial step -------------------------------------------------------------------------------------------------
 
-// The likeliest candidates come first, at most `count`. No child is likelier than its parent, and of equals the parent
-// comes first: of what comes first, all parents are in the tree or come before. Returns how many.
-size_t PendingTree::bring_forward(int64_t count, int64_t most_depth) {
+int64_t PendingTree::depth_of(const Candidate& candidate, int64_t tip) const {
+  const size_t from = static_cast<size_t>(candidate.from);
+  return candidate.kind == Kind::kOffered ? tip + offer_.depths[from] : tree_.depths[from] + 1;
+}
+
+void PendingTree::drop_deeper(int64_t most_depth) {
   const int64_t tip = tip_depth();
-  std::erase_if(candidates_, [&](const Candidate& c) {  // the run ends before it
-    const size_t from = static_cast<size_t>(c.from);
-    return (c.kind == Kind::kOffered ? tip + offer_.depths[from] : tree_.depths[from] + 1) > most_depth;
+  std::erase_if(candidates_, [&](const Candidate& c) { return depth_of(c, tip) > most_depth; });
+}
+
+// The likeliest candidates of the levels up to `last_depth` come first, at most `count`. No child is likelier than its
+// parent, and of equals the parent comes first: of what comes first, all parents are in the tree or come before.
+// Returns how many.
+size_t PendingTree::bring_forward(int64_t count, int64_t last_depth) {
+  const int64_t tip = tip_depth();
+  const auto end = std::partition(candidates_.begin(), candidates_.end(),
+                                  [&](const Candidate& c) { return depth_of(c, tip) <= last_depth; });
+  const auto kept = std::clamp<int64_t>(count, 0, end - candidates_.begin());
+  std::partial_sort(candidates_.begin(), candidates_.begin() + kept, end, [](const Candidate& a, const Candidate& b) {
+    if (a.chance != b.chance) return a.chance > b.chance;
+    if (a.kind != b.kind) return a.kind < b.kind;
+    return a.from != b.from ? a.from < b.from : a.token < b.token;
   });
-  const size_t kept = std::min(candidates_.size(), static_cast<size_t>(std::max<int64_t>(0, count)));
-  std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<int64_t>(kept), candidates_.end(),
-                    [](const Candidate& a, const Candidate& b) {
-                      if (a.chance != b.chance) return a.chance > b.chance;
-                      if (a.kind != b.kind) return a.kind < b.kind;
-                      return a.from != b.from ? a.from < b.from : a.token < b.token;
-                    });
-  return kept;
+  return static_cast<size_t>(kept);
 }
 
 int32_t PendingTree::add(const Candidate& candidate, int32_t parent) {
   const int32_t node = tree_.add(candidate.token, parent);
-  nodes_.push_back({.share = candidate.share, .chance = candidate.chance});
-  deepest_ = std::max(deepest_, static_cast<int64_t>(tree_.depths[static_cast<size_t>(node)]));
+  nodes_.push_back({.share = candidate.share, .chance = candidate.chance, .drafted = candidate.kind == Kind::kOffered});
   return node;
 }
 
@@ -146,7 +167,8 @@ void PendingTree::add_first(size_t count) {
 
 int64_t PendingTree::extend(int64_t most_depth) {
   const int64_t first = computed_, root = computed_ == 0 ? 1 : 0;  // the root itself is to be computed
-  add_first(bring_forward(std::min(limits_.width - root, limits_.grown - tree_.size()), most_depth));
+  drop_deeper(most_depth);
+  add_first(bring_forward(std::min(limits_.width - root, limits_.grown - tree_.size()), most_depth - 1));
   return first;
 }
 
@@ -188,7 +210,7 @@ void PendingTree::rank_node(int64_t node, int32_t sample, std::span<const int32_
     if (place < share.size()) is_node[place] = true;
   }
   for (size_t place = 0; place < share.size(); ++place) {
-    if (is_node[place]) continue;
+    if (is_node[place] || ends(row[place])) continue;
     candidates_.push_back(
         {.token = row[place], .from = index, .share = share[place], .chance = 0, .kind = Kind::kRanked});
   }
@@ -211,6 +233,7 @@ void PendingTree::follow(int64_t first, std::span<const int32_t> samples) {
   if (drafted_.tokens.empty()) return;
   accept(drafted_, samples.first(drafted_.tokens.size()), &followed_);
   first_choices_ += static_cast<int64_t>(followed_.nodes.size());
+  ended_ = ends(followed_.next);
   const int32_t last = static_cast<int32_t>(first) + followed_.nodes.back();
   for (Candidate& c : candidates_) {
     if (c.kind == Kind::kRanked && c.from == last && c.token == followed_.next) c.kind = Kind::kTip;
@@ -239,7 +262,7 @@ std::array<double, kRankedTokens> PendingTree::chances(int32_t ranked, double sh
 }
 
 double PendingTree::expected(int64_t most_depth) {
-  bring_forward(0, most_depth);
+  drop_deeper(most_depth);
   by_chance_.clear();
   for (const Node& node : nodes_) by_chance_.push_back(node.chance);
   for (const Candidate& candidate : candidates_) by_chance_.push_back(candidate.chance);
@@ -250,7 +273,8 @@ double PendingTree::expected(int64_t most_depth) {
 
 // What the next step computes gains what it ranks, less what of that a draft has offered already.
 double PendingTree::foretold_growth(int64_t most_depth) {
-  const size_t best = bring_forward(std::min(limits_.width, limits_.grown - tree_.size()), most_depth);
+  drop_deeper(most_depth);
+  const size_t best = bring_forward(std::min(limits_.width, limits_.grown - tree_.size()), most_depth - 1);
   double growth = 0;
   place_.assign(offered_ ? offer_.tokens.size() : 1, 0);
   for (size_t i = 0; i < best; ++i) {
@@ -270,7 +294,6 @@ double PendingTree::foretold_growth(int64_t most_depth) {
 void PendingTree::keep_nodes(double least, int64_t ties) {
   place_.assign(nodes_.size(), -1);
   int32_t kept = 0;
-  deepest_ = 0;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const double chance = nodes_[i].chance;
     const bool stays = chance > least || (chance == least && ties-- > 0);
@@ -281,7 +304,6 @@ void PendingTree::keep_nodes(double least, int64_t ties) {
     tree_.tokens[to] = tree_.tokens[i];
     tree_.depths[to] = tree_.depths[i];
     tree_.parents[to] = i == 0 ? -1 : place_[static_cast<size_t>(tree_.parents[i])];
-    deepest_ = std::max(deepest_, static_cast<int64_t>(tree_.depths[i]));
   }
   const size_t size = static_cast<size_t>(kept);
   nodes_.resize(size);
@@ -308,7 +330,10 @@ PendingTree::Verdict PendingTree::learn(std::span<const int32_t> samples, const 
   Verdict verdict;
   for (const int32_t right : acceptance.nodes) {
     const Node& node = nodes_[static_cast<size_t>(right)];
-    if (node.children < 0) continue;
+    if (node.children < 0) {
+      verdict.drafted += node.drafted ? 1 : 0;
+      continue;
+    }
     const int32_t truth = samples[static_cast<size_t>(right)];
     const int32_t* const row = tokens_.data() + node.children;
     const int64_t place = std::find(row, row + kRankedTokens, truth) - row;

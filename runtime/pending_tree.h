@@ -10,6 +10,8 @@
 // a child is right is the softmax of its node's ranks at the sharpness that has foretold them best. Pure: it knows no
 // model, no device and no clock. Thread: one.
 //
+// A token that ends the run is no node: nothing follows it, and the sample at its parent says whether it is right.
+//
 // Way of use: begin(); for each partial step offer(), if a draft has something to offer, extend(), rank(); before a
 // refresh fill(), after it learn() and clear().
 #pragma once
@@ -43,12 +45,12 @@ struct Ranked {
 
 class PendingTree {
  public:
-  explicit PendingTree(const PendingTreeLimits& limits);
+  // `ends`: the tokens that end the run.
+  explicit PendingTree(const PendingTreeLimits& limits, std::vector<int32_t> ends = {});
 
   void begin(int32_t root);
   bool begun() const { return begun_; }
   const Tree& tree() const { return tree_; }
-  int64_t deepest() const { return deepest_; }
   int64_t partial_steps() const { return steps_; }  // that the tree has taken
 
   // The token that the first choices lead to, which no step has computed yet: the root to begin with.
@@ -62,9 +64,13 @@ class PendingTree {
   void offer(const Tree& proposed);
   bool offered() const { return offered_; }
 
-  // Adds the likeliest nodes that are not in the tree yet, none deeper than `most_depth`; they are to be computed: the
-  // tip and what a draft offered after it, if they are among them, then the rest. Returns the first of them, or the
-  // tree's size if there are none. The first call's is the root.
+  // The first choices have come as far as the run goes: to a token that ends it, or to `most_depth`.
+  bool finished(int64_t most_depth) const;
+
+  // Adds the likeliest nodes that are not in the tree yet; they are to be computed: the tip and what a draft offered
+  // after it, if they are among them, then the rest. Nothing is kept that is deeper than `most_depth`, and nothing is
+  // computed at it, as nothing follows. Returns the first of them, or the tree's size if there are none. The first
+  // call's is the root.
   int64_t extend(int64_t most_depth);
   // What a partial step said of nodes [first, size).
   void rank(int64_t first, const Ranked& ranked);
@@ -86,6 +92,7 @@ class PendingTree {
     int64_t judged = 0;      // first choices that were looked at, each behind right ones
     int64_t overturned = 0;  // 1 if one was wrong
     int64_t rescued = 0;     // tokens confirmed beyond it
+    int64_t drafted = 0;     // tokens confirmed that a draft had offered and no partial step had computed
   };
   Verdict learn(std::span<const int32_t> samples, const Acceptance& acceptance);
   void clear() { begun_ = false; }
@@ -96,6 +103,7 @@ class PendingTree {
     double share = 1;       // the chance that it is right, if its parent is
     double chance = 1;      // that the path to it is
     int32_t children = -1;  // the first of its ranked tokens in tokens_; -1: not computed
+    bool drafted = false;   // a draft offered it
   };
   // What may become a node: what a node ranked, or what a draft offered. Of equals the earlier kind comes first.
   enum class Kind : uint8_t { kTip, kRanked, kOffered };
@@ -107,7 +115,10 @@ class PendingTree {
   };
   const Candidate* find_tip() const;
   int64_t tip_depth() const;
-  size_t bring_forward(int64_t count, int64_t most_depth);
+  bool ends(int32_t token) const;
+  int64_t depth_of(const Candidate& candidate, int64_t tip) const;
+  size_t bring_forward(int64_t count, int64_t last_depth);
+  void drop_deeper(int64_t most_depth);
   int32_t add(const Candidate& candidate, int32_t parent);
   void add_offered(const Candidate& candidate);
   void add_first(size_t count);
@@ -121,6 +132,7 @@ class PendingTree {
   double among_ranked() const { return 1 - missed_ / seen_; }
 
   const PendingTreeLimits limits_;
+  const std::vector<int32_t> ends_;
   Tree tree_, offer_, drafted_;
   Acceptance followed_;
   std::vector<Node> nodes_;
@@ -129,8 +141,9 @@ class PendingTree {
   std::vector<Candidate> candidates_;  // not in the tree
   std::vector<int32_t> place_;         // scratch: where nodes of offer_, or of the tree before, stand
   std::vector<double> by_chance_;      // scratch
-  int64_t deepest_ = 0, computed_ = 0, steps_ = 0, first_choices_ = 0;
+  int64_t computed_ = 0, steps_ = 0, first_choices_ = 0;
   bool begun_ = false, offered_ = false;
+  bool ended_ = false;                                // the first choices, with a token that ends the run
   std::array<double, kSharpness.size()> evidence_{};  // log-likelihoods, decaying
   double seen_ = 20, missed_ = 1;                     // right tokens that were looked up, and not among the ranked
 };

@@ -26,11 +26,14 @@ void add_kinds(const Speculation& more, Speculation* sum) {
   sum->steps += more.steps;
   sum->proposed += more.proposed;
   sum->accepted += more.accepted;
+  sum->confirmed += more.confirmed;
   sum->judgement.add(more.judgement);
   for (size_t i = 0; i < sum->kinds.size(); ++i) {
     Speculation::Kind& kind = sum->kinds[i];
     kind.steps += more.kinds[i].steps;
+    kind.nodes += more.kinds[i].nodes;
     kind.accepted += more.kinds[i].accepted;
+    kind.confirmed += more.kinds[i].confirmed;
     kind.draft_ms += more.kinds[i].draft_ms;
     kind.verify_ms += more.kinds[i].verify_ms;
   }

@@ -15,12 +15,13 @@ ordered_json interval_json(int64_t interval) {
   return interval == kAutoInterval ? ordered_json("auto") : ordered_json(interval);
 }
 
-// Steps and tau by mode, and what refreshes said of the pending tokens.
+// Steps, tau and confirmed tokens by mode, and what refreshes said of the pending tokens.
 ordered_json steps_json(const Speculation& s) {
   ordered_json out = ordered_json::object();
   for (const StepMode mode : {StepMode::kFull, StepMode::kPartial, StepMode::kRefresh}) {
     const Speculation::Kind& kind = s.of(mode);
-    if (kind.steps > 0) out[step_mode_name(mode)] = {{"steps", kind.steps}, {"tau", rounded(kind.tau())}};
+    if (kind.steps == 0) continue;
+    out[step_mode_name(mode)] = {{"steps", kind.steps}, {"tau", rounded(kind.tau())}, {"confirmed", kind.confirmed}};
   }
   return out;
 }

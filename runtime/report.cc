@@ -31,18 +31,13 @@ ordered_json kinds_json(const Speculation& s) {
     const Speculation::Kind& kind = s.of(mode);
     if (kind.steps == 0) continue;
     kinds[step_mode_name(mode)] = {{"steps", kind.steps},
+                                   {"nodes", kind.nodes},
                                    {"tau", rounded(kind.tau())},
+                                   {"confirmed", kind.confirmed},
                                    {"draft_ms_per_step", per_step(kind.draft_ms, kind.steps)},
                                    {"verify_ms_per_step", per_step(kind.verify_ms, kind.steps)}};
   }
   return kinds;
-}
-
-// A partial step's tokens are the text's when they are confirmed: then those that came out count.
-double tokens_per_step(const GenerateResult& result) {
-  const Speculation& s = result.speculation;
-  if (s.verify == VerifyMode::kFull || result.timings.decode_steps == 0) return s.tokens_per_step();
-  return static_cast<double>(result.timings.decode_tokens) / static_cast<double>(result.timings.decode_steps);
 }
 
 ordered_json speculation_json(const GenerateResult& result) {
@@ -50,10 +45,11 @@ ordered_json speculation_json(const GenerateResult& result) {
   return {{"type", s.type.empty() ? "none" : s.type},
           {"verify", verify_mode_name(s.verify)},
           {"tau", rounded(s.tau())},
-          {"tokens_per_step", rounded(tokens_per_step(result))},
+          {"tokens_per_step", rounded(s.tokens_per_step())},
           {"steps", s.steps},
           {"proposed", s.proposed},
           {"accepted", s.accepted},
+          {"confirmed", s.confirmed},
           {"accepted_by_depth", s.accepted_by_depth},
           {"draft_ms_per_step", per_step(s.draft_ms, s.steps)},
           {"verify_ms_per_step", per_step(s.verify_ms, s.steps)},
@@ -63,6 +59,7 @@ ordered_json speculation_json(const GenerateResult& result) {
             {"overturned", s.judgement.overturned},
             {"discarded", s.judgement.discarded},
             {"rescued", s.judgement.rescued},
+            {"foretold", rounded(s.judgement.foretold)},
             {"overturn_rate", rounded(s.judgement.overturn_rate())}}}};
 }
 

@@ -1,6 +1,15 @@
-// What drafting and partial verification gave in a run. tau counts the accepted draft tokens of a step, as SpecPV does;
-// EAGLE's papers add the target's own token, which is tokens_per_step here. A partial step's tokens count when it
-// accepts them, whatever becomes of them. A plain value.
+// What drafting and partial verification gave in a run. A plain value. Each word means one thing, with a draft and
+// without, whether pending tokens are a chain or a tree, in the text report, in JSON and in the benches' rows:
+//   step       a target pass
+//   node       a token that a step computed; a refresh judges all of its nodes
+//   proposed   tokens that the draft proposed
+//   accepted   of those, the ones that a step found right; of a partial step provisionally. Each counts once, in the
+//              step that did first, whatever becomes of it
+//   tau        accepted tokens a step, as SpecPV counts them (EAGLE's papers add the target's own)
+//   confirmed  tokens that a step made certain, the target's own among them: of a full step and of a refresh all that
+//              came out of it, of a partial one none but where partial acceptance is final
+//   tokens a step          confirmed tokens over all steps, whatever their mode
+//   judged, overturned, …  Judgement
 #pragma once
 
 #include <array>
@@ -14,39 +23,49 @@
 namespace headrace {
 
 struct Speculation {
-  // Steps of one mode.
+  // One step.
+  struct Step {
+    int64_t nodes = 1, proposed = 0, accepted = 0, confirmed = 0;
+    double draft_ms = 0, verify_ms = 0;  // proposing a tree; the target's pass and its commit
+  };
+  // Steps of one mode: sums.
   struct Kind {
-    int64_t steps = 0, accepted = 0;     // accepted: draft tokens
-    double draft_ms = 0, verify_ms = 0;  // sums over the steps: proposing a tree; the target's pass and its commit
-    double tau() const { return steps > 0 ? static_cast<double>(accepted) / static_cast<double>(steps) : 0; }
+    int64_t steps = 0, nodes = 0, accepted = 0, confirmed = 0;
+    double draft_ms = 0, verify_ms = 0;
+    double a_step(int64_t sum) const { return steps > 0 ? static_cast<double>(sum) / static_cast<double>(steps) : 0; }
+    double tau() const { return a_step(accepted); }
   };
 
   std::string type;  // "draft-eagle3"; empty: no draft
   int64_t steps = 0;
-  int64_t proposed = 0, accepted = 0;      // draft tokens
+  int64_t proposed = 0, accepted = 0, confirmed = 0;
   std::vector<int64_t> accepted_by_depth;  // [d]: steps whose draft token at depth d + 1 was accepted
-  double draft_ms = 0, verify_ms = 0;      // as Kind has them
+  double draft_ms = 0, verify_ms = 0;
   VerifyMode verify = VerifyMode::kFull;
   std::array<Kind, 3> kinds{};  // by StepMode
   Judgement judgement{};
 
   bool happened() const { return !type.empty() || verify != VerifyMode::kFull; }
   const Kind& of(StepMode mode) const { return kinds[static_cast<size_t>(mode)]; }
-  double tau() const { return steps > 0 ? static_cast<double>(accepted) / static_cast<double>(steps) : 0; }
-  double tokens_per_step() const { return steps > 0 ? tau() + 1 : 0; }
+  double a_step(int64_t sum) const { return steps > 0 ? static_cast<double>(sum) / static_cast<double>(steps) : 0; }
+  double tau() const { return a_step(accepted); }
+  double tokens_per_step() const { return a_step(confirmed); }
 
-  // A step's: `proposed_here` draft tokens, of which the `right` first levels were accepted.
-  void record(StepMode mode, int64_t proposed_here, size_t right, double drafted_ms, double verified_ms) {
+  void record(StepMode mode, const Step& step) {
     Kind& kind = kinds[static_cast<size_t>(mode)];
     ++steps;
     ++kind.steps;
-    proposed += proposed_here;
-    accepted += static_cast<int64_t>(right);
-    kind.accepted += static_cast<int64_t>(right);
-    draft_ms += drafted_ms;
-    kind.draft_ms += drafted_ms;
-    verify_ms += verified_ms;
-    kind.verify_ms += verified_ms;
+    kind.nodes += step.nodes;
+    proposed += step.proposed;
+    accepted += step.accepted;
+    kind.accepted += step.accepted;
+    confirmed += step.confirmed;
+    kind.confirmed += step.confirmed;
+    draft_ms += step.draft_ms;
+    kind.draft_ms += step.draft_ms;
+    verify_ms += step.verify_ms;
+    kind.verify_ms += step.verify_ms;
+    const size_t right = static_cast<size_t>(step.accepted);
     if (accepted_by_depth.size() < right) accepted_by_depth.resize(right);
     for (size_t depth = 0; depth < right; ++depth) ++accepted_by_depth[depth];
   }

@@ -98,8 +98,8 @@ TEST(Report, SaysWhatWasPredicted) {
   result.predicted->has_partial = true;
   result.predicted->partial.device_ms = 5.7;
   result.predicted->refresh = {.link_ms = 147, .device_ms = 20};
-  for (int i = 0; i < 4; ++i) result.speculation.record(StepMode::kPartial, 1, 0, 0, 6.0);
-  result.speculation.record(StepMode::kRefresh, 1, 0, 0, 150);
+  for (int i = 0; i < 4; ++i) result.speculation.record(StepMode::kPartial, {.verify_ms = 6.0});
+  result.speculation.record(StepMode::kRefresh, {.verify_ms = 150});
   EXPECT_NE(
       format_report(result, "engine").find("a partial step 5.70 ms (took 6.00 ms), a refresh 147 ms (took 150 ms)\n"),
       std::string::npos)
@@ -115,6 +115,7 @@ TEST(Report, SaysWhatADraftGave) {
                         .steps = 10,
                         .proposed = 590,
                         .accepted = 14,
+                        .confirmed = 24,
                         .accepted_by_depth = {8, 4, 2},
                         .draft_ms = 35,
                         .verify_ms = 125};
@@ -129,12 +130,16 @@ TEST(Report, SaysWhatADraftGave) {
 TEST(Report, SaysWhatPartialVerificationGave) {
   GenerateResult result;
   result.speculation.verify = VerifyMode::kLossless;
-  for (int i = 0; i < 130; ++i) result.speculation.record(StepMode::kPartial, 7, 2, 2.0, 6.0);
-  for (int i = 0; i < 12; ++i) result.speculation.record(StepMode::kRefresh, 7, 1, 2.0, 148.0);
-  result.speculation.judgement = {.judged = 400, .overturned = 13, .discarded = 20};
+  for (int i = 0; i < 130; ++i) {
+    result.speculation.record(StepMode::kPartial, {.accepted = 2, .draft_ms = 2.0, .verify_ms = 6.0});
+  }
+  for (int i = 0; i < 12; ++i) {
+    result.speculation.record(StepMode::kRefresh, {.nodes = 90, .confirmed = 12, .draft_ms = 2.0, .verify_ms = 148.0});
+  }
+  result.speculation.judgement = {.judged = 400, .overturned = 13, .discarded = 20, .rescued = 14};
   EXPECT_NE(format_report(result, "engine")
-                .find("  verify    lossless: 130 partial steps of 8.00 ms; 12 refreshes of 150 ms; overturned 3.25% of "
-                      "400 pending tokens\n"),
+                .find("  verify    lossless: 130 partial steps of 8.00 ms; 12 refreshes of 150 ms, 12.0 tokens each; "
+                      "overturned 3.25% of 400 pending tokens, 14 tokens rescued\n"),
             std::string::npos)
       << format_report(result, "engine");
   result.speculation.verify = VerifyMode::kFull;

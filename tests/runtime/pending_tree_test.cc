@@ -32,6 +32,10 @@ void say(PendingTree* tree, int64_t first, const std::vector<float>& row) {
   tree->rank(first, said.ranked());
 }
 
+int32_t deepest(const PendingTree& tree) {
+  return *std::max_element(tree.tree().depths.begin(), tree.tree().depths.end());
+}
+
 TEST(PendingTree, TheFirstStepComputesTheRoot) {
   PendingTree tree({.width = 4, .nodes = 16});
   EXPECT_FALSE(tree.begun());
@@ -54,7 +58,7 @@ TEST(PendingTree, GrowsWhereChoicesAreClose) {
     say(&close, b, {0, -0.05f});
   }
   EXPECT_EQ(sure.tree().size(), 6);
-  EXPECT_EQ(sure.deepest(), 5);
+  EXPECT_EQ(deepest(sure), 5);
   EXPECT_GT(close.tree().size(), 12);
   EXPECT_GT(sure.expected(20), close.expected(20) - 1);
   for (int32_t node = 1; node < close.tree().size(); ++node) {
@@ -71,12 +75,13 @@ TEST(PendingTree, StaysWithinItsLimits) {
     EXPECT_LE(tree.tree().size() - first, step == 0 ? 1 : 3);
     EXPECT_EQ(first, step == 0 ? 0 : before);
     EXPECT_LE(tree.tree().size(), 20);
-    EXPECT_LE(tree.deepest(), 4);
+    EXPECT_LT(deepest(tree), 4) << "nothing is computed that nothing may follow";
     if (tree.tree().size() > first) say(&tree, first, {0, -0.1f, -0.2f, -0.3f});
   }
   EXPECT_EQ(tree.foretold_growth(4), 0);
   tree.fill(4);
   EXPECT_EQ(tree.tree().size(), 24);
+  EXPECT_EQ(deepest(tree), 4);
 }
 
 // The growth that is foretold is the growth that comes.
@@ -195,7 +200,7 @@ TEST(PendingTree, AnOfferWaitsForItsTip) {
   PendingTree later = tree;
   tree.fill(20);
   EXPECT_EQ(tree.tree().size(), 8);
-  EXPECT_EQ(*std::max_element(tree.tree().depths.begin(), tree.tree().depths.end()), 4);  // the offer's, behind the tip
+  EXPECT_EQ(deepest(tree), 4);  // the offer's, behind the tip
   for (int step = 0; step < 9 && later.offered(); ++step) say(&later, later.extend(20), {0, -3});
   EXPECT_FALSE(later.offered());
   EXPECT_EQ(later.followed().nodes, std::vector<int32_t>{0});
@@ -219,6 +224,85 @@ TEST(PendingTree, ATipMayGo) {
   EXPECT_FALSE(tree.tip().has_value());
   EXPECT_EQ(tree.extend(20), tree.tree().size());
   EXPECT_EQ(tree.foretold_growth(20), 0);
+}
+
+constexpr int32_t kEnd = 100;  // what say() has first
+
+// What ends the run is no node, and has none behind it: of what is ranked, and of what a draft offers.
+TEST(PendingTree, NothingFollowsTheEnd) {
+  PendingTree tree({.width = 16, .grown = 200, .nodes = 200, .least = 1e-3}, {kEnd, 555});
+  tree.begin(7);
+  tree.offer(proposal(7, 3));  // 100, and 101 beside it, level after level
+  EXPECT_EQ(tree.extend(20), 0);
+  EXPECT_EQ(tree.tree().tokens, (std::vector<int32_t>{7, 101}));
+  EXPECT_EQ(tree.tree().parents[1], 0);
+  EXPECT_FALSE(tree.finished(20));
+  say(&tree, 0, {0, -0.1f, -0.2f});  // the first choice is the end, at the root and behind 101
+  EXPECT_TRUE(tree.finished(20));
+  EXPECT_FALSE(tree.tip().has_value());
+  for (int step = 0; step < 5; ++step) {
+    const int64_t first = tree.extend(20);
+    if (first == tree.tree().size()) break;
+    say(&tree, first, {0, -0.1f, -0.2f});
+  }
+  tree.fill(20);
+  const std::vector<int32_t>& tokens = tree.tree().tokens;
+  EXPECT_GT(tokens.size(), 5u);  // the second and third choices, which are no ends
+  EXPECT_EQ(std::count(tokens.begin(), tokens.end(), kEnd), 0);
+
+  // The full KV's end is right where the partial KV's was, though it is no node.
+  std::vector<int32_t> samples(tokens.size(), kEnd);
+  Acceptance acceptance;
+  accept(tree.tree(), samples, &acceptance);
+  EXPECT_EQ(acceptance.nodes, std::vector<int32_t>{0});
+  EXPECT_EQ(acceptance.next, kEnd);
+  const PendingTree::Verdict verdict = tree.learn(samples, acceptance);
+  EXPECT_EQ(verdict.judged, 1);
+  EXPECT_EQ(verdict.overturned, 0);
+}
+
+// An end in the middle of what a draft offers takes what is behind it along, and nothing else.
+TEST(PendingTree, AnOfferIsCutAtTheEnd) {
+  PendingTree tree({.width = 16, .grown = 200, .nodes = 200, .least = 1e-6}, {900});
+  tree.begin(7);
+  Tree offer;
+  offer.reset(7);
+  const int32_t right = offer.add(100, 0), end = offer.add(900, right), beside = offer.add(101, right);
+  offer.add(100, end);
+  offer.add(100, beside);
+  offer.scores = {0, -0.1f, -0.2f, -0.3f, -0.4f, -0.5f};
+  tree.offer(offer);
+  tree.extend(20);
+  EXPECT_EQ(tree.tree().tokens, (std::vector<int32_t>{7, 100, 101, 100}));
+  EXPECT_EQ(tree.tree().parents, (std::vector<int32_t>{-1, 0, 1, 2}));
+  EXPECT_EQ(tree.drafted().tokens, tree.tree().tokens);
+}
+
+// Where the run has room for three more tokens, the third is not computed: the refresh alone looks at it.
+TEST(PendingTree, StopsWhereTheRunHasNoRoom) {
+  PendingTree tree({.width = 1, .grown = 50, .nodes = 50, .least = 0.2});
+  tree.begin(7);
+  int steps = 0;
+  for (; !tree.finished(3) && steps < 10; ++steps) say(&tree, tree.extend(3), {0, -9});
+  EXPECT_EQ(steps, 3);  // the root, and the first two
+  EXPECT_EQ(tree.foretold_growth(3), 0);
+  EXPECT_EQ(tree.extend(3), tree.tree().size());
+  tree.fill(3);
+  EXPECT_EQ(tree.tree().depths, (std::vector<int32_t>{0, 1, 2, 3}));
+}
+
+// What a draft offered last and no step computed is the draft's when a refresh finds it right.
+TEST(PendingTree, SaysWhatTheDraftGaveTheRefresh) {
+  PendingTree tree({.width = 16, .grown = 200, .nodes = 200, .least = 1e-3});
+  tree.begin(7);
+  say(&tree, tree.extend(20), {0, -5});
+  tree.offer(proposal(100, 3));
+  tree.fill(20);
+  std::vector<int32_t> samples(static_cast<size_t>(tree.tree().size()), 100);
+  Acceptance acceptance;
+  accept(tree.tree(), samples, &acceptance);
+  ASSERT_EQ(acceptance.nodes.size(), 5u);  // the root, the tip, three that were offered
+  EXPECT_EQ(tree.learn(samples, acceptance).drafted, 3);
 }
 
 // Filters may make another token the sample than the one that ranks first: it leads then, and no token stands twice.

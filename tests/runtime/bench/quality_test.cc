@@ -63,8 +63,8 @@ QualityRow row(const std::string& document, float temperature, int64_t budget, i
   row.runs = row.lossless_same = 1;
   row.decode_tokens = 50;
   row.lossless.judgement = {.judged = 40, .overturned = overturned, .discarded = 7};
-  row.lossless.record(StepMode::kPartial, 0, 2, 1, 5);
-  row.lossless.record(StepMode::kRefresh, 0, 0, 1, 50);
+  row.lossless.record(StepMode::kPartial, {.accepted = 2, .draft_ms = 1, .verify_ms = 5});
+  row.lossless.record(StepMode::kRefresh, {.confirmed = 3, .draft_ms = 1, .verify_ms = 50});
   row.rouge_l_sum = rouge;
   return row;
 }
@@ -105,6 +105,7 @@ TEST(QualityReport, JsonSaysWhatWasMeasured) {
   EXPECT_EQ(first["temperature"], 0.8);
   EXPECT_EQ(first["lossless"]["overturn_rate"], 0.05);
   EXPECT_EQ(first["lossless"]["steps"]["partial"]["tau"], 2.0);
+  EXPECT_GT(first["lossless"]["steps"]["refresh"]["confirmed"], 0);
   EXPECT_EQ(first["approximate"]["rouge_l"], 0.5);
   EXPECT_EQ(first["partial_holds_all"], false);
   EXPECT_EQ(json["all_documents"].size(), 1u);

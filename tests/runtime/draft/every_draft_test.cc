@@ -14,6 +14,7 @@
 #include "runtime/engine.h"
 #include "tests/offload/gate.h"
 #include "tests/support/session_fixture.h"
+#include "tests/support/stops_at.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tiny_drafts.h"
 
@@ -77,6 +78,17 @@ class EveryDraft : public ::testing::TestWithParam<std::tuple<DeviceChoice, DTyp
       tokens = testing::decode_plainly(*roomy_->session(run), prompt(c.prompt), tokens_);
     }
     return tokens;
+  }
+
+  EngineOptions engine_options() const {
+    EngineOptions options;
+    options.model = testing::tiny_model(kTarget);
+    options.device = {.choice = std::get<0>(GetParam()), .threads = 2};
+    options.want_tokenizer = false;
+    options.dtype = std::get<1>(GetParam());
+    options.draft = options_;
+    options.ring_slots = 2;
+    return options;
   }
 
   struct Run {
@@ -188,14 +200,7 @@ TEST_P(EveryDraft, SaysWhatPlainDecodingSays) {
 
 // The same where most passes see the partial KV alone: a refresh takes back what was wrong, of the draft's cache, too.
 TEST_P(EveryDraft, SaysItWithPartialVerification) {
-  EngineOptions options;
-  options.model = testing::tiny_model(kTarget);
-  options.device = {.choice = std::get<0>(GetParam()), .threads = 2};
-  options.want_tokenizer = false;
-  options.dtype = std::get<1>(GetParam());
-  options.draft = options_;
-  options.ring_slots = 2;
-  Engine engine(options);
+  Engine engine(engine_options());
   Judgement judgement;
   int64_t accepted = 0, followed = 0;
   for (const SamplingSettings& sampling : kSettings) {
@@ -225,6 +230,66 @@ TEST_P(EveryDraft, SaysItWithPartialVerification) {
   EXPECT_GT(judgement.judged, judgement.overturned);
   EXPECT_GT(accepted, 0);
   EXPECT_GT(followed, 0) << "no guess of the draft was followed in a tree of pending tokens";
+}
+
+// With a tree of pending tokens that a draft continues a run ends where plain decoding ends, at an end token and at -n;
+// and one that is interrupted has said what is certain.
+TEST_P(EveryDraft, EndsWherePlainDecodingEnds) {
+  if (std::get<1>(GetParam()) != DType::kF32) GTEST_SKIP() << "one type says as much as two";
+  Engine engine(engine_options());
+  GenerateOptions plain_run{.sampling = {.temperature = 1.0f}, .speculate = false};
+  plain_run.verify = VerifyOptions{.mode = VerifyMode::kFull};
+  int stops = 0;
+  for (const uint64_t seed : {1, 2}) {
+    for (const int64_t most : {11, 100}) {
+      plain_run.sampling.seed = seed;
+      plain_run.max_tokens = most;
+      const GenerateResult plain = engine.generate(prompt(1), plain_run, nullptr);
+      stops += plain.finish_reason == FinishReason::kStop ? 1 : 0;
+      GenerateOptions run = plain_run;
+      run.speculate = true;
+      run.kv = KvMode::kHost;
+      run.pending = {.width = 16, .grown = 160, .nodes = 160, .least = 0.001};
+      for (const int64_t interval : {int64_t{10}, kAutoInterval}) {
+        run.verify = VerifyOptions{.mode = VerifyMode::kLossless, .budget = 64, .interval = interval};
+        const GenerateResult said = engine.generate(prompt(1), run, nullptr);
+        EXPECT_EQ(said.token_ids, plain.token_ids) << "seed " << seed << ", " << most << ", every " << interval;
+        EXPECT_EQ(said.finish_reason, plain.finish_reason);
+        EXPECT_EQ(said.timings.decode_tokens, plain.timings.decode_tokens);
+      }
+      if (most < 100) continue;
+      std::atomic<bool> flag{false};
+      testing::StopsAt progress(7, &flag);
+      run.interrupt = &flag;
+      const GenerateResult cut = engine.generate(prompt(1), run, &progress);
+      ASSERT_LE(cut.token_ids.size(), plain.token_ids.size());
+      EXPECT_TRUE(std::equal(cut.token_ids.begin(), cut.token_ids.end(), plain.token_ids.begin()));
+      EXPECT_EQ(cut.token_ids.size(), static_cast<size_t>(cut.speculation.confirmed) + 1) << "pending tokens were told";
+    }
+  }
+  EXPECT_GT(stops, 0) << "no run met an end token: choose other seeds";
+}
+
+// A draft that is the target itself, and a partial KV that holds nearly all: what it proposes is followed nearly
+// always.
+TEST_P(EveryDraft, IsFollowedWhereItIsTheTarget) {
+  if (options_.type != SpecType::kSimple || std::get<1>(GetParam()) != DType::kF32) GTEST_SKIP() << "no such draft";
+  EngineOptions options = engine_options();
+  options.draft.tree = parse_tree("chain:3");
+  options.draft.window = 0;
+  Engine engine(options);
+  const std::vector<int32_t> ids = testing::made_up_ids(1100, 512);  // 50 blocks to choose from
+  for (const SamplingSettings& sampling : {kSettings[0], kSettings[1]}) {
+    GenerateOptions run{.max_tokens = 64, .kv = KvMode::kHost, .sampling = sampling, .ignore_eos = true};
+    run.verify = VerifyOptions{.mode = VerifyMode::kLossless, .budget = 768, .interval = 20};
+    run.pending = {.width = 64, .grown = 256, .nodes = 256, .least = 0.001};
+    const Speculation s = engine.generate(ids, run, nullptr).speculation;
+    // So small a model is unsure of everything: a partial KV that lacks two blocks overturns some.
+    const bool noise = sampling.temperature > 0;
+    EXPECT_GT(s.accepted, s.proposed * (noise ? 85 : 65) / 100) << "T " << sampling.temperature;
+    EXPECT_GT(s.of(StepMode::kRefresh).a_step(s.confirmed), 11) << "T " << sampling.temperature;
+    EXPECT_LT(s.of(StepMode::kPartial).steps, 25) << "T " << sampling.temperature;
+  }
 }
 
 // One run whose trees come to the host and go back, one whose do not.

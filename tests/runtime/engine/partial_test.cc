@@ -10,6 +10,7 @@
 
 #include "runtime/engine.h"
 #include "tests/support/session_fixture.h"
+#include "tests/support/stops_at.h"
 
 namespace headrace {
 namespace {
@@ -287,8 +288,6 @@ TEST_P(PartialText, IsThatOfPlainDecoding) {
   EXPECT_GT(judgement.judged, 2 * judgement.overturned);
 }
 
-constexpr int64_t kAsATree = -2;
-
 // Beyond row 16,384, where segments are larger, with a cache that is resident in part, and with refreshes that judge
 // several hundred nodes.
 TEST_P(PartialText, IsThatOfPlainDecodingFarOut) {
@@ -323,7 +322,8 @@ TEST_P(PartialText, IsThatOfPlainDecodingFarOut) {
   EXPECT_EQ(said.token_ids, plain);
   const Speculation& s = said.speculation;
   ASSERT_GT(s.of(StepMode::kRefresh).steps, 0);
-  EXPECT_GT(s.proposed / s.of(StepMode::kRefresh).steps, 250) << "a refresh judged fewer nodes than meant here";
+  const Speculation::Kind& refreshes = s.of(StepMode::kRefresh);
+  EXPECT_GT(refreshes.nodes / refreshes.steps, 250) << "a refresh judged fewer nodes than meant here";
 }
 
 // The run ends where plain decoding ends: with -n anywhere among pending tokens, and with an end token there.
@@ -342,18 +342,46 @@ TEST_P(PartialText, EndsWherePlainDecodingEnds) {
       run.verify = VerifyOptions{.mode = VerifyMode::kFull};
       const GenerateResult plain = engine.generate(prompt(400), run, nullptr);
       run.speculate = true;
-      for (const int64_t interval : {int64_t{40}, kAutoInterval, kAsATree}) {
-        run.verify = lossless(64, interval == kAsATree ? kAutoInterval : interval);
+      struct Way {
+        int64_t interval;
+        bool tree;
+      };
+      for (const Way way : {Way{40, false}, Way{kAutoInterval, false}, Way{kAutoInterval, true}, Way{12, true}}) {
+        run.verify = lossless(64, way.interval);
+        run.kv = way.tree ? KvMode::kHost : KvMode::kAuto;
         run.pending.reset();
-        if (interval == kAsATree) run.pending = {.width = 12, .grown = 90, .nodes = 120, .least = 0.001};
+        if (way.tree) run.pending = {.width = 12, .grown = 90, .nodes = 120, .least = 0.001};
         const GenerateResult said = engine.generate(prompt(400), run, nullptr);
-        EXPECT_EQ(said.token_ids, plain.token_ids) << "seed " << seed << ", " << most;
+        EXPECT_EQ(said.token_ids, plain.token_ids)
+            << "seed " << seed << ", " << most << ", every " << way.interval << (way.tree ? ", a tree" : "");
         EXPECT_EQ(said.finish_reason, plain.finish_reason);
       }
       stops += plain.finish_reason == FinishReason::kStop ? 1 : 0;
     }
   }
   EXPECT_GT(stops, 0) << "no run met an end token: choose other seeds";
+}
+
+// A tree's refresh comes when its first choices have come as far as a fixed interval says, and judges nothing deeper.
+TEST_P(PartialText, IsJudgedAtTheInterval) {
+  Engine engine(options());
+  GenerateOptions run{.max_tokens = 60, .sampling = {.temperature = 0.6f, .seed = 3}, .ignore_eos = true};
+  run.kv = KvMode::kHost;
+  run.pending = {.width = 12, .grown = 300, .nodes = 300, .least = 1e-4};
+  for (const int64_t interval : {1, 4, 9}) {
+    run.verify = lossless(64, interval);
+    const Speculation s = engine.generate(prompt(400), run, nullptr).speculation;
+    const Speculation::Kind &partial = s.of(StepMode::kPartial), &refresh = s.of(StepMode::kRefresh);
+    ASSERT_GT(refresh.steps, 0);
+    EXPECT_LE(refresh.confirmed, refresh.steps * (interval + 1));
+    EXPECT_EQ(s.confirmed, refresh.confirmed) << "a partial step of a lossless run makes nothing certain";
+    if (GetParam().spec == SpecType::kNone) {  // a first choice a step, unless others are likelier
+      EXPECT_GE(partial.steps, (refresh.steps - 1) * interval);
+      EXPECT_LE(partial.steps, refresh.steps * (interval + 6));
+    } else {
+      EXPECT_LE(partial.steps, refresh.steps * (interval + 6));
+    }
+  }
 }
 
 // A run that is interrupted has said confirmed text only: the beginning of plain decoding's.
@@ -366,23 +394,9 @@ TEST_P(PartialText, IsConfirmedWhenInterrupted) {
   run.speculate = true;
   run.verify = lossless(64, 30);
 
-  class StopsAt : public Progress {
-   public:
-    StopsAt(int updates, std::atomic<bool>* flag) : left_(updates), flag_(flag) {}
-    void begin(std::string_view stage, std::string_view, int64_t) override { decoding_ = stage == "decode"; }
-    void update(int64_t) override {
-      if (decoding_ && --left_ == 0) flag_->store(true);
-    }
-    void end() override {}
-
-   private:
-    int left_;
-    bool decoding_ = false;
-    std::atomic<bool>* const flag_;
-  };
   for (const int updates : {1, 2, 5, 20, 33}) {
     std::atomic<bool> flag{false};
-    StopsAt progress(updates, &flag);
+    testing::StopsAt progress(updates, &flag);
     run.interrupt = &flag;
     const GenerateResult said = engine.generate(prompt(400), run, &progress);
     EXPECT_EQ(said.finish_reason, FinishReason::kInterrupted);

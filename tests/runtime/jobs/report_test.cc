@@ -86,6 +86,7 @@ TEST(ResultJson, SaysWhatADraftGave) {
                         .steps = 10,
                         .proposed = 590,
                         .accepted = 14,
+                        .confirmed = 24,
                         .accepted_by_depth = {8, 4, 2},
                         .draft_ms = 35,
                         .verify_ms = 125};
@@ -97,6 +98,7 @@ TEST(ResultJson, SaysWhatADraftGave) {
   EXPECT_EQ(speculation["steps"], 10);
   EXPECT_EQ(speculation["proposed"], 590);
   EXPECT_EQ(speculation["accepted"], 14);
+  EXPECT_EQ(speculation["confirmed"], 24);
   EXPECT_EQ(speculation["accepted_by_depth"], json({8, 4, 2}));
   EXPECT_EQ(speculation["draft_ms_per_step"], 3.5);
   EXPECT_EQ(speculation["verify_ms_per_step"], 12.5);
@@ -105,19 +107,39 @@ TEST(ResultJson, SaysWhatADraftGave) {
 TEST(ResultJson, SaysWhatPartialVerificationGave) {
   GenerateResult result = some_result();
   result.speculation.verify = VerifyMode::kLossless;
-  result.speculation.record(StepMode::kPartial, 7, 2, 2.0, 6.0);
-  result.speculation.record(StepMode::kPartial, 7, 0, 2.0, 6.0);
-  result.speculation.record(StepMode::kRefresh, 7, 3, 2.0, 148.0);
-  result.speculation.judgement = {.judged = 4, .overturned = 1, .discarded = 2};
+  const auto record = [&](StepMode mode, int64_t nodes, int64_t accepted, int64_t confirmed, double verify_ms) {
+    result.speculation.record(mode, {.nodes = nodes,
+                                     .proposed = 7,
+                                     .accepted = accepted,
+                                     .confirmed = confirmed,
+                                     .draft_ms = 2,
+                                     .verify_ms = verify_ms});
+  };
+  record(StepMode::kPartial, 8, 2, 0, 6);
+  record(StepMode::kPartial, 8, 0, 0, 6);
+  record(StepMode::kRefresh, 12, 3, 9, 148);
+  result.speculation.judgement = {.judged = 4, .overturned = 1, .discarded = 2, .rescued = 3, .foretold = 8.25};
   const json speculation = json::parse(result_json(result))["speculation"];
   EXPECT_EQ(speculation["type"], "none");
   EXPECT_EQ(speculation["verify"], "lossless");
   EXPECT_FALSE(speculation["modes"].contains("full"));
-  EXPECT_EQ(speculation["modes"]["partial"],
-            json({{"steps", 2}, {"tau", 1.0}, {"draft_ms_per_step", 2.0}, {"verify_ms_per_step", 6.0}}));
+  EXPECT_EQ(speculation["modes"]["partial"], json({{"steps", 2},
+                                                   {"nodes", 16},
+                                                   {"tau", 1.0},
+                                                   {"confirmed", 0},
+                                                   {"draft_ms_per_step", 2.0},
+                                                   {"verify_ms_per_step", 6.0}}));
+  EXPECT_EQ(speculation["modes"]["refresh"]["nodes"], 12);
+  EXPECT_EQ(speculation["modes"]["refresh"]["confirmed"], 9);
+  EXPECT_EQ(speculation["tokens_per_step"], 3.0);
+  EXPECT_EQ(speculation["proposed"], 21);
   EXPECT_EQ(speculation["modes"]["refresh"]["verify_ms_per_step"], 148.0);
-  EXPECT_EQ(speculation["pending"],
-            json({{"judged", 4}, {"overturned", 1}, {"discarded", 2}, {"rescued", 0}, {"overturn_rate", 0.25}}));
+  EXPECT_EQ(speculation["pending"], json({{"judged", 4},
+                                          {"overturned", 1},
+                                          {"discarded", 2},
+                                          {"rescued", 3},
+                                          {"foretold", 8.25},
+                                          {"overturn_rate", 0.25}}));
   EXPECT_EQ(speculation["accepted_by_depth"], json({2, 2, 1}));
 }
 
