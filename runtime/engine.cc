@@ -22,6 +22,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kMostPositions = int64_t{1} << 30;
+constexpr int64_t kMostUnhidden = 64;  // nodes of a refresh that no link hides: as many cost what one does
 
 double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
@@ -99,8 +100,9 @@ ModelConfig with_rope(ModelConfig config, const RopeOverrides& overrides) {
 struct RunSetup {
   int64_t max_tokens = 0;
   VerifyOptions verify;
-  DraftModel* model = nullptr;  // null: plain decoding
-  SessionOptions session;       // without its draft
+  DraftModel* model = nullptr;            // null: plain decoding
+  PendingTreeLimits pending{.width = 0};  // no width: pending tokens are a chain, or there are none
+  SessionOptions session;                 // without its draft
   DraftRun draft;
 };
 
@@ -131,18 +133,19 @@ struct Engine::Impl {
   int64_t context_limit() const;
   SessionOptions options_of(int64_t prompt_tokens, const GenerateOptions& run, int64_t max_tokens) const;
   RunSetup set_up(int64_t prompt_tokens, const GenerateOptions& run) const;
+  RunSetup set_up(int64_t prompt_tokens, const GenerateOptions& run, bool streams) const;
   RunPlan plan(int64_t prompt_tokens, const GenerateOptions& run) const;
   RunPlan describe(const RunSetup& setup, const MemoryPlan& memory) const;
   VerifyOptions verify_of(const GenerateOptions& run) const;
-  PendingTreeLimits pending_limits(const GenerateOptions& run, const DraftModel* model) const;
+  PendingTreeLimits pending_limits(const GenerateOptions& run, const DraftModel* model, bool streams) const;
   void open_prefixes();
   std::unique_ptr<PrefixRun> find_prefix(const std::vector<int32_t>& prompt, const RunSetup& setup);
   GenerateResult generate(const std::vector<int32_t>& prompt, const GenerateOptions& run, Progress* progress);
   // False: a saved prefix is damaged, and nothing came of it.
   bool attempt(const std::vector<int32_t>& prompt, const GenerateOptions& run, GenerateResult* result,
                Progress* progress);
-  void answer(Session& session, Drafting* drafting, const std::vector<int32_t>& prompt, const GenerateOptions& run,
-              Output* output, GenerateResult* result, Progress* progress);
+  void answer(const RunSetup& setup, Session& session, Drafting* drafting, const std::vector<int32_t>& prompt,
+              const GenerateOptions& run, Output* output, GenerateResult* result, Progress* progress);
 };
 
 void Engine::Impl::open() {
@@ -266,18 +269,34 @@ VerifyOptions Engine::Impl::verify_of(const GenerateOptions& run) const {
 // The tree of a run's pending tokens; no width: they are a chain. Without a draft the target guesses for itself. A
 // GPU's pass costs little more for a group of rows than for one, and a refresh that streams hides some hundred; a CPU's
 // pass costs more with each. LongSpec reads the target's own rows, which must be a chain.
-PendingTreeLimits Engine::Impl::pending_limits(const GenerateOptions& run, const DraftModel* model) const {
+PendingTreeLimits Engine::Impl::pending_limits(const GenerateOptions& run, const DraftModel* model,
+                                               bool streams) const {
   const bool chain = *verify_of(run).mode != VerifyMode::kLossless || config.vocab > kMaxTopVocab ||
                      run.forced_tokens > 0 || (model != nullptr && model->type() == SpecType::kLongSpec);
   if (chain) return {.width = 0};
   if (run.pending) return *run.pending;
-  if (device->backend() == Backend::kCuda)
-    return {.width = 48, .grown = 384, .nodes = 384};  // measured: speculation_bench
-  if (model != nullptr) return {.width = 0};
-  return {.width = 2, .grown = kMostPending + 16, .nodes = kMostPending + 16, .least = 0.2};
+  const bool cuda = device->backend() == Backend::kCuda;
+  if (model != nullptr && !(cuda && streams)) return {.width = 0};
+  PendingTreeLimits limits{.width = 48, .grown = 384, .nodes = 384};  // measured: speculation_bench
+  if (!cuda) limits = {.width = 2, .grown = kMostPending + 16, .nodes = kMostPending + 16, .least = 0.2};
+  if (!streams) limits.nodes = kMostUnhidden, limits.grown = kMostPending;
+  return limits;
 }
 
+// By what the plan comes to: where nothing streams, pending tokens are fewer, and so are the rows that passes need.
 RunSetup Engine::Impl::set_up(int64_t prompt_tokens, const GenerateOptions& run) const {
+  RunSetup resident = set_up(prompt_tokens, run, false), streaming = set_up(prompt_tokens, run, true);
+  if (resident.pending.nodes == streaming.pending.nodes && resident.pending.width == streaming.pending.width) {
+    return streaming;
+  }
+  const Drafting drafting(resident.model, resident.draft);
+  resident.session.draft = drafting.draft();
+  const bool streams = Session(*device, *compute, config, *weights, resident.session).plan().ring_slots > 0;
+  resident.session.draft = nullptr;
+  return streams ? streaming : resident;
+}
+
+RunSetup Engine::Impl::set_up(int64_t prompt_tokens, const GenerateOptions& run, bool streams) const {
   RunSetup setup;
   const int64_t room = context_limit() - prompt_tokens;
   setup.max_tokens = run.max_tokens < 0 ? room : std::min(run.max_tokens, room);
@@ -292,15 +311,15 @@ RunSetup Engine::Impl::set_up(int64_t prompt_tokens, const GenerateOptions& run)
   const bool partial =
       *setup.verify.mode != VerifyMode::kFull && shape.serves(session.context_tokens);  // else it would hold all
   if (partial) session.partial = {.shape = shape, .score = setup.verify.score, .reduce = setup.verify.reduce};
-  const PendingTreeLimits pending = pending_limits(run, setup.model);
-  if (partial && pending.width > 0) {
-    session.grow_rows = pending.width;
-    session.pass_rows = std::max(session.pass_rows, std::max(pending.grown, pending.nodes) - kMostPending);
+  if (partial) setup.pending = pending_limits(run, setup.model, streams);
+  if (setup.pending.width > 0) {
+    session.grow_rows = setup.pending.width;
+    session.pass_rows = std::max(session.pass_rows, std::max(setup.pending.grown, setup.pending.nodes) - kMostPending);
   }
   setup.draft = {.prompt_tokens = prompt_tokens,
                  .context_tokens = session.context_tokens,
                  .most_pending = partial ? kMostPending : 0,
-                 .pass_nodes = partial ? kMaxPassNodes : 0,
+                 .pass_nodes = partial ? session.pass_rows + kMostPending : 0,
                  .sampling = run.sampling,
                  .tree_limits = run.tree_limits,
                  .saves = prefixes != nullptr};
@@ -380,7 +399,7 @@ bool Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOpt
   session.begin_host_memory(weights->staging_bytes() + (draft_model ? draft_model->staging_bytes() : 0));
   Output output(tokenizer ? &*tokenizer : nullptr, end_ids, run, setup.max_tokens);
   if (load_weights(progress, run.interrupt)) {
-    answer(session, &drafting, prompt, run, &output, result, progress);
+    answer(setup, session, &drafting, prompt, run, &output, result, progress);
   } else {
     output.interrupted();
   }
@@ -391,8 +410,9 @@ bool Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOpt
 }
 
 // Prefill, then the loop, each timed and its bytes over the link counted.
-void Engine::Impl::answer(Session& session, Drafting* drafting, const std::vector<int32_t>& prompt,
-                          const GenerateOptions& run, Output* output, GenerateResult* result, Progress* progress) {
+void Engine::Impl::answer(const RunSetup& setup, Session& session, Drafting* drafting,
+                          const std::vector<int32_t>& prompt, const GenerateOptions& run, Output* output,
+                          GenerateResult* result, Progress* progress) {
   const Clock::time_point start = Clock::now();
   const uint64_t in = device->bytes_over(Link::kHostToDevice), out = device->bytes_over(Link::kDeviceToHost);
   Timings& timings = result->timings;
@@ -412,24 +432,17 @@ void Engine::Impl::answer(Session& session, Drafting* drafting, const std::vecto
   timings.prefill_tokens_per_s = per_second(session.computed_rows(), timings.ttft_ms);
   if (progress) progress->begin("decode", "tokens", output->max_tokens());
   const Clock::time_point decode_start = Clock::now();
-  const VerifyOptions verify = verify_of(run);
   const bool streams = result->plan.ring_slots > 0;
-  drafting->planned(*compute, streams, *verify.mode, output->max_tokens());
-  PendingTreeLimits pending{.width = 0};
-  if (session.partial_from() > 0) pending = pending_limits(run, run.speculate ? draft_model.get() : nullptr);
-  if (!streams && !run.pending) {  // no link hides what more nodes cost
-    pending.nodes = std::min<int64_t>(pending.nodes, 64);
-    if (drafting->draft() != nullptr) pending.width = 0;
-  }
+  drafting->planned(*compute, streams, *setup.verify.mode, output->max_tokens());
   {
     const HostSpan span(device->trace(), "decode");
     Decoder(session, *drafting, *output, *compute,
-            {.verify = *verify.mode,
-             .interval = verify.interval,
+            {.verify = *setup.verify.mode,
+             .interval = setup.verify.interval,
              .streams = streams,
              .forced_tokens = run.forced_tokens,
              .step_costs = run.step_costs,
-             .pending = pending,
+             .pending = setup.pending,
              .interrupt = run.interrupt,
              .progress = progress})
         .run(*first);

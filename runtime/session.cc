@@ -60,7 +60,10 @@ uint64_t Session::StepResult::bytes(int64_t pass_rows) {
 bool Session::partial_on() const { return options_.partial.shape.serves(options_.context_tokens); }
 
 int64_t Session::pass_rows() const { return options_.pass_rows + (partial_on() ? kMostPending : 0); }
-int64_t Session::logit_rows() const { return padded(std::min(pass_rows(), kLogitRows)); }
+int64_t Session::drawn_rows() const {  // what is ranked is drawn at once
+  return std::min(pass_rows(), std::max(options_.drawn_rows, options_.grow_rows));
+}
+int64_t Session::logit_rows() const { return padded(drawn_rows()); }
 uint64_t Session::ranked_bytes() const {
   return static_cast<uint64_t>(options_.grow_rows * kRankedTokens) * (sizeof(float) + sizeof(int32_t));
 }
@@ -99,7 +102,7 @@ Session::StepWork Session::carve_step(Carver& carver, Carver& later) const {
   work.state = carve_state(config_, pass_rows(), later);
   work.scratch = carve_state(config_, work.scratch_rows, later);
   work.logits = later.take<float>(logit_rows() * config_.vocab);
-  work.sample_workspace = later.take_bytes(sample_workspace_bytes(std::min(pass_rows(), kLogitRows), config_.vocab));
+  work.sample_workspace = later.take_bytes(sample_workspace_bytes(drawn_rows(), config_.vocab));
   if (options_.grow_rows > 0) {
     work.ranked = later.take_bytes(ranked_bytes());
     work.rank_workspace =
@@ -193,7 +196,6 @@ Session::Session(Device& device, Stream& compute, const ModelConfig& config, con
       shape_(row_shape(config, options.k_type, options.v_type)) {
   CHECK(options.pass_rows > 0 && pass_rows() <= kMaxPassNodes, "pass_rows=", options.pass_rows);
   CHECK(options.grow_rows == 0 || partial_on(), "grow_rows=", options.grow_rows);
-  CHECK(options.grow_rows <= kLogitRows, "grow_rows=", options.grow_rows);  // what is ranked is drawn at once
   CHECK(prefill_group() % kPrefixTile == 0, "prefill_group=", prefill_group());
   plan_ = make_session_plan();
 }
@@ -285,7 +287,7 @@ Pass Session::make_pass(const LayerWork& work, const int32_t* positions, int64_t
 }
 
 std::vector<float> Session::logits(int64_t rows) {
-  CHECK(rows <= logit_rows() && step_rows_ <= kLogitRows, "rows=", rows, " of ", step_rows_);
+  CHECK(rows <= logit_rows() && step_rows_ <= drawn_rows(), "rows=", rows, " of ", step_rows_);
   const uint64_t bytes = static_cast<uint64_t>(rows * config_.vocab) * sizeof(float);
   PinnedBuffer host = device_.allocate_pinned(bytes, "logits for the host");
   compute_.copy(host.data(), step_.logits, bytes, Link::kDeviceToHost, "logits");

@@ -29,6 +29,9 @@
 
 namespace headrace {
 
+// Rows that are drawn at a time, unless more are ranked: a product's group, as large trees and refreshes are several.
+constexpr int64_t kDrawnRows = 64;
+
 struct SessionOptions {
   int64_t prompt_tokens = 0;
   int64_t context_tokens = 0;  // the most that the run may come to
@@ -41,20 +44,18 @@ struct SessionOptions {
   uint64_t host_piece_bytes = 256 * kMiB;  // of the KV cache's host memory that are pinned at a time
   SpillOptions spill{};                    // what host memory cannot hold
   int64_t prefill_group = 0;               // rows of a prefill product; 0: the backend's
-  bool graphs = true;           // a step is replayed as a CUDA graph where it can be; false: for tests and benches
-  int64_t grow_rows = 0;        // nodes that one call of grow() computes at most; 0: none
-  PartialOptions partial{};     // no blocks: every step reads the full KV
-  PrefixRun* prefix = nullptr;  // the saved rows that the prompt begins with, and what is to be saved; outlives it
-  Draft* draft = nullptr;       // shown the target's states, and planned with the rest; outlives the session
+  bool graphs = true;               // a step is replayed as a CUDA graph where it can be; false: for tests and benches
+  int64_t grow_rows = 0;            // nodes that one call of grow() computes at most; 0: none
+  int64_t drawn_rows = kDrawnRows;  // more: for tests that look at the logits of all rows
+  PartialOptions partial{};         // no blocks: every step reads the full KV
+  PrefixRun* prefix = nullptr;      // the saved rows that the prompt begins with, and what is to be saved; outlives it
+  Draft* draft = nullptr;           // shown the target's states, and planned with the rest; outlives the session
 };
 
 // Of a prefill product where no option says otherwise: DESIGN section 6, rule 1.
 constexpr int64_t kCpuPrefillGroup = 256, kCudaPrefillGroup = 2048;
 
 RowShape row_shape(const ModelConfig& config, DType k_type, DType v_type);
-
-// Rows that are drawn at a time: as many as a tree has, fewer than a refresh judges.
-constexpr int64_t kLogitRows = kMaxTreeNodes;
 
 class Session {
  public:
@@ -158,6 +159,7 @@ class Session {
   int64_t padded(int64_t rows) const;
   bool partial_on() const;    // the run is long enough for its budget
   int64_t pass_rows() const;  // the largest pass
+  int64_t drawn_rows() const;
   int64_t logit_rows() const;
   int64_t path_stride() const;
   uint64_t ranked_bytes() const;

@@ -345,9 +345,9 @@ ScoringQueries Session::scoring_queries(const LayerWork& work, int64_t rows, int
 
 void Session::draw(const Pass& pass) {
   const uint64_t row_bytes = static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype());
-  for (int64_t first = 0; first < pass.rows; first += kLogitRows) {
+  for (int64_t first = 0; first < pass.rows; first += drawn_rows()) {
     Pass some = pass;
-    some.rows = std::min(kLogitRows, pass.rows - first);
+    some.rows = std::min(drawn_rows(), pass.rows - first);
     output_logits(some, static_cast<std::byte*>(step_.hidden) + static_cast<uint64_t>(first) * row_bytes, step_.logits);
     const TraceSpan span(compute_, "sample");
     sample({.logits = step_.logits,

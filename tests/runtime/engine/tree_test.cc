@@ -44,7 +44,7 @@ TEST_P(TreeBits, EveryNodeEqualsItsPathDecodedPlainly) {
   for (const int64_t prompt : {5, 300, 509, 1100}) {
     const std::vector<int32_t> ids = testing::made_up_ids(prompt, vocab);
     SessionOptions options = model.options(prompt, 130);
-    options.pass_rows = 100;
+    options.pass_rows = options.drawn_rows = 100;
     auto together = model.session(options);
     const int32_t root = *together->prefill(ids, nullptr, nullptr);
     const Tree tree = random_tree(100, root, vocab, &random);
