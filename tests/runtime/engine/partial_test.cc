@@ -336,7 +336,7 @@ TEST_P(PartialText, EndsWherePlainDecodingEnds) {
   int64_t stops = 0;
   for (uint64_t seed = 1; seed <= 4; ++seed) {
     run.sampling.seed = seed;
-    for (const int64_t most : {1, 2, 9, 200}) {
+    for (const int64_t most : {1, 9, 120}) {
       run.max_tokens = most;
       run.speculate = false;
       run.verify = VerifyOptions{.mode = VerifyMode::kFull};
@@ -346,7 +346,7 @@ TEST_P(PartialText, EndsWherePlainDecodingEnds) {
         int64_t interval;
         bool tree;
       };
-      for (const Way way : {Way{40, false}, Way{kAutoInterval, false}, Way{kAutoInterval, true}, Way{12, true}}) {
+      for (const Way way : {Way{40, false}, Way{kAutoInterval, false}, Way{seed % 2 == 0 ? kAutoInterval : 12, true}}) {
         run.verify = lossless(64, way.interval);
         run.kv = way.tree ? KvMode::kHost : KvMode::kAuto;
         run.pending.reset();

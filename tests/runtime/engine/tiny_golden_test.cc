@@ -37,7 +37,7 @@ TEST_P(TinyGolden, PrefillLogits) {
 // The decode path over all the other positions: a chain of 100 rows in one pass, twice.
 TEST_P(TinyGolden, ChainLogits) {
   SessionOptions options = model.options(1, 200);
-  options.pass_rows = 100;
+  options.pass_rows = options.drawn_rows = 100;
   auto session = model.session(options);
   session->prefill({ids.data(), 1}, nullptr, nullptr);
   for (size_t first = 1; first < ids.size(); first += 100) {
