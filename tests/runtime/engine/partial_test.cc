@@ -418,6 +418,25 @@ TEST_P(PartialText, IsPlainWhereTheBudgetHoldsAll) {
   EXPECT_EQ(said.speculation.of(StepMode::kFull).steps, said.timings.decode_steps);
 }
 
+// A refresh that streams judges more nodes than one that does not, and only the former's plan has rows for them.
+TEST_P(PartialText, PlansTheRowsThatItUses) {
+  if (GetParam().spec != SpecType::kNone) GTEST_SKIP() << "with a draft a CPU's pending tokens are a chain";
+  Engine engine(options());
+  GenerateOptions run{.max_tokens = 60, .sampling = {.temperature = 0.8f, .seed = 2}, .ignore_eos = true};
+  run.verify = lossless(64, kAutoInterval);
+  run.kv = KvMode::kDevice;
+  const RunPlan resident = engine.plan(700, run);
+  const GenerateResult said = engine.generate(prompt(700), run, nullptr);
+  EXPECT_EQ(said.plan.vram_bytes, resident.memory.vram_bytes);
+  run.kv = KvMode::kHost;
+  const RunPlan streaming = engine.plan(700, run);
+  EXPECT_EQ(resident.memory.ring_slots, 0);
+  EXPECT_GT(streaming.memory.ring_slots, 0);
+  EXPECT_GT(resident.grow_rows, 0);
+  EXPECT_LT(resident.pass_rows, streaming.pass_rows);
+  EXPECT_EQ(engine.generate(prompt(700), run, nullptr).token_ids, said.token_ids);
+}
+
 // Partial acceptance is final: the text may differ, every token came out of a step, and refreshes come at the interval.
 TEST_P(PartialText, IsFinalAtOnceWhereApproximate) {
   Engine engine(options());
