@@ -7,25 +7,36 @@
 namespace headrace {
 namespace {
 
-// Of what is not a rate. Measured on an H200 with the shape of Llama-3.1-8B (bench/results/kernel_gpu_bench_h200.jsonl
-// and bench_h200_llama-3.1-8b.json); a kernel's start and end cost much the same on any GPU.
+// Of what is not a rate: where kernels begin and end, and where a card is not full. Measured on an H200 over seven
+// shapes from Qwen2.5-0.5B to Llama-3.1-8B and prompts of 256 to 61,440 tokens
+// (bench/results/bench_h200_*_predicted*.json and bench_h200_*_short.json), which the rates of a profile and these tell
+// to 11%. They cost much the same on any GPU.
 //
 // A product of 64 rows takes its bytes at the large one's rate and this: 15.0 us for 33.6 MB where the rate says 8.7,
 // 17.7 for 50 MB (13.0), 36.5 for 117 MB (30.3).
 constexpr double kProductUs = 4.5;
-// Everything else of a layer in a decode step: norms, rope, the tail's attention, the fold's end, the activation. A
-// step over 16,384 rows takes 5.99 ms; its products 4.47, its rows 0.52; 32 layers share the rest.
-constexpr double kLayerUs = 31;
+// Beside the large one's rate, products of 512 rows take 3 to 11 us more, of 2,048 rows none to 28: their last tiles
+// do not fill the card.
+constexpr double kMiddleProductUs = 7, kLargeProductUs = 13;
+// Everything else of a layer but the prefix: norms, rope, the tail's attention, the activation. What a step over 256
+// tokens, which has no prefix, takes beside its products is 19 us a layer (Llama-3.1-8B) to 25 (Qwen3-0.6B).
+constexpr double kLayerUs = 22;
+// A small kernel more: a norm of 3.5 us.
+constexpr double kSmallKernelUs = 3.5;
+// The prefix: its two kernels, and a segment of one KV head at the least, which one block reads at its own pace. Where
+// few segments are long ones (30,720 tokens), the others are done long before them.
+constexpr double kPrefixUs = 8, kBlockGbPerS = 27;
 // Rows of products that a GPU multiplies in one pass over the weights (kernels/product.h).
-constexpr int64_t kGroupRows = 64, kPrefillGroupRows = 2048;
-// Prefill's products beside the largest of them: narrow matrices are slower (633 TFLOP/s and 725 beside 790), a GPU at
-// full load lowers its clock, and norms, rope and activation lie between. 16,384 and 61,440 tokens agree to 7%.
-constexpr double kPrefillProductShare = 0.73;
+constexpr int64_t kGroupRows = 64, kMiddleGroupRows = 512, kPrefillGroupRows = 2048;
+// A GPU at full load lowers its clock.
+constexpr double kPrefillProductShare = 0.9;
+// What a run does before its layers and between them and its first token: memory, tables, waits.
+constexpr double kPrefillMs = 2.2;
 // A stream of 16 MiB copies from end to end of a step beside the link's peak.
 constexpr double kLinkShare = 0.992;
 // A layer's small kernels on a CPU: some ten tasks that several threads begin and end together.
 constexpr double kCpuLayerUs = 60;
-constexpr double kCpuPrefillShare = 0.85;  // as above: narrow matrices, and what lies between
+constexpr double kCpuPrefillShare = 0.85;  // narrow matrices, and what lies between
 
 double gb_ms(double bytes, double gb_per_s) { return bytes / gb_per_s * 1e-6; }
 double tflop_ms(double flop, double tflop_per_s) { return flop / tflop_per_s * 1e-9; }
@@ -44,16 +55,51 @@ double attention_flop(const ModelSizes& m, double queries, double rows) {
   return 4 * static_cast<double>(m.heads * m.head_dim) * queries * rows;
 }
 
+// Of `rows` keys and values; on a GPU those of the prefix, as the tail's kernel is one of a layer's others.
 double attention_ms(const CostInput& in, double queries, int64_t rows) {
+  if (rows == 0) return 0;
   const ModelSizes& m = in.model;
   const double bytes = static_cast<double>(m.rows.bytes_all_layers()) * static_cast<double>(rows);
   const double flop = attention_flop(m, queries, static_cast<double>(rows)) * static_cast<double>(m.layers);
-  const double by_bytes = gb_ms(bytes, in.rates.kv_gb_per_s);
-  return queries > 1 ? std::max(by_bytes, tflop_ms(flop, in.rates.queries_tflop_per_s)) : by_bytes;
+  double ms = gb_ms(bytes, in.rates.kv_gb_per_s);
+  if (queries > 1) ms = std::max(ms, tflop_ms(flop, in.rates.queries_tflop_per_s));
+  if (!in.rates.gpu) return ms;
+  const int64_t longest = std::min(rows, segment_range(segments_for(rows) - 1).rows);
+  const double block = bytes / static_cast<double>(m.kv_heads * rows) * static_cast<double>(longest);
+  return std::max(ms, gb_ms(block, kBlockGbPerS)) + static_cast<double>(m.layers) * kPrefixUs * 1e-3;
 }
 
 double layers_ms(const CostInput& in) {
-  return static_cast<double>(in.model.layers) * (in.rates.gpu ? kLayerUs : kCpuLayerUs) * 1e-3;
+  const double gpu = kLayerUs + (in.model.qk_norm ? 2 * kSmallKernelUs : 0);
+  return static_cast<double>(in.model.layers) * (in.rates.gpu ? gpu : kCpuLayerUs) * 1e-3;
+}
+
+// Products of all layers with a prompt: whole groups, the remainder in smaller ones, the last of them in groups that
+// read the weights as a decode step does.
+double prefill_products_ms(const CostInput& in, int64_t tokens) {
+  const double layers = static_cast<double>(in.model.layers), weights = static_cast<double>(in.model.layer_weights());
+  const double once = gb_ms(layers * weights * static_cast<double>(in.model.type_bytes), in.rates.weights_gb_per_s);
+  const auto rows_ms = [&](int64_t rows) {
+    return tflop_ms(2 * layers * weights * static_cast<double>(rows), in.rates.product_tflop_per_s);
+  };
+  if (!in.rates.gpu) return std::max(rows_ms(tokens) / kCpuPrefillShare, once);
+  const auto group_ms = [&](int64_t rows, double product_us) {
+    return std::max(rows_ms(rows) / kPrefillProductShare, once) + layers * 4 * product_us * 1e-3;
+  };
+  const int64_t large = tokens / kPrefillGroupRows, rest = tokens % kPrefillGroupRows;
+  const int64_t middle = rest / kMiddleGroupRows, small = ceil_div(rest % kMiddleGroupRows, kGroupRows);
+  return static_cast<double>(large) * group_ms(kPrefillGroupRows, kLargeProductUs) +
+         static_cast<double>(middle) * group_ms(kMiddleGroupRows, kMiddleProductUs) +
+         static_cast<double>(small) * group_ms(kGroupRows, kProductUs);
+}
+
+// What norms, rope and activation read and write of a prompt's states, in all layers.
+double prefill_states_ms(const CostInput& in, int64_t tokens) {
+  const ModelSizes& m = in.model;
+  const int64_t heads = m.heads + 2 * m.kv_heads, normed = m.qk_norm ? m.heads + m.kv_heads : 0;
+  const int64_t elements = 4 * m.hidden + 2 * (heads + normed) * m.head_dim + 3 * m.ffn;
+  return gb_ms(static_cast<double>(m.layers * elements * m.type_bytes) * static_cast<double>(tokens),
+               in.rates.weights_gb_per_s);
 }
 
 // Segments [resident, closed) of the layers that have rows in host memory or on disk.
@@ -104,8 +150,9 @@ PassCost step_cost(const CostInput& in, const PassShape& pass) {
   cost.disk_bytes = movement.disk_bytes();
   cost.disk_ms = disk_ms(cost.disk_bytes, in.rates.disk_read_gb_per_s);
   cost.link_ms = gb_ms(static_cast<double>(cost.link_bytes), in.rates.to_device_gb_per_s) / kLinkShare;
-  cost.device_ms = decode_products_ms(in.model, in.rates, pass.queries) + layers_ms(in) +
-                   attention_ms(in, static_cast<double>(pass.queries), rows);
+  cost.device_ms =
+      decode_products_ms(in.model, in.rates, pass.queries) + layers_ms(in) +
+      attention_ms(in, static_cast<double>(pass.queries), partial || !in.rates.gpu ? rows : tail_begin(rows));
   cost.beside = in.rates.gpu;
   return cost;
 }
@@ -122,14 +169,14 @@ PassCost prefill_cost(const CostInput& in, int64_t prompt_tokens) {
   cost.disk_bytes = movement.disk_bytes();
   cost.disk_ms = disk_ms(cost.disk_bytes, in.rates.disk_write_gb_per_s);
   cost.link_ms = gb_ms(static_cast<double>(cost.link_bytes), in.rates.to_host_gb_per_s);
-  const double flop = 2 * layers * static_cast<double>(m.layer_weights()) * tokens;
-  const double products =
-      tflop_ms(flop, in.rates.product_tflop_per_s) / (in.rates.gpu ? kPrefillProductShare : kCpuPrefillShare);
-  const double groups = in.rates.gpu ? static_cast<double>(ceil_div(prompt_tokens, kPrefillGroupRows)) : 1;
   const double attention = tflop_ms(layers * attention_flop(m, tokens, tokens / 2), in.rates.attention_tflop_per_s);
-  // A short prompt's weights are read all the same.
-  const double least = gb_ms(static_cast<double>(cost.weight_bytes), in.rates.weights_gb_per_s);
-  cost.device_ms = std::max(products, least) + attention + groups * layers_ms(in);
+  cost.device_ms = prefill_products_ms(in, prompt_tokens) + attention;
+  if (in.rates.gpu) {
+    const double groups = static_cast<double>(ceil_div(prompt_tokens, kPrefillGroupRows));
+    cost.device_ms += prefill_states_ms(in, prompt_tokens) + groups * layers_ms(in) + kPrefillMs;
+  } else {
+    cost.device_ms += layers_ms(in);
+  }
   cost.beside = in.rates.gpu;
   return cost;
 }
@@ -137,7 +184,7 @@ PassCost prefill_cost(const CostInput& in, int64_t prompt_tokens) {
 double draft_ms(uint64_t draft_weights_bytes, int64_t levels, const MachineRates& rates) {
   const double pass = gb_ms(static_cast<double>(draft_weights_bytes), rates.weights_gb_per_s);
   // A layer, its head and the choice among its tokens.
-  const double kernels = (rates.gpu ? 2 * kLayerUs + 5 * kProductUs : 2 * kCpuLayerUs) * 1e-3;
+  const double kernels = (rates.gpu ? 2 * (kLayerUs + kPrefixUs) + 5 * kProductUs : 2 * kCpuLayerUs) * 1e-3;
   return static_cast<double>(levels) * (pass + kernels);
 }
 

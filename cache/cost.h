@@ -28,6 +28,7 @@ struct MachineRates {
 struct ModelSizes {
   int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0;
   int64_t type_bytes = 2;  // of a weight
+  bool qk_norm = false;    // norms of queries and of keys: two kernels more a layer
   RowShape rows{};         // of the KV cache
 
   int64_t layer_weights() const;  // elements of a layer's matrices

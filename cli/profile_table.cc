@@ -88,7 +88,7 @@ std::string profile_footing(const ProfileReport& report) {
   }
   if (!report.disk_how.empty()) {
     text += str("disk: a file of ", format_bytes(report.disk_file_bytes), " in ", report.disk, ", by ", report.disk_how,
-                "\n");
+                ", ", report.disk_seconds, " s a test\n");
   }
   for (const std::string& note : report.notes) text += "note: " + note + "\n";
   return text + (report.interrupted ? "interrupted: these are not all figures\n" : "") + "measured in " +

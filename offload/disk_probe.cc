@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "cache/base.h"
@@ -16,6 +17,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kMostMemory = 64 * kMiB;  // of all blocks under way
+constexpr uint64_t kMostBlock = 4 * kMiB;    // and one block more, which is looked at or made ready beside them
 constexpr uint64_t kLayoutBlock = kMiB;
 constexpr int kLayoutDepth = 16;
 constexpr uint64_t kLeastFile = 16 * kMiB;
@@ -33,7 +35,8 @@ uint64_t mixed(uint64_t x) {
 // The first word of each page of the file says which it is.
 uint64_t stamp_of(uint64_t page) { return mixed(page + 1); }
 
-// Memory of all requests, filled with what no disk can make smaller.
+// Memory of all requests, filled with what no disk can make smaller; in huge pages where there are any, as the memory
+// is that the store reads into: a large block in small pages is more pieces than many a disk takes at once.
 class Buffers {
  public:
   explicit Buffers(uint64_t bytes) : bytes_(bytes), data_(static_cast<std::byte*>(map_pages(bytes))) {
@@ -69,7 +72,7 @@ bool stamped(const std::byte* data, uint64_t offset, uint64_t bytes) {
 
 class Probe {
  public:
-  explicit Probe(const DiskProbeOptions& options) : options_(options), buffers_(kMostMemory) {}
+  explicit Probe(const DiskProbeOptions& options) : options_(options), buffers_(kMostMemory + kMostBlock) {}
   DiskReport run();
 
  private:
@@ -83,7 +86,8 @@ class Probe {
   };
   // Blocks of [0, limit) until the time is up, or once through where `once`.
   Moved move(FileQueue& queue, const DiskTest& test, uint64_t limit, double seconds, bool once);
-  FileDone finished(FileQueue& queue) const;
+  FileRequest made(const DiskTest& test, uint64_t number, uint64_t places, uint64_t tag);
+  void check_read(const FileRequest& request) const;
   void note_written(uint64_t place, uint64_t block);
 
   const DiskProbeOptions& options_;
@@ -110,41 +114,54 @@ void Probe::open() {
   }
 }
 
-// The next request to be done, looked at.
-FileDone Probe::finished(FileQueue& queue) const {
-  const FileDone done = queue.wait();
-  queue.check(done);
-  const FileRequest& r = done.request;
+FileRequest Probe::made(const DiskTest& test, uint64_t number, uint64_t places, uint64_t tag) {
+  const uint64_t block = test.block_bytes, place = (test.random ? mixed(++drawn_) : number) % places;
+  std::byte* const data = buffers_.span().data() + tag * block;
+  if (test.op == FileOp::kWrite) stamp(data, place * block, block);
+  return {.op = test.op, .offset = place * block, .data = data, .bytes = block, .tag = tag};
+}
+
+void Probe::check_read(const FileRequest& r) const {
   if (r.op == FileOp::kRead && !stamped(r.data, r.offset, r.bytes)) {
     throw_error(ExitCode::kStorage, options_.folder,
                 str("reading ", r.bytes, " bytes at offset ", r.offset, " brought what was not written there"),
                 "The disk or its cable is faulty: do not keep anything there.");
   }
-  return done;
 }
 
+// Beside what is under way, the next request is made ready and the last one looked at: the disk waits for neither.
 Probe::Moved Probe::move(FileQueue& queue, const DiskTest& test, uint64_t limit, double seconds, bool once) {
   const uint64_t block = test.block_bytes, places = limit / block;
   uint64_t started = 0, done = 0;
   std::vector<uint64_t> free;  // tags: a block's place in the buffers
-  for (int i = test.depth; i-- > 0;) free.push_back(static_cast<uint64_t>(i));
+  for (int i = test.depth; i >= 0; --i) free.push_back(static_cast<uint64_t>(i));
+  const auto next_free = [&free] {
+    const uint64_t tag = free.back();
+    free.pop_back();
+    return tag;
+  };
   const Clock::time_point start = Clock::now();
+  FileRequest next = made(test, started, places, next_free());
+  std::optional<FileRequest> last;
   for (;;) {
     const bool more = since(start) < seconds && !(once && started == places) && !stop();
-    if (!more && queue.pending() == 0) break;
-    if (!more || queue.full()) {
-      const FileRequest request = finished(queue).request;
-      free.push_back(request.tag);
-      ++done;
-      if (once) note_written(request.offset / block, block);
+    const bool submits = more && !queue.full();
+    if (submits) queue.submit(next), ++started;
+    if (last) {
+      check_read(*last);
+      free.push_back(last->tag);
+      last.reset();
+    }
+    if (submits) {
+      next = made(test, started, places, next_free());
       continue;
     }
-    const uint64_t tag = free.back(), place = (test.random ? mixed(++drawn_) : started) % places;
-    free.pop_back();
-    std::byte* const data = buffers_.span().data() + tag * block;
-    if (test.op == FileOp::kWrite) stamp(data, place * block, block);
-    queue.submit({.op = test.op, .offset = place * block, .data = data, .bytes = block, .tag = tag});
-    ++started;
+    if (queue.pending() == 0) break;
+    const FileDone finished = queue.wait();
+    queue.check(finished);
+    last = finished.request;
+    ++done;
+    if (once) note_written(last->offset / block, block);
   }
   return {.blocks = done, .seconds = since(start)};
 }
@@ -206,7 +223,8 @@ DiskReport Probe::run() {
   }
   for (const DiskTest& test : options_.tests) {
     if (stop()) break;
-    if (test.block_bytes * static_cast<uint64_t>(test.depth) > kMostMemory || test.block_bytes > written_) continue;
+    if (test.block_bytes * static_cast<uint64_t>(test.depth) > kMostMemory || test.block_bytes > kMostBlock) continue;
+    if (test.block_bytes > written_) continue;
     report_.rows.push_back(measure(test));
     if (options_.on_row) options_.on_row(report_.rows.back());
   }

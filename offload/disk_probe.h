@@ -33,7 +33,7 @@ struct DiskRow {
 struct DiskProbeOptions {
   std::string folder;
   uint64_t file_bytes = 2 * kGiB;  // at most a quarter of what is free
-  double seconds = 0.5;            // of a test
+  double seconds = 0.75;           // of a test, after a fifth of it to warm up
   double layout_seconds = 4;       // that writing the file may take: what is there by then is what is measured on
   std::vector<DiskTest> tests;
   FileQueueBody body = FileQueueBody::kAuto;

@@ -20,6 +20,7 @@ namespace {
 constexpr uint64_t kLeastCopy = 64 * kKiB, kMostCopy = kGiB;
 constexpr uint64_t kLargeCopy = 16 * kMiB;  // from here on a link is at its peak
 constexpr uint64_t kScattered = 16 * kMiB;  // of pages a round
+constexpr double kAsLongAsItTakes = 3600;
 
 const char* use_text(LinkUse use) {
   return use == LinkUse::kToDevice ? "to device" : use == LinkUse::kToHost ? "to host" : "both at once";
@@ -213,8 +214,11 @@ void Profiler::host() {
 std::string fio_name(const DiskTest& test) {
   const char* const rw =
       test.op == FileOp::kRead ? (test.random ? "randread" : "read") : (test.random ? "randwrite" : "write");
-  return str("fio --rw=", rw, " --bs=", test.block_bytes / kKiB, "k --iodepth=", test.depth,
-             " --direct=1 --ioengine=io_uring");
+  // Its buffers lie in huge pages as ours do, where they are large enough to matter.
+  const bool huge = test.block_bytes * static_cast<uint64_t>(test.depth) >= 2 * kMiB;
+  return str(huge ? "GLIBC_TUNABLES=glibc.malloc.hugetlb=1 " : "", "fio --rw=", rw, " --bs=", test.block_bytes / kKiB,
+             "k --iodepth=", test.depth, " --direct=1 --ioengine=io_uring --fixedbufs --registerfiles",
+             huge ? " --mem_align=2m" : "");
 }
 
 void Profiler::disk() {
@@ -223,7 +227,13 @@ void Profiler::disk() {
     DiskProbeOptions probe;
     probe.folder = report_.disk = options_.disk;
     probe.tests = disk_tests(options_.quick);
-    if (options_.quick) probe.file_bytes = 512 * kMiB, probe.seconds = 0.25, probe.layout_seconds = 2;
+    if (options_.quick) probe.file_bytes = kGiB, probe.seconds = 0.4, probe.layout_seconds = 1.5;
+    if (options_.disk_file_bytes > 0) {  // as asked for, however long writing it takes
+      probe.file_bytes = options_.disk_file_bytes;
+      probe.layout_seconds = kAsLongAsItTakes;
+    }
+    if (options_.disk_seconds > 0) probe.seconds = options_.disk_seconds;
+    report_.disk_seconds = probe.seconds;
     probe.interrupt = options_.interrupt;
     probe.on_row = [&](const DiskRow& row) {
       add({.test = disk_test_name(row.test),

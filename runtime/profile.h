@@ -20,8 +20,10 @@ namespace headrace {
 
 struct ProfileOptions {
   DeviceOptions device;
-  bool quick = false;  // fewer sizes and rounds: some seconds in the place of most of a minute
-  std::string disk;    // a folder to measure the disk of; empty: none is measured
+  bool quick = false;            // fewer sizes and rounds: some seconds in the place of most of a minute
+  std::string disk;              // a folder to measure the disk of; empty: none is measured
+  uint64_t disk_file_bytes = 0;  // of the file there, at most; 0: the usual
+  double disk_seconds = 0;       // of each of its tests; 0: the usual
   const std::atomic<bool>* interrupt = nullptr;
 };
 
@@ -62,6 +64,7 @@ struct ProfileReport {
   std::vector<ProfileRow> rows;
   std::string disk, disk_how;
   uint64_t disk_file_bytes = 0, disk_file_system = 0;  // the latter as folder_file_system()
+  double disk_seconds = 0;                             // of each of its tests
   double seconds = 0;
 
   MachineRates rates() const;

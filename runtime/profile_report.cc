@@ -82,7 +82,8 @@ std::string profile_json(const ProfileReport& report) {
     out["disk"] = {{"folder", report.disk},
                    {"file_system", report.disk_file_system},
                    {"how", report.disk_how},
-                   {"file_bytes", report.disk_file_bytes}};
+                   {"file_bytes", report.disk_file_bytes},
+                   {"seconds_a_test", report.disk_seconds}};
   }
   out["notes"] = report.notes;
   out["rows"] = ordered_json::array();

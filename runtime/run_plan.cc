@@ -21,6 +21,7 @@ ModelSizes model_sizes(const ModelConfig& config, DType dtype, const RowShape& r
           .ffn = config.ffn,
           .vocab = config.vocab,
           .type_bytes = static_cast<int64_t>(dtype_bytes(dtype)),
+          .qk_norm = config.qk_norm,
           .rows = rows};
 }
 

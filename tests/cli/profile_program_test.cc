@@ -68,15 +68,17 @@ TEST_F(ProfileProgram, MeasuresPrintsKeepsAndIsUsed) {
 
 TEST_F(ProfileProgram, MeasuresADiskAndLeavesNothing) {
   std::filesystem::create_directory(home_ / "disk");
-  const Finished finished = profile({"-o", "json", "--disk", home_ / "disk"});
+  const Finished finished = profile({"-o", "json", "--disk", home_ / "disk:24MiB", "--disk-seconds", "0.05"});
   ASSERT_EQ(finished.exit_code, 0) << finished.err;
   const json report = json::parse(finished.out);
   EXPECT_GT(report["rates"]["disk_read_gb_per_s"], 0);
-  EXPECT_GT(report["disk"]["file_bytes"], 0);
+  EXPECT_EQ(report["disk"]["file_bytes"], 24 * 1024 * 1024);
+  EXPECT_EQ(report["disk"]["seconds_a_test"], 0.05);
   bool named = false;
   for (const json& row : report["rows"]) {
-    named =
-        named || row.value("same_as", "") == "fio --rw=randread --bs=4k --iodepth=32 --direct=1 --ioengine=io_uring";
+    named = named || row.value("same_as", "") ==
+                         "fio --rw=randread --bs=4k --iodepth=32 --direct=1 --ioengine=io_uring --fixedbufs "
+                         "--registerfiles";
   }
   EXPECT_TRUE(named);
   EXPECT_TRUE(std::filesystem::is_empty(home_ / "disk"));
@@ -89,6 +91,8 @@ TEST_F(ProfileProgram, RefusesWhatMeansNothing) {
     const char* part;
   };
   for (const Case& c : {Case{{"-o", home_ / "p.txt"}, 2, "nor a file ending in .json, .csv or .md"},
+                        Case{{"--disk", ":1GiB"}, 2, "names no folder"},
+                        Case{{"--disk-seconds", "0"}, 2, "'0' is no number from 0.01 to 60"},
                         Case{{"-o", "xml"}, 2, "'xml' is none of json, csv and md"},
                         Case{{"-o", "csv", "--json"}, 2, "exclude each other"},
                         Case{{"-o", "md", "--format", "csv"}, 2, "exclude each other"},
