@@ -1,6 +1,9 @@
 // What a profile looks like in each of its forms: the same figures, and documents that their readers take.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -9,6 +12,7 @@
 #include "cli/profile_html.h"
 #include "cli/profile_table.h"
 #include "runtime/profile.h"
+#include "tests/support/temporary_folder.h"
 
 namespace headrace {
 namespace {
@@ -184,6 +188,76 @@ TEST(ProfileOutput, TheCheckFindsWhatIsNotWellFormed) {
     elements_of(page, &wrong);
     EXPECT_NE(wrong, "") << page;
   }
+}
+
+// Added to a page: what a browser made of its charts, in an attribute of its body.
+constexpr const char* kInspect = R"(<script>
+var wrong = [];
+addEventListener('error', function (event) { wrong.push(event.message); });
+addEventListener('load', function () {
+  var shapes = 0, charts = document.querySelectorAll('svg');
+  charts.forEach(function (chart) {
+    var all = chart.getBoundingClientRect();
+    if (all.width < 200 || all.height < 20) wrong.push('a chart of ' + all.width + ' x ' + all.height);
+    chart.querySelectorAll('path, circle, rect, line, text').forEach(function (shape) {
+      var box = shape.getBoundingClientRect(), seen = shape.outerHTML.substring(0, 120);
+      ++shapes;
+      var dot = shape.tagName == 'path' && shape.getAttribute('d').indexOf('L') < 0;  // its circle is what is seen
+      if (!dot && box.width + box.height <= 0) wrong.push('nothing is seen of ' + seen);
+      if (box.left < all.left - 2 || box.right > all.right + 2 || box.top < all.top - 2 || box.bottom > all.bottom + 2) {
+        wrong.push('sticks out: ' + seen);
+      }
+    });
+  });
+  if (document.documentElement.scrollWidth > innerWidth) wrong.push('the page is wider than its window');
+  document.body.setAttribute('data-seen', charts.length + ' charts, ' + shapes + ' shapes; ' + wrong.join('; '));
+});
+</script>)";
+
+// A browser that runs without a screen and prints what it has made of a page; empty: none is installed.
+std::string find_browser() {
+  if (const char* const named = std::getenv("HEADRACE_BROWSER")) return named;
+  const char* const path = std::getenv("PATH");
+  std::istringstream folders(path != nullptr ? path : "");
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    for (const char* name : {"chromium", "chromium-browser", "google-chrome", "chrome-headless-shell"}) {
+      if (::access((folder + "/" + name).c_str(), X_OK) == 0) return folder + "/" + name;
+    }
+  }
+  return "";
+}
+
+// The page as it is, in a small window, and one that is broken on purpose.
+TEST(ProfilePage, IsDrawnByABrowser) {
+  const std::string browser = find_browser();
+  if (browser.empty()) GTEST_SKIP() << "no chromium in PATH to load the page with (HEADRACE_BROWSER names one)";
+  const TemporaryFolder folder;
+  const auto seen_in = [&](std::string page, const char* size) {
+    const size_t at = page.find("</body>");
+    page.insert(at, kInspect);
+    folder.write("page.html", page);
+    // A machine's first start of a browser may take long; one that cannot start here is no fault of the page.
+    const std::string command = "timeout 60 '" + browser + "' --headless --no-sandbox --disable-gpu --no-first-run" +
+                                " --disable-dev-shm-usage --user-data-dir='" + (folder / "browser") +
+                                "' --window-size=" + size + " --dump-dom 'file://" + (folder / "page.html") +
+                                "' 2> /dev/null";
+    std::string dom;
+    FILE* const pipe = ::popen(command.c_str(), "r");
+    if (pipe == nullptr) return dom;
+    char block[4096];
+    for (size_t n = 0; (n = std::fread(block, 1, sizeof block, pipe)) > 0;) dom.append(block, n);
+    ::pclose(pipe);
+    const std::string name = "data-seen=\"";
+    const size_t begin = dom.find(name);
+    if (begin == std::string::npos) return std::string();
+    return dom.substr(begin + name.size(), dom.find('"', begin + name.size()) - begin - name.size());
+  };
+  const std::string seen = seen_in(profile_html(report()), "600,900");
+  if (seen.empty()) GTEST_SKIP() << browser << " did not load a page here";
+  EXPECT_TRUE(seen.starts_with("7 charts, ") && seen.ends_with(" shapes; ")) << seen;
+  std::string broken = profile_html(report());
+  broken.replace(broken.find("<circle cx=\""), 12, "<circle cx=\"9");
+  EXPECT_NE(seen_in(broken, "1280,900").find("sticks out: &lt;circle"), std::string::npos);
 }
 
 }  // namespace
