@@ -200,6 +200,9 @@ bool Decoder::grow_on(int64_t most_depth) {
   return rule_->pays(steps, growing_->expected(most_depth), growth);
 }
 
+// The tree ends with it: the confirmed path stops where no node goes on, so that nothing right has been computed
+// behind it. What would have been, had the tree grown on while the refresh streamed, was found not to pay: README,
+// bench/results/epyc-2core-pending-ahead.json.
 bool Decoder::judge_tree(int64_t most_depth) {
   const double foretold = growing_->expected(most_depth);
   growing_->fill(most_depth);
