@@ -220,7 +220,7 @@ bool Decoder::judge_tree(int64_t most_depth) {
                                    .overturned = verdict.overturned,
                                    .rescued = verdict.rescued,
                                    .foretold = foretold}});
-  if (rule_) rule_->record_refresh(drafting_.last_ms(), growing_->partial_steps(), confirmed);
+  if (rule_) rule_->record_refresh(drafting_.last_ms(), growing_->partial_steps(), foretold, confirmed);
   const double cycle_ms = std::exchange(cycle_ms_, 0) + drafting_.last_ms();
   if (worthwhile_) worthwhile_->record_cycle(cycle_ms, confirmed);
   root_ = acceptance_.next;

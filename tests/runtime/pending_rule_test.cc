@@ -45,9 +45,10 @@ class DicedText {
         rule.record_partial(machine_.partial_ms);
         ms += machine_.partial_ms;
       }
-      foretold_ += tree_.expected(most_depth);
+      const double expected = tree_.expected(most_depth);
+      foretold_ += expected;
       const int64_t right = judge(most_depth);
-      rule.record_refresh(machine_.refresh_ms, tree_.partial_steps(), right);
+      rule.record_refresh(machine_.refresh_ms, tree_.partial_steps(), expected, right);
       ms += machine_.refresh_ms;
       confirmed += right;
       tree_.clear();
