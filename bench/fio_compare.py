@@ -1,20 +1,23 @@
 #!/usr/bin/env python3
 """Whether `headrace profile --disk` says what fio says of the same disk.
 
-    fio_compare.py --headrace build/cli/headrace --folder DIR [--fio fio] [--size 2GiB] [--seconds 2] [--rounds 5]
+    fio_compare.py --headrace build/cli/headrace --folder DIR [--fio fio] [--size 2GiB] [--seconds 2] [--rounds 8]
                    [--json FILE]
 
 Turn by turn, so that a disk which others use too is the same for both: a quick profile, which writes a file of that
 size and measures six tests in it, then fio with a file of its own that it has written just before (by direct writes of
 random bytes: no hole, nothing in the page cache), with the same tests in the same order, for the same time, after the
 same warm-up (a fifth of it). Both read and write past the page cache, by io_uring with file and buffers registered, in
-buffers that lie in huge pages: glibc gives them to fio where told to, and --mem_align lets them begin there. (With 4 KiB pages a block of 1 MiB is 256 pieces,
-more than many a disk takes in one request.) Every second round begins with fio. Prints medians, and 1 at exit where
-they lie further than 3% apart in a row.
+buffers that lie in huge pages: glibc gives them to fio where told to, and --mem_align lets them begin there. (With
+4 KiB pages a block of 1 MiB is 256 pieces, more than many a disk takes in one request.) Every second round begins with
+fio. Prints medians and how far the rounds' pairs lie apart, with the standard error of that: twice of it decides
+whether the two agree to 3%, differ, or whether the disk is too noisy for so few rounds. The exit code is 1 where a test
+differs.
 """
 
 import argparse
 import json
+import math
 import os
 import re
 import statistics
@@ -81,6 +84,19 @@ def fio(args, rows):
     return figures
 
 
+def compared(test, ours, theirs):
+    """Medians, and how far apart the rounds' pairs are on the average, with that mean's standard error."""
+    logs = [math.log(a / b) for a, b in zip(ours, theirs)]
+    apart = 100 * statistics.mean(logs)
+    error = 100 * statistics.stdev(logs) / math.sqrt(len(logs))
+    noisy = "differ" if abs(apart) - 2 * error > 3 else "too noisy to tell"
+    verdict = "agree" if abs(apart) + 2 * error <= 3 else noisy
+    return {"test": test, "profile_gb_per_s": round(statistics.median(ours), 4),
+            "fio_gb_per_s": round(statistics.median(theirs), 4), "apart_percent": round(apart, 2),
+            "error_percent": round(error, 2), "verdict": verdict,
+            "profile": [round(x, 4) for x in ours], "fio": [round(x, 4) for x in theirs]}
+
+
 def read_text(path):
     try:
         with open(path, encoding="utf-8") as file:
@@ -101,10 +117,12 @@ def main():
     parser.add_argument("--fio", default="fio")
     parser.add_argument("--size", default="2GiB")
     parser.add_argument("--seconds", type=float, default=2)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--json")
     args = parser.parse_args()
     size_of(args.size)
+    if args.rounds < 4:
+        parser.error("--rounds: at least 4, or nothing is known of the noise")
 
     ours, theirs, rows, how = {}, {}, [], ""
     for number in range(args.rounds):
@@ -119,15 +137,10 @@ def main():
                 into.setdefault(test, []).append(value)
             print(f"round {number + 1} {turn:8}" + "".join(f"{value:8.3f}" for value in figures.values()), flush=True)
 
-    table = []
-    for test in ours:
-        a, b = statistics.median(ours[test]), statistics.median(theirs[test])
-        table.append({"test": test, "profile_gb_per_s": round(a, 4), "fio_gb_per_s": round(b, 4),
-                      "ratio": round(a / b, 4), "profile": [round(x, 4) for x in ours[test]],
-                      "fio": [round(x, 4) for x in theirs[test]]})
-        print(f"{test:32} profile {a:7.3f}  fio {b:7.3f} GB/s  {100 * (a / b - 1):+6.2f}%"
-              f"   of the rounds {min(ours[test]):.3f} to {max(ours[test]):.3f}, {min(theirs[test]):.3f} to"
-              f" {max(theirs[test]):.3f}")
+    table = [compared(test, ours[test], theirs[test]) for test in ours]
+    for row in table:
+        print(f"{row['test']:32} profile {row['profile_gb_per_s']:7.3f}  fio {row['fio_gb_per_s']:7.3f} GB/s"
+              f"  {row['apart_percent']:+5.1f}% +- {row['error_percent']:.1f}: {row['verdict']}")
     if args.json:
         pages = re.search(r"\[(\w+)\]", read_text("/sys/kernel/mm/transparent_hugepage/enabled"))
         report = {"program": "bench/fio_compare.py",
@@ -137,7 +150,7 @@ def main():
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump(report, file, indent=1)
             file.write("\n")
-    return 0 if all(abs(row["ratio"] - 1) <= 0.03 for row in table) else 1
+    return 1 if any(row["verdict"] == "differ" for row in table) else 0
 
 
 if __name__ == "__main__":
