@@ -1,9 +1,10 @@
 // What the disk tier gives by itself: a file as --spill makes it is written from device memory, then streamed through
-// the pinned ring to the device, every byte verified. Beside it what the checksums cost of a core.
+// the pinned ring to the device, every byte verified, and without; at the depth that it measures for itself. Beside it
+// what the checksums cost of a core.
 //   spill_bench --folder DIR [--size 4GiB] [--slot 16MiB] [--slots 8] [--seconds 3] [--body auto|io_uring|threads]
 //               [--device auto|cuda|cpu]
 // Prints one JSON object with the machine named. To compare: fio --rw=read --direct=1 --ioengine=io_uring --bs=1m
-// --iodepth=32 on a file of the same size in the same folder.
+// --iodepth=READ_DEPTH on a file of the same size in the same folder.
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cmath>
@@ -64,10 +65,29 @@ class Bench {
     file_.finish_writes();
     return gb_per_s(options_.bytes, seconds_since(start));
   }
-  // After a first second, in which the disk wakes up.
+  // After a first second, in which the disk wakes up and the depth is measured. Without verifying, before and after, so
+  // that a disk that gets faster or slower meanwhile does so for both.
   ordered_json read(double seconds) {
     file_.begin_reads(spans_);
     stream(1);
+    const double before = unverified(seconds / 2);
+    ordered_json out = verified(seconds);
+    out["read_unverified_gb_per_s"] = rounded((before + unverified(seconds / 2)) / 2);
+    return out;
+  }
+
+ private:
+  double unverified(double seconds) {
+    file_.set_verify(SpillVerify::kNothing);
+    stream(0.1);
+    const Clock::time_point start = Clock::now();
+    const uint64_t bytes = stream(seconds);
+    const double rate = static_cast<double>(bytes) / seconds_since(start) / 1e9;
+    file_.set_verify(SpillVerify::kEveryRead);
+    return rate;
+  }
+  ordered_json verified(double seconds) {
+    stream(0.1);
     const uint64_t verified = file_.stats().read_bytes;
     const double checksum_ms = file_.stats().checksum_ms;
     const Clock::time_point start = Clock::now();
@@ -78,10 +98,11 @@ class Bench {
     return {{"read_gb_per_s", gb_per_s(bytes, took)},
             {"checksum_gb_per_s", gb_per_s(stats.read_bytes - verified, ms / 1e3)},
             {"checksum_share_of_a_core", rounded(ms / 1e3 / took)},
+            {"read_depth", stats.depth.depth},
+            {"read_depth_why", stats.depth.why},
+            {"read_depth_ms", rounded(stats.depth_ms)},
             {"how", stats.how}};
   }
-
- private:
   uint64_t stream(double seconds) {
     uint64_t bytes = 0;
     for (const Clock::time_point start = Clock::now(); seconds_since(start) < seconds; ++next_) {

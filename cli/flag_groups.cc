@@ -26,12 +26,6 @@ SetFlag device_value(DeviceOptions* out) {
   };
 }
 
-SetFlag prefix_cache_value(PrefixCacheOptions* out) {
-  return [out](const std::string& value) {
-    return parse_prefix_cache(value, out) ? std::string() : "'" + value + "' is no folder, or folder:SIZE";
-  };
-}
-
 // The shape of the trees; auto leaves it to the program.
 SetFlag tree_value(std::optional<TreeShape>* out) {
   return [out](const std::string& value) {
@@ -99,7 +93,7 @@ std::vector<Flag> context_flags(EngineOptions* o) {
 }
 
 Flag prefix_cache_flag(EngineOptions* o) {
-  return {"--prefix-cache", "DIR[:SIZE]", prefix_cache_value(&o->prefix_cache), nullptr,
+  return {"--prefix-cache", "DIR[:SIZE]", folder_value(&o->prefix_cache.folder, &o->prefix_cache.limit_bytes), nullptr,
           "Keep the KV cache of prompts in this folder, and take from there what a prompt begins with; at most SIZE "
           "[half of what is free]"};
 }

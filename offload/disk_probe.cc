@@ -242,8 +242,10 @@ std::vector<DiskTest> disk_tests(bool quick) {
   for (const FileOp op : {FileOp::kRead, FileOp::kWrite}) {
     for (const uint64_t block :
          quick ? std::vector<uint64_t>{kMiB} : std::vector<uint64_t>{128 * kKiB, kMiB, 4 * kMiB}) {
-      for (const int depth : quick ? std::vector<int>{8} : std::vector<int>{1, 8, 16})
-        tests.push_back({op, false, block, depth});
+      std::vector<int> depths = quick ? std::vector<int>{8} : std::vector<int>{1, 8, 16};
+      // As --spill reads: its depth is chosen from these.
+      if (!quick && op == FileOp::kRead && block == kMiB) depths = {1, 4, 8, 16, 32, 64};
+      for (const int depth : depths) tests.push_back({op, false, block, depth});
     }
     for (const uint64_t block : quick ? std::vector<uint64_t>{4 * kKiB} : std::vector<uint64_t>{4 * kKiB, 64 * kKiB}) {
       for (const int depth : quick ? std::vector<int>{1, 32} : std::vector<int>{1, 8, 32, 128}) {

@@ -243,6 +243,19 @@ void rename_file(const std::string& from, const std::string& to) {
   if (error != 0) storage_error(from, str("cannot be renamed to ", to), error);
 }
 
+void replace_file(const std::string& path, const std::string& beside, std::string_view text) {
+  remove_file(beside);
+  try {
+    const File file = File::open(beside, FileAccess::kCreate, FileCaching::kBuffered);
+    file.write(0, std::as_bytes(std::span(text)));
+    file.sync();
+    rename_file(beside, path);
+  } catch (...) {
+    ::unlink(beside.c_str());
+    throw;
+  }
+}
+
 bool remove_file(const std::string& path) {
   const int error = attempt(FileOp::kRemove, path, 0, [&] { return errno_of(::unlink(path.c_str())); });
   if (error == ENOENT) return false;

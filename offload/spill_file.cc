@@ -19,9 +19,18 @@ namespace {
 // Measured with fio --direct=1 --ioengine=io_uring --bs=1m on a virtual disk: 4 under way read 1.0 GB/s, 16 and 32 read
 // 1.2 to 1.3, 64 read no more; requests of 2 MiB read less. `headrace profile --disk` has the table of a disk.
 constexpr uint64_t kRequestBytes = kMiB;
-constexpr int kDepth = 32;
+constexpr int kDeepest = 64;
+constexpr int kDepths[] = {8, 16, 32, 64};
+
+// A trial of one depth ends after so long, or, once it is long enough, with so many requests done: 2.5 GB/s in 40 ms
+// are 95 of them, and 0.2 GB/s in 100 ms are 19. A second round makes up for a moment in which others had the disk.
+constexpr double kTrialSeconds = 0.04, kLongestTrialSeconds = 0.1, kOneRoundSeconds = 0.3;
+constexpr int kTrialRequests = 64, kRounds = 2;
 
 using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+int64_t now_ns() { return Clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
 
 }  // namespace
 
@@ -38,6 +47,7 @@ class SpillFile::Work {
   const std::byte* take();
   void release(Stream& in);
   void stop_reads() noexcept;
+  void set_verify(SpillVerify verify) { verify_ = verify; }
   void check();
   SpillStats stats() const;
 
@@ -62,8 +72,19 @@ class SpillFile::Work {
   bool write_step(Lock& lock);
   bool read_step(Lock& lock);
   void start(FileOp op, uint64_t number);
+  void submit(const FileRequest& request);
+  FileDone next_done();
   void reap();
+  void choose_depth(Lock& lock);
+  std::vector<DepthRate> measure_depths();
+  struct ProbePlace;
+  DepthRate measure_depth(int depth, ProbePlace* place);
   void seal(uint64_t number);
+  void hand_on(Slot& slot);  // with mutex_: its span is there, and right
+  void fail(Lock& lock, std::exception_ptr error);
+
+  // ---- the verifier's ----
+  void verify_arrivals() noexcept;
   void verify(const Slot& slot, std::span<const std::byte> data);
   void drain_queue() noexcept;
 
@@ -77,14 +98,21 @@ class SpillFile::Work {
   std::unique_ptr<FileQueue> queue_;
   std::vector<SpillSpan> cycle_;
   std::atomic<uint64_t> written_bytes_{0}, read_bytes_{0}, checksum_ns_{0};
+  std::atomic<int64_t> busy_ns_{0}, busy_since_ns_{0};  // with reads under way; 0: none are
+  std::atomic<SpillVerify> verify_{SpillVerify::kEveryRead};
+  int depth_ = kLeastReadDepth;  // of requests: the thread's
 
-  std::mutex mutex_;
-  std::condition_variable wake_, moved_;  // for the thread; for who waits for it
+  mutable std::mutex mutex_;
+  std::condition_variable wake_, moved_, arrived_;  // for the thread; for who waits for it; for the verifier
+  std::vector<Slot*> arrivals_;                     // read, and not verified yet
+  bool verifying_ = false;
   Mode mode_ = Mode::kWriting;
   std::exception_ptr error_;
+  ReadDepth chosen_;
+  double depth_ms_ = 0;
   // Numbers below these: written() or released, begun by the thread, done by it, taken.
   uint64_t given_ = 0, begun_ = 0, done_ = 0, taken_ = 0;
-  std::thread thread_;  // last
+  std::thread thread_, verifier_;  // last
 };
 
 SpillFile::Work::Work(Device& device, const SpillFileOptions& options)
@@ -101,8 +129,12 @@ SpillFile::Work::Work(Device& device, const SpillFileOptions& options)
       device.allocate_pinned(static_cast<uint64_t>(options.slots) * slot_stride_, "the ring between disk and link");
   slots_.resize(static_cast<size_t>(options.slots));
   for (Slot& each : slots_) each.copied = device.make_event();
-  queue_ = FileQueue::open(file_, {.depth = kDepth, .body = options.body, .memory = {memory_.data(), memory_.bytes()}});
+  arrivals_.reserve(slots_.size());
+  queue_ = FileQueue::open(file_, {.depth = std::max(kDeepest, options.depth.depth),
+                                   .body = options.body,
+                                   .memory = {memory_.data(), memory_.bytes()}});
   thread_ = std::thread([this] { serve(); });
+  verifier_ = std::thread([this] { verify_arrivals(); });
 }
 
 SpillFile::Work::~Work() {
@@ -111,7 +143,9 @@ SpillFile::Work::~Work() {
     mode_ = Mode::kQuitting;
   }
   wake_.notify_all();
+  arrived_.notify_all();
   thread_.join();
+  verifier_.join();
 }
 
 // ---- who writes ----
@@ -193,11 +227,16 @@ void SpillFile::Work::check() {
 }
 
 SpillStats SpillFile::Work::stats() const {
+  const int64_t since = busy_since_ns_, busy = busy_ns_ + (since > 0 ? now_ns() - since : 0);
+  const std::lock_guard lock(mutex_);
   return {.file_bytes = options_.bytes,
           .written_bytes = written_bytes_,
           .read_bytes = read_bytes_,
           .checksum_ms = static_cast<double>(checksum_ns_) / 1e6,
-          .how = queue_->describe() + (file_.direct() ? ", O_DIRECT" : ", through the page cache")};
+          .read_busy_ms = static_cast<double>(busy) / 1e6,
+          .how = queue_->describe() + (file_.direct() ? ", O_DIRECT" : ", through the page cache"),
+          .depth = chosen_,
+          .depth_ms = depth_ms_};
 }
 
 // ---- the thread ----
@@ -212,22 +251,34 @@ void SpillFile::Work::serve() noexcept {
       if (lock.owns_lock()) lock.unlock();
       drain_queue();
       lock.lock();
-      error_ = error;
-      if (mode_ != Mode::kQuitting) mode_ = Mode::kFailed;
-      moved_.notify_all();
+      fail(lock, error);
     }
   }
   lock.unlock();
   drain_queue();
 }
 
+// The first error is the one that counts.
+void SpillFile::Work::fail(Lock&, std::exception_ptr error) {
+  if (error_ == nullptr) error_ = std::move(error);
+  if (mode_ != Mode::kQuitting) mode_ = Mode::kFailed;
+  arrivals_.clear();
+  moved_.notify_all();
+  wake_.notify_all();
+}
+
 bool SpillFile::Work::step(Lock& lock) {
   if (mode_ == Mode::kWriting) return write_step(lock);
+  if (mode_ == Mode::kReading && chosen_.depth == 0) choose_depth(lock);
   if (mode_ == Mode::kReading) return read_step(lock);
-  if (mode_ != Mode::kStopping) return false;
+  const bool failed = mode_ == Mode::kFailed && queue_->pending() > 0;  // the verifier has found it
+  if (mode_ != Mode::kStopping && !failed) return false;
   lock.unlock();
   drain_queue();
   lock.lock();
+  if (failed) return true;
+  arrivals_.clear();
+  moved_.wait(lock, [&] { return !verifying_; });
   given_ = begun_ = done_ = taken_ = 0;
   for (Slot& each : slots_) each.complete = false;
   if (mode_ == Mode::kStopping) mode_ = Mode::kWriting;
@@ -282,26 +333,46 @@ void SpillFile::Work::start(FileOp op, uint64_t number) {
   }
   mine.requests = static_cast<int>((mine.span.bytes + kRequestBytes - 1) / kRequestBytes);
   for (uint64_t done = 0; done < mine.span.bytes; done += kRequestBytes) {
-    if (queue_->full()) reap();
-    queue_->submit({.op = op,
-                    .offset = mine.span.offset + done,
-                    .data = data(number) + done,
-                    .bytes = std::min(kRequestBytes, mine.span.bytes - done),
-                    .tag = number % slots_.size()});
+    while (queue_->pending() >= depth_) reap();
+    submit({.op = op,
+            .offset = mine.span.offset + done,
+            .data = data(number) + done,
+            .bytes = std::min(kRequestBytes, mine.span.bytes - done),
+            .tag = number % slots_.size()});
   }
 }
 
-// Takes one request that is done; a span that is done with it is given on.
+void SpillFile::Work::submit(const FileRequest& request) {
+  if (request.op == FileOp::kRead && queue_->pending() == 0) busy_since_ns_ = now_ns();
+  queue_->submit(request);
+}
+
+FileDone SpillFile::Work::next_done() {
+  const FileDone done = queue_->wait();
+  if (const int64_t since = busy_since_ns_; queue_->pending() == 0 && since > 0) {
+    busy_since_ns_ = 0;
+    busy_ns_ += now_ns() - since;
+  }
+  return done;
+}
+
+// Takes one request that is done; a span that is done with it goes to who waits for it, if it has been read by way of
+// the verifier: this thread is to keep the disk busy.
 void SpillFile::Work::reap() {
-  const FileDone request = queue_->wait();
+  const FileDone request = next_done();
   queue_->check(request);
   Slot& its = slots_[request.request.tag];
   if (--its.requests > 0) return;
   if (its.slice != nullptr) its.slice->stamp(TraceEdge::kEnd, Trace::host_now_ns());
   const bool read = request.request.op == FileOp::kRead;
-  if (read) verify(its, {data(request.request.tag), its.span.bytes});
   (read ? read_bytes_ : written_bytes_) += its.span.bytes;
   const std::lock_guard lock(mutex_);
+  if (!read || verify_ == SpillVerify::kNothing) return hand_on(its);
+  arrivals_.push_back(&its);
+  arrived_.notify_one();
+}
+
+void SpillFile::Work::hand_on(Slot& its) {
   its.complete = true;
   while (slot(done_).complete) {
     slot(done_).complete = false;
@@ -310,11 +381,123 @@ void SpillFile::Work::reap() {
   moved_.notify_all();
 }
 
+// ---- how many at once ----
+
+// Before the first span is read: nothing is in the ring, and nothing is under way.
+void SpillFile::Work::choose_depth(Lock& lock) {
+  ReadDepth chosen = options_.depth;
+  lock.unlock();
+  const Clock::time_point start = Clock::now();
+  const bool measured = chosen.depth == 0 && options_.bytes >= options_.least_measured_bytes;
+  if (measured) chosen = headrace::choose_depth(measure_depths(), "measured at start");
+  if (chosen.depth == 0) chosen = {.depth = kLeastReadDepth, .why = "too little to measure on"};
+  depth_ = chosen.depth;
+  lock.lock();
+  chosen_ = std::move(chosen);
+  depth_ms_ = measured ? seconds_since(start) * 1e3 : 0;
+}
+
+// Where the next read of a trial is: they follow each other as those of a run will.
+struct SpillFile::Work::ProbePlace {
+  size_t span = 0;
+  uint64_t done = 0;
+  std::vector<uint64_t> free;  // places in the ring, of kRequestBytes
+};
+
+std::vector<DepthRate> SpillFile::Work::measure_depths() {
+  const Clock::time_point start = Clock::now();
+  ProbePlace place;
+  for (uint64_t i = std::min<uint64_t>(kDeepest, memory_.bytes() / kRequestBytes); i-- > 0;) place.free.push_back(i);
+  const size_t places = place.free.size();
+  std::vector<DepthRate> rates;
+  for (int round = 0; round < kRounds && seconds_since(start) < kOneRoundSeconds; ++round) {
+    for (const int depth : kDepths) {
+      if (static_cast<size_t>(depth) > places) break;  // the ring has no room for so many
+      {
+        const std::lock_guard lock(mutex_);
+        if (mode_ != Mode::kReading) break;
+      }
+      rates.push_back(measure_depth(depth, &place));
+    }
+    while (queue_->pending() > 0) {
+      const FileDone done = next_done();
+      queue_->check(done);
+      place.free.push_back(done.request.tag);
+    }
+  }
+  return rates;
+}
+
+// From the moment when so many are under way, and the first of them is done, until the last one that counts is.
+DepthRate SpillFile::Work::measure_depth(int depth, ProbePlace* place) {
+  const Clock::time_point begin = Clock::now();
+  Clock::time_point first = begin, last = begin;
+  uint64_t bytes = 0;
+  for (int done = 0;; ++done) {
+    while (queue_->pending() < depth) {
+      const SpillSpan& span = cycle_[place->span];
+      const uint64_t size = std::min(kRequestBytes, span.bytes - place->done), to = place->free.back();
+      place->free.pop_back();
+      submit({.op = FileOp::kRead,
+              .offset = span.offset + place->done,
+              .data = memory_.data() + to * kRequestBytes,
+              .bytes = size,
+              .tag = to});
+      place->done += size;
+      if (place->done == span.bytes) place->span = (place->span + 1) % cycle_.size(), place->done = 0;
+    }
+    const FileDone one = next_done();
+    queue_->check(one);
+    place->free.push_back(one.request.tag);
+    last = Clock::now();
+    if (done == 0) {
+      first = last;
+      continue;
+    }
+    bytes += one.request.bytes;
+    const double took = std::chrono::duration<double>(last - begin).count();
+    if (took >= kLongestTrialSeconds || (took >= kTrialSeconds && done >= kTrialRequests)) break;
+  }
+  const double seconds = std::chrono::duration<double>(last - first).count();
+  return {.depth = depth, .gb_per_s = seconds > 0 ? static_cast<double>(bytes) / seconds / 1e9 : 0};
+}
+
+// ----
+
 void SpillFile::Work::seal(uint64_t number) {
   const SpillSpan span = slot(number).span;
   const uint64_t grain = options_.grain_bytes;
   for (uint64_t done = 0; done < span.bytes; done += grain) {
     sums_[(span.offset + done) / grain] = checksum({data(number) + done, grain});
+  }
+}
+
+// ---- the verifier ----
+
+// As they come: the first that arrived is mostly the first that is waited for.
+void SpillFile::Work::verify_arrivals() noexcept {
+  Lock lock(mutex_);
+  for (;;) {
+    arrived_.wait(lock, [&] { return mode_ == Mode::kQuitting || !arrivals_.empty(); });
+    if (mode_ == Mode::kQuitting) return;
+    Slot& its = *arrivals_.front();
+    arrivals_.erase(arrivals_.begin());
+    verifying_ = true;
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      verify(its, {memory_.data() + static_cast<uint64_t>(&its - slots_.data()) * slot_stride_, its.span.bytes});
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    verifying_ = false;
+    if (error != nullptr) {
+      fail(lock, error);
+    } else if (mode_ == Mode::kReading) {
+      hand_on(its);
+    }
+    moved_.notify_all();
   }
 }
 
@@ -334,7 +517,7 @@ void SpillFile::Work::verify(const Slot& its, std::span<const std::byte> data) {
 void SpillFile::Work::drain_queue() noexcept {
   while (queue_->pending() > 0) {
     try {
-      queue_->wait();
+      next_done();
     } catch (...) {  // what waits for it is told of the first error
     }
   }
@@ -353,6 +536,7 @@ void SpillFile::begin_reads(std::vector<SpillSpan> cycle) { work_->begin_reads(s
 const std::byte* SpillFile::take() { return work_->take(); }
 void SpillFile::release(Stream& in) { work_->release(in); }
 void SpillFile::stop_reads() noexcept { work_->stop_reads(); }
+void SpillFile::set_verify(SpillVerify verify) { work_->set_verify(verify); }
 void SpillFile::check() { work_->check(); }
 SpillStats SpillFile::stats() const { return work_->stats(); }
 

@@ -3,9 +3,9 @@
 // file has a checksum, taken when it is written and verified whenever it is read: what is taken is what was written, or
 // an Error(kStorage) says which bytes are not.
 //
-// Owns the file, the slots, a queue of requests and the thread that feeds it. Threads: one writes; one takes and
-// releases, which may be another than the one that begins and stops the reads. Nothing is allocated by write(), take()
-// and release().
+// Owns the file, the slots, a queue of requests, the thread that feeds it and the one that verifies. Threads: one
+// writes; one takes and releases, which may be another than the one that begins and stops the reads. Nothing is
+// allocated by write(), take() and release().
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,10 @@
 #include <string>
 #include <vector>
 
+#include "cache/base.h"
 #include "offload/device.h"
 #include "offload/file_queue.h"
+#include "offload/read_depth.h"
 
 namespace headrace {
 
@@ -26,6 +28,13 @@ struct SpillFileOptions {
   int slots = 0;
   uint64_t slot_bytes = 0;  // the longest span
   FileQueueBody body = FileQueueBody::kAuto;
+  ReadDepth depth{};  // 0: measured on the file itself, in less than a second, before the first span is read
+  uint64_t least_measured_bytes = 256 * kMiB;  // of a file that is worth it
+};
+
+enum class SpillVerify : uint8_t {
+  kEveryRead,
+  kNothing,  // what comes may be wrong: for measuring what verifying costs, and for nothing else
 };
 
 // Whole grains of the file.
@@ -35,8 +44,11 @@ struct SpillSpan {
 
 struct SpillStats {
   uint64_t file_bytes = 0, written_bytes = 0, read_bytes = 0;
-  double checksum_ms = 0;  // verifying what was read
-  std::string how;         // "io_uring, O_DIRECT"
+  double checksum_ms = 0;   // verifying what was read
+  double read_busy_ms = 0;  // with reads under way
+  std::string how;          // "io_uring, O_DIRECT"
+  ReadDepth depth{};        // that reads have; 0: nothing was read
+  double depth_ms = 0;      // that measuring it took
 };
 
 class SpillFile {
@@ -61,6 +73,9 @@ class SpillFile {
   void release(Stream& in);
   // take() returns; blocks until the disk is quiet. What `in` still reads stays until the next begin_reads().
   void stop_reads() noexcept;
+
+  // From the next span that comes in on.
+  void set_verify(SpillVerify verify);
 
   // Throws what has failed so far; never blocks.
   void check();

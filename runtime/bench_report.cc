@@ -85,7 +85,10 @@ ordered_json row_json(const BenchRow& row, double peak) {
                    {"kv_resident_bytes", row.plan.resident_bytes}, {"kv_host_bytes", row.plan.host_bytes}};
   if (row.spill.file_bytes > 0) {
     out["memory"]["kv_disk_bytes"] = row.plan.disk_bytes;
-    out["disk"] = {{"how", row.spill.how}, {"prefill_written_bytes", row.spill.prefill_written_bytes}};
+    out["disk"] = {{"how", row.spill.how},
+                   {"prefill_written_bytes", row.spill.prefill_written_bytes},
+                   {"read_depth", row.spill.depth.depth},
+                   {"read_depth_why", row.spill.depth.why}};
   }
   return out;
 }

@@ -14,6 +14,7 @@
 #include "runtime/model/weights.h"
 #include "runtime/output.h"
 #include "runtime/prefix/identity.h"
+#include "runtime/prefix/known_weights.h"
 #include "runtime/session.h"
 
 namespace headrace {
@@ -48,8 +49,11 @@ SpillUse spill_use(const SpillStats& prefilled, const SpillStats& end, const std
           .decode_written_bytes = end.written_bytes - prefilled.written_bytes,
           .decode_read_bytes = end.read_bytes,
           .checksum_ms = end.checksum_ms,
+          .read_busy_ms = end.read_busy_ms,
           .folder = folder,
-          .how = end.how};
+          .how = end.how,
+          .depth = end.depth,
+          .depth_ms = end.depth_ms};
 }
 
 }  // namespace
@@ -178,7 +182,7 @@ void Engine::Impl::open_prefixes() {
   if (options.prefix_cache.folder.empty()) return;
   const HostSpan span(device->trace(), "read weights");
   prefixes = std::make_unique<PrefixStore>(options.prefix_cache);
-  prefix_identity = rows_identity({.weights = weights_fingerprint(*checkpoint, device->threads()),
+  prefix_identity = rows_identity({.weights = known_fingerprint(*checkpoint, device->threads(), *prefixes),
                                    .config = &config,
                                    .dtype = weights->dtype(),
                                    .k_type = options.cache_type_k.value_or(weights->dtype()),
@@ -456,6 +460,7 @@ void Engine::Impl::answer(const RunSetup& setup, Session& session, Drafting* dra
   moved.decode_h2d_bytes = device->bytes_over(Link::kHostToDevice) - in - moved.prefill_h2d_bytes;
   moved.decode_d2h_bytes = device->bytes_over(Link::kDeviceToHost) - out - moved.prefill_d2h_bytes;
   result->spill = spill_use(prefilled, session.spill_stats(), options.spill.folder);
+  if (result->spill.depth_ms > 0) options.spill.depth = result->spill.depth;  // of the same disk: measured once
   if (progress) progress->end();
 }
 

@@ -26,6 +26,8 @@ using nlohmann::ordered_json;
 constexpr const char* kProgram = "headrace profile";
 constexpr int kVersion = 1;
 constexpr size_t kMostBytes = 64 * kMiB;
+constexpr int kDeepestRead = 1024;  // that any disk is the better for
+constexpr size_t kLeastDepths = 3;  // that say where more bring nothing
 
 struct RateName {
   const char* name;
@@ -70,6 +72,12 @@ KeptRates entry_of(const ordered_json& json, const std::string& path) {
   const ordered_json disk = json.value("disk", ordered_json::object());
   kept.disk_folder = disk.value("folder", "");
   kept.disk_file_system = disk.value("file_system", uint64_t{0});
+  for (const ordered_json& row : json.value("rows", ordered_json::array())) {
+    const bool read = row.is_object() && row.value("group", "") == "disk" && row.value("test", "") == "sequential read";
+    if (!read || row.value("bytes", uint64_t{0}) != kMiB) continue;
+    const DepthRate rate{.depth = row.value("depth", 0), .gb_per_s = row.value("value", 0.0)};
+    if (rate.depth > 0 && rate.depth <= kDeepestRead && rate.gb_per_s > 0) kept.disk_reads.push_back(rate);
+  }
   return kept;
 }
 
@@ -99,20 +107,13 @@ std::vector<KeptRates> parse_profiles(const std::string& text, const std::string
   throw_error(ExitCode::kStorage, path, str("cannot be written: ", why), "The profile is not kept.");
 }
 
+// Also on the disk when it returns. Named after the process: another one may be doing the same.
 void write_whole(const std::string& path, const std::string& text) {
-  const std::string fresh = str(path, ".", ::getpid(), ".new");
-  std::ofstream file(fresh, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  const int wrong = errno;
-  if (!file) {
-    std::remove(fresh.c_str());
-    cannot_write(path, std::strerror(wrong));
-  }
-  if (std::rename(fresh.c_str(), path.c_str()) != 0) {
-    const int error = errno;
-    std::remove(fresh.c_str());
-    cannot_write(path, std::strerror(error));
+  try {
+    replace_file(path, str(path, ".", ::getpid(), ".new"), text);
+    sync_folder(std::filesystem::path(path).parent_path());
+  } catch (const Error& error) {
+    cannot_write(path, error.info().what);
   }
 }
 
@@ -183,6 +184,15 @@ MachineRates rates_with_spill(const KeptRates& kept, const std::string& spill_fo
   const uint64_t there = folder_file_system(spill_folder);
   if (there == 0 || there != kept.disk_file_system) rates.disk_read_gb_per_s = rates.disk_write_gb_per_s = 0;
   return rates;
+}
+
+ReadDepth kept_read_depth(const std::vector<KeptRates>& entries, const std::string& folder) {
+  const uint64_t there = folder_file_system(folder);
+  for (const KeptRates& kept : entries) {
+    if (there == 0 || kept.disk_file_system != there || kept.disk_reads.size() < kLeastDepths) continue;
+    return choose_depth(kept.disk_reads, "by the kept profile");
+  }
+  return {};
 }
 
 std::string kept_profile_path() {

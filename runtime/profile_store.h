@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cache/cost.h"
+#include "offload/read_depth.h"
 
 namespace headrace {
 
@@ -16,12 +17,16 @@ struct KeptRates {
   std::string device, driver;  // as Device::name() and Device::driver()
   std::string measured;        // when: "2026-11-21T20:15:00Z"
   MachineRates rates{};
-  std::string disk_folder{};      // that the disk was measured in
-  uint64_t disk_file_system = 0;  // folder_file_system() of it; 0: not known
+  std::string disk_folder{};            // that the disk was measured in
+  uint64_t disk_file_system = 0;        // folder_file_system() of it; 0: not known
+  std::vector<DepthRate> disk_reads{};  // as --spill reads: one after the other, of 1 MiB
 };
 
 // With a disk's speed only where the folder of --spill, if there is one, is on the disk that was measured.
 MachineRates rates_with_spill(const KeptRates& kept, const std::string& spill_folder);
+
+// From what was measured on the folder's file system with three depths or more; depth 0: it was not.
+ReadDepth kept_read_depth(const std::vector<KeptRates>& entries, const std::string& folder);
 
 std::string kept_profile_path();  // empty: there is no home to keep it in
 

@@ -90,7 +90,11 @@ ordered_json spill_json(const SpillUse& spill) {
           {"prefill_written_bytes", spill.prefill_written_bytes},
           {"decode_written_bytes", spill.decode_written_bytes},
           {"decode_read_bytes", spill.decode_read_bytes},
-          {"checksum_ms", rounded(spill.checksum_ms)}};
+          {"read_busy_ms", rounded(spill.read_busy_ms)},
+          {"checksum_ms", rounded(spill.checksum_ms)},
+          {"read_depth", spill.depth.depth},
+          {"read_depth_why", spill.depth.why},
+          {"read_depth_ms", rounded(spill.depth_ms)}};
 }
 
 }  // namespace

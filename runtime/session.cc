@@ -215,7 +215,8 @@ void Session::make_spill_file() {
                                                                       .grain_bytes = segments_bytes(shape_, 0, 1),
                                                                       .slots = plan_.disk_slots,
                                                                       .slot_bytes = plan_.disk_slot_bytes,
-                                                                      .body = options_.spill.body});
+                                                                      .body = options_.spill.body,
+                                                                      .depth = options_.spill.depth});
 }
 
 void Session::take_host_memory() {

@@ -101,7 +101,8 @@ class Session {
   const MemoryPlan& plan() const { return plan_; }
   // What taking the KV cache's host memory took, and how long prefill has waited for it.
   double host_memory_ms() const { return cache_ ? cache_->host_memory().ms() : 0; }
-  SpillStats spill_stats() const { return cache_ && cache_->disk() ? cache_->disk()->stats() : SpillStats(); }
+  SpillFile* disk() const { return cache_ ? cache_->disk() : nullptr; }  // from prefill() on; null: nothing is on one
+  SpillStats spill_stats() const { return disk() ? disk()->stats() : SpillStats(); }
   double host_wait_ms() const { return cache_ ? cache_->host_memory().waited_ms() : 0; }
   // The logits of the last pass (after prefill: one row), for tests and benches. [rows, vocab]
   std::vector<float> logits(int64_t rows);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "offload/file_queue.h"
+#include "offload/read_depth.h"
 
 namespace headrace {
 
@@ -13,6 +14,7 @@ struct SpillOptions {
   uint64_t limit_bytes = 0;  // 0: what the folder's disk has free
   int slots = 0;             // of the pinned ring between disk and link; 0: the planner's
   FileQueueBody body = FileQueueBody::kAuto;
+  ReadDepth depth{};  // of reads; 0: measured when a run first reads
 };
 
 // What a run has had on disk. Bytes of 0: nothing.
@@ -20,7 +22,10 @@ struct SpillUse {
   uint64_t file_bytes = 0;
   uint64_t prefill_written_bytes = 0, decode_written_bytes = 0, decode_read_bytes = 0;
   double checksum_ms = 0;   // of a core, beside the decode steps: verifying what was read
+  double read_busy_ms = 0;  // that the disk had reads under way
   std::string folder, how;  // "io_uring, O_DIRECT"
+  ReadDepth depth{};        // that the reads had, and why; 0: nothing was read
+  double depth_ms = 0;      // that measuring it took
 };
 
 }  // namespace headrace

@@ -22,6 +22,7 @@ class GgufCheckpoint final : public Checkpoint {
     const GgufTensor& from = stored(tensor);
     return mapping_.bytes().substr(from.begin, from.bytes);
   }
+  std::vector<FileStamp> files() const override { return {mapping_.stamp()}; }
   void release_pages(const TensorInfo& tensor) const override;
   DType natural_dtype() const override;
   Tokenizer load_tokenizer() const override { return Tokenizer::from_vocabulary(gguf_vocabulary(file_)); }

@@ -31,6 +31,7 @@ class HfDirectory final : public Checkpoint {
   explicit HfDirectory(const std::string& directory);
   void read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const override;
   std::string_view stored_bytes(const TensorInfo& tensor) const override { return files_.bytes(index_of(tensor)); }
+  std::vector<FileStamp> files() const override { return files_.stamps(); }
   void release_pages(const TensorInfo& tensor) const override { files_.release(index_of(tensor)); }
   DType natural_dtype() const override { return files_.natural_dtype(); }
   bool has_tokenizer() const override { return exists(file("tokenizer.json")); }

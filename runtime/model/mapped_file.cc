@@ -16,9 +16,20 @@
 namespace headrace {
 namespace {
 
+FileStamp make_stamp(const std::string& path, const struct stat& status) {
+  const auto ns = [](const timespec& time) { return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; };
+  return {.path = path,
+          .device = status.st_dev,
+          .inode = status.st_ino,
+          .bytes = static_cast<uint64_t>(status.st_size),
+          .modified_ns = ns(status.st_mtim),
+          .changed_ns = ns(status.st_ctim)};
+}
+
 struct OpenFile {
   int descriptor = -1;
   uint64_t size = 0;
+  FileStamp stamp;
   OpenFile() = default;
   OpenFile(const OpenFile&) = delete;
   OpenFile& operator=(const OpenFile&) = delete;
@@ -38,9 +49,16 @@ void open_regular_file(const std::string& path, OpenFile* file) {
   if (S_ISDIR(status.st_mode)) throw_error(ExitCode::kBadInput, path, "is a directory, not a file");
   if (!S_ISREG(status.st_mode)) throw_error(ExitCode::kBadInput, path, "is not a regular file");
   file->size = static_cast<uint64_t>(status.st_size);
+  file->stamp = make_stamp(path, status);
 }
 
 }  // namespace
+
+std::optional<FileStamp> stamp_of(const std::string& path) {
+  struct stat status = {};
+  if (::stat(path.c_str(), &status) != 0) return std::nullopt;
+  return make_stamp(path, status);
+}
 
 MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
   OpenFile file;
@@ -51,6 +69,7 @@ MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
     throw_error(ExitCode::kBadInput, path_, str("cannot be mapped (", file.size, " bytes): ", std::strerror(errno)));
   data_ = static_cast<const char*>(data);
   size_ = file.size;
+  stamp_ = std::move(file.stamp);
 }
 
 MappedFile::~MappedFile() {
@@ -58,7 +77,10 @@ MappedFile::~MappedFile() {
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : path_(std::move(other.path_)),
+      stamp_(std::move(other.stamp_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)) {}
 
 void MappedFile::release(uint64_t begin, uint64_t length) const {
   CHECK(begin <= size_ && length <= size_ - begin, "begin=", begin, " length=", length, " size=", size_);

@@ -3,10 +3,20 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
 namespace headrace {
+
+// What tells a file from another, and from what it was before it was written to.
+struct FileStamp {
+  std::string path;
+  uint64_t device = 0, inode = 0, bytes = 0;
+  int64_t modified_ns = 0, changed_ns = 0;  // the latter is the system's own, which no program sets back
+  bool operator==(const FileStamp&) const = default;
+};
+std::optional<FileStamp> stamp_of(const std::string& path);  // none: there is no such file
 
 class MappedFile {
  public:
@@ -17,11 +27,13 @@ class MappedFile {
 
   const std::string& path() const { return path_; }
   std::string_view bytes() const { return {data_, size_}; }
+  const FileStamp& stamp() const { return stamp_; }  // when it was mapped
   // Drops these bytes' pages from the process; a later read faults them in again from the file.
   void release(uint64_t begin, uint64_t length) const;
 
  private:
   std::string path_;
+  FileStamp stamp_;
   const char* data_ = nullptr;
   size_t size_ = 0;
 };

@@ -120,6 +120,12 @@ std::string_view TensorFiles::bytes(size_t tensor) const {
   return shards_[place.shard].bytes().substr(place.begin, place.bytes);
 }
 
+std::vector<FileStamp> TensorFiles::stamps() const {
+  std::vector<FileStamp> stamps;
+  for (const MappedFile& shard : shards_) stamps.push_back(shard.stamp());
+  return stamps;
+}
+
 void TensorFiles::release(size_t tensor) const {
   const Place& place = places_[tensor];
   shards_[place.shard].release(place.begin, place.bytes);

@@ -28,8 +28,9 @@ class TensorFiles {
   void read(size_t tensor, int64_t first, int64_t count, DType type, void* dst) const;
   std::string_view bytes(size_t tensor) const;  // as stored
   const std::string& file_of(size_t tensor) const { return shards_[places_[tensor].shard].path(); }
-  void release(size_t tensor) const;  // as TensorSource::release_pages
-  DType natural_dtype() const;        // the type most of the elements are stored in
+  std::vector<FileStamp> stamps() const;  // of all of them
+  void release(size_t tensor) const;      // as TensorSource::release_pages
+  DType natural_dtype() const;            // the type most of the elements are stored in
 
  private:
   struct Place {

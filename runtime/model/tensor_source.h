@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cache/base.h"
+#include "runtime/model/mapped_file.h"
 
 namespace headrace {
 
@@ -36,6 +37,8 @@ class TensorSource {
   virtual void read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const = 0;
   // A tensor as its file holds it, or what stands for its content where no file does: what identities are made of.
   virtual std::string_view stored_bytes(const TensorInfo& tensor) const = 0;
+  // The files that these come from, as they were when they were opened; none: no file holds them.
+  virtual std::vector<FileStamp> files() const { return {}; }
   // Tells the OS that the file's pages are no longer wanted, so that a loaded model does not count twice.
   virtual void release_pages(const TensorInfo& tensor) const = 0;
 

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "cache/first_line.h"
+
 namespace headrace {
 namespace {
 
@@ -173,7 +175,7 @@ void PrefixSaver::make_whole() {
 void PrefixSaver::fail(const std::string& what) {
   {
     const std::lock_guard lock(mutex_);
-    if (failure_.empty()) failure_ = what.substr(0, what.find('\n'));
+    if (failure_.empty()) failure_ = first_line(what);
   }
   came_.notify_all();
   went_.notify_all();

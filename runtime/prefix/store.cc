@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "cache/first_line.h"
 #include "offload/checksum.h"
 
 namespace headrace {
@@ -29,39 +30,7 @@ int64_t modified_ns(const std::string& path) {
   return int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
 }
 
-// The first line of an error: what a note has room for.
-std::string first_line(const Error& error) {
-  const std::string text = error.what();
-  return text.substr(0, text.find('\n'));
-}
-
-void write_whole(const std::string& path, std::string_view text) {
-  const std::string temporary = path + PrefixStore::kTemporarySuffix;
-  remove_file(temporary);
-  File file = File::open(temporary, FileAccess::kCreate, FileCaching::kBuffered);
-  try {
-    file.write(0, std::as_bytes(std::span(text)));
-    file.sync();
-    rename_file(temporary, path);
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove(temporary, ignored);
-    throw;
-  }
-}
-
 }  // namespace
-
-bool parse_prefix_cache(const std::string& text, PrefixCacheOptions* out) {
-  const size_t colon = text.rfind(':');
-  *out = {.folder = text};
-  uint64_t bytes = 0;
-  if (colon != std::string::npos && parse_bytes(std::string_view(text).substr(colon + 1), &bytes)) {
-    *out = {.folder = text.substr(0, colon), .limit_bytes = bytes};
-    if (bytes == 0) return false;
-  }
-  return !out->folder.empty();
-}
 
 struct PrefixStore::Found {
   std::set<PrefixKey> manifests, data;
@@ -321,7 +290,7 @@ void PieceWriter::commit() {
   rename_file(file_.path(), data_path_);
   file_ = File();
   try {
-    write_whole(manifest_path_, encode_manifest(piece_));
+    replace_file(manifest_path_, manifest_path_ + PrefixStore::kTemporarySuffix, encode_manifest(piece_));
   } catch (...) {
     std::error_code ignored;
     fs::remove(data_path_, ignored);

@@ -26,8 +26,6 @@ struct PrefixCacheOptions {
   std::string folder;        // empty: none
   uint64_t limit_bytes = 0;  // 0: half of what the disk has, with what the cache holds
 };
-// "DIR[:SIZE]"; false if there is no DIR. A colon that no size follows is the name's.
-bool parse_prefix_cache(const std::string& text, PrefixCacheOptions* out);
 
 class PrefixStore {
  public:

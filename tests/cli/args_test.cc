@@ -315,7 +315,11 @@ TEST(Args, ThePrefixCacheIsAFolderAndASize) {
   EXPECT_EQ(named.folder, "some/where");
   EXPECT_EQ(named.limit_bytes, 0u);
   EXPECT_EQ(generate({"--prefix-cache", "some/where:20GiB"}).engine.prefix_cache.limit_bytes, 20 * kGiB);
-  EXPECT_NE(refusal({"generate", "-m", "model", "--prefix-cache", ":20GiB"}).find("--prefix-cache"), std::string::npos);
+  EXPECT_EQ(generate({"--prefix-cache", "/a:b/c"}).engine.prefix_cache.folder, "/a:b/c");
+  EXPECT_EQ(generate({"--prefix-cache", "c:d:16m"}).engine.prefix_cache.folder, "c:d");
+  for (const char* wrong : {"", ":20GiB", "/a:0"}) {
+    EXPECT_NE(refusal({"generate", "-m", "model", "--prefix-cache", wrong}).find("--prefix-cache"), std::string::npos);
+  }
 }
 
 TEST(Args, CacheSeesToAFolder) {

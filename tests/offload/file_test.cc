@@ -171,6 +171,23 @@ TEST(File, FaultsAreNamedByFileOffsetAndCause) {
   }
 }
 
+// The new text, or, whatever fails, the old one; and nothing beside it.
+TEST(File, IsReplacedWholeOrNotAtAll) {
+  const TemporaryFolder folder;
+  replace_file(folder / "f", folder / "f.new", "first");
+  EXPECT_EQ(folder.read("f"), "first");
+  folder.write("f.new", "of a run that was killed");
+  for (const FileOp op : {FileOp::kRemove, FileOp::kOpen, FileOp::kWrite, FileOp::kSync, FileOp::kRename}) {
+    const ScriptedFaults faults(failing(op, 0, EIO));
+    EXPECT_TRUE(has(storage_error([&] { replace_file(folder / "f", folder / "f.new", "second"); }), "(EIO)"));
+    EXPECT_EQ(folder.read("f"), "first");
+    EXPECT_EQ(std::filesystem::exists(folder / "f.new"), op == FileOp::kRemove);
+  }
+  replace_file(folder / "f", folder / "f.new", "");
+  EXPECT_EQ(folder.read("f"), "");
+  EXPECT_FALSE(std::filesystem::exists(folder / "f.new"));
+}
+
 // What is done in part is taken up again, to the byte.
 TEST(File, ShortReadsAndWritesAreTakenUpAgain) {
   const TemporaryFolder folder;

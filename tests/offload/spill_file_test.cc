@@ -220,6 +220,108 @@ TEST_P(SpillFileTest, WhatCannotBeMadeLeavesNothing) {
   EXPECT_EQ(device_->host_mem().used_bytes(), before);
 }
 
+// How many reads are under way at once: what is known, what a trial on the file itself says, or what is usual where the
+// file is too small for one. A trial changes nothing of what is read.
+TEST_P(SpillFileTest, TheDepthOfReadsIsKnownOrMeasured) {
+  const auto depth_of = [&](SpillFileOptions options, SpillStats* stats) {
+    SpillFile file(*device_, options);
+    write_all(file);
+    EXPECT_EQ(file.stats().depth.depth, 0);
+    file.begin_reads(spans());
+    read_some(file, 30);
+    file.stop_reads();
+    file.begin_reads(spans());
+    read_some(file, 3);
+    *stats = file.stats();
+    return stats->depth.depth;
+  };
+  SpillStats stats;
+  EXPECT_EQ(depth_of(options(3), &stats), 32);
+  EXPECT_EQ(stats.depth.why, "too little to measure on");
+  EXPECT_EQ(stats.depth_ms, 0);
+  SpillFileOptions known = options(3);
+  known.depth = {.depth = 3, .why = "by a test"};
+  EXPECT_EQ(depth_of(known, &stats), 3);
+  EXPECT_EQ(stats.depth.why, "by a test");
+  SpillFileOptions measured = options(33);  // of 256 KiB: room for eight requests of 1 MiB
+  measured.least_measured_bytes = kBytes;
+  // A disk that takes one request at a time.
+  const ScriptedFaults faults([](FileOp op, const std::string&, uint64_t, uint64_t) {
+    if (op == FileOp::kRead) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    return FileFault{};
+  });
+  EXPECT_EQ(depth_of(measured, &stats), 32) << stats.depth.why;
+  EXPECT_TRUE(stats.depth.why.starts_with("measured at start: 8 at once ")) << stats.depth.why;
+  EXPECT_TRUE(has(stats.depth.why, " GB/s; 32 at least")) << stats.depth.why;
+  EXPECT_GT(stats.depth_ms, 0);
+  EXPECT_LT(stats.depth_ms, 5000);
+}
+
+TEST_P(SpillFileTest, ATrialThatFailsIsAnErrorAndNoHang) {
+  SpillFileOptions measured = options(33);
+  measured.least_measured_bytes = kBytes;
+  SpillFile file(*device_, measured);
+  write_all(file);
+  const ScriptedFaults faults(failing(FileOp::kRead, 20, EIO));
+  file.begin_reads(spans());
+  EXPECT_TRUE(has(error_of([&] { file.take(); }), "(EIO)"));
+}
+
+TEST_P(SpillFileTest, ATrialIsStopped) {
+  SpillFileOptions measured = options(33);
+  measured.least_measured_bytes = kBytes;
+  for (const int ms : {0, 5, 60}) {
+    SpillFile file(*device_, measured);
+    write_all(file);
+    file.begin_reads(spans());
+    std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+    file.stop_reads();
+    file.begin_reads(spans());
+    read_some(file, 3);
+  }
+}
+
+// The disk has reads under way for as long as they take, and not beside them.
+TEST_P(SpillFileTest, CountsTheTimeWithReadsUnderWay) {
+  SpillFile file(*device_, options(2));
+  write_all(file);
+  EXPECT_EQ(file.stats().read_busy_ms, 0);
+  const ScriptedFaults faults([](FileOp op, const std::string&, uint64_t, uint64_t) {
+    if (op == FileOp::kRead) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return FileFault{};
+  });
+  const auto start = std::chrono::steady_clock::now();
+  file.begin_reads(spans());
+  read_some(file, 10);
+  const double took = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  const double busy = file.stats().read_busy_ms;
+  EXPECT_GT(busy, 20);  // half of the requests are begun while others are under way
+  EXPECT_LE(busy, took + 50);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the ring is full by now
+  const double full = file.stats().read_busy_ms;
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(file.stats().read_busy_ms, full);
+}
+
+// For measurements alone: what verifying costs is what it takes with, less what it takes without.
+TEST_P(SpillFileTest, WithoutVerifyingNothingIsNoticed) {
+  SpillFile file(*device_, options(3));
+  write_all(file);
+  const ScriptedFaults faults({}, [](uint64_t, std::span<std::byte> data) { data[0] ^= std::byte{1}; });
+  file.set_verify(SpillVerify::kNothing);
+  file.begin_reads(spans());
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_NE(file.take(), nullptr);
+    file.release(*copy_);
+  }
+  EXPECT_EQ(file.stats().checksum_ms, 0);
+  file.set_verify(SpillVerify::kEveryRead);
+  EXPECT_TRUE(has(error_of([&] {
+                    for (int i = 0; i < 20; ++i) file.take(), file.release(*copy_);
+                  }),
+                  "are not what was written there"));
+}
+
 // Short reads and writes, and a system that wants to be asked again, change nothing.
 TEST_P(SpillFileTest, ShortOnesAreTakenUpAgain) {
   std::atomic<int> calls = 0;

@@ -9,9 +9,11 @@
 #include <filesystem>
 
 #include "runtime/engine.h"
+#include "runtime/report.h"
 #include "tests/support/file_faults.h"
 #include "tests/support/session_fixture.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/tiny_drafts.h"
 
 namespace headrace {
 namespace {
@@ -35,21 +37,27 @@ class SpillEngine : public ::testing::TestWithParam<DeviceChoice> {
     o.draft.type = spec;
     return o;
   }
+  // Of a run's host memory that leaves `share` of its cache for the disk.
+  static uint64_t tight_host_bytes(Engine& engine, const GenerateOptions& run, double share, int64_t tokens = kPrompt) {
+    const RunPlan plan = engine.plan(tokens, run);
+    const Backend backend = engine.device().backend();
+    // Each tensor's pages are whole: more than their bytes, and less than a segment more.
+    const uint64_t draft = plan.draft_weights_bytes > 0 ? plan.draft_weights_bytes + 64 * kKiB : 0;
+    const uint64_t weights = backend == Backend::kCpu ? plan.weights_bytes + draft : 0;
+    return weights + host_bytes_for(plan.memory, backend, share, 2 * 512 * 256);
+  }
   // The same, with three of four segments of such a run's cache on disk.
   EngineOptions mostly_on_disk(const GenerateOptions& run, SpecType spec = SpecType::kNone) const {
     EngineOptions o = options(spec);
     Engine engine(o);
-    const RunPlan plan = engine.plan(kPrompt, run);
-    const Backend backend = engine.device().backend();
-    const uint64_t weights = backend == Backend::kCpu ? plan.weights_bytes : 0;
     o.spill = {.folder = folder_.path(), .slots = 2};
-    o.device.host_mem_bytes = weights + host_bytes_for(plan.memory, backend, 0.6, 2 * 512 * 256);
+    o.device.host_mem_bytes = tight_host_bytes(engine, run, 0.6);
     return o;
   }
-  static std::vector<int32_t> prompt() {
-    std::vector<int32_t> ids = testing::made_up_ids(kPrompt / 2, 512);
+  static std::vector<int32_t> prompt(int64_t tokens = kPrompt) {
+    std::vector<int32_t> ids = testing::made_up_ids(tokens / 2, 512);
     ids.insert(ids.end(), ids.begin(), ids.end());  // twice the same, so that a look-up has something to find
-    ids.resize(kPrompt, 7);
+    ids.resize(static_cast<size_t>(tokens), 7);
     return ids;
   }
   static GenerateOptions answer(int64_t tokens) {
@@ -107,6 +115,76 @@ TEST_P(SpillEngine, DraftsAndPartialVerificationSayTheSame) {
       EXPECT_TRUE(nothing_left());
     }
   }
+}
+
+// Trees of a draft, judged by passes that stream from the disk.
+class SpillDrafts : public SpillEngine {
+ protected:
+  static constexpr int64_t kLong = 5110;  // eleven segments with the answer: a tenth on disk is one that is read
+
+  void expect_same_text(SpecType spec, VerifyMode mode, const std::vector<double>& shares) const {
+    const std::vector<int32_t> ids = prompt(kLong);
+    GenerateOptions run = answer(24);
+    EngineOptions whole = options(spec);
+    whole.draft.model = spec == SpecType::kEagle3 ? head_.path() : testing::tiny_model("llama31");
+    whole.draft.tree = parse_tree("beams:4,8,8");
+    whole.rope = {.scaling = RopeScaling::kLinear, .factor = 4};  // 8,192 positions instead of 2,048
+    Engine fresh(whole);
+    run.speculate = false;
+    const std::vector<int32_t> plain = fresh.generate(ids, run, nullptr).token_ids;
+    run.speculate = true;
+    run.verify = VerifyOptions{.mode = mode, .budget = 64, .interval = 8};
+    const GenerateResult memory = fresh.generate(ids, run, nullptr);
+    EXPECT_EQ(memory.token_ids, plain);
+    for (const double share : shares) {
+      EngineOptions tight = whole;
+      // Weights on their way to a GPU take host memory, too: with no rows there, the ring's slots have it afterwards.
+      const int slots = GetParam() == DeviceChoice::kCuda && share == 1.0 ? 12 : 2;
+      tight.spill = {.folder = folder_.path(), .slots = slots};
+      tight.device.host_mem_bytes =
+          tight_host_bytes(fresh, run, share, kLong) + static_cast<uint64_t>(slots - 2) * 512 * 256;
+      const GenerateResult said = Engine(tight).generate(ids, run, nullptr);
+      EXPECT_EQ(said.token_ids, plain) << share;
+      const auto cache = static_cast<double>(said.plan.disk_bytes + said.plan.host_bytes);
+      EXPECT_NEAR(static_cast<double>(said.plan.disk_bytes) / cache, share, 1.0 / 11) << share;
+      EXPECT_GT(said.spill.decode_read_bytes, 0u) << share;
+      EXPECT_GT(said.speculation.accepted, 0) << share;
+      if (mode == VerifyMode::kLossless) {
+        EXPECT_GT(said.speculation.of(StepMode::kRefresh).steps, 0) << share;
+        EXPECT_GT(said.speculation.of(StepMode::kPartial).steps, 0) << share;
+      } else {  // what a draft guesses does not depend on where the cache lies
+        EXPECT_EQ(said.speculation.accepted_by_depth, memory.speculation.accepted_by_depth) << share;
+      }
+    }
+  }
+
+  SpillDrafts() { testing_support::tiny_eagle3_head().write(head_.path()); }
+  const TemporaryFolder head_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Devices, SpillDrafts, ::testing::ValuesIn(testing::session_devices()),
+                         [](const auto& given) { return testing::device_name(given.param); });
+
+// Everything, half and a tenth of the cache on disk.
+TEST_P(SpillDrafts, Eagle3SaysTheSame) { expect_same_text(SpecType::kEagle3, VerifyMode::kFull, {1.0, 0.5, 0.12}); }
+TEST_P(SpillDrafts, Eagle3SaysTheSameInPartialSteps) {
+  expect_same_text(SpecType::kEagle3, VerifyMode::kLossless, {1.0, 0.5, 0.12});
+}
+TEST_P(SpillDrafts, ASmallModelSaysTheSame) { expect_same_text(SpecType::kSimple, VerifyMode::kFull, {0.5}); }
+TEST_P(SpillDrafts, ASmallModelSaysTheSameInPartialSteps) {
+  expect_same_text(SpecType::kSimple, VerifyMode::kLossless, {0.5});
+}
+
+// What is known of the disk is what reads go by, and what came of a run is in its report.
+TEST_P(SpillEngine, ReadsAtTheDepthThatIsKnown) {
+  const GenerateOptions run = answer(20);
+  EngineOptions tight = mostly_on_disk(run);
+  tight.spill.depth = {.depth = 3, .why = "by a test"};
+  const GenerateResult said = Engine(tight).generate(prompt(), run, nullptr);
+  EXPECT_EQ(said.spill.depth.depth, 3);
+  EXPECT_EQ(said.spill.depth.why, "by a test");
+  EXPECT_GT(said.spill.read_busy_ms, 0);
+  EXPECT_NE(result_json(said).find("\"read_depth_why\":\"by a test\""), std::string::npos);
 }
 
 // What fails names the folder; the engine goes on, and then says what it would have said.

@@ -126,6 +126,40 @@ TEST(PrefixEngine, WhatIsGoneIsComputedAgain) {
   EXPECT_EQ(engine.generate(prompt, kRun, nullptr).prefix.rows, 1099);
 }
 
+// SIZE holds two documents: the third takes the place of the one that nobody has asked about for the longest time.
+TEST(PrefixEngine, TheDocumentAskedAboutLeastRecentlyGoesFirst) {
+  const TemporaryFolder folder, measure;
+  const auto document = [](uint32_t seed) { return testing::made_up_ids(600, 512, seed); };
+  const auto asked = [&](Engine& engine, uint32_t seed) {
+    const std::vector<int32_t> prompt = document(seed);
+    const GenerateResult said = engine.generate(prompt, kRun, nullptr);
+    EXPECT_EQ(said.token_ids, Engine(tiny("")).generate(prompt, kRun, nullptr).token_ids);
+    EXPECT_TRUE(said.prefix.notes.empty());
+    return said.prefix.rows;
+  };
+  Engine(tiny(measure.path())).generate(document(1), kRun, nullptr);
+  const uint64_t one = PrefixStore({.folder = measure.path()}, PrefixStore::Use::kLook).index().bytes();
+  EngineOptions options = tiny(folder.path());
+  options.prefix_cache.limit_bytes = 5 * one / 2;
+  const auto bytes = [&] { return PrefixStore({.folder = folder.path()}, PrefixStore::Use::kLook).index().bytes(); };
+  {
+    Engine engine(options);
+    EXPECT_EQ(asked(engine, 1), 0);
+    EXPECT_EQ(asked(engine, 2), 0);
+    EXPECT_EQ(bytes(), 2 * one);
+    EXPECT_EQ(asked(engine, 1), 599);  // now 2 is the oldest
+    EXPECT_EQ(asked(engine, 3), 0);
+    EXPECT_EQ(bytes(), 2 * one);
+    EXPECT_EQ(asked(engine, 1), 599);
+  }
+  Engine later(options);  // the order is that of all programs
+  EXPECT_EQ(asked(later, 3), 599);
+  EXPECT_EQ(asked(later, 2), 0);  // in the place of 1
+  EXPECT_EQ(asked(later, 3), 599);
+  EXPECT_EQ(asked(later, 1), 0);
+  EXPECT_EQ(bytes(), 2 * one);
+}
+
 // What a run's own cache has on disk is saved from where prefill builds it.
 TEST(PrefixEngine, GoesTogetherWithSpill) {
   const TemporaryFolder folder, spill;

@@ -26,23 +26,6 @@ using testing::save_pieces;
 
 const PrefixKey kRoot = prefix_root(key_of(1));
 
-TEST(PrefixCacheOption, IsAFolderAndPerhapsASize) {
-  PrefixCacheOptions options;
-  EXPECT_TRUE(parse_prefix_cache("/a/b", &options));
-  EXPECT_EQ(options.folder, "/a/b");
-  EXPECT_EQ(options.limit_bytes, 0u);
-  EXPECT_TRUE(parse_prefix_cache("/a/b:2GiB", &options));
-  EXPECT_EQ(options.folder, "/a/b");
-  EXPECT_EQ(options.limit_bytes, 2 * kGiB);
-  EXPECT_TRUE(parse_prefix_cache("/a:b/c", &options));
-  EXPECT_EQ(options.folder, "/a:b/c");
-  EXPECT_TRUE(parse_prefix_cache("c:d:16m", &options));
-  EXPECT_EQ(options.folder, "c:d");
-  EXPECT_FALSE(parse_prefix_cache("", &options));
-  EXPECT_FALSE(parse_prefix_cache(":2GiB", &options));
-  EXPECT_FALSE(parse_prefix_cache("/a:0", &options));
-}
-
 TEST(PrefixStore, FindsWhatAnEarlierOneHasSaved) {
   const TemporaryFolder folder;
   const std::vector<int32_t> prompt = counted_tokens(1400);

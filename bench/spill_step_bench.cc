@@ -1,0 +1,318 @@
+// What a decode step takes with a share of the KV cache on disk, against what the disk and the link would need for its
+// bytes alone; and what verifying checksums adds. The disk is measured with the steps, as a shared one is another from
+// second to second: a file of the bench's own beside the run's, as large as what a step reads (a short burst may be
+// faster than any disk for long), is read before and after each step, past the page cache, in blocks and at a depth as
+// the run's are, while the run's ring is full and its disk quiet. Every other step does not
+// verify. One JSON object on stdout, the machine named.
+//   spill_step_bench --folder DIR [--shape llama-3.1-8b] [--tokens 61440] [--share 0.25] [--steps 20]
+//                    [--beside 2GiB] [--depth N] [--device cuda] [--seed 0]
+// --depth: of reads, instead of what is measured.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bench/machine.h"
+#include "offload/link_peak.h"
+#include "offload/pages.h"
+#include "runtime/model/random_checkpoint.h"
+#include "runtime/model/shapes.h"
+#include "runtime/model/weights.h"
+#include "runtime/random.h"
+#include "runtime/session.h"
+
+namespace headrace::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using nlohmann::ordered_json;
+
+constexpr uint64_t kBlock = kMiB;  // of a read, as offload/spill_file.cc has it
+
+struct Args {
+  std::string shape = "llama-3.1-8b", folder, device = "auto", beside = "2GiB";
+  int64_t tokens = 61440;
+  double share = 0.25;
+  int steps = 20, depth = 0;
+  uint64_t seed = 0;
+};
+
+double ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+double rounded(double value) { return std::round(value * 1000) / 1000; }
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
+}
+
+// A file beside the run's.
+class Beside {
+ public:
+  Beside(const std::string& folder, uint64_t bytes)
+      : bytes_(bytes / kBlock * kBlock),
+        file_(File::temporary(folder, FileCaching::kDirect)),
+        memory_(static_cast<std::byte*>(map_pages(kDeepest * kBlock))) {
+    CHECK(memory_ != nullptr && bytes_ > 0);
+    file_.allocate(bytes_);
+    for (uint64_t i = 0; i < kDeepest * kBlock / 8; ++i) reinterpret_cast<uint64_t*>(memory_)[i] = random64(7, i);
+    move(FileOp::kWrite, kDeepest);
+  }
+  ~Beside() { unmap_pages(memory_, kDeepest * kBlock); }
+
+  // Bytes a second that all of it is read with.
+  double read_gb_per_s(int depth) { return move(FileOp::kRead, std::min(depth, kDeepest)); }
+
+ private:
+  static constexpr int kDeepest = 64;
+
+  double move(FileOp op, int depth) {
+    const auto queue = FileQueue::open(file_, {.depth = depth, .memory = {memory_, kDeepest * kBlock}});
+    std::vector<uint64_t> free;
+    for (int i = 0; i < depth; ++i) free.push_back(static_cast<uint64_t>(i));
+    const Clock::time_point start = Clock::now();
+    for (uint64_t at = 0; at < bytes_ || queue->pending() > 0;) {
+      if (at < bytes_ && !queue->full()) {
+        const uint64_t place = free.back();
+        free.pop_back();
+        queue->submit({.op = op, .offset = at, .data = memory_ + place * kBlock, .bytes = kBlock, .tag = place});
+        at += kBlock;
+        continue;
+      }
+      const FileDone done = queue->wait();
+      queue->check(done);
+      free.push_back(done.request.tag);
+    }
+    return static_cast<double>(bytes_) / ms_since(start) / 1e6;
+  }
+
+  const uint64_t bytes_;
+  File file_;
+  std::byte* const memory_;
+};
+
+struct Step {
+  bool verified = false;
+  double ms = 0, busy_ms = 0, checksum_ms = 0, before = 0, after = 0;  // GB/s of the disk
+  uint64_t disk_bytes = 0, link_bytes = 0;
+  double disk_floor_ms() const { return static_cast<double>(disk_bytes) / ((before + after) / 2) / 1e6; }
+};
+
+class Bench {
+ public:
+  explicit Bench(const Args& args)
+      : args_(args),
+        shape_(find_shape(args.shape)),
+        device_(open_device({.choice = args.device == "cpu"    ? DeviceChoice::kCpu
+                                       : args.device == "cuda" ? DeviceChoice::kCuda
+                                                               : DeviceChoice::kAuto})) {
+    uint64_t bytes = 0;
+    if (!parse_bytes(args.beside, &bytes)) throw_error(ExitCode::kUsage, "--beside", args.beside + " is no size");
+    LinkMeter meter(*device_, 64 * kMiB);
+    link_gb_per_s_ = meter.measure(LinkUse::kToDevice, 64 * kMiB, 256 * kMiB).gb_per_s;
+    shape_.config.max_positions = std::max(shape_.config.max_positions, args.tokens + 2 * args.steps + 8);
+    checkpoint_ = make_random_checkpoint(shape_.name, shape_.config, args.seed);
+    weights_ = std::make_unique<Weights>(Weights::reserve(*checkpoint_, *device_, checkpoint_->natural_dtype()));
+    weights_->load(*checkpoint_, *device_, nullptr, nullptr);
+    compute_ = device_->make_stream("compute", StreamRole::kCompute);
+    open_session();
+    beside_ = std::make_unique<Beside>(args.folder, bytes);
+  }
+
+  ordered_json run() {
+    std::vector<int32_t> prompt;
+    for (int64_t i = 0; i < args_.tokens; ++i) {
+      prompt.push_back(static_cast<int32_t>(random64(args_.seed + 1, static_cast<uint64_t>(i)) %
+                                            static_cast<uint64_t>(shape_.config.vocab)));
+    }
+    const Clock::time_point start = Clock::now();
+    token_ = *session_->prefill(prompt, nullptr, nullptr);
+    prefill_ms_ = ms_since(start);
+    CHECK(session_->disk() != nullptr, "nothing is on disk: kv_host_bytes ", session_->plan().host_bytes);
+    for (int i = 0; i < 2; ++i) step();  // the first ones make graphs, and measure the depth
+    std::vector<Step> steps;
+    double before = disk_rate();
+    for (int i = 0; i < args_.steps; ++i) {
+      session_->disk()->set_verify(i % 2 == 0 ? SpillVerify::kEveryRead : SpillVerify::kNothing);
+      Step one = step();
+      one.verified = i % 2 == 0;
+      one.before = before;
+      one.after = before = disk_rate();
+      steps.push_back(one);
+      std::fprintf(stderr, "%s\n", json_of(one).dump().c_str());
+    }
+    return report(steps);
+  }
+
+ private:
+  void open_session() {
+    SessionOptions options;
+    options.prompt_tokens = args_.tokens;
+    options.context_tokens = args_.tokens + args_.steps + 4;
+    options.kv = KvMode::kHost;
+    options.k_type = options.v_type = weights_->dtype();
+    options.spill.folder = args_.folder;
+    if (args_.depth > 0) options.spill.depth = {.depth = args_.depth, .why = "as asked"};
+    const auto session = [&] {
+      return std::make_unique<Session>(*device_, *compute_, shape_.config, *weights_, options);
+    };
+    const MemoryPlan whole = session()->plan();
+    const uint64_t segment = whole.host_bytes / static_cast<uint64_t>(whole.host_layers * whole.segments);
+    MemoryBudget& budget = device_->host_mem();
+    const uint64_t need = whole.host_total_bytes + (device_->backend() == Backend::kCpu ? whole.vram_bytes : 0) -
+                          static_cast<uint64_t>(args_.share * static_cast<double>(whole.host_bytes)) +
+                          std::max<uint64_t>(128 * kMiB, 8 * segment);
+    if (need < budget.free_bytes()) others_ = budget.reserve(budget.free_bytes() - need, "others");
+    session_ = session();
+  }
+
+  Step step() {
+    const SpillStats before = session_->spill_stats();
+    const uint64_t link = device_->bytes_over(Link::kHostToDevice);
+    const Clock::time_point start = Clock::now();
+    tree_.reset(token_);
+    accept(tree_, session_->verify(tree_), &acceptance_);
+    session_->commit(acceptance_);
+    token_ = acceptance_.next;
+    Step step{.verified = true, .ms = ms_since(start)};
+    const SpillStats after = session_->spill_stats();
+    step.disk_bytes = after.read_bytes - before.read_bytes;
+    step.link_bytes = device_->bytes_over(Link::kHostToDevice) - link;
+    step.busy_ms = after.read_busy_ms - before.read_busy_ms;
+    step.checksum_ms = after.checksum_ms - before.checksum_ms;
+    return step;
+  }
+
+  // Once the ring is full, and the run's own reads are done.
+  double disk_rate() {
+    uint64_t seen = 0;
+    for (uint64_t now = session_->spill_stats().read_bytes; now != seen; now = session_->spill_stats().read_bytes) {
+      seen = now;
+      std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    }
+    return beside_->read_gb_per_s(session_->spill_stats().depth.depth);
+  }
+
+  double link_floor_ms(const Step& step) const { return static_cast<double>(step.link_bytes) / link_gb_per_s_ / 1e6; }
+  double over_floor(const Step& step) const { return step.ms / std::max(step.disk_floor_ms(), link_floor_ms(step)); }
+  ordered_json json_of(const Step& step) const {
+    return {{"verified", step.verified},
+            {"ms", rounded(step.ms)},
+            {"disk_bytes", step.disk_bytes},
+            {"link_bytes", step.link_bytes},
+            {"disk_gb_per_s_before", rounded(step.before)},
+            {"disk_gb_per_s_after", rounded(step.after)},
+            {"disk_floor_ms", rounded(step.disk_floor_ms())},
+            {"link_floor_ms", rounded(link_floor_ms(step))},
+            {"over_floor", rounded(over_floor(step))},
+            {"disk_busy_ms", rounded(step.busy_ms)},
+            {"checksum_ms", rounded(step.checksum_ms)}};
+  }
+  ordered_json summary(const std::vector<Step>& steps, bool verified) const {
+    std::vector<double> ms, over, busy, checksum;
+    for (const Step& step : steps) {
+      if (step.verified != verified) continue;
+      ms.push_back(step.ms);
+      over.push_back(over_floor(step));
+      busy.push_back(step.busy_ms / step.ms);
+      checksum.push_back(step.checksum_ms);
+    }
+    return {{"verified", verified},
+            {"steps", ms.size()},
+            {"ms_median", rounded(median(ms))},
+            {"over_floor_median", rounded(median(over))},
+            {"disk_busy_share_median", rounded(median(busy))},
+            {"checksum_ms_median", rounded(median(checksum))}};
+  }
+  // Of neighbours, one with and one without, measured within seconds: the disk's moods are mostly the same for both.
+  double checksum_share(const std::vector<Step>& steps) const {
+    std::vector<double> shares;
+    for (size_t i = 0; i + 1 < steps.size(); i += 2) {
+      shares.push_back(over_floor(steps[i]) / over_floor(steps[i + 1]) - 1);
+    }
+    return median(shares);
+  }
+  ordered_json report(const std::vector<Step>& steps) const {
+    const MemoryPlan& plan = session_->plan();
+    const SpillStats stats = session_->spill_stats();
+    ordered_json rows = ordered_json::array();
+    for (const Step& step : steps) rows.push_back(json_of(step));
+    return {{"program", "spill_step_bench"},
+            {"machine", machine_json()},
+            {"device", device_->name()},
+            {"shape", shape_.name},
+            {"tokens", args_.tokens},
+            {"kv_host_bytes", plan.host_bytes},
+            {"kv_disk_bytes", plan.disk_bytes},
+            {"ring_slots", plan.disk_slots},
+            {"ring_slot_bytes", plan.disk_slot_bytes},
+            {"how", stats.how},
+            {"read_depth", stats.depth.depth},
+            {"read_depth_why", stats.depth.why},
+            {"read_depth_ms", rounded(stats.depth_ms)},
+            {"prefill_ms", rounded(prefill_ms_)},
+            {"link_gb_per_s", rounded(link_gb_per_s_)},
+            {"floors",
+             "disk: the bytes that the disk brought within the step, by the mean of the rates measured just before and "
+             "just after it on another file of the same folder; link: the step's bytes by the measured peak; a step's "
+             "floor is the larger one. Rates of a shared disk move between the step and its two measurements, so that "
+             "single steps may lie below 1; disk_busy_ms is the time within the step with reads under way"},
+            {"summary", {summary(steps, true), summary(steps, false)}},
+            {"checksums_add_to_a_step", rounded(checksum_share(steps))},
+            {"steps", rows}};
+  }
+
+  const Args args_;
+  Shape shape_;
+  const std::unique_ptr<Device> device_;
+  std::unique_ptr<Checkpoint> checkpoint_;
+  std::unique_ptr<Weights> weights_;
+  std::unique_ptr<Stream> compute_;
+  MemoryBudget::Reservation others_;
+  std::unique_ptr<Session> session_;
+  std::unique_ptr<Beside> beside_;
+  Tree tree_;
+  Acceptance acceptance_;
+  int32_t token_ = 0;
+  double link_gb_per_s_ = 0, prefill_ms_ = 0;
+};
+
+Args parse(int argc, char** argv) {
+  Args args;
+  CLI::App app("What a step takes with a share of the KV cache on disk", "spill_step_bench");
+  app.add_option("--folder", args.folder)->required();
+  app.add_option("--shape", args.shape);
+  app.add_option("--tokens", args.tokens);
+  app.add_option("--share", args.share)->check(CLI::Range(0.01, 1.0));
+  app.add_option("--steps", args.steps)->check(CLI::Range(2, 1000));
+  app.add_option("--depth", args.depth)->check(CLI::Range(0, 64));
+  app.add_option("--beside", args.beside);
+  app.add_option("--device", args.device)->check(CLI::IsMember({"auto", "cuda", "cpu"}));
+  app.add_option("--seed", args.seed);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::exit(app.exit(error));
+  }
+  return args;
+}
+
+}  // namespace
+}  // namespace headrace::bench
+
+int main(int argc, char** argv) {
+  try {
+    const headrace::bench::Args args = headrace::bench::parse(argc, argv);
+    std::printf("%s\n", headrace::bench::Bench(args).run().dump(1).c_str());
+  } catch (const headrace::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return static_cast<int>(error.code());
+  }
+  return 0;
+}

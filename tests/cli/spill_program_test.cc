@@ -1,0 +1,87 @@
+// --spill as a user meets it: the same text with the KV cache on a disk, and a report that says what it had there.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "offload/file.h"
+#include "tests/cli/process.h"
+#include "tests/cli/tiny_model.h"
+#include "tests/support/temporary_folder.h"
+
+namespace headrace {
+namespace {
+
+using nlohmann::json;
+
+class SpillProgram : public ::testing::Test {
+ protected:
+  SpillProgram() {
+    write_tiny_model(folder_ / "model");
+    std::string text;
+    while (text.size() < 6000) text += "A sentence of a document. ";
+    document_ = folder_.write("document.txt", text);
+    std::filesystem::create_directory(folder_ / "disk");
+  }
+  Finished run(std::vector<std::string> more) const {
+    std::vector<std::string> args = {"generate", "-m", folder_ / "model", "-n", "8", "--ignore-eos", "-t", "1", "--kv",
+                                     "host",     "-f", document_,         "-p", "?"};
+    args.insert(args.end(), more.begin(), more.end());
+    return run_program(args, {.input = "", .environment = {{"HOME", folder_.path()}}, .stdout_path = ""});
+  }
+  json spilled() const {
+    const Finished finished = run({"--host-mem", "23MiB", "--spill", folder_ / "disk", "--json", "-q"});
+    EXPECT_EQ(finished.exit_code, 0) << finished.err;
+    EXPECT_TRUE(std::filesystem::is_empty(folder_ / "disk"));
+    return json::parse(finished.out);
+  }
+
+  const TemporaryFolder folder_;
+  std::string document_;  // 6,009 tokens with its frame: 12 MiB of rows, of which 23 MiB leave room for half
+};
+
+TEST_F(SpillProgram, SaysTheSameAndHowItRead) {
+  const Finished whole = run({"--json", "-q"});
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  const json plain = json::parse(whole.out), said = spilled();
+  EXPECT_EQ(said["token_ids"], plain["token_ids"]);
+  EXPECT_FALSE(plain.contains("spill"));
+  ASSERT_TRUE(said.contains("spill"));
+  EXPECT_EQ(said["spill"]["folder"], folder_ / "disk");
+  EXPECT_GT(said["spill"]["file_bytes"], 0);
+  EXPECT_GT(said["spill"]["decode_read_bytes"], 0);
+  EXPECT_EQ(said["spill"]["read_depth"], 32);
+  EXPECT_EQ(said["spill"]["read_depth_why"], "too little to measure on");
+  const Finished text = run({"--host-mem", "23MiB", "--spill", folder_ / "disk"});
+  EXPECT_NE(text.err.find(" read, 32 reads at once (too little to measure on)\n"), std::string::npos) << text.err;
+}
+
+// What headrace profile --disk has kept of the same file system is what reads go by.
+TEST_F(SpillProgram, ReadsAtTheDepthOfTheKeptProfile) {
+  const auto row = [](int depth, double value) {
+    return json({{"group", "disk"},
+                 {"test", "sequential read"},
+                 {"bytes", 1 << 20},
+                 {"depth", depth},
+                 {"value", value},
+                 {"unit", "GB/s"}});
+  };
+  folder_.write(".cache/headrace/profile.json",
+                json({{"program", "headrace profile"},
+                      {"version", 1},
+                      {"device", "any"},
+                      {"driver", "any"},
+                      {"measured", "2026-11-21T20:15:00Z"},
+                      {"rates", {{"gpu", false}}},
+                      {"disk", {{"folder", folder_.path()}, {"file_system", folder_file_system(folder_.path())}}},
+                      {"rows", {row(16, 1.5), row(32, 1.9), row(64, 2.0)}}})
+                    .dump());
+  const json said = spilled();
+  EXPECT_EQ(said["spill"]["read_depth"], 64);
+  EXPECT_EQ(said["spill"]["read_depth_why"], "by the kept profile: 16 at once 1.50, 32 1.90, 64 2.00 GB/s");
+}
+
+}  // namespace
+}  // namespace headrace
