@@ -269,7 +269,10 @@ void SpillFile::Work::fail(Lock&, std::exception_ptr error) {
 
 bool SpillFile::Work::step(Lock& lock) {
   if (mode_ == Mode::kWriting) return write_step(lock);
-  if (mode_ == Mode::kReading && chosen_.depth == 0) choose_depth(lock);
+  if (mode_ == Mode::kReading && chosen_.depth == 0) {
+    choose_depth(lock);
+    return true;  // the lock was let go: the mode may be another by now, and its call has not been waited for
+  }
   if (mode_ == Mode::kReading) return read_step(lock);
   const bool failed = mode_ == Mode::kFailed && queue_->pending() > 0;  // the verifier has found it
   if (mode_ != Mode::kStopping && !failed) return false;

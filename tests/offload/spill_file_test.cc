@@ -278,6 +278,10 @@ TEST_P(SpillFileTest, ATrialIsStopped) {
     file.stop_reads();
     file.begin_reads(spans());
     read_some(file, 3);
+    SpillFile other(*device_, measured);  // which goes while it is measured
+    write_all(other);
+    other.begin_reads(spans());
+    std::this_thread::sleep_for(std::chrono::milliseconds(ms));
   }
 }
 
