@@ -23,7 +23,9 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
 
+HOME = tempfile.TemporaryDirectory()
 UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
@@ -50,7 +52,7 @@ def profile(args):
     command = [args.headrace, "profile", "--quick", "-q", "--device", "cpu", "-t", "1", "--host-mem", "256MiB"]
     command += ["--disk", f"{args.folder}:{args.size}", "--disk-seconds", str(args.seconds), "-o", "json"]
     # What is kept of a profile is of a machine as it is, not of a comparison.
-    report = json.loads(run(command, env={**os.environ, "HOME": args.folder + "/no-home"}))
+    report = json.loads(run(command, env={**os.environ, "HOME": HOME.name}))
     rows = [row for row in report["rows"] if row["group"] == "disk"]
     broken = [row["error"] for row in rows if "error" in row]
     if not rows or broken or report["disk"]["file_bytes"] != size_of(args.size):

@@ -10,7 +10,7 @@ namespace {
 // Of what is not a rate: where kernels begin and end, and where a card is not full. Measured on an H200 over seven
 // shapes from Qwen2.5-0.5B to Llama-3.1-8B and prompts of 256 to 61,440 tokens
 // (bench/results/bench_h200_*_predicted*.json and bench_h200_*_short.json), which the rates of a profile and these tell
-// to 11%. They cost much the same on any GPU.
+// to 12%. They cost much the same on any GPU.
 //
 // A product of 64 rows takes its bytes at the large one's rate and this: 15.0 us for 33.6 MB where the rate says 8.7,
 // 17.7 for 50 MB (13.0), 36.5 for 117 MB (30.3).

@@ -167,7 +167,7 @@ std::vector<Flag> verify_flags(VerifyOptions* o) {
       {"--partial-budget", "TOKENS", budget_value(&o->budget), nullptr,
        "How many tokens of the context the part holds, beside its beginning and end [4K]"},
       {"--refresh-interval", "N", interval_value(&o->interval), nullptr,
-       "The tokens from one look at the whole KV cache to the next: auto, or 1 to 192 [auto]"},
+       "How many tokens may be pending when the whole KV cache is looked at: auto, or 1 to 192 [auto]"},
   };
 }
 

@@ -25,7 +25,7 @@ struct RunningCost {
   int64_t samples = 0;
   void add(double sample) {
     if (++samples == 2) ms = {};
-    ms.add(samples > 2 ? std::min(sample, kMostTimes * value()) : sample);
+    ms.add(samples > 2 && value() > 0 ? std::min(sample, kMostTimes * value()) : sample);
   }
   bool known() const { return samples > 0; }
   double value() const { return ms.value(0); }

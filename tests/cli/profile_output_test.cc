@@ -247,9 +247,10 @@ TEST(ProfilePage, IsDrawnByABrowser) {
     char block[4096];
     for (size_t n = 0; (n = std::fread(block, 1, sizeof block, pipe)) > 0;) dom.append(block, n);
     ::pclose(pipe);
+    if (dom.find("</body>") == std::string::npos) return std::string();
     const std::string name = "data-seen=\"";
     const size_t begin = dom.find(name);
-    if (begin == std::string::npos) return std::string();
+    if (begin == std::string::npos) return std::string("a page whose script did not come to its end");
     return dom.substr(begin + name.size(), dom.find('"', begin + name.size()) - begin - name.size());
   };
   const std::string seen = seen_in(profile_html(report()), "600,900");

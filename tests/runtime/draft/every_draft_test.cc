@@ -240,6 +240,7 @@ TEST_P(EveryDraft, EndsWherePlainDecodingEnds) {
   GenerateOptions plain_run{.sampling = {.temperature = 1.0f}, .speculate = false};
   plain_run.verify = VerifyOptions{.mode = VerifyMode::kFull};
   int stops = 0;
+  size_t told = 0;
   for (const uint64_t seed : {1, 2}) {
     for (const int64_t most : {11, 100}) {
       plain_run.sampling.seed = seed;
@@ -258,16 +259,22 @@ TEST_P(EveryDraft, EndsWherePlainDecodingEnds) {
         EXPECT_EQ(said.timings.decode_tokens, plain.timings.decode_tokens);
       }
       if (most < 100) continue;
-      std::atomic<bool> flag{false};
-      testing::StopsAt progress(7, &flag);
-      run.interrupt = &flag;
-      const GenerateResult cut = engine.generate(prompt(1), run, &progress);
-      ASSERT_LE(cut.token_ids.size(), plain.token_ids.size());
-      EXPECT_TRUE(std::equal(cut.token_ids.begin(), cut.token_ids.end(), plain.token_ids.begin()));
-      EXPECT_EQ(cut.token_ids.size(), static_cast<size_t>(cut.speculation.confirmed) + 1) << "pending tokens were told";
+      run.verify->interval = 5;  // no times decide
+      for (const int update : {2, 7, 14}) {
+        std::atomic<bool> flag{false};
+        testing::StopsAt progress(update, &flag);
+        run.interrupt = &flag;
+        const GenerateResult cut = engine.generate(prompt(1), run, &progress);
+        told = std::max(told, cut.token_ids.size());
+        ASSERT_LE(cut.token_ids.size(), plain.token_ids.size());
+        EXPECT_TRUE(std::equal(cut.token_ids.begin(), cut.token_ids.end(), plain.token_ids.begin()));
+        EXPECT_EQ(cut.token_ids.size(), static_cast<size_t>(cut.speculation.confirmed) + 1)
+            << "pending tokens were told";
+      }
     }
   }
   EXPECT_GT(stops, 0) << "no run met an end token: choose other seeds";
+  EXPECT_GT(told, 1u) << "no interrupted run came to a refresh";
 }
 
 // A draft that is the target itself, and a partial KV that holds nearly all: what it proposes is followed nearly
