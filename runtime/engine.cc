@@ -350,6 +350,7 @@ RunPlan Engine::Impl::describe(const RunSetup& setup, const MemoryPlan& memory) 
   if (setup.model) {
     plan.draft = spec_type_name(setup.model->type());
     plan.draft_levels = setup.model->tree().levels;
+    plan.tunes_trees = setup.model->tunes_trees();
     plan.draft_weights_bytes = setup.model->weights_bytes();
   }
   return plan;

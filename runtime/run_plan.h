@@ -18,6 +18,7 @@ struct RunPlan {
   int64_t interval = kAutoInterval;
   PartialShape partial{};    // no blocks: every step reads the full KV
   int64_t pass_rows = 1;     // the largest tree
+  bool tunes_trees = false;  // steps ask for what pays, which may be less
   int64_t grow_rows = 0;     // of a step that grows the target's own tree; 0: none does
   std::string draft{};       // "draft-eagle3"; empty: none
   int64_t draft_levels = 0;  // of its trees
