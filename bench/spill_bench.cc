@@ -98,7 +98,7 @@ class Bench {
     return {{"read_gb_per_s", gb_per_s(bytes, took)},
             {"checksum_gb_per_s", gb_per_s(stats.read_bytes - verified, ms / 1e3)},
             {"checksum_share_of_a_core", rounded(ms / 1e3 / took)},
-            {"read_depth", stats.depth.depth},
+            {"read_depth", stats.reads_at_once},
             {"read_depth_why", stats.depth.why},
             {"read_depth_ms", rounded(stats.depth_ms)},
             {"how", stats.how}};

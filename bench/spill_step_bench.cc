@@ -253,7 +253,7 @@ class Bench {
             {"ring_slots", plan.disk_slots},
             {"ring_slot_bytes", plan.disk_slot_bytes},
             {"how", stats.how},
-            {"read_depth", stats.depth.depth},
+            {"read_depth", stats.reads_at_once},
             {"read_depth_why", stats.depth.why},
             {"read_depth_ms", rounded(stats.depth_ms)},
             {"prefill_ms", rounded(prefill_ms_)},

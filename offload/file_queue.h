@@ -50,6 +50,8 @@ class FileQueue {
   bool full() const { return pending_ == depth(); }
   // "io_uring"; "16 threads (io_uring: Operation not permitted)"
   virtual std::string describe() const = 0;
+  // Requests that run at most; the others of those under way wait.
+  virtual int concurrency() const = 0;
 
   void submit(const FileRequest& request);  // REQUIRES: not full()
   FileDone wait();                          // REQUIRES: pending() > 0

@@ -62,6 +62,7 @@ class ThreadsQueue final : public FileQueue {
   std::string describe() const override {
     return str(threads_.size(), " threads", why_.empty() ? "" : " (io_uring: " + why_ + ")");
   }
+  int concurrency() const override { return static_cast<int>(threads_.size()); }
 
  protected:
   void start(int slot, const FileRequest& part) override {

@@ -30,6 +30,7 @@ class UringQueue final : public FileQueue {
   }
 
   std::string describe() const override { return "io_uring"; }
+  int concurrency() const override { return depth(); }
 
  protected:
   void start(int slot, const FileRequest& part) override;

@@ -23,6 +23,7 @@ ReadDepth choose_depth(std::span<const DepthRate> rates, const std::string& how)
   std::map<int, double> best_of;
   double best = 0;
   for (const DepthRate& rate : rates) {
+    if (rate.depth < kLeastReadDepth) continue;
     double& known = best_of[rate.depth];
     known = std::max(known, rate.gb_per_s);
     best = std::max(best, rate.gb_per_s);
@@ -36,10 +37,6 @@ ReadDepth choose_depth(std::span<const DepthRate> rates, const std::string& how)
     separator = ", ";
   }
   chosen.why += " GB/s";
-  if (chosen.depth < kLeastReadDepth) {
-    chosen.depth = kLeastReadDepth;
-    chosen.why += str("; ", kLeastReadDepth, " at least");
-  }
   return chosen;
 }
 

@@ -1,5 +1,5 @@
-// How many reads of a disk are to be under way at once: the fewest that bring nearly all that it gives. More wait
-// longer, and hold slots of a ring that could have been filled. Values; pure functions.
+// How many reads of a disk are to be under way at once: kLeastReadDepth, or more where a measurement says that more
+// bring more. Values; pure functions.
 #pragma once
 
 #include <span>
@@ -16,18 +16,18 @@ struct DepthRate {
 
 struct ReadDepth {
   int depth = 0;      // 0: not known
-  std::string why{};  // "measured at start: 4 at once 1.02, 8 1.24, 16 1.25 GB/s"
+  std::string why{};  // "measured at start: 32 at once 1.20, 64 1.25 GB/s"
 };
 
-// Fewer are never enough beside a GPU's work: the thread that orders reads waits for the link, too, or for a driver's
-// lock, and the disk is to have something to do for those milliseconds. Measured with bench/spill_step_bench on an H200
-// whose idle disk read as fast with 4 as with 32: a step took 1.27 times what the disk needed with 4, 1.16 with 16 and
-// 1.04 with 32.
+// Fewer are not chosen, and not tried, as a trial of an idle disk says nothing of them: a step's reads pause whenever
+// the ring is full, and start again late, as the thread that orders them waits for the link, too, or for a driver's
+// lock. Measured with bench/spill_step_bench on an H200 whose idle disk read 2.71, 2.62, 2.38 and 1.98 GB/s with 4, 8,
+// 16 and 32 at once: a step took 1048 ms with 4, 988 with 16 and 910 with 32.
 constexpr int kLeastReadDepth = 32;
 
-// The least depth, from kLeastReadDepth on, with at least 97% of the best rate; of a depth that stands there several
-// times, its best counts, as other work on a disk only ever slows it. Depth 0 if no rate is above 0. `how`: "measured
-// at start".
+// The least depth with at least 97% of the best rate, of the depths from kLeastReadDepth on: the others do not count.
+// Of a depth that stands there several times, its best counts, as other work on a disk only ever slows it. Depth 0 if
+// no rate is above 0. `how`: "measured at start".
 ReadDepth choose_depth(std::span<const DepthRate> rates, const std::string& how);
 
 }  // namespace headrace

@@ -19,17 +19,10 @@ namespace {
 // Measured with fio --direct=1 --ioengine=io_uring --bs=1m on a virtual disk: 4 under way read 1.0 GB/s, 16 and 32 read
 // 1.2 to 1.3, 64 read no more; requests of 2 MiB read less. `headrace profile --disk` has the table of a disk.
 constexpr uint64_t kRequestBytes = kMiB;
-constexpr int kDeepest = 64;
-constexpr int kDepths[] = {8, 16, 32, 64};
-
-// A trial of one depth ends after so long, or, once it is long enough, with so many requests done: 2.5 GB/s in 40 ms
-// are 95 of them, and 0.2 GB/s in 100 ms are 19. A second round makes up for a moment in which others had the disk.
-constexpr double kTrialSeconds = 0.04, kLongestTrialSeconds = 0.1, kOneRoundSeconds = 0.3;
-constexpr int kTrialRequests = 64, kRounds = 2;
+constexpr int kDeepest = kTrialDepths.back();
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 int64_t now_ns() { return Clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
 
 }  // namespace
@@ -39,7 +32,7 @@ int64_t now_ns() { return Clock::now().time_since_epoch() / std::chrono::nanosec
 class SpillFile::Work {
  public:
   Work(Device& device, const SpillFileOptions& options);
-  ~Work();
+  ~Work() { quit(); }
 
   void write(SpillSpan to, const std::byte* src, Stream& out, TraceName what);
   void finish_writes();
@@ -63,6 +56,7 @@ class SpillFile::Work {
   };
   using Lock = std::unique_lock<std::mutex>;
 
+  void quit() noexcept;
   Slot& slot(uint64_t number) { return slots_[number % slots_.size()]; }
   std::byte* data(uint64_t number) const { return memory_.data() + number % slots_.size() * slot_stride_; }
 
@@ -76,9 +70,7 @@ class SpillFile::Work {
   FileDone next_done();
   void reap();
   void choose_depth(Lock& lock);
-  std::vector<DepthRate> measure_depths();
-  struct ProbePlace;
-  DepthRate measure_depth(int depth, ProbePlace* place);
+  ReadDepth measured_depth(double* trial_ms);
   void seal(uint64_t number);
   void hand_on(Slot& slot);  // with mutex_: its span is there, and right
   void fail(Lock& lock, std::exception_ptr error);
@@ -98,7 +90,6 @@ class SpillFile::Work {
   std::unique_ptr<FileQueue> queue_;
   std::vector<SpillSpan> cycle_;
   std::atomic<uint64_t> written_bytes_{0}, read_bytes_{0}, checksum_ns_{0};
-  std::atomic<int64_t> busy_ns_{0}, busy_since_ns_{0};  // with reads under way; 0: none are
   std::atomic<SpillVerify> verify_{SpillVerify::kEveryRead};
   int depth_ = kLeastReadDepth;  // of requests: the thread's
 
@@ -110,6 +101,7 @@ class SpillFile::Work {
   std::exception_ptr error_;
   ReadDepth chosen_;
   double depth_ms_ = 0;
+  int64_t busy_ns_ = 0, busy_since_ns_ = 0;  // with reads under way; 0: none are
   // Numbers below these: written() or released, begun by the thread, done by it, taken.
   uint64_t given_ = 0, begun_ = 0, done_ = 0, taken_ = 0;
   std::thread thread_, verifier_;  // last
@@ -133,19 +125,24 @@ SpillFile::Work::Work(Device& device, const SpillFileOptions& options)
   queue_ = FileQueue::open(file_, {.depth = std::max(kDeepest, options.depth.depth),
                                    .body = options.body,
                                    .memory = {memory_.data(), memory_.bytes()}});
-  thread_ = std::thread([this] { serve(); });
-  verifier_ = std::thread([this] { verify_arrivals(); });
+  try {
+    thread_ = std::thread([this] { serve(); });
+    verifier_ = std::thread([this] { verify_arrivals(); });
+  } catch (...) {  // the system has no more
+    quit();
+    throw;
+  }
 }
 
-SpillFile::Work::~Work() {
+void SpillFile::Work::quit() noexcept {
   {
     const std::lock_guard lock(mutex_);
     mode_ = Mode::kQuitting;
   }
   wake_.notify_all();
   arrived_.notify_all();
-  thread_.join();
-  verifier_.join();
+  if (thread_.joinable()) thread_.join();
+  if (verifier_.joinable()) verifier_.join();
 }
 
 // ---- who writes ----
@@ -227,8 +224,9 @@ void SpillFile::Work::check() {
 }
 
 SpillStats SpillFile::Work::stats() const {
-  const int64_t since = busy_since_ns_, busy = busy_ns_ + (since > 0 ? now_ns() - since : 0);
+  const uint64_t ring_requests = slots_.size() * ((options_.slot_bytes + kRequestBytes - 1) / kRequestBytes);
   const std::lock_guard lock(mutex_);
+  const int64_t busy = busy_ns_ + (busy_since_ns_ > 0 ? now_ns() - busy_since_ns_ : 0);
   return {.file_bytes = options_.bytes,
           .written_bytes = written_bytes_,
           .read_bytes = read_bytes_,
@@ -236,6 +234,8 @@ SpillStats SpillFile::Work::stats() const {
           .read_busy_ms = static_cast<double>(busy) / 1e6,
           .how = queue_->describe() + (file_.direct() ? ", O_DIRECT" : ", through the page cache"),
           .depth = chosen_,
+          .reads_at_once =
+              static_cast<int>(std::min<uint64_t>(std::min(chosen_.depth, queue_->concurrency()), ring_requests)),
           .depth_ms = depth_ms_};
 }
 
@@ -346,16 +346,18 @@ void SpillFile::Work::start(FileOp op, uint64_t number) {
 }
 
 void SpillFile::Work::submit(const FileRequest& request) {
-  if (request.op == FileOp::kRead && queue_->pending() == 0) busy_since_ns_ = now_ns();
+  if (request.op == FileOp::kRead && queue_->pending() == 0) {
+    const std::lock_guard lock(mutex_);
+    busy_since_ns_ = now_ns();
+  }
   queue_->submit(request);
 }
 
 FileDone SpillFile::Work::next_done() {
   const FileDone done = queue_->wait();
-  if (const int64_t since = busy_since_ns_; queue_->pending() == 0 && since > 0) {
-    busy_since_ns_ = 0;
-    busy_ns_ += now_ns() - since;
-  }
+  if (queue_->pending() > 0) return done;
+  const std::lock_guard lock(mutex_);
+  if (busy_since_ns_ > 0) busy_ns_ += now_ns() - std::exchange(busy_since_ns_, 0);
   return done;
 }
 
@@ -386,83 +388,41 @@ void SpillFile::Work::hand_on(Slot& its) {
 
 // ---- how many at once ----
 
-// Before the first span is read: nothing is in the ring, and nothing is under way.
+// Before the first span is read: nothing is in the ring, and nothing is under way. What has been stopped while it was
+// measured says nothing: the next reads measure again.
 void SpillFile::Work::choose_depth(Lock& lock) {
-  ReadDepth chosen = options_.depth;
   lock.unlock();
-  const Clock::time_point start = Clock::now();
-  const bool measured = chosen.depth == 0 && options_.bytes >= options_.least_measured_bytes;
-  if (measured) chosen = headrace::choose_depth(measure_depths(), "measured at start");
-  if (chosen.depth == 0) chosen = {.depth = kLeastReadDepth, .why = "too little to measure on"};
-  depth_ = chosen.depth;
+  double trial_ms = 0;
+  ReadDepth chosen = options_.depth.depth > 0 ? options_.depth : measured_depth(&trial_ms);
   lock.lock();
+  if (mode_ != Mode::kReading) return;
+  depth_ms_ = trial_ms;
+  depth_ = chosen.depth;
   chosen_ = std::move(chosen);
-  depth_ms_ = measured ? seconds_since(start) * 1e3 : 0;
 }
 
-// Where the next read of a trial is: they follow each other as those of a run will.
-struct SpillFile::Work::ProbePlace {
-  size_t span = 0;
-  uint64_t done = 0;
-  std::vector<uint64_t> free;  // places in the ring, of kRequestBytes
-};
-
-std::vector<DepthRate> SpillFile::Work::measure_depths() {
+ReadDepth SpillFile::Work::measured_depth(double* trial_ms) {
+  const uint64_t request_bytes = std::min(kRequestBytes, slot_stride_);
+  if (options_.bytes < options_.least_measured_bytes) {
+    return {.depth = kLeastReadDepth, .why = "too little to measure on"};
+  }
+  if (memory_.bytes() / request_bytes < kDeepest || queue_->concurrency() < kDeepest) {
+    return {.depth = kLeastReadDepth, .why = "no room to try more"};
+  }
+  const auto goes_on = [this] {
+    const std::lock_guard lock(mutex_);
+    return mode_ == Mode::kReading;
+  };
+  DepthTrial trial({.queue = queue_.get(),
+                    .memory = {memory_.data(), memory_.bytes()},
+                    .request_bytes = request_bytes,
+                    .cycle = cycle_,
+                    .goes_on = goes_on});
   const Clock::time_point start = Clock::now();
-  ProbePlace place;
-  for (uint64_t i = std::min<uint64_t>(kDeepest, memory_.bytes() / kRequestBytes); i-- > 0;) place.free.push_back(i);
-  const size_t places = place.free.size();
-  std::vector<DepthRate> rates;
-  for (int round = 0; round < kRounds && seconds_since(start) < kOneRoundSeconds; ++round) {
-    for (const int depth : kDepths) {
-      if (static_cast<size_t>(depth) > places) break;  // the ring has no room for so many
-      {
-        const std::lock_guard lock(mutex_);
-        if (mode_ != Mode::kReading) break;
-      }
-      rates.push_back(measure_depth(depth, &place));
-    }
-    while (queue_->pending() > 0) {
-      const FileDone done = next_done();
-      queue_->check(done);
-      place.free.push_back(done.request.tag);
-    }
-  }
-  return rates;
-}
-
-// From the moment when so many are under way, and the first of them is done, until the last one that counts is.
-DepthRate SpillFile::Work::measure_depth(int depth, ProbePlace* place) {
-  const Clock::time_point begin = Clock::now();
-  Clock::time_point first = begin, last = begin;
-  uint64_t bytes = 0;
-  for (int done = 0;; ++done) {
-    while (queue_->pending() < depth) {
-      const SpillSpan& span = cycle_[place->span];
-      const uint64_t size = std::min(kRequestBytes, span.bytes - place->done), to = place->free.back();
-      place->free.pop_back();
-      submit({.op = FileOp::kRead,
-              .offset = span.offset + place->done,
-              .data = memory_.data() + to * kRequestBytes,
-              .bytes = size,
-              .tag = to});
-      place->done += size;
-      if (place->done == span.bytes) place->span = (place->span + 1) % cycle_.size(), place->done = 0;
-    }
-    const FileDone one = next_done();
-    queue_->check(one);
-    place->free.push_back(one.request.tag);
-    last = Clock::now();
-    if (done == 0) {
-      first = last;
-      continue;
-    }
-    bytes += one.request.bytes;
-    const double took = std::chrono::duration<double>(last - begin).count();
-    if (took >= kLongestTrialSeconds || (took >= kTrialSeconds && done >= kTrialRequests)) break;
-  }
-  const double seconds = std::chrono::duration<double>(last - first).count();
-  return {.depth = depth, .gb_per_s = seconds > 0 ? static_cast<double>(bytes) / seconds / 1e9 : 0};
+  const std::vector<DepthRate> rates = trial.run();
+  *trial_ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+  const ReadDepth chosen = headrace::choose_depth(rates, "measured at start");
+  return chosen.depth > 0 ? chosen : ReadDepth{.depth = kLeastReadDepth, .why = "too little to measure on"};
 }
 
 // ----

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "cache/base.h"
+#include "offload/depth_trial.h"
 #include "offload/device.h"
 #include "offload/file_queue.h"
 #include "offload/read_depth.h"
@@ -28,8 +29,10 @@ struct SpillFileOptions {
   int slots = 0;
   uint64_t slot_bytes = 0;  // the longest span
   FileQueueBody body = FileQueueBody::kAuto;
-  ReadDepth depth{};  // 0: measured on the file itself, in less than a second, before the first span is read
-  uint64_t least_measured_bytes = 256 * kMiB;  // of a file that is worth it
+  // 0: kLeastReadDepth or twice that, as a trial on the file itself says before the first span is read (depth_trial.h
+  // has how long it takes). Neither a smaller file has one, nor a ring or a queue that could not have more under way.
+  ReadDepth depth{};
+  uint64_t least_measured_bytes = 256 * kMiB;
 };
 
 enum class SpillVerify : uint8_t {
@@ -37,17 +40,13 @@ enum class SpillVerify : uint8_t {
   kNothing,  // what comes may be wrong: for measuring what verifying costs, and for nothing else
 };
 
-// Whole grains of the file.
-struct SpillSpan {
-  uint64_t offset = 0, bytes = 0;
-};
-
 struct SpillStats {
   uint64_t file_bytes = 0, written_bytes = 0, read_bytes = 0;
   double checksum_ms = 0;   // verifying what was read
-  double read_busy_ms = 0;  // with reads under way
+  double read_busy_ms = 0;  // with reads under way, but for those of a trial
   std::string how;          // "io_uring, O_DIRECT"
-  ReadDepth depth{};        // that reads have; 0: nothing was read
+  ReadDepth depth{};        // the limit that reads have; 0: nothing was read
+  int reads_at_once = 0;    // at most: what of the depth the ring has room for, and the queue runs
   double depth_ms = 0;      // that measuring it took
 };
 
@@ -56,6 +55,8 @@ class SpillFile {
   // Takes the space on the disk, and the slots from the device's host memory. Throws Error: kStorage, kDoesNotFit.
   SpillFile(Device& device, const SpillFileOptions& options);
   ~SpillFile();
+
+  // Spans are of whole grains.
 
   // ---- writing ----
   // Enqueues on `out` the copy of the span from `src`, device memory, and writes it behind it. Blocks while the disk is

@@ -87,7 +87,7 @@ ordered_json row_json(const BenchRow& row, double peak) {
     out["memory"]["kv_disk_bytes"] = row.plan.disk_bytes;
     out["disk"] = {{"how", row.spill.how},
                    {"prefill_written_bytes", row.spill.prefill_written_bytes},
-                   {"read_depth", row.spill.depth.depth},
+                   {"read_depth", row.spill.reads_at_once},
                    {"read_depth_why", row.spill.depth.why}};
   }
   return out;

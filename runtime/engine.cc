@@ -53,6 +53,7 @@ SpillUse spill_use(const SpillStats& prefilled, const SpillStats& end, const std
           .folder = folder,
           .how = end.how,
           .depth = end.depth,
+          .reads_at_once = end.reads_at_once,
           .depth_ms = end.depth_ms};
 }
 

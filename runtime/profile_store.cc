@@ -27,7 +27,7 @@ constexpr const char* kProgram = "headrace profile";
 constexpr int kVersion = 1;
 constexpr size_t kMostBytes = 64 * kMiB;
 constexpr int kDeepestRead = 1024;  // that any disk is the better for
-constexpr size_t kLeastDepths = 3;  // that say where more bring nothing
+constexpr int kLeastDepths = 2;     // from kLeastReadDepth on: fewer leave nothing to choose from
 
 struct RateName {
   const char* name;
@@ -189,7 +189,9 @@ MachineRates rates_with_spill(const KeptRates& kept, const std::string& spill_fo
 ReadDepth kept_read_depth(const std::vector<KeptRates>& entries, const std::string& folder) {
   const uint64_t there = folder_file_system(folder);
   for (const KeptRates& kept : entries) {
-    if (there == 0 || kept.disk_file_system != there || kept.disk_reads.size() < kLeastDepths) continue;
+    if (there == 0 || kept.disk_file_system != there) continue;
+    const auto counts = [](const DepthRate& rate) { return rate.depth >= kLeastReadDepth; };
+    if (std::count_if(kept.disk_reads.begin(), kept.disk_reads.end(), counts) < kLeastDepths) continue;
     return choose_depth(kept.disk_reads, "by the kept profile");
   }
   return {};

@@ -24,8 +24,9 @@ struct SpillUse {
   double checksum_ms = 0;   // of a core, beside the decode steps: verifying what was read
   double read_busy_ms = 0;  // that the disk had reads under way
   std::string folder, how;  // "io_uring, O_DIRECT"
-  ReadDepth depth{};        // that the reads had, and why; 0: nothing was read
-  double depth_ms = 0;      // that measuring it took
+  ReadDepth depth{};        // the limit that the reads had, and why; 0: nothing was read
+  int reads_at_once = 0;    // at most: what of the depth the ring has room for, and the system runs
+  double depth_ms = 0;      // that measuring it took: when the first span is read, mostly in the first decode step
 };
 
 }  // namespace headrace

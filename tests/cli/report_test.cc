@@ -46,6 +46,15 @@ TEST(Report, SaysWhatTheIssueAsksFor) {
                    "prefill: 86.00 MiB written; decode, per token: 80.00 MiB read\n"),
       std::string::npos)
       << spilled;
+  result.spill.depth = {.depth = 32, .why = "measured at start: 32 at once 1.24, 64 1.25 GB/s"};
+  result.spill.reads_at_once = 16;
+  EXPECT_NE(format_report(result, "engine")
+                .find("80.00 MiB read, up to 16 reads at once (measured at start: 32 at once 1.24, 64 1.25 GB/s)\n"),
+            std::string::npos);
+  result.spill.depth_ms = 1500;
+  EXPECT_NE(format_report(result, "engine").find("64 1.25 GB/s; the trial took 1.5 s of the time of decode)\n"),
+            std::string::npos)
+      << format_report(result, "engine");
   EXPECT_NE(spilled.find("host 180.00 MiB, disk 87.00 MiB (weights"), std::string::npos) << spilled;
   result.plan.host_bytes = 173 * kMiB;
   result.timings.host_memory_ms = 412;

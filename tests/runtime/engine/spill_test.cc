@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <filesystem>
@@ -182,6 +183,7 @@ TEST_P(SpillEngine, ReadsAtTheDepthThatIsKnown) {
   tight.spill.depth = {.depth = 3, .why = "by a test"};
   const GenerateResult said = Engine(tight).generate(prompt(), run, nullptr);
   EXPECT_EQ(said.spill.depth.depth, 3);
+  EXPECT_EQ(said.spill.reads_at_once, std::min(3, static_cast<int>(said.plan.disk_slots)));  // of one request each
   EXPECT_EQ(said.spill.depth.why, "by a test");
   EXPECT_GT(said.spill.read_busy_ms, 0);
   EXPECT_NE(result_json(said).find("\"read_depth_why\":\"by a test\""), std::string::npos);
