@@ -126,13 +126,15 @@ struct Engine::Impl {
   std::unique_ptr<Stream> compute;
   std::unique_ptr<PrefixStore> prefixes;  // null: none are kept
   PrefixKey prefix_identity{};
-  std::string prefix_note;  // the last that was told
+  std::string prefix_note;     // the last that was told
+  bool weights_stand = false;  // the loaded ones are those that the identity is of
   double load_ms = 0;
   std::optional<MachineRates> rates;  // none: nothing is predicted
 
   explicit Impl(const EngineOptions& o) : options(o) {}
   void open();
   bool load_weights(Progress* progress, const std::atomic<bool>* interrupt);
+  void check_weights();
   void choose_chat();
   void check_prompt(const std::vector<int32_t>& prompt) const;
   int64_t context_limit() const;
@@ -196,12 +198,13 @@ std::unique_ptr<PrefixRun> Engine::Impl::find_prefix(const std::vector<int32_t>&
   if (!prefixes) return nullptr;
   const int64_t group = options.prefill_group > 0 ? options.prefill_group : kCudaPrefillGroup;
   return std::make_unique<PrefixRun>(
-      *prefixes, PrefixRunSetup{.shape = row_shape(config, setup.session.k_type, setup.session.v_type),
-                                .identity = prefix_identity,
-                                .model = std::filesystem::path(checkpoint->path()).filename().string(),
-                                .unit = device->backend() == Backend::kCpu ? 1 : group,
-                                .draft = setup.model != nullptr ? setup.model->needs(setup.draft) : DraftNeeds{},
-                                .prompt = prompt});
+      *prefixes,
+      PrefixRunSetup{.shape = row_shape(config, setup.session.k_type, setup.session.v_type),
+                     .identity = prefix_identity,
+                     .model = std::filesystem::path(checkpoint->path()).filename().string(),
+                     .unit = device->backend() == Backend::kCpu ? 1 : group,
+                     .draft = setup.model != nullptr ? setup.model->needs(setup.draft, *prefixes) : DraftNeeds{},
+                     .prompt = prompt});
 }
 
 bool Engine::Impl::load_weights(Progress* progress, const std::atomic<bool>* interrupt) {
@@ -212,6 +215,15 @@ bool Engine::Impl::load_weights(Progress* progress, const std::atomic<bool>* int
                       (!draft_model || draft_model->load(progress, interrupt));
   load_ms += ms_since(start);
   return loaded;
+}
+
+// Weights that were written over between their fingerprint and their loading are not what rows would be saved as. They
+// stay loaded: asked before each run until they were found as they should be.
+void Engine::Impl::check_weights() {
+  if (!prefixes || weights_stand) return;
+  refuse_changed(checkpoint->files());
+  if (draft_model) refuse_changed(draft_model->files());
+  weights_stand = true;
 }
 
 void Engine::Impl::choose_chat() {
@@ -405,6 +417,7 @@ bool Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOpt
   session.begin_host_memory(weights->staging_bytes() + (draft_model ? draft_model->staging_bytes() : 0));
   Output output(tokenizer ? &*tokenizer : nullptr, end_ids, run, setup.max_tokens);
   if (load_weights(progress, run.interrupt)) {
+    check_weights();
     answer(setup, session, &drafting, prompt, run, &output, result, progress);
   } else {
     output.interrupted();

@@ -9,7 +9,7 @@
 #include "runtime/draft/longspec_model.h"
 #include "runtime/draft/ngram_draft.h"
 #include "runtime/draft/simple_model.h"
-#include "runtime/prefix/identity.h"
+#include "runtime/prefix/known_weights.h"
 #include "runtime/sha256.h"
 
 namespace headrace {
@@ -78,8 +78,8 @@ class Eagle3Model final : public DraftModel {
   TreeLimits tree() const override { return {.nodes = tree_.nodes, .levels = tree_.deepest()}; }
   bool tunes_trees() const override { return tunes_trees_; }
 
-  DraftNeeds needs(const DraftRun& run) const override {
-    if (!fingerprint_) fingerprint_ = weights_fingerprint(*checkpoint_, device_.threads());
+  DraftNeeds needs(const DraftRun& run, const PrefixStore& store) const override {
+    if (!fingerprint_) fingerprint_ = known_fingerprint(*checkpoint_, device_.threads(), store);
     DraftCacheShape shape;
     shape.context_rows = run.context_tokens;
     shape.window = config_.sliding_window;
@@ -87,6 +87,7 @@ class Eagle3Model final : public DraftModel {
             .first_row = shape.first_kept(run.prompt_tokens - 1),
             .identity = eagle3_states_identity(config_, weights_.dtype(), *fingerprint_)};
   }
+  std::vector<FileStamp> files() const override { return checkpoint_->files(); }
   std::unique_ptr<Draft> start(const DraftRun& run) override {
     return std::make_unique<Eagle3Draft>(device_, config_, weights_, target_,
                                          DraftSetup{.tree = tree_,

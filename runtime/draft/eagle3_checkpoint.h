@@ -33,6 +33,7 @@ class Eagle3Checkpoint final : public TensorSource {
   std::string_view stored_bytes(const TensorInfo& tensor) const override {  // of all of fc where it is a part
     return files_.bytes(places_[index_of(tensor)].file_tensor);
   }
+  std::vector<FileStamp> files() const override { return files_.stamps(); }
   void release_pages(const TensorInfo& tensor) const override;
 
  private:

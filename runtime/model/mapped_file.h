@@ -13,7 +13,7 @@ namespace headrace {
 struct FileStamp {
   std::string path;
   uint64_t device = 0, inode = 0, bytes = 0;
-  int64_t modified_ns = 0, changed_ns = 0;  // the latter is the system's own, which no program sets back
+  int64_t modified_ns = 0, changed_ns = 0;  // no program sets the latter back; exFAT, SMB or FUSE may not keep it
   bool operator==(const FileStamp&) const = default;
 };
 std::optional<FileStamp> stamp_of(const std::string& path);  // none: there is no such file

@@ -81,6 +81,7 @@ TensorFiles::TensorFiles(const std::string& directory) {
 
 void TensorFiles::open_shards(const std::string& directory, const Format& format) {
   const std::string source = directory + "/" + format.index;
+  index_ = stamp_of(source);  // before it is read: what is written to it afterwards shows
   for (auto& [name, wanted] : read_index(source)) {
     const std::string path = directory + "/" + name;
     if (!exists(path))
@@ -122,6 +123,7 @@ std::string_view TensorFiles::bytes(size_t tensor) const {
 
 std::vector<FileStamp> TensorFiles::stamps() const {
   std::vector<FileStamp> stamps;
+  if (index_) stamps.push_back(*index_);
   for (const MappedFile& shard : shards_) stamps.push_back(shard.stamp());
   return stamps;
 }

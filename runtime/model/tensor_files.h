@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -28,7 +29,7 @@ class TensorFiles {
   void read(size_t tensor, int64_t first, int64_t count, DType type, void* dst) const;
   std::string_view bytes(size_t tensor) const;  // as stored
   const std::string& file_of(size_t tensor) const { return shards_[places_[tensor].shard].path(); }
-  std::vector<FileStamp> stamps() const;  // of all of them
+  std::vector<FileStamp> stamps() const;  // of all of them, and of the index that says what is where
   void release(size_t tensor) const;      // as TensorSource::release_pages
   DType natural_dtype() const;            // the type most of the elements are stored in
 
@@ -44,6 +45,7 @@ class TensorFiles {
   void open_shard(const std::string& path, const Format& format, std::set<std::string>* wanted);
 
   const char* format_ = nullptr;
+  std::optional<FileStamp> index_;  // none: one file holds all
   std::vector<MappedFile> shards_;
   std::vector<TensorInfo> tensors_;
   std::vector<Place> places_;  // beside tensors_

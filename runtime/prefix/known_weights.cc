@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <string>
+#include <span>
 #include <utility>
 
+#include "offload/checksum.h"
 #include "runtime/prefix/identity.h"
 
 namespace headrace {
@@ -16,20 +17,26 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr const char* kFileName = "headrace-weights.json";
-constexpr int kFormat = 1;
-constexpr size_t kMostEntries = 32;
-constexpr uint64_t kMostBytes = kMiB;
+constexpr int kFormat = 2;
+constexpr uint64_t kMostBytes = 8 * kMiB;
+constexpr uint64_t kWholeBytes = 4 * kMiB, kSliceBytes = 16 * kMiB, kSampleBytes = 4 * kKiB;  // of samples
 constexpr int64_t kSettledNs = 2'000'000'000;  // file systems count time in steps of up to two seconds
+
+// False: it was changed, or another one has its name.
+bool stands(const FileStamp& file) { return stamp_of(file.path) == file; }
 
 int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
       .count();
 }
 
+// Null: one cannot be read.
 ordered_json files_json(const std::vector<FileStamp>& files) {
   ordered_json out = ordered_json::array();
   for (const FileStamp& file : files) {
-    out.push_back({file.path, file.device, file.inode, file.bytes, file.modified_ns, file.changed_ns});
+    const std::optional<uint64_t> sample = sampled_checksum(file.path);
+    if (!sample) return {};
+    out.push_back({file.path, file.device, file.inode, file.bytes, file.modified_ns, file.changed_ns, *sample});
   }
   return out;
 }
@@ -60,30 +67,61 @@ std::optional<PrefixKey> find(const ordered_json& entries, const ordered_json& f
 }
 
 bool settled(const std::vector<FileStamp>& files, int64_t read_from_ns) {
-  for (const FileStamp& file : files) {
-    if (std::max(file.modified_ns, file.changed_ns) > read_from_ns - kSettledNs) return false;
-    if (stamp_of(file.path) != file) return false;  // it was changed meanwhile, or another one has its name
-  }
-  return true;
+  return std::all_of(files.begin(), files.end(), [&](const FileStamp& file) {
+    return std::max(file.modified_ns, file.changed_ns) <= read_from_ns - kSettledNs && stands(file);
+  });
 }
 
 void write_down(const std::string& path, const ordered_json& files, const PrefixKey& fingerprint, ordered_json old) {
   ordered_json entries = ordered_json::array();
   entries.push_back({{"files", files}, {"fingerprint", key_text(fingerprint)}});
   for (ordered_json& entry : old) {
-    if (entries.size() < kMostEntries && entry.is_object() && entry.value("files", ordered_json()) != files) {
+    if (entries.size() < kMostKnownWeights && entry.is_object() && entry.value("files", ordered_json()) != files) {
       entries.push_back(std::move(entry));
     }
   }
   const ordered_json json = {{"format", kFormat}, {"numerics", kNumericsVersion}, {"weights", std::move(entries)}};
   try {
-    const auto replace = ordered_json::error_handler_t::replace;
-    replace_file(path, beside(path), json.dump(1, ' ', false, replace) + "\n");
-  } catch (const Error&) {  // then the next start reads them again
+    replace_file(path, beside(path), json.dump(1) + "\n");
+  } catch (const Error&) {                    // then the next start reads them again
+  } catch (const ordered_json::exception&) {  // a path that is not UTF-8, which no entry could be found by
   }
 }
 
 }  // namespace
+
+std::optional<uint64_t> sampled_checksum(const std::string& path) {
+  std::ifstream in;
+  in.rdbuf()->pubsetbuf(nullptr, 0);  // a page is all that is wanted
+  in.open(path, std::ios::binary | std::ios::ate);
+  const std::streamoff end = in ? static_cast<std::streamoff>(in.tellg()) : -1;
+  if (end < 0) return std::nullopt;
+  const auto bytes = static_cast<uint64_t>(end);
+  std::vector<uint64_t> sums = {bytes};
+  std::vector<char> buffer;
+  const auto add = [&](uint64_t from, uint64_t most) {
+    buffer.resize(std::min(most, bytes - from));
+    in.seekg(static_cast<std::streamoff>(from));
+    in.read(buffer.data(), static_cast<std::streamsize>(buffer.size()));
+    sums.push_back(checksum(std::as_bytes(std::span(buffer))));
+  };
+  if (bytes <= kWholeBytes) {
+    add(0, bytes);
+  } else {
+    for (uint64_t slice = 0; slice < bytes; slice += kSliceBytes) add(slice, kSampleBytes);
+    add(bytes - kSampleBytes, kSampleBytes);
+  }
+  if (!in) return std::nullopt;
+  return checksum(std::as_bytes(std::span(sums)));
+}
+
+void refuse_changed(const std::vector<FileStamp>& files) {
+  for (const FileStamp& file : files) {
+    if (stands(file)) continue;
+    throw_error(ExitCode::kBadInput, file.path, "was changed while it was read",
+                "run it again once nothing writes to it");
+  }
+}
 
 PrefixKey known_fingerprint(const TensorSource& source, int threads, const PrefixStore& store) {
   const std::vector<FileStamp> stamps = source.files();
@@ -93,10 +131,12 @@ PrefixKey known_fingerprint(const TensorSource& source, int threads, const Prefi
   ordered_json entries = read_entries(path);
   std::error_code ignored;
   if (store.writes()) std::filesystem::remove(beside(path), ignored);  // of a start that was killed
+  if (files.is_null()) return weights_fingerprint(source, threads);
   if (const std::optional<PrefixKey> known = find(entries, files)) return *known;
   const int64_t start = now_ns();
   const PrefixKey fingerprint = weights_fingerprint(source, threads);
-  if (store.writes() && settled(stamps, start)) write_down(path, files, fingerprint, std::move(entries));
+  if (store.writes() && settled(stamps, start) && files_json(stamps) == files)
+    write_down(path, files, fingerprint, std::move(entries));
   return fingerprint;
 }
 

@@ -1,7 +1,13 @@
 // Fingerprints of weights that have been read before, in a cache's folder: weights_fingerprint() reads all of them,
 // which takes as long as loading does, and the next start does both again. They are known by the files that they come
-// from (name, place, size, times), as git knows what it need not look at again. Owns nothing. Thread: one at a time.
+// from (name, place, size, times), as git knows what it need not look at again, and by samples of what these hold.
+// Owns nothing. Thread: one at a time.
 #pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "runtime/model/tensor_source.h"
 #include "runtime/prefix/piece.h"
@@ -13,5 +19,13 @@ namespace headrace {
 // it down where `store` writes; not for files that have been changed within the last seconds, which may be changed
 // once more without their times showing it. What cannot be read or written there is of no harm.
 PrefixKey known_fingerprint(const TensorSource& source, int threads, const PrefixStore& store);
+constexpr size_t kMostKnownWeights = 32;  // that a folder remembers: the last ones
+
+// Of a file's content, where its times may not tell (FAT keeps no time of change, a store to a mapping may leave those
+// that there are): a small file as a whole, of a large one a page of each 16 MiB and the last. None: it cannot be read.
+std::optional<uint64_t> sampled_checksum(const std::string& path);
+
+// Throws Error(kBadInput) that names the first which is not what it was when it was stamped.
+void refuse_changed(const std::vector<FileStamp>& files);
 
 }  // namespace headrace

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -49,6 +50,31 @@ TEST(PrefixEngine, TheSecondQuestionComputesWhatIsNew) {
   EXPECT_EQ(read.prefix.rows, 1300);
   ASSERT_EQ(read.prefix.notes.size(), 1u);
   EXPECT_TRUE(later.generate(second, kRun, nullptr).prefix.notes.empty());  // said once
+}
+
+// Between the fingerprint and the loading the weights are written over in place: they are not saved under the old name.
+TEST(PrefixEngine, WeightsThatChangeBeforeTheyAreLoadedAreRefused) {
+  const TemporaryFolder folder;
+  const std::string model = folder / "model", file = model + "/model.safetensors";
+  std::filesystem::copy(testing::tiny_model("llama31"), model);
+  std::filesystem::permissions(file, std::filesystem::perms::owner_write, std::filesystem::perm_options::add);
+  std::filesystem::last_write_time(file, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+  EngineOptions options = tiny(folder / "cache");
+  options.model = model;
+  const std::vector<int32_t> prompt = testing::made_up_ids(700, 512);
+  Engine engine(options);
+  std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).seekp(-1, std::ios::end).put('\x11');
+  for (int twice = 0; twice < 2; ++twice) {  // loaded or not
+    try {
+      engine.generate(prompt, kRun, nullptr);
+      FAIL() << "taken";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kBadInput);
+      EXPECT_NE(std::string(error.what()).find(file), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("changed while it was read"), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_EQ(PrefixStore({.folder = folder / "cache"}, PrefixStore::Use::kLook).index().bytes(), 0u);
 }
 
 TEST(PrefixEngine, AnotherIdentityIsAMiss) {

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -102,12 +104,92 @@ TEST_F(KnownWeights, WhatIsTornOrForeignIsAsNone) {
   std::string numerics = whole;
   numerics.replace(numerics.find("\"numerics\": "), 12, "\"numerics\": 9");
   for (const std::string& text :
-       {std::string(), whole.substr(0, whole.size() / 2), std::string("[]"), numerics, std::string("{\"format\":1}"),
-        std::string("{\"format\":1,\"numerics\":2,\"weights\":[1,{\"files\":2}]}")}) {
+       {std::string(), whole.substr(0, whole.size() / 2), std::string("[]"), numerics, std::string("{\"format\":2}"),
+        str("{\"format\":2,\"numerics\":", kNumericsVersion, ",\"weights\":[1,{\"files\":2}]}")}) {
     folder_.write("headrace-weights.json", text);
     EXPECT_EQ(reads_for(source, store), 1) << text;
     EXPECT_EQ(reads_for(source, store), 0) << text;  // written anew
   }
+}
+
+// The times that a file system keeps may not tell of a change: here none does, and what the file held is another.
+TEST_F(KnownWeights, AreThoseOfTheSameSampleAlone) {
+  const PrefixStore store({.folder = folder_.path()});
+  const Counted source({old_file()});
+  EXPECT_EQ(reads_for(source, store), 1);
+  std::string record = folder_.read("headrace-weights.json");
+  const std::string sample = std::to_string(*sampled_checksum("/bin/sh"));
+  ASSERT_NE(record.find(sample), std::string::npos);
+  record.replace(record.find(sample), sample.size(), "1");
+  const size_t key = record.find("fingerprint\": \"") + 15;
+  record[key] = record[key] == '0' ? '1' : '0';  // of other weights
+  folder_.write("headrace-weights.json", record);
+  EXPECT_EQ(reads_for(source, store), 1);
+  EXPECT_EQ(reads_for(source, store), 0);
+}
+
+TEST_F(KnownWeights, ASampleIsOfEverySlice) {
+  const std::string path = folder_.write("large", "");
+  constexpr uint64_t kBytes = 40 * kMiB + 5;
+  std::filesystem::resize_file(path, kBytes);  // of holes
+  std::set<uint64_t> seen = {*sampled_checksum(path)};
+  EXPECT_TRUE(seen.count(*sampled_checksum(path)));
+  char content = 0;
+  for (const uint64_t at : {uint64_t{0}, uint64_t{4095}, 16 * kMiB, 32 * kMiB + 7, kBytes - 4096, kBytes - 1}) {
+    const auto time = std::filesystem::last_write_time(path);
+    std::fstream(path, std::ios::in | std::ios::out | std::ios::binary).seekp(static_cast<int64_t>(at)).put(++content);
+    std::filesystem::last_write_time(path, time);
+    EXPECT_TRUE(seen.insert(*sampled_checksum(path)).second) << at;
+  }
+  std::filesystem::resize_file(path, kBytes - 1);
+  EXPECT_TRUE(seen.insert(*sampled_checksum(path)).second);
+  const std::string small = folder_.write("small", std::string(100'000, 'a'));
+  const std::optional<uint64_t> before = sampled_checksum(small);
+  folder_.write("small", std::string(50'000, 'a') + "b" + std::string(49'999, 'a'));
+  EXPECT_NE(sampled_checksum(small), before);
+  EXPECT_FALSE(sampled_checksum(folder_ / "none"));
+}
+
+TEST_F(KnownWeights, TheLastOnesAreRemembered) {
+  const PrefixStore store({.folder = folder_.path()});
+  const auto source = [](size_t number) { return Counted(std::vector<FileStamp>(number, old_file())); };
+  for (size_t i = 1; i <= kMostKnownWeights; ++i) EXPECT_EQ(reads_for(source(i), store), 1);
+  EXPECT_EQ(reads_for(source(1), store), 0);
+  EXPECT_EQ(reads_for(source(kMostKnownWeights + 1), store), 1);
+  EXPECT_EQ(reads_for(source(2), store), 0);
+  EXPECT_EQ(reads_for(source(kMostKnownWeights + 1), store), 0);
+  EXPECT_EQ(reads_for(source(1), store), 1);  // it was the oldest
+}
+
+// JSON cannot hold such a path: an entry of it could not be found, and would push another out at each start.
+TEST_F(KnownWeights, APathThatIsNotUtf8IsNotWrittenDown) {
+  const PrefixStore store({.folder = folder_ / "cache"});
+  const std::string path = folder_ / "\xff\xfe";
+  std::error_code error;
+  std::filesystem::create_symlink("/bin/sh", path, error);
+  if (error) GTEST_SKIP() << "the file system takes no such name";
+  const Counted source({*stamp_of(path)}), other({old_file()});
+  EXPECT_EQ(reads_for(other, store), 1);
+  const std::string record = folder_.read("cache/headrace-weights.json");
+  for (int twice = 0; twice < 2; ++twice) EXPECT_EQ(reads_for(source, store), 1);
+  EXPECT_EQ(folder_.read("cache/headrace-weights.json"), record);
+}
+
+TEST_F(KnownWeights, AChangeIsRefused) {
+  const std::string path = folder_.write("weights", "x");
+  const std::vector<FileStamp> files = {old_file(), *stamp_of(path)};
+  refuse_changed(files);
+  refuse_changed({});
+  folder_.write("weights", "xy");
+  try {
+    refuse_changed(files);
+    FAIL() << "taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kBadInput);
+    EXPECT_NE(std::string(error.what()).find(path), std::string::npos) << error.what();
+  }
+  std::filesystem::remove(path);
+  EXPECT_THROW(refuse_changed(files), Error);
 }
 
 TEST_F(KnownWeights, AReaderWritesNothing) {
@@ -132,6 +214,36 @@ TEST(ModelFiles, AreNamedByTheCheckpoint) {
   bytes.back() = static_cast<char>(bytes.back() ^ 1);
   folder.write("model/model.safetensors", bytes);
   EXPECT_NE(open_checkpoint(folder / "model")->files(), files);
+}
+
+// Two shards that hold the same tensors: which is read from where, the index says.
+TEST(ModelFiles, AnIndexIsOneOfThem) {
+  const TemporaryFolder folder;
+  std::filesystem::copy(testing::tiny_model("llama31"), folder.path(), std::filesystem::copy_options::recursive);
+  std::string bytes = folder.read("model.safetensors");
+  std::vector<std::string> names;
+  const auto whole = open_checkpoint(folder.path());
+  for (const TensorInfo& tensor : whole->tensors()) names.push_back(tensor.name);
+  std::filesystem::remove(folder / "model.safetensors");
+  folder.write("1.safetensors", bytes);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);  // of the last tensor
+  folder.write("2.safetensors", bytes);
+  const auto open = [&](const std::string& of_first, const std::string& of_others) {
+    std::string map;
+    for (const std::string& name : names) {
+      map += str(map.empty() ? "" : ",", "\"", name, "\":\"", name == names.front() ? of_first : of_others, "\"");
+    }
+    folder.write("model.safetensors.index.json", "{\"weight_map\":{" + map + "}}");
+    return open_checkpoint(folder.path());
+  };
+  const auto checkpoint = open("2.safetensors", "1.safetensors");
+  const std::string index = folder / "model.safetensors.index.json";
+  std::filesystem::last_write_time(index, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+  const std::vector<FileStamp> files = open_checkpoint(folder.path())->files();
+  const auto swapped = open("1.safetensors", "2.safetensors");
+  ASSERT_EQ(files.size(), 3u);
+  EXPECT_NE(swapped->files(), files);
+  EXPECT_NE(weights_fingerprint(*swapped, 1), weights_fingerprint(*checkpoint, 1));
 }
 
 }  // namespace
