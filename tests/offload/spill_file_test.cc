@@ -19,7 +19,7 @@ namespace headrace {
 namespace {
 
 using testing::failing;
-using testing::ScriptedFaults;
+using testing::ScriptedFaults;  // made before the file, whose thread asks them until it goes
 
 constexpr uint64_t kGrain = 64 * kKiB, kSlot = 4 * kGrain, kBytes = 9 * kSlot;
 
@@ -129,12 +129,12 @@ TEST_P(SpillFileTest, ReadsStopAndBeginAgain) {
 }
 
 TEST_P(SpillFileTest, WhoWaitsIsToldThatReadsStop) {
-  SpillFile file(*device_, options(2));
-  write_all(file);
   const ScriptedFaults slow([](FileOp op, const std::string&, uint64_t, uint64_t) {
     if (op == FileOp::kRead) std::this_thread::sleep_for(std::chrono::milliseconds(2));
     return FileFault{};
   });
+  SpillFile file(*device_, options(2));
+  write_all(file);
   file.begin_reads(spans());
   std::thread taker([&] {
     while (file.take() != nullptr) file.release(*copy_);
@@ -156,14 +156,14 @@ TEST_P(SpillFileTest, MayGoAtAnyTime) {
 
 TEST_P(SpillFileTest, AFlippedBitIsNeverTaken) {
   for (const FileQueueBody body : {FileQueueBody::kAuto, FileQueueBody::kThreads}) {
-    SpillFile file(*device_, options(4, body));
-    write_all(file);
     std::atomic<int> reads = 0;
     const ScriptedFaults faults({}, [&](uint64_t offset, std::span<std::byte> data) {
       if (offset <= 17 * kGrain && 17 * kGrain < offset + data.size() && ++reads == 2) {
         data[17 * kGrain - offset + 777] ^= std::byte{0x10};
       }
     });
+    SpillFile file(*device_, options(4, body));
+    write_all(file);
     file.begin_reads(spans());
     const std::string text = error_of([&] {
       for (int i = 0; i < 60; ++i) {
@@ -180,9 +180,9 @@ TEST_P(SpillFileTest, AFlippedBitIsNeverTaken) {
 }
 
 TEST_P(SpillFileTest, AReadThatFailsNamesFileAndOffset) {
+  const ScriptedFaults faults(failing(FileOp::kRead, 4, EIO));
   SpillFile file(*device_, options(3));
   write_all(file);
-  const ScriptedFaults faults(failing(FileOp::kRead, 4, EIO));
   file.begin_reads(spans());
   const std::string text = error_of([&] {
     while (file.take() != nullptr) file.release(*copy_);
@@ -195,8 +195,8 @@ TEST_P(SpillFileTest, AReadThatFailsNamesFileAndOffset) {
 
 TEST_P(SpillFileTest, AFullDiskIsNamedWhenItIsMet) {
   for (const int slots : {1, 4}) {
-    SpillFile file(*device_, options(slots));
     const ScriptedFaults faults(failing(FileOp::kWrite, 5, ENOSPC));
+    SpillFile file(*device_, options(slots));
     const std::string text = error_of([&] { write_all(file); });
     EXPECT_TRUE(has(text, "No space left on device (ENOSPC)")) << text;
     EXPECT_TRUE(has(text, "The disk is full")) << text;
@@ -288,9 +288,9 @@ TEST_P(SpillFileTest, SaysHowManyReadsThereAreAtMost) {
 TEST_P(SpillFileTest, ATrialThatFailsIsAnErrorAndNoHang) {
   SpillFileOptions measured = options(64);
   measured.least_measured_bytes = kBytes;
+  const ScriptedFaults faults(failing(FileOp::kRead, 20, EIO));
   SpillFile file(*device_, measured);
   write_all(file);
-  const ScriptedFaults faults(failing(FileOp::kRead, 20, EIO));
   file.begin_reads(spans());
   EXPECT_TRUE(has(error_of([&] { file.take(); }), "(EIO)"));
 }
@@ -344,13 +344,13 @@ TEST_P(SpillFileTest, AStoppedTrialSaysNothing) {
 
 // The disk has reads under way for as long as they take, and not beside them.
 TEST_P(SpillFileTest, CountsTheTimeWithReadsUnderWay) {
-  SpillFile file(*device_, options(2));
-  write_all(file);
-  EXPECT_EQ(file.stats().read_busy_ms, 0);
   const ScriptedFaults faults([](FileOp op, const std::string&, uint64_t, uint64_t) {
     if (op == FileOp::kRead) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     return FileFault{};
   });
+  SpillFile file(*device_, options(2));
+  write_all(file);
+  EXPECT_EQ(file.stats().read_busy_ms, 0);
   const auto start = std::chrono::steady_clock::now();
   file.begin_reads(spans());
   read_some(file, 10);
@@ -372,9 +372,9 @@ TEST_P(SpillFileTest, CountsTheTimeWithReadsUnderWay) {
 
 // For measurements alone: what verifying costs is what it takes with, less what it takes without.
 TEST_P(SpillFileTest, WithoutVerifyingNothingIsNoticed) {
+  const ScriptedFaults faults({}, [](uint64_t, std::span<std::byte> data) { data[0] ^= std::byte{1}; });
   SpillFile file(*device_, options(3));
   write_all(file);
-  const ScriptedFaults faults({}, [](uint64_t, std::span<std::byte> data) { data[0] ^= std::byte{1}; });
   file.set_verify(SpillVerify::kNothing);
   file.begin_reads(spans());
   for (int i = 0; i < 20; ++i) {
