@@ -7,8 +7,8 @@ namespace {
 
 // --tree auto asks for no more on the average, and a product takes them in one group.
 constexpr int64_t kUsualTree = 64;
-// A CPU's rows each cost nearly as much as the first, so that --tree auto asks for few: 3.7 with SmolLM2-64K and EAGLE-3
-// on two cores.
+// A CPU's rows each cost nearly as much as the first, so that --tree auto asks for few: 3.7 with SmolLM2-64K and
+// EAGLE-3 on two cores.
 constexpr int64_t kUsualTreeOfCpu = 4;
 // Tokens that pend when a refresh comes, where that is left to the program.
 constexpr int64_t kUsualPending = 20;
