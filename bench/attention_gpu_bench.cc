@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bench/gpu_bench.h"
+#include "bench/program.h"
 #include "cache/layout.h"
 #include "kernels/attention.h"
 #include "offload/device.h"
@@ -140,11 +141,5 @@ void run(int64_t rows) {
 }  // namespace headrace
 
 int main(int argc, char** argv) {
-  try {
-    headrace::run(argc > 1 ? std::atol(argv[1]) : 61440);
-  } catch (const headrace::Error& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return static_cast<int>(error.code());
-  }
-  return 0;
+  return headrace::bench::guarded("attention_gpu_bench", [&] { headrace::run(argc > 1 ? std::atol(argv[1]) : 61440); });
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bench/gpu_bench.h"
+#include "bench/program.h"
 #include "kernels/blocks.h"
 #include "offload/device.h"
 
@@ -165,11 +166,5 @@ void run() {
 }  // namespace headrace
 
 int main() {
-  try {
-    headrace::run();
-  } catch (const headrace::Error& error) {
-    std::fprintf(stderr, "blocks_gpu_bench: %s\n", error.what());
-    return static_cast<int>(error.code());
-  }
-  return 0;
+  return headrace::bench::guarded("blocks_gpu_bench", [] { headrace::run(); });
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "bench/gpu_time.h"
+#include "bench/program.h"
 #include "kernels/draft_tree.h"
 #include "offload/device.h"
 #include "runtime/tree_policy.h"
@@ -186,13 +187,9 @@ void run(DeviceChoice choice, int calls) {
 }  // namespace headrace
 
 int main(int argc, char** argv) {
-  try {
-    const bool cpu = argc > 1 && std::strcmp(argv[1], "cpu") == 0;
-    const int calls = argc > 2 ? std::atoi(argv[2]) : cpu ? 5 : 200;
+  const bool cpu = argc > 1 && std::strcmp(argv[1], "cpu") == 0;
+  const int calls = argc > 2 ? std::atoi(argv[2]) : cpu ? 5 : 200;
+  return headrace::bench::guarded("draft_tree_bench", [&] {
     headrace::run(cpu ? headrace::DeviceChoice::kCpu : headrace::DeviceChoice::kCuda, calls);
-  } catch (const headrace::Error& error) {
-    std::fprintf(stderr, "draft_tree_bench: %s\n", error.what());
-    return static_cast<int>(error.code());
-  }
-  return 0;
+  });
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bench/gpu_bench.h"
+#include "bench/program.h"
 #include "kernels/elementwise.h"
 #include "kernels/product.h"
 #include "kernels/sample.h"
@@ -147,11 +148,5 @@ void run() {
 }  // namespace headrace
 
 int main() {
-  try {
-    headrace::run();
-  } catch (const headrace::Error& error) {
-    std::fprintf(stderr, "kernel_gpu_bench: %s\n", error.what());
-    return static_cast<int>(error.code());
-  }
-  return 0;
+  return headrace::bench::guarded("kernel_gpu_bench", [] { headrace::run(); });
 }

@@ -4,9 +4,8 @@
 //   prefix_bench --shape llama-3.1-8b --folder DIR [--tokens 61440] [--question 64] [-n 16] [--kv auto]
 //                [--repeat 3] [--device cuda] [--seed 0] [--memory DIR]
 // --memory: a folder on no disk (/dev/shm/…) that the cache is copied to: what a question takes beside the disk.
-#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -15,7 +14,9 @@
 #include <thread>
 #include <vector>
 
+#include "bench/figures.h"
 #include "bench/machine.h"
+#include "bench/program.h"
 #include "runtime/engine.h"
 #include "runtime/model/random_checkpoint.h"
 #include "runtime/model/shapes.h"
@@ -25,35 +26,29 @@
 namespace headrace::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using nlohmann::ordered_json;
 
 struct Args {
-  std::string shape = "llama-3.1-8b", folder, memory, kv = "auto", device = "auto";
+  std::string shape = "llama-3.1-8b", folder, memory;
+  KvMode kv = KvMode::kAuto;
+  DeviceChoice device = DeviceChoice::kAuto;
   int64_t tokens = 61440, question = 64, new_tokens = 16;
   int repeat = 3;
   uint64_t seed = 0;
 };
 
-Args parse(int argc, char** argv) {
-  Args args;
-  CLI::App app("What a saved prefix gives", "prefix_bench");
+void add_flags(CLI::App& app, Args& args) {
   app.add_option("--shape", args.shape);
   app.add_option("--folder", args.folder)->required();
   app.add_option("--memory", args.memory);
   app.add_option("--tokens", args.tokens);
   app.add_option("--question", args.question);
   app.add_option("-n", args.new_tokens);
-  app.add_option("--kv", args.kv);
+  add_choice<KvMode>(app, "--kv", &args.kv,
+                     {{"auto", KvMode::kAuto}, {"device", KvMode::kDevice}, {"host", KvMode::kHost}});
   app.add_option("--repeat", args.repeat);
-  app.add_option("--device", args.device);
+  add_device(app, &args.device);
   app.add_option("--seed", args.seed);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::exit(app.exit(error));
-  }
-  return args;
 }
 
 std::vector<int32_t> made_up(int64_t count, int64_t vocab, uint64_t seed) {
@@ -99,7 +94,7 @@ ordered_json disk_rate(const std::string& folder) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  const double ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+  const double ms = ms_since(start);
   return {{"bytes", bytes},
           {"ms", ms},
           {"gb_per_s", static_cast<double>(bytes) / ms / 1e6},
@@ -164,11 +159,9 @@ class Bench {
   }
   EngineOptions options(const std::string& folder) const {
     EngineOptions options;
-    options.device.choice = args_.device == "cpu"    ? DeviceChoice::kCpu
-                            : args_.device == "cuda" ? DeviceChoice::kCuda
-                                                     : DeviceChoice::kAuto;
+    options.device.choice = args_.device;
     options.want_tokenizer = false;
-    options.kv = args_.kv == "host" ? KvMode::kHost : args_.kv == "device" ? KvMode::kDevice : KvMode::kAuto;
+    options.kv = args_.kv;
     options.prefix_cache.folder = folder;
     return options;
   }
@@ -196,12 +189,9 @@ class Bench {
 }  // namespace headrace::bench
 
 int main(int argc, char** argv) {
-  try {
-    const headrace::bench::Args args = headrace::bench::parse(argc, argv);
-    std::printf("%s\n", headrace::bench::Bench(args).run().dump(1).c_str());
-  } catch (const headrace::Error& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return static_cast<int>(error.code());
-  }
-  return 0;
+  using namespace headrace::bench;
+  Args args;
+  CLI::App app("What a saved prefix gives", "prefix_bench");
+  add_flags(app, args);
+  return run_program(app, argc, argv, [&] { return Bench(args).run(); });
 }

@@ -9,11 +9,12 @@
 // --pending: GenerateOptions::pending of lossless runs: what suits the device, a chain, or a tree whose partial steps
 // compute so many nodes at a time and in all. --step-costs: by which auto chooses refreshes of a tree, in the place of
 // what steps take here, in ms: of a partial step with its draft, of a refresh; rows then say how fast that would be.
-#include <CLI/CLI.hpp>
+#include <charconv>
 #include <cstdio>
 #include <filesystem>
 
 #include "bench/machine.h"
+#include "bench/program.h"
 #include "runtime/document.h"
 #include "runtime/engine.h"
 
@@ -23,7 +24,9 @@ namespace {
 constexpr const char* kInstruction = "\n\nWrite a short summary of the text above.";
 
 struct Args {
-  std::string model, draft, device = "auto", spec_type = "draft-eagle3", vram;
+  std::string model, draft, spec_type = "draft-eagle3";
+  DeviceChoice device = DeviceChoice::kAuto;
+  uint64_t vram_bytes = 0;
   std::vector<std::string> texts, kv = {"device"}, nodes = {"auto"};
   std::vector<int64_t> tokens = {4096};
   std::vector<float> temperatures = {0.0f};
@@ -36,34 +39,26 @@ struct Args {
   std::vector<double> step_costs = {0, 0};
 };
 
-Args parse(int argc, char** argv) {
-  Args args;
-  CLI::App app("What a draft gives on real texts", "speculation_bench");
+void add_flags(CLI::App& app, Args& args) {
   app.add_option("model", args.model)->required();
   app.add_option("draft", args.draft)->required();
   app.add_option("texts", args.texts)->required();
   app.add_option("--tokens", args.tokens)->delimiter(',');
-  app.add_option("--kv", args.kv)->delimiter(',');
+  app.add_option("--kv", args.kv)->delimiter(',')->check(CLI::IsMember({"auto", "device", "host"}));
   app.add_option("--temp", args.temperatures)->delimiter(',');
   app.add_option("--nodes", args.nodes)->delimiter(',');
   app.add_option("--top-p", args.top_p);
   app.add_option("-n", args.new_tokens);
-  app.add_option("--device", args.device);
-  app.add_option("--vram", args.vram);
+  add_device(app, &args.device);
+  add_size(app, "--vram", &args.vram_bytes);
   app.add_option("--spec-type", args.spec_type);
-  app.add_option("--verify", args.verify)->delimiter(',');
+  app.add_option("--verify", args.verify)->delimiter(',')->check(CLI::IsMember({"full", "lossless", "approximate"}));
   app.add_option("--interval", args.intervals)->delimiter(',');
   app.add_option("--budget", args.budgets)->delimiter(',');
   app.add_option("--pending", args.pending)->delimiter(',');
   app.add_flag("--alone", args.alone);
   app.add_option("--force", args.force);
   app.add_option("--step-costs", args.step_costs)->delimiter(',')->expected(2);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::exit(app.exit(error));
-  }
-  return args;
 }
 
 KvMode kv_mode(const std::string& name) {
@@ -73,12 +68,8 @@ KvMode kv_mode(const std::string& name) {
 EngineOptions engine_options(const Args& args) {
   EngineOptions options;
   options.model = args.model;
-  options.device.choice = args.device == "cpu"    ? DeviceChoice::kCpu
-                          : args.device == "cuda" ? DeviceChoice::kCuda
-                                                  : DeviceChoice::kAuto;
-  if (!args.vram.empty() && !parse_bytes(args.vram, &options.device.vram_bytes)) {
-    throw_error(ExitCode::kUsage, "--vram", args.vram + " is no size");
-  }
+  options.device.choice = args.device;
+  options.device.vram_bytes = args.vram_bytes;
   options.dtype = DType::kBF16;
   options.draft.model = args.draft;
   for (const SpecType type : kSpecTypes) {
@@ -101,10 +92,19 @@ std::vector<int32_t> prompt_of(const Engine& engine, const std::string& path, in
   return encoded(low);
 }
 
-PendingTreeLimits tree_of(const std::string& sizes) {  // "64x384"
+int64_t count_of(const char* flag, std::string_view text) {
+  int64_t count = 0;
+  const auto [end, error] = std::from_chars(text.begin(), text.end(), count);
+  if (error != std::errc() || end != text.end() || count < 1) {
+    throw_error(ExitCode::kUsage, flag, str("'", text, "' is no number of at least 1"));
+  }
+  return count;
+}
+
+PendingTreeLimits tree_of(std::string_view sizes) {  // "64x384"
   const size_t x = sizes.find('x');
-  PendingTreeLimits limits{.width = std::stoll(sizes.substr(0, x))};
-  if (x != std::string::npos) limits.grown = limits.nodes = std::stoll(sizes.substr(x + 1));
+  PendingTreeLimits limits{.width = count_of("--pending", sizes.substr(0, x))};
+  if (x != std::string_view::npos) limits.grown = limits.nodes = count_of("--pending", sizes.substr(x + 1));
   return limits;
 }
 
@@ -218,7 +218,7 @@ class Bench {
       for (const std::string& interval : partial ? args_.intervals : automatic) {
         for (const std::string& pending : lossless ? args_.pending : automatic) {
           options.verify->budget = budget;
-          options.verify->interval = interval == "auto" ? kAutoInterval : std::stoll(interval);
+          options.verify->interval = interval == "auto" ? kAutoInterval : count_of("--interval", interval);
           options.pending.reset();
           if (pending == "chain") options.pending = {.width = 0};
           if (pending != "chain" && pending != "auto") options.pending = tree_of(pending);
@@ -239,7 +239,7 @@ class Bench {
              GenerateOptions options, nlohmann::ordered_json* rows) {
     for (const std::string& nodes : options.speculate ? args_.nodes : std::vector<std::string>{"auto"}) {
       options.tree_limits.reset();
-      if (nodes != "auto") options.tree_limits = TreeLimits{.nodes = std::stoll(nodes)};
+      if (nodes != "auto") options.tree_limits = TreeLimits{.nodes = count_of("--nodes", nodes)};
       const GenerateResult result = generate(prompt, options);
       nlohmann::ordered_json row = what;
       if (options.speculate) row["tree"] = nodes;
@@ -271,12 +271,9 @@ class Bench {
 }  // namespace headrace::bench
 
 int main(int argc, char** argv) {
-  try {
-    const headrace::bench::Args args = headrace::bench::parse(argc, argv);
-    std::printf("%s\n", headrace::bench::Bench(args).run().dump(1).c_str());
-  } catch (const headrace::Error& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return static_cast<int>(error.code());
-  }
-  return 0;
+  using namespace headrace::bench;
+  Args args;
+  CLI::App app("What a draft gives on real texts", "speculation_bench");
+  add_flags(app, args);
+  return run_program(app, argc, argv, [&] { return Bench(args).run(); });
 }

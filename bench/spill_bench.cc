@@ -5,45 +5,38 @@
 //               [--device auto|cuda|cpu]
 // Prints one JSON object with the machine named. To compare: fio --rw=read --direct=1 --ioengine=io_uring --bs=1m
 // --iodepth=READ_DEPTH on a file of the same size in the same folder.
-#include <CLI/CLI.hpp>
-#include <chrono>
-#include <cmath>
-#include <cstdio>
-#include <map>
+#include <algorithm>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "bench/figures.h"
 #include "bench/machine.h"
+#include "bench/program.h"
 #include "cache/base.h"
 #include "offload/checksum.h"
 #include "offload/device.h"
 #include "offload/spill_file.h"
 
-namespace headrace {
+namespace headrace::bench {
 namespace {
 
 using nlohmann::ordered_json;
-using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kGrain = 2 * kMiB;  // of a segment of an 8B model's layer
 
 struct Settings {
-  std::string folder, size = "4GiB", slot = "16MiB", body = "auto", device = "auto";
+  std::string folder;
+  uint64_t bytes = 4 * kGiB, slot_bytes = 16 * kMiB;
+  FileQueueBody body = FileQueueBody::kAuto;
+  DeviceChoice device = DeviceChoice::kAuto;
   int slots = 8;
   double seconds = 3;
 };
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-double rounded(double value) { return std::round(value * 1000) / 1000; }
 double gb_per_s(uint64_t bytes, double seconds) { return rounded(static_cast<double>(bytes) / seconds / 1e9); }
 
-uint64_t bytes_of(const std::string& flag, const std::string& text) {
-  uint64_t bytes = 0;
-  if (!parse_bytes(text, &bytes) || bytes < kGrain) throw_error(ExitCode::kUsage, flag, "'" + text + "' is no size");
-  return bytes / kGrain * kGrain;
-}
+uint64_t whole_grains(uint64_t bytes) { return bytes / kGrain * kGrain; }
 
 class Bench {
  public:
@@ -132,49 +125,43 @@ double checksum_in_cache_gb_per_s() {
   return sum == 1 ? 0 : gb_per_s(4000 * data.size(), seconds);
 }
 
-void run(const Settings& s) {
-  const std::map<std::string, DeviceChoice> devices = {
-      {"auto", DeviceChoice::kAuto}, {"cuda", DeviceChoice::kCuda}, {"cpu", DeviceChoice::kCpu}};
-  const std::map<std::string, FileQueueBody> bodies = {
-      {"auto", FileQueueBody::kAuto}, {"io_uring", FileQueueBody::kIoUring}, {"threads", FileQueueBody::kThreads}};
-  const std::unique_ptr<Device> device = open_device({.choice = devices.at(s.device)});
-  Bench bench(*device, {.folder = s.folder,
-                        .bytes = bytes_of("--size", s.size),
-                        .grain_bytes = kGrain,
-                        .slots = s.slots,
-                        .slot_bytes = bytes_of("--slot", s.slot),
-                        .body = bodies.at(s.body)});
-  ordered_json out = {{"program", "spill_bench"},
-                      {"machine", headrace::bench::machine_json()},
-                      {"device", device->name()},
-                      {"file_bytes", bytes_of("--size", s.size)},
-                      {"slots", s.slots},
-                      {"slot_bytes", bytes_of("--slot", s.slot)},
-                      {"write_gb_per_s", bench.write()},
-                      {"checksum_in_cache_gb_per_s", checksum_in_cache_gb_per_s()}};
+ordered_json run(const Settings& s) {
+  const std::unique_ptr<Device> device = open_device({.choice = s.device});
+  const SpillFileOptions options{.folder = s.folder,
+                                 .bytes = whole_grains(s.bytes),
+                                 .grain_bytes = kGrain,
+                                 .slots = s.slots,
+                                 .slot_bytes = whole_grains(s.slot_bytes),
+                                 .body = s.body};
+  Bench bench(*device, options);
+  ordered_json out = {{"program", "spill_bench"},        {"machine", machine_json()},
+                      {"device", device->name()},        {"file_bytes", options.bytes},
+                      {"slots", options.slots},          {"slot_bytes", options.slot_bytes},
+                      {"write_gb_per_s", bench.write()}, {"checksum_in_cache_gb_per_s", checksum_in_cache_gb_per_s()}};
   out.update(bench.read(s.seconds));
-  std::printf("%s\n", out.dump().c_str());
+  return out;
+}
+
+void add_flags(CLI::App& app, Settings& s) {
+  app.add_option("--folder", s.folder, "Where the file is made")->required();
+  add_size(app, "--size", &s.bytes, kGrain);
+  add_size(app, "--slot", &s.slot_bytes, kGrain);
+  app.add_option("--slots", s.slots)->check(CLI::Range(1, 256));
+  app.add_option("--seconds", s.seconds)->check(CLI::Range(0.1, 60.0));
+  add_choice<FileQueueBody>(
+      app, "--body", &s.body,
+      {{"auto", FileQueueBody::kAuto}, {"io_uring", FileQueueBody::kIoUring}, {"threads", FileQueueBody::kThreads}});
+  add_device(app, &s.device);
 }
 
 }  // namespace
-}  // namespace headrace
+}  // namespace headrace::bench
 
 int main(int argc, char** argv) {
-  headrace::Settings settings;
-  CLI::App app("Measures the disk tier");
-  app.add_option("--folder", settings.folder, "Where the file is made")->required();
-  app.add_option("--size", settings.size);
-  app.add_option("--slot", settings.slot);
-  app.add_option("--slots", settings.slots)->check(CLI::Range(1, 256));
-  app.add_option("--seconds", settings.seconds)->check(CLI::Range(0.1, 60.0));
-  app.add_option("--body", settings.body)->check(CLI::IsMember({"auto", "io_uring", "threads"}));
-  app.add_option("--device", settings.device)->check(CLI::IsMember({"auto", "cuda", "cpu"}));
-  CLI11_PARSE(app, argc, argv);
-  try {
-    headrace::run(settings);
-  } catch (const headrace::Error& error) {
-    std::fprintf(stderr, "spill_bench: %s\n", error.what());
-    return static_cast<int>(error.code());
-  }
-  return 0;
+  using namespace headrace::bench;
+  Settings settings;
+  CLI::App app("Measures the disk tier", "spill_bench");
+  add_flags(app, settings);
+  return run_program(
+      app, argc, argv, [&] { return run(settings); }, kOneLine);
 }

@@ -7,18 +7,16 @@
 //   spill_step_bench --folder DIR [--shape llama-3.1-8b] [--tokens 61440] [--share 0.25] [--steps 20]
 //                    [--beside 2GiB] [--depth N] [--device cuda] [--seed 0]
 // --depth: of reads, instead of what is measured.
-#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "bench/figures.h"
 #include "bench/machine.h"
+#include "bench/program.h"
 #include "offload/link_peak.h"
 #include "offload/pages.h"
 #include "runtime/model/random_checkpoint.h"
@@ -30,27 +28,19 @@
 namespace headrace::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using nlohmann::ordered_json;
 
 constexpr uint64_t kBlock = kMiB;  // of a read, as offload/spill_file.cc has it
 
 struct Args {
-  std::string shape = "llama-3.1-8b", folder, device = "auto", beside = "2GiB";
+  std::string shape = "llama-3.1-8b", folder;
+  DeviceChoice device = DeviceChoice::kAuto;
+  uint64_t beside_bytes = 2 * kGiB;
   int64_t tokens = 61440;
   double share = 0.25;
   int steps = 20, depth = 0;
   uint64_t seed = 0;
 };
-
-double ms_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-double rounded(double value) { return std::round(value * 1000) / 1000; }
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
-}
 
 // A file beside the run's.
 class Beside {
@@ -107,13 +97,7 @@ struct Step {
 class Bench {
  public:
   explicit Bench(const Args& args)
-      : args_(args),
-        shape_(find_shape(args.shape)),
-        device_(open_device({.choice = args.device == "cpu"    ? DeviceChoice::kCpu
-                                       : args.device == "cuda" ? DeviceChoice::kCuda
-                                                               : DeviceChoice::kAuto})) {
-    uint64_t bytes = 0;
-    if (!parse_bytes(args.beside, &bytes)) throw_error(ExitCode::kUsage, "--beside", args.beside + " is no size");
+      : args_(args), shape_(find_shape(args.shape)), device_(open_device({.choice = args.device})) {
     LinkMeter meter(*device_, 64 * kMiB);
     link_gb_per_s_ = meter.measure(LinkUse::kToDevice, 64 * kMiB, 256 * kMiB).gb_per_s;
     shape_.config.max_positions = std::max(shape_.config.max_positions, args.tokens + 2 * args.steps + 8);
@@ -122,7 +106,7 @@ class Bench {
     weights_->load(*checkpoint_, *device_, nullptr, nullptr);
     compute_ = device_->make_stream("compute", StreamRole::kCompute);
     open_session();
-    beside_ = std::make_unique<Beside>(args.folder, bytes);
+    beside_ = std::make_unique<Beside>(args.folder, args.beside_bytes);
   }
 
   ordered_json run() {
@@ -134,7 +118,12 @@ class Bench {
     const Clock::time_point start = Clock::now();
     token_ = *session_->prefill(prompt, nullptr, nullptr);
     prefill_ms_ = ms_since(start);
-    CHECK(session_->disk() != nullptr, "nothing is on disk: kv_host_bytes ", session_->plan().host_bytes);
+    if (session_->disk() == nullptr) {
+      throw_error(
+          ExitCode::kUsage, "--share",
+          str(args_.share, " of the KV cache's ", format_bytes(session_->plan().host_bytes), " puts nothing on disk"),
+          "Ask for more of it, or more --tokens.");
+    }
     for (int i = 0; i < 2; ++i) step();  // the first ones make graphs, and measure the depth
     std::vector<Step> steps;
     double before = disk_rate();
@@ -283,36 +272,25 @@ class Bench {
   double link_gb_per_s_ = 0, prefill_ms_ = 0;
 };
 
-Args parse(int argc, char** argv) {
-  Args args;
-  CLI::App app("What a step takes with a share of the KV cache on disk", "spill_step_bench");
+void add_flags(CLI::App& app, Args& args) {
   app.add_option("--folder", args.folder)->required();
   app.add_option("--shape", args.shape);
   app.add_option("--tokens", args.tokens);
   app.add_option("--share", args.share)->check(CLI::Range(0.01, 1.0));
   app.add_option("--steps", args.steps)->check(CLI::Range(2, 1000));
   app.add_option("--depth", args.depth)->check(CLI::Range(0, 64));
-  app.add_option("--beside", args.beside);
-  app.add_option("--device", args.device)->check(CLI::IsMember({"auto", "cuda", "cpu"}));
+  add_size(app, "--beside", &args.beside_bytes, kBlock);
+  add_device(app, &args.device);
   app.add_option("--seed", args.seed);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::exit(app.exit(error));
-  }
-  return args;
 }
 
 }  // namespace
 }  // namespace headrace::bench
 
 int main(int argc, char** argv) {
-  try {
-    const headrace::bench::Args args = headrace::bench::parse(argc, argv);
-    std::printf("%s\n", headrace::bench::Bench(args).run().dump(1).c_str());
-  } catch (const headrace::Error& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return static_cast<int>(error.code());
-  }
-  return 0;
+  using namespace headrace::bench;
+  Args args;
+  CLI::App app("What a step takes with a share of the KV cache on disk", "spill_step_bench");
+  add_flags(app, args);
+  return run_program(app, argc, argv, [&] { return Bench(args).run(); });
 }

@@ -1,53 +1,46 @@
 // How long a text takes to become tokens: tokenizer_bench MODEL TEXT_FILE. Prints one JSON object: best and median of
 // nine.
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
-#include <nlohmann/json.hpp>
+#include <string>
 #include <vector>
 
+#include "bench/figures.h"
 #include "bench/machine.h"
+#include "bench/program.h"
 #include "runtime/document.h"
 #include "runtime/model/checkpoint.h"
 
-namespace headrace {
+namespace headrace::bench {
 namespace {
 
-void run(const char* model, const char* file) {
+nlohmann::ordered_json run(const std::string& model, const std::string& file) {
   const Tokenizer tokenizer = open_checkpoint(model)->load_tokenizer();
   const std::string text = read_document(file);
   std::vector<double> seconds;
   size_t tokens = 0;
   for (int i = 0; i < 9; ++i) {
-    const auto start = std::chrono::steady_clock::now();
+    const Clock::time_point start = Clock::now();
     tokens = tokenizer.encode(text, AddBos::kYes, SpecialTokens::kAsText).size();
-    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    seconds.push_back(seconds_since(start));
   }
-  std::sort(seconds.begin(), seconds.end());
-  const nlohmann::json out = {{"program", "headrace tokenizer_bench"},
-                              {"machine", bench::machine_json()},
-                              {"model", model},
-                              {"file", file},
-                              {"bytes", text.size()},
-                              {"tokens", tokens},
-                              {"best_s", seconds[0]},
-                              {"median_s", seconds[4]}};
-  std::printf("%s\n", out.dump(1).c_str());
+  return {{"program", "tokenizer_bench"},
+          {"machine", machine_json()},
+          {"model", model},
+          {"file", file},
+          {"bytes", text.size()},
+          {"tokens", tokens},
+          {"best_s", *std::min_element(seconds.begin(), seconds.end())},
+          {"median_s", median(seconds)}};
 }
 
 }  // namespace
-}  // namespace headrace
+}  // namespace headrace::bench
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::fprintf(stderr, "usage: tokenizer_bench MODEL TEXT_FILE\n");
-    return 2;
-  }
-  try {
-    headrace::run(argv[1], argv[2]);
-  } catch (const headrace::Error& error) {
-    std::fprintf(stderr, "tokenizer_bench: %s\n", error.what());
-    return static_cast<int>(error.code());
-  }
-  return 0;
+  using namespace headrace::bench;
+  std::string model, file;
+  CLI::App app("How long a text takes to become tokens", "tokenizer_bench");
+  app.add_option("model", model)->required();
+  app.add_option("text_file", file)->required();
+  return run_program(app, argc, argv, [&] { return run(model, file); });
 }

@@ -1,0 +1,63 @@
+// A bench as a program: flags, one run, what came of it as JSON on stdout; what went wrong on stderr behind the
+// program's name, with headrace's exit codes. Thread: the program's first.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "cache/base.h"
+#include "offload/device.h"
+
+namespace headrace::bench {
+
+// A flag that is one of these words.
+template <typename T>
+CLI::Option* add_choice(CLI::App& app, const std::string& flag, T* out, const std::map<std::string, T>& words) {
+  return app.add_option_function<std::string>(flag, [out, words](const std::string& word) { *out = words.at(word); })
+      ->check(CLI::IsMember(words));
+}
+
+inline void add_device(CLI::App& app, DeviceChoice* out) {
+  add_choice<DeviceChoice>(app, "--device", out,
+                           {{"auto", DeviceChoice::kAuto}, {"cuda", DeviceChoice::kCuda}, {"cpu", DeviceChoice::kCpu}});
+}
+
+// "4GiB"; no size is below `least`.
+inline void add_size(CLI::App& app, const std::string& flag, uint64_t* out, uint64_t least = 1) {
+  app.add_option_function<std::string>(flag, [flag, out, least](const std::string& text) {
+    if (!parse_bytes(text, out)) throw CLI::ValidationError(flag, "'" + text + "' is no size like 4GiB");
+    if (*out < least) throw CLI::ValidationError(flag, text + " is less than " + format_bytes(least));
+  });
+}
+
+// The exit code.
+inline int guarded(const std::string& program, const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const Error& error) {
+    std::fprintf(stderr, "%s: %s\n", program.c_str(), error.what());
+    return static_cast<int>(error.code());
+  }
+  return 0;
+}
+
+constexpr int kOneLine = -1;  // as `indent`: for a program whose results are lines of a file
+
+// `app` has the program's name and its flags; `run` is called once they are parsed.
+inline int run_program(CLI::App& app, int argc, char** argv, const std::function<nlohmann::ordered_json()>& run,
+                       int indent = 1) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(), error.what());
+    return static_cast<int>(ExitCode::kUsage);
+  }
+  return guarded(app.get_name(), [&] { std::printf("%s\n", run().dump(indent).c_str()); });
+}
+
+}  // namespace headrace::bench
