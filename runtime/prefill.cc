@@ -8,24 +8,12 @@
 
 #include "kernels/elementwise.h"
 #include "offload/trace.h"
-#include "runtime/prefill_work.h"
+#include "runtime/session.h"
 
 namespace headrace {
 namespace {
 
 constexpr size_t kGroupsAhead = 4;  // the host enqueues at most this far ahead, so that progress and Ctrl-C are prompt
-
-struct StagingViews {
-  int32_t *ids, *positions;
-  KvSegment* segments;
-};
-StagingViews carve_staging(Carver& carver, int64_t prompt_tokens) {
-  StagingViews views;
-  views.ids = carver.take<int32_t>(prompt_tokens);
-  views.positions = carver.take<int32_t>(prompt_tokens);
-  views.segments = carver.take<KvSegment>(segments_for(prompt_tokens));
-  return views;
-}
 
 // Segment i of a layer buffer, with the rows that the prompt fills.
 KvSegment built_segment(const RowShape& shape, const std::byte* buffer, int64_t index, int64_t prompt_tokens) {
@@ -98,27 +86,6 @@ class Pace {
 
 }  // namespace
 
-uint64_t prefill_staging_bytes(int64_t prompt_tokens) {
-  Carver carver(nullptr);
-  carve_staging(carver, prompt_tokens);
-  return carver.used_bytes();
-}
-
-Session::PrefillWork Session::carve_prefill(Carver& carver) const {
-  const int64_t prompt = options_.prompt_tokens, computed = padded(computed_rows());
-  const int64_t group = std::min(computed, prefill_group());
-  PrefillWork work;
-  work.ids = carver.take<int32_t>(prompt);
-  work.positions = carver.take<int32_t>(prompt);
-  work.hidden = carver.take_bytes(static_cast<uint64_t>(computed * config_.hidden) * dtype_bytes(weights_.dtype()));
-  std::byte* const layer = carver.take_bytes(layer_work_bytes(config_, weights_.dtype(), group));
-  if (layer != nullptr) work.layer = layer_work(config_, weights_.dtype(), group, layer);
-  work.segment_count = segments_for(prompt);
-  work.segments = carver.take<KvSegment>(work.segment_count);
-  work.layer_buffer = nullptr;  // its own allocation: the planner counts it
-  return work;
-}
-
 std::optional<int32_t> Session::prefill(std::span<const int32_t> ids, Progress* progress,
                                         const std::atomic<bool>* interrupt) {
   CHECK(static_cast<int64_t>(ids.size()) == options_.prompt_tokens && rows() == 0);
@@ -126,20 +93,20 @@ std::optional<int32_t> Session::prefill(std::span<const int32_t> ids, Progress* 
   bool finished = false;
   {
     Carver size(nullptr);
-    carve_prefill(size);
+    layout_.carve_prefill(size);
     DeviceBuffer memory = device_.allocate(size.used_bytes(), "prefill");
     DeviceBuffer buffer = device_.allocate(plan_.layer_buffer_bytes, "the layer that prefill builds");
-    PinnedBuffer staging = device_.allocate_pinned(prefill_staging_bytes(options_.prompt_tokens), "the prompt");
+    PinnedBuffer staging = device_.allocate_pinned(PrefillStaging::bytes(options_.prompt_tokens), "the prompt");
     const DrainBeforeGoing guard(compute_, *cache_, options_.prefix);
     Carver carver(memory.data());
-    PrefillWork work = carve_prefill(carver);
+    PrefillWork work = layout_.carve_prefill(carver);
     work.layer_buffer = buffer.data();
     upload_prompt(ids, &work, staging);
     embed_prompt(work);
     finished = prefill_layers(work, progress, interrupt) && prefill_draft(ids, progress, interrupt);
     const uint64_t row_bytes = static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype());
     const std::byte* const last =
-        static_cast<std::byte*>(work.hidden) + static_cast<uint64_t>(computed_rows() - 1) * row_bytes;
+        static_cast<std::byte*>(work.hidden) + static_cast<uint64_t>(layout_.computed_rows() - 1) * row_bytes;
     compute_.copy(step_.hidden, last, row_bytes, Link::kWithinDevice, "last row");
     compute_.synchronize();
     cache_->finish_prefill(options_.prompt_tokens);
@@ -160,7 +127,7 @@ std::optional<int32_t> Session::prefill(std::span<const int32_t> ids, Progress* 
 void Session::upload_prompt(std::span<const int32_t> ids, PrefillWork* to, const PinnedBuffer& staging) {
   const PrefillWork& work = *to;
   Carver carver(staging.data());
-  const StagingViews host = carve_staging(carver, options_.prompt_tokens);
+  const PrefillStaging host = PrefillStaging::carve(carver, options_.prompt_tokens);
   std::copy(ids.begin(), ids.end(), host.ids);
   for (int64_t i = 0; i < options_.prompt_tokens; ++i) host.positions[i] = static_cast<int32_t>(i);
   compute_.copy(work.ids, host.ids, ids.size_bytes(), Link::kHostToDevice, "prompt");
@@ -174,18 +141,18 @@ void Session::upload_prompt(std::span<const int32_t> ids, PrefillWork* to, const
 }
 
 void Session::embed_prompt(const PrefillWork& work) {
-  embedding({.ids = work.ids + saved_rows(),
+  embedding({.ids = work.ids + layout_.saved_rows(),
              .table = weights_.embedding(),
              .out = work.hidden,
              .type = weights_.dtype(),
-             .rows = computed_rows(),
+             .rows = layout_.computed_rows(),
              .vocab = config_.vocab,
              .hidden = config_.hidden},
             compute_);
 }
 
 bool Session::prefill_layers(const PrefillWork& work, Progress* progress, const std::atomic<bool>* interrupt) {
-  const int64_t prompt = options_.prompt_tokens, group = prefill_group(), saved = saved_rows();
+  const int64_t prompt = options_.prompt_tokens, group = layout_.prefill_group(), saved = layout_.saved_rows();
   PrefixRun* const prefix = options_.prefix;
   std::shared_ptr<Event> left = device_.make_event();  // the layer buffer is free
   Pace pace(device_, compute_, progress, interrupt);
@@ -242,10 +209,10 @@ void Session::prefill_group_rows(const PrefillWork& work, int64_t layer, int64_t
   const TraceSpan span(compute_, {"from row", first});
   const uint64_t row_bytes = static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype());
   std::byte* const hidden =
-      static_cast<std::byte*>(work.hidden) + static_cast<uint64_t>(first - saved_rows()) * row_bytes;
+      static_cast<std::byte*>(work.hidden) + static_cast<uint64_t>(first - layout_.saved_rows()) * row_bytes;
   const Pass pass = make_pass(work.layer, work.positions + first, rows, ProductPath::kPrefill);
   qkv_product(pass, layer, hidden);
-  if (first == saved_rows()) compute_.wait(layer_left);
+  if (first == layout_.saved_rows()) compute_.wait(layer_left);
   for (int64_t row = 0; row < rows;) {  // a group may lie in several segments
     const int64_t here = std::min(rows - row, segment_range(segment_of(first + row)).end() - (first + row));
     rotate_rows(pass, row, here, rows_from(shape_, work.layer_buffer, first + row));

@@ -1,7 +1,7 @@
 // One run over one context: the KV cache, the buffers of a step and the order in which they are used (DESIGN section
 // 3): prefill once, then verify a tree and commit what was right of it, again and again. Planned and allocated before
 // the first token; gives everything back when destroyed. Thread: one at a time, but for `interrupt`. prefill() is in
-// prefill.cc, verify(), grow() and commit() are in verify.cc.
+// prefill.cc, verify(), grow() and commit() are in verify.cc, attention is in attend.cc.
 #pragma once
 
 #include <atomic>
@@ -11,51 +11,20 @@
 #include <span>
 #include <vector>
 
-#include "cache/planner.h"
-#include "kernels/sample.h"
 #include "offload/graph.h"
+#include "offload/pinned_later.h"
 #include "runtime/accept.h"
-#include "runtime/carver.h"
-#include "runtime/draft/draft.h"
 #include "runtime/kv_cache.h"
 #include "runtime/kv_streamer.h"
 #include "runtime/model/forward.h"
 #include "runtime/partial_kv.h"
 #include "runtime/pending_tree.h"
-#include "runtime/prefix/run.h"
 #include "runtime/progress.h"
-#include "runtime/spill_options.h"
+#include "runtime/session_layout.h"
+#include "runtime/session_options.h"
 #include "runtime/tree.h"
 
 namespace headrace {
-
-// Rows that are drawn at a time, unless more are ranked: a product's group, as large trees and refreshes are several.
-constexpr int64_t kDrawnRows = 64;
-
-struct SessionOptions {
-  int64_t prompt_tokens = 0;
-  int64_t context_tokens = 0;  // the most that the run may come to
-  int64_t pass_rows = 1;       // the largest tree, the pending rows of a refresh not counted
-  KvMode kv = KvMode::kAuto;
-  DType k_type = DType::kBF16, v_type = DType::kBF16;
-  SamplingSettings sampling{};
-  int ring_slots = 0;
-  uint64_t ring_slot_bytes = 0;
-  uint64_t host_piece_bytes = 256 * kMiB;  // of the KV cache's host memory that are pinned at a time
-  SpillOptions spill{};                    // what host memory cannot hold
-  int64_t prefill_group = 0;               // rows of a prefill product; 0: the backend's
-  bool graphs = true;               // a step is replayed as a CUDA graph where it can be; false: for tests and benches
-  int64_t grow_rows = 0;            // nodes that one call of grow() computes at most; 0: none
-  int64_t drawn_rows = kDrawnRows;  // more: for tests that look at the logits of all rows
-  PartialOptions partial{};         // no blocks: every step reads the full KV
-  PrefixRun* prefix = nullptr;      // the saved rows that the prompt begins with, and what is to be saved; outlives it
-  Draft* draft = nullptr;           // shown the target's states, and planned with the rest; outlives the session
-};
-
-// Of a prefill product where no option says otherwise: DESIGN section 6, rule 1.
-constexpr int64_t kCpuPrefillGroup = 256, kCudaPrefillGroup = 2048;
-
-RowShape row_shape(const ModelConfig& config, DType k_type, DType v_type);
 
 class Session {
  public:
@@ -92,11 +61,11 @@ class Session {
   // Appends the accepted path of the tree just verified to the KV cache; after a partial step, to the pending rows.
   void commit(const Acceptance& acceptance);
 
-  int64_t rows() const { return cache_ ? cache_->rows() : 0; }                     // of the full KV
-  int64_t computed_rows() const { return options_.prompt_tokens - saved_rows(); }  // of the prompt
+  int64_t rows() const { return cache_ ? cache_->rows() : 0; }       // of the full KV
+  int64_t computed_rows() const { return layout_.computed_rows(); }  // of the prompt
   int64_t pending_rows() const { return cache_ ? cache_->pending_rows() : 0; }
   // From how many tokens on there may be partial steps; 0: never in this run.
-  int64_t partial_from() const { return partial_on() ? options_.partial.shape.least_context() : 0; }
+  int64_t partial_from() const { return layout_.partial_on() ? options_.partial.shape.least_context() : 0; }
   bool partial_ready() const { return partial_ && partial_->initialised(); }
   const MemoryPlan& plan() const { return plan_; }
   // What taking the KV cache's host memory took, and how long prefill has waited for it.
@@ -111,61 +80,10 @@ class Session {
   int64_t commits_on_device() const { return commits_on_device_; }  // nor in what was accepted of it
 
  private:
-  // What a step reads from the host, in one block that is copied once. Each [pass_rows] but where said.
-  struct StepInputs {
-    int32_t *tokens, *positions, *draw_positions, *slots, *source;
-    int32_t *committed, *first_row;  // [1]
-    int32_t* path;                   // [pass_rows, path_stride]; last, as a step uploads what it uses of it
-    static StepInputs carve(Carver& carver, int64_t pass_rows, int64_t path_stride);
-  };
-  // What of a step goes to the host, in one copy; the tokens of its inputs stand behind it.
-  struct StepResult {
-    TreeAcceptance* acceptance;         // [1]
-    int32_t *count, *parents, *depths;  // [1], [kMaxTreeNodes] each, of a draft's tree
-    float* scores;                      // [kMaxTreeNodes]
-    int32_t* samples;                   // [pass_rows]
-    static StepResult carve(Carver& carver, int64_t pass_rows);
-    static uint64_t bytes(int64_t pass_rows);
-  };
-  // Everything on the device that outlives prefill, beside the KV cache.
-  struct StepWork {
-    StepResult result;
-    StepInputs inputs;
-    uint64_t path_offset;  // in the inputs
-    float *inv_freq, *cos_sin;
-    void* hidden;  // [pass_rows, hidden]
-    LayerWork layer;
-    AttentionState state, scratch;
-    int64_t scratch_rows;  // that `scratch` has room for: a launch's segments times the pass's rows
-    float* logits;         // [logit_rows(), vocab]
-    void* sample_workspace;
-    // Log-probabilities [grow_rows, kRankedTokens] in f32, then as many tokens: one copy.
-    std::byte* ranked = nullptr;
-    void* rank_workspace = nullptr;
-  };
-  struct PrefillWork;
-
   void take_host_memory();
   void make_spill_file();
-  uint64_t disk_free_bytes() const;
   void allocate();
   void allocate_passes();  // once prefill's memory has gone
-  StepWork carve_step(Carver& carver, Carver& later) const;
-  PrefillWork carve_prefill(Carver& carver) const;
-  MemoryPlan make_session_plan() const;
-  void plan_work(PlanInput* input) const;
-  uint64_t pinned_work_bytes() const;
-  uint64_t result_bytes() const;
-  uint64_t pointer_bytes() const;  // of a table of all layers' K and V
-  int64_t padded(int64_t rows) const;
-  bool partial_on() const;    // the run is long enough for its budget
-  int64_t pass_rows() const;  // the largest pass
-  int64_t drawn_rows() const;
-  int64_t logit_rows() const;
-  int64_t path_stride() const;
-  uint64_t ranked_bytes() const;
-  int64_t prefill_group() const;
-  int64_t saved_rows() const { return options_.prefix != nullptr ? options_.prefix->rows() : 0; }
   Pass make_pass(const LayerWork& work, const int32_t* positions, int64_t rows, ProductPath path);
   void upload_rope_table();
 
@@ -202,8 +120,9 @@ class Session {
   Stream& compute_;
   const ModelConfig& config_;
   const Weights& weights_;
-  const SessionOptions options_;
-  const RowShape shape_;
+  const SessionLayout layout_;
+  const SessionOptions& options_;  // the layout's
+  const RowShape& shape_;
   MemoryPlan plan_;
   PinnedLater host_memory_;  // until the cache has them
   std::unique_ptr<SpillFile> spill_file_;

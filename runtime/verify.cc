@@ -1,9 +1,5 @@
-// One target pass over a tree, against the full KV cache (DESIGN section 8): hybrid tree attention is the prefix's
-// states, one a segment, folded left to right wherever the segments lie, and the tail along each node's own path
-// (LongSpec section 3.3).
+// One target pass over a tree, and what is committed of it (DESIGN section 8). Its attention is in attend.cc.
 #include <algorithm>
-#include <functional>
-#include <limits>
 #include <utility>
 
 #include "kernels/draft_tree.h"
@@ -12,50 +8,10 @@
 #include "runtime/session.h"
 
 namespace headrace {
-namespace {
-
-constexpr int64_t kScoringNodes = 64;  // of a refresh, that blocks are chosen by
-
-// Gathers segments, in order, for launches of the prefix kernel. What else is to see them as they pass, sees them.
-class PrefixFold {
- public:
-  using Seen = std::function<void(std::span<const KvSegment>)>;
-  PrefixFold(const PrefixAttentionParams& params, int64_t per_launch, int64_t end_row, Seen seen, Stream& stream)
-      : params_(params), per_launch_(per_launch), end_row_(end_row), seen_(std::move(seen)), stream_(stream) {}
-
-  void add(const KvSegment& segment) {
-    if (segment.position >= end_row_ || segment.rows <= 0) return;  // beyond every query's prefix
-    params_.segments[params_.segment_count++] = segment;
-    if (params_.segment_count == per_launch_) flush();
-  }
-  void flush() {
-    if (params_.segment_count > 0) launch();
-  }
-  // All that is left. Without a prefix, the state becomes empty.
-  void finish() {
-    if (params_.segment_count > 0 || params_.fresh) launch();
-  }
-
- private:
-  void launch() {
-    const TraceSpan span(stream_, {"prefix from row", params_.segments[0].position});
-    prefix_attention(params_, stream_);
-    if (seen_) seen_({params_.segments, static_cast<size_t>(params_.segment_count)});
-    params_.segment_count = 0;
-    params_.fresh = false;
-  }
-
-  PrefixAttentionParams params_;
-  const int64_t per_launch_, end_row_;
-  const Seen seen_;
-  Stream& stream_;
-};
-
-}  // namespace
 
 std::span<const int32_t> Session::verify(const Tree& tree, StepMode mode) {
   const int64_t nodes = tree.size();
-  CHECK(nodes > 0 && nodes <= pass_rows(), "nodes=", nodes);
+  CHECK(nodes > 0 && nodes <= layout_.pass_rows(), "nodes=", nodes);
   const TraceSpan span(compute_, "verify");
   start_pass(mode, nodes);
   upload_step(tree);
@@ -75,7 +31,7 @@ TreeInputs Session::tree_inputs(StepMode mode) const {
                    .positions = in.positions,
                    .draw_positions = in.draw_positions,
                    .path = in.path,
-                   .path_stride = path_stride(),
+                   .path_stride = layout_.path_stride(),
                    .slots = in.slots,
                    .committed = in.committed},
           .slot_shift = mode == StepMode::kPartial ? static_cast<int32_t>(partial_->slot_of(0)) : 0};
@@ -86,7 +42,7 @@ TreeInputs Session::tree_inputs(StepMode mode) const {
 std::span<const int32_t> Session::verify(const ProposedTree& proposed, StepMode mode, Tree* tree,
                                          Acceptance* acceptance) {
   const int64_t nodes = proposed.nodes, pending = pending_rows();
-  CHECK(nodes > 0 && nodes <= std::min(pass_rows(), kMaxTreeNodes), "nodes=", nodes);
+  CHECK(nodes > 0 && nodes <= std::min(layout_.pass_rows(), kMaxTreeNodes), "nodes=", nodes);
   CHECK(pending == 0 || mode == StepMode::kPartial, "pending ", pending);
   const TraceSpan span(compute_, "verify");
   start_pass(mode, nodes);
@@ -127,7 +83,8 @@ void Session::play_pass() {
 
 Ranked Session::grow(const Tree& tree, int64_t first) {
   const int64_t rows = tree.size() - first;
-  CHECK(rows > 0 && rows <= options_.grow_rows && tree.size() <= pass_rows(), "rows=", rows, " of ", tree.size());
+  CHECK(rows > 0 && rows <= options_.grow_rows && tree.size() <= layout_.pass_rows(), "rows=", rows, " of ",
+        tree.size());
   CHECK(partial_ready() && pending_rows() == 0, "pending ", pending_rows());
   const TraceSpan span(compute_, "grow");
   start_pass(StepMode::kPartial, growth_rows(rows, first));
@@ -143,7 +100,7 @@ Ranked Session::grow(const Tree& tree, int64_t first) {
   } else {
     enqueue();
   }
-  compute_.copy_small(host_ranked_.data(), step_.ranked, ranked_bytes(), Link::kDeviceToHost, "ranked");
+  compute_.copy_small(host_ranked_.data(), step_.ranked, layout_.ranked_bytes(), Link::kDeviceToHost, "ranked");
   bring_samples(rows);
   const size_t count = static_cast<size_t>(rows), ranked = count * kRankedTokens;
   const float* const log_probs = host_ranked_.as<float>();
@@ -175,7 +132,7 @@ int64_t Session::growth_rows(int64_t rows, int64_t first) const {
   constexpr int64_t kAtATime = 16;
   if (device_.backend() == Backend::kCpu) return rows;
   const int64_t whole = ceil_div(rows, kAtATime) * kAtATime;
-  return std::max(rows, std::min({whole, options_.grow_rows, pass_rows() - first}));
+  return std::max(rows, std::min({whole, options_.grow_rows, layout_.pass_rows() - first}));
 }
 
 // Where nothing is streamed, what it enqueues depends on the number of nodes and of prefix segments alone; of a
@@ -204,7 +161,7 @@ void Session::run_pass(const Pass& pass) {
 int64_t Session::prefix_segments() const { return segments_for(tail_begin(deepest_position_)); }
 
 void Session::upload_step(const Tree& tree) {
-  const int64_t first = rows() + (mode_ == StepMode::kPartial ? pending_rows() : 0), stride = path_stride();
+  const int64_t first = rows() + (mode_ == StepMode::kPartial ? pending_rows() : 0), stride = layout_.path_stride();
   deepest_position_ = first;
   for (int64_t i = 0; i < tree.size(); ++i) {
     const size_t node = static_cast<size_t>(i);
@@ -225,7 +182,7 @@ void Session::upload_step(const Tree& tree) {
 
 // A node's path leads over rows of earlier calls to its own.
 void Session::upload_growth(const Tree& tree, int64_t first) {
-  const int64_t stride = path_stride();
+  const int64_t stride = layout_.path_stride();
   deepest_position_ = rows();
   for (int64_t i = 0; i < step_rows_; ++i) {
     const size_t node = static_cast<size_t>(std::min(first + i, tree.size() - 1));
@@ -254,100 +211,14 @@ void Session::set_input(int64_t row, int32_t token, int64_t position) {
 
 // Of a step's inputs, paths last.
 uint64_t Session::upload_bytes(int64_t rows) const {
-  return step_.path_offset + static_cast<uint64_t>(rows * path_stride()) * sizeof(int32_t);
-}
-
-void Session::attend(const Pass& pass, int64_t layer) {
-  PrefixAttentionParams params{};
-  params.shape = attention_shape(pass);
-  params.q = pass.work.qkv;
-  params.state = step_.state;
-  params.scratch = step_.scratch;
-  params.fresh = true;
-  if (mode_ == StepMode::kPartial) {
-    params.positions = step_.inputs.slots;
-    attend_partial(params, layer);
-  } else {
-    params.positions = pass.positions;
-    attend_full(params, pass, layer);
-  }
-  attend_tail(pass, layer);
-}
-
-void Session::attend_full(const PrefixAttentionParams& params, const Pass& pass, int64_t layer) {
-  PrefixFold::Seen seen;
-  if (mode_ == StepMode::kRefresh) {
-    // Of the tree, or, where the last query counts alone, up to its root: what comes after may not be right. Of a large
-    // tree the first nodes, which are the likeliest.
-    const bool last = options_.partial.reduce == BlockReduce::kLast;
-    const int64_t end = last ? judged_again_ + 1 : std::min(pass.rows, judged_again_ + kScoringNodes);
-    partial_->choose(layer, rows(), scoring_queries(pass.work, end, end - judged_again_), compute_);
-    seen = [this, layer](std::span<const KvSegment> segments) { partial_->gather(layer, segments, compute_); };
-  }
-  PrefixFold fold(params, std::min(step_.scratch_rows / pass.rows, kMaxPrefixSegments), tail_begin(deepest_position_),
-                  std::move(seen), compute_);
-  const int64_t closed = cache_->closed_segments(), resident = std::min(closed, cache_->resident_segments(layer));
-  for (int64_t i = 0; i < resident; ++i) fold.add(cache_->resident_segment(layer, i));
-  if (streamer_ && layer < cache_->host_layers()) {
-    fold.flush();  // they are not to wait for the link
-    for (const Chunk& chunk : streamer_->movement().chunks) {
-      const std::byte* const base = streamer_->next(compute_);
-      for (int64_t i = chunk.first_segment; i < chunk.last_segment; ++i) {
-        fold.add(cache_->streamed_segment(base, chunk, i));
-      }
-      fold.flush();
-      streamer_->done(compute_);
-    }
-  }
-  fold.add(cache_->open_segment(layer));
-  fold.finish();
-}
-
-void Session::attend_partial(const PrefixAttentionParams& params, int64_t layer) {
-  PrefixFold fold(params, std::min(step_.scratch_rows / step_rows_, kMaxPrefixSegments),
-                  std::numeric_limits<int64_t>::max(), {}, compute_);
-  for (const KvSegment& segment : partial_->segments(layer)) fold.add(segment);
-  fold.finish();
-}
-
-void Session::attend_tail(const Pass& pass, int64_t layer) {
-  const TraceSpan span(compute_, "tail");
-  const KvCache::TailViews tail = cache_->tail(layer);
-  tail_attention({.shape = attention_shape(pass),
-                  .q = pass.work.qkv,
-                  .positions = pass.positions,
-                  .committed = step_.inputs.committed,
-                  .path = step_.inputs.path,
-                  .ring_k = tail.ring_k,
-                  .ring_v = tail.ring_v,
-                  .pass_k = tail.pass_k,
-                  .pass_v = tail.pass_v,
-                  .state = step_.state,
-                  .out = pass.work.attention,
-                  .path_stride = path_stride(),
-                  .ring_rows = kTailRingRows,
-                  .pass_rows = pass_rows()},
-                 compute_);
-}
-
-// The last `wanted` rows, or a few more: one query alone says little of what the next ones will look for.
-ScoringQueries Session::scoring_queries(const LayerWork& work, int64_t rows, int64_t wanted) const {
-  constexpr int64_t kFewest = 16;
-  const int64_t count = std::min(rows, std::max(wanted, kFewest));
-  const int64_t stride = (config_.heads + 2 * config_.kv_heads) * config_.head_dim;
-  const uint64_t skipped = static_cast<uint64_t>((rows - count) * stride) * dtype_bytes(weights_.dtype());
-  return {.q = static_cast<const std::byte*>(work.qkv) + skipped,
-          .type = weights_.dtype(),
-          .count = count,
-          .heads = config_.heads,
-          .stride = stride};
+  return step_.path_offset + static_cast<uint64_t>(rows * layout_.path_stride()) * sizeof(int32_t);
 }
 
 void Session::draw(const Pass& pass) {
   const uint64_t row_bytes = static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype());
-  for (int64_t first = 0; first < pass.rows; first += drawn_rows()) {
+  for (int64_t first = 0; first < pass.rows; first += layout_.drawn_rows()) {
     Pass some = pass;
-    some.rows = std::min(drawn_rows(), pass.rows - first);
+    some.rows = std::min(layout_.drawn_rows(), pass.rows - first);
     output_logits(some, static_cast<std::byte*>(step_.hidden) + static_cast<uint64_t>(first) * row_bytes, step_.logits);
     const TraceSpan span(compute_, "sample");
     sample({.logits = step_.logits,
@@ -379,7 +250,7 @@ void Session::bring_samples(int64_t rows) {
 // The step's result and, behind it, its tokens.
 void Session::bring_result(int64_t nodes, Tree* tree, Acceptance* acceptance) {
   const auto* const from = reinterpret_cast<const std::byte*>(step_.result.acceptance);
-  const uint64_t before = StepResult::bytes(pass_rows());
+  const uint64_t before = StepResult::bytes(layout_.pass_rows());
   CHECK(from + before == reinterpret_cast<const std::byte*>(step_.inputs.tokens));
   compute_.copy_small(host_results_.data(), from, before + static_cast<uint64_t>(nodes) * sizeof(int32_t),
                       Link::kDeviceToHost, "result");

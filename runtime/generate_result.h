@@ -1,0 +1,58 @@
+// What came of a run: its text, and what it took. Plain values; any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cache/planner.h"
+#include "runtime/prefix/run.h"
+#include "runtime/run_plan.h"
+#include "runtime/speculation.h"
+#include "runtime/spill_options.h"
+
+namespace headrace {
+
+enum class FinishReason { kStop, kLength, kInterrupted };
+const char* finish_reason_name(FinishReason reason);  // "stop", "length", "interrupted"
+
+struct Timings {
+  double load_ms = 0;         // opening the model and, once, loading its weights
+  double host_memory_ms = 0;  // taking the KV cache's host memory, beside the loading and prefill
+  double host_wait_ms = 0;    // that prefill has waited for some of it
+  double ttft_ms = 0;  // from the start of generate(), the loading left out, to the first token; 0 if there is none
+  double prefill_tokens_per_s = 0, decode_tokens_per_s = 0;  // tokens that were computed, not found in a prefix cache
+  int64_t decode_steps = 0;
+  int64_t decode_tokens = 0;     // that came out of the steps, an end token included; not what was accepted behind it
+  double decode_ms = 0;          // of all steps, and what lies between them: the trial of a disk (--spill), too
+  std::vector<float> step_ms{};  // of each decode step, from its proposal to its commit
+};
+
+struct MemoryUse {
+  uint64_t vram_peak_bytes = 0, host_peak_bytes = 0, disk_peak_bytes = 0;  // by our own budgets
+  uint64_t rss_peak_bytes = 0;                                             // by the operating system, of the process
+  uint64_t weights_bytes = 0, kv_bytes = 0;
+};
+
+struct Transfers {
+  uint64_t prefill_d2h_bytes = 0, prefill_h2d_bytes = 0;
+  uint64_t decode_h2d_bytes = 0, decode_d2h_bytes = 0;
+};
+
+struct GenerateResult {
+  std::string text;
+  std::vector<int32_t> token_ids;  // the end token not included
+  int64_t prompt_tokens = 0;
+  FinishReason finish_reason = FinishReason::kLength;
+  Timings timings;
+  MemoryUse memory;
+  Transfers transfers;
+  SpillUse spill;
+  Speculation speculation;
+  PrefixUse prefix;  // saved prefixes: what was taken and what was saved
+  MemoryPlan plan;
+  std::optional<Prediction> predicted{};  // where the machine's rates are known
+};
+
+}  // namespace headrace
