@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cache/base.h"
+#include "offload/host_clock.h"
 
 namespace headrace {
 namespace {
@@ -13,20 +14,23 @@ namespace {
 constexpr double kTrialSeconds = 0.04, kLongestTrialSeconds = 0.1, kOneRoundSeconds = 0.3;
 constexpr int kTrialRequests = 64, kRounds = 2;
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+// A rate over less is that of a few requests which happened to be done together.
+constexpr double kLeastSeconds = kTrialSeconds / 2;
 
 }  // namespace
 
+bool DepthTrial::has_room(const DepthTrialOptions& options) {
+  return options.memory.size() / options.request_bytes >= uint64_t{kTrialDepths.back()} &&
+         options.queue->concurrency() >= kTrialDepths.back();
+}
+
 DepthTrial::DepthTrial(const DepthTrialOptions& options) : options_(options) {
-  const uint64_t places = std::min<uint64_t>(kTrialDepths.back(), options.memory.size() / options.request_bytes);
-  CHECK(places == uint64_t{kTrialDepths.back()} && !options.cycle.empty(), "places=", places);
-  for (uint64_t place = places; place-- > 0;) free_.push_back(place);
+  CHECK(has_room(options) && !options.cycle.empty());
+  for (uint64_t place = kTrialDepths.back(); place-- > 0;) free_.push_back(place);
 }
 
 std::vector<DepthRate> DepthTrial::run() {
-  const Clock::time_point start = Clock::now();
+  const HostClock::time_point start = HostClock::now();
   std::vector<DepthRate> rates;
   for (int round = 0; round < kRounds && seconds_since(start) < kOneRoundSeconds; ++round) {
     for (const int depth : kTrialDepths) {
@@ -40,13 +44,14 @@ std::vector<DepthRate> DepthTrial::run() {
 
 // From the moment when so many are under way, and the first of them is done, until the last one that counts is.
 DepthRate DepthTrial::measure(int depth) {
-  const Clock::time_point begin = Clock::now();
-  Clock::time_point first = begin, last = begin;
+  const HostClock::time_point begin = HostClock::now();
+  HostClock::time_point first = begin, last = begin;
   uint64_t bytes = 0;
-  for (int done = 0; goes_on_; ++done) {
+  int done = 0;
+  for (; goes_on_; ++done) {
     while (goes_on_ && options_.queue->pending() < depth) submit_next();
     const uint64_t got = next_done().bytes;
-    last = Clock::now();
+    last = HostClock::now();
     if (done == 0) {
       first = last;
       continue;
@@ -56,7 +61,9 @@ DepthRate DepthTrial::measure(int depth) {
     if (took >= kLongestTrialSeconds || (took >= kTrialSeconds && done >= kTrialRequests)) break;
   }
   const double seconds = std::chrono::duration<double>(last - first).count();
-  return {.depth = depth, .gb_per_s = seconds > 0 ? static_cast<double>(bytes) / seconds / 1e9 : 0};
+  return {.depth = depth,
+          .gb_per_s = seconds > 0 ? static_cast<double>(bytes) / seconds / 1e9 : 0,
+          .requests = seconds >= kLeastSeconds ? done : 0};
 }
 
 void DepthTrial::submit_next() {

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -13,13 +12,9 @@
 
 #include "offload/file_queue.h"
 #include "offload/read_depth.h"
+#include "offload/spill_span.h"
 
 namespace headrace {
-
-// Of a span in the file.
-struct SpillSpan {
-  uint64_t offset = 0, bytes = 0;
-};
 
 constexpr std::array<int, 2> kTrialDepths = {kLeastReadDepth, 2 * kLeastReadDepth};
 
@@ -33,6 +28,8 @@ struct DepthTrialOptions {
 
 class DepthTrial {
  public:
+  static bool has_room(const DepthTrialOptions& options);  // for the deepest
+  // REQUIRES: has_room()
   explicit DepthTrial(const DepthTrialOptions& options);
   // Empty if it has not gone on to its end. Throws what the disk has failed with. Takes about 0.4 s at most, and what
   // the disk needs for the requests under way at the end of each of two rounds.

@@ -1,7 +1,6 @@
 #include "offload/disk_probe.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -9,20 +8,17 @@
 
 #include "cache/base.h"
 #include "cache/first_line.h"
+#include "offload/host_clock.h"
 #include "offload/pages.h"
 
 namespace headrace {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kMostMemory = 64 * kMiB;  // of all blocks under way
 constexpr uint64_t kMostBlock = 4 * kMiB;    // and one block more, which is looked at or made ready beside them
 constexpr uint64_t kLayoutBlock = kMiB;
 constexpr int kLayoutDepth = 16;
 constexpr uint64_t kLeastFile = 16 * kMiB;
-
-double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 uint64_t mixed(uint64_t x) {
   x ^= x >> 33;
@@ -140,11 +136,11 @@ Probe::Moved Probe::move(FileQueue& queue, const DiskTest& test, uint64_t limit,
     free.pop_back();
     return tag;
   };
-  const Clock::time_point start = Clock::now();
+  const HostClock::time_point start = HostClock::now();
   FileRequest next = made(test, started, places, next_free());
   std::optional<FileRequest> last;
   for (;;) {
-    const bool more = since(start) < seconds && !(once && started == places) && !stop();
+    const bool more = seconds_since(start) < seconds && !(once && started == places) && !stop();
     const bool submits = more && !queue.full();
     if (submits) queue.submit(next), ++started;
     if (last) {
@@ -163,7 +159,7 @@ Probe::Moved Probe::move(FileQueue& queue, const DiskTest& test, uint64_t limit,
     ++done;
     if (once) note_written(last->offset / block, block);
   }
-  return {.blocks = done, .seconds = since(start)};
+  return {.blocks = done, .seconds = seconds_since(start)};
 }
 
 // What is whole from the beginning on; writes are done in any order.

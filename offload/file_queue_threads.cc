@@ -10,29 +10,14 @@
 #include <vector>
 
 #include "cache/base.h"
+#include "offload/fifo.h"
 #include "offload/file_queue.h"
+#include "offload/start_thread.h"
 
 namespace headrace {
 namespace {
 
 constexpr int kMostThreads = 16;  // as many as keep a solid-state disk busy; they hardly ever run
-
-// First in, first out, of fixed size.
-template <typename T>
-class Fifo {
- public:
-  explicit Fifo(size_t capacity) : items_(capacity) {}
-  bool empty() const { return count_ == 0; }
-  void push(const T& item) { items_[(first_ + count_++) % items_.size()] = item; }
-  T pop() {
-    --count_;
-    return items_[std::exchange(first_, (first_ + 1) % items_.size())];
-  }
-
- private:
-  std::vector<T> items_;
-  size_t first_ = 0, count_ = 0;
-};
 
 class ThreadsQueue final : public FileQueue {
  public:
@@ -40,16 +25,9 @@ class ThreadsQueue final : public FileQueue {
       : FileQueue(file, depth),
         why_(std::move(why)),
         waiting_(static_cast<size_t>(depth)),
-        finished_(static_cast<size_t>(depth)) {
-    for (int i = 0; i < std::min(depth, kMostThreads); ++i) {
-      try {
-        threads_.emplace_back([this] { serve(); });
-      } catch (const std::system_error&) {  // the system has no more
-        if (threads_.empty()) throw;
-        break;
-      }
-    }
-  }
+        finished_(static_cast<size_t>(depth)),
+        threads_(start_threads(static_cast<size_t>(std::min(depth, kMostThreads)),
+                               "a thread that reads and writes files", [this](size_t) { serve(); })) {}
   ~ThreadsQueue() override {
     {
       const std::lock_guard lock(mutex_);
@@ -92,7 +70,7 @@ class ThreadsQueue final : public FileQueue {
   Fifo<Job> waiting_;
   Fifo<Result> finished_;
   bool stop_ = false;
-  std::vector<std::thread> threads_;
+  std::vector<std::thread> threads_;  // last
 };
 
 void ThreadsQueue::serve() {

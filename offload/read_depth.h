@@ -7,10 +7,13 @@
 
 namespace headrace {
 
+constexpr int kLeastRequests = 8;  // that a rate stands on, to count
+
 // What a disk has given with so many reads under way.
 struct DepthRate {
   int depth = 0;
   double gb_per_s = 0;
+  int requests = kLeastRequests;  // that it is the rate of
   bool operator==(const DepthRate&) const = default;
 };
 
@@ -26,8 +29,9 @@ struct ReadDepth {
 constexpr int kLeastReadDepth = 32;
 
 // The least depth with at least 97% of the best rate, of the depths from kLeastReadDepth on: the others do not count.
-// Of a depth that stands there several times, its best counts, as other work on a disk only ever slows it. Depth 0 if
-// no rate is above 0. `how`: "measured at start".
+// Of a depth that stands there several times, its best counts, as other work on a disk only ever slows it. Where a
+// depth has no rate of enough requests there is no choice: kLeastReadDepth, and the reason says so. Depth 0 if no rate
+// counts. `how`: "measured at start".
 ReadDepth choose_depth(std::span<const DepthRate> rates, const std::string& how);
 
 }  // namespace headrace

@@ -1,31 +1,33 @@
 // What memory cannot hold, in one file of a fixed size without a name (DESIGN section 9): written once, from device
-// memory, and read again and again, ahead of who takes it, both through one ring of pinned slots. Each grain of the
-// file has a checksum, taken when it is written and verified whenever it is read: what is taken is what was written, or
-// an Error(kStorage) says which bytes are not.
+// memory, and read again and again, ahead of who takes it, both through one ring of pinned slots. All of the file has
+// checksums, taken when it is written and verified whenever it is read: what is taken is what was written, or an
+// Error(kStorage) says which bytes are not.
 //
-// Owns the file, the slots, a queue of requests, the thread that feeds it and the one that verifies. Threads: one
-// writes; one takes and releases, which may be another than the one that begins and stops the reads. Nothing is
-// allocated by write(), take() and release().
+// Owns the file, the slots, the thread that keeps the disk busy (span_queue) and the one that verifies beside it
+// (span_verifier). Threads: one writes; one takes and releases, which may be another than the one that begins and stops
+// the reads. Nothing is allocated by write(), take() and release().
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "cache/base.h"
-#include "offload/depth_trial.h"
 #include "offload/device.h"
 #include "offload/file_queue.h"
 #include "offload/read_depth.h"
+#include "offload/spill_span.h"
 
 namespace headrace {
 
 struct SpillFileOptions {
   std::string folder;
   uint64_t bytes = 0;        // of the file
-  uint64_t grain_bytes = 0;  // that a checksum covers; a multiple of File::kAlign
+  uint64_t grain_bytes = 0;  // that spans are made of; a multiple of File::kAlign
   int slots = 0;
   uint64_t slot_bytes = 0;  // the longest span
   FileQueueBody body = FileQueueBody::kAuto;
@@ -33,6 +35,7 @@ struct SpillFileOptions {
   // has how long it takes). Neither a smaller file has one, nor a ring or a queue that could not have more under way.
   ReadDepth depth{};
   uint64_t least_measured_bytes = 256 * kMiB;
+  std::function<uint64_t(std::span<const std::byte>)> sum{};  // for tests; empty: checksum()
 };
 
 enum class SpillVerify : uint8_t {
@@ -42,7 +45,11 @@ enum class SpillVerify : uint8_t {
 
 struct SpillStats {
   uint64_t file_bytes = 0, written_bytes = 0, read_bytes = 0;
-  double checksum_ms = 0;   // verifying what was read
+  double checksum_ms = 0;  // of the verifier's thread: verifying what was read
+  // In which take() waited for a span that had arrived and was not verified. Verifying makes who takes at most so much
+  // later, whatever follows from that wait: reads that begin later because a slot comes free later are in it. (Not in
+  // it: what cores and memory do slower while that thread runs.)
+  double verify_wait_ms = 0;
   double read_busy_ms = 0;  // with reads under way, but for those of a trial
   std::string how;          // "io_uring, O_DIRECT"
   ReadDepth depth{};        // the limit that reads have; 0: nothing was read

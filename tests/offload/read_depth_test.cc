@@ -34,6 +34,16 @@ TEST(ReadDepth, SaysWhy) {
   EXPECT_EQ(choose_depth(rates, "measured at start").why, "measured at start: 32 at once 1.20, 64 1.25 GB/s");
 }
 
+// A slow disk, whose rates stand on a request or two, which may have been done together.
+TEST(ReadDepth, ARateOfAFewReadsIsNone) {
+  const std::vector<DepthRate> few = {{32, 0.05, kLeastRequests}, {64, 9.0, kLeastRequests - 1}};
+  EXPECT_EQ(chosen(few), 32);
+  EXPECT_EQ(choose_depth(few, "measured at start").why, "measured at start: too few reads to tell");
+  EXPECT_EQ(chosen({{32, 5.0, 1}, {64, 0, 0}}), 32);
+  EXPECT_EQ(chosen({{32, 5.0, 1}, {64, 1.0}, {32, 0.5}}), 64);  // a round that stands counts, another does not
+  EXPECT_EQ(chosen({{4, 5.0, 1}, {32, 1.0}, {64, 1.1}}), 64);
+}
+
 TEST(ReadDepth, WithoutARateThereIsNone) {
   EXPECT_EQ(chosen({}), 0);
   EXPECT_EQ(chosen({{32, 0}, {64, 0}}), 0);

@@ -1,0 +1,16 @@
+// The host's clock, for times that are measured: never set back. Any thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace headrace {
+
+using HostClock = std::chrono::steady_clock;
+
+inline double seconds_since(HostClock::time_point start) {
+  return std::chrono::duration<double>(HostClock::now() - start).count();
+}
+inline int64_t host_now_ns() { return HostClock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
+
+}  // namespace headrace

@@ -1,0 +1,191 @@
+// What the threads of a SpillFile do: the one that keeps the disk busy, and the verifier's.
+#include <algorithm>
+#include <utility>
+
+#include "offload/depth_trial.h"
+#include "offload/host_clock.h"
+#include "offload/spill_work.h"
+
+namespace headrace {
+
+void SpillFile::Work::serve() noexcept {
+  Lock lock(mutex_);
+  while (mode_ != Mode::kQuitting) {
+    try {
+      if (!step(lock)) wake_.wait(lock);
+    } catch (...) {
+      const std::exception_ptr error = std::current_exception();
+      if (lock.owns_lock()) lock.unlock();
+      disk_.drain();
+      lock.lock();
+      fail(error);
+    }
+  }
+  lock.unlock();
+  disk_.drain();
+}
+
+bool SpillFile::Work::step(Lock& lock) {
+  if (mode_ == Mode::kWriting) return write_step(lock);
+  if (mode_ == Mode::kReading && chosen_.depth == 0) {
+    choose_depth(lock);
+    return true;  // the lock was let go: the mode may be another by now, and its call has not been waited for
+  }
+  if (mode_ == Mode::kReading) return read_step(lock);
+  const bool failed = mode_ == Mode::kFailed && !disk_.idle();  // the verifier has found it
+  if (mode_ != Mode::kStopping && !failed) return false;
+  lock.unlock();
+  disk_.drain();
+  verifier_.forget_and_wait();
+  lock.lock();
+  if (failed) return true;
+  given_ = begun_ = done_ = taken_ = 0;
+  for (Slot& each : slots_) each.complete = false, each.arrived_ns = 0;
+  if (mode_ == Mode::kStopping) mode_ = Mode::kWriting;
+  moved_.notify_all();
+  return true;
+}
+
+bool SpillFile::Work::write_step(Lock& lock) {
+  if (begun_ == given_ && disk_.idle()) return false;
+  const bool fresh = begun_ < given_;
+  const uint64_t number = begun_;
+  lock.unlock();
+  if (fresh) {
+    slot(number).copied->synchronize();
+    verifier_.seal(slot(number).span.offset, {data(number), slot(number).span.bytes});
+    start(FileOp::kWrite, number);
+  } else {
+    disk_.wait_for_one();
+  }
+  lock.lock();
+  if (fresh) ++begun_;
+  return true;
+}
+
+// As many spans as there are slots are under way, or wait to be taken. What has come in is not to wait for a slot.
+bool SpillFile::Work::read_step(Lock& lock) {
+  const uint64_t number = begun_, slots = slots_.size();
+  const bool first_use = number < slots, free = number - given_ < slots, pending = !disk_.idle();
+  if (!free && !pending) return false;
+  lock.unlock();
+  const bool fresh = free && (first_use || !pending || slot(number).copied->done());
+  if (fresh) {
+    if (!first_use) slot(number).copied->synchronize();
+    slot(number).span = cycle_[number % cycle_.size()];
+    slot(number).name = "read";
+    start(FileOp::kRead, number);
+  } else {
+    disk_.wait_for_one();
+  }
+  lock.lock();
+  if (fresh) ++begun_;
+  return true;
+}
+
+void SpillFile::Work::start(FileOp op, uint64_t number) {
+  Slot& mine = slot(number);
+  Trace* const trace = device_.trace();
+  mine.slice = trace == nullptr ? nullptr : trace->claim(TraceTrack::kDisk, mine.name, Trace::Weight::kOutline);
+  if (mine.slice != nullptr) {
+    mine.slice->bytes = mine.span.bytes;
+    mine.slice->stamp(TraceEdge::kBegin, Trace::host_now_ns());
+  }
+  mine.requests = cut_.requests(mine.span.bytes);
+  {
+    const std::lock_guard lock(mutex_);
+    mine.left = mine.requests;
+  }
+  disk_.start(op, mine.span, data(number), number % slots_.size());
+}
+
+// What is read goes to the verifier: this thread is to keep the disk busy.
+void SpillFile::Work::on_done(const FileRequest& request) {
+  Slot& its = slots_[request.tag];
+  const bool read = request.op == FileOp::kRead, last = --its.requests == 0;
+  if (last && its.slice != nullptr) its.slice->stamp(TraceEdge::kEnd, Trace::host_now_ns());
+  if (last) (read ? read_bytes_ : written_bytes_) += its.span.bytes;
+  const std::lock_guard lock(mutex_);
+  const bool verified = read && verify_ == SpillVerify::kEveryRead;
+  if (!verified && --its.left == 0) return hand_on(its);
+  if (last) its.arrived_ns = host_now_ns();
+  if (verified) verifier_.add(request);
+}
+
+void SpillFile::Work::on_verified(const FileRequest& request, std::exception_ptr error) {
+  const std::lock_guard lock(mutex_);
+  if (error != nullptr) return fail(std::move(error));
+  if (mode_ != Mode::kReading) return;
+  Slot& its = slots_[request.tag];
+  if (--its.left == 0) hand_on(its);
+}
+
+void SpillFile::Work::hand_on(Slot& its) {
+  if (&its == &slot(taken_)) end_wait();
+  its.arrived_ns = 0;
+  its.complete = true;
+  while (slot(done_).complete) {
+    slot(done_).complete = false;
+    ++done_;
+  }
+  moved_.notify_all();
+}
+
+// The first error is the one that counts.
+void SpillFile::Work::fail(std::exception_ptr error) {
+  if (error_ == nullptr) error_ = std::move(error);
+  if (mode_ != Mode::kQuitting) mode_ = Mode::kFailed;
+  end_wait();
+  verifier_.forget();
+  moved_.notify_all();
+  wake_.notify_all();
+}
+
+// Of the wait that take() is in, the part with the span there.
+int64_t SpillFile::Work::waits_for_verifier_ns() const {
+  const int64_t arrived = slot(taken_).arrived_ns;
+  if (waits_since_ns_ == 0 || arrived == 0) return 0;
+  return host_now_ns() - std::max(arrived, waits_since_ns_);
+}
+
+void SpillFile::Work::end_wait() {
+  verify_wait_ns_ += waits_for_verifier_ns();
+  waits_since_ns_ = 0;
+}
+
+// ---- how many at once ----
+
+// Before the first span is read: nothing is in the ring, and nothing is under way. What has been stopped while it was
+// measured says nothing: the next reads measure again.
+void SpillFile::Work::choose_depth(Lock& lock) {
+  lock.unlock();
+  double trial_ms = 0;
+  ReadDepth chosen = options_.depth.depth > 0 ? options_.depth : measured_depth(&trial_ms);
+  lock.lock();
+  if (mode_ != Mode::kReading) return;
+  depth_ms_ = trial_ms;
+  disk_.set_depth(chosen.depth);
+  chosen_ = std::move(chosen);
+}
+
+ReadDepth SpillFile::Work::measured_depth(double* trial_ms) {
+  if (options_.bytes < options_.least_measured_bytes) {
+    return {.depth = kLeastReadDepth, .why = "too little to measure on"};
+  }
+  const HostClock::time_point start = HostClock::now();
+  const auto goes_on = [this] {
+    const std::lock_guard lock(mutex_);
+    return mode_ == Mode::kReading;
+  };
+  const DepthTrialOptions trial{.queue = &disk_.requests(),
+                                .memory = {memory_.data(), memory_.bytes()},
+                                .request_bytes = std::min(cut_.most_request_bytes(), slot_stride_),
+                                .cycle = cycle_,
+                                .goes_on = goes_on};
+  if (!DepthTrial::has_room(trial)) return {.depth = kLeastReadDepth, .why = "no room to try more"};
+  ReadDepth chosen = headrace::choose_depth(DepthTrial(trial).run(), "measured at start");
+  *trial_ms = seconds_since(start) * 1e3;
+  return chosen;
+}
+
+}  // namespace headrace

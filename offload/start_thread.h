@@ -1,0 +1,43 @@
+// Threads that the system may refuse (a limit of processes or of memory): an Error then says which one was to be
+// started. Owns nothing. Any thread.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace headrace {
+
+// Error(kDoesNotFit). `what`: "the thread that reads from disk".
+[[noreturn]] void refuse_thread(const std::string& what, const std::system_error& error);
+
+template <typename Body>
+std::thread start_thread(const std::string& what, Body body) {
+  try {
+    return std::thread(std::move(body));
+  } catch (const std::system_error& error) {
+    refuse_thread(what, error);
+  }
+}
+
+// As many as the system gives, of `most`; each runs body(number). Throws Error(kDoesNotFit) where it gives none.
+template <typename Body>
+std::vector<std::thread> start_threads(size_t most, const std::string& what, Body body) {
+  std::vector<std::thread> threads;
+  threads.reserve(most);
+  for (size_t i = 0; i < most; ++i) {
+    try {
+      threads.emplace_back(body, i);
+    } catch (const std::system_error& error) {
+      if (threads.empty()) refuse_thread(what, error);
+      break;
+    }
+  }
+  return threads;
+}
+
+}  // namespace headrace
