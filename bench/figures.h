@@ -2,17 +2,16 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <vector>
 
+#include "offload/host_clock.h"
+
 namespace headrace::bench {
 
-using Clock = std::chrono::steady_clock;
+using Clock = HostClock;
+using headrace::seconds_since;
 
-inline double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 inline double ms_since(Clock::time_point start) { return seconds_since(start) * 1e3; }
 
 // Three decimals, for JSON.

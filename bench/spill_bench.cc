@@ -1,10 +1,10 @@
 // What the disk tier gives by itself: a file as --spill makes it is written from device memory, then streamed through
 // the pinned ring to the device, every byte verified, and without; at the depth that it measures for itself. Beside it
-// what the checksums cost of a core.
-//   spill_bench --folder DIR [--size 4GiB] [--slot 16MiB] [--slots 8] [--seconds 3] [--body auto|io_uring|threads]
-//               [--device auto|cuda|cpu]
-// Prints one JSON object with the machine named. To compare: fio --rw=read --direct=1 --ioengine=io_uring --bs=1m
-// --iodepth=READ_DEPTH on a file of the same size in the same folder.
+// what the checksums cost: of a core, and of the time, in which who takes waits for them alone.
+//   spill_bench --folder DIR [--size 4GiB] [--slot 16MiB] [--slots 8] [--seconds 3] [--depth N]
+//               [--body auto|io_uring|threads] [--device auto|cuda|cpu]
+// --depth: reads at once at most, instead of what is measured. Prints one JSON object with the machine named.
+// bench/fio_spill.py compares it with fio, turn by turn.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -30,7 +30,7 @@ struct Settings {
   uint64_t bytes = 4 * kGiB, slot_bytes = 16 * kMiB;
   FileQueueBody body = FileQueueBody::kAuto;
   DeviceChoice device = DeviceChoice::kAuto;
-  int slots = 8;
+  int slots = 8, depth = 0;
   double seconds = 3;
 };
 
@@ -81,16 +81,17 @@ class Bench {
   }
   ordered_json verified(double seconds) {
     stream(0.1);
-    const uint64_t verified = file_.stats().read_bytes;
-    const double checksum_ms = file_.stats().checksum_ms;
+    const SpillStats before = file_.stats();
     const Clock::time_point start = Clock::now();
     const uint64_t bytes = stream(seconds);
     const double took = seconds_since(start);
     const SpillStats stats = file_.stats();
-    const double ms = stats.checksum_ms - checksum_ms;
+    const double ms = stats.checksum_ms - before.checksum_ms;
     return {{"read_gb_per_s", gb_per_s(bytes, took)},
-            {"checksum_gb_per_s", gb_per_s(stats.read_bytes - verified, ms / 1e3)},
+            {"checksum_gb_per_s", gb_per_s(stats.read_bytes - before.read_bytes, ms / 1e3)},
             {"checksum_share_of_a_core", rounded(ms / 1e3 / took)},
+            {"verify_wait_share", rounded((stats.verify_wait_ms - before.verify_wait_ms) / 1e3 / took)},
+            {"disk_busy_share", rounded((stats.read_busy_ms - before.read_busy_ms) / 1e3 / took)},
             {"read_depth", stats.reads_at_once},
             {"read_depth_why", stats.depth.why},
             {"read_depth_ms", rounded(stats.depth_ms)},
@@ -132,7 +133,8 @@ ordered_json run(const Settings& s) {
                                  .grain_bytes = kGrain,
                                  .slots = s.slots,
                                  .slot_bytes = whole_grains(s.slot_bytes),
-                                 .body = s.body};
+                                 .body = s.body,
+                                 .depth = {.depth = s.depth, .why = s.depth > 0 ? "as asked" : ""}};
   Bench bench(*device, options);
   ordered_json out = {{"program", "spill_bench"},        {"machine", machine_json()},
                       {"device", device->name()},        {"file_bytes", options.bytes},
@@ -147,6 +149,7 @@ void add_flags(CLI::App& app, Settings& s) {
   add_size(app, "--size", &s.bytes, kGrain);
   add_size(app, "--slot", &s.slot_bytes, kGrain);
   app.add_option("--slots", s.slots)->check(CLI::Range(1, 256));
+  app.add_option("--depth", s.depth)->check(CLI::Range(0, 256));
   app.add_option("--seconds", s.seconds)->check(CLI::Range(0.1, 60.0));
   add_choice<FileQueueBody>(
       app, "--body", &s.body,

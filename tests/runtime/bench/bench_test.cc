@@ -205,8 +205,12 @@ TEST(BenchJson, HoldsWhatIsKept) {
   EXPECT_FALSE(first.contains("disk"));
   EXPECT_FALSE(decode.contains("disk_gb_per_s"));
   BenchRow& spilled = report.rows[0];
-  spilled.spill = {
-      .file_bytes = 77, .prefill_written_bytes = 70, .checksum_ms = 3, .folder = "/mnt", .how = "io_uring, O_DIRECT"};
+  spilled.spill = {.file_bytes = 77,
+                   .prefill_written_bytes = 70,
+                   .checksum_ms = 3,
+                   .verify_wait_ms = 1,
+                   .folder = "/mnt",
+                   .how = "io_uring, O_DIRECT"};
   spilled.spill.depth = {.depth = 64, .why = "measured"};
   spilled.spill.reads_at_once = 48;
   spilled.plan.disk_bytes = 77;
@@ -221,6 +225,7 @@ TEST(BenchJson, HoldsWhatIsKept) {
   EXPECT_EQ(on_disk["decode"]["disk_bytes_per_step"], 2.5e8);
   EXPECT_EQ(on_disk["decode"]["disk_gb_per_s"], 2.5);
   EXPECT_EQ(on_disk["decode"]["checksum_share_of_a_core"], 0.015);
+  EXPECT_EQ(on_disk["decode"]["verify_wait_share"], 0.005);
 }
 
 }  // namespace

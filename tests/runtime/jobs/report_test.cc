@@ -68,6 +68,7 @@ TEST(ResultJson, SaysWhatWasOnDisk) {
                   .decode_written_bytes = 10,
                   .decode_read_bytes = 900,
                   .checksum_ms = 1.5,
+                  .verify_wait_ms = 0.25,
                   .folder = "/mnt/nvme",
                   .how = "io_uring, O_DIRECT"};
   const json spill = json::parse(result_json(result))["spill"];
@@ -78,6 +79,7 @@ TEST(ResultJson, SaysWhatWasOnDisk) {
   EXPECT_EQ(spill["decode_written_bytes"], 10);
   EXPECT_EQ(spill["decode_read_bytes"], 900);
   EXPECT_EQ(spill["checksum_ms"], 1.5);
+  EXPECT_EQ(spill["verify_wait_ms"], 0.25);
 }
 
 TEST(ResultJson, SaysWhatADraftGave) {
