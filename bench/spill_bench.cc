@@ -1,6 +1,6 @@
 // What the disk tier gives by itself: a file as --spill makes it is written from device memory, then streamed through
 // the pinned ring to the device, every byte verified, and without; at the depth that it measures for itself. Beside it
-// what the checksums cost: of a core, and of the time, in which who takes waits for them alone.
+// what the checksums cost: of a core, and of the time.
 //   spill_bench --folder DIR [--size 4GiB] [--slot 16MiB] [--slots 8] [--seconds 3] [--depth N]
 //               [--body auto|io_uring|threads] [--device auto|cuda|cpu]
 // --depth: reads at once at most, instead of what is measured. Prints one JSON object with the machine named.
@@ -91,6 +91,8 @@ class Bench {
             {"checksum_gb_per_s", gb_per_s(stats.read_bytes - before.read_bytes, ms / 1e3)},
             {"checksum_share_of_a_core", rounded(ms / 1e3 / took)},
             {"verify_wait_share", rounded((stats.verify_wait_ms - before.verify_wait_ms) / 1e3 / took)},
+            {"verify_late_ms", rounded(stats.verify_late_ms - before.verify_late_ms)},
+            {"verify_late_share", rounded((stats.verify_late_ms - before.verify_late_ms) / 1e3 / took)},
             {"disk_busy_share", rounded((stats.read_busy_ms - before.read_busy_ms) / 1e3 / took)},
             {"read_depth", stats.reads_at_once},
             {"read_depth_why", stats.depth.why},

@@ -89,7 +89,8 @@ class Beside {
 
 struct Step {
   bool verified = false;
-  double ms = 0, busy_ms = 0, checksum_ms = 0, verify_wait_ms = 0, before = 0, after = 0;  // GB/s of the disk
+  double ms = 0, busy_ms = 0, checksum_ms = 0, verify_wait_ms = 0, verify_late_ms = 0, before = 0,
+         after = 0;  // GB/s of the disk
   uint64_t disk_bytes = 0, link_bytes = 0;
   double disk_floor_ms() const { return static_cast<double>(disk_bytes) / ((before + after) / 2) / 1e6; }
 };
@@ -176,6 +177,7 @@ class Bench {
     step.busy_ms = after.read_busy_ms - before.read_busy_ms;
     step.checksum_ms = after.checksum_ms - before.checksum_ms;
     step.verify_wait_ms = after.verify_wait_ms - before.verify_wait_ms;
+    step.verify_late_ms = after.verify_late_ms - before.verify_late_ms;
     return step;
   }
 
@@ -203,10 +205,11 @@ class Bench {
             {"over_floor", rounded(over_floor(step))},
             {"disk_busy_ms", rounded(step.busy_ms)},
             {"checksum_ms", rounded(step.checksum_ms)},
-            {"verify_wait_ms", rounded(step.verify_wait_ms)}};
+            {"verify_wait_ms", rounded(step.verify_wait_ms)},
+            {"verify_late_ms", rounded(step.verify_late_ms)}};
   }
   ordered_json summary(const std::vector<Step>& steps, bool verified) const {
-    std::vector<double> ms, over, busy, checksum, waits;
+    std::vector<double> ms, over, busy, checksum, waits, lates;
     for (const Step& step : steps) {
       if (step.verified != verified) continue;
       ms.push_back(step.ms);
@@ -214,6 +217,7 @@ class Bench {
       busy.push_back(step.busy_ms / step.ms);
       checksum.push_back(step.checksum_ms);
       waits.push_back(step.verify_wait_ms / step.ms);
+      lates.push_back(step.verify_late_ms / step.ms);
     }
     return {{"verified", verified},
             {"steps", ms.size()},
@@ -222,7 +226,8 @@ class Bench {
             {"disk_busy_share_median", rounded(median(busy))},
             {"checksum_ms_median", rounded(median(checksum))},
             {"verify_wait_share_median", rounded(median(waits))},
-            {"verify_wait_share_most", rounded(*std::max_element(waits.begin(), waits.end()))}};
+            {"verify_late_share_median", rounded(median(lates))},
+            {"verify_late_share_most", rounded(*std::max_element(lates.begin(), lates.end()))}};
   }
   // Of neighbours, one with and one without, measured within seconds: the disk's moods are mostly the same for both.
   double checksum_share(const std::vector<Step>& steps) const {
@@ -257,8 +262,9 @@ class Bench {
              "just after it on another file of the same folder; link: the step's bytes by the measured peak; a step's "
              "floor is the larger one. Rates of a shared disk move between the step and its two measurements, so that "
              "single steps may lie below 1; disk_busy_ms is the time within the step with reads under way; "
-             "verify_wait_ms that in which who takes what is read waited for a span that was there and not verified: "
-             "verifying makes a step later by so much at most"},
+             "verify_wait_ms that in which who takes what is read waited for a span that was there and not verified, "
+             "verify_late_ms by how much later than without verifying the step's last span was taken than its first "
+             "(offload/lateness.h)"},
             {"summary", {summary(steps, true), summary(steps, false)}},
             {"checksums_add_to_a_step", rounded(checksum_share(steps))},
             {"steps", rows}};

@@ -92,20 +92,21 @@ void SpillFile::Work::begin_reads(std::vector<SpillSpan> cycle) {
   CHECK(mode_ == Mode::kWriting && done_ == given_ && !cycle.empty());
   cycle_ = std::move(cycle);
   given_ = begun_ = done_ = taken_ = 0;
+  lateness_.starts();
   mode_ = Mode::kReading;
   wake_.notify_one();
 }
 
 const std::byte* SpillFile::Work::take() {
   Lock lock(mutex_);
-  const auto over = [&] { return mode_ != Mode::kReading || taken_ < done_; };
-  if (!over()) {
-    waits_since_ns_ = host_now_ns();
-    moved_.wait(lock, over);
-    waits_since_ns_ = 0;
-  }
+  const int64_t ready = waits_since_ns_ = host_now_ns();
+  moved_.wait(lock, [&] { return mode_ != Mode::kReading || taken_ < done_; });
+  waits_since_ns_ = 0;
   if (error_ != nullptr) std::rethrow_exception(error_);
-  return mode_ == Mode::kReading ? data(taken_++) : nullptr;
+  if (mode_ != Mode::kReading) return nullptr;
+  const Slot& its = slot(taken_);
+  lateness_.takes(ready, its.arrived_ns, its.late_ns, std::max(ready, its.verified_ns));
+  return data(taken_++);
 }
 
 void SpillFile::Work::release(Stream& in) {
@@ -118,7 +119,9 @@ void SpillFile::Work::release(Stream& in) {
   }
   in.record(*slot(number).copied);
   const std::lock_guard lock(mutex_);
-  if (mode_ == Mode::kReading) ++given_;
+  if (mode_ != Mode::kReading) return;
+  slot(number).late_ns = lateness_.taker_ns();
+  ++given_;
   wake_.notify_one();
 }
 
@@ -126,7 +129,7 @@ void SpillFile::Work::stop_reads() noexcept {
   Lock lock(mutex_);
   if (mode_ != Mode::kReading) return;
   mode_ = Mode::kStopping;
-  end_wait();
+  end_wait(host_now_ns());
   moved_.notify_all();
   wake_.notify_one();
   moved_.wait(lock, [&] { return mode_ != Mode::kStopping; });
@@ -144,7 +147,8 @@ SpillStats SpillFile::Work::stats() const {
           .written_bytes = written_bytes_,
           .read_bytes = read_bytes_,
           .checksum_ms = verifier_.busy_ms(),
-          .verify_wait_ms = static_cast<double>(verify_wait_ns_ + waits_for_verifier_ns()) / 1e6,
+          .verify_wait_ms = static_cast<double>(verify_wait_ns_ + waits_for_verifier_ns(host_now_ns())) / 1e6,
+          .verify_late_ms = static_cast<double>(lateness_.taker_ns()) / 1e6,
           .read_busy_ms = disk_.read_busy_ms(),
           .how = disk_.requests().describe() + (file_.direct() ? ", O_DIRECT" : ", through the page cache"),
           .depth = chosen_,

@@ -46,10 +46,13 @@ enum class SpillVerify : uint8_t {
 struct SpillStats {
   uint64_t file_bytes = 0, written_bytes = 0, read_bytes = 0;
   double checksum_ms = 0;  // of the verifier's thread: verifying what was read
-  // In which take() waited for a span that had arrived and was not verified. Verifying makes who takes at most so much
-  // later, whatever follows from that wait: reads that begin later because a slot comes free later are in it. (Not in
-  // it: what cores and memory do slower while that thread runs.)
+  // In which take() waited for a span that had arrived and was not verified.
   double verify_wait_ms = 0;
+  // By which the last take() was later than it would have been without verifying (lateness.h): what is waited for, and
+  // reads that begin later because a slot comes free later, but not what would have been waited for anyway: a disk that
+  // brings one span after the other is waited for, and each span's verifying with it, and yet all of them are late by
+  // one. At most verify_wait_ms. Not in it: what cores and memory do slower while that thread runs.
+  double verify_late_ms = 0;
   double read_busy_ms = 0;  // with reads under way, but for those of a trial
   std::string how;          // "io_uring, O_DIRECT"
   ReadDepth depth{};        // the limit that reads have; 0: nothing was read

@@ -38,9 +38,10 @@ bool SpillFile::Work::step(Lock& lock) {
   disk_.drain();
   verifier_.forget_and_wait();
   lock.lock();
+  stands_since_ns_ = 0;
   if (failed) return true;
   given_ = begun_ = done_ = taken_ = 0;
-  for (Slot& each : slots_) each.complete = false, each.arrived_ns = 0;
+  for (Slot& each : slots_) each.complete = false;
   if (mode_ == Mode::kStopping) mode_ = Mode::kWriting;
   moved_.notify_all();
   return true;
@@ -67,6 +68,7 @@ bool SpillFile::Work::write_step(Lock& lock) {
 bool SpillFile::Work::read_step(Lock& lock) {
   const uint64_t number = begun_, slots = slots_.size();
   const bool first_use = number < slots, free = number - given_ < slots, pending = !disk_.idle();
+  if (!pending && stands_since_ns_ == 0) stands_since_ns_ = host_now_ns();
   if (!free && !pending) return false;
   lock.unlock();
   const bool fresh = free && (first_use || !pending || slot(number).copied->done());
@@ -95,6 +97,9 @@ void SpillFile::Work::start(FileOp op, uint64_t number) {
   {
     const std::lock_guard lock(mutex_);
     mine.left = mine.requests;
+    mine.arrived_ns = mine.verified_ns = 0;
+    const int64_t stood = stands_since_ns_ > 0 ? host_now_ns() - std::exchange(stands_since_ns_, 0) : 0;
+    if (op == FileOp::kRead) mine.late_ns = lateness_.begins(stood, mine.late_ns);
   }
   disk_.start(op, mine.span, data(number), number % slots_.size());
 }
@@ -107,8 +112,8 @@ void SpillFile::Work::on_done(const FileRequest& request) {
   if (last) (read ? read_bytes_ : written_bytes_) += its.span.bytes;
   const std::lock_guard lock(mutex_);
   const bool verified = read && verify_ == SpillVerify::kEveryRead;
-  if (!verified && --its.left == 0) return hand_on(its);
   if (last) its.arrived_ns = host_now_ns();
+  if (!verified && --its.left == 0) return hand_on(its, its.arrived_ns);
   if (verified) verifier_.add(request);
 }
 
@@ -117,12 +122,12 @@ void SpillFile::Work::on_verified(const FileRequest& request, std::exception_ptr
   if (error != nullptr) return fail(std::move(error));
   if (mode_ != Mode::kReading) return;
   Slot& its = slots_[request.tag];
-  if (--its.left == 0) hand_on(its);
+  if (--its.left == 0) hand_on(its, host_now_ns());
 }
 
-void SpillFile::Work::hand_on(Slot& its) {
-  if (&its == &slot(taken_)) end_wait();
-  its.arrived_ns = 0;
+void SpillFile::Work::hand_on(Slot& its, int64_t now_ns) {
+  if (&its == &slot(taken_)) end_wait(now_ns);
+  its.verified_ns = now_ns;
   its.complete = true;
   while (slot(done_).complete) {
     slot(done_).complete = false;
@@ -135,21 +140,21 @@ void SpillFile::Work::hand_on(Slot& its) {
 void SpillFile::Work::fail(std::exception_ptr error) {
   if (error_ == nullptr) error_ = std::move(error);
   if (mode_ != Mode::kQuitting) mode_ = Mode::kFailed;
-  end_wait();
+  end_wait(host_now_ns());
   verifier_.forget();
   moved_.notify_all();
   wake_.notify_all();
 }
 
 // Of the wait that take() is in, the part with the span there.
-int64_t SpillFile::Work::waits_for_verifier_ns() const {
-  const int64_t arrived = slot(taken_).arrived_ns;
-  if (waits_since_ns_ == 0 || arrived == 0) return 0;
-  return host_now_ns() - std::max(arrived, waits_since_ns_);
+int64_t SpillFile::Work::waits_for_verifier_ns(int64_t now_ns) const {
+  const Slot& its = slot(taken_);
+  if (waits_since_ns_ == 0 || its.arrived_ns == 0 || its.verified_ns > 0) return 0;
+  return std::max<int64_t>(0, now_ns - std::max(its.arrived_ns, waits_since_ns_));
 }
 
-void SpillFile::Work::end_wait() {
-  verify_wait_ns_ += waits_for_verifier_ns();
+void SpillFile::Work::end_wait(int64_t now_ns) {
+  verify_wait_ns_ += waits_for_verifier_ns(now_ns);
   waits_since_ns_ = 0;
 }
 

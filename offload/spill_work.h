@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "offload/lateness.h"
 #include "offload/span_queue.h"
 #include "offload/span_verifier.h"
 #include "offload/spill_file.h"
@@ -48,8 +49,9 @@ class SpillFile::Work {
     std::unique_ptr<Event> copied;  // into the slot, when writing; out of it, when reading
     uint64_t requests = 0;          // that are not done: the thread's
     // With mutex_:
-    uint64_t left = 0;       // requests that are not done, or not verified
-    int64_t arrived_ns = 0;  // 0: not all of it is there, or all of it is verified
+    uint64_t left = 0;                        // requests that are not done, or not verified
+    int64_t arrived_ns = 0, verified_ns = 0;  // all of it; 0: not yet
+    int64_t late_ns = 0;                      // of its release, then of its arrival
     bool complete = false;
   };
   using Lock = std::unique_lock<std::mutex>;
@@ -74,10 +76,10 @@ class SpillFile::Work {
   void on_verified(const FileRequest& request, std::exception_ptr error);
 
   // ---- with mutex_, on any of the two ----
-  void hand_on(Slot& slot);  // its span is there, and right
+  void hand_on(Slot& slot, int64_t now_ns);  // its span is there, and right
   void fail(std::exception_ptr error);
-  int64_t waits_for_verifier_ns() const;
-  void end_wait();
+  int64_t waits_for_verifier_ns(int64_t now_ns) const;
+  void end_wait(int64_t now_ns);
 
   Device& device_;
   const SpillFileOptions options_;
@@ -97,6 +99,8 @@ class SpillFile::Work {
   ReadDepth chosen_;
   double depth_ms_ = 0;
   int64_t waits_since_ns_ = 0, verify_wait_ns_ = 0;  // take(); 0: it does not wait
+  Lateness lateness_;
+  int64_t stands_since_ns_ = 0;  // the thread's: nothing is under way, as no slot is free; 0: not so
   // Numbers below these: written() or released, begun by the thread, done by it, taken.
   uint64_t given_ = 0, begun_ = 0, done_ = 0, taken_ = 0;
   SpanVerifier verifier_;

@@ -56,7 +56,7 @@ ordered_json decode_json(const BenchRow& row, double peak) {
     out["disk_bytes_per_step"] = rounded(row.disk_bytes_per_step);
     out["disk_gb_per_s"] = rounded(row.disk_gb_per_s());
     out["checksum_share_of_a_core"] = rounded(row.checksum_share());
-    out["verify_wait_share"] = rounded(row.verify_wait_share());
+    out["verify_late_share"] = rounded(row.verify_late_share());
   }
   if (peak > 0) out["link_share_of_peak"] = rounded(row.link_gb_per_s() / peak);
   out["step_ms"] = rounded_list(row.step_ms);

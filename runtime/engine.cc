@@ -49,6 +49,7 @@ SpillUse spill_use(const SpillStats& prefilled, const SpillStats& end, const std
           .decode_read_bytes = end.read_bytes,
           .checksum_ms = end.checksum_ms,
           .verify_wait_ms = end.verify_wait_ms,
+          .verify_late_ms = end.verify_late_ms,
           .read_busy_ms = end.read_busy_ms,
           .folder = folder,
           .how = end.how,

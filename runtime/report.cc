@@ -93,6 +93,7 @@ ordered_json spill_json(const SpillUse& spill) {
           {"read_busy_ms", rounded(spill.read_busy_ms)},
           {"checksum_ms", rounded(spill.checksum_ms)},
           {"verify_wait_ms", rounded(spill.verify_wait_ms)},
+          {"verify_late_ms", rounded(spill.verify_late_ms)},
           {"read_depth", spill.reads_at_once},
           {"read_depth_why", spill.depth.why},
           {"read_depth_ms", rounded(spill.depth_ms)}};

@@ -85,6 +85,7 @@ TEST_P(SpillVerifyTest, AWaitForTheVerifierIsCounted) {
   const double counted = file.stats().verify_wait_ms;
   EXPECT_GE(counted, 30);
   EXPECT_LE(counted, ms_since(start));
+  EXPECT_EQ(file.stats().verify_late_ms, counted);
   std::this_thread::sleep_for(milliseconds(5));
   EXPECT_EQ(file.stats().verify_wait_ms, counted);  // it is over
 }
@@ -111,6 +112,51 @@ TEST_P(SpillVerifyTest, AWaitForTheDiskIsNotCounted) {
   taker.join();
   EXPECT_GE(file.stats().verify_wait_ms, 10);
   EXPECT_LE(file.stats().verify_wait_ms, ms_since(start));
+  EXPECT_EQ(file.stats().verify_late_ms, file.stats().verify_wait_ms);
+}
+
+// Behind a slow disk each span is waited for until it is verified; but only the last one's verifying makes it late.
+TEST_P(SpillVerifyTest, WaitsForASlowDiskDoNotAddUp) {
+  const ScriptedFaults faults([&](FileOp op, const std::string&, uint64_t, uint64_t) {
+    if (op == FileOp::kRead) std::this_thread::sleep_for(milliseconds(8));
+    return FileFault{};
+  });
+  SpillFileOptions slow = options(8);
+  std::atomic<bool> reads = false;
+  slow.sum = [&](std::span<const std::byte> block) {
+    if (reads) std::this_thread::sleep_for(milliseconds(1));
+    return static_cast<uint64_t>(block[0]);
+  };
+  SpillFile file(*device_, slow);
+  write_all(file);
+  reads = true;
+  file.begin_reads(spans());
+  read_some(file, 60);
+  const SpillStats stats = file.stats();
+  EXPECT_GE(stats.verify_wait_ms, 40);
+  EXPECT_LE(stats.verify_late_ms, stats.verify_wait_ms / 2);
+}
+
+// A slow verifier keeps who takes waiting, and slots from the disk: all that comes of it is counted.
+TEST_P(SpillVerifyTest, ASlowVerifierMakesAllOfItLate) {
+  SpillFileOptions slow = options(2);
+  std::atomic<bool> reads = false;
+  slow.sum = [&](std::span<const std::byte> block) {
+    if (reads) std::this_thread::sleep_for(milliseconds(2));
+    return static_cast<uint64_t>(block[0]);
+  };
+  SpillFile file(*device_, slow);
+  write_all(file);
+  reads = true;
+  const auto start = Clock::now();
+  file.begin_reads(spans());
+  read_some(file, 30);
+  const double took = ms_since(start);
+  const SpillStats stats = file.stats();
+  EXPECT_GE(stats.checksum_ms, 30 * 2);
+  EXPECT_GE(stats.verify_late_ms, took / 3);  // what the disk and the copies take is in the rest
+  EXPECT_LE(stats.verify_late_ms, stats.verify_wait_ms);
+  EXPECT_LE(stats.verify_wait_ms, took);
 }
 
 TEST_P(SpillVerifyTest, WithoutVerifyingThereIsNoWaitForIt) {
@@ -125,6 +171,7 @@ TEST_P(SpillVerifyTest, WithoutVerifyingThereIsNoWaitForIt) {
   file.begin_reads(spans());
   read_some(file, 30);
   EXPECT_EQ(file.stats().verify_wait_ms, 0);
+  EXPECT_EQ(file.stats().verify_late_ms, 0);
   EXPECT_EQ(file.stats().checksum_ms, 0);
   EXPECT_EQ(sums_.load(), sealed);
 }

@@ -208,7 +208,7 @@ TEST(BenchJson, HoldsWhatIsKept) {
   spilled.spill = {.file_bytes = 77,
                    .prefill_written_bytes = 70,
                    .checksum_ms = 3,
-                   .verify_wait_ms = 1,
+                   .verify_late_ms = 1,
                    .folder = "/mnt",
                    .how = "io_uring, O_DIRECT"};
   spilled.spill.depth = {.depth = 64, .why = "measured"};
@@ -225,7 +225,7 @@ TEST(BenchJson, HoldsWhatIsKept) {
   EXPECT_EQ(on_disk["decode"]["disk_bytes_per_step"], 2.5e8);
   EXPECT_EQ(on_disk["decode"]["disk_gb_per_s"], 2.5);
   EXPECT_EQ(on_disk["decode"]["checksum_share_of_a_core"], 0.015);
-  EXPECT_EQ(on_disk["decode"]["verify_wait_share"], 0.005);
+  EXPECT_EQ(on_disk["decode"]["verify_late_share"], 0.005);
 }
 
 }  // namespace

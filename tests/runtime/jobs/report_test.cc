@@ -69,6 +69,7 @@ TEST(ResultJson, SaysWhatWasOnDisk) {
                   .decode_read_bytes = 900,
                   .checksum_ms = 1.5,
                   .verify_wait_ms = 0.25,
+                  .verify_late_ms = 0.125,
                   .folder = "/mnt/nvme",
                   .how = "io_uring, O_DIRECT"};
   const json spill = json::parse(result_json(result))["spill"];
@@ -80,6 +81,7 @@ TEST(ResultJson, SaysWhatWasOnDisk) {
   EXPECT_EQ(spill["decode_read_bytes"], 900);
   EXPECT_EQ(spill["checksum_ms"], 1.5);
   EXPECT_EQ(spill["verify_wait_ms"], 0.25);
+  EXPECT_EQ(spill["verify_late_ms"], 0.125);
 }
 
 TEST(ResultJson, SaysWhatADraftGave) {
