@@ -11,6 +11,7 @@
 
 #include "cache/base.h"
 #include "offload/doorbell.h"
+#include "offload/start_thread.h"
 
 namespace headrace {
 namespace {
@@ -79,7 +80,8 @@ ThreadPool::ThreadPool(int threads) : impl_(std::make_unique<Impl>(threads)) {
   CHECK(threads >= 1, "threads=", threads);
   try {
     for (int worker = 1; worker < threads; ++worker) {
-      impl_->workers.emplace_back([impl = impl_.get(), worker] { impl->serve(worker); });
+      impl_->workers.push_back(
+          start_thread(str("worker ", worker), [impl = impl_.get(), worker] { impl->serve(worker); }));
       pthread_setname_np(impl_->workers.back().native_handle(), str("worker ", worker).c_str());
     }
   } catch (...) {

@@ -3,11 +3,14 @@
 #include <utility>
 #include <vector>
 
+#include "offload/start_thread.h"
+
 namespace headrace {
 
 KvStreamer::KvStreamer(Device& device, KvCache& cache, int slots, uint64_t slot_bytes)
     : cache_(cache), ring_(device, slots, slot_bytes), in_(device.make_stream("rows in", StreamRole::kCopy)) {
-  if (cache.disk() != nullptr) thread_ = std::thread([this] { serve(); });
+  if (cache.disk() == nullptr) return;
+  thread_ = start_thread("the thread that takes rows from disk to the device", [this] { serve(); });
 }
 
 KvStreamer::~KvStreamer() {

@@ -6,6 +6,9 @@
 #include <cstring>
 #include <utility>
 
+#include "cache/base.h"
+#include "offload/start_thread.h"
+
 namespace headrace {
 
 CpuStreamBody::CpuStreamBody(std::string_view name, const CpuStreamParts& parts)
@@ -15,7 +18,7 @@ CpuStreamBody::CpuStreamBody(std::string_view name, const CpuStreamParts& parts)
       slots_(std::make_unique_for_overwrite<Slot[]>(
           kQueueTasks)),  // not zeroed: pages that the queue never reaches stay untouched
       enqueued_(first_),
-      thread_([this] { serve(); }) {
+      thread_(start_thread(str("the thread of the stream '", name, "'"), [this] { serve(); })) {
   pthread_setname_np(thread_.native_handle(), std::string(name.substr(0, 15)).c_str());  // the kernel's limit
 }
 

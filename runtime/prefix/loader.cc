@@ -5,6 +5,7 @@
 
 #include "cache/base.h"
 #include "offload/checksum.h"
+#include "offload/start_thread.h"
 
 namespace headrace {
 namespace {
@@ -37,7 +38,8 @@ PrefixLoader::PrefixLoader(Device& device, std::vector<Read> reads)
       ring_(device.allocate_pinned(slot_bytes_ * slots_, "the rows of a saved prefix")),
       states_(reads_.size(), State::kOpen) {
   for (size_t i = 0; i < slots_; ++i) used_.push_back(device.make_event());
-  for (size_t i = 0; i < std::min({kThreads, slots_, reads_.size()}); ++i) threads_.emplace_back([this] { serve(); });
+  const size_t most = std::min({kThreads, slots_, reads_.size()});
+  threads_ = start_threads(most, "a thread that reads the prefix cache", [this](size_t) { serve(); });
 }
 
 PrefixLoader::~PrefixLoader() {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cache/first_line.h"
+#include "offload/start_thread.h"
 
 namespace headrace {
 namespace {
@@ -34,7 +35,8 @@ PrefixSaver::PrefixSaver(Device& device, const PrefixStore& store, std::vector<P
     worker.slot = device.allocate_pinned(largest, "rows on their way to the prefix cache");
     worker.stream = device.make_stream("prefix out", StreamRole::kCopy);
   }
-  for (Worker& worker : workers_) threads_.emplace_back([this, &worker] { serve(worker); });
+  threads_ = start_threads(workers_.size(), "a thread that writes the prefix cache",
+                           [this](size_t number) { serve(workers_[number]); });
 }
 
 PrefixSaver::~PrefixSaver() {

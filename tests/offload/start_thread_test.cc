@@ -77,6 +77,32 @@ void make_with(int threads) {
   _exit(0);
 }
 
+// What can be had of several, of which one is enough.
+void start_five_with(int threads) {
+  if (!limit_threads(threads)) {
+    std::fprintf(stderr, "threads cannot be limited here\n");
+    _exit(0);
+  }
+  try {
+    std::promise<void> over;
+    std::vector<std::thread> started =
+        start_threads(5, "a test's thread", [end = over.get_future().share()](size_t) { end.wait(); });
+    std::fprintf(stderr, "[%zu of 5]\n", started.size());
+    over.set_value();
+    for (std::thread& thread : started) thread.join();
+  } catch (const Error& error) {
+    std::fprintf(stderr, "[%d: %s]\n", static_cast<int>(error.code()), error.what());
+  }
+  _exit(0);
+}
+
+TEST(StartThread, OneOfSeveralIsEnough) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const ::testing::ExitedWithCode fine(0);
+  EXPECT_EXIT(start_five_with(0), fine, "^threads cannot|^\\[4: a test's thread: cannot be started: .*\n.*ulimit -u");
+  EXPECT_EXIT(start_five_with(2), fine, "^threads cannot|^\\[2 of 5\\]");
+}
+
 // A spilled file has two threads of its own, and those of its queue where there is no io_uring.
 TEST(StartThread, ARefusedOneOfASpilledFileIsNamed) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");

@@ -2,7 +2,10 @@
 // needs is not saved, the prompt is computed from there on.
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "runtime/engine.h"
@@ -124,6 +127,33 @@ TEST_P(PrefixDraft, AnotherHeadHasPiecesOfItsOwn) {
   Engine second(with);
   EXPECT_EQ(ask(second, prompt(kPrompt, 50)).prefix.rows, 0);
   EXPECT_EQ(ask(second, prompt(kPrompt, 50)).prefix.rows, kept(kPrompt + 39));
+}
+
+// A start after the first knows the head by its files: what it was written down as is what counts, right or wrong.
+TEST_P(PrefixDraft, AHeadIsReadForItsNameOnce) {
+  const TemporaryFolder folder;
+  const EngineOptions with = options(folder.path(), SpecType::kEagle3, 0);
+  const auto found = [&] {
+    Engine engine(with);
+    return ask(engine, prompt(kPrompt, 50)).prefix.rows;
+  };
+  std::this_thread::sleep_for(std::chrono::milliseconds(2100));  // what has just been written may be written once more
+  EXPECT_EQ(found(), 0);
+  EXPECT_EQ(found(), kept(kPrompt + 39));
+  nlohmann::json known = nlohmann::json::parse(folder.read("headrace-weights.json"));
+  int heads = 0;
+  for (nlohmann::json& entry : known["weights"]) {
+    if (entry["files"].dump().find(eagle3_.path()) == std::string::npos) continue;
+    std::string text = entry["fingerprint"];
+    text[0] = text[0] == '0' ? '1' : '0';
+    entry["fingerprint"] = text;
+    ++heads;
+  }
+  EXPECT_EQ(heads, 1);
+  const std::string other = known.dump();
+  folder.write("headrace-weights.json", other);
+  EXPECT_EQ(found(), 0);  // another head's pieces, for all it knows
+  EXPECT_EQ(folder.read("headrace-weights.json"), other);
 }
 
 }  // namespace
