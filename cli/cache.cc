@@ -70,6 +70,12 @@ std::string time_text(int64_t ns) {
   return text;
 }
 
+std::string leftovers_text(const PrefixStore& store) {
+  if (store.leftover_bytes() == 0) return "";
+  return format_bytes(store.leftover_bytes()) +
+         " more are being saved now, or were left over; the next run that writes there removes those\n";
+}
+
 ordered_json damaged_json(const std::vector<PrefixStore::Damaged>& damaged) {
   ordered_json list = ordered_json::array();
   for (const PrefixStore::Damaged& one : damaged) list.push_back({{"file", one.file}, {"error", one.what}});
@@ -98,6 +104,7 @@ ExitCode list(const CacheArgs& args, const PrefixStore& store) {
     print({{"folder", store.folder()},
            {"format", kPrefixFormat},
            {"bytes", store.index().bytes()},
+           {"leftover_bytes", store.leftover_bytes()},
            {"prompts", prompts},
            {"damaged", damaged_json(store.damaged())}});
     return ExitCode::kDone;
@@ -112,6 +119,7 @@ ExitCode list(const CacheArgs& args, const PrefixStore& store) {
   }
   std::printf("%s: %s prompts, %s\n", store.folder().c_str(), format_count(static_cast<int64_t>(kept.size())).c_str(),
               format_bytes(store.index().bytes()).c_str());
+  std::fputs(leftovers_text(store).c_str(), stdout);
   for (const PrefixStore::Damaged& one : store.damaged()) {
     std::printf("damaged: %s %s\n", one.file.c_str(), one.what.c_str());
   }
@@ -125,23 +133,30 @@ ExitCode verify(const CacheArgs& args, const PrefixStore& store) {
     print({{"folder", store.folder()},
            {"pieces", pieces},
            {"bytes", store.index().bytes()},
+           {"leftover_bytes", store.leftover_bytes()},
            {"damaged", damaged_json(bad)}});
   } else {
     for (const PrefixStore::Damaged& one : bad) std::printf("damaged: %s: %s\n", one.file.c_str(), one.what.c_str());
     std::printf("%s: %s pieces, %s, %zu damaged\n", store.folder().c_str(),
                 format_count(static_cast<int64_t>(pieces)).c_str(), format_bytes(store.index().bytes()).c_str(),
                 bad.size());
+    std::fputs(leftovers_text(store).c_str(), stdout);
   }
   return bad.empty() ? ExitCode::kDone : ExitCode::kStorage;
 }
 
 ExitCode prune(const CacheArgs& args, PrefixStore* store) {
   if (!store->writes()) throw_error(ExitCode::kStorage, args.folder, "cannot be pruned: " + store->why_not());
-  const uint64_t before = store->index().bytes();
+  const uint64_t leftovers = store->leftover_bytes();  // gone by now
+  const uint64_t before = leftovers + store->index().bytes();
   const int64_t gone = store->prune(args.limit_bytes);
   const uint64_t left = store->index().bytes();
   if (args.json) {
-    print({{"folder", store->folder()}, {"removed_pieces", gone}, {"removed_bytes", before - left}, {"bytes", left}});
+    print({{"folder", store->folder()},
+           {"removed_pieces", gone},
+           {"removed_bytes", before - left},
+           {"leftover_bytes", leftovers},
+           {"bytes", left}});
   } else {
     std::printf("%s: %s of %s removed\n", store->folder().c_str(), format_bytes(before - left).c_str(),
                 format_bytes(before).c_str());

@@ -66,7 +66,8 @@ void PrefixStore::take_lock() {
   note_.clear();
   try {
     std::error_code error;
-    fs::create_directories(options_.folder, error);
+    // Of what it makes: others are not to see which prompts are kept, either.
+    if (fs::create_directories(options_.folder, error)) fs::permissions(options_.folder, fs::perms::owner_all, error);
     const bool there = fs::exists(path, error);
     File file;
     try {
@@ -158,21 +159,29 @@ void PrefixStore::refresh() {
     const auto same = [&](const Damaged& other) { return other.file == one.file; };
     if (std::none_of(untold_.begin(), untold_.end(), same)) untold_.push_back(one);
   }
-  if (writes() && found.sure) remove_leftovers(found);
-  for (const PrefixKey& key : index_.orphans()) {
-    if (writes() && found.sure) remove_files(key);
-    index_.remove(key);
+  std::error_code ignored;
+  leftover_bytes_ = 0;
+  for (const std::string& path : leftovers(found)) {
+    const uint64_t bytes = fs::file_size(path, ignored);
+    if (!ignored) leftover_bytes_ += bytes;
+    if (writes()) fs::remove(path, ignored);
   }
 }
 
-// Only where nothing may be hidden: what an error has kept from being read is no leftover.
-void PrefixStore::remove_leftovers(const Found& found) {
-  std::error_code ignored;
-  for (const std::string& path : found.temporaries) fs::remove(path, ignored);
-  for (const Damaged& damage : damaged_) fs::remove(damage.file, ignored);
+// Manifests before their data. None where something may be hidden: what an error has kept from being read is no
+// leftover.
+std::vector<std::string> PrefixStore::leftovers(const Found& found) {
+  std::vector<std::string> paths;
+  const std::vector<PrefixKey> orphans = index_.orphans();
+  for (const PrefixKey& key : orphans) index_.remove(key);
+  if (!found.sure) return paths;
+  paths = found.temporaries;
+  for (const PrefixKey& key : orphans) paths.push_back(manifest_path(key));
+  for (const Damaged& damage : damaged_) paths.push_back(damage.file);
   for (const PrefixKey& key : found.data) {
-    if (index_.find(key) == nullptr) fs::remove(data_path(key), ignored);
+    if (index_.find(key) == nullptr) paths.push_back(data_path(key));
   }
+  return paths;
 }
 
 // ---- pieces ---------------------------------------------------------------------------------------------------------
@@ -237,6 +246,12 @@ bool PrefixStore::make_room(uint64_t bytes, const std::set<PrefixKey>& keep) {
   if (left > limit - bytes) return false;
   drop(drops);
   return true;
+}
+
+uint64_t PrefixStore::keep_to_limit() {
+  const uint64_t before = index_.bytes();
+  if (writes() && before > limit_bytes()) drop(index_.to_drop(limit_bytes(), {}));
+  return before - index_.bytes();
 }
 
 int64_t PrefixStore::prune(uint64_t limit_bytes) {

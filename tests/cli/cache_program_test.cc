@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -175,6 +176,24 @@ TEST_F(CacheProgram, PruneKeepsWhatIsAsked) {
   EXPECT_EQ(run_program({"cache"}).exit_code, 2);
   EXPECT_EQ(run_program({"cache", "list"}).exit_code, 2);
   EXPECT_EQ(run_program({"generate", "-m", "x", "--prefix-cache", ":1GiB"}).exit_code, 2);
+}
+
+// A killed save's files, and what lies behind a piece that is gone, are room that somebody misses.
+TEST_F(CacheProgram, LeftoversAreCounted) {
+  ask("What is it?", true);
+  EXPECT_EQ(look("list")["leftover_bytes"], 0);
+  const uint64_t kept = look("list")["bytes"];
+  const std::string name(64, 'a');
+  std::ofstream(cache() + "/" + name + ".kv.tmp") << std::string(100'000, 'x');
+  EXPECT_EQ(look("list")["leftover_bytes"], 100'000);
+  EXPECT_EQ(look("verify")["leftover_bytes"], 100'000);
+  EXPECT_NE(run_program({"cache", "list", cache()}).out.find("\n97.66 KiB more are being saved now, or were left over"),
+            std::string::npos);
+  const json pruned = json::parse(run_program({"cache", "prune", cache(), "--to", "1GiB", "--json"}).out);
+  EXPECT_EQ(pruned["removed_bytes"], 100'000);
+  EXPECT_EQ(pruned["leftover_bytes"], 100'000);
+  EXPECT_EQ(pruned["bytes"], kept);
+  EXPECT_EQ(look("list")["leftover_bytes"], 0);
 }
 
 // Wherever the kill comes, the next run says what a fresh one does, and leaves the cache whole.

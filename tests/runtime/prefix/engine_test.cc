@@ -186,6 +186,25 @@ TEST(PrefixEngine, TheDocumentAskedAboutLeastRecentlyGoesFirst) {
   EXPECT_EQ(bytes(), 2 * one);
 }
 
+// A later run may ask for less, and may have nothing to save.
+TEST(PrefixEngine, KeepsToALimitThatIsLower) {
+  const TemporaryFolder folder;
+  const auto bytes = [&] { return PrefixStore({.folder = folder.path()}, PrefixStore::Use::kLook).index().bytes(); };
+  EngineOptions options = tiny(folder.path());
+  const std::vector<int32_t> first = testing::made_up_ids(600, 512, 1), second = testing::made_up_ids(600, 512, 2);
+  Engine(options).generate(first, kRun, nullptr);
+  const uint64_t one = bytes();
+  Engine(options).generate(second, kRun, nullptr);
+  EXPECT_EQ(bytes(), 2 * one);
+  options.prefix_cache.limit_bytes = 3 * one / 2;
+  const GenerateResult said = Engine(options).generate(first, kRun, nullptr);
+  EXPECT_EQ(said.prefix.rows, 599);
+  EXPECT_EQ(bytes(), one);
+  ASSERT_EQ(said.prefix.notes.size(), 1u);
+  EXPECT_NE(said.prefix.notes[0].find(folder.path() + " is to hold "), std::string::npos) << said.prefix.notes[0];
+  EXPECT_EQ(Engine(options).generate(first, kRun, nullptr).prefix.rows, 599);  // the other has gone
+}
+
 // What a run's own cache has on disk is saved from where prefill builds it.
 TEST(PrefixEngine, GoesTogetherWithSpill) {
   const TemporaryFolder folder, spill;

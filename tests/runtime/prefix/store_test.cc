@@ -34,7 +34,11 @@ TEST(PrefixStore, FindsWhatAnEarlierOneHasSaved) {
     EXPECT_TRUE(store.writes()) << store.note();
     EXPECT_EQ(save_pieces(store, pieces_of(prompt)), "");
     EXPECT_EQ(store.index().match(kRoot, prompt, 1).rows, 1399);
+    EXPECT_EQ(store.leftover_bytes(), 0u);
   }
+  struct stat made {};
+  ASSERT_EQ(::stat((folder / "new/cache").c_str(), &made), 0);
+  EXPECT_EQ(made.st_mode & 077, 0u);  // nor are the names, which are hashes of tokens
   PrefixStore store({.folder = folder / "new/cache"});
   EXPECT_EQ(store.index().match(kRoot, prompt, 1).rows, 1399);
   EXPECT_TRUE(store.damaged().empty());
@@ -86,14 +90,21 @@ TEST(PrefixStore, LeftoversGoWithTheNextWriterAndNothingElseDoes) {
   folder.write("notes.txt", "somebody's own");
   folder.write("x.kv", "somebody's own, too");
   folder.write(second + ".seg", folder.read(second + ".seg").substr(0, 100));  // torn
+  uint64_t leftovers = 0;
   {
     const PrefixStore looks({.folder = folder.path()}, PrefixStore::Use::kLook);
     ASSERT_EQ(looks.damaged().size(), 1u);
     EXPECT_EQ(looks.damaged()[0].file, folder / (second + ".seg"));
     EXPECT_EQ(looks.index().match(kRoot, prompt, 1).rows, 512);
     EXPECT_EQ(files_in(folder.path()).size(), 12u);
+    leftovers = looks.leftover_bytes();
   }
+  uint64_t before = 0, after = 0;
+  for (const auto& file : std::filesystem::directory_iterator(folder.path())) before += file.file_size();
   const PrefixStore store({.folder = folder.path()});
+  for (const auto& file : std::filesystem::directory_iterator(folder.path())) after += file.file_size();
+  EXPECT_EQ(before - after, leftovers);
+  EXPECT_EQ(store.leftover_bytes(), leftovers);
   EXPECT_EQ(store.index().match(kRoot, prompt, 1).rows, 512);
   EXPECT_EQ(files_in(folder.path()),
             (std::vector<std::string>{key_text(pieces[0].key) + ".kv", key_text(pieces[0].key) + ".seg",
@@ -172,6 +183,11 @@ TEST(PrefixStore, SizeHolds) {
   EXPECT_EQ(store.index().match(kRoot, counted_tokens(1024), 1).rows, 1023);
   EXPECT_EQ(store.index().match(kRoot, counted_tokens(1024, 9000), 1).rows, 0);
   EXPECT_EQ(files_in(folder.path()).size(), 5u);
+  {
+    PrefixStore reader({.folder = folder.path(), .limit_bytes = 12 * kKiB});
+    EXPECT_EQ(reader.keep_to_limit(), 0u);
+    EXPECT_EQ(store.keep_to_limit(), 0u);
+  }
   EXPECT_EQ(store.prune(12 * kKiB), 1);
   EXPECT_EQ(store.prune(0), 1);
   EXPECT_EQ(files_in(folder.path()).size(), 1u);
