@@ -1,4 +1,4 @@
-// Times and figures of a bench. Pure but for the clock; any thread.
+// Times and figures of a bench. Pure; any thread.
 #pragma once
 
 #include <algorithm>
@@ -10,9 +10,6 @@
 namespace headrace::bench {
 
 using Clock = HostClock;
-using headrace::seconds_since;
-
-inline double ms_since(Clock::time_point start) { return seconds_since(start) * 1e3; }
 
 // Three decimals, for JSON.
 inline double rounded(double value) { return std::isfinite(value) ? std::round(value * 1000) / 1000 : 0; }

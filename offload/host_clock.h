@@ -11,6 +11,7 @@ using HostClock = std::chrono::steady_clock;
 inline double seconds_since(HostClock::time_point start) {
   return std::chrono::duration<double>(HostClock::now() - start).count();
 }
+inline double ms_since(HostClock::time_point start) { return seconds_since(start) * 1e3; }
 inline int64_t host_now_ns() { return HostClock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
 
 }  // namespace headrace

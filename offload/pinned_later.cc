@@ -11,17 +11,9 @@
 #include <vector>
 
 #include "cache/base.h"
+#include "offload/host_clock.h"
 
 namespace headrace {
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double ms_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-
-}  // namespace
 
 class PinnedLater::Work {
  public:
@@ -73,7 +65,7 @@ class PinnedLater::Work {
 
 void PinnedLater::Work::take_all() noexcept {
   for (size_t i = 0; i < pieces_.size() && !stop_.load(); ++i) {
-    const Clock::time_point start = Clock::now();
+    const HostClock::time_point start = HostClock::now();
     std::exception_ptr error;
     try {
       pieces_[i] = device_.allocate_pinned(std::min(piece_bytes_, bytes_ - i * piece_bytes_), what_);
@@ -91,7 +83,7 @@ void PinnedLater::Work::take_all() noexcept {
 
 void PinnedLater::Work::wait_for(size_t pieces) {
   if (pieces <= seen_) return;
-  const Clock::time_point start = Clock::now();
+  const HostClock::time_point start = HostClock::now();
   if (coming_.wait_for(std::chrono::seconds(0)) == std::future_status::deferred) coming_.wait();
   std::unique_lock lock(mutex_);
   came_.wait(lock, [&] { return taken_ >= pieces || error_ != nullptr; });

@@ -182,7 +182,7 @@ bool Decoder::grow_or_judge() {
 
 // A draft goes on from where the first choices have come.
 void Decoder::propose_after_tip(int64_t most_depth) {
-  if (drafting_.draft() == nullptr || growing_->offered()) return;
+  if (!drafting_.drafts() || growing_->offered()) return;
   const std::optional<PendingTree::Tip> tip = growing_->tip();
   if (!tip || tip->depth >= most_depth) return;
   tree_.reset(tip->token);

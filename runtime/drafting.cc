@@ -16,11 +16,8 @@ TreeLimits first_limits(Backend backend, bool streams) {
 
 }  // namespace
 
-Drafting::Drafting(DraftModel* model, const DraftRun& run)
-    : model_(model),
-      draft_(model != nullptr ? model->start(run) : nullptr),
-      fixed_(run.tree_limits.has_value()),
-      limits_(run.tree_limits.value_or(TreeLimits{})) {
+Drafting::Drafting(DraftModel* model, Draft* draft, const std::optional<TreeLimits>& limits)
+    : model_(model), draft_(draft), fixed_(limits.has_value()), limits_(limits.value_or(TreeLimits{})) {
   if (model != nullptr) speculation_.type = spec_type_name(model->type());
 }
 
@@ -40,7 +37,7 @@ void Drafting::planned(Stream& compute, bool streams, VerifyMode verify, int64_t
 int64_t Drafting::deepest() const { return model_ != nullptr ? model_->tree().levels : 0; }
 
 void Drafting::begin(StepMode mode, int64_t pending) {
-  start_ = Clock::now();
+  start_ = HostClock::now();
   mode_ = mode;
   pending_ = pending;
   proposed_ = 0;
@@ -61,7 +58,7 @@ void Drafting::propose(int32_t root, int64_t position, Tree* tree) {
   if (draft_ == nullptr) return;
   draft_->propose(root, position, next_limits(), tree);
   proposed_ = tree->size() - 1;
-  draft_ms_ = std::chrono::duration<double, std::milli>(Clock::now() - start_).count();
+  draft_ms_ = ms_since(start_);
 }
 
 ProposedTree Drafting::propose_into(int32_t root, int64_t position, const TreeInputs& to) {
@@ -82,7 +79,7 @@ void Drafting::turn_to_refresh(int64_t pending) {
 void Drafting::grown(int64_t nodes, const Tree& drafted, const Acceptance& followed) {
   const bool told = draft_ != nullptr && !followed.nodes.empty();
   if (told) draft_->observe(drafted, followed);
-  const double ms = std::chrono::duration<double, std::milli>(Clock::now() - start_).count();
+  const double ms = ms_since(start_);
   step_ms_.push_back(static_cast<float>(ms));
   speculation_.record(StepMode::kPartial, {.nodes = nodes,
                                            .proposed = proposed_,
@@ -104,7 +101,7 @@ void Drafting::observe(const Tree& tree, const Acceptance& acceptance, int64_t p
     if (pending_ > 0) draft_->rewind(position);
     draft_->observe(tree, acceptance);
   }
-  const double ms = std::chrono::duration<double, std::milli>(Clock::now() - start_).count();
+  const double ms = ms_since(start_);
   step_ms_.push_back(static_cast<float>(ms));
   if (timed_) draft_ms_ = std::min(ms, stopwatch_->ms());
   const int64_t behind = pending_ + 1;  // nodes before the draft's first

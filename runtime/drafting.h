@@ -3,11 +3,11 @@
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "offload/host_clock.h"
 #include "offload/stopwatch.h"
 #include "runtime/draft/draft_model.h"
 #include "runtime/speculation.h"
@@ -24,10 +24,11 @@ struct Outcome {
 
 class Drafting {
  public:
-  // `model` may be null, and outlives this.
-  Drafting(DraftModel* model, const DraftRun& run);
+  // `model` and `draft`, which is the run's, outlive this; both are null without one. `limits`: of each step's tree,
+  // in the place of its own choice.
+  Drafting(DraftModel* model, Draft* draft, const std::optional<TreeLimits>& limits = std::nullopt);
 
-  Draft* draft() const { return draft_.get(); }  // null: none
+  bool drafts() const { return draft_ != nullptr; }
   // Where the run's KV cache lies is known: a pass that streams is worth larger trees from the start. `compute`
   // outlives this.
   void planned(Stream& compute, bool streams, VerifyMode verify, int64_t most_steps);
@@ -55,12 +56,10 @@ class Drafting {
   const Speculation& speculation() const { return speculation_; }
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   TreeLimits next_limits();
 
   const DraftModel* const model_;
-  const std::unique_ptr<Draft> draft_;
+  Draft* const draft_;
   const bool fixed_;  // the run says how large its trees are
   TreeLimits limits_;
   // Of steps over the full KV, and over the partial KV. None: every tree has the shape that was asked for.
@@ -72,7 +71,7 @@ class Drafting {
   int64_t pending_ = 0;
   int64_t proposed_ = 0;    // tokens, in the step
   bool rows_cost_ = false;  // each row of a pass
-  Clock::time_point start_{};
+  HostClock::time_point start_{};
   double draft_ms_ = 0;
   Stream* compute_ = nullptr;
   std::unique_ptr<Stopwatch> stopwatch_;  // of a tree that the host does not wait for

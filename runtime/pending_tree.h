@@ -34,6 +34,7 @@ struct PendingTreeLimits {
   int64_t grown = kMaxPassNodes;  // that partial steps compute at most, from one refresh to the next
   int64_t nodes = kMaxPassNodes;  // that a refresh judges at most
   double least = 0.002;           // a node that is right less often is not kept
+  bool operator==(const PendingTreeLimits&) const = default;
 };
 
 // What is ranked after some nodes: [nodes, kRankedTokens], best first; and [nodes] the sample after each by the partial

@@ -1,14 +1,12 @@
 #include "runtime/prefix/run.h"
 
 #include <algorithm>
-#include <chrono>
 #include <set>
 #include <utility>
 
+#include "offload/host_clock.h"
 namespace headrace {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr int kLookMs = 100;
 
@@ -311,7 +309,7 @@ void PrefixRun::abandon() noexcept {
 }
 
 void PrefixRun::finish(Progress* progress, const std::atomic<bool>* interrupt, PrefixUse* use) {
-  const Clock::time_point start = Clock::now();
+  const HostClock::time_point start = HostClock::now();
   end_reads();
   if (saver_ && layers_stored_ == setup_.shape.layers && !damaged_) {
     uint64_t written = 0;
@@ -339,7 +337,7 @@ void PrefixRun::finish(Progress* progress, const std::atomic<bool>* interrupt, P
     if (entry == nullptr) break;
     use_.saved_rows = std::max(use_.saved_rows, entry->piece.first_row + entry->piece.rows);
   }
-  use_.save_wait_ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+  use_.save_wait_ms = ms_since(start);
   use_.notes.insert(use_.notes.begin(), use->notes.begin(), use->notes.end());
   *use = use_;
 }

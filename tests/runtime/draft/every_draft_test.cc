@@ -92,6 +92,7 @@ class EveryDraft : public ::testing::TestWithParam<std::tuple<DeviceChoice, DTyp
   }
 
   struct Run {
+    std::unique_ptr<Draft> draft;
     std::unique_ptr<Drafting> drafting;
     std::unique_ptr<Session> session;
   };
@@ -99,10 +100,10 @@ class EveryDraft : public ::testing::TestWithParam<std::tuple<DeviceChoice, DTyp
     run.context_tokens += model->tree().levels;
     run.pass_rows = model->tree().nodes;
     Run started;
-    started.drafting = std::make_unique<Drafting>(
-        model,
-        DraftRun{.prompt_tokens = run.prompt_tokens, .context_tokens = run.context_tokens, .sampling = run.sampling});
-    run.draft = started.drafting->draft();
+    started.draft = model->start(
+        {.prompt_tokens = run.prompt_tokens, .context_tokens = run.context_tokens, .sampling = run.sampling});
+    started.drafting = std::make_unique<Drafting>(model, started.draft.get());
+    run.draft = started.draft.get();
     started.session = on.session(run);
     return started;
   }

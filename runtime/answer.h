@@ -1,0 +1,32 @@
+// A run under way: prefill, then the loop of decode steps, each timed and its bytes over the link counted. Internal to
+// the engine. Thread: one.
+#pragma once
+
+#include <vector>
+
+#include "offload/device.h"
+#include "runtime/drafting.h"
+#include "runtime/generate_result.h"
+#include "runtime/output.h"
+#include "runtime/progress.h"
+#include "runtime/run_setup.h"
+#include "runtime/session.h"
+
+namespace headrace {
+
+struct Answer {
+  Device& device;
+  Stream& compute;
+  const RunSetup& setup;
+  const std::vector<int32_t>& prompt;
+  const GenerateOptions& run;
+  Session& session;
+  Drafting& drafting;
+  Output& output;
+  GenerateResult& result;  // has the plan
+  Progress* progress;      // may be null
+};
+
+void answer(const Answer& answer);
+
+}  // namespace headrace
