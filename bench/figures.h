@@ -2,17 +2,17 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "offload/host_clock.h"
+#include "runtime/rounding.h"
 
 namespace headrace::bench {
 
 using Clock = HostClock;
 
 // Three decimals, for JSON.
-inline double rounded(double value) { return std::isfinite(value) ? std::round(value * 1000) / 1000 : 0; }
+inline double rounded(double value) { return to_decimals(value, 3); }
 
 inline double median(std::vector<double> values) {  // 0 of none
   std::sort(values.begin(), values.end());

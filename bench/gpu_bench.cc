@@ -1,24 +1,19 @@
 #include "bench/gpu_bench.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <random>
 
 #include "bench/gpu_time.h"
 #include "bench/machine.h"
+#include "runtime/rounding.h"
 
 namespace headrace::bench {
 namespace {
 
 using nlohmann::ordered_json;
 
-// Four digits.
-double rounded(double value) {
-  if (!(value > 0)) return 0;
-  const double unit = std::pow(10.0, 3 - std::floor(std::log10(value)));
-  return std::round(value * unit) / unit;
-}
+double rounded(double value) { return to_digits(value, 4); }
 
 void print(const ordered_json& line) {
   std::printf("%s\n", line.dump().c_str());

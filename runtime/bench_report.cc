@@ -1,8 +1,8 @@
 // A bench's report as JSON: what is kept in bench/results.
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "runtime/bench.h"
+#include "runtime/rounding.h"
 
 namespace headrace {
 namespace {
@@ -10,11 +10,7 @@ namespace {
 using nlohmann::ordered_json;
 
 // Six digits: a timing has no more.
-double rounded(double value) {
-  if (!std::isfinite(value) || value == 0) return 0;
-  const double unit = std::pow(10.0, 5 - std::floor(std::log10(std::abs(value))));
-  return std::round(value * unit) / unit;
-}
+double rounded(double value) { return to_digits(value, 6); }
 
 ordered_json rounded_list(const auto& values) {
   ordered_json list = ordered_json::array();

@@ -1,16 +1,16 @@
 // A plan as JSON.
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "runtime/plan.h"
 #include "runtime/profile_store.h"
+#include "runtime/rounding.h"
 
 namespace headrace {
 namespace {
 
 using nlohmann::ordered_json;
 
-double rounded(double value) { return std::isfinite(value) ? std::round(value * 1000) / 1000 : 0; }
+double rounded(double value) { return to_decimals(value, 3); }
 
 ordered_json memory_json(const PlanReport& report) {
   const RunPlan& run = *report.run;

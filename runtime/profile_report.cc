@@ -4,6 +4,7 @@
 
 #include "runtime/profile.h"
 #include "runtime/profile_store.h"
+#include "runtime/rounding.h"
 
 namespace headrace {
 namespace {
@@ -11,11 +12,7 @@ namespace {
 using nlohmann::ordered_json;
 
 // Four digits: a speed has no more.
-double rounded(double value) {
-  if (!std::isfinite(value) || value <= 0) return 0;
-  const double unit = std::pow(10.0, 3 - std::floor(std::log10(value)));
-  return std::round(value * unit) / unit;
-}
+double rounded(double value) { return to_digits(value, 4); }
 
 std::string number(double value) {
   char text[32];

@@ -1,15 +1,15 @@
 // A quality report as JSON: what is kept in bench/results.
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "runtime/quality.h"
+#include "runtime/rounding.h"
 
 namespace headrace {
 namespace {
 
 using nlohmann::ordered_json;
 
-double rounded(double value) { return std::isfinite(value) ? std::round(value * 1e4) / 1e4 : 0; }
+double rounded(double value) { return to_decimals(value, 4); }
 
 ordered_json interval_json(int64_t interval) {
   return interval == kAutoInterval ? ordered_json("auto") : ordered_json(interval);

@@ -1,9 +1,9 @@
 #include "runtime/report.h"
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "runtime/rounding.h"
 namespace headrace {
 namespace {
 
@@ -17,7 +17,7 @@ ordered_json labelled(const LineLabel& label) {
 }
 
 // Three decimals: a microsecond is more than a timing can promise.
-double rounded(double value) { return std::isfinite(value) ? std::round(value * 1000) / 1000 : 0; }
+double rounded(double value) { return to_decimals(value, 3); }
 
 std::string one_line(const ordered_json& line) {
   return line.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
