@@ -143,13 +143,16 @@ void SpillFile::Work::check() {
 SpillStats SpillFile::Work::stats() const {
   const uint64_t ring_requests = slots_.size() * cut_.requests(options_.slot_bytes);
   const std::lock_guard lock(mutex_);
+  const int64_t now = host_now_ns();
   return {.file_bytes = options_.bytes,
           .written_bytes = written_bytes_,
           .read_bytes = read_bytes_,
           .checksum_ms = verifier_.busy_ms(),
-          .verify_wait_ms = static_cast<double>(verify_wait_ns_ + waits_for_verifier_ns(host_now_ns())) / 1e6,
+          .verify_wait_ms = static_cast<double>(verify_wait_ns_ + waits_for_verifier_ns(now)) / 1e6,
           .verify_late_ms = static_cast<double>(lateness_.taker_ns()) / 1e6,
+          .take_wait_ms = static_cast<double>(take_wait_ns_ + since(waits_since_ns_, now)) / 1e6,
           .read_busy_ms = disk_.read_busy_ms(),
+          .ring_full_ms = static_cast<double>(stood_ns_ + since(stands_since_ns_, now)) / 1e6,
           .how = disk_.requests().describe() + (file_.direct() ? ", O_DIRECT" : ", through the page cache"),
           .depth = chosen_,
           .reads_at_once = static_cast<int>(

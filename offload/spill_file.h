@@ -53,7 +53,9 @@ struct SpillStats {
   // brings one span after the other is waited for, and each span's verifying with it, and yet all of them are late by
   // one. At most verify_wait_ms. Not in it: what cores and memory do slower while that thread runs.
   double verify_late_ms = 0;
+  double take_wait_ms = 0;  // in which take() waited: for the disk, or for verifying
   double read_busy_ms = 0;  // with reads under way, but for those of a trial
+  double ring_full_ms = 0;  // without, as no slot was free: the disk was ahead of who takes
   std::string how;          // "io_uring, O_DIRECT"
   ReadDepth depth{};        // the limit that reads have; 0: nothing was read
   int reads_at_once = 0;    // at most: what of the depth the ring has room for, and the queue runs

@@ -98,7 +98,8 @@ void SpillFile::Work::start(FileOp op, uint64_t number) {
     const std::lock_guard lock(mutex_);
     mine.left = mine.requests;
     mine.arrived_ns = mine.verified_ns = 0;
-    const int64_t stood = stands_since_ns_ > 0 ? host_now_ns() - std::exchange(stands_since_ns_, 0) : 0;
+    const int64_t stood = since(std::exchange(stands_since_ns_, 0), host_now_ns());
+    stood_ns_ += stood;
     if (op == FileOp::kRead) mine.late_ns = lateness_.begins(stood, mine.late_ns);
   }
   disk_.start(op, mine.span, data(number), number % slots_.size());
@@ -155,6 +156,7 @@ int64_t SpillFile::Work::waits_for_verifier_ns(int64_t now_ns) const {
 
 void SpillFile::Work::end_wait(int64_t now_ns) {
   verify_wait_ns_ += waits_for_verifier_ns(now_ns);
+  take_wait_ns_ += since(waits_since_ns_, now_ns);
   waits_since_ns_ = 0;
 }
 

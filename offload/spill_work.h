@@ -80,6 +80,7 @@ class SpillFile::Work {
   void fail(std::exception_ptr error);
   int64_t waits_for_verifier_ns(int64_t now_ns) const;
   void end_wait(int64_t now_ns);
+  static int64_t since(int64_t begin_ns, int64_t now_ns) { return begin_ns > 0 ? now_ns - begin_ns : 0; }
 
   Device& device_;
   const SpillFileOptions options_;
@@ -98,9 +99,9 @@ class SpillFile::Work {
   std::exception_ptr error_;
   ReadDepth chosen_;
   double depth_ms_ = 0;
-  int64_t waits_since_ns_ = 0, verify_wait_ns_ = 0;  // take(); 0: it does not wait
+  int64_t waits_since_ns_ = 0, take_wait_ns_ = 0, verify_wait_ns_ = 0;  // take(); 0: it does not wait
   Lateness lateness_;
-  int64_t stands_since_ns_ = 0;  // the thread's: nothing is under way, as no slot is free; 0: not so
+  int64_t stands_since_ns_ = 0, stood_ns_ = 0;  // nothing is under way, as no slot is free; 0: not so
   // Numbers below these: written() or released, begun by the thread, done by it, taken.
   uint64_t given_ = 0, begun_ = 0, done_ = 0, taken_ = 0;
   SpanVerifier verifier_;

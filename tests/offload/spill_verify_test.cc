@@ -120,6 +120,10 @@ TEST_P(SpillVerifyTest, AWaitForTheDiskIsNotCounted) {
   EXPECT_GE(file.stats().verify_wait_ms, 10);
   EXPECT_LE(file.stats().verify_wait_ms, ms_since(start));
   EXPECT_EQ(file.stats().verify_late_ms, file.stats().verify_wait_ms);
+  EXPECT_GE(file.stats().take_wait_ms, 30 + file.stats().verify_wait_ms);
+  const double waited = file.stats().take_wait_ms;
+  std::this_thread::sleep_for(milliseconds(2));
+  EXPECT_EQ(file.stats().take_wait_ms, waited);
 }
 
 // Behind a slow disk each span is waited for until it is verified; but only the last one's verifying makes it late.
