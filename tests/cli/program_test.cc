@@ -193,9 +193,13 @@ TEST_F(ProgramTest, WhatDoesNotFitSpillsToADisk) {
   ASSERT_EQ(roomy.exit_code, 0) << roomy.err;
   const json whole = json::parse(roomy.out);
   EXPECT_FALSE(whole.contains("spill"));  // it fits
-  uint64_t host = 3 * whole["memory"]["vram_peak_bytes"].get<uint64_t>();
-  Finished refused = say(host, false);
-  while (refused.exit_code == 0) refused = say(host -= 64 * kKiB, false);
+  // The most that is too little, to 64 KiB.
+  uint64_t host = 0, enough = 3 * whole["memory"]["vram_peak_bytes"].get<uint64_t>();
+  while (enough - host > 64 * kKiB) {
+    const uint64_t between = host + (enough - host) / 2;
+    (say(between, false).exit_code == 0 ? enough : host) = between;
+  }
+  const Finished refused = say(host, false);
   EXPECT_EQ(refused.exit_code, 4) << refused.err;
   EXPECT_NE(refused.err.find("--spill DIR"), std::string::npos) << refused.err;
   const Finished spilled = say(host, true);

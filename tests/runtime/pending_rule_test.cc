@@ -13,6 +13,7 @@
 
 #include "runtime/growth_rule.h"
 #include "runtime/pending_tree.h"
+#include "tests/support/sanitized.h"
 
 namespace headrace {
 namespace {
@@ -145,9 +146,9 @@ class DicedText {
 };
 
 TEST(PendingRule, IsNearlyAsGoodAsTheBestInterval) {
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-  GTEST_SKIP() << "dice enough for a comparison take minutes, and the pieces have tests of their own";
-#endif
+  if (testing::kSanitized) {
+    GTEST_SKIP() << "dice enough for a comparison take minutes, and the pieces have tests of their own";
+  }
   for (const Machine& machine : {Machine{6.4, 73, false}, Machine{7.9, 150, true}}) {
     const std::string name = str("a refresh of ", machine.refresh_ms, machine.drafts ? " ms, with a draft" : " ms");
     double best = 0;

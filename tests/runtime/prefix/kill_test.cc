@@ -18,19 +18,16 @@
 #include "offload/file_faults.h"
 #include "runtime/engine.h"
 #include "runtime/prefix/store.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/session_fixture.h"
 #include "tests/support/temporary_folder.h"
 
 namespace headrace {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kPoints = 5;  // a fork is slow there
-#else
-constexpr int kPoints = 50;
-#endif
-constexpr uint32_t kParts = 4;    // of the points, a test each
-constexpr int64_t kPrompt = 700;  // two segments
+constexpr int kPoints = testing::kSanitized ? 5 : 50;  // a fork is slow there
+constexpr uint32_t kParts = 4;                         // of the points, a test each
+constexpr int64_t kPrompt = 700;                       // two segments
 
 // Counts what a save does on the disk, and kills the process at an operation: a write is cut in the middle first.
 class KillAt final : public FileFaults {
