@@ -32,10 +32,10 @@ void Console::end_text() {
   if (!at_line_start_) print("\n");
 }
 
-void Console::report(const GenerateResult& result, const std::string& engine) {
+void Console::report(const GenerateResult& result, const std::string& engine, int64_t most_tokens) {
   if (output_.quiet) return;
   progress_.clear();
-  const std::string text = "\n" + format_report(result, engine);
+  const std::string text = "\n" + format_report(result, engine, most_tokens);
   std::fputs(text.c_str(), stderr);
 }
 
@@ -75,6 +75,10 @@ void Console::error(const std::string& message) {
 
 void Console::finish() {
   progress_.clear();
+  finish_stdout();
+}
+
+void finish_stdout() {
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
     throw_error(ExitCode::kStorage, "standard output", str("cannot be written: ", std::strerror(errno)));
   }

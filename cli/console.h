@@ -26,11 +26,10 @@ class Console {
   void note_prefix(const GenerateResult& result);  // what saved prefixes gave rise to, on stderr, a line each
   // The same options, with the rates that headrace profile has kept of the device; a line if its file is no such thing.
   EngineOptions with_rates(EngineOptions options);
-  void report(const GenerateResult& result, const std::string& engine);
+  void report(const GenerateResult& result, const std::string& engine, int64_t most_tokens);  // format_report
   void report_trace(const TraceSummary& trace);
   void error(const std::string& message);  // stderr, --quiet or not
-  // Throws Error(kStorage) if something could not be written (a full disk behind a redirect).
-  void finish();
+  void finish();                           // finish_stdout(), below
 
  private:
   OutputArgs output_;
@@ -38,5 +37,8 @@ class Console {
   ProgressBar progress_;
   bool at_line_start_ = true;
 };
+
+// Throws Error(kStorage) if something could not be written to stdout (a full disk behind a redirect).
+void finish_stdout();
 
 }  // namespace headrace

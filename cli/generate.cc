@@ -42,7 +42,7 @@ ExitCode run_generate(const GenerateArgs& args) {
   if (args.output.json) console.print(result_json(result));
   console.end_text();
   console.note_prefix(result);
-  console.report(result, engine.describe());
+  console.report(result, engine.describe(), options.max_tokens);
   if (const auto trace = engine.write_trace()) console.report_trace(*trace);
   console.finish();
   return result.finish_reason == FinishReason::kInterrupted ? ExitCode::kInterrupted : ExitCode::kDone;

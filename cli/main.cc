@@ -8,6 +8,7 @@
 
 #include "cli/args.h"
 #include "cli/commands.h"
+#include "cli/console.h"
 
 namespace headrace {
 namespace {
@@ -36,7 +37,9 @@ int fail(ExitCode code, const char* message) {
 
 int run(const std::vector<std::string>& args) {
   try {
-    return static_cast<int>(std::visit(Run(), parse_args(args)));
+    const ExitCode code = std::visit(Run(), parse_args(args));
+    finish_stdout();
+    return static_cast<int>(code);
   } catch (const Error& error) {
     return fail(error.code(), error.what());
   } catch (const std::bad_alloc&) {

@@ -88,11 +88,12 @@ std::string format_spill(const SpillUse& spill, int64_t tokens) {
 
 }  // namespace
 
-std::string format_report(const GenerateResult& result, const std::string& engine) {
+std::string format_report(const GenerateResult& result, const std::string& engine, int64_t most_tokens) {
   const Timings& t = result.timings;
   const MemoryUse& m = result.memory;
   const Transfers& x = result.transfers;
   const auto tokens = static_cast<int64_t>(result.token_ids.size());
+  const bool full = result.finish_reason == FinishReason::kLength && (most_tokens < 0 || tokens < most_tokens);
   std::string text = str(engine, ", loaded in ", format_duration(t.load_ms / 1e3), "\n");
   if (t.host_memory_ms >= 1) {
     text += str("  pinned    ", format_bytes(result.plan.host_bytes), " for the KV cache in ",
@@ -106,9 +107,14 @@ std::string format_report(const GenerateResult& result, const std::string& engin
                                   "; first token after ", format_duration(t.ttft_ms / 1e3))
                             : std::string("interrupted before the first token"),
               "\n");
+  if (const LeftOut& left = result.left_out; left.tokens > 0) {
+    text += str("  truncated ", format_count(left.tokens), " of ", format_count(left.whole_tokens),
+                " tokens left out of the middle\n");
+  }
   if (result.prefix.asked) text += format_prefix(result.prefix, result.prompt_tokens);
   text += str("  output    ", format_count(tokens), " tokens, ", format_rate(t.decode_tokens_per_s), " tokens/s (",
-              finish_reason_name(result.finish_reason), ")\n");
+              finish_reason_name(result.finish_reason), full ? ": the context is full" : "",
+              full && most_tokens > 0 ? " before the " + format_count(most_tokens) + " of -n" : "", ")\n");
   if (!result.speculation.type.empty()) text += format_speculation(result.speculation);
   if (result.speculation.verify != VerifyMode::kFull && result.speculation.steps > 0) {
     text += format_verification(result.speculation);
@@ -142,7 +148,11 @@ std::string format_trace(const TraceSummary& trace) {
 }
 
 std::string format_summary_line(const GenerateResult& result) {
-  return str(format_count(result.prompt_tokens), " tokens in, ",
+  const LeftOut& left = result.left_out;
+  const std::string cut = left.tokens > 0 ? str(" (", format_count(left.tokens), " of ",
+                                                format_count(left.whole_tokens), " left out of the middle)")
+                                          : "";
+  return str(format_count(result.prompt_tokens), " tokens in", cut, ", ",
              format_count(static_cast<int64_t>(result.token_ids.size())), " out, ",
              format_duration((result.timings.ttft_ms + result.timings.decode_ms) / 1e3),
              result.finish_reason == FinishReason::kInterrupted ? ", interrupted" : "");

@@ -119,7 +119,7 @@ class Summarizer {
                             .truncate = args_.truncate,
                             .context_tokens = engine_.context_limit(),
                             .answer_tokens = answer_room()};
-    const std::vector<int32_t> ids = document_prompt(file, text, rules, [this](std::string_view user) {
+    const DocumentPrompt prompt = document_prompt(file, text, rules, [this](std::string_view user) {
       return args_.engine.use_chat_template ? engine_.encode({args_.system, std::string(user)})
                                             : engine_.encode_plain(user);
     });
@@ -127,13 +127,17 @@ class Summarizer {
     options.interrupt = interrupt_.flag();
     options.on_text = console_.text_sink();
     options.label = file;
-    return engine_.generate(ids, options, &console_.progress());
+    GenerateResult result = engine_.generate(prompt.ids, options, &console_.progress());
+    result.left_out = {.whole_tokens = prompt.whole_tokens, .tokens = prompt.left_out_tokens()};
+    return result;
   }
 
-  // What --truncate keeps free: the whole answer, but no more than a quarter of the context.
+  // What a document has to leave: the whole answer, but no more than a quarter of the context. With -n -1 the answer is
+  // what the context has room for: a quarter where the document is cut anyway, else whatever there is.
   int64_t answer_room() const {
-    const int64_t quarter = engine_.context_limit() / 4;
-    return args_.generate.max_tokens < 0 ? quarter : std::min(args_.generate.max_tokens, quarter);
+    const int64_t quarter = engine_.context_limit() / 4, most = args_.generate.max_tokens;
+    if (most < 0) return args_.truncate == Truncate::kMiddle ? quarter : 1;
+    return std::min(most, quarter);
   }
 
   void show(size_t index, const std::string& file, const GenerateResult& result) {
@@ -143,7 +147,7 @@ class Summarizer {
     if (results_ != nullptr) {
       console_.progress().print_line(label_ + ": " + format_summary_line(result) + time_left(index));
     } else {
-      console_.report(result, engine_.describe());
+      console_.report(result, engine_.describe(), args_.generate.max_tokens);
     }
   }
 

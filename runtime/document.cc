@@ -20,18 +20,32 @@ namespace fs = std::filesystem;
   throw_error(ExitCode::kBadInput, file, what, hint);
 }
 
+// Whether `folder` is one of the folders on the way to a place, or above the first of them: what a link to it leads to
+// has been seen, or holds what it stands in. All canonical.
+bool leads_back(const std::string& folder, const std::vector<std::string>& way) {
+  return std::any_of(way.begin(), way.end(), [&folder](const std::string& one) {
+    return one == folder || folder == "/" || one.starts_with(folder + "/");
+  });
+}
+
 // The files of a folder, deepest folders included, in an order that depends on names alone.
 void append_folder(const std::string& folder, std::vector<std::string>* out) {
   std::vector<std::string> found;
-  std::error_code error;
+  std::error_code error, unknown;
+  std::vector<std::string> way = {fs::canonical(folder, unknown).string()};  // to where the iterator stands
   fs::recursive_directory_iterator it(folder, fs::directory_options::follow_directory_symlink, error), end;
   for (; !error && it != end; it.increment(error)) {
-    const bool hidden = it->path().filename().string().starts_with('.');
-    if (it.depth() > 64) bad_document(folder, "has more than 64 levels of folders (a link to itself?)");
-    if (hidden) {
+    const fs::path& path = it->path();
+    if (it.depth() > 64) bad_document(folder, "has more than 64 levels of folders: " + path.string());
+    way.resize(static_cast<size_t>(it.depth()) + 1);
+    if (path.filename().string().starts_with('.')) {
       it.disable_recursion_pending();
-    } else if (it->is_regular_file()) {
-      found.push_back(it->path().string());
+    } else if (it->is_directory(unknown)) {
+      way.push_back(fs::canonical(path, unknown).string());
+      const std::vector<std::string> before(way.begin(), way.end() - 1);
+      if (it->is_symlink(unknown) && leads_back(way.back(), before)) it.disable_recursion_pending();
+    } else if (it->is_regular_file(unknown)) {
+      found.push_back(path.string());
     }
   }
   if (error) bad_document(folder, "cannot be listed: " + error.message());
@@ -56,6 +70,15 @@ std::string read_all(const std::string& path) {
 }
 
 bool is_continuation(char c) { return (static_cast<uint8_t>(c) & 0xc0) == 0x80; }
+
+[[noreturn]] void too_long(const std::string& file, int64_t tokens, int64_t answer, int64_t context) {
+  const std::string why =
+      tokens < context
+          ? str(" of ", context, " leaves ", context - tokens, " of ", answer, " tokens for the answer (-n)")
+          : str(" holds ", context, answer > 1 ? str(", ", answer, " of them for the answer (-n)") : "");
+  bad_document(file, str("is ", tokens, " tokens long, ", tokens + answer - context, " too many: the context", why),
+               "Shorten it, ask for less with -n, raise -c/--ctx-size if the model allows, or use --truncate middle");
+}
 
 // About `bytes` of the text, half from its beginning and half from its end, a mark between.
 std::string without_middle(std::string_view text, size_t bytes) {
@@ -106,30 +129,30 @@ std::string read_document(const std::string& path) {
   return text;
 }
 
-std::vector<int32_t> document_prompt(const std::string& file, std::string_view text, const PromptRules& rules,
-                                     const EncodePrompt& encode) {
+DocumentPrompt document_prompt(const std::string& file, std::string_view text, const PromptRules& rules,
+                               const EncodePrompt& encode) {
   const auto ids_of = [&](std::string_view body) { return encode(std::string(body) + rules.instruction); };
-  std::vector<int32_t> ids = ids_of(text);
-  const int64_t limit = rules.context_tokens - 1;
-  if (static_cast<int64_t>(ids.size()) <= limit) return ids;
-  if (rules.truncate == Truncate::kNone) {
-    bad_document(file, str("is ", ids.size(), " tokens long; the context holds ", rules.context_tokens),
-                 "Shorten it, raise -c/--ctx-size if the model allows, or use --truncate middle");
-  }
-  const auto wanted = static_cast<double>(std::max<int64_t>(1, rules.context_tokens - rules.answer_tokens));
+  const int64_t answer = std::max<int64_t>(1, rules.answer_tokens);
+  const int64_t most = std::max<int64_t>(1, rules.context_tokens - answer);
+  DocumentPrompt prompt{.ids = ids_of(text)};
+  prompt.whole_tokens = static_cast<int64_t>(prompt.ids.size());
+  if (prompt.whole_tokens <= most) return prompt;
+  if (rules.truncate == Truncate::kNone) too_long(file, prompt.whole_tokens, answer, rules.context_tokens);
+  const auto wanted = static_cast<double>(most);
   const auto frame = static_cast<double>(ids_of("").size());
   if (frame + 16 > wanted) {
-    bad_document(file, str("cannot be truncated to fit: the context holds ", rules.context_tokens, " tokens, ",
-                           rules.answer_tokens, " are kept for the answer and ", frame, " taken by the instruction"));
+    bad_document(file, str("cannot be truncated to fit: the context holds ", rules.context_tokens, " tokens, ", answer,
+                           " are kept for the answer and ", frame, " taken by the instruction"));
   }
   // Tokens are not spread evenly over a text, so the first guess is corrected by what it came to.
   double bytes = static_cast<double>(text.size());
-  for (int attempt = 0; attempt < 32 && static_cast<double>(ids.size()) > wanted; ++attempt) {
-    bytes *= (0.999 - 0.02 * attempt) * (wanted - frame) / std::max(1.0, static_cast<double>(ids.size()) - frame);
-    ids = ids_of(without_middle(text, static_cast<size_t>(bytes)));
+  const auto tokens = [&prompt] { return static_cast<double>(prompt.ids.size()); };
+  for (int attempt = 0; attempt < 32 && tokens() > wanted; ++attempt) {
+    bytes *= (0.999 - 0.02 * attempt) * (wanted - frame) / std::max(1.0, tokens() - frame);
+    prompt.ids = ids_of(without_middle(text, static_cast<size_t>(bytes)));
   }
-  if (static_cast<double>(ids.size()) > wanted) bad_document(file, "cannot be truncated to fit the context");
-  return ids;
+  if (tokens() > wanted) bad_document(file, "cannot be truncated to fit the context");
+  return prompt;
 }
 
 }  // namespace headrace

@@ -28,13 +28,19 @@ struct PromptRules {
   std::string instruction;  // put after the text
   Truncate truncate = Truncate::kNone;
   int64_t context_tokens = 0;  // what prompt and answer share
-  int64_t answer_tokens = 0;   // kept free of it by kMiddle; kNone asks for one free token only
+  int64_t answer_tokens = 1;   // of them, kept free for the answer
 };
 using EncodePrompt = std::function<std::vector<int32_t>(std::string_view user_text)>;
 
-// The ids of "text, instruction". A prompt that does not fit is an Error(kBadInput) that names the file and says how
-// many tokens it has, or, with kMiddle, loses the middle of its text, cut at characters.
-std::vector<int32_t> document_prompt(const std::string& file, std::string_view text, const PromptRules& rules,
-                                     const EncodePrompt& encode);
+struct DocumentPrompt {
+  std::vector<int32_t> ids;
+  int64_t whole_tokens = 0;  // of the prompt with all of the text
+  int64_t left_out_tokens() const { return whole_tokens - static_cast<int64_t>(ids.size()); }
+};
+
+// "text, instruction". A prompt that leaves less than the answer's room is an Error(kBadInput) that names the file and
+// says how many tokens it has, or, with kMiddle, loses the middle of its text, cut at characters.
+DocumentPrompt document_prompt(const std::string& file, std::string_view text, const PromptRules& rules,
+                               const EncodePrompt& encode);
 
 }  // namespace headrace

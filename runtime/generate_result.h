@@ -40,10 +40,16 @@ struct Transfers {
   uint64_t decode_h2d_bytes = 0, decode_d2h_bytes = 0;
 };
 
+// A document whose middle was left out: what of its prompt. Nothing: it was whole, or there was no document.
+struct LeftOut {
+  int64_t whole_tokens = 0, tokens = 0;  // of the prompt as it would have been, and of what it lost
+};
+
 struct GenerateResult {
   std::string text;
   std::vector<int32_t> token_ids;  // the end token not included
   int64_t prompt_tokens = 0;
+  LeftOut left_out{};
   FinishReason finish_reason = FinishReason::kLength;
   Timings timings;
   MemoryUse memory;

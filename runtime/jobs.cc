@@ -242,8 +242,8 @@ BatchOutcome run_batch(const BatchOptions& batch) {
       }
     } catch (const Error& error) {
       if (error.code() != ExitCode::kBadInput && error.code() != ExitCode::kDoesNotFit) throw;
+      outcome.failure = outcome.failed == 0 || outcome.failure == error.code() ? error.code() : ExitCode::kBadInput;
       ++outcome.failed;
-      if (batch.files.size() == 1) outcome.failure = error.code();
       if (key.empty()) key = job_key(batch.options, "unread file " + file);
       if (batch.results != nullptr) batch.results->append(error_json(error, {file, key}));
       if (batch.events.on_error) batch.events.on_error(index, file, error);

@@ -67,7 +67,7 @@ struct BatchOptions {
 struct BatchOutcome {
   int64_t answered = 0, skipped = 0, failed = 0;
   bool interrupted = false;                // the document then in work has no line; a rerun does it again
-  ExitCode failure = ExitCode::kBadInput;  // of a batch of one: its own
+  ExitCode failure = ExitCode::kBadInput;  // of all that failed; kBadInput where they differ
   ExitCode exit_code() const;
 };
 

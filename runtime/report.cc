@@ -129,6 +129,9 @@ std::string result_json(const GenerateResult& result, const LineLabel& label) {
   line["text"] = result.text;
   line["token_ids"] = result.token_ids;
   line["prompt_tokens"] = result.prompt_tokens;
+  if (const LeftOut& left = result.left_out; left.tokens > 0) {
+    line["truncated"] = {{"whole_tokens", left.whole_tokens}, {"left_out_tokens", left.tokens}};
+  }
   line["finish_reason"] = finish_reason_name(result.finish_reason);
   line["timings"] = {{"load_ms", rounded(t.load_ms)},
                      {"host_memory_ms", rounded(t.host_memory_ms)},

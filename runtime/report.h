@@ -24,8 +24,9 @@ struct Compared {
 std::vector<Compared> compare(const GenerateResult& result);  // empty: nothing was predicted
 
 // {"file", "key", "text", "token_ids", "prompt_tokens", "finish_reason", "timings", "memory", "transfers"}
-// and, where there are, "prefix", "speculation" and "predicted"; no newline.
-// Bytes that are not UTF-8 become U+FFFD.
+// and, where there are, "truncated" (a document that --truncate has cut: "whole_tokens" of the prompt with all of it,
+// "left_out_tokens" that are missing from "prompt_tokens"), "prefix", "spill", "speculation" and "predicted"; no
+// newline. Bytes that are not UTF-8 become U+FFFD.
 std::string result_json(const GenerateResult& result, const LineLabel& label = {});
 
 // {"file", "key", "error", "exit_code"}, no newline.

@@ -66,6 +66,33 @@ TEST(Report, SaysWhatTheIssueAsksFor) {
             std::string::npos);
 }
 
+// A text that ends for want of context is told from one that has the length that was asked for.
+TEST(Report, SaysThatTheContextIsFull) {
+  GenerateResult result;
+  result.token_ids.resize(2);
+  const auto says = [&](int64_t most, const std::string& part) {
+    const std::string text = format_report(result, "engine", most);
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  says(0, "tokens/s (length)\n");
+  says(2, "tokens/s (length)\n");
+  says(8000, "tokens/s (length: the context is full before the 8,000 of -n)\n");
+  says(-1, "tokens/s (length: the context is full)\n");
+  result.finish_reason = FinishReason::kStop;
+  says(8000, "tokens/s (stop)\n");
+}
+
+TEST(Report, SaysWhatTruncateLeftOut) {
+  GenerateResult result;
+  result.prompt_tokens = 975;
+  EXPECT_EQ(format_report(result, "engine").find("truncated"), std::string::npos);
+  result.left_out = {.whole_tokens = 1698, .tokens = 723};
+  EXPECT_NE(format_report(result, "engine").find("\n  truncated 723 of 1,698 tokens left out of the middle\n"),
+            std::string::npos);
+  EXPECT_TRUE(format_summary_line(result).starts_with("975 tokens in (723 of 1,698 left out of the middle), 0 out"))
+      << format_summary_line(result);
+}
+
 TEST(Report, SaysWhatSavedPrefixesGave) {
   GenerateResult result;
   result.prompt_tokens = 7678;

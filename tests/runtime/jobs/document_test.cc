@@ -35,6 +35,25 @@ TEST(ExpandDocuments, FoldersBecomeTheirFilesInOrder) {
             (std::vector<std::string>{alone, a, b, deep, "-", alone}));
 }
 
+// Links are followed, but not to where they stand in: each file once, however the links lie.
+TEST(ExpandDocuments, LinksThatLeadBackAreLeftOut) {
+  namespace fs = std::filesystem;
+  TemporaryFolder folder;
+  const std::string root = folder / "docs", one = folder.write("docs/one.txt", "1"),
+                    two = folder.write("docs/part/two.txt", "2");
+  folder.write("else/three.txt", "3");
+  fs::create_directory_symlink("..", root + "/above");              // the root's parent, which holds the root
+  fs::create_directory_symlink("..", root + "/part/up");            // the root
+  fs::create_directory_symlink(".", root + "/part/here");           // itself
+  fs::create_directory_symlink("/", root + "/part/all");            // of which all is a part
+  fs::create_directory_symlink(root + "/turn", root + "/turn");     // nowhere
+  fs::create_symlink(root + "/gone.txt", root + "/part/gone.txt");  // to nothing
+  fs::create_directory_symlink(folder / "else", root + "/other");
+  fs::create_directory_symlink(root + "/part", folder / "else/back");  // there and back again
+  EXPECT_EQ(expand_documents({root}),
+            (std::vector<std::string>{one, root + "/other/back/two.txt", root + "/other/three.txt", two}));
+}
+
 // A batch goes on without them, and reading them says what is wrong.
 TEST(ExpandDocuments, KeepsWhatCannotBeRead) {
   TemporaryFolder folder;
@@ -101,14 +120,34 @@ std::vector<int32_t> encode_bytes(std::string_view text) {
 std::string text_of(const std::vector<int32_t>& ids) { return {ids.begin() + 3, ids.end()}; }
 
 TEST(DocumentPrompt, PutsTheInstructionAfterTheText) {
-  const PromptRules rules{.instruction = " Q?", .context_tokens = 12, .answer_tokens = 5};
-  EXPECT_EQ(text_of(document_prompt("f", "hello", rules, encode_bytes)), "hello Q?");  // 11 of 12: one is free
+  const PromptRules rules{.instruction = " Q?", .context_tokens = 12, .answer_tokens = 1};
+  const DocumentPrompt prompt = document_prompt("f", "hello", rules, encode_bytes);
+  EXPECT_EQ(text_of(prompt.ids), "hello Q?");  // 11 of 12: one is free
+  EXPECT_EQ(prompt.whole_tokens, 11);
+  EXPECT_EQ(prompt.left_out_tokens(), 0);
+}
+
+// An answer of fewer tokens than were asked for would pass for a whole one.
+TEST(DocumentPrompt, LeavesTheAnswerItsRoom) {
+  const auto told = [](int64_t context, int64_t answer) {
+    const PromptRules rules{.instruction = " Q?", .context_tokens = context, .answer_tokens = answer};
+    return error_of([&] { document_prompt("f.txt", "hello", rules, encode_bytes); });
+  };
+  EXPECT_EQ(told(16, 5), "");
+  EXPECT_NE(told(15, 5).find("f.txt: is 11 tokens long, 1 too many: the context of 15 leaves 4 of 5 tokens for the "
+                             "answer (-n)"),
+            std::string::npos)
+      << told(15, 5);
+  EXPECT_NE(told(10, 5).find("f.txt: is 11 tokens long, 6 too many: the context holds 10, 5 of them for the "
+                             "answer (-n)"),
+            std::string::npos)
+      << told(10, 5);
 }
 
 TEST(DocumentPrompt, SaysHowLongAndOffersTruncation) {
-  const PromptRules rules{.instruction = " Q?", .context_tokens = 11, .answer_tokens = 5};
+  const PromptRules rules{.instruction = " Q?", .context_tokens = 11, .answer_tokens = 1};
   const std::string error = error_of([&] { document_prompt("f.txt", "hello", rules, encode_bytes); });
-  EXPECT_NE(error.find("f.txt: is 11 tokens long; the context holds 11"), std::string::npos) << error;
+  EXPECT_NE(error.find("f.txt: is 11 tokens long, 1 too many: the context holds 11"), std::string::npos) << error;
   EXPECT_NE(error.find("--truncate middle"), std::string::npos) << error;
 }
 
@@ -119,7 +158,10 @@ TEST(DocumentPrompt, LosesTheMiddleAtCharacters) {
   for (int64_t context = 60; context < 70; ++context) {
     const PromptRules rules{
         .instruction = " Q?", .truncate = Truncate::kMiddle, .context_tokens = context, .answer_tokens = 10};
-    const std::string prompt = text_of(document_prompt("f", text, rules, encode_bytes));
+    const DocumentPrompt cut = document_prompt("f", text, rules, encode_bytes);
+    EXPECT_EQ(cut.whole_tokens, 3 + static_cast<int64_t>(text.size()) + 3);
+    EXPECT_EQ(cut.left_out_tokens(), cut.whole_tokens - static_cast<int64_t>(cut.ids.size()));
+    const std::string prompt = text_of(cut.ids);
     EXPECT_LE(static_cast<int64_t>(prompt.size()) + 3, context - 10);
     EXPECT_GE(static_cast<int64_t>(prompt.size()) + 3, context - 10 - 16);  // and it wastes little
     EXPECT_TRUE(prompt.starts_with("BEGIN\xe2\x82\xac")) << prompt;
@@ -142,7 +184,7 @@ TEST(DocumentPrompt, TruncatesTextOfUnevenDensity) {
   const std::string text = std::string(2000, 'a') + std::string(100000, 'x') + std::string(2000, 'b');
   const PromptRules rules{
       .instruction = "", .truncate = Truncate::kMiddle, .context_tokens = 300, .answer_tokens = 100};
-  EXPECT_LE(document_prompt("f", text, rules, encode).size(), 200u);
+  EXPECT_LE(document_prompt("f", text, rules, encode).ids.size(), 200u);
 }
 
 TEST(DocumentPrompt, AContextTooSmallForTheInstructionIsAnError) {

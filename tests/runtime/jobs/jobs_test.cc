@@ -37,6 +37,7 @@ class Jobs : public ::testing::Test {
     batch.answer = [&](const std::string& file, const std::string& text) {
       answered_.push_back(file);
       if (text == "too long") throw_error(ExitCode::kBadInput, file, "is too long");
+      if (text == "too much") throw_error(ExitCode::kDoesNotFit, file, "does not fit");
       if (text == "disk") throw_error(ExitCode::kStorage, file, "the disk is gone");
       GenerateResult result;
       result.text = "about " + text;
@@ -106,6 +107,16 @@ TEST_F(Jobs, AFailingDocumentIsALineAndTheRestGoOn) {
   ASSERT_EQ(lines().size(), 4u);
   EXPECT_EQ(lines()[1]["error"], "b: is too long");
   EXPECT_EQ(lines()[2]["error"], "gone: no such file");
+}
+
+// The code of all that fail, where they fail alike; one document or many.
+TEST_F(Jobs, TheExitCodeIsThatOfTheFailures) {
+  texts_ = {{"a", "A"}, {"b", "too much"}, {"c", "too much"}, {"d", "too long"}};
+  EXPECT_EQ(run({"b"}).exit_code(), ExitCode::kDoesNotFit);
+  EXPECT_EQ(run({"a", "b"}).exit_code(), ExitCode::kDoesNotFit);
+  EXPECT_EQ(run({"b", "a", "c"}).exit_code(), ExitCode::kDoesNotFit);
+  EXPECT_EQ(run({"b", "a", "d"}).exit_code(), ExitCode::kBadInput);
+  EXPECT_EQ(run({"d", "b", "c"}).exit_code(), ExitCode::kBadInput);
 }
 
 TEST_F(Jobs, FailedDocumentsAreTriedAgainAndOthersErrorsKept) {

@@ -41,6 +41,13 @@ TEST(ResultJson, HoldsWhatARunCameTo) {
   EXPECT_EQ(parsed["transfers"]["decode_h2d_bytes"], uint64_t{1} << 40);
 }
 
+TEST(ResultJson, SaysWhatWasLeftOutOfADocument) {
+  GenerateResult result = some_result();
+  EXPECT_FALSE(json::parse(result_json(result)).contains("truncated"));
+  result.left_out = {.whole_tokens = 100, .tokens = 58};
+  EXPECT_EQ(json::parse(result_json(result))["truncated"], json({{"whole_tokens", 100}, {"left_out_tokens", 58}}));
+}
+
 TEST(ResultJson, SaysWhatSavedPrefixesGave) {
   GenerateResult result = some_result();
   EXPECT_FALSE(json::parse(result_json(result)).contains("prefix"));
