@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "cli/environment.h"
 #include "cli/parser.h"
 
 namespace headrace {
@@ -25,6 +26,7 @@ constexpr std::array<std::string_view, 7> kCommands = {"generate", "summarize", 
 bool is_command(const std::string& name) {
   return std::find(kCommands.begin(), kCommands.end(), name) != kCommands.end();
 }
+bool is_cache_action(const std::string& name) { return name == "list" || name == "verify" || name == "prune"; }
 
 }  // namespace
 
@@ -50,9 +52,18 @@ Command parse_args(const std::vector<std::string>& args) {
   const auto parser = std::make_unique<Parser>();
   const std::string command = !args.empty() && is_command(args.front()) ? args.front() : "";
   const bool quality = command == "bench" && args.size() > 1 && args[1] == "quality";
+  const bool cache_action = command == "cache" && args.size() > 1 && is_cache_action(args[1]);
+  if (command == "cache" && !cache_action && (args.size() == 1 || !args[1].starts_with('-'))) {
+    usage_error("cache", (args.size() == 1 ? "" : "'" + args[1] + "' is none of its actions: ") +
+                             "list, verify or prune, and a folder, are what it takes");
+  }
+  const std::string path = quality || cache_action ? command + " " + args[1] : command;
+  Environment environment(parser->app);
   try {
     parser->app.parse(reversed);
+    if (CLI::App* const chosen = parser->innermost(); chosen != nullptr) environment.apply(*chosen);
   } catch (const CLI::CallForHelp&) {
+    environment.restore();
     if (quality) return HelpArgs{parser->quality_app->help("headrace bench")};
     return HelpArgs{command.empty() ? parser->app.help() : parser->app.get_subcommand(command)->help("headrace")};
   } catch (const CLI::CallForVersion& version) {
@@ -62,7 +73,7 @@ Command parse_args(const std::vector<std::string>& args) {
   } catch (const ListShapes&) {
     return ShapesArgs{};
   } catch (const CLI::ParseError& error) {
-    usage_error(quality ? "bench quality" : command, error.what());
+    usage_error(path, error.what());
   }
   if (parser->quality_app->parsed() && !quality) {
     usage_error("bench", "quality stands right behind bench, before all flags");

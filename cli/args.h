@@ -1,5 +1,6 @@
 // The command line as values: which command, and its options. Every flag has an environment variable HEADRACE_*.
-// Parsing reads argv and the environment and touches nothing else. Thread: one.
+// Parsing reads argv and the environment, asks whether a folder with a colon in its name is there, and touches nothing
+// else. Thread: one.
 #pragma once
 
 #include <cstdint>

@@ -2,6 +2,8 @@
 
 #include <charconv>
 #include <cmath>
+#include <filesystem>
+#include <system_error>
 
 #include "cli/format.h"
 #include "runtime/document.h"
@@ -28,7 +30,7 @@ void add_flag(CLI::App& app, const std::string& heading, const Flag& flag) {
   } else {
     option = app.add_flag(flag.names, *flag.on, flag.help);
   }
-  option->envname(environment_name(flag.names))->group(heading);
+  option->envname(flag.variable.empty() ? environment_name(flag.names) : flag.variable)->group(heading);
 }
 
 }  // namespace
@@ -85,7 +87,13 @@ SetFlag folder_value(std::string* out, uint64_t* limit) {
   return [=](const std::string& value) {
     const size_t colon = value.rfind(':');
     uint64_t bytes = 0;
-    const bool sized = colon != std::string::npos && parse_bytes(value.substr(colon + 1), &bytes);
+    const std::string size = colon == std::string::npos ? "" : value.substr(colon + 1);
+    const bool sized = parse_bytes(size, &bytes);
+    std::error_code unknown;
+    if (!sized && colon != std::string::npos && size.find('/') == std::string::npos &&
+        !std::filesystem::is_directory(value, unknown)) {
+      return str("'", value, "': '", size, "' is no size like 24GiB, nor is there a folder of the whole name");
+    }
     *out = sized ? value.substr(0, colon) : value;
     *limit = bytes;
     if (out->empty()) return "'" + value + "' names no folder";

@@ -25,6 +25,7 @@ struct Flag {
   SetFlag set;        // null: a switch
   bool* on = nullptr;
   std::string help;
+  std::string variable{};  // of the environment; empty: environment_name(names)
 };
 
 // Adds the rows to a command, under a heading of its help.
@@ -34,10 +35,12 @@ std::string environment_name(const std::string& names);
 
 // What a value may be.
 SetFlag text_value(std::string* out);
-SetFlag utf8_value(std::string* out);                        // text for the model: refused where it is not UTF-8
-SetFlag tokens_value(int64_t* out);                          // 128K; at least 1
-SetFlag bytes_value(uint64_t* out);                          // 24GiB; at least 1
-SetFlag folder_value(std::string* out, uint64_t* limit);     // /mnt/nvme:200GiB; the size may be left out
+SetFlag utf8_value(std::string* out);  // text for the model: refused where it is not UTF-8
+SetFlag tokens_value(int64_t* out);    // 128K; at least 1
+SetFlag bytes_value(uint64_t* out);    // 24GiB; at least 1
+// /mnt/nvme:200GiB; the size may be left out. What follows a last colon and is no size is refused, unless there is a
+// folder of the whole name, or a / behind it.
+SetFlag folder_value(std::string* out, uint64_t* limit);
 SetFlag int_value(int64_t* out, int64_t low, int64_t high);  // both included
 SetFlag seed_value(uint64_t* out);
 SetFlag float_value(float* out, float low, float high);

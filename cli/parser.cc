@@ -71,7 +71,7 @@ Parser::Parser() {
   app.set_version_flag("--version", "headrace " HEADRACE_VERSION);
   add_list_devices(app, "Options");
   app.footer(
-      "Every flag has an environment variable: --ctx-size is HEADRACE_CTX_SIZE.\n"
+      "Every flag has an environment variable: --ctx-size is HEADRACE_CTX_SIZE. What the command line says counts.\n"
       "headrace COMMAND --help lists a command's flags.");
   add_generate();
   add_summarize();
@@ -113,8 +113,7 @@ void Parser::add_inspect() {
   inspect_app = app.add_subcommand("inspect", "Say what a model is, how large, and what fits where");
   inspect_app->add_option("model", inspect.model, "A directory, a .gguf file or org/name")
       ->type_name("MODEL")
-      ->envname("HEADRACE_MODEL")
-      ->required();
+      ->envname("HEADRACE_MODEL");
   add_flags(*inspect_app, "Output",
             {{"--tensors", "", nullptr, &inspect.tensors, "List every tensor"},
              {"--json", "", nullptr, &inspect.json, "One JSON object on stdout"}});
@@ -136,6 +135,17 @@ void Parser::add_cache() {
             {{"--to", "SIZE", bytes_value(&cache.limit_bytes), nullptr, "Keep so much [nothing]"}});
 }
 
+void Parser::finish_cache() {
+  if (!cache.folder.empty()) return;
+  usage_error("cache " + innermost()->get_name(), "DIR is empty: the folder that --prefix-cache was given is needed");
+}
+
+CLI::App* Parser::innermost() {
+  CLI::App* command = nullptr;
+  for (CLI::App* at = &app; !at->get_subcommands().empty();) command = at = at->get_subcommands().front();
+  return command;
+}
+
 Command Parser::chosen() {
   if (profile_app->parsed()) {
     finish_profile();
@@ -149,13 +159,19 @@ Command Parser::chosen() {
     finish_quality();
     return std::move(quality);
   }
-  if (cache_app->parsed()) return std::move(cache);
+  if (cache_app->parsed()) {
+    finish_cache();
+    return std::move(cache);
+  }
   if (bench_app->parsed()) {
     finish_bench();
     return std::move(bench);
   }
   if (generate_app->parsed()) {
     if (generate_app->count("--prompt") > 0 && generate.prompt.empty()) usage_error("generate", "-p/--prompt is empty");
+    if (generate_app->count("--file") > 0 && generate.file.empty()) {
+      usage_error("generate", "-f/--file is empty: a file's name, or - for standard input");
+    }
     finish_common("generate", generate_late, generate.system, &generate.engine, &generate.generate);
     return std::move(generate);
   }
@@ -166,6 +182,7 @@ Command Parser::chosen() {
     }
     return std::move(summarize);
   }
+  if (inspect.model.empty()) usage_error("inspect", "a model is needed: a directory, a .gguf file or org/name");
   return std::move(inspect);
 }
 

@@ -52,6 +52,7 @@ struct Parser {
   void add_bench();
   void add_quality();
   void add_cache();
+  void finish_cache();
   // parser_measure.cc
   void add_plan();
   void add_profile();
@@ -59,6 +60,7 @@ struct Parser {
   void finish_quality();
   void finish_plan();
   void finish_profile();
+  CLI::App* innermost();  // the command that was parsed, or the one below it
   Command chosen();
 };
 

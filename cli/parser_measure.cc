@@ -25,6 +25,14 @@ std::vector<Flag> bench_flags(BenchOptions* o) {
   };
 }
 
+// "-1", which other commands take, leaves open what of the context is the prompt.
+SetFlag output_value(int64_t* out) {
+  return [out](const std::string& value) {
+    const std::string wrong = int_value(out, 1, int64_t{1} << 40)(value);
+    return value == "-1" ? wrong + ": a plan is of a prompt, which is the context less so many" : wrong;
+  };
+}
+
 SetFlag temperature_value(float* out) { return float_value(out, 0, 100); }
 
 std::vector<Flag> quality_flags(QualityOptions* o) {
@@ -66,7 +74,8 @@ void Parser::add_bench() {
   add_list_devices(*bench_app, "Memory and device");
   add_flags(*bench_app, "Output",
             {{"--json", "", nullptr, &bench.output.json, "One JSON object on stdout instead of the table"},
-             {"-o,--output", "FILE", text_value(&bench.results), nullptr, "Write the JSON object to FILE as well"},
+             {"-o,--output", "FILE", text_value(&bench.results), nullptr,
+              "Write the JSON object to FILE as well, in the place of what FILE holds", "HEADRACE_BENCH_OUTPUT"},
              trace_flag(&options->engine),
              {"-q,--quiet", "", nullptr, &bench.output.quiet, "No progress"}});
 }
@@ -101,7 +110,8 @@ void Parser::add_quality() {
   add_flags(*quality_app, "Verification", block_flags(&engine->verify));
   add_flags(*quality_app, "Output",
             {{"--json", "", nullptr, &quality.output.json, "One JSON object on stdout instead of the table"},
-             {"-o,--output", "FILE", text_value(&quality.results), nullptr, "Write the JSON object to FILE as well"},
+             {"-o,--output", "FILE", text_value(&quality.results), nullptr,
+              "Write the JSON object to FILE as well, in the place of what FILE holds", "HEADRACE_QUALITY_OUTPUT"},
              {"-q,--quiet", "", nullptr, &quality.output.quiet, "No progress"}});
 }
 
@@ -122,8 +132,8 @@ void Parser::add_plan() {
   add_flags(*plan_app, "Position", rope_flags(&engine->rope));
   add_flags(*plan_app, "Memory and device", context_flags(engine));
   add_flags(*plan_app, "Memory and device",
-            {{"-n,--predict,--max-tokens", "N", int_value(&options->output_tokens, 1, int64_t{1} << 40), nullptr,
-              "How many of the context's tokens are output [256]"}});
+            {{"-n,--predict,--max-tokens", "N", output_value(&options->output_tokens), nullptr,
+              "How many of the context's tokens are output, at least 1; the rest are the prompt [256]"}});
   add_flags(*plan_app, "Memory and device", memory_flags(engine, &plan_late.threads));
   add_list_devices(*plan_app, "Memory and device");
   add_flags(*plan_app, "Rates",
@@ -178,8 +188,11 @@ void Parser::add_profile() {
         "What goes to stdout: table, json, csv or md [table]"},
        {"--json", "", nullptr, &profile.output.json, "The same as --format json"},
        {"-o,--output", "FORM|FILE", text_value(&profile.results), nullptr,
-        "json, csv or md: as --format; FILE.json, FILE.csv or FILE.md: write that file as well"},
-       {"--html", "FILE", text_value(&profile.html), nullptr, "Write a page with charts, which needs nothing else"},
+        "json, csv or md: as --format; FILE.json, FILE.csv or FILE.md: write that file as well, in the place of what "
+        "it holds",
+        "HEADRACE_PROFILE_OUTPUT"},
+       {"--html", "FILE", text_value(&profile.html), nullptr,
+        "Write a page with charts, which needs nothing else, in the place of what FILE holds"},
        {"-q,--quiet", "", nullptr, &profile.output.quiet, "No progress"}});
 }
 
@@ -195,6 +208,9 @@ void Parser::finish_profile() {
     }
     printed = format;
   };
+  if (profile_app->count("--output") > 1) {
+    usage_error("profile", "-o stands more than once: it writes one file, or says one form (--format does, beside it)");
+  }
   if (profile_app->count("--format") > 0) print(p.format);
   if (p.output.json) print(ProfileFormat::kJson);
   bool understood = p.results.empty();

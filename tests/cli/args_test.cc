@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <string>
 #include <utility>
@@ -118,7 +120,7 @@ TEST(Args, BenchTakesEveryFlag) {
                                 "--repeat",   "3",     "-s",      "9",      "-ctk",
                                 "f16",        "-ctv",  "f32",     "--vram", "22GiB",
                                 "--host-mem", "64GiB", "-dev",    "cuda:1", "--spill",
-                                "/mnt/a:b",   "-t",    "5",       "--json", "-o",
+                                "/mnt/a:b/c", "-t",    "5",       "--json", "-o",
                                 "out.json",   "-q"});
   EXPECT_EQ(full.bench.engine.model, "model");
   EXPECT_EQ(full.bench.engine.dtype, DType::kF32);
@@ -132,7 +134,7 @@ TEST(Args, BenchTakesEveryFlag) {
   EXPECT_EQ(full.bench.engine.device.vram_bytes, 22 * kGiB);
   EXPECT_EQ(full.bench.engine.device.host_mem_bytes, 64 * kGiB);
   EXPECT_EQ(full.bench.engine.device.cuda_index, 1);
-  EXPECT_EQ(full.bench.engine.spill.folder, "/mnt/a:b");
+  EXPECT_EQ(full.bench.engine.spill.folder, "/mnt/a:b/c");
   EXPECT_EQ(full.bench.engine.spill.limit_bytes, 0u);
   EXPECT_EQ(full.bench.engine.device.threads, 5);
   EXPECT_TRUE(full.output.json);
@@ -356,6 +358,113 @@ TEST(Args, EveryFlagHasAnEnvironmentVariable) {
   EXPECT_FLOAT_EQ(args.generate.sampling.temperature, 0.5f);
   EXPECT_TRUE(args.generate.ignore_eos);
   EXPECT_NE(wrong.find("'warm'"), std::string::npos) << wrong;
+  EXPECT_NE(wrong.find("(from HEADRACE_TEMP)"), std::string::npos) << wrong;
+}
+
+using Named = std::vector<std::pair<const char*, const char*>>;
+
+class Variables {
+ public:
+  explicit Variables(Named variables) : variables_(std::move(variables)) {
+    for (const auto& [name, value] : variables_) ::setenv(name, value, 1);
+  }
+  ~Variables() {
+    for (const auto& [name, value] : variables_) ::unsetenv(name);
+  }
+  Variables(const Variables&) = delete;
+  Variables& operator=(const Variables&) = delete;
+
+ private:
+  const Named variables_;
+};
+
+// What the two would be refused for is no reason where one of them is a variable and the other a flag.
+TEST(Args, AVariableGivesWayToTheCommandLine) {
+  {
+    const Variables variables({{"HEADRACE_MODEL", "m"}, {"HEADRACE_DEVICE", "cpu"}, {"HEADRACE_PREDICT", "-1"}});
+    const auto plan = std::get<PlanArgs>(parse_args({"plan", "--shape", "qwen3-0.6b", "--gpu", "rtx4090"})).plan;
+    EXPECT_EQ(plan.engine.model, "");
+    EXPECT_EQ(plan.engine.device.choice, DeviceChoice::kAuto);
+    EXPECT_EQ(plan.output_tokens, 256);
+    EXPECT_EQ(std::get<BenchArgs>(parse_args({"bench", "--shape", "qwen3-0.6b"})).bench.engine.model, "");
+    EXPECT_EQ(std::get<InspectArgs>(parse_args({"inspect"})).model, "m");
+    EXPECT_EQ(std::get<InspectArgs>(parse_args({"inspect", "n"})).model, "n");
+    EXPECT_NE(refusal({"plan", "-n", "-1"}).find("'-1' is no whole number from 1"), std::string::npos);
+  }
+  {
+    const Variables variables({{"HEADRACE_SHAPE", "qwen3-0.6b"}, {"HEADRACE_MODEL", "m"}});
+    EXPECT_EQ(std::get<PlanArgs>(parse_args({"plan", "-m", "n"})).plan.shape, "");
+    EXPECT_NE(refusal({"plan"}).find("exclude each other"), std::string::npos);  // both are variables
+  }
+  {
+    const Variables variables({{"HEADRACE_CHAT_TEMPLATE", "chatml"}, {"HEADRACE_SYSTEM", "Be brief."}});
+    const GenerateArgs args = generate({"-p", "x", "--no-chat-template"});
+    EXPECT_EQ(args.engine.chat_template, "");
+    EXPECT_EQ(args.system, "");
+    EXPECT_EQ(generate({"-p", "x", "--chat-template-file", "f"}).engine.chat_template, "");
+    EXPECT_EQ(generate({"-p", "x"}).engine.chat_template, "chatml");
+  }
+  const Variables variable(Named{{"HEADRACE_NO_CHAT_TEMPLATE", "1"}});
+  EXPECT_TRUE(generate({"-p", "x", "--system", "Be brief."}).engine.use_chat_template);
+  EXPECT_FALSE(generate({"-p", "x"}).engine.use_chat_template);
+}
+
+TEST(Args, AVariableThatMeansNothingHereIsPassedOver) {
+  const auto verify = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"-p", "x"});
+    return generate(more).engine.verify;
+  };
+  const Variables variables({{"HEADRACE_PARTIAL_BUDGET", "1K"}, {"HEADRACE_REFRESH_INTERVAL", "20"}});
+  EXPECT_EQ(verify({}), VerifyOptions{});
+  EXPECT_EQ(verify({"--spec-type", "ngram-simple"}).budget, 1024);
+  EXPECT_EQ(verify({"--spec-type", "ngram-simple"}).interval, 20);
+  EXPECT_EQ(verify({"--spec-type", "ngram-simple", "--verify", "full"}).budget, 4096);
+  EXPECT_EQ(verify({"--verify", "lossless"}).budget, 1024);
+  const Variables full({{"HEADRACE_VERIFY", "full"}, {"HEADRACE_SPEC_TYPE", "ngram-simple"}});
+  EXPECT_EQ(verify({}).budget, 4096);
+  EXPECT_EQ(verify({"--partial-budget", "2K"}).budget, 2048);
+  EXPECT_EQ(verify({"--partial-budget", "2K"}).interval, 20);
+  EXPECT_FALSE(verify({"--partial-budget", "2K"}).mode.has_value());
+}
+
+// One name for what is a batch's file and what a measurement writes over would cost somebody the batch.
+TEST(Args, OutputsHaveVariablesOfTheirOwn) {
+  const Variables variables({{"HEADRACE_OUTPUT", "x.jsonl"},
+                             {"HEADRACE_BENCH_OUTPUT", "b.json"},
+                             {"HEADRACE_QUALITY_OUTPUT", "q.json"},
+                             {"HEADRACE_PROFILE_OUTPUT", "csv"},
+                             {"HEADRACE_MODEL", "m"}});
+  EXPECT_EQ(std::get<SummarizeArgs>(parse_args({"summarize", "a"})).results, "x.jsonl");
+  EXPECT_EQ(std::get<SummarizeArgs>(parse_args({"summarize", "a", "--json"})).results, "");
+  EXPECT_EQ(std::get<BenchArgs>(parse_args({"bench"})).results, "b.json");
+  EXPECT_EQ(std::get<QualityArgs>(parse_args({"bench", "quality", "--documents", "a"})).results, "q.json");
+  EXPECT_EQ(std::get<ProfileArgs>(parse_args({"profile"})).format, ProfileFormat::kCsv);
+  EXPECT_EQ(std::get<ProfileArgs>(parse_args({"profile", "--json"})).format, ProfileFormat::kJson);
+  EXPECT_EQ(std::get<ProfileArgs>(parse_args({"profile", "--format", "md"})).format, ProfileFormat::kMarkdown);
+  const Variables json(Named{{"HEADRACE_JSON", "1"}});
+  EXPECT_FALSE(std::get<SummarizeArgs>(parse_args({"summarize", "a", "-o", "y.jsonl"})).output.json);
+  EXPECT_EQ(std::get<ProfileArgs>(parse_args({"profile", "-o", "md"})).format, ProfileFormat::kMarkdown);
+  EXPECT_EQ(std::get<ProfileArgs>(parse_args({"profile", "-o", "p.csv"})).format, ProfileFormat::kJson);
+}
+
+// A size with a slip in it is no folder's name.
+TEST(Args, WhatFollowsTheLastColonIsASize) {
+  const std::string folder = ::testing::TempDir() + "headrace_args:colon";
+  EXPECT_NE(refusal({"generate", "-m", "model", "--spill", folder}).find("'colon' is no size like 24GiB, nor is there"),
+            std::string::npos);
+  for (const char* wrong : {"pc:nonsense", "pc:", "pc:2GiBs", "pc:-1GiB", "a:b:c"}) {
+    EXPECT_NE(refusal({"generate", "-m", "model", "--prefix-cache", wrong}).find("is no size"), std::string::npos)
+        << wrong;
+  }
+  ASSERT_EQ(::mkdir(folder.c_str(), 0700), 0);
+  const SpillOptions there = generate({"--spill", folder}).engine.spill;
+  const SpillOptions sized = generate({"--spill", folder + ":2GiB"}).engine.spill;
+  ::rmdir(folder.c_str());
+  EXPECT_EQ(there.folder, folder);
+  EXPECT_EQ(there.limit_bytes, 0u);
+  EXPECT_EQ(sized.folder, folder);
+  EXPECT_EQ(sized.limit_bytes, 2 * kGiB);
+  EXPECT_EQ(generate({"--prefix-cache", "pc:new/"}).engine.prefix_cache.folder, "pc:new/");
 }
 
 TEST(Args, RefusalsNameFlagAndValue) {
@@ -399,6 +508,7 @@ TEST(Args, RefusalsNameFlagAndValue) {
       {{"--no-chat-template", "--system", "x"}, {"--system", "--no-chat-template"}},
       {{"--chat-template-file", "f", "--chat-template", "chatml"}, {"--chat-template-file", "exclude"}},
       {{"--prompt", ""}, {"--prompt", "empty"}},
+      {{"-f", ""}, {"--file", "empty"}},
       {{"--system", "a\xff"}, {"--system", "byte 1"}},
       {{"--rope-scaling", "cubic"}, {"--rope-scaling", "cubic"}},
       {{"--rope-scale", "0.5"}, {"--rope-scale", "'0.5'"}},
