@@ -46,7 +46,8 @@ std::string in_format(const ProfileReport& report, ProfileFormat format) {
 // What could not be kept is a line: the figures have been printed.
 void keep(const ProfileReport& report, Console* console, bool quiet) {
   const std::string path = kept_profile_path();
-  if (report.interrupted || path.empty() || !report.rates().known()) return;
+  if (report.interrupted || !report.rates().known()) return;
+  if (path.empty()) return console->progress().print_line("note: the result is not kept: HOME is not set");
   try {
     const KeptProfiles before = read_kept_profiles(path);
     keep_profile(path, profile_json(report));

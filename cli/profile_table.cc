@@ -56,8 +56,9 @@ std::string row_line(const ProfileReport& report, const ProfileRow& row, BarStyl
 }  // namespace
 
 std::string profile_heading(const ProfileReport& report) {
-  return str(report.device, ", driver ", report.driver, "\n", report.machine.cpu, ", ", report.machine.cores,
-             report.machine.cores == 1 ? " core, " : " cores, ", format_bytes(report.machine.memory_bytes), "\n");
+  return str(report.device, report.gpu ? ", driver " + report.driver : "", "\n", report.machine.cpu, ", ",
+             report.machine.cores, report.machine.cores == 1 ? " core, " : " cores, ",
+             format_bytes(report.machine.memory_bytes), "\n");
 }
 
 std::string profile_table(const ProfileReport& report, ProfileGroup group, BarStyle bars) {

@@ -100,6 +100,11 @@ void Probe::open() {
     report_.notes.push_back(options_.folder +
                             ": its file system takes no O_DIRECT: these are figures of the page cache, not of a disk");
   }
+  if (options_.file_bytes < kLeastFile) {
+    throw_error(
+        ExitCode::kStorage, options_.folder,
+        str("a file of ", format_bytes(options_.file_bytes), " is too small: a test takes ", format_bytes(kLeastFile)));
+  }
   const uint64_t room = folder_free_bytes(options_.folder) / 4 / kLayoutBlock * kLayoutBlock;
   report_.file_bytes = std::min(options_.file_bytes, room);
   if (report_.file_bytes < kLeastFile) {

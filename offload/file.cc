@@ -69,8 +69,9 @@ std::string hint_for(int error) {
     case EROFS:
       return "This user may not write there: name another folder.";
     case ENOENT:
-    case ENOTDIR:
       return "There is no such folder: make it, or name another one.";
+    case ENOTDIR:
+      return "That is a file, or is said to be in one: name a folder.";
     case EIO:
       return "The disk or its cable fails: see the system's log (dmesg).";
     default:

@@ -159,7 +159,10 @@ void Engine::Impl::check_prompt(const std::vector<int32_t>& prompt) const {
   if (tokens + 1 > limit) {
     throw_error(ExitCode::kBadInput, "prompt",
                 str("has ", tokens, " tokens, the context holds ", limit, " with the answer"),
-                "Shorten it (headrace summarize --truncate middle does), or use a model with a longer context.");
+                options.ctx_size > 0 && options.ctx_size < config.max_positions
+                    ? str("Shorten it (headrace summarize --truncate middle does), or raise -c: the model takes ",
+                          config.max_positions, ".")
+                    : "Shorten it (headrace summarize --truncate middle does), or use a model with a longer context.");
   }
   for (const int32_t id : prompt) {
     if (id < 0 || id >= config.vocab) {

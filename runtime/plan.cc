@@ -84,11 +84,14 @@ void Planner::use_kept_rates() {
   std::optional<KeptRates> found = find_rates(entries, paper_.name, paper_.driver);
   if (!found && !options_.profile.empty() && entries.size() == 1) {
     found = entries[0];  // of another machine: asked for is asked for
-    report_.note = str(options_.profile, " is of ", found->device, ", driver ", found->driver);
+    report_.note =
+        str(options_.profile, " is of ", found->device, found->rates.gpu ? ", driver " : ", ", found->driver);
   }
   if (!found && !options_.profile.empty()) {
-    throw_error(ExitCode::kBadInput, options_.profile,
-                str("has no profile of ", paper_.name, ", driver ", paper_.driver), "headrace profile measures it.");
+    throw_error(
+        ExitCode::kBadInput, options_.profile,
+        str("has no profile of ", paper_.name, paper_.backend == Backend::kCuda ? ", driver " : ", ", paper_.driver),
+        "headrace profile measures it.");
   }
   if (!found) return;
   const std::string& spill = options_.engine.spill.folder;
@@ -98,7 +101,7 @@ void Planner::use_kept_rates() {
                         found->disk_folder.empty() ? "no folder" : found->disk_folder,
                         ", is not known to be that of --spill ", spill, ": its speed is not known");
   }
-  report_.rates_from = "measured " + found->measured;
+  report_.rates_from = "what headrace profile measured on " + found->measured;
 }
 
 void Planner::choose_rates() {

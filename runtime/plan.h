@@ -38,7 +38,7 @@ struct PlanReport {
   std::optional<RunPlan> run;                                            // none: it does not fit
   std::string refusal;                                                   // why not
   PlanAdvice advice;
-  std::string rates_from;  // "measured 2026-…", "the data sheet of …"; empty: nobody knows
+  std::string rates_from;  // "what headrace profile measured on 2026-…", "the data sheet of …"; empty: nobody knows
   std::string note;        // about a profile that could not be used
   std::optional<MachineRates> rates;
   std::optional<Prediction> predicted;

@@ -103,7 +103,7 @@ std::string profile_csv(const ProfileReport& report) {
 
 std::string profile_markdown(const ProfileReport& report) {
   std::string text = str("# ", cell(report.device), "\n\n", cell(report.machine.cpu), ", ", report.machine.cores,
-                         " cores; driver ", cell(report.driver), "; ", report.measured, "\n");
+                         " cores; ", report.gpu ? "driver " + cell(report.driver) + "; " : "", report.measured, "\n");
   if (report.pcie && report.pcie->now.known()) text += str("\n", pcie_text(report.pcie->now), "\n");
   for (const std::string& note : report.notes) text += str("\n> ", cell(note), "\n");
   ProfileGroup group{};

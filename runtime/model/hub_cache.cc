@@ -17,12 +17,13 @@ std::string environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
+// Empty: nobody says where it is.
 std::string hub_directory() {
   if (const std::string cache = environment("HF_HUB_CACHE"); !cache.empty()) return cache;
   if (const std::string home = environment("HF_HOME"); !home.empty()) return home + "/hub";
   if (const std::string xdg = environment("XDG_CACHE_HOME"); !xdg.empty()) return xdg + "/huggingface/hub";
   const std::string home = environment("HOME");
-  return (home.empty() ? "." : home) + "/.cache/huggingface/hub";
+  return home.empty() ? "" : home + "/.cache/huggingface/hub";
 }
 
 bool plain_name(const std::string& name) {
@@ -73,7 +74,13 @@ std::string find_model(const std::string& model) {
   std::string name;
   if (!hub_name(model, &name))
     throw_error(ExitCode::kBadInput, printable(model), "there is no such file or directory", hint);
-  const std::string repository = hub_directory() + "/" + name;
+  const std::string hub = hub_directory();
+  if (hub.empty())
+    throw_error(ExitCode::kBadInput, model,
+                "there is no such file or directory, and HOME, which has the hub cache, is "
+                "not set",
+                hint);
+  const std::string repository = hub + "/" + name;
   if (!exists(repository))
     throw_error(ExitCode::kBadInput, model,
                 "there is no such file or directory, and no " + repository + " in the hub cache", hint);

@@ -157,7 +157,8 @@ TEST_F(PlanProgram, UsesAProfile) {
   home_.write("p.json", kept("NVIDIA GeForce RTX 4090", "550.1"));
   const Finished finished = plan_8b({"-c", "61440", "--profile", home_ / "p.json"});
   EXPECT_EQ(finished.exit_code, 0) << finished.err;
-  EXPECT_NE(finished.out.find("by measured 2026-11-21T20:15:00Z"), std::string::npos) << finished.out;
+  EXPECT_NE(finished.out.find("by what headrace profile measured on 2026-11-21T20:15:00Z"), std::string::npos)
+      << finished.out;
   EXPECT_NE(finished.err.find("is of NVIDIA GeForce RTX 4090, driver 550.1"), std::string::npos) << finished.err;
   // A torn file that is kept is a line, one that was asked for an error.
   home_.write(".cache/headrace/profile.json", kept("NVIDIA GeForce RTX 4090", "550.1").substr(0, 80));

@@ -53,7 +53,8 @@ TEST_F(ProfileProgram, MeasuresPrintsKeepsAndIsUsed) {
   plan.insert(plan.end(), common.begin(), common.end());
   answer.insert(answer.end(), common.begin(), common.end());
   const Finished planned = run(plan);
-  EXPECT_NE(planned.out.find("by measured 20"), std::string::npos) << planned.out << planned.err;
+  EXPECT_NE(planned.out.find("by what headrace profile measured on 20"), std::string::npos)
+      << planned.out << planned.err;
   const Finished answered = run(answer);
   EXPECT_NE(answered.err.find("  predicted prefill "), std::string::npos) << answered.err;
   answer.push_back("--json");
@@ -98,12 +99,28 @@ TEST_F(ProfileProgram, RefusesWhatMeansNothing) {
                         Case{{"-o", "md", "--format", "csv"}, 2, "exclude each other"},
                         Case{{"--format", "xml"}, 2, "'xml' is none of table, json, csv, md"},
                         Case{{"--json", "--format", "csv"}, 2, "exclude each other"},
+                        Case{{"-o", "csv", "-o", home_ / "p.json"}, 2, "-o stands more than once"},
+                        Case{{"-o", home_ / "p.json", "-o", home_ / "q.csv"}, 2, "-o stands more than once"},
                         Case{{"--html", home_ / "gone/p.html"}, 5, "gone/p.html"}}) {
     const Finished finished = profile(c.args);
     EXPECT_EQ(finished.exit_code, c.code) << json(c.args).dump() << finished.err;
     EXPECT_NE(finished.err.find(c.part), std::string::npos) << finished.err;
     EXPECT_EQ(finished.out, "");
   }
+  EXPECT_FALSE(std::filesystem::exists(home_ / "p.json"));
+}
+
+// Where there is no home nothing is kept, which is said; a disk's file that was asked to be too small is what is said.
+TEST_F(ProfileProgram, WhatIsNotDoneIsSaid) {
+  const Finished homeless = run_program(
+      {"profile", "--quick", "--device", "cpu", "--host-mem", "256MiB", "-t", "1", "--disk", home_.path() + ":1KiB"},
+      {.input = "", .environment = {{"HOME", ""}}, .stdout_path = ""});
+  EXPECT_EQ(homeless.exit_code, 0) << homeless.err;
+  EXPECT_NE(homeless.err.find("note: the result is not kept: HOME is not set"), std::string::npos) << homeless.err;
+  EXPECT_NE(homeless.out.find(home_.path() + ": a file of 1.00 KiB is too small: a test takes 16.00 MiB"),
+            std::string::npos)
+      << homeless.out;
+  EXPECT_TRUE(homeless.out.starts_with("CPU, 1 thread\n")) << homeless.out;  // it has no driver
 }
 
 TEST_F(ProfileProgram, CtrlCKeepsNothingAndSaysSo) {

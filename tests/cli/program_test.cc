@@ -153,13 +153,23 @@ TEST_F(ProgramTest, ExitCodesAndMessagesNameFileAndValue) {
       {{"generate", "-m", model_, "-f", folder}, 3, {folder, "is a folder"}},
       {{"generate", "-m", model_, "-f", latin}, 3, {latin, "0xe9", "offset 3"}},
       {{"generate", "-m", model_, "-f", empty}, 3, {empty, "is empty"}},
-      {{"generate", "-m", model_, "-p", std::string(200, 'x'), "-c", "100"}, 3, {"200", "100"}},
+      {{"generate", "-m", model_, "-p", std::string(200, 'x'), "-c", "100"},
+       3,
+       {"200", "100", "raise -c: the model takes 1000000"}},
+      {{"generate", "-m", model_, "-f", ""}, 2, {"-f/--file is empty"}},
+      {{"generate", "-m", model_, "-p", "x", "--spill", folder + ":nonsense"}, 2, {"--spill", "'nonsense' is no size"}},
+      {{"generate", "-m", model_, "-p", "x", "--prefix-cache", folder + "/pc:"},
+       2,
+       {"--prefix-cache", "'' is no size"}},
+      {{"cache", "list", ""}, 2, {"headrace cache list: DIR is empty", "headrace cache list --help"}},
+      {{"cache", "foo"}, 2, {"'foo' is none of its actions: list, verify or prune"}},
+      {{"cache", "prune", folder, "--to", "much"}, 2, {"--to", "headrace cache prune --help"}},
       {{"summarize", folder + "/gone.txt", "-m", model_}, 3, {folder + "/gone.txt"}},
       {{"summarize", hello, "-m", model_, "-c", "16"}, 3, {hello, "16", "--truncate middle"}},
       {{"generate", "-m", model_, "-p", "x", "--host-mem", "100KiB"}, 4, {"100.00 KiB"}},
       {{"generate", "-m", model_, "-p", "x", "--vram", "64KiB"}, 4, {"64.00 KiB"}},
       {{"generate", "-m", model_, "-p", "x", "--spill", folder + "/gone:1GiB"}, 5, {folder + "/gone:"}},
-      {{"generate", "-m", model_, "-p", "x", "--spill", hello}, 5, {hello, "(ENOTDIR)"}},
+      {{"generate", "-m", model_, "-p", "x", "--spill", hello}, 5, {hello, "(ENOTDIR)", "name a folder"}},
       {{"generate", "-m", model_, "-p", "x", "--trace", folder + "/gone/t.json"}, 5, {folder + "/gone/t.json"}},
       {{"generate", "-m", model_, "-p", "x", "--trace", folder}, 5, {folder, "directory"}},
       {{"summarize", hello, "-m", model_, "--trace", hello}, 3, {hello, "is no trace"}},
@@ -213,11 +223,28 @@ TEST_F(ProgramTest, WhatDoesNotFitSpillsToADisk) {
   EXPECT_TRUE(std::filesystem::is_empty(disk.path()));
 }
 
+// Whatever a command writes there.
 TEST_F(ProgramTest, AFullDiskBehindStdoutIsAStorageError) {
-  const Finished finished =
-      run("generate", {"-p", "Hello"}, {.input = "", .environment = {}, .stdout_path = "/dev/full"});
-  EXPECT_EQ(finished.exit_code, 5);
-  EXPECT_NE(finished.err.find("standard output: cannot be written: No space left"), std::string::npos) << finished.err;
+  const std::string cache = *folder_ / "full-cache";
+  EXPECT_EQ(run("generate", {"-p", "Hello", "--prefix-cache", cache + ":16MiB"}).exit_code, 0);
+  for (const std::vector<std::string>& args :
+       {std::vector<std::string>{"generate", "-m", model_, "-p", "Hello", "-n", "2"},
+        {"inspect", model_},
+        {"inspect", model_, "--json"},
+        {"inspect", model_, "--tensors"},
+        {"cache", "list", cache},
+        {"cache", "verify", cache, "--json"},
+        {"plan", "--shape", "smollm2-135m", "-c", "1K", "--device", "cpu"},
+        {"bench", "--list-shapes"},
+        {"--list-devices"},
+        {"--help"},
+        {"summarize", "--help"},
+        {"--version"}}) {
+    const Finished finished = run_program(args, {.input = "", .environment = {}, .stdout_path = "/dev/full"});
+    EXPECT_EQ(finished.exit_code, 5) << json(args).dump();
+    EXPECT_NE(finished.err.find("error: standard output: cannot be written: No space left"), std::string::npos)
+        << json(args).dump() << finished.err;
+  }
 }
 
 // The text is there all the same.
@@ -270,6 +297,28 @@ TEST_F(ProgramTest, TheEnvironmentSpeaksWhereNoFlagDoes) {
   EXPECT_EQ(finished.out, flag.out);
 }
 
+// What the command line says leaves no room for some of what the environment says: that is passed over.
+TEST_F(ProgramTest, TheEnvironmentGivesWay) {
+  struct Case {
+    std::vector<std::pair<std::string, std::string>> environment;
+    std::vector<std::string> args;
+  };
+  const std::vector<std::string> generate = {"generate", "-m", model_, "-p", "Hello", "-n", "2", "-q"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), generate.begin(), generate.end());
+    return more;
+  };
+  for (const Case& c :
+       {Case{{{"HEADRACE_MODEL", model_}, {"HEADRACE_PREDICT", "-1"}},
+             {"plan", "--shape", "smollm2-135m", "-c", "1K", "--device", "cpu"}},
+        Case{{{"HEADRACE_PARTIAL_BUDGET", "1K"}, {"HEADRACE_BLOCK_SCORE", "specpv"}}, generate},
+        Case{{{"HEADRACE_VERIFY", "full"}, {"HEADRACE_SPEC_TYPE", "ngram-simple"}}, with({"--partial-budget", "1K"})},
+        Case{{{"HEADRACE_NO_CHAT_TEMPLATE", "1"}}, with({"--chat-template", "chatml"})}}) {
+    const Finished finished = run_program(c.args, {.input = "", .environment = c.environment, .stdout_path = ""});
+    EXPECT_EQ(finished.exit_code, 0) << json(c.args).dump() << finished.err;
+  }
+}
+
 TEST_F(ProgramTest, InspectSaysWhatAModelIs) {
   const Finished text = run_program({"inspect", model_, "--tensors"});
   EXPECT_EQ(text.exit_code, 0) << text.err;
@@ -320,13 +369,52 @@ TEST_F(ProgramTest, TruncateMiddleMakesItFit) {
   std::string text;
   for (int i = 0; i < 400; ++i) text += "line " + std::to_string(i) + "\n";
   const std::string file = folder_->write("long.txt", text);
-  EXPECT_EQ(run("summarize", {file, "-c", "500"}).exit_code, 3);
+  const Finished refused = run("summarize", {file, "-c", "500"});
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_NE(refused.err.find(" too many: the context holds 500, 12 of them for the answer"), std::string::npos)
+      << refused.err;
   const Finished finished = run("summarize", {file, "-c", "500", "--truncate", "middle", "--json"});
   EXPECT_EQ(finished.exit_code, 0) << finished.err;
   const json line = json::parse(finished.out);
   EXPECT_LE(line["prompt_tokens"], 488);
   EXPECT_GT(line["prompt_tokens"], 450);
   EXPECT_EQ(line["token_ids"].size(), 12u);
+  const int64_t whole = line["truncated"]["whole_tokens"], left_out = line["truncated"]["left_out_tokens"];
+  EXPECT_EQ(whole, line["prompt_tokens"].get<int64_t>() + left_out);
+  EXPECT_GT(left_out, 3000);
+  EXPECT_NE(finished.err.find("\n  truncated "), std::string::npos) << finished.err;
+  const Finished batch =
+      run("summarize", {file, "-c", "500", "--truncate", "middle", "-o", *folder_ / "truncated.jsonl"});
+  EXPECT_NE(batch.err.find(" left out of the middle), 12 out"), std::string::npos) << batch.err;
+  EXPECT_EQ(json::parse(folder_->read("truncated.jsonl"))["truncated"], line["truncated"]);
+}
+
+// What would be cut with --truncate middle is refused without: a summary of two tokens is none, and a batch would keep
+// it. A text that may be as long as there is room for takes what there is.
+TEST_F(ProgramTest, ADocumentLeavesItsSummaryRoom) {
+  const std::string file = folder_->write("close.txt", std::string(400, 'x')), out = *folder_ / "close.jsonl";
+  const int64_t whole = json::parse(run("summarize", {file, "--json", "-q"}).out)["prompt_tokens"];
+  const auto summarize = [&](int64_t context, std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {file, "-c", std::to_string(context), "-o", out});
+    return run("summarize", more);
+  };
+  const Finished refused = summarize(whole + 2);
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_NE(refused.err.find(file + ": is " + std::to_string(whole) + " tokens long, 10 too many: the context of " +
+                             std::to_string(whole + 2) + " leaves 2 of 12 tokens for the answer"),
+            std::string::npos)
+      << refused.err;
+  EXPECT_TRUE(json::parse(folder_->read("close.jsonl")).contains("error"));
+  EXPECT_EQ(summarize(whole + 12).exit_code, 0);
+  EXPECT_EQ(summarize(whole + 2, {"-n", "2"}).exit_code, 0);
+  const Finished rest = run("summarize", {file, "-c", std::to_string(whole + 2), "-n", "-1"});
+  EXPECT_EQ(rest.exit_code, 0);
+  EXPECT_NE(rest.err.find("output    2 tokens, "), std::string::npos) << rest.err;
+  EXPECT_NE(rest.err.find("(length: the context is full)"), std::string::npos) << rest.err;
+  const Finished clipped = run("generate", {"-p", "Hi", "--no-chat-template", "-n", "8000", "-c", "40"});
+  EXPECT_EQ(clipped.exit_code, 0);
+  EXPECT_NE(clipped.err.find("output    38 tokens, "), std::string::npos) << clipped.err;
+  EXPECT_NE(clipped.err.find("(length: the context is full before the 8,000 of -n)"), std::string::npos) << clipped.err;
 }
 
 TEST_F(ProgramTest, ABatchIsSkippedWhereItIsDone) {

@@ -219,6 +219,15 @@ TEST(HubCache, FindsTheSnapshotOfMain) {
               std::string::npos)
         << error.what();
   }
+  const ScopedVariable no_home("HOME", "");  // and not in the folder that it was started in
+  try {
+    open_checkpoint("org/other");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("HOME, which has the hub cache, is not set"), std::string::npos)
+        << error.what();
+    EXPECT_EQ(std::string(error.what()).find("./.cache"), std::string::npos) << error.what();
+  }
 }
 
 TEST(HubCache, RefusesRevisionsThatLeadAstray) {
