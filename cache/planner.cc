@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cache/needs.h"
+
 namespace headrace {
 namespace {
 
@@ -111,6 +113,8 @@ MemoryPlan with_disk(const PlanInput& in, int64_t resident) {
   MemoryPlan plan = planned(in, {resident, 0});
   if (in.disk_free == 0 || plan.host_bytes == 0 || fits_memory(in, plan)) return plan;
   int64_t low = 0, high = plan.places.units();
+  plan = planned(in, {resident, high});
+  if (!fits_memory(in, plan)) return plan;
   while (low + 1 < high) {
     const int64_t middle = (low + high) / 2;
     (fits_memory(in, planned(in, {resident, middle})) ? high : low) = middle;
@@ -149,7 +153,7 @@ int64_t most_resident(const PlanInput& in, int64_t segments) {
   return -1;
 }
 
-// The plan of the mode; where nothing fits, the one that a refusal speaks of. The disk comes last.
+// The plan of the mode; where nothing fits, one that does not. The disk comes last.
 MemoryPlan best_plan(const PlanInput& in) {
   const int64_t segments = segments_for(in.context_rows);
   int64_t resident = in.mode == KvMode::kDevice ? segments : 0;
@@ -163,71 +167,6 @@ MemoryPlan best_plan(const PlanInput& in) {
   return with_disk(in, resident);
 }
 
-WorkBytes shrunk(WorkBytes work, int64_t context_rows, int64_t prompt_rows) {
-  const uint64_t less = u(context_rows) * work.per_context_row + u(prompt_rows) * work.per_prompt_row;
-  work.bytes -= std::min(work.bytes, less);
-  return work;
-}
-
-// The same run with a shorter context: the prompt shrinks, then the answer.
-PlanInput with_context(PlanInput in, int64_t context) {
-  const int64_t output = in.context_rows - in.prompt_rows, prompt = std::max<int64_t>(1, context - output);
-  for (WorkBytes* work : {&in.prefill_work, &in.decode_work}) {
-    *work = shrunk(*work, in.context_rows - context, in.prompt_rows - prompt);
-  }
-  in.prompt_rows = prompt;
-  in.context_rows = context;
-  return in;
-}
-
-// The longest context that would fit these budgets, in rows; 0 if none does.
-int64_t largest_context(const PlanInput& in) {
-  int64_t low = 0, high = in.context_rows;
-  while (low + 1 < high) {
-    const PlanInput shorter = with_context(in, (low + high) / 2);
-    const bool good = fits(shorter, best_plan(shorter));
-    (good ? low : high) = (low + high) / 2;
-  }
-  return low;
-}
-
-// What a disk could do for a run that host memory has no room for: "spill 4.00 GiB of it to a disk (--spill DIR)".
-std::string spill_offer(PlanInput in) {
-  if (in.disk_free > 0 || in.mode == KvMode::kDevice) return "";
-  in.disk_free = UINT64_MAX;
-  const MemoryPlan plan = best_plan(in);
-  if (!fits(in, plan)) return "";
-  return str(", or let ", format_bytes(plan.disk_bytes), " of the KV cache live on a disk (--spill DIR)");
-}
-
-[[noreturn]] void refuse_disk(const PlanInput& in, const MemoryPlan& plan) {
-  const int64_t context = largest_context(in);
-  throw_error(
-      ExitCode::kDoesNotFit, "--spill",
-      str("needs ", format_bytes(plan.disk_bytes), " for a context of ", in.context_rows, " tokens, ",
-          format_bytes(in.disk_free), " are free"),
-      str(context > 0 ? str("A context of ", context, " tokens would fit (-c, -n or --truncate middle); o") : "O",
-          "r raise --host-mem, or name a folder with more room."));
-}
-
-[[noreturn]] void refuse(const PlanInput& in, const MemoryPlan& plan) {
-  if (fits_memory(in, plan)) refuse_disk(in, plan);
-  const bool vram = plan.vram_bytes > in.vram_free || plan.vram_bytes > in.total_free;
-  const uint64_t asked = vram ? plan.vram_bytes : plan.host_total_bytes;
-  const uint64_t left = in.total_free - std::min(in.total_free, plan.vram_bytes);
-  const uint64_t free = vram ? std::min(in.vram_free, in.total_free) : std::min(in.host_free, left);
-  const int64_t context = largest_context(in);
-  throw_error(ExitCode::kDoesNotFit, vram ? "--vram" : "--host-mem",
-              str("needs ", format_bytes(asked), " for a context of ", in.context_rows, " tokens, ", format_bytes(free),
-                  " are free"),
-              str(context > 0 ? str("A context of ", context, " tokens would fit (-c, -n or --truncate middle)")
-                              : std::string("No context fits"),
-                  "; or raise ", vram ? "--vram" : "--host-mem",
-                  vram && in.partial.blocks > 0 ? ", take a smaller --partial-budget or --verify full" : "",
-                  vram ? "" : spill_offer(in),
-                  in.mode == KvMode::kDevice ? ", or let the KV cache leave the device (--kv auto)." : "."));
-}
-
 }  // namespace
 
 std::string MemoryPlan::to_string() const {
@@ -238,12 +177,18 @@ std::string MemoryPlan::to_string() const {
   return text;
 }
 
-MemoryPlan make_plan(const PlanInput& input) {
+std::optional<MemoryPlan> try_plan(const PlanInput& input) {
   CHECK(input.prompt_rows > 0 && input.context_rows >= input.prompt_rows && input.pass_rows > 0);
   MemoryPlan plan = best_plan(input);
-  if (!fits(input, plan)) refuse(input, plan);
+  if (!fits(input, plan)) return std::nullopt;
   plan.lines = lines_of(input, plan);
   return plan;
+}
+
+MemoryPlan make_plan(const PlanInput& input) {
+  std::optional<MemoryPlan> plan = try_plan(input);
+  if (!plan) throw DoesNotFit(input, needs_of(input));
+  return *std::move(plan);
 }
 
 }  // namespace headrace

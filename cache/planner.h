@@ -1,9 +1,10 @@
 // The memory plan of one run (DESIGN section 10): what lives where, decided before anything is allocated. A printable
-// value; the engine executes this same object. Throws Error(kDoesNotFit), with numbers and what would fit, when the
-// budgets are too small.
+// value; the engine executes this same object. Budgets that are too small are refused with what would fit
+// (cache/needs.h).
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -72,6 +73,9 @@ struct MemoryPlan {
 constexpr int64_t kTailRingRows = 512;
 static_assert(kTailRingRows >= kTailWindow + kPrefixTile - 1 + kMostPending);  // pending rows lie in it, too
 
+// None: it does not fit.
+std::optional<MemoryPlan> try_plan(const PlanInput& input);
+// Throws DoesNotFit.
 MemoryPlan make_plan(const PlanInput& input);
 
 }  // namespace headrace

@@ -80,22 +80,33 @@ std::string speed(const PlanReport& report) {
   return text + "\n  by " + report.rates_from + "\n";
 }
 
+std::string mib(uint64_t bytes) { return str((bytes + kMiB - 1) / kMiB, "MiB"); }
+
+// "    --vram 33434MiB --kv device, on another card: this one has 23.52 GiB"
+std::string vram_remedy(const PlanReport& report, uint64_t vram, uint64_t host, const char* rest) {
+  const uint64_t card = report.advice.card_vram_bytes;
+  return str("    --vram ", mib(vram), host > report.host_limit_bytes ? " --host-mem " + mib(host) : "", rest,
+             card > 0 && vram > card ? str(", on another card: this one has ", format_bytes(card)) : "", "\n");
+}
+
 std::string refusal(const PlanReport& report) {
   const PlanAdvice& a = report.advice;
   std::string text = "  does not fit: " + report.refusal + "\n  what would:\n";
   if (a.context_tokens > 0) {
     text += str("    -c ", a.context_tokens, " in these budgets (", format_count(a.context_tokens), " tokens)\n");
   }
-  if (a.spill_bytes > 0)
-    text += str("    --spill DIR with ", format_bytes(a.spill_bytes), " of the KV cache on a disk\n");
-  const auto budgets = [&](uint64_t vram, uint64_t host, const char* kv) {
-    if (vram == 0) return std::string();
-    const auto mib = [](uint64_t bytes) { return str((bytes + kMiB - 1) / kMiB, "MiB"); };
-    if (report.one_memory) return str("    --host-mem ", mib(vram + host), " with ", kv, "\n");
-    return str("    --vram ", mib(vram), host > 0 ? " --host-mem " + mib(host) : "", " with ", kv, "\n");
-  };
-  text += budgets(a.host_vram_bytes, a.host_host_bytes, "all of the KV cache in host memory (--kv host)");
-  return text + budgets(a.device_vram_bytes, a.device_host_bytes, "all of the KV cache on the device (--kv device)");
+  if (a.kv_auto) text += "    --kv auto in these budgets\n";
+  if (a.host_bytes > 0) text += str("    --host-mem ", mib(a.host_bytes), "\n");
+  if (a.spill_bytes > 0) text += str("    --spill DIR:", mib(a.spill_bytes), "\n");
+  if (a.vram_bytes > 0) text += vram_remedy(report, a.vram_bytes, 0, "");
+  if (report.one_memory) return text;
+  if (a.host_bytes == 0 && a.spill_bytes == 0 && a.vram_bytes == 0 && a.host_vram_bytes > 0) {
+    text += vram_remedy(report, a.host_vram_bytes, a.host_host_bytes, " --kv host");
+  }
+  if (a.device_vram_bytes > a.vram_bytes) {
+    text += vram_remedy(report, a.device_vram_bytes, a.device_host_bytes, " --kv device, with all of it on the device");
+  }
+  return text;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "cache/cards.h"
 #include "cache/first_line.h"
+#include "cache/needs.h"
 #include "offload/host_limits.h"
 #include "offload/paper_device.h"
 #include "runtime/model/random_checkpoint.h"
@@ -34,6 +35,18 @@ PaperCard card_on_paper(const Card& card, const DeviceOptions& options) {
           .threads = limits.cores};
 }
 
+// By name: a card by what its data sheet calls it, too.
+bool same_device(const std::string& a, const std::string& b) {
+  if (a == b) return true;
+  const std::optional<Card> first = card_named(a), second = card_named(b);
+  return first && second && first->id == second->id;
+}
+
+// What a profile is told from others by, beside the device's name. A CPU has no driver.
+std::string driver_of(const std::string& driver, bool gpu) {
+  return driver.empty() ? "" : (gpu ? ", driver " : ", ") + driver;
+}
+
 class Planner {
  public:
   explicit Planner(const PlanOptions& options) : options_(options) {}
@@ -43,12 +56,15 @@ class Planner {
   void choose_device();
   void choose_rates();
   void use_kept_rates();
-  std::unique_ptr<Engine> engine_on(const PaperCard& card, const std::string& spill_folder = "") const;
+  std::optional<KeptRates> profile_of(const std::vector<KeptRates>& entries) const;
+  std::unique_ptr<Engine> engine_on(const PaperCard& card) const;
   RunPlan plan_on(const PaperCard& card, std::optional<KvMode> kv) const;
   void check_context(const Engine& engine) const;
   void refused(const Error& error);
-  int64_t longest_context(const Engine& engine) const;
-  uint64_t disk_needed() const;
+  void advise(const DoesNotFit& refusal);
+  void advise_for_weights();
+  bool fits_auto() const;
+  int64_t longest_context(const Engine& engine, int64_t guess) const;
   void need(KvMode kv, uint64_t* vram_bytes, uint64_t* host_bytes) const;
 
   const PlanOptions& options_;
@@ -72,6 +88,24 @@ void Planner::choose_device() {
   report_.taken_bytes = paper_.taken_bytes;
 }
 
+// Of this very machine, or else, where a file was asked for, of the same card in another or by another driver.
+std::optional<KeptRates> Planner::profile_of(const std::vector<KeptRates>& entries) const {
+  std::optional<KeptRates> found = find_rates(entries, paper_.name, paper_.driver);
+  if (found || options_.profile.empty()) return found;
+  for (const KeptRates& entry : entries) {  // the latest
+    if (same_device(entry.device, paper_.name) && (!found || found->measured < entry.measured)) found = entry;
+  }
+  if (found) return found;
+  std::string known;
+  for (const KeptRates& entry : entries)
+    known += str(known.empty() ? "" : "; ", entry.device, driver_of(entry.driver, entry.rates.gpu));
+  throw_error(ExitCode::kBadInput, options_.profile,
+              str("has no profile of ", paper_.name, driver_of(paper_.driver, paper_.backend == Backend::kCuda),
+                  ": it is of ", known.empty() ? "nothing" : known),
+              str("headrace profile measures a device where it is",
+                  card_ ? "; without --profile the data sheet of " : "", card_ ? card_->name + " is taken." : "."));
+}
+
 void Planner::use_kept_rates() {
   std::vector<KeptRates> entries;
   if (options_.profile.empty()) {
@@ -81,18 +115,7 @@ void Planner::use_kept_rates() {
   } else {
     entries = read_profiles(options_.profile);
   }
-  std::optional<KeptRates> found = find_rates(entries, paper_.name, paper_.driver);
-  if (!found && !options_.profile.empty() && entries.size() == 1) {
-    found = entries[0];  // of another machine: asked for is asked for
-    report_.note =
-        str(options_.profile, " is of ", found->device, found->rates.gpu ? ", driver " : ", ", found->driver);
-  }
-  if (!found && !options_.profile.empty()) {
-    throw_error(
-        ExitCode::kBadInput, options_.profile,
-        str("has no profile of ", paper_.name, paper_.backend == Backend::kCuda ? ", driver " : ", ", paper_.driver),
-        "headrace profile measures it.");
-  }
+  const std::optional<KeptRates> found = profile_of(entries);
   if (!found) return;
   const std::string& spill = options_.engine.spill.folder;
   report_.rates = rates_with_spill(*found, spill);
@@ -102,6 +125,9 @@ void Planner::use_kept_rates() {
                         ", is not known to be that of --spill ", spill, ": its speed is not known");
   }
   report_.rates_from = "what headrace profile measured on " + found->measured;
+  if (found->device != paper_.name || found->driver != paper_.driver) {
+    report_.rates_from += str(", of ", found->device, driver_of(found->driver, found->rates.gpu));
+  }
 }
 
 void Planner::choose_rates() {
@@ -113,9 +139,8 @@ void Planner::choose_rates() {
   report_.rates_from = "the data sheet of " + card_->name;
 }
 
-std::unique_ptr<Engine> Planner::engine_on(const PaperCard& card, const std::string& spill_folder) const {
+std::unique_ptr<Engine> Planner::engine_on(const PaperCard& card) const {
   EngineOptions engine = options_.engine;
-  if (!spill_folder.empty()) engine.spill.folder = spill_folder;
   engine.want_tokenizer = false;
   engine.rates_of = nullptr;
   std::unique_ptr<Checkpoint> checkpoint;
@@ -157,30 +182,66 @@ void Planner::need(KvMode kv, uint64_t* vram_bytes, uint64_t* host_bytes) const 
   }
 }
 
-// REQUIRES: the engine's weights fit.
-int64_t Planner::longest_context(const Engine& engine) const {
-  int64_t low = options_.output_tokens, high = engine.context_limit();
-  while (low + 1 < high) {
-    const int64_t middle = low + (high - low) / 2;
+// `guess` is the planner's own, which knows less of what grows with the context: the search starts there.
+int64_t Planner::longest_context(const Engine& engine, int64_t guess) const {
+  int64_t low = options_.output_tokens, high = engine.context_limit(), step = 1;
+  for (int64_t at = guess; low + 1 < high; step *= 2) {
+    if (at <= low || at >= high) at = low + (high - low) / 2;
     try {
-      engine.plan(middle - options_.output_tokens, {.max_tokens = options_.output_tokens});
-      low = middle;
+      engine.plan(at - options_.output_tokens, {.max_tokens = options_.output_tokens});
+      low = at;
+      at += step;
     } catch (const Error&) {
-      high = middle;
+      high = at;
+      at -= step;
     }
   }
   return low > options_.output_tokens ? low : 0;
 }
 
-// By what is free where this program stands.
-uint64_t Planner::disk_needed() const {
-  if (!options_.engine.spill.folder.empty()) return 0;
+bool Planner::fits_auto() const {
   try {
-    const std::unique_ptr<Engine> engine = engine_on(paper_, ".");
-    const int64_t prompt = engine->context_limit() - options_.output_tokens;
-    return engine->plan(prompt, {.max_tokens = options_.output_tokens}).memory.disk_bytes;
+    plan_on(paper_, KvMode::kAuto);
+    return true;
   } catch (const Error&) {
-    return 0;
+    return false;
+  }
+}
+
+// The planner speaks of what is free, a flag of all: the difference is taken, whatever the plan.
+void Planner::advise(const DoesNotFit& refusal) {
+  const PlanInput& in = refusal.input();
+  const PlanNeeds& needs = refusal.needs();
+  PlanAdvice& advice = report_.advice;
+  if (needs.vram_bytes > 0) advice.vram_bytes = paper_.vram_bytes - in.vram_free + needs.vram_bytes;
+  if (needs.host_bytes > 0) advice.host_bytes = paper_.host_bytes - in.host_free + needs.host_bytes;
+  advice.spill_bytes = needs.disk_bytes;
+  if (options_.engine.kv != KvMode::kAuto) advice.kv_auto = fits_auto();
+  const int64_t less = in.context_rows - needs.context_rows;
+  advice.context_tokens = longest_context(*engine_on(paper_), report_.context_tokens - less);
+}
+
+// Where the weights alone are too large no other budget helps. On a device that holds them and nothing else the
+// planner says what it would have to be.
+void Planner::advise_for_weights() {
+  try {
+    PaperCard larger = paper_;
+    larger.vram_bytes = larger.host_bytes = kEndless;
+    const RunPlan plan = plan_on(larger, std::nullopt);
+    larger = paper_;
+    larger.vram_bytes =
+        paper_.taken_bytes + whole_pages(plan.weights_bytes) + whole_pages(plan.draft_weights_bytes) + kPageBytes;
+    if (report_.one_memory) larger.host_bytes = larger.vram_bytes;
+    try {
+      plan_on(larger, std::nullopt);
+    } catch (const DoesNotFit& refusal) {
+      const PlanInput& in = refusal.input();
+      const PlanNeeds& needs = refusal.needs();
+      uint64_t* const flag = report_.one_memory ? &report_.advice.host_bytes : &report_.advice.vram_bytes;
+      const uint64_t needed = report_.one_memory ? needs.host_bytes : needs.vram_bytes;
+      if (needed > 0) *flag = larger.vram_bytes - in.vram_free + needed;
+    }
+  } catch (const Error&) {
   }
 }
 
@@ -188,13 +249,11 @@ void Planner::refused(const Error& error) {
   if (error.code() != ExitCode::kDoesNotFit) throw;
   report_.refusal = first_line(error);
   PlanAdvice& advice = report_.advice;
+  if (card_) advice.card_vram_bytes = card_->vram_bytes();
   need(KvMode::kDevice, &advice.device_vram_bytes, &advice.device_host_bytes);
   need(KvMode::kHost, &advice.host_vram_bytes, &advice.host_host_bytes);
-  advice.spill_bytes = disk_needed();
-  try {
-    advice.context_tokens = longest_context(*engine_on(paper_));
-  } catch (const Error&) {  // the weights alone are too large
-  }
+  const auto* const refusal = dynamic_cast<const DoesNotFit*>(&error);
+  refusal != nullptr ? advise(*refusal) : advise_for_weights();
 }
 
 PlanReport Planner::run() {

@@ -23,10 +23,14 @@ struct PlanOptions {
 // What would fit where the plan does not.
 struct PlanAdvice {
   int64_t context_tokens = 0;  // in these budgets; 0: none
+  bool kv_auto = false;        // --kv auto would do in these budgets; it was not asked for
+  // The least of each, as its flag takes it, with the others as they are: a page less is refused. 0: no amount of it
+  // would do. spill_bytes is of a disk.
+  uint64_t vram_bytes = 0, host_bytes = 0, spill_bytes = 0;
   // What this context needs with all of its KV cache on the device, and with none of it; 0: nothing was found.
   uint64_t device_vram_bytes = 0, device_host_bytes = 0;
   uint64_t host_vram_bytes = 0, host_host_bytes = 0;
-  uint64_t spill_bytes = 0;  // of a disk, in these budgets (--spill); 0: it would not help, or was asked for
+  uint64_t card_vram_bytes = 0;  // what --vram may come to at most; 0: not known
 };
 
 struct PlanReport {
@@ -38,8 +42,10 @@ struct PlanReport {
   std::optional<RunPlan> run;                                            // none: it does not fit
   std::string refusal;                                                   // why not
   PlanAdvice advice;
-  std::string rates_from;  // "what headrace profile measured on 2026-…", "the data sheet of …"; empty: nobody knows
-  std::string note;        // about a profile that could not be used
+  // "what headrace profile measured on 2026-…", of whom if not of this very machine; "the data sheet of …"; empty:
+  // nobody knows
+  std::string rates_from;
+  std::string note;  // about a profile that could not be used
   std::optional<MachineRates> rates;
   std::optional<Prediction> predicted;
 

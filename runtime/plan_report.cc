@@ -52,11 +52,15 @@ ordered_json predicted_json(const PlanReport& report) {
 
 ordered_json advice_json(const PlanAdvice& a) {
   ordered_json out = {{"context_tokens", a.context_tokens}};
+  if (a.kv_auto) out["kv_auto"] = true;
+  if (a.vram_bytes > 0) out["vram_bytes"] = a.vram_bytes;
+  if (a.host_bytes > 0) out["host_bytes"] = a.host_bytes;
+  if (a.spill_bytes > 0) out["spill_bytes"] = a.spill_bytes;
   if (a.device_vram_bytes > 0) {
     out["kv_device"] = {{"vram_bytes", a.device_vram_bytes}, {"host_bytes", a.device_host_bytes}};
   }
   if (a.host_vram_bytes > 0) out["kv_host"] = {{"vram_bytes", a.host_vram_bytes}, {"host_bytes", a.host_host_bytes}};
-  if (a.spill_bytes > 0) out["spill_bytes"] = a.spill_bytes;
+  if (a.card_vram_bytes > 0) out["card_vram_bytes"] = a.card_vram_bytes;
   return out;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cache/needs.h"
 #include "runtime/session_layout.h"
 
 namespace headrace {
@@ -102,12 +103,22 @@ RunSetup begin_setup(const RunGround& ground, int64_t prompt_tokens, const Gener
   return setup;
 }
 
+// What has no room with small passes will stream if it gets some, unless all must stay on the device: then the refusal
+// is of what the run will be, so that what it says would do does.
 void settle(const RunGround& ground, const GenerateOptions& run, RunSetup* setup) {
   start_draft(setup);
   const PendingTreeLimits streaming = pending_limits(ground, run, *setup, true);
-  if (streaming == setup->pending || memory_plan(ground, *setup).ring_slots == 0) return;
+  if (streaming == setup->pending) return;
+  bool refused = false;
+  try {
+    if (memory_plan(ground, *setup).ring_slots == 0) return;
+  } catch (const DoesNotFit&) {
+    if (setup->session.kv == KvMode::kDevice) throw;
+    refused = true;
+  }
   set_pending(streaming, setup);
   start_draft(setup);
+  if (refused) memory_plan(ground, *setup);
 }
 
 MemoryPlan memory_plan(const RunGround& ground, const RunSetup& setup) {

@@ -267,7 +267,7 @@ TEST(Planner, RefusalsSpeakOfTheDisk) {
   in.mode = KvMode::kAuto;
   in.vram_free = 2 * kGiB;
   in.host_free = kGiB;
-  expect_refusal(in, "--spill", "name a folder with more room");
+  expect_refusal(in, "--spill", "let --spill have ");
   in.disk_free = 0;
   in.host_free = 64 * kMiB;  // less than the ring between disk and link
   try {

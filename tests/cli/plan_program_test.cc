@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <array>
 #include <chrono>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -75,10 +77,10 @@ TEST_F(PlanProgram, SaysWhereAllLiesAndWhatItTakes) {
 
 // Exit code 4, and what it advises fits.
 TEST_F(PlanProgram, SaysWhatWouldFit) {
-  const std::vector<std::string> asked = {"-c", "100000", "--vram", "20GiB"};
-  const Finished refused = plan_8b(asked, "2GiB");
+  const Finished refused = plan_8b({"-c", "100000", "--vram", "20GiB"}, "2GiB");
   EXPECT_EQ(refused.exit_code, 4);
-  for (const char* part : {"does not fit: --host-mem: needs ", "what would:", "    -c ", "--kv host", "--kv device"}) {
+  for (const char* part : {"does not fit: --host-mem: needs ", "what would:", "    -c ", "    --host-mem ",
+                           "    --spill DIR:", "--kv device, with all of it on the device, on another card"}) {
     EXPECT_NE(refused.out.find(part), std::string::npos) << part << "\n" << refused.out;
   }
   const Finished finished = plan_8b({"-c", "100000", "--vram", "20GiB", "--json"}, "2GiB");
@@ -86,9 +88,6 @@ TEST_F(PlanProgram, SaysWhatWouldFit) {
   const json report = json::parse(finished.out);
   EXPECT_EQ(report["fits"], false);
   const json& would = report["would_fit"];
-  const int64_t context = would["context_tokens"];
-  EXPECT_EQ(plan_8b({"-c", std::to_string(context), "--vram", "20GiB"}, "2GiB").exit_code, 0) << context;
-  EXPECT_EQ(plan_8b({"-c", std::to_string(context + 1), "--vram", "20GiB"}, "2GiB").exit_code, 4) << context;
   const auto budgets = [&](const char* kv, int64_t less) {
     const std::string vram = std::to_string(would[kv]["vram_bytes"].get<int64_t>() - less);
     const std::string host = std::to_string(would[kv]["host_bytes"].get<int64_t>());
@@ -99,6 +98,77 @@ TEST_F(PlanProgram, SaysWhatWouldFit) {
     EXPECT_EQ(budgets(kv, 0).exit_code, 0) << kv << budgets(kv, 0).out;
     EXPECT_EQ(budgets(kv, 4096).exit_code, 4) << kv;
   }
+}
+
+// Flags and their values, so that one of them can be another.
+using Flags = std::map<std::string, std::string>;
+std::vector<std::string> arguments(const Flags& flags) {
+  std::vector<std::string> all = {"--json"};
+  for (const auto& [flag, value] : flags) all.insert(all.end(), {flag, value});
+  return all;
+}
+
+// Whoever does what is offered has it, and whoever gives a page less is refused: of each budget alone, in every shape.
+TEST_F(PlanProgram, WhatItOffersIsTheLeastThatFits) {
+  const std::string folder = home_.path();
+  const Flags card = {{"--shape", "llama-3.1-8b"}, {"--gpu", "h200"}, {"--vram", "23GiB"}};
+  const Flags cpu = {{"--shape", "smollm2-135m"}, {"--device", "cpu"}};
+  const auto with = [](Flags flags, const Flags& more) {
+    for (const auto& [flag, value] : more) flags[flag] = value;
+    return flags;
+  };
+  int offered = 0;
+  for (const Flags& asked :
+       {with(card, {{"-c", "128K"}, {"--host-mem", "11GiB"}}), with(card, {{"-c", "100001"}, {"--host-mem", "2GiB"}}),
+        with(card, {{"-c", "128K"}, {"--host-mem", "4GiB"}, {"--spill", folder + ":700MiB"}}),
+        with(card, {{"-c", "128K"}, {"--host-mem", "4GiB"}, {"--kv", "host"}}),
+        with(card, {{"-c", "128K"}, {"--host-mem", "4GiB"}, {"--kv", "device"}}),
+        with(card, {{"-c", "90000"}, {"--host-mem", "3GiB"}, {"--verify", "lossless"}}),
+        with(card, {{"-c", "70000"}, {"--vram", "16GiB"}, {"--verify", "lossless"}}),
+        with(card, {{"-c", "8K"}, {"--vram", "12GiB"}}),  // its weights are more
+        with(cpu, {{"-c", "60000"}, {"--host-mem", "1GiB"}}),
+        with(cpu, {{"-c", "20000"}, {"--host-mem", "600MiB"}, {"--kv", "host"}})}) {
+    const Finished finished = plan(arguments(asked));
+    const std::string name = json(asked).dump();
+    ASSERT_EQ(finished.exit_code, 4) << name << finished.err;
+    const json would = json::parse(finished.out)["would_fit"];
+    const auto code = [&](const char* flag, const std::string& value) {
+      return plan(arguments(with(asked, {{flag, value}}))).exit_code;
+    };
+    const int64_t context = would["context_tokens"];
+    if (context > 0) {
+      EXPECT_EQ(code("-c", std::to_string(context)), 0) << name << context;
+      EXPECT_EQ(code("-c", std::to_string(context + 1)), 4) << name << context;
+    }
+    const std::vector<std::array<const char*, 3>> budgets = {
+        {"host_bytes", "--host-mem", ""}, {"vram_bytes", "--vram", ""}, {"spill_bytes", "--spill", ":"}};
+    for (const auto& [key, flag, before] : budgets) {
+      if (!would.contains(key)) continue;
+      const int64_t bytes = would[key];
+      const std::string start = *before ? folder + before : "";
+      if (*before && bytes > int64_t{2} << 30) continue;  // more than a small machine's disk may have free
+      ++offered;
+      EXPECT_EQ(code(flag, start + std::to_string(bytes)), 0) << name << flag << bytes;
+      EXPECT_EQ(code(flag, start + std::to_string(bytes - 4096)), 4) << name << flag << bytes;
+    }
+  }
+  EXPECT_GT(offered, 12);
+}
+
+// A card has what it has: more of it is another card, and with --kv as narrow as asked, a wider one may do.
+TEST_F(PlanProgram, OffersNoMoreThanTheCardHas) {
+  const Finished near = plan_8b({"-c", "128K"}, "11GiB"), far = plan_8b({"-c", "128K"}, "4GiB");
+  EXPECT_NE(near.out.find("    --host-mem 11266MiB\n"), std::string::npos) << near.out;
+  EXPECT_NE(near.out.find("    --vram 23733MiB\n"), std::string::npos) << near.out;
+  EXPECT_NE(far.out.find("    --vram 30901MiB, on another card: this one has 23.52 GiB\n"), std::string::npos)
+      << far.out;
+  const Finished narrow = plan_8b({"-c", "128K", "--kv", "device"}, "12GiB");
+  EXPECT_EQ(narrow.exit_code, 4);
+  EXPECT_NE(narrow.out.find("    --kv auto in these budgets\n"), std::string::npos) << narrow.out;
+  // Both are too small with --kv host: no one of them helps.
+  const Finished both = plan_8b({"-c", "128K", "--kv", "host", "--vram", "16GiB"}, "2GiB");
+  EXPECT_NE(both.out.find("    --vram 18357MiB --host-mem 16386MiB --kv host\n"), std::string::npos) << both.out;
+  EXPECT_EQ(plan_8b({"-c", "128K", "--kv", "host", "--vram", "18357MiB"}, "16386MiB").exit_code, 0);
 }
 
 // A layer has thousands of segments then, and each refusal asks what would fit.
@@ -132,7 +202,7 @@ TEST_F(PlanProgram, TakesTheSameOptionsAsGenerate) {
 TEST_F(PlanProgram, ADiskIsATierToo) {
   const Finished refused = plan_8b({"-c", "61440", "--vram", "20GiB"}, "3GiB");
   EXPECT_EQ(refused.exit_code, 4);
-  EXPECT_NE(refused.out.find("    --spill DIR with "), std::string::npos) << refused.out;
+  EXPECT_NE(refused.out.find("    --spill DIR:"), std::string::npos) << refused.out;
   const std::vector<std::string> spilled = {"-c", "61440", "--vram", "20GiB", "--spill", home_.path() + ":8GiB"};
   const Finished table = plan_8b(spilled, "3GiB");
   EXPECT_EQ(table.exit_code, 0) << table.out;
@@ -157,15 +227,48 @@ TEST_F(PlanProgram, UsesAProfile) {
   home_.write("p.json", kept("NVIDIA GeForce RTX 4090", "550.1"));
   const Finished finished = plan_8b({"-c", "61440", "--profile", home_ / "p.json"});
   EXPECT_EQ(finished.exit_code, 0) << finished.err;
-  EXPECT_NE(finished.out.find("by what headrace profile measured on 2026-11-21T20:15:00Z"), std::string::npos)
+  EXPECT_NE(
+      finished.out.find(
+          "by what headrace profile measured on 2026-11-21T20:15:00Z, of NVIDIA GeForce RTX 4090, driver 550.1\n"),
+      std::string::npos)
       << finished.out;
-  EXPECT_NE(finished.err.find("is of NVIDIA GeForce RTX 4090, driver 550.1"), std::string::npos) << finished.err;
   // A torn file that is kept is a line, one that was asked for an error.
   home_.write(".cache/headrace/profile.json", kept("NVIDIA GeForce RTX 4090", "550.1").substr(0, 80));
   const Finished torn = plan({"--shape", "smollm2-135m", "--device", "cpu", "-c", "512"});
   EXPECT_EQ(torn.exit_code, 0) << torn.err;
   EXPECT_NE(torn.err.find("profile.json: is no JSON"), std::string::npos) << torn.err;
   EXPECT_EQ(plan_8b({"--profile", home_ / ".cache/headrace/profile.json"}).exit_code, 3);
+}
+
+// The same card in another machine may lend its rates, whatever its driver; another device may not, and no flag hides
+// whose they are.
+TEST_F(PlanProgram, AProfileIsOfTheDeviceThatIsPlannedFor) {
+  json cpu = json::parse(kept("CPU, 16 threads", "A processor"));
+  cpu["rates"]["gpu"] = false;
+  home_.write("cpu.json", cpu.dump());
+  home_.write("other.json", kept("NVIDIA GeForce RTX 3090", "550.1"));
+  home_.write("laptop.json", kept("NVIDIA GeForce RTX 4090 Laptop GPU", "550.1"));
+  for (const char* name : {"cpu.json", "other.json", "laptop.json"}) {
+    for (const char* flag : {"-q", "--json"}) {
+      const Finished finished = plan_8b({"-c", "8K", "--profile", home_ / name, flag});
+      EXPECT_EQ(finished.exit_code, 3) << name << finished.err;
+      EXPECT_EQ(finished.out, "");
+      EXPECT_NE(finished.err.find(std::string(name) + ": has no profile of NVIDIA GeForce RTX 4090: it is of "),
+                std::string::npos)
+          << finished.err;
+    }
+  }
+  EXPECT_NE(plan_8b({"--profile", home_ / "cpu.json"}).err.find("it is of CPU, 16 threads, A processor"),
+            std::string::npos);
+  EXPECT_EQ(
+      plan({"--shape", "smollm2-135m", "--device", "cpu", "-c", "512", "--profile", home_ / "cpu.json"}).exit_code, 3);
+  home_.write("same.json", kept("NVIDIA GeForce RTX 4090", "550.1"));
+  const Finished quiet = plan_8b({"-c", "8K", "-q", "--profile", home_ / "same.json"});
+  EXPECT_EQ(quiet.exit_code, 0) << quiet.err;
+  EXPECT_NE(quiet.out.find(", of NVIDIA GeForce RTX 4090, driver 550.1\n"), std::string::npos) << quiet.out;
+  const json report = json::parse(plan_8b({"-c", "8K", "--json", "--profile", home_ / "same.json"}).out);
+  EXPECT_NE(report["rates_from"].get<std::string>().find("of NVIDIA GeForce RTX 4090, driver 550.1"), std::string::npos)
+      << report["rates_from"];
 }
 
 TEST_F(PlanProgram, ADisksSpeedIsOfTheDiskThatWasMeasured) {

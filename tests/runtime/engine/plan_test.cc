@@ -1,6 +1,7 @@
 // Engine::plan: what is planned is what is run, on the device, on its image on paper, and for a card that is not there.
 #include <gtest/gtest.h>
 
+#include "cache/needs.h"
 #include "offload/paper_device.h"
 #include "runtime/engine.h"
 #include "runtime/model/random_checkpoint.h"
@@ -87,6 +88,62 @@ TEST(Plan, OnPaperRefusesAsARunDoes) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kDoesNotFit);
     EXPECT_NE(std::string(error.what()).find("tokens would fit"), std::string::npos) << error.what();
+  }
+}
+
+// Of 8B and 60K on such a card; none: it fits.
+std::optional<DoesNotFit> refusal_on(const PaperCard& card, const EngineOptions& options) {
+  const Shape shape = find_shape("llama-3.1-8b");
+  const Engine engine(options, make_random_checkpoint(shape.name, shape.config, 0), open_paper_device(card));
+  try {
+    engine.plan(61440, {.max_tokens = 256});
+    return std::nullopt;
+  } catch (const DoesNotFit& refusal) {
+    return refusal;
+  }
+}
+
+PaperCard with_more(PaperCard card, uint64_t vram_bytes, uint64_t host_bytes) {
+  card.vram_bytes += vram_bytes;
+  card.host_bytes += host_bytes;
+  return card;
+}
+
+void expect_exact(const PaperCard& card, const EngineOptions& options) {
+  const std::optional<DoesNotFit> refusal = refusal_on(card, options);
+  ASSERT_TRUE(refusal) << card.name;
+  const PlanNeeds& needs = refusal->needs();
+  const PlanInput& in = refusal->input();
+  if (needs.host_bytes > 0) {
+    const uint64_t more = needs.host_bytes - in.host_free;
+    EXPECT_FALSE(refusal_on(with_more(card, 0, more), options)) << card.name << refusal->what();
+    EXPECT_TRUE(refusal_on(with_more(card, 0, more - kPageBytes), options)) << card.name << refusal->what();
+  }
+  if (needs.vram_bytes > 0) {
+    const uint64_t more = needs.vram_bytes - in.vram_free;
+    EXPECT_FALSE(refusal_on(with_more(card, more, 0), options)) << card.name << refusal->what();
+    EXPECT_TRUE(refusal_on(with_more(card, more - kPageBytes, 0), options)) << card.name << refusal->what();
+  }
+  if (needs.host_bytes + needs.vram_bytes == 0) {
+    const uint64_t more = needs.both_vram_bytes - in.vram_free;
+    EXPECT_FALSE(refusal_on(with_more(card, more, needs.both_host_bytes - in.host_free), options)) << refusal->what();
+    EXPECT_TRUE(refusal_on(with_more(card, more, needs.both_host_bytes - in.host_free - kPageBytes), options));
+  }
+}
+
+// What a refusal says would do does, and a page less does not, where passes are larger when they stream, too.
+TEST(Plan, TheLeastThatARefusalNamesFits) {
+  EngineOptions options;
+  options.want_tokenizer = false;
+  for (const VerifyMode verify : {VerifyMode::kFull, VerifyMode::kLossless}) {
+    for (const KvMode kv : {KvMode::kAuto, KvMode::kDevice, KvMode::kHost}) {
+      options.verify.mode = verify;
+      options.kv = kv;
+      expect_exact({.name = "short of both", .vram_bytes = 15500 * kMiB, .host_bytes = 4 * kGiB}, options);
+      expect_exact({.name = "short of host memory", .vram_bytes = 19 * kGiB, .host_bytes = kGiB}, options);
+      if (kv != KvMode::kDevice) continue;
+      expect_exact({.name = "of the device's", .vram_bytes = 16 * kGiB, .host_bytes = 64 * kGiB}, options);
+    }
   }
 }
 

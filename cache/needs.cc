@@ -1,0 +1,170 @@
+#include "cache/needs.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace headrace {
+namespace {
+
+constexpr uint64_t kEndless = uint64_t{1} << 50;
+
+enum class Budget : uint8_t { kVram, kHost, kDisk };
+
+bool one_memory(const PlanInput& in) { return in.total_free != UINT64_MAX; }
+
+uint64_t vram_free(const PlanInput& in) { return std::min(in.vram_free, in.total_free); }
+uint64_t host_free(const PlanInput& in) { return std::min(in.host_free, in.total_free); }
+uint64_t free_of(const PlanInput& in, Budget budget) {
+  return budget == Budget::kVram ? vram_free(in) : budget == Budget::kHost ? host_free(in) : in.disk_free;
+}
+
+// In one memory more for the host is more for both, unless the device's share has a limit of its own.
+PlanInput with_free(PlanInput in, Budget budget, uint64_t bytes) {
+  if (budget == Budget::kVram) in.vram_free = bytes;
+  if (budget == Budget::kDisk) in.disk_free = bytes;
+  if (budget == Budget::kHost) {
+    if (one_memory(in)) {
+      if (in.vram_free >= in.total_free) in.vram_free = bytes;
+      in.total_free = bytes;
+    }
+    in.host_free = bytes;
+  }
+  return in;
+}
+
+uint64_t taken_of(const PlanInput& in, const MemoryPlan& plan, Budget budget) {
+  if (budget == Budget::kDisk) return plan.disk_bytes;
+  if (budget == Budget::kVram) return plan.vram_bytes;
+  return plan.host_total_bytes + (one_memory(in) ? plan.vram_bytes : 0);
+}
+
+// The least of this budget that would do; 0: no amount. What a plan takes of an endless one is enough.
+uint64_t least(const PlanInput& in, Budget budget) {
+  const std::optional<MemoryPlan> roomy = try_plan(with_free(in, budget, kEndless));
+  if (!roomy) return 0;
+  uint64_t low = free_of(in, budget) / kPageBytes;
+  uint64_t high = std::max(low + 1, whole_pages(taken_of(in, *roomy, budget)) / kPageBytes);
+  while (low + 1 < high) {
+    const uint64_t middle = low + (high - low) / 2;
+    (try_plan(with_free(in, budget, middle * kPageBytes)) ? high : low) = middle;
+  }
+  return high * kPageBytes;
+}
+
+WorkBytes shrunk(WorkBytes work, int64_t context_rows, int64_t prompt_rows) {
+  const uint64_t less = static_cast<uint64_t>(context_rows) * work.per_context_row +
+                        static_cast<uint64_t>(prompt_rows) * work.per_prompt_row;
+  work.bytes -= std::min(work.bytes, less);
+  return work;
+}
+
+// The same run with a shorter context: the prompt shrinks, then the answer.
+PlanInput with_context(PlanInput in, int64_t context) {
+  const int64_t output = in.context_rows - in.prompt_rows, prompt = std::max<int64_t>(1, context - output);
+  for (WorkBytes* work : {&in.prefill_work, &in.decode_work}) {
+    *work = shrunk(*work, in.context_rows - context, in.prompt_rows - prompt);
+  }
+  in.prompt_rows = prompt;
+  in.context_rows = context;
+  return in;
+}
+
+int64_t largest_context(const PlanInput& in) {
+  int64_t low = 0, high = in.context_rows;
+  while (low + 1 < high) {
+    const int64_t middle = low + (high - low) / 2;
+    (try_plan(with_context(in, middle)) ? low : high) = middle;
+  }
+  return low;
+}
+
+// As format_bytes has it, but never less than there is: who sets so much has enough.
+std::string at_least(uint64_t bytes) {
+  uint64_t unit = 1;
+  while (bytes / unit >= 1024 && unit < (uint64_t{1} << 40)) unit *= 1024;
+  const uint64_t hundredths = bytes % unit * 100;
+  return format_bytes(bytes / unit * unit + (hundredths + unit - 1) / unit * unit / 100);
+}
+// And never more.
+std::string at_most(uint64_t bytes) {
+  uint64_t unit = 1;
+  while (bytes / unit >= 1024 && unit < (uint64_t{1} << 40)) unit *= 1024;
+  return format_bytes(bytes / unit * unit + (bytes % unit * 100 / unit * unit + 99) / 100);
+}
+
+// The budget that a refusal names: the one that was asked for last, host memory before the device's, which a card has
+// or has not.
+Budget named(const PlanInput& in, const PlanNeeds& needs) {
+  if (in.disk_free > 0 && needs.disk_bytes > 0) return Budget::kDisk;
+  return needs.host_bytes > 0 ? Budget::kHost : Budget::kVram;
+}
+
+const char* flag_of(Budget budget) {
+  return budget == Budget::kVram ? "--vram" : budget == Budget::kHost ? "--host-mem" : "--spill";
+}
+
+uint64_t need_of(const PlanNeeds& needs, Budget budget) {
+  if (budget == Budget::kDisk) return needs.disk_bytes;
+  if (budget == Budget::kHost) return needs.host_bytes;
+  return needs.vram_bytes > 0 ? needs.vram_bytes : needs.both_vram_bytes;
+}
+
+std::string raise(const PlanInput& in, Budget budget, uint64_t bytes) {
+  return str("raise ", flag_of(budget), " by ", at_least(bytes - free_of(in, budget)));
+}
+
+std::vector<std::string> ways(const PlanInput& in, const PlanNeeds& needs) {
+  std::vector<std::string> all;
+  if (in.disk_free > 0 && needs.disk_bytes > 0) all.push_back(str("let --spill have ", at_least(needs.disk_bytes)));
+  if (needs.host_bytes > 0) all.push_back(raise(in, Budget::kHost, needs.host_bytes));
+  if (needs.vram_bytes > 0) all.push_back(raise(in, Budget::kVram, needs.vram_bytes));
+  if (needs.both_vram_bytes > 0) {
+    all.push_back(raise(in, Budget::kVram, needs.both_vram_bytes));
+    if (needs.both_host_bytes > host_free(in)) {
+      all.back() += str(" and --host-mem by ", at_least(needs.both_host_bytes - host_free(in)));
+    }
+  }
+  if (in.disk_free == 0 && needs.disk_bytes > 0) {
+    all.push_back(str("let ", at_least(needs.disk_bytes), " of the KV cache live on a disk (--spill DIR)"));
+  }
+  if (in.partial.blocks > 0 && named(in, needs) == Budget::kVram) {
+    all.emplace_back("take a smaller --partial-budget or --verify full");
+  }
+  if (in.mode == KvMode::kDevice) all.emplace_back("let the KV cache leave the device (--kv auto)");
+  return all;
+}
+
+ErrorInfo refusal(const PlanInput& in, const PlanNeeds& needs) {
+  const Budget budget = named(in, needs);
+  std::string hint = needs.context_rows > 0 ? str("A context of ", needs.context_rows,
+                                                  " tokens would fit (-c, -n or --truncate middle); or ")
+                                            : std::string("No context fits; ");
+  const char* between = "";
+  for (const std::string& way : ways(in, needs)) {
+    hint += between + way;
+    between = ", or ";
+  }
+  return {.code = ExitCode::kDoesNotFit,
+          .where = flag_of(budget),
+          .what = str("needs ", at_least(need_of(needs, budget)), " for a context of ", in.context_rows, " tokens, ",
+                      at_most(free_of(in, budget)), " are free"),
+          .hint = hint + "."};
+}
+
+}  // namespace
+
+PlanNeeds needs_of(const PlanInput& input) {
+  PlanNeeds needs{.context_rows = largest_context(input),
+                  .vram_bytes = least(input, Budget::kVram),
+                  .host_bytes = least(input, Budget::kHost),
+                  .disk_bytes = input.mode == KvMode::kDevice ? 0 : least(input, Budget::kDisk)};
+  if (needs.vram_bytes > 0 || needs.host_bytes > 0 || needs.disk_bytes > 0) return needs;
+  needs.both_vram_bytes = least(with_free(input, Budget::kHost, kEndless), Budget::kVram);
+  needs.both_host_bytes = least(with_free(input, Budget::kVram, needs.both_vram_bytes), Budget::kHost);
+  return needs;
+}
+
+DoesNotFit::DoesNotFit(const PlanInput& input, const PlanNeeds& needs)
+    : Error(refusal(input, needs)), input_(input), needs_(needs) {}
+
+}  // namespace headrace

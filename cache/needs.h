@@ -1,0 +1,36 @@
+// Why a run does not fit, and what would: the least of each budget that would do, the others as they are, and the
+// longest context. Found by asking the planner itself, so that what is offered fits and a page less does not. Pure
+// values; any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "cache/planner.h"
+
+namespace headrace {
+
+struct PlanNeeds {
+  int64_t context_rows = 0;  // the longest that fits these budgets; 0: none does
+  // As PlanInput counts what is free, in whole pages, each with the others as they are; 0: no amount of it would do.
+  // With one memory for both tiers host_bytes is of both.
+  uint64_t vram_bytes = 0, host_bytes = 0, disk_bytes = 0;
+  // Where none of them would do alone: of both together, as little on the device as can be.
+  uint64_t both_vram_bytes = 0, both_host_bytes = 0;
+};
+
+// REQUIRES: the run does not fit.
+PlanNeeds needs_of(const PlanInput& input);
+
+// The one Error of a plan that does not fit, with its numbers for who plans on.
+class DoesNotFit : public Error {
+ public:
+  DoesNotFit(const PlanInput& input, const PlanNeeds& needs);
+  const PlanInput& input() const { return input_; }
+  const PlanNeeds& needs() const { return needs_; }
+
+ private:
+  PlanInput input_;
+  PlanNeeds needs_;
+};
+
+}  // namespace headrace
