@@ -15,8 +15,8 @@ class Lateness {
  public:
   int64_t taker_ns() const { return taker_; }
 
-  // The taker has the disk begin.
-  void starts() { disk_ = taker_; }
+  // The taker has the disk begin, with all slots free. Returns what each of them comes free late by.
+  [[nodiscard]] int64_t starts() { return disk_ = taker_; }
   // A read begins, after `idle_ns` in which the disk had none and waited for a slot (0: it did not), in a slot that
   // came free late by `slot_late_ns`. Returns what its arrival will be late by.
   int64_t begins(int64_t idle_ns, int64_t slot_late_ns) {

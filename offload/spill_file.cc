@@ -92,7 +92,8 @@ void SpillFile::Work::begin_reads(std::vector<SpillSpan> cycle) {
   CHECK(mode_ == Mode::kWriting && done_ == given_ && !cycle.empty());
   cycle_ = std::move(cycle);
   given_ = begun_ = done_ = taken_ = 0;
-  lateness_.starts();
+  const int64_t late_ns = lateness_.starts();
+  for (Slot& each : slots_) each.late_ns = late_ns;  // whatever became of its last span
   mode_ = Mode::kReading;
   wake_.notify_one();
 }

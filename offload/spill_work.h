@@ -2,8 +2,8 @@
 // threads do. Owns the file, the slots and the threads.
 //
 // Three kinds of threads and one mutex: who calls; thread_, which alone has disk_; the verifier's, which comes back in
-// on_verified(). Whoever holds mutex_ may call the verifier and disk_.read_busy_ms(): neither holds a lock of its own
-// when it calls back.
+// on_verified(), which takes mutex_. Whoever holds mutex_ may call add(), forget() and busy_ms() of the verifier, which
+// holds no lock of its own when it calls back, and disk_.read_busy_ms(); never forget_and_wait(), which waits for that.
 #pragma once
 
 #include <atomic>

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include "offload/host_clock.h"
 #include "tests/offload/spill_file_fixture.h"
 #include "tests/support/file_faults.h"
 
@@ -15,11 +16,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using testing::ScriptedFaults;
-using Clock = std::chrono::steady_clock;
-
-double ms_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 // Whoever comes waits while it is closed.
 class Door {
@@ -43,7 +39,7 @@ class Door {
 };
 
 bool comes(const std::function<bool()>& true_of) {
-  for (const auto start = Clock::now(); ms_since(start) < 30000;) {
+  for (const auto start = HostClock::now(); ms_since(start) < 30000;) {
     if (true_of()) return true;
     std::this_thread::sleep_for(milliseconds(1));
   }
@@ -81,7 +77,7 @@ TEST_P(SpillVerifyTest, AWaitForTheVerifierIsCounted) {
   file.begin_reads(spans());
   ASSERT_TRUE(comes([&] { return file.stats().read_bytes > 0; }));
   EXPECT_EQ(file.stats().verify_wait_ms, 0);  // nobody waits
-  const auto start = Clock::now();
+  const auto start = HostClock::now();
   std::thread taker([&] { EXPECT_NE(file.take(), nullptr); });
   EXPECT_TRUE(comes([&] { return file.stats().verify_wait_ms > 0; }));  // also while it lasts
   const double before = file.stats().verify_wait_ms;
@@ -111,7 +107,7 @@ TEST_P(SpillVerifyTest, AWaitForTheDiskIsNotCounted) {
   std::thread taker([&] { EXPECT_NE(file.take(), nullptr); });
   std::this_thread::sleep_for(milliseconds(40));
   EXPECT_EQ(file.stats().verify_wait_ms, 0);
-  const auto start = Clock::now();
+  const auto start = HostClock::now();
   disk.open();
   EXPECT_TRUE(comes([&] { return file.stats().verify_wait_ms > 0; }));
   std::this_thread::sleep_for(milliseconds(10));
@@ -160,7 +156,7 @@ TEST_P(SpillVerifyTest, ASlowVerifierMakesAllOfItLate) {
   SpillFile file(*device_, slow);
   write_all(file);
   reads = true;
-  const auto start = Clock::now();
+  const auto start = HostClock::now();
   file.begin_reads(spans());
   take_some(file, 30);
   const double took = ms_since(start);
@@ -194,20 +190,55 @@ TEST_P(SpillVerifyTest, AWaitMayEndWithTheReads) {
   write_all(file);
   door_.close();
   file.begin_reads(spans());
+  const auto start = HostClock::now();
   std::thread taker([&] { EXPECT_EQ(file.take(), nullptr); });
   EXPECT_TRUE(comes([&] { return file.stats().verify_wait_ms > 0; }));
-  std::thread opener([&] {
-    std::this_thread::sleep_for(milliseconds(10));
+  const double before = file.stats().verify_wait_ms;
+  std::this_thread::sleep_for(milliseconds(10));
+  std::thread opener([&] {  // what is being verified keeps stop_reads(), but not the taker
+    taker.join();
+    std::this_thread::sleep_for(milliseconds(30));
     door_.open();
   });
   file.stop_reads();
-  taker.join();
+  const double all = ms_since(start);
   opener.join();
   const double counted = file.stats().verify_wait_ms;
-  EXPECT_GT(counted, 0);
+  EXPECT_GE(counted, before + 10);
+  EXPECT_LE(counted, all - 30);
+  std::this_thread::sleep_for(milliseconds(5));
+  EXPECT_EQ(file.stats().verify_wait_ms, counted);
   file.begin_reads(spans());
-  EXPECT_GE(file.stats().verify_wait_ms, counted);
+  std::this_thread::sleep_for(milliseconds(5));
+  EXPECT_EQ(file.stats().verify_wait_ms, counted);  // nobody waits
   read_some(file, 5);
+}
+
+// What was late stays late, also where the reads begin anew in slots that nobody has released since.
+TEST_P(SpillVerifyTest, NothingLateIsForgottenWhenReadsBeginAnew) {
+  SpillFile file(*device_, behind_a_door(3));
+  write_all(file);
+  // Of each reads' only the first span is taken: it is late by all that was ever waited.
+  const auto all_of_it = [&] {
+    const SpillStats stats = file.stats();
+    EXPECT_EQ(stats.verify_late_ms, stats.verify_wait_ms);
+    return stats.verify_wait_ms;
+  };
+  for (int i = 0; i < 3; ++i) {
+    const double before = all_of_it();
+    door_.close();
+    file.begin_reads(spans());
+    std::thread taker([&] { EXPECT_NE(file.take(), nullptr); });
+    EXPECT_TRUE(comes([&] { return file.stats().verify_wait_ms >= before + 20; }));
+    door_.open();
+    taker.join();
+    EXPECT_GE(all_of_it(), before + 20);
+    file.stop_reads();
+    file.begin_reads(spans());
+    EXPECT_NE(file.take(), nullptr);
+    EXPECT_GE(all_of_it(), before + 20);
+    file.stop_reads();
+  }
 }
 
 // What of a span has come in is verified while the rest is under way.
