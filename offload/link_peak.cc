@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
-#include <future>
+#include <exception>
+#include <thread>
 #include <utility>
 
 #include "cache/base.h"
 #include "offload/pages.h"
 #include "offload/scatter.h"
+#include "offload/start_thread.h"
 
 namespace headrace {
 namespace {
@@ -52,6 +54,27 @@ int copies_of(uint64_t round_bytes, uint64_t copy_bytes) {
 
 using Clock = std::chrono::steady_clock;
 double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// At once. A direction that fails lets the other one end.
+template <typename Send>
+void send_both(const Send& send) {
+  std::exception_ptr error;
+  std::thread other = start_thread("the thread that copies to the host to measure the link", [&] {
+    try {
+      send(LinkUse::kToHost);
+    } catch (...) {
+      error = std::current_exception();
+    }
+  });
+  try {
+    send(LinkUse::kToDevice);
+  } catch (...) {
+    other.join();
+    throw;
+  }
+  other.join();
+  if (error != nullptr) std::rethrow_exception(error);
+}
 
 // Memory that nothing has pinned.
 class Pageable {
@@ -286,9 +309,7 @@ LinkPeak LinkMeter::measure_pageable(LinkUse use, uint64_t copy_bytes, uint64_t 
   for (int round = 0; round <= rounds; ++round) {
     const Clock::time_point start = Clock::now();
     if (use == LinkUse::kBoth) {
-      auto other = std::async(std::launch::async, send, LinkUse::kToHost);
-      send(LinkUse::kToDevice);
-      other.get();
+      send_both(send);
     } else {
       send(use);
     }

@@ -3,11 +3,13 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <thread>
 #include <vector>
 
 #include "cache/base.h"
+#include "offload/start_thread.h"
 
 namespace headrace {
 namespace {
@@ -46,11 +48,19 @@ void touch_pages(void* data, uint64_t bytes, int threads) {
   std::byte* const begin = static_cast<std::byte*>(data);
   const uint64_t parts = std::clamp<uint64_t>(bytes / kTouchSlice, 1, static_cast<uint64_t>(std::max(threads, 1)));
   const uint64_t step = round_up(bytes / parts + 1, kHugePage);  // no huge page in two threads' hands
-  std::vector<std::jthread> others;
-  for (uint64_t at = step; at < bytes; at += step) {
-    others.emplace_back(touch, begin + at, begin + std::min(bytes, at + step));
+  std::atomic<uint64_t> next = 0;
+  const auto serve = [&](size_t) {
+    for (uint64_t at = next.fetch_add(step); at < bytes; at = next.fetch_add(step)) {
+      touch(begin + at, begin + std::min(bytes, at + step));
+    }
+  };
+  std::vector<std::thread> others;
+  try {
+    others = start_threads(static_cast<size_t>(parts - 1), "a thread that touches pages", serve);
+  } catch (const Error&) {  // this one does it alone, then
   }
-  touch(begin, begin + std::min(bytes, step));
+  serve(0);
+  for (std::thread& other : others) other.join();
 }
 
 }  // namespace headrace

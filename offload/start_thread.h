@@ -5,22 +5,22 @@
 #include <algorithm>
 #include <cstddef>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
 namespace headrace {
 
-// Error(kDoesNotFit). `what`: "the thread that reads from disk".
-[[noreturn]] void refuse_thread(const std::string& what, const std::system_error& error);
+// REQUIRES: in a catch, of what std::thread has thrown. Throws it as Error(kDoesNotFit), be it the system's refusal or
+// that of memory. `what`: "the thread that reads from disk".
+[[noreturn]] void refuse_thread(const std::string& what);
 
 template <typename Body>
 std::thread start_thread(const std::string& what, Body body) {
   try {
     return std::thread(std::move(body));
-  } catch (const std::system_error& error) {
-    refuse_thread(what, error);
+  } catch (...) {
+    refuse_thread(what);
   }
 }
 
@@ -32,8 +32,8 @@ std::vector<std::thread> start_threads(size_t most, const std::string& what, Bod
   for (size_t i = 0; i < most; ++i) {
     try {
       threads.emplace_back(body, i);
-    } catch (const std::system_error& error) {
-      if (threads.empty()) refuse_thread(what, error);
+    } catch (...) {  // whatever it is: those that run are to be joined
+      if (threads.empty()) refuse_thread(what);
       break;
     }
   }
