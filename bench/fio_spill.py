@@ -12,8 +12,7 @@ time after a first second. fio's buffers lie in huge pages as the disk tier's do
 on, to the device's memory.
 
 A round's ratio is spill_bench's rate by the mean of fio's before and after it. Prints their mean (geometric) with its
-standard error, and by what share of the time the disk tier was later
-than without verifying.
+standard error; and of each round by what share of the time the disk tier was later than without verifying.
 """
 
 import argparse
@@ -79,7 +78,8 @@ def main():
         row = rows[-1]
         print(f"round {number + 1}: fio {theirs[-2]:.3f}, spill {row['read_gb_per_s']:.3f} (not verified "
               f"{row['read_unverified_gb_per_s']:.3f}), fio {theirs[-1]:.3f} GB/s; late by verifying "
-              f"{100 * row['verify_late_share']:.1f}% (waited {100 * row['verify_wait_share']:.1f}%); load {loads[-1]}", flush=True)
+              f"{100 * row['verify_late_share']:.1f}% (waited {100 * row['verify_wait_share']:.1f}%); "
+              f"load {loads[-1]}", flush=True)
     ratio, error = said([math.log(row["read_gb_per_s"] / ((a + b) / 2))
                          for row, a, b in zip(rows, theirs, theirs[1:])])
     # What the disk itself moves by: fio against the fio before it.

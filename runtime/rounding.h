@@ -1,4 +1,5 @@
-// How figures are cut for reports: JSON would have 17 digits of each. What is no number is 0. Pure; any thread.
+// How figures are cut for reports: JSON would have 17 digits of each, and -0.0 for less than nothing. What is no number
+// is 0. Pure; any thread.
 #pragma once
 
 #include <cmath>
@@ -7,7 +8,7 @@ namespace headrace {
 
 inline double to_decimals(double value, int decimals) {
   const double unit = std::pow(10.0, decimals);
-  return std::isfinite(value) ? std::round(value * unit) / unit : 0;
+  return std::isfinite(value) ? std::round(value * unit) / unit + 0.0 : 0;  // -0 + 0 is 0
 }
 
 inline double to_digits(double value, int digits) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
 namespace headrace {
@@ -15,6 +16,11 @@ TEST(Rounding, CutsFiguresForReports) {
   EXPECT_EQ(to_digits(-0.00123456, 4), -0.001235);
   EXPECT_EQ(to_digits(9.9999, 4), 10);
   EXPECT_EQ(to_digits(0, 4), 0);
+}
+
+TEST(Rounding, NothingHasNoSign) {
+  for (const double little : {-0.0, -0.0004, -1e-300}) EXPECT_FALSE(std::signbit(to_decimals(little, 3))) << little;
+  EXPECT_FALSE(std::signbit(to_digits(-0.0, 3)));
 }
 
 TEST(Rounding, WhatIsNoNumberIsZero) {
