@@ -2,8 +2,8 @@
 // bytes alone; and what verifying makes it later by, which the run itself counts. The disk is measured with the steps,
 // as a shared one is another from second to second: a file of the bench's own beside the run's, as large as what a step
 // reads (a short burst may be faster than any disk for long), is read before and after each step, past the page cache,
-// in blocks and at a depth as the run's are, while the run's ring is full and its disk quiet. One JSON object on
-// stdout, the machine named.
+// in blocks as the run's reads are and as many at a time as the run has at most (both are in the JSON), while the run's
+// ring is full and its disk quiet. One JSON object on stdout, the machine named.
 //   spill_step_bench --folder DIR [--shape llama-3.1-8b] [--tokens 61440] [--share 0.25] [--steps 20]
 //                    [--beside 2GiB] [--depth N] [--device cuda] [--seed 0]
 // --depth: of reads, instead of what is measured.
@@ -18,8 +18,10 @@
 #include "bench/figures.h"
 #include "bench/machine.h"
 #include "bench/program.h"
+#include "cache/layout.h"
 #include "offload/link_peak.h"
 #include "offload/pages.h"
+#include "offload/spill_span.h"
 #include "runtime/model/random_checkpoint.h"
 #include "runtime/model/shapes.h"
 #include "runtime/model/weights.h"
@@ -31,8 +33,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr uint64_t kBlock = kMiB;  // of a read, as offload/spill_file.cc has it
-
 struct Args {
   std::string shape = "llama-3.1-8b", folder;
   DeviceChoice device = DeviceChoice::kAuto;
@@ -43,28 +43,30 @@ struct Args {
   uint64_t seed = 0;
 };
 
-// A file beside the run's.
+// A file beside the run's, of blocks.
 class Beside {
  public:
-  Beside(const std::string& folder, uint64_t bytes)
-      : bytes_(bytes / kBlock * kBlock),
-        file_(File::temporary(folder, FileCaching::kDirect)),
-        memory_(static_cast<std::byte*>(map_pages(kDeepest * kBlock))) {
-    CHECK(memory_ != nullptr && bytes_ > 0);
-    file_.allocate(bytes_);
-    for (uint64_t i = 0; i < kDeepest * kBlock / 8; ++i) reinterpret_cast<uint64_t*>(memory_)[i] = random64(7, i);
-    move(FileOp::kWrite, kDeepest);
-  }
-  ~Beside() { unmap_pages(memory_, kDeepest * kBlock); }
-
-  // Bytes a second that all of it is read with.
-  double read_gb_per_s(int depth) { return move(FileOp::kRead, std::min(depth, kDeepest)); }
-
- private:
   static constexpr int kDeepest = 64;
 
+  Beside(const std::string& folder, uint64_t bytes, uint64_t block)
+      : block_(block),
+        bytes_(std::max<uint64_t>(1, bytes / block) * block),
+        file_(File::temporary(folder, FileCaching::kDirect)),
+        memory_(static_cast<std::byte*>(map_pages(kDeepest * block))) {
+    CHECK(memory_ != nullptr);
+    file_.allocate(bytes_);
+    for (uint64_t i = 0; i < kDeepest * block / 8; ++i) reinterpret_cast<uint64_t*>(memory_)[i] = random64(7, i);
+    move(FileOp::kWrite, kDeepest);
+  }
+  ~Beside() { unmap_pages(memory_, kDeepest * block_); }
+
+  uint64_t block_bytes() const { return block_; }
+  // Bytes a second that all of it is read with. REQUIRES: 1 <= depth <= kDeepest
+  double read_gb_per_s(int depth) { return move(FileOp::kRead, depth); }
+
+ private:
   double move(FileOp op, int depth) {
-    const auto queue = FileQueue::open(file_, {.depth = depth, .memory = {memory_, kDeepest * kBlock}});
+    const auto queue = FileQueue::open(file_, {.depth = depth, .memory = {memory_, kDeepest * block_}});
     std::vector<uint64_t> free;
     for (int i = 0; i < depth; ++i) free.push_back(static_cast<uint64_t>(i));
     const Clock::time_point start = Clock::now();
@@ -72,8 +74,8 @@ class Beside {
       if (at < bytes_ && !queue->full()) {
         const uint64_t place = free.back();
         free.pop_back();
-        queue->submit({.op = op, .offset = at, .data = memory_ + place * kBlock, .bytes = kBlock, .tag = place});
-        at += kBlock;
+        queue->submit({.op = op, .offset = at, .data = memory_ + place * block_, .bytes = block_, .tag = place});
+        at += block_;
         continue;
       }
       const FileDone done = queue->wait();
@@ -83,7 +85,7 @@ class Beside {
     return static_cast<double>(bytes_) / ms_since(start) / 1e6;
   }
 
-  const uint64_t bytes_;
+  const uint64_t block_, bytes_;
   File file_;
   std::byte* const memory_;
 };
@@ -108,7 +110,7 @@ class Bench {
     weights_->load(*checkpoint_, *device_, nullptr, nullptr);
     compute_ = device_->make_stream("compute", StreamRole::kCompute);
     open_session();
-    beside_ = std::make_unique<Beside>(args.folder, args.beside_bytes);
+    beside_ = std::make_unique<Beside>(args.folder, args.beside_bytes, SpillCut(grain_bytes()).most_request_bytes());
   }
 
   ordered_json run() {
@@ -161,6 +163,16 @@ class Bench {
     session_ = session();
   }
 
+  // What the session's file is made of (Session::make_spill_file).
+  uint64_t grain_bytes() const {
+    const ModelConfig& config = shape_.config;
+    return segments_bytes({config.layers, config.kv_heads, config.head_dim, weights_->dtype(), weights_->dtype()}, 0,
+                          1);
+  }
+
+  // As the run has them: what of the limit its ring and its queue allow.
+  int beside_depth() const { return std::clamp(session_->spill_stats().reads_at_once, 1, Beside::kDeepest); }
+
   Step step() {
     const SpillStats before = session_->spill_stats();
     const uint64_t link = device_->bytes_over(Link::kHostToDevice);
@@ -189,7 +201,7 @@ class Bench {
       seen = now;
       std::this_thread::sleep_for(std::chrono::milliseconds(60));
     }
-    return beside_->read_gb_per_s(session_->spill_stats().depth.depth);
+    return beside_->read_gb_per_s(beside_depth());
   }
 
   double link_floor_ms(const Step& step) const { return static_cast<double>(step.link_bytes) / link_gb_per_s_ / 1e6; }
@@ -247,7 +259,10 @@ class Bench {
             {"ring_slot_bytes", plan.disk_slot_bytes},
             {"how", stats.how},
             {"read_depth", stats.reads_at_once},
+            {"read_depth_limit", stats.depth.depth},
             {"read_depth_why", stats.depth.why},
+            {"beside_depth", beside_depth()},
+            {"beside_block_bytes", beside_->block_bytes()},
             {"read_depth_ms", rounded(stats.depth_ms)},
             {"prefill_ms", rounded(prefill_ms_)},
             {"link_gb_per_s", rounded(link_gb_per_s_)},
@@ -287,7 +302,7 @@ void add_flags(CLI::App& app, Args& args) {
   app.add_option("--share", args.share)->check(CLI::Range(0.01, 1.0));
   app.add_option("--steps", args.steps)->check(CLI::Range(2, 1000));
   app.add_option("--depth", args.depth)->check(CLI::Range(0, 64));
-  add_size(app, "--beside", &args.beside_bytes, kBlock);
+  add_size(app, "--beside", &args.beside_bytes, kMiB);
   add_device(app, &args.device);
   app.add_option("--seed", args.seed);
 }
