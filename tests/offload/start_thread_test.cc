@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <future>
@@ -72,12 +73,20 @@ int own_threads() {
   return 0;
 }
 
+// One that has been joined counts until the system is done with it.
+void wait_for_threads(int count) {
+  for (int i = 0; own_threads() > count && i < 2000; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 // For a process of its own: from now on the system gives it `more` threads and no others. Root has no such limit, and
 // another user's processes count: so it becomes a user that nobody is. False: it cannot.
 bool limit_threads(int more) {
   const uid_t nobody_else = 1900000000u + static_cast<uid_t>(getpid());
   if (geteuid() == 0 && setresuid(nobody_else, nobody_else, nobody_else) != 0) return false;
-  const rlim_t most = static_cast<rlim_t>(own_threads() + more);
+  int own = 0;  // with the first thread TSan starts one of its own, which counts
+  std::thread([&] { own = own_threads() - 1; }).join();
+  wait_for_threads(own);
+  const rlim_t most = static_cast<rlim_t>(own + more);
   const rlimit limit{.rlim_cur = most, .rlim_max = most};
   if (setrlimit(RLIMIT_NPROC, &limit) != 0) return false;
   std::promise<void> over;  // another limit, or another count, may stand in the way
@@ -89,6 +98,7 @@ bool limit_threads(int more) {
   }
   over.set_value();
   for (std::thread& thread : tried) thread.join();
+  wait_for_threads(own);
   return static_cast<int>(tried.size()) == more;
 }
 
