@@ -110,7 +110,7 @@ class Bench {
     weights_->load(*checkpoint_, *device_, nullptr, nullptr);
     compute_ = device_->make_stream("compute", StreamRole::kCompute);
     open_session();
-    beside_ = std::make_unique<Beside>(args.folder, args.beside_bytes, SpillCut(grain_bytes()).most_request_bytes());
+    beside_ = std::make_unique<Beside>(args.folder, args.beside_bytes, request_bytes());
   }
 
   ordered_json run() {
@@ -163,11 +163,14 @@ class Bench {
     session_ = session();
   }
 
-  // What the session's file is made of (Session::make_spill_file).
-  uint64_t grain_bytes() const {
+  // The most that the session's file is asked for at once: it is made of segments (Session::make_spill_file), and spans
+  // may be shorter than a request.
+  uint64_t request_bytes() const {
     const ModelConfig& config = shape_.config;
-    return segments_bytes({config.layers, config.kv_heads, config.head_dim, weights_->dtype(), weights_->dtype()}, 0,
-                          1);
+    const RowShape rows{config.layers, config.kv_heads, config.head_dim, weights_->dtype(), weights_->dtype()};
+    const uint64_t request = SpillCut(segments_bytes(rows, 0, 1)).most_request_bytes();
+    const uint64_t span = session_->plan().disk_slot_bytes;  // 0: nothing is on disk, as run() will say
+    return span > 0 ? std::min(request, span) : request;
   }
 
   // As the run has them: what of the limit its ring and its queue allow.
