@@ -46,6 +46,10 @@ class Error : public std::exception {
   std::string text_;
 };
 
+// What and where, without the hint: for notes and rows, which are one line each.
+inline std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
+inline std::string first_line(const std::exception& error) { return first_line(std::string_view(error.what())); }
+
 // Shorthand for the common case: throw_error(ExitCode::kBadInput, path, "…", "…").
 [[noreturn]] void throw_error(ExitCode code, std::string where, std::string what, std::string hint = "");
 

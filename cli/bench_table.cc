@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "cache/first_line.h"
+#include "cache/base.h"
 #include "cli/format.h"
 
 namespace headrace {

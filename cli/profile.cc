@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "cache/first_line.h"
+#include "cache/base.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/interrupt.h"

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "cache/base.h"
-#include "cache/first_line.h"
 #include "offload/host_clock.h"
 #include "offload/pages.h"
 

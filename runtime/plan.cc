@@ -4,8 +4,8 @@
 #include <memory>
 #include <utility>
 
+#include "cache/base.h"
 #include "cache/cards.h"
-#include "cache/first_line.h"
 #include "cache/needs.h"
 #include "offload/host_limits.h"
 #include "offload/paper_device.h"

@@ -6,8 +6,8 @@
 #include <memory>
 #include <utility>
 
+#include "cache/base.h"
 #include "cache/cards.h"
-#include "cache/first_line.h"
 #include "offload/disk_probe.h"
 #include "offload/file.h"
 #include "offload/host_probe.h"

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <utility>
 
-#include "cache/first_line.h"
+#include "cache/base.h"
 #include "offload/file.h"
 
 namespace headrace {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "cache/first_line.h"
+#include "cache/base.h"
 #include "offload/start_thread.h"
 
 namespace headrace {

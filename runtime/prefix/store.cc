@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "cache/first_line.h"
+#include "cache/base.h"
 #include "offload/checksum.h"
 
 namespace headrace {

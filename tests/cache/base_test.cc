@@ -6,8 +6,6 @@
 #include <cmath>
 #include <limits>
 
-#include "cache/first_line.h"
-
 namespace headrace {
 namespace {
 
