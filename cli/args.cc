@@ -28,11 +28,10 @@ bool is_command(const std::string& name) {
 }
 bool is_cache_action(const std::string& name) { return name == "list" || name == "verify" || name == "prune"; }
 
-}  // namespace
-
-Command parse_args(const std::vector<std::string>& args) {
-  std::vector<std::string> reversed;  // as CLI11 takes them
-  bool only_names = false;            // after --, where all is a file's name
+// As CLI11 takes them: the last first.
+std::vector<std::string> in_reverse(const std::vector<std::string>& args) {
+  std::vector<std::string> reversed;
+  bool only_names = false;  // after --, where all is a file's name
   for (const std::string& arg : args) {
     if (arg == "--" && !only_names) {
       only_names = true;
@@ -45,6 +44,12 @@ Command parse_args(const std::vector<std::string>& args) {
     reversed.push_back(std::move(name));
   }
   std::reverse(reversed.begin(), reversed.end());
+  return reversed;
+}
+
+}  // namespace
+
+Command parse_args(const std::vector<std::string>& args) {
   if (!args.empty() && !args.front().starts_with('-') && !is_command(args.front())) {
     usage_error("",
                 "'" + args.front() + "' is no command: generate, summarize, inspect, bench, plan, profile or cache");
@@ -60,6 +65,7 @@ Command parse_args(const std::vector<std::string>& args) {
   const std::string path = quality || cache_action ? command + " " + args[1] : command;
   Environment environment(parser->app);
   try {
+    std::vector<std::string> reversed = in_reverse(args);
     parser->app.parse(reversed);
     if (CLI::App* const chosen = parser->innermost(); chosen != nullptr) environment.apply(*chosen);
   } catch (const CLI::CallForHelp&) {

@@ -71,11 +71,14 @@ std::string read_all(const std::string& path) {
 
 bool is_continuation(char c) { return (static_cast<uint8_t>(c) & 0xc0) == 0x80; }
 
+// What the answer is to have: who asks for rules says so.
+constexpr const char* kRoom = " (-n, and a quarter of the context at most)";
+
 [[noreturn]] void too_long(const std::string& file, int64_t tokens, int64_t answer, int64_t context) {
   const std::string why =
       tokens < context
-          ? str(" of ", context, " leaves ", context - tokens, " of ", answer, " tokens for the answer (-n)")
-          : str(" holds ", context, answer > 1 ? str(", ", answer, " of them for the answer (-n)") : "");
+          ? str(" of ", context, " leaves ", context - tokens, " of ", answer, " tokens for the answer", kRoom)
+          : str(" holds ", context, answer > 1 ? str(", ", answer, " of them for the answer", kRoom) : "");
   bad_document(file, str("is ", tokens, " tokens long, ", tokens + answer - context, " too many: the context", why),
                "Shorten it, ask for less with -n, raise -c/--ctx-size if the model allows, or use --truncate middle");
 }

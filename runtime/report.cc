@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/rounding.h"
+
 namespace headrace {
 namespace {
 

@@ -77,9 +77,7 @@ std::string find_model(const std::string& model) {
   const std::string hub = hub_directory();
   if (hub.empty())
     throw_error(ExitCode::kBadInput, model,
-                "there is no such file or directory, and HOME, which has the hub cache, is "
-                "not set",
-                hint);
+                "there is no such file or directory, and HOME, under which the hub cache lies, is not set", hint);
   const std::string repository = hub + "/" + name;
   if (!exists(repository))
     throw_error(ExitCode::kBadInput, model,

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "offload/host_clock.h"
+
 namespace headrace {
 namespace {
 

@@ -30,6 +30,15 @@ int64_t modified_ns(const std::string& path) {
   return int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
 }
 
+// Others are not to see which prompts are kept, either. What goes wrong is said by who then finds no folder.
+void make_private_folder(const std::string& name) {
+  std::error_code ignored;
+  fs::path folder = fs::path(name).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();  // "a/b/"
+  if (folder.has_parent_path()) fs::create_directories(folder.parent_path(), ignored);
+  ::mkdir(folder.c_str(), 0700);
+}
+
 }  // namespace
 
 struct PrefixStore::Found {
@@ -66,8 +75,7 @@ void PrefixStore::take_lock() {
   note_.clear();
   try {
     std::error_code error;
-    // Of what it makes: others are not to see which prompts are kept, either.
-    if (fs::create_directories(options_.folder, error)) fs::permissions(options_.folder, fs::perms::owner_all, error);
+    make_private_folder(options_.folder);
     const bool there = fs::exists(path, error);
     File file;
     try {
@@ -163,8 +171,7 @@ void PrefixStore::refresh() {
   leftover_bytes_ = 0;
   for (const std::string& path : leftovers(found)) {
     const uint64_t bytes = fs::file_size(path, ignored);
-    if (!ignored) leftover_bytes_ += bytes;
-    if (writes()) fs::remove(path, ignored);
+    if (!ignored && (!writes() || fs::remove(path, ignored))) leftover_bytes_ += bytes;
   }
 }
 
@@ -249,8 +256,8 @@ bool PrefixStore::make_room(uint64_t bytes, const std::set<PrefixKey>& keep) {
 }
 
 uint64_t PrefixStore::keep_to_limit() {
-  const uint64_t before = index_.bytes();
-  if (writes() && before > limit_bytes()) drop(index_.to_drop(limit_bytes(), {}));
+  const uint64_t before = index_.bytes(), limit = options_.limit_bytes;
+  if (writes() && limit > 0 && before > limit) drop(index_.to_drop(limit, {}));
   return before - index_.bytes();
 }
 

@@ -52,8 +52,8 @@ class PrefixStore {
   // The same of every refresh() since the last call.
   std::vector<Damaged> take_untold() { return std::exchange(untold_, {}); }
 
-  // Files of pieces that are not whole, or that no prompt leads to, as found by the last refresh(): a writer has
-  // removed them; for who only looks they may be what a run is saving now.
+  // Of files of pieces that are not whole, or that no prompt leads to, as the last refresh() found them: what a writer
+  // has removed; for who only looks, what may be what a run is saving now.
   uint64_t leftover_bytes() const { return leftover_bytes_; }
 
   // Looks what the folder holds now, and takes the lock if it is free; a writer removes what is not whole.
@@ -65,7 +65,8 @@ class PrefixStore {
   std::vector<Damaged> verify(const std::function<void(uint64_t bytes)>& on_piece) const;
   // Makes room for so many bytes more, beside `keep`; false: there is none, and nothing was dropped.
   bool make_room(uint64_t bytes, const std::set<PrefixKey>& keep);
-  // The limit may be lower than an earlier run's. Returns the bytes that went for it; a reader removes nothing.
+  // A limit that was given may be lower than an earlier run's. Returns the bytes that went for it; a reader removes
+  // nothing.
   uint64_t keep_to_limit();
   // Pieces go until at most so many bytes are left. Returns how many went.
   int64_t prune(uint64_t limit_bytes);

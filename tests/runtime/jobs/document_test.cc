@@ -135,11 +135,11 @@ TEST(DocumentPrompt, LeavesTheAnswerItsRoom) {
   };
   EXPECT_EQ(told(16, 5), "");
   EXPECT_NE(told(15, 5).find("f.txt: is 11 tokens long, 1 too many: the context of 15 leaves 4 of 5 tokens for the "
-                             "answer (-n)"),
+                             "answer (-n, and a quarter of the context at most)"),
             std::string::npos)
       << told(15, 5);
   EXPECT_NE(told(10, 5).find("f.txt: is 11 tokens long, 6 too many: the context holds 10, 5 of them for the "
-                             "answer (-n)"),
+                             "answer (-n, and a quarter of the context at most)"),
             std::string::npos)
       << told(10, 5);
 }

@@ -224,7 +224,7 @@ TEST(HubCache, FindsTheSnapshotOfMain) {
     open_checkpoint("org/other");
     FAIL();
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("HOME, which has the hub cache, is not set"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("HOME, under which the hub cache lies, is not set"), std::string::npos)
         << error.what();
     EXPECT_EQ(std::string(error.what()).find("./.cache"), std::string::npos) << error.what();
   }
