@@ -235,6 +235,7 @@ std::unique_ptr<DraftModel> open_draft(const DraftOptions& options, Device& devi
       return std::make_unique<NgramModel>(options, device);
   }
   CHECK(false, "spec_type=", static_cast<int>(options.type));
+  return nullptr;  // without optimization the compiler does not see that it never comes here
 }
 
 }  // namespace headrace
