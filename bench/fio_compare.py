@@ -112,19 +112,29 @@ def cpu_name():
     return found[1] if found else ""
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--headrace", required=True)
+def flags(description, program, size, seconds):
+    """What a comparison with fio, turn by turn, takes."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(program, required=True)
     parser.add_argument("--folder", required=True)
     parser.add_argument("--fio", default="fio")
-    parser.add_argument("--size", default="2GiB")
-    parser.add_argument("--seconds", type=float, default=2)
+    parser.add_argument("--size", default=size)
+    parser.add_argument("--seconds", type=float, default=seconds)
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--json")
+    return parser
+
+
+def parsed(parser):
     args = parser.parse_args()
     size_of(args.size)
     if args.rounds < 4:
         parser.error("--rounds: at least 4, or nothing is known of the noise")
+    return args
+
+
+def main():
+    args = parsed(flags(__doc__, "--headrace", size="2GiB", seconds=2))
 
     ours, theirs, rows, how = {}, {}, [], ""
     for number in range(args.rounds):

@@ -15,7 +15,6 @@ A round's ratio is spill_bench's rate by the mean of fio's before and after it. 
 standard error; and of each round by what share of the time the disk tier was later than without verifying.
 """
 
-import argparse
 import json
 import math
 import os
@@ -23,7 +22,7 @@ import statistics
 import sys
 import tempfile
 
-from fio_compare import cpu_name, run, size_of
+from fio_compare import cpu_name, flags, parsed, run, size_of
 
 
 def fio(args):
@@ -55,20 +54,10 @@ def said(logs):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--spill-bench", required=True)
-    parser.add_argument("--folder", required=True)
-    parser.add_argument("--fio", default="fio")
-    parser.add_argument("--size", default="4GiB")
-    parser.add_argument("--seconds", type=float, default=3)
-    parser.add_argument("--rounds", type=int, default=8)
+    parser = flags(__doc__, "--spill-bench", size="4GiB", seconds=3)
     parser.add_argument("--depth", type=int, default=32)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--json")
-    args = parser.parse_args()
-    size_of(args.size)
-    if args.rounds < 4:
-        parser.error("--rounds: at least 4, or nothing is known of the noise")
+    args = parsed(parser)
 
     theirs, rows, loads = [fio(args)], [], []
     for number in range(args.rounds):

@@ -15,6 +15,7 @@
 #include "cache/base.h"
 #include "offload/file_faults.h"
 #include "tests/support/file_faults.h"
+#include "tests/support/refusal.h"
 #include "tests/support/temporary_folder.h"
 
 namespace headrace {
@@ -106,14 +107,7 @@ class FileQueueTest : public ::testing::TestWithParam<std::tuple<FileQueueBody, 
     EXPECT_EQ(tags.size(), static_cast<size_t>(kPieces));
   }
   std::string error_of(FileOp op, FileQueue& queue) {
-    try {
-      all(op, queue);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kStorage);
-      return error.what();
-    }
-    ADD_FAILURE() << "no error";
-    return "";
+    return testing_support::error_of(ExitCode::kStorage, [&] { all(op, queue); });
   }
 
   TemporaryFolder folder_;

@@ -16,6 +16,7 @@
 #include "offload/checksum.h"
 #include "offload/file_faults.h"
 #include "tests/support/file_faults.h"
+#include "tests/support/refusal.h"
 #include "tests/support/temporary_folder.h"
 
 namespace headrace {
@@ -33,14 +34,7 @@ std::vector<std::byte> pattern(uint64_t bytes) {
 
 template <typename Call>
 std::string storage_error(const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kStorage) << error.what();
-    return error.what();
-  }
-  ADD_FAILURE() << "no error";
-  return "";
+  return testing_support::error_of(ExitCode::kStorage, call);
 }
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }

@@ -10,6 +10,7 @@
 
 #include "offload/spill_file.h"
 #include "tests/offload/backend_test.h"
+#include "tests/support/refusal.h"
 #include "tests/support/temporary_folder.h"
 
 namespace headrace {
@@ -70,14 +71,7 @@ class SpillFileTest : public BackendTest {
   }
   template <typename Call>
   std::string error_of(const Call& call) {
-    try {
-      call();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kStorage) << error.what();
-      return error.what();
-    }
-    ADD_FAILURE() << "no error";
-    return "";
+    return testing_support::error_of(ExitCode::kStorage, call);
   }
   static bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 

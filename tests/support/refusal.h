@@ -23,4 +23,17 @@ void expect_error(ExitCode code, const std::string& where, const std::vector<std
   }
 }
 
+// What the Error says that an action throws, with this exit code; empty, and a failure, if it throws none.
+template <typename Action>
+std::string error_of(ExitCode code, Action&& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "no error";
+  return "";
+}
+
 }  // namespace headrace::testing_support

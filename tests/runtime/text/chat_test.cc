@@ -6,11 +6,13 @@
 
 #include "cache/base.h"
 #include "tests/runtime/text/text_test_support.h"
+#include "tests/support/refusal.h"
 
 namespace headrace {
 namespace {
 
 using testing::Json;
+using testing_support::error_of;
 
 Tokenizer tokenizer_of(const Json& row) {
   Json json = testing::read_json(row.at("tokenizer").get<std::string>() + ".tokenizer.json");
@@ -92,18 +94,6 @@ TEST(Chat, EndTokens) {
   EXPECT_EQ(end_tokens(tokenizer, chat_template_by_name("llama3")),
             (std::vector<int32_t>{tokenizer.find("<|eot_id|>"), tokenizer.find("<|end_of_text|>")}));
   EXPECT_TRUE(end_tokens(tokenizer, ChatTemplate{}).empty());
-}
-
-template <typename Function>
-std::string error_of(ExitCode code, Function function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code);
-    return error.what();
-  }
-  ADD_FAILURE() << "no error";
-  return {};
 }
 
 TEST(Chat, UnknownTemplatesNameTheChoices) {
