@@ -266,6 +266,10 @@ TEST_P(EveryDraft, EndsWherePlainDecodingEnds) {
         testing::StopsAt progress(update, &flag);
         run.interrupt = &flag;
         const GenerateResult cut = engine.generate(prompt(1), run, &progress);
+        if (cut.finish_reason != FinishReason::kInterrupted) {  // it was at its end before
+          EXPECT_EQ(cut.token_ids, plain.token_ids);
+          continue;
+        }
         told = std::max(told, cut.token_ids.size());
         ASSERT_LE(cut.token_ids.size(), plain.token_ids.size());
         EXPECT_TRUE(std::equal(cut.token_ids.begin(), cut.token_ids.end(), plain.token_ids.begin()));

@@ -86,6 +86,8 @@ TEST_P(RunTrace, HasEveryLayerOfEveryStep) {
 TEST_P(RunTrace, HasATrackForTheDisk) {
   EngineOptions o = options(true);
   o.device.trace_path.clear();
+  o.dtype = DType::kBF16;  // small weights, whose loading takes a GPU's host memory, too, beside a cache that is larger
+  o.cache_type_k = o.cache_type_v = DType::kF32;
   const MemoryPlan whole = Engine(o).plan(kPrompt, {.max_tokens = 6}).memory;
   const uint64_t weights = GetParam() == DeviceChoice::kCpu ? Engine(o).plan(kPrompt, {}).weights_bytes : 0;
   const uint64_t together = GetParam() == DeviceChoice::kCpu ? whole.vram_bytes : 0, segment = 512 * 256;
