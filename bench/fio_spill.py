@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""Whether the disk tier brings what fio reads.
+"""Whether the disk tier brings what fio reads from the same file.
 
     fio_spill.py --spill-bench build/bench/spill_bench --folder DIR [--fio fio] [--size 4GiB] [--seconds 3] [--rounds 8]
-                 [--depth 32] [--device cpu|cuda] [--json FILE]
+                 [--depth 32] [--slot 16MiB] [--slots 8] [--device cpu|cuda] [--json FILE]
 
 Turn by turn, so that a disk which others use too is the same for both: fio, spill_bench, fio, spill_bench, …, fio. Each
-writes a file of that size just before (fio by direct writes of random bytes) and reads it from one end to the other,
-past the page cache, by io_uring with file and buffers registered, in requests of 1 MiB, so many at a time, for the same
-time after a first second. fio's buffers lie in huge pages as the disk tier's do (in small ones a request of 1 MiB is
-256 pieces, more than many a disk takes at once, and fio is slower). spill_bench also verifies all bytes and copies them
-on, to the device's memory.
+reads spill_bench's file, from one end to the other and again, past the page cache, by io_uring with file and buffers
+registered, in requests of 1 MiB, so many at a time, for the same time after a first second. fio's buffers lie in huge
+pages as the disk tier's do (in small ones a request of 1 MiB is 256 pieces, more than many a disk takes at once, and
+fio is slower). spill_bench also verifies all bytes and copies them on, to the device's memory.
 
 A round's ratio is spill_bench's rate by the mean of fio's before and after it. Prints their mean (geometric) with its
 standard error; and of each round by what share of the time the disk tier was later than without verifying.
@@ -19,33 +18,59 @@ import json
 import math
 import os
 import statistics
+import subprocess
 import sys
-import tempfile
 
-from fio_compare import cpu_name, flags, parsed, run, size_of
-
-
-def fio(args):
-    """GB/s of one sequential read, of a file that it has just written."""
-    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
-        common = [args.fio, "--filename", os.path.join(folder, "file"), f"--size={size_of(args.size)}", "--direct=1",
-                  "--ioengine=io_uring", "--fixedbufs", "--registerfiles", "--mem_align=2m", "--output-format=json",
-                  "--bs=1m"]
-        huge = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-        run(common + ["--name=layout", "--rw=write", "--iodepth=16", "--refill_buffers", "--fallocate=none",
-                      "--create_on_open=1"], env=huge)
-        text = run(common + ["--name=read", "--rw=read", f"--iodepth={args.depth}", "--time_based", "--ramp_time=1s",
-                             f"--runtime={int(args.seconds * 1000)}ms"], env=huge)
-        job = json.loads(text)["jobs"][0]
-        if job["error"] != 0:
-            sys.exit(f"fio: error {job['error']}")
-        return job["read"]["bw_bytes"] * 1e-9
+from fio_compare import flags, parsed, run, size_of
 
 
-def spill(args):
-    text = run([args.spill_bench, "--folder", args.folder, "--size", args.size, "--seconds", str(args.seconds),
-                "--depth", str(args.depth), "--device", args.device])
-    return json.loads(text)
+class Spill:
+    """spill_bench, which reads whenever it is told to."""
+
+    def __init__(self, args):
+        self.folder = os.path.realpath(args.folder)
+        self.process = subprocess.Popen(
+            [args.spill_bench, "--turns", "--folder", args.folder, "--size", args.size, "--seconds", str(args.seconds),
+             "--depth", str(args.depth), "--slot", args.slot, "--slots", str(args.slots), "--device", args.device],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.made = self.line()
+        self.file = self.open_file()
+
+    def line(self):
+        line = self.process.stdout.readline()
+        if not line:
+            sys.exit(f"spill_bench: exit code {self.process.wait()}")
+        return json.loads(line)
+
+    def open_file(self):
+        """It has no name: the system has one for it while it is open."""
+        for entry in os.scandir(f"/proc/{self.process.pid}/fd"):
+            place = os.readlink(entry.path)
+            if place.startswith(self.folder) and place.endswith("(deleted)"):
+                if os.stat(entry.path).st_size == self.made["file_bytes"]:
+                    return entry.path
+        sys.exit(f"spill_bench: has no file open in {self.folder}")
+
+    def read(self):
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return self.line()
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def fio(args, path):
+    """GB/s of one sequential read of the file."""
+    command = [args.fio, "--name=read", "--readonly", "--filename", path, f"--size={size_of(args.size)}", "--rw=read",
+               "--bs=1m", "--direct=1", "--ioengine=io_uring", f"--iodepth={args.depth}", "--fixedbufs",
+               "--registerfiles", "--mem_align=2m", "--time_based", "--ramp_time=1s",
+               f"--runtime={int(args.seconds * 1000)}ms", "--output-format=json"]
+    job = json.loads(run(command, env={**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}))["jobs"][0]
+    if job["error"] != 0:
+        sys.exit(f"fio: error {job['error']}")
+    return job["read"]["bw_bytes"] * 1e-9
 
 
 def said(logs):
@@ -56,19 +81,22 @@ def said(logs):
 def main():
     parser = flags(__doc__, "--spill-bench", size="4GiB", seconds=3)
     parser.add_argument("--depth", type=int, default=32)
+    parser.add_argument("--slot", default="16MiB")
+    parser.add_argument("--slots", type=int, default=8)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     args = parsed(parser)
 
-    theirs, rows, loads = [fio(args)], [], []
+    spill = Spill(args)
+    theirs, rows, loads = [fio(args, spill.file)], [], []
     for number in range(args.rounds):
-        rows.append(spill(args))
+        rows.append(spill.read())
         loads.append(round(os.getloadavg()[0], 1))
-        theirs.append(fio(args))
+        theirs.append(fio(args, spill.file))
         row = rows[-1]
-        print(f"round {number + 1}: fio {theirs[-2]:.3f}, spill {row['read_gb_per_s']:.3f} (not verified "
-              f"{row['read_unverified_gb_per_s']:.3f}), fio {theirs[-1]:.3f} GB/s; late by verifying "
-              f"{100 * row['verify_late_share']:.1f}% (waited {100 * row['verify_wait_share']:.1f}%); "
+        print(f"round {number + 1}: fio {theirs[-2]:.3f}, spill {row['read_gb_per_s']:.3f}, fio {theirs[-1]:.3f} GB/s; "
+              f"late by verifying {100 * row['verify_late_share']:.1f}% (waited {100 * row['verify_wait_share']:.1f}%); "
               f"load {loads[-1]}", flush=True)
+    spill.end()
     ratio, error = said([math.log(row["read_gb_per_s"] / ((a + b) / 2))
                          for row, a, b in zip(rows, theirs, theirs[1:])])
     # What the disk itself moves by: fio against the fio before it.
@@ -76,12 +104,12 @@ def main():
     late = [row["verify_late_share"] for row in rows]
     print(f"spill / fio {ratio}% +- {error} (fio / fio before: +- {unrest})")
     if args.json:
-        report = {"program": "bench/fio_spill.py", "machine": {"cpu": cpu_name(), "cores": os.cpu_count()},
-                  "fio": run([args.fio, "--version"]).strip(), "file": args.size, "seconds": args.seconds,
+        report = {"program": "bench/fio_spill.py", "fio": run([args.fio, "--version"]).strip(), "seconds": args.seconds,
                   "reads_at_once": rows[0]["read_depth"], "how": rows[0]["how"], "rounds": args.rounds,
                   "spill_by_fio_percent": ratio, "error_percent": error, "fio_by_fio_error_percent": unrest,
                   "verify_late_share_median": statistics.median(late), "verify_late_share_most": max(late),
-                  "load_average": loads, "fio_gb_per_s": [round(x, 3) for x in theirs], "spill": rows}
+                  "load_average": loads, "fio_gb_per_s": [round(x, 3) for x in theirs], "file": spill.made,
+                  "spill": rows}
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump(report, file, indent=1)
             file.write("\n")

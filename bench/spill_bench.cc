@@ -1,11 +1,13 @@
 // What the disk tier gives by itself: a file as --spill makes it is written from device memory, then streamed through
-// the pinned ring to the device, every byte verified, and without; at the depth that it measures for itself. Beside it
-// what the checksums cost: of a core, and of the time.
-//   spill_bench --folder DIR [--size 4GiB] [--slot 16MiB] [--slots 8] [--seconds 3] [--depth N]
-//               [--body auto|io_uring|threads] [--device auto|cuda|cpu]
-// --depth: reads at once at most, instead of what is measured. Prints one JSON object with the machine named.
-// bench/fio_spill.py compares it with fio, turn by turn.
+// the pinned ring to the device, every byte verified; at the depth that it measures for itself. Beside it what the
+// checksums cost: of a core, and of the time; and, asked for, the rate without them, measured just after.
+//   spill_bench --folder DIR [--size 4GiB] [--slot 16MiB] [--slots 8] [--seconds 3] [--unverified 0] [--depth N]
+//               [--turns] [--body auto|io_uring|threads] [--device auto|cuda|cpu]
+// --depth: reads at once at most, instead of what is measured. Prints one JSON object with the machine named. --turns:
+// an object once the file is written, and one for each line of stdin, which has it read once more; bench/fio_spill.py
+// lets fio read the same file in between.
 #include <algorithm>
+#include <iostream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,6 +19,7 @@
 #include "offload/checksum.h"
 #include "offload/device.h"
 #include "offload/spill_file.h"
+#include "runtime/random.h"
 
 namespace headrace::bench {
 namespace {
@@ -31,7 +34,8 @@ struct Settings {
   FileQueueBody body = FileQueueBody::kAuto;
   DeviceChoice device = DeviceChoice::kAuto;
   int slots = 8, depth = 0;
-  double seconds = 3;
+  double seconds = 3, unverified_seconds = 0;
+  bool turns = false;
 };
 
 double gb_per_s(uint64_t bytes, double seconds) { return rounded(static_cast<double>(bytes) / seconds / 1e9); }
@@ -49,6 +53,7 @@ class Bench {
     for (uint64_t at = 0; at < options.bytes; at += options.slot_bytes) {
       spans_.push_back({at, std::min(options.slot_bytes, options.bytes - at)});
     }
+    fill();
   }
   ~Bench() { file_.stop_reads(); }
 
@@ -56,31 +61,35 @@ class Bench {
     const Clock::time_point start = Clock::now();
     for (const SpillSpan& span : spans_) file_.write(span, buffer_.data(), *stream_, "write");
     file_.finish_writes();
-    return gb_per_s(options_.bytes, seconds_since(start));
-  }
-  // After a first second, in which the disk wakes up and the depth is measured. Without verifying, before and after, so
-  // that a disk that gets faster or slower meanwhile does so for both.
-  ordered_json read(double seconds) {
+    const double rate = gb_per_s(options_.bytes, seconds_since(start));
     file_.begin_reads(spans_);
+    return rate;
+  }
+  // After a first second, in which the disk wakes up and the depth is measured.
+  ordered_json read(double seconds, double unverified_seconds) {
+    file_.set_verify(SpillVerify::kEveryRead);
     stream(1);
-    const double before = unverified(seconds / 2);
     ordered_json out = verified(seconds);
-    out["read_unverified_gb_per_s"] = rounded((before + unverified(seconds / 2)) / 2);
+    if (unverified_seconds > 0) out["read_unverified_gb_per_s"] = unverified(unverified_seconds);
     return out;
   }
 
  private:
+  // What is written is no easy guess for a disk that compresses, or leaves zeros out.
+  void fill() {
+    const PinnedBuffer host = device_.allocate_pinned(options_.slot_bytes, "what is written");
+    for (uint64_t i = 0; i < options_.slot_bytes / 8; ++i) host.as<uint64_t>()[i] = random64(7, i);
+    stream_->copy(buffer_.data(), host.data(), options_.slot_bytes, Link::kHostToDevice);
+    stream_->synchronize();
+  }
   double unverified(double seconds) {
     file_.set_verify(SpillVerify::kNothing);
     stream(0.1);
     const Clock::time_point start = Clock::now();
     const uint64_t bytes = stream(seconds);
-    const double rate = static_cast<double>(bytes) / seconds_since(start) / 1e9;
-    file_.set_verify(SpillVerify::kEveryRead);
-    return rate;
+    return gb_per_s(bytes, seconds_since(start));
   }
   ordered_json verified(double seconds) {
-    stream(0.1);
     const SpillStats before = file_.stats();
     const Clock::time_point start = Clock::now();
     const uint64_t bytes = stream(seconds);
@@ -142,8 +151,18 @@ ordered_json run(const Settings& s) {
                       {"device", device->name()},        {"file_bytes", options.bytes},
                       {"slots", options.slots},          {"slot_bytes", options.slot_bytes},
                       {"write_gb_per_s", bench.write()}, {"checksum_in_cache_gb_per_s", checksum_in_cache_gb_per_s()}};
-  out.update(bench.read(s.seconds));
-  return out;
+  if (!s.turns) {
+    out.update(bench.read(s.seconds, s.unverified_seconds));
+    return out;
+  }
+  std::printf("%s\n", out.dump().c_str());
+  std::fflush(stdout);
+  int turns = 0;
+  for (std::string line; std::getline(std::cin, line); ++turns) {
+    std::printf("%s\n", bench.read(s.seconds, s.unverified_seconds).dump().c_str());
+    std::fflush(stdout);
+  }
+  return {{"turns", turns}};
 }
 
 void add_flags(CLI::App& app, Settings& s) {
@@ -153,6 +172,8 @@ void add_flags(CLI::App& app, Settings& s) {
   app.add_option("--slots", s.slots)->check(CLI::Range(1, 256));
   app.add_option("--depth", s.depth)->check(CLI::Range(0, 256));
   app.add_option("--seconds", s.seconds)->check(CLI::Range(0.1, 60.0));
+  app.add_option("--unverified", s.unverified_seconds)->check(CLI::Range(0.0, 60.0));
+  app.add_flag("--turns", s.turns);
   add_choice<FileQueueBody>(
       app, "--body", &s.body,
       {{"auto", FileQueueBody::kAuto}, {"io_uring", FileQueueBody::kIoUring}, {"threads", FileQueueBody::kThreads}});

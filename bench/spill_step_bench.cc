@@ -2,8 +2,9 @@
 // bytes alone; and what verifying makes it later by, which the run itself counts. The disk is measured with the steps,
 // as a shared one is another from second to second: a file of the bench's own beside the run's, as large as what a step
 // reads (a short burst may be faster than any disk for long), is read before and after each step, past the page cache,
-// in blocks as the run's reads are and as many at a time as the run has at most (both are in the JSON), while the run's
-// ring is full and its disk quiet. One JSON object on stdout, the machine named.
+// in blocks as the run's reads are and as many at a time as the run has at most (both are in the JSON), into memory as
+// large as the run's ring and used in turn as it is (a virtual disk's host copies, and is faster into memory that is in
+// its cache), while the run's ring is full and its disk quiet. One JSON object on stdout, the machine named.
 //   spill_step_bench --folder DIR [--shape llama-3.1-8b] [--tokens 61440] [--share 0.25] [--steps 20]
 //                    [--beside 2GiB] [--depth N] [--device cuda] [--seed 0]
 // --depth: of reads, instead of what is measured.
@@ -46,46 +47,49 @@ struct Args {
 // A file beside the run's, of blocks.
 class Beside {
  public:
-  static constexpr int kDeepest = 64;
-
-  Beside(const std::string& folder, uint64_t bytes, uint64_t block)
+  // `ring_bytes`: the run's ring.
+  Beside(const std::string& folder, uint64_t bytes, uint64_t block, uint64_t ring_bytes)
       : block_(block),
         bytes_(std::max<uint64_t>(1, bytes / block) * block),
+        places_(std::max<uint64_t>(1, ring_bytes / block)),
         file_(File::temporary(folder, FileCaching::kDirect)),
-        memory_(static_cast<std::byte*>(map_pages(kDeepest * block))) {
+        memory_(static_cast<std::byte*>(map_pages(places_ * block))) {
     CHECK(memory_ != nullptr);
     file_.allocate(bytes_);
-    for (uint64_t i = 0; i < kDeepest * block / 8; ++i) reinterpret_cast<uint64_t*>(memory_)[i] = random64(7, i);
-    move(FileOp::kWrite, kDeepest);
+    for (uint64_t i = 0; i < places_ * block / 8; ++i) reinterpret_cast<uint64_t*>(memory_)[i] = random64(7, i);
+    move(FileOp::kWrite, most_depth());
   }
-  ~Beside() { unmap_pages(memory_, kDeepest * block_); }
+  ~Beside() { unmap_pages(memory_, places_ * block_); }
+
+  int most_depth() const { return static_cast<int>(std::min<uint64_t>(places_, 64)); }
 
   uint64_t block_bytes() const { return block_; }
-  // Bytes a second that all of it is read with. REQUIRES: 1 <= depth <= kDeepest
+  uint64_t memory_bytes() const { return places_ * block_; }
+  // Bytes a second that all of it is read with. REQUIRES: 1 <= depth <= most_depth()
   double read_gb_per_s(int depth) { return move(FileOp::kRead, depth); }
 
  private:
   double move(FileOp op, int depth) {
-    const auto queue = FileQueue::open(file_, {.depth = depth, .memory = {memory_, kDeepest * block_}});
-    std::vector<uint64_t> free;
-    for (int i = 0; i < depth; ++i) free.push_back(static_cast<uint64_t>(i));
+    const auto queue = FileQueue::open(file_, {.depth = depth, .memory = {memory_, places_ * block_}});
+    std::vector<bool> used(places_);
+    uint64_t place = 0;
     const Clock::time_point start = Clock::now();
     for (uint64_t at = 0; at < bytes_ || queue->pending() > 0;) {
-      if (at < bytes_ && !queue->full()) {
-        const uint64_t place = free.back();
-        free.pop_back();
+      if (at < bytes_ && !queue->full() && !used[place]) {
         queue->submit({.op = op, .offset = at, .data = memory_ + place * block_, .bytes = block_, .tag = place});
+        used[place] = true;
+        place = (place + 1) % places_;
         at += block_;
         continue;
       }
       const FileDone done = queue->wait();
       queue->check(done);
-      free.push_back(done.request.tag);
+      used[done.request.tag] = false;
     }
     return static_cast<double>(bytes_) / ms_since(start) / 1e6;
   }
 
-  const uint64_t block_, bytes_;
+  const uint64_t block_, bytes_, places_;
   File file_;
   std::byte* const memory_;
 };
@@ -110,7 +114,9 @@ class Bench {
     weights_->load(*checkpoint_, *device_, nullptr, nullptr);
     compute_ = device_->make_stream("compute", StreamRole::kCompute);
     open_session();
-    beside_ = std::make_unique<Beside>(args.folder, args.beside_bytes, request_bytes());
+    const MemoryPlan& plan = session_->plan();
+    const uint64_t ring_bytes = static_cast<uint64_t>(plan.disk_slots) * plan.disk_slot_bytes;
+    beside_ = std::make_unique<Beside>(args.folder, args.beside_bytes, request_bytes(), ring_bytes);
   }
 
   ordered_json run() {
@@ -174,7 +180,7 @@ class Bench {
   }
 
   // As the run has them: what of the limit its ring and its queue allow.
-  int beside_depth() const { return std::clamp(session_->spill_stats().reads_at_once, 1, Beside::kDeepest); }
+  int beside_depth() const { return std::clamp(session_->spill_stats().reads_at_once, 1, beside_->most_depth()); }
 
   Step step() {
     const SpillStats before = session_->spill_stats();
@@ -266,6 +272,7 @@ class Bench {
             {"read_depth_why", stats.depth.why},
             {"beside_depth", beside_depth()},
             {"beside_block_bytes", beside_->block_bytes()},
+            {"beside_memory_bytes", beside_->memory_bytes()},
             {"read_depth_ms", rounded(stats.depth_ms)},
             {"prefill_ms", rounded(prefill_ms_)},
             {"link_gb_per_s", rounded(link_gb_per_s_)},

@@ -101,9 +101,12 @@ TEST_P(RunTrace, HasATrackForTheDisk) {
   const ReadTrace read = testing::read_trace(folder_.read("trace.json"));
   const ReadSlice decode = read.one("decode");
   uint64_t written = 0, given_on = 0, got = 0;
+  std::string copies;
   for (const ReadSlice& s : read.slices) {
     if (!s.track.starts_with("disk")) {
-      given_on += s.name.starts_with("from disk") ? s.bytes : 0;
+      if (!s.name.starts_with("from disk")) continue;
+      given_on += s.bytes;
+      copies += str(s.bytes, " B at ", s.begin_us - decode.begin_us, " us; ");
       continue;
     }
     EXPECT_EQ(s.link, "disk");
@@ -113,8 +116,9 @@ TEST_P(RunTrace, HasATrackForTheDisk) {
   }
   EXPECT_EQ(written, result.spill.prefill_written_bytes);
   EXPECT_GE(got, given_on);
-  EXPECT_GT(given_on, 4 * result.spill.prefill_written_bytes);
-  EXPECT_LE(got, result.spill.decode_read_bytes + segment);  // one may have come since
+  // Of five steps; what is copied for the first before prefill has ended may be more than is recorded of a prefill.
+  EXPECT_GE(given_on, 4 * result.spill.prefill_written_bytes) << copies;
+  EXPECT_LE(got, result.spill.decode_read_bytes + result.plan.disk_slot_bytes);  // one may have come since
 }
 
 TEST_P(RunTrace, ChangesNoToken) {
