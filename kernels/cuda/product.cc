@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/product_kernels.h"
 #include "kernels/cuda/product_plan.h"
+#include "offload/cuda/cublas_lt.h"
 
 namespace headrace::kernels::cuda {
 namespace {
@@ -40,6 +41,6 @@ void product(const ProductParams& params, Stream& stream) {
   }
 }
 
-uint64_t product_library_version() { return cublasLtGetVersion(); }
+uint64_t product_library_version() { return cublas_lt().get_version(); }
 
 }  // namespace headrace::kernels::cuda

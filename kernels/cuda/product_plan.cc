@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/product_kernels.h"
 #include "offload/cuda/check.h"
+#include "offload/cuda/cublas_lt.h"
 
 namespace headrace::kernels::cuda {
 
@@ -21,8 +22,8 @@ void check_lt(cublasStatus_t status, const char* call, const ProductShape& shape
   if (status == CUBLAS_STATUS_SUCCESS) [[likely]]
     return;
   throw_error(status == CUBLAS_STATUS_ALLOC_FAILED ? ExitCode::kDoesNotFit : ExitCode::kInternal, call,
-              str(cublasLtGetStatusString(status), ", for a product of ", shape.rows, " x ", shape.n, " x ", shape.k,
-                  " ", dtype_name(shape.type), " to ", dtype_name(shape.out_type)));
+              str(cublas_lt().get_status_string(status), ", for a product of ", shape.rows, " x ", shape.n, " x ",
+                  shape.k, " ", dtype_name(shape.type), " to ", dtype_name(shape.out_type)));
 }
 
 cudaDataType_t data_type(DType type) {
@@ -44,7 +45,8 @@ uint32_t alignment_of_rows(int64_t cols, DType type) {
 class ProductPlan {
  public:
   explicit ProductPlan(const ProductShape& plan_shape) : shape(plan_shape) {
-    check_lt(cublasLtMatmulDescCreate(&operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate", shape);
+    check_lt(cublas_lt().matmul_desc_create(&operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate",
+             shape);
     const cublasOperation_t transposed = CUBLAS_OP_T;
     set(CUBLASLT_MATMUL_DESC_TRANSA, transposed);
     if (shape.bias) {
@@ -58,18 +60,18 @@ class ProductPlan {
   ProductPlan(const ProductPlan&) = delete;
   ProductPlan& operator=(const ProductPlan&) = delete;
   ~ProductPlan() {
-    if (out_ != nullptr) cublasLtMatrixLayoutDestroy(out_);
-    if (x_ != nullptr) cublasLtMatrixLayoutDestroy(x_);
-    if (w_ != nullptr) cublasLtMatrixLayoutDestroy(w_);
-    if (operation_ != nullptr) cublasLtMatmulDescDestroy(operation_);
+    if (out_ != nullptr) cublas_lt().matrix_layout_destroy(out_);
+    if (x_ != nullptr) cublas_lt().matrix_layout_destroy(x_);
+    if (w_ != nullptr) cublas_lt().matrix_layout_destroy(w_);
+    if (operation_ != nullptr) cublas_lt().matmul_desc_destroy(operation_);
   }
 
   // What the heuristic offers, in its order.
   std::vector<cublasLtMatmulAlgo_t> candidates(cublasLtHandle_t handle) const {
     cublasLtMatmulPreference_t preference = nullptr;
-    check_lt(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate", shape);
+    check_lt(cublas_lt().matmul_preference_create(&preference), "cublasLtMatmulPreferenceCreate", shape);
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
-      check_lt(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value),
+      check_lt(cublas_lt().matmul_preference_set_attribute(preference, attribute, &value, sizeof value),
                "cublasLtMatmulPreferenceSetAttribute", shape);
     };
     const uint64_t workspace_bytes = kProductWorkspaceBytes;
@@ -85,9 +87,9 @@ class ProductPlan {
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, out);
     std::array<cublasLtMatmulHeuristicResult_t, kCandidates> results{};
     int count = 0;
-    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, operation_, w_, x_, out_, out_, preference,
-                                                                 kCandidates, results.data(), &count);
-    cublasLtMatmulPreferenceDestroy(preference);
+    const cublasStatus_t status = cublas_lt().matmul_algo_get_heuristic(
+        handle, operation_, w_, x_, out_, out_, preference, kCandidates, results.data(), &count);
+    cublas_lt().matmul_preference_destroy(preference);
     std::vector<cublasLtMatmulAlgo_t> algorithms;
     if (status == CUBLAS_STATUS_NOT_SUPPORTED) return algorithms;
     check_lt(status, "cublasLtMatmulAlgoGetHeuristic", shape);
@@ -104,8 +106,8 @@ class ProductPlan {
     if (shape.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, params.bias);
     const float alpha = 1.0f, beta = shape.residual ? 1.0f : 0.0f;
     const void* residual = shape.residual ? params.residual : params.out;
-    return cublasLtMatmul(handle, operation_, &alpha, params.w, w_, params.x, x_, &beta, residual, out_, params.out,
-                          out_, &with, workspace.data(), workspace.bytes(), static_cast<cudaStream_t>(stream));
+    return cublas_lt().matmul(handle, operation_, &alpha, params.w, w_, params.x, x_, &beta, residual, out_, params.out,
+                              out_, &with, workspace.data(), workspace.bytes(), static_cast<cudaStream_t>(stream));
   }
 
   const ProductShape shape;
@@ -115,12 +117,12 @@ class ProductPlan {
  private:
   template <typename T>
   void set(cublasLtMatmulDescAttributes_t attribute, const T& value) const {
-    check_lt(cublasLtMatmulDescSetAttribute(operation_, attribute, &value, sizeof value),
+    check_lt(cublas_lt().matmul_desc_set_attribute(operation_, attribute, &value, sizeof value),
              "cublasLtMatmulDescSetAttribute", shape);
   }
   void make_layout(cublasLtMatrixLayout_t* layout, DType type, int64_t rows, int64_t cols) const {
-    check_lt(cublasLtMatrixLayoutCreate(layout, data_type(type), static_cast<uint64_t>(rows),
-                                        static_cast<uint64_t>(cols), rows),
+    check_lt(cublas_lt().matrix_layout_create(layout, data_type(type), static_cast<uint64_t>(rows),
+                                              static_cast<uint64_t>(cols), rows),
              "cublasLtMatrixLayoutCreate", shape);
   }
 
@@ -204,12 +206,12 @@ ProductPlans::ProductPlans(CudaStream& stream)
       workspace_(stream.device().allocate(kProductWorkspaceBytes, "the products' workspace")),
       sums_(stream.device().allocate(kProductSumsBytes, "the products' sums")) {
   stream.native();  // makes its device current
-  check_lt(cublasLtCreate(&handle_), "cublasLtCreate", {});
+  check_lt(cublas_lt().create(&handle_), "cublasLtCreate", {});
 }
 
 ProductPlans::~ProductPlans() {
   plans_.clear();
-  if (handle_ != nullptr) cublasLtDestroy(handle_);
+  if (handle_ != nullptr) cublas_lt().destroy(handle_);
 }
 
 const ProductPlan& ProductPlans::plan_for(const ProductParams& params, const ProductShape& shape) {

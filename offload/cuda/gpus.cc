@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "offload/cuda/check.h"
+#include "offload/cuda/cublas_lt.h"
 #include "offload/cuda/refusals.h"
 
 namespace headrace {
@@ -40,6 +41,7 @@ Gpu read_gpu(int index) {
   gpu.minor = properties.minor;
   gpu.total_bytes = properties.totalGlobalMem;
   gpu.unusable = why_unusable(gpu);
+  if (gpu.unusable.empty()) gpu.unusable = why_no_cublas_lt(cublas_lt_error());
   return gpu;
 }
 

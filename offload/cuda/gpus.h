@@ -1,4 +1,5 @@
-// Which GPUs there are, which of them can be used, and why not. Makes no context. Any thread.
+// Which GPUs there are, which of them can be used, and why not. Makes no context. Opens cuBLASLt where there is one
+// that can be used. Any thread.
 #pragma once
 
 #include <cstdint>

@@ -30,6 +30,12 @@ std::string why_unusable(const Gpu& gpu) {
              ".0 is needed (an A100, an RTX 30 or a newer one)");
 }
 
+std::string why_no_cublas_lt(const std::string& error) {
+  if (error.empty()) return "";
+  return str("cuBLASLt cannot be used: ", error,
+             " (install CUDA's libcublas of that version, or name its folder in LD_LIBRARY_PATH)");
+}
+
 std::string why_full(const GpuMemory& memory) {
   if (memory.free_bytes >= kLeastFree) return "";
   return str(memory_text(memory), ", ", format_bytes(kLeastFree), " are needed; other processes hold the rest");

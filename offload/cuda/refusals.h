@@ -20,6 +20,8 @@ std::string why_no_gpu(const DriverState& state);
 
 // Empty: it can be used.
 std::string why_unusable(const Gpu& gpu);
+// `error`: what the system said when the library was opened, its name among that. Empty: it was, and can be used.
+std::string why_no_cublas_lt(const std::string& error);
 // With this little there is no room for a context and a model that is worth a GPU. Empty: there is enough.
 std::string why_full(const GpuMemory& memory);
 

@@ -31,6 +31,13 @@ TEST(Refusals, AskForComputeCapability8) {
   }
 }
 
+TEST(Refusals, NameTheLibraryThatIsMissing) {
+  EXPECT_EQ(why_no_cublas_lt(""), "");
+  EXPECT_EQ(why_no_cublas_lt("libcublasLt.so.13: cannot open shared object file: No such file or directory"),
+            "cuBLASLt cannot be used: libcublasLt.so.13: cannot open shared object file: No such file or directory "
+            "(install CUDA's libcublas of that version, or name its folder in LD_LIBRARY_PATH)");
+}
+
 TEST(Refusals, SayHowFullAGpuIs) {
   EXPECT_EQ(why_full({.total_bytes = 24 * kGiB, .free_bytes = kGiB - 1}),
             "1024.00 MiB of 24.00 GiB are free, 1.00 GiB are needed; other processes hold the rest");
