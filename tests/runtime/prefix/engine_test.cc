@@ -232,6 +232,48 @@ TEST(PrefixEngine, GoesTogetherWithSpill) {
   EXPECT_TRUE(PrefixStore({.folder = folder.path()}, PrefixStore::Use::kLook).verify({}).empty());
 }
 
+// What a hit takes of host memory while it reads counts in its plan: where all of a fresh run stays on the device, the
+// hit may have to stream. On the border it does not, a page below it does, and neither changes the text.
+TEST(PrefixEngine, AHitStreamsWhereItsReadingTakesTheRoom) {
+  const std::vector<int32_t> prompt = testing::made_up_ids(1530, 512);
+  for (const VerifyMode verify : {VerifyMode::kFull, VerifyMode::kLossless}) {  // whose passes grow when they stream
+    const TemporaryFolder folder, spill;
+    EngineOptions options = tiny("");
+    options.verify = {.mode = verify, .budget = 64};
+    options.spill = {.folder = spill.path(), .slots = 2};
+    options.ring_slots = 2;
+    options.ring_slot_bytes = 128 * kKiB;
+    const auto said = [&](uint64_t host_mem_bytes, const std::string& cache) {
+      EngineOptions some = options;
+      some.device.host_mem_bytes = host_mem_bytes;
+      some.prefix_cache.folder = cache;
+      return Engine(some).generate(prompt, kRun, nullptr);
+    };
+    const auto least = [](const GenerateResult& resident) {  // with which all of it stays on the device
+      EXPECT_EQ(resident.plan.ring_slots, 0);
+      return whole_pages(resident.memory.weights_bytes) + resident.plan.vram_bytes + resident.plan.host_total_bytes;
+    };
+    const GenerateResult fresh = said(kGiB, ""), saving = said(kGiB, folder.path()), hit = said(kGiB, folder.path());
+    ASSERT_EQ(hit.prefix.rows, 1529);
+    const uint64_t fresh_bytes = least(fresh), hit_bytes = least(hit);
+    ASSERT_LT(fresh_bytes, hit_bytes);
+    const auto expect = [&](uint64_t host_mem_bytes, const std::string& cache, bool streams) {
+      const GenerateResult run = said(host_mem_bytes, cache);
+      EXPECT_EQ(run.plan.ring_slots > 0, streams) << run.plan.to_string();
+      EXPECT_EQ(run.plan.disk_bytes > 0, streams) << run.plan.to_string();
+      EXPECT_EQ(run.plan.pass_bytes > fresh.plan.pass_bytes, streams && verify == VerifyMode::kLossless);
+      EXPECT_EQ(run.prefix.rows, cache.empty() ? 0 : 1529);
+      EXPECT_EQ(run.token_ids, fresh.token_ids);
+    };
+    expect(hit_bytes, folder.path(), false);
+    expect(hit_bytes - kPageBytes, folder.path(), true);
+    expect(hit_bytes - kPageBytes, "", false);
+    expect(fresh_bytes, "", false);
+    EXPECT_EQ(saving.token_ids, fresh.token_ids);
+    EXPECT_EQ(hit.token_ids, fresh.token_ids);
+  }
+}
+
 class SlowWrites final : public FileFaults {
  public:
   SlowWrites() : before_(set_file_faults(this)) {}
