@@ -1,11 +1,13 @@
 // Verifying beside the disk: request by request, and counted for what it costs who takes: the time in which a span has
 // arrived and is not verified, no more and no less.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "offload/host_clock.h"
 #include "tests/offload/spill_file_fixture.h"
@@ -123,27 +125,80 @@ TEST_P(SpillVerifyTest, AWaitForTheDiskIsNotCounted) {
   EXPECT_EQ(file.stats().take_wait_ms, waited);
 }
 
-// Behind a slow disk each span is waited for until it is verified; but only the last one's verifying makes it late.
+// A disk and sums that are as slow as who takes makes them, whatever else the machine does: a read ends once the span
+// before has been taken and 2 ms have been waited for this one, a sum once 1 ms has been waited for it.
+class SlowerThanTheTaker {
+ public:
+  explicit SlowerThanTheTaker(SpillFileOptions* options)
+      : faults_([this](FileOp op, const std::string&, uint64_t, uint64_t) {
+          if (op == FileOp::kRead) read();
+          return FileFault{};
+        }) {
+    options->depth = {.depth = 1, .why = "one after the other"};
+    options->sum = [this](std::span<const std::byte> block) {
+      wait_longer(1, [](const SpillStats& stats) { return stats.verify_wait_ms; });
+      return static_cast<uint64_t>(block[0]);
+    };
+  }
+  void begin(const SpillFile& file) { file_ = &file; }
+  void taken(int count) {
+    taken_ms_.push_back(ms_since(start_));
+    taken_ = count;
+  }
+  void end() { file_ = nullptr; }
+  // From the end of a span's read, or before, until it was taken. After the end.
+  double longest_ms() const {
+    double longest = 0;
+    for (size_t i = 0; i < taken_ms_.size(); ++i) longest = std::max(longest, taken_ms_[i] - read_ms_[i]);
+    return longest;
+  }
+
+ private:
+  void read() {
+    const auto before = static_cast<int>(read_ms_.size());
+    comes([&] { return file_ == nullptr || taken_ >= before; });
+    wait_longer(2, [](const SpillStats& stats) { return stats.take_wait_ms; });
+    read_ms_.push_back(ms_since(start_));
+  }
+  template <typename Waited>
+  void wait_longer(double ms, const Waited& waited) {
+    const SpillFile* const file = file_;
+    if (file == nullptr) return;
+    const double before = waited(file->stats());
+    comes([&] { return file_ == nullptr || waited(file->stats()) >= before + ms; });
+  }
+
+  const HostClock::time_point start_ = HostClock::now();
+  std::atomic<const SpillFile*> file_ = nullptr;
+  std::atomic<int> taken_ = 0;
+  std::vector<double> read_ms_, taken_ms_;  // the disk's thread's; the taker's
+  const ScriptedFaults faults_;
+};
+
+// Behind a slow disk each span is waited for until it is verified; but only the last one's verifying makes it late: by
+// no more than the longest took, and what the disk stood still.
 TEST_P(SpillVerifyTest, WaitsForASlowDiskDoNotAddUp) {
-  const ScriptedFaults faults([&](FileOp op, const std::string&, uint64_t, uint64_t) {
-    if (op == FileOp::kRead) std::this_thread::sleep_for(milliseconds(8));
-    return FileFault{};
-  });
+  constexpr int kCount = 30;
   SpillFileOptions slow = options(8);
-  slow.depth = {.depth = 1, .why = "one after the other"};
-  std::atomic<bool> reads = false;
-  slow.sum = [&](std::span<const std::byte> block) {
-    if (reads) std::this_thread::sleep_for(milliseconds(1));
-    return static_cast<uint64_t>(block[0]);
-  };
-  SpillFile file(*device_, slow);
-  write_all(file);
-  reads = true;
-  file.begin_reads(spans());
-  take_some(file, 60);
-  const SpillStats stats = file.stats();
-  EXPECT_GE(stats.verify_wait_ms, 40);
-  EXPECT_LE(stats.verify_late_ms, stats.verify_wait_ms / 2);
+  SlowerThanTheTaker pace(&slow);
+  SpillStats stats;
+  {
+    SpillFile file(*device_, slow);
+    write_all(file);
+    pace.begin(file);
+    file.begin_reads(spans());
+    for (int taken = 1; taken <= kCount; ++taken) {
+      EXPECT_NE(file.take(), nullptr);
+      file.release(*copy_);
+      pace.taken(taken);
+    }
+    stats = file.stats();
+    pace.end();
+  }
+  EXPECT_GE(stats.take_wait_ms, 2 * kCount + stats.verify_wait_ms);
+  EXPECT_GE(stats.verify_wait_ms, kCount);
+  EXPECT_GT(stats.verify_late_ms, 0);
+  EXPECT_LE(stats.verify_late_ms, pace.longest_ms() + stats.ring_full_ms);
 }
 
 // A slow verifier keeps who takes waiting, and slots from the disk: all that comes of it is counted.
