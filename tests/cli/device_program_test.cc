@@ -1,17 +1,36 @@
-// The program on a machine that lacks a part of CUDA.
+// Which device the program takes, and what it says of it.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "offload/backends.h"
-#include "tests/cli/process.h"
-#include "tests/cli/tiny_model.h"
+#include "tests/cli/program_fixture.h"
 #include "tests/support/temporary_folder.h"
 
 namespace headrace {
 namespace {
+
+TEST_F(ProgramTest, ListsDevices) {
+  const Finished list = run_program({"--list-devices"});
+  EXPECT_EQ(list.exit_code, 0) << list.err;
+  EXPECT_NE(list.out.find("\ncpu "), std::string::npos) << list.out;
+  EXPECT_EQ(list.out.find("cuda"), 0u) << list.out;  // one, or why there is none
+}
+
+TEST_F(ProgramTest, SaysWhyAutoTakesTheCpu) {
+  bool gpu = false;
+  std::istringstream devices(run_program({"--list-devices"}).out);
+  for (std::string device; std::getline(devices, device);) {
+    gpu = gpu || (device.starts_with("cuda:") && device.find("cannot be used") == std::string::npos);
+  }
+  const std::string line = "--device auto takes the CPU: ";
+  EXPECT_EQ(run("generate", {"-p", "Hello", "--device", "auto"}).err.find(line) == std::string::npos, gpu);
+  EXPECT_EQ(run("generate", {"-p", "Hello", "--device", "cpu"}).err.find(line), std::string::npos);
+  EXPECT_EQ(run("generate", {"-p", "Hello", "--device", "auto", "-q"}).err, "");
+}
 
 // A file that the loader takes for cuBLASLt and cannot open: on a GPU, auto says so and takes the CPU.
 TEST(DeviceProgram, RunsOnTheCpuWithoutCublasLt) {

@@ -1,4 +1,4 @@
-// The program as a user meets it: streams, exit codes, JSON, environment, documents and their failures.
+// The program as a user meets it: streams, exit codes, JSON, environment, traces.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -7,8 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/cli/process.h"
-#include "tests/cli/tiny_model.h"
+#include "tests/cli/program_fixture.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/trace_reader.h"
 
@@ -16,35 +15,6 @@ namespace headrace {
 namespace {
 
 using nlohmann::json;
-
-class ProgramTest : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    folder_ = new TemporaryFolder;
-    model_ = *folder_ / "model";
-    write_tiny_model(model_);
-  }
-  static void TearDownTestSuite() { delete folder_; }
-
-  // `command` with the tiny model; deterministic, 12 tokens unless `more` says otherwise.
-  static Finished run(const std::string& command, const std::vector<std::string>& more,
-                      const RunOptions& options = {}) {
-    std::vector<std::string> args = {command, "-m", model_, "-n", "12", "--ignore-eos", "-t", "1"};
-    args.insert(args.end(), more.begin(), more.end());
-    return run_program(args, options);
-  }
-  static std::vector<json> json_lines(const std::string& text) {
-    std::vector<json> lines;
-    std::istringstream in(text);
-    for (std::string line; std::getline(in, line);) lines.push_back(json::parse(line));
-    return lines;
-  }
-
-  static TemporaryFolder* folder_;
-  static std::string model_;
-};
-TemporaryFolder* ProgramTest::folder_ = nullptr;
-std::string ProgramTest::model_;
 
 TEST_F(ProgramTest, HelpAndVersionGoToStdout) {
   const Finished help = run_program({"--help"});
@@ -54,25 +24,6 @@ TEST_F(ProgramTest, HelpAndVersionGoToStdout) {
   const Finished version = run_program({"--version"});
   EXPECT_EQ(version.exit_code, 0);
   EXPECT_TRUE(version.out.starts_with("headrace ")) << version.out;
-}
-
-TEST_F(ProgramTest, ListsDevices) {
-  const Finished list = run_program({"--list-devices"});
-  EXPECT_EQ(list.exit_code, 0) << list.err;
-  EXPECT_NE(list.out.find("\ncpu "), std::string::npos) << list.out;
-  EXPECT_EQ(list.out.find("cuda"), 0u) << list.out;  // one, or why there is none
-}
-
-TEST_F(ProgramTest, SaysWhyAutoTakesTheCpu) {
-  bool gpu = false;
-  std::istringstream devices(run_program({"--list-devices"}).out);
-  for (std::string device; std::getline(devices, device);) {
-    gpu = gpu || (device.starts_with("cuda:") && device.find("cannot be used") == std::string::npos);
-  }
-  const std::string line = "--device auto takes the CPU: ";
-  EXPECT_EQ(run("generate", {"-p", "Hello", "--device", "auto"}).err.find(line) == std::string::npos, gpu);
-  EXPECT_EQ(run("generate", {"-p", "Hello", "--device", "cpu"}).err.find(line), std::string::npos);
-  EXPECT_EQ(run("generate", {"-p", "Hello", "--device", "auto", "-q"}).err, "");
 }
 
 TEST_F(ProgramTest, TextOnStdoutReportOnStderr) {
@@ -331,195 +282,6 @@ TEST_F(ProgramTest, InspectSaysWhatAModelIs) {
   EXPECT_EQ(line["kv_bytes_per_token"], 2 * 4 * line["kv_heads"].get<int>() * line["head_dim"].get<int>() * 4);  // f32
   EXPECT_EQ(line["max_positions"], 1000000);
   EXPECT_FALSE(line.contains("tensors"));
-}
-
-TEST_F(ProgramTest, SummarizeGoesOnAfterADocumentThatFails) {
-  const std::string a = folder_->write("docs/a.txt", "First document."), b = folder_->write("docs/b.txt", "bad \xff"),
-                    c = folder_->write("docs/c.txt", "Third document.");
-  const Finished text = run("summarize", {*folder_ / "docs", "-q"});
-  EXPECT_EQ(text.exit_code, 3);
-  EXPECT_TRUE(text.out.starts_with("==> " + a + " <==\n")) << text.out;
-  EXPECT_NE(text.out.find("\n==> " + c + " <==\n"), std::string::npos) << text.out;
-  EXPECT_NE(text.err.find("error: " + b + ": is not UTF-8"), std::string::npos) << text.err;
-
-  const Finished finished = run("summarize", {*folder_ / "docs", "--json", "-q"});
-  EXPECT_EQ(finished.exit_code, 3);
-  const std::vector<json> lines = json_lines(finished.out);
-  ASSERT_EQ(lines.size(), 3u);
-  EXPECT_EQ(lines[0]["file"], a);
-  EXPECT_EQ(lines[0]["token_ids"].size(), 12u);
-  EXPECT_NE(lines[1]["error"].get<std::string>().find("not UTF-8"), std::string::npos);
-  EXPECT_EQ(lines[2]["file"], c);
-}
-
-TEST_F(ProgramTest, OneDocumentIsItsSummaryAlone) {
-  const std::string a = folder_->write("one.txt", "First document.");
-  const Finished finished = run("summarize", {a, "-q"});
-  EXPECT_EQ(finished.exit_code, 0) << finished.err;
-  EXPECT_EQ(finished.out.find("==>"), std::string::npos);
-  // The instruction follows the text behind an empty line.
-  const Finished generated =
-      run("generate", {"-p", "First document.\n\nWrite a short summary of the text above.", "-q"});
-  EXPECT_EQ(finished.out, generated.out);
-  EXPECT_NE(run("summarize", {a, "-q", "--instruction", "Translate."}).out, finished.out);
-  EXPECT_EQ(run("summarize", {a, "-q", "--vram", "64KiB"}).exit_code, 4);
-}
-
-TEST_F(ProgramTest, TruncateMiddleMakesItFit) {
-  std::string text;
-  for (int i = 0; i < 400; ++i) text += "line " + std::to_string(i) + "\n";
-  const std::string file = folder_->write("long.txt", text);
-  const Finished refused = run("summarize", {file, "-c", "500"});
-  EXPECT_EQ(refused.exit_code, 3);
-  EXPECT_NE(refused.err.find(" too many: the context holds 500, 12 of them for the answer"), std::string::npos)
-      << refused.err;
-  const Finished finished = run("summarize", {file, "-c", "500", "--truncate", "middle", "--json"});
-  EXPECT_EQ(finished.exit_code, 0) << finished.err;
-  const json line = json::parse(finished.out);
-  EXPECT_LE(line["prompt_tokens"], 488);
-  EXPECT_GT(line["prompt_tokens"], 450);
-  EXPECT_EQ(line["token_ids"].size(), 12u);
-  const int64_t whole = line["truncated"]["whole_tokens"], left_out = line["truncated"]["left_out_tokens"];
-  EXPECT_EQ(whole, line["prompt_tokens"].get<int64_t>() + left_out);
-  EXPECT_GT(left_out, 3000);
-  EXPECT_NE(finished.err.find("\n  truncated "), std::string::npos) << finished.err;
-  const Finished batch =
-      run("summarize", {file, "-c", "500", "--truncate", "middle", "-o", *folder_ / "truncated.jsonl"});
-  EXPECT_NE(batch.err.find(" left out of the middle), 12 out"), std::string::npos) << batch.err;
-  EXPECT_EQ(json::parse(folder_->read("truncated.jsonl"))["truncated"], line["truncated"]);
-}
-
-// What would be cut with --truncate middle is refused without: a summary of two tokens is none, and a batch would keep
-// it. A text that may be as long as there is room for takes what there is.
-TEST_F(ProgramTest, ADocumentLeavesItsSummaryRoom) {
-  const std::string file = folder_->write("close.txt", std::string(400, 'x')), out = *folder_ / "close.jsonl";
-  const int64_t whole = json::parse(run("summarize", {file, "--json", "-q"}).out)["prompt_tokens"];
-  const auto summarize = [&](int64_t context, std::vector<std::string> more = {}) {
-    more.insert(more.begin(), {file, "-c", std::to_string(context), "-o", out});
-    return run("summarize", more);
-  };
-  const Finished refused = summarize(whole + 2);
-  EXPECT_EQ(refused.exit_code, 3);
-  EXPECT_NE(refused.err.find(file + ": is " + std::to_string(whole) + " tokens long, 10 too many: the context of " +
-                             std::to_string(whole + 2) + " leaves 2 of 12 tokens for the answer"),
-            std::string::npos)
-      << refused.err;
-  EXPECT_TRUE(json::parse(folder_->read("close.jsonl")).contains("error"));
-  EXPECT_EQ(summarize(whole + 12).exit_code, 0);
-  EXPECT_EQ(summarize(whole + 2, {"-n", "2"}).exit_code, 0);
-  const Finished rest = run("summarize", {file, "-c", std::to_string(whole + 2), "-n", "-1"});
-  EXPECT_EQ(rest.exit_code, 0);
-  EXPECT_NE(rest.err.find("output    2 tokens, "), std::string::npos) << rest.err;
-  EXPECT_NE(rest.err.find("(length: the context is full)"), std::string::npos) << rest.err;
-  const Finished clipped = run("generate", {"-p", "Hi", "--no-chat-template", "-n", "8000", "-c", "40"});
-  EXPECT_EQ(clipped.exit_code, 0);
-  EXPECT_NE(clipped.err.find("output    38 tokens, "), std::string::npos) << clipped.err;
-  EXPECT_NE(clipped.err.find("(length: the context is full before the 8,000 of -n)"), std::string::npos) << clipped.err;
-}
-
-TEST_F(ProgramTest, ABatchIsSkippedWhereItIsDone) {
-  const std::string a = folder_->write("batch/a.txt", "First."), b = folder_->write("batch/b.txt", "Second."),
-                    out = *folder_ / "batch.jsonl";
-  const std::vector<std::string> args = {*folder_ / "batch", "-o", out};
-  const Finished first = run("summarize", args);
-  EXPECT_EQ(first.exit_code, 0) << first.err;
-  EXPECT_EQ(first.out, "");
-  EXPECT_NE(first.err.find("2 summarized, 0 done before, 0 failed"), std::string::npos) << first.err;
-  EXPECT_NE(first.err.find("[1/2] " + a + ": "), std::string::npos) << first.err;
-  EXPECT_NE(first.err.find(" left\n"), std::string::npos) << first.err;
-  const std::string written = folder_->read("batch.jsonl");
-  EXPECT_EQ(json_lines(written).size(), 2u);
-  const Finished again = run("summarize", args);
-  EXPECT_EQ(again.exit_code, 0);
-  EXPECT_NE(again.err.find("0 summarized, 2 done before, 0 failed"), std::string::npos) << again.err;
-  EXPECT_EQ(folder_->read("batch.jsonl"), written);
-  // Threads and memory change no answer; the seed and the length may.
-  EXPECT_NE(run("summarize", {*folder_ / "batch", "-o", out, "-t", "2", "--kv", "host"}).err.find("2 done before"),
-            std::string::npos);
-  // What may change the text is another summary; what may not, is the same.
-  EXPECT_NE(run("summarize", {*folder_ / "batch", "-o", out, "--verify", "lossless"}).err.find("2 done before"),
-            std::string::npos);
-  EXPECT_NE(
-      run("summarize", {*folder_ / "batch", "-o", out, "--verify", "approximate"}).err.find("2 summarized, 0 done"),
-      std::string::npos);
-  EXPECT_NE(run("summarize", {*folder_ / "batch", "-o", out, "-n", "13"}).err.find("2 summarized"), std::string::npos);
-  EXPECT_EQ(json_lines(folder_->read("batch.jsonl")).size(), 6u);
-}
-
-TEST_F(ProgramTest, BenchMeasuresAModel) {
-  const std::string out = *folder_ / "bench.json";
-  const std::vector<std::string> args = {"bench",     "-m",         model_,   "-n", "3",      "-t",
-                                         "1",         "--device",   "cpu",    "-p", "20,600", "--kv",
-                                         "auto,host", "--host-mem", "128MiB", "-o", out};
-  const Finished table = run_program(args);
-  EXPECT_EQ(table.exit_code, 0) << table.err;
-  for (const char* part : {"GB/s to the device", "prefill ms", "     20   auto ", "    600   host "}) {
-    EXPECT_NE(table.out.find(part), std::string::npos) << part << "\n" << table.out;
-  }
-  const json written = json::parse(folder_->read("bench.json"));
-  EXPECT_EQ(written["model"], model_);
-  ASSERT_EQ(written["rows"].size(), 4u);
-  EXPECT_EQ(written["rows"][3]["decode"]["steps"], 3);
-  EXPECT_GT(written["rows"][3]["decode"]["link_share_of_peak"], 0);
-  EXPECT_GT(written["rows"][3]["prefill"]["tokens_per_s"], 0);
-  EXPECT_FALSE(written["machine"]["cpu"].get<std::string>().empty());
-  std::vector<std::string> quiet = args;
-  quiet.insert(quiet.end(), {"--json", "-q"});
-  const Finished object = run_program(quiet);
-  EXPECT_EQ(object.exit_code, 0);
-  EXPECT_EQ(object.err, "");
-  EXPECT_EQ(object.out, folder_->read("bench.json"));
-}
-
-TEST_F(ProgramTest, ABenchTracesItsRowsAndNotItsWarmUp) {
-  const Finished finished =
-      run_program({"bench", "-m", model_, "-n", "3", "-t", "1", "--device", "cpu", "-p", "20", "--kv", "auto,host",
-                   "--host-mem", "128MiB", "--trace", *folder_ / "bench_trace.json"});
-  EXPECT_EQ(finished.exit_code, 0) << finished.err;
-  EXPECT_NE(finished.err.find("bench_trace.json: 6 of 6 decode steps"), std::string::npos) << finished.err;
-  const testing::ReadTrace read = testing::read_trace(folder_->read("bench_trace.json"));
-  EXPECT_EQ(read.count("step"), 6);
-  EXPECT_EQ(read.one("20 tokens, --kv host").track, "run");
-}
-
-TEST_F(ProgramTest, BenchOfAShapeNeedsNoFile) {
-  EXPECT_NE(run_program({"bench", "--list-shapes"}).out.find("\nllama-3.1-8b "), std::string::npos);
-  const Finished table =
-      run_program({"bench", "--shape", "smollm2-135m", "-p", "16", "-n", "2", "--device", "cpu", "-t", "2"});
-  EXPECT_EQ(table.exit_code, 0) << table.err;
-  EXPECT_TRUE(table.out.starts_with("smollm2-135m with random weights, bf16, on CPU")) << table.out;
-  const Finished unknown = run_program({"bench", "--shape", "llama-9"});
-  EXPECT_EQ(unknown.exit_code, 2);
-  EXPECT_NE(unknown.err.find("llama-3.1-8b"), std::string::npos) << unknown.err;
-  const Finished full = run_program({"bench", "--shape", "smollm2-135m", "--device", "cpu", "--host-mem", "64MiB"});
-  EXPECT_EQ(full.exit_code, 4);
-  EXPECT_NE(full.err.find("weights"), std::string::npos) << full.err;
-  const Finished gone = run_program({"bench", "-m", model_, "-o", folder_->path() + "/gone/x.json"});
-  EXPECT_EQ(gone.exit_code, 5);
-  EXPECT_NE(gone.err.find("/gone/x.json: cannot be written"), std::string::npos) << gone.err;
-}
-
-TEST_F(ProgramTest, ABenchThatFailsLeavesOldResultsAndNoNewFile) {
-  const std::string old = folder_->write("old.json", "{\"rows\": \"of yesterday\"}\n");
-  const std::string fresh = *folder_ / "fresh.json";
-  for (const std::string& out : {old, fresh}) {
-    EXPECT_EQ(run_program({"bench", "-m", folder_->path() + "/no-model", "-o", out}).exit_code, 3) << out;
-  }
-  EXPECT_EQ(folder_->read("old.json"), "{\"rows\": \"of yesterday\"}\n");
-  EXPECT_FALSE(std::filesystem::exists(fresh));
-  const std::vector<std::string> right = {"bench", "-m", model_, "-n", "1", "-t", "1", "--device", "cpu", "-p", "8"};
-  folder_->write("old.json", std::string(1 << 20, 'x'));  // longer than what comes
-  std::vector<std::string> args = right;
-  args.insert(args.end(), {"--kv", "auto", "-o", old});
-  EXPECT_EQ(run_program(args).exit_code, 0);
-  EXPECT_EQ(json::parse(folder_->read("old.json"))["rows"].size(), 1u);
-}
-
-TEST_F(ProgramTest, BenchOfWhatDoesNotFitSaysSoInItsRow) {
-  const Finished table = run_program({"bench", "-m", model_, "-p", "20,400000", "-n", "2", "--kv", "device", "--device",
-                                      "cpu", "--host-mem", "128MiB"});
-  EXPECT_EQ(table.exit_code, 4);
-  EXPECT_NE(table.out.find("400,000 device  does not fit: "), std::string::npos) << table.out;
 }
 
 }  // namespace

@@ -1,0 +1,130 @@
+// Documents, one or many: what is said of each, what does not fit, and what a batch skips.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/cli/program_fixture.h"
+
+namespace headrace {
+namespace {
+
+using nlohmann::json;
+
+TEST_F(ProgramTest, SummarizeGoesOnAfterADocumentThatFails) {
+  const std::string a = folder_->write("docs/a.txt", "First document."), b = folder_->write("docs/b.txt", "bad \xff"),
+                    c = folder_->write("docs/c.txt", "Third document.");
+  const Finished text = run("summarize", {*folder_ / "docs", "-q"});
+  EXPECT_EQ(text.exit_code, 3);
+  EXPECT_TRUE(text.out.starts_with("==> " + a + " <==\n")) << text.out;
+  EXPECT_NE(text.out.find("\n==> " + c + " <==\n"), std::string::npos) << text.out;
+  EXPECT_NE(text.err.find("error: " + b + ": is not UTF-8"), std::string::npos) << text.err;
+
+  const Finished finished = run("summarize", {*folder_ / "docs", "--json", "-q"});
+  EXPECT_EQ(finished.exit_code, 3);
+  const std::vector<json> lines = json_lines(finished.out);
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[0]["file"], a);
+  EXPECT_EQ(lines[0]["token_ids"].size(), 12u);
+  EXPECT_NE(lines[1]["error"].get<std::string>().find("not UTF-8"), std::string::npos);
+  EXPECT_EQ(lines[2]["file"], c);
+}
+
+TEST_F(ProgramTest, OneDocumentIsItsSummaryAlone) {
+  const std::string a = folder_->write("one.txt", "First document.");
+  const Finished finished = run("summarize", {a, "-q"});
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_EQ(finished.out.find("==>"), std::string::npos);
+  // The instruction follows the text behind an empty line.
+  const Finished generated =
+      run("generate", {"-p", "First document.\n\nWrite a short summary of the text above.", "-q"});
+  EXPECT_EQ(finished.out, generated.out);
+  EXPECT_NE(run("summarize", {a, "-q", "--instruction", "Translate."}).out, finished.out);
+  EXPECT_EQ(run("summarize", {a, "-q", "--vram", "64KiB"}).exit_code, 4);
+}
+
+TEST_F(ProgramTest, TruncateMiddleMakesItFit) {
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += "line " + std::to_string(i) + "\n";
+  const std::string file = folder_->write("long.txt", text);
+  const Finished refused = run("summarize", {file, "-c", "500"});
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_NE(refused.err.find(" too many: the context holds 500, 12 of them for the answer"), std::string::npos)
+      << refused.err;
+  const Finished finished = run("summarize", {file, "-c", "500", "--truncate", "middle", "--json"});
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  const json line = json::parse(finished.out);
+  EXPECT_LE(line["prompt_tokens"], 488);
+  EXPECT_GT(line["prompt_tokens"], 450);
+  EXPECT_EQ(line["token_ids"].size(), 12u);
+  const int64_t whole = line["truncated"]["whole_tokens"], left_out = line["truncated"]["left_out_tokens"];
+  EXPECT_EQ(whole, line["prompt_tokens"].get<int64_t>() + left_out);
+  EXPECT_GT(left_out, 3000);
+  EXPECT_NE(finished.err.find("\n  truncated "), std::string::npos) << finished.err;
+  const Finished batch =
+      run("summarize", {file, "-c", "500", "--truncate", "middle", "-o", *folder_ / "truncated.jsonl"});
+  EXPECT_NE(batch.err.find(" left out of the middle), 12 out"), std::string::npos) << batch.err;
+  EXPECT_EQ(json::parse(folder_->read("truncated.jsonl"))["truncated"], line["truncated"]);
+}
+
+// What would be cut with --truncate middle is refused without: a summary of two tokens is none, and a batch would keep
+// it. A text that may be as long as there is room for takes what there is.
+TEST_F(ProgramTest, ADocumentLeavesItsSummaryRoom) {
+  const std::string file = folder_->write("close.txt", std::string(400, 'x')), out = *folder_ / "close.jsonl";
+  const int64_t whole = json::parse(run("summarize", {file, "--json", "-q"}).out)["prompt_tokens"];
+  const auto summarize = [&](int64_t context, std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {file, "-c", std::to_string(context), "-o", out});
+    return run("summarize", more);
+  };
+  const Finished refused = summarize(whole + 2);
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_NE(refused.err.find(file + ": is " + std::to_string(whole) + " tokens long, 10 too many: the context of " +
+                             std::to_string(whole + 2) + " leaves 2 of 12 tokens for the answer"),
+            std::string::npos)
+      << refused.err;
+  EXPECT_TRUE(json::parse(folder_->read("close.jsonl")).contains("error"));
+  EXPECT_EQ(summarize(whole + 12).exit_code, 0);
+  EXPECT_EQ(summarize(whole + 2, {"-n", "2"}).exit_code, 0);
+  const Finished rest = run("summarize", {file, "-c", std::to_string(whole + 2), "-n", "-1"});
+  EXPECT_EQ(rest.exit_code, 0);
+  EXPECT_NE(rest.err.find("output    2 tokens, "), std::string::npos) << rest.err;
+  EXPECT_NE(rest.err.find("(length: the context is full)"), std::string::npos) << rest.err;
+  const Finished clipped = run("generate", {"-p", "Hi", "--no-chat-template", "-n", "8000", "-c", "40"});
+  EXPECT_EQ(clipped.exit_code, 0);
+  EXPECT_NE(clipped.err.find("output    38 tokens, "), std::string::npos) << clipped.err;
+  EXPECT_NE(clipped.err.find("(length: the context is full before the 8,000 of -n)"), std::string::npos) << clipped.err;
+}
+
+TEST_F(ProgramTest, ABatchIsSkippedWhereItIsDone) {
+  const std::string a = folder_->write("batch/a.txt", "First."), b = folder_->write("batch/b.txt", "Second."),
+                    out = *folder_ / "batch.jsonl";
+  const std::vector<std::string> args = {*folder_ / "batch", "-o", out};
+  const Finished first = run("summarize", args);
+  EXPECT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_EQ(first.out, "");
+  EXPECT_NE(first.err.find("2 summarized, 0 done before, 0 failed"), std::string::npos) << first.err;
+  EXPECT_NE(first.err.find("[1/2] " + a + ": "), std::string::npos) << first.err;
+  EXPECT_NE(first.err.find(" left\n"), std::string::npos) << first.err;
+  const std::string written = folder_->read("batch.jsonl");
+  EXPECT_EQ(json_lines(written).size(), 2u);
+  const Finished again = run("summarize", args);
+  EXPECT_EQ(again.exit_code, 0);
+  EXPECT_NE(again.err.find("0 summarized, 2 done before, 0 failed"), std::string::npos) << again.err;
+  EXPECT_EQ(folder_->read("batch.jsonl"), written);
+  // Threads and memory change no answer; the seed and the length may.
+  EXPECT_NE(run("summarize", {*folder_ / "batch", "-o", out, "-t", "2", "--kv", "host"}).err.find("2 done before"),
+            std::string::npos);
+  // What may change the text is another summary; what may not, is the same.
+  EXPECT_NE(run("summarize", {*folder_ / "batch", "-o", out, "--verify", "lossless"}).err.find("2 done before"),
+            std::string::npos);
+  EXPECT_NE(
+      run("summarize", {*folder_ / "batch", "-o", out, "--verify", "approximate"}).err.find("2 summarized, 0 done"),
+      std::string::npos);
+  EXPECT_NE(run("summarize", {*folder_ / "batch", "-o", out, "-n", "13"}).err.find("2 summarized"), std::string::npos);
+  EXPECT_EQ(json_lines(folder_->read("batch.jsonl")).size(), 6u);
+}
+
+}  // namespace
+}  // namespace headrace
