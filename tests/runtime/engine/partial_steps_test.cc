@@ -1,0 +1,199 @@
+// Partial verification: what partial steps see, and what they move (DESIGN section 8).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "tests/support/session_fixture.h"
+
+namespace headrace {
+namespace {
+
+using testing::LoadedModel;
+
+Tree chain(const std::vector<int32_t>& tokens) {
+  Tree tree;
+  tree.reset(tokens.front());
+  for (size_t i = 1; i < tokens.size(); ++i) tree.add(tokens[i], static_cast<int32_t>(i) - 1);
+  return tree;
+}
+
+class PartialSteps : public ::testing::TestWithParam<DeviceChoice> {
+ protected:
+  static constexpr int64_t kPrompt = 640;
+  const LoadedModel model{testing::tiny_model("llama31"), DType::kF32, GetParam()};
+  const int32_t vocab = static_cast<int32_t>(model.checkpoint->config().vocab);
+
+  std::unique_ptr<Session> session(int64_t blocks, KvMode kv = KvMode::kDevice) {
+    return session(PartialOptions{.shape = {.blocks = blocks}}, kv, DType::kF32, DType::kF32);
+  }
+  std::unique_ptr<Session> session(const PartialOptions& partial, KvMode kv, DType k_type, DType v_type) {
+    SessionOptions options = model.options(kPrompt, 300);
+    options.kv = kv;
+    options.k_type = k_type;
+    options.v_type = v_type;
+    options.pass_rows = 40;
+    options.partial = partial;
+    return model.session(options);
+  }
+
+  // The largest difference of two passes' logits.
+  static float distance(const std::vector<float>& a, const std::vector<float>& b) {
+    EXPECT_EQ(a.size(), b.size());
+    float most = 0;
+    for (size_t i = 0; i < a.size(); ++i) most = std::max(most, std::fabs(a[i] - b[i]));
+    return most;
+  }
+};
+
+// Where the blocks that are chosen are all there are, a partial step sees what a full one sees: the first, and those
+// behind pending rows, to the end of what may be pending.
+TEST_P(PartialSteps, WithAllBlocksSeeTheFullKv) {
+  const int64_t all = (tail_begin(kPrompt) - kSinkRows) / kSelectRows;
+  const std::vector<int32_t> ids = testing::made_up_ids(kPrompt, vocab), more = testing::made_up_ids(200, vocab, 7);
+  for (const KvMode kv : {KvMode::kDevice, KvMode::kHost}) {
+    const auto partial = session(all, kv), full = session(0, kv);
+    ASSERT_EQ(partial->partial_from(), kPrompt);
+    EXPECT_EQ(full->partial_from(), 0);
+    partial->prefill(ids, nullptr, nullptr);
+    full->prefill(ids, nullptr, nullptr);
+    ASSERT_TRUE(partial->partial_ready());
+    for (size_t row = 0; row + 10 <= static_cast<size_t>(kMostPending); row += 10) {
+      const std::vector<int32_t> next(more.begin() + static_cast<int64_t>(row),
+                                      more.begin() + static_cast<int64_t>(row) + 10);
+      Tree tree = chain(next);
+      tree.add(5, 3);  // beside the path that is kept
+      partial->verify(tree, StepMode::kPartial);
+      const std::vector<float> seen = partial->logits(11);
+      full->verify(tree);
+      EXPECT_LT(distance(seen, full->logits(11)), 1e-4f) << row;
+      const Acceptance path{.nodes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, .next = 0};
+      partial->commit(path);
+      full->commit(path);
+      EXPECT_EQ(partial->rows(), kPrompt);
+      EXPECT_EQ(partial->pending_rows(), static_cast<int64_t>(row) + 10);
+    }
+  }
+}
+
+// The same after a refresh in the middle of a run, whose commit has moved the window: blocks that have since been
+// completed behind the chosen ones are seen as window.
+TEST_P(PartialSteps, SeeTheFullKvAfterARefresh) {
+  const int64_t all = (tail_begin(kPrompt) - kSinkRows) / kSelectRows;
+  const std::vector<int32_t> ids = testing::made_up_ids(kPrompt, vocab), more = testing::made_up_ids(280, vocab, 9);
+  const auto at = [&](int64_t first, int64_t count) {
+    return std::vector<int32_t>(more.begin() + first, more.begin() + first + count);
+  };
+  const auto path = [](int64_t count) {
+    Acceptance acceptance{.nodes = {}, .next = 0};
+    for (int32_t i = 0; i < count; ++i) acceptance.nodes.push_back(i);
+    return acceptance;
+  };
+  const auto partial = session(all, KvMode::kHost), full = session(0, KvMode::kHost);
+  partial->prefill(ids, nullptr, nullptr);
+  full->prefill(ids, nullptr, nullptr);
+  const auto step = [&](int64_t first, int64_t count, StepMode mode) {
+    partial->verify(chain(at(first, count)), mode);
+    const std::vector<float> seen = partial->logits(count);
+    partial->commit(path(count));
+    return seen;
+  };
+  step(0, 30, StepMode::kPartial);
+  step(30, 30, StepMode::kPartial);
+  // 60 are pending; the refresh takes 40 of them and 5 others: what was overturned leaves no trace.
+  std::vector<int32_t> judged = at(0, 40);
+  for (const int32_t token : at(200, 20)) judged.push_back(token);
+  std::vector<int32_t> kept(judged.begin(), judged.begin() + 45);
+  Tree tree = chain(judged);
+  partial->verify(tree, StepMode::kRefresh);
+  const std::vector<float> seen = partial->logits(60);
+  full->verify(chain(at(0, 40)));
+  const std::vector<float> first = full->logits(40);
+  EXPECT_EQ(std::vector<float>(seen.begin(), seen.begin() + 40 * vocab), first) << "a refresh is a full step";
+  full->commit(path(40));
+  full->verify(chain(at(200, 5)));
+  full->commit(path(5));
+  partial->commit(path(45));
+  EXPECT_EQ(partial->rows(), kPrompt + 45);
+  EXPECT_EQ(partial->pending_rows(), 0);
+  for (int64_t row = 100; row < 200; row += 20) {
+    const std::vector<float> now = step(row, 20, StepMode::kPartial);
+    full->verify(chain(at(row, 20)));
+    EXPECT_LT(distance(now, full->logits(20)), 1e-4f) << row;
+    full->commit(path(20));
+  }
+}
+
+// With few blocks a partial step sees something else, and not nothing: the guard of the two tests above.
+TEST_P(PartialSteps, WithFewBlocksSeeLess) {
+  const std::vector<int32_t> ids = testing::made_up_ids(kPrompt, vocab);
+  const auto partial = session(2), full = session(0);
+  partial->prefill(ids, nullptr, nullptr);
+  full->prefill(ids, nullptr, nullptr);
+  partial->verify(chain({5, 6}), StepMode::kPartial);
+  full->verify(chain({5, 6}));
+  const float moved = distance(partial->logits(2), full->logits(2));
+  EXPECT_GT(moved, 1e-4f);
+  EXPECT_TRUE(std::isfinite(moved));
+}
+
+// Every way of choosing, and caches whose keys and values are of different types: all blocks are the full KV after a
+// refresh, and few are not.
+TEST_P(PartialSteps, ChooseByEveryScoreFromEveryCache) {
+  const std::vector<int32_t> ids = testing::made_up_ids(kPrompt, vocab);
+  const auto said = [&](const PartialOptions& options, DType k_type, DType v_type) {
+    const auto run = session(options, KvMode::kHost, k_type, v_type);
+    run->prefill(ids, nullptr, nullptr);
+    const StepMode seen = options.shape.blocks > 0 ? StepMode::kPartial : StepMode::kFull;
+    run->verify(chain({5, 6}), options.shape.blocks > 0 ? StepMode::kRefresh : StepMode::kFull);
+    run->commit({.nodes = {0, 1}, .next = 0});
+    run->verify(chain({7, 8}), seen);
+    return run->logits(2);
+  };
+  const int64_t all = (tail_begin(kPrompt) - kSinkRows) / kSelectRows;
+  for (const auto& [k_type, v_type] : {std::pair(DType::kF16, DType::kBF16), std::pair(DType::kF32, DType::kF16)}) {
+    const std::vector<float> full = said({}, k_type, v_type);
+    for (const BlockScore score : {BlockScore::kQuest, BlockScore::kSpecPv}) {
+      for (const BlockReduce reduce : {BlockReduce::kMean, BlockReduce::kMax, BlockReduce::kLast}) {
+        EXPECT_LT(distance(said({{all}, score, reduce}, k_type, v_type), full), 1e-4f);
+        const float few = distance(said({{3}, score, reduce}, k_type, v_type), full);
+        EXPECT_GT(few, 1e-4f);
+        EXPECT_TRUE(std::isfinite(few));
+      }
+    }
+  }
+}
+
+// What is committed by a step over the full KV that was no refresh is in no window: there is no partial step before the
+// next refresh.
+TEST_P(PartialSteps, NeedARefreshAfterAFullStep) {
+  const auto partial = session(8);
+  partial->prefill(testing::made_up_ids(kPrompt, vocab), nullptr, nullptr);
+  ASSERT_TRUE(partial->partial_ready());
+  partial->verify(chain({5}));
+  partial->commit({.nodes = {0}, .next = 0});
+  EXPECT_FALSE(partial->partial_ready());
+  partial->verify(chain({6}), StepMode::kRefresh);
+  partial->commit({.nodes = {0}, .next = 0});
+  EXPECT_TRUE(partial->partial_ready());
+}
+
+// No KV row crosses the link in a partial step: what crosses is the step's inputs and samples, a few KiB.
+TEST_P(PartialSteps, MoveNoRows) {
+  const auto partial = session(8, KvMode::kHost);
+  partial->prefill(testing::made_up_ids(kPrompt, vocab), nullptr, nullptr);
+  partial->verify(chain({5}), StepMode::kPartial);
+  partial->commit({.nodes = {0}, .next = 0});
+  const uint64_t before = model.device->bytes_over(Link::kHostToDevice);
+  partial->verify(chain({5, 6, 7}), StepMode::kPartial);
+  partial->commit({.nodes = {0, 1, 2}, .next = 0});
+  EXPECT_LT(model.device->bytes_over(Link::kHostToDevice) - before, 64 * kKiB);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, PartialSteps, ::testing::ValuesIn(testing::session_devices()),
+                         [](const auto& instance) { return testing::device_name(instance.param); });
+
+}  // namespace
+}  // namespace headrace
