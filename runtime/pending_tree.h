@@ -1,17 +1,15 @@
 // The tree of pending tokens of a lossless run whose refreshes stream: partial steps grow it, several tokens a step,
-// and a refresh confirms the path that is right. A refresh is bound by the link, so that it judges a tree of some
-// hundred nodes for the price of one; and where the partial KV's first choice is wrong, its second or third is often
-// right: with those kept and continued, a refresh confirms more than a chain would give it (EAGLE-2 section 4: the most
-// likely nodes first; the "draft" is the target with its partial KV). A draft, where there is one, continues the
-// first choices, so that a step takes several of them at once; what it guesses wrong stays beside them.
+// and a refresh confirms the path that is right. Bound by the link, it judges some hundred nodes for the price of one;
+// and where the partial KV's first choice is wrong, its second or third is often right: with those kept and continued,
+// it confirms more than of a chain (EAGLE-2 section 4: the most likely nodes first; the "draft" is the target with its
+// partial KV). A draft, where there is one, continues the first choices; what it guesses wrong stays beside them.
 //
 // A partial step ranks the likeliest tokens after each node by logit / T plus the sampler's own noise (DESIGN section
 // 6, rule 3). The full KV's logits differ a little; how little is learned from what refreshes confirm: the chance that
-// a child is right is the softmax of its node's ranks at the sharpness that has foretold them best. Pure: it knows no
-// model, no device and no clock. Thread: one.
+// a child is right is the softmax of its node's ranks at the sharpness that has foretold them best. A token that ends
+// the run is no node: nothing follows it, and the sample at its parent says whether it is right.
 //
-// A token that ends the run is no node: nothing follows it, and the sample at its parent says whether it is right.
-//
+// Pure: it knows no model, no device and no clock. Thread: one.
 // Way of use: begin(); for each partial step offer(), if a draft has something to offer, extend(), rank(); before a
 // refresh fill(), after it learn() and clear().
 #pragma once

@@ -1,0 +1,71 @@
+// What the drafts that rank a vocabulary do alike: what a run asks of them, its buffers, planned and then allocated,
+// and the rows of a pass. DraftBuffers owns memory. Thread: as draft.h says.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/attention.h"
+#include "kernels/sample.h"
+#include "offload/device.h"
+#include "runtime/carver.h"
+#include "runtime/draft/draft.h"
+#include "runtime/draft/draft_cache.h"
+#include "runtime/draft/tree_builder.h"
+
+namespace headrace {
+
+// What one run asks of such a draft.
+struct DraftSetup {
+  TreeShape tree;
+  int64_t window = 0;  // rows that a query sees, beside the sinks; 0: all
+  int64_t prompt_tokens = 0, context_tokens = 0;
+  int64_t most_pending = 0;     // tokens that a pass may have before a proposed tree
+  int64_t pass_nodes = 0;       // that a pass judges; 0: those and the tree
+  SamplingSettings sampling{};  // the run's: candidates are ranked with the same noise
+  bool saves = false;           // DraftRun
+  int64_t target_vocab = 0;     // where the target's vocabulary is padded otherwise; 0: as the draft's
+};
+
+// The most rows that one round adds to the cache for what was accepted.
+inline int64_t stable_rows(const TreeShape& tree) { return tree.deepest() + 1; }
+// Those, then all that the levels forward.
+int64_t round_rows(const TreeShape& tree);
+// A product on CUDA reads and writes whole groups of rows.
+int64_t padded_rows(Backend backend, int64_t rows);
+AttentionState carve_states(int64_t states, int64_t head_dim, Carver& carver);
+
+// ---- a run's buffers ----
+
+struct DraftBufferSizes {
+  uint64_t work, prefill;           // device memory
+  uint64_t inputs, prefill_inputs;  // pinned
+};
+struct DraftBuffers {
+  DeviceBuffer work, prefill;
+  PinnedBuffer inputs, prefill_inputs;
+
+  static DraftBuffers allocate(Device& device, const DraftBufferSizes& sizes);
+  void end_prefill() { prefill = {}, prefill_inputs = {}; }
+};
+// Rows of the prompt, one list in device memory and one on the host: one copy.
+struct PromptRows {
+  int32_t *tokens, *positions;
+  uint64_t bytes;  // of both
+  static PromptRows carve(int64_t rows, Carver& carver);
+};
+
+// `check_bytes`: while the draft's products are checked.
+DraftMemory draft_memory(const DraftBufferSizes& sizes, uint64_t check_bytes, const DraftCacheShape& cache,
+                         const TreeSetup& tree);
+
+// ---- a pass ----
+
+// Rows of one pass; their K and V go to the cache's pass rows from `pass_row` on.
+struct DraftRows {
+  const int32_t *tokens, *positions, *path, *committed;  // device, as TailAttentionParams has them
+  int64_t count, path_stride;
+  int64_t pass_row;
+  int64_t deepest;  // no row is at a larger position
+};
+
+}  // namespace headrace
