@@ -4,8 +4,12 @@
 
 #include <vector>
 
+#include "tests/support/refusal.h"
+
 namespace headrace {
 namespace {
+
+using testing_support::amount_after;
 
 PlanInput sized(const RowShape& rows, int64_t context) {
   PlanInput in;
@@ -116,17 +120,6 @@ TEST(Needs, OfHostMemoryAreWhatTheDeviceHasNoRoomFor) {
   EXPECT_LT(needs.host_bytes, kv - 3 * kGiB);
   EXPECT_LT(needs.vram_bytes, in.vram_free + kv / 2);
   EXPECT_LT(needs.disk_bytes, kv - 3 * kGiB);
-}
-
-// The numbers of the text, read as a user would who sets what it says.
-uint64_t amount_after(const std::string& text, const std::string& words) {
-  const size_t at = text.find(words);
-  EXPECT_NE(at, std::string::npos) << words << " in " << text;
-  if (at == std::string::npos) return 0;
-  const size_t from = at + words.size(), end = text.find('B', from);
-  uint64_t bytes = 0;
-  EXPECT_TRUE(parse_bytes(text.substr(from, end + 1 - from), &bytes)) << text;
-  return bytes;
 }
 
 TEST(Needs, WhatTheRefusalSaysIsEnough) {

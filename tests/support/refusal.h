@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,17 @@ std::string error_of(ExitCode code, Action&& action) {
   }
   ADD_FAILURE() << "no error";
   return "";
+}
+
+// A number of the text, read as a user would who sets what it says.
+inline uint64_t amount_after(const std::string& text, const std::string& words) {
+  const size_t at = text.find(words);
+  EXPECT_NE(at, std::string::npos) << words << " in " << text;
+  if (at == std::string::npos) return 0;
+  const size_t from = at + words.size(), end = text.find('B', from);
+  uint64_t bytes = 0;
+  EXPECT_TRUE(parse_bytes(text.substr(from, end + 1 - from), &bytes)) << text;
+  return bytes;
 }
 
 }  // namespace headrace::testing_support

@@ -6,10 +6,13 @@
 #include "runtime/engine.h"
 #include "runtime/model/random_checkpoint.h"
 #include "runtime/model/shapes.h"
+#include "tests/support/refusal.h"
 #include "tests/support/session_fixture.h"
 
 namespace headrace {
 namespace {
+
+using testing_support::amount_after;
 
 EngineOptions tiny() {
   EngineOptions options;
@@ -144,6 +147,30 @@ TEST(Plan, TheLeastThatARefusalNamesFits) {
       if (kv != KvMode::kDevice) continue;
       expect_exact({.name = "of the device's", .vram_bytes = 16 * kGiB, .host_bytes = 64 * kGiB}, options);
     }
+  }
+}
+
+// Both tiers come out of --host-mem there: it is what is named, and --vram above it limits nothing.
+TEST(Plan, OfACpuWithMoreVramThanMemoryRefusesByItsMemory) {
+  EngineOptions options;
+  options.want_tokenizer = false;
+  const PaperCard card{.name = "CPU", .backend = Backend::kCpu, .vram_bytes = 96 * kGiB, .host_bytes = 20 * kGiB};
+  for (const KvMode kv : {KvMode::kAuto, KvMode::kDevice, KvMode::kHost}) {
+    options.kv = kv;
+    const std::optional<DoesNotFit> refusal = refusal_on(card, options);
+    ASSERT_TRUE(refusal);
+    const std::string what = refusal->info().what, hint = refusal->info().hint;
+    EXPECT_EQ(refusal->info().where, "--host-mem") << refusal->what();
+    EXPECT_EQ(hint.find("--vram"), std::string::npos) << hint;
+    const uint64_t free = card.host_bytes - whole_pages(16060522496u);  // the weights
+    EXPECT_EQ(refusal->input().host_free, free);
+    const uint64_t needed = refusal->needs().host_bytes, step = kGiB / 100 + 1;  // as it is said, it is rounded
+    const uint64_t said = amount_after(what, "needs "), more = amount_after(hint, "raise --host-mem by ");
+    EXPECT_TRUE(said >= needed && said <= needed + step) << refusal->what();
+    EXPECT_TRUE(more >= needed - free && more <= needed - free + step) << refusal->what();
+    EXPECT_LE(amount_after(what, "tokens, "), free) << refusal->what();
+    EXPECT_FALSE(refusal_on(with_more(card, 0, more), options)) << refusal->what();
+    expect_exact(card, options);
   }
 }
 
