@@ -122,8 +122,8 @@ TEST_P(SpillEngine, DraftsAndPartialVerificationSayTheSame) {
 // Trees of a draft, judged by passes that stream from the disk.
 class SpillDrafts : public SpillEngine {
  protected:
-  // With the answer eleven segments, so that a tenth on disk is one that is read, or five.
-  static constexpr int64_t kLong = testing::kSanitized ? 2040 : 5110, kSegments = testing::kSanitized ? 5 : 11;
+  // With the answer eleven segments, so that a tenth on disk is one that is read, or three.
+  static constexpr int64_t kLong = testing::kSanitized ? 1016 : 5110, kSegments = testing::kSanitized ? 3 : 11;
 
   // Everything, half and a tenth of the cache on disk: all of them where a run is quick.
   static std::vector<double> every_share() {
