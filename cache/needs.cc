@@ -20,11 +20,14 @@ uint64_t free_of(const PlanInput& in, Budget budget) {
 
 // In one memory more for the host is more for both, unless the device's share has a limit of its own.
 PlanInput with_free(PlanInput in, Budget budget, uint64_t bytes) {
-  if (budget == Budget::kVram) in.vram_free = bytes;
+  if (budget == Budget::kVram) {
+    in.vram_free = bytes;
+    in.vram_most = std::max(in.vram_most, bytes);
+  }
   if (budget == Budget::kDisk) in.disk_free = bytes;
   if (budget == Budget::kHost) {
     if (one_memory(in)) {
-      if (in.vram_free >= in.total_free) in.vram_free = bytes;
+      if (in.vram_free >= in.total_free) in.vram_free = std::min(bytes, in.vram_most);
       in.total_free = bytes;
     }
     in.host_free = bytes;

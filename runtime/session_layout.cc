@@ -198,7 +198,13 @@ PlanInput SessionLayout::plan_input() const {
   input.disk_slots = options_.spill.slots;
   input.vram_free = device_.vram().free_bytes();
   input.host_free = device_.host_mem().free_bytes();
-  if (device_.backend() == Backend::kCpu) input.total_free = input.host_free;
+  if (device_.backend() == Backend::kCpu) {
+    input.total_free = input.host_free;
+    const MemoryBudget& vram = device_.vram();  // without a limit of its own it has that of host memory
+    if (vram.limit_bytes() != device_.host_mem().limit_bytes()) {
+      input.vram_most = vram.limit_bytes() - vram.used_bytes();
+    }
+  }
   plan_work(&input);
   input.pinned_work_bytes = pinned_work_bytes();
   if (options_.draft != nullptr) {

@@ -174,6 +174,19 @@ TEST(Plan, OfACpuWithMoreVramThanMemoryRefusesByItsMemory) {
   }
 }
 
+// A little above, it is soon the limit: more memory alone is offered only as far as that does.
+TEST(Plan, OfACpuWithLittleMoreVramThanMemoryOffersWhatDoes) {
+  EngineOptions options;
+  options.want_tokenizer = false;
+  for (const KvMode kv : {KvMode::kAuto, KvMode::kDevice, KvMode::kHost}) {
+    options.kv = kv;
+    for (const uint64_t vram_gib : {18, 21, 22, 24, 28}) {
+      expect_exact({.name = "CPU", .backend = Backend::kCpu, .vram_bytes = vram_gib * kGiB, .host_bytes = 20 * kGiB},
+                   options);
+    }
+  }
+}
+
 TEST(PaperDevice, CountsAsARealOneAndRunsNothing) {
   const auto device = open_paper_device({.name = "a card", .vram_bytes = 8 * kGiB, .host_bytes = kGiB});
   const DeviceBuffer most = device->allocate(8 * kGiB, "all");
