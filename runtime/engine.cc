@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "cache/needs.h"
 #include "offload/host_clock.h"
 #include "offload/trace.h"
 #include "runtime/answer.h"
@@ -65,6 +66,8 @@ struct Engine::Impl {
   RunPlan plan(int64_t prompt_tokens, const GenerateOptions& run) const;
   void open_prefixes();
   std::unique_ptr<PrefixRun> find_prefix(const std::vector<int32_t>& prompt, const RunSetup& setup);
+  std::unique_ptr<PrefixRun> settle_with_prefix(const std::vector<int32_t>& prompt, const GenerateOptions& run,
+                                                RunSetup* setup, PrefixUse* use);
   GenerateResult generate(const std::vector<int32_t>& prompt, const GenerateOptions& run, Progress* progress);
   // False: a saved prefix is damaged, and nothing came of it.
   bool attempt(const std::vector<int32_t>& prompt, const GenerateOptions& run, GenerateResult* result,
@@ -121,6 +124,33 @@ std::unique_ptr<PrefixRun> Engine::Impl::find_prefix(const std::vector<int32_t>&
                      .unit = device->backend() == Backend::kCpu ? 1 : group,
                      .draft = setup.model != nullptr ? setup.model->needs(setup.draft_run, *prefixes) : DraftNeeds{},
                      .prompt = prompt});
+}
+
+// Saved prefixes are to make a run faster, not impossible: where the memory that they take is what there is no room
+// for, it does without them.
+std::unique_ptr<PrefixRun> Engine::Impl::settle_with_prefix(const std::vector<int32_t>& prompt,
+                                                            const GenerateOptions& run, RunSetup* setup,
+                                                            PrefixUse* use) {
+  std::unique_ptr<PrefixRun> prefix = find_prefix(prompt, *setup);
+  if (!prefix) {
+    settle(ground(), run, setup);
+    return nullptr;
+  }
+  setup->session.prefix = prefix.get();
+  try {
+    settle(ground(), run, setup);
+    memory_plan(ground(), *setup);
+    return prefix;
+  } catch (const DoesNotFit&) {
+  }
+  *setup = begin_setup(ground(), static_cast<int64_t>(prompt.size()), run);
+  settle(ground(), run, setup);
+  memory_plan(ground(), *setup);
+  use->asked = true;
+  use->notes.push_back(str("prefix cache: --host-mem has no room for the ",
+                           format_bytes(prefix->pinned_bytes(device->backend())),
+                           " that taking and keeping rows needs: this run does without"));
+  return nullptr;
 }
 
 bool Engine::Impl::load_weights(Progress* progress, const std::atomic<bool>* interrupt) {
@@ -208,9 +238,7 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
 bool Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOptions& run, GenerateResult* result,
                            Progress* progress) {
   RunSetup setup = begin_setup(ground(), result->prompt_tokens, run);
-  const std::unique_ptr<PrefixRun> prefix = find_prefix(prompt, setup);
-  setup.session.prefix = prefix.get();
-  settle(ground(), run, &setup);
+  const std::unique_ptr<PrefixRun> prefix = settle_with_prefix(prompt, run, &setup, &result->prefix);
   Drafting drafting(setup.model, setup.draft.get(), run.tree_limits);
   Session session(*device, *compute, config, *weights, setup.session);
   result->plan = session.plan();

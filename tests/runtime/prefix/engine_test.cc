@@ -274,6 +274,34 @@ TEST(PrefixEngine, AHitStreamsWhereItsReadingTakesTheRoom) {
   }
 }
 
+// What fits without saved prefixes fits with them: where only their memory has no room the run does without, and says
+// so.
+TEST(PrefixEngine, WhatFitsWithoutItIsNotRefusedForIt) {
+  const TemporaryFolder folder;
+  const std::vector<int32_t> prompt = testing::made_up_ids(1530, 512);
+  const auto said = [&](uint64_t host_mem_bytes, const std::string& cache) {
+    EngineOptions some = tiny(cache);
+    some.kv = KvMode::kDevice;  // nothing gives way
+    some.device.host_mem_bytes = host_mem_bytes;
+    return Engine(some).generate(prompt, kRun, nullptr);
+  };
+  const GenerateResult fresh = said(kGiB, "");
+  const uint64_t least = whole_pages(fresh.memory.weights_bytes) + fresh.plan.vram_bytes + fresh.plan.host_total_bytes;
+  EXPECT_THROW(said(least - kPageBytes, ""), Error);
+  EXPECT_THROW(said(least - kPageBytes, folder / "first"), Error);
+  EXPECT_EQ(said(least, "").token_ids, fresh.token_ids);
+  EXPECT_GT(said(kGiB, folder / "cache").prefix.saved_rows, 0);
+  ASSERT_GT(said(kGiB, folder / "cache").prefix.rows, 0);
+  for (const std::string& cache : {folder / "first", folder / "cache"}) {  // that would be written, and read
+    const GenerateResult run = said(least, cache);
+    EXPECT_EQ(run.token_ids, fresh.token_ids);
+    EXPECT_TRUE(run.prefix.asked);
+    EXPECT_EQ(run.prefix.rows + run.prefix.saved_rows, 0);
+    ASSERT_EQ(run.prefix.notes.size(), 1u);
+    EXPECT_NE(run.prefix.notes[0].find("does without"), std::string::npos) << run.prefix.notes[0];
+  }
+}
+
 class SlowWrites final : public FileFaults {
  public:
   SlowWrites() : before_(set_file_faults(this)) {}
