@@ -21,7 +21,7 @@ import statistics
 import subprocess
 import sys
 
-from fio_compare import flags, parsed, run, size_of
+from fio_compare import flags, parsed, run
 
 
 class Spill:
@@ -58,15 +58,16 @@ class Spill:
 
     def end(self):
         self.process.stdin.close()
-        self.process.wait()
+        if self.process.wait() != 0:
+            sys.exit(f"spill_bench: exit code {self.process.returncode}")
 
 
-def fio(args, path):
-    """GB/s of one sequential read of the file."""
-    command = [args.fio, "--name=read", "--readonly", "--filename", path, f"--size={size_of(args.size)}", "--rw=read",
-               "--bs=1m", "--direct=1", "--ioengine=io_uring", f"--iodepth={args.depth}", "--fixedbufs",
-               "--registerfiles", "--mem_align=2m", "--time_based", "--ramp_time=1s",
-               f"--runtime={int(args.seconds * 1000)}ms", "--output-format=json"]
+def fio(args, path, size):
+    """GB/s of one sequential read of the file's `size` bytes: spill_bench makes whole units of what it was asked."""
+    command = [args.fio, "--name=read", "--readonly", "--filename", path, f"--size={size}", "--rw=read", "--bs=1m",
+               "--direct=1", "--ioengine=io_uring", f"--iodepth={args.depth}", "--fixedbufs", "--registerfiles",
+               "--mem_align=2m", "--time_based", "--ramp_time=1s", f"--runtime={int(args.seconds * 1000)}ms",
+               "--output-format=json"]
     job = json.loads(run(command, env={**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}))["jobs"][0]
     if job["error"] != 0:
         sys.exit(f"fio: error {job['error']}")
@@ -87,11 +88,15 @@ def main():
     args = parsed(parser)
 
     spill = Spill(args)
-    theirs, rows, loads = [fio(args, spill.file)], [], []
+    size = spill.made["file_bytes"]
+    theirs, rows, loads = [fio(args, spill.file, size)], [], []
     for number in range(args.rounds):
         rows.append(spill.read())
+        if rows[-1]["read_depth"] != args.depth:
+            sys.exit(f"spill_bench reads {rows[-1]['read_depth']} at once ({rows[-1]['read_depth_why']}), fio "
+                     f"{args.depth}: give a --depth that both can have")
         loads.append(round(os.getloadavg()[0], 1))
-        theirs.append(fio(args, spill.file))
+        theirs.append(fio(args, spill.file, size))
         row = rows[-1]
         print(f"round {number + 1}: fio {theirs[-2]:.3f}, spill {row['read_gb_per_s']:.3f}, fio {theirs[-1]:.3f} GB/s; "
               f"late by verifying {100 * row['verify_late_share']:.1f}% (waited {100 * row['verify_wait_share']:.1f}%); "
