@@ -1,6 +1,6 @@
-// cuBLASLt's functions that are used, found at run time: at a program's start the library would take 0.1 s and more and
-// 150 MiB, and where it is missing nothing would start, not even for the CPU. It is opened when the first GPU is looked
-// at that can be used, and stays for the process's life. Any thread.
+// cuBLASLt's functions that are used, found at run time: at a program's start the library would take time and hundreds
+// of MiB of memory, and where it is missing nothing would start, not even for the CPU. It is opened when the first GPU
+// is looked at that can be used, and stays for the process's life. Any thread.
 #pragma once
 
 #include <cublasLt.h>
