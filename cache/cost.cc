@@ -112,8 +112,10 @@ StepMovement streamed(const CostInput& in, int64_t rows) {
   return plan_movement(leaving, in.plan.places, closed, in.plan.ring_slot_bytes);
 }
 
-double disk_ms(uint64_t bytes, double gb_per_s) {
-  return gb_per_s > 0 ? gb_ms(static_cast<double>(bytes), gb_per_s) : 0;
+void add_disk(uint64_t bytes, double gb_per_s, PassCost* cost) {
+  cost->disk_bytes = bytes;
+  cost->known = bytes == 0 || gb_per_s > 0;
+  if (bytes > 0 && gb_per_s > 0) cost->disk_ms = gb_ms(static_cast<double>(bytes), gb_per_s);
 }
 
 }  // namespace
@@ -124,11 +126,13 @@ bool MachineRates::known() const {
 }
 
 double PassCost::ms() const {
+  CHECK(known);
   const double both = beside ? std::max(link_ms, device_ms) : link_ms + device_ms;
   return std::max(both, disk_ms);
 }
 
 const char* PassCost::bound() const {
+  CHECK(known);
   if (disk_ms > link_ms && disk_ms > device_ms) return "disk";
   return link_ms > device_ms ? "link" : "device";
 }
@@ -147,8 +151,7 @@ PassCost step_cost(const CostInput& in, const PassShape& pass) {
   cost.kv_bytes = in.model.rows.bytes_all_layers() * static_cast<uint64_t>(rows);
   const StepMovement movement = partial ? StepMovement() : streamed(in, pass.committed);
   cost.link_bytes = movement.bytes();
-  cost.disk_bytes = movement.disk_bytes();
-  cost.disk_ms = disk_ms(cost.disk_bytes, in.rates.disk_read_gb_per_s);
+  add_disk(movement.disk_bytes(), in.rates.disk_read_gb_per_s, &cost);
   cost.link_ms = gb_ms(static_cast<double>(cost.link_bytes), in.rates.to_device_gb_per_s) / kLinkShare;
   cost.device_ms =
       decode_products_ms(in.model, in.rates, pass.queries) + layers_ms(in) +
@@ -166,8 +169,7 @@ PassCost prefill_cost(const CostInput& in, int64_t prompt_tokens) {
   cost.kv_bytes = m.rows.bytes_all_layers() * static_cast<uint64_t>(prompt_tokens);
   const StepMovement movement = streamed(in, prompt_tokens);
   cost.link_bytes = movement.bytes();
-  cost.disk_bytes = movement.disk_bytes();
-  cost.disk_ms = disk_ms(cost.disk_bytes, in.rates.disk_write_gb_per_s);
+  add_disk(movement.disk_bytes(), in.rates.disk_write_gb_per_s, &cost);
   cost.link_ms = gb_ms(static_cast<double>(cost.link_bytes), in.rates.to_host_gb_per_s);
   const double attention = tflop_ms(layers * attention_flop(m, tokens, tokens / 2), in.rates.attention_tflop_per_s);
   cost.device_ms = prefill_products_ms(in, prompt_tokens) + attention;

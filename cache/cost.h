@@ -42,8 +42,9 @@ struct PassCost {
   uint64_t disk_bytes = 0;                  // of the link's: read before, or written after
   double link_ms = 0, device_ms = 0, disk_ms = 0;
   bool beside = true;  // link and compute run side by side, or one has to wait for the other; the disk always does
-  double ms() const;
-  const char* bound() const;  // "device", "link" or "disk": what takes longest
+  bool known = true;   // else it needs a disk whose rate is not known, and has no time
+  double ms() const;   // REQUIRES: known
+  const char* bound() const;  // "device", "link" or "disk": what takes longest. REQUIRES: known
 };
 
 struct CostInput {

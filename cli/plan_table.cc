@@ -37,11 +37,11 @@ std::string memory_table(const PlanReport& report) {
 
 std::string milliseconds(double ms) { return ms < 1000 ? format_rate(ms) + " ms" : format_duration(ms / 1e3); }
 
-std::string pass_line(const PlanReport& report, const char* name, const PassCost& cost, const char* direction) {
+std::string pass_line(const char* name, const PassCost& cost, const char* direction) {
   std::string text = str("  ", filled(name, 9));
   text += padded(cost.link_bytes > 0 ? str(format_bytes(cost.link_bytes), direction) : std::string("nothing"), 23);
   text += padded(format_bytes(cost.weight_bytes), 12) + padded(format_bytes(cost.kv_bytes), 12);
-  if (!report.predicted) return text + "\n";
+  if (!cost.known) return text + padded("not known", 11) + "\n";
   text += padded(milliseconds(cost.ms()), 11);
   text += padded(cost.bound(), 10);
   return text + "\n";
@@ -51,33 +51,39 @@ std::string pass_table(const PlanReport& report) {
   const Prediction& p = *report.predicted;
   std::string text = str("  ", filled("pass", 9), padded("moves", 23), padded("weights", 12), padded("rows", 12),
                          padded("takes", 11), padded("bound by", 10), "\n");
-  text += pass_line(report, "prefill", p.prefill, " to host");
+  text += pass_line("prefill", p.prefill, " to host");
   const bool partial = p.has_partial;
-  if (!partial) text += pass_line(report, "step", p.full, " to device");
-  if (partial) text += pass_line(report, "partial", p.partial, " to device");
-  if (partial) text += pass_line(report, "refresh", p.refresh, " to device");
+  if (!partial) text += pass_line("step", p.full, " to device");
+  if (partial) text += pass_line("partial", p.partial, " to device");
+  if (partial) text += pass_line("refresh", p.refresh, " to device");
   const PassCost& whole = partial ? p.refresh : p.full;
   if (whole.disk_bytes > 0) {
     text += str("  of which ", format_bytes(whole.disk_bytes), " from disk, ",
-                whole.disk_ms > 0 ? milliseconds(whole.disk_ms) : std::string("whose speed is not known"), "\n");
+                whole.known ? milliseconds(whole.disk_ms) : std::string("whose speed is not known"), "\n");
   }
   return text;
 }
 
 std::string speed(const PlanReport& report) {
   const Prediction& p = *report.predicted;
-  const double prefill = static_cast<double>(report.run->prompt_tokens) / p.prefill.ms() * 1e3;
-  std::string text =
-      str("  first token after ", milliseconds(p.prefill.ms()), " (", format_rate(prefill), " tokens/s)");
-  const double step = (p.has_partial ? p.partial : p.full).ms() + p.draft_ms;
-  if (p.draft_ms > 0) text += str(", a tree in ", milliseconds(p.draft_ms));
-  if (report.run->draft.empty() && !p.has_partial) {
-    text += str(", then ", format_rate(1e3 / step), " tokens/s");
-  } else {
-    text += str(", then ", format_rate(1e3 / step), p.has_partial ? " partial steps/s" : " steps/s",
-                p.has_partial ? " and refreshes between them" : "");
+  std::string text;
+  if (p.prefill.known) {
+    const double prefill = static_cast<double>(report.run->prompt_tokens) / p.prefill.ms() * 1e3;
+    text += str("first token after ", milliseconds(p.prefill.ms()), " (", format_rate(prefill), " tokens/s), ");
   }
-  return text + "\n  by " + report.rates_from + "\n";
+  if (p.draft_ms > 0) text += str("a tree in ", milliseconds(p.draft_ms), ", ");
+  const PassCost& pass = p.has_partial ? p.partial : p.full;
+  if (pass.known) {
+    const bool plain = report.run->draft.empty() && !p.has_partial;
+    text += str("then ", format_rate(1e3 / (pass.ms() + p.draft_ms)),
+                plain           ? " tokens/s"
+                : p.has_partial ? " partial steps/s and refreshes between them"
+                                : " steps/s",
+                ", ");
+  }
+  if (!text.empty()) text = str("  ", text.substr(0, text.size() - 2), "\n  by ", report.rates_from, "\n");
+  if (p.known()) return text;
+  return text + "  not known: the times of what needs the disk (headrace profile --disk DIR measures it)\n";
 }
 
 std::string mib(uint64_t bytes) { return str((bytes + kMiB - 1) / kMiB, "MiB"); }

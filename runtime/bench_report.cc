@@ -66,9 +66,11 @@ ordered_json row_json(const BenchRow& row, double peak) {
     return out;
   }
   if (row.predicted) {
-    out["predicted"] = {{"prefill_ms", rounded(row.predicted->prefill.ms())},
-                        {"step_ms", rounded(row.predicted->full.ms())},
-                        {"h2d_bytes_per_step", row.predicted->full.link_bytes}};
+    const PassCost &prefill = row.predicted->prefill, &step = row.predicted->full;
+    ordered_json& predicted = out["predicted"] = ordered_json::object();
+    if (prefill.known) predicted["prefill_ms"] = rounded(prefill.ms());
+    if (step.known) predicted["step_ms"] = rounded(step.ms());
+    predicted["h2d_bytes_per_step"] = step.link_bytes;
   }
   const MemoryUse& m = row.memory;
   out["prefill"] = {{"ms", rounded(row.median_prefill_ms())},

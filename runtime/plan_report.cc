@@ -1,4 +1,4 @@
-// A plan as JSON.
+// A plan as JSON. What is not known is left out.
 #include <nlohmann/json.hpp>
 
 #include "runtime/plan.h"
@@ -31,22 +31,33 @@ ordered_json memory_json(const PlanReport& report) {
 }
 
 ordered_json pass_json(const PassCost& cost) {
-  return {
-      {"ms", rounded(cost.ms())},         {"link_ms", rounded(cost.link_ms)},  {"device_ms", rounded(cost.device_ms)},
-      {"disk_ms", rounded(cost.disk_ms)}, {"bound_by", cost.bound()},          {"link_bytes", cost.link_bytes},
-      {"disk_bytes", cost.disk_bytes},    {"weight_bytes", cost.weight_bytes}, {"kv_bytes", cost.kv_bytes}};
+  ordered_json out = ordered_json::object();
+  if (cost.known) out["ms"] = rounded(cost.ms());
+  out["link_ms"] = rounded(cost.link_ms);
+  out["device_ms"] = rounded(cost.device_ms);
+  if (cost.known) {
+    out["disk_ms"] = rounded(cost.disk_ms);
+    out["bound_by"] = cost.bound();
+  }
+  out["link_bytes"] = cost.link_bytes;
+  out["disk_bytes"] = cost.disk_bytes;
+  out["weight_bytes"] = cost.weight_bytes;
+  out["kv_bytes"] = cost.kv_bytes;
+  return out;
 }
 
 ordered_json predicted_json(const PlanReport& report) {
   const Prediction& p = *report.predicted;
   ordered_json out = {{"prefill", pass_json(p.prefill)}, {"full", pass_json(p.full)}};
-  out["prefill"]["tokens_per_s"] = rounded(static_cast<double>(report.run->prompt_tokens) / p.prefill.ms() * 1e3);
+  if (p.prefill.known) {
+    out["prefill"]["tokens_per_s"] = rounded(static_cast<double>(report.run->prompt_tokens) / p.prefill.ms() * 1e3);
+  }
   if (p.has_partial) {
     out["partial"] = pass_json(p.partial);
     out["refresh"] = pass_json(p.refresh);
   }
   if (p.draft_ms > 0) out["draft_ms"] = rounded(p.draft_ms);
-  if (report.run->draft.empty() && !p.has_partial) out["tokens_per_s"] = rounded(1e3 / p.full.ms());
+  if (report.run->draft.empty() && !p.has_partial && p.full.known) out["tokens_per_s"] = rounded(1e3 / p.full.ms());
   return out;
 }
 

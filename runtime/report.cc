@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "runtime/rounding.h"
 
@@ -107,10 +108,11 @@ std::vector<Compared> compare(const GenerateResult& result) {
   if (!result.predicted) return rows;
   const Speculation& s = result.speculation;
   const bool fresh = result.prefix.rows == 0;  // else there was less to do
-  if (fresh && result.timings.ttft_ms > 0)
+  if (fresh && result.predicted->prefill.known && result.timings.ttft_ms > 0)
     rows.push_back({"prefill", result.predicted->prefill.ms(), result.timings.ttft_ms});
   for (const StepMode mode : {StepMode::kFull, StepMode::kPartial, StepMode::kRefresh}) {
     const Speculation::Kind& kind = s.of(mode);
+    if (!result.predicted->of(mode).known) continue;
     if (mode == StepMode::kFull && !s.happened()) {
       const double ms = median_step_ms(result.timings.step_ms);
       if (ms > 0) rows.push_back({step_mode_name(mode), result.predicted->full.ms(), ms});
@@ -152,7 +154,7 @@ std::string result_json(const GenerateResult& result, const LineLabel& label) {
   if (result.prefix.asked) line["prefix"] = prefix_json(result.prefix);
   if (result.spill.file_bytes > 0) line["spill"] = spill_json(result.spill);
   if (result.speculation.happened()) line["speculation"] = speculation_json(result);
-  if (result.predicted) line["predicted"] = predicted_json(result);
+  if (ordered_json predicted = predicted_json(result); !predicted.empty()) line["predicted"] = std::move(predicted);
   return one_line(line);
 }
 

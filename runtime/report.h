@@ -21,7 +21,7 @@ struct Compared {
   const char* what;  // "prefill", "full", "partial", "refresh"
   double predicted_ms, measured_ms;
 };
-std::vector<Compared> compare(const GenerateResult& result);  // empty: nothing was predicted
+std::vector<Compared> compare(const GenerateResult& result);  // empty: nothing is known
 
 // {"file", "key", "text", "token_ids", "prompt_tokens", "finish_reason", "timings", "memory", "transfers"}
 // and, where there are, "truncated" (a document that --truncate has cut: "whole_tokens" of the prompt with all of it,

@@ -36,6 +36,7 @@ struct Prediction {
   bool has_partial = false;
   double draft_ms = 0;  // of a step's tree
 
+  bool known() const { return prefill.known && full.known && partial.known && refresh.known; }
   const PassCost& of(StepMode mode) const {
     return mode == StepMode::kFull ? full : mode == StepMode::kPartial ? partial : refresh;
   }

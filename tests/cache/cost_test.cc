@@ -148,10 +148,13 @@ TEST(Cost, TheDiskIsALinkOfItsOwn) {
   const PassCost unknown = step_cost(in, {.committed = 61440});
   EXPECT_GT(unknown.disk_bytes, 3 * kGiB);
   EXPECT_LT(unknown.disk_bytes, unknown.link_bytes);
-  EXPECT_STREQ(unknown.bound(), "link");
+  EXPECT_FALSE(unknown.known);
+  EXPECT_FALSE(prefill_cost(in, 61440).known);
+  EXPECT_TRUE(step_cost(in, {.mode = StepMode::kPartial, .committed = 61440, .partial = {.blocks = 256}}).known);
   in.rates.disk_read_gb_per_s = 7;
   in.rates.disk_write_gb_per_s = 0.5;
   const PassCost step = step_cost(in, {.committed = 61440});
+  EXPECT_TRUE(step.known);
   EXPECT_STREQ(step.bound(), "disk");
   EXPECT_DOUBLE_EQ(step.ms(), static_cast<double>(step.disk_bytes) / 7e6);
   EXPECT_EQ(prefill_cost(in, 61440).disk_bytes, step.disk_bytes);

@@ -210,11 +210,40 @@ TEST_F(PlanProgram, ADiskIsATierToo) {
   EXPECT_EQ(table.exit_code, 0) << table.out;
   EXPECT_NE(table.out.find("  disk "), std::string::npos) << table.out;
   EXPECT_NE(table.out.find("from disk, whose speed is not known"), std::string::npos) << table.out;
+  EXPECT_NE(
+      table.out.find("\n  not known: the times of what needs the disk (headrace profile --disk DIR measures it)\n"),
+      std::string::npos)
+      << table.out;
+  for (const char* foretold : {"tokens/s", "first token", " ms", "  link\n", "by the data sheet"}) {
+    EXPECT_EQ(table.out.find(foretold), std::string::npos) << foretold << "\n" << table.out;
+  }
   std::vector<std::string> as_json = spilled;
   as_json.push_back("--json");
   const json report = json::parse(plan_8b(as_json, "3GiB").out);
   EXPECT_GT(report["predicted"]["full"]["disk_bytes"], 1 << 30);
   EXPECT_LT(report["predicted"]["full"]["disk_bytes"], report["predicted"]["full"]["link_bytes"]);
+  for (const char* pass : {"prefill", "full"}) {
+    for (const char* field : {"ms", "disk_ms", "bound_by", "tokens_per_s"}) {
+      EXPECT_FALSE(report["predicted"][pass].contains(field)) << pass << field;
+    }
+  }
+  EXPECT_FALSE(report["predicted"].contains("tokens_per_s"));
+}
+
+// A partial step reads nothing of the disk: its time stays known.
+TEST_F(PlanProgram, WhatNeedsNoDiskIsForetold) {
+  std::vector<std::string> args = {"-c",       "61440",   "--vram", "20GiB", "--spill", home_.path() + ":8GiB",
+                                   "--verify", "lossless"};
+  const Finished table = plan_8b(args, "3GiB");
+  EXPECT_EQ(table.exit_code, 0) << table.out;
+  for (const char* part : {"\n  then ", " partial steps/s and refreshes between them\n  by the data sheet of ",
+                           "\n  not known: the times of what needs the disk ("}) {
+    EXPECT_NE(table.out.find(part), std::string::npos) << part << "\n" << table.out;
+  }
+  args.push_back("--json");
+  const json report = json::parse(plan_8b(args, "3GiB").out);
+  EXPECT_GT(report["predicted"]["partial"]["ms"], 1);
+  EXPECT_FALSE(report["predicted"]["refresh"].contains("ms"));
 }
 
 TEST_F(PlanProgram, IsForModelsToo) {
@@ -286,7 +315,9 @@ TEST_F(PlanProgram, ADisksSpeedIsOfTheDiskThatWasMeasured) {
   };
   const Finished same = planned(here.st_dev), other = planned(here.st_dev + 1);
   EXPECT_EQ(same.exit_code, 0) << same.err;
-  EXPECT_EQ(same.out.find("whose speed is not known"), std::string::npos) << same.out;
+  EXPECT_EQ(same.out.find("not known"), std::string::npos) << same.out;
+  EXPECT_NE(same.out.find("tokens/s"), std::string::npos) << same.out;
+  EXPECT_NE(same.out.find("disk\n"), std::string::npos) << same.out;
   EXPECT_EQ(other.exit_code, 0) << other.err;
   EXPECT_NE(other.out.find("from disk, whose speed is not known"), std::string::npos) << other.out;
   EXPECT_NE(other.err.find("the disk that was measured, of /measured, is not known to be that of --spill "),

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/report.h"
+
 namespace headrace {
 namespace {
 
@@ -130,6 +132,11 @@ TEST(Report, SaysWhatWasPredicted) {
       << format_report(result, "engine");
   result.prefix.rows = 512;  // a saved prefix: the two are not comparable
   EXPECT_NE(format_report(result, "engine").find("  predicted a full step 147 ms (took 146 ms)\n"), std::string::npos);
+  result.predicted->full.known = false;  // it needs a disk whose speed nobody knows
+  EXPECT_EQ(format_report(result, "engine").find("predicted"), std::string::npos);
+  EXPECT_EQ(result_json(result, {}).find("predicted"), std::string::npos);
+  result.predicted->full.known = true;
+  EXPECT_NE(result_json(result, {}).find("predicted"), std::string::npos);
   result.speculation.verify = VerifyMode::kLossless;
   result.predicted->has_partial = true;
   result.predicted->partial.device_ms = 5.7;
