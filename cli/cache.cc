@@ -173,12 +173,14 @@ ExitCode run_cache(const CacheArgs& args) {
     throw_error(ExitCode::kStorage, args.folder, absent ? "is no folder" : error.message(),
                 "Name the one that --prefix-cache was given.");
   }
-  if (args.action == CacheAction::kPrune && !PrefixStore::is_one(args.folder)) {
-    throw_error(ExitCode::kStorage, args.folder, "holds no saved prefixes: nothing in it is removed",
+  const bool prune_it = args.action == CacheAction::kPrune, empty = std::filesystem::is_empty(args.folder, error);
+  if (error) throw_error(ExitCode::kStorage, args.folder, error.message());
+  if (!PrefixStore::is_one(args.folder) && (prune_it || !empty)) {  // an empty one may become a cache yet
+    throw_error(ExitCode::kStorage, args.folder,
+                str("holds no saved prefixes", prune_it ? ": nothing in it is removed" : ""),
                 "Name the one that --prefix-cache was given.");
   }
-  PrefixStore store({.folder = args.folder},
-                    args.action == CacheAction::kPrune ? PrefixStore::Use::kRun : PrefixStore::Use::kLook);
+  PrefixStore store({.folder = args.folder}, prune_it ? PrefixStore::Use::kRun : PrefixStore::Use::kLook);
   switch (args.action) {
     case CacheAction::kList:
       return list(args, store);

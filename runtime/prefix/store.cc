@@ -119,6 +119,12 @@ void PrefixStore::take_manifest(const PrefixKey& key, int64_t used_ns, Found* fo
   std::optional<PrefixPiece> piece;
   uint64_t bytes = 0;
   bool unread = false;
+  std::error_code ignored;
+  if (const fs::file_status status = fs::status(path, ignored); fs::exists(status) && !fs::is_regular_file(status)) {
+    damaged_.push_back({path, "is no regular file"});  // a FIFO's open would wait for who writes it
+    found->manifests.erase(key);
+    return;
+  }
   try {
     const File file = File::open(path, FileAccess::kRead, FileCaching::kBuffered);
     bytes = file.size();

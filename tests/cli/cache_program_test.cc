@@ -2,6 +2,7 @@
 // and programs that are killed.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <filesystem>
@@ -155,12 +156,35 @@ TEST_F(CacheProgram, OtherFoldersAreLeftAlone) {
   const Finished pruned = run_program({"cache", "prune", other});
   EXPECT_EQ(pruned.exit_code, 5);
   EXPECT_NE(pruned.err.find(other), std::string::npos) << pruned.err;
+  EXPECT_NE(pruned.err.find("holds no saved prefixes: nothing in it is removed"), std::string::npos) << pruned.err;
+  for (const char* action : {"list", "verify"}) {
+    const Finished looked = run_program({"cache", action, other});
+    EXPECT_EQ(looked.exit_code, 5) << action << looked.err;
+    EXPECT_EQ(looked.out, "");
+    EXPECT_NE(looked.err.find(other + ": holds no saved prefixes"), std::string::npos) << looked.err;
+    std::filesystem::create_directory(cache_ / "empty");
+    EXPECT_EQ(run_program({"cache", action, cache_ / "empty"}).exit_code, 0) << action;
+  }
   EXPECT_FALSE(std::filesystem::exists(other + "/headrace-prefix-cache.lock"));
   for (const char* action : {"list", "verify", "prune"}) {
     const Finished said = run_program({"cache", action, std::string(300, 'x')});
     EXPECT_EQ(said.exit_code, 5) << said.err;
     EXPECT_NE(said.err.find("xxx"), std::string::npos) << said.err;
   }
+}
+
+// Opened, it would wait for who writes to it.
+TEST_F(CacheProgram, AFifoInThePlaceOfAManifestIsDamage) {
+  const json fresh = ask("What is it?", true);
+  const std::string fifo = cache() + "/" + std::string(64, 'a') + ".seg";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const json list = look("list");
+  EXPECT_EQ(list["prompts"].size(), 1u);
+  ASSERT_EQ(list["damaged"].size(), 1u);
+  EXPECT_EQ(list["damaged"][0]["file"], fifo);
+  EXPECT_EQ(list["damaged"][0]["error"], "is no regular file");
+  EXPECT_EQ(look("verify", 5)["damaged"], list["damaged"]);
+  EXPECT_EQ(ask("What is it?", true)["token_ids"], fresh["token_ids"]);
 }
 
 TEST_F(CacheProgram, PruneKeepsWhatIsAsked) {
