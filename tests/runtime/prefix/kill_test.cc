@@ -1,20 +1,27 @@
-// kill -9 while a prompt is saved: at 200 seeded points of a save the process is killed, and the next run
-// behind what is left says what a fresh one says. Each run is a process of its own, forked from one without threads.
+// kill -9 while a prompt is saved: at 200 seeded points of a save, no two the same, the process is killed, and the next
+// run behind what is left says what a fresh one says. Each run is a process of its own, forked from one without
+// threads.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <mutex>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <set>
+#include <string>
 #include <vector>
 
+#include "cache/base.h"
 #include "offload/file_faults.h"
 #include "runtime/engine.h"
 #include "runtime/prefix/store.h"
@@ -25,29 +32,53 @@
 namespace headrace {
 namespace {
 
-constexpr int kPoints = testing::kSanitized ? 5 : 50;  // a fork is slow there
-constexpr uint32_t kParts = 4;                         // of the points, a test each
-constexpr int64_t kPrompt = 700;                       // two segments
+constexpr int kPoints = testing::kSanitized ? 20 : 200;  // a fork is slow there
+constexpr int kParts = 4;                                // of the points, a test each
+constexpr int kMoments = testing::kSanitized ? 4 : 16;   // and as many by the clock, wherever it then is
+constexpr int64_t kPrompt = 600;                         // two segments
 
-// Counts what a save does on the disk, and kills the process at an operation: a write is cut in the middle first.
+// What an operation is to this test.
+enum Kind : int64_t { kOther, kDataPage, kManifestRename };
+
+// Notes what a save does on the disk, and kills the process before an operation, or so long after one. Writes
+// are short, as a system may make them: of data a page at a time, so that a save is some hundred operations, and of a
+// manifest a half where the next one is the end.
 class KillAt final : public FileFaults {
  public:
-  static constexpr int64_t kNever = INT64_MAX, kAfterFirstPiece = -1;
+  static constexpr int64_t kNever = INT64_MAX;
   explicit KillAt(int64_t point) : point_(point) { set_file_faults(this); }
+  KillAt(int64_t from, int64_t after_ns) : from_(from), after_ns_(after_ns) { set_file_faults(this); }
   ~KillAt() override { set_file_faults(nullptr); }
   FileFault before(FileOp op, const std::string& path, uint64_t, uint64_t bytes) override {
-    const int64_t number = count_++;
-    if (number == point_ - 1 && op == FileOp::kWrite) return {.at_most = std::max<uint64_t>(1, bytes / 2 / 512 * 512)};
-    if (point_ == kAfterFirstPiece ? piece_.load() : number >= point_) ::kill(::getpid(), SIGKILL);
-    if (op == FileOp::kRename && path.find(PrefixStore::kManifestSuffix) != std::string::npos) piece_ = true;
+    const std::lock_guard lock(mutex_);
+    const auto number = static_cast<int64_t>(kinds_.size());
+    if (number >= point_) ::kill(::getpid(), SIGKILL);
+    if (number == from_) start_timer();
+    times_.push_back(std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
+    const bool manifest = path.find(PrefixStore::kManifestSuffix) != std::string::npos;
+    const bool page = op == FileOp::kWrite && path.find(PrefixStore::kDataSuffix) != std::string::npos;
+    kinds_.push_back(page ? kDataPage : op == FileOp::kRename && manifest ? kManifestRename : kOther);
+    if (page) return {.at_most = kPageBytes};
+    if (op == FileOp::kWrite && number == point_ - 1) return {.at_most = std::max<uint64_t>(1, bytes / 2)};
     return {};
   }
-  int64_t count() const { return count_; }
+  const std::vector<int64_t>& kinds() const { return kinds_; }
+  const std::vector<int64_t>& times() const { return times_; }
 
  private:
-  const int64_t point_;
-  std::atomic<int64_t> count_{0};
-  std::atomic<bool> piece_{false};  // its manifest is there: the last operation was its rename
+  void start_timer() const {
+    sigevent event{};
+    event.sigev_notify = SIGEV_SIGNAL;
+    event.sigev_signo = SIGKILL;
+    timer_t timer{};
+    itimerspec when{};
+    when.it_value = {.tv_sec = after_ns_ / 1'000'000'000, .tv_nsec = after_ns_ % 1'000'000'000};
+    CHECK(::timer_create(CLOCK_MONOTONIC, &event, &timer) == 0 && ::timer_settime(timer, 0, &when, nullptr) == 0);
+  }
+
+  const int64_t point_ = kNever, from_ = kNever, after_ns_ = 0;
+  std::mutex mutex_;
+  std::vector<int64_t> kinds_, times_;
 };
 
 // What a child process has to say; none: it was killed.
@@ -78,7 +109,7 @@ std::optional<std::vector<int64_t>> in_a_child(const std::function<std::vector<i
   return said;
 }
 
-class KilledSave : public ::testing::TestWithParam<uint32_t> {
+class KilledSave : public ::testing::TestWithParam<int> {
  protected:
   // `cache`: empty for a fresh run. The answer's tokens and how many rows came from the cache.
   static std::vector<int64_t> run(const std::string& cache) {
@@ -108,48 +139,110 @@ std::vector<int64_t> text_of(std::vector<int64_t> said) {
   if (said.size() >= 2) said.erase(said.end() - 2);
   return said;
 }
+int64_t rows_of(const std::vector<int64_t>& said) { return said.size() >= 2 ? said[said.size() - 2] : -1; }
 
-INSTANTIATE_TEST_SUITE_P(Points, KilledSave, ::testing::Range(0u, kParts));
+// What is saved before an operation: a piece is there from its manifest's rename on.
+int64_t rows_before(const std::vector<int64_t>& kinds, int64_t point) {
+  const int64_t pieces = std::count(kinds.begin(), kinds.begin() + point, int64_t{kManifestRename});
+  return pieces == 0 ? 0 : pieces == 1 ? 512 : kPrompt - 1;
+}
 
-TEST_P(KilledSave, TheNextRunSaysWhatAFreshOneSays) {
-  const TemporaryFolder parent;
-  const auto fresh = in_a_child([] { return run(""); });
-  ASSERT_TRUE(fresh && fresh->size() == 10);
-  const auto whole = in_a_child([&] {
-    const KillAt faults(KillAt::kNever);
-    run(parent / "whole");
-    return std::vector<int64_t>{faults.count()};
+// Distinct ones: the first operation, the last one (all is there but the folder's sync), the one after the first
+// manifest, then all that are no page of data, then pages.
+std::vector<int64_t> points_of(const std::vector<int64_t>& kinds) {
+  const auto count = static_cast<int64_t>(kinds.size());
+  std::vector<int64_t> points(kinds.size());
+  std::iota(points.begin(), points.end(), int64_t{0});
+  std::shuffle(points.begin(), points.end(), std::mt19937(20261122));
+  const int64_t second = std::find(kinds.begin(), kinds.end(), int64_t{kManifestRename}) - kinds.begin() + 1;
+  std::stable_sort(points.begin(), points.end(), [&](int64_t a, int64_t b) {
+    const auto rank = [&](int64_t point) {
+      if (point == 0 || point == count - 1 || point == second) return 0;
+      return kinds[static_cast<size_t>(point)] == kDataPage ? 2 : 1;
+    };
+    return rank(a) < rank(b);
   });
-  ASSERT_TRUE(whole && whole->size() == 1);
-  const int64_t operations = whole->front();
-  ASSERT_GT(operations, 30);
-  std::mt19937 random(20261122 + GetParam());
-  std::set<int64_t> found;
-  int killed = 0;
-  for (int i = 0; i < kPoints; ++i) {
-    const std::string folder = parent / std::to_string(i);
-    const auto drawn = static_cast<int64_t>(random() % static_cast<uint32_t>(operations));
-    // The last one: all is there but the folder's sync.
-    const int64_t point = i == 0 ? operations - 1 : i == 1 ? KillAt::kAfterFirstPiece : i == 2 ? 0 : drawn;
+  points.resize(std::min<size_t>(points.size(), kPoints));
+  return points;
+}
+
+class KilledSaveAt : public KilledSave {
+ protected:
+  void SetUp() override {
+    fresh_ = in_a_child([] { return run(""); });
+    ASSERT_TRUE(fresh_ && fresh_->size() == 10);
+    const auto whole = in_a_child([&] {
+      KillAt faults(KillAt::kNever);
+      run(parent_ / "whole");
+      std::vector<int64_t> said = faults.kinds();
+      said.insert(said.end(), faults.times().begin(), faults.times().end());
+      return said;
+    });
+    ASSERT_TRUE(whole && !whole->empty());
+    const auto half = static_cast<std::ptrdiff_t>(whole->size() / 2);
+    kinds_.assign(whole->begin(), whole->begin() + half);
+    times_.assign(whole->begin() + half, whole->end());
+  }
+  // A save that is killed, and the next run; whether it was.
+  template <typename... Where>
+  bool kill_and_run(const std::string& folder, Where... where) {
     const auto broken = in_a_child([&] {
-      const KillAt faults(point);
+      const KillAt faults(where...);
       return run(folder);
     });
-    killed += broken ? 0 : 1;
-    const auto next = in_a_child([&] { return run(folder); });
-    ASSERT_TRUE(next) << point;
-    EXPECT_EQ(text_of(*next), text_of(*fresh)) << "killed at operation " << point << " of " << operations;
-    found.insert(next->at(next->size() - 2));
-    if (i % 10 == 0) {  // and it has saved what was not there
+    next_ = in_a_child([&] { return run(folder); });
+    return !broken;
+  }
+
+  const TemporaryFolder parent_;
+  std::optional<std::vector<int64_t>> fresh_, next_;
+  std::vector<int64_t> kinds_, times_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Points, KilledSaveAt, ::testing::Range(0, kParts));
+
+TEST_P(KilledSaveAt, TheNextRunSaysWhatAFreshOneSays) {
+  const std::vector<int64_t> points = points_of(kinds_);
+  ASSERT_EQ(std::set<int64_t>(points.begin(), points.end()).size(), static_cast<size_t>(kPoints));
+  std::set<int64_t> found;
+  for (const int64_t point : points) found.insert(rows_before(kinds_, point));
+  EXPECT_EQ(found, (std::set<int64_t>{0, 512, kPrompt - 1}));  // every number of whole pieces
+  for (auto i = static_cast<size_t>(GetParam()); i < points.size(); i += kParts) {
+    const int64_t point = points[i];
+    const std::string folder = parent_ / std::to_string(i);
+    EXPECT_TRUE(kill_and_run(folder, point)) << point;
+    ASSERT_TRUE(next_) << point;
+    EXPECT_EQ(text_of(*next_), text_of(*fresh_)) << "killed at operation " << point << " of " << kinds_.size();
+    EXPECT_EQ(rows_of(*next_), rows_before(kinds_, point)) << "killed at operation " << point;
+    if (i / kParts % 10 == 0) {  // and it has saved what was not there
       const auto third = in_a_child([&] { return run(folder); });
       ASSERT_TRUE(third);
-      EXPECT_EQ(text_of(*third), text_of(*fresh));
-      EXPECT_EQ(third->at(third->size() - 2), kPrompt - 1);
+      EXPECT_EQ(text_of(*third), text_of(*fresh_));
+      EXPECT_EQ(rows_of(*third), kPrompt - 1);
     }
     std::filesystem::remove_all(folder);
   }
-  EXPECT_EQ(killed, kPoints);
-  EXPECT_EQ(found, (std::set<int64_t>{0, 512, kPrompt - 1}));  // every number of whole pieces
+}
+
+// By the clock, in the midst of whatever is done then: half of them from the first operation on, half from where all
+// data is written. A run that is over by then has saved all.
+TEST_P(KilledSaveAt, AnyMomentIsAsGood) {
+  std::mt19937 random(20261122 + static_cast<uint32_t>(GetParam()));
+  const auto written = std::find(kinds_.rbegin(), kinds_.rend(), int64_t{kDataPage}).base() - kinds_.begin();
+  ASSERT_GT(written, 0);
+  for (int i = 0; i < kMoments / kParts; ++i) {
+    const std::string folder = parent_ / std::to_string(i);
+    const int64_t from = i % 2 == 0 ? int64_t{written} : 0;
+    const int64_t time = times_.back() - times_.at(static_cast<size_t>(from));
+    const int64_t after_ns = 1 + static_cast<int64_t>(random() / 4294967296.0 * static_cast<double>(time));
+    const bool killed = kill_and_run(folder, from, after_ns);
+    ASSERT_TRUE(next_) << after_ns;
+    EXPECT_EQ(text_of(*next_), text_of(*fresh_)) << "killed " << after_ns << " ns after operation " << from;
+    if (!killed) {
+      EXPECT_EQ(rows_of(*next_), kPrompt - 1);
+    }
+    std::filesystem::remove_all(folder);
+  }
 }
 
 }  // namespace
