@@ -4,11 +4,15 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "offload/file_faults.h"
@@ -299,6 +303,68 @@ TEST(PrefixEngine, WhatFitsWithoutItIsNotRefusedForIt) {
     EXPECT_EQ(run.prefix.rows + run.prefix.saved_rows, 0);
     ASSERT_EQ(run.prefix.notes.size(), 1u);
     EXPECT_NE(run.prefix.notes[0].find("does without"), std::string::npos) << run.prefix.notes[0];
+  }
+}
+
+// What a read-only file system says to all that would change a folder; tests may run as root, whom modes do not stop.
+class ReadOnly final : public FileFaults {
+ public:
+  explicit ReadOnly(std::string folder) : folder_(std::move(folder)), before_(set_file_faults(this)) {}
+  ~ReadOnly() override { set_file_faults(before_); }
+  FileFault before(FileOp op, const std::string& path, uint64_t, uint64_t) override {
+    const bool reads =
+        op == FileOp::kRead || (op == FileOp::kOpen && (path.ends_with(".kv") || path.ends_with(".seg")));
+    if (reads || !path.starts_with(folder_)) return {};
+    if (!path.ends_with(".lock")) ++others_;
+    return {.error = EROFS};
+  }
+  int others() const { return others_; }  // that were tried after the lock could not be had
+
+ private:
+  const std::string folder_;
+  FileFaults* const before_;
+  std::atomic<int> others_{0};
+};
+
+TEST(PrefixEngine, AFolderThatCannotBeWrittenIsReadAndKeptAsItIs) {
+  const std::vector<int32_t> prompt = testing::made_up_ids(600, 512);
+  std::vector<int32_t> longer = prompt;
+  for (const int32_t id : testing::made_up_ids(100, 512, 2)) longer.push_back(id);
+  const std::vector<int32_t> fresh = Engine(tiny("")).generate(longer, kRun, nullptr).token_ids;
+  for (const bool saved : {false, true}) {
+    const TemporaryFolder folder;
+    if (saved) {
+      EXPECT_EQ(Engine(tiny(folder.path())).generate(prompt, kRun, nullptr).prefix.saved_rows, 600);
+    }
+    const auto contents = [&] {
+      std::map<std::string, std::string> files;
+      for (const auto& file : std::filesystem::directory_iterator(folder.path())) {
+        const std::string name = file.path().filename();
+        files[name] = folder.read(name);
+      }
+      return files;
+    };
+    const auto before = contents();
+    EXPECT_EQ(before.empty(), !saved);
+    {
+      const ReadOnly faults(folder.path());
+      Engine engine(tiny(folder.path()));
+      for (const bool first : {true, false}) {
+        const GenerateResult run = engine.generate(longer, kRun, nullptr);
+        EXPECT_EQ(run.token_ids, fresh);
+        EXPECT_EQ(run.prefix.rows, saved ? 600 : 0);
+        EXPECT_EQ(run.prefix.saved_rows, run.prefix.rows);
+        EXPECT_EQ(run.prefix.saved_bytes, 0u);
+        ASSERT_EQ(run.prefix.notes.size(), first ? 1u : 0u);  // said once
+        if (!first) continue;
+        EXPECT_NE(run.prefix.notes[0].find("prefix cache: nothing is saved: " + folder.path()), std::string::npos)
+            << run.prefix.notes[0];
+        EXPECT_NE(run.prefix.notes[0].find("(EROFS)"), std::string::npos) << run.prefix.notes[0];
+      }
+      EXPECT_EQ(faults.others(), 0);
+    }
+    EXPECT_EQ(contents(), before);
+    EXPECT_EQ(Engine(tiny(folder.path())).generate(longer, kRun, nullptr).prefix.saved_rows, 700);  // once it can be
   }
 }
 
