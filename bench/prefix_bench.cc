@@ -1,6 +1,6 @@
 // What a saved prefix gives: the time to the first token of a question about a document, computed, computed and saved,
-// and behind the saved document; beside what the disk reads from the same files. One JSON object on stdout, the machine
-// named.
+// and behind the saved document; beside what the disk reads from the same files, just before and just after. Turn by
+// turn, so that a disk which others use too is the same for all. One JSON object on stdout, the machine named.
 //   prefix_bench --shape llama-3.1-8b --folder DIR [--tokens 61440] [--question 64] [-n 16] [--kv auto]
 //                [--repeat 3] [--device cuda] [--seed 0] [--memory DIR]
 // --memory: a folder on no disk (/dev/shm/…) that the cache is copied to: what a question takes beside the disk.
@@ -109,26 +109,23 @@ class Bench {
     ordered_json out = {{"program", "prefix_bench"}, {"machine", machine_json()}};
     const std::vector<int32_t> first = prompt(1), second = prompt(2);
     ordered_json rows = ordered_json::array();
-    GenerateResult plain_second;
-    {
-      Engine engine(options(""), make_random_checkpoint(shape_.name, shape_.config, args_.seed));
-      out["device"] = engine.device().name();
-      engine.generate(made_up(4096, shape_.config.vocab, 9), run_options(), nullptr);  // warms up
-      for (int i = 0; i < args_.repeat; ++i)
-        rows.push_back(row("plain", engine.generate(first, run_options(), nullptr)));
-      plain_second = engine.generate(second, run_options(), nullptr);
-    }
+    Engine plain(options(""), make_random_checkpoint(shape_.name, shape_.config, args_.seed));
     Engine engine(options(args_.folder), make_random_checkpoint(shape_.name, shape_.config, args_.seed));
-    engine.generate(made_up(2000, shape_.config.vocab, 9), run_options(), nullptr);
+    out["device"] = engine.device().name();
+    for (Engine* each : {&plain, &engine}) {  // warms up
+      each->generate(made_up(4096, shape_.config.vocab, 9), run_options(), nullptr);
+    }
+    const GenerateResult plain_second = plain.generate(second, run_options(), nullptr);
     for (int i = 0; i < args_.repeat; ++i) {
+      rows.push_back(row("plain", plain.generate(first, run_options(), nullptr)));
       clear();
       rows.push_back(row("saving", engine.generate(first, run_options(), nullptr)));
-    }
-    out["disk"] = disk_rate(args_.folder);
-    for (int i = 0; i < args_.repeat; ++i) {
+      const ordered_json before = disk_rate(args_.folder);
       const GenerateResult hit = engine.generate(second, run_options(), nullptr);
       rows.push_back(row("saved", hit));
       rows.back()["same_tokens"] = hit.token_ids == plain_second.token_ids;
+      rows.back()["disk_before"] = before;
+      rows.back()["disk_after"] = disk_rate(args_.folder);
     }
     if (!args_.memory.empty()) {
       std::filesystem::copy(args_.folder, args_.memory);

@@ -6,8 +6,8 @@
 // large as the run's ring and used in turn as it is (a virtual disk's host copies, and is faster into memory that is in
 // its cache), while the run's ring is full and its disk quiet. One JSON object on stdout, the machine named.
 //   spill_step_bench --folder DIR [--shape llama-3.1-8b] [--tokens 61440] [--share 0.25] [--steps 20]
-//                    [--beside 2GiB] [--depth N] [--device cuda] [--seed 0]
-// --depth: of reads, instead of what is measured.
+//                    [--beside 2GiB] [--depth N] [--slots 8] [--device cuda] [--seed 0]
+// --depth: of reads, instead of what is measured. --slots: of the run's ring.
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -40,7 +40,7 @@ struct Args {
   uint64_t beside_bytes = 2 * kGiB;
   int64_t tokens = 61440;
   double share = 0.25;
-  int steps = 20, depth = 0;
+  int steps = 20, depth = 0, slots = SpillOptions{}.slots;
   uint64_t seed = 0;
 };
 
@@ -155,6 +155,7 @@ class Bench {
     options.kv = KvMode::kHost;
     options.k_type = options.v_type = weights_->dtype();
     options.spill.folder = args_.folder;
+    options.spill.slots = args_.slots;
     if (args_.depth > 0) options.spill.depth = {.depth = args_.depth, .why = "as asked"};
     const auto session = [&] {
       return std::make_unique<Session>(*device_, *compute_, shape_.config, *weights_, options);
@@ -312,6 +313,7 @@ void add_flags(CLI::App& app, Args& args) {
   app.add_option("--share", args.share)->check(CLI::Range(0.01, 1.0));
   app.add_option("--steps", args.steps)->check(CLI::Range(2, 1000));
   app.add_option("--depth", args.depth)->check(CLI::Range(0, 64));
+  app.add_option("--slots", args.slots)->check(CLI::Range(1, 64));
   add_size(app, "--beside", &args.beside_bytes, kMiB);
   add_device(app, &args.device);
   app.add_option("--seed", args.seed);

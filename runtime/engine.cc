@@ -147,6 +147,7 @@ std::unique_ptr<PrefixRun> Engine::Impl::settle_with_prefix(const std::vector<in
   settle(ground(), run, setup);
   memory_plan(ground(), *setup);
   use->asked = true;
+  use->notes.insert(use->notes.end(), prefix->notes().begin(), prefix->notes().end());
   use->notes.push_back(str("prefix cache: --host-mem has no room for the ",
                            format_bytes(prefix->pinned_bytes(device->backend())),
                            " that taking and keeping rows needs: this run does without"));

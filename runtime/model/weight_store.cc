@@ -82,20 +82,24 @@ uint64_t WeightStore::place_raw(std::string bytes) {
 
 void WeightStore::allocate(Device& device, const char* what) { memory_ = device.allocate(bytes_, what); }
 
-// Of a staging buffer, which holds the longest row.
-uint64_t WeightStore::slot_bytes() const {
+uint64_t WeightStore::longest_row_bytes() const {
   uint64_t largest = 0;
   for (const Placement& p : placements_)
     largest = std::max(largest, p.tensor ? static_cast<uint64_t>(p.tensor->cols()) * dtype_bytes(dtype_)
                                          : static_cast<uint64_t>(p.raw.size()));
-  return std::max(std::min(kStagingBytes, bytes_), largest);
+  return largest;
 }
+
+// Of a staging buffer, which holds the longest row.
+uint64_t WeightStore::slot_bytes() const { return std::max(std::min(kStagingBytes, bytes_), longest_row_bytes()); }
 
 uint64_t WeightStore::staging_bytes() const { return loaded_ ? 0 : 2 * whole_pages(slot_bytes()); }
 
 bool WeightStore::load(const TensorSource& source, Device& device, const char* what, Progress* progress,
                        const std::atomic<bool>* interrupt) {
-  const uint64_t slot = slot_bytes();
+  // Where there is no room for two such buffers, smaller ones do: nothing is refused for them.
+  const uint64_t room = device.host_mem().free_bytes() / 2 / kPageBytes * kPageBytes;
+  const uint64_t slot = std::max(std::min(slot_bytes(), room), longest_row_bytes());
   Staging staging(device, slot);
   ThreadPool pool(device.threads());
   if (progress) progress->begin(what, "bytes", static_cast<int64_t>(bytes_));

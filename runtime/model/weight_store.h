@@ -39,6 +39,7 @@ class WeightStore {
   uint64_t bytes() const { return bytes_; }  // as placed so far
 
  private:
+  uint64_t longest_row_bytes() const;
   uint64_t slot_bytes() const;
 
   struct Placement {  // a tensor of the source, or bytes

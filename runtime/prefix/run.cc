@@ -121,20 +121,37 @@ void PrefixRun::add_draft_pieces() {
 }
 
 // What does not fit beside this prompt's own pieces is left out, from the end.
-void PrefixRun::fit_pieces() {
-  std::set<PrefixKey> keep(chain_.begin(), chain_.end());
-  keep.insert(read_.begin(), read_.end());
+uint64_t PrefixRun::bytes_to_save() const {
   uint64_t bytes = 0;
   for (const PrefixPiece& piece : pieces_) bytes += piece.data_bytes() + encode_manifest(piece).size();
+  return bytes;
+}
+
+std::set<PrefixKey> PrefixRun::to_keep() const {
+  std::set<PrefixKey> keep(chain_.begin(), chain_.end());
+  keep.insert(read_.begin(), read_.end());
+  return keep;
+}
+
+void PrefixRun::fit_pieces() {
+  const std::set<PrefixKey> keep = to_keep();
   const size_t wanted = pieces_.size();
-  while (!pieces_.empty() && !store_.make_room(bytes, keep)) {
-    bytes -= pieces_.back().data_bytes() + encode_manifest(pieces_.back()).size();
-    pieces_.pop_back();
-  }
+  while (!pieces_.empty() && !store_.has_room(bytes_to_save(), keep)) pieces_.pop_back();
   if (pieces_.size() < wanted) {
     use_.notes.push_back(str("prefix cache: ", format_bytes(store_.limit_bytes()), " in ", store_.folder(), " hold ",
                              pieces_.empty() ? "nothing more" : "a part", " of this prompt"));
   }
+}
+
+bool PrefixRun::make_room() {
+  std::string why = str("the disk of ", store_.folder(), " is fuller than it was");
+  try {
+    if (store_.make_room(bytes_to_save(), to_keep())) return true;
+  } catch (const Error& error) {
+    why = str(error.info().where, ": ", error.info().what);
+  }
+  use_.notes.push_back("prefix cache: this prompt is not saved: " + why);
+  return false;
 }
 
 uint64_t PrefixRun::pinned_bytes(Backend backend) const {
@@ -193,7 +210,7 @@ void PrefixRun::begin(Device& device) {
     arrived_ = device.make_event();
     if (!damaged_) loader_ = std::make_unique<PrefixLoader>(device, std::move(reads));
   }
-  if (!pieces_.empty() && !damaged_) saver_ = std::make_unique<PrefixSaver>(device, store_, pieces_);
+  if (!pieces_.empty() && !damaged_ && make_room()) saver_ = std::make_unique<PrefixSaver>(device, store_, pieces_);
 }
 
 const std::byte* PrefixRun::next_part() {

@@ -15,6 +15,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -59,8 +60,10 @@ class PrefixRun {
 
   int64_t rows() const { return match_.rows; }   // that need no computing
   uint64_t pinned_bytes(Backend backend) const;  // host memory that it takes while it lasts
+  const std::vector<std::string>& notes() const { return use_.notes; }
 
   // ---- Session::prefill, in this order ----
+  // What has to go for what will be saved goes now: the run was found to fit.
   void begin(Device& device);
   // The draft's rows, into its own buffers. False, as of bring_layer(): they are damaged.
   bool bring_draft(std::span<const PromptStates> states, Stream& compute);
@@ -89,6 +92,9 @@ class PrefixRun {
   void add_rows_pieces();
   void add_draft_pieces();
   void fit_pieces();
+  uint64_t bytes_to_save() const;
+  std::set<PrefixKey> to_keep() const;
+  bool make_room();
   bool draft_needs(int64_t segment, int64_t first_row) const;
   std::vector<PrefixLoader::Read> open_pieces();
   const std::byte* next_part();

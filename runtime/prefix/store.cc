@@ -246,19 +246,26 @@ std::vector<PrefixStore::Damaged> PrefixStore::verify(const std::function<void(u
 }
 
 uint64_t PrefixStore::limit_bytes() const {
-  if (options_.limit_bytes > 0) return options_.limit_bytes;
-  return (folder_free_bytes(options_.folder) + index_.bytes()) / 2;
+  const uint64_t free = folder_free_bytes(options_.folder);
+  if (options_.limit_bytes == 0) return (free + index_.bytes()) / 2;
+  return std::min(options_.limit_bytes, free - free / 64 + index_.bytes());  // what files take beside their bytes
+}
+
+// None: not even without them.
+std::optional<std::vector<PrefixKey>> PrefixStore::drops_for(uint64_t bytes, const std::set<PrefixKey>& keep) const {
+  const uint64_t limit = limit_bytes();
+  if (bytes > limit) return std::nullopt;
+  std::vector<PrefixKey> drops = index_.to_drop(limit - bytes, keep);
+  uint64_t left = index_.bytes();
+  for (const PrefixKey& key : drops) left -= index_.find(key)->bytes;
+  if (left > limit - bytes) return std::nullopt;
+  return drops;
 }
 
 bool PrefixStore::make_room(uint64_t bytes, const std::set<PrefixKey>& keep) {
-  const uint64_t limit = limit_bytes();
-  if (bytes > limit) return false;
-  const std::vector<PrefixKey> drops = index_.to_drop(limit - bytes, keep);
-  uint64_t left = index_.bytes();
-  for (const PrefixKey& key : drops) left -= index_.find(key)->bytes;
-  if (left > limit - bytes) return false;
-  drop(drops);
-  return true;
+  const std::optional<std::vector<PrefixKey>> drops = drops_for(bytes, keep);
+  if (drops) drop(*drops);
+  return drops.has_value();
 }
 
 uint64_t PrefixStore::keep_to_limit() {

@@ -63,7 +63,9 @@ class PrefixStore {
   void drop(std::span<const PrefixKey> keys);
   // Reads all data and compares checksums; what is damaged, manifests included. `on_piece` may be empty.
   std::vector<Damaged> verify(const std::function<void(uint64_t bytes)>& on_piece) const;
-  // Makes room for so many bytes more, beside `keep`; false: there is none, and nothing was dropped.
+  // Whether so many bytes more have room beside `keep`, once all else may go.
+  bool has_room(uint64_t bytes, const std::set<PrefixKey>& keep) const { return drops_for(bytes, keep).has_value(); }
+  // Makes that room; false: there is none, and nothing was dropped.
   bool make_room(uint64_t bytes, const std::set<PrefixKey>& keep);
   // A limit that was given may be lower than an earlier run's. Returns the bytes that went for it; a reader removes
   // nothing.
@@ -71,6 +73,7 @@ class PrefixStore {
   // Pieces go until at most so many bytes are left. Returns how many went.
   int64_t prune(uint64_t limit_bytes);
   void add(const PrefixPiece& piece);  // it is on the disk
+  // What was given, or half of what the disk has; no more than it has, with what the cache holds.
   uint64_t limit_bytes() const;
 
   File open_data(const PrefixKey& key) const;  // direct; throws Error(kStorage)
@@ -88,6 +91,7 @@ class PrefixStore {
   void take_manifest(const PrefixKey& key, int64_t used_ns, Found* found);
   std::vector<std::string> leftovers(const Found& found);
   void remove_files(const PrefixKey& key) noexcept;
+  std::optional<std::vector<PrefixKey>> drops_for(uint64_t bytes, const std::set<PrefixKey>& keep) const;
 
   PrefixCacheOptions options_;
   const Use use_;

@@ -334,6 +334,20 @@ TEST(Engine, RefusesBudgetsBeforeAnyWork) {
       3u);  // a refusal leaves the engine whole
 }
 
+// Weights are loaded through buffers that are gone before the run has its own memory: where there is room for smaller
+// ones alone they are smaller, and what was planned to fit does.
+TEST(Engine, LoadsWeightsThroughWhatRoomThereIs) {
+  EngineOptions options = tiny();
+  const GenerateOptions run{.max_tokens = 3, .ignore_eos = true};
+  const std::vector<int32_t> prompt = testing::made_up_ids(20, 512);
+  const GenerateResult roomy = Engine(options).generate(prompt, run, nullptr);
+  const uint64_t weights = whole_pages(roomy.memory.weights_bytes);
+  const uint64_t least = weights + roomy.plan.vram_bytes + roomy.plan.host_total_bytes;
+  ASSERT_LT(least, 3 * weights) << "two buffers as large as all weights have room";
+  options.device.host_mem_bytes = least;
+  EXPECT_EQ(Engine(options).generate(prompt, run, nullptr).token_ids, roomy.token_ids);
+}
+
 TEST(Engine, CountsWhatCrossesTheLink) {
   EngineOptions options = tiny();
   options.kv = KvMode::kHost;

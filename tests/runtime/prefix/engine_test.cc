@@ -368,6 +368,26 @@ TEST(PrefixEngine, AFolderThatCannotBeWrittenIsReadAndKeptAsItIs) {
   }
 }
 
+// What goes to make room for a prompt goes for one that runs.
+TEST(PrefixEngine, ARefusedRunLeavesWhatIsSaved) {
+  const TemporaryFolder folder;
+  EngineOptions options = tiny(folder.path());
+  const std::vector<int32_t> ids = testing::made_up_ids(2600, 512);
+  const std::vector<int32_t> first(ids.begin(), ids.begin() + 1300), second(ids.begin() + 1300, ids.end());
+  const auto held = [&] { return PrefixStore({.folder = folder.path()}, PrefixStore::Use::kLook).index().bytes(); };
+  Engine(options).generate(first, kRun, nullptr);
+  const uint64_t one = held();
+  options.prefix_cache.limit_bytes = one + one / 2;
+  EngineOptions tight = options;
+  tight.kv = KvMode::kDevice;
+  tight.device.host_mem_bytes = Engine(options).plan(1300, kRun).weights_bytes + 64 * kKiB;
+  EXPECT_THROW(Engine(tight).generate(second, kRun, nullptr), Error);
+  EXPECT_EQ(held(), one);
+  EXPECT_EQ(Engine(options).generate(first, kRun, nullptr).prefix.rows, 1299);
+  EXPECT_GT(Engine(options).generate(second, kRun, nullptr).prefix.saved_rows, 0);  // one that runs takes its place
+  EXPECT_LT(Engine(options).generate(first, kRun, nullptr).prefix.rows, 1299);
+}
+
 class SlowWrites final : public FileFaults {
  public:
   SlowWrites() : before_(set_file_faults(this)) {}

@@ -165,6 +165,15 @@ TEST(PrefixStore, WhatCannotBeReadNowStays) {
   EXPECT_TRUE(store.damaged().empty());
 }
 
+// What the disk has is the limit where SIZE is more: what was not used for longest goes before the disk is full.
+TEST(PrefixStore, SizeIsNoMoreThanTheDiskHas) {
+  const TemporaryFolder folder;
+  PrefixStore store({.folder = folder.path(), .limit_bytes = uint64_t{1} << 60});
+  EXPECT_EQ(save_pieces(store, pieces_of(counted_tokens(1024))), "");
+  EXPECT_LT(store.limit_bytes(), uint64_t{1} << 59);
+  EXPECT_GT(store.limit_bytes(), store.index().bytes());
+}
+
 TEST(PrefixStore, SizeHolds) {
   const TemporaryFolder folder;
   const std::vector<PrefixPiece> a = pieces_of(counted_tokens(1024)), b = pieces_of(counted_tokens(1024, 9000));
