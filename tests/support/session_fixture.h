@@ -18,6 +18,12 @@ inline std::vector<DeviceChoice> session_devices() {
   if (cuda_usable()) return {DeviceChoice::kCpu, DeviceChoice::kCuda};
   return {DeviceChoice::kCpu};
 }
+// Those of them that are GPUs.
+inline std::vector<DeviceChoice> session_gpus() {
+  std::vector<DeviceChoice> devices = session_devices();
+  std::erase(devices, DeviceChoice::kCpu);
+  return devices;
+}
 inline std::string device_name(DeviceChoice device) { return device == DeviceChoice::kCuda ? "cuda" : "cpu"; }
 
 struct LoadedModel {

@@ -30,9 +30,10 @@ class PrefixExact : public ::testing::TestWithParam<std::tuple<DeviceChoice, DTy
   const LoadedModel model{testing::tiny_model("llama31"), std::get<1>(GetParam()), std::get<0>(GetParam())};
   const int32_t vocab = static_cast<int32_t>(model.checkpoint->config().vocab);
   const TemporaryFolder folder;
+  int64_t group = kGroup;
 
   bool cpu() const { return model.device->backend() == Backend::kCpu; }
-  int64_t kept(int64_t rows) const { return cpu() ? rows : rows / kGroup * kGroup; }
+  int64_t kept(int64_t rows) const { return cpu() ? rows : rows / group * group; }
 
   // Without a store: a fresh run.
   Answer answer(const std::vector<int32_t>& prompt, PrefixStore* store, KvMode kv = KvMode::kAuto,
@@ -40,14 +41,14 @@ class PrefixExact : public ::testing::TestWithParam<std::tuple<DeviceChoice, DTy
     SessionOptions options = model.options(static_cast<int64_t>(prompt.size()), 2 * kTokens);
     options.kv = kv;
     options.v_type = v_type;
-    options.prefill_group = kGroup;
+    options.prefill_group = group;
     std::unique_ptr<PrefixRun> run;
     if (store != nullptr) {
       run = std::make_unique<PrefixRun>(
           *store, PrefixRunSetup{.shape = row_shape(model.checkpoint->config(), options.k_type, v_type),
                                  .identity = {},
                                  .model = "tiny",
-                                 .unit = cpu() ? 1 : kGroup,
+                                 .unit = cpu() ? 1 : group,
                                  .draft = {},
                                  .prompt = prompt});
       options.prefix = run.get();
@@ -125,6 +126,35 @@ TEST_P(PrefixExact, AnInterruptedRunSavesNothing) {
   EXPECT_EQ(PrefixStore({.folder = folder.path()}, PrefixStore::Use::kLook).index().entries().size(), 0u);
   for (const auto& file : std::filesystem::directory_iterator(folder.path())) {
     EXPECT_EQ(file.path().filename(), "headrace-prefix-cache.lock");
+  }
+}
+
+// Beyond row 16,384 segments are larger; in the groups that a GPU has. A CPU takes some seconds for each such prompt.
+class PrefixLargeSegments : public PrefixExact {
+ protected:
+  PrefixLargeSegments() { group = kCudaPrefillGroup; }
+};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PrefixLargeSegments);
+INSTANTIATE_TEST_SUITE_P(Devices, PrefixLargeSegments,
+                         ::testing::Combine(::testing::ValuesIn(testing::session_gpus()),
+                                            ::testing::Values(DType::kBF16)),
+                         [](const auto& instance) { return testing::device_name(std::get<0>(instance.param)); });
+
+TEST_P(PrefixLargeSegments, GiveTheBitsOfAFreshRun) {
+  PrefixStore store({.folder = folder.path()});
+  const std::vector<int32_t> first = testing::made_up_ids(18440, vocab);  // 18,432 ends the first large segment
+  const Answer fresh = answer(first, nullptr);
+  expect_same(fresh, answer(first, &store));
+  const Answer again = answer(first, &store);
+  expect_same(fresh, again);
+  EXPECT_EQ(again.use.rows, 18432);
+  for (const int64_t common : {16384, 17000, 18432}) {
+    std::vector<int32_t> other(first.begin(), first.begin() + common);
+    const std::vector<int32_t> more = testing::made_up_ids(37, vocab, 77);
+    other.insert(other.end(), more.begin(), more.end());
+    const Answer hit = answer(other, &store, KvMode::kHost);
+    expect_same(answer(other, nullptr), hit);
+    EXPECT_EQ(hit.use.rows, kept(common)) << common;
   }
 }
 
