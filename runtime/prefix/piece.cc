@@ -160,6 +160,8 @@ std::string encode_manifest(const PrefixPiece& piece) {
   return out.take();
 }
 
+uint64_t file_bytes(const PrefixPiece& piece) { return piece.data_bytes() + encode_manifest(piece).size(); }
+
 std::optional<PrefixPiece> decode_manifest(std::string_view bytes, const std::string& path, std::string* wrong) {
   const auto fail = [&](const char* what) {
     *wrong = what;

@@ -51,6 +51,7 @@ std::string key_text(const PrefixKey& key);                 // 64 lower-case dig
 std::optional<PrefixKey> parse_key(std::string_view text);  // none if it is not that
 
 std::string encode_manifest(const PrefixPiece& piece);
+uint64_t file_bytes(const PrefixPiece& piece);  // of its data and its manifest
 // None, with what is wrong, for anything that encode_manifest() has not written. Throws Error(kStorage) that names
 // `path` for a manifest of a newer format.
 std::optional<PrefixPiece> decode_manifest(std::string_view bytes, const std::string& path, std::string* wrong);

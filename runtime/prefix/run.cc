@@ -120,10 +120,9 @@ void PrefixRun::add_draft_pieces() {
   }
 }
 
-// What does not fit beside this prompt's own pieces is left out, from the end.
 uint64_t PrefixRun::bytes_to_save() const {
   uint64_t bytes = 0;
-  for (const PrefixPiece& piece : pieces_) bytes += piece.data_bytes() + encode_manifest(piece).size();
+  for (const PrefixPiece& piece : pieces_) bytes += file_bytes(piece);
   return bytes;
 }
 
@@ -133,10 +132,15 @@ std::set<PrefixKey> PrefixRun::to_keep() const {
   return keep;
 }
 
+// What does not fit beside this prompt's own pieces is left out, from the end.
 void PrefixRun::fit_pieces() {
   const std::set<PrefixKey> keep = to_keep();
   const size_t wanted = pieces_.size();
-  while (!pieces_.empty() && !store_.has_room(bytes_to_save(), keep)) pieces_.pop_back();
+  uint64_t bytes = bytes_to_save();
+  while (!pieces_.empty() && !store_.has_room(bytes, keep)) {
+    bytes -= file_bytes(pieces_.back());
+    pieces_.pop_back();
+  }
   if (pieces_.size() < wanted) {
     use_.notes.push_back(str("prefix cache: ", format_bytes(store_.limit_bytes()), " in ", store_.folder(), " hold ",
                              pieces_.empty() ? "nothing more" : "a part", " of this prompt"));

@@ -282,8 +282,7 @@ int64_t PrefixStore::prune(uint64_t limit_bytes) {
 }
 
 void PrefixStore::add(const PrefixPiece& piece) {
-  const uint64_t bytes = piece.data_bytes() + encode_manifest(piece).size();
-  index_.add({.piece = piece, .bytes = bytes, .used_ns = now_ns()});
+  index_.add({.piece = piece, .bytes = file_bytes(piece), .used_ns = now_ns()});
 }
 
 File PrefixStore::open_data(const PrefixKey& key) const {

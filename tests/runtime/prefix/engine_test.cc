@@ -12,11 +12,11 @@
 #include <map>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "offload/file_faults.h"
 #include "runtime/prefix/run.h"
+#include "tests/support/file_faults.h"
 #include "tests/support/session_fixture.h"
 #include "tests/support/spill.h"
 #include "tests/support/temporary_folder.h"
@@ -306,26 +306,7 @@ TEST(PrefixEngine, WhatFitsWithoutItIsNotRefusedForIt) {
   }
 }
 
-// What a read-only file system says to all that would change a folder; tests may run as root, whom modes do not stop.
-class ReadOnly final : public FileFaults {
- public:
-  explicit ReadOnly(std::string folder) : folder_(std::move(folder)), before_(set_file_faults(this)) {}
-  ~ReadOnly() override { set_file_faults(before_); }
-  FileFault before(FileOp op, const std::string& path, uint64_t, uint64_t) override {
-    const bool reads =
-        op == FileOp::kRead || (op == FileOp::kOpen && (path.ends_with(".kv") || path.ends_with(".seg")));
-    if (reads || !path.starts_with(folder_)) return {};
-    if (!path.ends_with(".lock")) ++others_;
-    return {.error = EROFS};
-  }
-  int others() const { return others_; }  // that were tried after the lock could not be had
-
- private:
-  const std::string folder_;
-  FileFaults* const before_;
-  std::atomic<int> others_{0};
-};
-
+// As of a read-only file system: tests may run as root, whom modes do not stop.
 TEST(PrefixEngine, AFolderThatCannotBeWrittenIsReadAndKeptAsItIs) {
   const std::vector<int32_t> prompt = testing::made_up_ids(600, 512);
   std::vector<int32_t> longer = prompt;
@@ -347,7 +328,14 @@ TEST(PrefixEngine, AFolderThatCannotBeWrittenIsReadAndKeptAsItIs) {
     const auto before = contents();
     EXPECT_EQ(before.empty(), !saved);
     {
-      const ReadOnly faults(folder.path());
+      std::atomic<int> others{0};  // that were tried after the lock could not be had
+      const testing::ScriptedFaults faults([&](FileOp op, const std::string& path, uint64_t, uint64_t) -> FileFault {
+        const bool reads =
+            op == FileOp::kRead || (op == FileOp::kOpen && (path.ends_with(".kv") || path.ends_with(".seg")));
+        if (reads || !path.starts_with(folder.path())) return {};
+        if (!path.ends_with(".lock")) ++others;
+        return {.error = EROFS};
+      });
       Engine engine(tiny(folder.path()));
       for (const bool first : {true, false}) {
         const GenerateResult run = engine.generate(longer, kRun, nullptr);
@@ -361,7 +349,7 @@ TEST(PrefixEngine, AFolderThatCannotBeWrittenIsReadAndKeptAsItIs) {
             << run.prefix.notes[0];
         EXPECT_NE(run.prefix.notes[0].find("(EROFS)"), std::string::npos) << run.prefix.notes[0];
       }
-      EXPECT_EQ(faults.others(), 0);
+      EXPECT_EQ(others, 0);
     }
     EXPECT_EQ(contents(), before);
     EXPECT_EQ(Engine(tiny(folder.path())).generate(longer, kRun, nullptr).prefix.saved_rows, 700);  // once it can be
