@@ -17,7 +17,7 @@
 namespace headrace {
 
 // Counts finished tasks; never goes back.
-class Progress {
+class StreamProgress {
  public:
   static constexpr std::chrono::microseconds kSpin{5};  // then sleep: the cores belong to the compute workers
 
@@ -47,33 +47,33 @@ class Progress {
   Doorbell bell_;
 };
 
-// Progress outlives the stream that it was lent to: the next stream counts on from there.
+// StreamProgress outlives the stream that it was lent to: the next stream counts on from there.
 class ProgressPool {
  public:
-  Progress* borrow() {
+  StreamProgress* borrow() {
     std::lock_guard lock(mutex_);
     if (idle_.empty()) {
       idle_.reserve(all_.size() + 1);  // so that give_back() allocates nothing
-      return all_.emplace_back(std::make_unique<Progress>()).get();
+      return all_.emplace_back(std::make_unique<StreamProgress>()).get();
     }
-    Progress* const progress = idle_.back();
+    StreamProgress* const progress = idle_.back();
     idle_.pop_back();
     return progress;
   }
-  void give_back(Progress* progress) noexcept {
+  void give_back(StreamProgress* progress) noexcept {
     std::lock_guard lock(mutex_);
     idle_.push_back(progress);
   }
 
  private:
   std::mutex mutex_;
-  std::vector<std::unique_ptr<Progress>> all_;
-  std::vector<Progress*> idle_;
+  std::vector<std::unique_ptr<StreamProgress>> all_;
+  std::vector<StreamProgress*> idle_;
 };
 
 // Recording is a note of how many tasks the stream had been given by then; it takes no place in the queue.
 struct Mark {
-  Progress* progress = nullptr;  // null: never recorded
+  StreamProgress* progress = nullptr;  // null: never recorded
   uint64_t tasks = 0;
   bool reached() const { return progress == nullptr || progress->finished() >= tasks; }
 };

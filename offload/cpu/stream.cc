@@ -48,7 +48,7 @@ void CpuStreamBody::serve() {
   prctl(PR_SET_TIMERSLACK, 1000UL);  // ns; paced copies sleep, and the default of 50 us is much of a small one
   for (uint64_t number = first_;; ++number) {
     const auto more = [&] { return enqueued_.load() != number; };
-    filled_.wait(Progress::kSpin, [&] { return more() || stop_.load(); });
+    filled_.wait(StreamProgress::kSpin, [&] { return more() || stop_.load(); });
     if (!more()) return;  // stopping, and drained
     run(slots_[number % kQueueTasks]);
     progress_->finish_one();

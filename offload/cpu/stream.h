@@ -59,7 +59,7 @@ class CpuStreamBody final : public CpuStream {
   void run(const Slot& slot) noexcept;
 
   const CpuStreamParts parts_;
-  Progress* const progress_;
+  StreamProgress* const progress_;
   const uint64_t first_;  // what the progress stood at when it was lent
   const std::unique_ptr<Slot[]> slots_;
   std::atomic<uint64_t> enqueued_;  // counts on from first_, as the progress does
