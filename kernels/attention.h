@@ -8,18 +8,10 @@
 #include <cstdint>
 
 #include "cache/base.h"
+#include "kernels/segment.h"
 #include "offload/stream.h"
 
 namespace headrace {
-
-// Rows of one layer, wherever they lie: a segment that is resident, staged or being built, or a piece of a partial KV.
-struct KvSegment {
-  const void* k;        // [kv_heads, stride_rows, head_dim]
-  const void* v;        // the same
-  int32_t position;     // of the first row: a multiple of kPrefixTile
-  int32_t rows;         // rows that exist
-  int32_t stride_rows;  // >= rows
-};
 
 constexpr int64_t kMaxAttentionHeadDim = 256;  // and it must be even
 
@@ -48,7 +40,6 @@ void prefill_attention(const PrefillAttentionParams& params, Stream& stream);
 // Folds the states of up to kMaxPrefixSegments segments into `state`, left to right, one state a segment. A query at
 // position t sees rows below tail_begin(t); what lies beyond is an exact no-op, a whole segment included. No segment at
 // all is a no-op too, or, if the state is fresh, makes it empty.
-constexpr int64_t kMaxPrefixSegments = 64;
 
 struct AttentionState {
   float* o;   // [queries, heads, head_dim], not normalised

@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "cache/base.h"
-#include "kernels/attention.h"
+#include "kernels/segment.h"
 #include "offload/stream.h"
 
 namespace headrace {

@@ -1,12 +1,27 @@
-// What every op asks of a segment that the host can look at: those of prefill's attention lie in device memory.
-// Internal to kernels. Pure.
+// Rows of one layer as attention and the block ops read them: a pointer and a length, in whatever memory. Pure; any
+// thread.
 #pragma once
 
+#include <cstdint>
+
 #include "cache/base.h"
-#include "kernels/attention.h"
 
-namespace headrace::kernels {
+namespace headrace {
 
+// A segment that is resident, staged or being built, or part of a partial KV.
+struct KvSegment {
+  const void* k;        // [kv_heads, stride_rows, head_dim]
+  const void* v;        // the same
+  int32_t position;     // of the first row: a multiple of kPrefixTile
+  int32_t rows;         // rows that exist
+  int32_t stride_rows;  // >= rows
+};
+
+constexpr int64_t kMaxPrefixSegments = 64;  // that one call reads
+
+namespace kernels {
+
+// For segments in host memory; those of prefill's attention are in device memory.
 inline void check_segment(const KvSegment& segment) {
   CHECK(segment.position >= 0 && segment.position % kPrefixTile == 0, "position=", segment.position);
   CHECK(segment.rows >= 0 && segment.rows <= segment.stride_rows, "rows=", segment.rows,
@@ -14,4 +29,5 @@ inline void check_segment(const KvSegment& segment) {
   CHECK(segment.rows == 0 || (segment.k != nullptr && segment.v != nullptr), "rows=", segment.rows);
 }
 
-}  // namespace headrace::kernels
+}  // namespace kernels
+}  // namespace headrace
