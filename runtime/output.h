@@ -8,7 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/engine.h"
+#include "runtime/engine_options.h"
+#include "runtime/generate_result.h"
+#include "runtime/text/tokenizer.h"
 
 namespace headrace {
 
