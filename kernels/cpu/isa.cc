@@ -4,6 +4,13 @@
 #include <cstdlib>
 
 #include "cache/base.h"
+#include "kernels/instruction_set.h"
+
+namespace headrace {
+
+const char* cpu_instruction_set() { return kernels::isa_name(kernels::isa()); }
+
+}  // namespace headrace
 
 namespace headrace::kernels {
 

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/cpu/isa.h"
+#include "kernels/instruction_set.h"
 #include "kernels/product.h"
 #include "offload/checksum.h"
 #include "offload/machine.h"
@@ -63,7 +63,7 @@ void add_place(const Device& device, Identity* to) {
     to->add(product_library_version(device.backend()));
     return;
   }
-  to->put(kernels::isa_name(kernels::isa()));
+  to->put(cpu_instruction_set());
   to->put(read_machine().cpu);  // libm picks its own instructions for what rope tables are made of
   to->put(__VERSION__);         // of the compiler, which may contract a product and a sum
 #ifdef __OPTIMIZE__
