@@ -65,6 +65,7 @@ struct Engine::Impl {
   RunGround ground() const { return {options, *device, *compute, config, *weights, draft_model.get()}; }
   RunPlan plan(int64_t prompt_tokens, const GenerateOptions& run) const;
   void open_prefixes();
+  PrefixKey fingerprint(const TensorSource& source) const;
   std::unique_ptr<PrefixRun> find_prefix(const std::vector<int32_t>& prompt, const RunSetup& setup);
   std::unique_ptr<PrefixRun> settle_with_prefix(const std::vector<int32_t>& prompt, const GenerateOptions& run,
                                                 RunSetup* setup, PrefixUse* use);
@@ -104,7 +105,7 @@ void Engine::Impl::open_prefixes() {
   if (options.prefix_cache.folder.empty()) return;
   const HostSpan span(device->trace(), "read weights");
   prefixes = std::make_unique<PrefixStore>(options.prefix_cache);
-  prefix_identity = rows_identity({.weights = known_fingerprint(*checkpoint, device->threads(), *prefixes),
+  prefix_identity = rows_identity({.weights = fingerprint(*checkpoint),
                                    .config = &config,
                                    .dtype = weights->dtype(),
                                    .k_type = options.cache_type_k.value_or(weights->dtype()),
@@ -113,16 +114,21 @@ void Engine::Impl::open_prefixes() {
                                   *device);
 }
 
+PrefixKey Engine::Impl::fingerprint(const TensorSource& source) const {
+  return known_fingerprint(source, device->threads(), *prefixes);
+}
+
 std::unique_ptr<PrefixRun> Engine::Impl::find_prefix(const std::vector<int32_t>& prompt, const RunSetup& setup) {
   if (!prefixes) return nullptr;
   const int64_t group = options.prefill_group > 0 ? options.prefill_group : kCudaPrefillGroup;
+  const auto known = [this](const TensorSource& source) { return fingerprint(source); };
   return std::make_unique<PrefixRun>(
       *prefixes,
       PrefixRunSetup{.shape = row_shape(config, setup.session.k_type, setup.session.v_type),
                      .identity = prefix_identity,
                      .model = std::filesystem::path(checkpoint->path()).filename().string(),
                      .unit = device->backend() == Backend::kCpu ? 1 : group,
-                     .draft = setup.model != nullptr ? setup.model->needs(setup.draft_run, *prefixes) : DraftNeeds{},
+                     .draft = setup.model != nullptr ? setup.model->needs(setup.draft_run, known) : DraftNeeds{},
                      .prompt = prompt});
 }
 

@@ -61,27 +61,31 @@ void Sha256::update(std::string_view bytes) {
   }
 }
 
-std::array<uint8_t, 32> Sha256::finish() {
+Digest Sha256::finish() {
   const uint64_t bits = total_bytes_ * 8;
   const size_t filled = total_bytes_ % 64, zeros = (filled < 56 ? 55 : 119) - filled;
   std::string tail(1 + zeros + 8, '\0');
   tail[0] = static_cast<char>(0x80);
   for (size_t i = 0; i < 8; ++i) tail[1 + zeros + i] = static_cast<char>(bits >> (56 - 8 * i));
   update(tail);
-  std::array<uint8_t, 32> digest;
+  Digest digest;
   for (size_t i = 0; i < 32; ++i) digest[i] = static_cast<uint8_t>(state_[i / 4] >> (24 - 8 * (i % 4)));
   return digest;
+}
+
+std::string digest_text(const Digest& digest) {
+  std::string text;
+  for (const uint8_t byte : digest) {
+    text += "0123456789abcdef"[byte >> 4];
+    text += "0123456789abcdef"[byte & 15];
+  }
+  return text;
 }
 
 std::string sha256_hex(std::string_view bytes) {
   Sha256 hash;
   hash.update(bytes);
-  std::string text;
-  for (uint8_t byte : hash.finish()) {
-    text += "0123456789abcdef"[byte >> 4];
-    text += "0123456789abcdef"[byte & 15];
-  }
-  return text;
+  return digest_text(hash.finish());
 }
 
 }  // namespace headrace

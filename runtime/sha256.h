@@ -8,10 +8,13 @@
 
 namespace headrace {
 
+using Digest = std::array<uint8_t, 32>;
+std::string digest_text(const Digest& digest);  // 64 lower-case digits
+
 class Sha256 {
  public:
   void update(std::string_view bytes);
-  std::array<uint8_t, 32> finish();  // call once, last
+  Digest finish();  // call once, last
 
  private:
   void compress(const uint8_t* block);  // [64]
@@ -22,6 +25,6 @@ class Sha256 {
   uint64_t total_bytes_ = 0;
 };
 
-std::string sha256_hex(std::string_view bytes);  // 64 lower-case digits
+std::string sha256_hex(std::string_view bytes);  // digest_text() of all of them
 
 }  // namespace headrace

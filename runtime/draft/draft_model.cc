@@ -9,8 +9,6 @@
 #include "runtime/draft/longspec_model.h"
 #include "runtime/draft/ngram_draft.h"
 #include "runtime/draft/simple_model.h"
-#include "runtime/prefix/known_weights.h"
-#include "runtime/sha256.h"
 
 namespace headrace {
 namespace {
@@ -40,8 +38,8 @@ void check_branches(const TreeShape& tree, int64_t vocab, const std::string& dra
 
 // Of what turns the target's states into a feature: fc, what it is normalised with, and which layers they are of. The
 // files as a whole stand for the weights.
-PrefixKey eagle3_states_identity(const Eagle3Config& config, DType type, const PrefixKey& weights) {
-  std::string text = str("eagle3 ", key_text(weights), " ", dtype_name(type), " ", config.rms_eps);
+Digest eagle3_states_identity(const Eagle3Config& config, DType type, const Digest& weights) {
+  std::string text = str("eagle3 ", digest_text(weights), " ", dtype_name(type), " ", config.rms_eps);
   for (const int64_t layer : config.feature_layers) text += str(" ", layer);
   Sha256 hash;
   hash.update(text);
@@ -78,8 +76,8 @@ class Eagle3Model final : public DraftModel {
   TreeLimits tree() const override { return {.nodes = tree_.nodes, .levels = tree_.deepest()}; }
   bool tunes_trees() const override { return tunes_trees_; }
 
-  DraftNeeds needs(const DraftRun& run, const PrefixStore& store) const override {
-    if (!fingerprint_) fingerprint_ = known_fingerprint(*checkpoint_, device_.threads(), store);
+  DraftNeeds needs(const DraftRun& run, const WeightsFingerprint& fingerprint) const override {
+    if (!fingerprint_) fingerprint_ = fingerprint(*checkpoint_);
     DraftCacheShape shape;
     shape.context_rows = run.context_tokens;
     shape.window = config_.sliding_window;
@@ -114,7 +112,7 @@ class Eagle3Model final : public DraftModel {
   const std::unique_ptr<Eagle3Checkpoint> checkpoint_;
   Eagle3Config config_;  // the checkpoint's, with the options in place
   Eagle3Weights weights_;
-  mutable std::optional<PrefixKey> fingerprint_;  // once it was asked for
+  mutable std::optional<Digest> fingerprint_;  // once it was asked for
 };
 
 class NgramModel final : public DraftModel {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,11 +16,13 @@
 #include "runtime/model/mapped_file.h"
 #include "runtime/model/weights.h"
 #include "runtime/progress.h"
+#include "runtime/sha256.h"
 #include "runtime/tree_policy.h"
 
 namespace headrace {
 
-class PrefixStore;
+// The SHA-256 of a source's weights, by which saved prefixes tell one draft from another.
+using WeightsFingerprint = std::function<Digest(const TensorSource& source)>;
 
 enum class SpecType { kNone, kEagle3, kLongSpec, kSimple, kNgram };
 constexpr SpecType kSpecTypes[] = {SpecType::kNone, SpecType::kEagle3, SpecType::kLongSpec, SpecType::kSimple,
@@ -59,9 +62,9 @@ class DraftModel {
   virtual SpecType type() const = 0;
   virtual TreeLimits tree() const = 0;   // of the largest tree
   virtual bool tunes_trees() const = 0;  // --tree auto: each step may ask for less
-  // What a saved prefix must have for a run of its draft to begin behind it. Reads the draft's files as a whole, unless
-  // the store knows them.
-  virtual DraftNeeds needs(const DraftRun&, const PrefixStore&) const { return {}; }
+  // What a saved prefix must have for a run of its draft to begin behind it. Calls `fingerprint` once in the model's
+  // life, if at all: it may read all of the draft's files.
+  virtual DraftNeeds needs(const DraftRun&, const WeightsFingerprint&) const { return {}; }
   virtual std::vector<FileStamp> files() const { return {}; }  // that needs() speaks of, as they were when opened
   virtual std::unique_ptr<Draft> start(const DraftRun& run) = 0;
   virtual std::string describe() const = 0;  // "draft-eagle3 …/eagle3, window 2048, tree of 60"

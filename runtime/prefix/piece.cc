@@ -115,14 +115,7 @@ PrefixKey draft_key(const PrefixKey& rows, const PrefixKey& draft_identity) {
   return hash_of("headrace prefix: draft ", rows, bytes_of(draft_identity));
 }
 
-std::string key_text(const PrefixKey& key) {
-  std::string text;
-  for (const uint8_t byte : key) {
-    text += "0123456789abcdef"[byte >> 4];
-    text += "0123456789abcdef"[byte & 15];
-  }
-  return text;
-}
+std::string key_text(const PrefixKey& key) { return digest_text(key); }
 
 std::optional<PrefixKey> parse_key(std::string_view text) {
   PrefixKey key{};
