@@ -11,6 +11,7 @@
 #include "offload/trace.h"
 #include "runtime/answer.h"
 #include "runtime/document.h"
+#include "runtime/draft/open_draft.h"
 #include "runtime/drafting.h"
 #include "runtime/model/weights.h"
 #include "runtime/output.h"

@@ -73,10 +73,7 @@ class DraftModel {
   DraftModel() = default;
 };
 
-// Null for kNone. Reserves its weights' memory on the device. `target` must outlive the model. Throws Error where the
-// draft does not fit its target, with both values, and for options that do not go together (kUsage). `tokenizer`, the
-// target's, is read here only; null: unknown, and a draft's is not looked at.
-std::unique_ptr<DraftModel> open_draft(const DraftOptions& options, Device& device, const ModelConfig& config,
-                                       const Weights& target, const Tokenizer* tokenizer = nullptr);
+// A node's children are ranked: a draft, called `draft` in errors, must know so many tokens. Throws Error.
+void check_branches(const TreeShape& tree, int64_t vocab, const std::string& draft);
 
 }  // namespace headrace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/draft/draft_model.h"
+#include "runtime/draft/open_draft.h"
 #include "tests/support/draft_files.h"
 #include "tests/support/refusal.h"
 #include "tests/support/session_fixture.h"

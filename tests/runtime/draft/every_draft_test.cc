@@ -10,6 +10,7 @@
 #include <iterator>
 #include <map>
 
+#include "runtime/draft/open_draft.h"
 #include "runtime/drafting.h"
 #include "runtime/engine.h"
 #include "tests/offload/gate.h"

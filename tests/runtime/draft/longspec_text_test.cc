@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 
+#include "runtime/draft/open_draft.h"
 #include "tests/support/golden.h"
 #include "tests/support/speculation.h"
 

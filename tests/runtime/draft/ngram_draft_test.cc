@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/draft/draft_model.h"
+#include "runtime/draft/open_draft.h"
 #include "tests/support/session_fixture.h"
 
 namespace headrace {

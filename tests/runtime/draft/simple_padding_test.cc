@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "runtime/draft/open_draft.h"
 #include "runtime/model/random_checkpoint.h"
 #include "tests/support/hf_directory.h"
 #include "tests/support/refusal.h"

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/draft/draft_cache.h"
+#include "runtime/draft/open_draft.h"
 #include "tests/support/speculation.h"
 
 namespace headrace {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "offload/paper_device.h"
+#include "runtime/draft/open_draft.h"
 #include "runtime/model/random_checkpoint.h"
 #include "runtime/model/shapes.h"
 #include "runtime/session.h"
