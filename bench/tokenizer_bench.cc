@@ -8,7 +8,7 @@
 #include "bench/machine.h"
 #include "bench/program.h"
 #include "runtime/document.h"
-#include "runtime/model/checkpoint.h"
+#include "runtime/model/open_checkpoint.h"
 
 namespace headrace::bench {
 namespace {

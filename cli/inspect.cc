@@ -6,7 +6,7 @@
 
 #include "cli/commands.h"
 #include "cli/format.h"
-#include "runtime/model/checkpoint.h"
+#include "runtime/model/open_checkpoint.h"
 
 namespace headrace {
 namespace {

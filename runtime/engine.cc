@@ -13,6 +13,7 @@
 #include "runtime/document.h"
 #include "runtime/draft/open_draft.h"
 #include "runtime/drafting.h"
+#include "runtime/model/open_checkpoint.h"
 #include "runtime/model/weights.h"
 #include "runtime/output.h"
 #include "runtime/prefix/identity.h"

@@ -5,6 +5,7 @@
 
 #include "runtime/draft/draft_tokenizer.h"
 #include "runtime/draft/simple.h"
+#include "runtime/model/open_checkpoint.h"
 
 namespace headrace {
 namespace {

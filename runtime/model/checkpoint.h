@@ -4,7 +4,6 @@
 // and offset against the file. Thread: const methods from any thread.
 #pragma once
 
-#include <memory>
 #include <string>
 
 #include "runtime/model/config.h"
@@ -30,9 +29,5 @@ class Checkpoint : public TensorSource {
   ModelConfig config_;
   std::string format_;
 };
-
-// A directory, a .gguf file, or org/name in the local Hugging Face hub cache (HF_HUB_CACHE, HF_HOME,
-// ~/.cache/huggingface). Throws Error(kBadInput) that names the file and the value.
-std::unique_ptr<Checkpoint> open_checkpoint(const std::string& model);
 
 }  // namespace headrace

@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "runtime/model/open_checkpoint.h"
+
 namespace headrace {
 namespace {
 

@@ -8,7 +8,7 @@
 
 #include "offload/backends.h"
 #include "offload/device.h"
-#include "runtime/model/checkpoint.h"
+#include "runtime/model/open_checkpoint.h"
 #include "runtime/model/weights.h"
 #include "runtime/session.h"
 

@@ -8,6 +8,7 @@
 #include "kernels/product.h"
 #include "runtime/draft/simple.h"
 #include "runtime/draft/simple_model.h"
+#include "runtime/model/open_checkpoint.h"
 #include "runtime/model/random_checkpoint.h"
 #include "tests/support/golden.h"
 #include "tests/support/session_fixture.h"

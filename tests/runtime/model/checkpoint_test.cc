@@ -1,5 +1,4 @@
 // Whole models open: the reference directories, shapes, values, what a config says.
-#include "runtime/model/checkpoint.h"
 
 #include <gtest/gtest.h>
 
@@ -8,6 +7,7 @@
 #include <optional>
 
 #include "runtime/model/decoder_tensors.h"
+#include "runtime/model/open_checkpoint.h"
 #include "tests/runtime/model/model_files.h"
 #include "tests/support/temporary_folder.h"
 

@@ -6,8 +6,8 @@
 
 #include <thread>
 
-#include "runtime/model/checkpoint.h"
 #include "runtime/model/gguf_model.h"
+#include "runtime/model/open_checkpoint.h"
 #include "tests/runtime/model/model_files.h"
 #include "tests/support/temporary_folder.h"
 

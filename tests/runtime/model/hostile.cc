@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "runtime/model/checkpoint.h"
+#include "runtime/model/open_checkpoint.h"
 
 namespace headrace::testing_support {
 

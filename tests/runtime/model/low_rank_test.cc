@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "runtime/model/checkpoint.h"
+#include "runtime/model/open_checkpoint.h"
 #include "tests/runtime/model/model_files.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/torch_files.h"

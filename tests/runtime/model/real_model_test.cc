@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "runtime/model/checkpoint.h"
+#include "runtime/model/open_checkpoint.h"
 
 namespace headrace {
 namespace {

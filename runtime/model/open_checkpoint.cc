@@ -1,4 +1,4 @@
-#include "runtime/model/checkpoint.h"
+#include "runtime/model/open_checkpoint.h"
 
 #include <sys/stat.h>
 
