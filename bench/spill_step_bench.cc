@@ -158,7 +158,7 @@ class Bench {
     options.spill.slots = args_.slots;
     if (args_.depth > 0) options.spill.depth = {.depth = args_.depth, .why = "as asked"};
     const auto session = [&] {
-      return std::make_unique<Session>(*device_, *compute_, shape_.config, *weights_, options);
+      return std::make_unique<Session>(plan_session(*device_, *compute_, shape_.config, *weights_, options));
     };
     const MemoryPlan whole = session()->plan();
     const uint64_t segment = whole.host_bytes / static_cast<uint64_t>(whole.host_layers * whole.segments);
@@ -170,7 +170,7 @@ class Bench {
     session_ = session();
   }
 
-  // The most that the session's file is asked for at once: it is made of segments (Session::make_spill_file), and spans
+  // The most that the session's file is asked for at once: it is made of segments (KvBacking), and spans
   // may be shorter than a request.
   uint64_t request_bytes() const {
     const ModelConfig& config = shape_.config;
@@ -181,10 +181,10 @@ class Bench {
   }
 
   // As the run has them: what of the limit its ring and its queue allow.
-  int beside_depth() const { return std::clamp(session_->spill_stats().reads_at_once, 1, beside_->most_depth()); }
+  int beside_depth() const { return std::clamp(session_->stats().spill.reads_at_once, 1, beside_->most_depth()); }
 
   Step step() {
-    const SpillStats before = session_->spill_stats();
+    const SpillStats before = session_->stats().spill;
     const uint64_t link = device_->bytes_over(Link::kHostToDevice);
     const Clock::time_point start = Clock::now();
     tree_.reset(token_);
@@ -192,7 +192,7 @@ class Bench {
     session_->commit(acceptance_);
     token_ = acceptance_.next;
     Step step{.ms = ms_since(start)};
-    const SpillStats after = session_->spill_stats();
+    const SpillStats after = session_->stats().spill;
     step.disk_bytes = after.read_bytes - before.read_bytes;
     step.link_bytes = device_->bytes_over(Link::kHostToDevice) - link;
     step.busy_ms = after.read_busy_ms - before.read_busy_ms;
@@ -207,7 +207,7 @@ class Bench {
   // Once the ring is full, and the run's own reads are done.
   double disk_rate() {
     uint64_t seen = 0;
-    for (uint64_t now = session_->spill_stats().read_bytes; now != seen; now = session_->spill_stats().read_bytes) {
+    for (uint64_t now = session_->stats().spill.read_bytes; now != seen; now = session_->stats().spill.read_bytes) {
       seen = now;
       std::this_thread::sleep_for(std::chrono::milliseconds(60));
     }
@@ -255,7 +255,7 @@ class Bench {
   }
   ordered_json report(const std::vector<Step>& steps) const {
     const MemoryPlan& plan = session_->plan();
-    const SpillStats stats = session_->spill_stats();
+    const SpillStats stats = session_->stats().spill;
     ordered_json rows = ordered_json::array();
     for (const Step& step : steps) rows.push_back(json_of(step));
     return {{"program", "spill_step_bench"},

@@ -49,9 +49,10 @@ std::optional<int32_t> prefill(const Answer& a) {
   if (!first) return first;
   Timings& timings = a.result.timings;
   timings.ttft_ms = ms_since(start);
-  timings.host_memory_ms = a.session.host_memory_ms();
-  timings.host_wait_ms = a.session.host_wait_ms();
-  timings.prefill_tokens_per_s = per_second(a.session.computed_rows(), timings.ttft_ms);
+  const SessionStats stats = a.session.stats();
+  timings.host_memory_ms = stats.host_memory_ms;
+  timings.host_wait_ms = stats.host_wait_ms;
+  timings.prefill_tokens_per_s = per_second(a.session.layout().computed_rows(), timings.ttft_ms);
   return first;
 }
 
@@ -91,10 +92,10 @@ void decode(const Answer& a, int32_t first) {
 void answer(const Answer& a) {
   const std::optional<int32_t> first = prefill(a);
   if (!first) return a.output.interrupted();
-  const SpillStats prefilled = a.session.spill_stats();
+  const SpillStats prefilled = a.session.stats().spill;
   if (a.progress) a.progress->begin("decode", "tokens", a.output.max_tokens());
   decode(a, *first);
-  a.result.spill = spill_use(prefilled, a.session.spill_stats(), a.setup.session.spill.folder);
+  a.result.spill = spill_use(prefilled, a.session.stats().spill, a.setup.session.spill.folder);
   if (a.progress) a.progress->end();
 }
 

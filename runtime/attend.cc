@@ -1,12 +1,11 @@
-// Attention of a target pass (DESIGN section 8): hybrid tree attention is the prefix's states, one a segment, folded
-// left to right wherever the segments lie, and the tail along each node's own path (LongSpec section 3.3).
+#include "runtime/attend.h"
+
 #include <algorithm>
 #include <functional>
 #include <limits>
 #include <utility>
 
 #include "offload/trace.h"
-#include "runtime/session.h"
 
 namespace headrace {
 namespace {
@@ -50,72 +49,82 @@ class PrefixFold {
 
 }  // namespace
 
-void Session::attend(const Pass& pass, int64_t layer) {
+PassAttention::PassAttention(const SessionPlan& plan, const SessionBuffers& buffers, const KvRooms& kv)
+    : layout_(plan.layout), compute_(layout_.compute()), buffers_(buffers), kv_(kv) {}
+
+void PassAttention::run(const Pass& pass, int64_t layer, const PassScope& scope) {
   PrefixAttentionParams params{};
   params.shape = attention_shape(pass);
   params.q = pass.work.qkv;
-  params.state = step_.state;
-  params.scratch = step_.scratch;
+  params.state = buffers_.step().state;
+  params.scratch = buffers_.step().scratch;
   params.fresh = true;
-  if (mode_ == StepMode::kPartial) {
-    params.positions = step_.inputs.slots;
-    attend_partial(params, layer);
+  if (scope.mode == StepMode::kPartial) {
+    params.positions = buffers_.step().inputs.slots;
+    partial_prefix(params, pass, layer);
   } else {
     params.positions = pass.positions;
-    attend_full(params, pass, layer);
+    full_prefix(params, pass, layer, scope);
   }
-  attend_tail(pass, layer);
+  tail(pass, layer);
 }
 
-void Session::attend_full(const PrefixAttentionParams& params, const Pass& pass, int64_t layer) {
+void PassAttention::full_prefix(const PrefixAttentionParams& params, const Pass& pass, int64_t layer,
+                                const PassScope& scope) {
   PrefixFold::Seen seen;
-  if (mode_ == StepMode::kRefresh) {
+  KvCache& cache = kv_.cache;
+  PartialKv* const partial = kv_.partial;
+  if (scope.mode == StepMode::kRefresh) {
     // Of the tree, or, where the last query counts alone, up to its root: what comes after may not be right. Of a large
     // tree the first nodes, which are the likeliest.
-    const bool last = options_.partial.reduce == BlockReduce::kLast;
-    const int64_t end = last ? judged_again_ + 1 : std::min(pass.rows, judged_again_ + kScoringNodes);
-    partial_->choose(layer, rows(), scoring_queries(pass.work, end, end - judged_again_), compute_);
-    seen = [this, layer](std::span<const KvSegment> segments) { partial_->gather(layer, segments, compute_); };
+    const bool last = layout_.options().partial.reduce == BlockReduce::kLast;
+    const int64_t end = last ? scope.judged_again + 1 : std::min(pass.rows, scope.judged_again + kScoringNodes);
+    partial->choose(layer, cache.rows(), scoring_queries(layout_, pass.work, end, end - scope.judged_again), compute_);
+    seen = [this, partial, layer](std::span<const KvSegment> segments) { partial->gather(layer, segments, compute_); };
   }
-  PrefixFold fold(params, std::min(step_.scratch_rows / pass.rows, kMaxPrefixSegments), tail_begin(deepest_position_),
-                  std::move(seen), compute_);
-  const int64_t closed = cache_->closed_segments(), resident = std::min(closed, cache_->resident_segments(layer));
-  for (int64_t i = 0; i < resident; ++i) fold.add(cache_->resident_segment(layer, i));
-  if (streamer_ && layer < cache_->host_layers()) {
+  PrefixFold fold(params, segments_a_launch(pass), tail_begin(scope.deepest_position), std::move(seen), compute_);
+  const int64_t closed = cache.closed_segments(), resident = std::min(closed, cache.resident_segments(layer));
+  for (int64_t i = 0; i < resident; ++i) fold.add(cache.resident_segment(layer, i));
+  KvStreamer* const streamer = kv_.streamer;
+  if (streamer != nullptr && layer < cache.host_layers()) {
     fold.flush();  // they are not to wait for the link
-    for (const Chunk& chunk : streamer_->movement().chunks) {
-      const std::byte* const base = streamer_->next(compute_);
+    for (const Chunk& chunk : streamer->movement().chunks) {
+      const std::byte* const base = streamer->next(compute_);
       for (int64_t i = chunk.first_segment; i < chunk.last_segment; ++i) {
-        fold.add(cache_->streamed_segment(base, chunk, i));
+        fold.add(cache.streamed_segment(base, chunk, i));
       }
       fold.flush();
-      streamer_->done(compute_);
+      streamer->done(compute_);
     }
   }
-  fold.add(cache_->open_segment(layer));
+  fold.add(cache.open_segment(layer));
   fold.finish();
 }
 
-void Session::attend_partial(const PrefixAttentionParams& params, int64_t layer) {
-  PrefixFold fold(params, std::min(step_.scratch_rows / step_rows_, kMaxPrefixSegments),
-                  std::numeric_limits<int64_t>::max(), {}, compute_);
-  for (const KvSegment& segment : partial_->segments(layer)) fold.add(segment);
+void PassAttention::partial_prefix(const PrefixAttentionParams& params, const Pass& pass, int64_t layer) {
+  PrefixFold fold(params, segments_a_launch(pass), std::numeric_limits<int64_t>::max(), {}, compute_);
+  for (const KvSegment& segment : kv_.partial->segments(layer)) fold.add(segment);
   fold.finish();
 }
 
-void Session::attend_tail(const Pass& pass, int64_t layer) {
+int64_t PassAttention::segments_a_launch(const Pass& pass) const {
+  return std::min(buffers_.step().scratch_rows / pass.rows, kMaxPrefixSegments);
+}
+
+void PassAttention::tail(const Pass& pass, int64_t layer) {
   const TraceSpan span(compute_, "tail");
-  const KvCache::TailViews tail = cache_->tail(layer);
+  const KvCache::TailViews rows = kv_.cache.tail(layer);
+  const StepWork& step = buffers_.step();
   tail_attention({.shape = attention_shape(pass),
                   .q = pass.work.qkv,
                   .positions = pass.positions,
-                  .committed = step_.inputs.committed,
-                  .path = step_.inputs.path,
-                  .ring_k = tail.ring_k,
-                  .ring_v = tail.ring_v,
-                  .pass_k = tail.pass_k,
-                  .pass_v = tail.pass_v,
-                  .state = step_.state,
+                  .committed = step.inputs.committed,
+                  .path = step.inputs.path,
+                  .ring_k = rows.ring_k,
+                  .ring_v = rows.ring_v,
+                  .pass_k = rows.pass_k,
+                  .pass_v = rows.pass_v,
+                  .state = step.state,
                   .out = pass.work.attention,
                   .path_stride = layout_.path_stride(),
                   .ring_rows = kTailRingRows,
@@ -123,16 +132,17 @@ void Session::attend_tail(const Pass& pass, int64_t layer) {
                  compute_);
 }
 
-// The last `wanted` rows, or a few more: one query alone says little of what the next ones will look for.
-ScoringQueries Session::scoring_queries(const LayerWork& work, int64_t rows, int64_t wanted) const {
+ScoringQueries scoring_queries(const SessionLayout& layout, const LayerWork& work, int64_t rows, int64_t wanted) {
   constexpr int64_t kFewest = 16;
+  const ModelConfig& config = layout.config();
+  const DType type = layout.weights().dtype();
   const int64_t count = std::min(rows, std::max(wanted, kFewest));
-  const int64_t stride = (config_.heads + 2 * config_.kv_heads) * config_.head_dim;
-  const uint64_t skipped = static_cast<uint64_t>((rows - count) * stride) * dtype_bytes(weights_.dtype());
+  const int64_t stride = (config.heads + 2 * config.kv_heads) * config.head_dim;
+  const uint64_t skipped = static_cast<uint64_t>((rows - count) * stride) * dtype_bytes(type);
   return {.q = static_cast<const std::byte*>(work.qkv) + skipped,
-          .type = weights_.dtype(),
+          .type = type,
           .count = count,
-          .heads = config_.heads,
+          .heads = config.heads,
           .stride = stride};
 }
 

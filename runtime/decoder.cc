@@ -42,7 +42,7 @@ StepMode Decoder::next_mode() const {
   // The tuner counts pending tokens, the published rule those of the refresh, too.
   const int64_t interval = tuner_ ? accepted_ - pending + tuner_->pending() - 1 : options_.interval;
   return step_mode({.rows = session_.rows() + pending,
-                    .least_context = session_.partial_from(),
+                    .least_context = session_.layout().partial_from(),
                     .initialised = session_.partial_ready(),
                     .accepted = accepted_,
                     .pending = pending,

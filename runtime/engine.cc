@@ -69,8 +69,8 @@ struct Engine::Impl {
   void open_prefixes();
   PrefixKey fingerprint(const TensorSource& source) const;
   std::unique_ptr<PrefixRun> find_prefix(const std::vector<int32_t>& prompt, const RunSetup& setup);
-  std::unique_ptr<PrefixRun> settle_with_prefix(const std::vector<int32_t>& prompt, const GenerateOptions& run,
-                                                RunSetup* setup, PrefixUse* use);
+  SessionPlan settle_with_prefix(const std::vector<int32_t>& prompt, const GenerateOptions& run, RunSetup* setup,
+                                 std::unique_ptr<PrefixRun>* prefix, PrefixUse* use);
   GenerateResult generate(const std::vector<int32_t>& prompt, const GenerateOptions& run, Progress* progress);
   // False: a saved prefix is damaged, and nothing came of it.
   bool attempt(const std::vector<int32_t>& prompt, const GenerateOptions& run, GenerateResult* result,
@@ -136,30 +136,24 @@ std::unique_ptr<PrefixRun> Engine::Impl::find_prefix(const std::vector<int32_t>&
 
 // Saved prefixes are to make a run faster, not impossible: where the memory that they take is what there is no room
 // for, it does without them.
-std::unique_ptr<PrefixRun> Engine::Impl::settle_with_prefix(const std::vector<int32_t>& prompt,
-                                                            const GenerateOptions& run, RunSetup* setup,
-                                                            PrefixUse* use) {
-  std::unique_ptr<PrefixRun> prefix = find_prefix(prompt, *setup);
-  if (!prefix) {
-    settle(ground(), run, setup);
-    return nullptr;
-  }
-  setup->session.prefix = prefix.get();
+SessionPlan Engine::Impl::settle_with_prefix(const std::vector<int32_t>& prompt, const GenerateOptions& run,
+                                             RunSetup* setup, std::unique_ptr<PrefixRun>* prefix, PrefixUse* use) {
+  *prefix = find_prefix(prompt, *setup);
+  if (!*prefix) return settle(ground(), run, setup);
+  setup->session.prefix = prefix->get();
   try {
-    settle(ground(), run, setup);
-    memory_plan(ground(), *setup);
-    return prefix;
+    return settle(ground(), run, setup);
   } catch (const DoesNotFit&) {
   }
+  const std::unique_ptr<PrefixRun> without = std::move(*prefix);
   *setup = begin_setup(ground(), static_cast<int64_t>(prompt.size()), run);
-  settle(ground(), run, setup);
-  memory_plan(ground(), *setup);
+  SessionPlan plan = settle(ground(), run, setup);
   use->asked = true;
-  use->notes.insert(use->notes.end(), prefix->notes().begin(), prefix->notes().end());
+  use->notes.insert(use->notes.end(), without->notes().begin(), without->notes().end());
   use->notes.push_back(str("prefix cache: --host-mem has no room for the ",
-                           format_bytes(prefix->pinned_bytes(device->backend())),
+                           format_bytes(without->pinned_bytes(device->backend())),
                            " that taking and keeping rows needs: this run does without"));
-  return nullptr;
+  return plan;
 }
 
 bool Engine::Impl::load_weights(Progress* progress, const std::atomic<bool>* interrupt) {
@@ -213,8 +207,8 @@ void Engine::Impl::check_prompt(const std::vector<int32_t>& prompt) const {
 
 RunPlan Engine::Impl::plan(int64_t prompt_tokens, const GenerateOptions& run) const {
   RunSetup setup = begin_setup(ground(), prompt_tokens, run);
-  settle(ground(), run, &setup);
-  return run_plan(ground(), setup, memory_plan(ground(), setup));
+  const SessionPlan plan = settle(ground(), run, &setup);
+  return run_plan(ground(), setup, plan.memory);
 }
 
 GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const GenerateOptions& run,
@@ -247,9 +241,10 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
 bool Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOptions& run, GenerateResult* result,
                            Progress* progress) {
   RunSetup setup = begin_setup(ground(), result->prompt_tokens, run);
-  const std::unique_ptr<PrefixRun> prefix = settle_with_prefix(prompt, run, &setup, &result->prefix);
+  std::unique_ptr<PrefixRun> prefix;
+  SessionPlan plan = settle_with_prefix(prompt, run, &setup, &prefix, &result->prefix);
   Drafting drafting(setup.model, setup.draft.get(), run.tree_limits);
-  Session session(*device, *compute, config, *weights, setup.session);
+  Session session(std::move(plan));
   result->plan = session.plan();
   if (rates && rates->known()) result->predicted = predict(run_plan(ground(), setup, result->plan), *rates);
   session.begin_host_memory(weights->staging_bytes() + (draft_model ? draft_model->staging_bytes() : 0));

@@ -12,18 +12,16 @@ uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
 
 }  // namespace
 
-KvCache::KvCache(Device& device, const RowShape& shape, const MemoryPlan& plan, int64_t pass_rows, KvCacheRooms rooms)
+KvCache::KvCache(Device& device, const RowShape& shape, const MemoryPlan& plan, int64_t pass_rows,
+                 std::unique_ptr<KvBacking> backing)
     : shape_(shape),
       on_gpu_(device.backend() == Backend::kCuda),
       segments_(plan.segments),
       resident_(plan.resident_segments),
       host_layers_(plan.host_layers),
       pass_rows_(pass_rows),
-      places_(plan.places),
       open_stride_(plan.open_bytes / u(std::max<int64_t>(1, plan.host_layers))),
-      host_memory_(std::move(rooms.host)),
-      disk_(std::move(rooms.disk)) {
-  CHECK((disk_ != nullptr) == (plan.disk_bytes > 0));
+      backing_(std::move(backing)) {
   const uint64_t pointer_bytes = 2 * u(shape.layers) * sizeof(void*);
   if (plan.resident_bytes > 0) resident_memory_ = device.allocate(plan.resident_bytes, "the resident KV cache");
   if (plan.open_bytes > 0) open_memory_ = device.allocate(plan.open_bytes, "the KV cache's open segment");
@@ -31,17 +29,9 @@ KvCache::KvCache(Device& device, const RowShape& shape, const MemoryPlan& plan, 
   pass_memory_ = device.allocate(plan.pass_bytes, "the KV rows of one pass");
   pointers_ = device.allocate(pointer_bytes, "pointers to the open segment");
   host_pointers_ = device.allocate_pinned(pointer_bytes, "pointers to the open segment");
-  built_ = device.make_event();
-  left_ = device.make_event();
-  out_ = device.make_stream("rows out", StreamRole::kCopy);
 }
 
 KvCache::~KvCache() = default;
-
-uint64_t KvCache::host_piece_bytes(const MemoryPlan& plan, uint64_t most) {
-  const uint64_t layer = std::max<uint64_t>(1, plan.places.host_bytes());
-  return layer * std::max<uint64_t>(1, most / layer);
-}
 
 // ---- where things are ----
 
@@ -51,8 +41,6 @@ std::byte* KvCache::resident_data(int64_t layer, int64_t index) const {
                           u(std::max<int64_t>(0, layer - host_layers_)) * segments_bytes(shape_, 0, segments_);
   return resident_memory_.data() + before + segments_bytes(shape_, 0, index);
 }
-
-std::byte* KvCache::host_data(int64_t layer) { return host_memory_.at(u(layer) * places_.host_bytes()); }
 
 std::byte* KvCache::open_data(int64_t layer) const {
   const int64_t open = closed_segments();
@@ -83,14 +71,6 @@ KvSegment KvCache::streamed_segment(const std::byte* base, const Chunk& chunk, i
   return view(const_cast<std::byte*>(base) + segments_bytes(shape_, chunk.first_segment, index), index);
 }
 
-const std::byte* KvCache::host_chunk(int64_t layer, const Chunk& chunk) {
-  return host_data(layer) + chunk.offset_bytes;
-}
-
-SpillSpan KvCache::disk_chunk(int64_t layer, const Chunk& chunk) const {
-  return {.offset = u(layer) * places_.disk_bytes() + chunk.offset_bytes, .bytes = chunk.bytes};
-}
-
 KvRows KvCache::pass_destination(int64_t layer, const int32_t* first) const {
   const TailViews views = tail(layer);
   return {.k = const_cast<void*>(views.pass_k),
@@ -114,38 +94,34 @@ KvCache::TailViews KvCache::tail(int64_t layer) const {  // each: K of all layer
 
 void KvCache::store_layer(int64_t layer, int64_t rows, const std::byte* segments, Stream& compute, Event& copied) {
   CHECK(rows > 0 && segments_for(rows) <= segments_, "rows=", rows);
-  compute.record(*built_);
-  out_->wait(*built_);
+  backing_->begin_offload(compute);
+  Stream& out = backing_->out();
   const int64_t touched = segments_for(rows), open = segment_of(rows);  // open may be one past the last touched
   const int64_t resident = resident_segments(layer), stay = std::min(touched, resident);
   if (stay > 0) {
     const uint64_t bytes = segments_bytes(shape_, 0, stay);
-    out_->copy(resident_data(layer, 0), segments, bytes, Link::kWithinDevice, {"resident, layer", layer});
+    out.copy(resident_data(layer, 0), segments, bytes, Link::kWithinDevice, {"resident, layer", layer});
   }
   const std::vector<Chunk> leaving = leaving_chunks(resident, open);
+  const auto chunk_data = [&](const Chunk& chunk) { return segments + segments_bytes(shape_, 0, chunk.first_segment); };
   for (const Chunk& chunk : leaving) {
-    if (chunk.tier == Tier::kHost) leave_to(layer, chunk, segments + segments_bytes(shape_, 0, chunk.first_segment));
+    if (chunk.tier == Tier::kHost) backing_->offload_chunk(layer, chunk, chunk_data(chunk));
   }
   if (open >= resident && open < touched) {
-    out_->copy(open_memory_.data() + u(layer) * open_stride_, segments + segments_bytes(shape_, 0, open),
-               segments_bytes(shape_, open, open + 1), Link::kWithinDevice, {"open, layer", layer});
+    out.copy(open_memory_.data() + u(layer) * open_stride_, segments + segments_bytes(shape_, 0, open),
+             segments_bytes(shape_, open, open + 1), Link::kWithinDevice, {"open, layer", layer});
   }
   fill_ring(layer, rows, segments);
   for (const Chunk& chunk : leaving) {  // last: they may wait for the disk
-    if (chunk.tier == Tier::kDisk) leave_to(layer, chunk, segments + segments_bytes(shape_, 0, chunk.first_segment));
+    if (chunk.tier == Tier::kDisk) backing_->offload_chunk(layer, chunk, chunk_data(chunk));
   }
-  out_->record(copied);
+  out.record(copied);
 }
 
 // Segments [resident, open) of a layer, as they lie together where they live.
 std::vector<Chunk> KvCache::leaving_chunks(int64_t resident, int64_t open) const {
   if (resident >= open) return {};
-  return plan_movement(shape_, places_, open, UINT64_MAX).chunks;
-}
-
-void KvCache::leave_to(int64_t layer, const Chunk& chunk, const std::byte* from) {
-  if (chunk.tier == Tier::kDisk) return disk_->write(disk_chunk(layer, chunk), from, *out_, {"layer", layer});
-  out_->copy(host_data(layer) + chunk.offset_bytes, from, chunk.bytes, Link::kDeviceToHost, {"layer", layer});
+  return plan_movement(shape_, places(), open, UINT64_MAX).chunks;
 }
 
 // The last rows of a layer; they lie in two segments at most.
@@ -170,7 +146,7 @@ void KvCache::fill_ring(int64_t layer, int64_t rows, const std::byte* segments) 
                          .ring_rows = kTailRingRows,
                          .count = count,
                          .first_position = row},
-                        *out_);
+                        backing_->out());
     row += count;
   }
 }
@@ -180,29 +156,24 @@ KvCache::StoredSegment KvCache::stored_segment(int64_t layer, int64_t index, int
   const int64_t resident = resident_segments(layer);
   if (index < resident) return {.data = resident_data(layer, index), .on_device = on_gpu_};
   // Once the segment that grows is full, the next one grows in its place.
-  const bool stays = index < segment_of(rows) && places_.tier(index) != Tier::kDisk;
+  const bool stays = index < segment_of(rows) && places().tier(index) != Tier::kDisk;
   if (!stays) return {.data = nullptr, .on_device = false};
-  return {.data = host_data(layer) + places_.offset_bytes(index), .on_device = false};
+  return {.data = backing_->host_segment(layer, index), .on_device = false};
 }
 
 void KvCache::finish_prefill(int64_t rows) {
-  out_->record(*left_);
-  out_->synchronize();
-  finish_leaving();
-  host_memory_.wait();  // though nothing may have left yet: an error is prefill's
+  backing_->mark_offloaded();
+  backing_->out().synchronize();
+  backing_->finish_writes();
+  backing_->wait_for_host_memory();  // though nothing may have left yet: an error is prefill's
   rows_ = rows;
 }
 
 bool KvCache::fills_disk(int64_t count) const {
-  if (!disk_) return false;
-  const int64_t end = segment_of(rows_ + count);
-  for (int64_t i = closed_segments(); i < end; ++i) {
-    if (places_.tier(i) == Tier::kDisk) return true;
-  }
-  return false;
+  return backing_->on_disk(closed_segments(), segment_of(rows_ + count));
 }
 
-void KvCache::drain() noexcept { headrace::drain(*out_); }
+void KvCache::drain() noexcept { headrace::drain(backing_->out()); }
 
 // ---- decode ----
 
@@ -216,7 +187,7 @@ void KvCache::append(const int32_t* source, int64_t count, Stream& compute) {
     count -= here;
     const int64_t before = closed_segments();
     rows_ += here;
-    if (closed_segments() > before && before >= resident_) leave(compute);
+    if (closed_segments() > before && before >= resident_) offload_segment(compute);
   }
 }
 
@@ -275,21 +246,20 @@ void KvCache::point_at_open(Stream& compute) {
   pointed_at_ = closed_segments();
 }
 
-// The segment before rows_ is full and not resident: it leaves, and its place is free once it has left.
-void KvCache::leave(Stream& compute) {
+// The segment before rows_ is full and not resident. The next one grows in its place once it has been offloaded.
+void KvCache::offload_segment(Stream& compute) {
   const int64_t full = closed_segments() - 1;
   const Chunk chunk{.first_segment = full,
                     .last_segment = full + 1,
-                    .tier = places_.tier(full),
-                    .offset_bytes = places_.offset_bytes(full),
+                    .tier = places().tier(full),
+                    .offset_bytes = places().offset_bytes(full),
                     .bytes = segments_bytes(shape_, full, full + 1)};
-  compute.record(*built_);
-  out_->wait(*built_);
+  backing_->begin_offload(compute);
   for (int64_t layer = 0; layer < host_layers_; ++layer) {
-    leave_to(layer, chunk, open_memory_.data() + u(layer) * open_stride_);
+    backing_->offload_chunk(layer, chunk, open_memory_.data() + u(layer) * open_stride_);
   }
-  out_->record(*left_);
-  compute.wait(*left_);
+  backing_->mark_offloaded();
+  compute.wait(backing_->offloaded());
 }
 
 }  // namespace headrace

@@ -1,7 +1,7 @@
-// The full KV cache of one run, where cache/planner.h says: resident segments on the device, the rest in pinned host
-// memory and on disk, the segment that still grows and the last rows of every layer always on the device (DESIGN
-// sections 7 and 8). A layer that a draft reads is resident as a whole. Append-only: it never holds a rejected row.
-// Owns the memory and the stream on which rows leave; kernels see views.
+// The full KV cache of one run, as cache/planner.h placed it: resident segments, the segment that still grows and the
+// last rows of every layer on the device, the rest in a KvBacking (DESIGN sections 7 and 8). A layer that a draft reads
+// is resident as a whole. Append-only: it never holds a rejected row. Owns the device memory and the backing; kernels
+// see views.
 //
 // Way of use: finish_prefill() once, after prefill has built layer by layer; then, for each step, the views below and
 // append(). Thread: one at a time.
@@ -16,33 +16,23 @@
 #include "cache/planner.h"
 #include "kernels/attention.h"
 #include "offload/device.h"
-#include "offload/pinned_later.h"
-#include "offload/spill_file.h"
+#include "runtime/kv_backing.h"
 #include "runtime/model/forward.h"
 
 namespace headrace {
 
-// Where rows leave to.
-struct KvCacheRooms {
-  // plan.host_bytes in pieces of whole layers, as host_piece_bytes() has them; a layer waits for its own piece when its
-  // rows leave.
-  PinnedLater host;
-  std::unique_ptr<SpillFile> disk;  // null where the plan has nothing on disk
-};
-
 class KvCache {
  public:
-  KvCache(Device& device, const RowShape& shape, const MemoryPlan& plan, int64_t pass_rows, KvCacheRooms rooms);
-  // As many whole layers as `most` bytes hold, and at least one.
-  static uint64_t host_piece_bytes(const MemoryPlan& plan, uint64_t most);
+  KvCache(Device& device, const RowShape& shape, const MemoryPlan& plan, int64_t pass_rows,
+          std::unique_ptr<KvBacking> backing);
   ~KvCache();
 
   const RowShape& shape() const { return shape_; }
-  int64_t rows() const { return rows_; }                         // committed: L
-  int64_t closed_segments() const { return segment_of(rows_); }  // segments [0, this) are full
-  int64_t resident_segments() const { return resident_; }        // of the layers that leave
-  int64_t host_layers() const { return host_layers_; }           // [0, this) leave; the others are resident
-  const SegmentPlaces& places() const { return places_; }        // of the layers that leave
+  int64_t rows() const { return rows_; }                              // committed: L
+  int64_t closed_segments() const { return segment_of(rows_); }       // segments [0, this) are full
+  int64_t resident_segments() const { return resident_; }             // of the layers that leave
+  int64_t host_layers() const { return host_layers_; }                // [0, this) leave; the others are resident
+  const SegmentPlaces& places() const { return backing_->places(); }  // of the layers that leave
   int64_t resident_segments(int64_t layer) const { return layer < host_layers_ ? resident_ : segments_; }
 
   // ---- prefill: a finished layer leaves ----
@@ -71,8 +61,6 @@ class KvCache {
   KvSegment open_segment(int64_t layer) const;
   // A segment inside a chunk that was streamed to `base`.
   KvSegment streamed_segment(const std::byte* base, const Chunk& chunk, int64_t index) const;
-  const std::byte* host_chunk(int64_t layer, const Chunk& chunk);  // pinned
-  SpillSpan disk_chunk(int64_t layer, const Chunk& chunk) const;   // in disk()
   struct TailViews {
     const void *ring_k, *ring_v, *pass_k, *pass_v;
   };
@@ -86,48 +74,30 @@ class KvCache {
   void append_pending(const int32_t* source, int64_t count, Stream& compute);
   int64_t pending_rows() const { return pending_; }
   int64_t committed_before() const { return rows_before_; }  // rows() before the last append()
-  // Recorded when the last full segment that left has arrived in host memory.
-  const Event& host_ready() const { return *left_; }
-  // Blocks until the last full segment that left is on disk.
-  void finish_leaving() {
-    if (disk_) disk_->finish_writes();
-  }
   // Whether `count` rows more fill a segment that lives on disk: nobody may be reading there when they are appended.
   bool fills_disk(int64_t count) const;
-  // Throws if rows have failed to leave so far; never blocks.
-  void check() {
-    out_->check();
-    if (disk_) disk_->check();
-  }
-  SpillFile* disk() const { return disk_.get(); }
-  const PinnedLater& host_memory() const { return host_memory_; }  // for its times
+  KvBacking& backing() { return *backing_; }
 
  private:
   KvSegment view(std::byte* segment, int64_t index) const;
   std::byte* resident_data(int64_t layer, int64_t index) const;
-  std::byte* host_data(int64_t layer);        // of its first segment that is not resident; waits for the layer's piece
   std::byte* open_data(int64_t layer) const;  // where the segment that grows lies, resident or not
   void fill_ring(int64_t layer, int64_t rows, const std::byte* segments);
   void append_inside(const int32_t* source, int64_t count, Stream& compute);
   struct CommitTo;
   void commit(const int32_t* source, int64_t count, const CommitTo& to, Stream& compute);
   void point_at_open(Stream& compute);
-  void leave(Stream& compute);
+  void offload_segment(Stream& compute);
   std::vector<Chunk> leaving_chunks(int64_t resident, int64_t open) const;
-  void leave_to(int64_t layer, const Chunk& chunk, const std::byte* from);
 
   const RowShape shape_;
   const bool on_gpu_;
   const int64_t segments_, resident_, host_layers_, pass_rows_;
-  const SegmentPlaces places_;
   uint64_t open_stride_ = 0;
   int64_t rows_ = 0, rows_before_ = 0, pending_ = 0, pointed_at_ = -1;
   DeviceBuffer resident_memory_, open_memory_, ring_memory_, pass_memory_, pointers_;
-  PinnedLater host_memory_;
-  std::unique_ptr<SpillFile> disk_;
   PinnedBuffer host_pointers_;
-  std::unique_ptr<Event> built_, left_;
-  std::unique_ptr<Stream> out_;  // rows leave on it; last, so that it drains before the memory goes
+  std::unique_ptr<KvBacking> backing_;  // last: its stream drains before the memory goes
 };
 
 }  // namespace headrace

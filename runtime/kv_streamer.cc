@@ -7,9 +7,9 @@
 
 namespace headrace {
 
-KvStreamer::KvStreamer(Device& device, KvCache& cache, int slots, uint64_t slot_bytes)
-    : cache_(cache), ring_(device, slots, slot_bytes), in_(device.make_stream("rows in", StreamRole::kCopy)) {
-  if (cache.disk() == nullptr) return;
+KvStreamer::KvStreamer(Device& device, KvBacking& backing, int slots, uint64_t slot_bytes)
+    : backing_(backing), ring_(device, slots, slot_bytes), in_(device.make_stream("rows in", StreamRole::kCopy)) {
+  if (!backing.has_disk()) return;
   thread_ = start_thread("the thread that takes rows from disk to the device", [this] { serve(); });
 }
 
@@ -29,13 +29,13 @@ void KvStreamer::begin_step(int64_t closed_segments) {
   stop();
   closed_segments_ = closed_segments;
   filled_ = taken_ = 0;
-  RowShape leaving = cache_.shape();
-  leaving.layers = cache_.host_layers();
-  movement_ = plan_movement(leaving, cache_.places(), closed_segments, ring_.slot_bytes());
-  in_->wait(cache_.host_ready());  // a segment has just left for the host
+  RowShape offloaded = backing_.shape();
+  offloaded.layers = backing_.layers();
+  movement_ = plan_movement(offloaded, backing_.places(), closed_segments, ring_.slot_bytes());
+  in_->wait(backing_.offloaded());  // a segment has just been offloaded
   if (movement_.chunks.empty()) return;
   if (from_disk()) return begin_disk();
-  for (int slot = 0; slot < ring_.slots(); ++slot) fill_one();
+  while (filled_ < static_cast<uint64_t>(ring_.slots())) fill(filled_++);
 }
 
 void KvStreamer::stop() {
@@ -49,9 +49,9 @@ KvStreamer::Place KvStreamer::place(uint64_t number) const {
   return {.layer = static_cast<int64_t>(place / chunks), .chunk = &movement_.chunks[place % chunks]};
 }
 
-void KvStreamer::fill_one() {
-  const auto [layer, chunk] = place(filled_);
-  ring_.fill(filled_++, cache_.host_chunk(layer, *chunk), chunk->bytes, *in_, {"layer", layer});
+bool KvStreamer::fill(uint64_t number) {
+  const auto [layer, chunk] = place(number);
+  return backing_.fetch(layer, *chunk, number, ring_, *in_);
 }
 
 const std::byte* KvStreamer::next(Stream& compute) {
@@ -65,7 +65,10 @@ const std::byte* KvStreamer::next(Stream& compute) {
 
 void KvStreamer::done(Stream& compute) {
   ring_.release(taken_++, compute);
-  if (!from_disk()) return fill_one();
+  if (!from_disk()) {
+    fill(filled_++);
+    return;
+  }
   const std::lock_guard lock(mutex_);
   released_ = taken_;
   wake_.notify_one();
@@ -74,14 +77,7 @@ void KvStreamer::done(Stream& compute) {
 // ---- from disk ----
 
 void KvStreamer::begin_disk() {
-  cache_.finish_leaving();
-  std::vector<SpillSpan> spans;
-  for (int64_t layer = 0; layer < movement_.layers; ++layer) {
-    for (const Chunk& chunk : movement_.chunks) {
-      if (chunk.tier == Tier::kDisk) spans.push_back(cache_.disk_chunk(layer, chunk));
-    }
-  }
-  if (!spans.empty()) cache_.disk()->begin_reads(std::move(spans));
+  backing_.begin_reads(movement_);
   const std::lock_guard lock(mutex_);
   thread_filled_ = released_ = 0;
   running_ = true;
@@ -92,7 +88,7 @@ void KvStreamer::quiet() noexcept {
   std::unique_lock lock(mutex_);
   running_ = false;
   lock.unlock();
-  cache_.disk()->stop_reads();  // so that the thread does not wait for the disk
+  backing_.stop_reads();  // so that the thread does not wait for the disk
   lock.lock();
   moved_.wait(lock, [&] { return !filling_; });
 }
@@ -109,7 +105,7 @@ void KvStreamer::serve() noexcept {
     bool filled = false;
     std::exception_ptr error;
     try {
-      filled = fill_from_tiers(number);
+      filled = fill(number);
     } catch (...) {
       error = std::current_exception();
     }
@@ -123,19 +119,6 @@ void KvStreamer::serve() noexcept {
     if (error != nullptr) error_ = error;
     moved_.notify_all();
   }
-}
-
-bool KvStreamer::fill_from_tiers(uint64_t number) {
-  const auto [layer, chunk] = place(number);
-  if (chunk->tier == Tier::kHost) {
-    ring_.fill(number, cache_.host_chunk(layer, *chunk), chunk->bytes, *in_, {"layer", layer});
-    return true;
-  }
-  const std::byte* const data = cache_.disk()->take();
-  if (data == nullptr) return false;
-  ring_.fill(number, data, chunk->bytes, *in_, {"from disk, layer", layer});
-  cache_.disk()->release(*in_);
-  return true;
 }
 
 }  // namespace headrace

@@ -14,18 +14,18 @@
 
 #include "cache/movement.h"
 #include "offload/ring.h"
-#include "runtime/kv_cache.h"
+#include "runtime/kv_backing.h"
 
 namespace headrace {
 
 class KvStreamer {
  public:
-  KvStreamer(Device& device, KvCache& cache, int slots, uint64_t slot_bytes);
+  KvStreamer(Device& device, KvBacking& backing, int slots, uint64_t slot_bytes);
   ~KvStreamer();
   KvStreamer(const KvStreamer&) = delete;
   KvStreamer& operator=(const KvStreamer&) = delete;
 
-  // The coming step streams every closed segment that is not resident, in the cache's host_layers(). Plans anew, and
+  // The coming step streams every closed segment that is not resident, in the backing's layers. Plans anew, and
   // drops what was fetched ahead, only when a segment has closed since the last step.
   void begin_step(int64_t closed_segments);
   const StepMovement& movement() const { return movement_; }
@@ -35,8 +35,8 @@ class KvStreamer {
   const std::byte* next(Stream& compute);
   // `compute` has been given all that reads the chunk; its slot is refilled behind it.
   void done(Stream& compute);
-  // Drops what was fetched ahead, so that nobody reads the cache; the next step begins anew. REQUIRES: every chunk that
-  // was given out is done.
+  // Drops what was fetched ahead, so that nothing reads the backing; the next step begins anew. REQUIRES: every chunk
+  // that was given out is done.
   void stop();
   // Throws if the copies have failed so far; never blocks.
   void check() { in_->check(); }
@@ -48,15 +48,14 @@ class KvStreamer {
     const Chunk* chunk;
   };
   Place place(uint64_t number) const;
-  void fill_one();
+  bool fill(uint64_t number);  // false: the reads have been stopped
   // ---- from disk ----
   bool from_disk() const { return thread_.joinable(); }
   void begin_disk();
   void serve() noexcept;
-  bool fill_from_tiers(uint64_t number);  // false: the reads have been stopped
-  void quiet() noexcept;                  // the thread fills nothing, and nothing is read
+  void quiet() noexcept;  // the thread fills nothing, and nothing is read
 
-  KvCache& cache_;
+  KvBacking& backing_;
   StepMovement movement_;
   int64_t closed_segments_ = -1;  // that movement_ was planned for
   StagingRing ring_;

@@ -1,14 +1,13 @@
-// Prefill, layer-major (DESIGN section 7): every group of the prompt goes through layer 0, then layer 1, …. A layer's K
-// and V are built in a device buffer, attention reads them there, and the finished layer leaves while the next begins:
-// leaving takes a few hundredths of a layer's time, so that one buffer is enough and the next layer's first rows wait
-// for it. Each row crosses the link once, outwards. Rows that a saved prefix has come into the same buffer, once a
-// layer, in the place of being computed; all that follows is the same.
+#include "runtime/prefill.h"
+
 #include <algorithm>
-#include <cstring>
+#include <array>
+#include <memory>
+#include <vector>
 
 #include "kernels/elementwise.h"
 #include "offload/trace.h"
-#include "runtime/session.h"
+#include "runtime/attend.h"
 
 namespace headrace {
 namespace {
@@ -86,98 +85,99 @@ class Pace {
 
 }  // namespace
 
-std::optional<int32_t> Session::prefill(std::span<const int32_t> ids, Progress* progress,
-                                        const std::atomic<bool>* interrupt) {
-  CHECK(static_cast<int64_t>(ids.size()) == options_.prompt_tokens && rows() == 0);
-  allocate();
-  bool finished = false;
-  {
-    Carver size(nullptr);
-    layout_.carve_prefill(size);
-    DeviceBuffer memory = device_.allocate(size.used_bytes(), "prefill");
-    DeviceBuffer buffer = device_.allocate(plan_.layer_buffer_bytes, "the layer that prefill builds");
-    PinnedBuffer staging = device_.allocate_pinned(PrefillStaging::bytes(options_.prompt_tokens), "the prompt");
-    const DrainBeforeGoing guard(compute_, *cache_, options_.prefix);
-    Carver carver(memory.data());
-    PrefillWork work = layout_.carve_prefill(carver);
-    work.layer_buffer = buffer.data();
-    upload_prompt(ids, &work, staging);
-    embed_prompt(work);
-    finished = prefill_layers(work, progress, interrupt) && prefill_draft(ids, progress, interrupt);
-    const uint64_t row_bytes = static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype());
-    const std::byte* const last =
-        static_cast<std::byte*>(work.hidden) + static_cast<uint64_t>(layout_.computed_rows() - 1) * row_bytes;
-    compute_.copy(step_.hidden, last, row_bytes, Link::kWithinDevice, "last row");
-    compute_.synchronize();
-    cache_->finish_prefill(options_.prompt_tokens);
-    if (finished && partial_) partial_->finish_prefill(*cache_, compute_);
-  }  // prefill's memory goes before decode's is taken
-  if (!finished) return std::nullopt;
-  allocate_passes();
-  if (plan_.ring_slots > 0) {
-    streamer_ = std::make_unique<KvStreamer>(device_, *cache_, plan_.ring_slots, plan_.ring_slot_bytes);
-  }
-  host_.draw_positions[0] = static_cast<int32_t>(options_.prompt_tokens);
-  compute_.copy_small(step_.inputs.tokens, host_inputs_.data(), step_.path_offset, Link::kHostToDevice, "inputs");
-  draw(make_pass(step_.layer, step_.inputs.positions, 1, ProductPath::kDecode));
-  bring_samples(1);
-  return host_result_.samples[0];
+Prefill::Prefill(const SessionPlan& plan, const SessionBuffers& buffers, KvCache& cache, PartialKv* partial,
+                 const Watcher& watcher)
+    : layout_(plan.layout),
+      options_(layout_.options()),
+      compute_(layout_.compute()),
+      buffers_(buffers),
+      cache_(cache),
+      partial_(partial),
+      watcher_(watcher),
+      layer_buffer_bytes_(plan.memory.layer_buffer_bytes) {}
+
+bool Prefill::run(std::span<const int32_t> ids) {
+  Device& device = layout_.device();
+  Carver size(nullptr);
+  layout_.carve_prefill(size);
+  DeviceBuffer memory = device.allocate(size.used_bytes(), "prefill");
+  DeviceBuffer buffer = device.allocate(layer_buffer_bytes_, "the layer that prefill builds");
+  PinnedBuffer staging = device.allocate_pinned(PrefillStaging::bytes(options_.prompt_tokens), "the prompt");
+  const DrainBeforeGoing guard(compute_, cache_, options_.prefix);
+  Carver carver(memory.data());
+  work_ = layout_.carve_prefill(carver);
+  work_.layer_buffer = buffer.data();
+  upload_prompt(ids, staging);
+  embed_prompt();
+  const bool finished = layers() && draft(ids);
+  const uint64_t row_bytes = layout_.hidden_row_bytes();
+  const std::byte* const last =
+      static_cast<std::byte*>(work_.hidden) + static_cast<uint64_t>(layout_.computed_rows() - 1) * row_bytes;
+  compute_.copy(buffers_.step().hidden, last, row_bytes, Link::kWithinDevice, "last row");
+  compute_.synchronize();
+  cache_.finish_prefill(options_.prompt_tokens);
+  if (finished && partial_ != nullptr) partial_->finish_prefill(cache_, compute_);
+  return finished;
 }
 
-void Session::upload_prompt(std::span<const int32_t> ids, PrefillWork* to, const PinnedBuffer& staging) {
-  const PrefillWork& work = *to;
+void Prefill::upload_prompt(std::span<const int32_t> ids, const PinnedBuffer& staging) {
   Carver carver(staging.data());
   const PrefillStaging host = PrefillStaging::carve(carver, options_.prompt_tokens);
   std::copy(ids.begin(), ids.end(), host.ids);
   for (int64_t i = 0; i < options_.prompt_tokens; ++i) host.positions[i] = static_cast<int32_t>(i);
-  compute_.copy(work.ids, host.ids, ids.size_bytes(), Link::kHostToDevice, "prompt");
-  compute_.copy(work.positions, host.positions, ids.size_bytes(), Link::kHostToDevice, "positions");
-  for (int64_t i = 0; i < work.segment_count; ++i) {
-    host.segments[i] = built_segment(shape_, work.layer_buffer, i, options_.prompt_tokens);
+  compute_.copy(work_.ids, host.ids, ids.size_bytes(), Link::kHostToDevice, "prompt");
+  compute_.copy(work_.positions, host.positions, ids.size_bytes(), Link::kHostToDevice, "positions");
+  for (int64_t i = 0; i < work_.segment_count; ++i) {
+    host.segments[i] = built_segment(layout_.shape(), work_.layer_buffer, i, options_.prompt_tokens);
   }
-  to->host_segments = {host.segments, static_cast<size_t>(work.segment_count)};
-  compute_.copy(work.segments, host.segments, static_cast<uint64_t>(work.segment_count) * sizeof(KvSegment),
+  work_.host_segments = {host.segments, static_cast<size_t>(work_.segment_count)};
+  compute_.copy(work_.segments, host.segments, static_cast<uint64_t>(work_.segment_count) * sizeof(KvSegment),
                 Link::kHostToDevice, "segments");
 }
 
-void Session::embed_prompt(const PrefillWork& work) {
-  embedding({.ids = work.ids + layout_.saved_rows(),
-             .table = weights_.embedding(),
-             .out = work.hidden,
-             .type = weights_.dtype(),
+void Prefill::embed_prompt() {
+  const ModelConfig& config = layout_.config();
+  const Weights& weights = layout_.weights();
+  embedding({.ids = work_.ids + layout_.saved_rows(),
+             .table = weights.embedding(),
+             .out = work_.hidden,
+             .type = weights.dtype(),
              .rows = layout_.computed_rows(),
-             .vocab = config_.vocab,
-             .hidden = config_.hidden},
+             .vocab = config.vocab,
+             .hidden = config.hidden},
             compute_);
 }
 
-bool Session::prefill_layers(const PrefillWork& work, Progress* progress, const std::atomic<bool>* interrupt) {
+bool Prefill::layers() {
   const int64_t prompt = options_.prompt_tokens, group = layout_.prefill_group(), saved = layout_.saved_rows();
   PrefixRun* const prefix = options_.prefix;
-  std::shared_ptr<Event> left = device_.make_event();  // the layer buffer is free
-  Pace pace(device_, compute_, progress, interrupt);
+  const int64_t layer_count = layout_.config().layers;
+  Progress* const progress = watcher_.progress;
+  std::shared_ptr<Event> left = layout_.device().make_event();  // the layer buffer is free
+  Pace pace(layout_.device(), compute_, progress, watcher_.interrupt);
   if (progress) progress->begin("prefill", "tokens", prompt);
   if (progress && saved > 0) progress->skip(saved);
   bool go_on = begin_prefix();
-  for (int64_t layer = 0; layer < config_.layers && go_on; ++layer) {
+  for (int64_t layer = 0; layer < layer_count && go_on; ++layer) {
     const TraceSpan span(compute_, {"layer", layer});
-    if (prefix != nullptr && !prefix->bring_layer(layer, work.layer_buffer, *left, compute_)) {
+    if (prefix != nullptr && !prefix->bring_layer(layer, work_.layer_buffer, *left, compute_)) {
       go_on = false;
       break;
     }
-    if (options_.draft != nullptr) options_.draft->prefill_layer({layer, work.hidden, prompt - saved, saved});
+    if (options_.draft != nullptr) options_.draft->prefill_layer({layer, work_.hidden, prompt - saved, saved});
     int64_t rows = 0;  // of a group; the groups lie at absolute multiples
     for (int64_t first = saved; first < prompt && go_on; first += rows) {
       rows = std::min(group - first % group, prompt - first);
-      prefill_group_rows(work, layer, first, rows, *left);
-      go_on = pace.group(saved + (layer * (prompt - saved) + first - saved + rows) / config_.layers);
+      group_rows(layer, first, rows, *left);
+      go_on = pace.group(saved + (layer * (prompt - saved) + first - saved + rows) / layer_count);
     }
-    if (partial_ && go_on) {
-      partial_->fill_layer(layer, prompt, work.host_segments, scoring_queries(work.layer, rows, 1), compute_);
+    if (partial_ != nullptr && go_on) {
+      partial_->fill_layer(layer, prompt, work_.host_segments, scoring_queries(layout_, work_.layer, rows, 1),
+                           compute_);
     }
-    if (prefix != nullptr) left = device_.make_event();  // the saver waits for each layer's own
-    cache_->store_layer(layer, prompt, work.layer_buffer, compute_, *left);
-    if (prefix != nullptr && go_on) prefix->layer_stored(layer, *cache_, work.layer_buffer, left);
+    if (prefix != nullptr) left = layout_.device().make_event();  // the saver waits for each layer's own
+    cache_.store_layer(layer, prompt, work_.layer_buffer, compute_, *left);
+    if (prefix != nullptr && go_on) prefix->layer_stored(layer, cache_, work_.layer_buffer, left);
   }
   compute_.synchronize();
   if (progress) progress->update(prompt);
@@ -186,45 +186,43 @@ bool Session::prefill_layers(const PrefillWork& work, Progress* progress, const 
 }
 
 // What is saved for the draft comes before all else.
-bool Session::begin_prefix() {
+bool Prefill::begin_prefix() {
   if (options_.prefix == nullptr) return true;
-  options_.prefix->begin(device_);
+  options_.prefix->begin(layout_.device());
   const std::vector<PromptStates> states =
       options_.draft != nullptr ? options_.draft->prompt_states() : std::vector<PromptStates>();
   return options_.prefix->bring_draft(states, compute_);
 }
 
-bool Session::prefill_draft(std::span<const int32_t> ids, Progress* progress, const std::atomic<bool>* interrupt) {
+bool Prefill::draft(std::span<const int32_t> ids) {
   if (options_.draft == nullptr) return true;
   if (options_.prefix != nullptr) {
-    std::shared_ptr<Event> made = device_.make_event();
+    std::shared_ptr<Event> made = layout_.device().make_event();
     compute_.record(*made);
     options_.prefix->draft_made(options_.draft->prompt_states(), std::move(made));
   }
-  return options_.draft->finish_prefill(ids, progress, interrupt);
+  return options_.draft->finish_prefill(ids, watcher_.progress, watcher_.interrupt);
 }
 
-void Session::prefill_group_rows(const PrefillWork& work, int64_t layer, int64_t first, int64_t rows,
-                                 const Event& layer_left) {
+void Prefill::group_rows(int64_t layer, int64_t first, int64_t rows, const Event& layer_left) {
   const TraceSpan span(compute_, {"from row", first});
-  const uint64_t row_bytes = static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype());
-  std::byte* const hidden =
-      static_cast<std::byte*>(work.hidden) + static_cast<uint64_t>(first - layout_.saved_rows()) * row_bytes;
-  const Pass pass = make_pass(work.layer, work.positions + first, rows, ProductPath::kPrefill);
+  std::byte* const hidden = static_cast<std::byte*>(work_.hidden) +
+                            static_cast<uint64_t>(first - layout_.saved_rows()) * layout_.hidden_row_bytes();
+  const Pass pass = buffers_.make_pass(work_.layer, work_.positions + first, rows, ProductPath::kPrefill);
   qkv_product(pass, layer, hidden);
   if (first == layout_.saved_rows()) compute_.wait(layer_left);
   for (int64_t row = 0; row < rows;) {  // a group may lie in several segments
     const int64_t here = std::min(rows - row, segment_range(segment_of(first + row)).end() - (first + row));
-    rotate_rows(pass, row, here, rows_from(shape_, work.layer_buffer, first + row));
+    rotate_rows(pass, row, here, rows_from(layout_.shape(), work_.layer_buffer, first + row));
     row += here;
   }
   {
     const TraceSpan attention(compute_, "attention");
     prefill_attention({.shape = attention_shape(pass),
                        .q = pass.work.qkv,
-                       .segments = work.segments,
+                       .segments = work_.segments,
                        .out = pass.work.attention,
-                       .segment_count = work.segment_count,
+                       .segment_count = work_.segment_count,
                        .first_position = first},
                       compute_);
   }

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "cache/needs.h"
-#include "runtime/session_layout.h"
 
 namespace headrace {
 namespace {
@@ -77,6 +76,10 @@ SessionOptions session_options(const RunGround& ground, const GenerateOptions& r
   return session;
 }
 
+SessionPlan session_plan(const RunGround& ground, const RunSetup& setup) {
+  return plan_session(ground.device, ground.compute, ground.config, ground.weights, setup.session);
+}
+
 }  // namespace
 
 RunSetup begin_setup(const RunGround& ground, int64_t prompt_tokens, const GenerateOptions& run) {
@@ -105,24 +108,19 @@ RunSetup begin_setup(const RunGround& ground, int64_t prompt_tokens, const Gener
 
 // What has no room with small passes will stream if it gets some, unless all must stay on the device: then the refusal
 // is of what the run will be, so that what it says would do does.
-void settle(const RunGround& ground, const GenerateOptions& run, RunSetup* setup) {
+SessionPlan settle(const RunGround& ground, const GenerateOptions& run, RunSetup* setup) {
   start_draft(setup);
   const PendingTreeLimits streaming = pending_limits(ground, run, *setup, true);
-  if (streaming == setup->pending) return;
-  bool refused = false;
+  if (streaming == setup->pending) return session_plan(ground, *setup);
   try {
-    if (memory_plan(ground, *setup).ring_slots == 0) return;
+    SessionPlan plan = session_plan(ground, *setup);
+    if (plan.memory.ring_slots == 0) return plan;
   } catch (const DoesNotFit&) {
     if (setup->session.kv == KvMode::kDevice) throw;
-    refused = true;
   }
   set_pending(streaming, setup);
   start_draft(setup);
-  if (refused) memory_plan(ground, *setup);
-}
-
-MemoryPlan memory_plan(const RunGround& ground, const RunSetup& setup) {
-  return SessionLayout(ground.device, ground.compute, ground.config, ground.weights, setup.session).plan();
+  return session_plan(ground, *setup);
 }
 
 RunPlan run_plan(const RunGround& ground, const RunSetup& setup, const MemoryPlan& memory) {

@@ -1,6 +1,6 @@
 // What one run is to be, settled before anything is made for it: what was asked for, what goes without saying, and, by
-// what the planner makes of that, how many tokens may pend. Takes no memory of the device: a plan is asked of
-// runtime/session_layout.h, as the run's own session will ask. Internal to the engine. Thread: one.
+// what the planner makes of that, how many tokens may pend. Takes no memory of the device. Internal to the engine.
+// Thread: one.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 #include "runtime/model/weights.h"
 #include "runtime/pending_tree.h"
 #include "runtime/run_plan.h"
-#include "runtime/session_options.h"
+#include "runtime/session_layout.h"
 #include "runtime/verification.h"
 
 namespace headrace {
@@ -45,13 +45,12 @@ struct RunSetup {
 // As it would be if nothing streamed. Throws Error(kUsage) for a --partial-budget that is none.
 RunSetup begin_setup(const RunGround& ground, int64_t prompt_tokens, const GenerateOptions& run);
 
-// Starts the run's draft and asks the planner whether passes over the full KV would stream: a refresh then judges more
-// pending tokens, and the run needs the rows for them. What is asked is the run without them, as with them it needs
-// more: a run that streams without them streams with them. Throws Error(kDoesNotFit).
-void settle(const RunGround& ground, const GenerateOptions& run, RunSetup* setup);
+// Starts the run's draft and plans its session. Passes that stream over the full KV judge more pending tokens, and the
+// run needs the rows for them: where the tree of pending tokens depends on that, the planner is first asked for the run
+// without these rows, and again with them if it streams (a run that streams without them streams with them). The plan
+// that is returned is the one that the session carries out. Throws Error(kDoesNotFit).
+SessionPlan settle(const RunGround& ground, const GenerateOptions& run, RunSetup* setup);
 
-// Where a settled run would have everything.
-MemoryPlan memory_plan(const RunGround& ground, const RunSetup& setup);
 RunPlan run_plan(const RunGround& ground, const RunSetup& setup, const MemoryPlan& memory);
 
 }  // namespace headrace

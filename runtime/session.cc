@@ -1,115 +1,77 @@
 #include "runtime/session.h"
 
-#include <algorithm>
 #include <utility>
+
+#include "runtime/prefill.h"
 
 namespace headrace {
 
-Session::Session(Device& device, Stream& compute, const ModelConfig& config, const Weights& weights,
-                 const SessionOptions& options)
-    : device_(device),
-      compute_(compute),
-      config_(config),
-      weights_(weights),
-      layout_(device, compute, config, weights, options),
-      options_(layout_.options()),
-      shape_(layout_.shape()),
-      plan_(layout_.plan()) {}
+Session::~Session() {  // before the memory is freed
+  if (plan_.layout.options().prefix != nullptr) plan_.layout.options().prefix->abandon();
+  drain(plan_.layout.compute());
+}
+
+std::unique_ptr<KvBacking> Session::make_backing() const {
+  const SessionLayout& layout = plan_.layout;
+  const SessionOptions& options = layout.options();
+  return std::make_unique<KvBacking>(
+      layout.device(), layout.shape(), plan_.memory,
+      KvBackingOptions{.spill = options.spill, .host_piece_bytes = options.host_piece_bytes});
+}
 
 void Session::begin_host_memory(uint64_t beside_bytes) {
-  const uint64_t ring = static_cast<uint64_t>(plan_.disk_slots) * whole_pages(plan_.disk_slot_bytes);
-  const uint64_t free = device_.host_mem().free_bytes(), own = whole_pages(plan_.host_bytes) + ring;
-  if (host_memory_.begun() || free < beside_bytes || free - beside_bytes < own) return;
-  make_spill_file();
-  take_host_memory();
-}
-
-void Session::make_spill_file() {
-  if (plan_.disk_bytes == 0 || spill_file_) return;
-  spill_file_ = std::make_unique<SpillFile>(device_, SpillFileOptions{.folder = options_.spill.folder,
-                                                                      .bytes = plan_.disk_bytes,
-                                                                      .grain_bytes = segments_bytes(shape_, 0, 1),
-                                                                      .slots = plan_.disk_slots,
-                                                                      .slot_bytes = plan_.disk_slot_bytes,
-                                                                      .body = options_.spill.body,
-                                                                      .depth = options_.spill.depth});
-}
-
-void Session::take_host_memory() {
-  const uint64_t piece_bytes = KvCache::host_piece_bytes(plan_, options_.host_piece_bytes);
-  host_memory_ = PinnedLater(device_, plan_.host_bytes, piece_bytes, "the KV cache in host memory");
+  const uint64_t free = plan_.layout.device().host_mem().free_bytes();
+  if (backing_ || free < beside_bytes || free - beside_bytes < KvBacking::pinned_bytes(plan_.memory)) return;
+  backing_ = make_backing();
 }
 
 void Session::allocate() {
-  make_spill_file();
-  if (!host_memory_.begun()) take_host_memory();
-  Carver size(nullptr), later(nullptr), host_size(nullptr);
-  layout_.carve_step(size, later);
-  layout_.carve_inputs(host_size);
-  step_memory_ = device_.allocate(size.used_bytes(), "the buffers of a step");
-  host_inputs_ = device_.allocate_pinned(host_size.used_bytes(), "the inputs of a step");
-  host_results_ = device_.allocate_pinned(layout_.result_bytes(), "the result of a step");
-  if (options_.grow_rows > 0) host_ranked_ = device_.allocate_pinned(layout_.ranked_bytes(), "what a step ranked");
-  Carver carver(step_memory_.data()), none(nullptr), host_carver(host_inputs_.data()), results(host_results_.data());
-  step_ = layout_.carve_step(carver, none);
-  host_ = layout_.carve_inputs(host_carver);
-  host_result_ = layout_.carve_result(results);
-  cache_ = std::make_unique<KvCache>(device_, shape_, plan_, layout_.pass_rows(),
-                                     KvCacheRooms{.host = std::move(host_memory_), .disk = std::move(spill_file_)});
-  if (layout_.partial_on()) {
-    partial_ = std::make_unique<PartialKv>(device_, shape_, options_.partial, options_.context_tokens);
+  const SessionLayout& layout = plan_.layout;
+  const SessionOptions& options = layout.options();
+  if (!backing_) backing_ = make_backing();
+  buffers_ = std::make_unique<SessionBuffers>(plan_);
+  cache_ =
+      std::make_unique<KvCache>(layout.device(), layout.shape(), plan_.memory, layout.pass_rows(), std::move(backing_));
+  if (layout.partial_on()) {
+    partial_ = std::make_unique<PartialKv>(layout.device(), layout.shape(), options.partial, options.context_tokens);
   }
-  upload_rope_table();
-  if (options_.draft != nullptr) {
-    options_.draft->allocate(compute_);
-    options_.draft->attach(*cache_);
+  if (options.draft != nullptr) {
+    options.draft->allocate(layout.compute());
+    options.draft->attach(*cache_);
   }
 }
 
-void Session::allocate_passes() {
-  Carver size(nullptr), later_size(nullptr);
-  layout_.carve_step(size, later_size);
-  pass_memory_ = device_.allocate(later_size.used_bytes(), "the buffers of a pass");
-  Carver carver(step_memory_.data()), later(pass_memory_.data());
-  step_ = layout_.carve_step(carver, later);
+std::optional<int32_t> Session::prefill(std::span<const int32_t> ids, Progress* progress,
+                                        const std::atomic<bool>* interrupt) {
+  const SessionLayout& layout = plan_.layout;
+  CHECK(static_cast<int64_t>(ids.size()) == layout.options().prompt_tokens && rows() == 0);
+  allocate();
+  const Watcher watcher{.progress = progress, .interrupt = interrupt};
+  if (!Prefill(plan_, *buffers_, *cache_, partial_.get(), watcher).run(ids)) return std::nullopt;
+  buffers_->allocate_passes();
+  if (plan_.memory.ring_slots > 0) {
+    streamer_ = std::make_unique<KvStreamer>(layout.device(), cache_->backing(), plan_.memory.ring_slots,
+                                             plan_.memory.ring_slot_bytes);
+  }
+  pass_ = std::make_unique<TargetPass>(
+      plan_, *buffers_, KvRooms{.cache = *cache_, .streamer = streamer_.get(), .partial = partial_.get()});
+  return pass_->sample_prompt();
 }
 
-Session::~Session() {  // before the memory goes
-  if (options_.prefix != nullptr) options_.prefix->abandon();
-  drain(compute_);
-}
-
-void Session::upload_rope_table() {
-  fill_rope_table({.rope = &config_.rope,
-                   .head_dim = config_.head_dim,
-                   .max_positions = config_.max_positions,
-                   .rows = options_.context_tokens,
-                   .inv_freq = step_.inv_freq,
-                   .cos_sin = step_.cos_sin},
-                  compute_);
-}
-
-Pass Session::make_pass(const LayerWork& work, const int32_t* positions, int64_t rows, ProductPath path) {
-  return {.config = &config_,
-          .weights = &weights_,
-          .work = work,
-          .positions = positions,
-          .cos_sin = step_.cos_sin,
-          .table_rows = options_.context_tokens,
-          .k_type = options_.k_type,
-          .v_type = options_.v_type,
-          .rows = rows,
-          .path = path,
-          .stream = &compute_};
-}
-
-std::vector<float> Session::logits(int64_t rows) {
-  CHECK(rows <= layout_.logit_rows() && step_rows_ <= layout_.drawn_rows(), "rows=", rows, " of ", step_rows_);
-  const uint64_t bytes = static_cast<uint64_t>(rows * config_.vocab) * sizeof(float);
-  PinnedBuffer host = device_.allocate_pinned(bytes, "logits for the host");
-  compute_.copy(host.data(), step_.logits, bytes, Link::kDeviceToHost, "logits");
-  compute_.synchronize();
-  return {host.as<float>(), host.as<float>() + rows * config_.vocab};
+SessionStats Session::stats() const {
+  SessionStats stats;
+  if (cache_) {
+    const PinnedLater& host = cache_->backing().host_memory();
+    stats.host_memory_ms = host.ms();
+    stats.host_wait_ms = host.waited_ms();
+  }
+  if (disk() != nullptr) stats.spill = disk()->stats();
+  if (pass_) {
+    stats.replayed_steps = pass_->replayed_steps();
+    stats.steps_on_device = pass_->steps_on_device();
+    stats.commits_on_device = pass_->commits_on_device();
+  }
+  return stats;
 }
 
 }  // namespace headrace

@@ -82,6 +82,16 @@ SessionLayout::SessionLayout(Device& device, Stream& compute, const ModelConfig&
   CHECK(prefill_group() % kPrefixTile == 0, "prefill_group=", prefill_group());
 }
 
+SessionPlan plan_session(Device& device, Stream& compute, const ModelConfig& config, const Weights& weights,
+                         const SessionOptions& options) {
+  const SessionLayout layout(device, compute, config, weights, options);
+  return {.layout = layout, .memory = layout.plan()};
+}
+
+uint64_t SessionLayout::hidden_row_bytes() const {
+  return static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype());
+}
+
 bool SessionLayout::partial_on() const { return options_.partial.shape.serves(options_.context_tokens); }
 
 int64_t SessionLayout::pass_rows() const { return options_.pass_rows + (partial_on() ? kMostPending : 0); }
@@ -113,7 +123,6 @@ StepResult SessionLayout::carve_result(Carver& carver) const { return StepResult
 
 StepWork SessionLayout::carve_step(Carver& carver, Carver& later) const {
   const int64_t rows = padded(pass_rows()), table = options_.context_tokens;
-  const uint64_t type_bytes = dtype_bytes(weights_.dtype());
   StepWork work;
   work.result = carve_result(carver);
   const uint64_t before = carver.used_bytes();
@@ -122,7 +131,7 @@ StepWork SessionLayout::carve_step(Carver& carver, Carver& later) const {
                      round_up(static_cast<uint64_t>(pass_rows() * path_stride()) * sizeof(int32_t), 256);
   work.inv_freq = carver.take<float>(config_.head_dim / 2);
   work.cos_sin = carver.take<float>(table * config_.head_dim);
-  work.hidden = carver.take_bytes(static_cast<uint64_t>(rows * config_.hidden) * type_bytes);
+  work.hidden = carver.take_bytes(static_cast<uint64_t>(rows) * hidden_row_bytes());
   std::byte* const layer = later.take_bytes(layer_work_bytes(config_, weights_.dtype(), rows));
   if (layer != nullptr) work.layer = layer_work(config_, weights_.dtype(), rows, layer);
   const uint64_t one = static_cast<uint64_t>(state_floats(config_, 1)) * sizeof(float);
@@ -153,12 +162,11 @@ void SessionLayout::plan_work(PlanInput* input) const {
       partial_on() ? PartialKv::work_bytes(shape_, options_.partial.shape, options_.context_tokens) : 0;
   const uint64_t work = whole_pages(step.used_bytes()) + pointer_bytes() + choice;
   const uint64_t table_row = static_cast<uint64_t>(config_.head_dim) * sizeof(float);
-  const uint64_t hidden_row = static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype());
   input->decode_work = {.bytes = work + whole_pages(later.used_bytes()) + products(pass_rows(), ProductPath::kDecode),
                         .per_context_row = table_row};
   input->prefill_work = {.bytes = work + products(group, ProductPath::kPrefill) + whole_pages(prefill.used_bytes()),
                          .per_context_row = table_row,
-                         .per_prompt_row = hidden_row + 2 * sizeof(int32_t)};
+                         .per_prompt_row = hidden_row_bytes() + 2 * sizeof(int32_t)};
 }
 
 // Pinned memory beside the KV cache.
@@ -226,7 +234,7 @@ PrefillWork SessionLayout::carve_prefill(Carver& carver) const {
   PrefillWork work;
   work.ids = carver.take<int32_t>(prompt);
   work.positions = carver.take<int32_t>(prompt);
-  work.hidden = carver.take_bytes(static_cast<uint64_t>(computed * config_.hidden) * dtype_bytes(weights_.dtype()));
+  work.hidden = carver.take_bytes(static_cast<uint64_t>(computed) * hidden_row_bytes());
   std::byte* const layer = carver.take_bytes(layer_work_bytes(config_, weights_.dtype(), group));
   if (layer != nullptr) work.layer = layer_work(config_, weights_.dtype(), group, layer);
   work.segment_count = segments_for(prompt);

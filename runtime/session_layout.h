@@ -1,6 +1,6 @@
-// How much of everything a session of these options has, and where in its buffers each thing lies. Worked out from the
-// options alone: nothing is allocated, so that whoever wants to know what a run would be asks here, and Session then
-// takes just what this says. Thread: one.
+// How much of everything a session of these options has, where in its buffers each thing lies, and the plan of where
+// its rows go. Nothing is allocated here. A run is planned once: the SessionPlan that was checked, printed and
+// predicted is the object that Session carries out. Thread: one.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,21 @@ class SessionLayout {
   SessionLayout(Device& device, Stream& compute, const ModelConfig& config, const Weights& weights,
                 const SessionOptions& options);
 
+  Device& device() const { return device_; }
+  Stream& compute() const { return compute_; }
+  const ModelConfig& config() const { return config_; }
+  const Weights& weights() const { return weights_; }
   const SessionOptions& options() const { return options_; }
   const RowShape& shape() const { return shape_; }
+  uint64_t hidden_row_bytes() const;  // of one row of the residual stream
 
   // By what the device has free now. The weights' memory must be reserved. Throws Error(kDoesNotFit).
   MemoryPlan plan() const { return make_plan(plan_input()); }
   PlanInput plan_input() const;
 
-  bool partial_on() const;    // the run is long enough for its budget
+  bool partial_on() const;  // the run is long enough for its budget
+  // From how many tokens on there may be partial steps; 0: never in this run.
+  int64_t partial_from() const { return partial_on() ? options_.partial.shape.least_context() : 0; }
   int64_t pass_rows() const;  // the largest pass
   int64_t drawn_rows() const;
   int64_t logit_rows() const;
@@ -58,5 +65,14 @@ class SessionLayout {
   const SessionOptions options_;
   const RowShape shape_;
 };
+
+struct SessionPlan {
+  SessionLayout layout;
+  MemoryPlan memory;
+};
+
+// Asks the planner once. Throws Error(kDoesNotFit).
+SessionPlan plan_session(Device& device, Stream& compute, const ModelConfig& config, const Weights& weights,
+                         const SessionOptions& options);
 
 }  // namespace headrace

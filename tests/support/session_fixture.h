@@ -49,7 +49,7 @@ struct LoadedModel {
     return o;
   }
   std::unique_ptr<Session> session(const SessionOptions& o) const {
-    return std::make_unique<Session>(*device, *compute, checkpoint->config(), weights, o);
+    return std::make_unique<Session>(plan_session(*device, *compute, checkpoint->config(), weights, o));
   }
 };
 

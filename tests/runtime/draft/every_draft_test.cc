@@ -163,7 +163,7 @@ class EveryDraft : public ::testing::TestWithParam<std::tuple<DeviceChoice, DTyp
     tokens.resize(static_cast<size_t>(tokens_));
     EXPECT_EQ(tokens, plain(c)) << c.name();
     const bool on_host = options_.type == SpecType::kNgram || c.tree.starts_with("opt");
-    EXPECT_EQ(run.session->steps_on_device() == 0, on_host) << c.name();
+    EXPECT_EQ(run.session->stats().steps_on_device == 0, on_host) << c.name();
     ++runs_;
   }
 
@@ -408,8 +408,8 @@ TEST_P(EveryDraft, IsJudgedOnTheDevice) {
       root = step.acceptance.next;
     }
     EXPECT_GT(longest, 1) << tree << ": a path of the root alone proves little";
-    EXPECT_EQ(runs.on_device().steps_on_device(), static_cast<int64_t>(std::size(kSteps)));
-    EXPECT_EQ(runs.on_device().commits_on_device(), static_cast<int64_t>(std::size(kSteps)) - by_the_host);
+    EXPECT_EQ(runs.on_device().stats().steps_on_device, static_cast<int64_t>(std::size(kSteps)));
+    EXPECT_EQ(runs.on_device().stats().commits_on_device, static_cast<int64_t>(std::size(kSteps)) - by_the_host);
   }
 }
 

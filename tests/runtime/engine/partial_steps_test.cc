@@ -55,8 +55,8 @@ TEST_P(PartialSteps, WithAllBlocksSeeTheFullKv) {
   const std::vector<int32_t> ids = testing::made_up_ids(kPrompt, vocab), more = testing::made_up_ids(200, vocab, 7);
   for (const KvMode kv : {KvMode::kDevice, KvMode::kHost}) {
     const auto partial = session(all, kv), full = session(0, kv);
-    ASSERT_EQ(partial->partial_from(), kPrompt);
-    EXPECT_EQ(full->partial_from(), 0);
+    ASSERT_EQ(partial->layout().partial_from(), kPrompt);
+    EXPECT_EQ(full->layout().partial_from(), 0);
     partial->prefill(ids, nullptr, nullptr);
     full->prefill(ids, nullptr, nullptr);
     ASSERT_TRUE(partial->partial_ready());

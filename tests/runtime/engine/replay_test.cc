@@ -34,7 +34,7 @@ TEST_P(ReplayedSteps, EqualEnqueuedOnes) {
     auto session = model.session(options);
     Said said;
     said.tokens = testing::decode_plainly(*session, testing::made_up_ids(kPrompt, 512), kTokens, &said.logits);
-    said.replayed = session->replayed_steps();
+    said.replayed = session->stats().replayed_steps;
     return said;
   };
   const Said enqueued = say(false), replayed = say(true);
@@ -73,7 +73,7 @@ TEST_P(ReplayedSteps, TreesOfManySizes) {
       session->commit(acceptance);
       root = samples[static_cast<size_t>(acceptance.nodes.back())];
     }
-    said.replayed = session->replayed_steps();
+    said.replayed = session->stats().replayed_steps;
     return said;
   };
   const Said enqueued = say(false), replayed = say(true);
@@ -118,7 +118,7 @@ TEST_P(ReplayedSteps, GrowTrees) {
       session->commit({.nodes = {0}, .next = samples[0]});
       root = samples[0];
     }
-    said.replayed = session->replayed_steps();
+    said.replayed = session->stats().replayed_steps;
     return said;
   };
   const Said enqueued = say(false), replayed = say(true);

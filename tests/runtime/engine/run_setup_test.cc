@@ -37,14 +37,16 @@ class OnPaper {
   MemoryBudget::Reservation leave(uint64_t bytes) {
     return device_->vram().reserve(device_->vram().free_bytes() - bytes, "others");
   }
-  RunSetup settled(const GenerateOptions& run, PrefixRun* prefix = nullptr) {
+  RunSetup settled(const GenerateOptions& run, PrefixRun* prefix = nullptr, MemoryPlan* plan = nullptr) {
     RunSetup setup = begin_setup(ground(), kPrompt, run);
     setup.session.prefix = prefix;
-    settle(ground(), run, &setup);
+    const SessionPlan settled = settle(ground(), run, &setup);
+    if (plan != nullptr) *plan = settled.memory;
     return setup;
   }
+  // Of the same run, planned again.
   MemoryPlan session_plan(const RunSetup& setup) {
-    return Session(*device_, *compute_, checkpoint_->config(), weights_, setup.session).plan();
+    return plan_session(*device_, *compute_, checkpoint_->config(), weights_, setup.session).memory;
   }
 
  private:
@@ -82,10 +84,10 @@ TEST(RunSetup, PendsByWhatItsOwnSessionPlans) {
       SCOPED_TRACE(str(spec_type_name(spec), ", ", format_bytes(bytes)));
       const MemoryBudget::Reservation others = card.leave(bytes);
       try {
-        const RunSetup setup = card.settled(lossless());
-        const MemoryPlan plan = card.session_plan(setup);
+        MemoryPlan plan;
+        const RunSetup setup = card.settled(lossless(), nullptr, &plan);
         expect_rows_of(setup, plan.ring_slots > 0 ? many : few);
-        EXPECT_EQ(memory_plan(card.ground(), setup).to_string(), plan.to_string());
+        EXPECT_EQ(plan.to_string(), card.session_plan(setup).to_string());
         ++(plan.ring_slots > 0 ? streaming : resident);
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), ExitCode::kDoesNotFit) << error.what();
@@ -134,12 +136,9 @@ TEST(RunSetup, CountsASavedPrefixAsTheSessionDoes) {
   EXPECT_THROW(card.settled(lossless(), &prefix), Error);
 }
 
-// Where nothing is to be decided nothing is asked: a run that would not fit is refused by its session, not here.
-TEST(RunSetup, AsksThePlannerOnlyWhereItMatters) {
+TEST(RunSetup, TakesWhatTheRunAsksFor) {
   OnPaper card(Backend::kCuda);
-  const MemoryBudget::Reservation others = card.leave(kMiB);
   GenerateOptions run = lossless();
-  EXPECT_THROW(card.settled(run), Error);
   run.pending = PendingTreeLimits{.width = 8, .grown = 64, .nodes = 64};
   const RunSetup fixed = card.settled(run);
   EXPECT_EQ(fixed.pending, *run.pending);
@@ -150,7 +149,16 @@ TEST(RunSetup, AsksThePlannerOnlyWhereItMatters) {
   const RunSetup full = card.settled(run);
   EXPECT_EQ(full.session.pass_rows, 1);
   EXPECT_FALSE(full.partial());
-  EXPECT_THROW(card.session_plan(full), Error);
+}
+
+// Whether there is something to decide or not.
+TEST(RunSetup, RefusesWhatDoesNotFit) {
+  OnPaper card(Backend::kCuda);
+  const MemoryBudget::Reservation others = card.leave(kMiB);
+  GenerateOptions run = lossless();
+  EXPECT_THROW(card.settled(run), Error);
+  run.pending = PendingTreeLimits{.width = 8, .grown = 64, .nodes = 64};
+  EXPECT_THROW(card.settled(run), Error);
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ Said run(const LoadedModel& model, const SessionOptions& options, int64_t tokens
   auto session = model.session(options);
   result.plan = session->plan();
   result.tokens = testing::decode_plainly(*session, prompt, tokens, &result.logits);
-  result.disk = session->spill_stats();
+  result.disk = session->stats().spill;
   return result;
 }
 
