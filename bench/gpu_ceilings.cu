@@ -4,8 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "bench/gpu_ceilings.h"
-#include "bench/gpu_time.h"
+#include "bench/ceilings.h"
 #include "cache/base.h"
 #include "offload/cuda_stream.h"
 
@@ -82,8 +81,7 @@ void fill(const DeviceBuffer& buffer, CudaStream& stream) {
 }
 
 double copy_gb_per_s(const DeviceBuffer& from, const DeviceBuffer& to, Stream& stream) {
-  const double us =
-      median_us(stream, 10, [&] { stream.copy(to.data(), from.data(), kReadBytes, Link::kWithinDevice); });
+  const double us = median_us(stream, [&] { stream.copy(to.data(), from.data(), kReadBytes, Link::kWithinDevice); });
   return 2.0 * static_cast<double>(kReadBytes) / us * 1e-3;
 }
 
@@ -92,7 +90,7 @@ double read_gb_per_s(const DeviceBuffer& from, const DeviceBuffer& to, CudaStrea
   double best = 0;
   for (const int blocks : {2, 4, 8, 32}) {  // a multiprocessor
     const auto grid = static_cast<unsigned>(blocks * multiprocessors());
-    const double us = median_us(stream, 10, [&] {
+    const double us = median_us(stream, [&] {
       read_kernel<<<grid, kThreads, 0, native>>>(from.as<uint4>(), kReadBytes / 16, to.as<uint32_t>());
       stream.check_launch("read_kernel");
     });
@@ -106,7 +104,7 @@ double mma_tflop_per_s(const DeviceBuffer& in, const DeviceBuffer& out, CudaStre
   double best = 0;
   for (const int blocks : {1, 2, 4}) {
     const auto grid = static_cast<unsigned>(blocks * multiprocessors());
-    const double us = median_us(stream, 20, [&] {
+    const double us = median_us(stream, [&] {
       mma_kernel<<<grid, 256, 0, native>>>(in.as<uint32_t>(), out.as<float>());
       stream.check_launch("mma_kernel");
     });
@@ -142,7 +140,7 @@ double product_tflop_per_s(const DeviceBuffer& a, const DeviceBuffer& b, const D
   const float one = 1, zero = 0;
   double best = 0;
   for (int i = 0; i < count; ++i) {
-    const double us = median_us(stream, 10, [&] {
+    const double us = median_us(stream, [&] {
       check_lt(cublasLtMatmul(handle, operation, &one, a.data(), layout, b.data(), layout, &zero, out.data(), layout,
                               out.data(), layout, &found[static_cast<size_t>(i)].algo, workspace.data(),
                               workspace.bytes(), static_cast<cudaStream_t>(stream.native())),
@@ -159,13 +157,13 @@ double product_tflop_per_s(const DeviceBuffer& a, const DeviceBuffer& b, const D
 
 }  // namespace
 
-GpuCeilings measure_ceilings(Device& device, Stream& stream) {
+Ceilings measure_gpu_ceilings(Device& device, Stream& stream) {
   CudaStream& on = cuda_stream(stream);
   const DeviceBuffer from = device.allocate(kReadBytes, "bench"), to = device.allocate(kReadBytes, "bench");
   const DeviceBuffer workspace = device.allocate(kWorkspaceBytes, "bench");
   fill(from, on);
   fill(to, on);
-  GpuCeilings ceilings;
+  Ceilings ceilings;
   ceilings.product_tflop_per_s = product_tflop_per_s(from, from, to, workspace, on);
   ceilings.mma_sync_tflop_per_s = mma_tflop_per_s(from, to, on);
   ceilings.read_gb_per_s = read_gb_per_s(from, to, on);

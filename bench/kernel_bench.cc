@@ -1,205 +1,218 @@
-// The kernels alone, on the CPU backend, over the shapes of SmolLM2-135M: GFLOP/s of products, GB/s of what is bound by
-// memory, beside what reading memory gives at best on the same machine.
-//   kernel_bench --benchmark_min_time=0.1 [--benchmark_filter=product]
-//   kernel_bench --benchmark_out=FILE --benchmark_out_format=json
-//   HEADRACE_ISA=avx2 HEADRACE_BENCH_THREADS=1 kernel_bench
-// Weights are cold: calls take turns over copies that are larger than any cache, as a decode step's layers are.
-#include <benchmark/benchmark.h>
+// The kernels alone, on a CPU or a GPU, at the shape of a model with random weights. One JSON object a line: the first
+// names the machine and the rates it reaches at best (bench/ceilings.h), each other one a call's time and rates.
+//   kernel_bench [--device cuda|cpu] [--shape llama-3.1-8b] [--type bf16,f16,f32] [--rows 1,64,2048] [--context 61440]
+//                [--only product,prefix_attention] [--threads N]
+//   HEADRACE_ISA=avx2 kernel_bench --device cpu
+// Without flags: on a GPU Llama-3.1-8B in bf16 with 61,440 tokens, on the CPU SmolLM2-135M in every type with 7,680.
+#include "bench/kernel_bench.h"
 
 #include <algorithm>
-#include <cstdint>
-#include <cstdlib>
+#include <cstdio>
 #include <cstring>
-#include <memory>
-#include <string>
-#include <vector>
+#include <random>
 
-#include "bench/cpu_machine.h"
+#include "bench/figures.h"
+#include "bench/machine.h"
+#include "bench/program.h"
 #include "kernels/cpu/isa.h"
-#include "kernels/elementwise.h"
-#include "kernels/product.h"
 #include "offload/cpu_stream.h"
-#include "offload/device.h"
+#include "runtime/model/shapes.h"
+#include "runtime/rounding.h"
 
-namespace headrace {
+namespace headrace::bench {
 namespace {
 
-constexpr uint64_t kColdBytes = 192 * kMiB;
+using nlohmann::ordered_json;
 
-bench::CpuMachine& machine() { return bench::cpu_machine(); }
+constexpr uint64_t kColdBytes = 256 * kMiB;
 
-// Small finite values in every type: 0x3c3c is about 0.0115 in bf16 and f32 and 1.06 in f16.
-DeviceBuffer filled(uint64_t bytes) {
-  DeviceBuffer buffer = machine().device->allocate(bytes, "bench");
-  std::memset(buffer.data(), 0x3c, bytes);
-  return buffer;
-}
+using Words = std::vector<std::string>;
 
-// Copies of a weight, one after the other, used in turn.
-class Cold {
- public:
-  explicit Cold(uint64_t bytes)
-      : bytes_(round_up(bytes, 4096)), copies_(kColdBytes / bytes_ + 1), buffer_(filled(bytes_ * copies_)) {}
-  const std::byte* next() { return buffer_.data() + bytes_ * (turn_++ % copies_); }
-
- private:
-  uint64_t bytes_, copies_, turn_ = 0;
-  DeviceBuffer buffer_;
+struct Args {
+  DeviceChoice device = DeviceChoice::kAuto;
+  std::string shape;          // empty: by the device
+  Words types, only;          // empty: by the device; all
+  std::vector<int64_t> rows;  // empty: a usual list
+  int64_t context = 0;        // 0: by the device
+  int threads = 0;
 };
 
-void set_rate(benchmark::State& state, const char* name, double per_call) {
-  state.counters[name] = benchmark::Counter(per_call * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
+double digits(double value) { return to_digits(value, 4); }
+
+void print(const ordered_json& line) {
+  std::printf("%s\n", line.dump().c_str());
+  std::fflush(stdout);
 }
 
-// What the memory gives: both threads read, nothing is computed but a sum that keeps the reads.
-void read_memory(benchmark::State& state) {
-  constexpr int64_t kPieces = 64;
-  const uint64_t bytes = static_cast<uint64_t>(state.range(0)) * kMiB;
-  const DeviceBuffer buffer = filled(bytes);
-  struct Work {
-    const uint64_t* words;
-    uint64_t* sums;
-    int64_t per_piece;
-  };
-  std::vector<uint64_t> sums(kPieces * 8);
-  const Work work{buffer.as<uint64_t>(), sums.data(), static_cast<int64_t>(bytes / 8) / kPieces};
-  for (auto _ : state) {
-    cpu_stream(*machine().stream).enqueue([work](ThreadPool& pool) {
-      pool.parallel_for(kPieces, [&](int64_t piece, int) {
-        const uint64_t* words = work.words + piece * work.per_piece;
-        uint64_t lanes[32] = {};
-        for (int64_t i = 0; i + 32 <= work.per_piece; i += 32) {
-          for (int lane = 0; lane < 32; ++lane) lanes[lane] += words[i + lane];
-        }
-        for (uint64_t lane : lanes) work.sums[piece * 8] += lane;
-      });
-    });
-    machine().stream->synchronize();
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  for (const auto* list : {&kLayerCases, &kAttentionCases, &kPartialCases, &kTreeCases}) {
+    cases.insert(cases.end(), list->begin(), list->end());
   }
-  set_rate(state, "GB/s", static_cast<double>(bytes));
+  return cases;
 }
 
-void product_bench(benchmark::State& state, DType type, int64_t rows, int64_t n, int64_t k) {
-  const uint64_t element = dtype_bytes(type);
-  const uint64_t weight_bytes = static_cast<uint64_t>(n * k) * element;
-  const DeviceBuffer x = filled(static_cast<uint64_t>(rows * k) * element);
-  const DeviceBuffer out = filled(static_cast<uint64_t>(rows * n) * element);
-  Cold weights(weight_bytes);
-  ProductParams params{};
-  params.x = x.data();
-  params.out = out.data();
-  params.type = params.out_type = type;
-  params.rows = rows;
-  params.n = n;
-  params.k = k;
-  params.path = rows > kProductRowPadding ? ProductPath::kPrefill : ProductPath::kDecode;
-  constexpr int kCallsInFlight = 8;  // as a step has it: the stream's queue is never empty
-  int64_t calls = 0;
-  for (auto _ : state) {
-    params.w = weights.next();
-    product(params, *machine().stream);
-    if (++calls % kCallsInFlight == 0) machine().stream->synchronize();
-  }
-  machine().stream->synchronize();
-  set_rate(state, "GFLOP/s", 2.0 * static_cast<double>(rows * n * k));
-  set_rate(state, "weights_GB/s", static_cast<double>(weight_bytes));
-}
-
-void rms_norm_bench(benchmark::State& state, DType type, int64_t rows) {
-  constexpr int64_t kCols = 576;
-  const uint64_t bytes = static_cast<uint64_t>(rows * kCols) * dtype_bytes(type);
-  const DeviceBuffer x = filled(bytes), out = filled(bytes), weight = filled(kCols * 4);
-  const RmsNormParams params{x.data(), weight.data(), out.data(), type, rows, 1, kCols, kCols, kCols, 1e-5f};
-  for (auto _ : state) {
-    rms_norm(params, *machine().stream);
-    machine().stream->synchronize();
-  }
-  set_rate(state, "GB/s", 2.0 * static_cast<double>(bytes));
-}
-
-void silu_mul_bench(benchmark::State& state, DType type, int64_t rows) {
-  constexpr int64_t kCols = 1536;
-  const uint64_t bytes = static_cast<uint64_t>(rows * kCols) * dtype_bytes(type);
-  const DeviceBuffer in = filled(2 * bytes), out = filled(bytes);
-  const SiluMulParams params{in.data(), out.data(), type, rows, kCols};
-  for (auto _ : state) {
-    silu_mul(params, *machine().stream);
-    machine().stream->synchronize();
-  }
-  set_rate(state, "GB/s", 3.0 * static_cast<double>(bytes));
-}
-
-void rope_bench(benchmark::State& state, DType type, int64_t rows) {
-  constexpr int64_t kHeads = 9, kKvHeads = 3, kDim = 64, kStride = (kHeads + 2 * kKvHeads) * kDim;
-  const uint64_t element = dtype_bytes(type);
-  const DeviceBuffer qkv = filled(static_cast<uint64_t>(rows * kStride) * element);
-  const DeviceBuffer k_out = filled(static_cast<uint64_t>(rows * kKvHeads * kDim) * element);
-  const DeviceBuffer v_out = filled(k_out.bytes());
-  const DeviceBuffer table = filled(static_cast<uint64_t>(rows * kDim) * 4);
-  const DeviceBuffer positions = filled(static_cast<uint64_t>(rows) * 4);
-  for (int64_t row = 0; row < rows; ++row) positions.as<int32_t>()[row] = static_cast<int32_t>(row);
-  RopeParams params{};
-  params.q = qkv.data();
-  params.k = qkv.data() + kHeads * kDim * element;
-  params.v = qkv.data() + (kHeads + kKvHeads) * kDim * element;
-  params.positions = positions.as<int32_t>();
-  params.cos_sin = table.as<float>();
-  params.k_out = k_out.data();
-  params.v_out = v_out.data();
-  params.type = params.k_type = params.v_type = type;
-  params.rows = rows;
-  params.heads = kHeads;
-  params.kv_heads = kKvHeads;
-  params.head_dim = kDim;
-  params.qkv_stride = kStride;
-  params.table_rows = rows;
-  params.out_row_stride = kKvHeads * kDim;
-  params.out_head_stride = kDim;
-  for (auto _ : state) {
-    rope(params, *machine().stream);
-    machine().stream->synchronize();
-  }
-  set_rate(state, "GB/s", static_cast<double>(qkv.bytes() + k_out.bytes() + v_out.bytes()) * 1.5);
-}
-
-template <typename Bench>
-void add(const std::string& name, const Bench& bench) {
-  benchmark::RegisterBenchmark(name.c_str(), bench)->UseRealTime()->Unit(benchmark::kMicrosecond);
-}
-
-void add_all() {
-  benchmark::RegisterBenchmark("read_memory/MiB", read_memory)->Arg(192)->UseRealTime();
-  const std::pair<int64_t, int64_t> shapes[] = {{960, 576}, {576, 576}, {3072, 576}, {576, 1536}, {49152, 576}};
-  for (DType type : {DType::kBF16, DType::kF32, DType::kF16}) {
-    const std::string suffix = str("/", dtype_name(type), "/rows:");
-    for (const auto& [n, k] : shapes) {
-      for (int64_t rows : {1, 2, 4, 8, 16, 32, 64, 128, 256}) {
-        add(str("product/", n, "x", k, suffix, rows),
-            [=, n = n, k = k](benchmark::State& state) { product_bench(state, type, rows, n, k); });
+void run(Args args) {
+  KernelBench bench(args.device, args.threads);
+  if (args.shape.empty()) args.shape = bench.on_cpu() ? "smollm2-135m" : "llama-3.1-8b";
+  if (args.types.empty()) args.types = bench.on_cpu() ? Words{"bf16", "f32", "f16"} : Words{"bf16"};
+  if (args.context == 0) args.context = bench.on_cpu() ? 7680 : 61440;
+  if (args.rows.empty()) args.rows = {1, 4, 16, 64, 128, 512, 2048, 8192, args.context};
+  bench.shape = find_shape(args.shape).config;
+  bench.context = args.context;
+  bench.print_machine(args.shape);
+  for (const Case& each : all_cases()) {
+    if (!args.only.empty() && std::find(args.only.begin(), args.only.end(), each.name) == args.only.end()) continue;
+    for (const std::string& type : args.types) {
+      CHECK(parse_dtype(type, &bench.type), type);
+      if (each.most_rows == 0) each.run(bench, 0);
+      for (int64_t rows : args.rows) {
+        if (rows >= std::max<int64_t>(each.least_rows, 1) && rows <= each.most_rows) each.run(bench, rows);
       }
-    }
-    for (int64_t rows : {1, 64, 256}) {
-      add(str("rms_norm/576", suffix, rows), [=](benchmark::State& state) { rms_norm_bench(state, type, rows); });
-      add(str("silu_mul/1536", suffix, rows), [=](benchmark::State& state) { silu_mul_bench(state, type, rows); });
-      add(str("rope/9+3x64", suffix, rows), [=](benchmark::State& state) { rope_bench(state, type, rows); });
     }
   }
 }
 
 }  // namespace
-}  // namespace headrace
+
+double median_us(Stream& stream, const std::function<void()>& call) {
+  const auto us_of = [&](int calls) {
+    const Clock::time_point start = Clock::now();
+    for (int i = 0; i < calls; ++i) call();
+    stream.synchronize();
+    return seconds_since(start) * 1e6 / calls;
+  };
+  us_of(1);  // warms up
+  const int calls = static_cast<int>(std::clamp(20e3 / us_of(1), 1.0, 200.0));
+  std::vector<double> us;
+  for (int round = 0; round < 5; ++round) us.push_back(us_of(calls));
+  return median(us);
+}
+
+Ceilings measure_cpu_ceilings(Device& device, Stream& stream) {
+  struct Read {
+    const uint64_t* words;
+    uint64_t* sums;  // [kPieces]: keeps the reads
+    int64_t per_piece;
+  };
+  constexpr int64_t kPieces = 64;
+  const DeviceBuffer memory = device.allocate(kColdBytes, "bench"), sums = device.allocate(kPieces * 8, "bench");
+  std::memset(memory.data(), 0x3c, kColdBytes);  // so that it is memory, not the zero page
+  const Read read{memory.as<uint64_t>(), sums.as<uint64_t>(), static_cast<int64_t>(kColdBytes / 8) / kPieces};
+  const double us = median_us(stream, [&] {
+    cpu_stream(stream).enqueue([read](ThreadPool& pool) {
+      pool.parallel_for(kPieces, [&](int64_t piece, int) {
+        const uint64_t* words = read.words + piece * read.per_piece;
+        uint64_t lanes[32] = {}, sum = 0;
+        for (int64_t i = 0; i < read.per_piece; i += 32) {
+          for (int lane = 0; lane < 32; ++lane) lanes[lane] += words[i + lane];
+        }
+        for (uint64_t lane : lanes) sum += lane;
+        read.sums[piece] = sum;
+      });
+    });
+  });
+  return {.read_gb_per_s = static_cast<double>(kColdBytes) / us * 1e-3};
+}
+
+KernelBench::KernelBench(DeviceChoice choice, int threads)
+    : device_(open_device({.choice = choice, .threads = threads})),
+      stream_(device_->make_stream("bench", StreamRole::kCompute)) {
+#if HEADRACE_BENCH_CUDA
+  if (!on_cpu()) ceilings_ = measure_gpu_ceilings(*device_, *stream_);
+#endif
+  if (on_cpu()) ceilings_ = measure_cpu_ceilings(*device_, *stream_);
+}
+
+void KernelBench::print_machine(const std::string& name) {
+  ordered_json machine = machine_json();
+  machine["device"] = device_->name();
+  if (on_cpu()) machine["isa"] = kernels::isa_name(kernels::isa());
+  ordered_json ceilings;
+  for (const auto& [key, value] : {std::pair("copy_gb_per_s", ceilings_.copy_gb_per_s),
+                                   {"read_gb_per_s", ceilings_.read_gb_per_s},
+                                   {"product_tflop_per_s", ceilings_.product_tflop_per_s},
+                                   {"mma_sync_tflop_per_s", ceilings_.mma_sync_tflop_per_s}}) {
+    if (value > 0) ceilings[key] = digits(value);
+  }
+  print({{"program", "kernel_bench"},
+         {"machine", machine},
+         {"shape", name},
+         {"context", context},
+         {"ceilings", ceilings}});
+}
+
+DeviceBuffer KernelBench::upload_bytes(const void* data, size_t bytes) {
+  DeviceBuffer buffer = device_->allocate(bytes, "bench");
+  const PinnedBuffer staging = device_->allocate_pinned(bytes, "bench");
+  std::memcpy(staging.data(), data, bytes);
+  stream_->copy(buffer.data(), staging.data(), bytes, Link::kHostToDevice);
+  stream_->synchronize();
+  return buffer;
+}
+
+DeviceBuffer KernelBench::ascending(int64_t count, int32_t step) {
+  std::vector<int32_t> values(static_cast<size_t>(count));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int32_t>(i) * step;
+  return upload(values);
+}
+
+// A million values are drawn, then repeated: softmax over equal keys would be too cheap.
+DeviceBuffer KernelBench::normal(int64_t count, DType of, float scale) {
+  constexpr size_t kDrawn = 1000003;
+  std::minstd_rand random(1);
+  std::normal_distribution<float> values(0.0f, scale);
+  const size_t size = dtype_bytes(of), all = static_cast<size_t>(count), drawn = std::min(all, kDrawn);
+  std::vector<std::byte> bytes(drawn * size);
+  for (size_t i = 0; i < drawn; ++i) {
+    const float value = values(random);
+    const uint16_t half = of == DType::kBF16 ? f32_to_bf16(value).bits : f32_to_f16(value).bits;
+    std::memcpy(bytes.data() + i * size, of == DType::kF32 ? static_cast<const void*>(&value) : &half, size);
+  }
+  DeviceBuffer buffer = zeros(static_cast<int64_t>(all * size));
+  const DeviceBuffer piece = upload_bytes(bytes.data(), bytes.size());
+  for (size_t at = 0; at < all; at += drawn) {
+    stream_->copy(buffer.data() + at * size, piece.data(), std::min(drawn, all - at) * size, Link::kWithinDevice);
+  }
+  stream_->synchronize();
+  return buffer;
+}
+
+void KernelBench::measure(ordered_json row, const Work& work, const std::function<void()>& call,
+                          Multiplier multiplier) {
+  const double us = median_us(*stream_, call);
+  const double memory = std::max(ceilings_.read_gb_per_s, ceilings_.copy_gb_per_s) * 1e3;  // bytes a microsecond
+  const double products =
+      (multiplier == Multiplier::kLibrary ? ceilings_.product_tflop_per_s : ceilings_.mma_sync_tflop_per_s) * 1e6;
+  const double by_bytes = work.bytes / memory, by_flops = products > 0 ? work.flops / products : 0;
+  row["type"] = dtype_name(type);
+  row["us"] = digits(us);
+  if (work.bytes > 0) row["GB/s"] = digits(work.bytes / us * 1e-3);
+  if (work.flops > 0) row["TFLOP/s"] = digits(work.flops / us * 1e-6);
+  if (work.bytes > 0 && (work.flops == 0 || products > 0)) row["bound_by"] = by_flops > by_bytes ? "products" : "bytes";
+  if (work.bytes > 0) row["of_ceiling"] = digits(std::max(by_bytes, by_flops) / us);
+  print(row);
+}
+
+ColdCopies::ColdCopies(KernelBench& bench, int64_t elements, DType type, float scale)
+    : bytes_(static_cast<uint64_t>(elements) * dtype_bytes(type)),
+      copies_(kColdBytes / bytes_ + 1),
+      buffer_(bench.normal(elements * static_cast<int64_t>(copies_), type, scale)) {}
+
+}  // namespace headrace::bench
 
 int main(int argc, char** argv) {
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  try {
-    benchmark::AddCustomContext("headrace_device", headrace::machine().device->name());
-    benchmark::AddCustomContext("headrace_isa", headrace::kernels::isa_name(headrace::kernels::isa()));
-    headrace::add_all();
-    benchmark::RunSpecifiedBenchmarks();
-  } catch (const headrace::Error& error) {
-    fprintf(stderr, "kernel_bench: %s\n", error.what());
-    return static_cast<int>(error.code());
-  }
-  return 0;
+  using namespace headrace::bench;
+  Args args;
+  std::vector<std::string> names;
+  for (const Case& each : all_cases()) names.push_back(each.name);
+  CLI::App app("Times each kernel at the shape of a model", "kernel_bench");
+  add_device(app, &args.device);
+  app.add_option("--shape", args.shape);
+  app.add_option("--type", args.types)->delimiter(',')->check(CLI::IsMember({"bf16", "f16", "f32"}));
+  app.add_option("--rows", args.rows)->delimiter(',')->check(CLI::PositiveNumber);
+  app.add_option("--context", args.context)->check(CLI::Range(1024, 1 << 20));
+  app.add_option("--only", args.only)->delimiter(',')->check(CLI::IsMember(names));
+  app.add_option("--threads", args.threads)->check(CLI::PositiveNumber);
+  return parse_and_run(app, argc, argv, [&] { run(args); });
 }

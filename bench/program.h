@@ -45,11 +45,8 @@ inline int guarded(const std::string& program, const std::function<void()>& run)
   return 0;
 }
 
-constexpr int kOneLine = -1;  // as `indent`: for a program whose results are lines of a file
-
-// `app` has the program's name and its flags; `run` is called once they are parsed.
-inline int run_program(CLI::App& app, int argc, char** argv, const std::function<nlohmann::ordered_json()>& run,
-                       int indent = 1) {
+// `app` has the program's name and its flags; `run` is called once they are parsed, and prints its results.
+inline int parse_and_run(CLI::App& app, int argc, char** argv, const std::function<void()>& run) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -57,7 +54,15 @@ inline int run_program(CLI::App& app, int argc, char** argv, const std::function
     std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(), error.what());
     return static_cast<int>(ExitCode::kUsage);
   }
-  return guarded(app.get_name(), [&] { std::printf("%s\n", run().dump(indent).c_str()); });
+  return guarded(app.get_name(), run);
+}
+
+constexpr int kOneLine = -1;  // as `indent`: for a program whose results are lines of a file
+
+// The same for a program with one JSON object as its result.
+inline int run_program(CLI::App& app, int argc, char** argv, const std::function<nlohmann::ordered_json()>& run,
+                       int indent = 1) {
+  return parse_and_run(app, argc, argv, [&] { std::printf("%s\n", run().dump(indent).c_str()); });
 }
 
 }  // namespace headrace::bench

@@ -1,0 +1,145 @@
+// The kernels of partial verification over the blocks of one layer's cache: summarised, scored, chosen and gathered.
+// Calls take turns over layers that together exceed any cache.
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "bench/kernel_bench.h"
+#include "kernels/blocks.h"
+
+namespace headrace::bench {
+namespace {
+
+constexpr int64_t kKept = 256, kSinksAndWindow = 20 * kBlockRows;
+
+double f(int64_t value) { return static_cast<double>(value); }
+int64_t blocks_of(const KernelBench& bench) { return (bench.context - kSinksAndWindow) / kBlockRows; }
+// Elements of one layer's summaries.
+int64_t summaries(const KernelBench& bench, int64_t blocks) { return bench.kv_width() * blocks * 2; }
+
+void summarise(KernelBench& bench, int64_t layers, int64_t ring_rows, int64_t count) {
+  const ModelConfig& c = bench.shape;
+  const int64_t blocks = blocks_of(bench), element = static_cast<int64_t>(bench.element());
+  ColdCopies k(bench, layers * bench.kv_width() * ring_rows, bench.type);
+  const DeviceBuffer out = bench.zeros(layers * summaries(bench, blocks) * element);
+  bench.measure({{"bench", "summarise_blocks"}, {"blocks", count}, {"layers", layers}},
+                {f(layers * bench.kv_width() * count * (kBlockRows + 2) * element), 0}, [&] {
+                  summarise_blocks({k.next(), out.data(), bench.type, layers, c.kv_heads, c.head_dim, ring_rows, blocks,
+                                    bench.kv_width() * ring_rows, count == blocks ? 0 : blocks / 2, count},
+                                   bench.stream());
+                });
+}
+
+void summarise_all(KernelBench& bench, int64_t) {
+  summarise(bench, 1, bench.context, blocks_of(bench));  // a layer of a prompt
+  for (int64_t blocks : {1, 4}) summarise(bench, bench.shape.layers, 512, blocks);
+}
+
+void score(KernelBench& bench, int64_t queries) {
+  const ModelConfig& c = bench.shape;
+  const int64_t blocks = blocks_of(bench), bytes = summaries(bench, blocks) * static_cast<int64_t>(bench.element());
+  const DeviceBuffer q = bench.normal(queries * bench.q_width(), bench.type);
+  const DeviceBuffer scores = bench.zeros(c.kv_heads * blocks * 4);
+  const DeviceBuffer workspace = bench.zeros(score_blocks_workspace_floats(c.kv_heads, c.head_dim) * 4);
+  ColdCopies layers(bench, summaries(bench, blocks), bench.type);
+  struct Kind {
+    const char* name;
+    BlockScore score;
+    BlockReduce reduce;
+  };
+  for (const Kind& kind : {Kind{"Quest, mean", BlockScore::kQuest, BlockReduce::kMean},
+                           Kind{"Quest, max", BlockScore::kQuest, BlockReduce::kMax},
+                           Kind{"SpecPV, mean", BlockScore::kSpecPv, BlockReduce::kMean}}) {
+    const bool by_rows = kind.score == BlockScore::kSpecPv || kind.reduce == BlockReduce::kMax;
+    const int64_t rows = by_rows ? queries * c.heads / c.kv_heads : 1;  // that every summary is multiplied with
+    bench.measure({{"bench", str("score_blocks ", kind.name)}, {"blocks", blocks}, {"queries", queries}},
+                  {f(bytes), 2 * f(summaries(bench, blocks)) * f(rows)}, [&] {
+                    score_blocks({q.data(), layers.next(), scores.as<float>(), workspace.as<float>(), bench.type,
+                                  bench.type, queries, c.heads, c.kv_heads, c.head_dim, bench.q_width(), blocks, 0,
+                                  blocks, kind.score, kind.reduce},
+                                 bench.stream());
+                  });
+  }
+}
+
+void select(KernelBench& bench, int64_t) {
+  if (bench.type != DType::kBF16) return;  // scores are fp32 in every type
+  const int64_t heads = bench.shape.kv_heads;
+  for (const auto& [blocks, keep] : {std::pair(blocks_of(bench), std::min(kKept, blocks_of(bench))),
+                                     {int64_t{16384}, kKept},
+                                     {kMaxBlocks, kMaxKeptBlocks}}) {
+    const DeviceBuffer scores = bench.normal(heads * blocks, DType::kF32), chosen = bench.zeros(heads * keep * 4);
+    const SelectBlocksParams params{scores.as<float>(), chosen.as<int32_t>(), heads, blocks, keep, 0};
+    bench.measure({{"bench", "select_blocks"}, {"blocks", blocks}, {"keep", keep}}, {f(heads * (blocks + keep) * 4), 0},
+                  [&] { select_blocks(params, bench.stream()); });
+  }
+}
+
+// One layer in `segments` segments, of which a call has `in_call`. Turns choose differently, so that no cache holds it.
+void gather(KernelBench& bench, int64_t segments, int64_t in_call) {
+  constexpr int64_t kTurns = 8;
+  const ModelConfig& c = bench.shape;
+  const int64_t element = static_cast<int64_t>(bench.element());
+  const int64_t rows = bench.context / segments / kPrefixTile * kPrefixTile, elements = bench.kv_width() * rows;
+  const int64_t blocks = segments * rows / kBlockRows, kept = std::min(kKept, blocks);
+  const DeviceBuffer k = bench.normal(segments * elements, bench.type),
+                     v = bench.normal(segments * elements, bench.type);
+  const DeviceBuffer k_out = bench.zeros(bench.kv_width() * kept * kBlockRows * element);
+  const DeviceBuffer v_out = bench.zeros(static_cast<int64_t>(k_out.bytes()));
+  std::mt19937 random(1);
+  std::vector<int32_t> all(static_cast<size_t>(blocks)), chosen;
+  std::iota(all.begin(), all.end(), 0);
+  for (int64_t head = 0; head < kTurns * c.kv_heads; ++head) {
+    std::sample(all.begin(), all.end(), std::back_inserter(chosen), kept, random);  // ascending
+  }
+  const DeviceBuffer list = bench.upload(chosen);
+  GatherBlocksParams params{nullptr,    k_out.data(), v_out.data(),      bench.type, bench.type, c.kv_heads,
+                            c.head_dim, kept,         kept * kBlockRows, in_call,    {}};
+  for (int64_t i = 0; i < in_call; ++i) {
+    params.segments[i] = {k.data() + i * elements * element, v.data() + i * elements * element,
+                          static_cast<int32_t>(i * rows), static_cast<int32_t>(rows), static_cast<int32_t>(rows)};
+  }
+  const int64_t moved =
+      std::count_if(chosen.begin(), chosen.end(), [&](int32_t block) { return block * kBlockRows < in_call * rows; }) /
+      kTurns;
+  int64_t turn = 0;
+  bench.measure({{"bench", "gather_blocks"}, {"segments", in_call}, {"of", segments}, {"blocks", moved}},
+                {f(moved * kBlockRows * c.head_dim * element) * 4, 0}, [&] {
+                  params.chosen = list.as<int32_t>() + turn++ % kTurns * c.kv_heads * kept;
+                  gather_blocks(params, bench.stream());
+                });
+}
+
+void gathers(KernelBench& bench, int64_t) {
+  const int64_t segments = std::clamp<int64_t>(bench.context / 2048, 2, kMaxPrefixSegments);
+  gather(bench, segments, segments);
+  gather(bench, segments, 2);
+}
+
+void windows(KernelBench& bench, int64_t) {
+  constexpr int64_t kRing = 512, kOut = 4096;
+  const ModelConfig& c = bench.shape;
+  const int64_t layer_bytes = bench.kv_width() * kOut * static_cast<int64_t>(bench.element());
+  const auto stride = static_cast<uint64_t>(layer_bytes);
+  const DeviceBuffer k = bench.normal(c.layers * bench.kv_width() * kRing, bench.type);
+  const DeviceBuffer v = bench.normal(c.layers * bench.kv_width() * kRing, bench.type);
+  const DeviceBuffer k_out = bench.zeros(c.layers * layer_bytes), v_out = bench.zeros(c.layers * layer_bytes);
+  for (int64_t rows : {4, 60}) {
+    const CopyWindowParams params{k.data(), v.data(),   k_out.data(), v_out.data(), bench.type, bench.type,
+                                  c.layers, c.kv_heads, c.head_dim,   kRing,        kOut,       stride,
+                                  stride,   60000,      60100,        rows};
+    bench.measure({{"bench", "copy_window"}, {"rows", rows}, {"layers", c.layers}},
+                  {4 * f(c.layers * bench.kv_width() * rows) * f(static_cast<int64_t>(bench.element())), 0},
+                  [&] { copy_window(params, bench.stream()); });
+  }
+}
+
+}  // namespace
+
+const std::vector<Case> kPartialCases = {{"summarise_blocks", summarise_all, 0, 0},
+                                         {"score_blocks", score, 1, 64},
+                                         {"select_blocks", select, 0, 0},
+                                         {"gather_blocks", gathers, 0, 0},
+                                         {"copy_window", windows, 0, 0}};
+
+}  // namespace headrace::bench
