@@ -1,5 +1,4 @@
-// What the drafts that rank a vocabulary do alike: what a run asks of them, its buffers, planned and then allocated,
-// and the rows of a pass. DraftBuffers owns memory. Thread: as draft.h says.
+// What a run asks of a draft that ranks a vocabulary, and the rows of its passes. Plain values and views.
 #pragma once
 
 #include <cstdint>
@@ -34,31 +33,12 @@ int64_t round_rows(const TreeShape& tree);
 int64_t padded_rows(Backend backend, int64_t rows);
 AttentionState carve_states(int64_t states, int64_t head_dim, Carver& carver);
 
-// ---- a run's buffers ----
-
-struct DraftBufferSizes {
-  uint64_t work, prefill;           // device memory
-  uint64_t inputs, prefill_inputs;  // pinned
-};
-struct DraftBuffers {
-  DeviceBuffer work, prefill;
-  PinnedBuffer inputs, prefill_inputs;
-
-  static DraftBuffers allocate(Device& device, const DraftBufferSizes& sizes);
-  void end_prefill() { prefill = {}, prefill_inputs = {}; }
-};
 // Rows of the prompt, one list in device memory and one on the host: one copy.
 struct PromptRows {
   int32_t *tokens, *positions;
   uint64_t bytes;  // of both
   static PromptRows carve(int64_t rows, Carver& carver);
 };
-
-// `check_bytes`: while the draft's products are checked.
-DraftMemory draft_memory(const DraftBufferSizes& sizes, uint64_t check_bytes, const DraftCacheShape& cache,
-                         const TreeSetup& tree);
-
-// ---- a pass ----
 
 // Rows of one pass; their K and V go to the cache's pass rows from `pass_row` on.
 struct DraftRows {

@@ -8,7 +8,6 @@
 #include "kernels/attention.h"
 #include "runtime/model/config_check.h"
 #include "runtime/model/hub_cache.h"
-#include "runtime/model/json_file.h"
 
 namespace headrace {
 namespace {
@@ -38,11 +37,6 @@ constexpr const char* kIgnoredTensors[] = {
     "verifier_norm.weight",
 };
 
-template <size_t kCount>
-bool among(const std::string& name, const char* const (&names)[kCount]) {
-  return std::find(std::begin(names), std::end(names), name) != std::end(names);
-}
-
 bool take_prefix(std::string_view prefix, std::string* name) {
   if (name->compare(0, prefix.size(), prefix) != 0) return false;
   name->erase(0, prefix.size());
@@ -68,11 +62,9 @@ std::vector<int64_t> widened(std::string_view bytes) {
 
 }  // namespace
 
-Eagle3Checkpoint::Eagle3Checkpoint(const std::string& directory, const ModelConfig& target) {
-  path_ = directory;
-  while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
-  const std::string source = path_ + "/config.json";
-  config_ = parse_eagle3_config(read_small_file(source, kMaxConfigBytes), source, target);
+Eagle3Checkpoint::Eagle3Checkpoint(const std::string& directory, const ModelConfig& target)
+    : DraftCheckpoint(directory) {
+  config_ = parse_eagle3_config(read_small_file(config_file_, kMaxConfigBytes), config_file_, target);
   files_ = TensorFiles(path_);
   name_tensors();
   check_shapes();
@@ -80,11 +72,6 @@ Eagle3Checkpoint::Eagle3Checkpoint(const std::string& directory, const ModelConf
 }
 
 void Eagle3Checkpoint::name_tensors() {
-  std::vector<TensorInfo> named;
-  const auto add = [&](TensorInfo info, size_t file_tensor, int64_t first_column) {
-    named.push_back(std::move(info));
-    places_.push_back({file_tensor, first_column});
-  };
   for (size_t i = 0; i < files_.tensors().size(); ++i) {
     TensorInfo info = files_.tensors()[i];
     const std::string stored_name = std::exchange(info.name, plain_name(info.name));
@@ -94,7 +81,7 @@ void Eagle3Checkpoint::name_tensors() {
                   "holds the tensor \"" + printable(stored_name) + "\", which an EAGLE-3 head has no use for",
                   "a head of another kind cannot be run without it");
     if (info.name != "fc.weight") {
-      add(std::move(info), i, 0);
+      add_tensor(std::move(info), i);
       continue;
     }
     const std::vector<int64_t> shape = {config_.hidden, 3 * config_.target_hidden};
@@ -103,13 +90,13 @@ void Eagle3Checkpoint::name_tensors() {
                   str("tensor fc.weight has the shape ", shape_text(info.shape), "; a hidden size of ", config_.hidden,
                       " and three states of the target's ", config_.target_hidden, " ask for ", shape_text(shape)));
     for (int64_t block = 0; block < 3; ++block)
-      add({str("fc.", block, ".weight"),
-           {config_.hidden, config_.target_hidden},
-           info.stored_type,
-           info.stored_bytes / 3},
-          i, block * config_.target_hidden);
+      add_tensor({str("fc.", block, ".weight"),
+                  {config_.hidden, config_.target_hidden},
+                  info.stored_type,
+                  info.stored_bytes / 3},
+                 i, block * config_.target_hidden);
   }
-  set_tensors(std::move(named));
+  finish_tensors();
 }
 
 void Eagle3Checkpoint::check_shapes() {
@@ -128,7 +115,7 @@ void Eagle3Checkpoint::check_shapes() {
     throw_error(ExitCode::kBadInput, path_,
                 str("tensor ", q->name, " has ", rows, " rows for ", c.heads, " heads: head_dim ", c.head_dim,
                     " is above ", kMaxAttentionHeadDim, ", the most that attention computes"));
-  check_rope(c.rope, c.head_dim, path_ + "/config.json");
+  check_rope(c.rope, c.head_dim, config_file_);
 
   const std::string p = "midlayer.";
   const int64_t kv = c.kv_heads * c.head_dim;
@@ -171,7 +158,7 @@ void Eagle3Checkpoint::read_target_ids() {
   const auto refuse = [&](const std::string& what) { throw_error(ExitCode::kBadInput, path_, what); };
   const auto elements = [&](const char* name, int64_t count) {
     const TensorInfo& info = require(name, {count});
-    const std::string_view bytes = files_.bytes(places_[index_of(info)].file_tensor);
+    const std::string_view bytes = stored_bytes(info);
     if (info.stored_type == "I64") return widened<int64_t>(bytes);
     if (info.stored_type == "I32") return widened<int32_t>(bytes);
     if (info.stored_type != "BOOL" && info.stored_type != "U8")
@@ -200,23 +187,6 @@ void Eagle3Checkpoint::read_target_ids() {
                  drafted ? " is drafted, and t2d does not mark it" : " is marked by t2d, and no draft id is it"));
     next += drafted;
   }
-}
-
-void Eagle3Checkpoint::read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type,
-                                 void* dst) const {
-  CHECK(0 <= row_begin && row_begin <= row_end && row_end <= tensor.rows(), tensor.name, " rows ", row_begin, " to ",
-        row_end, " of ", tensor.rows());
-  const Place& place = places_[index_of(tensor)];
-  const int64_t cols = tensor.cols(), stored_cols = files_.tensors()[place.file_tensor].cols();
-  if (cols == stored_cols)
-    return files_.read(place.file_tensor, row_begin * cols, (row_end - row_begin) * cols, type, dst);
-  char* out = static_cast<char*>(dst);
-  for (int64_t row = row_begin; row < row_end; ++row, out += static_cast<size_t>(cols) * dtype_bytes(type))
-    files_.read(place.file_tensor, row * stored_cols + place.first_column, cols, type, out);
-}
-
-void Eagle3Checkpoint::release_pages(const TensorInfo& tensor) const {
-  files_.release(places_[index_of(tensor)].file_tensor);
 }
 
 std::unique_ptr<Eagle3Checkpoint> open_eagle3(const std::string& model, const ModelConfig& target) {

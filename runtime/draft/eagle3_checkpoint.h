@@ -9,17 +9,16 @@
 #include <string>
 #include <vector>
 
+#include "runtime/draft/draft_checkpoint.h"
 #include "runtime/draft/eagle3_config.h"
 #include "runtime/model/config.h"
-#include "runtime/model/tensor_files.h"
-#include "runtime/model/tensor_source.h"
 
 namespace headrace {
 
 // Its tensors carry one set of names: "fc.0.weight" to "fc.2.weight" (the column blocks of fc, [hidden, target_hidden]
 // each), "midlayer.self_attn.q_proj.weight" and so on, "fc_norm.0.weight", "norm.weight", "lm_head.weight",
 // "embed_tokens.weight".
-class Eagle3Checkpoint final : public TensorSource {
+class Eagle3Checkpoint final : public DraftCheckpoint {
  public:
   // A directory with config.json. Throws Error(kBadInput) that names the file, and both values where the head does not
   // fit `target`.
@@ -29,26 +28,13 @@ class Eagle3Checkpoint final : public TensorSource {
   // The target's id of each draft id, ascending, [vocab].
   const std::vector<int32_t>& target_ids() const { return target_ids_; }
 
-  void read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const override;
-  std::string_view stored_bytes(const TensorInfo& tensor) const override {  // of all of fc where it is a part
-    return files_.bytes(places_[index_of(tensor)].file_tensor);
-  }
-  std::vector<FileStamp> files() const override { return files_.stamps(); }
-  void release_pages(const TensorInfo& tensor) const override;
-
  private:
-  struct Place {
-    size_t file_tensor = 0;    // in files_
-    int64_t first_column = 0;  // of the stored rows
-  };
   void name_tensors();
   void read_target_ids();
   void check_shapes();
   void check_shared();
 
   Eagle3Config config_;
-  TensorFiles files_;
-  std::vector<Place> places_;  // beside tensors()
   std::vector<int32_t> target_ids_;
 };
 

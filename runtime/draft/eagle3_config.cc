@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "cache/base.h"
+#include "runtime/draft/draft_checkpoint.h"
 #include "runtime/model/config_check.h"
 #include "runtime/model/json_file.h"
 #include "runtime/model/rope_json.h"
@@ -33,10 +34,7 @@ bool flag(const Parts& parts, const char* key) {
 }
 
 void refuse_unsupported(const JsonFields& layer) {
-  if (layer.has("quantization_config"))
-    layer.refuse("quantization_config", "is not supported", "give the bf16, f16 or f32 directory of this head");
-  const std::string activation = layer.string_or("hidden_act", "silu");
-  if (activation != "silu" && activation != "swish") layer.refuse("hidden_act", "is not supported (\"silu\" is)");
+  refuse_unsupported_layer(layer, "head");
   for (const char* key : {"attention_bias", "mlp_bias"})
     if (layer.boolean_or(key, false)) layer.refuse(key, "is not supported (false is)");
 }

@@ -6,6 +6,7 @@
 
 #include "runtime/draft/draft_tokenizer.h"
 #include "runtime/draft/eagle3.h"
+#include "runtime/draft/layer_draft_model.h"
 #include "runtime/sha256.h"
 
 namespace headrace {
@@ -21,17 +22,13 @@ Digest eagle3_states_identity(const Eagle3Config& config, DType type, const Dige
   return hash.finish();
 }
 
-class Eagle3Model final : public DraftModel {
+class Eagle3Model final : public LayerDraftModel<Eagle3Checkpoint, Eagle3Weights> {
  public:
   Eagle3Model(const DraftOptions& options, const TreeShape& tree, Device& device, const Eagle3Target& target,
               const Tokenizer* tokenizer)
-      : device_(device),
+      : LayerDraftModel(options, tree, device, open_eagle3(options.model, *target.config), target.weights->dtype()),
         target_(*target.weights),
-        tree_(tree),
-        tunes_trees_(!options.tree),
-        checkpoint_(open_eagle3(options.model, *target.config)),
-        config_(checkpoint_->config()),
-        weights_(Eagle3Weights::reserve(*checkpoint_, device, target_.dtype())) {
+        config_(checkpoint_->config()) {
     check_branches(tree_, config_.vocab, checkpoint_->path());
     if (tokenizer != nullptr) check_tokenizer_in(checkpoint_->path(), *tokenizer);
     if (options.window >= 0) config_.sliding_window = options.window;
@@ -40,16 +37,6 @@ class Eagle3Model final : public DraftModel {
     int64_t& window = config_.sliding_window;
     if (window > 0) window = std::max(window, kLeastDraftWindow);
   }
-
-  bool load(Progress* progress, const std::atomic<bool>* interrupt) override {
-    return weights_.loaded() || weights_.load(*checkpoint_, device_, progress, interrupt);
-  }
-  bool loaded() const override { return weights_.loaded(); }
-  uint64_t staging_bytes() const override { return weights_.staging_bytes(); }
-  uint64_t weights_bytes() const override { return weights_.bytes(); }
-  SpecType type() const override { return SpecType::kEagle3; }
-  TreeLimits tree() const override { return {.nodes = tree_.nodes, .levels = tree_.deepest()}; }
-  bool tunes_trees() const override { return tunes_trees_; }
 
   DraftNeeds needs(const DraftRun& run, const WeightsFingerprint& fingerprint) const override {
     if (!fingerprint_) fingerprint_ = fingerprint(*checkpoint_);
@@ -62,31 +49,14 @@ class Eagle3Model final : public DraftModel {
   }
   std::vector<FileStamp> files() const override { return checkpoint_->files(); }
   std::unique_ptr<Draft> start(const DraftRun& run) override {
-    return std::make_unique<Eagle3Draft>(device_, config_, weights_, target_,
-                                         DraftSetup{.tree = tree_,
-                                                    .window = config_.sliding_window,
-                                                    .prompt_tokens = run.prompt_tokens,
-                                                    .context_tokens = run.context_tokens,
-                                                    .most_pending = run.most_pending,
-                                                    .pass_nodes = run.pass_nodes,
-                                                    .sampling = run.sampling,
-                                                    .saves = run.saves});
-  }
-
-  std::string describe() const override {
-    return str("draft-eagle3 ", checkpoint_->path(), ", ",
-               config_.sliding_window > 0 ? str("window ", config_.sliding_window) : std::string("no window"),
-               tunes_trees_ ? ", trees of up to " : ", trees of ", tree_.nodes);
+    return std::make_unique<Eagle3Draft>(device_, config_, weights_, target_, setup_of(run));
   }
 
  private:
-  Device& device_;
+  int64_t window() const override { return config_.sliding_window; }
+
   const Weights& target_;
-  const TreeShape tree_;
-  const bool tunes_trees_;
-  const std::unique_ptr<Eagle3Checkpoint> checkpoint_;
-  Eagle3Config config_;  // the checkpoint's, with the options in place
-  Eagle3Weights weights_;
+  Eagle3Config config_;                        // the checkpoint's, with the options in place
   mutable std::optional<Digest> fingerprint_;  // once it was asked for
 };
 

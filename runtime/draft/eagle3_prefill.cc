@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "kernels/elementwise.h"
-#include "runtime/draft/eagle3_work.h"
+#include "runtime/draft/eagle3.h"
 
 namespace headrace {
 
@@ -20,28 +20,26 @@ int64_t Eagle3Draft::sink_features() const {
   return options_.saves ? segment_range(0).rows : kDraftSinkRows;
 }
 
-int64_t Eagle3Draft::prompt_list_rows() const { return kDraftSinkRows + options_.prompt_tokens - first_prompt_row(); }
-
-Eagle3Draft::PrefillWork Eagle3Draft::carve_prefill(Carver& carver) const {
+void Eagle3Draft::carve_prefill(Buffers* buffers) {
   const int64_t kept = options_.prompt_tokens - first_prompt_row();
   const int64_t group = std::min(padded(std::max(kept, sink_features())), kDraftPrefillGroupRows);
-  const auto rows_of = [&](int64_t rows, int64_t width) { return carver.take_bytes(sizes_.bytes(rows * width)); };
-  PrefillWork work;
-  work.rows = PromptRows::carve(prompt_list_rows(), carver);
-  work.sink_features = rows_of(padded(std::max(sink_features(), kDraftSinkRows)), config_.hidden);
-  work.features = rows_of(padded(options_.prompt_tokens - first_feature_row()), config_.hidden);
-  work.normed = config_.fc_norm ? rows_of(group, config_.target_hidden) : nullptr;
-  work.token = rows_of(group, config_.hidden);
-  work.joined = rows_of(group, 2 * config_.hidden);
-  work.qkv = rows_of(group, sizes_.qkv_width());
-  return work;
+  const auto rows_of = [&](int64_t rows, int64_t width) {
+    return buffers->prefill.take_bytes(sizes_.bytes(rows * width));
+  };
+  carve_prompt(kDraftSinkRows + kept, buffers);
+  prefill_.sink_features = rows_of(padded(std::max(sink_features(), kDraftSinkRows)), config_.hidden);
+  prefill_.features = rows_of(padded(options_.prompt_tokens - first_feature_row()), config_.hidden);
+  prefill_.normed = config_.fc_norm ? rows_of(group, config_.target_hidden) : nullptr;
+  prefill_.token = rows_of(group, config_.hidden);
+  prefill_.joined = rows_of(group, 2 * config_.hidden);
+  prefill_.qkv = rows_of(group, sizes_.qkv_width());
 }
 
 std::vector<PromptStates> Eagle3Draft::prompt_states() {
   const int64_t first = first_feature_row();
   std::vector<PromptStates> states = {
-      {static_cast<std::byte*>(prefill_->features), first, options_.prompt_tokens - first}};
-  if (first > 0) states.push_back({static_cast<std::byte*>(prefill_->sink_features), 0, sink_features()});
+      {static_cast<std::byte*>(prefill_.features), first, options_.prompt_tokens - first}};
+  if (first > 0) states.push_back({static_cast<std::byte*>(prefill_.sink_features), 0, sink_features()});
   return states;
 }
 
@@ -54,7 +52,7 @@ void Eagle3Draft::prefill_layer(const LayerInput& input) {
 void Eagle3Draft::project_prompt(const LayerInput& input, const PromptStates& to) {
   for (int64_t row = std::max(to.first, input.first); row < to.first + to.rows; row += kDraftPrefillGroupRows) {
     project(input, row - input.first, std::min(kDraftPrefillGroupRows, to.first + to.rows - row),
-            to.data + sizes_.bytes((row - to.first) * config_.hidden), prefill_->normed, ProductPath::kPrefill);
+            to.data + sizes_.bytes((row - to.first) * config_.hidden), prefill_.normed, ProductPath::kPrefill);
   }
 }
 
@@ -64,43 +62,32 @@ bool Eagle3Draft::finish_prefill(std::span<const int32_t> prompt, Progress*, con
   CHECK(rows + 1 == options_.prompt_tokens);
   const int64_t sinks = first > 0 ? kDraftSinkRows : 0, kept = rows - first;
   const std::byte* const features =
-      static_cast<std::byte*>(prefill_->features) + sizes_.bytes((first - first_feature_row()) * config_.hidden);
-  const void* const sink_rows = first_feature_row() > 0 ? prefill_->sink_features : prefill_->features;
-  Carver carver(buffers_.prefill_inputs.data());
-  const PromptRows host = PromptRows::carve(prompt_list_rows(), carver);
-  for (int64_t i = 0; i < sinks + kept; ++i) {
-    const int64_t position = i < sinks ? i : first + i - sinks;
-    host.tokens[i] = prompt[static_cast<size_t>(position + 1)];
-    host.positions[i] = static_cast<int32_t>(position);
-  }
-  compute_->copy(prefill_->rows.tokens, host.tokens, host.bytes, Link::kHostToDevice);
+      static_cast<std::byte*>(prefill_.features) + sizes_.bytes((first - first_feature_row()) * config_.hidden);
+  const void* const sink_rows = first_feature_row() > 0 ? prefill_.sink_features : prefill_.features;
+  upload_prompt(prompt.subspan(1), sinks, first, kept);
   if (sinks > 0) {
     join_prompt(0, sinks, sink_rows);
-    layer_->rotate(prefill_->qkv, prefill_->rows.positions, sinks, cache_->sinks(0));
+    layer_->rotate(prefill_.qkv, prompt_.positions, sinks, cache_->sinks(0));
   }
   for (int64_t row = 0; row < kept; row += kDraftPrefillGroupRows) {
     const int64_t count = std::min(kDraftPrefillGroupRows, kept - row);
     join_prompt(sinks + row, count, features + sizes_.bytes(row * config_.hidden));
-    layer_->rotate_into(*cache_, prefill_->qkv, prefill_->rows.positions + sinks + row, first + row, count);
+    layer_->rotate_into(*cache_, prefill_.qkv, prompt_.positions + sinks + row, first + row, count);
   }
-  compute_->copy(work_->pass_features, features + sizes_.bytes(kept * config_.hidden), sizes_.bytes(config_.hidden),
+  compute_->copy(work_.pass_features, features + sizes_.bytes(kept * config_.hidden), sizes_.bytes(config_.hidden),
                  Link::kWithinDevice);
-  compute_->synchronize();
-  cache_->set_rows(rows, sinks > 0);
   stable_features_.assign(1, 0);
-  stable_tokens_.clear();
-  prefill_.reset();
-  buffers_.end_prefill();
+  end_prefill(rows, sinks > 0);
   return true;
 }
 
 // Rows [first, first + count) of the list of tokens, with their features: up to qkv.
 void Eagle3Draft::join_prompt(int64_t first, int64_t count, const void* features) {
-  join({.tokens = prefill_->rows.tokens + first,
+  join({.tokens = prompt_.tokens + first,
         .features = features,
-        .token = prefill_->token,
-        .joined = prefill_->joined,
-        .qkv = prefill_->qkv,
+        .token = prefill_.token,
+        .joined = prefill_.joined,
+        .qkv = prefill_.qkv,
         .rows = count,
         .path = ProductPath::kPrefill});
 }

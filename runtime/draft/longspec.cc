@@ -3,17 +3,85 @@
 #include <algorithm>
 
 #include "kernels/elementwise.h"
-#include "offload/trace.h"
 #include "runtime/draft/draft_attention.h"
-#include "runtime/draft/longspec_work.h"
 #include "runtime/kv_cache.h"
 
 namespace headrace {
 
+// A row at position p predicts the token at p + 1. The root's row is committed before the tree is grown. Sinks go: the
+// layer was trained without them.
+LongSpecDraft::LongSpecDraft(Device& device, const LongSpecConfig& config, const LongSpecWeights& weights,
+                             const LongSpecTarget& target, const DraftSetup& options)
+    : LayerDraft(device, options,
+                 {.rows = DraftLayerSizes::of(config, weights.dtype()).cache_rows(),
+                  .context_rows = options.context_tokens,
+                  .window = options.window,
+                  .pass_rows = round_rows(options.tree),
+                  .most_taken_back = options.most_pending,
+                  .sinks = SinkRows::kGo},
+                 {.shape = options.tree,
+                  .vocab = config.vocab,
+                  .map = nullptr,
+                  .sampling = options.sampling,
+                  .position_offset = 1,
+                  .first_row = stable_rows(options.tree)},
+                 config.vocab),
+      config_(config),
+      weights_(weights),
+      target_(target),
+      sizes_(DraftLayerSizes::of(config, weights.dtype())) {
+  plan();
+}
+
+void LongSpecDraft::carve(Buffers* buffers) {
+  const int64_t stable = stable_rows(options_.tree), rows = padded(queries());
+  carve_inputs(stable, queries() + stable, buffers);
+  work_.hidden = buffers->work.take_bytes(sizes_.bytes(rows * config_.hidden));
+  work_.layer = DraftLayerWork::carve(sizes_, rows, queries(), options_.context_tokens, buffers->work);
+  const int64_t kept = options_.prompt_tokens - first_prompt_row();
+  const int64_t group = std::min(padded(kept), kDraftPrefillGroupRows);
+  carve_prompt(kept, buffers);
+  prefill_.hidden = buffers->prefill.take_bytes(sizes_.bytes(group * config_.hidden));
+  prefill_.normed = buffers->prefill.take_bytes(sizes_.bytes(group * config_.hidden));
+  prefill_.qkv = buffers->prefill.take_bytes(sizes_.bytes(group * sizes_.qkv_width()));
+}
+
+uint64_t LongSpecDraft::check_bytes() const {
+  const int64_t hidden = config_.hidden, qkv = sizes_.qkv_width();
+  return DraftLayer::check_bytes(device_.backend(), sizes_, options_.prompt_tokens,
+                                 {{.n = qkv, .k = hidden},
+                                  {.n = qkv, .k = hidden, .path = ProductPath::kPrefill},
+                                  {.n = sizes_.attended(), .k = hidden}});
+}
+
+void LongSpecDraft::begin() {
+  layer_.emplace(sizes_, work_.layer, options_.context_tokens, *compute_);
+  layer_->fill_rope(target_.config->rope, target_.config->max_positions);  // its keys are rotated so
+}
+
+// Keys and values of the prompt's last rows: one layer, so that no attention is needed for them.
+bool LongSpecDraft::finish_prefill(std::span<const int32_t> prompt, Progress*, const std::atomic<bool>*) {
+  const int64_t rows = static_cast<int64_t>(prompt.size()), first = first_prompt_row(), kept = rows - first;
+  CHECK(rows == options_.prompt_tokens);
+  upload_prompt(prompt, 0, first, kept);
+  for (int64_t row = 0; row < kept; row += kDraftPrefillGroupRows) {
+    const int64_t count = std::min(kDraftPrefillGroupRows, kept - row);
+    enter({.tokens = prompt_.tokens + row,
+           .hidden = prefill_.hidden,
+           .normed = prefill_.normed,
+           .qkv = prefill_.qkv,
+           .rows = count,
+           .path = ProductPath::kPrefill});
+    layer_->rotate_into(*cache_, prefill_.qkv, prompt_.positions + row, first + row, count);
+  }
+  end_prefill(rows, false);
+  return true;
+}
+
 // ---- the layer ------------------------------------------------------------------------------------------------------
 
 void LongSpecDraft::enter(const Entrance& e) {
-  const LongSpecWeights::Views& w = weights_.views();
+  const LongSpecViews& w = weights_.views();
   embedding({.ids = e.tokens,
              .table = target_.weights->embedding(),
              .out = e.hidden,
@@ -40,10 +108,10 @@ void LongSpecDraft::attend_target(const DraftRows& rows) {
   const int64_t last = cache.shape().layers - 1, end = tail_begin(cache.rows() + cache.pending_rows() - 1);
   PrefixAttentionParams prefix{};
   prefix.shape = layer_->attention_shape(rows.count, sizes_.attended(), cache.shape());
-  prefix.q = work_->layer.qkv;
-  prefix.positions = work_->inputs.before;
-  prefix.state = work_->layer.state;
-  prefix.scratch = work_->layer.scratch;
+  prefix.q = work_.layer.qkv;
+  prefix.positions = before(inputs_);
+  prefix.state = work_.layer.state;
+  prefix.scratch = work_.layer.scratch;
   prefix.fresh = true;
   for (int64_t i = 0; i < segments_for(end); ++i) {
     if (prefix.segment_count == kDraftSegmentsPerLaunch) {
@@ -56,26 +124,26 @@ void LongSpecDraft::attend_target(const DraftRows& rows) {
   prefix_attention(prefix, *compute_);  // without any, it makes the states empty
   const KvCache::TailViews tail = cache.tail(last);
   tail_attention({.shape = prefix.shape,
-                  .q = work_->layer.qkv,
-                  .positions = work_->inputs.before,
-                  .committed = work_->inputs.root_position,
+                  .q = work_.layer.qkv,
+                  .positions = before(inputs_),
+                  .committed = inputs_.root_position,
                   .path = rows.path,
                   .ring_k = tail.ring_k,
                   .ring_v = tail.ring_v,
                   .pass_k = tail.pass_k,
                   .pass_v = tail.pass_v,
-                  .state = work_->layer.state,
-                  .out = work_->layer.attention,
+                  .state = work_.layer.state,
+                  .out = work_.layer.attention,
                   .path_stride = rows.path_stride,
                   .ring_rows = kTailRingRows,
                   .pass_rows = 1},
                  *compute_);
 }
 
-void LongSpecDraft::finish_layer(const DraftRows& rows) {
-  const LongSpecWeights::Views& w = weights_.views();
-  const DraftLayerWork& work = work_->layer;
-  void* const x = work_->hidden;
+const float* LongSpecDraft::finish_layer(const DraftRows& rows) {
+  const LongSpecViews& w = weights_.views();
+  const DraftLayerWork& work = work_.layer;
+  void* const x = work_.hidden;
   const int64_t hidden = config_.hidden, attended = sizes_.attended(), count = rows.count;
   const auto add_attention = [&](const void* weight) {
     layer_->multiply(
@@ -102,130 +170,71 @@ void LongSpecDraft::finish_layer(const DraftRows& rows) {
                     .n = config_.vocab,
                     .k = hidden,
                     .out_f32 = true});
+  return work.logits;
 }
 
-// ---- the loop -------------------------------------------------------------------------------------------------------
+// ---- the round ------------------------------------------------------------------------------------------------------
 
-// The root, and what the last verify accepted before it. On a GPU, where 64 rows cost what one does, there are always
-// as many: the root is repeated, and the round is the same graph whatever was accepted.
-LongSpecDraft::Round LongSpecDraft::upload_round(int32_t root, int64_t position, const TreeInputs& to) {
-  const int64_t before = cache_->rows(), stable = static_cast<int64_t>(stable_tokens_.size()) + 1;
+// Tokens to work_.hidden and work_.qkv; their keys and values to the rows of the round.
+void LongSpecDraft::embed(const int32_t* tokens, const int32_t* positions, int64_t rows, int64_t pass_row) {
+  enter({.tokens = tokens, .hidden = work_.hidden, .normed = work_.layer.normed, .qkv = work_.layer.qkv, .rows = rows});
+  layer_->rotate(work_.layer.qkv, positions, rows, cache_->pass_rows_from(0, pass_row));
+}
+
+// The root, and what the last verify pass accepted before it: the root comes first, so that it alone can continue
+// behind its keys and values. On a GPU, where 64 rows cost what one does, there are always as many: the root is
+// repeated, and the round is the same graph whatever was accepted.
+LayerDraft::Round LongSpecDraft::catch_up(int32_t root, int64_t position) {
+  join_early_tokens();
+  const int64_t before_stable = cache_->rows(), stable = static_cast<int64_t>(stable_tokens_.size()) + 1;
   const int64_t rows = device_.backend() == Backend::kCpu ? stable : stable_rows(options_.tree);
-  CHECK(stable <= stable_rows(options_.tree) && before + stable == position + 1, "rows ", before, " + ", stable, " at ",
-        position);
+  CHECK(stable <= stable_rows(options_.tree) && before_stable + stable == position + 1, "rows ", before_stable, " + ",
+        stable, " at ", position);
   const int64_t seen = target_cache_->rows() + target_cache_->pending_rows();
   CHECK(seen == position, "rows ", seen, " at ", position);
   for (int64_t i = 0; i < rows; ++i) {
     const bool accepted = i > 0 && i < stable;
-    host_->tokens[i] = accepted ? stable_tokens_[static_cast<size_t>(i - 1)] : root;
-    host_->positions[i] = static_cast<int32_t>(accepted ? before + i - 1 : position);
-    host_->source[i] = static_cast<int32_t>((i + 1) % stable);
+    host_.tokens[i] = accepted ? stable_tokens_[static_cast<size_t>(i - 1)] : root;
+    host_.positions[i] = static_cast<int32_t>(accepted ? before_stable + i - 1 : position);
+    source(host_)[i] = static_cast<int32_t>((i + 1) % stable);
   }
-  std::fill_n(host_->before, most_rows(), static_cast<int32_t>(position - 1));
-  *host_->root_position = static_cast<int32_t>(position);
-  *host_->committed = static_cast<int32_t>(position + 1);
-  *host_->slot_shift = to.slot_shift;
-  compute_->copy_small(work_->inputs.tokens, buffers_.inputs.data(), work_->inputs_bytes, Link::kHostToDevice);
-  return {.stable = stable, .rows = rows, .position = position, .deepest = position + builder_->levels()};
+  std::fill_n(before(host_), queries(), static_cast<int32_t>(position - 1));
+  upload_inputs(stable);
+  replay_.run(*compute_, {0, rows, 0, 0}, [&] { embed(inputs_.tokens, inputs_.positions, rows, 0); });
+  cache_->append(source(inputs_), stable, *compute_);
+  // What is computed now depends on the target's segments, too.
+  return {.row = 0, .key = segments_for(tail_begin(position - 1)), .deepest = position + builder_->levels()};
 }
 
-// Tokens to work.hidden and work.qkv; their keys and values to the rows of the round.
-void LongSpecDraft::embed(const int32_t* tokens, const int32_t* positions, int64_t rows, int64_t pass_row) {
-  enter({.tokens = tokens,
-         .hidden = work_->hidden,
-         .normed = work_->layer.normed,
-         .qkv = work_->layer.qkv,
-         .rows = rows});
-  layer_->rotate(work_->layer.qkv, positions, rows, cache_->pass_rows_from(0, pass_row));
+const float* LongSpecDraft::forward_root(const Round& round) {
+  return finish_layer({.tokens = inputs_.tokens,
+                       .positions = inputs_.positions,
+                       .path = source(inputs_),
+                       .committed = inputs_.committed,
+                       .count = 1,
+                       .path_stride = 1,
+                       .pass_row = 0,
+                       .deepest = round.deepest});
 }
 
-void LongSpecDraft::grow_tree(const Round& round, const TreeRows& to) {
-  const Inputs& in = work_->inputs;
-  const TreeRoot root = {
-      .token = in.tokens, .position = in.root_position, .committed = in.committed, .slot_shift = in.slot_shift};
-  finish_layer({.tokens = in.tokens,
-                .positions = in.positions,
-                .path = in.source,
-                .committed = in.committed,
-                .count = 1,
-                .path_stride = 1,
-                .pass_row = 0,
-                .deepest = round.deepest});
-  builder_->grow(0, work_->layer.logits, in.positions, root, *compute_);
-  for (int64_t level = 1; level < builder_->levels() && !builder_->stopped(*compute_); ++level) {
-    const TreeFrontier& frontier = builder_->frontier();
-    const int64_t rows = builder_->rows(level);
-    embed(frontier.tokens, frontier.positions, rows, builder_->first_pass_row(level));
-    finish_layer({.tokens = frontier.tokens,
-                  .positions = frontier.positions,
-                  .path = frontier.path,
-                  .committed = in.committed,
-                  .count = rows,
-                  .path_stride = frontier.path_stride,
-                  .pass_row = builder_->first_pass_row(level),
-                  .deepest = round.deepest});
-    builder_->grow(level, work_->layer.logits, frontier.positions, root, *compute_);
-  }
-  builder_->select(root, to, *compute_);
-}
-
-// Two graphs on a GPU, as Eagle3Draft has them. What the second reads changes with the rows that the window
-// shows, and with the target's segments.
-void LongSpecDraft::play_round(int32_t root, int64_t position, const TreeInputs& to) {
-  const TraceSpan span(*compute_, "propose");
-  const Inputs& in = work_->inputs;
-  join_early_tokens();
-  const Round round = upload_round(root, position, to);
-  replay_.run(*compute_, {0, round.rows, 0, 0}, [&] { embed(in.tokens, in.positions, round.rows, 0); });
-  cache_->append(in.source, round.stable, *compute_);
-  if (builder_->stops_early()) return grow_tree(round, to.rows);
-  const Replay::Key key = {builder_->key_of(to.rows), shape_.first_kept(cache_->rows()),
-                           shape_.prefix_end(round.deepest), segments_for(tail_begin(round.position - 1))};
-  replay_.run(*compute_, key, [&] { grow_tree(round, to.rows); });
-}
-
-void LongSpecDraft::propose(int32_t root, int64_t position, const TreeLimits& limits, Tree* tree) {
-  builder_->begin(limits);
-  play_round(root, position, {.rows = builder_->own_rows()});
-  builder_->bring(*compute_, tree);
-}
-
-ProposedTree LongSpecDraft::propose_into(int32_t root, int64_t position, const TreeLimits& limits,
-                                         const TreeInputs& to) {
-  builder_->begin(limits);
-  if (builder_->stops_early()) return {};
-  play_round(root, position, to);
-  return builder_->proposed();
+const float* LongSpecDraft::forward_level(const Round&, int64_t, const DraftRows& rows) {
+  embed(rows.tokens, rows.positions, rows.count, rows.pass_row);
+  return finish_layer(rows);
 }
 
 // After a refresh there may be more tokens than a round has room for: the first of them join the cache in rounds of
 // their own.
 void LongSpecDraft::join_early_tokens() {
-  const Inputs& in = work_->inputs;
   const int64_t count = stable_rows(options_.tree);
   while (static_cast<int64_t>(stable_tokens_.size()) >= count) {
-    const int64_t before = cache_->rows();
-    for (int64_t i = 0; i < count; ++i) {
-      host_->tokens[i] = stable_tokens_[static_cast<size_t>(i)];
-      host_->positions[i] = static_cast<int32_t>(before + i);
-      host_->source[i] = static_cast<int32_t>(i);
-    }
-    compute_->copy_small(in.tokens, buffers_.inputs.data(), work_->inputs_bytes, Link::kHostToDevice);
-    replay_.run(*compute_, {0, count, 0, 0}, [&] { embed(in.tokens, in.positions, count, 0); });
-    cache_->append(in.source, count, *compute_);
-    stable_tokens_.erase(stable_tokens_.begin(), stable_tokens_.begin() + count);
-    compute_->synchronize();  // the host side of the inputs is written again
+    upload_chain(std::span(stable_tokens_).first(static_cast<size_t>(count)), count);
+    replay_.run(*compute_, {0, count, 0, 0}, [&] { embed(inputs_.tokens, inputs_.positions, count, 0); });
+    cache_->append(inputs_.order, count, *compute_);
+    forget_stable(count);
   }
 }
 
 // The row of the first provisional token, the root of then, is right.
 void LongSpecDraft::rewind(int64_t position) { cache_->rewind(std::min(position + 1, cache_->rows())); }
-
-void LongSpecDraft::observe(const Tree& tree, const Acceptance& acceptance) {
-  stable_tokens_.clear();
-  for (size_t i = 1; i < acceptance.nodes.size(); ++i) {
-    stable_tokens_.push_back(tree.tokens[static_cast<size_t>(acceptance.nodes[i])]);
-  }
-}
 
 }  // namespace headrace

@@ -1,12 +1,10 @@
 #include "runtime/draft/longspec_checkpoint.h"
 
-#include <algorithm>
 #include <string_view>
 #include <utility>
 
 #include "runtime/model/config_check.h"
 #include "runtime/model/hub_cache.h"
-#include "runtime/model/json_file.h"
 
 namespace headrace {
 namespace {
@@ -37,11 +35,6 @@ constexpr const char* kIgnoredTensors[] = {
 };
 constexpr std::string_view kPrefixes[] = {"draft_model.", "glide."};
 
-template <size_t kCount>
-bool among(std::string_view name, const char* const (&names)[kCount]) {
-  return std::find(std::begin(names), std::end(names), name) != std::end(names);
-}
-
 // The prefix that names the layer's tensors in this file; empty for flat names.
 std::string_view prefix_of(const TensorFiles& files) {
   for (const std::string_view prefix : kPrefixes) {
@@ -55,10 +48,7 @@ std::string_view prefix_of(const TensorFiles& files) {
 LongSpecConfig parse(std::string_view text, const std::string& source, const ModelConfig& target) {
   const nlohmann::json object = parse_json_object(text, source);
   const JsonFields fields(object, source);
-  if (fields.has("quantization_config"))
-    fields.refuse("quantization_config", "is not supported", "give the bf16, f16 or f32 directory of this draft");
-  const std::string activation = fields.string_or("hidden_act", "silu");
-  if (activation != "silu" && activation != "swish") fields.refuse("hidden_act", "is not supported (\"silu\" is)");
+  refuse_unsupported_layer(fields, "draft");
   LongSpecConfig config;
   const auto as_target = [&](const char* key, int64_t value, int64_t wanted, const char* what) {
     if (value != wanted)
@@ -83,11 +73,9 @@ LongSpecConfig parse(std::string_view text, const std::string& source, const Mod
 
 }  // namespace
 
-LongSpecCheckpoint::LongSpecCheckpoint(const std::string& directory, const ModelConfig& target) {
-  path_ = directory;
-  while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
-  const std::string source = path_ + "/config.json";
-  config_ = parse(read_small_file(source, kMaxConfigBytes), source, target);
+LongSpecCheckpoint::LongSpecCheckpoint(const std::string& directory, const ModelConfig& target)
+    : DraftCheckpoint(directory) {
+  config_ = parse(read_small_file(config_file_, kMaxConfigBytes), config_file_, target);
   files_ = TensorFiles(path_);
   name_tensors();
   check_shapes();
@@ -95,7 +83,6 @@ LongSpecCheckpoint::LongSpecCheckpoint(const std::string& directory, const Model
 
 void LongSpecCheckpoint::name_tensors() {
   const std::string_view prefix = prefix_of(files_);
-  std::vector<TensorInfo> named;
   for (size_t i = 0; i < files_.tensors().size(); ++i) {
     TensorInfo info = files_.tensors()[i];
     const std::string stored_name = info.name;
@@ -108,10 +95,9 @@ void LongSpecCheckpoint::name_tensors() {
                   "holds the tensor \"" + printable(stored_name) + "\", which a LongSpec draft has no use for",
                   "its tensors are named input_layernorm.weight, self_attn.q_proj.weight, … or so with draft_model. or "
                   "glide. before them");
-    named.push_back(std::move(info));
-    file_tensors_.push_back(i);
+    add_tensor(std::move(info), i);
   }
-  set_tensors(std::move(named));
+  finish_tensors();
 }
 
 void LongSpecCheckpoint::check_shapes() const {
@@ -133,18 +119,6 @@ void LongSpecCheckpoint::check_shapes() const {
   require("mlp.gate_proj.weight", {c.ffn, c.hidden});
   require("mlp.up_proj.weight", {c.ffn, c.hidden});
   require("mlp.down_proj.weight", {c.hidden, c.ffn});
-}
-
-void LongSpecCheckpoint::read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type,
-                                   void* dst) const {
-  CHECK(0 <= row_begin && row_begin <= row_end && row_end <= tensor.rows(), tensor.name, " rows ", row_begin, " to ",
-        row_end, " of ", tensor.rows());
-  files_.read(file_tensors_[index_of(tensor)], row_begin * tensor.cols(), (row_end - row_begin) * tensor.cols(), type,
-              dst);
-}
-
-void LongSpecCheckpoint::release_pages(const TensorInfo& tensor) const {
-  files_.release(file_tensors_[index_of(tensor)]);
 }
 
 std::unique_ptr<LongSpecCheckpoint> open_longspec(const std::string& model, const ModelConfig& target) {

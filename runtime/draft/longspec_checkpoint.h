@@ -7,11 +7,9 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
+#include "runtime/draft/draft_checkpoint.h"
 #include "runtime/model/config.h"
-#include "runtime/model/tensor_files.h"
-#include "runtime/model/tensor_source.h"
 
 namespace headrace {
 
@@ -23,7 +21,7 @@ struct LongSpecConfig {
 };
 
 // Its tensors carry the flat names: "self_attn.q_proj.weight" and so on.
-class LongSpecCheckpoint final : public TensorSource {
+class LongSpecCheckpoint final : public DraftCheckpoint {
  public:
   // A directory with config.json. Throws Error(kBadInput) that names the file, and both values where the layer does not
   // fit `target`.
@@ -31,19 +29,11 @@ class LongSpecCheckpoint final : public TensorSource {
 
   const LongSpecConfig& config() const { return config_; }
 
-  void read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const override;
-  std::string_view stored_bytes(const TensorInfo& tensor) const override {
-    return files_.bytes(file_tensors_[index_of(tensor)]);
-  }
-  void release_pages(const TensorInfo& tensor) const override;
-
  private:
   void name_tensors();
   void check_shapes() const;
 
   LongSpecConfig config_;
-  TensorFiles files_;
-  std::vector<size_t> file_tensors_;  // in files_, beside tensors()
 };
 
 // `model` as open_checkpoint takes it: a directory, or org/name in the hub cache.

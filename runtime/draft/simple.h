@@ -8,81 +8,57 @@
 // moves on. What of the prompt lies between them and the window is never read: its tokens have no positions here.
 //
 // A round forwards the tokens that were accepted since the last one with the new root, which join the cache, then the
-// tree's levels. It stays on the device, and the tree is cut there, for the target's pass, or for one small copy that
-// brings it to the host. Owns the run's buffers; reads weights that the engine owns. Thread: as draft.h says.
+// tree's levels. Reads weights that the engine owns.
 #pragma once
 
-#include <memory>
-#include <optional>
 #include <vector>
 
-#include "offload/graph.h"
-#include "runtime/carver.h"
-#include "runtime/draft/draft.h"
-#include "runtime/draft/draft_buffers.h"
-#include "runtime/draft/draft_cache.h"
-#include "runtime/draft/tree_builder.h"
+#include "runtime/draft/layer_draft.h"
 #include "runtime/model/forward.h"
 #include "runtime/model/weights.h"
 
 namespace headrace {
 
-class SimpleDraft final : public Draft {
+class SimpleDraft final : public LayerDraft {
  public:
   // All must outlive the draft. `weights` may be loaded later, but before prefill ends.
   SimpleDraft(Device& device, const ModelConfig& config, const Weights& weights, const DraftSetup& options);
-  ~SimpleDraft() override;
 
-  DraftMemory memory() const override;
-  void allocate(Stream& compute) override;
-  void prefill_layer(const LayerInput&) override {}
   bool finish_prefill(std::span<const int32_t> prompt, Progress* progress, const std::atomic<bool>* interrupt) override;
-  void propose(int32_t root, int64_t position, const TreeLimits& limits, Tree* tree) override;
-  ProposedTree propose_into(int32_t root, int64_t position, const TreeLimits& limits, const TreeInputs& to) override;
-  void pass_layer(const LayerInput&) override {}
-  void observe(const Tree& tree, const Acceptance& acceptance) override;
   void rewind(int64_t position) override;
 
  private:
-  struct Inputs;
-  struct Work;
-  int64_t padded(int64_t rows) const { return padded_rows(device_.backend(), rows); }
-  int64_t chain_rows() const;  // that one pass may add to the cache
+  struct Work {
+    float *inv_freq, *cos_sin;  // [head_dim / 2], [context, head_dim]
+    void* hidden;               // [rows, hidden]
+    LayerWork layer;
+    float* logits;         // [widest level, vocab]
+    std::byte* first_qkv;  // [layers, kDraftSinkRows, qkv width]: the sinks before RoPE; null without a window
+    AttentionState state, scratch;
+  };
+  int64_t chain_rows() const;                                          // that one pass may add to the cache
+  int32_t* sink_positions(const Inputs& in) const { return in.more; }  // [kDraftSinkRows], after the chain
   uint64_t type_bytes() const;
   uint64_t qkv_row_bytes() const;
-  DraftCacheShape cache_shape() const;
-  TreeSetup tree_setup() const;
-  Inputs carve_inputs(Carver& carver) const;
-  Work carve(Carver& carver) const;
-  DraftBufferSizes buffer_sizes() const;
-  void upload_constants();
+  void carve(Buffers* buffers) override;
+  uint64_t check_bytes() const override;
+  void begin() override;
+  Round catch_up(int32_t root, int64_t position) override;
+  const float* forward_root(const Round& round) override { return predict(round.row, 1); }
+  const float* forward_level(const Round& round, int64_t level, const DraftRows& rows) override;
 
   Pass make_pass(const int32_t* positions, int64_t rows) const;
   void forward(const DraftRows& rows);
-  void predict(int64_t first, int64_t count);
-  void upload_chain(std::span<const int32_t> tokens, int64_t rows);
+  const float* predict(int64_t first, int64_t count);
   int64_t extend(std::span<const int32_t> tokens);
-  std::span<const int32_t> last_chunk();
-  void play_round(int32_t root, int64_t position, const TreeInputs& to);
-  void grow_tree(int64_t chain, const TreeRows& to);
   void remember_sinks(int64_t layer, int64_t position, int64_t rows);
   void place_sinks();
 
-  Device& device_;
   const ModelConfig& config_;
   const Weights& weights_;
-  const DraftSetup options_;
   const int64_t unread_;  // tokens of the prompt between the sinks and the window
-  const DraftCacheShape shape_;
-  Stream* compute_ = nullptr;
-  DraftBuffers buffers_;
-  std::unique_ptr<Work> work_;
-  std::unique_ptr<Inputs> host_;
-  std::optional<DraftCache> cache_;
-  std::optional<TreeBuilder> builder_;
-  Replay replay_{16};
+  Work work_{};
   std::vector<KvSegment> prefix_;  // of one layer, reused
-  std::vector<int32_t> stable_;    // accepted tokens that are not yet in the cache
   int64_t sinks_before_ = 0;       // the row that the sinks were last placed before; 0: nowhere yet
 };
 

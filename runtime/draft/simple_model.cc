@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "runtime/draft/draft_tokenizer.h"
+#include "runtime/draft/layer_draft_model.h"
 #include "runtime/draft/simple.h"
 #include "runtime/model/open_checkpoint.h"
 
@@ -29,48 +30,21 @@ void check_sizes(const Checkpoint& draft, const ModelConfig& target, const Token
             : std::string("a draft needs its target's own tokenizer, and one of the two has none to compare"));
 }
 
-class SimpleModel final : public DraftModel {
+class SimpleModel final : public LayerDraftModel<Checkpoint, Weights> {
  public:
   SimpleModel(const DraftOptions& options, const TreeShape& tree, Device& device, const SimpleTarget& target)
-      : device_(device),
-        tree_(tree),
-        tunes_trees_(!options.tree),
+      : LayerDraftModel(options, tree, device, open_fitting(options.model, target), target.weights->dtype()),
         window_(options.window),
-        checkpoint_(open_fitting(options.model, target)),
         config_(checkpoint_->config()),
-        target_vocab_(target.config->vocab),
-        weights_(Weights::reserve(*checkpoint_, device, target.weights->dtype())) {
+        target_vocab_(target.config->vocab) {
     if (options.rope_theta > 0) config_.rope.theta = options.rope_theta;
   }
 
-  bool load(Progress* progress, const std::atomic<bool>* interrupt) override {
-    return weights_.loaded() || weights_.load(*checkpoint_, device_, progress, interrupt);
-  }
-  bool loaded() const override { return weights_.loaded(); }
-  uint64_t weights_bytes() const override { return weights_.bytes(); }
-  uint64_t staging_bytes() const override { return weights_.staging_bytes(); }
-  SpecType type() const override { return SpecType::kSimple; }
-  TreeLimits tree() const override { return {.nodes = tree_.nodes, .levels = tree_.deepest()}; }
-  bool tunes_trees() const override { return tunes_trees_; }
-
   std::unique_ptr<Draft> start(const DraftRun& run) override {
-    const int64_t usual = usual_window(config_.max_positions, run.context_tokens, tree_.deepest());
-    return std::make_unique<SimpleDraft>(device_, config_, weights_,
-                                         DraftSetup{.tree = tree_,
-                                                    .window = window_ >= 0 ? window_ : usual,
-                                                    .prompt_tokens = run.prompt_tokens,
-                                                    .context_tokens = run.context_tokens,
-                                                    .most_pending = run.most_pending,
-                                                    .sampling = run.sampling,
-                                                    .target_vocab = target_vocab_});
-  }
-
-  std::string describe() const override {
-    const std::string window = window_ > 0    ? str("window ", window_)
-                               : window_ == 0 ? std::string("no window")
-                                              : str("a window of at most ", kUsualWindow);
-    return str("draft-simple ", checkpoint_->path(), ", ", window, tunes_trees_ ? ", trees of up to " : ", trees of ",
-               tree_.nodes);
+    DraftSetup setup = setup_of(run);
+    if (window_ < 0) setup.window = usual_window(config_.max_positions, run.context_tokens, tree_.deepest());
+    setup.target_vocab = target_vocab_;
+    return std::make_unique<SimpleDraft>(device_, config_, weights_, setup);
   }
 
  private:
@@ -85,14 +59,14 @@ class SimpleModel final : public DraftModel {
     return draft;
   }
 
-  Device& device_;
-  const TreeShape tree_;
-  const bool tunes_trees_;
+  int64_t window() const override { return window_; }
+  std::string describe_window() const override {
+    return window_ >= 0 ? LayerDraftModel::describe_window() : str("a window of at most ", kUsualWindow);
+  }
+
   const int64_t window_;  // -1: what fits
-  const std::unique_ptr<Checkpoint> checkpoint_;
-  ModelConfig config_;  // the checkpoint's, with the options in place
+  ModelConfig config_;    // the checkpoint's, with the options in place
   const int64_t target_vocab_;
-  Weights weights_;
 };
 
 }  // namespace

@@ -1,0 +1,174 @@
+#include "runtime/draft/layer_draft.h"
+
+#include <algorithm>
+
+#include "offload/trace.h"
+
+namespace headrace {
+
+LayerDraft::LayerDraft(Device& device, const DraftSetup& options, const DraftCacheShape& shape, const TreeSetup& tree,
+                       int64_t vocab)
+    : device_(device), options_(options), shape_(shape), tree_setup_(tree), vocab_(vocab) {}
+
+// ---- memory ---------------------------------------------------------------------------------------------------------
+
+void LayerDraft::plan() {
+  Buffers sizes{Carver(nullptr), Carver(nullptr), Carver(nullptr), Carver(nullptr)};
+  carve(&sizes);
+  bytes_ = {sizes.work.used_bytes(), sizes.prefill.used_bytes(), sizes.inputs.used_bytes(), sizes.prompt.used_bytes()};
+}
+
+DraftMemory LayerDraft::memory() const {
+  return {
+      .lasting_bytes =
+          whole_pages(bytes_.work) + check_bytes() + shape_.bytes() + TreeBuilder::device_bytes(tree_setup_),
+      .prefill_bytes = whole_pages(bytes_.prefill),
+      .pinned_bytes = whole_pages(bytes_.inputs) + whole_pages(bytes_.prompt) + TreeBuilder::pinned_bytes(tree_setup_)};
+}
+
+void LayerDraft::allocate(Stream& compute) {
+  compute_ = &compute;
+  work_buffer_ = device_.allocate(bytes_.work, "the draft's buffers");
+  inputs_buffer_ = device_.allocate_pinned(bytes_.inputs, "the draft's inputs");
+  if (bytes_.prefill > 0) prefill_buffer_ = device_.allocate(bytes_.prefill, "the draft's prefill");
+  if (bytes_.prompt > 0) prompt_buffer_ = device_.allocate_pinned(bytes_.prompt, "the draft's prompt");
+  Buffers buffers{Carver(work_buffer_.data()), Carver(prefill_buffer_.data()), Carver(inputs_buffer_.data()),
+                  Carver(prompt_buffer_.data())};
+  carve(&buffers);
+  for (int64_t i = 0; i < chain_rows_; ++i) {
+    host_.order[i] = static_cast<int32_t>(i);
+    std::copy_n(host_.order, i + 1, host_.path + i * chain_rows_);
+  }
+  const auto chain = static_cast<uint64_t>(chain_rows_) * sizeof(int32_t);
+  compute.copy(inputs_.order, host_.order, chain, Link::kHostToDevice);
+  compute.copy(inputs_.path, host_.path, chain * static_cast<uint64_t>(chain_rows_), Link::kHostToDevice);
+  cache_.emplace(device_, shape_);
+  builder_.emplace(device_, tree_setup_);
+  begin();
+}
+
+void LayerDraft::carve_inputs(int64_t rows, int64_t more, Buffers* buffers) {
+  chain_rows_ = rows;
+  const auto carved = [&](Carver& carver) {
+    Inputs in{};
+    for (int32_t** list : {&in.tokens, &in.positions}) *list = carver.take<int32_t>(rows);
+    for (int32_t** one : {&in.committed_before, &in.committed, &in.root, &in.root_position, &in.slot_shift}) {
+      *one = carver.take<int32_t>(1);
+    }
+    in.more = carver.take<int32_t>(more);
+    in.changing_bytes = carver.used_bytes();
+    in.order = carver.take<int32_t>(rows);
+    in.path = carver.take<int32_t>(rows * rows);
+    return in;
+  };
+  inputs_ = carved(buffers->work);
+  host_ = carved(buffers->inputs);
+}
+
+void LayerDraft::carve_prompt(int64_t rows, Buffers* buffers) {
+  prompt_ = PromptRows::carve(rows, buffers->prefill);
+  host_prompt_ = PromptRows::carve(rows, buffers->prompt);
+}
+
+// ---- prefill --------------------------------------------------------------------------------------------------------
+
+// The rows of the sinks, then [first, first + kept); tokens[i] is the one that row i reads.
+void LayerDraft::upload_prompt(std::span<const int32_t> tokens, int64_t sinks, int64_t first, int64_t kept) {
+  for (int64_t i = 0; i < sinks + kept; ++i) {
+    const int64_t position = i < sinks ? i : first + i - sinks;
+    host_prompt_.tokens[i] = tokens[static_cast<size_t>(position)];
+    host_prompt_.positions[i] = static_cast<int32_t>(position);
+  }
+  compute_->copy(prompt_.tokens, host_prompt_.tokens, prompt_.bytes, Link::kHostToDevice);
+}
+
+void LayerDraft::end_prefill(int64_t rows, bool sinks_written) {
+  compute_->synchronize();
+  cache_->set_rows(rows, sinks_written);
+  stable_tokens_.clear();
+  prefill_buffer_ = {};
+  prompt_buffer_ = {};
+}
+
+// ---- the round ------------------------------------------------------------------------------------------------------
+
+void LayerDraft::upload_chain(std::span<const int32_t> tokens, int64_t rows) {
+  const int64_t before = cache_->rows(), count = static_cast<int64_t>(tokens.size());
+  for (int64_t i = 0; i < rows; ++i) {
+    const int64_t row = std::min(i, count - 1);
+    const int32_t token = tokens[static_cast<size_t>(row)];
+    host_.tokens[i] = token < vocab_ ? token : 0;
+    host_.positions[i] = static_cast<int32_t>(before + row);
+  }
+  upload_inputs(count);
+}
+
+void LayerDraft::upload_inputs(int64_t count) {
+  *host_.committed_before = static_cast<int32_t>(cache_->rows());
+  *host_.committed = static_cast<int32_t>(cache_->rows() + count);
+  compute_->copy_small(inputs_.tokens, host_.tokens, host_.changing_bytes, Link::kHostToDevice);
+}
+
+void LayerDraft::forget_stable(int64_t count) {
+  stable_tokens_.erase(stable_tokens_.begin(), stable_tokens_.begin() + count);
+  compute_->synchronize();  // the host side of the inputs is written again
+}
+
+void LayerDraft::grow_tree(const Round& round, const TreeRows& to) {
+  const TreeRoot root = {.token = inputs_.root,
+                         .position = inputs_.root_position,
+                         .committed = inputs_.committed,
+                         .slot_shift = inputs_.slot_shift};
+  builder_->grow(0, forward_root(round), inputs_.positions + round.row, root, *compute_);
+  for (int64_t level = 1; level < builder_->levels() && !builder_->stopped(*compute_); ++level) {
+    const TreeFrontier& frontier = builder_->frontier();
+    const float* const logits = forward_level(round, level,
+                                              {.tokens = frontier.tokens,
+                                               .positions = frontier.positions,
+                                               .path = frontier.path,
+                                               .committed = inputs_.committed,
+                                               .count = builder_->rows(level),
+                                               .path_stride = frontier.path_stride,
+                                               .pass_row = builder_->first_pass_row(level),
+                                               .deepest = round.deepest});
+    builder_->grow(level, logits, frontier.positions, root, *compute_);
+  }
+  builder_->select(root, to, *compute_);
+}
+
+// Two graphs on a GPU: what catch_up() replays, then the tree, with the commit between them, whose count the host
+// decides. They change with the limits, and with the rows that attention is shown: every 64 positions with a window,
+// else every 512.
+void LayerDraft::play_round(int32_t root, int64_t position, const TreeInputs& to) {
+  const TraceSpan span(*compute_, "propose");
+  *host_.root = root;
+  *host_.root_position = static_cast<int32_t>(position);
+  *host_.slot_shift = to.slot_shift;
+  const Round round = catch_up(root, position);
+  if (builder_->stops_early()) return grow_tree(round, to.rows);
+  const Replay::Key key = {builder_->key_of(to.rows), round.key, shape_.first_kept(cache_->rows()),
+                           shape_.prefix_end(round.deepest)};
+  replay_.run(*compute_, key, [&] { grow_tree(round, to.rows); });
+}
+
+void LayerDraft::propose(int32_t root, int64_t position, const TreeLimits& limits, Tree* tree) {
+  builder_->begin(limits);
+  play_round(root, position, {.rows = builder_->own_rows()});
+  builder_->bring(*compute_, tree);
+}
+
+ProposedTree LayerDraft::propose_into(int32_t root, int64_t position, const TreeLimits& limits, const TreeInputs& to) {
+  builder_->begin(limits);
+  if (builder_->stops_early()) return {};
+  play_round(root, position, to);
+  return builder_->proposed();
+}
+
+void LayerDraft::observe(const Tree& tree, const Acceptance& acceptance) {
+  stable_tokens_.clear();
+  for (size_t i = 1; i < acceptance.nodes.size(); ++i) {
+    stable_tokens_.push_back(tree.tokens[static_cast<size_t>(acceptance.nodes[i])]);
+  }
+}
+
+}  // namespace headrace

@@ -1,0 +1,63 @@
+// The common part of the opened drafts that rank a vocabulary. Thread: as draft_model.h says.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "runtime/draft/draft_buffers.h"
+#include "runtime/draft/draft_model.h"
+
+namespace headrace {
+
+template <typename Checkpoint, typename DraftWeights>
+class LayerDraftModel : public DraftModel {
+ public:
+  bool load(Progress* progress, const std::atomic<bool>* interrupt) override {
+    return weights_.loaded() || weights_.load(*checkpoint_, device_, progress, interrupt);
+  }
+  bool loaded() const override { return weights_.loaded(); }
+  uint64_t weights_bytes() const override { return weights_.bytes(); }
+  uint64_t staging_bytes() const override { return weights_.staging_bytes(); }
+  SpecType type() const override { return type_; }
+  TreeLimits tree() const override { return {.nodes = tree_.nodes, .levels = tree_.deepest()}; }
+  bool tunes_trees() const override { return tunes_trees_; }
+  std::string describe() const override {
+    return str(spec_type_name(type_), " ", checkpoint_->path(), ", ", describe_window(),
+               tunes_trees_ ? ", trees of up to " : ", trees of ", tree_.nodes);
+  }
+
+ protected:
+  LayerDraftModel(const DraftOptions& options, const TreeShape& tree, Device& device,
+                  std::unique_ptr<Checkpoint> checkpoint, DType dtype)
+      : device_(device),
+        type_(options.type),
+        tree_(tree),
+        tunes_trees_(!options.tree),
+        checkpoint_(std::move(checkpoint)),
+        weights_(DraftWeights::reserve(*checkpoint_, device, dtype)) {}
+
+  virtual int64_t window() const = 0;  // 0: none
+  virtual std::string describe_window() const {
+    return window() > 0 ? str("window ", window()) : std::string("no window");
+  }
+  DraftSetup setup_of(const DraftRun& run) const {
+    return {.tree = tree_,
+            .window = window(),
+            .prompt_tokens = run.prompt_tokens,
+            .context_tokens = run.context_tokens,
+            .most_pending = run.most_pending,
+            .pass_nodes = run.pass_nodes,
+            .sampling = run.sampling,
+            .saves = run.saves};
+  }
+
+  Device& device_;
+  const SpecType type_;
+  const TreeShape tree_;
+  const bool tunes_trees_;
+  const std::unique_ptr<Checkpoint> checkpoint_;
+  DraftWeights weights_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,34 @@
+// Weights that are placed in a WeightStore together with the views that will point to them. Owns nothing; views must
+// stay where they are until allocate().
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/model/weight_store.h"
+
+namespace headrace {
+
+class WeightPlaces {
+ public:
+  explicit WeightPlaces(WeightStore* store) : store_(store) {}
+
+  void place(const void** view, std::initializer_list<const TensorInfo*> parts) {
+    views_.emplace_back(view, store_->place(parts));
+  }
+  void place_raw(const void** view, std::string bytes) {
+    views_.emplace_back(view, store_->place_raw(std::move(bytes)));
+  }
+  void allocate(Device& device, const char* what) {
+    store_->allocate(device, what);
+    for (const auto& [view, offset] : views_) *view = store_->at(offset);
+  }
+
+ private:
+  WeightStore* const store_;
+  std::vector<std::pair<const void**, uint64_t>> views_;
+};
+
+}  // namespace headrace
