@@ -122,6 +122,7 @@ nlohmann::ordered_json row_of(const GenerateResult& result) {
   row["proposed"] = s.proposed;
   row["draft_ms"] = s.draft_ms / steps;
   row["verify_ms"] = s.verify_ms / steps;
+  row["offered_by_depth"] = s.offered_by_depth;
   row["accepted_by_depth"] = s.accepted_by_depth;
   if (s.verify == VerifyMode::kFull) return row;
   for (const StepMode mode : {StepMode::kFull, StepMode::kPartial, StepMode::kRefresh}) {
@@ -244,7 +245,7 @@ class Bench {
       nlohmann::ordered_json row = what;
       if (options.speculate) row["tree"] = nodes;
       row["speedup"] = result.timings.decode_tokens_per_s / plain.timings.decode_tokens_per_s;
-      row["same_tokens"] = result.token_ids == plain.token_ids;
+      row["same_answer"] = same_answer(result, plain);
       const double costed_ms = costed(result.speculation);
       if (costed_ms > 0)
         row["costed_tokens_per_s"] = 1e3 * static_cast<double>(result.timings.decode_tokens) / costed_ms;

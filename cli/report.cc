@@ -58,17 +58,32 @@ std::string format_verification(const Speculation& s) {
   return text + "\n";
 }
 
+bool is_prefill(const Compared& row) { return std::string_view(row.what) == "prefill"; }
+
+// "prefill"; "a full step"; "a refresh"
+std::string pass_name(const Compared& row) {
+  return is_prefill(row) ? "prefill" : str("a ", row.what, row.what[0] == 'r' ? "" : " step");
+}
+std::string pass_time(const Compared& row, double ms) {
+  return is_prefill(row) ? format_duration(ms / 1e3) : format_rate(ms) + " ms";
+}
+
 // "  predicted prefill 5.9 s (took 6.1 s), a full step 147 ms (146 ms)"
 std::string format_predicted(const GenerateResult& result) {
   std::string text;
   for (const Compared& row : compare(result)) {
-    const bool prefill = std::string_view(row.what) == "prefill";
-    const auto time = [&](double ms) { return prefill ? format_duration(ms / 1e3) : format_rate(ms) + " ms"; };
-    text += str(text.empty() ? "  predicted " : ", ",
-                prefill ? "prefill" : str("a ", row.what, row.what[0] == 'r' ? "" : " step"), " ",
-                time(row.predicted_ms), " (took ", time(row.measured_ms), ")");
+    text += str(text.empty() ? "  predicted " : ", ", pass_name(row), " ", pass_time(row, row.predicted_ms), " (took ",
+                pass_time(row, row.measured_ms), ")");
   }
   return text.empty() ? text : text + "\n";
+}
+
+// "; link 23.5 GB/s over the decode steps, 94.8% of its measured 24.8"
+std::string format_link(const GenerateResult& result) {
+  const std::optional<LinkShare> link = link_share(result);
+  if (!link) return "";
+  return str("; link ", format_rate(link->gb_per_s), " GB/s over the decode steps, ", format_rate(100 * link->share()),
+             "% of its measured ", format_rate(link->peak_gb_per_s));
 }
 
 // "disk      2.00 GiB in /mnt/nvme (io_uring, O_DIRECT); decode, per token: 1.90 GiB read, up to 32 reads at once
@@ -123,13 +138,21 @@ std::string format_report(const GenerateResult& result, const std::string& engin
   text +=
       str("  moved     prefill: ", format_bytes(x.prefill_d2h_bytes), " to host, ", format_bytes(x.prefill_h2d_bytes),
           " to device; decode, per token: ", per_token(x.decode_d2h_bytes, t.decode_tokens), " to host, ",
-          per_token(x.decode_h2d_bytes, t.decode_tokens), " to device\n");
+          per_token(x.decode_h2d_bytes, t.decode_tokens), " to device", format_link(result), "\n");
   if (result.spill.file_bytes > 0) text += format_spill(result.spill, t.decode_tokens);
   text += str("  memory    device ", format_bytes(m.vram_peak_bytes), ", host ", format_bytes(m.host_peak_bytes),
               m.disk_peak_bytes > 0 ? ", disk " + format_bytes(m.disk_peak_bytes) : "", " (weights ",
               format_bytes(m.weights_bytes), ", KV cache ", format_bytes(m.kv_bytes), "); process ",
               format_bytes(m.rss_peak_bytes), "\n");
   return text;
+}
+
+std::string format_contradiction(const GenerateResult& result, const std::string& measured) {
+  const std::optional<Compared> row = contradiction(result);
+  if (!row) return "";
+  return str("note: ", pass_name(*row), " took ", pass_time(*row, row->measured_ms), ", but the profile of ", measured,
+             " predicts ", pass_time(*row, row->predicted_ms),
+             ". If the machine was busy when it was measured, measure again while it is idle: headrace profile");
 }
 
 std::string format_trace(const TraceSummary& trace) {

@@ -12,6 +12,10 @@ namespace headrace {
 // that a text which ends for want of context is told from one that has its length.
 std::string format_report(const GenerateResult& result, const std::string& engine, int64_t most_tokens = 0);
 
+// A line that says how to measure again, where the run contradicts the profile that was measured at `measured`; empty:
+// it does not (runtime/report.h).
+std::string format_contradiction(const GenerateResult& result, const std::string& measured);
+
 // One line for the trace that was written.
 std::string format_trace(const TraceSummary& trace);
 

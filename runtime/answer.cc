@@ -36,7 +36,6 @@ SpillUse spill_use(const SpillStats& prefilled, const SpillStats& end, const std
 }
 
 std::optional<int32_t> prefill(const Answer& a) {
-  const HostClock::time_point start = HostClock::now();
   const LinkBytes before = link_bytes(a.device);
   std::optional<int32_t> first;
   {
@@ -44,14 +43,14 @@ std::optional<int32_t> prefill(const Answer& a) {
     first = a.session.prefill(a.prompt, a.progress, a.run.interrupt);
   }
   const LinkBytes after = link_bytes(a.device);
-  a.result.transfers.prefill_h2d_bytes = after.in - before.in;
-  a.result.transfers.prefill_d2h_bytes = after.out - before.out;
-  if (!first) return first;
+  a.result.transfers.prefill_h2d_bytes += after.in - before.in;
+  a.result.transfers.prefill_d2h_bytes += after.out - before.out;
   Timings& timings = a.result.timings;
-  timings.ttft_ms = ms_since(start);
   const SessionStats stats = a.session.stats();
-  timings.host_memory_ms = stats.host_memory_ms;
-  timings.host_wait_ms = stats.host_wait_ms;
+  timings.host_memory_ms += stats.host_memory_ms;
+  timings.host_wait_ms += stats.host_wait_ms;
+  if (!first) return first;
+  timings.ttft_ms = ms_since(a.started);
   timings.prefill_tokens_per_s = per_second(a.session.layout().computed_rows(), timings.ttft_ms);
   return first;
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "offload/device.h"
+#include "offload/host_clock.h"
 #include "runtime/drafting.h"
 #include "runtime/generate_result.h"
 #include "runtime/output.h"
@@ -14,6 +15,7 @@
 
 namespace headrace {
 
+// The result is that of all attempts: times and bytes of one that a damaged saved prefix ended are in it already.
 struct Answer {
   Device& device;
   Stream& compute;
@@ -23,8 +25,9 @@ struct Answer {
   Session& session;
   Drafting& drafting;
   Output& output;
-  GenerateResult& result;  // has the plan
-  Progress* progress;      // may be null
+  GenerateResult& result;         // has the plan
+  HostClock::time_point started;  // when the first attempt began its prefill
+  Progress* progress;             // may be null
 };
 
 void answer(const Answer& answer);

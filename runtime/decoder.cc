@@ -215,7 +215,7 @@ bool Decoder::judge_tree(int64_t most_depth) {
   session_.commit(acceptance_);
   drafting_.observe(tree, acceptance_, first,
                     {.confirmed = confirmed,
-                     .accepted = verdict.drafted,
+                     .accepted_depths = verdict.accepted_depths,
                      .judgement = {.judged = verdict.judged,
                                    .overturned = verdict.overturned,
                                    .rescued = verdict.rescued,

@@ -1,6 +1,7 @@
 #include "runtime/drafting.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace headrace {
 namespace {
@@ -13,6 +14,8 @@ TreeLimits first_limits(Backend backend, bool streams) {
   if (backend == Backend::kCpu) return {.nodes = 4, .levels = 3};
   return streams ? TreeLimits{.nodes = 64, .levels = 6} : TreeLimits{.nodes = 32, .levels = 5};
 }
+
+int64_t levels_of(const Tree& tree) { return *std::max_element(tree.depths.begin(), tree.depths.end()); }
 
 }  // namespace
 
@@ -27,6 +30,9 @@ void Drafting::planned(Stream& compute, bool streams, VerifyMode verify, int64_t
   if (draft_ != nullptr) stopwatch_ = make_stopwatch(compute);
   const int64_t steps = (verify == VerifyMode::kLossless ? kStepsAToken : 1) * most_steps;
   step_ms_.reserve(static_cast<size_t>(std::min(steps, kStepsReserved)));
+  depths_.reserve(kMaxPassNodes);
+  speculation_.offered_by_depth.reserve(kMaxTreeNodes);
+  speculation_.accepted_by_depth.reserve(kMaxTreeNodes);
   speculation_.verify = verify;
   rows_cost_ = backend == Backend::kCpu;
   if (model_ == nullptr || !model_->tunes_trees() || fixed_) return;
@@ -40,7 +46,7 @@ void Drafting::begin(StepMode mode, int64_t pending) {
   start_ = HostClock::now();
   mode_ = mode;
   pending_ = pending;
-  proposed_ = 0;
+  proposed_ = levels_ = 0;
   draft_ms_ = 0;
   timed_ = false;
 }
@@ -58,6 +64,7 @@ void Drafting::propose(int32_t root, int64_t position, Tree* tree) {
   if (draft_ == nullptr) return;
   draft_->propose(root, position, next_limits(), tree);
   proposed_ = tree->size() - 1;
+  levels_ = levels_of(*tree);
   draft_ms_ = ms_since(start_);
 }
 
@@ -76,14 +83,22 @@ void Drafting::turn_to_refresh(int64_t pending) {
   pending_ = draft_ != nullptr ? pending : 0;
 }
 
+std::span<const int32_t> Drafting::depths_to(int64_t last) {
+  depths_.resize(static_cast<size_t>(last));
+  std::iota(depths_.begin(), depths_.end(), 1);
+  return depths_;
+}
+
 void Drafting::grown(int64_t nodes, const Tree& drafted, const Acceptance& followed) {
   const bool told = draft_ != nullptr && !followed.nodes.empty();
   if (told) draft_->observe(drafted, followed);
   const double ms = ms_since(start_);
   step_ms_.push_back(static_cast<float>(ms));
+  const int64_t right = told ? static_cast<int64_t>(followed.nodes.size()) - 1 : 0;
   speculation_.record(StepMode::kPartial, {.nodes = nodes,
                                            .proposed = proposed_,
-                                           .accepted = told ? static_cast<int64_t>(followed.nodes.size()) - 1 : 0,
+                                           .levels = levels_,
+                                           .accepted_depths = depths_to(right),
                                            .draft_ms = draft_ms_,
                                            .verify_ms = ms - draft_ms_});
   // A proposal of an earlier step was paid for there. The step's whole time is that of its verification, though it
@@ -103,13 +118,17 @@ void Drafting::observe(const Tree& tree, const Acceptance& acceptance, int64_t p
   }
   const double ms = ms_since(start_);
   step_ms_.push_back(static_cast<float>(ms));
-  if (timed_) draft_ms_ = std::min(ms, stopwatch_->ms());
+  if (timed_) {  // the host has not seen the tree before
+    draft_ms_ = std::min(ms, stopwatch_->ms());
+    levels_ = levels_of(tree);
+  }
   const int64_t behind = pending_ + 1;  // nodes before the draft's first
   const int64_t right = std::max<int64_t>(0, static_cast<int64_t>(acceptance.nodes.size()) - behind);
   speculation_.record(mode_, {.nodes = tree.size(),
                               .proposed = proposed_,
-                              .accepted = outcome.accepted.value_or(right),
                               .confirmed = outcome.confirmed,
+                              .levels = levels_,
+                              .accepted_depths = outcome.accepted_depths.value_or(depths_to(right)),
                               .draft_ms = draft_ms_,
                               .verify_ms = ms - draft_ms_});
   speculation_.judgement.add(outcome.judgement);

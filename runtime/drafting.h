@@ -5,6 +5,7 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "offload/host_clock.h"
@@ -17,8 +18,9 @@ namespace headrace {
 
 // What came of a step.
 struct Outcome {
-  int64_t confirmed = 0;              // Speculation has the words
-  std::optional<int64_t> accepted{};  // none: what was right of the proposed tree
+  int64_t confirmed = 0;  // Speculation has the words
+  // Of each accepted token; none: the accepted path is that of the proposed tree.
+  std::optional<std::span<const int32_t>> accepted_depths{};
   Judgement judgement{};
 };
 
@@ -57,6 +59,7 @@ class Drafting {
 
  private:
   TreeLimits next_limits();
+  std::span<const int32_t> depths_to(int64_t last);  // 1, 2, … last; until the next call
 
   const DraftModel* const model_;
   Draft* const draft_;
@@ -67,9 +70,11 @@ class Drafting {
   std::optional<TreeTuner>& tuner() { return tuners_[mode_ == StepMode::kPartial ? 1 : 0]; }
   Speculation speculation_;
   std::vector<float> step_ms_;
+  std::vector<int32_t> depths_;
   StepMode mode_ = StepMode::kFull;
   int64_t pending_ = 0;
   int64_t proposed_ = 0;    // tokens, in the step
+  int64_t levels_ = 0;      // of what was proposed
   bool rows_cost_ = false;  // each row of a pass
   HostClock::time_point start_{};
   double draft_ms_ = 0;

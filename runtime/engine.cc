@@ -72,9 +72,10 @@ struct Engine::Impl {
   SessionPlan settle_with_prefix(const std::vector<int32_t>& prompt, const GenerateOptions& run, RunSetup* setup,
                                  std::unique_ptr<PrefixRun>* prefix, PrefixUse* use);
   GenerateResult generate(const std::vector<int32_t>& prompt, const GenerateOptions& run, Progress* progress);
-  // False: a saved prefix is damaged, and nothing came of it.
-  bool attempt(const std::vector<int32_t>& prompt, const GenerateOptions& run, GenerateResult* result,
-               Progress* progress);
+  // False: a saved prefix is damaged, and nothing came of it but its time and bytes. `started`: when the first attempt
+  // began its prefill.
+  bool attempt(const std::vector<int32_t>& prompt, const GenerateOptions& run,
+               std::optional<HostClock::time_point>* started, GenerateResult* result, Progress* progress);
 };
 
 void Engine::Impl::open() {
@@ -222,7 +223,8 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
   device->vram().reset_peak();
   device->host_mem().reset_peak();
   if (prefixes) prefixes->refresh();
-  while (!attempt(prompt, run, &result, progress)) {
+  std::optional<HostClock::time_point> started;
+  while (!attempt(prompt, run, &started, &result, progress)) {
   }
   if (prefixes && prefixes->note() != prefix_note) {  // of a state that lasts: told once
     prefix_note = prefixes->note();
@@ -238,19 +240,21 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
   return result;
 }
 
-bool Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOptions& run, GenerateResult* result,
-                           Progress* progress) {
+bool Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOptions& run,
+                           std::optional<HostClock::time_point>* started, GenerateResult* result, Progress* progress) {
   RunSetup setup = begin_setup(ground(), result->prompt_tokens, run);
   std::unique_ptr<PrefixRun> prefix;
   SessionPlan plan = settle_with_prefix(prompt, run, &setup, &prefix, &result->prefix);
   Drafting drafting(setup.model, setup.draft.get(), run.tree_limits);
   Session session(std::move(plan));
   result->plan = session.plan();
+  if (rates) result->link_peak_gb_per_s = rates->to_device_gb_per_s;
   if (rates && rates->known()) result->predicted = predict(run_plan(ground(), setup, result->plan), *rates);
   session.begin_host_memory(weights->staging_bytes() + (draft_model ? draft_model->staging_bytes() : 0));
   Output output(tokenizer ? &*tokenizer : nullptr, end_ids, run, setup.max_tokens);
   if (load_weights(progress, run.interrupt)) {
     check_weights();
+    if (!*started) *started = HostClock::now();
     answer({.device = *device,
             .compute = *compute,
             .setup = setup,
@@ -260,6 +264,7 @@ bool Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOpt
             .drafting = drafting,
             .output = output,
             .result = *result,
+            .started = **started,
             .progress = progress});
     if (result->spill.depth_ms > 0) options.spill.depth = result->spill.depth;  // of the same disk: measured once
   } else {

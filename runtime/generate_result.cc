@@ -14,4 +14,8 @@ const char* finish_reason_name(FinishReason reason) {
   return "?";
 }
 
+bool same_answer(const GenerateResult& a, const GenerateResult& b) {
+  return a.token_ids == b.token_ids && a.finish_reason == b.finish_reason;
+}
+
 }  // namespace headrace

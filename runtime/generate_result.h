@@ -21,7 +21,9 @@ struct Timings {
   double load_ms = 0;         // opening the model and, once, loading its weights
   double host_memory_ms = 0;  // taking the KV cache's host memory, beside the loading and prefill
   double host_wait_ms = 0;    // that prefill has waited for some of it
-  double ttft_ms = 0;  // from the start of generate(), the loading left out, to the first token; 0 if there is none
+  // From the start of prefill to the first token, of the first attempt where a damaged saved prefix made the run start
+  // again; 0 if there is no token.
+  double ttft_ms = 0;
   double prefill_tokens_per_s = 0, decode_tokens_per_s = 0;  // tokens that were computed, not found in a prefix cache
   int64_t decode_steps = 0;
   int64_t decode_tokens = 0;     // that came out of the steps, an end token included; not what was accepted behind it
@@ -59,6 +61,10 @@ struct GenerateResult {
   PrefixUse prefix;  // saved prefixes: what was taken and what was saved
   MemoryPlan plan;
   std::optional<Prediction> predicted{};  // where the machine's rates are known
+  double link_peak_gb_per_s = 0;          // to the device, by the kept profile; 0: nobody measured it
 };
+
+// The same tokens, ended for the same reason: what a lossless run owes to plain decoding.
+bool same_answer(const GenerateResult& a, const GenerateResult& b);
 
 }  // namespace headrace

@@ -25,6 +25,7 @@ PendingTree::PendingTree(const PendingTreeLimits& limits, std::vector<int32_t> e
   log_probs_.reserve(most * kRankedTokens);
   candidates_.reserve(most * kRankedTokens + kMaxTreeNodes);
   by_chance_.reserve(most * (kRankedTokens + 1) + kMaxTreeNodes);
+  accepted_depths_.reserve(most);
   place_.reserve(most);
 }
 
@@ -128,7 +129,10 @@ size_t PendingTree::bring_forward(int64_t count, int64_t last_depth) {
 
 int32_t PendingTree::add(const Candidate& candidate, int32_t parent) {
   const int32_t node = tree_.add(candidate.token, parent);
-  nodes_.push_back({.share = candidate.share, .chance = candidate.chance, .drafted = candidate.kind == Kind::kOffered});
+  nodes_.push_back({.share = candidate.share, .chance = candidate.chance});
+  if (candidate.kind == Kind::kOffered) {
+    nodes_.back().offered_depth = offer_.depths[static_cast<size_t>(candidate.from)];
+  }
   return node;
 }
 
@@ -233,10 +237,19 @@ void PendingTree::follow(int64_t first, std::span<const int32_t> samples) {
   if (drafted_.tokens.empty()) return;
   accept(drafted_, samples.first(drafted_.tokens.size()), &followed_);
   first_choices_ += static_cast<int64_t>(followed_.nodes.size());
+  settle_depths(first);
   ended_ = ends(followed_.next);
   const int32_t last = static_cast<int32_t>(first) + followed_.nodes.back();
   for (Candidate& c : candidates_) {
     if (c.kind == Kind::kRanked && c.from == last && c.token == followed_.next) c.kind = Kind::kTip;
+  }
+}
+
+// A partial step has found a token of each depth right that the first choices led over.
+void PendingTree::settle_depths(int64_t first) {
+  const int32_t last = drafted_.depths[static_cast<size_t>(followed_.nodes.back())];
+  for (size_t i = 0; i < drafted_.tokens.size(); ++i) {
+    if (drafted_.depths[i] <= last) nodes_[static_cast<size_t>(first) + i].offered_depth = 0;
   }
 }
 
@@ -328,12 +341,11 @@ void PendingTree::fill(int64_t most_depth) {
 
 PendingTree::Verdict PendingTree::learn(std::span<const int32_t> samples, const Acceptance& acceptance) {
   Verdict verdict;
+  accepted_depths_.clear();
   for (const int32_t right : acceptance.nodes) {
     const Node& node = nodes_[static_cast<size_t>(right)];
-    if (node.children < 0) {
-      verdict.drafted += node.drafted ? 1 : 0;
-      continue;
-    }
+    if (node.offered_depth > 0) accepted_depths_.push_back(node.offered_depth);
+    if (node.children < 0) continue;
     const int32_t truth = samples[static_cast<size_t>(right)];
     const int32_t* const row = tokens_.data() + node.children;
     const int64_t place = std::find(row, row + kRankedTokens, truth) - row;
@@ -352,6 +364,7 @@ PendingTree::Verdict PendingTree::learn(std::span<const int32_t> samples, const 
   if (verdict.overturned > 0) {  // the first choices up to the wrong one, and the root
     verdict.rescued = static_cast<int64_t>(acceptance.nodes.size()) - verdict.judged;
   }
+  verdict.accepted_depths = accepted_depths_;
   return verdict;
 }
 

@@ -91,7 +91,9 @@ class PendingTree {
     int64_t judged = 0;      // first choices that were looked at, each behind right ones
     int64_t overturned = 0;  // 1 if one was wrong
     int64_t rescued = 0;     // tokens confirmed beyond it
-    int64_t drafted = 0;     // tokens confirmed that a draft had offered and no partial step had computed
+    // The depths, in their proposals, of confirmed tokens that a draft had offered where no partial step had found one
+    // right. Until the next learn().
+    std::span<const int32_t> accepted_depths{};
   };
   Verdict learn(std::span<const int32_t> samples, const Acceptance& acceptance);
   void clear() { begun_ = false; }
@@ -102,7 +104,8 @@ class PendingTree {
     double share = 1;       // the chance that it is right, if its parent is
     double chance = 1;      // that the path to it is
     int32_t children = -1;  // the first of its ranked tokens in tokens_; -1: not computed
-    bool drafted = false;   // a draft offered it
+    // In the proposal that offered it, as long as no token of that depth was found right; 0: no draft did.
+    int32_t offered_depth = 0;
   };
   // What may become a node: what a node ranked, or what a draft offered. Of equals the earlier kind comes first.
   enum class Kind : uint8_t { kTip, kRanked, kOffered };
@@ -125,6 +128,7 @@ class PendingTree {
   void rank_node(int64_t node, int32_t sample, std::span<const int32_t> tokens, std::span<const float> log_probs);
   void update_chances();
   void follow(int64_t first, std::span<const int32_t> samples);
+  void settle_depths(int64_t first);
   void keep_nodes(double least, int64_t ties);
   std::array<double, kRankedTokens> chances(int32_t ranked, double sharpness) const;
   double sharpness() const;
@@ -140,6 +144,7 @@ class PendingTree {
   std::vector<Candidate> candidates_;  // not in the tree
   std::vector<int32_t> place_;         // scratch: where nodes of offer_, or of the tree before, stand
   std::vector<double> by_chance_;      // scratch
+  std::vector<int32_t> accepted_depths_;
   int64_t computed_ = 0, steps_ = 0, first_choices_ = 0;
   bool begun_ = false, offered_ = false;
   bool ended_ = false;                                // the first choices, with a token that ends the run

@@ -20,25 +20,6 @@ constexpr int64_t kNeedleSlack = 8;    // a sentence may take a few more tokens 
 constexpr size_t kLongestToken = 16;   // bytes, on average of any text
 constexpr const char* kQuestion = "What is the secret number of the lighthouse keeper? Answer with the number alone.";
 
-void add_kinds(const Speculation& more, Speculation* sum) {
-  sum->type = more.type;
-  sum->verify = more.verify;
-  sum->steps += more.steps;
-  sum->proposed += more.proposed;
-  sum->accepted += more.accepted;
-  sum->confirmed += more.confirmed;
-  sum->judgement.add(more.judgement);
-  for (size_t i = 0; i < sum->kinds.size(); ++i) {
-    Speculation::Kind& kind = sum->kinds[i];
-    kind.steps += more.kinds[i].steps;
-    kind.nodes += more.kinds[i].nodes;
-    kind.accepted += more.kinds[i].accepted;
-    kind.confirmed += more.kinds[i].confirmed;
-    kind.draft_ms += more.kinds[i].draft_ms;
-    kind.verify_ms += more.kinds[i].verify_ms;
-  }
-}
-
 bool is_continuation(char byte) { return (static_cast<uint8_t>(byte) & 0xc0) == 0x80; }
 
 std::string_view first_bytes(std::string_view text, size_t bytes) {
@@ -204,8 +185,8 @@ void Quality::compare_row(const std::vector<int32_t>& ids, const GenerateResult&
   row.holds_all = results[0].plan.partial_bytes == 0;
   row.lossless = results[0].speculation;
   row.approximate = results[1].speculation;
-  row.lossless_same = results[0].token_ids == full.token_ids ? 1 : 0;
-  row.approximate_same = results[1].token_ids == full.token_ids ? 1 : 0;
+  row.lossless_same = same_answer(results[0], full) ? 1 : 0;
+  row.approximate_same = same_answer(results[1], full) ? 1 : 0;
   row.rouge_l_sum = headrace::rouge_l(results[1].token_ids, full.token_ids);
   report_.rows.push_back(std::move(row));
   if (hooks_.on_row) hooks_.on_row(report_);
@@ -274,8 +255,8 @@ void QualityRow::add(const QualityRow& more) {
   runs += more.runs;
   prompt_tokens += more.prompt_tokens;
   decode_tokens += more.decode_tokens;
-  add_kinds(more.lossless, &lossless);
-  add_kinds(more.approximate, &approximate);
+  lossless.add(more.lossless);
+  approximate.add(more.approximate);
   lossless_same += more.lossless_same;
   approximate_same += more.approximate_same;
   rouge_l_sum += more.rouge_l_sum;

@@ -37,7 +37,7 @@ struct QualityRow {
   int64_t budget = 0, interval = 0;
   int64_t runs = 0, prompt_tokens = 0, decode_tokens = 0;  // sums over the runs; tokens of the full KV's text
   Speculation lossless{}, approximate{};
-  int64_t lossless_same = 0, approximate_same = 0;  // runs whose text was the full KV's; of the first, all must be
+  int64_t lossless_same = 0, approximate_same = 0;  // runs with the full KV's answer: same_answer(); the first: all
   double rouge_l_sum = 0;                           // of the approximate texts against the full KV's
 
   bool holds_all = false;  // the part is no smaller than the context: no partial KV was taken

@@ -15,13 +15,17 @@ ordered_json interval_json(int64_t interval) {
   return interval == kAutoInterval ? ordered_json("auto") : ordered_json(interval);
 }
 
-// Steps, tau and confirmed tokens by mode, and what refreshes said of the pending tokens.
+// Steps, tau, confirmed tokens and times by mode, and what refreshes said of the pending tokens.
 ordered_json steps_json(const Speculation& s) {
   ordered_json out = ordered_json::object();
   for (const StepMode mode : {StepMode::kFull, StepMode::kPartial, StepMode::kRefresh}) {
     const Speculation::Kind& kind = s.of(mode);
     if (kind.steps == 0) continue;
-    out[step_mode_name(mode)] = {{"steps", kind.steps}, {"tau", rounded(kind.tau())}, {"confirmed", kind.confirmed}};
+    out[step_mode_name(mode)] = {{"steps", kind.steps},
+                                 {"tau", rounded(kind.tau())},
+                                 {"confirmed", kind.confirmed},
+                                 {"draft_ms_per_step", rounded(kind.draft_ms / static_cast<double>(kind.steps))},
+                                 {"verify_ms_per_step", rounded(kind.verify_ms / static_cast<double>(kind.steps))}};
   }
   return out;
 }

@@ -1,7 +1,9 @@
 #include "runtime/report.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <utility>
 
 #include "runtime/rounding.h"
@@ -10,6 +12,9 @@ namespace headrace {
 namespace {
 
 using nlohmann::ordered_json;
+
+constexpr double kContradicts = 0.25;  // of the prediction
+constexpr double kLeastMs = 500;       // of what is compared: anything may delay what is shorter
 
 ordered_json labelled(const LineLabel& label) {
   ordered_json line = ordered_json::object();
@@ -52,6 +57,7 @@ ordered_json speculation_json(const GenerateResult& result) {
           {"proposed", s.proposed},
           {"accepted", s.accepted},
           {"confirmed", s.confirmed},
+          {"offered_by_depth", s.offered_by_depth},
           {"accepted_by_depth", s.accepted_by_depth},
           {"draft_ms_per_step", per_step(s.draft_ms, s.steps)},
           {"verify_ms_per_step", per_step(s.verify_ms, s.steps)},
@@ -81,8 +87,13 @@ ordered_json predicted_json(const GenerateResult& result) {
 }
 
 ordered_json prefix_json(const PrefixUse& p) {
-  return {{"cached_tokens", p.rows},      {"saved_tokens", p.saved_rows},       {"read_bytes", p.read_bytes},
-          {"saved_bytes", p.saved_bytes}, {"save_ms", rounded(p.save_wait_ms)}, {"notes", p.notes}};
+  return {{"cached_tokens", p.rows},
+          {"saved_tokens", p.saved_rows},
+          {"restarts", p.restarts},
+          {"read_bytes", p.read_bytes},
+          {"saved_bytes", p.saved_bytes},
+          {"save_ms", rounded(p.save_wait_ms)},
+          {"notes", p.notes}};
 }
 
 ordered_json spill_json(const SpillUse& spill) {
@@ -107,7 +118,7 @@ std::vector<Compared> compare(const GenerateResult& result) {
   std::vector<Compared> rows;
   if (!result.predicted) return rows;
   const Speculation& s = result.speculation;
-  const bool fresh = result.prefix.rows == 0;  // else there was less to do
+  const bool fresh = result.prefix.rows == 0 && result.prefix.restarts == 0;  // else there was less or more to do
   if (fresh && result.predicted->prefill.known && result.timings.ttft_ms > 0)
     rows.push_back({"prefill", result.predicted->prefill.ms(), result.timings.ttft_ms});
   for (const StepMode mode : {StepMode::kFull, StepMode::kPartial, StepMode::kRefresh}) {
@@ -115,13 +126,36 @@ std::vector<Compared> compare(const GenerateResult& result) {
     if (!result.predicted->of(mode).known) continue;
     if (mode == StepMode::kFull && !s.happened()) {
       const double ms = median_step_ms(result.timings.step_ms);
-      if (ms > 0) rows.push_back({step_mode_name(mode), result.predicted->full.ms(), ms});
+      const auto steps = static_cast<int64_t>(result.timings.step_ms.size());
+      if (ms > 0) rows.push_back({step_mode_name(mode), result.predicted->full.ms(), ms, steps});
     } else if (kind.steps > 0 && (mode == StepMode::kFull || result.predicted->has_partial)) {
       const double ms = (kind.draft_ms + kind.verify_ms) / static_cast<double>(kind.steps);
-      rows.push_back({step_mode_name(mode), result.predicted->of(mode).ms() + result.predicted->draft_ms, ms});
+      rows.push_back(
+          {step_mode_name(mode), result.predicted->of(mode).ms() + result.predicted->draft_ms, ms, kind.steps});
     }
   }
   return rows;
+}
+
+std::optional<Compared> contradiction(const GenerateResult& result) {
+  const auto off = [](const Compared& row) { return std::abs(std::log(row.measured_ms / row.predicted_ms)); };
+  std::optional<Compared> worst;
+  for (const Compared& row : compare(result)) {
+    const double longer_ms = std::max(row.predicted_ms, row.measured_ms) * static_cast<double>(row.count);
+    const bool within = std::abs(row.measured_ms - row.predicted_ms) <= kContradicts * row.predicted_ms;
+    if (within || longer_ms < kLeastMs) continue;
+    if (!worst || off(row) > off(*worst)) worst = row;
+  }
+  return worst;
+}
+
+// The trial of a disk is no step's work.
+std::optional<LinkShare> link_share(const GenerateResult& result) {
+  const std::vector<float>& steps = result.timings.step_ms;
+  const double ms = std::accumulate(steps.begin(), steps.end(), 0.0) - result.spill.depth_ms;
+  if (result.plan.ring_slots == 0 || result.link_peak_gb_per_s <= 0 || ms <= 0) return std::nullopt;
+  return LinkShare{.gb_per_s = static_cast<double>(result.transfers.decode_h2d_bytes) / ms * 1e-6,
+                   .peak_gb_per_s = result.link_peak_gb_per_s};
 }
 
 std::string result_json(const GenerateResult& result, const LineLabel& label) {
@@ -151,6 +185,11 @@ std::string result_json(const GenerateResult& result, const LineLabel& label) {
                        {"prefill_d2h_bytes", x.prefill_d2h_bytes},
                        {"decode_h2d_bytes", x.decode_h2d_bytes},
                        {"decode_d2h_bytes", x.decode_d2h_bytes}};
+  if (const std::optional<LinkShare> link = link_share(result)) {
+    line["transfers"]["decode_link_gb_per_s"] = rounded(link->gb_per_s);
+    line["transfers"]["link_peak_gb_per_s"] = rounded(link->peak_gb_per_s);
+    line["transfers"]["link_share_of_peak"] = rounded(link->share());
+  }
   if (result.prefix.asked) line["prefix"] = prefix_json(result.prefix);
   if (result.spill.file_bytes > 0) line["spill"] = spill_json(result.spill);
   if (result.speculation.happened()) line["speculation"] = speculation_json(result);

@@ -353,7 +353,7 @@ void PrefixRun::finish(Progress* progress, const std::atomic<bool>* interrupt, P
     use_.notes.push_back(str("prefix cache: ", format_bytes(gone), " of what was not used for longest went: ",
                              store_.folder(), " is to hold ", format_bytes(store_.limit_bytes())));
   }
-  use_.rows = use_.saved_rows = rows();
+  use_.rows = use_.saved_rows = damaged_ ? 0 : rows();
   for (const PrefixKey& key : chain_) {
     const PrefixEntry* const entry = store_.index().find(key);
     if (entry == nullptr) break;
@@ -361,6 +361,8 @@ void PrefixRun::finish(Progress* progress, const std::atomic<bool>* interrupt, P
   }
   use_.save_wait_ms = ms_since(start);
   use_.notes.insert(use_.notes.begin(), use->notes.begin(), use->notes.end());
+  use_.restarts = use->restarts + (damaged_ ? 1 : 0);
+  use_.read_bytes += use->read_bytes;
   *use = use_;
 }
 

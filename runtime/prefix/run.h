@@ -47,6 +47,7 @@ struct PrefixUse {
   bool asked = false;
   int64_t rows = 0;                          // of the prompt that were not computed
   int64_t saved_rows = 0;                    // the prompt's beginning that is saved now
+  int64_t restarts = 0;                      // attempts that a damaged piece ended; what they read counts
   uint64_t read_bytes = 0, saved_bytes = 0;  // from the disk, and onto it
   double save_wait_ms = 0;                   // after the last token
   std::vector<std::string> notes;            // what a user should know, a line each
@@ -80,7 +81,7 @@ class PrefixRun {
   // A piece could not be read: it is dropped, and the run is to begin anew with a shorter beginning.
   bool damaged() const { return damaged_; }
   // Waits for the saving, where all layers have been stored; not once `interrupt` is set. It and `progress` may be
-  // null.
+  // null. `use` has what came of earlier attempts at the same run.
   void finish(Progress* progress, const std::atomic<bool>* interrupt, PrefixUse* use);
   // Nothing reads the session's memory any more; what is not saved is not.
   void abandon() noexcept;

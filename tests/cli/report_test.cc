@@ -149,6 +149,68 @@ TEST(Report, SaysWhatWasPredicted) {
       << format_report(result, "engine");
 }
 
+// As bench does, where passes stream and the link was measured; without a peak nothing is claimed.
+TEST(Report, GivesTheShareOfTheLinksPeak) {
+  GenerateResult result;
+  result.timings.decode_tokens = 2;
+  result.timings.step_ms = {100, 300};
+  result.transfers.decode_h2d_bytes = 9'600'000'000;
+  result.plan.ring_slots = 4;
+  const auto claims = [&] {
+    const bool text = format_report(result, "engine").find("; link ") != std::string::npos;
+    EXPECT_EQ(text, result_json(result).find("link_share_of_peak") != std::string::npos);
+    return text;
+  };
+  EXPECT_FALSE(claims());
+  result.link_peak_gb_per_s = 25;
+  EXPECT_NE(format_report(result, "engine")
+                .find(" to device; link 24.0 GB/s over the decode steps, 96.0% of its measured 25.0\n"),
+            std::string::npos)
+      << format_report(result, "engine");
+  EXPECT_NE(
+      result_json(result).find(R"("decode_link_gb_per_s":24.0,"link_peak_gb_per_s":25.0,"link_share_of_peak":0.96)"),
+      std::string::npos)
+      << result_json(result);
+  result.spill.depth_ms = 80;  // the trial of a disk is no work of a step
+  EXPECT_DOUBLE_EQ(link_share(result)->gb_per_s, 30);
+  result.plan.ring_slots = 0;  // nothing streams: some ids a step say nothing about the link
+  EXPECT_FALSE(claims());
+  result.plan.ring_slots = 4;
+  result.timings.step_ms.clear();
+  EXPECT_FALSE(claims());
+}
+
+// More than a quarter from the prediction, either way, of what takes long enough to be told from noise.
+TEST(Report, SaysWhereARunContradictsTheProfile) {
+  GenerateResult result;
+  const std::string measured = "2026-11-21T20:15:00Z";
+  EXPECT_EQ(format_contradiction(result, measured), "");
+  result.predicted.emplace();
+  result.predicted->prefill.device_ms = 2600;
+  result.predicted->full = {.link_ms = 100, .device_ms = 7};
+  result.timings.ttft_ms = 2600;
+  result.timings.step_ms.assign(50, 100.0f);
+  for (const double ms : {1951, 3249}) {
+    result.timings.ttft_ms = ms;
+    EXPECT_EQ(format_contradiction(result, measured), "") << ms;
+  }
+  for (const double ms : {1949, 3251}) {
+    result.timings.ttft_ms = ms;
+    EXPECT_NE(format_contradiction(result, measured), "") << ms;
+  }
+  result.timings.ttft_ms = 1200;
+  EXPECT_EQ(format_contradiction(result, measured),
+            "note: prefill took 1.2 s, but the profile of 2026-11-21T20:15:00Z predicts 2.6 s. If the machine was busy "
+            "when it was measured, measure again while it is idle: headrace profile");
+  result.timings.step_ms.assign(50, 300.0f);  // further from its prediction than the prefill is
+  EXPECT_TRUE(format_contradiction(result, measured).starts_with("note: a full step took 300 ms, but "))
+      << format_contradiction(result, measured);
+  result.timings.step_ms.assign(1, 300.0f);  // one step
+  EXPECT_TRUE(format_contradiction(result, measured).starts_with("note: prefill took "));
+  result.prefix.restarts = 1;  // the time is that of two attempts
+  EXPECT_EQ(format_contradiction(result, measured), "");
+}
+
 TEST(Report, SaysWhatADraftGave) {
   GenerateResult result;
   result.timings.decode_steps = 10;
@@ -159,6 +221,7 @@ TEST(Report, SaysWhatADraftGave) {
                         .proposed = 590,
                         .accepted = 14,
                         .confirmed = 24,
+                        .offered_by_depth = {10, 10, 9},
                         .accepted_by_depth = {8, 4, 2},
                         .draft_ms = 35,
                         .verify_ms = 125};
@@ -174,7 +237,7 @@ TEST(Report, SaysWhatPartialVerificationGave) {
   GenerateResult result;
   result.speculation.verify = VerifyMode::kLossless;
   for (int i = 0; i < 130; ++i) {
-    result.speculation.record(StepMode::kPartial, {.accepted = 2, .draft_ms = 2.0, .verify_ms = 6.0});
+    result.speculation.record(StepMode::kPartial, {.draft_ms = 2.0, .verify_ms = 6.0});
   }
   for (int i = 0; i < 12; ++i) {
     result.speculation.record(StepMode::kRefresh, {.nodes = 90, .confirmed = 12, .draft_ms = 2.0, .verify_ms = 148.0});

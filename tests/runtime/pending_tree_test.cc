@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <random>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -291,6 +292,13 @@ TEST(PendingTree, StopsWhereTheRunHasNoRoom) {
   EXPECT_EQ(tree.tree().depths, (std::vector<int32_t>{0, 1, 2, 3}));
 }
 
+std::vector<int32_t> accepted_depths(PendingTree* tree, const std::vector<int32_t>& samples) {
+  Acceptance acceptance;
+  accept(tree->tree(), samples, &acceptance);
+  const std::span<const int32_t> depths = tree->learn(samples, acceptance).accepted_depths;
+  return {depths.begin(), depths.end()};
+}
+
 // What a draft offered last and no step computed is the draft's when a refresh finds it right.
 TEST(PendingTree, SaysWhatTheDraftGaveTheRefresh) {
   PendingTree tree({.width = 16, .grown = 200, .nodes = 200, .least = 1e-3});
@@ -298,11 +306,38 @@ TEST(PendingTree, SaysWhatTheDraftGaveTheRefresh) {
   say(&tree, tree.extend(20), {0, -5});
   tree.offer(proposal(100, 3));
   tree.fill(20);
-  std::vector<int32_t> samples(static_cast<size_t>(tree.tree().size()), 100);
+  const std::vector<int32_t> samples(static_cast<size_t>(tree.tree().size()), 100);
   Acceptance acceptance;
   accept(tree.tree(), samples, &acceptance);
   ASSERT_EQ(acceptance.nodes.size(), 5u);  // the root, the tip, three that were offered
-  EXPECT_EQ(tree.learn(samples, acceptance).drafted, 3);
+  EXPECT_EQ(accepted_depths(&tree, samples), (std::vector<int32_t>{1, 2, 3}));
+}
+
+// A depth of a proposal counts once, in the first step that finds a token of it right, and as the depth of the proposal
+// that it is of: the tree's own depths are others.
+TEST(PendingTree, ADepthOfAProposalIsAcceptedOnce) {
+  const auto grown = [](int32_t chosen) {  // by the partial KV, after the first token of the second proposal
+    PendingTree tree({.width = 16, .grown = 200, .nodes = 200, .least = 1e-9});
+    tree.begin(7);
+    tree.offer(proposal(7, 1));
+    say(&tree, tree.extend(20), {0, -1});
+    EXPECT_EQ(tree.tip()->depth, 2);
+    tree.offer(proposal(100, 3));
+    const int64_t first = tree.extend(20);
+    Said said;
+    for (int64_t i = first; i < tree.tree().size(); ++i) said.add({0, -1}, tree.tree().depths[i] == 3 ? chosen : 100);
+    tree.rank(first, said.ranked());
+    EXPECT_EQ(tree.followed().nodes.size(), chosen == 100 ? 4u : 2u);
+    tree.fill(20);
+    return tree;
+  };
+  PendingTree followed = grown(100), left = grown(300), overturned = left;
+  std::vector<int32_t> right(static_cast<size_t>(followed.tree().size()), 100);
+  EXPECT_EQ(accepted_depths(&followed, right), std::vector<int32_t>{});  // the partial step has found them all
+  right.resize(static_cast<size_t>(left.tree().size()), 100);
+  EXPECT_EQ(accepted_depths(&left, right), (std::vector<int32_t>{2, 3}));
+  right[0] = 101;  // another token of depth 1
+  EXPECT_EQ(accepted_depths(&overturned, right), std::vector<int32_t>{});
 }
 
 // Filters may make another token the sample than the one that ranks first: it leads then, and no token stands twice.

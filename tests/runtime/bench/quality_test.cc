@@ -63,7 +63,8 @@ QualityRow row(const std::string& document, float temperature, int64_t budget, i
   row.runs = row.lossless_same = 1;
   row.decode_tokens = 50;
   row.lossless.judgement = {.judged = 40, .overturned = overturned, .discarded = 7};
-  row.lossless.record(StepMode::kPartial, {.accepted = 2, .draft_ms = 1, .verify_ms = 5});
+  constexpr int32_t kDepths[] = {1, 2};
+  row.lossless.record(StepMode::kPartial, {.levels = 3, .accepted_depths = kDepths, .draft_ms = 1, .verify_ms = 5});
   row.lossless.record(StepMode::kRefresh, {.confirmed = 3, .draft_ms = 1, .verify_ms = 50});
   row.rouge_l_sum = rouge;
   return row;
@@ -83,6 +84,11 @@ TEST(QualityReport, SumsUpDocuments) {
   EXPECT_DOUBLE_EQ(means[0].rouge_l(), 0.7);
   EXPECT_EQ(means[0].lossless.of(StepMode::kPartial).steps, 2);
   EXPECT_DOUBLE_EQ(means[0].lossless.of(StepMode::kPartial).tau(), 2);
+  EXPECT_DOUBLE_EQ(means[0].lossless.draft_ms, 4);
+  EXPECT_DOUBLE_EQ(means[0].lossless.verify_ms, 110);
+  EXPECT_DOUBLE_EQ(means[0].lossless.of(StepMode::kPartial).verify_ms, 10);
+  EXPECT_EQ(means[0].lossless.offered_by_depth, (std::vector<int64_t>{2, 2, 2}));
+  EXPECT_EQ(means[0].lossless.accepted_by_depth, (std::vector<int64_t>{2, 2}));
   EXPECT_TRUE(report.lossless());
   report.rows[3].lossless_same = 0;
   EXPECT_FALSE(report.lossless());
@@ -105,6 +111,8 @@ TEST(QualityReport, JsonSaysWhatWasMeasured) {
   EXPECT_EQ(first["temperature"], 0.8);
   EXPECT_EQ(first["lossless"]["overturn_rate"], 0.05);
   EXPECT_EQ(first["lossless"]["steps"]["partial"]["tau"], 2.0);
+  EXPECT_EQ(first["lossless"]["steps"]["partial"]["draft_ms_per_step"], 1.0);
+  EXPECT_EQ(first["lossless"]["steps"]["refresh"]["verify_ms_per_step"], 50.0);
   EXPECT_GT(first["lossless"]["steps"]["refresh"]["confirmed"], 0);
   EXPECT_EQ(first["approximate"]["rouge_l"], 0.5);
   EXPECT_EQ(first["partial_holds_all"], false);

@@ -5,10 +5,12 @@
 // HEADRACE_TOKEN_EXACT=long: 20 prompts of 256 tokens each for every draft and tree, for a GPU.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <iterator>
 #include <map>
+#include <numeric>
 
 #include "runtime/draft/open_draft.h"
 #include "runtime/drafting.h"
@@ -200,6 +202,16 @@ TEST_P(EveryDraft, SaysWhatPlainDecodingSays) {
               static_cast<double>(accepted_) / static_cast<double>(runs_), static_cast<long long>(tokens_));
 }
 
+// At each depth no more proposals are right than have a token there, and none is right beyond where it is wrong.
+void expect_depths(const Speculation& s) {
+  const std::vector<int64_t>&offered = s.offered_by_depth, &right = s.accepted_by_depth;
+  EXPECT_EQ(std::accumulate(right.begin(), right.end(), int64_t{0}), s.accepted);
+  ASSERT_LE(right.size(), offered.size());
+  EXPECT_TRUE(std::is_sorted(offered.rbegin(), offered.rend()));
+  EXPECT_TRUE(std::is_sorted(right.rbegin(), right.rend()));
+  for (size_t i = 0; i < right.size(); ++i) EXPECT_LE(right[i], offered[i]) << "depth " << i + 1;
+}
+
 // The same where most passes see the partial KV alone: a refresh takes back what was wrong, of the draft's cache, too.
 TEST_P(EveryDraft, SaysItWithPartialVerification) {
   Engine engine(engine_options());
@@ -210,6 +222,9 @@ TEST_P(EveryDraft, SaysItWithPartialVerification) {
     run.verify = VerifyOptions{.mode = VerifyMode::kFull};
     const std::vector<int32_t> said = engine.generate(prompt(1), run, nullptr).token_ids;
     run.speculate = true;
+    const Speculation whole = engine.generate(prompt(1), run, nullptr).speculation;
+    expect_depths(whole);
+    EXPECT_EQ(whole.offered_by_depth.empty(), whole.proposed == 0);
     for (const KvMode kv : {KvMode::kDevice, KvMode::kHost}) {
       for (const int64_t interval : {int64_t{30}, kAutoInterval}) {
         run.kv = kv;
@@ -217,6 +232,7 @@ TEST_P(EveryDraft, SaysItWithPartialVerification) {
         const GenerateResult again = engine.generate(prompt(1), run, nullptr);
         EXPECT_EQ(again.token_ids, said) << "T " << sampling.temperature << ", every " << interval;
         EXPECT_GT(again.speculation.of(StepMode::kPartial).steps, 0);
+        expect_depths(again.speculation);
         judgement.add(again.speculation.judgement);
         accepted += again.speculation.accepted;
         // Pending tokens as a tree, which the draft continues where its first choices lead.
@@ -224,6 +240,7 @@ TEST_P(EveryDraft, SaysItWithPartialVerification) {
         const GenerateResult tree = engine.generate(prompt(1), run, nullptr);
         run.pending.reset();
         EXPECT_EQ(tree.token_ids, said) << "T " << sampling.temperature << ", every " << interval << ", a tree";
+        expect_depths(tree.speculation);
         followed += tree.speculation.of(StepMode::kPartial).accepted;
       }
     }
@@ -300,6 +317,8 @@ TEST_P(EveryDraft, IsFollowedWhereItIsTheTarget) {
     // So small a model is unsure of everything: a partial KV that lacks two blocks overturns some.
     const bool noise = sampling.temperature > 0;
     EXPECT_GT(s.accepted, s.proposed * (noise ? 85 : 65) / 100) << "T " << sampling.temperature;
+    EXPECT_EQ(s.offered_by_depth.size(), 3u);
+    expect_depths(s);
     EXPECT_GT(s.of(StepMode::kRefresh).a_step(s.confirmed), 11) << "T " << sampling.temperature;
     EXPECT_LT(s.of(StepMode::kPartial).steps, 25) << "T " << sampling.temperature;
   }

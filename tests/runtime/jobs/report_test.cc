@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 
 namespace headrace {
@@ -16,7 +17,12 @@ GenerateResult some_result() {
   result.token_ids = {5, 6, 7};
   result.prompt_tokens = 42;
   result.finish_reason = FinishReason::kStop;
-  result.timings = {.load_ms = 10, .ttft_ms = 123.45678, .prefill_tokens_per_s = 162.5, .decode_tokens_per_s = 20.25};
+  result.timings = {.load_ms = 10,
+                    .ttft_ms = 123.45678,
+                    .prefill_tokens_per_s = 162.5,
+                    .decode_tokens_per_s = 20.25,
+                    .decode_steps = 2,
+                    .decode_tokens = 3};
   result.memory.vram_peak_bytes = 1000;
   result.memory.host_peak_bytes = 2000;
   result.transfers.decode_h2d_bytes = uint64_t{1} << 40;
@@ -35,6 +41,8 @@ TEST(ResultJson, HoldsWhatARunCameTo) {
   EXPECT_EQ(parsed["timings"]["ttft_ms"], 123.457);
   EXPECT_EQ(parsed["timings"]["prefill_tokens_per_s"], 162.5);
   EXPECT_EQ(parsed["timings"]["decode_tokens_per_s"], 20.25);
+  EXPECT_EQ(parsed["timings"]["decode_steps"], 2);
+  EXPECT_EQ(parsed["timings"]["decode_tokens"], 3);
   EXPECT_EQ(parsed["memory"]["vram_peak_bytes"], 1000);
   EXPECT_EQ(parsed["memory"]["host_peak_bytes"], 2000);
   EXPECT_EQ(parsed["memory"]["disk_peak_bytes"], 0);
@@ -98,6 +106,7 @@ TEST(ResultJson, SaysWhatADraftGave) {
                         .proposed = 590,
                         .accepted = 14,
                         .confirmed = 24,
+                        .offered_by_depth = {10, 10, 9},
                         .accepted_by_depth = {8, 4, 2},
                         .draft_ms = 35,
                         .verify_ms = 125};
@@ -110,6 +119,7 @@ TEST(ResultJson, SaysWhatADraftGave) {
   EXPECT_EQ(speculation["proposed"], 590);
   EXPECT_EQ(speculation["accepted"], 14);
   EXPECT_EQ(speculation["confirmed"], 24);
+  EXPECT_EQ(speculation["offered_by_depth"], json({10, 10, 9}));
   EXPECT_EQ(speculation["accepted_by_depth"], json({8, 4, 2}));
   EXPECT_EQ(speculation["draft_ms_per_step"], 3.5);
   EXPECT_EQ(speculation["verify_ms_per_step"], 12.5);
@@ -118,11 +128,13 @@ TEST(ResultJson, SaysWhatADraftGave) {
 TEST(ResultJson, SaysWhatPartialVerificationGave) {
   GenerateResult result = some_result();
   result.speculation.verify = VerifyMode::kLossless;
-  const auto record = [&](StepMode mode, int64_t nodes, int64_t accepted, int64_t confirmed, double verify_ms) {
+  constexpr int32_t kDepths[] = {1, 2, 3};
+  const auto record = [&](StepMode mode, int64_t nodes, size_t accepted, int64_t confirmed, double verify_ms) {
     result.speculation.record(mode, {.nodes = nodes,
                                      .proposed = 7,
-                                     .accepted = accepted,
                                      .confirmed = confirmed,
+                                     .levels = 4,
+                                     .accepted_depths = std::span(kDepths).first(accepted),
                                      .draft_ms = 2,
                                      .verify_ms = verify_ms});
   };
@@ -151,6 +163,7 @@ TEST(ResultJson, SaysWhatPartialVerificationGave) {
                                           {"rescued", 3},
                                           {"foretold", 8.25},
                                           {"overturn_rate", 0.25}}));
+  EXPECT_EQ(speculation["offered_by_depth"], json({3, 3, 3, 3}));
   EXPECT_EQ(speculation["accepted_by_depth"], json({2, 2, 1}));
 }
 
@@ -169,6 +182,19 @@ TEST(ResultJson, IsValidWhateverTheBytesAndNumbers) {
   EXPECT_EQ(parsed["text"], "half \xef\xbf\xbd");
   EXPECT_EQ(parsed["file"], "f\xef\xbf\xbd");
   EXPECT_EQ(parsed["timings"]["decode_tokens_per_s"], 0);
+}
+
+// A text of the same tokens that ends because of -n is not one that the model ended.
+TEST(SameAnswer, IsTokensAndTheReasonForTheirEnd) {
+  const GenerateResult one = some_result();
+  GenerateResult other = one;
+  other.timings.ttft_ms = 1;
+  EXPECT_TRUE(same_answer(one, other));
+  other.finish_reason = FinishReason::kLength;
+  EXPECT_FALSE(same_answer(one, other));
+  other.finish_reason = one.finish_reason;
+  other.token_ids.back() = 8;
+  EXPECT_FALSE(same_answer(one, other));
 }
 
 TEST(ErrorJson, HoldsMessageAndCode) {

@@ -143,6 +143,43 @@ TEST(PrefixEngine, ADamagedPieceIsComputedAgain) {
   }
 }
 
+// Makes a run's first prefill longer than any other.
+class SlowFirstPrefill : public Progress {
+ public:
+  static constexpr int kDelayMs = 1500;
+  void begin(std::string_view stage, std::string_view, int64_t) override {
+    if (stage == "prefill" && prefills++ == 0) std::this_thread::sleep_for(std::chrono::milliseconds(kDelayMs));
+  }
+  void update(int64_t) override {}
+  void end() override {}
+  int prefills = 0;
+};
+
+// What an attempt took that met a damaged piece is the run's: its time, what it moved and what it read.
+TEST(PrefixEngine, ARunThatStartsAgainCountsBothAttempts) {
+  const TemporaryFolder folder;
+  const std::vector<int32_t> prompt = testing::made_up_ids(600, 512);
+  Engine engine(tiny(folder.path()));
+  const GenerateResult fresh = engine.generate(prompt, kRun, nullptr), hit = engine.generate(prompt, kRun, nullptr);
+  const PrefixStore looks({.folder = folder.path()}, PrefixStore::Use::kLook);
+  for (const auto& [key, entry] : looks.index().entries()) {
+    const std::string name = key_text(key) + ".kv";
+    std::string data = folder.read(name);
+    data[data.size() - 5] = static_cast<char>(data[data.size() - 5] ^ 16);  // of its last layer
+    folder.write(name, data);
+  }
+  SlowFirstPrefill progress;
+  const GenerateResult mended = engine.generate(prompt, kRun, &progress);
+  EXPECT_EQ(mended.token_ids, fresh.token_ids);
+  EXPECT_EQ(progress.prefills, 2);
+  EXPECT_EQ(mended.prefix.restarts, 1);
+  EXPECT_EQ(mended.prefix.rows, 0);
+  EXPECT_EQ(mended.prefix.read_bytes, hit.prefix.read_bytes);
+  EXPECT_GE(mended.timings.ttft_ms, SlowFirstPrefill::kDelayMs);
+  EXPECT_GT(mended.transfers.prefill_h2d_bytes, fresh.transfers.prefill_h2d_bytes);
+  EXPECT_EQ(fresh.prefix.restarts + hit.prefix.restarts, 0);
+}
+
 TEST(PrefixEngine, WhatIsGoneIsComputedAgain) {
   const TemporaryFolder folder;
   const std::vector<int32_t> prompt = testing::made_up_ids(1100, 512);
