@@ -51,8 +51,12 @@ void Console::note_device(const Device& device) {
   }
 }
 
-void Console::note_prefix(const GenerateResult& result) {
+void Console::note_result(const GenerateResult& result) {
   for (const std::string& note : result.prefix.notes) progress_.print_line(note);
+  if (contradicted_) return;
+  const std::string note = format_contradiction(result, rates_measured_);
+  contradicted_ = !note.empty();
+  if (contradicted_) progress_.print_line(note);
 }
 
 EngineOptions Console::with_rates(EngineOptions options) {
@@ -63,7 +67,9 @@ EngineOptions Console::with_rates(EngineOptions options) {
     const KeptProfiles kept = read_kept_profiles(kept_profile_path());
     if (!kept.ignored.empty()) progress_.print_line("note: " + kept.ignored);
     const std::optional<KeptRates> found = find_rates(kept.entries, device.name(), device.driver());
-    return found ? std::optional(rates_with_spill(*found, spill)) : std::nullopt;
+    if (!found) return std::nullopt;
+    rates_measured_ = found->measured;
+    return rates_with_spill(*found, spill);
   };
   return options;
 }

@@ -20,10 +20,12 @@ class Console {
   ProgressBar& progress() { return progress_; }
   // For GenerateOptions::on_text; empty if text is not streamed.
   std::function<void(std::string_view)> text_sink();
-  void print(std::string_view text);               // stdout, at once
-  void end_text();                                 // a newline if the text did not end in one
-  void note_device(const Device& device);          // a line on stderr if --device auto had to take the CPU
-  void note_prefix(const GenerateResult& result);  // what saved prefixes gave rise to, on stderr, a line each
+  void print(std::string_view text);       // stdout, at once
+  void end_text();                         // a newline if the text did not end in one
+  void note_device(const Device& device);  // a line on stderr if --device auto had to take the CPU
+  // What a run gave rise to, on stderr, a line each: about saved prefixes; and once a process, that it contradicts the
+  // kept profile.
+  void note_result(const GenerateResult& result);
   // The same options, with the rates that headrace profile has kept of the device; a line if its file is no such thing.
   EngineOptions with_rates(EngineOptions options);
   void report(const GenerateResult& result, const std::string& engine, int64_t most_tokens);  // format_report
@@ -36,6 +38,8 @@ class Console {
   bool streams_text_;
   ProgressBar progress_;
   bool at_line_start_ = true;
+  std::string rates_measured_;  // when; empty: no rates are known
+  bool contradicted_ = false;
 };
 
 // Throws Error(kStorage) if something could not be written to stdout (a full disk behind a redirect).

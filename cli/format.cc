@@ -43,6 +43,18 @@ std::string format_duration(double seconds) {
   return text;
 }
 
+std::string format_percent(double share) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f%%", 100 * share);
+  return text;
+}
+
+std::string format_age(int64_t seconds) {
+  const auto of = [](int64_t count, const char* unit) { return format_count(count) + unit + (count == 1 ? "" : "s"); };
+  if (seconds < 3600) return of(std::max<int64_t>(0, seconds) / 60, " minute");
+  return seconds < 86400 ? of(seconds / 3600, " hour") : of(seconds / 86400, " day");
+}
+
 bool parse_tokens(std::string_view text, int64_t* out) {
   uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

@@ -9,7 +9,9 @@ namespace headrace {
 
 std::string format_count(int64_t value);       // 7713 -> "7,713"
 std::string format_rate(double per_s);         // "162", "29.7", "0.85": three digits
+std::string format_percent(double share);      // 0.0314 -> "3.1%"
 std::string format_duration(double seconds);   // "47.5 s" below a minute, then "2:05", "1:02:05"
+std::string format_age(int64_t seconds);       // "5 minutes", "1 hour", "12 days"
 std::string format_time_left(double seconds);  // "0:26", "12:05", "1:02:05"
 
 // A number of tokens: "131072", "128K" (times 1,024), "1M". False on anything else or on overflow.

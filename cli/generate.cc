@@ -41,7 +41,7 @@ ExitCode run_generate(const GenerateArgs& args) {
   const GenerateResult result = engine.generate(ids, options, &console.progress());
   if (args.output.json) console.print(result_json(result));
   console.end_text();
-  console.note_prefix(result);
+  console.note_result(result);
   console.report(result, engine.describe(), options.max_tokens);
   if (const auto trace = engine.write_trace()) console.report_trace(*trace);
   console.finish();

@@ -64,6 +64,18 @@ std::string pass_table(const PlanReport& report) {
   return text;
 }
 
+// How old the profile is and how steady it was; nothing of a data sheet's rates.
+std::string profile_line(const PlanReport& report) {
+  if (report.measured.empty()) return "";
+  const std::string age = report.age_s ? format_age(*report.age_s) + " old" : "of an unknown age";
+  const std::optional<RateSpread> worst = widest(report.spread);
+  if (!worst) return str("  the profile is ", age, "; how far its repeats lie apart is not known\n");
+  return str("  the profile is ", age, "; its repeats lie at most ", format_percent(worst->share), " apart (",
+             worst->rate->title, ")",
+             worst->share > kSteady ? ": the machine was busy. Measure again while it is idle: headrace profile" : "",
+             "\n");
+}
+
 std::string speed(const PlanReport& report) {
   const Prediction& p = *report.predicted;
   std::string text;
@@ -81,7 +93,8 @@ std::string speed(const PlanReport& report) {
                                 : " steps/s",
                 ", ");
   }
-  if (!text.empty()) text = str("  ", text.substr(0, text.size() - 2), "\n  by ", report.rates_from, "\n");
+  if (!text.empty())
+    text = str("  ", text.substr(0, text.size() - 2), "\n  by ", report.rates_from, "\n", profile_line(report));
   if (p.known()) return text;
   return text + "  not known: the times of what needs the disk (headrace profile --disk DIR measures it)\n";
 }

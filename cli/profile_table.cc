@@ -91,6 +91,10 @@ std::string profile_footing(const ProfileReport& report) {
     text += str("disk: a file of ", format_bytes(report.disk_file_bytes), " in ", report.disk, ", by ", report.disk_how,
                 ", ", report.disk_seconds, " s a test\n");
   }
+  if (const std::optional<RateSpread> worst = widest(report.spread())) {
+    text += str("repeats lie at most ", format_percent(worst->share), " apart (", worst->rate->title, ")",
+                worst->share > kSteady ? ": the machine is busy. Measure again while it is idle" : "", "\n");
+  }
   for (const std::string& note : report.notes) text += "note: " + note + "\n";
   return text + (report.interrupted ? "interrupted: these are not all figures\n" : "") + "measured in " +
          format_duration(report.seconds) + "\n";

@@ -143,7 +143,7 @@ class Summarizer {
   void show(size_t index, const std::string& file, const GenerateResult& result) {
     if (args_.output.json) console_.print(result_json(result, {file, ""}) + "\n");
     console_.end_text();
-    console_.note_prefix(result);
+    console_.note_result(result);
     if (results_ != nullptr) {
       console_.progress().print_line(label_ + ": " + format_summary_line(result) + time_left(index));
     } else {

@@ -29,6 +29,16 @@ constexpr Sizes kGpuSizes = {28672, 4096, 1, 2048, 32, 8, 128, 61440, 2048};
 constexpr Sizes kCpuSizes = {4096, 2048, 1, 256, 16, 4, 64, 2048, 256};
 constexpr int64_t kQueries = 64;
 
+// Of a call, seconds: the rounds' median, least and most.
+struct Times {
+  double median, least, most;
+};
+
+// `work` is that of a call, in billions or trillions.
+ComputeRate rate_of(double work, const Times& times) {
+  return {.value = work / times.median, .low = work / times.most, .high = work / times.least};
+}
+
 class ComputeProbe {
  public:
   ComputeProbe(Device& device, bool quick)
@@ -48,15 +58,15 @@ class ComputeProbe {
   const Sizes& sizes() const { return gpu_ ? kGpuSizes : kCpuSizes; }
   // Numbers between -1/2 and 1/2, a short run of them over and over: multipliers must have something to do.
   DeviceBuffer made_up(int64_t elements);
-  // The median time of a call, seconds; calls that are short are made several at a time.
-  double seconds(const std::function<void()>& call);
+  // Calls that are short are made several at a time.
+  Times measure(const std::function<void()>& call);
   void measure_products(ComputeRates* rates);
   void measure_attention(ComputeRates* rates);
   struct Rows;
   Rows make_rows();
-  double prefill_seconds(const Rows& rows);
-  double prefix_seconds(Rows& rows, int64_t queries, int64_t segments);
-  double product_seconds(ProductPath path, int64_t rows);
+  Times prefill_times(const Rows& rows);
+  Times prefix_times(Rows& rows, int64_t queries, int64_t segments);
+  Times product_times(ProductPath path, int64_t rows);
   std::vector<KvSegment> segments_of(const DeviceBuffer& kv, int64_t rows) const;
   AttentionShape attention_shape(int64_t queries) const;
 
@@ -83,7 +93,7 @@ DeviceBuffer ComputeProbe::made_up(int64_t elements) {
   return buffer;
 }
 
-double ComputeProbe::seconds(const std::function<void()>& call) {
+Times ComputeProbe::measure(const std::function<void()>& call) {
   const auto timed = [&](int calls) {
     const Clock::time_point start = Clock::now();
     for (int i = 0; i < calls; ++i) call();
@@ -94,18 +104,18 @@ double ComputeProbe::seconds(const std::function<void()>& call) {
   const int calls = std::clamp(static_cast<int>(2e-3 / timed(1)), 1, 64);
   std::vector<double> times;
   for (int round = 0; round < rounds_; ++round) times.push_back(timed(calls));
-  std::nth_element(times.begin(), times.begin() + rounds_ / 2, times.end());
-  return times[static_cast<size_t>(rounds_ / 2)];
+  std::sort(times.begin(), times.end());
+  return {.median = times[times.size() / 2], .least = times.front(), .most = times.back()};
 }
 
 // Matrices in turn, so that no cache holds them from call to call.
-double ComputeProbe::product_seconds(ProductPath path, int64_t rows) {
+Times ComputeProbe::product_times(ProductPath path, int64_t rows) {
   const Sizes& s = sizes();
   constexpr int kMatrices = 3;
   const int64_t padded = static_cast<int64_t>(round_up(static_cast<uint64_t>(rows), kProductRowPadding));
   const DeviceBuffer w = made_up(kMatrices * s.n * s.k), x = made_up(padded * s.k), out = made_up(padded * s.n);
   int turn = 0;
-  return seconds([&] {
+  return measure([&] {
     const std::byte* const matrix = w.data() + static_cast<uint64_t>(turn++ % kMatrices * s.n * s.k) * 2;
     product({.x = x.data(),
              .w = matrix,
@@ -125,9 +135,9 @@ double ComputeProbe::product_seconds(ProductPath path, int64_t rows) {
 void ComputeProbe::measure_products(ComputeRates* rates) {
   const Sizes& s = sizes();
   const double elements = static_cast<double>(s.n * s.k);
-  rates->weights_gb_per_s = 2 * elements / product_seconds(ProductPath::kDecode, s.decode_rows) * 1e-9;
-  rates->product_tflop_per_s = 2 * elements * static_cast<double>(s.prefill_rows) /
-                               product_seconds(ProductPath::kPrefill, s.prefill_rows) * 1e-12;
+  rates->weights_gb_per_s = rate_of(2e-9 * elements, product_times(ProductPath::kDecode, s.decode_rows));
+  rates->product_tflop_per_s = rate_of(2e-12 * elements * static_cast<double>(s.prefill_rows),
+                                       product_times(ProductPath::kPrefill, s.prefill_rows));
 }
 
 std::vector<KvSegment> ComputeProbe::segments_of(const DeviceBuffer& kv, int64_t rows) const {
@@ -200,9 +210,9 @@ ComputeProbe::Rows ComputeProbe::make_rows() {
   return rows;
 }
 
-double ComputeProbe::prefill_seconds(const Rows& rows) {
+Times ComputeProbe::prefill_times(const Rows& rows) {
   const Sizes& s = sizes();
-  return seconds([&] {
+  return measure([&] {
     prefill_attention({.shape = attention_shape(s.prefill_queries),
                        .q = rows.q.data(),
                        .segments = rows.table.as<KvSegment>(),
@@ -213,12 +223,12 @@ double ComputeProbe::prefill_seconds(const Rows& rows) {
   });
 }
 
-double ComputeProbe::prefix_seconds(Rows& rows, int64_t queries, int64_t segments) {
+Times ComputeProbe::prefix_times(Rows& rows, int64_t queries, int64_t segments) {
   const int64_t width = sizes().heads * sizes().head_dim;
   const auto view = [&](const DeviceBuffer& b, int64_t n) {
     return AttentionState{.o = b.as<float>(), .ml = b.as<float>() + n * width};
   };
-  return seconds([&] {
+  return measure([&] {
     PrefixAttentionParams params{.shape = attention_shape(queries),
                                  .q = rows.q.data(),
                                  .positions = rows.positions.as<int32_t>(),
@@ -243,14 +253,17 @@ void ComputeProbe::measure_attention(ComputeRates* rates) {
   const double width = static_cast<double>(s.heads * s.head_dim), context = static_cast<double>(s.context);
   const double queries = static_cast<double>(s.prefill_queries);
   const double prefill_flop = 4 * width * queries * (context - queries / 2);
-  rates->attention_tflop_per_s = prefill_flop / prefill_seconds(rows) * 1e-12;
+  rates->attention_tflop_per_s = rate_of(1e-12 * prefill_flop, prefill_times(rows));
   // Half of the rows and all of them: what the second half adds is the rows' own; the rest is the kernels' beginning
   // and end, which a layer's fixed time has already.
   const int64_t count = rows.count(), half = count / 2;
   const double more = static_cast<double>(segments_bytes(rows.shape, half, count));
-  const double whole = prefix_seconds(rows, 1, count), grown = whole - prefix_seconds(rows, 1, half);
-  rates->kv_gb_per_s = (grown > 0.1 * whole ? more / grown : static_cast<double>(rows.layer_bytes) / whole) * 1e-9;
-  rates->queries_tflop_per_s = 4 * width * kQueries * context / prefix_seconds(rows, kQueries, count) * 1e-12;
+  const Times whole = prefix_times(rows, 1, count);
+  const double grown = whole.median - prefix_times(rows, 1, half).median;
+  const double gb_per_s =
+      1e-9 * (grown > 0.1 * whole.median ? more / grown : static_cast<double>(rows.layer_bytes) / whole.median);
+  rates->kv_gb_per_s = rate_of(gb_per_s * whole.median, whole);  // as steady as the whole
+  rates->queries_tflop_per_s = rate_of(4e-12 * width * kQueries * context, prefix_times(rows, kQueries, count));
 }
 
 }  // namespace

@@ -7,12 +7,16 @@
 
 namespace headrace {
 
+// One rate: of the median round, and of the slowest and the fastest.
+struct ComputeRate {
+  double value = 0, low = 0, high = 0;
+};
 struct ComputeRates {
-  double weights_gb_per_s = 0;       // a decode product's matrix read, for one group of rows
-  double product_tflop_per_s = 0;    // a prefill group's product
-  double attention_tflop_per_s = 0;  // prefill attention
-  double kv_gb_per_s = 0;            // prefix attention of one query
-  double queries_tflop_per_s = 0;    // of 64
+  ComputeRate weights_gb_per_s;       // a decode product's matrix read, for one group of rows
+  ComputeRate product_tflop_per_s;    // a prefill group's product
+  ComputeRate attention_tflop_per_s;  // prefill attention
+  ComputeRate kv_gb_per_s;            // prefix attention of one query
+  ComputeRate queries_tflop_per_s;    // of 64
 };
 // Throws Error(kDoesNotFit) where the budgets have no room.
 ComputeRates measure_compute(Device& device, bool quick);

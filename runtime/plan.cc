@@ -1,6 +1,7 @@
 #include "runtime/plan.h"
 
 #include <algorithm>
+#include <ctime>
 #include <memory>
 #include <utility>
 
@@ -124,6 +125,9 @@ void Planner::use_kept_rates() {
                         found->disk_folder.empty() ? "no folder" : found->disk_folder,
                         ", is not known to be that of --spill ", spill, ": its speed is not known");
   }
+  report_.measured = found->measured;
+  report_.age_s = profile_age_s(found->measured, options_.now > 0 ? options_.now : std::time(nullptr));
+  report_.spread = found->spread;
   report_.rates_from = "what headrace profile measured on " + found->measured;
   if (found->device != paper_.name || found->driver != paper_.driver) {
     report_.rates_from += str(", of ", found->device, driver_of(found->driver, found->rates.gpu));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/engine.h"
+#include "runtime/profile_store.h"
 
 namespace headrace {
 
@@ -18,6 +19,7 @@ struct PlanOptions {
   std::string gpu;       // a card by its data sheet instead of a device that is here (cache/cards.h); empty: none
   std::string profile;   // a file of profiles; empty: the one that is kept
   int64_t output_tokens = 256;  // of the context
+  int64_t now = 0;              // seconds since 1970, for the profile's age; 0: what the system says
 };
 
 // What would fit where the plan does not.
@@ -47,6 +49,9 @@ struct PlanReport {
   std::string rates_from;
   std::string note;  // about a profile that could not be used
   std::optional<MachineRates> rates;
+  std::string measured;            // when the rates were, where they are a profile's
+  std::optional<int64_t> age_s;    // of that profile; none: its time is not known
+  std::vector<RateSpread> spread;  // of its repeats; empty: not known
   std::optional<Prediction> predicted;
 
   uint64_t device_bytes() const;  // with weights, at the peak

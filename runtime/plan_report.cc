@@ -99,6 +99,10 @@ std::string plan_json(const PlanReport& report) {
     out["rates_from"] = report.rates_from;
     out["rates"] = ordered_json::parse(rates_json(*report.rates));
   }
+  if (!report.measured.empty()) {
+    out["profile"] = {{"measured", report.measured}, {"spread", ordered_json::parse(spread_json(report.spread))}};
+    if (report.age_s) out["profile"]["age_s"] = *report.age_s;
+  }
   if (report.predicted) out["predicted"] = predicted_json(report);
   return out.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }

@@ -190,11 +190,14 @@ void Profiler::connection() {
 void Profiler::compute() {
   group(ProfileGroup::kCompute, [&] {
     const ComputeRates rates = measure_compute(*device_, options_.quick);
-    add({.test = "weights", .value = rates.weights_gb_per_s});
-    add({.test = "rows", .value = rates.kv_gb_per_s});
-    add({.test = "product", .value = rates.product_tflop_per_s, .unit = "TFLOP/s"});
-    add({.test = "prefill attention", .value = rates.attention_tflop_per_s, .unit = "TFLOP/s"});
-    add({.test = "attention of 64 queries", .value = rates.queries_tflop_per_s, .unit = "TFLOP/s"});
+    const auto add_rate = [this](const char* test, const ComputeRate& rate, const char* unit) {
+      add({.test = test, .value = rate.value, .unit = unit, .low = rate.low, .high = rate.high});
+    };
+    add_rate("weights", rates.weights_gb_per_s, "GB/s");
+    add_rate("rows", rates.kv_gb_per_s, "GB/s");
+    add_rate("product", rates.product_tflop_per_s, "TFLOP/s");
+    add_rate("prefill attention", rates.attention_tflop_per_s, "TFLOP/s");
+    add_rate("attention of 64 queries", rates.queries_tflop_per_s, "TFLOP/s");
   });
 }
 
@@ -283,31 +286,62 @@ const char* profile_group_title(ProfileGroup group) {
   return kTitles[static_cast<size_t>(group)];
 }
 
-double ProfileReport::best(ProfileGroup group, const std::string& test, uint64_t least_bytes) const {
-  double most = 0;
+const ProfileRow* ProfileReport::best_row(ProfileGroup group, const std::string& test, uint64_t least_bytes) const {
+  const ProfileRow* most = nullptr;
   for (const ProfileRow& row : rows) {
-    if (row.group == group && row.test == test && row.bytes >= least_bytes && row.error.empty()) {
-      most = std::max(most, row.value);
-    }
+    if (row.group != group || row.test != test || row.bytes < least_bytes || !row.error.empty()) continue;
+    if (row.value > (most != nullptr ? most->value : 0)) most = &row;
   }
   return most;
 }
 
-MachineRates ProfileReport::rates() const {
-  const auto link = [&](LinkUse use) {
-    const double large = best(ProfileGroup::kPinned, use_text(use), kLargeCopy);
-    return large > 0 ? large : best(ProfileGroup::kPinned, use_text(use));
+double ProfileReport::best(ProfileGroup group, const std::string& test, uint64_t least_bytes) const {
+  const ProfileRow* const row = best_row(group, test, least_bytes);
+  return row != nullptr ? row->value : 0;
+}
+
+const ProfileRow* ProfileReport::row_of(Rate rate) const {
+  struct Source {
+    Rate rate;
+    ProfileGroup group;
+    const char* test;
+    uint64_t least_bytes = 0;
   };
-  return {.gpu = gpu,
-          .to_device_gb_per_s = link(LinkUse::kToDevice),
-          .to_host_gb_per_s = link(LinkUse::kToHost),
-          .weights_gb_per_s = best(ProfileGroup::kCompute, "weights"),
-          .kv_gb_per_s = best(ProfileGroup::kCompute, "rows"),
-          .product_tflop_per_s = best(ProfileGroup::kCompute, "product"),
-          .attention_tflop_per_s = best(ProfileGroup::kCompute, "prefill attention"),
-          .queries_tflop_per_s = best(ProfileGroup::kCompute, "attention of 64 queries"),
-          .disk_read_gb_per_s = best(ProfileGroup::kDisk, "sequential read", kMiB),
-          .disk_write_gb_per_s = best(ProfileGroup::kDisk, "sequential write", kMiB)};
+  const Source sources[] = {
+      {&MachineRates::to_device_gb_per_s, ProfileGroup::kPinned, use_text(LinkUse::kToDevice), kLargeCopy},
+      {&MachineRates::to_host_gb_per_s, ProfileGroup::kPinned, use_text(LinkUse::kToHost), kLargeCopy},
+      {&MachineRates::weights_gb_per_s, ProfileGroup::kCompute, "weights"},
+      {&MachineRates::kv_gb_per_s, ProfileGroup::kCompute, "rows"},
+      {&MachineRates::product_tflop_per_s, ProfileGroup::kCompute, "product"},
+      {&MachineRates::attention_tflop_per_s, ProfileGroup::kCompute, "prefill attention"},
+      {&MachineRates::queries_tflop_per_s, ProfileGroup::kCompute, "attention of 64 queries"},
+      {&MachineRates::disk_read_gb_per_s, ProfileGroup::kDisk, "sequential read", kMiB},
+      {&MachineRates::disk_write_gb_per_s, ProfileGroup::kDisk, "sequential write", kMiB}};
+  for (const Source& source : sources) {
+    if (source.rate != rate) continue;
+    const ProfileRow* const row = best_row(source.group, source.test, source.least_bytes);
+    const bool small_copies = row == nullptr && source.group == ProfileGroup::kPinned;
+    return small_copies ? best_row(source.group, source.test, 0) : row;
+  }
+  return nullptr;
+}
+
+MachineRates ProfileReport::rates() const {
+  MachineRates rates{.gpu = gpu};
+  for (const RateName& name : kRateNames) {
+    if (const ProfileRow* const row = row_of(name.rate)) rates.*name.rate = row->value;
+  }
+  return rates;
+}
+
+std::vector<RateSpread> ProfileReport::spread() const {
+  std::vector<RateSpread> spread;
+  for (const RateName& name : kRateNames) {
+    const ProfileRow* const row = row_of(name.rate);
+    if (row != nullptr && row->high > 0)
+      spread.push_back({.rate = &name, .share = (row->high - row->low) / row->value});
+  }
+  return spread;
 }
 
 std::string pcie_text(const PcieMode& mode) {

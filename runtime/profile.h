@@ -15,6 +15,7 @@
 #include "offload/device.h"
 #include "offload/machine.h"
 #include "offload/pcie.h"
+#include "runtime/profile_store.h"
 
 namespace headrace {
 
@@ -68,8 +69,14 @@ struct ProfileReport {
   double seconds = 0;
 
   MachineRates rates() const;
+  std::vector<RateSpread> spread() const;  // of each rate that was measured in rounds
   // The best figure of a test, of blocks or copies of at least so many bytes; 0: none.
   double best(ProfileGroup group, const std::string& test, uint64_t least_bytes = 0) const;
+
+ private:
+  using Rate = double MachineRates::*;
+  const ProfileRow* best_row(ProfileGroup group, const std::string& test, uint64_t least_bytes) const;
+  const ProfileRow* row_of(Rate rate) const;  // that it is read from; null: none
 };
 
 struct ProfileHooks {

@@ -73,7 +73,8 @@ std::string profile_json(const ProfileReport& report) {
        {{"cpu", report.machine.cpu}, {"cores", report.machine.cores}, {"memory_bytes", report.machine.memory_bytes}}},
       {"quick", report.quick},
       {"seconds", rounded(report.seconds)},
-      {"rates", ordered_json::parse(rates_json(report.rates()))}};
+      {"rates", ordered_json::parse(rates_json(report.rates()))},
+      {"spread", ordered_json::parse(spread_json(report.spread()))}};
   if (report.pcie) out["pcie"] = connection_json(report);
   if (!report.disk.empty()) {
     out["disk"] = {{"folder", report.disk},

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -17,6 +18,7 @@
 
 #include "cache/base.h"
 #include "offload/file.h"
+#include "runtime/rounding.h"
 
 namespace headrace {
 namespace {
@@ -28,20 +30,6 @@ constexpr int kVersion = 1;
 constexpr size_t kMostBytes = 64 * kMiB;
 constexpr int kDeepestRead = 1024;  // that any disk is the better for
 constexpr int kLeastDepths = 2;     // from kLeastReadDepth on: fewer leave nothing to choose from
-
-struct RateName {
-  const char* name;
-  double MachineRates::*rate;
-};
-constexpr RateName kRates[] = {{"to_device_gb_per_s", &MachineRates::to_device_gb_per_s},
-                               {"to_host_gb_per_s", &MachineRates::to_host_gb_per_s},
-                               {"weights_gb_per_s", &MachineRates::weights_gb_per_s},
-                               {"kv_gb_per_s", &MachineRates::kv_gb_per_s},
-                               {"product_tflop_per_s", &MachineRates::product_tflop_per_s},
-                               {"attention_tflop_per_s", &MachineRates::attention_tflop_per_s},
-                               {"queries_tflop_per_s", &MachineRates::queries_tflop_per_s},
-                               {"disk_read_gb_per_s", &MachineRates::disk_read_gb_per_s},
-                               {"disk_write_gb_per_s", &MachineRates::disk_write_gb_per_s}};
 
 [[noreturn]] void refuse(const std::string& path, const std::string& what) {
   throw_error(ExitCode::kBadInput, path, what, "headrace profile writes a new one.");
@@ -64,10 +52,16 @@ KeptRates entry_of(const ordered_json& json, const std::string& path) {
   KeptRates kept{.device = json.at("device"), .driver = json.at("driver"), .measured = json.at("measured")};
   const ordered_json& rates = json.at("rates");
   kept.rates.gpu = rates.at("gpu");
-  for (const RateName& rate : kRates) {
+  const ordered_json spread = json.value("spread", ordered_json::object());
+  for (const RateName& rate : kRateNames) {
     const double value = rates.value(rate.name, 0.0);
     if (!std::isfinite(value) || value < 0) refuse(path, str("is no profile: ", rate.name, " is ", value));
     kept.rates.*rate.rate = value;
+    if (!spread.contains(rate.name)) continue;
+    const double share = spread.at(rate.name);
+    if (!std::isfinite(share) || share < 0)
+      refuse(path, str("is no profile: the spread of ", rate.name, " is ", share));
+    kept.spread.push_back({.rate = &rate, .share = share});
   }
   const ordered_json disk = json.value("disk", ordered_json::object());
   kept.disk_folder = disk.value("folder", "");
@@ -152,11 +146,14 @@ bool has_disk(const ordered_json& profile) {
 // What was not measured anew stays as it was: rates, and the rows of whole groups. A disk's belong together.
 void complete(ordered_json* profile, const ordered_json& old) {
   const bool keeps_disk = has_disk(old) && !has_disk(*profile);
-  for (const RateName& rate : kRates) {
+  for (const RateName& rate : kRateNames) {
     const double before = old.at("rates").value(rate.name, 0.0);
     const bool of_disk = std::string_view(rate.name).starts_with("disk_");
     const bool missing = of_disk ? keeps_disk : (*profile)["rates"].value(rate.name, 0.0) == 0;
-    if (missing && before > 0) (*profile)["rates"][rate.name] = before;
+    if (!missing || before <= 0) continue;
+    (*profile)["rates"][rate.name] = before;
+    if (old.contains("spread") && old.at("spread").contains(rate.name))
+      (*profile)["spread"][rate.name] = old.at("spread").at(rate.name);
   }
   if (keeps_disk && old.contains("disk")) {
     (*profile)["disk"] = old.at("disk");
@@ -197,6 +194,26 @@ ReadDepth kept_read_depth(const std::vector<KeptRates>& entries, const std::stri
   return {};
 }
 
+std::optional<RateSpread> widest(const std::vector<RateSpread>& spread) {
+  const auto less = [](const RateSpread& a, const RateSpread& b) { return a.share < b.share; };
+  const auto at = std::max_element(spread.begin(), spread.end(), less);
+  return at == spread.end() ? std::nullopt : std::optional(*at);
+}
+
+std::string spread_json(const std::vector<RateSpread>& spread) {
+  ordered_json json = ordered_json::object();
+  for (const RateSpread& one : spread) json[one.rate->name] = to_decimals(one.share, 4);
+  return json.dump();
+}
+
+std::optional<int64_t> profile_age_s(const std::string& measured, int64_t now) {
+  std::tm utc{};
+  const char* const end = ::strptime(measured.c_str(), "%Y-%m-%dT%H:%M:%SZ", &utc);
+  if (end == nullptr || *end != '\0') return std::nullopt;
+  const int64_t age = now - static_cast<int64_t>(::timegm(&utc));
+  return age < 0 ? std::nullopt : std::optional(age);
+}
+
 std::string kept_profile_path() {
   const char* const home = std::getenv("HOME");
   return home == nullptr || *home == '\0' ? "" : str(home, "/.cache/headrace/profile.json");
@@ -229,7 +246,7 @@ std::optional<KeptRates> find_rates(const std::vector<KeptRates>& entries, const
 
 std::string rates_json(const MachineRates& rates) {
   ordered_json json = {{"gpu", rates.gpu}};
-  for (const RateName& rate : kRates) json[rate.name] = std::round(rates.*rate.rate * 1e4) / 1e4;
+  for (const RateName& rate : kRateNames) json[rate.name] = std::round(rates.*rate.rate * 1e4) / 1e4;
   return json.dump();
 }
 

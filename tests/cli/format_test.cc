@@ -40,6 +40,18 @@ TEST(Format, Times) {
   EXPECT_EQ(format_time_left(-1), "?");
 }
 
+TEST(Format, AgesAndShares) {
+  EXPECT_EQ(format_age(0), "0 minutes");
+  EXPECT_EQ(format_age(119), "1 minute");
+  EXPECT_EQ(format_age(3599), "59 minutes");
+  EXPECT_EQ(format_age(3600), "1 hour");
+  EXPECT_EQ(format_age(86399), "23 hours");
+  EXPECT_EQ(format_age(86400), "1 day");
+  EXPECT_EQ(format_age(int64_t{1500} * 86400), "1,500 days");
+  EXPECT_EQ(format_percent(0.0314), "3.1%");
+  EXPECT_EQ(format_percent(1.5), "150.0%");
+}
+
 TEST(Format, ParsesTokens) {
   int64_t tokens = 0;
   EXPECT_TRUE(parse_tokens("8192", &tokens) && tokens == 8192);

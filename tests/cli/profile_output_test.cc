@@ -124,6 +124,35 @@ TEST(ProfileOutput, SaysHowItIsConnected) {
   EXPECT_EQ(pcie_warning({.now = {4, 16}, .card = {4, 16}, .slot = {5, 16}, .numa_node = 0}), "");
 }
 
+// Of each rate the rounds that it was read from, and no others; a rate of one figure has none.
+TEST(ProfileOutput, SaysHowSteadyItWas) {
+  ProfileReport r = report();
+  EXPECT_TRUE(r.spread().empty());  // a copy of 64 KiB is not what the link's rate is read from
+  EXPECT_EQ(json::parse(profile_json(r))["spread"], json::object());
+  EXPECT_EQ(profile_footing(r).find("repeats lie"), std::string::npos);
+  for (ProfileRow& row : r.rows) {
+    if (row.group != ProfileGroup::kCompute) continue;
+    row.low = 0.98 * row.value;
+    row.high = (row.test == "product" ? 1.08 : 1.0) * row.value;
+  }
+  const json spread = json::parse(profile_json(r))["spread"];
+  EXPECT_EQ(spread, json({{"weights_gb_per_s", 0.02},
+                          {"kv_gb_per_s", 0.02},
+                          {"product_tflop_per_s", 0.1},
+                          {"attention_tflop_per_s", 0.02},
+                          {"queries_tflop_per_s", 0.02}}));
+  EXPECT_NE(profile_footing(r).find("\nrepeats lie at most 10.0% apart (products)\n"), std::string::npos)
+      << profile_footing(r);
+  for (ProfileRow& row : r.rows) {
+    if (row.group == ProfileGroup::kPinned && row.test == "to device" && row.bytes == kGiB)
+      row.low = 0.8 * row.value, row.high = 1.1 * row.value;
+  }
+  EXPECT_NE(profile_footing(r).find(
+                "repeats lie at most 30.0% apart (copies to the device): the machine is busy. Measure again while it "),
+            std::string::npos)
+      << profile_footing(r);
+}
+
 TEST(ProfileOutput, JsonHasEveryRowAndTheRates) {
   const json out = json::parse(profile_json(report()));
   EXPECT_EQ(out["rows"].size(), report().rows.size());

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "offload/device.h"
 #include "tests/cli/process.h"
 #include "tests/cli/tiny_model.h"
 #include "tests/support/temporary_folder.h"
@@ -46,6 +47,11 @@ TEST_F(ProfileProgram, MeasuresPrintsKeepsAndIsUsed) {
   const json kept = json::parse(home_.read(".cache/headrace/profile.json"));
   ASSERT_EQ(kept["profiles"].size(), 1u);
   EXPECT_GT(kept["profiles"][0]["rates"]["weights_gb_per_s"], 0);
+  for (const auto& [rate, value] : kept["profiles"][0]["rates"].items()) {
+    if (rate == "gpu" || rate.starts_with("disk_")) continue;
+    EXPECT_GT(kept["profiles"][0]["spread"].value(rate, -1.0), 0) << rate;  // no two rounds take the same time
+  }
+  EXPECT_NE(first.out.find("\nrepeats lie at most "), std::string::npos) << first.out;
   // A plan and a run's report have times now.
   write_tiny_model(home_ / "model");
   const std::vector<std::string> common = {"-m", home_ / "model", "--device", "cpu", "-t", "1"};
@@ -65,6 +71,46 @@ TEST_F(ProfileProgram, MeasuresPrintsKeepsAndIsUsed) {
   EXPECT_EQ(torn.exit_code, 0);
   EXPECT_NE(torn.err.find("profile.json: is no JSON"), std::string::npos) << torn.err;
   EXPECT_FALSE(json::parse(torn.out).contains("predicted"));
+}
+
+// A profile that makes the machine slower than it is: each document contradicts it, and one line says so.
+TEST_F(ProfileProgram, AContradictionIsSaidOnce) {
+  const auto device = open_device({.choice = DeviceChoice::kCpu, .threads = 1});
+  json rates = {{"gpu", false}};
+  for (const char* rate : {"to_device_gb_per_s", "to_host_gb_per_s", "weights_gb_per_s", "kv_gb_per_s",
+                           "product_tflop_per_s", "attention_tflop_per_s", "queries_tflop_per_s"}) {
+    rates[rate] = 1e-6;
+  }
+  const json profile = {{"program", "headrace profile"},      {"version", 1},
+                        {"device", device->name()},           {"driver", device->driver()},
+                        {"measured", "2026-11-21T20:15:00Z"}, {"rates", rates}};
+  home_.write(".cache/headrace/profile.json", profile.dump());
+  write_tiny_model(home_ / "model");
+  std::vector<std::string> args = {"summarize", "-m", home_ / "model", "--device", "cpu", "-t", "1", "-n", "4"};
+  for (const char* name : {"a.txt", "b.txt", "c.txt"}) {
+    home_.write(name, std::string("The text of ") + name);
+    args.push_back(home_ / name);
+  }
+  const auto notes_in = [](const std::string& text) {
+    int count = 0;
+    for (size_t at = 0; (at = text.find("the profile of 2026-11-21T20:15:00Z predicts ", at)) != text.npos; ++at)
+      ++count;
+    return count;
+  };
+  for (const bool batch : {false, true}) {
+    if (batch) args.insert(args.end(), {"-o", home_ / "out.jsonl"});
+    const Finished finished = run(args);
+    EXPECT_EQ(finished.exit_code, 0) << finished.err;
+    EXPECT_EQ(notes_in(finished.err), 1) << finished.err;
+    EXPECT_NE(finished.err.find("measure again while it is idle: headrace profile\n"), std::string::npos);
+  }
+  const std::vector<std::string> one = {"generate", "-m", home_ / "model", "--device", "cpu", "-t", "1", "-n",
+                                        "4",        "-p"};
+  std::vector<std::string> loud = one, quiet = one;
+  loud.push_back("Hello");
+  quiet.insert(quiet.end(), {"Hello", "-q"});
+  EXPECT_EQ(notes_in(run(loud).err), 1);
+  EXPECT_EQ(notes_in(run(quiet).err), 0);
 }
 
 TEST_F(ProfileProgram, MeasuresADiskAndLeavesNothing) {

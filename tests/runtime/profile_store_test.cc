@@ -137,6 +137,43 @@ TEST_F(ProfileStore, WhatWasNotMeasuredAnewStays) {
   EXPECT_EQ(kept.disk_file_system, 78u);
 }
 
+// Of each rate, with the rate that it is of; files of older programs have none.
+TEST_F(ProfileStore, KeepsHowFarRepeatsLieApart) {
+  const auto entry = [&] { return *find_rates(read_kept_profiles(path_).entries, "A", "1"); };
+  const auto spread = [&] {
+    const KeptRates kept = entry();
+    json all = json::object();
+    for (const RateSpread& one : kept.spread) all[one.rate->name] = one.share;
+    return all;
+  };
+  json busy = json::parse(profile("A", "1", 10));
+  keep_profile(path_, busy.dump());
+  EXPECT_EQ(spread(), json::object());
+  EXPECT_FALSE(widest({}));
+  busy["spread"] = {{"to_device_gb_per_s", 0.4}, {"disk_read_gb_per_s", 0.1}, {"a rate of later", 3}};
+  keep_profile(path_, busy.dump());
+  const std::vector<RateSpread> both = entry().spread;
+  EXPECT_EQ(spread(), json({{"to_device_gb_per_s", 0.4}, {"disk_read_gb_per_s", 0.1}}));
+  EXPECT_EQ(std::string(widest(both)->rate->title), "copies to the device");
+  json idle = busy;  // without a disk: its rate and what is known of it stay
+  idle["rates"]["disk_read_gb_per_s"] = 0;
+  idle["spread"] = {{"to_device_gb_per_s", 0.02}};
+  keep_profile(path_, idle.dump());
+  EXPECT_EQ(spread(), json({{"to_device_gb_per_s", 0.02}, {"disk_read_gb_per_s", 0.1}}));
+  idle["spread"]["to_device_gb_per_s"] = -1;
+  const KeptProfiles bad = read_kept_profiles(folder_.write("bad.json", idle.dump()));
+  EXPECT_NE(bad.ignored.find("the spread of to_device_gb_per_s is -1"), std::string::npos) << bad.ignored;
+}
+
+TEST(ProfileAge, IsByTheClockThatIsGiven) {
+  EXPECT_EQ(profile_age_s("1970-01-02T00:00:01Z", 86400 + 61), 60);
+  EXPECT_EQ(profile_age_s("2026-11-21T20:00:00Z", 1795291200), 0);
+  for (const char* measured :
+       {"2026-11-21T20:00:01Z", "", "yesterday", "2026-11-21T20:00:00", "2026-11-21T20:00:00Z "}) {
+    EXPECT_FALSE(profile_age_s(measured, 1795291200)) << measured;
+  }
+}
+
 TEST_F(ProfileStore, TheDisksSpeedIsOfItsFileSystem) {
   KeptRates kept{.device = "A", .driver = "1", .measured = "", .rates = {.disk_read_gb_per_s = 3}};
   EXPECT_EQ(rates_with_spill(kept, "").disk_read_gb_per_s, 3);
