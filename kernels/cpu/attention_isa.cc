@@ -237,23 +237,40 @@ void add_values(const Some& some, const float* keep, const Values& values, int64
   }
 }
 
-// Shows the tile at `position` to every row that sees any of it.
-void see_tile(const Rows& rows, int64_t position, Work& w) {
+// Shows the tile at `position` to those of rows [first, end) that see any of it.
+void show_tile(const Rows& rows, int64_t position, int64_t first, int64_t end, Work& w) {
   prepare_keys(rows, w);
   const Values values = prepare_values(rows, w.rows > 2 * kMaxTileRows, w);
   Some some;
-  for (int64_t row = 0; row <= w.rows; ++row) {
-    if (row < w.rows && w.limit[row] > position) {
+  for (int64_t row = first; row <= end; ++row) {
+    if (row < end && w.limit[row] > position) {
       some.row[some.count] = row;
       some.seen[some.count++] = smaller(w.limit[row] - position, rows.count);
     }
-    if (some.count == kBlockRows || (row == w.rows && some.count > 0)) {
+    if (some.count == kBlockRows || (row == end && some.count > 0)) {
       alignas(64) float keep[kBlockRows + kLanes];
       score_rows(some, w);
       weigh_rows(some, keep, w);
       add_values(some, keep, values, rows.count, rows.ahead, w);
       some.count = 0;
     }
+  }
+}
+
+// Shows the tile at `position` to every row that sees any of it. A value that a row does not see has weight 0 there,
+// which cancels finite values alone: a tile with others is shown to each row separately, up to what the row sees.
+void see_tile(const Rows& rows, int64_t position, Work& w) {
+  int64_t common = rows.count;  // the tile's rows that all of them see
+  for (int64_t row = 0; row < w.rows; ++row) {
+    if (w.limit[row] > position) common = smaller(common, w.limit[row] - position);
+  }
+  if (all_finite(rows.v + common, rows.count - common, w.dim, w.v_type)) {
+    return show_tile(rows, position, 0, w.rows, w);
+  }
+  for (int64_t row = 0; row < w.rows; ++row) {
+    Rows seen = rows;
+    seen.count = smaller(w.limit[row] - position, rows.count);
+    if (seen.count > 0) show_tile(seen, position, row, row + 1, w);
   }
 }
 

@@ -14,6 +14,24 @@ HEADRACE_SIMD int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 HEADRACE_SIMD int64_t larger(int64_t a, int64_t b) { return a < b ? b : a; }
 HEADRACE_SIMD int64_t padded(int64_t columns) { return (columns + kLanes - 1) / kLanes * kLanes; }
 
+// Whether no element of the rows has all ones in its exponent.
+template <typename Bits>
+bool all_finite(const char* const* rows, int64_t count, int64_t columns, Bits exponent) {
+  Bits found = 0;
+  for (int64_t row = 0; row < count; ++row) {
+    for (int64_t column = 0; column < columns; ++column) {
+      Bits element;
+      memcpy(&element, rows[row] + column * int64_t(sizeof element), sizeof element);
+      found |= Bits((element & exponent) == exponent);
+    }
+  }
+  return found == 0;
+}
+HEADRACE_SIMD bool all_finite(const char* const* rows, int64_t count, int64_t columns, DType type) {
+  if (type == DType::kF32) return all_finite<uint32_t>(rows, count, columns, 0x7f800000);
+  return all_finite<uint16_t>(rows, count, columns, type == DType::kBF16 ? 0x7f80 : 0x7c00);
+}
+
 // The rows `ahead` bytes further on, in the order in which they lie: so the hardware may see the stream.
 HEADRACE_SIMD void prefetch_rows(const char* const* rows, int64_t count, int64_t row_bytes, int64_t ahead) {
   for (int64_t i = 0; i < count; ++i) {

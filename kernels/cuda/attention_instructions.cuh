@@ -26,6 +26,30 @@ __device__ inline void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
 }
 
+// Words of shared memory.
+__device__ inline int load_word(uint32_t address) {
+  int word;
+  asm volatile("ld.shared.s32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
+  return word;
+}
+__device__ inline void store_word(uint32_t address, int word) {
+  asm volatile("st.shared.s32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
+}
+__device__ inline void lower_word(uint32_t address, int word) {
+  asm volatile("red.shared.min.s32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
+}
+__device__ inline uint4 load_words(uint32_t address) {
+  uint4 words;
+  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+               : "r"(address)
+               : "memory");
+  return words;
+}
+__device__ inline void store_zeros(uint32_t address) {
+  asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(address), "r"(0) : "memory");
+}
+
 __device__ inline void load_matrices(uint32_t (&r)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])

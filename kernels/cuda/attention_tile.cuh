@@ -4,14 +4,16 @@
 //
 // A row's bits depend on the row and on what it sees alone: each row walks the tiles in order by itself, what it does
 // not see weighs exactly 0, and a tile of which it sees nothing multiplies its state by 1 and adds 0, so that a warp
-// may skip a tile that none of its rows sees. Sums are written as intrinsics, so that no instantiation contracts them
-// in another way than its sisters.
+// may skip a tile that none of its rows sees. A weight of 0 does not cancel a value that is not finite: a tile that
+// some row of the block sees in part is screened for such values first. Sums are written as intrinsics, so that no
+// instantiation contracts them in another way than its sisters.
 #pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/attention.h"
 #include "kernels/cuda/attention_instructions.cuh"
@@ -72,7 +74,9 @@ struct AttentionTile {
   static constexpr bool kQueriesInRegisters = kMTiles == 1;
   static constexpr int kQueryBytes = kQueriesInRegisters ? 0 : kRows * kRowBytes;
   static constexpr int kLimitsAt = kQueryBytes + kStages * 2 * kTileBytes;
-  static constexpr int kSharedBytes = kLimitsAt + kRows * 4;
+  static constexpr int kPoisonAt = kLimitsAt + kRows * 4;
+  static constexpr int kCommonAt = kPoisonAt + 4;
+  static constexpr int kSharedBytes = kCommonAt + 4;
   static_assert(kSharedBytes <= 99 * 1024);  // sm_86 and sm_89 have no more
   static_assert(kKeys == 64 && kChunks % 8 == 0);
 
@@ -80,7 +84,9 @@ struct AttentionTile {
   float o[kMTiles][kDim / 8][4] = {};
   float m[kMTiles][2], l[kMTiles][2] = {};  // m: of raw scores; l: of this thread's columns alone until finish()
 
-  uint32_t shared;  // address: of q, tiles of K and V, and limits, where a row sees positions [0, limit)
+  // Address: of q, tiles of K and V, limits, where a row sees positions [0, limit), the first position whose value the
+  // screen found not to be finite, and the least of the block's limits.
+  uint32_t shared;
   uint32_t q[kQueriesInRegisters ? kSteps : 1][4];  // a fragment for each step
   int least, most;                                  // limits of the warp's rows
   float scale_log2;
@@ -97,23 +103,29 @@ struct AttentionTile {
     return warp_row() + tile * 16 + half * 8 + threadIdx.x % 32 / 4;
   }
 
+  __device__ uint32_t poison() const { return shared + kPoisonAt; }
+  __device__ uint32_t common() const { return shared + kCommonAt; }
+
   // row_of(row) gives a row's q and limit; rows of the block that do not exist repeat the last one.
-  // queries_aligned: every row of q begins at a multiple of 16 bytes.
+  // queries_aligned: every row of q begins at a multiple of 16 bytes. common_limit: the least of the block's limits.
   template <typename RowOf>
-  __device__ void start(const void* shared_memory, float scale, int dim, bool queries_aligned, const RowOf& row_of) {
+  __device__ void start(const void* shared_memory, float scale, int dim, bool queries_aligned, int common_limit,
+                        const RowOf& row_of) {
     shared = shared_address(shared_memory);
     scale_log2 = __fmul_rn(scale, kLog2E);
     least = INT32_MAX;
     most = 0;
+    if (threadIdx.x == 0) {
+      store_word(poison(), INT32_MAX);
+      store_word(common(), common_limit);
+    }
 #pragma unroll
     for (int i = 0; i < 2 * kMTiles; ++i) {
       m[i / 2][i % 2] = -INFINITY;
       const int row = fragment_row(i / 2, i % 2), limit = row_of(row).limit;
       least = min(least, limit);
       most = max(most, limit);
-      if (threadIdx.x % 4 == 0) {
-        asm volatile("st.shared.s32 [%0], %1;" ::"r"(limit_of(row)), "r"(limit) : "memory");
-      }
+      if (threadIdx.x % 4 == 0) store_word(limit_of(row), limit);
     }
     least = __reduce_min_sync(~0u, least);
     most = __reduce_max_sync(~0u, most);
@@ -145,6 +157,11 @@ struct AttentionTile {
       wait_copies<2 * (kStages - 1) - 1>();
       __syncthreads();  // the keys are there for all, and all are done with the stage that is filled next
       fetch(ahead, last);
+      if (min(position[0] + kKeys, end[0]) > load_word(common())) {  // before the scores take their registers
+        wait_copies<2 * (kStages - 1)>();
+        __syncthreads();
+        screen(values(stage), position[0]);
+      }
       const bool sees = active && position[0] < most;
       float s[kMTiles][kKeys / 8][4];
       if (sees) {
@@ -278,9 +295,7 @@ struct AttentionTile {
     for (int tile = 0; tile < kMTiles; ++tile) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        int limit;
-        asm volatile("ld.shared.s32 %0, [%1];" : "=r"(limit) : "r"(limit_of(fragment_row(tile, half))) : "memory");
-        limit = min(limit, end);
+        const int limit = min(load_word(limit_of(fragment_row(tile, half))), end);
 #pragma unroll
         for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
@@ -327,6 +342,38 @@ struct AttentionTile {
         }
       }
     }
+  }
+
+  // Values that are not finite become 0, which is what they are to the rows that do not see them; the rows that do get
+  // a sum of weights that is a NaN. By all threads; the tile's values are there for all.
+  __device__ void screen(uint32_t v, int position) {
+    constexpr int kTileChunks = kKeys * kChunks;
+    bool found = false;
+#pragma unroll
+    for (int i = 0; i < kTileChunks / kThreads; ++i) {
+      found |= not_finite(load_words(v + (i * kThreads + threadIdx.x) * 16));
+    }
+    if (!__syncthreads_or(found)) return;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < kTileChunks; i += kThreads) {  // chunks are permuted within their rows alone
+      if (!not_finite(load_words(v + i * 16))) continue;
+      store_zeros(v + i * 16);
+      lower_word(poison(), position + i / kChunks);
+    }
+    __syncthreads();
+    const int first = load_word(poison());
+#pragma unroll
+    for (int i = 0; i < 2 * kMTiles; ++i) {
+      if (load_word(limit_of(fragment_row(i / 2, i % 2))) > first) l[i / 2][i % 2] = __int_as_float(0x7fffffff);
+    }
+  }
+  // Whether any of eight elements has all ones in its exponent: one more there is carried into its sign's place.
+  __device__ static bool not_finite(const uint4& words) {
+    constexpr bool kHalf = std::is_same_v<T, __half>;
+    constexpr uint32_t kExponent = kHalf ? 0x7c007c00 : 0x7f807f80, kOne = kHalf ? 0x04000400 : 0x00800080;
+    const uint32_t carried = ((words.x & kExponent) + kOne) | ((words.y & kExponent) + kOne) |
+                             ((words.z & kExponent) + kOne) | ((words.w & kExponent) + kOne);
+    return (carried & 0x80008000) != 0;
   }
 
   // o += s v.

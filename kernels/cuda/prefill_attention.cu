@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(128, 1) prefill_tiles(const __grid_constant__ 
                       position + 1};
   };
   Tile tile;
-  tile.start(shared, shape.scale, dim, queries_aligned(shape, params.q), row_of);
+  tile.start(shared, shape.scale, dim, queries_aligned(shape, params.q), max(first, begin) + 1, row_of);
   const int kv_head = head / static_cast<int>(shape.heads / shape.kv_heads);
   const int limit = min(begin + Tile::kRows, end);
   const int warp_begin = begin + Tile::warp_row();

@@ -33,14 +33,17 @@ __global__ void __launch_bounds__(128, kMTiles == 1 ? 2 : 1)
     return PrefixRow{static_cast<const T*>(params.q) + query * shape.q_stride + int64_t{head} * dim,
                      tail_begin_of(params.positions[query]), query * shape.heads + head};
   };
-  int limit = 0;
+  int limit = 0, common = INT32_MAX;
   const int last_query = min(begin + Tile::kRows - 1, rows - 1) / group;
   for (int query = begin / group + threadIdx.x % 32; query <= last_query; query += 32) {
-    limit = max(limit, tail_begin_of(params.positions[query]));
+    const int seen = tail_begin_of(params.positions[query]);
+    limit = max(limit, seen);
+    common = min(common, seen);
   }
   limit = __reduce_max_sync(~0u, limit);
+  common = __reduce_min_sync(~0u, common);
   Tile tile;
-  tile.start(shared, shape.scale, dim, queries_aligned(shape, params.q), row_of);
+  tile.start(shared, shape.scale, dim, queries_aligned(shape, params.q), common, row_of);
   tile.walk(TileCursor<T, Span::kSegment>(params.segments + n, 1, kv_head, dim, limit), begin + Tile::warp_row() < rows,
             row_of);
   tile.finish();

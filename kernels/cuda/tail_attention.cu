@@ -7,8 +7,8 @@
 // f16, down to 2^-24 of the row's largest).
 //
 // Where all rows of a group are committed, every query reads the same ones, and the group is read once for the block.
-// Else each query's own rows are read one after the other, and the other queries' weights are 0, which adds 0 to their
-// sums: the bits are the same either way.
+// Else each query's own rows are read one after the other, and their sums are kept for that query's rows of q alone.
+// They are selected, not multiplied with 0: a candidate whose values are not finite must not reach another one's sums.
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_instructions.cuh"
 #include "kernels/cuda/attention_launch.cuh"
@@ -233,7 +233,7 @@ struct TailGroup {
     }
   }
 
-  // Elements of the group's values for add(): 8 of each of 4 rows, at a place that lets store() keep banks apart.
+  // Elements of the group's values for sum(): 8 of each of 4 rows, at a place that lets its stores keep banks apart.
   __device__ void fetch(int chunk, uint4 (&v)[4]) const {
     const int d = chunk + (g / 2 + g % 2 * 4) * 8;
 #pragma unroll
@@ -243,11 +243,10 @@ struct TailGroup {
     }
   }
 
-  // o[j]: element 8t + j, and 32 elements behind it, of rows g and g + 8. lives: whether those rows see the group.
-  __device__ void add(const bool (&lives)[2], const uint4 (&v)[4], float (&o)[8][4]) const {
-    uint32_t a[kParts][4];
-#pragma unroll
-    for (int i = 0; i < 4 * kParts; ++i) a[i / 4][i % 4] = lives[i % 2] ? weights[i / 4][i % 4] : 0;
+  // The group's weighted values, of elements 8t + j and 32 behind them, into those of rows g and g + 8 that `lives`
+  // names. A row sees one of the warp's groups at most: nothing is there to add to.
+  __device__ void sum(const bool (&lives)[2], const uint4 (&v)[4]) {
+    float o[8][4] = {};
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       const auto pair = [&](const uint4& even, const uint4& odd) {
@@ -256,13 +255,13 @@ struct TailGroup {
       };
       const uint32_t b0 = pair(v[0], v[1]), b1 = pair(v[2], v[3]);
 #pragma unroll
-      for (int part = kParts - 1; part >= 0; --part) multiply(o[j], a[part], b0, b1, T{});  // the small ones first
+      for (int part = kParts - 1; part >= 0; --part) {  // the small ones first
+        multiply(o[j], weights[part], b0, b1, T{});
+      }
     }
-  }
-
-  __device__ void store(const float (&o)[8][4]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
+      if (!lives[i / 2]) continue;
       float* const to = &shared.o[warp][g + i / 2 * 8][i % 2 * 32 + t * 8];
 #pragma unroll
       for (int j = 0; j < 8; j += 4) {
@@ -331,17 +330,15 @@ __global__ void __launch_bounds__(kThreads, 1) tail_groups(const __grid_constant
   const TailEnd<T> end{group};
 #pragma unroll 1
   for (int chunk = 0; chunk < group.dim; chunk += kChunk) {
-    float o[8][4] = {};
     if (group.groups == 1) {
-      group.add({true, true}, v, o);  // a row that does not see the group weighs 0
+      group.sum({true, true}, v);  // of a row that does not see the group nothing is read
     } else {
       group.each([&](int which, int owner) {
         group.found = group.find_row(which, owner);
         group.fetch(chunk, v);
-        group.add({group.sees(0, which, owner), group.sees(1, which, owner)}, v, o);
+        group.sum({group.sees(0, which, owner), group.sees(1, which, owner)}, v);
       });
     }
-    group.store(o);
     const TailPrefix prefix = end.prefix(chunk);
     if (group.groups == 1) group.fetch(chunk + kChunk, v);  // zeros behind the last
     __syncthreads();

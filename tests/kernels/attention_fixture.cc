@@ -63,6 +63,25 @@ std::vector<float> AttentionContext::by_head(const std::vector<float>& from, con
   return out;
 }
 
+std::string Poison::name() const {
+  return str(one_element ? "an element of " : "", k && v ? "K and V" : k ? "K" : "V", value != value ? " NaN" : " inf");
+}
+
+void Poison::put(int64_t begin, int64_t end, AttentionContext* context) const {
+  const int64_t dim = context->c.head_dim;
+  for (int64_t i = begin * context->c.kv_heads * dim; i < end * context->c.kv_heads * dim; ++i) {
+    if (one_element && i % dim != dim - 1) continue;
+    if (k) context->k[static_cast<size_t>(i)] = value;
+    if (v) context->v[static_cast<size_t>(i)] = value;
+  }
+}
+
+std::vector<Poison> poisons() {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
+  return {{true, true, kNan, false}, {true, false, kNan, false}, {false, true, kNan, false},
+          {false, true, kNan, true}, {true, true, kInf, false},  {false, true, -kInf, true}};
+}
+
 void attend(const AttentionContext& context, const float* q, const std::vector<int64_t>& rows, double weight_error,
             AttentionExpectation* out) {
   const AttentionCase& c = context.c;

@@ -38,6 +38,19 @@ struct AttentionContext {
                                     int64_t count, int64_t stride);
 };
 
+// Values that are not finite, for rows that some query must not see.
+struct Poison {
+  bool k, v;
+  float value;
+  bool one_element;  // of each row and KV head, the last; else all
+
+  bool shows() const { return value != value; }  // an infinite key may weigh nothing, rightly
+  std::string name() const;
+  // Of rows [begin, end).
+  void put(int64_t begin, int64_t end, AttentionContext* context) const;
+};
+std::vector<Poison> poisons();
+
 // Expected output and its tolerance's magnitude (kernel_test.h), query head after query head.
 struct AttentionExpectation {
   std::vector<double> values, magnitude;

@@ -354,5 +354,69 @@ TEST_P(DecodeAttentionTest, SameBitsWhereverRowsLie) {
   }
 }
 
+// A node's bits do not depend on the rows of other paths, though these are not finite, nor on such a node's query; and
+// a node that has one on its path has no finite result.
+TEST_P(DecodeAttentionTest, OtherPathsDoNotReachANode) {
+  constexpr int64_t kNodes = 24;
+  for (const AttentionCase& c : attention_cases()) {
+    for (int64_t committed : {20, 317}) {
+      const Pass pass(c, committed, kNodes, 2);
+      const Segments segments = committed_segments(pass, 192);
+      const Result clean = run(pass, segments, all_nodes(pass));
+      const size_t row = static_cast<size_t>(c.heads * c.head_dim), row_bytes = row * dtype_bytes(c.type);
+      for (int32_t bad : {0, 9}) {
+        for (const Poison& poison : poisons()) {
+          Pass other(pass);
+          poison.put(committed + bad, committed + bad + 1, &other.context);
+          if (poison.k && poison.v) std::fill_n(other.q.begin() + bad * static_cast<int64_t>(row), row, poison.value);
+          const Result got = run(other, segments, all_nodes(other));
+          for (size_t node = 0; node < kNodes; ++node) {
+            const std::vector<int32_t>& path = pass.paths[node];
+            const std::string what =
+                str(c.name(), ": node ", node, " of ", committed, ", ", poison.name(), " at ", bad);
+            if (std::find(path.begin(), path.end(), bad) == path.end()) {
+              ASSERT_EQ(std::memcmp(&got.out[node * row_bytes], &clean.out[node * row_bytes], row_bytes), 0) << what;
+            } else if (poison.shows()) {
+              const std::vector<float> values = testing_support::decode(got.out, c.type);
+              ASSERT_FALSE(std::isfinite(values[node * row + row - 1])) << what;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Of two queries whose prefixes end at different rows, the one with the shorter prefix has the same state whatever lies
+// in the rest of the other's.
+TEST_P(DecodeAttentionTest, RowsBehindAPrefixDoNotReachItsState) {
+  constexpr int64_t kCommitted = 573, kNodes = 40, kFirst = 256, kSecond = 320;  // where their prefixes end
+  for (const AttentionCase& c : attention_cases()) {
+    const Pass pass(c, kCommitted, kNodes, 2);
+    const Result clean = run(pass, committed_segments(pass, 192), all_nodes(pass));
+    const size_t heads = static_cast<size_t>(c.heads), row = heads * static_cast<size_t>(c.head_dim);
+    for (const Poison& poison : poisons()) {
+      Pass other(pass);
+      poison.put(kFirst + 17, kSecond, &other.context);
+      const Result got = run(other, committed_segments(other, 192), all_nodes(other));
+      int64_t shorter = 0, longer = 0;
+      for (size_t node = 0; node < kNodes; ++node) {
+        const std::string what = str(c.name(), ": node ", node, ", ", poison.name());
+        if (tail_begin(pass.positions[node]) == kFirst) {
+          ++shorter;
+          ASSERT_EQ(std::memcmp(&got.o[node * row], &clean.o[node * row], row * 4), 0) << what;
+          ASSERT_EQ(std::memcmp(&got.ml[node * 2 * heads], &clean.ml[node * 2 * heads], heads * 8), 0) << what;
+        } else if (poison.shows()) {
+          ++longer;
+          ASSERT_EQ(tail_begin(pass.positions[node]), kSecond);
+          ASSERT_FALSE(std::isfinite(got.o[node * row + row - 1] / got.ml[node * 2 * heads + 2 * heads - 1])) << what;
+        }
+      }
+      ASSERT_GT(shorter, 0);
+      ASSERT_TRUE(longer > 0 || !poison.shows());
+    }
+  }
+}
+
 }  // namespace
 }  // namespace headrace

@@ -139,5 +139,30 @@ TEST_P(PrefillAttentionTest, SameBitsHoweverItIsCut) {
   }
 }
 
+// A query's bits do not depend on the rows behind it, though these are not finite; and a query that sees such a row has
+// no finite result.
+TEST_P(PrefillAttentionTest, RowsBehindAQueryDoNotReachIt) {
+  constexpr int64_t kRows = 140;
+  for (const AttentionCase& c : attention_cases()) {
+    const AttentionContext context(c, kRows, 1);
+    const std::vector<float> q = queries(c, kRows);
+    const size_t row = static_cast<size_t>(c.heads * c.head_dim), row_bytes = row * dtype_bytes(c.type);
+    const std::vector<std::byte> clean = run(c, segments(context, 128, 2), q, 0, kRows);
+    for (int64_t first : {1, 63, 131}) {
+      for (const Poison& poison : poisons()) {
+        AttentionContext poisoned(context);
+        poison.put(first, kRows, &poisoned);
+        const auto got = run(c, segments(poisoned, 128, 2), q, 0, kRows);
+        ASSERT_EQ(std::memcmp(got.data(), clean.data(), static_cast<size_t>(first) * row_bytes), 0)
+            << c.name() << ": " << poison.name() << " from row " << first << " on";
+        const std::vector<float> values = testing_support::decode(got, c.type);
+        for (size_t i = static_cast<size_t>(first) * row; poison.shows() && i < values.size(); i += row) {
+          ASSERT_FALSE(std::isfinite(values[i + row - 1])) << c.name() << ": " << poison.name() << ", row " << i / row;
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace headrace
