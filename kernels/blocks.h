@@ -38,7 +38,8 @@ enum class BlockScore : uint8_t { kQuest, kSpecPv };
 // How the scores of one head's queries become one. kLast: the last query's. The heads of a group are then averaged.
 enum class BlockReduce : uint8_t { kMean, kMax, kLast };
 
-// One layer's scores of blocks [first_block, first_block + count) for each KV head. REQUIRES: count <= kMaxBlocks.
+// One layer's scores of blocks [first_block, first_block + count) for each KV head. An element of a query that is not
+// finite counts as 0: a wrong candidate must not decide the order of all blocks. REQUIRES: count <= kMaxBlocks.
 struct ScoreBlocksParams {
   const void* q;          // [queries, heads, head_dim], rotated, rows q_stride elements apart
   const void* summaries;  // [kv_heads, blocks, 2, head_dim]

@@ -40,6 +40,9 @@ void summarise(DType type, const void* const* rows, int64_t head_dim, void* out)
   }
 }
 
+// An element of a query; 0 if it is not finite.
+HEADRACE_SIMD vf finite(vf value) { return select(value - value == zero(), value, zero()); }
+
 // ---- Scores by mean parts -------------------------------------------------------------------------------------------
 
 template <typename T>
@@ -53,7 +56,7 @@ void mean_parts_of(const ScoreBlocksParams& p, int64_t kv_head) {
     vf positive = zero(), negative = zero();
     for (int64_t query = 0; query < p.queries; ++query) {
       for (int64_t head = 0; head < group; ++head) {
-        const vf value = load_some(q + query * p.q_stride + head * p.head_dim + i, wide);
+        const vf value = finite(load_some(q + query * p.q_stride + head * p.head_dim + i, wide));
         positive += max(value, zero());
         negative += min(value, zero());
       }
@@ -129,7 +132,7 @@ void widen(DType type, const void* base, int64_t element, int64_t head_dim, floa
 void widen_query(const ScoreBlocksParams& p, int64_t element, int64_t width, float* out) {
   widen(p.type, p.q, element, p.head_dim, out);
   for (int64_t i = 0; i < width; i += kLanes) {
-    const vf value = load(out + i);
+    const vf value = finite(load(out + i));
     const bool parts = p.score == BlockScore::kQuest;
     store(out + i, parts ? max(value, zero()) : value);
     store(out + width + i, parts ? min(value, zero()) : value);

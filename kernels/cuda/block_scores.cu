@@ -10,6 +10,9 @@ namespace headrace::kernels::cuda {
 
 namespace {
 
+// An element of a query; 0 if it is not finite.
+__device__ inline float finite(float value) { return isfinite(value) ? value : 0.0f; }
+
 // ---- By mean parts --------------------------------------------------------------------------------------------------
 
 constexpr int kPartChunks = 4, kPartRows = 32, kPartThreads = kPartChunks * kPartRows;
@@ -35,8 +38,8 @@ __global__ void __launch_bounds__(kPartThreads) mean_parts_kernel(ScoreBlocksPar
     load_chunk(q + row / group * p.q_stride + row % group * dim, count, aligned, values);
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
-      positive[i] += fmaxf(values[i], 0.0f);
-      negative[i] += fminf(values[i], 0.0f);
+      positive[i] += fmaxf(finite(values[i]), 0.0f);
+      negative[i] += fminf(finite(values[i]), 0.0f);
     }
   }
 #pragma unroll
@@ -159,8 +162,9 @@ struct TileShare {
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
       float(&to)[2][kTileRows] = tile.queries[which * kChunk + i];
-      to[0][place] = kScore == BlockScore::kQuest ? fmaxf(queries[i], 0.0f) : queries[i];
-      if (kScore == BlockScore::kQuest) to[1][place] = fminf(queries[i], 0.0f);
+      const float query = finite(queries[i]);
+      to[0][place] = kScore == BlockScore::kQuest ? fmaxf(query, 0.0f) : query;
+      if (kScore == BlockScore::kQuest) to[1][place] = fminf(query, 0.0f);
     }
   }
 };

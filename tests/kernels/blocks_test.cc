@@ -164,6 +164,13 @@ class ScoresTest : public BlocksTest {
     summaries_array_ = upload(summaries_, c.k_type);
   }
 
+  // Every third element of a query of the case.
+  void set_query(int64_t query, float value) {
+    const int64_t row = case_.group * case_.kv_heads * case_.head_dim;
+    for (int64_t i = 0; i < row; i += 3) queries_[index(query * (row + case_.q_gap) + i)] = value;
+    q_array_ = upload(queries_, case_.type);
+  }
+
   void check_all() {
     for (BlockScore score : {BlockScore::kQuest, BlockScore::kSpecPv}) {
       for (BlockReduce reduce : {BlockReduce::kMean, BlockReduce::kMax, BlockReduce::kLast}) check(score, reduce);
@@ -311,6 +318,25 @@ TEST_P(ScoresTest, QuestsBoundIsNeverBelowAKeysOwnProduct) {
         size += std::fabs(term);
       }
       ASSERT_GE(static_cast<double>(bounds[index(row / kBlockRows)]), product - 2e-6 * size) << "row " << row;
+    }
+  }
+}
+
+// One query that is not finite among others leaves the order of the blocks to them.
+TEST_P(ScoresTest, TakeForZeroWhatIsNotFinite) {
+  for (DType type : kAllTypes) {
+    for (int64_t queries : {1, 6}) {
+      for (float value : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
+        for (BlockScore score : {BlockScore::kQuest, BlockScore::kSpecPv}) {
+          for (BlockReduce reduce : {BlockReduce::kMean, BlockReduce::kMax, BlockReduce::kLast}) {
+            make({queries, 3, 2, 36, 21, 2, 19, type, type, 6});
+            set_query(queries - 1, 0.0f);
+            const std::vector<float> expected = run(score, reduce);
+            set_query(queries - 1, value);
+            EXPECT_EQ(run(score, reduce), expected) << queries << " queries, " << dtype_name(type) << " " << value;
+          }
+        }
+      }
     }
   }
 }
