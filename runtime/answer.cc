@@ -72,7 +72,10 @@ void run_steps(const Answer& a, int32_t first) {
 void decode(const Answer& a, int32_t first) {
   const HostClock::time_point start = HostClock::now();
   const LinkBytes before = link_bytes(a.device);
-  a.drafting.planned(a.compute, a.result.plan.ring_slots > 0, *a.setup.verify.mode, a.output.max_tokens());
+  a.drafting.planned(a.compute, {.streams = a.result.plan.ring_slots > 0,
+                                 .verify = *a.setup.verify.mode,
+                                 .most_steps = a.output.max_tokens(),
+                                 .step_costs = a.run.step_costs});
   run_steps(a, first);
   Timings& timings = a.result.timings;
   a.result.speculation = a.drafting.speculation();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "kernels/product.h"
+
 namespace headrace {
 namespace {
 
@@ -16,6 +18,13 @@ TreeLimits first_limits(Backend backend, bool streams) {
 }
 
 int64_t levels_of(const Tree& tree) { return *std::max_element(tree.depths.begin(), tree.depths.end()); }
+// Of every tree of an approximate run with `--tree auto`, where the text depends on the trees: nothing that is
+// measured, and nothing that depends on the memory that is free, may choose them. A GPU's pass costs the same up to 64
+// rows.
+TreeLimits approximate_limits(Backend backend) {
+  if (backend == Backend::kCpu) return first_limits(backend, false);
+  return {.nodes = kProductRowPadding};
+}
 
 }  // namespace
 
@@ -24,19 +33,24 @@ Drafting::Drafting(DraftModel* model, Draft* draft, const std::optional<TreeLimi
   if (model != nullptr) speculation_.type = spec_type_name(model->type());
 }
 
-void Drafting::planned(Stream& compute, bool streams, VerifyMode verify, int64_t most_steps) {
+void Drafting::planned(Stream& compute, const Plan& plan) {
   const Backend backend = compute.backend();
   compute_ = &compute;
   if (draft_ != nullptr) stopwatch_ = make_stopwatch(compute);
-  const int64_t steps = (verify == VerifyMode::kLossless ? kStepsAToken : 1) * most_steps;
+  const int64_t steps = (plan.verify == VerifyMode::kLossless ? kStepsAToken : 1) * plan.most_steps;
   step_ms_.reserve(static_cast<size_t>(std::min(steps, kStepsReserved)));
   depths_.reserve(kMaxPassNodes);
   speculation_.offered_by_depth.reserve(kMaxTreeNodes);
   speculation_.accepted_by_depth.reserve(kMaxTreeNodes);
-  speculation_.verify = verify;
+  speculation_.verify = plan.verify;
+  step_costs_ = plan.step_costs;
   rows_cost_ = backend == Backend::kCpu;
   if (model_ == nullptr || !model_->tunes_trees() || fixed_) return;
-  tuners_[0].emplace(TunerOptions{.largest = model_->tree(), .start = first_limits(backend, streams)});
+  if (plan.verify == VerifyMode::kApproximate) {
+    limits_ = approximate_limits(backend);
+    return;
+  }
+  tuners_[0].emplace(TunerOptions{.largest = model_->tree(), .start = first_limits(backend, plan.streams)});
   tuners_[1].emplace(TunerOptions{.largest = model_->tree(), .start = first_limits(backend, false)});
 }
 
@@ -107,8 +121,13 @@ void Drafting::grown(int64_t nodes, const Tree& drafted, const Acceptance& follo
   if (told && tuner() && draft_ms_ > 0 && drafted.size() > 1) {
     TreeLimits seen = limits_;
     if (drafted.size() <= proposed_) seen.nodes = std::min(seen.nodes, drafted.size());
-    tuner()->record(seen, drafted, followed, draft_ms_, ms - draft_ms_);
+    record_tree(seen, drafted, followed, ms - draft_ms_);
   }
+}
+
+void Drafting::record_tree(const TreeLimits& limits, const Tree& tree, const Acceptance& acceptance, double verify_ms) {
+  const double given = mode_ == StepMode::kPartial ? step_costs_.partial_ms : step_costs_.refresh_ms;
+  tuner()->record(limits, tree, acceptance, draft_ms_, given > 0 ? given : verify_ms);
 }
 
 void Drafting::observe(const Tree& tree, const Acceptance& acceptance, int64_t position, const Outcome& outcome) {
@@ -132,8 +151,7 @@ void Drafting::observe(const Tree& tree, const Acceptance& acceptance, int64_t p
                               .draft_ms = draft_ms_,
                               .verify_ms = ms - draft_ms_});
   speculation_.judgement.add(outcome.judgement);
-  if (tuner() && pending_ == 0 && tree.size() > 1)
-    tuner()->record(limits_, tree, acceptance, draft_ms_, ms - draft_ms_);
+  if (tuner() && pending_ == 0 && tree.size() > 1) record_tree(limits_, tree, acceptance, ms - draft_ms_);
 }
 
 }  // namespace headrace

@@ -11,6 +11,7 @@
 #include "offload/host_clock.h"
 #include "offload/stopwatch.h"
 #include "runtime/draft/draft_model.h"
+#include "runtime/growth_rule.h"
 #include "runtime/speculation.h"
 #include "runtime/tree_tuner.h"
 
@@ -31,9 +32,14 @@ class Drafting {
   Drafting(DraftModel* model, Draft* draft, const std::optional<TreeLimits>& limits = std::nullopt);
 
   bool drafts() const { return draft_ != nullptr; }
-  // Where the run's KV cache lies is known: a pass that streams is worth larger trees from the start. `compute`
-  // outlives this.
-  void planned(Stream& compute, bool streams, VerifyMode verify, int64_t most_steps);
+  // The run's plan is known. `compute` outlives this.
+  struct Plan {
+    bool streams = false;  // a pass over the full KV waits for the link: larger trees are worth it from the start
+    VerifyMode verify = VerifyMode::kFull;
+    int64_t most_steps = 0;
+    StepCosts step_costs{};  // GenerateOptions
+  };
+  void planned(Stream& compute, const Plan& plan);
 
   int64_t deepest() const;  // levels that a tree may have below its root
 
@@ -60,14 +66,16 @@ class Drafting {
  private:
   TreeLimits next_limits();
   std::span<const int32_t> depths_to(int64_t last);  // 1, 2, … last; until the next call
+  void record_tree(const TreeLimits& limits, const Tree& tree, const Acceptance& acceptance, double verify_ms);
 
   const DraftModel* const model_;
   Draft* const draft_;
   const bool fixed_;  // the run says how large its trees are
   TreeLimits limits_;
-  // Of steps over the full KV, and over the partial KV. None: every tree has the shape that was asked for.
+  // Of steps over the full KV, and over the partial KV. None: every tree has the limits above.
   std::array<std::optional<TreeTuner>, 2> tuners_;
   std::optional<TreeTuner>& tuner() { return tuners_[mode_ == StepMode::kPartial ? 1 : 0]; }
+  StepCosts step_costs_;
   Speculation speculation_;
   std::vector<float> step_ms_;
   std::vector<int32_t> depths_;

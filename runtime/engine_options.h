@@ -59,7 +59,8 @@ struct GenerateOptions {
   // For benches, what steps cost when a draft guesses so well: each accepts so many tokens on the average, the target's
   // own included, and refreshes overturn nothing. The text is then nobody's. 0: none of this.
   double forced_tokens = 0;
-  // For benches: what steps are taken to cost where a refresh is chosen by cost, as if on another machine.
+  // For tests and benches: what steps are taken to cost where a refresh or a tree is chosen by cost, as if on another
+  // machine.
   StepCosts step_costs{};
   std::string label = "answer";                          // what a trace calls the run; empty: it is in none
   const std::atomic<bool>* interrupt = nullptr;          // set: finish the current step and return what there is

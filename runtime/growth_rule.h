@@ -11,7 +11,8 @@
 
 namespace headrace {
 
-// What steps are taken to cost, in the place of what they do; 0: they are timed.
+// What steps are taken to cost, in place of the measured times; 0: they are measured. refresh_ms: of each step over the
+// full KV.
 struct StepCosts {
   double partial_ms = 0, refresh_ms = 0;
 };

@@ -139,7 +139,7 @@ class EveryDraft : public ::testing::TestWithParam<std::tuple<DeviceChoice, DTyp
       EXPECT_GT(run.session->plan().resident_segments, 0) << c.name();
     }
     std::vector<int32_t> tokens = {*run.session->prefill(prompt(c.prompt), nullptr, nullptr)};
-    run.drafting->planned(*on.compute, c.kv != KvMode::kDevice, VerifyMode::kFull, tokens_);
+    run.drafting->planned(*on.compute, {.streams = c.kv != KvMode::kDevice, .most_steps = tokens_});
     Tree tree;
     Acceptance acceptance;
     while (static_cast<int64_t>(tokens.size()) < tokens_) {
