@@ -37,6 +37,7 @@ struct DraftMemory {
 // rows that are not computed.
 struct DraftNeeds {
   uint64_t row_bytes = 0;              // 0: it needs nothing but tokens
+  DType type = DType::kF32;            // of a row's elements
   int64_t first_row = 0;               // rows from here on; and, unless it is 0, the first few
   std::array<uint8_t, 32> identity{};  // of what makes such a row of the target's states
 };

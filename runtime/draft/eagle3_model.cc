@@ -44,6 +44,7 @@ class Eagle3Model final : public LayerDraftModel<Eagle3Checkpoint, Eagle3Weights
     shape.context_rows = run.context_tokens;
     shape.window = config_.sliding_window;
     return {.row_bytes = static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype()),
+            .type = weights_.dtype(),
             .first_row = shape.first_kept(run.prompt_tokens - 1),
             .identity = eagle3_states_identity(config_, weights_.dtype(), *fingerprint_)};
   }

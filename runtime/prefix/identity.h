@@ -13,7 +13,7 @@ namespace headrace {
 // Raise it with every change that may alter a bit of a row that prefill makes, or the layout of a saved piece: a
 // kernel, an order of sums, a rounding, the sizes of groups, segments or tiles. (Who forgets gets the old rows after
 // the new program's: every test of saved prefixes against fresh runs still passes, and text differs between versions.)
-constexpr uint32_t kNumericsVersion = 2;
+constexpr uint32_t kNumericsVersion = 3;
 
 PrefixKey weights_fingerprint(const TensorSource& source, int threads);
 

@@ -279,14 +279,19 @@ void PrefixRun::layer_stored(int64_t layer, KvCache& cache, const std::byte* bui
     if (piece.kind != PieceKind::kRows) continue;
     const int64_t segment = segment_of(piece.first_row), capacity = segment_range(segment).rows;
     const KvCache::StoredSegment from = cache.stored_segment(layer, segment, static_cast<int64_t>(prompt_.size()));
-    PrefixSaver::Source source{
-        .piece = i, .part = u(layer), .data = from.data, .on_device = from.on_device, .runs = {}};
+    const uint64_t k_bytes = u(capacity) * setup_.shape.k_bytes(), v_bytes = u(capacity) * setup_.shape.v_bytes();
+    PrefixSaver::Source source{.piece = i,
+                               .part = u(layer),
+                               .data = from.data,
+                               .on_device = from.on_device,
+                               .runs = {},
+                               .elements = {{{setup_.shape.k_type, k_bytes}, {setup_.shape.v_type, v_bytes}}}};
     if (piece.rows < capacity) {
       const uint64_t k = setup_.shape.k_bytes() / u(setup_.shape.kv_heads),
                      v = setup_.shape.v_bytes() / u(setup_.shape.kv_heads);
-      const uint64_t keys = u(capacity) * setup_.shape.k_bytes();
-      source.runs = {{.begin = 0, .end = keys, .stride = u(capacity) * k, .bytes = u(piece.rows) * k},
-                     {.begin = keys, .end = piece.part_bytes, .stride = u(capacity) * v, .bytes = u(piece.rows) * v}};
+      source.runs = {
+          {.begin = 0, .end = k_bytes, .stride = u(capacity) * k, .bytes = u(piece.rows) * k},
+          {.begin = k_bytes, .end = piece.part_bytes, .stride = u(capacity) * v, .bytes = u(piece.rows) * v}};
     }
     if (source.data != nullptr) {
       sources.push_back(std::move(source));
@@ -317,7 +322,8 @@ void PrefixRun::draft_made(std::span<const PromptStates> states, std::shared_ptr
                        .runs = {{.begin = 0,
                                  .end = piece.part_bytes,
                                  .stride = piece.part_bytes,
-                                 .bytes = u(piece.rows) * setup_.draft.row_bytes}}});
+                                 .bytes = u(piece.rows) * setup_.draft.row_bytes}},
+                       .elements = {{{setup_.draft.type, u(piece.rows) * setup_.draft.row_bytes}}}});
   }
   if (sources.empty()) return;
   saver_->save_now(std::move(ready), sources);
@@ -343,6 +349,10 @@ void PrefixRun::finish(Progress* progress, const std::atomic<bool>* interrupt, P
     for (const PrefixPiece& piece : saver_->saved()) {
       store_.add(piece);
       use_.saved_bytes += piece.data_bytes();
+    }
+    if (const std::optional<int64_t> from = saver_->not_finite_from()) {
+      use_.notes.push_back(
+          str("prefix cache: the tokens from ", *from, " on are not saved: their keys or values hold NaN or infinity"));
     }
     if (const std::string failure = saver_->failure(); !failure.empty()) {
       use_.notes.push_back("prefix cache: this prompt is not saved: " + failure);

@@ -14,6 +14,30 @@ namespace {
 // Writes under way at a time. On the CPU one thread is all that prefill should have to share its cores with.
 constexpr int kGpuWriters = 4, kCpuWriters = 1;
 
+// Whether no element has all ones in its exponent.
+template <typename Bits>
+bool all_finite(std::span<const std::byte> data, Bits exponent) {
+  Bits found = 0;
+  for (size_t at = 0; at + sizeof(Bits) <= data.size(); at += sizeof(Bits)) {
+    Bits element;
+    std::memcpy(&element, data.data() + at, sizeof element);
+    found = static_cast<Bits>(found | static_cast<Bits>((element & exponent) == exponent));
+  }
+  return found == 0;
+}
+bool all_finite(std::span<const std::byte> data, DType type) {
+  if (type == DType::kF32) return all_finite<uint32_t>(data, 0x7f800000);
+  return all_finite<uint16_t>(data, type == DType::kBF16 ? 0x7f80 : 0x7c00);
+}
+bool all_finite(std::span<const std::byte> data, const PrefixSaver::Source& source) {
+  bool finite = true;
+  for (const PrefixSaver::Source::Elements& run : source.elements) {
+    finite = finite && all_finite(data.first(run.bytes), run.type);
+    data = data.subspan(run.bytes);
+  }
+  return finite;
+}
+
 int writers_of(Backend backend) { return backend == Backend::kCpu ? kCpuWriters : kGpuWriters; }
 
 }  // namespace
@@ -74,6 +98,11 @@ bool PrefixSaver::wait_some(int milliseconds, uint64_t* written) {
 std::vector<PrefixPiece> PrefixSaver::saved() {
   const std::lock_guard lock(mutex_);
   return saved_;
+}
+
+std::optional<int64_t> PrefixSaver::not_finite_from() {
+  const std::lock_guard lock(mutex_);
+  return not_finite_from_;
 }
 
 std::string PrefixSaver::failure() {
@@ -147,15 +176,19 @@ void PrefixSaver::run(Worker& worker, const Job& job) {
   const Source& source = job.source;
   PieceWriter& writer = *writers_[source.piece];
   const uint64_t bytes = writer.piece().part_bytes;
+  bool finite = true;
   try {
     job.ready->synchronize();
     std::span<const std::byte> data(source.data, bytes);
     if (!source.runs.empty() || source.on_device) data = gather(worker, source, bytes);
-    writer.write(source.part, data);
+    finite = all_finite(data, source);
+    if (finite) writer.write(source.part, data);
   } catch (const Error& error) {
     return fail(error.what());
   }
   const std::lock_guard lock(mutex_);
+  const int64_t first_row = writer.piece().first_row;
+  if (!finite) not_finite_from_ = std::min(not_finite_from_.value_or(first_row), first_row);
   written_ += bytes;
   ++parts_written_;
 }
@@ -163,7 +196,9 @@ void PrefixSaver::run(Worker& worker, const Job& job) {
 // In order, so that what is whole is a prefix.
 void PrefixSaver::make_whole() {
   try {
+    const std::optional<int64_t> end = not_finite_from();
     for (const std::unique_ptr<PieceWriter>& writer : writers_) {
+      if (end && writer->piece().first_row >= *end) continue;
       writer->commit();
       const std::lock_guard lock(mutex_);
       saved_.push_back(writer->piece());

@@ -1,14 +1,17 @@
 // Brings what prefill has made onto the disk, on threads of its own, beside prefill and the steps that follow: a
 // layer's rows are written from where they stay in the KV cache, and the pieces become whole when the last layer is
-// there. What fails ends the saving and nothing else; then nothing of what was not whole remains. Owns the threads, and
+// there. Rows that are not finite are left out, with all behind them. What fails ends the saving and nothing else; then
+// nothing of what was not whole remains. Owns the threads, and
 // temporary files until they are whole; reads the cache's memory, which must outlive it. Thread: one at a time.
 #pragma once
 
+#include <array>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -31,6 +34,12 @@ class PrefixSaver {
       uint64_t begin, end, stride, bytes;
     };
     std::vector<Runs> runs{};
+    // The types of the part's elements, one run of bytes after the other; what follows is not looked at.
+    struct Elements {
+      DType type = DType::kF32;
+      uint64_t bytes = 0;
+    };
+    std::array<Elements, 2> elements{};
   };
   // Pinned memory that it takes for parts of so many bytes at most.
   static uint64_t pinned_bytes(Backend backend, uint64_t largest_part);
@@ -45,8 +54,10 @@ class PrefixSaver {
   // All parts have been given. Bytes that have been written so far of all, for a progress; blocks for at most so long.
   bool wait_some(int milliseconds, uint64_t* written);
   uint64_t bytes() const { return bytes_; }
-  // After the end: the pieces that are on the disk, and what went wrong; empty: nothing.
+  // After the end: the pieces that are on the disk; the first row of the first piece with a NaN or an infinity, which
+  // is not saved, nor is any behind it (none: there is none); and what went wrong (empty: nothing).
   std::vector<PrefixPiece> saved();
+  std::optional<int64_t> not_finite_from();
   std::string failure();
 
  private:
@@ -77,6 +88,7 @@ class PrefixSaver {
   std::condition_variable came_, went_;
   std::deque<Job> jobs_;
   std::vector<PrefixPiece> saved_;
+  std::optional<int64_t> not_finite_from_;
   std::string failure_;
   bool opened_ = false, opening_ = false, stop_ = false, whole_ = false;
   std::vector<Worker> workers_;

@@ -52,6 +52,44 @@ TEST(PrefixStore, FindsWhatAnEarlierOneHasSaved) {
   }
 }
 
+// A piece with a value that is not finite is not saved, nor is what comes behind it; what lies before it is.
+TEST(PrefixStore, KeepsNoPieceThatIsNotFinite) {
+  const std::vector<int32_t> prompt = counted_tokens(1536);
+  const std::vector<PrefixPiece> pieces = pieces_of(prompt);
+  const std::unique_ptr<Device> device = open_device({.choice = DeviceChoice::kCpu, .threads = 1});
+  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const size_t bad : {0, 1, 2}) {
+      const TemporaryFolder folder;
+      PrefixStore store({.folder = folder.path()});
+      PinnedBuffer zeros = device->allocate_pinned(kPageBytes, "a part"),
+                   other = device->allocate_pinned(kPageBytes, "");
+      std::memset(zeros.data(), 0, kPageBytes);
+      std::memset(other.data(), 0, kPageBytes);
+      const uint64_t size = dtype_bytes(type), infinity = type == DType::kF32   ? 0x7f800000
+                                                          : type == DType::kF16 ? 0x7c00
+                                                                                : 0x7f80;
+      std::memcpy(other.data() + 3000, &infinity, size);
+      std::memset(other.data() + 3600, 0xff, 100);  // no element
+      PrefixSaver saver(*device, store, pieces);
+      std::vector<PrefixSaver::Source> sources;
+      for (size_t piece = 0; piece < pieces.size(); ++piece) {
+        for (size_t part = 0; part < 2; ++part) {
+          const std::byte* const data = (piece == bad && part == 1 ? other : zeros).data();
+          sources.push_back(
+              {.piece = piece, .part = part, .data = data, .elements = {{{DType::kF32, 2800}, {type, 800}}}});
+        }
+      }
+      saver.save(device->make_event(), sources);
+      for (uint64_t written = 0; !saver.wait_some(1000, &written);) {
+      }
+      EXPECT_EQ(saver.failure(), "");
+      EXPECT_EQ(saver.not_finite_from(), pieces[bad].first_row);
+      ASSERT_EQ(saver.saved().size(), bad);
+      for (size_t piece = 0; piece < bad; ++piece) EXPECT_EQ(saver.saved()[piece].key, pieces[piece].key);
+    }
+  }
+}
+
 TEST(PrefixStore, OneProcessWritesTheOthersRead) {
   const TemporaryFolder folder;
   const std::vector<int32_t> prompt = counted_tokens(600);
