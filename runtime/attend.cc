@@ -79,7 +79,8 @@ void PassAttention::full_prefix(const PrefixAttentionParams& params, const Pass&
     // tree the first nodes, which are the likeliest.
     const bool last = layout_.options().partial.reduce == BlockReduce::kLast;
     const int64_t end = last ? scope.judged_again + 1 : std::min(pass.rows, scope.judged_again + kScoringNodes);
-    partial->choose(layer, cache.rows(), scoring_queries(layout_, pass.work, end, end - scope.judged_again), compute_);
+    const int64_t count = std::min(end, std::max(end - scope.judged_again, kScoringRows));
+    partial->choose(layer, cache.rows(), scoring_queries(layout_, pass.work, end, count), compute_);
     seen = [this, partial, layer](std::span<const KvSegment> segments) { partial->gather(layer, segments, compute_); };
   }
   PrefixFold fold(params, segments_a_launch(pass), tail_begin(scope.deepest_position), std::move(seen), compute_);
@@ -132,11 +133,9 @@ void PassAttention::tail(const Pass& pass, int64_t layer) {
                  compute_);
 }
 
-ScoringQueries scoring_queries(const SessionLayout& layout, const LayerWork& work, int64_t rows, int64_t wanted) {
-  constexpr int64_t kFewest = 16;
+ScoringQueries scoring_queries(const SessionLayout& layout, const LayerWork& work, int64_t rows, int64_t count) {
   const ModelConfig& config = layout.config();
   const DType type = layout.weights().dtype();
-  const int64_t count = std::min(rows, std::max(wanted, kFewest));
   const int64_t stride = (config.heads + 2 * config.kv_heads) * config.head_dim;
   const uint64_t skipped = static_cast<uint64_t>((rows - count) * stride) * dtype_bytes(type);
   return {.q = static_cast<const std::byte*>(work.qkv) + skipped,

@@ -47,8 +47,7 @@ class PassAttention {
   const KvRooms kv_;
 };
 
-// The last `wanted` of the first `rows` rows' queries, or a few more: one query alone says little of what the next ones
-// will attend to.
-ScoringQueries scoring_queries(const SessionLayout& layout, const LayerWork& work, int64_t rows, int64_t wanted);
+// The last `count` of the first `rows` rows' queries.
+ScoringQueries scoring_queries(const SessionLayout& layout, const LayerWork& work, int64_t rows, int64_t count);
 
 }  // namespace headrace

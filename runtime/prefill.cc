@@ -172,7 +172,9 @@ bool Prefill::layers() {
       go_on = pace.group(saved + (layer * (prompt - saved) + first - saved + rows) / layer_count);
     }
     if (partial_ != nullptr && go_on) {
-      partial_->fill_layer(layer, prompt, work_.host_segments, scoring_queries(layout_, work_.layer, rows, 1),
+      const int64_t scoring = prompt_scoring_rows(prompt, group);
+      CHECK(scoring <= rows, "scoring=", scoring, " of ", rows);
+      partial_->fill_layer(layer, prompt, work_.host_segments, scoring_queries(layout_, work_.layer, rows, scoring),
                            compute_);
     }
     if (prefix != nullptr) left = layout_.device().make_event();  // the saver waits for each layer's own

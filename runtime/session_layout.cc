@@ -113,7 +113,7 @@ int64_t SessionLayout::padded(int64_t rows) const {
 
 int64_t SessionLayout::prefill_group() const {
   if (options_.prefill_group > 0) return options_.prefill_group;
-  return device_.backend() == Backend::kCpu ? kCpuPrefillGroup : kCudaPrefillGroup;
+  return default_prefill_group(device_.backend());
 }
 
 StepInputs SessionLayout::carve_inputs(Carver& carver) const {

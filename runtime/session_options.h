@@ -1,6 +1,7 @@
 // What a session is asked for. Plain values; any thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "cache/planner.h"
@@ -38,6 +39,17 @@ struct SessionOptions {
 
 // Of a prefill product where no option says otherwise: DESIGN section 6, rule 1.
 constexpr int64_t kCpuPrefillGroup = 256, kCudaPrefillGroup = 2048;
+inline int64_t default_prefill_group(Backend backend) {
+  return backend == Backend::kCpu ? kCpuPrefillGroup : kCudaPrefillGroup;
+}
+
+// The prompt's last rows whose queries choose the first partial KV: one query alone says little of what the next ones
+// will look for. They lie in one prefill group of `group` rows. How many they are depends on the prompt's length alone,
+// as the text of an approximate run depends on them: a run behind a saved prefix computes them all, too.
+constexpr int64_t kScoringRows = 16;
+constexpr int64_t prompt_scoring_rows(int64_t prompt_tokens, int64_t group) {
+  return std::min(kScoringRows, (prompt_tokens - 1) % group + 1);
+}
 
 RowShape row_shape(const ModelConfig& config, DType k_type, DType v_type);
 

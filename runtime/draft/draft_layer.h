@@ -54,7 +54,9 @@ struct DraftLayerWork {
                               Carver& carver);
 };
 
-constexpr int64_t kDraftPrefillGroupRows = 2048;
+// Rows of a prompt in one product of a draft. No more than the smallest segment has: rows that are saved, in multiples
+// of a GPU's prefill group, then all come from whole groups, which round alike in every prompt.
+constexpr int64_t kDraftPrefillGroupRows = 512;
 
 class DraftLayer {
  public:

@@ -48,11 +48,15 @@ void Eagle3Draft::prefill_layer(const LayerInput& input) {
   for (const PromptStates& to : prompt_states()) project_prompt(input, to);
 }
 
-// Rows before the input's first are there already.
+// Rows before the input's first are there already. Groups end at absolute multiples, so that a row is rounded as in a
+// fresh run wherever the saved rows end.
 void Eagle3Draft::project_prompt(const LayerInput& input, const PromptStates& to) {
-  for (int64_t row = std::max(to.first, input.first); row < to.first + to.rows; row += kDraftPrefillGroupRows) {
-    project(input, row - input.first, std::min(kDraftPrefillGroupRows, to.first + to.rows - row),
-            to.data + sizes_.bytes((row - to.first) * config_.hidden), prefill_.normed, ProductPath::kPrefill);
+  const int64_t end = to.first + to.rows;
+  for (int64_t row = std::max(to.first, input.first); row < end;) {
+    const int64_t count = std::min(kDraftPrefillGroupRows - row % kDraftPrefillGroupRows, end - row);
+    project(input, row - input.first, count, to.data + sizes_.bytes((row - to.first) * config_.hidden), prefill_.normed,
+            ProductPath::kPrefill);
+    row += count;
   }
 }
 

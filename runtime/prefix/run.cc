@@ -38,6 +38,7 @@ bool PrefixRun::draft_needs(int64_t segment, int64_t first_row) const {
 void PrefixRun::find() {
   const PrefixIndex& index = store_.index();
   match_ = index.match(prefix_root(setup_.identity), prompt_, setup_.unit);
+  match_.cut(static_cast<int64_t>(prompt_.size()) - setup_.computed, setup_.unit);
   if (setup_.draft.row_bytes > 0) {
     index.cut_for_draft(setup_.draft.identity, setup_.draft.first_row, setup_.unit, &match_);
   }

@@ -6,8 +6,8 @@
 //
 // A draft that makes its rows from the target's states (EAGLE-3) has pieces of its own, beside the rows, for what its
 // window shows; where they are missing or another draft's, the prompt is computed from there on. Drafts that make
-// theirs from tokens alone need none. On the CPU acceptance is that of a fresh run; on a GPU but for the rounding of
-// the draft's own products, which no text depends on.
+// theirs from tokens alone need none. Acceptance is that of a fresh run, and so is the text of an approximate run,
+// which depends on it.
 //
 // Owns the open files, the loader and the saver. Thread: one at a time.
 #pragma once
@@ -38,6 +38,7 @@ struct PrefixRunSetup {
   PrefixKey identity{};  // rows_identity()
   std::string model;     // its name, for people
   int64_t unit = 1;      // rows are kept in multiples of it
+  int64_t computed = 1;  // the prompt's last rows that the run computes even if they are saved
   DraftNeeds draft{};    // of the run's draft
   std::span<const int32_t> prompt;
 };

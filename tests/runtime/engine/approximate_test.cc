@@ -1,0 +1,107 @@
+// `--verify approximate`: the text is not the full KV's, but the same command gives the same text. Nothing that is
+// measured may decide it, nor whether the prompt's beginning came from a saved prefix.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "runtime/engine.h"
+#include "tests/support/session_fixture.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/tiny_drafts.h"
+
+namespace headrace {
+namespace {
+
+constexpr int64_t kGroup = 512;  // of prefill, so that a GPU's rows are kept in this unit
+
+class ApproximateText : public ::testing::TestWithParam<DeviceChoice> {
+ protected:
+  ApproximateText() { testing_support::tiny_eagle3_head().write(eagle3_.path()); }
+
+  EngineOptions options(SpecType type) const {
+    EngineOptions options;
+    options.model = testing::tiny_model("llama31");
+    options.device = {.choice = GetParam(), .threads = 2};
+    options.prefill_group = kGroup;
+    options.want_tokenizer = false;
+    options.dtype = DType::kF32;
+    options.draft.type = type;
+    if (type == SpecType::kEagle3) options.draft.model = eagle3_.path();
+    return options;
+  }
+  static GenerateOptions approximate(uint64_t seed) {
+    GenerateOptions run{.max_tokens = 100, .sampling = {.temperature = 1.2f, .seed = seed}, .ignore_eos = true};
+    run.verify = VerifyOptions{.mode = VerifyMode::kApproximate, .budget = 64};
+    return run;
+  }
+
+  const TemporaryFolder eagle3_;
+};
+INSTANTIATE_TEST_SUITE_P(Devices, ApproximateText, ::testing::ValuesIn(testing::session_devices()),
+                         [](const auto& given) { return testing::device_name(given.param); });
+
+TEST_P(ApproximateText, DoesNotDependOnWhatStepsCost) {
+  Engine engine(options(SpecType::kEagle3));  // --tree auto
+  const std::vector<int32_t> prompt = testing::made_up_ids(700, 512);
+  const auto dear = [](GenerateOptions run) {
+    run.step_costs = {.partial_ms = 1e6, .refresh_ms = 1e6};
+    return run;
+  };
+  const auto cheap = [](GenerateOptions run) {
+    run.step_costs = {.partial_ms = 1e-6, .refresh_ms = 1e-6};
+    return run;
+  };
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    const GenerateOptions run = approximate(seed);
+    const GenerateResult a = engine.generate(prompt, dear(run), nullptr),
+                         b = engine.generate(prompt, cheap(run), nullptr);
+    EXPECT_EQ(a.token_ids, b.token_ids) << "seed " << seed;
+    EXPECT_EQ(a.speculation.steps, b.speculation.steps);
+    EXPECT_EQ(a.speculation.proposed, b.speculation.proposed);
+    EXPECT_GT(a.speculation.proposed, 0);
+    EXPECT_GT(a.speculation.of(StepMode::kPartial).steps, 0);
+  }
+  // The costs do reach what chooses trees: of a lossless run they are others.
+  GenerateOptions run = approximate(1);
+  run.verify->mode = VerifyMode::kLossless;
+  run.verify->interval = 20;
+  const GenerateResult a = engine.generate(prompt, dear(run), nullptr),
+                       b = engine.generate(prompt, cheap(run), nullptr);
+  EXPECT_EQ(a.token_ids, b.token_ids);
+  EXPECT_GT(a.speculation.proposed, 2 * b.speculation.proposed);
+}
+
+// Prompts that end at, before and behind the border of a group, where the last group has few rows.
+TEST_P(ApproximateText, AfterAHitIsThatOfTheRunThatSaved) {
+  for (const SpecType type : {SpecType::kNone, SpecType::kEagle3}) {
+    EngineOptions without = options(type);
+    without.draft.tree = type == SpecType::kEagle3 ? parse_tree("beams:4,8,8") : std::nullopt;
+    Engine fresh(without);
+    for (const int64_t tokens : {511, 700, 1024, 1025, 1027, 1039, 1040, 1041, 1500}) {
+      const TemporaryFolder folder;
+      EngineOptions with = without;
+      with.prefix_cache.folder = folder.path();
+      Engine engine(with);
+      const std::vector<int32_t> prompt = testing::made_up_ids(tokens, 512);
+      const GenerateOptions run = approximate(3);
+      const GenerateResult saving = engine.generate(prompt, run, nullptr), hit = engine.generate(prompt, run, nullptr);
+      const std::string what = str(spec_type_name(type), " after ", tokens);
+      EXPECT_GT(saving.speculation.of(StepMode::kPartial).steps, 0) << what;
+      EXPECT_EQ(hit.token_ids, saving.token_ids) << what;
+      EXPECT_EQ(hit.speculation.steps, saving.speculation.steps) << what;
+      EXPECT_EQ(fresh.generate(prompt, run, nullptr).token_ids, saving.token_ids) << what;
+      const int64_t last = (tokens - 1) % kGroup + 1;  // rows of the last group
+      const int64_t scoring = GetParam() == DeviceChoice::kCpu ? std::min<int64_t>(16, last) : last;
+      EXPECT_EQ(hit.prefix.rows, std::min(saving.prefix.saved_rows, tokens - scoring)) << what;
+      // Another prompt with the same beginning.
+      std::vector<int32_t> other(prompt.begin(), prompt.end() - 100);
+      for (const int32_t id : testing::made_up_ids(103, 512, 9)) other.push_back(id);
+      EXPECT_EQ(engine.generate(other, run, nullptr).token_ids, fresh.generate(other, run, nullptr).token_ids) << what;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace headrace
