@@ -10,8 +10,6 @@
 namespace headrace::bench {
 namespace {
 
-double f(int64_t value) { return static_cast<double>(value); }
-
 class Attention {
  public:
   Attention(KernelBench& bench, int64_t queries)
@@ -28,7 +26,7 @@ class Attention {
     const ModelConfig& c = bench_.shape;
     return {queries_,    c.heads,          c.kv_heads,
             c.head_dim,  bench_.q_width(), bench_.type,
-            bench_.type, bench_.type,      static_cast<float>(1 / std::sqrt(f(c.head_dim)))};
+            bench_.type, bench_.type,      static_cast<float>(1 / std::sqrt(real(c.head_dim)))};
   }
   int64_t layer_elements() const { return 2 * segments_capacity(segments_for(bench_.context)) * bench_.kv_width(); }
   // Of one layer's K and V, laid out as the cache has them.
@@ -47,8 +45,8 @@ class Attention {
   // `kv_rows`: the rows of K and V that are read; `seen`: pairs of a query and a row.
   void measure(const char* name, int64_t kv_rows, double seen, const std::function<void()>& call) {
     bench_.measure({{"bench", name}, {"rows", bench_.context}, {"queries", queries_}},
-                   {2 * f(kv_rows * bench_.kv_width()) * f(static_cast<int64_t>(bench_.element())),
-                    4 * f(bench_.q_width()) * seen},
+                   {2 * real(kv_rows * bench_.kv_width()) * real(static_cast<int64_t>(bench_.element())),
+                    4 * real(bench_.q_width()) * seen},
                    call, Multiplier::kMmaSync);
   }
 
@@ -68,7 +66,7 @@ void Attention::prefill() {
                                       out.data(),
                                       static_cast<int64_t>(list.bytes() / sizeof(KvSegment)),
                                       bench_.context - queries_};
-  measure("prefill_attention", bench_.context, f(queries_ * (params.first_position + bench_.context + 1)) / 2,
+  measure("prefill_attention", bench_.context, real(queries_ * (params.first_position + bench_.context + 1)) / 2,
           [&] { prefill_attention(params, bench_.stream()); });
 }
 
@@ -82,7 +80,7 @@ void Attention::prefix() {
   params.positions = positions.as<int32_t>();
   params.state = {o.as<float>(), ml.as<float>()};
   params.scratch = {scratch_o.as<float>(), scratch_ml.as<float>()};
-  measure("prefix_attention", bench_.context, f(queries_ * bench_.context), [&] {
+  measure("prefix_attention", bench_.context, real(queries_ * bench_.context), [&] {
     const std::vector<KvSegment> list = segments(layers.next());
     const int64_t count = static_cast<int64_t>(list.size());
     params.fresh = true;
@@ -120,7 +118,7 @@ void Attention::tail() {
                                    .path_stride = 1,
                                    .ring_rows = kRingRows,
                                    .pass_rows = queries_};
-  measure("tail_attention", kSeen, f(queries_ * kSeen), [&] { tail_attention(params, bench_.stream()); });
+  measure("tail_attention", kSeen, real(queries_ * kSeen), [&] { tail_attention(params, bench_.stream()); });
 }
 
 }  // namespace

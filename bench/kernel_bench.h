@@ -16,6 +16,8 @@
 
 namespace headrace::bench {
 
+inline double real(int64_t value) { return static_cast<double>(value); }
+
 // The least that a call can do.
 struct Work {
   double bytes = 0;  // of device memory read and written; 0: no rate is reported

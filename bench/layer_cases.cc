@@ -9,8 +9,6 @@
 namespace headrace::bench {
 namespace {
 
-double f(int64_t value) { return static_cast<double>(value); }
-
 struct Weight {
   const char* name;
   int64_t n, k;
@@ -41,8 +39,8 @@ void product_of(KernelBench& bench, const Weight& weight, int64_t rows) {
                        .k = k,
                        .path = rows > kProductRowPadding ? ProductPath::kPrefill : ProductPath::kDecode};
   const int64_t bytes = (n * k + rows * k + (residual ? rows * n : 0)) * element + rows * n * out_element;
-  bench.measure({{"bench", str("product ", name, " ", n, "x", k)}, {"rows", rows}}, {f(bytes), 2 * f(rows * n * k)},
-                [&] {
+  bench.measure({{"bench", str("product ", name, " ", n, "x", k)}, {"rows", rows}},
+                {real(bytes), 2 * real(rows * n * k)}, [&] {
                   params.w = w.next();
                   product(params, bench.stream());
                 });
@@ -68,7 +66,7 @@ void elementwise(KernelBench& bench, int64_t rows) {
   for (int64_t row = 0; row < rows; ++row) tokens.push_back(static_cast<int32_t>(row * 7919 % c.vocab));
   const DeviceBuffer ids = bench.upload(tokens);
   const auto report = [&](const char* name, int64_t elements, const std::function<void()>& call) {
-    bench.measure({{"bench", name}, {"rows", rows}}, {f(elements * element), 0}, call);
+    bench.measure({{"bench", name}, {"rows", rows}}, {real(elements * element), 0}, call);
   };
   report("embedding", 2 * rows * c.hidden, [&] {
     embedding({ids.as<int32_t>(), table.data(), out.data(), bench.type, rows, c.vocab, c.hidden}, bench.stream());
@@ -109,7 +107,7 @@ void rope_of(KernelBench& bench, int64_t rows) {
                           .out_row_stride = c.head_dim,
                           .out_head_stride = rows * c.head_dim,
                           .out_first = nullptr};
-  bench.measure({{"bench", "rope"}, {"rows", rows}}, {2 * f(rows * width * element), 0},
+  bench.measure({{"bench", "rope"}, {"rows", rows}}, {2 * real(rows * width * element), 0},
                 [&] { rope(params, bench.stream()); });
 }
 
@@ -127,7 +125,7 @@ void sampling(KernelBench& bench, int64_t rows) {
   for (const auto& [name, settings] : kinds) {
     const SampleParams params{
         logits.as<float>(), positions.as<int32_t>(), tokens.as<int32_t>(), workspace.data(), rows, vocab, settings};
-    bench.measure({{"bench", str("sample ", name, " of ", vocab)}, {"rows", rows}}, {4 * f(rows * vocab), 0},
+    bench.measure({{"bench", str("sample ", name, " of ", vocab)}, {"rows", rows}}, {4 * real(rows * vocab), 0},
                   [&] { sample(params, bench.stream()); });
   }
 }

@@ -12,7 +12,6 @@ namespace {
 
 constexpr int64_t kKept = 256, kSinksAndWindow = 20 * kBlockRows;
 
-double f(int64_t value) { return static_cast<double>(value); }
 int64_t blocks_of(const KernelBench& bench) { return (bench.context - kSinksAndWindow) / kBlockRows; }
 // Elements of one layer's summaries.
 int64_t summaries(const KernelBench& bench, int64_t blocks) { return bench.kv_width() * blocks * 2; }
@@ -23,7 +22,7 @@ void summarise(KernelBench& bench, int64_t layers, int64_t ring_rows, int64_t co
   ColdCopies k(bench, layers * bench.kv_width() * ring_rows, bench.type);
   const DeviceBuffer out = bench.zeros(layers * summaries(bench, blocks) * element);
   bench.measure({{"bench", "summarise_blocks"}, {"blocks", count}, {"layers", layers}},
-                {f(layers * bench.kv_width() * count * (kBlockRows + 2) * element), 0}, [&] {
+                {real(layers * bench.kv_width() * count * (kBlockRows + 2) * element), 0}, [&] {
                   summarise_blocks({k.next(), out.data(), bench.type, layers, c.kv_heads, c.head_dim, ring_rows, blocks,
                                     bench.kv_width() * ring_rows, count == blocks ? 0 : blocks / 2, count},
                                    bench.stream());
@@ -53,7 +52,7 @@ void score(KernelBench& bench, int64_t queries) {
     const bool by_rows = kind.score == BlockScore::kSpecPv || kind.reduce == BlockReduce::kMax;
     const int64_t rows = by_rows ? queries * c.heads / c.kv_heads : 1;  // that every summary is multiplied with
     bench.measure({{"bench", str("score_blocks ", kind.name)}, {"blocks", blocks}, {"queries", queries}},
-                  {f(bytes), 2 * f(summaries(bench, blocks)) * f(rows)}, [&] {
+                  {real(bytes), 2 * real(summaries(bench, blocks)) * real(rows)}, [&] {
                     score_blocks({q.data(), layers.next(), scores.as<float>(), workspace.as<float>(), bench.type,
                                   bench.type, queries, c.heads, c.kv_heads, c.head_dim, bench.q_width(), blocks, 0,
                                   blocks, kind.score, kind.reduce},
@@ -70,8 +69,8 @@ void select(KernelBench& bench, int64_t) {
                                      {kMaxBlocks, kMaxKeptBlocks}}) {
     const DeviceBuffer scores = bench.normal(heads * blocks, DType::kF32), chosen = bench.zeros(heads * keep * 4);
     const SelectBlocksParams params{scores.as<float>(), chosen.as<int32_t>(), heads, blocks, keep, 0};
-    bench.measure({{"bench", "select_blocks"}, {"blocks", blocks}, {"keep", keep}}, {f(heads * (blocks + keep) * 4), 0},
-                  [&] { select_blocks(params, bench.stream()); });
+    bench.measure({{"bench", "select_blocks"}, {"blocks", blocks}, {"keep", keep}},
+                  {real(heads * (blocks + keep) * 4), 0}, [&] { select_blocks(params, bench.stream()); });
   }
 }
 
@@ -104,7 +103,7 @@ void gather(KernelBench& bench, int64_t segments, int64_t in_call) {
       kTurns;
   int64_t turn = 0;
   bench.measure({{"bench", "gather_blocks"}, {"segments", in_call}, {"of", segments}, {"blocks", moved}},
-                {f(moved * kBlockRows * c.head_dim * element) * 4, 0}, [&] {
+                {real(moved * kBlockRows * c.head_dim * element) * 4, 0}, [&] {
                   params.chosen = list.as<int32_t>() + turn++ % kTurns * c.kv_heads * kept;
                   gather_blocks(params, bench.stream());
                 });
@@ -129,7 +128,7 @@ void windows(KernelBench& bench, int64_t) {
                                   c.layers, c.kv_heads, c.head_dim,   kRing,        kOut,       stride,
                                   stride,   60000,      60100,        rows};
     bench.measure({{"bench", "copy_window"}, {"rows", rows}, {"layers", c.layers}},
-                  {4 * f(c.layers * bench.kv_width() * rows) * f(static_cast<int64_t>(bench.element())), 0},
+                  {4 * real(c.layers * bench.kv_width() * rows) * real(static_cast<int64_t>(bench.element())), 0},
                   [&] { copy_window(params, bench.stream()); });
   }
 }

@@ -1,6 +1,7 @@
 #include "runtime/draft/layer_draft.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "offload/trace.h"
 
@@ -35,10 +36,8 @@ void LayerDraft::allocate(Stream& compute) {
   Buffers buffers{Carver(work_buffer_.data()), Carver(prefill_buffer_.data()), Carver(inputs_buffer_.data()),
                   Carver(prompt_buffer_.data())};
   carve(&buffers);
-  for (int64_t i = 0; i < chain_rows_; ++i) {
-    host_.order[i] = static_cast<int32_t>(i);
-    std::copy_n(host_.order, i + 1, host_.path + i * chain_rows_);
-  }
+  std::iota(host_.order, host_.order + chain_rows_, 0);
+  for (int64_t i = 0; i < chain_rows_; ++i) std::copy_n(host_.order, chain_rows_, host_.path + i * chain_rows_);
   const auto chain = static_cast<uint64_t>(chain_rows_) * sizeof(int32_t);
   compute.copy(inputs_.order, host_.order, chain, Link::kHostToDevice);
   compute.copy(inputs_.path, host_.path, chain * static_cast<uint64_t>(chain_rows_), Link::kHostToDevice);
