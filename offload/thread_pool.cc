@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <exception>
+#include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "cache/base.h"
@@ -44,17 +47,26 @@ struct ThreadPool::Impl {
   Call call = nullptr;
   const void* context = nullptr;
 
+  std::mutex error_mutex;
+  std::exception_ptr error;  // the loop's first; read by the caller once nobody is inside
+
   alignas(64) std::atomic<uint64_t> state{0};
   alignas(64) std::atomic<int64_t> next{0};
   alignas(64) Doorbell opened;
   alignas(64) Doorbell left;
 
   void take_part(int worker) noexcept {
-    for (;;) {
-      const int64_t begin = next.fetch_add(piece, std::memory_order_relaxed);
-      if (begin >= count) return;
-      const int64_t end = std::min(begin + piece, count);
-      for (int64_t index = begin; index < end; ++index) call(context, index, worker);
+    try {
+      for (;;) {
+        const int64_t begin = next.fetch_add(piece, std::memory_order_relaxed);
+        if (begin >= count) return;
+        const int64_t end = std::min(begin + piece, count);
+        for (int64_t index = begin; index < end; ++index) call(context, index, worker);
+      }
+    } catch (...) {
+      next.store(count, std::memory_order_relaxed);
+      const std::lock_guard lock(error_mutex);
+      if (error == nullptr) error = std::current_exception();
     }
   }
 
@@ -78,6 +90,7 @@ struct ThreadPool::Impl {
 
 ThreadPool::ThreadPool(int threads) : impl_(std::make_unique<Impl>(threads)) {
   CHECK(threads >= 1, "threads=", threads);
+  impl_->workers.reserve(static_cast<size_t>(threads));
   try {
     for (int worker = 1; worker < threads; ++worker) {
       impl_->workers.push_back(
@@ -100,7 +113,7 @@ void ThreadPool::stop() noexcept {
 
 int ThreadPool::threads() const { return impl_->thread_count; }
 
-void ThreadPool::run(int64_t count, Call call, const void* context) noexcept {
+void ThreadPool::run(int64_t count, Call call, const void* context) {
   CHECK(count >= 0, "count=", count);
   if (count <= 1 || impl_->thread_count == 1) {
     for (int64_t index = 0; index < count; ++index) call(context, index, 0);
@@ -120,6 +133,8 @@ void ThreadPool::run(int64_t count, Call call, const void* context) noexcept {
   if ((impl.state.fetch_and(~kOpen) & kInside) != 0) {
     impl.left.wait(kSpin, [&] { return (impl.state.load() & kInside) == 0; });
   }
+  if (impl.error != nullptr) [[unlikely]]
+    std::rethrow_exception(std::exchange(impl.error, nullptr));
 }
 
 }  // namespace headrace

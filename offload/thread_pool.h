@@ -19,8 +19,8 @@ class ThreadPool {
   int threads() const;
 
   // Calls body(index, worker) for every index in [0, count), worker in [0, threads()), and returns when all are done.
-  // Indices are handed out dynamically in ascending order. Bodies must not throw (the program ends) and must not call
-  // parallel_for().
+  // Indices are handed out dynamically in ascending order. Where a body throws, no more are handed out, and the first
+  // exception comes out of here once all threads are done. Bodies must not call parallel_for().
   template <typename Body>
   void parallel_for(int64_t count, const Body& body) {
     run(
@@ -31,7 +31,7 @@ class ThreadPool {
 
  private:
   using Call = void (*)(const void* context, int64_t index, int worker);
-  void run(int64_t count, Call call, const void* context) noexcept;
+  void run(int64_t count, Call call, const void* context);
   void stop() noexcept;
 
   struct Impl;

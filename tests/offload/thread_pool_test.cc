@@ -143,5 +143,26 @@ TEST(ThreadPoolDeathTest, RefusesALoopInALoop) {
       "out of a body");
 }
 
+// The first exception of a body comes out, no further index is begun once it is known, and the pool can be used again.
+TEST_P(PoolOf, ABodysExceptionComesOut) {
+  ThreadPool pool(GetParam());
+  for (int round = 0; round < 100; ++round) {
+    std::atomic<int64_t> calls = 0;
+    try {
+      pool.parallel_for(100000, [&](int64_t index, int) {
+        ++calls;
+        if (index % 1000 == 7) throw std::runtime_error("no more");
+      });
+      FAIL() << "nothing was thrown";
+    } catch (const std::runtime_error& error) {
+      EXPECT_STREQ(error.what(), "no more");
+    }
+    EXPECT_LT(calls.load(), 100000);
+    std::atomic<int64_t> sum = 0;
+    pool.parallel_for(100, [&](int64_t index, int) { sum += index; });
+    EXPECT_EQ(sum.load(), 4950);
+  }
+}
+
 }  // namespace
 }  // namespace headrace
