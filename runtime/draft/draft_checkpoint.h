@@ -16,11 +16,10 @@ namespace headrace {
 class DraftCheckpoint : public TensorSource {
  public:
   void read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const override;
-  std::string_view stored_bytes(const TensorInfo& tensor) const override {  // of the whole where it is a part
-    return files_.bytes(places_[index_of(tensor)].file_tensor);
+  ByteRange stored_range(const TensorInfo& tensor) const override {  // of the whole where it is a part
+    return files_.range(places_[index_of(tensor)].file_tensor);
   }
   std::vector<FileStamp> files() const override { return files_.stamps(); }
-  void release_pages(const TensorInfo& tensor) const override { files_.release(places_[index_of(tensor)].file_tensor); }
 
  protected:
   explicit DraftCheckpoint(const std::string& directory);

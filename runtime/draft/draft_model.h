@@ -13,7 +13,7 @@
 #include "kernels/sample.h"
 #include "offload/device.h"
 #include "runtime/draft/draft.h"
-#include "runtime/model/mapped_file.h"
+#include "runtime/model/input_file.h"
 #include "runtime/model/weights.h"
 #include "runtime/progress.h"
 #include "runtime/sha256.h"

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "cache/base.h"
-#include "runtime/model/mapped_file.h"
+#include "runtime/model/input_file.h"
 
 namespace headrace {
 

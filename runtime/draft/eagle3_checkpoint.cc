@@ -158,7 +158,7 @@ void Eagle3Checkpoint::read_target_ids() {
   const auto refuse = [&](const std::string& what) { throw_error(ExitCode::kBadInput, path_, what); };
   const auto elements = [&](const char* name, int64_t count) {
     const TensorInfo& info = require(name, {count});
-    const std::string_view bytes = stored_bytes(info);
+    const std::string bytes = stored_range(info).text();
     if (info.stored_type == "I64") return widened<int64_t>(bytes);
     if (info.stored_type == "I32") return widened<int32_t>(bytes);
     if (info.stored_type != "BOOL" && info.stored_type != "U8")

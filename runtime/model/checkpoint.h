@@ -1,7 +1,7 @@
 // A model on disk, opened: its config, its tensors under Hugging Face names, its tokenizer. One interface over a
-// Hugging Face directory (safetensors or PyTorch's own files, one or sharded, memory-mapped) and a GGUF file (v2, v3,
-// dequantised as it is read, the llama row order of q and k undone). Opening reads headers only and checks every size
-// and offset against the file. Thread: const methods from any thread.
+// Hugging Face directory (safetensors or PyTorch's own files, one or sharded) and a GGUF file (v2, v3, dequantised as
+// it is read, the llama row order of q and k undone). Opening reads headers only and checks every size and offset
+// against the file. Thread: const methods from any thread.
 #pragma once
 
 #include <string>

@@ -1,7 +1,9 @@
 #include "runtime/model/convert.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
+#include <vector>
 
 namespace headrace {
 namespace {
@@ -51,7 +53,36 @@ void convert_from(const char* source, DType to, void* out, int64_t count, Load l
   }
 }
 
+// A NaN or an infinity has all bits of its exponent set.
+template <typename Bits>
+int64_t first_with(Bits exponent, const void* values, int64_t count) {
+  constexpr int64_t kRun = 4096;  // looked at without a branch, so that the compiler can vectorise it
+  const Bits* const bits = static_cast<const Bits*>(values);
+  for (int64_t begin = 0; begin < count; begin += kRun) {
+    const int64_t end = std::min(count, begin + kRun);
+    Bits any = 0;
+    for (int64_t i = begin; i < end; ++i) any |= static_cast<Bits>((bits[i] & exponent) == exponent ? 1 : 0);
+    if (any == 0) continue;
+    for (int64_t i = begin; i < end; ++i) {
+      if ((bits[i] & exponent) == exponent) return i;
+    }
+  }
+  return count;
+}
+
 }  // namespace
+
+int64_t first_not_finite(DType type, const void* values, int64_t count) {
+  switch (type) {
+    case DType::kF32:
+      return first_with<uint32_t>(0x7f800000u, values, count);
+    case DType::kF16:
+      return first_with<uint16_t>(0x7c00u, values, count);
+    case DType::kBF16:
+      return first_with<uint16_t>(0x7f80u, values, count);
+  }
+  return count;
+}
 
 void convert_elements(DType from, const char* source, DType to, void* out, int64_t count) {
   if (from == to) {
@@ -65,6 +96,18 @@ void convert_elements(DType from, const char* source, DType to, void* out, int64
       return convert_from<uint16_t>(source, to, out, count, load_f16);
     case DType::kBF16:
       return convert_from<uint16_t>(source, to, out, count, load_bf16);
+  }
+}
+
+void read_converted(DType from, const ByteRange& range, DType to, void* out) {
+  if (from == to) return range.source->read(range.begin, out, range.bytes);
+  const uint64_t size = dtype_bytes(from);
+  std::vector<char> buffer(std::min(kReadBytes, range.bytes));
+  for (uint64_t done = 0; done < range.bytes; done += buffer.size()) {
+    const uint64_t bytes = std::min<uint64_t>(buffer.size(), range.bytes - done);
+    range.source->read(range.begin + done, buffer.data(), bytes);
+    convert_elements(from, buffer.data(), to, static_cast<char*>(out) + done / size * dtype_bytes(to),
+                     static_cast<int64_t>(bytes / size));
   }
 }
 

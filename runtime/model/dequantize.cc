@@ -178,7 +178,12 @@ bool can_dequantize(const GgmlType& type) {
   return std::find(kReadable.begin(), kReadable.end(), type.id) != kReadable.end();
 }
 
-bool is_quantised(const GgmlType& type) { return type.id != kF32 && type.id != kF16 && type.id != kBF16; }
+std::optional<DType> plain_type(const GgmlType& type) {
+  if (type.id == kF32) return DType::kF32;
+  if (type.id == kF16) return DType::kF16;
+  if (type.id == kBF16) return DType::kBF16;
+  return std::nullopt;
+}
 
 void dequantize(const GgmlType& type, const char* source, DType to, void* out, int64_t count) {
   CHECK(count % type.block_elements == 0, "count=", count, " type=", type.name);

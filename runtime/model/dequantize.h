@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "cache/base.h"
 
@@ -18,7 +19,7 @@ struct GgmlType {
 
 const GgmlType* find_ggml_type(uint32_t id);  // null if there is none
 bool can_dequantize(const GgmlType& type);
-bool is_quantised(const GgmlType& type);  // anything but F32, F16, BF16
+std::optional<DType> plain_type(const GgmlType& type);  // F32, F16, BF16; none: it is quantised
 
 // `count` weights (whole blocks) at `source`, which need not be aligned, written as type `to` at `out`.
 void dequantize(const GgmlType& type, const char* source, DType to, void* out, int64_t count);

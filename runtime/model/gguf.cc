@@ -3,15 +3,16 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "cache/base.h"
-#include "runtime/model/mapped_file.h"
 
 namespace headrace {
 namespace {
 
 constexpr uint64_t kDefaultAlignment = 32, kMaxAlignment = uint64_t{1} << 20;
-constexpr uint64_t kMaxNameBytes = 65535;  // the format's limit on keys
+constexpr uint64_t kMaxNameBytes = 65535;   // the format's limit on keys
+constexpr uint64_t kMaxHeaderBytes = kGiB;  // a large vocabulary with its merges is some 20 MiB
 
 // Bytes of one value; 0 for strings and arrays, and for types that do not exist.
 uint64_t type_bytes(GgufType type) {
@@ -38,47 +39,68 @@ uint64_t type_bytes(GgufType type) {
   return 0;
 }
 
-// Walks the bytes from front to back; never past their end.
+// Walks the file from front to back; never past its end.
 class Reader {
  public:
-  Reader(std::string_view bytes, const std::string& source) : bytes_(bytes), source_(source) {}
+  explicit Reader(const ByteSource& file) : file_(file) {}
 
   uint64_t position() const { return position_; }
-  uint64_t left() const { return bytes_.size() - position_; }
+  uint64_t left() const { return file_.size() - position_; }
 
   [[noreturn]] void refuse(const std::string& what) const {
-    throw_error(ExitCode::kBadInput, source_, str(what, " (at byte ", position_, " of ", bytes_.size(), ")"));
+    throw_error(ExitCode::kBadInput, file_.name(), str(what, " (at byte ", position_, " of ", file_.size(), ")"));
   }
 
-  std::string_view take(uint64_t count, const std::string& what) {
+  // Appends the next bytes to `out`.
+  void take(uint64_t count, const std::string& what, std::string* out) {
     if (count > left()) refuse(str(what, " is said to be ", count, " bytes; only ", left(), " are left"));
-    const std::string_view out = bytes_.substr(position_, count);
-    position_ += count;
-    return out;
+    if (count > kMaxHeaderBytes - std::min(kMaxHeaderBytes, position_))
+      refuse(str(what, " of ", count, " bytes: a header of more than ", format_bytes(kMaxHeaderBytes)));
+    const size_t before = out->size();
+    out->resize(before + count);
+    copy(count, out->data() + before);
   }
 
   template <typename T>
   T value(const char* what) {
+    if (sizeof(T) > left()) refuse(str(what, " is said to be ", sizeof(T), " bytes; only ", left(), " are left"));
     T out;
-    std::memcpy(&out, take(sizeof out, what).data(), sizeof out);
+    copy(sizeof out, reinterpret_cast<char*>(&out));
     return out;
   }
 
-  std::string_view text(const std::string& what) {
-    const uint64_t length = value<uint64_t>("a string's length");
-    return take(length, what);
+  std::string bytes(uint64_t count, const std::string& what) {
+    std::string out;
+    take(count, what, &out);
+    return out;
   }
-
-  std::string_view since(uint64_t begin) const { return bytes_.substr(begin, position_ - begin); }
+  std::string text(const std::string& what) { return bytes(value<uint64_t>("a string's length"), what); }
 
  private:
-  std::string_view bytes_;
-  const std::string& source_;
+  static constexpr uint64_t kWindowBytes = kMiB;
+
+  void copy(uint64_t count, char* to) {
+    if (count > kWindowBytes) {
+      file_.read(position_, to, count);
+      position_ += count;
+      return;
+    }
+    if (position_ + count > window_begin_ + window_.size()) {
+      window_begin_ = position_;
+      window_ = file_.text(position_, std::min(left(), kWindowBytes));
+    }
+    std::memcpy(to, window_.data() + (position_ - window_begin_), count);
+    position_ += count;
+  }
+
+  const ByteSource& file_;
   uint64_t position_ = 0;
+  std::string window_;  // of the file, from window_begin_ on
+  uint64_t window_begin_ = 0;
 };
 
 uint32_t read_version(Reader* in) {
-  if (in->left() < 4 || in->take(4, "the magic") != "GGUF") in->refuse("does not begin with \"GGUF\"");
+  if (in->left() < 4 || in->bytes(4, "the magic") != "GGUF") in->refuse("does not begin with \"GGUF\"");
   const uint32_t version = in->value<uint32_t>("the version");
   if (version != 0 && (version & 0xffffu) == 0)
     in->refuse(str("GGUF version ", version, ": a big-endian file; only little-endian ones are supported"));
@@ -102,19 +124,22 @@ GgufValue read_array(Reader* in, const std::string& key) {
   if (out.count > in->left() / smallest)
     in->refuse(str("key \"", key, "\" is said to be an array of ", out.count, " values; only ", in->left(),
                    " bytes are left"));
-  const uint64_t begin = in->position();
-  if (out.type == GgufType::kString) {
-    for (uint64_t i = 0; i < out.count; ++i) in->text("a string of key \"" + key + "\"");
-  } else {
-    in->take(out.count * smallest, "an array");
+  if (out.type != GgufType::kString) {
+    in->take(out.count * smallest, "an array", &out.bytes);
+    return out;
   }
-  out.bytes = in->since(begin);
+  const std::string what = "a string of key \"" + key + "\"";
+  for (uint64_t i = 0; i < out.count; ++i) {
+    const uint64_t length = in->value<uint64_t>("a string's length");
+    out.bytes.append(reinterpret_cast<const char*>(&length), sizeof length);
+    in->take(length, what, &out.bytes);
+  }
   return out;
 }
 
 void read_metadata(Reader* in, uint64_t count, GgufFile* file) {
   for (uint64_t i = 0; i < count; ++i) {
-    const std::string_view raw = in->text("a key");
+    const std::string raw = in->text("a key");
     if (raw.empty() || raw.size() > kMaxNameBytes) in->refuse(str("a key of ", raw.size(), " bytes"));
     const std::string key = printable(raw);
     GgufValue value;
@@ -124,9 +149,9 @@ void read_metadata(Reader* in, uint64_t count, GgufFile* file) {
     } else if (value.type == GgufType::kString) {
       value.bytes = in->text("key \"" + key + "\"");
     } else {
-      value.bytes = in->take(type_bytes(value.type), "a value");
+      value.bytes = in->bytes(type_bytes(value.type), "a value");
     }
-    if (!file->metadata.emplace(std::string(raw), value).second) in->refuse("the key \"" + key + "\" comes twice");
+    if (!file->metadata.emplace(raw, std::move(value)).second) in->refuse("the key \"" + key + "\" comes twice");
   }
 }
 
@@ -146,7 +171,7 @@ void size_tensor(const Reader& in, const std::string& label, GgufTensor* tensor)
 
 GgufTensor read_tensor(Reader* in) {
   GgufTensor tensor;
-  tensor.name = std::string(in->text("a tensor's name"));
+  tensor.name = in->text("a tensor's name");
   const std::string label = "tensor \"" + printable(tensor.name) + "\"";
   if (tensor.name.empty() || tensor.name.size() > kMaxNameBytes)
     in->refuse(str("a tensor's name of ", tensor.name.size(), " bytes"));
@@ -200,10 +225,10 @@ void place_tensors(uint64_t header_bytes, uint64_t file_bytes, GgufFile* file) {
 
 }  // namespace
 
-GgufFile parse_gguf(std::string_view bytes, const std::string& source) {
+GgufFile parse_gguf(const ByteSource& source) {
   GgufFile file;
-  file.source = source;
-  Reader in(bytes, source);
+  file.source = source.name();
+  Reader in(source);
   file.version = read_version(&in);
   const uint64_t tensors = in.value<uint64_t>("the number of tensors"), keys = in.value<uint64_t>("the number of keys");
   // The smallest tensor entry is 33 bytes (a name of one), the smallest key 14: a count beyond that is a lie.
@@ -211,9 +236,8 @@ GgufFile parse_gguf(std::string_view bytes, const std::string& source) {
     in.refuse(str("is said to hold ", tensors, " tensors; only ", in.left(), " bytes are left"));
   if (keys > in.left() / 14) in.refuse(str("is said to hold ", keys, " keys; only ", in.left(), " bytes are left"));
   read_metadata(&in, keys, &file);
-  file.tensors.reserve(std::min(tensors, in.left() / 33));
   for (uint64_t i = 0; i < tensors; ++i) file.tensors.push_back(read_tensor(&in));
-  place_tensors(in.position(), bytes.size(), &file);
+  place_tensors(in.position(), source.size(), &file);
   return file;
 }
 

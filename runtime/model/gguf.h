@@ -1,6 +1,6 @@
-// The GGUF format, versions 2 and 3, little endian: metadata and the tensors' places, parsed from the file's bytes with
-// every count, length and offset checked against them before it is used. Everything borrows the bytes given to
-// parse_gguf, which must outlive it. Pure; from any thread.
+// The GGUF format, versions 2 and 3, little endian: metadata and the tensors' places, with every count, length and
+// offset checked against the file's size before it is used. Values are copies: nothing borrows the file. Pure; from any
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/model/dequantize.h"
+#include "runtime/model/input_file.h"
 
 namespace headrace {
 
@@ -33,7 +34,7 @@ struct GgufValue {
   GgufType type = GgufType::kU8;  // of the value; of the elements if it is an array
   bool is_array = false;
   uint64_t count = 1;
-  std::string_view bytes;  // a string's text; else the values as stored
+  std::string bytes;  // a string's text; else the values as stored
 };
 
 struct GgufTensor {
@@ -52,8 +53,8 @@ struct GgufFile {
   const GgufTensor* find(std::string_view name) const;  // null if absent
 };
 
-// `source` names the file in errors. Throws Error(kBadInput).
-GgufFile parse_gguf(std::string_view file, const std::string& source);
+// Reads the header alone. Throws Error(kBadInput).
+GgufFile parse_gguf(const ByteSource& source);
 
 // Typed getters over the metadata. Each throws Error(kBadInput) that names the file, the key and the value.
 class GgufFields {

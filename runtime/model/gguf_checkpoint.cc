@@ -1,11 +1,14 @@
 #include "runtime/model/gguf_checkpoint.h"
 
+#include <algorithm>
 #include <cstring>
+#include <optional>
+#include <vector>
 
+#include "runtime/model/convert.h"
 #include "runtime/model/dequantize.h"
 #include "runtime/model/gguf.h"
 #include "runtime/model/gguf_model.h"
-#include "runtime/model/mapped_file.h"
 
 namespace headrace {
 namespace {
@@ -18,12 +21,11 @@ class GgufCheckpoint final : public Checkpoint {
  public:
   explicit GgufCheckpoint(const std::string& path);
   void read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const override;
-  std::string_view stored_bytes(const TensorInfo& tensor) const override {
+  ByteRange stored_range(const TensorInfo& tensor) const override {
     const GgufTensor& from = stored(tensor);
-    return mapping_.bytes().substr(from.begin, from.bytes);
+    return {&input_, from.begin, from.bytes};
   }
-  std::vector<FileStamp> files() const override { return {mapping_.stamp()}; }
-  void release_pages(const TensorInfo& tensor) const override;
+  std::vector<FileStamp> files() const override { return {input_.stamp()}; }
   DType natural_dtype() const override;
   Tokenizer load_tokenizer() const override { return Tokenizer::from_vocabulary(gguf_vocabulary(file_)); }
   std::string chat_template() const override { return GgufFields(file_).string_or("tokenizer.chat_template", ""); }
@@ -31,21 +33,23 @@ class GgufCheckpoint final : public Checkpoint {
  private:
   const GgufTensor& stored(const TensorInfo& tensor) const { return file_.tensors[places_[index_of(tensor)]]; }
   int64_t permuted_heads(const TensorInfo& tensor) const;
+  void read_plain(const GgufTensor& from, uint64_t begin, int64_t count, DType type, void* dst) const;
+  void read_permuted(const GgufTensor& from, int64_t row_begin, int64_t row_end, DType type, char* out) const;
 
-  MappedFile mapping_;
+  InputFile input_;
   GgufFile file_;
   std::vector<size_t> places_;  // beside tensors(): the index in file_.tensors
 };
 
-GgufCheckpoint::GgufCheckpoint(const std::string& path) : mapping_(path) {
+GgufCheckpoint::GgufCheckpoint(const std::string& path) : input_(path) {
   path_ = path;
-  if (mapping_.bytes().substr(0, 4) != "GGUF")
-    throw_error(ExitCode::kBadInput, path,
-                "is not a GGUF file: it begins with \"" + printable(mapping_.bytes().substr(0, 8)) + "\"",
+  const std::string begin = input_.text(0, std::min<uint64_t>(8, input_.size()));
+  if (!begin.starts_with("GGUF"))
+    throw_error(ExitCode::kBadInput, path, "is not a GGUF file: it begins with \"" + printable(begin) + "\"",
                 "give a Hugging Face directory (not a file in it) or a .gguf file");
-  file_ = parse_gguf(mapping_.bytes(), path);
+  file_ = parse_gguf(input_);
   format_ = str("GGUF v", file_.version);
-  config_ = gguf_config(file_, mapping_.bytes());
+  config_ = gguf_config(file_, input_);
   std::vector<TensorInfo> tensors;
   for (size_t i = 0; i < file_.tensors.size(); ++i) {
     const GgufTensor& tensor = file_.tensors[i];
@@ -82,33 +86,53 @@ void GgufCheckpoint::read_rows(const TensorInfo& tensor, int64_t row_begin, int6
     throw_error(ExitCode::kBadInput, path_,
                 str("tensor \"", printable(from.name), "\" is stored as ", from.type->name, ", which cannot be read"),
                 "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K and Q6_K can");
-  const char* source = mapping_.bytes().data() + from.begin;
   const int64_t cols = tensor.cols();
-  const uint64_t row_bytes = static_cast<uint64_t>(cols / from.type->block_elements * from.type->block_bytes);
-  char* out = static_cast<char*>(dst);
+  char* const out = static_cast<char*>(dst);
   if (permuted_heads(tensor) == 0) {
-    dequantize(*from.type, source + static_cast<uint64_t>(row_begin) * row_bytes, type, out,
-               (row_end - row_begin) * cols);
-    return;
-  }
-  if (tensor.shape.size() == 1) {  // a bias: its elements are the rows
-    if (row_begin == row_end) return;
+    const uint64_t row_bytes = static_cast<uint64_t>(cols / from.type->block_elements * from.type->block_bytes);
+    read_plain(from, static_cast<uint64_t>(row_begin) * row_bytes, (row_end - row_begin) * cols, type, dst);
+  } else if (tensor.shape.size() == 2) {
+    read_permuted(from, row_begin, row_end, type, out);
+  } else if (row_begin < row_end) {  // a bias: its elements are the rows
     std::vector<char> all(static_cast<size_t>(cols) * dtype_bytes(type));
-    dequantize(*from.type, source, type, all.data(), cols);
+    read_plain(from, 0, cols, type, all.data());
     for (int64_t i = 0; i < cols; ++i)
       std::memcpy(out + static_cast<size_t>(i) * dtype_bytes(type),
                   all.data() + static_cast<size_t>(stored_row(i, config_.head_dim)) * dtype_bytes(type),
                   dtype_bytes(type));
-    return;
   }
-  for (int64_t row = row_begin; row < row_end; ++row, out += static_cast<size_t>(cols) * dtype_bytes(type))
-    dequantize(*from.type, source + static_cast<uint64_t>(stored_row(row, config_.head_dim)) * row_bytes, type, out,
-               cols);
 }
 
-void GgufCheckpoint::release_pages(const TensorInfo& tensor) const {
-  const GgufTensor& from = stored(tensor);
-  mapping_.release(from.begin, from.bytes);
+// `count` weights, from byte `begin` of the tensor on.
+void GgufCheckpoint::read_plain(const GgufTensor& from, uint64_t begin, int64_t count, DType type, void* dst) const {
+  const auto block_bytes = static_cast<uint64_t>(from.type->block_bytes);
+  const auto bytes = static_cast<uint64_t>(count / from.type->block_elements) * block_bytes;
+  if (const std::optional<DType> plain = plain_type(*from.type))
+    return read_converted(*plain, {&input_, from.begin + begin, bytes}, type, dst);
+  std::vector<char> buffer(std::min(bytes, kReadBytes / block_bytes * block_bytes));
+  char* out = static_cast<char*>(dst);
+  for (uint64_t done = 0; done < bytes; done += buffer.size()) {
+    const uint64_t some = std::min<uint64_t>(buffer.size(), bytes - done);
+    input_.read(from.begin + begin + done, buffer.data(), some);
+    const int64_t elements = static_cast<int64_t>(some / block_bytes) * from.type->block_elements;
+    dequantize(*from.type, buffer.data(), type, out, elements);
+    out += static_cast<size_t>(elements) * dtype_bytes(type);
+  }
+}
+
+// A head at a time: its rows are stored together.
+void GgufCheckpoint::read_permuted(const GgufTensor& from, int64_t row_begin, int64_t row_end, DType type,
+                                   char* out) const {
+  const int64_t cols = from.shape.back(), head_dim = config_.head_dim;
+  const uint64_t row_bytes = static_cast<uint64_t>(cols / from.type->block_elements * from.type->block_bytes);
+  std::vector<char> head(static_cast<uint64_t>(head_dim) * row_bytes);
+  for (int64_t row = row_begin; row < row_end; ++row, out += static_cast<size_t>(cols) * dtype_bytes(type)) {
+    const int64_t first = row - row % head_dim;
+    if (row == row_begin || row == first)
+      input_.read(from.begin + static_cast<uint64_t>(first) * row_bytes, head.data(), head.size());
+    dequantize(*from.type, head.data() + static_cast<uint64_t>(stored_row(row, head_dim) - first) * row_bytes, type,
+               out, cols);
+  }
 }
 
 DType GgufCheckpoint::natural_dtype() const {

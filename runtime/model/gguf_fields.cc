@@ -5,7 +5,7 @@
 
 #include "cache/base.h"
 #include "runtime/model/gguf.h"
-#include "runtime/model/mapped_file.h"
+#include "runtime/model/input_file.h"
 
 namespace headrace {
 namespace {
@@ -113,7 +113,7 @@ std::string GgufFields::string_or(const std::string& key, const std::string& fal
   const GgufValue* value = scalar(key);
   if (value == nullptr) return fallback;
   if (value->type != GgufType::kString) refuse(key, "is " + shown(*value) + "; a string is expected");
-  return std::string(value->bytes);
+  return value->bytes;
 }
 
 std::vector<std::string> GgufFields::strings(const std::string& key) const {
@@ -124,8 +124,9 @@ std::vector<std::string> GgufFields::strings(const std::string& key) const {
   out.reserve(value->count);
   uint64_t position = 0;  // lengths were checked when the file was parsed
   for (uint64_t i = 0; i < value->count; ++i) {
-    const uint64_t length = load<uint64_t>(value->bytes.substr(position), 0);
-    out.emplace_back(value->bytes.substr(position + sizeof length, length));
+    const std::string_view bytes = std::string_view(value->bytes).substr(position);
+    const uint64_t length = load<uint64_t>(bytes, 0);
+    out.emplace_back(bytes.substr(sizeof length, length));
     position += sizeof length + length;
   }
   return out;

@@ -6,7 +6,7 @@
 
 #include "cache/base.h"
 #include "runtime/model/config_check.h"
-#include "runtime/model/mapped_file.h"
+#include "runtime/model/input_file.h"
 
 namespace headrace {
 namespace {
@@ -60,7 +60,7 @@ void parse_sizes(const GgufFields& fields, const std::string& arch, ModelConfig*
                       "; sliding-window attention is not supported"));
 }
 
-std::vector<float> parse_frequency_factors(const GgufFile& file, std::string_view bytes) {
+std::vector<float> parse_frequency_factors(const GgufFile& file, const ByteSource& bytes) {
   const GgufTensor* tensor = file.find("rope_freqs.weight");
   if (tensor == nullptr) return {};
   if (tensor->shape.size() != 1 || tensor->shape[0] > kMaxHeadDim || std::string_view(tensor->type->name) != "F32")
@@ -68,7 +68,7 @@ std::vector<float> parse_frequency_factors(const GgufFile& file, std::string_vie
                 str("rope_freqs.weight must be one row of F32; it is ", tensor->type->name, " of ",
                     tensor->shape.size(), " dimensions"));
   std::vector<float> factors(static_cast<size_t>(tensor->shape[0]));
-  dequantize(*tensor->type, bytes.data() + tensor->begin, DType::kF32, factors.data(), tensor->shape[0]);
+  bytes.read(tensor->begin, factors.data(), tensor->bytes);  // little endian, as all of GGUF
   return factors;
 }
 
@@ -124,7 +124,7 @@ constexpr std::array<NamePair, 11> kLayerNames = {{{"attn_norm", "input_layernor
 
 }  // namespace
 
-ModelConfig gguf_config(const GgufFile& file, std::string_view bytes) {
+ModelConfig gguf_config(const GgufFile& file, const ByteSource& bytes) {
   const GgufFields fields(file);
   ModelConfig config;
   const std::string arch = parse_architecture(fields);

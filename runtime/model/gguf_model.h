@@ -11,7 +11,7 @@
 namespace headrace {
 
 // `bytes` is the file that was parsed (rope_freqs.weight is read from it). Throws Error(kBadInput).
-ModelConfig gguf_config(const GgufFile& file, std::string_view bytes);
+ModelConfig gguf_config(const GgufFile& file, const ByteSource& bytes);
 Vocabulary gguf_vocabulary(const GgufFile& file);
 // "blk.3.attn_q.weight" -> "model.layers.3.self_attn.q_proj.weight"; a name that is none of ours stays as it is.
 std::string hf_tensor_name(std::string_view name);

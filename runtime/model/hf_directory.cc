@@ -3,8 +3,8 @@
 #include <filesystem>
 
 #include "runtime/model/end_ids.h"
+#include "runtime/model/input_file.h"
 #include "runtime/model/json_file.h"
-#include "runtime/model/mapped_file.h"
 #include "runtime/model/tensor_files.h"
 
 namespace headrace {
@@ -30,9 +30,8 @@ class HfDirectory final : public Checkpoint {
  public:
   explicit HfDirectory(const std::string& directory);
   void read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const override;
-  std::string_view stored_bytes(const TensorInfo& tensor) const override { return files_.bytes(index_of(tensor)); }
+  ByteRange stored_range(const TensorInfo& tensor) const override { return files_.range(index_of(tensor)); }
   std::vector<FileStamp> files() const override { return files_.stamps(); }
-  void release_pages(const TensorInfo& tensor) const override { files_.release(index_of(tensor)); }
   DType natural_dtype() const override { return files_.natural_dtype(); }
   bool has_tokenizer() const override { return exists(file("tokenizer.json")); }
   Tokenizer load_tokenizer() const override;

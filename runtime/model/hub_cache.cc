@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cache/base.h"
-#include "runtime/model/mapped_file.h"
+#include "runtime/model/input_file.h"
 
 namespace headrace {
 namespace {

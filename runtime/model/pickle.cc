@@ -7,7 +7,7 @@
 #include <unordered_map>
 
 #include "cache/base.h"
-#include "runtime/model/mapped_file.h"
+#include "runtime/model/input_file.h"
 
 namespace headrace {
 namespace {

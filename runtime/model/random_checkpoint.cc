@@ -80,8 +80,7 @@ class RandomCheckpoint final : public Checkpoint {
   }
 
   void read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const override;
-  std::string_view stored_bytes(const TensorInfo&) const override { return content_; }
-  void release_pages(const TensorInfo&) const override {}
+  ByteRange stored_range(const TensorInfo&) const override { return {&content_bytes_, 0, content_bytes_.size()}; }
   DType natural_dtype() const override { return DType::kBF16; }
   bool has_tokenizer() const override { return false; }
   Tokenizer load_tokenizer() const override {
@@ -92,6 +91,7 @@ class RandomCheckpoint final : public Checkpoint {
  private:
   const uint64_t seed_;
   const std::string content_;  // names it
+  const MemoryBytes content_bytes_{content_, "random weights"};
 };
 
 void RandomCheckpoint::read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type,

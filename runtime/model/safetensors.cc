@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 #include "cache/base.h"
 #include "runtime/model/json_file.h"
-#include "runtime/model/mapped_file.h"
 
 namespace headrace {
 namespace {
@@ -29,16 +27,17 @@ constexpr std::array<StoredType, 20> kTypes = {
   throw_error(ExitCode::kBadInput, source, "tensor \"" + printable(tensor) + "\": " + what);
 }
 
-std::string_view header_text(std::string_view file, const std::string& source) {
+std::string header_text(const ByteSource& file) {
+  const std::string& source = file.name();
   if (file.size() < kLengthBytes)
     throw_error(ExitCode::kBadInput, source, str("is ", file.size(), " bytes: too short for a safetensors file"));
   uint64_t length = 0;
-  std::memcpy(&length, file.data(), sizeof length);
+  file.read(0, &length, sizeof length);
   if (length > kMaxHeaderBytes || length > file.size() - kLengthBytes)
     throw_error(ExitCode::kBadInput, source,
                 str("safetensors header is said to be ", length, " bytes; the file has ", file.size()),
                 "the file is cut short or is not a safetensors file");
-  const std::string_view text = file.substr(kLengthBytes, length);
+  std::string text = file.text(kLengthBytes, length);
   if (text.empty() || text.front() != '{')
     throw_error(ExitCode::kBadInput, source,
                 "safetensors header does not begin with '{' but with \"" + printable(text.substr(0, 8)) + "\"");
@@ -132,8 +131,9 @@ void check_coverage(std::vector<StoredTensor>* entries, uint64_t offset, uint64_
 
 }  // namespace
 
-std::vector<StoredTensor> parse_safetensors(std::string_view file, const std::string& source) {
-  const std::string_view text = header_text(file, source);
+std::vector<StoredTensor> parse_safetensors(const ByteSource& file) {
+  const std::string& source = file.name();
+  const std::string text = header_text(file);
   const json header = parse_json_object(text, source, DuplicateKeys::kRefuse);
   std::vector<StoredTensor> entries;
   for (const auto& [name, entry] : header.items())

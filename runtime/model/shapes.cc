@@ -3,7 +3,7 @@
 #include "cache/base.h"
 #include "runtime/model/config_check.h"
 #include "runtime/model/decoder_tensors.h"
-#include "runtime/model/mapped_file.h"
+#include "runtime/model/input_file.h"
 
 namespace headrace {
 namespace {

@@ -53,7 +53,7 @@ struct TensorFiles::Format {
   const char* name;
   const char* single;
   const char* index;
-  std::vector<StoredTensor> (*parse)(std::string_view file, const std::string& source);
+  std::vector<StoredTensor> (*parse)(const ByteSource& file);
 };
 
 TensorFiles::TensorFiles(const std::string& directory) {
@@ -94,8 +94,8 @@ void TensorFiles::open_shards(const std::string& directory, const Format& format
 }
 
 void TensorFiles::open_shard(const std::string& path, const Format& format, std::set<std::string>* wanted) {
-  MappedFile shard(path);
-  for (StoredTensor& tensor : format.parse(shard.bytes(), shard.path())) {
+  InputFile shard(path);
+  for (StoredTensor& tensor : format.parse(shard)) {
     if (wanted != nullptr && wanted->erase(tensor.name) == 0) continue;
     places_.push_back({shards_.size(), tensor.begin, tensor.bytes});
     tensors_.push_back({std::move(tensor.name), std::move(tensor.shape), std::move(tensor.dtype), tensor.bytes});
@@ -113,24 +113,20 @@ void TensorFiles::read(size_t tensor, int64_t first, int64_t count, DType type, 
   const uint64_t size = dtype_bytes(*stored), begin = static_cast<uint64_t>(first) * size,
                  length = static_cast<uint64_t>(count) * size;
   CHECK(first >= 0 && count >= 0 && begin + length <= info.stored_bytes, info.name, " elements ", first, " + ", count);
-  convert_elements(*stored, bytes(tensor).data() + begin, type, dst, count);
+  const ByteRange from = range(tensor);
+  read_converted(*stored, {from.source, from.begin + begin, length}, type, dst);
 }
 
-std::string_view TensorFiles::bytes(size_t tensor) const {
+ByteRange TensorFiles::range(size_t tensor) const {
   const Place& place = places_[tensor];
-  return shards_[place.shard].bytes().substr(place.begin, place.bytes);
+  return {&shards_[place.shard], place.begin, place.bytes};
 }
 
 std::vector<FileStamp> TensorFiles::stamps() const {
   std::vector<FileStamp> stamps;
   if (index_) stamps.push_back(*index_);
-  for (const MappedFile& shard : shards_) stamps.push_back(shard.stamp());
+  for (const InputFile& shard : shards_) stamps.push_back(shard.stamp());
   return stamps;
-}
-
-void TensorFiles::release(size_t tensor) const {
-  const Place& place = places_[tensor];
-  shards_[place.shard].release(place.begin, place.bytes);
 }
 
 DType TensorFiles::natural_dtype() const {

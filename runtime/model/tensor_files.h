@@ -1,4 +1,4 @@
-// The weight files of a directory, memory-mapped: model.safetensors or pytorch_model.bin, one or in shards that an
+// The weight files of a directory: model.safetensors or pytorch_model.bin, one or in shards that an
 // index names. Elements are reached by tensor and position. Opening reads headers only. Thread: const methods from any
 // thread.
 #pragma once
@@ -7,10 +7,9 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "runtime/model/mapped_file.h"
+#include "runtime/model/input_file.h"
 #include "runtime/model/stored_tensor.h"
 #include "runtime/model/tensor_source.h"
 
@@ -27,10 +26,9 @@ class TensorFiles {
 
   // `count` elements from the `first` on, converted to `type`. Error if they are stored as no float type.
   void read(size_t tensor, int64_t first, int64_t count, DType type, void* dst) const;
-  std::string_view bytes(size_t tensor) const;  // as stored
-  const std::string& file_of(size_t tensor) const { return shards_[places_[tensor].shard].path(); }
+  ByteRange range(size_t tensor) const;  // as stored
+  const std::string& file_of(size_t tensor) const { return shards_[places_[tensor].shard].name(); }
   std::vector<FileStamp> stamps() const;  // of all of them, and of the index that says what is where
-  void release(size_t tensor) const;      // as TensorSource::release_pages
   DType natural_dtype() const;            // the type most of the elements are stored in
 
  private:
@@ -41,12 +39,12 @@ class TensorFiles {
   struct Format;  // what a weight file and the index of its shards are called, and who reads it
 
   void open_shards(const std::string& directory, const Format& format);
-  // Maps a file and adds its tensors: those that are in `wanted`, which it takes out of there, or all if it is null.
+  // Opens a file and adds its tensors: those that are in `wanted`, which it takes out of there, or all if it is null.
   void open_shard(const std::string& path, const Format& format, std::set<std::string>* wanted);
 
   const char* format_ = nullptr;
   std::optional<FileStamp> index_;  // none: one file holds all
-  std::vector<MappedFile> shards_;
+  std::vector<InputFile> shards_;
   std::vector<TensorInfo> tensors_;
   std::vector<Place> places_;  // beside tensors_
 };

@@ -1,6 +1,6 @@
 #include "runtime/model/tensor_source.h"
 
-#include "runtime/model/mapped_file.h"
+#include "runtime/model/input_file.h"
 
 namespace headrace {
 

@@ -4,12 +4,11 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "cache/base.h"
-#include "runtime/model/mapped_file.h"
+#include "runtime/model/input_file.h"
 
 namespace headrace {
 
@@ -35,12 +34,11 @@ class TensorSource {
   // Rows [row_begin, row_end) of a tensor (a 1-D tensor is one row), converted to `type`, written to dst
   // [row_end - row_begin, cols].
   virtual void read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const = 0;
-  // A tensor as its file holds it, or what stands for its content where no file does: what identities are made of.
-  virtual std::string_view stored_bytes(const TensorInfo& tensor) const = 0;
+  // Where a tensor's stored bytes are, or what stands for its content where no file holds it: what identities are made
+  // of.
+  virtual ByteRange stored_range(const TensorInfo& tensor) const = 0;
   // The files that these come from, as they were when they were opened; none: no file holds them.
   virtual std::vector<FileStamp> files() const { return {}; }
-  // Tells the OS that the file's pages are no longer wanted, so that a loaded model does not count twice.
-  virtual void release_pages(const TensorInfo& tensor) const = 0;
 
  protected:
   void set_tensors(std::vector<TensorInfo> tensors);  // Error if two have one name

@@ -5,7 +5,6 @@
 #include <unordered_map>
 
 #include "cache/base.h"
-#include "runtime/model/mapped_file.h"
 #include "runtime/model/pickle.h"
 #include "runtime/model/zip_file.h"
 
@@ -31,13 +30,13 @@ constexpr std::array<StorageType, 5> kStorageTypes = {{{"torch FloatStorage", "F
 
 class TorchFile {
  public:
-  TorchFile(std::string_view file, const std::string& source) : file_(file), source_(source) {
-    if (file.substr(0, 4) != "PK\x03\x04")
-      throw_error(
-          ExitCode::kBadInput, source,
-          "is no zip archive, as PyTorch writes since 1.6: it begins with \"" + printable(file.substr(0, 8)) + "\"",
-          "save it again with a newer PyTorch, or convert it to safetensors");
-    for (ZipEntry& entry : parse_zip(file, source)) {
+  explicit TorchFile(const ByteSource& file) : file_(file), source_(file.name()) {
+    const std::string begin = file.text(0, std::min<uint64_t>(8, file.size()));
+    if (!begin.starts_with("PK\x03\x04"))
+      throw_error(ExitCode::kBadInput, source_,
+                  "is no zip archive, as PyTorch writes since 1.6: it begins with \"" + printable(begin) + "\"",
+                  "save it again with a newer PyTorch, or convert it to safetensors");
+    for (ZipEntry& entry : parse_zip(file)) {
       std::string name = entry.name;
       entries_.emplace(std::move(name), std::move(entry));
     }
@@ -45,10 +44,10 @@ class TorchFile {
 
   std::vector<StoredTensor> tensors() {
     const ZipEntry& description = find_description();
-    if (const auto order = entries_.find(folder_ + "byteorder"); order != entries_.end())
-      if (text(order->second) != "little") refuse("byteorder", "is \"" + printable(text(order->second)) + "\"");
-    if (description.bytes > kMaxPickleBytes)
-      refuse("data.pkl", str("is ", description.bytes, " bytes; at most ", kMaxPickleBytes, " are expected"));
+    if (const auto order = entries_.find(folder_ + "byteorder"); order != entries_.end()) {
+      const std::string name = text(order->second);
+      if (name != "little") refuse("byteorder", "is \"" + printable(name) + "\"");
+    }
     const Pickle pickle = parse_pickle(text(description), source_);
     if (pickle.root->kind != Kind::kDict) refuse("data.pkl", "holds no state_dict");
     std::vector<StoredTensor> out;
@@ -63,7 +62,11 @@ class TorchFile {
   [[noreturn]] void refuse(const std::string& what, const std::string& why) const {
     throw_error(ExitCode::kBadInput, source_, what + " " + why);
   }
-  std::string_view text(const ZipEntry& entry) const { return file_.substr(entry.begin, entry.bytes); }
+  std::string text(const ZipEntry& entry) const {
+    if (entry.bytes > kMaxPickleBytes)
+      refuse(printable(entry.name), str("is ", entry.bytes, " bytes; at most ", kMaxPickleBytes, " are expected"));
+    return file_.text(entry.begin, entry.bytes);
+  }
 
   // All entries lie in one folder, named after the file as it was saved.
   const ZipEntry& find_description() {
@@ -158,7 +161,7 @@ class TorchFile {
                           expected));
   }
 
-  std::string_view file_;
+  const ByteSource& file_;
   const std::string& source_;
   std::string folder_;
   std::unordered_map<std::string, ZipEntry> entries_;
@@ -166,8 +169,6 @@ class TorchFile {
 
 }  // namespace
 
-std::vector<StoredTensor> parse_torch_file(std::string_view file, const std::string& source) {
-  return TorchFile(file, source).tensors();
-}
+std::vector<StoredTensor> parse_torch_file(const ByteSource& file) { return TorchFile(file).tensors(); }
 
 }  // namespace headrace

@@ -122,7 +122,6 @@ bool WeightStore::load(const TensorSource& source, Device& device, const char* w
                    static_cast<uint64_t>(end - row) * row_bytes);
       if (progress) progress->update(static_cast<int64_t>(offset + static_cast<uint64_t>(end) * row_bytes));
     }
-    source.release_pages(*tensor);
   }
   staging.finish();
   if (progress) progress->end();

@@ -6,7 +6,6 @@
 #include <unordered_set>
 
 #include "cache/base.h"
-#include "runtime/model/mapped_file.h"
 
 namespace headrace {
 namespace {
@@ -19,7 +18,7 @@ constexpr uint32_t kIn64 = 0xffffffff;  // "the zip64 field has it"
 
 class Archive {
  public:
-  Archive(std::string_view file, const std::string& source) : file_(file), source_(source) {}
+  explicit Archive(const ByteSource& file) : file_(file) {}
 
   std::vector<ZipEntry> entries() const {
     Directory directory = find_directory();
@@ -38,7 +37,9 @@ class Archive {
     uint64_t begin, end, entries;
   };
 
-  [[noreturn]] void refuse(const std::string& what) const { throw_error(ExitCode::kBadInput, source_, "zip: " + what); }
+  [[noreturn]] void refuse(const std::string& what) const {
+    throw_error(ExitCode::kBadInput, file_.name(), "zip: " + what);
+  }
 
   void need(uint64_t at, uint64_t bytes, uint64_t end, const char* what) const {
     if (at > end || bytes > end - at) refuse(str(what, " at byte ", at, " does not fit: there are ", end, " bytes"));
@@ -46,7 +47,7 @@ class Archive {
   template <typename T>
   T load(uint64_t at) const {
     T value;
-    std::memcpy(&value, file_.data() + at, sizeof value);
+    file_.read(at, &value, sizeof value);
     return value;
   }
 
@@ -76,8 +77,14 @@ class Archive {
   uint64_t find_end() const {
     if (file_.size() < kEndBytes) refuse(str("is ", file_.size(), " bytes: too short"));
     const uint64_t last = file_.size() - kEndBytes, first = last > kMaxComment ? last - kMaxComment : 0;
-    for (uint64_t at = last + 1; at-- > first;)
-      if (load<uint32_t>(at) == kEndMagic && at + kEndBytes + load<uint16_t>(at + 20) == file_.size()) return at;
+    const std::string tail = file_.text(first, file_.size() - first);
+    for (uint64_t at = last - first + 1; at-- > 0;) {
+      uint32_t magic;
+      uint16_t comment;
+      std::memcpy(&magic, tail.data() + at, sizeof magic);
+      std::memcpy(&comment, tail.data() + at + 20, sizeof comment);
+      if (magic == kEndMagic && at + kEndBytes + comment == tail.size()) return first + at;
+    }
     refuse("the end of the directory is missing: the file is cut short or no zip archive");
   }
 
@@ -91,12 +98,13 @@ class Archive {
     *at = header + kCentralBytes + name_bytes + extra_bytes + comment_bytes;
 
     ZipEntry out;
-    out.name = std::string(file_.substr(header + kCentralBytes, name_bytes));
+    out.name = file_.text(header + kCentralBytes, name_bytes);
     const std::string label = "entry \"" + printable(out.name) + "\" ";
     const uint16_t flags = load<uint16_t>(header + 8), method = load<uint16_t>(header + 10);
     if ((flags & 1) != 0) refuse(label + "is encrypted");
     if (method != 0) refuse(str(label, "is compressed (method ", method, "); only stored entries are read"));
-    const Sizes sizes = read_sizes(header, file_.substr(header + kCentralBytes + name_bytes, extra_bytes), label);
+    const std::string extra = file_.text(header + kCentralBytes + name_bytes, extra_bytes);
+    const Sizes sizes = read_sizes(header, extra, label);
     if (sizes.stored != sizes.whole)
       refuse(str(label, "is stored in ", sizes.stored, " bytes, and is said to be ", sizes.whole));
     need(sizes.local, kLocalBytes, file_.size(), "a local header");
@@ -131,14 +139,11 @@ class Archive {
     return out;
   }
 
-  std::string_view file_;
-  const std::string& source_;
+  const ByteSource& file_;
 };
 
 }  // namespace
 
-std::vector<ZipEntry> parse_zip(std::string_view file, const std::string& source) {
-  return Archive(file, source).entries();
-}
+std::vector<ZipEntry> parse_zip(const ByteSource& file) { return Archive(file).entries(); }
 
 }  // namespace headrace

@@ -5,8 +5,9 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
+
+#include "runtime/model/input_file.h"
 
 namespace headrace {
 
@@ -15,8 +16,7 @@ struct ZipEntry {
   uint64_t begin = 0, bytes = 0;  // of the entry's data, from the start of the file
 };
 
-// In the directory's order. `source` names the file in errors. Throws Error(kBadInput), for a compressed or encrypted
-// entry too.
-std::vector<ZipEntry> parse_zip(std::string_view file, const std::string& source);
+// In the directory's order. Throws Error(kBadInput), for a compressed or encrypted entry too.
+std::vector<ZipEntry> parse_zip(const ByteSource& file);
 
 }  // namespace headrace

@@ -35,11 +35,12 @@ class Identity {
   Sha256 hash_;
 };
 
-std::vector<uint64_t> checksums_of(std::string_view bytes, ThreadPool& pool) {
-  std::vector<uint64_t> sums((bytes.size() + kSliceBytes - 1) / kSliceBytes);
+std::vector<uint64_t> checksums_of(const ByteRange& range, ThreadPool& pool) {
+  std::vector<uint64_t> sums((range.bytes + kSliceBytes - 1) / kSliceBytes);
   pool.parallel_for(static_cast<int64_t>(sums.size()), [&](int64_t i, int) {
-    sums[static_cast<size_t>(i)] =
-        checksum(std::as_bytes(std::span(bytes.substr(static_cast<uint64_t>(i) * kSliceBytes, kSliceBytes))));
+    const uint64_t begin = static_cast<uint64_t>(i) * kSliceBytes;
+    const std::string bytes = range.source->text(range.begin + begin, std::min(kSliceBytes, range.bytes - begin));
+    sums[static_cast<size_t>(i)] = checksum(std::as_bytes(std::span(bytes)));
   });
   return sums;
 }
@@ -83,7 +84,7 @@ PrefixKey weights_fingerprint(const TensorSource& source, int threads) {
     identity.put(tensor->name);
     identity.put(tensor->stored_type);
     for (const int64_t size : tensor->shape) identity.add(size);
-    for (const uint64_t sum : checksums_of(source.stored_bytes(*tensor), pool)) identity.add(sum);
+    for (const uint64_t sum : checksums_of(source.stored_range(*tensor), pool)) identity.add(sum);
   }
   return identity.finish();
 }

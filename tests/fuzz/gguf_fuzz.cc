@@ -27,9 +27,10 @@ void read_weights(const headrace::GgufFile& file, std::string_view bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   try {
-    const headrace::GgufFile file = headrace::parse_gguf(bytes, "fuzz");
+    const headrace::MemoryBytes source(bytes, "fuzz");
+    const headrace::GgufFile file = headrace::parse_gguf(source);
     read_weights(file, bytes);
-    const headrace::ModelConfig config = headrace::gguf_config(file, bytes);
+    const headrace::ModelConfig config = headrace::gguf_config(file, source);
     headrace::make_rope_table(config.rope, config.head_dim, config.max_positions);
     headrace::gguf_vocabulary(file);
   } catch (const headrace::Error& error) {

@@ -77,7 +77,6 @@ void write_tensor(const Checkpoint& model, const TensorInfo& tensor, DType type,
     out.write(buffer.data(), static_cast<std::streamsize>(end - row) * tensor.cols() *
                                  static_cast<std::streamsize>(dtype_bytes(type)));
   }
-  model.release_pages(tensor);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 #include "cache/base.h"
 #include "runtime/model/gguf.h"
-#include "runtime/model/mapped_file.h"
+#include "runtime/model/input_file.h"
 #include "runtime/model/zip_file.h"
 #include "tests/support/gguf_writer.h"
 
@@ -61,11 +61,11 @@ Array parse_npy(std::string_view bytes, const std::string& source) {
 }
 
 std::map<std::string, Array> read_npz(const std::string& path) {
-  const MappedFile file(path);
+  const InputFile file(path);
   std::map<std::string, Array> out;
-  for (const ZipEntry& entry : parse_zip(file.bytes(), path)) {
+  for (const ZipEntry& entry : parse_zip(file)) {
     const std::string name = entry.name.substr(0, entry.name.rfind(".npy"));
-    out[name] = parse_npy(file.bytes().substr(entry.begin, entry.bytes), path + ", " + printable(entry.name));
+    out[name] = parse_npy(file.text(entry.begin, entry.bytes), path + ", " + printable(entry.name));
   }
   return out;
 }
@@ -83,10 +83,10 @@ std::string update_name(const std::string& tensor) {
 
 // w + b . a. head_dim: not 0 where the rows of each head of GGUF's are rotary pairs (2i + j for half j), where Hugging
 // Face's are halves (j * head_dim / 2 + i).
-std::string merged(const GgufTensor& tensor, std::string_view file, const Array& a, const Array& b, int64_t head_dim) {
+std::string merged(const GgufTensor& tensor, const InputFile& file, const Array& a, const Array& b, int64_t head_dim) {
   const int64_t rows = tensor.shape[0], cols = tensor.shape[1], rank = a.shape[0];
   std::vector<float> w(static_cast<size_t>(rows * cols));
-  dequantize(*tensor.type, file.data() + tensor.begin, DType::kF32, w.data(), rows * cols);
+  dequantize(*tensor.type, file.text(tensor.begin, tensor.bytes).data(), DType::kF32, w.data(), rows * cols);
   std::vector<double> sums(static_cast<size_t>(cols));
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t in_head = head_dim == 0 ? 0 : row % head_dim;
@@ -118,8 +118,8 @@ void copy_metadata(const GgufFile& file, GgufWriter* out) {
 }  // namespace
 
 std::string merge_low_rank(const std::string& gguf, const std::string& update, const LongContext& context) {
-  const MappedFile mapping(gguf);
-  const GgufFile file = parse_gguf(mapping.bytes(), gguf);
+  const InputFile input(gguf);
+  const GgufFile file = parse_gguf(input);
   std::map<std::string, Array> arrays = read_npz(update);
   const GgufFields fields(file);
   if (fields.string_or("general.architecture", "") != "llama") refuse(gguf, "is not of the architecture llama");
@@ -145,14 +145,14 @@ std::string merge_low_rank(const std::string& gguf, const std::string& update, c
     const std::string name = update_name(tensor.name);
     if (name.empty()) {
       copy.type = tensor.type->id;
-      copy.bytes = std::string(mapping.bytes().substr(tensor.begin, tensor.bytes));
+      copy.bytes = input.text(tensor.begin, tensor.bytes);
     } else {
       const Array a = take(name + ".a"), b = take(name + ".b");
       if (tensor.shape.size() != 2 || a.shape.size() != 2 || b.shape.size() != 2 || a.shape[1] != tensor.shape[1] ||
           b.shape[0] != tensor.shape[0] || a.shape[0] != b.shape[1])
         refuse(update, "the update of " + name + " does not fit its matrix in " + gguf);
       const bool rotated = name.find(".q_proj") != std::string::npos || name.find(".k_proj") != std::string::npos;
-      copy.bytes = merged(tensor, mapping.bytes(), a, b, rotated ? head_dim : 0);  // type 0: F32
+      copy.bytes = merged(tensor, input, a, b, rotated ? head_dim : 0);  // type 0: F32
     }
     out.add_tensor(std::move(copy));
   }

@@ -4,7 +4,7 @@
 #include "runtime/draft/draft_cache.h"
 #include "runtime/draft/draft_model.h"
 #include "runtime/draft/open_draft.h"
-#include "runtime/model/mapped_file.h"
+#include "runtime/model/input_file.h"
 #include "runtime/model/random_checkpoint.h"
 #include "tests/support/hf_directory.h"
 #include "tests/support/refusal.h"

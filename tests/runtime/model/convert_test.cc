@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <limits>
 #include <vector>
 
 namespace headrace {
@@ -37,6 +38,24 @@ TEST(Convert, FloatsOfEveryKind) {
   for (size_t i = 0; i < values.size(); ++i) {
     ASSERT_EQ(f16s[i], f32_to_f16(values[i]).bits) << std::hexfloat << values[i];
     ASSERT_EQ(bf16s[i], f32_to_bf16(values[i]).bits) << std::hexfloat << values[i];
+  }
+}
+
+TEST(Convert, FindsTheFirstValueThatIsNotFinite) {
+  std::vector<uint16_t> halves(65536);
+  for (size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<uint16_t>(i);
+  EXPECT_EQ(first_not_finite(DType::kF16, halves.data(), 65536), 0x7c00);
+  EXPECT_EQ(first_not_finite(DType::kBF16, halves.data(), 65536), 0x7f80);
+  EXPECT_EQ(first_not_finite(DType::kF16, halves.data(), 0x7c00), 0x7c00);  // none
+  EXPECT_EQ(first_not_finite(DType::kF16, halves.data() + 0x8000, 0x8000), 0x7c00);
+  const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  for (const float bad : {infinity, -infinity, nan, -nan}) {
+    for (const int64_t place : {0, 1, 4095, 4096, 9998, 9999}) {
+      std::vector<float> values(10000, 3.4e38f);
+      values[static_cast<size_t>(place)] = values.back() = bad;
+      EXPECT_EQ(first_not_finite(DType::kF32, values.data(), 10000), place);
+      EXPECT_EQ(first_not_finite(DType::kF32, values.data(), place), place);
+    }
   }
 }
 

@@ -33,7 +33,7 @@ std::string rounded(const float* values, size_t count, DType type) {
 
 TEST(Dequantize, EqualsTheReferenceToTheBit) {
   const std::string file = slurp("quants.gguf"), expected = slurp("quants.expected");
-  const GgufFile gguf = parse_gguf(file, "quants.gguf");
+  const GgufFile gguf = parse_gguf(MemoryBytes(file, "quants.gguf"));
   ASSERT_EQ(gguf.tensors.size(), 11u);
   size_t position = 0;
   for (const GgufTensor& tensor : gguf.tensors) {

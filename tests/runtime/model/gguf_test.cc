@@ -91,7 +91,6 @@ TEST(Gguf, RangesOfRowsReadByThreadsAgree) {
     });
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(parts, whole);
-  checkpoint->release_pages(info);
   EXPECT_EQ(read_all(*checkpoint, info.name), whole);
 }
 
@@ -125,7 +124,7 @@ TEST(Gguf, RopeScalingKeys) {
   linear.add_string("llama.rope.scaling.type", "linear");
   linear.add_f32("llama.rope.scaling.factor", 4);
   std::string bytes = linear.finish();
-  ModelConfig config = gguf_config(parse_gguf(bytes, "m"), bytes);
+  ModelConfig config = gguf_config(parse_gguf(MemoryBytes(bytes, "m")), MemoryBytes(bytes, "m"));
   EXPECT_EQ(config.rope.scaling, RopeScaling::kLinear);
   EXPECT_EQ(config.rope.factor, 4);
   GgufWriter yarn = small_gguf("qwen2");
@@ -133,7 +132,7 @@ TEST(Gguf, RopeScalingKeys) {
   yarn.add_f32("qwen2.rope.scaling.factor", 4);
   yarn.add_u32("qwen2.rope.scaling.original_context_length", 64);
   bytes = yarn.finish();
-  config = gguf_config(parse_gguf(bytes, "m"), bytes);
+  config = gguf_config(parse_gguf(MemoryBytes(bytes, "m")), MemoryBytes(bytes, "m"));
   EXPECT_EQ(config.rope.scaling, RopeScaling::kYarn);
   EXPECT_EQ(config.rope.original_max_positions, 64);
   EXPECT_TRUE(config.rope.truncate);
@@ -142,7 +141,7 @@ TEST(Gguf, RopeScalingKeys) {
 
 TEST(Gguf, VocabularyComesAcross) {
   const std::string bytes = small_gguf("llama").finish();
-  const Vocabulary vocabulary = gguf_vocabulary(parse_gguf(bytes, "m.gguf"));
+  const Vocabulary vocabulary = gguf_vocabulary(parse_gguf(MemoryBytes(bytes, "m.gguf")));
   EXPECT_EQ(vocabulary.source, "m.gguf");
   EXPECT_EQ(vocabulary.model, "gpt2");
   EXPECT_EQ(vocabulary.pre, "gpt-2");

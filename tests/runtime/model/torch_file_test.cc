@@ -7,7 +7,7 @@
 
 #include "cache/base.h"
 #include "runtime/model/convert.h"
-#include "runtime/model/mapped_file.h"
+#include "runtime/model/input_file.h"
 #include "runtime/model/pickle.h"
 #include "tests/support/torch_files.h"
 
@@ -24,7 +24,7 @@ std::string small_file() { return read_small_file(HEADRACE_TEST_DATA "/torch/sma
 
 TEST(TorchFile, WhatTorchWrote) {
   const std::string file = small_file();
-  const std::vector<StoredTensor> tensors = parse_torch_file(file, "small.bin");
+  const std::vector<StoredTensor> tensors = parse_torch_file(MemoryBytes(file, "small.bin"));
   struct Row {
     const char* name;
     const char* dtype;
@@ -69,13 +69,13 @@ TEST(TorchFile, WhatTorchWrote) {
 TEST(TorchFile, EveryCutAndEveryChangedByte) {
   const std::string file = small_file();
   for (size_t length = 0; length < file.size(); ++length)
-    EXPECT_THROW(parse_torch_file(std::string_view(file).substr(0, length), "cut"), Error) << length;
+    EXPECT_THROW(parse_torch_file(MemoryBytes(std::string_view(file).substr(0, length), "cut")), Error) << length;
   for (size_t i = 0; i < file.size(); ++i) {
     std::string changed = file;
     for (const char bits : {'\x01', '\x80', '\xff'}) {
       changed[i] = static_cast<char>(file[i] ^ bits);
       try {
-        for (const StoredTensor& tensor : parse_torch_file(changed, "changed"))
+        for (const StoredTensor& tensor : parse_torch_file(MemoryBytes(changed, "changed")))
           ASSERT_TRUE(tensor.begin <= file.size() && tensor.bytes <= file.size() - tensor.begin) << i;
       } catch (const Error& error) {
         ASSERT_EQ(error.code(), ExitCode::kBadInput) << i << ": " << error.what();
@@ -86,7 +86,7 @@ TEST(TorchFile, EveryCutAndEveryChangedByte) {
 
 void expect_refused(const std::string& file, const std::vector<std::string>& expected) {
   try {
-    parse_torch_file(file, "some.bin");
+    parse_torch_file(MemoryBytes(file, "some.bin"));
     ADD_FAILURE() << "accepted; expected: " << expected.front();
   } catch (const Error& error) {
     const std::string text = error.what();
@@ -109,12 +109,12 @@ std::string with_tensor(const PickledTensor& tensor) {
 TEST(TorchFile, ArchivesByHand) {
   const PickledTensor right = {"FloatStorage", "0", 6, 2, {2, 2}, {2, 1}};
   ZipFile zip = with_pickle("\x80\x02}" + pickled_text("t") + pickled(right) + "s.");
-  const std::vector<StoredTensor> plain = parse_torch_file(zip.finish(), "some.bin");
+  const std::vector<StoredTensor> plain = parse_torch_file(MemoryBytes(zip.finish(), "some.bin"));
   ASSERT_EQ(plain.size(), 1u);
   EXPECT_EQ(plain[0].bytes, 16u);
   zip.zip64 = true;
   zip.comment = "a comment with PK\5\6 in it";
-  EXPECT_EQ(parse_torch_file(zip.finish(), "some.bin")[0].begin, plain[0].begin);
+  EXPECT_EQ(parse_torch_file(MemoryBytes(zip.finish(), "some.bin"))[0].begin, plain[0].begin);
 
   ZipFile broken = zip;
   broken.entries[2].method = 8;

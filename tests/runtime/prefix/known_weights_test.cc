@@ -24,17 +24,17 @@ class Counted final : public TensorSource {
     set_tensors({{"t", {1}, "U8", 1}});
   }
   void read_rows(const TensorInfo&, int64_t, int64_t, DType, void*) const override {}
-  std::string_view stored_bytes(const TensorInfo&) const override {
+  ByteRange stored_range(const TensorInfo&) const override {
     ++reads;
-    return content_;
+    return {&bytes_, 0, bytes_.size()};
   }
   std::vector<FileStamp> files() const override { return files_; }
-  void release_pages(const TensorInfo&) const override {}
   mutable int reads = 0;
 
  private:
   const std::vector<FileStamp> files_;
   const std::string content_;
+  const MemoryBytes bytes_{content_, "t"};
 };
 
 // A file that nobody has touched for long.
