@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
-#include <exception>
-#include <mutex>
 
 #include "offload/thread_pool.h"
+#include "runtime/model/convert.h"
 
 namespace headrace {
 namespace {
@@ -14,24 +14,48 @@ namespace {
 constexpr uint64_t kAlignment = 256;
 constexpr uint64_t kStagingBytes = 16 * kMiB;
 
-// Converts rows on several threads; an exception of one is rethrown here.
+float value_at(DType type, const std::byte* values, int64_t index) {
+  float value = 0;
+  convert_elements(type, reinterpret_cast<const char*>(values) + static_cast<uint64_t>(index) * dtype_bytes(type),
+                   DType::kF32, &value, 1);
+  return value;
+}
+
+[[noreturn]] void refuse_value(const TensorSource& source, const TensorInfo& tensor, int64_t index, DType dtype,
+                               float value) {
+  const std::string& file = source.stored_range(tensor).source->name();
+  const char* const kind = std::isnan(value) ? "NaN" : value > 0 ? "infinity" : "-infinity";
+  throw_error(ExitCode::kBadInput, file,
+              str("tensor ", printable(tensor.name), " holds ", kind, " at row ", index / tensor.cols(), ", column ",
+                  index % tensor.cols(), " (stored as ", tensor.stored_type, ", read as ", dtype_name(dtype), ")"),
+              dtype == DType::kF16
+                  ? "The file is damaged: download it again. If it is not, f16 is too small a type for "
+                    "it: --dtype bf16."
+                  : "The file is damaged: download it again.");
+}
+
+// Reads and converts rows on several threads. What comes of a NaN or an infinity in the weights is no text: refused.
+// They are looked for in what has just been written, which is still in the core's cache.
 void convert_rows(const TensorSource& source, const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType dtype,
                   std::byte* dst, ThreadPool& pool) {
   const int64_t slices = std::min<int64_t>(row_end - row_begin, pool.threads() * 4), rows = row_end - row_begin;
   const uint64_t row_bytes = static_cast<uint64_t>(tensor.cols()) * dtype_bytes(dtype);
-  std::exception_ptr error;
-  std::mutex mutex;
+  constexpr int64_t kNone = INT64_MAX;
+  std::atomic<int64_t> worst = kNone;  // the first of the rows' values that is not finite
   pool.parallel_for(slices, [&](int64_t slice, int) {
     const int64_t begin = rows * slice / slices, end = rows * (slice + 1) / slices;
-    try {
-      source.read_rows(tensor, row_begin + begin, row_begin + end, dtype,
-                       dst + static_cast<uint64_t>(begin) * row_bytes);
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      error = std::current_exception();
+    std::byte* const to = dst + static_cast<uint64_t>(begin) * row_bytes;
+    source.read_rows(tensor, row_begin + begin, row_begin + end, dtype, to);
+    const int64_t count = (end - begin) * tensor.cols(), found = first_not_finite(dtype, to, count);
+    if (found == count) return;
+    const int64_t index = begin * tensor.cols() + found;
+    for (int64_t before = worst.load(); index < before && !worst.compare_exchange_weak(before, index);) {
     }
   });
-  if (error) std::rethrow_exception(error);
+  const int64_t index = worst.load();
+  if (index != kNone) {
+    refuse_value(source, tensor, row_begin * tensor.cols() + index, dtype, value_at(dtype, dst, index));
+  }
 }
 
 // The two staging buffers, filled in turn.

@@ -28,8 +28,8 @@ class WeightStore {
   const std::byte* at(uint64_t offset) const { return memory_.data() + offset; }
 
   // Reads, converts and uploads through two pinned staging buffers, so that conversion and copies overlap. `source` is
-  // the one whose tensors were placed. False if `interrupt` was set on the way: then nothing is loaded. `progress` and
-  // `interrupt` may be null; `what` names the work for both.
+  // the one whose tensors were placed. Error(kBadInput) if a value is a NaN or an infinity. False if `interrupt` was
+  // set on the way: then nothing is loaded. `progress` and `interrupt` may be null; `what` names the work for both.
   bool load(const TensorSource& source, Device& device, const char* what, Progress* progress,
             const std::atomic<bool>* interrupt);
   bool loaded() const { return loaded_; }

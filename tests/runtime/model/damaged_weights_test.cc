@@ -1,0 +1,169 @@
+// Weights that are no numbers, and files that are shortened while they are read: both are an Error that names the file.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "runtime/draft/draft_model.h"
+#include "runtime/model/checkpoint.h"
+#include "runtime/model/weights.h"
+#include "runtime/prefix/identity.h"
+#include "tests/runtime/model/model_files.h"
+#include "tests/support/refusal.h"
+#include "tests/support/session_fixture.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/tiny_drafts.h"
+#include "tests/support/weights_file.h"
+
+namespace headrace {
+namespace {
+
+namespace fs = std::filesystem;
+using testing_support::expect_error;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+class DamagedWeights : public ::testing::Test {
+ protected:
+  // A copy of a tiny model in the folder.
+  std::string copy(const std::string& name) const {
+    fs::create_directories(folder_ / name);
+    for (const char* file : {"config.json", "model.safetensors"})
+      fs::copy_file(testing::tiny_model("llama31") + "/" + file, folder_ / name + "/" + file);
+    return folder_ / name;
+  }
+  static void load(const std::string& model, DType dtype, int threads = 2) {
+    const testing::LoadedModel loaded(model, dtype, DeviceChoice::kCpu, threads);
+  }
+  const TemporaryFolder folder_;
+};
+
+TEST_F(DamagedWeights, NameFileTensorAndPlace) {
+  struct Case {
+    const char* tensor;
+    int64_t row, col;
+    float value;
+    const char* what;
+  };
+  int number = 0;
+  for (const Case& c : {Case{"model.embed_tokens.weight", 511, 63, kNan, "NaN at row 511, column 63"},
+                        Case{"model.layers.2.self_attn.k_proj.weight", 0, 0, kInfinity, "infinity at row 0, column 0"},
+                        Case{"model.layers.3.mlp.down_proj.weight", 63, 159, -kInfinity, "-infinity at row 63, column"},
+                        Case{"model.norm.weight", 0, 5, -kNan, "NaN at row 0, column 5"},
+                        Case{"lm_head.weight", 17, 1, kInfinity, "infinity at row 17, column 1"}}) {
+    const std::string model = copy(std::to_string(number++)), file = model + "/model.safetensors";
+    load(model, DType::kF32);
+    testing_support::set_weights(file, c.tensor, c.row, c.col, {c.value});
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+      for (const int threads : {1, 3}) {
+        expect_error(ExitCode::kBadInput, file,
+                     {c.tensor, c.what, str("stored as F32, read as ", dtype_name(dtype)), "download it again"},
+                     [&] { load(model, dtype, threads); });
+      }
+    }
+  }
+}
+
+TEST_F(DamagedWeights, TheFirstValueIsNamedWhateverTheThreads) {
+  const std::string model = copy("several"), file = model + "/model.safetensors";
+  for (const int64_t row : {500, 300, 40}) {
+    testing_support::set_weights(file, "model.embed_tokens.weight", row, 9, {kNan});
+  }
+  for (const int threads : {1, 2, 4}) {
+    expect_error(ExitCode::kBadInput, file, {"NaN at row 40, column 9"}, [&] { load(model, DType::kBF16, threads); });
+  }
+}
+
+// A value that the file's type holds and the type it is read as does not.
+TEST_F(DamagedWeights, ATypeThatIsTooSmallIsSaid) {
+  const std::string model = copy("large"), file = model + "/model.safetensors";
+  testing_support::set_weights(file, "lm_head.weight", 3, 4, {1e6f});
+  load(model, DType::kBF16);
+  expect_error(ExitCode::kBadInput, file, {"infinity at row 3, column 4", "read as f16", "--dtype bf16"},
+               [&] { load(model, DType::kF16); });
+}
+
+// A scale of a block that is infinite: 0 x infinity, too.
+TEST_F(DamagedWeights, OfBlocksInAGgufFile) {
+  testing_support::GgufWriter gguf = testing_support::small_gguf("llama");
+  for (testing_support::GgufWriter::Tensor& tensor : gguf.tensors()) {
+    if (tensor.name != "blk.0.ffn_up.weight") continue;
+    tensor.type = 3;  // Q4_1: scale, minimum, 32 halves of bytes
+    tensor.bytes.assign(32 * 20, '\x11');
+    for (size_t row = 0; row < 32; ++row) tensor.bytes.replace(row * 20, 4, std::string("\x00\x3c\x00\x00", 4));
+    tensor.bytes.replace(6 * 20, 2, std::string("\x00\x7c", 2));
+  }
+  const std::string path = folder_.write("blocks.gguf", gguf.finish());
+  expect_error(ExitCode::kBadInput, path,
+               {"model.layers.0.mlp.up_proj.weight holds infinity at row 6, column 0", "stored as Q4_1, read as bf16"},
+               [&] { load(path, DType::kBF16); });
+}
+
+TEST_F(DamagedWeights, OfADraft) {
+  const testing::LoadedModel target(testing::tiny_model("llama31"), DType::kF32);
+  const auto load_draft = [&](SpecType type, const testing_support::DraftFiles& files, const std::string& name) {
+    fs::create_directories(folder_ / name);
+    files.write(folder_ / name);
+    const std::unique_ptr<DraftModel> draft = open_draft({.type = type, .model = folder_ / name}, *target.device,
+                                                         target.checkpoint->config(), target.weights);
+    draft->load(nullptr, nullptr);
+  };
+  const auto broken = [](testing_support::DraftFiles files, const std::string& tensor) {
+    const float nan = kNan;
+    files.tensors.at(tensor).bytes.replace(8, 4, reinterpret_cast<const char*>(&nan), 4);
+    return files;
+  };
+  const testing_support::DraftFiles head = testing_support::tiny_eagle3_head();
+  load_draft(SpecType::kEagle3, head, "head");
+  expect_error(ExitCode::kBadInput, folder_ / "broken_head/model.safetensors",
+               {"fc.0.weight", "NaN at row 0, column 2"},
+               [&] { load_draft(SpecType::kEagle3, broken(head, "fc.weight"), "broken_head"); });
+  const testing_support::DraftFiles layer = testing_support::tiny_longspec_layer();
+  load_draft(SpecType::kLongSpec, layer, "layer");
+  expect_error(ExitCode::kBadInput, folder_ / "broken_layer/model.safetensors", {"NaN at row 0, column 2"},
+               [&] { load_draft(SpecType::kLongSpec, broken(layer, layer.tensors.rbegin()->first), "broken_layer"); });
+}
+
+// ---- files that are shortened ---------------------------------------------------------------------------------------
+
+TEST_F(DamagedWeights, AFileThatIsShortenedWhileItIsReadIsSaid) {
+  const std::string path = folder_.write("file", std::string(10000, 'x'));
+  const InputFile file(path);
+  EXPECT_EQ(file.text(9990, 10), "xxxxxxxxxx");
+  fs::resize_file(path, 5000);
+  EXPECT_EQ(file.text(0, 5000).size(), 5000u);
+  expect_error(ExitCode::kBadInput, path, {"has 5000 bytes; it had 10000 when it was opened"},
+               [&] { file.text(4000, 2000); });
+}
+
+TEST_F(DamagedWeights, AModelThatIsShortenedWhileItLoadsIsSaid) {
+  const std::string model = copy("short"), tensors = model + "/model.safetensors";
+  const std::string gguf = folder_.write("short.gguf", testing_support::small_gguf("llama").finish());
+  const std::unique_ptr<Device> device = open_device({.choice = DeviceChoice::kCpu, .threads = 2});
+  for (const auto& [path, file] : {std::pair{model, tensors}, std::pair{gguf, gguf}}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const std::string whole = path == gguf ? folder_.read("short.gguf") : folder_.read("short/model.safetensors");
+      const std::unique_ptr<Checkpoint> checkpoint = open_checkpoint(path);
+      Weights weights = Weights::reserve(*checkpoint, *device, dtype);
+      fs::resize_file(file, whole.size() / 2);
+      expect_error(ExitCode::kBadInput, file,
+                   {str("has ", whole.size() / 2, " bytes; it had ", whole.size()), "shortened"},
+                   [&] { weights.load(*checkpoint, *device, nullptr, nullptr); });
+      EXPECT_FALSE(weights.loaded());
+      expect_error(ExitCode::kBadInput, file, {"when it was opened"}, [&] { weights_fingerprint(*checkpoint, 2); });
+      fs::resize_file(file, 0);
+      if (path == gguf) {  // its tokenizer was read when it was opened
+        EXPECT_EQ(checkpoint->load_tokenizer().eos(), 6);
+        EXPECT_EQ(checkpoint->chat_template(), "{{ messages }}");
+      }
+      folder_.write(path == gguf ? "short.gguf" : "short/model.safetensors", whole);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace headrace
