@@ -2,8 +2,8 @@
 // Filters in this order: temperature, top-k, top-p, min-p; the token is the argmax over those kept of
 // logit / T + g(seed, position, token id), g = -log(-log(1 - u)) with u from Philox 4x32-10, never 0 or 1: small u
 // makes large g, and floats are fine near 0, so that a token of probability 1e-9 keeps it. T = 0 is the same without g
-// and filters. Ties go to the lower id, also at the border of top-k and top-p. A NaN or -inf is never chosen, unless
-// there is nothing else (then token 0); +inf is the largest float.
+// and filters. Ties go to the lower id, also at the border of top-k and top-p. -inf is never chosen. A row with a NaN
+// or +inf, or with nothing but -inf, has no token: a NoToken stands in its place.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +26,13 @@ struct SamplingSettings {
 float sampling_uniform(uint64_t seed, int64_t position, int32_t token);
 float sampling_gumbel(uint64_t seed, int64_t position, int32_t token);  // g of the same
 
+// What a row of logits without a token has in it. In the order of precedence.
+enum NoToken : int32_t { kNanLogit = -1, kInfiniteLogit = -2, kNoFiniteLogit = -3 };
+
 struct SampleParams {
   const float* logits;       // [rows, vocab]
   const int32_t* positions;  // [rows]: of the token being drawn
-  int32_t* tokens;           // [rows], out
+  int32_t* tokens;           // [rows], out: a token or a NoToken
   void* workspace;           // sample_workspace_bytes(rows, vocab)
   int64_t rows, vocab;
   SamplingSettings settings;

@@ -65,7 +65,8 @@ void run_steps(const Answer& a, int32_t first) {
            .step_costs = a.run.step_costs,
            .pending = a.setup.pending,
            .interrupt = a.run.interrupt,
-           .progress = a.progress})
+           .progress = a.progress,
+           .model = a.model})
       .run(first);
 }
 

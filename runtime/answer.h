@@ -21,6 +21,7 @@ struct Answer {
   Stream& compute;
   const RunSetup& setup;
   const std::vector<int32_t>& prompt;
+  const std::string& model;  // in errors
   const GenerateOptions& run;
   Session& session;
   Drafting& drafting;

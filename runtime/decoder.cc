@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "kernels/sample.h"
 #include "offload/trace.h"
 
 namespace headrace {
@@ -19,7 +20,8 @@ Decoder::Decoder(Session& session, Drafting& drafting, Output& output, Stream& c
 }
 
 void Decoder::run(int32_t first) {
-  root_ = first;
+  prompt_tokens_ = session_.rows();
+  root_ = settled(first);
   bool going = output_.take(root_);
   while (going) {
     if (options_.interrupt != nullptr && options_.interrupt->load(std::memory_order_relaxed)) {
@@ -30,6 +32,23 @@ void Decoder::run(int32_t first) {
     going = mode != StepMode::kPartial ? judge(mode) : growing_ ? grow_or_judge() : guess();
     if (options_.progress) options_.progress->update(output_.tokens());
   }
+}
+
+// A sample that becomes the next token of the text.
+int32_t Decoder::settled(int32_t sample) const {
+  if (sample >= 0) [[likely]]
+    return sample;
+  const int64_t position = session_.rows() + static_cast<int64_t>(pending_.size());
+  const int64_t answered = position - prompt_tokens_;
+  throw_error(ExitCode::kBadInput, options_.model,
+              str("the logits after ",
+                  answered == 0 ? str("the prompt's ", prompt_tokens_, " tokens ")
+                                : str(answered, answered == 1 ? " token" : " tokens", " of the answer, at position ",
+                                      position, ", "),
+                  sample == kNanLogit        ? "hold NaN"
+                  : sample == kInfiniteLogit ? "hold infinity"
+                                             : "are all -infinity"),
+              "No text can follow: the model overflows on this text, or its file is damaged.");
 }
 
 StepMode Decoder::next_mode() const {
@@ -137,7 +156,7 @@ bool Decoder::tell(const Tree& tree, size_t first_node) {
   for (size_t i = first_node; i < acceptance_.nodes.size() && going; ++i) {
     going = output_.take(tree.tokens[static_cast<size_t>(acceptance_.nodes[i])]);
   }
-  return going && output_.take(root_);
+  return going && output_.take(settled(root_));
 }
 
 // ---- a step over the partial KV -------------------------------------------------------------------------------------
@@ -151,6 +170,7 @@ bool Decoder::guess() {
     accept_step(tree_, session_.verify(tree_, StepMode::kPartial), 0);
   }
   const bool final = options_.verify == VerifyMode::kApproximate;
+  if (!final) acceptance_.next = std::max(acceptance_.next, 0);  // where there is no token: a refresh judges it
   if (!final) cut_at_the_end();
   const int64_t count = static_cast<int64_t>(acceptance_.nodes.size());
   session_.commit(acceptance_);

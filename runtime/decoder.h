@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "runtime/drafting.h"
@@ -30,6 +31,7 @@ struct DecoderOptions {
   PendingTreeLimits pending{.width = 0};
   const std::atomic<bool>* interrupt = nullptr;
   Progress* progress = nullptr;
+  std::string model;  // in errors
 };
 
 class Decoder {
@@ -53,6 +55,7 @@ class Decoder {
   Judgement judge_pending(std::span<const int32_t> samples) const;
   void cut_at_the_end();
   bool tell(const Tree& tree, size_t first_node);
+  int32_t settled(int32_t sample) const;
 
   Session& session_;
   Drafting& drafting_;
@@ -65,6 +68,7 @@ class Decoder {
   double cycle_ms_ = 0;                   // of the tree's steps since the last refresh
   std::optional<IntervalTuner> tuner_;    // where they are a chain; none: a fixed interval
 
+  int64_t prompt_tokens_ = 0;
   Tree tree_, combined_;
   Acceptance acceptance_;
   int32_t root_ = -1;             // the last sampled token, which has no row yet

@@ -262,6 +262,7 @@ bool Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOpt
             .compute = *compute,
             .setup = setup,
             .prompt = prompt,
+            .model = checkpoint->path(),
             .run = run,
             .session = session,
             .drafting = drafting,

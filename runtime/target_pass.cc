@@ -128,6 +128,9 @@ Ranked TargetPass::grow(const Tree& tree, int64_t first) {
   buffers_.download_ranked();
   buffers_.download_samples(rows);
   finish_step();
+  // A provisional choice: where there is no token, the first stands in for it until the refresh.
+  int32_t* const samples = buffers_.host_result().samples;
+  for (int64_t i = 0; i < rows; ++i) samples[i] = std::max(samples[i], 0);
   const size_t count = static_cast<size_t>(rows), ranked = count * kRankedTokens;
   const auto* const log_probs = reinterpret_cast<const float*>(buffers_.host_ranked());
   const auto* const tokens = reinterpret_cast<const int32_t*>(log_probs + options_.grow_rows * kRankedTokens);

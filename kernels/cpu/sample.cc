@@ -97,8 +97,10 @@ void sample(const SampleParams& params, ThreadPool& pool) {
     const float* logits = params.logits + index * params.vocab;
     const float top = kernels.largest(logits, params.vocab);
     int64_t token = 0;
-    if (top == -std::numeric_limits<float>::infinity()) {
-      // Nothing to choose from.
+    if (std::isnan(top)) {
+      token = kNanLogit;
+    } else if (std::isinf(top)) {
+      token = top > 0 ? kInfiniteLogit : kNoFiniteLogit;
     } else if (settings.temperature == 0) {
       token = kernels.first_of(logits, params.vocab, top);
     } else {

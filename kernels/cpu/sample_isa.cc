@@ -8,21 +8,16 @@ namespace headrace::kernels::HEADRACE_ISA_NAMESPACE {
 
 namespace {
 
-constexpr float kLargestFloat = __FLT_MAX__;
 constexpr float kInfinity = __builtin_inff();
 
 HEADRACE_SIMD int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-HEADRACE_SIMD vf clean(vf logits) {
-  return min(select(logits == logits, logits, splat(-kInfinity)), splat(kLargestFloat));
-}
-
 // `count` of kLanes; the others are -inf.
-HEADRACE_SIMD vf load_clean(const float* p, int64_t count) {
-  if (count >= kLanes) return clean(load(p));
+HEADRACE_SIMD vf load_logits(const float* p, int64_t count) {
+  if (count >= kLanes) return load(p);
   vi lane;
   for (int i = 0; i < kLanes; ++i) lane[i] = i;
-  return select(lane < int32_t(count), clean(load(p, count)), splat(-kInfinity));
+  return select(lane < int32_t(count), load(p, count), splat(-kInfinity));
 }
 
 HEADRACE_SIMD bool any(vi mask) {
@@ -34,18 +29,28 @@ HEADRACE_SIMD bool any(vi mask) {
 float largest_of(const float* logits, int64_t count) {
   constexpr int kAtOnce = 4;
   vf top[kAtOnce];
+  vi nans[kAtOnce] = {};
   for (vf& t : top) t = splat(-kInfinity);
   int64_t i = 0;
   for (; i + kAtOnce * kLanes <= count; i += kAtOnce * kLanes) {
-    for (int j = 0; j < kAtOnce; ++j) top[j] = max(top[j], clean(load(logits + i + j * kLanes)));
+    for (int j = 0; j < kAtOnce; ++j) {
+      const vf x = load(logits + i + j * kLanes);
+      nans[j] |= x != x;
+      top[j] = max(top[j], x);
+    }
   }
-  for (; i < count; i += kLanes) top[0] = max(top[0], load_clean(logits + i, count - i));
+  for (; i < count; i += kLanes) {
+    const vf x = load_logits(logits + i, count - i);
+    nans[0] |= x != x;
+    top[0] = max(top[0], x);
+  }
+  if (any(nans[0] | nans[1] | nans[2] | nans[3])) return __builtin_nanf("");
   return largest_lane(max(max(top[0], top[1]), max(top[2], top[3])));
 }
 
 int64_t first_of(const float* logits, int64_t count, float value) {
   for (int64_t i = 0; i < count; i += kLanes) {
-    const vi equal = load_clean(logits + i, count - i) == value;
+    const vi equal = load_logits(logits + i, count - i) == value;
     if (!any(equal)) continue;
     for (int j = 0; j < kLanes && i + j < count; ++j) {
       if (equal[j] != 0) return i + j;
@@ -55,7 +60,7 @@ int64_t first_of(const float* logits, int64_t count, float value) {
 }
 
 HEADRACE_SIMD vf gaps_of(const SampleRow& row, int64_t id) {
-  return (row.top - load_clean(row.logits + id, row.vocab - id)) * row.inverse_temperature;
+  return (row.top - load_logits(row.logits + id, row.vocab - id)) * row.inverse_temperature;
 }
 
 void gaps(const SampleRow& row, int64_t first, int64_t count, float* out, float* weights) {

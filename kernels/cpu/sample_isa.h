@@ -7,7 +7,7 @@
 
 namespace headrace::kernels {
 
-// A row as the filters see it. A NaN counts as -inf, +inf as the largest float. A token's gap is how far it lies under
+// A row as the filters see it: no NaN, no +inf, and something finite. A token's gap is how far it lies under
 // the likeliest one, over T: its probability is e^-gap times the likeliest one's. Gaps are >= 0, so that their bits are
 // in their order; inf is never chosen.
 struct SampleRow {
@@ -24,7 +24,7 @@ struct SampleBorder {
 };
 
 struct SampleKernels {
-  float (*largest)(const float* logits, int64_t count);                  // -inf if there is nothing to choose
+  float (*largest)(const float* logits, int64_t count);                  // NaN if there is one
   int64_t (*first_of)(const float* logits, int64_t count, float value);  // count if there is none
   // Of tokens [first, first + count): gaps, and e^-gap.
   void (*gaps)(const SampleRow& row, int64_t first, int64_t count, float* gaps, float* weights);

@@ -15,19 +15,26 @@ constexpr int kTokensAtOnce = 4;  // of one Philox counter
 
 __device__ inline float clean(float logit) { return fminf(logit == logit ? logit : -INFINITY, FLT_MAX); }
 
-// Four logits of a row from id on, clean; -inf beyond its end. Aligned: all four in one access.
-__device__ inline void load_four(const float* row, int64_t count, bool aligned, int64_t id,
-                                 float (&logits)[kTokensAtOnce]) {
+// Four logits of a row from id on; -inf beyond its end. Aligned: all four in one access.
+__device__ inline void load_four_raw(const float* row, int64_t count, bool aligned, int64_t id,
+                                     float (&logits)[kTokensAtOnce]) {
   if (aligned && id + kTokensAtOnce <= count) {
     const float4 raw = *reinterpret_cast<const float4*>(row + id);
-    logits[0] = clean(raw.x);
-    logits[1] = clean(raw.y);
-    logits[2] = clean(raw.z);
-    logits[3] = clean(raw.w);
+    logits[0] = raw.x;
+    logits[1] = raw.y;
+    logits[2] = raw.z;
+    logits[3] = raw.w;
   } else {
 #pragma unroll
-    for (int i = 0; i < kTokensAtOnce; ++i) logits[i] = id + i < count ? clean(row[id + i]) : -INFINITY;
+    for (int i = 0; i < kTokensAtOnce; ++i) logits[i] = id + i < count ? row[id + i] : -INFINITY;
   }
+}
+// The same, clean.
+__device__ inline void load_four(const float* row, int64_t count, bool aligned, int64_t id,
+                                 float (&logits)[kTokensAtOnce]) {
+  load_four_raw(row, count, aligned, id, logits);
+#pragma unroll
+  for (int i = 0; i < kTokensAtOnce; ++i) logits[i] = clean(logits[i]);
 }
 
 // Larger for a larger score, and among equal ones for the lower id; never 0. Not for a NaN.

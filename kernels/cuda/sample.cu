@@ -25,7 +25,7 @@ static_assert(sizeof(Border) == 8);  // sample_workspace_bytes()
 constexpr Border kNoBorder = {FLT_MAX, INT32_MAX};
 
 struct Workspace {
-  uint64_t* tops;   // [rows, parts]: score and id, 0 if there is nothing to choose
+  uint64_t* tops;   // [rows, parts]: score and id; 0 if nothing is above -inf, kNanKey if there is a NaN
   uint64_t* bests;  // [rows, parts]
   Border* borders;  // [rows]
 };
@@ -46,6 +46,9 @@ struct Sampling {
   uint64_t seed;
 };
 
+// Above the key of every number.
+constexpr uint64_t kNanKey = ~uint64_t{0};
+
 // ---- Values ---------------------------------------------------------------------------------------------------------
 
 // The row's top key, in every thread.
@@ -54,6 +57,13 @@ __device__ uint64_t merged(const uint64_t* keys, int count) {
   uint64_t key = 0;
   for (int i = threadIdx.x; i < count; i += kBlockThreads) key = larger(key, keys[i]);
   return block_largest<kBlockThreads>(key);
+}
+
+// Whether a row with this top has a token.
+__device__ bool has_token(uint64_t top) { return top != 0 && top != kNanKey && score_of(top) < INFINITY; }
+
+__device__ int32_t no_token(uint64_t top) {
+  return top == kNanKey ? kNanLogit : top != 0 ? kInfiniteLogit : kNoFiniteLogit;
 }
 
 __device__ bool passes(const Border& border, float gap, int64_t id) {
@@ -71,10 +81,11 @@ __global__ void __launch_bounds__(kThreads) sample_top_kernel(Sampling p) {
   for (int64_t at = 0; at < kSamplePartTokens; at += kThreads * kTokensAtOnce) {
     const int64_t id = begin + at + threadIdx.x * kTokensAtOnce;
     float logits[kTokensAtOnce];
-    load_four(row, p.vocab, p.aligned, id, logits);
+    load_four_raw(row, p.vocab, p.aligned, id, logits);
 #pragma unroll
     for (int i = 0; i < kTokensAtOnce; ++i) {
       if (logits[i] > -INFINITY) best = larger(best, key_of(logits[i], id + i));
+      if (logits[i] != logits[i]) best = kNanKey;
     }
   }
   best = block_largest<kThreads>(best);
@@ -235,7 +246,7 @@ __device__ Border find_border(const Sampling& p, const RowView& row, const Borde
 __global__ void __launch_bounds__(kBorderThreads) sample_border_kernel(Sampling p) {
   const int64_t index = blockIdx.x;
   const uint64_t top = merged<kBorderThreads>(p.workspace.tops + index * p.parts, p.parts);
-  if (top == 0) return;
+  if (!has_token(top)) return;
   const RowView row = {p.logits + index * p.vocab, score_of(top)};
   Border border = kNoBorder;
   if (p.top_k > 0 && p.top_k < p.vocab) {
@@ -252,11 +263,12 @@ __global__ void __launch_bounds__(kBorderThreads) sample_border_kernel(Sampling 
 __global__ void __launch_bounds__(kThreads) sample_draw_kernel(Sampling p) {
   const int64_t index = blockIdx.x;
   const uint64_t top = merged<kThreads>(p.workspace.tops + index * p.parts, p.parts);
-  const Border border = p.filtered && top != 0 ? p.workspace.borders[index] : kNoBorder;
+  const bool draws = has_token(top);
+  const Border border = p.filtered && draws ? p.workspace.borders[index] : kNoBorder;
   const float* row = p.logits + index * p.vocab;
   const int64_t begin = blockIdx.y * kSamplePartTokens, position = p.positions[index];
   uint64_t best = 0;
-  for (int64_t at = 0; top != 0 && at < kSamplePartTokens; at += kThreads * kTokensAtOnce) {
+  for (int64_t at = 0; draws && at < kSamplePartTokens; at += kThreads * kTokensAtOnce) {
     const int64_t id = begin + at + threadIdx.x * kTokensAtOnce;
     float gaps[kTokensAtOnce];
     load_four(row, p.vocab, p.aligned, id, gaps);
@@ -280,10 +292,11 @@ __global__ void __launch_bounds__(kThreads) sample_draw_kernel(Sampling p) {
 
 // ---- The token ------------------------------------------------------------------------------------------------------
 
-// Grid: rows. keys: [rows, parts].
+// Grid: rows. keys: [rows, parts], the tops where nothing is drawn.
 __global__ void __launch_bounds__(32) sample_token_kernel(Sampling p, const uint64_t* keys) {
-  const uint64_t key = merged<32>(keys + blockIdx.x * static_cast<int64_t>(p.parts), p.parts);
-  if (threadIdx.x == 0) p.tokens[blockIdx.x] = key == 0 ? 0 : id_of(key);
+  const int64_t first = blockIdx.x * static_cast<int64_t>(p.parts);
+  const uint64_t top = merged<32>(p.workspace.tops + first, p.parts), key = merged<32>(keys + first, p.parts);
+  if (threadIdx.x == 0) p.tokens[blockIdx.x] = has_token(top) ? id_of(key) : no_token(top);
 }
 
 // =====================================================================================================================

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/cpu/philox.h"
@@ -117,22 +118,42 @@ TEST_P(SampleTest, GreedyFindsEveryPlace) {
   }
 }
 
-TEST_P(SampleTest, NanAndInfinity) {
+TEST_P(SampleTest, ARowThatIsNotFiniteHasNoToken) {
   for (float temperature : {0.0f, 1.0f}) {
     SamplingSettings settings;
     settings.temperature = temperature;
     for (int filters = 0; filters < 2; ++filters) {
-      EXPECT_EQ(run_one({kNan, kNan, kNan}, settings), 0);
-      EXPECT_EQ(run_one({-kInfinity, -kInfinity}, settings), 0);
-      EXPECT_EQ(run_one({kNan, -kInfinity, -5.0f, kNan}, settings), 2);
-      EXPECT_EQ(run_one({kNan, 1.0f, kInfinity, 3.0f}, settings), 2);
-      EXPECT_EQ(run_one({-3e38f, 3e38f, -kInfinity}, settings), 1);
-      std::vector<float> many(100, kNan);
-      many[77] = 1.0f;
-      EXPECT_EQ(run_one(many, settings), 77);
+      EXPECT_EQ(run_one({kNan, kNan, kNan}, settings), kNanLogit);
+      EXPECT_EQ(run_one({kNan, kInfinity, -5.0f, 3.0f}, settings), kNanLogit);
+      EXPECT_EQ(run_one({-kNan, -kInfinity, -5.0f}, settings), kNanLogit);
+      EXPECT_EQ(run_one({1.0f, kInfinity, -kInfinity, 3.0f}, settings), kInfiniteLogit);
+      EXPECT_EQ(run_one({-kInfinity, -kInfinity}, settings), kNoFiniteLogit);
+      EXPECT_EQ(run_one({-3e38f, 3e38f, -kInfinity}, settings), 1);  // that is finite
+      EXPECT_EQ(run_one({-3.4e38f, -kInfinity}, settings), 0);
       settings.top_k = 2;
       settings.top_p = 0.9f;
       settings.min_p = 0.1f;
+    }
+  }
+}
+
+// Wherever it is, and in no other row than its own.
+TEST_P(SampleTest, OneValueThatIsNotFiniteIsFound) {
+  const std::vector<int32_t> positions = {3, 4, 5};
+  for (size_t vocab : {size_t{37}, size_t{4099}, size_t{20000}}) {
+    const std::vector<float> good = testing_support::random_values(vocab, static_cast<int64_t>(3 * vocab));
+    for (float temperature : {0.0f, 0.8f}) {
+      SamplingSettings settings;
+      settings.temperature = temperature;
+      const std::vector<int32_t> expected = run(good, positions, settings);
+      for (size_t place = 0; place < vocab; place += vocab < 100 ? 1 : vocab / 11) {
+        for (const auto& [value, what] : {std::pair{kNan, kNanLogit}, std::pair{kInfinity, kInfiniteLogit}}) {
+          std::vector<float> logits = good;
+          logits[vocab + place] = value;
+          EXPECT_EQ(run(logits, positions, settings), (std::vector<int32_t>{expected[0], what, expected[2]}))
+              << place << " of " << vocab;
+        }
+      }
     }
   }
 }
