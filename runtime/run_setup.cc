@@ -29,8 +29,8 @@ PendingTreeLimits pending_limits(const RunGround& ground, const GenerateOptions&
                                  bool streams) {
   const DraftModel* const model = setup.model;
   const bool chain = !setup.partial() || *setup.verify.mode != VerifyMode::kLossless ||
-                     ground.config.vocab > kMaxTopVocab || run.forced_tokens > 0 ||
-                     (model != nullptr && model->type() == SpecType::kLongSpec);
+                     ground.config.vocab < kRankedTokens || ground.config.vocab > kMaxTopVocab ||
+                     run.forced_tokens > 0 || (model != nullptr && model->type() == SpecType::kLongSpec);
   if (chain) return {.width = 0};
   if (run.pending) return *run.pending;
   const bool cuda = ground.device.backend() == Backend::kCuda;

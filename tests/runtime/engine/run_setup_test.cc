@@ -6,6 +6,7 @@
 
 #include "offload/paper_device.h"
 #include "runtime/draft/open_draft.h"
+#include "runtime/engine.h"
 #include "runtime/model/random_checkpoint.h"
 #include "runtime/model/shapes.h"
 #include "runtime/session.h"
@@ -57,6 +58,13 @@ class OnPaper {
   const std::unique_ptr<DraftModel> draft_;
   const std::unique_ptr<Stream> compute_;
 };
+
+ModelConfig testing_config(int64_t vocab) {
+  ModelConfig config = open_checkpoint(testing::tiny_model("llama31"))->config();
+  config.vocab = vocab;
+  config.end_ids.clear();
+  return config;
+}
 
 GenerateOptions lossless(std::optional<KvMode> kv = std::nullopt) {
   GenerateOptions run{.max_tokens = 256, .kv = kv};
@@ -159,6 +167,28 @@ TEST(RunSetup, RefusesWhatDoesNotFit) {
   EXPECT_THROW(card.settled(run), Error);
   run.pending = PendingTreeLimits{.width = 8, .grown = 64, .nodes = 64};
   EXPECT_THROW(card.settled(run), Error);
+}
+
+// Where there are fewer tokens than a node's children are ranked among, pending tokens are a chain.
+TEST(RunSetup, AVocabularyOfAFewTokensHasNoTree) {
+  for (const int64_t vocab : {1, 3, 7, 8}) {
+    ModelConfig config = testing_config(vocab);
+    EngineOptions options;
+    options.model = "small";
+    options.device = {.choice = DeviceChoice::kCpu, .threads = 1};
+    options.want_tokenizer = false;
+    options.dtype = DType::kF32;
+    Engine engine(options, make_random_checkpoint("small", config, 3));
+    const std::vector<int32_t> prompt(400, 0);
+    GenerateOptions run{.max_tokens = 40, .sampling = {.temperature = 0.9f, .seed = 2}, .ignore_eos = true};
+    run.verify = VerifyOptions{.mode = VerifyMode::kFull};
+    const std::vector<int32_t> plain = engine.generate(prompt, run, nullptr).token_ids;
+    run.verify = VerifyOptions{.mode = VerifyMode::kLossless, .budget = 64};
+    for (const int64_t interval : {int64_t{8}, kAutoInterval}) {
+      run.verify->interval = interval;
+      EXPECT_EQ(engine.generate(prompt, run, nullptr).token_ids, plain) << vocab << " every " << interval;
+    }
+  }
 }
 
 }  // namespace
