@@ -101,6 +101,15 @@ std::string format_spill(const SpillUse& spill, int64_t tokens) {
              "\n");
 }
 
+// "products  no cuBLASLt algorithm passes the check for 2 kinds, a slower kernel runs them: 64 x 576 x 1536 bf16 to …"
+std::string format_plain_products(const std::vector<std::string>& kinds) {
+  std::string text =
+      str("  products  no cuBLASLt algorithm passes the check for ", kinds.size(),
+          kinds.size() == 1 ? " kind, a slower kernel runs it: " : " kinds, a slower kernel runs them: ");
+  for (const std::string& kind : kinds) text += (&kind == kinds.data() ? "" : "; ") + kind;
+  return text + "\n";
+}
+
 }  // namespace
 
 std::string format_report(const GenerateResult& result, const std::string& engine, int64_t most_tokens) {
@@ -140,6 +149,7 @@ std::string format_report(const GenerateResult& result, const std::string& engin
           " to device; decode, per token: ", per_token(x.decode_d2h_bytes, t.decode_tokens), " to host, ",
           per_token(x.decode_h2d_bytes, t.decode_tokens), " to device", format_link(result), "\n");
   if (result.spill.file_bytes > 0) text += format_spill(result.spill, t.decode_tokens);
+  if (!result.plain_products.empty()) text += format_plain_products(result.plain_products);
   text += str("  memory    device ", format_bytes(m.vram_peak_bytes), ", host ", format_bytes(m.host_peak_bytes),
               m.disk_peak_bytes > 0 ? ", disk " + format_bytes(m.disk_peak_bytes) : "", " (weights ",
               format_bytes(m.weights_bytes), ", KV cache ", format_bytes(m.kv_bytes), "); process ",

@@ -22,6 +22,10 @@ uint64_t product_workspace_bytes(Stream& stream) {
   return stream.backend() == Backend::kCpu ? 0 : kernels::cuda::product_workspace_bytes(stream);
 }
 
+std::vector<std::string> plain_products(Stream& stream) {
+  return stream.backend() == Backend::kCpu ? std::vector<std::string>() : kernels::cuda::plain_products(stream);
+}
+
 uint64_t product_library_version(Backend backend) {
   return backend == Backend::kCpu ? 0 : kernels::cuda::product_library_version();
 }

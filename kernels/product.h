@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "cache/base.h"
 #include "offload/stream.h"
@@ -33,6 +35,10 @@ void product(const ProductParams& params, Stream& stream);
 // The pointers in `params` are not read.
 uint64_t product_workspace_bytes(Stream& stream);
 uint64_t product_check_bytes(Backend backend, const ProductParams& params);
+
+// The kinds of product for which the library has no algorithm that passes the check, so that a slower kernel of ours
+// runs them: "64 x 1536 x 576 bf16 to f32". Of what the stream has run so far; empty on the CPU. The stream's thread.
+std::vector<std::string> plain_products(Stream& stream);
 
 // Of the library whose products have the bits they have: another version may round otherwise. 0: our own bodies.
 uint64_t product_library_version(Backend backend);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cache/needs.h"
+#include "kernels/product.h"
 #include "offload/host_clock.h"
 #include "offload/trace.h"
 #include "runtime/answer.h"
@@ -234,6 +235,7 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
     if (!prefix_note.empty()) result.prefix.notes.push_back(prefix_note);
   }
   result.timings.load_ms = load_ms;
+  result.plain_products = plain_products(*compute);
   result.memory = {.vram_peak_bytes = device->vram().peak_bytes(),
                    .host_peak_bytes = device->host_mem().own_peak_bytes(),
                    .disk_peak_bytes = result.plan.disk_bytes,

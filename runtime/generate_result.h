@@ -60,8 +60,9 @@ struct GenerateResult {
   Speculation speculation;
   PrefixUse prefix;  // saved prefixes: what was taken and what was saved
   MemoryPlan plan;
-  std::optional<Prediction> predicted{};  // where the machine's rates are known
-  double link_peak_gb_per_s = 0;          // to the device, by the kept profile; 0: nobody measured it
+  std::vector<std::string> plain_products{};  // that a slower kernel runs (kernels/product.h); of the engine's runs
+  std::optional<Prediction> predicted{};      // where the machine's rates are known
+  double link_peak_gb_per_s = 0;              // to the device, by the kept profile; 0: nobody measured it
 };
 
 // The same tokens, ended for the same reason: what a lossless run owes to plain decoding.

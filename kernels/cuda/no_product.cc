@@ -5,6 +5,7 @@
 namespace headrace::kernels::cuda {
 
 void product(const ProductParams&, Stream&) { no_body("product"); }
+std::vector<std::string> plain_products(Stream&) { no_body("product"); }
 uint64_t product_library_version() { no_body("product"); }
 
 }  // namespace headrace::kernels::cuda

@@ -41,6 +41,11 @@ void product(const ProductParams& params, Stream& stream) {
   }
 }
 
+std::vector<std::string> plain_products(Stream& stream) {
+  CudaStream& on = cuda_stream(stream);
+  return on.attachment() ? ProductPlans::of(on).plain() : std::vector<std::string>();
+}
+
 uint64_t product_library_version() { return cublas_lt().get_version(); }
 
 }  // namespace headrace::kernels::cuda

@@ -7,6 +7,7 @@ namespace headrace::kernels::cuda {
 
 void product(const ProductParams& params, Stream& stream);
 
+std::vector<std::string> plain_products(Stream& stream);
 uint64_t product_library_version();
 
 }  // namespace headrace::kernels::cuda

@@ -18,12 +18,16 @@ constexpr int kCandidates = 16;
 constexpr int kRunsAPattern = 2;
 constexpr int64_t kSumsColumns = 64;
 
+std::string describe(const ProductShape& shape) {
+  return str(shape.rows, " x ", shape.n, " x ", shape.k, " ", dtype_name(shape.type), " to ",
+             dtype_name(shape.out_type));
+}
+
 void check_lt(cublasStatus_t status, const char* call, const ProductShape& shape) {
   if (status == CUBLAS_STATUS_SUCCESS) [[likely]]
     return;
   throw_error(status == CUBLAS_STATUS_ALLOC_FAILED ? ExitCode::kDoesNotFit : ExitCode::kInternal, call,
-              str(cublas_lt().get_status_string(status), ", for a product of ", shape.rows, " x ", shape.n, " x ",
-                  shape.k, " ", dtype_name(shape.type), " to ", dtype_name(shape.out_type)));
+              str(cublas_lt().get_status_string(status), ", for a product of ", describe(shape)));
 }
 
 cudaDataType_t data_type(DType type) {
@@ -275,15 +279,23 @@ bool ProductPlans::run(const ProductParams& params) {
     return false;
   }
   const bool bias = params.bias != nullptr, residual = params.residual != nullptr;
+  const ProductShape shape = {params.rows, params.n, params.k, params.type, params.out_type, bias, residual};
   if (!bias || params.out_type == params.type) {  // cuBLASLt's bias has the type of the output
-    const ProductPlan& plan =
-        plan_for(params, {params.rows, params.n, params.k, params.type, params.out_type, bias, residual});
+    const ProductPlan& plan = plan_for(params, shape);
     if (plan.usable) {
       run_plan(plan, params);
       return true;
     }
   }
-  return (bias || residual) && run_sums(params);
+  if ((bias || residual) && run_sums(params)) return true;
+  if (std::find(plain_.begin(), plain_.end(), shape) == plain_.end()) plain_.push_back(shape);
+  return false;
+}
+
+std::vector<std::string> ProductPlans::plain() const {
+  std::vector<std::string> kinds;
+  for (const ProductShape& s : plain_) kinds.push_back(describe(s));
+  return kinds;
 }
 
 }  // namespace headrace::kernels::cuda

@@ -11,6 +11,7 @@
 #include <cublasLt.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "kernels/cuda/product_memory.h"
@@ -36,6 +37,7 @@ class ProductPlans {
 
   // `params.rows` is the group's size. False: cuBLASLt has no algorithm for it that passes; nothing was enqueued.
   bool run(const ProductParams& params);
+  std::vector<std::string> plain() const;  // the kinds for which it has none
 
  private:
   const ProductPlan& plan_for(const ProductParams& params, const ProductShape& shape);
@@ -46,6 +48,7 @@ class ProductPlans {
   cublasLtHandle_t handle_ = nullptr;
   DeviceBuffer workspace_, sums_;
   std::vector<std::unique_ptr<ProductPlan>> plans_;
+  std::vector<ProductShape> plain_;
 };
 
 }  // namespace headrace::kernels::cuda

@@ -118,6 +118,23 @@ TEST(Report, SaysWhatSavedPrefixesGave) {
       << format_report(result, "engine");
 }
 
+TEST(Report, SaysWhichProductsASlowerKernelRuns) {
+  GenerateResult result;
+  EXPECT_EQ(format_report(result, "engine").find("products"), std::string::npos);
+  result.plain_products = {"64 x 576 x 1536 bf16 to bf16"};
+  EXPECT_NE(
+      format_report(result, "engine")
+          .find("  products  no cuBLASLt algorithm passes the check for 1 kind, a slower kernel runs it: 64 x 576 "
+                "x 1536 bf16 to bf16\n"),
+      std::string::npos)
+      << format_report(result, "engine");
+  result.plain_products.push_back("64 x 8 x 16 f32 to f32");
+  EXPECT_NE(format_report(result, "engine")
+                .find("for 2 kinds, a slower kernel runs them: 64 x 576 x 1536 bf16 to bf16; "
+                      "64 x 8 x 16 f32 to f32\n"),
+            std::string::npos);
+}
+
 TEST(Report, SaysWhatWasPredicted) {
   GenerateResult result;
   result.timings.ttft_ms = 6100;

@@ -174,6 +174,13 @@ TEST(ResultJson, SaysNothingOfAFileOrADraftThatThereIsNot) {
   EXPECT_FALSE(parsed.contains("key"));
 }
 
+TEST(ResultJson, SaysWhichProductsASlowerKernelRuns) {
+  GenerateResult result = some_result();
+  EXPECT_FALSE(json::parse(result_json(result)).contains("plain_products"));
+  result.plain_products = {"64 x 576 x 1536 bf16 to bf16"};
+  EXPECT_EQ(json::parse(result_json(result))["plain_products"], json::array({"64 x 576 x 1536 bf16 to bf16"}));
+}
+
 TEST(ResultJson, IsValidWhateverTheBytesAndNumbers) {
   GenerateResult result = some_result();
   result.text = "half \xe2\x82";
