@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -114,6 +116,13 @@ int affinity_cores() {
 
 HostLimits read_host_limits(const std::string& root) {
   const std::string path = root + "/proc/meminfo";
+  if (!std::ifstream(path)) {
+    const int why = errno;
+    const bool files = why == EMFILE || why == ENFILE;
+    throw_error(files ? ExitCode::kDoesNotFit : ExitCode::kInternal, path,
+                str("cannot be opened: ", std::strerror(why)),
+                files ? "Raise the limit of open files (ulimit -n)." : "mount /proc");
+  }
   const auto total_kib = read_field(path, "MemTotal"), available_kib = read_field(path, "MemAvailable");
   if (!total_kib || !available_kib) {
     throw_error(ExitCode::kInternal, path, "has no MemTotal and MemAvailable", "mount /proc");

@@ -1,5 +1,5 @@
 // Threads that the system may refuse (a limit of processes or of memory): an Error then says which one was to be
-// started. Owns nothing. Any thread.
+// started. Their stacks have one size, whatever RLIMIT_STACK says. Owns nothing. Any thread.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,16 @@ namespace headrace {
 // that of memory. `what`: "the thread that reads from disk".
 [[noreturn]] void refuse_thread(const std::string& what);
 
+// Several times what the deepest of ours needs: attention on the CPU, some 700 KiB. Pages that are not reached take
+// nothing.
+constexpr size_t kThreadStackBytes = size_t{4} << 20;
+// Makes that the size for all threads that the process starts from here on; std::thread takes none of its own. The
+// functions below call it.
+void set_thread_stacks() noexcept;
+
 template <typename Body>
 std::thread start_thread(const std::string& what, Body body) {
+  set_thread_stacks();
   try {
     return std::thread(std::move(body));
   } catch (...) {
@@ -27,6 +35,7 @@ std::thread start_thread(const std::string& what, Body body) {
 // As many as the system gives, of `most`; each runs body(number). Throws Error(kDoesNotFit) where it gives none.
 template <typename Body>
 std::vector<std::thread> start_threads(size_t most, const std::string& what, Body body) {
+  set_thread_stacks();
   std::vector<std::thread> threads;
   threads.reserve(most);
   for (size_t i = 0; i < most; ++i) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -44,6 +45,26 @@ TEST_F(PlantedHost, WithoutGroupsIsTheMachine) {
   EXPECT_EQ(read().available_bytes, 6 * kGiB);
   EXPECT_EQ(read().cores, machine_cores());
   EXPECT_EQ(read().default_host_mem(), 6 * kGiB / 5 * 3);
+}
+
+// What the system refuses is said as it is: a process without a free descriptor has a /proc all the same.
+TEST_F(PlantedHost, TooFewDescriptorsAreSaid) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  std::string said;
+  ExitCode code = ExitCode::kDone;
+  try {
+    read();
+  } catch (const Error& error) {
+    said = error.what();
+    code = error.code();
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_NE(said.find("proc/meminfo: cannot be opened: Too many open files"), std::string::npos) << said;
+  EXPECT_NE(said.find("ulimit -n"), std::string::npos) << said;
+  EXPECT_EQ(code, ExitCode::kDoesNotFit);
 }
 
 TEST_F(PlantedHost, V2LimitsCount) {

@@ -2,6 +2,7 @@
 #include "offload/start_thread.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -31,6 +32,19 @@ TEST(StartThread, EachHasItsNumber) {
   EXPECT_EQ(threads.size(), 3u);
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(sum.load(), 7);
+}
+
+// The tests run where RLIMIT_STACK is what the machine has, 8 MiB as a rule: a thread of ours has its own size. (What
+// the program does under a small limit: tests/cli/limits_program_test.cc.)
+TEST(StartThread, HasAStackOfItsOwnSize) {
+  size_t bytes = 0;
+  start_thread("a test", [&] {
+    pthread_attr_t attributes;
+    ASSERT_EQ(pthread_getattr_np(pthread_self(), &attributes), 0);
+    pthread_attr_getstacksize(&attributes, &bytes);
+    pthread_attr_destroy(&attributes);
+  }).join();
+  EXPECT_EQ(bytes, kThreadStackBytes);
 }
 
 // There is memory for so many of its copies.
