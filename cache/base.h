@@ -53,10 +53,12 @@ inline std::string first_line(const std::exception& error) { return first_line(s
 // Shorthand for the common case: throw_error(ExitCode::kBadInput, path, "…", "…").
 [[noreturn]] void throw_error(ExitCode code, std::string where, std::string what, std::string hint = "");
 
-// Concatenates with operator<<: str("head_dim ", 64, " is odd").
+// Concatenates with operator<<: str("head_dim ", 64, " is odd"). Memory that runs out is std::bad_alloc, as of a
+// string; a stream left to itself would drop the rest of the text.
 template <typename... Args>
 std::string str(const Args&... args) {
   std::ostringstream out;
+  out.exceptions(std::ios_base::badbit);
   (out << ... << args);
   return out.str();
 }

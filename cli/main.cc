@@ -35,15 +35,17 @@ int fail(ExitCode code, const char* message) {
   return static_cast<int>(code);
 }
 
-int run(const std::vector<std::string>& args) {
+int run(int argc, char** argv) {
   try {
-    const ExitCode code = std::visit(Run(), parse_args(args));
+    const ExitCode code = std::visit(Run(), parse_args(std::vector<std::string>(argv + 1, argv + argc)));
     finish_stdout();
     return static_cast<int>(code);
   } catch (const Error& error) {
     return fail(error.code(), error.what());
   } catch (const std::bad_alloc&) {
-    return fail(ExitCode::kDoesNotFit, "out of memory outside the budgets\n  Lower --host-mem or the context");
+    return fail(
+        ExitCode::kDoesNotFit,
+        "no memory is left, outside the budgets\n  Lower --host-mem or the context, or give the program more memory");
   } catch (const std::exception& error) {
     return fail(ExitCode::kInternal, error.what());
   }
@@ -52,4 +54,4 @@ int run(const std::vector<std::string>& args) {
 }  // namespace
 }  // namespace headrace
 
-int main(int argc, char** argv) { return headrace::run(std::vector<std::string>(argv + 1, argv + argc)); }
+int main(int argc, char** argv) { return headrace::run(argc, argv); }

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <unordered_set>
@@ -220,6 +221,16 @@ Outcome run_document(const BatchOptions& batch, size_t index, std::string* key) 
   return interrupted ? Outcome::kInterrupted : Outcome::kAnswered;
 }
 
+// Memory that runs out is the document's error, as what the budgets refuse is: a shorter one may have room.
+Outcome try_document(const BatchOptions& batch, size_t index, std::string* key) {
+  try {
+    return run_document(batch, index, key);
+  } catch (const std::bad_alloc&) {
+    throw_error(ExitCode::kDoesNotFit, batch.files[index], "there is no memory left for it, outside the budgets",
+                "Lower --host-mem, or give the program more memory.");
+  }
+}
+
 }  // namespace
 
 BatchOutcome run_batch(const BatchOptions& batch) {
@@ -229,7 +240,7 @@ BatchOutcome run_batch(const BatchOptions& batch) {
     if (batch.events.on_begin) batch.events.on_begin(index, file);
     std::string key;
     try {
-      switch (run_document(batch, index, &key)) {
+      switch (try_document(batch, index, &key)) {
         case Outcome::kAnswered:
           ++outcome.answered;
           break;

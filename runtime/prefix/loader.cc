@@ -6,6 +6,7 @@
 #include "cache/base.h"
 #include "offload/checksum.h"
 #include "offload/start_thread.h"
+#include "runtime/prefix/store.h"
 
 namespace headrace {
 namespace {
@@ -58,6 +59,11 @@ const std::byte* PrefixLoader::next() {
   return states_[consumed_] == State::kThere ? ring_.data() + consumed_ % slots_ * slot_bytes_ : nullptr;
 }
 
+std::string PrefixLoader::failure() {
+  const std::lock_guard lock(mutex_);
+  return error_line(error_);
+}
+
 void PrefixLoader::done(Stream& stream) {
   stream.record(*used_[consumed_ % slots_]);
   {
@@ -82,21 +88,21 @@ void PrefixLoader::serve() {
 void PrefixLoader::read(size_t index) {
   const Read& wanted = reads_[index];
   const std::span<std::byte> to(ring_.data() + index % slots_ * slot_bytes_, wanted.bytes);
-  std::string failed;
+  std::exception_ptr failed;
   try {
     used_[index % slots_]->synchronize();
     wanted.file->read(wanted.offset, to);
     if (checksum(to) != wanted.checksum) {
-      failed = str(wanted.file->path(), ": the ", wanted.bytes, " bytes at offset ", wanted.offset,
-                   " are not those that were written");
+      throw_error(ExitCode::kStorage, wanted.file->path(),
+                  str("the ", wanted.bytes, " bytes at offset ", wanted.offset, " are not those that were written"));
     }
-  } catch (const Error& error) {
-    failed = str(error.info().where, ": ", error.info().what);
+  } catch (...) {  // the text is made by who asks for it: making it here might fail, too
+    failed = std::current_exception();
   }
   {
     const std::lock_guard lock(mutex_);
-    states_[index] = failed.empty() ? State::kThere : State::kFailed;
-    if (!failed.empty()) failure_ = failed;
+    states_[index] = failed == nullptr ? State::kThere : State::kFailed;
+    if (failed != nullptr) error_ = std::move(failed);
   }
   came_.notify_one();
 }

@@ -6,6 +6,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -36,7 +37,7 @@ class PrefixLoader {
   // `stream` has been given all that reads them.
   void done(Stream& stream);
   const Read& current() const { return reads_[consumed_]; }
-  const std::string& failure() const { return failure_; }  // after a null
+  std::string failure();  // after a null
 
  private:
   enum class State : uint8_t { kOpen, kThere, kFailed };
@@ -51,7 +52,7 @@ class PrefixLoader {
   std::mutex mutex_;
   std::condition_variable came_, room_;
   std::vector<State> states_;
-  std::string failure_;
+  std::exception_ptr error_;  // the last
   size_t begun_ = 0, consumed_ = 0;
   bool stop_ = false;
   std::vector<std::thread> threads_;

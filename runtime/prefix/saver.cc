@@ -106,8 +106,12 @@ std::optional<int64_t> PrefixSaver::not_finite_from() {
 }
 
 std::string PrefixSaver::failure() {
-  const std::lock_guard lock(mutex_);
-  return failure_;
+  std::exception_ptr error;
+  {
+    const std::lock_guard lock(mutex_);
+    error = error_;
+  }
+  return error == nullptr ? "" : error_line(error);
 }
 
 // ---- the threads ----------------------------------------------------------------------------------------------------
@@ -149,8 +153,8 @@ void PrefixSaver::open_files() {
       writers_.push_back(std::make_unique<PieceWriter>(store_, piece));
       if (const std::lock_guard lock(mutex_); stop_) return;
     }
-  } catch (const Error& error) {
-    fail(error.what());
+  } catch (...) {
+    fail(std::current_exception());
   }
 }
 
@@ -183,8 +187,8 @@ void PrefixSaver::run(Worker& worker, const Job& job) {
     if (!source.runs.empty() || source.on_device) data = gather(worker, source, bytes);
     finite = all_finite(data, source);
     if (finite) writer.write(source.part, data);
-  } catch (const Error& error) {
-    return fail(error.what());
+  } catch (...) {
+    return fail(std::current_exception());
   }
   const std::lock_guard lock(mutex_);
   const int64_t first_row = writer.piece().first_row;
@@ -204,15 +208,16 @@ void PrefixSaver::make_whole() {
       saved_.push_back(writer->piece());
     }
     sync_folder(store_.folder());
-  } catch (const Error& error) {
-    fail(error.what());
+  } catch (...) {
+    fail(std::current_exception());
   }
 }
 
-void PrefixSaver::fail(const std::string& what) {
+// The text is made by who asks for it: making it here might fail, too.
+void PrefixSaver::fail(std::exception_ptr error) {
   {
     const std::lock_guard lock(mutex_);
-    if (failure_.empty()) failure_ = first_line(what);
+    if (error_ == nullptr) error_ = std::move(error);
   }
   came_.notify_all();
   went_.notify_all();

@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -75,8 +76,8 @@ class PrefixSaver {
   std::span<const std::byte> gather(Worker& worker, const Source& source, uint64_t bytes);
   void open_files();
   void make_whole();
-  void fail(const std::string& what);
-  bool ended() const { return stop_ || !failure_.empty() || whole_; }
+  void fail(std::exception_ptr error);
+  bool ended() const { return stop_ || error_ != nullptr || whole_; }
 
   Device& device_;
   const PrefixStore& store_;
@@ -89,7 +90,7 @@ class PrefixSaver {
   std::deque<Job> jobs_;
   std::vector<PrefixPiece> saved_;
   std::optional<int64_t> not_finite_from_;
-  std::string failure_;
+  std::exception_ptr error_;  // the first
   bool opened_ = false, opening_ = false, stop_ = false, whole_ = false;
   std::vector<Worker> workers_;
   std::vector<std::thread> threads_;

@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <new>
 #include <utility>
 
 #include "cache/base.h"
@@ -40,6 +42,16 @@ void make_private_folder(const std::string& name) {
 }
 
 }  // namespace
+
+std::string error_line(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::bad_alloc&) {
+    return "no memory is left";
+  } catch (const std::exception& known) {
+    return first_line(known);
+  }
+}
 
 struct PrefixStore::Found {
   std::set<PrefixKey> manifests, data;
@@ -306,9 +318,7 @@ PieceWriter::PieceWriter(const PrefixStore& store, PrefixPiece piece)
 }
 
 PieceWriter::~PieceWriter() {
-  if (!file_) return;
-  std::error_code ignored;
-  fs::remove(file_.path(), ignored);
+  if (file_) ::unlink(file_.path().c_str());
 }
 
 void PieceWriter::write(uint64_t part, std::span<const std::byte> data) {

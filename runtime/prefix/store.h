@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -21,6 +22,9 @@
 #include "runtime/prefix/index.h"
 
 namespace headrace {
+
+// What an exception that a thread has carried says, on one line.
+std::string error_line(const std::exception_ptr& error);
 
 struct PrefixCacheOptions {
   std::string folder;        // empty: none

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,6 +32,10 @@ namespace {
   std::vector<char*> argv = {const_cast<char*>(HEADRACE_PROGRAM)};
   for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
   argv.push_back(nullptr);
+  for (const auto& [resource, value] : options.limits) {
+    const rlimit limit{.rlim_cur = value, .rlim_max = value};
+    if (::setrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) ::_exit(126);
+  }
   ::execv(argv[0], argv.data());
   ::_exit(127);
 }

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@ struct RunOptions {
   std::string input;                                             // standard input
   std::vector<std::pair<std::string, std::string>> environment;  // added
   std::string stdout_path;                                       // instead of a pipe
+  std::vector<std::pair<int, uint64_t>> limits{};                // RLIMIT_…, soft and hard
 };
 
 // Runs HEADRACE_PROGRAM to its end. HEADRACE_* of the tests' own environment is not passed on.

@@ -10,6 +10,7 @@
 #include <csignal>
 #include <filesystem>
 #include <map>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -38,6 +39,7 @@ class Jobs : public ::testing::Test {
       answered_.push_back(file);
       if (text == "too long") throw_error(ExitCode::kBadInput, file, "is too long");
       if (text == "too much") throw_error(ExitCode::kDoesNotFit, file, "does not fit");
+      if (text == "no memory") throw std::bad_alloc();
       if (text == "disk") throw_error(ExitCode::kStorage, file, "the disk is gone");
       GenerateResult result;
       result.text = "about " + text;
@@ -117,6 +119,16 @@ TEST_F(Jobs, TheExitCodeIsThatOfTheFailures) {
   EXPECT_EQ(run({"b", "a", "c"}).exit_code(), ExitCode::kDoesNotFit);
   EXPECT_EQ(run({"b", "a", "d"}).exit_code(), ExitCode::kBadInput);
   EXPECT_EQ(run({"d", "b", "c"}).exit_code(), ExitCode::kBadInput);
+}
+
+// A document that memory runs out for is one that does not fit.
+TEST_F(Jobs, OutOfMemoryIsTheDocumentsError) {
+  texts_ = {{"a", "no memory"}, {"b", "B"}};
+  const BatchOutcome outcome = run({"a", "b"});
+  EXPECT_EQ(outcome.failed, 1);
+  EXPECT_EQ(outcome.answered, 1);
+  EXPECT_EQ(outcome.exit_code(), ExitCode::kDoesNotFit);
+  EXPECT_EQ(answered_, (std::vector<std::string>{"a", "b"}));
 }
 
 TEST_F(Jobs, FailedDocumentsAreTriedAgainAndOthersErrorsKept) {

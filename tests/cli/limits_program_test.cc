@@ -1,0 +1,123 @@
+// The program where the system gives little: address space, stack, descriptors. It never ends by a signal, and says on
+// stderr what there was too little of.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <string>
+#include <vector>
+
+#include "cache/base.h"
+#include "tests/cli/program_fixture.h"
+#include "tests/support/sanitized.h"
+#include "tests/support/weights_file.h"
+
+namespace headrace {
+namespace {
+
+using testing::kSanitized;
+
+RunOptions limited(int resource, uint64_t value) {
+  RunOptions options;
+  options.limits = {{resource, value}};
+  return options;
+}
+
+// mimalloc is what the program allocates with: it speaks at the end if it is asked to.
+TEST_F(ProgramTest, AllocatesWithMimalloc) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers bring their own allocator";
+  RunOptions options;
+  options.environment = {{"MIMALLOC_SHOW_STATS", "1"}};
+  const Finished finished = run_program({"--version"}, options);
+  EXPECT_EQ(finished.exit_code, 0);
+  EXPECT_NE(finished.err.find("heap stats"), std::string::npos) << finished.err;
+}
+
+TEST_F(ProgramTest, OutOfMemoryIsExitFour) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers reserve terabytes";
+  const std::string prompt(3000, 'x');
+  int done = 0, refused = 0;
+  for (uint64_t mib = 40; mib <= 400; mib += mib < 120 ? 4 : 40) {
+    const Finished finished = run("generate",
+                                  {"-p", prompt, "--no-chat-template", "--prefix-cache", *folder_ / "pc", "--verify",
+                                   "lossless", "--partial-budget", "64"},
+                                  limited(RLIMIT_AS, mib * kMiB));
+    EXPECT_EQ(finished.signal, 0) << mib << " MiB: " << finished.err;
+    EXPECT_FALSE(finished.err.empty()) << mib;
+    if (finished.exit_code == 127) continue;  // the loader has found no room for the libraries
+    EXPECT_TRUE(finished.exit_code == 0 || finished.exit_code == 4) << mib << " MiB: " << finished.exit_code << "\n"
+                                                                    << finished.err;
+    ++(finished.exit_code == 0 ? done : refused);
+  }
+  EXPECT_GT(done, 0);
+  EXPECT_GT(refused, 0);
+}
+
+// A document that memory runs out for is one that fails: a line with its error, and the next one is summarized. (Where
+// it runs out between the two is chance; tests/runtime/jobs has it for certain.)
+TEST_F(ProgramTest, OutOfMemoryInABatchIsTheDocumentsError) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers reserve terabytes";
+  const std::string large = folder_->write("large.txt", std::string(20000, 'x')),
+                    small = folder_->write("small.txt", "Hello");
+  for (uint64_t mib = 40; mib <= 140; mib += 5) {
+    const std::string name = str("batch", mib, ".jsonl");
+    const Finished finished =
+        run("summarize", {large, small, "--no-chat-template", "-o", *folder_ / name}, limited(RLIMIT_AS, mib * kMiB));
+    EXPECT_EQ(finished.signal, 0) << mib << " MiB: " << finished.err;
+    if (finished.exit_code == 127) continue;
+    EXPECT_TRUE(finished.exit_code == 0 || finished.exit_code == 4) << mib << " MiB: " << finished.err;
+    const std::vector<nlohmann::json> lines = json_lines(folder_->read(name));
+    for (const nlohmann::json& line : lines) {
+      EXPECT_TRUE(!line.contains("error") || line["exit_code"] == 4) << line;
+    }
+    EXPECT_TRUE(finished.exit_code != 0 || lines.size() == 2) << finished.err;
+  }
+}
+
+// Threads have stacks of their own size, and the first one's frames are small.
+TEST_F(ProgramTest, StacksDoNotFollowTheLimit) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers make frames several times larger";
+  const Finished plain = run("generate", {"-p", "Hello", "-q"});
+  for (const uint64_t kib : {256, 640, 8192}) {
+    const Finished finished = run("generate", {"-p", "Hello", "-q"}, limited(RLIMIT_STACK, kib * kKiB));
+    EXPECT_EQ(finished.signal, 0) << kib << " KiB: " << finished.err;
+    EXPECT_EQ(finished.exit_code, 0) << kib << " KiB: " << finished.err;
+    EXPECT_EQ(finished.out, plain.out);
+  }
+}
+
+TEST_F(ProgramTest, TooFewDescriptorsAreSaid) {
+  bool done = false;
+  for (uint64_t files = 4; files <= 24 && !done; ++files) {  // 0 to 2 are the streams, 3 the loader's
+    const Finished finished = run("generate", {"-p", "Hello"}, limited(RLIMIT_NOFILE, files));
+    EXPECT_EQ(finished.signal, 0) << files << ": " << finished.err;
+    EXPECT_EQ(finished.err.find("MemTotal"), std::string::npos) << files << ": " << finished.err;
+    done = finished.exit_code == 0;
+    if (!done) {
+      EXPECT_NE(finished.err.find("Too many open files"), std::string::npos) << files << ": " << finished.err;
+    }
+  }
+  EXPECT_TRUE(done);
+}
+
+// Logits that are not finite: a line that says where, exit code 3, and in a batch the next document goes on.
+TEST_F(ProgramTest, AModelThatOverflowsIsSaid) {
+  const std::string model = *folder_ / "overflows";
+  write_tiny_model(model);
+  testing_support::make_overflow(model + "/model.safetensors", 'Q');  // a token a byte
+  const std::string bad = folder_->write("bad.txt", "A question: Q"), good = folder_->write("good.txt", "No answer.");
+  const Finished one = run_program({"generate", "-m", model, "-f", bad, "-n", "4", "--no-chat-template"});
+  EXPECT_EQ(one.exit_code, 3);
+  EXPECT_NE(one.err.find(model + ": the logits after the prompt's 13 tokens hold NaN"), std::string::npos) << one.err;
+  EXPECT_EQ(one.out, "");
+  const std::string out = *folder_ / "overflow.jsonl";
+  const Finished batch = run_program({"summarize", bad, good, "-m", model, "-n", "4", "--ignore-eos", "--dtype", "f32",
+                                      "--no-chat-template", "--instruction", "Go on.", "-o", out});
+  EXPECT_EQ(batch.exit_code, 3);
+  const std::vector<nlohmann::json> lines = json_lines(folder_->read("overflow.jsonl"));
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_NE(lines[0]["error"].get<std::string>().find("hold NaN"), std::string::npos) << lines[0];
+  EXPECT_EQ(lines[1]["token_ids"].size(), 4u) << lines[1];
+}
+
+}  // namespace
+}  // namespace headrace
