@@ -3,6 +3,9 @@
 
 #include <pcre2.h>
 
+#include <cstddef>
+#include <new>
+
 #include "cache/base.h"
 
 namespace headrace {
@@ -53,11 +56,12 @@ struct Regex::Scratch::Impl {
   pcre2_match_data* data = pcre2_match_data_create(1, nullptr);
   pcre2_match_context* context = pcre2_match_context_create(nullptr);
   pcre2_jit_stack* stack = pcre2_jit_stack_create(32768, kJitStack, nullptr);
-  Impl() {
-    CHECK(data != nullptr && context != nullptr && stack != nullptr);
+  Impl() : Impl(nullptr) {  // from here on the destructor frees what is there
+    if (data == nullptr || context == nullptr || stack == nullptr) throw std::bad_alloc();
     pcre2_jit_stack_assign(context, nullptr, stack);
     pcre2_set_match_limit(context, kMatchLimit);
   }
+  explicit Impl(std::nullptr_t) {}
   ~Impl() {
     pcre2_jit_stack_free(stack);
     pcre2_match_context_free(context);
@@ -82,6 +86,7 @@ Regex::Regex(std::string_view pattern, Syntax syntax, const std::string& source)
   PCRE2_SIZE offset = 0;
   impl_->code =
       pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), options, &error, &offset, nullptr);
+  if (error == PCRE2_ERROR_HEAP_FAILED) throw std::bad_alloc();
   if (impl_->code == nullptr)
     throw_error(ExitCode::kBadInput, source,
                 str("regular expression '", impl_->pattern, "': ", error_text(error), " (near byte ", offset, ")"));
@@ -97,6 +102,7 @@ bool Regex::find(std::string_view text, size_t from, Scratch* scratch, Match* ma
     const int result = pcre2_match(impl_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
                                    PCRE2_NO_UTF_CHECK, scratch->impl_->data, scratch->impl_->context);
     if (result == PCRE2_ERROR_NOMATCH) return false;
+    if (result == PCRE2_ERROR_NOMEMORY) throw std::bad_alloc();
     if (result < 0)
       throw_error(
           ExitCode::kBadInput, impl_->source,
