@@ -43,6 +43,7 @@ class GgufCheckpoint final : public Checkpoint {
 
 GgufCheckpoint::GgufCheckpoint(const std::string& path) : input_(path) {
   path_ = path;
+  if (input_.size() == 0) throw_error(ExitCode::kBadInput, path, "is empty (0 bytes)");
   const std::string begin = input_.text(0, std::min<uint64_t>(8, input_.size()));
   if (!begin.starts_with("GGUF"))
     throw_error(ExitCode::kBadInput, path, "is not a GGUF file: it begins with \"" + printable(begin) + "\"",
