@@ -40,6 +40,12 @@ void usage_error(const std::string& command, const std::string& what) {
               "headrace" + (command.empty() ? "" : " " + command) + " --help lists the flags");
 }
 
+void take_stdout_name(std::string* results, OutputArgs* output) {
+  if (*results != "-") return;
+  results->clear();
+  output->json = true;
+}
+
 void check_verify(const std::string& command, const EngineOptions& engine) {
   const VerifyOptions& verify = engine.verify;
   const VerifyMode usual = engine.draft.type == SpecType::kNone ? VerifyMode::kFull : VerifyMode::kLossless;
@@ -105,7 +111,7 @@ void Parser::add_summarize() {
               choice_value<Truncate>(&summarize.truncate, {{"none", Truncate::kNone}, {"middle", Truncate::kMiddle}}),
               nullptr, "What a document that is too long loses: none (it is an error) or middle [none]"},
              {"-o,--output", "FILE", text_value(&summarize.results), nullptr,
-              "Write one JSON line a document to FILE; a rerun skips those that are there"}});
+              "Write one JSON line a document to FILE; a rerun skips those that are there; -: as --json"}});
   add_common(*summarize_app, &summarize.engine, &summarize.generate, &summarize.output, &summarize_late);
 }
 
@@ -177,6 +183,7 @@ Command Parser::chosen() {
   }
   if (summarize_app->parsed()) {
     finish_common("summarize", summarize_late, summarize.system, &summarize.engine, &summarize.generate);
+    take_stdout_name(&summarize.results, &summarize.output);
     if (!summarize.results.empty() && summarize.output.json) {
       usage_error("summarize", "-o writes JSON lines already; --json is for stdout");
     }

@@ -28,6 +28,9 @@ void check_verify(const std::string& command, const EngineOptions& engine);
 void finish_common(const std::string& command, const Late& late, const std::string& system, EngineOptions* engine,
                    GenerateOptions* generate);
 
+// "-o -" is the JSON on stdout, as with --json.
+void take_stdout_name(std::string* results, OutputArgs* output);
+
 // All commands side by side; what is not chosen stays as it was made.
 struct Parser {
   CLI::App app{"Headrace: long-context text generation whose KV cache need not fit the GPU", "headrace"};

@@ -64,6 +64,8 @@ std::string hint_for(int error) {
     case ENOSPC:
     case EDQUOT:
       return "The disk is full: free some of it, or name another folder.";
+    case EFBIG:
+      return "A file may not be that large there: see ulimit -f, and what the file system takes.";
     case EACCES:
     case EPERM:
     case EROFS:
@@ -248,6 +250,10 @@ void replace_file(const std::string& path, const std::string& beside, std::strin
   remove_file(beside);
   try {
     const File file = File::open(beside, FileAccess::kCreate, FileCaching::kBuffered);
+    struct stat old {};
+    if (::stat(path.c_str(), &old) == 0 && ::fchmod(file.fd(), old.st_mode & 07777) != 0) {
+      storage_error(beside, "cannot be given the permissions of " + path, errno);
+    }
     file.write(0, std::as_bytes(std::span(text)));
     file.sync();
     rename_file(beside, path);
@@ -255,6 +261,14 @@ void replace_file(const std::string& path, const std::string& beside, std::strin
     ::unlink(beside.c_str());
     throw;
   }
+}
+
+std::string unused_name(const std::string& path) {
+  uint64_t number = 0;
+  if (::getentropy(&number, sizeof number) != 0) storage_error(path, "a random name cannot be made", errno);
+  char text[24];
+  std::snprintf(text, sizeof text, ".%016llx.tmp", static_cast<unsigned long long>(number));
+  return path + text;
 }
 
 bool remove_file(const std::string& path) {

@@ -64,8 +64,11 @@ class File {
 // What was made, renamed or removed in a folder is on the disk.
 void sync_folder(const std::string& folder);
 // The file holds `text` from now on, or, where that throws, what it held: written as `beside`, a name in the same
-// folder, which is replaced, brought onto the disk and renamed. The folder is not synced.
+// folder, which is replaced, brought onto the disk and renamed. The file keeps its permissions. The folder is not
+// synced.
 void replace_file(const std::string& path, const std::string& beside, std::string_view text);
+// A name in the folder of `path` that no other program has or can guess, for replace_file() where others write, too.
+std::string unused_name(const std::string& path);
 void rename_file(const std::string& from, const std::string& to);  // `to` is replaced
 bool remove_file(const std::string& path);                         // false: there is none
 uint64_t folder_free_bytes(const std::string& folder);             // that this user may take

@@ -1,45 +1,18 @@
-// A batch: documents answered one after the other, and the file of results that survives a crash. A line is written
-// with one call and synced before the next document begins; a rerun finds it again by what was asked, not by where the
-// document lay. Owns the results file and its lock. Thread: one.
+// A batch: documents answered one after the other. A rerun finds a document's line by what was asked, not by the name
+// of its file. Owns nothing. Thread: one.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "cache/base.h"
 #include "runtime/engine.h"
+#include "runtime/results_file.h"
 
 namespace headrace {
-
-// One JSON line a document (runtime/report.h). Opening it drops a line that a crash left unfinished and those with an
-// error for one of `files`, which are tried again. Throws Error: kStorage for the file system, kBadInput for a
-// file that holds something else than results, kUsage if another run is writing it.
-class ResultsFile {
- public:
-  ResultsFile(const std::string& path, const std::vector<std::string>& files);
-  ~ResultsFile();
-  ResultsFile(const ResultsFile&) = delete;
-  ResultsFile& operator=(const ResultsFile&) = delete;
-
-  // True if a line with this key was there and is not yet taken: two equal documents need two lines.
-  bool take(const std::string& key);
-  void append(std::string line);  // newline added; on disk when it returns
-  int64_t found() const { return found_; }
-
- private:
-  void load(const std::vector<std::string>& files);
-  void rewrite(const std::string& text);
-  void open_and_lock();
-
-  std::string path_;
-  int fd_ = -1;
-  int64_t found_ = 0;                              // lines with a result when opened
-  std::unordered_map<std::string, int64_t> done_;  // key -> lines not yet taken
-};
 
 // sha256 of the options and the content, each with its length, as hexadecimal.
 std::string job_key(std::string_view options, std::string_view content);

@@ -1,7 +1,5 @@
 #include "runtime/profile_store.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
@@ -101,10 +99,10 @@ std::vector<KeptRates> parse_profiles(const std::string& text, const std::string
   throw_error(ExitCode::kStorage, path, str("cannot be written: ", why), "The profile is not kept.");
 }
 
-// Also on the disk when it returns. Named after the process: another one may be doing the same.
+// Also on the disk when it returns.
 void write_whole(const std::string& path, const std::string& text) {
   try {
-    replace_file(path, str(path, ".", ::getpid(), ".new"), text);
+    replace_file(path, unused_name(path), text);
     sync_folder(std::filesystem::path(path).parent_path());
   } catch (const Error& error) {
     cannot_write(path, error.info().what);

@@ -180,6 +180,10 @@ TEST(File, IsReplacedWholeOrNotAtAll) {
   replace_file(folder / "f", folder / "f.new", "");
   EXPECT_EQ(folder.read("f"), "");
   EXPECT_FALSE(std::filesystem::exists(folder / "f.new"));
+  std::filesystem::permissions(folder / "f", std::filesystem::perms(0640));
+  replace_file(folder / "f", unused_name(folder / "f"), "third");
+  EXPECT_EQ(std::filesystem::status(folder / "f").permissions(), std::filesystem::perms(0640));
+  EXPECT_NE(unused_name(folder / "f"), unused_name(folder / "f"));
 }
 
 // What is done in part is taken up again, to the byte.

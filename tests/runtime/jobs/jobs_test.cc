@@ -40,6 +40,7 @@ class Jobs : public ::testing::Test {
       if (text == "too long") throw_error(ExitCode::kBadInput, file, "is too long");
       if (text == "too much") throw_error(ExitCode::kDoesNotFit, file, "does not fit");
       if (text == "no memory") throw std::bad_alloc();
+      if (text == "waited for") throw_error(ExitCode::kInterrupted, file, "interrupted");
       if (text == "disk") throw_error(ExitCode::kStorage, file, "the disk is gone");
       GenerateResult result;
       result.text = "about " + text;
@@ -154,67 +155,12 @@ TEST_F(Jobs, AnInterruptedDocumentHasNoLine) {
   EXPECT_EQ(run({"a", "b", "c"}).answered, 2);
 }
 
-TEST_F(Jobs, ALineCutShortIsDroppedAtEveryLength) {
-  run({"a", "b"});
-  const std::string whole = folder_.read("out.jsonl");
-  const size_t first = whole.find('\n') + 1;
-  for (size_t length = first + 1; length < whole.size(); length += 7) {
-    folder_.write("out.jsonl", whole.substr(0, length));
-    EXPECT_EQ(run({"a", "b"}).answered, 1) << length;
-    EXPECT_EQ(lines().size(), 2u) << length;
-  }
-}
-
-TEST_F(Jobs, AFileOfSomethingElseIsLeftAlone) {
-  for (const std::string text : {"my notes\n", "{\"a\": 1}\n", "[1]\n", "no newline", "\n\n"}) {
-    folder_.write("out.jsonl", text);
-    try {
-      run({"a"});
-      ADD_FAILURE() << text;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kBadInput);
-      EXPECT_NE(std::string(error.what()).find("line 1 is no result"), std::string::npos) << error.what();
-    }
-    EXPECT_EQ(folder_.read("out.jsonl"), text);
-  }
-  EXPECT_TRUE(answered_.empty());
-}
-
-TEST_F(Jobs, OneRunAtATime) {
-  ResultsFile first(out_, {});
-  try {
-    ResultsFile second(out_, {});
-    ADD_FAILURE();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kUsage);
-    EXPECT_NE(std::string(error.what()).find("is being written by another run"), std::string::npos);
-  }
-}
-
-TEST_F(Jobs, TheLockSurvivesACleanedFile) {
-  folder_.write("out.jsonl", "{\"file\":\"a\",\"key\":\"k\",\"error\":\"e\"}\n");
-  ResultsFile first(out_, {"a"});
-  EXPECT_EQ(folder_.read("out.jsonl"), "");
-  EXPECT_THROW(ResultsFile(out_, {}), Error);
-}
-
-TEST_F(Jobs, ALinkStaysALink) {
-  texts_["a"] = "too long";
-  std::filesystem::create_symlink("real.jsonl", out_);
-  run({"a"});
-  run({"a"});
-  EXPECT_TRUE(std::filesystem::is_symlink(out_));
+TEST_F(Jobs, ADocumentWhoseReadingIsInterruptedHasNoLine) {
+  texts_["b"] = "waited for";
+  const BatchOutcome outcome = run({"a", "b", "c"});
+  EXPECT_EQ(outcome.exit_code(), ExitCode::kInterrupted);
+  EXPECT_EQ(answered_, (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(lines().size(), 1u);
-}
-
-TEST_F(Jobs, AFolderThatIsNotThereIsAStorageError) {
-  try {
-    ResultsFile(folder_ / "gone/out.jsonl", {});
-    ADD_FAILURE();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kStorage);
-    EXPECT_NE(std::string(error.what()).find("gone/out.jsonl: cannot be opened"), std::string::npos) << error.what();
-  }
 }
 
 TEST_F(Jobs, OtherErrorsEndTheBatchAndKeepWhatIsDone) {
