@@ -12,9 +12,10 @@
 namespace headrace {
 namespace {
 
-std::string read_prompt(const GenerateArgs& args) {
+std::string read_prompt(const GenerateArgs& args, const Interrupt& interrupt) {
+  const ReadOptions reading{.limit = {}, .interrupt = interrupt.flag()};
   if (!args.file.empty()) {
-    std::string text = read_document(args.file);
+    std::string text = read_document(args.file, reading);
     return args.prompt.empty() ? text : text + "\n\n" + args.prompt;
   }
   if (!args.prompt.empty()) return args.prompt;
@@ -22,17 +23,18 @@ std::string read_prompt(const GenerateArgs& args) {
     throw_error(ExitCode::kUsage, "headrace generate", "there is no prompt",
                 "Give -p TEXT or -f FILE, or pipe it to standard input");
   }
-  return read_document("-");
+  return read_document("-", reading);
 }
 
 }  // namespace
 
 ExitCode run_generate(const GenerateArgs& args) {
-  const std::string prompt = read_prompt(args);
   const Interrupt interrupt;
+  const std::string prompt = read_prompt(args, interrupt);
   Console console(args.output, /*streams_text=*/true);
   Engine engine(console.with_rates(args.engine));
   console.note_device(engine.device());
+  check_document_size(args.file.empty() ? "prompt" : args.file, prompt.size(), engine.document_limit());
   GenerateOptions options = args.generate;
   options.interrupt = interrupt.flag();
   options.on_text = console.text_sink();

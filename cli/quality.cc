@@ -18,6 +18,7 @@ ExitCode run_quality(const QualityArgs& args) {
   };
   QualityOptions options = args.quality;
   options.interrupt = interrupt.flag();
+  options.outputs = {args.results, options.engine.device.trace_path};
   size_t headings = 0;
   QualityHooks hooks;
   hooks.progress = &console.progress();

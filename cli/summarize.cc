@@ -34,7 +34,7 @@ std::string options_text(const SummarizeArgs& args, const Engine& engine) {
     const std::string piece = str(value);
     text += str(piece.size(), ":", piece, ",");
   };
-  add(files_stamp(engine.model_path()));
+  add(files_stamp(engine.model_files()));
   add(dtype_name(engine.dtype()));
   add(type_name(args.engine.cache_type_k));
   add(type_name(args.engine.cache_type_v));
@@ -65,7 +65,7 @@ std::string options_text(const SummarizeArgs& args, const Engine& engine) {
     add(static_cast<int>(verify.score));
     add(static_cast<int>(verify.reduce));
     add(spec_type_name(args.engine.draft.type));
-    add(args.engine.draft.model.empty() ? "" : files_stamp(args.engine.draft.model));
+    add(files_stamp(engine.draft_files()));
   }
   return text;
 }
@@ -74,7 +74,8 @@ class Summarizer {
  public:
   explicit Summarizer(const SummarizeArgs& args)
       : args_(args),
-        files_(expand_documents(args.paths)),
+        files_(expand_documents(args.paths,
+                                {args.results, args.engine.device.trace_path, args.engine.prefix_cache.folder})),
         console_(args.output, /*streams_text=*/args.results.empty()),
         results_(args.results.empty() ? nullptr : std::make_unique<ResultsFile>(args.results, files_)),
         engine_(console_.with_rates(args.engine)) {}
@@ -85,7 +86,9 @@ class Summarizer {
     batch.files = files_;
     batch.options = options_text(args_, engine_);
     batch.results = results_.get();
-    batch.read = [](const std::string& file) { return read_document(file); };
+    const ReadOptions reading{.limit = args_.truncate == Truncate::kNone ? engine_.document_limit() : DocumentLimit(),
+                              .interrupt = interrupt_.flag()};
+    batch.read = [&reading](const std::string& file) { return read_document(file, reading); };
     batch.answer = [this](const std::string& file, const std::string& text) { return answer(file, text); };
     batch.events.on_begin = [this](size_t index, const std::string& file) { begin(index, file); };
     batch.events.on_result = [this](size_t index, const std::string& file, const GenerateResult& r) {

@@ -1,15 +1,13 @@
 #include "runtime/document.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
-#include <iterator>
-#include <memory>
+#include <set>
+#include <utility>
 
 #include "cache/base.h"
-#include "runtime/text/utf8.h"
 
 namespace headrace {
 namespace {
@@ -28,8 +26,42 @@ bool leads_back(const std::string& folder, const std::vector<std::string>& way) 
   });
 }
 
+// Files by device and inode, whatever their names; by name where they are yet to be made.
+class FileSet {
+ public:
+  explicit FileSet(const std::vector<std::string>& paths) {
+    for (const std::string& path : paths) {
+      if (path.empty()) continue;
+      const auto id = id_of(path);
+      if (id) {
+        ids_.insert(*id);
+      } else {
+        names_.insert(name_of(path));
+      }
+    }
+  }
+  bool contains(const std::string& path) const {
+    if (ids_.empty() && names_.empty()) return false;
+    const auto id = id_of(path);
+    return id ? ids_.contains(*id) : names_.contains(name_of(path));
+  }
+
+ private:
+  using Id = std::pair<dev_t, ino_t>;
+  static std::optional<Id> id_of(const std::string& path) {
+    struct stat info = {};
+    return ::stat(path.c_str(), &info) == 0 ? std::optional(Id(info.st_dev, info.st_ino)) : std::nullopt;
+  }
+  static std::string name_of(const std::string& path) {
+    std::error_code ignored;
+    return fs::weakly_canonical(fs::absolute(path, ignored), ignored).string();
+  }
+  std::set<Id> ids_;
+  std::set<std::string> names_;
+};
+
 // The files of a folder, deepest folders included, in an order that depends on names alone.
-void append_folder(const std::string& folder, std::vector<std::string>* out) {
+void append_folder(const std::string& folder, const FileSet& outputs, std::vector<std::string>* out) {
   std::vector<std::string> found;
   std::error_code error, unknown;
   std::vector<std::string> way = {fs::canonical(folder, unknown).string()};  // to where the iterator stands
@@ -38,7 +70,7 @@ void append_folder(const std::string& folder, std::vector<std::string>* out) {
     const fs::path& path = it->path();
     if (it.depth() > 64) bad_document(folder, "has more than 64 levels of folders: " + path.string());
     way.resize(static_cast<size_t>(it.depth()) + 1);
-    if (path.filename().string().starts_with('.')) {
+    if (path.filename().string().starts_with('.') || outputs.contains(path.string())) {
       it.disable_recursion_pending();
     } else if (it->is_directory(unknown)) {
       way.push_back(fs::canonical(path, unknown).string());
@@ -54,21 +86,6 @@ void append_folder(const std::string& folder, std::vector<std::string>* out) {
   out->insert(out->end(), found.begin(), found.end());
 }
 
-std::string read_all(const std::string& path) {
-  const bool standard_input = path == "-";
-  std::error_code error;
-  if (!standard_input && fs::is_directory(path, error))
-    bad_document(path, "is a folder, not a file (a folder of documents needs a file in it)");
-  const auto close = [](FILE* file) { file == stdin ? 0 : std::fclose(file); };
-  const std::unique_ptr<FILE, decltype(close)> file(standard_input ? stdin : std::fopen(path.c_str(), "rb"), close);
-  if (file == nullptr) bad_document(path, std::string("cannot be opened: ") + std::strerror(errno));
-  std::string text;
-  char buffer[1 << 16];
-  for (size_t got; (got = std::fread(buffer, 1, sizeof buffer, file.get())) > 0;) text.append(buffer, got);
-  if (std::ferror(file.get()) != 0) bad_document(path, std::string("cannot be read: ") + std::strerror(errno));
-  return text;
-}
-
 bool is_continuation(char c) { return (static_cast<uint8_t>(c) & 0xc0) == 0x80; }
 
 // What the answer is to have: who asks for rules says so.
@@ -80,7 +97,7 @@ constexpr const char* kRoom = " (-n, and a quarter of the context at most)";
           ? str(" of ", context, " leaves ", context - tokens, " of ", answer, " tokens for the answer", kRoom)
           : str(" holds ", context, answer > 1 ? str(", ", answer, " of them for the answer", kRoom) : "");
   bad_document(file, str("is ", tokens, " tokens long, ", tokens + answer - context, " too many: the context", why),
-               "Shorten it, ask for less with -n, raise -c/--ctx-size if the model allows, or use --truncate middle");
+               kShortenHint);
 }
 
 // About `bytes` of the text, half from its beginning and half from its end, a mark between.
@@ -93,43 +110,26 @@ std::string without_middle(std::string_view text, size_t bytes) {
 
 }  // namespace
 
-std::vector<std::string> expand_documents(const std::vector<std::string>& paths) {
+std::vector<std::string> expand_documents(const std::vector<std::string>& paths,
+                                          const std::vector<std::string>& outputs) {
+  const FileSet written(outputs);
   std::vector<std::string> files;
   for (const std::string& path : paths) {
     std::error_code error;
+    if (path.empty()) throw_error(ExitCode::kUsage, "documents", "one has an empty name");
     if (path != "-" && fs::is_directory(path, error)) {
-      append_folder(path, &files);
-    } else {
+      append_folder(path, written, &files);
+    } else if (path == "-" || !written.contains(path)) {
       files.push_back(path);
     }
+  }
+  if (files.empty() && !paths.empty()) {
+    throw_error(ExitCode::kUsage, paths.front(), "is a file that this run writes to, and there is no other document");
   }
   if (std::count(files.begin(), files.end(), "-") > 1) {
     throw_error(ExitCode::kUsage, "-", "standard input can be read once only");
   }
   return files;
-}
-
-std::optional<size_t> first_bad_utf8(std::string_view text) {
-  for (size_t at = 0; at < text.size();) {
-    const Utf8Unit unit = next_utf8(text.substr(at));
-    if (unit.kind != Utf8Unit::kCharacter) return at;
-    at += unit.length;
-  }
-  return std::nullopt;
-}
-
-std::string read_document(const std::string& path) {
-  const std::string name = path == "-" ? "standard input" : path;
-  std::string text = read_all(path);
-  if (text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);
-  if (const std::optional<size_t> bad = first_bad_utf8(text)) {
-    char byte[8];
-    std::snprintf(byte, sizeof byte, "0x%02x", static_cast<unsigned>(static_cast<uint8_t>(text[*bad])));
-    bad_document(name, str("is not UTF-8 text: byte ", byte, " at offset ", *bad),
-                 "If it is text in another encoding, convert it: iconv -f LATIN1 -t UTF-8");
-  }
-  if (text.find_first_not_of(" \t\r\n\f\v") == std::string::npos) bad_document(name, "is empty");
-  return text;
 }
 
 DocumentPrompt document_prompt(const std::string& file, std::string_view text, const PromptRules& rules,

@@ -1,6 +1,7 @@
 // Documents: found, read whole and made into a prompt that fits. Reads files, owns nothing. Any thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -11,13 +12,32 @@
 namespace headrace {
 
 // Files stay as they are, those that are not there too, so that a batch can go on without them; a folder becomes the
-// files under it in the order of their names, hidden ones left out. Throws Error: a folder that cannot be listed
-// (kBadInput), standard input named twice (kUsage).
-std::vector<std::string> expand_documents(const std::vector<std::string>& paths);
+// files under it in the order of their names, hidden ones left out. `outputs`, the files and folders that the run
+// writes to, are no documents, under whatever name. Throws Error: a folder that cannot be listed (kBadInput), standard
+// input named twice, or no document left (kUsage).
+std::vector<std::string> expand_documents(const std::vector<std::string>& paths,
+                                          const std::vector<std::string>& outputs = {});
 
+// How much of a document is read.
+constexpr uint64_t kMostDocumentBytes = uint64_t{256} << 20;
+struct DocumentLimit {
+  uint64_t bytes = kMostDocumentBytes;
+  int64_t context_tokens = 0;  // what the limit is of; 0: of the program itself
+};
+// What is longer cannot fit the context: no token stands for more bytes.
+DocumentLimit limit_of_context(int64_t context_tokens, uint64_t longest_token_bytes);
+// Throws Error(kBadInput) with both sizes and what to do.
+void check_document_size(const std::string& name, uint64_t bytes, const DocumentLimit& limit);
+inline constexpr const char* kShortenHint =
+    "Shorten it, ask for less with -n, raise -c/--ctx-size if the model allows, or use --truncate middle";
+
+struct ReadOptions {
+  DocumentLimit limit{};                         // a longer document is an error before it is read
+  const std::atomic<bool>* interrupt = nullptr;  // set while a pipe is waited for: Error(kInterrupted)
+};
 // The whole text of a file ("-": standard input), a UTF-8 byte order mark left out. Throws Error(kBadInput) that names
-// the file: not there, a folder, not UTF-8 (with the offset), nothing but white space.
-std::string read_document(const std::string& path);
+// the file: not there, a folder, too long, not UTF-8 (with the offset), a git-LFS pointer, nothing but white space.
+std::string read_document(const std::string& path, const ReadOptions& options = {});
 
 // Where the first byte that is not UTF-8 stands.
 std::optional<size_t> first_bad_utf8(std::string_view text);

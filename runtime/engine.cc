@@ -11,7 +11,6 @@
 #include "offload/host_clock.h"
 #include "offload/trace.h"
 #include "runtime/answer.h"
-#include "runtime/document.h"
 #include "runtime/draft/open_draft.h"
 #include "runtime/drafting.h"
 #include "runtime/model/open_checkpoint.h"
@@ -325,6 +324,13 @@ const Device& Engine::device() const { return *impl_->device; }
 DType Engine::dtype() const { return impl_->weights->dtype(); }
 int64_t Engine::context_limit() const { return impl_->ground().context_limit(); }
 const std::string& Engine::model_path() const { return impl_->checkpoint->path(); }
+std::vector<FileStamp> Engine::model_files() const { return impl_->checkpoint->files(); }
+std::vector<FileStamp> Engine::draft_files() const {
+  return impl_->draft_model ? impl_->draft_model->files() : std::vector<FileStamp>();
+}
+DocumentLimit Engine::document_limit() const {
+  return limit_of_context(context_limit(), tokenizer().longest_token_bytes());
+}
 
 std::string Engine::describe() const {
   return str(impl_->checkpoint->path(), ", ", dtype_name(dtype()), ", on ", impl_->device->name());

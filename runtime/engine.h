@@ -12,6 +12,7 @@
 
 #include "offload/device.h"
 #include "offload/trace_file.h"
+#include "runtime/document.h"
 #include "runtime/engine_options.h"
 #include "runtime/generate_result.h"
 #include "runtime/model/checkpoint.h"
@@ -53,6 +54,11 @@ class Engine {
   DType dtype() const;
   int64_t context_limit() const;          // tokens: -c, or the model's own
   const std::string& model_path() const;  // of the files: a hub name resolved
+  // The weight files that were opened; none: no file holds them, or there is no draft.
+  std::vector<FileStamp> model_files() const;
+  std::vector<FileStamp> draft_files() const;
+  // Of the text that context_limit() tokens can hold. REQUIRES: want_tokenizer.
+  DocumentLimit document_limit() const;
   // A line that says what runs where, for the report: "SmolLM2-135M… bf16 on CPU, 2 threads".
   std::string describe() const;
 

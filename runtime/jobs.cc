@@ -1,26 +1,32 @@
 #include "runtime/jobs.h"
 
-#include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <new>
+#include <set>
 
+#include "runtime/model/hf_directory.h"
 #include "runtime/report.h"
 #include "runtime/sha256.h"
 
 namespace headrace {
 
-std::string files_stamp(const std::string& path) {
-  namespace fs = std::filesystem;
+namespace fs = std::filesystem;
+
+std::string files_stamp(const std::vector<FileStamp>& weights) {
+  if (weights.empty()) return "";
   std::error_code error;
-  std::vector<fs::path> files = {path};
-  if (fs::is_directory(path, error)) {
-    files.clear();
-    for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
-      if (it->is_regular_file(error)) files.push_back(it->path());
+  std::set<fs::path> files;
+  for (const FileStamp& file : weights) files.insert(file.path);
+  fs::path model = *files.begin();
+  if (model.extension() != ".gguf") {
+    model = model.parent_path();
+    for (const char* name : kModelTextFiles) {
+      if (fs::exists(model / name, error)) files.insert(model / name);
     }
-    std::sort(files.begin(), files.end());
+    if (files.contains(model / kModelTextFiles[0])) files.erase(model / *std::rbegin(kModelTextFiles));
   }
-  std::string text = fs::weakly_canonical(path, error).string();
+  std::string text = fs::weakly_canonical(model, error).string();
   for (const fs::path& file : files) {
     const auto time = fs::last_write_time(file, error).time_since_epoch().count();
     text += str("\n", file.filename().string(), " ", fs::file_size(file, error), " ", time);

@@ -17,9 +17,9 @@ namespace headrace {
 // sha256 of the options and the content, each with its length, as hexadecimal.
 std::string job_key(std::string_view options, std::string_view content);
 
-// The files of a model as text that changes when one of them does: canonical path, and name, size and time of each
-// file. A folder's own files, not those of folders in it.
-std::string files_stamp(const std::string& path);
+// A model as text that changes when one of its files does: canonical path, and name, size and time of each file that is
+// read: its weights (TensorSource::files()) and, where they are in a directory, config, tokenizer and template.
+std::string files_stamp(const std::vector<FileStamp>& weights);
 
 struct BatchEvents {  // each may be empty
   std::function<void(size_t index, const std::string& file)> on_begin;

@@ -60,8 +60,9 @@ class Quality {
 
 // Before the model is opened: what is wrong with a document is said at once.
 void Quality::read_documents() {
-  for (const std::string& file : expand_documents(options_.documents)) {
-    documents_.push_back({file == "-" ? "standard input" : file, read_document(file)});
+  const ReadOptions reading{.limit = {}, .interrupt = options_.interrupt};
+  for (const std::string& file : expand_documents(options_.documents, options_.outputs)) {
+    documents_.push_back({file == "-" ? "standard input" : file, read_document(file, reading)});
   }
   const size_t temperatures = options_.temperatures.size(), budgets = options_.budgets.size();
   const size_t texts = temperatures * (1 + 2 * budgets * options_.intervals.size());

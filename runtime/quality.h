@@ -28,6 +28,8 @@ struct QualityOptions {
   bool ignore_eos = false;
   uint64_t seed = 0;
   const std::atomic<bool>* interrupt = nullptr;
+  std::vector<std::string>
+      outputs{};  // files that the run writes to: no documents, though they are in a folder of them
 };
 
 // One document, or all of them, with one temperature, budget and interval.

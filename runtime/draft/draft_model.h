@@ -65,7 +65,8 @@ class DraftModel {
   // What a saved prefix must have for a run of its draft to begin behind it. Calls `fingerprint` once in the model's
   // life, if at all: it may read all of the draft's files.
   virtual DraftNeeds needs(const DraftRun&, const WeightsFingerprint&) const { return {}; }
-  virtual std::vector<FileStamp> files() const { return {}; }  // that needs() speaks of, as they were when opened
+  // Its weights' files, as they were when they were opened; none: it has none.
+  virtual std::vector<FileStamp> files() const { return {}; }
   virtual std::unique_ptr<Draft> start(const DraftRun& run) = 0;
   virtual std::string describe() const = 0;  // "draft-eagle3 …/eagle3, window 2048, tree of 60"
 

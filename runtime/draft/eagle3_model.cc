@@ -48,7 +48,6 @@ class Eagle3Model final : public LayerDraftModel<Eagle3Checkpoint, Eagle3Weights
             .first_row = shape.first_kept(run.prompt_tokens - 1),
             .identity = eagle3_states_identity(config_, weights_.dtype(), *fingerprint_)};
   }
-  std::vector<FileStamp> files() const override { return checkpoint_->files(); }
   std::unique_ptr<Draft> start(const DraftRun& run) override {
     return std::make_unique<Eagle3Draft>(device_, config_, weights_, target_, setup_of(run));
   }

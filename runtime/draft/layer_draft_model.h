@@ -20,6 +20,7 @@ class LayerDraftModel : public DraftModel {
   uint64_t weights_bytes() const override { return weights_.bytes(); }
   uint64_t staging_bytes() const override { return weights_.staging_bytes(); }
   SpecType type() const override { return type_; }
+  std::vector<FileStamp> files() const override { return checkpoint_->files(); }
   TreeLimits tree() const override { return {.nodes = tree_.nodes, .levels = tree_.deepest()}; }
   bool tunes_trees() const override { return tunes_trees_; }
   std::string describe() const override {

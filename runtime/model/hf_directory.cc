@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "runtime/model/end_ids.h"
+#include "runtime/model/file_hints.h"
 #include "runtime/model/input_file.h"
 #include "runtime/model/json_file.h"
 #include "runtime/model/tensor_files.h"
@@ -11,11 +12,6 @@ namespace headrace {
 namespace {
 
 using nlohmann::json;
-
-bool exists(const std::string& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(path, ignored);
-}
 
 // A directory of GGUF files is a common slip: the hint names them.
 std::string hint_of_ggufs(const std::string& directory) {
@@ -33,7 +29,7 @@ class HfDirectory final : public Checkpoint {
   ByteRange stored_range(const TensorInfo& tensor) const override { return files_.range(index_of(tensor)); }
   std::vector<FileStamp> files() const override { return files_.stamps(); }
   DType natural_dtype() const override { return files_.natural_dtype(); }
-  bool has_tokenizer() const override { return exists(file("tokenizer.json")); }
+  bool has_tokenizer() const override { return is_there(file("tokenizer.json")); }
   Tokenizer load_tokenizer() const override;
   std::string chat_template() const override;
 
@@ -47,7 +43,7 @@ class HfDirectory final : public Checkpoint {
 HfDirectory::HfDirectory(const std::string& directory) {
   path_ = directory;
   while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
-  if (!exists(file("config.json")))
+  if (!is_there(file("config.json")))
     throw_error(ExitCode::kBadInput, path_, "is a directory without config.json", hint_of_ggufs(path_));
   config_ = parse_config_json(read_small_file(file("config.json"), kMaxConfigBytes), file("config.json"));
   read_generation_config();
@@ -58,7 +54,7 @@ HfDirectory::HfDirectory(const std::string& directory) {
 
 void HfDirectory::read_generation_config() {
   const std::string source = file("generation_config.json");
-  if (!exists(source)) return;
+  if (!is_there(source)) return;
   const json object = parse_json_object(read_small_file(source, kMaxConfigBytes), source);
   append_end_ids(JsonFields(object, source), config_.vocab, &config_.end_ids);
 }
@@ -71,18 +67,18 @@ void HfDirectory::read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t
 
 Tokenizer HfDirectory::load_tokenizer() const {
   const std::string source = file("tokenizer.json");
-  if (!exists(source))
+  if (!is_there(source))
     throw_error(ExitCode::kBadInput, source, "is not there",
-                exists(file("tokenizer.model"))
+                is_there(file("tokenizer.model"))
                     ? "only tokenizer.model is: save the tokenizer again with transformers' fast tokenizer"
                     : "a model directory needs its tokenizer.json");
   return Tokenizer::from_json(read_small_file(source, kMaxTokenizerBytes), source);
 }
 
 std::string HfDirectory::chat_template() const {
-  if (exists(file("chat_template.jinja"))) return read_small_file(file("chat_template.jinja"), kMaxConfigBytes);
+  if (is_there(file("chat_template.jinja"))) return read_small_file(file("chat_template.jinja"), kMaxConfigBytes);
   const std::string source = file("tokenizer_config.json");
-  if (!exists(source)) return "";
+  if (!is_there(source)) return "";
   const json object = parse_json_object(read_small_file(source, kMaxConfigBytes), source);
   const JsonFields fields(object, source);
   const json* value = fields.find("chat_template");

@@ -9,6 +9,11 @@
 
 namespace headrace {
 
+// The files of a directory, beside its weights, that a text may depend on. The last is read for its chat template,
+// where the first is not there.
+inline constexpr const char* kModelTextFiles[] = {"chat_template.jinja", "config.json", "generation_config.json",
+                                                  "tokenizer.json", "tokenizer_config.json"};
+
 std::unique_ptr<Checkpoint> open_hf_directory(const std::string& directory);
 
 }  // namespace headrace

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cache/base.h"
+#include "runtime/model/file_hints.h"
 #include "runtime/model/input_file.h"
 
 namespace headrace {
@@ -69,7 +70,7 @@ std::string find_model(const std::string& model) {
   if (model.empty()) throw_error(ExitCode::kBadInput, "--model", "is empty");
   if (model.find('\0') != std::string::npos)
     throw_error(ExitCode::kBadInput, printable(model), "a path with a NUL byte");
-  if (exists(model)) return model;
+  if (is_there(model)) return model;
   const std::string hint = "give a Hugging Face directory, a .gguf file, or org/name of a downloaded model";
   std::string name;
   if (!hub_name(model, &name))

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "cache/base.h"
+#include "runtime/model/file_hints.h"
 
 namespace headrace {
 namespace {
@@ -44,12 +45,16 @@ InputFile::InputFile(const std::string& path) : InputFile() {  // from here on t
   // O_NONBLOCK: opening a named pipe must not wait for a writer.
   descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   struct stat status = {};
-  if (descriptor_ < 0) throw_error(ExitCode::kBadInput, path, str("cannot be opened: ", std::strerror(errno)));
+  if (descriptor_ < 0) throw_error(ExitCode::kBadInput, path, cannot_open(path, errno));
   if (::fstat(descriptor_, &status) != 0)
     throw_error(ExitCode::kBadInput, path, str("cannot be examined: ", std::strerror(errno)));
   if (S_ISDIR(status.st_mode)) throw_error(ExitCode::kBadInput, path, "is a directory, not a file");
   if (!S_ISREG(status.st_mode)) throw_error(ExitCode::kBadInput, path, "is not a regular file");
   stamp_ = make_stamp(path, status);
+  char head[kMostLfsPointerBytes];
+  if (stamp_.bytes > sizeof head) return;
+  const ssize_t got = ::pread(descriptor_, head, sizeof head, 0);
+  if (got > 0) refuse_lfs_pointer(path, {head, static_cast<size_t>(got)});
 }
 
 InputFile::~InputFile() {

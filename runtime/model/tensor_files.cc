@@ -1,12 +1,12 @@
 #include "runtime/model/tensor_files.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <utility>
 
 #include "runtime/model/convert.h"
+#include "runtime/model/file_hints.h"
 #include "runtime/model/json_file.h"
 #include "runtime/model/safetensors.h"
 #include "runtime/model/torch_file.h"
@@ -17,11 +17,6 @@ namespace {
 using nlohmann::json;
 
 constexpr uint64_t kMaxIndexBytes = uint64_t{256} << 20;
-
-bool exists(const std::string& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(path, ignored);
-}
 
 // Which stored types can be read as weights; the others are listed only.
 std::optional<DType> weight_type(const std::string& stored) {
@@ -64,11 +59,11 @@ TensorFiles::TensorFiles(const std::string& directory) {
   for (const Format& format : kFormats) {
     format_ = format.name;
     const std::string single = directory + "/" + format.single;
-    if (exists(single)) {
+    if (is_there(single)) {
       open_shard(single, format, nullptr);
       return;
     }
-    if (exists(directory + "/" + format.index)) {
+    if (is_there(directory + "/" + format.index)) {
       open_shards(directory, format);
       return;
     }
@@ -84,7 +79,7 @@ void TensorFiles::open_shards(const std::string& directory, const Format& format
   index_ = stamp_of(source);  // before it is read: what is written to it afterwards shows
   for (auto& [name, wanted] : read_index(source)) {
     const std::string path = directory + "/" + name;
-    if (!exists(path))
+    if (!is_there(path))
       throw_error(ExitCode::kBadInput, source, str("names the shard ", printable(name), ", which is not there"));
     open_shard(path, format, &wanted);
     if (!wanted.empty())

@@ -10,11 +10,6 @@ namespace headrace {
 
 namespace {
 
-bool is_space(char32_t c) {
-  return c == ' ' || (c >= '\t' && c <= '\r') || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
-}
-
 // \w: letters, marks, decimal digits, letter numbers, connectors, joiners.
 bool is_word(char32_t c) {
   switch (utf8proc_category(static_cast<int32_t>(c))) {
@@ -104,9 +99,9 @@ std::vector<AddedTokens::Piece> AddedTokens::split(const MarkedText& marked) con
     at = end;
     if (token->single_word && !stands_alone(text, begin, end)) continue;
     if (token->lstrip)
-      while (begin > done && is_space(character_at(text, before(text, begin)))) begin = before(text, begin);
+      while (begin > done && is_white_space(character_at(text, before(text, begin)))) begin = before(text, begin);
     if (token->rstrip)
-      while (end < text.size() && is_space(character_at(text, end))) end += utf8_length(text[end]);
+      while (end < text.size() && is_white_space(character_at(text, end))) end += utf8_length(text[end]);
     if (done < begin) pieces.push_back({done, begin, -1});
     pieces.push_back({begin, end, token->id});
     at = done = end;

@@ -233,6 +233,12 @@ const std::string& Tokenizer::token_name(int32_t id) const {
   return id >= 0 && id < size() ? impl_->names[static_cast<size_t>(id)] : kNoName;
 }
 
+uint64_t Tokenizer::longest_token_bytes() const {
+  size_t longest = 0;
+  for (const std::string& piece : impl_->pieces) longest = std::max(longest, piece.size());
+  return longest;
+}
+
 bool Tokenizer::is_special(int32_t id) const {
   return id >= 0 && id < size() && impl_->special[static_cast<size_t>(id)];
 }

@@ -46,7 +46,8 @@ class Tokenizer {
   int32_t find(std::string_view token) const;  // the id of a token by its exact name, or -1
   const std::string& token_name(int32_t id) const;
   bool is_special(int32_t id) const;
-  int32_t bos() const;  // -1 if there is none
+  uint64_t longest_token_bytes() const;  // of the text that one token can stand for
+  int32_t bos() const;                   // -1 if there is none
   int32_t eos() const;
 
  private:

@@ -41,6 +41,11 @@ Utf8Unit next_utf8(std::string_view text) {
   return {Utf8Unit::kCharacter, length, code_point};
 }
 
+bool is_white_space(char32_t c) {
+  return c == ' ' || (c >= '\t' && c <= '\r') || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
 bool is_utf8(std::string_view text) {
   while (!text.empty()) {
     const Utf8Unit unit = next_utf8(text);

@@ -21,6 +21,7 @@ struct Utf8Unit {
 Utf8Unit next_utf8(std::string_view text);  // text is not empty
 
 bool is_utf8(std::string_view text);
+bool is_white_space(char32_t c);  // Unicode's White_Space
 // Appends `text`; every maximal invalid part becomes U+FFFD, as the reference reads a file with errors="replace".
 void append_valid_utf8(std::string_view text, std::string* out);
 void append_code_point(char32_t code_point, std::string* out);

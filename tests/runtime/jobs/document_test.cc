@@ -1,9 +1,16 @@
 #include "runtime/document.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -54,6 +61,23 @@ TEST(ExpandDocuments, LinksThatLeadBackAreLeftOut) {
             (std::vector<std::string>{one, root + "/other/back/two.txt", root + "/other/three.txt", two}));
 }
 
+// Whatever their names: by device and inode.
+TEST(ExpandDocuments, LeavesOutWhatTheRunWrites) {
+  namespace fs = std::filesystem;
+  TemporaryFolder folder;
+  const std::string a = folder.write("docs/a.txt", "a"), out = folder.write("docs/out.jsonl", ""),
+                    root = folder / "docs";
+  fs::create_symlink("out.jsonl", root + "/link");
+  fs::create_hard_link(out, root + "/hard");
+  folder.write("docs/cache/x.kv", "rows");
+  const std::vector<std::string> outputs = {"", root + "/./out.jsonl", root + "/cache", folder / "not yet.json"};
+  EXPECT_EQ(expand_documents({root, out, root + "/../not yet.json"}, outputs), (std::vector<std::string>{a}));
+  EXPECT_NE(
+      error_of([&] { expand_documents({out}, outputs); }, ExitCode::kUsage).find(out + ": is a file that this run"),
+      std::string::npos);
+  EXPECT_NE(error_of([&] { expand_documents({""}); }, ExitCode::kUsage).find("empty name"), std::string::npos);
+}
+
 // A batch goes on without them, and reading them says what is wrong.
 TEST(ExpandDocuments, KeepsWhatCannotBeRead) {
   TemporaryFolder folder;
@@ -82,7 +106,9 @@ TEST(ReadDocument, RefusesWithFileAndValue) {
             folder.path() + ": is a folder, not a file (a folder of documents needs a file in it)");
   const std::string gone = error_of([&] { read_document(folder / "gone"); });
   EXPECT_EQ(gone, folder / "gone" + ": cannot be opened: No such file or directory");
-  for (const std::string& empty : {std::string(), std::string(" \n\t\r\n"), std::string("\xef\xbb\xbf")}) {
+  for (const std::string& empty :
+       {std::string(), std::string(" \n\t\r\n"), std::string("\xef\xbb\xbf"), std::string("\xc2\xa0\n"),
+        std::string("\xe3\x80\x80\xe3\x80\x80"), std::string("\xef\xbb\xbf\xe2\x80\xa8 \xc2\x85")}) {
     const std::string path = folder.write("empty", empty);
     EXPECT_EQ(error_of([&] { read_document(path); }), path + ": is empty");
   }
@@ -108,6 +134,73 @@ TEST(ReadDocument, NamesTheFirstByteThatIsNotUtf8) {
     const std::string error = error_of([&] { read_document(path); });
     EXPECT_NE(error.find(path + ": is not UTF-8 text: " + message), std::string::npos) << error;
   }
+}
+
+TEST(ReadDocument, SaysWhatOtherKindsOfFilesAre) {
+  using namespace std::string_literals;
+  TemporaryFolder folder;
+  // {content, what the message must hold}
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"\xff\xfeH\0i\0"s, "it looks like UTF-16\n  Convert it: iconv -f UTF-16 -t UTF-8"},
+      {"\xfe\xff\0H\0i"s, "it looks like UTF-16\n"},
+      {"H\0i\0 \0y\0o\0u\0"s, "iconv -f UTF-16LE -t UTF-8"},
+      {"\0H\0i\0 \0y\0o\0u"s, "iconv -f UTF-16BE -t UTF-8"},
+      {"\xff\xfe\0\0H\0\0\0"s, "iconv -f UTF-32 -t UTF-8"},
+      {"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n", "is a git-LFS pointer"},
+  };
+  for (const auto& [content, message] : cases) {
+    const std::string path = folder.write("other.txt", content);
+    const std::string error = error_of([&] { read_document(path); });
+    EXPECT_TRUE(error.starts_with(path + ": is ")) << error;
+    EXPECT_NE(error.find(message), std::string::npos) << error;
+  }
+  const std::string zero = folder.write("zero.txt", "a zero \0 in a text is a character like others"s);
+  EXPECT_EQ(read_document(zero).size(), 45u);
+  std::filesystem::create_symlink("nowhere.txt", folder / "link.txt");
+  EXPECT_EQ(error_of([&] { read_document(folder / "link.txt"); }),
+            folder / "link.txt: is a link to nowhere.txt, which is not there");
+}
+
+TEST(ReadDocument, ReadsNoMoreThanItsLimit) {
+  TemporaryFolder folder;
+  const std::string path = folder.write("long.txt", std::string(100'001, 'x'));
+  const DocumentLimit limit = limit_of_context(1000, 100);
+  EXPECT_EQ(limit.bytes, 100'000u);
+  EXPECT_EQ(error_of([&] { read_document(path, {.limit = limit}); }),
+            path + ": has 100001 bytes or more: no text of more than 100000 fits a context of 1000 tokens\n  " +
+                kShortenHint);
+  EXPECT_EQ(read_document(path, {.limit = limit_of_context(1001, 100)}).size(), 100'001u);
+  EXPECT_EQ(limit_of_context(10, 4).bytes, 64 * kKiB);
+  for (const int64_t tokens : {int64_t{1} << 30, int64_t{1} << 62}) {
+    EXPECT_EQ(limit_of_context(tokens, 100).bytes, kMostDocumentBytes);
+    EXPECT_EQ(limit_of_context(tokens, 100).context_tokens, 0);
+  }
+}
+
+// With a writer that says nothing, and one that comes late.
+TEST(ReadDocument, WaitsForAPipeUntilItIsInterrupted) {
+  TemporaryFolder folder;
+  const std::string pipe = folder / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const bool open : {false, true}) {
+    const int writer = open ? ::open(pipe.c_str(), O_RDWR) : -1;
+    std::atomic<bool> interrupt{false};
+    std::thread later([&interrupt] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(150));
+      interrupt = true;
+    });
+    EXPECT_NE(error_of([&] { read_document(pipe, {.limit = {}, .interrupt = &interrupt}); }, ExitCode::kInterrupted)
+                  .find(pipe + ": was not read to its end"),
+              std::string::npos);
+    later.join();
+    if (open) ::close(writer);
+  }
+  std::thread writer([&pipe] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(150));
+    std::ofstream(pipe) << std::string(200'000, 'x');
+  });
+  EXPECT_EQ(read_document(pipe).size(), 200'000u);
+  writer.join();
 }
 
 // One token a byte, and three for the template around it.

@@ -209,18 +209,50 @@ TEST_F(Jobs, WithoutAFileNothingIsSkipped) {
   EXPECT_EQ(answers, 2);
 }
 
-TEST(FilesStamp, ChangesWhenAFileDoes) {
-  TemporaryFolder folder;
-  const std::string file = folder.write("model/a.gguf", "weights");
-  const std::string alone = files_stamp(file), whole = files_stamp(folder / "model");
-  EXPECT_EQ(files_stamp(file), alone);
-  EXPECT_EQ(files_stamp(folder / "model"), whole);
-  std::filesystem::last_write_time(file, std::filesystem::last_write_time(file) + std::chrono::seconds(1));
-  EXPECT_NE(files_stamp(file), alone);
-  EXPECT_NE(files_stamp(folder / "model"), whole);
-  const std::string before = files_stamp(folder / "model");
-  folder.write("model/config.json", "{}");
-  EXPECT_NE(files_stamp(folder / "model"), before);
+class ModelStamp : public ::testing::Test {
+ protected:
+  std::string stamp(const std::vector<std::string>& weights) const {
+    std::vector<FileStamp> files;
+    for (const std::string& name : weights) files.push_back(*stamp_of(folder_ / name));
+    return files_stamp(files);
+  }
+  void touch(const std::string& name) const {
+    const std::string path = folder_ / name;
+    std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) + std::chrono::seconds(1));
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(ModelStamp, OfAFileIsThatOfTheFile) {
+  folder_.write("model/a.gguf", "weights");
+  const std::string before = stamp({"model/a.gguf"});
+  folder_.write("model/config.json", "{}");
+  EXPECT_EQ(stamp({"model/a.gguf"}), before);
+  touch("model/a.gguf");
+  EXPECT_NE(stamp({"model/a.gguf"}), before);
+  EXPECT_EQ(files_stamp({}), "");
+}
+
+TEST_F(ModelStamp, OfADirectoryCountsWhatIsRead) {
+  const std::vector<std::string> weights = {"model/1.safetensors", "model/2.safetensors"};
+  const std::vector<std::string> read = {"model/1.safetensors", "model/2.safetensors", "model/config.json",
+                                         "model/tokenizer.json", "model/tokenizer_config.json"};
+  for (const std::string& name : read) folder_.write(name, name);
+  std::string before = stamp(weights);
+  for (const char* other : {"model/README.md", "model/pytorch_model.bin", "model/.cache/x", "model/out.jsonl"}) {
+    folder_.write(other, "x");
+    EXPECT_EQ(stamp(weights), before) << other;
+  }
+  for (const std::string& name : read) {
+    touch(name);
+    EXPECT_NE(stamp(weights), before) << name;
+    before = stamp(weights);
+  }
+  folder_.write("model/chat_template.jinja", "x");  // in the place of what tokenizer_config.json has
+  EXPECT_NE(stamp(weights), before);
+  before = stamp(weights);
+  touch("model/tokenizer_config.json");
+  EXPECT_EQ(stamp(weights), before);
 }
 
 TEST(JobKey, KeepsOptionsAndContentApart) {

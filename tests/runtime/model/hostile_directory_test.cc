@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 #include "tests/runtime/model/hostile.h"
 #include "tests/runtime/model/model_files.h"
 #include "tests/support/temporary_folder.h"
@@ -13,6 +15,8 @@ namespace headrace {
 namespace {
 
 using namespace testing_support;
+
+constexpr const char* kLfsPointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 269060552\n";
 
 TEST(HostileDirectory, WhatIsNotAModel) {
   const TemporaryFolder folder;
@@ -28,7 +32,11 @@ TEST(HostileDirectory, WhatIsNotAModel) {
   ASSERT_EQ(::mkfifo((folder / "pipe.gguf").c_str(), 0600), 0);
   expect_refused("a pipe", folder / "pipe.gguf", "pipe.gguf", "not a regular file");
   ASSERT_EQ(::symlink("loop", (folder / "loop").c_str()), 0);
-  expect_refused("a link to itself", folder / "loop", "loop", "no such file or directory");
+  expect_refused("a link to itself", folder / "loop", "loop", "Too many levels of symbolic links");
+  ASSERT_EQ(::symlink("gone.gguf", (folder / "dangling.gguf").c_str()), 0);
+  expect_refused("a link to nothing", folder / "dangling.gguf", "dangling.gguf",
+                 "is a link to gone.gguf, which is not there");
+  expect_refused("a git-LFS pointer", folder.write("lfs.gguf", kLfsPointer), "lfs.gguf", "git lfs pull");
   if (::geteuid() != 0) {
     const std::string secret = folder.write("secret.gguf", "GGUF");
     ASSERT_EQ(::chmod(secret.c_str(), 0), 0);
@@ -78,6 +86,15 @@ TEST(HostileDirectory, WeightsAndCompanions) {
   refused("generation_config cut", "generation_config.json", "{", "not valid JSON");
   refused("template of a wrong type", "tokenizer_config.json", R"({"chat_template": 3})", "chat_template 3");
   refused("tokenizer_config deep", "tokenizer_config.json", "{\"a\":" + deep("[", "]", 5000) + "}", "deeper");
+  for (const char* name : {"config.json", "model.safetensors", "tokenizer_config.json"}) {
+    refused("a git-LFS pointer", name, kLfsPointer, "is a git-LFS pointer");
+    const TemporaryFolder linked;  // as a hub snapshot whose blobs were removed
+    linked.write("config.json", small_config());
+    linked.write("model.safetensors", weights);
+    std::filesystem::remove(linked / name);
+    std::filesystem::create_symlink("../../blobs/0123", linked / name);
+    expect_refused("a link to nothing", linked.path(), name, "is a link to ../../blobs/0123, which is not there");
+  }
   const TemporaryFolder bare;
   bare.write("config.json", small_config());
   expect_refused("no weights", bare.path(), bare.path(), "model.safetensors.index.json");
