@@ -25,7 +25,7 @@ ExitCode exit_code(const BenchReport& report) {
 }  // namespace
 
 ExitCode run_bench(const BenchArgs& args) {
-  ResultFile file(args.results);
+  ResultFile file(args.results, json_beginning("headrace bench"));
   const Interrupt interrupt;
   Console console(args.output, /*streams_text=*/false);
   BenchOptions options = args.bench;
@@ -37,7 +37,7 @@ ExitCode run_bench(const BenchArgs& args) {
   hooks.on_begin = [&](const std::string& label) { console.progress().set_label(label); };
   hooks.on_row = [&](const BenchReport& so_far) {
     if (args.output.json) return;
-    console.print(so_far.rows.size() == 1 ? bench_heading(so_far) : std::string());
+    console.print(so_far.rows.size() == 1 ? visible(bench_heading(so_far)) : std::string());
     console.print(bench_line(so_far, so_far.rows.back()));
   };
   const BenchReport report = run_bench(options, hooks);

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "cache/base.h"
+#include "cli/format.h"
 #include "cli/report.h"
 #include "runtime/profile_store.h"
 
@@ -35,14 +36,14 @@ void Console::end_text() {
 void Console::report(const GenerateResult& result, const std::string& engine, int64_t most_tokens) {
   if (output_.quiet) return;
   progress_.clear();
-  const std::string text = "\n" + format_report(result, engine, most_tokens);
+  const std::string text = "\n" + visible(format_report(result, engine, most_tokens));
   std::fputs(text.c_str(), stderr);
 }
 
 void Console::report_trace(const TraceSummary& trace) {
   if (output_.quiet) return;
   progress_.clear();
-  std::fputs(format_trace(trace).c_str(), stderr);
+  std::fputs(visible(format_trace(trace)).c_str(), stderr);
 }
 
 void Console::note_device(const Device& device) {
@@ -76,7 +77,7 @@ EngineOptions Console::with_rates(EngineOptions options) {
 
 void Console::error(const std::string& message) {
   progress_.clear();
-  std::fprintf(stderr, "error: %s\n", message.c_str());
+  std::fprintf(stderr, "error: %s\n", visible(message).c_str());
 }
 
 void Console::finish() {

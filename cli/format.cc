@@ -6,8 +6,36 @@
 #include <cstdio>
 
 #include "cache/base.h"
+#include "runtime/text/utf8.h"
 
 namespace headrace {
+namespace {
+
+std::string escape_controls(std::string_view text, std::string_view kept) {
+  std::string out;
+  while (!text.empty()) {
+    const Utf8Unit unit = next_utf8(text);
+    const std::string_view bytes = text.substr(0, unit.length);
+    text.remove_prefix(unit.length);
+    const char32_t c = unit.code_point;
+    const bool printable = unit.kind == Utf8Unit::kCharacter && c >= 0x20 && (c < 0x7f || c > 0x9f);
+    if (printable || kept.find(bytes) != std::string_view::npos) {
+      out += bytes;
+      continue;
+    }
+    for (const char byte : bytes) {
+      char escaped[8];
+      std::snprintf(escaped, sizeof escaped, "\\x%02x", static_cast<unsigned>(static_cast<uint8_t>(byte)));
+      out += escaped;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string visible(std::string_view text) { return escape_controls(text, "\n\t"); }
+std::string visible_name(std::string_view name) { return escape_controls(name, ""); }
 
 std::string format_count(int64_t value) {
   std::string text = std::to_string(value);

@@ -1,4 +1,4 @@
-// Numbers as people read them. Pure; any thread.
+// Numbers and names as people read them. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,11 @@ std::string format_percent(double share);      // 0.0314 -> "3.1%"
 std::string format_duration(double seconds);   // "47.5 s" below a minute, then "2:05", "1:02:05"
 std::string format_age(int64_t seconds);       // "5 minutes", "1 hour", "12 days"
 std::string format_time_left(double seconds);  // "0:26", "12:05", "1:02:05"
+
+// Text that a terminal takes for no command: control characters and bytes that are not UTF-8 as \xNN. A newline or a
+// tab stays; visible_name() has none either.
+std::string visible(std::string_view text);
+std::string visible_name(std::string_view name);
 
 // A number of tokens: "131072", "128K" (times 1,024), "1M". False on anything else or on overflow.
 bool parse_tokens(std::string_view text, int64_t* out);

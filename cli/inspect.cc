@@ -96,7 +96,7 @@ void print_text(const Checkpoint& model, const ModelFacts& facts, bool tensors) 
     text += str("  ", tensor.name, "  [", shape_text(tensor), "]  ", tensor.stored_type, "  ",
                 format_bytes(tensor.stored_bytes), "\n");
   }
-  std::fputs(text.c_str(), stdout);
+  std::fputs(visible(text).c_str(), stdout);
 }
 
 void print_json(const Checkpoint& model, const ModelFacts& facts, bool tensors) {

@@ -9,6 +9,8 @@
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/format.h"
+#include "cli/process_setup.h"
 
 namespace headrace {
 namespace {
@@ -31,7 +33,7 @@ struct Run {
 };
 
 int fail(ExitCode code, const char* message) {
-  std::fprintf(stderr, "error: %s\n", message);
+  std::fprintf(stderr, "error: %s\n", visible(message).c_str());
   return static_cast<int>(code);
 }
 
@@ -54,4 +56,8 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace headrace
 
-int main(int argc, char** argv) { return headrace::run(argc, argv); }
+int main(int argc, char** argv) {
+  if (!headrace::open_standard_descriptors()) return static_cast<int>(headrace::ExitCode::kStorage);
+  headrace::ignore_file_size_signal();
+  return headrace::run(argc, argv);
+}

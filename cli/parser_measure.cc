@@ -75,7 +75,8 @@ void Parser::add_bench() {
   add_flags(*bench_app, "Output",
             {{"--json", "", nullptr, &bench.output.json, "One JSON object on stdout instead of the table"},
              {"-o,--output", "FILE", text_value(&bench.results), nullptr,
-              "Write the JSON object to FILE as well, in the place of what FILE holds", "HEADRACE_BENCH_OUTPUT"},
+              "Write the JSON object to FILE as well; an earlier result in FILE is replaced; -: as --json",
+              "HEADRACE_BENCH_OUTPUT"},
              trace_flag(&options->engine),
              {"-q,--quiet", "", nullptr, &bench.output.quiet, "No progress"}});
 }
@@ -83,6 +84,7 @@ void Parser::add_bench() {
 void Parser::finish_bench() {
   BenchOptions& options = bench.bench;
   options.engine.device.threads = static_cast<int>(bench_threads);
+  take_stdout_name(&bench.results, &bench.output);
   if (options.engine.model.empty() == options.shape.empty()) {
     usage_error("bench", options.shape.empty() ? "-m/--model or --shape is needed (--list-shapes names the shapes)"
                                                : "-m/--model (or HEADRACE_MODEL) and --shape exclude each other");
@@ -111,12 +113,14 @@ void Parser::add_quality() {
   add_flags(*quality_app, "Output",
             {{"--json", "", nullptr, &quality.output.json, "One JSON object on stdout instead of the table"},
              {"-o,--output", "FILE", text_value(&quality.results), nullptr,
-              "Write the JSON object to FILE as well, in the place of what FILE holds", "HEADRACE_QUALITY_OUTPUT"},
+              "Write the JSON object to FILE as well; an earlier result in FILE is replaced; -: as --json",
+              "HEADRACE_QUALITY_OUTPUT"},
              {"-q,--quiet", "", nullptr, &quality.output.quiet, "No progress"}});
 }
 
 void Parser::finish_quality() {
   if (quality.quality.documents.empty()) usage_error("bench quality", "--documents is needed: one text file or more");
+  take_stdout_name(&quality.results, &quality.output);
   GenerateOptions unused;
   finish_common("bench quality", quality_late, "", &quality.quality.engine, &unused);
 }
@@ -188,11 +192,11 @@ void Parser::add_profile() {
         "What goes to stdout: table, json, csv or md [table]"},
        {"--json", "", nullptr, &profile.output.json, "The same as --format json"},
        {"-o,--output", "FORM|FILE", text_value(&profile.results), nullptr,
-        "json, csv or md: as --format; FILE.json, FILE.csv or FILE.md: write that file as well, in the place of what "
-        "it holds",
+        "json, csv or md: as --format; FILE.json, FILE.csv or FILE.md: write that file as well; an earlier result "
+        "in it is replaced",
         "HEADRACE_PROFILE_OUTPUT"},
        {"--html", "FILE", text_value(&profile.html), nullptr,
-        "Write a page with charts, which needs nothing else, in the place of what FILE holds"},
+        "Write a page with charts, which needs nothing else; an earlier one in FILE is replaced"},
        {"-q,--quiet", "", nullptr, &profile.output.quiet, "No progress"}});
 }
 

@@ -5,6 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/format.h"
 #include "cli/plan_table.h"
 
 namespace headrace {
@@ -13,7 +14,7 @@ ExitCode run_plan(const PlanArgs& args) {
   Console console(args.output, /*streams_text=*/false);
   const PlanReport report = make_plan_report(args.plan);
   if (!report.note.empty() && !args.output.quiet) console.progress().print_line("note: " + report.note);
-  console.print(args.output.json ? plan_json(report) : format_plan(report));
+  console.print(args.output.json ? plan_json(report) : visible(format_plan(report)));
   console.finish();
   return report.run ? ExitCode::kDone : ExitCode::kDoesNotFit;
 }

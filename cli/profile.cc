@@ -43,6 +43,21 @@ std::string in_format(const ProfileReport& report, ProfileFormat format) {
   return "";
 }
 
+// What a file of an earlier profile in this form begins with.
+std::string beginning(ProfileFormat format) {
+  switch (format) {
+    case ProfileFormat::kTable:
+      return "";
+    case ProfileFormat::kJson:
+      return json_beginning("headrace profile");
+    case ProfileFormat::kCsv:
+      return kProfileCsvHeading;
+    case ProfileFormat::kMarkdown:
+      return kProfileMarkdownBeginning;
+  }
+  return "";
+}
+
 // What could not be kept is a line: the figures have been printed.
 void keep(const ProfileReport& report, Console* console, bool quiet) {
   const std::string path = kept_profile_path();
@@ -62,7 +77,7 @@ void keep(const ProfileReport& report, Console* console, bool quiet) {
 }  // namespace
 
 ExitCode run_profile(const ProfileArgs& args) {
-  ResultFile file(args.results), page(args.html);
+  ResultFile file(args.results, beginning(args.results_format)), page(args.html, kProfileHtmlBeginning);
   const Interrupt interrupt;
   Console console(args.output, /*streams_text=*/false);
   ProfileOptions options = args.profile;

@@ -220,13 +220,12 @@ std::string table(const ProfileReport& report) {
 }  // namespace
 
 std::string profile_html(const ProfileReport& report) {
-  std::string html =
-      str("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>",
-          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/><title>", escaped(report.device),
-          ": headrace profile</title><style>", kStyle, "</style></head><body>\n", "<h1>", escaped(report.device),
-          "</h1>\n<p class=\"soft\">", report.gpu ? "driver " + escaped(report.driver) + "; " : "",
-          escaped(report.machine.cpu), ", ", report.machine.cores, " cores, ",
-          format_bytes(report.machine.memory_bytes), "; ", report.measured, report.quick ? "; quick" : "", "</p>\n");
+  std::string html = str(
+      kProfileHtmlBeginning, "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/><title>",
+      escaped(report.device), ": headrace profile</title><style>", kStyle, "</style></head><body>\n", "<h1>",
+      escaped(report.device), "</h1>\n<p class=\"soft\">", report.gpu ? "driver " + escaped(report.driver) + "; " : "",
+      escaped(report.machine.cpu), ", ", report.machine.cores, " cores, ", format_bytes(report.machine.memory_bytes),
+      "; ", report.measured, report.quick ? "; quick" : "", "</p>\n");
   if (report.pcie && report.pcie->now.known()) {
     html += str("<p>", pcie_text(report.pcie->now), "; card and slot can do ", pcie_text(report.pcie->possible()),
                 "</p>\n");

@@ -8,6 +8,10 @@
 
 namespace headrace {
 
+inline constexpr const char* kProfileHtmlBeginning =
+    "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>"
+    "<meta name=\"generator\" content=\"headrace profile\"/>";
+
 std::string profile_html(const ProfileReport& report);
 
 }  // namespace headrace

@@ -103,10 +103,12 @@ void ProgressBar::clear() {
   drawn_ = false;
 }
 
+void ProgressBar::set_label(std::string_view label) { label_ = visible_name(label); }
+
 void ProgressBar::print_line(const std::string& line) {
   if (options_.style == ProgressStyle::kNone) return;
   clear();
-  write(line + "\n");
+  write(visible(line) + "\n");
 }
 
 // "prefill 45%, 3,460 of 7,713 tokens, 162 tokens/s, 0:26 left"

@@ -37,7 +37,7 @@ class ProgressBar : public Progress {
   void end() override;
 
   // Put before each stage's name: "[2/5] GPL-3". Empty: none.
-  void set_label(std::string label) { label_ = std::move(label); }
+  void set_label(std::string_view label);
   // Takes the bar off the line, so that other output can be written; it comes back with the next update.
   void clear();
   // A line of the program's own, on the same stream; not with kNone.

@@ -3,6 +3,7 @@
 
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/format.h"
 #include "cli/interrupt.h"
 #include "cli/quality_table.h"
 #include "cli/result_file.h"
@@ -10,11 +11,11 @@
 namespace headrace {
 
 ExitCode run_quality(const QualityArgs& args) {
-  ResultFile file(args.results);
+  ResultFile file(args.results, json_beginning("headrace bench quality"));
   const Interrupt interrupt;
   Console console(args.output, /*streams_text=*/false);
   const auto say = [&](const std::string& text) {
-    if (!args.output.json) console.print(text);
+    if (!args.output.json) console.print(visible(text));
   };
   QualityOptions options = args.quality;
   options.interrupt = interrupt.flag();

@@ -1,17 +1,19 @@
 #include "cli/result_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <utility>
 
 #include "cache/base.h"
 
 namespace headrace {
 
-ResultFile::ResultFile(const std::string& path) : path_(path) {
+ResultFile::ResultFile(const std::string& path, std::string_view beginning) : path_(path) {
   if (path.empty()) return;
   fd_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
   if (fd_ < 0 && errno == ENOENT) {
@@ -19,6 +21,24 @@ ResultFile::ResultFile(const std::string& path) : path_(path) {
     made_ = fd_ >= 0;
   }
   if (fd_ < 0) fail();
+  try {
+    if (!made_) check_own(beginning);
+  } catch (...) {
+    ::close(fd_);
+    throw;
+  }
+}
+
+// Pipes and devices hold nothing.
+void ResultFile::check_own(std::string_view beginning) const {
+  struct stat info = {};
+  if (::fstat(fd_, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0) return;
+  std::string head(beginning.size(), '\0');
+  std::ifstream in(path_, std::ios::binary);
+  in.read(head.data(), static_cast<std::streamsize>(head.size()));
+  if (in && head == beginning) return;
+  throw_error(ExitCode::kUsage, path_, "holds something else than an earlier result of this command",
+              "It is left as it is; remove it, or give another file");
 }
 
 ResultFile::~ResultFile() {
@@ -41,5 +61,7 @@ void ResultFile::write(const std::string& text) {
 void ResultFile::fail() const {
   throw_error(ExitCode::kStorage, path_, str("cannot be written: ", std::strerror(errno)));
 }
+
+std::string json_beginning(const std::string& program) { return "{\n \"program\": \"" + program + "\",\n"; }
 
 }  // namespace headrace

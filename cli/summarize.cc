@@ -110,11 +110,12 @@ class Summarizer {
   bool many() const { return files_.size() > 1; }
 
   void begin(size_t index, const std::string& file) {
-    label_ = many() ? str("[", index + 1, "/", files_.size(), "] ", file) : file;
+    const std::string shown = visible_name(file);
+    label_ = many() ? str("[", index + 1, "/", files_.size(), "] ", shown) : shown;
     const std::string name = std::filesystem::path(file).filename().string();
     console_.progress().set_label(many() ? str("[", index + 1, "/", files_.size(), "] ", name) : "");
     const bool text = results_ == nullptr && !args_.output.json;
-    if (text && many()) console_.print((index > 0 ? "\n==> " : "==> ") + file + " <==\n");
+    if (text && many()) console_.print((index > 0 ? "\n==> " : "==> ") + shown + " <==\n");
   }
 
   GenerateResult answer(const std::string& file, const std::string& text) {

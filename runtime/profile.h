@@ -96,5 +96,7 @@ std::string pcie_warning(const PcieLink& link);
 std::string profile_json(const ProfileReport& report);
 std::string profile_csv(const ProfileReport& report);
 std::string profile_markdown(const ProfileReport& report);
+inline constexpr const char* kProfileCsvHeading = "group,test,bytes,depth,value,unit,low,high,same_as,error\n";
+inline constexpr const char* kProfileMarkdownBeginning = "# headrace profile: ";
 
 }  // namespace headrace

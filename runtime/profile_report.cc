@@ -91,7 +91,7 @@ std::string profile_json(const ProfileReport& report) {
 }
 
 std::string profile_csv(const ProfileReport& report) {
-  std::string text = "group,test,bytes,depth,value,unit,low,high,same_as,error\n";
+  std::string text = kProfileCsvHeading;
   for (const ProfileRow& row : report.rows) {
     text += str(profile_group_name(row.group), ",", field(row.test), ",",
                 row.bytes > 0 ? std::to_string(row.bytes) : std::string(), ",",
@@ -103,8 +103,9 @@ std::string profile_csv(const ProfileReport& report) {
 }
 
 std::string profile_markdown(const ProfileReport& report) {
-  std::string text = str("# ", cell(report.device), "\n\n", cell(report.machine.cpu), ", ", report.machine.cores,
-                         " cores; ", report.gpu ? "driver " + cell(report.driver) + "; " : "", report.measured, "\n");
+  std::string text =
+      str(kProfileMarkdownBeginning, cell(report.device), "\n\n", cell(report.machine.cpu), ", ", report.machine.cores,
+          " cores; ", report.gpu ? "driver " + cell(report.driver) + "; " : "", report.measured, "\n");
   if (report.pcie && report.pcie->now.known()) text += str("\n", pcie_text(report.pcie->now), "\n");
   for (const std::string& note : report.notes) text += str("\n> ", cell(note), "\n");
   ProfileGroup group{};

@@ -68,19 +68,42 @@ TEST_F(ProgramTest, BenchOfAShapeNeedsNoFile) {
 }
 
 TEST_F(ProgramTest, ABenchThatFailsLeavesOldResultsAndNoNewFile) {
-  const std::string old = folder_->write("old.json", "{\"rows\": \"of yesterday\"}\n");
+  const std::string yesterday = "{\n \"program\": \"headrace bench\",\n \"rows\": \"of yesterday\"}\n";
+  const std::string old = folder_->write("old.json", yesterday);
   const std::string fresh = *folder_ / "fresh.json";
   for (const std::string& out : {old, fresh}) {
     EXPECT_EQ(run_program({"bench", "-m", folder_->path() + "/no-model", "-o", out}).exit_code, 3) << out;
   }
-  EXPECT_EQ(folder_->read("old.json"), "{\"rows\": \"of yesterday\"}\n");
+  EXPECT_EQ(folder_->read("old.json"), yesterday);
   EXPECT_FALSE(std::filesystem::exists(fresh));
   const std::vector<std::string> right = {"bench", "-m", model_, "-n", "1", "-t", "1", "--device", "cpu", "-p", "8"};
-  folder_->write("old.json", std::string(1 << 20, 'x'));  // longer than what comes
+  folder_->write("old.json", yesterday + std::string(1 << 20, ' '));  // longer than what comes
   std::vector<std::string> args = right;
   args.insert(args.end(), {"--kv", "auto", "-o", old});
   EXPECT_EQ(run_program(args).exit_code, 0);
   EXPECT_EQ(json::parse(folder_->read("old.json"))["rows"].size(), 1u);
+  std::vector<std::string> to_stdout = right;
+  to_stdout.insert(to_stdout.end(), {"--kv", "auto", "-o", "-"});
+  EXPECT_EQ(json::parse(run_program(to_stdout).out)["rows"].size(), 1u);
+}
+
+// Before any work: these models are not there.
+TEST_F(ProgramTest, AMeasurementReplacesNoFileOfSomebodyElse) {
+  const std::string notes = "my notes", profile = "{\n \"program\": \"headrace profile\",\n \"version\": 1}\n";
+  for (const std::string& text : {notes, profile, std::string("{")}) {
+    const std::string file = folder_->write("precious.json", text);
+    for (const std::vector<std::string>& command :
+         {std::vector<std::string>{"bench", "-m", "gone", "-o", file},
+          {"bench", "quality", "-m", "gone", "--documents", "gone", "-o", file},
+          {"profile", "--quick", "--device", "cpu", "--html", file},
+          {"profile", "--quick", "--device", "cpu", "-o", text == profile ? folder_->write("p.md", text) : file}}) {
+      const Finished finished = run_program(command);
+      EXPECT_EQ(finished.exit_code, 2) << json(command).dump();
+      EXPECT_NE(finished.err.find(command.back() + ": holds something else than an earlier result"), std::string::npos)
+          << finished.err;
+      EXPECT_EQ(folder_->read("precious.json"), text);
+    }
+  }
 }
 
 TEST_F(ProgramTest, BenchOfWhatDoesNotFitSaysSoInItsRow) {

@@ -52,6 +52,13 @@ TEST(Format, AgesAndShares) {
   EXPECT_EQ(format_percent(1.5), "150.0%");
 }
 
+TEST(Format, NamesHaveNoControlCharacters) {
+  EXPECT_EQ(visible("na\xc3\xafve \xe2\x82\xac\n\tx"), "na\xc3\xafve \xe2\x82\xac\n\tx");
+  EXPECT_EQ(visible("\x1b[2J\r\x7f\xc2\x9b\xff"), "\\x1b[2J\\x0d\\x7f\\xc2\\x9b\\xff");
+  EXPECT_EQ(visible_name("a\nb\tc"), "a\\x0ab\\x09c");
+  EXPECT_EQ(visible(std::string_view("a\0b", 3)), "a\\x00b");
+}
+
 TEST(Format, ParsesTokens) {
   int64_t tokens = 0;
   EXPECT_TRUE(parse_tokens("8192", &tokens) && tokens == 8192);

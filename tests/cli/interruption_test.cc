@@ -1,9 +1,13 @@
 // Ctrl-C on a terminal and kill -9 in the middle of a batch: what was done is kept, what was not is done by a rerun.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -118,6 +122,34 @@ TEST_F(Interruption, CtrlCInPrefillExitsToo) {
   program.type("\x03");
   const Finished finished = program.wait();
   EXPECT_EQ(finished.exit_code, 130) << finished.out;
+}
+
+// A named pipe that nobody writes to, and one that is open for writing and stays empty.
+TEST_F(Interruption, CtrlCWhileAPipeIsWaitedForExits130) {
+  const std::string pipe = folder_ / "pipe", first = folder_.write("a.txt", "First.");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const bool open : {false, true}) {
+    const int writer = open ? ::open(pipe.c_str(), O_RDWR) : -1;
+    Program summarize(command("summarize", {first, pipe, "-n", "2"}), Program::Streams::kTerminal);
+    ASSERT_TRUE(summarize.read_until("pipe <=="));
+    summarize.type("\x03");
+    const Finished finished = summarize.wait();
+    EXPECT_EQ(finished.exit_code, 130) << finished.signal << finished.out;
+    if (open) ::close(writer);
+  }
+}
+
+TEST_F(Interruption, ABatchWhoseResultsAreMovedAwayEnds) {
+  write_documents(6);
+  Program program(command("summarize", {folder_ / "docs", "-n", "400", "-o", folder_ / "out.jsonl"}),
+                  Program::Streams::kTerminal);
+  ASSERT_TRUE(wait_for_lines(1, &program));
+  std::filesystem::rename(folder_ / "out.jsonl", folder_ / "moved.jsonl");
+  const Finished finished = program.wait();
+  EXPECT_EQ(finished.exit_code, 5) << finished.out;
+  EXPECT_NE(finished.out.find("out.jsonl: was replaced or removed"), std::string::npos) << finished.out;
+  EXPECT_GE(results("moved.jsonl").size(), 1u);
+  EXPECT_EQ(lines_written(), 0u);
 }
 
 TEST_F(Interruption, ABarOnATerminalShowsRateAndTimeLeft) {

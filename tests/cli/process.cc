@@ -29,6 +29,11 @@ namespace {
     }
   }
   for (const auto& [name, value] : options.environment) ::setenv(name.c_str(), value.c_str(), 1);
+  if (options.file_bytes > 0) {
+    const rlimit limit = {options.file_bytes, options.file_bytes};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  for (const int fd : options.closed) ::close(fd);
   std::vector<char*> argv = {const_cast<char*>(HEADRACE_PROGRAM)};
   for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
   argv.push_back(nullptr);
@@ -97,7 +102,7 @@ Finished run_program(const std::vector<std::string>& args, const RunOptions& opt
   if (pid == 0) {
     ::signal(SIGPIPE, SIG_DFL);
     ::dup2(in.read_end(), STDIN_FILENO);
-    const int file = options.stdout_path.empty() ? -1 : ::open(options.stdout_path.c_str(), O_WRONLY);
+    const int file = options.stdout_path.empty() ? -1 : ::open(options.stdout_path.c_str(), O_WRONLY | O_CLOEXEC);
     ::dup2(file >= 0 ? file : out.write_end(), STDOUT_FILENO);
     ::dup2(err.write_end(), STDERR_FILENO);
     become_program(args, options);

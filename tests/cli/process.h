@@ -22,6 +22,8 @@ struct RunOptions {
   std::vector<std::pair<std::string, std::string>> environment;  // added
   std::string stdout_path;                                       // instead of a pipe
   std::vector<std::pair<int, uint64_t>> limits{};                // RLIMIT_…, soft and hard
+  std::vector<int> closed{};                                     // descriptors, of 0 to 2
+  uint64_t file_bytes{};                                         // ulimit -f; 0: none
 };
 
 // Runs HEADRACE_PROGRAM to its end. HEADRACE_* of the tests' own environment is not passed on.

@@ -185,7 +185,7 @@ TEST(ProfileOutput, CsvHasAsManyFieldsInEachLine) {
 
 TEST(ProfileOutput, MarkdownHasATableAGroup) {
   const std::string text = profile_markdown(report());
-  EXPECT_NE(text.find("# NVIDIA GeForce RTX 4090\n"), std::string::npos);
+  EXPECT_NE(text.find("# headrace profile: NVIDIA GeForce RTX 4090\n"), std::string::npos);
   EXPECT_NE(text.find("\\| <look>"), std::string::npos) << text;
   int tables = 0;
   for (size_t at = 0; (at = text.find("|---|---:", at)) != std::string::npos; ++at) ++tables;
