@@ -88,6 +88,19 @@ std::string format_bytes(uint64_t bytes) {
   return text;
 }
 
+namespace {
+
+// "gib" and "g" are binary, "gb" is decimal. 0: no such unit.
+double unit_bytes(const std::string& unit) {
+  if (unit.empty() || unit == "b") return 1;
+  const size_t power = std::string_view("kmgt").find(unit[0]) + 1;  // npos + 1 is 0
+  const std::string_view rest = std::string_view(unit).substr(1);
+  if (power == 0 || !(rest.empty() || rest == "b" || rest == "ib")) return 0;
+  return std::pow(rest == "b" ? 1000.0 : 1024.0, static_cast<double>(power));
+}
+
+}  // namespace
+
 bool parse_bytes(std::string_view text, uint64_t* out) {
   const std::string copy(text);
   if (copy.empty() || (copy[0] != '.' && (copy[0] < '0' || copy[0] > '9'))) return false;
@@ -97,12 +110,7 @@ bool parse_bytes(std::string_view text, uint64_t* out) {
   std::string unit(end);
   for (char& c : unit) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
   while (!unit.empty() && unit.front() == ' ') unit.erase(0, 1);
-  double scale = 0;
-  if (unit.empty() || unit == "b") scale = 1;
-  if (unit == "k" || unit == "kb" || unit == "kib") scale = static_cast<double>(kKiB);
-  if (unit == "m" || unit == "mb" || unit == "mib") scale = static_cast<double>(kMiB);
-  if (unit == "g" || unit == "gb" || unit == "gib") scale = static_cast<double>(kGiB);
-  if (unit == "t" || unit == "tb" || unit == "tib") scale = static_cast<double>(kGiB) * 1024;
+  const double scale = unit_bytes(unit);
   const double bytes = value * scale;
   if (scale == 0 || !std::isfinite(bytes) || bytes < 0 || bytes >= 0x1p63) return false;
   *out = static_cast<uint64_t>(bytes);

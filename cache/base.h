@@ -98,8 +98,8 @@ f16 f32_to_f16(float value);
 constexpr uint64_t kKiB = 1024, kMiB = 1024 * kKiB, kGiB = 1024 * kMiB;
 
 std::string format_bytes(uint64_t bytes);  // "1.50 GiB", "24 B"
-// "24GiB", "512MiB", "1.5g", "4096": binary units whether or not the i is written. False on anything else or on
-// overflow.
+// "24GiB", "24G" and "24g" are 24 * 2^30 bytes; "24GB" is 24 * 10^9. Also K, M and T, a fraction, and plain bytes.
+// Returns false on anything else and on overflow.
 bool parse_bytes(std::string_view text, uint64_t* out);
 
 // Buffers take whole pages, so a plan counts in them.

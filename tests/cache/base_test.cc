@@ -17,7 +17,12 @@ TEST(Bytes, ParsesTheUsualSpellings) {
               {"4096", 4096},
               {"24GiB", 24 * kGiB},
               {"24G", 24 * kGiB},
-              {"24gb", 24 * kGiB},
+              {"24g", 24 * kGiB},
+              {"24GB", 24'000'000'000},
+              {"24gb", 24'000'000'000},
+              {"512MB", 512'000'000},
+              {"1.5KB", 1500},
+              {"3TB", 3'000'000'000'000},
               {"512MiB", 512 * kMiB},
               {"1.5g", kGiB + kGiB / 2},
               {"64 KiB", 64 * kKiB},
@@ -31,8 +36,8 @@ TEST(Bytes, ParsesTheUsualSpellings) {
 }
 
 TEST(Bytes, RefusesWhatIsNotASize) {
-  for (const char* text : {"", "GiB", "-1", "-1GiB", "1e400", "nan", "inf", "24GiB!", "2 4", "1x",
-                           "9223372036854775808", "0x10", "99999999TiB"}) {
+  for (const char* text : {"", "GiB", "-1", "-1GiB", "1e400", "nan", "inf", "24GiB!", "2 4", "1x", "1bb", "1gbb", "1gi",
+                           "1bi", "1ib", "kb", "9223372036854775808", "0x10", "99999999TiB"}) {
     uint64_t bytes = 0;
     EXPECT_FALSE(parse_bytes(text, &bytes)) << text;
   }
