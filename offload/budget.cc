@@ -45,7 +45,7 @@ MemoryBudget::Reservation MemoryBudget::reserve(uint64_t bytes, std::string_view
 }
 
 bool MemoryBudget::try_add(uint64_t bytes, Refusal* refusal) {
-  std::lock_guard lock(mutex_);  // held while the parent's is taken; always in this order
+  const MutexLock lock(mutex_);  // held while the parent's is taken; always in this order
   const uint64_t free = limit_bytes_ - used_bytes_;
   if (bytes > free) {
     // The tighter of the two is named. On a tie it is the parent: raising the child alone would not help.
@@ -60,41 +60,41 @@ bool MemoryBudget::try_add(uint64_t bytes, Refusal* refusal) {
 }
 
 void MemoryBudget::release(uint64_t bytes) noexcept {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   CHECK(bytes <= used_bytes_, flag_, ": ", bytes, " bytes given back, ", used_bytes_, " reserved");
   used_bytes_ -= bytes;
   if (parent_ != nullptr) parent_->release(bytes);
 }
 
 uint64_t MemoryBudget::used_bytes() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return used_bytes_;
 }
 
 uint64_t MemoryBudget::peak_bytes() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return peak_bytes_;
 }
 
 uint64_t MemoryBudget::own_peak_bytes() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return own_peak_bytes_;
 }
 
 void MemoryBudget::count_own(int64_t bytes) noexcept {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   own_used_bytes_ += static_cast<uint64_t>(bytes);
   own_peak_bytes_ = std::max(own_peak_bytes_, own_used_bytes_);
 }
 
 uint64_t MemoryBudget::free_bytes() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const uint64_t free = limit_bytes_ - used_bytes_;
   return parent_ != nullptr ? std::min(free, parent_->free_bytes()) : free;
 }
 
 void MemoryBudget::reset_peak() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   peak_bytes_ = used_bytes_;
   own_peak_bytes_ = own_used_bytes_;
 }

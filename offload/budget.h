@@ -3,9 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <string_view>
+
+#include "offload/thread_annotations.h"
 
 namespace headrace {
 
@@ -57,9 +58,9 @@ class MemoryBudget {
   const std::string flag_;
   const uint64_t limit_bytes_;
   MemoryBudget* const parent_;
-  mutable std::mutex mutex_;
-  uint64_t used_bytes_ = 0, peak_bytes_ = 0;
-  uint64_t own_used_bytes_ = 0, own_peak_bytes_ = 0;
+  mutable Mutex mutex_;
+  uint64_t used_bytes_ GUARDED_BY(mutex_) = 0, peak_bytes_ GUARDED_BY(mutex_) = 0;
+  uint64_t own_used_bytes_ GUARDED_BY(mutex_) = 0, own_peak_bytes_ GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace headrace

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <condition_variable>
-#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -13,6 +11,7 @@
 #include "offload/fifo.h"
 #include "offload/file_queue.h"
 #include "offload/start_thread.h"
+#include "offload/thread_annotations.h"
 
 namespace headrace {
 namespace {
@@ -30,7 +29,7 @@ class ThreadsQueue final : public FileQueue {
                                "a thread that reads and writes files", [this](size_t) { serve(); })) {}
   ~ThreadsQueue() override {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       stop_ = true;
     }
     came_.notify_all();
@@ -45,15 +44,15 @@ class ThreadsQueue final : public FileQueue {
  protected:
   void start(int slot, const FileRequest& part) override {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       waiting_.push({slot, part});
     }
     came_.notify_one();
   }
 
   Result next() override {
-    std::unique_lock lock(mutex_);
-    done_.wait(lock, [&] { return !finished_.empty(); });
+    const MutexLock lock(mutex_);
+    while (finished_.empty()) done_.wait(mutex_);
     return finished_.pop();
   }
 
@@ -63,32 +62,35 @@ class ThreadsQueue final : public FileQueue {
     FileRequest part;
   };
   void serve();
+  Result carry_out(const Job& job) REQUIRES(mutex_);  // unlocks mutex_ meanwhile
 
   const std::string why_;
-  std::mutex mutex_;
-  std::condition_variable came_, done_;
-  Fifo<Job> waiting_;
-  Fifo<Result> finished_;
-  bool stop_ = false;
+  Mutex mutex_;
+  CondVar came_, done_;
+  Fifo<Job> waiting_ GUARDED_BY(mutex_);
+  Fifo<Result> finished_ GUARDED_BY(mutex_);
+  bool stop_ GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;  // last
 };
 
 void ThreadsQueue::serve() {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   for (;;) {
-    came_.wait(lock, [&] { return stop_ || !waiting_.empty(); });
+    while (!stop_ && waiting_.empty()) came_.wait(mutex_);
     if (stop_) return;
     const Job job = waiting_.pop();
-    lock.unlock();
-    const FileRequest& part = job.part;
-    const auto offset = static_cast<off_t>(part.offset);
-    const ssize_t value = part.op == FileOp::kRead ? ::pread(file_.fd(), part.data, part.bytes, offset)
-                                                   : ::pwrite(file_.fd(), part.data, part.bytes, offset);
-    const Result result{.slot = job.slot, .value = value < 0 ? -errno : value};
-    lock.lock();
-    finished_.push(result);
+    finished_.push(carry_out(job));
     done_.notify_one();
   }
+}
+
+FileQueue::Result ThreadsQueue::carry_out(const Job& job) {
+  const MutexUnlock unlock(mutex_);
+  const FileRequest& part = job.part;
+  const auto offset = static_cast<off_t>(part.offset);
+  const ssize_t value = part.op == FileOp::kRead ? ::pread(file_.fd(), part.data, part.bytes, offset)
+                                                 : ::pwrite(file_.fd(), part.data, part.bytes, offset);
+  return {.slot = job.slot, .value = value < 0 ? -errno : value};
 }
 
 }  // namespace

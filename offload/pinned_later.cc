@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <exception>
 #include <future>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "cache/base.h"
 #include "offload/host_clock.h"
+#include "offload/thread_annotations.h"
 
 namespace headrace {
 
@@ -37,7 +36,7 @@ class PinnedLater::Work {
   void wait() { wait_for(pieces_.size()); }
 
   double ms() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return ms_;
   }
   double waited_ms() const { return waited_ms_; }
@@ -52,11 +51,11 @@ class PinnedLater::Work {
   std::vector<PinnedBuffer> pieces_;  // the thread's beyond taken_, then whoever asks'
   std::atomic<bool> stop_{false};
 
-  std::mutex mutex_;
-  std::condition_variable came_;
-  size_t taken_ = 0;
-  double ms_ = 0;
-  std::exception_ptr error_;
+  Mutex mutex_;
+  CondVar came_;
+  size_t taken_ GUARDED_BY(mutex_) = 0;
+  double ms_ GUARDED_BY(mutex_) = 0;
+  std::exception_ptr error_ GUARDED_BY(mutex_);
 
   size_t seen_ = 0;  // of taken_, by who asks
   double waited_ms_ = 0;
@@ -73,7 +72,7 @@ void PinnedLater::Work::take_all() noexcept {
       error = std::current_exception();
       stop_.store(true);
     }
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ms_ += ms_since(start);
     error_ = error;
     if (error == nullptr) taken_ = i + 1;
@@ -85,8 +84,8 @@ void PinnedLater::Work::wait_for(size_t pieces) {
   if (pieces <= seen_) return;
   const HostClock::time_point start = HostClock::now();
   if (coming_.wait_for(std::chrono::seconds(0)) == std::future_status::deferred) coming_.wait();
-  std::unique_lock lock(mutex_);
-  came_.wait(lock, [&] { return taken_ >= pieces || error_ != nullptr; });
+  const MutexLock lock(mutex_);
+  while (taken_ < pieces && error_ == nullptr) came_.wait(mutex_);
   seen_ = taken_;
   waited_ms_ += ms_since(start);
   if (seen_ < pieces) std::rethrow_exception(error_);

@@ -16,7 +16,7 @@ void SpanQueue::start(FileOp op, const SpillSpan& span, std::byte* data, uint64_
   for (uint64_t done = 0; done < span.bytes;) {
     while (queue_->pending() >= depth_) wait_for_one();
     if (op == FileOp::kRead && idle()) {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       busy_since_ns_ = host_now_ns();
     }
     const uint64_t bytes = options_.cut.request_bytes(span, done);
@@ -43,13 +43,13 @@ void SpanQueue::drain() noexcept {
 FileDone SpanQueue::next_done() {
   const FileDone done = queue_->wait();
   if (!idle()) return done;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (busy_since_ns_ > 0) busy_ns_ += host_now_ns() - std::exchange(busy_since_ns_, 0);
   return done;
 }
 
 double SpanQueue::read_busy_ms() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return static_cast<double>(busy_ns_ + (busy_since_ns_ > 0 ? host_now_ns() - busy_since_ns_ : 0)) / 1e6;
 }
 

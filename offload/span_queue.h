@@ -7,11 +7,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 
 #include "offload/file_queue.h"
 #include "offload/spill_span.h"
+#include "offload/thread_annotations.h"
 
 namespace headrace {
 
@@ -49,8 +49,9 @@ class SpanQueue {
   const SpanQueueOptions options_;
   const std::unique_ptr<FileQueue> queue_;
   int depth_;
-  mutable std::mutex mutex_;
-  int64_t busy_ns_ = 0, busy_since_ns_ = 0;  // 0: no reads are under way
+  mutable Mutex mutex_;
+  int64_t busy_ns_ GUARDED_BY(mutex_) = 0;
+  int64_t busy_since_ns_ GUARDED_BY(mutex_) = 0;  // 0: no reads are under way
 };
 
 }  // namespace headrace

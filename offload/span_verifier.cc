@@ -14,7 +14,7 @@ SpanVerifier::SpanVerifier(const SpanVerifierOptions& options)
 
 SpanVerifier::~SpanVerifier() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ = true;
   }
   came_.notify_one();
@@ -34,39 +34,40 @@ void SpanVerifier::seal(uint64_t offset, std::span<const std::byte> data) {
 }
 
 void SpanVerifier::add(const FileRequest& read) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   waiting_.push(read);
   came_.notify_one();
 }
 
 void SpanVerifier::forget() noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   waiting_.clear();
 }
 
 void SpanVerifier::forget_and_wait() noexcept {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   waiting_.clear();
-  quiet_.wait(lock, [&] { return !verifying_; });
+  while (verifying_) quiet_.wait(mutex_);
 }
 
 // As they come: the first that arrived is mostly the first that is waited for.
 void SpanVerifier::serve() noexcept {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   for (;;) {
-    came_.wait(lock, [&] { return stop_ || !waiting_.empty(); });
+    while (!stop_ && waiting_.empty()) came_.wait(mutex_);
     if (stop_) return;
     const FileRequest read = waiting_.pop();
     verifying_ = true;
-    lock.unlock();
-    std::exception_ptr error;
-    try {
-      verify(read);
-    } catch (...) {
-      error = std::current_exception();
+    {
+      const MutexUnlock unlock(mutex_);
+      std::exception_ptr error;
+      try {
+        verify(read);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      options_.on_done(read, error);
     }
-    options_.on_done(read, error);
-    lock.lock();
     verifying_ = false;
     quiet_.notify_all();
   }

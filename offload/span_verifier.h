@@ -5,12 +5,10 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <functional>
-#include <mutex>
 #include <span>
 #include <string>
 #include <thread>
@@ -19,6 +17,7 @@
 #include "offload/fifo.h"
 #include "offload/file_queue.h"
 #include "offload/spill_span.h"
+#include "offload/thread_annotations.h"
 
 namespace headrace {
 
@@ -57,10 +56,10 @@ class SpanVerifier {
   const SpanVerifierOptions options_;
   std::vector<uint64_t> sums_;  // by block
   std::atomic<int64_t> busy_ns_{0};
-  std::mutex mutex_;
-  std::condition_variable came_, quiet_;
-  Fifo<FileRequest> waiting_;
-  bool verifying_ = false, stop_ = false;
+  Mutex mutex_;
+  CondVar came_, quiet_;
+  Fifo<FileRequest> waiting_ GUARDED_BY(mutex_);
+  bool verifying_ GUARDED_BY(mutex_) = false, stop_ GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last
 };
 

@@ -18,6 +18,7 @@ SpillFile::Work::Work(Device& device, const SpillFileOptions& options)
       file_(File::temporary(options.folder, FileCaching::kDirect)),
       memory_(allocate()),
       slots_(static_cast<size_t>(options.slots)),
+      states_(slots_.size()),
       verifier_({.name = file_.path(),
                  .file_bytes = options.bytes,
                  .cut = cut_,
@@ -46,7 +47,7 @@ PinnedBuffer SpillFile::Work::allocate() {
 
 void SpillFile::Work::quit() noexcept {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     mode_ = Mode::kQuitting;
   }
   wake_.notify_all();
@@ -61,8 +62,8 @@ void SpillFile::Work::write(SpillSpan to, const std::byte* src, Stream& out, Tra
         "offset ", to.offset, " bytes ", to.bytes);
   uint64_t number = 0;
   {
-    Lock lock(mutex_);
-    moved_.wait(lock, [&] { return given_ - done_ < slots_.size() || error_ != nullptr; });
+    const MutexLock lock(mutex_);
+    while (given_ - done_ >= slots_.size() && error_ == nullptr) moved_.wait(mutex_);
     if (error_ != nullptr) std::rethrow_exception(error_);
     CHECK(mode_ == Mode::kWriting);
     number = given_;
@@ -72,14 +73,14 @@ void SpillFile::Work::write(SpillSpan to, const std::byte* src, Stream& out, Tra
   mine.name = what;
   out.copy(data(number), src, to.bytes, Link::kDeviceToHost, what);
   out.record(*mine.copied);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ++given_;
   wake_.notify_one();
 }
 
 void SpillFile::Work::finish_writes() {
-  Lock lock(mutex_);
-  moved_.wait(lock, [&] { return mode_ != Mode::kWriting || done_ == given_; });
+  const MutexLock lock(mutex_);
+  while (mode_ == Mode::kWriting && done_ != given_) moved_.wait(mutex_);
   if (error_ != nullptr) std::rethrow_exception(error_);
 }
 
@@ -87,25 +88,25 @@ void SpillFile::Work::finish_writes() {
 
 void SpillFile::Work::begin_reads(std::vector<SpillSpan> cycle) {
   for (const SpillSpan& span : cycle) CHECK(span.bytes > 0 && span.bytes <= options_.slot_bytes, "bytes ", span.bytes);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (error_ != nullptr) std::rethrow_exception(error_);
   CHECK(mode_ == Mode::kWriting && done_ == given_ && !cycle.empty());
   cycle_ = std::move(cycle);
   given_ = begun_ = done_ = taken_ = 0;
   const int64_t late_ns = lateness_.starts();
-  for (Slot& each : slots_) each.late_ns = late_ns;  // whatever became of its last span
+  for (SlotState& each : states_) each.late_ns = late_ns;  // whatever became of its last span
   mode_ = Mode::kReading;
   wake_.notify_one();
 }
 
 const std::byte* SpillFile::Work::take() {
-  Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const int64_t ready = waits_since_ns_ = host_now_ns();
-  moved_.wait(lock, [&] { return mode_ != Mode::kReading || taken_ < done_; });
+  while (mode_ == Mode::kReading && taken_ >= done_) moved_.wait(mutex_);
   waits_since_ns_ = 0;
   if (error_ != nullptr) std::rethrow_exception(error_);
   if (mode_ != Mode::kReading) return nullptr;
-  const Slot& its = slot(taken_);
+  const SlotState& its = state(taken_);
   lateness_.takes(ready, its.arrived_ns, its.late_ns, std::max(ready, its.verified_ns));
   return data(taken_++);
 }
@@ -113,37 +114,37 @@ const std::byte* SpillFile::Work::take() {
 void SpillFile::Work::release(Stream& in) {
   uint64_t number = 0;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (mode_ != Mode::kReading) return;
     CHECK(given_ < taken_, "released ", given_, " taken ", taken_);
     number = given_;
   }
   in.record(*slot(number).copied);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (mode_ != Mode::kReading) return;
-  slot(number).late_ns = lateness_.taker_ns();
+  state(number).late_ns = lateness_.taker_ns();
   ++given_;
   wake_.notify_one();
 }
 
 void SpillFile::Work::stop_reads() noexcept {
-  Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (mode_ != Mode::kReading) return;
   mode_ = Mode::kStopping;
   end_wait(host_now_ns());
   moved_.notify_all();
   wake_.notify_one();
-  moved_.wait(lock, [&] { return mode_ != Mode::kStopping; });
+  while (mode_ == Mode::kStopping) moved_.wait(mutex_);
 }
 
 void SpillFile::Work::check() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (error_ != nullptr) std::rethrow_exception(error_);
 }
 
 SpillStats SpillFile::Work::stats() const {
   const uint64_t ring_requests = slots_.size() * cut_.requests(options_.slot_bytes);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const int64_t now = host_now_ns();
   return {.file_bytes = options_.bytes,
           .written_bytes = written_bytes_,

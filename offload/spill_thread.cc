@@ -9,78 +9,82 @@
 namespace headrace {
 
 void SpillFile::Work::serve() noexcept {
-  Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   while (mode_ != Mode::kQuitting) {
     try {
-      if (!step(lock)) wake_.wait(lock);
+      if (!step()) wake_.wait(mutex_);
     } catch (...) {
-      const std::exception_ptr error = std::current_exception();
-      if (lock.owns_lock()) lock.unlock();
-      disk_.drain();
-      lock.lock();
-      fail(error);
+      {
+        const MutexUnlock unlock(mutex_);
+        disk_.drain();
+      }
+      fail(std::current_exception());
     }
   }
-  lock.unlock();
+  const MutexUnlock unlock(mutex_);
   disk_.drain();
 }
 
-bool SpillFile::Work::step(Lock& lock) {
-  if (mode_ == Mode::kWriting) return write_step(lock);
+bool SpillFile::Work::step() {
+  if (mode_ == Mode::kWriting) return write_step();
   if (mode_ == Mode::kReading && chosen_.depth == 0) {
-    choose_depth(lock);
-    return true;  // the lock was let go: the mode may be another by now, and its call has not been waited for
+    choose_depth();
+    return true;  // mutex_ was unlocked: the mode may be another by now, and its call has not been waited for
   }
-  if (mode_ == Mode::kReading) return read_step(lock);
+  if (mode_ == Mode::kReading) return read_step();
   const bool failed = mode_ == Mode::kFailed && !disk_.idle();  // the verifier has found it
   if (mode_ != Mode::kStopping && !failed) return false;
-  lock.unlock();
-  disk_.drain();
-  verifier_.forget_and_wait();
-  lock.lock();
+  {
+    const MutexUnlock unlock(mutex_);
+    disk_.drain();
+    verifier_.forget_and_wait();
+  }
   stands_since_ns_ = 0;
   if (failed) return true;
   given_ = begun_ = done_ = taken_ = 0;
-  for (Slot& each : slots_) each.complete = false;
+  for (SlotState& each : states_) each.complete = false;
   if (mode_ == Mode::kStopping) mode_ = Mode::kWriting;
   moved_.notify_all();
   return true;
 }
 
-bool SpillFile::Work::write_step(Lock& lock) {
+bool SpillFile::Work::write_step() {
   if (begun_ == given_ && disk_.idle()) return false;
   const bool fresh = begun_ < given_;
   const uint64_t number = begun_;
-  lock.unlock();
-  if (fresh) {
-    slot(number).copied->synchronize();
-    verifier_.seal(slot(number).span.offset, {data(number), slot(number).span.bytes});
-    start(FileOp::kWrite, number);
-  } else {
-    disk_.wait_for_one();
+  {
+    const MutexUnlock unlock(mutex_);
+    if (fresh) {
+      slot(number).copied->synchronize();
+      verifier_.seal(slot(number).span.offset, {data(number), slot(number).span.bytes});
+      start(FileOp::kWrite, number);
+    } else {
+      disk_.wait_for_one();
+    }
   }
-  lock.lock();
   if (fresh) ++begun_;
   return true;
 }
 
 // As many spans as there are slots are under way, or wait to be taken. What has come in is not to wait for a slot.
-bool SpillFile::Work::read_step(Lock& lock) {
+bool SpillFile::Work::read_step() {
   const uint64_t number = begun_, slots = slots_.size();
   const bool first_use = number < slots, free = number - given_ < slots, pending = !disk_.idle();
   if (!pending && stands_since_ns_ == 0) stands_since_ns_ = host_now_ns();
   if (!free && !pending) return false;
-  lock.unlock();
-  const bool fresh = free && (first_use || !pending || slot(number).copied->done());
-  if (fresh) {
-    if (!first_use) slot(number).copied->synchronize();
-    slot(number).span = cycle_[number % cycle_.size()];
-    slot(number).name = "read";
-    start(FileOp::kRead, number);
-  } else {
-    disk_.wait_for_one();
+  bool fresh = false;
+  {
+    const MutexUnlock unlock(mutex_);
+    fresh = free && (first_use || !pending || slot(number).copied->done());
+    if (fresh) {
+      if (!first_use) slot(number).copied->synchronize();
+      slot(number).span = cycle_[number % cycle_.size()];
+      slot(number).name = "read";
+      start(FileOp::kRead, number);
+    } else {
+      disk_.wait_for_one();
+    }
   }
-  lock.lock();
   if (fresh) ++begun_;
   return true;
 }
@@ -95,23 +99,25 @@ void SpillFile::Work::start(FileOp op, uint64_t number) {
   }
   mine.requests = cut_.requests(mine.span.bytes);
   {
-    const std::lock_guard lock(mutex_);
-    mine.left = mine.requests;
-    mine.arrived_ns = mine.verified_ns = 0;
+    const MutexLock lock(mutex_);
+    SlotState& its = state(number);
+    its.left = mine.requests;
+    its.arrived_ns = its.verified_ns = 0;
     const int64_t stood = since(std::exchange(stands_since_ns_, 0), host_now_ns());
     stood_ns_ += stood;
-    if (op == FileOp::kRead) mine.late_ns = lateness_.begins(stood, mine.late_ns);
+    if (op == FileOp::kRead) its.late_ns = lateness_.begins(stood, its.late_ns);
   }
   disk_.start(op, mine.span, data(number), number % slots_.size());
 }
 
 // What is read goes to the verifier: this thread is to keep the disk busy.
 void SpillFile::Work::on_done(const FileRequest& request) {
-  Slot& its = slots_[request.tag];
-  const bool read = request.op == FileOp::kRead, last = --its.requests == 0;
-  if (last && its.slice != nullptr) its.slice->stamp(TraceEdge::kEnd, Trace::host_now_ns());
-  if (last) (read ? read_bytes_ : written_bytes_) += its.span.bytes;
-  const std::lock_guard lock(mutex_);
+  Slot& mine = slots_[request.tag];
+  const bool read = request.op == FileOp::kRead, last = --mine.requests == 0;
+  if (last && mine.slice != nullptr) mine.slice->stamp(TraceEdge::kEnd, Trace::host_now_ns());
+  if (last) (read ? read_bytes_ : written_bytes_) += mine.span.bytes;
+  const MutexLock lock(mutex_);
+  SlotState& its = states_[request.tag];
   const bool verified = read && verify_ == SpillVerify::kEveryRead;
   if (last) its.arrived_ns = host_now_ns();
   if (!verified && --its.left == 0) return hand_on(its, its.arrived_ns);
@@ -119,19 +125,19 @@ void SpillFile::Work::on_done(const FileRequest& request) {
 }
 
 void SpillFile::Work::on_verified(const FileRequest& request, std::exception_ptr error) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (error != nullptr) return fail(std::move(error));
   if (mode_ != Mode::kReading) return;
-  Slot& its = slots_[request.tag];
+  SlotState& its = states_[request.tag];
   if (--its.left == 0) hand_on(its, host_now_ns());
 }
 
-void SpillFile::Work::hand_on(Slot& its, int64_t now_ns) {
-  if (&its == &slot(taken_)) end_wait(now_ns);
+void SpillFile::Work::hand_on(SlotState& its, int64_t now_ns) {
+  if (&its == &state(taken_)) end_wait(now_ns);
   its.verified_ns = now_ns;
   its.complete = true;
-  while (slot(done_).complete) {
-    slot(done_).complete = false;
+  while (state(done_).complete) {
+    state(done_).complete = false;
     ++done_;
   }
   moved_.notify_all();
@@ -149,7 +155,7 @@ void SpillFile::Work::fail(std::exception_ptr error) {
 
 // Of the wait that take() is in, the part with the span there.
 int64_t SpillFile::Work::waits_for_verifier_ns(int64_t now_ns) const {
-  const Slot& its = slot(taken_);
+  const SlotState& its = states_[taken_ % states_.size()];
   if (waits_since_ns_ == 0 || its.arrived_ns == 0 || its.verified_ns > 0) return 0;
   return std::max<int64_t>(0, now_ns - std::max(its.arrived_ns, waits_since_ns_));
 }
@@ -164,11 +170,13 @@ void SpillFile::Work::end_wait(int64_t now_ns) {
 
 // Before the first span is read: nothing is in the ring, and nothing is under way. What has been stopped while it was
 // measured says nothing: the next reads measure again.
-void SpillFile::Work::choose_depth(Lock& lock) {
-  lock.unlock();
+void SpillFile::Work::choose_depth() {
   double trial_ms = 0;
-  ReadDepth chosen = options_.depth.depth > 0 ? options_.depth : measured_depth(&trial_ms);
-  lock.lock();
+  ReadDepth chosen = options_.depth;
+  if (chosen.depth == 0) {
+    const MutexUnlock unlock(mutex_);
+    chosen = measured_depth(&trial_ms);
+  }
   if (mode_ != Mode::kReading) return;
   depth_ms_ = trial_ms;
   disk_.set_depth(chosen.depth);
@@ -181,7 +189,7 @@ ReadDepth SpillFile::Work::measured_depth(double* trial_ms) {
   }
   const HostClock::time_point start = HostClock::now();
   const auto goes_on = [this] {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return mode_ == Mode::kReading;
   };
   const DepthTrialOptions trial{.queue = &disk_.requests(),

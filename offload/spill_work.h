@@ -7,11 +7,9 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -19,6 +17,7 @@
 #include "offload/span_queue.h"
 #include "offload/span_verifier.h"
 #include "offload/spill_file.h"
+#include "offload/thread_annotations.h"
 #include "offload/trace.h"
 
 namespace headrace {
@@ -48,38 +47,40 @@ class SpillFile::Work {
     TraceSlice* slice = nullptr;
     std::unique_ptr<Event> copied;  // into the slot, when writing; out of it, when reading
     uint64_t requests = 0;          // that are not done: the thread's
-    // With mutex_:
+  };
+  // Of the span in a slot.
+  struct SlotState {
     uint64_t left = 0;                        // requests that are not done, or not verified
     int64_t arrived_ns = 0, verified_ns = 0;  // all of it; 0: not yet
     int64_t late_ns = 0;                      // of its release, then of its arrival
     bool complete = false;
   };
-  using Lock = std::unique_lock<std::mutex>;
 
   PinnedBuffer allocate();
   void quit() noexcept;
   Slot& slot(uint64_t number) { return slots_[number % slots_.size()]; }
-  const Slot& slot(uint64_t number) const { return slots_[number % slots_.size()]; }
+  SlotState& state(uint64_t number) REQUIRES(mutex_) { return states_[number % states_.size()]; }
   std::byte* data(uint64_t number) const { return memory_.data() + number % slots_.size() * slot_stride_; }
 
   // ---- the thread's ----
   void serve() noexcept;
-  bool step(Lock& lock);  // false: there is nothing to do
-  bool write_step(Lock& lock);
-  bool read_step(Lock& lock);
+  // False: there is nothing to do. They unlock mutex_ while they wait for the disk.
+  bool step() REQUIRES(mutex_);
+  bool write_step() REQUIRES(mutex_);
+  bool read_step() REQUIRES(mutex_);
   void start(FileOp op, uint64_t number);
   void on_done(const FileRequest& request);
-  void choose_depth(Lock& lock);
+  void choose_depth() REQUIRES(mutex_);
   ReadDepth measured_depth(double* trial_ms);
 
   // ---- the verifier's ----
   void on_verified(const FileRequest& request, std::exception_ptr error);
 
   // ---- with mutex_, on any of the two ----
-  void hand_on(Slot& slot, int64_t now_ns);  // its span is there, and right
-  void fail(std::exception_ptr error);
-  int64_t waits_for_verifier_ns(int64_t now_ns) const;
-  void end_wait(int64_t now_ns);
+  void hand_on(SlotState& span, int64_t now_ns) REQUIRES(mutex_);  // it is there, and right
+  void fail(std::exception_ptr error) REQUIRES(mutex_);
+  int64_t waits_for_verifier_ns(int64_t now_ns) const REQUIRES(mutex_);
+  void end_wait(int64_t now_ns) REQUIRES(mutex_);
   static int64_t since(int64_t begin_ns, int64_t now_ns) { return begin_ns > 0 ? now_ns - begin_ns : 0; }
 
   Device& device_;
@@ -93,17 +94,22 @@ class SpillFile::Work {
   std::atomic<uint64_t> written_bytes_{0}, read_bytes_{0};
   std::atomic<SpillVerify> verify_{SpillVerify::kEveryRead};
 
-  mutable std::mutex mutex_;
-  std::condition_variable wake_, moved_;  // for the thread; for who waits for it
-  Mode mode_ = Mode::kWriting;
-  std::exception_ptr error_;
-  ReadDepth chosen_;
-  double depth_ms_ = 0;
-  int64_t waits_since_ns_ = 0, take_wait_ns_ = 0, verify_wait_ns_ = 0;  // take(); 0: it does not wait
-  Lateness lateness_;
-  int64_t stands_since_ns_ = 0, stood_ns_ = 0;  // nothing is under way, as no slot is free; 0: not so
+  mutable Mutex mutex_;
+  CondVar wake_, moved_;                              // for the thread; for who waits for it
+  std::vector<SlotState> states_ GUARDED_BY(mutex_);  // by slot
+  Mode mode_ GUARDED_BY(mutex_) = Mode::kWriting;
+  std::exception_ptr error_ GUARDED_BY(mutex_);
+  ReadDepth chosen_ GUARDED_BY(mutex_);
+  double depth_ms_ GUARDED_BY(mutex_) = 0;
+  // Of take(); 0: it does not wait.
+  int64_t waits_since_ns_ GUARDED_BY(mutex_) = 0, take_wait_ns_ GUARDED_BY(mutex_) = 0;
+  int64_t verify_wait_ns_ GUARDED_BY(mutex_) = 0;
+  Lateness lateness_ GUARDED_BY(mutex_);
+  // Nothing is under way, as no slot is free; 0: not so.
+  int64_t stands_since_ns_ GUARDED_BY(mutex_) = 0, stood_ns_ GUARDED_BY(mutex_) = 0;
   // Numbers below these: written() or released, begun by the thread, done by it, taken.
-  uint64_t given_ = 0, begun_ = 0, done_ = 0, taken_ = 0;
+  uint64_t given_ GUARDED_BY(mutex_) = 0, begun_ GUARDED_BY(mutex_) = 0;
+  uint64_t done_ GUARDED_BY(mutex_) = 0, taken_ GUARDED_BY(mutex_) = 0;
   SpanVerifier verifier_;
   SpanQueue disk_;
   std::thread thread_;  // last

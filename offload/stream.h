@@ -20,7 +20,7 @@ constexpr size_t kLinkCount = 3;
 // What a slice of a trace is called (trace.h): "layer" and 7 are "layer 7". Costs nothing where nothing is traced.
 struct TraceName {
   TraceName() = default;
-  TraceName(const char* literal, int64_t which = -1) : text(literal), number(which) {}
+  TraceName(const char* literal, int64_t which = -1) : text(literal), number(which) {}  // NOLINT: a literal is a name
   const char* text = nullptr;  // outlives the trace, as a literal does; null: the stream's own name
   int64_t number = -1;         // -1: none
 };

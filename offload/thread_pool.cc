@@ -6,7 +6,6 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -15,6 +14,7 @@
 #include "cache/base.h"
 #include "offload/doorbell.h"
 #include "offload/start_thread.h"
+#include "offload/thread_annotations.h"
 
 namespace headrace {
 namespace {
@@ -47,7 +47,7 @@ struct ThreadPool::Impl {
   Call call = nullptr;
   const void* context = nullptr;
 
-  std::mutex error_mutex;
+  Mutex error_mutex;
   std::exception_ptr error;  // the loop's first; read by the caller once nobody is inside
 
   alignas(64) std::atomic<uint64_t> state{0};
@@ -65,7 +65,7 @@ struct ThreadPool::Impl {
       }
     } catch (...) {
       next.store(count, std::memory_order_relaxed);
-      const std::lock_guard lock(error_mutex);
+      const MutexLock lock(error_mutex);
       if (error == nullptr) error = std::current_exception();
     }
   }

@@ -128,7 +128,7 @@ TraceSlice* Trace::claim(TraceTrack track, TraceName name, Weight weight) {
 }
 
 const char* Trace::keep(std::string_view name) {
-  const std::lock_guard lock(names_mutex_);
+  const MutexLock lock(names_mutex_);
   const auto known = std::find(names_.begin(), names_.end(), name);
   return known != names_.end() ? known->c_str() : names_.emplace_back(name).c_str();
 }

@@ -12,11 +12,11 @@
 #include <chrono>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "offload/thread_annotations.h"
 #include "offload/trace_clock.h"
 #include "offload/trace_file.h"
 
@@ -74,8 +74,8 @@ class Trace {
   std::atomic<bool> skipping_{false};
   int64_t run_steps_ = 0, step_begin_ = 0, largest_step_ = 0;
   TraceSlice* step_ = nullptr;  // the last one recorded
-  std::mutex names_mutex_;
-  std::deque<std::string> names_;
+  Mutex names_mutex_;
+  std::deque<std::string> names_ GUARDED_BY(names_mutex_);
 };
 
 // What is enqueued on a compute stream while this lives is one slice. Spans nest. Thread: who enqueues.

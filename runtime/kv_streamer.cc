@@ -17,7 +17,7 @@ KvStreamer::~KvStreamer() {
   if (!from_disk()) return;
   quiet();
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     quit_ = true;
   }
   wake_.notify_one();
@@ -56,8 +56,8 @@ bool KvStreamer::fill(uint64_t number) {
 
 const std::byte* KvStreamer::next(Stream& compute) {
   if (from_disk()) {
-    std::unique_lock lock(mutex_);
-    moved_.wait(lock, [&] { return taken_ < thread_filled_ || error_ != nullptr; });
+    const MutexLock lock(mutex_);
+    while (taken_ >= thread_filled_ && error_ == nullptr) moved_.wait(mutex_);
     if (taken_ >= thread_filled_) std::rethrow_exception(error_);
   }
   return ring_.acquire(taken_, compute);
@@ -69,7 +69,7 @@ void KvStreamer::done(Stream& compute) {
     fill(filled_++);
     return;
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   released_ = taken_;
   wake_.notify_one();
 }
@@ -78,38 +78,38 @@ void KvStreamer::done(Stream& compute) {
 
 void KvStreamer::begin_disk() {
   backing_.begin_reads(movement_);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   thread_filled_ = released_ = 0;
   running_ = true;
   wake_.notify_one();
 }
 
 void KvStreamer::quiet() noexcept {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   running_ = false;
-  lock.unlock();
-  backing_.stop_reads();  // so that the thread does not wait for the disk
-  lock.lock();
-  moved_.wait(lock, [&] { return !filling_; });
+  {
+    const MutexUnlock unlock(mutex_);
+    backing_.stop_reads();  // so that the thread does not wait for the disk
+  }
+  while (filling_) moved_.wait(mutex_);
 }
 
 void KvStreamer::serve() noexcept {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto slots = static_cast<uint64_t>(ring_.slots());
   for (;;) {
-    wake_.wait(lock, [&] { return quit_ || (running_ && thread_filled_ < released_ + slots); });
+    while (!quit_ && !(running_ && thread_filled_ < released_ + slots)) wake_.wait(mutex_);
     if (quit_) return;
     filling_ = true;
     const uint64_t number = thread_filled_;
-    lock.unlock();
     bool filled = false;
     std::exception_ptr error;
     try {
+      const MutexUnlock unlock(mutex_);
       filled = fill(number);
     } catch (...) {
       error = std::current_exception();
     }
-    lock.lock();
     filling_ = false;
     if (filled) {
       ++thread_filled_;

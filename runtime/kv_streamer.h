@@ -5,15 +5,14 @@
 // that is not on its way yet. Thread: one at a time.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <thread>
 
 #include "cache/movement.h"
 #include "offload/ring.h"
+#include "offload/thread_annotations.h"
 #include "runtime/kv_backing.h"
 
 namespace headrace {
@@ -62,11 +61,11 @@ class KvStreamer {
   std::unique_ptr<Stream> in_;
   uint64_t filled_ = 0, taken_ = 0;  // chunks since the movement last changed
 
-  std::mutex mutex_;
-  std::condition_variable wake_, moved_;       // for the thread; for who waits for it
-  uint64_t thread_filled_ = 0, released_ = 0;  // the same, between the two
-  bool running_ = false, filling_ = false, quit_ = false;
-  std::exception_ptr error_;
+  Mutex mutex_;
+  CondVar wake_, moved_;  // for the thread; for who waits for it
+  uint64_t thread_filled_ GUARDED_BY(mutex_) = 0, released_ GUARDED_BY(mutex_) = 0;  // the same, between the two
+  bool running_ GUARDED_BY(mutex_) = false, filling_ GUARDED_BY(mutex_) = false, quit_ GUARDED_BY(mutex_) = false;
+  std::exception_ptr error_ GUARDED_BY(mutex_);
   std::thread thread_;  // only where there is a disk; last
 };
 

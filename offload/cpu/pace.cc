@@ -10,7 +10,7 @@ Pace::Clock::time_point Pace::claim(uint64_t bytes) {
   constexpr std::chrono::microseconds kLateness{200};
   const Clock::time_point now = Clock::now();
   if (gb_per_s_ <= 0) return now;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Clock::time_point start = std::max(free_from_, now - kLateness);
   const std::chrono::duration<double, std::nano> taken(static_cast<double>(bytes) / gb_per_s_);
   free_from_ = start + std::chrono::duration_cast<Clock::duration>(taken);

@@ -4,7 +4,8 @@
 
 #include <chrono>
 #include <cstdint>
-#include <mutex>
+
+#include "offload/thread_annotations.h"
 
 namespace headrace {
 
@@ -19,8 +20,8 @@ class Pace {
 
  private:
   const double gb_per_s_;
-  std::mutex mutex_;
-  Clock::time_point free_from_{};
+  Mutex mutex_;
+  Clock::time_point free_from_ GUARDED_BY(mutex_){};
 };
 
 }  // namespace headrace

@@ -7,12 +7,12 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "cache/base.h"
 #include "offload/doorbell.h"
 #include "offload/stream.h"
+#include "offload/thread_annotations.h"
 
 namespace headrace {
 
@@ -51,7 +51,7 @@ class StreamProgress {
 class ProgressPool {
  public:
   StreamProgress* borrow() {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (idle_.empty()) {
       idle_.reserve(all_.size() + 1);  // so that give_back() allocates nothing
       return all_.emplace_back(std::make_unique<StreamProgress>()).get();
@@ -61,14 +61,14 @@ class ProgressPool {
     return progress;
   }
   void give_back(StreamProgress* progress) noexcept {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     idle_.push_back(progress);
   }
 
  private:
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<StreamProgress>> all_;
-  std::vector<StreamProgress*> idle_;
+  Mutex mutex_;
+  std::vector<std::unique_ptr<StreamProgress>> all_ GUARDED_BY(mutex_);
+  std::vector<StreamProgress*> idle_ GUARDED_BY(mutex_);
 };
 
 // Recording is a note of how many tasks the stream had been given by then; it takes no place in the queue.
@@ -86,17 +86,17 @@ class CpuEvent final : public Event {
     if (now.progress != nullptr) now.progress->wait_for(now.tasks);
   }
   Mark mark() const {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return mark_;
   }
   void set(Mark mark) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     mark_ = mark;
   }
 
  private:
-  mutable std::mutex mutex_;
-  Mark mark_;
+  mutable Mutex mutex_;
+  Mark mark_ GUARDED_BY(mutex_);
 };
 
 }  // namespace headrace

@@ -60,7 +60,7 @@ void CpuStreamBody::run(const Slot& slot) noexcept {
   try {
     slot.call(slot.stored, *parts_.pool);
   } catch (...) {
-    std::lock_guard lock(error_mutex_);
+    const MutexLock lock(error_mutex_);
     error_ = std::current_exception();
     failed_.store(true);
   }
@@ -98,7 +98,7 @@ void CpuStreamBody::synchronize() {
   progress_->wait_for(enqueued_.load());
   std::exception_ptr error;
   {
-    std::lock_guard lock(error_mutex_);
+    const MutexLock lock(error_mutex_);
     error = std::exchange(error_, nullptr);
     failed_.store(false);
   }
@@ -110,7 +110,7 @@ void CpuStreamBody::check() {
     return;
   std::exception_ptr error;
   {
-    std::lock_guard lock(error_mutex_);
+    const MutexLock lock(error_mutex_);
     error = error_;
   }
   if (error) std::rethrow_exception(error);

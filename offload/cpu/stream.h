@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -17,6 +16,7 @@
 #include "offload/cpu/progress.h"
 #include "offload/cpu_stream.h"
 #include "offload/device.h"
+#include "offload/thread_annotations.h"
 #include "offload/thread_pool.h"
 
 namespace headrace {
@@ -65,8 +65,8 @@ class CpuStreamBody final : public CpuStream {
   std::atomic<uint64_t> enqueued_;  // counts on from first_, as the progress does
   std::atomic<bool> stop_{false}, failed_{false};
   Doorbell filled_;
-  std::mutex error_mutex_;
-  std::exception_ptr error_;
+  Mutex error_mutex_;
+  std::exception_ptr error_ GUARDED_BY(error_mutex_);
   std::thread thread_;  // last: it uses all of the above
 };
 

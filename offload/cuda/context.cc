@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <map>
-#include <mutex>
 #include <optional>
 
 #include "cache/base.h"
 #include "offload/cuda/check.h"
 #include "offload/cuda/refusals.h"
+#include "offload/thread_annotations.h"
 
 namespace headrace {
 namespace {
@@ -34,9 +34,9 @@ uint64_t measured_bytes(const std::optional<GpuMemory>& before, const std::optio
 }  // namespace
 
 CudaContext make_context(const Gpu& gpu) {
-  static std::mutex mutex;
-  static std::map<int, uint64_t> measured;  // by index; a context stays for the process's life
-  const std::lock_guard lock(mutex);
+  static Mutex mutex;
+  static std::map<int, uint64_t> measured GUARDED_BY(mutex);  // by index; a context stays for the process's life
+  const MutexLock lock(mutex);
   const bool first = measured.count(gpu.index) == 0;
   const std::optional<GpuMemory> before = read_gpu_memory(gpu.pci_bus_id);
   if (first && before && !why_full(*before).empty()) return refused(gpu, why_full(*before));

@@ -65,7 +65,7 @@ void CudaTraceClock::new_base() {
 
 void CudaTraceClock::stamp(Stream& stream, TraceSlice& slice, TraceEdge edge) {
   const auto native = static_cast<cudaStream_t>(stream.native());
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const cudaEvent_t event = take_event();
   if (event == nullptr) return;  // the slice stays without a time, and is counted as dropped
   if (Trace::host_now_ns() - bases_.back().recorded_host_ns > kNsPerBase) new_base();
@@ -121,7 +121,7 @@ CudaTraceClock::Sight CudaTraceClock::sight() {
 
 void CudaTraceClock::collect() {
   check_cuda(cudaSetDevice(gpu_), "cudaSetDevice");
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   while (!pending_.empty()) {
     check_cuda(cudaEventSynchronize(pending_.front().event), "cudaEventSynchronize", "the trace");
     CHECK(read_oldest());
@@ -130,6 +130,7 @@ void CudaTraceClock::collect() {
 }
 
 int64_t CudaTraceClock::host_ns(int64_t stamp_ns) const {
+  const MutexLock lock(mutex_);
   const double device_ns = last_.device_ns - first_.device_ns;
   double rate = 1;
   if (device_ns >= kLeastForDrift) rate = static_cast<double>(last_.host_ns - first_.host_ns) / device_ns;

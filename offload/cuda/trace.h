@@ -8,9 +8,9 @@
 #include <cuda_runtime_api.h>
 
 #include <deque>
-#include <mutex>
 #include <vector>
 
+#include "offload/thread_annotations.h"
 #include "offload/trace_clock.h"
 
 namespace headrace {
@@ -44,21 +44,21 @@ class CudaTraceClock final : public TraceClock {
     int64_t host_ns;
   };
 
-  cudaEvent_t new_event();
-  cudaEvent_t take_event();  // null: all are in flight
-  void new_base();
-  bool read_oldest();  // false: the device has not come there
-  double base_ns(size_t base);
-  Sight sight();
+  cudaEvent_t new_event() REQUIRES(mutex_);
+  cudaEvent_t take_event() REQUIRES(mutex_);  // null: all are in flight
+  void new_base() REQUIRES(mutex_);
+  bool read_oldest() REQUIRES(mutex_);  // false: the device has not come there
+  double base_ns(size_t base) REQUIRES(mutex_);
+  Sight sight() REQUIRES(mutex_);
 
   const int gpu_;
-  std::mutex mutex_;
-  cudaStream_t stream_ = nullptr;
-  std::vector<cudaEvent_t> all_, free_;
-  std::deque<Stamp> pending_;  // in the order in which they were recorded
-  std::vector<Base> bases_;
-  size_t read_bases_ = 1;
-  Sight first_{}, last_{};
+  mutable Mutex mutex_;
+  cudaStream_t stream_ = nullptr;  // set once
+  std::vector<cudaEvent_t> all_ GUARDED_BY(mutex_), free_ GUARDED_BY(mutex_);
+  std::deque<Stamp> pending_ GUARDED_BY(mutex_);  // in the order in which they were recorded
+  std::vector<Base> bases_ GUARDED_BY(mutex_);
+  size_t read_bases_ GUARDED_BY(mutex_) = 1;
+  Sight first_ GUARDED_BY(mutex_){}, last_ GUARDED_BY(mutex_){};
 };
 
 }  // namespace headrace

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "offload/thread_annotations.h"
 #include "offload/thread_pool.h"
 #include "runtime/model/convert.h"
 

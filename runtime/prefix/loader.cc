@@ -45,7 +45,7 @@ PrefixLoader::PrefixLoader(Device& device, std::vector<Read> reads)
 
 PrefixLoader::~PrefixLoader() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ = true;
   }
   room_.notify_all();
@@ -53,35 +53,39 @@ PrefixLoader::~PrefixLoader() {
 }
 
 const std::byte* PrefixLoader::next() {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   CHECK(consumed_ < reads_.size());
-  came_.wait(lock, [&] { return states_[consumed_] != State::kOpen; });
+  while (states_[consumed_] == State::kOpen) came_.wait(mutex_);
   return states_[consumed_] == State::kThere ? ring_.data() + consumed_ % slots_ * slot_bytes_ : nullptr;
 }
 
-std::string PrefixLoader::failure() {
-  const std::lock_guard lock(mutex_);
+std::string PrefixLoader::failure() const {
+  const MutexLock lock(mutex_);
   return error_line(error_);
 }
 
 void PrefixLoader::done(Stream& stream) {
-  stream.record(*used_[consumed_ % slots_]);
+  stream.record(*used_[consumed() % slots_]);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ++consumed_;
   }
   room_.notify_one();
 }
 
+size_t PrefixLoader::consumed() const {
+  const MutexLock lock(mutex_);
+  return consumed_;
+}
+
 void PrefixLoader::serve() {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   for (;;) {
-    room_.wait(lock, [&] { return stop_ || begun_ == reads_.size() || begun_ < consumed_ + slots_; });
+    while (!stop_ && begun_ < reads_.size() && begun_ >= consumed_ + slots_) room_.wait(mutex_);
     if (stop_ || begun_ == reads_.size()) return room_.notify_all();
     const size_t index = begun_++;
-    lock.unlock();
+    const MutexUnlock unlock(mutex_);
     read(index);
-    lock.lock();
   }
 }
 
@@ -100,7 +104,7 @@ void PrefixLoader::read(size_t index) {
     failed = std::current_exception();
   }
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     states_[index] = failed == nullptr ? State::kThere : State::kFailed;
     if (failed != nullptr) error_ = std::move(failed);
   }

@@ -4,17 +4,16 @@
 // files. Thread: one at a time.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "offload/device.h"
 #include "offload/file.h"
+#include "offload/thread_annotations.h"
 
 namespace headrace {
 
@@ -36,11 +35,12 @@ class PrefixLoader {
   const std::byte* next();
   // `stream` has been given all that reads them.
   void done(Stream& stream);
-  const Read& current() const { return reads_[consumed_]; }
-  std::string failure();  // after a null
+  const Read& current() const { return reads_[consumed()]; }
+  std::string failure() const;  // after a null
 
  private:
   enum class State : uint8_t { kOpen, kThere, kFailed };
+  size_t consumed() const;
   void serve();
   void read(size_t index);
 
@@ -49,12 +49,12 @@ class PrefixLoader {
   size_t slots_ = 1;
   PinnedBuffer ring_;
   std::vector<std::unique_ptr<Event>> used_;  // by slot: what was in it has been read
-  std::mutex mutex_;
-  std::condition_variable came_, room_;
-  std::vector<State> states_;
-  std::exception_ptr error_;  // the last
-  size_t begun_ = 0, consumed_ = 0;
-  bool stop_ = false;
+  mutable Mutex mutex_;
+  CondVar came_, room_;
+  std::vector<State> states_ GUARDED_BY(mutex_);
+  std::exception_ptr error_ GUARDED_BY(mutex_);  // the last
+  size_t begun_ GUARDED_BY(mutex_) = 0, consumed_ GUARDED_BY(mutex_) = 0;
+  bool stop_ GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
 

@@ -47,7 +47,7 @@ uint64_t PrefixSaver::pinned_bytes(Backend backend, uint64_t largest_part) {
 }
 
 PrefixSaver::PrefixSaver(Device& device, const PrefixStore& store, std::vector<PrefixPiece> pieces)
-    : device_(device), store_(store), pieces_(std::move(pieces)) {
+    : store_(store), pieces_(std::move(pieces)) {
   uint64_t largest = 0;
   for (const PrefixPiece& piece : pieces_) {
     bytes_ += piece.data_bytes();
@@ -65,7 +65,7 @@ PrefixSaver::PrefixSaver(Device& device, const PrefixStore& store, std::vector<P
 
 PrefixSaver::~PrefixSaver() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ = true;
   }
   came_.notify_all();
@@ -74,41 +74,43 @@ PrefixSaver::~PrefixSaver() {
 
 void PrefixSaver::save(std::shared_ptr<Event> ready, const std::vector<Source>& sources) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const Source& source : sources) jobs_.push_back({ready, source});
   }
   came_.notify_all();
 }
 
 void PrefixSaver::save_now(std::shared_ptr<Event> ready, const std::vector<Source>& sources) {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const Source& source : sources) jobs_.push_front({ready, source, true});
   urgent_ += sources.size();
   came_.notify_all();
-  went_.wait(lock, [&] { return urgent_ == 0 || (ended() && running_ == 0); });
+  while (urgent_ > 0 && !(ended() && running_ == 0)) went_.wait(mutex_);
 }
 
 bool PrefixSaver::wait_some(int milliseconds, uint64_t* written) {
-  std::unique_lock lock(mutex_);
-  went_.wait_for(lock, std::chrono::milliseconds(milliseconds), [&] { return ended(); });
+  const MutexLock lock(mutex_);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
+  while (!ended() && went_.wait_until(mutex_, deadline)) {
+  }
   *written = written_;
   return ended();
 }
 
 std::vector<PrefixPiece> PrefixSaver::saved() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return saved_;
 }
 
 std::optional<int64_t> PrefixSaver::not_finite_from() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return not_finite_from_;
 }
 
 std::string PrefixSaver::failure() {
   std::exception_ptr error;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     error = error_;
   }
   return error == nullptr ? "" : error_line(error);
@@ -117,30 +119,33 @@ std::string PrefixSaver::failure() {
 // ---- the threads ----------------------------------------------------------------------------------------------------
 
 void PrefixSaver::serve(Worker& worker) {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!std::exchange(opening_, true)) {
-    lock.unlock();
-    open_files();
-    lock.lock();
+    {
+      const MutexUnlock unlock(mutex_);
+      open_files();
+    }
     opened_ = true;
     came_.notify_all();
   }
   for (;;) {
-    came_.wait(lock, [&] { return ended() || (opened_ && !jobs_.empty()); });
+    while (!ended() && !(opened_ && !jobs_.empty())) came_.wait(mutex_);
     if (ended()) return;
     const Job job = std::move(jobs_.front());
     jobs_.pop_front();
     ++running_;
-    lock.unlock();
-    run(worker, job);
-    lock.lock();
+    {
+      const MutexUnlock unlock(mutex_);
+      run(worker, job);
+    }
     --running_;
     if (job.urgent) --urgent_;
     went_.notify_all();
     if (parts_written_ < parts_ || running_ > 0 || ended()) continue;
-    lock.unlock();
-    make_whole();
-    lock.lock();
+    {
+      const MutexUnlock unlock(mutex_);
+      make_whole();
+    }
     whole_ = true;
     came_.notify_all();
     went_.notify_all();
@@ -151,7 +156,7 @@ void PrefixSaver::open_files() {
   try {
     for (const PrefixPiece& piece : pieces_) {
       writers_.push_back(std::make_unique<PieceWriter>(store_, piece));
-      if (const std::lock_guard lock(mutex_); stop_) return;
+      if (const MutexLock lock(mutex_); stop_) return;
     }
   } catch (...) {
     fail(std::current_exception());
@@ -190,7 +195,7 @@ void PrefixSaver::run(Worker& worker, const Job& job) {
   } catch (...) {
     return fail(std::current_exception());
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const int64_t first_row = writer.piece().first_row;
   if (!finite) not_finite_from_ = std::min(not_finite_from_.value_or(first_row), first_row);
   written_ += bytes;
@@ -204,7 +209,7 @@ void PrefixSaver::make_whole() {
     for (const std::unique_ptr<PieceWriter>& writer : writers_) {
       if (end && writer->piece().first_row >= *end) continue;
       writer->commit();
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       saved_.push_back(writer->piece());
     }
     sync_folder(store_.folder());
@@ -216,7 +221,7 @@ void PrefixSaver::make_whole() {
 // The text is made by who asks for it: making it here might fail, too.
 void PrefixSaver::fail(std::exception_ptr error) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (error_ == nullptr) error_ = std::move(error);
   }
   came_.notify_all();

@@ -6,18 +6,17 @@
 #pragma once
 
 #include <array>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "offload/device.h"
+#include "offload/thread_annotations.h"
 #include "runtime/prefix/store.h"
 
 namespace headrace {
@@ -77,21 +76,23 @@ class PrefixSaver {
   void open_files();
   void make_whole();
   void fail(std::exception_ptr error);
-  bool ended() const { return stop_ || error_ != nullptr || whole_; }
+  bool ended() const REQUIRES(mutex_) { return stop_ || error_ != nullptr || whole_; }
 
-  Device& device_;
   const PrefixStore& store_;
   std::vector<PrefixPiece> pieces_;
-  uint64_t bytes_ = 0, written_ = 0;
-  size_t parts_ = 0, parts_written_ = 0, running_ = 0, urgent_ = 0;
+  uint64_t bytes_ = 0;
+  size_t parts_ = 0;
   std::vector<std::unique_ptr<PieceWriter>> writers_;
-  std::mutex mutex_;
-  std::condition_variable came_, went_;
-  std::deque<Job> jobs_;
-  std::vector<PrefixPiece> saved_;
-  std::optional<int64_t> not_finite_from_;
-  std::exception_ptr error_;  // the first
-  bool opened_ = false, opening_ = false, stop_ = false, whole_ = false;
+  Mutex mutex_;
+  CondVar came_, went_;
+  std::deque<Job> jobs_ GUARDED_BY(mutex_);
+  uint64_t written_ GUARDED_BY(mutex_) = 0;
+  size_t parts_written_ GUARDED_BY(mutex_) = 0, running_ GUARDED_BY(mutex_) = 0, urgent_ GUARDED_BY(mutex_) = 0;
+  std::vector<PrefixPiece> saved_ GUARDED_BY(mutex_);
+  std::optional<int64_t> not_finite_from_ GUARDED_BY(mutex_);
+  std::exception_ptr error_ GUARDED_BY(mutex_);  // the first
+  bool opened_ GUARDED_BY(mutex_) = false, opening_ GUARDED_BY(mutex_) = false;
+  bool stop_ GUARDED_BY(mutex_) = false, whole_ GUARDED_BY(mutex_) = false;
   std::vector<Worker> workers_;
   std::vector<std::thread> threads_;
 };
