@@ -28,7 +28,7 @@ void add_flag(CLI::App& app, const std::string& heading, const Flag& flag) {
     option = app.add_option_function<std::string>(flag.names, set, flag.help)->type_name(flag.value);
     option->take_last();
   } else {
-    option = app.add_flag(flag.names, *flag.on, flag.help);
+    option = app.add_flag_callback(flag.names, flag.on, flag.help);
   }
   option->envname(flag.variable.empty() ? environment_name(flag.names) : flag.variable)->group(heading);
 }
@@ -67,7 +67,8 @@ SetFlag utf8_value(std::string* out) {
 SetFlag tokens_value(int64_t* out) {
   return [out](const std::string& value) {
     int64_t tokens = 0;
-    if (!parse_tokens(value, &tokens) || tokens < 1) return "'" + value + "' is no number of tokens like 8192 or 128K";
+    if (!parse_tokens(value, &tokens) || tokens < 1)
+      return "'" + value + "' is not a number of tokens such as 8192 or 128K";
     *out = tokens;
     return std::string();
   };
@@ -76,13 +77,13 @@ SetFlag tokens_value(int64_t* out) {
 SetFlag bytes_value(uint64_t* out) {
   return [out](const std::string& value) {
     uint64_t bytes = 0;
-    if (!parse_bytes(value, &bytes) || bytes < 1) return "'" + value + "' is no size like 24GiB or 512MiB";
+    if (!parse_bytes(value, &bytes) || bytes < 1) return "'" + value + "' is not a size such as 24GiB or 512MB";
     *out = bytes;
     return std::string();
   };
 }
 
-// A folder whose own name ends in a colon and a size takes another one behind it: "/mnt/a:1G:200GiB".
+// For a folder whose own name ends in a colon and a size, add another size: "/mnt/a:1G:200GiB".
 SetFlag folder_value(std::string* out, uint64_t* limit) {
   return [=](const std::string& value) {
     const size_t colon = value.rfind(':');
@@ -92,31 +93,25 @@ SetFlag folder_value(std::string* out, uint64_t* limit) {
     std::error_code unknown;
     if (!sized && colon != std::string::npos && size.find('/') == std::string::npos &&
         !std::filesystem::is_directory(value, unknown)) {
-      return str("'", value, "': '", size, "' is no size like 24GiB, nor is there a folder of the whole name");
+      return str("'", value, "': '", size, "' is not a size such as 24GiB, and no folder of the whole name exists");
     }
     *out = sized ? value.substr(0, colon) : value;
     *limit = bytes;
     if (out->empty()) return "'" + value + "' names no folder";
-    if (sized && bytes == 0) return "'" + value + "' leaves no room: its size is 0";
+    if (sized && bytes == 0) return "'" + value + "' leaves no room: the size is 0";
     return std::string();
   };
 }
 
-SetFlag int_value(int64_t* out, int64_t low, int64_t high) {
-  return [=](const std::string& value) {
-    int64_t number = 0;
-    if (!parse_number(value, &number) || number < low || number > high) {
-      return str("'", value, "' is no whole number from ", low, " to ", high);
-    }
-    *out = number;
-    return std::string();
-  };
+std::string parse_int(const std::string& value, int64_t low, int64_t high, int64_t* out) {
+  if (parse_number(value, out) && *out >= low && *out <= high) return "";
+  return str("'", value, "' is not a whole number from ", low, " to ", high);
 }
 
 SetFlag seed_value(uint64_t* out) {
   return [out](const std::string& value) {
     uint64_t number = 0;
-    if (!parse_number(value, &number)) return "'" + value + "' is no whole number from 0 to 2^64 - 1";
+    if (!parse_number(value, &number)) return "'" + value + "' is not a whole number from 0 to 2^64 - 1";
     *out = number;
     return std::string();
   };
@@ -129,7 +124,7 @@ SetFlag real_value(T* out, T low, T high) {
   return [=](const std::string& value) {
     T number = 0;
     if (!parse_number(value, &number) || !(number >= low && number <= high)) {
-      return str("'", value, "' is no number from ", low, " to ", high);
+      return str("'", value, "' is not a number from ", low, " to ", high);
     }
     *out = number;
     return std::string();

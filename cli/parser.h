@@ -1,39 +1,51 @@
-// The commands with their flags: one CLI11 application, and the values that parsing it sets. cli/args.cc runs it. What
-// the commands share is in flag_groups.h. Thread: one.
+// The flag table of all commands as one CLI11 application, and the values that parsing it sets. args.cc runs it,
+// manual.cc prints it; the flags that commands share are in flag_groups.h. Thread: one.
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <cstdint>
+#include <array>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "cli/args.h"
 
 namespace headrace {
 
-// Values whose type the table cannot set directly, and the model's flags that are negations.
-struct Late {
-  int64_t threads = 0, top_k = 0, draft_tokens = 0;
-  bool no_chat_template = false;
-};
+// llama.cpp's flags of one dash and several letters, which CLI11 would read as several flags.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kFlagAliases = {{
+    {"-ctk", "--cache-type-k"},
+    {"-ctv", "--cache-type-v"},
+    {"-dev", "--device"},
+    {"-md", "--model-draft"},
+    {"-sys", "--system"},
+}};
 
-// Thrown as soon as the flag is read, as help is: what else is missing does not matter.
+// Thrown as soon as the flag is read, as for help: other errors of the command line do not matter.
 struct ListDevices {};
 struct ListShapes {};
+struct PrintManual {  // of the whole table, which the catcher has
+  std::string (*text)(const CLI::App& app);
+};
 
-// What is wrong with a command line, and where its flags are listed. An empty command: the program itself.
+// Names the command, the mistake and where the flags are listed. An empty command: the program itself.
 [[noreturn]] void usage_error(const std::string& command, const std::string& what);
-void add_list_devices(CLI::App& app, const std::string& heading);
-// What several commands look at once all flags are read. Each throws Error(kUsage).
-void check_verify(const std::string& command, const EngineOptions& engine);
-void finish_common(const std::string& command, const Late& late, const std::string& system, EngineOptions* engine,
-                   GenerateOptions* generate);
+// "-o -" prints the JSON to stdout, as --json does.
+void resolve_stdout(std::string* results, OutputArgs* output);
+// For flags that exclude each other. A variable of the environment that excludes a flag of the command line is ignored.
+[[noreturn]] void contradiction(const std::string& what);
 
-// "-o -" is the JSON on stdout, as with --json.
-void take_stdout_name(std::string* results, OutputArgs* output);
+void add_list_devices(CLI::App& app);
+void exclude_each_other(CLI::App& app, const std::vector<const char*>& flags);
+void exclude_templates(CLI::App& app);
+// Checks of several commands, after all flags have been read.
+void check_verify(const EngineOptions& engine);
+void check_model(const std::string& command, const EngineOptions& engine);
 
-// All commands side by side; what is not chosen stays as it was made.
+// Only the values of the command that was parsed change.
 struct Parser {
-  CLI::App app{"Headrace: long-context text generation whose KV cache need not fit the GPU", "headrace"};
+  CLI::App app{"Headrace: text generation with long contexts, whose KV cache may exceed the GPU's memory", "headrace"};
   GenerateArgs generate;
   SummarizeArgs summarize;
   InspectArgs inspect;
@@ -42,29 +54,32 @@ struct Parser {
   PlanArgs plan;
   CacheArgs cache;
   ProfileArgs profile;
-  Late generate_late, summarize_late;
-  Late quality_late, plan_late;
-  int64_t bench_threads = 0, profile_threads = 0;
   CLI::App *generate_app = nullptr, *summarize_app = nullptr, *inspect_app = nullptr, *bench_app = nullptr,
            *quality_app = nullptr, *plan_app = nullptr, *cache_app = nullptr, *profile_app = nullptr;
 
   Parser();
+  Parser(const Parser&) = delete;  // the flags hold pointers to the values
+  Parser& operator=(const Parser&) = delete;
+  Command chosen();  // after parsing
+
+ private:
   void add_generate();
   void add_summarize();
   void add_inspect();
+  void add_cache();
+  Command finish_generate();
+  Command finish_summarize();
+  Command finish_inspect();
+  Command finish_cache();
+  // parser_measure.cc
   void add_bench();
   void add_quality();
-  void add_cache();
-  void finish_cache();
-  // parser_measure.cc
   void add_plan();
   void add_profile();
-  void finish_bench();
-  void finish_quality();
-  void finish_plan();
-  void finish_profile();
-  CLI::App* innermost();  // the command that was parsed, or the one below it
-  Command chosen();
+  Command finish_bench();
+  Command finish_quality();
+  Command finish_plan();
+  Command finish_profile();
 };
 
 }  // namespace headrace

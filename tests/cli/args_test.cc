@@ -110,8 +110,8 @@ TEST(Args, VerificationFlags) {
     more.insert(more.begin(), {"generate", "-m", "model", "-p", "x"});
     return refusal(more);
   };
-  EXPECT_NE(told({"--verify", "both"}).find("'both' is none of lossless, approximate, full"), std::string::npos);
-  EXPECT_NE(told({"--partial-budget", "100"}).find("'100' is no multiple of 64"), std::string::npos);
+  EXPECT_NE(told({"--verify", "both"}).find("'both' is not one of lossless, approximate, full"), std::string::npos);
+  EXPECT_NE(told({"--partial-budget", "100"}).find("'100' is not a multiple of 64"), std::string::npos);
   EXPECT_NE(told({"--partial-budget", "32K"}).find("up to 16K"), std::string::npos);
   EXPECT_NE(told({"--refresh-interval", "193"}).find("193"), std::string::npos);
   EXPECT_NE(told({"--refresh-interval", "0"}).find("0"), std::string::npos);
@@ -220,10 +220,11 @@ TEST(Args, CacheSeesToAFolder) {
 // A size with a slip in it is no folder's name.
 TEST(Args, WhatFollowsTheLastColonIsASize) {
   const std::string folder = ::testing::TempDir() + "headrace_args:colon";
-  EXPECT_NE(refusal({"generate", "-m", "model", "--spill", folder}).find("'colon' is no size like 24GiB, nor is there"),
+  EXPECT_NE(refusal({"generate", "-m", "model", "--spill", folder})
+                .find("'colon' is not a size such as 24GiB, and no folder"),
             std::string::npos);
   for (const char* wrong : {"pc:nonsense", "pc:", "pc:2GiBs", "pc:-1GiB", "a:b:c"}) {
-    EXPECT_NE(refusal({"generate", "-m", "model", "--prefix-cache", wrong}).find("is no size"), std::string::npos)
+    EXPECT_NE(refusal({"generate", "-m", "model", "--prefix-cache", wrong}).find("is not a size"), std::string::npos)
         << wrong;
   }
   ASSERT_EQ(::mkdir(folder.c_str(), 0700), 0);

@@ -139,14 +139,14 @@ TEST_F(ProfileProgram, RefusesWhatMeansNothing) {
   };
   for (const Case& c : {Case{{"-o", home_ / "p.txt"}, 2, "nor a file ending in .json, .csv or .md"},
                         Case{{"--disk", ":1GiB"}, 2, "names no folder"},
-                        Case{{"--disk-seconds", "0"}, 2, "'0' is no number from 0.01 to 60"},
-                        Case{{"-o", "xml"}, 2, "'xml' is none of json, csv and md"},
+                        Case{{"--disk-seconds", "0"}, 2, "'0' is not a number from 0.01 to 60"},
+                        Case{{"-o", "xml"}, 2, "'xml' is neither json, csv or md"},
                         Case{{"-o", "csv", "--json"}, 2, "exclude each other"},
                         Case{{"-o", "md", "--format", "csv"}, 2, "exclude each other"},
-                        Case{{"--format", "xml"}, 2, "'xml' is none of table, json, csv, md"},
+                        Case{{"--format", "xml"}, 2, "'xml' is not one of table, json, csv, md"},
                         Case{{"--json", "--format", "csv"}, 2, "exclude each other"},
-                        Case{{"-o", "csv", "-o", home_ / "p.json"}, 2, "-o stands more than once"},
-                        Case{{"-o", home_ / "p.json", "-o", home_ / "q.csv"}, 2, "-o stands more than once"},
+                        Case{{"-o", "csv", "-o", home_ / "p.json"}, 2, "-o is given more than once"},
+                        Case{{"-o", home_ / "p.json", "-o", home_ / "q.csv"}, 2, "-o is given more than once"},
                         Case{{"--html", home_ / "gone/p.html"}, 5, "gone/p.html"}}) {
     const Finished finished = profile(c.args);
     EXPECT_EQ(finished.exit_code, c.code) << json(c.args).dump() << finished.err;

@@ -24,6 +24,9 @@ TEST_F(ProgramTest, HelpAndVersionGoToStdout) {
   const Finished version = run_program({"--version"});
   EXPECT_EQ(version.exit_code, 0);
   EXPECT_TRUE(version.out.starts_with("headrace ")) << version.out;
+  const bool cuda = version.out.ends_with("(CPU and CUDA)\n");
+  EXPECT_TRUE(cuda || version.out.ends_with("(CPU only, built without CUDA)\n")) << version.out;
+  EXPECT_EQ(cuda, run_program({"--list-devices"}).out.find("no CUDA backend") == std::string::npos);
 }
 
 TEST_F(ProgramTest, TextOnStdoutReportOnStderr) {
@@ -108,12 +111,14 @@ TEST_F(ProgramTest, ExitCodesAndMessagesNameFileAndValue) {
        3,
        {"200", "100", "raise -c: the model takes 1000000"}},
       {{"generate", "-m", model_, "-f", ""}, 2, {"-f/--file is empty"}},
-      {{"generate", "-m", model_, "-p", "x", "--spill", folder + ":nonsense"}, 2, {"--spill", "'nonsense' is no size"}},
+      {{"generate", "-m", model_, "-p", "x", "--spill", folder + ":nonsense"},
+       2,
+       {"--spill", "'nonsense' is not a size"}},
       {{"generate", "-m", model_, "-p", "x", "--prefix-cache", folder + "/pc:"},
        2,
-       {"--prefix-cache", "'' is no size"}},
+       {"--prefix-cache", "'' is not a size"}},
       {{"cache", "list", ""}, 2, {"headrace cache list: DIR is empty", "headrace cache list --help"}},
-      {{"cache", "foo"}, 2, {"'foo' is none of its actions: list, verify or prune"}},
+      {{"cache", "foo"}, 2, {"'foo' is not one of its commands: list, verify, prune"}},
       {{"cache", "prune", folder, "--to", "much"}, 2, {"--to", "headrace cache prune --help"}},
       {{"summarize", folder + "/gone.txt", "-m", model_}, 3, {folder + "/gone.txt"}},
       {{"summarize", hello, "-m", model_, "-c", "16"}, 3, {hello, "16", "--truncate middle"}},

@@ -105,7 +105,7 @@ TEST_F(QualityProgram, RefusesByName) {
   told({"--documents", file("one.txt"), "--temps", "hot"}, 2, "--temps");
   told({"--documents", file("one.txt"), "-o", file("absent/q.json")}, 5, "absent/q.json");
   EXPECT_NE(run_program({"bench", "-n", "3", "quality", "--documents", file("one.txt"), "-m", "x"})
-                .err.find("right behind bench"),
+                .err.find("must follow bench directly"),
             std::string::npos);
   const Finished help = run_program({"bench", "quality", "--help"});
   EXPECT_EQ(help.exit_code, 0);
