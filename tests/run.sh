@@ -5,6 +5,8 @@
 #   bash tests/run.sh --tsan     ThreadSanitizer, the tests with threads
 #   bash tests/run.sh --fuzz     each fuzz target for 30 seconds (clang)
 #   bash tests/run.sh --format   clang-format finds nothing to change
+#   bash tests/run.sh --tidy     clang's warnings and its thread-safety analysis of the product, and clang-tidy of the
+#                                sources that changed last (all of them with HEADRACE_NIGHTLY=1)
 #   bash tests/run.sh --all      all of these, as CI runs them
 # HEADRACE_NIGHTLY=1 adds the tests that take minutes. HEADRACE_CACHE is where the real model is kept. JOBS limits the
 # parallel jobs. At the end stands what was skipped, and why; the last line sums it up: "N passed, N failed, N skipped".
@@ -17,8 +19,8 @@ usage() { sed -n '2,/^set/{s/^# \{0,1\}//p}' tests/run.sh; }
 stages=()
 for option in "$@"; do
   case "$option" in
-    --asan | --tsan | --fuzz | --format) stages+=("${option#--}") ;;
-    --all) stages+=(format release asan tsan fuzz) ;;
+    --asan | --tsan | --fuzz | --format | --tidy) stages+=("${option#--}") ;;
+    --all) stages+=(format tidy release asan tsan fuzz) ;;
     -h | --help) usage; exit 0 ;;
     *) echo "run.sh: unknown option $option" >&2; usage >&2; exit 2 ;;
   esac
@@ -65,14 +67,13 @@ skip_reasons() {
        /: Skipped$/ {said = 1}' "$1" | sed 's/&quot;/"/g; s/&lt;/</g; s/&gt;/>/g; s/&amp;/\&/g'
 }
 
-# run_tests PRESET ctest options…: prints ctest's own summary and adds to the sums.
+# run_tests BUILD [TEST PRESET]: prints ctest's own summary and adds to the sums. CMakePresets.json has which tests a
+# preset leaves out, and its environment.
 run_tests() {
-  local preset=$1 status=0 junit=$PWD/build/$1/junit.xml
-  shift
+  local preset=$1 test_preset=${2:-$1} status=0 junit=$PWD/build/$1/junit.xml
   echo "== Testing $preset ($((SECONDS - started)) s)"
   rm -f "$junit"
-  ${wrap[@]+"${wrap[@]}"} ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --output-junit "$junit" -j "$jobs" "$@" \
-    </dev/null | grep -v '^ *Start  *[0-9]*:' || status=$?
+  ${wrap[@]+"${wrap[@]}"} ctest --preset "$test_preset" --output-junit "$junit" -j "$jobs" </dev/null | grep -v '^ *Start  *[0-9]*:' || status=$?
   if [ ! -f "$junit" ]; then
     fail "$preset ran no test"
     return
@@ -89,13 +90,6 @@ run_tests() {
   fi
 }
 
-without() { # labels that a stage leaves out, as ctest takes them
-  local labels=("$@")
-  [ "${HEADRACE_NIGHTLY:-0}" = 1 ] || labels+=(nightly)
-  local IFS='|'
-  [ ${#labels[@]} -eq 0 ] || echo "^(${labels[*]})\$"
-}
-
 stage_release() {
   build release all -DHEADRACE_WERROR=ON || return 0
   if ! HEADRACE_TEST_GGUF=$(bash tests/fetch_model.sh); then
@@ -107,30 +101,26 @@ stage_release() {
     return 0
   fi
   export HEADRACE_TEST_GGUF HEADRACE_TEST_SMOLLM2_64K
-  local left_out
-  left_out=$(without)
-  run_tests release ${left_out:+-LE "$left_out"}
+  if [ "${HEADRACE_NIGHTLY:-0}" = 1 ]; then run_tests release nightly; else run_tests release; fi
 }
 
 stage_asan() {
   build asan || return 0
   # No detect_stack_use_after_return: GCC 12's fake stack does not align a frame to the 64 bytes that AVX-512 stores need.
-  ASAN_OPTIONS=strict_string_checks=1:detect_stack_use_after_return=0 UBSAN_OPTIONS=print_stacktrace=1 \
-    run_tests asan -LE "$(without slow model gpu nightly)"
+  run_tests asan
 }
 
 stage_tsan() {
   # ThreadSanitizer of GCC 12 cannot map its shadow where the kernel spreads addresses widely.
   if setarch "$(uname -m)" -R true 2>/dev/null; then wrap=(setarch "$(uname -m)" -R); fi
   build tsan thread_tests || { wrap=(); return 0; }
-  TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 \
-    run_tests tsan -L '^threads$' -LE "$(without slow model gpu nightly)"
+  run_tests tsan
   wrap=()
 }
 
 stage_fuzz() {
   build fuzz fuzz || return 0
-  run_tests fuzz -L '^fuzz$'
+  run_tests fuzz
 }
 
 stage_format() {
@@ -145,11 +135,52 @@ stage_format() {
   fi
 }
 
+# tidy_commands: for each source of the product a command that lets clang check it and writes nothing.
+tidy_commands() {
+  sed -n 's/^  "command": "\(.*clang++[^ ]* .*\) -o [^ ]* -c \(.*\)",$/\1 -Werror -fsyntax-only \2/p' \
+    build/tidy/compile_commands.json | sed 's/\\\(.\)/\1/g'
+}
+
+# last_changed COUNT: the product's sources, those first that a commit changed last.
+last_changed() {
+  { git log --format= --name-only -n 500 2>/dev/null; git ls-files; } |
+    awk '/^(cache|offload|kernels|runtime|cli)\/.*\.cc$/ && !seen[$0]++' |
+    while read -r file; do if grep -qF "/$file\"" build/tidy/compile_commands.json; then echo "$file"; fi; done |
+    sed -n "1,$1p"
+}
+
+stage_tidy() {
+  echo "== Tidy ($((SECONDS - started)) s)"
+  if ! cmake --preset tidy >build/tidy.log 2>&1; then
+    cat build/tidy.log
+    fail "tidy does not configure"
+    return
+  fi
+  local commands checked=24
+  commands=$(tidy_commands)
+  if [ -n "$commands" ] && xargs -d '\n' -P "$jobs" -I{} bash -c '{}' <<<"$commands"; then
+    passed=$((passed + 1))
+  else
+    fail "clang warns of the product's sources"
+  fi
+  if grep -rnE 'std::(mutex|condition_variable|lock_guard|unique_lock|scoped_lock)\b' cache offload kernels runtime cli |
+    grep -v '/thread_annotations.h:'; then
+    fail "a mutex that clang cannot check: use Mutex, MutexLock and CondVar of thread_annotations.h"
+  fi
+  [ "${HEADRACE_NIGHTLY:-0}" != 1 ] || checked='$'
+  echo "== clang-tidy ($((SECONDS - started)) s)"
+  if last_changed "$checked" | xargs -d '\n' -P "$jobs" -n 1 clang-tidy-14 -quiet -p build/tidy 2>/dev/null; then
+    passed=$((passed + 1))
+  else
+    fail "clang-tidy finds something"
+  fi
+}
+
 sets=(build tests)
 for stage in "${stages[@]}"; do
   case "$stage" in
     release) sets+=(model) ;;
-    fuzz | format) sets+=(checks) ;;
+    fuzz | format | tidy) sets+=(checks) ;;
   esac
 done
 bash tests/install.sh "${sets[@]}"
