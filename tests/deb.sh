@@ -18,13 +18,14 @@ dpkg-deb --info "$deb"
 dpkg-deb --contents "$deb"
 
 root=${HEADRACE_ROOT:-$(mktemp -d)}
-trap 'rm -rf --one-file-system "$root"' EXIT
+trap 'umount "$root/proc" 2>/dev/null; rm -rf --one-file-system "$root"' EXIT
 mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Identifier: Packages' 'Codename: bookworm' | head -1)
 [ -n "$mirror" ] || { echo "deb.sh: this machine's apt has no source of Debian 12 (bookworm)" >&2; exit 1; }
 echo "== A clean Debian 12 ($SECONDS s)"
 debootstrap --variant=minbase bookworm "$root" "$mirror" >"build/deb/debootstrap.log" ||
   { tail -5 build/deb/debootstrap.log >&2; exit 1; }
 cp /etc/resolv.conf "$root/etc/resolv.conf"
+mount -t proc proc "$root/proc"  # which the program reads memory and cores from
 cp "$deb" "$root/tmp/headrace.deb"
 cp "$model" "$root/tmp/model.gguf"
 
