@@ -5,7 +5,7 @@
 
 #include "bench/kernel_bench.h"
 #include "cache/layout.h"
-#include "kernels/attention.h"
+#include "kernels/attention/op.h"
 
 namespace headrace::bench {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "offload/device.h"
+#include "offload/device/device.h"
 
 namespace headrace::bench {
 

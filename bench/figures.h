@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "offload/host_clock.h"
-#include "runtime/rounding.h"
+#include "offload/host/clock.h"
+#include "runtime/base/rounding.h"
 
 namespace headrace::bench {
 

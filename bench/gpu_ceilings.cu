@@ -6,7 +6,7 @@
 
 #include "bench/ceilings.h"
 #include "cache/base.h"
-#include "offload/cuda_stream.h"
+#include "offload/device/cuda_stream.h"
 
 namespace headrace::bench {
 namespace {

@@ -15,9 +15,9 @@
 #include "bench/machine.h"
 #include "bench/program.h"
 #include "kernels/cpu/isa.h"
-#include "offload/cpu_stream.h"
-#include "runtime/model/shapes.h"
-#include "runtime/rounding.h"
+#include "offload/device/cpu_stream.h"
+#include "runtime/base/rounding.h"
+#include "runtime/model/files/shapes.h"
 
 namespace headrace::bench {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "bench/ceilings.h"
 #include "cache/base.h"
-#include "offload/device.h"
+#include "offload/device/device.h"
 #include "runtime/model/config.h"
 
 namespace headrace::bench {

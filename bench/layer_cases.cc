@@ -2,9 +2,9 @@
 #include <array>
 
 #include "bench/kernel_bench.h"
-#include "kernels/elementwise.h"
-#include "kernels/product.h"
-#include "kernels/sample.h"
+#include "kernels/elementwise/op.h"
+#include "kernels/product/op.h"
+#include "kernels/sample/op.h"
 
 namespace headrace::bench {
 namespace {

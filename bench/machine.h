@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "offload/machine.h"
+#include "offload/host/machine.h"
 
 namespace headrace::bench {
 

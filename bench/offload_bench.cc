@@ -7,9 +7,9 @@
 #include <memory>
 
 #include "cache/base.h"
-#include "offload/cpu_stream.h"
-#include "offload/device.h"
-#include "offload/thread_pool.h"
+#include "offload/device/cpu_stream.h"
+#include "offload/device/device.h"
+#include "offload/host/thread_pool.h"
 
 namespace headrace {
 namespace {

@@ -5,7 +5,7 @@
 #include <random>
 
 #include "bench/kernel_bench.h"
-#include "kernels/blocks.h"
+#include "kernels/blocks/op.h"
 
 namespace headrace::bench {
 namespace {

@@ -17,11 +17,11 @@
 #include "bench/figures.h"
 #include "bench/machine.h"
 #include "bench/program.h"
-#include "runtime/engine.h"
+#include "runtime/base/random.h"
+#include "runtime/engine/engine.h"
+#include "runtime/model/files/shapes.h"
 #include "runtime/model/random_checkpoint.h"
-#include "runtime/model/shapes.h"
 #include "runtime/prefix/store.h"
-#include "runtime/random.h"
 
 namespace headrace::bench {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "cache/base.h"
-#include "offload/device.h"
+#include "offload/device/device.h"
 
 namespace headrace::bench {
 

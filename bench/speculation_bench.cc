@@ -15,8 +15,8 @@
 
 #include "bench/machine.h"
 #include "bench/program.h"
-#include "runtime/document.h"
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
+#include "runtime/text/document.h"
 
 namespace headrace::bench {
 namespace {

@@ -16,10 +16,10 @@
 #include "bench/machine.h"
 #include "bench/program.h"
 #include "cache/base.h"
-#include "offload/checksum.h"
-#include "offload/device.h"
-#include "offload/spill_file.h"
-#include "runtime/random.h"
+#include "offload/device/device.h"
+#include "offload/host/checksum.h"
+#include "offload/spill/spill_file.h"
+#include "runtime/base/random.h"
 
 namespace headrace::bench {
 namespace {

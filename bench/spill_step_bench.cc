@@ -20,14 +20,14 @@
 #include "bench/machine.h"
 #include "bench/program.h"
 #include "cache/layout.h"
-#include "offload/link_peak.h"
-#include "offload/pages.h"
-#include "offload/spill_span.h"
+#include "offload/host/pages.h"
+#include "offload/measure/link_bandwidth.h"
+#include "offload/spill/spill_span.h"
+#include "runtime/base/random.h"
+#include "runtime/model/files/shapes.h"
 #include "runtime/model/random_checkpoint.h"
-#include "runtime/model/shapes.h"
 #include "runtime/model/weights.h"
-#include "runtime/random.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 
 namespace headrace::bench {
 namespace {
@@ -286,7 +286,7 @@ class Bench {
              "take_wait_ms that in which who takes what is read waited for it; "
              "verify_wait_ms that in which who takes what is read waited for a span that was there and not verified, "
              "verify_late_ms by how much later than without verifying the step's last span was taken than its first "
-             "(offload/lateness.h)"},
+             "(offload/spill/lateness.h)"},
             {"summary", summary(steps)},
             {"steps", rows}};
   }

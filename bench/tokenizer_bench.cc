@@ -7,8 +7,8 @@
 #include "bench/figures.h"
 #include "bench/machine.h"
 #include "bench/program.h"
-#include "runtime/document.h"
-#include "runtime/model/open_checkpoint.h"
+#include "runtime/model/files/open_checkpoint.h"
+#include "runtime/text/document.h"
 
 namespace headrace::bench {
 namespace {

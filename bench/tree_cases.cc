@@ -1,7 +1,7 @@
 // Ranking a draft's candidates and growing its tree, op by op, and a round's worth of both.
 #include "bench/kernel_bench.h"
-#include "kernels/draft_tree.h"
-#include "runtime/tree_policy.h"
+#include "kernels/tree/op.h"
+#include "runtime/speculation/policy/tree_policy.h"
 
 namespace headrace::bench {
 namespace {

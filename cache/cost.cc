@@ -26,7 +26,7 @@ constexpr double kSmallKernelUs = 3.5;
 // The prefix: its two kernels, and a segment of one KV head at the least, which one block reads at its own pace. Where
 // few segments are long ones (30,720 tokens), the others are done long before them.
 constexpr double kPrefixUs = 8, kBlockGbPerS = 27;
-// Rows of products that a GPU multiplies in one pass over the weights (kernels/product.h).
+// Rows of products that a GPU multiplies in one pass over the weights (kernels/product/op.h).
 constexpr int64_t kGroupRows = 64, kMiddleGroupRows = 512, kPrefillGroupRows = 2048;
 // A GPU at full load lowers its clock.
 constexpr double kPrefillProductShare = 0.9;

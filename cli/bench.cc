@@ -1,15 +1,15 @@
 // headrace bench: a table on stdout as the rows are done, or one JSON object; into a file as well if asked.
-#include "runtime/bench.h"
+#include "runtime/commands/bench.h"
 
 #include <cstdio>
 
-#include "cli/bench_table.h"
 #include "cli/commands.h"
 #include "cli/console.h"
-#include "cli/format.h"
-#include "cli/interrupt.h"
-#include "cli/result_file.h"
-#include "runtime/model/shapes.h"
+#include "cli/print/bench_table.h"
+#include "cli/print/format.h"
+#include "cli/print/interrupt.h"
+#include "cli/print/result_file.h"
+#include "runtime/model/files/shapes.h"
 
 namespace headrace {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "cli/commands.h"
-#include "cli/format.h"
+#include "cli/print/format.h"
 #include "runtime/prefix/store.h"
 
 namespace headrace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cache/base.h"
-#include "cli/args.h"
+#include "cli/flags/args.h"
 
 namespace headrace {
 

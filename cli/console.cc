@@ -5,9 +5,9 @@
 #include <cstring>
 
 #include "cache/base.h"
-#include "cli/format.h"
-#include "cli/report.h"
-#include "runtime/profile_store.h"
+#include "cli/print/format.h"
+#include "cli/print/report.h"
+#include "runtime/commands/profile_store.h"
 
 namespace headrace {
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <string_view>
 
-#include "cli/args.h"
-#include "cli/progress_bar.h"
-#include "runtime/engine.h"
+#include "cli/flags/args.h"
+#include "cli/print/progress_bar.h"
+#include "runtime/engine/engine.h"
 
 namespace headrace {
 

@@ -5,9 +5,9 @@
 
 #include "cli/commands.h"
 #include "cli/console.h"
-#include "cli/interrupt.h"
-#include "runtime/document.h"
-#include "runtime/report.h"
+#include "cli/print/interrupt.h"
+#include "runtime/commands/report.h"
+#include "runtime/text/document.h"
 
 namespace headrace {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "cli/commands.h"
-#include "cli/format.h"
-#include "runtime/model/open_checkpoint.h"
+#include "cli/print/format.h"
+#include "runtime/model/files/open_checkpoint.h"
 
 namespace headrace {
 namespace {

@@ -6,10 +6,10 @@
 #include <variant>
 #include <vector>
 
-#include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/console.h"
-#include "cli/format.h"
+#include "cli/flags/args.h"
+#include "cli/print/format.h"
 #include "cli/process_setup.h"
 
 namespace headrace {

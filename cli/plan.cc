@@ -1,12 +1,12 @@
 // headrace plan: where a run would lie and what it would take, or what would fit; a table, or one JSON object.
-#include "runtime/plan.h"
+#include "runtime/commands/plan.h"
 
 #include <cstdio>
 
 #include "cli/commands.h"
 #include "cli/console.h"
-#include "cli/format.h"
-#include "cli/plan_table.h"
+#include "cli/print/format.h"
+#include "cli/print/plan_table.h"
 
 namespace headrace {
 

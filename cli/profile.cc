@@ -1,6 +1,6 @@
 // headrace profile: a table with bars as the groups are done, or one document on stdout; files as asked; and the result
 // kept for headrace plan and for reports.
-#include "runtime/profile.h"
+#include "runtime/commands/profile.h"
 
 #include <cstdlib>
 #include <string_view>
@@ -8,11 +8,11 @@
 #include "cache/base.h"
 #include "cli/commands.h"
 #include "cli/console.h"
-#include "cli/interrupt.h"
-#include "cli/profile_html.h"
-#include "cli/profile_table.h"
-#include "cli/result_file.h"
-#include "runtime/profile_store.h"
+#include "cli/print/interrupt.h"
+#include "cli/print/profile_html.h"
+#include "cli/print/profile_table.h"
+#include "cli/print/result_file.h"
+#include "runtime/commands/profile_store.h"
 
 namespace headrace {
 namespace {

@@ -1,12 +1,12 @@
 // headrace bench quality: tables on stdout as the rows are done, or one JSON object; into a file as well if asked.
-#include "runtime/quality.h"
+#include "runtime/commands/quality.h"
 
 #include "cli/commands.h"
 #include "cli/console.h"
-#include "cli/format.h"
-#include "cli/interrupt.h"
-#include "cli/quality_table.h"
-#include "cli/result_file.h"
+#include "cli/print/format.h"
+#include "cli/print/interrupt.h"
+#include "cli/print/quality_table.h"
+#include "cli/print/result_file.h"
 
 namespace headrace {
 

@@ -9,12 +9,12 @@
 
 #include "cli/commands.h"
 #include "cli/console.h"
-#include "cli/format.h"
-#include "cli/interrupt.h"
-#include "cli/report.h"
-#include "runtime/document.h"
-#include "runtime/jobs.h"
-#include "runtime/report.h"
+#include "cli/print/format.h"
+#include "cli/print/interrupt.h"
+#include "cli/print/report.h"
+#include "runtime/commands/batch.h"
+#include "runtime/commands/report.h"
+#include "runtime/text/document.h"
 
 namespace headrace {
 namespace {

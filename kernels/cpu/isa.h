@@ -7,7 +7,7 @@
 // AVX-512 in it. The test isa_symbols reads the object files and says so.
 //
 // Adding a subject: declare its table with HEADRACE_DECLARE_ISA, pick with HEADRACE_PICK_ISA, list the source under
-// isa_sources in kernels/CMakeLists.txt. Thread-safe.
+// ISA in its CMakeLists.txt. Thread-safe.
 #pragma once
 
 #include <cstdint>

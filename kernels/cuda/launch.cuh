@@ -4,7 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include "cache/base.h"
-#include "offload/cuda_stream.h"
+#include "offload/device/cuda_stream.h"
 
 namespace headrace::kernels::cuda {
 

@@ -2,8 +2,8 @@
 // the target judges it in one pass, and what was right of it is told to the draft. It can only change how fast the text
 // comes, never the text. One object a run; it owns the memory of its run and reads weights that others own.
 //
-// Way of use (runtime/engine.cc): memory() while the run is planned; allocate(); prefill_layer() for each layer, most
-// of which a draft passes over, and finish_prefill(), by Session::prefill; then, step after step, propose() or
+// Way of use (runtime/engine/engine.cc): memory() while the run is planned; allocate(); prefill_layer() for each layer,
+// most of which a draft passes over, and finish_prefill(), by Session::prefill; then, step after step, propose() or
 // propose_into(), pass_layer() by Session::verify, observe(). Thread: one at a time; device work goes to the run's
 // compute stream.
 #pragma once
@@ -18,11 +18,11 @@
 #include <vector>
 
 #include "cache/layout.h"
-#include "kernels/draft_tree.h"
-#include "offload/stream.h"
-#include "runtime/accept.h"
-#include "runtime/progress.h"
-#include "runtime/tree.h"
+#include "kernels/tree/op.h"
+#include "offload/device/stream.h"
+#include "runtime/base/progress.h"
+#include "runtime/speculation/accept.h"
+#include "runtime/speculation/tree.h"
 
 namespace headrace {
 

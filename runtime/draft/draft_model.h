@@ -10,14 +10,14 @@
 #include <string>
 #include <vector>
 
-#include "kernels/sample.h"
-#include "offload/device.h"
+#include "kernels/sample/op.h"
+#include "offload/device/device.h"
+#include "runtime/base/input_file.h"
+#include "runtime/base/progress.h"
+#include "runtime/base/sha256.h"
 #include "runtime/draft/draft.h"
-#include "runtime/model/input_file.h"
 #include "runtime/model/weights.h"
-#include "runtime/progress.h"
-#include "runtime/sha256.h"
-#include "runtime/tree_policy.h"
+#include "runtime/speculation/policy/tree_policy.h"
 
 namespace headrace {
 

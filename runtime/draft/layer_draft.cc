@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "offload/trace.h"
+#include "offload/device/trace.h"
 
 namespace headrace {
 

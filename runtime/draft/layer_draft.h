@@ -9,11 +9,11 @@
 #include <span>
 #include <vector>
 
-#include "offload/graph.h"
-#include "runtime/carver.h"
+#include "offload/device/graph.h"
+#include "runtime/base/carver.h"
+#include "runtime/draft/buffers.h"
+#include "runtime/draft/cache.h"
 #include "runtime/draft/draft.h"
-#include "runtime/draft/draft_buffers.h"
-#include "runtime/draft/draft_cache.h"
 #include "runtime/draft/tree_builder.h"
 
 namespace headrace {

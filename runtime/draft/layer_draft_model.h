@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "runtime/draft/draft_buffers.h"
+#include "runtime/draft/buffers.h"
 #include "runtime/draft/draft_model.h"
 
 namespace headrace {

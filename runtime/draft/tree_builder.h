@@ -1,5 +1,5 @@
 // Grows a draft's tree on the device, level by level, from the logits that the draft's forwards give (EAGLE-2 section
-// 4, OPT-Tree section 3, LongSpec section 3.2; kernels/draft_tree.h has the steps). What every draft that ranks a
+// 4, OPT-Tree section 3, LongSpec section 3.2; kernels/tree/op.h has the steps). What every draft that ranks a
 // vocabulary shares. Owns the candidates' memory. Thread: one at a time.
 //
 // A round: begin(); for level 0, 1, … while level < levels(): forward rows(level) rows (level 0: the row that the root
@@ -9,13 +9,13 @@
 
 #include <cstdint>
 
-#include "kernels/draft_tree.h"
-#include "kernels/sample.h"
-#include "offload/device.h"
-#include "runtime/carver.h"
+#include "kernels/sample/op.h"
+#include "kernels/tree/op.h"
+#include "offload/device/device.h"
+#include "runtime/base/carver.h"
 #include "runtime/draft/draft.h"
-#include "runtime/tree.h"
-#include "runtime/tree_policy.h"
+#include "runtime/speculation/policy/tree_policy.h"
+#include "runtime/speculation/tree.h"
 
 namespace headrace {
 

@@ -1,7 +1,7 @@
 #include "runtime/model/config_check.h"
 
 #include "cache/base.h"
-#include "kernels/attention.h"
+#include "kernels/attention/op.h"
 
 namespace headrace {
 

@@ -3,10 +3,10 @@
 #include <array>
 
 #include "cache/base.h"
+#include "runtime/base/end_ids.h"
+#include "runtime/base/json_file.h"
 #include "runtime/model/config.h"
 #include "runtime/model/config_check.h"
-#include "runtime/model/end_ids.h"
-#include "runtime/model/json_file.h"
 #include "runtime/model/rope_json.h"
 
 namespace headrace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "cache/base.h"
-#include "runtime/model/input_file.h"
+#include "runtime/base/input_file.h"
 
 namespace headrace {
 

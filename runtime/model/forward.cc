@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/elementwise.h"
-#include "offload/trace.h"
+#include "kernels/elementwise/op.h"
+#include "offload/device/trace.h"
 
 namespace headrace {
 namespace {

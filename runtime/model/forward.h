@@ -4,10 +4,10 @@
 
 #include <cstdint>
 
-#include "kernels/attention.h"
-#include "kernels/product.h"
-#include "offload/buffer.h"
-#include "offload/stream.h"
+#include "kernels/attention/op.h"
+#include "kernels/product/op.h"
+#include "offload/device/buffer.h"
+#include "offload/device/stream.h"
 #include "runtime/model/config.h"
 #include "runtime/model/weights.h"
 

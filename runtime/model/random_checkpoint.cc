@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/random.h"
 #include "runtime/model/convert.h"
 #include "runtime/model/decoder_tensors.h"
-#include "runtime/random.h"
 
 namespace headrace {
 namespace {

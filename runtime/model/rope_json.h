@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
+#include "runtime/base/json_file.h"
 #include "runtime/model/config.h"
-#include "runtime/model/json_file.h"
 
 namespace headrace {
 

@@ -1,6 +1,6 @@
 #include "runtime/model/tensor_source.h"
 
-#include "runtime/model/input_file.h"
+#include "runtime/base/input_file.h"
 
 namespace headrace {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cache/base.h"
-#include "runtime/model/input_file.h"
+#include "runtime/base/input_file.h"
 
 namespace headrace {
 

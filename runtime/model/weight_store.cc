@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "offload/thread_annotations.h"
-#include "offload/thread_pool.h"
+#include "offload/host/thread_annotations.h"
+#include "offload/host/thread_pool.h"
 #include "runtime/model/convert.h"
 
 namespace headrace {

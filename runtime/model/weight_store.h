@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "offload/device.h"
+#include "offload/device/device.h"
+#include "runtime/base/progress.h"
 #include "runtime/model/tensor_source.h"
-#include "runtime/progress.h"
 
 namespace headrace {
 

@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "offload/device.h"
+#include "offload/device/device.h"
+#include "runtime/base/progress.h"
 #include "runtime/model/checkpoint.h"
 #include "runtime/model/weight_store.h"
-#include "runtime/progress.h"
 
 namespace headrace {
 

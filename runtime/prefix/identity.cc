@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "kernels/instruction_set.h"
-#include "kernels/product.h"
-#include "offload/checksum.h"
-#include "offload/machine.h"
-#include "offload/thread_pool.h"
-#include "runtime/sha256.h"
+#include "kernels/product/op.h"
+#include "offload/host/checksum.h"
+#include "offload/host/machine.h"
+#include "offload/host/thread_pool.h"
+#include "runtime/base/sha256.h"
 
 namespace headrace {
 namespace {

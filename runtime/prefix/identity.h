@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "offload/device.h"
+#include "offload/device/device.h"
 #include "runtime/model/checkpoint.h"
 #include "runtime/prefix/piece.h"
 

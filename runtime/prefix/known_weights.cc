@@ -8,7 +8,7 @@
 #include <span>
 #include <utility>
 
-#include "offload/checksum.h"
+#include "offload/host/checksum.h"
 #include "runtime/prefix/identity.h"
 
 namespace headrace {

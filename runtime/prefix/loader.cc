@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "cache/base.h"
-#include "offload/checksum.h"
-#include "offload/start_thread.h"
+#include "offload/host/checksum.h"
+#include "offload/host/start_thread.h"
 #include "runtime/prefix/store.h"
 
 namespace headrace {

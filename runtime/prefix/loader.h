@@ -11,9 +11,9 @@
 #include <thread>
 #include <vector>
 
-#include "offload/device.h"
-#include "offload/file.h"
-#include "offload/thread_annotations.h"
+#include "offload/device/device.h"
+#include "offload/disk/file.h"
+#include "offload/host/thread_annotations.h"
 
 namespace headrace {
 

@@ -4,8 +4,8 @@
 #include <bit>
 #include <cstring>
 
-#include "offload/checksum.h"
-#include "runtime/sha256.h"
+#include "offload/host/checksum.h"
+#include "runtime/base/sha256.h"
 
 namespace headrace {
 namespace {

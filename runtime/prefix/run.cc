@@ -4,7 +4,7 @@
 #include <set>
 #include <utility>
 
-#include "offload/host_clock.h"
+#include "offload/host/clock.h"
 
 namespace headrace {
 namespace {

@@ -20,13 +20,13 @@
 #include <string>
 #include <vector>
 
-#include "offload/device.h"
+#include "offload/device/device.h"
+#include "runtime/base/progress.h"
 #include "runtime/draft/draft.h"
-#include "runtime/kv_cache.h"
+#include "runtime/kv/kv_cache.h"
 #include "runtime/prefix/loader.h"
 #include "runtime/prefix/saver.h"
 #include "runtime/prefix/store.h"
-#include "runtime/progress.h"
 
 namespace headrace {
 

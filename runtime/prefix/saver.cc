@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "cache/base.h"
-#include "offload/start_thread.h"
+#include "offload/host/start_thread.h"
 
 namespace headrace {
 namespace {

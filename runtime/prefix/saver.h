@@ -15,8 +15,8 @@
 #include <thread>
 #include <vector>
 
-#include "offload/device.h"
-#include "offload/thread_annotations.h"
+#include "offload/device/device.h"
+#include "offload/host/thread_annotations.h"
 #include "runtime/prefix/store.h"
 
 namespace headrace {

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "cache/base.h"
-#include "offload/checksum.h"
+#include "offload/host/checksum.h"
 
 namespace headrace {
 namespace {

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "offload/file.h"
+#include "offload/disk/file.h"
 #include "runtime/prefix/index.h"
 
 namespace headrace {

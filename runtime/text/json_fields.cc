@@ -1,7 +1,7 @@
 #include "runtime/text/json_fields.h"
 
 #include "cache/base.h"
-#include "runtime/model/json_file.h"
+#include "runtime/base/json_file.h"
 
 namespace headrace {
 

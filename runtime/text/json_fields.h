@@ -1,5 +1,5 @@
 // A JSON value that knows where in its file it stands, as deep as tokenizer.json goes: errors name the file, the path
-// and what is there instead. (Flat objects with ranges: JsonFields of runtime/model/json_file.h.) Internal to
+// and what is there instead. (Flat objects with ranges: JsonFields of runtime/base/json_file.h.) Internal to
 // runtime/text. Pure functions.
 #pragma once
 

@@ -5,7 +5,7 @@
 #include <initializer_list>
 
 #include "cache/base.h"
-#include "runtime/model/json_file.h"
+#include "runtime/base/json_file.h"
 #include "runtime/text/json_fields.h"
 #include "runtime/text/tokenizer_impl.h"
 

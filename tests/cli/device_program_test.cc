@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "offload/backends.h"
+#include "offload/device/backends.h"
 #include "tests/cli/program_fixture.h"
 #include "tests/support/temporary_folder.h"
 

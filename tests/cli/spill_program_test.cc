@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "offload/file.h"
+#include "offload/disk/file.h"
 #include "tests/cli/process.h"
 #include "tests/cli/tiny_model.h"
 #include "tests/support/temporary_folder.h"

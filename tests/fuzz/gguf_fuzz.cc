@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "cache/base.h"
-#include "runtime/model/gguf.h"
-#include "runtime/model/gguf_model.h"
+#include "runtime/model/files/gguf.h"
+#include "runtime/model/files/gguf_model.h"
 
 namespace {
 

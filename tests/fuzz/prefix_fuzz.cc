@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "cache/base.h"
-#include "offload/checksum.h"
+#include "offload/host/checksum.h"
 #include "runtime/prefix/index.h"
 
 namespace {

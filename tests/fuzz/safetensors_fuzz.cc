@@ -1,6 +1,6 @@
 // libFuzzer: any bytes as a safetensors file. What the parser lets through must lie within the bytes.
 #include "cache/base.h"
-#include "runtime/model/safetensors.h"
+#include "runtime/model/files/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view file(reinterpret_cast<const char*>(data), size);

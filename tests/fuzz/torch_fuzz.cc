@@ -1,7 +1,7 @@
 // libFuzzer: any bytes as a PyTorch file, and as a pickle. What the parser lets through must lie within the bytes.
 #include "cache/base.h"
-#include "runtime/model/pickle.h"
-#include "runtime/model/torch_file.h"
+#include "runtime/model/files/pickle.h"
+#include "runtime/model/files/torch_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view file(reinterpret_cast<const char*>(data), size);

@@ -6,42 +6,114 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
+#include <set>
+#include <sstream>
 
 namespace headrace::layering {
 namespace {
 
-struct Rule {
-  std::string_view folder;
-  std::array<std::string_view, 8> may_include;  // folders beside itself; single files are written out
-};
+namespace fs = std::filesystem;
 
-constexpr std::string_view kBase = "cache/base.h";
+constexpr std::string_view kBase = "cache/base.h";  // open to every folder, and includes nothing of ours
+// They include everything, and only they and their own kind include them; tests/ has more folders than the product.
+constexpr std::array<std::string_view, 2> kAbove = {"tests", "bench"};
+constexpr std::array<std::string_view, 5> kOwnOfTests = {"tests/layering", "tests/support", "tests/tools", "tests/fuzz",
+                                                         "tests/data"};
+constexpr std::array<std::string_view, 3> kFewFiles = {"runtime", "offload", "kernels"};
 
-// DESIGN section 4. The base header is allowed everywhere and so not repeated; nobody includes tests, bench or cli.
-constexpr std::array<Rule, 7> kRules = {{
-    {"cache", {}},
-    {"offload", {}},
-    {"kernels", {"offload"}},
-    {"runtime", {"cache", "offload", "kernels"}},
-    {"cli", {"runtime"}},
-    {"tests", {"cache", "offload", "kernels", "runtime", "cli", "bench"}},
-    {"bench", {"cache", "offload", "kernels", "runtime", "cli", "tests"}},
-}};
-
-std::string_view top_folder(std::string_view path) {
-  const size_t slash = path.find('/');
+std::string_view folder_of(std::string_view path) {
+  const size_t slash = path.rfind('/');
   return slash == std::string_view::npos ? std::string_view() : path.substr(0, slash);
 }
 
-const Rule* rule_of(std::string_view folder) {
-  for (const Rule& rule : kRules) {
-    if (rule.folder == folder) return &rule;
-  }
-  return nullptr;
+bool within(std::string_view path, std::string_view folder) {
+  return path == folder ||
+         (path.size() > folder.size() && path.substr(0, folder.size()) == folder && path[folder.size()] == '/');
 }
 
-// The text with comments blanked out, newlines and everything else in place. String and character literals are
-// stepped over, so that "http://x" opens no comment.
+template <typename Folders>
+bool within_any(std::string_view path, const Folders& folders) {
+  return std::any_of(folders.begin(), folders.end(), [&](const auto& folder) { return within(path, folder); });
+}
+
+// Its place in the list; the list's size if it is not in it.
+size_t place(const Ladder& ladder, std::string_view folder) {
+  const auto at = std::find_if(ladder.begin(), ladder.end(), [&](const Folder& f) { return f.path == folder; });
+  return static_cast<size_t>(at - ladder.begin());
+}
+
+bool is_source(const fs::path& path) {
+  static constexpr std::array<std::string_view, 4> kExtensions = {".h", ".cc", ".cu", ".cuh"};
+  return std::find(kExtensions.begin(), kExtensions.end(), path.extension().string()) != kExtensions.end();
+}
+
+std::string read_text(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+void check_edges(const std::string& root, const Ladder& ladder, const Source& source, TreeReport* report) {
+  for (const Include& include : quoted_includes(source.text)) {
+    ++report->edges;
+    const std::string at = source.path + ":" + std::to_string(include.line) + ": ";
+    const std::string why = forbidden(ladder, source.path, include.target);
+    if (!why.empty()) {
+      report->violations.push_back(at + why);
+    } else if (!fs::exists(fs::path(root) / include.target)) {
+      report->violations.push_back(at + "no such file: " + include.target);
+    }
+  }
+}
+
+struct Size {
+  int files = 0;
+  int64_t lines = 0;
+};
+
+void check_folders(const Ladder& ladder, const std::map<std::string, Size>& sizes, std::vector<std::string>* out) {
+  for (const auto& [folder, size] : sizes) {
+    if (within(folder, "bench") || within_any(folder, kOwnOfTests)) continue;
+    const bool test = within(folder, "tests");
+    const std::string_view product = test ? std::string_view(folder).substr(6) : std::string_view(folder);
+    if (place(ladder, product) == ladder.size()) {
+      out->push_back(folder + ": not a folder of tests/layering/folders.txt");
+    }
+    if (test) continue;
+    if (size.lines > kMaxFolderLines) {
+      out->push_back(folder + ": " + std::to_string(size.lines) + " lines, more than " +
+                     std::to_string(kMaxFolderLines) + ": divide it");
+    }
+    if (size.files > kMaxTopFiles && std::find(kFewFiles.begin(), kFewFiles.end(), folder) != kFewFiles.end()) {
+      out->push_back(folder + ": " + std::to_string(size.files) + " files beside its folders, more than " +
+                     std::to_string(kMaxTopFiles));
+    }
+  }
+  for (const Folder& folder : ladder) {
+    if (sizes.count(folder.path) == 0) out->push_back(folder.path + ": in the list, but it has no sources");
+  }
+}
+
+}  // namespace
+
+Ladder parse_ladder(std::string_view text) {
+  Ladder ladder;
+  std::istringstream in{std::string(text)};
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream words(line);
+    Folder folder;
+    if (!(words >> folder.path) || folder.path.front() == '#') continue;
+    for (std::string word; words >> word;) folder.may_use.push_back(word);
+    ladder.push_back(folder);
+  }
+  return ladder;
+}
+
+Ladder read_ladder(const std::string& root) {
+  return parse_ladder(read_text(fs::path(root) / "tests/layering/folders.txt"));
+}
+
+// String and character literals are stepped over, so that "http://x" opens no comment.
 std::string without_comments(std::string_view text) {
   std::string out(text);
   char quote = 0;
@@ -68,18 +140,6 @@ std::string without_comments(std::string_view text) {
   return out;
 }
 
-bool is_source(const std::filesystem::path& path) {
-  static constexpr std::array<std::string_view, 4> kExtensions = {".h", ".cc", ".cu", ".cuh"};
-  return std::find(kExtensions.begin(), kExtensions.end(), path.extension().string()) != kExtensions.end();
-}
-
-std::string read_text(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
-
-}  // namespace
-
 std::vector<Include> quoted_includes(std::string_view source) {
   const std::string text = without_comments(source);
   std::vector<Include> found;
@@ -101,51 +161,59 @@ std::vector<Include> quoted_includes(std::string_view source) {
   return found;
 }
 
-std::string forbidden(std::string_view from, std::string_view target) {
-  const std::string_view from_folder = top_folder(from), to_folder = top_folder(target);
-  const Rule* rule = rule_of(from_folder);
-  if (rule == nullptr) return "'" + std::string(from_folder) + "' is no folder of the design's table";
-  if (target == kBase && from != kBase) return "";
-  if (rule_of(to_folder) == nullptr || target.find("..") != std::string_view::npos) {
+std::string forbidden(const Ladder& ladder, std::string_view from, std::string_view target) {
+  const std::string_view from_folder = folder_of(from), to_folder = folder_of(target);
+  const std::string quoted = " (\"" + std::string(target) + "\")";
+  if (target.find("..") != std::string_view::npos || to_folder.empty()) {
     return "\"" + std::string(target) + "\" is not a path from the root (folder/file.h)";
   }
-  if (from == kBase) return "the base header includes nothing of ours (\"" + std::string(target) + "\")";
-  const auto& allowed = rule->may_include;
-  if (to_folder == from_folder || std::find(allowed.begin(), allowed.end(), to_folder) != allowed.end()) return "";
-  return std::string(from_folder) + " may not include " + std::string(to_folder) + " (\"" + std::string(target) + "\")";
+  if (within_any(from_folder, kAbove)) return "";
+  const size_t from_place = place(ladder, from_folder), to_place = place(ladder, to_folder);
+  if (from_place == ladder.size()) return "'" + std::string(from_folder) + "' is not a folder of the list";
+  if (from == kBase) return "the base header includes nothing of ours" + quoted;
+  if (target == kBase || to_folder == from_folder) return "";
+  const std::string edge = std::string(from_folder) + " may not include " + std::string(to_folder) + quoted;
+  if (to_place == ladder.size()) return edge + ": it is not a folder of the list";
+  if (to_place > from_place) return edge + ": it is above";
+  const std::vector<std::string>& may_use = ladder[from_place].may_use;
+  return may_use.empty() || within_any(to_folder, may_use) ? "" : edge;
 }
 
-std::vector<std::string> violations_in_text(const std::string& path, std::string_view text) {
+std::vector<std::string> violations_in_text(const Ladder& ladder, const std::string& path, std::string_view text) {
   std::vector<std::string> found;
   for (const Include& include : quoted_includes(text)) {
-    const std::string why = forbidden(path, include.target);
+    const std::string why = forbidden(ladder, path, include.target);
     if (!why.empty()) found.push_back(path + ":" + std::to_string(include.line) + ": " + why);
   }
   return found;
 }
 
-TreeReport check_tree(const std::string& root) {
-  namespace fs = std::filesystem;
-  TreeReport report;
-  for (const Rule& rule : kRules) {
-    const fs::path folder = fs::path(root) / rule.folder;
+std::vector<Source> read_sources(const std::string& root, const Ladder& ladder) {
+  std::set<std::string> tops(kAbove.begin(), kAbove.end());
+  for (const Folder& folder : ladder) tops.insert(folder.path.substr(0, folder.path.find('/')));
+  std::vector<Source> sources;
+  for (const std::string& top : tops) {
+    const fs::path folder = fs::path(root) / top;
     if (!fs::exists(folder)) continue;
     for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
       if (!entry.is_regular_file() || !is_source(entry.path())) continue;
-      const std::string path = entry.path().lexically_relative(root).generic_string(), text = read_text(entry.path());
-      ++report.files;
-      for (const Include& include : quoted_includes(text)) {
-        ++report.edges;
-        const std::string at = path + ":" + std::to_string(include.line) + ": ";
-        const std::string why = forbidden(path, include.target);
-        if (!why.empty()) {
-          report.violations.push_back(at + why);
-        } else if (!fs::exists(fs::path(root) / include.target)) {
-          report.violations.push_back(at + "no such file: " + include.target);
-        }
-      }
+      sources.push_back({entry.path().lexically_relative(root).generic_string(), read_text(entry.path())});
     }
   }
+  return sources;
+}
+
+TreeReport check_tree(const std::string& root, const Ladder& ladder) {
+  TreeReport report;
+  std::map<std::string, Size> sizes;
+  for (const Source& source : read_sources(root, ladder)) {
+    ++report.files;
+    Size& size = sizes[std::string(folder_of(source.path))];
+    ++size.files;
+    size.lines += std::count(source.text.begin(), source.text.end(), '\n');
+    check_edges(root, ladder, source, &report);
+  }
+  check_folders(ladder, sizes, &report.violations);
   return report;
 }
 

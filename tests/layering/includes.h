@@ -1,5 +1,5 @@
-// Who may include whom: the table of DESIGN section 4 as code, and a reader of #include lines that checks it.
-// Pure functions of text; the one that walks a tree only reads. Any thread.
+// Who may include whom: the list in folders.txt, and a reader of #include lines that checks it. Pure functions of text;
+// those that take a root read the tree below it. Any thread.
 #pragma once
 
 #include <string>
@@ -8,27 +8,49 @@
 
 namespace headrace::layering {
 
+struct Folder {
+  std::string path;                  // "runtime/kv"
+  std::vector<std::string> may_use;  // folders, with those in them; empty: every folder below this one
+};
+// From the bottom up: a folder includes only itself and folders before it.
+using Ladder = std::vector<Folder>;
+
+// One folder a line: its path, then what it may use ("-": nothing). '#' begins a comment line.
+Ladder parse_ladder(std::string_view text);
+Ladder read_ladder(const std::string& root);  // of tests/layering/folders.txt
+
 struct Include {
   int line = 0;        // 1-based
   std::string target;  // "cache/base.h", as written between the quotes
 };
 
-// Every #include "..." of a source text, in order; those in comments and raw strings are not told apart from code but
-// for // and /* */ comments, which are skipped.
-std::vector<Include> quoted_includes(std::string_view text);
+// Every #include "..." of a source text, in order, but for those in comments.
+std::vector<Include> quoted_includes(std::string_view source);
 
-// Empty if `from` (a path relative to the root, "runtime/engine.cc") may include `target`; else why not.
-std::string forbidden(std::string_view from, std::string_view target);
+// The text with comments blanked out, newlines and everything else in place.
+std::string without_comments(std::string_view text);
 
-// "runtime/engine.cc:12: ..." for every edge of one file that the table does not allow.
-std::vector<std::string> violations_in_text(const std::string& path, std::string_view text);
+// Empty if `from` (a path relative to the root, "runtime/kv/kv_cache.cc") may include `target`; else why not.
+std::string forbidden(const Ladder& ladder, std::string_view from, std::string_view target);
+
+// "runtime/kv/kv_cache.cc:12: ..." for every edge of one file that the list does not allow.
+std::vector<std::string> violations_in_text(const Ladder& ladder, const std::string& path, std::string_view text);
+
+struct Source {
+  std::string path, text;  // the path is relative to the root
+};
+// Every .h, .cc, .cu and .cuh in the folders of the list's top level, in tests/ and in bench/.
+std::vector<Source> read_sources(const std::string& root, const Ladder& ladder);
 
 struct TreeReport {
   int files = 0, edges = 0;
   std::vector<std::string> violations;
 };
-// Reads every .h, .cc, .cu and .cuh under the known folders of `root`. An #include that names no file under root is a
-// violation too: quotes are for our own headers, found from the root.
-TreeReport check_tree(const std::string& root);
+// Checks every #include; that each folder with sources is in the list, and each in the list has sources; that tests/
+// has no other folders than the product; and that no folder is over kMaxFolderLines or, where it has sub-folders of
+// the list, over kMaxTopFiles files of its own if it is runtime/, offload/ or kernels/. An #include that names no file
+// under root is a violation too: quotes are for our own headers, found from the root.
+constexpr int kMaxFolderLines = 5000, kMaxTopFiles = 3;
+TreeReport check_tree(const std::string& root, const Ladder& ladder);
 
 }  // namespace headrace::layering

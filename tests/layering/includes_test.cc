@@ -1,4 +1,4 @@
-// The checker itself: that it reads includes as the compiler does and finds a planted bad edge.
+// The checker of includes itself: that it reads them as the compiler does and finds a planted bad edge.
 #include "tests/layering/includes.h"
 
 #include <gtest/gtest.h>
@@ -9,6 +9,32 @@
 
 namespace headrace::layering {
 namespace {
+
+const Ladder& ladder() {
+  static const Ladder kLadder = parse_ladder(
+      "# from the bottom up\n"
+      "cache -\n"
+      "\n"
+      "offload/host -\n"
+      "offload/device offload\n"
+      "offload/device/cuda offload\n"
+      "kernels/cpu offload kernels\n"
+      "kernels/sample offload/device kernels\n"
+      "runtime/base\n"
+      "runtime/model\n"
+      "runtime/model/files\n"
+      "cli/print runtime\n"
+      "cli runtime cli\n");
+  return kLadder;
+}
+
+TEST(ParseLadder, ReadsFoldersInOrder) {
+  ASSERT_EQ(ladder().size(), 11u);
+  EXPECT_EQ(ladder()[0].path, "cache");
+  EXPECT_EQ(ladder()[5].path, "kernels/sample");
+  EXPECT_EQ(ladder()[5].may_use, (std::vector<std::string>{"offload/device", "kernels"}));
+  EXPECT_TRUE(ladder()[6].may_use.empty());
+}
 
 TEST(QuotedIncludes, FindsEverySpellingWithItsLine) {
   const auto found = quoted_includes(
@@ -35,63 +61,78 @@ TEST(QuotedIncludes, SkipsCommentsAndStrings) {
   EXPECT_TRUE(quoted_includes("#include \"unterminated\n/* open").empty());
 }
 
-TEST(Forbidden, AllowsTheTable) {
+TEST(Forbidden, AllowsWhatIsBelow) {
   const std::vector<std::pair<std::string, std::string>> edges = {
       {"cache/layout.cc", "cache/layout.h"},
       {"cache/layout.h", "cache/base.h"},
-      {"offload/ring.cc", "offload/stream.h"},
-      {"offload/ring.h", "cache/base.h"},
-      {"kernels/view.h", "cache/base.h"},
-      {"kernels/cpu/norm.cc", "kernels/norm.h"},
-      {"kernels/cuda/norm.cu", "offload/stream.h"},
-      {"runtime/engine.h", "cache/layout.h"},
-      {"runtime/engine.h", "offload/buffer.h"},
-      {"runtime/model/forward.cc", "kernels/norm.h"},
-      {"cli/main.cc", "runtime/engine.h"},
+      {"offload/host/pages.cc", "cache/base.h"},
+      {"offload/device/ring.cc", "offload/host/pages.h"},
+      {"offload/device/cuda/graph.cc", "offload/device/graph.h"},
+      {"kernels/sample/op.h", "offload/device/stream.h"},
+      {"kernels/sample/cuda.cu", "offload/device/cuda/check.h"},  // a sub-folder of one that it may use
+      {"kernels/sample/cpu.cc", "kernels/cpu/isa.h"},
+      {"runtime/base/json_file.h", "cache/layout.h"},
+      {"runtime/model/weights.h", "kernels/sample/op.h"},
+      {"runtime/model/files/gguf.h", "runtime/model/config.h"},
+      {"cli/print/table.cc", "runtime/model/config.h"},
+      {"cli/main.cc", "cli/print/table.h"},
       {"cli/main.cc", "cache/base.h"},
-      {"cli/main.cc", "cli/args.h"},
-      {"tests/cli/args_test.cc", "cli/args.h"},
-      {"bench/link.cc", "offload/link.h"},
-      {"tests/cache/layout_test.cc", "cache/layout.h"},
+      {"tests/cli/main_test.cc", "cli/main.h"},
+      {"tests/support/x.h", "kernels/cpu/isa.h"},
+      {"bench/link.cc", "offload/device/link.h"},
+      {"bench/link.cc", "tests/support/x.h"},
   };
-  for (const auto& [from, to] : edges) EXPECT_EQ(forbidden(from, to), "") << from << " -> " << to;
+  for (const auto& [from, to] : edges) EXPECT_EQ(forbidden(ladder(), from, to), "") << from << " -> " << to;
 }
 
 TEST(Forbidden, RefusesEveryOtherEdge) {
   const std::vector<std::pair<std::string, std::string>> edges = {
-      {"cache/plan.cc", "offload/stream.h"},
-      {"cache/plan.cc", "kernels/view.h"},
-      {"cache/plan.cc", "runtime/engine.h"},
-      {"offload/ring.cc", "cache/layout.h"},
-      {"offload/ring.cc", "kernels/view.h"},
-      {"offload/ring.cc", "runtime/engine.h"},
-      {"kernels/norm.h", "cache/layout.h"},
-      {"kernels/norm.h", "runtime/engine.h"},
-      {"kernels/norm.h", "cli/args.h"},
-      {"runtime/engine.cc", "cli/args.h"},
-      {"runtime/engine.cc", "tests/support/x.h"},
-      {"runtime/engine.cc", "bench/x.h"},
-      {"cli/main.cc", "cache/layout.h"},
-      {"cli/main.cc", "offload/stream.h"},
-      {"cli/main.cc", "kernels/norm.h"},
-      {"cli/main.cc", "tests/support/x.h"},
+      // Above: in another folder at the top, beside it, in its own sub-folder, in the folder that it is in.
+      {"cache/plan.cc", "runtime/base/json_file.h"},
+      {"offload/host/pages.cc", "offload/device/ring.h"},
+      {"offload/device/ring.cc", "offload/device/cuda/check.h"},
+      {"runtime/model/weights.cc", "runtime/model/files/gguf.h"},
+      {"cli/print/table.cc", "cli/main.h"},
+      {"runtime/base/x.cc", "runtime/model/config.h"},
+      {"runtime/model/x.cc", "cli/print/table.h"},
+      // Below, but not for it.
+      {"offload/host/pages.cc", "cache/layout.h"},
+      {"offload/device/ring.cc", "cache/layout.h"},
+      {"kernels/sample/op.cc", "offload/host/pages.h"},
+      {"kernels/sample/op.cc", "cache/layout.h"},
+      {"cli/main.cc", "kernels/sample/op.h"},
+      {"cli/print/table.cc", "offload/device/ring.h"},
+      // Nobody includes tests or bench but themselves.
+      {"runtime/model/x.cc", "tests/support/x.h"},
       {"cli/main.cc", "bench/x.h"},
+      // The base header includes nothing.
       {"cache/base.h", "cache/layout.h"},
       {"cache/base.h", "cache/base.h"},
+      // Not in the list: as who includes, as what is included.
       {"vendor/x.h", "cache/base.h"},
+      {"runtime/x.cc", "cache/base.h"},
+      {"runtime/model/x.cc", "runtime/x.h"},
       // Not a path from the root, or one that climbs out of its folder.
       {"cache/plan.cc", "layout.h"},
-      {"runtime/x.cc", "../cli/args.h"},
-      {"runtime/x.cc", "runtime/../cli/args.h"},
+      {"tests/cache/plan_test.cc", "layout.h"},
+      {"runtime/model/x.cc", "../cli/args.h"},
+      {"runtime/model/x.cc", "runtime/../cli/args.h"},
   };
-  for (const auto& [from, to] : edges) EXPECT_NE(forbidden(from, to), "") << from << " -> " << to;
+  for (const auto& [from, to] : edges) EXPECT_NE(forbidden(ladder(), from, to), "") << from << " -> " << to;
+}
+
+TEST(Forbidden, KnowsAFolderByItsWholeName) {
+  const Ladder names = parse_ladder("run\nrunt\nruntime run\n");
+  EXPECT_EQ(forbidden(names, "runtime/x.cc", "run/x.h"), "");
+  EXPECT_NE(forbidden(names, "runtime/x.cc", "runt/x.h"), "");
 }
 
 TEST(Violations, NamesFileLineAndEdge) {
-  const auto found =
-      violations_in_text("cache/plan.cc", "#include \"cache/plan.h\"\n\n#include \"offload/stream.h\"\n");
+  const auto found = violations_in_text(ladder(), "cache/plan.cc",
+                                        "#include \"cache/plan.h\"\n\n#include \"offload/device/stream.h\"\n");
   ASSERT_EQ(found.size(), 1u);
-  EXPECT_EQ(found[0], "cache/plan.cc:3: cache may not include offload (\"offload/stream.h\")");
+  EXPECT_EQ(found[0],
+            "cache/plan.cc:3: cache may not include offload/device (\"offload/device/stream.h\"): it is above");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The tree as it is: no #include of ours is outside the table of DESIGN section 4.
+// The tree as it is: no #include of ours goes upward in folders.txt, no type of ours is defined twice.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tests/layering/includes.h"
+#include "tests/layering/types.h"
 
 namespace headrace::layering {
 namespace {
@@ -14,43 +15,96 @@ namespace {
 namespace fs = std::filesystem;
 
 TEST(Tree, HasOnlyAllowedEdges) {
-  const TreeReport report = check_tree(HEADRACE_SOURCE_DIR);
-  EXPECT_GE(report.files, 10);  // a checker that reads nothing finds nothing
-  EXPECT_GE(report.edges, 10);
+  const Ladder ladder = read_ladder(HEADRACE_SOURCE_DIR);
+  const TreeReport report = check_tree(HEADRACE_SOURCE_DIR, ladder);
+  EXPECT_GE(ladder.size(), 10u);
+  EXPECT_GE(report.files, 100);  // a checker that reads nothing finds nothing
+  EXPECT_GE(report.edges, 100);
   for (const std::string& violation : report.violations) ADD_FAILURE() << violation;
+}
+
+// In one program a type has one definition: the product's, and that of what several test programs share.
+TEST(Tree, DefinesEachTypeOnce) {
+  std::vector<Source> sources;
+  size_t types = 0;
+  for (Source& source : read_sources(HEADRACE_SOURCE_DIR, read_ladder(HEADRACE_SOURCE_DIR))) {
+    if (source.path.rfind("bench/", 0) == 0) continue;  // a program each
+    if (source.path.rfind("tests/", 0) == 0 && source.path.rfind("tests/support/", 0) != 0) continue;
+    types += defined_types(source.text).size();
+    sources.push_back(std::move(source));
+  }
+  EXPECT_GE(types, 100u);
+  for (const std::string& twice : types_defined_twice(sources)) ADD_FAILURE() << twice;
 }
 
 class PlantedTree : public ::testing::Test {
  protected:
   void SetUp() override {
     root_ = fs::temp_directory_path() / ("headrace_layering_" + std::to_string(::getpid()));
-    fs::create_directories(root_ / "cache");
-    fs::create_directories(root_ / "kernels" / "cuda");
+    write("cache/base.h", "#include <string>\n");
+    write("kernels/cuda/a.h", "\n");
   }
   void TearDown() override { fs::remove_all(root_); }
-  void write(const std::string& path, const std::string& text) { std::ofstream(root_ / path) << text; }
+  void write(const std::string& path, const std::string& text) {
+    fs::create_directories((root_ / path).parent_path());
+    std::ofstream(root_ / path) << text;
+  }
+  TreeReport check() const { return check_tree(root_.string(), ladder_); }
 
+  const Ladder ladder_ = parse_ladder("cache -\nkernels/cuda -\n");
   fs::path root_;
 };
 
 TEST_F(PlantedTree, FindsABadEdgeInEveryKindOfFile) {
-  write("cache/base.h", "#include <string>\n");
   write("cache/layout.h", "#include \"cache/base.h\"\n");
-  write("kernels/a.h", "#include \"cache/layout.h\"\n");
-  write("kernels/a.cc", "#include \"cache/layout.h\"\n");
-  write("kernels/cuda/a.cu", "#include \"cache/layout.h\"\n");
-  write("kernels/cuda/a.cuh", "#include \"cache/layout.h\"\n");
-  const TreeReport report = check_tree(root_.string());
-  EXPECT_EQ(report.files, 6);
+  write("kernels/cuda/b.h", "#include \"cache/layout.h\"\n");
+  write("kernels/cuda/b.cc", "#include \"cache/layout.h\"\n");
+  write("kernels/cuda/b.cu", "#include \"cache/layout.h\"\n");
+  write("kernels/cuda/b.cuh", "#include \"cache/layout.h\"\n");
+  const TreeReport report = check();
+  EXPECT_EQ(report.files, 7);
   EXPECT_EQ(report.edges, 5);
   EXPECT_EQ(report.violations.size(), 4u);
 }
 
 TEST_F(PlantedTree, FindsAnIncludeOfNoFile) {
   write("cache/layout.h", "#include \"cache/gone.h\"\n");
-  const TreeReport report = check_tree(root_.string());
+  const TreeReport report = check();
   ASSERT_EQ(report.violations.size(), 1u);
   EXPECT_EQ(report.violations[0], "cache/layout.h:1: no such file: cache/gone.h");
+}
+
+TEST_F(PlantedTree, FindsAFolderThatIsNotInTheList) {
+  write("kernels/new/a.h", "\n");
+  write("tests/kernels/cuda/a_test.cc", "#include \"kernels/cuda/a.h\"\n");
+  write("tests/kernels/other/a_test.cc", "#include \"kernels/cuda/a.h\"\n");
+  write("tests/support/a.h", "#include \"kernels/cuda/a.h\"\n");
+  const TreeReport report = check();
+  ASSERT_EQ(report.violations.size(), 2u);
+  EXPECT_EQ(report.violations[0], "kernels/new: not a folder of tests/layering/folders.txt");
+  EXPECT_EQ(report.violations[1], "tests/kernels/other: not a folder of tests/layering/folders.txt");
+}
+
+TEST_F(PlantedTree, FindsAListedFolderWithoutSources) {
+  fs::remove(root_ / "kernels/cuda/a.h");
+  const TreeReport report = check();
+  ASSERT_EQ(report.violations.size(), 1u);
+  EXPECT_EQ(report.violations[0], "kernels/cuda: in the list, but it has no sources");
+}
+
+TEST_F(PlantedTree, FindsAFolderThatIsTooLarge) {
+  write("cache/a.h", std::string(kMaxFolderLines - 1, '\n'));  // and the base header's line
+  EXPECT_TRUE(check().violations.empty());
+  write("cache/b.h", "\n");
+  EXPECT_EQ(check().violations.size(), 1u);
+}
+
+TEST_F(PlantedTree, FindsTooManyFilesBesideFolders) {
+  const Ladder ladder = parse_ladder("cache -\nkernels -\nkernels/cuda -\n");
+  for (const char* name : {"a", "b", "c"}) write(std::string("kernels/") + name + ".h", "\n");
+  EXPECT_TRUE(check_tree(root_.string(), ladder).violations.empty());
+  write("kernels/d.h", "\n");
+  EXPECT_EQ(check_tree(root_.string(), ladder).violations.size(), 1u);
 }
 
 }  // namespace

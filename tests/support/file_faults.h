@@ -8,7 +8,7 @@
 #include <string>
 
 #include "cache/base.h"
-#include "offload/file_faults.h"
+#include "offload/disk/file_faults.h"
 
 namespace headrace::testing {
 

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "runtime/model/open_checkpoint.h"
+#include "runtime/model/files/open_checkpoint.h"
 
 namespace headrace {
 namespace {

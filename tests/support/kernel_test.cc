@@ -5,7 +5,7 @@
 #include <cstring>
 #include <random>
 
-#include "offload/backends.h"
+#include "offload/device/backends.h"
 
 namespace headrace::testing_support {
 

@@ -13,7 +13,7 @@
 
 #include "cache/base.h"
 #include "kernels/cpu/isa.h"
-#include "offload/device.h"
+#include "offload/device/device.h"
 
 namespace headrace::testing_support {
 

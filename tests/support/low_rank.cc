@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "cache/base.h"
-#include "runtime/model/gguf.h"
-#include "runtime/model/input_file.h"
-#include "runtime/model/zip_file.h"
+#include "runtime/base/input_file.h"
+#include "runtime/model/files/gguf.h"
+#include "runtime/model/files/zip_file.h"
 #include "tests/support/gguf_writer.h"
 
 namespace headrace::testing_support {

@@ -1,16 +1,16 @@
-// A small model on a device, ready for sessions: what the tests of runtime/session.h share. Test instances for CUDA are
-// listed where there is a GPU; their names begin with "cuda".
+// A small model on a device, ready for sessions: what the tests of runtime/session/session.h share. Test instances for
+// CUDA are listed where there is a GPU; their names begin with "cuda".
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "offload/backends.h"
-#include "offload/device.h"
-#include "runtime/model/open_checkpoint.h"
+#include "offload/device/backends.h"
+#include "offload/device/device.h"
+#include "runtime/model/files/open_checkpoint.h"
 #include "runtime/model/weights.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 
 namespace headrace::testing {
 

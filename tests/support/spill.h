@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cache/planner.h"
-#include "offload/stream.h"
+#include "offload/device/stream.h"
 
 namespace headrace::testing {
 

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <string_view>
 
-#include "runtime/progress.h"
+#include "runtime/base/progress.h"
 
 namespace headrace::testing {
 

@@ -12,10 +12,10 @@
 #include <map>
 #include <numeric>
 
-#include "runtime/draft/open_draft.h"
-#include "runtime/drafting.h"
-#include "runtime/engine.h"
-#include "tests/offload/gate.h"
+#include "runtime/draft/open/open_draft.h"
+#include "runtime/engine/drafting.h"
+#include "runtime/engine/engine.h"
+#include "tests/offload/device/gate.h"
 #include "tests/support/session_fixture.h"
 #include "tests/support/stops_at.h"
 #include "tests/support/temporary_folder.h"

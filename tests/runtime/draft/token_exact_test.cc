@@ -4,8 +4,8 @@
 
 #include <cstdlib>
 
-#include "runtime/draft/draft_cache.h"
-#include "runtime/draft/open_draft.h"
+#include "runtime/draft/cache.h"
+#include "runtime/draft/open/open_draft.h"
 #include "tests/support/golden.h"
 #include "tests/support/speculation.h"
 

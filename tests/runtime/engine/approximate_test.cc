@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 #include "tests/support/session_fixture.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tiny_drafts.h"

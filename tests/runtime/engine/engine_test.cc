@@ -1,5 +1,5 @@
 // Engine::generate: how runs end, what is refused before any work is done, what the result says.
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 
 #include <gtest/gtest.h>
 

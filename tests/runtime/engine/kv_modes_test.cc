@@ -5,7 +5,7 @@
 #include <thread>
 #include <tuple>
 
-#include "kernels/product.h"
+#include "kernels/product/op.h"
 #include "tests/support/session_fixture.h"
 
 namespace headrace {

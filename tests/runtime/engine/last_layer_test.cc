@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "kernels/product.h"
+#include "kernels/product/op.h"
 #include "tests/support/session_fixture.h"
 
 namespace headrace {

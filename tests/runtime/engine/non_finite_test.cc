@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/sample.h"
-#include "runtime/engine.h"
+#include "kernels/sample/op.h"
+#include "runtime/engine/engine.h"
 #include "tests/support/refusal.h"
 #include "tests/support/session_fixture.h"
 #include "tests/support/temporary_folder.h"

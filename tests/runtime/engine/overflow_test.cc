@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 #include "runtime/prefix/run.h"
 #include "tests/support/overflowing_model.h"
 #include "tests/support/session_fixture.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/session_fixture.h"
 #include "tests/support/stops_at.h"

@@ -2,10 +2,10 @@
 #include <gtest/gtest.h>
 
 #include "cache/needs.h"
-#include "offload/paper_device.h"
-#include "runtime/engine.h"
+#include "offload/device/paper_device.h"
+#include "runtime/engine/engine.h"
+#include "runtime/model/files/shapes.h"
 #include "runtime/model/random_checkpoint.h"
-#include "runtime/model/shapes.h"
 #include "tests/support/refusal.h"
 #include "tests/support/session_fixture.h"
 

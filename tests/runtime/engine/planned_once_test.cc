@@ -2,7 +2,7 @@
 // call of make_plan() through __wrap_make_plan here (-Wl,--wrap), which counts them.
 #include <gtest/gtest.h>
 
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 #include "tests/support/session_fixture.h"
 #include "tests/support/temporary_folder.h"
 

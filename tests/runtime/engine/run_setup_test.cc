@@ -1,15 +1,15 @@
 // What a run is settled to be: how many tokens may pend follows from the plan of the run's own session, whatever the
 // budgets, and asking for it takes nothing.
-#include "runtime/run_setup.h"
+#include "runtime/engine/run_setup.h"
 
 #include <gtest/gtest.h>
 
-#include "offload/paper_device.h"
-#include "runtime/draft/open_draft.h"
-#include "runtime/engine.h"
+#include "offload/device/paper_device.h"
+#include "runtime/draft/open/open_draft.h"
+#include "runtime/engine/engine.h"
+#include "runtime/model/files/shapes.h"
 #include "runtime/model/random_checkpoint.h"
-#include "runtime/model/shapes.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 #include "tests/support/session_fixture.h"
 #include "tests/support/temporary_folder.h"
 

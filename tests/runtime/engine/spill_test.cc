@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "runtime/engine.h"
-#include "runtime/report.h"
+#include "runtime/commands/report.h"
+#include "runtime/engine/engine.h"
 #include "tests/support/file_faults.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/session_fixture.h"

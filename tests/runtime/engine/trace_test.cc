@@ -1,13 +1,13 @@
 // A run's trace: what is in it, that the link is busy where it is what decoding waits for, and that the text is the
 // same.
-#include "offload/trace.h"
+#include "offload/device/trace.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <set>
 
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 #include "tests/support/session_fixture.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/trace_reader.h"

@@ -11,7 +11,7 @@
 #include "runtime/model/checkpoint.h"
 #include "runtime/model/weights.h"
 #include "runtime/prefix/identity.h"
-#include "tests/runtime/model/model_files.h"
+#include "tests/runtime/model/files/model_files.h"
 #include "tests/support/refusal.h"
 #include "tests/support/session_fixture.h"
 #include "tests/support/temporary_folder.h"

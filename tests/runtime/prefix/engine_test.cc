@@ -1,6 +1,6 @@
 // Saved prefixes in the engine: what a second question computes, what another identity is, what is damaged, and that
 // neither spilling nor a slow disk changes a saved byte.
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "offload/file_faults.h"
+#include "offload/disk/file_faults.h"
 #include "runtime/prefix/run.h"
 #include "tests/support/file_faults.h"
 #include "tests/support/session_fixture.h"

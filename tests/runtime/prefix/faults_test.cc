@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "offload/file_faults.h"
+#include "offload/disk/file_faults.h"
 #include "runtime/prefix/loader.h"
 #include "runtime/prefix/store.h"
 #include "tests/runtime/prefix/pieces.h"

@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "cache/base.h"
-#include "offload/file_faults.h"
-#include "runtime/engine.h"
+#include "offload/disk/file_faults.h"
+#include "runtime/engine/engine.h"
 #include "runtime/prefix/store.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/session_fixture.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/model/open_checkpoint.h"
+#include "runtime/model/files/open_checkpoint.h"
 #include "runtime/prefix/identity.h"
 #include "tests/support/session_fixture.h"
 #include "tests/support/temporary_folder.h"

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <random>
 
-#include "offload/checksum.h"
+#include "offload/host/checksum.h"
 #include "tests/runtime/prefix/pieces.h"
 
 namespace headrace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "offload/device.h"
+#include "offload/device/device.h"
 #include "runtime/prefix/saver.h"
 #include "tests/runtime/prefix/pieces.h"
 

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <filesystem>
 
-#include "offload/device.h"
-#include "offload/file_faults.h"
+#include "offload/device/device.h"
+#include "offload/disk/file_faults.h"
 #include "runtime/prefix/saver.h"
 #include "tests/runtime/prefix/pieces.h"
 #include "tests/runtime/prefix/saving.h"

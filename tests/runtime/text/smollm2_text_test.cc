@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#include "runtime/model/open_checkpoint.h"
+#include "runtime/model/files/open_checkpoint.h"
 #include "runtime/text/chat.h"
 #include "tests/runtime/text/text_test_support.h"
 #include "tests/support/golden.h"

@@ -1,0 +1,137 @@
+#include "cli/flags/args.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "cli/flags/parser.h"
+
+namespace headrace {
+namespace {
+
+using Variables = std::set<std::string>;
+
+// In the order that CLI11 expects: the last one first.
+std::vector<std::string> in_reverse(const std::vector<std::string>& args) {
+  std::vector<std::string> reversed;
+  bool only_names = false;  // after --, file names only
+  for (const std::string& arg : args) {
+    if (arg == "--" && !only_names) {
+      only_names = true;
+      continue;
+    }
+    std::string name = only_names && arg.size() > 1 && arg.front() == '-' ? "./" + arg : arg;
+    for (const auto& [alias, long_name] : kFlagAliases) {
+      if (!only_names && arg == alias) name = long_name;
+    }
+    reversed.push_back(std::move(name));
+  }
+  std::reverse(reversed.begin(), reversed.end());
+  return reversed;
+}
+
+// The command that the first arguments name, as it is in `parser`; `path` is its name: "cache list".
+CLI::App& find_command(Parser& parser, const std::vector<std::string>& args, std::string* path) {
+  CLI::App* at = &parser.app;
+  size_t depth = 0;
+  for (; depth < args.size(); ++depth) {
+    const std::vector<CLI::App*> below =
+        at->get_subcommands([&](CLI::App* app) { return app->get_name() == args[depth]; });
+    if (below.empty()) break;
+    *path += (path->empty() ? "" : " ") + args[depth];
+    at = below.front();
+  }
+  const bool missing = depth == args.size(), flag = !missing && args[depth].starts_with('-');
+  if (at->get_require_subcommand_min() == 0 || flag) return *at;
+  std::string names;
+  for (const CLI::App* const each : at->get_subcommands({})) names += (names.empty() ? "" : ", ") + each->get_name();
+  usage_error(*path,
+              (missing ? "a command is needed: " : "'" + args[depth] + "' is not one of its commands: ") + names);
+}
+
+// Parses the command line, and of the environment these variables alone. Throws CLI::ExcludesError for flags that
+// exclude each other, another CLI::ParseError for a bad flag or value, Error for what is missing.
+Command read(const std::vector<std::string>& args, const Variables& variables) {
+  const auto parser = std::make_unique<Parser>();
+  std::string path;
+  const CLI::App* const command = &find_command(*parser, args, &path);
+  const auto drop_variables = [&](const auto& self, CLI::App& app) -> void {
+    for (CLI::Option* const option : app.get_options()) {
+      if (&app != command || !variables.contains(option->get_envname())) option->envname("");
+    }
+    for (CLI::App* const below : app.get_subcommands({})) self(self, *below);
+  };
+  drop_variables(drop_variables, parser->app);
+  std::vector<std::string> reversed = in_reverse(args);
+  parser->app.parse(reversed);
+  if (parser->quality_app->parsed() && command != parser->quality_app) {
+    usage_error("bench", "quality must follow bench directly, before all flags");
+  }
+  return parser->chosen();
+}
+
+enum class Outcome { kFine, kExcluded };
+
+// What is missing may come from another variable, and is no matter here.
+Outcome try_read(const std::vector<std::string>& args, const Variables& variables) {
+  try {
+    (void)read(args, variables);
+  } catch (const CLI::ExcludesError&) {
+    return Outcome::kExcluded;
+  } catch (const Error&) {
+  }
+  return Outcome::kFine;
+}
+
+// The variables in effect. A variable that excludes a flag of the command line is ignored, and so is one that excludes
+// what the command line and the other variables amount to: a partial budget without a draft.
+Variables effective_variables(const std::vector<std::string>& args, const CLI::App& command) {
+  Variables effective, excluded;
+  for (const CLI::Option* const option : command.get_options()) {
+    const std::string& name = option->get_envname();
+    const char* const value = name.empty() ? nullptr : std::getenv(name.c_str());
+    if (value == nullptr || *value == '\0') continue;
+    try {
+      (try_read(args, {name}) == Outcome::kFine ? effective : excluded).insert(name);
+    } catch (const CLI::ParseError& error) {
+      throw CLI::ValidationError(std::string(error.what()) + " (from " + name + ")");
+    }
+  }
+  const Variables alone = effective;
+  for (const std::string& name : excluded) {
+    Variables with = alone;
+    with.insert(name);
+    if (try_read(args, with) == Outcome::kFine) effective.insert(name);
+  }
+  return effective;
+}
+
+}  // namespace
+
+Command parse_args(const std::vector<std::string>& args) {
+  const auto table = std::make_unique<Parser>();
+  std::string path;
+  const CLI::App& command = find_command(*table, args, &path);
+  try {
+    (void)try_read(args, {});  // what is wrong without the environment
+    return read(args, effective_variables(args, command));
+  } catch (const CLI::CallForHelp&) {
+    const size_t parent = path.rfind(' ');
+    return HelpArgs{
+        command.help(path.empty() ? "" : "headrace" + (parent == path.npos ? "" : " " + path.substr(0, parent)))};
+  } catch (const CLI::CallForVersion& version) {
+    return HelpArgs{std::string(version.what()) + "\n"};
+  } catch (const PrintManual& manual) {
+    return HelpArgs{manual.text(table->app) + "\n"};
+  } catch (const ListDevices&) {
+    return DevicesArgs{};
+  } catch (const ListShapes&) {
+    return ShapesArgs{};
+  } catch (const CLI::ParseError& error) {
+    usage_error(path, error.what());
+  }
+}
+
+}  // namespace headrace

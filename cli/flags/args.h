@@ -1,0 +1,96 @@
+// The command line as values: which command, and its options. Every flag has an environment variable HEADRACE_*.
+// Parsing reads argv and the environment, asks whether a folder with a colon in its name is there, and touches nothing
+// else. Thread: one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "runtime/commands/bench.h"
+#include "runtime/commands/plan.h"
+#include "runtime/commands/profile.h"
+#include "runtime/commands/quality.h"
+#include "runtime/engine/engine.h"
+#include "runtime/text/document.h"
+
+namespace headrace {
+
+struct OutputArgs {
+  bool json = false;   // one object a run on stdout instead of text
+  bool quiet = false;  // neither progress nor report
+};
+
+struct GenerateArgs {
+  EngineOptions engine;
+  GenerateOptions generate;
+  OutputArgs output;
+  std::string prompt, file, system;
+};
+
+struct SummarizeArgs {
+  EngineOptions engine;
+  GenerateOptions generate;
+  OutputArgs output;
+  std::vector<std::string> paths;
+  std::string instruction = "Write a short summary of the text above.", system;
+  Truncate truncate = Truncate::kNone;
+  std::string results;  // -o; empty: text on stdout
+};
+
+struct InspectArgs {
+  std::string model;
+  bool json = false, tensors = false;
+};
+
+struct BenchArgs {
+  BenchOptions bench;
+  OutputArgs output;
+  std::string results;  // -o: the JSON object into a file as well
+};
+
+struct QualityArgs {
+  QualityOptions quality;
+  OutputArgs output;
+  std::string results;  // -o: the JSON object into a file as well
+};
+
+struct PlanArgs {
+  PlanOptions plan;
+  OutputArgs output;
+};
+
+enum class CacheAction { kList, kVerify, kPrune };
+struct CacheArgs {
+  CacheAction action = CacheAction::kList;
+  std::string folder;
+  uint64_t limit_bytes = 0;  // prune: what may stay
+  bool json = false;
+};
+
+enum class ProfileFormat { kTable, kJson, kCsv, kMarkdown };
+
+struct ProfileArgs {
+  ProfileOptions profile;
+  OutputArgs output;
+  ProfileFormat format = ProfileFormat::kTable;  // on stdout: --format, --json, -o FORM
+  std::string results;                           // -o FILE: a file as well, in the form that its name ends in
+  ProfileFormat results_format = ProfileFormat::kJson;
+  std::string html;  // --html
+};
+
+struct HelpArgs {
+  std::string text;  // to stdout
+};
+
+struct DevicesArgs {};  // --list-devices
+struct ShapesArgs {};   // --list-shapes
+
+using Command = std::variant<HelpArgs, DevicesArgs, ShapesArgs, GenerateArgs, SummarizeArgs, InspectArgs, BenchArgs,
+                             QualityArgs, PlanArgs, CacheArgs, ProfileArgs>;
+
+// Throws Error(kUsage) that names the flag and the value.
+Command parse_args(const std::vector<std::string>& args);  // argv without the program's name
+
+}  // namespace headrace

@@ -1,0 +1,213 @@
+#include "cli/flags/flag_groups.h"
+
+#include <utility>
+
+namespace headrace {
+namespace {
+
+constexpr int kMostGpus = 64;
+
+// auto, cpu, cuda or cuda:N.
+SetFlag device_value(DeviceOptions* out) {
+  return [out](const std::string& value) {
+    const SetFlag name = choice_value<DeviceChoice>(
+        &out->choice, {{"auto", DeviceChoice::kAuto}, {"cuda", DeviceChoice::kCuda}, {"cpu", DeviceChoice::kCpu}});
+    out->cuda_index = -1;
+    if (!value.starts_with("cuda:")) {
+      const std::string wrong = name(value);
+      return wrong.empty() ? wrong : wrong + ", cuda:N";
+    }
+    const std::string wrong = int_value(&out->cuda_index, 0, kMostGpus - 1)(value.substr(5));
+    if (wrong.empty()) out->choice = DeviceChoice::kCuda;
+    return wrong.empty() ? wrong : "'" + value + "': " + wrong;
+  };
+}
+
+SetFlag tree_value(std::optional<TreeShape>* out) {
+  return [out](const std::string& value) {
+    *out = parse_tree(value);  // its error names the flag
+    return std::string();
+  };
+}
+
+std::vector<Flag> cache_type_flags(EngineOptions* o) {
+  return {
+      {"--cache-type-k", "TYPE", dtype_value(&o->cache_type_k, {"bf16", "f16", "f32"}),
+       "-ctk: data type of the cached keys: bf16, f16 or f32 [the weights' type]"},
+      {"--cache-type-v", "TYPE", dtype_value(&o->cache_type_v, {"bf16", "f16", "f32"}),
+       "-ctv: data type of the cached values [the weights' type]"},
+      {"--spill", "DIR[:SIZE]", folder_value(&o->spill.folder, &o->spill.limit_bytes),
+       "Put the part of the KV cache that exceeds host memory on disk, in a temporary file of at most SIZE in DIR"},
+  };
+}
+
+}  // namespace
+
+std::vector<Flag> model_flags(EngineOptions* o) {
+  return {
+      {"-m,--model", "MODEL", text_value(&o->model),
+       "Hugging Face directory, .gguf file, or org/name in the local Hugging Face hub cache"},
+      {"--dtype", "TYPE", dtype_value(&o->dtype, {"auto", "bf16", "f32"}),
+       "Data type of the weights and of the computation: auto, bf16 or f32 [auto]"},
+  };
+}
+
+std::vector<Flag> template_flags(EngineOptions* o) {
+  return {
+      {"--chat-template", "NAME", text_value(&o->chat_template),
+       "Use this chat template instead of the model's: chatml, llama2, llama3, mistral or qwen3"},
+      {"--chat-template-file", "FILE", text_value(&o->chat_template_file),
+       "Use the Jinja template in FILE instead of the model's; it must be one of the known templates"},
+      {"--no-chat-template", [o] { o->use_chat_template = false; }, "Pass the prompt to the model without a template"},
+  };
+}
+
+std::vector<Flag> rope_flags(RopeOverrides* r) {
+  const std::vector<std::pair<std::string, std::optional<RopeScaling>>> scalings = {
+      {"none", RopeScaling::kNone}, {"linear", RopeScaling::kLinear}, {"yarn", RopeScaling::kYarn}};
+  return {
+      {"--rope-scaling", "KIND", choice_value<std::optional<RopeScaling>>(&r->scaling, scalings),
+       "RoPE scaling: none, linear or yarn [the model's]"},
+      {"--rope-scale", "FACTOR", double_value(&r->factor, 1, 1024),
+       "Extend the context by this factor (linear, yarn) [the model's]"},
+      {"--rope-freq-base", "BASE", double_value(&r->theta, 1, 1e12), "RoPE base frequency [the model's]"},
+      {"--yarn-orig-ctx", "TOKENS", tokens_value(&r->original_positions),
+       "Context length that the model was trained with [the model's]"},
+  };
+}
+
+SetFlag kv_value(KvMode* out) {
+  return choice_value<KvMode>(out, {{"auto", KvMode::kAuto}, {"device", KvMode::kDevice}, {"host", KvMode::kHost}});
+}
+
+std::vector<Flag> context_flags(EngineOptions* o) {
+  return {
+      {"-c,--ctx-size", "TOKENS", tokens_value(&o->ctx_size),
+       "Maximum number of tokens, prompt and output together; 128K is 131072 [the model's]"},
+      {"--kv", "MODE", kv_value(&o->kv),
+       "Where the KV cache is stored: auto (on the device as far as it fits), device or host [auto]"},
+  };
+}
+
+Flag prefix_cache_flag(EngineOptions* o) {
+  return {"--prefix-cache", "DIR[:SIZE]", folder_value(&o->prefix_cache.folder, &o->prefix_cache.limit_bytes),
+          "Save the KV cache of prompts in DIR, and load from there the longest saved prefix of a new prompt; use at "
+          "most SIZE [half of the free space]"};
+}
+
+std::vector<Flag> device_flags(DeviceOptions* o) {
+  return {
+      {"--vram", "SIZE", bytes_value(&o->vram_bytes),
+       "Hard limit for device memory, such as 24GiB or 24GB (GiB and G are binary, GB is decimal) [free memory less "
+       "512MiB]"},
+      {"--host-mem", "SIZE", bytes_value(&o->host_mem_bytes),
+       "Hard limit for pinned host memory [60% of the available memory]"},
+      {"--device", "DEVICE", device_value(o),
+       "-dev: auto, cuda, cuda:N (--list-devices prints the numbers) or cpu [auto]"},
+      {"-t,--threads", "N", int_value(&o->threads, 1, 1024), "CPU threads [all cores]"},
+  };
+}
+
+std::vector<Flag> memory_flags(EngineOptions* o) {
+  std::vector<Flag> flags = cache_type_flags(o);
+  for (Flag& flag : device_flags(&o->device)) flags.push_back(std::move(flag));
+  return flags;
+}
+
+std::vector<Flag> draft_flags(DraftOptions* o) {
+  return {
+      {"--spec-type", "KIND",
+       choice_value<SpecType>(&o->type, {{"none", SpecType::kNone},
+                                         {"draft-eagle3", SpecType::kEagle3},
+                                         {"draft-longspec", SpecType::kLongSpec},
+                                         {"draft-simple", SpecType::kSimple},
+                                         {"ngram-simple", SpecType::kNgram}}),
+       "Speculative decoding, which leaves the text unchanged: none, draft-eagle3, draft-longspec, draft-simple (a "
+       "small model with the same vocabulary) or ngram-simple (no draft model) [none]"},
+      {"--model-draft", "MODEL", text_value(&o->model), "-md: draft model, in the forms that -m accepts"},
+      {"--tree", "SHAPE", tree_value(&o->tree),
+       "Tokens that the draft proposes per step: auto, eagle2:NODES,DEPTH,TOPK, opt:NODES,DEPTH,THRESHOLD, "
+       "beams:4,16,16,16,16 or chain:N; at most 128 nodes. auto chooses by measured times; with --verify approximate, "
+       "whose text depends on it, auto is a fixed tree: 64 nodes on a GPU, 4 on the CPU [auto]"},
+      {"--spec-draft-n-max", "N", int_value(&o->most_tokens, 1, kMaxTreeNodes - 1),
+       "Maximum number of tokens that the draft proposes per step [the tree's]"},
+      {"--draft-window", "TOKENS", int_value(&o->window, 0, int64_t{1} << 40),
+       "Number of most recent tokens that the draft attends to, besides the first few; 0: all [the draft's]"},
+      {"--draft-rope-theta", "BASE", double_value(&o->rope_theta, 1, 1e12),
+       "RoPE base frequency of the draft [the draft's]"},
+  };
+}
+
+SetFlag interval_value(int64_t* out) {
+  return [out](const std::string& value) {
+    if (value != "auto") return int_value(out, 1, kMostPending)(value);
+    *out = kAutoInterval;
+    return std::string();
+  };
+}
+
+SetFlag budget_value(int64_t* out) {
+  return [out](const std::string& value) {
+    const std::string wrong = tokens_value(out)(value);
+    if (!wrong.empty()) return wrong;
+    return partial_budget_fits(*out) ? std::string() : "'" + value + "' is not a multiple of 64 of at most 16K";
+  };
+}
+
+std::vector<Flag> verify_flags(VerifyOptions* o) {
+  const std::vector<std::pair<std::string, std::optional<VerifyMode>>> modes = {
+      {"lossless", VerifyMode::kLossless}, {"approximate", VerifyMode::kApproximate}, {"full", VerifyMode::kFull}};
+  return {
+      {"--verify", "MODE", choice_value<std::optional<VerifyMode>>(&o->mode, modes),
+       "How proposed tokens are verified: lossless (against part of the KV cache, then against all of it before the "
+       "text is printed), approximate (against part of it; the text may differ) or full (against all of it in every "
+       "step) [lossless; full without --spec-type]"},
+      {"--partial-budget", "TOKENS", budget_value(&o->budget),
+       "Context tokens in the partial KV cache, besides the first and the most recent ones [4K]"},
+      {"--refresh-interval", "N", interval_value(&o->interval),
+       "Provisional tokens after which a refresh reads the whole KV cache: auto, or 1 to 192. auto chooses by measured "
+       "times; with --verify approximate it is 20 [auto]"},
+  };
+}
+
+std::vector<Flag> block_flags(VerifyOptions* o) {
+  return {
+      {"--block-score", "HOW",
+       choice_value<BlockScore>(&o->score, {{"quest", BlockScore::kQuest}, {"specpv", BlockScore::kSpecPv}}),
+       "Score that selects the blocks of the partial KV cache: quest or specpv [quest]"},
+      {"--block-reduce", "HOW",
+       choice_value<BlockReduce>(
+           &o->reduce, {{"mean", BlockReduce::kMean}, {"max", BlockReduce::kMax}, {"last", BlockReduce::kLast}}),
+       "How the scores of several queries are combined: mean, max or last [mean]"},
+  };
+}
+
+std::vector<Flag> sampling_flags(GenerateOptions* o) {
+  SamplingSettings* s = &o->sampling;
+  return {
+      {"-n,--predict,--max-tokens", "N", int_value(&o->max_tokens, -1, int64_t{1} << 40),
+       "Maximum number of tokens to generate; -1: until the context is full [256]"},
+      {"--temp", "T", float_value(&s->temperature, 0, 100), "Temperature; 0 selects the most likely token [0]"},
+      {"--top-k", "K", int_value(&s->top_k, 0, INT32_MAX), "Sample from the K most likely tokens; 0: all [0]"},
+      {"--top-p", "P", float_value(&s->top_p, 1e-6f, 1),
+       "Sample from the smallest set of tokens whose probabilities sum to P [1]"},
+      {"--min-p", "P", float_value(&s->min_p, 0, 1),
+       "Sample from tokens at least P times as likely as the most likely one [0]"},
+      {"-s,--seed", "N", seed_value(&s->seed), "Random seed; the same seed gives the same text [0]"},
+      {"--ignore-eos", &o->ignore_eos, "Continue after an end token"},
+  };
+}
+
+std::vector<Flag> output_flags(OutputArgs* o) {
+  return {
+      {"--json", &o->json, "Print one JSON object per run to stdout, with token ids, timings, memory and transfers"},
+      {"-q,--quiet", &o->quiet, "Print neither progress nor report"},
+  };
+}
+
+Flag trace_flag(EngineOptions* o) {
+  return {"--trace", "FILE", text_value(&o->device.trace_path),
+          "Write a trace of computation and transfers for ui.perfetto.dev or chrome://tracing"};
+}
+
+}  // namespace headrace

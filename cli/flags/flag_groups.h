@@ -1,0 +1,32 @@
+// The flags that several commands share, one table for each heading of the help (flags.h describes a row). Each row
+// sets a value behind the pointer that it was given, which must outlive parsing. Thread: one.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cli/flags/args.h"
+#include "cli/flags/flags.h"
+
+namespace headrace {
+
+// One value of a flag, for commands that accept a list of them.
+SetFlag kv_value(KvMode* out);
+SetFlag interval_value(int64_t* out);  // a number of tokens, or auto
+SetFlag budget_value(int64_t* out);
+
+std::vector<Flag> model_flags(EngineOptions* o);
+std::vector<Flag> template_flags(EngineOptions* o);
+std::vector<Flag> rope_flags(RopeOverrides* r);
+std::vector<Flag> context_flags(EngineOptions* o);
+Flag prefix_cache_flag(EngineOptions* o);
+std::vector<Flag> device_flags(DeviceOptions* o);
+std::vector<Flag> memory_flags(EngineOptions* o);  // device_flags, the cache's data types and --spill
+std::vector<Flag> draft_flags(DraftOptions* o);
+std::vector<Flag> verify_flags(VerifyOptions* o);
+std::vector<Flag> block_flags(VerifyOptions* o);
+std::vector<Flag> sampling_flags(GenerateOptions* o);
+std::vector<Flag> output_flags(OutputArgs* o);
+Flag trace_flag(EngineOptions* o);
+
+}  // namespace headrace

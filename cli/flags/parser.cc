@@ -1,0 +1,209 @@
+#include "cli/flags/parser.h"
+
+#include <utility>
+
+#include "cli/flags/flag_groups.h"
+#include "cli/flags/manual.h"
+
+namespace headrace {
+namespace {
+
+#ifdef HEADRACE_HAVE_CUDA
+constexpr char kVersion[] = "headrace " HEADRACE_VERSION " (CPU and CUDA)";
+#else
+constexpr char kVersion[] = "headrace " HEADRACE_VERSION " (CPU only, built without CUDA)";
+#endif
+
+void add_common(CLI::App& app, EngineOptions* engine, GenerateOptions* generate, OutputArgs* output) {
+  add_flags(app, "Model", model_flags(engine));
+  add_flags(app, "Model", template_flags(engine));
+  exclude_templates(app);
+  add_flags(app, "Position", rope_flags(&engine->rope));
+  add_flags(app, "Memory and device", context_flags(engine));
+  add_flags(app, "Memory and device", memory_flags(engine));
+  add_flags(app, "Memory and device", {prefix_cache_flag(engine)});
+  add_list_devices(app);
+  add_flags(app, "Draft", draft_flags(&engine->draft));
+  add_flags(app, "Verification", verify_flags(&engine->verify));
+  add_flags(app, "Verification", block_flags(&engine->verify));
+  add_flags(app, "Text", sampling_flags(generate));
+  add_flags(app, "Output", output_flags(output));
+  add_flags(app, "Output", {trace_flag(engine)});
+}
+
+Flag system_flag(std::string* system) {
+  return {"--system,--system-prompt", "TEXT", utf8_value(system), "-sys: system message"};
+}
+
+// For the build: hidden from the help.
+void add_print_flag(CLI::App& app, const char* name, std::string (*text)(const CLI::App&)) {
+  app.add_flag_callback(name, [text] { throw PrintManual{text}; })->trigger_on_parse()->group("");
+}
+
+void check_common(const std::string& command, const EngineOptions& engine, const GenerateOptions& generate) {
+  check_verify(engine);
+  check_model(command, engine);
+  if (generate.max_tokens == 0) usage_error(command, "-n/--predict: '0' is neither -1 nor at least 1");
+}
+
+}  // namespace
+
+void usage_error(const std::string& command, const std::string& what) {
+  const std::string program = "headrace" + (command.empty() ? "" : " " + command);
+  throw_error(ExitCode::kUsage, program, what, program + " --help lists the flags");
+}
+
+void resolve_stdout(std::string* results, OutputArgs* output) {
+  if (*results != "-") return;
+  results->clear();
+  output->json = true;
+}
+
+void contradiction(const std::string& what) { throw CLI::ExcludesError(what, CLI::ExitCodes::ExcludesError); }
+
+void add_list_devices(CLI::App& app) {
+  app.add_flag_callback(
+         "--list-devices", [] { throw ListDevices(); }, "Print the devices and exit")
+      ->trigger_on_parse()
+      ->group(app.get_parent() == nullptr ? "Options" : "Memory and device");
+}
+
+void exclude_each_other(CLI::App& app, const std::vector<const char*>& flags) {
+  for (size_t i = 0; i < flags.size(); ++i) {
+    for (size_t j = i + 1; j < flags.size(); ++j) app.get_option(flags[i])->excludes(app.get_option(flags[j]));
+  }
+}
+
+void exclude_templates(CLI::App& app) {
+  exclude_each_other(app, {"--chat-template", "--chat-template-file", "--no-chat-template"});
+}
+
+void check_verify(const EngineOptions& engine) {
+  const VerifyOptions& verify = engine.verify;
+  const VerifyMode usual = engine.draft.type == SpecType::kNone ? VerifyMode::kFull : VerifyMode::kLossless;
+  if (verify.mode.value_or(usual) == VerifyMode::kFull && verify != VerifyOptions{.mode = verify.mode}) {
+    contradiction("--partial-budget, --refresh-interval and --block-* have no effect with --verify full" +
+                  std::string(verify.mode ? "" : ", which is the default without --spec-type"));
+  }
+}
+
+void check_model(const std::string& command, const EngineOptions& engine) {
+  if (engine.model.empty()) usage_error(command, "-m/--model is needed");
+}
+
+Parser::Parser() {
+  app.require_subcommand(1);
+  app.set_version_flag("--version", kVersion, "Print the version, and whether CUDA is built in, and exit");
+  add_list_devices(app);
+  add_print_flag(app, "--print-man-page", man_page);
+  add_print_flag(app, "--print-completion", bash_completion);
+  app.footer(
+      "Every flag can be set by an environment variable: --ctx-size by HEADRACE_CTX_SIZE. The command line takes\n"
+      "precedence. headrace COMMAND --help lists a command's flags.");
+  add_generate();
+  add_summarize();
+  add_inspect();
+  add_bench();
+  add_quality();
+  add_plan();
+  add_cache();
+  add_profile();
+}
+
+void Parser::add_generate() {
+  generate_app = app.add_subcommand("generate", "Answer a prompt");
+  add_flags(*generate_app, "Prompt",
+            {{"-p,--prompt", "TEXT", utf8_value(&generate.prompt), "Prompt; with -f it follows the file's text"},
+             {"-f,--file", "FILE", text_value(&generate.file), "Read the prompt from FILE; -: standard input"},
+             system_flag(&generate.system)});
+  add_common(*generate_app, &generate.engine, &generate.generate, &generate.output);
+  exclude_each_other(*generate_app, {"--system", "--no-chat-template"});
+}
+
+void Parser::add_summarize() {
+  summarize_app = app.add_subcommand("summarize", "Summarize documents, one after another");
+  summarize_app->add_option("documents", summarize.paths, "Text files, folders, or - for standard input")
+      ->type_name("FILE|DIR...")
+      ->required();
+  add_flags(
+      *summarize_app, "Summary",
+      {{"--instruction", "TEXT", utf8_value(&summarize.instruction),
+        "Instruction, appended to each text after an empty line [Write a short summary of the text above.]"},
+       system_flag(&summarize.system),
+       {"--truncate", "WHERE",
+        choice_value<Truncate>(&summarize.truncate, {{"none", Truncate::kNone}, {"middle", Truncate::kMiddle}}),
+        "Where to cut a document that is too long: none (report an error) or middle [none]"},
+       {"-o,--output", "FILE", text_value(&summarize.results),
+        "Append one JSON line per document to FILE; a rerun skips documents that FILE already has; -: as --json"}});
+  add_common(*summarize_app, &summarize.engine, &summarize.generate, &summarize.output);
+  exclude_each_other(*summarize_app, {"--system", "--no-chat-template"});
+}
+
+void Parser::add_inspect() {
+  inspect_app = app.add_subcommand("inspect", "Print a model's structure and size, and the contexts that fit");
+  inspect_app->add_option("model", inspect.model, "Directory, .gguf file or org/name")
+      ->type_name("MODEL")
+      ->envname("HEADRACE_MODEL");
+  add_flags(*inspect_app, "Output",
+            {{"--tensors", &inspect.tensors, "List every tensor"}, {"--json", &inspect.json, "Print one JSON object"}});
+}
+
+void Parser::add_cache() {
+  cache_app = app.add_subcommand("cache", "List, verify or prune the prompts saved by --prefix-cache");
+  cache_app->require_subcommand(1);
+  const auto add = [&](const char* name, CacheAction action, const char* help) {
+    CLI::App* const command = cache_app->add_subcommand(name, help);
+    command->callback([this, action] { cache.action = action; });
+    command->add_option("folder", cache.folder, "Folder of --prefix-cache")->type_name("DIR")->required();
+    add_flags(*command, "Output", {{"--json", &cache.json, "Print one JSON object"}});
+    return command;
+  };
+  add("list", CacheAction::kList, "List the saved prompts with their size and last use");
+  add("verify", CacheAction::kVerify, "Read all files and verify their checksums; exit with code 5 if one is damaged");
+  add_flags(*add("prune", CacheAction::kPrune, "Remove the least recently used prompts, and incomplete files"), "Size",
+            {{"--to", "SIZE", bytes_value(&cache.limit_bytes), "Keep at most this much [nothing]"}});
+}
+
+Command Parser::chosen() {
+  if (quality_app->parsed()) return finish_quality();  // below bench, which is parsed as well
+  if (generate_app->parsed()) return finish_generate();
+  if (summarize_app->parsed()) return finish_summarize();
+  if (inspect_app->parsed()) return finish_inspect();
+  if (bench_app->parsed()) return finish_bench();
+  if (plan_app->parsed()) return finish_plan();
+  if (cache_app->parsed()) return finish_cache();
+  return finish_profile();
+}
+
+Command Parser::finish_generate() {
+  check_common("generate", generate.engine, generate.generate);
+  if (generate_app->count("--prompt") > 0 && generate.prompt.empty()) usage_error("generate", "-p/--prompt is empty");
+  if (generate_app->count("--file") > 0 && generate.file.empty()) {
+    usage_error("generate", "-f/--file is empty: give the name of a file, or - for standard input");
+  }
+  return std::move(generate);
+}
+
+Command Parser::finish_summarize() {
+  resolve_stdout(&summarize.results, &summarize.output);
+  if (!summarize.results.empty() && summarize.output.json) {
+    contradiction("--json prints to stdout what -o writes to a file: give one of them");
+  }
+  check_common("summarize", summarize.engine, summarize.generate);
+  return std::move(summarize);
+}
+
+Command Parser::finish_inspect() {
+  if (inspect.model.empty()) usage_error("inspect", "a model is needed: a directory, a .gguf file or org/name");
+  return std::move(inspect);
+}
+
+Command Parser::finish_cache() {
+  if (cache.folder.empty()) {
+    const std::string action = cache_app->get_subcommands().front()->get_name();
+    usage_error("cache " + action, "DIR is empty: give the folder that --prefix-cache was given");
+  }
+  return std::move(cache);
+}
+
+}  // namespace headrace

@@ -1,0 +1,85 @@
+// The flag table of all commands as one CLI11 application, and the values that parsing it sets. args.cc runs it,
+// manual.cc prints it; the flags that commands share are in flag_groups.h. Thread: one.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cli/flags/args.h"
+
+namespace headrace {
+
+// llama.cpp's flags of one dash and several letters, which CLI11 would read as several flags.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kFlagAliases = {{
+    {"-ctk", "--cache-type-k"},
+    {"-ctv", "--cache-type-v"},
+    {"-dev", "--device"},
+    {"-md", "--model-draft"},
+    {"-sys", "--system"},
+}};
+
+// Thrown as soon as the flag is read, as for help: other errors of the command line do not matter.
+struct ListDevices {};
+struct ListShapes {};
+struct PrintManual {  // of the whole table, which the catcher has
+  std::string (*text)(const CLI::App& app);
+};
+
+// Names the command, the mistake and where the flags are listed. An empty command: the program itself.
+[[noreturn]] void usage_error(const std::string& command, const std::string& what);
+// "-o -" prints the JSON to stdout, as --json does.
+void resolve_stdout(std::string* results, OutputArgs* output);
+// For flags that exclude each other. A variable of the environment that excludes a flag of the command line is ignored.
+[[noreturn]] void contradiction(const std::string& what);
+
+void add_list_devices(CLI::App& app);
+void exclude_each_other(CLI::App& app, const std::vector<const char*>& flags);
+void exclude_templates(CLI::App& app);
+// Checks of several commands, after all flags have been read.
+void check_verify(const EngineOptions& engine);
+void check_model(const std::string& command, const EngineOptions& engine);
+
+// Only the values of the command that was parsed change.
+struct Parser {
+  CLI::App app{"Headrace: text generation with long contexts, whose KV cache may exceed the GPU's memory", "headrace"};
+  GenerateArgs generate;
+  SummarizeArgs summarize;
+  InspectArgs inspect;
+  BenchArgs bench;
+  QualityArgs quality;
+  PlanArgs plan;
+  CacheArgs cache;
+  ProfileArgs profile;
+  CLI::App *generate_app = nullptr, *summarize_app = nullptr, *inspect_app = nullptr, *bench_app = nullptr,
+           *quality_app = nullptr, *plan_app = nullptr, *cache_app = nullptr, *profile_app = nullptr;
+
+  Parser();
+  Parser(const Parser&) = delete;  // the flags hold pointers to the values
+  Parser& operator=(const Parser&) = delete;
+  Command chosen();  // after parsing
+
+ private:
+  void add_generate();
+  void add_summarize();
+  void add_inspect();
+  void add_cache();
+  Command finish_generate();
+  Command finish_summarize();
+  Command finish_inspect();
+  Command finish_cache();
+  // parser_measure.cc
+  void add_bench();
+  void add_quality();
+  void add_plan();
+  void add_profile();
+  Command finish_bench();
+  Command finish_quality();
+  Command finish_plan();
+  Command finish_profile();
+};
+
+}  // namespace headrace

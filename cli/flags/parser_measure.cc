@@ -1,0 +1,235 @@
+// The commands that measure or predict: bench, bench quality, plan and profile.
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/flags/flag_groups.h"
+#include "cli/flags/parser.h"
+
+namespace headrace {
+namespace {
+
+constexpr int64_t kMostTokens = int64_t{1} << 30;
+
+std::vector<Flag> bench_flags(BenchOptions* o) {
+  return {
+      {"-p,--prompt-tokens", "LIST", list_value<int64_t>(&o->prompt_tokens, tokens_value),
+       "Prompt lengths, such as 16K,61440; the prompts are random tokens [4096]"},
+      {"-n,--decode-tokens", "N", int_value(&o->decode_tokens, 1, kMostTokens), "Decode steps after each prompt [32]"},
+      {"--kv", "LIST", list_value<KvMode>(&o->kv, kv_value),
+       "Where the KV cache is stored: a list of auto, device and host, separated by commas [auto]"},
+      {"--repeat", "N", int_value(&o->repeat, 1, 1000),
+       "Runs per row, of which the median is printed; a short run before each length is not counted [1]"},
+      {"-s,--seed", "N", seed_value(&o->seed), "Random seed; the same seed gives the same weights and prompts [0]"},
+  };
+}
+
+Flag shape_flag(std::string* shape, const std::string& list) {
+  return {"--shape", "NAME", text_value(shape),
+          "Use the shape of a well-known model, or of a config.json, with random weights instead of a model" + list};
+}
+
+std::vector<Flag> result_flags(OutputArgs* output, std::string* file, const std::string& variable) {
+  return {{"--json", &output->json, "Print one JSON object instead of the table"},
+          {"-o,--output", "FILE", text_value(file),
+           "Write the JSON object to FILE as well, which may hold an earlier result; -: as --json", variable},
+          {"-q,--quiet", &output->quiet, "Print no progress"}};
+}
+
+SetFlag temperature_value(float* out) { return float_value(out, 0, 100); }
+
+// -1, which other commands accept, is left to finish_plan(): as a variable's value it is ignored.
+SetFlag output_value(int64_t* out) {
+  return [out](const std::string& value) {
+    if (value == "-1") *out = -1;
+    return value == "-1" ? std::string() : int_value(out, 1, int64_t{1} << 40)(value);
+  };
+}
+
+std::vector<Flag> quality_flags(QualityOptions* o) {
+  return {
+      {"-p,--prompt-tokens", "TOKENS", tokens_value(&o->prompt_tokens),
+       "Maximum prompt length, instruction included; longer documents are cut [4096]"},
+      {"-n,--decode-tokens", "N", int_value(&o->decode_tokens, 1, kMostTokens), "Maximum tokens per text [256]"},
+      {"--budgets", "LIST", list_value<int64_t>(&o->budgets, budget_value),
+       "Values of --partial-budget to compare [512,1K,2K,4K]"},
+      {"--intervals", "LIST", list_value<int64_t>(&o->intervals, interval_value),
+       "Values of --refresh-interval to compare, numbers or auto; the search for hidden sentences uses the first "
+       "[20,64]"},
+      {"--temps", "LIST", list_value<float>(&o->temperatures, temperature_value),
+       "Temperatures to compare; the search for hidden sentences uses the first [0,0.8]"},
+      {"--instruction", "TEXT", utf8_value(&o->instruction),
+       "Instruction, appended to each document after an empty line [Write a short summary of the text above.]"},
+      {"--ignore-eos", &o->ignore_eos, "Continue after an end token"},
+      {"-s,--seed", "N", seed_value(&o->seed), "Random seed; the same seed gives the same texts and numbers [0]"},
+  };
+}
+
+void check_model_or_shape(const std::string& command, const std::string& model, const std::string& shape) {
+  if (model.empty() && shape.empty()) {
+    usage_error(command, "-m/--model or --shape is needed (headrace bench --list-shapes prints the shapes)");
+  }
+}
+
+}  // namespace
+
+void Parser::add_bench() {
+  BenchOptions* const options = &bench.bench;
+  bench_app = app.add_subcommand("bench", "Measure a model's prefill and decode speed by prompt length and KV mode");
+  add_flags(*bench_app, "Model", model_flags(&options->engine));
+  add_flags(*bench_app, "Model", {shape_flag(&options->shape, "")});
+  exclude_each_other(*bench_app, {"--model", "--shape"});
+  bench_app
+      ->add_flag_callback(
+          "--list-shapes", [] { throw ListShapes(); }, "Print the shapes and exit")
+      ->trigger_on_parse()
+      ->group("Model");
+  add_flags(*bench_app, "Position", rope_flags(&options->engine.rope));
+  add_flags(*bench_app, "Work", bench_flags(options));
+  add_flags(*bench_app, "Memory and device", memory_flags(&options->engine));
+  add_list_devices(*bench_app);
+  add_flags(*bench_app, "Output", result_flags(&bench.output, &bench.results, "HEADRACE_BENCH_OUTPUT"));
+  add_flags(*bench_app, "Output", {trace_flag(&options->engine)});
+}
+
+Command Parser::finish_bench() {
+  resolve_stdout(&bench.results, &bench.output);
+  check_model_or_shape("bench", bench.bench.engine.model, bench.bench.shape);
+  return std::move(bench);
+}
+
+void Parser::add_quality() {
+  QualityOptions* const options = &quality.quality;
+  EngineOptions* const engine = &options->engine;
+  quality_app = bench_app->add_subcommand(
+      "quality", "Measure the errors of partial verification: rejected tokens, texts, hidden sentences");
+  add_flags(*quality_app, "Model", model_flags(engine));
+  add_flags(*quality_app, "Model", template_flags(engine));
+  exclude_templates(*quality_app);
+  add_flags(*quality_app, "Position", rope_flags(&engine->rope));
+  quality_app->add_option("--documents", options->documents, "Text files or folders, or - for standard input")
+      ->type_name("FILE|DIR...")
+      ->envname("HEADRACE_DOCUMENTS")
+      ->group("Work");
+  add_flags(*quality_app, "Work", quality_flags(options));
+  add_flags(*quality_app, "Memory and device", memory_flags(engine));
+  add_list_devices(*quality_app);
+  add_flags(*quality_app, "Draft", draft_flags(&engine->draft));
+  add_flags(*quality_app, "Verification", block_flags(&engine->verify));
+  add_flags(*quality_app, "Output", result_flags(&quality.output, &quality.results, "HEADRACE_QUALITY_OUTPUT"));
+}
+
+Command Parser::finish_quality() {
+  resolve_stdout(&quality.results, &quality.output);
+  if (quality.quality.documents.empty()) usage_error("bench quality", "--documents is needed: one text file or more");
+  check_model("bench quality", quality.quality.engine);
+  return std::move(quality);
+}
+
+void Parser::add_plan() {
+  PlanOptions* const options = &plan.plan;
+  EngineOptions* const engine = &options->engine;
+  plan_app = app.add_subcommand("plan", "Predict the memory and time of a run, without loading the model");
+  add_flags(*plan_app, "Model", model_flags(engine));
+  add_flags(*plan_app, "Model", {shape_flag(&options->shape, " (bench --list-shapes)")});
+  exclude_each_other(*plan_app, {"--model", "--shape"});
+  add_flags(*plan_app, "Position", rope_flags(&engine->rope));
+  add_flags(*plan_app, "Memory and device", context_flags(engine));
+  add_flags(*plan_app, "Memory and device",
+            {{"-n,--predict,--max-tokens", "N", output_value(&options->output_tokens),
+              "Output tokens, at least 1; the rest of the context is the prompt [256]"}});
+  add_flags(*plan_app, "Memory and device", memory_flags(engine));
+  add_list_devices(*plan_app);
+  add_flags(*plan_app, "Rates",
+            {{"--gpu", "CARD", text_value(&options->gpu),
+              "Plan for another GPU, from its data sheet: rtx4090, rtx3090, rtx5090, h100, ..."},
+             {"--profile", "FILE", text_value(&options->profile),
+              "Measurements of headrace profile [~/.cache/headrace/profile.json]"}});
+  add_flags(*plan_app, "Draft", draft_flags(&engine->draft));
+  add_flags(*plan_app, "Verification", verify_flags(&engine->verify));
+  add_flags(*plan_app, "Verification", block_flags(&engine->verify));
+  add_flags(*plan_app, "Output",
+            {{"--json", &plan.output.json, "Print one JSON object instead of the table"},
+             {"-q,--quiet", &plan.output.quiet, "Print no notes"}});
+}
+
+Command Parser::finish_plan() {
+  const PlanOptions& options = plan.plan;
+  if (!options.gpu.empty() && options.engine.device.choice == DeviceChoice::kCpu) {
+    contradiction("--gpu and --device cpu exclude each other");
+  }
+  if (options.output_tokens < 0) {
+    contradiction("-n/--predict: '-1' is not a whole number of at least 1: plan needs to know the prompt's length");
+  }
+  check_verify(options.engine);
+  check_model_or_shape("plan", options.engine.model, options.shape);
+  return std::move(plan);
+}
+
+void Parser::add_profile() {
+  ProfileOptions* const options = &profile.profile;
+  const std::vector<std::pair<std::string, ProfileFormat>> formats = {{"table", ProfileFormat::kTable},
+                                                                      {"json", ProfileFormat::kJson},
+                                                                      {"csv", ProfileFormat::kCsv},
+                                                                      {"md", ProfileFormat::kMarkdown}};
+  profile_app = app.add_subcommand("profile", "Measure this machine: the link to the GPU, memory, kernels, a disk");
+  add_flags(
+      *profile_app, "Work",
+      {{"--quick", &options->quick, "Fewer sizes and repetitions: seconds instead of most of a minute"},
+       {"--disk", "DIR[:SIZE]", folder_value(&options->disk, &options->disk_file_bytes),
+        "Measure the disk of DIR with a temporary file of at most SIZE [2GiB; 1GiB with --quick]"},
+       {"--disk-seconds", "S", double_value(&options->disk_seconds, 0.01, 60),
+        "Duration of each disk test; a rented disk may be faster in its first seconds [0.75; 0.4 with --quick]"}});
+  add_flags(*profile_app, "Memory and device", device_flags(&options->device));
+  add_list_devices(*profile_app);
+  add_flags(*profile_app, "Output",
+            {{"--format", "FORM", choice_value<ProfileFormat>(&profile.format, formats),
+              "Format of the output on stdout: table, json, csv or md [table]"},
+             {"--json", &profile.output.json, "The same as --format json"},
+             {"-o,--output", "FORM|FILE", text_value(&profile.results),
+              "json, csv or md: the same as --format. FILE.json, FILE.csv or FILE.md: write that file as well; it is "
+              "overwritten",
+              "HEADRACE_PROFILE_OUTPUT"},
+             {"--html", "FILE", text_value(&profile.html),
+              "Write a self-contained page with charts to FILE; it is overwritten"},
+             {"-q,--quiet", &profile.output.quiet, "Print no progress"}});
+}
+
+// The value of -o is a format for stdout ("json") or the name of a file whose suffix is its format ("./json.json").
+Command Parser::finish_profile() {
+  ProfileArgs& p = profile;
+  std::optional<ProfileFormat> printed;
+  const auto print = [&](ProfileFormat format) {
+    if (printed && *printed != format) {
+      contradiction("--format, --json and -o FORM exclude each other, unless they name the same format");
+    }
+    printed = format;
+  };
+  if (profile_app->count("--output") > 1) {
+    usage_error("profile", "-o is given more than once: it writes one file or names one format (see --format)");
+  }
+  if (profile_app->count("--format") > 0) print(p.format);
+  if (p.output.json) print(ProfileFormat::kJson);
+  bool known = p.results.empty();
+  for (const auto& [name, format] : {std::pair<std::string, ProfileFormat>("json", ProfileFormat::kJson),
+                                     std::pair<std::string, ProfileFormat>("csv", ProfileFormat::kCsv),
+                                     std::pair<std::string, ProfileFormat>("md", ProfileFormat::kMarkdown)}) {
+    if (p.results == name) {
+      print(format);
+      p.results.clear();
+      known = true;
+    } else if (p.results.ends_with("." + name)) {
+      p.results_format = format;
+      known = true;
+    }
+  }
+  if (!known) {
+    usage_error("profile",
+                "-o: '" + p.results + "' is neither json, csv or md nor a file name that ends in .json, .csv or .md");
+  }
+  p.format = printed.value_or(ProfileFormat::kTable);
+  return std::move(profile);
+}
+
+}  // namespace headrace

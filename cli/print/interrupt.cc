@@ -1,0 +1,40 @@
+#include "cli/print/interrupt.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace headrace {
+namespace {
+
+std::atomic<bool> requested_flag{false};
+static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler may set it
+
+// Only calls that are safe in a signal handler. SA_RESETHAND has put the default action back, so that a second Ctrl-C
+// ends the program.
+void on_interrupt(int) {
+  const int saved = errno;
+  requested_flag.store(true, std::memory_order_relaxed);
+  constexpr char kMessage[] = "\nInterrupted: finishing the current step (again to stop at once)\n";
+  [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, kMessage, sizeof kMessage - 1);
+  errno = saved;
+}
+
+}  // namespace
+
+Interrupt::Interrupt() {
+  requested_flag.store(false, std::memory_order_relaxed);
+  sigaction(SIGINT, nullptr, &old_);
+  if (old_.sa_handler == SIG_IGN) return;  // started in the background: Ctrl-C is for somebody else
+  struct sigaction action = {};
+  action.sa_handler = on_interrupt;
+  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, nullptr);
+}
+
+Interrupt::~Interrupt() { sigaction(SIGINT, &old_, nullptr); }
+
+const std::atomic<bool>* Interrupt::flag() const { return &requested_flag; }
+
+}  // namespace headrace

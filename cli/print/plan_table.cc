@@ -1,0 +1,148 @@
+#include "cli/print/plan_table.h"
+
+#include <cmath>
+
+#include "cli/print/format.h"
+
+namespace headrace {
+namespace {
+
+std::string padded(const std::string& text, size_t width) {
+  return text.size() < width ? std::string(width - text.size(), ' ') + text : text;
+}
+std::string filled(const std::string& text, size_t width) {
+  return text.size() < width ? text + std::string(width - text.size(), ' ') : text;
+}
+
+const char* where(Tier tier) { return tier == Tier::kVram ? "device" : tier == Tier::kHost ? "host" : "disk"; }
+
+std::string line(const char* place, uint64_t bytes, const std::string& what) {
+  return bytes == 0 ? "" : str("  ", filled(place, 8), padded(format_bytes(bytes), 12), "  ", what, "\n");
+}
+
+std::string memory_table(const PlanReport& report) {
+  const RunPlan& run = *report.run;
+  std::string text = line("device", report.taken_bytes, "CUDA itself") + line("device", run.weights_bytes, "weights") +
+                     line("device", run.draft_weights_bytes, "weights of the draft");
+  for (const PlanLine& l : run.memory.lines) {
+    const bool phase = l.what.starts_with("prefill:") || l.what.starts_with("decode:");
+    text += line(where(l.tier), l.bytes, l.what + (phase ? ", one after the other" : ""));
+  }
+  text += line("device", report.device_bytes(),
+               str("at the peak", report.one_memory ? "" : " of " + format_bytes(report.vram_limit_bytes)));
+  text += line("host", run.memory.host_total_bytes,
+               str("at the peak", report.one_memory ? "; both of " : " of ", format_bytes(report.host_limit_bytes)));
+  return text;
+}
+
+std::string milliseconds(double ms) { return ms < 1000 ? format_rate(ms) + " ms" : format_duration(ms / 1e3); }
+
+std::string pass_line(const char* name, const PassCost& cost, const char* direction) {
+  std::string text = str("  ", filled(name, 9));
+  text += padded(cost.link_bytes > 0 ? str(format_bytes(cost.link_bytes), direction) : std::string("nothing"), 23);
+  text += padded(format_bytes(cost.weight_bytes), 12) + padded(format_bytes(cost.kv_bytes), 12);
+  if (!cost.known) return text + padded("not known", 11) + "\n";
+  text += padded(milliseconds(cost.ms()), 11);
+  text += padded(cost.bound(), 10);
+  return text + "\n";
+}
+
+std::string pass_table(const PlanReport& report) {
+  const Prediction& p = *report.predicted;
+  std::string text = str("  ", filled("pass", 9), padded("moves", 23), padded("weights", 12), padded("rows", 12),
+                         padded("takes", 11), padded("bound by", 10), "\n");
+  text += pass_line("prefill", p.prefill, " to host");
+  const bool partial = p.has_partial;
+  if (!partial) text += pass_line("step", p.full, " to device");
+  if (partial) text += pass_line("partial", p.partial, " to device");
+  if (partial) text += pass_line("refresh", p.refresh, " to device");
+  const PassCost& whole = partial ? p.refresh : p.full;
+  if (whole.disk_bytes > 0) {
+    text += str("  of which ", format_bytes(whole.disk_bytes), " from disk, ",
+                whole.known ? milliseconds(whole.disk_ms) : std::string("whose speed is not known"), "\n");
+  }
+  return text;
+}
+
+// How old the profile is and how steady it was; nothing of a data sheet's rates.
+std::string profile_line(const PlanReport& report) {
+  if (report.measured.empty()) return "";
+  const std::string age = report.age_s ? format_age(*report.age_s) + " old" : "of an unknown age";
+  const std::optional<RateSpread> worst = widest(report.spread);
+  if (!worst) return str("  the profile is ", age, "; how far its repeats lie apart is not known\n");
+  return str("  the profile is ", age, "; its repeats lie at most ", format_percent(worst->share), " apart (",
+             worst->rate->title, ")",
+             worst->share > kSteady ? ": the machine was busy. Measure again while it is idle: headrace profile" : "",
+             "\n");
+}
+
+std::string speed(const PlanReport& report) {
+  const Prediction& p = *report.predicted;
+  std::string text;
+  if (p.prefill.known) {
+    const double prefill = static_cast<double>(report.run->prompt_tokens) / p.prefill.ms() * 1e3;
+    text += str("first token after ", milliseconds(p.prefill.ms()), " (", format_rate(prefill), " tokens/s), ");
+  }
+  if (p.draft_ms > 0) text += str("a tree in ", milliseconds(p.draft_ms), ", ");
+  const PassCost& pass = p.has_partial ? p.partial : p.full;
+  if (pass.known) {
+    const bool plain = report.run->draft.empty() && !p.has_partial;
+    text += str("then ", format_rate(1e3 / (pass.ms() + p.draft_ms)),
+                plain           ? " tokens/s"
+                : p.has_partial ? " partial steps/s and refreshes between them"
+                                : " steps/s",
+                ", ");
+  }
+  if (!text.empty())
+    text = str("  ", text.substr(0, text.size() - 2), "\n  by ", report.rates_from, "\n", profile_line(report));
+  if (p.known()) return text;
+  return text + "  not known: the times of what needs the disk (headrace profile --disk DIR measures it)\n";
+}
+
+std::string mib(uint64_t bytes) { return str((bytes + kMiB - 1) / kMiB, "MiB"); }
+
+// "    --vram 33434MiB --kv device, on another card: this one has 23.52 GiB"
+std::string vram_remedy(const PlanReport& report, uint64_t vram, uint64_t host, const char* rest) {
+  const uint64_t card = report.advice.card_vram_bytes;
+  return str("    --vram ", mib(vram), host > report.host_limit_bytes ? " --host-mem " + mib(host) : "", rest,
+             card > 0 && vram > card ? str(", on another card: this one has ", format_bytes(card)) : "", "\n");
+}
+
+std::string refusal(const PlanReport& report) {
+  const PlanAdvice& a = report.advice;
+  std::string text = "  does not fit: " + report.refusal + "\n  what would:\n";
+  if (a.context_tokens > 0) {
+    text += str("    -c ", a.context_tokens, " in these budgets (", format_count(a.context_tokens), " tokens)\n");
+  }
+  if (a.kv_auto) text += "    --kv auto in these budgets\n";
+  if (a.host_bytes > 0) text += str("    --host-mem ", mib(a.host_bytes), "\n");
+  if (a.spill_bytes > 0) text += str("    --spill DIR:", mib(a.spill_bytes), "\n");
+  if (a.vram_bytes > 0) text += vram_remedy(report, a.vram_bytes, 0, "");
+  if (report.one_memory) return text;
+  if (a.host_bytes == 0 && a.spill_bytes == 0 && a.vram_bytes == 0 && a.host_vram_bytes > 0) {
+    text += vram_remedy(report, a.host_vram_bytes, a.host_host_bytes, " --kv host");
+  }
+  if (a.device_vram_bytes > a.vram_bytes) {
+    text += vram_remedy(report, a.device_vram_bytes, a.device_host_bytes, " --kv device, with all of it on the device");
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string format_plan(const PlanReport& report) {
+  std::string text = str(report.model, ", ", dtype_name(report.dtype), ", on ", report.device, "\n  ",
+                         format_count(report.context_tokens), " tokens: a prompt of ",
+                         format_count(report.context_tokens - report.output_tokens), " and ",
+                         format_count(report.output_tokens), " after it\n");
+  if (!report.run) return text + refusal(report);
+  text += "\n" + memory_table(report);
+  if (report.predicted) {
+    text += "\n" + pass_table(report) + speed(report);
+  } else {
+    text += "  no times: nobody has measured this device (headrace profile does)\n";
+  }
+  return text;
+}
+
+}  // namespace headrace

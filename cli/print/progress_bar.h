@@ -1,0 +1,59 @@
+// How far the work is, on stderr: a bar with rate and time left on a terminal, plain lines at intervals otherwise.
+// Writes only its own lines and clears the bar before anything else is to be printed. Thread: one.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "runtime/base/progress.h"
+
+namespace headrace {
+
+enum class ProgressStyle { kNone, kLines, kBar };
+
+struct ProgressOptions {
+  ProgressStyle style = ProgressStyle::kNone;
+  bool hide_decode = false;  // the text itself, appearing on the same terminal, is the progress
+  int columns = 80;
+  std::chrono::milliseconds bar_interval{100}, line_interval{5000};
+  std::function<std::chrono::steady_clock::time_point()> now;  // empty: the real clock
+  std::function<void(std::string_view)> write;                 // empty: stderr
+};
+
+// kBar if stderr is a terminal that can (TERM is not "dumb"), else kLines; kNone if quiet. Columns from the terminal.
+ProgressOptions progress_options_for_stderr(bool quiet, bool text_on_stdout);
+
+class ProgressBar : public Progress {
+ public:
+  explicit ProgressBar(ProgressOptions options);
+  ~ProgressBar() override { clear(); }
+
+  void begin(std::string_view stage, std::string_view unit, int64_t total) override;
+  void update(int64_t done) override;
+  void skip(int64_t done) override;  // counts, but for the rate
+  void end() override;
+
+  // Put before each stage's name: "[2/5] GPL-3". Empty: none.
+  void set_label(std::string_view label);
+  // Takes the bar off the line, so that other output can be written; it comes back with the next update.
+  void clear();
+  // A line of the program's own, on the same stream; not with kNone.
+  void print_line(const std::string& line);
+
+ private:
+  std::chrono::steady_clock::time_point now() const;
+  void write(std::string_view text) const;
+  std::string status(int64_t done, double seconds) const;
+  std::string bar_line(int64_t done, double seconds) const;
+
+  ProgressOptions options_;
+  std::string label_, stage_, unit_;
+  int64_t total_ = 0, done_ = 0, skipped_ = 0;
+  bool active_ = false, shown_ = false, drawn_ = false;
+  std::chrono::steady_clock::time_point began_, last_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,104 @@
+#include "cli/print/quality_table.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+
+#include "cli/print/format.h"
+
+namespace headrace {
+namespace {
+
+constexpr int kRowWidths[] = {6, 8, 9, 9, 9, 12, 9, 10, 10, 12};
+constexpr const char* kRowNames[] = {"T",   "budget",  "interval", "judged",  "overturned",
+                                     "tau", "refresh", "tokens",   "ROUGE-L", "the same"};
+constexpr int kNeedleWidths[] = {6, 8, 9, 9, 9};
+constexpr const char* kNeedleNames[] = {"T", "depth", "budget", "found", "tau"};
+
+std::string cells(const std::vector<std::string>& texts, const int* widths) {
+  std::string line;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const auto width = static_cast<size_t>(widths[i]);
+    line += std::string(texts[i].size() < width ? width - texts[i].size() : 1, ' ') + texts[i];
+  }
+  return line;
+}
+
+std::string fixed(double value, int digits, const char* unit = "") {
+  char text[48];
+  std::snprintf(text, sizeof text, "%.*f%s", digits, value, unit);
+  return text;
+}
+
+std::string short_name(const std::string& document) {
+  return document.empty() ? "all documents" : std::filesystem::path(document).filename().string();
+}
+
+std::string interval_text(int64_t interval) { return interval == kAutoInterval ? "auto" : format_count(interval); }
+
+}  // namespace
+
+std::string quality_heading(const QualityReport& report) {
+  const std::vector<std::string> names(std::begin(kRowNames), std::end(kRowNames));
+  const Machine& m = report.machine;
+  return str(report.model, ", ", dtype_name(report.dtype), ", on ", report.device, "; draft: ", report.draft, "\n",
+             m.cpu, ", ", m.cores, m.cores == 1 ? " core, " : " cores, ", format_bytes(m.memory_bytes), "\n",
+             cells(names, kRowWidths), "  document\n");
+}
+
+// tau is that of the lossless run's partial steps, the judged and overturned tokens are its refreshes'.
+std::string quality_line(const QualityRow& row) {
+  std::vector<std::string> texts = {fixed(static_cast<double>(row.temperature), 1), format_count(row.budget),
+                                    interval_text(row.interval)};
+  if (!row.compared()) {
+    const char* const why =
+        row.holds_all ? "  the part holds all of " : "  no partial step: the text is too short, of ";
+    return str(cells(texts, kRowWidths), why, short_name(row.document), "\n");
+  }
+  const Judgement& judged = row.lossless.judgement;
+  texts.insert(texts.end(), {format_count(judged.judged), fixed(100 * judged.overturn_rate(), 1, "%"),
+                             fixed(row.lossless.of(StepMode::kPartial).tau(), 2),
+                             format_count(row.lossless.of(StepMode::kRefresh).steps), format_count(row.decode_tokens),
+                             fixed(row.rouge_l(), 3), str(row.approximate_same, " of ", row.runs)});
+  return str(cells(texts, kRowWidths), "  ", short_name(row.document), "\n");
+}
+
+std::string needle_heading() {
+  const std::vector<std::string> names(std::begin(kNeedleNames), std::end(kNeedleNames));
+  return str("\n", cells(names, kNeedleWidths), "  document: answer\n");
+}
+
+std::string needle_line(const NeedleRow& row) {
+  std::string answer = row.answer;
+  std::replace(answer.begin(), answer.end(), '\n', ' ');
+  return str(cells({fixed(static_cast<double>(row.temperature), 1), fixed(100 * row.depth, 0, "%"),
+                    row.budget > 0 ? format_count(row.budget) : "full", row.found ? "yes" : "no",
+                    row.speculation.type.empty() ? "-" : fixed(row.speculation.tau(), 2)},
+                   kNeedleWidths),
+             "  ", short_name(row.document), ": ", answer, "\n");
+}
+
+std::string quality_summary(const QualityReport& report) {
+  std::string text;
+  if (report.options.documents.size() > 1) {
+    text += "\n";
+    for (const QualityRow& row : report.means()) text += quality_line(row);
+  }
+  std::vector<int64_t> budgets = {0};
+  budgets.insert(budgets.end(), report.options.budgets.begin(), report.options.budgets.end());
+  for (const int64_t budget : budgets) {
+    const auto here = [&](const NeedleRow& row) { return row.budget == budget; };
+    const auto found = [&](const NeedleRow& row) { return here(row) && row.found; };
+    const auto& all = report.needles;
+    const auto asked = std::count_if(all.begin(), all.end(), here);
+    if (asked == 0) continue;
+    text += str(text.empty() || text.back() == '\n' ? "\n" : "; ", "sentences found, ",
+                budget > 0 ? str(format_count(budget), " tokens") : "full KV", ": ",
+                std::count_if(all.begin(), all.end(), found), " of ", asked);
+  }
+  text += "\n";
+  if (!report.lossless()) text += "A LOSSLESS RUN SAID SOMETHING ELSE THAN THE FULL KV: that is a bug\n";
+  return text;
+}
+
+}  // namespace headrace

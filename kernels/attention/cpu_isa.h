@@ -1,0 +1,32 @@
+// The vectorised pieces of attention, one table an instruction set (isa.h). Serial; any thread. Each uses about 600 KiB
+// of the caller's stack at most. The params are those of kernels/attention/op.h, checked.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/attention/op.h"
+#include "kernels/cpu/isa.h"
+
+namespace headrace::kernels {
+
+constexpr int64_t kAttentionMaxHeadDim = 256;
+constexpr int64_t kAttentionMaxRows = 256;  // of a block: its queries x its heads
+
+// The rows of q that one call works on: some queries, and some of the query heads that share a KV head.
+struct AttentionBlock {
+  int64_t first_query, queries;
+  int64_t kv_head;
+  int64_t first_head, heads;  // absolute
+};
+
+struct AttentionKernels {
+  void (*prefill)(const PrefillAttentionParams& params, const AttentionBlock& block);
+  // The state of segment n into the scratch; where nothing is seen, m = -inf and o is left as it was.
+  void (*prefix)(const PrefixAttentionParams& params, int64_t n, const AttentionBlock& block);
+  // Folds one query's states, left to right.
+  void (*fold_prefix)(const PrefixAttentionParams& params, int64_t query);
+  void (*tail)(const TailAttentionParams& params, const AttentionBlock& block);  // one query
+};
+HEADRACE_DECLARE_ISA(AttentionKernels, attention_kernels)
+
+}  // namespace headrace::kernels

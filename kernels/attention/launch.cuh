@@ -1,0 +1,31 @@
+// How attention's kernels are launched: on the stream, with their shared memory, and checked by name. Host code,
+// internal to kernels/cuda.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "cache/base.h"
+#include "kernels/attention/op.h"
+#include "offload/device/cuda_stream.h"
+
+namespace headrace::kernels::cuda {
+
+// `name` is a literal.
+template <typename Params>
+void launch(void (*kernel)(Params), const char* name, dim3 grid, int threads, int shared_bytes, const Params& params,
+            CudaStream& stream) {
+  CHECK(grid.x > 0 && grid.y > 0 && grid.y < 65536 && grid.z > 0 && grid.z < 65536, name, ": grid ", grid.x, " x ",
+        grid.y, " x ", grid.z);
+  auto* const native = static_cast<cudaStream_t>(stream.native());
+  // More than 48 KB a block has to be asked for, on each device. A refusal shows at the launch.
+  if (shared_bytes > 48 * 1024) {
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+  }
+  kernel<<<grid, static_cast<unsigned>(threads), static_cast<size_t>(shared_bytes), native>>>(params);
+  stream.check_launch(name);
+}
+
+// tail_attention() for the shapes that tensor cores do not take.
+void tail_rows(const TailAttentionParams& params, CudaStream& stream);
+
+}  // namespace headrace::kernels::cuda

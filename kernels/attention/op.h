@@ -1,0 +1,89 @@
+// Attention over a KV cache that lies in pieces (DESIGN sections 6 rule 2 and 8; FlashDecoding; flash attention's
+// online softmax). A run of rows gives a state (o, m, l): o = sum of exp(s - m) * v, m = the largest score, l = sum of
+// exp(s - m); states merge exactly, and an empty state (m = -inf, l = 0, o = 0) merges as a no-op. Query heads are
+// grouped: query head h reads KV head h / (heads / kv_heads). Scores are q.k * scale, fp32. A query's bits depend on
+// its position and the rows it sees, never on the other queries of the call.
+#pragma once
+
+#include <cstdint>
+
+#include "cache/base.h"
+#include "kernels/segment.h"
+#include "offload/device/stream.h"
+
+namespace headrace {
+
+constexpr int64_t kMaxAttentionHeadDim = 256;  // and it must be even
+
+// The shapes and types that every attention op shares.
+struct AttentionShape {
+  int64_t queries, heads, kv_heads, head_dim;
+  int64_t q_stride;  // elements between queries' rows of q
+  DType type;        // of q and out
+  DType k_type, v_type;
+  float scale;  // 1 / sqrt(head_dim)
+};
+
+// ---- Prefill: causal, blocked --------------------------------------------------------------------------------------
+// Query i at position first_position + i sees rows [0, first_position + i]. Key tiles are walked at absolute multiples
+// of kPrefixTile. REQUIRES: the segments cover those rows, in order.
+struct PrefillAttentionParams {
+  AttentionShape shape;
+  const void* q;              // [queries, heads, head_dim], strided
+  const KvSegment* segments;  // [segment_count], device memory
+  void* out;                  // [queries, heads, head_dim], contiguous
+  int64_t segment_count, first_position;
+};
+void prefill_attention(const PrefillAttentionParams& params, Stream& stream);
+
+// ---- Decode: the prefix --------------------------------------------------------------------------------------------
+// Folds the states of up to kMaxPrefixSegments segments into `state`, left to right, one state a segment. A query at
+// position t sees rows below tail_begin(t); what lies beyond is an exact no-op, a whole segment included. No segment at
+// all is a no-op too, or, if the state is fresh, makes it empty.
+
+struct AttentionState {
+  float* o;   // [queries, heads, head_dim], not normalised
+  float* ml;  // [queries, heads, 2]: m, l
+};
+
+struct PrefixAttentionParams {
+  AttentionShape shape;
+  const void* q;             // [queries, heads, head_dim], strided
+  const int32_t* positions;  // [queries]: t
+  AttentionState state;      // folded in place
+  AttentionState scratch;    // [segment_count, ...] as state
+  int64_t segment_count;
+  KvSegment segments[kMaxPrefixSegments];
+  bool fresh = false;  // the state is empty, whatever it holds: it is written, not read
+};
+void prefix_attention(const PrefixAttentionParams& params, Stream& stream);
+
+// Makes `queries * heads` states empty.
+struct ClearStateParams {
+  AttentionState state;
+  int64_t queries, heads, head_dim;
+};
+void clear_state(const ClearStateParams& params, Stream& stream);
+
+// ---- Decode: the tail, and the end ----------------------------------------------------------------------------------
+// Rows [tail_begin(t), t] in groups of kTailGroup at absolute multiples: those below `committed` from the tail ring,
+// the rest from the pass's own rows along the query's path; their state is folded last, after `state` (the prefix), and
+// the normalised result rounded to out.
+struct TailAttentionParams {
+  AttentionShape shape;
+  const void* q;             // [queries, heads, head_dim], strided
+  const int32_t* positions;  // [queries]: t
+  const int32_t* committed;  // [1]: L, the rows in the full KV; L <= t, or L = t + 1: no row of the pass is seen
+  const int32_t*
+      path;  // [queries, path_stride]: the pass row of position L + j, for j in [0, t - L]; the last is the query's own
+  const void* ring_k;  // [kv_heads, ring_rows, head_dim]; position p is row p % ring_rows
+  const void* ring_v;
+  const void* pass_k;  // [pass_rows, kv_heads, head_dim]
+  const void* pass_v;
+  AttentionState state;  // read only
+  void* out;             // [queries, heads, head_dim], contiguous
+  int64_t path_stride, ring_rows, pass_rows;
+};
+void tail_attention(const TailAttentionParams& params, Stream& stream);
+
+}  // namespace headrace

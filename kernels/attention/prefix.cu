@@ -1,0 +1,232 @@
+// Attention over the prefix while decoding (FlashDecoding; DESIGN section 8): one state a segment, then all of them
+// folded into the queries' states from left to right.
+#include "kernels/attention/cuda.h"
+#include "kernels/attention/launch.cuh"
+#include "kernels/attention/rows.cuh"
+#include "kernels/attention/tile.cuh"
+
+namespace headrace::kernels::cuda {
+
+namespace {
+
+struct PrefixRow {
+  const void* q;
+  int limit;
+  int64_t state;  // index of [queries, heads]
+};
+
+// A block: rows of q, which are the queries times the query heads of one KV head, so that a tile of K and V is read
+// once for all of them. Segments run from the last, as those are the longer ones. On an H200, at 61,440 rows and one
+// query: three small blocks a multiprocessor, which registers allow, take 73.9 us and not 71.3; a KV head's last block
+// that folds, in place of a second launch, wins nothing.
+template <typename T, int kDim, int kMTiles>
+__global__ void __launch_bounds__(128, kMTiles == 1 ? 2 : 1)
+    prefix_tiles(const __grid_constant__ PrefixAttentionParams params) {
+  using Tile = AttentionTile<T, kDim, kMTiles>;
+  extern __shared__ __align__(128) unsigned char shared[];
+  const AttentionShape& shape = params.shape;
+  const int dim = static_cast<int>(shape.head_dim), group = static_cast<int>(shape.heads / shape.kv_heads);
+  const int kv_head = blockIdx.y, n = static_cast<int>(gridDim.z - 1 - blockIdx.z);
+  const int rows = static_cast<int>(shape.queries) * group, begin = blockIdx.x * Tile::kRows;
+  const auto row_of = [&](int row) {
+    const int packed = min(begin + row, rows - 1), query = packed / group, head = kv_head * group + packed % group;
+    return PrefixRow{static_cast<const T*>(params.q) + query * shape.q_stride + int64_t{head} * dim,
+                     tail_begin_of(params.positions[query]), query * shape.heads + head};
+  };
+  int limit = 0, common = INT32_MAX;
+  const int last_query = min(begin + Tile::kRows - 1, rows - 1) / group;
+  for (int query = begin / group + threadIdx.x % 32; query <= last_query; query += 32) {
+    const int seen = tail_begin_of(params.positions[query]);
+    limit = max(limit, seen);
+    common = min(common, seen);
+  }
+  limit = __reduce_max_sync(~0u, limit);
+  common = __reduce_min_sync(~0u, common);
+  Tile tile;
+  tile.start(shared, shape.scale, dim, queries_aligned(shape, params.q), common, row_of);
+  tile.walk(TileCursor<T, Span::kSegment>(params.segments + n, 1, kv_head, dim, limit), begin + Tile::warp_row() < rows,
+            row_of);
+  tile.finish();
+
+  for (int i = 0; i < 2 * kMTiles; ++i) {
+    const int part = i / 2, half = i % 2, row = Tile::fragment_row(part, half);
+    if (begin + row >= rows) continue;
+    const int64_t index = n * shape.queries * shape.heads + row_of(row).state;
+    const float m = tile.m[part][half];
+    if (threadIdx.x % 4 == 0) {
+      params.scratch.ml[2 * index] = __fmul_rn(__fmul_rn(m, tile.scale_log2), kLn2);
+      params.scratch.ml[2 * index + 1] = tile.l[part][half];
+    }
+#pragma unroll
+    for (int column = 0; column < kDim / 8; ++column) {
+      const int d = column * 8 + threadIdx.x % 4 * 2;
+      if (d >= dim) break;
+      // + 0: the sign of a zero must not tell of rows that weighed nothing.
+      *reinterpret_cast<float2*>(params.scratch.o + index * dim + d) = {
+          __fadd_rn(tile.o[part][column][2 * half], 0.0f), __fadd_rn(tile.o[part][column][2 * half + 1], 0.0f)};
+    }
+  }
+}
+
+// A block: one query, some heads, one segment.
+__global__ void __launch_bounds__(kRowsThreads) prefix_rows(const __grid_constant__ PrefixAttentionParams params) {
+  __shared__ AttentionRows::Shared shared;
+  const AttentionShape& shape = params.shape;
+  const int query = blockIdx.x, n = blockIdx.z, dim = static_cast<int>(shape.head_dim);
+  const KvSegment& segment = params.segments[n];
+  AttentionRows rows(shared, shape, params.q, query, blockIdx.y);
+  see_segment(segment, min(tail_begin_of(params.positions[query]) - segment.position, segment.rows), &rows);
+  rows.finish();
+  const int64_t index = (n * shape.queries + query) * shape.heads + rows.head;
+  if (threadIdx.x < rows.heads) {
+    params.scratch.ml[2 * (index + threadIdx.x)] = shared.m[threadIdx.x];
+    params.scratch.ml[2 * (index + threadIdx.x) + 1] = shared.l[threadIdx.x];
+  }
+  for (int i = threadIdx.x; i < rows.heads * dim; i += kRowsThreads) {
+    params.scratch.o[index * dim + i] = rows.result(i / dim, i % dim);
+  }
+}
+
+constexpr int kFoldThreads = 128;
+static_assert(kMaxPrefixSegments % 32 == 0 && kRowsDim <= 2 * kFoldThreads);
+
+// What the state to a segment's left, and the segment's, are multiplied with. Nothing is added of a segment that weighs
+// nothing, an empty one too.
+struct FoldShared {
+  float2 keep_add[kMaxPrefixSegments];
+  float l[kMaxPrefixSegments];
+  alignas(16) float o[1];  // [segment_count, head_dim]
+};
+int fold_shared_bytes(const PrefixAttentionParams& params) {
+  return static_cast<int>(sizeof(FoldShared) + static_cast<size_t>(params.segment_count * params.shape.head_dim) * 4);
+}
+
+// The states' o of a query's head, kBytes a copy.
+template <int kBytes>
+__device__ inline void fetch_states(const PrefixAttentionParams& params, float* to) {
+  const int dim = static_cast<int>(params.shape.head_dim), count = static_cast<int>(params.segment_count);
+  const int copies = dim * 4 / kBytes, at_once = kFoldThreads / copies;
+  const int first = threadIdx.x / copies, within = threadIdx.x % copies * (kBytes / 4);
+  if (first >= at_once) return;
+  const int64_t state = params.shape.queries * params.shape.heads * dim;
+  const float* from = params.scratch.o + first * state + int64_t{blockIdx.x} * dim + within;
+  uint32_t into = shared_address(to + first * dim + within);
+  for (int n = first; n < count; n += at_once) {
+    copy_cached<kBytes>(into, from);
+    from += at_once * state;
+    into += at_once * dim * 4;
+  }
+}
+
+// The largest maximum of the states up to this lane's. What lies to the left has the same maximum in whatever order it
+// is taken, so that no factor waits for another.
+__device__ inline float scan_maximum(float m) {
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const float left = __shfl_up_sync(~0u, m, distance);
+    if (threadIdx.x % 32 >= distance) m = fmaxf(m, left);
+  }
+  return m;
+}
+
+// By the first warp. m: of the state that is folded into; returns it of all.
+__device__ inline float find_factors(FoldShared& shared, const float2* ml, int64_t states, int count, float m) {
+  const int lane = threadIdx.x;
+  float2 own[kMaxPrefixSegments / 32];
+#pragma unroll
+  for (int i = 0; i < kMaxPrefixSegments / 32; ++i) {
+    own[i] = i * 32 + lane < count ? ml[(i * 32 + lane) * states] : float2{-INFINITY, 0.0f};
+  }
+#pragma unroll
+  for (int i = 0; i < kMaxPrefixSegments / 32; ++i) {
+    const float top = fmaxf(m, scan_maximum(own[i].x)), left = __shfl_up_sync(~0u, top, 1);
+    const float keep = weight_of(__fsub_rn(lane == 0 ? m : left, top)), add = weight_of(__fsub_rn(own[i].x, top));
+    shared.keep_add[i * 32 + lane] = own[i].x == -INFINITY ? float2{1.0f, 0.0f} : float2{keep, add};
+    shared.l[i * 32 + lane] = own[i].y;
+    m = __shfl_sync(~0u, top, 31);
+  }
+  return m;
+}
+
+__device__ inline float fold_all(const FoldShared& shared, int count, const float* from, int stride, float into) {
+#pragma unroll 8
+  for (int n = 0; n < count; ++n) {
+    const float2 factors = shared.keep_add[n];
+    const float sum = __fmaf_rn(from[n * stride], factors.y, __fmul_rn(into, factors.x));
+    into = factors.y == 0.0f ? into : sum;
+  }
+  return into;
+}
+
+// A block: a query's head. All states are fetched at once; then each thread folds an element of o, and the first l too.
+__global__ void __launch_bounds__(kFoldThreads) fold_prefix(const __grid_constant__ PrefixAttentionParams params) {
+  extern __shared__ __align__(16) unsigned char memory[];
+  FoldShared& shared = *reinterpret_cast<FoldShared*>(memory);
+  const int count = static_cast<int>(params.segment_count), dim = static_cast<int>(params.shape.head_dim);
+  const int64_t to = blockIdx.x;
+  if (dim % 4 == 0) {
+    fetch_states<16>(params, shared.o);
+  } else {
+    fetch_states<8>(params, shared.o);
+  }
+  commit_copies();
+  float2* const into_ml = reinterpret_cast<float2*>(params.state.ml) + to;
+  float2 ml = {-INFINITY, 0.0f};
+  if (threadIdx.x < 32) {
+    if (!params.fresh) ml = *into_ml;
+    ml.x = find_factors(shared, reinterpret_cast<const float2*>(params.scratch.ml) + to,
+                        params.shape.queries * params.shape.heads, count, ml.x);
+  }
+  wait_copies<0>();
+  __syncthreads();
+  for (int d = threadIdx.x; d < dim; d += kFoldThreads) {
+    float* const into = params.state.o + to * dim + d;
+    *into = fold_all(shared, count, shared.o + d, dim, params.fresh ? 0.0f : *into);
+  }
+  if (threadIdx.x == 0) *into_ml = {ml.x, fold_all(shared, count, shared.l, 1, ml.y)};
+}
+
+template <typename T, int kDim, int kMTiles>
+void launch_tiles(const PrefixAttentionParams& params, CudaStream& stream) {
+  using Tile = AttentionTile<T, kDim, kMTiles>;
+  const AttentionShape& shape = params.shape;
+  const int64_t blocks = ceil_div(shape.queries * (shape.heads / shape.kv_heads), Tile::kRows);
+  const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(shape.kv_heads),
+                  static_cast<unsigned>(params.segment_count));
+  launch(prefix_tiles<T, kDim, kMTiles>, "prefix_tiles", grid, Tile::kThreads, Tile::kSharedBytes, params, stream);
+}
+
+// Few rows take the smaller block. It does the same to each row.
+template <typename T, int kDim>
+void launch_tiles(const PrefixAttentionParams& params, CudaStream& stream) {
+  const int64_t rows = params.shape.queries * (params.shape.heads / params.shape.kv_heads);
+  if (rows <= AttentionTile<T, kDim, 1>::kRows) return launch_tiles<T, kDim, 1>(params, stream);
+  launch_tiles<T, kDim, 2>(params, stream);
+}
+
+void segment_states(const PrefixAttentionParams& params, CudaStream& stream) {
+  const AttentionShape& shape = params.shape;
+  if (!has_tiles(shape)) {
+    const dim3 grid(static_cast<unsigned>(shape.queries),
+                    static_cast<unsigned>(shape.kv_heads * AttentionRows::chunks(shape)),
+                    static_cast<unsigned>(params.segment_count));
+    return launch(prefix_rows, "prefix_rows", grid, kRowsThreads, 0, params, stream);
+  }
+  if (shape.type == DType::kBF16) {
+    if (shape.head_dim <= 64) return launch_tiles<__nv_bfloat16, 64>(params, stream);
+    return launch_tiles<__nv_bfloat16, 128>(params, stream);
+  }
+  if (shape.head_dim <= 64) return launch_tiles<__half, 64>(params, stream);
+  launch_tiles<__half, 128>(params, stream);
+}
+
+}  // namespace
+
+void prefix_attention(const PrefixAttentionParams& params, Stream& stream) {
+  CudaStream& on = cuda_stream(stream);
+  if (params.segment_count > 0) segment_states(params, on);
+  const dim3 states(static_cast<unsigned>(params.shape.queries * params.shape.heads));
+  launch(fold_prefix, "fold_prefix", states, kFoldThreads, fold_shared_bytes(params), params, on);
+}
+
+}  // namespace headrace::kernels::cuda

@@ -1,0 +1,228 @@
+// Attention of one query with a few query heads of one KV head, by a block of threads, in fp32 and without tensor
+// cores: for every element type and head_dim up to 256. Rows are seen in batches at absolute multiples of kPrefixTile:
+// scores, then weights (online softmax), then o, whose sums are cut in slices by the rows' places in the batch and
+// added in the order of positions. A block holds one query, so that nothing of another can reach its bits. Device code,
+// internal to kernels/cuda.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "kernels/attention/op.h"
+
+namespace headrace::kernels::cuda {
+
+constexpr int kRowsThreads = 256, kRowsWarps = kRowsThreads / 32;
+constexpr int kRowsHeads = 4;  // query heads of a block; a larger group takes more blocks
+constexpr int kRowsDim = 256;  // the largest head_dim
+constexpr int kRowsSlices = 4;
+
+// Two elements from an even place of a row that begins at an even place.
+__device__ inline float2 load_pair(const void* from, DType type, int64_t index) {
+  switch (type) {
+    case DType::kF32:
+      return *reinterpret_cast<const float2*>(static_cast<const float*>(from) + index);
+    case DType::kF16:
+      return __half22float2(*reinterpret_cast<const __half2*>(static_cast<const __half*>(from) + index));
+    default:
+      return __bfloat1622float2(
+          *reinterpret_cast<const __nv_bfloat162*>(static_cast<const __nv_bfloat16*>(from) + index));
+  }
+}
+__device__ inline float load_one(const void* from, DType type, int64_t index) {
+  switch (type) {
+    case DType::kF32:
+      return static_cast<const float*>(from)[index];
+    case DType::kF16:
+      return __half2float(static_cast<const __half*>(from)[index]);
+    default:
+      return __bfloat162float(static_cast<const __nv_bfloat16*>(from)[index]);
+  }
+}
+__device__ inline void store_one(void* to, DType type, int64_t index, float value) {
+  switch (type) {
+    case DType::kF32:
+      static_cast<float*>(to)[index] = value;
+      break;
+    case DType::kF16:
+      static_cast<__half*>(to)[index] = __float2half_rn(value);
+      break;
+    default:
+      static_cast<__nv_bfloat16*>(to)[index] = __float2bfloat16_rn(value);
+  }
+}
+
+// e^x for x <= 0.
+__device__ inline float weight_of(float x) { return exp2f(__fmul_rn(x, 1.44269504f)); }
+
+// Where a row of K and of V begins.
+struct RowPlace {
+  const void *k, *v;
+};
+__device__ inline const void* at(const void* base, DType type, int64_t index) {
+  return static_cast<const char*>(base) + index * (type == DType::kF32 ? 4 : 2);
+}
+
+struct AttentionRows {
+  struct Shared {
+    float q[kRowsHeads][kRowsDim];
+    float s[kRowsHeads][kPrefixTile];
+    float keep[kRowsHeads], m[kRowsHeads], l[kRowsHeads];
+    float2 o[kRowsSlices][kRowsHeads][kRowsDim / 2];
+    RowPlace place[kPrefixTile];
+  };
+
+  Shared& shared;
+  const AttentionShape& shape;
+  const int query, head, heads;  // the first query head, and how many
+  const int kv_head, pairs, threads_each, slices;
+  float2 o[kRowsHeads] = {};  // this thread's pair of dims, over its slice of each batch
+
+  // chunk: of kv_heads x chunks of heads.
+  __device__ AttentionRows(Shared& memory, const AttentionShape& of, const void* q, int query_index, int chunk)
+      : shared(memory),
+        shape(of),
+        query(query_index),
+        head(first_head(of, chunk)),
+        heads(min(kRowsHeads, group(of) - head % group(of))),
+        kv_head(head / group(of)),
+        pairs(static_cast<int>(of.head_dim / 2)),
+        threads_each(pairs > 64 ? 128 : 64),
+        slices(kRowsThreads / threads_each) {
+    for (int i = threadIdx.x; i < heads * 2 * pairs; i += kRowsThreads) {
+      const int h = i / (2 * pairs), d = i % (2 * pairs);
+      shared.q[h][d] = load_one(q, shape.type, query * shape.q_stride + int64_t{head + h} * 2 * pairs + d);
+    }
+    if (threadIdx.x < kRowsHeads) {
+      shared.m[threadIdx.x] = -INFINITY;
+      shared.l[threadIdx.x] = 0.0f;
+    }
+  }
+  __device__ static int group(const AttentionShape& of) { return static_cast<int>(of.heads / of.kv_heads); }
+  __host__ __device__ static int chunks(const AttentionShape& of) {
+    return static_cast<int>((of.heads / of.kv_heads + kRowsHeads - 1) / kRowsHeads);
+  }
+  __device__ static int first_head(const AttentionShape& of, int chunk) {
+    return chunk / chunks(of) * group(of) + chunk % chunks(of) * kRowsHeads;
+  }
+
+  // Sees `count` rows (1 to kPrefixTile); place_of(i) says where each lies.
+  template <typename PlaceOf>
+  __device__ void see(int count, const PlaceOf& place_of) {
+    __syncthreads();  // done with the batch before, and q is there
+    if (threadIdx.x < count) shared.place[threadIdx.x] = place_of(static_cast<int>(threadIdx.x));
+    __syncthreads();
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    for (int row = warp; row < count; row += kRowsWarps) score(row, lane);
+    __syncthreads();
+    if (warp < heads) weigh(warp, lane, count);
+    __syncthreads();
+    add(count);
+  }
+
+  // The sums of all slices. Afterwards shared.o[0] is o, shared.m and shared.l are the rest of the state.
+  __device__ void finish() {
+    const int pair = threadIdx.x % threads_each, slice = threadIdx.x / threads_each;
+    __syncthreads();
+#pragma unroll
+    for (int h = 0; h < kRowsHeads; ++h) {
+      if (h < heads && pair < pairs) shared.o[slice][h][pair] = o[h];
+    }
+    __syncthreads();
+    if (slice == 0 && pair < pairs) {
+      for (int h = 0; h < heads; ++h) {
+        float2 sum = shared.o[0][h][pair];
+        for (int i = 1; i < slices; ++i) {
+          sum.x = __fadd_rn(sum.x, shared.o[i][h][pair].x);
+          sum.y = __fadd_rn(sum.y, shared.o[i][h][pair].y);
+        }
+        // + 0: the sign of a zero must not tell of rows that weighed nothing.
+        shared.o[0][h][pair] = {__fadd_rn(sum.x, 0.0f), __fadd_rn(sum.y, 0.0f)};
+      }
+    }
+    __syncthreads();
+  }
+  __device__ float result(int h, int d) const { return reinterpret_cast<const float*>(shared.o[0][h])[d]; }
+
+ private:
+  __device__ void score(int row, int lane) {
+    float sum[kRowsHeads] = {};
+    for (int pair = lane; pair < pairs; pair += 32) {
+      const float2 k = load_pair(shared.place[row].k, shape.k_type, 2 * pair);
+#pragma unroll
+      for (int h = 0; h < kRowsHeads; ++h) {
+        sum[h] = __fmaf_rn(shared.q[h][2 * pair], k.x, sum[h]);  // of what is not a head: unused
+        sum[h] = __fmaf_rn(shared.q[h][2 * pair + 1], k.y, sum[h]);
+      }
+    }
+#pragma unroll
+    for (int h = 0; h < kRowsHeads; ++h) {
+#pragma unroll
+      for (int distance = 16; distance > 0; distance /= 2) {
+        sum[h] = __fadd_rn(sum[h], __shfl_xor_sync(~0u, sum[h], distance));
+      }
+      if (lane == 0 && h < heads) shared.s[h][row] = __fmul_rn(sum[h], shape.scale);
+    }
+  }
+
+  __device__ void weigh(int h, int lane, int count) {
+    const float low = lane < count ? shared.s[h][lane] : -INFINITY;
+    const float high = lane + 32 < count ? shared.s[h][lane + 32] : -INFINITY;
+    float top = fmaxf(low, high);
+    for (int distance = 16; distance > 0; distance /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, distance));
+    top = fmaxf(top, shared.m[h]);  // a number: there is at least one row
+    const float first = weight_of(low - top), second = weight_of(high - top);
+    float sum = __fadd_rn(first, second);
+    for (int distance = 16; distance > 0; distance /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, distance));
+    shared.s[h][lane] = first;
+    shared.s[h][lane + 32] = second;
+    const float keep = weight_of(shared.m[h] - top);
+    __syncwarp();
+    if (lane == 0) {
+      shared.keep[h] = keep;
+      shared.m[h] = top;
+      shared.l[h] = __fmaf_rn(shared.l[h], keep, sum);
+    }
+  }
+
+  __device__ void add(int count) {
+    const int pair = threadIdx.x % threads_each, slice = threadIdx.x / threads_each;
+    if (pair >= pairs) return;
+#pragma unroll
+    for (int h = 0; h < kRowsHeads; ++h) {
+      o[h].x = __fmul_rn(o[h].x, shared.keep[h]);
+      o[h].y = __fmul_rn(o[h].y, shared.keep[h]);
+    }
+    const int each = static_cast<int>(kPrefixTile) / slices, end = min(count, (slice + 1) * each);
+#pragma unroll 4
+    for (int row = slice * each; row < end; ++row) {
+      const float2 v = load_pair(shared.place[row].v, shape.v_type, 2 * pair);
+#pragma unroll
+      for (int h = 0; h < kRowsHeads; ++h) {
+        o[h].x = __fmaf_rn(shared.s[h][row], v.x, o[h].x);
+        o[h].y = __fmaf_rn(shared.s[h][row], v.y, o[h].y);
+      }
+    }
+  }
+};
+
+// Rows [0, end) of a segment for a block's query.
+__device__ inline void see_segment(const KvSegment& segment, int end, AttentionRows* rows) {
+  const AttentionShape& shape = rows->shape;
+  const int64_t base = int64_t{rows->kv_head} * segment.stride_rows * shape.head_dim;
+  for (int begin = 0; begin < end; begin += kPrefixTile) {
+    rows->see(min(static_cast<int>(kPrefixTile), end - begin), [&](int i) {
+      const int64_t index = base + int64_t{begin + i} * shape.head_dim;
+      return RowPlace{at(segment.k, shape.k_type, index), at(segment.v, shape.v_type, index)};
+    });
+  }
+}
+
+__device__ inline int tail_begin_of(int position) {
+  constexpr int kWindow = kTailWindow, kTile = kPrefixTile;
+  return position < kWindow ? 0 : (position - kWindow) / kTile * kTile;
+}
+
+}  // namespace headrace::kernels::cuda

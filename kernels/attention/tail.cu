@@ -1,0 +1,386 @@
+// The tail of decode attention on tensor cores, and the end: the fold with the prefix's state. Also the empty states.
+//
+// A block has 16 rows of q, which are the queries times the query heads of one KV head, and a warp for each group of
+// kTailGroup positions that a tail can have: position p belongs to warp p / kTailGroup % kGroups, whoever asks. Scores
+// are products of stored elements, summed in fp32. All warps agree on each row's maximum before they weigh, so that
+// their sums just add, in the order of positions. Weights are fp32: three elements that add up to one stand for it (of
+// f16, down to 2^-24 of the row's largest).
+//
+// Where all rows of a group are committed, every query reads the same ones, and the group is read once for the block.
+// Else each query's own rows are read one after the other, and their sums are kept for that query's rows of q alone.
+// They are selected, not multiplied with 0: a candidate whose values are not finite must not reach another one's sums.
+#include "kernels/attention/cuda.h"
+#include "kernels/attention/instructions.cuh"
+#include "kernels/attention/launch.cuh"
+#include "kernels/attention/rows.cuh"
+
+namespace headrace::kernels::cuda {
+
+namespace {
+
+constexpr int kGroup = kTailGroup, kGroups = static_cast<int>((kTailWindow + kPrefixTile) / kTailGroup);
+constexpr int kRows = 16, kThreads = 32 * kGroups;
+constexpr int kChunk = 64;  // elements of head_dim that are summed at a time; a chunk goes by its first one
+constexpr int kParts = 3;   // of a weight
+static_assert(kPrefixTile % kGroup == 0 && kGroup == 16 && kRows <= kGroups && kRowsDim % kChunk == 0);
+
+struct TailShared {
+  union {
+    alignas(16) uint16_t q[kRows][kRowsDim + 32];     // the rest keeps rows in other banks
+    alignas(16) float o[kGroups][kRows][kChunk + 4];  // likewise; each warp's sums
+  };
+  alignas(16) float top[kRows][kGroups];
+  alignas(16) float sum[kRows][kGroups];
+  int query[kRows], position[kRows];  // of rows that do not exist: as the last one's
+  int place[kRows];                   // of [queries, heads]
+  int first, last, committed;         // groups that any row sees; rows in the full KV
+  int rows;                           // that exist
+};
+static_assert(sizeof(TailShared) <= 99 * 1024);
+
+__device__ inline float2 unpack(uint32_t pair, __nv_bfloat16) {
+  return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000)};
+}
+__device__ inline float2 unpack(uint32_t pair, __half) { return __half22float2(*reinterpret_cast<__half2*>(&pair)); }
+
+// What an element can hold of two weights; they keep the rest.
+template <typename T>
+__device__ uint32_t take(float& low, float& high) {
+  const uint32_t pair = pack(low, high, T{});
+  const float2 taken = unpack(pair, T{});
+  low = __fsub_rn(low, taken.x);
+  high = __fsub_rn(high, taken.y);
+  return pair;
+}
+
+// A warp's part of the work. g = lane / 4 and t = lane % 4 as with multiply(): a lane has rows g and g + 8.
+template <typename T>
+struct TailGroup {
+  const TailAttentionParams& params;
+  TailShared& shared;
+  const int dim;
+  const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  float s[2][4];                // scores of keys 8n + 2t and 8n + 2t + 1 for rows g and g + 8
+  uint32_t weights[kParts][4];  // of the same keys, as multiply() wants them
+  // How many groups of rows the warp reads, and the last one that it found: nearly always the only one.
+  int groups = 0, found;
+
+  __device__ TailGroup(const TailAttentionParams& of, TailShared& memory)
+      : params(of), shared(memory), dim(static_cast<int>(of.shape.head_dim)) {
+    const int rows = min(kRows, static_cast<int>(of.shape.queries) * heads_each() - begin());
+    const int row = warp == 0 ? threadIdx.x % kRows : warp - 1, heads = heads_each();
+    if (row >= kRows) return;
+    const int packed = begin() + min(row, rows - 1), query = packed / heads;
+    const int head = kv_head() * heads + packed % heads;
+    if (warp > 0) {
+      load_query(row, query * params.shape.q_stride + int64_t{head} * dim);
+      return;
+    }
+    const int position = params.positions[query];
+    const int first = __reduce_min_sync(~0u, tail_begin_of(position)) / kGroup;
+    const int last = __reduce_max_sync(~0u, position) / kGroup;
+    if (threadIdx.x < kRows) {
+      shared.query[row] = query;
+      shared.position[row] = position;
+      shared.place[row] = query * static_cast<int>(params.shape.heads) + head;
+    }
+    if (threadIdx.x == 0) {
+      shared.first = first;
+      shared.last = last;
+      shared.committed = *params.committed;
+      shared.rows = rows;
+    }
+  }
+  __device__ int heads_each() const {
+    return static_cast<int>(params.shape.heads) / static_cast<int>(params.shape.kv_heads);
+  }
+  __device__ static int kv_head() { return blockIdx.y; }
+  __device__ static int begin() { return blockIdx.x * kRows; }  // among queries x heads of a KV head
+
+  // By a warp; what lies beyond dim is 0.
+  __device__ void load_query(int row, int64_t from) {
+    const uint16_t* const q = static_cast<const uint16_t*>(params.q) + from;
+    if (reinterpret_cast<uintptr_t>(q) % 16 == 0) {
+      const int d = threadIdx.x % 32 * 8;
+      *reinterpret_cast<uint4*>(&shared.q[row][d]) = d < dim ? *reinterpret_cast<const uint4*>(q + d) : uint4{};
+      return;
+    }
+    for (int d = threadIdx.x % 32; d < kRowsDim; d += 32) shared.q[row][d] = d < dim ? q[d] : 0;
+  }
+
+  // Calls see(group, owner) for the warp's groups; owner: the query whose rows they are, or -1 if they are everyone's.
+  template <typename See>
+  __device__ void each(const See& see) const {
+    const int first = shared.first;
+#pragma unroll 1
+    for (int group = first + (warp + kGroups - first % kGroups) % kGroups; group <= shared.last; group += kGroups) {
+      const bool all = (group + 1) * kGroup <= shared.committed;
+#pragma unroll 1  // its end is read again each time: registers are short where this is inlined
+      for (int owner = all ? -1 : shared.query[0]; owner <= (all ? -1 : shared.query[kRows - 1]); ++owner) {
+        if (owner < 0 || group <= params.positions[owner] / kGroup) see(group, owner);
+      }
+    }
+  }
+  // Whether row g, or g + 8, sees the group by way of the owner's rows.
+  __device__ bool sees(int half, int group, int owner) const {
+    const int row = g + 8 * half, position = shared.position[row];
+    return group >= tail_begin_of(position) / kGroup && group <= position / kGroup &&
+           (owner < 0 || owner == shared.query[row]);
+  }
+
+  // Where row lane % 16 of the group lies: a row of the ring, or, complemented, one of the pass.
+  __device__ int find_row(int group, int owner) const {
+    int p = group * kGroup + static_cast<int>(threadIdx.x % kGroup);
+    if (owner >= 0) p = min(p, params.positions[owner]);  // what lies beyond is not seen
+    const int ring_rows = static_cast<int>(params.ring_rows);
+    if (p < shared.committed) return kv_head() * ring_rows + p % ring_rows;
+    const int row = params.path[owner * params.path_stride + p - shared.committed];
+    return ~(row * static_cast<int>(params.shape.kv_heads) + kv_head());
+  }
+  __device__ const uint16_t* row_at(const void* ring, const void* pass, int found, int key) const {
+    const int row = __shfl_sync(~0u, found, key);
+    return static_cast<const uint16_t*>(row >= 0 ? ring : pass) + int64_t{row >= 0 ? row : ~row} * dim;
+  }
+
+  // Of 8 keys a lane has 8 elements of key g at a time, and so of q's rows: in whatever order the instruction thinks
+  // that they are, it is the same for both.
+  __device__ void score(int group, int owner) {
+    ++groups;
+    found = find_row(group, owner);
+    const uint16_t* const k[2] = {row_at(params.ring_k, params.pass_k, found, g),
+                                  row_at(params.ring_k, params.pass_k, found, g + 8)};
+    float c[2][4] = {};
+#pragma unroll 1
+    for (int base = 0; base < dim; base += 128) {
+      uint4 keys[2][4];
+#pragma unroll
+      for (int step = 0; step < 4; ++step) {
+        const int d = base + step * 32 + t * 8;
+#pragma unroll
+        for (int n = 0; n < 2; ++n) keys[n][step] = d < dim ? *reinterpret_cast<const uint4*>(k[n] + d) : uint4{};
+      }
+#pragma unroll
+      for (int step = 0; step < 4; ++step) {
+        const int d = base + step * 32 + t * 8;
+        const uint4 low = *reinterpret_cast<const uint4*>(&shared.q[g][d]);
+        const uint4 high = *reinterpret_cast<const uint4*>(&shared.q[g + 8][d]);
+        const uint32_t a[2][4] = {{low.x, high.x, low.y, high.y}, {low.z, high.z, low.w, high.w}};
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+          multiply(c[n], a[0], keys[n][step].x, keys[n][step].y, T{});
+          multiply(c[n], a[1], keys[n][step].z, keys[n][step].w, T{});
+        }
+      }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (!sees(half, group, owner)) continue;
+      const int end = shared.position[g + 8 * half] - group * kGroup;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float& score = s[i / 2][2 * half + i % 2];
+        score =
+            i / 2 * 8 + t * 2 + i % 2 <= end ? __fmul_rn(c[i / 2][2 * half + i % 2], params.shape.scale) : -INFINITY;
+      }
+    }
+  }
+
+  // A row sees one of the warp's groups at most.
+  __device__ void score() {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) s[i / 4][i % 4] = -INFINITY;
+    each([&](int group, int owner) { score(group, owner); });
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float top = fmaxf(fmaxf(s[0][2 * half], s[0][2 * half + 1]), fmaxf(s[1][2 * half], s[1][2 * half + 1]));
+      top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
+      top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
+      if (t == 0) shared.top[g + 8 * half][warp] = top;
+    }
+  }
+  __device__ float top_of(int row) const {
+    float top = -INFINITY;
+#pragma unroll
+    for (int i = 0; i < kGroups; i += 4) {
+      const float4 some = *reinterpret_cast<const float4*>(&shared.top[row][i]);
+      top = fmaxf(top, fmaxf(fmaxf(some.x, some.y), fmaxf(some.z, some.w)));
+    }
+    return top;  // a number: a query sees at least itself
+  }
+
+  __device__ void weigh() {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float top = top_of(g + 8 * half);
+      float sum = 0.0f;
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+#pragma unroll
+        for (int i = 2 * half; i < 2 * half + 2; ++i) {
+          s[n][i] = weight_of(__fsub_rn(s[n][i], top));
+          sum = __fadd_rn(sum, s[n][i]);
+        }
+      }
+      sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 1));
+      sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 2));
+      if (t == 0) shared.sum[g + 8 * half][warp] = sum;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float low = s[i / 2][i % 2 * 2], high = s[i / 2][i % 2 * 2 + 1];
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) weights[part][i] = take<T>(low, high);
+    }
+  }
+
+  // Elements of the group's values for sum(): 8 of each of 4 rows, at a place that lets its stores keep banks apart.
+  __device__ void fetch(int chunk, uint4 (&v)[4]) const {
+    const int d = chunk + (g / 2 + g % 2 * 4) * 8;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint16_t* const row = row_at(params.ring_v, params.pass_v, found, i / 2 * 8 + t * 2 + i % 2);
+      v[i] = d < dim ? *reinterpret_cast<const uint4*>(row + d) : uint4{};
+    }
+  }
+
+  // The group's weighted values, of elements 8t + j and 32 behind them, into those of rows g and g + 8 that `lives`
+  // names. A row sees one of the warp's groups at most: nothing is there to add to.
+  __device__ void sum(const bool (&lives)[2], const uint4 (&v)[4]) {
+    float o[8][4] = {};
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const auto pair = [&](const uint4& even, const uint4& odd) {
+        const uint32_t words[2][4] = {{even.x, even.y, even.z, even.w}, {odd.x, odd.y, odd.z, odd.w}};
+        return __byte_perm(words[0][j / 2], words[1][j / 2], j % 2 == 0 ? 0x5410 : 0x7632);
+      };
+      const uint32_t b0 = pair(v[0], v[1]), b1 = pair(v[2], v[3]);
+#pragma unroll
+      for (int part = kParts - 1; part >= 0; --part) {  // the small ones first
+        multiply(o[j], weights[part], b0, b1, T{});
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (!lives[i / 2]) continue;
+      float* const to = &shared.o[warp][g + i / 2 * 8][i % 2 * 32 + t * 8];
+#pragma unroll
+      for (int j = 0; j < 8; j += 4) {
+        *reinterpret_cast<float4*>(to + j) = {o[j][i], o[j + 1][i], o[j + 2][i], o[j + 3][i]};
+      }
+    }
+  }
+};
+
+// The prefix's state, of a row and this lane's pair of a chunk.
+struct TailPrefix {
+  float2 ml, o;
+};
+
+// The end of a row, by a warp: the groups' sums in the order of positions, folded behind the prefix's state.
+template <typename T>
+struct TailEnd {
+  const TailGroup<T>& group;
+
+  __device__ int row() const { return min(group.warp, group.shared.rows - 1); }
+  __device__ int64_t place() const { return group.shared.place[row()]; }
+  __device__ TailPrefix prefix(int chunk) const {
+    const AttentionState& from = group.params.state;
+    const int d = chunk + threadIdx.x % 32 * 2;
+    return {reinterpret_cast<const float2*>(from.ml)[place()],
+            d < group.dim ? *reinterpret_cast<const float2*>(from.o + place() * group.dim + d) : float2{}};
+  }
+  __device__ void write(int chunk, const TailPrefix& prefix) const {
+    const TailShared& shared = group.shared;
+    const int row = this->row();
+    const int within = threadIdx.x % 32 * 2, d = chunk + within;
+    const int first = tail_begin_of(shared.position[row]) / kGroup, count = shared.position[row] / kGroup - first + 1;
+    float2 o = {};
+    float l = 0.0f;
+    int warp = first % kGroups;
+#pragma unroll 4
+    for (int i = 0; i < count; ++i) {
+      const float2 some = *reinterpret_cast<const float2*>(&shared.o[warp][row][within]);
+      o.x = __fadd_rn(o.x, some.x);
+      o.y = __fadd_rn(o.y, some.y);
+      l = __fadd_rn(l, shared.sum[row][warp]);
+      warp = warp + 1 == kGroups ? 0 : warp + 1;
+    }
+    const float m = group.top_of(row), top = fmaxf(prefix.ml.x, m);
+    const float keep = weight_of(__fsub_rn(prefix.ml.x, top)), tail = weight_of(__fsub_rn(m, top));
+    o.x = __fmaf_rn(o.x, tail, __fmul_rn(prefix.o.x, keep));
+    o.y = __fmaf_rn(o.y, tail, __fmul_rn(prefix.o.y, keep));
+    l = __fmaf_rn(l, tail, __fmul_rn(prefix.ml.y, keep));
+    // + 0: the sign of a zero must not tell of rows that weighed nothing.
+    const uint32_t pair = pack(__fadd_rn(__fdiv_rn(o.x, l), 0.0f), __fadd_rn(__fdiv_rn(o.y, l), 0.0f), T{});
+    if (d < group.dim) *reinterpret_cast<uint32_t*>(static_cast<T*>(group.params.out) + place() * group.dim + d) = pair;
+  }
+};
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads, 1) tail_groups(const __grid_constant__ TailAttentionParams params) {
+  extern __shared__ __align__(16) unsigned char memory[];
+  TailShared& shared = *reinterpret_cast<TailShared*>(memory);
+  TailGroup<T> group(params, shared);
+  __syncthreads();
+  group.score();
+  uint4 v[4];
+  if (group.groups == 1) group.fetch(0, v);  // ahead of their use
+  __syncthreads();                           // all maxima are there, and all are done with q
+  group.weigh();
+  const TailEnd<T> end{group};
+#pragma unroll 1
+  for (int chunk = 0; chunk < group.dim; chunk += kChunk) {
+    if (group.groups == 1) {
+      group.sum({true, true}, v);  // of a row that does not see the group nothing is read
+    } else {
+      group.each([&](int which, int owner) {
+        group.found = group.find_row(which, owner);
+        group.fetch(chunk, v);
+        group.sum({group.sees(0, which, owner), group.sees(1, which, owner)}, v);
+      });
+    }
+    const TailPrefix prefix = end.prefix(chunk);
+    if (group.groups == 1) group.fetch(chunk + kChunk, v);  // zeros behind the last
+    __syncthreads();
+    if (group.warp < shared.rows) end.write(chunk, prefix);
+    __syncthreads();
+  }
+}
+
+template <typename T>
+void launch_tail(const TailAttentionParams& params, CudaStream& stream) {
+  const AttentionShape& shape = params.shape;
+  const dim3 grid(static_cast<unsigned>(ceil_div(shape.queries * (shape.heads / shape.kv_heads), kRows)),
+                  static_cast<unsigned>(shape.kv_heads));
+  launch(tail_groups<T>, "tail_groups", grid, kThreads, static_cast<int>(sizeof(TailShared)), params, stream);
+}
+
+constexpr int kClearThreads = 256;
+
+__global__ void __launch_bounds__(kClearThreads) clear_states(const __grid_constant__ ClearStateParams params) {
+  const int64_t states = params.queries * params.heads, i = int64_t{blockIdx.x} * kClearThreads + threadIdx.x;
+  if (i < states * params.head_dim) params.state.o[i] = 0.0f;
+  if (i < states) {
+    params.state.ml[2 * i] = -INFINITY;
+    params.state.ml[2 * i + 1] = 0.0f;
+  }
+}
+
+}  // namespace
+
+void tail_attention(const TailAttentionParams& params, Stream& stream) {
+  const AttentionShape& shape = params.shape;
+  CudaStream& on = cuda_stream(stream);
+  const bool one = shape.k_type == shape.type && shape.v_type == shape.type;
+  if (!one || shape.type == DType::kF32 || shape.head_dim % 8 != 0) return tail_rows(params, on);
+  if (shape.type == DType::kF16) return launch_tail<__half>(params, on);
+  launch_tail<__nv_bfloat16>(params, on);
+}
+
+void clear_state(const ClearStateParams& params, Stream& stream) {
+  const int64_t values = params.queries * params.heads * params.head_dim;
+  launch(clear_states, "clear_states", dim3(static_cast<unsigned>(ceil_div(values, kClearThreads))), kClearThreads, 0,
+         params, cuda_stream(stream));
+}
+
+}  // namespace headrace::kernels::cuda

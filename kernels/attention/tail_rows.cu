@@ -1,0 +1,214 @@
+// The tail of decode attention and the fold with the prefix's state, in fp32 and without tensor cores: for every
+// element type and head_dim up to 256.
+#include "kernels/attention/cuda.h"
+#include "kernels/attention/launch.cuh"
+#include "kernels/attention/rows.cuh"
+
+namespace headrace::kernels::cuda {
+
+namespace {
+
+constexpr int kThreads = 512, kWarps = kThreads / 32;
+constexpr int kMostRows = kTailWindow + kPrefixTile;  // of a tail
+// Scores: a warp has 8 lanes on a row, with 8 elements each at a time, and kScoreRows rows. Values: 32 lanes on a row,
+// with 4 elements each, and kValueRows rows in flight.
+constexpr int kRowLanes = 8, kScoreDims = 8, kScoreRows = 2 * 32 / kRowLanes;
+constexpr int kValueDims = 4, kValueRows = 6;
+static_assert(kMostRows % 32 == 0 && kRowsHeads == 4);
+
+// kCount elements, 0 where there are none.
+template <int kCount>
+__device__ void load_elements(const void* row, DType type, int d, int dim, float (&to)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; i += 2) {
+    const float2 two = d + i < dim ? load_pair(row, type, d + i) : float2{};
+    to[i] = two.x;
+    to[i + 1] = two.y;
+  }
+}
+
+struct TailShared {
+  float4 s[kMostRows];  // scores, then weights, of the heads
+  RowPlace place[kMostRows];
+  alignas(16) float q[kRowsHeads][kRowsDim];  // see place_of_q
+  float m[kRowsHeads], l[kRowsHeads];
+};
+int tail_shared_bytes(int64_t dim) {
+  static_assert(sizeof(TailShared) + kWarps * kRowsHeads * kRowsDim * sizeof(float) <= 99 * 1024);
+  return static_cast<int>(sizeof(TailShared) + kWarps * kRowsHeads * static_cast<size_t>(dim) * sizeof(float));
+}
+
+// Where an element of q stands: the lanes of a row read 4 of their 8 elements at a time, without bank conflicts.
+__device__ inline int place_of_q(int d) { return d / 64 * 64 + d % 8 / 4 * 32 + d % 64 / 8 * 4 + d % 4; }
+
+// Half of the lanes keep the upper half of the values, the others the lower; each adds what the other sends.
+template <int kHalf>
+__device__ void halve(float (&values)[kRowLanes]) {
+  const uint32_t upper = threadIdx.x & kHalf ? ~0u : 0u;
+#pragma unroll
+  for (int i = 0; i < kHalf; ++i) {
+    const uint32_t low = __float_as_uint(values[i]), high = __float_as_uint(values[i + kHalf]);
+    const uint32_t swap = (low ^ high) & upper;
+    const float keep = __uint_as_float(low ^ swap), send = __uint_as_float(high ^ swap);
+    values[i] = __fadd_rn(keep, __shfl_xor_sync(~0u, send, kHalf));
+  }
+}
+
+// Scores of rows [0, count).
+__device__ void score_rows(TailShared& shared, const AttentionShape& shape, int count) {
+  const int lane = threadIdx.x % 32, dim = static_cast<int>(shape.head_dim);
+  const int row_lane = lane % kRowLanes, row = lane / kRowLanes;
+  for (int first = threadIdx.x / 32 * kScoreRows; first < count; first += kWarps * kScoreRows) {
+    const void* const rows[2] = {shared.place[min(first + row, count - 1)].k,
+                                 shared.place[min(first + row + 4, count - 1)].k};
+    float sums[kRowLanes] = {};  // [2][kRowsHeads]
+    for (int d = row_lane * kScoreDims; d < dim; d += kRowLanes * kScoreDims) {
+      float k[2][kScoreDims];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) load_elements(rows[i], shape.k_type, d, dim, k[i]);
+#pragma unroll
+      for (int h = 0; h < kRowsHeads; ++h) {
+#pragma unroll
+        for (int part = 0; part < kScoreDims; part += 4) {
+          const float4 q = *reinterpret_cast<const float4*>(&shared.q[h][place_of_q(d + part)]);
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            float& sum = sums[i * kRowsHeads + h];
+            sum = __fmaf_rn(q.x, k[i][part], sum);
+            sum = __fmaf_rn(q.y, k[i][part + 1], sum);
+            sum = __fmaf_rn(q.z, k[i][part + 2], sum);
+            sum = __fmaf_rn(q.w, k[i][part + 3], sum);
+          }
+        }
+      }
+    }
+    __syncwarp();
+    halve<4>(sums);
+    halve<2>(sums);
+    halve<1>(sums);  // now each lane has the sum that is numbered as it is in its row
+    const int scored = first + row + row_lane / kRowsHeads * 4;
+    if (scored < count) {
+      reinterpret_cast<float*>(&shared.s[scored])[row_lane % kRowsHeads] = __fmul_rn(sums[0], shape.scale);
+    }
+  }
+}
+
+// A head's weights, by a warp.
+__device__ void weigh_rows(TailShared& shared, int h, int count) {
+  const int lane = threadIdx.x % 32;
+  float weights[kMostRows / 32], top = -INFINITY, sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kMostRows / 32; ++i) {
+    const int row = i * 32 + lane;
+    weights[i] = row < count ? reinterpret_cast<const float*>(&shared.s[row])[h] : -INFINITY;
+    top = fmaxf(top, weights[i]);
+  }
+  for (int distance = 16; distance > 0; distance /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, distance));
+#pragma unroll
+  for (int i = 0; i < kMostRows / 32; ++i) {
+    const int row = i * 32 + lane;
+    weights[i] = weight_of(__fsub_rn(weights[i], top));  // top is a number: a query sees at least itself
+    sum = __fadd_rn(sum, weights[i]);
+    if (row < count) reinterpret_cast<float*>(&shared.s[row])[h] = weights[i];
+  }
+  for (int distance = 16; distance > 0; distance /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, distance));
+  if (lane == 0) {
+    shared.m[h] = top;
+    shared.l[h] = sum;
+  }
+}
+
+// A warp's slice of o: every kWarps-th row, in order. slices: [kWarps, kRowsHeads, dim]
+__device__ void add_rows(TailShared& shared, const AttentionShape& shape, int count, float* slices) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, dim = static_cast<int>(shape.head_dim);
+  for (int d = lane * kValueDims; d < dim; d += 32 * kValueDims) {
+    float o[kRowsHeads][kValueDims] = {};
+    for (int first = warp; first < count; first += kWarps * kValueRows) {
+      float v[kValueRows][kValueDims];
+#pragma unroll
+      for (int i = 0; i < kValueRows; ++i) {
+        load_elements(shared.place[min(first + i * kWarps, count - 1)].v, shape.v_type, d, dim, v[i]);
+      }
+#pragma unroll
+      for (int i = 0; i < kValueRows; ++i) {
+        const int row = first + i * kWarps;
+        if (row >= count) break;
+        const float4 weight = shared.s[row];
+        const float weights[kRowsHeads] = {weight.x, weight.y, weight.z, weight.w};
+#pragma unroll
+        for (int h = 0; h < kRowsHeads; ++h) {
+#pragma unroll
+          for (int j = 0; j < kValueDims; ++j) o[h][j] = __fmaf_rn(weights[h], v[i][j], o[h][j]);
+        }
+      }
+    }
+#pragma unroll
+    for (int h = 0; h < kRowsHeads; ++h) {
+      float* const to = slices + (warp * kRowsHeads + h) * dim + d;
+#pragma unroll
+      for (int j = 0; j < kValueDims; ++j) {
+        if (d + j < dim) to[j] = o[h][j];
+      }
+    }
+  }
+}
+
+// A block: one query, up to kRowsHeads heads of a KV head. Nothing here knows another query; rows are cut by their
+// distance from tail_begin, and thus by their positions.
+__global__ void __launch_bounds__(kThreads, 2) walk_tail(const __grid_constant__ TailAttentionParams params) {
+  extern __shared__ __align__(16) unsigned char memory[];
+  TailShared& shared = *reinterpret_cast<TailShared*>(memory);
+  float* const slices = reinterpret_cast<float*>(memory + sizeof(TailShared));
+  const AttentionShape& shape = params.shape;
+  const int query = blockIdx.x, dim = static_cast<int>(shape.head_dim);
+  const int group = static_cast<int>(shape.heads / shape.kv_heads), chunks = (group + kRowsHeads - 1) / kRowsHeads;
+  const int kv_head = blockIdx.y / chunks, chunk_head = blockIdx.y % chunks * kRowsHeads;
+  const int head = kv_head * group + chunk_head, heads = min(kRowsHeads, group - chunk_head);
+  const int t = params.positions[query], committed = *params.committed, begin = tail_begin_of(t);
+  const int count = t + 1 - begin;
+
+  for (int i = threadIdx.x; i < count; i += kThreads) {
+    const int p = begin + i;
+    const bool in_ring = p < committed;
+    const int64_t row = in_ring ? kv_head * params.ring_rows + p % static_cast<int>(params.ring_rows)
+                                : params.path[query * params.path_stride + p - committed] * shape.kv_heads + kv_head;
+    shared.place[i] = {at(in_ring ? params.ring_k : params.pass_k, shape.k_type, row * dim),
+                       at(in_ring ? params.ring_v : params.pass_v, shape.v_type, row * dim)};
+  }
+  for (int i = threadIdx.x; i < kRowsHeads * kRowsDim; i += kThreads) {
+    const int h = i / kRowsDim, d = i % kRowsDim;
+    const int64_t index = query * shape.q_stride + int64_t{head + h} * dim + d;
+    shared.q[h][place_of_q(d)] = h < heads && d < dim ? load_one(params.q, shape.type, index) : 0.0f;
+  }
+  __syncthreads();
+  score_rows(shared, shape, count);
+  __syncthreads();
+  if (threadIdx.x / 32 < kRowsHeads) weigh_rows(shared, threadIdx.x / 32, count);
+  __syncthreads();
+  add_rows(shared, shape, count, slices);
+  __syncthreads();
+  for (int i = threadIdx.x; i < heads * dim; i += kThreads) {
+    const int h = i / dim, d = i % dim;
+    float part = 0.0f;
+    for (int slice = 0; slice < kWarps; ++slice) part = __fadd_rn(part, slices[slice * kRowsHeads * dim + i]);
+    const int64_t state = query * shape.heads + head + h;
+    const float prefix_m = params.state.ml[2 * state], prefix_l = params.state.ml[2 * state + 1];
+    const float top = fmaxf(prefix_m, shared.m[h]);
+    const float keep = weight_of(__fsub_rn(prefix_m, top)), add = weight_of(__fsub_rn(shared.m[h], top));
+    const float o = __fmaf_rn(part, add, __fmul_rn(params.state.o[state * dim + d], keep));
+    const float l = __fmaf_rn(shared.l[h], add, __fmul_rn(prefix_l, keep));
+    // + 0: the sign of a zero must not tell of rows that weighed nothing.
+    store_one(params.out, shape.type, state * dim + d, __fadd_rn(__fdiv_rn(o, l), 0.0f));
+  }
+}
+
+}  // namespace
+
+void tail_rows(const TailAttentionParams& params, CudaStream& stream) {
+  const AttentionShape& shape = params.shape;
+  const dim3 grid(static_cast<unsigned>(shape.queries),
+                  static_cast<unsigned>(shape.kv_heads * AttentionRows::chunks(shape)));
+  launch(walk_tail, "walk_tail", grid, kThreads, tail_shared_bytes(shape.head_dim), params, stream);
+}
+
+}  // namespace headrace::kernels::cuda

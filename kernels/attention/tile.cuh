@@ -1,0 +1,419 @@
+// Flash attention (Dao et al. 2022, algorithm 1) on tensor cores: a block of rows of q against K and V in tiles of
+// kPrefixTile rows, which cp.async brings one tile ahead. mma.sync m16n8k16, fp32 sums; the weights are rounded to the
+// element type for the product with V, their sum is not. Device code, internal to kernels/cuda.
+//
+// A row's bits depend on the row and on what it sees alone: each row walks the tiles in order by itself, what it does
+// not see weighs exactly 0, and a tile of which it sees nothing multiplies its state by 1 and adds 0, so that a warp
+// may skip a tile that none of its rows sees. A weight of 0 does not cancel a value that is not finite: a tile that
+// some row of the block sees in part is screened for such values first. Sums are written as intrinsics, so that no
+// instantiation contracts them in another way than its sisters.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/attention/instructions.cuh"
+#include "kernels/attention/op.h"
+
+namespace headrace::kernels::cuda {
+
+// ---- Where the tiles lie --------------------------------------------------------------------------------------------
+
+enum class Span { kSegment, kList };
+
+// One KV head's tiles of one segment or of a list, up to position `limit`.
+template <typename T, Span kSpan>
+struct TileCursor {
+  const KvSegment* segments;
+  int count, kv_head, dim, limit;
+  int next = 0;               // segment
+  int position = 0, end = 0;  // the tile's first row, and where the segment's rows end
+  const T *k = nullptr, *v = nullptr;
+
+  __device__ TileCursor(const KvSegment* list, int segment_count, int head, int head_dim, int most)
+      : segments(list), count(segment_count), kv_head(head), dim(head_dim), limit(most) {
+    open();
+  }
+  __device__ bool done() const { return position >= end; }
+  __device__ void advance() {
+    position += kPrefixTile;
+    k += kPrefixTile * dim;
+    v += kPrefixTile * dim;
+    if (kSpan == Span::kList && done()) open();
+  }
+
+ private:
+  __device__ void open() {
+    while (done() && next < count) {
+      const KvSegment& segment = segments[next++];
+      const int64_t head = int64_t{kv_head} * segment.stride_rows * dim;
+      k = static_cast<const T*>(segment.k) + head;
+      v = static_cast<const T*>(segment.v) + head;
+      position = segment.position;
+      end = min(segment.position + segment.rows, limit);
+    }
+  }
+};
+
+// ---- A block of rows ------------------------------------------------------------------------------------------------
+
+// kDim: head_dim, or the next that is instantiated: what lies beyond head_dim is zero. kMTiles: 16 rows each, of a
+// warp.
+template <typename T, int kDim, int kMTiles>
+struct AttentionTile {
+  static constexpr int kWarps = 4, kThreads = 32 * kWarps;
+  static constexpr int kWarpRows = 16 * kMTiles, kRows = kWarps * kWarpRows;
+  static constexpr int kKeys = kPrefixTile;
+  static constexpr int kStages = 2;                             // a third was slower, where it fits, on an H200
+  static constexpr int kSteps = kDim / 16, kChunks = kDim / 8;  // a chunk: 16 bytes
+  static constexpr int kRowBytes = kDim * 2, kTileBytes = kKeys * kRowBytes;
+  // Few rows keep q in registers; more have it in shared memory.
+  static constexpr bool kQueriesInRegisters = kMTiles == 1;
+  static constexpr int kQueryBytes = kQueriesInRegisters ? 0 : kRows * kRowBytes;
+  static constexpr int kLimitsAt = kQueryBytes + kStages * 2 * kTileBytes;
+  static constexpr int kPoisonAt = kLimitsAt + kRows * 4;
+  static constexpr int kCommonAt = kPoisonAt + 4;
+  static constexpr int kSharedBytes = kCommonAt + 4;
+  static_assert(kSharedBytes <= 99 * 1024);  // sm_86 and sm_89 have no more
+  static_assert(kKeys == 64 && kChunks % 8 == 0);
+
+  // Of rows g and g + 8 of each m-tile, where g = lane / 4.
+  float o[kMTiles][kDim / 8][4] = {};
+  float m[kMTiles][2], l[kMTiles][2] = {};  // m: of raw scores; l: of this thread's columns alone until finish()
+
+  // Address: of q, tiles of K and V, limits, where a row sees positions [0, limit), the first position whose value the
+  // screen found not to be finite, and the least of the block's limits.
+  uint32_t shared;
+  uint32_t q[kQueriesInRegisters ? kSteps : 1][4];  // a fragment for each step
+  int least, most;                                  // limits of the warp's rows
+  float scale_log2;
+
+  // Chunks of a row are permuted by its number, so that ldmatrix finds its 8 rows in different banks.
+  __device__ static uint32_t place(int row, int chunk) {
+    return static_cast<uint32_t>(row * kRowBytes + ((chunk ^ (row & 7)) << 4));
+  }
+  __device__ uint32_t keys(int stage) const { return shared + kQueryBytes + stage * 2 * kTileBytes; }
+  __device__ uint32_t values(int stage) const { return keys(stage) + kTileBytes; }
+  __device__ uint32_t limit_of(int row) const { return shared + kLimitsAt + row * 4; }
+  __device__ static int warp_row() { return threadIdx.x / 32 * kWarpRows; }
+  __device__ static int fragment_row(int tile, int half) {
+    return warp_row() + tile * 16 + half * 8 + threadIdx.x % 32 / 4;
+  }
+
+  __device__ uint32_t poison() const { return shared + kPoisonAt; }
+  __device__ uint32_t common() const { return shared + kCommonAt; }
+
+  // row_of(row) gives a row's q and limit; rows of the block that do not exist repeat the last one.
+  // queries_aligned: every row of q begins at a multiple of 16 bytes. common_limit: the least of the block's limits.
+  template <typename RowOf>
+  __device__ void start(const void* shared_memory, float scale, int dim, bool queries_aligned, int common_limit,
+                        const RowOf& row_of) {
+    shared = shared_address(shared_memory);
+    scale_log2 = __fmul_rn(scale, kLog2E);
+    least = INT32_MAX;
+    most = 0;
+    if (threadIdx.x == 0) {
+      store_word(poison(), INT32_MAX);
+      store_word(common(), common_limit);
+    }
+#pragma unroll
+    for (int i = 0; i < 2 * kMTiles; ++i) {
+      m[i / 2][i % 2] = -INFINITY;
+      const int row = fragment_row(i / 2, i % 2), limit = row_of(row).limit;
+      least = min(least, limit);
+      most = max(most, limit);
+      if (threadIdx.x % 4 == 0) store_word(limit_of(row), limit);
+    }
+    least = __reduce_min_sync(~0u, least);
+    most = __reduce_max_sync(~0u, most);
+    if constexpr (!kQueriesInRegisters) {
+      if (queries_aligned) {
+        copy_queries(dim, row_of);
+      } else {
+        store_queries(dim, row_of);
+      }
+    }
+  }
+
+  // Sees the tiles from `ahead` on. active: whether this warp has rows. Ends with no copy in flight.
+  template <Span kSpan, typename RowOf>
+  __device__ void walk(TileCursor<T, kSpan> ahead, bool active, const RowOf& row_of) {
+    const int dim = ahead.dim;
+    int position[kStages], end[kStages];  // of the tiles under way, the first now
+#pragma unroll
+    for (int i = 0; i < kStages - 1; ++i) {
+      position[i] = ahead.position;
+      end[i] = ahead.end;
+      fetch(ahead, i);
+    }
+    if constexpr (kQueriesInRegisters) load_queries(dim, row_of);  // meanwhile
+    int stage = 0, last = kStages - 1;
+    while (position[0] < end[0]) {
+      position[kStages - 1] = ahead.position;
+      end[kStages - 1] = ahead.end;
+      wait_copies<2 * (kStages - 1) - 1>();
+      __syncthreads();  // the keys are there for all, and all are done with the stage that is filled next
+      fetch(ahead, last);
+      if (min(position[0] + kKeys, end[0]) > load_word(common())) {  // before the scores take their registers
+        wait_copies<2 * (kStages - 1)>();
+        __syncthreads();
+        screen(values(stage), position[0]);
+      }
+      const bool sees = active && position[0] < most;
+      float s[kMTiles][kKeys / 8][4];
+      if (sees) {
+        score(keys(stage), s);
+        if (position[0] + kKeys > min(least, end[0])) mask(position[0], end[0], s);
+        weigh(s);
+      }
+      wait_copies<2 * (kStages - 1)>();  // the values too
+      __syncthreads();
+      if (sees) add(values(stage), s);
+#pragma unroll
+      for (int i = 0; i < kStages - 1; ++i) {
+        position[i] = position[i + 1];
+        end[i] = end[i + 1];
+      }
+      last = stage;
+      stage = stage + 1 == kStages ? 0 : stage + 1;
+    }
+    wait_copies<0>();
+  }
+
+  // Completes the sums of the rows.
+  __device__ void finish() {
+    for (int tile = 0; tile < kMTiles; ++tile) {
+      for (int half = 0; half < 2; ++half) {
+        float& sum = l[tile][half];
+        sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 1));
+        sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 2));
+      }
+    }
+  }
+
+ private:
+  template <typename RowOf>
+  __device__ void load_queries(int dim, const RowOf& row_of) {
+    const unsigned short* row[2] = {bits(row_of(fragment_row(0, 0)).q), bits(row_of(fragment_row(0, 1)).q)};
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int d = step * 16 + i / 2 * 8 + threadIdx.x % 4 * 2;
+        q[step][i] = d < dim ? row[i % 2][d] | uint32_t{row[i % 2][d + 1]} << 16 : 0;
+      }
+    }
+  }
+  template <typename RowOf>
+  __device__ void copy_queries(int dim, const RowOf& row_of) {
+    constexpr int kRowsAtOnce = kThreads / kChunks;
+    const int chunk = threadIdx.x % kChunks, bytes = chunk * 8 < dim ? 16 : 0;
+#pragma unroll 4
+    for (int row = threadIdx.x / kChunks; row < kRows; row += kRowsAtOnce) {
+      const void* from = row_of(row).q;
+      copy_async(shared + place(row, chunk), bytes > 0 ? static_cast<const T*>(from) + chunk * 8 : from, bytes);
+    }  // they belong to the first keys' group
+  }
+  template <typename RowOf>
+  __device__ void store_queries(int dim, const RowOf& row_of) {
+    for (int row = threadIdx.x / 32; row < kRows; row += kWarps) {
+      const unsigned short* from = bits(row_of(row).q);
+      for (int d = threadIdx.x % 32 * 2; d < kDim; d += 64) {
+        const uint32_t pair = d < dim ? from[d] | uint32_t{from[d + 1]} << 16 : 0;
+        asm volatile("st.shared.u32 [%0], %1;" ::"r"(shared + place(row, d / 8) + d % 8 * 2), "r"(pair) : "memory");
+      }
+    }
+  }
+
+  __device__ static const unsigned short* bits(const void* p) { return static_cast<const unsigned short*>(p); }
+
+  // Two groups of copies, keys and values; both empty behind the last tile, so that groups can be counted.
+  template <Span kSpan>
+  __device__ void fetch(TileCursor<T, kSpan>& from, int stage) {
+    const bool some = !from.done();
+    if (some) fetch_rows(from.k, from.end - from.position, from.dim, keys(stage));
+    commit_copies();
+    if (some) fetch_rows(from.v, from.end - from.position, from.dim, values(stage));
+    commit_copies();
+    if (some) from.advance();
+  }
+  // Rows that are not seen by any row, and chunks behind head_dim, become zero.
+  __device__ void fetch_rows(const T* rows, int count, int dim, uint32_t to) {
+    constexpr int kRowsAtOnce = kThreads / kChunks;
+    const int chunk = threadIdx.x % kChunks, first = threadIdx.x / kChunks;
+    const int some = chunk * 8 < dim ? count : 0;
+#pragma unroll
+    for (int i = 0; i < kKeys / kRowsAtOnce; ++i) {
+      const int row = first + i * kRowsAtOnce;
+      const T* source = row < some ? rows + row * dim + chunk * 8 : rows;
+      copy_async(to + place(row, chunk), source, row < some ? 16 : 0);
+    }
+  }
+
+  // s = q k^T, not scaled.
+  __device__ void score(uint32_t k, float (&s)[kMTiles][kKeys / 8][4]) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int tile = 0; tile < kMTiles; ++tile) {
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) s[tile][n][i] = 0.0f;
+      }
+    }
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      uint32_t a[kMTiles][4];
+#pragma unroll
+      for (int tile = 0; tile < kMTiles; ++tile) {
+        if constexpr (kQueriesInRegisters) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) a[tile][i] = q[step][i];
+        } else {
+          // matrices: rows 0 to 7 and 8 to 15 of the first 8 columns, then of the next 8
+          load_matrices(a[tile], shared + place(warp_row() + tile * 16 + lane % 16, step * 2 + lane / 16));
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < kKeys / 16; ++n) {
+        uint32_t b[4];  // keys 0 to 7: columns 0 to 7, 8 to 15; keys 8 to 15: the same
+        load_matrices(b, k + place(n * 16 + lane / 16 * 8 + lane % 8, step * 2 + lane / 8 % 2));
+#pragma unroll
+        for (int tile = 0; tile < kMTiles; ++tile) {
+          multiply(s[tile][2 * n], a[tile], b[0], b[1], T{});
+          multiply(s[tile][2 * n + 1], a[tile], b[2], b[3], T{});
+        }
+      }
+    }
+  }
+
+  __device__ void mask(int position, int end, float (&s)[kMTiles][kKeys / 8][4]) {
+#pragma unroll
+    for (int tile = 0; tile < kMTiles; ++tile) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int limit = min(load_word(limit_of(fragment_row(tile, half))), end);
+#pragma unroll
+        for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            const int key = position + n * 8 + threadIdx.x % 4 * 2 + i;
+            if (key >= limit) s[tile][n][2 * half + i] = -INFINITY;
+          }
+        }
+      }
+    }
+  }
+
+  // Scores become weights; o and l follow the new maximum.
+  __device__ void weigh(float (&s)[kMTiles][kKeys / 8][4]) {
+#pragma unroll
+    for (int tile = 0; tile < kMTiles; ++tile) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float top = m[tile][half];
+#pragma unroll
+        for (int n = 0; n < kKeys / 8; ++n) {
+          top = fmaxf(top, fmaxf(s[tile][n][2 * half], s[tile][n][2 * half + 1]));
+        }
+        top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
+        top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
+        // A row that has seen nothing has no maximum: -inf - -inf would be a NaN.
+        const float base = top == -INFINITY ? 0.0f : __fmul_rn(top, scale_log2);
+        const float keep = exp2_fast(__fsub_rn(__fmul_rn(m[tile][half], scale_log2), base));
+        m[tile][half] = top;
+        float sum = 0.0f;
+#pragma unroll
+        for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+          for (int i = 2 * half; i < 2 * half + 2; ++i) {
+            s[tile][n][i] = exp2_fast(__fmaf_rn(s[tile][n][i], scale_log2, -base));
+            sum = __fadd_rn(sum, s[tile][n][i]);
+          }
+        }
+        l[tile][half] = __fmaf_rn(l[tile][half], keep, sum);
+#pragma unroll
+        for (int n = 0; n < kDim / 8; ++n) {
+          o[tile][n][2 * half] = __fmul_rn(o[tile][n][2 * half], keep);
+          o[tile][n][2 * half + 1] = __fmul_rn(o[tile][n][2 * half + 1], keep);
+        }
+      }
+    }
+  }
+
+  // Values that are not finite become 0, which is what they are to the rows that do not see them; the rows that do get
+  // a sum of weights that is a NaN. By all threads; the tile's values are there for all.
+  __device__ void screen(uint32_t v, int position) {
+    constexpr int kTileChunks = kKeys * kChunks;
+    bool found = false;
+#pragma unroll
+    for (int i = 0; i < kTileChunks / kThreads; ++i) {
+      found |= not_finite(load_words(v + (i * kThreads + threadIdx.x) * 16));
+    }
+    if (!__syncthreads_or(found)) return;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < kTileChunks; i += kThreads) {  // chunks are permuted within their rows alone
+      if (!not_finite(load_words(v + i * 16))) continue;
+      store_zeros(v + i * 16);
+      lower_word(poison(), position + i / kChunks);
+    }
+    __syncthreads();
+    const int first = load_word(poison());
+#pragma unroll
+    for (int i = 0; i < 2 * kMTiles; ++i) {
+      if (load_word(limit_of(fragment_row(i / 2, i % 2))) > first) l[i / 2][i % 2] = __int_as_float(0x7fffffff);
+    }
+  }
+  // Whether any of eight elements has all ones in its exponent: one more there is carried into its sign's place.
+  __device__ static bool not_finite(const uint4& words) {
+    constexpr bool kHalf = std::is_same_v<T, __half>;
+    constexpr uint32_t kExponent = kHalf ? 0x7c007c00 : 0x7f807f80, kOne = kHalf ? 0x04000400 : 0x00800080;
+    const uint32_t carried = ((words.x & kExponent) + kOne) | ((words.y & kExponent) + kOne) |
+                             ((words.z & kExponent) + kOne) | ((words.w & kExponent) + kOne);
+    return (carried & 0x80008000) != 0;
+  }
+
+  // o += s v.
+  __device__ void add(uint32_t v, const float (&s)[kMTiles][kKeys / 8][4]) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int step = 0; step < kKeys / 16; ++step) {
+      uint32_t a[kMTiles][4];  // what is c of one product is a of the next
+#pragma unroll
+      for (int tile = 0; tile < kMTiles; ++tile) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float(&from)[4] = s[tile][2 * step + i / 2];
+          a[tile][i] = pack(from[i % 2 * 2], from[i % 2 * 2 + 1], T{});
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < kDim / 16; ++n) {
+        uint32_t b[4];  // columns 0 to 7: keys 0 to 7, 8 to 15; columns 8 to 15: the same
+        load_transposed(b, v + place(step * 16 + lane % 16, n * 2 + lane / 16));
+#pragma unroll
+        for (int tile = 0; tile < kMTiles; ++tile) {
+          multiply(o[tile][2 * n], a[tile], b[0], b[1], T{});
+          multiply(o[tile][2 * n + 1], a[tile], b[2], b[3], T{});
+        }
+      }
+    }
+  }
+};
+
+// ---- Which shapes ---------------------------------------------------------------------------------------------------
+
+// The rest goes through kernels/attention/rows.cuh. A shape decides, never the number of queries.
+inline bool has_tiles(const AttentionShape& shape) {
+  return shape.type != DType::kF32 && shape.k_type == shape.type && shape.v_type == shape.type &&
+         shape.head_dim % 8 == 0 && shape.head_dim <= 128 && shape.scale > 0;
+}
+
+inline __device__ bool queries_aligned(const AttentionShape& shape, const void* q) {
+  return shape.q_stride % 8 == 0 && shape.head_dim % 8 == 0 && reinterpret_cast<uintptr_t>(q) % 16 == 0;
+}
+
+}  // namespace headrace::kernels::cuda

@@ -1,0 +1,26 @@
+// How an op's public function reaches its body: on a CPU stream the params travel by value into the stream's queue; on
+// a CUDA stream the CUDA body launches. Without nvcc the CUDA bodies are those of its no_cuda.cc, which throw.
+// Internal to kernels.
+#pragma once
+
+#include "cache/base.h"
+#include "offload/device/cpu_stream.h"
+
+namespace headrace::kernels {
+
+template <typename Params>
+void enqueue_cpu(void (*body)(const Params&, ThreadPool&), const Params& params, Stream& stream) {
+  cpu_stream(stream).enqueue([body, params](ThreadPool& pool) { body(params, pool); });
+}
+
+template <typename Params>
+void dispatch(void (*cpu_body)(const Params&, ThreadPool&), void (*cuda_body)(const Params&, Stream&),
+              const Params& params, Stream& stream) {
+  if (stream.backend() == Backend::kCpu) {
+    enqueue_cpu(cpu_body, params, stream);
+  } else {
+    cuda_body(params, stream);
+  }
+}
+
+}  // namespace headrace::kernels

@@ -1,0 +1,143 @@
+#include "kernels/elementwise/cpu.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+
+#include "kernels/elementwise/cpu_isa.h"
+
+namespace headrace::kernels::cpu {
+
+namespace {
+
+// Below this many elements a loop costs less than waking the pool (a few microseconds).
+constexpr int64_t kInlineElements = 16 * 1024;
+
+// Calls body(row) for every row: in the calling thread if there is little to do, else in runs of rows.
+template <typename Body>
+void for_rows(ThreadPool& pool, int64_t rows, int64_t elements_per_row, const Body& body) {
+  if (rows * elements_per_row <= kInlineElements || pool.threads() == 1) {
+    for (int64_t row = 0; row < rows; ++row) body(row);
+    return;
+  }
+  const int64_t run = std::max<int64_t>(1, kInlineElements / 4 / std::max<int64_t>(1, elements_per_row));
+  pool.parallel_for(ceil_div(rows, run), [&](int64_t index, int) {
+    const int64_t end = std::min(rows, (index + 1) * run);
+    for (int64_t row = index * run; row < end; ++row) body(row);
+  });
+}
+
+const std::byte* at(const void* base, int64_t element, DType type) {
+  return static_cast<const std::byte*>(base) + element * static_cast<int64_t>(dtype_bytes(type));
+}
+std::byte* at(void* base, int64_t element, DType type) {
+  return static_cast<std::byte*>(base) + element * static_cast<int64_t>(dtype_bytes(type));
+}
+
+}  // namespace
+
+void embedding(const EmbeddingParams& params, ThreadPool& pool) {
+  const size_t row_bytes = static_cast<size_t>(params.hidden) * dtype_bytes(params.type);
+  for_rows(pool, params.rows, params.hidden, [&](int64_t row) {
+    const int64_t id = params.ids[row];
+    CHECK(id >= 0 && id < params.vocab, "id=", id, " vocab=", params.vocab, " row=", row);
+    std::memcpy(at(params.out, row * params.hidden, params.type), at(params.table, id * params.hidden, params.type),
+                row_bytes);
+  });
+}
+
+void rms_norm(const RmsNormParams& params, ThreadPool& pool) {
+  const ElementwiseKernels& kernels = HEADRACE_PICK_ISA(elementwise_kernels);
+  for_rows(pool, params.rows, params.groups * params.cols, [&](int64_t row) {
+    for (int64_t group = 0; group < params.groups; ++group) {
+      kernels.rms_norm(params.type, at(params.x, row * params.x_stride + group * params.cols, params.type),
+                       params.weight, at(params.out, row * params.out_stride + group * params.cols, params.type),
+                       params.cols, params.eps);
+    }
+  });
+}
+
+void rope(const RopeParams& params, ThreadPool& pool) {
+  const ElementwiseKernels& kernels = HEADRACE_PICK_ISA(elementwise_kernels);
+  const int64_t dim = params.head_dim, out_first = params.out_first != nullptr ? *params.out_first : 0;
+  CHECK(out_first >= 0, "out_first=", out_first);
+  for_rows(pool, params.rows, (params.heads + 2 * params.kv_heads) * dim, [&](int64_t row) {
+    const int64_t position = params.positions[row];
+    CHECK(position >= 0 && position < params.table_rows, "position=", position, " table_rows=", params.table_rows);
+    const float* cos_sin = params.cos_sin + position * dim;
+    const int64_t in = row * params.qkv_stride;
+    for (int64_t head = 0; head < params.heads; ++head) {
+      std::byte* q = at(params.q, in + head * dim, params.type);
+      kernels.rotate(params.type, params.type, q, cos_sin, q, dim);
+    }
+    for (int64_t head = 0; head < params.kv_heads; ++head) {
+      const int64_t out = (out_first + row) * params.out_row_stride + head * params.out_head_stride;
+      kernels.rotate(params.type, params.k_type, at(params.k, in + head * dim, params.type), cos_sin,
+                     at(params.k_out, out, params.k_type), dim);
+      kernels.convert(params.type, params.v_type, at(params.v, in + head * dim, params.type),
+                      at(params.v_out, out, params.v_type), dim);
+    }
+  });
+}
+
+void rope_table(const RopeTableParams& params, ThreadPool& pool) {
+  const int64_t half = params.head_dim / 2;
+  for_rows(pool, params.rows, params.head_dim * 16, [&](int64_t row) {  // a sine costs as much as 16 moves
+    float* cosines = params.cos_sin + row * params.head_dim;
+    for (int64_t i = 0; i < half; ++i) {
+      const float angle = static_cast<float>(row) * params.inv_freq[i];
+      cosines[i] = static_cast<float>(std::cos(static_cast<double>(angle))) * params.scale;
+      cosines[half + i] = static_cast<float>(std::sin(static_cast<double>(angle))) * params.scale;
+    }
+  });
+}
+
+void silu_mul(const SiluMulParams& params, ThreadPool& pool) {
+  const ElementwiseKernels& kernels = HEADRACE_PICK_ISA(elementwise_kernels);
+  for_rows(pool, params.rows, params.cols * 4, [&](int64_t row) {  // an exponential costs as much as a few moves
+    const std::byte* gate = at(params.gate_up, row * 2 * params.cols, params.type);
+    kernels.silu_mul(params.type, gate, at(static_cast<const void*>(gate), params.cols, params.type),
+                     at(params.out, row * params.cols, params.type), params.cols);
+  });
+}
+
+void commit_rows(const CommitParams& params, ThreadPool& pool) {
+  const int64_t dim = params.head_dim;
+  for_rows(pool, params.layers, params.count * params.kv_heads * dim * 2, [&](int64_t layer) {
+    for (int64_t j = 0; j < params.count; ++j) {
+      const int64_t source = params.source[j], position = params.first_position + j;
+      CHECK(source >= 0 && source < params.pass_rows, "source=", source, " pass_rows=", params.pass_rows, " j=", j);
+      for (int64_t head = 0; head < params.kv_heads; ++head) {
+        const int64_t from = ((layer * params.pass_rows + source) * params.kv_heads + head) * dim;
+        const int64_t ring = ((layer * params.kv_heads + head) * params.ring_rows + position % params.ring_rows) * dim;
+        const int64_t open = (head * params.open_rows + position - params.open_position) * dim;
+        const auto copy_row = [&](const void* pass, void* ring_base, void* const* open_bases, DType type) {
+          const size_t bytes = static_cast<size_t>(dim) * dtype_bytes(type);
+          std::memcpy(at(ring_base, ring, type), at(pass, from, type), bytes);
+          if (open_bases != nullptr) std::memcpy(at(open_bases[layer], open, type), at(pass, from, type), bytes);
+        };
+        copy_row(params.pass_k, params.ring_k, params.open_k, params.k_type);
+        copy_row(params.pass_v, params.ring_v, params.open_v, params.v_type);
+      }
+    }
+  });
+}
+
+void fill_ring(const FillRingParams& params, ThreadPool& pool) {
+  const int64_t slot = params.first_position % params.ring_rows;
+  const int64_t before = std::min(params.count, params.ring_rows - slot);  // rows before the ring's end; the rest wraps
+  const auto move = [&](const void* rows, void* ring, int64_t head, DType type) {
+    const int64_t from = head * params.stride_rows, to = head * params.ring_rows, dim = params.head_dim;
+    const size_t row_bytes = static_cast<size_t>(dim) * dtype_bytes(type);
+    std::memcpy(at(ring, (to + slot) * dim, type), at(rows, from * dim, type), static_cast<size_t>(before) * row_bytes);
+    std::memcpy(at(ring, to * dim, type), at(rows, (from + before) * dim, type),
+                static_cast<size_t>(params.count - before) * row_bytes);
+  };
+  for_rows(pool, params.kv_heads, params.count * params.head_dim * 2, [&](int64_t head) {
+    move(params.k, params.ring_k, head, params.k_type);
+    move(params.v, params.ring_v, head, params.v_type);
+  });
+}
+
+}  // namespace headrace::kernels::cpu

@@ -1,0 +1,26 @@
+// The vectorised rows of the elementwise ops, one table an instruction set (isa.h). Serial; any thread. The types are
+// those of the params structs in kernels/elementwise/op.h.
+#pragma once
+
+#include <cstdint>
+
+#include "cache/base.h"
+#include "kernels/cpu/isa.h"
+
+namespace headrace::kernels {
+
+struct ElementwiseKernels {
+  // One group of cols elements; x may be out.
+  void (*rms_norm)(DType type, const void* x, const void* weight, void* out, int64_t cols, float eps);
+  // One head: x and out have head_dim elements, in may be out; cos_sin [head_dim].
+  void (*rotate)(DType in_type, DType out_type, const void* in, const float* cos_sin, void* out, int64_t head_dim);
+  // count elements from one type to another, rounded.
+  void (*convert)(DType in_type, DType out_type, const void* in, void* out, int64_t count);
+  // silu(gate) * up over cols elements.
+  void (*silu_mul)(DType type, const void* gate, const void* up, void* out, int64_t cols);
+  // e^x over count elements: what silu and attention build on, for its test.
+  void (*exp)(const float* in, float* out, int64_t count);
+};
+HEADRACE_DECLARE_ISA(ElementwiseKernels, elementwise_kernels)
+
+}  // namespace headrace::kernels

@@ -1,0 +1,264 @@
+// The small ops between the products. A thread takes chunks of eight elements; what a row's bits depend on is its
+// length alone. Compiled without contraction, as the CPU bodies are: what is an FMA is written as one.
+#include "kernels/cuda/chunk.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/rows.cuh"
+#include "kernels/elementwise/cuda.h"
+
+namespace headrace::kernels::cuda {
+
+namespace {
+
+constexpr int kThreads = 128;
+constexpr int kNormThreads = 512;  // at most
+constexpr int kKept = 2;           // chunks of a row that a thread keeps
+
+// ---- embedding ------------------------------------------------------------------------------------------------------
+
+// Grid: rows.
+__global__ void __launch_bounds__(kThreads) embedding_kernel(EmbeddingParams p, bool aligned) {
+  const int64_t row = blockIdx.x, id = p.ids[row];
+  device_check(id >= 0 && id < p.vocab);
+  copy_row(at(p.out, row * p.hidden, p.type), at(p.table, id * p.hidden, p.type), p.hidden * bytes_of(p.type), aligned);
+}
+
+// ---- rms_norm -------------------------------------------------------------------------------------------------------
+
+// The sum over the block, the same in every thread: lanes by halves, then warps in order.
+__device__ float block_sum(float value) {
+  __shared__ float of_warp[kNormThreads / 32];
+  for (int apart = 16; apart > 0; apart /= 2) value += __shfl_xor_sync(0xffffffff, value, apart);
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
+  __syncthreads();
+  float sum = of_warp[0];
+  for (unsigned warp = 1; warp < blockDim.x / 32; ++warp) sum += of_warp[warp];
+  return sum;
+}
+
+// Grid: rows x groups. A row that fits is read once and kept.
+__global__ void __launch_bounds__(kNormThreads) rms_norm_kernel(RmsNormParams p, bool aligned) {
+  const int64_t in = blockIdx.x * p.x_stride + blockIdx.y * p.cols;
+  const int64_t out = blockIdx.x * p.out_stride + blockIdx.y * p.cols;
+  const int64_t first = static_cast<int64_t>(threadIdx.x) * kChunk, step = static_cast<int64_t>(blockDim.x) * kChunk;
+  float kept[kKept][kChunk], x[kChunk], weight[kChunk];
+#pragma unroll
+  for (int i = 0; i < kKept; ++i) {
+    load_chunk(p.type, p.x, in + first + i * step, chunk_count(p.cols, first + i * step), aligned, kept[i]);
+  }
+  float squares = 0.0f;
+  const auto add = [&](const float(&values)[kChunk]) {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) squares = fmaf(values[i], values[i], squares);
+  };
+#pragma unroll
+  for (int i = 0; i < kKept; ++i) add(kept[i]);
+  for (int64_t col = first + kKept * step; col < p.cols; col += step) {
+    load_chunk(p.type, p.x, in + col, chunk_count(p.cols, col), aligned, x);
+    add(x);
+  }
+  const float scale = 1.0f / sqrtf(block_sum(squares) / static_cast<float>(p.cols) + p.eps);
+  const auto finish = [&](const float(&values)[kChunk], int64_t col) {
+    const int count = chunk_count(p.cols, col);
+    load_chunk(p.type, p.weight, col, count, aligned, weight);
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) x[i] = values[i] * scale * weight[i];
+    store_chunk(p.type, p.out, out + col, count, aligned, x);
+  };
+#pragma unroll
+  for (int i = 0; i < kKept; ++i) finish(kept[i], first + i * step);
+  for (int64_t col = first + kKept * step; col < p.cols; col += step) {
+    load_chunk(p.type, p.x, in + col, chunk_count(p.cols, col), aligned, x);
+    finish(x, col);
+  }
+}
+
+// ---- rope -----------------------------------------------------------------------------------------------------------
+
+struct RopeAligned {
+  bool qkv, k_out, v_out, table;
+};
+
+__device__ void rotate_chunk(const RopeParams& p, const void* in, int64_t from, bool aligned, const float* cos_sin,
+                             int64_t i, void* out, int64_t to, DType out_type, bool out_aligned, bool table_aligned) {
+  const int64_t half = p.head_dim / 2;
+  const int count = chunk_count(half, i);
+  float a[kChunk], b[kChunk], c[kChunk], s[kChunk];
+  load_chunk(p.type, in, from + i, count, aligned, a);
+  load_chunk(p.type, in, from + half + i, count, aligned, b);
+  load_chunk(cos_sin + i, count, table_aligned, c);
+  load_chunk(cos_sin + half + i, count, table_aligned, s);
+#pragma unroll
+  for (int j = 0; j < kChunk; ++j) {
+    const float first = a[j] * c[j] - b[j] * s[j];
+    b[j] = b[j] * c[j] + a[j] * s[j];
+    a[j] = first;
+  }
+  store_chunk(out_type, out, to + i, count, out_aligned, a);
+  store_chunk(out_type, out, to + half + i, count, out_aligned, b);
+}
+
+// Grid: rows x blocks of work; a row's work is chunks of its heads' halves: q, then k, then v (two chunks a thread).
+__global__ void __launch_bounds__(kThreads) rope_kernel(RopeParams p, RopeAligned aligned) {
+  const int64_t half = p.head_dim / 2, chunks = (half + kChunk - 1) / kChunk;
+  const int64_t item = static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x;
+  if (item >= (p.heads + 2 * p.kv_heads) * chunks) return;
+  const int64_t row = blockIdx.x, position = p.positions[row];
+  device_check(position >= 0 && position < p.table_rows);
+  const float* cos_sin = p.cos_sin + position * p.head_dim;
+  const int64_t slot = item / chunks, i = item % chunks * kChunk;
+  const int64_t in = row * p.qkv_stride;
+  if (slot < p.heads) {
+    const int64_t q = in + slot * p.head_dim;
+    rotate_chunk(p, p.q, q, aligned.qkv, cos_sin, i, p.q, q, p.type, aligned.qkv, aligned.table);
+    return;
+  }
+  const int64_t head = (slot - p.heads) % p.kv_heads;
+  const int64_t out_row = p.out_first == nullptr ? row : *p.out_first + row;
+  const int64_t from = in + head * p.head_dim, to = out_row * p.out_row_stride + head * p.out_head_stride;
+  if (slot < p.heads + p.kv_heads) {
+    rotate_chunk(p, p.k, from, aligned.qkv, cos_sin, i, p.k_out, to, p.k_type, aligned.k_out, aligned.table);
+    return;
+  }
+  const int count = chunk_count(half, i);
+  float values[kChunk];
+  for (int64_t at_half = 0; at_half < p.head_dim; at_half += half) {
+    load_chunk(p.type, p.v, from + at_half + i, count, aligned.qkv, values);
+    store_chunk(p.v_type, p.v_out, to + at_half + i, count, aligned.v_out, values);
+  }
+}
+
+// ---- rope_table -----------------------------------------------------------------------------------------------------
+
+// Grid: rows x blocks of pairs. In double, as the CPU body has it: an angle is as large as a position.
+__global__ void __launch_bounds__(kThreads) rope_table_kernel(RopeTableParams p) {
+  const int64_t half = p.head_dim / 2, i = static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x;
+  if (i >= half) return;
+  float* const cosines = p.cos_sin + static_cast<int64_t>(blockIdx.x) * p.head_dim;
+  const float angle = static_cast<float>(blockIdx.x) * p.inv_freq[i];
+  double sine, cosine;
+  sincos(static_cast<double>(angle), &sine, &cosine);
+  cosines[i] = static_cast<float>(cosine) * p.scale;
+  cosines[half + i] = static_cast<float>(sine) * p.scale;
+}
+
+// ---- silu_mul -------------------------------------------------------------------------------------------------------
+
+// Grid: rows x blocks of chunks.
+__global__ void __launch_bounds__(kThreads) silu_mul_kernel(SiluMulParams p, bool aligned) {
+  const int64_t col = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * kChunk;
+  if (col >= p.cols) return;
+  const int64_t row = blockIdx.x;
+  const int count = chunk_count(p.cols, col);
+  float gate[kChunk], up[kChunk];
+  load_chunk(p.type, p.gate_up, 2 * row * p.cols + col, count, aligned, gate);
+  load_chunk(p.type, p.gate_up, (2 * row + 1) * p.cols + col, count, aligned, up);
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) gate[i] = gate[i] / (expf(-gate[i]) + 1.0f) * up[i];
+  store_chunk(p.type, p.out, row * p.cols + col, count, aligned, gate);
+}
+
+// ---- commit_rows ----------------------------------------------------------------------------------------------------
+
+struct KvAligned {
+  bool k, v;
+};
+
+// Grid: (layers x count) x kv_heads.
+__global__ void __launch_bounds__(32) commit_rows_kernel(CommitParams p, KvAligned aligned) {
+  const int64_t layer = blockIdx.x / p.count, j = blockIdx.x % p.count, head = blockIdx.y;
+  const int64_t source = p.source[j], position = p.first_position + j;
+  device_check(source >= 0 && source < p.pass_rows);
+  const int64_t from = ((layer * p.pass_rows + source) * p.kv_heads + head) * p.head_dim;
+  const int64_t ring = ((layer * p.kv_heads + head) * p.ring_rows + position % p.ring_rows) * p.head_dim;
+  const int64_t open = (head * p.open_rows + position - p.open_position) * p.head_dim;
+  const auto copy = [&](const void* pass, void* ring_base, void* const* open_bases, DType type, bool wide) {
+    const int64_t bytes = p.head_dim * bytes_of(type);
+    copy_row(at(ring_base, ring, type), at(pass, from, type), bytes, wide);
+    if (open_bases == nullptr) return;
+    void* const open_base = open_bases[layer];
+    wide = wide && reinterpret_cast<uintptr_t>(open_base) % 16 == 0;
+    copy_row(at(open_base, open, type), at(pass, from, type), bytes, wide);
+  };
+  copy(p.pass_k, p.ring_k, p.open_k, p.k_type, aligned.k);
+  copy(p.pass_v, p.ring_v, p.open_v, p.v_type, aligned.v);
+}
+
+// ---- fill_ring ------------------------------------------------------------------------------------------------------
+
+// Grid: count x kv_heads.
+__global__ void __launch_bounds__(32) fill_ring_kernel(FillRingParams p, KvAligned aligned) {
+  const int64_t row = blockIdx.x, head = blockIdx.y;
+  const int64_t from = (head * p.stride_rows + row) * p.head_dim;
+  const int64_t to = (head * p.ring_rows + (p.first_position + row) % p.ring_rows) * p.head_dim;
+  copy_row(at(p.ring_k, to, p.k_type), at(p.k, from, p.k_type), p.head_dim * bytes_of(p.k_type), aligned.k);
+  copy_row(at(p.ring_v, to, p.v_type), at(p.v, from, p.v_type), p.head_dim * bytes_of(p.v_type), aligned.v);
+}
+
+// =====================================================================================================================
+
+int64_t blocks(int64_t work) { return ceil_div(work, kThreads); }
+
+}  // namespace
+
+void embedding(const EmbeddingParams& params, Stream& stream) {
+  const bool aligned = chunks_aligned(params.table, params.type, params.hidden) &&
+                       chunks_aligned(params.out, params.type, params.hidden);
+  launch_on(cuda_stream(stream), "embedding", {params.rows, 1, kThreads}, embedding_kernel, params, aligned);
+}
+
+void rms_norm(const RmsNormParams& params, Stream& stream) {
+  const bool aligned = chunks_aligned(params.x, params.type, params.x_stride) &&
+                       chunks_aligned(params.out, params.type, params.out_stride) &&
+                       chunks_aligned(params.weight, params.type, params.cols);
+  // Of the columns alone, since it decides the order of the sum.
+  const auto wanted = static_cast<int>(round_up(static_cast<uint64_t>(ceil_div(params.cols, kKept * kChunk)), 32));
+  launch_on(cuda_stream(stream), "rms_norm",
+            {params.rows, params.groups, wanted < kNormThreads ? wanted : kNormThreads}, rms_norm_kernel, params,
+            aligned);
+}
+
+void rope(const RopeParams& params, Stream& stream) {
+  const int64_t half = params.head_dim / 2;
+  const auto out_aligned = [&](const void* out, DType type) {
+    return chunks_aligned(out, type, params.out_row_stride) && chunks_aligned(out, type, params.out_head_stride) &&
+           chunks_aligned(out, type, half);
+  };
+  const RopeAligned aligned = {chunks_aligned(params.q, params.type, params.qkv_stride) &&
+                                   chunks_aligned(params.k, params.type, half) &&
+                                   chunks_aligned(params.v, params.type, half),
+                               out_aligned(params.k_out, params.k_type), out_aligned(params.v_out, params.v_type),
+                               chunks_aligned(params.cos_sin, DType::kF32, half)};
+  const int64_t work = (params.heads + 2 * params.kv_heads) * ceil_div(half, kChunk);
+  launch_on(cuda_stream(stream), "rope", {params.rows, blocks(work), kThreads}, rope_kernel, params, aligned);
+}
+
+void rope_table(const RopeTableParams& params, Stream& stream) {
+  launch_on(cuda_stream(stream), "rope_table", {params.rows, blocks(params.head_dim / 2), kThreads}, rope_table_kernel,
+            params);
+}
+
+void silu_mul(const SiluMulParams& params, Stream& stream) {
+  const bool aligned =
+      chunks_aligned(params.gate_up, params.type, params.cols) && chunks_aligned(params.out, params.type, params.cols);
+  launch_on(cuda_stream(stream), "silu_mul", {params.rows, blocks(ceil_div(params.cols, kChunk)), kThreads},
+            silu_mul_kernel, params, aligned);
+}
+
+void commit_rows(const CommitParams& params, Stream& stream) {
+  const KvAligned aligned = {chunks_aligned(params.pass_k, params.k_type, params.head_dim) &&
+                                 chunks_aligned(params.ring_k, params.k_type, params.head_dim),
+                             chunks_aligned(params.pass_v, params.v_type, params.head_dim) &&
+                                 chunks_aligned(params.ring_v, params.v_type, params.head_dim)};
+  launch_on(cuda_stream(stream), "commit_rows", {params.layers * params.count, params.kv_heads, 32}, commit_rows_kernel,
+            params, aligned);
+}
+
+void fill_ring(const FillRingParams& params, Stream& stream) {
+  const KvAligned aligned = {chunks_aligned(params.k, params.k_type, params.head_dim) &&
+                                 chunks_aligned(params.ring_k, params.k_type, params.head_dim),
+                             chunks_aligned(params.v, params.v_type, params.head_dim) &&
+                                 chunks_aligned(params.ring_v, params.v_type, params.head_dim)};
+  launch_on(cuda_stream(stream), "fill_ring", {params.count, params.kv_heads, 32}, fill_ring_kernel, params, aligned);
+}
+
+}  // namespace headrace::kernels::cuda

@@ -1,0 +1,71 @@
+#include "kernels/elementwise/op.h"
+
+#include "kernels/cpu/dispatch.h"
+#include "kernels/elementwise/cpu.h"
+#include "kernels/elementwise/cuda.h"
+
+namespace headrace {
+
+using kernels::dispatch;
+
+void embedding(const EmbeddingParams& params, Stream& stream) {
+  CHECK(params.rows >= 0 && params.vocab > 0 && params.hidden > 0, "rows=", params.rows, " vocab=", params.vocab,
+        " hidden=", params.hidden);
+  if (params.rows == 0) return;
+  dispatch(kernels::cpu::embedding, kernels::cuda::embedding, params, stream);
+}
+
+void rms_norm(const RmsNormParams& params, Stream& stream) {
+  CHECK(params.rows >= 0 && params.groups > 0 && params.cols > 0, "rows=", params.rows, " groups=", params.groups,
+        " cols=", params.cols);
+  CHECK(params.x_stride >= params.groups * params.cols && params.out_stride >= params.groups * params.cols,
+        "x_stride=", params.x_stride, " out_stride=", params.out_stride, " of ", params.groups, " x ", params.cols);
+  if (params.rows == 0) return;
+  dispatch(kernels::cpu::rms_norm, kernels::cuda::rms_norm, params, stream);
+}
+
+void rope(const RopeParams& params, Stream& stream) {
+  CHECK(params.rows >= 0 && params.heads > 0 && params.kv_heads >= 0, "rows=", params.rows, " heads=", params.heads,
+        " kv_heads=", params.kv_heads);
+  CHECK(params.head_dim > 0 && params.head_dim % 2 == 0, "head_dim=", params.head_dim);
+  CHECK(params.qkv_stride >= params.heads * params.head_dim, "qkv_stride=", params.qkv_stride);
+  if (params.rows == 0) return;
+  dispatch(kernels::cpu::rope, kernels::cuda::rope, params, stream);
+}
+
+void rope_table(const RopeTableParams& params, Stream& stream) {
+  CHECK(params.rows >= 0 && params.head_dim > 0 && params.head_dim % 2 == 0, "rows=", params.rows,
+        " head_dim=", params.head_dim);
+  if (params.rows == 0) return;
+  dispatch(kernels::cpu::rope_table, kernels::cuda::rope_table, params, stream);
+}
+
+void silu_mul(const SiluMulParams& params, Stream& stream) {
+  CHECK(params.rows >= 0 && params.cols > 0, "rows=", params.rows, " cols=", params.cols);
+  if (params.rows == 0) return;
+  dispatch(kernels::cpu::silu_mul, kernels::cuda::silu_mul, params, stream);
+}
+
+void commit_rows(const CommitParams& params, Stream& stream) {
+  CHECK(params.layers > 0 && params.kv_heads > 0 && params.head_dim > 0, "layers=", params.layers,
+        " kv_heads=", params.kv_heads, " head_dim=", params.head_dim);
+  CHECK(params.count >= 0 && params.count <= params.ring_rows, "count=", params.count, " ring_rows=", params.ring_rows);
+  CHECK((params.open_k == nullptr) == (params.open_v == nullptr));
+  CHECK(params.open_k == nullptr || (params.open_position >= 0 && params.open_position <= params.first_position &&
+                                     params.first_position + params.count <= params.open_position + params.open_rows),
+        "positions ", params.first_position, " + ", params.count, " in a segment of ", params.open_rows, " from ",
+        params.open_position);
+  if (params.count == 0) return;
+  dispatch(kernels::cpu::commit_rows, kernels::cuda::commit_rows, params, stream);
+}
+
+void fill_ring(const FillRingParams& params, Stream& stream) {
+  CHECK(params.kv_heads > 0 && params.head_dim > 0, "kv_heads=", params.kv_heads, " head_dim=", params.head_dim);
+  CHECK(params.count >= 0 && params.count <= params.ring_rows && params.count <= params.stride_rows,
+        "count=", params.count, " ring_rows=", params.ring_rows, " stride_rows=", params.stride_rows);
+  CHECK(params.first_position >= 0, "first_position=", params.first_position);
+  if (params.count == 0) return;
+  dispatch(kernels::cpu::fill_ring, kernels::cuda::fill_ring, params, stream);
+}
+
+}  // namespace headrace

@@ -1,0 +1,103 @@
+// The small ops between the products: embedding, RMSNorm, RoPE with the rounding of K and V, SiLU-mul, and the moving
+// of rows. Each takes one params struct of views and a stream, owns nothing and returns at once; the CPU body is the
+// truth. Sums and transcendental functions are fp32; results are rounded once, to the type of their output. A row's
+// bits never depend on the other rows of the call (DESIGN section 6).
+#pragma once
+
+#include <cstdint>
+
+#include "cache/base.h"
+#include "offload/device/stream.h"
+
+namespace headrace {
+
+struct EmbeddingParams {
+  const int32_t* ids;  // [rows], each in [0, vocab)
+  const void* table;   // [vocab, hidden]
+  void* out;           // [rows, hidden]
+  DType type;
+  int64_t rows, vocab, hidden;
+};
+void embedding(const EmbeddingParams& params, Stream& stream);
+
+// out = x / sqrt(mean(x^2) + eps) * weight, over the last dimension. In place is allowed. `groups` > 1: the head norm
+// of Qwen3, each of a row's heads on its own.
+struct RmsNormParams {
+  const void* x;       // [rows, groups, cols], rows x_stride elements apart
+  const void* weight;  // [cols]
+  void* out;           // [rows, groups, cols], rows out_stride elements apart
+  DType type;
+  int64_t rows, groups, cols, x_stride, out_stride;
+  float eps;
+};
+void rms_norm(const RmsNormParams& params, Stream& stream);
+
+// Rotates pairs (i, i + head_dim/2) of q in place and of k on the way out, and rounds K and V to the cache's types:
+// before any use, the row's own included (DESIGN section 6, rule 4).
+// Sources: the fused q|k|v rows of a product. Destinations: any layout given by strides in elements, so that a segment
+// ([kv_heads, rows, head_dim]) and a pass's rows ([rows, kv_heads, head_dim]) look the same. kv_heads = 0: q alone.
+struct RopeParams {
+  void* q;                   // [rows, heads, head_dim], rows qkv_stride elements apart; rotated in place
+  const void* k;             // [rows, kv_heads, head_dim], rows qkv_stride elements apart
+  const void* v;             // the same
+  const int32_t* positions;  // [rows]
+  const float* cos_sin;      // [table_rows, head_dim]: cos of the head_dim/2 angles, then sin, scale included
+  void* k_out;
+  void* v_out;
+  DType type, k_type, v_type;
+  int64_t rows, heads, kv_heads, head_dim, qkv_stride, table_rows;
+  int64_t out_row_stride, out_head_stride;  // elements, of k_out and v_out
+  const int32_t* out_first;                 // [1]: the row of k_out and v_out that the first goes to; null: 0
+};
+void rope(const RopeParams& params, Stream& stream);
+
+// cos_sin[p] for p in [0, rows): the angle is float(p) * inv_freq[i] in fp32, as the reference implementations have it.
+struct RopeTableParams {
+  const float* inv_freq;  // [head_dim / 2]
+  float* cos_sin;         // [rows, head_dim]
+  float scale;
+  int64_t rows, head_dim;
+};
+void rope_table(const RopeTableParams& params, Stream& stream);
+
+// out = silu(gate) * up.
+struct SiluMulParams {
+  const void* gate_up;  // [rows, 2, cols]: gate, then up
+  void* out;            // [rows, cols]
+  DType type;
+  int64_t rows, cols;
+};
+void silu_mul(const SiluMulParams& params, Stream& stream);
+
+// Appends accepted rows of a pass to every layer's tail ring and open segment, by index: the row of position
+// first_position + j is pass row source[j]. All layers in one call. A cache that is but a ring has no open segment:
+// open_k and open_v null.
+struct CommitParams {
+  const void* pass_k;  // [layers, pass_rows, kv_heads, head_dim]
+  const void* pass_v;
+  const int32_t* source;  // [count]
+  void* ring_k;           // [layers, kv_heads, ring_rows, head_dim]; position p is row p % ring_rows
+  void* ring_v;
+  void* const*
+      open_k;  // [layers] pointers, each [kv_heads, open_rows, head_dim]: the segment that the positions lie in
+  void* const* open_v;
+  DType k_type, v_type;
+  int64_t layers, kv_heads, head_dim, pass_rows, ring_rows, open_rows;
+  int64_t count, first_position, open_position;  // REQUIRES: open_position <= first_position, all inside the segment
+};
+void commit_rows(const CommitParams& params, Stream& stream);
+
+// The last rows of one layer, as prefill built them, to its tail ring: `count` rows of one segment, the first of which
+// is at first_position.
+struct FillRingParams {
+  const void* k;  // [kv_heads, stride_rows, head_dim], from the first of the rows on
+  const void* v;
+  void* ring_k;  // [kv_heads, ring_rows, head_dim]; position p is row p % ring_rows
+  void* ring_v;
+  DType k_type, v_type;
+  int64_t kv_heads, head_dim, stride_rows, ring_rows;
+  int64_t count, first_position;  // REQUIRES: count <= ring_rows, all inside the segment
+};
+void fill_ring(const FillRingParams& params, Stream& stream);
+
+}  // namespace headrace

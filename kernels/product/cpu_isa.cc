@@ -1,0 +1,215 @@
+// A product as dot products: both x and w are rows along k, so that nothing needs packing. An output element's sum:
+// every lane of one vector accumulator takes the k of its own place, vectors of k in ascending order (the last one
+// filled up with zeros), then the lanes are added in the order of sum_each (simd.h). That order is all that an
+// element's bits depend on; tiles and blocks only choose which elements are computed together.
+#include "kernels/product/cpu_isa.h"
+
+#include "kernels/cpu/simd.h"
+
+namespace headrace::kernels::HEADRACE_ISA_NAMESPACE {
+
+namespace {
+
+// The register tile: rows x cols accumulators, cols operands of w and one of x.
+#if defined(__AVX512F__)
+constexpr int kTileRows = 6, kTileCols = 4;
+#elif defined(__AVX2__)
+constexpr int kTileRows = 4, kTileCols = 3;
+#else
+constexpr int kTileRows = 3, kTileCols = 3;
+#endif
+
+// Tiles leave their sums in a block of fp32, from which whole rows are finished.
+constexpr int64_t kBlockCols = 48;
+constexpr int64_t kBlockStride = kBlockCols + 4;  // a tile writes four columns, the last one's beyond the block
+constexpr int64_t kBlockRows = 24;                // at most
+constexpr int64_t kBlockBytes = 14 * 1024;        // of x: half of the first-level cache
+
+// How one type's vectors are read and multiplied, kStep elements of k at a time.
+template <typename T>
+struct DotWidened {
+  using Element = T;
+  using Operand = vf;
+  static constexpr int kStep = kLanes;
+  HEADRACE_SIMD Operand read(const T* p) { return load(p); }
+  HEADRACE_SIMD Operand read(const T* p, int64_t count) { return load(p, count); }
+  HEADRACE_SIMD vf add(vf acc, Operand a, Operand b) { return fma(a, b, acc); }
+};
+using DotF32 = DotWidened<float>;
+using DotF16 = DotWidened<f16>;
+
+#if defined(__AVX512BF16__)
+// Pairs along k in one instruction, which reads and gives subnormals as zero: below 2^-126, nothing a sum would notice.
+struct DotBf16 {
+  using Element = bf16;
+  using Operand = vu;
+  static constexpr int kStep = 2 * kLanes;
+  HEADRACE_SIMD Operand read(const bf16* p) {
+    Operand v;
+    memcpy(&v, p, sizeof v);
+    return v;
+  }
+  HEADRACE_SIMD Operand read(const bf16* p, int64_t count) {
+    Operand v = {};
+    memcpy(&v, p, static_cast<size_t>(count) * 2);
+    return v;
+  }
+  HEADRACE_SIMD vf add(vf acc, Operand a, Operand b) {
+    return (vf)_mm512_dpbf16_ps((__m512)acc, (__m512bh)a, (__m512bh)b);
+  }
+};
+#else
+using DotBf16 = DotWidened<bf16>;
+#endif
+
+// How far ahead of its use w is fetched, into the second-level cache: a whole number of tiles, so that every line is
+// asked for once and in order, and far enough for the memory's latency. This doubles what a single row gets out of it.
+constexpr int64_t kFetchBytes = 8 * 1024;
+constexpr int kSecondLevel = 2;  // __builtin_prefetch's word for it
+
+// acc += one step of x rows times w rows. `count`: elements of k in it, none beyond are touched; kStep in all but the
+// last.
+template <typename Dot, int kRows, int kCols, typename... Count>
+HEADRACE_SIMD void add_step(const typename Dot::Element* x, const typename Dot::Element* w, int64_t k,
+                            vf (&acc)[kRows][kCols], Count... count) {
+  typename Dot::Operand b[kCols];
+#pragma GCC unroll 8
+  for (int c = 0; c < kCols; ++c) b[c] = Dot::read(w + c * k, count...);
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+    const typename Dot::Operand a = Dot::read(x + r * k, count...);
+#pragma GCC unroll 8
+    for (int c = 0; c < kCols; ++c) acc[r][c] = Dot::add(acc[r][c], a, b[c]);
+  }
+}
+
+// sums[r * kBlockStride + c] = x row r . w row c, for kRows x kCols of them; writes 4 columns whatever kCols is.
+// kFetch: asks for as much of w as it reads, `fetch` bytes ahead.
+template <typename Dot, int kRows, int kCols, bool kFetch>
+void tile(const typename Dot::Element* x, const typename Dot::Element* w, int64_t k, int64_t fetch, float* sums) {
+  static_assert(kCols <= 4);
+  vf acc[kRows][kCols];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int c = 0; c < kCols; ++c) acc[r][c] = zero();
+  }
+  constexpr int64_t kStepBytes = Dot::kStep * int64_t{sizeof(typename Dot::Element)};
+  const char* ahead = reinterpret_cast<const char*>(w) + fetch;
+  int64_t i = 0;
+  for (; i + Dot::kStep <= k; i += Dot::kStep) {
+    if constexpr (kFetch) {
+#pragma GCC unroll 8
+      for (int c = 0; c < kCols; ++c) __builtin_prefetch(ahead + c * kStepBytes, 0, kSecondLevel);
+      ahead += kCols * kStepBytes;
+    }
+    add_step<Dot>(x + i, w + i, k, acc);
+  }
+  if (i < k) add_step<Dot>(x + i, w + i, k, acc, k - i);
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+    const vf(&row)[kCols] = acc[r];
+    const v4 four = sum_each(row[0], row[kCols > 1 ? 1 : 0], row[kCols > 2 ? 2 : 0], row[kCols > 3 ? 3 : 0]);
+    memcpy(sums + r * kBlockStride, &four, sizeof four);
+  }
+}
+
+constexpr int at_most_a_tile(int rows) { return rows < kTileRows ? rows : kTileRows; }
+
+// The first rows, at most kTileRows, against one column of tiles.
+template <typename Dot, int kCols, bool kFetch>
+void tile_of_rows(const typename Dot::Element* x, const typename Dot::Element* w, int64_t k, int64_t rows,
+                  int64_t fetch, float* sums) {
+  static_assert(kTileRows <= 6);
+  switch (rows) {
+    case 1:
+      return tile<Dot, at_most_a_tile(1), kCols, kFetch>(x, w, k, fetch, sums);
+    case 2:
+      return tile<Dot, at_most_a_tile(2), kCols, kFetch>(x, w, k, fetch, sums);
+    case 3:
+      return tile<Dot, at_most_a_tile(3), kCols, kFetch>(x, w, k, fetch, sums);
+    case 4:
+      return tile<Dot, at_most_a_tile(4), kCols, kFetch>(x, w, k, fetch, sums);
+    case 5:
+      return tile<Dot, at_most_a_tile(5), kCols, kFetch>(x, w, k, fetch, sums);
+    default:
+      return tile<Dot, kTileRows, kCols, kFetch>(x, w, k, fetch, sums);
+  }
+}
+
+// All rows of a block against one column of tiles. fetch > 0: the first tile fetches ahead; the others find w in a
+// cache.
+template <typename Dot, int kCols>
+void tile_column(const typename Dot::Element* x, const typename Dot::Element* w, int64_t k, int64_t rows, int64_t fetch,
+                 float* sums) {
+  int64_t row = 0;
+  if constexpr (kCols > 1) {
+    if (fetch > 0) {
+      tile_of_rows<Dot, kCols, true>(x, w, k, rows, fetch, sums);
+      row = kTileRows;
+    }
+  }
+  for (; row < rows; row += kTileRows) {
+    tile_of_rows<Dot, kCols, false>(x + row * k, w, k, rows - row, 0, sums + row * kBlockStride);
+  }
+}
+
+// out = round(sums + bias + residual) for one row of a block.
+template <typename T, typename Out>
+void finish_row(const ProductPart& part, const float* sums, int64_t row, int64_t col, int64_t cols) {
+  const T* bias = static_cast<const T*>(part.bias);
+  const T* residual = static_cast<const T*>(part.residual);
+  Out* out = static_cast<Out*>(part.out) + row * part.n + col;
+  for (int64_t c = 0; c < cols; c += kLanes) {
+    const int64_t count = cols - c < kLanes ? cols - c : kLanes;
+    vf v = load(sums + c);  // the block's rows have room for whole vectors
+    if (bias != nullptr) v += load_some(bias + col + c, count);
+    if (residual != nullptr) v += load_some(residual + row * part.n + col + c, count);
+    store_some(out + c, v, count);
+  }
+}
+
+template <typename Dot, typename Out>
+void part_of(const ProductPart& part) {
+  using T = typename Dot::Element;
+  static_assert(kBlockCols % kLanes == 0 && kBlockCols % kTileCols == 0);
+  alignas(64) float sums[kBlockRows * kBlockStride];
+  const int64_t k = part.k, row_bytes = k * int64_t{sizeof(T)};
+  const int64_t fit = kBlockBytes / row_bytes / kTileRows * kTileRows;
+  const int64_t block_rows = fit < kTileRows ? kTileRows : fit > kBlockRows ? kBlockRows / kTileRows * kTileRows : fit;
+  const int64_t fetch_cols = (kFetchBytes / (kTileCols * row_bytes) + 1) * kTileCols;
+  for (int64_t row = part.row_begin; row < part.row_end; row += block_rows) {
+    const int64_t rows = part.row_end - row < block_rows ? part.row_end - row : block_rows;
+    const int64_t fetch_end = row == part.row_begin ? part.col_end - fetch_cols : part.col_begin;
+    const T* x = static_cast<const T*>(part.x) + row * k;
+    for (int64_t col = part.col_begin; col < part.col_end; col += kBlockCols) {
+      const int64_t cols = part.col_end - col < kBlockCols ? part.col_end - col : kBlockCols;
+      const T* w = static_cast<const T*>(part.w) + col * k;
+      int64_t c = 0;
+      for (; c + kTileCols <= cols; c += kTileCols) {
+        const int64_t fetch = col + c < fetch_end ? fetch_cols * row_bytes : 0;
+        tile_column<Dot, kTileCols>(x, w + c * k, k, rows, fetch, sums + c);
+      }
+      for (; c < cols; ++c) tile_column<Dot, 1>(x, w + c * k, k, rows, 0, sums + c);
+      for (int64_t r = 0; r < rows; ++r) finish_row<T, Out>(part, sums + r * kBlockStride, row + r, col, cols);
+    }
+  }
+}
+
+void part(const ProductPart& part) {
+  const bool same = part.out_type == part.type;
+  switch (part.type) {
+    case DType::kF32:
+      return part_of<DotF32, float>(part);
+    case DType::kF16:
+      return same ? part_of<DotF16, f16>(part) : part_of<DotF16, float>(part);
+    case DType::kBF16:
+      return same ? part_of<DotBf16, bf16>(part) : part_of<DotBf16, float>(part);
+  }
+}
+
+}  // namespace
+
+const ProductKernels product_kernels = {part, kTileCols};
+
+}  // namespace headrace::kernels::HEADRACE_ISA_NAMESPACE

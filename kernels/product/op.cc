@@ -1,0 +1,37 @@
+#include "kernels/product/op.h"
+
+#include "kernels/cpu/dispatch.h"
+#include "kernels/product/cpu.h"
+#include "kernels/product/cuda.h"
+#include "kernels/product/cuda_memory.h"
+
+namespace headrace {
+
+void product(const ProductParams& params, Stream& stream) {
+  CHECK(params.rows >= 0 && params.n > 0 && params.k > 0, "rows=", params.rows, " n=", params.n, " k=", params.k);
+  CHECK(params.out_type == params.type || params.out_type == DType::kF32, "out_type=", dtype_name(params.out_type),
+        " type=", dtype_name(params.type));
+  CHECK(params.residual == nullptr || params.out_type == params.type, "a residual of type ", dtype_name(params.type),
+        " with out_type=", dtype_name(params.out_type));
+  CHECK(params.x != nullptr && params.w != nullptr && params.out != nullptr && params.out != params.x);
+  if (params.rows == 0) return;
+  kernels::dispatch(kernels::cpu::product, kernels::cuda::product, params, stream);
+}
+
+uint64_t product_workspace_bytes(Stream& stream) {
+  return stream.backend() == Backend::kCpu ? 0 : kernels::cuda::product_workspace_bytes(stream);
+}
+
+std::vector<std::string> plain_products(Stream& stream) {
+  return stream.backend() == Backend::kCpu ? std::vector<std::string>() : kernels::cuda::plain_products(stream);
+}
+
+uint64_t product_library_version(Backend backend) {
+  return backend == Backend::kCpu ? 0 : kernels::cuda::product_library_version();
+}
+
+uint64_t product_check_bytes(Backend backend, const ProductParams& params) {
+  return backend == Backend::kCpu ? 0 : kernels::cuda::product_check_bytes(params);
+}
+
+}  // namespace headrace

@@ -1,0 +1,46 @@
+// The matrix product: out = x * w^T (+ bias) (+ residual), fp32 accumulation, rounded once.
+// DESIGN section 6, rule 1: on CUDA the decode path runs in groups of 64 rows with one pinned algorithm, prefill in
+// groups of 2,048; so x, residual and out must have room for kProductRowPadding rows, the padding finite. The CPU
+// bodies keep one order of sums per output element whatever `rows` and the number of threads are, and need no padding.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cache/base.h"
+#include "offload/device/stream.h"
+
+namespace headrace {
+
+constexpr int64_t kProductRowPadding = 64;
+
+enum class ProductPath : uint8_t { kDecode, kPrefill };
+
+struct ProductParams {
+  const void* x;         // [rows, k], contiguous
+  const void* w;         // [n, k], contiguous
+  const void* bias;      // [n] or null
+  const void* residual;  // [rows, n] or null; may be out itself
+  void* out;             // [rows, n]
+  DType type;            // of x, w, bias, residual
+  DType out_type;        // type, or kF32 (logits; then residual must be null)
+  int64_t rows, n, k;
+  ProductPath path;
+};
+void product(const ProductParams& params, Stream& stream);
+
+// Device memory that products take beside their operands, counted by --vram: what the first one on `stream` will take
+// and the stream then keeps (0 once it has run one), and what is taken while the first product of its kind is checked.
+// The pointers in `params` are not read.
+uint64_t product_workspace_bytes(Stream& stream);
+uint64_t product_check_bytes(Backend backend, const ProductParams& params);
+
+// The kinds of product for which the library has no algorithm that passes the check, so that a slower kernel of ours
+// runs them: "64 x 1536 x 576 bf16 to f32". Of what the stream has run so far; empty on the CPU. The stream's thread.
+std::vector<std::string> plain_products(Stream& stream);
+
+// Of the library whose products have the bits they have: another version may round otherwise. 0: our own bodies.
+uint64_t product_library_version(Backend backend);
+
+}  // namespace headrace

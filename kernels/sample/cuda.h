@@ -1,0 +1,16 @@
+// The CUDA body of kernels/sample/op.h: a launcher. Asynchronous on the stream. REQUIRES: a CUDA stream.
+#pragma once
+
+#include "kernels/sample/op.h"
+
+namespace headrace::kernels::cuda {
+
+// A row is sampled in parts: each leaves two keys of 64 bits, and a row its filters' border.
+constexpr int64_t kSamplePartTokens = 4096;
+constexpr uint64_t sample_workspace_bytes(int64_t rows, int64_t vocab) {
+  return static_cast<uint64_t>(rows) * (static_cast<uint64_t>(ceil_div(vocab, kSamplePartTokens)) * 16 + 8);
+}
+
+void sample(const SampleParams& params, Stream& stream);
+
+}  // namespace headrace::kernels::cuda

@@ -1,0 +1,43 @@
+// Sampling as a pure function of (logits, settings, seed, absolute position) by Gumbel-max (DESIGN section 6, rule 3).
+// Filters in this order: temperature, top-k, top-p, min-p; the token is the argmax over those kept of
+// logit / T + g(seed, position, token id), g = -log(-log(1 - u)) with u from Philox 4x32-10, never 0 or 1: small u
+// makes large g, and floats are fine near 0, so that a token of probability 1e-9 keeps it. T = 0 is the same without g
+// and filters. Ties go to the lower id, also at the border of top-k and top-p. -inf is never chosen. A row with a NaN
+// or +inf, or with nothing but -inf, has no token: a NoToken stands in its place.
+#pragma once
+
+#include <cstdint>
+
+#include "cache/base.h"
+#include "offload/device/stream.h"
+
+namespace headrace {
+
+struct SamplingSettings {
+  float temperature = 0.0f;  // >= 0
+  int32_t top_k = 0;         // 0: all
+  float top_p = 1.0f;  // (0, 1]: the smallest set of the likeliest tokens whose probabilities sum to top_p or more
+  float min_p = 0.0f;  // [0, 1]: tokens with at least min_p times the likeliest one's probability
+  uint64_t seed = 0;
+};
+
+// Uniform in (0, 1) for a token at a position: Philox 4x32-10 with key = seed, counter = (token / 4, position). For
+// tests and for drafts that rank their candidates with the same noise.
+float sampling_uniform(uint64_t seed, int64_t position, int32_t token);
+float sampling_gumbel(uint64_t seed, int64_t position, int32_t token);  // g of the same
+
+// What a row of logits without a token has in it. In the order of precedence.
+enum NoToken : int32_t { kNanLogit = -1, kInfiniteLogit = -2, kNoFiniteLogit = -3 };
+
+struct SampleParams {
+  const float* logits;       // [rows, vocab]
+  const int32_t* positions;  // [rows]: of the token being drawn
+  int32_t* tokens;           // [rows], out: a token or a NoToken
+  void* workspace;           // sample_workspace_bytes(rows, vocab)
+  int64_t rows, vocab;
+  SamplingSettings settings;
+};
+uint64_t sample_workspace_bytes(int64_t rows, int64_t vocab);
+void sample(const SampleParams& params, Stream& stream);
+
+}  // namespace headrace

@@ -1,9 +1,0 @@
-// Stands in for the CUDA bodies of offload/scatter.h in a build that has none: no stream leads here.
-#include "offload/cuda/scatter.h"
-
-namespace headrace::cuda {
-
-void copy_rows(const StridedCopy&, Stream&) { CHECK(false, "no CUDA"); }
-void gather_pages(const PageGather&, Stream&) { CHECK(false, "no CUDA"); }
-
-}  // namespace headrace::cuda

@@ -1,0 +1,98 @@
+// The CPU backend's device: device memory is host memory under its own budget, a stream is a thread.
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "offload/device/backends.h"
+#include "offload/device/cpu/pace.h"
+#include "offload/device/cpu/progress.h"
+#include "offload/device/cpu/stream.h"
+#include "offload/device/cpu/trace.h"
+#include "offload/host/host_limits.h"
+#include "offload/host/machine.h"
+#include "offload/host/pages.h"
+#include "offload/host/thread_pool.h"
+
+namespace headrace {
+namespace {
+
+void free_pages(Device&, void* data, uint64_t bytes) noexcept { unmap_pages(data, whole_pages(bytes)); }
+
+template <typename Owner>
+Owner make_buffer(Device& device, MemoryBudget& budget, uint64_t bytes, std::string_view what) {
+  if (bytes == 0) return Owner();
+  // Near 2^64 the rounding would wrap to a size that fits; unrounded, it is refused as it should be.
+  const uint64_t rounded = bytes > UINT64_MAX - kPageBytes ? bytes : whole_pages(bytes);
+  MemoryBudget::Reservation reservation = budget.reserve(rounded, what);
+  void* const data = map_pages(rounded);
+  if (data == nullptr) {
+    throw_error(ExitCode::kDoesNotFit, "mmap", str(format_bytes(bytes), " for ", what, ": ", std::strerror(errno)),
+                str("the system refuses what ", budget.flag(), " allows; set it lower"));
+  }
+  return Owner(device, data, bytes, free_pages, std::move(reservation));
+}
+
+class CpuDevice final : public Device {
+ public:
+  CpuDevice(const HostLimits& limits, const DeviceOptions& options)
+      : host_mem_("--host-mem", options.host_mem_bytes != 0 ? options.host_mem_bytes : limits.default_host_mem()),
+        vram_("--vram", options.vram_bytes != 0 ? options.vram_bytes : host_mem_.limit_bytes(), &host_mem_),
+        pool_(options.threads != 0 ? options.threads : limits.cores),
+        inline_pool_(1),
+        paced_(options.copy_gb_per_s > 0),
+        to_device_(options.copy_gb_per_s),
+        to_host_(options.copy_gb_per_s) {}
+
+  Backend backend() const override { return Backend::kCpu; }
+  std::string name() const override { return str("CPU, ", threads(), threads() == 1 ? " thread" : " threads"); }
+  std::string driver() const override { return read_machine().cpu; }
+  int threads() const override { return pool_.threads(); }
+
+  std::unique_ptr<Event> make_event() override { return std::make_unique<CpuEvent>(); }
+  std::unique_ptr<TraceClock> make_trace_clock() override { return std::make_unique<CpuTraceClock>(); }
+
+  DeviceBuffer allocate(uint64_t bytes, std::string_view what) override {
+    return make_buffer<DeviceBuffer>(*this, vram_, bytes, what);
+  }
+  PinnedBuffer allocate_pinned(uint64_t bytes, std::string_view what) override {
+    return make_buffer<PinnedBuffer>(*this, host_mem_, bytes, what);
+  }
+
+  MemoryBudget& vram() override { return vram_; }
+  MemoryBudget& host_mem() override { return host_mem_; }
+
+ protected:
+  std::unique_ptr<Stream> new_stream(std::string_view name, StreamRole role) override;
+
+ private:
+  MemoryBudget host_mem_;
+  MemoryBudget vram_;
+  ThreadPool pool_;
+  ThreadPool inline_pool_;  // for copy streams: no workers, no state
+  const bool paced_;
+  Pace to_device_, to_host_;
+  ProgressPool progress_;
+};
+
+std::unique_ptr<Stream> CpuDevice::new_stream(std::string_view name, StreamRole role) {
+  CpuStreamParts parts{.device = this,
+                       .pool = role == StreamRole::kCompute ? &pool_ : &inline_pool_,
+                       .progress_pool = &progress_,
+                       .paces = {}};
+  if (paced_) {
+    parts.paces[static_cast<size_t>(Link::kHostToDevice)] = &to_device_;
+    parts.paces[static_cast<size_t>(Link::kDeviceToHost)] = &to_host_;
+  }
+  return std::make_unique<CpuStreamBody>(name, parts);
+}
+
+}  // namespace
+
+std::unique_ptr<Device> open_cpu_device(const DeviceOptions& options) {
+  const HostLimits limits = read_host_limits();
+  check_against(limits, "--host-mem", options.host_mem_bytes);
+  check_against(limits, "--vram", options.vram_bytes);
+  return std::make_unique<CpuDevice>(limits, options);
+}
+
+}  // namespace headrace

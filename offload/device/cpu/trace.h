@@ -1,0 +1,16 @@
+// The CPU backend's clock of a trace: a stream's own thread looks at the time when it comes there. Owns nothing. Any
+// thread.
+#pragma once
+
+#include "offload/device/trace_clock.h"
+
+namespace headrace {
+
+class CpuTraceClock final : public TraceClock {
+ public:
+  void stamp(Stream& stream, TraceSlice& slice, TraceEdge edge) override;
+  void collect() override {}
+  int64_t host_ns(int64_t stamp_ns) const override { return stamp_ns; }
+};
+
+}  // namespace headrace

@@ -1,0 +1,65 @@
+#include "offload/device/cuda/context.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "cache/base.h"
+#include "offload/device/cuda/check.h"
+#include "offload/device/cuda/refusals.h"
+#include "offload/host/thread_annotations.h"
+
+namespace headrace {
+namespace {
+
+// What a context takes where it cannot be measured: more than any seen (an H200's is about 600 MiB).
+constexpr uint64_t kAssumedContext = 640 * kMiB;
+// Kernels are loaded when first used, and CUDA hands out memory in 2 MiB steps.
+constexpr uint64_t kTakenLater = 64 * kMiB;
+
+CudaContext refused(const Gpu& gpu, const std::string& why) {
+  CudaContext context;
+  context.unusable = str("cuda:", gpu.index, ", ", gpu.name, ": ", why);
+  return context;
+}
+
+// By another process too, if that allocates or frees at this very moment: hence the bounds.
+uint64_t measured_bytes(const std::optional<GpuMemory>& before, const std::optional<GpuMemory>& after) {
+  if (!before || !after || after->free_bytes >= before->free_bytes) return kAssumedContext;
+  return std::min(before->free_bytes - after->free_bytes, 2 * kAssumedContext);
+}
+
+}  // namespace
+
+CudaContext make_context(const Gpu& gpu) {
+  static Mutex mutex;
+  static std::map<int, uint64_t> measured GUARDED_BY(mutex);  // by index; a context stays for the process's life
+  const MutexLock lock(mutex);
+  const bool first = measured.count(gpu.index) == 0;
+  const std::optional<GpuMemory> before = read_gpu_memory(gpu.pci_bus_id);
+  if (first && before && !why_full(*before).empty()) return refused(gpu, why_full(*before));
+  cudaError_t status = cudaSetDevice(gpu.index);
+  if (status == cudaSuccess) status = cudaFree(nullptr);  // makes the context
+  size_t free_bytes = 0, total_bytes = 0;
+  if (status == cudaSuccess) status = cudaMemGetInfo(&free_bytes, &total_bytes);
+  if (status != cudaSuccess) {
+    (void)cudaGetLastError();
+    return refused(gpu, cuda_error_text(status) + (before ? "; " + memory_text(*before) : ""));
+  }
+  CudaContext context;
+  context.total_bytes = std::max<uint64_t>(total_bytes, gpu.total_bytes);
+  context.free_bytes = free_bytes;
+  if (first) {
+    const uint64_t now = measured_bytes(before, read_gpu_memory(gpu.pci_bus_id));
+    measured.emplace(gpu.index, now);
+  }
+  context.taken_bytes = measured.at(gpu.index);
+  context.later_bytes = kTakenLater;
+  // Where the management library could not say so before.
+  if (first && !why_full(context.memory()).empty()) return refused(gpu, why_full(context.memory()));
+  return context;
+}
+
+}  // namespace headrace

@@ -1,0 +1,28 @@
+// The body of CudaGraph: owner of a cudaGraphExec_t. Internal to offload/cuda. Threads as stream.h says.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cstdint>
+
+#include "offload/device/cuda_stream.h"
+
+namespace headrace {
+
+using LinkBytes = std::array<uint64_t, kLinkCount>;
+
+class CudaGraphBody final : public CudaGraph {
+ public:
+  // `copied`: what its copies move, by link.
+  CudaGraphBody(CudaStream& stream, cudaGraph_t recorded, const LinkBytes& copied);
+  ~CudaGraphBody() override;
+  void launch() override;
+
+ private:
+  CudaStream& stream_;
+  const LinkBytes copied_;
+  cudaGraphExec_t graph_ = nullptr;
+};
+
+}  // namespace headrace

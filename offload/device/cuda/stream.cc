@@ -1,0 +1,159 @@
+#include "offload/device/cuda/stream.h"
+
+#include "offload/device/cuda/check.h"
+#include "offload/device/cuda/small_copy.h"
+
+namespace headrace {
+namespace {
+
+cudaMemcpyKind kind_of(Link link) {
+  switch (link) {
+    case Link::kHostToDevice:
+      return cudaMemcpyHostToDevice;
+    case Link::kDeviceToHost:
+      return cudaMemcpyDeviceToHost;
+    case Link::kWithinDevice:
+      return cudaMemcpyDeviceToDevice;
+  }
+  return cudaMemcpyDefault;
+}
+
+}  // namespace
+
+CudaEvent::CudaEvent(int gpu) {
+  check_cuda(cudaSetDevice(gpu), "cudaSetDevice");
+  check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+}
+
+CudaEvent::~CudaEvent() { (void)cudaEventDestroy(event_); }  // waits on it keep what they need
+
+bool CudaEvent::done() const {
+  const cudaError_t status = cudaEventQuery(event_);
+  if (status == cudaErrorNotReady) {
+    (void)cudaGetLastError();  // it counts as an error there, and a launch's check would find it
+    return false;
+  }
+  check_cuda(status, "cudaEventQuery");
+  return true;
+}
+
+void CudaEvent::synchronize() { check_cuda(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
+
+CudaStreamBody::CudaStreamBody(Device& device, int gpu, std::string_view name, StreamRole role)
+    : CudaStream(device), gpu_(gpu), name_(name) {
+  check_cuda(cudaSetDevice(gpu), "cudaSetDevice");
+  check_cuda(cudaDeviceGetAttribute(&sees_pinned_, cudaDevAttrCanUseHostPointerForRegisteredMem, gpu),
+             "cudaDeviceGetAttribute");
+  int least = 0, greatest = 0;  // the greatest is the smaller number
+  check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+  const int priority = role == StreamRole::kCopy ? greatest : least;
+  check_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority), "cudaStreamCreateWithPriority",
+             name_);
+}
+
+CudaStreamBody::~CudaStreamBody() {
+  (void)cudaSetDevice(gpu_);
+  (void)cudaStreamSynchronize(stream_);
+  attachment().reset();
+  (void)cudaStreamDestroy(stream_);
+  (void)cudaGetLastError();
+}
+
+void CudaStreamBody::count(Link link, size_t bytes) {
+  if (recording_) {
+    recorded_bytes_[static_cast<size_t>(link)] += bytes;
+  } else {
+    device().count(link, bytes);
+  }
+}
+
+void CudaStreamBody::copy_small_bytes(void* dst, const void* src, size_t bytes, Link link) {
+  if (!sees_pinned_) return copy_bytes(dst, src, bytes, link);
+  count(link, bytes);
+  if (bytes == 0) return;
+  launch_small_copy(dst, src, bytes, native());
+  check_launch("small_copy");
+}
+
+void CudaStreamBody::copy_bytes(void* dst, const void* src, size_t bytes, Link link) {
+  count(link, bytes);
+  if (bytes == 0) return;
+  const cudaError_t status = cudaMemcpyAsync(dst, src, bytes, kind_of(link), stream_);
+  if (status != cudaSuccess) [[unlikely]]
+    throw_cuda_error(status, "cudaMemcpyAsync", str(format_bytes(bytes), ", ", about()));
+}
+
+void CudaStreamBody::record(Event& event) {
+  CHECK(!recording_, "an event in a recording never comes");
+  const cudaError_t status = cudaEventRecord(static_cast<CudaEvent&>(event).get(), stream_);
+  if (status != cudaSuccess) [[unlikely]]
+    throw_cuda_error(status, "cudaEventRecord", about());
+}
+
+void CudaStreamBody::wait(const Event& event) {
+  const cudaError_t status = cudaStreamWaitEvent(stream_, static_cast<const CudaEvent&>(event).get(), 0);
+  if (status != cudaSuccess) [[unlikely]]
+    throw_cuda_error(status, "cudaStreamWaitEvent", about());
+}
+
+void CudaStreamBody::synchronize() {
+  const cudaError_t status = cudaStreamSynchronize(stream_);
+  if (status != cudaSuccess) [[unlikely]]
+    throw_cuda_error(status, "cudaStreamSynchronize", about());
+}
+
+void CudaStreamBody::check() {
+  const cudaError_t status = cudaStreamQuery(stream_);
+  if (status == cudaErrorNotReady) {
+    (void)cudaGetLastError();  // it counts as an error there, and a launch's check would find it
+    return;
+  }
+  if (status != cudaSuccess) [[unlikely]]
+    throw_cuda_error(status, "cudaStreamQuery", about());
+}
+
+void* CudaStreamBody::native() const {
+  check_cuda(cudaSetDevice(gpu_), "cudaSetDevice");
+  return stream_;
+}
+
+void CudaStreamBody::check_launch(const char* kernel) {
+  const cudaError_t status = cudaGetLastError();
+  if (status != cudaSuccess) [[unlikely]]
+    throw_cuda_error(status, str("kernel ", kernel), about());
+  last_kernel_.store(kernel, std::memory_order_relaxed);
+}
+
+void CudaStreamBody::begin_recording() {
+  CHECK(!recording_);
+  check_cuda(cudaSetDevice(gpu_), "cudaSetDevice");
+  // Of this thread: another may be allocating.
+  check_cuda(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture", about());
+  recorded_bytes_ = {};
+  recording_ = true;
+}
+
+std::unique_ptr<CudaGraph> CudaStreamBody::end_recording() {
+  CHECK(recording_);
+  recording_ = false;
+  cudaGraph_t recorded = nullptr;
+  check_cuda(cudaStreamEndCapture(stream_, &recorded), "cudaStreamEndCapture", about());
+  const std::unique_ptr<CUgraph_st, cudaError_t (*)(cudaGraph_t)> owner(recorded, cudaGraphDestroy);
+  return std::make_unique<CudaGraphBody>(*this, recorded, recorded_bytes_);
+}
+
+void CudaStreamBody::drop_recording() noexcept {
+  recording_ = false;
+  cudaGraph_t recorded = nullptr;
+  if (cudaStreamEndCapture(stream_, &recorded) == cudaSuccess) (void)cudaGraphDestroy(recorded);
+  (void)cudaGetLastError();
+}
+
+// A kernel that fails as it runs shows at a later call, of any stream: the name is where to look first.
+std::string CudaStreamBody::about() const {
+  const char* const kernel = last_kernel_.load(std::memory_order_relaxed);
+  return str("on stream '", name_, "'", kernel == nullptr ? "" : ", where the last kernel was ",
+             kernel == nullptr ? "" : kernel);
+}
+
+}  // namespace headrace

@@ -1,0 +1,61 @@
+// The bodies of the CUDA backend's streams and events: owners of a cudaStream_t and a cudaEvent_t. Internal to
+// offload/cuda. Threads as stream.h says.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <string>
+#include <string_view>
+
+#include "offload/device/cuda/graph.h"
+#include "offload/device/cuda_stream.h"
+
+namespace headrace {
+
+class CudaEvent final : public Event {
+ public:
+  explicit CudaEvent(int gpu);
+  ~CudaEvent() override;
+  bool done() const override;
+  void synchronize() override;
+  cudaEvent_t get() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+class CudaStreamBody final : public CudaStream {
+ public:
+  // Copy streams go before compute streams where both want the same multiprocessors (copies within the device do).
+  CudaStreamBody(Device& device, int gpu, std::string_view name, StreamRole role);
+  ~CudaStreamBody() override;
+
+  void record(Event& event) override;
+  void wait(const Event& event) override;
+  void synchronize() override;
+  void check() override;
+  void* native() const override;
+  void check_launch(const char* kernel) override;
+  void begin_recording() override;
+  std::unique_ptr<CudaGraph> end_recording() override;
+  void drop_recording() noexcept override;
+
+ protected:
+  void copy_bytes(void* dst, const void* src, size_t bytes, Link link) override;
+  void copy_small_bytes(void* dst, const void* src, size_t bytes, Link link) override;
+
+ private:
+  void count(Link link, size_t bytes);
+  std::string about() const;
+
+  const int gpu_;
+  const std::string name_;
+  cudaStream_t stream_ = nullptr;
+  int sees_pinned_ = 0;  // kernels reach pinned memory at its address
+  bool recording_ = false;
+  LinkBytes recorded_bytes_{};
+  std::atomic<const char*> last_kernel_{nullptr};  // written by who enqueues, read by who synchronizes
+};
+
+}  // namespace headrace

@@ -1,0 +1,127 @@
+#include "offload/device/paper_device.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "cache/base.h"
+#include "offload/device/cpu_stream.h"
+#include "offload/device/cuda_stream.h"
+#include "offload/device/trace_clock.h"
+
+namespace headrace {
+namespace {
+
+[[noreturn]] void nothing_runs() { throw_error(ExitCode::kInternal, "a device on paper", "was asked to work"); }
+
+class PaperEvent final : public Event {
+ public:
+  bool done() const override { return true; }
+  void synchronize() override {}
+};
+
+class PaperClock final : public TraceClock {
+ public:
+  void stamp(Stream&, TraceSlice&, TraceEdge) override {}
+  void collect() override {}
+  int64_t host_ns(int64_t stamp_ns) const override { return stamp_ns; }
+};
+
+// Idle, always.
+class PaperCpuStream final : public CpuStream {
+ public:
+  void record(Event&) override {}
+  void wait(const Event&) override {}
+  void synchronize() override {}
+  void check() override {}
+  void* native() const override { return nullptr; }
+
+ protected:
+  void copy_bytes(void*, const void*, size_t, Link) override { nothing_runs(); }
+  void push(Call, const void*, size_t) override { nothing_runs(); }
+};
+
+class PaperCudaStream final : public CudaStream {
+ public:
+  explicit PaperCudaStream(Device& device) : CudaStream(device) {}
+  void record(Event&) override {}
+  void wait(const Event&) override {}
+  void synchronize() override {}
+  void check() override {}
+  void* native() const override { nothing_runs(); }
+  void check_launch(const char*) override { nothing_runs(); }
+  void begin_recording() override { nothing_runs(); }
+  std::unique_ptr<CudaGraph> end_recording() override { nothing_runs(); }
+  void drop_recording() noexcept override {}
+
+ protected:
+  void copy_bytes(void*, const void*, size_t, Link) override { nothing_runs(); }
+};
+
+void free_addresses(Device&, void* data, uint64_t bytes) noexcept { munmap(data, whole_pages(bytes)); }
+
+template <typename Owner>
+Owner reserve_addresses(Device& device, MemoryBudget& budget, uint64_t bytes, std::string_view what) {
+  if (bytes == 0) return Owner();
+  const uint64_t rounded = bytes > UINT64_MAX - kPageBytes ? bytes : whole_pages(bytes);  // near 2^64 it would wrap
+  MemoryBudget::Reservation reservation = budget.reserve(rounded, what);
+  void* const data = mmap(nullptr, rounded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (data == MAP_FAILED) {
+    throw_error(ExitCode::kDoesNotFit, "mmap",
+                str("addresses for ", format_bytes(bytes), " of ", what, ": ", std::strerror(errno)));
+  }
+  return Owner(device, data, bytes, free_addresses, std::move(reservation));
+}
+
+class PaperDevice final : public Device {
+ public:
+  explicit PaperDevice(const PaperCard& card)
+      : card_(card),
+        host_mem_("--host-mem", card.host_bytes),
+        vram_("--vram", card.vram_bytes, card.backend == Backend::kCpu ? &host_mem_ : nullptr),
+        taken_(vram_.reserve(card.taken_bytes, "CUDA itself")) {}
+
+  Backend backend() const override { return card_.backend; }
+  std::string name() const override { return card_.name; }
+  std::string driver() const override { return card_.driver; }
+  int threads() const override { return card_.threads; }
+  std::unique_ptr<Event> make_event() override { return std::make_unique<PaperEvent>(); }
+  std::unique_ptr<TraceClock> make_trace_clock() override { return std::make_unique<PaperClock>(); }
+  DeviceBuffer allocate(uint64_t bytes, std::string_view what) override {
+    return reserve_addresses<DeviceBuffer>(*this, vram_, bytes, what);
+  }
+  PinnedBuffer allocate_pinned(uint64_t bytes, std::string_view what) override {
+    return reserve_addresses<PinnedBuffer>(*this, host_mem_, bytes, what);
+  }
+  MemoryBudget& vram() override { return vram_; }
+  MemoryBudget& host_mem() override { return host_mem_; }
+
+ protected:
+  std::unique_ptr<Stream> new_stream(std::string_view, StreamRole) override {
+    if (card_.backend == Backend::kCpu) return std::make_unique<PaperCpuStream>();
+    return std::make_unique<PaperCudaStream>(*this);
+  }
+
+ private:
+  const PaperCard card_;
+  MemoryBudget host_mem_, vram_;
+  MemoryBudget::Reservation taken_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> open_paper_device(const PaperCard& card) { return std::make_unique<PaperDevice>(card); }
+
+PaperCard paper_of(Device& device) {
+  return {.name = device.name(),
+          .driver = device.driver(),
+          .backend = device.backend(),
+          .vram_bytes = device.vram().limit_bytes(),
+          .host_bytes = device.host_mem().limit_bytes(),
+          .taken_bytes = device.vram().used_bytes(),
+          .threads = device.threads()};
+}
+
+}  // namespace headrace

@@ -1,0 +1,32 @@
+// A device that is not there: a card known from its data sheet, or the image of one that is. Its budgets are real, its
+// memory is addresses that nobody may touch, and nothing runs on it: what is planned on it takes the way that a run
+// takes, and not a byte of memory. Threads as device.h.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "cache/base.h"
+#include "offload/device/device.h"
+
+namespace headrace {
+
+struct PaperCard {
+  std::string name;      // "NVIDIA H200"
+  std::string driver{};  // as Device::driver()
+  Backend backend = Backend::kCuda;
+  uint64_t vram_bytes = 0, host_bytes = 0;  // the budgets; on the CPU the first comes out of the second
+  uint64_t taken_bytes = 0;                 // of the first, by the system that drives the card
+  int threads = 1;
+};
+
+std::unique_ptr<Device> open_paper_device(const PaperCard& card);
+
+// What a device is and leaves free as it stands.
+PaperCard paper_of(Device& device);
+
+// What CUDA itself takes of a card that nobody can ask.
+constexpr uint64_t kPaperContextBytes = 704 * kMiB;
+
+}  // namespace headrace

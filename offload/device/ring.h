@@ -1,0 +1,52 @@
+// A ring of staging slots on the device (DESIGN section 8, Streaming): the copy stream fills the next slot while the
+// compute stream works on the last one. Its size in bytes is fixed and independent of the context. Fills are numbered
+// 0, 1, 2, … and fill n uses slot n % slots. Order of calls: fill(n) only after release(n - slots); acquire(n) after
+// fill(n); release(n) after acquire(n); each in ascending order, CHECKed. One thread may fill and another acquire and
+// release, if they see to that order between them; reset() while neither does anything. Owns the slots' memory and
+// events; streams that still use them must be idle, or gone, before the ring goes.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "offload/device/buffer.h"
+#include "offload/device/device.h"
+#include "offload/device/stream.h"
+
+namespace headrace {
+
+class StagingRing {
+ public:
+  StagingRing(Device& device, int slots, uint64_t slot_bytes);
+
+  // Enqueues on `copy`: wait until the slot's last use has been released, copy `bytes` from pinned memory, mark it
+  // ready.
+  void fill(uint64_t number, const void* src, uint64_t bytes, Stream& copy, TraceName what = {});
+  // Makes `compute` wait for fill `number`; returns where its bytes are.
+  const std::byte* acquire(uint64_t number, Stream& compute);
+  // What `compute` was given so far is the slot's last reader.
+  void release(uint64_t number, Stream& compute);
+  // Forgets fills in flight: blocks until `copy` has finished them; numbering goes on from 0. What was
+  // acquired must have been released; the slots' last readers are still waited for.
+  void reset(Stream& copy);
+
+  int slots() const { return static_cast<int>(slots_.size()); }
+  uint64_t slot_bytes() const { return slot_bytes_; }
+
+ private:
+  std::byte* slot_data(uint64_t number) const;
+
+  struct Slot {
+    std::unique_ptr<Event> ready, released;
+  };
+  uint64_t slot_bytes_;
+  DeviceBuffer memory_;
+  std::vector<Slot> slots_;
+  std::atomic<uint64_t> filled_{0}, acquired_{0}, released_{0};  // numbers below these have been so called
+};
+
+}  // namespace headrace

@@ -1,0 +1,125 @@
+// A trace of a run: what each stream did and when, for ui.perfetto.dev and chrome://tracing. Streams report their
+// copies themselves; what a compute stream does is named by TraceSpan and TraceStep, what the host does by HostSpan.
+// With no trace, all of that costs a look at a pointer.
+//
+// Bounded, so that the file can be opened: the first kTracedSteps decode steps of each run; of each prefill its layers
+// and kPrefillDetails slices inside them; kMaxSlices in all. What is left out is counted, and the file says so.
+//
+// Owns its file, its slices and the clock of its backend. Any thread may record; begin_run(), begin_step() and finish()
+// come from one.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "offload/device/trace_clock.h"
+#include "offload/device/trace_file.h"
+#include "offload/host/thread_annotations.h"
+
+namespace headrace {
+
+class Trace {
+ public:
+  static constexpr int64_t kTracedSteps = 32, kPrefillDetails = 16384, kMaxSlices = 131072;
+
+  // Creates the file, with a trace of nothing in it, so that what cannot be written is known before the work begins.
+  // Throws Error: kStorage for the file system, kBadInput for a file that holds something else than a trace.
+  explicit Trace(const std::string& path);
+  ~Trace();  // writes what there is if nobody did: for the way out of an error
+  Trace(const Trace&) = delete;
+  Trace& operator=(const Trace&) = delete;
+  void start(std::string device, std::unique_ptr<TraceClock> clock);
+
+  // Reads the times back and writes the file; nothing is recorded from then on. REQUIRES: the streams are idle, or
+  // gone. Throws Error(kStorage).
+  TraceSummary finish();
+  bool finished() const { return finished_; }
+
+  // Whether what is enqueued now becomes slices. Where it does, work must not run as a CUDA graph: its parts would have
+  // no times.
+  bool recording() const { return recording_.load(std::memory_order_relaxed); }
+
+  void begin_run();      // a prompt and its answer; its prefill comes first
+  void skip_run();       // one that is not to be in the trace, to warm up say: nothing until the next begin_run()
+  int64_t begin_step();  // the decode step's number in its run, from 1
+
+  // ---- for spans and streams ----
+  enum class Weight : uint8_t { kOutline, kDetail };
+  // Null: not recording, or beyond the bounds.
+  TraceSlice* claim(TraceTrack track, TraceName name, Weight weight);
+  void stamp(Stream& stream, TraceSlice& slice, TraceEdge edge) { clock_->stamp(stream, slice, edge); }
+  const char* keep(std::string_view name);  // as long as the trace
+  static int64_t host_now_ns();
+
+  static constexpr char kStep[] = "step", kPartOfStep[] = "step, not whole";
+
+ private:
+  void close_step();
+  bool room_for_step() const;
+  std::vector<TimedSlice> timed_slices();
+
+  TraceFile file_;
+  TraceSummary summary_;
+  std::string device_;
+  int64_t origin_ns_ = 0;
+  const std::unique_ptr<TraceSlice[]> slices_;
+  std::unique_ptr<TraceClock> clock_;
+  std::atomic<int64_t> claimed_{0}, dropped_slices_{0}, details_left_{kPrefillDetails};
+  std::atomic<bool> recording_{false}, overflowed_{false};
+  bool finished_ = false;
+  std::atomic<bool> skipping_{false};
+  int64_t run_steps_ = 0, step_begin_ = 0, largest_step_ = 0;
+  TraceSlice* step_ = nullptr;  // the last one recorded
+  Mutex names_mutex_;
+  std::deque<std::string> names_ GUARDED_BY(names_mutex_);
+};
+
+// What is enqueued on a compute stream while this lives is one slice. Spans nest. Thread: who enqueues.
+class TraceSpan {
+ public:
+  TraceSpan(Stream& stream, TraceName name) {
+    if (stream.tracing().trace != nullptr) [[unlikely]]
+      begin(stream, name);
+  }
+  ~TraceSpan() {
+    if (stream_ != nullptr) [[unlikely]]
+      end();
+  }
+  TraceSpan(const TraceSpan&) = delete;
+  TraceSpan& operator=(const TraceSpan&) = delete;
+
+ private:
+  void begin(Stream& stream, TraceName name);
+  void end() noexcept;
+
+  Stream* stream_ = nullptr;  // null: not traced
+  TraceSlice* slice_ = nullptr;
+};
+
+// A decode step: the same, and the trace counts it.
+class TraceStep {
+ public:
+  explicit TraceStep(Stream& stream) : span_(stream, next(stream.tracing().trace)) {}
+
+ private:
+  static TraceName next(Trace* trace) { return trace ? TraceName(Trace::kStep, trace->begin_step()) : TraceName(); }
+  TraceSpan span_;
+};
+
+// What the calling thread does while this lives. `trace` may be null.
+class HostSpan {
+ public:
+  HostSpan(Trace* trace, TraceName name);
+  ~HostSpan();
+  HostSpan(const HostSpan&) = delete;
+  HostSpan& operator=(const HostSpan&) = delete;
+
+ private:
+  TraceSlice* slice_ = nullptr;
+};
+
+}  // namespace headrace

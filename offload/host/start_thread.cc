@@ -1,0 +1,37 @@
+#include "offload/host/start_thread.h"
+
+#include <pthread.h>
+
+#include <new>
+#include <system_error>
+
+#include "cache/base.h"
+
+namespace headrace {
+
+void refuse_thread(const std::string& what) {
+  try {
+    throw;
+  } catch (const std::system_error& error) {
+    throw_error(ExitCode::kDoesNotFit, what, str("cannot be started: ", error.code().message()),
+                "The system gives no more threads: raise the limit of processes (ulimit -u; in a container its limit "
+                "of pids) or of memory (ulimit -v), or end what else runs.");
+  } catch (const std::bad_alloc&) {
+    throw_error(ExitCode::kDoesNotFit, what, "cannot be started: no memory is left for it",
+                "End what else runs, or raise the limit of memory.");
+  }
+}
+
+void set_thread_stacks() noexcept {
+  static const bool set = [] {
+    pthread_attr_t attributes;
+    if (pthread_attr_init(&attributes) != 0) return false;
+    const bool done =
+        pthread_attr_setstacksize(&attributes, kThreadStackBytes) == 0 && pthread_setattr_default_np(&attributes) == 0;
+    pthread_attr_destroy(&attributes);
+    return done;
+  }();
+  (void)set;  // refused, the stacks are as large as RLIMIT_STACK says
+}
+
+}  // namespace headrace

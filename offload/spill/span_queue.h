@@ -1,0 +1,57 @@
+// Spans of a file, read and written as requests, so many at a time; and how long the disk has had reads to do. Owns a
+// queue of requests; borrows file and memory. Thread: one at a time; read_busy_ms() and what is const from any.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "offload/disk/file_queue.h"
+#include "offload/host/thread_annotations.h"
+#include "offload/spill/spill_span.h"
+
+namespace headrace {
+
+struct SpanQueueOptions {
+  const File* file = nullptr;
+  SpillCut cut;
+  int most_depth = 0;  // that set_depth() may set
+  FileQueueBody body = FileQueueBody::kAuto;
+  std::span<std::byte> memory{};
+  // Each request that is done; its tag is the span's.
+  std::function<void(const FileRequest&)> on_done{};
+};
+
+class SpanQueue {
+ public:
+  explicit SpanQueue(const SpanQueueOptions& options);
+
+  // Requests under way at most.
+  void set_depth(int depth) { depth_ = depth; }
+  // Submits the requests of the span, waiting for others, and passing them on, while there is no room. Throws what has
+  // failed.
+  void start(FileOp op, const SpillSpan& span, std::byte* data, uint64_t tag);
+  void wait_for_one();  // and passes it on. REQUIRES: !idle()
+  // Waits for what is under way, and passes nothing on.
+  void drain() noexcept;
+
+  bool idle() const { return queue_->pending() == 0; }
+  double read_busy_ms() const;  // that reads have been under way
+  FileQueue& requests() { return *queue_; }
+  const FileQueue& requests() const { return *queue_; }
+
+ private:
+  FileDone next_done();
+
+  const SpanQueueOptions options_;
+  const std::unique_ptr<FileQueue> queue_;
+  int depth_;
+  mutable Mutex mutex_;
+  int64_t busy_ns_ GUARDED_BY(mutex_) = 0;
+  int64_t busy_since_ns_ GUARDED_BY(mutex_) = 0;  // 0: no reads are under way
+};
+
+}  // namespace headrace

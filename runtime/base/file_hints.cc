@@ -1,0 +1,32 @@
+#include "runtime/base/file_hints.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "cache/base.h"
+
+namespace headrace {
+
+namespace fs = std::filesystem;
+
+std::string cannot_open(const std::string& path, int error) {
+  std::error_code ignored;
+  if (error == ENOENT && fs::is_symlink(path, ignored)) {
+    return "is a link to " + fs::read_symlink(path, ignored).string() + ", which is not there";
+  }
+  return str("cannot be opened: ", std::strerror(error));
+}
+
+bool is_there(const std::string& path) {
+  std::error_code ignored;
+  return fs::exists(fs::symlink_status(path, ignored));
+}
+
+void refuse_lfs_pointer(const std::string& path, std::string_view content) {
+  if (content.size() > kMostLfsPointerBytes || !content.starts_with("version https://git-lfs.github.com/spec/")) return;
+  throw_error(ExitCode::kBadInput, path, "is a git-LFS pointer, not the file that it stands for",
+              "Fetch the file: git lfs pull");
+}
+
+}  // namespace headrace

@@ -1,0 +1,119 @@
+// A bench's report as JSON: what is kept in bench/results.
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/rounding.h"
+#include "runtime/commands/bench.h"
+
+namespace headrace {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Six digits: a timing has no more.
+double rounded(double value) { return to_digits(value, 6); }
+
+ordered_json rounded_list(const auto& values) {
+  ordered_json list = ordered_json::array();
+  for (const double value : values) list.push_back(rounded(value));
+  return list;
+}
+
+ordered_json machine_json(const BenchReport& report) {
+  return {{"cpu", report.machine.cpu},
+          {"cores", report.machine.cores},
+          {"memory_bytes", report.machine.memory_bytes},
+          {"device", report.device}};
+}
+
+ordered_json shape_json(const ModelConfig& c) {
+  return {{"family", c.family},     {"layers", c.layers},     {"hidden", c.hidden}, {"heads", c.heads},
+          {"kv_heads", c.kv_heads}, {"head_dim", c.head_dim}, {"ffn", c.ffn},       {"vocab", c.vocab}};
+}
+
+ordered_json link_json(const BenchReport& report) {
+  ordered_json link = ordered_json::object();
+  for (const LinkPeak& peak : report.link) {
+    link["copy_bytes"] = peak.copy_bytes;
+    link[std::string(link_use_name(peak.use)) + "_gb_per_s"] = rounded(peak.gb_per_s);
+  }
+  return link;
+}
+
+ordered_json decode_json(const BenchRow& row, double peak) {
+  ordered_json out = {{"steps", row.step_ms.size()},
+                      {"ms_median", rounded(row.step_ms_at(0.5))},
+                      {"ms_p10", rounded(row.step_ms_at(0.1))},
+                      {"ms_p90", rounded(row.step_ms_at(0.9))},
+                      {"tokens_per_s", rounded(row.decode_tokens_per_s())},
+                      {"h2d_bytes_per_step", rounded(row.h2d_bytes_per_step)},
+                      {"d2h_bytes_per_step", rounded(row.d2h_bytes_per_step)},
+                      {"link_gb_per_s", rounded(row.link_gb_per_s())}};
+  if (row.spill.file_bytes > 0) {
+    out["disk_bytes_per_step"] = rounded(row.disk_bytes_per_step);
+    out["disk_gb_per_s"] = rounded(row.disk_gb_per_s());
+    out["checksum_share_of_a_core"] = rounded(row.checksum_share());
+    out["verify_late_share"] = rounded(row.verify_late_share());
+  }
+  if (peak > 0) out["link_share_of_peak"] = rounded(row.link_gb_per_s() / peak);
+  out["step_ms"] = rounded_list(row.step_ms);
+  return out;
+}
+
+ordered_json row_json(const BenchRow& row, double peak) {
+  ordered_json out = {{"prompt_tokens", row.prompt_tokens}, {"kv", kv_mode_name(row.kv)}};
+  if (!row.error.empty()) {
+    out["error"] = row.error;
+    return out;
+  }
+  if (row.predicted) {
+    const PassCost &prefill = row.predicted->prefill, &step = row.predicted->full;
+    ordered_json& predicted = out["predicted"] = ordered_json::object();
+    if (prefill.known) predicted["prefill_ms"] = rounded(prefill.ms());
+    if (step.known) predicted["step_ms"] = rounded(step.ms());
+    predicted["h2d_bytes_per_step"] = step.link_bytes;
+  }
+  const MemoryUse& m = row.memory;
+  out["prefill"] = {{"ms", rounded(row.median_prefill_ms())},
+                    {"tokens_per_s", rounded(row.prefill_tokens_per_s())},
+                    {"runs_ms", rounded_list(row.prefill_ms)},
+                    {"host_memory_ms", rounded(row.host_memory_ms)},
+                    {"host_wait_ms", rounded(row.host_wait_ms)}};
+  out["decode"] = decode_json(row, peak);
+  out["memory"] = {{"vram_peak_bytes", m.vram_peak_bytes},         {"host_peak_bytes", m.host_peak_bytes},
+                   {"rss_peak_bytes", m.rss_peak_bytes},           {"weights_bytes", m.weights_bytes},
+                   {"kv_resident_bytes", row.plan.resident_bytes}, {"kv_host_bytes", row.plan.host_bytes}};
+  if (row.spill.file_bytes > 0) {
+    out["memory"]["kv_disk_bytes"] = row.plan.disk_bytes;
+    out["disk"] = {{"how", row.spill.how},
+                   {"prefill_written_bytes", row.spill.prefill_written_bytes},
+                   {"read_depth", row.spill.reads_at_once},
+                   {"read_depth_why", row.spill.depth.why}};
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string bench_json(const BenchReport& report) {
+  const double peak = report.link_peak_gb_per_s(LinkUse::kToDevice);
+  ordered_json out = {{"program", "headrace bench"},
+                      {"machine", machine_json(report)},
+                      {"model", report.model},
+                      {"shape", shape_json(report.config)},
+                      {"dtype", dtype_name(report.dtype)},
+                      {"cache_type_k", dtype_name(report.cache_type_k)},
+                      {"cache_type_v", dtype_name(report.cache_type_v)},
+                      {"vram_limit_bytes", report.vram_limit_bytes},
+                      {"host_limit_bytes", report.host_limit_bytes},
+                      {"seed", report.seed},
+                      {"repeat", report.repeat},
+                      {"decode_tokens", report.decode_tokens},
+                      {"load_ms", rounded(report.load_ms)},
+                      {"link", link_json(report)}};
+  out["rows"] = ordered_json::array();
+  for (const BenchRow& row : report.rows) out["rows"].push_back(row_json(row, peak));
+  out["interrupted"] = report.interrupted;
+  return out.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace headrace

@@ -1,0 +1,273 @@
+#include "runtime/commands/compute_probe.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include "cache/layout.h"
+#include "kernels/attention/op.h"
+#include "kernels/elementwise/op.h"
+#include "kernels/product/op.h"
+
+namespace headrace {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Sizes that take some milliseconds a call on either backend, so that the host's part does not show.
+struct Sizes {
+  int64_t n, k;  // of the matrix
+  int64_t decode_rows, prefill_rows;
+  int64_t heads, kv_heads, head_dim;
+  int64_t context;          // rows that attention sees
+  int64_t prefill_queries;  // the last of them
+};
+constexpr Sizes kGpuSizes = {28672, 4096, 1, 2048, 32, 8, 128, 61440, 2048};
+constexpr Sizes kCpuSizes = {4096, 2048, 1, 256, 16, 4, 64, 2048, 256};
+constexpr int64_t kQueries = 64;
+
+// Of a call, seconds: the rounds' median, least and most.
+struct Times {
+  double median, least, most;
+};
+
+// `work` is that of a call, in billions or trillions.
+ComputeRate rate_of(double work, const Times& times) {
+  return {.value = work / times.median, .low = work / times.most, .high = work / times.least};
+}
+
+class ComputeProbe {
+ public:
+  ComputeProbe(Device& device, bool quick)
+      : device_(device),
+        gpu_(device.backend() == Backend::kCuda),
+        rounds_(quick ? 3 : 7),
+        stream_(device.make_stream("measuring", StreamRole::kCompute)) {}
+
+  ComputeRates run() {
+    ComputeRates rates;
+    measure_products(&rates);
+    measure_attention(&rates);
+    return rates;
+  }
+
+ private:
+  const Sizes& sizes() const { return gpu_ ? kGpuSizes : kCpuSizes; }
+  // Numbers between -1/2 and 1/2, a short run of them over and over: multipliers must have something to do.
+  DeviceBuffer made_up(int64_t elements);
+  // Calls that are short are made several at a time.
+  Times measure(const std::function<void()>& call);
+  void measure_products(ComputeRates* rates);
+  void measure_attention(ComputeRates* rates);
+  struct Rows;
+  Rows make_rows();
+  Times prefill_times(const Rows& rows);
+  Times prefix_times(Rows& rows, int64_t queries, int64_t segments);
+  Times product_times(ProductPath path, int64_t rows);
+  std::vector<KvSegment> segments_of(const DeviceBuffer& kv, int64_t rows) const;
+  AttentionShape attention_shape(int64_t queries) const;
+
+  Device& device_;
+  const bool gpu_;
+  const int rounds_;
+  const std::unique_ptr<Stream> stream_;
+};
+
+DeviceBuffer ComputeProbe::made_up(int64_t elements) {
+  constexpr size_t kRun = 1 << 20;
+  const uint64_t bytes = static_cast<uint64_t>(elements) * 2;
+  DeviceBuffer buffer = device_.allocate(bytes, "measuring the compute");
+  const PinnedBuffer host = device_.allocate_pinned(std::min<uint64_t>(bytes, 2 * kRun), "measuring the compute");
+  uint32_t state = 12345;
+  for (size_t i = 0; i < host.bytes() / 2; ++i) {
+    state = state * 1664525u + 1013904223u;
+    host.as<uint16_t>()[i] = f32_to_bf16(static_cast<float>(state >> 8) / static_cast<float>(1 << 24) - 0.5f).bits;
+  }
+  for (uint64_t at = 0; at < bytes; at += host.bytes()) {
+    stream_->copy(buffer.data() + at, host.data(), std::min(host.bytes(), bytes - at), Link::kHostToDevice);
+  }
+  stream_->synchronize();
+  return buffer;
+}
+
+Times ComputeProbe::measure(const std::function<void()>& call) {
+  const auto timed = [&](int calls) {
+    const Clock::time_point start = Clock::now();
+    for (int i = 0; i < calls; ++i) call();
+    stream_->synchronize();
+    return std::chrono::duration<double>(Clock::now() - start).count() / calls;
+  };
+  timed(1);  // what a kernel's first call has to do
+  const int calls = std::clamp(static_cast<int>(2e-3 / timed(1)), 1, 64);
+  std::vector<double> times;
+  for (int round = 0; round < rounds_; ++round) times.push_back(timed(calls));
+  std::sort(times.begin(), times.end());
+  return {.median = times[times.size() / 2], .least = times.front(), .most = times.back()};
+}
+
+// Matrices in turn, so that no cache holds them from call to call.
+Times ComputeProbe::product_times(ProductPath path, int64_t rows) {
+  const Sizes& s = sizes();
+  constexpr int kMatrices = 3;
+  const int64_t padded = static_cast<int64_t>(round_up(static_cast<uint64_t>(rows), kProductRowPadding));
+  const DeviceBuffer w = made_up(kMatrices * s.n * s.k), x = made_up(padded * s.k), out = made_up(padded * s.n);
+  int turn = 0;
+  return measure([&] {
+    const std::byte* const matrix = w.data() + static_cast<uint64_t>(turn++ % kMatrices * s.n * s.k) * 2;
+    product({.x = x.data(),
+             .w = matrix,
+             .bias = nullptr,
+             .residual = nullptr,
+             .out = out.data(),
+             .type = DType::kBF16,
+             .out_type = DType::kBF16,
+             .rows = rows,
+             .n = s.n,
+             .k = s.k,
+             .path = path},
+            *stream_);
+  });
+}
+
+void ComputeProbe::measure_products(ComputeRates* rates) {
+  const Sizes& s = sizes();
+  const double elements = static_cast<double>(s.n * s.k);
+  rates->weights_gb_per_s = rate_of(2e-9 * elements, product_times(ProductPath::kDecode, s.decode_rows));
+  rates->product_tflop_per_s = rate_of(2e-12 * elements * static_cast<double>(s.prefill_rows),
+                                       product_times(ProductPath::kPrefill, s.prefill_rows));
+}
+
+std::vector<KvSegment> ComputeProbe::segments_of(const DeviceBuffer& kv, int64_t rows) const {
+  const Sizes& s = sizes();
+  const RowShape shape{.layers = 1, .kv_heads = s.kv_heads, .head_dim = s.head_dim};
+  std::vector<KvSegment> segments;
+  for (int64_t i = 0; i < segments_for(rows); ++i) {
+    const SegmentRange range = segment_range(i);
+    const std::byte* const k = kv.data() + segments_bytes(shape, 0, i);
+    segments.push_back({.k = k,
+                        .v = k + static_cast<uint64_t>(range.rows) * shape.k_bytes(),
+                        .position = static_cast<int32_t>(range.begin),
+                        .rows = static_cast<int32_t>(std::min(range.rows, rows - range.begin)),
+                        .stride_rows = static_cast<int32_t>(range.rows)});
+  }
+  return segments;
+}
+
+AttentionShape ComputeProbe::attention_shape(int64_t queries) const {
+  const Sizes& s = sizes();
+  return {.queries = queries,
+          .heads = s.heads,
+          .kv_heads = s.kv_heads,
+          .head_dim = s.head_dim,
+          .q_stride = s.heads * s.head_dim,
+          .type = DType::kBF16,
+          .k_type = DType::kBF16,
+          .v_type = DType::kBF16,
+          .scale = 1 / std::sqrt(static_cast<float>(s.head_dim))};
+}
+
+// Several layers' rows in turn, so that no cache holds them.
+struct ComputeProbe::Rows {
+  static constexpr int kLayers = 3;
+  RowShape shape;
+  uint64_t layer_bytes;
+  DeviceBuffer kv, q, out, table, positions, state, scratch;
+  std::vector<KvSegment> segments;  // of the first layer
+  int turn = 0;
+
+  int64_t count() const { return static_cast<int64_t>(segments.size()); }
+};
+
+ComputeProbe::Rows ComputeProbe::make_rows() {
+  const Sizes& s = sizes();
+  const int64_t most = std::max(s.prefill_queries, kQueries), width = s.heads * s.head_dim;
+  const auto buffer = [&](uint64_t bytes) { return device_.allocate(bytes, "measuring the compute"); };
+  const auto states = [&](int64_t n) {
+    return buffer(static_cast<uint64_t>(n * (width + 2 * s.heads)) * sizeof(float));
+  };
+  Rows rows;
+  rows.shape = {.layers = 1, .kv_heads = s.kv_heads, .head_dim = s.head_dim};
+  rows.layer_bytes = segments_bytes(rows.shape, 0, segments_for(s.context));
+  rows.kv = made_up(static_cast<int64_t>(Rows::kLayers * rows.layer_bytes / 2));
+  rows.q = made_up(most * width);
+  rows.out = buffer(static_cast<uint64_t>(most * width) * 2);
+  rows.segments = segments_of(rows.kv, s.context);
+  rows.state = states(kQueries);
+  rows.scratch = states(kQueries * kMaxPrefixSegments);
+  const uint64_t table_bytes = rows.segments.size() * sizeof(KvSegment), position_bytes = kQueries * sizeof(int32_t);
+  rows.table = buffer(table_bytes);
+  rows.positions = buffer(position_bytes);
+  const PinnedBuffer host = device_.allocate_pinned(table_bytes + position_bytes, "measuring the compute");
+  std::memcpy(host.data(), rows.segments.data(), table_bytes);
+  auto* const positions = reinterpret_cast<int32_t*>(host.data() + table_bytes);
+  std::fill_n(positions, kQueries, static_cast<int32_t>(s.context + kTailWindow + kPrefixTile));  // sees all rows
+  stream_->copy(rows.table.data(), host.data(), table_bytes, Link::kHostToDevice);
+  stream_->copy(rows.positions.data(), positions, position_bytes, Link::kHostToDevice);
+  stream_->synchronize();
+  return rows;
+}
+
+Times ComputeProbe::prefill_times(const Rows& rows) {
+  const Sizes& s = sizes();
+  return measure([&] {
+    prefill_attention({.shape = attention_shape(s.prefill_queries),
+                       .q = rows.q.data(),
+                       .segments = rows.table.as<KvSegment>(),
+                       .out = rows.out.data(),
+                       .segment_count = rows.count(),
+                       .first_position = s.context - s.prefill_queries},
+                      *stream_);
+  });
+}
+
+Times ComputeProbe::prefix_times(Rows& rows, int64_t queries, int64_t segments) {
+  const int64_t width = sizes().heads * sizes().head_dim;
+  const auto view = [&](const DeviceBuffer& b, int64_t n) {
+    return AttentionState{.o = b.as<float>(), .ml = b.as<float>() + n * width};
+  };
+  return measure([&] {
+    PrefixAttentionParams params{.shape = attention_shape(queries),
+                                 .q = rows.q.data(),
+                                 .positions = rows.positions.as<int32_t>(),
+                                 .state = view(rows.state, kQueries),
+                                 .scratch = view(rows.scratch, kQueries * kMaxPrefixSegments),
+                                 .segment_count = segments,
+                                 .segments = {},
+                                 .fresh = true};
+    const uint64_t layer = static_cast<uint64_t>(rows.turn++ % Rows::kLayers) * rows.layer_bytes;
+    for (size_t i = 0; i < static_cast<size_t>(segments); ++i) {
+      params.segments[i] = rows.segments[i];
+      params.segments[i].k = static_cast<const std::byte*>(rows.segments[i].k) + layer;
+      params.segments[i].v = static_cast<const std::byte*>(rows.segments[i].v) + layer;
+    }
+    prefix_attention(params, *stream_);
+  });
+}
+
+void ComputeProbe::measure_attention(ComputeRates* rates) {
+  const Sizes& s = sizes();
+  Rows rows = make_rows();
+  const double width = static_cast<double>(s.heads * s.head_dim), context = static_cast<double>(s.context);
+  const double queries = static_cast<double>(s.prefill_queries);
+  const double prefill_flop = 4 * width * queries * (context - queries / 2);
+  rates->attention_tflop_per_s = rate_of(1e-12 * prefill_flop, prefill_times(rows));
+  // Half of the rows and all of them: what the second half adds is the rows' own; the rest is the kernels' beginning
+  // and end, which a layer's fixed time has already.
+  const int64_t count = rows.count(), half = count / 2;
+  const double more = static_cast<double>(segments_bytes(rows.shape, half, count));
+  const Times whole = prefix_times(rows, 1, count);
+  const double grown = whole.median - prefix_times(rows, 1, half).median;
+  const double gb_per_s =
+      1e-9 * (grown > 0.1 * whole.median ? more / grown : static_cast<double>(rows.layer_bytes) / whole.median);
+  rates->kv_gb_per_s = rate_of(gb_per_s * whole.median, whole);  // as steady as the whole
+  rates->queries_tflop_per_s = rate_of(4e-12 * width * kQueries * context, prefix_times(rows, kQueries, count));
+}
+
+}  // namespace
+
+ComputeRates measure_compute(Device& device, bool quick) { return ComputeProbe(device, quick).run(); }
+
+}  // namespace headrace

@@ -1,0 +1,296 @@
+#include "runtime/commands/plan.h"
+
+#include <algorithm>
+#include <ctime>
+#include <memory>
+#include <utility>
+
+#include "cache/base.h"
+#include "cache/cards.h"
+#include "cache/needs.h"
+#include "offload/device/paper_device.h"
+#include "offload/host/host_limits.h"
+#include "runtime/commands/profile_store.h"
+#include "runtime/model/files/shapes.h"
+#include "runtime/model/random_checkpoint.h"
+
+namespace headrace {
+namespace {
+
+constexpr uint64_t kLeftToOthers = 512 * kMiB;  // of a card, as where it is (DESIGN section 11)
+constexpr uint64_t kEndless = uint64_t{1} << 50;
+constexpr int64_t kMostOfAShape = int64_t{64} << 20;  // tokens: terabytes with the smallest of them
+
+// A card that is not here, with the budgets that were asked for, or a machine like this one.
+PaperCard card_on_paper(const Card& card, const DeviceOptions& options) {
+  if (options.vram_bytes > card.vram_bytes()) {
+    throw_error(ExitCode::kDoesNotFit, "--vram",
+                str(format_bytes(options.vram_bytes), " is more than the ", format_bytes(card.vram_bytes()), " of ",
+                    card.name));
+  }
+  const HostLimits limits = read_host_limits();
+  return {.name = card.name,
+          .vram_bytes = options.vram_bytes > 0 ? options.vram_bytes : card.vram_bytes() - kLeftToOthers,
+          .host_bytes = options.host_mem_bytes > 0 ? options.host_mem_bytes : limits.default_host_mem(),
+          .taken_bytes = kPaperContextBytes,
+          .threads = limits.cores};
+}
+
+// By name: a card by what its data sheet calls it, too.
+bool same_device(const std::string& a, const std::string& b) {
+  if (a == b) return true;
+  const std::optional<Card> first = card_named(a), second = card_named(b);
+  return first && second && first->id == second->id;
+}
+
+// What a profile is told from others by, beside the device's name. A CPU has no driver.
+std::string driver_of(const std::string& driver, bool gpu) {
+  return driver.empty() ? "" : (gpu ? ", driver " : ", ") + driver;
+}
+
+class Planner {
+ public:
+  explicit Planner(const PlanOptions& options) : options_(options) {}
+  PlanReport run();
+
+ private:
+  void choose_device();
+  void choose_rates();
+  void use_kept_rates();
+  std::optional<KeptRates> profile_of(const std::vector<KeptRates>& entries) const;
+  std::unique_ptr<Engine> engine_on(const PaperCard& card) const;
+  RunPlan plan_on(const PaperCard& card, std::optional<KvMode> kv) const;
+  void check_context(const Engine& engine) const;
+  void refused(const Error& error);
+  void advise(const DoesNotFit& refusal);
+  void advise_for_weights();
+  bool fits_auto() const;
+  int64_t longest_context(const Engine& engine, int64_t guess) const;
+  void need(KvMode kv, uint64_t* vram_bytes, uint64_t* host_bytes) const;
+
+  const PlanOptions& options_;
+  std::optional<Card> card_;
+  PaperCard paper_;
+  PlanReport report_;
+};
+
+// The device itself is asked what it is and given back: planning takes none of its memory.
+void Planner::choose_device() {
+  if (!options_.gpu.empty()) {
+    card_ = find_card(options_.gpu);
+    paper_ = card_on_paper(*card_, options_.engine.device);
+  } else {
+    paper_ = paper_of(*open_device(options_.engine.device));
+  }
+  report_.device = paper_.name;
+  report_.one_memory = paper_.backend == Backend::kCpu;
+  report_.vram_limit_bytes = paper_.vram_bytes;
+  report_.host_limit_bytes = paper_.host_bytes;
+  report_.taken_bytes = paper_.taken_bytes;
+}
+
+// Of this very machine, or else, where a file was asked for, of the same card in another or by another driver.
+std::optional<KeptRates> Planner::profile_of(const std::vector<KeptRates>& entries) const {
+  std::optional<KeptRates> found = find_rates(entries, paper_.name, paper_.driver);
+  if (found || options_.profile.empty()) return found;
+  for (const KeptRates& entry : entries) {  // the latest
+    if (same_device(entry.device, paper_.name) && (!found || found->measured < entry.measured)) found = entry;
+  }
+  if (found) return found;
+  std::string known;
+  for (const KeptRates& entry : entries)
+    known += str(known.empty() ? "" : "; ", entry.device, driver_of(entry.driver, entry.rates.gpu));
+  throw_error(ExitCode::kBadInput, options_.profile,
+              str("has no profile of ", paper_.name, driver_of(paper_.driver, paper_.backend == Backend::kCuda),
+                  ": it is of ", known.empty() ? "nothing" : known),
+              str("headrace profile measures a device where it is",
+                  card_ ? "; without --profile the data sheet of " : "", card_ ? card_->name + " is taken." : "."));
+}
+
+void Planner::use_kept_rates() {
+  std::vector<KeptRates> entries;
+  if (options_.profile.empty()) {
+    KeptProfiles kept = read_kept_profiles(kept_profile_path());
+    entries = std::move(kept.entries);
+    report_.note = kept.ignored;
+  } else {
+    entries = read_profiles(options_.profile);
+  }
+  const std::optional<KeptRates> found = profile_of(entries);
+  if (!found) return;
+  const std::string& spill = options_.engine.spill.folder;
+  report_.rates = rates_with_spill(*found, spill);
+  if (found->rates.disk_read_gb_per_s > 0 && report_.rates->disk_read_gb_per_s == 0) {
+    report_.note += str(report_.note.empty() ? "" : "; ", "the disk that was measured, of ",
+                        found->disk_folder.empty() ? "no folder" : found->disk_folder,
+                        ", is not known to be that of --spill ", spill, ": its speed is not known");
+  }
+  report_.measured = found->measured;
+  report_.age_s = profile_age_s(found->measured, options_.now > 0 ? options_.now : std::time(nullptr));
+  report_.spread = found->spread;
+  report_.rates_from = "what headrace profile measured on " + found->measured;
+  if (found->device != paper_.name || found->driver != paper_.driver) {
+    report_.rates_from += str(", of ", found->device, driver_of(found->driver, found->rates.gpu));
+  }
+}
+
+void Planner::choose_rates() {
+  if (!card_ || !options_.profile.empty()) use_kept_rates();
+  if (report_.rates) return;
+  if (!card_ && paper_.backend == Backend::kCuda) card_ = card_named(paper_.name);
+  if (!card_) return;
+  report_.rates = card_->rates();
+  report_.rates_from = "the data sheet of " + card_->name;
+}
+
+std::unique_ptr<Engine> Planner::engine_on(const PaperCard& card) const {
+  EngineOptions engine = options_.engine;
+  engine.want_tokenizer = false;
+  engine.rates_of = nullptr;
+  std::unique_ptr<Checkpoint> checkpoint;
+  if (!options_.shape.empty()) {
+    if (engine.ctx_size > kMostOfAShape) {
+      throw_error(ExitCode::kUsage, "--ctx-size",
+                  str(engine.ctx_size, " tokens are more than the ", kMostOfAShape, " that are planned for a shape"));
+    }
+    Shape shape = find_shape(options_.shape);  // was trained on no context, so that it takes any
+    shape.config.max_positions = std::max(shape.config.max_positions, engine.ctx_size);
+    checkpoint = make_random_checkpoint(shape.name, shape.config, 0);
+  }
+  return std::make_unique<Engine>(engine, std::move(checkpoint), open_paper_device(card));
+}
+
+void Planner::check_context(const Engine& engine) const {
+  if (options_.output_tokens < engine.context_limit()) return;
+  throw_error(
+      ExitCode::kUsage, "--predict",
+      str(options_.output_tokens, " tokens leave no room for a prompt in a context of ", engine.context_limit()));
+}
+
+RunPlan Planner::plan_on(const PaperCard& card, std::optional<KvMode> kv) const {
+  const std::unique_ptr<Engine> engine = engine_on(card);
+  return engine->plan(engine->context_limit() - options_.output_tokens,
+                      {.max_tokens = options_.output_tokens, .kv = kv});
+}
+
+// Weights and all, on a device without end.
+void Planner::need(KvMode kv, uint64_t* vram_bytes, uint64_t* host_bytes) const {
+  PaperCard endless = paper_;
+  endless.vram_bytes = endless.host_bytes = kEndless;
+  try {
+    const RunPlan plan = plan_on(endless, kv);
+    *vram_bytes = plan.memory.vram_bytes + whole_pages(plan.weights_bytes) + whole_pages(plan.draft_weights_bytes) +
+                  paper_.taken_bytes;
+    *host_bytes = plan.memory.host_total_bytes;
+  } catch (const Error&) {
+  }
+}
+
+// `guess` is the planner's own, which knows less of what grows with the context: the search starts there.
+int64_t Planner::longest_context(const Engine& engine, int64_t guess) const {
+  int64_t low = options_.output_tokens, high = engine.context_limit(), step = 1;
+  for (int64_t at = guess; low + 1 < high; step *= 2) {
+    if (at <= low || at >= high) at = low + (high - low) / 2;
+    try {
+      engine.plan(at - options_.output_tokens, {.max_tokens = options_.output_tokens});
+      low = at;
+      at += step;
+    } catch (const Error&) {
+      high = at;
+      at -= step;
+    }
+  }
+  return low > options_.output_tokens ? low : 0;
+}
+
+bool Planner::fits_auto() const {
+  try {
+    plan_on(paper_, KvMode::kAuto);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// The planner speaks of what is free, a flag of all: the difference is taken, whatever the plan.
+void Planner::advise(const DoesNotFit& refusal) {
+  const PlanInput& in = refusal.input();
+  const PlanNeeds& needs = refusal.needs();
+  PlanAdvice& advice = report_.advice;
+  if (needs.vram_bytes > 0) advice.vram_bytes = paper_.vram_bytes - in.vram_free + needs.vram_bytes;
+  if (needs.host_bytes > 0) advice.host_bytes = paper_.host_bytes - in.host_free + needs.host_bytes;
+  advice.spill_bytes = needs.disk_bytes;
+  if (options_.engine.kv != KvMode::kAuto) advice.kv_auto = fits_auto();
+  const int64_t less = in.context_rows - needs.context_rows;
+  advice.context_tokens = longest_context(*engine_on(paper_), report_.context_tokens - less);
+}
+
+// Where the weights alone are too large no other budget helps. On a device that holds them and nothing else the
+// planner says what it would have to be.
+void Planner::advise_for_weights() {
+  try {
+    PaperCard larger = paper_;
+    larger.vram_bytes = larger.host_bytes = kEndless;
+    const RunPlan plan = plan_on(larger, std::nullopt);
+    larger = paper_;
+    larger.vram_bytes =
+        paper_.taken_bytes + whole_pages(plan.weights_bytes) + whole_pages(plan.draft_weights_bytes) + kPageBytes;
+    if (report_.one_memory) larger.host_bytes = larger.vram_bytes;
+    try {
+      plan_on(larger, std::nullopt);
+    } catch (const DoesNotFit& refusal) {
+      const PlanInput& in = refusal.input();
+      const PlanNeeds& needs = refusal.needs();
+      uint64_t* const flag = report_.one_memory ? &report_.advice.host_bytes : &report_.advice.vram_bytes;
+      const uint64_t needed = report_.one_memory ? needs.host_bytes : needs.vram_bytes;
+      if (needed > 0) *flag = larger.vram_bytes - in.vram_free + needed;
+    }
+  } catch (const Error&) {
+  }
+}
+
+void Planner::refused(const Error& error) {
+  if (error.code() != ExitCode::kDoesNotFit) throw;
+  report_.refusal = first_line(error);
+  PlanAdvice& advice = report_.advice;
+  if (card_) advice.card_vram_bytes = card_->vram_bytes();
+  need(KvMode::kDevice, &advice.device_vram_bytes, &advice.device_host_bytes);
+  need(KvMode::kHost, &advice.host_vram_bytes, &advice.host_host_bytes);
+  const auto* const refusal = dynamic_cast<const DoesNotFit*>(&error);
+  refusal != nullptr ? advise(*refusal) : advise_for_weights();
+}
+
+PlanReport Planner::run() {
+  choose_device();
+  choose_rates();
+  PaperCard endless = paper_;
+  endless.vram_bytes = endless.host_bytes = kEndless;
+  {
+    const std::unique_ptr<Engine> any = engine_on(endless);  // what is no plan's fault is said here
+    check_context(*any);
+    report_.model = any->model_path();
+    report_.dtype = any->dtype();
+    report_.context_tokens = any->context_limit();
+    report_.output_tokens = options_.output_tokens;
+  }
+  try {
+    report_.run = plan_on(paper_, std::nullopt);
+  } catch (const Error& error) {
+    refused(error);
+  }
+  if (report_.run && report_.rates && report_.rates->known()) {
+    report_.predicted = predict(*report_.run, *report_.rates);
+  }
+  return std::move(report_);
+}
+
+}  // namespace
+
+uint64_t PlanReport::device_bytes() const {
+  if (!run) return 0;
+  return taken_bytes + whole_pages(run->weights_bytes) + whole_pages(run->draft_weights_bytes) + run->memory.vram_bytes;
+}
+
+PlanReport make_plan_report(const PlanOptions& options) { return Planner(options).run(); }
+
+}  // namespace headrace

@@ -1,0 +1,110 @@
+// A plan as JSON. What is not known is left out.
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/rounding.h"
+#include "runtime/commands/plan.h"
+#include "runtime/commands/profile_store.h"
+
+namespace headrace {
+namespace {
+
+using nlohmann::ordered_json;
+
+double rounded(double value) { return to_decimals(value, 3); }
+
+ordered_json memory_json(const PlanReport& report) {
+  const RunPlan& run = *report.run;
+  ordered_json lines = ordered_json::array();
+  const auto add = [&](const std::string& what, const char* tier, uint64_t bytes) {
+    if (bytes > 0) lines.push_back({{"what", what}, {"tier", tier}, {"bytes", bytes}});
+  };
+  add("the system that drives the device", tier_name(Tier::kVram), report.taken_bytes);
+  add("weights", tier_name(Tier::kVram), run.weights_bytes);
+  add("weights of the draft", tier_name(Tier::kVram), run.draft_weights_bytes);
+  for (const PlanLine& line : run.memory.lines) add(line.what, tier_name(line.tier), line.bytes);
+  return {{"lines", lines},
+          {"vram_bytes", report.device_bytes()},
+          {"host_bytes", run.memory.host_total_bytes},
+          {"segments", run.memory.segments},
+          {"resident_segments", run.memory.resident_segments},
+          {"ring_bytes", static_cast<uint64_t>(run.memory.ring_slots) * run.memory.ring_slot_bytes}};
+}
+
+ordered_json pass_json(const PassCost& cost) {
+  ordered_json out = ordered_json::object();
+  if (cost.known) out["ms"] = rounded(cost.ms());
+  out["link_ms"] = rounded(cost.link_ms);
+  out["device_ms"] = rounded(cost.device_ms);
+  if (cost.known) {
+    out["disk_ms"] = rounded(cost.disk_ms);
+    out["bound_by"] = cost.bound();
+  }
+  out["link_bytes"] = cost.link_bytes;
+  out["disk_bytes"] = cost.disk_bytes;
+  out["weight_bytes"] = cost.weight_bytes;
+  out["kv_bytes"] = cost.kv_bytes;
+  return out;
+}
+
+ordered_json predicted_json(const PlanReport& report) {
+  const Prediction& p = *report.predicted;
+  ordered_json out = {{"prefill", pass_json(p.prefill)}, {"full", pass_json(p.full)}};
+  if (p.prefill.known) {
+    out["prefill"]["tokens_per_s"] = rounded(static_cast<double>(report.run->prompt_tokens) / p.prefill.ms() * 1e3);
+  }
+  if (p.has_partial) {
+    out["partial"] = pass_json(p.partial);
+    out["refresh"] = pass_json(p.refresh);
+  }
+  if (p.draft_ms > 0) out["draft_ms"] = rounded(p.draft_ms);
+  if (report.run->draft.empty() && !p.has_partial && p.full.known) out["tokens_per_s"] = rounded(1e3 / p.full.ms());
+  return out;
+}
+
+ordered_json advice_json(const PlanAdvice& a) {
+  ordered_json out = {{"context_tokens", a.context_tokens}};
+  if (a.kv_auto) out["kv_auto"] = true;
+  if (a.vram_bytes > 0) out["vram_bytes"] = a.vram_bytes;
+  if (a.host_bytes > 0) out["host_bytes"] = a.host_bytes;
+  if (a.spill_bytes > 0) out["spill_bytes"] = a.spill_bytes;
+  if (a.device_vram_bytes > 0) {
+    out["kv_device"] = {{"vram_bytes", a.device_vram_bytes}, {"host_bytes", a.device_host_bytes}};
+  }
+  if (a.host_vram_bytes > 0) out["kv_host"] = {{"vram_bytes", a.host_vram_bytes}, {"host_bytes", a.host_host_bytes}};
+  if (a.card_vram_bytes > 0) out["card_vram_bytes"] = a.card_vram_bytes;
+  return out;
+}
+
+}  // namespace
+
+std::string plan_json(const PlanReport& report) {
+  ordered_json out = {{"program", "headrace plan"},
+                      {"model", report.model},
+                      {"dtype", dtype_name(report.dtype)},
+                      {"device", report.device},
+                      {"vram_limit_bytes", report.vram_limit_bytes},
+                      {"host_limit_bytes", report.host_limit_bytes},
+                      {"context_tokens", report.context_tokens},
+                      {"output_tokens", report.output_tokens},
+                      {"fits", report.run.has_value()}};
+  if (report.run) {
+    out["verify"] = verify_mode_name(report.run->verify);
+    if (!report.run->draft.empty()) out["draft"] = report.run->draft;
+    out["memory"] = memory_json(report);
+  } else {
+    out["refusal"] = report.refusal;
+    out["would_fit"] = advice_json(report.advice);
+  }
+  if (report.rates) {
+    out["rates_from"] = report.rates_from;
+    out["rates"] = ordered_json::parse(rates_json(*report.rates));
+  }
+  if (!report.measured.empty()) {
+    out["profile"] = {{"measured", report.measured}, {"spread", ordered_json::parse(spread_json(report.spread))}};
+    if (report.age_s) out["profile"]["age_s"] = *report.age_s;
+  }
+  if (report.predicted) out["predicted"] = predicted_json(report);
+  return out.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace headrace

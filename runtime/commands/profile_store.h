@@ -1,0 +1,87 @@
+// Profiles that are kept: one file, an entry for each device and driver (~/.cache/headrace/profile.json). Written
+// whole under another name and renamed, so that a reader sees the old file or the new one. Owns nothing. Any thread;
+// of two programs that keep one at the same time, the later wins.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cache/cost.h"
+#include "offload/spill/read_depth.h"
+
+namespace headrace {
+
+struct RateName {
+  const char* name;   // in a file
+  const char* title;  // for people
+  double MachineRates::*rate;
+};
+constexpr std::array<RateName, 9> kRateNames = {
+    {{"to_device_gb_per_s", "copies to the device", &MachineRates::to_device_gb_per_s},
+     {"to_host_gb_per_s", "copies to the host", &MachineRates::to_host_gb_per_s},
+     {"weights_gb_per_s", "reading weights", &MachineRates::weights_gb_per_s},
+     {"kv_gb_per_s", "reading KV rows", &MachineRates::kv_gb_per_s},
+     {"product_tflop_per_s", "products", &MachineRates::product_tflop_per_s},
+     {"attention_tflop_per_s", "prefill attention", &MachineRates::attention_tflop_per_s},
+     {"queries_tflop_per_s", "attention of many queries", &MachineRates::queries_tflop_per_s},
+     {"disk_read_gb_per_s", "disk reads", &MachineRates::disk_read_gb_per_s},
+     {"disk_write_gb_per_s", "disk writes", &MachineRates::disk_write_gb_per_s}}};
+
+// How far the repeats of a rate's measurement lie apart: the fastest less the slowest, as a share of the median. On an
+// idle machine that is a few hundredths; other work on it makes it large.
+struct RateSpread {
+  const RateName* rate;
+  double share = 0;
+};
+constexpr double kSteady = 0.25;  // a wider spread says that the machine was busy
+// The widest; none: nothing is known of any.
+std::optional<RateSpread> widest(const std::vector<RateSpread>& spread);
+std::string spread_json(const std::vector<RateSpread>& spread);  // the object that an entry has as "spread"
+
+// What one entry is good for.
+struct KeptRates {
+  std::string device, driver;  // as Device::name() and Device::driver()
+  std::string measured;        // when: "2026-11-21T20:15:00Z"
+  MachineRates rates{};
+  std::vector<RateSpread> spread{};     // of the rates that have one; older programs kept none
+  std::string disk_folder{};            // that the disk was measured in
+  uint64_t disk_file_system = 0;        // folder_file_system() of it; 0: not known
+  std::vector<DepthRate> disk_reads{};  // as --spill reads: one after the other, of 1 MiB
+};
+
+// With a disk's speed only where the folder of --spill, if there is one, is on the disk that was measured.
+MachineRates rates_with_spill(const KeptRates& kept, const std::string& spill_folder);
+
+// From what was measured on the folder's file system with two depths from kLeastReadDepth on; depth 0: it was not.
+ReadDepth kept_read_depth(const std::vector<KeptRates>& entries, const std::string& folder);
+
+// Seconds from a profile's `measured` to `now`, seconds since 1970; none: it is no time, or it lies ahead.
+std::optional<int64_t> profile_age_s(const std::string& measured, int64_t now);
+
+std::string kept_profile_path();  // empty: there is no home to keep it in
+
+struct KeptProfiles {
+  std::vector<KeptRates> entries;
+  std::string ignored;  // why the file is not used; empty: it is, or there is none
+};
+// Never throws: a file that is torn, or no profile, is as none, and says why.
+KeptProfiles read_kept_profiles(const std::string& path);
+// The same for a file that was asked for, or a single profile (headrace profile -o FILE.json). Throws Error(kBadInput)
+// that names the file.
+std::vector<KeptRates> read_profiles(const std::string& path);
+
+// The entry of this device; none: it was not measured, or with another driver.
+std::optional<KeptRates> find_rates(const std::vector<KeptRates>& entries, const std::string& device,
+                                    const std::string& driver);
+
+std::string rates_json(const MachineRates& rates);  // the object that an entry has as "rates"
+
+// Puts a profile, one JSON object as profile_json() makes it, in the place of its device's last, from which it takes
+// what it has not measured itself. What the file holds for other devices stays. A file that is torn or no profile is
+// replaced; one of a newer version, or that cannot be read, is left as it is. Makes the folder. Throws Error(kStorage).
+void keep_profile(const std::string& path, const std::string& profile_json);
+
+}  // namespace headrace

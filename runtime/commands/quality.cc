@@ -1,0 +1,293 @@
+#include "runtime/commands/quality.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "runtime/base/random.h"
+#include "runtime/commands/rouge.h"
+#include "runtime/text/document.h"
+
+namespace headrace {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kDepths[] = {0.1, 0.5, 0.9};
+constexpr int64_t kNeedleAnswer = 24;  // tokens
+constexpr int64_t kNeedleSlack = 8;    // a sentence may take a few more tokens inside a text than behind it
+constexpr size_t kLongestToken = 16;   // bytes, on average of any text
+constexpr const char* kQuestion = "What is the secret number of the lighthouse keeper? Answer with the number alone.";
+
+bool is_continuation(char byte) { return (static_cast<uint8_t>(byte) & 0xc0) == 0x80; }
+
+std::string_view first_bytes(std::string_view text, size_t bytes) {
+  bytes = std::min(bytes, text.size());
+  while (bytes > 0 && bytes < text.size() && is_continuation(text[bytes])) --bytes;
+  return text.substr(0, bytes);
+}
+
+class Quality {
+ public:
+  Quality(const QualityOptions& options, const QualityHooks& hooks) : options_(options), hooks_(hooks) {}
+  QualityReport run();
+
+ private:
+  struct Document {
+    std::string file, text;
+  };
+  void read_documents();
+  void open();
+  std::vector<int32_t> prompt(std::string_view text, std::string_view request) const;
+  std::string cut(const Document& document, std::string_view request) const;
+  GenerateResult generate(const std::vector<int32_t>& prompt, float temperature, int64_t tokens,
+                          const VerifyOptions& verify, bool draft);
+  VerifyOptions verify(VerifyMode mode, int64_t budget, int64_t interval) const;
+  void begin(const std::string& what);
+  void compare(const Document& document);
+  void compare_row(const std::vector<int32_t>& ids, const GenerateResult& full, QualityRow row);
+  void hide(const Document& document, size_t index);
+  bool look(const std::vector<int32_t>& ids, NeedleRow row);
+
+  const QualityOptions& options_;
+  const QualityHooks& hooks_;
+  std::vector<Document> documents_;
+  std::unique_ptr<Engine> engine_;
+  QualityReport report_;
+  size_t runs_ = 0, begun_ = 0;
+};
+
+// Before the model is opened: what is wrong with a document is said at once.
+void Quality::read_documents() {
+  const ReadOptions reading{.limit = {}, .interrupt = options_.interrupt};
+  for (const std::string& file : expand_documents(options_.documents, options_.outputs)) {
+    documents_.push_back({file == "-" ? "standard input" : file, read_document(file, reading)});
+  }
+  const size_t temperatures = options_.temperatures.size(), budgets = options_.budgets.size();
+  const size_t texts = temperatures * (1 + 2 * budgets * options_.intervals.size());
+  runs_ = documents_.size() * (texts + std::size(kDepths) * (1 + budgets));
+}
+
+void Quality::open() {
+  engine_ = std::make_unique<Engine>(options_.engine);
+  if (hooks_.on_engine) hooks_.on_engine(*engine_);
+  const int64_t limit = engine_->context_limit();
+  const int64_t behind = std::max(options_.decode_tokens, kNeedleAnswer + kNeedleSlack);
+  if (options_.prompt_tokens + behind > limit) {
+    throw_error(ExitCode::kUsage, "--prompt-tokens",
+                str(options_.prompt_tokens, " and ", behind, " after them are more than ", limit, ", the context of ",
+                    engine_->model_path()),
+                "Shorten them, or add --rope-scaling and --rope-scale.");
+  }
+  report_.machine = read_machine();
+  report_.device = engine_->device().name();
+  report_.model = engine_->model_path();
+  report_.dtype = engine_->dtype();
+  report_.draft = spec_type_name(options_.engine.draft.type);
+  report_.options = options_;
+}
+
+QualityReport Quality::run() {
+  const Clock::time_point start = Clock::now();
+  read_documents();
+  open();
+  for (size_t i = 0; i < documents_.size() && !report_.interrupted; ++i) compare(documents_[i]);
+  for (size_t i = 0; i < documents_.size() && !report_.interrupted; ++i) hide(documents_[i], i);
+  report_.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  return std::move(report_);
+}
+
+// ---- prompts --------------------------------------------------------------------------------------------------------
+
+std::vector<int32_t> Quality::prompt(std::string_view text, std::string_view request) const {
+  const std::string user = str(text, "\n\n", request);
+  return options_.engine.use_chat_template ? engine_->encode({"", user}) : engine_->encode_plain(user);
+}
+
+// The document's beginning, as much of it as fits with the request. Tokens are not spread evenly over a text, so the
+// first guess is corrected by what it came to.
+std::string Quality::cut(const Document& document, std::string_view request) const {
+  const auto wanted = static_cast<double>(options_.prompt_tokens);
+  const auto frame = static_cast<double>(prompt("", request).size());
+  std::string_view text = first_bytes(document.text, static_cast<size_t>(options_.prompt_tokens) * kLongestToken);
+  for (int attempt = 0; attempt < 32 && frame < wanted; ++attempt) {
+    const auto tokens = static_cast<double>(prompt(text, request).size());
+    if (tokens <= wanted) return std::string(text);
+    const double share = (wanted - frame) / std::max(1.0, tokens - frame) - 0.001 * attempt;
+    text = first_bytes(text, static_cast<size_t>(std::max(0.0, share) * static_cast<double>(text.size())));
+  }
+  throw_error(ExitCode::kUsage, "--prompt-tokens",
+              str(options_.prompt_tokens, " tokens are too few for ", document.file, " and a request behind it"));
+}
+
+// ---- runs -----------------------------------------------------------------------------------------------------------
+
+void Quality::begin(const std::string& what) {
+  if (hooks_.on_begin) hooks_.on_begin(str("[", ++begun_, "/", runs_, "] ", what));
+}
+
+VerifyOptions Quality::verify(VerifyMode mode, int64_t budget, int64_t interval) const {
+  VerifyOptions verify = options_.engine.verify;
+  verify.mode = mode;
+  verify.budget = budget;
+  verify.interval = interval;
+  return verify;
+}
+
+GenerateResult Quality::generate(const std::vector<int32_t>& prompt, float temperature, int64_t tokens,
+                                 const VerifyOptions& verify, bool draft) {
+  GenerateOptions run;
+  run.max_tokens = tokens;
+  run.sampling.temperature = temperature;
+  run.sampling.seed = options_.seed;
+  run.ignore_eos = options_.ignore_eos;
+  run.speculate = draft;
+  run.verify = verify;
+  run.interrupt = options_.interrupt;
+  GenerateResult result = engine_->generate(prompt, run, hooks_.progress);
+  if (result.finish_reason == FinishReason::kInterrupted) report_.interrupted = true;
+  return result;
+}
+
+// ---- what is overturned, and what is kept ---------------------------------------------------------------------------
+
+void Quality::compare(const Document& document) {
+  const std::vector<int32_t> ids = prompt(cut(document, options_.instruction), options_.instruction);
+  for (const float temperature : options_.temperatures) {
+    begin(str(document.file, ", T ", temperature, ", full"));
+    const GenerateResult full = generate(ids, temperature, options_.decode_tokens, {.mode = VerifyMode::kFull}, false);
+    for (const int64_t budget : options_.budgets) {
+      for (const int64_t interval : options_.intervals) {
+        if (report_.interrupted) return;
+        QualityRow row;
+        row.document = document.file;
+        row.temperature = temperature;
+        row.budget = budget;
+        row.interval = interval;
+        compare_row(ids, full, std::move(row));
+      }
+    }
+  }
+}
+
+void Quality::compare_row(const std::vector<int32_t>& ids, const GenerateResult& full, QualityRow row) {
+  GenerateResult results[2];
+  const VerifyMode modes[] = {VerifyMode::kLossless, VerifyMode::kApproximate};
+  for (size_t i = 0; i < 2; ++i) {
+    begin(str(row.document, ", T ", row.temperature, ", ", row.budget, " tokens, ", verify_mode_name(modes[i])));
+    results[i] =
+        generate(ids, row.temperature, options_.decode_tokens, verify(modes[i], row.budget, row.interval), true);
+    if (report_.interrupted) return;
+  }
+  row.runs = 1;
+  row.prompt_tokens = full.prompt_tokens;
+  row.decode_tokens = static_cast<int64_t>(full.token_ids.size());
+  row.holds_all = results[0].plan.partial_bytes == 0;
+  row.lossless = results[0].speculation;
+  row.approximate = results[1].speculation;
+  row.lossless_same = same_answer(results[0], full) ? 1 : 0;
+  row.approximate_same = same_answer(results[1], full) ? 1 : 0;
+  row.rouge_l_sum = headrace::rouge_l(results[1].token_ids, full.token_ids);
+  report_.rows.push_back(std::move(row));
+  if (hooks_.on_row) hooks_.on_row(report_);
+}
+
+// ---- needles --------------------------------------------------------------------------------------------------------
+
+void Quality::hide(const Document& document, size_t index) {
+  for (size_t i = 0; i < std::size(kDepths); ++i) {
+    const uint64_t dice = random64(options_.seed ^ 0x6e6565646c65, index * std::size(kDepths) + i);
+    NeedleRow row;
+    row.document = document.file;
+    row.depth = kDepths[i];
+    row.temperature = options_.temperatures.front();
+    row.number = str(1'000'000 + dice % 9'000'000);
+    const std::string sentence = str("The secret number of the lighthouse keeper is ", row.number, ".");
+    // The room that the sentence takes is kept free.
+    const std::string text = cut(document, str(sentence, " ", kQuestion));
+    const std::vector<int32_t> ids = prompt(with_needle(text, row.depth, sentence), kQuestion);
+    if (!look(ids, row)) return;
+    for (const int64_t budget : options_.budgets) {
+      row.budget = budget;
+      row.interval = options_.intervals.front();
+      if (!look(ids, row)) return;
+    }
+  }
+}
+
+bool Quality::look(const std::vector<int32_t>& ids, NeedleRow row) {
+  const std::string how = row.budget > 0 ? str(row.budget, " tokens") : "full";
+  begin(str(row.document, ", a sentence at ", row.depth * 100, "%, ", how));
+  VerifyOptions how_verified{.mode = VerifyMode::kFull};
+  if (row.budget > 0) how_verified = verify(VerifyMode::kApproximate, row.budget, row.interval);
+  const GenerateResult result = generate(ids, row.temperature, kNeedleAnswer, how_verified, true);
+  if (report_.interrupted) return false;
+  row.prompt_tokens = result.prompt_tokens;
+  row.found = has_number(result.text, row.number);
+  row.answer = result.text;
+  row.speculation = result.speculation;
+  report_.needles.push_back(std::move(row));
+  if (hooks_.on_needle) hooks_.on_needle(report_);
+  return true;
+}
+
+}  // namespace
+
+std::string with_needle(std::string_view text, double depth, std::string_view sentence) {
+  const auto from = static_cast<size_t>(std::clamp(depth, 0.0, 1.0) * static_cast<double>(text.size()));
+  size_t at = text.find(". ", from);
+  at = at == std::string_view::npos ? text.find_first_of(" \n", from) : at + 1;
+  at = std::min(at, text.size());
+  return str(text.substr(0, at), " ", sentence, text.substr(at));
+}
+
+bool has_number(std::string_view answer, std::string_view number) {
+  std::string digits;
+  for (size_t i = 0; i < answer.size(); ++i) {
+    const bool inside = i > 0 && i + 1 < answer.size() && answer[i - 1] >= '0' && answer[i - 1] <= '9' &&
+                        answer[i + 1] >= '0' && answer[i + 1] <= '9';
+    if (!inside || (answer[i] != ',' && answer[i] != ' ')) digits += answer[i];
+  }
+  return digits.find(number) != std::string::npos;
+}
+
+void QualityRow::add(const QualityRow& more) {
+  runs += more.runs;
+  prompt_tokens += more.prompt_tokens;
+  decode_tokens += more.decode_tokens;
+  lossless.add(more.lossless);
+  approximate.add(more.approximate);
+  lossless_same += more.lossless_same;
+  approximate_same += more.approximate_same;
+  rouge_l_sum += more.rouge_l_sum;
+  holds_all = more.holds_all;
+}
+
+std::vector<QualityRow> QualityReport::means() const {
+  std::vector<QualityRow> sums;
+  for (const QualityRow& row : rows) {
+    const auto same = [&](const QualityRow& sum) {
+      return sum.temperature == row.temperature && sum.budget == row.budget && sum.interval == row.interval;
+    };
+    auto at = std::find_if(sums.begin(), sums.end(), same);
+    if (at == sums.end()) {
+      at = sums.insert(at, QualityRow());
+      at->temperature = row.temperature;
+      at->budget = row.budget;
+      at->interval = row.interval;
+    }
+    at->add(row);
+  }
+  return sums;
+}
+
+bool QualityReport::lossless() const {
+  return std::all_of(rows.begin(), rows.end(), [](const QualityRow& row) { return row.lossless_same == row.runs; });
+}
+
+QualityReport run_quality(const QualityOptions& options, const QualityHooks& hooks) {
+  return Quality(options, hooks).run();
+}
+
+}  // namespace headrace

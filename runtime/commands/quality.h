@@ -1,0 +1,98 @@
+// headrace bench quality: what the partial KV gets wrong (issue of partial verification; SpecPV section 4.3). For each
+// document, temperature, budget and interval: which share of a lossless run's pending tokens its refreshes overturn,
+// and how much of the full KV's text an approximate run keeps. And whether a sentence hidden in the document is found
+// again. Thread: one, but for `interrupt`.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "offload/host/machine.h"
+#include "runtime/engine/engine.h"
+
+namespace headrace {
+
+struct QualityOptions {
+  EngineOptions engine;  // of its verify, score and reduce are looked at
+  std::vector<std::string> documents;
+  std::string instruction = "Write a short summary of the text above.";
+  int64_t prompt_tokens = 4096;  // a longer document is cut at its end
+  int64_t decode_tokens = 256;
+  std::vector<int64_t> budgets = {512, 1024, 2048, 4096};
+  std::vector<int64_t> intervals = {20, 64};  // or kAutoInterval
+  std::vector<float> temperatures = {0.0f, 0.8f};
+  bool ignore_eos = false;
+  uint64_t seed = 0;
+  const std::atomic<bool>* interrupt = nullptr;
+  std::vector<std::string>
+      outputs{};  // files that the run writes to: no documents, though they are in a folder of them
+};
+
+// One document, or all of them, with one temperature, budget and interval.
+struct QualityRow {
+  std::string document;  // empty: all
+  float temperature = 0;
+  int64_t budget = 0, interval = 0;
+  int64_t runs = 0, prompt_tokens = 0, decode_tokens = 0;  // sums over the runs; tokens of the full KV's text
+  Speculation lossless{}, approximate{};
+  int64_t lossless_same = 0, approximate_same = 0;  // runs with the full KV's answer: same_answer(); the first: all
+  double rouge_l_sum = 0;                           // of the approximate texts against the full KV's
+
+  bool holds_all = false;  // the part is no smaller than the context: no partial KV was taken
+
+  bool compared() const { return lossless.of(StepMode::kPartial).steps > 0; }
+  double rouge_l() const { return runs > 0 ? rouge_l_sum / static_cast<double>(runs) : 0; }
+  void add(const QualityRow& more);
+};
+
+// A sentence with a made-up number, hidden at a depth of a document, and asked for at the end.
+struct NeedleRow {
+  std::string document;
+  double depth = 0;
+  float temperature = 0;
+  int64_t budget = 0;  // of an approximate run; 0: the full KV
+  int64_t interval = 0, prompt_tokens = 0;
+  bool found = false;
+  std::string number, answer;
+  Speculation speculation{};  // of the run, draft included
+};
+
+struct QualityReport {
+  Machine machine;
+  std::string device, model, draft;
+  DType dtype = DType::kBF16;
+  QualityOptions options;
+  std::vector<QualityRow> rows;
+  std::vector<NeedleRow> needles;
+  double seconds = 0;
+  bool interrupted = false;
+
+  // Over all documents, by temperature, budget and interval.
+  std::vector<QualityRow> means() const;
+  bool lossless() const;  // every lossless run said what the full KV says
+};
+
+struct QualityHooks {
+  Progress* progress = nullptr;
+  std::function<void(const Engine& engine)> on_engine{};
+  std::function<void(const std::string& label)> on_begin{};      // of each run: "[3/40] a.txt, T 0.8, 1024 by 20"
+  std::function<void(const QualityReport& so_far)> on_row{};     // the last of its rows is new
+  std::function<void(const QualityReport& so_far)> on_needle{};  // the last of its needles is new
+};
+
+// Throws Error: documents that cannot be read (each is named), a model that does not open, a context that is too short.
+QualityReport run_quality(const QualityOptions& options, const QualityHooks& hooks);
+
+// The report as one JSON object, indented, with a newline.
+std::string quality_json(const QualityReport& report);
+
+// `text` with a sentence behind the first sentence's end, or else white space, at or after `depth` of it.
+std::string with_needle(std::string_view text, double depth, std::string_view sentence);
+// Whether an answer has the number, whatever its digits are grouped by.
+bool has_number(std::string_view answer, std::string_view number);
+
+}  // namespace headrace

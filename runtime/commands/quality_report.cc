@@ -1,0 +1,108 @@
+// A quality report as JSON: what is kept in bench/results.
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/rounding.h"
+#include "runtime/commands/quality.h"
+
+namespace headrace {
+namespace {
+
+using nlohmann::ordered_json;
+
+double rounded(double value) { return to_decimals(value, 4); }
+
+ordered_json interval_json(int64_t interval) {
+  return interval == kAutoInterval ? ordered_json("auto") : ordered_json(interval);
+}
+
+// Steps, tau, confirmed tokens and times by mode, and what refreshes said of the pending tokens.
+ordered_json steps_json(const Speculation& s) {
+  ordered_json out = ordered_json::object();
+  for (const StepMode mode : {StepMode::kFull, StepMode::kPartial, StepMode::kRefresh}) {
+    const Speculation::Kind& kind = s.of(mode);
+    if (kind.steps == 0) continue;
+    out[step_mode_name(mode)] = {{"steps", kind.steps},
+                                 {"tau", rounded(kind.tau())},
+                                 {"confirmed", kind.confirmed},
+                                 {"draft_ms_per_step", rounded(kind.draft_ms / static_cast<double>(kind.steps))},
+                                 {"verify_ms_per_step", rounded(kind.verify_ms / static_cast<double>(kind.steps))}};
+  }
+  return out;
+}
+
+ordered_json judged_json(const Judgement& judgement) {
+  return {{"judged", judgement.judged},
+          {"overturned", judgement.overturned},
+          {"discarded", judgement.discarded},
+          {"rescued", judgement.rescued},
+          {"overturn_rate", rounded(judgement.overturn_rate())}};
+}
+
+ordered_json row_json(const QualityRow& row) {
+  ordered_json out = ordered_json::object();
+  if (!row.document.empty()) out["document"] = row.document;
+  out["temperature"] = rounded(static_cast<double>(row.temperature));
+  out["budget"] = row.budget;
+  out["interval"] = interval_json(row.interval);
+  out["runs"] = row.runs;
+  out["prompt_tokens"] = row.prompt_tokens;
+  out["decode_tokens"] = row.decode_tokens;
+  out["partial_holds_all"] = row.holds_all;
+  out["lossless"] = judged_json(row.lossless.judgement);
+  out["lossless"]["steps"] = steps_json(row.lossless);
+  out["lossless"]["same_text"] = row.lossless_same;
+  out["approximate"] = judged_json(row.approximate.judgement);
+  out["approximate"]["steps"] = steps_json(row.approximate);
+  out["approximate"]["same_text"] = row.approximate_same;
+  out["approximate"]["rouge_l"] = rounded(row.rouge_l());
+  return out;
+}
+
+ordered_json needle_json(const NeedleRow& row) {
+  ordered_json out = {{"document", row.document},
+                      {"depth", rounded(row.depth)},
+                      {"temperature", rounded(static_cast<double>(row.temperature))},
+                      {"verify", row.budget > 0 ? "approximate" : "full"}};
+  if (row.budget > 0) {
+    out["budget"] = row.budget;
+    out["interval"] = interval_json(row.interval);
+  }
+  out["prompt_tokens"] = row.prompt_tokens;
+  out["number"] = row.number;
+  out["found"] = row.found;
+  out["answer"] = row.answer;
+  out["tau"] = rounded(row.speculation.tau());
+  out["steps"] = steps_json(row.speculation);
+  return out;
+}
+
+}  // namespace
+
+std::string quality_json(const QualityReport& report) {
+  const QualityOptions& options = report.options;
+  ordered_json out = {{"program", "headrace bench quality"},
+                      {"machine",
+                       {{"cpu", report.machine.cpu},
+                        {"cores", report.machine.cores},
+                        {"memory_bytes", report.machine.memory_bytes},
+                        {"device", report.device}}},
+                      {"model", report.model},
+                      {"dtype", dtype_name(report.dtype)},
+                      {"draft", report.draft},
+                      {"instruction", options.instruction},
+                      {"prompt_tokens", options.prompt_tokens},
+                      {"decode_tokens", options.decode_tokens},
+                      {"ignore_eos", options.ignore_eos},
+                      {"seed", options.seed},
+                      {"seconds", rounded(report.seconds)}};
+  out["rows"] = ordered_json::array();
+  for (const QualityRow& row : report.rows) out["rows"].push_back(row_json(row));
+  out["all_documents"] = ordered_json::array();
+  for (const QualityRow& row : report.means()) out["all_documents"].push_back(row_json(row));
+  out["needles"] = ordered_json::array();
+  for (const NeedleRow& row : report.needles) out["needles"].push_back(needle_json(row));
+  out["interrupted"] = report.interrupted;
+  return out.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace headrace

@@ -1,0 +1,34 @@
+// Attention of a draft's rows over its cache: the rows that its window keeps, then each row's own path through the rows
+// of the round (runtime/draft/cache.h, kernels/attention/op.h). What every draft with a KV cache of its own shares.
+// Free function over views; nothing is owned and nothing waits.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/attention/op.h"
+#include "offload/device/stream.h"
+#include "runtime/draft/cache.h"
+
+namespace headrace {
+
+constexpr int64_t kDraftSegmentsPerLaunch = 16;
+
+struct DraftAttentionParams {
+  int64_t layer;
+  AttentionShape shape;
+  const void* q;             // [queries, heads, head_dim], strided
+  const int32_t* positions;  // as TailAttentionParams has them, as the two below
+  const int32_t* committed;
+  const int32_t* path;
+  int64_t path_stride;
+  int64_t deepest;         // the largest position
+  AttentionState state;    // of `queries` rows
+  AttentionState scratch;  // of kDraftSegmentsPerLaunch times as many
+  void* out;               // [queries, heads, head_dim], contiguous
+};
+// `segments` is room that is used again from call to call.
+void draft_attention(const DraftAttentionParams& params, const DraftCache& cache, std::vector<KvSegment>* segments,
+                     Stream& stream);
+
+}  // namespace headrace

@@ -1,0 +1,31 @@
+#include "runtime/draft/buffers.h"
+
+#include "kernels/product/op.h"
+
+namespace headrace {
+
+int64_t round_rows(const TreeShape& tree) {
+  int64_t rows = stable_rows(tree);
+  for (size_t level = 1; level < tree.levels.size(); ++level) rows += tree.levels[level].rows;
+  return rows;
+}
+
+int64_t padded_rows(Backend backend, int64_t rows) {
+  if (backend == Backend::kCpu) return rows;
+  return static_cast<int64_t>(round_up(static_cast<uint64_t>(rows), kProductRowPadding));
+}
+
+AttentionState carve_states(int64_t states, int64_t head_dim, Carver& carver) {
+  return {.o = carver.take<float>(states * head_dim), .ml = carver.take<float>(states * 2)};
+}
+
+PromptRows PromptRows::carve(int64_t rows, Carver& carver) {
+  const uint64_t before = carver.used_bytes();
+  PromptRows lists;
+  lists.tokens = carver.take<int32_t>(rows);
+  lists.positions = carver.take<int32_t>(rows);
+  lists.bytes = carver.used_bytes() - before;
+  return lists;
+}
+
+}  // namespace headrace

@@ -1,0 +1,51 @@
+// What a run asks of a draft that ranks a vocabulary, and the rows of its passes. Plain values and views.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/attention/op.h"
+#include "kernels/sample/op.h"
+#include "offload/device/device.h"
+#include "runtime/base/carver.h"
+#include "runtime/draft/cache.h"
+#include "runtime/draft/draft.h"
+#include "runtime/draft/tree_builder.h"
+
+namespace headrace {
+
+// What one run asks of such a draft.
+struct DraftSetup {
+  TreeShape tree;
+  int64_t window = 0;  // rows that a query sees, beside the sinks; 0: all
+  int64_t prompt_tokens = 0, context_tokens = 0;
+  int64_t most_pending = 0;     // tokens that a pass may have before a proposed tree
+  int64_t pass_nodes = 0;       // that a pass judges; 0: those and the tree
+  SamplingSettings sampling{};  // the run's: candidates are ranked with the same noise
+  bool saves = false;           // DraftRun
+  int64_t target_vocab = 0;     // where the target's vocabulary is padded otherwise; 0: as the draft's
+};
+
+// The most rows that one round adds to the cache for what was accepted.
+inline int64_t stable_rows(const TreeShape& tree) { return tree.deepest() + 1; }
+// Those, then all that the levels forward.
+int64_t round_rows(const TreeShape& tree);
+// A product on CUDA reads and writes whole groups of rows.
+int64_t padded_rows(Backend backend, int64_t rows);
+AttentionState carve_states(int64_t states, int64_t head_dim, Carver& carver);
+
+// Rows of the prompt, one list in device memory and one on the host: one copy.
+struct PromptRows {
+  int32_t *tokens, *positions;
+  uint64_t bytes;  // of both
+  static PromptRows carve(int64_t rows, Carver& carver);
+};
+
+// Rows of one pass; their K and V go to the cache's pass rows from `pass_row` on.
+struct DraftRows {
+  const int32_t *tokens, *positions, *path, *committed;  // device, as TailAttentionParams has them
+  int64_t count, path_stride;
+  int64_t pass_row;
+  int64_t deepest;  // no row is at a larger position
+};
+
+}  // namespace headrace

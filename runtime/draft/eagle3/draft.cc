@@ -1,0 +1,240 @@
+#include "runtime/draft/eagle3/draft.h"
+
+#include <algorithm>
+
+#include "kernels/elementwise/op.h"
+
+namespace headrace {
+
+// A forwarded row of position p predicts the token of position p + 2: its feature is of p, its token of p + 1.
+Eagle3Draft::Eagle3Draft(Device& device, const Eagle3Config& config, const Eagle3Weights& weights,
+                         const Weights& target, const DraftSetup& options)
+    : LayerDraft(device, options,
+                 {.rows = DraftLayerSizes::of(config, weights.dtype()).cache_rows(),
+                  .context_rows = options.context_tokens,
+                  .window = options.window,
+                  .pass_rows = round_rows(options.tree),
+                  .most_taken_back = options.most_pending},
+                 {.shape = options.tree,
+                  .vocab = config.vocab,
+                  .map = static_cast<const int32_t*>(weights.views().target_ids),
+                  .sampling = options.sampling,
+                  .position_offset = 2,
+                  .first_row = stable_rows(options.tree)},
+                 config.target_vocab),
+      config_(config),
+      weights_(weights),
+      target_(target),
+      sizes_(DraftLayerSizes::of(config, weights.dtype())) {
+  plan();
+}
+
+// ---- memory ---------------------------------------------------------------------------------------------------------
+
+void Eagle3Draft::carve(Buffers* buffers) {
+  const int64_t stable = stable_rows(options_.tree), most = most_rows(stable);
+  // The last of the accepted rows is multiplied with the head alone: padding after it, too.
+  const int64_t rows = padded(most) + padded(1), nodes = padded(pass_nodes());
+  const auto rows_of = [&](int64_t count, int64_t width) {
+    return buffers->work.take_bytes(sizes_.bytes(count * width));
+  };
+  carve_inputs(stable, stable, buffers);
+  work_.pass_features = rows_of(nodes, config_.hidden);
+  work_.feature_normed = config_.fc_norm ? rows_of(nodes, config_.target_hidden) : nullptr;
+  work_.token = rows_of(rows, config_.hidden);
+  work_.feature = rows_of(rows, config_.hidden);
+  work_.joined = rows_of(rows, 2 * config_.hidden);
+  work_.output = rows_of(rows, config_.hidden);
+  work_.layer = DraftLayerWork::carve(sizes_, rows, most, options_.context_tokens, buffers->work);
+  carve_prefill(buffers);
+}
+
+uint64_t Eagle3Draft::check_bytes() const {
+  const int64_t hidden = config_.hidden, target = config_.target_hidden, qkv = sizes_.qkv_width();
+  return DraftLayer::check_bytes(device_.backend(), sizes_, options_.prompt_tokens,
+                                 {{.n = hidden, .k = target},
+                                  {.n = hidden, .k = target, .path = ProductPath::kPrefill},
+                                  {.n = qkv, .k = 2 * hidden},
+                                  {.n = qkv, .k = 2 * hidden, .path = ProductPath::kPrefill}});
+}
+
+void Eagle3Draft::begin() {
+  layer_.emplace(sizes_, work_.layer, options_.context_tokens, *compute_);
+  layer_->fill_rope(config_.rope, config_.max_positions);
+}
+
+// ---- the target's states --------------------------------------------------------------------------------------------
+
+std::optional<size_t> Eagle3Draft::feature_index(int64_t layer) const {
+  const auto found = std::find(config_.feature_layers.begin(), config_.feature_layers.end(), layer);
+  if (found == config_.feature_layers.end()) return std::nullopt;
+  return static_cast<size_t>(found - config_.feature_layers.begin());
+}
+
+void Eagle3Draft::pass_layer(const LayerInput& input) {
+  if (!feature_index(input.layer)) return;
+  project(input, 0, input.rows, work_.pass_features, work_.feature_normed, ProductPath::kDecode);
+}
+
+// Adds fc's block of this layer to the features of `rows` rows.
+void Eagle3Draft::project(const LayerInput& input, int64_t first_row, int64_t rows, void* features, void* normed,
+                          ProductPath path) {
+  const size_t index = *feature_index(input.layer);
+  const void* x = static_cast<const std::byte*>(input.hidden) + sizes_.bytes(first_row * config_.target_hidden);
+  if (config_.fc_norm) {
+    layer_->normalise(x, weights_.views().fc_norm[index], normed, rows, config_.target_hidden, config_.target_hidden);
+    x = normed;
+  }
+  layer_->multiply({.x = x,
+                    .w = weights_.views().fc[index],
+                    .residual = index == 0 ? nullptr : features,
+                    .out = features,
+                    .rows = rows,
+                    .n = config_.hidden,
+                    .k = config_.target_hidden,
+                    .path = path});
+}
+
+// ---- the layer ------------------------------------------------------------------------------------------------------
+
+// [RMSNorm(embedding); RMSNorm(feature)] -> q, k, v.
+void Eagle3Draft::join(const Join& j) {
+  const Eagle3Views& w = weights_.views();
+  const int64_t hidden = config_.hidden;
+  embedding({.ids = j.tokens,
+             .table = w.embedding != nullptr ? w.embedding : target_.embedding(),
+             .out = j.token,
+             .type = weights_.dtype(),
+             .rows = j.rows,
+             .vocab = config_.target_vocab,
+             .hidden = hidden},
+            *compute_);
+  layer_->normalise(j.token, w.input_norm, j.joined, j.rows, hidden, 2 * hidden);
+  std::byte* const second = static_cast<std::byte*>(j.joined) + sizes_.bytes(hidden);
+  layer_->normalise(j.features, w.hidden_norm, second, j.rows, hidden, 2 * hidden);
+  layer_->multiply({.x = j.joined,
+                    .w = w.qkv,
+                    .out = j.qkv,
+                    .rows = j.rows,
+                    .n = sizes_.qkv_width(),
+                    .k = 2 * hidden,
+                    .path = j.path});
+}
+
+// work_.feature and the tokens -> work_.output. Its rows' K and V stay in the cache's pass rows.
+void Eagle3Draft::forward(const DraftRows& rows) {
+  join({.tokens = rows.tokens,
+        .features = work_.feature,
+        .token = work_.token,
+        .joined = work_.joined,
+        .qkv = work_.layer.qkv,
+        .rows = rows.count,
+        .path = ProductPath::kDecode});
+  layer_->rotate(work_.layer.qkv, rows.positions, rows.count, cache_->pass_rows_from(0, rows.pass_row));
+  layer_->attend(rows, *cache_);
+  finish_layer(rows.count);
+}
+
+// The second half: attention and work_.feature -> work_.output.
+void Eagle3Draft::finish_layer(int64_t rows) {
+  const Eagle3Views& w = weights_.views();
+  const void* residual = work_.feature;
+  if (config_.norm_before_residual) {
+    layer_->normalise(work_.feature, w.hidden_norm, work_.output, rows);
+    residual = work_.output;
+  }
+  layer_->multiply({.x = work_.layer.attention,
+                    .w = w.output,
+                    .residual = residual,
+                    .out = work_.output,
+                    .rows = rows,
+                    .n = config_.hidden,
+                    .k = sizes_.attended()});
+  layer_->mlp({.norm = w.ffn_norm, .gate_up = w.gate_up, .down = w.down, .hidden = work_.output, .rows = rows});
+  if (config_.norm_output) layer_->normalise(work_.output, w.final_norm, work_.output, rows);
+}
+
+// Rows [first, first + count) of work_.output -> work_.logits from row 0 on.
+void Eagle3Draft::predict(int64_t first, int64_t count) {
+  const Eagle3Views& w = weights_.views();
+  const std::byte* x = static_cast<const std::byte*>(work_.output) + sizes_.bytes(first * config_.hidden);
+  if (!config_.norm_output) {
+    layer_->normalise(x, w.final_norm, work_.layer.normed, count);
+    x = static_cast<const std::byte*>(work_.layer.normed);
+  }
+  layer_->multiply({.x = x,
+                    .w = w.head != nullptr ? w.head : target_.head(),
+                    .out = work_.layer.logits,
+                    .rows = count,
+                    .n = config_.vocab,
+                    .k = config_.hidden,
+                    .out_f32 = true});
+}
+
+// ---- the round ------------------------------------------------------------------------------------------------------
+
+void Eagle3Draft::gather(const void* from, int64_t from_rows, const int32_t* rows, int64_t count) {
+  embedding({.ids = rows,
+             .table = from,
+             .out = work_.feature,
+             .type = weights_.dtype(),
+             .rows = count,
+             .vocab = from_rows,
+             .hidden = config_.hidden},
+            *compute_);
+}
+
+// What the last verify pass accepted, joined with the tokens that follow: rows of the cache from true features, the
+// last of which predicts what follows the root. On a GPU, where 64 rows cost what one does, there are always as many:
+// beyond the last it is repeated, and the round is the same graph whatever was accepted.
+LayerDraft::Round Eagle3Draft::catch_up(int32_t root, int64_t position) {
+  stable_tokens_.push_back(root);
+  const int64_t room = stable_rows(options_.tree);
+  Round round;
+  for (;;) {  // after a refresh there may be more than a round has room for
+    const int64_t left = static_cast<int64_t>(stable_features_.size()), accepted = std::min(left, room);
+    const int64_t rows = device_.backend() == Backend::kCpu ? accepted : room;
+    CHECK(accepted > 0, "at ", position);
+    for (int64_t i = 0; i < rows; ++i) host_.more[i] = stable_features_[static_cast<size_t>(std::min(i, accepted - 1))];
+    upload_chain(std::span(stable_tokens_).first(static_cast<size_t>(accepted)), rows);
+    round = {.row = rows - 1, .key = rows, .deepest = cache_->rows() + accepted + builder_->levels()};
+    replay_.run(*compute_, {0, rows, shape_.first_kept(cache_->rows()), shape_.prefix_end(round.deepest)}, [&] {
+      gather(work_.pass_features, pass_nodes(), inputs_.more, rows);
+      forward({.tokens = inputs_.tokens,
+               .positions = inputs_.positions,
+               .path = inputs_.path,
+               .committed = inputs_.committed_before,
+               .count = rows,
+               .path_stride = room,
+               .pass_row = 0,
+               .deepest = round.deepest});
+      predict(rows - 1, 1);
+    });
+    cache_->append(inputs_.order, accepted, *compute_);
+    if (left <= room) break;
+    stable_features_.erase(stable_features_.begin(), stable_features_.begin() + accepted);
+    forget_stable(accepted);
+  }
+  CHECK(cache_->rows() == position, "rows ", cache_->rows(), " at ", position);
+  return round;
+}
+
+// A level's features are the outputs of its parents.
+const float* Eagle3Draft::forward_level(const Round& round, int64_t level, const DraftRows& rows) {
+  const int64_t from = level == 1 ? round.row : 0, count = level == 1 ? 1 : builder_->rows(level - 1);
+  gather(static_cast<std::byte*>(work_.output) + sizes_.bytes(from * config_.hidden), count,
+         builder_->frontier().parent_rows, rows.count);
+  forward(rows);
+  predict(0, rows.count);
+  return work_.layer.logits;
+}
+
+// The rows of rejected tokens go, and those of the others are computed anew, from features of the full KV.
+void Eagle3Draft::rewind(int64_t position) { cache_->rewind(std::min(position, cache_->rows())); }
+
+void Eagle3Draft::observe(const Tree& tree, const Acceptance& acceptance) {
+  LayerDraft::observe(tree, acceptance);
+  stable_features_.assign(acceptance.nodes.begin(), acceptance.nodes.end());
+}
+
+}  // namespace headrace

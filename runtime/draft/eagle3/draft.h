@@ -1,0 +1,88 @@
+// The EAGLE-3 draft (EAGLE-3; EAGLE-2 section 4 for the tree): one decoder layer over the target's own states. A row
+// joins the feature of token i, which is `fc` of three of the target's layers' states, with the embedding of token
+// i + 1, and predicts token i + 2; its position is i. Drafting continues from the layer's own output in place of the
+// feature. Rows of accepted tokens are computed from true features only: after every verify pass they replace what was
+// guessed. With a window its KV cache is constant in the context. Reads weights that the engine owns. Prefill is in
+// runtime/draft/eagle3/prefill.cc.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "runtime/draft/eagle3/weights.h"
+#include "runtime/draft/layer.h"
+#include "runtime/draft/layer_draft.h"
+#include "runtime/model/weights.h"
+
+namespace headrace {
+
+class Eagle3Draft final : public LayerDraft {
+ public:
+  // All must outlive the draft. `target` may be loaded later, but before prefill.
+  Eagle3Draft(Device& device, const Eagle3Config& config, const Eagle3Weights& weights, const Weights& target,
+              const DraftSetup& options);
+
+  std::vector<PromptStates> prompt_states() override;
+  void prefill_layer(const LayerInput& input) override;
+  bool finish_prefill(std::span<const int32_t> prompt, Progress*, const std::atomic<bool>*) override;
+  void pass_layer(const LayerInput& input) override;
+  void observe(const Tree& tree, const Acceptance& acceptance) override;
+  void rewind(int64_t position) override;
+
+ private:
+  struct Work {
+    void* pass_features;             // [tree, hidden]: fc of the nodes of the last verify
+    void* feature_normed;            // [tree, target hidden]; null without fc_norm
+    void *token, *feature, *joined;  // [rows, hidden], [rows, hidden], [rows, 2 hidden]: what a forward joins
+    void* output;                    // [rows, hidden]: in the feature's place in the level below
+    DraftLayerWork layer;
+  };
+  struct PrefillWork {
+    void *sink_features, *features;  // [kDraftSinkRows, hidden], [kept rows, hidden]
+    void* normed;                    // [group, target hidden]; null without fc_norm
+    void *token, *joined, *qkv;      // of one group
+  };
+  // [RMSNorm(embedding of a token); RMSNorm(its feature)] -> q, k, v.
+  struct Join {
+    const int32_t* tokens;
+    const void* features;
+    void *token, *joined, *qkv;
+    int64_t rows;
+    ProductPath path;
+  };
+  int64_t pass_nodes() const { return std::max(options_.pass_nodes, options_.tree.nodes + options_.most_pending); }
+  std::optional<size_t> feature_index(int64_t layer) const;
+  void carve(Buffers* buffers) override;
+  void carve_prefill(Buffers* buffers);
+  uint64_t check_bytes() const override;
+  void begin() override;
+  Round catch_up(int32_t root, int64_t position) override;
+  const float* forward_root(const Round&) override { return work_.layer.logits; }  // catch_up() has them
+  const float* forward_level(const Round& round, int64_t level, const DraftRows& rows) override;
+
+  int64_t first_prompt_row() const;   // of those that the window keeps
+  int64_t first_feature_row() const;  // of those whose features are kept: no later
+  int64_t sink_features() const;      // rows before them
+  void project_prompt(const LayerInput& input, const PromptStates& to);
+  void join_prompt(int64_t first, int64_t count, const void* features);
+
+  void project(const LayerInput& input, int64_t first_row, int64_t rows, void* features, void* normed,
+               ProductPath path);
+  void join(const Join& j);
+  void finish_layer(int64_t rows);
+  void forward(const DraftRows& rows);
+  void predict(int64_t first, int64_t count);
+  void gather(const void* from, int64_t from_rows, const int32_t* rows, int64_t count);
+
+  const Eagle3Config& config_;
+  const Eagle3Weights& weights_;
+  const Weights& target_;
+  const DraftLayerSizes sizes_;
+  Work work_{};
+  PrefillWork prefill_{};
+  std::optional<DraftLayer> layer_;
+  std::vector<int32_t> stable_features_;  // beside stable_tokens_
+};
+
+}  // namespace headrace

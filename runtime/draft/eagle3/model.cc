@@ -1,0 +1,70 @@
+#include "runtime/draft/eagle3/model.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "runtime/base/sha256.h"
+#include "runtime/draft/eagle3/draft.h"
+#include "runtime/draft/layer_draft_model.h"
+#include "runtime/draft/tokenizer.h"
+
+namespace headrace {
+namespace {
+
+// Of what turns the target's states into a feature: fc, what it is normalised with, and which layers they are of. The
+// files as a whole stand for the weights.
+Digest eagle3_states_identity(const Eagle3Config& config, DType type, const Digest& weights) {
+  std::string text = str("eagle3 ", digest_text(weights), " ", dtype_name(type), " ", config.rms_eps);
+  for (const int64_t layer : config.feature_layers) text += str(" ", layer);
+  Sha256 hash;
+  hash.update(text);
+  return hash.finish();
+}
+
+class Eagle3Model final : public LayerDraftModel<Eagle3Checkpoint, Eagle3Weights> {
+ public:
+  Eagle3Model(const DraftOptions& options, const TreeShape& tree, Device& device, const Eagle3Target& target,
+              const Tokenizer* tokenizer)
+      : LayerDraftModel(options, tree, device, open_eagle3(options.model, *target.config), target.weights->dtype()),
+        target_(*target.weights),
+        config_(checkpoint_->config()) {
+    check_branches(tree_, config_.vocab, checkpoint_->path());
+    if (tokenizer != nullptr) check_tokenizer_in(checkpoint_->path(), *tokenizer);
+    if (options.window >= 0) config_.sliding_window = options.window;
+    if (options.rope_theta > 0) config_.rope.theta = options.rope_theta;
+    // What is attended to row by row is always seen whole.
+    int64_t& window = config_.sliding_window;
+    if (window > 0) window = std::max(window, kLeastDraftWindow);
+  }
+
+  DraftNeeds needs(const DraftRun& run, const WeightsFingerprint& fingerprint) const override {
+    if (!fingerprint_) fingerprint_ = fingerprint(*checkpoint_);
+    DraftCacheShape shape;
+    shape.context_rows = run.context_tokens;
+    shape.window = config_.sliding_window;
+    return {.row_bytes = static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype()),
+            .type = weights_.dtype(),
+            .first_row = shape.first_kept(run.prompt_tokens - 1),
+            .identity = eagle3_states_identity(config_, weights_.dtype(), *fingerprint_)};
+  }
+  std::unique_ptr<Draft> start(const DraftRun& run) override {
+    return std::make_unique<Eagle3Draft>(device_, config_, weights_, target_, setup_of(run));
+  }
+
+ private:
+  int64_t window() const override { return config_.sliding_window; }
+
+  const Weights& target_;
+  Eagle3Config config_;                        // the checkpoint's, with the options in place
+  mutable std::optional<Digest> fingerprint_;  // once it was asked for
+};
+
+}  // namespace
+
+std::unique_ptr<DraftModel> open_eagle3_draft(const DraftOptions& options, const TreeShape& tree, Device& device,
+                                              const Eagle3Target& target, const Tokenizer* tokenizer) {
+  return std::make_unique<Eagle3Model>(options, tree, device, target, tokenizer);
+}
+
+}  // namespace headrace

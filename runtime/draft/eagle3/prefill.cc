@@ -1,0 +1,99 @@
+// Prefill of the EAGLE-3 draft. Its layer is its only one, so that K and V of a prompt row need the row's feature and
+// the next token's embedding and no attention at all; and with a window only the last rows' features are ever needed.
+// Features are summed up as the target's layers are reached: no buffer of three states a row.
+#include <algorithm>
+
+#include "kernels/elementwise/op.h"
+#include "runtime/draft/eagle3/draft.h"
+
+namespace headrace {
+
+int64_t Eagle3Draft::first_prompt_row() const { return shape_.first_kept(options_.prompt_tokens - 1); }
+
+// A saved prefix has whole segments.
+int64_t Eagle3Draft::first_feature_row() const {
+  return options_.saves ? draft_states_from(first_prompt_row()) : first_prompt_row();
+}
+
+int64_t Eagle3Draft::sink_features() const {
+  if (first_feature_row() == 0) return 0;
+  return options_.saves ? segment_range(0).rows : kDraftSinkRows;
+}
+
+void Eagle3Draft::carve_prefill(Buffers* buffers) {
+  const int64_t kept = options_.prompt_tokens - first_prompt_row();
+  const int64_t group = std::min(padded(std::max(kept, sink_features())), kDraftPrefillGroupRows);
+  const auto rows_of = [&](int64_t rows, int64_t width) {
+    return buffers->prefill.take_bytes(sizes_.bytes(rows * width));
+  };
+  carve_prompt(kDraftSinkRows + kept, buffers);
+  prefill_.sink_features = rows_of(padded(std::max(sink_features(), kDraftSinkRows)), config_.hidden);
+  prefill_.features = rows_of(padded(options_.prompt_tokens - first_feature_row()), config_.hidden);
+  prefill_.normed = config_.fc_norm ? rows_of(group, config_.target_hidden) : nullptr;
+  prefill_.token = rows_of(group, config_.hidden);
+  prefill_.joined = rows_of(group, 2 * config_.hidden);
+  prefill_.qkv = rows_of(group, sizes_.qkv_width());
+}
+
+std::vector<PromptStates> Eagle3Draft::prompt_states() {
+  const int64_t first = first_feature_row();
+  std::vector<PromptStates> states = {
+      {static_cast<std::byte*>(prefill_.features), first, options_.prompt_tokens - first}};
+  if (first > 0) states.push_back({static_cast<std::byte*>(prefill_.sink_features), 0, sink_features()});
+  return states;
+}
+
+void Eagle3Draft::prefill_layer(const LayerInput& input) {
+  if (!feature_index(input.layer)) return;
+  for (const PromptStates& to : prompt_states()) project_prompt(input, to);
+}
+
+// Rows before the input's first are there already. Groups end at absolute multiples, so that a row is rounded as in a
+// fresh run wherever the saved rows end.
+void Eagle3Draft::project_prompt(const LayerInput& input, const PromptStates& to) {
+  const int64_t end = to.first + to.rows;
+  for (int64_t row = std::max(to.first, input.first); row < end;) {
+    const int64_t count = std::min(kDraftPrefillGroupRows - row % kDraftPrefillGroupRows, end - row);
+    project(input, row - input.first, count, to.data + sizes_.bytes((row - to.first) * config_.hidden), prefill_.normed,
+            ProductPath::kPrefill);
+    row += count;
+  }
+}
+
+// Row i joins feature i with token i + 1; the last row waits for the token that the target samples after the prompt.
+bool Eagle3Draft::finish_prefill(std::span<const int32_t> prompt, Progress*, const std::atomic<bool>*) {
+  const int64_t rows = static_cast<int64_t>(prompt.size()) - 1, first = first_prompt_row();
+  CHECK(rows + 1 == options_.prompt_tokens);
+  const int64_t sinks = first > 0 ? kDraftSinkRows : 0, kept = rows - first;
+  const std::byte* const features =
+      static_cast<std::byte*>(prefill_.features) + sizes_.bytes((first - first_feature_row()) * config_.hidden);
+  const void* const sink_rows = first_feature_row() > 0 ? prefill_.sink_features : prefill_.features;
+  upload_prompt(prompt.subspan(1), sinks, first, kept);
+  if (sinks > 0) {
+    join_prompt(0, sinks, sink_rows);
+    layer_->rotate(prefill_.qkv, prompt_.positions, sinks, cache_->sinks(0));
+  }
+  for (int64_t row = 0; row < kept; row += kDraftPrefillGroupRows) {
+    const int64_t count = std::min(kDraftPrefillGroupRows, kept - row);
+    join_prompt(sinks + row, count, features + sizes_.bytes(row * config_.hidden));
+    layer_->rotate_into(*cache_, prefill_.qkv, prompt_.positions + sinks + row, first + row, count);
+  }
+  compute_->copy(work_.pass_features, features + sizes_.bytes(kept * config_.hidden), sizes_.bytes(config_.hidden),
+                 Link::kWithinDevice);
+  stable_features_.assign(1, 0);
+  end_prefill(rows, sinks > 0);
+  return true;
+}
+
+// Rows [first, first + count) of the list of tokens, with their features: up to qkv.
+void Eagle3Draft::join_prompt(int64_t first, int64_t count, const void* features) {
+  join({.tokens = prompt_.tokens + first,
+        .features = features,
+        .token = prefill_.token,
+        .joined = prefill_.joined,
+        .qkv = prefill_.qkv,
+        .rows = count,
+        .path = ProductPath::kPrefill});
+}
+
+}  // namespace headrace

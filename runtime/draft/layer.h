@@ -1,0 +1,107 @@
+// The operations of the one decoder layer that a draft has of its own (EAGLE-3, LongSpec), with the strides that its
+// rows have. Owns nothing but the run's settings; weights, rows and cache are its caller's. Thread: as draft.h says.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <vector>
+
+#include "kernels/attention/op.h"
+#include "kernels/product/op.h"
+#include "runtime/base/carver.h"
+#include "runtime/draft/buffers.h"
+#include "runtime/draft/cache.h"
+#include "runtime/model/forward.h"
+
+namespace headrace {
+
+struct DraftLayerSizes {
+  DType type;  // of the weights
+  int64_t hidden, heads, kv_heads, head_dim, ffn;
+  int64_t vocab;  // of the logits
+  double rms_eps;
+
+  template <typename Config>
+  static DraftLayerSizes of(const Config& config, DType type) {
+    return {.type = type,
+            .hidden = config.hidden,
+            .heads = config.heads,
+            .kv_heads = config.kv_heads,
+            .head_dim = config.head_dim,
+            .ffn = config.ffn,
+            .vocab = config.vocab,
+            .rms_eps = config.rms_eps};
+  }
+  int64_t attended() const { return heads * head_dim; }
+  int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_dim; }
+  uint64_t bytes(int64_t elements) const { return static_cast<uint64_t>(elements) * dtype_bytes(type); }
+  RowShape cache_rows() const {
+    return {.layers = 1, .kv_heads = kv_heads, .head_dim = head_dim, .k_type = type, .v_type = type};
+  }
+};
+
+// Views into a draft's buffer.
+struct DraftLayerWork {
+  float *inv_freq, *cos_sin;  // [head_dim / 2], [context, head_dim]
+  void* normed;               // [rows, hidden]
+  void *qkv, *attention;      // [rows, qkv_width()], [rows, attended()]
+  void *gate_up, *activated;  // [rows, 2 ffn], [rows, ffn]
+  float* logits;              // [rows, vocab]
+  AttentionState state, scratch;
+
+  // `rows` with padding; `queries` without.
+  static DraftLayerWork carve(const DraftLayerSizes& sizes, int64_t rows, int64_t queries, int64_t context,
+                              Carver& carver);
+};
+
+// Rows of a prompt in one product of a draft. No more than the smallest segment has: rows that are saved, in multiples
+// of a GPU's prefill group, then all come from whole groups, which round alike in every prompt.
+constexpr int64_t kDraftPrefillGroupRows = 512;
+
+class DraftLayer {
+ public:
+  struct Product {
+    const void *x = nullptr, *w = nullptr, *bias = nullptr, *residual = nullptr;
+    void* out = nullptr;
+    int64_t rows = 0, n = 0, k = 0;
+    ProductPath path = ProductPath::kDecode;
+    bool out_f32 = false;
+  };
+  struct Mlp {
+    const void *norm, *gate_up, *down;  // weights
+    void* hidden;                       // [rows, hidden], in place
+    int64_t rows;
+  };
+
+  // What checking the products takes, one kind at a time: those of every such layer, and `own` (n, k and path count).
+  static uint64_t check_bytes(Backend backend, const DraftLayerSizes& sizes, int64_t prompt_tokens,
+                              std::initializer_list<Product> own);
+
+  DraftLayer(const DraftLayerSizes& sizes, const DraftLayerWork& work, int64_t context, Stream& compute)
+      : sizes_(sizes), work_(work), context_(context), compute_(compute) {}
+
+  void fill_rope(const RopeConfig& rope, int64_t max_positions) const;
+  void multiply(const Product& p) const;
+  // Rows of `cols` elements, contiguous, to rows that are `out_stride` apart.
+  void normalise(const void* x, const void* weight, void* out, int64_t rows, int64_t cols, int64_t out_stride) const;
+  void normalise(const void* x, const void* weight, void* out, int64_t rows) const {
+    normalise(x, weight, out, rows, sizes_.hidden, sizes_.hidden);
+  }
+  // Rows of qkv: q in place; K and V, rounded to the cache's types, to `to`.
+  void rotate(void* qkv, const int32_t* positions, int64_t rows, const KvRows& to) const;
+  // As many rows, the first of which is at `position`, to the cache's ring.
+  void rotate_into(const DraftCache& cache, void* qkv, const int32_t* positions, int64_t position, int64_t rows) const;
+  void rotate_queries(void* q, const int32_t* positions, int64_t rows) const;  // [rows, attended()]
+  AttentionShape attention_shape(int64_t rows, int64_t q_stride, const RowShape& kv) const;
+  void attend(const DraftRows& rows, const DraftCache& cache);  // work.qkv -> work.attention
+  void mlp(const Mlp& m) const;
+
+ private:
+  const DraftLayerSizes sizes_;
+  const DraftLayerWork work_;
+  const int64_t context_;
+  Stream& compute_;
+  std::vector<KvSegment> segments_;  // reused
+};
+
+}  // namespace headrace

@@ -1,0 +1,37 @@
+#include "runtime/draft/longspec/model.h"
+
+#include "runtime/draft/layer_draft_model.h"
+#include "runtime/draft/tokenizer.h"
+
+namespace headrace {
+namespace {
+
+class LongSpecModel final : public LayerDraftModel<LongSpecCheckpoint, LongSpecWeights> {
+ public:
+  LongSpecModel(const DraftOptions& options, const TreeShape& tree, Device& device, const LongSpecTarget& target,
+                const Tokenizer* tokenizer)
+      : LayerDraftModel(options, tree, device, open_longspec(options.model, *target.config), target.weights->dtype()),
+        target_(target),
+        window_(options.window >= 0 ? options.window : checkpoint_->config().window) {
+    if (tokenizer != nullptr) check_tokenizer_in(checkpoint_->path(), *tokenizer);
+  }
+
+  std::unique_ptr<Draft> start(const DraftRun& run) override {
+    return std::make_unique<LongSpecDraft>(device_, checkpoint_->config(), weights_, target_, setup_of(run));
+  }
+
+ private:
+  int64_t window() const override { return window_; }
+
+  const LongSpecTarget target_;
+  const int64_t window_;
+};
+
+}  // namespace
+
+std::unique_ptr<DraftModel> open_longspec_draft(const DraftOptions& options, const TreeShape& tree, Device& device,
+                                                const LongSpecTarget& target, const Tokenizer* tokenizer) {
+  return std::make_unique<LongSpecModel>(options, tree, device, target, tokenizer);
+}
+
+}  // namespace headrace

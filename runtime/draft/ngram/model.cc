@@ -1,0 +1,40 @@
+#include "runtime/draft/ngram/model.h"
+
+#include <algorithm>
+
+#include "runtime/draft/ngram/draft.h"
+
+namespace headrace {
+namespace {
+
+class NgramModel final : public DraftModel {
+ public:
+  NgramModel(const DraftOptions& options, Device& device) : device_(device) {
+    // What a row more costs decides how unlikely a guess may be.
+    if (device.backend() == Backend::kCuda) limits_ = {.nodes = 64, .depth = 16, .likelihood = 0.02};
+    if (options.most_tokens > 0) limits_.nodes = std::min(limits_.nodes, options.most_tokens + 1);
+  }
+
+  bool load(Progress*, const std::atomic<bool>*) override { return true; }
+  bool loaded() const override { return true; }
+  uint64_t weights_bytes() const override { return 0; }
+  SpecType type() const override { return SpecType::kNgram; }
+  TreeLimits tree() const override { return {.nodes = limits_.nodes, .levels = limits_.depth}; }
+  bool tunes_trees() const override { return false; }  // a tree is as large as what was found
+  std::unique_ptr<Draft> start(const DraftRun& run) override {
+    return std::make_unique<NgramDraft>(device_, limits_, run.context_tokens);
+  }
+  std::string describe() const override { return str("ngram-simple, trees of at most ", limits_.nodes); }
+
+ private:
+  Device& device_;
+  NgramLimits limits_;
+};
+
+}  // namespace
+
+std::unique_ptr<DraftModel> open_ngram_draft(const DraftOptions& options, Device& device) {
+  return std::make_unique<NgramModel>(options, device);
+}
+
+}  // namespace headrace

@@ -1,0 +1,107 @@
+#include "runtime/draft/open/open_draft.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <optional>
+#include <string>
+
+#include "runtime/draft/eagle3/model.h"
+#include "runtime/draft/longspec/model.h"
+#include "runtime/draft/ngram/model.h"
+#include "runtime/draft/small_lm/model.h"
+
+namespace headrace {
+namespace {
+
+// The largest that --tree auto may take.
+TreeShape largest_tree(Backend backend) { return eagle2_shape(backend == Backend::kCuda ? kMaxTreeNodes : 64, 7, 10); }
+
+TreeShape tree_of(const DraftOptions& options, Backend backend) {
+  const TreeShape shape = options.tree ? *options.tree : largest_tree(backend);
+  const int64_t most = options.most_tokens;
+  if (most > 0) return shape.within({.nodes = most + 1, .levels = most});
+  return backend == Backend::kCuda ? shape.cut_to(nodes_that_pay(shape.nodes)) : shape;
+}
+
+// What was asked for and what it is of use with; null: not asked for.
+struct Asked {
+  const char* flag;
+  std::optional<std::string> value;
+  std::initializer_list<SpecType> used_by;
+  const char* hint;  // where it is of no use with a draft
+};
+
+std::optional<std::string> if_given(bool given, const std::string& value) {
+  return given ? std::optional(value) : std::nullopt;
+}
+
+void check_use(SpecType type, const Asked& asked) {
+  if (!asked.value || std::find(asked.used_by.begin(), asked.used_by.end(), type) != asked.used_by.end()) return;
+  const std::string value = asked.value->empty() ? "" : *asked.value + " ";
+  if (type == SpecType::kNone) {
+    throw_error(ExitCode::kUsage, asked.flag, value + "is of no use without --spec-type",
+                "Say which kind of draft it is for: --spec-type draft-eagle3.");
+  }
+  throw_error(ExitCode::kUsage, asked.flag, str(value, "is of no use with --spec-type ", spec_type_name(type)),
+              asked.hint);
+}
+
+void check_options(const DraftOptions& options) {
+  constexpr SpecType kEagle3 = SpecType::kEagle3, kLongSpec = SpecType::kLongSpec, kSimple = SpecType::kSimple,
+                     kNgram = SpecType::kNgram;
+  constexpr const char* kNoWeights = "It looks up in the text itself and has no weights.";
+  check_use(
+      options.type,
+      {"--model-draft", if_given(!options.model.empty(), options.model), {kEagle3, kLongSpec, kSimple}, kNoWeights});
+  check_use(options.type, {"--tree",
+                           if_given(options.tree.has_value(), ""),
+                           {kEagle3, kLongSpec, kSimple},
+                           "Its trees are what it finds; --spec-draft-n-max N limits them."});
+  check_use(options.type, {"--spec-draft-n-max",
+                           if_given(options.most_tokens > 0, str(options.most_tokens)),
+                           {kEagle3, kLongSpec, kSimple, kNgram},
+                           ""});
+  check_use(options.type, {"--draft-window",
+                           if_given(options.window >= 0, str(options.window)),
+                           {kEagle3, kLongSpec, kSimple},
+                           kNoWeights});
+  check_use(options.type,
+            {"--draft-rope-theta",
+             if_given(options.rope_theta > 0, str(options.rope_theta)),
+             {kEagle3, kSimple},
+             options.type == kLongSpec ? "It reads the target's keys, and rotates as the target does." : kNoWeights});
+  if (options.window > 0 && options.window < kLeastDraftWindow) {
+    throw_error(ExitCode::kUsage, "--draft-window",
+                str(options.window, " is too small: at least ", kLeastDraftWindow, ", or 0 for the whole context"));
+  }
+  if (options.type != SpecType::kNone && options.type != kNgram && options.model.empty()) {
+    throw_error(ExitCode::kUsage, "--spec-type", str(spec_type_name(options.type), " needs a draft: -md PATH"));
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<DraftModel> open_draft(const DraftOptions& options, Device& device, const ModelConfig& config,
+                                       const Weights& target, const Tokenizer* tokenizer) {
+  check_options(options);
+  const TreeShape tree = tree_of(options, device.backend());
+  if (options.type == SpecType::kLongSpec || options.type == SpecType::kSimple) {  // they rank the target's tokens
+    check_branches(tree, config.vocab, options.model);
+  }
+  switch (options.type) {
+    case SpecType::kNone:
+      return nullptr;
+    case SpecType::kEagle3:
+      return open_eagle3_draft(options, tree, device, {&config, &target}, tokenizer);
+    case SpecType::kLongSpec:
+      return open_longspec_draft(options, tree, device, {&config, &target}, tokenizer);
+    case SpecType::kSimple:
+      return open_simple(options, tree, device, {&config, &target, tokenizer});
+    case SpecType::kNgram:
+      return open_ngram_draft(options, device);
+  }
+  CHECK(false, "spec_type=", static_cast<int>(options.type));
+  return nullptr;  // without optimization the compiler does not see that it never comes here
+}
+
+}  // namespace headrace

@@ -1,0 +1,238 @@
+#include "runtime/draft/small_lm/draft.h"
+
+#include <algorithm>
+
+#include "kernels/elementwise/op.h"
+#include "runtime/draft/attention.h"
+
+namespace headrace {
+namespace {
+
+constexpr int64_t kChunkRows = 64;  // of the prompt: a group of the decode path's products
+
+uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
+
+int64_t unread_tokens(const DraftSetup& options) {
+  if (options.window == 0) return 0;
+  return std::max<int64_t>(0, options.prompt_tokens - options.window - kDraftSinkRows);
+}
+
+int64_t most_chain_rows(const DraftSetup& options) { return std::max(kChunkRows, stable_rows(options.tree)); }
+
+DraftCacheShape cache_shape(const ModelConfig& config, DType type, const DraftSetup& options) {
+  return {.rows = {.layers = config.layers,
+                   .kv_heads = config.kv_heads,
+                   .head_dim = config.head_dim,
+                   .k_type = type,
+                   .v_type = type},
+          .context_rows = options.context_tokens - unread_tokens(options),
+          .window = options.window,
+          .pass_rows = std::max(round_rows(options.tree), most_chain_rows(options)),
+          .most_taken_back = options.most_pending,
+          .sinks = SinkRows::kFollowTheWindow};
+}
+
+}  // namespace
+
+// The root's row is in the cache when its children are ranked. Noise goes by the target's positions.
+SimpleDraft::SimpleDraft(Device& device, const ModelConfig& config, const Weights& weights, const DraftSetup& options)
+    : LayerDraft(device, options, cache_shape(config, weights.dtype(), options),
+                 {.shape = options.tree,
+                  .vocab = options.target_vocab > 0 ? std::min(config.vocab, options.target_vocab) : config.vocab,
+                  .stride = config.vocab,
+                  .map = nullptr,
+                  .sampling = options.sampling,
+                  .position_offset = 1 + unread_tokens(options),
+                  .first_row = stable_rows(options.tree)},
+                 config.vocab),
+      config_(config),
+      weights_(weights),
+      unread_(unread_tokens(options)) {
+  plan();
+}
+
+// ---- memory ---------------------------------------------------------------------------------------------------------
+
+int64_t SimpleDraft::chain_rows() const { return most_chain_rows(options_); }
+uint64_t SimpleDraft::type_bytes() const { return dtype_bytes(weights_.dtype()); }
+uint64_t SimpleDraft::qkv_row_bytes() const {
+  return u((config_.heads + 2 * config_.kv_heads) * config_.head_dim) * type_bytes();
+}
+
+void SimpleDraft::carve(Buffers* buffers) {
+  const int64_t most = most_rows(chain_rows()), rows = padded(most);
+  Carver& carver = buffers->work;
+  carve_inputs(chain_rows(), kDraftSinkRows, buffers);
+  work_.inv_freq = carver.take<float>(config_.head_dim / 2);
+  work_.cos_sin = carver.take<float>(shape_.context_rows * config_.head_dim);
+  work_.hidden = carver.take_bytes(u(rows * config_.hidden) * type_bytes());
+  std::byte* const layer = carver.take_bytes(layer_work_bytes(config_, weights_.dtype(), rows));
+  if (layer != nullptr) work_.layer = layer_work(config_, weights_.dtype(), rows, layer);
+  work_.logits = carver.take<float>(padded(options_.tree.widest()) * config_.vocab);
+  work_.first_qkv =
+      shape_.windowed() ? carver.take_bytes(u(config_.layers * kDraftSinkRows) * qkv_row_bytes()) : nullptr;
+  work_.state = carve_states(most * config_.heads, config_.head_dim, carver);
+  work_.scratch = carve_states(most * config_.heads * kDraftSegmentsPerLaunch, config_.head_dim, carver);
+}
+
+uint64_t SimpleDraft::check_bytes() const {
+  return product_check_bytes(config_, weights_.dtype(), device_.backend(), chain_rows(), ProductPath::kDecode);
+}
+
+void SimpleDraft::begin() {
+  fill_rope_table({.rope = &config_.rope,
+                   .head_dim = config_.head_dim,
+                   .max_positions = config_.max_positions,
+                   .rows = shape_.context_rows,
+                   .inv_freq = work_.inv_freq,
+                   .cos_sin = work_.cos_sin},
+                  *compute_);
+}
+
+// ---- the model ------------------------------------------------------------------------------------------------------
+
+Pass SimpleDraft::make_pass(const int32_t* positions, int64_t rows) const {
+  return {.config = &config_,
+          .weights = &weights_,
+          .work = work_.layer,
+          .positions = positions,
+          .cos_sin = work_.cos_sin,
+          .table_rows = shape_.context_rows,
+          .k_type = shape_.rows.k_type,
+          .v_type = shape_.rows.v_type,
+          .rows = rows,
+          .path = ProductPath::kDecode,
+          .stream = compute_};
+}
+
+// -> work_.hidden. Only rows that begin the context are sinks, and they come in chains.
+void SimpleDraft::forward(const DraftRows& rows) {
+  const Pass pass = make_pass(rows.positions, rows.count);
+  embedding({.ids = rows.tokens,
+             .table = weights_.embedding(),
+             .out = work_.hidden,
+             .type = weights_.dtype(),
+             .rows = rows.count,
+             .vocab = config_.vocab,
+             .hidden = config_.hidden},
+            *compute_);
+  for (int64_t layer = 0; layer < config_.layers; ++layer) {
+    qkv_product(pass, layer, work_.hidden);
+    if (rows.pass_row == 0) remember_sinks(layer, cache_->rows(), rows.count);
+    rotate_rows(pass, 0, rows.count, cache_->pass_rows_from(layer, rows.pass_row));
+    draft_attention({.layer = layer,
+                     .shape = attention_shape(pass),
+                     .q = work_.layer.qkv,
+                     .positions = rows.positions,
+                     .committed = rows.committed,
+                     .path = rows.path,
+                     .path_stride = rows.path_stride,
+                     .deepest = rows.deepest,
+                     .state = work_.state,
+                     .scratch = work_.scratch,
+                     .out = work_.layer.attention},
+                    *cache_, &prefix_, *compute_);
+    layer_output(pass, layer, work_.hidden);
+  }
+}
+
+// Rows [first, first + count) of work_.hidden -> work_.logits from row 0 on.
+const float* SimpleDraft::predict(int64_t first, int64_t count) {
+  const std::byte* const hidden = static_cast<std::byte*>(work_.hidden) + u(first * config_.hidden) * type_bytes();
+  output_logits(make_pass(nullptr, count), hidden, work_.logits);
+  return work_.logits;
+}
+
+// Tokens that follow the cache's rows, one after the other: they join it. Returns the rows that were forwarded, of
+// which the last is the last token's: on a GPU, where 64 rows cost what one does, a round's are always as many, so that
+// they are the same graph whatever was accepted.
+int64_t SimpleDraft::extend(std::span<const int32_t> tokens) {
+  const int64_t before = cache_->rows(), count = static_cast<int64_t>(tokens.size());
+  CHECK(count > 0 && count <= chain_rows() && before + count <= shape_.context_rows, "rows ", before, " + ", count);
+  const bool of_a_round = count <= stable_rows(options_.tree) && before >= kDraftSinkRows;
+  const int64_t rows = of_a_round && device_.backend() == Backend::kCuda ? stable_rows(options_.tree) : count;
+  const int64_t kept = shape_.first_kept(before + count), first_sink = std::max<int64_t>(0, kept - kDraftSinkRows);
+  for (int64_t i = 0; i < kDraftSinkRows; ++i) sink_positions(host_)[i] = static_cast<int32_t>(first_sink + i);
+  upload_chain(tokens, rows);
+  const Inputs& in = inputs_;
+  const DraftRows chain = {.tokens = in.tokens,
+                           .positions = in.positions,
+                           .path = in.path,
+                           .committed = in.committed_before,
+                           .count = rows,
+                           .path_stride = chain_rows(),
+                           .pass_row = 0,
+                           .deepest = before + count - 1};
+  if (of_a_round) {
+    replay_.run(*compute_, {0, rows, shape_.first_kept(before), shape_.prefix_end(chain.deepest)},
+                [&] { forward(chain); });
+  } else {
+    forward(chain);
+  }
+  cache_->append(in.order, count, *compute_);
+  if (kept != sinks_before_) place_sinks();
+  sinks_before_ = kept;
+  return rows;
+}
+
+// Keeps what of a pass's rows, the first of which is at `position`, are sinks, as the layer's product gave them.
+void SimpleDraft::remember_sinks(int64_t layer, int64_t position, int64_t rows) {
+  const int64_t count = std::min(kDraftSinkRows - position, rows);
+  if (work_.first_qkv == nullptr || count <= 0) return;
+  compute_->copy(work_.first_qkv + u(layer * kDraftSinkRows + position) * qkv_row_bytes(), work_.layer.qkv,
+                 u(count) * qkv_row_bytes(), Link::kWithinDevice);
+}
+
+// Turns the sinks to the positions right before the window.
+void SimpleDraft::place_sinks() {
+  const Pass pass = make_pass(sink_positions(inputs_), kDraftSinkRows);
+  const uint64_t bytes = u(kDraftSinkRows) * qkv_row_bytes();
+  for (int64_t layer = 0; layer < config_.layers; ++layer) {
+    compute_->copy(work_.layer.qkv, work_.first_qkv + u(layer) * bytes, bytes, Link::kWithinDevice);
+    rotate_rows(pass, 0, kDraftSinkRows, cache_->sinks(layer));
+  }
+}
+
+// ---- the round ------------------------------------------------------------------------------------------------------
+
+bool SimpleDraft::finish_prefill(std::span<const int32_t> prompt, Progress* progress,
+                                 const std::atomic<bool>* interrupt) {
+  const int64_t tokens = static_cast<int64_t>(prompt.size());
+  CHECK(tokens == options_.prompt_tokens, "tokens=", tokens);
+  std::vector<int32_t> read(prompt.begin(), prompt.end());
+  if (unread_ > 0) read.erase(read.begin() + kDraftSinkRows, read.begin() + kDraftSinkRows + unread_);
+  stable_tokens_.clear();
+  if (progress) progress->begin("draft prefill", "tokens", static_cast<int64_t>(read.size()));
+  bool go_on = true;
+  for (size_t row = 0; row < read.size() && go_on; row += u(kChunkRows)) {
+    const size_t rows = std::min(u(kChunkRows), read.size() - row);
+    extend(std::span(read).subspan(row, rows));
+    compute_->synchronize();  // the host side of the inputs is written again
+    if (progress) progress->update(static_cast<int64_t>(row + rows));
+    go_on = interrupt == nullptr || !interrupt->load(std::memory_order_relaxed);
+  }
+  if (progress) progress->end();
+  return go_on;
+}
+
+LayerDraft::Round SimpleDraft::catch_up(int32_t root, int64_t position) {
+  stable_tokens_.push_back(root);
+  const int64_t room = chain_rows();
+  while (static_cast<int64_t>(stable_tokens_.size()) > room) {  // after a refresh: the first of them join the cache now
+    extend(std::span(stable_tokens_).first(u(room)));
+    forget_stable(room);
+  }
+  const int64_t chain = extend(stable_tokens_), committed = cache_->rows();
+  CHECK(committed + unread_ == position + 1, "rows ", committed, " + ", unread_, " at ", position);
+  return {.row = chain - 1, .key = chain, .deepest = committed + builder_->levels()};
+}
+
+const float* SimpleDraft::forward_level(const Round&, int64_t, const DraftRows& rows) {
+  forward(rows);
+  return predict(0, rows.count);
+}
+
+// The row of the first provisional token, the root of then, is right.
+void SimpleDraft::rewind(int64_t position) { cache_->rewind(std::min(position + 1 - unread_, cache_->rows())); }
+
+}  // namespace headrace

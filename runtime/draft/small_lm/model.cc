@@ -1,0 +1,86 @@
+#include "runtime/draft/small_lm/model.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "runtime/draft/layer_draft_model.h"
+#include "runtime/draft/small_lm/draft.h"
+#include "runtime/draft/tokenizer.h"
+#include "runtime/model/files/open_checkpoint.h"
+
+namespace headrace {
+namespace {
+
+// Small models know the near past: SpecExtend's tables (section 4) are flat from 1K on. What a config calls the most
+// positions is more than small-lm can use (measured on a novel: 25% of its guesses are right with 512 tokens to look
+// back at, 24% with 1,024, 13% with 1,976).
+constexpr int64_t kUsualWindow = 1024;
+
+// Vocabularies are padded to whatever divided well: models of one family differ by it and are one another's drafts
+// (Qwen2.5: 151,936 ids of 0.5B, 152,064 of 7B). Whether that is all, only both tokenizers can say.
+void check_sizes(const Checkpoint& draft, const ModelConfig& target, const Tokenizer* own, const Tokenizer* tokenizer) {
+  const int64_t vocab = draft.config().vocab, shared = std::min(vocab, target.vocab);
+  if (vocab == target.vocab) return;
+  const bool known = own != nullptr && tokenizer != nullptr;
+  if (known && only_padding_from(*own, shared) && only_padding_from(*tokenizer, shared)) return;
+  throw_error(
+      ExitCode::kBadInput, draft.path(),
+      str("has a vocabulary of ", vocab, ", the target's vocabulary is ", target.vocab),
+      known ? str("a draft needs its target's own tokenizer, and one of the two names tokens from ", shared, " on")
+            : std::string("a draft needs its target's own tokenizer, and one of the two has none to compare"));
+}
+
+class SimpleModel final : public LayerDraftModel<Checkpoint, Weights> {
+ public:
+  SimpleModel(const DraftOptions& options, const TreeShape& tree, Device& device, const SimpleTarget& target)
+      : LayerDraftModel(options, tree, device, open_fitting(options.model, target), target.weights->dtype()),
+        window_(options.window),
+        config_(checkpoint_->config()),
+        target_vocab_(target.config->vocab) {
+    if (options.rope_theta > 0) config_.rope.theta = options.rope_theta;
+  }
+
+  std::unique_ptr<Draft> start(const DraftRun& run) override {
+    DraftSetup setup = setup_of(run);
+    if (window_ < 0) setup.window = usual_window(config_.max_positions, run.context_tokens, tree_.deepest());
+    setup.target_vocab = target_vocab_;
+    return std::make_unique<SimpleDraft>(device_, config_, weights_, setup);
+  }
+
+ private:
+  // A draft without a tokenizer file (weights and a config, as small models trained for one target are shipped) is
+  // taken to have its target's, if its vocabulary is as large.
+  static std::unique_ptr<Checkpoint> open_fitting(const std::string& model, const SimpleTarget& target) {
+    std::unique_ptr<Checkpoint> draft = open_checkpoint(model);
+    std::optional<Tokenizer> own;
+    if (target.tokenizer != nullptr && draft->has_tokenizer()) own = draft->load_tokenizer();
+    if (own) check_tokenizer(*own, *target.tokenizer, draft->path());
+    check_sizes(*draft, *target.config, own ? &*own : nullptr, target.tokenizer);
+    return draft;
+  }
+
+  int64_t window() const override { return window_; }
+  std::string describe_window() const override {
+    return window_ >= 0 ? LayerDraftModel::describe_window() : str("a window of at most ", kUsualWindow);
+  }
+
+  const int64_t window_;  // -1: what fits
+  ModelConfig config_;    // the checkpoint's, with the options in place
+  const int64_t target_vocab_;
+};
+
+}  // namespace
+
+// From the deepest node to the first sink lie the window, the rows that it keeps until a tile can go, the sinks and the
+// tree. A draft of very few positions gets the least window there is: it drafts badly, and nothing worse.
+int64_t usual_window(int64_t max_positions, int64_t context_tokens, int64_t deepest) {
+  if (context_tokens <= std::min(max_positions, kUsualWindow)) return 0;
+  return std::clamp(max_positions - deepest - kPrefixTile - kDraftSinkRows, kLeastDraftWindow, kUsualWindow);
+}
+
+std::unique_ptr<DraftModel> open_simple(const DraftOptions& options, const TreeShape& tree, Device& device,
+                                        const SimpleTarget& target) {
+  return std::make_unique<SimpleModel>(options, tree, device, target);
+}
+
+}  // namespace headrace

@@ -1,0 +1,265 @@
+#include "runtime/engine/decoder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "kernels/sample/op.h"
+#include "offload/device/trace.h"
+
+namespace headrace {
+
+Decoder::Decoder(Session& session, Drafting& drafting, Output& output, Stream& compute, const DecoderOptions& options)
+    : session_(session), drafting_(drafting), output_(output), compute_(compute), options_(options) {
+  pending_.reserve(kMostPending);
+  const bool automatic = options.interval == kAutoInterval;
+  if (options.pending.width > 0) growing_.emplace(options.pending, output.ends());
+  if (automatic && growing_) rule_.emplace(options.streams, options.step_costs);
+  if (automatic && growing_ && !options.streams) worthwhile_.emplace();
+  if (automatic && !growing_) tuner_.emplace(options.streams);
+}
+
+void Decoder::run(int32_t first) {
+  prompt_tokens_ = session_.rows();
+  root_ = settled(first);
+  bool going = output_.take(root_);
+  while (going) {
+    if (options_.interrupt != nullptr && options_.interrupt->load(std::memory_order_relaxed)) {
+      return output_.interrupted();  // pending tokens of a lossless run were never told
+    }
+    const TraceStep step(compute_);
+    const StepMode mode = next_mode();
+    going = mode != StepMode::kPartial ? judge(mode) : growing_ ? grow_or_judge() : guess();
+    if (options_.progress) options_.progress->update(output_.tokens());
+  }
+}
+
+// A sample that becomes the next token of the text.
+int32_t Decoder::settled(int32_t sample) const {
+  if (sample >= 0) [[likely]]
+    return sample;
+  const int64_t position = session_.rows() + static_cast<int64_t>(pending_.size());
+  const int64_t answered = position - prompt_tokens_;
+  throw_error(ExitCode::kBadInput, options_.model,
+              str("the logits after ",
+                  answered == 0 ? str("the prompt's ", prompt_tokens_, " tokens ")
+                                : str(answered, answered == 1 ? " token" : " tokens", " of the answer, at position ",
+                                      position, ", "),
+                  sample == kNanLogit        ? "hold NaN"
+                  : sample == kInfiniteLogit ? "hold infinity"
+                                             : "are all -infinity"),
+              "No text can follow: the model overflows on this text, or its file is damaged.");
+}
+
+StepMode Decoder::next_mode() const {
+  if (at_the_end_) return StepMode::kRefresh;
+  if (worthwhile_ && worthwhile_->plain() && !growing_->begun()) return StepMode::kFull;
+  if (growing_ && session_.partial_ready()) return options_.interval == 0 ? StepMode::kRefresh : StepMode::kPartial;
+  const int64_t pending = static_cast<int64_t>(pending_.size());
+  if (tuner_ && tuner_->pending() == 0 && pending == 0)
+    return StepMode::kFull;  // no partial step pays: nothing is chosen
+  // The tuner counts pending tokens, the published rule those of the refresh, too.
+  const int64_t interval = tuner_ ? accepted_ - pending + tuner_->pending() - 1 : options_.interval;
+  return step_mode({.rows = session_.rows() + pending,
+                    .least_context = session_.layout().partial_from(),
+                    .initialised = session_.partial_ready(),
+                    .accepted = accepted_,
+                    .pending = pending,
+                    .deepest = drafting_.deepest(),
+                    .interval = interval});
+}
+
+// ---- a step over the full KV ----------------------------------------------------------------------------------------
+
+// The pending tokens are a chain before the proposed tree: one pass judges both.
+bool Decoder::judge(StepMode mode) {
+  const int64_t pending = static_cast<int64_t>(pending_.size());
+  tree_.reset(root_);
+  drafting_.begin(mode, pending);
+  const int64_t first = session_.rows();
+  const bool final = options_.verify == VerifyMode::kApproximate;
+  Judgement judgement;
+  if (pending > 0 || at_the_end_ || !step_on_device(mode, first)) {
+    if (!at_the_end_) drafting_.propose(root_, first + pending, &tree_);
+    const Tree& together = behind_pending();
+    const std::span<const int32_t> samples = session_.verify(together, mode);
+    accept_step(together, samples, final ? pending : 0);
+    judgement = judge_pending(samples);
+  }
+  const Tree& tree = pending > 0 ? combined_ : tree_;
+  const int64_t right = static_cast<int64_t>(acceptance_.nodes.size());
+  session_.commit(acceptance_);
+  drafting_.observe(tree, acceptance_, first, {.confirmed = final ? right - pending : right, .judgement = judgement});
+  if (tuner_) {
+    tuner_->record_refresh(drafting_.last_ms(), judgement, right - pending, right > pending);
+  }
+  if (worthwhile_ && mode == StepMode::kFull) worthwhile_->record_plain(drafting_.last_ms());
+  accepted_ = std::max<int64_t>(right - pending, 0);
+  pending_.clear();
+  at_the_end_ = false;
+  root_ = acceptance_.next;
+  // What the text has already: of a lossless run the first node, of an approximate one all up to the tree's root.
+  return tell(tree, final ? static_cast<size_t>(pending) + 1 : 1);
+}
+
+// Proposes a tree behind the rows before `position`, verifies and accepts it, with nothing on the host between; false,
+// and nothing done, where the draft needs the host.
+bool Decoder::step_on_device(StepMode mode, int64_t position) {
+  const ProposedTree proposed = drafting_.propose_into(root_, position, session_.tree_inputs(mode));
+  if (proposed.nodes == 0) return false;
+  const std::span<const int32_t> samples = session_.verify(proposed, mode, &tree_, &acceptance_);
+  if (options_.forced_tokens > 0) accept_step(tree_, samples, 0);
+  return true;
+}
+
+const Tree& Decoder::behind_pending() {
+  if (pending_.empty()) return tree_;
+  combined_.reset(pending_.front());
+  for (size_t i = 1; i < pending_.size(); ++i) combined_.add(pending_[i], static_cast<int32_t>(i) - 1);
+  const int32_t before = static_cast<int32_t>(pending_.size());
+  for (size_t i = 0; i < tree_.tokens.size(); ++i) combined_.add(tree_.tokens[i], tree_.parents[i] + before);
+  return combined_;
+}
+
+// `settled`: pending tokens that are final.
+void Decoder::accept_step(const Tree& tree, std::span<const int32_t> samples, int64_t settled) {
+  if (options_.forced_tokens == 0) return accept_behind(tree, samples, settled, &acceptance_);
+  forced_left_ += options_.forced_tokens;
+  const int64_t wanted =
+      static_cast<int64_t>(pending_.size() * (&tree == &combined_ ? 1 : 0)) + static_cast<int64_t>(forced_left_);
+  forced_left_ -= std::floor(forced_left_);
+  acceptance_.nodes.assign(1, 0);
+  for (int32_t node = 1; node < tree.size() && static_cast<int64_t>(acceptance_.nodes.size()) < wanted; ++node) {
+    if (tree.parents[static_cast<size_t>(node)] == acceptance_.nodes.back()) acceptance_.nodes.push_back(node);
+  }
+  acceptance_.next = samples[static_cast<size_t>(acceptance_.nodes.back())];
+}
+
+// The first pending token was sampled from the full KV; the root behind the last is judged with them.
+Judgement Decoder::judge_pending(std::span<const int32_t> samples) const {
+  Judgement judgement;
+  for (size_t i = 0; i < pending_.size(); ++i) {
+    const bool right = combined_.tokens[i + 1] == samples[i] || options_.forced_tokens > 0;
+    ++judgement.judged;
+    if (right) continue;
+    ++judgement.overturned;
+    if (options_.verify == VerifyMode::kApproximate) continue;
+    judgement.discarded = static_cast<int64_t>(pending_.size() - 1 - i);
+    break;
+  }
+  return judgement;
+}
+
+// Nodes from `first_node` on of the accepted path, then the root: they are certain.
+bool Decoder::tell(const Tree& tree, size_t first_node) {
+  bool going = true;
+  for (size_t i = first_node; i < acceptance_.nodes.size() && going; ++i) {
+    going = output_.take(tree.tokens[static_cast<size_t>(acceptance_.nodes[i])]);
+  }
+  return going && output_.take(settled(root_));
+}
+
+// ---- a step over the partial KV -------------------------------------------------------------------------------------
+
+bool Decoder::guess() {
+  tree_.reset(root_);
+  drafting_.begin(StepMode::kPartial, 0);
+  const int64_t first = session_.rows() + static_cast<int64_t>(pending_.size());
+  if (!step_on_device(StepMode::kPartial, first)) {
+    drafting_.propose(root_, first, &tree_);
+    accept_step(tree_, session_.verify(tree_, StepMode::kPartial), 0);
+  }
+  const bool final = options_.verify == VerifyMode::kApproximate;
+  if (!final) acceptance_.next = std::max(acceptance_.next, 0);  // where there is no token: a refresh judges it
+  if (!final) cut_at_the_end();
+  const int64_t count = static_cast<int64_t>(acceptance_.nodes.size());
+  session_.commit(acceptance_);
+  drafting_.observe(tree_, acceptance_, first, {.confirmed = final ? count : 0});
+  for (const int32_t node : acceptance_.nodes) pending_.push_back(tree_.tokens[static_cast<size_t>(node)]);
+  accepted_ += count;
+  root_ = acceptance_.next;
+  if (tuner_) tuner_->record_partial(drafting_.last_ms(), count);
+  return !final || tell(tree_, 1);
+}
+
+// ---- pending tokens as a tree ---------------------------------------------------------------------------------------
+
+// Grows the tree by a step, or has it judged.
+bool Decoder::grow_or_judge() {
+  if (!growing_->begun()) growing_->begin(root_);
+  const int64_t interval = rule_ ? kMostPending : options_.interval;
+  const int64_t most_depth = std::min({output_.room() - 1, interval, kMostPending - 1});
+  drafting_.begin(StepMode::kPartial, 0);
+  propose_after_tip(most_depth);
+  if (!grow_on(most_depth)) return judge_tree(most_depth);
+  const int64_t first = growing_->extend(most_depth);
+  growing_->rank(first, session_.grow(growing_->tree(), first));
+  drafting_.grown(growing_->tree().size() - first, growing_->drafted(), growing_->followed());
+  if (rule_) rule_->record_partial(drafting_.last_ms());
+  cycle_ms_ += drafting_.last_ms();
+  return true;
+}
+
+// A draft goes on from where the first choices have come.
+void Decoder::propose_after_tip(int64_t most_depth) {
+  if (!drafting_.drafts() || growing_->offered()) return;
+  const std::optional<PendingTree::Tip> tip = growing_->tip();
+  if (!tip || tip->depth >= most_depth) return;
+  tree_.reset(tip->token);
+  drafting_.propose(tip->token, session_.rows() + tip->depth, &tree_);
+  growing_->offer(tree_);
+}
+
+// By what it costs and gives; with a fixed interval, until the first choices have come so far.
+bool Decoder::grow_on(int64_t most_depth) {
+  if (most_depth <= 0) return false;
+  const int64_t steps = growing_->partial_steps();
+  const double growth = steps == 0 ? 1 : growing_->foretold_growth(most_depth);
+  if (growth == 0) return false;
+  if (!rule_) return !growing_->finished(most_depth);
+  return rule_->pays(steps, growing_->expected(most_depth), growth);
+}
+
+// The tree ends with it: the confirmed path stops where no node goes on, so that nothing right has been computed
+// behind it. What would have been, had the tree grown on while the refresh streamed, was found not to pay: README,
+// bench/results/epyc-2core-pending-ahead.json.
+bool Decoder::judge_tree(int64_t most_depth) {
+  const double foretold = growing_->expected(most_depth);
+  growing_->fill(most_depth);
+  const Tree& tree = growing_->tree();
+  drafting_.turn_to_refresh(growing_->first_choices());
+  const std::span<const int32_t> samples = session_.verify(tree, StepMode::kRefresh);
+  accept_step(tree, samples, 0);
+  const PendingTree::Verdict verdict = growing_->learn(samples, acceptance_);
+  const int64_t first = session_.rows(), confirmed = static_cast<int64_t>(acceptance_.nodes.size());
+  session_.commit(acceptance_);
+  drafting_.observe(tree, acceptance_, first,
+                    {.confirmed = confirmed,
+                     .accepted_depths = verdict.accepted_depths,
+                     .judgement = {.judged = verdict.judged,
+                                   .overturned = verdict.overturned,
+                                   .rescued = verdict.rescued,
+                                   .foretold = foretold}});
+  if (rule_) rule_->record_refresh(drafting_.last_ms(), growing_->partial_steps(), foretold, confirmed);
+  const double cycle_ms = std::exchange(cycle_ms_, 0) + drafting_.last_ms();
+  if (worthwhile_) worthwhile_->record_cycle(cycle_ms, confirmed);
+  root_ = acceptance_.next;
+  const bool going = tell(tree, 1);
+  growing_->clear();
+  return going;
+}
+
+// What would end the run is pending as all else is: nothing is guessed beyond it, and the next step is a refresh.
+void Decoder::cut_at_the_end() {
+  const int64_t room = output_.room() - static_cast<int64_t>(pending_.size());  // all pending but the first are untold
+  const std::vector<int32_t>& nodes = acceptance_.nodes;
+  for (size_t i = 1; i <= nodes.size() && !at_the_end_; ++i) {
+    const int32_t token = i < nodes.size() ? tree_.tokens[static_cast<size_t>(nodes[i])] : acceptance_.next;
+    at_the_end_ = output_.ends(token) || static_cast<int64_t>(i) >= room;
+    if (!at_the_end_) continue;
+    acceptance_.nodes.resize(i);
+    acceptance_.next = token;
+  }
+}
+
+}  // namespace headrace

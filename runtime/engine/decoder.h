@@ -1,0 +1,81 @@
+// The loop of DESIGN section 3: propose a tree, verify it in one target pass, accept the longest right path, commit its
+// rows. With partial verification most passes see the partial KV, and what they accept is pending until a refresh has
+// seen the full KV (DESIGN section 8; SpecPV section 3.3). Internal to the engine. Thread: one.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/progress.h"
+#include "runtime/engine/drafting.h"
+#include "runtime/engine/output.h"
+#include "runtime/session/session.h"
+#include "runtime/speculation/policy/growth_rule.h"
+#include "runtime/speculation/policy/interval_tuner.h"
+#include "runtime/speculation/policy/worthwhile.h"
+#include "runtime/speculation/verify_options.h"
+
+namespace headrace {
+
+struct DecoderOptions {
+  VerifyMode verify = VerifyMode::kFull;
+  int64_t interval = kAutoInterval;
+  bool streams = false;      // passes over the full KV wait for the link
+  double forced_tokens = 0;  // GenerateOptions
+  StepCosts step_costs{};    // GenerateOptions
+  // Of a lossless run whose pending tokens are a tree; no width: they are a chain.
+  PendingTreeLimits pending{.width = 0};
+  const std::atomic<bool>* interrupt = nullptr;
+  Progress* progress = nullptr;
+  std::string model;  // in errors
+};
+
+class Decoder {
+ public:
+  Decoder(Session& session, Drafting& drafting, Output& output, Stream& compute, const DecoderOptions& options);
+
+  // From the token after the prompt to the end of the run.
+  void run(int32_t first);
+
+ private:
+  StepMode next_mode() const;
+  bool judge(StepMode mode);  // false, as of guess(): the run has ended
+  bool guess();
+  bool grow_or_judge();
+  void propose_after_tip(int64_t most_depth);
+  bool grow_on(int64_t most_depth);
+  bool judge_tree(int64_t most_depth);
+  bool step_on_device(StepMode mode, int64_t position);
+  const Tree& behind_pending();
+  void accept_step(const Tree& tree, std::span<const int32_t> samples, int64_t settled);
+  Judgement judge_pending(std::span<const int32_t> samples) const;
+  void cut_at_the_end();
+  bool tell(const Tree& tree, size_t first_node);
+  int32_t settled(int32_t sample) const;
+
+  Session& session_;
+  Drafting& drafting_;
+  Output& output_;
+  Stream& compute_;
+  const DecoderOptions options_;
+  std::optional<PendingTree> growing_;    // the pending tokens, where they are a tree
+  std::optional<GrowthRule> rule_;        // then; none: a fixed interval
+  std::optional<Worthwhile> worthwhile_;  // then, where nothing streams and the interval is auto
+  double cycle_ms_ = 0;                   // of the tree's steps since the last refresh
+  std::optional<IntervalTuner> tuner_;    // where they are a chain; none: a fixed interval
+
+  int64_t prompt_tokens_ = 0;
+  Tree tree_, combined_;
+  Acceptance acceptance_;
+  int32_t root_ = -1;             // the last sampled token, which has no row yet
+  std::vector<int32_t> pending_;  // tokens before it that the full KV has no rows of
+  int64_t accepted_ = 0;          // since and including the last refresh
+  double forced_left_ = 0;        // of forced_tokens, what whole tokens have not used up
+  bool at_the_end_ = false;       // the root, provisional, would end the run: it is judged before that
+};
+
+}  // namespace headrace

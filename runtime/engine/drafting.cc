@@ -1,0 +1,157 @@
+#include "runtime/engine/drafting.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "kernels/product/op.h"
+
+namespace headrace {
+namespace {
+
+constexpr int64_t kStepsReserved = int64_t{1} << 20;
+constexpr int64_t kStepsAToken = 8;  // where pending tokens are a tree that may be all wrong
+
+// Of a run's first trees: where 64 rows cost a pass little more than one, the first look is at larger ones.
+TreeLimits first_limits(Backend backend, bool streams) {
+  if (backend == Backend::kCpu) return {.nodes = 4, .levels = 3};
+  return streams ? TreeLimits{.nodes = 64, .levels = 6} : TreeLimits{.nodes = 32, .levels = 5};
+}
+
+int64_t levels_of(const Tree& tree) { return *std::max_element(tree.depths.begin(), tree.depths.end()); }
+// Of every tree of an approximate run with `--tree auto`, where the text depends on the trees: nothing that is
+// measured, and nothing that depends on the memory that is free, may choose them. A GPU's pass costs the same up to 64
+// rows.
+TreeLimits approximate_limits(Backend backend) {
+  if (backend == Backend::kCpu) return first_limits(backend, false);
+  return {.nodes = kProductRowPadding};
+}
+
+}  // namespace
+
+Drafting::Drafting(DraftModel* model, Draft* draft, const std::optional<TreeLimits>& limits)
+    : model_(model), draft_(draft), fixed_(limits.has_value()), limits_(limits.value_or(TreeLimits{})) {
+  if (model != nullptr) speculation_.type = spec_type_name(model->type());
+}
+
+void Drafting::planned(Stream& compute, const Plan& plan) {
+  const Backend backend = compute.backend();
+  compute_ = &compute;
+  if (draft_ != nullptr) stopwatch_ = make_stopwatch(compute);
+  const int64_t steps = (plan.verify == VerifyMode::kLossless ? kStepsAToken : 1) * plan.most_steps;
+  step_ms_.reserve(static_cast<size_t>(std::min(steps, kStepsReserved)));
+  depths_.reserve(kMaxPassNodes);
+  speculation_.offered_by_depth.reserve(kMaxTreeNodes);
+  speculation_.accepted_by_depth.reserve(kMaxTreeNodes);
+  speculation_.verify = plan.verify;
+  step_costs_ = plan.step_costs;
+  rows_cost_ = backend == Backend::kCpu;
+  if (model_ == nullptr || !model_->tunes_trees() || fixed_) return;
+  if (plan.verify == VerifyMode::kApproximate) {
+    limits_ = approximate_limits(backend);
+    return;
+  }
+  tuners_[0].emplace(TunerOptions{.largest = model_->tree(), .start = first_limits(backend, plan.streams)});
+  tuners_[1].emplace(TunerOptions{.largest = model_->tree(), .start = first_limits(backend, false)});
+}
+
+int64_t Drafting::deepest() const { return model_ != nullptr ? model_->tree().levels : 0; }
+
+void Drafting::begin(StepMode mode, int64_t pending) {
+  start_ = HostClock::now();
+  mode_ = mode;
+  pending_ = pending;
+  proposed_ = levels_ = 0;
+  draft_ms_ = 0;
+  timed_ = false;
+}
+
+// Behind pending tokens a tree costs a GPU's pass next to nothing, and what it may be worth is not the tuner's to
+// learn.
+TreeLimits Drafting::next_limits() {
+  if (tuner()) limits_ = pending_ > 0 && !rows_cost_ ? model_->tree() : tuner()->next();
+  TreeLimits limits = limits_;
+  limits.levels = std::min(limits.levels, kTailWindow - 1 - pending_);
+  return limits;
+}
+
+void Drafting::propose(int32_t root, int64_t position, Tree* tree) {
+  if (draft_ == nullptr) return;
+  draft_->propose(root, position, next_limits(), tree);
+  proposed_ = tree->size() - 1;
+  levels_ = levels_of(*tree);
+  draft_ms_ = ms_since(start_);
+}
+
+ProposedTree Drafting::propose_into(int32_t root, int64_t position, const TreeInputs& to) {
+  if (draft_ == nullptr) return {};
+  stopwatch_->start(*compute_);
+  const ProposedTree proposed = draft_->propose_into(root, position, next_limits(), to);
+  timed_ = proposed.nodes > 0;
+  if (timed_) proposed_ = proposed.nodes - 1;
+  if (timed_) stopwatch_->stop(*compute_);
+  return proposed;
+}
+
+void Drafting::turn_to_refresh(int64_t pending) {
+  mode_ = StepMode::kRefresh;
+  pending_ = draft_ != nullptr ? pending : 0;
+}
+
+std::span<const int32_t> Drafting::depths_to(int64_t last) {
+  depths_.resize(static_cast<size_t>(last));
+  std::iota(depths_.begin(), depths_.end(), 1);
+  return depths_;
+}
+
+void Drafting::grown(int64_t nodes, const Tree& drafted, const Acceptance& followed) {
+  const bool told = draft_ != nullptr && !followed.nodes.empty();
+  if (told) draft_->observe(drafted, followed);
+  const double ms = ms_since(start_);
+  step_ms_.push_back(static_cast<float>(ms));
+  const int64_t right = told ? static_cast<int64_t>(followed.nodes.size()) - 1 : 0;
+  speculation_.record(StepMode::kPartial, {.nodes = nodes,
+                                           .proposed = proposed_,
+                                           .levels = levels_,
+                                           .accepted_depths = depths_to(right),
+                                           .draft_ms = draft_ms_,
+                                           .verify_ms = ms - draft_ms_});
+  // A proposal of an earlier step was paid for there. The step's whole time is that of its verification, though it
+  // computes other guesses, too: without the proposal they would have had its room, and the step the same time. Of a
+  // proposal that was cut to the step's width nothing is known beyond the cut.
+  if (told && tuner() && draft_ms_ > 0 && drafted.size() > 1) {
+    TreeLimits seen = limits_;
+    if (drafted.size() <= proposed_) seen.nodes = std::min(seen.nodes, drafted.size());
+    record_tree(seen, drafted, followed, ms - draft_ms_);
+  }
+}
+
+void Drafting::record_tree(const TreeLimits& limits, const Tree& tree, const Acceptance& acceptance, double verify_ms) {
+  const double given = mode_ == StepMode::kPartial ? step_costs_.partial_ms : step_costs_.refresh_ms;
+  tuner()->record(limits, tree, acceptance, draft_ms_, given > 0 ? given : verify_ms);
+}
+
+void Drafting::observe(const Tree& tree, const Acceptance& acceptance, int64_t position, const Outcome& outcome) {
+  if (draft_ != nullptr) {
+    if (pending_ > 0) draft_->rewind(position);
+    draft_->observe(tree, acceptance);
+  }
+  const double ms = ms_since(start_);
+  step_ms_.push_back(static_cast<float>(ms));
+  if (timed_) {  // the host has not seen the tree before
+    draft_ms_ = std::min(ms, stopwatch_->ms());
+    levels_ = levels_of(tree);
+  }
+  const int64_t behind = pending_ + 1;  // nodes before the draft's first
+  const int64_t right = std::max<int64_t>(0, static_cast<int64_t>(acceptance.nodes.size()) - behind);
+  speculation_.record(mode_, {.nodes = tree.size(),
+                              .proposed = proposed_,
+                              .confirmed = outcome.confirmed,
+                              .levels = levels_,
+                              .accepted_depths = outcome.accepted_depths.value_or(depths_to(right)),
+                              .draft_ms = draft_ms_,
+                              .verify_ms = ms - draft_ms_});
+  speculation_.judgement.add(outcome.judgement);
+  if (tuner() && pending_ == 0 && tree.size() > 1) record_tree(limits_, tree, acceptance, ms - draft_ms_);
+}
+
+}  // namespace headrace

@@ -1,0 +1,339 @@
+#include "runtime/engine/engine.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "cache/needs.h"
+#include "kernels/product/op.h"
+#include "offload/device/trace.h"
+#include "offload/host/clock.h"
+#include "runtime/draft/open/open_draft.h"
+#include "runtime/engine/drafting.h"
+#include "runtime/engine/output.h"
+#include "runtime/engine/run.h"
+#include "runtime/engine/run_setup.h"
+#include "runtime/model/files/open_checkpoint.h"
+#include "runtime/model/weights.h"
+#include "runtime/prefix/identity.h"
+#include "runtime/prefix/known_weights.h"
+#include "runtime/session/session.h"
+
+namespace headrace {
+namespace {
+
+uint64_t peak_rss_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<uint64_t>(usage.ru_maxrss) * kKiB;
+}
+
+void append_unique(const std::vector<int32_t>& more, std::vector<int32_t>* ids) {
+  for (const int32_t id : more) {
+    if (id >= 0 && std::find(ids->begin(), ids->end(), id) == ids->end()) ids->push_back(id);
+  }
+}
+
+}  // namespace
+
+struct Engine::Impl {
+  EngineOptions options;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Checkpoint> checkpoint;
+  ModelConfig config;  // the checkpoint's, with --rope-* in place
+  std::optional<Tokenizer> tokenizer;
+  std::optional<ChatTemplate> chat;  // none: --no-chat-template, or a model without one
+  std::optional<Weights> weights;
+  std::unique_ptr<DraftModel> draft_model;  // null: plain decoding
+  std::vector<int32_t> end_ids;
+  // Lent to one run after the other: what the kernels keep on a stream (checked products, their workspace) is made
+  // once.
+  std::unique_ptr<Stream> compute;
+  std::unique_ptr<PrefixStore> prefixes;  // null: none are kept
+  PrefixKey prefix_identity{};
+  std::string prefix_note;     // the last that was told
+  bool weights_stand = false;  // the loaded ones are those that the identity is of
+  double load_ms = 0;
+  std::optional<MachineRates> rates;  // none: nothing is predicted
+
+  explicit Impl(const EngineOptions& o) : options(o) {}
+  void open();
+  bool load_weights(Progress* progress, const std::atomic<bool>* interrupt);
+  void check_weights();
+  void choose_chat();
+  void check_prompt(const std::vector<int32_t>& prompt) const;
+  RunGround ground() const { return {options, *device, *compute, config, *weights, draft_model.get()}; }
+  RunPlan plan(int64_t prompt_tokens, const GenerateOptions& run) const;
+  void open_prefixes();
+  PrefixKey fingerprint(const TensorSource& source) const;
+  std::unique_ptr<PrefixRun> find_prefix(const std::vector<int32_t>& prompt, const RunSetup& setup);
+  SessionPlan settle_with_prefix(const std::vector<int32_t>& prompt, const GenerateOptions& run, RunSetup* setup,
+                                 std::unique_ptr<PrefixRun>* prefix, PrefixUse* use);
+  GenerateResult generate(const std::vector<int32_t>& prompt, const GenerateOptions& run, Progress* progress);
+  // False: a saved prefix is damaged, and nothing came of it but its time and bytes. `started`: when the first attempt
+  // began its prefill.
+  bool attempt(const std::vector<int32_t>& prompt, const GenerateOptions& run,
+               std::optional<HostClock::time_point>* started, GenerateResult* result, Progress* progress);
+};
+
+void Engine::Impl::open() {
+  const HostClock::time_point start = HostClock::now();
+  if (!device) device = open_device(options.device);
+  if (options.rates_of) rates = options.rates_of(*device);
+  if (!checkpoint) checkpoint = open_checkpoint(options.model);
+  if (options.want_tokenizer) {
+    tokenizer = checkpoint->load_tokenizer();
+    choose_chat();
+  }
+  config = with_rope(checkpoint->config(), options.rope);
+  if (options.ctx_size > config.max_positions) {
+    throw_error(ExitCode::kUsage, "--ctx-size",
+                str(options.ctx_size, " is more than the ", config.max_positions, " positions that ",
+                    checkpoint->path(), " has"),
+                "Leave -c out to use them all.");
+  }
+  end_ids = config.end_ids;
+  if (tokenizer) append_unique({tokenizer->eos()}, &end_ids);
+  if (tokenizer && chat) append_unique(end_tokens(*tokenizer, *chat), &end_ids);
+  weights = Weights::reserve(*checkpoint, *device, options.dtype.value_or(checkpoint->natural_dtype()));
+  draft_model = open_draft(options.draft, *device, config, *weights, tokenizer ? &*tokenizer : nullptr);
+  compute = device->make_stream("compute", StreamRole::kCompute);
+  open_prefixes();
+  load_ms = ms_since(start);
+}
+
+void Engine::Impl::open_prefixes() {
+  if (options.prefix_cache.folder.empty()) return;
+  const HostSpan span(device->trace(), "read weights");
+  prefixes = std::make_unique<PrefixStore>(options.prefix_cache);
+  prefix_identity = rows_identity({.weights = fingerprint(*checkpoint),
+                                   .config = &config,
+                                   .dtype = weights->dtype(),
+                                   .k_type = options.cache_type_k.value_or(weights->dtype()),
+                                   .v_type = options.cache_type_v.value_or(weights->dtype()),
+                                   .prefill_group = options.prefill_group},
+                                  *device);
+}
+
+PrefixKey Engine::Impl::fingerprint(const TensorSource& source) const {
+  return known_fingerprint(source, device->threads(), *prefixes);
+}
+
+std::unique_ptr<PrefixRun> Engine::Impl::find_prefix(const std::vector<int32_t>& prompt, const RunSetup& setup) {
+  if (!prefixes) return nullptr;
+  const Backend backend = device->backend();
+  const int64_t group = options.prefill_group > 0 ? options.prefill_group : default_prefill_group(backend);
+  const int64_t prompt_tokens = static_cast<int64_t>(prompt.size());
+  const auto known = [this](const TensorSource& source) { return fingerprint(source); };
+  return std::make_unique<PrefixRun>(
+      *prefixes,
+      PrefixRunSetup{.shape = row_shape(config, setup.session.k_type, setup.session.v_type),
+                     .identity = prefix_identity,
+                     .model = std::filesystem::path(checkpoint->path()).filename().string(),
+                     .unit = backend == Backend::kCpu ? 1 : group,
+                     .computed = setup.partial() ? prompt_scoring_rows(prompt_tokens, group) : 1,
+                     .draft = setup.model != nullptr ? setup.model->needs(setup.draft_run, known) : DraftNeeds{},
+                     .prompt = prompt});
+}
+
+// Saved prefixes are to make a run faster, not impossible: where the memory that they take is what there is no room
+// for, it does without them.
+SessionPlan Engine::Impl::settle_with_prefix(const std::vector<int32_t>& prompt, const GenerateOptions& run,
+                                             RunSetup* setup, std::unique_ptr<PrefixRun>* prefix, PrefixUse* use) {
+  *prefix = find_prefix(prompt, *setup);
+  if (!*prefix) return settle(ground(), run, setup);
+  setup->session.prefix = prefix->get();
+  try {
+    return settle(ground(), run, setup);
+  } catch (const DoesNotFit&) {
+  }
+  const std::unique_ptr<PrefixRun> without = std::move(*prefix);
+  *setup = begin_setup(ground(), static_cast<int64_t>(prompt.size()), run);
+  SessionPlan plan = settle(ground(), run, setup);
+  use->asked = true;
+  use->notes.insert(use->notes.end(), without->notes().begin(), without->notes().end());
+  use->notes.push_back(str("prefix cache: --host-mem has no room for the ",
+                           format_bytes(without->pinned_bytes(device->backend())),
+                           " that taking and keeping rows needs: this run does without"));
+  return plan;
+}
+
+bool Engine::Impl::load_weights(Progress* progress, const std::atomic<bool>* interrupt) {
+  if (weights->loaded() && (!draft_model || draft_model->loaded())) return true;
+  const HostClock::time_point start = HostClock::now();
+  const HostSpan span(device->trace(), "load weights");
+  const bool loaded = weights->load(*checkpoint, *device, progress, interrupt) &&
+                      (!draft_model || draft_model->load(progress, interrupt));
+  load_ms += ms_since(start);
+  return loaded;
+}
+
+// Weights that were written over between their fingerprint and their loading are not what rows would be saved as. They
+// stay loaded: asked before each run until they were found as they should be.
+void Engine::Impl::check_weights() {
+  if (!prefixes || weights_stand) return;
+  refuse_changed(checkpoint->files());
+  if (draft_model) refuse_changed(draft_model->files());
+  weights_stand = true;
+}
+
+void Engine::Impl::choose_chat() {
+  if (!options.use_chat_template) return;
+  if (!options.chat_template.empty()) {
+    chat = chat_template_by_name(options.chat_template);
+    return;
+  }
+  const std::string& file = options.chat_template_file;
+  const std::string jinja = file.empty() ? checkpoint->chat_template() : read_document(file);
+  if (!jinja.empty()) chat = recognise_chat_template(jinja, file.empty() ? checkpoint->path() : file);
+}
+
+void Engine::Impl::check_prompt(const std::vector<int32_t>& prompt) const {
+  const int64_t tokens = static_cast<int64_t>(prompt.size()), limit = ground().context_limit();
+  if (tokens == 0) throw_error(ExitCode::kBadInput, "prompt", "is empty: there is no token to start from");
+  if (tokens + 1 > limit) {
+    throw_error(ExitCode::kBadInput, "prompt",
+                str("has ", tokens, " tokens, the context holds ", limit, " with the answer"),
+                options.ctx_size > 0 && options.ctx_size < config.max_positions
+                    ? str("Shorten it (headrace summarize --truncate middle does), or raise -c: the model takes ",
+                          config.max_positions, ".")
+                    : "Shorten it (headrace summarize --truncate middle does), or use a model with a longer context.");
+  }
+  for (const int32_t id : prompt) {
+    if (id < 0 || id >= config.vocab) {
+      throw_error(ExitCode::kBadInput, "prompt",
+                  str("has token id ", id, ", the model's vocabulary is 0 to ", config.vocab - 1));
+    }
+  }
+}
+
+RunPlan Engine::Impl::plan(int64_t prompt_tokens, const GenerateOptions& run) const {
+  RunSetup setup = begin_setup(ground(), prompt_tokens, run);
+  const SessionPlan plan = settle(ground(), run, &setup);
+  return run_plan(ground(), setup, plan.memory);
+}
+
+GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const GenerateOptions& run,
+                                      Progress* progress) {
+  check_prompt(prompt);
+  Trace* const trace = device->trace();
+  if (trace) run.label.empty() ? trace->skip_run() : trace->begin_run();
+  const HostSpan span(trace, trace ? trace->keep(run.label) : nullptr);
+  GenerateResult result;
+  result.prompt_tokens = static_cast<int64_t>(prompt.size());
+  device->vram().reset_peak();
+  device->host_mem().reset_peak();
+  if (prefixes) prefixes->refresh();
+  std::optional<HostClock::time_point> started;
+  while (!attempt(prompt, run, &started, &result, progress)) {
+  }
+  if (prefixes && prefixes->note() != prefix_note) {  // of a state that lasts: told once
+    prefix_note = prefixes->note();
+    if (!prefix_note.empty()) result.prefix.notes.push_back(prefix_note);
+  }
+  result.timings.load_ms = load_ms;
+  result.plain_products = plain_products(*compute);
+  result.memory = {.vram_peak_bytes = device->vram().peak_bytes(),
+                   .host_peak_bytes = device->host_mem().own_peak_bytes(),
+                   .disk_peak_bytes = result.plan.disk_bytes,
+                   .rss_peak_bytes = peak_rss_bytes(),
+                   .weights_bytes = weights->bytes() + (draft_model ? draft_model->weights_bytes() : 0),
+                   .kv_bytes = result.plan.kv_bytes()};
+  return result;
+}
+
+bool Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOptions& run,
+                           std::optional<HostClock::time_point>* started, GenerateResult* result, Progress* progress) {
+  RunSetup setup = begin_setup(ground(), result->prompt_tokens, run);
+  std::unique_ptr<PrefixRun> prefix;
+  SessionPlan plan = settle_with_prefix(prompt, run, &setup, &prefix, &result->prefix);
+  Drafting drafting(setup.model, setup.draft.get(), run.tree_limits);
+  Session session(std::move(plan));
+  result->plan = session.plan();
+  if (rates) result->link_peak_gb_per_s = rates->to_device_gb_per_s;
+  if (rates && rates->known()) result->predicted = predict(run_plan(ground(), setup, result->plan), *rates);
+  session.begin_host_memory(weights->staging_bytes() + (draft_model ? draft_model->staging_bytes() : 0));
+  Output output(tokenizer ? &*tokenizer : nullptr, end_ids, run, setup.max_tokens);
+  if (load_weights(progress, run.interrupt)) {
+    check_weights();
+    if (!*started) *started = HostClock::now();
+    answer({.device = *device,
+            .compute = *compute,
+            .setup = setup,
+            .prompt = prompt,
+            .model = checkpoint->path(),
+            .run = run,
+            .session = session,
+            .drafting = drafting,
+            .output = output,
+            .result = *result,
+            .started = **started,
+            .progress = progress});
+    if (result->spill.depth_ms > 0) options.spill.depth = result->spill.depth;  // of the same disk: measured once
+  } else {
+    output.interrupted();
+  }
+  if (prefix) prefix->finish(progress, run.interrupt, &result->prefix);
+  if (prefix && prefix->damaged()) return false;
+  output.finish(result);
+  return true;
+}
+
+Engine::Engine(const EngineOptions& options) : Engine(options, nullptr) {}
+Engine::Engine(const EngineOptions& options, std::unique_ptr<Checkpoint> checkpoint, std::unique_ptr<Device> device)
+    : impl_(std::make_unique<Impl>(options)) {
+  impl_->checkpoint = std::move(checkpoint);
+  impl_->device = std::move(device);
+  impl_->open();
+}
+Engine::~Engine() = default;
+
+std::vector<int32_t> Engine::encode(const ChatMessages& messages) const {
+  if (impl_->chat) return encode_chat(*impl_->tokenizer, *impl_->chat, messages);
+  return encode_plain(messages.system.empty() ? messages.user : messages.system + "\n\n" + messages.user);
+}
+
+std::vector<int32_t> Engine::encode_plain(std::string_view text) const {
+  return impl_->tokenizer->encode(text, AddBos::kYes, SpecialTokens::kAsText);
+}
+
+GenerateResult Engine::generate(const std::vector<int32_t>& prompt, const GenerateOptions& options,
+                                Progress* progress) {
+  return impl_->generate(prompt, options, progress);
+}
+
+RunPlan Engine::plan(int64_t prompt_tokens, const GenerateOptions& options) const {
+  CHECK(prompt_tokens > 0 && prompt_tokens < context_limit(), "prompt_tokens=", prompt_tokens);
+  return impl_->plan(prompt_tokens, options);
+}
+
+std::optional<TraceSummary> Engine::write_trace() {
+  Trace* const trace = impl_->device->trace();
+  if (trace == nullptr || trace->finished()) return std::nullopt;
+  return trace->finish();
+}
+
+const ModelConfig& Engine::config() const { return impl_->config; }
+const Tokenizer& Engine::tokenizer() const {
+  CHECK(impl_->tokenizer.has_value());
+  return *impl_->tokenizer;
+}
+const Device& Engine::device() const { return *impl_->device; }
+DType Engine::dtype() const { return impl_->weights->dtype(); }
+int64_t Engine::context_limit() const { return impl_->ground().context_limit(); }
+const std::string& Engine::model_path() const { return impl_->checkpoint->path(); }
+std::vector<FileStamp> Engine::model_files() const { return impl_->checkpoint->files(); }
+std::vector<FileStamp> Engine::draft_files() const {
+  return impl_->draft_model ? impl_->draft_model->files() : std::vector<FileStamp>();
+}
+DocumentLimit Engine::document_limit() const {
+  return limit_of_context(context_limit(), tokenizer().longest_token_bytes());
+}
+
+std::string Engine::describe() const {
+  return str(impl_->checkpoint->path(), ", ", dtype_name(dtype()), ", on ", impl_->device->name());
+}
+
+}  // namespace headrace

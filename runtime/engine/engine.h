@@ -1,0 +1,70 @@
+// The engine: a model on a device, ready to answer one prompt after another. Owns the device, the weights and the
+// tokenizer; a run's KV cache is planned and allocated before its first token and freed at its end.
+// Thread: one at a time, but for `interrupt`, which any thread or a signal handler may set.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "offload/device/device.h"
+#include "offload/device/trace_file.h"
+#include "runtime/base/progress.h"
+#include "runtime/engine/options.h"
+#include "runtime/engine/result.h"
+#include "runtime/engine/run_plan.h"
+#include "runtime/model/checkpoint.h"
+#include "runtime/text/chat.h"
+#include "runtime/text/document.h"
+#include "runtime/text/tokenizer.h"
+
+namespace headrace {
+
+class Engine {
+ public:
+  // Opens the model and reserves its weights' memory; the first run loads them, once it is planned. Throws Error.
+  explicit Engine(const EngineOptions& options);
+  // The same with a model that is no file, or on a device that is open: what is given is not looked for in the options.
+  Engine(const EngineOptions& options, std::unique_ptr<Checkpoint> checkpoint,
+         std::unique_ptr<Device> device = nullptr);
+  ~Engine();
+
+  // The prompt's ids: by the chat template (the default) or as plain text with the tokenizer's own BOS.
+  std::vector<int32_t> encode(const ChatMessages& messages) const;
+  std::vector<int32_t> encode_plain(std::string_view text) const;
+
+  // Plan, prefill, decode. Throws Error(kBadInput) for a prompt that is empty, that has ids outside the vocabulary or
+  // that does not fit the context (with the numbers), Error(kDoesNotFit) for budgets, before any work is done.
+  GenerateResult generate(const std::vector<int32_t>& prompt, const GenerateOptions& options, Progress* progress);
+
+  // The plan that generate() would carry out for a prompt of so many tokens. Throws Error(kDoesNotFit).
+  // REQUIRES: 0 < prompt_tokens < context_limit().
+  RunPlan plan(int64_t prompt_tokens, const GenerateOptions& options) const;
+
+  // The trace that options.device.trace_path asked for, of all runs so far; what is generated after it is in none. None
+  // if there was none to write. Throws Error(kStorage).
+  std::optional<TraceSummary> write_trace();
+
+  const ModelConfig& config() const;
+  const Tokenizer& tokenizer() const;  // REQUIRES: want_tokenizer
+  const Device& device() const;
+  DType dtype() const;
+  int64_t context_limit() const;          // tokens: -c, or the model's own
+  const std::string& model_path() const;  // of the files: a hub name resolved
+  // The weight files that were opened; none: no file holds them, or there is no draft.
+  std::vector<FileStamp> model_files() const;
+  std::vector<FileStamp> draft_files() const;
+  // Of the text that context_limit() tokens can hold. REQUIRES: want_tokenizer.
+  DocumentLimit document_limit() const;
+  // A line that says what runs where, for the report: "SmolLM2-135M… bf16 on CPU, 2 threads".
+  std::string describe() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace headrace

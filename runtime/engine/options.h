@@ -1,0 +1,70 @@
+// What an engine is opened with, and what each of its runs may ask for. Plain values; any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "cache/cost.h"
+#include "cache/planner.h"
+#include "kernels/sample/op.h"
+#include "offload/device/device.h"
+#include "runtime/draft/draft_model.h"
+#include "runtime/kv/spill_options.h"
+#include "runtime/model/rope_overrides.h"
+#include "runtime/prefix/store.h"
+#include "runtime/speculation/pending_tree.h"
+#include "runtime/speculation/policy/growth_rule.h"
+#include "runtime/speculation/verify_options.h"
+
+namespace headrace {
+
+struct EngineOptions {
+  std::string model;                                // a directory, a .gguf file or org/name
+  DeviceOptions device;                             // --device, --vram, --host-mem, -t
+  std::optional<DType> dtype;                       // --dtype; none: auto
+  std::optional<DType> cache_type_k, cache_type_v;  // -ctk, -ctv; none: the weights' type
+  int64_t ctx_size = 0;            // -c: the most tokens a run may hold; 0: what the model was made for
+  KvMode kv = KvMode::kAuto;       // --kv
+  SpillOptions spill{};            // --spill
+  std::string chat_template;       // --chat-template NAME; empty: the model's own
+  std::string chat_template_file;  // --chat-template-file: a Jinja source to recognise; empty: the model's own
+  RopeOverrides rope;              // --rope-*
+  bool use_chat_template = true;   // --no-chat-template
+  bool want_tokenizer = true;      // false: prompts come as ids (tests, benches)
+  int ring_slots = 0;              // the staging ring; 0: defaults
+  uint64_t ring_slot_bytes = 0;
+  int64_t prefill_group = 0;          // rows of a prefill product; 0: the backend's
+  DraftOptions draft{};               // --spec-type, -md, --tree, --draft-*
+  PrefixCacheOptions prefix_cache{};  // --prefix-cache; no folder: none
+  VerifyOptions verify{};             // --verify, --partial-budget, --refresh-interval, --block-*
+  // What the device does a second, for predictions; asked once it is open. Empty: nothing is predicted.
+  std::function<std::optional<MachineRates>(const Device& device)> rates_of{};
+};
+
+struct GenerateOptions {
+  int64_t max_tokens = 256;     // -n; -1: until the context is full
+  std::optional<KvMode> kv{};   // in the place of the engine's, for this run
+  SamplingSettings sampling{};  // its seed is the run's seed
+  bool ignore_eos = false;
+  bool speculate = true;                    // false: plain decoding, though the engine has a draft
+  std::optional<VerifyOptions> verify{};    // in the place of the engine's, for this run
+  std::optional<TreeLimits> tree_limits{};  // of each step, in the place of --tree auto's own choice
+  // For tests and benches, in the place of what suits the device: the tree of a lossless run's pending tokens; no
+  // width: they are a chain.
+  std::optional<PendingTreeLimits> pending{};
+  // For benches, what steps cost when a draft guesses so well: each accepts so many tokens on the average, the target's
+  // own included, and refreshes overturn nothing. The text is then nobody's. 0: none of this.
+  double forced_tokens = 0;
+  // For tests and benches: what steps are taken to cost where a refresh or a tree is chosen by cost, as if on another
+  // machine.
+  StepCosts step_costs{};
+  std::string label = "answer";                          // what a trace calls the run; empty: it is in none
+  const std::atomic<bool>* interrupt = nullptr;          // set: finish the current step and return what there is
+  std::function<void(std::string_view text)> on_text{};  // each piece of text as it becomes certain; may be empty
+};
+
+}  // namespace headrace

@@ -1,0 +1,49 @@
+// What a run has said so far: token ids, text as it becomes certain, and why it ended. Internal to the engine.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/engine/options.h"
+#include "runtime/engine/result.h"
+#include "runtime/text/tokenizer.h"
+
+namespace headrace {
+
+class Output {
+ public:
+  // `tokenizer` may be null: ids only. `end_ids` end the run unless options.ignore_eos.
+  Output(const Tokenizer* tokenizer, const std::vector<int32_t>& end_ids, const GenerateOptions& options,
+         int64_t max_tokens);
+
+  // Takes the next token; false when the run has ended, with it or before it.
+  bool take(int32_t token);
+  bool ends(int32_t token) const;  // take() would end the run with it
+  // The tokens that end it.
+  std::vector<int32_t> ends() const { return options_.ignore_eos ? std::vector<int32_t>{} : end_ids_; }
+  void interrupted() { reason_ = FinishReason::kInterrupted; }
+  void finish(GenerateResult* result);  // moves text and ids out
+
+  int64_t max_tokens() const { return max_tokens_; }
+  int64_t room() const { return max_tokens_ - tokens(); }
+  int64_t tokens() const { return static_cast<int64_t>(ids_.size()); }
+  int64_t taken() const { return taken_; }  // calls of take()
+
+ private:
+  void say(std::string_view piece);
+
+  const std::vector<int32_t>& end_ids_;
+  const GenerateOptions& options_;
+  const int64_t max_tokens_;
+  std::optional<StreamingDecoder> decoder_;
+  std::vector<int32_t> ids_;
+  int64_t taken_ = 0;
+  std::string text_;
+  FinishReason reason_ = FinishReason::kLength;
+};
+
+}  // namespace headrace

@@ -1,0 +1,71 @@
+// What came of a run: its text, and what it took. Plain values; any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cache/planner.h"
+#include "runtime/engine/run_plan.h"
+#include "runtime/kv/spill_options.h"
+#include "runtime/prefix/run.h"
+#include "runtime/speculation/stats.h"
+
+namespace headrace {
+
+enum class FinishReason { kStop, kLength, kInterrupted };
+const char* finish_reason_name(FinishReason reason);  // "stop", "length", "interrupted"
+
+struct Timings {
+  double load_ms = 0;         // opening the model and, once, loading its weights
+  double host_memory_ms = 0;  // taking the KV cache's host memory, beside the loading and prefill
+  double host_wait_ms = 0;    // that prefill has waited for some of it
+  // From the start of prefill to the first token, of the first attempt where a damaged saved prefix made the run start
+  // again; 0 if there is no token.
+  double ttft_ms = 0;
+  double prefill_tokens_per_s = 0, decode_tokens_per_s = 0;  // tokens that were computed, not found in a prefix cache
+  int64_t decode_steps = 0;
+  int64_t decode_tokens = 0;     // that came out of the steps, an end token included; not what was accepted behind it
+  double decode_ms = 0;          // of all steps, and what lies between them: the trial of a disk (--spill), too
+  std::vector<float> step_ms{};  // of each decode step, from its proposal to its commit
+};
+
+struct MemoryUse {
+  uint64_t vram_peak_bytes = 0, host_peak_bytes = 0, disk_peak_bytes = 0;  // by our own budgets
+  uint64_t rss_peak_bytes = 0;                                             // by the operating system, of the process
+  uint64_t weights_bytes = 0, kv_bytes = 0;
+};
+
+struct Transfers {
+  uint64_t prefill_d2h_bytes = 0, prefill_h2d_bytes = 0;
+  uint64_t decode_h2d_bytes = 0, decode_d2h_bytes = 0;
+};
+
+// A document whose middle was left out: what of its prompt. Nothing: it was whole, or there was no document.
+struct LeftOut {
+  int64_t whole_tokens = 0, tokens = 0;  // of the prompt as it would have been, and of what it lost
+};
+
+struct GenerateResult {
+  std::string text;
+  std::vector<int32_t> token_ids;  // the end token not included
+  int64_t prompt_tokens = 0;
+  LeftOut left_out{};
+  FinishReason finish_reason = FinishReason::kLength;
+  Timings timings;
+  MemoryUse memory;
+  Transfers transfers;
+  SpillUse spill;
+  Speculation speculation;
+  PrefixUse prefix;  // saved prefixes: what was taken and what was saved
+  MemoryPlan plan;
+  std::vector<std::string> plain_products{};  // that a slower kernel runs (kernels/product/op.h); of the engine's runs
+  std::optional<Prediction> predicted{};      // where the machine's rates are known
+  double link_peak_gb_per_s = 0;              // to the device, by the kept profile; 0: nobody measured it
+};
+
+// The same tokens, ended for the same reason: what a lossless run owes to plain decoding.
+bool same_answer(const GenerateResult& a, const GenerateResult& b);
+
+}  // namespace headrace

@@ -1,0 +1,56 @@
+#include "runtime/engine/run_plan.h"
+
+#include <algorithm>
+
+namespace headrace {
+namespace {
+
+// --tree auto asks for no more on the average, and a product takes them in one group.
+constexpr int64_t kUsualTree = 64;
+// A CPU's rows each cost nearly as much as the first, so that --tree auto asks for few: 3.7 with SmolLM2-64K and
+// EAGLE-3 on two cores.
+constexpr int64_t kUsualTreeOfCpu = 4;
+// Tokens that pend when a refresh comes, where that is left to the program.
+constexpr int64_t kUsualPending = 20;
+
+}  // namespace
+
+ModelSizes model_sizes(const ModelConfig& config, DType dtype, const RowShape& rows) {
+  return {.layers = config.layers,
+          .hidden = config.hidden,
+          .heads = config.heads,
+          .kv_heads = config.kv_heads,
+          .head_dim = config.head_dim,
+          .ffn = config.ffn,
+          .vocab = config.vocab,
+          .type_bytes = static_cast<int64_t>(dtype_bytes(dtype)),
+          .qk_norm = config.qk_norm,
+          .rows = rows};
+}
+
+Prediction predict(const RunPlan& plan, const MachineRates& rates) {
+  const CostInput input{.model = plan.sizes, .plan = plan.memory, .rates = rates};
+  const int64_t committed = plan.prompt_tokens + (plan.context_tokens - plan.prompt_tokens) / 2;
+  const int64_t usual = plan.tunes_trees && !rates.gpu ? kUsualTreeOfCpu : kUsualTree;
+  const int64_t tree = plan.grow_rows > 0 ? 1 : std::min(plan.pass_rows, usual);
+  Prediction out;
+  out.prefill = prefill_cost(input, plan.prompt_tokens);
+  // The first token is drawn from its logits: the head, once.
+  const double head_bytes = static_cast<double>(plan.sizes.head_weights() * plan.sizes.type_bytes);
+  out.prefill.device_ms += head_bytes / rates.weights_gb_per_s * 1e-6;
+  out.full = step_cost(input, {.mode = StepMode::kFull, .committed = committed, .queries = tree});
+  out.has_partial = plan.partial.blocks > 0;
+  if (out.has_partial) {
+    const int64_t pending = plan.interval > 0 ? plan.interval : kUsualPending;
+    const int64_t grown = plan.grow_rows > 0 ? plan.grow_rows : tree;
+    out.partial = step_cost(
+        input, {.mode = StepMode::kPartial, .committed = committed, .queries = grown, .partial = plan.partial});
+    out.refresh = step_cost(input, {.mode = StepMode::kRefresh, .committed = committed, .queries = pending + tree});
+  }
+  if (!plan.draft.empty() && plan.draft_weights_bytes > 0) {
+    out.draft_ms = draft_ms(plan.draft_weights_bytes, plan.draft_levels, rates);
+  }
+  return out;
+}
+
+}  // namespace headrace

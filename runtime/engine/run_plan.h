@@ -1,0 +1,47 @@
+// What a run will be: where all of it will lie, and what that will cost in time on a machine whose rates are known
+// (DESIGN section 10). Plain values; the engine carries out what they say. Pure; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "cache/cost.h"
+#include "cache/planner.h"
+#include "runtime/model/config.h"
+#include "runtime/speculation/verify_options.h"
+
+namespace headrace {
+
+struct RunPlan {
+  int64_t prompt_tokens = 0, context_tokens = 0;
+  VerifyMode verify = VerifyMode::kFull;
+  int64_t interval = kAutoInterval;
+  PartialShape partial{};    // no blocks: every step reads the full KV
+  int64_t pass_rows = 1;     // the largest tree
+  bool tunes_trees = false;  // steps ask for what pays, which may be less
+  int64_t grow_rows = 0;     // of a step that grows the target's own tree; 0: none does
+  std::string draft{};       // "draft-eagle3"; empty: none
+  int64_t draft_levels = 0;  // of its trees
+  uint64_t weights_bytes = 0, draft_weights_bytes = 0;
+  ModelSizes sizes{};
+  MemoryPlan memory{};
+};
+
+ModelSizes model_sizes(const ModelConfig& config, DType dtype, const RowShape& rows);
+
+// Times of a run that is half through with its output.
+struct Prediction {
+  PassCost prefill, full;
+  PassCost partial, refresh;  // where the plan has a partial KV
+  bool has_partial = false;
+  double draft_ms = 0;  // of a step's tree
+
+  bool known() const { return prefill.known && full.known && partial.known && refresh.known; }
+  const PassCost& of(StepMode mode) const {
+    return mode == StepMode::kFull ? full : mode == StepMode::kPartial ? partial : refresh;
+  }
+};
+// REQUIRES: rates.known().
+Prediction predict(const RunPlan& plan, const MachineRates& rates);
+
+}  // namespace headrace

@@ -1,0 +1,107 @@
+#include "runtime/kv/kv_backing.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace headrace {
+namespace {
+
+uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
+
+// As many whole layers as `most` bytes hold, and at least one.
+uint64_t host_piece_bytes(const MemoryPlan& plan, uint64_t most) {
+  const uint64_t layer = std::max<uint64_t>(1, plan.places.host_bytes());
+  return layer * std::max<uint64_t>(1, most / layer);
+}
+
+std::unique_ptr<SpillFile> make_disk(Device& device, const RowShape& shape, const MemoryPlan& plan,
+                                     const SpillOptions& spill) {
+  if (plan.disk_bytes == 0) return nullptr;
+  return std::make_unique<SpillFile>(device, SpillFileOptions{.folder = spill.folder,
+                                                              .bytes = plan.disk_bytes,
+                                                              .grain_bytes = segments_bytes(shape, 0, 1),
+                                                              .slots = plan.disk_slots,
+                                                              .slot_bytes = plan.disk_slot_bytes,
+                                                              .body = spill.body,
+                                                              .depth = spill.depth});
+}
+
+}  // namespace
+
+KvBacking::KvBacking(Device& device, const RowShape& shape, const MemoryPlan& plan, const KvBackingOptions& options)
+    : shape_(shape),
+      layers_(plan.host_layers),
+      places_(plan.places),
+      disk_(make_disk(device, shape, plan, options.spill)) {
+  const uint64_t piece_bytes = host_piece_bytes(plan, options.host_piece_bytes);
+  host_memory_ = PinnedLater(device, plan.host_bytes, piece_bytes, "the KV cache in host memory");
+  built_ = device.make_event();
+  offloaded_ = device.make_event();
+  out_ = device.make_stream("rows out", StreamRole::kCopy);
+}
+
+KvBacking::~KvBacking() = default;
+
+uint64_t KvBacking::pinned_bytes(const MemoryPlan& plan) {
+  return whole_pages(plan.host_bytes) + u(plan.disk_slots) * whole_pages(plan.disk_slot_bytes);
+}
+
+std::byte* KvBacking::host_data(int64_t layer) { return host_memory_.at(u(layer) * places_.host_bytes()); }
+
+SpillSpan KvBacking::disk_span(int64_t layer, const Chunk& chunk) const {
+  return {.offset = u(layer) * places_.disk_bytes() + chunk.offset_bytes, .bytes = chunk.bytes};
+}
+
+void KvBacking::begin_offload(Stream& compute) {
+  compute.record(*built_);
+  out_->wait(*built_);
+}
+
+void KvBacking::offload_chunk(int64_t layer, const Chunk& chunk, const std::byte* from) {
+  if (chunk.tier == Tier::kDisk) return disk_->write(disk_span(layer, chunk), from, *out_, {"layer", layer});
+  out_->copy(host_data(layer) + chunk.offset_bytes, from, chunk.bytes, Link::kDeviceToHost, {"layer", layer});
+}
+
+bool KvBacking::on_disk(int64_t first, int64_t end) const {
+  if (!disk_) return false;
+  for (int64_t i = first; i < end; ++i) {
+    if (places_.tier(i) == Tier::kDisk) return true;
+  }
+  return false;
+}
+
+void KvBacking::begin_reads(const StepMovement& movement) {
+  if (!disk_) return;
+  finish_writes();
+  std::vector<SpillSpan> spans;
+  for (int64_t layer = 0; layer < movement.layers; ++layer) {
+    for (const Chunk& chunk : movement.chunks) {
+      if (chunk.tier == Tier::kDisk) spans.push_back(disk_span(layer, chunk));
+    }
+  }
+  if (!spans.empty()) disk_->begin_reads(std::move(spans));
+}
+
+bool KvBacking::fetch(int64_t layer, const Chunk& chunk, uint64_t number, StagingRing& ring, Stream& in) {
+  if (chunk.tier == Tier::kHost) {
+    ring.fill(number, host_data(layer) + chunk.offset_bytes, chunk.bytes, in, {"layer", layer});
+    return true;
+  }
+  const std::byte* const data = disk_->take();
+  if (data == nullptr) return false;
+  ring.fill(number, data, chunk.bytes, in, {"from disk, layer", layer});
+  disk_->release(in);
+  return true;
+}
+
+void KvBacking::stop_reads() noexcept {
+  if (disk_) disk_->stop_reads();
+}
+
+void KvBacking::check() {
+  out_->check();
+  if (disk_) disk_->check();
+}
+
+}  // namespace headrace

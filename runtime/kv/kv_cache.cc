@@ -1,0 +1,265 @@
+#include "runtime/kv/kv_cache.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/elementwise/op.h"
+
+namespace headrace {
+namespace {
+
+uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
+
+}  // namespace
+
+KvCache::KvCache(Device& device, const RowShape& shape, const MemoryPlan& plan, int64_t pass_rows,
+                 std::unique_ptr<KvBacking> backing)
+    : shape_(shape),
+      on_gpu_(device.backend() == Backend::kCuda),
+      segments_(plan.segments),
+      resident_(plan.resident_segments),
+      host_layers_(plan.host_layers),
+      pass_rows_(pass_rows),
+      open_stride_(plan.open_bytes / u(std::max<int64_t>(1, plan.host_layers))),
+      backing_(std::move(backing)) {
+  const uint64_t pointer_bytes = 2 * u(shape.layers) * sizeof(void*);
+  if (plan.resident_bytes > 0) resident_memory_ = device.allocate(plan.resident_bytes, "the resident KV cache");
+  if (plan.open_bytes > 0) open_memory_ = device.allocate(plan.open_bytes, "the KV cache's open segment");
+  ring_memory_ = device.allocate(plan.tail_bytes, "the KV cache's tail");
+  pass_memory_ = device.allocate(plan.pass_bytes, "the KV rows of one pass");
+  pointers_ = device.allocate(pointer_bytes, "pointers to the open segment");
+  host_pointers_ = device.allocate_pinned(pointer_bytes, "pointers to the open segment");
+}
+
+KvCache::~KvCache() = default;
+
+// ---- where things are ----
+
+// Layers that are resident as a whole come last.
+std::byte* KvCache::resident_data(int64_t layer, int64_t index) const {
+  const uint64_t before = u(std::min(layer, host_layers_)) * segments_bytes(shape_, 0, resident_) +
+                          u(std::max<int64_t>(0, layer - host_layers_)) * segments_bytes(shape_, 0, segments_);
+  return resident_memory_.data() + before + segments_bytes(shape_, 0, index);
+}
+
+std::byte* KvCache::open_data(int64_t layer) const {
+  const int64_t open = closed_segments();
+  if (open < resident_segments(layer)) return resident_data(layer, open);
+  return open_memory_.data() + u(std::min(layer, host_layers_)) * open_stride_;
+}
+
+// With all the rows that it has room for, so that a step's calls do not change with every row: no prefix reaches beyond
+// the last committed one, and what was never written is finite.
+KvSegment KvCache::view(std::byte* segment, int64_t index) const {
+  const SegmentRange range = segment_range(index);
+  return {.k = segment,
+          .v = segment + u(range.rows) * shape_.k_bytes(),
+          .position = static_cast<int32_t>(range.begin),
+          .rows = static_cast<int32_t>(range.rows),
+          .stride_rows = static_cast<int32_t>(range.rows)};
+}
+
+KvSegment KvCache::resident_segment(int64_t layer, int64_t index) const {
+  CHECK(index < resident_segments(layer) && index <= closed_segments());
+  return view(resident_data(layer, index), index);
+}
+
+KvSegment KvCache::open_segment(int64_t layer) const { return view(open_data(layer), closed_segments()); }
+
+KvSegment KvCache::streamed_segment(const std::byte* base, const Chunk& chunk, int64_t index) const {
+  CHECK(index >= chunk.first_segment && index < chunk.last_segment);
+  return view(const_cast<std::byte*>(base) + segments_bytes(shape_, chunk.first_segment, index), index);
+}
+
+KvRows KvCache::pass_destination(int64_t layer, const int32_t* first) const {
+  const TailViews views = tail(layer);
+  return {.k = const_cast<void*>(views.pass_k),
+          .v = const_cast<void*>(views.pass_v),
+          .row_stride = shape_.kv_heads * shape_.head_dim,
+          .head_stride = shape_.head_dim,
+          .first = first};
+}
+
+KvCache::TailViews KvCache::tail(int64_t layer) const {  // each: K of all layers, then V of all layers
+  const uint64_t l = u(layer), layers = u(shape_.layers), ring = u(kTailRingRows), pass = u(pass_rows_);
+  const std::byte* const ring_v = ring_memory_.data() + layers * ring * shape_.k_bytes();
+  const std::byte* const pass_v = pass_memory_.data() + layers * pass * shape_.k_bytes();
+  return {.ring_k = ring_memory_.data() + l * ring * shape_.k_bytes(),
+          .ring_v = ring_v + l * ring * shape_.v_bytes(),
+          .pass_k = pass_memory_.data() + l * pass * shape_.k_bytes(),
+          .pass_v = pass_v + l * pass * shape_.v_bytes()};
+}
+
+// ---- prefill ----
+
+void KvCache::store_layer(int64_t layer, int64_t rows, const std::byte* segments, Stream& compute, Event& copied) {
+  CHECK(rows > 0 && segments_for(rows) <= segments_, "rows=", rows);
+  backing_->begin_offload(compute);
+  Stream& out = backing_->out();
+  const int64_t touched = segments_for(rows), open = segment_of(rows);  // open may be one past the last touched
+  const int64_t resident = resident_segments(layer), stay = std::min(touched, resident);
+  if (stay > 0) {
+    const uint64_t bytes = segments_bytes(shape_, 0, stay);
+    out.copy(resident_data(layer, 0), segments, bytes, Link::kWithinDevice, {"resident, layer", layer});
+  }
+  const std::vector<Chunk> leaving = leaving_chunks(resident, open);
+  const auto chunk_data = [&](const Chunk& chunk) { return segments + segments_bytes(shape_, 0, chunk.first_segment); };
+  for (const Chunk& chunk : leaving) {
+    if (chunk.tier == Tier::kHost) backing_->offload_chunk(layer, chunk, chunk_data(chunk));
+  }
+  if (open >= resident && open < touched) {
+    out.copy(open_memory_.data() + u(layer) * open_stride_, segments + segments_bytes(shape_, 0, open),
+             segments_bytes(shape_, open, open + 1), Link::kWithinDevice, {"open, layer", layer});
+  }
+  fill_ring(layer, rows, segments);
+  for (const Chunk& chunk : leaving) {  // last: they may wait for the disk
+    if (chunk.tier == Tier::kDisk) backing_->offload_chunk(layer, chunk, chunk_data(chunk));
+  }
+  out.record(copied);
+}
+
+// Segments [resident, open) of a layer, as they lie together where they live.
+std::vector<Chunk> KvCache::leaving_chunks(int64_t resident, int64_t open) const {
+  if (resident >= open) return {};
+  return plan_movement(shape_, places(), open, UINT64_MAX).chunks;
+}
+
+// The last rows of a layer; they lie in two segments at most.
+void KvCache::fill_ring(int64_t layer, int64_t rows, const std::byte* segments) {
+  const TailViews to = tail(layer);
+  const uint64_t k_row = shape_.k_bytes() / u(shape_.kv_heads), v_row = shape_.v_bytes() / u(shape_.kv_heads);
+  for (int64_t row = std::max<int64_t>(0, rows - kTailRingRows); row < rows;) {
+    const int64_t index = segment_of(row);
+    const SegmentRange range = segment_range(index);
+    const int64_t count = std::min(rows, range.end()) - row;
+    const std::byte* const k = segments + segments_bytes(shape_, 0, index);
+    const std::byte* const v = k + u(range.rows) * shape_.k_bytes();
+    headrace::fill_ring({.k = k + u(row - range.begin) * k_row,
+                         .v = v + u(row - range.begin) * v_row,
+                         .ring_k = const_cast<void*>(to.ring_k),
+                         .ring_v = const_cast<void*>(to.ring_v),
+                         .k_type = shape_.k_type,
+                         .v_type = shape_.v_type,
+                         .kv_heads = shape_.kv_heads,
+                         .head_dim = shape_.head_dim,
+                         .stride_rows = range.rows,
+                         .ring_rows = kTailRingRows,
+                         .count = count,
+                         .first_position = row},
+                        backing_->out());
+    row += count;
+  }
+}
+
+KvCache::StoredSegment KvCache::stored_segment(int64_t layer, int64_t index, int64_t rows) {
+  CHECK(index < segments_for(rows), "segment ", index, " of ", rows, " rows");
+  const int64_t resident = resident_segments(layer);
+  if (index < resident) return {.data = resident_data(layer, index), .on_device = on_gpu_};
+  // Once the segment that grows is full, the next one grows in its place.
+  const bool stays = index < segment_of(rows) && places().tier(index) != Tier::kDisk;
+  if (!stays) return {.data = nullptr, .on_device = false};
+  return {.data = backing_->host_segment(layer, index), .on_device = false};
+}
+
+void KvCache::finish_prefill(int64_t rows) {
+  backing_->mark_offloaded();
+  backing_->out().synchronize();
+  backing_->finish_writes();
+  backing_->wait_for_host_memory();  // though nothing may have left yet: an error is prefill's
+  rows_ = rows;
+}
+
+bool KvCache::fills_disk(int64_t count) const {
+  return backing_->on_disk(closed_segments(), segment_of(rows_ + count));
+}
+
+void KvCache::drain() noexcept { headrace::drain(backing_->out()); }
+
+// ---- decode ----
+
+void KvCache::append(const int32_t* source, int64_t count, Stream& compute) {
+  rows_before_ = rows_;
+  pending_ = 0;
+  while (count > 0) {
+    const int64_t here = std::min(count, segment_range(closed_segments()).end() - rows_);
+    append_inside(source, here, compute);
+    source += here;
+    count -= here;
+    const int64_t before = closed_segments();
+    rows_ += here;
+    if (closed_segments() > before && before >= resident_) offload_segment(compute);
+  }
+}
+
+struct KvCache::CommitTo {
+  int64_t first_position;
+  bool open;  // the segment that grows, too
+};
+
+void KvCache::append_pending(const int32_t* source, int64_t count, Stream& compute) {
+  CHECK(pending_ + count <= kMostPending, "pending ", pending_, " + ", count);
+  commit(source, count, {.first_position = rows_ + pending_, .open = false}, compute);
+  pending_ += count;
+}
+
+void KvCache::append_inside(const int32_t* source, int64_t count, Stream& compute) {
+  CHECK(closed_segments() < segments_, "the plan's ", segments_, " segments are full");
+  if (pointed_at_ != closed_segments()) point_at_open(compute);
+  commit(source, count, {.first_position = rows_, .open = true}, compute);
+}
+
+void KvCache::commit(const int32_t* source, int64_t count, const CommitTo& to, Stream& compute) {
+  const TailViews views = tail(0);
+  const SegmentRange range = segment_range(closed_segments());
+  void** const pointers = pointers_.as<void*>();
+  commit_rows({.pass_k = views.pass_k,
+               .pass_v = views.pass_v,
+               .source = source,
+               .ring_k = const_cast<void*>(views.ring_k),
+               .ring_v = const_cast<void*>(views.ring_v),
+               .open_k = to.open ? pointers : nullptr,
+               .open_v = to.open ? pointers + shape_.layers : nullptr,
+               .k_type = shape_.k_type,
+               .v_type = shape_.v_type,
+               .layers = shape_.layers,
+               .kv_heads = shape_.kv_heads,
+               .head_dim = shape_.head_dim,
+               .pass_rows = pass_rows_,
+               .ring_rows = kTailRingRows,
+               .open_rows = to.open ? range.rows : 0,
+               .count = count,
+               .first_position = to.first_position,
+               .open_position = to.open ? range.begin : 0},
+              compute);
+}
+
+// Tells the commit kernel where each layer's open segment lies now. Rare: once a segment.
+void KvCache::point_at_open(Stream& compute) {
+  compute.synchronize();  // the last upload has been read
+  void** const pointers = host_pointers_.as<void*>();
+  for (int64_t layer = 0; layer < shape_.layers; ++layer) {
+    const KvSegment open = open_segment(layer);
+    pointers[layer] = const_cast<void*>(open.k);
+    pointers[shape_.layers + layer] = const_cast<void*>(open.v);
+  }
+  compute.copy_small(pointers_.data(), host_pointers_.data(), pointers_.bytes(), Link::kHostToDevice, "pointers");
+  pointed_at_ = closed_segments();
+}
+
+// The segment before rows_ is full and not resident. The next one grows in its place once it has been offloaded.
+void KvCache::offload_segment(Stream& compute) {
+  const int64_t full = closed_segments() - 1;
+  const Chunk chunk{.first_segment = full,
+                    .last_segment = full + 1,
+                    .tier = places().tier(full),
+                    .offset_bytes = places().offset_bytes(full),
+                    .bytes = segments_bytes(shape_, full, full + 1)};
+  backing_->begin_offload(compute);
+  for (int64_t layer = 0; layer < host_layers_; ++layer) {
+    backing_->offload_chunk(layer, chunk, open_memory_.data() + u(layer) * open_stride_);
+  }
+  backing_->mark_offloaded();
+  compute.wait(backing_->offloaded());
+}
+
+}  // namespace headrace

@@ -1,0 +1,103 @@
+// The full KV cache of one run, as cache/planner.h placed it: resident segments, the segment that still grows and the
+// last rows of every layer on the device, the rest in a KvBacking (DESIGN sections 7 and 8). A layer that a draft reads
+// is resident as a whole. Append-only: it never holds a rejected row. Owns the device memory and the backing; kernels
+// see views.
+//
+// Way of use: finish_prefill() once, after prefill has built layer by layer; then, for each step, the views below and
+// append(). Thread: one at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cache/layout.h"
+#include "cache/movement.h"
+#include "cache/planner.h"
+#include "kernels/attention/op.h"
+#include "offload/device/device.h"
+#include "runtime/kv/kv_backing.h"
+#include "runtime/model/forward.h"
+
+namespace headrace {
+
+class KvCache {
+ public:
+  KvCache(Device& device, const RowShape& shape, const MemoryPlan& plan, int64_t pass_rows,
+          std::unique_ptr<KvBacking> backing);
+  ~KvCache();
+
+  const RowShape& shape() const { return shape_; }
+  int64_t rows() const { return rows_; }                              // committed: L
+  int64_t closed_segments() const { return segment_of(rows_); }       // segments [0, this) are full
+  int64_t resident_segments() const { return resident_; }             // of the layers that leave
+  int64_t host_layers() const { return host_layers_; }                // [0, this) leave; the others are resident
+  const SegmentPlaces& places() const { return backing_->places(); }  // of the layers that leave
+  int64_t resident_segments(int64_t layer) const { return layer < host_layers_ ? resident_ : segments_; }
+
+  // ---- prefill: a finished layer leaves ----
+  // Layer `layer`'s rows [0, rows) stand in `segments` (the layout of cache/layout.h, from row 0), complete once
+  // `compute` has run so far. Enqueues their copies to where they live and records `copied` after the last read of
+  // `segments`.
+  void store_layer(int64_t layer, int64_t rows, const std::byte* segments, Stream& compute, Event& copied);
+  // Where a prompt of `rows` rows has segment `index`, once its layer is stored: what is there of them is written no
+  // more. Null: on disk, or where the answer will be written over it. On the CPU nothing is "on the device".
+  struct StoredSegment {
+    const std::byte* data;
+    bool on_device;
+  };
+  StoredSegment stored_segment(int64_t layer, int64_t index, int64_t rows);
+  // All layers are stored: blocks until the copies have run, and the host memory is there as a whole.
+  void finish_prefill(int64_t rows);
+  // Blocks until no copy reads prefill's buffers, whatever became of them: for the way out of an error.
+  void drain() noexcept;
+
+  // ---- decode ----
+  // Where a pass's own K and V rows go, the first to pass row 0 or to row *first (device): [pass_rows, kv_heads,
+  // head_dim].
+  KvRows pass_destination(int64_t layer, const int32_t* first) const;
+  // Segments [first, last) of a layer as attention sees them, on the device: resident ones, or the open one.
+  KvSegment resident_segment(int64_t layer, int64_t index) const;
+  KvSegment open_segment(int64_t layer) const;
+  // A segment inside a chunk that was streamed to `base`.
+  KvSegment streamed_segment(const std::byte* base, const Chunk& chunk, int64_t index) const;
+  struct TailViews {
+    const void *ring_k, *ring_v, *pass_k, *pass_v;
+  };
+  TailViews tail(int64_t layer) const;
+
+  // Commits `count` rows: position rows() + j is pass row source[j] (device memory, `count` of them). Enqueued on
+  // `compute`; a segment that fills leaves for the host behind it.
+  void append(const int32_t* source, int64_t count, Stream& compute);
+  // Rows behind rows() that only the tail has: those of a partial step, which append() replaces. Position
+  // rows() + pending_rows() + j is pass row source[j]. REQUIRES: kMostPending in all.
+  void append_pending(const int32_t* source, int64_t count, Stream& compute);
+  int64_t pending_rows() const { return pending_; }
+  int64_t committed_before() const { return rows_before_; }  // rows() before the last append()
+  // Whether `count` rows more fill a segment that lives on disk: nobody may be reading there when they are appended.
+  bool fills_disk(int64_t count) const;
+  KvBacking& backing() { return *backing_; }
+
+ private:
+  KvSegment view(std::byte* segment, int64_t index) const;
+  std::byte* resident_data(int64_t layer, int64_t index) const;
+  std::byte* open_data(int64_t layer) const;  // where the segment that grows lies, resident or not
+  void fill_ring(int64_t layer, int64_t rows, const std::byte* segments);
+  void append_inside(const int32_t* source, int64_t count, Stream& compute);
+  struct CommitTo;
+  void commit(const int32_t* source, int64_t count, const CommitTo& to, Stream& compute);
+  void point_at_open(Stream& compute);
+  void offload_segment(Stream& compute);
+  std::vector<Chunk> leaving_chunks(int64_t resident, int64_t open) const;
+
+  const RowShape shape_;
+  const bool on_gpu_;
+  const int64_t segments_, resident_, host_layers_, pass_rows_;
+  uint64_t open_stride_ = 0;
+  int64_t rows_ = 0, rows_before_ = 0, pending_ = 0, pointed_at_ = -1;
+  DeviceBuffer resident_memory_, open_memory_, ring_memory_, pass_memory_, pointers_;
+  PinnedBuffer host_pointers_;
+  std::unique_ptr<KvBacking> backing_;  // last: its stream drains before the memory goes
+};
+
+}  // namespace headrace

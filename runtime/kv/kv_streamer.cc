@@ -1,0 +1,124 @@
+#include "runtime/kv/kv_streamer.h"
+
+#include <utility>
+#include <vector>
+
+#include "offload/host/start_thread.h"
+
+namespace headrace {
+
+KvStreamer::KvStreamer(Device& device, KvBacking& backing, int slots, uint64_t slot_bytes)
+    : backing_(backing), ring_(device, slots, slot_bytes), in_(device.make_stream("rows in", StreamRole::kCopy)) {
+  if (!backing.has_disk()) return;
+  thread_ = start_thread("the thread that takes rows from disk to the device", [this] { serve(); });
+}
+
+KvStreamer::~KvStreamer() {
+  if (!from_disk()) return;
+  quiet();
+  {
+    const MutexLock lock(mutex_);
+    quit_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+void KvStreamer::begin_step(int64_t closed_segments) {
+  if (closed_segments == closed_segments_) return;
+  stop();
+  closed_segments_ = closed_segments;
+  filled_ = taken_ = 0;
+  RowShape offloaded = backing_.shape();
+  offloaded.layers = backing_.layers();
+  movement_ = plan_movement(offloaded, backing_.places(), closed_segments, ring_.slot_bytes());
+  in_->wait(backing_.offloaded());  // a segment has just been offloaded
+  if (movement_.chunks.empty()) return;
+  if (from_disk()) return begin_disk();
+  while (filled_ < static_cast<uint64_t>(ring_.slots())) fill(filled_++);
+}
+
+void KvStreamer::stop() {
+  if (from_disk()) quiet();
+  ring_.reset(*in_);
+  closed_segments_ = -1;
+}
+
+KvStreamer::Place KvStreamer::place(uint64_t number) const {
+  const uint64_t chunks = movement_.chunks.size(), place = number % static_cast<uint64_t>(movement_.fills());
+  return {.layer = static_cast<int64_t>(place / chunks), .chunk = &movement_.chunks[place % chunks]};
+}
+
+bool KvStreamer::fill(uint64_t number) {
+  const auto [layer, chunk] = place(number);
+  return backing_.fetch(layer, *chunk, number, ring_, *in_);
+}
+
+const std::byte* KvStreamer::next(Stream& compute) {
+  if (from_disk()) {
+    const MutexLock lock(mutex_);
+    while (taken_ >= thread_filled_ && error_ == nullptr) moved_.wait(mutex_);
+    if (taken_ >= thread_filled_) std::rethrow_exception(error_);
+  }
+  return ring_.acquire(taken_, compute);
+}
+
+void KvStreamer::done(Stream& compute) {
+  ring_.release(taken_++, compute);
+  if (!from_disk()) {
+    fill(filled_++);
+    return;
+  }
+  const MutexLock lock(mutex_);
+  released_ = taken_;
+  wake_.notify_one();
+}
+
+// ---- from disk ----
+
+void KvStreamer::begin_disk() {
+  backing_.begin_reads(movement_);
+  const MutexLock lock(mutex_);
+  thread_filled_ = released_ = 0;
+  running_ = true;
+  wake_.notify_one();
+}
+
+void KvStreamer::quiet() noexcept {
+  const MutexLock lock(mutex_);
+  running_ = false;
+  {
+    const MutexUnlock unlock(mutex_);
+    backing_.stop_reads();  // so that the thread does not wait for the disk
+  }
+  while (filling_) moved_.wait(mutex_);
+}
+
+void KvStreamer::serve() noexcept {
+  const MutexLock lock(mutex_);
+  const auto slots = static_cast<uint64_t>(ring_.slots());
+  for (;;) {
+    while (!quit_ && !(running_ && thread_filled_ < released_ + slots)) wake_.wait(mutex_);
+    if (quit_) return;
+    filling_ = true;
+    const uint64_t number = thread_filled_;
+    bool filled = false;
+    std::exception_ptr error;
+    try {
+      const MutexUnlock unlock(mutex_);
+      filled = fill(number);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    filling_ = false;
+    if (filled) {
+      ++thread_filled_;
+    } else {
+      running_ = false;
+    }
+    if (error != nullptr) error_ = error;
+    moved_.notify_all();
+  }
+}
+
+}  // namespace headrace

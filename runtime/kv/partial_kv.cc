@@ -1,0 +1,239 @@
+#include "runtime/kv/partial_kv.h"
+
+#include <algorithm>
+
+#include "offload/device/trace.h"
+
+namespace headrace {
+namespace {
+
+static_assert(kSelectRows == kBlockRows);
+constexpr int64_t kSinkBlocks = kSinkRows / kBlockRows;
+constexpr int64_t kViewRows = 256;  // of a run that attention takes at a time: enough of them to fill a GPU
+static_assert(kViewRows % kPrefixTile == 0);
+
+uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
+
+}  // namespace
+
+PartialKv::Work PartialKv::carve(const RowShape& rows, const PartialShape& shape, int64_t context_rows,
+                                 Carver& carver) {
+  Work work;
+  work.scores = carver.take<float>(rows.kv_heads * block_count(context_rows));
+  work.workspace = carver.take<float>(score_blocks_workspace_floats(rows.kv_heads, rows.head_dim));
+  work.chosen = carver.take<int32_t>(rows.kv_heads * shape.blocks);
+  work.sinks = carver.take<int32_t>(rows.kv_heads * kSinkBlocks);
+  return work;
+}
+
+uint64_t PartialKv::work_bytes(const RowShape& rows, const PartialShape& shape, int64_t context_rows) {
+  Carver size(nullptr);
+  carve(rows, shape, context_rows, size);
+  return whole_pages(size.used_bytes());
+}
+
+uint64_t PartialKv::pinned_bytes(const RowShape& rows) {
+  return whole_pages(u(rows.kv_heads * kSinkBlocks) * sizeof(int32_t));
+}
+
+PartialKv::PartialKv(Device& device, const RowShape& rows, const PartialOptions& options, int64_t context_rows)
+    : rows_(rows),
+      options_(options),
+      index_blocks_(block_count(context_rows)),
+      memory_(device.allocate(options.shape.bytes(rows), "the partial KV")),
+      index_(device.allocate(block_index_bytes(rows, context_rows), "the block summaries")),
+      work_memory_(device.allocate(work_bytes(rows, options.shape, context_rows), "the choice of blocks")),
+      host_sinks_(device.allocate_pinned(u(rows.kv_heads * kSinkBlocks) * sizeof(int32_t), "the first blocks")) {
+  CHECK(options.shape.blocks > 0 && options.shape.blocks <= kMaxKeptBlocks, "blocks=", options.shape.blocks);
+  Carver carver(work_memory_.data());
+  work_ = carve(rows, options.shape, context_rows, carver);
+  for (int64_t i = 0; i < rows.kv_heads * kSinkBlocks; ++i) {
+    host_sinks_.as<int32_t>()[i] = static_cast<int32_t>(i % kSinkBlocks);
+  }
+  make_views();
+}
+
+// ---- where things are: K of all layers, then V of all layers ----
+
+std::byte* PartialKv::k_of(int64_t layer) const {
+  return memory_.data() + u(layer * options_.shape.rows()) * rows_.k_bytes();
+}
+
+std::byte* PartialKv::v_of(int64_t layer) const {
+  const uint64_t keys = u(rows_.layers * options_.shape.rows()) * rows_.k_bytes();
+  return memory_.data() + keys + u(layer * options_.shape.rows()) * rows_.v_bytes();
+}
+
+void PartialKv::make_views() {
+  const PartialShape& shape = options_.shape;
+  const uint64_t dim = u(rows_.head_dim);
+  views_.resize(static_cast<size_t>(rows_.layers));
+  for (int64_t layer = 0; layer < rows_.layers; ++layer) {
+    const auto add = [&](int64_t first, int64_t count) {
+      views_[static_cast<size_t>(layer)].push_back({.k = k_of(layer) + u(first) * dim * dtype_bytes(rows_.k_type),
+                                                    .v = v_of(layer) + u(first) * dim * dtype_bytes(rows_.v_type),
+                                                    .position = static_cast<int32_t>(first),
+                                                    .rows = static_cast<int32_t>(count),
+                                                    .stride_rows = static_cast<int32_t>(shape.rows())});
+    };
+    const auto add_all = [&](int64_t first, int64_t end) {
+      for (; first < end; first += kViewRows) add(first, std::min(kViewRows, end - first));
+    };
+    add(0, kSinkRows);
+    add_all(kSinkSlots, kSinkSlots + shape.retrieved_rows());
+    add_all(shape.window_row(), shape.rows());
+  }
+}
+
+// ---- the full KV's rows ----
+
+void PartialKv::fill_layer(int64_t layer, int64_t rows, std::span<const KvSegment> segments,
+                           const ScoringQueries& queries, Stream& stream) {
+  const TraceSpan span(stream, "partial KV");
+  if (layer == 0) {
+    stream.copy(work_.sinks, host_sinks_.data(), host_sinks_.bytes(), Link::kHostToDevice, "first blocks");
+  }
+  const uint64_t layer_bytes = 2 * u(index_blocks_) * rows_.k_bytes();
+  for (const KvSegment& segment : segments) {  // whole blocks alone: the last may be one that grows
+    summarise_blocks({.k = segment.k,
+                      .summaries = index_.data() + u(layer) * layer_bytes,
+                      .k_type = rows_.k_type,
+                      .layers = 1,
+                      .kv_heads = rows_.kv_heads,
+                      .head_dim = rows_.head_dim,
+                      .ring_rows = segment.stride_rows,
+                      .blocks = index_blocks_,
+                      .k_layer_stride = 0,
+                      .first_block = segment.position / kBlockRows,
+                      .count = segment.rows / kBlockRows},
+                     stream);
+  }
+  summarised_ = rows / kBlockRows;
+  if (rows < options_.shape.least_context()) return;
+  choose(layer, rows, queries, stream);
+  while (!segments.empty()) {
+    const size_t some = std::min<size_t>(segments.size(), kMaxPrefixSegments);
+    gather(layer, segments.first(some), stream);
+    segments = segments.subspan(some);
+  }
+}
+
+void PartialKv::finish_prefill(const KvCache& cache, Stream& stream) {
+  if (cache.rows() < options_.shape.least_context()) return;
+  origin_ = tail_begin(cache.rows());
+  copy_window(cache, origin_, cache.rows(), stream);
+  initialised_ = sinks_filled_ = true;
+}
+
+// ---- a refresh ----
+
+void PartialKv::choose(int64_t layer, int64_t committed, const ScoringQueries& queries, Stream& stream) {
+  const int64_t count = tail_begin(committed) / kBlockRows - kSinkBlocks;
+  score_blocks({.q = queries.q,
+                .summaries = index_.data() + u(layer) * 2 * u(index_blocks_) * rows_.k_bytes(),
+                .scores = work_.scores,
+                .workspace = work_.workspace,
+                .type = queries.type,
+                .k_type = rows_.k_type,
+                .queries = queries.count,
+                .heads = queries.heads,
+                .kv_heads = rows_.kv_heads,
+                .head_dim = rows_.head_dim,
+                .q_stride = queries.stride,
+                .blocks = index_blocks_,
+                .first_block = kSinkBlocks,
+                .count = count,
+                .score = options_.score,
+                .reduce = options_.reduce},
+               stream);
+  select_blocks({.scores = work_.scores,
+                 .chosen = work_.chosen,
+                 .kv_heads = rows_.kv_heads,
+                 .count = count,
+                 .keep = options_.shape.blocks,
+                 .first_block = kSinkBlocks},
+                stream);
+}
+
+void PartialKv::gather(int64_t layer, std::span<const KvSegment> segments, Stream& stream) {
+  if (segments.empty()) return;
+  if (!sinks_filled_ && segments.front().position == 0)
+    gather_into(layer, work_.sinks, kSinkBlocks, 0, segments, stream);
+  gather_into(layer, work_.chosen, options_.shape.blocks, kSinkSlots, segments, stream);
+}
+
+void PartialKv::gather_into(int64_t layer, const int32_t* chosen, int64_t keep, int64_t first_row,
+                            std::span<const KvSegment> segments, Stream& stream) {
+  const uint64_t dim = u(rows_.head_dim);
+  GatherBlocksParams params{};
+  params.chosen = chosen;
+  params.k_out = k_of(layer) + u(first_row) * dim * dtype_bytes(rows_.k_type);
+  params.v_out = v_of(layer) + u(first_row) * dim * dtype_bytes(rows_.v_type);
+  params.k_type = rows_.k_type;
+  params.v_type = rows_.v_type;
+  params.kv_heads = rows_.kv_heads;
+  params.head_dim = rows_.head_dim;
+  params.keep = keep;
+  params.out_rows = options_.shape.rows();
+  params.segment_count = static_cast<int64_t>(segments.size());
+  std::copy(segments.begin(), segments.end(), params.segments);
+  gather_blocks(params, stream);
+}
+
+// ---- commits ----
+
+void PartialKv::before_commit(const KvCache& cache, bool refresh, Stream& stream) {
+  if (!refresh) return;
+  origin_ = tail_begin(cache.rows());
+  copy_window(cache, origin_, cache.rows(), stream);
+}
+
+void PartialKv::after_commit(const KvCache& cache, bool refresh, Stream& stream) {
+  const int64_t complete = cache.rows() / kBlockRows;
+  if (complete > summarised_) {
+    summarise_blocks({.k = cache.tail(0).ring_k,
+                      .summaries = index_.data(),
+                      .k_type = rows_.k_type,
+                      .layers = rows_.layers,
+                      .kv_heads = rows_.kv_heads,
+                      .head_dim = rows_.head_dim,
+                      .ring_rows = kTailRingRows,
+                      .blocks = index_blocks_,
+                      .k_layer_stride = rows_.kv_heads * kTailRingRows * rows_.head_dim,
+                      .first_block = summarised_,
+                      .count = complete - summarised_},
+                     stream);
+    summarised_ = complete;
+  }
+  initialised_ = refresh;  // rows that were committed otherwise are in no window
+  if (!refresh) return;
+  sinks_filled_ = true;
+  copy_window(cache, cache.committed_before(), cache.rows(), stream);
+}
+
+// No query sees more of the window than it has room for before its tail begins: cache/partial.h.
+void PartialKv::copy_window(const KvCache& cache, int64_t first, int64_t end, Stream& stream) {
+  const int64_t count = std::min(end, origin_ + kWindowRows) - first;
+  if (count <= 0) return;
+  const KvCache::TailViews tail = cache.tail(0);
+  const uint64_t row = u(options_.shape.window_row()), dim = u(rows_.head_dim);
+  headrace::copy_window({.ring_k = tail.ring_k,
+                         .ring_v = tail.ring_v,
+                         .k_out = k_of(0) + row * dim * dtype_bytes(rows_.k_type),
+                         .v_out = v_of(0) + row * dim * dtype_bytes(rows_.v_type),
+                         .k_type = rows_.k_type,
+                         .v_type = rows_.v_type,
+                         .layers = rows_.layers,
+                         .kv_heads = rows_.kv_heads,
+                         .head_dim = rows_.head_dim,
+                         .ring_rows = kTailRingRows,
+                         .out_rows = options_.shape.rows(),
+                         .k_layer_bytes = u(options_.shape.rows()) * rows_.k_bytes(),
+                         .v_layer_bytes = u(options_.shape.rows()) * rows_.v_bytes(),
+                         .origin = origin_,
+                         .first_position = first,
+                         .count = count},
+                        stream);
+}
+
+}  // namespace headrace

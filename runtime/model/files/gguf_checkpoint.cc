@@ -1,0 +1,155 @@
+#include "runtime/model/files/gguf_checkpoint.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "runtime/model/convert.h"
+#include "runtime/model/files/dequantize.h"
+#include "runtime/model/files/gguf.h"
+#include "runtime/model/files/gguf_model.h"
+
+namespace headrace {
+namespace {
+
+bool ends_with(const std::string& text, std::string_view end) {
+  return text.size() >= end.size() && std::string_view(text).substr(text.size() - end.size()) == end;
+}
+
+class GgufCheckpoint final : public Checkpoint {
+ public:
+  explicit GgufCheckpoint(const std::string& path);
+  void read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const override;
+  ByteRange stored_range(const TensorInfo& tensor) const override {
+    const GgufTensor& from = stored(tensor);
+    return {&input_, from.begin, from.bytes};
+  }
+  std::vector<FileStamp> files() const override { return {input_.stamp()}; }
+  DType natural_dtype() const override;
+  Tokenizer load_tokenizer() const override { return Tokenizer::from_vocabulary(gguf_vocabulary(file_)); }
+  std::string chat_template() const override { return GgufFields(file_).string_or("tokenizer.chat_template", ""); }
+
+ private:
+  const GgufTensor& stored(const TensorInfo& tensor) const { return file_.tensors[places_[index_of(tensor)]]; }
+  int64_t permuted_heads(const TensorInfo& tensor) const;
+  void read_plain(const GgufTensor& from, uint64_t begin, int64_t count, DType type, void* dst) const;
+  void read_permuted(const GgufTensor& from, int64_t row_begin, int64_t row_end, DType type, char* out) const;
+
+  InputFile input_;
+  GgufFile file_;
+  std::vector<size_t> places_;  // beside tensors(): the index in file_.tensors
+};
+
+GgufCheckpoint::GgufCheckpoint(const std::string& path) : input_(path) {
+  path_ = path;
+  if (input_.size() == 0) throw_error(ExitCode::kBadInput, path, "is empty (0 bytes)");
+  const std::string begin = input_.text(0, std::min<uint64_t>(8, input_.size()));
+  if (!begin.starts_with("GGUF"))
+    throw_error(ExitCode::kBadInput, path, "is not a GGUF file: it begins with \"" + printable(begin) + "\"",
+                "give a Hugging Face directory (not a file in it) or a .gguf file");
+  file_ = parse_gguf(input_);
+  format_ = str("GGUF v", file_.version);
+  config_ = gguf_config(file_, input_);
+  std::vector<TensorInfo> tensors;
+  for (size_t i = 0; i < file_.tensors.size(); ++i) {
+    const GgufTensor& tensor = file_.tensors[i];
+    if (tensor.name == "rope_freqs.weight") continue;  // part of the config
+    places_.push_back(i);
+    tensors.push_back({hf_tensor_name(tensor.name), tensor.shape, tensor.type->name, tensor.bytes});
+  }
+  set_tensors(std::move(tensors));
+}
+
+// llama files hold the rows of each q and k head as rotary pairs (row 2i + j for half j, pair i), so that a rotation
+// turns neighbours; Hugging Face keeps the halves apart (row j * head_dim / 2 + i). 0: the rows are as they should be.
+int64_t GgufCheckpoint::permuted_heads(const TensorInfo& tensor) const {
+  if (config_.family != "llama") return 0;
+  const bool q = ends_with(tensor.name, "self_attn.q_proj.weight") || ends_with(tensor.name, "self_attn.q_proj.bias");
+  const bool k = ends_with(tensor.name, "self_attn.k_proj.weight") || ends_with(tensor.name, "self_attn.k_proj.bias");
+  const int64_t heads = q ? config_.heads : k ? config_.kv_heads : 0;
+  const int64_t rows = tensor.shape.size() == 1 ? tensor.cols() : tensor.rows();
+  return rows == heads * config_.head_dim ? heads : 0;  // a tensor beyond the config's layers is of any shape
+}
+
+// The stored row of Hugging Face's row.
+int64_t stored_row(int64_t row, int64_t head_dim) {
+  const int64_t in_head = row % head_dim, half = in_head / (head_dim / 2), pair = in_head % (head_dim / 2);
+  return row - in_head + 2 * pair + half;
+}
+
+void GgufCheckpoint::read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type,
+                               void* dst) const {
+  CHECK(0 <= row_begin && row_begin <= row_end && row_end <= tensor.rows(), tensor.name, " rows ", row_begin, " to ",
+        row_end, " of ", tensor.rows());
+  const GgufTensor& from = stored(tensor);
+  if (!can_dequantize(*from.type))
+    throw_error(ExitCode::kBadInput, path_,
+                str("tensor \"", printable(from.name), "\" is stored as ", from.type->name, ", which cannot be read"),
+                "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K and Q6_K can");
+  const int64_t cols = tensor.cols();
+  char* const out = static_cast<char*>(dst);
+  if (permuted_heads(tensor) == 0) {
+    const uint64_t row_bytes = static_cast<uint64_t>(cols / from.type->block_elements * from.type->block_bytes);
+    read_plain(from, static_cast<uint64_t>(row_begin) * row_bytes, (row_end - row_begin) * cols, type, dst);
+  } else if (tensor.shape.size() == 2) {
+    read_permuted(from, row_begin, row_end, type, out);
+  } else if (row_begin < row_end) {  // a bias: its elements are the rows
+    std::vector<char> all(static_cast<size_t>(cols) * dtype_bytes(type));
+    read_plain(from, 0, cols, type, all.data());
+    for (int64_t i = 0; i < cols; ++i)
+      std::memcpy(out + static_cast<size_t>(i) * dtype_bytes(type),
+                  all.data() + static_cast<size_t>(stored_row(i, config_.head_dim)) * dtype_bytes(type),
+                  dtype_bytes(type));
+  }
+}
+
+// `count` weights, from byte `begin` of the tensor on.
+void GgufCheckpoint::read_plain(const GgufTensor& from, uint64_t begin, int64_t count, DType type, void* dst) const {
+  const auto block_bytes = static_cast<uint64_t>(from.type->block_bytes);
+  const auto bytes = static_cast<uint64_t>(count / from.type->block_elements) * block_bytes;
+  if (const std::optional<DType> plain = plain_type(*from.type))
+    return read_converted(*plain, {&input_, from.begin + begin, bytes}, type, dst);
+  std::vector<char> buffer(std::min(bytes, kReadBytes / block_bytes * block_bytes));
+  char* out = static_cast<char*>(dst);
+  for (uint64_t done = 0; done < bytes; done += buffer.size()) {
+    const uint64_t some = std::min<uint64_t>(buffer.size(), bytes - done);
+    input_.read(from.begin + begin + done, buffer.data(), some);
+    const int64_t elements = static_cast<int64_t>(some / block_bytes) * from.type->block_elements;
+    dequantize(*from.type, buffer.data(), type, out, elements);
+    out += static_cast<size_t>(elements) * dtype_bytes(type);
+  }
+}
+
+// A head at a time: its rows are stored together.
+void GgufCheckpoint::read_permuted(const GgufTensor& from, int64_t row_begin, int64_t row_end, DType type,
+                                   char* out) const {
+  const int64_t cols = from.shape.back(), head_dim = config_.head_dim;
+  const uint64_t row_bytes = static_cast<uint64_t>(cols / from.type->block_elements * from.type->block_bytes);
+  std::vector<char> head(static_cast<uint64_t>(head_dim) * row_bytes);
+  for (int64_t row = row_begin; row < row_end; ++row, out += static_cast<size_t>(cols) * dtype_bytes(type)) {
+    const int64_t first = row - row % head_dim;
+    if (row == row_begin || row == first)
+      input_.read(from.begin + static_cast<uint64_t>(first) * row_bytes, head.data(), head.size());
+    dequantize(*from.type, head.data() + static_cast<uint64_t>(stored_row(row, head_dim) - first) * row_bytes, type,
+               out, cols);
+  }
+}
+
+DType GgufCheckpoint::natural_dtype() const {
+  uint64_t f32 = 0, f16 = 0, other = 0;
+  for (const GgufTensor& tensor : file_.tensors) {
+    const std::string_view name = tensor.type->name;
+    const uint64_t elements = tensor.bytes / static_cast<uint64_t>(tensor.type->block_bytes) *
+                              static_cast<uint64_t>(tensor.type->block_elements);
+    (name == "F32" ? f32 : name == "F16" ? f16 : other) += elements;
+  }
+  if (f32 > f16 && f32 > other) return DType::kF32;
+  return f16 > other ? DType::kF16 : DType::kBF16;
+}
+
+}  // namespace
+
+std::unique_ptr<Checkpoint> open_gguf(const std::string& path) { return std::make_unique<GgufCheckpoint>(path); }
+
+}  // namespace headrace

@@ -1,0 +1,100 @@
+#include "runtime/model/files/hf_directory.h"
+
+#include <filesystem>
+
+#include "runtime/base/end_ids.h"
+#include "runtime/base/file_hints.h"
+#include "runtime/base/input_file.h"
+#include "runtime/base/json_file.h"
+#include "runtime/model/files/tensor_files.h"
+
+namespace headrace {
+namespace {
+
+using nlohmann::json;
+
+// A directory of GGUF files is a common slip: the hint names them.
+std::string hint_of_ggufs(const std::string& directory) {
+  std::string names;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, ignored))
+    if (entry.path().extension() == ".gguf") names += " " + entry.path().filename().string();
+  return names.empty() ? "give a Hugging Face directory, or a .gguf file" : "give one of its GGUF files:" + names;
+}
+
+class HfDirectory final : public Checkpoint {
+ public:
+  explicit HfDirectory(const std::string& directory);
+  void read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const override;
+  ByteRange stored_range(const TensorInfo& tensor) const override { return files_.range(index_of(tensor)); }
+  std::vector<FileStamp> files() const override { return files_.stamps(); }
+  DType natural_dtype() const override { return files_.natural_dtype(); }
+  bool has_tokenizer() const override { return is_there(file("tokenizer.json")); }
+  Tokenizer load_tokenizer() const override;
+  std::string chat_template() const override;
+
+ private:
+  std::string file(const std::string& name) const { return path_ + "/" + name; }
+  void read_generation_config();
+
+  TensorFiles files_;
+};
+
+HfDirectory::HfDirectory(const std::string& directory) {
+  path_ = directory;
+  while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
+  if (!is_there(file("config.json")))
+    throw_error(ExitCode::kBadInput, path_, "is a directory without config.json", hint_of_ggufs(path_));
+  config_ = parse_config_json(read_small_file(file("config.json"), kMaxConfigBytes), file("config.json"));
+  read_generation_config();
+  files_ = TensorFiles(path_);
+  format_ = files_.format();
+  set_tensors(files_.tensors());
+}
+
+void HfDirectory::read_generation_config() {
+  const std::string source = file("generation_config.json");
+  if (!is_there(source)) return;
+  const json object = parse_json_object(read_small_file(source, kMaxConfigBytes), source);
+  append_end_ids(JsonFields(object, source), config_.vocab, &config_.end_ids);
+}
+
+void HfDirectory::read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const {
+  CHECK(0 <= row_begin && row_begin <= row_end && row_end <= tensor.rows(), tensor.name, " rows ", row_begin, " to ",
+        row_end, " of ", tensor.rows());
+  files_.read(index_of(tensor), row_begin * tensor.cols(), (row_end - row_begin) * tensor.cols(), type, dst);
+}
+
+Tokenizer HfDirectory::load_tokenizer() const {
+  const std::string source = file("tokenizer.json");
+  if (!is_there(source))
+    throw_error(ExitCode::kBadInput, source, "is not there",
+                is_there(file("tokenizer.model"))
+                    ? "only tokenizer.model is: save the tokenizer again with transformers' fast tokenizer"
+                    : "a model directory needs its tokenizer.json");
+  return Tokenizer::from_json(read_small_file(source, kMaxTokenizerBytes), source);
+}
+
+std::string HfDirectory::chat_template() const {
+  if (is_there(file("chat_template.jinja"))) return read_small_file(file("chat_template.jinja"), kMaxConfigBytes);
+  const std::string source = file("tokenizer_config.json");
+  if (!is_there(source)) return "";
+  const json object = parse_json_object(read_small_file(source, kMaxConfigBytes), source);
+  const JsonFields fields(object, source);
+  const json* value = fields.find("chat_template");
+  if (value == nullptr) return "";
+  if (value->is_string()) return value->get<std::string>();
+  if (!value->is_array()) fields.refuse("chat_template", "must be a string or a list of named templates");
+  for (const json& item : *value)
+    if (item.is_object() && item.value("name", json()) == "default" && item.value("template", json()).is_string())
+      return item.at("template").get<std::string>();
+  return "";
+}
+
+}  // namespace
+
+std::unique_ptr<Checkpoint> open_hf_directory(const std::string& directory) {
+  return std::make_unique<HfDirectory>(directory);
+}
+
+}  // namespace headrace

@@ -1,0 +1,89 @@
+#include "runtime/model/files/hub_cache.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <vector>
+
+#include "cache/base.h"
+#include "runtime/base/file_hints.h"
+#include "runtime/base/input_file.h"
+
+namespace headrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// Empty: nobody says where it is.
+std::string hub_directory() {
+  if (const std::string cache = environment("HF_HUB_CACHE"); !cache.empty()) return cache;
+  if (const std::string home = environment("HF_HOME"); !home.empty()) return home + "/hub";
+  if (const std::string xdg = environment("XDG_CACHE_HOME"); !xdg.empty()) return xdg + "/huggingface/hub";
+  const std::string home = environment("HOME");
+  return home.empty() ? "" : home + "/.cache/huggingface/hub";
+}
+
+bool plain_name(const std::string& name) {
+  if (name.empty() || name.front() == '.') return false;
+  for (const char c : name)
+    if (!(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z') && !(c >= '0' && c <= '9') && c != '-' && c != '_' &&
+        c != '.')
+      return false;
+  return true;
+}
+
+// "org/name", as the hub writes it.
+bool hub_name(const std::string& model, std::string* directory) {
+  const size_t slash = model.find('/');
+  if (slash == std::string::npos || !plain_name(model.substr(0, slash)) || !plain_name(model.substr(slash + 1)))
+    return false;
+  *directory = "models--" + model.substr(0, slash) + "--" + model.substr(slash + 1);
+  return true;
+}
+
+bool exists(const std::string& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+std::string snapshot_of(const std::string& repository) {
+  const std::string reference = repository + "/refs/main";
+  std::string revision = read_small_file(reference, 4096);
+  while (!revision.empty() && (revision.back() == '\n' || revision.back() == '\r' || revision.back() == ' '))
+    revision.pop_back();
+  if (!plain_name(revision))
+    throw_error(ExitCode::kBadInput, reference, "holds \"" + printable(revision) + "\", which is not a revision");
+  const std::string snapshot = repository + "/snapshots/" + revision;
+  if (!exists(snapshot))
+    throw_error(ExitCode::kBadInput, snapshot, "is not there, though " + reference + " names it",
+                "download the model again");
+  return snapshot;
+}
+
+}  // namespace
+
+std::string find_model(const std::string& model) {
+  if (model.empty()) throw_error(ExitCode::kBadInput, "--model", "is empty");
+  if (model.find('\0') != std::string::npos)
+    throw_error(ExitCode::kBadInput, printable(model), "a path with a NUL byte");
+  if (is_there(model)) return model;
+  const std::string hint = "give a Hugging Face directory, a .gguf file, or org/name of a downloaded model";
+  std::string name;
+  if (!hub_name(model, &name))
+    throw_error(ExitCode::kBadInput, printable(model), "there is no such file or directory", hint);
+  const std::string hub = hub_directory();
+  if (hub.empty())
+    throw_error(ExitCode::kBadInput, model,
+                "there is no such file or directory, and HOME, under which the hub cache lies, is not set", hint);
+  const std::string repository = hub + "/" + name;
+  if (!exists(repository))
+    throw_error(ExitCode::kBadInput, model,
+                "there is no such file or directory, and no " + repository + " in the hub cache", hint);
+  return snapshot_of(repository);
+}
+
+}  // namespace headrace

@@ -1,0 +1,118 @@
+#include "runtime/model/files/shapes.h"
+
+#include "cache/base.h"
+#include "runtime/base/input_file.h"
+#include "runtime/model/config_check.h"
+#include "runtime/model/decoder_tensors.h"
+
+namespace headrace {
+namespace {
+
+constexpr uint64_t kMostConfigBytes = 16 * kMiB;
+
+enum class Family { kLlama, kMistral, kQwen2, kQwen3 };
+enum class Head { kTied, kOwn };
+
+struct Row {
+  const char* name;
+  Family family;
+  int64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab, positions;
+  double theta;
+  double llama3_factor;  // 0: no rope scaling
+  Head head;
+};
+
+// As the models' config.json files have them.
+constexpr Row kShapes[] = {
+    {"smollm2-135m", Family::kLlama, 30, 576, 9, 3, 64, 1536, 49152, 8192, 1e5, 0, Head::kTied},
+    {"smollm2-360m", Family::kLlama, 32, 960, 15, 5, 64, 2560, 49152, 8192, 1e5, 0, Head::kTied},
+    {"smollm2-1.7b", Family::kLlama, 24, 2048, 32, 32, 64, 8192, 49152, 8192, 1.3e5, 0, Head::kTied},
+    {"llama-2-7b", Family::kLlama, 32, 4096, 32, 32, 128, 11008, 32000, 4096, 1e4, 0, Head::kOwn},
+    {"llama-3.2-1b", Family::kLlama, 16, 2048, 32, 8, 64, 8192, 128256, 131072, 5e5, 32, Head::kTied},
+    {"llama-3.2-3b", Family::kLlama, 28, 3072, 24, 8, 128, 8192, 128256, 131072, 5e5, 32, Head::kTied},
+    {"llama-3.1-8b", Family::kLlama, 32, 4096, 32, 8, 128, 14336, 128256, 131072, 5e5, 8, Head::kOwn},
+    {"llama-3.1-70b", Family::kLlama, 80, 8192, 64, 8, 128, 28672, 128256, 131072, 5e5, 8, Head::kOwn},
+    {"mistral-7b-v0.3", Family::kMistral, 32, 4096, 32, 8, 128, 14336, 32768, 32768, 1e6, 0, Head::kOwn},
+    {"qwen2.5-0.5b", Family::kQwen2, 24, 896, 14, 2, 64, 4864, 151936, 32768, 1e6, 0, Head::kTied},
+    {"qwen2.5-1.5b", Family::kQwen2, 28, 1536, 12, 2, 128, 8960, 151936, 32768, 1e6, 0, Head::kTied},
+    {"qwen2.5-3b", Family::kQwen2, 36, 2048, 16, 2, 128, 11008, 151936, 32768, 1e6, 0, Head::kTied},
+    {"qwen2.5-7b", Family::kQwen2, 28, 3584, 28, 4, 128, 18944, 152064, 32768, 1e6, 0, Head::kOwn},
+    {"qwen2.5-14b", Family::kQwen2, 48, 5120, 40, 8, 128, 13824, 152064, 32768, 1e6, 0, Head::kOwn},
+    {"qwen3-0.6b", Family::kQwen3, 28, 1024, 16, 8, 128, 3072, 151936, 40960, 1e6, 0, Head::kTied},
+    {"qwen3-1.7b", Family::kQwen3, 28, 2048, 16, 8, 128, 6144, 151936, 40960, 1e6, 0, Head::kTied},
+    {"qwen3-4b", Family::kQwen3, 36, 2560, 32, 8, 128, 9728, 151936, 40960, 1e6, 0, Head::kTied},
+    {"qwen3-8b", Family::kQwen3, 36, 4096, 32, 8, 128, 12288, 151936, 40960, 1e6, 0, Head::kOwn},
+    {"qwen3-14b", Family::kQwen3, 40, 5120, 40, 8, 128, 17408, 151936, 40960, 1e6, 0, Head::kOwn},
+};
+
+const char* family_name(Family family) {
+  switch (family) {
+    case Family::kLlama:
+      return "llama";
+    case Family::kMistral:
+      return "mistral";
+    case Family::kQwen2:
+      return "qwen2";
+    case Family::kQwen3:
+      return "qwen3";
+  }
+  return "?";
+}
+
+ModelConfig config_of(const Row& row) {
+  ModelConfig c;
+  c.family = family_name(row.family);
+  c.layers = row.layers;
+  c.hidden = row.hidden;
+  c.heads = row.heads;
+  c.kv_heads = row.kv_heads;
+  c.head_dim = row.head_dim;
+  c.ffn = row.ffn;
+  c.vocab = row.vocab;
+  c.max_positions = row.positions;
+  c.rms_eps = row.family == Family::kQwen2 || row.family == Family::kQwen3 ? 1e-6 : 1e-5;
+  c.rope.theta = row.theta;
+  if (row.llama3_factor > 0) {
+    c.rope.scaling = RopeScaling::kLlama3;
+    c.rope.factor = row.llama3_factor;
+    c.rope.original_max_positions = 8192;
+  }
+  c.tied_head = row.head == Head::kTied;
+  c.qkv_bias = row.family == Family::kQwen2;
+  c.qk_norm = row.family == Family::kQwen3;
+  check_config(c, row.name);
+  return c;
+}
+
+bool is_file_name(const std::string& name) { return name.find('/') != std::string::npos || name.ends_with(".json"); }
+
+}  // namespace
+
+std::vector<Shape> known_shapes() {
+  std::vector<Shape> shapes;
+  for (const Row& row : kShapes) shapes.push_back({row.name, config_of(row)});
+  return shapes;
+}
+
+Shape find_shape(const std::string& name) {
+  if (is_file_name(name)) return {name, parse_config_json(read_small_file(name, kMostConfigBytes), name)};
+  std::string names;
+  for (const Row& row : kShapes) {
+    if (name == row.name) return {name, config_of(row)};
+    names += str(names.empty() ? "" : ", ", row.name);
+  }
+  throw_error(ExitCode::kUsage, "--shape", str("'", printable(name), "' is none of ", names),
+              "A path to a config.json is a shape, too.");
+}
+
+int64_t parameter_count(const ModelConfig& config) {
+  int64_t count = 0;
+  for (const DecoderTensor& tensor : decoder_tensors(config)) {
+    int64_t elements = 1;
+    for (const int64_t size : tensor.shape) elements *= size;
+    count += elements;
+  }
+  return count;
+}
+
+}  // namespace headrace

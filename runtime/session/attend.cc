@@ -1,0 +1,148 @@
+#include "runtime/session/attend.h"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <utility>
+
+#include "offload/device/trace.h"
+
+namespace headrace {
+namespace {
+
+constexpr int64_t kScoringNodes = 64;  // of a refresh, that blocks are chosen by
+
+// Gathers segments, in order, for launches of the prefix kernel. What else is to see them as they pass, sees them.
+class PrefixFold {
+ public:
+  using Seen = std::function<void(std::span<const KvSegment>)>;
+  PrefixFold(const PrefixAttentionParams& params, int64_t per_launch, int64_t end_row, Seen seen, Stream& stream)
+      : params_(params), per_launch_(per_launch), end_row_(end_row), seen_(std::move(seen)), stream_(stream) {}
+
+  void add(const KvSegment& segment) {
+    if (segment.position >= end_row_ || segment.rows <= 0) return;  // beyond every query's prefix
+    params_.segments[params_.segment_count++] = segment;
+    if (params_.segment_count == per_launch_) flush();
+  }
+  void flush() {
+    if (params_.segment_count > 0) launch();
+  }
+  // All that is left. Without a prefix, the state becomes empty.
+  void finish() {
+    if (params_.segment_count > 0 || params_.fresh) launch();
+  }
+
+ private:
+  void launch() {
+    const TraceSpan span(stream_, {"prefix from row", params_.segments[0].position});
+    prefix_attention(params_, stream_);
+    if (seen_) seen_({params_.segments, static_cast<size_t>(params_.segment_count)});
+    params_.segment_count = 0;
+    params_.fresh = false;
+  }
+
+  PrefixAttentionParams params_;
+  const int64_t per_launch_, end_row_;
+  const Seen seen_;
+  Stream& stream_;
+};
+
+}  // namespace
+
+PassAttention::PassAttention(const SessionPlan& plan, const SessionBuffers& buffers, const KvRooms& kv)
+    : layout_(plan.layout), compute_(layout_.compute()), buffers_(buffers), kv_(kv) {}
+
+void PassAttention::run(const Pass& pass, int64_t layer, const PassScope& scope) {
+  PrefixAttentionParams params{};
+  params.shape = attention_shape(pass);
+  params.q = pass.work.qkv;
+  params.state = buffers_.step().state;
+  params.scratch = buffers_.step().scratch;
+  params.fresh = true;
+  if (scope.mode == StepMode::kPartial) {
+    params.positions = buffers_.step().inputs.slots;
+    partial_prefix(params, pass, layer);
+  } else {
+    params.positions = pass.positions;
+    full_prefix(params, pass, layer, scope);
+  }
+  tail(pass, layer);
+}
+
+void PassAttention::full_prefix(const PrefixAttentionParams& params, const Pass& pass, int64_t layer,
+                                const PassScope& scope) {
+  PrefixFold::Seen seen;
+  KvCache& cache = kv_.cache;
+  PartialKv* const partial = kv_.partial;
+  if (scope.mode == StepMode::kRefresh) {
+    // Of the tree, or, where the last query counts alone, up to its root: what comes after may not be right. Of a large
+    // tree the first nodes, which are the likeliest.
+    const bool last = layout_.options().partial.reduce == BlockReduce::kLast;
+    const int64_t end = last ? scope.judged_again + 1 : std::min(pass.rows, scope.judged_again + kScoringNodes);
+    const int64_t count = std::min(end, std::max(end - scope.judged_again, kScoringRows));
+    partial->choose(layer, cache.rows(), scoring_queries(layout_, pass.work, end, count), compute_);
+    seen = [this, partial, layer](std::span<const KvSegment> segments) { partial->gather(layer, segments, compute_); };
+  }
+  PrefixFold fold(params, segments_a_launch(pass), tail_begin(scope.deepest_position), std::move(seen), compute_);
+  const int64_t closed = cache.closed_segments(), resident = std::min(closed, cache.resident_segments(layer));
+  for (int64_t i = 0; i < resident; ++i) fold.add(cache.resident_segment(layer, i));
+  KvStreamer* const streamer = kv_.streamer;
+  if (streamer != nullptr && layer < cache.host_layers()) {
+    fold.flush();  // they are not to wait for the link
+    for (const Chunk& chunk : streamer->movement().chunks) {
+      const std::byte* const base = streamer->next(compute_);
+      for (int64_t i = chunk.first_segment; i < chunk.last_segment; ++i) {
+        fold.add(cache.streamed_segment(base, chunk, i));
+      }
+      fold.flush();
+      streamer->done(compute_);
+    }
+  }
+  fold.add(cache.open_segment(layer));
+  fold.finish();
+}
+
+void PassAttention::partial_prefix(const PrefixAttentionParams& params, const Pass& pass, int64_t layer) {
+  PrefixFold fold(params, segments_a_launch(pass), std::numeric_limits<int64_t>::max(), {}, compute_);
+  for (const KvSegment& segment : kv_.partial->segments(layer)) fold.add(segment);
+  fold.finish();
+}
+
+int64_t PassAttention::segments_a_launch(const Pass& pass) const {
+  return std::min(buffers_.step().scratch_rows / pass.rows, kMaxPrefixSegments);
+}
+
+void PassAttention::tail(const Pass& pass, int64_t layer) {
+  const TraceSpan span(compute_, "tail");
+  const KvCache::TailViews rows = kv_.cache.tail(layer);
+  const StepWork& step = buffers_.step();
+  tail_attention({.shape = attention_shape(pass),
+                  .q = pass.work.qkv,
+                  .positions = pass.positions,
+                  .committed = step.inputs.committed,
+                  .path = step.inputs.path,
+                  .ring_k = rows.ring_k,
+                  .ring_v = rows.ring_v,
+                  .pass_k = rows.pass_k,
+                  .pass_v = rows.pass_v,
+                  .state = step.state,
+                  .out = pass.work.attention,
+                  .path_stride = layout_.path_stride(),
+                  .ring_rows = kTailRingRows,
+                  .pass_rows = layout_.pass_rows()},
+                 compute_);
+}
+
+ScoringQueries scoring_queries(const SessionLayout& layout, const LayerWork& work, int64_t rows, int64_t count) {
+  const ModelConfig& config = layout.config();
+  const DType type = layout.weights().dtype();
+  const int64_t stride = (config.heads + 2 * config.kv_heads) * config.head_dim;
+  const uint64_t skipped = static_cast<uint64_t>((rows - count) * stride) * dtype_bytes(type);
+  return {.q = static_cast<const std::byte*>(work.qkv) + skipped,
+          .type = type,
+          .count = count,
+          .heads = config.heads,
+          .stride = stride};
+}
+
+}  // namespace headrace

@@ -1,0 +1,82 @@
+#include "runtime/session/buffers.h"
+
+#include "kernels/elementwise/op.h"
+
+namespace headrace {
+
+SessionBuffers::SessionBuffers(const SessionPlan& plan) : plan_(plan) {
+  const SessionLayout& layout = plan.layout;
+  Device& device = layout.device();
+  Carver size(nullptr), later(nullptr), host_size(nullptr);
+  layout.carve_step(size, later);
+  layout.carve_inputs(host_size);
+  step_memory_ = device.allocate(size.used_bytes(), "the buffers of a step");
+  host_inputs_memory_ = device.allocate_pinned(host_size.used_bytes(), "the inputs of a step");
+  host_results_ = device.allocate_pinned(layout.result_bytes(), "the result of a step");
+  if (layout.options().grow_rows > 0) host_ranked_ = device.allocate_pinned(layout.ranked_bytes(), "ranked tokens");
+  Carver carver(step_memory_.data()), none(nullptr), inputs(host_inputs_memory_.data()), results(host_results_.data());
+  step_ = layout.carve_step(carver, none);
+  host_ = layout.carve_inputs(inputs);
+  host_result_ = layout.carve_result(results);
+  const ModelConfig& config = layout.config();
+  fill_rope_table({.rope = &config.rope,
+                   .head_dim = config.head_dim,
+                   .max_positions = config.max_positions,
+                   .rows = layout.options().context_tokens,
+                   .inv_freq = step_.inv_freq,
+                   .cos_sin = step_.cos_sin},
+                  layout.compute());
+}
+
+void SessionBuffers::allocate_passes() {
+  Carver size(nullptr), later_size(nullptr);
+  plan_.layout.carve_step(size, later_size);
+  pass_memory_ = plan_.layout.device().allocate(later_size.used_bytes(), "the buffers of a pass");
+  Carver carver(step_memory_.data()), later(pass_memory_.data());
+  step_ = plan_.layout.carve_step(carver, later);
+}
+
+const int32_t* SessionBuffers::host_tree_tokens() const {
+  return reinterpret_cast<const int32_t*>(host_results_.data() + StepResult::bytes(plan_.layout.pass_rows()));
+}
+
+Pass SessionBuffers::make_pass(const LayerWork& work, const int32_t* positions, int64_t rows, ProductPath path) const {
+  const SessionOptions& options = plan_.layout.options();
+  return {.config = &plan_.layout.config(),
+          .weights = &plan_.layout.weights(),
+          .work = work,
+          .positions = positions,
+          .cos_sin = step_.cos_sin,
+          .table_rows = options.context_tokens,
+          .k_type = options.k_type,
+          .v_type = options.v_type,
+          .rows = rows,
+          .path = path,
+          .stream = &plan_.layout.compute()};
+}
+
+void SessionBuffers::upload_inputs(uint64_t bytes) const {
+  plan_.layout.compute().copy_small(step_.inputs.tokens, host_inputs_memory_.data(), bytes, Link::kHostToDevice,
+                                    "inputs");
+}
+
+void SessionBuffers::download_samples(int64_t rows) const {
+  plan_.layout.compute().copy_small(host_result_.samples, step_.result.samples,
+                                    static_cast<uint64_t>(rows) * sizeof(int32_t), Link::kDeviceToHost, "samples");
+}
+
+// The step's result and, behind it, its tokens.
+void SessionBuffers::download_result(int64_t nodes) const {
+  const auto* const from = reinterpret_cast<const std::byte*>(step_.result.acceptance);
+  const uint64_t before = StepResult::bytes(plan_.layout.pass_rows());
+  CHECK(from + before == reinterpret_cast<const std::byte*>(step_.inputs.tokens));
+  plan_.layout.compute().copy_small(host_results_.data(), from, before + static_cast<uint64_t>(nodes) * sizeof(int32_t),
+                                    Link::kDeviceToHost, "result");
+}
+
+void SessionBuffers::download_ranked() const {
+  plan_.layout.compute().copy_small(host_ranked_.data(), step_.ranked, plan_.layout.ranked_bytes(), Link::kDeviceToHost,
+                                    "ranked");
+}
+
+}  // namespace headrace

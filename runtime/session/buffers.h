@@ -1,0 +1,43 @@
+// The buffers of a session beside its KV cache: a step's inputs and results on both sides of the link, the residual
+// stream, the rope table, and what only passes need. Owns the memory; the others see views. Thread: the session's.
+#pragma once
+
+#include <cstdint>
+
+#include "offload/device/device.h"
+#include "runtime/model/forward.h"
+#include "runtime/session/layout.h"
+
+namespace headrace {
+
+class SessionBuffers {
+ public:
+  // Allocates what lasts for the run, and enqueues the rope table. `plan` outlives this.
+  explicit SessionBuffers(const SessionPlan& plan);
+  void allocate_passes();  // once prefill's memory has been freed
+
+  const StepWork& step() const { return step_; }
+  // Pinned: what the host writes before a step and reads after it.
+  const StepInputs& host_inputs() const { return host_; }
+  const StepResult& host_result() const { return host_result_; }
+  const std::byte* host_ranked() const { return host_ranked_.data(); }
+  const int32_t* host_tree_tokens() const;  // behind the result
+
+  Pass make_pass(const LayerWork& work, const int32_t* positions, int64_t rows, ProductPath path) const;
+  // Enqueues the copy of the inputs' first `bytes`.
+  void upload_inputs(uint64_t bytes) const;
+  // Enqueue the copies of a step's results to the host.
+  void download_samples(int64_t rows) const;
+  void download_result(int64_t nodes) const;  // all of it, with the tree's tokens
+  void download_ranked() const;
+
+ private:
+  const SessionPlan& plan_;
+  DeviceBuffer step_memory_, pass_memory_;
+  PinnedBuffer host_inputs_memory_, host_results_, host_ranked_;
+  StepInputs host_;
+  StepResult host_result_;
+  StepWork step_;
+};
+
+}  // namespace headrace

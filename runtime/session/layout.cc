@@ -1,0 +1,246 @@
+#include "runtime/session/layout.h"
+
+#include <algorithm>
+
+#include "kernels/elementwise/op.h"
+#include "offload/disk/file.h"
+#include "runtime/speculation/pending_tree.h"
+
+namespace headrace {
+namespace {
+
+constexpr uint64_t kScratchBytes = 64 * kMiB;  // of segment states, so that it is independent of the context
+
+int64_t state_floats(const ModelConfig& c, int64_t rows) { return rows * c.heads * (c.head_dim + 2); }
+
+AttentionState carve_state(const ModelConfig& c, int64_t rows, Carver& carver) {
+  return {.o = carver.take<float>(rows * c.heads * c.head_dim), .ml = carver.take<float>(rows * c.heads * 2)};
+}
+
+}  // namespace
+
+RowShape row_shape(const ModelConfig& config, DType k_type, DType v_type) {
+  return {.layers = config.layers,
+          .kv_heads = config.kv_heads,
+          .head_dim = config.head_dim,
+          .k_type = k_type,
+          .v_type = v_type};
+}
+
+StepInputs StepInputs::carve(Carver& carver, int64_t pass_rows, int64_t path_stride) {
+  StepInputs inputs;
+  for (int32_t** list : {&inputs.tokens, &inputs.positions, &inputs.draw_positions, &inputs.slots, &inputs.source}) {
+    *list = carver.take<int32_t>(pass_rows);
+  }
+  inputs.committed = carver.take<int32_t>(1);
+  inputs.first_row = carver.take<int32_t>(1);
+  inputs.path = carver.take<int32_t>(pass_rows * path_stride);
+  return inputs;
+}
+
+StepResult StepResult::carve(Carver& carver, int64_t pass_rows) {
+  StepResult result;
+  result.acceptance = carver.take<TreeAcceptance>(1);
+  result.count = carver.take<int32_t>(1);
+  result.parents = carver.take<int32_t>(kMaxTreeNodes);
+  result.depths = carver.take<int32_t>(kMaxTreeNodes);
+  result.scores = carver.take<float>(kMaxTreeNodes);
+  result.samples = carver.take<int32_t>(pass_rows);
+  return result;
+}
+
+uint64_t StepResult::bytes(int64_t pass_rows) {
+  Carver carver(nullptr);
+  carve(carver, pass_rows);
+  return carver.used_bytes();
+}
+
+PrefillStaging PrefillStaging::carve(Carver& carver, int64_t prompt_tokens) {
+  PrefillStaging staging;
+  staging.ids = carver.take<int32_t>(prompt_tokens);
+  staging.positions = carver.take<int32_t>(prompt_tokens);
+  staging.segments = carver.take<KvSegment>(segments_for(prompt_tokens));
+  return staging;
+}
+
+uint64_t PrefillStaging::bytes(int64_t prompt_tokens) {
+  Carver carver(nullptr);
+  carve(carver, prompt_tokens);
+  return carver.used_bytes();
+}
+
+SessionLayout::SessionLayout(Device& device, Stream& compute, const ModelConfig& config, const Weights& weights,
+                             const SessionOptions& options)
+    : device_(device),
+      compute_(compute),
+      config_(config),
+      weights_(weights),
+      options_(options),
+      shape_(row_shape(config, options.k_type, options.v_type)) {
+  CHECK(options.pass_rows > 0 && pass_rows() <= kMaxPassNodes, "pass_rows=", options.pass_rows);
+  CHECK(options.grow_rows == 0 || partial_on(), "grow_rows=", options.grow_rows);
+  CHECK(prefill_group() % kPrefixTile == 0, "prefill_group=", prefill_group());
+}
+
+SessionPlan plan_session(Device& device, Stream& compute, const ModelConfig& config, const Weights& weights,
+                         const SessionOptions& options) {
+  const SessionLayout layout(device, compute, config, weights, options);
+  return {.layout = layout, .memory = layout.plan()};
+}
+
+uint64_t SessionLayout::hidden_row_bytes() const {
+  return static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype());
+}
+
+bool SessionLayout::partial_on() const { return options_.partial.shape.serves(options_.context_tokens); }
+
+int64_t SessionLayout::pass_rows() const { return options_.pass_rows + (partial_on() ? kMostPending : 0); }
+int64_t SessionLayout::drawn_rows() const {  // what is ranked is drawn at once
+  return std::min(pass_rows(), std::max(options_.drawn_rows, options_.grow_rows));
+}
+int64_t SessionLayout::logit_rows() const { return padded(drawn_rows()); }
+uint64_t SessionLayout::ranked_bytes() const {
+  return static_cast<uint64_t>(options_.grow_rows * kRankedTokens) * (sizeof(float) + sizeof(int32_t));
+}
+int64_t SessionLayout::path_stride() const { return std::min(pass_rows(), kTailWindow); }
+
+// A product on CUDA reads and writes whole groups of rows; the CPU bodies need no padding.
+int64_t SessionLayout::padded(int64_t rows) const {
+  return device_.backend() == Backend::kCpu
+             ? rows
+             : static_cast<int64_t>(round_up(static_cast<uint64_t>(rows), kProductRowPadding));
+}
+
+int64_t SessionLayout::prefill_group() const {
+  if (options_.prefill_group > 0) return options_.prefill_group;
+  return default_prefill_group(device_.backend());
+}
+
+StepInputs SessionLayout::carve_inputs(Carver& carver) const {
+  return StepInputs::carve(carver, pass_rows(), path_stride());
+}
+StepResult SessionLayout::carve_result(Carver& carver) const { return StepResult::carve(carver, pass_rows()); }
+
+StepWork SessionLayout::carve_step(Carver& carver, Carver& later) const {
+  const int64_t rows = padded(pass_rows()), table = options_.context_tokens;
+  StepWork work;
+  work.result = carve_result(carver);
+  const uint64_t before = carver.used_bytes();
+  work.inputs = carve_inputs(carver);
+  work.path_offset = carver.used_bytes() - before -
+                     round_up(static_cast<uint64_t>(pass_rows() * path_stride()) * sizeof(int32_t), 256);
+  work.inv_freq = carver.take<float>(config_.head_dim / 2);
+  work.cos_sin = carver.take<float>(table * config_.head_dim);
+  work.hidden = carver.take_bytes(static_cast<uint64_t>(rows) * hidden_row_bytes());
+  std::byte* const layer = later.take_bytes(layer_work_bytes(config_, weights_.dtype(), rows));
+  if (layer != nullptr) work.layer = layer_work(config_, weights_.dtype(), rows, layer);
+  const uint64_t one = static_cast<uint64_t>(state_floats(config_, 1)) * sizeof(float);
+  const int64_t most = pass_rows() * kMaxPrefixSegments;
+  work.scratch_rows = std::clamp(static_cast<int64_t>(kScratchBytes / one), pass_rows(), most);
+  work.state = carve_state(config_, pass_rows(), later);
+  work.scratch = carve_state(config_, work.scratch_rows, later);
+  work.logits = later.take<float>(logit_rows() * config_.vocab);
+  work.sample_workspace = later.take_bytes(sample_workspace_bytes(drawn_rows(), config_.vocab));
+  if (options_.grow_rows > 0) {
+    work.ranked = later.take_bytes(ranked_bytes());
+    work.rank_workspace =
+        later.take_bytes(top_log_probs_workspace_bytes(options_.grow_rows, config_.vocab, kRankedTokens));
+  }
+  return work;
+}
+
+// Device memory beside the KV cache, of each phase, and how it grows.
+void SessionLayout::plan_work(PlanInput* input) const {
+  Carver step(nullptr), later(nullptr), prefill(nullptr);
+  carve_step(step, later);
+  carve_prefill(prefill);
+  const auto products = [&](int64_t rows, ProductPath path) {
+    return product_bytes(config_, weights_.dtype(), compute_, rows, path);
+  };
+  const int64_t group = std::min(computed_rows(), prefill_group());
+  const uint64_t choice =
+      partial_on() ? PartialKv::work_bytes(shape_, options_.partial.shape, options_.context_tokens) : 0;
+  const uint64_t work = whole_pages(step.used_bytes()) + pointer_bytes() + choice;
+  const uint64_t table_row = static_cast<uint64_t>(config_.head_dim) * sizeof(float);
+  input->decode_work = {.bytes = work + whole_pages(later.used_bytes()) + products(pass_rows(), ProductPath::kDecode),
+                        .per_context_row = table_row};
+  input->prefill_work = {.bytes = work + products(group, ProductPath::kPrefill) + whole_pages(prefill.used_bytes()),
+                         .per_context_row = table_row,
+                         .per_prompt_row = hidden_row_bytes() + 2 * sizeof(int32_t)};
+}
+
+// Pinned memory beside the KV cache.
+uint64_t SessionLayout::pinned_work_bytes() const {
+  Carver inputs(nullptr);
+  carve_inputs(inputs);
+  uint64_t bytes = whole_pages(inputs.used_bytes()) + pointer_bytes() + whole_pages(result_bytes()) +
+                   whole_pages(PrefillStaging::bytes(options_.prompt_tokens));
+  if (partial_on()) bytes += PartialKv::pinned_bytes(shape_) + whole_pages(ranked_bytes());
+  if (options_.prefix != nullptr) bytes += options_.prefix->pinned_bytes(device_.backend());
+  return bytes;
+}
+
+uint64_t SessionLayout::result_bytes() const {
+  return StepResult::bytes(pass_rows()) + static_cast<uint64_t>(pass_rows()) * sizeof(int32_t);
+}
+
+uint64_t SessionLayout::pointer_bytes() const {
+  return whole_pages(2 * static_cast<uint64_t>(shape_.layers) * sizeof(void*));
+}
+
+// 0 without --spill.
+uint64_t SessionLayout::disk_free_bytes() const {
+  if (options_.spill.folder.empty()) return 0;
+  const uint64_t free = folder_free_bytes(options_.spill.folder), limit = options_.spill.limit_bytes;
+  return std::max<uint64_t>(1, limit == 0 ? free : std::min(free, limit));
+}
+
+PlanInput SessionLayout::plan_input() const {
+  PlanInput input;
+  input.rows = shape_;
+  input.prompt_rows = options_.prompt_tokens;
+  input.context_rows = options_.context_tokens;
+  input.pass_rows = pass_rows();
+  input.mode = options_.kv;
+  input.disk_free = disk_free_bytes();
+  input.disk_slots = options_.spill.slots;
+  input.vram_free = device_.vram().free_bytes();
+  input.host_free = device_.host_mem().free_bytes();
+  if (device_.backend() == Backend::kCpu) {
+    input.total_free = input.host_free;
+    const MemoryBudget& vram = device_.vram();  // without a limit of its own it has that of host memory
+    if (vram.limit_bytes() != device_.host_mem().limit_bytes()) {
+      input.vram_most = vram.limit_bytes() - vram.used_bytes();
+    }
+  }
+  plan_work(&input);
+  input.pinned_work_bytes = pinned_work_bytes();
+  if (options_.draft != nullptr) {
+    const DraftMemory draft = options_.draft->memory();
+    input.last_layer_resident = options_.draft->reads_last_layer();
+    input.decode_work.bytes += draft.lasting_bytes;
+    input.prefill_work.bytes += draft.lasting_bytes + draft.prefill_bytes;
+    input.pinned_work_bytes += draft.pinned_bytes;
+  }
+  if (partial_on()) input.partial = options_.partial.shape;
+  input.ring_slots = options_.ring_slots;
+  input.ring_slot_bytes = options_.ring_slot_bytes;
+  return input;
+}
+
+PrefillWork SessionLayout::carve_prefill(Carver& carver) const {
+  const int64_t prompt = options_.prompt_tokens, computed = padded(computed_rows());
+  const int64_t group = std::min(computed, prefill_group());
+  PrefillWork work;
+  work.ids = carver.take<int32_t>(prompt);
+  work.positions = carver.take<int32_t>(prompt);
+  work.hidden = carver.take_bytes(static_cast<uint64_t>(computed) * hidden_row_bytes());
+  std::byte* const layer = carver.take_bytes(layer_work_bytes(config_, weights_.dtype(), group));
+  if (layer != nullptr) work.layer = layer_work(config_, weights_.dtype(), group, layer);
+  work.segment_count = segments_for(prompt);
+  work.segments = carver.take<KvSegment>(work.segment_count);
+  work.layer_buffer = nullptr;  // its own allocation: the planner counts it
+  return work;
+}
+
+}  // namespace headrace

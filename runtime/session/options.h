@@ -1,0 +1,56 @@
+// What a session is asked for. Plain values; any thread.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "cache/planner.h"
+#include "kernels/sample/op.h"
+#include "runtime/draft/draft.h"
+#include "runtime/kv/partial_kv.h"
+#include "runtime/kv/spill_options.h"
+#include "runtime/model/config.h"
+#include "runtime/prefix/run.h"
+
+namespace headrace {
+
+// Rows that are drawn at a time, unless more are ranked: a product's group, as large trees and refreshes are several.
+constexpr int64_t kDrawnRows = 64;
+
+struct SessionOptions {
+  int64_t prompt_tokens = 0;
+  int64_t context_tokens = 0;  // the most that the run may come to
+  int64_t pass_rows = 1;       // the largest tree, the pending rows of a refresh not counted
+  KvMode kv = KvMode::kAuto;
+  DType k_type = DType::kBF16, v_type = DType::kBF16;
+  SamplingSettings sampling{};
+  int ring_slots = 0;
+  uint64_t ring_slot_bytes = 0;
+  uint64_t host_piece_bytes = 256 * kMiB;  // of the KV cache's host memory that are pinned at a time
+  SpillOptions spill{};                    // what host memory cannot hold
+  int64_t prefill_group = 0;               // rows of a prefill product; 0: the backend's
+  bool graphs = true;               // a step is replayed as a CUDA graph where it can be; false: for tests and benches
+  int64_t grow_rows = 0;            // nodes that one call of grow() computes at most; 0: none
+  int64_t drawn_rows = kDrawnRows;  // more: for tests that look at the logits of all rows
+  PartialOptions partial{};         // no blocks: every step reads the full KV
+  PrefixRun* prefix = nullptr;      // the saved rows that the prompt begins with, and what is to be saved; outlives it
+  Draft* draft = nullptr;           // shown the target's states, and planned with the rest; outlives the session
+};
+
+// Of a prefill product where no option says otherwise: DESIGN section 6, rule 1.
+constexpr int64_t kCpuPrefillGroup = 256, kCudaPrefillGroup = 2048;
+inline int64_t default_prefill_group(Backend backend) {
+  return backend == Backend::kCpu ? kCpuPrefillGroup : kCudaPrefillGroup;
+}
+
+// The prompt's last rows whose queries choose the first partial KV: one query alone says little of what the next ones
+// will look for. They lie in one prefill group of `group` rows. How many they are depends on the prompt's length alone,
+// as the text of an approximate run depends on them: a run behind a saved prefix computes them all, too.
+constexpr int64_t kScoringRows = 16;
+constexpr int64_t prompt_scoring_rows(int64_t prompt_tokens, int64_t group) {
+  return std::min(kScoringRows, (prompt_tokens - 1) % group + 1);
+}
+
+RowShape row_shape(const ModelConfig& config, DType k_type, DType v_type);
+
+}  // namespace headrace

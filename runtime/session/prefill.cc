@@ -1,0 +1,234 @@
+#include "runtime/session/prefill.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "kernels/elementwise/op.h"
+#include "offload/device/trace.h"
+#include "runtime/session/attend.h"
+
+namespace headrace {
+namespace {
+
+constexpr size_t kGroupsAhead = 4;  // the host enqueues at most this far ahead, so that progress and Ctrl-C are prompt
+
+// Segment i of a layer buffer, with the rows that the prompt fills.
+KvSegment built_segment(const RowShape& shape, const std::byte* buffer, int64_t index, int64_t prompt_tokens) {
+  const SegmentRange range = segment_range(index);
+  const std::byte* const k = buffer + segments_bytes(shape, 0, index);
+  return {.k = k,
+          .v = k + static_cast<uint64_t>(range.rows) * shape.k_bytes(),
+          .position = static_cast<int32_t>(range.begin),
+          .rows = static_cast<int32_t>(std::min(range.rows, prompt_tokens - range.begin)),
+          .stride_rows = static_cast<int32_t>(range.rows)};
+}
+
+// Where the row `first` and those after it, up to the end of its segment, go.
+KvRows rows_from(const RowShape& shape, std::byte* buffer, int64_t first) {
+  const int64_t index = segment_of(first);
+  const SegmentRange range = segment_range(index);
+  const uint64_t row = static_cast<uint64_t>(first - range.begin), dim = static_cast<uint64_t>(shape.head_dim);
+  std::byte* const k = buffer + segments_bytes(shape, 0, index);
+  std::byte* const v = k + static_cast<uint64_t>(range.rows) * shape.k_bytes();
+  return {.k = k + row * dim * dtype_bytes(shape.k_type),
+          .v = v + row * dim * dtype_bytes(shape.v_type),
+          .row_stride = shape.head_dim,
+          .head_stride = range.rows * shape.head_dim};
+}
+
+// Prefill's buffers must not go while a stream still uses them, also when an exception takes them away.
+class DrainBeforeGoing {
+ public:
+  DrainBeforeGoing(Stream& compute, KvCache& cache, PrefixRun* prefix)
+      : compute_(compute), cache_(cache), prefix_(prefix) {}
+  DrainBeforeGoing(const DrainBeforeGoing&) = delete;
+  DrainBeforeGoing& operator=(const DrainBeforeGoing&) = delete;
+  ~DrainBeforeGoing() {
+    if (prefix_ != nullptr) prefix_->end_reads();
+    drain(compute_);
+    cache_.drain();
+  }
+
+ private:
+  Stream& compute_;
+  KvCache& cache_;
+  PrefixRun* prefix_;
+};
+
+// Reports progress as groups finish, a few groups behind the host, and says when to stop.
+class Pace {
+ public:
+  Pace(Device& device, Stream& stream, Progress* progress, const std::atomic<bool>* interrupt)
+      : stream_(stream), progress_(progress), interrupt_(interrupt) {
+    for (std::unique_ptr<Event>& event : events_) event = device.make_event();
+  }
+  // A group has been enqueued; with it, `done` units of the stage are. False: stop.
+  bool group(int64_t done) {
+    const size_t slot = count_++ % kGroupsAhead;
+    events_[slot]->synchronize();  // the group kGroupsAhead before this one
+    if (progress_) progress_->update(done_[slot]);
+    stream_.record(*events_[slot]);
+    done_[slot] = done;
+    return interrupt_ == nullptr || !interrupt_->load(std::memory_order_relaxed);
+  }
+
+ private:
+  Stream& stream_;
+  Progress* progress_;
+  const std::atomic<bool>* interrupt_;
+  std::array<std::unique_ptr<Event>, kGroupsAhead> events_;
+  std::array<int64_t, kGroupsAhead> done_{};
+  size_t count_ = 0;
+};
+
+}  // namespace
+
+Prefill::Prefill(const SessionPlan& plan, const SessionBuffers& buffers, KvCache& cache, PartialKv* partial,
+                 const Watcher& watcher)
+    : layout_(plan.layout),
+      options_(layout_.options()),
+      compute_(layout_.compute()),
+      buffers_(buffers),
+      cache_(cache),
+      partial_(partial),
+      watcher_(watcher),
+      layer_buffer_bytes_(plan.memory.layer_buffer_bytes) {}
+
+bool Prefill::run(std::span<const int32_t> ids) {
+  Device& device = layout_.device();
+  Carver size(nullptr);
+  layout_.carve_prefill(size);
+  DeviceBuffer memory = device.allocate(size.used_bytes(), "prefill");
+  DeviceBuffer buffer = device.allocate(layer_buffer_bytes_, "the layer that prefill builds");
+  PinnedBuffer staging = device.allocate_pinned(PrefillStaging::bytes(options_.prompt_tokens), "the prompt");
+  const DrainBeforeGoing guard(compute_, cache_, options_.prefix);
+  Carver carver(memory.data());
+  work_ = layout_.carve_prefill(carver);
+  work_.layer_buffer = buffer.data();
+  upload_prompt(ids, staging);
+  embed_prompt();
+  const bool finished = layers() && draft(ids);
+  const uint64_t row_bytes = layout_.hidden_row_bytes();
+  const std::byte* const last =
+      static_cast<std::byte*>(work_.hidden) + static_cast<uint64_t>(layout_.computed_rows() - 1) * row_bytes;
+  compute_.copy(buffers_.step().hidden, last, row_bytes, Link::kWithinDevice, "last row");
+  compute_.synchronize();
+  cache_.finish_prefill(options_.prompt_tokens);
+  if (finished && partial_ != nullptr) partial_->finish_prefill(cache_, compute_);
+  return finished;
+}
+
+void Prefill::upload_prompt(std::span<const int32_t> ids, const PinnedBuffer& staging) {
+  Carver carver(staging.data());
+  const PrefillStaging host = PrefillStaging::carve(carver, options_.prompt_tokens);
+  std::copy(ids.begin(), ids.end(), host.ids);
+  for (int64_t i = 0; i < options_.prompt_tokens; ++i) host.positions[i] = static_cast<int32_t>(i);
+  compute_.copy(work_.ids, host.ids, ids.size_bytes(), Link::kHostToDevice, "prompt");
+  compute_.copy(work_.positions, host.positions, ids.size_bytes(), Link::kHostToDevice, "positions");
+  for (int64_t i = 0; i < work_.segment_count; ++i) {
+    host.segments[i] = built_segment(layout_.shape(), work_.layer_buffer, i, options_.prompt_tokens);
+  }
+  work_.host_segments = {host.segments, static_cast<size_t>(work_.segment_count)};
+  compute_.copy(work_.segments, host.segments, static_cast<uint64_t>(work_.segment_count) * sizeof(KvSegment),
+                Link::kHostToDevice, "segments");
+}
+
+void Prefill::embed_prompt() {
+  const ModelConfig& config = layout_.config();
+  const Weights& weights = layout_.weights();
+  embedding({.ids = work_.ids + layout_.saved_rows(),
+             .table = weights.embedding(),
+             .out = work_.hidden,
+             .type = weights.dtype(),
+             .rows = layout_.computed_rows(),
+             .vocab = config.vocab,
+             .hidden = config.hidden},
+            compute_);
+}
+
+bool Prefill::layers() {
+  const int64_t prompt = options_.prompt_tokens, group = layout_.prefill_group(), saved = layout_.saved_rows();
+  PrefixRun* const prefix = options_.prefix;
+  const int64_t layer_count = layout_.config().layers;
+  Progress* const progress = watcher_.progress;
+  std::shared_ptr<Event> left = layout_.device().make_event();  // the layer buffer is free
+  Pace pace(layout_.device(), compute_, progress, watcher_.interrupt);
+  if (progress) progress->begin("prefill", "tokens", prompt);
+  if (progress && saved > 0) progress->skip(saved);
+  bool go_on = begin_prefix();
+  for (int64_t layer = 0; layer < layer_count && go_on; ++layer) {
+    const TraceSpan span(compute_, {"layer", layer});
+    if (prefix != nullptr && !prefix->bring_layer(layer, work_.layer_buffer, *left, compute_)) {
+      go_on = false;
+      break;
+    }
+    if (options_.draft != nullptr) options_.draft->prefill_layer({layer, work_.hidden, prompt - saved, saved});
+    int64_t rows = 0;  // of a group; the groups lie at absolute multiples
+    for (int64_t first = saved; first < prompt && go_on; first += rows) {
+      rows = std::min(group - first % group, prompt - first);
+      group_rows(layer, first, rows, *left);
+      go_on = pace.group(saved + (layer * (prompt - saved) + first - saved + rows) / layer_count);
+    }
+    if (partial_ != nullptr && go_on) {
+      const int64_t scoring = prompt_scoring_rows(prompt, group);
+      CHECK(scoring <= rows, "scoring=", scoring, " of ", rows);
+      partial_->fill_layer(layer, prompt, work_.host_segments, scoring_queries(layout_, work_.layer, rows, scoring),
+                           compute_);
+    }
+    if (prefix != nullptr) left = layout_.device().make_event();  // the saver waits for each layer's own
+    cache_.store_layer(layer, prompt, work_.layer_buffer, compute_, *left);
+    if (prefix != nullptr && go_on) prefix->layer_stored(layer, cache_, work_.layer_buffer, left);
+  }
+  compute_.synchronize();
+  if (progress) progress->update(prompt);
+  if (progress) progress->end();
+  return go_on;
+}
+
+// What is saved for the draft comes before all else.
+bool Prefill::begin_prefix() {
+  if (options_.prefix == nullptr) return true;
+  options_.prefix->begin(layout_.device());
+  const std::vector<PromptStates> states =
+      options_.draft != nullptr ? options_.draft->prompt_states() : std::vector<PromptStates>();
+  return options_.prefix->bring_draft(states, compute_);
+}
+
+bool Prefill::draft(std::span<const int32_t> ids) {
+  if (options_.draft == nullptr) return true;
+  if (options_.prefix != nullptr) {
+    std::shared_ptr<Event> made = layout_.device().make_event();
+    compute_.record(*made);
+    options_.prefix->draft_made(options_.draft->prompt_states(), std::move(made));
+  }
+  return options_.draft->finish_prefill(ids, watcher_.progress, watcher_.interrupt);
+}
+
+void Prefill::group_rows(int64_t layer, int64_t first, int64_t rows, const Event& layer_left) {
+  const TraceSpan span(compute_, {"from row", first});
+  std::byte* const hidden = static_cast<std::byte*>(work_.hidden) +
+                            static_cast<uint64_t>(first - layout_.saved_rows()) * layout_.hidden_row_bytes();
+  const Pass pass = buffers_.make_pass(work_.layer, work_.positions + first, rows, ProductPath::kPrefill);
+  qkv_product(pass, layer, hidden);
+  if (first == layout_.saved_rows()) compute_.wait(layer_left);
+  for (int64_t row = 0; row < rows;) {  // a group may lie in several segments
+    const int64_t here = std::min(rows - row, segment_range(segment_of(first + row)).end() - (first + row));
+    rotate_rows(pass, row, here, rows_from(layout_.shape(), work_.layer_buffer, first + row));
+    row += here;
+  }
+  {
+    const TraceSpan attention(compute_, "attention");
+    prefill_attention({.shape = attention_shape(pass),
+                       .q = pass.work.qkv,
+                       .segments = work_.segments,
+                       .out = pass.work.attention,
+                       .segment_count = work_.segment_count,
+                       .first_position = first},
+                      compute_);
+  }
+  layer_output(pass, layer, hidden);
+}
+
+}  // namespace headrace

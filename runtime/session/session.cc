@@ -1,0 +1,77 @@
+#include "runtime/session/session.h"
+
+#include <utility>
+
+#include "runtime/session/prefill.h"
+
+namespace headrace {
+
+Session::~Session() {  // before the memory is freed
+  if (plan_.layout.options().prefix != nullptr) plan_.layout.options().prefix->abandon();
+  drain(plan_.layout.compute());
+}
+
+std::unique_ptr<KvBacking> Session::make_backing() const {
+  const SessionLayout& layout = plan_.layout;
+  const SessionOptions& options = layout.options();
+  return std::make_unique<KvBacking>(
+      layout.device(), layout.shape(), plan_.memory,
+      KvBackingOptions{.spill = options.spill, .host_piece_bytes = options.host_piece_bytes});
+}
+
+void Session::begin_host_memory(uint64_t beside_bytes) {
+  const uint64_t free = plan_.layout.device().host_mem().free_bytes();
+  if (backing_ || free < beside_bytes || free - beside_bytes < KvBacking::pinned_bytes(plan_.memory)) return;
+  backing_ = make_backing();
+}
+
+void Session::allocate() {
+  const SessionLayout& layout = plan_.layout;
+  const SessionOptions& options = layout.options();
+  if (!backing_) backing_ = make_backing();
+  buffers_ = std::make_unique<SessionBuffers>(plan_);
+  cache_ =
+      std::make_unique<KvCache>(layout.device(), layout.shape(), plan_.memory, layout.pass_rows(), std::move(backing_));
+  if (layout.partial_on()) {
+    partial_ = std::make_unique<PartialKv>(layout.device(), layout.shape(), options.partial, options.context_tokens);
+  }
+  if (options.draft != nullptr) {
+    options.draft->allocate(layout.compute());
+    options.draft->attach(*cache_);
+  }
+}
+
+std::optional<int32_t> Session::prefill(std::span<const int32_t> ids, Progress* progress,
+                                        const std::atomic<bool>* interrupt) {
+  const SessionLayout& layout = plan_.layout;
+  CHECK(static_cast<int64_t>(ids.size()) == layout.options().prompt_tokens && rows() == 0);
+  allocate();
+  const Watcher watcher{.progress = progress, .interrupt = interrupt};
+  if (!Prefill(plan_, *buffers_, *cache_, partial_.get(), watcher).run(ids)) return std::nullopt;
+  buffers_->allocate_passes();
+  if (plan_.memory.ring_slots > 0) {
+    streamer_ = std::make_unique<KvStreamer>(layout.device(), cache_->backing(), plan_.memory.ring_slots,
+                                             plan_.memory.ring_slot_bytes);
+  }
+  pass_ = std::make_unique<TargetPass>(
+      plan_, *buffers_, KvRooms{.cache = *cache_, .streamer = streamer_.get(), .partial = partial_.get()});
+  return pass_->sample_prompt();
+}
+
+SessionStats Session::stats() const {
+  SessionStats stats;
+  if (cache_) {
+    const PinnedLater& host = cache_->backing().host_memory();
+    stats.host_memory_ms = host.ms();
+    stats.host_wait_ms = host.waited_ms();
+  }
+  if (disk() != nullptr) stats.spill = disk()->stats();
+  if (pass_) {
+    stats.replayed_steps = pass_->replayed_steps();
+    stats.steps_on_device = pass_->steps_on_device();
+    stats.commits_on_device = pass_->commits_on_device();
+  }
+  return stats;
+}
+
+}  // namespace headrace

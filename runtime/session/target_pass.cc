@@ -1,0 +1,334 @@
+#include "runtime/session/target_pass.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/elementwise/op.h"
+#include "kernels/tree/op.h"
+#include "offload/device/trace.h"
+
+namespace headrace {
+
+TargetPass::TargetPass(const SessionPlan& plan, const SessionBuffers& buffers, const KvRooms& kv)
+    : layout_(plan.layout),
+      options_(layout_.options()),
+      config_(layout_.config()),
+      weights_(layout_.weights()),
+      compute_(layout_.compute()),
+      buffers_(buffers),
+      kv_(kv),
+      attention_(plan, buffers, kv) {}
+
+int32_t TargetPass::sample_prompt() {
+  buffers_.host_inputs().draw_positions[0] = static_cast<int32_t>(options_.prompt_tokens);
+  buffers_.upload_inputs(buffers_.step().path_offset);
+  draw(buffers_.make_pass(buffers_.step().layer, buffers_.step().inputs.positions, 1, ProductPath::kDecode));
+  buffers_.download_samples(1);
+  finish_step();
+  return buffers_.host_result().samples[0];
+}
+
+std::span<const int32_t> TargetPass::verify(const Tree& tree, StepMode mode) {
+  const int64_t nodes = tree.size();
+  CHECK(nodes > 0 && nodes <= layout_.pass_rows(), "nodes=", nodes);
+  const TraceSpan span(compute_, "verify");
+  start_pass(mode, nodes);
+  upload_step(tree);
+  play_pass();
+  buffers_.download_samples(nodes);
+  finish_step();
+  return {buffers_.host_result().samples, static_cast<size_t>(nodes)};
+}
+
+TreeInputs TargetPass::tree_inputs(StepMode mode) const {
+  const StepResult& result = buffers_.step().result;
+  const StepInputs& in = buffers_.step().inputs;
+  return {.rows = {.count = result.count,
+                   .tokens = in.tokens,
+                   .parents = result.parents,
+                   .depths = result.depths,
+                   .scores = result.scores,
+                   .positions = in.positions,
+                   .draw_positions = in.draw_positions,
+                   .path = in.path,
+                   .path_stride = layout_.path_stride(),
+                   .slots = in.slots,
+                   .committed = in.committed},
+          .slot_shift = mode == StepMode::kPartial ? static_cast<int32_t>(kv_.partial->slot_of(0)) : 0};
+}
+
+// How deep the tree is, the host does not know; that it may be as deep as it has levels costs nothing but a few tiles
+// that no node sees.
+std::span<const int32_t> TargetPass::verify(const ProposedTree& proposed, StepMode mode, Tree* tree,
+                                            Acceptance* acceptance) {
+  const int64_t nodes = proposed.nodes, pending = kv_.cache.pending_rows();
+  CHECK(nodes > 0 && nodes <= std::min(layout_.pass_rows(), kMaxTreeNodes), "nodes=", nodes);
+  CHECK(pending == 0 || mode == StepMode::kPartial, "pending ", pending);
+  const TraceSpan span(compute_, "verify");
+  start_pass(mode, nodes);
+  on_device_ = true;
+  scope_.deepest_position = kv_.cache.rows() + pending + proposed.levels;
+  CHECK(scope_.deepest_position < options_.context_tokens && pending + proposed.levels < kTailWindow, "position ",
+        scope_.deepest_position);
+  play_pass();
+  buffers_.download_result(nodes);
+  finish_step();
+  read_result(nodes, tree, acceptance);
+  ++steps_on_device_;
+  return {buffers_.host_result().samples, static_cast<size_t>(nodes)};
+}
+
+void TargetPass::start_pass(StepMode mode, int64_t nodes) {
+  CHECK(mode == StepMode::kFull || kv_.partial != nullptr, "a partial KV that there is no room for");
+  scope_.mode = mode;
+  grows_ = false;
+  step_rows_ = nodes;
+  scope_.judged_again = mode == StepMode::kPartial ? 0 : kv_.cache.pending_rows();
+  on_device_ = false;
+}
+
+void TargetPass::play_pass() {
+  const Pass pass =
+      buffers_.make_pass(buffers_.step().layer, buffers_.step().inputs.positions, step_rows_, ProductPath::kDecode);
+  const auto enqueue = [&] {
+    run_pass(pass);
+    if (on_device_) accept_proposed();
+  };
+  const bool streams = kv_.streamer != nullptr && scope_.mode != StepMode::kPartial;
+  if (streams) kv_.streamer->begin_step(kv_.cache.closed_segments());
+  if (streams || scope_.mode == StepMode::kRefresh || !options_.graphs) {  // each refresh chooses among more blocks
+    enqueue();
+  } else {
+    const int64_t segments = scope_.mode == StepMode::kPartial ? -1 : prefix_segments();
+    replay_.run(compute_, {step_rows_, segments, on_device_ ? 1 : 0}, enqueue);
+  }
+}
+
+Ranked TargetPass::grow(const Tree& tree, int64_t first) {
+  const int64_t rows = tree.size() - first;
+  CHECK(rows > 0 && rows <= options_.grow_rows && tree.size() <= layout_.pass_rows(), "rows=", rows, " of ",
+        tree.size());
+  CHECK(kv_.partial != nullptr && kv_.partial->initialised() && kv_.cache.pending_rows() == 0, "pending ",
+        kv_.cache.pending_rows());
+  const TraceSpan span(compute_, "grow");
+  start_pass(StepMode::kPartial, growth_rows(rows, first));
+  grows_ = true;
+  upload_growth(tree, first);
+  const Pass pass =
+      buffers_.make_pass(buffers_.step().layer, buffers_.step().inputs.positions, step_rows_, ProductPath::kDecode);
+  const auto enqueue = [&] {
+    run_pass(pass);
+    rank(pass.rows);
+  };
+  if (options_.graphs) {
+    growth_replay_.run(compute_, {pass.rows, 0, 0, 0}, enqueue);
+  } else {
+    enqueue();
+  }
+  buffers_.download_ranked();
+  buffers_.download_samples(rows);
+  finish_step();
+  // A provisional choice: where there is no token, the first stands in for it until the refresh.
+  int32_t* const samples = buffers_.host_result().samples;
+  for (int64_t i = 0; i < rows; ++i) samples[i] = std::max(samples[i], 0);
+  const size_t count = static_cast<size_t>(rows), ranked = count * kRankedTokens;
+  const auto* const log_probs = reinterpret_cast<const float*>(buffers_.host_ranked());
+  const auto* const tokens = reinterpret_cast<const int32_t*>(log_probs + options_.grow_rows * kRankedTokens);
+  return {
+      .samples = {buffers_.host_result().samples, count}, .tokens = {tokens, ranked}, .log_probs = {log_probs, ranked}};
+}
+
+void TargetPass::rank(int64_t rows) {
+  auto* const log_probs = reinterpret_cast<float*>(buffers_.step().ranked);
+  top_log_probs({.logits = buffers_.step().logits,
+                 .map = nullptr,
+                 .positions = buffers_.step().inputs.positions,
+                 .log_probs = log_probs,
+                 .tokens = reinterpret_cast<int32_t*>(log_probs + options_.grow_rows * kRankedTokens),
+                 .workspace = buffers_.step().rank_workspace,
+                 .rows = rows,
+                 .vocab = config_.vocab,
+                 .stride = config_.vocab,
+                 .k = kRankedTokens,
+                 .position_offset = 1,
+                 .temperature = options_.sampling.temperature,
+                 .seed = options_.sampling.seed},
+                compute_);
+}
+
+// As many on a GPU, where 64 rows cost what one does, that steps of a few sizes are the same few graphs: the last node
+// is repeated, in pass rows that nobody sees before their own nodes have them.
+int64_t TargetPass::growth_rows(int64_t rows, int64_t first) const {
+  constexpr int64_t kAtATime = 16;
+  if (layout_.device().backend() == Backend::kCpu) return rows;
+  const int64_t whole = ceil_div(rows, kAtATime) * kAtATime;
+  return std::max(rows, std::min({whole, options_.grow_rows, layout_.pass_rows() - first}));
+}
+
+// Where nothing is streamed, what it enqueues depends on the number of nodes and of prefix segments alone; of a
+// partial step, on the number of nodes.
+void TargetPass::run_pass(const Pass& pass) {
+  embedding({.ids = buffers_.step().inputs.tokens,
+             .table = weights_.embedding(),
+             .out = buffers_.step().hidden,
+             .type = weights_.dtype(),
+             .rows = pass.rows,
+             .vocab = config_.vocab,
+             .hidden = config_.hidden},
+            compute_);
+  for (int64_t layer = 0; layer < config_.layers; ++layer) {
+    const TraceSpan inside(compute_, {"layer", layer});
+    if (options_.draft != nullptr) options_.draft->pass_layer({layer, buffers_.step().hidden, pass.rows});
+    qkv_product(pass, layer, buffers_.step().hidden);
+    rotate_rows(pass, 0, pass.rows,
+                kv_.cache.pass_destination(layer, grows_ ? buffers_.step().inputs.first_row : nullptr));
+    attention_.run(pass, layer, scope_);
+    layer_output(pass, layer, buffers_.step().hidden);
+  }
+  draw(pass);
+}
+
+// Those with rows that some node of the step sees.
+int64_t TargetPass::prefix_segments() const { return segments_for(tail_begin(scope_.deepest_position)); }
+
+void TargetPass::upload_step(const Tree& tree) {
+  const int64_t first = kv_.cache.rows() + (scope_.mode == StepMode::kPartial ? kv_.cache.pending_rows() : 0);
+  const int64_t stride = layout_.path_stride();
+  scope_.deepest_position = first;
+  for (int64_t i = 0; i < tree.size(); ++i) {
+    const size_t node = static_cast<size_t>(i);
+    const int64_t position = first + tree.depths[node];
+    CHECK(position < options_.context_tokens && position - kv_.cache.rows() < kTailWindow && tree.depths[node] < stride,
+          "position ", position);
+    scope_.deepest_position = std::max(scope_.deepest_position, position);
+    set_input(i, tree.tokens[node], position);
+    if (i > 0) {  // the parent's path, then the node itself
+      std::copy_n(buffers_.host_inputs().path + tree.parents[node] * stride, tree.depths[node],
+                  buffers_.host_inputs().path + i * stride);
+    }
+    buffers_.host_inputs().path[i * stride + tree.depths[node]] = static_cast<int32_t>(i);
+  }
+  *buffers_.host_inputs().committed = static_cast<int32_t>(first);
+  buffers_.upload_inputs(upload_bytes(tree.size()));
+}
+
+// A node's path leads over rows of earlier calls to its own.
+void TargetPass::upload_growth(const Tree& tree, int64_t first) {
+  const int64_t stride = layout_.path_stride();
+  scope_.deepest_position = kv_.cache.rows();
+  for (int64_t i = 0; i < step_rows_; ++i) {
+    const size_t node = static_cast<size_t>(std::min(first + i, tree.size() - 1));
+    const int64_t depth = tree.depths[node], position = kv_.cache.rows() + depth;
+    CHECK(position < options_.context_tokens && depth < stride, "position ", position);
+    scope_.deepest_position = std::max(scope_.deepest_position, position);
+    set_input(i, tree.tokens[node], position);
+    int32_t ancestor = static_cast<int32_t>(node);
+    for (int64_t d = depth; d >= 0; --d) {
+      buffers_.host_inputs().path[i * stride + d] = ancestor;
+      ancestor = tree.parents[static_cast<size_t>(ancestor)];
+    }
+  }
+  *buffers_.host_inputs().committed = static_cast<int32_t>(kv_.cache.rows());
+  *buffers_.host_inputs().first_row = static_cast<int32_t>(first);
+  buffers_.upload_inputs(upload_bytes(step_rows_));
+}
+
+void TargetPass::set_input(int64_t row, int32_t token, int64_t position) {
+  buffers_.host_inputs().tokens[row] = token;
+  buffers_.host_inputs().positions[row] = static_cast<int32_t>(position);
+  buffers_.host_inputs().draw_positions[row] = static_cast<int32_t>(position + 1);
+  if (scope_.mode == StepMode::kPartial)
+    buffers_.host_inputs().slots[row] = static_cast<int32_t>(kv_.partial->slot_of(position));
+}
+
+// Of a step's inputs, paths last.
+uint64_t TargetPass::upload_bytes(int64_t rows) const {
+  return buffers_.step().path_offset + static_cast<uint64_t>(rows * layout_.path_stride()) * sizeof(int32_t);
+}
+
+void TargetPass::draw(const Pass& pass) {
+  const uint64_t row_bytes = layout_.hidden_row_bytes();
+  for (int64_t first = 0; first < pass.rows; first += layout_.drawn_rows()) {
+    Pass some = pass;
+    some.rows = std::min(layout_.drawn_rows(), pass.rows - first);
+    output_logits(some, static_cast<std::byte*>(buffers_.step().hidden) + static_cast<uint64_t>(first) * row_bytes,
+                  buffers_.step().logits);
+    const TraceSpan span(compute_, "sample");
+    sample({.logits = buffers_.step().logits,
+            .positions = buffers_.step().inputs.draw_positions + first,
+            .tokens = buffers_.step().result.samples + first,
+            .workspace = buffers_.step().sample_workspace,
+            .rows = some.rows,
+            .vocab = config_.vocab,
+            .settings = options_.sampling},
+           compute_);
+  }
+}
+
+void TargetPass::accept_proposed() {
+  tree_accept({.tokens = buffers_.step().inputs.tokens,
+               .parents = buffers_.step().result.parents,
+               .samples = buffers_.step().result.samples,
+               .out = buffers_.step().result.acceptance,
+               .nodes = step_rows_},
+              compute_);
+}
+
+void TargetPass::read_result(int64_t nodes, Tree* tree, Acceptance* acceptance) const {
+  const StepResult& result = buffers_.host_result();
+  const int64_t accepted = result.acceptance->count;
+  CHECK(*result.count == nodes && accepted > 0 && accepted <= nodes, "nodes=", *result.count, " of ", nodes,
+        ", accepted=", accepted);
+  const int32_t* const tokens = buffers_.host_tree_tokens();
+  tree->tokens.assign(tokens, tokens + nodes);
+  tree->parents.assign(result.parents, result.parents + nodes);
+  tree->depths.assign(result.depths, result.depths + nodes);
+  tree->scores.assign(result.scores, result.scores + nodes);
+  acceptance->nodes.assign(result.acceptance->nodes, result.acceptance->nodes + accepted);
+  acceptance->next = result.acceptance->next;
+}
+
+void TargetPass::finish_step() {
+  compute_.synchronize();
+  kv_.cache.backing().check();
+  if (kv_.streamer != nullptr) kv_.streamer->check();
+}
+
+// Whether these are the first of the nodes that the device accepted: it has their numbers.
+bool TargetPass::accepted_on_device(const Acceptance& acceptance) const {
+  if (!on_device_) return false;
+  const TreeAcceptance& there = *buffers_.host_result().acceptance;
+  const std::vector<int32_t>& nodes = acceptance.nodes;
+  return static_cast<int64_t>(nodes.size()) <= there.count && std::equal(nodes.begin(), nodes.end(), there.nodes);
+}
+
+void TargetPass::commit(const Acceptance& acceptance) {
+  const int64_t count = static_cast<int64_t>(acceptance.nodes.size());
+  CHECK(count > 0 && count <= step_rows_, "count=", count);
+  const int32_t* source = buffers_.step().inputs.source;
+  if (accepted_on_device(acceptance)) {
+    source = buffers_.step().result.acceptance->nodes;
+    ++commits_on_device_;
+  } else {
+    std::copy(acceptance.nodes.begin(), acceptance.nodes.end(), buffers_.host_inputs().source);
+    compute_.copy_small(buffers_.step().inputs.source, buffers_.host_inputs().source,
+                        static_cast<uint64_t>(count) * sizeof(int32_t), Link::kHostToDevice, "accepted");
+  }
+  if (scope_.mode == StepMode::kPartial) return kv_.cache.append_pending(source, count, compute_);
+  const bool refresh = scope_.mode == StepMode::kRefresh;
+  if (kv_.streamer != nullptr && kv_.cache.fills_disk(count)) kv_.streamer->stop();
+  if (kv_.partial != nullptr) kv_.partial->before_commit(kv_.cache, refresh, compute_);
+  kv_.cache.append(source, count, compute_);
+  if (kv_.partial != nullptr) kv_.partial->after_commit(kv_.cache, refresh, compute_);
+}
+
+std::vector<float> TargetPass::logits(int64_t rows) const {
+  CHECK(rows <= layout_.logit_rows() && step_rows_ <= layout_.drawn_rows(), "rows=", rows, " of ", step_rows_);
+  const uint64_t bytes = static_cast<uint64_t>(rows * config_.vocab) * sizeof(float);
+  PinnedBuffer host = layout_.device().allocate_pinned(bytes, "logits for the host");
+  compute_.copy(host.data(), buffers_.step().logits, bytes, Link::kDeviceToHost, "logits");
+  compute_.synchronize();
+  return {host.as<float>(), host.as<float>() + rows * config_.vocab};
+}
+
+}  // namespace headrace

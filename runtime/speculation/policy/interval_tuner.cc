@@ -1,0 +1,117 @@
+#include "runtime/speculation/policy/interval_tuner.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace headrace {
+namespace {
+
+constexpr double kForgetJudged = 0.9;                   // a refresh
+constexpr double kMostJudged = 300;                     // a text may change: more is not remembered
+constexpr double kPriorJudged = 10, kPriorWrong = 0.3;  // as if they had been judged before,
+constexpr double kPriorOfAge = 60;                      // and so many of each age, as right as all are
+constexpr double kRowsKnown = 16;                       // a spread of rows that a slope is believed from
+constexpr int64_t kFirstStreamed = 64, kFirst = 8;      // pending tokens
+constexpr double kMostOfFirst = 25;                     // partial steps: what the first refresh may seem to cost
+constexpr int64_t kKnown = 2;                           // samples that say what a refresh costs
+constexpr double kTrial = 100;                          // times its time that pass from one trial to the next
+
+}  // namespace
+
+void IntervalTuner::Line::add(double x, double y) {
+  if (samples > 1) y = std::min(y, RunningCost::kMostTimes * at(x));
+  if (++samples == 2) ms = rows = square = product = {};
+  ms.add(y);
+  rows.add(x);
+  square.add(x * x);
+  product.add(x * y);
+}
+
+double IntervalTuner::Line::at(double x) const {
+  const double mean = rows.value(0), y = ms.value(0);
+  const double spread = square.value(0) - mean * mean + kRowsKnown * kRowsKnown / std::max(1.0, rows.weight);
+  const double slope = std::clamp((product.value(0) - mean * y) / spread, 0.0, mean > 0 ? y / mean : 0.0);
+  return y + slope * (x - mean);
+}
+
+// Where nothing streams, steps over the full KV cost little and say whether partial ones are worth anything.
+IntervalTuner::IntervalTuner(bool streams) : streams_(streams), pending_(streams ? kFirstStreamed : 0) {}
+
+void IntervalTuner::record_partial(double ms, int64_t tokens) {
+  partial_ms_.add(ms);
+  partial_tokens_.add(static_cast<double>(tokens));
+  since_partial_ms_ = 0;
+  since_full_ms_ += ms;
+}
+
+void IntervalTuner::record_refresh(double ms, const Judgement& judgement, int64_t tokens_beyond, bool all_right) {
+  const int64_t rows = judgement.judged + judgement.discarded;
+  since_partial_ms_ += ms;
+  since_full_ms_ += ms;
+  if (rows == 0) {
+    since_full_ms_ = 0;
+    full_ms_.add(ms);
+    full_tokens_.add(static_cast<double>(tokens_beyond));
+  } else {
+    const double most = refresh_ms_.samples > 0 ? ms : kMostOfFirst * partial_ms_.value();
+    refresh_ms_.add(static_cast<double>(rows), std::min(ms, most));
+    if (all_right) beyond_tokens_.add(static_cast<double>(tokens_beyond));
+    learn(judgement);
+  }
+  pending_ = next();
+}
+
+void IntervalTuner::learn(const Judgement& judgement) {
+  const double now = static_cast<double>(judgement.judged), wrong = static_cast<double>(judgement.overturned);
+  const double share = std::min(kForgetJudged, kMostJudged / (judged_.all + now));
+  judged_.forget(share);
+  judged_.all += now;
+  judged_.wrong += wrong;
+  for (Judged& range : by_age_) range.forget(share);
+  if (judgement.overturned > 1) return;  // of an approximate run: there is no telling which
+  for (int64_t first = 0; first < judgement.judged; first += kAges) {
+    by_age_[static_cast<size_t>(first / kAges)].all += static_cast<double>(std::min(kAges, judgement.judged - first));
+  }
+  if (wrong > 0) by_age_[static_cast<size_t>((judgement.judged - 1) / kAges)].wrong += 1;
+}
+
+double IntervalTuner::chance_wrong(int64_t age) const {
+  const double any = (judged_.wrong + kPriorWrong) / (judged_.all + kPriorJudged);
+  const Judged& range = by_age_[static_cast<size_t>(age / kAges)];
+  return std::min((range.wrong + kPriorOfAge * any) / (range.all + kPriorOfAge), 1.0);
+}
+
+// After m partial steps of k tokens each, u = m k are pending, each right with some chance if all before it are. A
+// refresh confirms those up to the first wrong one, in whose place it puts the target's own; if none is wrong, all, and
+// what its tree adds.
+int64_t IntervalTuner::best() const {
+  const double k = std::max(1.0, partial_tokens_.value(1)), s = partial_ms_.value();
+  const double beyond = std::max(1.0, beyond_tokens_.value(k));
+  double best_rate = full_ms_.samples > 0 ? full_tokens_.value(k) / full_ms_.value() : beyond / refresh_ms_.at(0);
+  double right = 1, sum = 0;  // the chance that all are; tokens before a wrong one
+  int64_t best = 0, rows = 0;
+  for (int64_t steps = 1; static_cast<double>(steps) * k <= static_cast<double>(kMostPending); ++steps) {
+    const double pending = static_cast<double>(steps) * k;
+    for (; rows < std::llround(pending); ++rows) {
+      right *= 1 - chance_wrong(rows);
+      sum += right;
+    }
+    const double tokens = sum + 1 - right + right * beyond;
+    const double rate = tokens / (refresh_ms_.at(pending) + static_cast<double>(steps) * s);
+    if (rate <= best_rate) continue;
+    best_rate = rate;
+    best = std::llround(pending - (k - 1) / 2);  // a step more where the last ones gave few
+  }
+  return best;
+}
+
+int64_t IntervalTuner::next() const {
+  if (!streams_ && full_ms_.samples < kKnown) return 0;
+  if (refresh_ms_.samples < (streams_ ? 1 : kKnown)) return streams_ ? kFirstStreamed : kFirst;
+  const int64_t best = this->best();
+  const double trial_ms = partial_ms_.value() + refresh_ms_.at(1);
+  if (best == 0) return since_partial_ms_ > kTrial * trial_ms ? 1 : 0;
+  return !streams_ && since_full_ms_ > kTrial * full_ms_.value() ? 0 : best;
+}
+
+}  // namespace headrace

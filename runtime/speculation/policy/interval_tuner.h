@@ -1,0 +1,64 @@
+// What `--refresh-interval auto` does: chooses, refresh after refresh, how many tokens may be pending before the next
+// one, so that the most tokens are confirmed a second. A refresh that streams costs what many partial steps cost, and
+// is worth many pending tokens; but each may be overturned, and takes all behind it along. Pure: it is told what steps
+// cost and gave, and has no clock.
+//
+// It keeps what the choice depends on: the chance that a pending token is overturned, by its age (the partial KV was
+// chosen for the text at the refresh); what a partial step costs and gives; what a refresh costs by the number of rows
+// that it judges, and, apart, one that judges none, whose tree may be a smaller one. What is not done any more is tried
+// again now and then.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "cache/partial.h"
+#include "runtime/speculation/policy/running_cost.h"
+#include "runtime/speculation/verify_options.h"
+
+namespace headrace {
+
+class IntervalTuner {
+ public:
+  // `streams`: passes over the full KV wait for the link.
+  explicit IntervalTuner(bool streams);
+
+  // Pending tokens, from 0 (every step reads the full KV) to kMostPending, at which the next step should be a refresh.
+  int64_t pending() const { return pending_; }
+
+  // A partial step that added `tokens` pending tokens, or a refresh that judged some and confirmed `tokens` beyond
+  // them.
+  void record_partial(double ms, int64_t tokens);
+  void record_refresh(double ms, const Judgement& judgement, int64_t tokens_beyond, bool all_right);
+
+ private:
+  // A refresh's time by the rows that it judges: a line that forgets, flat until it is seen to rise.
+  struct Line {
+    RunningMean ms, rows, square, product;
+    int64_t samples = 0;
+    void add(double x, double y);
+    double at(double x) const;
+  };
+  // Tokens of one range of ages that were judged, and of them those that were overturned; forgetting.
+  struct Judged {
+    double all = 0, wrong = 0;
+    void forget(double share) { all *= share, wrong *= share; }
+  };
+  static constexpr int64_t kAges = 8;  // of a range
+
+  void learn(const Judgement& judgement);
+  double chance_wrong(int64_t age) const;
+  int64_t best() const;
+  int64_t next() const;
+
+  const bool streams_;
+  RunningCost partial_ms_, full_ms_;
+  Line refresh_ms_;
+  RunningMean partial_tokens_, beyond_tokens_, full_tokens_;
+  Judged judged_;
+  std::array<Judged, kMostPending / kAges> by_age_{};
+  double since_partial_ms_ = 0, since_full_ms_ = 0;
+  int64_t pending_;
+};
+
+}  // namespace headrace

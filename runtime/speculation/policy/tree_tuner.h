@@ -1,0 +1,78 @@
+// What `--tree auto` does: chooses, step after step, how many nodes and levels a draft's tree has, so that the most
+// tokens come out a second. A slow pass (streamed KV) is worth a large tree, a fast one a small one; a text that the
+// draft guesses well is worth a deep one. Pure: it is told what each step cost and gave, and has no clock.
+//
+// What a step gave is known for smaller trees too: a node that is accepted would have been in every tree that is large
+// enough for its rank among the scores. So gains are compared over the same steps, size by size, and until there are
+// many steps the draft's own probabilities say what a size adds to the one below. What a step costs is measured by size
+// and read off a line between sizes. Now and then a step is a size larger than what seems best.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "runtime/speculation/accept.h"
+#include "runtime/speculation/tree.h"
+
+namespace headrace {
+
+struct TunerOptions {
+  TreeLimits largest;                            // what the draft's shape allows
+  TreeLimits start = {.nodes = 8, .levels = 4};  // of the first steps; larger where a pass's rows cost little
+};
+
+class TreeTuner {
+ public:
+  explicit TreeTuner(const TunerOptions& options);
+
+  // What the coming step should use.
+  TreeLimits next() const;
+  // What a step with these limits proposed, gave and took.
+  void record(const TreeLimits& limits, const Tree& tree, const Acceptance& acceptance, double draft_ms,
+              double verify_ms);
+
+ private:
+  // Of the last few samples, the lower median: the first of a kind may have paid for something that comes once.
+  struct Cost {
+    static constexpr size_t kSamples = 4;
+    std::array<double, kSamples> ms{};
+    size_t count = 0;
+    void add(double sample) { ms[count++ % kSamples] = sample; }
+    bool known() const { return count > 0; }
+    double value() const;
+  };
+  // Accepted tokens of trees of one size and of the size below, over the same steps, and what the draft's scores had
+  // said they would be; decaying.
+  struct Gain {
+    double here = 0, below = 0, foretold_here = 0, foretold_below = 0;
+    double foretold_growth(double otherwise) const;
+  };
+  struct Choice {
+    size_t size = 0;
+    int64_t levels = 1;
+  };
+
+  TreeLimits limits_of(const Choice& choice) const { return {.nodes = sizes_[choice.size], .levels = choice.levels}; }
+  Choice near(const TreeLimits& limits, double scale, int64_t levels) const;
+  Choice best() const;
+  void expect(size_t size, std::vector<double>* by_levels) const;
+  double verify_ms(size_t size) const;
+  double draft_ms(int64_t levels) const;
+  void rank(const Tree& tree, const Acceptance& acceptance);
+  void foretell(const Tree& tree);
+  void learn(const TreeLimits& limits, const Tree& tree, const Acceptance& acceptance);
+
+  const TunerOptions options_;
+  std::vector<int64_t> sizes_;                  // that are considered, ascending
+  std::vector<Cost> verify_;                    // [size]
+  std::vector<Cost> draft_;                     // [level - 1]
+  std::vector<std::vector<Gain>> gains_;        // [size][level - 1]
+  double first_sum_ = 1.0, first_steps_ = 2.0;  // of trees of two nodes
+  std::vector<int32_t> order_;                  // scratch: nodes by score
+  std::vector<int64_t> needed_;                 // scratch: [depth - 1] the size from which a step reaches this depth
+  std::vector<double> level_sums_, foretold_;   // scratch: the second [size][level - 1], accepted tokens by the scores
+  int64_t steps_ = 0;
+};
+
+}  // namespace headrace

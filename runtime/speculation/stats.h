@@ -1,0 +1,115 @@
+// What drafting and partial verification gave in a run. A plain value. Each word means one thing, with a draft and
+// without, whether pending tokens are a chain or a tree, in the text report, in JSON and in the benches' rows:
+//   step       a target pass
+//   node       a token that a step computed; a refresh judges all of its nodes
+//   proposed   tokens that the draft proposed
+//   accepted   of those, the ones that a step found right; of a partial step provisionally. Each counts once, in the
+//              step that did first, whatever becomes of it. Of a proposal at most one token a depth is accepted
+//   depth      of a proposed token: its distance from the token that the draft was asked to continue (the root of the
+//              proposal), so the first has depth 1. It is neither the depth in a tree of pending tokens nor the number
+//              of tokens that a step accepted
+//   tau        accepted tokens a step, as SpecPV counts them (EAGLE's papers add the target's own)
+//   confirmed  tokens that a step made certain, the target's own among them: of a full step and of a refresh all that
+//              came out of it, of a partial one none but where partial acceptance is final
+//   tokens a step          confirmed tokens over all steps, whatever their mode
+//   judged, overturned, …  Judgement
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/speculation/accept.h"
+#include "runtime/speculation/verify_options.h"
+
+namespace headrace {
+
+struct Speculation {
+  // One step.
+  struct Step {
+    int64_t nodes = 1, proposed = 0, confirmed = 0;
+    int64_t levels = 0;                          // the greatest depth of what was proposed
+    std::span<const int32_t> accepted_depths{};  // the depth of each accepted token; valid during record()
+    double draft_ms = 0, verify_ms = 0;          // proposing a tree; the target's pass and its commit
+  };
+  // Steps of one mode: sums.
+  struct Kind {
+    int64_t steps = 0, nodes = 0, accepted = 0, confirmed = 0;
+    double draft_ms = 0, verify_ms = 0;
+    double a_step(int64_t sum) const { return steps > 0 ? static_cast<double>(sum) / static_cast<double>(steps) : 0; }
+    double tau() const { return a_step(accepted); }
+    void add(const Kind& more) {
+      steps += more.steps;
+      nodes += more.nodes;
+      accepted += more.accepted;
+      confirmed += more.confirmed;
+      draft_ms += more.draft_ms;
+      verify_ms += more.verify_ms;
+    }
+  };
+
+  std::string type;  // "draft-eagle3"; empty: no draft
+  int64_t steps = 0;
+  int64_t proposed = 0, accepted = 0, confirmed = 0;
+  // [d - 1], of depth d: proposals that had a token there, and those of which one was accepted. The quotient is the
+  // chance that a proposal is right down to depth d. The accepted ones add up to `accepted`.
+  std::vector<int64_t> offered_by_depth, accepted_by_depth;
+  double draft_ms = 0, verify_ms = 0;
+  VerifyMode verify = VerifyMode::kFull;
+  std::array<Kind, 3> kinds{};  // by StepMode
+  Judgement judgement{};
+
+  bool happened() const { return !type.empty() || verify != VerifyMode::kFull; }
+  const Kind& of(StepMode mode) const { return kinds[static_cast<size_t>(mode)]; }
+  double a_step(int64_t sum) const { return steps > 0 ? static_cast<double>(sum) / static_cast<double>(steps) : 0; }
+  double tau() const { return a_step(accepted); }
+  double tokens_per_step() const { return a_step(confirmed); }
+
+  void record(StepMode mode, const Step& step) {
+    const int64_t right = static_cast<int64_t>(step.accepted_depths.size());
+    kinds[static_cast<size_t>(mode)].add({.steps = 1,
+                                          .nodes = step.nodes,
+                                          .accepted = right,
+                                          .confirmed = step.confirmed,
+                                          .draft_ms = step.draft_ms,
+                                          .verify_ms = step.verify_ms});
+    ++steps;
+    proposed += step.proposed;
+    accepted += right;
+    confirmed += step.confirmed;
+    draft_ms += step.draft_ms;
+    verify_ms += step.verify_ms;
+    for (int64_t depth = 1; depth <= step.levels; ++depth) ++at(depth, &offered_by_depth);
+    for (const int32_t depth : step.accepted_depths) ++at(depth, &accepted_by_depth);
+  }
+
+  // The sum over runs that have `type` and `verify` in common.
+  void add(const Speculation& more) {
+    type = more.type;
+    verify = more.verify;
+    for (size_t i = 0; i < kinds.size(); ++i) kinds[i].add(more.kinds[i]);
+    steps += more.steps;
+    proposed += more.proposed;
+    accepted += more.accepted;
+    confirmed += more.confirmed;
+    draft_ms += more.draft_ms;
+    verify_ms += more.verify_ms;
+    add_depths(more.offered_by_depth, &offered_by_depth);
+    add_depths(more.accepted_by_depth, &accepted_by_depth);
+    judgement.add(more.judgement);
+  }
+
+ private:
+  static int64_t& at(int64_t depth, std::vector<int64_t>* counts) {
+    counts->resize(std::max(counts->size(), static_cast<size_t>(depth)));
+    return (*counts)[static_cast<size_t>(depth) - 1];
+  }
+  static void add_depths(const std::vector<int64_t>& more, std::vector<int64_t>* counts) {
+    for (size_t i = 0; i < more.size(); ++i) at(static_cast<int64_t>(i) + 1, counts) += more[i];
+  }
+};
+
+}  // namespace headrace

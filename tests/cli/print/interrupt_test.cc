@@ -1,0 +1,55 @@
+#include "cli/print/interrupt.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+namespace headrace {
+namespace {
+
+TEST(Interrupt, TheFirstOneIsARequest) {
+  Interrupt interrupt;
+  EXPECT_FALSE(interrupt.requested());
+  ::raise(SIGINT);
+  EXPECT_TRUE(interrupt.requested());
+  EXPECT_TRUE(interrupt.flag()->load());
+}
+
+TEST(Interrupt, TheSecondOneEndsTheProgram) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    Interrupt interrupt;
+    ::raise(SIGINT);
+    ::raise(SIGINT);
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(WTERMSIG(status), SIGINT);
+}
+
+TEST(Interrupt, LeavesThingsAsTheyWere) {
+  struct sigaction before = {}, after = {};
+  ::sigaction(SIGINT, nullptr, &before);
+  { Interrupt interrupt; }
+  ::sigaction(SIGINT, nullptr, &after);
+  EXPECT_EQ(before.sa_handler, after.sa_handler);
+}
+
+TEST(Interrupt, StaysIgnoredInTheBackground) {
+  struct sigaction old = {}, ignore = {};
+  ignore.sa_handler = SIG_IGN;
+  ::sigaction(SIGINT, &ignore, &old);
+  {
+    Interrupt interrupt;
+    ::raise(SIGINT);
+    EXPECT_FALSE(interrupt.requested());
+  }
+  ::sigaction(SIGINT, &old, nullptr);
+}
+
+}  // namespace
+}  // namespace headrace

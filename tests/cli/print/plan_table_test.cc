@@ -1,0 +1,88 @@
+// What a plan says of the profile that its times are by: made-up profiles and a made-up clock.
+#include "cli/print/plan_table.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "runtime/commands/plan.h"
+#include "tests/support/temporary_folder.h"
+
+namespace headrace {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kNow = 1795291200;  // 2026-11-21T20:00:00Z
+
+class PlanOfAProfile : public ::testing::Test {
+ protected:
+  // `spread` of prefill attention; null: the profile is of a program that kept none.
+  PlanReport plan(const std::string& measured, const json& spread) {
+    json profile = {{"program", "headrace profile"},
+                    {"version", 1},
+                    {"device", "NVIDIA GeForce RTX 4090"},
+                    {"driver", "550.1"},
+                    {"measured", measured},
+                    {"rates",
+                     {{"gpu", true},
+                      {"to_device_gb_per_s", 25},
+                      {"to_host_gb_per_s", 25},
+                      {"weights_gb_per_s", 900},
+                      {"kv_gb_per_s", 900},
+                      {"product_tflop_per_s", 140},
+                      {"attention_tflop_per_s", 80},
+                      {"queries_tflop_per_s", 70}}}};
+    if (!spread.is_null()) {
+      profile["spread"] = {{"to_device_gb_per_s", 0.01}, {"attention_tflop_per_s", spread}};
+    }
+    folder_.write("p.json", profile.dump());
+    return plan_by(folder_ / "p.json");
+  }
+  static PlanReport plan_by(const std::string& profile) {
+    PlanOptions options;
+    options.shape = "smollm2-135m";
+    options.gpu = "rtx4090";
+    options.profile = profile;
+    options.now = kNow;
+    options.engine.ctx_size = 4096;
+    return make_plan_report(options);
+  }
+  static void expect_line(const PlanReport& report, const std::string& line) {
+    EXPECT_NE(format_plan(report).find("\n" + line + "\n"), std::string::npos) << format_plan(report);
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(PlanOfAProfile, SaysHowOldAndHowSteadyItIs) {
+  const PlanReport steady = plan("2026-11-09T19:59:00Z", 0.031);
+  expect_line(steady, "  the profile is 12 days old; its repeats lie at most 3.1% apart (prefill attention)");
+  const json said = json::parse(plan_json(steady))["profile"];
+  EXPECT_EQ(said["measured"], "2026-11-09T19:59:00Z");
+  EXPECT_EQ(said["age_s"], 12 * 86400 + 60);
+  EXPECT_EQ(said["spread"], json({{"to_device_gb_per_s", 0.01}, {"attention_tflop_per_s", 0.031}}));
+  expect_line(
+      plan("2026-11-21T19:15:00Z", 0.34),
+      "  the profile is 45 minutes old; its repeats lie at most 34.0% apart (prefill attention): the machine was "
+      "busy. Measure again while it is idle: headrace profile");
+}
+
+TEST_F(PlanOfAProfile, SaysWhatAnOlderProfileDoesNotSay) {
+  const PlanReport old = plan("2026-11-20T20:00:00Z", nullptr);
+  expect_line(old, "  the profile is 1 day old; how far its repeats lie apart is not known");
+  EXPECT_EQ(json::parse(plan_json(old))["profile"]["spread"], json::object());
+  const PlanReport ahead = plan("2027-01-01T00:00:00Z", 0.01);
+  expect_line(ahead, "  the profile is of an unknown age; its repeats lie at most 1.0% apart (copies to the device)");
+  EXPECT_FALSE(json::parse(plan_json(ahead))["profile"].contains("age_s"));
+}
+
+TEST_F(PlanOfAProfile, ADataSheetHasNeither) {
+  const PlanReport report = plan_by("");
+  ASSERT_TRUE(report.predicted);
+  EXPECT_EQ(format_plan(report).find("the profile"), std::string::npos) << format_plan(report);
+  EXPECT_FALSE(json::parse(plan_json(report)).contains("profile"));
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,153 @@
+#include "tests/kernels/attention/fixture.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <random>
+
+namespace headrace {
+
+using testing_support::kAllTypes;
+using testing_support::random_values;
+using testing_support::rounded;
+
+std::string AttentionCase::name() const {
+  return str(heads, "/", kv_heads, " heads of ", head_dim, ", ", dtype_name(type), " ", dtype_name(k_type), " ",
+             dtype_name(v_type), ", q * ", q_scale);
+}
+
+float AttentionCase::scale() const { return 1.0f / std::sqrt(static_cast<float>(head_dim)); }
+
+AttentionShape AttentionCase::shape(int64_t queries, int64_t q_stride) const {
+  return {queries, heads, kv_heads, head_dim, q_stride, type, k_type, v_type, scale()};
+}
+
+std::vector<AttentionCase> attention_cases() {
+  std::vector<AttentionCase> cases;
+  for (DType type : kAllTypes) {
+    for (DType k_type : kAllTypes) {
+      for (DType v_type : kAllTypes) cases.push_back({4, 2, 18, type, k_type, v_type});
+    }
+  }
+  struct Heads {
+    int64_t heads, kv_heads, head_dim;
+  };
+  constexpr Heads kShapes[] = {{9, 3, 64}, {7, 1, 80}, {4, 2, 96}, {8, 2, 128}, {3, 1, 256}, {2, 2, 16},
+                               {4, 4, 32}, {5, 1, 2},  {70, 1, 8}, {6, 2, 46},  {1, 1, 48},  {6, 1, 112}};
+  for (const Heads& h : kShapes) {
+    for (DType type : {DType::kF32, DType::kBF16}) {
+      cases.push_back({h.heads, h.kv_heads, h.head_dim, type, type, type});
+    }
+  }
+  // Scores of a thousand and more: anything but the true maximum overflows, or leaves nothing.
+  for (DType type : kAllTypes) cases.push_back({9, 3, 64, type, type, type, 60.0f});
+  return cases;
+}
+
+AttentionContext::AttentionContext(const AttentionCase& attention_case, int64_t row_count, uint64_t seed)
+    : c(attention_case),
+      rows(row_count),
+      k(rounded(random_values(seed, rows * c.kv_heads * c.head_dim), c.k_type)),
+      v(rounded(random_values(seed + 1, rows * c.kv_heads * c.head_dim), c.v_type)) {}
+
+std::vector<float> AttentionContext::by_head(const std::vector<float>& from, const AttentionCase& c, int64_t begin,
+                                             int64_t count, int64_t stride) {
+  std::vector<float> out(static_cast<size_t>(c.kv_heads * stride * c.head_dim), std::nanf(""));
+  for (int64_t head = 0; head < c.kv_heads; ++head) {
+    for (int64_t row = 0; row < count; ++row) {
+      const float* source = from.data() + ((begin + row) * c.kv_heads + head) * c.head_dim;
+      std::copy(source, source + c.head_dim, out.data() + (head * stride + row) * c.head_dim);
+    }
+  }
+  return out;
+}
+
+std::string Poison::name() const {
+  return str(one_element ? "an element of " : "", k && v ? "K and V" : k ? "K" : "V", value != value ? " NaN" : " inf");
+}
+
+void Poison::put(int64_t begin, int64_t end, AttentionContext* context) const {
+  const int64_t dim = context->c.head_dim;
+  for (int64_t i = begin * context->c.kv_heads * dim; i < end * context->c.kv_heads * dim; ++i) {
+    if (one_element && i % dim != dim - 1) continue;
+    if (k) context->k[static_cast<size_t>(i)] = value;
+    if (v) context->v[static_cast<size_t>(i)] = value;
+  }
+}
+
+std::vector<Poison> poisons() {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
+  return {{true, true, kNan, false}, {true, false, kNan, false}, {false, true, kNan, false},
+          {false, true, kNan, true}, {true, true, kInf, false},  {false, true, -kInf, true}};
+}
+
+void attend(const AttentionContext& context, const float* q, const std::vector<int64_t>& rows, double weight_error,
+            AttentionExpectation* out) {
+  const AttentionCase& c = context.c;
+  for (int64_t head = 0; head < c.heads; ++head) {
+    const auto row_of = [&](const std::vector<float>& all, int64_t row) {
+      return all.data() + (row * c.kv_heads + head / c.group()) * c.head_dim;
+    };
+    std::vector<double> score, size;  // size: what went into the score, for its rounding
+    for (int64_t row : rows) {
+      double sum = 0, absolute = 0;
+      for (int64_t d = 0; d < c.head_dim; ++d) {
+        const double term = static_cast<double>(q[head * c.head_dim + d]) * row_of(context.k, row)[d];
+        sum += term;
+        absolute += std::fabs(term);
+      }
+      score.push_back(sum * c.scale());
+      size.push_back(absolute * c.scale());
+    }
+    const double top = *std::max_element(score.begin(), score.end());
+    double total = 0;
+    for (double s : score) total += std::exp(s - top);
+    for (int64_t d = 0; d < c.head_dim; ++d) {
+      double value = 0, magnitude = 0, slack = 0;
+      for (size_t i = 0; i < rows.size(); ++i) {
+        const double weight = std::exp(score[i] - top) / total, v = row_of(context.v, rows[i])[d];
+        value += weight * v;
+        magnitude += weight * std::fabs(v) * (2 + size[i] + weight_error / 2e-6);
+        slack += weight * (2 + size[i]);
+      }
+      out->values.push_back(value);
+      out->magnitude.push_back(magnitude + slack * std::fabs(value));
+    }
+  }
+}
+
+AttentionTest::Segments AttentionTest::segments(const AttentionContext& context, int64_t rows_each, int64_t spare) {
+  Segments result;
+  result.list.resize(static_cast<size_t>(ceil_div(context.rows, rows_each)));
+  std::vector<size_t> order(result.list.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::shuffle(order.begin(), order.end(), std::mt19937(7));
+  for (size_t place : order) {
+    const int64_t begin = static_cast<int64_t>(place) * rows_each, count = std::min(rows_each, context.rows - begin);
+    const AttentionCase& c = context.c;
+    result.arrays.push_back(upload(AttentionContext::by_head(context.k, c, begin, count, count + spare), c.k_type));
+    const void* k = result.arrays.back().data();
+    result.arrays.push_back(upload(AttentionContext::by_head(context.v, c, begin, count, count + spare), c.v_type));
+    result.list[place] = {k, result.arrays.back().data(), static_cast<int32_t>(begin), static_cast<int32_t>(count),
+                          static_cast<int32_t>(count + spare)};
+  }
+  return result;
+}
+
+namespace {
+double rounding_of(const AttentionCase& c) {
+  if (c.type == DType::kF32 || c.k_type != c.type || c.v_type != c.type) return 0;
+  return c.type == DType::kBF16 ? 0x1p-8 : 0x1p-11;
+}
+}  // namespace
+
+double AttentionTest::prefill_weight_error(const AttentionCase& c) const {
+  return GetParam().device == DeviceChoice::kCuda || c.type == DType::kBF16 ? rounding_of(c) : 0;
+}
+
+double AttentionTest::prefix_weight_error(const AttentionCase& c) const {
+  return GetParam().device == DeviceChoice::kCuda ? rounding_of(c) : 0;
+}
+
+}  // namespace headrace

@@ -1,0 +1,422 @@
+// The decode ops of kernels/attention/op.h: clear_state, prefix_attention, tail_attention.
+#include "kernels/attention/op.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/kernels/attention/fixture.h"
+#include "tests/support/sanitized.h"
+
+namespace headrace {
+namespace {
+
+using testing_support::DeviceArray;
+using testing_support::expect_close;
+using testing_support::random_values;
+using testing_support::rounded;
+
+// A pass over a tree of nodes behind `committed` rows. Node n's row is row committed + n of the context.
+struct Pass {
+  AttentionCase c;
+  int64_t committed;
+  std::vector<int32_t> positions;           // of each node
+  std::vector<std::vector<int32_t>> paths;  // of each node: the nodes from the root's level down to itself
+  AttentionContext context;
+  std::vector<float> q;  // [nodes][heads][head_dim]
+
+  Pass(const AttentionCase& attention_case, int64_t committed_rows, int64_t nodes, uint64_t seed)
+      : c(attention_case),
+        committed(committed_rows),
+        context(c, committed + nodes, seed),
+        q(rounded(random_values(seed + 2, nodes * c.heads * c.head_dim, c.q_scale), c.type)) {
+    std::mt19937 random(static_cast<unsigned>(seed));
+    for (int32_t node = 0; node < nodes; ++node) {
+      // Mostly chains, so that paths get long; sometimes a new root.
+      std::vector<int32_t> path;
+      if (node > 0 && random() % 16 != 0) path = paths[static_cast<size_t>(node) - 1 - random() % (node < 3 ? 1 : 3)];
+      path.push_back(node);
+      positions.push_back(static_cast<int32_t>(committed + static_cast<int64_t>(path.size()) - 1));
+      paths.push_back(path);
+    }
+  }
+  // Rows of the context that a node sees: of the prefix, or all.
+  std::vector<int64_t> prefix_rows(size_t node) const {
+    std::vector<int64_t> rows(static_cast<size_t>(tail_begin(positions[node])));
+    std::iota(rows.begin(), rows.end(), int64_t{0});
+    return rows;
+  }
+  std::vector<int64_t> rows(size_t node) const {
+    std::vector<int64_t> all(static_cast<size_t>(committed));
+    std::iota(all.begin(), all.end(), int64_t{0});
+    for (int32_t ancestor : paths[node]) all.push_back(committed + ancestor);
+    return all;
+  }
+  const float* query(size_t node) const { return q.data() + static_cast<int64_t>(node) * c.heads * c.head_dim; }
+};
+
+struct Result {
+  std::vector<float> o, ml;    // the prefix's state
+  std::vector<std::byte> out;  // after the tail
+};
+
+class DecodeAttentionTest : public AttentionTest {
+ protected:
+  // Runs the three ops for some of the pass's nodes, in the given order, `per_call` segments a call. fresh: the state
+  // is not cleared before, but taken as empty.
+  Result run(const Pass& pass, const Segments& committed, const std::vector<size_t>& nodes, int64_t per_call = 32,
+             bool fresh = false);
+  Segments committed_segments(const Pass& pass, int64_t rows_each) {
+    AttentionContext committed(pass.context);
+    committed.rows = pass.committed;
+    return segments(committed, rows_each, 3);
+  }
+  void check(const AttentionCase& c, int64_t committed, int64_t nodes, int64_t rows_each);
+
+ private:
+  DeviceArray ring(const Pass& pass, const std::vector<float>& from, DType type);
+  void fold_prefix(const PrefixAttentionParams& base, const Segments& segments, int64_t per_call);
+};
+INSTANTIATE_KERNEL_TEST(DecodeAttentionTest);
+
+constexpr int64_t kRingRows = 391;  // of no particular size
+
+// The last committed rows, each at its position modulo the ring's size; the rest is NaN.
+DeviceArray DecodeAttentionTest::ring(const Pass& pass, const std::vector<float>& from, DType type) {
+  const AttentionCase& c = pass.c;
+  std::vector<float> rows(static_cast<size_t>(c.kv_heads * kRingRows * c.head_dim), std::nanf(""));
+  for (int64_t p = std::max<int64_t>(0, pass.committed - kRingRows); p < pass.committed; ++p) {
+    for (int64_t head = 0; head < c.kv_heads; ++head) {
+      const float* source = from.data() + (p * c.kv_heads + head) * c.head_dim;
+      std::copy_n(source, c.head_dim, rows.data() + (head * kRingRows + p % kRingRows) * c.head_dim);
+    }
+  }
+  return upload(rows, type);
+}
+
+void DecodeAttentionTest::fold_prefix(const PrefixAttentionParams& base, const Segments& segments, int64_t per_call) {
+  const int64_t count = static_cast<int64_t>(segments.list.size());
+  PrefixAttentionParams params = base;
+  for (int64_t first = 0; first < count || params.fresh; first += per_call) {
+    params.segment_count = std::min(per_call, count - first);
+    std::copy_n(segments.list.begin() + first, params.segment_count, params.segments);
+    prefix_attention(params, stream());
+    params.fresh = false;
+  }
+}
+
+Result DecodeAttentionTest::run(const Pass& pass, const Segments& committed, const std::vector<size_t>& nodes,
+                                int64_t per_call, bool fresh) {
+  const AttentionCase& c = pass.c;
+  const int64_t row = c.heads * c.head_dim, stride = row + 3, count = static_cast<int64_t>(nodes.size());
+  const int64_t all_nodes = static_cast<int64_t>(pass.positions.size()), path_stride = all_nodes + 1;
+  std::vector<float> q(static_cast<size_t>(count * stride), std::nanf(""));
+  std::vector<int32_t> positions, paths(static_cast<size_t>(count * path_stride), -1000);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    std::copy_n(pass.query(nodes[i]), row, q.begin() + static_cast<int64_t>(i) * stride);
+    positions.push_back(pass.positions[nodes[i]]);
+    std::copy(pass.paths[nodes[i]].begin(), pass.paths[nodes[i]].end(),
+              paths.begin() + static_cast<int64_t>(i) * path_stride);
+  }
+  const auto behind = [&](const std::vector<float>& all) {
+    return std::vector<float>(all.begin() + pass.committed * c.kv_heads * c.head_dim, all.end());
+  };
+  const DeviceArray q_array = upload(q, c.type), position_array = upload_raw(positions), path_array = upload_raw(paths);
+  const DeviceArray length = upload_raw(std::vector<int32_t>{static_cast<int32_t>(pass.committed)});
+  const DeviceArray ring_k = ring(pass, pass.context.k, c.k_type), ring_v = ring(pass, pass.context.v, c.v_type);
+  const DeviceArray pass_k = upload(behind(pass.context.k), c.k_type),
+                    pass_v = upload(behind(pass.context.v), c.v_type);
+  const uint64_t rows = static_cast<uint64_t>(count * row), states = static_cast<uint64_t>(count * c.heads);
+  const DeviceArray o = output(rows * 4), ml = output(states * 8);
+  const DeviceArray scratch_o = output(rows * 4 * kMaxPrefixSegments),
+                    scratch_ml = output(states * 8 * kMaxPrefixSegments);
+  const DeviceArray out = output(rows * dtype_bytes(c.type));
+  const AttentionState state{o.as<float>(), ml.as<float>()};
+
+  if (!fresh) clear_state({state, count, c.heads, c.head_dim}, stream());
+  PrefixAttentionParams prefix{};
+  prefix.fresh = fresh;
+  prefix.shape = c.shape(count, stride);
+  prefix.q = q_array.data();
+  prefix.positions = position_array.as<int32_t>();
+  prefix.state = state;
+  prefix.scratch = {scratch_o.as<float>(), scratch_ml.as<float>()};
+  fold_prefix(prefix, committed, per_call);
+  Result result{download(o, DType::kF32), download(ml, DType::kF32), {}};
+
+  TailAttentionParams tail{};
+  tail.shape = prefix.shape;
+  tail.q = q_array.data();
+  tail.positions = position_array.as<int32_t>();
+  tail.committed = length.as<int32_t>();
+  tail.path = path_array.as<int32_t>();
+  tail.ring_k = ring_k.data();
+  tail.ring_v = ring_v.data();
+  tail.pass_k = pass_k.data();
+  tail.pass_v = pass_v.data();
+  tail.state = state;
+  tail.out = out.data();
+  tail.path_stride = path_stride;
+  tail.ring_rows = kRingRows;
+  tail.pass_rows = all_nodes;
+  tail_attention(tail, stream());
+  result.out = download(out);
+  download(scratch_o);  // their guards
+  download(scratch_ml);
+  EXPECT_EQ(download(ml), testing_support::encode(result.ml, DType::kF32)) << "the tail wrote to the prefix's state";
+  return result;
+}
+
+std::vector<size_t> all_nodes(const Pass& pass) {
+  std::vector<size_t> nodes(pass.positions.size());
+  std::iota(nodes.begin(), nodes.end(), size_t{0});
+  return nodes;
+}
+
+void DecodeAttentionTest::check(const AttentionCase& c, int64_t committed, int64_t nodes, int64_t rows_each) {
+  const Pass pass(c, committed, nodes, 1);
+  AttentionExpectation expected;
+  for (size_t node = 0; node < pass.positions.size(); ++node) {
+    attend(pass.context, pass.query(node), pass.rows(node), prefix_weight_error(c), &expected);
+  }
+  const Result result = run(pass, committed_segments(pass, rows_each), all_nodes(pass));
+  expect_close(testing_support::decode(result.out, c.type), expected.values, expected.magnitude, c.type,
+               str(c.name(), ", ", nodes, " nodes behind ", committed, " rows in segments of ", rows_each));
+}
+
+TEST_P(DecodeAttentionTest, EqualsPlainAttention) {
+  for (const AttentionCase& c : attention_cases()) check(c, 470, 5, 128);
+}
+
+TEST_P(DecodeAttentionTest, AnyLengthAndTree) {
+  for (DType type : {DType::kF32, DType::kBF16}) {
+    const AttentionCase c{3, 1, type == DType::kF32 ? 20 : 24, type, type, type};
+    for (int64_t committed : {0, 1, 15, 16, 17, 63, 64, 255, 256, 257, 300, 319, 320, 321, 383, 384, 700}) {
+      check(c, committed, 1, 512);
+      check(c, committed, 23, 192);
+    }
+    check(c, 900, 150, 64);
+  }
+}
+
+// What a state is: o = sum of e^(s - m) v, l = sum of e^(s - m), over the prefix.
+TEST_P(DecodeAttentionTest, StateOfThePrefix) {
+  const AttentionCase c{4, 2, 24};
+  const Pass pass(c, 600, 4, 9);
+  const Result result = run(pass, committed_segments(pass, 128), all_nodes(pass));
+  for (size_t node = 0; node < pass.positions.size(); ++node) {
+    AttentionExpectation expected;
+    attend(pass.context, pass.query(node), pass.prefix_rows(node), 0, &expected);
+    std::vector<float> normalised;
+    for (size_t i = 0; i < static_cast<size_t>(c.heads * c.head_dim); ++i) {
+      const size_t head = node * static_cast<size_t>(c.heads) + i / static_cast<size_t>(c.head_dim);
+      normalised.push_back(result.o[head * static_cast<size_t>(c.head_dim) + i % static_cast<size_t>(c.head_dim)] /
+                           result.ml[2 * head + 1]);
+    }
+    expect_close(normalised, expected.values, expected.magnitude, DType::kF32, str("node ", node));
+    for (int64_t head = 0; head < c.heads; ++head) {
+      double total = 0, top = -1e300;
+      for (int64_t row : pass.prefix_rows(node)) {
+        double score = 0;
+        for (int64_t d = 0; d < c.head_dim; ++d) {
+          score += static_cast<double>(pass.query(node)[head * c.head_dim + d]) *
+                   pass.context.k[static_cast<size_t>((row * c.kv_heads + head / c.group()) * c.head_dim + d)];
+        }
+        top = std::max(top, score * c.scale());
+        total += std::exp(score * c.scale());
+      }
+      const float* ml = &result.ml[2 * (node * static_cast<size_t>(c.heads) + static_cast<size_t>(head))];
+      EXPECT_NEAR(ml[0], top, 1e-5 * std::fabs(top));
+      EXPECT_NEAR(ml[0] + std::log(ml[1]), std::log(total), 1e-5 * std::fabs(std::log(total)));
+    }
+  }
+}
+
+TEST_P(DecodeAttentionTest, EmptyPrefixLeavesTheStateEmpty) {
+  const AttentionCase c{3, 1, 20};
+  const Pass pass(c, 250, 3, 4);  // tail_begin is 0
+  const Result result = run(pass, committed_segments(pass, 64), all_nodes(pass));
+  for (float o : result.o) EXPECT_EQ(std::memcmp(&o, "\0\0\0\0", 4), 0) << o;
+  for (size_t i = 0; i < result.ml.size(); i += 2) {
+    EXPECT_EQ(result.ml[i], -std::numeric_limits<float>::infinity());
+    EXPECT_EQ(result.ml[i + 1], 0.0f);
+  }
+}
+
+// DESIGN section 6: the bits of a row do not depend on who rides along, nor on its place, nor on the threads, nor on
+// how many segments a call folds.
+TEST_P(DecodeAttentionTest, SameBitsWhoeverRidesAlong) {
+  for (const AttentionCase& c : {AttentionCase{9, 3, 64}, AttentionCase{7, 1, 18},
+                                 AttentionCase{9, 3, 64, DType::kBF16, DType::kBF16, DType::kBF16},
+                                 AttentionCase{8, 1, 80, DType::kBF16, DType::kBF16, DType::kF16},
+                                 AttentionCase{2, 1, 128, DType::kBF16, DType::kBF16, DType::kBF16},
+                                 AttentionCase{20, 1, 40, DType::kBF16, DType::kBF16, DType::kBF16},
+                                 AttentionCase{1, 1, 256, DType::kBF16, DType::kBF16, DType::kBF16},
+                                 AttentionCase{2, 1, 32, DType::kF16, DType::kF16, DType::kF16}}) {
+    const Pass pass(c, 830, 64, 2);
+    Segments committed = committed_segments(pass, 192);
+    const Result all = run(pass, committed, all_nodes(pass));
+    const size_t row = static_cast<size_t>(c.heads * c.head_dim), row_bytes = row * dtype_bytes(c.type);
+    const auto expect_same = [&](const std::vector<size_t>& nodes, int64_t per_call, const std::string& what) {
+      const Result got = run(pass, committed, nodes, per_call);
+      for (size_t i = 0; i < nodes.size(); ++i) {
+        const size_t heads = static_cast<size_t>(c.heads), n = nodes[i];
+        ASSERT_EQ(std::memcmp(&got.out[i * row_bytes], &all.out[n * row_bytes], row_bytes), 0)
+            << c.name() << ": node " << n << " in place " << i << ", " << what;
+        ASSERT_EQ(std::memcmp(&got.o[i * row], &all.o[n * row], row * 4), 0) << c.name() << " node " << n << what;
+        ASSERT_EQ(std::memcmp(&got.ml[i * 2 * heads], &all.ml[n * 2 * heads], heads * 8), 0) << c.name() << what;
+      }
+    };
+    for (size_t node = 0; node < 64; node += testing::kSanitized ? 7 : 1) expect_same({node}, 32, "alone");
+    std::vector<size_t> nodes = all_nodes(pass);
+    std::mt19937 random(3);
+    for (int shift = 0; shift < 64; ++shift) {  // every node in every place
+      std::rotate(nodes.begin(), nodes.begin() + 1, nodes.end());
+      if (shift % (testing::kSanitized ? 32 : 8) == 0) expect_same(nodes, 32, "rotated");
+    }
+    for (size_t count : {2, 3, 7, 25, 63}) {
+      std::shuffle(nodes.begin(), nodes.end(), random);
+      expect_same({nodes.begin(), nodes.begin() + static_cast<int64_t>(count)}, 32, str("among ", count));
+    }
+    for (int64_t per_call : {1, 2, 3}) expect_same(nodes, per_call, str(per_call, " segments a call"));
+    std::vector<size_t> many;  // more rows than one block holds
+    for (int i = 0; i < 3; ++i) many.insert(many.end(), nodes.begin(), nodes.end());
+    expect_same(many, 32, "three times over");
+    committed = {};
+    for (int threads : {1, 3}) {
+      open(threads);
+      committed = committed_segments(pass, 192);
+      expect_same(nodes, 32, str(threads, " threads"));
+      committed = {};
+    }
+    open(2);
+  }
+}
+
+// A state that is taken as empty is not read, and becomes what a cleared one becomes.
+TEST_P(DecodeAttentionTest, FreshState) {
+  for (DType type : {DType::kF32, DType::kBF16}) {
+    const AttentionCase c{6, 2, 40, type, type, type};
+    for (int64_t committed : {0, 100, 700}) {
+      const Pass pass(c, committed, 9, 6);
+      const Segments segments = committed_segments(pass, 192);
+      for (int64_t per_call : {1, 32}) {
+        const Result cleared = run(pass, segments, all_nodes(pass), per_call);
+        const Result fresh = run(pass, segments, all_nodes(pass), per_call, true);
+        EXPECT_EQ(std::memcmp(fresh.o.data(), cleared.o.data(), cleared.o.size() * 4), 0) << c.name() << committed;
+        EXPECT_EQ(std::memcmp(fresh.ml.data(), cleared.ml.data(), cleared.ml.size() * 4), 0) << c.name() << committed;
+        EXPECT_EQ(fresh.out, cleared.out) << c.name() << committed;
+      }
+    }
+  }
+}
+
+// The tail follows positions: whether a row has been committed since, or is the pass's own, changes no bit.
+TEST_P(DecodeAttentionTest, SameBitsWhereverRowsLie) {
+  for (const AttentionCase& c :
+       {AttentionCase{6, 2, 40}, AttentionCase{8, 2, 128, DType::kBF16, DType::kBF16, DType::kBF16},
+        AttentionCase{3, 1, 72, DType::kF16, DType::kF16, DType::kF16}}) {
+    constexpr size_t kNodes = 45;
+    Pass chain(c, 800, kNodes, 8);
+    std::vector<int32_t> path;
+    for (int32_t node = 0; node < static_cast<int32_t>(kNodes); ++node) {
+      path.push_back(node);
+      chain.paths[static_cast<size_t>(node)] = path;
+      chain.positions[static_cast<size_t>(node)] = 800 + node;
+    }
+    const Result all = run(chain, committed_segments(chain, 192), all_nodes(chain));
+    const size_t row = static_cast<size_t>(c.heads * c.head_dim), row_bytes = row * dtype_bytes(c.type);
+    for (size_t node = 0; node < kNodes; ++node) {
+      Pass later(chain);  // the nodes before it have been committed
+      later.committed += static_cast<int64_t>(node);
+      later.positions = {chain.positions[node]};
+      later.paths = {{0}};
+      later.q.assign(chain.query(node), chain.query(node) + row);
+      const Result alone = run(later, committed_segments(later, 192), {0});
+      ASSERT_EQ(std::memcmp(alone.out.data(), &all.out[node * row_bytes], row_bytes), 0)
+          << c.name() << ": node " << node;
+      if (node + 1 == kNodes) break;  // the pass has no more rows
+      later.committed += 1;           // its own row, too: nothing of the pass is seen, by however many
+      later.paths = {{}};
+      const Result without = run(later, committed_segments(later, 192), {0, 0, 0});
+      for (size_t query = 0; query < 3; ++query) {
+        ASSERT_EQ(std::memcmp(&without.out[query * row_bytes], alone.out.data(), row_bytes), 0)
+            << c.name() << ": node " << node << ", committed";
+      }
+    }
+  }
+}
+
+// A node's bits do not depend on the rows of other paths, though these are not finite, nor on such a node's query; and
+// a node that has one on its path has no finite result.
+TEST_P(DecodeAttentionTest, OtherPathsDoNotReachANode) {
+  constexpr int64_t kNodes = 24;
+  for (const AttentionCase& c : attention_cases()) {
+    for (int64_t committed : {20, 317}) {
+      const Pass pass(c, committed, kNodes, 2);
+      const Segments segments = committed_segments(pass, 192);
+      const Result clean = run(pass, segments, all_nodes(pass));
+      const size_t row = static_cast<size_t>(c.heads * c.head_dim), row_bytes = row * dtype_bytes(c.type);
+      for (int32_t bad : {0, 9}) {
+        for (const Poison& poison : poisons()) {
+          Pass other(pass);
+          poison.put(committed + bad, committed + bad + 1, &other.context);
+          if (poison.k && poison.v) std::fill_n(other.q.begin() + bad * static_cast<int64_t>(row), row, poison.value);
+          const Result got = run(other, segments, all_nodes(other));
+          for (size_t node = 0; node < kNodes; ++node) {
+            const std::vector<int32_t>& path = pass.paths[node];
+            const std::string what =
+                str(c.name(), ": node ", node, " of ", committed, ", ", poison.name(), " at ", bad);
+            if (std::find(path.begin(), path.end(), bad) == path.end()) {
+              ASSERT_EQ(std::memcmp(&got.out[node * row_bytes], &clean.out[node * row_bytes], row_bytes), 0) << what;
+            } else if (poison.shows()) {
+              const std::vector<float> values = testing_support::decode(got.out, c.type);
+              ASSERT_FALSE(std::isfinite(values[node * row + row - 1])) << what;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Of two queries whose prefixes end at different rows, the one with the shorter prefix has the same state whatever lies
+// in the rest of the other's.
+TEST_P(DecodeAttentionTest, RowsBehindAPrefixDoNotReachItsState) {
+  constexpr int64_t kCommitted = 573, kNodes = 40, kFirst = 256, kSecond = 320;  // where their prefixes end
+  for (const AttentionCase& c : attention_cases()) {
+    const Pass pass(c, kCommitted, kNodes, 2);
+    const Result clean = run(pass, committed_segments(pass, 192), all_nodes(pass));
+    const size_t heads = static_cast<size_t>(c.heads), row = heads * static_cast<size_t>(c.head_dim);
+    for (const Poison& poison : poisons()) {
+      Pass other(pass);
+      poison.put(kFirst + 17, kSecond, &other.context);
+      const Result got = run(other, committed_segments(other, 192), all_nodes(other));
+      int64_t shorter = 0, longer = 0;
+      for (size_t node = 0; node < kNodes; ++node) {
+        const std::string what = str(c.name(), ": node ", node, ", ", poison.name());
+        if (tail_begin(pass.positions[node]) == kFirst) {
+          ++shorter;
+          ASSERT_EQ(std::memcmp(&got.o[node * row], &clean.o[node * row], row * 4), 0) << what;
+          ASSERT_EQ(std::memcmp(&got.ml[node * 2 * heads], &clean.ml[node * 2 * heads], heads * 8), 0) << what;
+        } else if (poison.shows()) {
+          ++longer;
+          ASSERT_EQ(tail_begin(pass.positions[node]), kSecond);
+          ASSERT_FALSE(std::isfinite(got.o[node * row + row - 1] / got.ml[node * 2 * heads + 2 * heads - 1])) << what;
+        }
+      }
+      ASSERT_GT(shorter, 0);
+      ASSERT_TRUE(longer > 0 || !poison.shows());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace headrace

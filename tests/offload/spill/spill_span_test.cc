@@ -1,0 +1,72 @@
+// How a spilled file is cut: requests tile each span, blocks each request, and both are near to what a disk likes.
+#include "offload/spill/spill_span.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace headrace {
+namespace {
+
+const std::vector<uint64_t> kGrains = {4 * kKiB,
+                                       64 * kKiB,
+                                       384 * kKiB,
+                                       576 * kKiB,
+                                       768 * kKiB,
+                                       kMiB,
+                                       1536 * kKiB - 4 * kKiB,
+                                       1536 * kKiB,
+                                       2 * kMiB,
+                                       5 * kMiB / 2 + 4 * kKiB,
+                                       7 * kMiB};
+
+TEST(SpillCut, RequestsTileASpan) {
+  for (const uint64_t grain : kGrains) {
+    const SpillCut cut(grain);
+    for (const uint64_t grains : {1, 2, 3, 16, 300}) {
+      const SpillSpan span{.offset = 7 * grain, .bytes = grains * grain};
+      uint64_t done = 0, requests = 0;
+      for (; done < span.bytes; ++requests) {
+        const uint64_t bytes = cut.request_bytes(span, done);
+        ASSERT_GT(bytes, 0u);
+        ASSERT_LE(bytes, cut.most_request_bytes());
+        ASSERT_EQ(bytes % kPageBytes, 0u);
+        done += bytes;
+      }
+      EXPECT_EQ(done, span.bytes) << grain;
+      EXPECT_EQ(requests, cut.requests(span.bytes)) << grain;
+    }
+  }
+}
+
+// Each request is of whole blocks, and blocks are numbered without a hole.
+TEST(SpillCut, BlocksTileRequests) {
+  for (const uint64_t grain : kGrains) {
+    const SpillCut cut(grain);
+    const SpillSpan span{.offset = 3 * grain, .bytes = 5 * grain};
+    uint64_t next = cut.blocks(span.offset);
+    for (uint64_t done = 0; done < span.bytes;) {
+      const uint64_t end = done + cut.request_bytes(span, done);
+      while (done < end) {
+        EXPECT_EQ(cut.block(span.offset + done), next++) << grain;
+        done += cut.block_bytes(span.offset + done);
+      }
+      EXPECT_EQ(done, end) << grain;
+    }
+    EXPECT_EQ(next, cut.blocks(8 * grain)) << grain;
+  }
+}
+
+TEST(SpillCut, RequestsAreAboutAMebibyte) {
+  for (const uint64_t grain : kGrains) {
+    const uint64_t bytes = SpillCut(grain).most_request_bytes();
+    EXPECT_GE(bytes, 2 * kMiB / 3) << grain;
+    EXPECT_LE(bytes, 3 * kMiB / 2) << grain;
+  }
+  EXPECT_EQ(SpillCut(2 * kMiB).most_request_bytes(), kMiB);
+  EXPECT_EQ(SpillCut(64 * kKiB).most_request_bytes(), kMiB);
+  EXPECT_EQ(SpillCut(384 * kKiB).most_request_bytes(), 1152 * kKiB);
+}
+
+}  // namespace
+}  // namespace headrace

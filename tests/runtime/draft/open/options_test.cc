@@ -1,0 +1,109 @@
+// What --spec-type, -md, --tree, --spec-draft-n-max, --draft-window and --draft-rope-theta say together: what a draft
+// would leave unread is refused by name. And whose tokens a head reads, where its folder says so.
+#include <gtest/gtest.h>
+
+#include "runtime/draft/draft_model.h"
+#include "runtime/draft/open/open_draft.h"
+#include "tests/support/draft_files.h"
+#include "tests/support/refusal.h"
+#include "tests/support/session_fixture.h"
+#include "tests/support/temporary_folder.h"
+
+namespace headrace {
+namespace {
+
+using testing_support::eagle3_target;
+using testing_support::Eagle3Files;
+using testing_support::expect_error;
+using testing_support::longspec_target;
+using testing_support::LongSpecFiles;
+
+class DraftOptionsTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<DraftModel> open(const DraftOptions& options, const ModelConfig& target,
+                                   const Tokenizer* tokenizer = nullptr) const {
+    return open_draft(options, *model_.device, target, model_.weights, tokenizer);
+  }
+  void expect_refused(const DraftOptions& options, const std::string& flag,
+                      const std::vector<std::string>& parts) const {
+    expect_error(ExitCode::kUsage, flag, parts, [&] { open(options, longspec_target()); });
+  }
+
+  const testing::LoadedModel model_{testing::tiny_model("llama31"), DType::kF32};
+};
+
+struct Setting {
+  const char* flag;
+  void (*set)(DraftOptions* options);
+  std::string shown;
+  std::vector<SpecType> used_by;
+};
+
+TEST_F(DraftOptionsTest, WhatATypeLeavesUnreadIsRefused) {
+  constexpr SpecType kEagle3 = SpecType::kEagle3, kLongSpec = SpecType::kLongSpec, kSimple = SpecType::kSimple,
+                     kNgram = SpecType::kNgram;
+  const std::vector<Setting> settings = {
+      {"--model-draft", [](DraftOptions* o) { o->model = "some/draft"; }, "some/draft", {kEagle3, kLongSpec, kSimple}},
+      {"--tree", [](DraftOptions* o) { o->tree = chain_shape(3); }, "", {kEagle3, kLongSpec, kSimple}},
+      {"--spec-draft-n-max", [](DraftOptions* o) { o->most_tokens = 5; }, "5", {kEagle3, kLongSpec, kSimple, kNgram}},
+      {"--draft-window", [](DraftOptions* o) { o->window = 1024; }, "1024", {kEagle3, kLongSpec, kSimple}},
+      {"--draft-window", [](DraftOptions* o) { o->window = 0; }, "0", {kEagle3, kLongSpec, kSimple}},
+      {"--draft-rope-theta", [](DraftOptions* o) { o->rope_theta = 1e6; }, "1e+06", {kEagle3, kSimple}},
+  };
+  for (const SpecType type : kSpecTypes) {
+    for (const Setting& setting : settings) {
+      DraftOptions options;
+      options.type = type;
+      setting.set(&options);
+      const bool used = std::find(setting.used_by.begin(), setting.used_by.end(), type) != setting.used_by.end();
+      SCOPED_TRACE(std::string(spec_type_name(type)) + " " + setting.flag);
+      if (!used) {
+        const std::string of = type == SpecType::kNone ? "without --spec-type" : spec_type_name(type);
+        expect_refused(options, setting.flag, {setting.shown, "of no use", of});
+      } else if (type == SpecType::kNgram) {
+        EXPECT_NO_THROW(open(options, longspec_target()));
+      } else if (options.model.empty()) {  // then it is the draft that is missing
+        expect_refused(options, "--spec-type", {spec_type_name(type), "-md"});
+      }
+    }
+  }
+}
+
+TEST_F(DraftOptionsTest, ValuesOutOfRange) {
+  DraftOptions window, tree;
+  window.type = tree.type = SpecType::kLongSpec;
+  window.model = tree.model = "x";
+  window.tree = parse_tree("chain:3");
+  window.window = 100;
+  tree.tree = parse_tree("eagle2:40,3,21");  // of 20 tokens
+  expect_refused(window, "--draft-window", {"100"});
+  expect_refused(tree, "--tree", {"21", "20"});
+}
+
+// A head has no tokens of its own: where its folder holds a tokenizer, it is the one that it was trained with.
+TEST_F(DraftOptionsTest, AHeadWithTheTokenizerOfAnotherTarget) {
+  const auto read = [](const std::string& name) {
+    std::ifstream file(std::string(HEADRACE_TEST_DATA "/tokenizers/") + name + ".tokenizer.json");
+    return std::string{std::istreambuf_iterator<char>(file), {}};
+  };
+  const Tokenizer target = Tokenizer::from_json(read("gpt2"), "gpt2");
+  const auto check = [&](SpecType type, const testing_support::DraftFiles& files, const ModelConfig& config) {
+    const TemporaryFolder folder;
+    files.write(folder.path());
+    const DraftOptions options = {.type = type, .model = folder.path(), .tree = chain_shape(2)};
+    EXPECT_NO_THROW(open(options, config, &target));  // nothing to compare
+    folder.write("tokenizer.json", read("gpt2"));
+    EXPECT_NO_THROW(open(options, config, &target));
+    folder.write("tokenizer.json", read("qwen2"));
+    expect_error(ExitCode::kBadInput, folder / "tokenizer.json", {"another tokenizer than the target", "its token"},
+                 [&] { open(options, config, &target); });
+    EXPECT_NO_THROW(open(options, config));
+    folder.write("tokenizer.json", "{");
+    expect_error(ExitCode::kBadInput, folder / "tokenizer.json", {}, [&] { open(options, config, &target); });
+  };
+  check(SpecType::kEagle3, Eagle3Files(), eagle3_target());
+  check(SpecType::kLongSpec, LongSpecFiles(), longspec_target());
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,163 @@
+// A tree of pending tokens and the rule that has it judged, together, over dice: texts whose partial KV is now and then
+// unlike the full one, and more so the longer no refresh has chosen its blocks. The rule is to give nearly as many
+// tokens a second as the best fixed interval, whatever steps cost, with a draft and without.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/speculation/pending_tree.h"
+#include "runtime/speculation/policy/growth_rule.h"
+#include "tests/support/sanitized.h"
+
+namespace headrace {
+namespace {
+
+constexpr int64_t kTokens = 5040;
+
+struct Machine {
+  double partial_ms, refresh_ms;
+  bool drafts;
+};
+
+class DicedText {
+ public:
+  DicedText(const Machine& machine, int64_t interval, uint32_t seed)
+      : machine_(machine), interval_(interval), random_(seed), tree_({.width = 48, .grown = 384, .nodes = 384}) {}
+
+  // Tokens confirmed a second, over so many tokens.
+  double run(int64_t tokens) {
+    GrowthRule rule(true);
+    double ms = 0;
+    int64_t confirmed = 0;
+    while (confirmed < tokens) {
+      noise_ = kNoise[static_cast<size_t>(confirmed / kPassage) % kNoise.size()];
+      tree_.begin(0);
+      truths_.clear();
+      const int64_t most_depth = interval_ > 0 ? std::min<int64_t>(interval_, 191) : 191;
+      while (goes_on(rule, most_depth)) {
+        const int64_t first = tree_.extend(most_depth);
+        compute(first);
+        rule.record_partial(machine_.partial_ms);
+        ms += machine_.partial_ms;
+      }
+      const double expected = tree_.expected(most_depth);
+      foretold_ += expected;
+      const int64_t right = judge(most_depth);
+      rule.record_refresh(machine_.refresh_ms, tree_.partial_steps(), expected, right);
+      ms += machine_.refresh_ms;
+      confirmed += right;
+      tree_.clear();
+    }
+    return 1e3 * static_cast<double>(confirmed) / ms;
+  }
+
+  double foretold() const { return foretold_; }  // tokens that refreshes were expected to confirm
+
+ private:
+  bool goes_on(const GrowthRule& rule, int64_t most_depth) {
+    if (machine_.drafts && !tree_.offered() && tree_.tip() && tree_.tip()->depth < most_depth) tree_.offer(guess());
+    const int64_t taken = tree_.partial_steps();
+    const double growth = taken == 0 ? 1 : tree_.foretold_growth(most_depth);
+    if (growth == 0) return false;
+    if (interval_ > 0) return !tree_.finished(most_depth);
+    return rule.pays(taken, tree_.expected(most_depth), growth);
+  }
+
+  // A chain of five: each with some chance what the target's part will say, which compute() then decides.
+  Tree guess() {
+    Tree tree;
+    tree.reset(tree_.tip()->token);
+    tree.scores = {0};
+    for (int32_t level = 0; level < 5; ++level) {
+      tree.add(next_token_++, level);
+      tree.scores.push_back(tree.scores.back() - 0.5f);
+    }
+    return tree;
+  }
+
+  void compute(int64_t first) {
+    std::vector<int32_t> samples, tokens;
+    std::vector<float> log_probs;
+    const Tree& tree = tree_.tree();
+    for (int64_t node = first; node < tree.size(); ++node) {
+      const size_t at = static_cast<size_t>(node);
+      std::vector<std::pair<double, int32_t>> scores;
+      for (int i = 0; i < 24; ++i) scores.push_back({2 * gumbel_(random_), next_token_++});
+      std::sort(scores.rbegin(), scores.rend());
+      // What the draft guessed here, if it did, is the first choice about half the time.
+      for (size_t child = at + 1; child < tree.tokens.size(); ++child) {
+        if (static_cast<size_t>(tree.parents[child]) != at) continue;
+        const double luck = std::uniform_real_distribution<double>()(random_);
+        scores[luck < 0.6 ? 0 : luck < 0.75 ? 1 : 20].second = tree.tokens[child];
+      }
+      std::normal_distribution<double> noise(0, noise_ * (2 + 0.1 * tree.depths[at]));
+      double best = -1e9;
+      int32_t right = -1;
+      for (const auto& [score, token] : scores) {
+        const double full = score + noise(random_);
+        if (full > best) best = full, right = token;
+      }
+      truths_[tree.tokens[at]] = right;  // no token stands twice
+      samples.push_back(scores[0].second);
+      for (size_t i = 0; i < kRankedTokens; ++i) {
+        tokens.push_back(scores[i].second);
+        log_probs.push_back(static_cast<float>(scores[i].first));
+      }
+    }
+    tree_.rank(first, {.samples = samples, .tokens = tokens, .log_probs = log_probs});
+  }
+
+  int64_t judge(int64_t most_depth) {
+    tree_.fill(most_depth);
+    const Tree& tree = tree_.tree();
+    std::vector<int32_t> samples;
+    for (const int32_t token : tree.tokens) {
+      const auto found = truths_.find(token);
+      samples.push_back(found == truths_.end() ? -1 : found->second);
+    }
+    // Behind what no partial step has computed a draft's guess is right as often as ever.
+    for (size_t i = 1; i < tree.tokens.size(); ++i) {
+      int32_t& truth = samples[static_cast<size_t>(tree.parents[i])];
+      if (truth == -1) truth = std::uniform_real_distribution<double>()(random_) < 0.5 ? tree.tokens[i] : -2;
+    }
+    Acceptance acceptance;
+    accept(tree, samples, &acceptance);
+    tree_.learn(samples, acceptance);
+    return static_cast<int64_t>(acceptance.nodes.size());
+  }
+
+  static constexpr int64_t kPassage = 60;  // tokens that are as hard
+  static constexpr std::array<double, 6> kNoise = {0.03, 0.3, 0.1, 0.1, 0.2, 0.05};
+
+  const Machine machine_;
+  const int64_t interval_;
+  std::mt19937 random_;
+  std::extreme_value_distribution<double> gumbel_{0.0, 1.0};
+  PendingTree tree_;
+  std::map<int32_t, int32_t> truths_;  // after a token
+  double noise_ = 0, foretold_ = 0;
+  int32_t next_token_ = 1;
+};
+
+TEST(PendingRule, IsNearlyAsGoodAsTheBestInterval) {
+  if (testing::kSanitized) {
+    GTEST_SKIP() << "dice enough for a comparison take minutes, and the pieces have tests of their own";
+  }
+  for (const Machine& machine : {Machine{6.4, 73, false}, Machine{7.9, 150, true}}) {
+    const std::string name = str("a refresh of ", machine.refresh_ms, machine.drafts ? " ms, with a draft" : " ms");
+    double best = 0;
+    for (const int64_t interval : {8, 20, 40, 128}) best = std::max(best, DicedText(machine, interval, 1).run(kTokens));
+    DicedText text(machine, 0, 1);
+    EXPECT_GT(text.run(kTokens), 0.95 * best) << name;
+    EXPECT_NEAR(text.foretold() / kTokens, 1.0, 0.1) << name;
+  }
+}
+
+}  // namespace
+}  // namespace headrace
