@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "cache/base.h"
-#include "offload/host/doorbell.h"
+#include "offload/host/event_count.h"
 #include "offload/host/start_thread.h"
 #include "offload/host/thread_annotations.h"
 
@@ -52,8 +52,8 @@ struct ThreadPool::Impl {
 
   alignas(64) std::atomic<uint64_t> state{0};
   alignas(64) std::atomic<int64_t> next{0};
-  alignas(64) Doorbell opened;
-  alignas(64) Doorbell left;
+  alignas(64) EventCount opened;
+  alignas(64) EventCount left;
 
   void take_part(int worker) noexcept {
     try {

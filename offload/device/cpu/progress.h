@@ -11,7 +11,7 @@
 
 #include "cache/base.h"
 #include "offload/device/stream.h"
-#include "offload/host/doorbell.h"
+#include "offload/host/event_count.h"
 #include "offload/host/thread_annotations.h"
 
 namespace headrace {
@@ -32,7 +32,7 @@ class StreamProgress {
   void wait_for(uint64_t tasks) {
     if (finished() >= tasks) return;
     // Asked anew at every look, for another's ringing clears it. The look comes last, and a sleeper notes the rings so
-    // far before it asks (see Doorbell): a request cleared by a ring that it has not seen lets it look again.
+    // far before it asks (see EventCount): a request cleared by a ring that it has not seen lets it look again.
     bell_.wait(kSpin, [&] {
       uint64_t asked = wake_at_.load();
       while (tasks < asked && !wake_at_.compare_exchange_weak(asked, tasks)) {
@@ -44,7 +44,7 @@ class StreamProgress {
  private:
   std::atomic<uint64_t> finished_{0};
   std::atomic<uint64_t> wake_at_{UINT64_MAX};  // the least that anybody asked to be woken at
-  Doorbell bell_;
+  EventCount bell_;
 };
 
 // StreamProgress outlives the stream that it was lent to: the next stream counts on from there.

@@ -64,7 +64,7 @@ class CpuStreamBody final : public CpuStream {
   const std::unique_ptr<Slot[]> slots_;
   std::atomic<uint64_t> enqueued_;  // counts on from first_, as the progress does
   std::atomic<bool> stop_{false}, failed_{false};
-  Doorbell filled_;
+  EventCount filled_;
   Mutex error_mutex_;
   std::exception_ptr error_ GUARDED_BY(error_mutex_);
   std::thread thread_;  // last: it uses all of the above

@@ -8,7 +8,7 @@
 
 namespace headrace {
 
-class Doorbell {
+class EventCount {
  public:
   // Returns once ready() is true. ready() reads atomics sequentially consistently; whoever makes it true writes them so
   // and then rings. That order is what makes a lost wake-up impossible: either the waiter sees the write, or the
