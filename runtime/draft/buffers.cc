@@ -15,16 +15,16 @@ int64_t padded_rows(Backend backend, int64_t rows) {
   return static_cast<int64_t>(round_up(static_cast<uint64_t>(rows), kProductRowPadding));
 }
 
-AttentionState carve_states(int64_t states, int64_t head_dim, Carver& carver) {
-  return {.o = carver.take<float>(states * head_dim), .ml = carver.take<float>(states * 2)};
+AttentionState carve_states(int64_t states, int64_t head_dim, BumpAllocator& allocator) {
+  return {.o = allocator.take<float>(states * head_dim), .ml = allocator.take<float>(states * 2)};
 }
 
-PromptRows PromptRows::carve(int64_t rows, Carver& carver) {
-  const uint64_t before = carver.used_bytes();
+PromptRows PromptRows::carve(int64_t rows, BumpAllocator& allocator) {
+  const uint64_t before = allocator.used_bytes();
   PromptRows lists;
-  lists.tokens = carver.take<int32_t>(rows);
-  lists.positions = carver.take<int32_t>(rows);
-  lists.bytes = carver.used_bytes() - before;
+  lists.tokens = allocator.take<int32_t>(rows);
+  lists.positions = allocator.take<int32_t>(rows);
+  lists.bytes = allocator.used_bytes() - before;
   return lists;
 }
 

@@ -6,7 +6,7 @@
 #include "kernels/attention/op.h"
 #include "kernels/sample/op.h"
 #include "offload/device/device.h"
-#include "runtime/base/carver.h"
+#include "runtime/base/bump_allocator.h"
 #include "runtime/draft/cache.h"
 #include "runtime/draft/draft.h"
 #include "runtime/draft/tree_builder.h"
@@ -31,13 +31,13 @@ inline int64_t stable_rows(const TreeShape& tree) { return tree.deepest() + 1; }
 int64_t round_rows(const TreeShape& tree);
 // A product on CUDA reads and writes whole groups of rows.
 int64_t padded_rows(Backend backend, int64_t rows);
-AttentionState carve_states(int64_t states, int64_t head_dim, Carver& carver);
+AttentionState carve_states(int64_t states, int64_t head_dim, BumpAllocator& allocator);
 
 // Rows of the prompt, one list in device memory and one on the host: one copy.
 struct PromptRows {
   int32_t *tokens, *positions;
   uint64_t bytes;  // of both
-  static PromptRows carve(int64_t rows, Carver& carver);
+  static PromptRows carve(int64_t rows, BumpAllocator& allocator);
 };
 
 // Rows of one pass; their K and V go to the cache's pass rows from `pass_row` on.

@@ -9,20 +9,20 @@
 namespace headrace {
 
 DraftLayerWork DraftLayerWork::carve(const DraftLayerSizes& sizes, int64_t rows, int64_t queries, int64_t context,
-                                     Carver& carver) {
-  const auto rows_of = [&](int64_t width) { return carver.take_bytes(sizes.bytes(rows * width)); };
+                                     BumpAllocator& allocator) {
+  const auto rows_of = [&](int64_t width) { return allocator.take_bytes(sizes.bytes(rows * width)); };
   const int64_t states = queries * sizes.heads;
   DraftLayerWork work;
-  work.inv_freq = carver.take<float>(sizes.head_dim / 2);
-  work.cos_sin = carver.take<float>(context * sizes.head_dim);
+  work.inv_freq = allocator.take<float>(sizes.head_dim / 2);
+  work.cos_sin = allocator.take<float>(context * sizes.head_dim);
   work.normed = rows_of(sizes.hidden);
   work.qkv = rows_of(sizes.qkv_width());
   work.attention = rows_of(sizes.attended());
   work.gate_up = rows_of(2 * sizes.ffn);
   work.activated = rows_of(sizes.ffn);
-  work.logits = carver.take<float>(rows * sizes.vocab);
-  work.state = carve_states(states, sizes.head_dim, carver);
-  work.scratch = carve_states(states * kDraftSegmentsPerLaunch, sizes.head_dim, carver);
+  work.logits = allocator.take<float>(rows * sizes.vocab);
+  work.state = carve_states(states, sizes.head_dim, allocator);
+  work.scratch = carve_states(states * kDraftSegmentsPerLaunch, sizes.head_dim, allocator);
   return work;
 }
 

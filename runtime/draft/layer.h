@@ -8,7 +8,7 @@
 
 #include "kernels/attention/op.h"
 #include "kernels/product/op.h"
-#include "runtime/base/carver.h"
+#include "runtime/base/bump_allocator.h"
 #include "runtime/draft/buffers.h"
 #include "runtime/draft/cache.h"
 #include "runtime/model/forward.h"
@@ -51,7 +51,7 @@ struct DraftLayerWork {
 
   // `rows` with padding; `queries` without.
   static DraftLayerWork carve(const DraftLayerSizes& sizes, int64_t rows, int64_t queries, int64_t context,
-                              Carver& carver);
+                              BumpAllocator& allocator);
 };
 
 // Rows of a prompt in one product of a draft. No more than the smallest segment has: rows that are saved, in multiples

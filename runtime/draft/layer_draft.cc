@@ -14,7 +14,7 @@ LayerDraft::LayerDraft(Device& device, const DraftSetup& options, const DraftCac
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
 void LayerDraft::plan() {
-  Buffers sizes{Carver(nullptr), Carver(nullptr), Carver(nullptr), Carver(nullptr)};
+  Buffers sizes{BumpAllocator(nullptr), BumpAllocator(nullptr), BumpAllocator(nullptr), BumpAllocator(nullptr)};
   carve(&sizes);
   bytes_ = {sizes.work.used_bytes(), sizes.prefill.used_bytes(), sizes.inputs.used_bytes(), sizes.prompt.used_bytes()};
 }
@@ -33,8 +33,8 @@ void LayerDraft::allocate(Stream& compute) {
   inputs_buffer_ = device_.allocate_pinned(bytes_.inputs, "the draft's inputs");
   if (bytes_.prefill > 0) prefill_buffer_ = device_.allocate(bytes_.prefill, "the draft's prefill");
   if (bytes_.prompt > 0) prompt_buffer_ = device_.allocate_pinned(bytes_.prompt, "the draft's prompt");
-  Buffers buffers{Carver(work_buffer_.data()), Carver(prefill_buffer_.data()), Carver(inputs_buffer_.data()),
-                  Carver(prompt_buffer_.data())};
+  Buffers buffers{BumpAllocator(work_buffer_.data()), BumpAllocator(prefill_buffer_.data()),
+                  BumpAllocator(inputs_buffer_.data()), BumpAllocator(prompt_buffer_.data())};
   carve(&buffers);
   std::iota(host_.order, host_.order + chain_rows_, 0);
   for (int64_t i = 0; i < chain_rows_; ++i) std::copy_n(host_.order, chain_rows_, host_.path + i * chain_rows_);
@@ -48,16 +48,16 @@ void LayerDraft::allocate(Stream& compute) {
 
 void LayerDraft::carve_inputs(int64_t rows, int64_t more, Buffers* buffers) {
   chain_rows_ = rows;
-  const auto carved = [&](Carver& carver) {
+  const auto carved = [&](BumpAllocator& allocator) {
     Inputs in{};
-    for (int32_t** list : {&in.tokens, &in.positions}) *list = carver.take<int32_t>(rows);
+    for (int32_t** list : {&in.tokens, &in.positions}) *list = allocator.take<int32_t>(rows);
     for (int32_t** one : {&in.committed_before, &in.committed, &in.root, &in.root_position, &in.slot_shift}) {
-      *one = carver.take<int32_t>(1);
+      *one = allocator.take<int32_t>(1);
     }
-    in.more = carver.take<int32_t>(more);
-    in.changing_bytes = carver.used_bytes();
-    in.order = carver.take<int32_t>(rows);
-    in.path = carver.take<int32_t>(rows * rows);
+    in.more = allocator.take<int32_t>(more);
+    in.changing_bytes = allocator.used_bytes();
+    in.order = allocator.take<int32_t>(rows);
+    in.path = allocator.take<int32_t>(rows * rows);
     return in;
   };
   inputs_ = carved(buffers->work);

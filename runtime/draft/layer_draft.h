@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "offload/device/graph.h"
-#include "runtime/base/carver.h"
+#include "runtime/base/bump_allocator.h"
 #include "runtime/draft/buffers.h"
 #include "runtime/draft/cache.h"
 #include "runtime/draft/draft.h"
@@ -41,8 +41,8 @@ class LayerDraft : public Draft {
   };
   // The run's buffers while they are divided; their bases are null while the memory is planned.
   struct Buffers {
-    Carver work, prefill;   // device memory
-    Carver inputs, prompt;  // pinned
+    BumpAllocator work, prefill;   // device memory
+    BumpAllocator inputs, prompt;  // pinned
   };
   struct Round {
     int64_t row = 0;      // the row, of those computed for what was accepted, that predicts the root's children

@@ -11,15 +11,15 @@ struct Result {
   float* scores;
   uint64_t bytes;
 };
-Result carve_result(int64_t nodes, Carver& carver) {
-  const uint64_t before = carver.used_bytes();
+Result carve_result(int64_t nodes, BumpAllocator& allocator) {
+  const uint64_t before = allocator.used_bytes();
   Result result;
-  result.count = carver.take<int32_t>(1);
-  result.tokens = carver.take<int32_t>(nodes);
-  result.parents = carver.take<int32_t>(nodes);
-  result.depths = carver.take<int32_t>(nodes);
-  result.scores = carver.take<float>(nodes);
-  result.bytes = carver.used_bytes() - before;
+  result.count = allocator.take<int32_t>(1);
+  result.tokens = allocator.take<int32_t>(nodes);
+  result.parents = allocator.take<int32_t>(nodes);
+  result.depths = allocator.take<int32_t>(nodes);
+  result.scores = allocator.take<float>(nodes);
+  result.bytes = allocator.used_bytes() - before;
   return result;
 }
 
@@ -36,7 +36,7 @@ struct TreeBuilder::Work {
   int32_t *positions, *draw_positions, *path;  // of the selected tree
 };
 
-TreeBuilder::Work TreeBuilder::carve(const TreeSetup& setup, Carver& carver) {
+TreeBuilder::Work TreeBuilder::carve(const TreeSetup& setup, BumpAllocator& allocator) {
   const TreeShape& shape = setup.shape;
   const int64_t kept = shape.candidates();
   int64_t top = 0;
@@ -48,47 +48,47 @@ TreeBuilder::Work TreeBuilder::carve(const TreeSetup& setup, Carver& carver) {
   const int64_t stride = shape.deepest() + 1;
   Work work;
   for (int32_t** list : {&work.candidates.tokens, &work.candidates.parents, &work.candidates.depths}) {
-    *list = carver.take<int32_t>(kept);
+    *list = allocator.take<int32_t>(kept);
   }
-  work.candidates.scores = carver.take<float>(kept);
+  work.candidates.scores = allocator.take<float>(kept);
   for (int32_t** list :
        {&work.frontier.candidates, &work.frontier.tokens, &work.frontier.parent_rows, &work.frontier.positions}) {
-    *list = carver.take<int32_t>(kMaxFrontier);
+    *list = allocator.take<int32_t>(kMaxFrontier);
   }
-  work.frontier.scores = carver.take<float>(kMaxFrontier);
-  work.frontier.path = carver.take<int32_t>(kMaxFrontier * stride);
+  work.frontier.scores = allocator.take<float>(kMaxFrontier);
+  work.frontier.path = allocator.take<int32_t>(kMaxFrontier * stride);
   work.frontier.path_stride = stride;
-  work.progress = carver.take<TreeProgress>(1);
-  work.log_probs = carver.take<float>(top);
-  work.tokens = carver.take<int32_t>(top);
-  work.top_workspace = carver.take_bytes(workspace);
-  work.result = carve_result(shape.nodes, carver);
-  work.positions = carver.take<int32_t>(shape.nodes);
-  work.draw_positions = carver.take<int32_t>(shape.nodes);
-  work.path = carver.take<int32_t>(shape.nodes * stride);
+  work.progress = allocator.take<TreeProgress>(1);
+  work.log_probs = allocator.take<float>(top);
+  work.tokens = allocator.take<int32_t>(top);
+  work.top_workspace = allocator.take_bytes(workspace);
+  work.result = carve_result(shape.nodes, allocator);
+  work.positions = allocator.take<int32_t>(shape.nodes);
+  work.draw_positions = allocator.take<int32_t>(shape.nodes);
+  work.path = allocator.take<int32_t>(shape.nodes * stride);
   return work;
 }
 
 uint64_t TreeBuilder::device_bytes(const TreeSetup& setup) {
-  Carver carver(nullptr);
-  carve(setup, carver);
-  return whole_pages(carver.used_bytes());
+  BumpAllocator allocator(nullptr);
+  carve(setup, allocator);
+  return whole_pages(allocator.used_bytes());
 }
 
 uint64_t TreeBuilder::pinned_bytes(const TreeSetup& setup) {
-  Carver carver(nullptr);
-  carve_result(setup.shape.nodes, carver);
-  return whole_pages(carver.used_bytes());
+  BumpAllocator allocator(nullptr);
+  carve_result(setup.shape.nodes, allocator);
+  return whole_pages(allocator.used_bytes());
 }
 
 TreeBuilder::TreeBuilder(Device& device, const TreeSetup& setup) : setup_(setup), round_(setup.shape) {
-  Carver size(nullptr), host_size(nullptr);
+  BumpAllocator size(nullptr), host_size(nullptr);
   carve(setup, size);
   carve_result(setup.shape.nodes, host_size);
   memory_ = device.allocate(size.used_bytes(), "the draft's tree");
   host_ = device.allocate_pinned(host_size.used_bytes(), "the draft's tree");
-  Carver carver(memory_.data());
-  work_ = std::make_unique<Work>(carve(setup, carver));
+  BumpAllocator allocator(memory_.data());
+  work_ = std::make_unique<Work>(carve(setup, allocator));
 }
 
 TreeBuilder::~TreeBuilder() = default;
@@ -187,8 +187,8 @@ void TreeBuilder::bring(Stream& stream, Tree* tree) {
   const Result& result = work_->result;
   stream.copy(host_.data(), result.count, result.bytes, Link::kDeviceToHost);
   stream.synchronize();
-  Carver carver(host_.data());
-  const Result here = carve_result(setup_.shape.nodes, carver);
+  BumpAllocator allocator(host_.data());
+  const Result here = carve_result(setup_.shape.nodes, allocator);
   const int64_t count = *here.count;
   CHECK(count > 0 && count <= round_.nodes, "count=", count);
   tree->tokens.assign(here.tokens, here.tokens + count);

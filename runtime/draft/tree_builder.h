@@ -12,7 +12,7 @@
 #include "kernels/sample/op.h"
 #include "kernels/tree/op.h"
 #include "offload/device/device.h"
-#include "runtime/base/carver.h"
+#include "runtime/base/bump_allocator.h"
 #include "runtime/draft/draft.h"
 #include "runtime/speculation/policy/tree_policy.h"
 #include "runtime/speculation/tree.h"
@@ -68,7 +68,7 @@ class TreeBuilder {
 
  private:
   struct Work;
-  static Work carve(const TreeSetup& setup, Carver& carver);
+  static Work carve(const TreeSetup& setup, BumpAllocator& allocator);
 
   const TreeSetup setup_;
   TreeLimits limits_;

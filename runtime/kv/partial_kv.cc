@@ -17,17 +17,17 @@ uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
 }  // namespace
 
 PartialKv::Work PartialKv::carve(const RowShape& rows, const PartialShape& shape, int64_t context_rows,
-                                 Carver& carver) {
+                                 BumpAllocator& allocator) {
   Work work;
-  work.scores = carver.take<float>(rows.kv_heads * block_count(context_rows));
-  work.workspace = carver.take<float>(score_blocks_workspace_floats(rows.kv_heads, rows.head_dim));
-  work.chosen = carver.take<int32_t>(rows.kv_heads * shape.blocks);
-  work.sinks = carver.take<int32_t>(rows.kv_heads * kSinkBlocks);
+  work.scores = allocator.take<float>(rows.kv_heads * block_count(context_rows));
+  work.workspace = allocator.take<float>(score_blocks_workspace_floats(rows.kv_heads, rows.head_dim));
+  work.chosen = allocator.take<int32_t>(rows.kv_heads * shape.blocks);
+  work.sinks = allocator.take<int32_t>(rows.kv_heads * kSinkBlocks);
   return work;
 }
 
 uint64_t PartialKv::work_bytes(const RowShape& rows, const PartialShape& shape, int64_t context_rows) {
-  Carver size(nullptr);
+  BumpAllocator size(nullptr);
   carve(rows, shape, context_rows, size);
   return whole_pages(size.used_bytes());
 }
@@ -45,8 +45,8 @@ PartialKv::PartialKv(Device& device, const RowShape& rows, const PartialOptions&
       work_memory_(device.allocate(work_bytes(rows, options.shape, context_rows), "the choice of blocks")),
       host_sinks_(device.allocate_pinned(u(rows.kv_heads * kSinkBlocks) * sizeof(int32_t), "the first blocks")) {
   CHECK(options.shape.blocks > 0 && options.shape.blocks <= kMaxKeptBlocks, "blocks=", options.shape.blocks);
-  Carver carver(work_memory_.data());
-  work_ = carve(rows, options.shape, context_rows, carver);
+  BumpAllocator allocator(work_memory_.data());
+  work_ = carve(rows, options.shape, context_rows, allocator);
   for (int64_t i = 0; i < rows.kv_heads * kSinkBlocks; ++i) {
     host_sinks_.as<int32_t>()[i] = static_cast<int32_t>(i % kSinkBlocks);
   }

@@ -15,7 +15,7 @@
 #include "cache/partial.h"
 #include "kernels/blocks/op.h"
 #include "offload/device/device.h"
-#include "runtime/base/carver.h"
+#include "runtime/base/bump_allocator.h"
 #include "runtime/kv/kv_cache.h"
 
 namespace headrace {
@@ -77,7 +77,7 @@ class PartialKv {
     float *scores, *workspace;
     int32_t *chosen, *sinks;  // [kv_heads, blocks], [kv_heads, kSinkRows / kBlockRows]
   };
-  static Work carve(const RowShape& rows, const PartialShape& shape, int64_t context_rows, Carver& carver);
+  static Work carve(const RowShape& rows, const PartialShape& shape, int64_t context_rows, BumpAllocator& allocator);
 
   const RowShape rows_;
   const PartialOptions options_;

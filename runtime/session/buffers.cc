@@ -7,15 +7,16 @@ namespace headrace {
 SessionBuffers::SessionBuffers(const SessionPlan& plan) : plan_(plan) {
   const SessionLayout& layout = plan.layout;
   Device& device = layout.device();
-  Carver size(nullptr), later(nullptr), host_size(nullptr);
+  BumpAllocator size(nullptr), later(nullptr), host_size(nullptr);
   layout.carve_step(size, later);
   layout.carve_inputs(host_size);
   step_memory_ = device.allocate(size.used_bytes(), "the buffers of a step");
   host_inputs_memory_ = device.allocate_pinned(host_size.used_bytes(), "the inputs of a step");
   host_results_ = device.allocate_pinned(layout.result_bytes(), "the result of a step");
   if (layout.options().grow_rows > 0) host_ranked_ = device.allocate_pinned(layout.ranked_bytes(), "ranked tokens");
-  Carver carver(step_memory_.data()), none(nullptr), inputs(host_inputs_memory_.data()), results(host_results_.data());
-  step_ = layout.carve_step(carver, none);
+  BumpAllocator allocator(step_memory_.data()), none(nullptr), inputs(host_inputs_memory_.data()),
+      results(host_results_.data());
+  step_ = layout.carve_step(allocator, none);
   host_ = layout.carve_inputs(inputs);
   host_result_ = layout.carve_result(results);
   const ModelConfig& config = layout.config();
@@ -29,11 +30,11 @@ SessionBuffers::SessionBuffers(const SessionPlan& plan) : plan_(plan) {
 }
 
 void SessionBuffers::allocate_passes() {
-  Carver size(nullptr), later_size(nullptr);
+  BumpAllocator size(nullptr), later_size(nullptr);
   plan_.layout.carve_step(size, later_size);
   pass_memory_ = plan_.layout.device().allocate(later_size.used_bytes(), "the buffers of a pass");
-  Carver carver(step_memory_.data()), later(pass_memory_.data());
-  step_ = plan_.layout.carve_step(carver, later);
+  BumpAllocator allocator(step_memory_.data()), later(pass_memory_.data());
+  step_ = plan_.layout.carve_step(allocator, later);
 }
 
 const int32_t* SessionBuffers::host_tree_tokens() const {

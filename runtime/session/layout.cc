@@ -13,8 +13,8 @@ constexpr uint64_t kScratchBytes = 64 * kMiB;  // of segment states, so that it 
 
 int64_t state_floats(const ModelConfig& c, int64_t rows) { return rows * c.heads * (c.head_dim + 2); }
 
-AttentionState carve_state(const ModelConfig& c, int64_t rows, Carver& carver) {
-  return {.o = carver.take<float>(rows * c.heads * c.head_dim), .ml = carver.take<float>(rows * c.heads * 2)};
+AttentionState carve_state(const ModelConfig& c, int64_t rows, BumpAllocator& allocator) {
+  return {.o = allocator.take<float>(rows * c.heads * c.head_dim), .ml = allocator.take<float>(rows * c.heads * 2)};
 }
 
 }  // namespace
@@ -27,46 +27,46 @@ RowShape row_shape(const ModelConfig& config, DType k_type, DType v_type) {
           .v_type = v_type};
 }
 
-StepInputs StepInputs::carve(Carver& carver, int64_t pass_rows, int64_t path_stride) {
+StepInputs StepInputs::carve(BumpAllocator& allocator, int64_t pass_rows, int64_t path_stride) {
   StepInputs inputs;
   for (int32_t** list : {&inputs.tokens, &inputs.positions, &inputs.draw_positions, &inputs.slots, &inputs.source}) {
-    *list = carver.take<int32_t>(pass_rows);
+    *list = allocator.take<int32_t>(pass_rows);
   }
-  inputs.committed = carver.take<int32_t>(1);
-  inputs.first_row = carver.take<int32_t>(1);
-  inputs.path = carver.take<int32_t>(pass_rows * path_stride);
+  inputs.committed = allocator.take<int32_t>(1);
+  inputs.first_row = allocator.take<int32_t>(1);
+  inputs.path = allocator.take<int32_t>(pass_rows * path_stride);
   return inputs;
 }
 
-StepResult StepResult::carve(Carver& carver, int64_t pass_rows) {
+StepResult StepResult::carve(BumpAllocator& allocator, int64_t pass_rows) {
   StepResult result;
-  result.acceptance = carver.take<TreeAcceptance>(1);
-  result.count = carver.take<int32_t>(1);
-  result.parents = carver.take<int32_t>(kMaxTreeNodes);
-  result.depths = carver.take<int32_t>(kMaxTreeNodes);
-  result.scores = carver.take<float>(kMaxTreeNodes);
-  result.samples = carver.take<int32_t>(pass_rows);
+  result.acceptance = allocator.take<TreeAcceptance>(1);
+  result.count = allocator.take<int32_t>(1);
+  result.parents = allocator.take<int32_t>(kMaxTreeNodes);
+  result.depths = allocator.take<int32_t>(kMaxTreeNodes);
+  result.scores = allocator.take<float>(kMaxTreeNodes);
+  result.samples = allocator.take<int32_t>(pass_rows);
   return result;
 }
 
 uint64_t StepResult::bytes(int64_t pass_rows) {
-  Carver carver(nullptr);
-  carve(carver, pass_rows);
-  return carver.used_bytes();
+  BumpAllocator allocator(nullptr);
+  carve(allocator, pass_rows);
+  return allocator.used_bytes();
 }
 
-PrefillStaging PrefillStaging::carve(Carver& carver, int64_t prompt_tokens) {
+PrefillStaging PrefillStaging::carve(BumpAllocator& allocator, int64_t prompt_tokens) {
   PrefillStaging staging;
-  staging.ids = carver.take<int32_t>(prompt_tokens);
-  staging.positions = carver.take<int32_t>(prompt_tokens);
-  staging.segments = carver.take<KvSegment>(segments_for(prompt_tokens));
+  staging.ids = allocator.take<int32_t>(prompt_tokens);
+  staging.positions = allocator.take<int32_t>(prompt_tokens);
+  staging.segments = allocator.take<KvSegment>(segments_for(prompt_tokens));
   return staging;
 }
 
 uint64_t PrefillStaging::bytes(int64_t prompt_tokens) {
-  Carver carver(nullptr);
-  carve(carver, prompt_tokens);
-  return carver.used_bytes();
+  BumpAllocator allocator(nullptr);
+  carve(allocator, prompt_tokens);
+  return allocator.used_bytes();
 }
 
 SessionLayout::SessionLayout(Device& device, Stream& compute, const ModelConfig& config, const Weights& weights,
@@ -116,22 +116,24 @@ int64_t SessionLayout::prefill_group() const {
   return default_prefill_group(device_.backend());
 }
 
-StepInputs SessionLayout::carve_inputs(Carver& carver) const {
-  return StepInputs::carve(carver, pass_rows(), path_stride());
+StepInputs SessionLayout::carve_inputs(BumpAllocator& allocator) const {
+  return StepInputs::carve(allocator, pass_rows(), path_stride());
 }
-StepResult SessionLayout::carve_result(Carver& carver) const { return StepResult::carve(carver, pass_rows()); }
+StepResult SessionLayout::carve_result(BumpAllocator& allocator) const {
+  return StepResult::carve(allocator, pass_rows());
+}
 
-StepWork SessionLayout::carve_step(Carver& carver, Carver& later) const {
+StepWork SessionLayout::carve_step(BumpAllocator& allocator, BumpAllocator& later) const {
   const int64_t rows = padded(pass_rows()), table = options_.context_tokens;
   StepWork work;
-  work.result = carve_result(carver);
-  const uint64_t before = carver.used_bytes();
-  work.inputs = carve_inputs(carver);
-  work.path_offset = carver.used_bytes() - before -
+  work.result = carve_result(allocator);
+  const uint64_t before = allocator.used_bytes();
+  work.inputs = carve_inputs(allocator);
+  work.path_offset = allocator.used_bytes() - before -
                      round_up(static_cast<uint64_t>(pass_rows() * path_stride()) * sizeof(int32_t), 256);
-  work.inv_freq = carver.take<float>(config_.head_dim / 2);
-  work.cos_sin = carver.take<float>(table * config_.head_dim);
-  work.hidden = carver.take_bytes(static_cast<uint64_t>(rows) * hidden_row_bytes());
+  work.inv_freq = allocator.take<float>(config_.head_dim / 2);
+  work.cos_sin = allocator.take<float>(table * config_.head_dim);
+  work.hidden = allocator.take_bytes(static_cast<uint64_t>(rows) * hidden_row_bytes());
   std::byte* const layer = later.take_bytes(layer_work_bytes(config_, weights_.dtype(), rows));
   if (layer != nullptr) work.layer = layer_work(config_, weights_.dtype(), rows, layer);
   const uint64_t one = static_cast<uint64_t>(state_floats(config_, 1)) * sizeof(float);
@@ -151,7 +153,7 @@ StepWork SessionLayout::carve_step(Carver& carver, Carver& later) const {
 
 // Device memory beside the KV cache, of each phase, and how it grows.
 void SessionLayout::plan_work(PlanInput* input) const {
-  Carver step(nullptr), later(nullptr), prefill(nullptr);
+  BumpAllocator step(nullptr), later(nullptr), prefill(nullptr);
   carve_step(step, later);
   carve_prefill(prefill);
   const auto products = [&](int64_t rows, ProductPath path) {
@@ -171,7 +173,7 @@ void SessionLayout::plan_work(PlanInput* input) const {
 
 // Pinned memory beside the KV cache.
 uint64_t SessionLayout::pinned_work_bytes() const {
-  Carver inputs(nullptr);
+  BumpAllocator inputs(nullptr);
   carve_inputs(inputs);
   uint64_t bytes = whole_pages(inputs.used_bytes()) + pointer_bytes() + whole_pages(result_bytes()) +
                    whole_pages(PrefillStaging::bytes(options_.prompt_tokens));
@@ -228,17 +230,17 @@ PlanInput SessionLayout::plan_input() const {
   return input;
 }
 
-PrefillWork SessionLayout::carve_prefill(Carver& carver) const {
+PrefillWork SessionLayout::carve_prefill(BumpAllocator& allocator) const {
   const int64_t prompt = options_.prompt_tokens, computed = padded(computed_rows());
   const int64_t group = std::min(computed, prefill_group());
   PrefillWork work;
-  work.ids = carver.take<int32_t>(prompt);
-  work.positions = carver.take<int32_t>(prompt);
-  work.hidden = carver.take_bytes(static_cast<uint64_t>(computed) * hidden_row_bytes());
-  std::byte* const layer = carver.take_bytes(layer_work_bytes(config_, weights_.dtype(), group));
+  work.ids = allocator.take<int32_t>(prompt);
+  work.positions = allocator.take<int32_t>(prompt);
+  work.hidden = allocator.take_bytes(static_cast<uint64_t>(computed) * hidden_row_bytes());
+  std::byte* const layer = allocator.take_bytes(layer_work_bytes(config_, weights_.dtype(), group));
   if (layer != nullptr) work.layer = layer_work(config_, weights_.dtype(), group, layer);
   work.segment_count = segments_for(prompt);
-  work.segments = carver.take<KvSegment>(work.segment_count);
+  work.segments = allocator.take<KvSegment>(work.segment_count);
   work.layer_buffer = nullptr;  // its own allocation: the planner counts it
   return work;
 }

@@ -45,11 +45,11 @@ class SessionLayout {
 
   uint64_t ranked_bytes() const;
   uint64_t result_bytes() const;  // with the tokens behind it
-  StepInputs carve_inputs(Carver& carver) const;
-  StepResult carve_result(Carver& carver) const;
-  // `carver`: what lasts for the run; `later`: what only passes need, and prefill has the room of.
-  StepWork carve_step(Carver& carver, Carver& later) const;
-  PrefillWork carve_prefill(Carver& carver) const;
+  StepInputs carve_inputs(BumpAllocator& allocator) const;
+  StepResult carve_result(BumpAllocator& allocator) const;
+  // `allocator`: what lasts for the run; `later`: what only passes need, and prefill has the room of.
+  StepWork carve_step(BumpAllocator& allocator, BumpAllocator& later) const;
+  PrefillWork carve_prefill(BumpAllocator& allocator) const;
 
  private:
   void plan_work(PlanInput* input) const;

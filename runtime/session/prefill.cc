@@ -98,14 +98,14 @@ Prefill::Prefill(const SessionPlan& plan, const SessionBuffers& buffers, KvCache
 
 bool Prefill::run(std::span<const int32_t> ids) {
   Device& device = layout_.device();
-  Carver size(nullptr);
+  BumpAllocator size(nullptr);
   layout_.carve_prefill(size);
   DeviceBuffer memory = device.allocate(size.used_bytes(), "prefill");
   DeviceBuffer buffer = device.allocate(layer_buffer_bytes_, "the layer that prefill builds");
   PinnedBuffer staging = device.allocate_pinned(PrefillStaging::bytes(options_.prompt_tokens), "the prompt");
   const DrainBeforeGoing guard(compute_, cache_, options_.prefix);
-  Carver carver(memory.data());
-  work_ = layout_.carve_prefill(carver);
+  BumpAllocator allocator(memory.data());
+  work_ = layout_.carve_prefill(allocator);
   work_.layer_buffer = buffer.data();
   upload_prompt(ids, staging);
   embed_prompt();
@@ -121,8 +121,8 @@ bool Prefill::run(std::span<const int32_t> ids) {
 }
 
 void Prefill::upload_prompt(std::span<const int32_t> ids, const PinnedBuffer& staging) {
-  Carver carver(staging.data());
-  const PrefillStaging host = PrefillStaging::carve(carver, options_.prompt_tokens);
+  BumpAllocator allocator(staging.data());
+  const PrefillStaging host = PrefillStaging::carve(allocator, options_.prompt_tokens);
   std::copy(ids.begin(), ids.end(), host.ids);
   for (int64_t i = 0; i < options_.prompt_tokens; ++i) host.positions[i] = static_cast<int32_t>(i);
   compute_.copy(work_.ids, host.ids, ids.size_bytes(), Link::kHostToDevice, "prompt");

@@ -8,7 +8,7 @@
 
 #include "kernels/attention/op.h"
 #include "kernels/tree/op.h"
-#include "runtime/base/carver.h"
+#include "runtime/base/bump_allocator.h"
 #include "runtime/model/forward.h"
 
 namespace headrace {
@@ -18,7 +18,7 @@ struct StepInputs {
   int32_t *tokens, *positions, *draw_positions, *slots, *source;
   int32_t *committed, *first_row;  // [1]
   int32_t* path;                   // [pass_rows, path_stride]; last, as a step uploads what it uses of it
-  static StepInputs carve(Carver& carver, int64_t pass_rows, int64_t path_stride);
+  static StepInputs carve(BumpAllocator& allocator, int64_t pass_rows, int64_t path_stride);
 };
 
 // What of a step goes to the host, in one copy; the tokens of its inputs stand behind it.
@@ -27,7 +27,7 @@ struct StepResult {
   int32_t *count, *parents, *depths;  // [1], [kMaxTreeNodes] each, of a draft's tree
   float* scores;                      // [kMaxTreeNodes]
   int32_t* samples;                   // [pass_rows]
-  static StepResult carve(Carver& carver, int64_t pass_rows);
+  static StepResult carve(BumpAllocator& allocator, int64_t pass_rows);
   static uint64_t bytes(int64_t pass_rows);
 };
 
@@ -63,7 +63,7 @@ struct PrefillWork {
 struct PrefillStaging {
   int32_t *ids, *positions;  // [prompt]
   KvSegment* segments;
-  static PrefillStaging carve(Carver& carver, int64_t prompt_tokens);
+  static PrefillStaging carve(BumpAllocator& allocator, int64_t prompt_tokens);
   static uint64_t bytes(int64_t prompt_tokens);
 };
 

@@ -61,18 +61,18 @@ uint64_t SimpleDraft::qkv_row_bytes() const {
 
 void SimpleDraft::carve(Buffers* buffers) {
   const int64_t most = most_rows(chain_rows()), rows = padded(most);
-  Carver& carver = buffers->work;
+  BumpAllocator& allocator = buffers->work;
   carve_inputs(chain_rows(), kDraftSinkRows, buffers);
-  work_.inv_freq = carver.take<float>(config_.head_dim / 2);
-  work_.cos_sin = carver.take<float>(shape_.context_rows * config_.head_dim);
-  work_.hidden = carver.take_bytes(u(rows * config_.hidden) * type_bytes());
-  std::byte* const layer = carver.take_bytes(layer_work_bytes(config_, weights_.dtype(), rows));
+  work_.inv_freq = allocator.take<float>(config_.head_dim / 2);
+  work_.cos_sin = allocator.take<float>(shape_.context_rows * config_.head_dim);
+  work_.hidden = allocator.take_bytes(u(rows * config_.hidden) * type_bytes());
+  std::byte* const layer = allocator.take_bytes(layer_work_bytes(config_, weights_.dtype(), rows));
   if (layer != nullptr) work_.layer = layer_work(config_, weights_.dtype(), rows, layer);
-  work_.logits = carver.take<float>(padded(options_.tree.widest()) * config_.vocab);
+  work_.logits = allocator.take<float>(padded(options_.tree.widest()) * config_.vocab);
   work_.first_qkv =
-      shape_.windowed() ? carver.take_bytes(u(config_.layers * kDraftSinkRows) * qkv_row_bytes()) : nullptr;
-  work_.state = carve_states(most * config_.heads, config_.head_dim, carver);
-  work_.scratch = carve_states(most * config_.heads * kDraftSegmentsPerLaunch, config_.head_dim, carver);
+      shape_.windowed() ? allocator.take_bytes(u(config_.layers * kDraftSinkRows) * qkv_row_bytes()) : nullptr;
+  work_.state = carve_states(most * config_.heads, config_.head_dim, allocator);
+  work_.scratch = carve_states(most * config_.heads * kDraftSegmentsPerLaunch, config_.head_dim, allocator);
 }
 
 uint64_t SimpleDraft::check_bytes() const {

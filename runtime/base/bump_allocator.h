@@ -9,9 +9,9 @@
 
 namespace headrace {
 
-class Carver {
+class BumpAllocator {
  public:
-  explicit Carver(std::byte* base) : base_(base) {}
+  explicit BumpAllocator(std::byte* base) : base_(base) {}
 
   template <typename T>
   T* take(int64_t count) {
