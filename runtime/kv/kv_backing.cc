@@ -35,7 +35,7 @@ KvBacking::KvBacking(Device& device, const RowShape& shape, const MemoryPlan& pl
       places_(plan.places),
       disk_(make_disk(device, shape, plan, options.spill)) {
   const uint64_t piece_bytes = host_piece_bytes(plan, options.host_piece_bytes);
-  host_memory_ = PinnedLater(device, plan.host_bytes, piece_bytes, "the KV cache in host memory");
+  host_memory_ = BackgroundPinnedBuffer(device, plan.host_bytes, piece_bytes, "the KV cache in host memory");
   built_ = device.make_event();
   offloaded_ = device.make_event();
   out_ = device.make_stream("rows out", StreamRole::kCopy);

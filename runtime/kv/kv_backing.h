@@ -12,8 +12,8 @@
 
 #include "cache/movement.h"
 #include "cache/planner.h"
+#include "offload/device/background_pinned_buffer.h"
 #include "offload/device/device.h"
-#include "offload/device/pinned_later.h"
 #include "offload/device/ring.h"
 #include "offload/spill/spill_file.h"
 #include "runtime/kv/spill_options.h"
@@ -72,7 +72,7 @@ class KvBacking {
   // Throws what has failed so far; never blocks.
   void check();
   SpillFile* disk() { return disk_.get(); }  // null: nothing lives on disk
-  const PinnedLater& host_memory() const { return host_memory_; }
+  const BackgroundPinnedBuffer& host_memory() const { return host_memory_; }
 
  private:
   std::byte* host_data(int64_t layer);  // waits for the layer's piece
@@ -81,7 +81,7 @@ class KvBacking {
   const RowShape shape_;
   const int64_t layers_;
   const SegmentPlaces places_;
-  PinnedLater host_memory_;
+  BackgroundPinnedBuffer host_memory_;
   std::unique_ptr<SpillFile> disk_;
   std::unique_ptr<Event> built_, offloaded_;
   std::unique_ptr<Stream> out_;  // last, so that it drains before the memory goes

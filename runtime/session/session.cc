@@ -61,7 +61,7 @@ std::optional<int32_t> Session::prefill(std::span<const int32_t> ids, Progress* 
 SessionStats Session::stats() const {
   SessionStats stats;
   if (cache_) {
-    const PinnedLater& host = cache_->backing().host_memory();
+    const BackgroundPinnedBuffer& host = cache_->backing().host_memory();
     stats.host_memory_ms = host.ms();
     stats.host_wait_ms = host.waited_ms();
   }

@@ -1,6 +1,6 @@
-// PinnedLater: pieces come one after the other and are there when they are asked for, errors come out then, and nothing
-// is left behind.
-#include "offload/device/pinned_later.h"
+// BackgroundPinnedBuffer: pieces come one after the other and are there when they are asked for, errors come out then,
+// and nothing is left behind.
+#include "offload/device/background_pinned_buffer.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 namespace headrace {
 namespace {
 
-class PinnedLaterTest : public BackendTest {
+class BackgroundPinnedBufferTest : public BackendTest {
  protected:
   // Through the device's memory, at which only pinned memory that is one registration to CUDA arrives in one copy.
   void expect_reaches_device(const std::byte* from, size_t bytes, std::byte last) {
@@ -24,15 +24,15 @@ class PinnedLaterTest : public BackendTest {
     EXPECT_EQ(read(to)[bytes - 1], last);
   }
 };
-BACKEND_TEST(PinnedLaterTest);
+BACKEND_TEST(BackgroundPinnedBufferTest);
 
-TEST_P(PinnedLaterTest, IsThereWhenAskedFor) {
+TEST_P(BackgroundPinnedBufferTest, IsThereWhenAskedFor) {
   constexpr uint64_t kPiece = 16 * kMiB, kBytes = 2 * kPiece + 5000;
   const uint64_t before = device_->host_mem().used_bytes();
   {
-    PinnedLater first(*device_, kBytes, kPiece, "a test");
+    BackgroundPinnedBuffer first(*device_, kBytes, kPiece, "a test");
     EXPECT_TRUE(first.begun());
-    PinnedLater later = std::move(first);
+    BackgroundPinnedBuffer later = std::move(first);
     EXPECT_FALSE(first.begun());
     std::byte* const data = later.at(0);
     EXPECT_EQ(later.at(kPiece - 1), data + kPiece - 1);
@@ -49,19 +49,19 @@ TEST_P(PinnedLaterTest, IsThereWhenAskedFor) {
   EXPECT_EQ(device_->host_mem().used_bytes(), before);
 }
 
-TEST_P(PinnedLaterTest, NothingIsNothing) {
-  PinnedLater none;
+TEST_P(BackgroundPinnedBufferTest, NothingIsNothing) {
+  BackgroundPinnedBuffer none;
   EXPECT_FALSE(none.begun());
   none.wait();
   EXPECT_EQ(none.ms(), 0);
-  PinnedLater empty(*device_, 0, kMiB, "a test");
+  BackgroundPinnedBuffer empty(*device_, 0, kMiB, "a test");
   EXPECT_TRUE(empty.begun());
   empty.wait();
   EXPECT_EQ(empty.ms(), 0);
 }
 
-TEST_P(PinnedLaterTest, AnErrorComesOutOfThePieceThatLacks) {
-  PinnedLater later(*device_, kSmallHost + kMiB, kSmallHost / 2, "a test's arena");
+TEST_P(BackgroundPinnedBufferTest, AnErrorComesOutOfThePieceThatLacks) {
+  BackgroundPinnedBuffer later(*device_, kSmallHost + kMiB, kSmallHost / 2, "a test's arena");
   EXPECT_NE(later.at(kSmallHost / 2), nullptr);
   for (int i = 0; i < 2; ++i) {
     try {
@@ -77,15 +77,15 @@ TEST_P(PinnedLaterTest, AnErrorComesOutOfThePieceThatLacks) {
 }
 
 // As when loading the weights fails or is interrupted, and another run begins at once.
-TEST_P(PinnedLaterTest, GoneUnasked) {
+TEST_P(BackgroundPinnedBufferTest, GoneUnasked) {
   const uint64_t before = device_->host_mem().used_bytes();
-  for (int i = 0; i < 5; ++i) PinnedLater(*device_, kSmallHost - kMiB, 16 * kMiB, "a test");
-  { PinnedLater fails(*device_, 2 * kSmallHost, 2 * kSmallHost, "a test"); }
-  PinnedLater replaced(*device_, kSmallHost / 2, kMiB, "a test");
-  replaced = PinnedLater(*device_, kSmallHost / 4, kMiB, "a test");
+  for (int i = 0; i < 5; ++i) BackgroundPinnedBuffer(*device_, kSmallHost - kMiB, 16 * kMiB, "a test");
+  { BackgroundPinnedBuffer fails(*device_, 2 * kSmallHost, 2 * kSmallHost, "a test"); }
+  BackgroundPinnedBuffer replaced(*device_, kSmallHost / 2, kMiB, "a test");
+  replaced = BackgroundPinnedBuffer(*device_, kSmallHost / 4, kMiB, "a test");
   replaced.wait();
   EXPECT_EQ(device_->host_mem().used_bytes(), before + kSmallHost / 4);
-  replaced = PinnedLater();
+  replaced = BackgroundPinnedBuffer();
   EXPECT_EQ(device_->host_mem().used_bytes(), before);
 }
 
@@ -120,10 +120,10 @@ class SlowDevice : public Device {
   std::atomic<int> asked_{0};
 };
 
-TEST(PinnedLaterPieces, TheFirstServesWhileTheNextIsTaken) {
+TEST(BackgroundPinnedBufferPieces, TheFirstServesWhileTheNextIsTaken) {
   SlowDevice device;
   device.let(1);
-  PinnedLater later(device, 3 * kMiB, kMiB, "a test");
+  BackgroundPinnedBuffer later(device, 3 * kMiB, kMiB, "a test");
   *later.at(kMiB - 1) = std::byte{7};
   const double waited = later.waited_ms();
   for (int i = 0; i < 100; ++i) later.at(0);
@@ -137,11 +137,11 @@ TEST(PinnedLaterPieces, TheFirstServesWhileTheNextIsTaken) {
   EXPECT_GE(later.ms(), 10);
 }
 
-TEST(PinnedLaterPieces, WhoGoesWaitsForOnePieceAlone) {
+TEST(BackgroundPinnedBufferPieces, WhoGoesWaitsForOnePieceAlone) {
   constexpr int kPieces = 5000;
   SlowDevice device;
   {
-    PinnedLater later(device, kPieces * kPageBytes, kPageBytes, "a test");
+    BackgroundPinnedBuffer later(device, kPieces * kPageBytes, kPageBytes, "a test");
     while (device.asked() == 0) std::this_thread::yield();
     const std::jthread lets([&](const std::stop_token& done) {  // all, in a few seconds
       while (!done.stop_requested()) {
@@ -149,7 +149,7 @@ TEST(PinnedLaterPieces, WhoGoesWaitsForOnePieceAlone) {
         device.let(1);
       }
     });
-    later = PinnedLater();
+    later = BackgroundPinnedBuffer();
   }
   EXPECT_LT(device.asked(), kPieces);
   EXPECT_EQ(device.host_mem().used_bytes(), 0u);

@@ -13,14 +13,14 @@
 
 namespace headrace {
 
-class PinnedLater {
+class BackgroundPinnedBuffer {
  public:
-  PinnedLater();  // nothing is taken
+  BackgroundPinnedBuffer();  // nothing is taken
   // Pieces of `piece_bytes`, the last one of what is left. REQUIRES: piece_bytes > 0.
-  PinnedLater(Device& device, uint64_t bytes, uint64_t piece_bytes, std::string what);
-  PinnedLater(PinnedLater&&) noexcept;
-  PinnedLater& operator=(PinnedLater&&) noexcept;
-  ~PinnedLater();
+  BackgroundPinnedBuffer(Device& device, uint64_t bytes, uint64_t piece_bytes, std::string what);
+  BackgroundPinnedBuffer(BackgroundPinnedBuffer&&) noexcept;
+  BackgroundPinnedBuffer& operator=(BackgroundPinnedBuffer&&) noexcept;
+  ~BackgroundPinnedBuffer();
 
   bool begun() const { return work_ != nullptr; }
   // Where the byte stands, and behind it the rest of its piece. Blocks until the piece is there.

@@ -1,4 +1,4 @@
-#include "offload/device/pinned_later.h"
+#include "offload/device/background_pinned_buffer.h"
 
 #include <algorithm>
 #include <atomic>
@@ -14,7 +14,7 @@
 
 namespace headrace {
 
-class PinnedLater::Work {
+class BackgroundPinnedBuffer::Work {
  public:
   Work(Device& device, uint64_t bytes, uint64_t piece_bytes, std::string what)
       : device_(device),
@@ -62,7 +62,7 @@ class PinnedLater::Work {
   std::future<void> coming_;  // last: it waits for the thread
 };
 
-void PinnedLater::Work::take_all() noexcept {
+void BackgroundPinnedBuffer::Work::take_all() noexcept {
   for (size_t i = 0; i < pieces_.size() && !stop_.load(); ++i) {
     const HostClock::time_point start = HostClock::now();
     std::exception_ptr error;
@@ -80,7 +80,7 @@ void PinnedLater::Work::take_all() noexcept {
   }
 }
 
-void PinnedLater::Work::wait_for(size_t pieces) {
+void BackgroundPinnedBuffer::Work::wait_for(size_t pieces) {
   if (pieces <= seen_) return;
   const HostClock::time_point start = HostClock::now();
   if (coming_.wait_for(std::chrono::seconds(0)) == std::future_status::deferred) coming_.wait();
@@ -91,21 +91,21 @@ void PinnedLater::Work::wait_for(size_t pieces) {
   if (seen_ < pieces) std::rethrow_exception(error_);
 }
 
-PinnedLater::PinnedLater() = default;
-PinnedLater::PinnedLater(Device& device, uint64_t bytes, uint64_t piece_bytes, std::string what)
+BackgroundPinnedBuffer::BackgroundPinnedBuffer() = default;
+BackgroundPinnedBuffer::BackgroundPinnedBuffer(Device& device, uint64_t bytes, uint64_t piece_bytes, std::string what)
     : work_(std::make_unique<Work>(device, bytes, piece_bytes, std::move(what))) {}
-PinnedLater::PinnedLater(PinnedLater&&) noexcept = default;
-PinnedLater& PinnedLater::operator=(PinnedLater&&) noexcept = default;
-PinnedLater::~PinnedLater() = default;
+BackgroundPinnedBuffer::BackgroundPinnedBuffer(BackgroundPinnedBuffer&&) noexcept = default;
+BackgroundPinnedBuffer& BackgroundPinnedBuffer::operator=(BackgroundPinnedBuffer&&) noexcept = default;
+BackgroundPinnedBuffer::~BackgroundPinnedBuffer() = default;
 
-std::byte* PinnedLater::at(uint64_t offset) {
+std::byte* BackgroundPinnedBuffer::at(uint64_t offset) {
   CHECK(begun());
   return work_->at(offset);
 }
-void PinnedLater::wait() {
+void BackgroundPinnedBuffer::wait() {
   if (begun()) work_->wait();
 }
-double PinnedLater::ms() const { return begun() ? work_->ms() : 0; }
-double PinnedLater::waited_ms() const { return begun() ? work_->waited_ms() : 0; }
+double BackgroundPinnedBuffer::ms() const { return begun() ? work_->ms() : 0; }
+double BackgroundPinnedBuffer::waited_ms() const { return begun() ? work_->waited_ms() : 0; }
 
 }  // namespace headrace
