@@ -8,7 +8,7 @@
 #include "cache/base.h"
 #include "cache/cards.h"
 #include "cache/needs.h"
-#include "offload/device/paper_device.h"
+#include "offload/device/dry_run_device.h"
 #include "offload/host/host_limits.h"
 #include "runtime/commands/profile_store.h"
 #include "runtime/model/files/shapes.h"
@@ -22,7 +22,7 @@ constexpr uint64_t kEndless = uint64_t{1} << 50;
 constexpr int64_t kMostOfAShape = int64_t{64} << 20;  // tokens: terabytes with the smallest of them
 
 // A card that is not here, with the budgets that were asked for, or a machine like this one.
-PaperCard card_on_paper(const Card& card, const DeviceOptions& options) {
+DryRunCard dry_run_card(const Card& card, const DeviceOptions& options) {
   if (options.vram_bytes > card.vram_bytes()) {
     throw_error(ExitCode::kDoesNotFit, "--vram",
                 str(format_bytes(options.vram_bytes), " is more than the ", format_bytes(card.vram_bytes()), " of ",
@@ -32,7 +32,7 @@ PaperCard card_on_paper(const Card& card, const DeviceOptions& options) {
   return {.name = card.name,
           .vram_bytes = options.vram_bytes > 0 ? options.vram_bytes : card.vram_bytes() - kLeftToOthers,
           .host_bytes = options.host_mem_bytes > 0 ? options.host_mem_bytes : limits.default_host_mem(),
-          .taken_bytes = kPaperContextBytes,
+          .taken_bytes = kDryRunContextBytes,
           .threads = limits.cores};
 }
 
@@ -58,8 +58,8 @@ class Planner {
   void choose_rates();
   void use_kept_rates();
   std::optional<KeptRates> profile_of(const std::vector<KeptRates>& entries) const;
-  std::unique_ptr<Engine> engine_on(const PaperCard& card) const;
-  RunPlan plan_on(const PaperCard& card, std::optional<KvMode> kv) const;
+  std::unique_ptr<Engine> engine_on(const DryRunCard& card) const;
+  RunPlan plan_on(const DryRunCard& card, std::optional<KvMode> kv) const;
   void check_context(const Engine& engine) const;
   void refused(const Error& error);
   void advise(const DoesNotFit& refusal);
@@ -70,7 +70,7 @@ class Planner {
 
   const PlanOptions& options_;
   std::optional<Card> card_;
-  PaperCard paper_;
+  DryRunCard dry_run_;
   PlanReport report_;
 };
 
@@ -78,30 +78,30 @@ class Planner {
 void Planner::choose_device() {
   if (!options_.gpu.empty()) {
     card_ = find_card(options_.gpu);
-    paper_ = card_on_paper(*card_, options_.engine.device);
+    dry_run_ = dry_run_card(*card_, options_.engine.device);
   } else {
-    paper_ = paper_of(*open_device(options_.engine.device));
+    dry_run_ = dry_run_of(*open_device(options_.engine.device));
   }
-  report_.device = paper_.name;
-  report_.one_memory = paper_.backend == Backend::kCpu;
-  report_.vram_limit_bytes = paper_.vram_bytes;
-  report_.host_limit_bytes = paper_.host_bytes;
-  report_.taken_bytes = paper_.taken_bytes;
+  report_.device = dry_run_.name;
+  report_.one_memory = dry_run_.backend == Backend::kCpu;
+  report_.vram_limit_bytes = dry_run_.vram_bytes;
+  report_.host_limit_bytes = dry_run_.host_bytes;
+  report_.taken_bytes = dry_run_.taken_bytes;
 }
 
 // Of this very machine, or else, where a file was asked for, of the same card in another or by another driver.
 std::optional<KeptRates> Planner::profile_of(const std::vector<KeptRates>& entries) const {
-  std::optional<KeptRates> found = find_rates(entries, paper_.name, paper_.driver);
+  std::optional<KeptRates> found = find_rates(entries, dry_run_.name, dry_run_.driver);
   if (found || options_.profile.empty()) return found;
   for (const KeptRates& entry : entries) {  // the latest
-    if (same_device(entry.device, paper_.name) && (!found || found->measured < entry.measured)) found = entry;
+    if (same_device(entry.device, dry_run_.name) && (!found || found->measured < entry.measured)) found = entry;
   }
   if (found) return found;
   std::string known;
   for (const KeptRates& entry : entries)
     known += str(known.empty() ? "" : "; ", entry.device, driver_of(entry.driver, entry.rates.gpu));
   throw_error(ExitCode::kBadInput, options_.profile,
-              str("has no profile of ", paper_.name, driver_of(paper_.driver, paper_.backend == Backend::kCuda),
+              str("has no profile of ", dry_run_.name, driver_of(dry_run_.driver, dry_run_.backend == Backend::kCuda),
                   ": it is of ", known.empty() ? "nothing" : known),
               str("headrace profile measures a device where it is",
                   card_ ? "; without --profile the data sheet of " : "", card_ ? card_->name + " is taken." : "."));
@@ -129,7 +129,7 @@ void Planner::use_kept_rates() {
   report_.age_s = profile_age_s(found->measured, options_.now > 0 ? options_.now : std::time(nullptr));
   report_.spread = found->spread;
   report_.rates_from = "what headrace profile measured on " + found->measured;
-  if (found->device != paper_.name || found->driver != paper_.driver) {
+  if (found->device != dry_run_.name || found->driver != dry_run_.driver) {
     report_.rates_from += str(", of ", found->device, driver_of(found->driver, found->rates.gpu));
   }
 }
@@ -137,13 +137,13 @@ void Planner::use_kept_rates() {
 void Planner::choose_rates() {
   if (!card_ || !options_.profile.empty()) use_kept_rates();
   if (report_.rates) return;
-  if (!card_ && paper_.backend == Backend::kCuda) card_ = card_named(paper_.name);
+  if (!card_ && dry_run_.backend == Backend::kCuda) card_ = card_named(dry_run_.name);
   if (!card_) return;
   report_.rates = card_->rates();
   report_.rates_from = "the data sheet of " + card_->name;
 }
 
-std::unique_ptr<Engine> Planner::engine_on(const PaperCard& card) const {
+std::unique_ptr<Engine> Planner::engine_on(const DryRunCard& card) const {
   EngineOptions engine = options_.engine;
   engine.want_tokenizer = false;
   engine.rates_of = nullptr;
@@ -157,7 +157,7 @@ std::unique_ptr<Engine> Planner::engine_on(const PaperCard& card) const {
     shape.config.max_positions = std::max(shape.config.max_positions, engine.ctx_size);
     checkpoint = make_random_checkpoint(shape.name, shape.config, 0);
   }
-  return std::make_unique<Engine>(engine, std::move(checkpoint), open_paper_device(card));
+  return std::make_unique<Engine>(engine, std::move(checkpoint), open_dry_run_device(card));
 }
 
 void Planner::check_context(const Engine& engine) const {
@@ -167,7 +167,7 @@ void Planner::check_context(const Engine& engine) const {
       str(options_.output_tokens, " tokens leave no room for a prompt in a context of ", engine.context_limit()));
 }
 
-RunPlan Planner::plan_on(const PaperCard& card, std::optional<KvMode> kv) const {
+RunPlan Planner::plan_on(const DryRunCard& card, std::optional<KvMode> kv) const {
   const std::unique_ptr<Engine> engine = engine_on(card);
   return engine->plan(engine->context_limit() - options_.output_tokens,
                       {.max_tokens = options_.output_tokens, .kv = kv});
@@ -175,12 +175,12 @@ RunPlan Planner::plan_on(const PaperCard& card, std::optional<KvMode> kv) const 
 
 // Weights and all, on a device without end.
 void Planner::need(KvMode kv, uint64_t* vram_bytes, uint64_t* host_bytes) const {
-  PaperCard endless = paper_;
+  DryRunCard endless = dry_run_;
   endless.vram_bytes = endless.host_bytes = kEndless;
   try {
     const RunPlan plan = plan_on(endless, kv);
     *vram_bytes = plan.memory.vram_bytes + whole_pages(plan.weights_bytes) + whole_pages(plan.draft_weights_bytes) +
-                  paper_.taken_bytes;
+                  dry_run_.taken_bytes;
     *host_bytes = plan.memory.host_total_bytes;
   } catch (const Error&) {
   }
@@ -205,7 +205,7 @@ int64_t Planner::longest_context(const Engine& engine, int64_t guess) const {
 
 bool Planner::fits_auto() const {
   try {
-    plan_on(paper_, KvMode::kAuto);
+    plan_on(dry_run_, KvMode::kAuto);
     return true;
   } catch (const Error&) {
     return false;
@@ -217,24 +217,24 @@ void Planner::advise(const DoesNotFit& refusal) {
   const PlanInput& in = refusal.input();
   const PlanNeeds& needs = refusal.needs();
   PlanAdvice& advice = report_.advice;
-  if (needs.vram_bytes > 0) advice.vram_bytes = paper_.vram_bytes - in.vram_free + needs.vram_bytes;
-  if (needs.host_bytes > 0) advice.host_bytes = paper_.host_bytes - in.host_free + needs.host_bytes;
+  if (needs.vram_bytes > 0) advice.vram_bytes = dry_run_.vram_bytes - in.vram_free + needs.vram_bytes;
+  if (needs.host_bytes > 0) advice.host_bytes = dry_run_.host_bytes - in.host_free + needs.host_bytes;
   advice.spill_bytes = needs.disk_bytes;
   if (options_.engine.kv != KvMode::kAuto) advice.kv_auto = fits_auto();
   const int64_t less = in.context_rows - needs.context_rows;
-  advice.context_tokens = longest_context(*engine_on(paper_), report_.context_tokens - less);
+  advice.context_tokens = longest_context(*engine_on(dry_run_), report_.context_tokens - less);
 }
 
 // Where the weights alone are too large no other budget helps. On a device that holds them and nothing else the
 // planner says what it would have to be.
 void Planner::advise_for_weights() {
   try {
-    PaperCard larger = paper_;
+    DryRunCard larger = dry_run_;
     larger.vram_bytes = larger.host_bytes = kEndless;
     const RunPlan plan = plan_on(larger, std::nullopt);
-    larger = paper_;
+    larger = dry_run_;
     larger.vram_bytes =
-        paper_.taken_bytes + whole_pages(plan.weights_bytes) + whole_pages(plan.draft_weights_bytes) + kPageBytes;
+        dry_run_.taken_bytes + whole_pages(plan.weights_bytes) + whole_pages(plan.draft_weights_bytes) + kPageBytes;
     if (report_.one_memory) larger.host_bytes = larger.vram_bytes;
     try {
       plan_on(larger, std::nullopt);
@@ -263,7 +263,7 @@ void Planner::refused(const Error& error) {
 PlanReport Planner::run() {
   choose_device();
   choose_rates();
-  PaperCard endless = paper_;
+  DryRunCard endless = dry_run_;
   endless.vram_bytes = endless.host_bytes = kEndless;
   {
     const std::unique_ptr<Engine> any = engine_on(endless);  // what is no plan's fault is said here
@@ -274,7 +274,7 @@ PlanReport Planner::run() {
     report_.output_tokens = options_.output_tokens;
   }
   try {
-    report_.run = plan_on(paper_, std::nullopt);
+    report_.run = plan_on(dry_run_, std::nullopt);
   } catch (const Error& error) {
     refused(error);
   }

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "cache/needs.h"
-#include "offload/device/paper_device.h"
+#include "offload/device/dry_run_device.h"
 #include "runtime/engine/engine.h"
 #include "runtime/model/files/shapes.h"
 #include "runtime/model/random_checkpoint.h"
@@ -51,9 +51,9 @@ TEST(Plan, IsWhatRunsHereAndOnPaper) {
     EXPECT_EQ(here.draft, c.draft == SpecType::kNone ? "" : "ngram-simple");
     EXPECT_EQ(here.partial.blocks, c.verify ? 4 : 0);
     const auto device = open_device(options.device);
-    const Engine paper(options, nullptr, open_paper_device(paper_of(*device)));
-    EXPECT_EQ(paper.describe(), engine.describe());
-    expect_same(paper.plan(1100, run).memory, here.memory);
+    const Engine dry_run(options, nullptr, open_dry_run_device(dry_run_of(*device)));
+    EXPECT_EQ(dry_run.describe(), engine.describe());
+    expect_same(dry_run.plan(1100, run).memory, here.memory);
     expect_same(engine.generate(testing::made_up_ids(1100, 512), run, nullptr).plan, here.memory);
   }
 }
@@ -63,10 +63,10 @@ TEST(Plan, NeedsNeitherACardNorItsMemory) {
   const Shape shape = find_shape("llama-3.1-8b");
   EngineOptions options;
   options.want_tokenizer = false;
-  const PaperCard card{.name = "a card", .vram_bytes = 22 * kGiB, .host_bytes = 64 * kGiB, .taken_bytes = 704 * kMiB};
+  const DryRunCard card{.name = "a card", .vram_bytes = 22 * kGiB, .host_bytes = 64 * kGiB, .taken_bytes = 704 * kMiB};
   for (const VerifyMode verify : {VerifyMode::kFull, VerifyMode::kLossless}) {
     options.verify.mode = verify;
-    const Engine engine(options, make_random_checkpoint(shape.name, shape.config, 0), open_paper_device(card));
+    const Engine engine(options, make_random_checkpoint(shape.name, shape.config, 0), open_dry_run_device(card));
     const RunPlan plan = engine.plan(61440, {.max_tokens = 256});
     EXPECT_EQ(plan.weights_bytes, 16060522496u);
     EXPECT_LE(plan.memory.vram_bytes + plan.weights_bytes + card.taken_bytes, card.vram_bytes);
@@ -83,8 +83,8 @@ TEST(Plan, OnPaperRefusesAsARunDoes) {
   const Shape shape = find_shape("llama-3.1-8b");
   EngineOptions options;
   options.want_tokenizer = false;
-  const PaperCard card{.name = "a card", .vram_bytes = 18 * kGiB, .host_bytes = 4 * kGiB};
-  const Engine engine(options, make_random_checkpoint(shape.name, shape.config, 0), open_paper_device(card));
+  const DryRunCard card{.name = "a card", .vram_bytes = 18 * kGiB, .host_bytes = 4 * kGiB};
+  const Engine engine(options, make_random_checkpoint(shape.name, shape.config, 0), open_dry_run_device(card));
   try {
     engine.plan(61440, {.max_tokens = 256});
     ADD_FAILURE() << "it fits";
@@ -95,9 +95,9 @@ TEST(Plan, OnPaperRefusesAsARunDoes) {
 }
 
 // Of 8B and 60K on such a card; none: it fits.
-std::optional<DoesNotFit> refusal_on(const PaperCard& card, const EngineOptions& options) {
+std::optional<DoesNotFit> refusal_on(const DryRunCard& card, const EngineOptions& options) {
   const Shape shape = find_shape("llama-3.1-8b");
-  const Engine engine(options, make_random_checkpoint(shape.name, shape.config, 0), open_paper_device(card));
+  const Engine engine(options, make_random_checkpoint(shape.name, shape.config, 0), open_dry_run_device(card));
   try {
     engine.plan(61440, {.max_tokens = 256});
     return std::nullopt;
@@ -106,13 +106,13 @@ std::optional<DoesNotFit> refusal_on(const PaperCard& card, const EngineOptions&
   }
 }
 
-PaperCard with_more(PaperCard card, uint64_t vram_bytes, uint64_t host_bytes) {
+DryRunCard with_more(DryRunCard card, uint64_t vram_bytes, uint64_t host_bytes) {
   card.vram_bytes += vram_bytes;
   card.host_bytes += host_bytes;
   return card;
 }
 
-void expect_exact(const PaperCard& card, const EngineOptions& options) {
+void expect_exact(const DryRunCard& card, const EngineOptions& options) {
   const std::optional<DoesNotFit> refusal = refusal_on(card, options);
   ASSERT_TRUE(refusal) << card.name;
   const PlanNeeds& needs = refusal->needs();
@@ -154,7 +154,7 @@ TEST(Plan, TheLeastThatARefusalNamesFits) {
 TEST(Plan, OfACpuWithMoreVramThanMemoryRefusesByItsMemory) {
   EngineOptions options;
   options.want_tokenizer = false;
-  const PaperCard card{.name = "CPU", .backend = Backend::kCpu, .vram_bytes = 96 * kGiB, .host_bytes = 20 * kGiB};
+  const DryRunCard card{.name = "CPU", .backend = Backend::kCpu, .vram_bytes = 96 * kGiB, .host_bytes = 20 * kGiB};
   for (const KvMode kv : {KvMode::kAuto, KvMode::kDevice, KvMode::kHost}) {
     options.kv = kv;
     const std::optional<DoesNotFit> refusal = refusal_on(card, options);
@@ -187,14 +187,15 @@ TEST(Plan, OfACpuWithLittleMoreVramThanMemoryOffersWhatDoes) {
   }
 }
 
-TEST(PaperDevice, CountsAsARealOneAndRunsNothing) {
-  const auto device = open_paper_device({.name = "a card", .vram_bytes = 8 * kGiB, .host_bytes = kGiB});
+TEST(DryRunDevice, CountsAsARealOneAndRunsNothing) {
+  const auto device = open_dry_run_device({.name = "a card", .vram_bytes = 8 * kGiB, .host_bytes = kGiB});
   const DeviceBuffer most = device->allocate(8 * kGiB, "all");
   EXPECT_EQ(device->vram().free_bytes(), 0u);
   EXPECT_THROW(device->allocate(1, "more"), Error);
   const auto stream = device->make_stream("s", StreamRole::kCompute);
   EXPECT_THROW(stream->copy(most.data(), most.data(), 8, Link::kWithinDevice), Error);
-  const auto cpu = open_paper_device({.name = "CPU", .backend = Backend::kCpu, .vram_bytes = kGiB, .host_bytes = kGiB});
+  const auto cpu =
+      open_dry_run_device({.name = "CPU", .backend = Backend::kCpu, .vram_bytes = kGiB, .host_bytes = kGiB});
   const DeviceBuffer half = cpu->allocate(kGiB / 2, "half");
   EXPECT_EQ(cpu->host_mem().free_bytes(), kGiB / 2);  // one memory
 }

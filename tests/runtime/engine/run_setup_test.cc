@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "offload/device/paper_device.h"
+#include "offload/device/dry_run_device.h"
 #include "runtime/draft/open/open_draft.h"
 #include "runtime/engine/engine.h"
 #include "runtime/model/files/shapes.h"
@@ -22,8 +22,8 @@ constexpr int64_t kPrompt = 16384;
 class OnPaper {
  public:
   explicit OnPaper(Backend backend, SpecType spec = SpecType::kNone)
-      : device_(
-            open_paper_device({.name = "paper", .backend = backend, .vram_bytes = 64 * kGiB, .host_bytes = 64 * kGiB})),
+      : device_(open_dry_run_device(
+            {.name = "paper", .backend = backend, .vram_bytes = 64 * kGiB, .host_bytes = 64 * kGiB})),
         checkpoint_(make_random_checkpoint("llama-3.2-1b", find_shape("llama-3.2-1b").config, 0)),
         weights_(Weights::reserve(*checkpoint_, *device_, checkpoint_->natural_dtype())),
         draft_(open_draft({.type = spec}, *device_, checkpoint_->config(), weights_)),

@@ -12,7 +12,7 @@
 
 namespace headrace {
 
-struct PaperCard {
+struct DryRunCard {
   std::string name;      // "NVIDIA H200"
   std::string driver{};  // as Device::driver()
   Backend backend = Backend::kCuda;
@@ -21,12 +21,12 @@ struct PaperCard {
   int threads = 1;
 };
 
-std::unique_ptr<Device> open_paper_device(const PaperCard& card);
+std::unique_ptr<Device> open_dry_run_device(const DryRunCard& card);
 
 // What a device is and leaves free as it stands.
-PaperCard paper_of(Device& device);
+DryRunCard dry_run_of(Device& device);
 
 // What CUDA itself takes of a card that nobody can ask.
-constexpr uint64_t kPaperContextBytes = 704 * kMiB;
+constexpr uint64_t kDryRunContextBytes = 704 * kMiB;
 
 }  // namespace headrace

@@ -1,4 +1,4 @@
-#include "offload/device/paper_device.h"
+#include "offload/device/dry_run_device.h"
 
 #include <sys/mman.h>
 
@@ -16,13 +16,13 @@ namespace {
 
 [[noreturn]] void nothing_runs() { throw_error(ExitCode::kInternal, "a device on paper", "was asked to work"); }
 
-class PaperEvent final : public Event {
+class DryRunEvent final : public Event {
  public:
   bool done() const override { return true; }
   void synchronize() override {}
 };
 
-class PaperClock final : public TraceClock {
+class DryRunClock final : public TraceClock {
  public:
   void stamp(Stream&, TraceSlice&, TraceEdge) override {}
   void collect() override {}
@@ -30,7 +30,7 @@ class PaperClock final : public TraceClock {
 };
 
 // Idle, always.
-class PaperCpuStream final : public CpuStream {
+class DryRunCpuStream final : public CpuStream {
  public:
   void record(Event&) override {}
   void wait(const Event&) override {}
@@ -43,9 +43,9 @@ class PaperCpuStream final : public CpuStream {
   void push(Call, const void*, size_t) override { nothing_runs(); }
 };
 
-class PaperCudaStream final : public CudaStream {
+class DryRunCudaStream final : public CudaStream {
  public:
-  explicit PaperCudaStream(Device& device) : CudaStream(device) {}
+  explicit DryRunCudaStream(Device& device) : CudaStream(device) {}
   void record(Event&) override {}
   void wait(const Event&) override {}
   void synchronize() override {}
@@ -75,9 +75,9 @@ Owner reserve_addresses(Device& device, MemoryBudget& budget, uint64_t bytes, st
   return Owner(device, data, bytes, free_addresses, std::move(reservation));
 }
 
-class PaperDevice final : public Device {
+class DryRunDevice final : public Device {
  public:
-  explicit PaperDevice(const PaperCard& card)
+  explicit DryRunDevice(const DryRunCard& card)
       : card_(card),
         host_mem_("--host-mem", card.host_bytes),
         vram_("--vram", card.vram_bytes, card.backend == Backend::kCpu ? &host_mem_ : nullptr),
@@ -87,8 +87,8 @@ class PaperDevice final : public Device {
   std::string name() const override { return card_.name; }
   std::string driver() const override { return card_.driver; }
   int threads() const override { return card_.threads; }
-  std::unique_ptr<Event> make_event() override { return std::make_unique<PaperEvent>(); }
-  std::unique_ptr<TraceClock> make_trace_clock() override { return std::make_unique<PaperClock>(); }
+  std::unique_ptr<Event> make_event() override { return std::make_unique<DryRunEvent>(); }
+  std::unique_ptr<TraceClock> make_trace_clock() override { return std::make_unique<DryRunClock>(); }
   DeviceBuffer allocate(uint64_t bytes, std::string_view what) override {
     return reserve_addresses<DeviceBuffer>(*this, vram_, bytes, what);
   }
@@ -100,21 +100,21 @@ class PaperDevice final : public Device {
 
  protected:
   std::unique_ptr<Stream> new_stream(std::string_view, StreamRole) override {
-    if (card_.backend == Backend::kCpu) return std::make_unique<PaperCpuStream>();
-    return std::make_unique<PaperCudaStream>(*this);
+    if (card_.backend == Backend::kCpu) return std::make_unique<DryRunCpuStream>();
+    return std::make_unique<DryRunCudaStream>(*this);
   }
 
  private:
-  const PaperCard card_;
+  const DryRunCard card_;
   MemoryBudget host_mem_, vram_;
   MemoryBudget::Reservation taken_;
 };
 
 }  // namespace
 
-std::unique_ptr<Device> open_paper_device(const PaperCard& card) { return std::make_unique<PaperDevice>(card); }
+std::unique_ptr<Device> open_dry_run_device(const DryRunCard& card) { return std::make_unique<DryRunDevice>(card); }
 
-PaperCard paper_of(Device& device) {
+DryRunCard dry_run_of(Device& device) {
   return {.name = device.name(),
           .driver = device.driver(),
           .backend = device.backend(),
