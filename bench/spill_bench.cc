@@ -51,7 +51,7 @@ class Bench {
         buffer_(device.allocate(options.slot_bytes, "the slot on the device")),
         stream_(device.make_stream("copies", StreamRole::kCopy)) {
     for (uint64_t at = 0; at < options.bytes; at += options.slot_bytes) {
-      spans_.push_back({at, std::min(options.slot_bytes, options.bytes - at)});
+      extents_.push_back({at, std::min(options.slot_bytes, options.bytes - at)});
     }
     fill();
   }
@@ -59,10 +59,10 @@ class Bench {
 
   double write() {
     const Clock::time_point start = Clock::now();
-    for (const SpillSpan& span : spans_) file_.write(span, buffer_.data(), *stream_, "write");
+    for (const Extent& extent : extents_) file_.write(extent, buffer_.data(), *stream_, "write");
     file_.finish_writes();
     const double rate = gb_per_s(options_.bytes, seconds_since(start));
-    file_.begin_reads(spans_);
+    file_.begin_reads(extents_);
     return rate;
   }
   // After a first second, in which the disk wakes up and the depth is measured.
@@ -111,10 +111,10 @@ class Bench {
   uint64_t stream(double seconds) {
     uint64_t bytes = 0;
     for (const Clock::time_point start = Clock::now(); seconds_since(start) < seconds; ++next_) {
-      const SpillSpan& span = spans_[next_ % spans_.size()];
-      stream_->copy(buffer_.data(), file_.take(), span.bytes, Link::kHostToDevice);
+      const Extent& extent = extents_[next_ % extents_.size()];
+      stream_->copy(buffer_.data(), file_.take(), extent.bytes, Link::kHostToDevice);
       file_.release(*stream_);
-      bytes += span.bytes;
+      bytes += extent.bytes;
     }
     return bytes;
   }
@@ -124,7 +124,7 @@ class Bench {
   SpillFile file_;
   DeviceBuffer buffer_;
   std::unique_ptr<Stream> stream_;
-  std::vector<SpillSpan> spans_;
+  std::vector<Extent> extents_;
   size_t next_ = 0;
 };
 

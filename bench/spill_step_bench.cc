@@ -22,7 +22,7 @@
 #include "cache/layout.h"
 #include "offload/host/pages.h"
 #include "offload/measure/link_bandwidth.h"
-#include "offload/spill/spill_span.h"
+#include "offload/spill/extent.h"
 #include "runtime/base/random.h"
 #include "runtime/model/files/shapes.h"
 #include "runtime/model/random_checkpoint.h"
@@ -170,14 +170,14 @@ class Bench {
     session_ = session();
   }
 
-  // The most that the session's file is asked for at once: it is made of segments (KvBacking), and spans
+  // The most that the session's file is asked for at once: it is made of segments (KvBacking), and extents
   // may be shorter than a request.
   uint64_t request_bytes() const {
     const ModelConfig& config = shape_.config;
     const RowShape rows{config.layers, config.kv_heads, config.head_dim, weights_->dtype(), weights_->dtype()};
     const uint64_t request = SpillCut(segments_bytes(rows, 0, 1)).most_request_bytes();
-    const uint64_t span = session_->plan().disk_slot_bytes;  // 0: nothing is on disk, as run() will say
-    return span > 0 ? std::min(request, span) : request;
+    const uint64_t extent = session_->plan().disk_slot_bytes;  // 0: nothing is on disk, as run() will say
+    return extent > 0 ? std::min(request, extent) : request;
   }
 
   // As the run has them: what of the limit its ring and its queue allow.

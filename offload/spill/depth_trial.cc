@@ -67,17 +67,17 @@ DepthRate DepthTrial::measure(int depth) {
 }
 
 void DepthTrial::submit_next() {
-  const SpillSpan& span = options_.cycle[span_];
-  const uint64_t size = std::min(options_.request_bytes, span.bytes - done_), place = free_.back();
+  const Extent& extent = options_.cycle[extent_];
+  const uint64_t size = std::min(options_.request_bytes, extent.bytes - done_), place = free_.back();
   free_.pop_back();
   goes_on_ = options_.goes_on();
   options_.queue->submit({.op = FileOp::kRead,
-                          .offset = span.offset + done_,
+                          .offset = extent.offset + done_,
                           .data = options_.memory.data() + place * options_.request_bytes,
                           .bytes = size,
                           .tag = place});
   done_ += size;
-  if (done_ == span.bytes) span_ = (span_ + 1) % options_.cycle.size(), done_ = 0;
+  if (done_ == extent.bytes) extent_ = (extent_ + 1) % options_.cycle.size(), done_ = 0;
 }
 
 FileRequest DepthTrial::next_done() {

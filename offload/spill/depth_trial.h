@@ -1,6 +1,6 @@
 // Tries on a spilled file how many reads at once bring most: those of kTrialDepths, turn by turn, each for some dozen
-// milliseconds of reads that follow each other as those of a run will. Borrows queue, memory and spans, and leaves the
-// queue empty unless it throws. Thread: the one that has the queue.
+// milliseconds of reads that follow each other as those of a run will. Borrows queue, memory and extents, and leaves
+// the queue empty unless it throws. Thread: the one that has the queue.
 #pragma once
 
 #include <array>
@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "offload/disk/file_queue.h"
+#include "offload/spill/extent.h"
 #include "offload/spill/read_depth.h"
-#include "offload/spill/spill_span.h"
 
 namespace headrace {
 
@@ -22,7 +22,7 @@ struct DepthTrialOptions {
   FileQueue* queue = nullptr;     // with nothing under way
   std::span<std::byte> memory{};  // room for the deepest
   uint64_t request_bytes = 0;     // the longest
-  std::span<const SpillSpan> cycle{};
+  std::span<const Extent> cycle{};
   std::function<bool()> goes_on{};  // asked before each request: false ends the trial
 };
 
@@ -42,7 +42,7 @@ class DepthTrial {
   void drain();
 
   const DepthTrialOptions options_;
-  size_t span_ = 0;  // where the next read is
+  size_t extent_ = 0;  // where the next read is
   uint64_t done_ = 0;
   std::vector<uint64_t> free_;  // places in the memory, of request_bytes
   bool goes_on_ = true;

@@ -56,7 +56,7 @@ void SpillFile::Work::quit() noexcept {
 
 // ---- who writes ----
 
-void SpillFile::Work::write(SpillSpan to, const std::byte* src, Stream& out, TraceName what) {
+void SpillFile::Work::write(Extent to, const std::byte* src, Stream& out, TraceName what) {
   CHECK(to.bytes > 0 && to.bytes <= options_.slot_bytes && to.offset % options_.grain_bytes == 0 &&
             to.bytes % options_.grain_bytes == 0 && to.offset + to.bytes <= options_.bytes,
         "offset ", to.offset, " bytes ", to.bytes);
@@ -69,7 +69,7 @@ void SpillFile::Work::write(SpillSpan to, const std::byte* src, Stream& out, Tra
     number = given_;
   }
   Slot& mine = slot(number);
-  mine.span = to;
+  mine.extent = to;
   mine.name = what;
   out.copy(data(number), src, to.bytes, Link::kDeviceToHost, what);
   out.record(*mine.copied);
@@ -86,15 +86,16 @@ void SpillFile::Work::finish_writes() {
 
 // ---- who reads ----
 
-void SpillFile::Work::begin_reads(std::vector<SpillSpan> cycle) {
-  for (const SpillSpan& span : cycle) CHECK(span.bytes > 0 && span.bytes <= options_.slot_bytes, "bytes ", span.bytes);
+void SpillFile::Work::begin_reads(std::vector<Extent> cycle) {
+  for (const Extent& extent : cycle)
+    CHECK(extent.bytes > 0 && extent.bytes <= options_.slot_bytes, "bytes ", extent.bytes);
   const MutexLock lock(mutex_);
   if (error_ != nullptr) std::rethrow_exception(error_);
   CHECK(mode_ == Mode::kWriting && done_ == given_ && !cycle.empty());
   cycle_ = std::move(cycle);
   given_ = begun_ = done_ = taken_ = 0;
   const int64_t late_ns = lateness_.starts();
-  for (SlotState& each : states_) each.late_ns = late_ns;  // whatever became of its last span
+  for (SlotState& each : states_) each.late_ns = late_ns;  // whatever became of its last extent
   mode_ = Mode::kReading;
   wake_.notify_one();
 }
@@ -167,11 +168,11 @@ SpillStats SpillFile::Work::stats() const {
 SpillFile::SpillFile(Device& device, const SpillFileOptions& options)
     : work_(std::make_unique<Work>(device, options)) {}
 SpillFile::~SpillFile() = default;
-void SpillFile::write(SpillSpan to, const std::byte* src, Stream& out, TraceName what) {
+void SpillFile::write(Extent to, const std::byte* src, Stream& out, TraceName what) {
   work_->write(to, src, out, what);
 }
 void SpillFile::finish_writes() { work_->finish_writes(); }
-void SpillFile::begin_reads(std::vector<SpillSpan> cycle) { work_->begin_reads(std::move(cycle)); }
+void SpillFile::begin_reads(std::vector<Extent> cycle) { work_->begin_reads(std::move(cycle)); }
 const std::byte* SpillFile::take() { return work_->take(); }
 void SpillFile::release(Stream& in) { work_->release(in); }
 void SpillFile::stop_reads() noexcept { work_->stop_reads(); }

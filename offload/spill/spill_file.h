@@ -19,19 +19,19 @@
 #include "cache/base.h"
 #include "offload/device/device.h"
 #include "offload/disk/file_queue.h"
+#include "offload/spill/extent.h"
 #include "offload/spill/read_depth.h"
-#include "offload/spill/spill_span.h"
 
 namespace headrace {
 
 struct SpillFileOptions {
   std::string folder;
   uint64_t bytes = 0;        // of the file
-  uint64_t grain_bytes = 0;  // that spans are made of; a multiple of File::kAlign
+  uint64_t grain_bytes = 0;  // that extents are made of; a multiple of File::kAlign
   int slots = 0;
-  uint64_t slot_bytes = 0;  // the longest span
+  uint64_t slot_bytes = 0;  // the longest extent
   FileQueueBody body = FileQueueBody::kAuto;
-  // 0: kLeastReadDepth or twice that, as a trial on the file itself says before the first span is read (depth_trial.h
+  // 0: kLeastReadDepth or twice that, as a trial on the file itself says before the first extent is read (depth_trial.h
   // has how long it takes). Neither a smaller file has one, nor a ring or a queue that could not have more under way.
   ReadDepth depth{};
   uint64_t least_measured_bytes = 256 * kMiB;
@@ -46,12 +46,12 @@ enum class SpillVerify : uint8_t {
 struct SpillStats {
   uint64_t file_bytes = 0, written_bytes = 0, read_bytes = 0;
   double checksum_ms = 0;  // of the verifier's thread: verifying what was read
-  // In which take() waited for a span that had arrived and was not verified.
+  // In which take() waited for an extent that had arrived and was not verified.
   double verify_wait_ms = 0;
   // By which the last take() was later than it would have been without verifying (lateness.h): what is waited for, and
   // reads that begin later because a slot comes free later, but not what would have been waited for anyway: a disk that
-  // brings one span after the other is waited for, and each span's verifying with it, and yet all of them are late by
-  // one. At most verify_wait_ms. Not in it: what cores and memory do slower while that thread runs.
+  // brings one extent after the other is waited for, and each extent's verifying with it, and yet all of them are late
+  // by one. At most verify_wait_ms. Not in it: what cores and memory do slower while that thread runs.
   double verify_late_ms = 0;
   double take_wait_ms = 0;  // in which take() waited: for the disk, or for verifying
   double read_busy_ms = 0;  // with reads under way, but for those of a trial
@@ -71,23 +71,23 @@ class SpillFile {
   // Spans are of whole grains.
 
   // ---- writing ----
-  // Enqueues on `out` the copy of the span from `src`, device memory, and writes it behind it. Blocks while the disk is
-  // behind by all slots. Throws what has failed so far. REQUIRES: no reads.
-  void write(SpillSpan to, const std::byte* src, Stream& out, TraceName what);
+  // Enqueues on `out` the copy of the extent from `src`, device memory, and writes it behind it. Blocks while the disk
+  // is behind by all slots. Throws what has failed so far. REQUIRES: no reads.
+  void write(Extent to, const std::byte* src, Stream& out, TraceName what);
   // Blocks until all is in the file.
   void finish_writes();
 
   // ---- reading ----
-  // From now on the spans are read in this order, again and again. REQUIRES: finish_writes().
-  void begin_reads(std::vector<SpillSpan> cycle);
-  // The next span in pinned memory, once it is there and right, until release(); null once the reads are stopped.
+  // From now on the extents are read in this order, again and again. REQUIRES: finish_writes().
+  void begin_reads(std::vector<Extent> cycle);
+  // The next extent in pinned memory, once it is there and right, until release(); null once the reads are stopped.
   const std::byte* take();
-  // `in` has been given all that reads the span taken last: its slot is filled again behind it.
+  // `in` has been given all that reads the extent taken last: its slot is filled again behind it.
   void release(Stream& in);
   // take() returns; blocks until the disk is quiet. What `in` still reads stays until the next begin_reads().
   void stop_reads() noexcept;
 
-  // From the next span that comes in on.
+  // From the next extent that comes in on.
   void set_verify(SpillVerify verify);
 
   // Throws what has failed so far; never blocks.

@@ -56,7 +56,7 @@ bool SpillFile::Work::write_step() {
     const MutexUnlock unlock(mutex_);
     if (fresh) {
       slot(number).copied->synchronize();
-      verifier_.seal(slot(number).span.offset, {data(number), slot(number).span.bytes});
+      verifier_.seal(slot(number).extent.offset, {data(number), slot(number).extent.bytes});
       start(FileOp::kWrite, number);
     } else {
       disk_.wait_for_one();
@@ -66,7 +66,7 @@ bool SpillFile::Work::write_step() {
   return true;
 }
 
-// As many spans as there are slots are under way, or wait to be taken. What has come in is not to wait for a slot.
+// As many extents as there are slots are under way, or wait to be taken. What has come in is not to wait for a slot.
 bool SpillFile::Work::read_step() {
   const uint64_t number = begun_, slots = slots_.size();
   const bool first_use = number < slots, free = number - given_ < slots, pending = !disk_.idle();
@@ -78,7 +78,7 @@ bool SpillFile::Work::read_step() {
     fresh = free && (first_use || !pending || slot(number).copied->done());
     if (fresh) {
       if (!first_use) slot(number).copied->synchronize();
-      slot(number).span = cycle_[number % cycle_.size()];
+      slot(number).extent = cycle_[number % cycle_.size()];
       slot(number).name = "read";
       start(FileOp::kRead, number);
     } else {
@@ -94,10 +94,10 @@ void SpillFile::Work::start(FileOp op, uint64_t number) {
   Trace* const trace = device_.trace();
   mine.slice = trace == nullptr ? nullptr : trace->claim(TraceTrack::kDisk, mine.name, Trace::Weight::kOutline);
   if (mine.slice != nullptr) {
-    mine.slice->bytes = mine.span.bytes;
+    mine.slice->bytes = mine.extent.bytes;
     mine.slice->stamp(TraceEdge::kBegin, Trace::host_now_ns());
   }
-  mine.requests = cut_.requests(mine.span.bytes);
+  mine.requests = cut_.requests(mine.extent.bytes);
   {
     const MutexLock lock(mutex_);
     SlotState& its = state(number);
@@ -107,7 +107,7 @@ void SpillFile::Work::start(FileOp op, uint64_t number) {
     stood_ns_ += stood;
     if (op == FileOp::kRead) its.late_ns = lateness_.begins(stood, its.late_ns);
   }
-  disk_.start(op, mine.span, data(number), number % slots_.size());
+  disk_.start(op, mine.extent, data(number), number % slots_.size());
 }
 
 // What is read goes to the verifier: this thread is to keep the disk busy.
@@ -115,7 +115,7 @@ void SpillFile::Work::on_done(const FileRequest& request) {
   Slot& mine = slots_[request.tag];
   const bool read = request.op == FileOp::kRead, last = --mine.requests == 0;
   if (last && mine.slice != nullptr) mine.slice->stamp(TraceEdge::kEnd, Trace::host_now_ns());
-  if (last) (read ? read_bytes_ : written_bytes_) += mine.span.bytes;
+  if (last) (read ? read_bytes_ : written_bytes_) += mine.extent.bytes;
   const MutexLock lock(mutex_);
   SlotState& its = states_[request.tag];
   const bool verified = read && verify_ == SpillVerify::kEveryRead;
@@ -153,7 +153,7 @@ void SpillFile::Work::fail(std::exception_ptr error) {
   wake_.notify_all();
 }
 
-// Of the wait that take() is in, the part with the span there.
+// Of the wait that take() is in, the part with the extent there.
 int64_t SpillFile::Work::waits_for_verifier_ns(int64_t now_ns) const {
   const SlotState& its = states_[taken_ % states_.size()];
   if (waits_since_ns_ == 0 || its.arrived_ns == 0 || its.verified_ns > 0) return 0;
@@ -168,7 +168,7 @@ void SpillFile::Work::end_wait(int64_t now_ns) {
 
 // ---- how many at once ----
 
-// Before the first span is read: nothing is in the ring, and nothing is under way. What has been stopped while it was
+// Before the first extent is read: nothing is in the ring, and nothing is under way. What has been stopped while it was
 // measured says nothing: the next reads measure again.
 void SpillFile::Work::choose_depth() {
   double trial_ms = 0;

@@ -15,23 +15,23 @@
 
 #include "offload/device/trace.h"
 #include "offload/host/thread_annotations.h"
+#include "offload/spill/extent_queue.h"
+#include "offload/spill/extent_verifier.h"
 #include "offload/spill/lateness.h"
-#include "offload/spill/span_queue.h"
-#include "offload/spill/span_verifier.h"
 #include "offload/spill/spill_file.h"
 
 namespace headrace {
 
 // Spans are numbered in the order in which they are written, or read; number n uses slot n % slots. A slot goes from
-// who gives the span to the thread and, when it is done, back; of what is read, by way of the verifier.
+// who gives the extent to the thread and, when it is done, back; of what is read, by way of the verifier.
 class SpillFile::Work {
  public:
   Work(Device& device, const SpillFileOptions& options);
   ~Work() { quit(); }
 
-  void write(SpillSpan to, const std::byte* src, Stream& out, TraceName what);
+  void write(Extent to, const std::byte* src, Stream& out, TraceName what);
   void finish_writes();
-  void begin_reads(std::vector<SpillSpan> cycle);
+  void begin_reads(std::vector<Extent> cycle);
   const std::byte* take();
   void release(Stream& in);
   void stop_reads() noexcept;
@@ -42,13 +42,13 @@ class SpillFile::Work {
  private:
   enum class Mode : uint8_t { kWriting, kReading, kStopping, kFailed, kQuitting };
   struct Slot {
-    SpillSpan span;
+    Extent extent;
     TraceName name;
     TraceSlice* slice = nullptr;
     std::unique_ptr<Event> copied;  // into the slot, when writing; out of it, when reading
     uint64_t requests = 0;          // that are not done: the thread's
   };
-  // Of the span in a slot.
+  // Of the extent in a slot.
   struct SlotState {
     uint64_t left = 0;                        // requests that are not done, or not verified
     int64_t arrived_ns = 0, verified_ns = 0;  // all of it; 0: not yet
@@ -77,7 +77,7 @@ class SpillFile::Work {
   void on_verified(const FileRequest& request, std::exception_ptr error);
 
   // ---- with mutex_, on any of the two ----
-  void hand_on(SlotState& span, int64_t now_ns) REQUIRES(mutex_);  // it is there, and right
+  void hand_on(SlotState& extent, int64_t now_ns) REQUIRES(mutex_);  // it is there, and right
   void fail(std::exception_ptr error) REQUIRES(mutex_);
   int64_t waits_for_verifier_ns(int64_t now_ns) const REQUIRES(mutex_);
   void end_wait(int64_t now_ns) REQUIRES(mutex_);
@@ -90,7 +90,7 @@ class SpillFile::Work {
   File file_;
   PinnedBuffer memory_;
   std::vector<Slot> slots_;
-  std::vector<SpillSpan> cycle_;
+  std::vector<Extent> cycle_;
   std::atomic<uint64_t> written_bytes_{0}, read_bytes_{0};
   std::atomic<SpillVerify> verify_{SpillVerify::kEveryRead};
 
@@ -110,8 +110,8 @@ class SpillFile::Work {
   // Numbers below these: written() or released, begun by the thread, done by it, taken.
   uint64_t given_ GUARDED_BY(mutex_) = 0, begun_ GUARDED_BY(mutex_) = 0;
   uint64_t done_ GUARDED_BY(mutex_) = 0, taken_ GUARDED_BY(mutex_) = 0;
-  SpanVerifier verifier_;
-  SpanQueue disk_;
+  ExtentVerifier verifier_;
+  ExtentQueue disk_;
   std::thread thread_;  // last
 };
 

@@ -49,7 +49,7 @@ uint64_t KvBacking::pinned_bytes(const MemoryPlan& plan) {
 
 std::byte* KvBacking::host_data(int64_t layer) { return host_memory_.at(u(layer) * places_.host_bytes()); }
 
-SpillSpan KvBacking::disk_span(int64_t layer, const Chunk& chunk) const {
+Extent KvBacking::disk_span(int64_t layer, const Chunk& chunk) const {
   return {.offset = u(layer) * places_.disk_bytes() + chunk.offset_bytes, .bytes = chunk.bytes};
 }
 
@@ -74,7 +74,7 @@ bool KvBacking::on_disk(int64_t first, int64_t end) const {
 void KvBacking::begin_reads(const StepMovement& movement) {
   if (!disk_) return;
   finish_writes();
-  std::vector<SpillSpan> spans;
+  std::vector<Extent> spans;
   for (int64_t layer = 0; layer < movement.layers; ++layer) {
     for (const Chunk& chunk : movement.chunks) {
       if (chunk.tier == Tier::kDisk) spans.push_back(disk_span(layer, chunk));

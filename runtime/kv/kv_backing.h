@@ -76,7 +76,7 @@ class KvBacking {
 
  private:
   std::byte* host_data(int64_t layer);  // waits for the layer's piece
-  SpillSpan disk_span(int64_t layer, const Chunk& chunk) const;
+  Extent disk_span(int64_t layer, const Chunk& chunk) const;
 
   const RowShape shape_;
   const int64_t layers_;

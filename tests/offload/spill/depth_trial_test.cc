@@ -47,7 +47,7 @@ class DepthTrialTest : public ::testing::Test {
   std::vector<DepthRate> rates(std::function<milliseconds(int)> pause) {
     PacedQueue queue(file_, std::move(pause));
     std::vector<std::byte> memory(static_cast<size_t>(kTrialDepths.back()) * kRequest);
-    const std::vector<SpillSpan> cycle = {{.offset = 0, .bytes = 16 * kRequest}};
+    const std::vector<Extent> cycle = {{.offset = 0, .bytes = 16 * kRequest}};
     DepthTrial trial(
         {.queue = &queue, .memory = memory, .request_bytes = kRequest, .cycle = cycle, .goes_on = [] { return true; }});
     const std::vector<DepthRate> rates = trial.run();

@@ -16,22 +16,22 @@ constexpr int64_t kWake = 3;  // ns in which nothing is read once reads begin
 
 struct Pipe {
   int slots;
-  std::vector<int64_t> disk, verify, work;  // ns that span n takes
-  std::vector<size_t> phases;               // spans of each: the reads begin anew once the last one has been worked on
+  std::vector<int64_t> disk, verify, work;  // ns that extent n takes
+  std::vector<size_t> phases;  // extents of each: the reads begin anew once the last one has been worked on
 };
 
-// When the last span has been worked on: the disk brings one after the other, each to a free slot, the verifier takes
+// When the last extent has been worked on: the disk brings one after the other, each to a free slot, the verifier takes
 // them in order, and so does who works on them and then frees the slot.
 int64_t simulate(const Pipe& pipe, bool verifies, Lateness* lateness, int64_t* waits) {
   const auto slots = static_cast<size_t>(pipe.slots);
   std::vector<int64_t> freed(slots), slot_late(slots);
   int64_t ready = 0;
   size_t n = 0;
-  for (const size_t spans : pipe.phases) {
+  for (const size_t extents : pipe.phases) {
     int64_t disk_free = ready, verifier_free = ready;
     std::fill(freed.begin(), freed.end(), ready + kWake);
     std::fill(slot_late.begin(), slot_late.end(), lateness->starts());
-    for (size_t i = 0; i < spans; ++i, ++n) {
+    for (size_t i = 0; i < extents; ++i, ++n) {
       const size_t slot = i % slots;
       const int64_t begun = std::max(disk_free, freed[slot]);
       const int64_t late = lateness->begins(begun - disk_free, slot_late[slot]);
@@ -74,7 +74,7 @@ Pipe steady(int slots, int64_t disk, int64_t verify, int64_t work) {
           {100}};
 }
 
-// Each span is waited for until it is verified, and yet all of them are late by one.
+// Each extent is waited for until it is verified, and yet all of them are late by one.
 TEST(Lateness, IsNoSumOfWaitsWhereTheDiskIsWaitedFor) {
   const Found of = found(steady(8, 100, 30, 10));
   EXPECT_EQ(of.waits, 100 * 30);

@@ -1,4 +1,4 @@
-// A spilled file of a small device, written whole and read in spans that tile it, not in order. Header only.
+// A spilled file of a small device, written whole and read in extents that tile it, not in order. Header only.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,8 +20,8 @@ constexpr uint64_t kGrain = 64 * kKiB, kSlot = 4 * kGrain, kBytes = 9 * kSlot;
 class SpillFileTest : public BackendTest {
  protected:
   // Spans of one to four grains that tile the file, not in order.
-  static std::vector<SpillSpan> spans() {
-    std::vector<SpillSpan> all;
+  static std::vector<Extent> extents() {
+    std::vector<Extent> all;
     for (uint64_t offset = 0, grains = 1; offset < kBytes; offset += all.back().bytes, grains = grains % 4 + 1) {
       all.push_back({offset, std::min(grains * kGrain, kBytes - offset)});
     }
@@ -45,27 +45,27 @@ class SpillFileTest : public BackendTest {
     compute_->copy(from.data(), host.data(), kBytes, Link::kHostToDevice);
     compute_->synchronize();
     try {
-      for (const SpillSpan& span : spans()) file.write(span, from.data() + span.offset, *copy_, "test");
+      for (const Extent& extent : extents()) file.write(extent, from.data() + extent.offset, *copy_, "test");
       file.finish_writes();
     } catch (...) {
       copy_->synchronize();
       throw;
     }
   }
-  // Takes `count` spans of the cycle; each is whole, and stays so until it has been copied.
+  // Takes `count` extents of the cycle; each is whole, and stays so until it has been copied.
   void read_some(SpillFile& file, int count) {
-    const std::vector<SpillSpan> cycle = spans();
+    const std::vector<Extent> cycle = extents();
     const DeviceBuffer to = device_->allocate(kSlot, "a test");
     for (int i = 0; i < count; ++i) {
-      const SpillSpan span = cycle[static_cast<size_t>(i) % cycle.size()];
+      const Extent extent = cycle[static_cast<size_t>(i) % cycle.size()];
       const std::byte* const data = file.take();
       ASSERT_NE(data, nullptr);
-      copy_->copy(to.data(), data, span.bytes, Link::kHostToDevice);
+      copy_->copy(to.data(), data, extent.bytes, Link::kHostToDevice);
       file.release(*copy_);
       const std::vector<std::byte> got = read(to);
-      for (uint64_t at = 0; at < span.bytes; at += kGrain) {
-        ASSERT_EQ(got[at], value(span.offset + at)) << i << " at " << at;
-        ASSERT_EQ(got[at + kGrain - 1], value(span.offset + at)) << i << " at " << at;
+      for (uint64_t at = 0; at < extent.bytes; at += kGrain) {
+        ASSERT_EQ(got[at], value(extent.offset + at)) << i << " at " << at;
+        ASSERT_EQ(got[at + kGrain - 1], value(extent.offset + at)) << i << " at " << at;
       }
     }
   }

@@ -28,7 +28,7 @@ TEST_P(SpillFileTest, WhatIsWrittenIsReadAgainAndAgain) {
       SpillFile file(*device_, options(slots, body));
       EXPECT_EQ(device_->host_mem().used_bytes(), before + static_cast<uint64_t>(slots) * kSlot);
       write_all(file);
-      file.begin_reads(spans());
+      file.begin_reads(extents());
       read_some(file, 60);
       const SpillStats stats = file.stats();
       EXPECT_EQ(stats.file_bytes, kBytes);
@@ -41,19 +41,19 @@ TEST_P(SpillFileTest, WhatIsWrittenIsReadAgainAndAgain) {
   EXPECT_EQ(device_->host_mem().used_bytes(), before);
 }
 
-// Reads are stopped with spans under way, waiting and taken; more is written; they begin anew with the first.
+// Reads are stopped with extents under way, waiting and taken; more is written; they begin anew with the first.
 TEST_P(SpillFileTest, ReadsStopAndBeginAgain) {
   SpillFile file(*device_, options(3));
   write_all(file);
   for (const int count : {0, 1, 5, 14}) {
-    file.begin_reads(spans());
+    file.begin_reads(extents());
     read_some(file, count);
     file.stop_reads();
     file.stop_reads();
     EXPECT_EQ(file.take(), nullptr);
     write_all(file);
   }
-  file.begin_reads(spans());
+  file.begin_reads(extents());
   read_some(file, 20);
 }
 
@@ -64,7 +64,7 @@ TEST_P(SpillFileTest, WhoWaitsIsToldThatReadsStop) {
   });
   SpillFile file(*device_, options(2));
   write_all(file);
-  file.begin_reads(spans());
+  file.begin_reads(extents());
   std::thread taker([&] {
     while (file.take() != nullptr) file.release(*copy_);
   });
@@ -77,7 +77,7 @@ TEST_P(SpillFileTest, MayGoAtAnyTime) {
   for (const int count : {0, 1, 3}) {
     SpillFile file(*device_, options(2));
     write_all(file);
-    file.begin_reads(spans());
+    file.begin_reads(extents());
     read_some(file, count);
   }
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
@@ -93,7 +93,7 @@ TEST_P(SpillFileTest, AFlippedBitIsNeverTaken) {
     });
     SpillFile file(*device_, options(4, body));
     write_all(file);
-    file.begin_reads(spans());
+    file.begin_reads(extents());
     const std::string text = error_of([&] {
       for (int i = 0; i < 60; ++i) {
         file.take();
@@ -112,7 +112,7 @@ TEST_P(SpillFileTest, AReadThatFailsNamesFileAndOffset) {
   const ScriptedFaults faults(failing(FileOp::kRead, 4, EIO));
   SpillFile file(*device_, options(3));
   write_all(file);
-  file.begin_reads(spans());
+  file.begin_reads(extents());
   const std::string text = error_of([&] {
     while (file.take() != nullptr) file.release(*copy_);
   });
@@ -156,10 +156,10 @@ TEST_P(SpillFileTest, TheDepthOfReadsIsKnownOrMeasured) {
     SpillFile file(*device_, options);
     write_all(file);
     EXPECT_EQ(file.stats().depth.depth, 0);
-    file.begin_reads(spans());
+    file.begin_reads(extents());
     read_some(file, 30);
     file.stop_reads();
-    file.begin_reads(spans());
+    file.begin_reads(extents());
     read_some(file, 3);
     *stats = file.stats();
     return stats->depth.depth;
@@ -203,7 +203,7 @@ TEST_P(SpillFileTest, SaysHowManyReadsThereAreAtMost) {
     SpillFile file(*device_, wanted);
     write_all(file);
     EXPECT_EQ(file.stats().reads_at_once, 0);
-    file.begin_reads(spans());
+    file.begin_reads(extents());
     read_some(file, 3);
     const SpillStats stats = file.stats();
     EXPECT_EQ(stats.depth.why, "no room to try more");
@@ -220,7 +220,7 @@ TEST_P(SpillFileTest, ATrialThatFailsIsAnErrorAndNoHang) {
   const ScriptedFaults faults(failing(FileOp::kRead, 20, EIO));
   SpillFile file(*device_, measured);
   write_all(file);
-  file.begin_reads(spans());
+  file.begin_reads(extents());
   EXPECT_TRUE(has(error_of([&] { file.take(); }), "(EIO)"));
 }
 
@@ -230,14 +230,14 @@ TEST_P(SpillFileTest, ATrialIsStopped) {
   for (const int ms : {0, 5, 60}) {
     SpillFile file(*device_, measured);
     write_all(file);
-    file.begin_reads(spans());
+    file.begin_reads(extents());
     std::this_thread::sleep_for(std::chrono::milliseconds(ms));
     file.stop_reads();
-    file.begin_reads(spans());
+    file.begin_reads(extents());
     read_some(file, 3);
     SpillFile other(*device_, measured);  // which goes while it is measured
     write_all(other);
-    other.begin_reads(spans());
+    other.begin_reads(extents());
     std::this_thread::sleep_for(std::chrono::milliseconds(ms));
   }
 }
@@ -257,7 +257,7 @@ TEST_P(SpillFileTest, AStoppedTrialSaysNothing) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));  // a whole trial takes longer than a second
       return FileFault{};
     });
-    file.begin_reads(spans());
+    file.begin_reads(extents());
     while (reads < 3) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     file.stop_reads();
     EXPECT_LT(reads, 64);
@@ -265,7 +265,7 @@ TEST_P(SpillFileTest, AStoppedTrialSaysNothing) {
     EXPECT_EQ(file.stats().depth_ms, 0);
     EXPECT_EQ(file.stats().read_busy_ms, 0);
   }
-  file.begin_reads(spans());
+  file.begin_reads(extents());
   read_some(file, 3);
   EXPECT_TRUE(file.stats().depth.why.starts_with("measured at start: 32 at once ")) << file.stats().depth.why;
   EXPECT_GT(file.stats().depth_ms, 0);
@@ -281,7 +281,7 @@ TEST_P(SpillFileTest, CountsTheTimeWithReadsUnderWay) {
   write_all(file);
   EXPECT_EQ(file.stats().read_busy_ms, 0);
   const auto start = std::chrono::steady_clock::now();
-  file.begin_reads(spans());
+  file.begin_reads(extents());
   read_some(file, 10);
   const SpillStats some = file.stats();
   const double took = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
@@ -308,7 +308,7 @@ TEST_P(SpillFileTest, WithoutVerifyingNothingIsNoticed) {
   SpillFile file(*device_, options(3));
   write_all(file);
   file.set_verify(SpillVerify::kNothing);
-  file.begin_reads(spans());
+  file.begin_reads(extents());
   for (int i = 0; i < 20; ++i) {
     ASSERT_NE(file.take(), nullptr);
     file.release(*copy_);
@@ -330,7 +330,7 @@ TEST_P(SpillFileTest, ShortOnesAreTakenUpAgain) {
   });
   SpillFile file(*device_, options(3));
   write_all(file);
-  file.begin_reads(spans());
+  file.begin_reads(extents());
   read_some(file, 20);
   EXPECT_GT(calls.load(), 200);
 }

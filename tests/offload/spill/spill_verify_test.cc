@@ -1,5 +1,5 @@
-// Verifying beside the disk: request by request, and counted for what it costs who takes: the time in which a span has
-// arrived and is not verified, no more and no less.
+// Verifying beside the disk: request by request, and counted for what it costs who takes: the time in which an extent
+// has arrived and is not verified, no more and no less.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -76,7 +76,7 @@ TEST_P(SpillVerifyTest, AWaitForTheVerifierIsCounted) {
   SpillFile file(*device_, behind_a_door(3));
   write_all(file);
   door_.close();
-  file.begin_reads(spans());
+  file.begin_reads(extents());
   ASSERT_TRUE(comes([&] { return file.stats().read_bytes > 0; }));
   EXPECT_EQ(file.stats().verify_wait_ms, 0);  // nobody waits
   const auto start = HostClock::now();
@@ -105,7 +105,7 @@ TEST_P(SpillVerifyTest, AWaitForTheDiskIsNotCounted) {
   write_all(file);
   disk.close();
   door_.close();
-  file.begin_reads(spans());
+  file.begin_reads(extents());
   std::thread taker([&] { EXPECT_NE(file.take(), nullptr); });
   EXPECT_TRUE(comes([&] { return file.stats().take_wait_ms > 0; }));
   std::this_thread::sleep_for(milliseconds(40));
@@ -125,7 +125,7 @@ TEST_P(SpillVerifyTest, AWaitForTheDiskIsNotCounted) {
   EXPECT_EQ(file.stats().take_wait_ms, waited);
 }
 
-// A disk and sums that are as slow as who takes makes them, whatever else the machine does: a read ends once the span
+// A disk and sums that are as slow as who takes makes them, whatever else the machine does: a read ends once the extent
 // before has been taken and 2 ms have been waited for this one, a sum once 1 ms has been waited for it.
 class SlowerThanTheTaker {
  public:
@@ -146,7 +146,7 @@ class SlowerThanTheTaker {
     taken_ = count;
   }
   void end() { file_ = nullptr; }
-  // From the end of a span's read, or before, until it was taken. After the end.
+  // From the end of an extent's read, or before, until it was taken. After the end.
   double longest_ms() const {
     double longest = 0;
     for (size_t i = 0; i < taken_ms_.size(); ++i) longest = std::max(longest, taken_ms_[i] - read_ms_[i]);
@@ -175,8 +175,8 @@ class SlowerThanTheTaker {
   const ScriptedFaults faults_;
 };
 
-// Behind a slow disk each span is waited for until it is verified; but only the last one's verifying makes it late: by
-// no more than the longest took, and what the disk stood still.
+// Behind a slow disk each extent is waited for until it is verified; but only the last one's verifying makes it late:
+// by no more than the longest took, and what the disk stood still.
 TEST_P(SpillVerifyTest, WaitsForASlowDiskDoNotAddUp) {
   constexpr int kCount = 30;
   SpillFileOptions slow = options(8);
@@ -186,7 +186,7 @@ TEST_P(SpillVerifyTest, WaitsForASlowDiskDoNotAddUp) {
     SpillFile file(*device_, slow);
     write_all(file);
     pace.begin(file);
-    file.begin_reads(spans());
+    file.begin_reads(extents());
     for (int taken = 1; taken <= kCount; ++taken) {
       EXPECT_NE(file.take(), nullptr);
       file.release(*copy_);
@@ -213,7 +213,7 @@ TEST_P(SpillVerifyTest, ASlowVerifierMakesAllOfItLate) {
   write_all(file);
   reads = true;
   const auto start = HostClock::now();
-  file.begin_reads(spans());
+  file.begin_reads(extents());
   take_some(file, 30);
   const double took = ms_since(start);
   const SpillStats stats = file.stats();
@@ -232,7 +232,7 @@ TEST_P(SpillVerifyTest, WithoutVerifyingThereIsNoWaitForIt) {
   write_all(file);
   const int sealed = sums_;
   file.set_verify(SpillVerify::kNothing);
-  file.begin_reads(spans());
+  file.begin_reads(extents());
   read_some(file, 30);
   EXPECT_EQ(file.stats().verify_wait_ms, 0);
   EXPECT_EQ(file.stats().verify_late_ms, 0);
@@ -245,7 +245,7 @@ TEST_P(SpillVerifyTest, AWaitMayEndWithTheReads) {
   SpillFile file(*device_, behind_a_door(3));
   write_all(file);
   door_.close();
-  file.begin_reads(spans());
+  file.begin_reads(extents());
   const auto start = HostClock::now();
   std::thread taker([&] { EXPECT_EQ(file.take(), nullptr); });
   EXPECT_TRUE(comes([&] { return file.stats().verify_wait_ms > 0; }));
@@ -264,7 +264,7 @@ TEST_P(SpillVerifyTest, AWaitMayEndWithTheReads) {
   EXPECT_LE(counted, all - 30);
   std::this_thread::sleep_for(milliseconds(5));
   EXPECT_EQ(file.stats().verify_wait_ms, counted);
-  file.begin_reads(spans());
+  file.begin_reads(extents());
   std::this_thread::sleep_for(milliseconds(5));
   EXPECT_EQ(file.stats().verify_wait_ms, counted);  // nobody waits
   read_some(file, 5);
@@ -274,7 +274,7 @@ TEST_P(SpillVerifyTest, AWaitMayEndWithTheReads) {
 TEST_P(SpillVerifyTest, NothingLateIsForgottenWhenReadsBeginAnew) {
   SpillFile file(*device_, behind_a_door(3));
   write_all(file);
-  // Of each reads' only the first span is taken: it is late by all that was ever waited.
+  // Of each reads' only the first extent is taken: it is late by all that was ever waited.
   const auto all_of_it = [&] {
     const SpillStats stats = file.stats();
     EXPECT_EQ(stats.verify_late_ms, stats.verify_wait_ms);
@@ -283,21 +283,21 @@ TEST_P(SpillVerifyTest, NothingLateIsForgottenWhenReadsBeginAnew) {
   for (int i = 0; i < 3; ++i) {
     const double before = all_of_it();
     door_.close();
-    file.begin_reads(spans());
+    file.begin_reads(extents());
     std::thread taker([&] { EXPECT_NE(file.take(), nullptr); });
     EXPECT_TRUE(comes([&] { return file.stats().verify_wait_ms >= before + 20; }));
     door_.open();
     taker.join();
     EXPECT_GE(all_of_it(), before + 20);
     file.stop_reads();
-    file.begin_reads(spans());
+    file.begin_reads(extents());
     EXPECT_NE(file.take(), nullptr);
     EXPECT_GE(all_of_it(), before + 20);
     file.stop_reads();
   }
 }
 
-// What of a span has come in is verified while the rest is under way.
+// What of an extent has come in is verified while the rest is under way.
 TEST_P(SpillVerifyTest, BeginsBeforeTheSpanIsThere) {
   constexpr uint64_t kLarge = 5 * kMiB / 2;  // of three requests
   const SpillCut cut(kLarge);
@@ -335,23 +335,23 @@ TEST_P(SpillVerifyTest, LargeGrainsAreVerifiedInParts) {
   for (uint64_t i = 0; i < kFile / 8; ++i) host.as<uint64_t>()[i] = i * 0x9E3779B97F4A7C15ull;
   copy_->copy(from.data(), host.data(), kFile, Link::kHostToDevice);
   copy_->synchronize();
-  const std::vector<SpillSpan> cycle = {{kLarge, 2 * kLarge}, {0, kLarge}, {3 * kLarge, kLarge}};
+  const std::vector<Extent> cycle = {{kLarge, 2 * kLarge}, {0, kLarge}, {3 * kLarge, kLarge}};
   std::atomic<uint64_t> wrong = kFile;
   const ScriptedFaults faults({}, [&](uint64_t offset, std::span<std::byte> data) {
     if (offset <= wrong && wrong < offset + data.size()) data[wrong - offset] ^= std::byte{1};
   });
   for (const uint64_t place : {kFile, kLarge - 1, kLarge + kMiB, kFile - 1}) {
     SpillFile file(*device_, large);
-    for (const SpillSpan& span : cycle) file.write(span, from.data() + span.offset, *copy_, "test");
+    for (const Extent& extent : cycle) file.write(extent, from.data() + extent.offset, *copy_, "test");
     file.finish_writes();
     wrong = place;
     file.begin_reads(cycle);
     const auto take_all = [&] {
       for (int i = 0; i < 9; ++i) {
-        const SpillSpan span = cycle[static_cast<size_t>(i) % cycle.size()];
+        const Extent extent = cycle[static_cast<size_t>(i) % cycle.size()];
         const std::byte* const data = file.take();
         ASSERT_NE(data, nullptr);
-        EXPECT_EQ(std::memcmp(data, host.data() + span.offset, span.bytes), 0) << i;
+        EXPECT_EQ(std::memcmp(data, host.data() + extent.offset, extent.bytes), 0) << i;
         file.release(*copy_);
       }
     };

@@ -1,5 +1,5 @@
-// How a spilled file is cut: requests tile each span, blocks each request, and both are near to what a disk likes.
-#include "offload/spill/spill_span.h"
+// How a spilled file is cut: requests tile each extent, blocks each request, and both are near to what a disk likes.
+#include "offload/spill/extent.h"
 
 #include <gtest/gtest.h>
 
@@ -24,17 +24,17 @@ TEST(SpillCut, RequestsTileASpan) {
   for (const uint64_t grain : kGrains) {
     const SpillCut cut(grain);
     for (const uint64_t grains : {1, 2, 3, 16, 300}) {
-      const SpillSpan span{.offset = 7 * grain, .bytes = grains * grain};
+      const Extent extent{.offset = 7 * grain, .bytes = grains * grain};
       uint64_t done = 0, requests = 0;
-      for (; done < span.bytes; ++requests) {
-        const uint64_t bytes = cut.request_bytes(span, done);
+      for (; done < extent.bytes; ++requests) {
+        const uint64_t bytes = cut.request_bytes(extent, done);
         ASSERT_GT(bytes, 0u);
         ASSERT_LE(bytes, cut.most_request_bytes());
         ASSERT_EQ(bytes % kPageBytes, 0u);
         done += bytes;
       }
-      EXPECT_EQ(done, span.bytes) << grain;
-      EXPECT_EQ(requests, cut.requests(span.bytes)) << grain;
+      EXPECT_EQ(done, extent.bytes) << grain;
+      EXPECT_EQ(requests, cut.requests(extent.bytes)) << grain;
     }
   }
 }
@@ -43,13 +43,13 @@ TEST(SpillCut, RequestsTileASpan) {
 TEST(SpillCut, BlocksTileRequests) {
   for (const uint64_t grain : kGrains) {
     const SpillCut cut(grain);
-    const SpillSpan span{.offset = 3 * grain, .bytes = 5 * grain};
-    uint64_t next = cut.blocks(span.offset);
-    for (uint64_t done = 0; done < span.bytes;) {
-      const uint64_t end = done + cut.request_bytes(span, done);
+    const Extent extent{.offset = 3 * grain, .bytes = 5 * grain};
+    uint64_t next = cut.blocks(extent.offset);
+    for (uint64_t done = 0; done < extent.bytes;) {
+      const uint64_t end = done + cut.request_bytes(extent, done);
       while (done < end) {
-        EXPECT_EQ(cut.block(span.offset + done), next++) << grain;
-        done += cut.block_bytes(span.offset + done);
+        EXPECT_EQ(cut.block(extent.offset + done), next++) << grain;
+        done += cut.block_bytes(extent.offset + done);
       }
       EXPECT_EQ(done, end) << grain;
     }

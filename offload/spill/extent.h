@@ -1,6 +1,6 @@
-// How a spilled file is cut. Grains: what it is made of, all of one size. A span: some of them, one after the other,
-// which are written and read for one purpose. A request: what of a span the disk is asked for at once. A block: what a
-// checksum covers; requests are of whole blocks. Values; pure functions.
+// How a spilled file is cut. Grains: what it is made of, all of one size. An extent: some of them, one after the other,
+// which are written and read for one purpose. A request: what of an extent the disk is asked for at once. A block: what
+// a checksum covers; requests are of whole blocks. Values; pure functions.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace headrace {
 
-struct SpillSpan {
+struct Extent {
   uint64_t offset = 0, bytes = 0;  // in the file
 };
 
@@ -24,9 +24,9 @@ class SpillCut {
 
   uint64_t grain_bytes() const { return grain_bytes_; }
   uint64_t most_request_bytes() const { return request_bytes_; }
-  // Of the request that begins `done` bytes into the span.
-  uint64_t request_bytes(const SpillSpan& span, uint64_t done) const;
-  uint64_t requests(uint64_t span_bytes) const;
+  // Of the request that begins `done` bytes into the extent.
+  uint64_t request_bytes(const Extent& extent, uint64_t done) const;
+  uint64_t requests(uint64_t extent_bytes) const;
 
   uint64_t blocks(uint64_t file_bytes) const { return file_bytes / grain_bytes_ * grain_blocks_; }
   // The block that begins there, in the file.

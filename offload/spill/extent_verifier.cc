@@ -1,4 +1,4 @@
-#include "offload/spill/span_verifier.h"
+#include "offload/spill/extent_verifier.h"
 
 #include "offload/host/checksum.h"
 #include "offload/host/clock.h"
@@ -6,13 +6,13 @@
 
 namespace headrace {
 
-SpanVerifier::SpanVerifier(const SpanVerifierOptions& options)
+ExtentVerifier::ExtentVerifier(const ExtentVerifierOptions& options)
     : options_(options),
       sums_(static_cast<size_t>(options.cut.blocks(options.file_bytes))),
       waiting_(static_cast<size_t>(options.most_waiting)),
       thread_(start_thread("the thread that verifies what is read from disk", [this] { serve(); })) {}
 
-SpanVerifier::~SpanVerifier() {
+ExtentVerifier::~ExtentVerifier() {
   {
     const MutexLock lock(mutex_);
     stop_ = true;
@@ -21,11 +21,11 @@ SpanVerifier::~SpanVerifier() {
   thread_.join();
 }
 
-uint64_t SpanVerifier::sum_of(std::span<const std::byte> block) const {
+uint64_t ExtentVerifier::sum_of(std::span<const std::byte> block) const {
   return options_.sum ? options_.sum(block) : checksum(block);
 }
 
-void SpanVerifier::seal(uint64_t offset, std::span<const std::byte> data) {
+void ExtentVerifier::seal(uint64_t offset, std::span<const std::byte> data) {
   for (uint64_t done = 0; done < data.size();) {
     const uint64_t bytes = options_.cut.block_bytes(offset + done);
     sums_[options_.cut.block(offset + done)] = sum_of(data.subspan(done, bytes));
@@ -33,25 +33,25 @@ void SpanVerifier::seal(uint64_t offset, std::span<const std::byte> data) {
   }
 }
 
-void SpanVerifier::add(const FileRequest& read) {
+void ExtentVerifier::add(const FileRequest& read) {
   const MutexLock lock(mutex_);
   waiting_.push(read);
   came_.notify_one();
 }
 
-void SpanVerifier::forget() noexcept {
+void ExtentVerifier::forget() noexcept {
   const MutexLock lock(mutex_);
   waiting_.clear();
 }
 
-void SpanVerifier::forget_and_wait() noexcept {
+void ExtentVerifier::forget_and_wait() noexcept {
   const MutexLock lock(mutex_);
   waiting_.clear();
   while (verifying_) quiet_.wait(mutex_);
 }
 
 // As they come: the first that arrived is mostly the first that is waited for.
-void SpanVerifier::serve() noexcept {
+void ExtentVerifier::serve() noexcept {
   const MutexLock lock(mutex_);
   for (;;) {
     while (!stop_ && waiting_.empty()) came_.wait(mutex_);
@@ -73,7 +73,7 @@ void SpanVerifier::serve() noexcept {
   }
 }
 
-void SpanVerifier::verify(const FileRequest& read) {
+void ExtentVerifier::verify(const FileRequest& read) {
   const int64_t start = host_now_ns();
   const std::span<const std::byte> data(read.data, read.bytes);
   for (uint64_t done = 0; done < read.bytes;) {

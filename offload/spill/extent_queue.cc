@@ -1,4 +1,4 @@
-#include "offload/spill/span_queue.h"
+#include "offload/spill/extent_queue.h"
 
 #include <utility>
 
@@ -6,32 +6,32 @@
 
 namespace headrace {
 
-SpanQueue::SpanQueue(const SpanQueueOptions& options)
+ExtentQueue::ExtentQueue(const ExtentQueueOptions& options)
     : options_(options),
       queue_(FileQueue::open(*options.file,
                              {.depth = options.most_depth, .body = options.body, .memory = options.memory})),
       depth_(options.most_depth) {}
 
-void SpanQueue::start(FileOp op, const SpillSpan& span, std::byte* data, uint64_t tag) {
-  for (uint64_t done = 0; done < span.bytes;) {
+void ExtentQueue::start(FileOp op, const Extent& extent, std::byte* data, uint64_t tag) {
+  for (uint64_t done = 0; done < extent.bytes;) {
     while (queue_->pending() >= depth_) wait_for_one();
     if (op == FileOp::kRead && idle()) {
       const MutexLock lock(mutex_);
       busy_since_ns_ = host_now_ns();
     }
-    const uint64_t bytes = options_.cut.request_bytes(span, done);
-    queue_->submit({.op = op, .offset = span.offset + done, .data = data + done, .bytes = bytes, .tag = tag});
+    const uint64_t bytes = options_.cut.request_bytes(extent, done);
+    queue_->submit({.op = op, .offset = extent.offset + done, .data = data + done, .bytes = bytes, .tag = tag});
     done += bytes;
   }
 }
 
-void SpanQueue::wait_for_one() {
+void ExtentQueue::wait_for_one() {
   const FileDone done = next_done();
   queue_->check(done);
   options_.on_done(done.request);
 }
 
-void SpanQueue::drain() noexcept {
+void ExtentQueue::drain() noexcept {
   while (!idle()) {
     try {
       next_done();
@@ -40,7 +40,7 @@ void SpanQueue::drain() noexcept {
   }
 }
 
-FileDone SpanQueue::next_done() {
+FileDone ExtentQueue::next_done() {
   const FileDone done = queue_->wait();
   if (!idle()) return done;
   const MutexLock lock(mutex_);
@@ -48,7 +48,7 @@ FileDone SpanQueue::next_done() {
   return done;
 }
 
-double SpanQueue::read_busy_ms() const {
+double ExtentQueue::read_busy_ms() const {
   const MutexLock lock(mutex_);
   return static_cast<double>(busy_ns_ + (busy_since_ns_ > 0 ? host_now_ns() - busy_since_ns_ : 0)) / 1e6;
 }

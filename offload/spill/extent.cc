@@ -1,4 +1,4 @@
-#include "offload/spill/spill_span.h"
+#include "offload/spill/extent.h"
 
 #include <algorithm>
 
@@ -17,14 +17,14 @@ SpillCut::SpillCut(uint64_t grain_bytes) : grain_bytes_(grain_bytes) {
   request_bytes_ = parts > 1 ? block_bytes_ : grain_bytes * nearest(kRequestBytes, grain_bytes);
 }
 
-uint64_t SpillCut::request_bytes(const SpillSpan& span, uint64_t done) const {
-  const uint64_t rest = grain_blocks_ > 1 ? grain_bytes_ - done % grain_bytes_ : span.bytes - done;
+uint64_t SpillCut::request_bytes(const Extent& extent, uint64_t done) const {
+  const uint64_t rest = grain_blocks_ > 1 ? grain_bytes_ - done % grain_bytes_ : extent.bytes - done;
   return std::min(request_bytes_, rest);
 }
 
-uint64_t SpillCut::requests(uint64_t span_bytes) const {
-  if (grain_blocks_ > 1) return span_bytes / grain_bytes_ * grain_blocks_;
-  return (span_bytes + request_bytes_ - 1) / request_bytes_;
+uint64_t SpillCut::requests(uint64_t extent_bytes) const {
+  if (grain_blocks_ > 1) return extent_bytes / grain_bytes_ * grain_blocks_;
+  return (extent_bytes + request_bytes_ - 1) / request_bytes_;
 }
 
 uint64_t SpillCut::block(uint64_t offset) const {

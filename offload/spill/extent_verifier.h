@@ -1,7 +1,7 @@
 // What was written in a file, block by block, as checksums; and a thread that compares with them what is read again,
-// beside who keeps the disk busy: request by request as they come in, so that of a span only the last request is still
-// to be verified when all of it is there. Owns the checksums and the thread. Threads: one at a time for seal(), which
-// is for no block that is verified meanwhile; add() and forget() from any. Nothing is allocated once it is made.
+// beside who keeps the disk busy: request by request as they come in, so that of an extent only the last request is
+// still to be verified when all of it is there. Owns the checksums and the thread. Threads: one at a time for seal(),
+// which is for no block that is verified meanwhile; add() and forget() from any. Nothing is allocated once it is made.
 #pragma once
 
 #include <atomic>
@@ -17,11 +17,11 @@
 #include "offload/disk/file_queue.h"
 #include "offload/host/fifo.h"
 #include "offload/host/thread_annotations.h"
-#include "offload/spill/spill_span.h"
+#include "offload/spill/extent.h"
 
 namespace headrace {
 
-struct SpanVerifierOptions {
+struct ExtentVerifierOptions {
   std::string name;  // of the file, for errors
   uint64_t file_bytes = 0;
   SpillCut cut;
@@ -32,13 +32,13 @@ struct SpanVerifierOptions {
   std::function<void(const FileRequest&, std::exception_ptr error)> on_done{};
 };
 
-class SpanVerifier {
+class ExtentVerifier {
  public:
   // Throws Error(kDoesNotFit): the thread cannot be started.
-  explicit SpanVerifier(const SpanVerifierOptions& options);
-  ~SpanVerifier();  // what is not begun is forgotten
-  SpanVerifier(const SpanVerifier&) = delete;
-  SpanVerifier& operator=(const SpanVerifier&) = delete;
+  explicit ExtentVerifier(const ExtentVerifierOptions& options);
+  ~ExtentVerifier();  // what is not begun is forgotten
+  ExtentVerifier(const ExtentVerifier&) = delete;
+  ExtentVerifier& operator=(const ExtentVerifier&) = delete;
 
   void seal(uint64_t offset, std::span<const std::byte> data);
   void add(const FileRequest& read);
@@ -53,7 +53,7 @@ class SpanVerifier {
   void verify(const FileRequest& read);
   uint64_t sum_of(std::span<const std::byte> block) const;
 
-  const SpanVerifierOptions options_;
+  const ExtentVerifierOptions options_;
   std::vector<uint64_t> sums_;  // by block
   std::atomic<int64_t> busy_ns_{0};
   Mutex mutex_;

@@ -11,29 +11,29 @@
 
 #include "offload/disk/file_queue.h"
 #include "offload/host/thread_annotations.h"
-#include "offload/spill/spill_span.h"
+#include "offload/spill/extent.h"
 
 namespace headrace {
 
-struct SpanQueueOptions {
+struct ExtentQueueOptions {
   const File* file = nullptr;
   SpillCut cut;
   int most_depth = 0;  // that set_depth() may set
   FileQueueBody body = FileQueueBody::kAuto;
   std::span<std::byte> memory{};
-  // Each request that is done; its tag is the span's.
+  // Each request that is done; its tag is the extent's.
   std::function<void(const FileRequest&)> on_done{};
 };
 
-class SpanQueue {
+class ExtentQueue {
  public:
-  explicit SpanQueue(const SpanQueueOptions& options);
+  explicit ExtentQueue(const ExtentQueueOptions& options);
 
   // Requests under way at most.
   void set_depth(int depth) { depth_ = depth; }
-  // Submits the requests of the span, waiting for others, and passing them on, while there is no room. Throws what has
-  // failed.
-  void start(FileOp op, const SpillSpan& span, std::byte* data, uint64_t tag);
+  // Submits the requests of the extent, waiting for others, and passing them on, while there is no room. Throws what
+  // has failed.
+  void start(FileOp op, const Extent& extent, std::byte* data, uint64_t tag);
   void wait_for_one();  // and passes it on. REQUIRES: !idle()
   // Waits for what is under way, and passes nothing on.
   void drain() noexcept;
@@ -46,7 +46,7 @@ class SpanQueue {
  private:
   FileDone next_done();
 
-  const SpanQueueOptions options_;
+  const ExtentQueueOptions options_;
   const std::unique_ptr<FileQueue> queue_;
   int depth_;
   mutable Mutex mutex_;
