@@ -73,10 +73,10 @@ ordered_json disk_rate(const std::string& folder) {
   uint64_t bytes = 0, largest = 0;
   for (const auto& [key, entry] : store.index().entries()) {
     files.push_back(store.open_data(key));
-    for (uint64_t part = 0; part < entry.piece.checksums.size(); ++part) {
-      parts.push_back({&files.back(), part * entry.piece.part_bytes, entry.piece.part_bytes});
-      bytes += entry.piece.part_bytes;
-      largest = std::max(largest, entry.piece.part_bytes);
+    for (uint64_t part = 0; part < entry.block.checksums.size(); ++part) {
+      parts.push_back({&files.back(), part * entry.block.part_bytes, entry.block.part_bytes});
+      bytes += entry.block.part_bytes;
+      largest = std::max(largest, entry.block.part_bytes);
     }
   }
   std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.offset < b.offset; });

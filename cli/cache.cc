@@ -22,7 +22,7 @@ using nlohmann::ordered_json;
 
 constexpr size_t kNameDigits = 12;
 
-// A prompt that is kept: a piece of rows that none continues, with all before it.
+// A prompt that is kept: a block of rows that none continues, with all before it.
 struct Kept {
   const PrefixEntry* last;
   uint64_t bytes = 0, shared_bytes = 0;  // shared: with other prompts
@@ -30,37 +30,37 @@ struct Kept {
 };
 
 std::vector<Kept> kept_prompts(const PrefixIndex& index) {
-  std::map<PrefixKey, int> prompts;  // that a piece belongs to
+  std::map<PrefixKey, int> prompts;  // that a block belongs to
   std::map<PrefixKey, std::vector<const PrefixEntry*>> drafts;
   std::set<PrefixKey> continued;
   for (const auto& [key, entry] : index.entries()) {
-    if (entry.piece.kind == PieceKind::kRows) continued.insert(entry.piece.parent);
+    if (entry.block.kind == PrefixBlockKind::kRows) continued.insert(entry.block.parent);
   }
   std::vector<Kept> kept;
   for (const auto& [key, entry] : index.entries()) {
-    if (entry.piece.kind == PieceKind::kDraft) {
-      drafts[entry.piece.parent].push_back(&entry);
+    if (entry.block.kind == PrefixBlockKind::kDraft) {
+      drafts[entry.block.parent].push_back(&entry);
       continue;
     }
     if (!continued.contains(key)) kept.push_back({.last = &entry});
   }
   const auto walk = [&](const Kept& prompt, const auto& visit) {
-    for (const PrefixEntry* one = prompt.last; one != nullptr; one = index.find(one->piece.parent)) visit(*one);
+    for (const PrefixEntry* one = prompt.last; one != nullptr; one = index.find(one->block.parent)) visit(*one);
   };
-  for (const Kept& prompt : kept) walk(prompt, [&](const PrefixEntry& one) { ++prompts[one.piece.key]; });
+  for (const Kept& prompt : kept) walk(prompt, [&](const PrefixEntry& one) { ++prompts[one.block.key]; });
   for (Kept& prompt : kept) {
     walk(prompt, [&](const PrefixEntry& one) {
       uint64_t bytes = one.bytes;
-      for (const PrefixEntry* const draft : drafts[one.piece.key]) bytes += draft->bytes, prompt.draft = true;
+      for (const PrefixEntry* const draft : drafts[one.block.key]) bytes += draft->bytes, prompt.draft = true;
       prompt.bytes += bytes;
-      if (prompts[one.piece.key] > 1) prompt.shared_bytes += bytes;
+      if (prompts[one.block.key] > 1) prompt.shared_bytes += bytes;
     });
   }
   std::sort(kept.begin(), kept.end(), [](const Kept& a, const Kept& b) { return a.last->used_ns > b.last->used_ns; });
   return kept;
 }
 
-int64_t tokens_of(const Kept& prompt) { return prompt.last->piece.first_row + prompt.last->piece.rows; }
+int64_t tokens_of(const Kept& prompt) { return prompt.last->block.first_row + prompt.last->block.rows; }
 
 std::string time_text(int64_t ns) {
   const std::time_t seconds = static_cast<std::time_t>(ns / 1'000'000'000);
@@ -91,13 +91,13 @@ ExitCode list(const CacheArgs& args, const PrefixStore& store) {
   if (args.json) {
     ordered_json prompts = ordered_json::array();
     for (const Kept& prompt : kept) {
-      const PrefixPiece& piece = prompt.last->piece;
-      prompts.push_back({{"name", key_text(piece.key)},
+      const PrefixBlock& block = prompt.last->block;
+      prompts.push_back({{"name", key_text(block.key)},
                          {"tokens", tokens_of(prompt)},
                          {"bytes", prompt.bytes},
                          {"shared_bytes", prompt.shared_bytes},
-                         {"model", piece.model},
-                         {"identity", key_text(piece.identity)},
+                         {"model", block.model},
+                         {"identity", key_text(block.identity)},
                          {"draft", prompt.draft},
                          {"last_used", time_text(prompt.last->used_ns)}});
     }
@@ -112,10 +112,10 @@ ExitCode list(const CacheArgs& args, const PrefixStore& store) {
   if (!kept.empty())
     std::printf("%-12s %10s %12s %12s  %-20s  %s\n", "name", "tokens", "bytes", "shared", "last used", "model");
   for (const Kept& prompt : kept) {
-    std::printf("%-12s %10s %12s %12s  %-20s  %s%s\n", key_text(prompt.last->piece.key).substr(0, kNameDigits).c_str(),
+    std::printf("%-12s %10s %12s %12s  %-20s  %s%s\n", key_text(prompt.last->block.key).substr(0, kNameDigits).c_str(),
                 format_count(tokens_of(prompt)).c_str(), format_bytes(prompt.bytes).c_str(),
                 format_bytes(prompt.shared_bytes).c_str(), time_text(prompt.last->used_ns).c_str(),
-                prompt.last->piece.model.c_str(), prompt.draft ? ", with a draft" : "");
+                prompt.last->block.model.c_str(), prompt.draft ? ", with a draft" : "");
   }
   std::printf("%s: %s prompts, %s\n", store.folder().c_str(), format_count(static_cast<int64_t>(kept.size())).c_str(),
               format_bytes(store.index().bytes()).c_str());
@@ -128,17 +128,17 @@ ExitCode list(const CacheArgs& args, const PrefixStore& store) {
 
 ExitCode verify(const CacheArgs& args, const PrefixStore& store) {
   const std::vector<PrefixStore::Damaged> bad = store.verify({});
-  const size_t pieces = store.index().entries().size();
+  const size_t blocks = store.index().entries().size();
   if (args.json) {
     print({{"folder", store.folder()},
-           {"pieces", pieces},
+           {"pieces", blocks},
            {"bytes", store.index().bytes()},
            {"leftover_bytes", store.leftover_bytes()},
            {"damaged", damaged_json(bad)}});
   } else {
     for (const PrefixStore::Damaged& one : bad) std::printf("damaged: %s: %s\n", one.file.c_str(), one.what.c_str());
     std::printf("%s: %s pieces, %s, %zu damaged\n", store.folder().c_str(),
-                format_count(static_cast<int64_t>(pieces)).c_str(), format_bytes(store.index().bytes()).c_str(),
+                format_count(static_cast<int64_t>(blocks)).c_str(), format_bytes(store.index().bytes()).c_str(),
                 bad.size());
     std::fputs(leftovers_text(store).c_str(), stdout);
   }

@@ -6,11 +6,11 @@
 
 #include "offload/device/device.h"
 #include "runtime/model/checkpoint.h"
-#include "runtime/prefix/piece.h"
+#include "runtime/prefix/block.h"
 
 namespace headrace {
 
-// Raise it with every change that may alter a bit of a row that prefill makes, or the layout of a saved piece: a
+// Raise it with every change that may alter a bit of a row that prefill makes, or the layout of a saved block: a
 // kernel, an order of sums, a rounding, the sizes of groups, segments or tiles. (Who forgets gets the old rows after
 // the new program's: every test of saved prefixes against fresh runs still passes, and text differs between versions.)
 constexpr uint32_t kNumericsVersion = 3;

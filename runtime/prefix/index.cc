@@ -7,13 +7,13 @@ namespace headrace {
 
 void PrefixMatch::cut(int64_t most, int64_t unit) {
   rows = std::min(rows, most) / unit * unit;
-  pieces.resize(std::min(pieces.size(), static_cast<size_t>(segments_for(rows))));
+  blocks.resize(std::min(blocks.size(), static_cast<size_t>(segments_for(rows))));
 }
 
 void PrefixIndex::add(PrefixEntry entry) {
-  const PrefixKey key = entry.piece.key;
+  const PrefixKey key = entry.block.key;
   remove(key);
-  children_.emplace(entry.piece.parent, key);
+  children_.emplace(entry.block.parent, key);
   bytes_ += entry.bytes;
   entries_.emplace(key, std::move(entry));
 }
@@ -21,7 +21,7 @@ void PrefixIndex::add(PrefixEntry entry) {
 void PrefixIndex::remove(const PrefixKey& key) {
   const auto it = entries_.find(key);
   if (it == entries_.end()) return;
-  const auto [begin, end] = children_.equal_range(it->second.piece.parent);
+  const auto [begin, end] = children_.equal_range(it->second.block.parent);
   children_.erase(std::find_if(begin, end, [&](const auto& child) { return child.second == key; }));
   bytes_ -= it->second.bytes;
   entries_.erase(it);
@@ -48,20 +48,20 @@ PrefixMatch PrefixIndex::match(const PrefixKey& root, std::span<const int32_t> t
   PrefixKey parent = root;
   for (bool whole = true; whole && match.rows < static_cast<int64_t>(tokens.size());) {
     const std::span<const int32_t> rest = tokens.subspan(static_cast<size_t>(match.rows));
-    const PrefixPiece* best = nullptr;
+    const PrefixBlock* best = nullptr;
     size_t common = 0;
     const auto [begin, end] = children_.equal_range(parent);
     for (auto it = begin; it != end; ++it) {
-      const PrefixPiece& piece = entries_.at(it->second).piece;
-      if (piece.kind != PieceKind::kRows || piece.first_row != match.rows) continue;
-      const size_t most = std::min(rest.size(), piece.tokens.size());
+      const PrefixBlock& block = entries_.at(it->second).block;
+      if (block.kind != PrefixBlockKind::kRows || block.first_row != match.rows) continue;
+      const size_t most = std::min(rest.size(), block.tokens.size());
       const size_t same = static_cast<size_t>(
-          std::mismatch(rest.begin(), rest.begin() + static_cast<ptrdiff_t>(most), piece.tokens.begin()).first -
+          std::mismatch(rest.begin(), rest.begin() + static_cast<ptrdiff_t>(most), block.tokens.begin()).first -
           rest.begin());
-      if (same > common) common = same, best = &piece;
+      if (same > common) common = same, best = &block;
     }
     if (best == nullptr) break;
-    match.pieces.push_back(best->key);
+    match.blocks.push_back(best->key);
     match.rows += static_cast<int64_t>(common);
     parent = best->key;
     whole = static_cast<int64_t>(common) == segment_range(segment_of(best->first_row)).rows;
@@ -72,12 +72,12 @@ PrefixMatch PrefixIndex::match(const PrefixKey& root, std::span<const int32_t> t
 
 void PrefixIndex::cut_for_draft(const PrefixKey& draft_identity, int64_t first, int64_t unit,
                                 PrefixMatch* match) const {
-  for (size_t i = 0; i < match->pieces.size(); ++i) {
+  for (size_t i = 0; i < match->blocks.size(); ++i) {
     const SegmentRange range = segment_range(static_cast<int64_t>(i));
     const bool needed = i == 0 || range.end() > first;
-    const PrefixEntry* const piece = needed ? find(draft_key(match->pieces[i], draft_identity)) : nullptr;
+    const PrefixEntry* const block = needed ? find(draft_key(match->blocks[i], draft_identity)) : nullptr;
     const int64_t rows = std::min(match->rows, range.end()) - range.begin;
-    if (!needed || (piece != nullptr && piece->piece.rows >= rows)) continue;
+    if (!needed || (block != nullptr && block->block.rows >= rows)) continue;
     return match->cut(range.begin, unit);
   }
 }
@@ -92,15 +92,15 @@ std::vector<PrefixKey> PrefixIndex::with_descendants(const PrefixKey& key) const
   return found;
 }
 
-bool PrefixIndex::is_root_piece(const PrefixEntry& entry) const {
-  return entry.piece.kind == PieceKind::kRows && entry.piece.first_row == 0 &&
-         entry.piece.parent == prefix_root(entry.piece.identity);
+bool PrefixIndex::is_root_block(const PrefixEntry& entry) const {
+  return entry.block.kind == PrefixBlockKind::kRows && entry.block.first_row == 0 &&
+         entry.block.parent == prefix_root(entry.block.identity);
 }
 
 std::vector<PrefixKey> PrefixIndex::orphans() const {
   std::set<PrefixKey> reached;
   for (const auto& [key, entry] : entries_) {
-    if (!is_root_piece(entry)) continue;
+    if (!is_root_block(entry)) continue;
     for (const PrefixKey& one : with_descendants(key)) reached.insert(one);
   }
   std::vector<PrefixKey> lost;
@@ -124,7 +124,7 @@ std::vector<PrefixKey> PrefixIndex::to_drop(uint64_t limit_bytes, const std::set
     dropped.push_back(key);
     const PrefixEntry& entry = entries_.at(key);
     bytes -= entry.bytes;
-    const auto parent = entries_.find(entry.piece.parent);
+    const auto parent = entries_.find(entry.block.parent);
     if (parent == entries_.end() || --staying[parent->first] > 0 || keep.contains(parent->first)) continue;
     leaves.emplace(parent->second.used_ns, parent->first);
   }

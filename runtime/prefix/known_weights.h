@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "runtime/model/tensor_source.h"
-#include "runtime/prefix/piece.h"
+#include "runtime/prefix/block.h"
 #include "runtime/prefix/store.h"
 
 namespace headrace {

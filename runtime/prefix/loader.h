@@ -1,4 +1,4 @@
-// Reads pieces of a saved prefix in the order in which prefill wants them, ahead of it: threads read into a pinned ring
+// Reads blocks of a saved prefix in the order in which prefill wants them, ahead of it: threads read into a pinned ring
 // and compare checksums, so that disk, link and compute overlap. A read that fails, or whose bytes are not those that
 // were written, is an outcome and no error: its rows are computed again. Owns the ring and the threads; borrows the
 // files. Thread: one at a time.
@@ -23,7 +23,7 @@ class PrefixLoader {
     const File* file = nullptr;
     uint64_t offset = 0, bytes = 0;
     uint64_t checksum = 0;
-    size_t piece = 0;  // the caller's own
+    size_t block = 0;  // the caller's own
   };
 
   // Pinned memory that such a ring takes.

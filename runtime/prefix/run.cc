@@ -24,7 +24,7 @@ PrefixRun::PrefixRun(PrefixStore& store, const PrefixRunSetup& setup)
   use_.asked = true;
   note_damage();
   find();
-  if (store_.writes()) choose_pieces();
+  if (store_.writes()) choose_blocks();
 }
 
 PrefixRun::~PrefixRun() { abandon(); }
@@ -43,10 +43,10 @@ void PrefixRun::find() {
     index.cut_for_draft(setup_.draft.identity, setup_.draft.first_row, setup_.unit, &match_);
   }
   if (match_.rows < kLeastSavedRows) match_ = {};
-  read_ = match_.pieces;
-  for (size_t i = 0; i < match_.pieces.size(); ++i) {
+  read_ = match_.blocks;
+  for (size_t i = 0; i < match_.blocks.size(); ++i) {
     if (draft_needs(static_cast<int64_t>(i), setup_.draft.first_row)) {
-      read_.push_back(draft_key(match_.pieces[i], setup_.draft.identity));
+      read_.push_back(draft_key(match_.blocks[i], setup_.draft.identity));
     }
   }
   store_.used(read_);
@@ -61,18 +61,18 @@ void PrefixRun::note_damage() {
   use_.notes.push_back(note + (first.unread ? "; left alone" : "; computed again"));
 }
 
-void PrefixRun::choose_pieces() {
-  add_rows_pieces();
-  add_draft_pieces();
+void PrefixRun::choose_blocks() {
+  add_rows_blocks();
+  add_draft_blocks();
   try {
-    fit_pieces();
+    fit_blocks();
   } catch (const Error& error) {
-    pieces_.clear();
+    blocks_.clear();
     use_.notes.push_back(str("prefix cache: this prompt is not saved: ", error.info().where, ": ", error.info().what));
   }
 }
 
-void PrefixRun::add_rows_pieces() {
+void PrefixRun::add_rows_blocks() {
   const int64_t kept = static_cast<int64_t>(prompt_.size()) / setup_.unit * setup_.unit;
   PrefixKey parent = prefix_root(setup_.identity);
   for (int64_t segment = 0; segment < segments_for(kept); ++segment) {
@@ -84,46 +84,46 @@ void PrefixRun::add_rows_pieces() {
     const PrefixKey key = rows_key(parent, tokens);
     chain_.push_back(key);
     if (store_.index().find(key) == nullptr) {
-      PrefixPiece piece;
-      piece.key = key;
-      piece.parent = parent;
-      piece.identity = setup_.identity;
-      piece.model = setup_.model;
-      piece.first_row = range.begin;
-      piece.rows = rows;
-      piece.part_bytes = segments_bytes(setup_.shape, segment, segment + 1);
-      piece.checksums.resize(u(setup_.shape.layers));
-      piece.tokens.assign(tokens.begin(), tokens.end());
-      pieces_.push_back(std::move(piece));
+      PrefixBlock block;
+      block.key = key;
+      block.parent = parent;
+      block.identity = setup_.identity;
+      block.model = setup_.model;
+      block.first_row = range.begin;
+      block.rows = rows;
+      block.part_bytes = segments_bytes(setup_.shape, segment, segment + 1);
+      block.checksums.resize(u(setup_.shape.layers));
+      block.tokens.assign(tokens.begin(), tokens.end());
+      blocks_.push_back(std::move(block));
     }
     parent = key;
   }
 }
 
-void PrefixRun::add_draft_pieces() {
+void PrefixRun::add_draft_blocks() {
   const int64_t from = draft_states_from(setup_.draft.first_row);
   for (size_t i = 0; i < chain_.size(); ++i) {
     const auto segment = static_cast<int64_t>(i);
     const PrefixKey key = draft_key(chain_[i], setup_.draft.identity);
     if (!draft_needs(segment, from) || store_.index().find(key) != nullptr) continue;
     const SegmentRange range = segment_range(segment);
-    PrefixPiece piece;
-    piece.kind = PieceKind::kDraft;
-    piece.key = key;
-    piece.parent = chain_[i];
-    piece.identity = setup_.draft.identity;
-    piece.model = setup_.model;
-    piece.first_row = range.begin;
-    piece.rows = std::min(range.rows, static_cast<int64_t>(prompt_.size()) - range.begin);
-    piece.part_bytes = draft_part_bytes(setup_.draft, segment);
-    piece.checksums.resize(1);
-    pieces_.push_back(std::move(piece));
+    PrefixBlock block;
+    block.kind = PrefixBlockKind::kDraft;
+    block.key = key;
+    block.parent = chain_[i];
+    block.identity = setup_.draft.identity;
+    block.model = setup_.model;
+    block.first_row = range.begin;
+    block.rows = std::min(range.rows, static_cast<int64_t>(prompt_.size()) - range.begin);
+    block.part_bytes = draft_part_bytes(setup_.draft, segment);
+    block.checksums.resize(1);
+    blocks_.push_back(std::move(block));
   }
 }
 
 uint64_t PrefixRun::bytes_to_save() const {
   uint64_t bytes = 0;
-  for (const PrefixPiece& piece : pieces_) bytes += file_bytes(piece);
+  for (const PrefixBlock& block : blocks_) bytes += file_bytes(block);
   return bytes;
 }
 
@@ -133,18 +133,18 @@ std::set<PrefixKey> PrefixRun::to_keep() const {
   return keep;
 }
 
-// What does not fit beside this prompt's own pieces is left out, from the end.
-void PrefixRun::fit_pieces() {
+// What does not fit beside this prompt's own blocks is left out, from the end.
+void PrefixRun::fit_blocks() {
   const std::set<PrefixKey> keep = to_keep();
-  const size_t wanted = pieces_.size();
+  const size_t wanted = blocks_.size();
   uint64_t bytes = bytes_to_save();
-  while (!pieces_.empty() && !store_.has_room(bytes, keep)) {
-    bytes -= file_bytes(pieces_.back());
-    pieces_.pop_back();
+  while (!blocks_.empty() && !store_.has_room(bytes, keep)) {
+    bytes -= file_bytes(blocks_.back());
+    blocks_.pop_back();
   }
-  if (pieces_.size() < wanted) {
+  if (blocks_.size() < wanted) {
     use_.notes.push_back(str("prefix cache: ", format_bytes(store_.limit_bytes()), " in ", store_.folder(), " hold ",
-                             pieces_.empty() ? "nothing more" : "a part", " of this prompt"));
+                             blocks_.empty() ? "nothing more" : "a part", " of this prompt"));
   }
 }
 
@@ -163,12 +163,12 @@ uint64_t PrefixRun::pinned_bytes(Backend backend) const {
   uint64_t largest_read = 0, largest_part = 0;
   for (size_t i = 0; i < read_.size(); ++i) {
     const PrefixEntry* const entry = store_.index().find(read_[i]);
-    if (entry != nullptr) largest_read = std::max(largest_read, entry->piece.part_bytes);
+    if (entry != nullptr) largest_read = std::max(largest_read, entry->block.part_bytes);
   }
-  for (const PrefixPiece& piece : pieces_) largest_part = std::max(largest_part, piece.part_bytes);
-  const uint64_t reads = match_.pieces.size() * u(setup_.shape.layers) + read_.size() - match_.pieces.size();
+  for (const PrefixBlock& block : blocks_) largest_part = std::max(largest_part, block.part_bytes);
+  const uint64_t reads = match_.blocks.size() * u(setup_.shape.layers) + read_.size() - match_.blocks.size();
   return (reads > 0 ? PrefixLoader::ring_bytes(largest_read, reads) : 0) +
-         (pieces_.empty() ? 0 : PrefixSaver::pinned_bytes(backend, largest_part));
+         (blocks_.empty() ? 0 : PrefixSaver::pinned_bytes(backend, largest_part));
 }
 
 // ---- prefill --------------------------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ void PrefixRun::lose(const PrefixKey& key, const std::string& why) {
 }
 
 // The draft's first, then layer by layer.
-std::vector<PrefixLoader::Read> PrefixRun::open_pieces() {
+std::vector<PrefixLoader::Read> PrefixRun::open_blocks() {
   std::vector<PrefixLoader::Read> reads;
   files_.reserve(read_.size());  // reads point at them
   for (const PrefixKey& key : read_) {
@@ -191,18 +191,18 @@ std::vector<PrefixLoader::Read> PrefixRun::open_pieces() {
       return {};
     }
   }
-  const auto add = [&](size_t piece, size_t part) {
-    const PrefixPiece& from = store_.index().find(read_[piece])->piece;
-    reads.push_back({.file = &files_[piece],
+  const auto add = [&](size_t block, size_t part) {
+    const PrefixBlock& from = store_.index().find(read_[block])->block;
+    reads.push_back({.file = &files_[block],
                      .offset = part * from.part_bytes,
                      .bytes = from.part_bytes,
                      .checksum = from.checksums[part],
-                     .piece = piece});
+                     .block = block});
     use_.read_bytes += from.part_bytes;
   };
-  for (size_t piece = match_.pieces.size(); piece < read_.size(); ++piece) add(piece, 0);
+  for (size_t block = match_.blocks.size(); block < read_.size(); ++block) add(block, 0);
   for (size_t layer = 0; layer < u(setup_.shape.layers); ++layer) {
-    for (size_t piece = 0; piece < match_.pieces.size(); ++piece) add(piece, layer);
+    for (size_t block = 0; block < match_.blocks.size(); ++block) add(block, layer);
   }
   return reads;
 }
@@ -210,23 +210,23 @@ std::vector<PrefixLoader::Read> PrefixRun::open_pieces() {
 void PrefixRun::begin(Device& device) {
   on_gpu_ = device.backend() == Backend::kCuda;
   if (rows() > 0) {
-    std::vector<PrefixLoader::Read> reads = open_pieces();
+    std::vector<PrefixLoader::Read> reads = open_blocks();
     in_ = device.make_stream("prefix in", StreamRole::kCopy);
     arrived_ = device.make_event();
     if (!damaged_) loader_ = std::make_unique<PrefixLoader>(device, std::move(reads));
   }
-  if (!pieces_.empty() && !damaged_ && make_room()) saver_ = std::make_unique<PrefixSaver>(device, store_, pieces_);
+  if (!blocks_.empty() && !damaged_ && make_room()) saver_ = std::make_unique<PrefixSaver>(device, store_, blocks_);
 }
 
 const std::byte* PrefixRun::next_part() {
   if (damaged_) return nullptr;
   const std::byte* const data = loader_->next();
-  if (data == nullptr) lose(read_[loader_->current().piece], loader_->failure());
+  if (data == nullptr) lose(read_[loader_->current().block], loader_->failure());
   return data;
 }
 
 bool PrefixRun::bring_draft(std::span<const PromptStates> states, Stream& compute) {
-  for (size_t i = 0; i < match_.pieces.size(); ++i) {
+  for (size_t i = 0; i < match_.blocks.size(); ++i) {
     const auto segment = static_cast<int64_t>(i);
     if (!draft_needs(segment, setup_.draft.first_row)) continue;
     const std::byte* const data = next_part();
@@ -252,7 +252,7 @@ bool PrefixRun::bring_draft(std::span<const PromptStates> states, Stream& comput
 bool PrefixRun::bring_layer(int64_t layer, std::byte* buffer, const Event& free, Stream& compute) {
   if (rows() == 0) return true;
   in_->wait(free);
-  for (size_t i = 0; i < match_.pieces.size(); ++i) {
+  for (size_t i = 0; i < match_.blocks.size(); ++i) {
     const std::byte* const data = next_part();
     if (data == nullptr) return false;
     const auto segment = static_cast<int64_t>(i);
@@ -275,24 +275,24 @@ void PrefixRun::layer_stored(int64_t layer, KvCache& cache, const std::byte* bui
   ++layers_stored_;
   if (!saver_) return;
   std::vector<PrefixSaver::Source> sources, at_once;
-  for (size_t i = 0; i < pieces_.size(); ++i) {
-    const PrefixPiece& piece = pieces_[i];
-    if (piece.kind != PieceKind::kRows) continue;
-    const int64_t segment = segment_of(piece.first_row), capacity = segment_range(segment).rows;
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const PrefixBlock& block = blocks_[i];
+    if (block.kind != PrefixBlockKind::kRows) continue;
+    const int64_t segment = segment_of(block.first_row), capacity = segment_range(segment).rows;
     const KvCache::StoredSegment from = cache.stored_segment(layer, segment, static_cast<int64_t>(prompt_.size()));
     const uint64_t k_bytes = u(capacity) * setup_.shape.k_bytes(), v_bytes = u(capacity) * setup_.shape.v_bytes();
-    PrefixSaver::Source source{.piece = i,
+    PrefixSaver::Source source{.block = i,
                                .part = u(layer),
                                .data = from.data,
                                .on_device = from.on_device,
                                .runs = {},
                                .elements = {{{setup_.shape.k_type, k_bytes}, {setup_.shape.v_type, v_bytes}}}};
-    if (piece.rows < capacity) {
+    if (block.rows < capacity) {
       const uint64_t k = setup_.shape.k_bytes() / u(setup_.shape.kv_heads),
                      v = setup_.shape.v_bytes() / u(setup_.shape.kv_heads);
       source.runs = {
-          {.begin = 0, .end = k_bytes, .stride = u(capacity) * k, .bytes = u(piece.rows) * k},
-          {.begin = k_bytes, .end = piece.part_bytes, .stride = u(capacity) * v, .bytes = u(piece.rows) * v}};
+          {.begin = 0, .end = k_bytes, .stride = u(capacity) * k, .bytes = u(block.rows) * k},
+          {.begin = k_bytes, .end = block.part_bytes, .stride = u(capacity) * v, .bytes = u(block.rows) * v}};
     }
     if (source.data != nullptr) {
       sources.push_back(std::move(source));
@@ -309,22 +309,22 @@ void PrefixRun::layer_stored(int64_t layer, KvCache& cache, const std::byte* bui
 void PrefixRun::draft_made(std::span<const PromptStates> states, std::shared_ptr<Event> ready) {
   if (!saver_) return;
   std::vector<PrefixSaver::Source> sources;
-  for (size_t i = 0; i < pieces_.size(); ++i) {
-    const PrefixPiece& piece = pieces_[i];
-    if (piece.kind != PieceKind::kDraft) continue;
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const PrefixBlock& block = blocks_[i];
+    if (block.kind != PrefixBlockKind::kDraft) continue;
     const auto from = std::find_if(states.begin(), states.end(), [&](const PromptStates& s) {
-      return s.first <= piece.first_row && piece.first_row + piece.rows <= s.first + s.rows;
+      return s.first <= block.first_row && block.first_row + block.rows <= s.first + s.rows;
     });
-    CHECK(from != states.end(), "rows ", piece.first_row, " + ", piece.rows);
-    sources.push_back({.piece = i,
+    CHECK(from != states.end(), "rows ", block.first_row, " + ", block.rows);
+    sources.push_back({.block = i,
                        .part = 0,
-                       .data = from->data + u(piece.first_row - from->first) * setup_.draft.row_bytes,
+                       .data = from->data + u(block.first_row - from->first) * setup_.draft.row_bytes,
                        .on_device = on_gpu_,
                        .runs = {{.begin = 0,
-                                 .end = piece.part_bytes,
-                                 .stride = piece.part_bytes,
-                                 .bytes = u(piece.rows) * setup_.draft.row_bytes}},
-                       .elements = {{{setup_.draft.type, u(piece.rows) * setup_.draft.row_bytes}}}});
+                                 .end = block.part_bytes,
+                                 .stride = block.part_bytes,
+                                 .bytes = u(block.rows) * setup_.draft.row_bytes}},
+                       .elements = {{{setup_.draft.type, u(block.rows) * setup_.draft.row_bytes}}}});
   }
   if (sources.empty()) return;
   saver_->save_now(std::move(ready), sources);
@@ -347,9 +347,9 @@ void PrefixRun::finish(Progress* progress, const std::atomic<bool>* interrupt, P
       if (progress) progress->update(static_cast<int64_t>(written));
     }
     if (progress) progress->end();
-    for (const PrefixPiece& piece : saver_->saved()) {
-      store_.add(piece);
-      use_.saved_bytes += piece.data_bytes();
+    for (const PrefixBlock& block : saver_->saved()) {
+      store_.add(block);
+      use_.saved_bytes += block.data_bytes();
     }
     if (const std::optional<int64_t> from = saver_->not_finite_from()) {
       use_.notes.push_back(
@@ -368,7 +368,7 @@ void PrefixRun::finish(Progress* progress, const std::atomic<bool>* interrupt, P
   for (const PrefixKey& key : chain_) {
     const PrefixEntry* const entry = store_.index().find(key);
     if (entry == nullptr) break;
-    use_.saved_rows = std::max(use_.saved_rows, entry->piece.first_row + entry->piece.rows);
+    use_.saved_rows = std::max(use_.saved_rows, entry->block.first_row + entry->block.rows);
   }
   use_.save_wait_ms = ms_since(start);
   use_.notes.insert(use_.notes.begin(), use->notes.begin(), use->notes.end());

@@ -4,7 +4,7 @@
 // before it; on a GPU whole groups of a prefill product, as the rows behind the last one go in smaller groups, whose
 // sizes depend on the prompt's length. The last prompt token is always computed: its state gives the first answer.
 //
-// A draft that makes its rows from the target's states (EAGLE-3) has pieces of its own, beside the rows, for what its
+// A draft that makes its rows from the target's states (EAGLE-3) has blocks of its own, beside the rows, for what its
 // window shows; where they are missing or another draft's, the prompt is computed from there on. Drafts that make
 // theirs from tokens alone need none. Acceptance is that of a fresh run, and so is the text of an approximate run,
 // which depends on it.
@@ -48,7 +48,7 @@ struct PrefixUse {
   bool asked = false;
   int64_t rows = 0;                          // of the prompt that were not computed
   int64_t saved_rows = 0;                    // the prompt's beginning that is saved now
-  int64_t restarts = 0;                      // attempts that a damaged piece ended; what they read counts
+  int64_t restarts = 0;                      // attempts that a damaged block ended; what they read counts
   uint64_t read_bytes = 0, saved_bytes = 0;  // from the disk, and onto it
   double save_wait_ms = 0;                   // after the last token
   std::vector<std::string> notes;            // what a user should know, a line each
@@ -79,7 +79,7 @@ class PrefixRun {
   void draft_made(std::span<const PromptStates> states, std::shared_ptr<Event> ready);
 
   // ---- the engine ----
-  // A piece could not be read: it is dropped, and the run is to begin anew with a shorter beginning.
+  // A block could not be read: it is dropped, and the run is to begin anew with a shorter beginning.
   bool damaged() const { return damaged_; }
   // Waits for the saving, where all layers have been stored; not once `interrupt` is set. It and `progress` may be
   // null. `use` has what came of earlier attempts at the same run.
@@ -90,15 +90,15 @@ class PrefixRun {
  private:
   void find();
   void note_damage();
-  void choose_pieces();
-  void add_rows_pieces();
-  void add_draft_pieces();
-  void fit_pieces();
+  void choose_blocks();
+  void add_rows_blocks();
+  void add_draft_blocks();
+  void fit_blocks();
   uint64_t bytes_to_save() const;
   std::set<PrefixKey> to_keep() const;
   bool make_room();
   bool draft_needs(int64_t segment, int64_t first_row) const;
-  std::vector<PrefixLoader::Read> open_pieces();
+  std::vector<PrefixLoader::Read> open_blocks();
   const std::byte* next_part();
   void lose(const PrefixKey& key, const std::string& why);
 
@@ -106,13 +106,13 @@ class PrefixRun {
   const PrefixRunSetup setup_;
   const std::vector<int32_t> prompt_;
   PrefixMatch match_;
-  std::vector<PrefixKey> read_;  // the pieces that are read: of rows, then of the draft
+  std::vector<PrefixKey> read_;  // the blocks that are read: of rows, then of the draft
   std::vector<File> files_;      // theirs
   std::unique_ptr<Stream> in_;
   std::unique_ptr<Event> arrived_;
   std::unique_ptr<PrefixLoader> loader_;
   std::vector<PrefixKey> chain_;     // of all that may be kept of the prompt, saved or not
-  std::vector<PrefixPiece> pieces_;  // to be saved
+  std::vector<PrefixBlock> blocks_;  // to be saved
   std::unique_ptr<PrefixSaver> saver_;
   bool damaged_ = false, on_gpu_ = false;
   int64_t layers_stored_ = 0;

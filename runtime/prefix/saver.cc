@@ -46,13 +46,13 @@ uint64_t PrefixSaver::pinned_bytes(Backend backend, uint64_t largest_part) {
   return static_cast<uint64_t>(writers_of(backend)) * whole_pages(largest_part);
 }
 
-PrefixSaver::PrefixSaver(Device& device, const PrefixStore& store, std::vector<PrefixPiece> pieces)
-    : store_(store), pieces_(std::move(pieces)) {
+PrefixSaver::PrefixSaver(Device& device, const PrefixStore& store, std::vector<PrefixBlock> blocks)
+    : store_(store), blocks_(std::move(blocks)) {
   uint64_t largest = 0;
-  for (const PrefixPiece& piece : pieces_) {
-    bytes_ += piece.data_bytes();
-    parts_ += piece.checksums.size();
-    largest = std::max(largest, piece.part_bytes);
+  for (const PrefixBlock& block : blocks_) {
+    bytes_ += block.data_bytes();
+    parts_ += block.checksums.size();
+    largest = std::max(largest, block.part_bytes);
   }
   workers_.resize(static_cast<size_t>(writers_of(device.backend())));
   for (Worker& worker : workers_) {
@@ -97,7 +97,7 @@ bool PrefixSaver::wait_some(int milliseconds, uint64_t* written) {
   return ended();
 }
 
-std::vector<PrefixPiece> PrefixSaver::saved() {
+std::vector<PrefixBlock> PrefixSaver::saved() {
   const MutexLock lock(mutex_);
   return saved_;
 }
@@ -154,8 +154,8 @@ void PrefixSaver::serve(Worker& worker) {
 
 void PrefixSaver::open_files() {
   try {
-    for (const PrefixPiece& piece : pieces_) {
-      writers_.push_back(std::make_unique<PieceWriter>(store_, piece));
+    for (const PrefixBlock& block : blocks_) {
+      writers_.push_back(std::make_unique<PrefixBlockWriter>(store_, block));
       if (const MutexLock lock(mutex_); stop_) return;
     }
   } catch (...) {
@@ -183,8 +183,8 @@ std::span<const std::byte> PrefixSaver::gather(Worker& worker, const Source& sou
 
 void PrefixSaver::run(Worker& worker, const Job& job) {
   const Source& source = job.source;
-  PieceWriter& writer = *writers_[source.piece];
-  const uint64_t bytes = writer.piece().part_bytes;
+  PrefixBlockWriter& writer = *writers_[source.block];
+  const uint64_t bytes = writer.block().part_bytes;
   bool finite = true;
   try {
     job.ready->synchronize();
@@ -196,7 +196,7 @@ void PrefixSaver::run(Worker& worker, const Job& job) {
     return fail(std::current_exception());
   }
   const MutexLock lock(mutex_);
-  const int64_t first_row = writer.piece().first_row;
+  const int64_t first_row = writer.block().first_row;
   if (!finite) not_finite_from_ = std::min(not_finite_from_.value_or(first_row), first_row);
   written_ += bytes;
   ++parts_written_;
@@ -206,11 +206,11 @@ void PrefixSaver::run(Worker& worker, const Job& job) {
 void PrefixSaver::make_whole() {
   try {
     const std::optional<int64_t> end = not_finite_from();
-    for (const std::unique_ptr<PieceWriter>& writer : writers_) {
-      if (end && writer->piece().first_row >= *end) continue;
+    for (const std::unique_ptr<PrefixBlockWriter>& writer : writers_) {
+      if (end && writer->block().first_row >= *end) continue;
       writer->commit();
       const MutexLock lock(mutex_);
-      saved_.push_back(writer->piece());
+      saved_.push_back(writer->block());
     }
     sync_folder(store_.folder());
   } catch (...) {

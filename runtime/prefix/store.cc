@@ -128,7 +128,7 @@ void PrefixStore::look(Found* found) const {
 void PrefixStore::take_manifest(const PrefixKey& key, int64_t used_ns, Found* found) {
   const std::string path = manifest_path(key);
   std::string wrong;
-  std::optional<PrefixPiece> piece;
+  std::optional<PrefixBlock> block;
   uint64_t bytes = 0;
   bool unread = false;
   std::error_code ignored;
@@ -143,12 +143,12 @@ void PrefixStore::take_manifest(const PrefixKey& key, int64_t used_ns, Found* fo
     if (bytes > kMostManifestBytes) wrong = "is too large";
     std::string text(wrong.empty() ? bytes : 0, '\0');
     file.read(0, std::as_writable_bytes(std::span(text)));
-    if (wrong.empty()) piece = decode_manifest(text, path, &wrong);
-    if (piece && piece->key != key) piece.reset(), wrong = "has another piece's name";
+    if (wrong.empty()) block = decode_manifest(text, path, &wrong);
+    if (block && block->key != key) block.reset(), wrong = "has another piece's name";
     std::error_code error;
-    const uint64_t data_bytes = piece ? fs::file_size(data_path(key), error) : 0;
-    if (piece && (error || data_bytes != piece->data_bytes())) {
-      piece.reset();
+    const uint64_t data_bytes = block ? fs::file_size(data_path(key), error) : 0;
+    if (block && (error || data_bytes != block->data_bytes())) {
+      block.reset();
       wrong = error ? "has no data beside it" : "has data of another size beside it";
     }
   } catch (const Error& error) {
@@ -156,9 +156,9 @@ void PrefixStore::take_manifest(const PrefixKey& key, int64_t used_ns, Found* fo
     wrong = error.info().what;  // it may also have just been removed
     unread = true;
   }
-  if (piece) {
-    const uint64_t data_bytes = piece->data_bytes();
-    return index_.add({.piece = std::move(*piece), .bytes = bytes + data_bytes, .used_ns = used_ns});
+  if (block) {
+    const uint64_t data_bytes = block->data_bytes();
+    return index_.add({.block = std::move(*block), .bytes = bytes + data_bytes, .used_ns = used_ns});
   }
   damaged_.push_back({path, wrong, unread});
   found->sure = found->sure && !unread;
@@ -209,7 +209,7 @@ std::vector<std::string> PrefixStore::leftovers(const Found& found) {
   return paths;
 }
 
-// ---- pieces ---------------------------------------------------------------------------------------------------------
+// ---- blocks ---------------------------------------------------------------------------------------------------------
 
 void PrefixStore::used(std::span<const PrefixKey> keys) {
   const int64_t now = now_ns();
@@ -235,24 +235,24 @@ void PrefixStore::drop(std::span<const PrefixKey> keys) {
   }
 }
 
-std::vector<PrefixStore::Damaged> PrefixStore::verify(const std::function<void(uint64_t bytes)>& on_piece) const {
+std::vector<PrefixStore::Damaged> PrefixStore::verify(const std::function<void(uint64_t bytes)>& on_block) const {
   std::vector<Damaged> bad = damaged_;
   for (const auto& [key, entry] : index_.entries()) {
-    const PrefixPiece& piece = entry.piece;
+    const PrefixBlock& block = entry.block;
     try {
       const File file = File::open(data_path(key), FileAccess::kRead, FileCaching::kBuffered);
-      std::vector<std::byte> data(piece.part_bytes);
-      for (size_t part = 0; part < piece.checksums.size(); ++part) {
-        file.read(part * piece.part_bytes, data);
-        if (checksum(data) == piece.checksums[part]) continue;
-        bad.push_back({file.path(), str("the ", piece.part_bytes, " bytes at offset ", part * piece.part_bytes,
+      std::vector<std::byte> data(block.part_bytes);
+      for (size_t part = 0; part < block.checksums.size(); ++part) {
+        file.read(part * block.part_bytes, data);
+        if (checksum(data) == block.checksums[part]) continue;
+        bad.push_back({file.path(), str("the ", block.part_bytes, " bytes at offset ", part * block.part_bytes,
                                         " are not those that were written")});
         break;
       }
     } catch (const Error& error) {
       bad.push_back({error.info().where, error.info().what});
     }
-    if (on_piece) on_piece(piece.data_bytes());
+    if (on_block) on_block(block.data_bytes());
   }
   return bad;
 }
@@ -293,8 +293,8 @@ int64_t PrefixStore::prune(uint64_t limit_bytes) {
   return static_cast<int64_t>(drops.size());
 }
 
-void PrefixStore::add(const PrefixPiece& piece) {
-  index_.add({.piece = piece, .bytes = file_bytes(piece), .used_ns = now_ns()});
+void PrefixStore::add(const PrefixBlock& block) {
+  index_.add({.block = block, .bytes = file_bytes(block), .used_ns = now_ns()});
 }
 
 File PrefixStore::open_data(const PrefixKey& key) const {
@@ -303,13 +303,13 @@ File PrefixStore::open_data(const PrefixKey& key) const {
 
 // ---- writing --------------------------------------------------------------------------------------------------------
 
-PieceWriter::PieceWriter(const PrefixStore& store, PrefixPiece piece)
-    : data_path_(store.data_path(piece.key)), manifest_path_(store.manifest_path(piece.key)), piece_(std::move(piece)) {
+PrefixBlockWriter::PrefixBlockWriter(const PrefixStore& store, PrefixBlock block)
+    : data_path_(store.data_path(block.key)), manifest_path_(store.manifest_path(block.key)), block_(std::move(block)) {
   const std::string temporary = data_path_ + PrefixStore::kTemporarySuffix;
   remove_file(temporary);
   file_ = File::open(temporary, FileAccess::kCreate, FileCaching::kDirect);
   try {
-    file_.allocate(piece_.data_bytes());
+    file_.allocate(block_.data_bytes());
   } catch (...) {
     std::error_code ignored;
     fs::remove(temporary, ignored);
@@ -317,24 +317,24 @@ PieceWriter::PieceWriter(const PrefixStore& store, PrefixPiece piece)
   }
 }
 
-PieceWriter::~PieceWriter() {
+PrefixBlockWriter::~PrefixBlockWriter() {
   if (file_) ::unlink(file_.path().c_str());
 }
 
-void PieceWriter::write(uint64_t part, std::span<const std::byte> data) {
-  CHECK(part < piece_.checksums.size() && data.size() == piece_.part_bytes, "part ", part, ", bytes=", data.size());
-  piece_.checksums[part] = checksum(data);
-  file_.write(part * piece_.part_bytes, data);
+void PrefixBlockWriter::write(uint64_t part, std::span<const std::byte> data) {
+  CHECK(part < block_.checksums.size() && data.size() == block_.part_bytes, "part ", part, ", bytes=", data.size());
+  block_.checksums[part] = checksum(data);
+  file_.write(part * block_.part_bytes, data);
   written_.fetch_add(1, std::memory_order_release);
 }
 
-void PieceWriter::commit() {
-  CHECK(written_.load(std::memory_order_acquire) == piece_.checksums.size());
+void PrefixBlockWriter::commit() {
+  CHECK(written_.load(std::memory_order_acquire) == block_.checksums.size());
   file_.sync();
   rename_file(file_.path(), data_path_);
   file_ = File();
   try {
-    replace_file(manifest_path_, manifest_path_ + PrefixStore::kTemporarySuffix, encode_manifest(piece_));
+    replace_file(manifest_path_, manifest_path_ + PrefixStore::kTemporarySuffix, encode_manifest(block_));
   } catch (...) {
     std::error_code ignored;
     fs::remove(data_path_, ignored);

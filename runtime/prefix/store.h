@@ -1,9 +1,9 @@
-// Saved prefixes in a folder (DESIGN section 9): a data file and a manifest a piece, both named by the piece's key.
+// Saved prefixes in a folder (DESIGN section 9): a data file and a manifest a block, both named by the block's key.
 // Crash safety: data goes to a temporary file, is synced and renamed, and only then is the manifest written, in the
 // same way; so that a manifest stands beside whole data, and what has no manifest is a leftover, removed by the next
 // writer. One process writes, the one that has the lock; others read. Nothing but files of these names is touched.
 //
-// Owns the lock and the index. Thread: one at a time; while a PieceWriter of it writes, another may use it.
+// Owns the lock and the index. Thread: one at a time; while a PrefixBlockWriter of it writes, another may use it.
 #pragma once
 
 #include <atomic>
@@ -56,17 +56,17 @@ class PrefixStore {
   // The same of every refresh() since the last call.
   std::vector<Damaged> take_untold() { return std::exchange(untold_, {}); }
 
-  // Of files of pieces that are not whole, or that no prompt leads to, as the last refresh() found them: what a writer
+  // Of files of blocks that are not whole, or that no prompt leads to, as the last refresh() found them: what a writer
   // has removed; for who only looks, what may be what a run is saving now.
   uint64_t leftover_bytes() const { return leftover_bytes_; }
 
   // Looks what the folder holds now, and takes the lock if it is free; a writer removes what is not whole.
   void refresh();
   void used(std::span<const PrefixKey> keys);
-  // The pieces and all that continues them go, as far as this process may write; from its index in any case.
+  // The blocks and all that continues them go, as far as this process may write; from its index in any case.
   void drop(std::span<const PrefixKey> keys);
-  // Reads all data and compares checksums; what is damaged, manifests included. `on_piece` may be empty.
-  std::vector<Damaged> verify(const std::function<void(uint64_t bytes)>& on_piece) const;
+  // Reads all data and compares checksums; what is damaged, manifests included. `on_block` may be empty.
+  std::vector<Damaged> verify(const std::function<void(uint64_t bytes)>& on_block) const;
   // Whether so many bytes more have room beside `keep`, once all else may go.
   bool has_room(uint64_t bytes, const std::set<PrefixKey>& keep) const { return drops_for(bytes, keep).has_value(); }
   // Makes that room; false: there is none, and nothing was dropped.
@@ -74,9 +74,9 @@ class PrefixStore {
   // A limit that was given may be lower than an earlier run's. Returns the bytes that went for it; a reader removes
   // nothing.
   uint64_t keep_to_limit();
-  // Pieces go until at most so many bytes are left. Returns how many went.
+  // Blocks go until at most so many bytes are left. Returns how many went.
   int64_t prune(uint64_t limit_bytes);
-  void add(const PrefixPiece& piece);  // it is on the disk
+  void add(const PrefixBlock& block);  // it is on the disk
   // What was given, or half of what the disk has; no more than it has, with what the cache holds.
   uint64_t limit_bytes() const;
 
@@ -106,16 +106,16 @@ class PrefixStore {
   uint64_t leftover_bytes_ = 0;
 };
 
-// One piece on its way to the disk. Destroyed before commit(): nothing of it remains.
-class PieceWriter {
+// One block on its way to the disk. Destroyed before commit(): nothing of it remains.
+class PrefixBlockWriter {
  public:
-  // Makes the temporary file and takes its space. `piece.checksums` has as many elements as there are parts.
-  PieceWriter(const PrefixStore& store, PrefixPiece piece);
-  ~PieceWriter();
-  PieceWriter(const PieceWriter&) = delete;
-  PieceWriter& operator=(const PieceWriter&) = delete;
+  // Makes the temporary file and takes its space. `block.checksums` has as many elements as there are parts.
+  PrefixBlockWriter(const PrefixStore& store, PrefixBlock block);
+  ~PrefixBlockWriter();
+  PrefixBlockWriter(const PrefixBlockWriter&) = delete;
+  PrefixBlockWriter& operator=(const PrefixBlockWriter&) = delete;
 
-  const PrefixPiece& piece() const { return piece_; }
+  const PrefixBlock& block() const { return block_; }
   // Whole pages in memory that is aligned to them. Different parts from any thread at once.
   void write(uint64_t part, std::span<const std::byte> data);
   // All parts are written: data, then the manifest. The folder is synced by whoever commits the last.
@@ -123,7 +123,7 @@ class PieceWriter {
 
  private:
   const std::string data_path_, manifest_path_;
-  PrefixPiece piece_;
+  PrefixBlock block_;
   File file_;
   std::atomic<uint64_t> written_{0};
 };

@@ -1,4 +1,4 @@
-// libFuzzer: any bytes as the manifest of a saved piece, as they are and with the checksum made right. What is taken
+// libFuzzer: any bytes as the manifest of a saved block, as they are and with the checksum made right. What is taken
 // must be what it says, be written again as it was, and go into an index without harm.
 #include <array>
 #include <cstring>
@@ -14,15 +14,15 @@ using namespace headrace;
 void check(const std::string& text) {
   std::string wrong;
   try {
-    const std::optional<PrefixPiece> piece = decode_manifest(text, "fuzz.seg", &wrong);
-    CHECK(piece.has_value() == wrong.empty(), wrong);
-    if (!piece) return;
-    CHECK(encode_manifest(*piece) == text);
-    CHECK(piece->checksums.size() <= text.size() && piece->tokens.size() <= text.size());
+    const std::optional<PrefixBlock> block = decode_manifest(text, "fuzz.seg", &wrong);
+    CHECK(block.has_value() == wrong.empty(), wrong);
+    if (!block) return;
+    CHECK(encode_manifest(*block) == text);
+    CHECK(block->checksums.size() <= text.size() && block->tokens.size() <= text.size());
     PrefixIndex index;
-    index.add({.piece = *piece, .bytes = text.size(), .used_ns = 1});
-    const PrefixMatch match = index.match(piece->parent, piece->tokens, 1);
-    CHECK(match.rows <= piece->rows);
+    index.add({.block = *block, .bytes = text.size(), .used_ns = 1});
+    const PrefixMatch match = index.match(block->parent, block->tokens, 1);
+    CHECK(match.rows <= block->rows);
     CHECK(index.to_drop(0, {}).size() == 1);
   } catch (const Error& error) {  // a newer format
     CHECK(error.code() == ExitCode::kStorage, error.what());

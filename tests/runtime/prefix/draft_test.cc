@@ -113,7 +113,7 @@ TEST_P(PrefixDraft, RowsSavedWithoutItAreComputedAgainWhereItNeedsThem) {
   }
 }
 
-TEST_P(PrefixDraft, AnotherHeadHasPiecesOfItsOwn) {
+TEST_P(PrefixDraft, AnotherHeadHasBlocksOfItsOwn) {
   const TemporaryFolder folder, other;
   testing_support::DraftFiles files = testing_support::tiny_eagle3_head();
   files.tensors["fc.weight"].bytes[4] ^= 1;
@@ -152,7 +152,7 @@ TEST_P(PrefixDraft, AHeadIsReadForItsNameOnce) {
   EXPECT_EQ(heads, 1);
   const std::string other = known.dump();
   folder.write("headrace-weights.json", other);
-  EXPECT_EQ(found(), 0);  // another head's pieces, for all it knows
+  EXPECT_EQ(found(), 0);  // another head's blocks, for all it knows
   EXPECT_EQ(folder.read("headrace-weights.json"), other);
 }
 

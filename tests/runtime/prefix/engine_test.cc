@@ -116,8 +116,8 @@ TEST(PrefixEngine, AnotherIdentityIsAMiss) {
   EXPECT_EQ(cached(tiny(folder.path(), "qwen3")), 0);
 }
 
-// Each piece in turn, its manifest whole: the run computes again from there on, says so, and mends the cache.
-TEST(PrefixEngine, ADamagedPieceIsComputedAgain) {
+// Each block in turn, its manifest whole: the run computes again from there on, says so, and mends the cache.
+TEST(PrefixEngine, ADamagedBlockIsComputedAgain) {
   const TemporaryFolder folder;
   const std::vector<int32_t> prompt = testing::made_up_ids(1300, 512);
   const std::vector<int32_t> fresh = Engine(tiny("")).generate(prompt, kRun, nullptr).token_ids;
@@ -126,7 +126,7 @@ TEST(PrefixEngine, ADamagedPieceIsComputedAgain) {
   for (const int64_t first_row : {0, 512, 1024}) {
     const PrefixStore looks({.folder = folder.path()}, PrefixStore::Use::kLook);
     for (const auto& [key, entry] : looks.index().entries()) {
-      if (entry.piece.first_row != first_row) continue;
+      if (entry.block.first_row != first_row) continue;
       const std::string name = key_text(key) + ".kv";
       std::string data = folder.read(name);
       data[data.size() - 5] = static_cast<char>(data[data.size() - 5] ^ 16);  // of its last layer
@@ -155,7 +155,7 @@ class SlowFirstPrefill : public Progress {
   int prefills = 0;
 };
 
-// What an attempt took that met a damaged piece is the run's: its time, what it moved and what it read.
+// What an attempt took that met a damaged block is the run's: its time, what it moved and what it read.
 TEST(PrefixEngine, ARunThatStartsAgainCountsBothAttempts) {
   const TemporaryFolder folder;
   const std::vector<int32_t> prompt = testing::made_up_ids(600, 512);

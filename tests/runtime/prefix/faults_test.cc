@@ -18,19 +18,19 @@
 #include "offload/disk/file_faults.h"
 #include "runtime/prefix/loader.h"
 #include "runtime/prefix/store.h"
-#include "tests/runtime/prefix/pieces.h"
+#include "tests/runtime/prefix/blocks.h"
 #include "tests/runtime/prefix/saving.h"
 #include "tests/support/temporary_folder.h"
 
 namespace headrace {
 namespace {
 
+using testing::blocks_of;
 using testing::counted_tokens;
 using testing::files_in;
 using testing::key_of;
 using testing::made_up_byte;
-using testing::pieces_of;
-using testing::save_pieces;
+using testing::save_blocks;
 
 const PrefixKey kRoot = prefix_root(key_of(1));
 const std::vector<int32_t>& prompt() {
@@ -61,37 +61,37 @@ class InMemory {
   std::string before_;
 };
 
-// Nothing but whole pieces, of this prompt's beginning, with the bytes that were given.
+// Nothing but whole blocks, of this prompt's beginning, with the bytes that were given.
 void expect_whole(const std::string& folder) {
   const PrefixStore store({.folder = folder});
   ASSERT_TRUE(store.writes()) << store.note();
   EXPECT_TRUE(store.verify({}).empty());
-  size_t rows_pieces = 0;
-  for (const PrefixPiece& piece : pieces_of(prompt())) {
-    const PrefixEntry* const entry = store.index().find(piece.key);
+  size_t rows_blocks = 0;
+  for (const PrefixBlock& block : blocks_of(prompt())) {
+    const PrefixEntry* const entry = store.index().find(block.key);
     if (entry == nullptr) break;
-    ++rows_pieces;
-    const File file = File::open(store.data_path(piece.key), FileAccess::kRead, FileCaching::kBuffered);
-    for (size_t part = 0; part < piece.checksums.size(); ++part) {
+    ++rows_blocks;
+    const File file = File::open(store.data_path(block.key), FileAccess::kRead, FileCaching::kBuffered);
+    for (size_t part = 0; part < block.checksums.size(); ++part) {
       std::byte data[kPageBytes];
       file.read(part * kPageBytes, data);
-      EXPECT_EQ(data[0], made_up_byte(piece, part));
-      EXPECT_EQ(data[kPageBytes - 1], made_up_byte(piece, part));
+      EXPECT_EQ(data[0], made_up_byte(block, part));
+      EXPECT_EQ(data[kPageBytes - 1], made_up_byte(block, part));
     }
   }
-  EXPECT_EQ(store.index().entries().size(), rows_pieces);   // a beginning, without gaps
-  EXPECT_EQ(files_in(folder).size(), 2 * rows_pieces + 1);  // and nothing beside it
-  EXPECT_EQ(segments_for(store.index().match(kRoot, prompt(), 1).rows), static_cast<int64_t>(rows_pieces));
+  EXPECT_EQ(store.index().entries().size(), rows_blocks);   // a beginning, without gaps
+  EXPECT_EQ(files_in(folder).size(), 2 * rows_blocks + 1);  // and nothing beside it
+  EXPECT_EQ(segments_for(store.index().match(kRoot, prompt(), 1).rows), static_cast<int64_t>(rows_blocks));
 }
 
 void expect_save_works(const std::string& folder) {
   PrefixStore store({.folder = folder});
-  std::vector<PrefixPiece> missing;
-  for (const PrefixPiece& piece : pieces_of(prompt())) {
-    if (store.index().find(piece.key) == nullptr) missing.push_back(piece);
+  std::vector<PrefixBlock> missing;
+  for (const PrefixBlock& block : blocks_of(prompt())) {
+    if (store.index().find(block.key) == nullptr) missing.push_back(block);
   }
   if (!missing.empty()) {
-    EXPECT_EQ(save_pieces(store, missing), "");
+    EXPECT_EQ(save_blocks(store, missing), "");
   }
   EXPECT_EQ(store.index().match(kRoot, prompt(), 1).rows, 1399);
 }
@@ -113,7 +113,7 @@ class FailAt final : public Faults {
   const int error_;
 };
 
-// How often a save of the prompt's three pieces, of two parts each, does something: a file for the data of a piece and
+// How often a save of the prompt's three blocks, of two parts each, does something: a file for the data of a block and
 // one for its manifest.
 constexpr std::pair<FileOp, int> kOperations[] = {
     {FileOp::kRemove, 6}, {FileOp::kOpen, 6},   {FileOp::kAllocate, 3},   {FileOp::kWrite, 9},
@@ -131,7 +131,7 @@ TEST(PrefixFaults, AnErrorAnywhereLeavesWhatIsWhole) {
       {
         PrefixStore store({.folder = folder.path()});
         FailAt faults(op, n, n % 2 == 0 ? EIO : ENOSPC);
-        const std::string failure = save_pieces(store, pieces_of(prompt()));
+        const std::string failure = save_blocks(store, blocks_of(prompt()));
         // Each of them occurs, and no more.
         EXPECT_EQ(faults.failed, n < times) << "operation " << static_cast<int>(op) << ", time " << n;
         EXPECT_EQ(failure.empty(), n == times) << failure;
@@ -175,19 +175,19 @@ class Recorder final : public Faults {
 TEST(PrefixFaults, NothingIsRenamedBeforeItIsSynced) {
   const TemporaryFolder folder;
   PrefixStore store({.folder = folder.path()});
-  const std::vector<PrefixPiece> pieces = pieces_of(prompt());
-  ASSERT_EQ(pieces.size(), 3u);
+  const std::vector<PrefixBlock> blocks = blocks_of(prompt());
+  ASSERT_EQ(blocks.size(), 3u);
   std::vector<std::string> wanted;
-  for (const PrefixPiece& piece : pieces) wanted.insert(wanted.end(), 2, "write " + key_text(piece.key) + ".kv.tmp");
-  for (const PrefixPiece& piece : pieces) {
-    const std::string data = key_text(piece.key) + ".kv.tmp", manifest = key_text(piece.key) + ".seg.tmp";
+  for (const PrefixBlock& block : blocks) wanted.insert(wanted.end(), 2, "write " + key_text(block.key) + ".kv.tmp");
+  for (const PrefixBlock& block : blocks) {
+    const std::string data = key_text(block.key) + ".kv.tmp", manifest = key_text(block.key) + ".seg.tmp";
     wanted.insert(wanted.end(), {"sync " + data, "rename " + data});
     wanted.insert(wanted.end(), {"write " + manifest, "sync " + manifest, "rename " + manifest});
   }
   const std::string folder_synced = "sync folder " + std::filesystem::path(folder.path()).filename().string();
   wanted.push_back(folder_synced);
   Recorder recorder;
-  EXPECT_EQ(save_pieces(store, pieces), "");
+  EXPECT_EQ(save_blocks(store, blocks), "");
   EXPECT_EQ(recorder.take(), wanted);
   EXPECT_EQ(store.prune(0), 3);
   EXPECT_EQ(recorder.take(), std::vector{folder_synced});
@@ -236,7 +236,7 @@ TEST(PrefixFaults, KilledAtAnyPointTheSaveIsThereOrNot) {
     if (child == 0) {
       PrefixStore store({.folder = folder});
       const KillAt faults(point);
-      save_pieces(store, pieces_of(prompt()));
+      save_blocks(store, blocks_of(prompt()));
       ::_exit(0);
     }
     int status = 0;
@@ -251,7 +251,7 @@ TEST(PrefixFaults, KilledAtAnyPointTheSaveIsThereOrNot) {
     expect_save_works(folder);
     std::filesystem::remove_all(folder);
   }
-  EXPECT_EQ(seen, (std::set<size_t>{1, 3, 5, 7}));  // none, and every number of whole pieces
+  EXPECT_EQ(seen, (std::set<size_t>{1, 3, 5, 7}));  // none, and every number of whole blocks
 }
 
 // ---- and back -------------------------------------------------------------------------------------------------------
@@ -271,18 +271,18 @@ class FlipBit final : public Faults {
 class Loading : public ::testing::Test {
  protected:
   Loading() : store_({.folder = folder_.path()}) {
-    EXPECT_EQ(save_pieces(store_, pieces_of(prompt())), "");
-    for (const PrefixPiece& piece : pieces_of(prompt())) {
-      files_.push_back(store_.open_data(piece.key));
+    EXPECT_EQ(save_blocks(store_, blocks_of(prompt())), "");
+    for (const PrefixBlock& block : blocks_of(prompt())) {
+      files_.push_back(store_.open_data(block.key));
     }
     for (size_t part = 0; part < 2; ++part) {
       for (size_t i = 0; i < files_.size(); ++i) {
-        const PrefixPiece& piece = store_.index().find(pieces_of(prompt())[i].key)->piece;
+        const PrefixBlock& block = store_.index().find(blocks_of(prompt())[i].key)->block;
         reads_.push_back({.file = &files_[i],
                           .offset = part * kPageBytes,
                           .bytes = kPageBytes,
-                          .checksum = piece.checksums[part],
-                          .piece = i});
+                          .checksum = block.checksums[part],
+                          .block = i});
       }
     }
   }
@@ -295,10 +295,10 @@ class Loading : public ::testing::Test {
       const std::byte* const data = loader.next();
       if (data == nullptr) {
         *failure = loader.failure();
-        EXPECT_EQ(loader.current().piece, reads_[i].piece);
+        EXPECT_EQ(loader.current().block, reads_[i].block);
         return i;
       }
-      EXPECT_EQ(data[5], made_up_byte(pieces_of(prompt())[reads_[i].piece], reads_[i].offset / kPageBytes));
+      EXPECT_EQ(data[5], made_up_byte(blocks_of(prompt())[reads_[i].block], reads_[i].offset / kPageBytes));
       loader.done(*stream);
     }
     return reads_.size();
@@ -332,7 +332,7 @@ TEST_F(Loading, AnErrorIsNamed) {
 
 TEST_F(Loading, VerifyNamesTheFile) {
   EXPECT_TRUE(store_.verify({}).empty());
-  const PrefixKey key = pieces_of(prompt())[1].key;
+  const PrefixKey key = blocks_of(prompt())[1].key;
   std::string data = folder_.read(key_text(key) + ".kv");
   data[5000] = static_cast<char>(data[5000] ^ 1);
   folder_.write(key_text(key) + ".kv", data);

@@ -5,20 +5,20 @@
 
 #include <algorithm>
 
-#include "tests/runtime/prefix/pieces.h"
+#include "tests/runtime/prefix/blocks.h"
 
 namespace headrace {
 namespace {
 
+using testing::blocks_of;
 using testing::counted_tokens;
-using testing::draft_piece;
+using testing::draft_block;
 using testing::key_of;
-using testing::pieces_of;
 
 const PrefixKey kRoot = prefix_root(key_of(1));
 
-void add(PrefixIndex* index, const std::vector<PrefixPiece>& pieces, int64_t used = 1) {
-  for (const PrefixPiece& piece : pieces) index->add({.piece = piece, .bytes = 10, .used_ns = used});
+void add(PrefixIndex* index, const std::vector<PrefixBlock>& blocks, int64_t used = 1) {
+  for (const PrefixBlock& block : blocks) index->add({.block = block, .bytes = 10, .used_ns = used});
 }
 
 std::vector<int32_t> joined(std::vector<int32_t> first, const std::vector<int32_t>& second) {
@@ -29,11 +29,11 @@ std::vector<int32_t> joined(std::vector<int32_t> first, const std::vector<int32_
 TEST(PrefixIndex, FindsTheLongestBeginning) {
   PrefixIndex index;
   const std::vector<int32_t> document = counted_tokens(1400);
-  add(&index, pieces_of(document));
+  add(&index, blocks_of(document));
   EXPECT_EQ(index.match(kRoot, document, 1).rows, 1399);  // the last token is computed
-  EXPECT_EQ(index.match(kRoot, document, 1).pieces.size(), 3u);
+  EXPECT_EQ(index.match(kRoot, document, 1).blocks.size(), 3u);
   EXPECT_EQ(index.match(kRoot, document, 512).rows, 1024);
-  EXPECT_EQ(index.match(kRoot, document, 512).pieces.size(), 2u);
+  EXPECT_EQ(index.match(kRoot, document, 512).blocks.size(), 2u);
   EXPECT_EQ(index.match(kRoot, document, 2048).rows, 0);
   EXPECT_EQ(index.match(kRoot, joined(document, {1, 2, 3}), 1).rows, 1400);
   for (const int64_t common : {0, 1, 511, 512, 513, 1023, 1024, 1399}) {
@@ -41,7 +41,7 @@ TEST(PrefixIndex, FindsTheLongestBeginning) {
     other.resize(3000, 7);
     const PrefixMatch match = index.match(kRoot, other, 1);
     EXPECT_EQ(match.rows, common);
-    EXPECT_EQ(static_cast<int64_t>(match.pieces.size()), segments_for(common));
+    EXPECT_EQ(static_cast<int64_t>(match.blocks.size()), segments_for(common));
   }
   EXPECT_EQ(index.match(prefix_root(key_of(2)), document, 1).rows, 0);  // another model's
 }
@@ -52,8 +52,8 @@ TEST(PrefixIndex, TakesTheBetterOfTwoThatGoOnDifferently) {
   const std::vector<int32_t> a = joined(shared, counted_tokens(300, 5000));
   std::vector<int32_t> b = a;
   b[512 + 100] = 1;
-  add(&index, pieces_of(a));
-  add(&index, pieces_of(b));
+  add(&index, blocks_of(a));
+  add(&index, blocks_of(b));
   EXPECT_EQ(index.entries().size(), 3u);  // the first segment once
   EXPECT_EQ(index.match(kRoot, joined(a, {9}), 1).rows, 812);
   EXPECT_EQ(index.match(kRoot, joined(b, {9}), 1).rows, 812);
@@ -64,19 +64,19 @@ TEST(PrefixIndex, TakesTheBetterOfTwoThatGoOnDifferently) {
 TEST(PrefixIndex, AGapEndsTheMatch) {
   PrefixIndex index;
   const std::vector<int32_t> document = counted_tokens(2048);
-  std::vector<PrefixPiece> pieces = pieces_of(document);
-  pieces.erase(pieces.begin() + 2);
-  add(&index, pieces);
+  std::vector<PrefixBlock> blocks = blocks_of(document);
+  blocks.erase(blocks.begin() + 2);
+  add(&index, blocks);
   EXPECT_EQ(index.match(kRoot, document, 1).rows, 1024);
-  EXPECT_EQ(index.orphans(), std::vector{pieces.back().key});
+  EXPECT_EQ(index.orphans(), std::vector{blocks.back().key});
 }
 
-TEST(PrefixIndex, ADraftNeedsItsOwnPieces) {
+TEST(PrefixIndex, ADraftNeedsItsOwnBlocks) {
   PrefixIndex index;
   const PrefixKey draft = key_of(8);
   const std::vector<int32_t> document = counted_tokens(2000);
-  const std::vector<PrefixPiece> pieces = pieces_of(document);
-  add(&index, pieces);
+  const std::vector<PrefixBlock> blocks = blocks_of(document);
+  add(&index, blocks);
   const auto rows = [&](int64_t first) {
     PrefixMatch match = index.match(kRoot, document, 1);
     index.cut_for_draft(draft, first, 1, &match);
@@ -84,25 +84,25 @@ TEST(PrefixIndex, ADraftNeedsItsOwnPieces) {
   };
   EXPECT_EQ(rows(0), 0);
   EXPECT_EQ(rows(1600), 0);  // its first rows are missing, too
-  add(&index, {draft_piece(pieces[0], draft)});
+  add(&index, {draft_block(blocks[0], draft)});
   EXPECT_EQ(rows(0), 512);
   EXPECT_EQ(rows(1600), 1536);
   EXPECT_EQ(rows(1024), 1024);
-  add(&index, {draft_piece(pieces[3], draft)});
+  add(&index, {draft_block(blocks[3], draft)});
   EXPECT_EQ(rows(1600), 1999);
   EXPECT_EQ(rows(1536), 1999);
   EXPECT_EQ(rows(1500), 1024);
-  add(&index, {draft_piece(pieces[1], key_of(9)), draft_piece(pieces[2], draft)});
+  add(&index, {draft_block(blocks[1], key_of(9)), draft_block(blocks[2], draft)});
   EXPECT_EQ(rows(1500), 1999);
   EXPECT_EQ(rows(0), 512);  // the second is another draft's
 }
 
 TEST(PrefixIndex, TheLeastRecentlyUsedGoesFirstAndLeavesNoGap) {
   PrefixIndex index;
-  const std::vector<PrefixPiece> a = pieces_of(counted_tokens(1536)), b = pieces_of(counted_tokens(1024, 9000));
+  const std::vector<PrefixBlock> a = blocks_of(counted_tokens(1536)), b = blocks_of(counted_tokens(1024, 9000));
   add(&index, a, 5);
   add(&index, b, 9);
-  add(&index, {draft_piece(a[0], key_of(8))}, 1);
+  add(&index, {draft_block(a[0], key_of(8))}, 1);
   EXPECT_EQ(index.bytes(), 60u);
   EXPECT_TRUE(index.to_drop(60, {}).empty());
   EXPECT_EQ(index.to_drop(55, {}).size(), 1u);  // the draft's
@@ -117,12 +117,12 @@ TEST(PrefixIndex, TheLeastRecentlyUsedGoesFirstAndLeavesNoGap) {
   EXPECT_EQ(index.to_drop(45, {}).back(), b[1].key);
 }
 
-TEST(PrefixIndex, ARemovedPieceTakesWhatContinuesItAlong) {
+TEST(PrefixIndex, ARemovedBlockTakesWhatContinuesItAlong) {
   PrefixIndex index;
-  const std::vector<PrefixPiece> pieces = pieces_of(counted_tokens(1536));
-  add(&index, pieces);
-  const std::vector<PrefixKey> gone = index.with_descendants(pieces[1].key);
-  EXPECT_EQ(gone, (std::vector{pieces[2].key, pieces[1].key}));
+  const std::vector<PrefixBlock> blocks = blocks_of(counted_tokens(1536));
+  add(&index, blocks);
+  const std::vector<PrefixKey> gone = index.with_descendants(blocks[1].key);
+  EXPECT_EQ(gone, (std::vector{blocks[2].key, blocks[1].key}));
   for (const PrefixKey& key : gone) index.remove(key);
   EXPECT_EQ(index.match(kRoot, counted_tokens(1536), 1).rows, 512);
   EXPECT_EQ(index.bytes(), 10u);

@@ -141,10 +141,10 @@ std::vector<int64_t> text_of(std::vector<int64_t> said) {
 }
 int64_t rows_of(const std::vector<int64_t>& said) { return said.size() >= 2 ? said[said.size() - 2] : -1; }
 
-// What is saved before an operation: a piece is there from its manifest's rename on.
+// What is saved before an operation: a block is there from its manifest's rename on.
 int64_t rows_before(const std::vector<int64_t>& kinds, int64_t point) {
-  const int64_t pieces = std::count(kinds.begin(), kinds.begin() + point, int64_t{kManifestRename});
-  return pieces == 0 ? 0 : pieces == 1 ? 512 : kPrompt - 1;
+  const int64_t blocks = std::count(kinds.begin(), kinds.begin() + point, int64_t{kManifestRename});
+  return blocks == 0 ? 0 : blocks == 1 ? 512 : kPrompt - 1;
 }
 
 // Distinct ones: the first operation, the last one (all is there but the folder's sync), the one after the first
@@ -206,7 +206,7 @@ TEST_P(KilledSaveAt, TheNextRunSaysWhatAFreshOneSays) {
   ASSERT_EQ(std::set<int64_t>(points.begin(), points.end()).size(), static_cast<size_t>(kPoints));
   std::set<int64_t> found;
   for (const int64_t point : points) found.insert(rows_before(kinds_, point));
-  EXPECT_EQ(found, (std::set<int64_t>{0, 512, kPrompt - 1}));  // every number of whole pieces
+  EXPECT_EQ(found, (std::set<int64_t>{0, 512, kPrompt - 1}));  // every number of whole blocks
   for (auto i = static_cast<size_t>(GetParam()); i < points.size(); i += kParts) {
     const int64_t point = points[i];
     const std::string folder = parent_ / std::to_string(i);

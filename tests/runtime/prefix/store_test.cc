@@ -11,18 +11,18 @@
 #include "offload/device/device.h"
 #include "offload/disk/file_faults.h"
 #include "runtime/prefix/saver.h"
-#include "tests/runtime/prefix/pieces.h"
+#include "tests/runtime/prefix/blocks.h"
 #include "tests/runtime/prefix/saving.h"
 #include "tests/support/temporary_folder.h"
 
 namespace headrace {
 namespace {
 
+using testing::blocks_of;
 using testing::counted_tokens;
 using testing::files_in;
 using testing::key_of;
-using testing::pieces_of;
-using testing::save_pieces;
+using testing::save_blocks;
 
 const PrefixKey kRoot = prefix_root(key_of(1));
 
@@ -32,7 +32,7 @@ TEST(PrefixStore, FindsWhatAnEarlierOneHasSaved) {
   {
     PrefixStore store({.folder = folder / "new/cache"});
     EXPECT_TRUE(store.writes()) << store.note();
-    EXPECT_EQ(save_pieces(store, pieces_of(prompt)), "");
+    EXPECT_EQ(save_blocks(store, blocks_of(prompt)), "");
     EXPECT_EQ(store.index().match(kRoot, prompt, 1).rows, 1399);
     EXPECT_EQ(store.leftover_bytes(), 0u);
   }
@@ -43,7 +43,7 @@ TEST(PrefixStore, FindsWhatAnEarlierOneHasSaved) {
   EXPECT_EQ(store.index().match(kRoot, prompt, 1).rows, 1399);
   EXPECT_TRUE(store.damaged().empty());
   EXPECT_TRUE(store.verify({}).empty());
-  EXPECT_EQ(files_in(store.folder()).size(), 7u);  // three pieces and the lock
+  EXPECT_EQ(files_in(store.folder()).size(), 7u);  // three blocks and the lock
   for (const auto& [key, entry] : store.index().entries()) {
     struct stat info {};
     ASSERT_EQ(::stat(store.data_path(key).c_str(), &info), 0);
@@ -52,10 +52,10 @@ TEST(PrefixStore, FindsWhatAnEarlierOneHasSaved) {
   }
 }
 
-// A piece with a value that is not finite is not saved, nor is what comes behind it; what lies before it is.
-TEST(PrefixStore, KeepsNoPieceThatIsNotFinite) {
+// A block with a value that is not finite is not saved, nor is what comes behind it; what lies before it is.
+TEST(PrefixStore, KeepsNoBlockThatIsNotFinite) {
   const std::vector<int32_t> prompt = counted_tokens(1536);
-  const std::vector<PrefixPiece> pieces = pieces_of(prompt);
+  const std::vector<PrefixBlock> blocks = blocks_of(prompt);
   const std::unique_ptr<Device> device = open_device({.choice = DeviceChoice::kCpu, .threads = 1});
   for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
     for (const size_t bad : {0, 1, 2}) {
@@ -70,22 +70,22 @@ TEST(PrefixStore, KeepsNoPieceThatIsNotFinite) {
                                                                                 : 0x7f80;
       std::memcpy(other.data() + 3000, &infinity, size);
       std::memset(other.data() + 3600, 0xff, 100);  // no element
-      PrefixSaver saver(*device, store, pieces);
+      PrefixSaver saver(*device, store, blocks);
       std::vector<PrefixSaver::Source> sources;
-      for (size_t piece = 0; piece < pieces.size(); ++piece) {
+      for (size_t block = 0; block < blocks.size(); ++block) {
         for (size_t part = 0; part < 2; ++part) {
-          const std::byte* const data = (piece == bad && part == 1 ? other : zeros).data();
+          const std::byte* const data = (block == bad && part == 1 ? other : zeros).data();
           sources.push_back(
-              {.piece = piece, .part = part, .data = data, .elements = {{{DType::kF32, 2800}, {type, 800}}}});
+              {.block = block, .part = part, .data = data, .elements = {{{DType::kF32, 2800}, {type, 800}}}});
         }
       }
       saver.save(device->make_event(), sources);
       for (uint64_t written = 0; !saver.wait_some(1000, &written);) {
       }
       EXPECT_EQ(saver.failure(), "");
-      EXPECT_EQ(saver.not_finite_from(), pieces[bad].first_row);
+      EXPECT_EQ(saver.not_finite_from(), blocks[bad].first_row);
       ASSERT_EQ(saver.saved().size(), bad);
-      for (size_t piece = 0; piece < bad; ++piece) EXPECT_EQ(saver.saved()[piece].key, pieces[piece].key);
+      for (size_t block = 0; block < bad; ++block) EXPECT_EQ(saver.saved()[block].key, blocks[block].key);
     }
   }
 }
@@ -98,11 +98,11 @@ TEST(PrefixStore, OneProcessWritesTheOthersRead) {
   EXPECT_TRUE(writer->writes());
   EXPECT_FALSE(reader.writes());
   EXPECT_NE(reader.note().find("another run writes there"), std::string::npos) << reader.note();
-  EXPECT_EQ(save_pieces(*writer, pieces_of(prompt)), "");
+  EXPECT_EQ(save_blocks(*writer, blocks_of(prompt)), "");
   EXPECT_EQ(reader.index().match(kRoot, prompt, 1).rows, 0);
   reader.refresh();
   EXPECT_EQ(reader.index().match(kRoot, prompt, 1).rows, 599);
-  const PrefixKey first = pieces_of(prompt)[0].key;
+  const PrefixKey first = blocks_of(prompt)[0].key;
   reader.drop(std::span(&first, 1));  // for itself alone
   EXPECT_TRUE(reader.index().entries().empty());
   EXPECT_EQ(files_in(folder.path()).size(), 5u);
@@ -116,12 +116,12 @@ TEST(PrefixStore, OneProcessWritesTheOthersRead) {
 TEST(PrefixStore, LeftoversGoWithTheNextWriterAndNothingElseDoes) {
   const TemporaryFolder folder;
   const std::vector<int32_t> prompt = counted_tokens(1536);
-  const std::vector<PrefixPiece> pieces = pieces_of(prompt);
+  const std::vector<PrefixBlock> blocks = blocks_of(prompt);
   {
     PrefixStore store({.folder = folder.path()});
-    EXPECT_EQ(save_pieces(store, pieces), "");
+    EXPECT_EQ(save_blocks(store, blocks), "");
   }
-  const std::string name = key_text(key_of(77)), second = key_text(pieces[1].key);
+  const std::string name = key_text(key_of(77)), second = key_text(blocks[1].key);
   folder.write(name + ".kv", "data without a manifest");
   folder.write(name + ".kv.tmp", "data that was not ready");
   folder.write(second + ".seg.tmp", "a manifest that was not ready");
@@ -145,18 +145,18 @@ TEST(PrefixStore, LeftoversGoWithTheNextWriterAndNothingElseDoes) {
   EXPECT_EQ(store.leftover_bytes(), leftovers);
   EXPECT_EQ(store.index().match(kRoot, prompt, 1).rows, 512);
   EXPECT_EQ(files_in(folder.path()),
-            (std::vector<std::string>{key_text(pieces[0].key) + ".kv", key_text(pieces[0].key) + ".seg",
+            (std::vector<std::string>{key_text(blocks[0].key) + ".kv", key_text(blocks[0].key) + ".seg",
                                       "headrace-prefix-cache.lock", "notes.txt", "x.kv"}));
 }
 
 TEST(PrefixStore, DataThatIsCutOffIsNotThere) {
   const TemporaryFolder folder;
   const std::vector<int32_t> prompt = counted_tokens(512);
-  const std::vector<PrefixPiece> pieces = pieces_of(prompt);
+  const std::vector<PrefixBlock> blocks = blocks_of(prompt);
   {
     PrefixStore store({.folder = folder.path()});
-    EXPECT_EQ(save_pieces(store, pieces), "");
-    std::filesystem::resize_file(store.data_path(pieces[0].key), kPageBytes);
+    EXPECT_EQ(save_blocks(store, blocks), "");
+    std::filesystem::resize_file(store.data_path(blocks[0].key), kPageBytes);
   }
   const PrefixStore store({.folder = folder.path()});
   EXPECT_TRUE(store.index().entries().empty());
@@ -169,10 +169,10 @@ TEST(PrefixStore, DataThatIsCutOffIsNotThere) {
 TEST(PrefixStore, WhatCannotBeReadNowStays) {
   const TemporaryFolder folder;
   const std::vector<int32_t> prompt = counted_tokens(1536);
-  const std::vector<PrefixPiece> pieces = pieces_of(prompt);
+  const std::vector<PrefixBlock> blocks = blocks_of(prompt);
   {
     PrefixStore store({.folder = folder.path()});
-    EXPECT_EQ(save_pieces(store, pieces), "");
+    EXPECT_EQ(save_blocks(store, blocks), "");
   }
   const std::vector<std::string> files = files_in(folder.path());
   class Refuses : public FileFaults {
@@ -190,7 +190,7 @@ TEST(PrefixStore, WhatCannotBeReadNowStays) {
     FileFaults* const before_;
   };
   {
-    const Refuses refuses(folder / (key_text(pieces[0].key) + ".seg"));
+    const Refuses refuses(folder / (key_text(blocks[0].key) + ".seg"));
     const PrefixStore store({.folder = folder.path()});
     EXPECT_TRUE(store.writes());
     EXPECT_EQ(store.index().match(kRoot, prompt, 1).rows, 0);
@@ -207,19 +207,19 @@ TEST(PrefixStore, WhatCannotBeReadNowStays) {
 TEST(PrefixStore, SizeIsNoMoreThanTheDiskHas) {
   const TemporaryFolder folder;
   PrefixStore store({.folder = folder.path(), .limit_bytes = uint64_t{1} << 60});
-  EXPECT_EQ(save_pieces(store, pieces_of(counted_tokens(1024))), "");
+  EXPECT_EQ(save_blocks(store, blocks_of(counted_tokens(1024))), "");
   EXPECT_LT(store.limit_bytes(), uint64_t{1} << 59);
   EXPECT_GT(store.limit_bytes(), store.index().bytes());
 }
 
 TEST(PrefixStore, SizeHolds) {
   const TemporaryFolder folder;
-  const std::vector<PrefixPiece> a = pieces_of(counted_tokens(1024)), b = pieces_of(counted_tokens(1024, 9000));
-  PrefixStore store({.folder = folder.path(), .limit_bytes = 44 * kKiB});  // of pieces with 8 KiB and 2 KiB beside them
+  const std::vector<PrefixBlock> a = blocks_of(counted_tokens(1024)), b = blocks_of(counted_tokens(1024, 9000));
+  PrefixStore store({.folder = folder.path(), .limit_bytes = 44 * kKiB});  // of blocks with 8 KiB and 2 KiB beside them
   EXPECT_TRUE(store.make_room(20 * kKiB, {}));
-  EXPECT_EQ(save_pieces(store, a), "");
+  EXPECT_EQ(save_blocks(store, a), "");
   EXPECT_TRUE(store.make_room(20 * kKiB, {}));
-  EXPECT_EQ(save_pieces(store, b), "");
+  EXPECT_EQ(save_blocks(store, b), "");
   EXPECT_EQ(store.index().entries().size(), 4u);
   store.used(std::vector{a[0].key, a[1].key});
   EXPECT_FALSE(store.make_room(60 * kKiB, {}));
@@ -248,7 +248,7 @@ TEST(PrefixStore, AFolderThatCannotBeUsedIsANote) {
   PrefixStore gone({.folder = folder / "cache"});
   EXPECT_TRUE(gone.writes());
   std::filesystem::remove_all(folder / "cache");
-  EXPECT_NE(save_pieces(gone, pieces_of(counted_tokens(600))), "");
+  EXPECT_NE(save_blocks(gone, blocks_of(counted_tokens(600))), "");
   const PrefixStore another({.folder = folder / "cache"});
   gone.refresh();  // its lock was of a folder that is no more
   EXPECT_FALSE(gone.writes());
@@ -257,7 +257,7 @@ TEST(PrefixStore, AFolderThatCannotBeUsedIsANote) {
 
 TEST(PrefixStore, ANewerFormatIsRefusedAndLeftAlone) {
   const TemporaryFolder folder;
-  std::string text = encode_manifest(pieces_of(counted_tokens(512))[0]);
+  std::string text = encode_manifest(blocks_of(counted_tokens(512))[0]);
   const uint32_t version[2] = {9, ~9u};
   std::memcpy(text.data() + 8, version, sizeof version);
   const std::string name = key_text(key_of(5)) + ".seg";

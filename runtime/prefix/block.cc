@@ -1,4 +1,4 @@
-#include "runtime/prefix/piece.h"
+#include "runtime/prefix/block.h"
 
 #include <algorithm>
 #include <bit>
@@ -76,23 +76,23 @@ class Reader {
   bool ok_ = true;
 };
 
-// What is wrong with a piece whose manifest has the right checksum; null: nothing. Then a program of ours has written
+// What is wrong with a block whose manifest has the right checksum; null: nothing. Then a program of ours has written
 // it, but nothing may come of it that was not looked at.
-const char* wrong_with(const PrefixPiece& piece) {
-  if (piece.kind != PieceKind::kRows && piece.kind != PieceKind::kDraft) return "is of an unknown kind";
-  if (piece.first_row < 0 || piece.first_row > INT32_MAX) return "has an impossible first row";
-  const SegmentRange range = segment_range(segment_of(piece.first_row));
-  if (range.begin != piece.first_row || piece.rows < 1 || piece.rows > range.rows) return "is no segment's";
-  if (piece.part_bytes == 0 || piece.part_bytes % kPageBytes != 0 || piece.part_bytes > kMostPartBytes) {
+const char* wrong_with(const PrefixBlock& block) {
+  if (block.kind != PrefixBlockKind::kRows && block.kind != PrefixBlockKind::kDraft) return "is of an unknown kind";
+  if (block.first_row < 0 || block.first_row > INT32_MAX) return "has an impossible first row";
+  const SegmentRange range = segment_range(segment_of(block.first_row));
+  if (range.begin != block.first_row || block.rows < 1 || block.rows > range.rows) return "is no segment's";
+  if (block.part_bytes == 0 || block.part_bytes % kPageBytes != 0 || block.part_bytes > kMostPartBytes) {
     return "has parts of an impossible size";
   }
-  if (piece.kind == PieceKind::kDraft) {
-    return piece.key == draft_key(piece.parent, piece.identity) ? nullptr : "does not have its content's name";
+  if (block.kind == PrefixBlockKind::kDraft) {
+    return block.key == draft_key(block.parent, block.identity) ? nullptr : "does not have its content's name";
   }
-  if (std::any_of(piece.tokens.begin(), piece.tokens.end(), [](int32_t id) { return id < 0; })) {
+  if (std::any_of(block.tokens.begin(), block.tokens.end(), [](int32_t id) { return id < 0; })) {
     return "has a negative token";
   }
-  return piece.key == rows_key(piece.parent, piece.tokens) ? nullptr : "does not have its content's name";
+  return block.key == rows_key(block.parent, block.tokens) ? nullptr : "does not have its content's name";
 }
 
 PrefixKey hash_of(std::string_view what, const PrefixKey& first, std::string_view second) {
@@ -129,33 +129,33 @@ std::optional<PrefixKey> parse_key(std::string_view text) {
   return key;
 }
 
-std::string encode_manifest(const PrefixPiece& piece) {
-  CHECK(wrong_with(piece) == nullptr, wrong_with(piece), ", first_row=", piece.first_row, " rows=", piece.rows);
-  CHECK(piece.checksums.size() <= kMostParts && !piece.checksums.empty(), "parts=", piece.checksums.size());
-  const std::string model = piece.model.substr(0, kMostModelBytes);
+std::string encode_manifest(const PrefixBlock& block) {
+  CHECK(wrong_with(block) == nullptr, wrong_with(block), ", first_row=", block.first_row, " rows=", block.rows);
+  CHECK(block.checksums.size() <= kMostParts && !block.checksums.empty(), "parts=", block.checksums.size());
+  const std::string model = block.model.substr(0, kMostModelBytes);
   Writer out;
   out.put_text(kMagic);
   out.put(kPrefixFormat);
   out.put(~kPrefixFormat);
-  out.put(piece.kind);
+  out.put(block.kind);
   out.put(static_cast<uint32_t>(model.size()));
-  out.put(piece.key);
-  out.put(piece.parent);
-  out.put(piece.identity);
-  out.put(piece.first_row);
-  out.put(piece.rows);
-  out.put(piece.part_bytes);
-  out.put(static_cast<uint64_t>(piece.checksums.size()));
-  out.put(static_cast<uint64_t>(piece.tokens.size()));
+  out.put(block.key);
+  out.put(block.parent);
+  out.put(block.identity);
+  out.put(block.first_row);
+  out.put(block.rows);
+  out.put(block.part_bytes);
+  out.put(static_cast<uint64_t>(block.checksums.size()));
+  out.put(static_cast<uint64_t>(block.tokens.size()));
   out.put_text(model);
-  out.put_all(piece.tokens);
-  out.put_all(piece.checksums);
+  out.put_all(block.tokens);
+  out.put_all(block.checksums);
   return out.take();
 }
 
-uint64_t file_bytes(const PrefixPiece& piece) { return piece.data_bytes() + encode_manifest(piece).size(); }
+uint64_t file_bytes(const PrefixBlock& block) { return block.data_bytes() + encode_manifest(block).size(); }
 
-std::optional<PrefixPiece> decode_manifest(std::string_view bytes, const std::string& path, std::string* wrong) {
+std::optional<PrefixBlock> decode_manifest(std::string_view bytes, const std::string& path, std::string* wrong) {
   const auto fail = [&](const char* what) {
     *wrong = what;
     return std::nullopt;
@@ -175,26 +175,26 @@ std::optional<PrefixPiece> decode_manifest(std::string_view bytes, const std::st
   std::memcpy(&stored, bytes.data() + end, sizeof stored);
   if (stored != checksum_of(bytes.substr(0, end))) return fail("has a wrong checksum");
   in = Reader(bytes.substr(kMagic.size() + 2 * sizeof(uint32_t), end - kMagic.size() - 2 * sizeof(uint32_t)));
-  PrefixPiece piece;
-  piece.kind = in.get<PieceKind>();
+  PrefixBlock block;
+  block.kind = in.get<PrefixBlockKind>();
   const uint32_t model_bytes = in.get<uint32_t>();
-  piece.key = in.get<PrefixKey>();
-  piece.parent = in.get<PrefixKey>();
-  piece.identity = in.get<PrefixKey>();
-  piece.first_row = in.get<int64_t>();
-  piece.rows = in.get<int64_t>();
-  piece.part_bytes = in.get<uint64_t>();
+  block.key = in.get<PrefixKey>();
+  block.parent = in.get<PrefixKey>();
+  block.identity = in.get<PrefixKey>();
+  block.first_row = in.get<int64_t>();
+  block.rows = in.get<int64_t>();
+  block.part_bytes = in.get<uint64_t>();
   const uint64_t parts = in.get<uint64_t>(), tokens = in.get<uint64_t>();
   if (!in.ok() || model_bytes > kMostModelBytes || parts < 1 || parts > kMostParts) return fail("has impossible sizes");
-  if (tokens != (piece.kind == PieceKind::kRows ? static_cast<uint64_t>(piece.rows) : 0)) {
+  if (tokens != (block.kind == PrefixBlockKind::kRows ? static_cast<uint64_t>(block.rows) : 0)) {
     return fail("has another number of tokens than of rows");
   }
-  piece.model = in.get_text(model_bytes);
-  piece.tokens = in.get_all<int32_t>(tokens);
-  piece.checksums = in.get_all<uint64_t>(parts);
+  block.model = in.get_text(model_bytes);
+  block.tokens = in.get_all<int32_t>(tokens);
+  block.checksums = in.get_all<uint64_t>(parts);
   if (!in.at_end()) return fail("is not as long as it says");
-  if (const char* const what = wrong_with(piece)) return fail(what);
-  return piece;
+  if (const char* const what = wrong_with(block)) return fail(what);
+  return block;
 }
 
 }  // namespace headrace

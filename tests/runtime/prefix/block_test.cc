@@ -1,5 +1,5 @@
 // Manifests: what is written is read, and nothing else.
-#include "runtime/prefix/piece.h"
+#include "runtime/prefix/block.h"
 
 #include <gtest/gtest.h>
 
@@ -7,21 +7,21 @@
 #include <random>
 
 #include "offload/host/checksum.h"
-#include "tests/runtime/prefix/pieces.h"
+#include "tests/runtime/prefix/blocks.h"
 
 namespace headrace {
 namespace {
 
 using testing::counted_tokens;
-using testing::draft_piece;
+using testing::draft_block;
 using testing::key_of;
-using testing::rows_piece;
+using testing::rows_block;
 
-std::optional<PrefixPiece> decode(std::string_view bytes) {
+std::optional<PrefixBlock> decode(std::string_view bytes) {
   std::string wrong;
-  std::optional<PrefixPiece> piece = decode_manifest(bytes, "a.seg", &wrong);
-  EXPECT_EQ(piece.has_value(), wrong.empty()) << wrong;
-  return piece;
+  std::optional<PrefixBlock> block = decode_manifest(bytes, "a.seg", &wrong);
+  EXPECT_EQ(block.has_value(), wrong.empty()) << wrong;
+  return block;
 }
 
 // The checksum behind the bytes made right again.
@@ -31,26 +31,26 @@ std::string sealed(std::string text) {
   return text.append(reinterpret_cast<const char*>(&sum), sizeof sum);
 }
 
-TEST(PrefixPiece, AManifestSaysWhatWasWritten) {
-  PrefixPiece piece = rows_piece(key_of(3), 512, counted_tokens(500), 3);
-  piece.checksums = {1, UINT64_MAX, 3};
-  const std::optional<PrefixPiece> read = decode(encode_manifest(piece));
+TEST(PrefixBlock, AManifestSaysWhatWasWritten) {
+  PrefixBlock block = rows_block(key_of(3), 512, counted_tokens(500), 3);
+  block.checksums = {1, UINT64_MAX, 3};
+  const std::optional<PrefixBlock> read = decode(encode_manifest(block));
   ASSERT_TRUE(read);
-  EXPECT_EQ(read->kind, PieceKind::kRows);
-  EXPECT_EQ(read->key, piece.key);
-  EXPECT_EQ(read->parent, piece.parent);
-  EXPECT_EQ(read->identity, piece.identity);
+  EXPECT_EQ(read->kind, PrefixBlockKind::kRows);
+  EXPECT_EQ(read->key, block.key);
+  EXPECT_EQ(read->parent, block.parent);
+  EXPECT_EQ(read->identity, block.identity);
   EXPECT_EQ(read->model, "a model");
   EXPECT_EQ(read->first_row, 512);
   EXPECT_EQ(read->rows, 500);
   EXPECT_EQ(read->part_bytes, kPageBytes);
-  EXPECT_EQ(read->checksums, piece.checksums);
-  EXPECT_EQ(read->tokens, piece.tokens);
-  const PrefixPiece draft = draft_piece(piece, key_of(9));
-  EXPECT_EQ(decode(encode_manifest(draft))->parent, piece.key);
+  EXPECT_EQ(read->checksums, block.checksums);
+  EXPECT_EQ(read->tokens, block.tokens);
+  const PrefixBlock draft = draft_block(block, key_of(9));
+  EXPECT_EQ(decode(encode_manifest(draft))->parent, block.key);
 }
 
-TEST(PrefixPiece, KeysDependOnAllThatIsBefore) {
+TEST(PrefixBlock, KeysDependOnAllThatIsBefore) {
   const std::vector<int32_t> tokens = counted_tokens(5), others = counted_tokens(5, 101);
   EXPECT_NE(rows_key(key_of(1), tokens), rows_key(key_of(2), tokens));
   EXPECT_NE(rows_key(key_of(1), tokens), rows_key(key_of(1), others));
@@ -61,8 +61,8 @@ TEST(PrefixPiece, KeysDependOnAllThatIsBefore) {
   EXPECT_FALSE(parse_key(std::string(64, 'G')));
 }
 
-TEST(PrefixPiece, EveryCutAndEveryFlippedBitIsSeen) {
-  const std::string good = encode_manifest(rows_piece(key_of(3), 0, counted_tokens(9)));
+TEST(PrefixBlock, EveryCutAndEveryFlippedBitIsSeen) {
+  const std::string good = encode_manifest(rows_block(key_of(3), 0, counted_tokens(9)));
   for (size_t size = 0; size < good.size(); ++size) EXPECT_FALSE(decode(good.substr(0, size))) << size;
   EXPECT_FALSE(decode(good + "x"));
   for (size_t bit = 0; bit < 8 * good.size(); ++bit) {
@@ -73,8 +73,8 @@ TEST(PrefixPiece, EveryCutAndEveryFlippedBitIsSeen) {
 }
 
 // With the right checksum, as no torn write has it.
-TEST(PrefixPiece, ImpossibleFieldsAreRefused) {
-  const std::string good = encode_manifest(rows_piece(key_of(3), 0, counted_tokens(9)));
+TEST(PrefixBlock, ImpossibleFieldsAreRefused) {
+  const std::string good = encode_manifest(rows_block(key_of(3), 0, counted_tokens(9)));
   constexpr size_t kFields = 8 + 4 * 4 + 3 * 32;  // magic, four words, three keys
   const auto with = [&](size_t at, uint64_t value, size_t bytes = 8) {
     std::string text = good;
@@ -97,8 +97,8 @@ TEST(PrefixPiece, ImpossibleFieldsAreRefused) {
   EXPECT_FALSE(decode(with(24, 5)));                   // the key
 }
 
-TEST(PrefixPiece, ANewerFormatIsRefusedByName) {
-  std::string text = encode_manifest(rows_piece(key_of(3), 0, counted_tokens(9)));
+TEST(PrefixBlock, ANewerFormatIsRefusedByName) {
+  std::string text = encode_manifest(rows_block(key_of(3), 0, counted_tokens(9)));
   const uint32_t version[2] = {kPrefixFormat + 1, ~(kPrefixFormat + 1)};
   std::memcpy(text.data() + 8, version, sizeof version);
   std::string wrong;
@@ -111,9 +111,9 @@ TEST(PrefixPiece, ANewerFormatIsRefusedByName) {
   }
 }
 
-TEST(PrefixPiece, NoiseIsNoManifest) {
+TEST(PrefixBlock, NoiseIsNoManifest) {
   std::mt19937 random(5);
-  const std::string good = encode_manifest(rows_piece(key_of(3), 0, counted_tokens(9)));
+  const std::string good = encode_manifest(rows_block(key_of(3), 0, counted_tokens(9)));
   for (int i = 0; i < 2000; ++i) {
     std::string text = good.substr(0, 16);
     text.resize(16 + random() % 300);

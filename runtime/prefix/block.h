@@ -1,10 +1,10 @@
-// A saved piece of a prefix and the manifest that describes it (DESIGN section 9). A piece of rows is what one prompt
+// A saved block of a prefix and the manifest that describes it (DESIGN section 9). A block of rows is what one prompt
 // has in one segment of cache/layout.h, all layers of it, in one data file: part l is layer l's segment as it lies in
-// memory, whole pages, with a checksum of its own. A piece for a draft holds what that draft needs of the same rows, in
+// memory, whole pages, with a checksum of its own. A block for a draft holds what that draft needs of the same rows, in
 // one part. Pure values; any thread.
 //
-// A piece is named by its content: SHA-256 of the piece before it and of its tokens, the first one's parent being the
-// identity of all that decides a row's bits. So prompts with one beginning share its pieces, however they go on, and
+// A block is named by its content: SHA-256 of the block before it and of its tokens, the first one's parent being the
+// identity of all that decides a row's bits. So prompts with one beginning share its blocks, however they go on, and
 // another model's are never found. A 64-bit hash would do to find them, but a collision must not decide what text comes
 // out; and a look-up compares the tokens, too.
 //
@@ -29,17 +29,17 @@ constexpr uint32_t kPrefixFormat = 1;
 
 using PrefixKey = std::array<uint8_t, 32>;  // a SHA-256
 
-enum class PieceKind : uint32_t { kRows = 0, kDraft = 1 };
+enum class PrefixBlockKind : uint32_t { kRows = 0, kDraft = 1 };
 
-struct PrefixPiece {
-  PieceKind kind = PieceKind::kRows;
-  PrefixKey key{}, parent{};  // of a draft's piece: the parent is the piece of rows that it belongs to
-  PrefixKey identity{};       // of what made the rows; of a draft's piece: of the draft
+struct PrefixBlock {
+  PrefixBlockKind kind = PrefixBlockKind::kRows;
+  PrefixKey key{}, parent{};  // of a draft's block: the parent is the block of rows that it belongs to
+  PrefixKey identity{};       // of what made the rows; of a draft's block: of the draft
   std::string model;          // its name, for people
   int64_t first_row = 0, rows = 0;
   uint64_t part_bytes = 0;          // a multiple of kPageBytes
   std::vector<uint64_t> checksums;  // [parts], XXH3 of each
-  std::vector<int32_t> tokens;      // [rows]; none in a draft's piece
+  std::vector<int32_t> tokens;      // [rows]; none in a draft's block
 
   uint64_t data_bytes() const { return part_bytes * checksums.size(); }
 };
@@ -50,10 +50,10 @@ PrefixKey draft_key(const PrefixKey& rows, const PrefixKey& draft_identity);
 std::string key_text(const PrefixKey& key);                 // 64 lower-case digits
 std::optional<PrefixKey> parse_key(std::string_view text);  // none if it is not that
 
-std::string encode_manifest(const PrefixPiece& piece);
-uint64_t file_bytes(const PrefixPiece& piece);  // of its data and its manifest
+std::string encode_manifest(const PrefixBlock& block);
+uint64_t file_bytes(const PrefixBlock& block);  // of its data and its manifest
 // None, with what is wrong, for anything that encode_manifest() has not written. Throws Error(kStorage) that names
 // `path` for a manifest of a newer format.
-std::optional<PrefixPiece> decode_manifest(std::string_view bytes, const std::string& path, std::string* wrong);
+std::optional<PrefixBlock> decode_manifest(std::string_view bytes, const std::string& path, std::string* wrong);
 
 }  // namespace headrace
