@@ -102,14 +102,14 @@ double prefill_states_ms(const CostInput& in, int64_t tokens) {
                in.rates.weights_gb_per_s);
 }
 
-// Segments [resident, closed) of the layers that have rows in host memory or on disk.
+// Segments [resident, sealed) of the layers that have rows in host memory or on disk.
 StepMovement streamed(const CostInput& in, int64_t rows) {
   RowShape leaving = in.model.rows;
   leaving.layers = in.plan.host_layers;
-  int64_t closed = segments_for(rows);
-  if (closed > 0 && segment_range(closed - 1).end() > rows) --closed;
-  if (leaving.layers == 0 || closed <= in.plan.resident_segments) return {};
-  return plan_movement(leaving, in.plan.places, closed, in.plan.ring_slot_bytes);
+  int64_t sealed = segments_for(rows);
+  if (sealed > 0 && segment_range(sealed - 1).end() > rows) --sealed;
+  if (leaving.layers == 0 || sealed <= in.plan.resident_segments) return {};
+  return plan_movement(leaving, in.plan.places, sealed, in.plan.ring_slot_bytes);
 }
 
 void add_disk(uint64_t bytes, double gb_per_s, PassCost* cost) {

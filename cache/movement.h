@@ -31,8 +31,8 @@ struct StepMovement {
   bool operator==(const StepMovement&) const = default;
 };
 
-// Segments [places.resident(), closed) of every layer, in chunks of at most slot_bytes, and, from disk, of at most a
+// Segments [places.resident(), sealed) of every layer, in chunks of at most slot_bytes, and, from disk, of at most a
 // unit. REQUIRES: a slot holds the largest segment.
-StepMovement plan_movement(const RowShape& shape, const SegmentPlaces& places, int64_t closed, uint64_t slot_bytes);
+StepMovement plan_movement(const RowShape& shape, const SegmentPlaces& places, int64_t sealed, uint64_t slot_bytes);
 
 }  // namespace headrace

@@ -35,7 +35,7 @@ MemoryPlan plan_with(const PlanInput& in, Shares shares) {
   uint64_t unit_bytes = 0;
   if (streams) {
     const uint64_t largest = u(segment_range(plan.segments - 1).rows) * row_bytes;
-    plan.open_bytes = leaving * largest;
+    plan.active_bytes = leaving * largest;
     plan.ring_slots = in.ring_slots > 0 ? in.ring_slots : kDefaultRingSlots;
     const uint64_t streamed = segments_bytes(in.rows, plan.resident_segments, plan.segments);
     const uint64_t wanted = in.ring_slot_bytes > 0 ? in.ring_slot_bytes : kDefaultSlotBytes;
@@ -70,7 +70,7 @@ uint64_t decode_bytes(const PlanInput& in, const MemoryPlan& plan) {
 MemoryPlan planned(const PlanInput& in, Shares shares) {
   MemoryPlan plan = plan_with(in, shares);
   const uint64_t lasting = whole_pages(plan.resident_bytes) + whole_pages(plan.tail_bytes) +
-                           whole_pages(plan.pass_bytes) + whole_pages(plan.open_bytes) +
+                           whole_pages(plan.pass_bytes) + whole_pages(plan.active_bytes) +
                            whole_pages(plan.partial_bytes) + whole_pages(plan.index_bytes);
   plan.vram_bytes = lasting + std::max(prefill_bytes(in, plan), decode_bytes(in, plan));
   plan.host_total_bytes = whole_pages(plan.host_bytes) + disk_ring_bytes(plan) + in.pinned_work_bytes;
@@ -89,7 +89,7 @@ std::vector<PlanLine> lines_of(const PlanInput& in, const MemoryPlan& plan) {
           {share(on_disk), Tier::kDisk, plan.disk_bytes},
           {"KV cache, tail", Tier::kVram, plan.tail_bytes},
           {"KV cache, rows of one pass", Tier::kVram, plan.pass_bytes},
-          {"KV cache, open segment", Tier::kVram, plan.open_bytes},
+          {"KV cache, open segment", Tier::kVram, plan.active_bytes},
           {"partial KV", Tier::kVram, plan.partial_bytes},
           {"block summaries", Tier::kVram, plan.index_bytes},
           {"prefill: a layer's buffer and work", Tier::kVram, prefill_bytes(in, plan)},

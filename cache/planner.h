@@ -59,7 +59,7 @@ struct MemoryPlan {
   uint64_t ring_slot_bytes = 0;
   int disk_slots = 0;  // 0: nothing lives on disk
   uint64_t disk_slot_bytes = 0;
-  uint64_t resident_bytes = 0, host_bytes = 0, disk_bytes = 0, open_bytes = 0, tail_bytes = 0, pass_bytes = 0,
+  uint64_t resident_bytes = 0, host_bytes = 0, disk_bytes = 0, active_bytes = 0, tail_bytes = 0, pass_bytes = 0,
            layer_buffer_bytes = 0;
   uint64_t partial_bytes = 0, index_bytes = 0;    // of the partial KV, and of the summaries of all blocks
   std::vector<PlanLine> lines;                    // what the numbers above are, for people

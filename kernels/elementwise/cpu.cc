@@ -111,14 +111,14 @@ void commit_rows(const CommitParams& params, ThreadPool& pool) {
       for (int64_t head = 0; head < params.kv_heads; ++head) {
         const int64_t from = ((layer * params.pass_rows + source) * params.kv_heads + head) * dim;
         const int64_t ring = ((layer * params.kv_heads + head) * params.ring_rows + position % params.ring_rows) * dim;
-        const int64_t open = (head * params.open_rows + position - params.open_position) * dim;
-        const auto copy_row = [&](const void* pass, void* ring_base, void* const* open_bases, DType type) {
+        const int64_t active = (head * params.active_rows + position - params.active_position) * dim;
+        const auto copy_row = [&](const void* pass, void* ring_base, void* const* active_bases, DType type) {
           const size_t bytes = static_cast<size_t>(dim) * dtype_bytes(type);
           std::memcpy(at(ring_base, ring, type), at(pass, from, type), bytes);
-          if (open_bases != nullptr) std::memcpy(at(open_bases[layer], open, type), at(pass, from, type), bytes);
+          if (active_bases != nullptr) std::memcpy(at(active_bases[layer], active, type), at(pass, from, type), bytes);
         };
-        copy_row(params.pass_k, params.ring_k, params.open_k, params.k_type);
-        copy_row(params.pass_v, params.ring_v, params.open_v, params.v_type);
+        copy_row(params.pass_k, params.ring_k, params.active_k, params.k_type);
+        copy_row(params.pass_v, params.ring_v, params.active_v, params.v_type);
       }
     }
   });

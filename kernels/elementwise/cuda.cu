@@ -170,17 +170,17 @@ __global__ void __launch_bounds__(32) commit_rows_kernel(CommitParams p, KvAlign
   device_check(source >= 0 && source < p.pass_rows);
   const int64_t from = ((layer * p.pass_rows + source) * p.kv_heads + head) * p.head_dim;
   const int64_t ring = ((layer * p.kv_heads + head) * p.ring_rows + position % p.ring_rows) * p.head_dim;
-  const int64_t open = (head * p.open_rows + position - p.open_position) * p.head_dim;
-  const auto copy = [&](const void* pass, void* ring_base, void* const* open_bases, DType type, bool wide) {
+  const int64_t active = (head * p.active_rows + position - p.active_position) * p.head_dim;
+  const auto copy = [&](const void* pass, void* ring_base, void* const* active_bases, DType type, bool wide) {
     const int64_t bytes = p.head_dim * bytes_of(type);
     copy_row(at(ring_base, ring, type), at(pass, from, type), bytes, wide);
-    if (open_bases == nullptr) return;
-    void* const open_base = open_bases[layer];
-    wide = wide && reinterpret_cast<uintptr_t>(open_base) % 16 == 0;
-    copy_row(at(open_base, open, type), at(pass, from, type), bytes, wide);
+    if (active_bases == nullptr) return;
+    void* const active_base = active_bases[layer];
+    wide = wide && reinterpret_cast<uintptr_t>(active_base) % 16 == 0;
+    copy_row(at(active_base, active, type), at(pass, from, type), bytes, wide);
   };
-  copy(p.pass_k, p.ring_k, p.open_k, p.k_type, aligned.k);
-  copy(p.pass_v, p.ring_v, p.open_v, p.v_type, aligned.v);
+  copy(p.pass_k, p.ring_k, p.active_k, p.k_type, aligned.k);
+  copy(p.pass_v, p.ring_v, p.active_v, p.v_type, aligned.v);
 }
 
 // ---- fill_ring ------------------------------------------------------------------------------------------------------

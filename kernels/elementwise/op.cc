@@ -50,11 +50,12 @@ void commit_rows(const CommitParams& params, Stream& stream) {
   CHECK(params.layers > 0 && params.kv_heads > 0 && params.head_dim > 0, "layers=", params.layers,
         " kv_heads=", params.kv_heads, " head_dim=", params.head_dim);
   CHECK(params.count >= 0 && params.count <= params.ring_rows, "count=", params.count, " ring_rows=", params.ring_rows);
-  CHECK((params.open_k == nullptr) == (params.open_v == nullptr));
-  CHECK(params.open_k == nullptr || (params.open_position >= 0 && params.open_position <= params.first_position &&
-                                     params.first_position + params.count <= params.open_position + params.open_rows),
-        "positions ", params.first_position, " + ", params.count, " in a segment of ", params.open_rows, " from ",
-        params.open_position);
+  CHECK((params.active_k == nullptr) == (params.active_v == nullptr));
+  CHECK(params.active_k == nullptr ||
+            (params.active_position >= 0 && params.active_position <= params.first_position &&
+             params.first_position + params.count <= params.active_position + params.active_rows),
+        "positions ", params.first_position, " + ", params.count, " in a segment of ", params.active_rows, " from ",
+        params.active_position);
   if (params.count == 0) return;
   dispatch(kernels::cpu::commit_rows, kernels::cuda::commit_rows, params, stream);
 }

@@ -69,9 +69,9 @@ struct SiluMulParams {
 };
 void silu_mul(const SiluMulParams& params, Stream& stream);
 
-// Appends accepted rows of a pass to every layer's tail ring and open segment, by index: the row of position
-// first_position + j is pass row source[j]. All layers in one call. A cache that is but a ring has no open segment:
-// open_k and open_v null.
+// Appends accepted rows of a pass to every layer's tail ring and active segment, by index: the row of position
+// first_position + j is pass row source[j]. All layers in one call. A cache that is but a ring has no active segment:
+// active_k and active_v null.
 struct CommitParams {
   const void* pass_k;  // [layers, pass_rows, kv_heads, head_dim]
   const void* pass_v;
@@ -79,11 +79,12 @@ struct CommitParams {
   void* ring_k;           // [layers, kv_heads, ring_rows, head_dim]; position p is row p % ring_rows
   void* ring_v;
   void* const*
-      open_k;  // [layers] pointers, each [kv_heads, open_rows, head_dim]: the segment that the positions lie in
-  void* const* open_v;
+      active_k;  // [layers] pointers, each [kv_heads, active_rows, head_dim]: the segment that the positions lie in
+  void* const* active_v;
   DType k_type, v_type;
-  int64_t layers, kv_heads, head_dim, pass_rows, ring_rows, open_rows;
-  int64_t count, first_position, open_position;  // REQUIRES: open_position <= first_position, all inside the segment
+  int64_t layers, kv_heads, head_dim, pass_rows, ring_rows, active_rows;
+  int64_t count, first_position,
+      active_position;  // REQUIRES: active_position <= first_position, all inside the segment
 };
 void commit_rows(const CommitParams& params, Stream& stream);
 

@@ -126,8 +126,8 @@ void DraftCache::append(const int32_t* source, int64_t count, Stream& compute) {
                .source = source,
                .ring_k = const_cast<void*>(views.ring_k),
                .ring_v = const_cast<void*>(views.ring_v),
-               .open_k = nullptr,
-               .open_v = nullptr,
+               .active_k = nullptr,
+               .active_v = nullptr,
                .k_type = shape_.rows.k_type,
                .v_type = shape_.rows.v_type,
                .layers = shape_.rows.layers,
@@ -135,10 +135,10 @@ void DraftCache::append(const int32_t* source, int64_t count, Stream& compute) {
                .head_dim = shape_.rows.head_dim,
                .pass_rows = shape_.pass_rows,
                .ring_rows = ring_rows_,
-               .open_rows = 0,
+               .active_rows = 0,
                .count = count,
                .first_position = rows_,
-               .open_position = 0},
+               .active_position = 0},
               compute);
   rows_ += count;
   if (shape_.sinks == SinkRows::kStay && !sinks_kept_ && shape_.first_kept(rows_) > 0) keep_sinks(compute);

@@ -20,11 +20,11 @@ KvCache::KvCache(Device& device, const RowShape& shape, const MemoryPlan& plan, 
       resident_(plan.resident_segments),
       host_layers_(plan.host_layers),
       pass_rows_(pass_rows),
-      open_stride_(plan.open_bytes / u(std::max<int64_t>(1, plan.host_layers))),
+      active_stride_(plan.active_bytes / u(std::max<int64_t>(1, plan.host_layers))),
       backing_(std::move(backing)) {
   const uint64_t pointer_bytes = 2 * u(shape.layers) * sizeof(void*);
   if (plan.resident_bytes > 0) resident_memory_ = device.allocate(plan.resident_bytes, "the resident KV cache");
-  if (plan.open_bytes > 0) open_memory_ = device.allocate(plan.open_bytes, "the KV cache's open segment");
+  if (plan.active_bytes > 0) active_memory_ = device.allocate(plan.active_bytes, "the KV cache's open segment");
   ring_memory_ = device.allocate(plan.tail_bytes, "the KV cache's tail");
   pass_memory_ = device.allocate(plan.pass_bytes, "the KV rows of one pass");
   pointers_ = device.allocate(pointer_bytes, "pointers to the open segment");
@@ -42,10 +42,10 @@ std::byte* KvCache::resident_data(int64_t layer, int64_t index) const {
   return resident_memory_.data() + before + segments_bytes(shape_, 0, index);
 }
 
-std::byte* KvCache::open_data(int64_t layer) const {
-  const int64_t open = closed_segments();
-  if (open < resident_segments(layer)) return resident_data(layer, open);
-  return open_memory_.data() + u(std::min(layer, host_layers_)) * open_stride_;
+std::byte* KvCache::active_data(int64_t layer) const {
+  const int64_t active = sealed_segments();
+  if (active < resident_segments(layer)) return resident_data(layer, active);
+  return active_memory_.data() + u(std::min(layer, host_layers_)) * active_stride_;
 }
 
 // With all the rows that it has room for, so that a step's calls do not change with every row: no prefix reaches beyond
@@ -60,11 +60,11 @@ KvSegment KvCache::view(std::byte* segment, int64_t index) const {
 }
 
 KvSegment KvCache::resident_segment(int64_t layer, int64_t index) const {
-  CHECK(index < resident_segments(layer) && index <= closed_segments());
+  CHECK(index < resident_segments(layer) && index <= sealed_segments());
   return view(resident_data(layer, index), index);
 }
 
-KvSegment KvCache::open_segment(int64_t layer) const { return view(open_data(layer), closed_segments()); }
+KvSegment KvCache::active_segment(int64_t layer) const { return view(active_data(layer), sealed_segments()); }
 
 KvSegment KvCache::streamed_segment(const std::byte* base, const Chunk& chunk, int64_t index) const {
   CHECK(index >= chunk.first_segment && index < chunk.last_segment);
@@ -96,20 +96,20 @@ void KvCache::store_layer(int64_t layer, int64_t rows, const std::byte* segments
   CHECK(rows > 0 && segments_for(rows) <= segments_, "rows=", rows);
   backing_->begin_offload(compute);
   Stream& out = backing_->out();
-  const int64_t touched = segments_for(rows), open = segment_of(rows);  // open may be one past the last touched
+  const int64_t touched = segments_for(rows), active = segment_of(rows);  // open may be one past the last touched
   const int64_t resident = resident_segments(layer), stay = std::min(touched, resident);
   if (stay > 0) {
     const uint64_t bytes = segments_bytes(shape_, 0, stay);
     out.copy(resident_data(layer, 0), segments, bytes, Link::kWithinDevice, {"resident, layer", layer});
   }
-  const std::vector<Chunk> leaving = leaving_chunks(resident, open);
+  const std::vector<Chunk> leaving = leaving_chunks(resident, active);
   const auto chunk_data = [&](const Chunk& chunk) { return segments + segments_bytes(shape_, 0, chunk.first_segment); };
   for (const Chunk& chunk : leaving) {
     if (chunk.tier == Tier::kHost) backing_->offload_chunk(layer, chunk, chunk_data(chunk));
   }
-  if (open >= resident && open < touched) {
-    out.copy(open_memory_.data() + u(layer) * open_stride_, segments + segments_bytes(shape_, 0, open),
-             segments_bytes(shape_, open, open + 1), Link::kWithinDevice, {"open, layer", layer});
+  if (active >= resident && active < touched) {
+    out.copy(active_memory_.data() + u(layer) * active_stride_, segments + segments_bytes(shape_, 0, active),
+             segments_bytes(shape_, active, active + 1), Link::kWithinDevice, {"open, layer", layer});
   }
   fill_ring(layer, rows, segments);
   for (const Chunk& chunk : leaving) {  // last: they may wait for the disk
@@ -119,9 +119,9 @@ void KvCache::store_layer(int64_t layer, int64_t rows, const std::byte* segments
 }
 
 // Segments [resident, open) of a layer, as they lie together where they live.
-std::vector<Chunk> KvCache::leaving_chunks(int64_t resident, int64_t open) const {
-  if (resident >= open) return {};
-  return plan_movement(shape_, places(), open, UINT64_MAX).chunks;
+std::vector<Chunk> KvCache::leaving_chunks(int64_t resident, int64_t active) const {
+  if (resident >= active) return {};
+  return plan_movement(shape_, places(), active, UINT64_MAX).chunks;
 }
 
 // The last rows of a layer; they lie in two segments at most.
@@ -170,7 +170,7 @@ void KvCache::finish_prefill(int64_t rows) {
 }
 
 bool KvCache::fills_disk(int64_t count) const {
-  return backing_->on_disk(closed_segments(), segment_of(rows_ + count));
+  return backing_->on_disk(sealed_segments(), segment_of(rows_ + count));
 }
 
 void KvCache::drain() noexcept { headrace::drain(backing_->out()); }
@@ -181,44 +181,44 @@ void KvCache::append(const int32_t* source, int64_t count, Stream& compute) {
   rows_before_ = rows_;
   pending_ = 0;
   while (count > 0) {
-    const int64_t here = std::min(count, segment_range(closed_segments()).end() - rows_);
+    const int64_t here = std::min(count, segment_range(sealed_segments()).end() - rows_);
     append_inside(source, here, compute);
     source += here;
     count -= here;
-    const int64_t before = closed_segments();
+    const int64_t before = sealed_segments();
     rows_ += here;
-    if (closed_segments() > before && before >= resident_) offload_segment(compute);
+    if (sealed_segments() > before && before >= resident_) offload_segment(compute);
   }
 }
 
 struct KvCache::CommitTo {
   int64_t first_position;
-  bool open;  // the segment that grows, too
+  bool active;  // the segment that grows, too
 };
 
 void KvCache::append_pending(const int32_t* source, int64_t count, Stream& compute) {
   CHECK(pending_ + count <= kMostPending, "pending ", pending_, " + ", count);
-  commit(source, count, {.first_position = rows_ + pending_, .open = false}, compute);
+  commit(source, count, {.first_position = rows_ + pending_, .active = false}, compute);
   pending_ += count;
 }
 
 void KvCache::append_inside(const int32_t* source, int64_t count, Stream& compute) {
-  CHECK(closed_segments() < segments_, "the plan's ", segments_, " segments are full");
-  if (pointed_at_ != closed_segments()) point_at_open(compute);
-  commit(source, count, {.first_position = rows_, .open = true}, compute);
+  CHECK(sealed_segments() < segments_, "the plan's ", segments_, " segments are full");
+  if (pointed_at_ != sealed_segments()) point_at_active(compute);
+  commit(source, count, {.first_position = rows_, .active = true}, compute);
 }
 
 void KvCache::commit(const int32_t* source, int64_t count, const CommitTo& to, Stream& compute) {
   const TailViews views = tail(0);
-  const SegmentRange range = segment_range(closed_segments());
+  const SegmentRange range = segment_range(sealed_segments());
   void** const pointers = pointers_.as<void*>();
   commit_rows({.pass_k = views.pass_k,
                .pass_v = views.pass_v,
                .source = source,
                .ring_k = const_cast<void*>(views.ring_k),
                .ring_v = const_cast<void*>(views.ring_v),
-               .open_k = to.open ? pointers : nullptr,
-               .open_v = to.open ? pointers + shape_.layers : nullptr,
+               .active_k = to.active ? pointers : nullptr,
+               .active_v = to.active ? pointers + shape_.layers : nullptr,
                .k_type = shape_.k_type,
                .v_type = shape_.v_type,
                .layers = shape_.layers,
@@ -226,29 +226,29 @@ void KvCache::commit(const int32_t* source, int64_t count, const CommitTo& to, S
                .head_dim = shape_.head_dim,
                .pass_rows = pass_rows_,
                .ring_rows = kTailRingRows,
-               .open_rows = to.open ? range.rows : 0,
+               .active_rows = to.active ? range.rows : 0,
                .count = count,
                .first_position = to.first_position,
-               .open_position = to.open ? range.begin : 0},
+               .active_position = to.active ? range.begin : 0},
               compute);
 }
 
-// Tells the commit kernel where each layer's open segment lies now. Rare: once a segment.
-void KvCache::point_at_open(Stream& compute) {
+// Tells the commit kernel where each layer's active segment lies now. Rare: once a segment.
+void KvCache::point_at_active(Stream& compute) {
   compute.synchronize();  // the last upload has been read
   void** const pointers = host_pointers_.as<void*>();
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
-    const KvSegment open = open_segment(layer);
-    pointers[layer] = const_cast<void*>(open.k);
-    pointers[shape_.layers + layer] = const_cast<void*>(open.v);
+    const KvSegment active = active_segment(layer);
+    pointers[layer] = const_cast<void*>(active.k);
+    pointers[shape_.layers + layer] = const_cast<void*>(active.v);
   }
   compute.copy_small(pointers_.data(), host_pointers_.data(), pointers_.bytes(), Link::kHostToDevice, "pointers");
-  pointed_at_ = closed_segments();
+  pointed_at_ = sealed_segments();
 }
 
 // The segment before rows_ is full and not resident. The next one grows in its place once it has been offloaded.
 void KvCache::offload_segment(Stream& compute) {
-  const int64_t full = closed_segments() - 1;
+  const int64_t full = sealed_segments() - 1;
   const Chunk chunk{.first_segment = full,
                     .last_segment = full + 1,
                     .tier = places().tier(full),
@@ -256,7 +256,7 @@ void KvCache::offload_segment(Stream& compute) {
                     .bytes = segments_bytes(shape_, full, full + 1)};
   backing_->begin_offload(compute);
   for (int64_t layer = 0; layer < host_layers_; ++layer) {
-    backing_->offload_chunk(layer, chunk, open_memory_.data() + u(layer) * open_stride_);
+    backing_->offload_chunk(layer, chunk, active_memory_.data() + u(layer) * active_stride_);
   }
   backing_->mark_offloaded();
   compute.wait(backing_->offloaded());

@@ -29,7 +29,7 @@ class KvCache {
 
   const RowShape& shape() const { return shape_; }
   int64_t rows() const { return rows_; }                              // committed: L
-  int64_t closed_segments() const { return segment_of(rows_); }       // segments [0, this) are full
+  int64_t sealed_segments() const { return segment_of(rows_); }       // segments [0, this) are full
   int64_t resident_segments() const { return resident_; }             // of the layers that leave
   int64_t host_layers() const { return host_layers_; }                // [0, this) leave; the others are resident
   const SegmentPlaces& places() const { return backing_->places(); }  // of the layers that leave
@@ -58,7 +58,7 @@ class KvCache {
   KvRows pass_destination(int64_t layer, const int32_t* first) const;
   // Segments [first, last) of a layer as attention sees them, on the device: resident ones, or the open one.
   KvSegment resident_segment(int64_t layer, int64_t index) const;
-  KvSegment open_segment(int64_t layer) const;
+  KvSegment active_segment(int64_t layer) const;
   // A segment inside a chunk that was streamed to `base`.
   KvSegment streamed_segment(const std::byte* base, const Chunk& chunk, int64_t index) const;
   struct TailViews {
@@ -81,21 +81,21 @@ class KvCache {
  private:
   KvSegment view(std::byte* segment, int64_t index) const;
   std::byte* resident_data(int64_t layer, int64_t index) const;
-  std::byte* open_data(int64_t layer) const;  // where the segment that grows lies, resident or not
+  std::byte* active_data(int64_t layer) const;  // where the segment that grows lies, resident or not
   void fill_ring(int64_t layer, int64_t rows, const std::byte* segments);
   void append_inside(const int32_t* source, int64_t count, Stream& compute);
   struct CommitTo;
   void commit(const int32_t* source, int64_t count, const CommitTo& to, Stream& compute);
-  void point_at_open(Stream& compute);
+  void point_at_active(Stream& compute);
   void offload_segment(Stream& compute);
-  std::vector<Chunk> leaving_chunks(int64_t resident, int64_t open) const;
+  std::vector<Chunk> leaving_chunks(int64_t resident, int64_t active) const;
 
   const RowShape shape_;
   const bool on_gpu_;
   const int64_t segments_, resident_, host_layers_, pass_rows_;
-  uint64_t open_stride_ = 0;
+  uint64_t active_stride_ = 0;
   int64_t rows_ = 0, rows_before_ = 0, pending_ = 0, pointed_at_ = -1;
-  DeviceBuffer resident_memory_, open_memory_, ring_memory_, pass_memory_, pointers_;
+  DeviceBuffer resident_memory_, active_memory_, ring_memory_, pass_memory_, pointers_;
   PinnedBuffer host_pointers_;
   std::unique_ptr<KvBacking> backing_;  // last: its stream drains before the memory goes
 };

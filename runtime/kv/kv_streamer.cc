@@ -24,14 +24,14 @@ KvStreamer::~KvStreamer() {
   thread_.join();
 }
 
-void KvStreamer::begin_step(int64_t closed_segments) {
-  if (closed_segments == closed_segments_) return;
+void KvStreamer::begin_step(int64_t sealed_segments) {
+  if (sealed_segments == sealed_segments_) return;
   stop();
-  closed_segments_ = closed_segments;
+  sealed_segments_ = sealed_segments;
   filled_ = taken_ = 0;
   RowShape offloaded = backing_.shape();
   offloaded.layers = backing_.layers();
-  movement_ = plan_movement(offloaded, backing_.places(), closed_segments, ring_.slot_bytes());
+  movement_ = plan_movement(offloaded, backing_.places(), sealed_segments, ring_.slot_bytes());
   in_->wait(backing_.offloaded());  // a segment has just been offloaded
   if (movement_.chunks.empty()) return;
   if (from_disk()) return begin_disk();
@@ -41,7 +41,7 @@ void KvStreamer::begin_step(int64_t closed_segments) {
 void KvStreamer::stop() {
   if (from_disk()) quiet();
   ring_.reset(*in_);
-  closed_segments_ = -1;
+  sealed_segments_ = -1;
 }
 
 KvStreamer::Place KvStreamer::place(uint64_t number) const {

@@ -24,9 +24,9 @@ class KvStreamer {
   KvStreamer(const KvStreamer&) = delete;
   KvStreamer& operator=(const KvStreamer&) = delete;
 
-  // The coming step streams every closed segment that is not resident, in the backing's layers. Plans anew, and
-  // drops what was fetched ahead, only when a segment has closed since the last step.
-  void begin_step(int64_t closed_segments);
+  // The coming step streams every sealed segment that is not resident, in the backing's layers. Plans anew, and
+  // drops what was fetched ahead, only when a segment has sealed since the last step.
+  void begin_step(int64_t sealed_segments);
   const StepMovement& movement() const { return movement_; }
 
   // The next chunk in order: layer 0's chunks, then layer 1's, …. `compute` waits for its bytes. Throws Error(kStorage)
@@ -56,7 +56,7 @@ class KvStreamer {
 
   KvBacking& backing_;
   StepMovement movement_;
-  int64_t closed_segments_ = -1;  // that movement_ was planned for
+  int64_t sealed_segments_ = -1;  // that movement_ was planned for
   StagingRing ring_;
   std::unique_ptr<Stream> in_;
   uint64_t filled_ = 0, taken_ = 0;  // chunks since the movement last changed

@@ -84,7 +84,7 @@ void PassAttention::full_prefix(const PrefixAttentionParams& params, const Pass&
     seen = [this, partial, layer](std::span<const KvSegment> segments) { partial->gather(layer, segments, compute_); };
   }
   PrefixFold fold(params, segments_a_launch(pass), tail_begin(scope.deepest_position), std::move(seen), compute_);
-  const int64_t closed = cache.closed_segments(), resident = std::min(closed, cache.resident_segments(layer));
+  const int64_t sealed = cache.sealed_segments(), resident = std::min(sealed, cache.resident_segments(layer));
   for (int64_t i = 0; i < resident; ++i) fold.add(cache.resident_segment(layer, i));
   KvStreamer* const streamer = kv_.streamer;
   if (streamer != nullptr && layer < cache.host_layers()) {
@@ -98,7 +98,7 @@ void PassAttention::full_prefix(const PrefixAttentionParams& params, const Pass&
       streamer->done(compute_);
     }
   }
-  fold.add(cache.open_segment(layer));
+  fold.add(cache.active_segment(layer));
   fold.finish();
 }
 

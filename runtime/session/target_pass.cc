@@ -95,7 +95,7 @@ void TargetPass::play_pass() {
     if (on_device_) accept_proposed();
   };
   const bool streams = kv_.streamer != nullptr && scope_.mode != StepMode::kPartial;
-  if (streams) kv_.streamer->begin_step(kv_.cache.closed_segments());
+  if (streams) kv_.streamer->begin_step(kv_.cache.sealed_segments());
   if (streams || scope_.mode == StepMode::kRefresh || !options_.graphs) {  // each refresh chooses among more blocks
     enqueue();
   } else {

@@ -9,26 +9,26 @@ const RowShape kShape{
     .layers = 3, .kv_heads = 2, .head_dim = 16, .k_type = DType::kF32, .v_type = DType::kF32};  // 256 bytes a row
 
 // The places of a layer of many segments, the first of them resident, none on disk.
-StepMovement plan_movement(const RowShape& shape, int64_t resident, int64_t closed, uint64_t slot_bytes) {
-  return headrace::plan_movement(shape, SegmentPlaces(shape, 60, resident, 1, 0), closed, slot_bytes);
+StepMovement plan_movement(const RowShape& shape, int64_t resident, int64_t sealed, uint64_t slot_bytes) {
+  return headrace::plan_movement(shape, SegmentPlaces(shape, 60, resident, 1, 0), sealed, slot_bytes);
 }
 
 TEST(Movement, NothingToStreamIsAnEmptyPlan) {
-  for (const auto& [resident, closed] : {std::pair<int64_t, int64_t>{0, 0}, {5, 5}, {7, 5}}) {
-    const StepMovement movement = plan_movement(kShape, resident, closed, 1 * kMiB);
+  for (const auto& [resident, sealed] : {std::pair<int64_t, int64_t>{0, 0}, {5, 5}, {7, 5}}) {
+    const StepMovement movement = plan_movement(kShape, resident, sealed, 1 * kMiB);
     EXPECT_EQ(movement.fills(), 0);
     EXPECT_EQ(movement.bytes(), 0u);
     EXPECT_EQ(movement.to_string(), "nothing is streamed");
   }
 }
 
-// Chunks cover exactly the segments that are closed and not resident, in order, each contiguous and no larger than a
+// Chunks cover exactly the segments that are sealed and not resident, in order, each contiguous and no larger than a
 // slot.
 TEST(Movement, ChunksTileTheHostSegments) {
   for (const int64_t resident : {0, 1, 5, 31, 32, 40}) {
-    for (const int64_t closed : {0, 1, 6, 32, 33, 50}) {
+    for (const int64_t sealed : {0, 1, 6, 32, 33, 50}) {
       for (const uint64_t slot : {2048 * 256u, 4096 * 256u, 2560 * 256u + 7, 1u << 30}) {
-        const StepMovement movement = plan_movement(kShape, resident, closed, slot);
+        const StepMovement movement = plan_movement(kShape, resident, sealed, slot);
         int64_t next = resident;
         uint64_t offset = 0;
         for (const Chunk& chunk : movement.chunks) {
@@ -40,8 +40,8 @@ TEST(Movement, ChunksTileTheHostSegments) {
           next = chunk.last_segment;
           offset += chunk.bytes;
         }
-        EXPECT_EQ(next, std::max(resident, closed));
-        EXPECT_EQ(movement.bytes(), closed > resident ? 3 * segments_bytes(kShape, resident, closed) : 0);
+        EXPECT_EQ(next, std::max(resident, sealed));
+        EXPECT_EQ(movement.bytes(), sealed > resident ? 3 * segments_bytes(kShape, resident, sealed) : 0);
       }
     }
   }
@@ -71,8 +71,8 @@ TEST(Movement, ChunksLieInOneTier) {
   for (const int64_t disk_units : {1, 3, 7, 15}) {
     const SegmentPlaces places(kShape, 30, 0, 2 * 512 * 256, disk_units);
     ASSERT_EQ(places.units(), 15);
-    for (const int64_t closed : {1, 13, 30}) {
-      const StepMovement movement = headrace::plan_movement(kShape, places, closed, 5 * 512 * 256);
+    for (const int64_t sealed : {1, 13, 30}) {
+      const StepMovement movement = headrace::plan_movement(kShape, places, sealed, 5 * 512 * 256);
       uint64_t from[3] = {};
       int64_t next = 0;
       for (const Chunk& chunk : movement.chunks) {
@@ -84,10 +84,10 @@ TEST(Movement, ChunksLieInOneTier) {
         end += chunk.bytes;
         next = chunk.last_segment;
       }
-      EXPECT_EQ(next, closed);
+      EXPECT_EQ(next, sealed);
       EXPECT_EQ(movement.disk_bytes(), 3 * from[static_cast<size_t>(Tier::kDisk)]);
-      EXPECT_TRUE(closed < 30 || from[static_cast<size_t>(Tier::kDisk)] == places.disk_bytes());
-      EXPECT_EQ(movement.bytes(), 3 * segments_bytes(kShape, 0, closed));
+      EXPECT_TRUE(sealed < 30 || from[static_cast<size_t>(Tier::kDisk)] == places.disk_bytes());
+      EXPECT_EQ(movement.bytes(), 3 * segments_bytes(kShape, 0, sealed));
     }
   }
 }

@@ -26,7 +26,7 @@ TEST(Planner, EverythingStaysOnADeviceWithRoom) {
   const MemoryPlan plan = make_plan(llama_8b(61440, 61696));
   EXPECT_EQ(plan.resident_segments, plan.segments);
   EXPECT_EQ(plan.host_bytes, 0u);
-  EXPECT_EQ(plan.open_bytes, 0u);
+  EXPECT_EQ(plan.active_bytes, 0u);
   EXPECT_EQ(plan.ring_slots, 0);
 }
 
@@ -36,7 +36,7 @@ TEST(Planner, HostModeKeepsOnlyTheTailAndTheOpenSegment) {
   const MemoryPlan plan = make_plan(in);
   EXPECT_EQ(plan.resident_bytes, 0u);
   EXPECT_EQ(plan.host_bytes, 32 * segments_bytes(in.rows, 0, plan.segments));
-  EXPECT_EQ(plan.open_bytes, 2048 * 128 * kKiB);
+  EXPECT_EQ(plan.active_bytes, 2048 * 128 * kKiB);
   EXPECT_EQ(plan.tail_bytes, 512 * 128 * kKiB);
   EXPECT_EQ(plan.ring_slots, 4);
   EXPECT_EQ(plan.ring_slot_bytes, 16 * kMiB);
@@ -82,7 +82,7 @@ TEST(Planner, TheLastLayerStaysWhereADraftReadsIt) {
   EXPECT_EQ(plan.host_layers, 31);
   EXPECT_EQ(plan.resident_bytes, layer);
   EXPECT_EQ(plan.host_bytes, 31 * layer);
-  EXPECT_EQ(plan.open_bytes, 31 * 2048 * 4 * kKiB);
+  EXPECT_EQ(plan.active_bytes, 31 * 2048 * 4 * kKiB);
   EXPECT_NE(plan.to_string().find("0 of 55 segments a layer, all of the last layer"), std::string::npos)
       << plan.to_string();
 
@@ -105,7 +105,7 @@ TEST(Planner, TheLastLayerStaysWhereADraftReadsIt) {
   in.mode = KvMode::kHost;
   plan = make_plan(in);
   EXPECT_EQ(plan.resident_segments, plan.segments);
-  EXPECT_EQ(plan.host_bytes + plan.open_bytes, 0u);
+  EXPECT_EQ(plan.host_bytes + plan.active_bytes, 0u);
   EXPECT_EQ(plan.ring_slots, 0);
 }
 
@@ -113,7 +113,7 @@ TEST(Planner, PrefillAndDecodeShareTheirMemory) {
   PlanInput in = llama_8b(61440, 61696);
   in.mode = KvMode::kHost;
   const MemoryPlan plan = make_plan(in);
-  const uint64_t lasting = plan.tail_bytes + plan.pass_bytes + plan.open_bytes;
+  const uint64_t lasting = plan.tail_bytes + plan.pass_bytes + plan.active_bytes;
   EXPECT_EQ(plan.vram_bytes, lasting + std::max(plan.layer_buffer_bytes + in.prefill_work.bytes,
                                                 4 * plan.ring_slot_bytes + in.decode_work.bytes));
 }

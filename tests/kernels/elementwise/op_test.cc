@@ -265,31 +265,32 @@ class CommitTest : public testing_support::KernelTest {};
 INSTANTIATE_KERNEL_TEST(CommitTest);
 
 TEST_P(CommitTest, RowsGoToTheRingAndTheOpenSegment) {
-  constexpr int64_t kLayers = 3, kHeads = 2, kDim = 10, kPassRows = 7, kRingRows = 12, kOpenRows = 32;
-  constexpr int64_t kFirst = 41, kOpenPosition = 32, kCount = 5;  // 41..45; the ring wraps at 48: not yet, and at 36
+  constexpr int64_t kLayers = 3, kHeads = 2, kDim = 10, kPassRows = 7, kRingRows = 12, kActiveRows = 32;
+  constexpr int64_t kFirst = 41, kActivePosition = 32, kCount = 5;  // 41..45; the ring wraps at 48: not yet, and at 36
   const DType k_type = DType::kBF16, v_type = DType::kF32;
   for (int64_t first : {kFirst, int64_t{33}, int64_t{46}}) {  // 46..50 wraps the ring
     const std::vector<int32_t> source = {6, 0, 3, 3, 5};
     const int64_t pass_count = kLayers * kPassRows * kHeads * kDim, ring_count = kLayers * kHeads * kRingRows * kDim;
-    const int64_t open_count = kLayers * kHeads * kOpenRows * kDim;
+    const int64_t open_count = kLayers * kHeads * kActiveRows * kDim;
     const std::vector<float> pass_k = rounded(random_values(1, pass_count), k_type),
                              pass_v = random_values(2, pass_count);
     std::vector<float> ring_k = rounded(random_values(3, ring_count), k_type), ring_v = random_values(4, ring_count);
-    std::vector<float> open_k = rounded(random_values(5, open_count), k_type), open_v = random_values(6, open_count);
+    std::vector<float> active_k = rounded(random_values(5, open_count), k_type),
+                       active_v = random_values(6, open_count);
     const DeviceArray pass_k_array = upload(pass_k, k_type), pass_v_array = upload(pass_v, v_type);
     const DeviceArray ring_k_array = upload(ring_k, k_type), ring_v_array = upload(ring_v, v_type);
-    const DeviceArray open_k_array = upload(open_k, k_type), open_v_array = upload(open_v, v_type);
+    const DeviceArray active_k_array = upload(active_k, k_type), active_v_array = upload(active_v, v_type);
     const DeviceArray source_array = upload_raw(source);
-    std::vector<void*> open_k_layers, open_v_layers;
+    std::vector<void*> active_k_layers, active_v_layers;
     for (int64_t layer = 0; layer < kLayers; ++layer) {
-      const int64_t offset = layer * kHeads * kOpenRows * kDim;
-      open_k_layers.push_back(open_k_array.data() + offset * static_cast<int64_t>(dtype_bytes(k_type)));
-      open_v_layers.push_back(open_v_array.data() + offset * static_cast<int64_t>(dtype_bytes(v_type)));
+      const int64_t offset = layer * kHeads * kActiveRows * kDim;
+      active_k_layers.push_back(active_k_array.data() + offset * static_cast<int64_t>(dtype_bytes(k_type)));
+      active_v_layers.push_back(active_v_array.data() + offset * static_cast<int64_t>(dtype_bytes(v_type)));
     }
-    const DeviceArray k_layers = upload_raw(open_k_layers), v_layers = upload_raw(open_v_layers);
+    const DeviceArray k_layers = upload_raw(active_k_layers), v_layers = upload_raw(active_v_layers);
     commit_rows({pass_k_array.data(), pass_v_array.data(), source_array.as<int32_t>(), ring_k_array.data(),
                  ring_v_array.data(), k_layers.as<void*>(), v_layers.as<void*>(), k_type, v_type, kLayers, kHeads, kDim,
-                 kPassRows, kRingRows, kOpenRows, kCount, first, kOpenPosition},
+                 kPassRows, kRingRows, kActiveRows, kCount, first, kActivePosition},
                 stream());
     for (int64_t layer = 0; layer < kLayers; ++layer) {
       for (int64_t j = 0; j < kCount; ++j) {
@@ -297,17 +298,18 @@ TEST_P(CommitTest, RowsGoToTheRingAndTheOpenSegment) {
           for (int64_t i = 0; i < kDim; ++i) {
             const size_t from = index_of(((layer * kPassRows + source[index_of(j)]) * kHeads + head) * kDim + i);
             const size_t ring = index_of(((layer * kHeads + head) * kRingRows + (first + j) % kRingRows) * kDim + i);
-            const size_t open = index_of(((layer * kHeads + head) * kOpenRows + first + j - kOpenPosition) * kDim + i);
-            ring_k[ring] = open_k[open] = pass_k[from];
-            ring_v[ring] = open_v[open] = pass_v[from];
+            const size_t open =
+                index_of(((layer * kHeads + head) * kActiveRows + first + j - kActivePosition) * kDim + i);
+            ring_k[ring] = active_k[open] = pass_k[from];
+            ring_v[ring] = active_v[open] = pass_v[from];
           }
         }
       }
     }
     EXPECT_EQ(download(ring_k_array, k_type), ring_k) << "from " << first;
     EXPECT_EQ(download(ring_v_array, v_type), ring_v) << "from " << first;
-    EXPECT_EQ(download(open_k_array, k_type), open_k) << "from " << first;
-    EXPECT_EQ(download(open_v_array, v_type), open_v) << "from " << first;
+    EXPECT_EQ(download(active_k_array, k_type), active_k) << "from " << first;
+    EXPECT_EQ(download(active_v_array, v_type), active_v) << "from " << first;
   }
 }
 

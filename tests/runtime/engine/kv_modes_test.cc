@@ -75,7 +75,7 @@ TEST_P(KvModes, GiveTheSameBits) {
       const Said host = run(model, options, c.tokens);
       EXPECT_EQ(host.plan.resident_segments, 0);
       expect_same(device, host, str("host, ", slots, " slots of ", slot_bytes));
-      // Each closed segment crosses outwards once, and inwards in each step.
+      // Each sealed segment crosses outwards once, and inwards in each step.
       const uint64_t closed =
           segments_bytes(rows, 0, segment_of(c.prompt + c.tokens - 1)) * static_cast<uint64_t>(rows.layers);
       EXPECT_GE(host.out_bytes, closed);

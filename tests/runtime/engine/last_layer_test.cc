@@ -98,7 +98,7 @@ TEST_P(LastLayer, IsReadableInEveryMode) {
   EXPECT_EQ(host.plan.host_layers, 3);
   EXPECT_EQ(host.tokens, device.tokens);
   EXPECT_EQ(host.rows, device.rows);
-  // Three layers' closed segments in every step, and no more.
+  // Three layers' sealed segments in every step, and no more.
   const uint64_t step = 3 * segments_bytes(rows, 0, segment_of(kPrompt)), steps = kTokens - 1;
   EXPECT_GE(host.in_bytes, step * steps);
   EXPECT_LT(host.in_bytes, 4 * segments_bytes(rows, 0, segment_of(kPrompt)) * steps);

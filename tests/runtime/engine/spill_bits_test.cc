@@ -83,7 +83,7 @@ TEST_P(Spill, GivesTheBitsOfAPlainRun) {
     EXPECT_NEAR(on_disk, disk.share, 2.0 / static_cast<double>(whole.segments)) << what;
     EXPECT_EQ(said.plan.host_bytes + said.plan.disk_bytes, whole.host_bytes) << what;
     EXPECT_EQ(said.disk.file_bytes, said.plan.disk_bytes) << what;
-    if (disk.share == 1.0) {  // each closed segment is written once, and read in each step
+    if (disk.share == 1.0) {  // each sealed segment is written once, and read in each step
       const RowShape rows{.layers = 1,
                           .kv_heads = model.checkpoint->config().kv_heads,
                           .head_dim = model.checkpoint->config().head_dim,
