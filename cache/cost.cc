@@ -109,7 +109,7 @@ StepMovement streamed(const CostInput& in, int64_t rows) {
   int64_t sealed = segments_for(rows);
   if (sealed > 0 && segment_range(sealed - 1).end() > rows) --sealed;
   if (leaving.layers == 0 || sealed <= in.plan.resident_segments) return {};
-  return plan_movement(leaving, in.plan.places, sealed, in.plan.ring_slot_bytes);
+  return plan_movement(leaving, in.plan.placement, sealed, in.plan.ring_slot_bytes);
 }
 
 void add_disk(uint64_t bytes, double gb_per_s, PassCost* cost) {

@@ -26,19 +26,20 @@ std::string StepMovement::to_string() const {
   return text + "; " + format_bytes(bytes()) + " in all";
 }
 
-StepMovement plan_movement(const RowShape& shape, const SegmentPlaces& places, int64_t sealed, uint64_t slot_bytes) {
+StepMovement plan_movement(const RowShape& shape, const SegmentPlacement& placement, int64_t sealed,
+                           uint64_t slot_bytes) {
   StepMovement movement;
   movement.layers = shape.layers;
-  for (int64_t first = places.resident(); first < sealed;) {
-    const Tier tier = places.tier(first);
-    const uint64_t most = tier == Tier::kDisk ? std::min(slot_bytes, places.largest_unit_bytes()) : slot_bytes;
+  for (int64_t first = placement.resident(); first < sealed;) {
+    const Tier tier = placement.tier(first);
+    const uint64_t most = tier == Tier::kDisk ? std::min(slot_bytes, placement.largest_unit_bytes()) : slot_bytes;
     int64_t last = first + 1;
     CHECK(segments_bytes(shape, first, last) <= most, "segment ", first, " in a slot of ", most, " bytes");
-    while (last < sealed && places.tier(last) == tier && segments_bytes(shape, first, last + 1) <= most) ++last;
+    while (last < sealed && placement.tier(last) == tier && segments_bytes(shape, first, last + 1) <= most) ++last;
     movement.chunks.push_back({.first_segment = first,
                                .last_segment = last,
                                .tier = tier,
-                               .offset_bytes = places.offset_bytes(first),
+                               .offset_bytes = placement.offset_bytes(first),
                                .bytes = segments_bytes(shape, first, last)});
     first = last;
   }

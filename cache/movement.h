@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cache/places.h"
+#include "cache/placement.h"
 
 namespace headrace {
 
@@ -33,6 +33,7 @@ struct StepMovement {
 
 // Segments [places.resident(), sealed) of every layer, in chunks of at most slot_bytes, and, from disk, of at most a
 // unit. REQUIRES: a slot holds the largest segment.
-StepMovement plan_movement(const RowShape& shape, const SegmentPlaces& places, int64_t sealed, uint64_t slot_bytes);
+StepMovement plan_movement(const RowShape& shape, const SegmentPlacement& placement, int64_t sealed,
+                           uint64_t slot_bytes);
 
 }  // namespace headrace

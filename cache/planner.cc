@@ -42,9 +42,9 @@ MemoryPlan plan_with(const PlanInput& in, Shares shares) {
     plan.ring_slot_bytes = std::max(largest, std::min(wanted, streamed));
     unit_bytes = disk_unit_bytes(streamed, plan.ring_slot_bytes);
   }
-  plan.places = SegmentPlaces(in.rows, plan.segments, plan.resident_segments, unit_bytes, shares.disk_units);
-  plan.host_bytes = u(plan.host_layers) * plan.places.host_bytes();
-  plan.disk_bytes = u(plan.host_layers) * plan.places.disk_bytes();
+  plan.placement = SegmentPlacement(in.rows, plan.segments, plan.resident_segments, unit_bytes, shares.disk_units);
+  plan.host_bytes = u(plan.host_layers) * plan.placement.host_bytes();
+  plan.disk_bytes = u(plan.host_layers) * plan.placement.disk_bytes();
   plan.resident_bytes = layers * segments_bytes(in.rows, 0, plan.segments) - plan.host_bytes - plan.disk_bytes;
   plan.tail_bytes = layers * u(kTailRingRows) * row_bytes;
   plan.pass_bytes = layers * u(in.pass_rows) * row_bytes;
@@ -53,7 +53,7 @@ MemoryPlan plan_with(const PlanInput& in, Shares shares) {
   plan.layer_buffer_bytes = segments_bytes(in.rows, 0, segments_for(in.prompt_rows));
   if (plan.disk_bytes > 0) {
     plan.disk_slots = in.disk_slots > 0 ? in.disk_slots : kDefaultDiskSlots;
-    plan.disk_slot_bytes = plan.places.largest_unit_bytes();
+    plan.disk_slot_bytes = plan.placement.largest_unit_bytes();
   }
   return plan;
 }
@@ -78,7 +78,7 @@ MemoryPlan planned(const PlanInput& in, Shares shares) {
 }
 
 std::vector<PlanLine> lines_of(const PlanInput& in, const MemoryPlan& plan) {
-  const int64_t on_disk = plan.places.disk_segments();
+  const int64_t on_disk = plan.placement.disk_segments();
   const auto share = [&](int64_t segments) {
     return str("KV cache, ", segments, " of ", plan.segments, " segments a layer");
   };
@@ -112,7 +112,7 @@ bool fits(const PlanInput& in, const MemoryPlan& plan) {
 MemoryPlan with_disk(const PlanInput& in, int64_t resident) {
   MemoryPlan plan = planned(in, {resident, 0});
   if (in.disk_free == 0 || plan.host_bytes == 0 || fits_memory(in, plan)) return plan;
-  int64_t low = 0, high = plan.places.units();
+  int64_t low = 0, high = plan.placement.units();
   plan = planned(in, {resident, high});
   if (!fits_memory(in, plan)) return plan;
   while (low + 1 < high) {
@@ -126,7 +126,7 @@ MemoryPlan with_disk(const PlanInput& in, int64_t resident) {
 // is not asked: fewer on the device take more of it.
 bool may_stay(const PlanInput& in, int64_t resident) {
   MemoryPlan plan = planned(in, {resident, 0});
-  if (in.disk_free > 0) plan = planned(in, {resident, plan.places.units()});
+  if (in.disk_free > 0) plan = planned(in, {resident, plan.placement.units()});
   const uint64_t host_bytes = in.disk_free > 0 ? plan.host_total_bytes : 0;
   return plan.vram_bytes <= std::min(in.vram_free, in.total_free) && host_bytes <= in.total_free - plan.vram_bytes;
 }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cache/partial.h"
-#include "cache/places.h"
+#include "cache/placement.h"
 
 namespace headrace {
 
@@ -54,7 +54,7 @@ struct MemoryPlan {
   // [0, resident_segments) of each layer stay on the device. The rest live in host memory and on disk, as `places` has
   // it, for layers [0, host_layers), and on the device for the others.
   int64_t resident_segments = 0, host_layers = 0;
-  SegmentPlaces places;
+  SegmentPlacement placement;
   int ring_slots = 0;  // 0: nothing is streamed
   uint64_t ring_slot_bytes = 0;
   int disk_slots = 0;  // 0: nothing lives on disk

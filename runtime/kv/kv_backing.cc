@@ -11,7 +11,7 @@ uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
 
 // As many whole layers as `most` bytes hold, and at least one.
 uint64_t host_piece_bytes(const MemoryPlan& plan, uint64_t most) {
-  const uint64_t layer = std::max<uint64_t>(1, plan.places.host_bytes());
+  const uint64_t layer = std::max<uint64_t>(1, plan.placement.host_bytes());
   return layer * std::max<uint64_t>(1, most / layer);
 }
 
@@ -32,7 +32,7 @@ std::unique_ptr<SpillFile> make_disk(Device& device, const RowShape& shape, cons
 KvBacking::KvBacking(Device& device, const RowShape& shape, const MemoryPlan& plan, const KvBackingOptions& options)
     : shape_(shape),
       layers_(plan.host_layers),
-      places_(plan.places),
+      placement_(plan.placement),
       disk_(make_disk(device, shape, plan, options.spill)) {
   const uint64_t piece_bytes = host_piece_bytes(plan, options.host_piece_bytes);
   host_memory_ = BackgroundPinnedBuffer(device, plan.host_bytes, piece_bytes, "the KV cache in host memory");
@@ -47,10 +47,10 @@ uint64_t KvBacking::pinned_bytes(const MemoryPlan& plan) {
   return whole_pages(plan.host_bytes) + u(plan.disk_slots) * whole_pages(plan.disk_slot_bytes);
 }
 
-std::byte* KvBacking::host_data(int64_t layer) { return host_memory_.at(u(layer) * places_.host_bytes()); }
+std::byte* KvBacking::host_data(int64_t layer) { return host_memory_.at(u(layer) * placement_.host_bytes()); }
 
 Extent KvBacking::disk_span(int64_t layer, const Chunk& chunk) const {
-  return {.offset = u(layer) * places_.disk_bytes() + chunk.offset_bytes, .bytes = chunk.bytes};
+  return {.offset = u(layer) * placement_.disk_bytes() + chunk.offset_bytes, .bytes = chunk.bytes};
 }
 
 void KvBacking::begin_offload(Stream& compute) {
@@ -66,7 +66,7 @@ void KvBacking::offload_chunk(int64_t layer, const Chunk& chunk, const std::byte
 bool KvBacking::on_disk(int64_t first, int64_t end) const {
   if (!disk_) return false;
   for (int64_t i = first; i < end; ++i) {
-    if (places_.tier(i) == Tier::kDisk) return true;
+    if (placement_.tier(i) == Tier::kDisk) return true;
   }
   return false;
 }

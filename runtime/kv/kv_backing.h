@@ -36,7 +36,7 @@ class KvBacking {
 
   const RowShape& shape() const { return shape_; }
   int64_t layers() const { return layers_; }
-  const SegmentPlaces& places() const { return places_; }
+  const SegmentPlacement& placement() const { return placement_; }
 
   // ---- out ----
   // What is enqueued on out() until mark_offloaded() runs after all that `compute` has been given so far.
@@ -56,7 +56,9 @@ class KvBacking {
   // Whether a segment in [first, end) lives on disk.
   bool on_disk(int64_t first, int64_t end) const;
   // The host memory that a segment in the host tier lies in; blocks until it is pinned.
-  const std::byte* host_segment(int64_t layer, int64_t index) { return host_data(layer) + places_.offset_bytes(index); }
+  const std::byte* host_segment(int64_t layer, int64_t index) {
+    return host_data(layer) + placement_.offset_bytes(index);
+  }
 
   // ---- in ----
   bool has_disk() const { return disk_ != nullptr; }
@@ -80,7 +82,7 @@ class KvBacking {
 
   const RowShape shape_;
   const int64_t layers_;
-  const SegmentPlaces places_;
+  const SegmentPlacement placement_;
   BackgroundPinnedBuffer host_memory_;
   std::unique_ptr<SpillFile> disk_;
   std::unique_ptr<Event> built_, offloaded_;

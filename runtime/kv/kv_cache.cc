@@ -121,7 +121,7 @@ void KvCache::store_layer(int64_t layer, int64_t rows, const std::byte* segments
 // Segments [resident, open) of a layer, as they lie together where they live.
 std::vector<Chunk> KvCache::leaving_chunks(int64_t resident, int64_t active) const {
   if (resident >= active) return {};
-  return plan_movement(shape_, places(), active, UINT64_MAX).chunks;
+  return plan_movement(shape_, placement(), active, UINT64_MAX).chunks;
 }
 
 // The last rows of a layer; they lie in two segments at most.
@@ -156,7 +156,7 @@ KvCache::StoredSegment KvCache::stored_segment(int64_t layer, int64_t index, int
   const int64_t resident = resident_segments(layer);
   if (index < resident) return {.data = resident_data(layer, index), .on_device = on_gpu_};
   // Once the segment that grows is full, the next one grows in its place.
-  const bool stays = index < segment_of(rows) && places().tier(index) != Tier::kDisk;
+  const bool stays = index < segment_of(rows) && placement().tier(index) != Tier::kDisk;
   if (!stays) return {.data = nullptr, .on_device = false};
   return {.data = backing_->host_segment(layer, index), .on_device = false};
 }
@@ -251,8 +251,8 @@ void KvCache::offload_segment(Stream& compute) {
   const int64_t full = sealed_segments() - 1;
   const Chunk chunk{.first_segment = full,
                     .last_segment = full + 1,
-                    .tier = places().tier(full),
-                    .offset_bytes = places().offset_bytes(full),
+                    .tier = placement().tier(full),
+                    .offset_bytes = placement().offset_bytes(full),
                     .bytes = segments_bytes(shape_, full, full + 1)};
   backing_->begin_offload(compute);
   for (int64_t layer = 0; layer < host_layers_; ++layer) {

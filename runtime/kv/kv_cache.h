@@ -28,11 +28,11 @@ class KvCache {
   ~KvCache();
 
   const RowShape& shape() const { return shape_; }
-  int64_t rows() const { return rows_; }                              // committed: L
-  int64_t sealed_segments() const { return segment_of(rows_); }       // segments [0, this) are full
-  int64_t resident_segments() const { return resident_; }             // of the layers that leave
-  int64_t host_layers() const { return host_layers_; }                // [0, this) leave; the others are resident
-  const SegmentPlaces& places() const { return backing_->places(); }  // of the layers that leave
+  int64_t rows() const { return rows_; }                         // committed: L
+  int64_t sealed_segments() const { return segment_of(rows_); }  // segments [0, this) are full
+  int64_t resident_segments() const { return resident_; }        // of the layers that leave
+  int64_t host_layers() const { return host_layers_; }           // [0, this) leave; the others are resident
+  const SegmentPlacement& placement() const { return backing_->placement(); }  // of the layers that leave
   int64_t resident_segments(int64_t layer) const { return layer < host_layers_ ? resident_ : segments_; }
 
   // ---- prefill: a finished layer leaves ----

@@ -31,7 +31,7 @@ void KvStreamer::begin_step(int64_t sealed_segments) {
   filled_ = taken_ = 0;
   RowShape offloaded = backing_.shape();
   offloaded.layers = backing_.layers();
-  movement_ = plan_movement(offloaded, backing_.places(), sealed_segments, ring_.slot_bytes());
+  movement_ = plan_movement(offloaded, backing_.placement(), sealed_segments, ring_.slot_bytes());
   in_->wait(backing_.offloaded());  // a segment has just been offloaded
   if (movement_.chunks.empty()) return;
   if (from_disk()) return begin_disk();

@@ -10,7 +10,7 @@ const RowShape kShape{
 
 // The places of a layer of many segments, the first of them resident, none on disk.
 StepMovement plan_movement(const RowShape& shape, int64_t resident, int64_t sealed, uint64_t slot_bytes) {
-  return headrace::plan_movement(shape, SegmentPlaces(shape, 60, resident, 1, 0), sealed, slot_bytes);
+  return headrace::plan_movement(shape, SegmentPlacement(shape, 60, resident, 1, 0), sealed, slot_bytes);
 }
 
 TEST(Movement, NothingToStreamIsAnEmptyPlan) {
@@ -69,16 +69,16 @@ TEST(Movement, ASegmentMoreIsAnotherPlan) {
 // Chunks never mix tiers; what comes from disk comes by the unit, and all of it once.
 TEST(Movement, ChunksLieInOneTier) {
   for (const int64_t disk_units : {1, 3, 7, 15}) {
-    const SegmentPlaces places(kShape, 30, 0, 2 * 512 * 256, disk_units);
-    ASSERT_EQ(places.units(), 15);
+    const SegmentPlacement placement(kShape, 30, 0, 2 * 512 * 256, disk_units);
+    ASSERT_EQ(placement.units(), 15);
     for (const int64_t sealed : {1, 13, 30}) {
-      const StepMovement movement = headrace::plan_movement(kShape, places, sealed, 5 * 512 * 256);
+      const StepMovement movement = headrace::plan_movement(kShape, placement, sealed, 5 * 512 * 256);
       uint64_t from[3] = {};
       int64_t next = 0;
       for (const Chunk& chunk : movement.chunks) {
         EXPECT_EQ(chunk.first_segment, next);
-        for (int64_t i = chunk.first_segment; i < chunk.last_segment; ++i) EXPECT_EQ(places.tier(i), chunk.tier);
-        EXPECT_TRUE(chunk.tier != Tier::kDisk || chunk.bytes <= places.largest_unit_bytes());
+        for (int64_t i = chunk.first_segment; i < chunk.last_segment; ++i) EXPECT_EQ(placement.tier(i), chunk.tier);
+        EXPECT_TRUE(chunk.tier != Tier::kDisk || chunk.bytes <= placement.largest_unit_bytes());
         uint64_t& end = from[static_cast<size_t>(chunk.tier)];
         EXPECT_EQ(chunk.offset_bytes, end);
         end += chunk.bytes;
@@ -86,7 +86,7 @@ TEST(Movement, ChunksLieInOneTier) {
       }
       EXPECT_EQ(next, sealed);
       EXPECT_EQ(movement.disk_bytes(), 3 * from[static_cast<size_t>(Tier::kDisk)]);
-      EXPECT_TRUE(sealed < 30 || from[static_cast<size_t>(Tier::kDisk)] == places.disk_bytes());
+      EXPECT_TRUE(sealed < 30 || from[static_cast<size_t>(Tier::kDisk)] == placement.disk_bytes());
       EXPECT_EQ(movement.bytes(), 3 * segments_bytes(kShape, 0, sealed));
     }
   }
@@ -94,7 +94,7 @@ TEST(Movement, ChunksLieInOneTier) {
 
 TEST(Movement, SaysWhatComesFromDisk) {
   const StepMovement movement =
-      headrace::plan_movement(kShape, SegmentPlaces(kShape, 8, 4, 512 * 256, 2), 7, 2 * 512 * 256);
+      headrace::plan_movement(kShape, SegmentPlacement(kShape, 8, 4, 512 * 256, 2), 7, 2 * 512 * 256);
   EXPECT_EQ(movement.to_string(),
             "stream, in each of 3 layers: segments 4..4 (128.00 KiB), 5..5 (128.00 KiB, disk), 6..6 (128.00 KiB); "
             "1.12 MiB in all");

@@ -210,8 +210,8 @@ TEST(Planner, TheDiskHoldsWhatHostMemoryCannot) {
     EXPECT_LE(plan.host_total_bytes, host);
     EXPECT_GT(plan.host_total_bytes + 32 * 16 * kMiB, host);  // a unit less on disk does not fit
     EXPECT_EQ(plan.host_bytes + plan.disk_bytes, whole.host_bytes);
-    EXPECT_EQ(plan.host_bytes, 32 * plan.places.host_bytes());
-    EXPECT_EQ(plan.disk_bytes, 32 * plan.places.disk_bytes());
+    EXPECT_EQ(plan.host_bytes, 32 * plan.placement.host_bytes());
+    EXPECT_EQ(plan.disk_bytes, 32 * plan.placement.disk_bytes());
     EXPECT_GT(plan.disk_bytes, last);
     EXPECT_EQ(plan.disk_slots, 8);
     EXPECT_EQ(plan.disk_slot_bytes, 16 * kMiB);
@@ -252,8 +252,8 @@ TEST(Planner, TheLastLayerIsNotOnDiskWhereADraftReadsIt) {
   in.host_free = 2 * kGiB;
   in.disk_free = 100 * kGiB;
   const MemoryPlan plan = make_plan(in);
-  EXPECT_EQ(plan.disk_bytes, 31 * plan.places.disk_bytes());
-  EXPECT_EQ(plan.host_bytes, 31 * plan.places.host_bytes());
+  EXPECT_EQ(plan.disk_bytes, 31 * plan.placement.disk_bytes());
+  EXPECT_EQ(plan.host_bytes, 31 * plan.placement.host_bytes());
 }
 
 // A refusal for want of host memory says what a disk would do, and one for want of disk says so.

@@ -109,7 +109,7 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 // Beyond row 16,384 a segment has four times the rows of the first ones, and a unit of the disk holds several of those.
-// A CPU takes some seconds for such a prompt; tests/cache/places_test.cc has its layout.
+// A CPU takes some seconds for such a prompt; tests/cache/placement_test.cc has its layout.
 class SpillLargeSegments : public ::testing::TestWithParam<DeviceChoice> {};
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SpillLargeSegments);
 INSTANTIATE_TEST_SUITE_P(Devices, SpillLargeSegments, ::testing::ValuesIn(testing::session_gpus()),

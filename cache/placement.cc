@@ -1,4 +1,4 @@
-#include "cache/places.h"
+#include "cache/placement.h"
 
 #include <algorithm>
 
@@ -16,8 +16,8 @@ int64_t unit_end(const RowShape& shape, int64_t first, int64_t segments, uint64_
 
 const char* tier_name(Tier tier) { return tier == Tier::kVram ? "vram" : tier == Tier::kHost ? "host" : "disk"; }
 
-SegmentPlaces::SegmentPlaces(const RowShape& shape, int64_t segments, int64_t resident, uint64_t unit_bytes,
-                             int64_t disk_units)
+SegmentPlacement::SegmentPlacement(const RowShape& shape, int64_t segments, int64_t resident, uint64_t unit_bytes,
+                                   int64_t disk_units)
     : resident_(std::min(resident, segments)), tiers_(static_cast<size_t>(segments), Tier::kVram) {
   for (int64_t first = resident_; first < segments; first = unit_end(shape, first, segments, unit_bytes)) ++units_;
   CHECK(disk_units >= 0 && disk_units <= units_, disk_units, " of ", units_);
@@ -37,6 +37,6 @@ SegmentPlaces::SegmentPlaces(const RowShape& shape, int64_t segments, int64_t re
   }
 }
 
-int64_t SegmentPlaces::disk_segments() const { return std::count(tiers_.begin(), tiers_.end(), Tier::kDisk); }
+int64_t SegmentPlacement::disk_segments() const { return std::count(tiers_.begin(), tiers_.end(), Tier::kDisk); }
 
 }  // namespace headrace

@@ -13,12 +13,12 @@ namespace headrace {
 enum class Tier : uint8_t { kVram, kHost, kDisk };
 const char* tier_name(Tier tier);  // "vram", "host", "disk"
 
-class SegmentPlaces {
+class SegmentPlacement {
  public:
-  SegmentPlaces() = default;
+  SegmentPlacement() = default;
   // Segments [0, resident) of `segments` on the device. The others are cut into units() of whole segments, of at most
   // `unit_bytes` or one segment; `disk_units` of them live on disk.
-  SegmentPlaces(const RowShape& shape, int64_t segments, int64_t resident, uint64_t unit_bytes, int64_t disk_units);
+  SegmentPlacement(const RowShape& shape, int64_t segments, int64_t resident, uint64_t unit_bytes, int64_t disk_units);
 
   int64_t segments() const { return static_cast<int64_t>(tiers_.size()); }
   int64_t resident() const { return resident_; }
