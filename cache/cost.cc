@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cache/movement.h"
+#include "cache/stream_schedule.h"
 
 namespace headrace {
 namespace {
@@ -103,13 +103,13 @@ double prefill_states_ms(const CostInput& in, int64_t tokens) {
 }
 
 // Segments [resident, sealed) of the layers that have rows in host memory or on disk.
-StepMovement streamed(const CostInput& in, int64_t rows) {
+StreamSchedule streamed(const CostInput& in, int64_t rows) {
   RowShape leaving = in.model.rows;
   leaving.layers = in.plan.host_layers;
   int64_t sealed = segments_for(rows);
   if (sealed > 0 && segment_range(sealed - 1).end() > rows) --sealed;
   if (leaving.layers == 0 || sealed <= in.plan.resident_segments) return {};
-  return plan_movement(leaving, in.plan.placement, sealed, in.plan.ring_slot_bytes);
+  return plan_stream(leaving, in.plan.placement, sealed, in.plan.ring_slot_bytes);
 }
 
 void add_disk(uint64_t bytes, double gb_per_s, PassCost* cost) {
@@ -149,9 +149,9 @@ PassCost step_cost(const CostInput& in, const PassShape& pass) {
   const double elements = static_cast<double>(in.model.layers * in.model.layer_weights() + in.model.head_weights());
   cost.weight_bytes = static_cast<uint64_t>(elements) * static_cast<uint64_t>(in.model.type_bytes);
   cost.kv_bytes = in.model.rows.bytes_all_layers() * static_cast<uint64_t>(rows);
-  const StepMovement movement = partial ? StepMovement() : streamed(in, pass.committed);
-  cost.link_bytes = movement.bytes();
-  add_disk(movement.disk_bytes(), in.rates.disk_read_gb_per_s, &cost);
+  const StreamSchedule schedule = partial ? StreamSchedule() : streamed(in, pass.committed);
+  cost.link_bytes = schedule.bytes();
+  add_disk(schedule.disk_bytes(), in.rates.disk_read_gb_per_s, &cost);
   cost.link_ms = gb_ms(static_cast<double>(cost.link_bytes), in.rates.to_device_gb_per_s) / kLinkShare;
   cost.device_ms =
       decode_products_ms(in.model, in.rates, pass.queries) + layers_ms(in) +
@@ -167,9 +167,9 @@ PassCost prefill_cost(const CostInput& in, int64_t prompt_tokens) {
   PassCost cost;
   cost.weight_bytes = static_cast<uint64_t>(m.layers * m.layer_weights() * m.type_bytes);
   cost.kv_bytes = m.rows.bytes_all_layers() * static_cast<uint64_t>(prompt_tokens);
-  const StepMovement movement = streamed(in, prompt_tokens);
-  cost.link_bytes = movement.bytes();
-  add_disk(movement.disk_bytes(), in.rates.disk_write_gb_per_s, &cost);
+  const StreamSchedule schedule = streamed(in, prompt_tokens);
+  cost.link_bytes = schedule.bytes();
+  add_disk(schedule.disk_bytes(), in.rates.disk_write_gb_per_s, &cost);
   cost.link_ms = gb_ms(static_cast<double>(cost.link_bytes), in.rates.to_host_gb_per_s);
   const double attention = tflop_ms(layers * attention_flop(m, tokens, tokens / 2), in.rates.attention_tflop_per_s);
   cost.device_ms = prefill_products_ms(in, prompt_tokens) + attention;

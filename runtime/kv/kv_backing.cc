@@ -71,12 +71,12 @@ bool KvBacking::on_disk(int64_t first, int64_t end) const {
   return false;
 }
 
-void KvBacking::begin_reads(const StepMovement& movement) {
+void KvBacking::begin_reads(const StreamSchedule& schedule) {
   if (!disk_) return;
   finish_writes();
   std::vector<Extent> spans;
-  for (int64_t layer = 0; layer < movement.layers; ++layer) {
-    for (const Chunk& chunk : movement.chunks) {
+  for (int64_t layer = 0; layer < schedule.layers; ++layer) {
+    for (const Chunk& chunk : schedule.chunks) {
       if (chunk.tier == Tier::kDisk) spans.push_back(disk_span(layer, chunk));
     }
   }

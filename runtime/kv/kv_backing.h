@@ -10,8 +10,8 @@
 #include <memory>
 #include <optional>
 
-#include "cache/movement.h"
 #include "cache/planner.h"
+#include "cache/stream_schedule.h"
 #include "offload/device/background_pinned_buffer.h"
 #include "offload/device/device.h"
 #include "offload/device/ring.h"
@@ -62,10 +62,10 @@ class KvBacking {
 
   // ---- in ----
   bool has_disk() const { return disk_ != nullptr; }
-  // The disk reads the movement's chunks from now on, layer after layer, again and again. REQUIRES: nothing is being
+  // The disk reads the schedule's chunks from now on, layer after layer, again and again. REQUIRES: nothing is being
   // offloaded.
-  void begin_reads(const StepMovement& movement);
-  // Fetches a chunk into fill `number` of the ring, on `in`. Chunks on disk come in the order of the movement; the call
+  void begin_reads(const StreamSchedule& schedule);
+  // Fetches a chunk into fill `number` of the ring, on `in`. Chunks on disk come in the order of the schedule; the call
   // blocks until the disk has the next one. False: the reads have been stopped.
   bool fetch(int64_t layer, const Chunk& chunk, uint64_t number, StagingRing& ring, Stream& in);
   // A fetch() that waits returns. Blocks until the disk is quiet.

@@ -121,7 +121,7 @@ void KvCache::store_layer(int64_t layer, int64_t rows, const std::byte* segments
 // Segments [resident, open) of a layer, as they lie together where they live.
 std::vector<Chunk> KvCache::leaving_chunks(int64_t resident, int64_t active) const {
   if (resident >= active) return {};
-  return plan_movement(shape_, placement(), active, UINT64_MAX).chunks;
+  return plan_stream(shape_, placement(), active, UINT64_MAX).chunks;
 }
 
 // The last rows of a layer; they lie in two segments at most.

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "cache/layout.h"
-#include "cache/movement.h"
 #include "cache/planner.h"
+#include "cache/stream_schedule.h"
 #include "kernels/attention/op.h"
 #include "offload/device/device.h"
 #include "runtime/kv/kv_backing.h"

@@ -31,9 +31,9 @@ void KvStreamer::begin_step(int64_t sealed_segments) {
   filled_ = taken_ = 0;
   RowShape offloaded = backing_.shape();
   offloaded.layers = backing_.layers();
-  movement_ = plan_movement(offloaded, backing_.placement(), sealed_segments, ring_.slot_bytes());
+  schedule_ = plan_stream(offloaded, backing_.placement(), sealed_segments, ring_.slot_bytes());
   in_->wait(backing_.offloaded());  // a segment has just been offloaded
-  if (movement_.chunks.empty()) return;
+  if (schedule_.chunks.empty()) return;
   if (from_disk()) return begin_disk();
   while (filled_ < static_cast<uint64_t>(ring_.slots())) fill(filled_++);
 }
@@ -45,8 +45,8 @@ void KvStreamer::stop() {
 }
 
 KvStreamer::Place KvStreamer::place(uint64_t number) const {
-  const uint64_t chunks = movement_.chunks.size(), place = number % static_cast<uint64_t>(movement_.fills());
-  return {.layer = static_cast<int64_t>(place / chunks), .chunk = &movement_.chunks[place % chunks]};
+  const uint64_t chunks = schedule_.chunks.size(), place = number % static_cast<uint64_t>(schedule_.fills());
+  return {.layer = static_cast<int64_t>(place / chunks), .chunk = &schedule_.chunks[place % chunks]};
 }
 
 bool KvStreamer::fill(uint64_t number) {
@@ -77,7 +77,7 @@ void KvStreamer::done(Stream& compute) {
 // ---- from disk ----
 
 void KvStreamer::begin_disk() {
-  backing_.begin_reads(movement_);
+  backing_.begin_reads(schedule_);
   const MutexLock lock(mutex_);
   thread_filled_ = released_ = 0;
   running_ = true;

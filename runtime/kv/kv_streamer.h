@@ -10,7 +10,7 @@
 #include <memory>
 #include <thread>
 
-#include "cache/movement.h"
+#include "cache/stream_schedule.h"
 #include "offload/device/ring.h"
 #include "offload/host/thread_annotations.h"
 #include "runtime/kv/kv_backing.h"
@@ -27,7 +27,7 @@ class KvStreamer {
   // The coming step streams every sealed segment that is not resident, in the backing's layers. Plans anew, and
   // drops what was fetched ahead, only when a segment has sealed since the last step.
   void begin_step(int64_t sealed_segments);
-  const StepMovement& movement() const { return movement_; }
+  const StreamSchedule& schedule() const { return schedule_; }
 
   // The next chunk in order: layer 0's chunks, then layer 1's, …. `compute` waits for its bytes. Throws Error(kStorage)
   // where they could not be read.
@@ -55,11 +55,11 @@ class KvStreamer {
   void quiet() noexcept;  // the thread fills nothing, and nothing is read
 
   KvBacking& backing_;
-  StepMovement movement_;
-  int64_t sealed_segments_ = -1;  // that movement_ was planned for
+  StreamSchedule schedule_;
+  int64_t sealed_segments_ = -1;  // that schedule_ was planned for
   StagingRing ring_;
   std::unique_ptr<Stream> in_;
-  uint64_t filled_ = 0, taken_ = 0;  // chunks since the movement last changed
+  uint64_t filled_ = 0, taken_ = 0;  // chunks since the schedule last changed
 
   Mutex mutex_;
   CondVar wake_, moved_;  // for the thread; for who waits for it

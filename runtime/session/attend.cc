@@ -89,7 +89,7 @@ void PassAttention::full_prefix(const PrefixAttentionParams& params, const Pass&
   KvStreamer* const streamer = kv_.streamer;
   if (streamer != nullptr && layer < cache.host_layers()) {
     fold.flush();  // they are not to wait for the link
-    for (const Chunk& chunk : streamer->movement().chunks) {
+    for (const Chunk& chunk : streamer->schedule().chunks) {
       const std::byte* const base = streamer->next(compute_);
       for (int64_t i = chunk.first_segment; i < chunk.last_segment; ++i) {
         fold.add(cache.streamed_segment(base, chunk, i));

@@ -19,7 +19,7 @@ struct Chunk {
   bool operator==(const Chunk&) const = default;
 };
 
-struct StepMovement {
+struct StreamSchedule {
   int64_t layers = 0;
   std::vector<Chunk> chunks;  // of one layer, in order of position; the same for each layer
 
@@ -28,12 +28,12 @@ struct StepMovement {
   uint64_t disk_bytes() const;  // of those, from the disk
   std::string to_string()
       const;  // "stream, in each of 30 layers: segments 4..7 (4.00 MiB), 8..11 (4.00 MiB, disk); 240.00 MiB in all"
-  bool operator==(const StepMovement&) const = default;
+  bool operator==(const StreamSchedule&) const = default;
 };
 
 // Segments [places.resident(), sealed) of every layer, in chunks of at most slot_bytes, and, from disk, of at most a
 // unit. REQUIRES: a slot holds the largest segment.
-StepMovement plan_movement(const RowShape& shape, const SegmentPlacement& placement, int64_t sealed,
+StreamSchedule plan_stream(const RowShape& shape, const SegmentPlacement& placement, int64_t sealed,
                            uint64_t slot_bytes);
 
 }  // namespace headrace

@@ -1,22 +1,22 @@
-#include "cache/movement.h"
+#include "cache/stream_schedule.h"
 
 #include <algorithm>
 
 namespace headrace {
 
-uint64_t StepMovement::bytes() const {
+uint64_t StreamSchedule::bytes() const {
   uint64_t sum = 0;
   for (const Chunk& chunk : chunks) sum += chunk.bytes;
   return sum * static_cast<uint64_t>(layers);
 }
 
-uint64_t StepMovement::disk_bytes() const {
+uint64_t StreamSchedule::disk_bytes() const {
   uint64_t sum = 0;
   for (const Chunk& chunk : chunks) sum += chunk.tier == Tier::kDisk ? chunk.bytes : 0;
   return sum * static_cast<uint64_t>(layers);
 }
 
-std::string StepMovement::to_string() const {
+std::string StreamSchedule::to_string() const {
   if (chunks.empty()) return "nothing is streamed";
   std::string text = str("stream, in each of ", layers, " layers: segments ");
   for (size_t i = 0; i < chunks.size(); ++i) {
@@ -26,24 +26,24 @@ std::string StepMovement::to_string() const {
   return text + "; " + format_bytes(bytes()) + " in all";
 }
 
-StepMovement plan_movement(const RowShape& shape, const SegmentPlacement& placement, int64_t sealed,
+StreamSchedule plan_stream(const RowShape& shape, const SegmentPlacement& placement, int64_t sealed,
                            uint64_t slot_bytes) {
-  StepMovement movement;
-  movement.layers = shape.layers;
+  StreamSchedule schedule;
+  schedule.layers = shape.layers;
   for (int64_t first = placement.resident(); first < sealed;) {
     const Tier tier = placement.tier(first);
     const uint64_t most = tier == Tier::kDisk ? std::min(slot_bytes, placement.largest_unit_bytes()) : slot_bytes;
     int64_t last = first + 1;
     CHECK(segments_bytes(shape, first, last) <= most, "segment ", first, " in a slot of ", most, " bytes");
     while (last < sealed && placement.tier(last) == tier && segments_bytes(shape, first, last + 1) <= most) ++last;
-    movement.chunks.push_back({.first_segment = first,
+    schedule.chunks.push_back({.first_segment = first,
                                .last_segment = last,
                                .tier = tier,
                                .offset_bytes = placement.offset_bytes(first),
                                .bytes = segments_bytes(shape, first, last)});
     first = last;
   }
-  return movement;
+  return schedule;
 }
 
 }  // namespace headrace
