@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cache/needs.h"
+#include "cache/minimum_budgets.h"
 
 namespace headrace {
 namespace {
@@ -187,7 +187,7 @@ std::optional<MemoryPlan> try_plan(const PlanInput& input) {
 
 MemoryPlan make_plan(const PlanInput& input) {
   std::optional<MemoryPlan> plan = try_plan(input);
-  if (!plan) throw DoesNotFit(input, needs_of(input));
+  if (!plan) throw DoesNotFit(input, minimum_budgets(input));
   return *std::move(plan);
 }
 

@@ -1,6 +1,6 @@
 // The memory plan of one run (DESIGN section 10): what lives where, decided before anything is allocated. A printable
 // value; the engine executes this same object. Budgets that are too small are refused with what would fit
-// (cache/needs.h).
+// (cache/minimum_budgets.h).
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@
 
 #include "cache/base.h"
 #include "cache/cards.h"
-#include "cache/needs.h"
+#include "cache/minimum_budgets.h"
 #include "offload/device/dry_run_device.h"
 #include "offload/host/host_limits.h"
 #include "runtime/commands/profile_store.h"
@@ -215,13 +215,13 @@ bool Planner::fits_auto() const {
 // The planner speaks of what is free, a flag of all: the difference is taken, whatever the plan.
 void Planner::advise(const DoesNotFit& refusal) {
   const PlanInput& in = refusal.input();
-  const PlanNeeds& needs = refusal.needs();
+  const MinimumBudgets& minimum = refusal.minimum();
   PlanAdvice& advice = report_.advice;
-  if (needs.vram_bytes > 0) advice.vram_bytes = dry_run_.vram_bytes - in.vram_free + needs.vram_bytes;
-  if (needs.host_bytes > 0) advice.host_bytes = dry_run_.host_bytes - in.host_free + needs.host_bytes;
-  advice.spill_bytes = needs.disk_bytes;
+  if (minimum.vram_bytes > 0) advice.vram_bytes = dry_run_.vram_bytes - in.vram_free + minimum.vram_bytes;
+  if (minimum.host_bytes > 0) advice.host_bytes = dry_run_.host_bytes - in.host_free + minimum.host_bytes;
+  advice.spill_bytes = minimum.disk_bytes;
   if (options_.engine.kv != KvMode::kAuto) advice.kv_auto = fits_auto();
-  const int64_t less = in.context_rows - needs.context_rows;
+  const int64_t less = in.context_rows - minimum.context_rows;
   advice.context_tokens = longest_context(*engine_on(dry_run_), report_.context_tokens - less);
 }
 
@@ -240,9 +240,9 @@ void Planner::advise_for_weights() {
       plan_on(larger, std::nullopt);
     } catch (const DoesNotFit& refusal) {
       const PlanInput& in = refusal.input();
-      const PlanNeeds& needs = refusal.needs();
+      const MinimumBudgets& minimum = refusal.minimum();
       uint64_t* const flag = report_.one_memory ? &report_.advice.host_bytes : &report_.advice.vram_bytes;
-      const uint64_t needed = report_.one_memory ? needs.host_bytes : needs.vram_bytes;
+      const uint64_t needed = report_.one_memory ? minimum.host_bytes : minimum.vram_bytes;
       if (needed > 0) *flag = larger.vram_bytes - in.vram_free + needed;
     }
   } catch (const Error&) {

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "cache/needs.h"
+#include "cache/minimum_budgets.h"
 #include "kernels/product/op.h"
 #include "offload/device/trace.h"
 #include "offload/host/clock.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cache/needs.h"
+#include "cache/minimum_budgets.h"
 
 namespace headrace {
 namespace {

@@ -1,7 +1,7 @@
 // Engine::plan: what is planned is what is run, on the device, on its image on paper, and for a card that is not there.
 #include <gtest/gtest.h>
 
-#include "cache/needs.h"
+#include "cache/minimum_budgets.h"
 #include "offload/device/dry_run_device.h"
 #include "runtime/engine/engine.h"
 #include "runtime/model/files/shapes.h"
@@ -115,22 +115,22 @@ DryRunCard with_more(DryRunCard card, uint64_t vram_bytes, uint64_t host_bytes) 
 void expect_exact(const DryRunCard& card, const EngineOptions& options) {
   const std::optional<DoesNotFit> refusal = refusal_on(card, options);
   ASSERT_TRUE(refusal) << card.name;
-  const PlanNeeds& needs = refusal->needs();
+  const MinimumBudgets& minimum = refusal->minimum();
   const PlanInput& in = refusal->input();
-  if (needs.host_bytes > 0) {
-    const uint64_t more = needs.host_bytes - in.host_free;
+  if (minimum.host_bytes > 0) {
+    const uint64_t more = minimum.host_bytes - in.host_free;
     EXPECT_FALSE(refusal_on(with_more(card, 0, more), options)) << card.name << refusal->what();
     EXPECT_TRUE(refusal_on(with_more(card, 0, more - kPageBytes), options)) << card.name << refusal->what();
   }
-  if (needs.vram_bytes > 0) {
-    const uint64_t more = needs.vram_bytes - in.vram_free;
+  if (minimum.vram_bytes > 0) {
+    const uint64_t more = minimum.vram_bytes - in.vram_free;
     EXPECT_FALSE(refusal_on(with_more(card, more, 0), options)) << card.name << refusal->what();
     EXPECT_TRUE(refusal_on(with_more(card, more - kPageBytes, 0), options)) << card.name << refusal->what();
   }
-  if (needs.host_bytes + needs.vram_bytes == 0) {
-    const uint64_t more = needs.both_vram_bytes - in.vram_free;
-    EXPECT_FALSE(refusal_on(with_more(card, more, needs.both_host_bytes - in.host_free), options)) << refusal->what();
-    EXPECT_TRUE(refusal_on(with_more(card, more, needs.both_host_bytes - in.host_free - kPageBytes), options));
+  if (minimum.host_bytes + minimum.vram_bytes == 0) {
+    const uint64_t more = minimum.both_vram_bytes - in.vram_free;
+    EXPECT_FALSE(refusal_on(with_more(card, more, minimum.both_host_bytes - in.host_free), options)) << refusal->what();
+    EXPECT_TRUE(refusal_on(with_more(card, more, minimum.both_host_bytes - in.host_free - kPageBytes), options));
   }
 }
 
@@ -164,7 +164,7 @@ TEST(Plan, OfACpuWithMoreVramThanMemoryRefusesByItsMemory) {
     EXPECT_EQ(hint.find("--vram"), std::string::npos) << hint;
     const uint64_t free = card.host_bytes - whole_pages(16060522496u);  // the weights
     EXPECT_EQ(refusal->input().host_free, free);
-    const uint64_t needed = refusal->needs().host_bytes, step = kGiB / 100 + 1;  // as it is said, it is rounded
+    const uint64_t needed = refusal->minimum().host_bytes, step = kGiB / 100 + 1;  // as it is said, it is rounded
     const uint64_t said = amount_after(what, "needs "), more = amount_after(hint, "raise --host-mem by ");
     EXPECT_TRUE(said >= needed && said <= needed + step) << refusal->what();
     EXPECT_TRUE(more >= needed - free && more <= needed - free + step) << refusal->what();

@@ -1,4 +1,4 @@
-#include "cache/needs.h"
+#include "cache/minimum_budgets.h"
 
 #include <gtest/gtest.h>
 
@@ -83,28 +83,28 @@ TEST(Needs, AreExact) {
   const std::vector<PlanInput> runs = refused_runs();
   EXPECT_GT(runs.size(), 100u);
   for (const PlanInput& in : runs) {
-    const PlanNeeds needs = needs_of(in);
-    if (needs.host_bytes > 0) {
+    const MinimumBudgets minimum = minimum_budgets(in);
+    if (minimum.host_bytes > 0) {
       ++of_host;
-      EXPECT_TRUE(try_plan(with_host(in, needs.host_bytes))) << name_of(in);
-      EXPECT_FALSE(try_plan(with_host(in, needs.host_bytes - kPageBytes))) << name_of(in);
+      EXPECT_TRUE(try_plan(with_host(in, minimum.host_bytes))) << name_of(in);
+      EXPECT_FALSE(try_plan(with_host(in, minimum.host_bytes - kPageBytes))) << name_of(in);
     }
-    if (needs.vram_bytes > 0) {
+    if (minimum.vram_bytes > 0) {
       ++of_vram;
-      EXPECT_TRUE(try_plan(with_vram(in, needs.vram_bytes))) << name_of(in);
-      EXPECT_FALSE(try_plan(with_vram(in, needs.vram_bytes - kPageBytes))) << name_of(in);
+      EXPECT_TRUE(try_plan(with_vram(in, minimum.vram_bytes))) << name_of(in);
+      EXPECT_FALSE(try_plan(with_vram(in, minimum.vram_bytes - kPageBytes))) << name_of(in);
     }
-    if (needs.disk_bytes > 0) {
+    if (minimum.disk_bytes > 0) {
       ++of_disk;
-      EXPECT_TRUE(try_plan(with_disk(in, needs.disk_bytes))) << name_of(in);
-      EXPECT_FALSE(try_plan(with_disk(in, needs.disk_bytes - kPageBytes))) << name_of(in);
+      EXPECT_TRUE(try_plan(with_disk(in, minimum.disk_bytes))) << name_of(in);
+      EXPECT_FALSE(try_plan(with_disk(in, minimum.disk_bytes - kPageBytes))) << name_of(in);
     }
-    if (needs.host_bytes + needs.vram_bytes + needs.disk_bytes == 0) {
+    if (minimum.host_bytes + minimum.vram_bytes + minimum.disk_bytes == 0) {
       ++of_both;
-      const PlanInput both = with_vram(in, needs.both_vram_bytes);
-      EXPECT_TRUE(try_plan(with_host(both, needs.both_host_bytes))) << name_of(in);
-      EXPECT_FALSE(try_plan(with_host(both, needs.both_host_bytes - kPageBytes))) << name_of(in);
-      EXPECT_FALSE(try_plan(with_host(with_vram(in, needs.both_vram_bytes - kPageBytes), needs.both_host_bytes)));
+      const PlanInput both = with_vram(in, minimum.both_vram_bytes);
+      EXPECT_TRUE(try_plan(with_host(both, minimum.both_host_bytes))) << name_of(in);
+      EXPECT_FALSE(try_plan(with_host(both, minimum.both_host_bytes - kPageBytes))) << name_of(in);
+      EXPECT_FALSE(try_plan(with_host(with_vram(in, minimum.both_vram_bytes - kPageBytes), minimum.both_host_bytes)));
     }
   }
   for (const int seen : {of_host, of_vram, of_disk, of_both}) EXPECT_GT(seen, 5);
@@ -115,21 +115,21 @@ TEST(Needs, OfHostMemoryAreWhatTheDeviceHasNoRoomFor) {
   PlanInput in = sized(k8b, 61696);
   in.vram_free = 5 * kGiB;
   in.host_free = kGiB;
-  const PlanNeeds needs = needs_of(in);
+  const MinimumBudgets minimum = minimum_budgets(in);
   const uint64_t kv = 32 * segments_bytes(in.rows, 0, segments_for(in.context_rows));
-  EXPECT_LT(needs.host_bytes, kv - 3 * kGiB);
-  EXPECT_LT(needs.vram_bytes, in.vram_free + kv / 2);
-  EXPECT_LT(needs.disk_bytes, kv - 3 * kGiB);
+  EXPECT_LT(minimum.host_bytes, kv - 3 * kGiB);
+  EXPECT_LT(minimum.vram_bytes, in.vram_free + kv / 2);
+  EXPECT_LT(minimum.disk_bytes, kv - 3 * kGiB);
 }
 
 TEST(Needs, WhatTheRefusalSaysIsEnough) {
   for (const PlanInput& in : refused_runs()) {
-    const DoesNotFit refusal(in, needs_of(in));
+    const DoesNotFit refusal(in, minimum_budgets(in));
     const ErrorInfo& info = refusal.info();
     EXPECT_EQ(info.code, ExitCode::kDoesNotFit);
     const uint64_t needed = amount_after(info.what, "needs "), free = amount_after(info.what, "tokens, ");
     EXPECT_GT(needed, free) << refusal.what();
-    if (refusal.needs().both_vram_bytes > 0) {
+    if (refusal.minimum().both_vram_bytes > 0) {
       const PlanInput more = with_vram(in, in.vram_free + amount_after(info.hint, "raise --vram by "));
       const uint64_t host = in.host_free + amount_after(info.hint, " and --host-mem by ");
       EXPECT_TRUE(try_plan(with_host(more, host))) << refusal.what();
@@ -149,8 +149,8 @@ TEST(Needs, WhatTheRefusalSaysIsEnough) {
           << refusal.what();
     }
     const char* const spill = in.disk_free > 0 ? "let --spill have " : "or let ";
-    EXPECT_EQ(offers(in.disk_free > 0 ? spill : "(--spill DIR)"), refusal.needs().disk_bytes > 0) << refusal.what();
-    if (refusal.needs().disk_bytes > 0) {
+    EXPECT_EQ(offers(in.disk_free > 0 ? spill : "(--spill DIR)"), refusal.minimum().disk_bytes > 0) << refusal.what();
+    if (refusal.minimum().disk_bytes > 0) {
       EXPECT_TRUE(try_plan(with_disk(in, amount_after(info.hint, spill)))) << refusal.what();
     }
   }

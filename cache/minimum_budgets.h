@@ -9,7 +9,7 @@
 
 namespace headrace {
 
-struct PlanNeeds {
+struct MinimumBudgets {
   int64_t context_rows = 0;  // the longest that fits these budgets; 0: none does
   // As PlanInput counts what is free, in whole pages, each with the others as they are; 0: no amount of it would do.
   // With one memory for both tiers host_bytes is of both.
@@ -19,18 +19,18 @@ struct PlanNeeds {
 };
 
 // REQUIRES: the run does not fit.
-PlanNeeds needs_of(const PlanInput& input);
+MinimumBudgets minimum_budgets(const PlanInput& input);
 
 // The one Error of a plan that does not fit, with its numbers for who plans on.
 class DoesNotFit : public Error {
  public:
-  DoesNotFit(const PlanInput& input, const PlanNeeds& needs);
+  DoesNotFit(const PlanInput& input, const MinimumBudgets& minimum);
   const PlanInput& input() const { return input_; }
-  const PlanNeeds& needs() const { return needs_; }
+  const MinimumBudgets& minimum() const { return minimum_; }
 
  private:
   PlanInput input_;
-  PlanNeeds needs_;
+  MinimumBudgets minimum_;
 };
 
 }  // namespace headrace

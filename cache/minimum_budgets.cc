@@ -1,4 +1,4 @@
-#include "cache/needs.h"
+#include "cache/minimum_budgets.h"
 
 #include <algorithm>
 #include <vector>
@@ -97,77 +97,77 @@ std::string at_most(uint64_t bytes) {
 
 // The budget that a refusal names: the one that was asked for last, host memory before the device's, which a card has
 // or has not.
-Budget named(const PlanInput& in, const PlanNeeds& needs) {
-  if (in.disk_free > 0 && needs.disk_bytes > 0) return Budget::kDisk;
-  return needs.host_bytes > 0 ? Budget::kHost : Budget::kVram;
+Budget named(const PlanInput& in, const MinimumBudgets& minimum) {
+  if (in.disk_free > 0 && minimum.disk_bytes > 0) return Budget::kDisk;
+  return minimum.host_bytes > 0 ? Budget::kHost : Budget::kVram;
 }
 
 const char* flag_of(Budget budget) {
   return budget == Budget::kVram ? "--vram" : budget == Budget::kHost ? "--host-mem" : "--spill";
 }
 
-uint64_t need_of(const PlanNeeds& needs, Budget budget) {
-  if (budget == Budget::kDisk) return needs.disk_bytes;
-  if (budget == Budget::kHost) return needs.host_bytes;
-  return needs.vram_bytes > 0 ? needs.vram_bytes : needs.both_vram_bytes;
+uint64_t need_of(const MinimumBudgets& minimum, Budget budget) {
+  if (budget == Budget::kDisk) return minimum.disk_bytes;
+  if (budget == Budget::kHost) return minimum.host_bytes;
+  return minimum.vram_bytes > 0 ? minimum.vram_bytes : minimum.both_vram_bytes;
 }
 
 std::string raise(const PlanInput& in, Budget budget, uint64_t bytes) {
   return str("raise ", flag_of(budget), " by ", at_least(bytes - free_of(in, budget)));
 }
 
-std::vector<std::string> ways(const PlanInput& in, const PlanNeeds& needs) {
+std::vector<std::string> ways(const PlanInput& in, const MinimumBudgets& minimum) {
   std::vector<std::string> all;
-  if (in.disk_free > 0 && needs.disk_bytes > 0) all.push_back(str("let --spill have ", at_least(needs.disk_bytes)));
-  if (needs.host_bytes > 0) all.push_back(raise(in, Budget::kHost, needs.host_bytes));
-  if (needs.vram_bytes > 0) all.push_back(raise(in, Budget::kVram, needs.vram_bytes));
-  if (needs.both_vram_bytes > 0) {
-    all.push_back(raise(in, Budget::kVram, needs.both_vram_bytes));
-    if (needs.both_host_bytes > host_free(in)) {
-      all.back() += str(" and --host-mem by ", at_least(needs.both_host_bytes - host_free(in)));
+  if (in.disk_free > 0 && minimum.disk_bytes > 0) all.push_back(str("let --spill have ", at_least(minimum.disk_bytes)));
+  if (minimum.host_bytes > 0) all.push_back(raise(in, Budget::kHost, minimum.host_bytes));
+  if (minimum.vram_bytes > 0) all.push_back(raise(in, Budget::kVram, minimum.vram_bytes));
+  if (minimum.both_vram_bytes > 0) {
+    all.push_back(raise(in, Budget::kVram, minimum.both_vram_bytes));
+    if (minimum.both_host_bytes > host_free(in)) {
+      all.back() += str(" and --host-mem by ", at_least(minimum.both_host_bytes - host_free(in)));
     }
   }
-  if (in.disk_free == 0 && needs.disk_bytes > 0) {
-    all.push_back(str("let ", at_least(needs.disk_bytes), " of the KV cache live on a disk (--spill DIR)"));
+  if (in.disk_free == 0 && minimum.disk_bytes > 0) {
+    all.push_back(str("let ", at_least(minimum.disk_bytes), " of the KV cache live on a disk (--spill DIR)"));
   }
-  if (in.partial.blocks > 0 && named(in, needs) == Budget::kVram) {
+  if (in.partial.blocks > 0 && named(in, minimum) == Budget::kVram) {
     all.emplace_back("take a smaller --partial-budget or --verify full");
   }
   if (in.mode == KvMode::kDevice) all.emplace_back("let the KV cache leave the device (--kv auto)");
   return all;
 }
 
-ErrorInfo refusal(const PlanInput& in, const PlanNeeds& needs) {
-  const Budget budget = named(in, needs);
-  std::string hint = needs.context_rows > 0 ? str("A context of ", needs.context_rows,
-                                                  " tokens would fit (-c, -n or --truncate middle); or ")
-                                            : std::string("No context fits; ");
+ErrorInfo refusal(const PlanInput& in, const MinimumBudgets& minimum) {
+  const Budget budget = named(in, minimum);
+  std::string hint = minimum.context_rows > 0 ? str("A context of ", minimum.context_rows,
+                                                    " tokens would fit (-c, -n or --truncate middle); or ")
+                                              : std::string("No context fits; ");
   const char* between = "";
-  for (const std::string& way : ways(in, needs)) {
+  for (const std::string& way : ways(in, minimum)) {
     hint += between + way;
     between = ", or ";
   }
   return {.code = ExitCode::kDoesNotFit,
           .where = flag_of(budget),
-          .what = str("needs ", at_least(need_of(needs, budget)), " for a context of ", in.context_rows, " tokens, ",
+          .what = str("needs ", at_least(need_of(minimum, budget)), " for a context of ", in.context_rows, " tokens, ",
                       at_most(free_of(in, budget)), " are free"),
           .hint = hint + "."};
 }
 
 }  // namespace
 
-PlanNeeds needs_of(const PlanInput& input) {
-  PlanNeeds needs{.context_rows = largest_context(input),
-                  .vram_bytes = least(input, Budget::kVram),
-                  .host_bytes = least(input, Budget::kHost),
-                  .disk_bytes = input.mode == KvMode::kDevice ? 0 : least(input, Budget::kDisk)};
-  if (needs.vram_bytes > 0 || needs.host_bytes > 0 || needs.disk_bytes > 0) return needs;
-  needs.both_vram_bytes = least(with_free(input, Budget::kHost, kEndless), Budget::kVram);
-  needs.both_host_bytes = least(with_free(input, Budget::kVram, needs.both_vram_bytes), Budget::kHost);
-  return needs;
+MinimumBudgets minimum_budgets(const PlanInput& input) {
+  MinimumBudgets minimum{.context_rows = largest_context(input),
+                         .vram_bytes = least(input, Budget::kVram),
+                         .host_bytes = least(input, Budget::kHost),
+                         .disk_bytes = input.mode == KvMode::kDevice ? 0 : least(input, Budget::kDisk)};
+  if (minimum.vram_bytes > 0 || minimum.host_bytes > 0 || minimum.disk_bytes > 0) return minimum;
+  minimum.both_vram_bytes = least(with_free(input, Budget::kHost, kEndless), Budget::kVram);
+  minimum.both_host_bytes = least(with_free(input, Budget::kVram, minimum.both_vram_bytes), Budget::kHost);
+  return minimum;
 }
 
-DoesNotFit::DoesNotFit(const PlanInput& input, const PlanNeeds& needs)
-    : Error(refusal(input, needs)), input_(input), needs_(needs) {}
+DoesNotFit::DoesNotFit(const PlanInput& input, const MinimumBudgets& minimum)
+    : Error(refusal(input, minimum)), input_(input), minimum_(minimum) {}
 
 }  // namespace headrace
