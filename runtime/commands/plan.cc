@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "cache/base.h"
-#include "cache/cards.h"
+#include "cache/gpu_specs.h"
 #include "cache/minimum_budgets.h"
 #include "offload/device/dry_run_device.h"
 #include "offload/host/host_limits.h"
@@ -22,7 +22,7 @@ constexpr uint64_t kEndless = uint64_t{1} << 50;
 constexpr int64_t kMostOfAShape = int64_t{64} << 20;  // tokens: terabytes with the smallest of them
 
 // A card that is not here, with the budgets that were asked for, or a machine like this one.
-DryRunCard dry_run_card(const Card& card, const DeviceOptions& options) {
+DryRunCard dry_run_card(const GpuSpec& card, const DeviceOptions& options) {
   if (options.vram_bytes > card.vram_bytes()) {
     throw_error(ExitCode::kDoesNotFit, "--vram",
                 str(format_bytes(options.vram_bytes), " is more than the ", format_bytes(card.vram_bytes()), " of ",
@@ -39,7 +39,7 @@ DryRunCard dry_run_card(const Card& card, const DeviceOptions& options) {
 // By name: a card by what its data sheet calls it, too.
 bool same_device(const std::string& a, const std::string& b) {
   if (a == b) return true;
-  const std::optional<Card> first = card_named(a), second = card_named(b);
+  const std::optional<GpuSpec> first = gpu_named(a), second = gpu_named(b);
   return first && second && first->id == second->id;
 }
 
@@ -69,7 +69,7 @@ class Planner {
   void need(KvMode kv, uint64_t* vram_bytes, uint64_t* host_bytes) const;
 
   const PlanOptions& options_;
-  std::optional<Card> card_;
+  std::optional<GpuSpec> card_;
   DryRunCard dry_run_;
   PlanReport report_;
 };
@@ -77,7 +77,7 @@ class Planner {
 // The device itself is asked what it is and given back: planning takes none of its memory.
 void Planner::choose_device() {
   if (!options_.gpu.empty()) {
-    card_ = find_card(options_.gpu);
+    card_ = find_gpu(options_.gpu);
     dry_run_ = dry_run_card(*card_, options_.engine.device);
   } else {
     dry_run_ = dry_run_of(*open_device(options_.engine.device));
@@ -137,7 +137,7 @@ void Planner::use_kept_rates() {
 void Planner::choose_rates() {
   if (!card_ || !options_.profile.empty()) use_kept_rates();
   if (report_.rates) return;
-  if (!card_ && dry_run_.backend == Backend::kCuda) card_ = card_named(dry_run_.name);
+  if (!card_ && dry_run_.backend == Backend::kCuda) card_ = gpu_named(dry_run_.name);
   if (!card_) return;
   report_.rates = card_->rates();
   report_.rates_from = "the data sheet of " + card_->name;

@@ -16,7 +16,7 @@ namespace headrace {
 struct PlanOptions {
   EngineOptions engine;  // its rates_of and want_tokenizer are not looked at
   std::string shape;     // instead of engine.model (runtime/model/files/shapes.h)
-  std::string gpu;       // a card by its data sheet instead of a device that is here (cache/cards.h); empty: none
+  std::string gpu;       // a card by its data sheet instead of a device that is here (cache/gpu_specs.h); empty: none
   std::string profile;   // a file of profiles; empty: the one that is kept
   int64_t output_tokens = 256;  // of the context
   int64_t now = 0;              // seconds since 1970, for the profile's age; 0: what the system says

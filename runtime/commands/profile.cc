@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "cache/base.h"
-#include "cache/cards.h"
+#include "cache/gpu_specs.h"
 #include "offload/disk/file.h"
 #include "offload/measure/disk_probe.h"
 #include "offload/measure/host_probe.h"

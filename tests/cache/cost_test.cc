@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "cache/cards.h"
+#include "cache/gpu_specs.h"
 
 namespace headrace {
 namespace {
@@ -199,16 +199,16 @@ TEST(Cards, AreWhatTheirSheetsSay) {
   EXPECT_NEAR(pcie_gb_per_s(5, 16), 63.0, 0.05);
   EXPECT_DOUBLE_EQ(pcie_gb_per_s(1, 1), 0.25);
   EXPECT_EQ(pcie_gb_per_s(0, 16), 0);
-  const Card card = find_card("RTX 4090");
+  const GpuSpec card = find_gpu("RTX 4090");
   EXPECT_EQ(card.id, "rtx4090");
   EXPECT_NEAR(static_cast<double>(card.vram_bytes()) / kGiB, 23.5, 0.1);
-  for (const Card& known : known_cards()) {
+  for (const GpuSpec& known : known_gpus()) {
     EXPECT_TRUE(known.rates().known()) << known.id;
     EXPECT_LT(known.rates().to_device_gb_per_s, pcie_gb_per_s(known.pcie_generation, known.pcie_lanes)) << known.id;
-    EXPECT_EQ(find_card(known.id).name, known.name);
+    EXPECT_EQ(find_gpu(known.id).name, known.name);
   }
   try {
-    find_card("rtx9090");
+    find_gpu("rtx9090");
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kUsage);
@@ -234,15 +234,15 @@ TEST(Cards, AreFoundByTheirDriversNames) {
         Case{"NVIDIA GeForce RTX 4090 Laptop GPU", nullptr}, Case{"NVIDIA H100 PCIe", nullptr},
         Case{"NVIDIA H200 NVL", nullptr}, Case{"NVIDIA A10G", nullptr}, Case{"NVIDIA L40", nullptr},
         Case{"NVIDIA GeForce RTX", nullptr}, Case{"NVIDIA", nullptr}, Case{"", nullptr}, Case{"CPU", nullptr}}) {
-    const std::optional<Card> found = card_named(c.driver);
+    const std::optional<GpuSpec> found = gpu_named(c.driver);
     EXPECT_EQ(found ? found->id : "none", c.id != nullptr ? c.id : "none") << c.driver;
   }
-  for (const Card& known : known_cards()) EXPECT_EQ(card_named(known.name)->id, known.id);
+  for (const GpuSpec& known : known_gpus()) EXPECT_EQ(gpu_named(known.name)->id, known.id);
 }
 
 // The sheet of the card that was measured gives what was measured.
 TEST(Cards, TheMeasuredOneAgreesWithItsSheet) {
-  const MachineRates sheet = find_card("h200").rates(), measured = h200();
+  const MachineRates sheet = find_gpu("h200").rates(), measured = h200();
   EXPECT_NEAR(sheet.to_device_gb_per_s / measured.to_device_gb_per_s, 1, 0.05);
   EXPECT_NEAR(sheet.weights_gb_per_s / measured.weights_gb_per_s, 1, 0.05);
   EXPECT_NEAR(sheet.product_tflop_per_s / measured.product_tflop_per_s, 1, 0.05);

@@ -11,7 +11,7 @@
 
 namespace headrace {
 
-struct Card {
+struct GpuSpec {
   std::string id;         // "rtx4090", as --gpu takes it
   std::string name;       // "NVIDIA GeForce RTX 4090"
   double memory_gib = 0;  // as it is sold
@@ -25,12 +25,12 @@ struct Card {
   MachineRates rates() const;
 };
 
-std::vector<Card> known_cards();
+std::vector<GpuSpec> known_gpus();
 // Upper and lower case, blanks and dashes do not matter: "RTX 4090". Throws Error(kUsage) that lists the ids.
-Card find_card(std::string_view id);
+GpuSpec find_gpu(std::string_view id);
 // The card that a driver names so: "NVIDIA A100-SXM4-80GB" is an A100. Whole words, the longest of the names that it
 // begins with; none where a word more says that it is another card: "RTX 4090 Laptop GPU".
-std::optional<Card> card_named(std::string_view driver_name);
+std::optional<GpuSpec> gpu_named(std::string_view driver_name);
 
 // What a link of so many lanes carries at best each way, its encoding counted, headers not; GB/s.
 double pcie_gb_per_s(int generation, int lanes);

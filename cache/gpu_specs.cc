@@ -1,4 +1,4 @@
-#include "cache/cards.h"
+#include "cache/gpu_specs.h"
 
 #include <algorithm>
 #include <cctype>
@@ -15,7 +15,7 @@ struct Row {
 };
 
 // GeForce's rates are those with sums in fp32, half of those with sums in fp16.
-constexpr Row kCards[] = {
+constexpr Row kGpuSpecs[] = {
     {"rtx3080", "NVIDIA GeForce RTX 3080", 10, 760.3, 59.5, false, 4, 16},
     {"rtx3090", "NVIDIA GeForce RTX 3090", 24, 936.2, 71, false, 4, 16},
     {"rtx3090ti", "NVIDIA GeForce RTX 3090 Ti", 24, 1008, 80, false, 4, 16},
@@ -91,7 +91,7 @@ bool is_another(const Words& driver, const Row& row) {
                      [&](const std::string& word) { return contains(kOthers, word) && !contains(own, word); });
 }
 
-Card card_of(const Row& row) {
+GpuSpec card_of(const Row& row) {
   return {.id = row.id,
           .name = row.name,
           .memory_gib = row.memory_gib,
@@ -112,11 +112,11 @@ double pcie_gb_per_s(int generation, int lanes) {
 }
 
 // Some 2% are kept by the card and its driver.
-uint64_t Card::vram_bytes() const {
+uint64_t GpuSpec::vram_bytes() const {
   return static_cast<uint64_t>(memory_gib * 0.98 * static_cast<double>(kGiB)) / kMiB * kMiB;
 }
 
-MachineRates Card::rates() const {
+MachineRates GpuSpec::rates() const {
   const double link = kLinkOfPeak * pcie_gb_per_s(pcie_generation, pcie_lanes);
   const double mma = bf16_tflop_per_s * (warp_groups ? kMmaSyncOfHopper : 1);
   return {.gpu = true,
@@ -129,15 +129,15 @@ MachineRates Card::rates() const {
           .queries_tflop_per_s = kQueriesOfMma * mma};
 }
 
-std::vector<Card> known_cards() {
-  std::vector<Card> cards;
-  for (const Row& row : kCards) cards.push_back(card_of(row));
+std::vector<GpuSpec> known_gpus() {
+  std::vector<GpuSpec> cards;
+  for (const Row& row : kGpuSpecs) cards.push_back(card_of(row));
   return cards;
 }
 
-Card find_card(std::string_view id) {
+GpuSpec find_gpu(std::string_view id) {
   std::string ids;
-  for (const Row& row : kCards) {
+  for (const Row& row : kGpuSpecs) {
     if (plain(id) == row.id) return card_of(row);
     ids += str(ids.empty() ? "" : ", ", row.id);
   }
@@ -145,11 +145,11 @@ Card find_card(std::string_view id) {
               "Measure a card that is here: headrace profile.");
 }
 
-std::optional<Card> card_named(std::string_view driver_name) {
+std::optional<GpuSpec> gpu_named(std::string_view driver_name) {
   const Words driver = words_of(driver_name);
   const Row* best = nullptr;
   size_t longest = 0;
-  for (const Row& row : kCards) {
+  for (const Row& row : kGpuSpecs) {
     const Words model = model_words(row);
     if (model.size() <= longest || model.size() > driver.size()) continue;
     if (!std::equal(model.begin(), model.end(), driver.begin())) continue;
