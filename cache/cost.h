@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
+#include "cache/memory_plan.h"
 #include "cache/partial.h"
-#include "cache/planner.h"
 
 namespace headrace {
 

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "cache/planner.h"
+#include "cache/memory_plan.h"
 
 namespace headrace {
 

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "cache/cost.h"
-#include "cache/planner.h"
+#include "cache/memory_plan.h"
 #include "kernels/sample/op.h"
 #include "offload/device/device.h"
 #include "runtime/draft/draft_model.h"

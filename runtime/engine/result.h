@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cache/planner.h"
+#include "cache/memory_plan.h"
 #include "runtime/engine/run_plan.h"
 #include "runtime/kv/spill_options.h"
 #include "runtime/prefix/run.h"

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cache/cost.h"
-#include "cache/planner.h"
+#include "cache/memory_plan.h"
 #include "runtime/model/config.h"
 #include "runtime/speculation/verify_options.h"
 

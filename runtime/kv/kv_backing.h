@@ -10,7 +10,7 @@
 #include <memory>
 #include <optional>
 
-#include "cache/planner.h"
+#include "cache/memory_plan.h"
 #include "cache/stream_schedule.h"
 #include "offload/device/background_pinned_buffer.h"
 #include "offload/device/device.h"

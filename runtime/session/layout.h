@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "cache/planner.h"
+#include "cache/memory_plan.h"
 #include "offload/device/device.h"
 #include "runtime/model/config.h"
 #include "runtime/model/weights.h"

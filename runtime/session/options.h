@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "cache/planner.h"
+#include "cache/memory_plan.h"
 #include "kernels/sample/op.h"
 #include "runtime/draft/draft.h"
 #include "runtime/kv/partial_kv.h"

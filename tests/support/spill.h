@@ -1,7 +1,7 @@
 // How much host memory a run is left with, so that a share of its KV cache has to live on disk. Header only.
 #pragma once
 
-#include "cache/planner.h"
+#include "cache/memory_plan.h"
 #include "offload/device/stream.h"
 
 namespace headrace::testing {

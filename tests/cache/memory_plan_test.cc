@@ -1,4 +1,4 @@
-#include "cache/planner.h"
+#include "cache/memory_plan.h"
 
 #include <gtest/gtest.h>
 
