@@ -64,13 +64,13 @@ struct Engine::Impl {
   void check_weights();
   void choose_chat();
   void check_prompt(const std::vector<int32_t>& prompt) const;
-  RunGround ground() const { return {options, *device, *compute, config, *weights, draft_model.get()}; }
+  RunContext context() const { return {options, *device, *compute, config, *weights, draft_model.get()}; }
   RunPlan plan(int64_t prompt_tokens, const GenerateOptions& run) const;
   void open_prefixes();
   PrefixKey fingerprint(const TensorSource& source) const;
   std::unique_ptr<PrefixRun> find_prefix(const std::vector<int32_t>& prompt, const RunSetup& setup);
-  SessionPlan settle_with_prefix(const std::vector<int32_t>& prompt, const GenerateOptions& run, RunSetup* setup,
-                                 std::unique_ptr<PrefixRun>* prefix, PrefixUse* use);
+  SessionPlan finalize_with_prefix(const std::vector<int32_t>& prompt, const GenerateOptions& run, RunSetup* setup,
+                                   std::unique_ptr<PrefixRun>* prefix, PrefixUse* use);
   GenerateResult generate(const std::vector<int32_t>& prompt, const GenerateOptions& run, Progress* progress);
   // False: a saved prefix is damaged, and nothing came of it but its time and bytes. `started`: when the first attempt
   // began its prefill.
@@ -140,18 +140,18 @@ std::unique_ptr<PrefixRun> Engine::Impl::find_prefix(const std::vector<int32_t>&
 
 // Saved prefixes are to make a run faster, not impossible: where the memory that they take is what there is no room
 // for, it does without them.
-SessionPlan Engine::Impl::settle_with_prefix(const std::vector<int32_t>& prompt, const GenerateOptions& run,
-                                             RunSetup* setup, std::unique_ptr<PrefixRun>* prefix, PrefixUse* use) {
+SessionPlan Engine::Impl::finalize_with_prefix(const std::vector<int32_t>& prompt, const GenerateOptions& run,
+                                               RunSetup* setup, std::unique_ptr<PrefixRun>* prefix, PrefixUse* use) {
   *prefix = find_prefix(prompt, *setup);
-  if (!*prefix) return settle(ground(), run, setup);
+  if (!*prefix) return finalize(context(), run, setup);
   setup->session.prefix = prefix->get();
   try {
-    return settle(ground(), run, setup);
+    return finalize(context(), run, setup);
   } catch (const DoesNotFit&) {
   }
   const std::unique_ptr<PrefixRun> without = std::move(*prefix);
-  *setup = begin_setup(ground(), static_cast<int64_t>(prompt.size()), run);
-  SessionPlan plan = settle(ground(), run, setup);
+  *setup = resolve_options(context(), static_cast<int64_t>(prompt.size()), run);
+  SessionPlan plan = finalize(context(), run, setup);
   use->asked = true;
   use->notes.insert(use->notes.end(), without->notes().begin(), without->notes().end());
   use->notes.push_back(str("prefix cache: --host-mem has no room for the ",
@@ -191,7 +191,7 @@ void Engine::Impl::choose_chat() {
 }
 
 void Engine::Impl::check_prompt(const std::vector<int32_t>& prompt) const {
-  const int64_t tokens = static_cast<int64_t>(prompt.size()), limit = ground().context_limit();
+  const int64_t tokens = static_cast<int64_t>(prompt.size()), limit = context().context_limit();
   if (tokens == 0) throw_error(ExitCode::kBadInput, "prompt", "is empty: there is no token to start from");
   if (tokens + 1 > limit) {
     throw_error(ExitCode::kBadInput, "prompt",
@@ -210,9 +210,9 @@ void Engine::Impl::check_prompt(const std::vector<int32_t>& prompt) const {
 }
 
 RunPlan Engine::Impl::plan(int64_t prompt_tokens, const GenerateOptions& run) const {
-  RunSetup setup = begin_setup(ground(), prompt_tokens, run);
-  const SessionPlan plan = settle(ground(), run, &setup);
-  return run_plan(ground(), setup, plan.memory);
+  RunSetup setup = resolve_options(context(), prompt_tokens, run);
+  const SessionPlan plan = finalize(context(), run, &setup);
+  return run_plan(context(), setup, plan.memory);
 }
 
 GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const GenerateOptions& run,
@@ -246,14 +246,14 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
 
 bool Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOptions& run,
                            std::optional<HostClock::time_point>* started, GenerateResult* result, Progress* progress) {
-  RunSetup setup = begin_setup(ground(), result->prompt_tokens, run);
+  RunSetup setup = resolve_options(context(), result->prompt_tokens, run);
   std::unique_ptr<PrefixRun> prefix;
-  SessionPlan plan = settle_with_prefix(prompt, run, &setup, &prefix, &result->prefix);
+  SessionPlan plan = finalize_with_prefix(prompt, run, &setup, &prefix, &result->prefix);
   Drafting drafting(setup.model, setup.draft.get(), run.tree_limits);
   Session session(std::move(plan));
   result->plan = session.plan();
   if (rates) result->link_peak_gb_per_s = rates->to_device_gb_per_s;
-  if (rates && rates->known()) result->predicted = predict(run_plan(ground(), setup, result->plan), *rates);
+  if (rates && rates->known()) result->predicted = predict(run_plan(context(), setup, result->plan), *rates);
   session.begin_host_memory(weights->staging_bytes() + (draft_model ? draft_model->staging_bytes() : 0));
   Output output(tokenizer ? &*tokenizer : nullptr, end_ids, run, setup.max_tokens);
   if (load_weights(progress, run.interrupt)) {
@@ -322,7 +322,7 @@ const Tokenizer& Engine::tokenizer() const {
 }
 const Device& Engine::device() const { return *impl_->device; }
 DType Engine::dtype() const { return impl_->weights->dtype(); }
-int64_t Engine::context_limit() const { return impl_->ground().context_limit(); }
+int64_t Engine::context_limit() const { return impl_->context().context_limit(); }
 const std::string& Engine::model_path() const { return impl_->checkpoint->path(); }
 std::vector<FileStamp> Engine::model_files() const { return impl_->checkpoint->files(); }
 std::vector<FileStamp> Engine::draft_files() const {

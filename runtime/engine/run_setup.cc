@@ -10,12 +10,12 @@ namespace {
 constexpr int64_t kMostUnhidden = 64;  // nodes of a refresh that no link hides: as many cost what one does
 
 // What --verify says, or what goes without saying: partial verification where something guesses ahead.
-VerifyOptions verify_of(const RunGround& ground, const GenerateOptions& run) {
-  VerifyOptions verify = run.verify.value_or(ground.options.verify);
+VerifyOptions verify_of(const RunContext& context, const GenerateOptions& run) {
+  VerifyOptions verify = run.verify.value_or(context.options.verify);
   if (!partial_budget_fits(verify.budget)) {
     throw_error(ExitCode::kUsage, "--partial-budget", str(verify.budget, " is no multiple of 64 up to 16K"));
   }
-  const bool drafts = ground.draft_model != nullptr && run.speculate;
+  const bool drafts = context.draft_model != nullptr && run.speculate;
   if (!verify.mode) verify.mode = drafts ? VerifyMode::kLossless : VerifyMode::kFull;
   if (*verify.mode == VerifyMode::kApproximate && verify.interval == kAutoInterval)
     verify.interval = kPublishedInterval;
@@ -25,15 +25,15 @@ VerifyOptions verify_of(const RunGround& ground, const GenerateOptions& run) {
 // The tree of a run's pending tokens; no width: they are a chain. Without a draft the target guesses for itself. A
 // GPU's pass costs little more for a group of rows than for one, and a refresh that streams hides some hundred; a CPU's
 // pass costs more with each. LongSpec reads the target's own rows, which must be a chain.
-PendingTreeLimits pending_limits(const RunGround& ground, const GenerateOptions& run, const RunSetup& setup,
+PendingTreeLimits pending_limits(const RunContext& context, const GenerateOptions& run, const RunSetup& setup,
                                  bool streams) {
   const DraftModel* const model = setup.model;
   const bool chain = !setup.partial() || *setup.verify.mode != VerifyMode::kLossless ||
-                     ground.config.vocab < kRankedTokens || ground.config.vocab > kMaxTopVocab ||
+                     context.config.vocab < kRankedTokens || context.config.vocab > kMaxTopVocab ||
                      run.forced_tokens > 0 || (model != nullptr && model->type() == SpecType::kLongSpec);
   if (chain) return {.width = 0};
   if (run.pending) return *run.pending;
-  const bool cuda = ground.device.backend() == Backend::kCuda;
+  const bool cuda = context.device.backend() == Backend::kCuda;
   if (model != nullptr && !(cuda && streams)) return {.width = 0};
   PendingTreeLimits limits{.width = 48, .grown = 384, .nodes = 384};  // measured: speculation_bench
   if (!cuda) limits = {.width = 2, .grown = kMostPending + 16, .nodes = kMostPending + 16, .least = 0.2};
@@ -59,15 +59,15 @@ void start_draft(RunSetup* setup) {
   setup->session.draft = setup->draft.get();
 }
 
-SessionOptions session_options(const RunGround& ground, const GenerateOptions& run, int64_t prompt_tokens,
+SessionOptions session_options(const RunContext& context, const GenerateOptions& run, int64_t prompt_tokens,
                                int64_t max_tokens) {
-  const EngineOptions& options = ground.options;
+  const EngineOptions& options = context.options;
   SessionOptions session;
   session.prompt_tokens = prompt_tokens;
   session.context_tokens = prompt_tokens + max_tokens;
   session.kv = run.kv.value_or(options.kv);
-  session.k_type = options.cache_type_k.value_or(ground.weights.dtype());
-  session.v_type = options.cache_type_v.value_or(ground.weights.dtype());
+  session.k_type = options.cache_type_k.value_or(context.weights.dtype());
+  session.v_type = options.cache_type_v.value_or(context.weights.dtype());
   session.sampling = run.sampling;
   session.spill = options.spill;
   session.ring_slots = options.ring_slots;
@@ -76,19 +76,19 @@ SessionOptions session_options(const RunGround& ground, const GenerateOptions& r
   return session;
 }
 
-SessionPlan session_plan(const RunGround& ground, const RunSetup& setup) {
-  return plan_session(ground.device, ground.compute, ground.config, ground.weights, setup.session);
+SessionPlan session_plan(const RunContext& context, const RunSetup& setup) {
+  return plan_session(context.device, context.compute, context.config, context.weights, setup.session);
 }
 
 }  // namespace
 
-RunSetup begin_setup(const RunGround& ground, int64_t prompt_tokens, const GenerateOptions& run) {
+RunSetup resolve_options(const RunContext& context, int64_t prompt_tokens, const GenerateOptions& run) {
   RunSetup setup;
-  const int64_t room = ground.context_limit() - prompt_tokens;
+  const int64_t room = context.context_limit() - prompt_tokens;
   setup.max_tokens = run.max_tokens < 0 ? room : std::min(run.max_tokens, room);
-  setup.verify = verify_of(ground, run);
-  setup.model = run.speculate ? ground.draft_model : nullptr;
-  SessionOptions& session = setup.session = session_options(ground, run, prompt_tokens, setup.max_tokens);
+  setup.verify = verify_of(context, run);
+  setup.model = run.speculate ? context.draft_model : nullptr;
+  SessionOptions& session = setup.session = session_options(context, run, prompt_tokens, setup.max_tokens);
   if (setup.model != nullptr) {  // the last step's tree may stand beyond the last token
     session.context_tokens += setup.model->tree().levels;
   }
@@ -101,29 +101,29 @@ RunSetup begin_setup(const RunGround& ground, int64_t prompt_tokens, const Gener
                      .most_pending = setup.partial() ? kMostPending : 0,
                      .sampling = run.sampling,
                      .tree_limits = run.tree_limits,
-                     .saves = !ground.options.prefix_cache.folder.empty()};
-  set_pending(pending_limits(ground, run, setup, false), &setup);
+                     .saves = !context.options.prefix_cache.folder.empty()};
+  set_pending(pending_limits(context, run, setup, false), &setup);
   return setup;
 }
 
 // What has no room with small passes will stream if it gets some, unless all must stay on the device: then the refusal
 // is of what the run will be, so that what it says would do does.
-SessionPlan settle(const RunGround& ground, const GenerateOptions& run, RunSetup* setup) {
+SessionPlan finalize(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
   start_draft(setup);
-  const PendingTreeLimits streaming = pending_limits(ground, run, *setup, true);
-  if (streaming == setup->pending) return session_plan(ground, *setup);
+  const PendingTreeLimits streaming = pending_limits(context, run, *setup, true);
+  if (streaming == setup->pending) return session_plan(context, *setup);
   try {
-    SessionPlan plan = session_plan(ground, *setup);
+    SessionPlan plan = session_plan(context, *setup);
     if (plan.memory.ring_slots == 0) return plan;
   } catch (const DoesNotFit&) {
     if (setup->session.kv == KvMode::kDevice) throw;
   }
   set_pending(streaming, setup);
   start_draft(setup);
-  return session_plan(ground, *setup);
+  return session_plan(context, *setup);
 }
 
-RunPlan run_plan(const RunGround& ground, const RunSetup& setup, const MemoryPlan& memory) {
+RunPlan run_plan(const RunContext& context, const RunSetup& setup, const MemoryPlan& memory) {
   const SessionOptions& session = setup.session;
   RunPlan plan{.prompt_tokens = session.prompt_tokens,
                .context_tokens = session.context_tokens,
@@ -132,9 +132,9 @@ RunPlan run_plan(const RunGround& ground, const RunSetup& setup, const MemoryPla
                .partial = session.partial.shape,
                .pass_rows = session.pass_rows,
                .grow_rows = session.grow_rows,
-               .weights_bytes = ground.weights.bytes(),
-               .sizes = model_sizes(ground.config, ground.weights.dtype(),
-                                    row_shape(ground.config, session.k_type, session.v_type)),
+               .weights_bytes = context.weights.bytes(),
+               .sizes = model_sizes(context.config, context.weights.dtype(),
+                                    row_shape(context.config, session.k_type, session.v_type)),
                .memory = memory};
   if (setup.model != nullptr) {
     plan.draft = spec_type_name(setup.model->type());

@@ -19,7 +19,7 @@
 namespace headrace {
 
 // What an engine's runs have in common.
-struct RunGround {
+struct RunContext {
   const EngineOptions& options;
   Device& device;
   Stream& compute;
@@ -43,14 +43,14 @@ struct RunSetup {
 };
 
 // As it would be if nothing streamed. Throws Error(kUsage) for a --partial-budget that is none.
-RunSetup begin_setup(const RunGround& ground, int64_t prompt_tokens, const GenerateOptions& run);
+RunSetup resolve_options(const RunContext& context, int64_t prompt_tokens, const GenerateOptions& run);
 
 // Starts the run's draft and plans its session. Passes that stream over the full KV judge more pending tokens, and the
 // run needs the rows for them: where the tree of pending tokens depends on that, the planner is first asked for the run
 // without these rows, and again with them if it streams (a run that streams without them streams with them). The plan
 // that is returned is the one that the session carries out. Throws Error(kDoesNotFit).
-SessionPlan settle(const RunGround& ground, const GenerateOptions& run, RunSetup* setup);
+SessionPlan finalize(const RunContext& context, const GenerateOptions& run, RunSetup* setup);
 
-RunPlan run_plan(const RunGround& ground, const RunSetup& setup, const MemoryPlan& memory);
+RunPlan run_plan(const RunContext& context, const RunSetup& setup, const MemoryPlan& memory);
 
 }  // namespace headrace

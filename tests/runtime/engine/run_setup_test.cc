@@ -33,15 +33,15 @@ class OnPaper {
   RowShape rows() const {
     return row_shape(checkpoint_->config(), checkpoint_->natural_dtype(), checkpoint_->natural_dtype());
   }
-  RunGround ground() { return {options_, *device_, *compute_, checkpoint_->config(), weights_, draft_.get()}; }
+  RunContext context() { return {options_, *device_, *compute_, checkpoint_->config(), weights_, draft_.get()}; }
   // All but so much of the device's memory is somebody else's.
   MemoryBudget::Reservation leave(uint64_t bytes) {
     return device_->vram().reserve(device_->vram().free_bytes() - bytes, "others");
   }
   RunSetup settled(const GenerateOptions& run, PrefixRun* prefix = nullptr, MemoryPlan* plan = nullptr) {
-    RunSetup setup = begin_setup(ground(), kPrompt, run);
+    RunSetup setup = resolve_options(context(), kPrompt, run);
     setup.session.prefix = prefix;
-    const SessionPlan settled = settle(ground(), run, &setup);
+    const SessionPlan settled = finalize(context(), run, &setup);
     if (plan != nullptr) *plan = settled.memory;
     return setup;
   }
