@@ -4,7 +4,7 @@
 
 #include "offload/device/trace.h"
 #include "offload/host/clock.h"
-#include "runtime/engine/decoder.h"
+#include "runtime/engine/decode_loop.h"
 
 namespace headrace {
 namespace {
@@ -57,16 +57,16 @@ std::optional<int32_t> prefill(const Answer& a) {
 
 void run_steps(const Answer& a, int32_t first) {
   const HostSpan span(a.device.trace(), "decode");
-  Decoder(a.session, a.drafting, a.output, a.compute,
-          {.verify = *a.setup.verify.mode,
-           .interval = a.setup.verify.interval,
-           .streams = a.result.plan.ring_slots > 0,
-           .forced_tokens = a.run.forced_tokens,
-           .step_costs = a.run.step_costs,
-           .pending = a.setup.pending,
-           .interrupt = a.run.interrupt,
-           .progress = a.progress,
-           .model = a.model})
+  DecodeLoop(a.session, a.drafting, a.output, a.compute,
+             {.verify = *a.setup.verify.mode,
+              .interval = a.setup.verify.interval,
+              .streams = a.result.plan.ring_slots > 0,
+              .forced_tokens = a.run.forced_tokens,
+              .step_costs = a.run.step_costs,
+              .pending = a.setup.pending,
+              .interrupt = a.run.interrupt,
+              .progress = a.progress,
+              .model = a.model})
       .run(first);
 }
 

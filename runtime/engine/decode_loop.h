@@ -21,7 +21,7 @@
 
 namespace headrace {
 
-struct DecoderOptions {
+struct DecodeLoopOptions {
   VerifyMode verify = VerifyMode::kFull;
   int64_t interval = kAutoInterval;
   bool streams = false;      // passes over the full KV wait for the link
@@ -34,34 +34,34 @@ struct DecoderOptions {
   std::string model;  // in errors
 };
 
-class Decoder {
+class DecodeLoop {
  public:
-  Decoder(Session& session, Drafting& drafting, Output& output, Stream& compute, const DecoderOptions& options);
+  DecodeLoop(Session& session, Drafting& drafting, Output& output, Stream& compute, const DecodeLoopOptions& options);
 
   // From the token after the prompt to the end of the run.
   void run(int32_t first);
 
  private:
   StepMode next_mode() const;
-  bool judge(StepMode mode);  // false, as of guess(): the run has ended
-  bool guess();
-  bool grow_or_judge();
+  bool verify_step(StepMode mode);  // false, as of partial_step(): the run has ended
+  bool partial_step();
+  bool tree_step();
   void propose_after_tip(int64_t most_depth);
   bool grow_on(int64_t most_depth);
-  bool judge_tree(int64_t most_depth);
+  bool verify_tree(int64_t most_depth);
   bool step_on_device(StepMode mode, int64_t position);
   const Tree& behind_pending();
   void accept_step(const Tree& tree, std::span<const int32_t> samples, int64_t settled);
-  Judgement judge_pending(std::span<const int32_t> samples) const;
+  Judgement verify_pending(std::span<const int32_t> samples) const;
   void cut_at_the_end();
-  bool tell(const Tree& tree, size_t first_node);
+  bool emit(const Tree& tree, size_t first_node);
   int32_t settled(int32_t sample) const;
 
   Session& session_;
   Drafting& drafting_;
   Output& output_;
   Stream& compute_;
-  const DecoderOptions options_;
+  const DecodeLoopOptions options_;
   std::optional<PendingTree> growing_;    // the pending tokens, where they are a tree
   std::optional<GrowthRule> rule_;        // then; none: a fixed interval
   std::optional<Worthwhile> worthwhile_;  // then, where nothing streams and the interval is auto

@@ -1,4 +1,4 @@
-#include "runtime/engine/decoder.h"
+#include "runtime/engine/decode_loop.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,8 @@
 
 namespace headrace {
 
-Decoder::Decoder(Session& session, Drafting& drafting, Output& output, Stream& compute, const DecoderOptions& options)
+DecodeLoop::DecodeLoop(Session& session, Drafting& drafting, Output& output, Stream& compute,
+                       const DecodeLoopOptions& options)
     : session_(session), drafting_(drafting), output_(output), compute_(compute), options_(options) {
   pending_.reserve(kMostPending);
   const bool automatic = options.interval == kAutoInterval;
@@ -19,7 +20,7 @@ Decoder::Decoder(Session& session, Drafting& drafting, Output& output, Stream& c
   if (automatic && !growing_) tuner_.emplace(options.streams);
 }
 
-void Decoder::run(int32_t first) {
+void DecodeLoop::run(int32_t first) {
   prompt_tokens_ = session_.rows();
   root_ = settled(first);
   bool going = output_.take(root_);
@@ -29,13 +30,13 @@ void Decoder::run(int32_t first) {
     }
     const TraceStep step(compute_);
     const StepMode mode = next_mode();
-    going = mode != StepMode::kPartial ? judge(mode) : growing_ ? grow_or_judge() : guess();
+    going = mode != StepMode::kPartial ? verify_step(mode) : growing_ ? tree_step() : partial_step();
     if (options_.progress) options_.progress->update(output_.tokens());
   }
 }
 
 // A sample that becomes the next token of the text.
-int32_t Decoder::settled(int32_t sample) const {
+int32_t DecodeLoop::settled(int32_t sample) const {
   if (sample >= 0) [[likely]]
     return sample;
   const int64_t position = session_.rows() + static_cast<int64_t>(pending_.size());
@@ -51,7 +52,7 @@ int32_t Decoder::settled(int32_t sample) const {
               "No text can follow: the model overflows on this text, or its file is damaged.");
 }
 
-StepMode Decoder::next_mode() const {
+StepMode DecodeLoop::next_mode() const {
   if (at_the_end_) return StepMode::kRefresh;
   if (worthwhile_ && worthwhile_->plain() && !growing_->begun()) return StepMode::kFull;
   if (growing_ && session_.partial_ready()) return options_.interval == 0 ? StepMode::kRefresh : StepMode::kPartial;
@@ -72,7 +73,7 @@ StepMode Decoder::next_mode() const {
 // ---- a step over the full KV ----------------------------------------------------------------------------------------
 
 // The pending tokens are a chain before the proposed tree: one pass judges both.
-bool Decoder::judge(StepMode mode) {
+bool DecodeLoop::verify_step(StepMode mode) {
   const int64_t pending = static_cast<int64_t>(pending_.size());
   tree_.reset(root_);
   drafting_.begin(mode, pending);
@@ -84,7 +85,7 @@ bool Decoder::judge(StepMode mode) {
     const Tree& together = behind_pending();
     const std::span<const int32_t> samples = session_.verify(together, mode);
     accept_step(together, samples, final ? pending : 0);
-    judgement = judge_pending(samples);
+    judgement = verify_pending(samples);
   }
   const Tree& tree = pending > 0 ? combined_ : tree_;
   const int64_t right = static_cast<int64_t>(acceptance_.nodes.size());
@@ -99,12 +100,12 @@ bool Decoder::judge(StepMode mode) {
   at_the_end_ = false;
   root_ = acceptance_.next;
   // What the text has already: of a lossless run the first node, of an approximate one all up to the tree's root.
-  return tell(tree, final ? static_cast<size_t>(pending) + 1 : 1);
+  return emit(tree, final ? static_cast<size_t>(pending) + 1 : 1);
 }
 
 // Proposes a tree behind the rows before `position`, verifies and accepts it, with nothing on the host between; false,
 // and nothing done, where the draft needs the host.
-bool Decoder::step_on_device(StepMode mode, int64_t position) {
+bool DecodeLoop::step_on_device(StepMode mode, int64_t position) {
   const ProposedTree proposed = drafting_.propose_into(root_, position, session_.tree_inputs(mode));
   if (proposed.nodes == 0) return false;
   const std::span<const int32_t> samples = session_.verify(proposed, mode, &tree_, &acceptance_);
@@ -112,7 +113,7 @@ bool Decoder::step_on_device(StepMode mode, int64_t position) {
   return true;
 }
 
-const Tree& Decoder::behind_pending() {
+const Tree& DecodeLoop::behind_pending() {
   if (pending_.empty()) return tree_;
   combined_.reset(pending_.front());
   for (size_t i = 1; i < pending_.size(); ++i) combined_.add(pending_[i], static_cast<int32_t>(i) - 1);
@@ -122,7 +123,7 @@ const Tree& Decoder::behind_pending() {
 }
 
 // `settled`: pending tokens that are final.
-void Decoder::accept_step(const Tree& tree, std::span<const int32_t> samples, int64_t settled) {
+void DecodeLoop::accept_step(const Tree& tree, std::span<const int32_t> samples, int64_t settled) {
   if (options_.forced_tokens == 0) return accept_behind(tree, samples, settled, &acceptance_);
   forced_left_ += options_.forced_tokens;
   const int64_t wanted =
@@ -136,7 +137,7 @@ void Decoder::accept_step(const Tree& tree, std::span<const int32_t> samples, in
 }
 
 // The first pending token was sampled from the full KV; the root behind the last is judged with them.
-Judgement Decoder::judge_pending(std::span<const int32_t> samples) const {
+Judgement DecodeLoop::verify_pending(std::span<const int32_t> samples) const {
   Judgement judgement;
   for (size_t i = 0; i < pending_.size(); ++i) {
     const bool right = combined_.tokens[i + 1] == samples[i] || options_.forced_tokens > 0;
@@ -151,7 +152,7 @@ Judgement Decoder::judge_pending(std::span<const int32_t> samples) const {
 }
 
 // Nodes from `first_node` on of the accepted path, then the root: they are certain.
-bool Decoder::tell(const Tree& tree, size_t first_node) {
+bool DecodeLoop::emit(const Tree& tree, size_t first_node) {
   bool going = true;
   for (size_t i = first_node; i < acceptance_.nodes.size() && going; ++i) {
     going = output_.take(tree.tokens[static_cast<size_t>(acceptance_.nodes[i])]);
@@ -161,7 +162,7 @@ bool Decoder::tell(const Tree& tree, size_t first_node) {
 
 // ---- a step over the partial KV -------------------------------------------------------------------------------------
 
-bool Decoder::guess() {
+bool DecodeLoop::partial_step() {
   tree_.reset(root_);
   drafting_.begin(StepMode::kPartial, 0);
   const int64_t first = session_.rows() + static_cast<int64_t>(pending_.size());
@@ -179,19 +180,19 @@ bool Decoder::guess() {
   accepted_ += count;
   root_ = acceptance_.next;
   if (tuner_) tuner_->record_partial(drafting_.last_ms(), count);
-  return !final || tell(tree_, 1);
+  return !final || emit(tree_, 1);
 }
 
 // ---- pending tokens as a tree ---------------------------------------------------------------------------------------
 
 // Grows the tree by a step, or has it judged.
-bool Decoder::grow_or_judge() {
+bool DecodeLoop::tree_step() {
   if (!growing_->begun()) growing_->begin(root_);
   const int64_t interval = rule_ ? kMostPending : options_.interval;
   const int64_t most_depth = std::min({output_.room() - 1, interval, kMostPending - 1});
   drafting_.begin(StepMode::kPartial, 0);
   propose_after_tip(most_depth);
-  if (!grow_on(most_depth)) return judge_tree(most_depth);
+  if (!grow_on(most_depth)) return verify_tree(most_depth);
   const int64_t first = growing_->extend(most_depth);
   growing_->rank(first, session_.grow(growing_->tree(), first));
   drafting_.grown(growing_->tree().size() - first, growing_->drafted(), growing_->followed());
@@ -201,7 +202,7 @@ bool Decoder::grow_or_judge() {
 }
 
 // A draft goes on from where the first choices have come.
-void Decoder::propose_after_tip(int64_t most_depth) {
+void DecodeLoop::propose_after_tip(int64_t most_depth) {
   if (!drafting_.drafts() || growing_->offered()) return;
   const std::optional<PendingTree::Tip> tip = growing_->tip();
   if (!tip || tip->depth >= most_depth) return;
@@ -211,7 +212,7 @@ void Decoder::propose_after_tip(int64_t most_depth) {
 }
 
 // By what it costs and gives; with a fixed interval, until the first choices have come so far.
-bool Decoder::grow_on(int64_t most_depth) {
+bool DecodeLoop::grow_on(int64_t most_depth) {
   if (most_depth <= 0) return false;
   const int64_t steps = growing_->partial_steps();
   const double growth = steps == 0 ? 1 : growing_->foretold_growth(most_depth);
@@ -223,7 +224,7 @@ bool Decoder::grow_on(int64_t most_depth) {
 // The tree ends with it: the confirmed path stops where no node goes on, so that nothing right has been computed
 // behind it. What would have been, had the tree grown on while the refresh streamed, was found not to pay: README,
 // bench/results/epyc-2core-pending-ahead.json.
-bool Decoder::judge_tree(int64_t most_depth) {
+bool DecodeLoop::verify_tree(int64_t most_depth) {
   const double foretold = growing_->expected(most_depth);
   growing_->fill(most_depth);
   const Tree& tree = growing_->tree();
@@ -244,13 +245,13 @@ bool Decoder::judge_tree(int64_t most_depth) {
   const double cycle_ms = std::exchange(cycle_ms_, 0) + drafting_.last_ms();
   if (worthwhile_) worthwhile_->record_cycle(cycle_ms, confirmed);
   root_ = acceptance_.next;
-  const bool going = tell(tree, 1);
+  const bool going = emit(tree, 1);
   growing_->clear();
   return going;
 }
 
 // What would end the run is pending as all else is: nothing is guessed beyond it, and the next step is a refresh.
-void Decoder::cut_at_the_end() {
+void DecodeLoop::cut_at_the_end() {
   const int64_t room = output_.room() - static_cast<int64_t>(pending_.size());  // all pending but the first are untold
   const std::vector<int32_t>& nodes = acceptance_.nodes;
   for (size_t i = 1; i <= nodes.size() && !at_the_end_; ++i) {
