@@ -131,16 +131,16 @@ nlohmann::ordered_json row_of(const GenerateResult& result) {
     row[step_mode_name(mode)] = {{"steps", kind.steps},
                                  {"nodes", kind.nodes},
                                  {"tau", kind.tau()},
-                                 {"confirmed", kind.confirmed},
+                                 {"confirmed", kind.committed},
                                  {"draft_ms", kind.draft_ms / count},
                                  {"verify_ms", kind.verify_ms / count}};
   }
-  row["judged"] = s.judgement.judged;
-  row["overturned"] = s.judgement.overturned;
-  row["discarded"] = s.judgement.discarded;
-  row["rescued"] = s.judgement.rescued;
-  row["foretold"] = s.judgement.foretold;
-  row["overturn_rate"] = s.judgement.overturn_rate();
+  row["judged"] = s.verify_outcome.judged;
+  row["overturned"] = s.verify_outcome.rejected;
+  row["discarded"] = s.verify_outcome.discarded;
+  row["rescued"] = s.verify_outcome.recovered;
+  row["foretold"] = s.verify_outcome.foretold;
+  row["overturn_rate"] = s.verify_outcome.overturn_rate();
   row["link_bytes_per_token"] = static_cast<double>(result.transfers.decode_h2d_bytes) / tokens;
   row["vram_peak_bytes"] = result.memory.vram_peak_bytes;
   return row;

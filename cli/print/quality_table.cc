@@ -46,7 +46,7 @@ std::string quality_heading(const QualityReport& report) {
              cells(names, kRowWidths), "  document\n");
 }
 
-// tau is that of the lossless run's partial steps, the judged and overturned tokens are its refreshes'.
+// tau is that of the lossless run's partial steps, the judged and rejected tokens are its refreshes'.
 std::string quality_line(const QualityRow& row) {
   std::vector<std::string> texts = {fixed(static_cast<double>(row.temperature), 1), format_count(row.budget),
                                     interval_text(row.interval)};
@@ -55,7 +55,7 @@ std::string quality_line(const QualityRow& row) {
         row.holds_all ? "  the part holds all of " : "  no partial step: the text is too short, of ";
     return str(cells(texts, kRowWidths), why, short_name(row.document), "\n");
   }
-  const Judgement& judged = row.lossless.judgement;
+  const VerifyOutcome& judged = row.lossless.verify_outcome;
   texts.insert(texts.end(), {format_count(judged.judged), fixed(100 * judged.overturn_rate(), 1, "%"),
                              fixed(row.lossless.of(StepMode::kPartial).tau(), 2),
                              format_count(row.lossless.of(StepMode::kRefresh).steps), format_count(row.decode_tokens),

@@ -39,20 +39,22 @@ std::string format_steps(const Speculation& s, StepMode mode, const char* what) 
   if (kind.steps == 0) return "";
   const double ms = (kind.draft_ms + kind.verify_ms) / static_cast<double>(kind.steps);
   return str(format_count(kind.steps), what, " of ", format_rate(ms), " ms",
-             mode == StepMode::kRefresh ? str(", ", format_rate(kind.a_step(kind.confirmed)), " tokens each") : "",
+             mode == StepMode::kRefresh ? str(", ", format_rate(kind.a_step(kind.committed)), " tokens each") : "",
              "; ");
 }
 
-// "verify    lossless: 130 partial steps of 8.1 ms; 12 refreshes of 150 ms, 9.6 tokens each; overturned 3.1% of 400
-// pending tokens, 14 tokens rescued"
+// "verify    lossless: 130 partial steps of 8.1 ms; 12 refreshes of 150 ms, 9.6 tokens each; rejected 3.1% of 400
+// pending tokens, 14 tokens recovered"
 std::string format_verification(const Speculation& s) {
   std::string text =
       str("  verify    ", verify_mode_name(s.verify), ": ", format_steps(s, StepMode::kFull, " full steps"),
           format_steps(s, StepMode::kPartial, " partial steps"), format_steps(s, StepMode::kRefresh, " refreshes"));
-  if (s.judgement.judged > 0) {
-    text += str("overturned ", format_rate(100 * s.judgement.overturn_rate()), "% of ",
-                format_count(s.judgement.judged), " pending tokens",
-                s.judgement.rescued > 0 ? str(", ", format_count(s.judgement.rescued), " tokens rescued") : "", "; ");
+  if (s.verify_outcome.judged > 0) {
+    text += str(
+        "overturned ", format_rate(100 * s.verify_outcome.overturn_rate()), "% of ",
+        format_count(s.verify_outcome.judged), " pending tokens",
+        s.verify_outcome.recovered > 0 ? str(", ", format_count(s.verify_outcome.recovered), " tokens rescued") : "",
+        "; ");
   }
   text.resize(text.size() - 2);
   return text + "\n";

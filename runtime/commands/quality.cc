@@ -150,7 +150,7 @@ GenerateResult Quality::generate(const std::vector<int32_t>& prompt, float tempe
   return result;
 }
 
-// ---- what is overturned, and what is kept ---------------------------------------------------------------------------
+// ---- what is rejected, and what is kept ---------------------------------------------------------------------------
 
 void Quality::compare(const Document& document) {
   const std::vector<int32_t> ids = prompt(cut(document, options_.instruction), options_.instruction);

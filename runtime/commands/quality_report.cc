@@ -15,7 +15,7 @@ ordered_json interval_json(int64_t interval) {
   return interval == kAutoInterval ? ordered_json("auto") : ordered_json(interval);
 }
 
-// Steps, tau, confirmed tokens and times by mode, and what refreshes said of the pending tokens.
+// Steps, tau, committed tokens and times by mode, and what refreshes said of the pending tokens.
 ordered_json steps_json(const Speculation& s) {
   ordered_json out = ordered_json::object();
   for (const StepMode mode : {StepMode::kFull, StepMode::kPartial, StepMode::kRefresh}) {
@@ -23,19 +23,19 @@ ordered_json steps_json(const Speculation& s) {
     if (kind.steps == 0) continue;
     out[step_mode_name(mode)] = {{"steps", kind.steps},
                                  {"tau", rounded(kind.tau())},
-                                 {"confirmed", kind.confirmed},
+                                 {"confirmed", kind.committed},
                                  {"draft_ms_per_step", rounded(kind.draft_ms / static_cast<double>(kind.steps))},
                                  {"verify_ms_per_step", rounded(kind.verify_ms / static_cast<double>(kind.steps))}};
   }
   return out;
 }
 
-ordered_json judged_json(const Judgement& judgement) {
-  return {{"judged", judgement.judged},
-          {"overturned", judgement.overturned},
-          {"discarded", judgement.discarded},
-          {"rescued", judgement.rescued},
-          {"overturn_rate", rounded(judgement.overturn_rate())}};
+ordered_json judged_json(const VerifyOutcome& verify_outcome) {
+  return {{"judged", verify_outcome.judged},
+          {"overturned", verify_outcome.rejected},
+          {"discarded", verify_outcome.discarded},
+          {"rescued", verify_outcome.recovered},
+          {"overturn_rate", rounded(verify_outcome.overturn_rate())}};
 }
 
 ordered_json row_json(const QualityRow& row) {
@@ -48,10 +48,10 @@ ordered_json row_json(const QualityRow& row) {
   out["prompt_tokens"] = row.prompt_tokens;
   out["decode_tokens"] = row.decode_tokens;
   out["partial_holds_all"] = row.holds_all;
-  out["lossless"] = judged_json(row.lossless.judgement);
+  out["lossless"] = judged_json(row.lossless.verify_outcome);
   out["lossless"]["steps"] = steps_json(row.lossless);
   out["lossless"]["same_text"] = row.lossless_same;
-  out["approximate"] = judged_json(row.approximate.judgement);
+  out["approximate"] = judged_json(row.approximate.verify_outcome);
   out["approximate"]["steps"] = steps_json(row.approximate);
   out["approximate"]["same_text"] = row.approximate_same;
   out["approximate"]["rouge_l"] = rounded(row.rouge_l());

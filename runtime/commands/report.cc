@@ -40,7 +40,7 @@ ordered_json kinds_json(const Speculation& s) {
     kinds[step_mode_name(mode)] = {{"steps", kind.steps},
                                    {"nodes", kind.nodes},
                                    {"tau", rounded(kind.tau())},
-                                   {"confirmed", kind.confirmed},
+                                   {"confirmed", kind.committed},
                                    {"draft_ms_per_step", per_step(kind.draft_ms, kind.steps)},
                                    {"verify_ms_per_step", per_step(kind.verify_ms, kind.steps)}};
   }
@@ -56,19 +56,19 @@ ordered_json speculation_json(const GenerateResult& result) {
           {"steps", s.steps},
           {"proposed", s.proposed},
           {"accepted", s.accepted},
-          {"confirmed", s.confirmed},
+          {"confirmed", s.committed},
           {"offered_by_depth", s.offered_by_depth},
           {"accepted_by_depth", s.accepted_by_depth},
           {"draft_ms_per_step", per_step(s.draft_ms, s.steps)},
           {"verify_ms_per_step", per_step(s.verify_ms, s.steps)},
           {"modes", kinds_json(s)},
           {"pending",
-           {{"judged", s.judgement.judged},
-            {"overturned", s.judgement.overturned},
-            {"discarded", s.judgement.discarded},
-            {"rescued", s.judgement.rescued},
-            {"foretold", rounded(s.judgement.foretold)},
-            {"overturn_rate", rounded(s.judgement.overturn_rate())}}}};
+           {{"judged", s.verify_outcome.judged},
+            {"overturned", s.verify_outcome.rejected},
+            {"discarded", s.verify_outcome.discarded},
+            {"rescued", s.verify_outcome.recovered},
+            {"foretold", rounded(s.verify_outcome.foretold)},
+            {"overturn_rate", rounded(s.verify_outcome.overturn_rate())}}}};
 }
 
 // The steps of a run without drafts and refreshes are timed each, and their median counts, as in headrace bench.

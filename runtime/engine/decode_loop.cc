@@ -79,20 +79,21 @@ bool DecodeLoop::verify_step(StepMode mode) {
   drafting_.begin(mode, pending);
   const int64_t first = session_.rows();
   const bool final = options_.verify == VerifyMode::kApproximate;
-  Judgement judgement;
+  VerifyOutcome verify_outcome;
   if (pending > 0 || at_the_end_ || !step_on_device(mode, first)) {
     if (!at_the_end_) drafting_.propose(root_, first + pending, &tree_);
     const Tree& together = behind_pending();
     const std::span<const int32_t> samples = session_.verify(together, mode);
     accept_step(together, samples, final ? pending : 0);
-    judgement = verify_pending(samples);
+    verify_outcome = verify_pending(samples);
   }
   const Tree& tree = pending > 0 ? combined_ : tree_;
   const int64_t right = static_cast<int64_t>(acceptance_.nodes.size());
   session_.commit(acceptance_);
-  drafting_.observe(tree, acceptance_, first, {.confirmed = final ? right - pending : right, .judgement = judgement});
+  drafting_.observe(tree, acceptance_, first,
+                    {.committed = final ? right - pending : right, .verify_outcome = verify_outcome});
   if (tuner_) {
-    tuner_->record_refresh(drafting_.last_ms(), judgement, right - pending, right > pending);
+    tuner_->record_refresh(drafting_.last_ms(), verify_outcome, right - pending, right > pending);
   }
   if (worthwhile_ && mode == StepMode::kFull) worthwhile_->record_plain(drafting_.last_ms());
   accepted_ = std::max<int64_t>(right - pending, 0);
@@ -137,18 +138,18 @@ void DecodeLoop::accept_step(const Tree& tree, std::span<const int32_t> samples,
 }
 
 // The first pending token was sampled from the full KV; the root behind the last is judged with them.
-Judgement DecodeLoop::verify_pending(std::span<const int32_t> samples) const {
-  Judgement judgement;
+VerifyOutcome DecodeLoop::verify_pending(std::span<const int32_t> samples) const {
+  VerifyOutcome verify_outcome;
   for (size_t i = 0; i < pending_.size(); ++i) {
     const bool right = combined_.tokens[i + 1] == samples[i] || options_.forced_tokens > 0;
-    ++judgement.judged;
+    ++verify_outcome.judged;
     if (right) continue;
-    ++judgement.overturned;
+    ++verify_outcome.rejected;
     if (options_.verify == VerifyMode::kApproximate) continue;
-    judgement.discarded = static_cast<int64_t>(pending_.size() - 1 - i);
+    verify_outcome.discarded = static_cast<int64_t>(pending_.size() - 1 - i);
     break;
   }
-  return judgement;
+  return verify_outcome;
 }
 
 // Nodes from `first_node` on of the accepted path, then the root: they are certain.
@@ -175,7 +176,7 @@ bool DecodeLoop::partial_step() {
   if (!final) cut_at_the_end();
   const int64_t count = static_cast<int64_t>(acceptance_.nodes.size());
   session_.commit(acceptance_);
-  drafting_.observe(tree_, acceptance_, first, {.confirmed = final ? count : 0});
+  drafting_.observe(tree_, acceptance_, first, {.committed = final ? count : 0});
   for (const int32_t node : acceptance_.nodes) pending_.push_back(tree_.tokens[static_cast<size_t>(node)]);
   accepted_ += count;
   root_ = acceptance_.next;
@@ -221,7 +222,7 @@ bool DecodeLoop::grow_on(int64_t most_depth) {
   return rule_->pays(steps, growing_->expected(most_depth), growth);
 }
 
-// The tree ends with it: the confirmed path stops where no node goes on, so that nothing right has been computed
+// The tree ends with it: the committed path stops where no node goes on, so that nothing right has been computed
 // behind it. What would have been, had the tree grown on while the refresh streamed, was found not to pay: README,
 // bench/results/epyc-2core-pending-ahead.json.
 bool DecodeLoop::verify_tree(int64_t most_depth) {
@@ -232,18 +233,18 @@ bool DecodeLoop::verify_tree(int64_t most_depth) {
   const std::span<const int32_t> samples = session_.verify(tree, StepMode::kRefresh);
   accept_step(tree, samples, 0);
   const PendingTree::Verdict verdict = growing_->learn(samples, acceptance_);
-  const int64_t first = session_.rows(), confirmed = static_cast<int64_t>(acceptance_.nodes.size());
+  const int64_t first = session_.rows(), committed = static_cast<int64_t>(acceptance_.nodes.size());
   session_.commit(acceptance_);
   drafting_.observe(tree, acceptance_, first,
-                    {.confirmed = confirmed,
+                    {.committed = committed,
                      .accepted_depths = verdict.accepted_depths,
-                     .judgement = {.judged = verdict.judged,
-                                   .overturned = verdict.overturned,
-                                   .rescued = verdict.rescued,
-                                   .foretold = foretold}});
-  if (rule_) rule_->record_refresh(drafting_.last_ms(), growing_->partial_steps(), foretold, confirmed);
+                     .verify_outcome = {.judged = verdict.judged,
+                                        .rejected = verdict.rejected,
+                                        .recovered = verdict.recovered,
+                                        .foretold = foretold}});
+  if (rule_) rule_->record_refresh(drafting_.last_ms(), growing_->partial_steps(), foretold, committed);
   const double cycle_ms = std::exchange(cycle_ms_, 0) + drafting_.last_ms();
-  if (worthwhile_) worthwhile_->record_cycle(cycle_ms, confirmed);
+  if (worthwhile_) worthwhile_->record_cycle(cycle_ms, committed);
   root_ = acceptance_.next;
   const bool going = emit(tree, 1);
   growing_->clear();

@@ -52,7 +52,7 @@ class DecodeLoop {
   bool step_on_device(StepMode mode, int64_t position);
   const Tree& behind_pending();
   void accept_step(const Tree& tree, std::span<const int32_t> samples, int64_t settled);
-  Judgement verify_pending(std::span<const int32_t> samples) const;
+  VerifyOutcome verify_pending(std::span<const int32_t> samples) const;
   void cut_at_the_end();
   bool emit(const Tree& tree, size_t first_node);
   int32_t settled(int32_t sample) const;

@@ -145,12 +145,12 @@ void Drafting::observe(const Tree& tree, const Acceptance& acceptance, int64_t p
   const int64_t right = std::max<int64_t>(0, static_cast<int64_t>(acceptance.nodes.size()) - behind);
   speculation_.record(mode_, {.nodes = tree.size(),
                               .proposed = proposed_,
-                              .confirmed = outcome.confirmed,
+                              .committed = outcome.committed,
                               .levels = levels_,
                               .accepted_depths = outcome.accepted_depths.value_or(depths_to(right)),
                               .draft_ms = draft_ms_,
                               .verify_ms = ms - draft_ms_});
-  speculation_.judgement.add(outcome.judgement);
+  speculation_.verify_outcome.add(outcome.verify_outcome);
   if (tuner() && pending_ == 0 && tree.size() > 1) record_tree(limits_, tree, acceptance, ms - draft_ms_);
 }
 

@@ -19,10 +19,10 @@ namespace headrace {
 
 // What came of a step.
 struct Outcome {
-  int64_t confirmed = 0;  // Speculation has the words
+  int64_t committed = 0;  // Speculation has the words
   // Of each accepted token; none: the accepted path is that of the proposed tree.
   std::optional<std::span<const int32_t>> accepted_depths{};
-  Judgement judgement{};
+  VerifyOutcome verify_outcome{};
 };
 
 class Drafting {

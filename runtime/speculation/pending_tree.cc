@@ -357,12 +357,12 @@ PendingTree::Verdict PendingTree::learn(std::span<const int32_t> samples, const 
         evidence_[i] = evidence_[i] * kForget + std::log(std::max(chance, 1e-6));
       }
     }
-    if (verdict.overturned > 0) continue;
+    if (verdict.rejected > 0) continue;
     ++verdict.judged;
-    if (place != 0) verdict.overturned = 1;
+    if (place != 0) verdict.rejected = 1;
   }
-  if (verdict.overturned > 0) {  // the first choices up to the wrong one, and the root
-    verdict.rescued = static_cast<int64_t>(acceptance.nodes.size()) - verdict.judged;
+  if (verdict.rejected > 0) {  // the first choices up to the wrong one, and the root
+    verdict.recovered = static_cast<int64_t>(acceptance.nodes.size()) - verdict.judged;
   }
   verdict.accepted_depths = accepted_depths_;
   return verdict;

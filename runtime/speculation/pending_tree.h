@@ -88,10 +88,10 @@ class PendingTree {
 
   // What the full KV said: samples of all nodes.
   struct Verdict {
-    int64_t judged = 0;      // first choices that were looked at, each behind right ones
-    int64_t overturned = 0;  // 1 if one was wrong
-    int64_t rescued = 0;     // tokens confirmed beyond it
-    // The depths, in their proposals, of confirmed tokens that a draft had offered where no partial step had found one
+    int64_t judged = 0;     // first choices that were looked at, each behind right ones
+    int64_t rejected = 0;   // 1 if one was wrong
+    int64_t recovered = 0;  // tokens committed beyond it
+    // The depths, in their proposals, of committed tokens that a draft had offered where no partial step had found one
     // right. Until the next learn().
     std::span<const int32_t> accepted_depths{};
   };

@@ -9,10 +9,10 @@
 //              proposal), so the first has depth 1. It is neither the depth in a tree of pending tokens nor the number
 //              of tokens that a step accepted
 //   tau        accepted tokens a step, as SpecPV counts them (EAGLE's papers add the target's own)
-//   confirmed  tokens that a step made certain, the target's own among them: of a full step and of a refresh all that
+//   committed  tokens that a step made certain, the target's own among them: of a full step and of a refresh all that
 //              came out of it, of a partial one none but where partial acceptance is final
-//   tokens a step          confirmed tokens over all steps, whatever their mode
-//   judged, overturned, …  Judgement
+//   tokens a step          committed tokens over all steps, whatever their mode
+//   judged, rejected, …  VerifyOutcome
 #pragma once
 
 #include <algorithm>
@@ -30,14 +30,14 @@ namespace headrace {
 struct Speculation {
   // One step.
   struct Step {
-    int64_t nodes = 1, proposed = 0, confirmed = 0;
+    int64_t nodes = 1, proposed = 0, committed = 0;
     int64_t levels = 0;                          // the greatest depth of what was proposed
     std::span<const int32_t> accepted_depths{};  // the depth of each accepted token; valid during record()
     double draft_ms = 0, verify_ms = 0;          // proposing a tree; the target's pass and its commit
   };
   // Steps of one mode: sums.
   struct Kind {
-    int64_t steps = 0, nodes = 0, accepted = 0, confirmed = 0;
+    int64_t steps = 0, nodes = 0, accepted = 0, committed = 0;
     double draft_ms = 0, verify_ms = 0;
     double a_step(int64_t sum) const { return steps > 0 ? static_cast<double>(sum) / static_cast<double>(steps) : 0; }
     double tau() const { return a_step(accepted); }
@@ -45,7 +45,7 @@ struct Speculation {
       steps += more.steps;
       nodes += more.nodes;
       accepted += more.accepted;
-      confirmed += more.confirmed;
+      committed += more.committed;
       draft_ms += more.draft_ms;
       verify_ms += more.verify_ms;
     }
@@ -53,33 +53,33 @@ struct Speculation {
 
   std::string type;  // "draft-eagle3"; empty: no draft
   int64_t steps = 0;
-  int64_t proposed = 0, accepted = 0, confirmed = 0;
+  int64_t proposed = 0, accepted = 0, committed = 0;
   // [d - 1], of depth d: proposals that had a token there, and those of which one was accepted. The quotient is the
   // chance that a proposal is right down to depth d. The accepted ones add up to `accepted`.
   std::vector<int64_t> offered_by_depth, accepted_by_depth;
   double draft_ms = 0, verify_ms = 0;
   VerifyMode verify = VerifyMode::kFull;
   std::array<Kind, 3> kinds{};  // by StepMode
-  Judgement judgement{};
+  VerifyOutcome verify_outcome{};
 
   bool happened() const { return !type.empty() || verify != VerifyMode::kFull; }
   const Kind& of(StepMode mode) const { return kinds[static_cast<size_t>(mode)]; }
   double a_step(int64_t sum) const { return steps > 0 ? static_cast<double>(sum) / static_cast<double>(steps) : 0; }
   double tau() const { return a_step(accepted); }
-  double tokens_per_step() const { return a_step(confirmed); }
+  double tokens_per_step() const { return a_step(committed); }
 
   void record(StepMode mode, const Step& step) {
     const int64_t right = static_cast<int64_t>(step.accepted_depths.size());
     kinds[static_cast<size_t>(mode)].add({.steps = 1,
                                           .nodes = step.nodes,
                                           .accepted = right,
-                                          .confirmed = step.confirmed,
+                                          .committed = step.committed,
                                           .draft_ms = step.draft_ms,
                                           .verify_ms = step.verify_ms});
     ++steps;
     proposed += step.proposed;
     accepted += right;
-    confirmed += step.confirmed;
+    committed += step.committed;
     draft_ms += step.draft_ms;
     verify_ms += step.verify_ms;
     for (int64_t depth = 1; depth <= step.levels; ++depth) ++at(depth, &offered_by_depth);
@@ -94,12 +94,12 @@ struct Speculation {
     steps += more.steps;
     proposed += more.proposed;
     accepted += more.accepted;
-    confirmed += more.confirmed;
+    committed += more.committed;
     draft_ms += more.draft_ms;
     verify_ms += more.verify_ms;
     add_depths(more.offered_by_depth, &offered_by_depth);
     add_depths(more.accepted_by_depth, &accepted_by_depth);
-    judgement.add(more.judgement);
+    verify_outcome.add(more.verify_outcome);
   }
 
  private:

@@ -35,22 +35,20 @@ struct VerifyOptions {
 };
 
 // Pending tokens that refreshes looked at again: of a tree the first choices.
-struct Judgement {
-  int64_t judged = 0;      // each behind tokens that were right
-  int64_t overturned = 0;  // of them
-  int64_t discarded = 0;   // behind one that was overturned; the approximate mode discards none
-  int64_t rescued = 0;     // tokens that were confirmed behind one that was, by what had been guessed beside it
-  double foretold = 0;     // that the refreshes of a tree were expected to confirm
-  void add(const Judgement& more) {
+struct VerifyOutcome {
+  int64_t judged = 0;     // each behind tokens that were right
+  int64_t rejected = 0;   // of them
+  int64_t discarded = 0;  // behind one that was rejected; the approximate mode discards none
+  int64_t recovered = 0;  // tokens that were committed behind one that was, by what had been guessed beside it
+  double foretold = 0;    // that the refreshes of a tree were expected to confirm
+  void add(const VerifyOutcome& more) {
     judged += more.judged;
-    overturned += more.overturned;
+    rejected += more.rejected;
     discarded += more.discarded;
-    rescued += more.rescued;
+    recovered += more.recovered;
     foretold += more.foretold;
   }
-  double overturn_rate() const {
-    return judged > 0 ? static_cast<double>(overturned) / static_cast<double>(judged) : 0;
-  }
+  double overturn_rate() const { return judged > 0 ? static_cast<double>(rejected) / static_cast<double>(judged) : 0; }
 };
 
 }  // namespace headrace

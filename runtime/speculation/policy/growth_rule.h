@@ -1,6 +1,6 @@
 // When `--refresh-interval auto` has a tree of pending tokens judged: while another partial step adds more to what a
 // refresh will confirm than its time is worth elsewhere, the tree grows. What time is worth is what the run gives: the
-// tokens confirmed over the time that growing and judging took, of the refreshes before and, until there are some, of
+// tokens committed over the time that growing and judging took, of the refreshes before and, until there are some, of
 // the one to come. A tree that promises much so grows longer than one that promises little; and what is promised is
 // believed as far as what was promised before has come. Pure: it is told what things cost, and has no clock.
 #pragma once
@@ -24,7 +24,7 @@ class GrowthRule {
       : first_steps_(streams ? kFirstStreamed : kFirst), given_(given) {}
 
   void record_partial(double ms) { partial_.add(given_.partial_ms > 0 ? given_.partial_ms : ms); }
-  // A refresh that confirmed `tokens` of the ones `expected`, after `steps` partial steps.
+  // A refresh that committed `tokens` of the ones `expected`, after `steps` partial steps.
   void record_refresh(double ms, int64_t steps, double expected, int64_t tokens);
 
   // Of a tree that has taken `steps` partial steps: the tokens that a refresh is expected to confirm now, and how many

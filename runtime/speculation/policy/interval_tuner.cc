@@ -44,8 +44,9 @@ void IntervalTuner::record_partial(double ms, int64_t tokens) {
   since_full_ms_ += ms;
 }
 
-void IntervalTuner::record_refresh(double ms, const Judgement& judgement, int64_t tokens_beyond, bool all_right) {
-  const int64_t rows = judgement.judged + judgement.discarded;
+void IntervalTuner::record_refresh(double ms, const VerifyOutcome& verify_outcome, int64_t tokens_beyond,
+                                   bool all_right) {
+  const int64_t rows = verify_outcome.judged + verify_outcome.discarded;
   since_partial_ms_ += ms;
   since_full_ms_ += ms;
   if (rows == 0) {
@@ -56,23 +57,24 @@ void IntervalTuner::record_refresh(double ms, const Judgement& judgement, int64_
     const double most = refresh_ms_.samples > 0 ? ms : kMostOfFirst * partial_ms_.value();
     refresh_ms_.add(static_cast<double>(rows), std::min(ms, most));
     if (all_right) beyond_tokens_.add(static_cast<double>(tokens_beyond));
-    learn(judgement);
+    learn(verify_outcome);
   }
   pending_ = next();
 }
 
-void IntervalTuner::learn(const Judgement& judgement) {
-  const double now = static_cast<double>(judgement.judged), wrong = static_cast<double>(judgement.overturned);
+void IntervalTuner::learn(const VerifyOutcome& verify_outcome) {
+  const double now = static_cast<double>(verify_outcome.judged), wrong = static_cast<double>(verify_outcome.rejected);
   const double share = std::min(kForgetJudged, kMostJudged / (judged_.all + now));
   judged_.forget(share);
   judged_.all += now;
   judged_.wrong += wrong;
   for (Judged& range : by_age_) range.forget(share);
-  if (judgement.overturned > 1) return;  // of an approximate run: there is no telling which
-  for (int64_t first = 0; first < judgement.judged; first += kAges) {
-    by_age_[static_cast<size_t>(first / kAges)].all += static_cast<double>(std::min(kAges, judgement.judged - first));
+  if (verify_outcome.rejected > 1) return;  // of an approximate run: there is no telling which
+  for (int64_t first = 0; first < verify_outcome.judged; first += kAges) {
+    by_age_[static_cast<size_t>(first / kAges)].all +=
+        static_cast<double>(std::min(kAges, verify_outcome.judged - first));
   }
-  if (wrong > 0) by_age_[static_cast<size_t>((judgement.judged - 1) / kAges)].wrong += 1;
+  if (wrong > 0) by_age_[static_cast<size_t>((verify_outcome.judged - 1) / kAges)].wrong += 1;
 }
 
 double IntervalTuner::chance_wrong(int64_t age) const {

@@ -1,9 +1,9 @@
 // What `--refresh-interval auto` does: chooses, refresh after refresh, how many tokens may be pending before the next
-// one, so that the most tokens are confirmed a second. A refresh that streams costs what many partial steps cost, and
-// is worth many pending tokens; but each may be overturned, and takes all behind it along. Pure: it is told what steps
+// one, so that the most tokens are committed a second. A refresh that streams costs what many partial steps cost, and
+// is worth many pending tokens; but each may be rejected, and takes all behind it along. Pure: it is told what steps
 // cost and gave, and has no clock.
 //
-// It keeps what the choice depends on: the chance that a pending token is overturned, by its age (the partial KV was
+// It keeps what the choice depends on: the chance that a pending token is rejected, by its age (the partial KV was
 // chosen for the text at the refresh); what a partial step costs and gives; what a refresh costs by the number of rows
 // that it judges, and, apart, one that judges none, whose tree may be a smaller one. What is not done any more is tried
 // again now and then.
@@ -26,10 +26,10 @@ class IntervalTuner {
   // Pending tokens, from 0 (every step reads the full KV) to kMostPending, at which the next step should be a refresh.
   int64_t pending() const { return pending_; }
 
-  // A partial step that added `tokens` pending tokens, or a refresh that judged some and confirmed `tokens` beyond
+  // A partial step that added `tokens` pending tokens, or a refresh that judged some and committed `tokens` beyond
   // them.
   void record_partial(double ms, int64_t tokens);
-  void record_refresh(double ms, const Judgement& judgement, int64_t tokens_beyond, bool all_right);
+  void record_refresh(double ms, const VerifyOutcome& verify_outcome, int64_t tokens_beyond, bool all_right);
 
  private:
   // A refresh's time by the rows that it judges: a line that forgets, flat until it is seen to rise.
@@ -39,14 +39,14 @@ class IntervalTuner {
     void add(double x, double y);
     double at(double x) const;
   };
-  // Tokens of one range of ages that were judged, and of them those that were overturned; forgetting.
+  // Tokens of one range of ages that were judged, and of them those that were rejected; forgetting.
   struct Judged {
     double all = 0, wrong = 0;
     void forget(double share) { all *= share, wrong *= share; }
   };
   static constexpr int64_t kAges = 8;  // of a range
 
-  void learn(const Judgement& judgement);
+  void learn(const VerifyOutcome& verify_outcome);
   double chance_wrong(int64_t age) const;
   int64_t best() const;
   int64_t next() const;

@@ -19,7 +19,7 @@ class Worthwhile {
     plain_ms_ = plain_ms_ == 0 ? ms : std::min(ms, plain_ms_ + (ms - plain_ms_) / 4);
     plain_left_ = std::max<int64_t>(0, plain_left_ - 1);
   }
-  // Partial steps and the refresh that confirmed `tokens` of what they gave.
+  // Partial steps and the refresh that committed `tokens` of what they gave.
   void record_cycle(double ms, int64_t tokens) {
     if (ms <= plain_ms_ * static_cast<double>(tokens)) {
       pause_ = kFirstPause;

@@ -237,7 +237,7 @@ TEST(Report, SaysWhatADraftGave) {
                         .steps = 10,
                         .proposed = 590,
                         .accepted = 14,
-                        .confirmed = 24,
+                        .committed = 24,
                         .offered_by_depth = {10, 10, 9},
                         .accepted_by_depth = {8, 4, 2},
                         .draft_ms = 35,
@@ -257,9 +257,9 @@ TEST(Report, SaysWhatPartialVerificationGave) {
     result.speculation.record(StepMode::kPartial, {.draft_ms = 2.0, .verify_ms = 6.0});
   }
   for (int i = 0; i < 12; ++i) {
-    result.speculation.record(StepMode::kRefresh, {.nodes = 90, .confirmed = 12, .draft_ms = 2.0, .verify_ms = 148.0});
+    result.speculation.record(StepMode::kRefresh, {.nodes = 90, .committed = 12, .draft_ms = 2.0, .verify_ms = 148.0});
   }
-  result.speculation.judgement = {.judged = 400, .overturned = 13, .discarded = 20, .rescued = 14};
+  result.speculation.verify_outcome = {.judged = 400, .rejected = 13, .discarded = 20, .recovered = 14};
   EXPECT_NE(format_report(result, "engine")
                 .find("  verify    lossless: 130 partial steps of 8.00 ms; 12 refreshes of 150 ms, 12.0 tokens each; "
                       "overturned 3.25% of 400 pending tokens, 14 tokens rescued\n"),

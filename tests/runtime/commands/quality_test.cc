@@ -54,7 +54,7 @@ TEST(Needle, IsFoundHoweverItsDigitsAreGrouped) {
   EXPECT_FALSE(has_number("", "4827163"));
 }
 
-QualityRow row(const std::string& document, float temperature, int64_t budget, int64_t overturned, double rouge) {
+QualityRow row(const std::string& document, float temperature, int64_t budget, int64_t rejected, double rouge) {
   QualityRow row;
   row.document = document;
   row.temperature = temperature;
@@ -62,10 +62,10 @@ QualityRow row(const std::string& document, float temperature, int64_t budget, i
   row.interval = 20;
   row.runs = row.lossless_same = 1;
   row.decode_tokens = 50;
-  row.lossless.judgement = {.judged = 40, .overturned = overturned, .discarded = 7};
+  row.lossless.verify_outcome = {.judged = 40, .rejected = rejected, .discarded = 7};
   constexpr int32_t kDepths[] = {1, 2};
   row.lossless.record(StepMode::kPartial, {.levels = 3, .accepted_depths = kDepths, .draft_ms = 1, .verify_ms = 5});
-  row.lossless.record(StepMode::kRefresh, {.confirmed = 3, .draft_ms = 1, .verify_ms = 50});
+  row.lossless.record(StepMode::kRefresh, {.committed = 3, .draft_ms = 1, .verify_ms = 50});
   row.rouge_l_sum = rouge;
   return row;
 }
@@ -80,7 +80,7 @@ TEST(QualityReport, SumsUpDocuments) {
   EXPECT_EQ(means[0].document, "");
   EXPECT_EQ(means[0].runs, 2);
   EXPECT_EQ(means[0].decode_tokens, 100);
-  EXPECT_DOUBLE_EQ(means[0].lossless.judgement.overturn_rate(), 0.1);
+  EXPECT_DOUBLE_EQ(means[0].lossless.verify_outcome.overturn_rate(), 0.1);
   EXPECT_DOUBLE_EQ(means[0].rouge_l(), 0.7);
   EXPECT_EQ(means[0].lossless.of(StepMode::kPartial).steps, 2);
   EXPECT_DOUBLE_EQ(means[0].lossless.of(StepMode::kPartial).tau(), 2);

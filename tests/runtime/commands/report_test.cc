@@ -105,7 +105,7 @@ TEST(ResultJson, SaysWhatADraftGave) {
                         .steps = 10,
                         .proposed = 590,
                         .accepted = 14,
-                        .confirmed = 24,
+                        .committed = 24,
                         .offered_by_depth = {10, 10, 9},
                         .accepted_by_depth = {8, 4, 2},
                         .draft_ms = 35,
@@ -129,10 +129,10 @@ TEST(ResultJson, SaysWhatPartialVerificationGave) {
   GenerateResult result = some_result();
   result.speculation.verify = VerifyMode::kLossless;
   constexpr int32_t kDepths[] = {1, 2, 3};
-  const auto record = [&](StepMode mode, int64_t nodes, size_t accepted, int64_t confirmed, double verify_ms) {
+  const auto record = [&](StepMode mode, int64_t nodes, size_t accepted, int64_t committed, double verify_ms) {
     result.speculation.record(mode, {.nodes = nodes,
                                      .proposed = 7,
-                                     .confirmed = confirmed,
+                                     .committed = committed,
                                      .levels = 4,
                                      .accepted_depths = std::span(kDepths).first(accepted),
                                      .draft_ms = 2,
@@ -141,7 +141,7 @@ TEST(ResultJson, SaysWhatPartialVerificationGave) {
   record(StepMode::kPartial, 8, 2, 0, 6);
   record(StepMode::kPartial, 8, 0, 0, 6);
   record(StepMode::kRefresh, 12, 3, 9, 148);
-  result.speculation.judgement = {.judged = 4, .overturned = 1, .discarded = 2, .rescued = 3, .foretold = 8.25};
+  result.speculation.verify_outcome = {.judged = 4, .rejected = 1, .discarded = 2, .recovered = 3, .foretold = 8.25};
   const json speculation = json::parse(result_json(result))["speculation"];
   EXPECT_EQ(speculation["type"], "none");
   EXPECT_EQ(speculation["verify"], "lossless");

@@ -215,7 +215,7 @@ void expect_depths(const Speculation& s) {
 // The same where most passes see the partial KV alone: a refresh takes back what was wrong, of the draft's cache, too.
 TEST_P(EveryDraft, SaysItWithPartialVerification) {
   Engine engine(engine_options());
-  Judgement judgement;
+  VerifyOutcome verify_outcome;
   int64_t accepted = 0, followed = 0;
   for (const SamplingSettings& sampling : kSettings) {
     GenerateOptions run{.max_tokens = 64, .sampling = sampling, .ignore_eos = true, .speculate = false};
@@ -233,7 +233,7 @@ TEST_P(EveryDraft, SaysItWithPartialVerification) {
         EXPECT_EQ(again.token_ids, said) << "T " << sampling.temperature << ", every " << interval;
         EXPECT_GT(again.speculation.of(StepMode::kPartial).steps, 0);
         expect_depths(again.speculation);
-        judgement.add(again.speculation.judgement);
+        verify_outcome.add(again.speculation.verify_outcome);
         accepted += again.speculation.accepted;
         // Pending tokens as a tree, which the draft continues where its first choices lead.
         run.pending = {.width = 16, .grown = 160, .nodes = 160, .least = 0.001};
@@ -245,8 +245,8 @@ TEST_P(EveryDraft, SaysItWithPartialVerification) {
       }
     }
   }
-  EXPECT_GT(judgement.overturned, 0) << "nothing was ever taken back";
-  EXPECT_GT(judgement.judged, judgement.overturned);
+  EXPECT_GT(verify_outcome.rejected, 0) << "nothing was ever taken back";
+  EXPECT_GT(verify_outcome.judged, verify_outcome.rejected);
   EXPECT_GT(accepted, 0);
   EXPECT_GT(followed, 0) << "no guess of the draft was followed in a tree of pending tokens";
 }
@@ -291,7 +291,7 @@ TEST_P(EveryDraft, EndsWherePlainDecodingEnds) {
         told = std::max(told, cut.token_ids.size());
         ASSERT_LE(cut.token_ids.size(), plain.token_ids.size());
         EXPECT_TRUE(std::equal(cut.token_ids.begin(), cut.token_ids.end(), plain.token_ids.begin()));
-        EXPECT_EQ(cut.token_ids.size(), static_cast<size_t>(cut.speculation.confirmed) + 1)
+        EXPECT_EQ(cut.token_ids.size(), static_cast<size_t>(cut.speculation.committed) + 1)
             << "pending tokens were told";
       }
     }
@@ -319,7 +319,7 @@ TEST_P(EveryDraft, IsFollowedWhereItIsTheTarget) {
     EXPECT_GT(s.accepted, s.proposed * (noise ? 85 : 65) / 100) << "T " << sampling.temperature;
     EXPECT_EQ(s.offered_by_depth.size(), 3u);
     expect_depths(s);
-    EXPECT_GT(s.of(StepMode::kRefresh).a_step(s.confirmed), 11) << "T " << sampling.temperature;
+    EXPECT_GT(s.of(StepMode::kRefresh).a_step(s.committed), 11) << "T " << sampling.temperature;
     EXPECT_LT(s.of(StepMode::kPartial).steps, 25) << "T " << sampling.temperature;
   }
 }

@@ -102,7 +102,7 @@ TEST_P(PartialSteps, SeeTheFullKvAfterARefresh) {
   };
   step(0, 30, StepMode::kPartial);
   step(30, 30, StepMode::kPartial);
-  // 60 are pending; the refresh takes 40 of them and 5 others: what was overturned leaves no trace.
+  // 60 are pending; the refresh takes 40 of them and 5 others: what was rejected leaves no trace.
   std::vector<int32_t> judged = at(0, 40);
   for (const int32_t token : at(200, 20)) judged.push_back(token);
   std::vector<int32_t> kept(judged.begin(), judged.begin() + 45);

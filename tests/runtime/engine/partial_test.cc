@@ -50,8 +50,8 @@ class PartialText : public ::testing::TestWithParam<Run> {
 // that outgrow it while the answer is written.
 TEST_P(PartialText, IsThatOfPlainDecoding) {
   Engine engine(options());
-  Judgement judgement;
-  int64_t partial_steps = 0, rescued = 0;
+  VerifyOutcome verify_outcome;
+  int64_t partial_steps = 0, recovered = 0;
   std::vector<SamplingSettings> samplings = {
       {.temperature = 0.0f}, {.temperature = 0.7f, .seed = 3}, {.temperature = 1.2f, .top_p = 0.9f, .seed = 5}};
   std::vector<int64_t> prompts = {380}, intervals = {0, 8, 20, 128, kAutoInterval};
@@ -76,7 +76,7 @@ TEST_P(PartialText, IsThatOfPlainDecoding) {
           EXPECT_EQ(said.timings.decode_tokens, plain.timings.decode_tokens);
           EXPECT_GT(said.speculation.of(StepMode::kPartial).steps + said.speculation.of(StepMode::kRefresh).steps, 0);
           partial_steps += said.speculation.of(StepMode::kPartial).steps;
-          judgement.add(said.speculation.judgement);
+          verify_outcome.add(said.speculation.verify_outcome);
         }
         // Pending tokens as a tree, with second choices that are followed, and a draft's wrong guesses kept.
         for (const int64_t interval : {int64_t{20}, kAutoInterval}) {
@@ -86,17 +86,17 @@ TEST_P(PartialText, IsThatOfPlainDecoding) {
           const GenerateResult said = engine.generate(prompt(tokens), run, nullptr);
           ASSERT_EQ(said.token_ids, plain.token_ids)
               << tokens << " T " << sampling.temperature << " every " << interval << ", a tree";
-          rescued += said.speculation.judgement.rescued;
+          recovered += said.speculation.verify_outcome.recovered;
           run.pending.reset();
         }
       }
     }
   }
-  EXPECT_GT(rescued, kSanitized ? 0 : 5);
+  EXPECT_GT(recovered, kSanitized ? 0 : 5);
   // The table would prove little if no partial step were wrong, or none right.
   EXPECT_GT(partial_steps, kSanitized ? 100 : 300);
-  EXPECT_GT(judgement.overturned, kSanitized ? 10 : 30);
-  EXPECT_GT(judgement.judged, 2 * judgement.overturned);
+  EXPECT_GT(verify_outcome.rejected, kSanitized ? 10 : 30);
+  EXPECT_GT(verify_outcome.judged, 2 * verify_outcome.rejected);
 }
 
 // Beyond row 16,384, where segments are larger, with a cache that is resident in part, and with refreshes that judge
@@ -184,8 +184,8 @@ TEST_P(PartialText, IsJudgedAtTheInterval) {
     const Speculation s = engine.generate(prompt(400), run, nullptr).speculation;
     const Speculation::Kind &partial = s.of(StepMode::kPartial), &refresh = s.of(StepMode::kRefresh);
     ASSERT_GT(refresh.steps, 0);
-    EXPECT_LE(refresh.confirmed, refresh.steps * (interval + 1));
-    EXPECT_EQ(s.confirmed, refresh.confirmed) << "a partial step of a lossless run makes nothing certain";
+    EXPECT_LE(refresh.committed, refresh.steps * (interval + 1));
+    EXPECT_EQ(s.committed, refresh.committed) << "a partial step of a lossless run makes nothing certain";
     if (GetParam().spec == SpecType::kNone) {  // a first choice a step, unless others are likelier
       EXPECT_GE(partial.steps, (refresh.steps - 1) * interval);
       EXPECT_LE(partial.steps, refresh.steps * (interval + 6));
@@ -195,7 +195,7 @@ TEST_P(PartialText, IsJudgedAtTheInterval) {
   }
 }
 
-// A run that is interrupted has said confirmed text only: the beginning of plain decoding's.
+// A run that is interrupted has said committed text only: the beginning of plain decoding's.
 TEST_P(PartialText, IsConfirmedWhenInterrupted) {
   Engine engine(options());
   const SamplingSettings sampling{.temperature = 0.9f, .seed = 4};
@@ -258,8 +258,8 @@ TEST_P(PartialText, IsFinalAtOnceWhereApproximate) {
   const Speculation& s = said.speculation;
   EXPECT_GT(s.of(StepMode::kRefresh).steps, 3);
   EXPECT_LE(s.of(StepMode::kRefresh).steps, 150 / 20 + 1);
-  EXPECT_EQ(s.judgement.discarded, 0);
-  EXPECT_GT(s.judgement.judged, 60);
+  EXPECT_EQ(s.verify_outcome.discarded, 0);
+  EXPECT_GT(s.verify_outcome.judged, 60);
   EXPECT_GE(s.steps + s.accepted, said.timings.decode_tokens);  // the last step's may go beyond the run's end
 }
 

@@ -30,13 +30,13 @@ class DicedText {
   DicedText(const Machine& machine, int64_t interval, uint32_t seed)
       : machine_(machine), interval_(interval), random_(seed), tree_({.width = 48, .grown = 384, .nodes = 384}) {}
 
-  // Tokens confirmed a second, over so many tokens.
+  // Tokens committed a second, over so many tokens.
   double run(int64_t tokens) {
     GrowthRule rule(true);
     double ms = 0;
-    int64_t confirmed = 0;
-    while (confirmed < tokens) {
-      noise_ = kNoise[static_cast<size_t>(confirmed / kPassage) % kNoise.size()];
+    int64_t committed = 0;
+    while (committed < tokens) {
+      noise_ = kNoise[static_cast<size_t>(committed / kPassage) % kNoise.size()];
       tree_.begin(0);
       truths_.clear();
       const int64_t most_depth = interval_ > 0 ? std::min<int64_t>(interval_, 191) : 191;
@@ -51,10 +51,10 @@ class DicedText {
       const int64_t right = judge(most_depth);
       rule.record_refresh(machine_.refresh_ms, tree_.partial_steps(), expected, right);
       ms += machine_.refresh_ms;
-      confirmed += right;
+      committed += right;
       tree_.clear();
     }
-    return 1e3 * static_cast<double>(confirmed) / ms;
+    return 1e3 * static_cast<double>(committed) / ms;
   }
 
   double foretold() const { return foretold_; }  // tokens that refreshes were expected to confirm

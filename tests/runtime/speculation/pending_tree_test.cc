@@ -180,8 +180,8 @@ TEST(PendingTree, KeepsTheLikeliestForTheRefresh) {
   accept(tree.tree(), samples, &acceptance);
   EXPECT_EQ(acceptance.nodes.size(), 2u);
   const PendingTree::Verdict verdict = tree.learn(samples, acceptance);
-  EXPECT_EQ(verdict.overturned, 1);
-  EXPECT_EQ(verdict.rescued, 1);
+  EXPECT_EQ(verdict.rejected, 1);
+  EXPECT_EQ(verdict.recovered, 1);
 }
 
 // A tip that is not worth the coming step keeps what was offered, for a later one or for the refresh.
@@ -259,7 +259,7 @@ TEST(PendingTree, NothingFollowsTheEnd) {
   EXPECT_EQ(acceptance.next, kEnd);
   const PendingTree::Verdict verdict = tree.learn(samples, acceptance);
   EXPECT_EQ(verdict.judged, 1);
-  EXPECT_EQ(verdict.overturned, 0);
+  EXPECT_EQ(verdict.rejected, 0);
 }
 
 // An end in the middle of what a draft offers takes what is behind it along, and nothing else.
@@ -331,13 +331,13 @@ TEST(PendingTree, ADepthOfAProposalIsAcceptedOnce) {
     tree.fill(20);
     return tree;
   };
-  PendingTree followed = grown(100), left = grown(300), overturned = left;
+  PendingTree followed = grown(100), left = grown(300), rejected = left;
   std::vector<int32_t> right(static_cast<size_t>(followed.tree().size()), 100);
   EXPECT_EQ(accepted_depths(&followed, right), std::vector<int32_t>{});  // the partial step has found them all
   right.resize(static_cast<size_t>(left.tree().size()), 100);
   EXPECT_EQ(accepted_depths(&left, right), (std::vector<int32_t>{2, 3}));
   right[0] = 101;  // another token of depth 1
-  EXPECT_EQ(accepted_depths(&overturned, right), std::vector<int32_t>{});
+  EXPECT_EQ(accepted_depths(&rejected, right), std::vector<int32_t>{});
 }
 
 // Filters may make another token the sample than the one that ranks first: it leads then, and no token stands twice.
@@ -368,9 +368,9 @@ TEST(PendingTree, SaysWhatWasOverturnedAndRescued) {
   accept(tree.tree(), samples, &acceptance);
   const PendingTree::Verdict verdict = tree.learn(samples, acceptance);
   EXPECT_EQ(verdict.judged, 1);
-  EXPECT_EQ(verdict.overturned, 1);
-  EXPECT_EQ(verdict.rescued, static_cast<int64_t>(acceptance.nodes.size()) - 1);
-  EXPECT_GT(verdict.rescued, 0);
+  EXPECT_EQ(verdict.rejected, 1);
+  EXPECT_EQ(verdict.recovered, static_cast<int64_t>(acceptance.nodes.size()) - 1);
+  EXPECT_GT(verdict.recovered, 0);
 }
 
 std::vector<int32_t> path_to(const Tree& tree, int64_t node) {

@@ -27,7 +27,7 @@ struct Machine {
   double full(double rows) const { return rows > 0 || full_ms == 0 ? refresh_ms + rows * per_row_ms : full_ms; }
 };
 
-// Tokens a step, and the chance that a pending token is overturned: by the tokens of the text before it, and by those
+// Tokens a step, and the chance that a pending token is rejected: by the tokens of the text before it, and by those
 // since the refresh.
 struct Text {
   std::string name;
@@ -87,17 +87,18 @@ class Run {
   }
   void refresh(int64_t pending, IntervalTuner* tuner) {
     std::uniform_real_distribution<double> uniform;
-    Judgement judgement;
-    while (judgement.judged < pending && judgement.overturned == 0) {
-      if (uniform(random_) < text_.overturn(said_ + judgement.judged, judgement.judged)) ++judgement.overturned;
-      ++judgement.judged;
+    VerifyOutcome verify_outcome;
+    while (verify_outcome.judged < pending && verify_outcome.rejected == 0) {
+      if (uniform(random_) < text_.overturn(said_ + verify_outcome.judged, verify_outcome.judged))
+        ++verify_outcome.rejected;
+      ++verify_outcome.judged;
     }
-    const bool all = judgement.overturned == 0;
+    const bool all = verify_outcome.rejected == 0;
     const int64_t beyond = all ? tokens() : 0;
-    said_ += judgement.judged + beyond;  // the overturned one's place is taken by the right one
-    judgement.discarded = pending - judgement.judged;
+    said_ += verify_outcome.judged + beyond;  // the rejected one's place is taken by the right one
+    verify_outcome.discarded = pending - verify_outcome.judged;
     const double ms = timed(machine_.full(static_cast<double>(pending)), pending > 0 ? &first_refresh_ : &first_full_);
-    if (tuner) tuner->record_refresh(ms, judgement, all ? beyond : judgement.judged - pending, all);
+    if (tuner) tuner->record_refresh(ms, verify_outcome, all ? beyond : verify_outcome.judged - pending, all);
   }
 
   const Machine& machine_;
@@ -232,7 +233,7 @@ TEST(IntervalTuner, TakesSeveralWrongTokensOfOneRefresh) {
       const int64_t pending = tuner->pending();
       for (int64_t n = 0; n < pending; ++n) tuner->record_partial(7, 1);
       const int64_t wrong = std::min<int64_t>(pending, tuner == &few ? 0 : pending / 5 + 2);
-      tuner->record_refresh(150, {.judged = pending, .overturned = wrong, .discarded = 0}, 1, true);
+      tuner->record_refresh(150, {.judged = pending, .rejected = wrong, .discarded = 0}, 1, true);
     }
   }
   EXPECT_GT(few.pending(), 100);
