@@ -17,8 +17,8 @@
 #include "runtime/engine/run_setup.h"
 #include "runtime/model/files/open_checkpoint.h"
 #include "runtime/model/weights.h"
-#include "runtime/prefix/identity.h"
-#include "runtime/prefix/known_weights.h"
+#include "runtime/prefix/cache_key.h"
+#include "runtime/prefix/fingerprint_cache.h"
 #include "runtime/session/session.h"
 
 namespace headrace {
@@ -108,17 +108,17 @@ void Engine::Impl::open_prefixes() {
   if (options.prefix_cache.folder.empty()) return;
   const HostSpan span(device->trace(), "read weights");
   prefixes = std::make_unique<PrefixStore>(options.prefix_cache);
-  prefix_identity = rows_identity({.weights = fingerprint(*checkpoint),
-                                   .config = &config,
-                                   .dtype = weights->dtype(),
-                                   .k_type = options.cache_type_k.value_or(weights->dtype()),
-                                   .v_type = options.cache_type_v.value_or(weights->dtype()),
-                                   .prefill_group = options.prefill_group},
-                                  *device);
+  prefix_identity = rows_cache_key({.weights = fingerprint(*checkpoint),
+                                    .config = &config,
+                                    .dtype = weights->dtype(),
+                                    .k_type = options.cache_type_k.value_or(weights->dtype()),
+                                    .v_type = options.cache_type_v.value_or(weights->dtype()),
+                                    .prefill_group = options.prefill_group},
+                                   *device);
 }
 
 PrefixKey Engine::Impl::fingerprint(const TensorSource& source) const {
-  return known_fingerprint(source, device->threads(), *prefixes);
+  return cached_fingerprint(source, device->threads(), *prefixes);
 }
 
 std::unique_ptr<PrefixRun> Engine::Impl::find_prefix(const std::vector<int32_t>& prompt, const RunSetup& setup) {

@@ -35,7 +35,7 @@ constexpr int64_t kLeastSavedRows = 64;
 
 struct PrefixRunSetup {
   RowShape shape;
-  PrefixKey identity{};  // rows_identity()
+  PrefixKey identity{};  // rows_cache_key()
   std::string model;     // its name, for people
   int64_t unit = 1;      // rows are kept in multiples of it
   int64_t computed = 1;  // the prompt's last rows that the run computes even if they are saved

@@ -8,7 +8,7 @@
 
 #include "cache/base.h"
 #include "offload/device/cuda/check.h"
-#include "offload/device/cuda/refusals.h"
+#include "offload/device/cuda/cuda_errors.h"
 #include "offload/host/thread_annotations.h"
 
 namespace headrace {

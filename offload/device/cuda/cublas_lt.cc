@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "cache/base.h"
-#include "offload/device/cuda/refusals.h"
+#include "offload/device/cuda/cuda_errors.h"
 
 namespace headrace {
 namespace {

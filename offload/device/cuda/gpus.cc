@@ -7,7 +7,7 @@
 
 #include "offload/device/cuda/check.h"
 #include "offload/device/cuda/cublas_lt.h"
-#include "offload/device/cuda/refusals.h"
+#include "offload/device/cuda/cuda_errors.h"
 
 namespace headrace {
 namespace {

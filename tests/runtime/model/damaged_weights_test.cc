@@ -10,7 +10,7 @@
 #include "runtime/draft/draft_model.h"
 #include "runtime/model/checkpoint.h"
 #include "runtime/model/weights.h"
-#include "runtime/prefix/identity.h"
+#include "runtime/prefix/cache_key.h"
 #include "tests/runtime/model/files/model_files.h"
 #include "tests/support/refusal.h"
 #include "tests/support/session_fixture.h"

@@ -1,4 +1,4 @@
-#include "offload/device/cuda/refusals.h"
+#include "offload/device/cuda/cuda_errors.h"
 
 #include <gtest/gtest.h>
 

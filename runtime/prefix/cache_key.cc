@@ -1,4 +1,4 @@
-#include "runtime/prefix/identity.h"
+#include "runtime/prefix/cache_key.h"
 
 #include <algorithm>
 #include <string_view>
@@ -89,7 +89,7 @@ PrefixKey weights_fingerprint(const TensorSource& source, int threads) {
   return identity.finish();
 }
 
-PrefixKey rows_identity(const RowsIdentity& rows, const Device& device) {
+PrefixKey rows_cache_key(const RowsKeyInput& rows, const Device& device) {
   const ModelConfig& c = *rows.config;
   Identity identity;
   identity.add(kNumericsVersion);

@@ -1,5 +1,5 @@
 // Fingerprints that are known are those of the same files, and no others.
-#include "runtime/prefix/known_weights.h"
+#include "runtime/prefix/fingerprint_cache.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "runtime/model/files/open_checkpoint.h"
-#include "runtime/prefix/identity.h"
+#include "runtime/prefix/cache_key.h"
 #include "tests/support/session_fixture.h"
 #include "tests/support/temporary_folder.h"
 
@@ -40,12 +40,12 @@ class Counted final : public TensorSource {
 // A file that nobody has touched for long.
 FileStamp old_file() { return *stamp_of("/bin/sh"); }
 
-class KnownWeights : public ::testing::Test {
+class FingerprintCache : public ::testing::Test {
  protected:
   // How often `source` was read for its fingerprint, which is right.
   static int reads_for(const Counted& source, const PrefixStore& store) {
     const int before = source.reads;
-    const PrefixKey key = known_fingerprint(source, 1, store);
+    const PrefixKey key = cached_fingerprint(source, 1, store);
     const int reads = source.reads - before;
     EXPECT_EQ(key, weights_fingerprint(source, 1));
     return reads;
@@ -54,7 +54,7 @@ class KnownWeights : public ::testing::Test {
   const std::string file_ = folder_ / "headrace-weights.json";
 };
 
-TEST_F(KnownWeights, AreReadOnce) {
+TEST_F(FingerprintCache, AreReadOnce) {
   const PrefixStore store({.folder = folder_.path()});
   const Counted source({old_file()}), again({old_file()}), other({old_file(), old_file()}, 'b');
   EXPECT_EQ(reads_for(source, store), 1);
@@ -66,7 +66,7 @@ TEST_F(KnownWeights, AreReadOnce) {
   EXPECT_FALSE(std::filesystem::exists(file_ + ".tmp"));
 }
 
-TEST_F(KnownWeights, AreThoseOfTheSameFileAlone) {
+TEST_F(FingerprintCache, AreThoseOfTheSameFileAlone) {
   const PrefixStore store({.folder = folder_.path()});
   EXPECT_EQ(reads_for(Counted({old_file()}), store), 1);
   const auto changed = [](auto change) {
@@ -86,7 +86,7 @@ TEST_F(KnownWeights, AreThoseOfTheSameFileAlone) {
 }
 
 // What was written a moment ago may be written again within the same tick of the clock.
-TEST_F(KnownWeights, AreNotThoseOfAFileThatWasJustWritten) {
+TEST_F(FingerprintCache, AreNotThoseOfAFileThatWasJustWritten) {
   const PrefixStore store({.folder = folder_.path()});
   const Counted source({*stamp_of(folder_.write("weights", "x"))});
   EXPECT_EQ(reads_for(source, store), 1);
@@ -97,7 +97,7 @@ TEST_F(KnownWeights, AreNotThoseOfAFileThatWasJustWritten) {
   EXPECT_EQ(reads_for(none, store), 1);
 }
 
-TEST_F(KnownWeights, WhatIsTornOrForeignIsAsNone) {
+TEST_F(FingerprintCache, WhatIsTornOrForeignIsAsNone) {
   const PrefixStore store({.folder = folder_.path()});
   const Counted source({old_file()});
   EXPECT_EQ(reads_for(source, store), 1);
@@ -114,7 +114,7 @@ TEST_F(KnownWeights, WhatIsTornOrForeignIsAsNone) {
 }
 
 // The times that a file system keeps may not tell of a change: here none does, and what the file held is another.
-TEST_F(KnownWeights, AreThoseOfTheSameSampleAlone) {
+TEST_F(FingerprintCache, AreThoseOfTheSameSampleAlone) {
   const PrefixStore store({.folder = folder_.path()});
   const Counted source({old_file()});
   EXPECT_EQ(reads_for(source, store), 1);
@@ -129,7 +129,7 @@ TEST_F(KnownWeights, AreThoseOfTheSameSampleAlone) {
   EXPECT_EQ(reads_for(source, store), 0);
 }
 
-TEST_F(KnownWeights, ASampleIsOfEverySlice) {
+TEST_F(FingerprintCache, ASampleIsOfEverySlice) {
   const std::string path = folder_.write("large", "");
   constexpr uint64_t kBytes = 40 * kMiB + 5;
   std::filesystem::resize_file(path, kBytes);  // of holes
@@ -151,19 +151,19 @@ TEST_F(KnownWeights, ASampleIsOfEverySlice) {
   EXPECT_FALSE(sampled_checksum(folder_ / "none"));
 }
 
-TEST_F(KnownWeights, TheLastOnesAreRemembered) {
+TEST_F(FingerprintCache, TheLastOnesAreRemembered) {
   const PrefixStore store({.folder = folder_.path()});
   const auto source = [](size_t number) { return Counted(std::vector<FileStamp>(number, old_file())); };
-  for (size_t i = 1; i <= kMostKnownWeights; ++i) EXPECT_EQ(reads_for(source(i), store), 1);
+  for (size_t i = 1; i <= kMostCachedFingerprints; ++i) EXPECT_EQ(reads_for(source(i), store), 1);
   EXPECT_EQ(reads_for(source(1), store), 0);
-  EXPECT_EQ(reads_for(source(kMostKnownWeights + 1), store), 1);
+  EXPECT_EQ(reads_for(source(kMostCachedFingerprints + 1), store), 1);
   EXPECT_EQ(reads_for(source(2), store), 0);
-  EXPECT_EQ(reads_for(source(kMostKnownWeights + 1), store), 0);
+  EXPECT_EQ(reads_for(source(kMostCachedFingerprints + 1), store), 0);
   EXPECT_EQ(reads_for(source(1), store), 1);  // it was the oldest
 }
 
 // JSON cannot hold such a path: an entry of it could not be found, and would push another out at each start.
-TEST_F(KnownWeights, APathThatIsNotUtf8IsNotWrittenDown) {
+TEST_F(FingerprintCache, APathThatIsNotUtf8IsNotWrittenDown) {
   const PrefixStore store({.folder = folder_ / "cache"});
   const std::string path = folder_ / "\xff\xfe";
   std::error_code error;
@@ -176,7 +176,7 @@ TEST_F(KnownWeights, APathThatIsNotUtf8IsNotWrittenDown) {
   EXPECT_EQ(folder_.read("cache/headrace-weights.json"), record);
 }
 
-TEST_F(KnownWeights, AChangeIsRefused) {
+TEST_F(FingerprintCache, AChangeIsRefused) {
   const std::string path = folder_.write("weights", "x");
   const std::vector<FileStamp> files = {old_file(), *stamp_of(path)};
   refuse_changed(files);
@@ -193,7 +193,7 @@ TEST_F(KnownWeights, AChangeIsRefused) {
   EXPECT_THROW(refuse_changed(files), Error);
 }
 
-TEST_F(KnownWeights, AReaderWritesNothing) {
+TEST_F(FingerprintCache, AReaderWritesNothing) {
   const PrefixStore writer({.folder = folder_.path()}), reader({.folder = folder_.path()});
   ASSERT_FALSE(reader.writes());
   const Counted source({old_file()});

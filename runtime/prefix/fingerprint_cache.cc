@@ -1,4 +1,4 @@
-#include "runtime/prefix/known_weights.h"
+#include "runtime/prefix/fingerprint_cache.h"
 
 #include <algorithm>
 #include <chrono>
@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "offload/host/checksum.h"
-#include "runtime/prefix/identity.h"
+#include "runtime/prefix/cache_key.h"
 
 namespace headrace {
 namespace {
@@ -76,7 +76,8 @@ void write_down(const std::string& path, const ordered_json& files, const Prefix
   ordered_json entries = ordered_json::array();
   entries.push_back({{"files", files}, {"fingerprint", key_text(fingerprint)}});
   for (ordered_json& entry : old) {
-    if (entries.size() < kMostKnownWeights && entry.is_object() && entry.value("files", ordered_json()) != files) {
+    if (entries.size() < kMostCachedFingerprints && entry.is_object() &&
+        entry.value("files", ordered_json()) != files) {
       entries.push_back(std::move(entry));
     }
   }
@@ -123,7 +124,7 @@ void refuse_changed(const std::vector<FileStamp>& files) {
   }
 }
 
-PrefixKey known_fingerprint(const TensorSource& source, int threads, const PrefixStore& store) {
+PrefixKey cached_fingerprint(const TensorSource& source, int threads, const PrefixStore& store) {
   const std::vector<FileStamp> stamps = source.files();
   if (stamps.empty()) return weights_fingerprint(source, threads);
   const std::string path = store.folder() + "/" + kFileName;

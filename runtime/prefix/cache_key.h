@@ -17,12 +17,12 @@ constexpr uint32_t kNumericsVersion = 3;
 
 PrefixKey weights_fingerprint(const TensorSource& source, int threads);
 
-struct RowsIdentity {
+struct RowsKeyInput {
   PrefixKey weights{};
   const ModelConfig* config = nullptr;  // with --rope-* in place
   DType dtype{}, k_type{}, v_type{};
   int64_t prefill_group = 0;
 };
-PrefixKey rows_identity(const RowsIdentity& rows, const Device& device);
+PrefixKey rows_cache_key(const RowsKeyInput& rows, const Device& device);
 
 }  // namespace headrace
