@@ -72,7 +72,7 @@ struct MemoryPlan {
 // Rows of the ring that holds the last committed rows of each layer (the tail of DESIGN section 6): a power of two with
 // room for the longest tail.
 constexpr int64_t kTailRingRows = 512;
-static_assert(kTailRingRows >= kTailWindow + kPrefixTile - 1 + kMostPending);  // pending rows lie in it, too
+static_assert(kTailRingRows >= kTailWindow + kPrefixTile - 1 + kMaxPending);  // pending rows lie in it, too
 
 // None: it does not fit.
 std::optional<MemoryPlan> try_plan(const PlanInput& input);

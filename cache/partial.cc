@@ -27,7 +27,7 @@ const char* step_mode_name(StepMode mode) {
 StepMode step_mode(const StepState& state) {
   if (state.least_context == 0 || state.rows < state.least_context) return StepMode::kFull;
   if (!state.initialised) return StepMode::kRefresh;
-  const bool room = state.pending + state.deepest + 1 <= kMostPending;
+  const bool room = state.pending + state.deepest + 1 <= kMaxPending;
   return room && state.accepted <= state.interval ? StepMode::kPartial : StepMode::kRefresh;
 }
 

@@ -21,13 +21,13 @@ constexpr int64_t kSinkSlots = 64;   // rows that they take
 
 // A refresh chooses among the blocks that lie before tail_begin() of its first row. What it commits behind them, and
 // the tail itself, is window until the next refresh.
-constexpr int64_t kMostPending = 192;   // the tail ring keeps what a refresh's first row sees beside them
+constexpr int64_t kMaxPending = 192;    // the tail ring keeps what a refresh's first row sees beside them
 constexpr int64_t kDeepestJudged = 64;  // levels of a tree behind so many pending rows: they fill the tail's window
 constexpr int64_t kWindowRows = 576;
-static_assert(kMostPending + kDeepestJudged <= kTailWindow);
-static_assert(kTailWindow + kPrefixTile - 1 + kMostPending + kDeepestJudged <= kWindowRows);
+static_assert(kMaxPending + kDeepestJudged <= kTailWindow);
+static_assert(kTailWindow + kPrefixTile - 1 + kMaxPending + kDeepestJudged <= kWindowRows);
 
-constexpr int64_t kMostRankedRows = int64_t{1} << 20;
+constexpr int64_t kMaxRankedRows = int64_t{1} << 20;
 
 struct PartialShape {
   int64_t blocks = 0;  // retrieved, for each layer and KV head; 0: no partial KV
@@ -44,7 +44,7 @@ struct PartialShape {
   }
   // Whether a run of so many tokens has use for it: its context outgrows it, and is not beyond what can be ranked.
   bool serves(int64_t context_rows) const {
-    return blocks > 0 && context_rows >= least_context() && context_rows <= kMostRankedRows;
+    return blocks > 0 && context_rows >= least_context() && context_rows <= kMaxRankedRows;
   }
   uint64_t bytes(const RowShape& shape) const;
 };

@@ -5,7 +5,7 @@
 namespace headrace {
 namespace {
 
-constexpr int kMostGpus = 64;
+constexpr int kMaxGpus = 64;
 
 // auto, cpu, cuda or cuda:N.
 SetFlag device_value(DeviceOptions* out) {
@@ -17,7 +17,7 @@ SetFlag device_value(DeviceOptions* out) {
       const std::string wrong = name(value);
       return wrong.empty() ? wrong : wrong + ", cuda:N";
     }
-    const std::string wrong = int_value(&out->cuda_index, 0, kMostGpus - 1)(value.substr(5));
+    const std::string wrong = int_value(&out->cuda_index, 0, kMaxGpus - 1)(value.substr(5));
     if (wrong.empty()) out->choice = DeviceChoice::kCuda;
     return wrong.empty() ? wrong : "'" + value + "': " + wrong;
   };
@@ -140,7 +140,7 @@ std::vector<Flag> draft_flags(DraftOptions* o) {
 
 SetFlag interval_value(int64_t* out) {
   return [out](const std::string& value) {
-    if (value != "auto") return int_value(out, 1, kMostPending)(value);
+    if (value != "auto") return int_value(out, 1, kMaxPending)(value);
     *out = kAutoInterval;
     return std::string();
   };

@@ -10,13 +10,13 @@
 namespace headrace {
 namespace {
 
-constexpr int64_t kMostTokens = int64_t{1} << 30;
+constexpr int64_t kMaxTokens = int64_t{1} << 30;
 
 std::vector<Flag> bench_flags(BenchOptions* o) {
   return {
       {"-p,--prompt-tokens", "LIST", list_value<int64_t>(&o->prompt_tokens, tokens_value),
        "Prompt lengths, such as 16K,61440; the prompts are random tokens [4096]"},
-      {"-n,--decode-tokens", "N", int_value(&o->decode_tokens, 1, kMostTokens), "Decode steps after each prompt [32]"},
+      {"-n,--decode-tokens", "N", int_value(&o->decode_tokens, 1, kMaxTokens), "Decode steps after each prompt [32]"},
       {"--kv", "LIST", list_value<KvMode>(&o->kv, kv_value),
        "Where the KV cache is stored: a list of auto, device and host, separated by commas [auto]"},
       {"--repeat", "N", int_value(&o->repeat, 1, 1000),
@@ -51,7 +51,7 @@ std::vector<Flag> quality_flags(QualityOptions* o) {
   return {
       {"-p,--prompt-tokens", "TOKENS", tokens_value(&o->prompt_tokens),
        "Maximum prompt length, instruction included; longer documents are cut [4096]"},
-      {"-n,--decode-tokens", "N", int_value(&o->decode_tokens, 1, kMostTokens), "Maximum tokens per text [256]"},
+      {"-n,--decode-tokens", "N", int_value(&o->decode_tokens, 1, kMaxTokens), "Maximum tokens per text [256]"},
       {"--budgets", "LIST", list_value<int64_t>(&o->budgets, budget_value),
        "Values of --partial-budget to compare [512,1K,2K,4K]"},
       {"--intervals", "LIST", list_value<int64_t>(&o->intervals, interval_value),

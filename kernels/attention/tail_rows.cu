@@ -9,12 +9,12 @@ namespace headrace::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 512, kWarps = kThreads / 32;
-constexpr int kMostRows = kTailWindow + kPrefixTile;  // of a tail
+constexpr int kMaxRows = kTailWindow + kPrefixTile;  // of a tail
 // Scores: a warp has 8 lanes on a row, with 8 elements each at a time, and kScoreRows rows. Values: 32 lanes on a row,
 // with 4 elements each, and kValueRows rows in flight.
 constexpr int kRowLanes = 8, kScoreDims = 8, kScoreRows = 2 * 32 / kRowLanes;
 constexpr int kValueDims = 4, kValueRows = 6;
-static_assert(kMostRows % 32 == 0 && kRowsHeads == 4);
+static_assert(kMaxRows % 32 == 0 && kRowsHeads == 4);
 
 // kCount elements, 0 where there are none.
 template <int kCount>
@@ -28,8 +28,8 @@ __device__ void load_elements(const void* row, DType type, int d, int dim, float
 }
 
 struct TailShared {
-  float4 s[kMostRows];  // scores, then weights, of the heads
-  RowPlace place[kMostRows];
+  float4 s[kMaxRows];  // scores, then weights, of the heads
+  RowPlace place[kMaxRows];
   alignas(16) float q[kRowsHeads][kRowsDim];  // see place_of_q
   float m[kRowsHeads], l[kRowsHeads];
 };
@@ -96,16 +96,16 @@ __device__ void score_rows(TailShared& shared, const AttentionShape& shape, int 
 // A head's weights, by a warp.
 __device__ void weigh_rows(TailShared& shared, int h, int count) {
   const int lane = threadIdx.x % 32;
-  float weights[kMostRows / 32], top = -INFINITY, sum = 0.0f;
+  float weights[kMaxRows / 32], top = -INFINITY, sum = 0.0f;
 #pragma unroll
-  for (int i = 0; i < kMostRows / 32; ++i) {
+  for (int i = 0; i < kMaxRows / 32; ++i) {
     const int row = i * 32 + lane;
     weights[i] = row < count ? reinterpret_cast<const float*>(&shared.s[row])[h] : -INFINITY;
     top = fmaxf(top, weights[i]);
   }
   for (int distance = 16; distance > 0; distance /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, distance));
 #pragma unroll
-  for (int i = 0; i < kMostRows / 32; ++i) {
+  for (int i = 0; i < kMaxRows / 32; ++i) {
     const int row = i * 32 + lane;
     weights[i] = weight_of(__fsub_rn(weights[i], top));  // top is a number: a query sees at least itself
     sum = __fadd_rn(sum, weights[i]);

@@ -38,12 +38,12 @@ enum class Weigh { kOne, kProbability };
 // by bucket and, in a bucket, by id.
 SampleBorder find_border(const SampleRow& row, const SampleBorder& outer, Weigh weigh, double target) {
   constexpr int kLevels = 3, kShift[kLevels] = {21, 10, 0}, kBits[kLevels] = {10, 11, 10};
-  constexpr uint32_t kMostBuckets = 1 << 11;
+  constexpr uint32_t kMaxBuckets = 1 << 11;
   const auto weight_of = [&](float weight) { return weigh == Weigh::kOne ? 1.0 : static_cast<double>(weight); };
   uint32_t prefix = 0;
   for (int level = 0; level < kLevels; ++level) {
-    double mass[kMostBuckets] = {};
-    bool any[kMostBuckets] = {};
+    double mass[kMaxBuckets] = {};
+    bool any[kMaxBuckets] = {};
     for_each(row, outer, [&](int64_t, float gap, float weight) {
       const uint32_t bits = std::bit_cast<uint32_t>(gap) >> kShift[level];
       if (bits >> kBits[level] != prefix) return true;
@@ -59,7 +59,7 @@ SampleBorder find_border(const SampleRow& row, const SampleBorder& outer, Weigh 
     }
     // Rounding may leave a little of the target beyond the last bucket; then the last one holds the border.
     uint32_t found = 0;
-    for (uint32_t bucket = 0; bucket < kMostBuckets; ++bucket) {
+    for (uint32_t bucket = 0; bucket < kMaxBuckets; ++bucket) {
       if (!any[bucket]) continue;
       found = bucket;
       if (mass[bucket] >= target) break;

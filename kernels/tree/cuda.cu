@@ -10,7 +10,7 @@ namespace headrace::kernels::cuda {
 namespace {
 
 constexpr int kChildrenHeld = kMaxFrontier * kMaxBranch / kTopThreads;
-static_assert(kMaxDraftNodes <= kMostTop && 2 * (kMaxDraftNodes - 1) <= kTopThreads);
+static_assert(kMaxDraftNodes <= kMaxTop && 2 * (kMaxDraftNodes - 1) <= kTopThreads);
 
 __device__ int thread() { return static_cast<int>(threadIdx.x); }
 
@@ -123,10 +123,10 @@ __device__ void update_best(const TreeGrowParams& p, const Before& before, Level
     progress.best[place_of(level.keys, count, id_of(mine))] = id_of(mine);
     probability = exponential_of(score_of(mine));
   }
-  static_assert(kMostTop <= 4 * 32);
+  static_assert(kMaxTop <= 4 * 32);
   __shared__ float of_warp[4];
   for (int apart = 16; apart > 0; apart /= 2) probability += __shfl_xor_sync(0xffffffff, probability, apart);
-  if (thread() % 32 == 0 && thread() < kMostTop) of_warp[thread() / 32] = probability;
+  if (thread() % 32 == 0 && thread() < kMaxTop) of_warp[thread() / 32] = probability;
   __syncthreads();
   if (thread() != 0) return;
   const float expected = (of_warp[0] + of_warp[1]) + (of_warp[2] + of_warp[3]);

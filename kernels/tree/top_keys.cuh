@@ -10,11 +10,11 @@ namespace headrace::kernels::cuda {
 
 constexpr int kTopThreads = 256;
 constexpr int kTopWarps = kTopThreads / 32;
-constexpr int kMostTop = 128;  // that can be asked for
+constexpr int kMaxTop = 128;  // that can be asked for
 
 struct TopKeys {  // in shared memory
   alignas(16) uint64_t collected[kTopThreads];
-  uint64_t ranked[kMostTop];
+  uint64_t ranked[kMaxTop];
   int counts[2][kTopWarps];
   int collected_count;
 };

@@ -12,9 +12,9 @@ namespace {
 
 constexpr int kHeld = kTopPartTokens / kTopThreads;  // values of a part that a thread keeps
 constexpr int kHeldAtOnce = kTopThreads * kTokensAtOnce;
-constexpr int kMostParts = kMaxTopVocab / kTopPartTokens;
-static_assert(kMostParts * kMaxBranch <= kHeld * kTopThreads && kMostParts <= 2 * 32);
-static_assert(kMaxBranch <= kMostTop);
+constexpr int kMaxParts = kMaxTopVocab / kTopPartTokens;
+static_assert(kMaxParts * kMaxBranch <= kHeld * kTopThreads && kMaxParts <= 2 * 32);
+static_assert(kMaxBranch <= kMaxTop);
 
 struct PartSum {
   float top;  // -inf: nothing in this part
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kTopThreads) top_of_parts_kernel(Top p) {
   if (rank < p.params.k) p.keys[part * p.params.k + rank] = rank < count ? shared.ranked[rank] : 0;
 }
 
-constexpr int kPartsALane = kMostParts / 32;
+constexpr int kPartsALane = kMaxParts / 32;
 
 // The logarithm of the sum of e^(value - top) over a row, in every lane of a warp.
 __device__ float log_sum_of(const PartSum (&sums)[kPartsALane], float top) {

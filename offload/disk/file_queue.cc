@@ -11,7 +11,7 @@
 namespace headrace {
 namespace {
 
-constexpr int kMostTries = 1000;  // of an operation that is interrupted, or asked to come again, again and again
+constexpr int kMaxTries = 1000;  // of an operation that is interrupted, or asked to come again, again and again
 
 bool transient(int error) { return error == EINTR || error == EAGAIN; }
 
@@ -108,7 +108,7 @@ bool FileQueue::go_on(const Result& result, FileDone* done) {
     *done = {.request = slot.request, .error = read ? ENODATA : ENOSPC};
     return true;
   }
-  if (slot.tries > kMostTries) {
+  if (slot.tries > kMaxTries) {
     *done = {.request = slot.request, .error = error};
     return true;
   }

@@ -16,7 +16,7 @@
 namespace headrace {
 namespace {
 
-constexpr int kMostThreads = 16;  // as many as keep a solid-state disk busy; they hardly ever run
+constexpr int kMaxThreads = 16;  // as many as keep a solid-state disk busy; they hardly ever run
 
 class ThreadsQueue final : public FileQueue {
  public:
@@ -25,7 +25,7 @@ class ThreadsQueue final : public FileQueue {
         why_(std::move(why)),
         waiting_(static_cast<size_t>(depth)),
         finished_(static_cast<size_t>(depth)),
-        threads_(start_threads(static_cast<size_t>(std::min(depth, kMostThreads)),
+        threads_(start_threads(static_cast<size_t>(std::min(depth, kMaxThreads)),
                                "a thread that reads and writes files", [this](size_t) { serve(); })) {}
   ~ThreadsQueue() override {
     {

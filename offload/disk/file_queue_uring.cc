@@ -14,7 +14,7 @@ namespace headrace {
 namespace {
 
 constexpr uint64_t kBufferBytes = 512 * kMiB;  // of one registered buffer: the kernel takes up to 1 GiB
-constexpr size_t kMostBuffers = 64;
+constexpr size_t kMaxBuffers = 64;
 
 class UringQueue final : public FileQueue {
  public:
@@ -50,8 +50,8 @@ class UringQueue final : public FileQueue {
 // Where the limit on locked memory is too small for it, requests do without.
 void UringQueue::register_memory() {
   const size_t count = (memory_.size() + kBufferBytes - 1) / kBufferBytes;
-  if (count == 0 || count > kMostBuffers) return;
-  std::array<iovec, kMostBuffers> buffers{};
+  if (count == 0 || count > kMaxBuffers) return;
+  std::array<iovec, kMaxBuffers> buffers{};
   for (size_t i = 0; i < count; ++i) {
     const std::span<std::byte> part =
         memory_.subspan(i * kBufferBytes).first(std::min<size_t>(kBufferBytes, memory_.size() - i * kBufferBytes));

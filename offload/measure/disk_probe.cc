@@ -13,11 +13,11 @@
 namespace headrace {
 namespace {
 
-constexpr uint64_t kMostMemory = 64 * kMiB;  // of all blocks under way
-constexpr uint64_t kMostBlock = 4 * kMiB;    // and one block more, which is looked at or made ready beside them
+constexpr uint64_t kMaxMemory = 64 * kMiB;  // of all blocks under way
+constexpr uint64_t kMaxBlock = 4 * kMiB;    // and one block more, which is looked at or made ready beside them
 constexpr uint64_t kLayoutBlock = kMiB;
 constexpr int kLayoutDepth = 16;
-constexpr uint64_t kLeastFile = 16 * kMiB;
+constexpr uint64_t kMinFile = 16 * kMiB;
 
 uint64_t mixed(uint64_t x) {
   x ^= x >> 33;
@@ -67,7 +67,7 @@ bool stamped(const std::byte* data, uint64_t offset, uint64_t bytes) {
 
 class Probe {
  public:
-  explicit Probe(const DiskProbeOptions& options) : options_(options), buffers_(kMostMemory + kMostBlock) {}
+  explicit Probe(const DiskProbeOptions& options) : options_(options), buffers_(kMaxMemory + kMaxBlock) {}
   DiskReport run();
 
  private:
@@ -99,17 +99,17 @@ void Probe::open() {
     report_.notes.push_back(options_.folder +
                             ": its file system takes no O_DIRECT: these are figures of the page cache, not of a disk");
   }
-  if (options_.file_bytes < kLeastFile) {
+  if (options_.file_bytes < kMinFile) {
     throw_error(
         ExitCode::kStorage, options_.folder,
-        str("a file of ", format_bytes(options_.file_bytes), " is too small: a test takes ", format_bytes(kLeastFile)));
+        str("a file of ", format_bytes(options_.file_bytes), " is too small: a test takes ", format_bytes(kMinFile)));
   }
   const uint64_t room = folder_free_bytes(options_.folder) / 4 / kLayoutBlock * kLayoutBlock;
   report_.file_bytes = std::min(options_.file_bytes, room);
-  if (report_.file_bytes < kLeastFile) {
+  if (report_.file_bytes < kMinFile) {
     throw_error(
         ExitCode::kStorage, options_.folder,
-        str("has ", format_bytes(4 * room), " free: a test takes a quarter, and at least ", format_bytes(kLeastFile)),
+        str("has ", format_bytes(4 * room), " free: a test takes a quarter, and at least ", format_bytes(kMinFile)),
         "Free some of it, or name another folder.");
   }
 }
@@ -188,11 +188,11 @@ void Probe::lay_out() {
       const FileDone done = queue->wait();
       if (done.error == 0) note_written(done.request.offset / kLayoutBlock, kLayoutBlock);
     }
-    if (written_ < kLeastFile) throw;
+    if (written_ < kMinFile) throw;
     report_.notes.push_back(str(first_line(error), "; measured on the first ", format_bytes(written_)));
   }
   report_.file_bytes = written_;
-  if (written_ < kLeastFile && !stop()) {
+  if (written_ < kMinFile && !stop()) {
     throw_error(ExitCode::kStorage, options_.folder,
                 str("took only ", format_bytes(written_), " in ", options_.layout_seconds, " s"),
                 "It is too slow to be measured.");
@@ -223,7 +223,7 @@ DiskReport Probe::run() {
   }
   for (const DiskTest& test : options_.tests) {
     if (stop()) break;
-    if (test.block_bytes * static_cast<uint64_t>(test.depth) > kMostMemory || test.block_bytes > kMostBlock) continue;
+    if (test.block_bytes * static_cast<uint64_t>(test.depth) > kMaxMemory || test.block_bytes > kMaxBlock) continue;
     if (test.block_bytes > written_) continue;
     report_.rows.push_back(measure(test));
     if (options_.on_row) options_.on_row(report_.rows.back());

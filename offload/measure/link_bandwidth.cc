@@ -14,8 +14,8 @@
 namespace headrace {
 namespace {
 
-constexpr int kMostGateCopies = 4096;
-constexpr uint64_t kMostGateBytes = 64 * kMiB;  // of one of its copies
+constexpr int kMaxGateCopies = 4096;
+constexpr uint64_t kMaxGateBytes = 64 * kMiB;  // of one of its copies
 
 // Word i of a pattern: no two words of a buffer alike, nor any place in two patterns.
 constexpr uint64_t pattern_word(uint64_t pattern, uint64_t i) {
@@ -49,7 +49,7 @@ LinkPeak summary(LinkUse use, uint64_t copy_bytes, int copies, double bytes, std
 }
 
 int copies_of(uint64_t round_bytes, uint64_t copy_bytes) {
-  return static_cast<int>(std::clamp<uint64_t>(round_bytes / copy_bytes, 1, LinkMeter::kMostCopies));
+  return static_cast<int>(std::clamp<uint64_t>(round_bytes / copy_bytes, 1, LinkMeter::kMaxCopies));
 }
 
 using Clock = std::chrono::steady_clock;
@@ -146,7 +146,7 @@ void LinkMeter::prepare(uint64_t bytes) {
   fill(in_.sent, in_.host.as<uint64_t>(), bytes);
 }
 
-uint64_t LinkMeter::gate_bytes() const { return std::min(buffer_bytes_, kMostGateBytes); }
+uint64_t LinkMeter::gate_bytes() const { return std::min(buffer_bytes_, kMaxGateBytes); }
 
 void LinkMeter::stamped(LinkUse direction, const Enqueue& enqueue) {
   const bool in = direction == LinkUse::kToDevice;
@@ -171,7 +171,7 @@ double LinkMeter::seconds_of(LinkUse use) const {
 // The gate is a copy of what is to be overwritten; if it is through before all is enqueued, the round does not count
 // and the next one's gate is longer.
 double LinkMeter::round_seconds(LinkUse use, const Enqueue& enqueue) {
-  for (; gate_copies_ <= kMostGateCopies; gate_copies_ *= 2) {
+  for (; gate_copies_ <= kMaxGateCopies; gate_copies_ *= 2) {
     for (int i = 0; i < gate_copies_; ++i) {
       gate_->copy(in_.device.data(), out_.host.data(), gate_bytes(), Link::kHostToDevice);
     }
@@ -187,7 +187,7 @@ double LinkMeter::round_seconds(LinkUse use, const Enqueue& enqueue) {
     if (held) return seconds_of(use);
   }
   throw_error(ExitCode::kInternal, "the link's measurement",
-              str("copies were not enqueued while ", kMostGateCopies, " of ", format_bytes(gate_bytes()), " ran"));
+              str("copies were not enqueued while ", kMaxGateCopies, " of ", format_bytes(gate_bytes()), " ran"));
 }
 
 // The calls' own cost counts: nothing holds them back.

@@ -38,7 +38,7 @@ class LinkMeter {
  public:
   LinkMeter(Device& device, uint64_t buffer_bytes);
 
-  // Copies of `copy_bytes` through the whole buffers, and again until `round_bytes` (or kMostCopies) have been copied;
+  // Copies of `copy_bytes` through the whole buffers, and again until `round_bytes` (or kMaxCopies) have been copied;
   // `rounds` of these are timed, after one that is not. Throws Error(kInternal) if what arrives is not what was sent.
   // REQUIRES: 0 < copy_bytes <= buffer_bytes.
   LinkPeak measure(LinkUse use, uint64_t copy_bytes, uint64_t round_bytes, int rounds = 5);
@@ -53,7 +53,7 @@ class LinkMeter {
   // From the call to its end, as the host sees it; microseconds, the median of `times` copies of eight bytes.
   double latency_us(LinkUse direction, int times = 200);
 
-  static constexpr int kMostCopies = 128;  // a CPU stream's queue holds as many, and the end of the round
+  static constexpr int kMaxCopies = 128;  // a CPU stream's queue holds as many, and the end of the round
 
  private:
   struct Lane {  // one direction

@@ -9,7 +9,7 @@
 namespace headrace::cuda {
 namespace {
 
-constexpr unsigned kThreads = 256, kMostBlocks = 1024;
+constexpr unsigned kThreads = 256, kMaxBlocks = 1024;
 
 // Words of 16 bytes of all pages, a grid apart, so that many are on their way at once whatever a page's size. The host
 // may have written since the last launch: what a cache has of its memory is not to be used, hence __ldcv.
@@ -38,7 +38,7 @@ void gather_pages(const PageGather& gather, Stream& stream) {
   CudaStream& on = cuda_stream(stream);
   on.device().count(Link::kHostToDevice, gather.count * gather.page_bytes);
   const uint64_t words = gather.count * gather.page_bytes / sizeof(uint4);
-  const auto blocks = static_cast<unsigned>(std::min<uint64_t>((words + kThreads - 1) / kThreads, kMostBlocks));
+  const auto blocks = static_cast<unsigned>(std::min<uint64_t>((words + kThreads - 1) / kThreads, kMaxBlocks));
   gather_kernel<<<blocks, kThreads, 0, static_cast<cudaStream_t>(on.native())>>>(
       static_cast<uint4*>(gather.to), static_cast<const uint4*>(gather.from), gather.pages, words,
       static_cast<uint32_t>(gather.page_bytes / sizeof(uint4)));

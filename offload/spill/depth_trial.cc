@@ -15,7 +15,7 @@ constexpr double kTrialSeconds = 0.04, kLongestTrialSeconds = 0.1, kOneRoundSeco
 constexpr int kTrialRequests = 64, kRounds = 2;
 
 // A rate over less is that of a few requests which happened to be done together.
-constexpr double kLeastSeconds = kTrialSeconds / 2;
+constexpr double kMinSeconds = kTrialSeconds / 2;
 
 }  // namespace
 
@@ -63,7 +63,7 @@ DepthRate DepthTrial::measure(int depth) {
   const double seconds = std::chrono::duration<double>(last - first).count();
   return {.depth = depth,
           .gb_per_s = seconds > 0 ? static_cast<double>(bytes) / seconds / 1e9 : 0,
-          .requests = seconds >= kLeastSeconds ? done : 0};
+          .requests = seconds >= kMinSeconds ? done : 0};
 }
 
 void DepthTrial::submit_next() {

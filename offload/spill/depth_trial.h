@@ -16,7 +16,7 @@
 
 namespace headrace {
 
-constexpr std::array<int, 2> kTrialDepths = {kLeastReadDepth, 2 * kLeastReadDepth};
+constexpr std::array<int, 2> kTrialDepths = {kMinReadDepth, 2 * kMinReadDepth};
 
 struct DepthTrialOptions {
   FileQueue* queue = nullptr;     // with nothing under way

@@ -23,8 +23,8 @@ ReadDepth choose_depth(std::span<const DepthRate> rates, const std::string& how)
   std::map<int, double> best_of;  // 0: tried, and not known
   double best = 0;
   for (const DepthRate& rate : rates) {
-    const bool stands = rate.requests >= kLeastRequests;
-    if (rate.depth < kLeastReadDepth || (stands && rate.gb_per_s <= 0)) continue;
+    const bool stands = rate.requests >= kMinRequests;
+    if (rate.depth < kMinReadDepth || (stands && rate.gb_per_s <= 0)) continue;
     double& known = best_of[rate.depth];
     if (stands) known = std::max(known, rate.gb_per_s);
     best = std::max(best, known);
@@ -32,7 +32,7 @@ ReadDepth choose_depth(std::span<const DepthRate> rates, const std::string& how)
   if (best_of.empty()) return {};
   const auto unknown = [](const auto& of) { return of.second <= 0; };
   if (std::any_of(best_of.begin(), best_of.end(), unknown)) {
-    return {.depth = kLeastReadDepth, .why = how + ": too few reads to tell"};
+    return {.depth = kMinReadDepth, .why = how + ": too few reads to tell"};
   }
   ReadDepth chosen{.depth = 0, .why = how + ":"};
   const char* separator = " ";

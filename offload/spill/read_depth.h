@@ -1,4 +1,4 @@
-// How many reads of a disk are to be under way at once: kLeastReadDepth, or more where a measurement says that more
+// How many reads of a disk are to be under way at once: kMinReadDepth, or more where a measurement says that more
 // bring more. Values; pure functions.
 #pragma once
 
@@ -7,13 +7,13 @@
 
 namespace headrace {
 
-constexpr int kLeastRequests = 8;  // that a rate stands on, to count
+constexpr int kMinRequests = 8;  // that a rate stands on, to count
 
 // What a disk has given with so many reads under way.
 struct DepthRate {
   int depth = 0;
   double gb_per_s = 0;
-  int requests = kLeastRequests;  // that it is the rate of
+  int requests = kMinRequests;  // that it is the rate of
   bool operator==(const DepthRate&) const = default;
 };
 
@@ -26,11 +26,11 @@ struct ReadDepth {
 // the ring is full, and start again late, as the thread that orders them waits for the link, too, or for a driver's
 // lock. Measured with bench/spill_step_bench on an H200 whose idle disk read 2.71, 2.62, 2.38 and 1.98 GB/s with 4, 8,
 // 16 and 32 at once: a step took 1048 ms with 4, 988 with 16 and 910 with 32.
-constexpr int kLeastReadDepth = 32;
+constexpr int kMinReadDepth = 32;
 
-// The least depth with at least 97% of the best rate, of the depths from kLeastReadDepth on: the others do not count.
+// The least depth with at least 97% of the best rate, of the depths from kMinReadDepth on: the others do not count.
 // Of a depth that stands there several times, its best counts, as other work on a disk only ever slows it. Where a
-// depth has no rate of enough requests there is no choice: kLeastReadDepth, and the reason says so. Depth 0 if no rate
+// depth has no rate of enough requests there is no choice: kMinReadDepth, and the reason says so. Depth 0 if no rate
 // counts. `how`: "measured at start".
 ReadDepth choose_depth(std::span<const DepthRate> rates, const std::string& how);
 

@@ -32,7 +32,7 @@ SpillFile::Work::Work(Device& device, const SpillFileOptions& options)
              .memory = {memory_.data(), memory_.bytes()},
              .on_done = [this](const FileRequest& r) { on_done(r); }}) {
   for (Slot& each : slots_) each.copied = device.make_event();
-  disk_.set_depth(kLeastReadDepth);
+  disk_.set_depth(kMinReadDepth);
   thread_ = start_thread("the thread that reads and writes the spilled file", [this] { serve(); });
 }
 

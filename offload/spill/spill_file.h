@@ -31,7 +31,7 @@ struct SpillFileOptions {
   int slots = 0;
   uint64_t slot_bytes = 0;  // the longest extent
   FileQueueBody body = FileQueueBody::kAuto;
-  // 0: kLeastReadDepth or twice that, as a trial on the file itself says before the first extent is read (depth_trial.h
+  // 0: kMinReadDepth or twice that, as a trial on the file itself says before the first extent is read (depth_trial.h
   // has how long it takes). Neither a smaller file has one, nor a ring or a queue that could not have more under way.
   ReadDepth depth{};
   uint64_t least_measured_bytes = 256 * kMiB;

@@ -185,7 +185,7 @@ void SpillFile::Work::choose_depth() {
 
 ReadDepth SpillFile::Work::measured_depth(double* trial_ms) {
   if (options_.bytes < options_.least_measured_bytes) {
-    return {.depth = kLeastReadDepth, .why = "too little to measure on"};
+    return {.depth = kMinReadDepth, .why = "too little to measure on"};
   }
   const HostClock::time_point start = HostClock::now();
   const auto goes_on = [this] {
@@ -197,7 +197,7 @@ ReadDepth SpillFile::Work::measured_depth(double* trial_ms) {
                                 .request_bytes = std::min(cut_.most_request_bytes(), slot_stride_),
                                 .cycle = cycle_,
                                 .goes_on = goes_on};
-  if (!DepthTrial::has_room(trial)) return {.depth = kLeastReadDepth, .why = "no room to try more"};
+  if (!DepthTrial::has_room(trial)) return {.depth = kMinReadDepth, .why = "no room to try more"};
   ReadDepth chosen = headrace::choose_depth(DepthTrial(trial).run(), "measured at start");
   *trial_ms = seconds_since(start) * 1e3;
   return chosen;

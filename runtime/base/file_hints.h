@@ -13,7 +13,7 @@ namespace headrace {
 std::string cannot_open(const std::string& path, int error);
 // Also true of a link to nothing, so that opening it names where it leads.
 bool is_there(const std::string& path);
-constexpr size_t kMostLfsPointerBytes = 1023;  // "less than 1024 bytes", the format says
+constexpr size_t kMaxLfsPointerBytes = 1023;  // "less than 1024 bytes", the format says
 // Throws Error(kBadInput) where the content is that of a git-LFS pointer: what a clone without git-LFS has in the place
 // of a large file.
 void refuse_lfs_pointer(const std::string& path, std::string_view content);

@@ -51,7 +51,7 @@ InputFile::InputFile(const std::string& path) : InputFile() {  // from here on t
   if (S_ISDIR(status.st_mode)) throw_error(ExitCode::kBadInput, path, "is a directory, not a file");
   if (!S_ISREG(status.st_mode)) throw_error(ExitCode::kBadInput, path, "is not a regular file");
   stamp_ = make_stamp(path, status);
-  char head[kMostLfsPointerBytes];
+  char head[kMaxLfsPointerBytes];
   if (stamp_.bytes > sizeof head) return;
   const ssize_t got = ::pread(descriptor_, head, sizeof head, 0);
   if (got > 0) refuse_lfs_pointer(path, {head, static_cast<size_t>(got)});

@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint64_t kLeftToOthers = 512 * kMiB;  // of a card, as where it is (DESIGN section 11)
 constexpr uint64_t kEndless = uint64_t{1} << 50;
-constexpr int64_t kMostOfAShape = int64_t{64} << 20;  // tokens: terabytes with the smallest of them
+constexpr int64_t kMaxOfAShape = int64_t{64} << 20;  // tokens: terabytes with the smallest of them
 
 // A card that is not here, with the budgets that were asked for, or a machine like this one.
 DryRunCard dry_run_card(const GpuSpec& card, const DeviceOptions& options) {
@@ -149,9 +149,9 @@ std::unique_ptr<Engine> Planner::engine_on(const DryRunCard& card) const {
   engine.rates_of = nullptr;
   std::unique_ptr<Checkpoint> checkpoint;
   if (!options_.shape.empty()) {
-    if (engine.ctx_size > kMostOfAShape) {
+    if (engine.ctx_size > kMaxOfAShape) {
       throw_error(ExitCode::kUsage, "--ctx-size",
-                  str(engine.ctx_size, " tokens are more than the ", kMostOfAShape, " that are planned for a shape"));
+                  str(engine.ctx_size, " tokens are more than the ", kMaxOfAShape, " that are planned for a shape"));
     }
     Shape shape = find_shape(options_.shape);  // was trained on no context, so that it takes any
     shape.config.max_positions = std::max(shape.config.max_positions, engine.ctx_size);

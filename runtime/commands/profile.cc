@@ -17,7 +17,7 @@
 namespace headrace {
 namespace {
 
-constexpr uint64_t kLeastCopy = 64 * kKiB, kMostCopy = kGiB;
+constexpr uint64_t kMinCopy = 64 * kKiB, kMaxCopy = kGiB;
 constexpr uint64_t kLargeCopy = 16 * kMiB;  // from here on a link is at its peak
 constexpr uint64_t kScattered = 16 * kMiB;  // of pages a round
 constexpr double kAsLongAsItTakes = 3600;
@@ -108,7 +108,7 @@ void Profiler::open() {
 // Sizes from 64 KiB on, each four (quick: sixteen) times the last.
 template <typename Measure>
 void for_sizes(uint64_t most, bool quick, const Measure& measure) {
-  for (uint64_t bytes = kLeastCopy; bytes <= most; bytes *= quick ? 16 : 4) measure(bytes);
+  for (uint64_t bytes = kMinCopy; bytes <= most; bytes *= quick ? 16 : 4) measure(bytes);
 }
 
 void Profiler::pinned(LinkMeter& meter, uint64_t most) {
@@ -126,7 +126,7 @@ void Profiler::pinned(LinkMeter& meter, uint64_t most) {
 
 void Profiler::pageable(LinkMeter& meter, uint64_t most) {
   for (const LinkUse use : kLinkUses) {
-    for_sizes(std::min(most, options_.quick ? kLargeCopy : kMostCopy), options_.quick, [&](uint64_t bytes) {
+    for_sizes(std::min(most, options_.quick ? kLargeCopy : kMaxCopy), options_.quick, [&](uint64_t bytes) {
       if (stop()) return;
       add_peak(use_text(use), meter.measure_pageable(use, bytes, round_bytes() / 4, rounds()));
     });
@@ -158,7 +158,7 @@ void Profiler::small(LinkMeter& meter, uint64_t most) {
 
 void Profiler::link() {
   const uint64_t room = std::min(device_->vram().free_bytes(), device_->host_mem().free_bytes());
-  const uint64_t wanted = !report_.gpu ? 64 * kMiB : options_.quick ? 256 * kMiB : kMostCopy;
+  const uint64_t wanted = !report_.gpu ? 64 * kMiB : options_.quick ? 256 * kMiB : kMaxCopy;
   uint64_t most = kMiB;
   while (2 * most <= wanted && 2 * most <= room / 8) most *= 2;
   group(ProfileGroup::kPinned, [&] {

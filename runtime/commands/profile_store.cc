@@ -25,9 +25,9 @@ using nlohmann::ordered_json;
 
 constexpr const char* kProgram = "headrace profile";
 constexpr int kVersion = 1;
-constexpr size_t kMostBytes = 64 * kMiB;
+constexpr size_t kMaxBytes = 64 * kMiB;
 constexpr int kDeepestRead = 1024;  // that any disk is the better for
-constexpr int kLeastDepths = 2;     // from kLeastReadDepth on: fewer leave nothing to choose from
+constexpr int kMinDepths = 2;       // from kMinReadDepth on: fewer leave nothing to choose from
 
 [[noreturn]] void refuse(const std::string& path, const std::string& what) {
   throw_error(ExitCode::kBadInput, path, what, "headrace profile writes a new one.");
@@ -39,7 +39,7 @@ bool read_text(const std::string& path, std::string* text) {
   const auto size = std::filesystem::file_size(path, error);
   if (error == std::errc::no_such_file_or_directory) return false;
   if (error) refuse(path, str("cannot be read: ", error.message()));
-  if (size > kMostBytes) refuse(path, str("is no profile: ", format_bytes(size), " are too many"));
+  if (size > kMaxBytes) refuse(path, str("is no profile: ", format_bytes(size), " are too many"));
   std::ifstream file(path, std::ios::binary);
   text->assign(std::istreambuf_iterator<char>(file), {});
   if (!file) refuse(path, str("cannot be read: ", std::strerror(errno)));
@@ -185,8 +185,8 @@ ReadDepth kept_read_depth(const std::vector<KeptRates>& entries, const std::stri
   const uint64_t there = folder_file_system(folder);
   for (const KeptRates& kept : entries) {
     if (there == 0 || kept.disk_file_system != there) continue;
-    const auto counts = [](const DepthRate& rate) { return rate.depth >= kLeastReadDepth; };
-    if (std::count_if(kept.disk_reads.begin(), kept.disk_reads.end(), counts) < kLeastDepths) continue;
+    const auto counts = [](const DepthRate& rate) { return rate.depth >= kMinReadDepth; };
+    if (std::count_if(kept.disk_reads.begin(), kept.disk_reads.end(), counts) < kMinDepths) continue;
     return choose_depth(kept.disk_reads, "by the kept profile");
   }
   return {};

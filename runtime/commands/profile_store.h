@@ -55,7 +55,7 @@ struct KeptRates {
 // With a disk's speed only where the folder of --spill, if there is one, is on the disk that was measured.
 MachineRates rates_with_spill(const KeptRates& kept, const std::string& spill_folder);
 
-// From what was measured on the folder's file system with two depths from kLeastReadDepth on; depth 0: it was not.
+// From what was measured on the folder's file system with two depths from kMinReadDepth on; depth 0: it was not.
 ReadDepth kept_read_depth(const std::vector<KeptRates>& entries, const std::string& folder);
 
 // Seconds from a profile's `measured` to `now`, seconds since 1970; none: it is no time, or it lies ahead.

@@ -14,7 +14,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr double kContradicts = 0.25;  // of the prediction
-constexpr double kLeastMs = 500;       // of what is compared: anything may delay what is shorter
+constexpr double kMinMs = 500;         // of what is compared: anything may delay what is shorter
 
 ordered_json labelled(const LineLabel& label) {
   ordered_json line = ordered_json::object();
@@ -143,7 +143,7 @@ std::optional<Compared> contradiction(const GenerateResult& result) {
   for (const Compared& row : compare(result)) {
     const double longer_ms = std::max(row.predicted_ms, row.measured_ms) * static_cast<double>(row.count);
     const bool within = std::abs(row.measured_ms - row.predicted_ms) <= kContradicts * row.predicted_ms;
-    if (within || longer_ms < kLeastMs) continue;
+    if (within || longer_ms < kMinMs) continue;
     if (!worst || off(row) > off(*worst)) worst = row;
   }
   return worst;

@@ -24,7 +24,7 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kKeyDigits = 64;  // job_key()
-constexpr size_t kMostLineBytes = 256 * kMiB;
+constexpr size_t kMaxLineBytes = 256 * kMiB;
 
 [[noreturn]] void storage_error(const std::string& path, const char* what) {
   std::string hint;
@@ -215,7 +215,7 @@ void ResultsFile::load(const std::vector<std::string>& files) {
       begin += end - from + 1;
     }
     pending.erase(0, from);
-    if (pending.size() > kMostLineBytes || !may_begin_result(without_nuls(pending))) foreign(path_, number);
+    if (pending.size() > kMaxLineBytes || !may_begin_result(without_nuls(pending))) foreign(path_, number);
   });
   // A crash can leave the beginning of a line, and zeros in the place of what was not written.
   const std::string_view last = without_nuls(pending);

@@ -19,7 +19,7 @@
 namespace headrace {
 
 constexpr int64_t kDraftSinkRows = 4;
-constexpr int64_t kLeastDraftWindow = kTailWindow + kPrefixTile;  // the tail is always seen whole
+constexpr int64_t kMinDraftWindow = kTailWindow + kPrefixTile;  // the tail is always seen whole
 
 // Where the first rows seem to lie once the window has left them behind.
 enum class SinkRows {

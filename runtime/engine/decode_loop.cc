@@ -12,7 +12,7 @@ namespace headrace {
 DecodeLoop::DecodeLoop(Session& session, Drafting& drafting, Output& output, Stream& compute,
                        const DecodeLoopOptions& options)
     : session_(session), drafting_(drafting), output_(output), compute_(compute), options_(options) {
-  pending_.reserve(kMostPending);
+  pending_.reserve(kMaxPending);
   const bool automatic = options.interval == kAutoInterval;
   if (options.pending.width > 0) growing_.emplace(options.pending, output.ends());
   if (automatic && growing_) rule_.emplace(options.streams, options.step_costs);
@@ -189,8 +189,8 @@ bool DecodeLoop::partial_step() {
 // Grows the tree by a step, or has it judged.
 bool DecodeLoop::tree_step() {
   if (!growing_->begun()) growing_->begin(root_);
-  const int64_t interval = rule_ ? kMostPending : options_.interval;
-  const int64_t most_depth = std::min({output_.room() - 1, interval, kMostPending - 1});
+  const int64_t interval = rule_ ? kMaxPending : options_.interval;
+  const int64_t most_depth = std::min({output_.room() - 1, interval, kMaxPending - 1});
   drafting_.begin(StepMode::kPartial, 0);
   propose_after_tip(most_depth);
   if (!grow_on(most_depth)) return verify_tree(most_depth);

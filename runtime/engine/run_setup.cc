@@ -7,7 +7,7 @@
 namespace headrace {
 namespace {
 
-constexpr int64_t kMostUnhidden = 64;  // nodes of a refresh that no link hides: as many cost what one does
+constexpr int64_t kMaxUnhidden = 64;  // nodes of a refresh that no link hides: as many cost what one does
 
 // What --verify says, or what goes without saying: partial verification where something guesses ahead.
 VerifyOptions verify_of(const RunContext& context, const GenerateOptions& run) {
@@ -36,8 +36,8 @@ PendingTreeLimits pending_limits(const RunContext& context, const GenerateOption
   const bool cuda = context.device.backend() == Backend::kCuda;
   if (model != nullptr && !(cuda && streams)) return {.width = 0};
   PendingTreeLimits limits{.width = 48, .grown = 384, .nodes = 384};  // measured: speculation_bench
-  if (!cuda) limits = {.width = 2, .grown = kMostPending + 16, .nodes = kMostPending + 16, .least = 0.2};
-  if (!streams) limits.nodes = kMostUnhidden, limits.grown = kMostPending;
+  if (!cuda) limits = {.width = 2, .grown = kMaxPending + 16, .nodes = kMaxPending + 16, .least = 0.2};
+  if (!streams) limits.nodes = kMaxUnhidden, limits.grown = kMaxPending;
   return limits;
 }
 
@@ -48,9 +48,9 @@ void set_pending(const PendingTreeLimits& limits, RunSetup* setup) {
   session.pass_rows = setup->model != nullptr ? setup->model->tree().nodes : 1;
   session.grow_rows = limits.width;
   if (limits.width > 0) {
-    session.pass_rows = std::max(session.pass_rows, std::max(limits.grown, limits.nodes) - kMostPending);
+    session.pass_rows = std::max(session.pass_rows, std::max(limits.grown, limits.nodes) - kMaxPending);
   }
-  setup->draft_run.pass_nodes = setup->partial() ? session.pass_rows + kMostPending : 0;
+  setup->draft_run.pass_nodes = setup->partial() ? session.pass_rows + kMaxPending : 0;
 }
 
 void start_draft(RunSetup* setup) {
@@ -98,7 +98,7 @@ RunSetup resolve_options(const RunContext& context, int64_t prompt_tokens, const
   }
   setup.draft_run = {.prompt_tokens = prompt_tokens,
                      .context_tokens = session.context_tokens,
-                     .most_pending = setup.partial() ? kMostPending : 0,
+                     .most_pending = setup.partial() ? kMaxPending : 0,
                      .sampling = run.sampling,
                      .tree_limits = run.tree_limits,
                      .saves = !context.options.prefix_cache.folder.empty()};

@@ -197,7 +197,7 @@ struct KvCache::CommitTo {
 };
 
 void KvCache::append_pending(const int32_t* source, int64_t count, Stream& compute) {
-  CHECK(pending_ + count <= kMostPending, "pending ", pending_, " + ", count);
+  CHECK(pending_ + count <= kMaxPending, "pending ", pending_, " + ", count);
   commit(source, count, {.first_position = rows_ + pending_, .active = false}, compute);
   pending_ += count;
 }

@@ -70,7 +70,7 @@ class KvCache {
   // `compute`; a segment that fills leaves for the host behind it.
   void append(const int32_t* source, int64_t count, Stream& compute);
   // Rows behind rows() that only the tail has: those of a partial step, which append() replaces. Position
-  // rows() + pending_rows() + j is pass row source[j]. REQUIRES: kMostPending in all.
+  // rows() + pending_rows() + j is pass row source[j]. REQUIRES: kMaxPending in all.
   void append_pending(const int32_t* source, int64_t count, Stream& compute);
   int64_t pending_rows() const { return pending_; }
   int64_t committed_before() const { return rows_before_; }  // rows() before the last append()

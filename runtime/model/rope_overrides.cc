@@ -5,7 +5,7 @@
 namespace headrace {
 namespace {
 
-constexpr int64_t kMostPositions = int64_t{1} << 30;
+constexpr int64_t kMaxPositions = int64_t{1} << 30;
 
 }  // namespace
 
@@ -23,7 +23,7 @@ ModelConfig with_rope(ModelConfig config, const RopeOverrides& overrides) {
                   "Add --rope-scaling linear or yarn.");
     }
     const double grown = static_cast<double>(own_positions) / rope.factor * overrides.factor;
-    if (grown > static_cast<double>(kMostPositions)) {
+    if (grown > static_cast<double>(kMaxPositions)) {
       throw_error(ExitCode::kUsage, "--rope-scale",
                   str(overrides.factor, " times ", own_positions, " positions is too many"));
     }

@@ -13,7 +13,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "manifests are little-endian");
 
 constexpr std::string_view kMagic = "HDRPREFX";
-constexpr uint64_t kMostParts = 1 << 16, kMostPartBytes = uint64_t{1} << 40, kMostModelBytes = 1 << 12;
+constexpr uint64_t kMaxParts = 1 << 16, kMaxPartBytes = uint64_t{1} << 40, kMaxModelBytes = 1 << 12;
 
 uint64_t checksum_of(std::string_view text) { return checksum(std::as_bytes(std::span(text))); }
 
@@ -83,7 +83,7 @@ const char* wrong_with(const PrefixBlock& block) {
   if (block.first_row < 0 || block.first_row > INT32_MAX) return "has an impossible first row";
   const SegmentRange range = segment_range(segment_of(block.first_row));
   if (range.begin != block.first_row || block.rows < 1 || block.rows > range.rows) return "is no segment's";
-  if (block.part_bytes == 0 || block.part_bytes % kPageBytes != 0 || block.part_bytes > kMostPartBytes) {
+  if (block.part_bytes == 0 || block.part_bytes % kPageBytes != 0 || block.part_bytes > kMaxPartBytes) {
     return "has parts of an impossible size";
   }
   if (block.kind == PrefixBlockKind::kDraft) {
@@ -131,8 +131,8 @@ std::optional<PrefixKey> parse_key(std::string_view text) {
 
 std::string encode_manifest(const PrefixBlock& block) {
   CHECK(wrong_with(block) == nullptr, wrong_with(block), ", first_row=", block.first_row, " rows=", block.rows);
-  CHECK(block.checksums.size() <= kMostParts && !block.checksums.empty(), "parts=", block.checksums.size());
-  const std::string model = block.model.substr(0, kMostModelBytes);
+  CHECK(block.checksums.size() <= kMaxParts && !block.checksums.empty(), "parts=", block.checksums.size());
+  const std::string model = block.model.substr(0, kMaxModelBytes);
   Writer out;
   out.put_text(kMagic);
   out.put(kPrefixFormat);
@@ -185,7 +185,7 @@ std::optional<PrefixBlock> decode_manifest(std::string_view bytes, const std::st
   block.rows = in.get<int64_t>();
   block.part_bytes = in.get<uint64_t>();
   const uint64_t parts = in.get<uint64_t>(), tokens = in.get<uint64_t>();
-  if (!in.ok() || model_bytes > kMostModelBytes || parts < 1 || parts > kMostParts) return fail("has impossible sizes");
+  if (!in.ok() || model_bytes > kMaxModelBytes || parts < 1 || parts > kMaxParts) return fail("has impossible sizes");
   if (tokens != (block.kind == PrefixBlockKind::kRows ? static_cast<uint64_t>(block.rows) : 0)) {
     return fail("has another number of tokens than of rows");
   }

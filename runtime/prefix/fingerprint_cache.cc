@@ -18,7 +18,7 @@ using nlohmann::ordered_json;
 
 constexpr const char* kFileName = "headrace-weights.json";
 constexpr int kFormat = 2;
-constexpr uint64_t kMostBytes = 8 * kMiB;
+constexpr uint64_t kMaxBytes = 8 * kMiB;
 constexpr uint64_t kWholeBytes = 4 * kMiB, kSliceBytes = 16 * kMiB, kSampleBytes = 4 * kKiB;  // of samples
 constexpr int64_t kSettledNs = 2'000'000'000;  // file systems count time in steps of up to two seconds
 
@@ -46,7 +46,7 @@ std::string beside(const std::string& path) { return path + PrefixStore::kTempor
 // The entries of the file; none: there is none, or none that this program could have written.
 ordered_json read_entries(const std::string& path) {
   try {
-    const ordered_json json = ordered_json::parse(read_small_file(path, kMostBytes));
+    const ordered_json json = ordered_json::parse(read_small_file(path, kMaxBytes));
     if (json.at("format") == kFormat && json.at("numerics") == kNumericsVersion && json.at("weights").is_array()) {
       return json.at("weights");
     }
@@ -76,8 +76,7 @@ void write_down(const std::string& path, const ordered_json& files, const Prefix
   ordered_json entries = ordered_json::array();
   entries.push_back({{"files", files}, {"fingerprint", key_text(fingerprint)}});
   for (ordered_json& entry : old) {
-    if (entries.size() < kMostCachedFingerprints && entry.is_object() &&
-        entry.value("files", ordered_json()) != files) {
+    if (entries.size() < kMaxCachedFingerprints && entry.is_object() && entry.value("files", ordered_json()) != files) {
       entries.push_back(std::move(entry));
     }
   }

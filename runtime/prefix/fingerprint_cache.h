@@ -19,7 +19,7 @@ namespace headrace {
 // it down where `store` writes; not for files that have been changed within the last seconds, which may be changed
 // once more without their times showing it. What cannot be read or written there is of no harm.
 PrefixKey cached_fingerprint(const TensorSource& source, int threads, const PrefixStore& store);
-constexpr size_t kMostCachedFingerprints = 32;  // that a folder remembers: the last ones
+constexpr size_t kMaxCachedFingerprints = 32;  // that a folder remembers: the last ones
 
 // Of a file's content, where its times may not tell (FAT keeps no time of change, a store to a mapping may leave those
 // that there are): a small file as a whole, of a large one a page of each 16 MiB and the last. None: it cannot be read.

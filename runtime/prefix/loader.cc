@@ -13,11 +13,11 @@ namespace {
 
 // So much under way keeps a solid-state disk busy, and covers what prefill computes between two layers.
 constexpr uint64_t kRingBytes = 128 * kMiB;
-constexpr uint64_t kMostSlots = 32;
+constexpr uint64_t kMaxSlots = 32;
 constexpr size_t kThreads = 8;
 
 uint64_t slots_for(uint64_t largest_read, uint64_t reads) {
-  return std::clamp<uint64_t>(kRingBytes / std::max<uint64_t>(1, largest_read), 2, std::min(kMostSlots, reads + 1));
+  return std::clamp<uint64_t>(kRingBytes / std::max<uint64_t>(1, largest_read), 2, std::min(kMaxSlots, reads + 1));
 }
 
 uint64_t largest(const std::vector<PrefixLoader::Read>& reads) {

@@ -42,7 +42,7 @@ void PrefixRun::find() {
   if (setup_.draft.row_bytes > 0) {
     index.cut_for_draft(setup_.draft.identity, setup_.draft.first_row, setup_.unit, &match_);
   }
-  if (match_.rows < kLeastSavedRows) match_ = {};
+  if (match_.rows < kMinSavedRows) match_ = {};
   read_ = match_.blocks;
   for (size_t i = 0; i < match_.blocks.size(); ++i) {
     if (draft_needs(static_cast<int64_t>(i), setup_.draft.first_row)) {
@@ -79,7 +79,7 @@ void PrefixRun::add_rows_blocks() {
     const SegmentRange range = segment_range(segment);
     const int64_t rows = std::min(range.rows, kept - range.begin);
     // The rest of another prompt may have nearly all of these rows.
-    if (rows < range.rows && rows - std::max<int64_t>(0, match_.rows - range.begin) < kLeastSavedRows) break;
+    if (rows < range.rows && rows - std::max<int64_t>(0, match_.rows - range.begin) < kMinSavedRows) break;
     const std::span<const int32_t> tokens = std::span(prompt_).subspan(u(range.begin), u(rows));
     const PrefixKey key = rows_key(parent, tokens);
     chain_.push_back(key);

@@ -31,7 +31,7 @@
 namespace headrace {
 
 // Fewer are not worth a file, nor worth taking.
-constexpr int64_t kLeastSavedRows = 64;
+constexpr int64_t kMinSavedRows = 64;
 
 struct PrefixRunSetup {
   RowShape shape;

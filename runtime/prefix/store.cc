@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kLockName = "headrace-prefix-cache.lock";
-constexpr uint64_t kMostManifestBytes = 4 * kMiB;
+constexpr uint64_t kMaxManifestBytes = 4 * kMiB;
 
 int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
@@ -140,7 +140,7 @@ void PrefixStore::take_manifest(const PrefixKey& key, int64_t used_ns, Found* fo
   try {
     const File file = File::open(path, FileAccess::kRead, FileCaching::kBuffered);
     bytes = file.size();
-    if (bytes > kMostManifestBytes) wrong = "is too large";
+    if (bytes > kMaxManifestBytes) wrong = "is too large";
     std::string text(wrong.empty() ? bytes : 0, '\0');
     file.read(0, std::as_writable_bytes(std::span(text)));
     if (wrong.empty()) block = decode_manifest(text, path, &wrong);

@@ -94,7 +94,7 @@ uint64_t SessionLayout::hidden_row_bytes() const {
 
 bool SessionLayout::partial_on() const { return options_.partial.shape.serves(options_.context_tokens); }
 
-int64_t SessionLayout::pass_rows() const { return options_.pass_rows + (partial_on() ? kMostPending : 0); }
+int64_t SessionLayout::pass_rows() const { return options_.pass_rows + (partial_on() ? kMaxPending : 0); }
 int64_t SessionLayout::drawn_rows() const {  // what is ranked is drawn at once
   return std::min(pass_rows(), std::max(options_.drawn_rows, options_.grow_rows));
 }

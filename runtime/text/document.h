@@ -19,9 +19,9 @@ std::vector<std::string> expand_documents(const std::vector<std::string>& paths,
                                           const std::vector<std::string>& outputs = {});
 
 // How much of a document is read.
-constexpr uint64_t kMostDocumentBytes = uint64_t{256} << 20;
+constexpr uint64_t kMaxDocumentBytes = uint64_t{256} << 20;
 struct DocumentLimit {
-  uint64_t bytes = kMostDocumentBytes;
+  uint64_t bytes = kMaxDocumentBytes;
   int64_t context_tokens = 0;  // what the limit is of; 0: of the program itself
 };
 // What is longer cannot fit the context: no token stands for more bytes.

@@ -18,7 +18,7 @@ namespace headrace {
 namespace {
 
 constexpr int kInterruptCheckMs = 100;
-constexpr uint64_t kLeastLimitBytes = 64 * kKiB;  // what is no longer is encoded, and its error says how many tokens
+constexpr uint64_t kMinLimitBytes = 64 * kKiB;  // what is no longer is encoded, and its error says how many tokens
 
 [[noreturn]] void bad_document(const std::string& name, const std::string& what, const std::string& hint = "") {
   throw_error(ExitCode::kBadInput, name, what, hint);
@@ -114,10 +114,10 @@ void check_text(const std::string& name, std::string_view text) {
 }  // namespace
 
 DocumentLimit limit_of_context(int64_t context_tokens, uint64_t longest_token_bytes) {
-  uint64_t bytes = kMostDocumentBytes;
-  if (!checked_mul(static_cast<uint64_t>(context_tokens), longest_token_bytes, &bytes)) bytes = kMostDocumentBytes;
-  bytes = std::max(bytes, kLeastLimitBytes);
-  if (bytes >= kMostDocumentBytes) return {};
+  uint64_t bytes = kMaxDocumentBytes;
+  if (!checked_mul(static_cast<uint64_t>(context_tokens), longest_token_bytes, &bytes)) bytes = kMaxDocumentBytes;
+  bytes = std::max(bytes, kMinLimitBytes);
+  if (bytes >= kMaxDocumentBytes) return {};
   return {.bytes = bytes, .context_tokens = context_tokens};
 }
 

@@ -58,10 +58,10 @@ TEST(StepMode, RefreshesEarlyWhereTheTailIsFull) {
     while (step_mode(state) == StepMode::kPartial) {
       state.pending += deepest + 1;  // all of it is right
       state.accepted += deepest + 1;
-      ASSERT_LE(state.pending, kMostPending) << deepest;
+      ASSERT_LE(state.pending, kMaxPending) << deepest;
       ASSERT_LT(state.pending + 63, kTailWindow) << deepest;
     }
-    EXPECT_GT(state.pending, kMostPending - 2 * (deepest + 1)) << deepest;
+    EXPECT_GT(state.pending, kMaxPending - 2 * (deepest + 1)) << deepest;
   }
 }
 

@@ -5,8 +5,8 @@
 namespace headrace {
 namespace {
 
-constexpr int kLeastMajor = 8;  // sm_80: cp.async and bf16 mma.sync
-constexpr uint64_t kLeastFree = kGiB;
+constexpr int kMinMajor = 8;  // sm_80: cp.async and bf16 mma.sync
+constexpr uint64_t kMinFree = kGiB;
 
 std::string version_text(int version) { return str(version / 1000, ".", version % 1000 / 10); }
 
@@ -25,8 +25,8 @@ std::string why_no_gpu(const DriverState& state) {
 }
 
 std::string why_unusable(const Gpu& gpu) {
-  if (gpu.major >= kLeastMajor) return "";
-  return str(gpu.name, " has compute capability ", gpu.major, ".", gpu.minor, ", ", kLeastMajor,
+  if (gpu.major >= kMinMajor) return "";
+  return str(gpu.name, " has compute capability ", gpu.major, ".", gpu.minor, ", ", kMinMajor,
              ".0 is needed (an A100, an RTX 30 or a newer one)");
 }
 
@@ -37,8 +37,8 @@ std::string why_no_cublas_lt(const std::string& error) {
 }
 
 std::string why_full(const GpuMemory& memory) {
-  if (memory.free_bytes >= kLeastFree) return "";
-  return str(memory_text(memory), ", ", format_bytes(kLeastFree), " are needed; other processes hold the rest");
+  if (memory.free_bytes >= kMinFree) return "";
+  return str(memory_text(memory), ", ", format_bytes(kMinFree), " are needed; other processes hold the rest");
 }
 
 void check_vram(const Gpu& gpu, const GpuMemory& memory, uint64_t vram_bytes) {

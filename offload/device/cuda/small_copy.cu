@@ -8,7 +8,7 @@
 namespace headrace {
 namespace {
 
-constexpr unsigned kThreads = 256, kMostBlocks = 64;  // 256 KiB in flight
+constexpr unsigned kThreads = 256, kMaxBlocks = 64;  // 256 KiB in flight
 
 // 16 bytes a thread where both sides allow it, then single ones. The host may have written since the last launch: what
 // a cache has of its memory is not to be used, hence __ldcv.
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kThreads) small_copy(unsigned char* to, const 
 // ---------------------------------------------------------------------------------------------------------------------
 
 void launch_small_copy(void* dst, const void* src, size_t bytes, void* stream) {
-  const size_t blocks = std::clamp<size_t>((bytes + kThreads * 16 - 1) / (kThreads * 16), 1, kMostBlocks);
+  const size_t blocks = std::clamp<size_t>((bytes + kThreads * 16 - 1) / (kThreads * 16), 1, kMaxBlocks);
   small_copy<<<static_cast<unsigned>(blocks), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
       static_cast<unsigned char*>(dst), static_cast<const unsigned char*>(src), bytes);
 }

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kNsPerBase = 1'000'000'000;
 constexpr int kSights = 16;
 // Clocks of crystals differ by less; and over less time than this a sight's own error would count for more.
-constexpr double kMostDrift = 1e-3, kLeastForDrift = 1e9;
+constexpr double kMaxDrift = 1e-3, kMinForDrift = 1e9;
 
 // False: one of them was never recorded, or in a graph.
 bool elapsed_ns(cudaEvent_t from, cudaEvent_t to, double* ns) {
@@ -133,8 +133,8 @@ int64_t CudaTraceClock::host_ns(int64_t stamp_ns) const {
   const MutexLock lock(mutex_);
   const double device_ns = last_.device_ns - first_.device_ns;
   double rate = 1;
-  if (device_ns >= kLeastForDrift) rate = static_cast<double>(last_.host_ns - first_.host_ns) / device_ns;
-  if (std::abs(rate - 1) > kMostDrift) rate = 1;
+  if (device_ns >= kMinForDrift) rate = static_cast<double>(last_.host_ns - first_.host_ns) / device_ns;
+  if (std::abs(rate - 1) > kMaxDrift) rate = 1;
   return first_.host_ns + std::llround((static_cast<double>(stamp_ns) - first_.device_ns) * rate);
 }
 

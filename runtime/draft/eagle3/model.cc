@@ -35,7 +35,7 @@ class Eagle3Model final : public LayerDraftModel<Eagle3Checkpoint, Eagle3Weights
     if (options.rope_theta > 0) config_.rope.theta = options.rope_theta;
     // What is attended to row by row is always seen whole.
     int64_t& window = config_.sliding_window;
-    if (window > 0) window = std::max(window, kLeastDraftWindow);
+    if (window > 0) window = std::max(window, kMinDraftWindow);
   }
 
   DraftNeeds needs(const DraftRun& run, const WeightsFingerprint& fingerprint) const override {

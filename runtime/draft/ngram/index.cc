@@ -79,7 +79,7 @@ class NgramIndex::Growth {
   const NgramLimits& limits_;
   Tree& tree_;
   std::array<uint32_t, kMaxTreeNodes> leading_;  // by node: the places that led there
-  std::array<Guess, kMaxTreeNodes * kMostPlaces> guesses_;
+  std::array<Guess, kMaxTreeNodes * kMaxPlaces> guesses_;
   size_t guessed_ = 0;
 };
 
@@ -139,7 +139,7 @@ void NgramIndex::cut(int64_t size) {
 
 // How many tokens up to and with `last` equal those at the text's end.
 int64_t NgramIndex::agreement(int64_t last) const {
-  const int64_t most = std::min(kMostAgreement, last + 1);
+  const int64_t most = std::min(kMaxAgreement, last + 1);
   int64_t count = 0;
   while (count < most && tokens_[static_cast<size_t>(last - count)] == tokens_[static_cast<size_t>(size() - 1 - count)])
     ++count;
@@ -150,7 +150,7 @@ NgramIndex::Places NgramIndex::find_places() const {
   Places places;
   for (size_t order = 0; order < kOrders.size(); ++order) {
     int32_t last = chains_[order].before.back();
-    for (int64_t step = 0; last >= 0 && step < kMostSteps && places.count < kMostPlaces; ++step) {
+    for (int64_t step = 0; last >= 0 && step < kMaxSteps && places.count < kMaxPlaces; ++step) {
       const int64_t next = int64_t{last} + 1, agreed = agreement(last);
       const std::span<const Place> found(places.at.data(), static_cast<size_t>(places.count));
       const bool known =

@@ -37,9 +37,9 @@ class NgramIndex {
  private:
   // What is looked up, the most telling first: a long run of tokens has few places, and they predict well.
   static constexpr std::array<int64_t, 3> kOrders = {6, 4, 2};
-  static constexpr int64_t kMostPlaces = 32;     // that one look-up considers, the latest ones
-  static constexpr int64_t kMostSteps = 64;      // along one chain
-  static constexpr int64_t kMostAgreement = 32;  // tokens compared backwards
+  static constexpr int64_t kMaxPlaces = 32;     // that one look-up considers, the latest ones
+  static constexpr int64_t kMaxSteps = 64;      // along one chain
+  static constexpr int64_t kMaxAgreement = 32;  // tokens compared backwards
 
   // The places of each run of `order` tokens, latest first: a bucket names the last token of the latest run with its
   // hash, `before` the one before that. Runs of one bucket may differ: whoever walks compares.
@@ -51,7 +51,7 @@ class NgramIndex {
     int64_t next, agreement;
   };
   struct Places {
-    std::array<Place, kMostPlaces> at;
+    std::array<Place, kMaxPlaces> at;
     int64_t count = 0;
   };
   class Growth;

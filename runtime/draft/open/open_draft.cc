@@ -70,9 +70,9 @@ void check_options(const DraftOptions& options) {
              if_given(options.rope_theta > 0, str(options.rope_theta)),
              {kEagle3, kSimple},
              options.type == kLongSpec ? "It reads the target's keys, and rotates as the target does." : kNoWeights});
-  if (options.window > 0 && options.window < kLeastDraftWindow) {
+  if (options.window > 0 && options.window < kMinDraftWindow) {
     throw_error(ExitCode::kUsage, "--draft-window",
-                str(options.window, " is too small: at least ", kLeastDraftWindow, ", or 0 for the whole context"));
+                str(options.window, " is too small: at least ", kMinDraftWindow, ", or 0 for the whole context"));
   }
   if (options.type != SpecType::kNone && options.type != kNgram && options.model.empty()) {
     throw_error(ExitCode::kUsage, "--spec-type", str(spec_type_name(options.type), " needs a draft: -md PATH"));

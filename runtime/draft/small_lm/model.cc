@@ -75,7 +75,7 @@ class SimpleModel final : public LayerDraftModel<Checkpoint, Weights> {
 // tree. A draft of very few positions gets the least window there is: it drafts badly, and nothing worse.
 int64_t usual_window(int64_t max_positions, int64_t context_tokens, int64_t deepest) {
   if (context_tokens <= std::min(max_positions, kUsualWindow)) return 0;
-  return std::clamp(max_positions - deepest - kPrefixTile - kDraftSinkRows, kLeastDraftWindow, kUsualWindow);
+  return std::clamp(max_positions - deepest - kPrefixTile - kDraftSinkRows, kMinDraftWindow, kUsualWindow);
 }
 
 std::unique_ptr<DraftModel> open_simple(const DraftOptions& options, const TreeShape& tree, Device& device,

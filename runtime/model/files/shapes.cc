@@ -8,7 +8,7 @@
 namespace headrace {
 namespace {
 
-constexpr uint64_t kMostConfigBytes = 16 * kMiB;
+constexpr uint64_t kMaxConfigBytes = 16 * kMiB;
 
 enum class Family { kLlama, kMistral, kQwen2, kQwen3 };
 enum class Head { kTied, kOwn };
@@ -95,7 +95,7 @@ std::vector<Shape> known_shapes() {
 }
 
 Shape find_shape(const std::string& name) {
-  if (is_file_name(name)) return {name, parse_config_json(read_small_file(name, kMostConfigBytes), name)};
+  if (is_file_name(name)) return {name, parse_config_json(read_small_file(name, kMaxConfigBytes), name)};
   std::string names;
   for (const Row& row : kShapes) {
     if (name == row.name) return {name, config_of(row)};

@@ -7,19 +7,19 @@ namespace headrace {
 namespace {
 
 constexpr double kForgetJudged = 0.9;                   // a refresh
-constexpr double kMostJudged = 300;                     // a text may change: more is not remembered
+constexpr double kMaxJudged = 300;                      // a text may change: more is not remembered
 constexpr double kPriorJudged = 10, kPriorWrong = 0.3;  // as if they had been judged before,
 constexpr double kPriorOfAge = 60;                      // and so many of each age, as right as all are
 constexpr double kRowsKnown = 16;                       // a spread of rows that a slope is believed from
 constexpr int64_t kFirstStreamed = 64, kFirst = 8;      // pending tokens
-constexpr double kMostOfFirst = 25;                     // partial steps: what the first refresh may seem to cost
+constexpr double kMaxOfFirst = 25;                      // partial steps: what the first refresh may seem to cost
 constexpr int64_t kKnown = 2;                           // samples that say what a refresh costs
 constexpr double kTrial = 100;                          // times its time that pass from one trial to the next
 
 }  // namespace
 
 void IntervalTuner::Line::add(double x, double y) {
-  if (samples > 1) y = std::min(y, RunningCost::kMostTimes * at(x));
+  if (samples > 1) y = std::min(y, RunningCost::kMaxTimes * at(x));
   if (++samples == 2) ms = rows = square = product = {};
   ms.add(y);
   rows.add(x);
@@ -54,7 +54,7 @@ void IntervalTuner::record_refresh(double ms, const VerifyOutcome& verify_outcom
     full_ms_.add(ms);
     full_tokens_.add(static_cast<double>(tokens_beyond));
   } else {
-    const double most = refresh_ms_.samples > 0 ? ms : kMostOfFirst * partial_ms_.value();
+    const double most = refresh_ms_.samples > 0 ? ms : kMaxOfFirst * partial_ms_.value();
     refresh_ms_.add(static_cast<double>(rows), std::min(ms, most));
     if (all_right) beyond_tokens_.add(static_cast<double>(tokens_beyond));
     learn(verify_outcome);
@@ -64,7 +64,7 @@ void IntervalTuner::record_refresh(double ms, const VerifyOutcome& verify_outcom
 
 void IntervalTuner::learn(const VerifyOutcome& verify_outcome) {
   const double now = static_cast<double>(verify_outcome.judged), wrong = static_cast<double>(verify_outcome.rejected);
-  const double share = std::min(kForgetJudged, kMostJudged / (judged_.all + now));
+  const double share = std::min(kForgetJudged, kMaxJudged / (judged_.all + now));
   judged_.forget(share);
   judged_.all += now;
   judged_.wrong += wrong;
@@ -92,7 +92,7 @@ int64_t IntervalTuner::best() const {
   double best_rate = full_ms_.samples > 0 ? full_tokens_.value(k) / full_ms_.value() : beyond / refresh_ms_.at(0);
   double right = 1, sum = 0;  // the chance that all are; tokens before a wrong one
   int64_t best = 0, rows = 0;
-  for (int64_t steps = 1; static_cast<double>(steps) * k <= static_cast<double>(kMostPending); ++steps) {
+  for (int64_t steps = 1; static_cast<double>(steps) * k <= static_cast<double>(kMaxPending); ++steps) {
     const double pending = static_cast<double>(steps) * k;
     for (; rows < std::llround(pending); ++rows) {
       right *= 1 - chance_wrong(rows);

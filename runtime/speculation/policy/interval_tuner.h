@@ -23,7 +23,7 @@ class IntervalTuner {
   // `streams`: passes over the full KV wait for the link.
   explicit IntervalTuner(bool streams);
 
-  // Pending tokens, from 0 (every step reads the full KV) to kMostPending, at which the next step should be a refresh.
+  // Pending tokens, from 0 (every step reads the full KV) to kMaxPending, at which the next step should be a refresh.
   int64_t pending() const { return pending_; }
 
   // A partial step that added `tokens` pending tokens, or a refresh that judged some and committed `tokens` beyond
@@ -56,7 +56,7 @@ class IntervalTuner {
   Line refresh_ms_;
   RunningMean partial_tokens_, beyond_tokens_, full_tokens_;
   Judged judged_;
-  std::array<Judged, kMostPending / kAges> by_age_{};
+  std::array<Judged, kMaxPending / kAges> by_age_{};
   double since_partial_ms_ = 0, since_full_ms_ = 0;
   int64_t pending_;
 };

@@ -20,12 +20,12 @@ struct RunningMean {
 // Of times: the first may have paid for something that comes once, and counts until there is another; so may any that
 // is far larger than the rest, which counts in part.
 struct RunningCost {
-  static constexpr double kMostTimes = 3;  // the mean: more does not count
+  static constexpr double kMaxTimes = 3;  // the mean: more does not count
   RunningMean ms;
   int64_t samples = 0;
   void add(double sample) {
     if (++samples == 2) ms = {};
-    ms.add(samples > 2 && value() > 0 ? std::min(sample, kMostTimes * value()) : sample);
+    ms.add(samples > 2 && value() > 0 ? std::min(sample, kMaxTimes * value()) : sample);
   }
   bool known() const { return samples > 0; }
   double value() const { return ms.value(0); }

@@ -62,7 +62,7 @@ TEST_F(DepthTrialTest, AQuickDiskHasARateOfManyReads) {
   const std::vector<DepthRate> found = rates([](int) { return milliseconds(1); });
   ASSERT_GE(found.size(), 2u);
   for (const DepthRate& rate : found) {
-    EXPECT_GE(rate.requests, kLeastRequests);
+    EXPECT_GE(rate.requests, kMinRequests);
     EXPECT_GT(rate.gb_per_s, 0);
     EXPECT_LE(rate.gb_per_s, kRequest / 1e-3 / 1e9);
   }
@@ -74,8 +74,8 @@ TEST_F(DepthTrialTest, AQuickDiskHasARateOfManyReads) {
 TEST_F(DepthTrialTest, ASlowDiskHasNone) {
   const std::vector<DepthRate> found = rates([](int number) { return milliseconds(number < 14 ? 15 : 2); });
   ASSERT_EQ(found.size(), 2u);
-  for (const DepthRate& rate : found) EXPECT_LT(rate.requests, kLeastRequests);
-  EXPECT_EQ(choose_depth(found, "measured").depth, kLeastReadDepth);
+  for (const DepthRate& rate : found) EXPECT_LT(rate.requests, kMinRequests);
+  EXPECT_EQ(choose_depth(found, "measured").depth, kMinReadDepth);
   EXPECT_EQ(choose_depth(found, "measured").why, "measured: too few reads to tell");
 }
 
@@ -83,9 +83,9 @@ TEST_F(DepthTrialTest, ASlowDiskHasNone) {
 TEST_F(DepthTrialTest, ABurstIsNoRate) {
   const std::vector<DepthRate> found = rates([](int number) { return milliseconds(number == 0 ? 101 : 0); });
   ASSERT_GE(found.size(), 2u);
-  EXPECT_LT(found[0].requests, kLeastRequests);
-  EXPECT_GE(found[1].requests, kLeastRequests);
-  EXPECT_EQ(choose_depth({found.data(), 2}, "measured").depth, kLeastReadDepth);
+  EXPECT_LT(found[0].requests, kMinRequests);
+  EXPECT_GE(found[1].requests, kMinRequests);
+  EXPECT_EQ(choose_depth({found.data(), 2}, "measured").depth, kMinReadDepth);
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ TEST(ReadDepth, SaysWhy) {
 
 // A slow disk, whose rates stand on a request or two, which may have been done together.
 TEST(ReadDepth, ARateOfAFewReadsIsNone) {
-  const std::vector<DepthRate> few = {{32, 0.05, kLeastRequests}, {64, 9.0, kLeastRequests - 1}};
+  const std::vector<DepthRate> few = {{32, 0.05, kMinRequests}, {64, 9.0, kMinRequests - 1}};
   EXPECT_EQ(chosen(few), 32);
   EXPECT_EQ(choose_depth(few, "measured at start").why, "measured at start: too few reads to tell");
   EXPECT_EQ(chosen({{32, 5.0, 1}, {64, 0, 0}}), 32);

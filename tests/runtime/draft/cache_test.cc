@@ -21,7 +21,7 @@ class DraftCacheTest : public ::testing::Test {
               .context_rows = context,
               .window = window,
               .pass_rows = kPassRows,
-              .most_taken_back = kMostPending};
+              .most_taken_back = kMaxPending};
     cache_.emplace(*device_, shape_);
   }
 
@@ -92,7 +92,7 @@ class DraftCacheTest : public ::testing::Test {
 };
 
 TEST_F(DraftCacheTest, AWindowSeesItsSinksAndItsLastRows) {
-  open(kLeastDraftWindow, 5000);
+  open(kMinDraftWindow, 5000);
   ASSERT_TRUE(shape_.windowed());
   for (int64_t step = 0; cache_->rows() < 3500; ++step) {
     append(1 + step * 7 % kPassRows);
@@ -103,11 +103,11 @@ TEST_F(DraftCacheTest, AWindowSeesItsSinksAndItsLastRows) {
 
 // Rows that are taken back are written anew; what the window then sees is what it saw before, to the oldest row.
 TEST_F(DraftCacheTest, WhatIsTakenBackIsSeenAsBefore) {
-  for (const int64_t window : {int64_t{0}, kLeastDraftWindow, int64_t{700}}) {
+  for (const int64_t window : {int64_t{0}, kMinDraftWindow, int64_t{700}}) {
     open(window, 4000);
     while (cache_->rows() < 3000) {
       const int64_t before = cache_->rows();
-      for (int64_t more = 0; more < kMostPending; more += 16) append(16);
+      for (int64_t more = 0; more < kMaxPending; more += 16) append(16);
       expect_prefix(0);
       if (HasFatalFailure()) return;
       const int64_t back = before < kDraftSinkRows ? kDraftSinkRows : before;

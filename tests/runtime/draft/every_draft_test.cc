@@ -346,7 +346,7 @@ class SideBySide {
     for (size_t i = 0; i < 2; ++i) {
       drafts_[i] = model->start({.prompt_tokens = options.prompt_tokens,
                                  .context_tokens = options.context_tokens,
-                                 .most_pending = kMostPending,
+                                 .most_pending = kMaxPending,
                                  .sampling = options.sampling});
       options.draft = drafts_[i].get();
       sessions_[i] = on.session(options);

@@ -89,7 +89,7 @@ TEST_P(TokenExact, ASmallModelThatSeesAWindow) {
   if (models == nullptr) GTEST_SKIP() << "HEADRACE_TEST_MODELS names no directory";
   int64_t runs = 0;
   const int64_t accepted = expect_exact(
-      {.type = SpecType::kSimple, .model = std::string(models) + "/small-lm", .window = kLeastDraftWindow, .tree = {}},
+      {.type = SpecType::kSimple, .model = std::string(models) + "/small-lm", .window = kMinDraftWindow, .tree = {}},
       {{"chain:3", KvMode::kHost}, {"eagle2:16,4,6", KvMode::kDevice}}, &runs);
   EXPECT_GT(accepted, runs * kTokens / 8);
 }

@@ -60,7 +60,7 @@ TEST_P(PartialSteps, WithAllBlocksSeeTheFullKv) {
     partial->prefill(ids, nullptr, nullptr);
     full->prefill(ids, nullptr, nullptr);
     ASSERT_TRUE(partial->partial_ready());
-    for (size_t row = 0; row + 10 <= static_cast<size_t>(kMostPending); row += 10) {
+    for (size_t row = 0; row + 10 <= static_cast<size_t>(kMaxPending); row += 10) {
       const std::vector<int32_t> next(more.begin() + static_cast<int64_t>(row),
                                       more.begin() + static_cast<int64_t>(row) + 10);
       Tree tree = chain(next);

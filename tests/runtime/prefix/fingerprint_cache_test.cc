@@ -154,11 +154,11 @@ TEST_F(FingerprintCache, ASampleIsOfEverySlice) {
 TEST_F(FingerprintCache, TheLastOnesAreRemembered) {
   const PrefixStore store({.folder = folder_.path()});
   const auto source = [](size_t number) { return Counted(std::vector<FileStamp>(number, old_file())); };
-  for (size_t i = 1; i <= kMostCachedFingerprints; ++i) EXPECT_EQ(reads_for(source(i), store), 1);
+  for (size_t i = 1; i <= kMaxCachedFingerprints; ++i) EXPECT_EQ(reads_for(source(i), store), 1);
   EXPECT_EQ(reads_for(source(1), store), 0);
-  EXPECT_EQ(reads_for(source(kMostCachedFingerprints + 1), store), 1);
+  EXPECT_EQ(reads_for(source(kMaxCachedFingerprints + 1), store), 1);
   EXPECT_EQ(reads_for(source(2), store), 0);
-  EXPECT_EQ(reads_for(source(kMostCachedFingerprints + 1), store), 0);
+  EXPECT_EQ(reads_for(source(kMaxCachedFingerprints + 1), store), 0);
   EXPECT_EQ(reads_for(source(1), store), 1);  // it was the oldest
 }
 

@@ -172,7 +172,7 @@ TEST(ReadDocument, ReadsNoMoreThanItsLimit) {
   EXPECT_EQ(read_document(path, {.limit = limit_of_context(1001, 100)}).size(), 100'001u);
   EXPECT_EQ(limit_of_context(10, 4).bytes, 64 * kKiB);
   for (const int64_t tokens : {int64_t{1} << 30, int64_t{1} << 62}) {
-    EXPECT_EQ(limit_of_context(tokens, 100).bytes, kMostDocumentBytes);
+    EXPECT_EQ(limit_of_context(tokens, 100).bytes, kMaxDocumentBytes);
     EXPECT_EQ(limit_of_context(tokens, 100).context_tokens, 0);
   }
 }

@@ -84,9 +84,9 @@ TEST_F(SimpleRefusals, NoModelAtAll) {
 
 TEST_F(SimpleRefusals, AWindowThatIsTooSmall) {
   DraftOptions options = simple(tiny_model("qwen3"));
-  options.window = kLeastDraftWindow - 1;
-  expect_refused(options, ExitCode::kUsage, {"--draft-window", str(kLeastDraftWindow - 1), str(kLeastDraftWindow)});
-  options.window = kLeastDraftWindow;
+  options.window = kMinDraftWindow - 1;
+  expect_refused(options, ExitCode::kUsage, {"--draft-window", str(kMinDraftWindow - 1), str(kMinDraftWindow)});
+  options.window = kMinDraftWindow;
   EXPECT_NO_THROW(open(options));
 }
 

@@ -81,7 +81,7 @@ TEST_P(SimpleText, AWindow) {
   const std::vector<int32_t> prompt = testing::made_up_ids(700, 512);
   const auto draft = open_draft({.type = SpecType::kSimple,
                                  .model = tiny_model("llama31"),
-                                 .window = kLeastDraftWindow,
+                                 .window = kMinDraftWindow,
                                  .tree = parse_tree("beams:3,3,3")},
                                 *model.device, model.checkpoint->config(), model.weights);
   for (const SamplingSettings& sampling : {SamplingSettings{}, SamplingSettings{.temperature = 1.0f, .seed = 5}}) {

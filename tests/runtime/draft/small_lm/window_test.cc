@@ -16,7 +16,7 @@
 namespace headrace {
 namespace {
 
-constexpr int64_t kWindow = kLeastDraftWindow;
+constexpr int64_t kWindow = kMinDraftWindow;
 
 // A model with drafts of its own, driven without a target: what was right is made up.
 struct Drafter {
@@ -201,7 +201,7 @@ TEST(UsualWindow, KeepsEveryDistanceWithinTheDraftsPositions) {
       EXPECT_LT(rows + 8 - (shape.first_kept(rows) - kDraftSinkRows), positions);
     }
   }
-  EXPECT_EQ(usual_window(256, 300, 8), kLeastDraftWindow);
+  EXPECT_EQ(usual_window(256, 300, 8), kMinDraftWindow);
   EXPECT_EQ(usual_window(100'000, 50'000, 8), 1024);
   EXPECT_EQ(usual_window(100'000, 1024, 8), 0);
 }

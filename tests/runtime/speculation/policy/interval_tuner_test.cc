@@ -40,7 +40,7 @@ Text steady(double tokens_a_step, double chance) {
 }
 
 constexpr int64_t kTree = 8;  // most tokens that a step may add
-constexpr int kMostGuesses = 5;
+constexpr int kMaxGuesses = 5;
 
 // Rough: times scatter by a quarter, and a step in a hundred takes twenty times as long.
 enum class Times { kEven, kRough };
@@ -53,17 +53,17 @@ class Run {
         text_(text),
         random_(seed),
         times_(times),
-        guesses_(kMostGuesses, (text.tokens_a_step - 1) / kMostGuesses),
+        guesses_(kMaxGuesses, (text.tokens_a_step - 1) / kMaxGuesses),
         noise_(1, times == Times::kRough ? 0.25 : 0.05) {}
 
   // With the tuner's choice, or a fixed one.
   void until(int64_t tokens, IntervalTuner* tuner, int64_t fixed) {
     while (said_ < tokens) {
-      const int64_t most = std::min(tuner ? tuner->pending() : fixed, kMostPending);
+      const int64_t most = std::min(tuner ? tuner->pending() : fixed, kMaxPending);
       EXPECT_GE(most, 0);
       // What would end the run is pending as all else is; the refresh comes early.
       int64_t pending = 0;
-      while (pending < most && pending + kTree <= kMostPending && said_ + pending < tokens) pending += partial(tuner);
+      while (pending < most && pending + kTree <= kMaxPending && said_ + pending < tokens) pending += partial(tuner);
       refresh(pending, tuner);
     }
   }
@@ -221,7 +221,7 @@ TEST(IntervalTuner, StartsWithARefreshThatJudgesNothing) {
     tuner.record_refresh(150, {}, 1, true);
     tuner.record_refresh(150, {}, 1, true);
     EXPECT_GT(tuner.pending(), 4) << streams << ", at first " << first;
-    EXPECT_LE(tuner.pending(), kMostPending);
+    EXPECT_LE(tuner.pending(), kMaxPending);
   }
 }
 
