@@ -139,7 +139,7 @@ nlohmann::ordered_json row_of(const GenerateResult& result) {
   row["overturned"] = s.verify_outcome.rejected;
   row["discarded"] = s.verify_outcome.discarded;
   row["rescued"] = s.verify_outcome.recovered;
-  row["foretold"] = s.verify_outcome.foretold;
+  row["foretold"] = s.verify_outcome.predicted;
   row["overturn_rate"] = s.verify_outcome.overturn_rate();
   row["link_bytes_per_token"] = static_cast<double>(result.transfers.decode_h2d_bytes) / tokens;
   row["vram_peak_bytes"] = result.memory.vram_peak_bytes;

@@ -67,7 +67,7 @@ ordered_json speculation_json(const GenerateResult& result) {
             {"overturned", s.verify_outcome.rejected},
             {"discarded", s.verify_outcome.discarded},
             {"rescued", s.verify_outcome.recovered},
-            {"foretold", rounded(s.verify_outcome.foretold)},
+            {"foretold", rounded(s.verify_outcome.predicted)},
             {"overturn_rate", rounded(s.verify_outcome.overturn_rate())}}}};
 }
 

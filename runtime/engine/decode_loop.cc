@@ -216,7 +216,7 @@ void DecodeLoop::propose_after_tip(int64_t most_depth) {
 bool DecodeLoop::grow_on(int64_t most_depth) {
   if (most_depth <= 0) return false;
   const int64_t steps = growing_->partial_steps();
-  const double growth = steps == 0 ? 1 : growing_->foretold_growth(most_depth);
+  const double growth = steps == 0 ? 1 : growing_->predicted_growth(most_depth);
   if (growth == 0) return false;
   if (!rule_) return !growing_->finished(most_depth);
   return rule_->pays(steps, growing_->expected(most_depth), growth);
@@ -226,7 +226,7 @@ bool DecodeLoop::grow_on(int64_t most_depth) {
 // behind it. What would have been, had the tree grown on while the refresh streamed, was found not to pay: README,
 // bench/results/epyc-2core-pending-ahead.json.
 bool DecodeLoop::verify_tree(int64_t most_depth) {
-  const double foretold = growing_->expected(most_depth);
+  const double predicted = growing_->expected(most_depth);
   growing_->fill(most_depth);
   const Tree& tree = growing_->tree();
   drafting_.turn_to_refresh(growing_->first_choices());
@@ -241,8 +241,8 @@ bool DecodeLoop::verify_tree(int64_t most_depth) {
                      .verify_outcome = {.judged = verdict.judged,
                                         .rejected = verdict.rejected,
                                         .recovered = verdict.recovered,
-                                        .foretold = foretold}});
-  if (rule_) rule_->record_refresh(drafting_.last_ms(), growing_->partial_steps(), foretold, committed);
+                                        .predicted = predicted}});
+  if (rule_) rule_->record_refresh(drafting_.last_ms(), growing_->partial_steps(), predicted, committed);
   const double cycle_ms = std::exchange(cycle_ms_, 0) + drafting_.last_ms();
   if (worthwhile_) worthwhile_->record_cycle(cycle_ms, committed);
   root_ = acceptance_.next;

@@ -53,7 +53,7 @@ void PrefixRun::find() {
 }
 
 void PrefixRun::note_damage() {
-  const std::vector<PrefixStore::Damaged> damaged = store_.take_untold();
+  const std::vector<PrefixStore::Damaged> damaged = store_.take_unreported();
   if (damaged.empty()) return;
   const PrefixStore::Damaged& first = damaged.front();
   std::string note = str("prefix cache: ", first.file, " ", first.what);

@@ -183,7 +183,7 @@ void PrefixStore::refresh() {
   }
   for (const Damaged& one : damaged_) {
     const auto same = [&](const Damaged& other) { return other.file == one.file; };
-    if (std::none_of(untold_.begin(), untold_.end(), same)) untold_.push_back(one);
+    if (std::none_of(unreported_.begin(), unreported_.end(), same)) unreported_.push_back(one);
   }
   std::error_code ignored;
   leftover_bytes_ = 0;

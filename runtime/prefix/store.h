@@ -54,7 +54,7 @@ class PrefixStore {
   // Manifests that could not be taken, as found by the last refresh(). A writer has removed those that it could read.
   const std::vector<Damaged>& damaged() const { return damaged_; }
   // The same of every refresh() since the last call.
-  std::vector<Damaged> take_untold() { return std::exchange(untold_, {}); }
+  std::vector<Damaged> take_unreported() { return std::exchange(unreported_, {}); }
 
   // Of files of blocks that are not whole, or that no prompt leads to, as the last refresh() found them: what a writer
   // has removed; for who only looks, what may be what a run is saving now.
@@ -102,7 +102,7 @@ class PrefixStore {
   File lock_;
   std::string note_, why_not_;
   PrefixIndex index_;
-  std::vector<Damaged> damaged_, untold_;
+  std::vector<Damaged> damaged_, unreported_;
   uint64_t leftover_bytes_ = 0;
 };
 

@@ -285,7 +285,7 @@ double PendingTree::expected(int64_t most_depth) {
 }
 
 // What the next step computes gains what it ranks, less what of that a draft has offered already.
-double PendingTree::foretold_growth(int64_t most_depth) {
+double PendingTree::predicted_growth(int64_t most_depth) {
   drop_deeper(most_depth);
   const size_t best = bring_forward(std::min(limits_.width, limits_.grown - tree_.size()), most_depth - 1);
   double growth = 0;

@@ -6,7 +6,7 @@
 //
 // A partial step ranks the likeliest tokens after each node by logit / T plus the sampler's own noise (DESIGN section
 // 6, rule 3). The full KV's logits differ a little; how little is learned from what refreshes confirm: the chance that
-// a child is right is the softmax of its node's ranks at the sharpness that has foretold them best. A token that ends
+// a child is right is the softmax of its node's ranks at the sharpness that has predicted them best. A token that ends
 // the run is no node: nothing follows it, and the sample at its parent says whether it is right.
 //
 // Pure: it knows no model, no device and no clock. Thread: one.
@@ -84,7 +84,7 @@ class PendingTree {
 
   // How many tokens a refresh is expected to confirm, and how many more after another partial step.
   double expected(int64_t most_depth);
-  double foretold_growth(int64_t most_depth);
+  double predicted_growth(int64_t most_depth);
 
   // What the full KV said: samples of all nodes.
   struct Verdict {

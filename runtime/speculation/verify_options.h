@@ -40,13 +40,13 @@ struct VerifyOutcome {
   int64_t rejected = 0;   // of them
   int64_t discarded = 0;  // behind one that was rejected; the approximate mode discards none
   int64_t recovered = 0;  // tokens that were committed behind one that was, by what had been guessed beside it
-  double foretold = 0;    // that the refreshes of a tree were expected to confirm
+  double predicted = 0;   // that the refreshes of a tree were expected to confirm
   void add(const VerifyOutcome& more) {
     judged += more.judged;
     rejected += more.rejected;
     discarded += more.discarded;
     recovered += more.recovered;
-    foretold += more.foretold;
+    predicted += more.predicted;
   }
   double overturn_rate() const { return judged > 0 ? static_cast<double>(rejected) / static_cast<double>(judged) : 0; }
 };

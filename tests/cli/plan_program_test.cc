@@ -214,8 +214,8 @@ TEST_F(PlanProgram, ADiskIsATierToo) {
       table.out.find("\n  not known: the times of what needs the disk (headrace profile --disk DIR measures it)\n"),
       std::string::npos)
       << table.out;
-  for (const char* foretold : {"tokens/s", "first token", " ms", "  link\n", "by the data sheet"}) {
-    EXPECT_EQ(table.out.find(foretold), std::string::npos) << foretold << "\n" << table.out;
+  for (const char* predicted : {"tokens/s", "first token", " ms", "  link\n", "by the data sheet"}) {
+    EXPECT_EQ(table.out.find(predicted), std::string::npos) << predicted << "\n" << table.out;
   }
   std::vector<std::string> as_json = spilled;
   as_json.push_back("--json");

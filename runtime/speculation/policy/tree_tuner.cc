@@ -57,8 +57,8 @@ TreeTuner::TreeTuner(const TunerOptions& options) : options_(options) {
 
 // ---- what a step gave -----------------------------------------------------------------------------------------------
 
-double TreeTuner::Gain::foretold_growth(double otherwise) const {
-  return foretold_below > 0 ? std::max(1.0, foretold_here / foretold_below) : otherwise;
+double TreeTuner::Gain::predicted_growth(double otherwise) const {
+  return predicted_below > 0 ? std::max(1.0, predicted_here / predicted_below) : otherwise;
 }
 
 // The order of the nodes' scores, and how large a tree had to be for each accepted node to be in it.
@@ -82,7 +82,7 @@ void TreeTuner::rank(const Tree& tree, const Acceptance& acceptance) {
 // A node's score is the logarithm of the chance that it is accepted, by the draft.
 void TreeTuner::foretell(const Tree& tree) {
   const size_t levels = draft_.size();
-  foretold_.assign(sizes_.size() * levels, 0);
+  predicted_.assign(sizes_.size() * levels, 0);
   if (tree.scores.empty()) return;
   level_sums_.assign(levels, 0);
   size_t node = 1;
@@ -92,7 +92,7 @@ void TreeTuner::foretell(const Tree& tree) {
       const size_t depth = std::min(static_cast<size_t>(tree.depths[at]), levels);
       level_sums_[depth - 1] += std::exp(static_cast<double>(tree.scores[at]));
     }
-    const auto here = foretold_.begin() + static_cast<std::ptrdiff_t>(size * levels);
+    const auto here = predicted_.begin() + static_cast<std::ptrdiff_t>(size * levels);
     std::partial_sum(level_sums_.begin(), level_sums_.end(), here);
   }
 }
@@ -113,8 +113,8 @@ void TreeTuner::learn(const TreeLimits& limits, const Tree& tree, const Acceptan
       Gain& gain = gains_[size][level];
       gain.here = gain.here * kMemory + accepted(size, level + 1);
       gain.below = gain.below * kMemory + accepted(size - 1, level + 1);
-      gain.foretold_here = gain.foretold_here * kMemory + foretold_[size * all + level];
-      gain.foretold_below = gain.foretold_below * kMemory + foretold_[(size - 1) * all + level];
+      gain.predicted_here = gain.predicted_here * kMemory + predicted_[size * all + level];
+      gain.predicted_below = gain.predicted_below * kMemory + predicted_[(size - 1) * all + level];
     }
   }
 }
@@ -127,7 +127,7 @@ void TreeTuner::expect(size_t size, std::vector<double>* by_levels) const {
     const double usual = usual_growth(sizes_[s - 1], sizes_[s]);
     for (size_t level = 0; level < by_levels->size(); ++level) {
       const Gain& gain = gains_[s][level];
-      const double growth = gain.foretold_growth(level == 0 ? 1 : usual);
+      const double growth = gain.predicted_growth(level == 0 ? 1 : usual);
       (*by_levels)[level] *= (gain.here + believed * growth) / (gain.below + believed);
     }
   }

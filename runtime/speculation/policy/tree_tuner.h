@@ -45,8 +45,8 @@ class TreeTuner {
   // Accepted tokens of trees of one size and of the size below, over the same steps, and what the draft's scores had
   // said they would be; decaying.
   struct Gain {
-    double here = 0, below = 0, foretold_here = 0, foretold_below = 0;
-    double foretold_growth(double otherwise) const;
+    double here = 0, below = 0, predicted_here = 0, predicted_below = 0;
+    double predicted_growth(double otherwise) const;
   };
   struct Choice {
     size_t size = 0;
@@ -71,7 +71,7 @@ class TreeTuner {
   double first_sum_ = 1.0, first_steps_ = 2.0;  // of trees of two nodes
   std::vector<int32_t> order_;                  // scratch: nodes by score
   std::vector<int64_t> needed_;                 // scratch: [depth - 1] the size from which a step reaches this depth
-  std::vector<double> level_sums_, foretold_;   // scratch: the second [size][level - 1], accepted tokens by the scores
+  std::vector<double> level_sums_, predicted_;  // scratch: the second [size][level - 1], accepted tokens by the scores
   int64_t steps_ = 0;
 };
 

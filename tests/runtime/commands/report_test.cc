@@ -141,7 +141,7 @@ TEST(ResultJson, SaysWhatPartialVerificationGave) {
   record(StepMode::kPartial, 8, 2, 0, 6);
   record(StepMode::kPartial, 8, 0, 0, 6);
   record(StepMode::kRefresh, 12, 3, 9, 148);
-  result.speculation.verify_outcome = {.judged = 4, .rejected = 1, .discarded = 2, .recovered = 3, .foretold = 8.25};
+  result.speculation.verify_outcome = {.judged = 4, .rejected = 1, .discarded = 2, .recovered = 3, .predicted = 8.25};
   const json speculation = json::parse(result_json(result))["speculation"];
   EXPECT_EQ(speculation["type"], "none");
   EXPECT_EQ(speculation["verify"], "lossless");

@@ -47,7 +47,7 @@ class DicedText {
         ms += machine_.partial_ms;
       }
       const double expected = tree_.expected(most_depth);
-      foretold_ += expected;
+      predicted_ += expected;
       const int64_t right = judge(most_depth);
       rule.record_refresh(machine_.refresh_ms, tree_.partial_steps(), expected, right);
       ms += machine_.refresh_ms;
@@ -57,13 +57,13 @@ class DicedText {
     return 1e3 * static_cast<double>(committed) / ms;
   }
 
-  double foretold() const { return foretold_; }  // tokens that refreshes were expected to confirm
+  double predicted() const { return predicted_; }  // tokens that refreshes were expected to confirm
 
  private:
   bool goes_on(const GrowthRule& rule, int64_t most_depth) {
     if (machine_.drafts && !tree_.offered() && tree_.tip() && tree_.tip()->depth < most_depth) tree_.offer(guess());
     const int64_t taken = tree_.partial_steps();
-    const double growth = taken == 0 ? 1 : tree_.foretold_growth(most_depth);
+    const double growth = taken == 0 ? 1 : tree_.predicted_growth(most_depth);
     if (growth == 0) return false;
     if (interval_ > 0) return !tree_.finished(most_depth);
     return rule.pays(taken, tree_.expected(most_depth), growth);
@@ -141,7 +141,7 @@ class DicedText {
   std::extreme_value_distribution<double> gumbel_{0.0, 1.0};
   PendingTree tree_;
   std::map<int32_t, int32_t> truths_;  // after a token
-  double noise_ = 0, foretold_ = 0;
+  double noise_ = 0, predicted_ = 0;
   int32_t next_token_ = 1;
 };
 
@@ -155,7 +155,7 @@ TEST(PendingRule, IsNearlyAsGoodAsTheBestInterval) {
     for (const int64_t interval : {8, 20, 40, 128}) best = std::max(best, DicedText(machine, interval, 1).run(kTokens));
     DicedText text(machine, 0, 1);
     EXPECT_GT(text.run(kTokens), 0.95 * best) << name;
-    EXPECT_NEAR(text.foretold() / kTokens, 1.0, 0.1) << name;
+    EXPECT_NEAR(text.predicted() / kTokens, 1.0, 0.1) << name;
   }
 }
 

@@ -79,19 +79,19 @@ TEST(PendingTree, StaysWithinItsLimits) {
     EXPECT_LT(deepest(tree), 4) << "nothing is computed that nothing may follow";
     if (tree.tree().size() > first) say(&tree, first, {0, -0.1f, -0.2f, -0.3f});
   }
-  EXPECT_EQ(tree.foretold_growth(4), 0);
+  EXPECT_EQ(tree.predicted_growth(4), 0);
   tree.fill(4);
   EXPECT_EQ(tree.tree().size(), 24);
   EXPECT_EQ(deepest(tree), 4);
 }
 
-// The growth that is foretold is the growth that comes.
+// The growth that is predicted is the growth that comes.
 TEST(PendingTree, ForetellsItsGrowth) {
   PendingTree tree({.width = 5, .grown = 100, .nodes = 512, .least = 1e-9});
   tree.begin(7);
   say(&tree, tree.extend(30), {0, -0.2f});
   for (int step = 0; step < 8; ++step) {
-    const double before = tree.expected(30), growth = tree.foretold_growth(30);
+    const double before = tree.expected(30), growth = tree.predicted_growth(30);
     EXPECT_GT(growth, 0);
     say(&tree, tree.extend(30), {0, -0.2f, -0.9f});
     EXPECT_NEAR(tree.expected(30), before + growth, 1e-6);
@@ -224,7 +224,7 @@ TEST(PendingTree, ATipMayGo) {
   for (int step = 0; step < 20 && tree.tip(); ++step) say(&tree, tree.extend(20), {0, -0.05f});
   EXPECT_FALSE(tree.tip().has_value());
   EXPECT_EQ(tree.extend(20), tree.tree().size());
-  EXPECT_EQ(tree.foretold_growth(20), 0);
+  EXPECT_EQ(tree.predicted_growth(20), 0);
 }
 
 constexpr int32_t kEnd = 100;  // what say() has first
@@ -286,7 +286,7 @@ TEST(PendingTree, StopsWhereTheRunHasNoRoom) {
   int steps = 0;
   for (; !tree.finished(3) && steps < 10; ++steps) say(&tree, tree.extend(3), {0, -9});
   EXPECT_EQ(steps, 3);  // the root, and the first two
-  EXPECT_EQ(tree.foretold_growth(3), 0);
+  EXPECT_EQ(tree.predicted_growth(3), 0);
   EXPECT_EQ(tree.extend(3), tree.tree().size());
   tree.fill(3);
   EXPECT_EQ(tree.tree().depths, (std::vector<int32_t>{0, 1, 2, 3}));
@@ -415,7 +415,7 @@ TEST(PendingTree, LearnsHowSureItMayBe) {
         }
         tree.rank(first, said.ranked());
       }
-      const double foretold = tree.expected(40);
+      const double predicted = tree.expected(40);
       tree.fill(40);
       std::vector<int32_t> truth;
       for (int64_t node = 0; node < tree.tree().size(); ++node) {
@@ -425,7 +425,7 @@ TEST(PendingTree, LearnsHowSureItMayBe) {
       Acceptance acceptance;
       accept(tree.tree(), truth, &acceptance);
       if (refresh >= 20) {
-        expected += foretold;
+        expected += predicted;
         got += static_cast<double>(acceptance.nodes.size());
       }
       tree.learn(truth, acceptance);
