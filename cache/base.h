@@ -15,7 +15,7 @@ namespace headrace {
 // A bug is CHECK (abort with values). The environment failing (a bad file, a full disk, CUDA) throws Error.
 // An expected outcome is a return value.
 
-// The process exit code that an Error maps to (DESIGN section 11).
+// The process exit code that an Error maps to (docs/design.md, section 11).
 enum class ExitCode : int {
   kDone = 0,
   kInternal = 1,
@@ -118,8 +118,8 @@ constexpr int64_t ceil_div(int64_t value, int64_t divisor) { return (value + div
 }
 
 // ---- The tail -----------------------------------------------------------------------------------------------------
-// Attention is cut by the query's own position (DESIGN section 6, rule 2): a query at absolute position t sees rows
-// [0, tail_begin(t)) as prefix, in states per segment, and rows [tail_begin(t), t] as tail, in order of position.
+// Attention is cut by the query's own position (docs/design.md, section 6, rule 2): a query at absolute position t sees
+// rows [0, tail_begin(t)) as prefix, in states per segment, and rows [tail_begin(t), t] as tail, in order of position.
 // Constants of the program: another value is another numerics version.
 
 constexpr int64_t kTailWindow = 256;

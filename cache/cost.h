@@ -1,6 +1,6 @@
-// What a run will cost in time: sizes, a memory plan and the rates of a machine give milliseconds (DESIGN section 10).
-// A step takes what its slowest part takes, since transfers run beside the compute. Pure functions of plain values;
-// nothing is measured here (runtime/commands/profile.h does).
+// What a run will cost in time: sizes, a memory plan and the rates of a machine give milliseconds (docs/design.md,
+// section 10). A step takes what its slowest part takes, since transfers run beside the compute. Pure functions of
+// plain values; nothing is measured here (runtime/commands/profile.h does).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The memory plan of one run (DESIGN section 10): what lives where, decided before anything is allocated. A printable
-// value; the engine executes this same object. Budgets that are too small are refused with what would fit
+// The memory plan of one run (docs/design.md, section 10): what lives where, decided before anything is allocated. A
+// printable value; the engine executes this same object. Budgets that are too small are refused with what would fit
 // (cache/minimum_budgets.h).
 #pragma once
 
@@ -69,8 +69,8 @@ struct MemoryPlan {
   std::string to_string() const;
 };
 
-// Rows of the ring that holds the last committed rows of each layer (the tail of DESIGN section 6): a power of two with
-// room for the longest tail.
+// Rows of the ring that holds the last committed rows of each layer (the tail of docs/design.md, section 6): a power of
+// two with room for the longest tail.
 constexpr int64_t kTailRingRows = 512;
 static_assert(kTailRingRows >= kTailWindow + kPrefixTile - 1 + kMaxPending);  // pending rows lie in it, too
 

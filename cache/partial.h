@@ -1,5 +1,5 @@
-// What a partial KV holds and when it may stand for the full KV (SpecPV sections 3.2 and 3.3; DESIGN section 8):
-// shapes, bytes and the choice of each step's mode. Pure functions of lengths; no memory is touched.
+// What a partial KV holds and when it may stand for the full KV (SpecPV sections 3.2 and 3.3; docs/design.md, section
+// 8): shapes, bytes and the choice of each step's mode. Pure functions of lengths; no memory is touched.
 //
 // A layer's partial KV, for each KV head, with the true positions in every key's RoPE:
 //   sink        the first kSinkRows rows of the text

@@ -1,6 +1,6 @@
-// Where each segment of a layer lives (DESIGN section 2, tier): the first ones on the device, the rest in host memory
-// or, as evenly between the others as can be, on disk, so that disk and link are both busy throughout a layer. The same
-// for every layer that leaves the device. A value; pure functions.
+// Where each segment of a layer lives (docs/design.md, section 2, tier): the first ones on the device, the rest in host
+// memory or, as evenly between the others as can be, on disk, so that disk and link are both busy throughout a layer.
+// The same for every layer that leaves the device. A value; pure functions.
 #pragma once
 
 #include <cstdint>

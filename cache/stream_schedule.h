@@ -1,6 +1,6 @@
-// What a decode step streams: policy as a printable value (DESIGN sections 4 and 8). Every layer streams the same
-// segments, cut into chunks that fit a slot of the staging ring. A chunk lies in one tier, its bytes are contiguous
-// there: one copy.
+// What a decode step streams: policy as a printable value (docs/design.md, sections 4 and 8). Every layer streams the
+// same segments, cut into chunks that fit a slot of the staging ring. A chunk lies in one tier, its bytes are
+// contiguous there: one copy.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
-// Attention over a KV cache that lies in pieces (DESIGN sections 6 rule 2 and 8; FlashDecoding; flash attention's
-// online softmax). A run of rows gives a state (o, m, l): o = sum of exp(s - m) * v, m = the largest score, l = sum of
-// exp(s - m); states merge exactly, and an empty state (m = -inf, l = 0, o = 0) merges as a no-op. Query heads are
-// grouped: query head h reads KV head h / (heads / kv_heads). Scores are q.k * scale, fp32. A query's bits depend on
-// its position and the rows it sees, never on the other queries of the call.
+// Attention over a KV cache that lies in pieces (docs/design.md, section 6, rule 2, and section 8; FlashDecoding; flash
+// attention's online softmax). A run of rows gives a state (o, m, l): o = sum of exp(s - m) * v, m = the largest score,
+// l = sum of exp(s - m); states merge exactly, and an empty state (m = -inf, l = 0, o = 0) merges as a no-op. Query
+// heads are grouped: query head h reads KV head h / (heads / kv_heads). Scores are q.k * scale, fp32. A query's bits
+// depend on its position and the rows it sees, never on the other queries of the call.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Attention over the prefix while decoding (FlashDecoding; DESIGN section 8): one state a segment, then all of them
-// folded into the queries' states from left to right.
+// Attention over the prefix while decoding (FlashDecoding; docs/design.md, section 8): one state a segment, then all of
+// them folded into the queries' states from left to right.
 #include "kernels/attention/cuda.h"
 #include "kernels/attention/launch.cuh"
 #include "kernels/attention/rows.cuh"

@@ -1,7 +1,7 @@
 // The small ops between the products: embedding, RMSNorm, RoPE with the rounding of K and V, SiLU-mul, and the moving
 // of rows. Each takes one params struct of views and a stream, owns nothing and returns at once; the CPU body is the
 // truth. Sums and transcendental functions are fp32; results are rounded once, to the type of their output. A row's
-// bits never depend on the other rows of the call (DESIGN section 6).
+// bits never depend on the other rows of the call (docs/design.md, section 6).
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct RmsNormParams {
 void rms_norm(const RmsNormParams& params, Stream& stream);
 
 // Rotates pairs (i, i + head_dim/2) of q in place and of k on the way out, and rounds K and V to the cache's types:
-// before any use, the row's own included (DESIGN section 6, rule 4).
+// before any use, the row's own included (docs/design.md, section 6, rule 4).
 // Sources: the fused q|k|v rows of a product. Destinations: any layout given by strides in elements, so that a segment
 // ([kv_heads, rows, head_dim]) and a pass's rows ([rows, kv_heads, head_dim]) look the same. kv_heads = 0: q alone.
 struct RopeParams {

@@ -1,5 +1,5 @@
-// DESIGN section 6, rule 1: the rows are cut into groups of fixed sizes, by their number alone; the last group of 64
-// takes the padding along. Shapes that cuBLASLt does not take go to a kernel of our own.
+// docs/design.md, section 6, rule 1: the rows are cut into groups of fixed sizes, by their number alone; the last group
+// of 64 takes the padding along. Shapes that cuBLASLt does not take go to a kernel of our own.
 #include "kernels/product/cuda.h"
 
 #include "kernels/product/cuda_kernels.h"

@@ -1,11 +1,10 @@
-// cuBLASLt as DESIGN section 6 rule 1 wants it: for every weight shape, its types, the group's size and the epilogue
-// one pinned algorithm, the first of the heuristic's list, in its order, that passes a check: a row has the same bits
-// in each place, among different neighbours, twice, and they are those of the sum in fp32, rounded once. (Hopper's own
-// kernels round before they add a residual.) If none passes with a bias or a residual, the sums stay in fp32 and a
-// kernel of ours ends them. Nothing is ever timed.
-// A stream's plans, its cuBLASLt handle and its memory live in the stream's attachment. The first product of a kind
-// checks (it allocates, waits for the stream, and cannot be captured in a graph); all others only enqueue. Threads as
-// stream.h says.
+// cuBLASLt as docs/design.md, section 6, rule 1, requires it: for every weight shape, its types, the group's size and
+// the epilogue one pinned algorithm, the first of the heuristic's list, in its order, that passes a check: a row has
+// the same bits in each place, among different neighbours, twice, and they are those of the sum in fp32, rounded once.
+// (Hopper's own kernels round before they add a residual.) If none passes with a bias or a residual, the sums stay in
+// fp32 and a kernel of ours ends them. Nothing is ever timed. A stream's plans, its cuBLASLt handle and its memory live
+// in the stream's attachment. The first product of a kind checks (it allocates, waits for the stream, and cannot be
+// captured in a graph); all others only enqueue. Threads as stream.h says.
 #pragma once
 
 #include <cublasLt.h>

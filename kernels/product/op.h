@@ -1,7 +1,8 @@
 // The matrix product: out = x * w^T (+ bias) (+ residual), fp32 accumulation, rounded once.
-// DESIGN section 6, rule 1: on CUDA the decode path runs in groups of 64 rows with one pinned algorithm, prefill in
-// groups of 2,048; so x, residual and out must have room for kProductRowPadding rows, the padding finite. The CPU
-// bodies keep one order of sums per output element whatever `rows` and the number of threads are, and need no padding.
+// docs/design.md, section 6, rule 1: on CUDA the decode path runs in groups of 64 rows with one pinned algorithm,
+// prefill in groups of 2,048; so x, residual and out must have room for kProductRowPadding rows, the padding finite.
+// The CPU bodies keep one order of sums per output element whatever `rows` and the number of threads are, and need no
+// padding.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
-// Sampling as a pure function of (logits, settings, seed, absolute position) by Gumbel-max (DESIGN section 6, rule 3).
-// Filters in this order: temperature, top-k, top-p, min-p; the token is the argmax over those kept of
-// logit / T + g(seed, position, token id), g = -log(-log(1 - u)) with u from Philox 4x32-10, never 0 or 1: small u
-// makes large g, and floats are fine near 0, so that a token of probability 1e-9 keeps it. T = 0 is the same without g
-// and filters. Ties go to the lower id, also at the border of top-k and top-p. -inf is never chosen. A row with a NaN
-// or +inf, or with nothing but -inf, has no token: a NoToken stands in its place.
+// Sampling as a pure function of (logits, settings, seed, absolute position) by Gumbel-max (docs/design.md, section 6,
+// rule 3). Filters in this order: temperature, top-k, top-p, min-p; the token is the argmax over those kept of logit /
+// T + g(seed, position, token id), g = -log(-log(1 - u)) with u from Philox 4x32-10, never 0 or 1: small u makes large
+// g, and floats are fine near 0, so that a token of probability 1e-9 keeps it. T = 0 is the same without g and filters.
+// Ties go to the lower id, also at the border of top-k and top-p. -inf is never chosen. A row with a NaN or +inf, or
+// with nothing but -inf, has no token: a NoToken stands in its place.
 #pragma once
 
 #include <cstdint>

@@ -29,7 +29,7 @@ constexpr int64_t kMaxTopVocab = 256 * 1024;
 // Of each row the k likeliest tokens by (logit, lower id), with the logarithm of the softmax over the vocabulary. A NaN
 // counts as -inf, +inf as the largest float; a row of nothing else gives ids 0 to k - 1 and -inf.
 //
-// temperature > 0 adds the sampler's own noise (DESIGN section 6, rule 3): ranked and scored is
+// temperature > 0 adds the sampler's own noise (docs/design.md, section 6, rule 3): ranked and scored is
 // z = logit / temperature + g(seed, position, target token). The target takes the argmax of its own z, which differs
 // from this one by what draft and target disagree about; softmax(z) is the chance of being that argmax if the
 // disagreement is spread like the noise, so that scores stay log-probabilities.

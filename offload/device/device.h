@@ -26,7 +26,7 @@ enum class DeviceChoice { kAuto, kCpu, kCuda };
 struct DeviceOptions {
   DeviceChoice choice = DeviceChoice::kAuto;
   int cuda_index = -1;          // cuda:N; -1: the first GPU that can be used
-  uint64_t vram_bytes = 0;      // 0: the default of DESIGN section 11
+  uint64_t vram_bytes = 0;      // 0: the default (docs/design.md, section 11)
   uint64_t host_mem_bytes = 0;  // 0: 60% of what is available
   int threads = 0;              // CPU workers; 0: the cores this process may use
   double copy_gb_per_s = 0;     // CPU backend: paces copies between the tiers, for tests and demonstrations; 0: not

@@ -1,8 +1,8 @@
-// A ring of staging slots on the device (DESIGN section 8, Streaming): the copy stream fills the next slot while the
-// compute stream works on the last one. Its size in bytes is fixed and independent of the context. Fills are numbered
-// 0, 1, 2, … and fill n uses slot n % slots. Order of calls: fill(n) only after release(n - slots); acquire(n) after
-// fill(n); release(n) after acquire(n); each in ascending order, CHECKed. One thread may fill and another acquire and
-// release, if they see to that order between them; reset() while neither does anything. Owns the slots' memory and
+// A ring of staging slots on the device (docs/design.md, section 8, Streaming): the copy stream fills the next slot
+// while the compute stream works on the last one. Its size in bytes is fixed and independent of the context. Fills are
+// numbered 0, 1, 2, … and fill n uses slot n % slots. Order of calls: fill(n) only after release(n - slots); acquire(n)
+// after fill(n); release(n) after acquire(n); each in ascending order, CHECKed. One thread may fill and another acquire
+// and release, if they see to that order between them; reset() while neither does anything. Owns the slots' memory and
 // events; streams that still use them must be idle, or gone, before the ring goes.
 #pragma once
 

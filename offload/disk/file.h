@@ -1,5 +1,5 @@
-// Files as the store uses them (DESIGN section 9): an owner of one descriptor with reads and writes that are whole or
-// throw, O_DIRECT where the file system takes it, preallocation, and what makes a file last. Every error is
+// Files as the store uses them (docs/design.md, section 9): an owner of one descriptor with reads and writes that are
+// whole or throw, O_DIRECT where the file system takes it, preallocation, and what makes a file last. Every error is
 // Error(kStorage) and names file, offset and cause. Every call asks the FileFaults that a test may have put in its way.
 // Thread: reads and writes from any; the rest from one at a time.
 #pragma once

@@ -13,7 +13,7 @@ struct HostLimits {
   uint64_t available_bytes = 0;  // what could be taken now without swapping
   int cores = 1;
 
-  uint64_t default_host_mem() const { return available_bytes / 5 * 3; }  // DESIGN section 11: 60%
+  uint64_t default_host_mem() const { return available_bytes / 5 * 3; }  // docs/design.md, section 11: 60%
 };
 
 // `root` stands before /proc and /sys, for tests. Throws Error when /proc/meminfo cannot be read.

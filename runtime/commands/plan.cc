@@ -17,7 +17,7 @@
 namespace headrace {
 namespace {
 
-constexpr uint64_t kLeftToOthers = 512 * kMiB;  // of a card, as where it is (DESIGN section 11)
+constexpr uint64_t kLeftToOthers = 512 * kMiB;  // left free, as on a GPU that is here (docs/design.md, section 11)
 constexpr uint64_t kEndless = uint64_t{1} << 50;
 constexpr int64_t kMaxOfAShape = int64_t{64} << 20;  // tokens: terabytes with the smallest of them
 

@@ -1,5 +1,5 @@
-// headrace plan: what a run would take before anything of it is there (DESIGN section 10). The engine plans on a
-// device of paper, by the way that a run takes; the times come from what was measured of the device, or from a card's
+// headrace plan: what a run would take before anything of it is there (docs/design.md, section 10). The engine plans on
+// a device of paper, by the way that a run takes; the times come from what was measured of the device, or from a card's
 // data sheet. Thread: one.
 #pragma once
 

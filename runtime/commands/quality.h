@@ -1,4 +1,4 @@
-// headrace bench quality: what the partial KV gets wrong (issue of partial verification; SpecPV section 4.3). For each
+// headrace bench quality: what the partial KV gets wrong (SpecPV section 4.3). For each
 // document, temperature, budget and interval: which share of a lossless run's pending tokens its refreshes overturn,
 // and how much of the full KV's text an approximate run keeps. And whether a sentence hidden in the document is found
 // again. Thread: one, but for `interrupt`.

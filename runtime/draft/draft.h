@@ -1,6 +1,6 @@
-// What guesses ahead (DESIGN section 2): one interface that every draft is behind. A draft proposes a tree of tokens,
-// the target judges it in one pass, and what was right of it is told to the draft. It can only change how fast the text
-// comes, never the text. One object a run; it owns the memory of its run and reads weights that others own.
+// What guesses ahead (docs/design.md, section 2): one interface that every draft is behind. A draft proposes a tree of
+// tokens, the target judges it in one pass, and what was right of it is told to the draft. It can only change how fast
+// the text comes, never the text. One object a run; it owns the memory of its run and reads weights that others own.
 //
 // Way of use (runtime/engine/engine.cc): memory() while the run is planned; allocate(); prefill_layer() for each layer,
 // most of which a draft passes over, and finish_prefill(), by Session::prefill; then, step after step, propose() or

@@ -223,8 +223,8 @@ bool DecodeLoop::grow_on(int64_t most_depth) {
 }
 
 // The tree ends with it: the committed path stops where no node goes on, so that nothing right has been computed
-// behind it. What would have been, had the tree grown on while the refresh streamed, was found not to pay: README,
-// bench/results/epyc-2core-pending-ahead.json.
+// behind it. What would have been, had the tree grown on while the refresh streamed, was found not to pay:
+// docs/measuring.md, bench/results/epyc-2core-pending-ahead.json.
 bool DecodeLoop::verify_tree(int64_t most_depth) {
   const double predicted = growing_->expected(most_depth);
   growing_->fill(most_depth);

@@ -1,6 +1,6 @@
-// The loop of DESIGN section 3: propose a tree, verify it in one target pass, accept the longest right path, commit its
-// rows. With partial verification most passes see the partial KV, and what they accept is pending until a refresh has
-// seen the full KV (DESIGN section 8; SpecPV section 3.3). Internal to the engine. Thread: one.
+// The loop of docs/design.md, section 3: propose a tree, verify it in one target pass, accept the longest right path,
+// commit its rows. With partial verification most passes see the partial KV, and what they accept is pending until a
+// refresh has seen the full KV (docs/design.md, section 8; SpecPV section 3.3). Internal to the engine. Thread: one.
 #pragma once
 
 #include <atomic>

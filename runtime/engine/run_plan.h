@@ -1,5 +1,5 @@
 // What a run will be: where all of it will lie, and what that will cost in time on a machine whose rates are known
-// (DESIGN section 10). Plain values; the engine carries out what they say. Pure; any thread.
+// (docs/design.md, section 10). Plain values; the engine carries out what they say. Pure; any thread.
 #pragma once
 
 #include <cstdint>

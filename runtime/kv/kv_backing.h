@@ -1,6 +1,6 @@
 // Where KV rows live that are not resident on the device: pinned host memory and, behind it, a file on disk. The one
 // owner of both ways between the device and these tiers: KvCache offloads segments through it, KvStreamer fetches them
-// back (DESIGN sections 8 and 9). Every layer of [0, layers()) has the same segments in the same tiers.
+// back (docs/design.md, sections 8 and 9). Every layer of [0, layers()) has the same segments in the same tiers.
 //
 // Owns the host memory, the file and the stream on which rows leave. Thread: offloading and the reads' begin and stop
 // from one thread; fetch() may run on another, between begin_reads() and stop_reads().

@@ -1,7 +1,7 @@
 // The full KV cache of one run, as cache/memory_plan.h placed it: resident segments, the segment that still grows and
-// the last rows of every layer on the device, the rest in a KvBacking (DESIGN sections 7 and 8). A layer that a draft
-// reads is resident as a whole. Append-only: it never holds a rejected row. Owns the device memory and the backing;
-// kernels see views.
+// the last rows of every layer on the device, the rest in a KvBacking (docs/design.md, sections 7 and 8). A layer that
+// a draft reads is resident as a whole. Append-only: it never holds a rejected row. Owns the device memory and the
+// backing; kernels see views.
 //
 // Way of use: finish_prefill() once, after prefill has built layer by layer; then, for each step, the views below and
 // append(). Thread: one at a time.

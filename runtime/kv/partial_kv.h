@@ -1,6 +1,6 @@
-// The partial KV of every layer and the summaries that its blocks are chosen by (SpecPV section 3.2; DESIGN section 8),
-// in device memory; cache/partial.h says what they hold. Rows are copies of committed rows of the full KV cache, so
-// that what attention sees of them is exact; only rows that were computed from a partial KV are not.
+// The partial KV of every layer and the summaries that its blocks are chosen by (SpecPV section 3.2; docs/design.md,
+// section 8), in device memory; cache/partial.h says what they hold. Rows are copies of committed rows of the full KV
+// cache, so that what attention sees of them is exact; only rows that were computed from a partial KV are not.
 //
 // Way of use: fill_layer() for each layer that prefill has built, then finish_prefill(). Of a refresh: choose() for
 // each layer once its queries are known, and gather() for its segments as they pass. Around every commit of rows to the

@@ -1,7 +1,7 @@
-// A saved block of a prefix and the manifest that describes it (DESIGN section 9). A block of rows is what one prompt
-// has in one segment of cache/layout.h, all layers of it, in one data file: part l is layer l's segment as it lies in
-// memory, whole pages, with a checksum of its own. A block for a draft holds what that draft needs of the same rows, in
-// one part. Pure values; any thread.
+// A saved block of a prefix and the manifest that describes it (docs/design.md, section 9). A block of rows is what one
+// prompt has in one segment of cache/layout.h, all layers of it, in one data file: part l is layer l's segment as it
+// lies in memory, whole pages, with a checksum of its own. A block for a draft holds what that draft needs of the same
+// rows, in one part. Pure values; any thread.
 //
 // A block is named by its content: SHA-256 of the block before it and of its tokens, the first one's parent being the
 // identity of all that decides a row's bits. So prompts with one beginning share its blocks, however they go on, and

@@ -1,8 +1,9 @@
 // What one run takes from the saved prefixes and what it leaves there; the engine makes it, Session::prefill works with
 // it. Rows are those of a fresh run, bit for bit, so only such rows are kept as any longer prompt would make in the
-// same way (DESIGN section 6, rule 1): on the CPU each row of the prompt, as its bits depend on nothing but the tokens
-// before it; on a GPU whole groups of a prefill product, as the rows behind the last one go in smaller groups, whose
-// sizes depend on the prompt's length. The last prompt token is always computed: its state gives the first answer.
+// same way (docs/design.md, section 6, rule 1): on the CPU each row of the prompt, as its bits depend on nothing but
+// the tokens before it; on a GPU whole groups of a prefill product, as the rows behind the last one go in smaller
+// groups, whose sizes depend on the prompt's length. The last prompt token is always computed: its state gives the
+// first answer.
 //
 // A draft that makes its rows from the target's states (EAGLE-3) has blocks of its own, beside the rows, for what its
 // window shows; where they are missing or another draft's, the prompt is computed from there on. Drafts that make

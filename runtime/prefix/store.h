@@ -1,7 +1,7 @@
-// Saved prefixes in a folder (DESIGN section 9): a data file and a manifest a block, both named by the block's key.
-// Crash safety: data goes to a temporary file, is synced and renamed, and only then is the manifest written, in the
-// same way; so that a manifest stands beside whole data, and what has no manifest is a leftover, removed by the next
-// writer. One process writes, the one that has the lock; others read. Nothing but files of these names is touched.
+// Saved prefixes in a folder (docs/design.md, section 9): a data file and a manifest a block, both named by the block's
+// key. Crash safety: data goes to a temporary file, is synced and renamed, and only then is the manifest written, in
+// the same way; so that a manifest stands beside whole data, and what has no manifest is a leftover, removed by the
+// next writer. One process writes, the one that has the lock; others read. Nothing but files of these names is touched.
 //
 // Owns the lock and the index. Thread: one at a time; while a PrefixBlockWriter of it writes, another may use it.
 #pragma once

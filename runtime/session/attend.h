@@ -1,5 +1,5 @@
-// Attention of a target pass (DESIGN section 8): hybrid tree attention is the prefix's states, one a segment, folded
-// left to right wherever the segments are, and the tail along each node's own path (LongSpec section 3.3). Owns
+// Attention of a target pass (docs/design.md, section 8): hybrid tree attention is the prefix's states, one a segment,
+// folded left to right wherever the segments are, and the tail along each node's own path (LongSpec section 3.3). Owns
 // nothing. Thread: the session's; all work is enqueued on its compute stream.
 #pragma once
 

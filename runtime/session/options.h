@@ -37,7 +37,7 @@ struct SessionOptions {
   Draft* draft = nullptr;           // shown the target's states, and planned with the rest; outlives the session
 };
 
-// Of a prefill product where no option says otherwise: DESIGN section 6, rule 1.
+// Rows of a prefill product unless an option sets it (docs/design.md, section 6, rule 1).
 constexpr int64_t kCpuPrefillGroup = 256, kCudaPrefillGroup = 2048;
 inline int64_t default_prefill_group(Backend backend) {
   return backend == Backend::kCpu ? kCpuPrefillGroup : kCudaPrefillGroup;

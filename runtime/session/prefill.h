@@ -1,8 +1,8 @@
-// Prefill, layer-major (DESIGN section 7): every group of the prompt goes through layer 0, then layer 1, …. A layer's K
-// and V are built in a device buffer, attention reads them there, and the finished layer is copied to where it lives
-// while the next begins: the copy takes a few hundredths of a layer's time, so one buffer is enough, and the next
-// layer's first rows wait for it. Each row crosses the link once, outwards. Rows of a saved prefix are copied into the
-// same buffer, once a layer, instead of being computed; everything after that is the same.
+// Prefill, layer-major (docs/design.md, section 7): every group of the prompt goes through layer 0, then layer 1, …. A
+// layer's K and V are built in a device buffer, attention reads them there, and the finished layer is copied to where
+// it lives while the next begins: the copy takes a few hundredths of a layer's time, so one buffer is enough, and the
+// next layer's first rows wait for it. Each row crosses the link once, outwards. Rows of a saved prefix are copied into
+// the same buffer, once a layer, instead of being computed; everything after that is the same.
 //
 // One object a prompt; its memory lasts as long as run(). Thread: the session's.
 #pragma once

@@ -1,7 +1,7 @@
-// One run over one context: the KV cache, the buffers of a step and the order in which they are used (DESIGN section
-// 3): prefill once, then verify a tree and commit what was right of it, again and again. Carries out the plan that it
-// is given; everything is freed when it is destroyed. Prefill is in prefill.h, passes are in target_pass.h. Thread: one
-// at a time, but for `interrupt`.
+// One run over one context: the KV cache, the buffers of a step and the order in which they are used (docs/design.md,
+// section 3): prefill once, then verify a tree and commit what was right of it, again and again. Carries out the plan
+// that it is given; everything is freed when it is destroyed. Prefill is in prefill.h, passes are in target_pass.h.
+// Thread: one at a time, but for `interrupt`.
 #pragma once
 
 #include <atomic>
@@ -47,9 +47,9 @@ class Session {
   // for both: prefill() then does it.
   void begin_host_memory(uint64_t beside_bytes);
 
-  // All chunks of the prompt through layer 0, then layer 1, … (DESIGN section 7). Returns the token after the prompt,
-  // or nothing if `interrupt` was set on the way, or a saved prefix is damaged(). REQUIRES: prompt_tokens ids, each in
-  // the vocabulary.
+  // All chunks of the prompt through layer 0, then layer 1, … (docs/design.md, section 7). Returns the token after the
+  // prompt, or nothing if `interrupt` was set on the way, or a saved prefix is damaged(). REQUIRES: prompt_tokens ids,
+  // each in the vocabulary.
   std::optional<int32_t> prefill(std::span<const int32_t> ids, Progress* progress, const std::atomic<bool>* interrupt);
 
   // One target pass over the tree; returns the target's sample after each node, valid until the next call. kPartial:

@@ -1,6 +1,6 @@
-// Target passes over trees, and what is committed of them (DESIGN section 8): layers, attention, logits, samples. A
-// pass is replayed as a CUDA graph where what it enqueues depends on a few sizes alone. Owns the graphs. Thread: the
-// session's.
+// Target passes over trees, and what is committed of them (docs/design.md, section 8): layers, attention, logits,
+// samples. A pass is replayed as a CUDA graph where what it enqueues depends on a few sizes alone. Owns the graphs.
+// Thread: the session's.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// Which part of a verified tree is right (DESIGN section 6, rule 3): from the root, the child that equals the target's
-// own sample, as deep as it goes. Exact at every temperature, since the sample is a pure function of the row. Pure.
+// Which part of a verified tree is right (docs/design.md, section 6, rule 3): from the root, the child that equals the
+// target's own sample, as deep as it goes. Exact at every temperature, since the sample is a pure function of the row.
+// Pure.
 #pragma once
 
 #include <cstdint>

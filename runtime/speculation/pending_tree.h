@@ -4,10 +4,10 @@
 // it confirms more than of a chain (EAGLE-2 section 4: the most likely nodes first; the "draft" is the target with its
 // partial KV). A draft, where there is one, continues the first choices; what it guesses wrong stays beside them.
 //
-// A partial step ranks the likeliest tokens after each node by logit / T plus the sampler's own noise (DESIGN section
-// 6, rule 3). The full KV's logits differ a little; how little is learned from what refreshes confirm: the chance that
-// a child is right is the softmax of its node's ranks at the sharpness that has predicted them best. A token that ends
-// the run is no node: nothing follows it, and the sample at its parent says whether it is right.
+// A partial step ranks the likeliest tokens after each node by logit / T plus the sampler's own noise (docs/design.md,
+// section 6, rule 3). The full KV's logits differ a little; how little is learned from what refreshes confirm: the
+// chance that a child is right is the softmax of its node's ranks at the sharpness that has predicted them best. A
+// token that ends the run is no node: nothing follows it, and the sample at its parent says whether it is right.
 //
 // Pure: it knows no model, no device and no clock. Thread: one.
 // Way of use: begin(); for each partial step offer(), if a draft has something to offer, extend(), rank(); before a

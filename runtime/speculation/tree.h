@@ -1,5 +1,5 @@
-// The tree of candidate tokens that one target pass verifies (DESIGN section 2; EAGLE-2, OPT-Tree). Node 0 is the root:
-// the last sampled token, not yet in the KV cache. Plain decoding is a tree of one node. A plain value.
+// The tree of candidate tokens that one target pass verifies (docs/design.md, section 2; EAGLE-2, OPT-Tree). Node 0 is
+// the root: the last sampled token, not yet in the KV cache. Plain decoding is a tree of one node. A plain value.
 #pragma once
 
 #include <cstdint>

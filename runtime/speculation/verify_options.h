@@ -1,4 +1,5 @@
-// How much of the KV cache a target pass reads (--verify), and what came of it (DESIGN section 8). Plain values.
+// How much of the KV cache a target pass reads (--verify), and what came of it (docs/design.md, section 8). Plain
+// values.
 #pragma once
 
 #include <cstdint>

@@ -108,7 +108,8 @@ TEST(ErrorsDeathTest, CheckPrintsExpressionAndValues) {
   EXPECT_DEATH(CHECK(rows > 4, "rows=", rows), "CHECK\\(rows > 4\\) failed: rows=3");
 }
 
-// The definition of DESIGN section 6, rule 2: the largest multiple of 64 that is at most t - 256, 0 if there is none.
+// The definition of docs/design.md, section 6, rule 2: the largest multiple of 64 that is at most t - 256, 0 if there
+// is none.
 TEST(Tail, BeginsAtTheLastTileBeforeTheWindow) {
   for (int64_t t = 0; t < 5000; ++t) {
     int64_t expected = 0;

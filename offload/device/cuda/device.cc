@@ -22,7 +22,7 @@
 namespace headrace {
 namespace {
 
-constexpr uint64_t kLeftToOthers = 512 * kMiB;  // DESIGN section 11: a desktop's, say
+constexpr uint64_t kLeftToOthers = 512 * kMiB;  // left free for a desktop, for example (docs/design.md, section 11)
 constexpr int kTouchThreads = 16;               // beyond, memory is what holds them up
 
 void free_device(Device&, void* data, uint64_t) noexcept {

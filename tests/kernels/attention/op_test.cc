@@ -250,8 +250,8 @@ TEST_P(DecodeAttentionTest, EmptyPrefixLeavesTheStateEmpty) {
   }
 }
 
-// DESIGN section 6: the bits of a row do not depend on who rides along, nor on its place, nor on the threads, nor on
-// how many segments a call folds.
+// docs/design.md, section 6: the bits of a row do not depend on who rides along, nor on its place, nor on the threads,
+// nor on how many segments a call folds.
 TEST_P(DecodeAttentionTest, SameBitsWhoeverRidesAlong) {
   for (const AttentionCase& c : {AttentionCase{9, 3, 64}, AttentionCase{7, 1, 18},
                                  AttentionCase{9, 3, 64, DType::kBF16, DType::kBF16, DType::kBF16},

@@ -100,7 +100,7 @@ TEST_P(PrefillAttentionTest, OneHugeKey) {
   }
 }
 
-// DESIGN section 6: a query's bits depend on its position and the rows it sees, and on nothing else.
+// docs/design.md, section 6: a query's bits depend on its position and the rows it sees, and on nothing else.
 TEST_P(PrefillAttentionTest, SameBitsHoweverItIsCut) {
   constexpr int64_t kRows = 333;
   for (const AttentionCase& c : {AttentionCase{9, 3, 64}, AttentionCase{7, 1, 18},

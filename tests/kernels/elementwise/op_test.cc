@@ -380,7 +380,7 @@ TEST_P(RingTest, RowsGoToTheirPlaces) {
 
 // ---- Invariance ---------------------------------------------------------------------------------------------------
 
-// A row alone, and among 63 others in each place, has the same bits (DESIGN section 6).
+// A row alone, and among 63 others in each place, has the same bits (docs/design.md, section 6).
 class ElementwiseInvarianceTest : public testing_support::KernelTest {
  protected:
   std::vector<std::byte> norm(const std::vector<float>& x, int64_t rows, DType type);

@@ -160,8 +160,8 @@ TEST_P(ProductTest, NoRowsIsNoWork) {
   for (std::byte value : download(out)) EXPECT_EQ(value, std::byte{0xff});
 }
 
-// DESIGN section 6, rules 1 and 4: a row's bits depend neither on how many rows ride along, nor on its place, nor on
-// its neighbours, nor on the threads.
+// docs/design.md, section 6, rules 1 and 4: a row's bits depend neither on how many rows ride along, nor on its place,
+// nor on its neighbours, nor on the threads.
 class ProductInvarianceTest : public ProductTest {
  protected:
   void expect_same_bits(int64_t n, int64_t k, DType type);

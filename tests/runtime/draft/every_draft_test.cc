@@ -1,6 +1,6 @@
 // Every draft, every kind of tree, every place of the KV cache, several temperatures: the text is that of plain
-// decoding (DESIGN section 6). On a tiny model, so that the whole table is done in seconds; what the drafts of real
-// models accept is tested elsewhere, here each is right often enough that paths are accepted.
+// decoding (docs/design.md, section 6). On a tiny model, so that the whole table is done in seconds; what the drafts of
+// real models accept is tested elsewhere, here each is right often enough that paths are accepted.
 //
 // HEADRACE_TOKEN_EXACT=long: 20 prompts of 256 tokens each for every draft and tree, for a GPU.
 #include <gtest/gtest.h>

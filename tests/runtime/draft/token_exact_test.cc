@@ -1,5 +1,6 @@
-// Speculative text equals plain text, token for token, whatever the tree, the KV mode and the temperature (DESIGN
-// section 6). SmolLM2-64K with its EAGLE-3 head on the start of a chapter; HEADRACE_TEST_SMOLLM2_64K names the target.
+// Speculative text equals plain text, token for token, whatever the tree, the KV mode and the temperature
+// (docs/design.md, section 6). SmolLM2-64K with its EAGLE-3 head on the start of a chapter; HEADRACE_TEST_SMOLLM2_64K
+// names the target.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

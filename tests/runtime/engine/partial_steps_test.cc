@@ -1,4 +1,4 @@
-// Partial verification: what partial steps see, and what they move (DESIGN section 8).
+// Partial verification: what partial steps see, and what they move (docs/design.md, section 8).
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // Partial verification: a lossless run's text is the full KV's whatever partial steps saw, and how runs end that have
-// pending tokens (DESIGN section 8).
+// pending tokens (docs/design.md, section 8).
 #include <gtest/gtest.h>
 
 #include <atomic>

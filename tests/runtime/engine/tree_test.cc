@@ -1,5 +1,5 @@
 // A tree's rows say what plain decoding says, bit for bit: each node's logits equal those of decoding its path alone,
-// whoever rides along (DESIGN section 6). What every draft will stand on.
+// whoever rides along (docs/design.md, section 6). What every draft will stand on.
 #include <gtest/gtest.h>
 
 #include <map>

@@ -170,8 +170,9 @@ class Recorder final : public Faults {
   std::vector<std::string> done_;
 };
 
-// The order that a crash of the machine needs (DESIGN section 9): nothing has its name before it is on the disk, and a
-// manifest comes after its data. A kill of the process alone shows none of it, as the system keeps what was written.
+// The order that a crash of the machine needs (docs/design.md, section 9): nothing has its name before it is on the
+// disk, and a manifest comes after its data. A kill of the process alone shows none of it, as the system keeps what was
+// written.
 TEST(PrefixFaults, NothingIsRenamedBeforeItIsSynced) {
   const TemporaryFolder folder;
   PrefixStore store({.folder = folder.path()});
