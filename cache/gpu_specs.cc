@@ -141,7 +141,7 @@ GpuSpec find_gpu(std::string_view id) {
     if (plain(id) == row.id) return card_of(row);
     ids += str(ids.empty() ? "" : ", ", row.id);
   }
-  throw_error(ExitCode::kUsage, "--gpu", str("'", std::string(id), "' is none of ", ids),
+  throw_error(ExitCode::kUsage, "--gpu", str("'", std::string(id), "' is not one of ", ids),
               "Measure a card that is here: headrace profile.");
 }
 

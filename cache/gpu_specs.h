@@ -1,5 +1,5 @@
-// Common cards, from their makers' data sheets, for plans on a machine that one does not have. What kernels and links
-// reach of a sheet's peaks is known from one card that was measured. Pure; any thread.
+// Common cards by their data sheets, for plans without the card. The share of a sheet's peaks that kernels and links
+// reach comes from one measured card. Pure; any thread.
 #pragma once
 
 #include <optional>

@@ -34,7 +34,7 @@ struct PlanInput {
   uint64_t vram_free = 0, host_free = 0;
   uint64_t disk_free = 0;            // 0: nothing may live on disk; else what host memory cannot hold may
   uint64_t total_free = UINT64_MAX;  // of both tiers together, where they share a memory (the CPU)
-  uint64_t vram_most = UINT64_MAX;   // there: what vram_free would be at most if more of that memory were free
+  uint64_t vram_most = UINT64_MAX;   // with a shared memory: the maximum of vram_free if more of it were free
   WorkBytes prefill_work;            // beside the layer buffer: hidden states, activations
   WorkBytes decode_work;             // beside the staging ring: states, activations, logits
   uint64_t pinned_work_bytes = 0;    // host side of a step's inputs and results

@@ -128,7 +128,7 @@ std::vector<std::string> ways(const PlanInput& in, const MinimumBudgets& minimum
     }
   }
   if (in.disk_free == 0 && minimum.disk_bytes > 0) {
-    all.push_back(str("let ", at_least(minimum.disk_bytes), " of the KV cache live on a disk (--spill DIR)"));
+    all.push_back(str("let ", at_least(minimum.disk_bytes), " of the KV cache spill to a disk (--spill DIR)"));
   }
   if (in.partial.blocks > 0 && named(in, minimum) == Budget::kVram) {
     all.emplace_back("take a smaller --partial-budget or --verify full");

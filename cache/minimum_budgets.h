@@ -1,6 +1,6 @@
-// Why a run does not fit, and what would: the least of each budget that would do, the others as they are, and the
-// longest context. Found by asking the planner itself, so that what is offered fits and a page less does not. Pure
-// values; any thread.
+// Why a run does not fit, and what would: the minimum of each budget with the others unchanged, and the longest
+// context. It queries the planner itself, so that an offered value fits and one page less does not. Pure values; any
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct MinimumBudgets {
 // REQUIRES: the run does not fit.
 MinimumBudgets minimum_budgets(const PlanInput& input);
 
-// The one Error of a plan that does not fit, with its numbers for who plans on.
+// The Error of a plan that does not fit, with the numbers a caller needs to plan alternatives.
 class DoesNotFit : public Error {
  public:
   DoesNotFit(const PlanInput& input, const MinimumBudgets& minimum);

@@ -73,7 +73,7 @@ std::string time_text(int64_t ns) {
 std::string leftovers_text(const PrefixStore& store) {
   if (store.leftover_bytes() == 0) return "";
   return format_bytes(store.leftover_bytes()) +
-         " more are being saved now, or were left over; the next run that writes there removes those\n";
+         " more are being written, or are leftovers that the next writer removes\n";
 }
 
 ordered_json damaged_json(const std::vector<PrefixStore::Damaged>& damaged) {

@@ -62,8 +62,7 @@ std::string shape_text(const TensorInfo& tensor) {
 
 std::string what_fits(const ModelFacts& facts) {
   if (facts.tokens_in_card == 0) return "not the weights: they take " + format_bytes(facts.loaded_bytes);
-  return "the weights and " + format_count(facts.tokens_in_card) +
-         " tokens of KV cache; what is more lies in host memory";
+  return "the weights and " + format_count(facts.tokens_in_card) + " tokens of KV cache; the rest goes to host memory";
 }
 
 void print_text(const Checkpoint& model, const ModelFacts& facts, bool tensors) {

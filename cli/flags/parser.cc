@@ -88,7 +88,7 @@ void check_verify(const EngineOptions& engine) {
 }
 
 void check_model(const std::string& command, const EngineOptions& engine) {
-  if (engine.model.empty()) usage_error(command, "-m/--model is needed");
+  if (engine.model.empty()) usage_error(command, "-m/--model is required");
 }
 
 Parser::Parser() {

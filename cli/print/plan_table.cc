@@ -96,7 +96,7 @@ std::string speed(const PlanReport& report) {
   if (!text.empty())
     text = str("  ", text.substr(0, text.size() - 2), "\n  by ", report.rates_from, "\n", profile_line(report));
   if (p.known()) return text;
-  return text + "  not known: the times of what needs the disk (headrace profile --disk DIR measures it)\n";
+  return text + "  times that depend on the disk are not known (headrace profile --disk DIR measures it)\n";
 }
 
 std::string mib(uint64_t bytes) { return str((bytes + kMiB - 1) / kMiB, "MiB"); }
@@ -140,7 +140,7 @@ std::string format_plan(const PlanReport& report) {
   if (report.predicted) {
     text += "\n" + pass_table(report) + speed(report);
   } else {
-    text += "  no times: nobody has measured this device (headrace profile does)\n";
+    text += "  no times: this device has not been measured (run headrace profile)\n";
   }
   return text;
 }

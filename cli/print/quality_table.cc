@@ -97,7 +97,7 @@ std::string quality_summary(const QualityReport& report) {
                 std::count_if(all.begin(), all.end(), found), " of ", asked);
   }
   text += "\n";
-  if (!report.lossless()) text += "A LOSSLESS RUN SAID SOMETHING ELSE THAN THE FULL KV: that is a bug\n";
+  if (!report.lossless()) text += "error: a lossless run differed from plain decoding; this is a bug\n";
   return text;
 }
 

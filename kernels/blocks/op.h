@@ -32,7 +32,7 @@ struct SummariseBlocksParams {
 };
 void summarise_blocks(const SummariseBlocksParams& params, Stream& stream);
 
-// What stands for a block's score with one query. kQuest: the sum over the elements of the larger of q * largest and
+// The score of a block for one query. kQuest: the sum over the elements of the larger of q * largest and
 // q * least, which no key of the block exceeds. kSpecPv: the larger of the two dot products, as SpecPV's code has it.
 enum class BlockScore : uint8_t { kQuest, kSpecPv };
 // How the scores of one head's queries become one. kLast: the last query's. The heads of a group are then averaged.

@@ -3,8 +3,8 @@
 // widest set that this machine has is picked once at run time. Bits may differ between sets, never within one.
 //
 // What such a source may hold: anything inside HEADRACE_ISA_NAMESPACE. It must not instantiate or call an inline
-// function of another namespace (std::, headrace::): the linker keeps one copy of those, and it may be the one with
-// AVX-512 in it. The test isa_symbols reads the object files and says so.
+// function of another namespace (std::, headrace::): the linker keeps one copy of such a function, which may contain
+// AVX-512 instructions. The test isa_symbols checks the object files.
 //
 // Adding a subject: declare its table with HEADRACE_DECLARE_ISA, pick with HEADRACE_PICK_ISA, list the source under
 // ISA in its CMakeLists.txt. Thread-safe.

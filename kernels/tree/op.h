@@ -31,8 +31,8 @@ constexpr int64_t kMaxTopVocab = 256 * 1024;
 //
 // temperature > 0 adds the sampler's own noise (docs/design.md, section 6, rule 3): ranked and scored is
 // z = logit / temperature + g(seed, position, target token). The target takes the argmax of its own z, which differs
-// from this one by what draft and target disagree about; softmax(z) is the chance of being that argmax if the
-// disagreement is spread like the noise, so that scores stay log-probabilities.
+// from this z where draft and target disagree. If the disagreement is distributed like the noise, softmax(z) is the
+// probability of being that argmax, so scores stay log-probabilities.
 struct TopLogProbsParams {
   const float* logits;       // [rows, stride], of which the first `vocab` count
   const int32_t* map;        // [vocab]: the target's token for each of the draft's; null if they share a vocabulary

@@ -1,8 +1,8 @@
-// Pinned memory that a thread of its own takes, piece by piece and in order: zeroing and pinning gigabytes takes the
-// system from a few tenths of a second to seconds, and other work, that which uses the first pieces too, can go on
-// meanwhile. Each piece is a buffer of its own: no copy may cross from one to the next. The budget is asked there too;
-// whatever is thrown comes out of at() and wait(). Owns the pieces; when destroyed it waits for the piece that is being
-// taken, and takes no further one. Thread: one at a time.
+// Pinned memory that a background thread allocates piece by piece, in order. Zeroing and pinning gigabytes takes from
+// tenths of a second to seconds; other work proceeds meanwhile, including work that uses the first pieces. Each piece
+// is a separate buffer, so no copy may cross from one to the next. The thread also reserves the budget; its exceptions
+// are rethrown by at() and wait(). Owns the pieces. The destructor waits for the piece that is being allocated and
+// allocates no further one. Thread: one at a time.
 #pragma once
 
 #include <cstdint>

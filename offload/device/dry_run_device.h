@@ -1,6 +1,6 @@
-// A device that is not there: a card known from its data sheet, or the image of one that is. Its budgets are real, its
-// memory is addresses that nobody may touch, and nothing runs on it: what is planned on it takes the way that a run
-// takes, and not a byte of memory. Threads as device.h.
+// A simulated device for planning: a card known from its data sheet, or a copy of a real device's limits. Its budgets
+// are real, its memory consists of addresses that must not be accessed, and nothing runs on it. A plan on it uses the
+// code of a real run and allocates nothing. Threads as device.h.
 #pragma once
 
 #include <cstdint>

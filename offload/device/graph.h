@@ -16,8 +16,8 @@ namespace headrace {
 
 class Replay {
  public:
-  // All that the enqueued calls depend on: with equal keys they are the same calls with the same parameters. What
-  // changes from run to run lies in the memory that they read.
+  // All that the enqueued calls depend on: with equal keys they are the same calls with the same parameters. Whatever
+  // changes between runs is in the memory that they read.
   using Key = std::array<int64_t, 4>;
 
   explicit Replay(size_t most_graphs = 8);

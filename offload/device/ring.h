@@ -28,7 +28,7 @@ class StagingRing {
   void fill(uint64_t number, const void* src, uint64_t bytes, Stream& copy, TraceName what = {});
   // Makes `compute` wait for fill `number`; returns where its bytes are.
   const std::byte* acquire(uint64_t number, Stream& compute);
-  // What `compute` was given so far is the slot's last reader.
+  // Work enqueued on `compute` so far is the last that reads the slot.
   void release(uint64_t number, Stream& compute);
   // Forgets fills in flight: blocks until `copy` has finished them; numbering goes on from 0. What was
   // acquired must have been released; the slots' last readers are still waited for.

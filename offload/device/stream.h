@@ -25,7 +25,7 @@ struct TraceName {
   int64_t number = -1;         // -1: none
 };
 
-// What a stream that is traced knows of it; Device::make_stream() fills it in.
+// Tracing state of a stream. Device::make_stream() sets it.
 struct StreamTracing {
   Trace* trace = nullptr;  // null: not traced, and all it costs is to ask
   const char* name = nullptr;

@@ -1,6 +1,6 @@
 // A trace of a run: what each stream did and when, for ui.perfetto.dev and chrome://tracing. Streams report their
 // copies themselves; what a compute stream does is named by TraceSpan and TraceStep, what the host does by HostSpan.
-// With no trace, all of that costs a look at a pointer.
+// Without a trace, each of these costs one pointer check.
 //
 // Bounded, so that the file can be opened: the first kTracedSteps decode steps of each run; of each prefill its layers
 // and kPrefillDetails slices inside them; kMaxSlices in all. What is left out is counted, and the file says so.
@@ -49,7 +49,7 @@ class Trace {
 
   // ---- for spans and streams ----
   enum class Weight : uint8_t { kOutline, kDetail };
-  // Null: not recording, or beyond the bounds.
+  // Null if the trace is not recording or its bounds are reached.
   TraceSlice* claim(TraceTrack track, TraceName name, Weight weight);
   void stamp(Stream& stream, TraceSlice& slice, TraceEdge edge) { clock_->stamp(stream, slice, edge); }
   const char* keep(std::string_view name);  // as long as the trace

@@ -28,7 +28,7 @@ constexpr std::array<const char*, kTraceTracks> kTrackNames = {"run", "compute",
 constexpr std::array<const char*, kLinkCount> kLinkNames = {"H2D", "D2H", "within device"};
 
 [[noreturn]] void storage_error(const std::string& path, const char* what) {
-  throw_error(ExitCode::kStorage, path, str(what, ": ", std::strerror(errno)), "--trace needs a place for its file");
+  throw_error(ExitCode::kStorage, path, str(what, ": ", std::strerror(errno)), "name a file that can be written");
 }
 
 // Bytes that are not UTF-8 (of a file's name) become U+FFFD.
@@ -165,7 +165,7 @@ TraceFile::TraceFile(std::string path) : path_(std::move(path)) {
     const ssize_t got = ::pread(fd_, head.data(), head.size(), 0);
     if (got < 0) storage_error(path_, "cannot be read");
     if (got > 0 && std::string_view(head.data(), static_cast<size_t>(got)) != kHead) {
-      throw_error(ExitCode::kBadInput, path_, "is no trace of this program",
+      throw_error(ExitCode::kBadInput, path_, "is not a trace of this program",
                   "It is left as it is; give --trace another file");
     }
     write_empty();

@@ -1,7 +1,7 @@
 // What a folder's disk gives: reads and writes one after the other and at random places, by the size of a block and by
 // how many are under way, as the store does them (offload/disk/file_queue.h): past the page cache, by io_uring with
-// file and memory registered. The file has no name, so that nothing is left however the process ends, and holds what
-// can be recognised: a read that brings another page is an error. Thread: one.
+// file and memory registered. The file is unnamed, so nothing remains however the process ends. Its pages carry
+// recognisable content: a read that returns another page is an error. Thread: one.
 #pragma once
 
 #include <atomic>

@@ -1,8 +1,8 @@
-// What a device's link gives: pinned memory to the device, back, and both at once; pages that do not lie together;
-// memory that is not pinned; the device's own memory; and how long the least copy takes. The copies of a round are all
-// enqueued behind a copy that holds them back, so that no launch is measured, but where it is the launches that cost;
-// the time is the device's own, by the clock of its traces; and what arrived is compared with what was sent. One body
-// for both backends. Thread: one.
+// Measures a device's link: pinned copies to the device, back, and both at once; scattered pages; pageable memory;
+// copies within the device; and the latency of the smallest copy. The copies of a round are all enqueued behind a copy
+// that holds them back, so that no launch is measured, but where it is the launches that cost; the time is the device's
+// own, by the clock of its traces; and what arrived is compared with what was sent. One body for both backends. Thread:
+// one.
 #pragma once
 
 #include <array>

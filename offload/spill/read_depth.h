@@ -22,10 +22,10 @@ struct ReadDepth {
   std::string why{};  // "measured at start: 32 at once 1.20, 64 1.25 GB/s"
 };
 
-// Fewer are not chosen, and not tried, as a trial of an idle disk says nothing of them: a step's reads pause whenever
-// the ring is full, and start again late, as the thread that orders them waits for the link, too, or for a driver's
-// lock. Measured with bench/spill_step_bench on an H200 whose idle disk read 2.71, 2.62, 2.38 and 1.98 GB/s with 4, 8,
-// 16 and 32 at once: a step took 1048 ms with 4, 988 with 16 and 910 with 32.
+// Smaller depths are neither selected nor tried, because a trial on an idle disk does not predict them: a step's reads
+// pause whenever the ring is full and resume late, since the thread that submits them also waits for the link or for a
+// driver lock. Measured with bench/spill_step_bench on an H200 whose idle disk read 2.71, 2.62, 2.38 and 1.98 GB/s with
+// 4, 8, 16 and 32 at once: a step took 1048 ms with 4, 988 with 16 and 910 with 32.
 constexpr int kMinReadDepth = 32;
 
 // The least depth with at least 97% of the best rate, of the depths from kMinReadDepth on: the others do not count.

@@ -1,7 +1,7 @@
-// What memory cannot hold, in one file of a fixed size without a name (docs/design.md, section 9): written once, from
-// device memory, and read again and again, ahead of who takes it, both through one ring of pinned slots. All of the
-// file has checksums, taken when it is written and verified whenever it is read: what is taken is what was written, or
-// an Error(kStorage) says which bytes are not.
+// What memory cannot hold, in one unnamed file of a fixed size (docs/design.md, section 9). It is written once, from
+// device memory, and read repeatedly ahead of its reader, both through one ring of pinned slots. The whole file has
+// checksums, computed on write and verified on every read: take() returns the bytes that were written or throws an
+// Error(kStorage) that names the wrong ones.
 //
 // Owns the file, the slots, the thread that keeps the disk busy (span_queue) and the one that verifies beside it
 // (span_verifier). Threads: one writes; one takes and releases, which may be another than the one that begins and stops

@@ -39,7 +39,7 @@ bool read_text(const std::string& path, std::string* text) {
   const auto size = std::filesystem::file_size(path, error);
   if (error == std::errc::no_such_file_or_directory) return false;
   if (error) refuse(path, str("cannot be read: ", error.message()));
-  if (size > kMaxBytes) refuse(path, str("is no profile: ", format_bytes(size), " are too many"));
+  if (size > kMaxBytes) refuse(path, str("is not a profile: ", format_bytes(size), " are too many"));
   std::ifstream file(path, std::ios::binary);
   text->assign(std::istreambuf_iterator<char>(file), {});
   if (!file) refuse(path, str("cannot be read: ", std::strerror(errno)));
@@ -53,12 +53,12 @@ KeptRates entry_of(const ordered_json& json, const std::string& path) {
   const ordered_json spread = json.value("spread", ordered_json::object());
   for (const RateName& rate : kRateNames) {
     const double value = rates.value(rate.name, 0.0);
-    if (!std::isfinite(value) || value < 0) refuse(path, str("is no profile: ", rate.name, " is ", value));
+    if (!std::isfinite(value) || value < 0) refuse(path, str("is not a profile: ", rate.name, " is ", value));
     kept.rates.*rate.rate = value;
     if (!spread.contains(rate.name)) continue;
     const double share = spread.at(rate.name);
     if (!std::isfinite(share) || share < 0)
-      refuse(path, str("is no profile: the spread of ", rate.name, " is ", share));
+      refuse(path, str("is not a profile: the spread of ", rate.name, " is ", share));
     kept.spread.push_back({.rate = &rate, .share = share});
   }
   const ordered_json disk = json.value("disk", ordered_json::object());
@@ -76,8 +76,8 @@ KeptRates entry_of(const ordered_json& json, const std::string& path) {
 // The profiles in a file, each as it stands there.
 std::vector<ordered_json> profiles_in(const std::string& text, const std::string& path) {
   const ordered_json json = ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) refuse(path, "is no JSON: torn, or something else");
-  if (!json.is_object() || json.value("program", "") != kProgram) refuse(path, "is no profile");
+  if (json.is_discarded()) refuse(path, "is not valid JSON");
+  if (!json.is_object() || json.value("program", "") != kProgram) refuse(path, "is not a profile");
   if (json.value("version", 0) != kVersion) {
     refuse(path, str("has version ", json.value("version", 0), ", this program reads ", kVersion));
   }
@@ -91,7 +91,7 @@ std::vector<KeptRates> parse_profiles(const std::string& text, const std::string
     for (const ordered_json& json : profiles_in(text, path)) entries.push_back(entry_of(json, path));
     return entries;
   } catch (const nlohmann::json::exception& error) {
-    refuse(path, str("is no profile: ", error.what()));
+    refuse(path, str("is not a profile: ", error.what()));
   }
 }
 

@@ -36,7 +36,7 @@ constexpr size_t kMaxLineBytes = 256 * kMiB;
 }
 
 [[noreturn]] void foreign(const std::string& path, int64_t line) {
-  throw_error(ExitCode::kBadInput, path, str("line ", line, " is no result of this program"),
+  throw_error(ExitCode::kBadInput, path, str("line ", line, " is not a result line of this program"),
               "It is left as it is; give -o another file");
 }
 
@@ -133,7 +133,7 @@ struct ResultLine {
   bool failed = false;
 };
 
-// None if the line is no result of this program.
+// None if the line is not a result line of this program.
 std::optional<ResultLine> parse_line(std::string_view text) {
   const json line = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!line.is_object()) return std::nullopt;

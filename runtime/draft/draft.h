@@ -1,6 +1,6 @@
-// What guesses ahead (docs/design.md, section 2): one interface that every draft is behind. A draft proposes a tree of
-// tokens, the target judges it in one pass, and what was right of it is told to the draft. It can only change how fast
-// the text comes, never the text. One object a run; it owns the memory of its run and reads weights that others own.
+// The interface of all drafts (docs/design.md, section 2). A draft proposes a tree of tokens, the target verifies it in
+// one pass, and the draft receives the accepted path. A draft can change the speed, never the text. One object a run;
+// it owns the memory of its run and reads weights that others own.
 //
 // Way of use (runtime/engine/engine.cc): memory() while the run is planned; allocate(); prefill_layer() for each layer,
 // most of which a draft passes over, and finish_prefill(), by Session::prefill; then, step after step, propose() or
@@ -111,8 +111,8 @@ class Draft {
   virtual void pass_layer(const LayerInput& input) = 0;
   // What was right of the tree.
   virtual void observe(const Tree& tree, const Acceptance& acceptance) = 0;
-  // What it was told of tokens from `position` on was provisional, at most DraftRun::most_pending of them. The pass
-  // just made had them all before the proposed tree, and observe(), which follows, tells them anew.
+  // Discards provisional tokens from `position` on, at most DraftRun::most_pending of them. The last pass had them
+  // before the proposed tree, and the observe() that follows reports them again.
   virtual void rewind(int64_t position) = 0;
 
  protected:

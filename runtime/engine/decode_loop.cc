@@ -100,12 +100,12 @@ bool DecodeLoop::verify_step(StepMode mode) {
   pending_.clear();
   at_the_end_ = false;
   root_ = acceptance_.next;
-  // What the text has already: of a lossless run the first node, of an approximate one all up to the tree's root.
+  // Nodes that were emitted before: the first node in a lossless run, all up to the tree's root in an approximate one.
   return emit(tree, final ? static_cast<size_t>(pending) + 1 : 1);
 }
 
-// Proposes a tree behind the rows before `position`, verifies and accepts it, with nothing on the host between; false,
-// and nothing done, where the draft needs the host.
+// Proposes a tree after the rows before `position`, verifies it and accepts a path without involving the host. Returns
+// false and does nothing if the draft needs the host.
 bool DecodeLoop::step_on_device(StepMode mode, int64_t position) {
   const ProposedTree proposed = drafting_.propose_into(root_, position, session_.tree_inputs(mode));
   if (proposed.nodes == 0) return false;
@@ -251,7 +251,8 @@ bool DecodeLoop::verify_tree(int64_t most_depth) {
   return going;
 }
 
-// What would end the run is pending as all else is: nothing is guessed beyond it, and the next step is a refresh.
+// A token that would end the run is pending like any other. Nothing is proposed beyond it, and the next step is a
+// refresh.
 void DecodeLoop::cut_at_the_end() {
   const int64_t room = output_.room() - static_cast<int64_t>(pending_.size());  // all pending but the first are untold
   const std::vector<int32_t>& nodes = acceptance_.nodes;

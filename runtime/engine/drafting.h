@@ -1,5 +1,5 @@
-// What guesses ahead in one run: its draft, the choice of its trees' sizes, and what came of them. Without a draft a
-// step's tree is the root alone, and this only keeps the steps' times. Internal to the engine. Thread: one.
+// Drafting in one run: the draft, the choice of tree sizes, and their statistics. Without a draft a step's tree is the
+// root alone, and this only records step times. Internal to the engine. Thread: one.
 #pragma once
 
 #include <array>

@@ -138,8 +138,8 @@ std::unique_ptr<PrefixRun> Engine::Impl::find_prefix(const std::vector<int32_t>&
                      .prompt = prompt});
 }
 
-// Saved prefixes are to make a run faster, not impossible: where the memory that they take is what there is no room
-// for, it does without them.
+// Saved prefixes must not make a run impossible: if there is no room for the memory that they need, the run proceeds
+// without them.
 SessionPlan Engine::Impl::finalize_with_prefix(const std::vector<int32_t>& prompt, const GenerateOptions& run,
                                                RunSetup* setup, std::unique_ptr<PrefixRun>* prefix, PrefixUse* use) {
   *prefix = find_prefix(prompt, *setup);
@@ -156,7 +156,7 @@ SessionPlan Engine::Impl::finalize_with_prefix(const std::vector<int32_t>& promp
   use->notes.insert(use->notes.end(), without->notes().begin(), without->notes().end());
   use->notes.push_back(str("prefix cache: --host-mem has no room for the ",
                            format_bytes(without->pinned_bytes(device->backend())),
-                           " that taking and keeping rows needs: this run does without"));
+                           " that loading and saving rows needs; this run does not use it"));
   return plan;
 }
 
@@ -170,8 +170,8 @@ bool Engine::Impl::load_weights(Progress* progress, const std::atomic<bool>* int
   return loaded;
 }
 
-// Weights that were written over between their fingerprint and their loading are not what rows would be saved as. They
-// stay loaded: asked before each run until they were found as they should be.
+// Rejects weights that were overwritten between their fingerprint and their loading, since rows would be saved under
+// the wrong identity. Checked before each run until the check has passed once.
 void Engine::Impl::check_weights() {
   if (!prefixes || weights_stand) return;
   refuse_changed(checkpoint->files());

@@ -106,8 +106,8 @@ RunSetup resolve_options(const RunContext& context, int64_t prompt_tokens, const
   return setup;
 }
 
-// What has no room with small passes will stream if it gets some, unless all must stay on the device: then the refusal
-// is of what the run will be, so that what it says would do does.
+// A run that does not fit with small passes will stream once it fits, unless everything must stay on the device. So the
+// error is computed for the streaming run: what it offers then fits.
 SessionPlan finalize(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
   start_draft(setup);
   const PendingTreeLimits streaming = pending_limits(context, run, *setup, true);

@@ -74,7 +74,7 @@ class KvCache {
   void append_pending(const int32_t* source, int64_t count, Stream& compute);
   int64_t pending_rows() const { return pending_; }
   int64_t committed_before() const { return rows_before_; }  // rows() before the last append()
-  // Whether `count` rows more fill a segment that lives on disk: nobody may be reading there when they are appended.
+  // Whether appending `count` rows seals a segment that is on disk. No read may be in flight then.
   bool fills_disk(int64_t count) const;
   KvBacking& backing() { return *backing_; }
 

@@ -1,8 +1,8 @@
 // Streams the part of the KV cache that is not on the device through a ring of fixed size, one layer and more ahead of
 // the compute, again and again: when a step's last chunk has been consumed, the next step's first ones are already on
-// their way (docs/design.md, section 8, Streaming). Owns the ring and the stream on which rows come in. Where chunks
-// come from disk, a thread of its own fills the ring, in the same order: it waits for the disk, and who computes only
-// for a chunk that is not on its way yet. Thread: one at a time.
+// their way (docs/design.md, section 8, Streaming). Owns the ring and the stream on which rows come in. If chunks come
+// from disk, a separate thread fills the ring in the same order and waits for the disk; the computing thread waits only
+// for a chunk that has not been submitted yet. Thread: one at a time.
 #pragma once
 
 #include <cstdint>

@@ -5,8 +5,8 @@
 //
 // A block is named by its content: SHA-256 of the block before it and of its tokens, the first one's parent being the
 // identity of all that decides a row's bits. So prompts with one beginning share its blocks, however they go on, and
-// another model's are never found. A 64-bit hash would do to find them, but a collision must not decide what text comes
-// out; and a look-up compares the tokens, too.
+// another model's are never found. A 64-bit hash would be enough to find blocks, but a collision must not change the
+// text; a look-up also compares the tokens.
 //
 // A manifest is binary and little-endian: magic, version and its complement, the fields below, the model's name,
 // tokens, checksums, and a checksum of all that. A version above kPrefixFormat is refused by name, anything else that

@@ -11,8 +11,9 @@
 namespace headrace {
 
 // Raise it with every change that may alter a bit of a row that prefill makes, or the layout of a saved block: a
-// kernel, an order of sums, a rounding, the sizes of groups, segments or tiles. (Who forgets gets the old rows after
-// the new program's: every test of saved prefixes against fresh runs still passes, and text differs between versions.)
+// kernel, an order of sums, a rounding, the sizes of groups, segments or tiles. (If it is forgotten, a new build uses
+// rows of an old one: every test that compares saved prefixes with fresh runs still passes, but text differs between
+// versions.)
 constexpr uint32_t kNumericsVersion = 3;
 
 PrefixKey weights_fingerprint(const TensorSource& source, int threads);

@@ -1,7 +1,6 @@
-// Fingerprints of weights that have been read before, in a cache's folder: weights_fingerprint() reads all of them,
-// which takes as long as loading does, and the next start does both again. They are known by the files that they come
-// from (name, place, size, times), as git knows what it need not look at again, and by samples of what these hold.
-// Owns nothing. Thread: one at a time.
+// Fingerprints of weights that were read before, stored in the cache folder. weights_fingerprint() reads all weights,
+// which takes as long as loading them. A later start recognises the files by path, inode, size and times, as git's
+// index does, and by samples of their content. Owns nothing. Thread: one at a time.
 #pragma once
 
 #include <cstdint>

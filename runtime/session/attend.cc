@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kScoringNodes = 64;  // of a refresh, that blocks are chosen by
 
-// Gathers segments, in order, for launches of the prefix kernel. What else is to see them as they pass, sees them.
+// Collects segments in order for launches of the prefix kernel, and passes each batch to `seen` as well.
 class PrefixFold {
  public:
   using Seen = std::function<void(std::span<const KvSegment>)>;

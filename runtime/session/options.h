@@ -14,7 +14,8 @@
 
 namespace headrace {
 
-// Rows that are drawn at a time, unless more are ranked: a product's group, as large trees and refreshes are several.
+// Rows whose logits are computed and sampled per call, unless more are ranked: one product group, since large trees and
+// refreshes span several.
 constexpr int64_t kDrawnRows = 64;
 
 struct SessionOptions {

@@ -38,7 +38,7 @@ KvRows rows_from(const RowShape& shape, std::byte* buffer, int64_t first) {
           .head_stride = range.rows * shape.head_dim};
 }
 
-// Prefill's buffers must not go while a stream still uses them, also when an exception takes them away.
+// Waits for the streams that use prefill's buffers before the buffers are freed, also during stack unwinding.
 class DrainBeforeGoing {
  public:
   DrainBeforeGoing(Stream& compute, KvCache& cache, PrefixRun* prefix)
@@ -57,7 +57,7 @@ class DrainBeforeGoing {
   PrefixRun* prefix_;
 };
 
-// Reports progress as groups finish, a few groups behind the host, and says when to stop.
+// Reports progress as groups finish, a few groups behind the host, and returns false when the run is interrupted.
 class Pace {
  public:
   Pace(Device& device, Stream& stream, Progress* progress, const std::atomic<bool>* interrupt)

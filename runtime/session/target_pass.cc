@@ -57,8 +57,7 @@ TreeInputs TargetPass::tree_inputs(StepMode mode) const {
           .slot_shift = mode == StepMode::kPartial ? static_cast<int32_t>(kv_.partial->slot_of(0)) : 0};
 }
 
-// How deep the tree is, the host does not know; that it may be as deep as it has levels costs nothing but a few tiles
-// that no node sees.
+// The host does not know the depth of the tree. Assuming the maximum costs a few tiles that no node sees.
 std::span<const int32_t> TargetPass::verify(const ProposedTree& proposed, StepMode mode, Tree* tree,
                                             Acceptance* acceptance) {
   const int64_t nodes = proposed.nodes, pending = kv_.cache.pending_rows();

@@ -1,7 +1,7 @@
-// The tree of pending tokens of a lossless run whose refreshes stream: partial steps grow it, several tokens a step,
-// and a refresh confirms the path that is right. Bound by the link, it judges some hundred nodes for the price of one;
-// and where the partial KV's first choice is wrong, its second or third is often right: with those kept and continued,
-// it confirms more than of a chain (EAGLE-2 section 4: the most likely nodes first; the "draft" is the target with its
+// The tree of pending tokens of a lossless run whose refreshes stream. Partial steps add several tokens each, and a
+// refresh confirms the correct path. A refresh is bound by the link, so it verifies hundreds of nodes for the cost of
+// one. Where the partial KV's first choice is wrong, the second or third is often correct; keeping and continuing those
+// confirms more tokens than a chain (EAGLE-2 section 4: the most likely nodes first; the "draft" is the target with its
 // partial KV). A draft, where there is one, continues the first choices; what it guesses wrong stays beside them.
 //
 // A partial step ranks the likeliest tokens after each node by logit / T plus the sampler's own noise (docs/design.md,

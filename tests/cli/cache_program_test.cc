@@ -211,7 +211,7 @@ TEST_F(CacheProgram, LeftoversAreCounted) {
   std::ofstream(cache() + "/" + name + ".kv.tmp") << std::string(100'000, 'x');
   EXPECT_EQ(look("list")["leftover_bytes"], 100'000);
   EXPECT_EQ(look("verify")["leftover_bytes"], 100'000);
-  EXPECT_NE(run_program({"cache", "list", cache()}).out.find("\n97.66 KiB more are being saved now, or were left over"),
+  EXPECT_NE(run_program({"cache", "list", cache()}).out.find("\n97.66 KiB more are being written, or are leftovers"),
             std::string::npos);
   const json pruned = json::parse(run_program({"cache", "prune", cache(), "--to", "1GiB", "--json"}).out);
   EXPECT_EQ(pruned["removed_bytes"], 100'000);

@@ -40,7 +40,8 @@ TEST_F(ProgramTest, AWrongModelChangesNoResults) {
     if (text == torn) continue;
     const Finished refused = run("summarize", {a, "-o", out});
     EXPECT_EQ(refused.exit_code, 3);
-    EXPECT_NE(refused.err.find(out + ": line 1 is no result of this program"), std::string::npos) << refused.err;
+    EXPECT_NE(refused.err.find(out + ": line 1 is not a result line of this program"), std::string::npos)
+        << refused.err;
     EXPECT_EQ(folder_->read("wrong.jsonl"), text);
   }
   EXPECT_EQ(run_program({"summarize", a, "-m", gone, "-o", *folder_ / "never.jsonl"}).exit_code, 3);

@@ -69,7 +69,7 @@ TEST_F(ProfileProgram, MeasuresPrintsKeepsAndIsUsed) {
   home_.write(".cache/headrace/profile.json", "{\"program\":");
   const Finished torn = run(answer);
   EXPECT_EQ(torn.exit_code, 0);
-  EXPECT_NE(torn.err.find("profile.json: is no JSON"), std::string::npos) << torn.err;
+  EXPECT_NE(torn.err.find("profile.json: is not valid JSON"), std::string::npos) << torn.err;
   EXPECT_FALSE(json::parse(torn.out).contains("predicted"));
 }
 

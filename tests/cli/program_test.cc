@@ -128,7 +128,7 @@ TEST_F(ProgramTest, ExitCodesAndMessagesNameFileAndValue) {
       {{"generate", "-m", model_, "-p", "x", "--spill", hello}, 5, {hello, "(ENOTDIR)", "name a folder"}},
       {{"generate", "-m", model_, "-p", "x", "--trace", folder + "/gone/t.json"}, 5, {folder + "/gone/t.json"}},
       {{"generate", "-m", model_, "-p", "x", "--trace", folder}, 5, {folder, "directory"}},
-      {{"summarize", latin, "-m", model_, "--trace", hello}, 3, {hello, "is no trace"}},
+      {{"summarize", latin, "-m", model_, "--trace", hello}, 3, {hello, "is not a trace"}},
       {{"summarize", hello, "-m", model_, "--trace", hello}, 2, {hello, "is a file that this run writes to"}},
       {{"summarize", hello, "-m", model_, "-o", folder + "/gone/out.jsonl"}, 5, {folder + "/gone/out.jsonl"}},
       {{"summarize", latin, "-m", model_, "-o", hello}, 3, {hello, "line 1"}},

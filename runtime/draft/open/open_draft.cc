@@ -39,10 +39,10 @@ void check_use(SpecType type, const Asked& asked) {
   if (!asked.value || std::find(asked.used_by.begin(), asked.used_by.end(), type) != asked.used_by.end()) return;
   const std::string value = asked.value->empty() ? "" : *asked.value + " ";
   if (type == SpecType::kNone) {
-    throw_error(ExitCode::kUsage, asked.flag, value + "is of no use without --spec-type",
-                "Say which kind of draft it is for: --spec-type draft-eagle3.");
+    throw_error(ExitCode::kUsage, asked.flag, value + "has no effect without --spec-type",
+                "Name the kind of draft, for example --spec-type draft-eagle3.");
   }
-  throw_error(ExitCode::kUsage, asked.flag, str(value, "is of no use with --spec-type ", spec_type_name(type)),
+  throw_error(ExitCode::kUsage, asked.flag, str(value, "has no effect with --spec-type ", spec_type_name(type)),
               asked.hint);
 }
 

@@ -101,7 +101,7 @@ Shape find_shape(const std::string& name) {
     if (name == row.name) return {name, config_of(row)};
     names += str(names.empty() ? "" : ", ", row.name);
   }
-  throw_error(ExitCode::kUsage, "--shape", str("'", printable(name), "' is none of ", names),
+  throw_error(ExitCode::kUsage, "--shape", str("'", printable(name), "' is not one of ", names),
               "A path to a config.json is a shape, too.");
 }
 

@@ -78,7 +78,7 @@ class TorchFile {
       if (found != nullptr) {
         const auto [first, second] = std::minmax(found->name, name);
         refuse("the archive", "holds both " + printable(first) + " and " + printable(second) +
-                                  ": which of them is the model's is anybody's guess");
+                                  ": an archive of a model holds one of them");
       }
       folder_ = name.substr(0, slash + 1);
       found = &entry;

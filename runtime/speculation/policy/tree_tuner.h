@@ -2,10 +2,10 @@
 // tokens come out a second. A slow pass (streamed KV) is worth a large tree, a fast one a small one; a text that the
 // draft guesses well is worth a deep one. Pure: it is told what each step cost and gave, and has no clock.
 //
-// What a step gave is known for smaller trees too: a node that is accepted would have been in every tree that is large
-// enough for its rank among the scores. So gains are compared over the same steps, size by size, and until there are
-// many steps the draft's own probabilities say what a size adds to the one below. What a step costs is measured by size
-// and read off a line between sizes. Now and then a step is a size larger than what seems best.
+// The result of a step is known for smaller trees as well: an accepted node would have been in every tree that is large
+// enough for its rank among the scores. So gains of all sizes are compared over the same steps. Until there are enough
+// steps, the draft's own probabilities estimate what a size adds. Costs are measured by size and interpolated linearly.
+// Occasionally a step tries the next larger size.
 #pragma once
 
 #include <array>

@@ -1,7 +1,6 @@
-// Whether partial steps are worth their while in a lossless run whose passes over the full KV wait for no link: such a
-// pass may cost little more than one over the partial KV, and gives a token that is certain. Measures both, goes on
-// with what costs less a token, and looks at the other again now and then, less and less often. Pure: it is told what
-// things cost, and has no clock.
+// Whether partial steps pay in a lossless run that does not stream. There a full pass may cost little more than a
+// partial one, and its token is final. It compares the cost per confirmed token of both, continues with the cheaper
+// one, and retries the other at growing intervals. Pure: costs are passed in, and it has no clock.
 #pragma once
 
 #include <algorithm>

@@ -298,7 +298,7 @@ TEST(Args, RefusalsNameFlagAndValue) {
 TEST(Args, RefusesIncompleteCommands) {
   EXPECT_NE(refusal({}).find("headrace --help"), std::string::npos);
   EXPECT_NE(refusal({"translate"}).find("translate"), std::string::npos);
-  EXPECT_NE(refusal({"generate", "-p", "x"}).find("-m/--model is needed"), std::string::npos);
+  EXPECT_NE(refusal({"generate", "-p", "x"}).find("-m/--model is required"), std::string::npos);
   EXPECT_NE(refusal({"summarize", "-m", "model"}).find("documents"), std::string::npos);
   EXPECT_NE(refusal({"inspect"}).find("model"), std::string::npos);
   EXPECT_NE(refusal({"summarize", "a", "-m", "model", "-o", "x", "--json"}).find("--json"), std::string::npos);

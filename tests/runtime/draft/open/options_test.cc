@@ -59,7 +59,7 @@ TEST_F(DraftOptionsTest, WhatATypeLeavesUnreadIsRefused) {
       SCOPED_TRACE(std::string(spec_type_name(type)) + " " + setting.flag);
       if (!used) {
         const std::string of = type == SpecType::kNone ? "without --spec-type" : spec_type_name(type);
-        expect_refused(options, setting.flag, {setting.shown, "of no use", of});
+        expect_refused(options, setting.flag, {setting.shown, "has no effect", of});
       } else if (type == SpecType::kNgram) {
         EXPECT_NO_THROW(open(options, longspec_target()));
       } else if (options.model.empty()) {  // then it is the draft that is missing
