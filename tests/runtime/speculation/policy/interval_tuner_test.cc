@@ -45,7 +45,7 @@ constexpr int kMaxGuesses = 5;
 // Rough: times scatter by a quarter, and a step in a hundred takes twenty times as long.
 enum class Times { kEven, kRough };
 
-// A run, step by step: what decoder.cc does, with dice.
+// A run, step by step: what decode_loop.cc does, with dice.
 class Run {
  public:
   Run(const Machine& machine, const Text& text, unsigned seed, Times times)
