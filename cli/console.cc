@@ -53,6 +53,9 @@ void Console::note_device(const Device& device) {
 }
 
 void Console::note_result(const GenerateResult& result) {
+  if (!std::exchange(damage_reported_, true)) {
+    for (const std::string& line : result.damage) progress_.print_line("warning: " + line);
+  }
   for (const std::string& note : result.prefix.notes) progress_.print_line(note);
   if (contradicted_) return;
   const std::string note = format_contradiction(result, rates_measured_);

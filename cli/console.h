@@ -23,8 +23,8 @@ class Console {
   void print(std::string_view text);       // stdout, at once
   void end_text();                         // a newline if the text did not end in one
   void note_device(const Device& device);  // a line on stderr if --device auto had to take the CPU
-  // What a run gave rise to, on stderr, a line each: about saved prefixes; and once a process, that it contradicts the
-  // kept profile.
+  // Notes about a run on stderr, a line each: about saved prefixes, and once a process about damaged weights and about
+  // figures that contradict the kept profile.
   void note_result(const GenerateResult& result);
   // The same options, with the rates that headrace profile has kept of the device; a line if its file is no such thing.
   EngineOptions with_rates(EngineOptions options);
@@ -39,7 +39,7 @@ class Console {
   ProgressBar progress_;
   bool at_line_start_ = true;
   std::string rates_measured_;  // when; empty: no rates are known
-  bool contradicted_ = false;
+  bool contradicted_ = false, damage_reported_ = false;
 };
 
 // Throws Error(kStorage) if something could not be written to stdout (a full disk behind a redirect).

@@ -193,6 +193,7 @@ std::string result_json(const GenerateResult& result, const LineLabel& label) {
   if (result.prefix.asked) line["prefix"] = prefix_json(result.prefix);
   if (result.spill.file_bytes > 0) line["spill"] = spill_json(result.spill);
   if (result.speculation.happened()) line["speculation"] = speculation_json(result);
+  if (!result.damage.empty()) line["damaged_weights"] = result.damage;
   if (!result.plain_products.empty()) line["plain_products"] = result.plain_products;
   if (ordered_json predicted = predicted_json(result); !predicted.empty()) line["predicted"] = std::move(predicted);
   return one_line(line);

@@ -59,6 +59,7 @@ class DraftModel {
   virtual bool loaded() const = 0;
   virtual uint64_t staging_bytes() const { return 0; }  // pinned memory that load() takes, where it has yet to load
   virtual uint64_t weights_bytes() const = 0;
+  virtual std::vector<std::string> damage() const { return {}; }  // of its weights, once loaded: as WeightStore
   virtual SpecType type() const = 0;
   virtual TreeLimits tree() const = 0;   // of the largest tree
   virtual bool tunes_trees() const = 0;  // --tree auto: each step may ask for less

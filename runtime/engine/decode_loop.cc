@@ -49,7 +49,8 @@ int32_t DecodeLoop::settled(int32_t sample) const {
                   sample == kNanLogit        ? "hold NaN"
                   : sample == kInfiniteLogit ? "hold infinity"
                                              : "are all -infinity"),
-              "No text can follow: the model overflows on this text, or its file is damaged.");
+              options_.damage.empty() ? "No text can follow: the model overflows on this text, or its file is damaged."
+                                      : "The file is damaged: " + options_.damage);
 }
 
 StepMode DecodeLoop::next_mode() const {

@@ -31,7 +31,8 @@ struct DecodeLoopOptions {
   PendingTreeLimits pending{.width = 0};
   const std::atomic<bool>* interrupt = nullptr;
   Progress* progress = nullptr;
-  std::string model;  // in errors
+  std::string model;   // in errors
+  std::string damage;  // of its weights, where they hold NaN or infinity: in errors
 };
 
 class DecodeLoop {

@@ -235,6 +235,9 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
   }
   result.timings.load_ms = load_ms;
   result.plain_products = plain_products(*compute);
+  result.damage = weights->damage();
+  const std::vector<std::string> drafts = draft_model ? draft_model->damage() : std::vector<std::string>();
+  result.damage.insert(result.damage.end(), drafts.begin(), drafts.end());
   result.memory = {.vram_peak_bytes = device->vram().peak_bytes(),
                    .host_peak_bytes = device->host_mem().own_peak_bytes(),
                    .disk_peak_bytes = result.plan.disk_bytes,
@@ -264,6 +267,7 @@ bool Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOpt
             .setup = setup,
             .prompt = prompt,
             .model = checkpoint->path(),
+            .damage = weights->damage().empty() ? "" : weights->damage().front(),
             .run = run,
             .session = session,
             .drafting = drafting,

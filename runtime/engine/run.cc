@@ -66,7 +66,8 @@ void run_steps(const Answer& a, int32_t first) {
               .pending = a.setup.pending,
               .interrupt = a.run.interrupt,
               .progress = a.progress,
-              .model = a.model})
+              .model = a.model,
+              .damage = a.damage})
       .run(first);
 }
 

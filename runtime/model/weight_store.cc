@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "offload/host/thread_annotations.h"
 #include "offload/host/thread_pool.h"
@@ -22,23 +23,19 @@ float value_at(DType type, const std::byte* values, int64_t index) {
   return value;
 }
 
-[[noreturn]] void refuse_value(const TensorSource& source, const TensorInfo& tensor, int64_t index, DType dtype,
-                               float value) {
+std::string describe_damage(const TensorSource& source, const TensorInfo& tensor, int64_t index, DType dtype,
+                            float value) {
   const std::string& file = source.stored_range(tensor).source->name();
   const char* const kind = std::isnan(value) ? "NaN" : value > 0 ? "infinity" : "-infinity";
-  throw_error(ExitCode::kBadInput, file,
-              str("tensor ", printable(tensor.name), " holds ", kind, " at row ", index / tensor.cols(), ", column ",
-                  index % tensor.cols(), " (stored as ", tensor.stored_type, ", read as ", dtype_name(dtype), ")"),
-              dtype == DType::kF16
-                  ? "The file is damaged: download it again. If it is not, f16 is too small a type for "
-                    "it: --dtype bf16."
-                  : "The file is damaged: download it again.");
+  return str(file, ": tensor ", printable(tensor.name), " holds ", kind, " at row ", index / tensor.cols(), ", column ",
+             index % tensor.cols(), " (stored as ", tensor.stored_type, ", read as ", dtype_name(dtype),
+             dtype == DType::kF16 ? "; --dtype bf16 has a larger range)" : ")");
 }
 
-// Reads and converts rows on several threads. What comes of a NaN or an infinity in the weights is no text: refused.
-// They are looked for in what has just been written, which is still in the core's cache.
-void convert_rows(const TensorSource& source, const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType dtype,
-                  std::byte* dst, ThreadPool& pool) {
+// Reads and converts rows on several threads. Returns a line about the first value that is NaN or infinite, or an empty
+// one. It looks at rows that have just been written, which are still in the core's cache.
+std::string convert_rows(const TensorSource& source, const TensorInfo& tensor, int64_t row_begin, int64_t row_end,
+                         DType dtype, std::byte* dst, ThreadPool& pool) {
   const int64_t slices = std::min<int64_t>(row_end - row_begin, pool.threads() * 4), rows = row_end - row_begin;
   const uint64_t row_bytes = static_cast<uint64_t>(tensor.cols()) * dtype_bytes(dtype);
   constexpr int64_t kNone = INT64_MAX;
@@ -54,9 +51,8 @@ void convert_rows(const TensorSource& source, const TensorInfo& tensor, int64_t 
     }
   });
   const int64_t index = worst.load();
-  if (index != kNone) {
-    refuse_value(source, tensor, row_begin * tensor.cols() + index, dtype, value_at(dtype, dst, index));
-  }
+  if (index == kNone) return "";
+  return describe_damage(source, tensor, row_begin * tensor.cols() + index, dtype, value_at(dtype, dst, index));
 }
 
 // The two staging buffers, filled in turn.
@@ -120,6 +116,16 @@ uint64_t WeightStore::slot_bytes() const { return std::max(std::min(kStagingByte
 
 uint64_t WeightStore::staging_bytes() const { return loaded_ ? 0 : 2 * whole_pages(slot_bytes()); }
 
+void WeightStore::note_damage(std::string line) {
+  constexpr size_t kMaxLines = 4;
+  ++damaged_tensors_;
+  if (damage_.size() < kMaxLines) {
+    damage_.push_back(std::move(line));
+  } else {
+    damage_.back() = str(damaged_tensors_ - static_cast<int64_t>(kMaxLines) + 1, " more tensors hold NaN or infinity");
+  }
+}
+
 bool WeightStore::load(const TensorSource& source, Device& device, const char* what, Progress* progress,
                        const std::atomic<bool>* interrupt) {
   // Where there is no room for two such buffers, smaller ones do: nothing is refused for them.
@@ -127,6 +133,8 @@ bool WeightStore::load(const TensorSource& source, Device& device, const char* w
   const uint64_t slot = std::max(std::min(slot_bytes(), room), longest_row_bytes());
   Staging staging(device, slot);
   ThreadPool pool(device.threads());
+  damage_.clear();
+  damaged_tensors_ = 0;
   if (progress) progress->begin(what, "bytes", static_cast<int64_t>(bytes_));
   for (const auto& [tensor, raw, offset] : placements_) {
     if (tensor == nullptr) {
@@ -136,13 +144,15 @@ bool WeightStore::load(const TensorSource& source, Device& device, const char* w
     }
     const uint64_t row_bytes = static_cast<uint64_t>(tensor->cols()) * dtype_bytes(dtype_);
     const int64_t step = static_cast<int64_t>(slot / row_bytes);
+    bool damaged = false;
     for (int64_t row = 0; row < tensor->rows(); row += step) {
       if (interrupt != nullptr && interrupt->load(std::memory_order_relaxed)) {
         if (progress) progress->end();
         return false;
       }
       const int64_t end = std::min(tensor->rows(), row + step);
-      convert_rows(source, *tensor, row, end, dtype_, staging.next(), pool);
+      std::string damage = convert_rows(source, *tensor, row, end, dtype_, staging.next(), pool);
+      if (!damage.empty() && !std::exchange(damaged, true)) note_damage(std::move(damage));
       staging.send(memory_.data() + offset + static_cast<uint64_t>(row) * row_bytes,
                    static_cast<uint64_t>(end - row) * row_bytes);
       if (progress) progress->update(static_cast<int64_t>(offset + static_cast<uint64_t>(end) * row_bytes));

@@ -28,17 +28,21 @@ class WeightStore {
   const std::byte* at(uint64_t offset) const { return memory_.data() + offset; }
 
   // Reads, converts and uploads through two pinned staging buffers, so that conversion and copies overlap. `source` is
-  // the one whose tensors were placed. Error(kBadInput) if a value is a NaN or an infinity. False if `interrupt` was
-  // set on the way: then nothing is loaded. `progress` and `interrupt` may be null; `what` names the work for both.
+  // the one whose tensors were placed. False if `interrupt` was set on the way: then nothing is loaded. `progress` and
+  // `interrupt` may be null; `what` names the work for both.
   bool load(const TensorSource& source, Device& device, const char* what, Progress* progress,
             const std::atomic<bool>* interrupt);
   bool loaded() const { return loaded_; }
+  // A line for each of the first few tensors that hold NaN or infinity: the file, the tensor and the first such value.
+  // Not an error: what a text never comes to does not harm it, and logits that are not finite end the run.
+  const std::vector<std::string>& damage() const { return damage_; }
   uint64_t staging_bytes() const;  // pinned memory that load() takes while it runs; 0 once it has
 
   DType dtype() const { return dtype_; }
   uint64_t bytes() const { return bytes_; }  // as placed so far
 
  private:
+  void note_damage(std::string line);
   uint64_t longest_row_bytes() const;
   uint64_t slot_bytes() const;
 
@@ -52,6 +56,8 @@ class WeightStore {
   DeviceBuffer memory_;
   uint64_t bytes_ = 0;
   bool loaded_ = false;
+  std::vector<std::string> damage_;
+  int64_t damaged_tensors_ = 0;
   std::vector<Placement> placements_;
 };
 

@@ -35,6 +35,7 @@ class Weights {
   bool load(const Checkpoint& checkpoint, Device& device, Progress* progress, const std::atomic<bool>* interrupt);
   bool loaded() const { return store_.loaded(); }
   uint64_t staging_bytes() const { return store_.staging_bytes(); }  // as WeightStore
+  const std::vector<std::string>& damage() const { return store_.damage(); }
 
   DType dtype() const { return store_.dtype(); }
   uint64_t bytes() const { return store_.bytes(); }

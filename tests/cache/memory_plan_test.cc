@@ -261,7 +261,7 @@ TEST(Planner, RefusalsSpeakOfTheDisk) {
   PlanInput in = llama_8b(61440, 61696);
   in.mode = KvMode::kHost;
   in.host_free = 4 * kGiB;
-  expect_refusal(in, "--host-mem", "of the KV cache live on a disk (--spill DIR)");
+  expect_refusal(in, "--host-mem", "of the KV cache spill to a disk (--spill DIR)");
   in.disk_free = kGiB;
   expect_refusal(in, "--spill", "A context of 36864 tokens would fit");
   in.mode = KvMode::kAuto;
