@@ -1,19 +1,48 @@
 // The program's operator new and delete, over mimalloc. Debian builds mimalloc as C: its own operator new aborts where
 // no memory is left. This one does what the standard says: it calls the new-handler, if there is one, and throws
 // std::bad_alloc. malloc and its kin are mimalloc's because the program links its library first. Any thread.
+//
+// Libraries allocate in places that must not throw: a JSON value in its destructor, std::filesystem in its iterators.
+// Where memory runs out there, the process ends with the exit code and a line on stderr, and not by a signal.
 #include <mimalloc.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cstddef>
+#include <exception>
 #include <new>
+#include <string_view>
 
 namespace {
+
+constexpr int kDoesNotFit = 4;  // ExitCode::kDoesNotFit
+std::atomic<bool> ran_out{false};
+std::terminate_handler previous = nullptr;
+
+[[noreturn]] void exit_where_memory_ran_out() {
+  if (!ran_out.load()) {
+    previous();  // does not return
+    ::_exit(1);
+  }
+  constexpr std::string_view kMessage = "error: no memory is left, outside the budgets\n";
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
+  ::_exit(kDoesNotFit);
+}
+
+[[maybe_unused]] const bool installed = [] {
+  previous = std::set_terminate(exit_where_memory_ran_out);
+  return true;
+}();
 
 template <typename Allocate>
 void* allocate_or_throw(const Allocate& allocate) {
   for (;;) {
     if (void* const memory = allocate()) return memory;
     const std::new_handler handler = std::get_new_handler();
-    if (handler == nullptr) throw std::bad_alloc();
+    if (handler == nullptr) {
+      ran_out = true;
+      throw std::bad_alloc();
+    }
     handler();
   }
 }

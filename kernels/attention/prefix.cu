@@ -91,7 +91,7 @@ constexpr int kFoldThreads = 128;
 static_assert(kMaxPrefixSegments % 32 == 0 && kRowsDim <= 2 * kFoldThreads);
 
 // What the state to a segment's left, and the segment's, are multiplied with. Nothing is added of a segment that weighs
-// nothing, an empty one too.
+// nothing, an empty one too. A segment whose weights are NaN makes the sums NaN.
 struct FoldShared {
   float2 keep_add[kMaxPrefixSegments];
   float l[kMaxPrefixSegments];
@@ -141,7 +141,9 @@ __device__ inline float find_factors(FoldShared& shared, const float2* ml, int64
   for (int i = 0; i < kMaxPrefixSegments / 32; ++i) {
     const float top = fmaxf(m, scan_maximum(own[i].x)), left = __shfl_up_sync(~0u, top, 1);
     const float keep = weight_of(__fsub_rn(lane == 0 ? m : left, top)), add = weight_of(__fsub_rn(own[i].x, top));
-    shared.keep_add[i * 32 + lane] = own[i].x == -INFINITY ? float2{1.0f, 0.0f} : float2{keep, add};
+    shared.keep_add[i * 32 + lane] = isnan(own[i].y)         ? float2{1.0f, own[i].y}
+                                     : own[i].x == -INFINITY ? float2{1.0f, 0.0f}
+                                                             : float2{keep, add};
     shared.l[i * 32 + lane] = own[i].y;
     m = __shfl_sync(~0u, top, 31);
   }

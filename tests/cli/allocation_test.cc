@@ -41,6 +41,11 @@ TEST(Allocation, WhatIsNotToBeHadThrows) {
   EXPECT_EQ(::operator new[](kTooMuch, std::align_val_t{64}, std::nothrow), nullptr);
 }
 
+TEST(AllocationDeathTest, WhereNothingMayBeThrownTheProcessEndsWithItsExitCode) {
+  const auto allocate = []() noexcept { std::string().reserve(kTooMuch); };
+  EXPECT_EXIT(allocate(), ::testing::ExitedWithCode(4), "error: no memory is left");
+}
+
 TEST(Allocation, ThrowsInAThreadToo) {
   bool thrown = false;
   std::thread([&] {

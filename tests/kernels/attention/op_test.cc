@@ -409,7 +409,10 @@ TEST_P(DecodeAttentionTest, RowsBehindAPrefixDoNotReachItsState) {
         } else if (poison.shows()) {
           ++longer;
           ASSERT_EQ(tail_begin(pass.positions[node]), kSecond);
-          ASSERT_FALSE(std::isfinite(got.o[node * row + row - 1] / got.ml[node * 2 * heads + 2 * heads - 1])) << what;
+          const float o = got.o[node * row + row - 1], l = got.ml[node * 2 * heads + 2 * heads - 1];
+          // A value hides where its row weighs nothing, as where one row has all the weight.
+          const bool hides = !poison.k && clean.ml[node * 2 * heads + 2 * heads - 1] < 1.5f;
+          ASSERT_TRUE(hides || !std::isfinite(o / l)) << what << ": " << o << " / " << l;
         }
       }
       ASSERT_GT(shorter, 0);

@@ -84,7 +84,7 @@ TEST_F(Results, AFileOfSomethingElseIsLeftAlone) {
     for (const std::string& before : {std::string(), a_ + error_}) {
       folder_.write("out.jsonl", before + text);
       const std::string message = message_of([&] { ResultsFile results(out_, {}); }, ExitCode::kBadInput);
-      EXPECT_NE(message.find(before.empty() ? "line 1 is not a result" : "line 3 is no result"), std::string::npos)
+      EXPECT_NE(message.find(before.empty() ? "line 1 is not a result" : "line 3 is not a result"), std::string::npos)
           << message << text;
       EXPECT_EQ(folder_.read("out.jsonl"), before + text);
     }
