@@ -315,7 +315,7 @@ TEST_F(PlanProgram, ADisksSpeedIsOfTheDiskThatWasMeasured) {
   };
   const Finished same = planned(here.st_dev), other = planned(here.st_dev + 1);
   EXPECT_EQ(same.exit_code, 0) << same.err;
-  EXPECT_EQ(same.out.find("not known"), std::string::npos) << same.out;
+  EXPECT_EQ(same.out.find("whose speed is not known"), std::string::npos) << same.out;
   EXPECT_NE(same.out.find("tokens/s"), std::string::npos) << same.out;
   EXPECT_NE(same.out.find("disk\n"), std::string::npos) << same.out;
   EXPECT_EQ(other.exit_code, 0) << other.err;

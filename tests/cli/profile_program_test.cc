@@ -137,7 +137,7 @@ TEST_F(ProfileProgram, RefusesWhatMeansNothing) {
     int code;
     const char* part;
   };
-  for (const Case& c : {Case{{"-o", home_ / "p.txt"}, 2, "nor a file ending in .json, .csv or .md"},
+  for (const Case& c : {Case{{"-o", home_ / "p.txt"}, 2, "nor a file name that ends in .json, .csv or .md"},
                         Case{{"--disk", ":1GiB"}, 2, "names no folder"},
                         Case{{"--disk-seconds", "0"}, 2, "'0' is not a number from 0.01 to 60"},
                         Case{{"-o", "xml"}, 2, "'xml' is neither json, csv or md"},

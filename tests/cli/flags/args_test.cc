@@ -112,7 +112,7 @@ TEST(Args, VerificationFlags) {
   };
   EXPECT_NE(told({"--verify", "both"}).find("'both' is not one of lossless, approximate, full"), std::string::npos);
   EXPECT_NE(told({"--partial-budget", "100"}).find("'100' is not a multiple of 64"), std::string::npos);
-  EXPECT_NE(told({"--partial-budget", "32K"}).find("up to 16K"), std::string::npos);
+  EXPECT_NE(told({"--partial-budget", "32K"}).find("of at most 16K"), std::string::npos);
   EXPECT_NE(told({"--refresh-interval", "193"}).find("193"), std::string::npos);
   EXPECT_NE(told({"--refresh-interval", "0"}).find("0"), std::string::npos);
   EXPECT_NE(told({"--partial-budget", "2K"}).find("without --spec-type"), std::string::npos);
