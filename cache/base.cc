@@ -10,8 +10,17 @@
 
 namespace headrace {
 
+// The name of a file may hold a line break: it must not look like another message.
 Error::Error(ErrorInfo info) : info_(std::move(info)) {
-  text_ = info_.where.empty() ? info_.what : info_.where + ": " + info_.what;
+  for (const char c : info_.where) {
+    if (c == '\n') {
+      text_ += "\\x0a";
+    } else {
+      text_ += c;
+    }
+  }
+  if (!text_.empty()) text_ += ": ";
+  text_ += info_.what;
   if (!info_.hint.empty()) text_ += "\n  " + info_.hint;
 }
 

@@ -54,7 +54,7 @@ void Console::note_device(const Device& device) {
 
 void Console::note_result(const GenerateResult& result) {
   if (!std::exchange(damage_reported_, true)) {
-    for (const std::string& line : result.damage) progress_.print_line("warning: " + line);
+    for (const std::string& line : result.damage) warn(line);
   }
   for (const std::string& note : result.prefix.notes) progress_.print_line(note);
   if (contradicted_) return;
@@ -81,6 +81,11 @@ EngineOptions Console::with_rates(EngineOptions options) {
 void Console::error(const std::string& message) {
   progress_.clear();
   std::fprintf(stderr, "error: %s\n", visible(message).c_str());
+}
+
+void Console::warn(const std::string& message) {
+  progress_.clear();
+  std::fprintf(stderr, "warning: %s\n", visible(message).c_str());
 }
 
 void Console::finish() {

@@ -30,8 +30,10 @@ class Console {
   EngineOptions with_rates(EngineOptions options);
   void report(const GenerateResult& result, const std::string& engine, int64_t most_tokens);  // format_report
   void report_trace(const TraceSummary& trace);
-  void error(const std::string& message);  // stderr, --quiet or not
-  void finish();                           // finish_stdout(), below
+  // To stderr, --quiet or not.
+  void error(const std::string& message);
+  void warn(const std::string& message);
+  void finish();  // finish_stdout(), below
 
  private:
   OutputArgs output_;

@@ -25,6 +25,16 @@ std::string exact_text(double number) {
   return text;
 }
 
+std::string tree_text(const TreeShape& tree) {
+  std::string text = str(tree.nodes, " ", exact_text(static_cast<double>(tree.threshold)));
+  for (const TreeLevel& level : tree.levels) {
+    for (const int64_t size : {level.rows, level.branch, level.width, level.keep, level.first_candidate}) {
+      text += str(" ", size);
+    }
+  }
+  return text;
+}
+
 // Everything that may change a summary, and nothing else: where memory lies and how many threads work changes no bit.
 std::string options_text(const SummarizeArgs& args, const Engine& engine) {
   const auto type_name = [](const std::optional<DType>& type) { return type ? dtype_name(*type) : "auto"; };
@@ -64,7 +74,13 @@ std::string options_text(const SummarizeArgs& args, const Engine& engine) {
     add(verify.interval);
     add(static_cast<int>(verify.score));
     add(static_cast<int>(verify.reduce));
-    add(spec_type_name(args.engine.draft.type));
+    const DraftOptions& draft = args.engine.draft;
+    add(spec_type_name(draft.type));
+    add(draft.window);
+    add(draft.most_tokens);
+    add(exact_text(draft.rope_theta));
+    add(static_cast<int>(engine.device().backend()));  // chooses the tree of --tree auto
+    add(draft.tree ? tree_text(*draft.tree) : "auto");
     add(files_stamp(engine.draft_files()));
   }
   return text;

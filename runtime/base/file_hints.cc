@@ -18,6 +18,11 @@ std::string cannot_open(const std::string& path, int error) {
   return str("cannot be opened: ", std::strerror(error));
 }
 
+void throw_cannot_open(const std::string& path, int error) {
+  if (error != EMFILE && error != ENFILE) throw_error(ExitCode::kBadInput, path, cannot_open(path, error));
+  throw_error(ExitCode::kDoesNotFit, path, cannot_open(path, error), "Raise the limit on open files: ulimit -n 1024");
+}
+
 bool is_there(const std::string& path) {
   std::error_code ignored;
   return fs::exists(fs::symlink_status(path, ignored));

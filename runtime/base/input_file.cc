@@ -45,7 +45,7 @@ InputFile::InputFile(const std::string& path) : InputFile() {  // from here on t
   // O_NONBLOCK: opening a named pipe must not wait for a writer.
   descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   struct stat status = {};
-  if (descriptor_ < 0) throw_error(ExitCode::kBadInput, path, cannot_open(path, errno));
+  if (descriptor_ < 0) throw_cannot_open(path, errno);
   if (::fstat(descriptor_, &status) != 0)
     throw_error(ExitCode::kBadInput, path, str("cannot be examined: ", std::strerror(errno)));
   if (S_ISDIR(status.st_mode)) throw_error(ExitCode::kBadInput, path, "is a directory, not a file");

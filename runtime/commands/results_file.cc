@@ -135,6 +135,7 @@ struct ResultLine {
 
 // None if the line is not a result line of this program.
 std::optional<ResultLine> parse_line(std::string_view text) {
+  if (!may_begin_result(text)) return std::nullopt;
   const json line = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!line.is_object()) return std::nullopt;
   const auto value = [&line](const char* name) {
@@ -206,16 +207,18 @@ void ResultsFile::load(const std::vector<std::string>& files) {
   std::string pending;  // the line that has no newline yet
   read_file(fd_, path_, [&](std::string_view part) {
     read_bytes_ += part.size();
+    size_t from = 0, search = pending.size();  // what was pending has no newline
+    const bool zeros = without_nuls(part).empty();
     pending += part;
-    size_t from = 0;
-    for (size_t end; (end = pending.find('\n', from)) != std::string::npos; from = end + 1, ++number) {
+    for (size_t end; (end = pending.find('\n', search)) != std::string::npos; search = from = end + 1, ++number) {
       const std::optional<ResultLine> line = parse_line(std::string_view(pending).substr(from, end - from));
       if (!line) foreign(path_, number);
       take_line(*line, begin + end - from + 1);
       begin += end - from + 1;
     }
     pending.erase(0, from);
-    if (pending.size() > kMaxLineBytes || !may_begin_result(without_nuls(pending))) foreign(path_, number);
+    // Zeros after the beginning of a line leave it one.
+    if (pending.size() > kMaxLineBytes || (!zeros && !may_begin_result(without_nuls(pending)))) foreign(path_, number);
   });
   // A crash can leave the beginning of a line, and zeros in the place of what was not written.
   const std::string_view last = without_nuls(pending);

@@ -30,7 +30,7 @@ class Input {
   // Without waiting for the other end of a named pipe.
   explicit Input(const std::string& path)
       : fd_(path == "-" ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
-    if (fd_ < 0) bad_document(path, cannot_open(path, errno));
+    if (fd_ < 0) throw_cannot_open(path, errno);
   }
   ~Input() {
     if (fd_ != STDIN_FILENO) ::close(fd_);

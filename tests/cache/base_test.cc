@@ -119,5 +119,11 @@ TEST(Tail, BeginsAtTheLastTileBeforeTheWindow) {
   }
 }
 
+TEST(Error, AFileNameMakesNoSecondLine) {
+  const Error error({ExitCode::kBadInput, "a\nerror: b", "is not here", "Name another"});
+  EXPECT_STREQ(error.what(), "a\\x0aerror: b: is not here\n  Name another");
+  EXPECT_EQ(error.info().where, "a\nerror: b");
+}
+
 }  // namespace
 }  // namespace headrace

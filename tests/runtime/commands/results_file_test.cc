@@ -64,6 +64,19 @@ TEST_F(Results, AnUnfinishedLineIsRemovedAtEveryLength) {
   }
 }
 
+// Each part of the file is looked at once: looking at all zeros again for each part would take minutes.
+TEST_F(Results, ALongTailOfZerosIsRemoved) {
+  EXPECT_EQ(healed(a_ + std::string(size_t{200} << 20, '\0')), a_);
+  EXPECT_EQ(healed(a_ + b_.substr(0, 50) + std::string(size_t{1} << 20, '\0')), a_);
+}
+
+TEST_F(Results, AnotherProgramsLineWithAKeyAndATextIsForeign) {
+  const std::string line = "{\"key\":\"" + std::string(64, 'a') + "\",\"text\":\"abc\"}\n";
+  folder_.write("out.jsonl", line);
+  message_of([&] { ResultsFile(out_, {}).begin(); }, ExitCode::kBadInput);
+  EXPECT_EQ(folder_.read("out.jsonl"), line);
+}
+
 TEST_F(Results, AWholeLineWithoutItsNewlineIsKept) {
   const std::string bare = b_.substr(0, b_.size() - 1);
   EXPECT_EQ(healed(a_ + bare), a_ + b_);
