@@ -13,7 +13,6 @@ namespace headrace::kernels::cuda {
 
 namespace {
 
-constexpr uint64_t kWorkspaceBytes = kProductWorkspaceBytes;
 constexpr int kCandidates = 16;
 constexpr int kRunsAPattern = 2;
 constexpr int64_t kSumsColumns = 64;
