@@ -67,7 +67,8 @@ std::string roff_option(const CLI::Option& option) {
     names += (names.empty() ? "\\fB" : ", \\fB") + roff(name) + "\\fR";
   }
   const std::string value = option.get_expected_max() == 0 ? "" : "\\fI" + roff(option.get_type_name()) + "\\fR";
-  text += names + (names.empty() || value.empty() ? "" : " ") + value + "\n" + roff(option.get_description()) + "\n";
+  text += names + (names.empty() || value.empty() ? "" : " ") + value + "\n" + roff(option.get_description());
+  text += text.ends_with('.') ? "\n" : ".\n";
   if (!option.get_envname().empty()) text += "Environment: \\fB" + roff(option.get_envname()) + "\\fR.\n";
   return text;
 }

@@ -97,7 +97,8 @@ TEST(Manual, TheManPageHasEveryFlagOfEveryCommand) {
       EXPECT_NE(section.find("\\fB" + flag + "\\fR"), section.npos) << name << " " << flag;
     }
   }
-  for (const char* text : {"\\fB-ctk\\fR", "\\fBHEADRACE_CTX_SIZE\\fR", "[256]", ".SH \"EXIT STATUS\""}) {
+  for (const char* text :
+       {"\\fB-ctk\\fR", "\\fBHEADRACE_CTX_SIZE\\fR", "[256].\nEnvironment: ", ".SH \"EXIT STATUS\""}) {
     EXPECT_NE(page.find(text), page.npos) << text;
   }
 }
