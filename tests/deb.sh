@@ -18,7 +18,8 @@ dpkg-deb --info "$deb"
 dpkg-deb --contents "$deb"
 
 root=${HEADRACE_ROOT:-$(mktemp -d)}
-trap 'umount "$root/proc" 2>/dev/null; rm -rf --one-file-system "$root"' EXIT
+mkdir -p "$root" && chmod 755 "$root"  # apt downloads as a user of its own, who must be able to read it
+trap 'umount "$root/proc" 2>/dev/null || true; rm -rf --one-file-system "$root"' EXIT
 mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Identifier: Packages' 'Codename: bookworm' | head -1)
 [ -n "$mirror" ] || { echo "deb.sh: this machine's apt has no source of Debian 12 (bookworm)" >&2; exit 1; }
 echo "== A clean Debian 12 ($SECONDS s)"
@@ -35,11 +36,11 @@ inside apt-get -q update
 inside apt-get -q install -y --no-install-recommends /tmp/headrace.deb
 echo "== Running ($SECONDS s)"
 inside headrace --version
-text=$(inside headrace generate -m /tmp/model.gguf -p 'The capital of France is' -n 16 --host-mem 2GiB)
+text=$(inside headrace generate -m /tmp/model.gguf --no-chat-template -p 'The capital of France is' -n 16 --host-mem 2GiB)
 echo "$text"
-[ -n "$text" ]
+[[ $text == *Paris* ]] || { echo "deb.sh: the text does not name Paris" >&2; exit 1; }
 for file in /usr/bin/headrace /usr/share/man/man1/headrace.1 /usr/share/bash-completion/completions/headrace \
-  /usr/share/doc/headrace/README.md /usr/share/doc/headrace/LICENSE; do
+  /usr/share/doc/headrace/README.md /usr/share/doc/headrace/LICENSE /usr/share/doc/headrace/docs/manual.md; do
   [ -s "$root$file" ] || { echo "deb.sh: the package has no $file" >&2; exit 1; }
 done
 inside apt-get -q remove -y headrace
