@@ -186,7 +186,7 @@ TEST_F(ProgramTest, ATerminalIsShownNoControlCharacters) {
   EXPECT_NE(text.out.find("a\\x1b[31m\\x07.txt <=="), std::string::npos) << text.out;
   EXPECT_NE(text.out.find("gone\\x0a\\x1b]0;x\\x07 <=="), std::string::npos) << text.out;
   EXPECT_NE(batch.err.find("\\xc2\\x9b\\xff.txt: "), std::string::npos) << batch.err;
-  EXPECT_NE(failed.err.find("gone\n\\x1b]0;x\\x07: cannot be opened"), std::string::npos) << failed.err;
+  EXPECT_NE(failed.err.find("gone\\x0a\\x1b]0;x\\x07: cannot be opened"), std::string::npos) << failed.err;
 }
 
 // Neither is read to its end, which one of them has not.

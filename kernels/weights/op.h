@@ -1,0 +1,60 @@
+// Weight matrices in the device's memory. A matrix may be made of parts, each in its own type: a file may hold q and k
+// in Q4_K and v in Q6_K, which are one matrix to the product. The CPU keeps the blocks of the file. CUDA repacks them
+// once, at load, into the order in which the product's threads read them; a repacked part takes at most 1.03 times its
+// bytes in the file and holds the same values.
+//
+// Each op takes one params struct of views and a stream, owns nothing and returns at once. The CPU body is the truth.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "kernels/weights/type.h"
+#include "offload/device/stream.h"
+
+namespace headrace {
+
+struct WeightPart {
+  const void* data =
+      nullptr;  // the device's memory, 256-byte aligned, in the backend's layout; see stored_weight_bytes()
+  WeightType type = WeightType::kF32;
+  int64_t rows = 0;
+};
+
+// [rows, cols]: the parts' rows, one part after another. Null where the model has no such matrix: count = 0.
+struct Weight {
+  std::array<WeightPart, 3> parts{};
+  int count = 0;
+  int64_t cols = 0;
+
+  bool operator==(std::nullptr_t) const { return count == 0; }
+  int64_t rows() const { return parts[0].rows + parts[1].rows + parts[2].rows; }
+  bool plain() const { return is_plain(parts[0].type); }  // then there is one part, contiguous and row-major
+};
+
+// What a part takes on the device; plain types as in the file.
+uint64_t stored_weight_bytes(Backend backend, WeightType type, int64_t rows, int64_t cols);
+
+// Brings rows of a part from the file's blocks to the backend's layout. Called for one run of rows after another, so
+// that a part is repacked while the rest of it is read. Not for plain types.
+constexpr int64_t kStoreRows = 16;  // runs begin at multiples of this; the last may end anywhere
+struct StoreWeightParams {
+  const void* blocks;  // [row_end - row_begin, cols] as in the file; the device's memory
+  WeightType type;
+  void* out;           // the part's first byte
+  int64_t rows, cols;  // of the part
+  int64_t row_begin, row_end;
+};
+void store_weight(const StoreWeightParams& params, Stream& stream);
+
+// out[i] = row ids[i] of the weight, or row first_row + i where ids is null; rounded once to `type`.
+struct DequantiseParams {
+  Weight weight;       // its plain parts are of `type`
+  const int32_t* ids;  // [rows], device, each in [0, weight.rows()); or null
+  int64_t first_row, rows;
+  DType type;
+  void* out;  // [rows, cols]
+};
+void dequantise(const DequantiseParams& params, Stream& stream);
+
+}  // namespace headrace

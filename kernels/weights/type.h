@@ -1,0 +1,30 @@
+// The element types of weight matrices: those of ggml files that are kept as they are, and the plain ones. What a
+// quantised weight's value is, is fixed by its type's formula, evaluated in f32 (docs/design.md, section 6, rule 8),
+// and rounded once to the type that the product computes in. Pure; any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "cache/base.h"
+
+namespace headrace {
+
+enum class WeightType : uint8_t { kF32, kF16, kBF16, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kQ4K, kQ5K, kQ6K };
+
+struct WeightTypeInfo {
+  WeightType type;
+  const char* name;        // as ggml has it: "Q4_K"
+  int64_t block_elements;  // weights of one row that share a block; 1: a plain type
+  int64_t block_bytes;     // in a file
+};
+
+const WeightTypeInfo& weight_type_info(WeightType type);
+const WeightTypeInfo* find_weight_type(std::string_view name);  // "Q4_K"; null if there is none
+constexpr bool is_plain(WeightType type) { return type <= WeightType::kBF16; }
+WeightType plain_weight_type(DType type);
+// Of a matrix in a file. REQUIRES: cols is a multiple of the type's block_elements.
+uint64_t weight_bytes(WeightType type, int64_t rows, int64_t cols);
+
+}  // namespace headrace
