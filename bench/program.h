@@ -26,43 +26,33 @@ inline void add_device(CLI::App& app, DeviceChoice* out) {
                            {{"auto", DeviceChoice::kAuto}, {"cuda", DeviceChoice::kCuda}, {"cpu", DeviceChoice::kCpu}});
 }
 
-// "4GiB"; no size is below `least`.
-inline void add_size(CLI::App& app, const std::string& flag, uint64_t* out, uint64_t least = 1) {
-  app.add_option_function<std::string>(flag, [flag, out, least](const std::string& text) {
+// "4GiB"
+inline void add_size(CLI::App& app, const std::string& flag, uint64_t* out) {
+  app.add_option_function<std::string>(flag, [flag, out](const std::string& text) {
     if (!parse_bytes(text, out)) throw CLI::ValidationError(flag, "'" + text + "' is no size like 4GiB");
-    if (*out < least) throw CLI::ValidationError(flag, text + " is less than " + format_bytes(least));
   });
 }
 
-// The exit code.
-inline int guarded(const std::string& program, const std::function<void()>& run) {
+// `app` has the program's name and its flags; `run` is called once they are parsed, and prints its results. Returns the
+// exit code.
+inline int parse_and_run(CLI::App& app, int argc, char** argv, const std::function<void()>& run) {
   try {
+    app.parse(argc, argv);
     run();
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(), error.what());
+    return static_cast<int>(ExitCode::kUsage);
   } catch (const Error& error) {
-    std::fprintf(stderr, "%s: %s\n", program.c_str(), error.what());
+    std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(), error.what());
     return static_cast<int>(error.code());
   }
   return 0;
 }
 
-// `app` has the program's name and its flags; `run` is called once they are parsed, and prints its results.
-inline int parse_and_run(CLI::App& app, int argc, char** argv, const std::function<void()>& run) {
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help
-    std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(), error.what());
-    return static_cast<int>(ExitCode::kUsage);
-  }
-  return guarded(app.get_name(), run);
-}
-
-constexpr int kOneLine = -1;  // as `indent`: for a program whose results are lines of a file
-
 // The same for a program with one JSON object as its result.
-inline int run_program(CLI::App& app, int argc, char** argv, const std::function<nlohmann::ordered_json()>& run,
-                       int indent = 1) {
-  return parse_and_run(app, argc, argv, [&] { std::printf("%s\n", run().dump(indent).c_str()); });
+inline int run_program(CLI::App& app, int argc, char** argv, const std::function<nlohmann::ordered_json()>& run) {
+  return parse_and_run(app, argc, argv, [&] { std::printf("%s\n", run().dump(1).c_str()); });
 }
 
 }  // namespace headrace::bench

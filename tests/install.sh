@@ -11,7 +11,7 @@ for set in "$@"; do
   case "$set" in
     build) packages+=(g++ cmake ninja-build pkg-config libcli11-dev liburing-dev libmimalloc-dev nlohmann-json3-dev
                       libpcre2-dev libssl-dev libutf8proc-dev libxxhash-dev) ;;
-    tests) packages+=(libgtest-dev libbenchmark-dev) ;;
+    tests) packages+=(libgtest-dev) ;;
     model) python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip); packages+=(ca-certificates) ;;
     checks) packages+=(clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14) ;;
     deb) packages+=(dpkg-dev debootstrap) ;;
