@@ -64,9 +64,6 @@ void Console::note_result(const GenerateResult& result) {
 }
 
 EngineOptions Console::with_rates(EngineOptions options) {
-  if (!options.spill.folder.empty()) {
-    options.spill.depth = kept_read_depth(read_kept_profiles(kept_profile_path()).entries, options.spill.folder);
-  }
   options.rates_of = [this, spill = options.spill.folder](const Device& device) -> std::optional<MachineRates> {
     const KeptProfiles kept = read_kept_profiles(kept_profile_path());
     if (!kept.ignored.empty()) progress_.print_line("note: " + kept.ignored);

@@ -88,19 +88,12 @@ std::string format_link(const GenerateResult& result) {
              "% of its measured ", format_rate(link->peak_gb_per_s));
 }
 
-// "disk      2.00 GiB in /mnt/nvme (io_uring, O_DIRECT); decode, per token: 1.90 GiB read, up to 32 reads at once
-// (measured at start: 32 at once 1.24, 64 1.25 GB/s; the trial took 0.21 s of the time of decode)"
+// "disk      2.00 GiB in /mnt/nvme (io_uring, O_DIRECT); decode, per token: 1.90 GiB read, up to 32 reads at once"
 std::string format_spill(const SpillUse& spill, int64_t tokens) {
-  const std::string trial =
-      spill.depth_ms > 0 ? str("; the trial took ", format_duration(spill.depth_ms / 1e3), " of the time of decode")
-                         : "";
   return str("  disk      ", format_bytes(spill.file_bytes), " in ", spill.folder, " (", spill.how,
              "); prefill: ", format_bytes(spill.prefill_written_bytes),
              " written; decode, per token: ", per_token(spill.decode_read_bytes, tokens), " read",
-             spill.reads_at_once > 0
-                 ? str(", up to ", spill.reads_at_once, " reads at once (", spill.depth.why, trial, ")")
-                 : "",
-             "\n");
+             spill.decode_read_bytes > 0 ? str(", up to ", spill.reads_at_once, " reads at once") : "", "\n");
 }
 
 // "products  no cuBLASLt algorithm passes the check for 2 kinds, a slower kernel runs them: 64 x 576 x 1536 bf16 to …"

@@ -243,7 +243,7 @@ std::vector<DiskTest> disk_tests(bool quick) {
     for (const uint64_t block :
          quick ? std::vector<uint64_t>{kMiB} : std::vector<uint64_t>{128 * kKiB, kMiB, 4 * kMiB}) {
       std::vector<int> depths = quick ? std::vector<int>{8} : std::vector<int>{1, 8, 16};
-      // As --spill reads: its depth is chosen from these.
+      // As --spill reads, with fewer and with more at once.
       if (!quick && op == FileOp::kRead && block == kMiB) depths = {1, 4, 8, 16, 32, 64};
       for (const int depth : depths) tests.push_back({op, false, block, depth});
     }

@@ -8,13 +8,12 @@ namespace headrace {
 
 ExtentQueue::ExtentQueue(const ExtentQueueOptions& options)
     : options_(options),
-      queue_(FileQueue::open(*options.file,
-                             {.depth = options.most_depth, .body = options.body, .memory = options.memory})),
-      depth_(options.most_depth) {}
+      queue_(FileQueue::open(*options.file, {.depth = options.depth, .body = options.body, .memory = options.memory})) {
+}
 
 void ExtentQueue::start(FileOp op, const Extent& extent, std::byte* data, uint64_t tag) {
   for (uint64_t done = 0; done < extent.bytes;) {
-    while (queue_->pending() >= depth_) wait_for_one();
+    while (queue_->pending() >= options_.depth) wait_for_one();
     if (op == FileOp::kRead && idle()) {
       const MutexLock lock(mutex_);
       busy_since_ns_ = host_now_ns();

@@ -18,7 +18,7 @@ namespace headrace {
 struct ExtentQueueOptions {
   const File* file = nullptr;
   SpillCut cut;
-  int most_depth = 0;  // that set_depth() may set
+  int depth = 0;  // requests under way at most
   FileQueueBody body = FileQueueBody::kAuto;
   std::span<std::byte> memory{};
   // Each request that is done; its tag is the extent's.
@@ -29,8 +29,6 @@ class ExtentQueue {
  public:
   explicit ExtentQueue(const ExtentQueueOptions& options);
 
-  // Requests under way at most.
-  void set_depth(int depth) { depth_ = depth; }
   // Submits the requests of the extent, waiting for others, and passing them on, while there is no room. Throws what
   // has failed.
   void start(FileOp op, const Extent& extent, std::byte* data, uint64_t tag);
@@ -40,7 +38,6 @@ class ExtentQueue {
 
   bool idle() const { return queue_->pending() == 0; }
   double read_busy_ms() const;  // that reads have been under way
-  FileQueue& requests() { return *queue_; }
   const FileQueue& requests() const { return *queue_; }
 
  private:
@@ -48,7 +45,6 @@ class ExtentQueue {
 
   const ExtentQueueOptions options_;
   const std::unique_ptr<FileQueue> queue_;
-  int depth_;
   mutable Mutex mutex_;
   int64_t busy_ns_ GUARDED_BY(mutex_) = 0;
   int64_t busy_since_ns_ GUARDED_BY(mutex_) = 0;  // 0: no reads are under way

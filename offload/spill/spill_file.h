@@ -3,26 +3,38 @@
 // checksums, computed on write and verified on every read: take() returns the bytes that were written or throws an
 // Error(kStorage) that names the wrong ones.
 //
-// Owns the file, the slots, the thread that keeps the disk busy (span_queue) and the one that verifies beside it
-// (span_verifier). Threads: one writes; one takes and releases, which may be another than the one that begins and stops
-// the reads. Nothing is allocated by write(), take() and release().
+// Owns the file, the slots, the thread that keeps the disk busy (extent_queue) and the one that verifies beside it
+// (extent_verifier). Threads: one writes; one takes and releases, which may be another than the one that begins and
+// stops the reads. Nothing is allocated by write(), take() and release().
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cache/base.h"
 #include "offload/device/device.h"
+#include "offload/device/trace.h"
 #include "offload/disk/file_queue.h"
+#include "offload/host/thread_annotations.h"
 #include "offload/spill/extent.h"
-#include "offload/spill/read_depth.h"
+#include "offload/spill/extent_queue.h"
+#include "offload/spill/extent_verifier.h"
 
 namespace headrace {
+
+// Reads and writes under way at most. Fewer are slower, although a disk that is idle may say otherwise: a step's reads
+// pause whenever the ring is full and resume late, since the thread that submits them also waits for the link or for a
+// driver lock. On an H200 whose idle disk read 2.71, 2.62, 2.38 and 1.98 GB/s with 4, 8, 16 and 32 at once, a step took
+// 1048 ms with 4, 988 with 16 and 910 with 32. 64 read no more on any disk that was measured (extent.h).
+constexpr int kReadDepth = 32;
 
 struct SpillFileOptions {
   std::string folder;
@@ -31,16 +43,8 @@ struct SpillFileOptions {
   int slots = 0;
   uint64_t slot_bytes = 0;  // the longest extent
   FileQueueBody body = FileQueueBody::kAuto;
-  // 0: kMinReadDepth or twice that, as a trial on the file itself says before the first extent is read (depth_trial.h
-  // has how long it takes). Neither a smaller file has one, nor a ring or a queue that could not have more under way.
-  ReadDepth depth{};
-  uint64_t least_measured_bytes = 256 * kMiB;
+  int depth = kReadDepth;
   std::function<uint64_t(std::span<const std::byte>)> sum{};  // for tests; empty: checksum()
-};
-
-enum class SpillVerify : uint8_t {
-  kEveryRead,
-  kNothing,  // what comes may be wrong: for measuring what verifying costs, and for nothing else
 };
 
 struct SpillStats {
@@ -48,25 +52,24 @@ struct SpillStats {
   double checksum_ms = 0;  // of the verifier's thread: verifying what was read
   // In which take() waited for an extent that had arrived and was not verified.
   double verify_wait_ms = 0;
-  // By which the last take() was later than it would have been without verifying (lateness.h): what is waited for, and
-  // reads that begin later because a slot comes free later, but not what would have been waited for anyway: a disk that
-  // brings one extent after the other is waited for, and each extent's verifying with it, and yet all of them are late
-  // by one. At most verify_wait_ms. Not in it: what cores and memory do slower while that thread runs.
-  double verify_late_ms = 0;
-  double take_wait_ms = 0;  // in which take() waited: for the disk, or for verifying
-  double read_busy_ms = 0;  // with reads under way, but for those of a trial
-  double ring_full_ms = 0;  // without, as no slot was free: the disk was ahead of who takes
+  double read_busy_ms = 0;  // with reads under way
   std::string how;          // "io_uring, O_DIRECT"
-  ReadDepth depth{};        // the limit that reads have; 0: nothing was read
-  int reads_at_once = 0;    // at most: what of the depth the ring has room for, and the queue runs
-  double depth_ms = 0;      // that measuring it took
+  int reads_at_once = 0;    // at most: the least of the depth, the ring's requests and what the queue runs
 };
 
+// Extents are numbered in the order in which they are written, or read; number n uses slot n % slots. A slot goes from
+// who gives the extent to the thread and, when it is done, back; of what is read, by way of the verifier.
+//
+// Three kinds of threads and one mutex: who calls; thread_, which alone has disk_; the verifier's, which comes back in
+// on_verified(), which takes mutex_. Whoever holds mutex_ may call add(), forget() and busy_ms() of the verifier, which
+// holds no lock of its own when it calls back, and disk_.read_busy_ms(); never forget_and_wait(), which waits for that.
 class SpillFile {
  public:
   // Takes the space on the disk, and the slots from the device's host memory. Throws Error: kStorage, kDoesNotFit.
   SpillFile(Device& device, const SpillFileOptions& options);
-  ~SpillFile();
+  ~SpillFile() { quit(); }
+  SpillFile(const SpillFile&) = delete;
+  SpillFile& operator=(const SpillFile&) = delete;
 
   // Spans are of whole grains.
 
@@ -87,16 +90,73 @@ class SpillFile {
   // take() returns; blocks until the disk is quiet. What `in` still reads stays until the next begin_reads().
   void stop_reads() noexcept;
 
-  // From the next extent that comes in on.
-  void set_verify(SpillVerify verify);
-
   // Throws what has failed so far; never blocks.
   void check();
   SpillStats stats() const;
 
  private:
-  class Work;
-  std::unique_ptr<Work> work_;
+  enum class Mode : uint8_t { kWriting, kReading, kStopping, kFailed, kQuitting };
+  struct Slot {
+    Extent extent;
+    TraceName name;
+    TraceSlice* slice = nullptr;
+    std::unique_ptr<Event> copied;  // into the slot, when writing; out of it, when reading
+    uint64_t requests = 0;          // that are not done: the thread's
+  };
+  // Of the extent in a slot.
+  struct SlotState {
+    uint64_t left = 0;                        // requests that are not done, or not verified
+    int64_t arrived_ns = 0, verified_ns = 0;  // all of it; 0: not yet
+    bool complete = false;
+  };
+
+  PinnedBuffer allocate();
+  void quit() noexcept;
+  Slot& slot(uint64_t number) { return slots_[number % slots_.size()]; }
+  SlotState& state(uint64_t number) REQUIRES(mutex_) { return states_[number % states_.size()]; }
+  std::byte* data(uint64_t number) const { return memory_.data() + number % slots_.size() * slot_stride_; }
+
+  // ---- the thread's ----
+  void serve() noexcept;
+  // False: there is nothing to do. They unlock mutex_ while they wait for the disk.
+  bool step() REQUIRES(mutex_);
+  bool write_step() REQUIRES(mutex_);
+  bool read_step() REQUIRES(mutex_);
+  void start(FileOp op, uint64_t number);
+  void on_done(const FileRequest& request);
+
+  // ---- the verifier's ----
+  void on_verified(const FileRequest& request, std::exception_ptr error);
+
+  // ---- with mutex_, on any of the two ----
+  void hand_on(SlotState& extent, int64_t now_ns) REQUIRES(mutex_);  // it is there, and right
+  void fail(std::exception_ptr error) REQUIRES(mutex_);
+  int64_t waits_for_verifier_ns(int64_t now_ns) const REQUIRES(mutex_);
+  void end_wait(int64_t now_ns) REQUIRES(mutex_);
+
+  Device& device_;
+  const SpillFileOptions options_;
+  const SpillCut cut_;
+  const uint64_t slot_stride_;
+  File file_;
+  PinnedBuffer memory_;
+  std::vector<Slot> slots_;
+  std::vector<Extent> cycle_;
+  std::atomic<uint64_t> written_bytes_{0}, read_bytes_{0};
+
+  mutable Mutex mutex_;
+  CondVar wake_, moved_;                              // for the thread; for who waits for it
+  std::vector<SlotState> states_ GUARDED_BY(mutex_);  // by slot
+  Mode mode_ GUARDED_BY(mutex_) = Mode::kWriting;
+  std::exception_ptr error_ GUARDED_BY(mutex_);
+  int64_t waits_since_ns_ GUARDED_BY(mutex_) = 0;  // of take(); 0: it does not wait
+  int64_t verify_wait_ns_ GUARDED_BY(mutex_) = 0;
+  // Numbers below these: written() or released, begun by the thread, done by it, taken.
+  uint64_t given_ GUARDED_BY(mutex_) = 0, begun_ GUARDED_BY(mutex_) = 0;
+  uint64_t done_ GUARDED_BY(mutex_) = 0, taken_ GUARDED_BY(mutex_) = 0;
+  ExtentVerifier verifier_;
+  ExtentQueue disk_;
+  std::thread thread_;  // last
 };
 
 }  // namespace headrace

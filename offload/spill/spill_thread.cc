@@ -3,12 +3,11 @@
 #include <utility>
 
 #include "offload/host/clock.h"
-#include "offload/spill/depth_trial.h"
-#include "offload/spill/spill_work.h"
+#include "offload/spill/spill_file.h"
 
 namespace headrace {
 
-void SpillFile::Work::serve() noexcept {
+void SpillFile::serve() noexcept {
   const MutexLock lock(mutex_);
   while (mode_ != Mode::kQuitting) {
     try {
@@ -25,12 +24,8 @@ void SpillFile::Work::serve() noexcept {
   disk_.drain();
 }
 
-bool SpillFile::Work::step() {
+bool SpillFile::step() {
   if (mode_ == Mode::kWriting) return write_step();
-  if (mode_ == Mode::kReading && chosen_.depth == 0) {
-    choose_depth();
-    return true;  // mutex_ was unlocked: the mode may be another by now, and its call has not been waited for
-  }
   if (mode_ == Mode::kReading) return read_step();
   const bool failed = mode_ == Mode::kFailed && !disk_.idle();  // the verifier has found it
   if (mode_ != Mode::kStopping && !failed) return false;
@@ -39,7 +34,6 @@ bool SpillFile::Work::step() {
     disk_.drain();
     verifier_.forget_and_wait();
   }
-  stands_since_ns_ = 0;
   if (failed) return true;
   given_ = begun_ = done_ = taken_ = 0;
   for (SlotState& each : states_) each.complete = false;
@@ -48,7 +42,7 @@ bool SpillFile::Work::step() {
   return true;
 }
 
-bool SpillFile::Work::write_step() {
+bool SpillFile::write_step() {
   if (begun_ == given_ && disk_.idle()) return false;
   const bool fresh = begun_ < given_;
   const uint64_t number = begun_;
@@ -67,10 +61,9 @@ bool SpillFile::Work::write_step() {
 }
 
 // As many extents as there are slots are under way, or wait to be taken. What has come in is not to wait for a slot.
-bool SpillFile::Work::read_step() {
+bool SpillFile::read_step() {
   const uint64_t number = begun_, slots = slots_.size();
   const bool first_use = number < slots, free = number - given_ < slots, pending = !disk_.idle();
-  if (!pending && stands_since_ns_ == 0) stands_since_ns_ = host_now_ns();
   if (!free && !pending) return false;
   bool fresh = false;
   {
@@ -89,7 +82,7 @@ bool SpillFile::Work::read_step() {
   return true;
 }
 
-void SpillFile::Work::start(FileOp op, uint64_t number) {
+void SpillFile::start(FileOp op, uint64_t number) {
   Slot& mine = slot(number);
   Trace* const trace = device_.trace();
   mine.slice = trace == nullptr ? nullptr : trace->claim(TraceTrack::kDisk, mine.name, Trace::Weight::kOutline);
@@ -103,28 +96,27 @@ void SpillFile::Work::start(FileOp op, uint64_t number) {
     SlotState& its = state(number);
     its.left = mine.requests;
     its.arrived_ns = its.verified_ns = 0;
-    const int64_t stood = since(std::exchange(stands_since_ns_, 0), host_now_ns());
-    stood_ns_ += stood;
-    if (op == FileOp::kRead) its.late_ns = lateness_.begins(stood, its.late_ns);
   }
   disk_.start(op, mine.extent, data(number), number % slots_.size());
 }
 
 // What is read goes to the verifier: this thread is to keep the disk busy.
-void SpillFile::Work::on_done(const FileRequest& request) {
+void SpillFile::on_done(const FileRequest& request) {
   Slot& mine = slots_[request.tag];
   const bool read = request.op == FileOp::kRead, last = --mine.requests == 0;
   if (last && mine.slice != nullptr) mine.slice->stamp(TraceEdge::kEnd, Trace::host_now_ns());
   if (last) (read ? read_bytes_ : written_bytes_) += mine.extent.bytes;
   const MutexLock lock(mutex_);
   SlotState& its = states_[request.tag];
-  const bool verified = read && verify_ == SpillVerify::kEveryRead;
   if (last) its.arrived_ns = host_now_ns();
-  if (!verified && --its.left == 0) return hand_on(its, its.arrived_ns);
-  if (verified) verifier_.add(request);
+  if (read) {
+    verifier_.add(request);
+  } else if (--its.left == 0) {
+    hand_on(its, its.arrived_ns);
+  }
 }
 
-void SpillFile::Work::on_verified(const FileRequest& request, std::exception_ptr error) {
+void SpillFile::on_verified(const FileRequest& request, std::exception_ptr error) {
   const MutexLock lock(mutex_);
   if (error != nullptr) return fail(std::move(error));
   if (mode_ != Mode::kReading) return;
@@ -132,7 +124,7 @@ void SpillFile::Work::on_verified(const FileRequest& request, std::exception_ptr
   if (--its.left == 0) hand_on(its, host_now_ns());
 }
 
-void SpillFile::Work::hand_on(SlotState& its, int64_t now_ns) {
+void SpillFile::hand_on(SlotState& its, int64_t now_ns) {
   if (&its == &state(taken_)) end_wait(now_ns);
   its.verified_ns = now_ns;
   its.complete = true;
@@ -144,7 +136,7 @@ void SpillFile::Work::hand_on(SlotState& its, int64_t now_ns) {
 }
 
 // The first error is the one that counts.
-void SpillFile::Work::fail(std::exception_ptr error) {
+void SpillFile::fail(std::exception_ptr error) {
   if (error_ == nullptr) error_ = std::move(error);
   if (mode_ != Mode::kQuitting) mode_ = Mode::kFailed;
   end_wait(host_now_ns());
@@ -154,53 +146,15 @@ void SpillFile::Work::fail(std::exception_ptr error) {
 }
 
 // Of the wait that take() is in, the part with the extent there.
-int64_t SpillFile::Work::waits_for_verifier_ns(int64_t now_ns) const {
+int64_t SpillFile::waits_for_verifier_ns(int64_t now_ns) const {
   const SlotState& its = states_[taken_ % states_.size()];
   if (waits_since_ns_ == 0 || its.arrived_ns == 0 || its.verified_ns > 0) return 0;
   return std::max<int64_t>(0, now_ns - std::max(its.arrived_ns, waits_since_ns_));
 }
 
-void SpillFile::Work::end_wait(int64_t now_ns) {
+void SpillFile::end_wait(int64_t now_ns) {
   verify_wait_ns_ += waits_for_verifier_ns(now_ns);
-  take_wait_ns_ += since(waits_since_ns_, now_ns);
   waits_since_ns_ = 0;
-}
-
-// ---- how many at once ----
-
-// Before the first extent is read: nothing is in the ring, and nothing is under way. What has been stopped while it was
-// measured says nothing: the next reads measure again.
-void SpillFile::Work::choose_depth() {
-  double trial_ms = 0;
-  ReadDepth chosen = options_.depth;
-  if (chosen.depth == 0) {
-    const MutexUnlock unlock(mutex_);
-    chosen = measured_depth(&trial_ms);
-  }
-  if (mode_ != Mode::kReading) return;
-  depth_ms_ = trial_ms;
-  disk_.set_depth(chosen.depth);
-  chosen_ = std::move(chosen);
-}
-
-ReadDepth SpillFile::Work::measured_depth(double* trial_ms) {
-  if (options_.bytes < options_.least_measured_bytes) {
-    return {.depth = kMinReadDepth, .why = "too little to measure on"};
-  }
-  const HostClock::time_point start = HostClock::now();
-  const auto goes_on = [this] {
-    const MutexLock lock(mutex_);
-    return mode_ == Mode::kReading;
-  };
-  const DepthTrialOptions trial{.queue = &disk_.requests(),
-                                .memory = {memory_.data(), memory_.bytes()},
-                                .request_bytes = std::min(cut_.most_request_bytes(), slot_stride_),
-                                .cycle = cycle_,
-                                .goes_on = goes_on};
-  if (!DepthTrial::has_room(trial)) return {.depth = kMinReadDepth, .why = "no room to try more"};
-  ReadDepth chosen = headrace::choose_depth(DepthTrial(trial).run(), "measured at start");
-  *trial_ms = seconds_since(start) * 1e3;
-  return chosen;
 }
 
 }  // namespace headrace

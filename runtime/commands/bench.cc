@@ -227,7 +227,6 @@ double BenchRow::decode_tokens_per_s() const { return per_second(1, step_ms_at(0
 double BenchRow::link_gb_per_s() const { return per_second(h2d_bytes_per_step, step_ms_at(0.5)) * 1e-9; }
 
 double BenchRow::checksum_share() const { return decode_ms > 0 ? spill.checksum_ms / decode_ms : 0; }
-double BenchRow::verify_late_share() const { return decode_ms > 0 ? spill.verify_late_ms / decode_ms : 0; }
 double BenchRow::disk_gb_per_s() const { return per_second(disk_bytes_per_step, step_ms_at(0.5)) * 1e-9; }
 
 double BenchReport::link_peak_gb_per_s(LinkUse use) const {

@@ -50,7 +50,6 @@ struct BenchRow {
   double decode_tokens_per_s() const;     // of the median step
   double link_gb_per_s() const;           // to the device, over the median step
   double checksum_share() const;          // of a core, beside the last run's steps
-  double verify_late_share() const;       // of their time: what verifying has made the run later by
   double disk_gb_per_s() const;           // from the disk, over the median step
 };
 

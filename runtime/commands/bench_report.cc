@@ -52,7 +52,6 @@ ordered_json decode_json(const BenchRow& row, double peak) {
     out["disk_bytes_per_step"] = rounded(row.disk_bytes_per_step);
     out["disk_gb_per_s"] = rounded(row.disk_gb_per_s());
     out["checksum_share_of_a_core"] = rounded(row.checksum_share());
-    out["verify_late_share"] = rounded(row.verify_late_share());
   }
   if (peak > 0) out["link_share_of_peak"] = rounded(row.link_gb_per_s() / peak);
   out["step_ms"] = rounded_list(row.step_ms);
@@ -86,8 +85,7 @@ ordered_json row_json(const BenchRow& row, double peak) {
     out["memory"]["kv_disk_bytes"] = row.plan.disk_bytes;
     out["disk"] = {{"how", row.spill.how},
                    {"prefill_written_bytes", row.spill.prefill_written_bytes},
-                   {"read_depth", row.spill.reads_at_once},
-                   {"read_depth_why", row.spill.depth.why}};
+                   {"read_depth", row.spill.reads_at_once}};
   }
   return out;
 }

@@ -26,8 +26,6 @@ using nlohmann::ordered_json;
 constexpr const char* kProgram = "headrace profile";
 constexpr int kVersion = 1;
 constexpr size_t kMaxBytes = 64 * kMiB;
-constexpr int kDeepestRead = 1024;  // that any disk is the better for
-constexpr int kMinDepths = 2;       // from kMinReadDepth on: fewer leave nothing to choose from
 
 [[noreturn]] void refuse(const std::string& path, const std::string& what) {
   throw_error(ExitCode::kBadInput, path, what, "headrace profile writes a new one.");
@@ -64,12 +62,6 @@ KeptRates entry_of(const ordered_json& json, const std::string& path) {
   const ordered_json disk = json.value("disk", ordered_json::object());
   kept.disk_folder = disk.value("folder", "");
   kept.disk_file_system = disk.value("file_system", uint64_t{0});
-  for (const ordered_json& row : json.value("rows", ordered_json::array())) {
-    const bool read = row.is_object() && row.value("group", "") == "disk" && row.value("test", "") == "sequential read";
-    if (!read || row.value("bytes", uint64_t{0}) != kMiB) continue;
-    const DepthRate rate{.depth = row.value("depth", 0), .gb_per_s = row.value("value", 0.0)};
-    if (rate.depth > 0 && rate.depth <= kDeepestRead && rate.gb_per_s > 0) kept.disk_reads.push_back(rate);
-  }
   return kept;
 }
 
@@ -179,17 +171,6 @@ MachineRates rates_with_spill(const KeptRates& kept, const std::string& spill_fo
   const uint64_t there = folder_file_system(spill_folder);
   if (there == 0 || there != kept.disk_file_system) rates.disk_read_gb_per_s = rates.disk_write_gb_per_s = 0;
   return rates;
-}
-
-ReadDepth kept_read_depth(const std::vector<KeptRates>& entries, const std::string& folder) {
-  const uint64_t there = folder_file_system(folder);
-  for (const KeptRates& kept : entries) {
-    if (there == 0 || kept.disk_file_system != there) continue;
-    const auto counts = [](const DepthRate& rate) { return rate.depth >= kMinReadDepth; };
-    if (std::count_if(kept.disk_reads.begin(), kept.disk_reads.end(), counts) < kMinDepths) continue;
-    return choose_depth(kept.disk_reads, "by the kept profile");
-  }
-  return {};
 }
 
 std::optional<RateSpread> widest(const std::vector<RateSpread>& spread) {

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "cache/cost.h"
-#include "offload/spill/read_depth.h"
 
 namespace headrace {
 
@@ -46,17 +45,13 @@ struct KeptRates {
   std::string device, driver;  // as Device::name() and Device::driver()
   std::string measured;        // when: "2026-11-21T20:15:00Z"
   MachineRates rates{};
-  std::vector<RateSpread> spread{};     // of the rates that have one; older programs kept none
-  std::string disk_folder{};            // that the disk was measured in
-  uint64_t disk_file_system = 0;        // folder_file_system() of it; 0: not known
-  std::vector<DepthRate> disk_reads{};  // as --spill reads: one after the other, of 1 MiB
+  std::vector<RateSpread> spread{};  // of the rates that have one; older programs kept none
+  std::string disk_folder{};         // that the disk was measured in
+  uint64_t disk_file_system = 0;     // folder_file_system() of it; 0: not known
 };
 
 // With a disk's speed only where the folder of --spill, if there is one, is on the disk that was measured.
 MachineRates rates_with_spill(const KeptRates& kept, const std::string& spill_folder);
-
-// From what was measured on the folder's file system with two depths from kMinReadDepth on; depth 0: it was not.
-ReadDepth kept_read_depth(const std::vector<KeptRates>& entries, const std::string& folder);
 
 // Seconds from a profile's `measured` to `now`, seconds since 1970; none: it is no time, or it lies ahead.
 std::optional<int64_t> profile_age_s(const std::string& measured, int64_t now);

@@ -106,10 +106,7 @@ ordered_json spill_json(const SpillUse& spill) {
           {"read_busy_ms", rounded(spill.read_busy_ms)},
           {"checksum_ms", rounded(spill.checksum_ms)},
           {"verify_wait_ms", rounded(spill.verify_wait_ms)},
-          {"verify_late_ms", rounded(spill.verify_late_ms)},
-          {"read_depth", spill.reads_at_once},
-          {"read_depth_why", spill.depth.why},
-          {"read_depth_ms", rounded(spill.depth_ms)}};
+          {"read_depth", spill.reads_at_once}};
 }
 
 }  // namespace
@@ -149,10 +146,9 @@ std::optional<Compared> contradiction(const GenerateResult& result) {
   return worst;
 }
 
-// The trial of a disk is no step's work.
 std::optional<LinkShare> link_share(const GenerateResult& result) {
   const std::vector<float>& steps = result.timings.step_ms;
-  const double ms = std::accumulate(steps.begin(), steps.end(), 0.0) - result.spill.depth_ms;
+  const double ms = std::accumulate(steps.begin(), steps.end(), 0.0);
   if (result.plan.ring_slots == 0 || result.link_peak_gb_per_s <= 0 || ms <= 0) return std::nullopt;
   return LinkShare{.gb_per_s = static_cast<double>(result.transfers.decode_h2d_bytes) / ms * 1e-6,
                    .peak_gb_per_s = result.link_peak_gb_per_s};

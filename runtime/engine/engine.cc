@@ -275,7 +275,6 @@ bool Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOpt
             .result = *result,
             .started = **started,
             .progress = progress});
-    if (result->spill.depth_ms > 0) options.spill.depth = result->spill.depth;  // of the same disk: measured once
   } else {
     output.interrupted();
   }

@@ -26,13 +26,10 @@ SpillUse spill_use(const SpillStats& prefilled, const SpillStats& end, const std
           .decode_read_bytes = end.read_bytes,
           .checksum_ms = end.checksum_ms,
           .verify_wait_ms = end.verify_wait_ms,
-          .verify_late_ms = end.verify_late_ms,
           .read_busy_ms = end.read_busy_ms,
           .folder = folder,
           .how = end.how,
-          .depth = end.depth,
-          .reads_at_once = end.reads_at_once,
-          .depth_ms = end.depth_ms};
+          .reads_at_once = end.reads_at_once};
 }
 
 std::optional<int32_t> prefill(const Answer& a) {

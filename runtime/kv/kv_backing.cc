@@ -23,8 +23,7 @@ std::unique_ptr<SpillFile> make_disk(Device& device, const RowShape& shape, cons
                                                               .grain_bytes = segments_bytes(shape, 0, 1),
                                                               .slots = plan.disk_slots,
                                                               .slot_bytes = plan.disk_slot_bytes,
-                                                              .body = spill.body,
-                                                              .depth = spill.depth});
+                                                              .body = spill.body});
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "offload/disk/file.h"
 #include "tests/cli/process.h"
 #include "tests/cli/tiny_model.h"
 #include "tests/support/temporary_folder.h"
@@ -53,34 +52,8 @@ TEST_F(SpillProgram, SaysTheSameAndHowItRead) {
   EXPECT_GT(said["spill"]["file_bytes"], 0);
   EXPECT_GT(said["spill"]["decode_read_bytes"], 0);
   EXPECT_EQ(said["spill"]["read_depth"], 8);  // that the ring has room for
-  EXPECT_EQ(said["spill"]["read_depth_why"], "too little to measure on");
   const Finished text = run({"--host-mem", "23MiB", "--spill", folder_ / "disk"});
-  EXPECT_NE(text.err.find(" read, up to 8 reads at once (too little to measure on)\n"), std::string::npos) << text.err;
-}
-
-// What headrace profile --disk has kept of the same file system is what reads go by.
-TEST_F(SpillProgram, ReadsAtTheDepthOfTheKeptProfile) {
-  const auto row = [](int depth, double value) {
-    return json({{"group", "disk"},
-                 {"test", "sequential read"},
-                 {"bytes", 1 << 20},
-                 {"depth", depth},
-                 {"value", value},
-                 {"unit", "GB/s"}});
-  };
-  folder_.write(".cache/headrace/profile.json",
-                json({{"program", "headrace profile"},
-                      {"version", 1},
-                      {"device", "any"},
-                      {"driver", "any"},
-                      {"measured", "2026-11-21T20:15:00Z"},
-                      {"rates", {{"gpu", false}}},
-                      {"disk", {{"folder", folder_.path()}, {"file_system", folder_file_system(folder_.path())}}},
-                      {"rows", {row(16, 1.5), row(32, 1.9), row(64, 2.0)}}})
-                    .dump());
-  const json said = spilled();
-  EXPECT_EQ(said["spill"]["read_depth"], 8);  // that the ring has room for
-  EXPECT_EQ(said["spill"]["read_depth_why"], "by the kept profile: 32 at once 1.90, 64 2.00 GB/s");
+  EXPECT_NE(text.err.find(" read, up to 8 reads at once\n"), std::string::npos) << text.err;
 }
 
 }  // namespace

@@ -149,126 +149,21 @@ TEST_P(SpillFileTest, WhatCannotBeMadeLeavesNothing) {
   EXPECT_EQ(device_->host_mem().used_bytes(), before);
 }
 
-// How many reads are under way at once: what is known, what a trial on the file itself says, or what is usual where the
-// file is too small for one. A trial changes nothing of what is read.
-TEST_P(SpillFileTest, TheDepthOfReadsIsKnownOrMeasured) {
-  const auto depth_of = [&](SpillFileOptions options, SpillStats* stats) {
-    SpillFile file(*device_, options);
-    write_all(file);
-    EXPECT_EQ(file.stats().depth.depth, 0);
-    file.begin_reads(extents());
-    read_some(file, 30);
-    file.stop_reads();
-    file.begin_reads(extents());
-    read_some(file, 3);
-    *stats = file.stats();
-    return stats->depth.depth;
-  };
-  SpillStats stats;
-  EXPECT_EQ(depth_of(options(3), &stats), 32);
-  EXPECT_EQ(stats.depth.why, "too little to measure on");
-  EXPECT_EQ(stats.depth_ms, 0);
-  SpillFileOptions known = options(3);
-  known.depth = {.depth = 3, .why = "by a test"};
-  EXPECT_EQ(depth_of(known, &stats), 3);
-  EXPECT_EQ(stats.depth.why, "by a test");
-  EXPECT_EQ(stats.reads_at_once, 3);
-  SpillFileOptions narrow = options(63);
-  narrow.least_measured_bytes = kBytes;
-  EXPECT_EQ(depth_of(narrow, &stats), 32);
-  EXPECT_EQ(stats.depth.why, "no room to try more");
-  EXPECT_EQ(stats.depth_ms, 0);
-  SpillFileOptions measured = options(64);
-  measured.least_measured_bytes = kBytes;
-  // A disk that takes one request at a time.
-  const ScriptedFaults faults([](FileOp op, const std::string&, uint64_t, uint64_t) {
-    if (op == FileOp::kRead) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    return FileFault{};
-  });
-  depth_of(measured, &stats);
-  if (has(stats.how, "threads")) GTEST_SKIP() << "no io_uring: 16 at once, and nothing to try";
-  EXPECT_TRUE(stats.depth.depth == 32 || stats.depth.depth == 64) << stats.depth.depth;
-  EXPECT_EQ(stats.reads_at_once, stats.depth.depth);
-  EXPECT_TRUE(stats.depth.why.starts_with("measured at start: 32 at once ")) << stats.depth.why;
-  EXPECT_TRUE(has(stats.depth.why, ", 64 ")) << stats.depth.why;
-  EXPECT_GT(stats.depth_ms, 0);
-  EXPECT_LT(stats.depth_ms, 5000);
-}
-
 // The depth is a limit: what the ring has no room for, and what the threads do not take up, is not under way.
 TEST_P(SpillFileTest, SaysHowManyReadsThereAreAtMost) {
-  const auto at_most = [&](int slots, FileQueueBody body) {
+  const auto at_most = [&](int slots, FileQueueBody body, int depth) {
     SpillFileOptions wanted = options(slots, body);
-    wanted.least_measured_bytes = kBytes;
+    wanted.depth = depth;
     SpillFile file(*device_, wanted);
     write_all(file);
-    EXPECT_EQ(file.stats().reads_at_once, 0);
     file.begin_reads(extents());
     read_some(file, 3);
-    const SpillStats stats = file.stats();
-    EXPECT_EQ(stats.depth.why, "no room to try more");
-    return stats.reads_at_once;
+    return file.stats().reads_at_once;
   };
-  EXPECT_EQ(at_most(2, FileQueueBody::kAuto), 2);
-  EXPECT_EQ(at_most(2, FileQueueBody::kThreads), 2);
-  EXPECT_EQ(at_most(64, FileQueueBody::kThreads), 16);
-}
-
-TEST_P(SpillFileTest, ATrialThatFailsIsAnErrorAndNoHang) {
-  SpillFileOptions measured = options(64);
-  measured.least_measured_bytes = kBytes;
-  const ScriptedFaults faults(failing(FileOp::kRead, 20, EIO));
-  SpillFile file(*device_, measured);
-  write_all(file);
-  file.begin_reads(extents());
-  EXPECT_TRUE(has(error_of([&] { file.take(); }), "(EIO)"));
-}
-
-TEST_P(SpillFileTest, ATrialIsStopped) {
-  SpillFileOptions measured = options(64);
-  measured.least_measured_bytes = kBytes;
-  for (const int ms : {0, 5, 60}) {
-    SpillFile file(*device_, measured);
-    write_all(file);
-    file.begin_reads(extents());
-    std::this_thread::sleep_for(std::chrono::milliseconds(ms));
-    file.stop_reads();
-    file.begin_reads(extents());
-    read_some(file, 3);
-    SpillFile other(*device_, measured);  // which goes while it is measured
-    write_all(other);
-    other.begin_reads(extents());
-    std::this_thread::sleep_for(std::chrono::milliseconds(ms));
-  }
-}
-
-// Of a part of a trial nothing is kept: the next reads try again.
-TEST_P(SpillFileTest, AStoppedTrialSaysNothing) {
-  SpillFileOptions measured = options(64);
-  measured.least_measured_bytes = kBytes;
-  SpillFile file(*device_, measured);
-  write_all(file);
-  if (has(file.stats().how, "threads")) GTEST_SKIP() << "no io_uring: nothing to try";
-  std::atomic<int> reads = 0;
-  {
-    const ScriptedFaults faults([&](FileOp op, const std::string&, uint64_t, uint64_t) {
-      if (op != FileOp::kRead) return FileFault{};
-      ++reads;
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // a whole trial takes longer than a second
-      return FileFault{};
-    });
-    file.begin_reads(extents());
-    while (reads < 3) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    file.stop_reads();
-    EXPECT_LT(reads, 64);
-    EXPECT_EQ(file.stats().depth.depth, 0);
-    EXPECT_EQ(file.stats().depth_ms, 0);
-    EXPECT_EQ(file.stats().read_busy_ms, 0);
-  }
-  file.begin_reads(extents());
-  read_some(file, 3);
-  EXPECT_TRUE(file.stats().depth.why.starts_with("measured at start: 32 at once ")) << file.stats().depth.why;
-  EXPECT_GT(file.stats().depth_ms, 0);
+  EXPECT_EQ(at_most(2, FileQueueBody::kAuto, kReadDepth), 2);
+  EXPECT_EQ(at_most(2, FileQueueBody::kThreads, kReadDepth), 2);
+  EXPECT_EQ(at_most(64, FileQueueBody::kThreads, kReadDepth), 16);
+  EXPECT_EQ(at_most(64, FileQueueBody::kAuto, 3), 3);
 }
 
 // The disk has reads under way for as long as they take, and not beside them.
@@ -286,7 +181,7 @@ TEST_P(SpillFileTest, CountsTheTimeWithReadsUnderWay) {
   const SpillStats some = file.stats();
   const double took = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   EXPECT_GT(some.read_busy_ms, 20);  // half of the requests are begun while others are under way
-  EXPECT_LE(some.read_busy_ms + some.ring_full_ms, took);
+  EXPECT_LE(some.read_busy_ms, took);
   // Once the ring is full nothing moves.
   const auto deadline = start + std::chrono::seconds(30);
   SpillStats last = file.stats();
@@ -297,28 +192,6 @@ TEST_P(SpillFileTest, CountsTheTimeWithReadsUnderWay) {
     last = now;
   }
   EXPECT_LT(std::chrono::steady_clock::now(), deadline);
-  EXPECT_GE(last.ring_full_ms, 100);  // some of those times
-  std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  EXPECT_GE(file.stats().ring_full_ms, last.ring_full_ms + 10);  // and it lasts
-}
-
-// For measurements alone: what verifying costs is what it takes with, less what it takes without.
-TEST_P(SpillFileTest, WithoutVerifyingNothingIsNoticed) {
-  const ScriptedFaults faults({}, [](uint64_t, std::span<std::byte> data) { data[0] ^= std::byte{1}; });
-  SpillFile file(*device_, options(3));
-  write_all(file);
-  file.set_verify(SpillVerify::kNothing);
-  file.begin_reads(extents());
-  for (int i = 0; i < 20; ++i) {
-    ASSERT_NE(file.take(), nullptr);
-    file.release(*copy_);
-  }
-  EXPECT_EQ(file.stats().checksum_ms, 0);
-  file.set_verify(SpillVerify::kEveryRead);
-  EXPECT_TRUE(has(error_of([&] {
-                    for (int i = 0; i < 20; ++i) file.take(), file.release(*copy_);
-                  }),
-                  "are not what was written there"));
 }
 
 // Short reads and writes, and a system that wants to be asked again, change nothing.

@@ -38,33 +38,6 @@ class ProfileStore : public ::testing::Test {
   const std::string path_ = folder_ / "deep/er/profile.json";
 };
 
-// What was measured of the disk that --spill names says how many reads are to be under way; of another disk, or with
-// too few depths, it says nothing.
-TEST_F(ProfileStore, TheDepthOfReadsIsThatOfTheSameDisk) {
-  json text = json::parse(profile("A", "1", 10));
-  text["disk"] = {{"folder", folder_.path()}, {"file_system", folder_file_system(folder_.path())}};
-  const auto row = [](const char* test, uint64_t bytes, int depth, double value) {
-    return json({{"group", "disk"}, {"test", test}, {"bytes", bytes}, {"depth", depth}, {"value", value}});
-  };
-  text["rows"] = {row("sequential read", kMiB, 1, 0.5),   row("sequential read", kMiB, 16, 9.0),
-                  row("sequential read", kMiB, 32, 2.2),  row("sequential read", kMiB, 64, 2.45),
-                  row("sequential read", 4 * kMiB, 2, 9), row("sequential write", kMiB, 2, 9),
-                  row("random read", 4 * kKiB, 1, 9)};
-  keep_profile(path_, profile("B", "1", 20));
-  keep_profile(path_, text.dump());
-  const std::vector<KeptRates> kept = read_kept_profiles(path_).entries;
-  const ReadDepth depth = kept_read_depth(kept, folder_.path());
-  EXPECT_EQ(depth.depth, 64);
-  EXPECT_EQ(depth.why, "by the kept profile: 32 at once 2.20, 64 2.45 GB/s");
-  EXPECT_EQ(kept_read_depth(kept, "/proc").depth, 0);
-  EXPECT_EQ(kept_read_depth(kept, folder_ / "nowhere").depth, 0);
-  text["rows"].erase(2);
-  EXPECT_EQ(kept_read_depth({read_kept_profiles(folder_.write("two.json", text.dump())).entries}, folder_.path()).depth,
-            0);
-  text["rows"][0]["depth"] = "many";
-  EXPECT_NE(read_kept_profiles(folder_.write("bad.json", text.dump())).ignored, "");
-}
-
 TEST_F(ProfileStore, KeepsOneForEachDeviceAndDriver) {
   EXPECT_TRUE(read_kept_profiles(path_).entries.empty());
   EXPECT_EQ(read_kept_profiles(path_).ignored, "");  // none is no fault

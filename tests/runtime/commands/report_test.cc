@@ -84,9 +84,9 @@ TEST(ResultJson, SaysWhatWasOnDisk) {
                   .decode_read_bytes = 900,
                   .checksum_ms = 1.5,
                   .verify_wait_ms = 0.25,
-                  .verify_late_ms = 0.125,
                   .folder = "/mnt/nvme",
-                  .how = "io_uring, O_DIRECT"};
+                  .how = "io_uring, O_DIRECT",
+                  .reads_at_once = 16};
   const json spill = json::parse(result_json(result))["spill"];
   EXPECT_EQ(spill["folder"], "/mnt/nvme");
   EXPECT_EQ(spill["how"], "io_uring, O_DIRECT");
@@ -96,7 +96,7 @@ TEST(ResultJson, SaysWhatWasOnDisk) {
   EXPECT_EQ(spill["decode_read_bytes"], 900);
   EXPECT_EQ(spill["checksum_ms"], 1.5);
   EXPECT_EQ(spill["verify_wait_ms"], 0.25);
-  EXPECT_EQ(spill["verify_late_ms"], 0.125);
+  EXPECT_EQ(spill["read_depth"], 16);
 }
 
 TEST(ResultJson, SaysWhatADraftGave) {
