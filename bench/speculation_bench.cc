@@ -3,9 +3,9 @@
 // object on stdout, the machine named.
 //   speculation_bench MODEL DRAFT TEXT... [--tokens 4096,16384] [--kv device,host] [--temp 0,0.8]
 //                     [--top-p 1] [--nodes auto,60] [-n 128] [--device cuda] [--spec-type draft-eagle3]
-//                     [--verify full,lossless,approximate] [--interval auto,20] [--budget 4096] [--alone] [--force 3.5]
+//                     [--verify full,lossless,approximate] [--interval auto,20] [--budget 4096] [--alone]
 //                     [--pending auto,chain,64x384] [--step-costs 7.6,150]
-// --alone: partial verification without the draft, too. --force: GenerateOptions::forced_tokens.
+// --alone: partial verification without the draft, too.
 // --pending: GenerateOptions::pending of lossless runs: what suits the device, a chain, or a tree whose partial steps
 // compute so many nodes at a time and in all. --step-costs: by which auto chooses refreshes of a tree, in the place of
 // what steps take here, in ms: of a partial step with its draft, of a refresh; rows then say how fast that would be.
@@ -35,7 +35,6 @@ struct Args {
   std::vector<std::string> verify = {"full"}, intervals = {"auto"}, pending = {"auto"};
   std::vector<int64_t> budgets = {4096};
   bool alone = false;
-  double force = 0;
   std::vector<double> step_costs = {0, 0};
 };
 
@@ -57,7 +56,6 @@ void add_flags(CLI::App& app, Args& args) {
   app.add_option("--budget", args.budgets)->delimiter(',');
   app.add_option("--pending", args.pending)->delimiter(',');
   app.add_flag("--alone", args.alone);
-  app.add_option("--force", args.force);
   app.add_option("--step-costs", args.step_costs)->delimiter(',')->expected(2);
 }
 
@@ -213,7 +211,6 @@ class Bench {
     const bool partial = *options.verify->mode != VerifyMode::kFull;
     const bool lossless = *options.verify->mode == VerifyMode::kLossless;
     const std::vector<std::string> automatic = {"auto"};
-    options.forced_tokens = options.speculate ? args_.force : 0;
     options.step_costs = {.partial_ms = args_.step_costs[0], .refresh_ms = args_.step_costs[1]};
     for (const int64_t budget : partial ? args_.budgets : std::vector<int64_t>{4096}) {
       for (const std::string& interval : partial ? args_.intervals : automatic) {

@@ -1,7 +1,6 @@
 #include "runtime/engine/decode_loop.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "kernels/sample/op.h"
@@ -85,7 +84,7 @@ bool DecodeLoop::verify_step(StepMode mode) {
     if (!at_the_end_) drafting_.propose(root_, first + pending, &tree_);
     const Tree& together = behind_pending();
     const std::span<const int32_t> samples = session_.verify(together, mode);
-    accept_step(together, samples, final ? pending : 0);
+    accept_behind(together, samples, final ? pending : 0, &acceptance_);
     verify_outcome = verify_pending(samples);
   }
   const Tree& tree = pending > 0 ? combined_ : tree_;
@@ -110,8 +109,7 @@ bool DecodeLoop::verify_step(StepMode mode) {
 bool DecodeLoop::step_on_device(StepMode mode, int64_t position) {
   const ProposedTree proposed = drafting_.propose_into(root_, position, session_.tree_inputs(mode));
   if (proposed.nodes == 0) return false;
-  const std::span<const int32_t> samples = session_.verify(proposed, mode, &tree_, &acceptance_);
-  if (options_.forced_tokens > 0) accept_step(tree_, samples, 0);
+  session_.verify(proposed, mode, &tree_, &acceptance_);
   return true;
 }
 
@@ -124,27 +122,12 @@ const Tree& DecodeLoop::behind_pending() {
   return combined_;
 }
 
-// `settled`: pending tokens that are final.
-void DecodeLoop::accept_step(const Tree& tree, std::span<const int32_t> samples, int64_t settled) {
-  if (options_.forced_tokens == 0) return accept_behind(tree, samples, settled, &acceptance_);
-  forced_left_ += options_.forced_tokens;
-  const int64_t wanted =
-      static_cast<int64_t>(pending_.size() * (&tree == &combined_ ? 1 : 0)) + static_cast<int64_t>(forced_left_);
-  forced_left_ -= std::floor(forced_left_);
-  acceptance_.nodes.assign(1, 0);
-  for (int32_t node = 1; node < tree.size() && static_cast<int64_t>(acceptance_.nodes.size()) < wanted; ++node) {
-    if (tree.parents[static_cast<size_t>(node)] == acceptance_.nodes.back()) acceptance_.nodes.push_back(node);
-  }
-  acceptance_.next = samples[static_cast<size_t>(acceptance_.nodes.back())];
-}
-
 // The first pending token was sampled from the full KV; the root behind the last is judged with them.
 VerifyOutcome DecodeLoop::verify_pending(std::span<const int32_t> samples) const {
   VerifyOutcome verify_outcome;
   for (size_t i = 0; i < pending_.size(); ++i) {
-    const bool right = combined_.tokens[i + 1] == samples[i] || options_.forced_tokens > 0;
     ++verify_outcome.judged;
-    if (right) continue;
+    if (combined_.tokens[i + 1] == samples[i]) continue;
     ++verify_outcome.rejected;
     if (options_.verify == VerifyMode::kApproximate) continue;
     verify_outcome.discarded = static_cast<int64_t>(pending_.size() - 1 - i);
@@ -170,7 +153,7 @@ bool DecodeLoop::partial_step() {
   const int64_t first = session_.rows() + static_cast<int64_t>(pending_.size());
   if (!step_on_device(StepMode::kPartial, first)) {
     drafting_.propose(root_, first, &tree_);
-    accept_step(tree_, session_.verify(tree_, StepMode::kPartial), 0);
+    accept_behind(tree_, session_.verify(tree_, StepMode::kPartial), 0, &acceptance_);
   }
   const bool final = options_.verify == VerifyMode::kApproximate;
   if (!final) acceptance_.next = std::max(acceptance_.next, 0);  // where there is no token: a refresh judges it
@@ -232,7 +215,7 @@ bool DecodeLoop::verify_tree(int64_t most_depth) {
   const Tree& tree = growing_->tree();
   drafting_.turn_to_refresh(growing_->first_choices());
   const std::span<const int32_t> samples = session_.verify(tree, StepMode::kRefresh);
-  accept_step(tree, samples, 0);
+  accept_behind(tree, samples, 0, &acceptance_);
   const PendingTree::Verdict verdict = growing_->learn(samples, acceptance_);
   const int64_t first = session_.rows(), committed = static_cast<int64_t>(acceptance_.nodes.size());
   session_.commit(acceptance_);

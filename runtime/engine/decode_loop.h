@@ -24,9 +24,8 @@ namespace headrace {
 struct DecodeLoopOptions {
   VerifyMode verify = VerifyMode::kFull;
   int64_t interval = kAutoInterval;
-  bool streams = false;      // passes over the full KV wait for the link
-  double forced_tokens = 0;  // GenerateOptions
-  StepCosts step_costs{};    // GenerateOptions
+  bool streams = false;    // passes over the full KV wait for the link
+  StepCosts step_costs{};  // GenerateOptions
   // Of a lossless run whose pending tokens are a tree; no width: they are a chain.
   PendingTreeLimits pending{.width = 0};
   const std::atomic<bool>* interrupt = nullptr;
@@ -52,7 +51,6 @@ class DecodeLoop {
   bool verify_tree(int64_t most_depth);
   bool step_on_device(StepMode mode, int64_t position);
   const Tree& behind_pending();
-  void accept_step(const Tree& tree, std::span<const int32_t> samples, int64_t settled);
   VerifyOutcome verify_pending(std::span<const int32_t> samples) const;
   void cut_at_the_end();
   bool emit(const Tree& tree, size_t first_node);
@@ -75,7 +73,6 @@ class DecodeLoop {
   int32_t root_ = -1;             // the last sampled token, which has no row yet
   std::vector<int32_t> pending_;  // tokens before it that the full KV has no rows of
   int64_t accepted_ = 0;          // since and including the last refresh
-  double forced_left_ = 0;        // of forced_tokens, what whole tokens have not used up
   bool at_the_end_ = false;       // the root, provisional, would end the run: it is judged before that
 };
 

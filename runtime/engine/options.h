@@ -56,9 +56,6 @@ struct GenerateOptions {
   // For tests and benches, in the place of what suits the device: the tree of a lossless run's pending tokens; no
   // width: they are a chain.
   std::optional<PendingTreeLimits> pending{};
-  // For benches, what steps cost when a draft guesses so well: each accepts so many tokens on the average, the target's
-  // own included, and refreshes overturn nothing. The text is then nobody's. 0: none of this.
-  double forced_tokens = 0;
   // For tests and benches: what steps are taken to cost where a refresh or a tree is chosen by cost, as if on another
   // machine.
   StepCosts step_costs{};

@@ -58,7 +58,6 @@ void run_steps(const Answer& a, int32_t first) {
              {.verify = *a.setup.verify.mode,
               .interval = a.setup.verify.interval,
               .streams = a.result.plan.ring_slots > 0,
-              .forced_tokens = a.run.forced_tokens,
               .step_costs = a.run.step_costs,
               .pending = a.setup.pending,
               .interrupt = a.run.interrupt,

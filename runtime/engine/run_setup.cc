@@ -30,7 +30,7 @@ PendingTreeLimits pending_limits(const RunContext& context, const GenerateOption
   const DraftModel* const model = setup.model;
   const bool chain = !setup.partial() || *setup.verify.mode != VerifyMode::kLossless ||
                      context.config.vocab < kRankedTokens || context.config.vocab > kMaxTopVocab ||
-                     run.forced_tokens > 0 || (model != nullptr && model->type() == SpecType::kLongSpec);
+                     (model != nullptr && model->type() == SpecType::kLongSpec);
   if (chain) return {.width = 0};
   if (run.pending) return *run.pending;
   const bool cuda = context.device.backend() == Backend::kCuda;
