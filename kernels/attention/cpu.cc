@@ -1,10 +1,10 @@
-#include "kernels/attention/cpu.h"
-
 #include <algorithm>
 #include <bit>
 #include <limits>
 
+#include "kernels/attention/bodies.h"
 #include "kernels/attention/cpu_isa.h"
+#include "offload/host/thread_pool.h"
 
 namespace headrace::kernels::cpu {
 

@@ -2,8 +2,7 @@
 
 #include <cmath>
 
-#include "kernels/attention/cpu.h"
-#include "kernels/attention/cuda.h"
+#include "kernels/attention/bodies.h"
 #include "kernels/cpu/dispatch.h"
 #include "kernels/segment.h"
 

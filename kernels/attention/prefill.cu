@@ -1,5 +1,5 @@
 // Prefill attention: causal, over a layer's K and V in segments.
-#include "kernels/attention/cuda.h"
+#include "kernels/attention/bodies.h"
 #include "kernels/attention/launch.cuh"
 #include "kernels/attention/rows.cuh"
 #include "kernels/attention/tile.cuh"

@@ -1,6 +1,6 @@
 // Attention over the prefix while decoding (FlashDecoding; docs/design.md, section 8): one state a segment, then all of
 // them folded into the queries' states from left to right.
-#include "kernels/attention/cuda.h"
+#include "kernels/attention/bodies.h"
 #include "kernels/attention/launch.cuh"
 #include "kernels/attention/rows.cuh"
 #include "kernels/attention/tile.cuh"

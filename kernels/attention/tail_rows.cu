@@ -1,6 +1,6 @@
 // The tail of decode attention and the fold with the prefix's state, in fp32 and without tensor cores: for every
 // element type and head_dim up to 256.
-#include "kernels/attention/cuda.h"
+#include "kernels/attention/bodies.h"
 #include "kernels/attention/launch.cuh"
 #include "kernels/attention/rows.cuh"
 

@@ -1,5 +1,3 @@
-#include "kernels/blocks/cpu.h"
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -8,7 +6,9 @@
 #include <functional>
 #include <limits>
 
+#include "kernels/blocks/bodies.h"
 #include "kernels/blocks/cpu_isa.h"
+#include "offload/host/thread_pool.h"
 
 namespace headrace::kernels::cpu {
 

@@ -1,6 +1,6 @@
 // Blocks of the KV cache (SpecPV section 3.2): their summaries, which of them a KV head keeps, and how they and the
 // window get into its partial KV. What is chosen depends on the scores alone, not on the order in which threads arrive.
-#include "kernels/blocks/cuda.h"
+#include "kernels/blocks/bodies.h"
 #include "kernels/cuda/chunk.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/rows.cuh"

@@ -1,7 +1,6 @@
 #include "kernels/blocks/op.h"
 
-#include "kernels/blocks/cpu.h"
-#include "kernels/blocks/cuda.h"
+#include "kernels/blocks/bodies.h"
 #include "kernels/cpu/dispatch.h"
 #include "kernels/segment.h"
 

@@ -1,7 +1,7 @@
 // What stands for a block's score (SpecPV section 3.2, Quest section 3.3). Quest's bounds, averaged, read each summary
 // once, in accesses of 16 bytes where they allow it; the other scores are products of every query with every summary.
 // Every sum has one order. Compiled without contraction, as the CPU bodies are.
-#include "kernels/blocks/cuda.h"
+#include "kernels/blocks/bodies.h"
 #include "kernels/cuda/chunk.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/rows.cuh"

@@ -1,5 +1,5 @@
 // How an op's public function reaches its body: on a CPU stream the params travel by value into the stream's queue; on
-// a CUDA stream the CUDA body launches. Without nvcc the CUDA bodies are those of its no_cuda.cc, which throw.
+// a CUDA stream the CUDA body launches. Without nvcc the CUDA bodies throw (kernels/cuda/no_body.h).
 // Internal to kernels.
 #pragma once
 

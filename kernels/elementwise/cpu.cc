@@ -1,11 +1,11 @@
-#include "kernels/elementwise/cpu.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
 
+#include "kernels/elementwise/bodies.h"
 #include "kernels/elementwise/cpu_isa.h"
+#include "offload/host/thread_pool.h"
 
 namespace headrace::kernels::cpu {
 

@@ -3,7 +3,7 @@
 #include "kernels/cuda/chunk.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/rows.cuh"
-#include "kernels/elementwise/cuda.h"
+#include "kernels/elementwise/bodies.h"
 
 namespace headrace::kernels::cuda {
 

@@ -1,8 +1,7 @@
 #include "kernels/elementwise/op.h"
 
 #include "kernels/cpu/dispatch.h"
-#include "kernels/elementwise/cpu.h"
-#include "kernels/elementwise/cuda.h"
+#include "kernels/elementwise/bodies.h"
 
 namespace headrace {
 

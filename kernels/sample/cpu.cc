@@ -1,11 +1,11 @@
-#include "kernels/sample/cpu.h"
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
 
+#include "kernels/sample/bodies.h"
 #include "kernels/sample/cpu_isa.h"
+#include "offload/host/thread_pool.h"
 
 namespace headrace::kernels::cpu {
 

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "kernels/cuda/launch.cuh"
-#include "kernels/sample/cuda.h"
+#include "kernels/sample/bodies.h"
 #include "kernels/sample/draw.cuh"
 
 namespace headrace::kernels::cuda {

@@ -4,8 +4,7 @@
 #include <cmath>
 
 #include "kernels/cpu/dispatch.h"
-#include "kernels/sample/cpu.h"
-#include "kernels/sample/cuda.h"
+#include "kernels/sample/bodies.h"
 #include "kernels/sample/philox.h"
 
 namespace headrace {

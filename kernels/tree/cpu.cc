@@ -1,11 +1,11 @@
-#include "kernels/tree/cpu.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
 
 #include "kernels/sample/cpu_isa.h"
+#include "kernels/tree/bodies.h"
+#include "offload/host/thread_pool.h"
 
 namespace headrace::kernels::cpu {
 

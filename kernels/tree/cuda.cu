@@ -2,7 +2,7 @@
 // waits for the host. Scores are ranked as integer keys (top_keys.cuh), so that ties go to the lower number.
 #include "kernels/cuda/chunk.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/tree/cuda.h"
+#include "kernels/tree/bodies.h"
 #include "kernels/tree/top_keys.cuh"
 
 namespace headrace::kernels::cuda {

@@ -3,8 +3,7 @@
 #include <cmath>
 
 #include "kernels/cpu/dispatch.h"
-#include "kernels/tree/cpu.h"
-#include "kernels/tree/cuda.h"
+#include "kernels/tree/bodies.h"
 
 namespace headrace {
 

@@ -3,7 +3,7 @@
 // the vocabulary's size. Compiled without contraction (draw.cuh).
 #include "kernels/cuda/chunk.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/tree/cuda.h"
+#include "kernels/tree/bodies.h"
 #include "kernels/tree/top_keys.cuh"
 
 namespace headrace::kernels::cuda {

@@ -1,9 +1,12 @@
-// The CUDA body of kernels/sample/op.h: a launcher. Asynchronous on the stream. REQUIRES: a CUDA stream.
+// The bodies of kernels/sample/op.h. Internal to the op.
 #pragma once
 
+#include "kernels/cuda/bodies.h"
 #include "kernels/sample/op.h"
 
-namespace headrace::kernels::cuda {
+namespace headrace::kernels {
+
+namespace cuda {
 
 // A row is sampled in parts: each leaves two keys of 64 bits, and a row its filters' border.
 constexpr int64_t kSamplePartTokens = 4096;
@@ -11,6 +14,8 @@ constexpr uint64_t sample_workspace_bytes(int64_t rows, int64_t vocab) {
   return static_cast<uint64_t>(rows) * (static_cast<uint64_t>(ceil_div(vocab, kSamplePartTokens)) * 16 + 8);
 }
 
-void sample(const SampleParams& params, Stream& stream);
+}  // namespace cuda
 
-}  // namespace headrace::kernels::cuda
+HEADRACE_BODIES(sample, SampleParams)
+
+}  // namespace headrace::kernels

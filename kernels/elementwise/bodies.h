@@ -1,0 +1,17 @@
+// The bodies of kernels/elementwise/op.h. Internal to the op.
+#pragma once
+
+#include "kernels/cuda/bodies.h"
+#include "kernels/elementwise/op.h"
+
+namespace headrace::kernels {
+
+HEADRACE_BODIES(embedding, EmbeddingParams)
+HEADRACE_BODIES(rms_norm, RmsNormParams)
+HEADRACE_BODIES(rope, RopeParams)
+HEADRACE_BODIES(rope_table, RopeTableParams)
+HEADRACE_BODIES(silu_mul, SiluMulParams)
+HEADRACE_BODIES(commit_rows, CommitParams)
+HEADRACE_BODIES(fill_ring, FillRingParams)
+
+}  // namespace headrace::kernels
