@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that the build needs, and only those that are missing: install.sh SET...
 #   build   compiler, CMake, libraries          tests   GoogleTest, Google Benchmark
-#   model   what fetch_model.sh needs           checks  clang with its sanitizers and fuzzer, clang-format, clang-tidy
+#   model   what fetch_model.sh needs           checks  clang with its sanitizers, fuzzer and linker, clang-format, clang-tidy
 #   deb     what deb.sh needs
 # As root or with sudo. On another system than Debian it names the packages and lets CMake find what is there.
 set -euo pipefail
@@ -13,7 +13,7 @@ for set in "$@"; do
                       libpcre2-dev libssl-dev libutf8proc-dev libxxhash-dev) ;;
     tests) packages+=(libgtest-dev) ;;
     model) python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip); packages+=(ca-certificates) ;;
-    checks) packages+=(clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14) ;;
+    checks) packages+=(clang-14 libclang-rt-14-dev lld-14 clang-format-14 clang-tidy-14) ;;
     deb) packages+=(dpkg-dev debootstrap) ;;
     *) echo "install.sh: unknown set '$set' (build, tests, model, checks, deb)" >&2; exit 2 ;;
   esac

@@ -10,7 +10,7 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr int kVocabulary = 512, kStartMark = 510, kEndMark = 511;
+constexpr int kStartMark = 510, kEndMark = 511;
 
 std::string utf8(unsigned code_point) {  // below U+0800
   if (code_point < 0x80) return {static_cast<char>(code_point)};

@@ -37,6 +37,23 @@ TEST(Tree, DefinesEachTypeOnce) {
   for (const std::string& twice : types_defined_twice(sources)) ADD_FAILURE() << twice;
 }
 
+// clang checks what a mutex guards if the mutex is one of thread_annotations.h (-Wthread-safety, in the asan preset).
+TEST(Tree, HasNoMutexThatClangCannotCheck) {
+  constexpr const char* kUnchecked[] = {"std::mutex", "std::condition_variable", "std::lock_guard", "std::unique_lock",
+                                        "std::scoped_lock"};
+  size_t checked = 0;
+  for (const Source& source : read_sources(HEADRACE_SOURCE_DIR, read_ladder(HEADRACE_SOURCE_DIR))) {
+    if (source.path.rfind("tests/", 0) == 0 || source.path.rfind("bench/", 0) == 0) continue;
+    if (source.path == "offload/host/thread_annotations.h") continue;
+    checked += source.text.find("MutexLock") != std::string::npos;
+    for (const char* name : kUnchecked) {
+      EXPECT_EQ(source.text.find(name), std::string::npos)
+          << source.path << " has " << name << ": use Mutex, MutexLock and CondVar of thread_annotations.h";
+    }
+  }
+  EXPECT_GE(checked, 10u);
+}
+
 class PlantedTree : public ::testing::Test {
  protected:
   void SetUp() override {
