@@ -10,7 +10,7 @@
 
 namespace headrace {
 
-// The name of a file may hold a line break: it must not look like another message.
+// A file name may contain a line break; it must not look like a second message.
 Error::Error(ErrorInfo info) : info_(std::move(info)) {
   for (const char c : info_.where) {
     if (c == '\n') {
@@ -99,7 +99,7 @@ std::string format_bytes(uint64_t bytes) {
 
 namespace {
 
-// "gib" and "g" are binary, "gb" is decimal. 0: no such unit.
+// "gib" and "g" are binary, "gb" is decimal. 0: unknown unit.
 double unit_bytes(const std::string& unit) {
   if (unit.empty() || unit == "b") return 1;
   const size_t power = std::string_view("kmgt").find(unit[0]) + 1;  // npos + 1 is 0

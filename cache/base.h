@@ -12,8 +12,8 @@
 namespace headrace {
 
 // ---- Errors -------------------------------------------------------------------------------------------------------
-// A bug is CHECK (abort with values). The environment failing (a bad file, a full disk, CUDA) throws Error.
-// An expected outcome is a return value.
+// A bug is a CHECK (it aborts with the values). A failing environment (a bad file, a full disk, CUDA) throws Error. An
+// expected outcome is a return value.
 
 // The process exit code that an Error maps to (docs/design.md, section 11).
 enum class ExitCode : int {
@@ -46,15 +46,15 @@ class Error : public std::exception {
   std::string text_;
 };
 
-// What and where, without the hint: for notes and rows, which are one line each.
+// "where: what" without the hint, for notes and table rows of one line.
 inline std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
 inline std::string first_line(const std::exception& error) { return first_line(std::string_view(error.what())); }
 
 // Shorthand for the common case: throw_error(ExitCode::kBadInput, path, "…", "…").
 [[noreturn]] void throw_error(ExitCode code, std::string where, std::string what, std::string hint = "");
 
-// Concatenates with operator<<: str("head_dim ", 64, " is odd"). Memory that runs out is std::bad_alloc, as of a
-// string; a stream left to itself would drop the rest of the text.
+// Concatenates with operator<<: str("head_dim ", 64, " is odd"). Throws std::bad_alloc when memory runs out; a plain
+// stream would drop the rest of the text.
 template <typename... Args>
 std::string str(const Args&... args) {
   std::ostringstream out;
@@ -85,7 +85,7 @@ struct f16 {
 
 constexpr size_t dtype_bytes(DType type) { return type == DType::kF32 ? 4 : 2; }
 const char* dtype_name(DType type);                   // "f32", "f16", "bf16"
-bool parse_dtype(std::string_view name, DType* out);  // false if the name is none of those
+bool parse_dtype(std::string_view name, DType* out);  // false for any other name
 
 // Scalar conversions, round to nearest even; NaN stays NaN. Bulk conversions are in kernels.
 float bf16_to_f32(bf16 value);
@@ -102,14 +102,14 @@ std::string format_bytes(uint64_t bytes);  // "1.50 GiB", "24 B"
 // Returns false on anything else and on overflow.
 bool parse_bytes(std::string_view text, uint64_t* out);
 
-// Buffers take whole pages, so a plan counts in them.
+// Buffers are allocated in whole pages, so a plan counts whole pages.
 constexpr uint64_t kPageBytes = 4 * kKiB;
 
 constexpr uint64_t round_up(uint64_t value, uint64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 constexpr uint64_t whole_pages(uint64_t bytes) { return round_up(bytes, kPageBytes); }
 constexpr int64_t ceil_div(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
 
-// False instead of wrapping: for sizes that come from files.
+// Returns false on overflow instead of wrapping: for sizes read from files.
 [[nodiscard]] inline bool checked_mul(uint64_t a, uint64_t b, uint64_t* out) {
   return !__builtin_mul_overflow(a, b, out);
 }
@@ -120,10 +120,10 @@ constexpr int64_t ceil_div(int64_t value, int64_t divisor) { return (value + div
 // ---- The tail -----------------------------------------------------------------------------------------------------
 // Attention is cut by the query's own position (docs/design.md, section 6, rule 2): a query at absolute position t sees
 // rows [0, tail_begin(t)) as prefix, in states per segment, and rows [tail_begin(t), t] as tail, in order of position.
-// Constants of the program: another value is another numerics version.
+// These are constants of the program: changing one raises kNumericsVersion.
 
 constexpr int64_t kTailWindow = 256;
-constexpr int64_t kPrefixTile = 64;  // the prefix is cut at multiples of this, and walked in tiles of it
+constexpr int64_t kPrefixTile = 64;  // the prefix ends at a multiple of this, and is walked in tiles of it
 constexpr int64_t kTailGroup = 16;   // the tail is walked in groups at absolute multiples of this
 
 constexpr int64_t tail_begin(int64_t position) {

@@ -7,41 +7,41 @@
 namespace headrace {
 namespace {
 
-// Of what is not a rate: where kernels begin and end, and where a card is not full. Measured on an H200 over seven
-// shapes from Qwen2.5-0.5B to Llama-3.1-8B and prompts of 256 to 61,440 tokens
-// (bench/results/bench_h200_*_predicted*.json and bench_h200_*_short.json), which the rates of a profile and these tell
-// to 12%. They cost much the same on any GPU.
+// Fixed costs beside the rates: launches, and tiles that do not fill the card. Measured on an H200 over seven shapes
+// from Qwen2.5-0.5B to Llama-3.1-8B and prompts of 256 to 61,440 tokens (bench/results/bench_h200_*_predicted*.json and
+// bench_h200_*_short.json). With the rates of a profile they predict those runs to within 12%. They are similar on any
+// GPU.
 //
-// A product of 64 rows takes its bytes at the large one's rate and this: 15.0 us for 33.6 MB where the rate says 8.7,
-// 17.7 for 50 MB (13.0), 36.5 for 117 MB (30.3).
+// A product of 64 rows takes its bytes at the rate of a large product, plus this: 15.0 us for 33.6 MB where the rate
+// alone gives 8.7, 17.7 for 50 MB (13.0), 36.5 for 117 MB (30.3).
 constexpr double kProductUs = 4.5;
-// Beside the large one's rate, products of 512 rows take 3 to 11 us more, of 2,048 rows none to 28: their last tiles
-// do not fill the card.
+// Beyond the rate of a large product, products of 512 rows take 3 to 11 us, products of 2,048 rows 0 to 28: their last
+// tiles do not fill the card.
 constexpr double kMiddleProductUs = 7, kLargeProductUs = 13;
-// Everything else of a layer but the prefix: norms, rope, the tail's attention, the activation. What a step over 256
-// tokens, which has no prefix, takes beside its products is 19 us a layer (Llama-3.1-8B) to 25 (Qwen3-0.6B).
+// The rest of a layer without the prefix: norms, RoPE, tail attention, activation. A step over 256 tokens, which has no
+// prefix, takes 19 us a layer beside its products (Llama-3.1-8B) to 25 (Qwen3-0.6B).
 constexpr double kLayerUs = 22;
-// A small kernel more: a norm of 3.5 us.
+// One more small kernel: a norm of 3.5 us.
 constexpr double kSmallKernelUs = 3.5;
-// The prefix: its two kernels, and a segment of one KV head at the least, which one block reads at its own pace. Where
-// few segments are long ones (30,720 tokens), the others are done long before them.
+// The prefix: its two kernels, and at least one segment of one KV head, which one block reads at its own rate. With few
+// large segments (30,720 tokens) the other blocks finish long before it.
 constexpr double kPrefixUs = 8, kBlockGbPerS = 27;
 // Rows of products that a GPU multiplies in one pass over the weights (kernels/product/op.h).
 constexpr int64_t kGroupRows = 64, kMiddleGroupRows = 512, kPrefillGroupRows = 2048;
-// A GPU at full load lowers its clock.
+// A GPU under full load lowers its clock.
 constexpr double kPrefillProductShare = 0.9;
-// What a run does before its layers and between them and its first token: memory, tables, waits.
+// Host work of a run before its layers, and between them and the first token: memory, tables, waits.
 constexpr double kPrefillMs = 2.2;
-// A stream of 16 MiB copies from end to end of a step beside the link's peak.
+// The share of the link's peak that a step-long stream of 16 MiB copies reaches.
 constexpr double kLinkShare = 0.992;
-// A layer's small kernels on a CPU: some ten tasks that several threads begin and end together.
+// A layer's small kernels on a CPU: about ten tasks that several threads start and join.
 constexpr double kCpuLayerUs = 60;
-constexpr double kCpuPrefillShare = 0.85;  // narrow matrices, and what lies between
+constexpr double kCpuPrefillShare = 0.85;  // narrow matrices, and the work between them
 
 double gb_ms(double bytes, double gb_per_s) { return bytes / gb_per_s * 1e-6; }
 double tflop_ms(double flop, double tflop_per_s) { return flop / tflop_per_s * 1e-9; }
 
-// Products of `rows` rows with all of the layers' matrices, and the head for as many.
+// Products of `rows` rows with the matrices of all layers and the head.
 double decode_products_ms(const ModelSizes& m, const MachineRates& rates, int64_t rows) {
   const double elements = static_cast<double>(m.layers * m.layer_weights() + m.head_weights());
   const double once = gb_ms(elements * static_cast<double>(m.type_bytes), rates.weights_gb_per_s);
@@ -50,12 +50,12 @@ double decode_products_ms(const ModelSizes& m, const MachineRates& rates, int64_
   return static_cast<double>(ceil_div(rows, kGroupRows)) * (once + kernels);
 }
 
-// Of one layer's attention, products of all queries with `rows` keys and values.
+// One layer's attention: products of all queries with `rows` keys and values.
 double attention_flop(const ModelSizes& m, double queries, double rows) {
   return 4 * static_cast<double>(m.heads * m.head_dim) * queries * rows;
 }
 
-// Of `rows` keys and values; on a GPU those of the prefix, as the tail's kernel is one of a layer's others.
+// Attention over `rows` keys and values. On a GPU the prefix alone: kLayerUs includes the tail's kernel.
 double attention_ms(const CostInput& in, double queries, int64_t rows) {
   if (rows == 0) return 0;
   const ModelSizes& m = in.model;
@@ -74,8 +74,8 @@ double layers_ms(const CostInput& in) {
   return static_cast<double>(in.model.layers) * (in.rates.gpu ? gpu : kCpuLayerUs) * 1e-3;
 }
 
-// Products of all layers with a prompt: whole groups, the remainder in smaller ones, the last of them in groups that
-// read the weights as a decode step does.
+// Products of all layers over a prompt: whole groups, then the remainder in smaller groups. The smallest read the
+// weights as a decode step does.
 double prefill_products_ms(const CostInput& in, int64_t tokens) {
   const double layers = static_cast<double>(in.model.layers), weights = static_cast<double>(in.model.layer_weights());
   const double once = gb_ms(layers * weights * static_cast<double>(in.model.type_bytes), in.rates.weights_gb_per_s);
@@ -93,7 +93,7 @@ double prefill_products_ms(const CostInput& in, int64_t tokens) {
          static_cast<double>(small) * group_ms(kGroupRows, kProductUs);
 }
 
-// What norms, rope and activation read and write of a prompt's states, in all layers.
+// Reads and writes of a prompt's states by norms, RoPE and activation, in all layers.
 double prefill_states_ms(const CostInput& in, int64_t tokens) {
   const ModelSizes& m = in.model;
   const int64_t heads = m.heads + 2 * m.kv_heads, normed = m.qk_norm ? m.heads + m.kv_heads : 0;
@@ -185,7 +185,7 @@ PassCost prefill_cost(const CostInput& in, int64_t prompt_tokens) {
 
 double draft_ms(uint64_t draft_weights_bytes, int64_t levels, const MachineRates& rates) {
   const double pass = gb_ms(static_cast<double>(draft_weights_bytes), rates.weights_gb_per_s);
-  // A layer, its head and the choice among its tokens.
+  // One layer, the head, and the selection among the logits.
   const double kernels = (rates.gpu ? 2 * (kLayerUs + kPrefixUs) + 5 * kProductUs : 2 * kCpuLayerUs) * 1e-3;
   return static_cast<double>(levels) * (pass + kernels);
 }

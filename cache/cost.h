@@ -1,6 +1,6 @@
-// What a run will cost in time: sizes, a memory plan and the rates of a machine give milliseconds (docs/design.md,
-// section 10). A step takes what its slowest part takes, since transfers run beside the compute. Pure functions of
-// plain values; nothing is measured here (runtime/commands/profile.h does).
+// Predicts the time of a run in milliseconds from sizes, a memory plan and the rates of a machine (docs/design.md,
+// section 10). Transfers overlap the compute, so a step takes as long as its slowest part. Pure functions of plain
+// values; runtime/commands/profile.h does the measuring.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace headrace {
 
-// What a machine does, each rate as the one copy or kernel reaches it over many bytes.
+// Rates of a machine. Each is what one copy or kernel reaches on a large operation.
 struct MachineRates {
-  bool gpu = false;               // else the CPU backend: kernels and copies share cores and memory
+  bool gpu = false;               // false: the CPU backend, where kernels and copies share cores and memory
   double to_device_gb_per_s = 0;  // pinned memory, copies of 16 MiB and more
   double to_host_gb_per_s = 0;
   double weights_gb_per_s = 0;                             // a large matrix times few rows
@@ -20,31 +20,31 @@ struct MachineRates {
   double product_tflop_per_s = 0;                          // a large matrix times a group of prefill
   double attention_tflop_per_s = 0;                        // prefill attention
   double queries_tflop_per_s = 0;                          // decode attention of many queries
-  double disk_read_gb_per_s = 0, disk_write_gb_per_s = 0;  // large and many; 0: not known
-  bool known() const;                                      // all but the disk's are
+  double disk_read_gb_per_s = 0, disk_write_gb_per_s = 0;  // large blocks, deep queue; 0: unknown
+  bool known() const;                                      // all but the disk's are set
 };
 
-// A decoder's sizes.
+// Sizes of a decoder.
 struct ModelSizes {
   int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0;
   int64_t type_bytes = 2;  // of a weight
-  bool qk_norm = false;    // norms of queries and of keys: two kernels more a layer
+  bool qk_norm = false;    // norms of queries and keys: two more kernels a layer
   RowShape rows{};         // of the KV cache
 
   int64_t layer_weights() const;  // elements of a layer's matrices
   int64_t head_weights() const { return vocab * hidden; }
 };
 
-// Bytes that a pass moves, and the time of each part by itself.
+// Bytes that a pass moves, and the time of each part alone.
 struct PassCost {
-  uint64_t link_bytes = 0;                  // to the device; of a prefill, to the host
-  uint64_t weight_bytes = 0, kv_bytes = 0;  // that kernels read
-  uint64_t disk_bytes = 0;                  // of the link's: read before, or written after
+  uint64_t link_bytes = 0;                  // to the device; for a prefill, to the host
+  uint64_t weight_bytes = 0, kv_bytes = 0;  // read by kernels
+  uint64_t disk_bytes = 0;  // part of link_bytes: read from disk before the transfer, or written after it
   double link_ms = 0, device_ms = 0, disk_ms = 0;
-  bool beside = true;  // link and compute run side by side, or one has to wait for the other; the disk always does
-  bool known = true;   // else it needs a disk whose rate is not known, and has no time
-  double ms() const;   // REQUIRES: known
-  const char* bound() const;  // "device", "link" or "disk": what takes longest. REQUIRES: known
+  bool beside = true;         // link and compute overlap; otherwise one waits for the other. The disk always overlaps
+  bool known = true;          // false: depends on a disk of unknown rate, so there is no time
+  double ms() const;          // REQUIRES: known
+  const char* bound() const;  // the slowest part: "device", "link" or "disk". REQUIRES: known
 };
 
 struct CostInput {
@@ -53,7 +53,7 @@ struct CostInput {
   MachineRates rates{};  // REQUIRES: known()
 };
 
-// One target pass of `queries` rows behind `committed` rows. kPartial reads `partial` in the place of the full KV.
+// One target pass of `queries` rows after `committed` rows. kPartial reads `partial` instead of the full KV.
 struct PassShape {
   StepMode mode = StepMode::kFull;
   int64_t committed = 0, queries = 1;
@@ -61,10 +61,10 @@ struct PassShape {
 };
 PassCost step_cost(const CostInput& input, const PassShape& pass);
 
-// All layers of a prompt, to its first token.
+// Prefill of a prompt, up to its first token.
 PassCost prefill_cost(const CostInput& input, int64_t prompt_tokens);
 
-// Proposing a tree of so many levels: a pass over the draft's weights for each.
+// The time to propose a tree of `levels` levels: one pass over the draft's weights for each.
 double draft_ms(uint64_t draft_weights_bytes, int64_t levels, const MachineRates& rates);
 
 }  // namespace headrace

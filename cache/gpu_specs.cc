@@ -14,7 +14,7 @@ struct Row {
   int generation, lanes;
 };
 
-// GeForce's rates are those with sums in fp32, half of those with sums in fp16.
+// GeForce rates are with fp32 accumulation, half of those with fp16 accumulation.
 constexpr Row kGpuSpecs[] = {
     {"rtx3080", "NVIDIA GeForce RTX 3080", 10, 760.3, 59.5, false, 4, 16},
     {"rtx3090", "NVIDIA GeForce RTX 3090", 24, 936.2, 71, false, 4, 16},
@@ -36,7 +36,7 @@ constexpr Row kGpuSpecs[] = {
     {"h200", "NVIDIA H200 SXM", 141, 4800, 989, true, 5, 16},
 };
 
-// Measured on an H200 beside its sheet (bench/results/*_h200.json*).
+// Measured on an H200, as a share of its data sheet (bench/results/*_h200.json*).
 constexpr double kLinkOfPeak = 0.88;       // 55.4 of 63.0 GB/s
 constexpr double kWeightsOfMemory = 0.81;  // 3,880 of 4,800 GB/s
 constexpr double kRowsOfMemory = 0.87;     // 4,170
@@ -57,7 +57,7 @@ std::string plain(std::string_view text) {
 
 using Words = std::vector<std::string>;
 
-// In lower case, without those that all of a maker's cards have.
+// Lower case, without the words that all cards of a maker share.
 Words words_of(std::string_view name) {
   Words words;
   bool inside = false;
@@ -75,7 +75,7 @@ bool contains(const Words& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// A sheet's name without its form and size, which drivers write in their own way.
+// A card's name without form factor and memory size, which drivers write in their own way.
 Words model_words(const Row& row) {
   static const Words kForms = {"16", "80gb", "gb", "pcie", "sxm"};
   Words words = words_of(row.name);
@@ -83,7 +83,7 @@ Words model_words(const Row& row) {
   return words;
 }
 
-// A word of the driver's, which the sheet's name has not, that makes it another card.
+// Whether the driver's name has a word that the sheet's lacks and that marks another card.
 bool is_another(const Words& driver, const Row& row) {
   static const Words kOthers = {"ti", "super", "d", "laptop", "mobile", "max", "nvl", "pcie"};
   const Words own = words_of(row.name);
@@ -111,7 +111,7 @@ double pcie_gb_per_s(int generation, int lanes) {
   return transfers * (generation <= 2 ? 0.8 : 128.0 / 130) / 8 * lanes;
 }
 
-// Some 2% are kept by the card and its driver.
+// The card and its driver reserve about 2%.
 uint64_t GpuSpec::vram_bytes() const {
   return static_cast<uint64_t>(memory_gib * 0.98 * static_cast<double>(kGiB)) / kMiB * kMiB;
 }

@@ -1,8 +1,7 @@
-// Where a row of the KV cache lies: rows, segments, bytes (docs/design.md, section 2). Pure functions of sizes; no
-// memory is touched.
+// Layout of the KV cache: rows, segments, bytes (docs/design.md, section 2). Pure functions of sizes.
 //
 // A layer's rows are cut into segments by absolute position alone: 512 rows up to row 16,384, 2,048 beyond. A segment
-// is K then V, each [kv_heads, rows, head_dim], always of full size; a layer's segments follow each other without gaps.
+// is K then V, each [kv_heads, rows, head_dim], always of full size; the segments of a layer are contiguous.
 #pragma once
 
 #include <cstdint>

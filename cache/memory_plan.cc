@@ -8,12 +8,12 @@ namespace headrace {
 namespace {
 
 constexpr int kDefaultRingSlots = 4;
-constexpr uint64_t kDefaultSlotBytes = 16 * kMiB;  // where a link comes to its peak
-constexpr int kDefaultDiskSlots = 8;               // some being read, some waiting, some on their way to the device
+constexpr uint64_t kDefaultSlotBytes = 16 * kMiB;  // large enough to reach the link's peak
+constexpr int kDefaultDiskSlots = 8;               // some being read, some waiting, some being copied to the device
 
 uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
 
-// Units of segments that live in host memory or on disk are cut so that a layer has several, and each read is large.
+// Units of segments in host memory or on disk: small enough that a layer has several, large enough for efficient reads.
 uint64_t disk_unit_bytes(uint64_t streamed_bytes, uint64_t slot_bytes) {
   return std::min(slot_bytes, streamed_bytes / 8);
 }
@@ -23,7 +23,7 @@ struct Shares {
   int64_t disk_units = 0;  // of the others, on disk
 };
 
-// The plan's sizes with these shares.
+// The sizes of a plan with these shares.
 MemoryPlan plan_with(const PlanInput& in, Shares shares) {
   MemoryPlan plan;
   const uint64_t layers = u(in.rows.layers), row_bytes = in.rows.bytes();
@@ -89,7 +89,7 @@ std::vector<PlanLine> lines_of(const PlanInput& in, const MemoryPlan& plan) {
           {share(on_disk), Tier::kDisk, plan.disk_bytes},
           {"KV cache, tail", Tier::kVram, plan.tail_bytes},
           {"KV cache, rows of one pass", Tier::kVram, plan.pass_bytes},
-          {"KV cache, open segment", Tier::kVram, plan.active_bytes},
+          {"KV cache, active segment", Tier::kVram, plan.active_bytes},
           {"partial KV", Tier::kVram, plan.partial_bytes},
           {"block summaries", Tier::kVram, plan.index_bytes},
           {"prefill: a layer's buffer and work", Tier::kVram, prefill_bytes(in, plan)},
@@ -107,8 +107,8 @@ bool fits(const PlanInput& in, const MemoryPlan& plan) {
   return fits_memory(in, plan) && plan.disk_bytes <= in.disk_free;
 }
 
-// With as little on disk as makes the rest fit; with all of it there if nothing does. With n + 1 units there is less in
-// host memory than with n, but for the first, which brings the ring.
+// Uses the smallest disk share with which the rest fits; if none does, all of it is on disk. Each unit more leaves less
+// in host memory, except the first, which adds the ring.
 MemoryPlan with_disk(const PlanInput& in, int64_t resident) {
   MemoryPlan plan = planned(in, {resident, 0});
   if (in.disk_free == 0 || plan.host_bytes == 0 || fits_memory(in, plan)) return plan;
@@ -122,8 +122,8 @@ MemoryPlan with_disk(const PlanInput& in, int64_t resident) {
   return planned(in, {resident, high});
 }
 
-// Whether the device has room for so many, all others being where they take least of the memory. The host's own limit
-// is not asked: fewer on the device take more of it.
+// Whether the device has room for `resident` segments if all others are where they take the least memory. The host's
+// own limit is not checked: fewer resident segments need more of it.
 bool may_stay(const PlanInput& in, int64_t resident) {
   MemoryPlan plan = planned(in, {resident, 0});
   if (in.disk_free > 0) plan = planned(in, {resident, plan.placement.units()});
@@ -131,9 +131,10 @@ bool may_stay(const PlanInput& in, int64_t resident) {
   return plan.vram_bytes <= std::min(in.vram_free, in.total_free) && host_bytes <= in.total_free - plan.vram_bytes;
 }
 
-// The most segments that fit, or -1. With all of them on the device there is no ring, and with few elsewhere a smaller
-// one, so that these are tried one by one; below, what is needed grows with each segment that stays. What then has no
-// room elsewhere finds none with fewer on the device, but for the grain in which a disk takes it.
+// The largest number of resident segments that fits, or -1. With all segments resident there is no ring, and with few
+// others a smaller one, so these cases are tried one by one. Below them the need grows with each resident segment, so a
+// binary search finds the number. Segments without room elsewhere then have none with fewer resident either, apart from
+// the granularity of a disk unit.
 int64_t most_resident(const PlanInput& in, int64_t segments) {
   constexpr int64_t kGrains = 16;
   const uint64_t ring = std::max(in.ring_slot_bytes, kDefaultSlotBytes);
@@ -153,7 +154,7 @@ int64_t most_resident(const PlanInput& in, int64_t segments) {
   return -1;
 }
 
-// The plan of the mode; where nothing fits, one that does not. The disk comes last.
+// The plan of the mode; if nothing fits, one that does not. The disk is used last.
 MemoryPlan best_plan(const PlanInput& in) {
   const int64_t segments = segments_for(in.context_rows);
   int64_t resident = in.mode == KvMode::kDevice ? segments : 0;

@@ -18,7 +18,7 @@ uint64_t free_of(const PlanInput& in, Budget budget) {
   return budget == Budget::kVram ? vram_free(in) : budget == Budget::kHost ? host_free(in) : in.disk_free;
 }
 
-// In one memory more for the host is more for both, unless the device's share has a limit of its own.
+// With one memory for both tiers, more for the host is more for both, unless the device's share has its own limit.
 PlanInput with_free(PlanInput in, Budget budget, uint64_t bytes) {
   if (budget == Budget::kVram) {
     in.vram_free = bytes;
@@ -41,7 +41,7 @@ uint64_t taken_of(const PlanInput& in, const MemoryPlan& plan, Budget budget) {
   return plan.host_total_bytes + (one_memory(in) ? plan.vram_bytes : 0);
 }
 
-// The least of this budget that would do; 0: no amount. What a plan takes of an endless one is enough.
+// The smallest value of this budget that fits; 0: none does. What a plan uses of an unlimited budget is enough.
 uint64_t least(const PlanInput& in, Budget budget) {
   const std::optional<MemoryPlan> roomy = try_plan(with_free(in, budget, kEndless));
   if (!roomy) return 0;
@@ -81,22 +81,22 @@ int64_t largest_context(const PlanInput& in) {
   return low;
 }
 
-// As format_bytes has it, but never less than there is: who sets so much has enough.
+// Like format_bytes, but rounded up: a budget set to this value is enough.
 std::string at_least(uint64_t bytes) {
   uint64_t unit = 1;
   while (bytes / unit >= 1024 && unit < (uint64_t{1} << 40)) unit *= 1024;
   const uint64_t hundredths = bytes % unit * 100;
   return format_bytes(bytes / unit * unit + (hundredths + unit - 1) / unit * unit / 100);
 }
-// And never more.
+// Rounded down.
 std::string at_most(uint64_t bytes) {
   uint64_t unit = 1;
   while (bytes / unit >= 1024 && unit < (uint64_t{1} << 40)) unit *= 1024;
   return format_bytes(bytes / unit * unit + (bytes % unit * 100 / unit * unit + 99) / 100);
 }
 
-// The budget that a refusal names: the one that was asked for last, host memory before the device's, which a card has
-// or has not.
+// The budget that the error names: the one the planner tried last; host memory before device memory, because a card's
+// memory cannot be raised.
 Budget named(const PlanInput& in, const MinimumBudgets& minimum) {
   if (in.disk_free > 0 && minimum.disk_bytes > 0) return Budget::kDisk;
   return minimum.host_bytes > 0 ? Budget::kHost : Budget::kVram;
@@ -118,7 +118,7 @@ std::string raise(const PlanInput& in, Budget budget, uint64_t bytes) {
 
 std::vector<std::string> ways(const PlanInput& in, const MinimumBudgets& minimum) {
   std::vector<std::string> all;
-  if (in.disk_free > 0 && minimum.disk_bytes > 0) all.push_back(str("let --spill have ", at_least(minimum.disk_bytes)));
+  if (in.disk_free > 0 && minimum.disk_bytes > 0) all.push_back(str("raise --spill to ", at_least(minimum.disk_bytes)));
   if (minimum.host_bytes > 0) all.push_back(raise(in, Budget::kHost, minimum.host_bytes));
   if (minimum.vram_bytes > 0) all.push_back(raise(in, Budget::kVram, minimum.vram_bytes));
   if (minimum.both_vram_bytes > 0) {
@@ -128,12 +128,12 @@ std::vector<std::string> ways(const PlanInput& in, const MinimumBudgets& minimum
     }
   }
   if (in.disk_free == 0 && minimum.disk_bytes > 0) {
-    all.push_back(str("let ", at_least(minimum.disk_bytes), " of the KV cache spill to a disk (--spill DIR)"));
+    all.push_back(str("spill ", at_least(minimum.disk_bytes), " of the KV cache to a disk (--spill DIR)"));
   }
   if (in.partial.blocks > 0 && named(in, minimum) == Budget::kVram) {
-    all.emplace_back("take a smaller --partial-budget or --verify full");
+    all.emplace_back("use a smaller --partial-budget or --verify full");
   }
-  if (in.mode == KvMode::kDevice) all.emplace_back("let the KV cache leave the device (--kv auto)");
+  if (in.mode == KvMode::kDevice) all.emplace_back("allow KV rows off the device (--kv auto)");
   return all;
 }
 

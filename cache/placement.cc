@@ -5,7 +5,7 @@
 namespace headrace {
 namespace {
 
-// Where the unit of segments that begins at `first` ends.
+// The end of the unit of segments that begins at `first`.
 int64_t unit_end(const RowShape& shape, int64_t first, int64_t segments, uint64_t unit_bytes) {
   int64_t last = first + 1;
   while (last < segments && segments_bytes(shape, first, last + 1) <= unit_bytes) ++last;

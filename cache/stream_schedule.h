@@ -1,6 +1,6 @@
 // What a decode step streams: policy as a printable value (docs/design.md, sections 4 and 8). Every layer streams the
-// same segments, cut into chunks that fit a slot of the staging ring. A chunk lies in one tier, its bytes are
-// contiguous there: one copy.
+// same segments, cut into chunks that fit a slot of the staging ring. A chunk is contiguous in one tier, so one copy
+// moves it.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Chunk {
 
 struct StreamSchedule {
   int64_t layers = 0;
-  std::vector<Chunk> chunks;  // of one layer, in order of position; the same for each layer
+  std::vector<Chunk> chunks;  // of one layer, by position; the same for each layer
 
   int64_t fills() const { return layers * static_cast<int64_t>(chunks.size()); }
   uint64_t bytes() const;       // over the link, in one step
@@ -31,7 +31,7 @@ struct StreamSchedule {
   bool operator==(const StreamSchedule&) const = default;
 };
 
-// Segments [places.resident(), sealed) of every layer, in chunks of at most slot_bytes, and, from disk, of at most a
+// Segments [places.resident(), sealed) of every layer, in chunks of at most slot_bytes; chunks from disk of at most a
 // unit. REQUIRES: a slot holds the largest segment.
 StreamSchedule plan_stream(const RowShape& shape, const SegmentPlacement& placement, int64_t sealed,
                            uint64_t slot_bytes);

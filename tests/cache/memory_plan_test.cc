@@ -261,13 +261,13 @@ TEST(Planner, RefusalsSpeakOfTheDisk) {
   PlanInput in = llama_8b(61440, 61696);
   in.mode = KvMode::kHost;
   in.host_free = 4 * kGiB;
-  expect_refusal(in, "--host-mem", "of the KV cache spill to a disk (--spill DIR)");
+  expect_refusal(in, "--host-mem", "of the KV cache to a disk (--spill DIR)");
   in.disk_free = kGiB;
   expect_refusal(in, "--spill", "A context of 36864 tokens would fit");
   in.mode = KvMode::kAuto;
   in.vram_free = 2 * kGiB;
   in.host_free = kGiB;
-  expect_refusal(in, "--spill", "let --spill have ");
+  expect_refusal(in, "--spill", "raise --spill to ");
   in.disk_free = 0;
   in.host_free = 64 * kMiB;  // less than the ring between disk and link
   try {

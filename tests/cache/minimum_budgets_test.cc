@@ -148,7 +148,7 @@ TEST(Needs, WhatTheRefusalSaysIsEnough) {
       EXPECT_TRUE(try_plan(with_vram(in, in.vram_free + amount_after(info.hint, "raise --vram by "))))
           << refusal.what();
     }
-    const char* const spill = in.disk_free > 0 ? "let --spill have " : "or let ";
+    const char* const spill = in.disk_free > 0 ? "raise --spill to " : "or spill ";
     EXPECT_EQ(offers(in.disk_free > 0 ? spill : "(--spill DIR)"), refusal.minimum().disk_bytes > 0) << refusal.what();
     if (refusal.minimum().disk_bytes > 0) {
       EXPECT_TRUE(try_plan(with_disk(in, amount_after(info.hint, spill)))) << refusal.what();
