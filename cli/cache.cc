@@ -131,13 +131,13 @@ ExitCode verify(const CacheArgs& args, const PrefixStore& store) {
   const size_t blocks = store.index().entries().size();
   if (args.json) {
     print({{"folder", store.folder()},
-           {"pieces", blocks},
+           {"blocks", blocks},
            {"bytes", store.index().bytes()},
            {"leftover_bytes", store.leftover_bytes()},
            {"damaged", damaged_json(bad)}});
   } else {
     for (const PrefixStore::Damaged& one : bad) std::printf("damaged: %s: %s\n", one.file.c_str(), one.what.c_str());
-    std::printf("%s: %s pieces, %s, %zu damaged\n", store.folder().c_str(),
+    std::printf("%s: %s blocks, %s, %zu damaged\n", store.folder().c_str(),
                 format_count(static_cast<int64_t>(blocks)).c_str(), format_bytes(store.index().bytes()).c_str(),
                 bad.size());
     std::fputs(leftovers_text(store).c_str(), stdout);
@@ -153,7 +153,7 @@ ExitCode prune(const CacheArgs& args, PrefixStore* store) {
   const uint64_t left = store->index().bytes();
   if (args.json) {
     print({{"folder", store->folder()},
-           {"removed_pieces", gone},
+           {"removed_blocks", gone},
            {"removed_bytes", before - left},
            {"leftover_bytes", leftovers},
            {"bytes", left}});
