@@ -62,7 +62,8 @@ std::string beginning(ProfileFormat format) {
 void keep(const ProfileReport& report, Console* console, bool quiet) {
   const std::string path = kept_profile_path();
   if (report.interrupted || !report.rates().known()) return;
-  if (path.empty()) return console->progress().print_line("note: the result is not kept: HOME is not set");
+  if (path.empty())
+    return console->progress().print_line("note: the result is not kept: neither XDG_CACHE_HOME nor HOME is set");
   try {
     const KeptProfiles before = read_kept_profiles(path);
     keep_profile(path, profile_json(report));

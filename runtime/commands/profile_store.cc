@@ -194,8 +194,13 @@ std::optional<int64_t> profile_age_s(const std::string& measured, int64_t now) {
 }
 
 std::string kept_profile_path() {
-  const char* const home = std::getenv("HOME");
-  return home == nullptr || *home == '\0' ? "" : str(home, "/.cache/headrace/profile.json");
+  const auto variable = [](const char* name) {
+    const char* const value = std::getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  const std::string cache = variable("XDG_CACHE_HOME"), home = variable("HOME");
+  if (cache.starts_with('/')) return cache + "/headrace/profile.json";  // the XDG standard ignores a relative path
+  return home.empty() ? "" : home + "/.cache/headrace/profile.json";
 }
 
 KeptProfiles read_kept_profiles(const std::string& path) {

@@ -1,6 +1,6 @@
-// Profiles that are kept: one file, an entry for each device and driver (~/.cache/headrace/profile.json). Written
-// whole under another name and renamed, so that a reader sees the old file or the new one. Owns nothing. Any thread;
-// of two programs that keep one at the same time, the later wins.
+// The kept profiles: one file with an entry for each device and driver (~/.cache/headrace/profile.json). A new version
+// is written under another name and renamed, so a reader sees the old file or the new one. Owns nothing. Any thread. If
+// two programs write at the same time, the later one wins.
 #pragma once
 
 #include <array>
@@ -56,7 +56,8 @@ MachineRates rates_with_spill(const KeptRates& kept, const std::string& spill_fo
 // Seconds from a profile's `measured` to `now`, seconds since 1970; none: it is no time, or it lies ahead.
 std::optional<int64_t> profile_age_s(const std::string& measured, int64_t now);
 
-std::string kept_profile_path();  // empty: there is no home to keep it in
+// $XDG_CACHE_HOME/headrace/profile.json, else ~/.cache/headrace/profile.json. Empty: neither variable is set.
+std::string kept_profile_path();
 
 struct KeptProfiles {
   std::vector<KeptRates> entries;

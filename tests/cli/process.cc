@@ -22,7 +22,7 @@ namespace {
 [[noreturn]] void become_program(const std::vector<std::string>& args, const RunOptions& options) {
   for (char** variable = environ; *variable != nullptr;) {
     const std::string entry = *variable;
-    if (entry.starts_with("HEADRACE_")) {
+    if (entry.starts_with("HEADRACE_") || entry.starts_with("XDG_CACHE_HOME=")) {
       ::unsetenv(entry.substr(0, entry.find('=')).c_str());  // environ has moved up
     } else {
       ++variable;

@@ -162,7 +162,9 @@ TEST_F(ProfileProgram, WhatIsNotDoneIsSaid) {
       {"profile", "--quick", "--device", "cpu", "--host-mem", "256MiB", "-t", "1", "--disk", home_.path() + ":1KiB"},
       {.input = "", .environment = {{"HOME", ""}}, .stdout_path = ""});
   EXPECT_EQ(homeless.exit_code, 0) << homeless.err;
-  EXPECT_NE(homeless.err.find("note: the result is not kept: HOME is not set"), std::string::npos) << homeless.err;
+  EXPECT_NE(homeless.err.find("note: the result is not kept: neither XDG_CACHE_HOME nor HOME is set"),
+            std::string::npos)
+      << homeless.err;
   EXPECT_NE(homeless.out.find(home_.path() + ": a file of 1.00 KiB is too small: a test takes 16.00 MiB"),
             std::string::npos)
       << homeless.out;

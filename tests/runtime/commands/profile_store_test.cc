@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "offload/disk/file.h"
+#include "tests/support/scoped_variable.h"
 #include "tests/support/temporary_folder.h"
 
 namespace headrace {
@@ -37,6 +38,17 @@ class ProfileStore : public ::testing::Test {
   TemporaryFolder folder_;
   const std::string path_ = folder_ / "deep/er/profile.json";
 };
+
+TEST_F(ProfileStore, IsInTheUsersCacheFolder) {
+  const ScopedVariable home("HOME", "/home/one"), cache("XDG_CACHE_HOME", "/fast/cache");
+  EXPECT_EQ(kept_profile_path(), "/fast/cache/headrace/profile.json");
+  for (const char* unusable : {"", "relative"}) {
+    const ScopedVariable none("XDG_CACHE_HOME", unusable);
+    EXPECT_EQ(kept_profile_path(), "/home/one/.cache/headrace/profile.json");
+    const ScopedVariable homeless("HOME", "");
+    EXPECT_EQ(kept_profile_path(), "");
+  }
+}
 
 TEST_F(ProfileStore, KeepsOneForEachDeviceAndDriver) {
   EXPECT_TRUE(read_kept_profiles(path_).entries.empty());

@@ -10,6 +10,7 @@
 
 #include "runtime/model/decoder_tensors.h"
 #include "tests/runtime/model/files/model_files.h"
+#include "tests/support/scoped_variable.h"
 #include "tests/support/temporary_folder.h"
 
 namespace headrace {
@@ -176,22 +177,6 @@ TEST(HfDirectory, ADirectoryOfGgufsSaysSo) {
     EXPECT_NE(std::string(error.what()).find("some.gguf"), std::string::npos) << error.what();
   }
 }
-
-// Sets a variable for a test's length.
-class ScopedVariable {
- public:
-  ScopedVariable(const char* name, const std::string& value) : name_(name) {
-    if (const char* old = std::getenv(name)) old_ = old;
-    value.empty() ? ::unsetenv(name) : ::setenv(name, value.c_str(), 1);
-  }
-  ~ScopedVariable() { old_ ? ::setenv(name_, old_->c_str(), 1) : ::unsetenv(name_); }
-  ScopedVariable(const ScopedVariable&) = delete;
-  ScopedVariable& operator=(const ScopedVariable&) = delete;
-
- private:
-  const char* name_;
-  std::optional<std::string> old_;
-};
 
 TEST(HubCache, FindsTheSnapshotOfMain) {
   const TemporaryFolder folder;
