@@ -31,7 +31,7 @@ struct DecodeLoopOptions {
   const std::atomic<bool>* interrupt = nullptr;
   Progress* progress = nullptr;
   std::string model;   // in errors
-  std::string damage;  // of its weights, where they hold NaN or infinity: in errors
+  std::string damage;  // the weights that hold NaN or infinity, for errors; empty: none do
 };
 
 class DecodeLoop {

@@ -30,6 +30,13 @@ uint64_t peak_rss_bytes() {
   return static_cast<uint64_t>(usage.ru_maxrss) * kKiB;
 }
 
+// "first; second; ..."
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += (text.empty() ? "" : "; ") + line;
+  return text;
+}
+
 void append_unique(const std::vector<int32_t>& more, std::vector<int32_t>* ids) {
   for (const int32_t id : more) {
     if (id >= 0 && std::find(ids->begin(), ids->end(), id) == ids->end()) ids->push_back(id);
@@ -267,7 +274,7 @@ bool Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOpt
             .setup = setup,
             .prompt = prompt,
             .model = checkpoint->path(),
-            .damage = weights->damage().empty() ? "" : weights->damage().front(),
+            .damage = joined(weights->damage()),
             .run = run,
             .session = session,
             .drafting = drafting,

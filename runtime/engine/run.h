@@ -22,7 +22,7 @@ struct Answer {
   const RunSetup& setup;
   const std::vector<int32_t>& prompt;
   const std::string& model;  // in errors
-  std::string damage;        // of the target's weights, likewise; empty: there is none
+  std::string damage;        // the weights that hold NaN or infinity, for errors; empty: none do
   const GenerateOptions& run;
   Session& session;
   Drafting& drafting;

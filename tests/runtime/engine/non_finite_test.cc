@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -104,6 +105,22 @@ TEST_F(Overflow, EndsARunWhereItsTextComesToIt) {
   run = plain();
   run.max_tokens = 3;
   EXPECT_EQ(engine.generate(prompt(), run, nullptr).token_ids.size(), 3u);
+}
+
+// The first few tensors by name, the others by their number.
+TEST_F(Overflow, TheErrorNamesTheDamagedTensors) {
+  const std::string model = copy("damaged", -1);
+  for (int layer = 0; layer < 3; ++layer) {
+    for (const char* name : {"self_attn.k_proj", "mlp.down_proj"}) {
+      testing_support::set_weights(model + "/model.safetensors", str("model.layers.", layer, ".", name, ".weight"), 1,
+                                   2, {std::numeric_limits<float>::quiet_NaN()});
+    }
+  }
+  Engine engine(options(model));
+  testing_support::expect_error(ExitCode::kBadInput, model,
+                                {"The file is damaged: ", "model.layers.0.self_attn.k_proj.weight holds NaN",
+                                 "; 3 more tensors hold NaN or infinity"},
+                                [&] { engine.generate(prompt(), plain(), nullptr); });
 }
 
 class OverflowOnDevice : public Overflow, public ::testing::WithParamInterface<DeviceChoice> {};
