@@ -82,6 +82,12 @@ bool same_file(int fd, const std::string& path) {
          opened.st_dev == named.st_dev;
 }
 
+uint64_t size_of(int fd, const std::string& path) {
+  struct stat info = {};
+  if (::fstat(fd, &info) != 0) storage_error(path, "has no size that can be read");
+  return static_cast<uint64_t>(info.st_size);
+}
+
 // ---- lines ----------------------------------------------------------------------------------------------------------
 
 bool is_hex(std::string_view text) { return text.find_first_not_of("0123456789abcdef") == std::string_view::npos; }
@@ -206,7 +212,7 @@ void ResultsFile::load(const std::vector<std::string>& files) {
   };
   std::string pending;  // the line that has no newline yet
   read_file(fd_, path_, [&](std::string_view part) {
-    read_bytes_ += part.size();
+    bytes_ += part.size();
     size_t from = 0, search = pending.size();  // what was pending has no newline
     const bool zeros = without_nuls(part).empty();
     pending += part;
@@ -229,26 +235,30 @@ void ResultsFile::load(const std::vector<std::string>& files) {
   std::erase_if(dropped_, [this](const auto& range) { return range.first >= end_; });
 }
 
-void ResultsFile::check_in_place() const {
-  if (same_file(fd_, path_)) return;
-  throw_error(ExitCode::kStorage, path_, "was replaced or removed while this run wrote to it; no more is written",
-              "Run the same command again: it answers the documents that the file at this path lacks");
+void ResultsFile::check_unchanged() const {
+  const char* const hint = "Run the same command again: it answers the documents that the file at this path lacks";
+  if (!same_file(fd_, path_)) {
+    throw_error(ExitCode::kStorage, path_, "was replaced or removed while this run wrote to it; no more is written",
+                hint);
+  }
+  if (regular_ && size_of(fd_, path_) != bytes_) {
+    throw_error(ExitCode::kStorage, path_,
+                str("was changed by another program: it has ", size_of(fd_, path_), " bytes instead of ", bytes_,
+                    "; no more is written"),
+                hint);
+  }
 }
 
 void ResultsFile::begin() {
   began_ = true;
   if (!regular_) return;
-  check_in_place();
-  struct stat info = {};
-  if (::fstat(fd_, &info) != 0 || static_cast<uint64_t>(info.st_size) != read_bytes_) {
-    throw_error(ExitCode::kStorage, path_, "was changed by another program since this run read it",
-                "It is left as it is; run the same command again");
-  }
-  if (end_ < read_bytes_ && ::ftruncate(fd_, static_cast<off_t>(end_)) != 0) {
+  check_unchanged();
+  if (end_ < bytes_ && ::ftruncate(fd_, static_cast<off_t>(end_)) != 0) {
     storage_error(path_, "cannot be cut to its last whole line");
   }
   if (lacks_newline_) write_all(fd_, "\n", path_);
   if (!dropped_.empty()) drop_lines();
+  bytes_ = size_of(fd_, path_);
   sync_file(fd_, path_);
   sync_folder_of(path_);
 }
@@ -281,9 +291,10 @@ bool ResultsFile::take(const std::string& key) {
 
 void ResultsFile::append(std::string line) {
   CHECK(began_);
-  check_in_place();
+  check_unchanged();
   line += '\n';
   write_all(fd_, line, path_);
+  bytes_ += line.size();
   sync_file(fd_, path_);
 }
 

@@ -25,22 +25,22 @@ class ResultsFile {
   void begin();
   // True if a line with this key was there and is not yet taken: two equal documents need two lines.
   bool take(const std::string& key);
-  // Adds the newline. The line is on the disk when it returns. Throws Error(kStorage), also where the path leads to
-  // another file by now. REQUIRES: begin().
+  // Adds the newline. The line is on the disk when append() returns. Throws Error(kStorage), also if another program
+  // replaced the file or changed its size. REQUIRES: begin().
   void append(std::string line);
   int64_t found() const { return found_; }
 
  private:
   void open_and_lock();
   void load(const std::vector<std::string>& files);
-  void check_in_place() const;
+  void check_unchanged() const;
   void drop_lines();
 
   std::string path_;
   int fd_ = -1;
   bool made_ = false, began_ = false;
   bool regular_ = false;                                // not a pipe or a device, which keep nothing
-  uint64_t read_bytes_ = 0;                             // of the file as it was read
+  uint64_t bytes_ = 0;                                  // of the file when this run last read or wrote it
   uint64_t end_ = 0;                                    // of the last line that stays
   bool lacks_newline_ = false;                          // that line
   std::vector<std::pair<uint64_t, uint64_t>> dropped_;  // from, to: the lines before end_ that go

@@ -185,6 +185,23 @@ TEST_F(Results, ALineIsOnlyWrittenWhereThePathLeads) {
   EXPECT_EQ(folder_.read("moved.jsonl"), "first\n");
 }
 
+// Another program that writes to the open file, as `> out.jsonl` does.
+TEST_F(Results, ALineIsNotAddedToAFileThatAnotherProgramChanged) {
+  for (const uint64_t bytes : {uint64_t{0}, uint64_t{3}, uint64_t{1000}}) {
+    fs::remove(out_);
+    ResultsFile results(out_, {});
+    results.begin();
+    results.append("first");
+    fs::resize_file(out_, bytes);
+    const std::string before = folder_.read("out.jsonl");
+    const std::string message = message_of([&] { results.append("second"); }, ExitCode::kStorage);
+    EXPECT_NE(message.find(str("was changed by another program: it has ", bytes, " bytes instead of 6")),
+              std::string::npos)
+        << message;
+    EXPECT_EQ(folder_.read("out.jsonl"), before);
+  }
+}
+
 TEST_F(Results, OneRunAtATime) {
   ResultsFile first(out_, {});
   const std::string message = message_of([&] { ResultsFile second(out_, {}); }, ExitCode::kUsage);
