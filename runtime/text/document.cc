@@ -1,6 +1,7 @@
 #include "runtime/text/document.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -26,10 +27,15 @@ bool leads_back(const std::string& folder, const std::vector<std::string>& way) 
   });
 }
 
-// Files by device and inode, whatever their names; by name where they are yet to be made.
+// The files that a run writes, and those that stdout and stderr are redirected to: by device and inode, so that every
+// name of a file counts; by name if the file does not exist yet.
 class FileSet {
  public:
   explicit FileSet(const std::vector<std::string>& paths) {
+    for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) {
+      struct stat info = {};
+      if (::fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) ids_.emplace(info.st_dev, info.st_ino);
+    }
     for (const std::string& path : paths) {
       if (path.empty()) continue;
       const auto id = id_of(path);

@@ -11,10 +11,10 @@
 
 namespace headrace {
 
-// Files stay as they are, those that are not there too, so that a batch can go on without them; a folder becomes the
-// files under it in the order of their names, hidden ones left out. `outputs`, the files and folders that the run
-// writes to, are no documents, under whatever name. Throws Error: a folder that cannot be listed (kBadInput), standard
-// input named twice, or no document left (kUsage).
+// Replaces each folder with the files below it, in the order of their names, without hidden ones. Files stay, missing
+// ones too, so that a batch can report them and continue. Leaves out `outputs`, the files and folders that the run
+// writes, and the files that stdout and stderr are redirected to, under every name they have. Throws Error: a folder
+// that cannot be listed (kBadInput); standard input named twice, or no document left (kUsage).
 std::vector<std::string> expand_documents(const std::vector<std::string>& paths,
                                           const std::vector<std::string>& outputs = {});
 

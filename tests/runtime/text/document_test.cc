@@ -61,6 +61,32 @@ TEST(ExpandDocuments, LinksThatLeadBackAreLeftOut) {
             (std::vector<std::string>{one, root + "/other/back/two.txt", root + "/other/three.txt", two}));
 }
 
+// `summarize docs > docs/out.txt 2> docs/log`: both files exist before the program starts.
+TEST(ExpandDocuments, LeavesOutTheFilesOfStdoutAndStderr) {
+  TemporaryFolder folder;
+  const std::string a = folder.write("docs/a.txt", "a"), root = folder / "docs";
+  std::vector<std::string> found;
+  std::string alone;
+  {
+    std::vector<std::pair<int, int>> saved;
+    for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) {
+      const std::string path = folder.write(fd == STDOUT_FILENO ? "docs/out.txt" : "docs/log", "");
+      const int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+      saved.emplace_back(fd, ::dup(fd));
+      ::dup2(file, fd);
+      ::close(file);
+    }
+    found = expand_documents({root, root + "/out.txt"});
+    alone = error_of([&] { expand_documents({root + "/log"}); }, ExitCode::kUsage);
+    for (const auto& [fd, before] : saved) {
+      ::dup2(before, fd);
+      ::close(before);
+    }
+  }
+  EXPECT_EQ(found, (std::vector<std::string>{a}));
+  EXPECT_NE(alone.find("/log: is a file that this run writes to"), std::string::npos) << alone;
+}
+
 // Whatever their names: by device and inode.
 TEST(ExpandDocuments, LeavesOutWhatTheRunWrites) {
   namespace fs = std::filesystem;
