@@ -1,5 +1,5 @@
-// The backends that open_device() chooses from. Each is one folder; a build without CUDA has no_cuda.cc in the place of
-// the CUDA body, chosen by CMake. Any thread.
+// The backends that open_device() selects from, one folder each. In a build without CUDA, CMake selects no_cuda.cc
+// instead of the CUDA body. Any thread.
 #pragma once
 
 #include <memory>
@@ -18,14 +18,14 @@ struct NoCuda {
   ExitCode code = ExitCode::kUsage;
   std::string why;
 };
-// Null when no GPU can be used, or not the one asked for. Throws Error when one can, but not as asked: a --vram that it
-// does not have.
+// Null if no GPU, or not the requested one, can be used. Throws Error if the GPU can be used but not as requested: a
+// --vram that it does not have.
 std::unique_ptr<Device> open_cuda_device(const DeviceOptions& options, NoCuda* no_cuda);
 
 class Stopwatch;
 std::unique_ptr<Stopwatch> make_cuda_stopwatch(Stream& stream);  // REQUIRES: a CUDA stream
 
-bool cuda_usable() noexcept;  // this build has the body, and a GPU answers
+bool cuda_usable() noexcept;  // this build has the CUDA body, and a GPU responds
 std::vector<DeviceListing> list_cuda_devices();
 
 }  // namespace headrace

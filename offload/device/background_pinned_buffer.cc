@@ -22,10 +22,10 @@ class BackgroundPinnedBuffer::Work {
         piece_bytes_(piece_bytes),
         what_(std::move(what)),
         pieces_(static_cast<size_t>(bytes / piece_bytes + (bytes % piece_bytes != 0))) {
-    // Where the system has no thread for it, who asks first takes the memory.
+    // If the system starts no thread, the first caller of at() or wait() allocates.
     if (bytes > 0) coming_ = std::async(std::launch::async | std::launch::deferred, [this] { take_all(); });
   }
-  ~Work() { stop_.store(true); }  // and coming_, which goes first of the members, waits
+  ~Work() { stop_.store(true); }  // the destructor of coming_, the last member, waits
 
   std::byte* at(uint64_t offset) {
     CHECK(offset < bytes_, offset, " of ", bytes_, " bytes");
@@ -48,7 +48,7 @@ class BackgroundPinnedBuffer::Work {
   Device& device_;
   const uint64_t bytes_, piece_bytes_;
   const std::string what_;
-  std::vector<PinnedBuffer> pieces_;  // the thread's beyond taken_, then whoever asks'
+  std::vector<PinnedBuffer> pieces_;  // beyond taken_ the thread's, below it the caller's
   std::atomic<bool> stop_{false};
 
   Mutex mutex_;
@@ -57,9 +57,9 @@ class BackgroundPinnedBuffer::Work {
   double ms_ GUARDED_BY(mutex_) = 0;
   std::exception_ptr error_ GUARDED_BY(mutex_);
 
-  size_t seen_ = 0;  // of taken_, by who asks
+  size_t seen_ = 0;  // the caller's copy of taken_
   double waited_ms_ = 0;
-  std::future<void> coming_;  // last: it waits for the thread
+  std::future<void> coming_;  // last: its destructor waits for the thread
 };
 
 void BackgroundPinnedBuffer::Work::take_all() noexcept {

@@ -15,21 +15,21 @@ namespace headrace {
 
 class BackgroundPinnedBuffer {
  public:
-  BackgroundPinnedBuffer();  // nothing is taken
-  // Pieces of `piece_bytes`, the last one of what is left. REQUIRES: piece_bytes > 0.
+  BackgroundPinnedBuffer();  // empty
+  // Pieces of `piece_bytes`, the last one possibly shorter. REQUIRES: piece_bytes > 0.
   BackgroundPinnedBuffer(Device& device, uint64_t bytes, uint64_t piece_bytes, std::string what);
   BackgroundPinnedBuffer(BackgroundPinnedBuffer&&) noexcept;
   BackgroundPinnedBuffer& operator=(BackgroundPinnedBuffer&&) noexcept;
   ~BackgroundPinnedBuffer();
 
   bool begun() const { return work_ != nullptr; }
-  // Where the byte stands, and behind it the rest of its piece. Blocks until the piece is there.
+  // The address of the byte; the rest of its piece follows it. Blocks until the piece is allocated.
   std::byte* at(uint64_t offset);
-  // Blocks until all is there.
+  // Blocks until all pieces are allocated.
   void wait();
 
-  double ms() const;         // that the thread has worked; all that it took, after wait()
-  double waited_ms() const;  // of that, how long at() and wait() have blocked
+  double ms() const;         // time that the thread worked; complete after wait()
+  double waited_ms() const;  // of that, time that at() and wait() blocked
 
  private:
   class Work;

@@ -11,7 +11,7 @@ MemoryBudget::Reservation::Reservation(Reservation&& other) noexcept
     : budget_(std::exchange(other.budget_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
 
 MemoryBudget::Reservation& MemoryBudget::Reservation::operator=(Reservation&& other) noexcept {
-  Reservation taken(std::move(other));  // so that what this one held goes back, also on self-assignment
+  Reservation taken(std::move(other));  // returns what this one held, on self-assignment too
   std::swap(budget_, taken.budget_);
   std::swap(bytes_, taken.bytes_);
   return *this;
@@ -45,10 +45,10 @@ MemoryBudget::Reservation MemoryBudget::reserve(uint64_t bytes, std::string_view
 }
 
 bool MemoryBudget::try_add(uint64_t bytes, Refusal* refusal) {
-  const MutexLock lock(mutex_);  // held while the parent's is taken; always in this order
+  const MutexLock lock(mutex_);  // held while the parent is locked; always in this order
   const uint64_t free = limit_bytes_ - used_bytes_;
   if (bytes > free) {
-    // The tighter of the two is named. On a tie it is the parent: raising the child alone would not help.
+    // The error names the tighter of the two; on a tie the parent, since raising the child alone would not help.
     const uint64_t parent_free = parent_ != nullptr ? parent_->free_bytes() : UINT64_MAX;
     *refusal = parent_free <= free ? Refusal{parent_, parent_free} : Refusal{this, free};
     return false;

@@ -13,7 +13,7 @@ Buffer::Buffer(Buffer&& other) noexcept
       reservation_(std::move(other.reservation_)) {}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
-  Buffer taken(std::move(other));  // so that what this one owned is freed, also on self-assignment
+  Buffer taken(std::move(other));  // frees what this one owned, on self-assignment too
   std::swap(device_, taken.device_);
   std::swap(data_, taken.data_);
   std::swap(bytes_, taken.bytes_);
@@ -22,7 +22,7 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   return *this;
 }
 
-// The memory goes before the reservation, which is a member: the budget never counts less than what is there.
+// Frees the memory before the reservation, a member, is returned: the budget never counts less than is allocated.
 Buffer::~Buffer() {
   if (data_ != nullptr) free_(*device_, data_, bytes_);
 }

@@ -1,6 +1,6 @@
-// Owners of device memory and of pinned host memory. Move-only; freed, and given back to their budget, when destroyed.
-// Made by a Device, which must outlive them. Aligned to 4 KiB, but device memory on CUDA to 256 bytes. The content of a
-// new buffer is zero.
+// Owners of device memory and of pinned host memory. Move-only; the destructor frees the memory and returns its
+// reservation. Made by a Device, which must outlive them. Aligned to 4 KiB, CUDA device memory to 256 bytes. New
+// buffers are zeroed.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace headrace {
 class Device;
 
 namespace internal {
-// What both owners are: bytes of one kind of memory, and the reservation that covers them.
+// The common part: bytes of one kind of memory, and the reservation that covers them.
 class Buffer {
  public:
   using Free = void (*)(Device& device, void* data, uint64_t bytes) noexcept;

@@ -1,6 +1,5 @@
-// The CUDA backend's stream, for the CUDA bodies of kernels. It carries what those bodies need once a stream (a
-// cuBLASLt handle with its workspace, say), made by them when first used. Includes nothing of CUDA. Threads as stream.h
-// says.
+// The CUDA backend's stream, for the CUDA bodies of kernels. Holds what those bodies keep per stream (a cuBLASLt handle
+// with its workspace, for example), which they create on first use. Includes nothing of CUDA. Threads as in stream.h.
 #pragma once
 
 #include <memory>
@@ -11,8 +10,8 @@
 
 namespace headrace {
 
-// What was recorded on a stream, to be launched on it any number of times. Holds the parameters of every kernel and
-// copy, not what they point at. The stream must outlive it, and have run its launches.
+// Work recorded on a stream, which can be launched on it any number of times. Holds the parameters of every kernel and
+// copy, not the memory they point to. The stream must outlive it and have run its launches.
 class CudaGraph {
  public:
   virtual ~CudaGraph() = default;
@@ -28,21 +27,21 @@ class CudaStream : public Stream {
  public:
   Device& device() const { return device_; }
 
-  // What the kernels attach; empty at first. Destroyed when the stream goes, after its work has run and while the
-  // cudaStream_t is still there. Memory for it comes from device().allocate(), so that --vram counts it.
+  // State that kernels attach; initially empty. Destroyed with the stream, after its work has run and while the
+  // cudaStream_t still exists. Its memory comes from device().allocate(), so --vram counts it.
   std::shared_ptr<void>& attachment() { return attachment_; }
 
-  // After every launch: throws Error with the kernel's name and CUDA's error if the launch failed. The name is kept,
-  // for an error that shows only when the kernel runs. `kernel` is a literal.
+  // Call after every launch: throws Error with the kernel's name and CUDA's error if the launch failed. Keeps the name
+  // for an error that appears only when the kernel runs. `kernel` is a literal.
   virtual void check_launch(const char* kernel) = 0;
 
-  // What is enqueued between the two is recorded and does not run: kernels and copies alone, enqueued by this thread.
-  // Copies are counted when they are launched. Throws Error; drop_recording() is for the way out of an error.
+  // Work enqueued between begin and end is recorded and does not run. Only kernels and copies, enqueued by this thread,
+  // are allowed. Copies count when they are launched. Throws Error; drop_recording() is for error paths.
   virtual void begin_recording() = 0;
   virtual std::unique_ptr<CudaGraph> end_recording() = 0;
   virtual void drop_recording() noexcept = 0;
 
-  // cudaStream_t. Makes the stream's device current for the calling thread, as a launch needs it.
+  // cudaStream_t. Makes the stream's device current for the calling thread, as a launch requires.
   void* native() const override = 0;
 
  protected:

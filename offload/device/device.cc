@@ -54,7 +54,7 @@ void Device::set_trace(std::unique_ptr<Trace> trace) {
 
 std::unique_ptr<Device> open_device(const DeviceOptions& options) {
   check_options(options);
-  std::unique_ptr<Trace> trace;  // before the device: what cannot be written is known at once
+  std::unique_ptr<Trace> trace;  // opened before the device, so that an unwritable file fails at once
   if (!options.trace_path.empty()) trace = std::make_unique<Trace>(options.trace_path);
   auto device = open_any(options);
   if (trace != nullptr) device->set_trace(std::move(trace));

@@ -1,6 +1,6 @@
-// A device: where kernels run, and the maker of streams, events and buffers. The backend is chosen at run time.
-// Owns the two memory budgets and counts the bytes that cross each link. Thread-safe but for destruction; must outlive
-// all it made.
+// A device: runs kernels and makes streams, events and buffers. The backend is selected at run time. Owns the two
+// memory budgets and counts the bytes that cross each link. Thread-safe except for destruction; must outlive all
+// objects it made.
 #pragma once
 
 #include <array>
@@ -25,11 +25,11 @@ enum class DeviceChoice { kAuto, kCpu, kCuda };
 
 struct DeviceOptions {
   DeviceChoice choice = DeviceChoice::kAuto;
-  int cuda_index = -1;          // cuda:N; -1: the first GPU that can be used
+  int cuda_index = -1;          // cuda:N; -1: the first usable GPU
   uint64_t vram_bytes = 0;      // 0: the default (docs/design.md, section 11)
-  uint64_t host_mem_bytes = 0;  // 0: 60% of what is available
+  uint64_t host_mem_bytes = 0;  // 0: 60% of the available memory
   int threads = 0;              // CPU workers; 0: the cores this process may use
-  double copy_gb_per_s = 0;     // CPU backend: paces copies between the tiers, for tests and demonstrations; 0: not
+  double copy_gb_per_s = 0;     // CPU backend: pace of copies between tiers, for tests and demonstrations; 0: none
   std::string trace_path{};     // a file for a trace of all streams (trace.h); empty: none
 };
 
@@ -41,30 +41,30 @@ class Device {
 
   virtual Backend backend() const = 0;
   virtual std::string name() const = 0;  // "CPU, 2 threads", "NVIDIA H200"
-  // With name(), what a measurement of it is kept by: the version of a GPU's driver, the processor's name.
+  // Together with name() the key of a kept measurement: the version of a GPU's driver, or the processor's name.
   virtual std::string driver() const { return {}; }
-  virtual std::string pci_bus_id() const { return {}; }  // "0000:01:00.0"; empty: it is on none
-  virtual int threads() const = 0;                       // for work on the host; on the CPU backend its pool's too
+  virtual std::string pci_bus_id() const { return {}; }  // "0000:01:00.0"; empty: none
+  virtual int threads() const = 0;                       // for host work; on the CPU backend also the size of its pool
 
-  // The name shows in traces and in the thread's name. Compute streams of the CPU backend share the device's pool, so
-  // that one at a time may be used.
+  // The name appears in traces and as the thread's name. Compute streams of the CPU backend share the device's pool, so
+  // only one may be used at a time.
   std::unique_ptr<Stream> make_stream(std::string_view name, StreamRole role);
   virtual std::unique_ptr<Event> make_event() = 0;
 
-  // Budgeted; throws Error(kDoesNotFit). `what` says what the memory is for.
+  // Budgeted; throws Error(kDoesNotFit). `what` names the purpose of the memory.
   virtual DeviceBuffer allocate(uint64_t bytes, std::string_view what) = 0;
   virtual PinnedBuffer allocate_pinned(uint64_t bytes, std::string_view what) = 0;
 
   virtual MemoryBudget& vram() = 0;
   virtual MemoryBudget& host_mem() = 0;
 
-  // Why DeviceChoice::kAuto took the CPU; empty when it did not, or was not asked.
+  // Why DeviceChoice::kAuto selected the CPU; empty otherwise.
   const std::string& fallback_reason() const { return fallback_reason_; }
-  void set_fallback_reason(std::string reason) { fallback_reason_ = std::move(reason); }  // open_device() does
+  void set_fallback_reason(std::string reason) { fallback_reason_ = std::move(reason); }  // called by open_device()
 
-  // Null where nothing is traced.
+  // Null without a trace.
   Trace* trace() const { return trace_.get(); }
-  void set_trace(std::unique_ptr<Trace> trace);  // open_device() does, before there are streams
+  void set_trace(std::unique_ptr<Trace> trace);  // called by open_device(), before streams exist
   virtual std::unique_ptr<TraceClock> make_trace_clock() = 0;
 
   // Bytes enqueued since the device was opened.
@@ -83,15 +83,15 @@ class Device {
   std::unique_ptr<Trace> trace_;
 };
 
-// Throws Error: no such device (kUsage), or a budget above what the machine has (kDoesNotFit).
+// Throws Error: no such device (kUsage), or a budget above the machine's memory (kDoesNotFit).
 std::unique_ptr<Device> open_device(const DeviceOptions& options);
 
 struct DeviceListing {
-  std::string id;           // what --device takes: "cuda:0", "cpu"
+  std::string id;           // the value of --device: "cuda:0", "cpu"
   std::string description;  // "NVIDIA H200, 139.80 GiB, 139.22 GiB free, compute capability 9.0"
-  std::string unusable;     // why not; empty: it can be used
+  std::string unusable;     // the reason; empty: it can be used
 };
-// GPUs in CUDA's order, then the CPU. Where there is no GPU, one "cuda" that says why.
+// GPUs in CUDA's order, then the CPU. Without a GPU the list has one "cuda" entry with the reason.
 std::vector<DeviceListing> list_devices();
 
 }  // namespace headrace

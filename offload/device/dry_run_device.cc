@@ -29,7 +29,7 @@ class DryRunClock final : public TraceClock {
   int64_t host_ns(int64_t stamp_ns) const override { return stamp_ns; }
 };
 
-// Idle, always.
+// Always idle.
 class DryRunCpuStream final : public CpuStream {
  public:
   void record(Event&) override {}
@@ -65,7 +65,7 @@ void free_addresses(Device&, void* data, uint64_t bytes) noexcept { munmap(data,
 template <typename Owner>
 Owner reserve_addresses(Device& device, MemoryBudget& budget, uint64_t bytes, std::string_view what) {
   if (bytes == 0) return Owner();
-  const uint64_t rounded = bytes > UINT64_MAX - kPageBytes ? bytes : whole_pages(bytes);  // near 2^64 it would wrap
+  const uint64_t rounded = bytes > UINT64_MAX - kPageBytes ? bytes : whole_pages(bytes);  // must not wrap
   MemoryBudget::Reservation reservation = budget.reserve(rounded, what);
   void* const data = mmap(nullptr, rounded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) {

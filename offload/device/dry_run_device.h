@@ -16,17 +16,17 @@ struct DryRunCard {
   std::string name;      // "NVIDIA H200"
   std::string driver{};  // as Device::driver()
   Backend backend = Backend::kCuda;
-  uint64_t vram_bytes = 0, host_bytes = 0;  // the budgets; on the CPU the first comes out of the second
-  uint64_t taken_bytes = 0;                 // of the first, by the system that drives the card
+  uint64_t vram_bytes = 0, host_bytes = 0;  // the budgets; on the CPU vram_bytes is part of host_bytes
+  uint64_t taken_bytes = 0;                 // part of vram_bytes, used by the system
   int threads = 1;
 };
 
 std::unique_ptr<Device> open_dry_run_device(const DryRunCard& card);
 
-// What a device is and leaves free as it stands.
+// The properties and the free memory of a device.
 DryRunCard dry_run_of(Device& device);
 
-// What CUDA itself takes of a card that nobody can ask.
+// Assumed size of the CUDA context on a card that is not present.
 constexpr uint64_t kDryRunContextBytes = 704 * kMiB;
 
 }  // namespace headrace

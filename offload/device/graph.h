@@ -1,7 +1,7 @@
-// Work that is enqueued again and again, such as a step's some hundred kernels: on CUDA, from the second time that a
-// key is seen, it is recorded as a CUDA graph and launched as one, so that neither the host nor the gaps between
-// kernels cost; on the CPU, and while a trace records, it is just enqueued. Owns the graphs, the most recently used
-// ones; what was launched must have run before they go. Thread: one at a time, that which enqueues on the stream.
+// Work that is enqueued repeatedly, such as the few hundred kernels of a step. On CUDA, the second use of a key records
+// a CUDA graph, and later uses launch it, which removes the host's cost and the gaps between kernels. On the CPU, and
+// while a trace records, the work is enqueued directly. Owns the most recently used graphs; launches must have run
+// before it is destroyed. Thread: one at a time, the one that enqueues on the stream.
 #pragma once
 
 #include <array>
@@ -16,15 +16,15 @@ namespace headrace {
 
 class Replay {
  public:
-  // All that the enqueued calls depend on: with equal keys they are the same calls with the same parameters. Whatever
-  // changes between runs is in the memory that they read.
+  // Everything that the enqueued calls depend on: equal keys mean the same calls with the same parameters. Values that
+  // change between runs are in the memory that the calls read.
   using Key = std::array<int64_t, 4>;
 
   explicit Replay(size_t most_graphs = 8);
 
-  // enqueue() enqueues kernels and copies on `stream`, the same one always, and on no other. When it is recorded it
-  // must not record or wait for events, synchronize or allocate: whatever the first time of a kind does beside
-  // (products are checked) is done by then. An error of its comes out as it is.
+  // enqueue() enqueues kernels and copies on `stream` alone; the stream must always be the same. While recorded it must
+  // not record or wait for events, synchronize or allocate, so one-time work (checks of products) must be done before.
+  // Exceptions of enqueue() pass through.
   template <typename Enqueue>
   void run(Stream& stream, const Key& key, const Enqueue& enqueue) {
     Entry* const entry = find(stream, key);
@@ -50,7 +50,7 @@ class Replay {
     uint64_t last_use = 0;
     std::unique_ptr<CudaGraph> graph{};
   };
-  // Dropped if it is not finished.
+  // Dropped unless finished.
   class Recording {
    public:
     explicit Recording(Stream& stream);
@@ -61,7 +61,7 @@ class Replay {
     CudaStream* stream_;
   };
 
-  Entry* find(Stream& stream, const Key& key);  // null: just enqueue
+  Entry* find(Stream& stream, const Key& key);  // null: enqueue directly
   void launch(const Entry& entry);
 
   const size_t most_graphs_;

@@ -1,4 +1,4 @@
-// Stands in for the CUDA body in a build that has none.
+// Replaces the CUDA body in a build without CUDA.
 #include "offload/device/backends.h"
 #include "offload/device/stopwatch.h"
 

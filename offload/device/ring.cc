@@ -5,7 +5,7 @@
 namespace headrace {
 namespace {
 
-// Slots begin at multiples of this, so that kernels may load whole vectors.
+// Slots begin at multiples of this, so that kernels can load whole vectors.
 constexpr uint64_t kSlotAlign = 256;
 
 uint64_t ring_bytes(int slots, uint64_t slot_bytes) {

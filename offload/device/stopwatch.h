@@ -1,6 +1,6 @@
-// The time between two places in a stream's order, without a wait: the host reads it once the stream has come past
-// both. On CUDA two events, on the CPU the stream's own thread looks at the clock. Owns its events; the stream must
-// have run what was asked of it before it goes. Thread: one at a time, that which enqueues on the stream.
+// Measures the time between two points of a stream without waiting: the host reads it once the stream has passed both.
+// On CUDA with two events; on the CPU the stream's thread reads the clock. Owns its events; the stream must have passed
+// both points before it is destroyed. Thread: one at a time, the one that enqueues on the stream.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ class Stopwatch {
   // Asynchronous. Not while the stream records a graph.
   virtual void start(Stream& stream) = 0;
   virtual void stop(Stream& stream) = 0;
-  // REQUIRES: started and stopped, in this order, and the stream has come to both.
+  // REQUIRES: started, then stopped, and the stream has passed both points.
   virtual double ms() const = 0;
 
  protected:

@@ -5,7 +5,7 @@ namespace headrace {
 void drain(Stream& stream) noexcept {
   try {
     stream.synchronize();
-  } catch (...) {  // nobody is left to hear of it
+  } catch (...) {  // nobody is left to report it to
   }
 }
 

@@ -1,7 +1,7 @@
-// Streams and events, one interface over two backends chosen at run time. A stream runs what is enqueued in order; an
-// event orders streams. On the CPU a stream is a worker thread with a queue, an event a counter with a condition, a
-// copy a memcpy on the stream's thread, so that overlap is real. A Stream& is the view that kernels take; no default
-// stream. Thread: one thread enqueues on a stream at a time; synchronize() may be called from any.
+// Streams and events: one interface over two backends selected at run time. A stream runs its work in order; an event
+// orders streams. On the CPU a stream is a worker thread with a queue, an event a counter with a condition, and a copy
+// a memcpy on the stream's thread, so copies really overlap. Kernels take a Stream&; there is no default stream.
+// Thread: one thread enqueues on a stream at a time; synchronize() may be called from any.
 #pragma once
 
 #include <cstddef>
@@ -17,23 +17,23 @@ enum class StreamRole : uint8_t { kCompute, kCopy };
 enum class Link : uint8_t { kHostToDevice, kDeviceToHost, kWithinDevice };
 constexpr size_t kLinkCount = 3;
 
-// What a slice of a trace is called (trace.h): "layer" and 7 are "layer 7". Costs nothing where nothing is traced.
+// The name of a trace slice (trace.h): "layer" and 7 give "layer 7". Free without a trace.
 struct TraceName {
   TraceName() = default;
   TraceName(const char* literal, int64_t which = -1) : text(literal), number(which) {}  // NOLINT: a literal is a name
-  const char* text = nullptr;  // outlives the trace, as a literal does; null: the stream's own name
+  const char* text = nullptr;  // outlives the trace, as a literal does; null: the stream's name
   int64_t number = -1;         // -1: none
 };
 
 // Tracing state of a stream. Device::make_stream() sets it.
 struct StreamTracing {
-  Trace* trace = nullptr;  // null: not traced, and all it costs is to ask
+  Trace* trace = nullptr;  // null: not traced; the only cost is this check
   const char* name = nullptr;
   StreamRole role = StreamRole::kCompute;
   int open_spans = 0;
 };
 
-// As in CUDA: wait() takes the most recent record() enqueued before it, and an event never recorded is passed at once.
+// As in CUDA: wait() refers to the most recent record() enqueued before it, and passes at once if there is none.
 class Event {
  public:
   virtual ~Event() = default;
@@ -48,21 +48,21 @@ class Event {
 
 class Stream {
  public:
-  virtual ~Stream() = default;  // finishes what is enqueued
+  virtual ~Stream() = default;  // finishes all enqueued work
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
   Backend backend() const { return backend_; }
 
-  // Asynchronous; both sides must stay valid until it has run. Bytes are counted by link on the device. `what` is for a
+  // Asynchronous; both sides must stay valid until it has run. The device counts the bytes by link. `what` is for a
   // trace.
   void copy(void* dst, const void* src, size_t bytes, Link link, TraceName what = {}) {
     if (tracing_.trace != nullptr) [[unlikely]]
       return traced_copy(&Stream::copy_bytes, dst, src, bytes, link, what);
     copy_bytes(dst, src, bytes, link);
   }
-  // The same of some KB that must not wait behind other streams' large copies: on CUDA, where copy() waits for its turn
-  // at a copy engine, a kernel reads or writes the host's memory. REQUIRES: the host's side is a PinnedBuffer's.
+  // A copy of some KB that must not queue behind other streams' large copies. On CUDA, where copy() waits for a copy
+  // engine, a kernel reads or writes host memory instead. REQUIRES: the host side is in a PinnedBuffer.
   void copy_small(void* dst, const void* src, size_t bytes, Link link, TraceName what = {}) {
     if (tracing_.trace != nullptr) [[unlikely]]
       return traced_copy(&Stream::copy_small_bytes, dst, src, bytes, link, what);
@@ -70,9 +70,9 @@ class Stream {
   }
   virtual void record(Event& event) = 0;
   virtual void wait(const Event& event) = 0;
-  // Blocks until all that was enqueued has run; rethrows the first error of a task.
+  // Blocks until all enqueued work has run; rethrows the first error of a task.
   virtual void synchronize() = 0;
-  // Never blocks: throws the first error of a task so far, which stays for synchronize() to throw, too.
+  // Never blocks: throws the first error of a task so far. synchronize() still rethrows it, too.
   virtual void check() = 0;
   // cudaStream_t on CUDA; null on the CPU.
   virtual void* native() const = 0;
@@ -94,7 +94,7 @@ class Stream {
   StreamTracing tracing_;
 };
 
-// Blocks until the stream is idle, for destructors and the way out of an error: a task's error is dropped.
+// Blocks until the stream is idle and drops a task's error: for destructors and error paths.
 void drain(Stream& stream) noexcept;
 
 }  // namespace headrace

@@ -8,13 +8,13 @@
 namespace headrace {
 namespace {
 
-constexpr int64_t kKeptForHost = 4096;  // of kMaxSlices: what the host did is the table of contents
+constexpr int64_t kKeptForHost = 4096;  // of kMaxSlices, reserved for the host's slices, which structure the trace
 
 struct Window {
   int64_t begin_ns, end_ns;
 };
 
-// What decoding took, one window a run, from its first step to its last one in the trace.
+// The time of decoding: one window per run, from its first step to its last traced one.
 std::vector<Window> decode_windows(const std::vector<TimedSlice>& slices, TraceSummary* summary) {
   std::vector<Window> windows;
   for (const TimedSlice& slice : slices) {
@@ -58,7 +58,7 @@ Trace::Trace(const std::string& path)
 Trace::~Trace() {
   try {
     if (!finished_ && clock_ != nullptr) finish();
-  } catch (...) {  // there is another error to report
+  } catch (...) {  // another error is being reported
   }
 }
 
@@ -69,7 +69,7 @@ void Trace::start(std::string device, std::unique_ptr<TraceClock> clock) {
   recording_ = true;
 }
 
-// One that lacks slices would make the link look idle.
+// Drops an incomplete step, which would make the link look idle.
 void Trace::close_step() {
   if (step_ != nullptr && overflowed_) step_->name.text = kPartOfStep;
   if (step_ != nullptr) largest_step_ = std::max(largest_step_, claimed_.load() - step_begin_);
@@ -99,7 +99,7 @@ int64_t Trace::begin_step() {
   if (skipping_) return number;
   recording_ = !finished_ && number <= kTracedSteps && room_for_step();
   if (!recording()) ++summary_.dropped_steps;
-  details_left_ = kMaxSlices;  // a step is recorded whole
+  details_left_ = kMaxSlices;  // steps are recorded in full
   return number;
 }
 
@@ -138,7 +138,7 @@ int64_t Trace::host_now_ns() {
       .count();
 }
 
-// In the order in which they were enqueued, since the trace began. A slice without times is one whose stream failed.
+// Slices in enqueue order, with times since the trace began. A slice without times belongs to a stream that failed.
 std::vector<TimedSlice> Trace::timed_slices() {
   std::vector<TimedSlice> timed;
   const int64_t claimed = claimed_.load();
@@ -184,7 +184,7 @@ void TraceSpan::begin(Stream& stream, TraceName name) {
   if (slice_ == nullptr) return;
   try {
     tracing.trace->stamp(stream, *slice_, TraceEdge::kBegin);
-  } catch (...) {  // there will be no destructor
+  } catch (...) {  // the destructor will not run
     --tracing.open_spans;
     throw;
   }
@@ -196,7 +196,7 @@ void TraceSpan::end() noexcept {
   if (slice_ == nullptr) return;
   try {
     tracing.trace->stamp(*stream_, *slice_, TraceEdge::kEnd);
-  } catch (...) {  // the device has failed, and says so at the next call; the slice stays without an end
+  } catch (...) {  // the device has failed and reports that at the next call; the slice has no end
   }
 }
 
@@ -210,8 +210,8 @@ HostSpan::~HostSpan() {
   if (slice_ != nullptr) slice_->stamp(TraceEdge::kEnd, Trace::host_now_ns());
 }
 
-// A copy stream's copies are the tracks of the links; a compute stream's stand between its kernels, where they hold it
-// up.
+// Copies on a copy stream are the tracks of the links; copies on a compute stream appear between its kernels, which
+// they delay.
 void Stream::traced_copy(CopyBytes copy_as, void* dst, const void* src, size_t bytes, Link link, TraceName what) {
   Trace& trace = *tracing_.trace;
   const bool computes = tracing_.role == StreamRole::kCompute;

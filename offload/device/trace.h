@@ -1,12 +1,12 @@
-// A trace of a run: what each stream did and when, for ui.perfetto.dev and chrome://tracing. Streams report their
-// copies themselves; what a compute stream does is named by TraceSpan and TraceStep, what the host does by HostSpan.
-// Without a trace, each of these costs one pointer check.
+// A trace of a run for ui.perfetto.dev and chrome://tracing: what each stream did, and when. Streams report their
+// copies themselves; TraceSpan and TraceStep name the work of compute streams, HostSpan that of the host. Without a
+// trace each of these costs one pointer check.
 //
-// Bounded, so that the file can be opened: the first kTracedSteps decode steps of each run; of each prefill its layers
-// and kPrefillDetails slices inside them; kMaxSlices in all. What is left out is counted, and the file says so.
+// Bounded, so that viewers can open the file: the first kTracedSteps decode steps of each run; of each prefill its
+// layers and kPrefillDetails slices inside them; kMaxSlices in all. The file reports how many were dropped.
 //
-// Owns its file, its slices and the clock of its backend. Any thread may record; begin_run(), begin_step() and finish()
-// come from one.
+// Owns its file, its slices and the backend's clock. Any thread may record; begin_run(), begin_step() and finish() are
+// for one.
 #pragma once
 
 #include <chrono>
@@ -26,33 +26,32 @@ class Trace {
  public:
   static constexpr int64_t kTracedSteps = 32, kPrefillDetails = 16384, kMaxSlices = 131072;
 
-  // Creates the file, with a trace of nothing in it, so that what cannot be written is known before the work begins.
-  // Throws Error: kStorage for the file system, kBadInput for a file that holds something else than a trace.
+  // Creates the file with an empty trace, so that an unwritable file fails before the work begins. Throws Error:
+  // kStorage for the file system, kBadInput for a file that holds something other than a trace.
   explicit Trace(const std::string& path);
-  ~Trace();  // writes what there is if nobody did: for the way out of an error
+  ~Trace();  // writes the file if finish() was not called: for error paths
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
   void start(std::string device, std::unique_ptr<TraceClock> clock);
 
-  // Reads the times back and writes the file; nothing is recorded from then on. REQUIRES: the streams are idle, or
-  // gone. Throws Error(kStorage).
+  // Reads the times back and writes the file; nothing is recorded afterwards. REQUIRES: the streams are idle or
+  // destroyed. Throws Error(kStorage).
   TraceSummary finish();
   bool finished() const { return finished_; }
 
-  // Whether what is enqueued now becomes slices. Where it does, work must not run as a CUDA graph: its parts would have
-  // no times.
+  // Whether work enqueued now becomes slices. If so, it must not run as a CUDA graph, whose parts have no times.
   bool recording() const { return recording_.load(std::memory_order_relaxed); }
 
-  void begin_run();      // a prompt and its answer; its prefill comes first
-  void skip_run();       // one that is not to be in the trace, to warm up say: nothing until the next begin_run()
+  void begin_run();      // a prompt and its answer, starting with prefill
+  void skip_run();       // excludes a run, such as a warm-up: nothing is recorded until the next begin_run()
   int64_t begin_step();  // the decode step's number in its run, from 1
 
   // ---- for spans and streams ----
   enum class Weight : uint8_t { kOutline, kDetail };
-  // Null if the trace is not recording or its bounds are reached.
+  // Null if the trace does not record or is full.
   TraceSlice* claim(TraceTrack track, TraceName name, Weight weight);
   void stamp(Stream& stream, TraceSlice& slice, TraceEdge edge) { clock_->stamp(stream, slice, edge); }
-  const char* keep(std::string_view name);  // as long as the trace
+  const char* keep(std::string_view name);  // valid as long as the trace
   static int64_t host_now_ns();
 
   static constexpr char kStep[] = "step", kPartOfStep[] = "step, not whole";
@@ -73,12 +72,12 @@ class Trace {
   bool finished_ = false;
   std::atomic<bool> skipping_{false};
   int64_t run_steps_ = 0, step_begin_ = 0, largest_step_ = 0;
-  TraceSlice* step_ = nullptr;  // the last one recorded
+  TraceSlice* step_ = nullptr;  // the last recorded step
   Mutex names_mutex_;
   std::deque<std::string> names_ GUARDED_BY(names_mutex_);
 };
 
-// What is enqueued on a compute stream while this lives is one slice. Spans nest. Thread: who enqueues.
+// Work enqueued on a compute stream during its lifetime is one slice. Spans nest. Thread: the enqueuing one.
 class TraceSpan {
  public:
   TraceSpan(Stream& stream, TraceName name) {
@@ -100,7 +99,7 @@ class TraceSpan {
   TraceSlice* slice_ = nullptr;
 };
 
-// A decode step: the same, and the trace counts it.
+// A span for a decode step, which the trace counts.
 class TraceStep {
  public:
   explicit TraceStep(Stream& stream) : span_(stream, next(stream.tracing().trace)) {}
@@ -110,7 +109,7 @@ class TraceStep {
   TraceSpan span_;
 };
 
-// What the calling thread does while this lives. `trace` may be null.
+// Work of the calling thread during its lifetime. `trace` may be null.
 class HostSpan {
  public:
   HostSpan(Trace* trace, TraceName name);

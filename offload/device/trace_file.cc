@@ -18,7 +18,7 @@
 namespace headrace {
 namespace {
 
-// What every trace begins with: a file that does not is somebody's.
+// The start of every trace. A file that starts differently belongs to somebody else.
 constexpr std::string_view kHead = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
 constexpr std::string_view kEmpty = "]}\n";
 constexpr int64_t kClockErrorNs = 1000;
@@ -31,12 +31,12 @@ constexpr std::array<const char*, kLinkCount> kLinkNames = {"H2D", "D2H", "withi
   throw_error(ExitCode::kStorage, path, str(what, ": ", std::strerror(errno)), "name a file that can be written");
 }
 
-// Bytes that are not UTF-8 (of a file's name) become U+FFFD.
+// Bytes that are not UTF-8 (in a file name) become U+FFFD.
 std::string json_string(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// To a file, by the block.
+// Buffered writes to a file.
 class Writer {
  public:
   Writer(int fd, const std::string& path) : fd_(fd), path_(path) {}
@@ -73,7 +73,7 @@ std::string metadata(const char* what, int tid, const std::string& args) {
   return str("\n{\"ph\":\"M\",\"pid\":1,\"tid\":", tid, ",\"name\":\"", what, "\",\"args\":{", args, "}},");
 }
 
-// A lane's number in the file, and its place in the viewer.
+// The number of a lane in the file, which also orders it in the viewer.
 int lane_tid(TraceTrack track, int lane) { return static_cast<int>(track) * 100 + lane + 1; }
 
 std::string slice_event(const TimedSlice& slice, int tid) {
@@ -103,7 +103,7 @@ void put_track(TraceTrack track, std::vector<TimedSlice> slices, Writer* out) {
   for (size_t i = 0; i < slices.size(); ++i) out->put(slice_event(slices[i], lane_tid(track, lanes[i])));
 }
 
-// What a reader should know of what is not there, where the trace ends.
+// A note about dropped slices, at the end of the trace.
 void put_dropped(const TraceSummary& summary, int64_t end_ns, Writer* out) {
   if (summary.dropped_steps == 0 && summary.dropped_slices == 0) return;
   out->put(str("\n{\"ph\":\"i\",\"s\":\"g\",\"pid\":1,\"tid\":1,\"ts\":", microseconds(end_ns),
@@ -126,14 +126,14 @@ std::vector<int> trace_lanes(std::vector<TimedSlice>* slices) {
   if (slices->empty()) return {};
   const bool nests = slices->front().track == TraceTrack::kCompute || slices->front().track == TraceTrack::kHost;
   int64_t last = slices->front().begin_ns;
-  for (TimedSlice& slice : *slices) {  // what is inside was enqueued after what is around it
+  for (TimedSlice& slice : *slices) {  // nested slices were enqueued after the one around them
     if (last - kClockErrorNs <= slice.begin_ns && slice.begin_ns < last) slice.begin_ns = last;
     slice.end_ns = std::max(slice.end_ns, slice.begin_ns);
     last = slice.begin_ns;
   }
   std::stable_sort(slices->begin(), slices->end(),
                    [](const TimedSlice& a, const TimedSlice& b) { return a.begin_ns < b.begin_ns; });
-  std::vector<std::vector<int64_t>> open;  // by lane: where what is open there ends, the outermost first
+  std::vector<std::vector<int64_t>> open;  // by lane: the ends of the open slices, the outermost first
   std::vector<int> lanes;
   for (TimedSlice& slice : *slices) {
     size_t lane = 0;
@@ -155,7 +155,7 @@ std::vector<int> trace_lanes(std::vector<TimedSlice>* slices) {
 
 TraceFile::TraceFile(std::string path) : path_(std::move(path)) {
   fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (fd_ < 0) fd_ = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);  // a pipe whose reader is another
+  if (fd_ < 0) fd_ = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);  // a pipe with a reader in another process
   if (fd_ < 0) storage_error(path_, "cannot be opened for writing");
   struct stat info = {};
   regular_ = ::fstat(fd_, &info) == 0 && S_ISREG(info.st_mode);
@@ -209,7 +209,7 @@ void TraceFile::write(std::vector<TimedSlice> slices, const TraceSummary& summar
     if (regular_) {
       try {
         write_empty();
-      } catch (...) {  // the first error is the one to report
+      } catch (...) {  // report the first error
       }
     }
     throw;

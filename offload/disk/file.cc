@@ -29,7 +29,7 @@ FileFault ask_faults(FileOp op, const std::string& path, uint64_t offset = 0, ui
   return faults == nullptr ? FileFault{} : faults->before(op, path, offset, bytes);
 }
 
-// The errno that a fault puts in the operation's place, or what `call` says: 0 or an errno.
+// The errno that a fault injects, or the result of `call`: 0 or an errno.
 template <typename Call>
 int attempt(FileOp op, const std::string& path, uint64_t bytes, const Call& call) {
   const int fault = ask_faults(op, path, 0, bytes).error;
@@ -105,7 +105,7 @@ struct Opened {
   bool direct = false;
 };
 
-// A file system that does not take O_DIRECT says EINVAL; the file may have been made by then.
+// A file system without O_DIRECT returns EINVAL, possibly after it has created the file.
 Opened open_at(const std::string& path, int flags, FileCaching caching) {
   Opened opened;
   opened.error = attempt(FileOp::kOpen, path, 0, [&] {
@@ -135,7 +135,7 @@ int preallocate(int fd, uint64_t bytes) {
   int error = EINTR;
   while (error == EINTR) error = ::posix_fallocate(fd, 0, static_cast<off_t>(bytes));
   if (error != EOPNOTSUPP && error != EINVAL) return error;
-  return errno_of(::ftruncate(fd, static_cast<off_t>(bytes)));  // what can be had: no promise of room
+  return errno_of(::ftruncate(fd, static_cast<off_t>(bytes)));  // the fallback: no guarantee of space
 }
 
 }  // namespace
@@ -236,7 +236,7 @@ void sync_folder(const std::string& folder) {
     if (fd < 0) return errno;
     const int failed = errno_of(::fsync(fd));
     ::close(fd);
-    return failed == EINVAL ? 0 : failed;  // a file system that has nothing to do there
+    return failed == EINVAL ? 0 : failed;  // the file system has nothing to sync
   });
   if (error != 0) storage_error(folder, what_failed(FileOp::kSyncFolder, 0, 0), error);
 }

@@ -11,7 +11,7 @@
 namespace headrace {
 namespace {
 
-constexpr int kMaxTries = 1000;  // of an operation that is interrupted, or asked to come again, again and again
+constexpr int kMaxTries = 1000;  // of an operation that keeps being interrupted or deferred
 
 bool transient(int error) { return error == EINTR || error == EAGAIN; }
 
@@ -86,8 +86,8 @@ FileDone FileQueue::wait() {
   }
 }
 
-// A direct file goes on at a multiple of its alignment only. Nothing read is the end of the file, nothing written a
-// full disk.
+// A direct file continues at a multiple of its alignment only. A read of 0 bytes is the end of the file, a write of 0
+// bytes a full disk.
 bool FileQueue::go_on(const Result& result, FileDone* done) {
   Slot& slot = slots_[static_cast<size_t>(result.slot)];
   const int error = result.value < 0 ? static_cast<int>(-result.value) : 0;

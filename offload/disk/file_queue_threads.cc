@@ -16,7 +16,7 @@
 namespace headrace {
 namespace {
 
-constexpr int kMaxThreads = 16;  // as many as keep a solid-state disk busy; they hardly ever run
+constexpr int kMaxThreads = 16;  // enough to keep a solid-state disk busy; they are mostly blocked
 
 class ThreadsQueue final : public FileQueue {
  public:
@@ -33,7 +33,7 @@ class ThreadsQueue final : public FileQueue {
       stop_ = true;
     }
     came_.notify_all();
-    for (std::thread& thread : threads_) thread.join();  // each finishes what it does
+    for (std::thread& thread : threads_) thread.join();  // each finishes its current request
   }
 
   std::string describe() const override {
@@ -62,7 +62,7 @@ class ThreadsQueue final : public FileQueue {
     FileRequest part;
   };
   void serve();
-  Result carry_out(const Job& job) REQUIRES(mutex_);  // unlocks mutex_ meanwhile
+  Result carry_out(const Job& job) REQUIRES(mutex_);  // unlocks mutex_ during the operation
 
   const std::string why_;
   Mutex mutex_;

@@ -1,5 +1,5 @@
-// The body over io_uring (liburing). One system call submits a request; the file and the memory are registered, so that
-// the kernel looks neither of them up again.
+// The body over io_uring (liburing). One system call submits a request. The file and the memory are registered, so the
+// kernel does not look them up for each request.
 #include <liburing.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ class UringQueue final : public FileQueue {
     register_memory();
   }
   ~UringQueue() override {
-    while (started_ > 0) next();  // the kernel must be done with the memory
+    while (started_ > 0) next();  // the kernel must have finished with the memory
     io_uring_queue_exit(&ring_);
   }
 
@@ -47,7 +47,7 @@ class UringQueue final : public FileQueue {
   int started_ = 0;
 };
 
-// Where the limit on locked memory is too small for it, requests do without.
+// If the limit on locked memory is too low, requests use unregistered memory.
 void UringQueue::register_memory() {
   const size_t count = (memory_.size() + kBufferBytes - 1) / kBufferBytes;
   if (count == 0 || count > kMaxBuffers) return;
@@ -70,7 +70,7 @@ int UringQueue::buffer_of(const FileRequest& part) const {
 
 void UringQueue::start(int slot, const FileRequest& part) {
   io_uring_sqe* const sqe = io_uring_get_sqe(&ring_);
-  CHECK(sqe != nullptr);  // there are as many as the queue is deep
+  CHECK(sqe != nullptr);  // the queue has as many entries as its depth
   const int fd = registered_file_ ? 0 : file_.fd(), buffer = buffer_of(part);
   const auto bytes = static_cast<unsigned>(std::min<uint64_t>(part.bytes, kGiB));
   if (part.op == FileOp::kRead) {

@@ -1,6 +1,6 @@
 #include "offload/host/checksum.h"
 
-// The library as Debian has it for x86-64 holds a body for each instruction set and takes the best one at run time.
+// Debian's library for x86-64 has a body for each instruction set and selects one at run time.
 #if defined(__x86_64__) && __has_include(<xxh_x86dispatch.h>)
 #include <xxh_x86dispatch.h>
 #else

@@ -1,4 +1,4 @@
-// The checksum of what lies on a disk: XXH3, 64 bits. The same on every machine. Pure; any thread.
+// The checksum of data on a disk: XXH3, 64 bits, the same on every machine. Pure; any thread.
 #pragma once
 
 #include <cstddef>

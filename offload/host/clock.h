@@ -1,4 +1,4 @@
-// The host's clock, for times that are measured: never set back. Any thread.
+// The host's clock for measured times: monotonic. Any thread.
 #pragma once
 
 #include <chrono>

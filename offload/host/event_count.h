@@ -1,5 +1,5 @@
-// How threads of the CPU backend wait for each other: a short spin, then sleep in the kernel until the bell is rung.
-// Ringing costs one load when nobody sleeps. Owns two counters. Any number of threads may wait and ring.
+// An event count, with which threads of the CPU backend wait for each other: a short spin, then sleep in the kernel
+// until ring(). A ring costs one load if nobody sleeps. Owns two counters. Any number of threads may wait and ring.
 #pragma once
 
 #include <atomic>
@@ -10,9 +10,9 @@ namespace headrace {
 
 class EventCount {
  public:
-  // Returns once ready() is true. ready() reads atomics sequentially consistently; whoever makes it true writes them so
-  // and then rings. That order is what makes a lost wake-up impossible: either the waiter sees the write, or the
-  // ringer sees the sleeper.
+  // Returns once ready() is true. ready() reads atomics with sequential consistency; the thread that makes it true
+  // writes them likewise and then rings. So no wake-up is lost: either the waiter sees the write, or the ringer sees
+  // the sleeper.
   template <typename Ready>
   void wait(std::chrono::nanoseconds spin, const Ready& ready) {
     if (spin_until(spin, ready)) return;

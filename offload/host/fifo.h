@@ -1,4 +1,5 @@
-// First in, first out, of a fixed size: nothing is allocated once it is made. Owns its items. Thread: one at a time.
+// A first-in, first-out queue of fixed size that allocates only in its constructor. Owns its items. Thread: one at a
+// time.
 #pragma once
 
 #include <cstddef>

@@ -23,7 +23,7 @@ std::optional<uint64_t> read_number(const std::string& path) {
   return value;
 }
 
-// "name 123" or "name: 123 kB": the number after `name`, as it stands there.
+// "name 123" or "name: 123 kB": the number after `name`, in the file's unit.
 std::optional<uint64_t> read_field(const std::string& path, std::string_view name) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -37,8 +37,8 @@ std::optional<uint64_t> read_field(const std::string& path, std::string_view nam
   return std::nullopt;
 }
 
-// Where a controller's files of this process may be: its group and all above it, for a limit may stand at any of them.
-// `controller` is empty for v2. In a container the group's own path may not be visible; its root then is.
+// Folders of a controller that may limit this process: its group and every group above it. `controller` is empty for
+// v2. In a container the group's own path may be hidden; then its root is visible.
 std::vector<std::string> group_folders(const std::string& root, std::string_view controller) {
   std::ifstream file(root + "/proc/self/cgroup");
   std::string path = "/";
@@ -56,7 +56,7 @@ std::vector<std::string> group_folders(const std::string& root, std::string_view
   return folders;
 }
 
-// The group's page cache is not counted as used: the kernel gives it up before it refuses.
+// The group's page cache does not count as used: the kernel drops it before it refuses memory.
 void apply_memory_limit(uint64_t limit, const std::optional<uint64_t>& used, const std::optional<uint64_t>& cached,
                         HostLimits* limits) {
   const uint64_t held = used.value_or(0) - std::min(used.value_or(0), cached.value_or(0));
@@ -91,7 +91,7 @@ void apply_core_groups(const std::string& root, int* cores) {
     uint64_t quota = 0, period = 0;
     if (file >> quota >> period) apply_quota(quota, period, cores);
   }
-  for (const std::string& folder : group_folders(root, "cpu")) {  // -1: no quota, which no unsigned number is
+  for (const std::string& folder : group_folders(root, "cpu")) {  // -1: no quota; an unsigned parse rejects it
     std::ifstream file(folder + "/cpu.cfs_quota_us");
     int64_t quota = 0;
     if (file >> quota && quota > 0) {
@@ -101,7 +101,7 @@ void apply_core_groups(const std::string& root, int* cores) {
 }
 
 int affinity_cores() {
-  for (int cpus = 1024; cpus <= (1 << 16); cpus *= 4) {  // the kernel refuses a set smaller than its own
+  for (int cpus = 1024; cpus <= (1 << 16); cpus *= 4) {  // the kernel rejects a set smaller than its own
     cpu_set_t* const set = CPU_ALLOC(static_cast<size_t>(cpus));
     if (set == nullptr) break;
     const size_t bytes = CPU_ALLOC_SIZE(static_cast<size_t>(cpus));

@@ -1,5 +1,5 @@
-// What this process may use of the machine: memory and cores, the limits of its control group (v1 or v2) included.
-// Read anew at every call; owns nothing. Any thread.
+// Memory and cores that this process may use, the limits of its control group (v1 or v2) included. Reads the system at
+// every call; owns nothing. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,17 @@
 namespace headrace {
 
 struct HostLimits {
-  uint64_t total_bytes = 0;      // the machine's memory, or the control group's limit if that is less
-  uint64_t available_bytes = 0;  // what could be taken now without swapping
+  uint64_t total_bytes = 0;      // the machine's memory, or the control group's limit if that is lower
+  uint64_t available_bytes = 0;  // allocatable now without swapping
   int cores = 1;
 
   uint64_t default_host_mem() const { return available_bytes / 5 * 3; }  // docs/design.md, section 11: 60%
 };
 
-// `root` stands before /proc and /sys, for tests. Throws Error when /proc/meminfo cannot be read.
+// `root` is prepended to /proc and /sys, for tests. Throws Error if /proc/meminfo cannot be read.
 HostLimits read_host_limits(const std::string& root = "");
 
-// Throws Error(kDoesNotFit) if a budget is set above what there is. `bytes` 0: not set.
+// Throws Error(kDoesNotFit) if a budget exceeds what is available. `bytes` 0: not set.
 void check_against(const HostLimits& limits, std::string_view flag, uint64_t bytes);
 
 }  // namespace headrace

@@ -1,4 +1,4 @@
-// What a figure was measured on. Reads /proc and the limits of this process anew at every call; owns nothing. Any
+// Describes the machine of a measurement. Reads /proc and the limits of this process at every call; owns nothing. Any
 // thread.
 #pragma once
 
@@ -8,12 +8,12 @@
 namespace headrace {
 
 struct Machine {
-  std::string cpu;  // "AMD EPYC"; "unknown" where the system does not say
+  std::string cpu;  // "AMD EPYC"; "unknown" if the system does not report it
   int cores = 1;    // that this process may use
   uint64_t memory_bytes = 0;
 };
 
-// `root` stands before /proc and /sys, for tests.
+// `root` is prepended to /proc and /sys, for tests.
 Machine read_machine(const std::string& root = "");
 
 }  // namespace headrace

@@ -15,7 +15,7 @@ namespace headrace {
 namespace {
 
 constexpr uint64_t kHugePage = 2 * kMiB;
-constexpr uint64_t kTouchSlice = 16 * kMiB;  // some 5 ms of work; less is not worth a thread
+constexpr uint64_t kTouchSlice = 16 * kMiB;  // about 5 ms of work; less is not worth a thread
 
 void touch(std::byte* begin, const std::byte* end) {
   for (std::byte* page = begin; page < end; page += kPageBytes) *const_cast<volatile std::byte*>(page) = std::byte{0};
@@ -24,7 +24,7 @@ void touch(std::byte* begin, const std::byte* end) {
 }  // namespace
 
 void* map_pages(uint64_t bytes) noexcept {
-  const uint64_t slack = bytes >= kHugePage ? kHugePage - kPageBytes : 0;  // to begin on a huge page
+  const uint64_t slack = bytes >= kHugePage ? kHugePage - kPageBytes : 0;  // to begin at a huge page
   uint64_t asked = 0;
   if (!checked_add(bytes, slack, &asked)) {
     errno = ENOMEM;
@@ -38,7 +38,7 @@ void* map_pages(uint64_t bytes) noexcept {
   const uint64_t head = round_up(address, kHugePage) - address;
   if (head != 0) munmap(begin, head);
   if (slack != head) munmap(begin + head + bytes, slack - head);
-  madvise(begin + head, bytes, MADV_HUGEPAGE);  // advice: refused, it is only slower
+  madvise(begin + head, bytes, MADV_HUGEPAGE);  // advice only; without it the memory is slower
   return begin + head;
 }
 
@@ -47,7 +47,7 @@ void unmap_pages(void* data, uint64_t bytes) noexcept { munmap(data, bytes); }
 void touch_pages(void* data, uint64_t bytes, int threads) {
   std::byte* const begin = static_cast<std::byte*>(data);
   const uint64_t parts = std::clamp<uint64_t>(bytes / kTouchSlice, 1, static_cast<uint64_t>(std::max(threads, 1)));
-  const uint64_t step = round_up(bytes / parts + 1, kHugePage);  // no huge page in two threads' hands
+  const uint64_t step = round_up(bytes / parts + 1, kHugePage);  // no huge page is shared by two threads
   std::atomic<uint64_t> next = 0;
   const auto serve = [&](size_t) {
     for (uint64_t at = next.fetch_add(step); at < bytes; at = next.fetch_add(step)) {
@@ -57,7 +57,7 @@ void touch_pages(void* data, uint64_t bytes, int threads) {
   std::vector<std::thread> others;
   try {
     others = start_threads(static_cast<size_t>(parts - 1), "a thread that touches pages", serve);
-  } catch (const Error&) {  // this one does it alone, then
+  } catch (const Error&) {  // then this thread does it alone
   }
   serve(0);
   for (std::thread& other : others) other.join();

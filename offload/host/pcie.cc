@@ -18,7 +18,7 @@ std::string first_line(const std::string& file) {
   return line;
 }
 
-// The number that the text begins with; `otherwise` if there is none.
+// The number at the start of the text, or `otherwise`.
 template <typename Number>
 Number number(std::string_view text, Number otherwise) {
   Number value = otherwise;
@@ -26,7 +26,7 @@ Number number(std::string_view text, Number otherwise) {
   return value;
 }
 
-// "16.0 GT/s PCIe" -> 4; 0 for what is none.
+// "16.0 GT/s PCIe" -> 4; 0 for other text.
 int generation_of(const std::string& speed) {
   const double transfers = number<double>(speed, 0.0);
   constexpr double kTransfers[] = {2.5, 5, 8, 16, 32, 64};
@@ -39,7 +39,7 @@ int generation_of(const std::string& speed) {
 PcieMode mode_in(const std::string& folder, const char* which) {
   const int lanes = number(first_line(folder + "/" + which + "_link_width"), 0);
   return {.generation = generation_of(first_line(folder + "/" + which + "_link_speed")),
-          .lanes = lanes > 0 && lanes <= 32 ? lanes : 0};  // 63 and 255: the card says nothing
+          .lanes = lanes > 0 && lanes <= 32 ? lanes : 0};  // 63 and 255: unknown to the card
 }
 
 int lesser(int a, int b) { return a == 0 ? b : b == 0 ? a : std::min(a, b); }
@@ -92,7 +92,7 @@ bool PcieLink::below_possible() const {
 
 std::optional<PcieLink> read_pcie(const std::string& bus_id, const std::string& root) {
   if (bus_id.empty()) return std::nullopt;
-  std::string id = bus_id;  // CUDA writes hexadecimal digits in capitals
+  std::string id = bus_id;  // CUDA writes hexadecimal digits in upper case
   std::transform(id.begin(), id.end(), id.begin(), [](unsigned char c) { return std::tolower(c); });
   std::error_code error;
   const std::filesystem::path device = std::filesystem::canonical(root + "/sys/bus/pci/devices/" + id, error);

@@ -1,5 +1,5 @@
-// How a card is connected: the PCIe link that it and its slot have agreed on, and what they could, from sysfs; which
-// NUMA node it is at, and on which this process may run. Reads the files anew at every call; owns nothing. Any thread.
+// How a card is connected, from sysfs: the PCIe mode that card and slot use and the one they could use; the NUMA node
+// of the card, and the nodes of this process. Reads the files at every call; owns nothing. Any thread.
 #pragma once
 
 #include <optional>
@@ -9,25 +9,25 @@
 namespace headrace {
 
 struct PcieMode {
-  int generation = 0, lanes = 0;  // 0: not known
+  int generation = 0, lanes = 0;  // 0: unknown
   bool known() const { return generation > 0 && lanes > 0; }
   bool operator==(const PcieMode&) const = default;
 };
 
 struct PcieLink {
-  PcieMode now, card, slot;  // agreed on; what the card can do; what the port above it can
-  int numa_node = -1;        // -1: not known, or there is one
+  PcieMode now, card, slot;  // in use; maximum of the card; maximum of the port above it
+  int numa_node = -1;        // -1: unknown, or the machine has one node
 
-  // What both ends can do; as much of it as is known.
+  // The best mode that both ends support, as far as known.
   PcieMode possible() const;
-  // Known to run below that. A card that idles may have lowered its link: read while, or right after, it works.
+  // The link runs below possible(). An idle card may lower its link, so read this during or right after work.
   bool below_possible() const;
 };
 
-// `root` stands before /sys and /proc, for tests. None: there is no such device to be seen, as in many containers.
+// `root` is prepended to /sys and /proc, for tests. None: the device is not visible, as in many containers.
 std::optional<PcieLink> read_pcie(const std::string& bus_id, const std::string& root = "");
 
-// The nodes whose processors this process may run on, ascending; empty: not known.
+// The NUMA nodes whose processors this process may use, ascending; empty: unknown.
 std::vector<int> read_numa_nodes(const std::string& root = "");
 
 }  // namespace headrace

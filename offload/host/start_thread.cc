@@ -31,7 +31,7 @@ void set_thread_stacks() noexcept {
     pthread_attr_destroy(&attributes);
     return done;
   }();
-  (void)set;  // refused, the stacks are as large as RLIMIT_STACK says
+  (void)set;  // if this failed, stacks have the size of RLIMIT_STACK
 }
 
 }  // namespace headrace

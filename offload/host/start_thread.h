@@ -1,5 +1,5 @@
-// Threads that the system may refuse (a limit of processes or of memory): an Error then says which one was to be
-// started. Their stacks have one size, whatever RLIMIT_STACK says. Owns nothing. Any thread.
+// Starts threads. If the system refuses one (a limit on processes or memory), the Error says which. All stacks have one
+// size, independent of RLIMIT_STACK. Owns nothing. Any thread.
 #pragma once
 
 #include <algorithm>
@@ -11,15 +11,14 @@
 
 namespace headrace {
 
-// REQUIRES: in a catch, of what std::thread has thrown. Throws it as Error(kDoesNotFit), be it the system's refusal or
-// that of memory. `what`: "the thread that reads from disk".
+// REQUIRES: called in a catch block for an exception of std::thread. Rethrows it as Error(kDoesNotFit). `what`: "the
+// thread that reads from disk".
 [[noreturn]] void refuse_thread(const std::string& what);
 
-// Several times what the deepest of ours needs: attention on the CPU, some 700 KiB. Pages that are not reached take
-// nothing.
+// Several times the deepest stack of ours: attention on the CPU, about 700 KiB. Untouched pages take no memory.
 constexpr size_t kThreadStackBytes = size_t{4} << 20;
-// Makes that the size for all threads that the process starts from here on; std::thread takes none of its own. The
-// functions below call it.
+// Sets that size for all threads that the process starts later; std::thread has no parameter for it. The functions
+// below call it.
 void set_thread_stacks() noexcept;
 
 template <typename Body>
@@ -32,7 +31,7 @@ std::thread start_thread(const std::string& what, Body body) {
   }
 }
 
-// As many as the system gives, of `most`; each runs body(number). Throws Error(kDoesNotFit) where it gives none.
+// Starts up to `most` threads, each of which runs body(number). Throws Error(kDoesNotFit) if none can be started.
 template <typename Body>
 std::vector<std::thread> start_threads(size_t most, const std::string& what, Body body) {
   set_thread_stacks();
@@ -41,7 +40,7 @@ std::vector<std::thread> start_threads(size_t most, const std::string& what, Bod
   for (size_t i = 0; i < most; ++i) {
     try {
       threads.emplace_back(body, i);
-    } catch (...) {  // whatever it is: those that run are to be joined
+    } catch (...) {  // the threads that run must be joined, whatever failed
       if (threads.empty()) refuse_thread(what);
       break;
     }

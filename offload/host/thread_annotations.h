@@ -1,6 +1,6 @@
-// A mutex, a lock and a condition variable that clang's -Wthread-safety checks: which mutex guards a member is written
-// beside the member, and reading or writing it without the mutex does not compile (tests/run.sh --tidy). They own what
-// the standard library's own own, and cost the same. Any thread.
+// A mutex, a lock and a condition variable that clang's -Wthread-safety checks. Each member names the mutex that guards
+// it; reading or writing it without that mutex does not compile (tests/run.sh --tidy). They wrap the standard library's
+// types at no cost. Any thread.
 #pragma once
 
 #include <chrono>
@@ -39,11 +39,11 @@ class HEADRACE_THREAD(scoped_lockable) MutexLock {
   Mutex& mutex_;
 };
 
-// Unlocks for as long as it lives, also when an exception ends that.
+// Unlocks the mutex while it is alive, and locks it again at the end of the scope, exceptions included.
 class HEADRACE_THREAD(scoped_lockable) MutexUnlock {
  public:
   explicit MutexUnlock(Mutex& mutex) HEADRACE_THREAD(release_capability(mutex)) : mutex_(mutex) { mutex.unlock(); }
-  ~MutexUnlock() HEADRACE_THREAD(release_capability()) { mutex_.lock(); }  // clang: the end of the scope's effect
+  ~MutexUnlock() HEADRACE_THREAD(release_capability()) { mutex_.lock(); }  // to clang: the end of the scope's effect
   MutexUnlock(const MutexUnlock&) = delete;
   MutexUnlock& operator=(const MutexUnlock&) = delete;
 
@@ -51,8 +51,8 @@ class HEADRACE_THREAD(scoped_lockable) MutexUnlock {
   Mutex& mutex_;
 };
 
-// Wait in a loop, `while (!ready_) came_.wait(mutex_)`: a predicate in a lambda would be checked as a function that
-// holds no mutex.
+// Wait in a loop, `while (!ready_) came_.wait(mutex_)`: clang would check a predicate lambda as a function that does
+// not hold the mutex.
 class CondVar {
  public:
   void wait(Mutex& mutex) REQUIRES(mutex) {
@@ -60,7 +60,7 @@ class CondVar {
     condition_.wait(lock);
     lock.release();
   }
-  // False once the deadline has passed.
+  // False after the deadline.
   bool wait_until(Mutex& mutex, std::chrono::steady_clock::time_point deadline) REQUIRES(mutex) {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     const bool in_time = condition_.wait_until(lock, deadline) == std::cv_status::no_timeout;

@@ -19,16 +19,16 @@
 namespace headrace {
 namespace {
 
-// Decode runs some 300 loops a step with a few microseconds between them: long enough a spin to bridge those, short
-// enough that an idle pool leaves its cores to the copies and the main thread.
+// Decode runs about 300 loops a step, a few microseconds apart: the spin bridges those gaps, but leaves the cores of an
+// idle pool to the copies and the main thread.
 constexpr std::chrono::microseconds kSpin{30};
 
-// Pieces of a loop per thread: few enough that handing them out costs nothing, enough that the last one is short.
+// Pieces of a loop per thread: few enough that handing them out is cheap, enough that the last one is short.
 constexpr int64_t kPiecesPerThread = 32;
 
-// `state`: the loop's number, whether it may still be joined, and how many workers are in it. A worker reads the
-// loop's fields only after it joined, and the caller returns only when all that joined have left. So a worker that
-// wakes late is never waited for, and never sees a loop that is over.
+// `state`: the number of the loop, whether it may still be joined, and how many workers are in it. A worker reads the
+// loop's fields only after it has joined, and the caller returns only when all that joined have left. So the caller
+// never waits for a worker that wakes late, and such a worker never sees a finished loop.
 constexpr uint64_t kOpen = uint64_t{1} << 31;
 constexpr uint64_t kInside = kOpen - 1;
 constexpr uint64_t number(uint64_t state) { return state >> 32; }
@@ -42,13 +42,13 @@ struct ThreadPool::Impl {
   std::vector<std::thread> workers;
   std::atomic<bool> stop{false};
 
-  // The loop in progress: written by the caller while nobody is inside.
+  // The current loop: the caller writes these fields while nobody is inside.
   int64_t count = 0, piece = 1;
   Call call = nullptr;
   const void* context = nullptr;
 
   Mutex error_mutex;
-  std::exception_ptr error;  // the loop's first; read by the caller once nobody is inside
+  std::exception_ptr error;  // first exception of the loop; the caller reads it once nobody is inside
 
   alignas(64) std::atomic<uint64_t> state{0};
   alignas(64) std::atomic<int64_t> next{0};

@@ -1,7 +1,7 @@
-// The CPU backend's workers: a fixed pool that runs one parallel loop at a time. The calling thread takes part.
-// Results never depend on the number of threads: an index is the unit of work, and kernels keep one order of sums per
-// row. Thread: parallel_for() from one thread at a time (CHECKed), unless the pool has one
-// thread: that one has no state. No allocation in parallel_for().
+// The CPU backend's workers: a fixed pool that runs one parallel loop at a time. The calling thread takes part. Results
+// never depend on the number of threads: the unit of work is an index, and kernels keep one order of sums per row.
+// Thread: parallel_for() from one thread at a time (CHECKed), except for a pool of one thread, which has no state.
+// parallel_for() does not allocate.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ class ThreadPool {
   int threads() const;
 
   // Calls body(index, worker) for every index in [0, count), worker in [0, threads()), and returns when all are done.
-  // Indices are handed out dynamically in ascending order. Where a body throws, no more are handed out, and the first
-  // exception comes out of here once all threads are done. Bodies must not call parallel_for().
+  // Indices are handed out dynamically in ascending order. If a body throws, no further indices are handed out, and the
+  // first exception is rethrown once all threads have finished. Bodies must not call parallel_for().
   template <typename Body>
   void parallel_for(int64_t count, const Body& body) {
     run(

@@ -13,8 +13,8 @@
 namespace headrace {
 namespace {
 
-constexpr uint64_t kMaxMemory = 64 * kMiB;  // of all blocks under way
-constexpr uint64_t kMaxBlock = 4 * kMiB;    // and one block more, which is looked at or made ready beside them
+constexpr uint64_t kMaxMemory = 64 * kMiB;  // all blocks in flight
+constexpr uint64_t kMaxBlock = 4 * kMiB;    // one more block is checked or prepared beside them
 constexpr uint64_t kLayoutBlock = kMiB;
 constexpr int kLayoutDepth = 16;
 constexpr uint64_t kMinFile = 16 * kMiB;
@@ -27,11 +27,11 @@ uint64_t mixed(uint64_t x) {
   return x ^ x >> 33;
 }
 
-// The first word of each page of the file says which it is.
+// The first word of each page of the file identifies the page.
 uint64_t stamp_of(uint64_t page) { return mixed(page + 1); }
 
-// Memory of all requests, filled with what no disk can make smaller; in huge pages where there are any, as the memory
-// is that the store reads into: a large block in small pages is more pieces than many a disk takes at once.
+// Memory of all requests, filled with incompressible data. In huge pages if possible, like the store's memory: a large
+// block in small pages has more segments than many disks accept in one request.
 class Buffers {
  public:
   explicit Buffers(uint64_t bytes) : bytes_(bytes), data_(static_cast<std::byte*>(map_pages(bytes))) {
@@ -79,7 +79,7 @@ class Probe {
     uint64_t blocks = 0;
     double seconds = 0;
   };
-  // Blocks of [0, limit) until the time is up, or once through where `once`.
+  // Blocks of [0, limit) until the time is up, or one pass if `once`.
   Moved move(FileQueue& queue, const DiskTest& test, uint64_t limit, double seconds, bool once);
   FileRequest made(const DiskTest& test, uint64_t number, uint64_t places, uint64_t tag);
   void check_read(const FileRequest& request) const;
@@ -90,7 +90,7 @@ class Probe {
   File file_;
   DiskReport report_;
   uint64_t written_ = 0, drawn_ = 0;
-  std::vector<bool> there_;  // blocks of the layout
+  std::vector<bool> there_;  // which blocks of the layout are written
 };
 
 void Probe::open() {
@@ -129,7 +129,7 @@ void Probe::check_read(const FileRequest& r) const {
   }
 }
 
-// Beside what is under way, the next request is made ready and the last one looked at: the disk waits for neither.
+// Prepares the next request and checks the last one while others are in flight: the disk waits for neither.
 Probe::Moved Probe::move(FileQueue& queue, const DiskTest& test, uint64_t limit, double seconds, bool once) {
   const uint64_t block = test.block_bytes, places = limit / block;
   uint64_t started = 0, done = 0;
@@ -166,14 +166,14 @@ Probe::Moved Probe::move(FileQueue& queue, const DiskTest& test, uint64_t limit,
   return {.blocks = done, .seconds = seconds_since(start)};
 }
 
-// What is whole from the beginning on; writes are done in any order.
+// Tracks how much is written without gaps; writes complete in any order.
 void Probe::note_written(uint64_t place, uint64_t block) {
   if (there_.size() <= place) there_.resize(place + 1);
   there_[place] = true;
   while (written_ / block < there_.size() && there_[written_ / block]) written_ += block;
 }
 
-// The file is written once from its beginning: what the tests read. A disk that fills up ends it, not the tests.
+// Writes the file once from its beginning, for the tests to read. A full disk ends the writing, not the tests.
 void Probe::lay_out() {
   const DiskTest test{.op = FileOp::kWrite, .random = false, .block_bytes = kLayoutBlock, .depth = kLayoutDepth};
   const auto queue = FileQueue::open(file_, {.depth = test.depth, .body = options_.body, .memory = buffers_.span()});
@@ -184,7 +184,7 @@ void Probe::lay_out() {
   try {
     move(*queue, test, report_.file_bytes, options_.layout_seconds, /*once=*/true);
   } catch (const Error& error) {
-    while (queue->pending() > 0) {  // what was under way beside it
+    while (queue->pending() > 0) {  // other requests in flight
       const FileDone done = queue->wait();
       if (done.error == 0) note_written(done.request.offset / kLayoutBlock, kLayoutBlock);
     }

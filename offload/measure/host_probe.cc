@@ -46,7 +46,7 @@ uint64_t read_sum(const std::byte* data, uint64_t bytes) {
   return sum;
 }
 
-// Each worker has its own part, so that nothing depends on who is quick. The first round is not counted.
+// Each worker has a fixed part, so the result does not depend on scheduling. The first round does not count.
 double median_gb_per_s(ThreadPool& pool, uint64_t bytes, int rounds,
                        const std::function<void(uint64_t at, uint64_t part)>& work) {
   const auto parts = static_cast<uint64_t>(pool.threads());
@@ -74,7 +74,7 @@ HostMemorySpeed measure_host_memory(int threads, uint64_t bytes, int rounds) {
   const auto copy = [&](uint64_t at, uint64_t part) { std::memcpy(to.data() + at, from.data() + at, part); };
   speed.copy = median_gb_per_s(pool, whole, rounds, copy);
   speed.read = median_gb_per_s(pool, whole, rounds, [&](uint64_t at, uint64_t part) {
-    volatile uint64_t kept = read_sum(from.data() + at, part);  // so that it is computed
+    volatile uint64_t kept = read_sum(from.data() + at, part);  // forces the computation
     (void)kept;
   });
   speed.write =

@@ -15,9 +15,9 @@ namespace headrace {
 namespace {
 
 constexpr int kMaxGateCopies = 4096;
-constexpr uint64_t kMaxGateBytes = 64 * kMiB;  // of one of its copies
+constexpr uint64_t kMaxGateBytes = 64 * kMiB;  // of one of the gate's copies
 
-// Word i of a pattern: no two words of a buffer alike, nor any place in two patterns.
+// Word i of a pattern: words differ within a buffer, and each position differs between patterns.
 constexpr uint64_t pattern_word(uint64_t pattern, uint64_t i) {
   return (i + 1) * 0x9E3779B97F4A7C15u ^ pattern * 0xD1B54A32D192ED03u;
 }
@@ -26,7 +26,7 @@ void fill(uint64_t pattern, uint64_t* words, uint64_t bytes) {
   for (uint64_t i = 0; i < bytes / 8; ++i) words[i] = pattern_word(pattern, i);
 }
 
-// The first byte that is not the pattern's from word `first` on, or `bytes`.
+// The offset of the first byte that differs from the pattern, from word `first` on, or `bytes`.
 uint64_t matching_bytes(uint64_t pattern, const uint64_t* words, uint64_t bytes, uint64_t first = 0) {
   uint64_t wrong = 0;
   for (uint64_t i = 0; i < bytes / 8; ++i) wrong |= words[i] ^ pattern_word(pattern, first + i);
@@ -55,7 +55,7 @@ int copies_of(uint64_t round_bytes, uint64_t copy_bytes) {
 using Clock = std::chrono::steady_clock;
 double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// At once. A direction that fails lets the other one end.
+// Both directions at once. If one fails, the other finishes.
 template <typename Send>
 void send_both(const Send& send) {
   std::exception_ptr error;
@@ -76,7 +76,7 @@ void send_both(const Send& send) {
   if (error != nullptr) std::rethrow_exception(error);
 }
 
-// Memory that nothing has pinned.
+// Unpinned memory.
 class Pageable {
  public:
   explicit Pageable(uint64_t bytes) : bytes_(whole_pages(bytes)), data_(map_pages(bytes_)) {
@@ -135,7 +135,7 @@ LinkMeter::LinkMeter(Device& device, uint64_t buffer_bytes)
   CHECK(buffer_bytes > 0 && buffer_bytes % 8 == 0, "buffer_bytes=", buffer_bytes);
 }
 
-// A pattern of its own for each source, and each destination as it was: neither is what will be sent to it.
+// Fills each source with a separate pattern and each destination with different content.
 void LinkMeter::prepare(uint64_t bytes) {
   out_.sent = ++pattern_;
   fill(out_.sent, out_.host.as<uint64_t>(), bytes);
@@ -168,8 +168,8 @@ double LinkMeter::seconds_of(LinkUse use) const {
   return static_cast<double>(end - begin) * 1e-9;
 }
 
-// The gate is a copy of what is to be overwritten; if it is through before all is enqueued, the round does not count
-// and the next one's gate is longer.
+// The gate is a copy of data that is overwritten later. If it finishes before all copies are enqueued, the round does
+// not count and the next gate is longer.
 double LinkMeter::round_seconds(LinkUse use, const Enqueue& enqueue) {
   for (; gate_copies_ <= kMaxGateCopies; gate_copies_ *= 2) {
     for (int i = 0; i < gate_copies_; ++i) {
@@ -190,7 +190,7 @@ double LinkMeter::round_seconds(LinkUse use, const Enqueue& enqueue) {
               str("copies were not enqueued while ", kMaxGateCopies, " of ", format_bytes(gate_bytes()), " ran"));
 }
 
-// The calls' own cost counts: nothing holds them back.
+// Not held back: the cost of the calls counts.
 double LinkMeter::free_round_seconds(const Enqueue& enqueue) {
   stamped(LinkUse::kToDevice, enqueue);
   in_.stream->synchronize();
@@ -198,7 +198,7 @@ double LinkMeter::free_round_seconds(const Enqueue& enqueue) {
   return seconds_of(LinkUse::kToDevice);
 }
 
-// After one that is not timed.
+// After one warm-up round.
 std::vector<double> LinkMeter::timed_rounds(LinkUse use, int rounds, const Enqueue& enqueue) {
   std::vector<double> seconds;
   for (int round = 0; round <= rounds; ++round) {
@@ -242,12 +242,12 @@ LinkPeak LinkMeter::measure(LinkUse use, uint64_t copy_bytes, uint64_t round_byt
       }
     }
   });
-  if (use != LinkUse::kToDevice) verify(LinkUse::kToHost, touched);  // before what the other's takes its place
+  if (use != LinkUse::kToDevice) verify(LinkUse::kToHost, touched);  // before the other direction overwrites it
   if (use != LinkUse::kToHost) verify(LinkUse::kToDevice, touched);
   return summary(use, copy_bytes, copies, static_cast<double>(use == LinkUse::kBoth ? 2 * copied : copied), seconds);
 }
 
-// Page i of the device is page 2i of the host.
+// Page i on the device is page 2i of the host.
 void LinkMeter::verify_pages(uint64_t page_bytes, uint64_t pages) {
   gate_->copy(out_.host.data(), in_.device.data(), pages * page_bytes, Link::kDeviceToHost);
   gate_->synchronize();

@@ -1,6 +1,6 @@
-// Pages that do not lie together, over the link to the device, in three ways: a copy call each, one copy of equal
-// strides, and a kernel that fetches them itself. What is best depends on the size of a page and on the machine, which
-// is what headrace profile is for. Asynchronous; threads as stream.h.
+// Transfers scattered pages over the link to the device in three ways: one copy call each, one strided copy, and a
+// kernel that reads them itself. Which is fastest depends on the page size and the machine; headrace profile measures
+// it. Asynchronous; threads as in stream.h.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace headrace {
 
-// `rows` rows of `row_bytes`, `stride_bytes` apart in pinned memory, one after the other on the device: one call.
+// One call: `rows` rows of `row_bytes`, `stride_bytes` apart in pinned memory, contiguous on the device.
 struct StridedCopy {
   void* to;          // [rows, row_bytes], device
   const void* from;  // [rows, stride_bytes], pinned host memory
@@ -18,7 +18,7 @@ struct StridedCopy {
 };
 void copy_rows(const StridedCopy& copy, Stream& stream);
 
-// Page i of `to` is the page `pages[i]` of `from`: one launch, no copy engine. On the CPU a memcpy each.
+// Page i of `to` is page `pages[i]` of `from`: one launch, no copy engine. On the CPU one memcpy per page.
 struct PageGather {
   void* to;                    // [count, page_bytes], device
   const void* from;            // pages of page_bytes, pinned host memory

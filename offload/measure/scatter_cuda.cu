@@ -11,8 +11,8 @@ namespace {
 
 constexpr unsigned kThreads = 256, kMaxBlocks = 1024;
 
-// Words of 16 bytes of all pages, a grid apart, so that many are on their way at once whatever a page's size. The host
-// may have written since the last launch: what a cache has of its memory is not to be used, hence __ldcv.
+// Copies 16-byte words of all pages, a grid apart, so that many are in flight whatever the page size. The host may have
+// written since the last launch, so reads bypass the caches (__ldcv).
 __global__ void __launch_bounds__(kThreads)
     gather_kernel(uint4* to, const uint4* from, const int32_t* pages, uint64_t words, uint32_t page_words) {
   const uint64_t step = static_cast<uint64_t>(gridDim.x) * kThreads;

@@ -1,4 +1,4 @@
-// Stands in for the CUDA bodies of offload/measure/scatter.h in a build that has none: no stream leads here.
+// Replaces the CUDA bodies of offload/measure/scatter.h in a build without CUDA; no stream leads here.
 #include "offload/measure/scatter_cuda.h"
 
 namespace headrace::cuda {

@@ -1,6 +1,6 @@
-// How a spilled file is cut. Grains: what it is made of, all of one size. An extent: some of them, one after the other,
-// which are written and read for one purpose. A request: what of an extent the disk is asked for at once. A block: what
-// a checksum covers; requests are of whole blocks. Values; pure functions.
+// How a spilled file is divided. Grain: the unit of the file, all of one size. Extent: consecutive grains that are
+// written and read together. Request: the part of an extent that is asked of the disk at once. Block: the unit of a
+// checksum; requests are whole blocks. Values; pure functions.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +20,17 @@ class SpillCut {
   // `headrace profile --disk` has the table of a disk.
   static constexpr uint64_t kRequestBytes = kMiB;
 
-  // Requests are as near to kRequestBytes as grains go: some grains, or a part of one.
+  // Requests are as close to kRequestBytes as grains allow: several grains, or a part of one.
   explicit SpillCut(uint64_t grain_bytes);
 
   uint64_t grain_bytes() const { return grain_bytes_; }
   uint64_t most_request_bytes() const { return request_bytes_; }
-  // Of the request that begins `done` bytes into the extent.
+  // The size of the request that begins `done` bytes into the extent.
   uint64_t request_bytes(const Extent& extent, uint64_t done) const;
   uint64_t requests(uint64_t extent_bytes) const;
 
   uint64_t blocks(uint64_t file_bytes) const { return file_bytes / grain_bytes_ * grain_blocks_; }
-  // The block that begins there, in the file.
+  // The number of the block that begins at this offset of the file.
   uint64_t block(uint64_t offset) const;
   uint64_t block_bytes(uint64_t offset) const;
 

@@ -34,7 +34,7 @@ void ExtentQueue::drain() noexcept {
   while (!idle()) {
     try {
       next_done();
-    } catch (...) {  // who waits for it is told of the first error
+    } catch (...) {  // waiters get the first error
     }
   }
 }

@@ -1,5 +1,6 @@
-// Spans of a file, read and written as requests, so many at a time; and how long the disk has had reads to do. Owns a
-// queue of requests; borrows file and memory. Thread: one at a time; read_busy_ms() and what is const from any.
+// Reads and writes extents of a file as requests, a limited number at a time, and measures how long reads were in
+// flight. Owns a queue of requests; borrows file and memory. Thread: one at a time; read_busy_ms() and const functions
+// from any.
 #pragma once
 
 #include <atomic>
@@ -21,7 +22,7 @@ struct ExtentQueueOptions {
   int depth = 0;  // requests under way at most
   FileQueueBody body = FileQueueBody::kAuto;
   std::span<std::byte> memory{};
-  // Each request that is done; its tag is the extent's.
+  // Called for each finished request; its tag is the extent's.
   std::function<void(const FileRequest&)> on_done{};
 };
 
@@ -32,8 +33,8 @@ class ExtentQueue {
   // Submits the requests of the extent, waiting for others, and passing them on, while there is no room. Throws what
   // has failed.
   void start(FileOp op, const Extent& extent, std::byte* data, uint64_t tag);
-  void wait_for_one();  // and passes it on. REQUIRES: !idle()
-  // Waits for what is under way, and passes nothing on.
+  void wait_for_one();  // and passes it to on_done. REQUIRES: !idle()
+  // Waits for all requests in flight, without on_done.
   void drain() noexcept;
 
   bool idle() const { return queue_->pending() == 0; }
@@ -47,7 +48,7 @@ class ExtentQueue {
   const std::unique_ptr<FileQueue> queue_;
   mutable Mutex mutex_;
   int64_t busy_ns_ GUARDED_BY(mutex_) = 0;
-  int64_t busy_since_ns_ GUARDED_BY(mutex_) = 0;  // 0: no reads are under way
+  int64_t busy_since_ns_ GUARDED_BY(mutex_) = 0;  // 0: no reads in flight
 };
 
 }  // namespace headrace

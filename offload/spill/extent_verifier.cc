@@ -50,7 +50,7 @@ void ExtentVerifier::forget_and_wait() noexcept {
   while (verifying_) quiet_.wait(mutex_);
 }
 
-// As they come: the first that arrived is mostly the first that is waited for.
+// In order of arrival: the first to arrive is usually the first that is waited for.
 void ExtentVerifier::serve() noexcept {
   const MutexLock lock(mutex_);
   for (;;) {

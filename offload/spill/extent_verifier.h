@@ -1,7 +1,7 @@
-// What was written in a file, block by block, as checksums; and a thread that compares with them what is read again,
-// beside who keeps the disk busy: request by request as they come in, so that of an extent only the last request is
-// still to be verified when all of it is there. Owns the checksums and the thread. Threads: one at a time for seal(),
-// which is for no block that is verified meanwhile; add() and forget() from any. Nothing is allocated once it is made.
+// Checksums of what was written to a file, by block, and a thread that compares reads with them while the disk thread
+// continues. It verifies request by request as they arrive, so when an extent is complete only its last request is
+// still to be verified. Owns the checksums and the thread. Threads: seal() from one at a time, and not for a block that
+// is being verified; add() and forget() from any. Allocates only in its constructor.
 #pragma once
 
 #include <atomic>
@@ -25,10 +25,10 @@ struct ExtentVerifierOptions {
   std::string name;  // of the file, for errors
   uint64_t file_bytes = 0;
   SpillCut cut;
-  uint64_t most_waiting = 0;  // requests that were added, and are not done
-  // Of a block; pure. Empty: checksum().
+  uint64_t most_waiting = 0;  // most requests added and not done
+  // The checksum of a block; pure. Empty: checksum().
   std::function<uint64_t(std::span<const std::byte>)> sum{};
-  // On the verifier's thread, which holds no lock then: the request's bytes are those that were sealed, or not.
+  // Called on the verifier's thread, without a lock. `error` is null if the request's bytes are those that were sealed.
   std::function<void(const FileRequest&, std::exception_ptr error)> on_done{};
 };
 
@@ -36,15 +36,15 @@ class ExtentVerifier {
  public:
   // Throws Error(kDoesNotFit): the thread cannot be started.
   explicit ExtentVerifier(const ExtentVerifierOptions& options);
-  ~ExtentVerifier();  // what is not begun is forgotten
+  ~ExtentVerifier();  // forgets requests that have not begun
   ExtentVerifier(const ExtentVerifier&) = delete;
   ExtentVerifier& operator=(const ExtentVerifier&) = delete;
 
   void seal(uint64_t offset, std::span<const std::byte> data);
   void add(const FileRequest& read);
-  // What is not begun is not done.
+  // Drops requests that have not begun; on_done is not called for them.
   void forget() noexcept;
-  // And blocks until what was begun is. Not from on_done.
+  // The same, and blocks until a begun request is done. Not from on_done.
   void forget_and_wait() noexcept;
   double busy_ms() const { return static_cast<double>(busy_ns_) / 1e6; }
 

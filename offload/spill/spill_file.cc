@@ -51,7 +51,7 @@ void SpillFile::quit() noexcept {
   if (thread_.joinable()) thread_.join();
 }
 
-// ---- who writes ----
+// ---- for the writer ----
 
 void SpillFile::write(Extent to, const std::byte* src, Stream& out, TraceName what) {
   CHECK(to.bytes > 0 && to.bytes <= options_.slot_bytes && to.offset % options_.grain_bytes == 0 &&
@@ -81,7 +81,7 @@ void SpillFile::finish_writes() {
   if (error_ != nullptr) std::rethrow_exception(error_);
 }
 
-// ---- who reads ----
+// ---- for the reader ----
 
 void SpillFile::begin_reads(std::vector<Extent> cycle) {
   for (const Extent& extent : cycle)

@@ -1,6 +1,6 @@
-// What memory cannot hold, in one unnamed file of a fixed size (docs/design.md, section 9). It is written once, from
-// device memory, and read repeatedly ahead of its reader, both through one ring of pinned slots. The whole file has
-// checksums, computed on write and verified on every read: take() returns the bytes that were written or throws an
+// Data that memory cannot hold, in one unnamed file of a fixed size (docs/design.md, section 9). It is written once,
+// from device memory, and read repeatedly ahead of its reader, both through one ring of pinned slots. Checksums cover
+// the whole file, computed on write and verified on every read: take() returns the bytes that were written or throws an
 // Error(kStorage) that names the wrong ones.
 //
 // Owns the file, the slots, the thread that keeps the disk busy (extent_queue) and the one that verifies beside it
@@ -39,7 +39,7 @@ constexpr int kReadDepth = 32;
 struct SpillFileOptions {
   std::string folder;
   uint64_t bytes = 0;        // of the file
-  uint64_t grain_bytes = 0;  // that extents are made of; a multiple of File::kAlign
+  uint64_t grain_bytes = 0;  // unit of extents; a multiple of File::kAlign
   int slots = 0;
   uint64_t slot_bytes = 0;  // the longest extent
   FileQueueBody body = FileQueueBody::kAuto;
@@ -49,8 +49,8 @@ struct SpillFileOptions {
 
 struct SpillStats {
   uint64_t file_bytes = 0, written_bytes = 0, read_bytes = 0;
-  double checksum_ms = 0;  // of the verifier's thread: verifying what was read
-  // In which take() waited for an extent that had arrived and was not verified.
+  double checksum_ms = 0;  // time of the verifier's thread
+  // Time that take() waited for an extent that had arrived but was not verified.
   double verify_wait_ms = 0;
   double read_busy_ms = 0;  // with reads under way
   std::string how;          // "io_uring, O_DIRECT"
@@ -65,29 +65,29 @@ struct SpillStats {
 // holds no lock of its own when it calls back, and disk_.read_busy_ms(); never forget_and_wait(), which waits for that.
 class SpillFile {
  public:
-  // Takes the space on the disk, and the slots from the device's host memory. Throws Error: kStorage, kDoesNotFit.
+  // Allocates the disk space, and the slots from the device's host memory. Throws Error: kStorage, kDoesNotFit.
   SpillFile(Device& device, const SpillFileOptions& options);
   ~SpillFile() { quit(); }
   SpillFile(const SpillFile&) = delete;
   SpillFile& operator=(const SpillFile&) = delete;
 
-  // Spans are of whole grains.
+  // Extents are whole grains.
 
   // ---- writing ----
-  // Enqueues on `out` the copy of the extent from `src`, device memory, and writes it behind it. Blocks while the disk
-  // is behind by all slots. Throws what has failed so far. REQUIRES: no reads.
+  // Enqueues on `out` the copy of the extent from `src`, device memory, then writes it. Blocks while all slots wait for
+  // the disk. Throws earlier failures. REQUIRES: no reads.
   void write(Extent to, const std::byte* src, Stream& out, TraceName what);
-  // Blocks until all is in the file.
+  // Blocks until all data is in the file.
   void finish_writes();
 
   // ---- reading ----
-  // From now on the extents are read in this order, again and again. REQUIRES: finish_writes().
+  // Reads the extents in this order, repeatedly, from now on. REQUIRES: finish_writes().
   void begin_reads(std::vector<Extent> cycle);
-  // The next extent in pinned memory, once it is there and right, until release(); null once the reads are stopped.
+  // The next extent in pinned memory, arrived and verified, valid until release(); null once the reads are stopped.
   const std::byte* take();
-  // `in` has been given all that reads the extent taken last: its slot is filled again behind it.
+  // All readers of the last taken extent are enqueued on `in`: its slot is refilled after them.
   void release(Stream& in);
-  // take() returns; blocks until the disk is quiet. What `in` still reads stays until the next begin_reads().
+  // Makes take() return; blocks until the disk is idle. Data that `in` still reads stays until the next begin_reads().
   void stop_reads() noexcept;
 
   // Throws what has failed so far; never blocks.

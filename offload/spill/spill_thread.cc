@@ -1,4 +1,4 @@
-// What the threads of a SpillFile do: the one that keeps the disk busy, and the verifier's.
+// The threads of a SpillFile: the one that keeps the disk busy, and the verifier's.
 #include <algorithm>
 #include <utility>
 
@@ -27,7 +27,7 @@ void SpillFile::serve() noexcept {
 bool SpillFile::step() {
   if (mode_ == Mode::kWriting) return write_step();
   if (mode_ == Mode::kReading) return read_step();
-  const bool failed = mode_ == Mode::kFailed && !disk_.idle();  // the verifier has found it
+  const bool failed = mode_ == Mode::kFailed && !disk_.idle();  // found by the verifier
   if (mode_ != Mode::kStopping && !failed) return false;
   {
     const MutexUnlock unlock(mutex_);

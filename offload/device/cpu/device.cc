@@ -21,7 +21,7 @@ void free_pages(Device&, void* data, uint64_t bytes) noexcept { unmap_pages(data
 template <typename Owner>
 Owner make_buffer(Device& device, MemoryBudget& budget, uint64_t bytes, std::string_view what) {
   if (bytes == 0) return Owner();
-  // Near 2^64 the rounding would wrap to a size that fits; unrounded, it is refused as it should be.
+  // Near 2^64 rounding would wrap to a size that fits; the unrounded size is rejected.
   const uint64_t rounded = bytes > UINT64_MAX - kPageBytes ? bytes : whole_pages(bytes);
   MemoryBudget::Reservation reservation = budget.reserve(rounded, what);
   void* const data = map_pages(rounded);

@@ -5,8 +5,8 @@
 namespace headrace {
 
 Pace::Clock::time_point Pace::claim(uint64_t bytes) {
-  // A sleeper wakes late; a copy that follows at once starts where the last one should have ended, so that the lateness
-  // does not add up.
+  // A sleeper wakes late. A copy that follows at once starts at the previous copy's nominal end, so lateness does not
+  // accumulate.
   constexpr std::chrono::microseconds kLateness{200};
   const Clock::time_point now = Clock::now();
   if (gb_per_s_ <= 0) return now;

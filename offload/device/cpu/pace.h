@@ -1,5 +1,5 @@
-// Makes copies take as long as a link of a given speed would: for tests and demonstrations on a machine without one.
-// One a direction, shared by all streams of a device. Thread-safe.
+// Paces copies to the speed of a given link, for tests and demonstrations on a machine without one. One per direction,
+// shared by all streams of a device. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -13,9 +13,9 @@ class Pace {
  public:
   using Clock = std::chrono::steady_clock;
 
-  explicit Pace(double gb_per_s) : gb_per_s_(gb_per_s) {}  // 0: as fast as memory
+  explicit Pace(double gb_per_s) : gb_per_s_(gb_per_s) {}  // 0: not paced
 
-  // Claims the link for `bytes`; returns when the last of them would be across.
+  // Claims the link for `bytes`; returns the time at which the last of them has crossed.
   Clock::time_point claim(uint64_t bytes);
 
  private:

@@ -1,6 +1,6 @@
-// How far a CPU stream has come, and what an event is: a place in that progress. Owned by the device, which lends it to
-// one stream after the other and outlives events, so that an event may go, or be recorded anew, while others wait for
-// its old record. Any thread.
+// The progress of a CPU stream; an event is a position in it. The device owns it and lends it to one stream after
+// another. It outlives events, so an event may be destroyed or recorded again while others wait for its previous
+// record. Any thread.
 #pragma once
 
 #include <atomic>
@@ -19,20 +19,21 @@ namespace headrace {
 // Counts finished tasks; never goes back.
 class StreamProgress {
  public:
-  static constexpr std::chrono::microseconds kSpin{5};  // then sleep: the cores belong to the compute workers
+  static constexpr std::chrono::microseconds kSpin{5};  // then sleep, and leave the cores to the compute workers
 
   uint64_t finished() const { return finished_.load(); }
   void finish_one() {
     const uint64_t now = finished_.load(std::memory_order_relaxed) + 1;  // one writer: the stream's thread
     finished_.store(now);
-    if (now < wake_at_.load()) return;  // whoever sleeps waits for more than this
+    if (now < wake_at_.load()) return;  // all sleepers wait for a later task
     wake_at_.store(UINT64_MAX);
     bell_.ring();
   }
   void wait_for(uint64_t tasks) {
     if (finished() >= tasks) return;
-    // Asked anew at every look, for another's ringing clears it. The look comes last, and a sleeper notes the rings so
-    // far before it asks (see EventCount): a request cleared by a ring that it has not seen lets it look again.
+    // The request is renewed at every check, because another thread's ring clears it. The check comes last, and a
+    // sleeper reads the ring count before it requests (see EventCount). So a request that an unseen ring clears is
+    // checked again.
     bell_.wait(kSpin, [&] {
       uint64_t asked = wake_at_.load();
       while (tasks < asked && !wake_at_.compare_exchange_weak(asked, tasks)) {
@@ -43,17 +44,17 @@ class StreamProgress {
 
  private:
   std::atomic<uint64_t> finished_{0};
-  std::atomic<uint64_t> wake_at_{UINT64_MAX};  // the least that anybody asked to be woken at
+  std::atomic<uint64_t> wake_at_{UINT64_MAX};  // the lowest requested wake-up
   EventCount bell_;
 };
 
-// StreamProgress outlives the stream that it was lent to: the next stream counts on from there.
+// A StreamProgress outlives the stream that it was lent to; the next stream continues its count.
 class ProgressPool {
  public:
   StreamProgress* borrow() {
     const MutexLock lock(mutex_);
     if (idle_.empty()) {
-      idle_.reserve(all_.size() + 1);  // so that give_back() allocates nothing
+      idle_.reserve(all_.size() + 1);  // give_back() must not allocate
       return all_.emplace_back(std::make_unique<StreamProgress>()).get();
     }
     StreamProgress* const progress = idle_.back();
@@ -71,7 +72,7 @@ class ProgressPool {
   std::vector<StreamProgress*> idle_ GUARDED_BY(mutex_);
 };
 
-// Recording is a note of how many tasks the stream had been given by then; it takes no place in the queue.
+// A record notes how many tasks the stream had been given; it takes no place in the queue.
 struct Mark {
   StreamProgress* progress = nullptr;  // null: never recorded
   uint64_t tasks = 0;

@@ -15,8 +15,7 @@ CpuStreamBody::CpuStreamBody(std::string_view name, const CpuStreamParts& parts)
     : parts_(parts),
       progress_(parts.progress_pool->borrow()),
       first_(progress_->finished()),
-      slots_(std::make_unique_for_overwrite<Slot[]>(
-          kQueueTasks)),  // not zeroed: pages that the queue never reaches stay untouched
+      slots_(std::make_unique_for_overwrite<Slot[]>(kQueueTasks)),  // not zeroed: unused pages stay untouched
       enqueued_(first_),
       thread_(start_thread(str("the thread of the stream '", name, "'"), [this] { serve(); })) {
   pthread_setname_np(thread_.native_handle(), std::string(name.substr(0, 15)).c_str());  // the kernel's limit
@@ -34,7 +33,7 @@ void CpuStreamBody::push(Call call, const void* task, size_t bytes) { push(call,
 void CpuStreamBody::push(Call call, const void* task, size_t bytes, AfterError after_error) {
   const uint64_t number = enqueued_.load(std::memory_order_relaxed);
   if (number - first_ >= kQueueTasks && progress_->finished() + kQueueTasks <= number) {
-    progress_->wait_for(number - kQueueTasks / 2);  // full: until half is free, not to wake up for every slot
+    progress_->wait_for(number - kQueueTasks / 2);  // full: wait until half is free, not for each slot
   }
   Slot& slot = slots_[number % kQueueTasks];
   std::memcpy(slot.stored, task, bytes);
@@ -45,7 +44,7 @@ void CpuStreamBody::push(Call call, const void* task, size_t bytes, AfterError a
 }
 
 void CpuStreamBody::serve() {
-  prctl(PR_SET_TIMERSLACK, 1000UL);  // ns; paced copies sleep, and the default of 50 us is much of a small one
+  prctl(PR_SET_TIMERSLACK, 1000UL);  // ns; paced copies sleep, and the default of 50 us would distort small ones
   for (uint64_t number = first_;; ++number) {
     const auto more = [&] { return enqueued_.load() != number; };
     filled_.wait(StreamProgress::kSpin, [&] { return more() || stop_.load(); });
@@ -87,9 +86,9 @@ void CpuStreamBody::record(Event& event) {
 
 void CpuStreamBody::wait(const Event& event) {
   const Mark mark = static_cast<const CpuEvent&>(event).mark();
-  if (mark.progress == progress_ || mark.reached()) return;  // in order anyway, or nothing to wait for
+  if (mark.progress == progress_ || mark.reached()) return;  // already ordered, or nothing to wait for
   const auto task = [mark](ThreadPool&) { mark.progress->wait_for(mark.tasks); };
-  // Waits hold even after an error: what this stream's later events promise is that others have come so far too.
+  // Waits hold even after an error: this stream's later events also promise the progress of others.
   push([](const void* stored, ThreadPool& pool) { (*static_cast<const decltype(task)*>(stored))(pool); }, &task,
        sizeof task, AfterError::kRun);
 }

@@ -21,7 +21,7 @@
 
 namespace headrace {
 
-// What a stream borrows; all of it outlives the stream.
+// Borrowed by a stream; all of it outlives the stream.
 struct CpuStreamParts {
   Device* device;
   ThreadPool* pool;  // the stream's thread is its worker 0
@@ -60,9 +60,9 @@ class CpuStreamBody final : public CpuStream {
 
   const CpuStreamParts parts_;
   StreamProgress* const progress_;
-  const uint64_t first_;  // what the progress stood at when it was lent
+  const uint64_t first_;  // the progress when it was lent
   const std::unique_ptr<Slot[]> slots_;
-  std::atomic<uint64_t> enqueued_;  // counts on from first_, as the progress does
+  std::atomic<uint64_t> enqueued_;  // continues from first_, as the progress does
   std::atomic<bool> stop_{false}, failed_{false};
   EventCount filled_;
   Mutex error_mutex_;

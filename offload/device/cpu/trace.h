@@ -1,4 +1,4 @@
-// The CPU backend's clock of a trace: a stream's own thread looks at the time when it comes there. Owns nothing. Any
+// The CPU backend's trace clock: the stream's own thread reads the time when it reaches a stamp. Owns nothing. Any
 // thread.
 #pragma once
 

@@ -14,9 +14,9 @@
 namespace headrace {
 namespace {
 
-// What a context takes where it cannot be measured: more than any seen (an H200's is about 600 MiB).
+// Assumed size of a context that cannot be measured: more than any seen (an H200's is about 600 MiB).
 constexpr uint64_t kAssumedContext = 640 * kMiB;
-// Kernels are loaded when first used, and CUDA hands out memory in 2 MiB steps.
+// CUDA loads kernels on first use, and allocates in steps of 2 MiB.
 constexpr uint64_t kTakenLater = 64 * kMiB;
 
 CudaContext refused(const Gpu& gpu, const std::string& why) {
@@ -25,7 +25,7 @@ CudaContext refused(const Gpu& gpu, const std::string& why) {
   return context;
 }
 
-// By another process too, if that allocates or frees at this very moment: hence the bounds.
+// Bounded, because another process may allocate or free at the same moment.
 uint64_t measured_bytes(const std::optional<GpuMemory>& before, const std::optional<GpuMemory>& after) {
   if (!before || !after || after->free_bytes >= before->free_bytes) return kAssumedContext;
   return std::min(before->free_bytes - after->free_bytes, 2 * kAssumedContext);
@@ -57,7 +57,7 @@ CudaContext make_context(const Gpu& gpu) {
   }
   context.taken_bytes = measured.at(gpu.index);
   context.later_bytes = kTakenLater;
-  // Where the management library could not say so before.
+  // For systems where the management library could not report it before.
   if (first && !why_full(context.memory()).empty()) return refused(gpu, why_full(context.memory()));
   return context;
 }

@@ -1,5 +1,5 @@
-// A GPU's context: made once a process, when its first device is opened, and measured then, for it takes device memory
-// that no allocation of ours shows. Any thread.
+// The CUDA context of a GPU, made once per process when its first device is opened. Its device memory is measured then,
+// because no allocation of ours shows it. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ namespace headrace {
 
 struct CudaContext {
   uint64_t taken_bytes = 0;                  // by the context
-  uint64_t later_bytes = 0;                  // that CUDA takes as it goes on
+  uint64_t later_bytes = 0;                  // that CUDA allocates later
   uint64_t total_bytes = 0, free_bytes = 0;  // of the GPU, with the context made
-  std::string unusable;                      // why none could be made; empty: it was
+  std::string unusable;                      // why the context could not be made; empty: it was made
 
-  // As it was, or would be, without the context: what --vram is about.
+  // Memory without the context, which is what --vram refers to.
   GpuMemory memory() const { return {.total_bytes = total_bytes, .free_bytes = free_bytes + taken_bytes}; }
 };
 

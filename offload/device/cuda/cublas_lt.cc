@@ -16,7 +16,7 @@ std::string last_error() {
 }
 
 const CublasLt& opened() {
-  static const CublasLt& library = *new CublasLt(open_cublas_lt(cublas_lt_name()));  // for whoever goes last
+  static const CublasLt& library = *new CublasLt(open_cublas_lt(cublas_lt_name()));  // never destroyed
   return library;
 }
 

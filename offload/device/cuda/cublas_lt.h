@@ -1,6 +1,6 @@
-// cuBLASLt's functions that are used, found at run time: at a program's start the library would take time and hundreds
-// of MiB of memory, and where it is missing nothing would start, not even for the CPU. It is opened when the first GPU
-// is looked at that can be used, and stays for the process's life. Any thread.
+// The functions of cuBLASLt that we use, loaded at run time. Linking the library would cost time and hundreds of MiB at
+// every start, and without it the program would not start even for the CPU. It is opened when the first usable GPU is
+// inspected, and is never unloaded. Any thread.
 #pragma once
 
 #include <cublasLt.h>
@@ -25,17 +25,17 @@ struct CublasLt {
   decltype(&cublasLtMatrixLayoutCreate) matrix_layout_create = nullptr;
   decltype(&cublasLtMatrixLayoutDestroy) matrix_layout_destroy = nullptr;
 
-  std::string error{};  // the system's words when the library, or one of these, was not found; else empty
+  std::string error{};  // the system's message if the library or one of these was not found; else empty
 };
 
-// "libcublasLt.so.13": that of the headers that this was built with.
+// "libcublasLt.so.13": the version of the headers of this build.
 std::string cublas_lt_name();
-// Opens the library of that name or path, each time.
+// Opens the library of this name or path at every call.
 CublasLt open_cublas_lt(const std::string& name);
 
-// Of the one that is used, opened when first asked for.
+// The library in use, opened at the first call.
 const std::string& cublas_lt_error();
-// Throws Error if it cannot be used, which who has a CUDA device need not fear.
+// Throws Error if it cannot be used, which cannot happen once a CUDA device is open.
 const CublasLt& cublas_lt();
 
 }  // namespace headrace

@@ -1,5 +1,5 @@
-// The CUDA backend's device: device memory from cudaMalloc, pinned memory mapped by us and registered with CUDA, so
-// that others (io_uring) can register the same pages.
+// The CUDA backend's device: device memory from cudaMalloc; pinned memory that we map and register with CUDA, so that
+// others (io_uring) can register the same pages.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace headrace {
 namespace {
 
 constexpr uint64_t kLeftToOthers = 512 * kMiB;  // left free for a desktop, for example (docs/design.md, section 11)
-constexpr int kTouchThreads = 16;               // beyond, memory is what holds them up
+constexpr int kTouchThreads = 16;               // beyond this number memory bandwidth is the limit
 
 void free_device(Device&, void* data, uint64_t) noexcept {
   (void)cudaFree(data);
@@ -36,7 +36,7 @@ void free_pinned(Device&, void* data, uint64_t bytes) noexcept {
   unmap_pages(data, whole_pages(bytes));
 }
 
-// Near 2^64 the rounding would wrap to a size that fits; unrounded, it is refused as it should be.
+// Near 2^64 rounding would wrap to a size that fits; the unrounded size is rejected.
 uint64_t rounded_pages(uint64_t bytes) { return bytes > UINT64_MAX - kPageBytes ? bytes : whole_pages(bytes); }
 
 uint64_t vram_limit(const CudaContext& context, const DeviceOptions& options) {
@@ -44,7 +44,7 @@ uint64_t vram_limit(const CudaContext& context, const DeviceOptions& options) {
   return context.memory().free_bytes - std::min(kLeftToOthers, context.free_bytes);
 }
 
-// As the system's module tells it; in a container that shows none, what the driver can do.
+// The version of the kernel module; in a container that hides it, the CUDA version that the driver supports.
 std::string driver_version() {
   std::ifstream file("/sys/module/nvidia/version");
   std::string version;
@@ -114,7 +114,7 @@ DeviceBuffer CudaDevice::allocate(uint64_t bytes, std::string_view what) {
   return buffer;
 }
 
-// The budget had room and the GPU has not: who else is there took it after this device was opened.
+// The budget had room, the GPU has not: another process took the memory after this device was opened.
 void CudaDevice::throw_full(cudaError_t status, uint64_t bytes, std::string_view what) const {
   (void)cudaGetLastError();
   size_t free_bytes = 0, total_bytes = 0;
@@ -135,7 +135,7 @@ PinnedBuffer CudaDevice::allocate_pinned(uint64_t bytes, std::string_view what) 
     throw_error(ExitCode::kDoesNotFit, "mmap", str(format_bytes(bytes), " for ", what, ": ", std::strerror(errno)),
                 "the system refuses what --host-mem allows; set it lower");
   }
-  // Its owner from here on: unregistering what is not registered yet is refused, and does no harm.
+  // Owns the pages from here on; its destructor may unregister pages that are not registered, which fails without harm.
   PinnedBuffer buffer(*this, data, bytes, free_pinned, std::move(reservation));
   touch_pages(data, rounded, std::min(threads_, kTouchThreads));
   check_cuda(cudaSetDevice(gpu_), "cudaSetDevice");
@@ -144,7 +144,7 @@ PinnedBuffer CudaDevice::allocate_pinned(uint64_t bytes, std::string_view what) 
   return buffer;
 }
 
-// Those that may be opened, in order; or why there are none.
+// The GPUs that may be opened, in order; or why there are none.
 std::vector<Gpu> candidates(const DeviceOptions& options, NoCuda* no_cuda, size_t* count) {
   const Gpus gpus = find_gpus();
   *count = gpus.all.size();
@@ -186,7 +186,7 @@ std::unique_ptr<Device> open_cuda_device(const DeviceOptions& options, NoCuda* n
       }
       refusal = {ExitCode::kDoesNotFit, context.unusable};
     }
-    if (no_cuda->why.empty()) *no_cuda = refusal;  // the first one's; the others' would read alike
+    if (no_cuda->why.empty()) *no_cuda = refusal;  // keep the first reason; the others are alike
   }
   return nullptr;
 }

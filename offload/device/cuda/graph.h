@@ -14,7 +14,7 @@ using LinkBytes = std::array<uint64_t, kLinkCount>;
 
 class CudaGraphBody final : public CudaGraph {
  public:
-  // `copied`: what its copies move, by link.
+  // `copied`: the bytes of its copies, by link.
   CudaGraphBody(CudaStream& stream, cudaGraph_t recorded, const LinkBytes& copied);
   ~CudaGraphBody() override;
   void launch() override;

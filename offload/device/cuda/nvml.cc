@@ -7,7 +7,7 @@
 namespace headrace {
 namespace {
 
-// The parts of nvml.h that are used; its functions keep their meaning under one name for good.
+// The parts of nvml.h that we use; NVML never changes the meaning of a function name.
 using NvmlDevice = void*;
 struct NvmlMemory {
   unsigned long long total, free, used;  // NOLINT(google-runtime-int): as the library has it
@@ -21,7 +21,7 @@ struct Nvml {
   int (*memory)(NvmlDevice device, NvmlMemory* memory) = nullptr;
 
   Nvml() {
-    void* const library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);  // stays for the process's life
+    void* const library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);  // never unloaded
     if (library == nullptr) return;
     const auto load = [&](auto* function, const char* name) {
       *function = reinterpret_cast<std::remove_pointer_t<decltype(function)>>(dlsym(library, name));
@@ -38,7 +38,7 @@ struct Nvml {
 
 std::optional<GpuMemory> read_gpu_memory(const std::string& pci_bus_id) noexcept {
   static const Nvml nvml;
-  if (!nvml.complete() || nvml.init() != kNvmlSuccess) return std::nullopt;  // init and shutdown are counted in there
+  if (!nvml.complete() || nvml.init() != kNvmlSuccess) return std::nullopt;  // NVML counts init and shutdown calls
   NvmlDevice device = nullptr;
   NvmlMemory memory{};
   const bool read = nvml.find(pci_bus_id.c_str(), &device) == kNvmlSuccess &&

@@ -10,8 +10,8 @@ namespace {
 
 constexpr unsigned kThreads = 256, kMaxBlocks = 64;  // 256 KiB in flight
 
-// 16 bytes a thread where both sides allow it, then single ones. The host may have written since the last launch: what
-// a cache has of its memory is not to be used, hence __ldcv.
+// 16 bytes a thread if both sides are aligned, then single bytes. The host may have written since the last launch, so
+// reads bypass the caches (__ldcv).
 __global__ void __launch_bounds__(kThreads) small_copy(unsigned char* to, const unsigned char* from, size_t bytes) {
   const size_t first = size_t{blockIdx.x} * kThreads + threadIdx.x, stride = size_t{gridDim.x} * kThreads;
   const bool aligned = (reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % 16 == 0;

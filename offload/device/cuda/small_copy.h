@@ -5,7 +5,7 @@
 
 namespace headrace {
 
-// Asynchronous; `stream` is a cudaStream_t, whose device is current. The launch is the caller's to check.
+// Asynchronous; `stream` is a cudaStream_t whose device is current. The caller checks the launch.
 void launch_small_copy(void* dst, const void* src, size_t bytes, void* stream);
 
 }  // namespace headrace

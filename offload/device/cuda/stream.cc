@@ -25,12 +25,12 @@ CudaEvent::CudaEvent(int gpu) {
   check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
 }
 
-CudaEvent::~CudaEvent() { (void)cudaEventDestroy(event_); }  // waits on it keep what they need
+CudaEvent::~CudaEvent() { (void)cudaEventDestroy(event_); }  // pending waits keep what they need
 
 bool CudaEvent::done() const {
   const cudaError_t status = cudaEventQuery(event_);
   if (status == cudaErrorNotReady) {
-    (void)cudaGetLastError();  // it counts as an error there, and a launch's check would find it
+    (void)cudaGetLastError();  // cudaErrorNotReady counts as an error, which a later launch check would report
     return false;
   }
   check_cuda(status, "cudaEventQuery");
@@ -44,7 +44,7 @@ CudaStreamBody::CudaStreamBody(Device& device, int gpu, std::string_view name, S
   check_cuda(cudaSetDevice(gpu), "cudaSetDevice");
   check_cuda(cudaDeviceGetAttribute(&sees_pinned_, cudaDevAttrCanUseHostPointerForRegisteredMem, gpu),
              "cudaDeviceGetAttribute");
-  int least = 0, greatest = 0;  // the greatest is the smaller number
+  int least = 0, greatest = 0;  // the highest priority is the smallest number
   check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
   const int priority = role == StreamRole::kCopy ? greatest : least;
   check_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority), "cudaStreamCreateWithPriority",
@@ -105,7 +105,7 @@ void CudaStreamBody::synchronize() {
 void CudaStreamBody::check() {
   const cudaError_t status = cudaStreamQuery(stream_);
   if (status == cudaErrorNotReady) {
-    (void)cudaGetLastError();  // it counts as an error there, and a launch's check would find it
+    (void)cudaGetLastError();  // cudaErrorNotReady counts as an error, which a later launch check would report
     return;
   }
   if (status != cudaSuccess) [[unlikely]]
@@ -127,7 +127,7 @@ void CudaStreamBody::check_launch(const char* kernel) {
 void CudaStreamBody::begin_recording() {
   CHECK(!recording_);
   check_cuda(cudaSetDevice(gpu_), "cudaSetDevice");
-  // Of this thread: another may be allocating.
+  // Thread-local capture: another thread may be allocating.
   check_cuda(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture", about());
   recorded_bytes_ = {};
   recording_ = true;
@@ -149,7 +149,7 @@ void CudaStreamBody::drop_recording() noexcept {
   (void)cudaGetLastError();
 }
 
-// A kernel that fails as it runs shows at a later call, of any stream: the name is where to look first.
+// A kernel that fails while it runs shows up in a later call of any stream; the name is the first suspect.
 std::string CudaStreamBody::about() const {
   const char* const kernel = last_kernel_.load(std::memory_order_relaxed);
   return str("on stream '", name_, "'", kernel == nullptr ? "" : ", where the last kernel was ",

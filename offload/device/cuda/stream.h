@@ -27,7 +27,7 @@ class CudaEvent final : public Event {
 
 class CudaStreamBody final : public CudaStream {
  public:
-  // Copy streams go before compute streams where both want the same multiprocessors (copies within the device do).
+  // Copy streams have priority over compute streams on the multiprocessors (which copies within the device use).
   CudaStreamBody(Device& device, int gpu, std::string_view name, StreamRole role);
   ~CudaStreamBody() override;
 
@@ -52,10 +52,10 @@ class CudaStreamBody final : public CudaStream {
   const int gpu_;
   const std::string name_;
   cudaStream_t stream_ = nullptr;
-  int sees_pinned_ = 0;  // kernels reach pinned memory at its address
+  int sees_pinned_ = 0;  // kernels can read pinned memory at its host address
   bool recording_ = false;
   LinkBytes recorded_bytes_{};
-  std::atomic<const char*> last_kernel_{nullptr};  // written by who enqueues, read by who synchronizes
+  std::atomic<const char*> last_kernel_{nullptr};  // written by the enqueuing thread, read by synchronize()
 };
 
 }  // namespace headrace

@@ -11,10 +11,11 @@ namespace {
 
 constexpr int64_t kNsPerBase = 1'000'000'000;
 constexpr int kSights = 16;
-// Clocks of crystals differ by less; and over less time than this a sight's own error would count for more.
+// Crystal clocks differ by less than kMaxDrift; over shorter times than kMinForDrift the error of a sight would
+// dominate.
 constexpr double kMaxDrift = 1e-3, kMinForDrift = 1e9;
 
-// False: one of them was never recorded, or in a graph.
+// False: one of them was never recorded, or was recorded in a graph.
 bool elapsed_ns(cudaEvent_t from, cudaEvent_t to, double* ns) {
   float ms = 0;
   if (cudaEventElapsedTime(&ms, from, to) != cudaSuccess) {
@@ -67,7 +68,7 @@ void CudaTraceClock::stamp(Stream& stream, TraceSlice& slice, TraceEdge edge) {
   const auto native = static_cast<cudaStream_t>(stream.native());
   const MutexLock lock(mutex_);
   const cudaEvent_t event = take_event();
-  if (event == nullptr) return;  // the slice stays without a time, and is counted as dropped
+  if (event == nullptr) return;  // the slice has no time and counts as dropped
   if (Trace::host_now_ns() - bases_.back().recorded_host_ns > kNsPerBase) new_base();
   pending_.push_back({event, &slice, edge, bases_.size() - 1});
   check_cuda(cudaEventRecord(event, native), "cudaEventRecord", "the trace");
@@ -99,7 +100,8 @@ double CudaTraceClock::base_ns(size_t base) {
   return bases_[base].ns;
 }
 
-// The device has the event's time somewhere between two looks at the host's clock: the closest two of several count.
+// The device's time of the event is between two readings of the host's clock; of several attempts the closest pair
+// counts.
 CudaTraceClock::Sight CudaTraceClock::sight() {
   new_base();
   const size_t base = bases_.size() - 1;

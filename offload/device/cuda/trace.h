@@ -1,8 +1,7 @@
-// The CUDA backend's clock of a trace: timed events, recorded on the streams and read back when the run is over, or one
-// by one once there are kMaxEvents of them; nothing waits for the device before collect(). Times are counted from a
-// base event, in ns. CUDA gives them in milliseconds as a float, so that a new base is recorded every second, on a
-// stream of its own. The host's clock is laid over the device's at the beginning and at the end. Owns the events and
-// that stream. Thread-safe.
+// The CUDA backend's trace clock: timed events, recorded on the streams and read back at the end of the run, or one by
+// one once there are kMaxEvents of them; nothing waits for the device before collect(). Times are in ns from a base
+// event. CUDA returns a float in milliseconds, so a new base is recorded every second, on a separate stream. The host's
+// clock is matched to the device's at the beginning and at the end. Owns the events and that stream. Thread-safe.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -36,7 +35,7 @@ class CudaTraceClock final : public TraceClock {
   struct Base {
     cudaEvent_t event;
     int64_t recorded_host_ns;
-    double ns;  // after the first base; of those before read_bases_
+    double ns;  // after the first base; valid for bases below read_bases_
   };
   // One moment on both clocks.
   struct Sight {
@@ -47,7 +46,7 @@ class CudaTraceClock final : public TraceClock {
   cudaEvent_t new_event() REQUIRES(mutex_);
   cudaEvent_t take_event() REQUIRES(mutex_);  // null: all are in flight
   void new_base() REQUIRES(mutex_);
-  bool read_oldest() REQUIRES(mutex_);  // false: the device has not come there
+  bool read_oldest() REQUIRES(mutex_);  // false: the device has not reached it
   double base_ns(size_t base) REQUIRES(mutex_);
   Sight sight() REQUIRES(mutex_);
 
@@ -55,7 +54,7 @@ class CudaTraceClock final : public TraceClock {
   mutable Mutex mutex_;
   cudaStream_t stream_ = nullptr;  // set once
   std::vector<cudaEvent_t> all_ GUARDED_BY(mutex_), free_ GUARDED_BY(mutex_);
-  std::deque<Stamp> pending_ GUARDED_BY(mutex_);  // in the order in which they were recorded
+  std::deque<Stamp> pending_ GUARDED_BY(mutex_);  // in recording order
   std::vector<Base> bases_ GUARDED_BY(mutex_);
   size_t read_bases_ GUARDED_BY(mutex_) = 1;
   Sight first_ GUARDED_BY(mutex_){}, last_ GUARDED_BY(mutex_){};
