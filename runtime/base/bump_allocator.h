@@ -1,5 +1,5 @@
-// Cuts one buffer into aligned views. With a null base it only counts, so that the same code says how much memory is
-// needed and then hands it out: the plan and the allocation cannot disagree.
+// Divides one buffer into aligned views. With a null base it only counts, so the same code computes how much memory is
+// needed and then hands it out: plan and allocation cannot disagree.
 #pragma once
 
 #include <cstddef>

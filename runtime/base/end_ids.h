@@ -1,4 +1,4 @@
-// eos_token_id as config.json and generation_config.json have it: a number, a list, null or nothing. Pure. Included by
+// eos_token_id as config.json and generation_config.json write it: a number, a list, null or absent. Pure. Included by
 // .cc files only.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace headrace {
 
-// Adds the ids that are not in `out` yet. Error(kBadInput) if one is not a token of the vocabulary.
+// Adds the ids that `out` lacks. Throws Error(kBadInput) for an id outside the vocabulary.
 void append_end_ids(const JsonFields& fields, int64_t vocab, std::vector<int32_t>* out);
 
 }  // namespace headrace

@@ -1,5 +1,5 @@
-// What is wrong with a file that a user names, for errors that say what to do about it. Reads the file system; owns
-// nothing. Any thread.
+// Explains what is wrong with a file that a user names, for errors with a hint. Reads the file system; owns nothing.
+// Any thread.
 #pragma once
 
 #include <cstddef>
@@ -8,16 +8,15 @@
 
 namespace headrace {
 
-// Why the file cannot be opened, by errno: "cannot be opened: Permission denied", or, of a dangling link, where it
-// leads.
+// The reason by errno: "cannot be opened: Permission denied". For a dangling link also its target.
 std::string cannot_open(const std::string& path, int error);
-// Error(kBadInput) with that text; Error(kDoesNotFit) where the process has no descriptor left.
+// Throws Error(kBadInput) with that text; Error(kDoesNotFit) if the process has no descriptor left.
 [[noreturn]] void throw_cannot_open(const std::string& path, int error);
-// Also true of a link to nothing, so that opening it names where it leads.
+// True for a dangling link too, so that opening it reports its target.
 bool is_there(const std::string& path);
-constexpr size_t kMaxLfsPointerBytes = 1023;  // "less than 1024 bytes", the format says
-// Throws Error(kBadInput) where the content is that of a git-LFS pointer: what a clone without git-LFS has in the place
-// of a large file.
+constexpr size_t kMaxLfsPointerBytes = 1023;  // the format requires less than 1024 bytes
+// Throws Error(kBadInput) if the content is a git-LFS pointer, which a clone without git-LFS has instead of a large
+// file.
 void refuse_lfs_pointer(const std::string& path, std::string_view content);
 
 }  // namespace headrace

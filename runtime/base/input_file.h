@@ -1,6 +1,6 @@
-// Files that are read by offset, and small files read whole. Nothing is mapped: a file that is shortened while it is
-// read is an Error, not a SIGBUS. An InputFile owns its descriptor. Errors are Error(kBadInput), of a disk that fails
-// kStorage, and name the path. Thread: const methods from any thread.
+// Files read by offset, and small files read whole. Nothing is mapped: a file that is shortened during a read is an
+// Error, not a SIGBUS. An InputFile owns its descriptor. Errors name the path: Error(kBadInput), or kStorage if the
+// disk fails. Thread: const methods from any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,22 +14,22 @@
 
 namespace headrace {
 
-// What tells a file from another, and from what it was before it was written to.
+// Identifies a file and its version.
 struct FileStamp {
   std::string path;
   uint64_t device = 0, inode = 0, bytes = 0;
-  int64_t modified_ns = 0, changed_ns = 0;  // no program sets the latter back; exFAT, SMB or FUSE may not keep it
+  int64_t modified_ns = 0, changed_ns = 0;  // programs cannot set changed_ns back; exFAT, SMB or FUSE may not keep it
   bool operator==(const FileStamp&) const = default;
 };
-std::optional<FileStamp> stamp_of(const std::string& path);  // none: there is no such file
+std::optional<FileStamp> stamp_of(const std::string& path);  // none: the file does not exist
 
-// Bytes with a name, read by offset: what parsers take.
+// Bytes with a name, read by offset: the input of parsers.
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
-  virtual const std::string& name() const = 0;  // in errors
+  virtual const std::string& name() const = 0;  // for errors
   virtual uint64_t size() const = 0;
-  // REQUIRES: all of them within size(). Error if they are not there any more.
+  // REQUIRES: the range is within size(). Throws Error if the file has become shorter.
   virtual void read(uint64_t offset, void* to, uint64_t bytes) const = 0;
   std::string text(uint64_t offset, uint64_t bytes) const;
 };
@@ -51,7 +51,7 @@ class InputFile final : public ByteSource {
   const std::string& name() const override { return stamp_.path; }
   uint64_t size() const override { return stamp_.bytes; }
   void read(uint64_t offset, void* to, uint64_t bytes) const override;
-  const FileStamp& stamp() const { return stamp_; }  // when it was opened
+  const FileStamp& stamp() const { return stamp_; }  // taken when it was opened
 
  private:
   InputFile() = default;
@@ -60,7 +60,7 @@ class InputFile final : public ByteSource {
   FileStamp stamp_;
 };
 
-// Borrows the bytes.
+// A source over borrowed bytes.
 class MemoryBytes final : public ByteSource {
  public:
   MemoryBytes(std::string_view bytes, std::string name) : bytes_(bytes), name_(std::move(name)) {}
@@ -76,10 +76,10 @@ class MemoryBytes final : public ByteSource {
   std::string name_;
 };
 
-// The whole file, which may hold at most `max_bytes`.
+// Reads the whole file, of at most `max_bytes`.
 std::string read_small_file(const std::string& path, uint64_t max_bytes);
 
-// Bytes of a hostile file made fit for a message: non-printable ones as \xNN, long ones cut.
+// Makes untrusted bytes printable: non-printable ones as \xNN, long ones truncated.
 std::string printable(std::string_view bytes);
 
 }  // namespace headrace

@@ -1,6 +1,6 @@
-// JSON from files that nobody vouches for: parsing with a limit on depth, and typed fields whose errors name the file,
-// the key and the value. Pure functions over values; from any thread. Included by .cc files only: nlohmann's header is
-// dear to compile.
+// JSON from untrusted files: parsing with a depth limit, and typed fields whose errors name the file, the key and the
+// value. Pure functions over values; from any thread. Included by .cc files only, because nlohmann's header compiles
+// slowly.
 #pragma once
 
 #include <cstdint>
@@ -15,23 +15,23 @@ enum class DuplicateKeys { kLastWins, kRefuse };
 constexpr int kMaxJsonDepth = 64;
 constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
 
-// Throws Error(kBadInput); the second where the text is no object, too.
+// Throw Error(kBadInput); the second also if the text is not an object.
 nlohmann::json parse_json(std::string_view text, const std::string& source,
                           DuplicateKeys duplicates = DuplicateKeys::kLastWins);
 nlohmann::json parse_json_object(std::string_view text, const std::string& source,
                                  DuplicateKeys duplicates = DuplicateKeys::kLastWins);
 
-// A value as an error shows it: its JSON text, cut when long.
+// A value for an error message: its JSON text, truncated if long.
 std::string shown(const nlohmann::json& value);
 
-// A borrowed object with typed getters. A key whose value is null counts as absent.
+// A borrowed object with typed getters. A null value counts as absent.
 class JsonFields {
  public:
   JsonFields(const nlohmann::json& object, const std::string& source, std::string prefix = "")
       : object_(object), source_(source), prefix_(std::move(prefix)) {}
 
   bool has(const char* key) const { return find(key) != nullptr; }
-  bool names(const char* key) const { return object_.contains(key); }  // present, if only as null
+  bool names(const char* key) const { return object_.contains(key); }  // present, possibly null
   const nlohmann::json* find(const char* key) const;                   // null if absent or null
   int64_t integer(const char* key, int64_t min, int64_t max) const;    // Error if absent
   int64_t integer_or(const char* key, int64_t min, int64_t max, int64_t fallback) const;

@@ -1,4 +1,4 @@
-// Numbers that look random and are a pure function of where they stand: made-up weights and prompts.
+// Pseudorandom numbers that are a pure function of seed and index: for generated weights and prompts.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// How figures are cut for reports: JSON would have 17 digits of each, and -0.0 for less than nothing. What is no number
-// is 0. Pure; any thread.
+// Rounds figures for reports: JSON would otherwise have 17 digits, and -0.0. A value that is not finite becomes 0.
+// Pure; any thread.
 #pragma once
 
 #include <cmath>

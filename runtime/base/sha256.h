@@ -1,4 +1,4 @@
-// SHA-256 by libcrypto: identifies content, so that work done on the same bytes is found again. One thread at a time.
+// SHA-256 by libcrypto, which identifies content. One thread at a time.
 #pragma once
 
 #include <array>
@@ -18,12 +18,12 @@ class Sha256 {
  public:
   Sha256();
   void update(std::string_view bytes);
-  Digest finish();  // call once, last
+  Digest finish();  // once, last
 
  private:
   std::unique_ptr<evp_md_ctx_st, void (*)(evp_md_ctx_st*)> context_;
 };
 
-std::string sha256_hex(std::string_view bytes);  // digest_text() of all of them
+std::string sha256_hex(std::string_view bytes);  // digest_text() of the bytes' digest
 
 }  // namespace headrace
