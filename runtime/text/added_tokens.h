@@ -1,5 +1,5 @@
-// Added tokens ("<|im_end|>") found in text before anything else is done to it: leftmost first, the longest of those.
-// Immutable once filled; any thread.
+// Finds added tokens ("<|im_end|>") in text before any other processing: leftmost first, then the longest. Immutable
+// once filled; any thread.
 #pragma once
 
 #include <cstdint>
@@ -15,26 +15,27 @@ namespace headrace {
 struct AddedToken {
   int32_t id = -1;
   std::string content;
-  bool special = false;      // decode may leave it out
-  bool normalized = false;   // looked for in normalised text, and normalised itself
+  bool special = false;      // decode may omit it
+  bool normalized = false;   // matched in normalised text, and normalised itself
   bool single_word = false;  // not next to a letter, digit or underscore
-  bool lstrip = false;       // takes the white space before it along
+  bool lstrip = false;       // includes the white space before it
   bool rstrip = false;       // and after it
 
-  // Never found in a user's text: every special token, and markup such as "<think>" or "[INST]" that a vocabulary lists
-  // as an ordinary added token. Others (runs of spaces, say) are found anywhere, as the reference does.
+  // Never matched in a user's text: every special token, and markup such as "<think>" or "[INST]" that a vocabulary
+  // lists as an ordinary added token. Other added tokens (runs of spaces, for example) are matched anywhere, as in the
+  // reference.
   bool is_marker() const;
 };
 
 class AddedTokens {
  public:
-  void add(const AddedToken& token, const std::string& content);  // `content`: as it is looked for
+  void add(const AddedToken& token, const std::string& content);  // `content`: the text to match
 
   struct Piece {
     size_t begin, end;
     int32_t id;  // -1: text between tokens
   };
-  // Cuts all of the text into pieces, none of them empty.
+  // Splits the text into non-empty pieces.
   std::vector<Piece> split(const MarkedText& text) const;
   bool empty() const { return tokens_.empty(); }
 

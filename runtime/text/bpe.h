@@ -1,5 +1,5 @@
-// Byte-pair encoding of one word: initial symbols, then merges by rank, leftmost first. n symbols take O(n log n) time
-// whatever the word. Immutable once made; any thread, each with its own Scratch.
+// Byte-pair encoding of one word: initial symbols, then merges by rank, leftmost first. O(n log n) for n symbols of any
+// word. Immutable once made; any thread, each with a separate Scratch.
 #pragma once
 
 #include <array>
@@ -18,12 +18,12 @@ struct BpeMerge {
 
 struct BpeDefinition {
   bool byte_level = false;     // initial symbols are bytes; otherwise characters
-  bool ignore_merges = false;  // a word that is a token as a whole is not merged
-  bool byte_fallback = false;  // a character that is no token becomes its bytes' tokens, if all are there
+  bool ignore_merges = false;  // a word that is a token is not split
+  bool byte_fallback = false;  // a character without a token becomes its bytes' tokens, if all exist
   bool fuse_unk = false;
-  int32_t unk = -1;  // for a character with no token; without it the character is dropped, as in the reference
-  // What each token stands for in a word: bytes (byte_level) or characters. Special tokens are left out, so that no
-  // text can become one.
+  int32_t unk = -1;  // for a character without a token; -1: the character is dropped, as in the reference
+  // The text of each token inside a word: bytes (byte_level) or characters. Without special tokens, so that no text can
+  // become one.
   std::unordered_map<std::string, int32_t> words;
   std::array<int32_t, 256> byte_tokens;  // <0x00> … <0xFF>; -1: absent
   std::vector<BpeMerge> merges;
@@ -47,8 +47,8 @@ class Bpe {
   void encode(std::string_view word, Scratch* scratch, std::vector<int32_t>* out) const;
 
   bool byte_level() const { return definition_.byte_level; }
-  // May some token reach over the border between these two neighbouring characters? If not, a long text may be cut
-  // there without changing its tokens. Only for character symbols; errs on the side of true.
+  // Whether some token may span the border between these neighbouring characters. If not, a long text can be cut there
+  // without changing its tokens. Only for character symbols; may err towards true.
   bool may_join(char32_t left, char32_t right) const;
 
  private:
@@ -72,7 +72,7 @@ class Bpe {
   std::array<int32_t, 256> byte_symbols_;
   std::array<int32_t, 128> ascii_;  // character symbols
   std::unordered_map<char32_t, int32_t> characters_;
-  std::vector<bool> joins_;  // a bit per hash of a character pair that lies inside some token
+  std::vector<bool> joins_;  // one bit per hash of a character pair that occurs inside some token
 };
 
 }  // namespace headrace

@@ -8,9 +8,9 @@
 
 namespace headrace {
 
-// The character that stands for a byte, in UTF-8.
+// The UTF-8 character of a byte.
 const std::string& byte_level_character(uint8_t byte);
-// A vocabulary entry's bytes; false if it holds a character outside the alphabet (an added token, say).
+// The bytes of a vocabulary entry; false if it has a character outside the alphabet (an added token, for example).
 bool byte_level_bytes(std::string_view token, std::string* bytes);
 
 }  // namespace headrace

@@ -1,5 +1,5 @@
-// Chat templates by family. A model's own Jinja template is recognised, not interpreted; an unknown one is an error
-// that names the choices. The template's own markers become special tokens; the user's text never does.
+// Chat templates by family. A model's Jinja template is recognised, not interpreted; an unknown one is an error that
+// lists the choices. The template's own markers become special tokens; the user's text never does.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,18 @@ enum class ChatFamily { kNone, kChatMl, kLlama2, kLlama3, kMistral, kQwen3 };
 struct ChatTemplate {
   ChatFamily family = ChatFamily::kNone;
   std::string default_system;  // used when no system message is given; empty: none
-  // What differs inside a family; recognise_chat_template() reads it from the model's template.
+  // Differences within a family; recognise_chat_template() reads them from the model's template.
   bool begins_with_bos = false;  // ChatML: most do not. The other families always do
-  bool trims = false;            // white space around a message is dropped
-  std::string system_preamble;   // Llama 3.1: the dates before the system message, there even without one
-  std::string answer_prefix;     // what the assistant's turn begins with: Qwen3's empty "<think>" block
+  bool trims = false;            // drops white space around a message
+  std::string system_preamble;   // Llama 3.1: the dates before the system message, present even without one
+  std::string answer_prefix;     // the start of the assistant's turn: Qwen3's empty "<think>" block
   std::string open, close;       // Mistral: "[INST] " and " [/INST]", with this version's spaces; empty: by tokenizer
 };
 
 const std::vector<std::string>& chat_template_names();  // "chatml", "llama2", "llama3", "mistral", "qwen3"
 // A family by name (--chat-template NAME). Throws Error(kUsage) that lists the names.
 ChatTemplate chat_template_by_name(std::string_view name);
-// The family of a model's Jinja source, its default system message taken from it. Throws Error(kBadInput), hint: the
+// The family of a model's Jinja source, with its default system message. Throws Error(kBadInput) whose hint lists the
 // names.
 ChatTemplate recognise_chat_template(std::string_view jinja, const std::string& source);
 
@@ -36,9 +36,9 @@ struct ChatMessages {
   std::string user;
 };
 
-// Token ids of one user turn with the generation prompt after it, as the family's reference renders it.
+// Token ids of one user turn followed by the generation prompt, as the family's reference renders it.
 std::vector<int32_t> encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat, const ChatMessages& messages);
-// Tokens that end the assistant's turn in this family, beside the tokenizer's own end token.
+// Tokens that end the assistant's turn in this family, in addition to the tokenizer's end token.
 std::vector<int32_t> end_tokens(const Tokenizer& tokenizer, const ChatTemplate& chat);
 
 }  // namespace headrace

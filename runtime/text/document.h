@@ -1,4 +1,4 @@
-// Documents: found, read whole and made into a prompt that fits. Reads files, owns nothing. Any thread.
+// Finds documents, reads them, and makes prompts that fit. Reads files, owns nothing. Any thread.
 #pragma once
 
 #include <atomic>
@@ -18,13 +18,13 @@ namespace headrace {
 std::vector<std::string> expand_documents(const std::vector<std::string>& paths,
                                           const std::vector<std::string>& outputs = {});
 
-// How much of a document is read.
+// How much of a document may be read.
 constexpr uint64_t kMaxDocumentBytes = uint64_t{256} << 20;
 struct DocumentLimit {
   uint64_t bytes = kMaxDocumentBytes;
-  int64_t context_tokens = 0;  // what the limit is of; 0: of the program itself
+  int64_t context_tokens = 0;  // the context that sets the limit; 0: the program's own limit
 };
-// What is longer cannot fit the context: no token stands for more bytes.
+// A longer document cannot fit the context, because no token has more bytes.
 DocumentLimit limit_of_context(int64_t context_tokens, uint64_t longest_token_bytes);
 // Throws Error(kBadInput) with both sizes and what to do.
 void check_document_size(const std::string& name, uint64_t bytes, const DocumentLimit& limit);
@@ -32,34 +32,34 @@ inline constexpr const char* kShortenHint =
     "Shorten it, ask for less with -n, raise -c/--ctx-size if the model allows, or use --truncate middle";
 
 struct ReadOptions {
-  DocumentLimit limit{};                         // a longer document is an error before it is read
-  const std::atomic<bool>* interrupt = nullptr;  // set while a pipe is waited for: Error(kInterrupted)
+  DocumentLimit limit{};                         // a longer document is rejected before it is read
+  const std::atomic<bool>* interrupt = nullptr;  // if set while the read waits for a pipe: Error(kInterrupted)
 };
-// The whole text of a file ("-": standard input), a UTF-8 byte order mark left out. Throws Error(kBadInput) that names
-// the file: not there, a folder, too long, not UTF-8 (with the offset), a git-LFS pointer, nothing but white space.
+// The whole text of a file ("-": standard input), without a UTF-8 byte order mark. Throws Error(kBadInput) that names
+// the file: missing, a folder, too long, not UTF-8 (with the offset), a git-LFS pointer, only white space.
 std::string read_document(const std::string& path, const ReadOptions& options = {});
 
-// Where the first byte that is not UTF-8 stands.
+// The offset of the first byte that is not UTF-8.
 std::optional<size_t> first_bad_utf8(std::string_view text);
 
 enum class Truncate { kNone, kMiddle };
 
 struct PromptRules {
-  std::string instruction;  // put after the text
+  std::string instruction;  // follows the text
   Truncate truncate = Truncate::kNone;
-  int64_t context_tokens = 0;  // what prompt and answer share
-  int64_t answer_tokens = 1;   // of them, kept free for the answer
+  int64_t context_tokens = 0;  // shared by prompt and answer
+  int64_t answer_tokens = 1;   // of those, reserved for the answer
 };
 using EncodePrompt = std::function<std::vector<int32_t>(std::string_view user_text)>;
 
 struct DocumentPrompt {
   std::vector<int32_t> ids;
-  int64_t whole_tokens = 0;  // of the prompt with all of the text
+  int64_t whole_tokens = 0;  // of the prompt with the whole text
   int64_t left_out_tokens() const { return whole_tokens - static_cast<int64_t>(ids.size()); }
 };
 
-// "text, instruction". A prompt that leaves less than the answer's room is an Error(kBadInput) that names the file and
-// says how many tokens it has, or, with kMiddle, loses the middle of its text, cut at characters.
+// "text, instruction". If the prompt leaves less than the answer's room: kNone throws Error(kBadInput) that names the
+// file and the number of tokens; kMiddle removes the middle of the text, at character borders.
 DocumentPrompt document_prompt(const std::string& file, std::string_view text, const PromptRules& rules,
                                const EncodePrompt& encode);
 

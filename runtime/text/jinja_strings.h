@@ -1,5 +1,5 @@
-// The strings that a Jinja template can print: text outside its tags and the string literals inside them, unescaped, in
-// order. Comments are left out. Not an interpreter. A pure function.
+// The strings that a Jinja template can print: text outside its tags, and the unescaped string literals inside them, in
+// order, without comments. Not an interpreter. A pure function.
 #pragma once
 
 #include <string>

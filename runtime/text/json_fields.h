@@ -1,6 +1,6 @@
-// A JSON value that knows where in its file it stands, as deep as tokenizer.json goes: errors name the file, the path
-// and what is there instead. (Flat objects with ranges: JsonFields of runtime/base/json_file.h.) Internal to
-// runtime/text. Pure functions.
+// A JSON value with its path in the file, for the depth of tokenizer.json: errors name the file, the path and the value
+// found. (For flat objects with ranges see JsonFields in runtime/base/json_file.h.) Internal to runtime/text. Pure
+// functions.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace headrace {
 
 using Json = nlohmann::json;
 
-// One value and where it stands: "tokenizer.json", "model.merges[3]".
+// One value and its path: "tokenizer.json", "model.merges[3]".
 class JsonField {
  public:
   JsonField(const Json& value, std::string source, std::string path = "")
@@ -24,13 +24,13 @@ class JsonField {
   [[noreturn]] void refuse(const std::string& what) const;  // "tokenizer.json: model.type …"
 
   bool has(const char* key) const;      // present and not null
-  JsonField at(const char* key) const;  // Error if absent or this is no object
+  JsonField at(const char* key) const;  // Error if absent, or if this is not an object
   JsonField item(size_t index) const;   // of an array
-  size_t array_size() const;            // Error if this is no array
-  const std::string& string() const;    // Error if this is no string
+  size_t array_size() const;            // Error if this is not an array
+  const std::string& string() const;    // Error if this is not a string
   bool boolean_or(const char* key, bool otherwise) const;
   std::string string_or(const char* key, const std::string& otherwise) const;
-  int64_t integer() const;  // Error if this is no integer
+  int64_t integer() const;  // Error if this is not an integer
 
  private:
   [[noreturn]] void wrong_type(const char* wanted) const;

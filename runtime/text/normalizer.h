@@ -1,5 +1,4 @@
-// What is done to a piece of text before it is cut into words: nothing, NFC, a prefix, replacements. Immutable; any
-// thread.
+// Transforms text before it is split into words: nothing, NFC, a prefix, replacements. Immutable; any thread.
 #pragma once
 
 #include <string>
@@ -8,8 +7,8 @@
 
 namespace headrace {
 
-// Text whose bytes are marked: was this byte written by the template (special tokens count) or by the user (they are
-// text)? One char a byte, 0 or 1; user bytes are 1.
+// Text with a mark for each byte: written by the template (special tokens count) or by the user (they are plain text).
+// One char a byte, 0 or 1; user bytes are 1.
 struct MarkedText {
   std::string text;
   std::string verbatim;
@@ -21,22 +20,22 @@ struct MarkedText {
 
 struct NormalizerStep {
   enum Kind { kNfc, kPrepend, kReplace } kind;
-  std::string pattern;  // of a kReplace
-  std::string content;  // of a kPrepend, kReplace
+  std::string pattern;  // for kReplace
+  std::string content;  // for kPrepend, kReplace
 };
 
 class Normalizer {
  public:
   explicit Normalizer(std::vector<NormalizerStep> steps = {}) : steps_(std::move(steps)) {}
   bool empty() const { return steps_.empty(); }
-  // Runs of one mark are normalised on their own: a template's text never composes with the user's.
+  // Runs of one mark are normalised separately: a template's text never composes with the user's.
   MarkedText apply(MarkedText piece) const;
 
  private:
   std::vector<NormalizerStep> steps_;
 };
 
-// Unicode normalisation form C, linear in the text even where it is all combining marks.
+// Unicode normalisation form C, in linear time even for long runs of combining marks.
 std::string to_nfc(std::string_view text);
 
 }  // namespace headrace

@@ -1,5 +1,5 @@
-// A compiled regular expression (PCRE2: UTF-8, Unicode properties, JIT where the machine allows it). Owns the compiled
-// code; immutable, any thread. Each thread that matches makes its own Scratch.
+// A compiled regular expression (PCRE2: UTF-8, Unicode properties, JIT if the machine allows it). Owns the compiled
+// code; immutable, any thread. Each matching thread needs its own Scratch.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ class Regex {
  public:
   enum class Syntax { kPattern, kLiteral };
 
-  // Throws Error(kBadInput) that names `source`, the pattern and the place. `\s` and `\S` mean Unicode's White_Space,
-  // as in the reference's engine (PCRE2's own also take U+180E).
+  // Throws Error(kBadInput) that names `source`, the pattern and the offset. `\s` and `\S` mean Unicode's White_Space,
+  // as in the reference's engine (PCRE2's own also match U+180E).
   Regex(std::string_view pattern, Syntax syntax, const std::string& source);
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
@@ -36,8 +36,8 @@ class Regex {
   struct Match {
     size_t begin, end;
   };
-  // The first non-empty match at or after `from`. `text` must be valid UTF-8 and is all that the pattern can see.
-  // Throws Error(kBadInput) if the engine gives up (a pattern that backtracks without end).
+  // The first non-empty match at or after `from`. `text` must be valid UTF-8; the pattern sees nothing outside it.
+  // Throws Error(kBadInput) if the engine gives up (excessive backtracking).
   bool find(std::string_view text, size_t from, Scratch* scratch, Match* match) const;
 
  private:

@@ -1,5 +1,5 @@
-// Cuts normalised text into the words that BPE sees. A word is a view into the text. Immutable; any thread, each with
-// its own Scratch.
+// Splits normalised text into the words for BPE. A word is a view into the text. Immutable; any thread, each with a
+// separate Scratch.
 #pragma once
 
 #include <functional>
@@ -20,8 +20,8 @@ inline constexpr std::string_view kQwen2Pattern =
 
 class Splitter {
  public:
-  // Each pattern's matches and what lies between them become pieces of their own, which the next pattern cuts further
-  // and cannot see beyond.
+  // Each pattern's matches, and the text between them, become separate pieces. The next pattern splits each piece
+  // further and cannot see beyond it.
   explicit Splitter(std::vector<Regex> patterns = {}) : patterns_(std::move(patterns)) {}
 
   using Emit = std::function<void(std::string_view)>;

@@ -12,21 +12,21 @@
 
 namespace headrace {
 
-enum class SpecialTokens { kParse, kAsText };  // does "<|im_end|>" in the text become the token, or stay text?
-enum class AddBos { kYes, kNo };               // run the tokenizer's own post-processor (a leading <s>, say)
+enum class SpecialTokens { kParse, kAsText };  // "<|im_end|>" in the text: the token, or text
+enum class AddBos { kYes, kNo };  // whether to run the tokenizer's post-processor (a leading <s>, for example)
 
-// A prompt in parts: what a template wrote (kParse) and what a user wrote (kAsText). The parts are one text: words may
-// begin in one and end in the next; only special tokens may not.
+// A prompt in parts: text of a template (kParse) and of a user (kAsText). The parts are one text: words may span them,
+// special tokens may not.
 struct TextPart {
   std::string text;
   SpecialTokens special = SpecialTokens::kAsText;
 };
 
-constexpr uint64_t kMaxTokenizerBytes = uint64_t{1} << 30;  // of a tokenizer.json that is read at all
+constexpr uint64_t kMaxTokenizerBytes = uint64_t{1} << 30;  // limit for a tokenizer.json
 
 class Tokenizer {
  public:
-  // tokenizer.json's content; `source` names the file in errors. Throws Error(kBadInput).
+  // `json`: the content of tokenizer.json; `source` names the file in errors. Throws Error(kBadInput).
   static Tokenizer from_json(std::string_view json, const std::string& source);
   static Tokenizer from_vocabulary(const Vocabulary& vocabulary);
 
@@ -34,20 +34,20 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // Bytes that are not UTF-8 count as U+FFFD. kAsText: no text becomes a special token, nor other added tokens that
-  // look like markup ("<think>"); ordinary added tokens (runs of spaces, say) are found either way.
+  // Bytes that are not UTF-8 count as U+FFFD. kAsText: no text becomes a special token or another added token that
+  // looks like markup ("<think>"); ordinary added tokens (runs of spaces, for example) are still matched.
   std::vector<int32_t> encode(std::string_view text, AddBos add_bos, SpecialTokens special) const;
   std::vector<int32_t> encode(const std::vector<TextPart>& parts, AddBos add_bos) const;
-  // The whole text of these ids, as the reference implementation's decode(skip_special_tokens=False) gives it
-  // (kAsText), or with special tokens left out (kParse).
+  // The text of these ids: like the reference's decode(skip_special_tokens=False) (kAsText), or without special tokens
+  // (kParse).
   std::string decode(const std::vector<int32_t>& ids, SpecialTokens special = SpecialTokens::kAsText) const;
 
   int32_t size() const;                        // ids are [0, size())
   int32_t find(std::string_view token) const;  // the id of a token by its exact name, or -1
   const std::string& token_name(int32_t id) const;
   bool is_special(int32_t id) const;
-  uint64_t longest_token_bytes() const;  // of the text that one token can stand for
-  int32_t bos() const;                   // -1 if there is none
+  uint64_t longest_token_bytes() const;  // of the text of one token
+  int32_t bos() const;                   // -1: none
   int32_t eos() const;
 
  private:
@@ -57,14 +57,14 @@ class Tokenizer {
   std::unique_ptr<Impl> impl_;
 };
 
-// Detokenises one token at a time and never emits half a UTF-8 character. Borrowed tokenizer must outlive it.
+// Decodes one token at a time and never emits half a UTF-8 character. Borrows the tokenizer, which must outlive it.
 class StreamingDecoder {
  public:
   explicit StreamingDecoder(const Tokenizer& tokenizer, SpecialTokens special = SpecialTokens::kParse);
   ~StreamingDecoder();
   StreamingDecoder(StreamingDecoder&&) noexcept;
-  std::string push(int32_t id);  // the text that is now certain; may be empty
-  std::string finish();          // what was held back, invalid bytes as U+FFFD
+  std::string push(int32_t id);  // returns the text that is now complete; may be empty
+  std::string finish();          // returns the rest, invalid bytes as U+FFFD
 
  private:
   struct Impl;

@@ -1,4 +1,4 @@
-// What a Tokenizer is made of. Internal to runtime/text: the loaders fill a TokenizerParts, tokenizer.cc runs it.
+// The parts of a Tokenizer. Internal to runtime/text: the loaders fill a TokenizerParts, tokenizer.cc uses it.
 #pragma once
 
 #include <cstdint>
@@ -15,21 +15,21 @@
 
 namespace headrace {
 
-// How tokens become text again.
+// How tokens become text.
 struct DecoderParts {
-  bool byte_level = false;                                        // tokens are written in the byte-level alphabet
+  bool byte_level = false;                                        // tokens use the byte-level alphabet
   bool byte_fallback = false;                                     // <0xNN> is a byte
   std::vector<std::pair<std::string, std::string>> replacements;  // pattern, content; in each token
-  std::string strip;                                              // one character, taken from the text's beginning …
-  size_t strip_count = 0;                                         // … at most so often
+  std::string strip;       // one character, removed from the start of the text …
+  size_t strip_count = 0;  // … at most this often
 };
 
-// Text pieces may get a prefix ("▁") that the normaliser does not give them: SentencePiece's Metaspace.
+// When a text piece gets a prefix ("▁") beyond the normaliser's: SentencePiece's Metaspace.
 enum class PrefixRule { kNever, kFirst, kAlways };
 
 struct TokenizerParts {
   std::string source;              // the file, for errors
-  std::vector<std::string> names;  // by id; empty: no such token
+  std::vector<std::string> names;  // by id; empty: unused
   std::vector<AddedToken> added;
   BpeDefinition bpe;
   Normalizer normalizer;
@@ -56,8 +56,8 @@ struct Tokenizer::Impl {
   std::string prefix;
   std::vector<int32_t> before, after;
   DecoderParts decoder;
-  std::vector<std::string> pieces;  // by id: the bytes that the token decodes to
-  std::vector<bool> is_byte;        // by id: a byte of a fallback run
+  std::vector<std::string> pieces;  // by id: the bytes of the token
+  std::vector<bool> is_byte;        // by id: a byte of byte fallback
   int32_t bos, eos;
 
   std::vector<int32_t> encode(const MarkedText& text, AddBos add_bos) const;
@@ -70,16 +70,16 @@ struct Tokenizer::Impl {
   void encode_word(std::string_view word, Run* run) const;
 };
 
-// A token's id must leave room for a dense table: no further than this beyond the number of tokens.
+// Ids index a dense table, so an id may exceed the number of tokens by at most this.
 inline constexpr int64_t kMaxIdGap = 65536;
 
-// Drops merges that would make a special token out of text, and special tokens from the words; checks every merge.
+// Checks every merge. Drops merges that would produce a special token from text, and special tokens from the words.
 struct NamedMerge {
   std::string_view left, right;
 };
 void define_merges(const std::vector<NamedMerge>& merges, TokenizerParts* parts,
                    const std::unordered_map<std::string, int32_t>& ids);
-// Fills bpe.words and bpe.byte_tokens from names, less what is special or unused.
+// Fills bpe.words and bpe.byte_tokens from names, without special or unused ones.
 void define_words(const std::vector<bool>& excluded, TokenizerParts* parts);
 
 }  // namespace headrace

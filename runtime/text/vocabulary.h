@@ -1,5 +1,5 @@
-// A vocabulary as a GGUF file's metadata describes it (keys tokenizer.ggml.*): what runtime/model reads and
-// runtime/text turns into a Tokenizer. A plain value; owns its strings.
+// A vocabulary from a GGUF file's metadata (keys tokenizer.ggml.*), which runtime/model reads and runtime/text turns
+// into a Tokenizer. A plain value; owns its strings.
 #pragma once
 
 #include <cstdint>
