@@ -1,9 +1,9 @@
-// Where KV rows live that are not resident on the device: pinned host memory and, behind it, a file on disk. The one
-// owner of both ways between the device and these tiers: KvCache offloads segments through it, KvStreamer fetches them
-// back (docs/design.md, sections 8 and 9). Every layer of [0, layers()) has the same segments in the same tiers.
+// KV rows that are not resident on the device: in pinned host memory and, beyond it, in a file on disk. The single
+// owner of both directions between the device and these tiers: KvCache offloads segments through it, KvStreamer fetches
+// them back (docs/design.md, sections 8 and 9). Every layer of [0, layers()) has the same segments in the same tiers.
 //
-// Owns the host memory, the file and the stream on which rows leave. Thread: offloading and the reads' begin and stop
-// from one thread; fetch() may run on another, between begin_reads() and stop_reads().
+// Owns the host memory, the file and the stream for outgoing rows. Thread: offloading, begin_reads() and stop_reads()
+// from one thread; fetch() may run on another between those two.
 #pragma once
 
 #include <cstdint>
@@ -27,57 +27,57 @@ struct KvBackingOptions {
 
 class KvBacking {
  public:
-  // Takes the plan's disk space, and begins to pin its host memory on a thread of its own. Throws Error(kStorage) for
-  // the disk; errors of the host memory come out of the calls that need it.
+  // Allocates the plan's disk space, and starts a thread that pins its host memory. Throws Error(kStorage) for the
+  // disk; errors of the host memory are rethrown by the calls that need it.
   KvBacking(Device& device, const RowShape& shape, const MemoryPlan& plan, const KvBackingOptions& options);
   ~KvBacking();
-  // Host memory that a plan's backing takes.
+  // Host memory of a plan's backing.
   static uint64_t pinned_bytes(const MemoryPlan& plan);
 
   const RowShape& shape() const { return shape_; }
   int64_t layers() const { return layers_; }
   const SegmentPlacement& placement() const { return placement_; }
 
-  // ---- out ----
-  // What is enqueued on out() until mark_offloaded() runs after all that `compute` has been given so far.
+  // ---- device to host and disk ----
+  // Work enqueued on out() until mark_offloaded() runs after all work enqueued on `compute` so far.
   void begin_offload(Stream& compute);
-  // A chunk of a layer leaves `from`, device memory. Blocks while the disk is behind.
+  // Copies a chunk of a layer from device memory. Blocks while the disk is behind.
   void offload_chunk(int64_t layer, const Chunk& chunk, const std::byte* from);
-  // offloaded() is done once all chunks so far have left.
+  // Records offloaded(), which completes once all chunks so far are copied.
   void mark_offloaded() { out_->record(*offloaded_); }
   const Event& offloaded() const { return *offloaded_; }
   Stream& out() { return *out_; }
-  // Blocks until the last chunks are on disk; those on their way to host memory may still be.
+  // Blocks until the last chunks are on disk; copies to host memory may still be in flight.
   void finish_writes() {
     if (disk_) disk_->finish_writes();
   }
-  // Blocks until all host memory is pinned: its errors come out here at the latest.
+  // Blocks until all host memory is pinned, and rethrows its errors.
   void wait_for_host_memory() { host_memory_.wait(); }
-  // Whether a segment in [first, end) lives on disk.
+  // Whether a segment in [first, end) is on disk.
   bool on_disk(int64_t first, int64_t end) const;
-  // The host memory that a segment in the host tier lies in; blocks until it is pinned.
+  // The address of a segment in the host tier; blocks until its memory is pinned.
   const std::byte* host_segment(int64_t layer, int64_t index) {
     return host_data(layer) + placement_.offset_bytes(index);
   }
 
-  // ---- in ----
+  // ---- host and disk to device ----
   bool has_disk() const { return disk_ != nullptr; }
-  // The disk reads the schedule's chunks from now on, layer after layer, again and again. REQUIRES: nothing is being
+  // Starts reading the schedule's chunks from disk, layer after layer, repeatedly. REQUIRES: nothing is being
   // offloaded.
   void begin_reads(const StreamSchedule& schedule);
-  // Fetches a chunk into fill `number` of the ring, on `in`. Chunks on disk come in the order of the schedule; the call
-  // blocks until the disk has the next one. False: the reads have been stopped.
+  // Fetches a chunk into fill `number` of the ring, on `in`. Chunks on disk arrive in the order of the schedule; blocks
+  // until the next one has been read. False: the reads were stopped.
   bool fetch(int64_t layer, const Chunk& chunk, uint64_t number, StagingRing& ring, Stream& in);
-  // A fetch() that waits returns. Blocks until the disk is quiet.
+  // Makes a waiting fetch() return, and blocks until the disk is idle.
   void stop_reads() noexcept;
 
-  // Throws what has failed so far; never blocks.
+  // Throws earlier failures; never blocks.
   void check();
-  SpillFile* disk() { return disk_.get(); }  // null: nothing lives on disk
+  SpillFile* disk() { return disk_.get(); }  // null: no disk tier
   const BackgroundPinnedBuffer& host_memory() const { return host_memory_; }
 
  private:
-  std::byte* host_data(int64_t layer);  // waits for the layer's piece
+  std::byte* host_data(int64_t layer);  // blocks until the layer's piece is pinned
   Extent disk_span(int64_t layer, const Chunk& chunk) const;
 
   const RowShape shape_;
@@ -86,7 +86,7 @@ class KvBacking {
   BackgroundPinnedBuffer host_memory_;
   std::unique_ptr<SpillFile> disk_;
   std::unique_ptr<Event> built_, offloaded_;
-  std::unique_ptr<Stream> out_;  // last, so that it drains before the memory goes
+  std::unique_ptr<Stream> out_;  // last: it drains before the memory is freed
 };
 
 }  // namespace headrace

@@ -1,9 +1,9 @@
-// The full KV cache of one run, as cache/memory_plan.h placed it: resident segments, the segment that still grows and
-// the last rows of every layer on the device, the rest in a KvBacking (docs/design.md, sections 7 and 8). A layer that
-// a draft reads is resident as a whole. Append-only: it never holds a rejected row. Owns the device memory and the
-// backing; kernels see views.
+// The full KV cache of one run, as cache/memory_plan.h placed it: on the device the resident segments, the active
+// segment and the last rows of every layer; the rest in a KvBacking (docs/design.md, sections 7 and 8). A layer that a
+// draft reads is fully resident. Append-only: it never holds a rejected row. Owns the device memory and the backing;
+// kernels see views.
 //
-// Way of use: finish_prefill() once, after prefill has built layer by layer; then, for each step, the views below and
+// Call order: finish_prefill() once, after prefill has stored every layer; then, for each step, the views below and
 // append(). Thread: one at a time.
 #pragma once
 
@@ -30,33 +30,32 @@ class KvCache {
   const RowShape& shape() const { return shape_; }
   int64_t rows() const { return rows_; }                         // committed: L
   int64_t sealed_segments() const { return segment_of(rows_); }  // segments [0, this) are full
-  int64_t resident_segments() const { return resident_; }        // of the layers that leave
-  int64_t host_layers() const { return host_layers_; }           // [0, this) leave; the others are resident
-  const SegmentPlacement& placement() const { return backing_->placement(); }  // of the layers that leave
+  int64_t resident_segments() const { return resident_; }        // of the layers with a backing
+  int64_t host_layers() const { return host_layers_; }  // layers [0, this) have a backing; the others are resident
+  const SegmentPlacement& placement() const { return backing_->placement(); }  // of the layers with a backing
   int64_t resident_segments(int64_t layer) const { return layer < host_layers_ ? resident_ : segments_; }
 
-  // ---- prefill: a finished layer leaves ----
-  // Layer `layer`'s rows [0, rows) stand in `segments` (the layout of cache/layout.h, from row 0), complete once
-  // `compute` has run so far. Enqueues their copies to where they live and records `copied` after the last read of
-  // `segments`.
+  // ---- prefill: storing a finished layer ----
+  // Rows [0, rows) of `layer` are in `segments` (the layout of cache/layout.h, from row 0), complete once `compute` has
+  // run so far. Enqueues the copies to their tiers, and records `copied` after the last read of `segments`.
   void store_layer(int64_t layer, int64_t rows, const std::byte* segments, Stream& compute, Event& copied);
-  // Where a prompt of `rows` rows has segment `index`, once its layer is stored: what is there of them is written no
-  // more. Null: on disk, or where the answer will be written over it. On the CPU nothing is "on the device".
+  // The address of segment `index` of a prompt of `rows` rows once its layer is stored; its rows are not written again.
+  // Null: on disk, or in memory that the answer overwrites. On the CPU nothing counts as "on the device".
   struct StoredSegment {
     const std::byte* data;
     bool on_device;
   };
   StoredSegment stored_segment(int64_t layer, int64_t index, int64_t rows);
-  // All layers are stored: blocks until the copies have run, and the host memory is there as a whole.
+  // Call once all layers are stored: blocks until the copies have run and all host memory is pinned.
   void finish_prefill(int64_t rows);
-  // Blocks until no copy reads prefill's buffers, whatever became of them: for the way out of an error.
+  // Blocks until no copy reads prefill's buffers: for error paths.
   void drain() noexcept;
 
   // ---- decode ----
-  // Where a pass's own K and V rows go, the first to pass row 0 or to row *first (device): [pass_rows, kv_heads,
+  // Destination of a pass's own K and V rows, whose first row is pass row 0 or *first (device): [pass_rows, kv_heads,
   // head_dim].
   KvRows pass_destination(int64_t layer, const int32_t* first) const;
-  // Segments [first, last) of a layer as attention sees them, on the device: resident ones, or the open one.
+  // Segments [first, last) of a layer on the device, as attention reads them: resident ones, or the active one.
   KvSegment resident_segment(int64_t layer, int64_t index) const;
   KvSegment active_segment(int64_t layer) const;
   // A segment inside a chunk that was streamed to `base`.
@@ -67,21 +66,21 @@ class KvCache {
   TailViews tail(int64_t layer) const;
 
   // Commits `count` rows: position rows() + j is pass row source[j] (device memory, `count` of them). Enqueued on
-  // `compute`; a segment that fills leaves for the host behind it.
+  // `compute`; a segment that becomes full is offloaded afterwards.
   void append(const int32_t* source, int64_t count, Stream& compute);
-  // Rows behind rows() that only the tail has: those of a partial step, which append() replaces. Position
-  // rows() + pending_rows() + j is pass row source[j]. REQUIRES: kMaxPending in all.
+  // Rows after rows() that only the tail holds: those of partial steps, which append() replaces. Position rows() +
+  // pending_rows() + j is pass row source[j]. REQUIRES: at most kMaxPending in all.
   void append_pending(const int32_t* source, int64_t count, Stream& compute);
   int64_t pending_rows() const { return pending_; }
   int64_t committed_before() const { return rows_before_; }  // rows() before the last append()
-  // Whether appending `count` rows seals a segment that is on disk. No read may be in flight then.
+  // Whether appending `count` rows seals a segment on disk. No read may be in flight then.
   bool fills_disk(int64_t count) const;
   KvBacking& backing() { return *backing_; }
 
  private:
   KvSegment view(std::byte* segment, int64_t index) const;
   std::byte* resident_data(int64_t layer, int64_t index) const;
-  std::byte* active_data(int64_t layer) const;  // where the segment that grows lies, resident or not
+  std::byte* active_data(int64_t layer) const;  // the active segment, resident or not
   void fill_ring(int64_t layer, int64_t rows, const std::byte* segments);
   void append_inside(const int32_t* source, int64_t count, Stream& compute);
   struct CommitTo;
@@ -97,7 +96,7 @@ class KvCache {
   int64_t rows_ = 0, rows_before_ = 0, pending_ = 0, pointed_at_ = -1;
   DeviceBuffer resident_memory_, active_memory_, ring_memory_, pass_memory_, pointers_;
   PinnedBuffer host_pointers_;
-  std::unique_ptr<KvBacking> backing_;  // last: its stream drains before the memory goes
+  std::unique_ptr<KvBacking> backing_;  // last: its stream drains before the memory is freed
 };
 
 }  // namespace headrace

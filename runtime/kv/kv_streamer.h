@@ -1,8 +1,8 @@
-// Streams the part of the KV cache that is not on the device through a ring of fixed size, one layer and more ahead of
-// the compute, again and again: when a step's last chunk has been consumed, the next step's first ones are already on
-// their way (docs/design.md, section 8, Streaming). Owns the ring and the stream on which rows come in. If chunks come
-// from disk, a separate thread fills the ring in the same order and waits for the disk; the computing thread waits only
-// for a chunk that has not been submitted yet. Thread: one at a time.
+// Streams the part of the KV cache that is not on the device through a ring of fixed size, at least one layer ahead of
+// the compute, and continues from step to step: when a step's last chunk is consumed, the next step's first chunks are
+// already in flight (docs/design.md, section 8, Streaming). Owns the ring and the stream for incoming rows. If chunks
+// come from disk, a separate thread fills the ring in the same order and waits for the disk; the computing thread waits
+// only for a chunk that has not been submitted yet. Thread: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -24,20 +24,20 @@ class KvStreamer {
   KvStreamer(const KvStreamer&) = delete;
   KvStreamer& operator=(const KvStreamer&) = delete;
 
-  // The coming step streams every sealed segment that is not resident, in the backing's layers. Plans anew, and
-  // drops what was fetched ahead, only when a segment has sealed since the last step.
+  // The next step streams every sealed segment of the backing's layers that is not resident. Replans, and drops what
+  // was fetched ahead, only if a segment was sealed since the last step.
   void begin_step(int64_t sealed_segments);
   const StreamSchedule& schedule() const { return schedule_; }
 
   // The next chunk in order: layer 0's chunks, then layer 1's, …. `compute` waits for its bytes. Throws Error(kStorage)
-  // where they could not be read.
+  // if they could not be read.
   const std::byte* next(Stream& compute);
-  // `compute` has been given all that reads the chunk; its slot is refilled behind it.
+  // All readers of the chunk are enqueued on `compute`; its slot is refilled after them.
   void done(Stream& compute);
-  // Drops what was fetched ahead, so that nothing reads the backing; the next step begins anew. REQUIRES: every chunk
-  // that was given out is done.
+  // Drops what was fetched ahead, so that nothing reads the backing; the next step starts over. REQUIRES: done() was
+  // called for every chunk.
   void stop();
-  // Throws if the copies have failed so far; never blocks.
+  // Throws if a copy has failed; never blocks.
   void check() { in_->check(); }
   uint64_t slot_bytes() const { return ring_.slot_bytes(); }
 
@@ -47,26 +47,26 @@ class KvStreamer {
     const Chunk* chunk;
   };
   Place place(uint64_t number) const;
-  bool fill(uint64_t number);  // false: the reads have been stopped
+  bool fill(uint64_t number);  // false: the reads were stopped
   // ---- from disk ----
   bool from_disk() const { return thread_.joinable(); }
   void begin_disk();
   void serve() noexcept;
-  void quiet() noexcept;  // the thread fills nothing, and nothing is read
+  void quiet() noexcept;  // stops the thread's fills and all reads
 
   KvBacking& backing_;
   StreamSchedule schedule_;
-  int64_t sealed_segments_ = -1;  // that schedule_ was planned for
+  int64_t sealed_segments_ = -1;  // for which schedule_ was planned
   StagingRing ring_;
   std::unique_ptr<Stream> in_;
   uint64_t filled_ = 0, taken_ = 0;  // chunks since the schedule last changed
 
   Mutex mutex_;
-  CondVar wake_, moved_;  // for the thread; for who waits for it
-  uint64_t thread_filled_ GUARDED_BY(mutex_) = 0, released_ GUARDED_BY(mutex_) = 0;  // the same, between the two
+  CondVar wake_, moved_;  // for the thread; for those that wait for it
+  uint64_t thread_filled_ GUARDED_BY(mutex_) = 0, released_ GUARDED_BY(mutex_) = 0;  // the same, shared with the thread
   bool running_ GUARDED_BY(mutex_) = false, filling_ GUARDED_BY(mutex_) = false, quit_ GUARDED_BY(mutex_) = false;
   std::exception_ptr error_ GUARDED_BY(mutex_);
-  std::thread thread_;  // only where there is a disk; last
+  std::thread thread_;  // only with a disk tier; last
 };
 
 }  // namespace headrace

@@ -1,4 +1,4 @@
-// Where the part of the KV cache goes that host memory cannot hold (--spill), and what came of it. Values.
+// The disk tier for KV rows that host memory cannot hold (--spill): options and statistics. Values.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 namespace headrace {
 
 struct SpillOptions {
-  std::string folder;        // empty: nothing may live on disk
-  uint64_t limit_bytes = 0;  // 0: what the folder's disk has free
-  int slots = 0;             // of the pinned ring between disk and link; 0: the planner's
+  std::string folder;        // empty: no disk tier
+  uint64_t limit_bytes = 0;  // 0: the free space of the folder's disk
+  int slots = 0;             // slots of the pinned ring between disk and link; 0: the planner's choice
   FileQueueBody body = FileQueueBody::kAuto;
 };
 
-// What a run has had on disk. Bytes of 0: nothing.
+// Disk use of a run. 0 bytes: none.
 struct SpillUse {
   uint64_t file_bytes = 0;
   uint64_t prefill_written_bytes = 0, decode_written_bytes = 0, decode_read_bytes = 0;
