@@ -2,15 +2,15 @@
 // refresh confirms the correct path. A refresh is bound by the link, so it verifies hundreds of nodes for the cost of
 // one. Where the partial KV's first choice is wrong, the second or third is often correct; keeping and continuing those
 // confirms more tokens than a chain (EAGLE-2 section 4: the most likely nodes first; the "draft" is the target with its
-// partial KV). A draft, where there is one, continues the first choices; what it guesses wrong stays beside them.
+// partial KV). A draft, if there is one, continues the first choices; its wrong guesses stay beside them.
 //
-// A partial step ranks the likeliest tokens after each node by logit / T plus the sampler's own noise (docs/design.md,
-// section 6, rule 3). The full KV's logits differ a little; how little is learned from what refreshes confirm: the
-// chance that a child is right is the softmax of its node's ranks at the sharpness that has predicted them best. A
-// token that ends the run is no node: nothing follows it, and the sample at its parent says whether it is right.
+// A partial step ranks the likeliest tokens after each node by logit / T plus the sampler's noise (docs/design.md,
+// section 6, rule 3). The full KV's logits differ slightly; how much is learned from what refreshes confirm: the chance
+// that a child is correct is the softmax of its node's ranks, at the sharpness that has predicted best so far. A token
+// that ends the run is not a node: nothing follows it, and the sample at its parent shows whether it is correct.
 //
-// Pure: it knows no model, no device and no clock. Thread: one.
-// Way of use: begin(); for each partial step offer(), if a draft has something to offer, extend(), rank(); before a
+// Pure: it knows no model, device or clock. Thread: one.
+// Call order: begin(); for each partial step offer() (if a draft has proposed a tree), extend(), rank(); before a
 // refresh fill(), after it learn() and clear().
 #pragma once
 
@@ -25,18 +25,18 @@
 
 namespace headrace {
 
-constexpr int64_t kRankedTokens = 8;  // after a node
+constexpr int64_t kRankedTokens = 8;  // per node
 
 struct PendingTreeLimits {
-  int64_t width = 48;             // nodes that a partial step computes at most
-  int64_t grown = kMaxPassNodes;  // that partial steps compute at most, from one refresh to the next
-  int64_t nodes = kMaxPassNodes;  // that a refresh judges at most
-  double least = 0.002;           // a node that is right less often is not kept
+  int64_t width = 48;             // most nodes that a partial step computes
+  int64_t grown = kMaxPassNodes;  // most nodes that partial steps compute between two refreshes
+  int64_t nodes = kMaxPassNodes;  // most nodes that a refresh judges
+  double least = 0.002;           // nodes with a lower chance are dropped
   bool operator==(const PendingTreeLimits&) const = default;
 };
 
-// What is ranked after some nodes: [nodes, kRankedTokens], best first; and [nodes] the sample after each by the partial
-// KV, which filters may have made another than the best.
+// Ranked tokens after some nodes: [nodes, kRankedTokens], best first; and [nodes] the partial KV's sample after each,
+// which filters may make different from the best.
 struct Ranked {
   std::span<const int32_t> samples, tokens;
   std::span<const float> log_probs;
@@ -50,49 +50,49 @@ class PendingTree {
   void begin(int32_t root);
   bool begun() const { return begun_; }
   const Tree& tree() const { return tree_; }
-  int64_t partial_steps() const { return steps_; }  // that the tree has taken
+  int64_t partial_steps() const { return steps_; }  // taken by this tree
 
-  // The token that the first choices lead to, which no step has computed yet: the root to begin with.
+  // The token after the first choices that no step has computed yet; initially the root.
   struct Tip {
     int32_t token = -1;
     int64_t depth = 0;
   };
-  // None: it is not worth keeping.
+  // None: not worth keeping.
   std::optional<Tip> tip() const;
-  // What a draft proposes to follow the tip, its root; lasts until the tip has been computed.
+  // A draft's proposal to follow the tip, its root; valid until the tip is computed.
   void offer(const Tree& proposed);
   bool offered() const { return offered_; }
 
-  // The first choices have come as far as the run goes: to a token that ends it, or to `most_depth`.
+  // The first choices have reached the end of the run: a token that ends it, or `most_depth`.
   bool finished(int64_t most_depth) const;
 
-  // Adds the likeliest nodes that are not in the tree yet; they are to be computed: the tip and what a draft offered
-  // after it, if they are among them, then the rest. Nothing is kept that is deeper than `most_depth`, and nothing is
-  // computed at it, as nothing follows. Returns the first of them, or the tree's size if there are none. The first
-  // call's is the root.
+  // Adds the likeliest nodes that the tree lacks, for the next partial step to compute: first, if selected, the tip and
+  // the draft's tokens after it, then the others. Nodes deeper than `most_depth` are dropped, and nodes at it are not
+  // computed, because nothing follows them. Returns the first added node, or the tree's size if there is none. The
+  // first call adds the root.
   int64_t extend(int64_t most_depth);
-  // What a partial step said of nodes [first, size).
+  // The partial step's results for nodes [first, size).
   void rank(int64_t first, const Ranked& ranked);
-  // Of the step just ranked: the tip and what was offered after it, as far as it was computed, in order; its node i is
-  // node first + i. And what of it the first choices led over. Empty: the tip was not computed.
+  // Of the step just ranked: the tip and the offered tokens after it, as far as they were computed, in order; its node
+  // i is node first + i. Empty: the tip was not computed.
   const Tree& drafted() const { return drafted_; }
   const Acceptance& followed() const { return followed_; }
-  int64_t first_choices() const { return first_choices_; }  // nodes that have been followed, the root included
+  int64_t first_choices() const { return first_choices_; }  // nodes along the first choices, the root included
 
-  // Makes the tree the one that a refresh is to judge: the likeliest of what has been computed and what has not.
+  // Turns the tree into the one for a refresh to judge: the likeliest nodes, computed or not.
   void fill(int64_t most_depth);
 
-  // How many tokens a refresh is expected to confirm, and how many more after another partial step.
+  // The number of tokens that a refresh is expected to confirm, and the increase after another partial step.
   double expected(int64_t most_depth);
   double predicted_growth(int64_t most_depth);
 
-  // What the full KV said: samples of all nodes.
+  // The full KV's results: samples of all nodes.
   struct Verdict {
-    int64_t judged = 0;     // first choices that were looked at, each behind right ones
+    int64_t judged = 0;     // first choices that were judged, each after correct ones
     int64_t rejected = 0;   // 1 if one was wrong
     int64_t recovered = 0;  // tokens committed beyond it
-    // The depths, in their proposals, of committed tokens that a draft had offered where no partial step had found one
-    // right. Until the next learn().
+    // Depths, within their proposals, of committed tokens that a draft had offered before a partial step found them.
+    // Valid until the next learn().
     std::span<const int32_t> accepted_depths{};
   };
   Verdict learn(std::span<const int32_t> samples, const Acceptance& acceptance);
@@ -101,17 +101,17 @@ class PendingTree {
  private:
   static constexpr std::array<double, 6> kSharpness = {1, 2, 4, 8, 16, 32};
   struct Node {
-    double share = 1;       // the chance that it is right, if its parent is
-    double chance = 1;      // that the path to it is
+    double share = 1;       // the chance that it is correct if its parent is
+    double chance = 1;      // the chance that the path to it is correct
     int32_t children = -1;  // the first of its ranked tokens in tokens_; -1: not computed
-    // In the proposal that offered it, as long as no token of that depth was found right; 0: no draft did.
+    // The depth in the proposal that offered it, until a token of that depth is accepted; 0: not offered.
     int32_t offered_depth = 0;
   };
-  // What may become a node: what a node ranked, or what a draft offered. Of equals the earlier kind comes first.
+  // Candidates for nodes: tokens ranked after a node, or offered by a draft. On a tie the earlier kind comes first.
   enum class Kind : uint8_t { kTip, kRanked, kOffered };
   struct Candidate {
     int32_t token;
-    int32_t from;  // the node that is its parent; of an offered one, its place in offer_
+    int32_t from;  // the parent node; for an offered token, its index in offer_
     double share, chance;
     Kind kind;
   };
@@ -141,15 +141,15 @@ class PendingTree {
   std::vector<Node> nodes_;
   std::vector<int32_t> tokens_;        // [computed nodes, kRankedTokens]
   std::vector<float> log_probs_;       // the same
-  std::vector<Candidate> candidates_;  // not in the tree
-  std::vector<int32_t> place_;         // scratch: where nodes of offer_, or of the tree before, stand
+  std::vector<Candidate> candidates_;  // not yet in the tree
+  std::vector<int32_t> place_;         // scratch: new indices of nodes of offer_, or of the previous tree
   std::vector<double> by_chance_;      // scratch
   std::vector<int32_t> accepted_depths_;
   int64_t computed_ = 0, steps_ = 0, first_choices_ = 0;
   bool begun_ = false, offered_ = false;
-  bool ended_ = false;                                // the first choices, with a token that ends the run
-  std::array<double, kSharpness.size()> evidence_{};  // log-likelihoods, decaying
-  double seen_ = 20, missed_ = 1;                     // right tokens that were looked up, and not among the ranked
+  bool ended_ = false;                                // the first choices reached a token that ends the run
+  std::array<double, kSharpness.size()> evidence_{};  // log-likelihoods with decay
+  double seen_ = 20, missed_ = 1;  // correct tokens that were looked up, and those not among the ranked
 };
 
 }  // namespace headrace

@@ -1,5 +1,5 @@
-// What drafting and partial verification gave in a run. A plain value. Each word means one thing, with a draft and
-// without, whether pending tokens are a chain or a tree, in the text report, in JSON and in the benches' rows:
+// Statistics of drafting and partial verification in a run. A plain value. Each term has one meaning, with a draft and
+// without, for chains and trees of pending tokens, in the text report, in JSON and in the benches' rows:
 //   step       a target pass
 //   node       a token that a step computed; a refresh judges all of its nodes
 //   proposed   tokens that the draft proposed
@@ -31,11 +31,11 @@ struct Speculation {
   // One step.
   struct Step {
     int64_t nodes = 1, proposed = 0, committed = 0;
-    int64_t levels = 0;                          // the greatest depth of what was proposed
+    int64_t levels = 0;                          // the greatest proposed depth
     std::span<const int32_t> accepted_depths{};  // the depth of each accepted token; valid during record()
-    double draft_ms = 0, verify_ms = 0;          // proposing a tree; the target's pass and its commit
+    double draft_ms = 0, verify_ms = 0;          // to propose a tree; the target's pass and its commit
   };
-  // Steps of one mode: sums.
+  // Sums over the steps of one mode.
   struct Kind {
     int64_t steps = 0, nodes = 0, accepted = 0, committed = 0;
     double draft_ms = 0, verify_ms = 0;
@@ -54,8 +54,8 @@ struct Speculation {
   std::string type;  // "draft-eagle3"; empty: no draft
   int64_t steps = 0;
   int64_t proposed = 0, accepted = 0, committed = 0;
-  // [d - 1], of depth d: proposals that had a token there, and those of which one was accepted. The quotient is the
-  // chance that a proposal is right down to depth d. The accepted ones add up to `accepted`.
+  // [d - 1], for depth d: proposals with a token at that depth, and proposals with an accepted one. The quotient is the
+  // chance that a proposal is correct down to depth d. The accepted ones sum to `accepted`.
   std::vector<int64_t> offered_by_depth, accepted_by_depth;
   double draft_ms = 0, verify_ms = 0;
   VerifyMode verify = VerifyMode::kFull;
@@ -86,7 +86,7 @@ struct Speculation {
     for (const int32_t depth : step.accepted_depths) ++at(depth, &accepted_by_depth);
   }
 
-  // The sum over runs that have `type` and `verify` in common.
+  // Adds a run with the same `type` and `verify`.
   void add(const Speculation& more) {
     type = more.type;
     verify = more.verify;

@@ -10,10 +10,10 @@
 
 namespace headrace {
 
-constexpr int64_t kMaxTreeNodes = 128;  // that a draft proposes
-constexpr int64_t kMaxPassNodes = 512;  // that a pass judges: a refresh's pending tokens, too
+constexpr int64_t kMaxTreeNodes = 128;  // most that a draft proposes
+constexpr int64_t kMaxPassNodes = 512;  // most that a pass judges: also a refresh's pending tokens
 
-// How much of its shape a draft uses in a step.
+// Limits for a draft's tree in one step.
 struct TreeLimits {
   int64_t nodes = kMaxTreeNodes;   // the root included, at least 2
   int64_t levels = kMaxTreeNodes;  // below the root, at least 1
@@ -24,7 +24,7 @@ struct Tree {
   std::vector<int32_t> tokens;
   std::vector<int32_t> parents;  // -1 for the root; a parent precedes its children
   std::vector<int32_t> depths;   // 0 for the root
-  std::vector<float> scores;     // log-probability of the path by the draft, 0 for the root; empty if it ranks nothing
+  std::vector<float> scores;     // log-probability of the path by the draft, 0 for the root; empty without ranking
 
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
   void reset(int32_t root) {
@@ -33,7 +33,7 @@ struct Tree {
     depths.assign(1, 0);
     scores.clear();
   }
-  // Returns the new node's index.
+  // Returns the index of the new node.
   int32_t add(int32_t token, int32_t parent) {
     CHECK(parent >= 0 && parent < size() && size() < kMaxPassNodes, "parent=", parent, " size=", size());
     tokens.push_back(token);

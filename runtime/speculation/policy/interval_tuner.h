@@ -1,12 +1,12 @@
-// What `--refresh-interval auto` does: chooses, refresh after refresh, how many tokens may be pending before the next
-// one, so that the most tokens are committed a second. A refresh that streams costs what many partial steps cost, and
-// is worth many pending tokens; but each may be rejected, and takes all behind it along. Pure: it is told what steps
-// cost and gave, and has no clock.
+// `--refresh-interval auto` for chains: selects after each refresh how many tokens may be pending before the next one,
+// so that the most tokens are committed per second. A refresh that streams costs as much as many partial steps, which
+// favours many pending tokens; but each may be rejected, and discards all after it. Pure: costs and results are passed
+// in, and it has no clock.
 //
-// It keeps what the choice depends on: the chance that a pending token is rejected, by its age (the partial KV was
-// chosen for the text at the refresh); what a partial step costs and gives; what a refresh costs by the number of rows
-// that it judges, and, apart, one that judges none, whose tree may be a smaller one. What is not done any more is tried
-// again now and then.
+// It tracks what the choice depends on: the chance that a pending token is rejected, by its age (the partial KV was
+// selected for the text at the refresh); the cost and yield of a partial step; the cost of a refresh by the number of
+// rows that it judges and, separately, of one that judges none, whose tree may be smaller. Choices that are no longer
+// made are retried now and then.
 #pragma once
 
 #include <array>
@@ -23,7 +23,8 @@ class IntervalTuner {
   // `streams`: passes over the full KV wait for the link.
   explicit IntervalTuner(bool streams);
 
-  // Pending tokens, from 0 (every step reads the full KV) to kMaxPending, at which the next step should be a refresh.
+  // The number of pending tokens at which the next step should be a refresh: from 0 (every step reads the full KV) to
+  // kMaxPending.
   int64_t pending() const { return pending_; }
 
   // A partial step that added `tokens` pending tokens, or a refresh that judged some and committed `tokens` beyond
@@ -32,19 +33,19 @@ class IntervalTuner {
   void record_refresh(double ms, const VerifyOutcome& verify_outcome, int64_t tokens_beyond, bool all_right);
 
  private:
-  // A refresh's time by the rows that it judges: a line that forgets, flat until it is seen to rise.
+  // The time of a refresh by the rows that it judges: a line with decay, flat until a slope is measured.
   struct Line {
     RunningMean ms, rows, square, product;
     int64_t samples = 0;
     void add(double x, double y);
     double at(double x) const;
   };
-  // Tokens of one range of ages that were judged, and of them those that were rejected; forgetting.
+  // Judged and rejected tokens in one range of ages; decaying.
   struct Judged {
     double all = 0, wrong = 0;
     void forget(double share) { all *= share, wrong *= share; }
   };
-  static constexpr int64_t kAges = 8;  // of a range
+  static constexpr int64_t kAges = 8;  // of one range
 
   void learn(const VerifyOutcome& verify_outcome);
   double chance_wrong(int64_t age) const;

@@ -1,4 +1,4 @@
-// What steps have cost and given lately. Plain values; no clock.
+// Recent costs and yields of steps. Plain values; no clock.
 #pragma once
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 
 namespace headrace {
 
-// It forgets: of a sample's weight, this is left a sample later.
+// A decaying mean: the remaining weight of a sample after the next one.
 struct RunningMean {
   static constexpr double kForget = 0.9;
   double sum = 0, weight = 0;
@@ -17,10 +17,10 @@ struct RunningMean {
   double value(double otherwise) const { return weight > 0 ? sum / weight : otherwise; }
 };
 
-// Of times: the first may have paid for something that comes once, and counts until there is another; so may any that
-// is far larger than the rest, which counts in part.
+// A mean of times. The first may include one-time work, and counts only until there is a second; a sample far above the
+// others counts in part.
 struct RunningCost {
-  static constexpr double kMaxTimes = 3;  // the mean: more does not count
+  static constexpr double kMaxTimes = 3;  // times the mean: larger samples are capped
   RunningMean ms;
   int64_t samples = 0;
   void add(double sample) {

@@ -1,6 +1,6 @@
-// What `--tree auto` does: chooses, step after step, how many nodes and levels a draft's tree has, so that the most
-// tokens come out a second. A slow pass (streamed KV) is worth a large tree, a fast one a small one; a text that the
-// draft guesses well is worth a deep one. Pure: it is told what each step cost and gave, and has no clock.
+// `--tree auto`: selects for each step how many nodes and levels a draft's tree has, so that the most tokens are output
+// per second. A slow pass (streamed KV) favours a large tree, a fast one a small one; text that the draft predicts well
+// favours a deep one. Pure: costs and results are passed in, and it has no clock.
 //
 // The result of a step is known for smaller trees as well: an accepted node would have been in every tree that is large
 // enough for its rank among the scores. So gains of all sizes are compared over the same steps. Until there are enough
@@ -18,22 +18,22 @@
 namespace headrace {
 
 struct TunerOptions {
-  TreeLimits largest;                            // what the draft's shape allows
-  TreeLimits start = {.nodes = 8, .levels = 4};  // of the first steps; larger where a pass's rows cost little
+  TreeLimits largest;                            // the draft's shape
+  TreeLimits start = {.nodes = 8, .levels = 4};  // for the first steps; larger if a pass's rows cost little
 };
 
 class TreeTuner {
  public:
   explicit TreeTuner(const TunerOptions& options);
 
-  // What the coming step should use.
+  // The limits for the next step.
   TreeLimits next() const;
-  // What a step with these limits proposed, gave and took.
+  // The proposal, result and cost of a step with these limits.
   void record(const TreeLimits& limits, const Tree& tree, const Acceptance& acceptance, double draft_ms,
               double verify_ms);
 
  private:
-  // Of the last few samples, the lower median: the first of a kind may have paid for something that comes once.
+  // The lower median of the last few samples: the first of a kind may include one-time work.
   struct Cost {
     static constexpr size_t kSamples = 4;
     std::array<double, kSamples> ms{};
@@ -42,8 +42,8 @@ class TreeTuner {
     bool known() const { return count > 0; }
     double value() const;
   };
-  // Accepted tokens of trees of one size and of the size below, over the same steps, and what the draft's scores had
-  // said they would be; decaying.
+  // Accepted tokens of trees of one size and of the size below, over the same steps, and the number that the draft's
+  // scores predicted; decaying.
   struct Gain {
     double here = 0, below = 0, predicted_here = 0, predicted_below = 0;
     double predicted_growth(double otherwise) const;
@@ -64,14 +64,14 @@ class TreeTuner {
   void learn(const TreeLimits& limits, const Tree& tree, const Acceptance& acceptance);
 
   const TunerOptions options_;
-  std::vector<int64_t> sizes_;                  // that are considered, ascending
+  std::vector<int64_t> sizes_;                  // candidates, ascending
   std::vector<Cost> verify_;                    // [size]
   std::vector<Cost> draft_;                     // [level - 1]
   std::vector<std::vector<Gain>> gains_;        // [size][level - 1]
   double first_sum_ = 1.0, first_steps_ = 2.0;  // of trees of two nodes
   std::vector<int32_t> order_;                  // scratch: nodes by score
-  std::vector<int64_t> needed_;                 // scratch: [depth - 1] the size from which a step reaches this depth
-  std::vector<double> level_sums_, predicted_;  // scratch: the second [size][level - 1], accepted tokens by the scores
+  std::vector<int64_t> needed_;  // scratch: [depth - 1] the smallest size with which a step reaches this depth
+  std::vector<double> level_sums_, predicted_;  // scratch; predicted_: [size][level - 1], by the scores
   int64_t steps_ = 0;
 };
 

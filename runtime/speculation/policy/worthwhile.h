@@ -10,15 +10,15 @@ namespace headrace {
 
 class Worthwhile {
  public:
-  // The coming step should read the full KV and give one token.
+  // The next step should read the full KV and yield one token.
   bool plain() const { return plain_left_ > 0; }
 
   void record_plain(double ms) {
-    // The first may have paid for something that comes once.
+    // The first may include one-time work.
     plain_ms_ = plain_ms_ == 0 ? ms : std::min(ms, plain_ms_ + (ms - plain_ms_) / 4);
     plain_left_ = std::max<int64_t>(0, plain_left_ - 1);
   }
-  // Partial steps and the refresh that committed `tokens` of what they gave.
+  // Partial steps and the refresh that committed `tokens` of theirs.
   void record_cycle(double ms, int64_t tokens) {
     if (ms <= plain_ms_ * static_cast<double>(tokens)) {
       pause_ = kFirstPause;
