@@ -1,6 +1,6 @@
-// Attention of a draft's rows over its cache: the rows that its window keeps, then each row's own path through the rows
-// of the round (runtime/draft/cache.h, kernels/attention/op.h). What every draft with a KV cache of its own shares.
-// Free function over views; nothing is owned and nothing waits.
+// Attention of a draft's rows over its cache: the rows that its window keeps, then each row's path through the rows of
+// the round (runtime/draft/cache.h, kernels/attention/op.h). Shared by all drafts with a KV cache. A free function over
+// views; asynchronous.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +18,16 @@ struct DraftAttentionParams {
   int64_t layer;
   AttentionShape shape;
   const void* q;             // [queries, heads, head_dim], strided
-  const int32_t* positions;  // as TailAttentionParams has them, as the two below
+  const int32_t* positions;  // as in TailAttentionParams, like the next two
   const int32_t* committed;
   const int32_t* path;
   int64_t path_stride;
   int64_t deepest;         // the largest position
   AttentionState state;    // of `queries` rows
-  AttentionState scratch;  // of kDraftSegmentsPerLaunch times as many
+  AttentionState scratch;  // kDraftSegmentsPerLaunch times as many rows
   void* out;               // [queries, heads, head_dim], contiguous
 };
-// `segments` is room that is used again from call to call.
+// `segments` is reused between calls.
 void draft_attention(const DraftAttentionParams& params, const DraftCache& cache, std::vector<KvSegment>* segments,
                      Stream& stream);
 

@@ -1,4 +1,4 @@
-// What a run asks of a draft that ranks a vocabulary, and the rows of its passes. Plain values and views.
+// Options of a run for a draft that ranks a vocabulary, and the rows of its passes. Plain values and views.
 #pragma once
 
 #include <cstdint>
@@ -13,39 +13,39 @@
 
 namespace headrace {
 
-// What one run asks of such a draft.
+// Options of one run.
 struct DraftSetup {
   TreeShape tree;
-  int64_t window = 0;  // rows that a query sees, beside the sinks; 0: all
+  int64_t window = 0;  // rows that a query sees, without the sinks; 0: all
   int64_t prompt_tokens = 0, context_tokens = 0;
-  int64_t most_pending = 0;     // tokens that a pass may have before a proposed tree
-  int64_t pass_nodes = 0;       // that a pass judges; 0: those and the tree
-  SamplingSettings sampling{};  // the run's: candidates are ranked with the same noise
+  int64_t most_pending = 0;     // most tokens that a pass holds before a proposed tree
+  int64_t pass_nodes = 0;       // nodes that a pass judges; 0: those and the tree
+  SamplingSettings sampling{};  // of the run: candidates are ranked with the same noise
   bool saves = false;           // DraftRun
-  int64_t target_vocab = 0;     // where the target's vocabulary is padded otherwise; 0: as the draft's
+  int64_t target_vocab = 0;     // the target's vocabulary if padded differently; 0: the draft's
 };
 
-// The most rows that one round adds to the cache for what was accepted.
+// Most rows that one round adds to the cache for accepted tokens.
 inline int64_t stable_rows(const TreeShape& tree) { return tree.deepest() + 1; }
-// Those, then all that the levels forward.
+// Those, and the rows that the levels forward.
 int64_t round_rows(const TreeShape& tree);
-// A product on CUDA reads and writes whole groups of rows.
+// On CUDA a product reads and writes whole groups of rows.
 int64_t padded_rows(Backend backend, int64_t rows);
 AttentionState carve_states(int64_t states, int64_t head_dim, BumpAllocator& allocator);
 
-// Rows of the prompt, one list in device memory and one on the host: one copy.
+// Rows of the prompt: one list in device memory and one on the host, for a single copy.
 struct PromptRows {
   int32_t *tokens, *positions;
   uint64_t bytes;  // of both
   static PromptRows carve(int64_t rows, BumpAllocator& allocator);
 };
 
-// Rows of one pass; their K and V go to the cache's pass rows from `pass_row` on.
+// Rows of one pass; their K and V are pass rows of the cache from `pass_row` on.
 struct DraftRows {
-  const int32_t *tokens, *positions, *path, *committed;  // device, as TailAttentionParams has them
+  const int32_t *tokens, *positions, *path, *committed;  // device, as in TailAttentionParams
   int64_t count, path_stride;
   int64_t pass_row;
-  int64_t deepest;  // no row is at a larger position
+  int64_t deepest;  // the largest position
 };
 
 }  // namespace headrace

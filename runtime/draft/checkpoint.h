@@ -1,5 +1,5 @@
-// The files of a draft's own layer: a directory with config.json and tensors, of which some are renamed, divided or
-// left out. Thread: const methods from any thread.
+// The files of a draft layer: a directory with config.json and tensors, some of which are renamed, split or omitted.
+// Thread: const methods from any thread.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace headrace {
 class DraftCheckpoint : public TensorSource {
  public:
   void read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const override;
-  ByteRange stored_range(const TensorInfo& tensor) const override {  // of the whole where it is a part
+  ByteRange stored_range(const TensorInfo& tensor) const override {  // of the whole tensor if it is a part
     return files_.range(places_[index_of(tensor)].file_tensor);
   }
   std::vector<FileStamp> files() const override { return files_.stamps(); }
@@ -24,12 +24,13 @@ class DraftCheckpoint : public TensorSource {
  protected:
   explicit DraftCheckpoint(const std::string& directory);
 
-  // The file's tensor from one of its columns on, by the name and shape of `info`; finish_tensors() ends the list.
+  // Adds the file's tensor, from one of its columns on, with the name and shape of `info`; finish_tensors() ends the
+  // list.
   void add_tensor(TensorInfo info, size_t file_tensor, int64_t first_column = 0);
   void finish_tensors() { set_tensors(std::move(named_)); }
 
   std::string config_file_;
-  TensorFiles files_;  // opened by the derived class, once it has read config_file_
+  TensorFiles files_;  // opened by the derived class after it has read config_file_
 
  private:
   struct Place {
@@ -37,7 +38,7 @@ class DraftCheckpoint : public TensorSource {
     int64_t first_column = 0;  // of the stored rows
   };
   std::vector<TensorInfo> named_;
-  std::vector<Place> places_;  // beside tensors()
+  std::vector<Place> places_;  // parallel to tensors()
 };
 
 // `what`: "head" or "draft", for the hint.

@@ -1,5 +1,5 @@
-// A draft's weights, opened and fitted to a target: what an engine holds from run to run. Each run gets a Draft of its
-// own. Thread: one at a time.
+// A draft's weights, opened and checked against a target: an engine keeps them from run to run. Each run gets a new
+// Draft. Thread: one at a time.
 #pragma once
 
 #include <atomic>
@@ -21,31 +21,31 @@
 
 namespace headrace {
 
-// The SHA-256 of a source's weights, by which saved prefixes tell one draft from another.
+// The SHA-256 of a source's weights, which identifies a draft in saved prefixes.
 using WeightsFingerprint = std::function<Digest(const TensorSource& source)>;
 
 enum class SpecType { kNone, kEagle3, kLongSpec, kSimple, kNgram };
 constexpr SpecType kSpecTypes[] = {SpecType::kNone, SpecType::kEagle3, SpecType::kLongSpec, SpecType::kSimple,
                                    SpecType::kNgram};
-const char* spec_type_name(SpecType type);  // as --spec-type has it: "draft-eagle3"
+const char* spec_type_name(SpecType type);  // the value of --spec-type: "draft-eagle3"
 
 struct DraftOptions {
   SpecType type = SpecType::kNone;  // --spec-type
   std::string model{};              // -md
   int64_t window = -1;              // --draft-window: rows a draft's query sees; 0: all, -1: the draft's own
-  double rope_theta = 0;            // --draft-rope-theta; 0: what its config says
+  double rope_theta = 0;            // --draft-rope-theta; 0: from its config
   std::optional<TreeShape> tree{};  // --tree; none: auto
-  int64_t most_tokens = 0;          // --spec-draft-n-max: cuts a tree by score; 0: the tree's own
+  int64_t most_tokens = 0;          // --spec-draft-n-max: cuts a tree by score; 0: the tree's size
 };
 
-// What a run asks of its draft.
+// Options of a run for its draft.
 struct DraftRun {
   int64_t prompt_tokens = 0, context_tokens = 0;
-  int64_t most_pending = 0;  // tokens that a pass may have before a proposed tree
-  int64_t pass_nodes = 0;    // that a pass judges; 0: those and the tree
+  int64_t most_pending = 0;  // most tokens that a pass holds before a proposed tree
+  int64_t pass_nodes = 0;    // nodes that a pass judges; 0: those and the tree
   SamplingSettings sampling{};
-  std::optional<TreeLimits> tree_limits{};  // of each step; none: as --tree says
-  bool saves = false;                       // saved prefixes are in use: Draft::prompt_states() has whole segments
+  std::optional<TreeLimits> tree_limits{};  // of each step; none: by --tree
+  bool saves = false;                       // with saved prefixes: Draft::prompt_states() has whole segments
 };
 
 class DraftModel {
@@ -54,19 +54,19 @@ class DraftModel {
   DraftModel(const DraftModel&) = delete;
   DraftModel& operator=(const DraftModel&) = delete;
 
-  // As Weights::load. Nothing to load is done at once.
+  // As Weights::load. Returns at once if there is nothing to load.
   virtual bool load(Progress* progress, const std::atomic<bool>* interrupt) = 0;
   virtual bool loaded() const = 0;
-  virtual uint64_t staging_bytes() const { return 0; }  // pinned memory that load() takes, where it has yet to load
+  virtual uint64_t staging_bytes() const { return 0; }  // pinned memory of load(); 0 once loaded
   virtual uint64_t weights_bytes() const = 0;
-  virtual std::vector<std::string> damage() const { return {}; }  // of its weights, once loaded: as WeightStore
+  virtual std::vector<std::string> damage() const { return {}; }  // of its loaded weights, as in WeightStore
   virtual SpecType type() const = 0;
-  virtual TreeLimits tree() const = 0;   // of the largest tree
-  virtual bool tunes_trees() const = 0;  // --tree auto: each step may ask for less
-  // What a saved prefix must have for a run of its draft to begin behind it. Calls `fingerprint` once in the model's
-  // life, if at all: it may read all of the draft's files.
+  virtual TreeLimits tree() const = 0;   // the largest tree
+  virtual bool tunes_trees() const = 0;  // --tree auto: steps may use smaller trees
+  // The states that a saved prefix must have so that the draft can start after it. Calls `fingerprint` at most once per
+  // model, because that may read all of the draft's files.
   virtual DraftNeeds needs(const DraftRun&, const WeightsFingerprint&) const { return {}; }
-  // Its weights' files, as they were when they were opened; none: it has none.
+  // Its weight files, stamped when they were opened; empty: it has none.
   virtual std::vector<FileStamp> files() const { return {}; }
   virtual std::unique_ptr<Draft> start(const DraftRun& run) = 0;
   virtual std::string describe() const = 0;  // "draft-eagle3 …/eagle3, window 2048, tree of 60"
@@ -75,7 +75,7 @@ class DraftModel {
   DraftModel() = default;
 };
 
-// A node's children are ranked: a draft, called `draft` in errors, must know so many tokens. Throws Error.
+// A tree cannot rank more children than the draft has tokens. Throws Error that names `draft`.
 void check_branches(const TreeShape& tree, int64_t vocab, const std::string& draft);
 
 }  // namespace headrace

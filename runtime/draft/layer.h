@@ -1,5 +1,5 @@
-// The operations of the one decoder layer that a draft has of its own (EAGLE-3, LongSpec), with the strides that its
-// rows have. Owns nothing but the run's settings; weights, rows and cache are its caller's. Thread: as draft.h says.
+// The operations of a draft's decoder layer (EAGLE-3, LongSpec), with the strides of its rows. Owns only the run's
+// settings; the caller owns weights, rows and cache. Thread: as in draft.h.
 #pragma once
 
 #include <cstdint>
@@ -49,13 +49,13 @@ struct DraftLayerWork {
   float* logits;              // [rows, vocab]
   AttentionState state, scratch;
 
-  // `rows` with padding; `queries` without.
+  // `rows` is padded; `queries` is not.
   static DraftLayerWork carve(const DraftLayerSizes& sizes, int64_t rows, int64_t queries, int64_t context,
                               BumpAllocator& allocator);
 };
 
-// Rows of a prompt in one product of a draft. No more than the smallest segment has: rows that are saved, in multiples
-// of a GPU's prefill group, then all come from whole groups, which round alike in every prompt.
+// Rows of a prompt in one product of a draft. At most the smallest segment: saved rows, in multiples of a GPU's prefill
+// group, then all come from whole groups, which round alike for every prompt.
 constexpr int64_t kDraftPrefillGroupRows = 512;
 
 class DraftLayer {
@@ -73,7 +73,7 @@ class DraftLayer {
     int64_t rows;
   };
 
-  // What checking the products takes, one kind at a time: those of every such layer, and `own` (n, k and path count).
+  // Memory for checking the products, one kind at a time: those of every such layer, and `own` (n, k and path count).
   static uint64_t check_bytes(Backend backend, const DraftLayerSizes& sizes, int64_t prompt_tokens,
                               std::initializer_list<Product> own);
 
@@ -82,14 +82,14 @@ class DraftLayer {
 
   void fill_rope(const RopeConfig& rope, int64_t max_positions) const;
   void multiply(const Product& p) const;
-  // Rows of `cols` elements, contiguous, to rows that are `out_stride` apart.
+  // Contiguous rows of `cols` elements to rows with stride `out_stride`.
   void normalise(const void* x, const void* weight, void* out, int64_t rows, int64_t cols, int64_t out_stride) const;
   void normalise(const void* x, const void* weight, void* out, int64_t rows) const {
     normalise(x, weight, out, rows, sizes_.hidden, sizes_.hidden);
   }
   // Rows of qkv: q in place; K and V, rounded to the cache's types, to `to`.
   void rotate(void* qkv, const int32_t* positions, int64_t rows, const KvRows& to) const;
-  // As many rows, the first of which is at `position`, to the cache's ring.
+  // The same into the cache's ring, for rows from `position` on.
   void rotate_into(const DraftCache& cache, void* qkv, const int32_t* positions, int64_t position, int64_t rows) const;
   void rotate_queries(void* q, const int32_t* positions, int64_t rows) const;  // [rows, attended()]
   AttentionShape attention_shape(int64_t rows, int64_t q_stride, const RowShape& kv) const;

@@ -1,7 +1,7 @@
 // The common part of the drafts that rank a vocabulary (EAGLE-3, LongSpec, small models): memory, and the round that
-// proposes a tree. A round first adds what was accepted to the draft's cache, then grows the tree level by level; it
-// stays on the device, for the target's pass, or until one small copy brings the tree to the host. Derived classes
-// compute the rows. Owns the run's buffers, cache and tree builder. Thread: as draft.h says.
+// proposes a tree. A round first adds the accepted tokens to the draft's cache, then grows the tree level by level. The
+// tree stays on the device for the target's pass, or one small copy brings it to the host. Derived classes compute the
+// rows. Owns the run's buffers, cache and tree builder. Thread: as in draft.h.
 #pragma once
 
 #include <algorithm>
@@ -29,31 +29,31 @@ class LayerDraft : public Draft {
   void observe(const Tree& tree, const Acceptance& acceptance) override;
 
  protected:
-  // What a round reads from the host.
+  // Inputs of a round from the host.
   struct Inputs {
     int32_t *tokens, *positions;            // [rows]
-    int32_t *committed_before, *committed;  // [1]: the cache's rows before and after them
-    int32_t *root, *root_position;          // [1], as the target has them
+    int32_t *committed_before, *committed;  // [1]: the cache's rows before and after the accepted ones
+    int32_t *root, *root_position;          // [1], of the target
     int32_t* slot_shift;                    // [1]
-    int32_t* more;                          // of the derived class
-    uint64_t changing_bytes;                // of all these, in one block that is copied once
-    int32_t *order, *path;                  // [rows], [rows, rows]: of a chain, whatever its length; constant
+    int32_t* more;                          // for the derived class
+    uint64_t changing_bytes;                // of all these, in one block for one copy
+    int32_t *order, *path;                  // [rows], [rows, rows]: of a chain of any length; constant
   };
-  // The run's buffers while they are divided; their bases are null while the memory is planned.
+  // The run's buffers while they are divided; null bases while the memory is planned.
   struct Buffers {
     BumpAllocator work, prefill;   // device memory
     BumpAllocator inputs, prompt;  // pinned
   };
   struct Round {
-    int64_t row = 0;      // the row, of those computed for what was accepted, that predicts the root's children
-    int64_t key = 0;      // of a Replay::Key: what the tree's calls depend on beside cache and shape
-    int64_t deepest = 0;  // no row of the round is at a larger position
+    int64_t row = 0;      // the accepted token's row that predicts the root's children
+    int64_t key = 0;      // for a Replay::Key: what the tree's calls depend on beside cache and shape
+    int64_t deepest = 0;  // the largest position of the round
   };
 
-  // Tokens that the draft does not have, at `vocab` or above, are read as 0.
+  // Tokens that the draft lacks, at `vocab` or above, are read as 0.
   LayerDraft(Device& device, const DraftSetup& options, const DraftCacheShape& shape, const TreeSetup& tree,
              int64_t vocab);
-  void plan();  // each derived constructor ends with this
+  void plan();  // called at the end of each derived constructor
 
   int64_t padded(int64_t rows) const { return padded_rows(device_.backend(), rows); }
   int64_t most_rows(int64_t chain) const { return std::max(chain, options_.tree.widest()); }  // of a forward
@@ -61,18 +61,18 @@ class LayerDraft : public Draft {
   void carve_prompt(int64_t rows, Buffers* buffers);
 
   virtual void carve(Buffers* buffers) = 0;  // inputs first
-  virtual uint64_t check_bytes() const = 0;  // taken while the draft's products are checked
-  virtual void begin() = 0;                  // once all is allocated
-  // Adds what was accepted to the cache, so that the root's children can be predicted.
+  virtual uint64_t check_bytes() const = 0;  // used while the draft's products are checked
+  virtual void begin() = 0;                  // after allocation
+  // Adds accepted tokens to the cache, so that the root's children can be predicted.
   virtual Round catch_up(int32_t root, int64_t position) = 0;
   // Both return logits: of the row that catch_up() computed for the root, and of a level's rows.
   virtual const float* forward_root(const Round& round) = 0;
   virtual const float* forward_level(const Round& round, int64_t level, const DraftRows& rows) = 0;
 
-  // Tokens that follow the cache's rows; up to `rows` the last is repeated.
+  // Tokens after the cache's rows; the last one is repeated up to `rows`.
   void upload_chain(std::span<const int32_t> tokens, int64_t rows);
-  void upload_inputs(int64_t count);  // of which the cache will have `count` rows more
-  void forget_stable(int64_t count);  // the first of them are in the cache; waits
+  void upload_inputs(int64_t count);  // for `count` new rows of the cache
+  void forget_stable(int64_t count);  // the first `count` are in the cache; waits
   void upload_prompt(std::span<const int32_t> tokens, int64_t sinks, int64_t first, int64_t kept);
   void end_prefill(int64_t rows, bool sinks_written);  // waits
 

@@ -1,4 +1,4 @@
-// The common part of the opened drafts that rank a vocabulary. Thread: as draft_model.h says.
+// The common part of the opened drafts that rank a vocabulary. Thread: as in draft_model.h.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// Whether a draft reads and writes its target's tokens. Throws Error(kBadInput) that names the first token by which the
-// two differ. Pure but for the files read; from any thread.
+// Checks that a draft uses its target's tokens. Throws Error(kBadInput) that names the first difference. Pure except
+// for the files read; from any thread.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace headrace {
 
-// Ids that one of the two does not name are padding (GGUF files name it, tokenizer.json files do not).
+// Ids without a name in one of the two are padding (GGUF files name it, tokenizer.json files do not).
 void check_tokenizer(const Tokenizer& own, const Tokenizer& target, const std::string& draft);
-// With the tokenizer.json in a draft's folder; without one the draft is taken to have its target's.
+// Checks the tokenizer.json in a draft's folder; without one the target's is assumed.
 void check_tokenizer_in(const std::string& folder, const Tokenizer& target);
-// Whether from `id` on a tokenizer names padding alone.
+// Whether all ids from `id` on are padding.
 bool only_padding_from(const Tokenizer& tokenizer, int64_t id);
 
 }  // namespace headrace

@@ -1,10 +1,10 @@
-// Grows a draft's tree on the device, level by level, from the logits that the draft's forwards give (EAGLE-2 section
-// 4, OPT-Tree section 3, LongSpec section 3.2; kernels/tree/op.h has the steps). What every draft that ranks a
-// vocabulary shares. Owns the candidates' memory. Thread: one at a time.
+// Grows a draft's tree on the device, level by level, from the logits of the draft's forwards (EAGLE-2 section 4,
+// OPT-Tree section 3, LongSpec section 3.2; kernels/tree/op.h has the steps). Shared by all drafts that rank a
+// vocabulary. Owns the candidates' memory. Thread: one at a time.
 //
-// A round: begin(); for level 0, 1, … while level < levels(): forward rows(level) rows (level 0: the row that the root
-// follows; later the frontier's) and grow(level, …); then select(), to where the target's pass takes the tree from or,
-// for the host, to rows() and bring().
+// Call order of a round: begin(); for level 0, 1, … while level < levels(): forward rows(level) rows (level 0: the row
+// before the root; later the frontier's) and grow(level, …); then select() to the memory from which the target's pass
+// reads the tree or, for the host, to own_rows() and bring().
 #pragma once
 
 #include <cstdint>
@@ -21,15 +21,15 @@ namespace headrace {
 
 struct TreeSetup {
   TreeShape shape;
-  int64_t vocab = 0;             // tokens that are ranked: the first of a row of logits
+  int64_t vocab = 0;             // ranked tokens: the first of a row of logits
   int64_t stride = 0;            // of the draft's logits; 0: vocab
-  const int32_t* map = nullptr;  // [vocab], device: the target's token of each; null: the same
-  SamplingSettings sampling{};   // the run's
-  int64_t position_offset = 1;   // from a forwarded row's position to that of the tokens it predicts, in the target
-  int64_t first_row = 0;         // the pass row of the first node that is forwarded
+  const int32_t* map = nullptr;  // [vocab], device: the target's id of each; null: the same ids
+  SamplingSettings sampling{};   // of the run
+  int64_t position_offset = 1;   // from a forwarded row's position to the target position of the tokens it predicts
+  int64_t first_row = 0;         // the pass row of the first forwarded node
 };
 
-// Where a round starts, in device memory.
+// The start of a round, in device memory.
 struct TreeRoot {
   const int32_t *token, *position;  // [1]: the target's
   const int32_t* committed;         // [1]: rows of the draft's cache before the tree
@@ -46,24 +46,24 @@ class TreeBuilder {
   void begin(const TreeLimits& limits);
   int64_t nodes() const { return round_.nodes; }
   int64_t levels() const;
-  int64_t rows(int64_t level) const;            // that level `level` forwards
-  int64_t first_pass_row(int64_t level) const;  // of them; from level 1 on
+  int64_t rows(int64_t level) const;            // forwarded by level `level`
+  int64_t first_pass_row(int64_t level) const;  // of those; from level 1 on
   // logits [rows(level), vocab] of rows at `positions` [rows(level)].
   void grow(int64_t level, const float* logits, const int32_t* positions, const TreeRoot& root, Stream& stream);
-  // What level + 1 forwards. Its rows' parents are named as rows of the level before.
+  // The rows that level + 1 forwards. Their parents are rows of the previous level.
   const TreeFrontier& frontier() const;
-  // Whether the policy has a rule by which levels to come may change nothing, and whether they would now; the second
-  // waits for the stream, if there is such a rule.
+  // Whether the policy has a rule by which later levels may change nothing, and whether it applies now. The second
+  // waits for the stream if there is such a rule.
   bool stops_early() const { return round_.threshold >= 0; }
   bool stopped(Stream& stream);
   void select(const TreeRoot& root, const TreeRows& to, Stream& stream);
-  // Rows of the builder's own, and the tree that was selected into them, on the host; waits for the stream.
+  // The builder's own rows; bring() returns the selected tree on the host and waits for the stream.
   TreeRows own_rows() const;
   void bring(Stream& stream, Tree* tree);
-  // What the round enqueues depends on its shape and on where it selects to: a part of a Replay::Key, never 0. `to` is
-  // the builder's own or the run's only other.
+  // The enqueued work of a round depends on its shape and destination: a part of a Replay::Key, never 0. `to` is the
+  // builder's own or the run's only other destination.
   int64_t key_of(const TreeRows& to) const;
-  // A tree of as many nodes as the round may have, whatever the draft says, since no level is left out.
+  // The tree always has as many nodes as the round allows, because no level is skipped.
   ProposedTree proposed() const { return {.nodes = nodes(), .levels = levels()}; }
 
  private:

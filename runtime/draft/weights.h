@@ -1,4 +1,4 @@
-// The weights of a draft's own layer on the device: one device buffer, and views into it. Immutable once loaded.
+// A draft's weights on the device: one device buffer, and views into it. Immutable once loaded.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@ template <typename AllViews>
 class DraftWeights {
  public:
   using Views = AllViews;
-  // Reserves the whole, before a byte is read. `checkpoint` must outlive load().
+  // Reserves the memory before anything is read. `checkpoint` must outlive load().
   template <typename Checkpoint>
   static DraftWeights reserve(const Checkpoint& checkpoint, Device& device, DType dtype) {
     DraftWeights weights;

@@ -1,7 +1,7 @@
-// An EAGLE-3 draft head on disk, opened: its config and its tensors, from any of the published layouts (EAGLE-3, arXiv
-// 2503.01840; SafeAILab, SpecForge, AngelSlim, speculators), checked against the target it is to draft for. Safetensors
-// or PyTorch's own files, as they come. Nothing is guessed: a tensor that is missing, one too many, or a size that does
-// not fit is an Error. Thread: const methods from any thread.
+// An opened EAGLE-3 draft head: config and tensors, in any of the published layouts (EAGLE-3, arXiv 2503.01840;
+// SafeAILab, SpecForge, AngelSlim, speculators), checked against its target. Reads safetensors or PyTorch files.
+// Nothing is guessed: a missing or additional tensor, or a size that does not match, is an Error. Thread: const methods
+// from any thread.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@
 
 namespace headrace {
 
-// Its tensors carry one set of names: "fc.0.weight" to "fc.2.weight" (the column blocks of fc, [hidden, target_hidden]
+// All layouts get one set of names: "fc.0.weight" to "fc.2.weight" (the column blocks of fc, [hidden, target_hidden]
 // each), "midlayer.self_attn.q_proj.weight" and so on, "fc_norm.0.weight", "norm.weight", "lm_head.weight",
 // "embed_tokens.weight".
 class Eagle3Checkpoint final : public DraftCheckpoint {
  public:
-  // A directory with config.json. Throws Error(kBadInput) that names the file, and both values where the head does not
-  // fit `target`.
+  // A directory with config.json. Throws Error(kBadInput) that names the file, and both values if the head does not
+  // match `target`.
   Eagle3Checkpoint(const std::string& directory, const ModelConfig& target);
 
   const Eagle3Config& config() const { return config_; }
@@ -38,7 +38,7 @@ class Eagle3Checkpoint final : public DraftCheckpoint {
   std::vector<int32_t> target_ids_;
 };
 
-// `model` as open_checkpoint takes it: a directory, or org/name in the hub cache.
+// `model` as for open_checkpoint: a directory, or org/name in the hub cache.
 std::unique_ptr<Eagle3Checkpoint> open_eagle3(const std::string& model, const ModelConfig& target);
 
 }  // namespace headrace

@@ -1,4 +1,4 @@
-// What an EAGLE-3 head is: sizes, rope, and where its publishers differ. A plain value.
+// The config of an EAGLE-3 head: sizes, RoPE, and the differences between publishers. A plain value.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ namespace headrace {
 // states, or the head's own last output.
 struct Eagle3Config {
   int64_t hidden = 0, heads = 0, kv_heads = 0, ffn = 0, max_positions = 0;
-  int64_t head_dim = 0;  // from the rows of q_proj, whatever the config says
+  int64_t head_dim = 0;  // from the rows of q_proj, not from the config
   int64_t vocab = 0;     // ids it can draft
   double rms_eps = 1e-6;
   RopeConfig rope;
@@ -26,13 +26,14 @@ struct Eagle3Config {
   bool norm_before_residual = false;  // the attention's residual is RMSNorm(g), not g (speculators)
   bool fc_norm = false;               // each of the three states is normed before fc (EAGLE-3.1)
   bool norm_output = false;           // RMSNorm(o; norm), not o, is fed back (EAGLE-3.1)
-  bool own_embedding = false;         // else the target's: the head was trained with a frozen copy of it
-  bool own_head = true;               // else the target's lm_head: only where it drafts the whole vocabulary
+  bool own_embedding = false;         // false: the target's, of which the head was trained with a frozen copy
+  bool own_head = true;               // false: the target's lm_head; only if the head drafts the whole vocabulary
 };
 
-// config.json's content, in the spellings of SafeAILab, SpecForge and AngelSlim (flat) and of speculators (nested in
-// transformer_layer_config), checked against the target. What only the tensors tell (head_dim, fc_norm, whose embedding
-// and lm_head) is left for Eagle3Checkpoint. Throws Error(kBadInput) that names the file, and both values of a misfit.
+// Parses config.json, in the spellings of SafeAILab, SpecForge and AngelSlim (flat) and of speculators (nested in
+// transformer_layer_config), and checks it against the target. Eagle3Checkpoint sets what only the tensors show
+// (head_dim, fc_norm, whose embedding and lm_head). Throws Error(kBadInput) that names the file, and both values of a
+// mismatch.
 Eagle3Config parse_eagle3_config(std::string_view json, const std::string& source, const ModelConfig& target);
 
 }  // namespace headrace

@@ -1,9 +1,9 @@
-// The EAGLE-3 draft (EAGLE-3; EAGLE-2 section 4 for the tree): one decoder layer over the target's own states. A row
-// joins the feature of token i, which is `fc` of three of the target's layers' states, with the embedding of token
-// i + 1, and predicts token i + 2; its position is i. Drafting continues from the layer's own output in place of the
-// feature. Rows of accepted tokens are computed from true features only: after every verify pass they replace what was
-// guessed. With a window its KV cache is constant in the context. Reads weights that the engine owns. Prefill is in
-// runtime/draft/eagle3/prefill.cc.
+// The EAGLE-3 draft (EAGLE-3; EAGLE-2 section 4 for the tree): one decoder layer over the target's states. A row joins
+// the feature of token i, which is `fc` of the states of three target layers, with the embedding of token i + 1, and
+// predicts token i + 2; its position is i. While drafting, the layer's own output replaces the feature. Rows of
+// accepted tokens are computed from true features only: after every verify pass they replace the guessed ones. With a
+// window its KV cache is independent of the context. Reads weights that the engine owns.
+// runtime/draft/eagle3/prefill.cc has prefill.
 #pragma once
 
 #include <algorithm>
@@ -34,8 +34,8 @@ class Eagle3Draft final : public LayerDraft {
   struct Work {
     void* pass_features;             // [tree, hidden]: fc of the nodes of the last verify
     void* feature_normed;            // [tree, target hidden]; null without fc_norm
-    void *token, *feature, *joined;  // [rows, hidden], [rows, hidden], [rows, 2 hidden]: what a forward joins
-    void* output;                    // [rows, hidden]: in the feature's place in the level below
+    void *token, *feature, *joined;  // [rows, hidden], [rows, hidden], [rows, 2 hidden]: inputs of a forward
+    void* output;                    // [rows, hidden]: the feature for the next level
     DraftLayerWork layer;
   };
   struct PrefillWork {
@@ -58,11 +58,11 @@ class Eagle3Draft final : public LayerDraft {
   uint64_t check_bytes() const override;
   void begin() override;
   Round catch_up(int32_t root, int64_t position) override;
-  const float* forward_root(const Round&) override { return work_.layer.logits; }  // catch_up() has them
+  const float* forward_root(const Round&) override { return work_.layer.logits; }  // computed by catch_up()
   const float* forward_level(const Round& round, int64_t level, const DraftRows& rows) override;
 
-  int64_t first_prompt_row() const;   // of those that the window keeps
-  int64_t first_feature_row() const;  // of those whose features are kept: no later
+  int64_t first_prompt_row() const;   // the first that the window keeps
+  int64_t first_feature_row() const;  // the first whose features are kept: no later
   int64_t sink_features() const;      // rows before them
   void project_prompt(const LayerInput& input, const PromptStates& to);
   void join_prompt(int64_t first, int64_t count, const void* features);
@@ -82,7 +82,7 @@ class Eagle3Draft final : public LayerDraft {
   Work work_{};
   PrefillWork prefill_{};
   std::optional<DraftLayer> layer_;
-  std::vector<int32_t> stable_features_;  // beside stable_tokens_
+  std::vector<int32_t> stable_features_;  // parallel to stable_tokens_
 };
 
 }  // namespace headrace

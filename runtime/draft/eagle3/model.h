@@ -1,4 +1,4 @@
-// --spec-type draft-eagle3: an EAGLE-3 head's weights and options, opened and fitted to a target.
+// --spec-type draft-eagle3: an EAGLE-3 head's weights and options, opened and checked against a target.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,8 @@ struct Eagle3Target {
   const Weights* weights;
 };
 
-// `tree` is the largest; `tokenizer` the target's, or null. As open_draft. `target` must outlive the model.
+// `tree` is the largest; `tokenizer` is the target's, or null. Otherwise as open_draft. `target` must outlive the
+// model.
 std::unique_ptr<DraftModel> open_eagle3_draft(const DraftOptions& options, const TreeShape& tree, Device& device,
                                               const Eagle3Target& target, const Tokenizer* tokenizer);
 

@@ -1,4 +1,4 @@
-// An EAGLE-3 head's weights on the device, in the shapes that its forward pass multiplies with.
+// An EAGLE-3 head's weights on the device, in the shapes of its forward pass.
 #pragma once
 
 #include <array>
@@ -8,9 +8,9 @@
 
 namespace headrace {
 
-// All of the weights' type; [out, in], row-major. Null where the head has none.
+// All in the weights' type; [out, in], row-major. Null if the head has none.
 struct Eagle3Views {
-  // g = fc[0] . low + fc[1] . mid + fc[2] . high, so that a state can be projected when its layer is reached.
+  // g = fc[0] . low + fc[1] . mid + fc[2] . high: a state is projected when prefill reaches its layer.
   std::array<const void*, 3> fc = {};       // [hidden, target_hidden]
   std::array<const void*, 3> fc_norm = {};  // [target_hidden]
   const void* input_norm = nullptr;         // [hidden], of the embedding

@@ -1,7 +1,7 @@
 // The LongSpec draft (LongSpec section 3.1): one layer whose self-attention sees a window and whose cross-attention
-// sees the target's own last layer, so that its memory does not grow with the context. The keys and values of its
-// self-attention depend on a row's token and position alone: what the target accepted, and the prompt, need no
-// attention before they are in the cache.
+// sees the target's last layer, so its memory is independent of the context. The keys and values of its self-attention
+// depend only on a row's token and position: rows of the prompt and of accepted tokens need no attention before they
+// enter the cache.
 //     x1 = e + SelfAttn(RMSNorm(e)),  x2 = x1 + CrossAttn(RMSNorm(x1)),  x3 = x2 + MLP(RMSNorm(x2)),  logits = head(x3)
 // Reads weights that the engine owns and the session's KV cache.
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace headrace {
 
-// What it drafts for: rope, embedding and head are this one's.
+// Its target, whose RoPE, embedding and head it uses.
 struct LongSpecTarget {
   const ModelConfig* config;
   const Weights* weights;
@@ -38,9 +38,9 @@ class LongSpecDraft final : public LayerDraft {
     DraftLayerWork layer;
   };
   struct PrefillWork {
-    void *hidden, *normed, *qkv;  // of one group of the prompt's rows that the window keeps
+    void *hidden, *normed, *qkv;  // of one group of the prompt's rows in the window
   };
-  // Tokens to the keys and values of the self-attention, and to what its queries are made of.
+  // Computes the keys and values of the self-attention from tokens, and the input of its queries.
   struct Entrance {
     const int32_t* tokens;
     void *hidden, *normed, *qkv;
@@ -48,9 +48,9 @@ class LongSpecDraft final : public LayerDraft {
     ProductPath path = ProductPath::kDecode;
   };
 
-  int64_t queries() const { return most_rows(stable_rows(options_.tree)); }               // the most of a forward
-  int64_t first_prompt_row() const { return shape_.first_kept(options_.prompt_tokens); }  // that the window keeps
-  // More inputs of a round: of each query the last position of the target's cache; the rows to commit.
+  int64_t queries() const { return most_rows(stable_rows(options_.tree)); }               // most of a forward
+  int64_t first_prompt_row() const { return shape_.first_kept(options_.prompt_tokens); }  // in the window
+  // More inputs of a round: for each query the last position of the target's cache; the rows to commit.
   int32_t* before(const Inputs& in) const { return in.more; }
   int32_t* source(const Inputs& in) const { return in.more + queries(); }
 

@@ -1,4 +1,4 @@
-// --spec-type draft-longspec: a LongSpec layer's weights and options, opened and fitted to a target.
+// --spec-type draft-longspec: a LongSpec layer's weights and options, opened and checked against a target.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,8 @@
 
 namespace headrace {
 
-// `tree` is the largest; `tokenizer` the target's, or null. As open_draft. `target` must outlive the model.
+// `tree` is the largest; `tokenizer` is the target's, or null. Otherwise as open_draft. `target` must outlive the
+// model.
 std::unique_ptr<DraftModel> open_longspec_draft(const DraftOptions& options, const TreeShape& tree, Device& device,
                                                 const LongSpecTarget& target, const Tokenizer* tokenizer);
 

@@ -1,4 +1,4 @@
-// A LongSpec layer's weights on the device, in the shapes that its forward pass multiplies with.
+// A LongSpec layer's weights on the device, in the shapes of its forward pass.
 #pragma once
 
 #include "runtime/draft/longspec/checkpoint.h"
@@ -6,7 +6,7 @@
 
 namespace headrace {
 
-// All of the weights' type; [out, in], row-major.
+// All in the weights' type; [out, in], row-major.
 struct LongSpecViews {
   const void* input_norm = nullptr;    // [hidden]
   const void* qkv = nullptr;           // [(heads + 2 kv_heads) * head_dim, hidden]

@@ -1,5 +1,5 @@
-// The draft without weights (--spec-type ngram-simple): NgramIndex over the prompt and what has come of it. All on the
-// host. Thread: as draft.h says.
+// The draft without weights (--spec-type ngram-simple): NgramIndex over the prompt and the answer. Runs on the host.
+// Thread: as in draft.h.
 #pragma once
 
 #include <algorithm>
@@ -37,10 +37,10 @@ class NgramDraft final : public Draft {
   }
   void pass_layer(const LayerInput&) override {}
   void observe(const Tree& tree, const Acceptance& acceptance) override {
-    for (size_t i = 1; i < acceptance.nodes.size(); ++i)  // the root is there already
+    for (size_t i = 1; i < acceptance.nodes.size(); ++i)  // the root is already there
       index_->append(tree.tokens[static_cast<size_t>(acceptance.nodes[i])]);
   }
-  void rewind(int64_t position) override { index_->cut(position + 1); }  // the first of them is certain
+  void rewind(int64_t position) override { index_->cut(position + 1); }  // the token at `position` is certain
 
  private:
   Device& device_;

@@ -1,4 +1,4 @@
-// --spec-type ngram-simple: no weights, only its options. Thread: as runtime/draft/draft_model.h.
+// --spec-type ngram-simple: no weights, only options. Thread: as in runtime/draft/draft_model.h.
 #pragma once
 
 #include <memory>

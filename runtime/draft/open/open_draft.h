@@ -1,4 +1,4 @@
-// Opens the draft that --spec-type names, whichever kind it is.
+// Opens the draft of --spec-type, of any kind.
 #pragma once
 
 #include <memory>
@@ -7,9 +7,9 @@
 
 namespace headrace {
 
-// Null for kNone. Reserves its weights' memory on the device. `target` must outlive the model. Throws Error where the
-// draft does not fit its target, with both values, and for options that do not go together (kUsage). `tokenizer`, the
-// target's, is read here only; null: unknown, and a draft's is not looked at.
+// Null for kNone. Reserves memory for its weights on the device. `target` must outlive the model. Throws Error if the
+// draft does not match its target, with both values, and for incompatible options (kUsage). `tokenizer`, the target's,
+// is read only during the call; null: unknown, and the draft's is not checked.
 std::unique_ptr<DraftModel> open_draft(const DraftOptions& options, Device& device, const ModelConfig& config,
                                        const Weights& target, const Tokenizer* tokenizer = nullptr);
 

@@ -1,14 +1,13 @@
-// A small language model as a draft (SpecExtend section 3; LongSpec's and SpecExtend's code call it the 68M): it reads
-// the same tokens as the target and nothing else of it, so that any Llama-shaped model with the same vocabulary will
-// do.
+// A small language model as a draft (SpecExtend section 3; the code of LongSpec and SpecExtend calls it the 68M): it
+// reads the target's tokens and nothing else, so any Llama-shaped model with the same vocabulary works.
 //
 // With a window it keeps StreamingLLM's cache (arXiv 2309.17453, section 3.2): the first few tokens and the last ones,
-// at positions counted in the cache, without which a model collapses beyond the length it was trained for. RoPE knows
-// distances alone, so that rows are kept at running positions and only the first few are turned along as the window
-// moves on. What of the prompt lies between them and the window is never read: its tokens have no positions here.
+// at positions counted within the cache; without that a model degrades beyond its trained length. RoPE depends only on
+// distances, so rows stay at running positions and only the first few are rotated along as the window moves. The
+// prompt's tokens between them and the window are never read and have no positions here.
 //
-// A round forwards the tokens that were accepted since the last one with the new root, which join the cache, then the
-// tree's levels. Reads weights that the engine owns.
+// A round forwards the tokens accepted since the last one and the new root, which join the cache, then the tree's
+// levels. Reads weights that the engine owns.
 #pragma once
 
 #include <vector>
@@ -36,7 +35,7 @@ class SimpleDraft final : public LayerDraft {
     std::byte* first_qkv;  // [layers, kDraftSinkRows, qkv width]: the sinks before RoPE; null without a window
     AttentionState state, scratch;
   };
-  int64_t chain_rows() const;                                          // that one pass may add to the cache
+  int64_t chain_rows() const;                                          // most that one pass adds to the cache
   int32_t* sink_positions(const Inputs& in) const { return in.more; }  // [kDraftSinkRows], after the chain
   uint64_t type_bytes() const;
   uint64_t qkv_row_bytes() const;
@@ -59,7 +58,7 @@ class SimpleDraft final : public LayerDraft {
   const int64_t unread_;  // tokens of the prompt between the sinks and the window
   Work work_{};
   std::vector<KvSegment> prefix_;  // of one layer, reused
-  int64_t sinks_before_ = 0;       // the row that the sinks were last placed before; 0: nowhere yet
+  int64_t sinks_before_ = 0;       // the row before which the sinks were last placed; 0: not yet placed
 };
 
 }  // namespace headrace

@@ -1,6 +1,5 @@
-// A small language model opened as a draft and fitted to its target: the same vocabulary, token for token but for
-// padding. Thread: as
-// runtime/draft/draft_model.h.
+// A small language model opened as a draft and checked against its target: the same vocabulary, token for token except
+// for padding. Thread: as in runtime/draft/draft_model.h.
 #pragma once
 
 #include <memory>
@@ -12,16 +11,16 @@ namespace headrace {
 
 struct SimpleTarget {
   const ModelConfig* config;
-  const Weights* weights;      // of whose type the draft's are
-  const Tokenizer* tokenizer;  // null: not known
+  const Weights* weights;      // the target's; the draft's have the same type
+  const Tokenizer* tokenizer;  // null: unknown
 };
 
-// `options` as open_draft() has them; `tree` is what comes of them.
+// `options` as for open_draft(); `tree` is their tree.
 std::unique_ptr<DraftModel> open_simple(const DraftOptions& options, const TreeShape& tree, Device& device,
                                         const SimpleTarget& target);
 
-// The rows that a query sees if nothing else is asked for; 0: all, of a run that has no more. At most 1,024, and as
-// many as keep every distance, in a tree of `deepest`, within the draft's positions. Pure.
+// The default window; 0: all rows, for a run that has no more. At most 1,024 rows, and few enough that all distances,
+// in a tree of `deepest` levels, stay within the draft's positions. Pure.
 int64_t usual_window(int64_t max_positions, int64_t context_tokens, int64_t deepest);
 
 }  // namespace headrace
