@@ -1,16 +1,16 @@
-// A saved block of a prefix and the manifest that describes it (docs/design.md, section 9). A block of rows is what one
-// prompt has in one segment of cache/layout.h, all layers of it, in one data file: part l is layer l's segment as it
-// lies in memory, whole pages, with a checksum of its own. A block for a draft holds what that draft needs of the same
-// rows, in one part. Pure values; any thread.
+// A saved block of a prefix and its manifest (docs/design.md, section 9). A block of rows holds the rows of one prompt
+// in one segment of cache/layout.h, of all layers, in one data file: part l is layer l's segment with its memory
+// layout, in whole pages, with a checksum. A block for a draft holds the draft's data for the same rows, in one part.
+// Pure values; any thread.
 //
-// A block is named by its content: SHA-256 of the block before it and of its tokens, the first one's parent being the
-// identity of all that decides a row's bits. So prompts with one beginning share its blocks, however they go on, and
-// another model's are never found. A 64-bit hash would be enough to find blocks, but a collision must not change the
+// A block is named by its content: SHA-256 of the previous block and of its tokens. The parent of the first block is
+// the identity of everything that decides a row's bits. So prompts with a common beginning share its blocks, and blocks
+// of other models are never found. A 64-bit hash would suffice to find blocks, but a collision must not change the
 // text; a look-up also compares the tokens.
 //
 // A manifest is binary and little-endian: magic, version and its complement, the fields below, the model's name,
-// tokens, checksums, and a checksum of all that. A version above kPrefixFormat is refused by name, anything else that
-// is not as written is damaged, and no size in it is believed before it is checked.
+// tokens, checksums, and a checksum of all that. A version above kPrefixFormat is rejected by name; any other deviation
+// counts as damage. No size is used before it is checked.
 #pragma once
 
 #include <array>
@@ -33,13 +33,13 @@ enum class PrefixBlockKind : uint32_t { kRows = 0, kDraft = 1 };
 
 struct PrefixBlock {
   PrefixBlockKind kind = PrefixBlockKind::kRows;
-  PrefixKey key{}, parent{};  // of a draft's block: the parent is the block of rows that it belongs to
-  PrefixKey identity{};       // of what made the rows; of a draft's block: of the draft
-  std::string model;          // its name, for people
+  PrefixKey key{}, parent{};  // of a draft's block: the parent is its block of rows
+  PrefixKey identity{};       // of what made the rows; in a draft's block: of the draft
+  std::string model;          // the model's name, for people
   int64_t first_row = 0, rows = 0;
   uint64_t part_bytes = 0;          // a multiple of kPageBytes
   std::vector<uint64_t> checksums;  // [parts], XXH3 of each
-  std::vector<int32_t> tokens;      // [rows]; none in a draft's block
+  std::vector<int32_t> tokens;      // [rows]; empty in a draft's block
 
   uint64_t data_bytes() const { return part_bytes * checksums.size(); }
 };
@@ -48,11 +48,11 @@ PrefixKey prefix_root(const PrefixKey& identity);
 PrefixKey rows_key(const PrefixKey& parent, std::span<const int32_t> tokens);
 PrefixKey draft_key(const PrefixKey& rows, const PrefixKey& draft_identity);
 std::string key_text(const PrefixKey& key);                 // 64 lower-case digits
-std::optional<PrefixKey> parse_key(std::string_view text);  // none if it is not that
+std::optional<PrefixKey> parse_key(std::string_view text);  // none for any other text
 
 std::string encode_manifest(const PrefixBlock& block);
-uint64_t file_bytes(const PrefixBlock& block);  // of its data and its manifest
-// None, with what is wrong, for anything that encode_manifest() has not written. Throws Error(kStorage) that names
+uint64_t file_bytes(const PrefixBlock& block);  // of data and manifest
+// None, and the reason in `wrong`, for anything that encode_manifest() did not write. Throws Error(kStorage) that names
 // `path` for a manifest of a newer format.
 std::optional<PrefixBlock> decode_manifest(std::string_view bytes, const std::string& path, std::string* wrong);
 

@@ -1,5 +1,5 @@
-// What decides the bits of a saved row beside its tokens: a row is only ever taken where all of it is the same. Weights
-// count by content, whatever their files are called. Reads the whole of them, on the device's threads. Any thread.
+// Everything that decides the bits of a saved row besides its tokens: a row is only used if all of it is equal. Weights
+// count by content, not by file name. Reads all weights, on the device's threads. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,16 @@
 
 namespace headrace {
 
-// Raise it with every change that may alter a bit of a row that prefill makes, or the layout of a saved block: a
-// kernel, an order of sums, a rounding, the sizes of groups, segments or tiles. (If it is forgotten, a new build uses
-// rows of an old one: every test that compares saved prefixes with fresh runs still passes, but text differs between
-// versions.)
+// Raise it with every change that may alter a bit of a row made by prefill, or the layout of a saved block: a kernel,
+// an order of sums, a rounding, the sizes of groups, segments or tiles. (If it is forgotten, a new build uses rows of
+// an old one: every test that compares saved prefixes with fresh runs still passes, but text differs between versions.)
 constexpr uint32_t kNumericsVersion = 3;
 
 PrefixKey weights_fingerprint(const TensorSource& source, int threads);
 
 struct RowsKeyInput {
   PrefixKey weights{};
-  const ModelConfig* config = nullptr;  // with --rope-* in place
+  const ModelConfig* config = nullptr;  // with --rope-* applied
   DType dtype{}, k_type{}, v_type{};
   int64_t prefill_group = 0;
 };

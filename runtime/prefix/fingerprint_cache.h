@@ -14,17 +14,18 @@
 
 namespace headrace {
 
-// weights_fingerprint(source, threads), or what a start before this one has written down for the same files. Writes
-// it down where `store` writes; not for files that have been changed within the last seconds, which may be changed
-// once more without their times showing it. What cannot be read or written there is of no harm.
+// weights_fingerprint(source, threads), or the result that an earlier start stored for the same files. Stores it if
+// `store` is writable, but not for files changed within the last seconds, which may change again with the same times.
+// Failures to read or write the stored result are ignored.
 PrefixKey cached_fingerprint(const TensorSource& source, int threads, const PrefixStore& store);
-constexpr size_t kMaxCachedFingerprints = 32;  // that a folder remembers: the last ones
+constexpr size_t kMaxCachedFingerprints = 32;  // kept in a folder: the latest
 
-// Of a file's content, where its times may not tell (FAT keeps no time of change, a store to a mapping may leave those
-// that there are): a small file as a whole, of a large one a page of each 16 MiB and the last. None: it cannot be read.
+// A checksum of samples of a file's content, for cases where its times do not change (FAT keeps no change time; a store
+// to a mapping may not update times): a small file completely, of a large one a page of each 16 MiB and the last. None:
+// it cannot be read.
 std::optional<uint64_t> sampled_checksum(const std::string& path);
 
-// Throws Error(kBadInput) that names the first which is not what it was when it was stamped.
+// Throws Error(kBadInput) that names the first file that has changed since it was stamped.
 void refuse_changed(const std::vector<FileStamp>& files);
 
 }  // namespace headrace

@@ -1,8 +1,8 @@
-// Brings what prefill has made onto the disk, on threads of its own, beside prefill and the steps that follow: a
-// layer's rows are written from where they stay in the KV cache, and the blocks become whole when the last layer is
-// there. Rows that are not finite are left out, with all behind them. What fails ends the saving and nothing else; then
-// nothing of what was not whole remains. Owns the threads, and
-// temporary files until they are whole; reads the cache's memory, which must outlive it. Thread: one at a time.
+// Writes prefill's rows to disk, on separate threads, in parallel to prefill and the following steps: a layer's rows
+// are written from where they stay in the KV cache, and blocks become complete with the last layer. Rows that are not
+// finite, and all rows after them, are left out. A failure ends the saving and nothing else, and removes incomplete
+// blocks. Owns the threads, and temporary files until they are complete; reads the cache's memory, which must outlive
+// it. Thread: one at a time.
 #pragma once
 
 #include <array>
@@ -23,39 +23,39 @@ namespace headrace {
 
 class PrefixSaver {
  public:
-  // Where one part of a block lies.
+  // The location of one part of a block.
   struct Source {
-    size_t block = 0, part = 0;  // as the blocks were given
+    size_t block = 0, part = 0;  // index among the given blocks
     const std::byte* data = nullptr;
     bool on_device = false;
-    // Of a block that ends inside its segment: from each multiple of `stride` in [begin, end) on `bytes` are its rows,
-    // and the rest is zero. None: all of it is.
+    // For a block that ends inside its segment: its rows are the `bytes` bytes at each multiple of `stride` in [begin,
+    // end), and the rest is zero. None: the whole segment.
     struct Runs {
       uint64_t begin, end, stride, bytes;
     };
     std::vector<Runs> runs{};
-    // The types of the part's elements, one run of bytes after the other; what follows is not looked at.
+    // The types of the part's elements, as consecutive runs of bytes; the bytes after them are not checked.
     struct Elements {
       DType type = DType::kF32;
       uint64_t bytes = 0;
     };
     std::array<Elements, 2> elements{};
   };
-  // Pinned memory that it takes for parts of so many bytes at most.
+  // Pinned memory for parts of at most this size.
   static uint64_t pinned_bytes(Backend backend, uint64_t largest_part);
-  // `blocks` in the order in which they become whole, with room for their checksums.
+  // `blocks` in the order in which they become complete, with room for their checksums.
   PrefixSaver(Device& device, const PrefixStore& store, std::vector<PrefixBlock> blocks);
-  ~PrefixSaver();  // what is not whole goes
+  ~PrefixSaver();  // removes incomplete blocks
 
-  // They may be read once `ready` is done.
+  // The sources may be read once `ready` is done.
   void save(std::shared_ptr<Event> ready, const std::vector<Source>& sources);
-  // The same before all else, and returns when they have been read: what holds them may go.
+  // The same with priority, and returns once they have been read: their memory may then be reused.
   void save_now(std::shared_ptr<Event> ready, const std::vector<Source>& sources);
-  // All parts have been given. Bytes that have been written so far of all, for a progress; blocks for at most so long.
+  // Call after all parts were given. `written`: bytes written so far, for progress; blocks for at most this time.
   bool wait_some(int milliseconds, uint64_t* written);
   uint64_t bytes() const { return bytes_; }
-  // After the end: the blocks that are on the disk; the first row of the first block with a NaN or an infinity, which
-  // is not saved, nor is any behind it (none: there is none); and what went wrong (empty: nothing).
+  // After the end: the blocks on disk; the first row of the first block with a NaN or an infinity, which is not saved,
+  // nor is any block after it (none: all are finite); and the error (empty: none).
   std::vector<PrefixBlock> saved();
   std::optional<int64_t> not_finite_from();
   std::string failure();

@@ -1,9 +1,9 @@
-// Saved prefixes in a folder (docs/design.md, section 9): a data file and a manifest a block, both named by the block's
-// key. Crash safety: data goes to a temporary file, is synced and renamed, and only then is the manifest written, in
-// the same way; so that a manifest stands beside whole data, and what has no manifest is a leftover, removed by the
-// next writer. One process writes, the one that has the lock; others read. Nothing but files of these names is touched.
+// Saved prefixes in a folder (docs/design.md, section 9): a data file and a manifest per block, both named by the
+// block's key. Crash safety: data is written to a temporary file, synced and renamed, and only then is the manifest
+// written in the same way. So a manifest implies complete data, and a file without a manifest is a leftover that the
+// next writer removes. One process writes, the holder of the lock; others read. Only files with such names are touched.
 //
-// Owns the lock and the index. Thread: one at a time; while a PrefixBlockWriter of it writes, another may use it.
+// Owns the lock and the index. Thread: one at a time; another may use it while one of its PrefixBlockWriters writes.
 #pragma once
 
 #include <atomic>
@@ -23,61 +23,62 @@
 
 namespace headrace {
 
-// What an exception that a thread has carried says, on one line.
+// The message of an exception from a thread, on one line.
 std::string error_line(const std::exception_ptr& error);
 
 struct PrefixCacheOptions {
-  std::string folder;        // empty: none
-  uint64_t limit_bytes = 0;  // 0: half of what the disk has, with what the cache holds
+  std::string folder;        // empty: no prefix cache
+  uint64_t limit_bytes = 0;  // 0: half of the free space of the disk and the cache together
 };
 
 class PrefixStore {
  public:
-  enum class Use { kRun, kLook };  // kLook: no lock, nothing is written or removed
+  enum class Use { kRun, kLook };  // kLook: takes no lock, writes and removes nothing
 
-  // Makes the folder if it is not there. What keeps it from being used or written is a note, and the program goes on.
-  // Throws Error(kStorage) for a format newer than this program's.
+  // Creates the folder if it does not exist. If it cannot be used or written, a note says why and the program
+  // continues. Throws Error(kStorage) for a newer format.
   explicit PrefixStore(const PrefixCacheOptions& options, Use use = Use::kRun);
 
   const std::string& folder() const { return options_.folder; }
   bool writes() const { return static_cast<bool>(lock_); }
-  // What the folder's state means for this program, in a line; empty: nothing.
+  // The consequence of the folder's state for this program, one line; empty: none.
   const std::string& note() const { return note_; }
-  const std::string& why_not() const { return why_not_; }  // it does not write
-  // Whether `folder` has been a store's: its lock is there.
+  const std::string& why_not() const { return why_not_; }  // why it does not write
+  // Whether `folder` is a prefix cache: it has a lock file.
   static bool is_one(const std::string& folder);
   const PrefixIndex& index() const { return index_; }
   struct Damaged {
     std::string file, what;
-    bool unread = false;  // it could not be read for the moment: it may be whole, and is left alone
+    bool unread = false;  // temporarily unreadable: it may be complete, and is kept
   };
-  // Manifests that could not be taken, as found by the last refresh(). A writer has removed those that it could read.
+  // Manifests that the last refresh() rejected. A writer has removed those that it could read.
   const std::vector<Damaged>& damaged() const { return damaged_; }
-  // The same of every refresh() since the last call.
+  // The same for every refresh() since the last call.
   std::vector<Damaged> take_unreported() { return std::exchange(unreported_, {}); }
 
-  // Of files of blocks that are not whole, or that no prompt leads to, as the last refresh() found them: what a writer
-  // has removed; for who only looks, what may be what a run is saving now.
+  // Bytes of incomplete or unreachable blocks, as the last refresh() found them: a writer has removed them; for a
+  // reader they may be what another run is saving now.
   uint64_t leftover_bytes() const { return leftover_bytes_; }
 
-  // Looks what the folder holds now, and takes the lock if it is free; a writer removes what is not whole.
+  // Reads the folder again and takes the lock if it is free; a writer removes incomplete blocks.
   void refresh();
   void used(std::span<const PrefixKey> keys);
-  // The blocks and all that continues them go, as far as this process may write; from its index in any case.
+  // Removes the blocks and their descendants from the index, and, if this process may write, from the folder.
   void drop(std::span<const PrefixKey> keys);
-  // Reads all data and compares checksums; what is damaged, manifests included. `on_block` may be empty.
+  // Reads all data and compares checksums; returns the damaged files, manifests included. `on_block` may be empty.
   std::vector<Damaged> verify(const std::function<void(uint64_t bytes)>& on_block) const;
-  // Whether so many bytes more have room beside `keep`, once all else may go.
+  // Whether `bytes` more fit beside `keep` if everything else is evicted.
   bool has_room(uint64_t bytes, const std::set<PrefixKey>& keep) const { return drops_for(bytes, keep).has_value(); }
-  // Makes that room; false: there is none, and nothing was dropped.
+  // Evicts to make that room; false: impossible, and nothing was dropped.
   bool make_room(uint64_t bytes, const std::set<PrefixKey>& keep);
-  // A limit that was given may be lower than an earlier run's. Returns the bytes that went for it; a reader removes
+  // Evicts down to the limit, which may be lower than an earlier run's. Returns the freed bytes; a reader removes
   // nothing.
   uint64_t keep_to_limit();
-  // Blocks go until at most so many bytes are left. Returns how many went.
+  // Evicts until at most `limit_bytes` are left. Returns the number of removed blocks.
   int64_t prune(uint64_t limit_bytes);
-  void add(const PrefixBlock& block);  // it is on the disk
-  // What was given, or half of what the disk has; no more than it has, with what the cache holds.
+  void add(const PrefixBlock& block);  // a block that is on disk
+  // The given limit, or half of the available space; at most the available space. Available: free on disk, and used by
+  // the cache.
   uint64_t limit_bytes() const;
 
   File open_data(const PrefixKey& key) const;  // direct; throws Error(kStorage)
@@ -106,19 +107,19 @@ class PrefixStore {
   uint64_t leftover_bytes_ = 0;
 };
 
-// One block on its way to the disk. Destroyed before commit(): nothing of it remains.
+// Writes one block to disk. If destroyed before commit(), it leaves nothing.
 class PrefixBlockWriter {
  public:
-  // Makes the temporary file and takes its space. `block.checksums` has as many elements as there are parts.
+  // Creates the temporary file and allocates its space. `block.checksums` has one element per part.
   PrefixBlockWriter(const PrefixStore& store, PrefixBlock block);
   ~PrefixBlockWriter();
   PrefixBlockWriter(const PrefixBlockWriter&) = delete;
   PrefixBlockWriter& operator=(const PrefixBlockWriter&) = delete;
 
   const PrefixBlock& block() const { return block_; }
-  // Whole pages in memory that is aligned to them. Different parts from any thread at once.
+  // Whole pages in page-aligned memory. Different parts may be written from different threads.
   void write(uint64_t part, std::span<const std::byte> data);
-  // All parts are written: data, then the manifest. The folder is synced by whoever commits the last.
+  // Call when all parts are written: completes data, then manifest. The last committer syncs the folder.
   void commit();
 
  private:
