@@ -1,6 +1,5 @@
-// headrace bench: what a model costs from end to end. Prefill of a made-up prompt and decoding after it, by length and
-// by where the KV cache lives, beside what the link gives at best on the same machine in the same run. Thread: one, but
-// for `interrupt`.
+// headrace bench: end-to-end cost of a model. Prefill of a generated prompt and decoding after it, by length and KV
+// mode, beside the peak of the link in the same run. Thread: one, except for `interrupt`.
 #pragma once
 
 #include <atomic>
@@ -17,32 +16,32 @@
 namespace headrace {
 
 struct BenchOptions {
-  EngineOptions engine;  // its kv, ctx_size and want_tokenizer are not looked at
+  EngineOptions engine;  // its kv, ctx_size and want_tokenizer are ignored
   std::string shape;     // random weights in this shape (runtime/model/files/shapes.h) instead of engine.model
   std::vector<int64_t> prompt_tokens = {4096};
   std::vector<KvMode> kv = {KvMode::kAuto};
   int64_t decode_tokens = 32;
-  int64_t repeat = 1;  // runs a row
+  int64_t repeat = 1;  // per row
   uint64_t seed = 0;   // of the weights and of the prompts
   const std::atomic<bool>* interrupt = nullptr;
 };
 
-// One length and one mode.
+// One prompt length and one KV mode.
 struct BenchRow {
   int64_t prompt_tokens = 0;
   KvMode kv = KvMode::kAuto;
   std::vector<double> prefill_ms{};  // of each run
   std::vector<float> step_ms{};      // the decode steps of all runs
-  double host_memory_ms = 0;         // the last run's, for the KV cache's host memory: beside prefill
-  double host_wait_ms = 0;           // that prefill waited for it, in that run
+  double host_memory_ms = 0;         // of the last run: time to pin the KV cache's host memory, in parallel to prefill
+  double host_wait_ms = 0;           // of the last run: time that prefill waited for it
   double h2d_bytes_per_step = 0, d2h_bytes_per_step = 0;
-  double disk_bytes_per_step = 0;  // read ahead of the next step, too
+  double disk_bytes_per_step = 0;  // including reads ahead for the next step
   SpillUse spill{};                // of the last run
-  double decode_ms = 0;            // that its steps took in all
-  MemoryUse memory{};              // of the last run; the process's peak is that so far
+  double decode_ms = 0;            // total time of the last run's steps
+  MemoryUse memory{};              // of the last run; the process's peak so far
   MemoryPlan plan{};
-  std::optional<Prediction> predicted{};  // of the last run, where the machine's rates are known
-  std::string error{};                    // why it does not fit; then there is nothing above but length and mode
+  std::optional<Prediction> predicted{};  // of the last run, if the machine's rates are known
+  std::string error{};                    // why it does not fit; then only length and mode are set
 
   double median_prefill_ms() const;
   double prefill_tokens_per_s() const;
@@ -61,7 +60,7 @@ struct BenchReport {
   uint64_t vram_limit_bytes = 0, host_limit_bytes = 0;
   int64_t decode_tokens = 0, repeat = 0;
   uint64_t seed = 0;
-  std::vector<LinkPeak> link;  // by use; empty where the budgets have no room to measure it
+  std::vector<LinkPeak> link;  // by use; empty if the budgets have no room to measure it
   double load_ms = 0;
   std::vector<BenchRow> rows;
   std::optional<TraceSummary> trace;  // of all runs, if engine.device.trace_path asked for one
@@ -74,11 +73,11 @@ struct BenchHooks {
   Progress* progress = nullptr;
   std::function<void(const Device& device)> on_device{};
   std::function<void(const std::string& label)> on_begin{};  // "[1/4] 16384 host"
-  std::function<void(const BenchReport& so_far)> on_row{};   // the last of its rows is new
+  std::function<void(const BenchReport& so_far)> on_row{};   // the last row is new
 };
 
-// Throws Error: an unknown shape, a model that does not open, weights that do not fit, a prompt longer than the model's
-// context. A row whose KV cache does not fit says so and the others go on.
+// Throws Error: an unknown shape, a model that cannot be opened, weights that do not fit, a prompt longer than the
+// model's context. A row whose KV cache does not fit has an `error`, and the others continue.
 BenchReport run_bench(const BenchOptions& options, const BenchHooks& hooks);
 
 // The report as one JSON object, indented, with a newline.

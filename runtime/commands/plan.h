@@ -1,6 +1,6 @@
-// headrace plan: what a run would take before anything of it is there (docs/design.md, section 10). The engine plans on
-// a device of paper, by the way that a run takes; the times come from what was measured of the device, or from a card's
-// data sheet. Thread: one.
+// headrace plan: the needs of a run before anything is allocated (docs/design.md, section 10). The engine plans with
+// the code of a real run on a simulated device. Times come from measurements of the device, or from a card's data
+// sheet. Thread: one.
 #pragma once
 
 #include <cstdint>
@@ -14,50 +14,50 @@
 namespace headrace {
 
 struct PlanOptions {
-  EngineOptions engine;  // its rates_of and want_tokenizer are not looked at
-  std::string shape;     // instead of engine.model (runtime/model/files/shapes.h)
-  std::string gpu;       // a card by its data sheet instead of a device that is here (cache/gpu_specs.h); empty: none
-  std::string profile;   // a file of profiles; empty: the one that is kept
+  EngineOptions engine;         // its rates_of and want_tokenizer are ignored
+  std::string shape;            // instead of engine.model (runtime/model/files/shapes.h)
+  std::string gpu;              // a card by its data sheet instead of a present device (cache/gpu_specs.h); empty: none
+  std::string profile;          // a file of profiles; empty: the kept one
   int64_t output_tokens = 256;  // of the context
-  int64_t now = 0;              // seconds since 1970, for the profile's age; 0: what the system says
+  int64_t now = 0;              // seconds since 1970, for the profile's age; 0: the system's time
 };
 
-// What would fit where the plan does not.
+// What would fit if the plan does not.
 struct PlanAdvice {
   int64_t context_tokens = 0;  // in these budgets; 0: none
-  bool kv_auto = false;        // --kv auto would do in these budgets; it was not asked for
-  // The least of each, as its flag takes it, with the others as they are: a page less is refused. 0: no amount of it
-  // would do. spill_bytes is of a disk.
+  bool kv_auto = false;        // --kv auto would fit these budgets and was not requested
+  // The minimum of each, in the unit of its flag, with the others unchanged: one page less does not fit. 0: no amount
+  // fits. spill_bytes: of a disk.
   uint64_t vram_bytes = 0, host_bytes = 0, spill_bytes = 0;
-  // What this context needs with all of its KV cache on the device, and with none of it; 0: nothing was found.
+  // The needs of this context with the whole KV cache on the device, and with none of it there; 0: not found.
   uint64_t device_vram_bytes = 0, device_host_bytes = 0;
   uint64_t host_vram_bytes = 0, host_host_bytes = 0;
-  uint64_t card_vram_bytes = 0;  // what --vram may come to at most; 0: not known
+  uint64_t card_vram_bytes = 0;  // the maximum of --vram; 0: unknown
 };
 
 struct PlanReport {
   std::string model, device;
   DType dtype = DType::kBF16;
-  uint64_t vram_limit_bytes = 0, host_limit_bytes = 0, taken_bytes = 0;  // taken: of the device, by what drives it
+  uint64_t vram_limit_bytes = 0, host_limit_bytes = 0, taken_bytes = 0;  // taken: device memory used by its system
   bool one_memory = false;                                               // both limits are the host's
-  int64_t context_tokens = 0, output_tokens = 0;                         // asked for
+  int64_t context_tokens = 0, output_tokens = 0;                         // requested
   std::optional<RunPlan> run;                                            // none: it does not fit
-  std::string refusal;                                                   // why not
+  std::string refusal;                                                   // why it does not fit
   PlanAdvice advice;
-  // "what headrace profile measured on 2026-…", of whom if not of this very machine; "the data sheet of …"; empty:
-  // nobody knows
+  // "what headrace profile measured on 2026-…", with the machine if it is another one; "the data sheet of …"; empty:
+  // unknown
   std::string rates_from;
   std::string note;  // about a profile that could not be used
   std::optional<MachineRates> rates;
-  std::string measured;            // when the rates were, where they are a profile's
-  std::optional<int64_t> age_s;    // of that profile; none: its time is not known
-  std::vector<RateSpread> spread;  // of its repeats; empty: not known
+  std::string measured;            // date of a profile's measurement
+  std::optional<int64_t> age_s;    // of that profile; none: unknown
+  std::vector<RateSpread> spread;  // of its rounds; empty: unknown
   std::optional<Prediction> predicted;
 
-  uint64_t device_bytes() const;  // with weights, at the peak
+  uint64_t device_bytes() const;  // peak, weights included
 };
 
-// Throws Error, but not for a run that does not fit: that is a report.
+// Throws Error, except for a run that does not fit: that is a report.
 PlanReport make_plan_report(const PlanOptions& options);
 
 // One JSON object, indented, with a newline.

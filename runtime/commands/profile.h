@@ -1,7 +1,6 @@
-// headrace profile: what this machine moves and computes a second. The link between host and device by the size of a
-// copy, pinned and not; pages that lie apart; latency; the device's memory and its kernels; the host's memory; a disk.
-// Each figure is the median of several rounds of the device's own clock; what is moved is compared. Thread: one, but
-// for `interrupt`.
+// headrace profile: measures this machine. The link between host and device by copy size, pinned and pageable;
+// scattered pages; latency; the device's memory and kernels; the host's memory; a disk. Each figure is the median of
+// several rounds by the device's clock; transferred data is compared. Thread: one, except for `interrupt`.
 #pragma once
 
 #include <atomic>
@@ -21,10 +20,10 @@ namespace headrace {
 
 struct ProfileOptions {
   DeviceOptions device;
-  bool quick = false;            // fewer sizes and rounds: some seconds in the place of most of a minute
-  std::string disk;              // a folder to measure the disk of; empty: none is measured
-  uint64_t disk_file_bytes = 0;  // of the file there, at most; 0: the usual
-  double disk_seconds = 0;       // of each of its tests; 0: the usual
+  bool quick = false;            // fewer sizes and rounds: a few seconds instead of most of a minute
+  std::string disk;              // the folder whose disk is measured; empty: none
+  uint64_t disk_file_bytes = 0;  // most bytes of the file there; 0: the default
+  double disk_seconds = 0;       // per test; 0: the default
   const std::atomic<bool>* interrupt = nullptr;
 };
 
@@ -46,13 +45,13 @@ const char* profile_group_title(ProfileGroup group);  // "pinned memory, by the 
 struct ProfileRow {
   ProfileGroup group = ProfileGroup::kPinned;
   std::string test;    // "to device"; "random read"
-  uint64_t bytes = 0;  // of a copy, a page, a block; 0: it has none
-  int depth = 0;       // of a disk's queue; 0: it has none
+  uint64_t bytes = 0;  // of a copy, a page, a block; 0: none
+  int depth = 0;       // of a disk's queue; 0: none
   double value = 0;
   std::string unit = "GB/s";
-  double low = 0, high = 0;  // of the rounds; 0: there was one figure
-  std::string same_as{};     // the same test elsewhere: "nvbandwidth host_to_device_memcpy_ce"
-  std::string error{};       // why there is no figure, or none to be trusted
+  double low = 0, high = 0;  // of the rounds; 0: only one figure
+  std::string same_as{};     // the equivalent test: "nvbandwidth host_to_device_memcpy_ce"
+  std::string error{};       // why there is no figure, or no reliable one
 };
 
 struct ProfileReport {
@@ -61,38 +60,38 @@ struct ProfileReport {
   bool gpu = false, quick = false, interrupted = false;
   std::optional<PcieLink> pcie;
   std::vector<int> numa_nodes;     // of this process
-  std::vector<std::string> notes;  // what was not as it should be, a line each
+  std::vector<std::string> notes;  // deviations, one line each
   std::vector<ProfileRow> rows;
   std::string disk, disk_how;
-  uint64_t disk_file_bytes = 0, disk_file_system = 0;  // the latter as folder_file_system()
-  double disk_seconds = 0;                             // of each of its tests
+  uint64_t disk_file_bytes = 0, disk_file_system = 0;  // disk_file_system: folder_file_system()
+  double disk_seconds = 0;                             // per test
   double seconds = 0;
 
   MachineRates rates() const;
-  std::vector<RateSpread> spread() const;  // of each rate that was measured in rounds
-  // The best figure of a test, of blocks or copies of at least so many bytes; 0: none.
+  std::vector<RateSpread> spread() const;  // of each rate measured in rounds
+  // The best figure of a test for blocks or copies of at least `least_bytes`; 0: none.
   double best(ProfileGroup group, const std::string& test, uint64_t least_bytes = 0) const;
 
  private:
   using Rate = double MachineRates::*;
   const ProfileRow* best_row(ProfileGroup group, const std::string& test, uint64_t least_bytes) const;
-  const ProfileRow* row_of(Rate rate) const;  // that it is read from; null: none
+  const ProfileRow* row_of(Rate rate) const;  // the row of a rate; null: none
 };
 
 struct ProfileHooks {
   std::function<void(const Device& device)> on_device{};
   std::function<void(ProfileGroup group)> on_group{};         // begins
-  std::function<void(const ProfileReport& so_far)> on_row{};  // the last of its rows is new
+  std::function<void(const ProfileReport& so_far)> on_row{};  // the last row is new
 };
 
-// Throws Error for a device that cannot be opened; what else cannot be measured is a note, and the rest is.
+// Throws Error if the device cannot be opened; any other failed measurement is a note.
 ProfileReport run_profile(const ProfileOptions& options, const ProfileHooks& hooks);
 
-// "PCIe 4.0 x16", and what is wrong with it; both empty where nothing is known.
+// "PCIe 4.0 x16", and what is wrong with it; both empty if unknown.
 std::string pcie_text(const PcieMode& mode);
 std::string pcie_warning(const PcieLink& link);
 
-// The report in other forms: one JSON object; a line a row with a head; tables for a README. Each ends in a newline.
+// The report in other formats: one JSON object; CSV, a line per row; tables for a README. Each ends in a newline.
 std::string profile_json(const ProfileReport& report);
 std::string profile_csv(const ProfileReport& report);
 std::string profile_markdown(const ProfileReport& report);

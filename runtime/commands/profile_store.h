@@ -14,7 +14,7 @@
 namespace headrace {
 
 struct RateName {
-  const char* name;   // in a file
+  const char* name;   // in files
   const char* title;  // for people
   double MachineRates::*rate;
 };
@@ -29,28 +29,28 @@ constexpr std::array<RateName, 9> kRateNames = {
      {"disk_read_gb_per_s", "disk reads", &MachineRates::disk_read_gb_per_s},
      {"disk_write_gb_per_s", "disk writes", &MachineRates::disk_write_gb_per_s}}};
 
-// How far the repeats of a rate's measurement lie apart: the fastest less the slowest, as a share of the median. On an
-// idle machine that is a few hundredths; other work on it makes it large.
+// The spread of a rate's rounds: fastest less slowest, as a share of the median. A few hundredths on an idle machine;
+// large if other work runs.
 struct RateSpread {
   const RateName* rate;
   double share = 0;
 };
-constexpr double kSteady = 0.25;  // a wider spread says that the machine was busy
-// The widest; none: nothing is known of any.
+constexpr double kSteady = 0.25;  // a larger spread means that the machine was busy
+// The largest; none: no spread is known.
 std::optional<RateSpread> widest(const std::vector<RateSpread>& spread);
-std::string spread_json(const std::vector<RateSpread>& spread);  // the object that an entry has as "spread"
+std::string spread_json(const std::vector<RateSpread>& spread);  // the "spread" object of an entry
 
-// What one entry is good for.
+// The rates of one entry.
 struct KeptRates {
-  std::string device, driver;  // as Device::name() and Device::driver()
-  std::string measured;        // when: "2026-11-21T20:15:00Z"
+  std::string device, driver;  // Device::name() and Device::driver()
+  std::string measured;        // the time: "2026-11-21T20:15:00Z"
   MachineRates rates{};
   std::vector<RateSpread> spread{};  // of the rates that have one; older programs kept none
   std::string disk_folder{};         // that the disk was measured in
   uint64_t disk_file_system = 0;     // folder_file_system() of it; 0: not known
 };
 
-// With a disk's speed only where the folder of --spill, if there is one, is on the disk that was measured.
+// Includes the disk's rates only if the folder of --spill, if any, is on the measured disk.
 MachineRates rates_with_spill(const KeptRates& kept, const std::string& spill_folder);
 
 // Seconds from a profile's `measured` to `now`, seconds since 1970; none: it is no time, or it lies ahead.
@@ -61,23 +61,23 @@ std::string kept_profile_path();
 
 struct KeptProfiles {
   std::vector<KeptRates> entries;
-  std::string ignored;  // why the file is not used; empty: it is, or there is none
+  std::string ignored;  // why the file is not used; empty: it is used, or does not exist
 };
-// Never throws: a file that is torn, or no profile, is as none, and says why.
+// Never throws: a torn file, or one that is not a profile, yields no entries and a reason.
 KeptProfiles read_kept_profiles(const std::string& path);
-// The same for a file that was asked for, or a single profile (headrace profile -o FILE.json). Throws Error(kBadInput)
-// that names the file.
+// The same for a file that the user named, or for a single profile (headrace profile -o FILE.json). Throws
+// Error(kBadInput) that names the file.
 std::vector<KeptRates> read_profiles(const std::string& path);
 
-// The entry of this device; none: it was not measured, or with another driver.
+// The entry of this device; none: not measured, or with another driver.
 std::optional<KeptRates> find_rates(const std::vector<KeptRates>& entries, const std::string& device,
                                     const std::string& driver);
 
-std::string rates_json(const MachineRates& rates);  // the object that an entry has as "rates"
+std::string rates_json(const MachineRates& rates);  // the "rates" object of an entry
 
-// Puts a profile, one JSON object as profile_json() makes it, in the place of its device's last, from which it takes
-// what it has not measured itself. What the file holds for other devices stays. A file that is torn or no profile is
-// replaced; one of a newer version, or that cannot be read, is left as it is. Makes the folder. Throws Error(kStorage).
+// Replaces the device's entry by a profile, one JSON object from profile_json(); rates that it lacks are taken over
+// from the old entry. Entries of other devices stay. A torn file, or one that is not a profile, is replaced; a newer
+// version, or an unreadable file, is left unchanged. Creates the folder. Throws Error(kStorage).
 void keep_profile(const std::string& path, const std::string& profile_json);
 
 }  // namespace headrace

@@ -1,7 +1,7 @@
-// headrace bench quality: what the partial KV gets wrong (SpecPV section 4.3). For each
-// document, temperature, budget and interval: which share of a lossless run's pending tokens its refreshes overturn,
-// and how much of the full KV's text an approximate run keeps. And whether a sentence hidden in the document is found
-// again. Thread: one, but for `interrupt`.
+// headrace bench quality: what the partial KV gets wrong (SpecPV section 4.3). For each document, temperature, budget
+// and interval: the share of a lossless run's pending tokens that its refreshes reject, and how much of the full KV's
+// text an approximate run keeps. Also whether a sentence hidden in the document is found. Thread: one, except for
+// `interrupt`.
 #pragma once
 
 #include <atomic>
@@ -17,10 +17,10 @@
 namespace headrace {
 
 struct QualityOptions {
-  EngineOptions engine;  // of its verify, score and reduce are looked at
+  EngineOptions engine;  // of its verify options only score and reduce are used
   std::vector<std::string> documents;
   std::string instruction = "Write a short summary of the text above.";
-  int64_t prompt_tokens = 4096;  // a longer document is cut at its end
+  int64_t prompt_tokens = 4096;  // a longer document is truncated at its end
   int64_t decode_tokens = 256;
   std::vector<int64_t> budgets = {512, 1024, 2048, 4096};
   std::vector<int64_t> intervals = {20, 64};  // or kAutoInterval
@@ -32,24 +32,24 @@ struct QualityOptions {
       outputs{};  // files that the run writes to: no documents, though they are in a folder of them
 };
 
-// One document, or all of them, with one temperature, budget and interval.
+// One document, or all, with one temperature, budget and interval.
 struct QualityRow {
   std::string document;  // empty: all
   float temperature = 0;
   int64_t budget = 0, interval = 0;
-  int64_t runs = 0, prompt_tokens = 0, decode_tokens = 0;  // sums over the runs; tokens of the full KV's text
+  int64_t runs = 0, prompt_tokens = 0, decode_tokens = 0;  // sums over the runs; decode_tokens: of the full KV's text
   Speculation lossless{}, approximate{};
   int64_t lossless_same = 0, approximate_same = 0;  // runs with the full KV's answer: same_answer(); the first: all
-  double rouge_l_sum = 0;                           // of the approximate texts against the full KV's
+  double rouge_l_sum = 0;                           // of the approximate texts compared with the full KV's
 
-  bool holds_all = false;  // the part is no smaller than the context: no partial KV was taken
+  bool holds_all = false;  // the partial KV would hold the whole context, so none was used
 
   bool compared() const { return lossless.of(StepMode::kPartial).steps > 0; }
   double rouge_l() const { return runs > 0 ? rouge_l_sum / static_cast<double>(runs) : 0; }
   void add(const QualityRow& more);
 };
 
-// A sentence with a made-up number, hidden at a depth of a document, and asked for at the end.
+// A sentence with a generated number, hidden at a depth of a document; the prompt asks for the number at its end.
 struct NeedleRow {
   std::string document;
   double depth = 0;
@@ -73,26 +73,26 @@ struct QualityReport {
 
   // Over all documents, by temperature, budget and interval.
   std::vector<QualityRow> means() const;
-  bool lossless() const;  // every lossless run said what the full KV says
+  bool lossless() const;  // every lossless run gave the full KV's text
 };
 
 struct QualityHooks {
   Progress* progress = nullptr;
   std::function<void(const Engine& engine)> on_engine{};
   std::function<void(const std::string& label)> on_begin{};      // of each run: "[3/40] a.txt, T 0.8, 1024 by 20"
-  std::function<void(const QualityReport& so_far)> on_row{};     // the last of its rows is new
-  std::function<void(const QualityReport& so_far)> on_needle{};  // the last of its needles is new
+  std::function<void(const QualityReport& so_far)> on_row{};     // the last row is new
+  std::function<void(const QualityReport& so_far)> on_needle{};  // the last needle is new
 };
 
-// Throws Error: documents that cannot be read (each is named), a model that does not open, a context that is too short.
+// Throws Error: unreadable documents (each is named), a model that cannot be opened, a context that is too short.
 QualityReport run_quality(const QualityOptions& options, const QualityHooks& hooks);
 
 // The report as one JSON object, indented, with a newline.
 std::string quality_json(const QualityReport& report);
 
-// `text` with a sentence behind the first sentence's end, or else white space, at or after `depth` of it.
+// `text` with a sentence inserted after the end of a sentence, or at white space, at or after `depth`.
 std::string with_needle(std::string_view text, double depth, std::string_view sentence);
-// Whether an answer has the number, whatever its digits are grouped by.
+// Whether an answer contains the number, with any digit grouping.
 bool has_number(std::string_view answer, std::string_view number);
 
 }  // namespace headrace
