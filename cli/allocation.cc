@@ -1,9 +1,9 @@
-// The program's operator new and delete, over mimalloc. Debian builds mimalloc as C: its own operator new aborts where
-// no memory is left. This one does what the standard says: it calls the new-handler, if there is one, and throws
-// std::bad_alloc. malloc and its kin are mimalloc's because the program links its library first. Any thread.
+// The program's operator new and delete, over mimalloc. Debian builds mimalloc as C, whose own operator new aborts when
+// memory runs out. This one follows the standard: it calls the new-handler, if there is one, and throws std::bad_alloc.
+// malloc and its relatives are mimalloc's because the program links its library first. Any thread.
 //
 // Libraries allocate in places that must not throw: a JSON value in its destructor, std::filesystem in its iterators.
-// Where memory runs out there, the process ends with the exit code and a line on stderr, and not by a signal.
+// If memory runs out there, the process ends with the exit code and a line on stderr, not by a signal.
 #include <mimalloc.h>
 #include <unistd.h>
 

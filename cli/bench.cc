@@ -1,4 +1,4 @@
-// headrace bench: a table on stdout as the rows are done, or one JSON object; into a file as well if asked.
+// headrace bench: prints a table row by row, or one JSON object; with -o also to a file.
 #include "runtime/commands/bench.h"
 
 #include <cstdio>

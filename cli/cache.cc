@@ -1,5 +1,4 @@
-// headrace cache: what the folder of --prefix-cache holds, whether it is whole, and how to make it smaller. No text of
-// any prompt is shown.
+// headrace cache: lists, verifies and prunes the folder of --prefix-cache. Never prints the text of a prompt.
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
@@ -22,15 +21,15 @@ using nlohmann::ordered_json;
 
 constexpr size_t kNameDigits = 12;
 
-// A prompt that is kept: a block of rows that none continues, with all before it.
+// A saved prompt: a block of rows without a continuation, and all blocks before it.
 struct Kept {
   const PrefixEntry* last;
   uint64_t bytes = 0, shared_bytes = 0;  // shared: with other prompts
-  bool draft = false;                    // some of it is a draft's
+  bool draft = false;                    // includes blocks for a draft
 };
 
 std::vector<Kept> kept_prompts(const PrefixIndex& index) {
-  std::map<PrefixKey, int> prompts;  // that a block belongs to
+  std::map<PrefixKey, int> prompts;  // number of prompts that use a block
   std::map<PrefixKey, std::vector<const PrefixEntry*>> drafts;
   std::set<PrefixKey> continued;
   for (const auto& [key, entry] : index.entries()) {
@@ -147,7 +146,7 @@ ExitCode verify(const CacheArgs& args, const PrefixStore& store) {
 
 ExitCode prune(const CacheArgs& args, PrefixStore* store) {
   if (!store->writes()) throw_error(ExitCode::kStorage, args.folder, "cannot be pruned: " + store->why_not());
-  const uint64_t leftovers = store->leftover_bytes();  // gone by now
+  const uint64_t leftovers = store->leftover_bytes();  // already removed
   const uint64_t before = leftovers + store->index().bytes();
   const int64_t gone = store->prune(args.limit_bytes);
   const uint64_t left = store->index().bytes();
@@ -175,7 +174,7 @@ ExitCode run_cache(const CacheArgs& args) {
   }
   const bool prune_it = args.action == CacheAction::kPrune, empty = std::filesystem::is_empty(args.folder, error);
   if (error) throw_error(ExitCode::kStorage, args.folder, error.message());
-  if (!PrefixStore::is_one(args.folder) && (prune_it || !empty)) {  // an empty one may become a cache yet
+  if (!PrefixStore::is_one(args.folder) && (prune_it || !empty)) {  // an empty folder may become a cache
     throw_error(ExitCode::kStorage, args.folder,
                 str("holds no saved prefixes", prune_it ? ": nothing in it is removed" : ""),
                 "Name the one that --prefix-cache was given.");

@@ -1,4 +1,4 @@
-// The commands: each takes its parsed options and gives the exit code. They throw Error; main catches. Thread: one.
+// The commands: each takes its parsed options and returns the exit code. They throw Error; main catches. Thread: one.
 #pragma once
 
 #include "cache/base.h"

@@ -1,5 +1,5 @@
 // The program's two streams, shared by the commands: text or JSON on stdout; progress, errors and the report on stderr,
-// so that they do not write over each other on one terminal. Owns the progress bar. Thread: one.
+// coordinated so that they do not overwrite each other on one terminal. Owns the progress bar. Thread: one.
 #pragma once
 
 #include <functional>
@@ -14,23 +14,23 @@ namespace headrace {
 
 class Console {
  public:
-  // `streams_text`: generated text goes to stdout as it comes.
+  // `streams_text`: prints generated text to stdout immediately.
   Console(const OutputArgs& output, bool streams_text);
 
   ProgressBar& progress() { return progress_; }
   // For GenerateOptions::on_text; empty if text is not streamed.
   std::function<void(std::string_view)> text_sink();
-  void print(std::string_view text);       // stdout, at once
-  void end_text();                         // a newline if the text did not end in one
-  void note_device(const Device& device);  // a line on stderr if --device auto had to take the CPU
-  // Notes about a run on stderr, a line each: about saved prefixes, and once a process about damaged weights and about
-  // figures that contradict the kept profile.
+  void print(std::string_view text);       // stdout, flushed
+  void end_text();                         // prints a newline if the text did not end with one
+  void note_device(const Device& device);  // a line on stderr if --device auto fell back to the CPU
+  // Prints notes about a run to stderr, one line each: about saved prefixes, and once per process about damaged weights
+  // and about figures that contradict the kept profile.
   void note_result(const GenerateResult& result);
-  // The same options, with the rates that headrace profile has kept of the device; a line if its file is no such thing.
+  // Adds the rates that headrace profile kept for the device; prints a line if the file is not a valid profile.
   EngineOptions with_rates(EngineOptions options);
   void report(const GenerateResult& result, const std::string& engine, int64_t most_tokens);  // format_report
   void report_trace(const TraceSummary& trace);
-  // To stderr, --quiet or not.
+  // To stderr, even with --quiet.
   void error(const std::string& message);
   void warn(const std::string& message);
   void finish();  // finish_stdout(), below
@@ -40,11 +40,11 @@ class Console {
   bool streams_text_;
   ProgressBar progress_;
   bool at_line_start_ = true;
-  std::string rates_measured_;  // when; empty: no rates are known
+  std::string rates_measured_;  // date; empty: no rates are known
   bool contradicted_ = false, damage_reported_ = false;
 };
 
-// Throws Error(kStorage) if something could not be written to stdout (a full disk behind a redirect).
+// Throws Error(kStorage) if stdout could not be written (a full disk behind a redirect).
 void finish_stdout();
 
 }  // namespace headrace

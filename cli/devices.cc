@@ -1,4 +1,4 @@
-// headrace --list-devices: what --device can be.
+// headrace --list-devices: lists the values of --device.
 #include "cli/devices.h"
 
 #include <algorithm>

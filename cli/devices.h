@@ -1,4 +1,4 @@
-// What --list-devices prints. Pure; any thread.
+// The output of --list-devices. Pure; any thread.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace headrace {
 
-// A line a device: what --device takes, what it is, and why it cannot be used.
+// One line per device: its --device value, its description, and why it cannot be used.
 std::string format_devices(const std::vector<DeviceListing>& devices);
 
 }  // namespace headrace

@@ -1,4 +1,4 @@
-// headrace inspect: what a model is, from its headers alone.
+// headrace inspect: shows a model from its headers alone.
 #include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -15,9 +15,9 @@ constexpr uint64_t kCardBytes = 24 * kGiB, kCardReserveBytes = 512 * kMiB;
 
 struct ModelFacts {
   int64_t parameters = 0;
-  uint64_t stored_bytes = 0, loaded_bytes = 0;            // loaded: in the type that --dtype auto takes
+  uint64_t stored_bytes = 0, loaded_bytes = 0;            // loaded: in the type that --dtype auto selects
   uint64_t kv_bytes_per_token = 0;                        // in the same type
-  int64_t tokens_in_card = 0;                             // weights and KV cache both on a 24 GiB device
+  int64_t tokens_in_card = 0;                             // tokens that fit a 24 GiB device beside the weights
   std::map<std::string, std::pair<int, uint64_t>> types;  // stored type -> tensors, bytes
 };
 

@@ -1,4 +1,5 @@
-// headrace: arguments to a command, a command to an exit code. The only place that catches what ends the program.
+// headrace: selects the command, runs it and returns the exit code. The only place that catches an Error to end the
+// program.
 #include <cstdio>
 #include <exception>
 #include <new>

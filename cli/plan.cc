@@ -1,4 +1,4 @@
-// headrace plan: where a run would lie and what it would take, or what would fit; a table, or one JSON object.
+// headrace plan: the placement and cost of a run, or what would fit; a table, or one JSON object.
 #include "runtime/commands/plan.h"
 
 #include <cstdio>

@@ -1,12 +1,12 @@
-// What the program asks of the system before anything else. Thread: one, before there are others.
+// Process settings made before anything else. Thread: one, before others start.
 #pragma once
 
 namespace headrace {
 
-// Opens /dev/null where descriptor 0, 1 or 2 is closed, so that no file of this program gets its number and with it
-// the text or the messages. Reading or writing there fails, as on a closed descriptor. False if it cannot.
+// Opens /dev/null for each closed descriptor of 0, 1 and 2, so that no file of this program gets that number and
+// receives text or messages. Reading or writing there fails, as on a closed descriptor. False if this fails.
 bool open_standard_descriptors();
-// A write beyond a limit on files' sizes (ulimit -f) is then an error, as on a full disk, and ends no process.
+// A write beyond a limit on file sizes (ulimit -f) then fails, as on a full disk, instead of ending the process.
 void ignore_file_size_signal();
 
 }  // namespace headrace

@@ -1,5 +1,5 @@
-// headrace profile: a table with bars as the groups are done, or one document on stdout; files as asked; and the result
-// kept for headrace plan and for reports.
+// headrace profile: prints a table with bars group by group, or one document on stdout; writes the requested files;
+// keeps the result for headrace plan and for reports.
 #include "runtime/commands/profile.h"
 
 #include <cstdlib>
@@ -17,7 +17,7 @@
 namespace headrace {
 namespace {
 
-// As the C library decides it.
+// By the locale, as in the C library.
 BarStyle bar_style() {
   for (const char* const name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     const char* const value = std::getenv(name);
@@ -43,7 +43,7 @@ std::string in_format(const ProfileReport& report, ProfileFormat format) {
   return "";
 }
 
-// What a file of an earlier profile in this form begins with.
+// The start of an earlier profile's file in this format.
 std::string beginning(ProfileFormat format) {
   switch (format) {
     case ProfileFormat::kTable:
@@ -58,7 +58,7 @@ std::string beginning(ProfileFormat format) {
   return "";
 }
 
-// What could not be kept is a line: the figures have been printed.
+// A failure is a line only: the figures have been printed.
 void keep(const ProfileReport& report, Console* console, bool quiet) {
   const std::string path = kept_profile_path();
   if (report.interrupted || !report.rates().known()) return;

@@ -1,4 +1,4 @@
-// headrace bench quality: tables on stdout as the rows are done, or one JSON object; into a file as well if asked.
+// headrace bench quality: prints tables row by row, or one JSON object; with -o also to a file.
 #include "runtime/commands/quality.h"
 
 #include "cli/commands.h"

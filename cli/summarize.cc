@@ -1,4 +1,4 @@
-// headrace summarize: documents one after the other, as text, as JSON lines, or as the batch that a rerun continues.
+// headrace summarize: documents one after the other, as text, as JSON lines, or as a batch that a rerun continues.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -35,7 +35,7 @@ std::string tree_text(const TreeShape& tree) {
   return text;
 }
 
-// Everything that may change a summary, and nothing else: where memory lies and how many threads work changes no bit.
+// Everything that may change a summary, and nothing else: memory placement and the number of threads change no bit.
 std::string options_text(const SummarizeArgs& args, const Engine& engine) {
   const auto type_name = [](const std::optional<DType>& type) { return type ? dtype_name(*type) : "auto"; };
   const SamplingSettings& s = args.generate.sampling;
@@ -68,7 +68,7 @@ std::string options_text(const SummarizeArgs& args, const Engine& engine) {
   add(s.top_k);
   add(s.seed);
   const VerifyOptions& verify = args.engine.verify;
-  if (verify.mode == VerifyMode::kApproximate) {  // the others say what plain decoding says
+  if (verify.mode == VerifyMode::kApproximate) {  // the other modes give the text of plain decoding
     add(verify_mode_name(*verify.mode));
     add(verify.budget);
     add(verify.interval);
@@ -79,7 +79,7 @@ std::string options_text(const SummarizeArgs& args, const Engine& engine) {
     add(draft.window);
     add(draft.most_tokens);
     add(exact_text(draft.rope_theta));
-    add(static_cast<int>(engine.device().backend()));  // chooses the tree of --tree auto
+    add(static_cast<int>(engine.device().backend()));  // selects the tree of --tree auto
     add(draft.tree ? tree_text(*draft.tree) : "auto");
     add(files_stamp(engine.draft_files()));
   }
@@ -152,8 +152,8 @@ class Summarizer {
     return result;
   }
 
-  // What a document has to leave: the whole answer, but no more than a quarter of the context. With -n -1 the answer is
-  // what the context has room for: a quarter where the document is cut anyway, else whatever there is.
+  // The room that a document must leave: the whole answer, but at most a quarter of the context. With -n -1 the answer
+  // takes the rest of the context: a quarter if documents are truncated, else at least one token.
   int64_t answer_room() const {
     const int64_t quarter = engine_.context_limit() / 4, most = args_.generate.max_tokens;
     if (most < 0) return args_.truncate == Truncate::kMiddle ? quarter : 1;
@@ -171,7 +171,7 @@ class Summarizer {
     }
   }
 
-  // Bytes of the documents from each one on; read once, for the time left.
+  // Bytes of the documents from each one on, for the time left; computed once.
   static std::vector<uint64_t> bytes_from(const std::vector<std::string>& files) {
     std::vector<uint64_t> from(files.size() + 1, 0);
     for (size_t i = files.size(); i-- > 0;) {
@@ -182,7 +182,7 @@ class Summarizer {
     return from;
   }
 
-  // "; 3:20 left": by bytes, from what the documents so far have taken. Those done before took no time.
+  // "; 3:20 left": by bytes, from the time of the documents so far, without those done before.
   std::string time_left(size_t index) {
     answered_bytes_ += bytes_from_[index] - bytes_from_[index + 1];
     const uint64_t left = bytes_from_[index + 1];

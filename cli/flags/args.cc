@@ -13,10 +13,10 @@ namespace {
 
 using Variables = std::set<std::string>;
 
-// In the order that CLI11 expects: the last one first.
+// CLI11 expects the last argument first.
 std::vector<std::string> in_reverse(const std::vector<std::string>& args) {
   std::vector<std::string> reversed;
-  bool only_names = false;  // after --, file names only
+  bool only_names = false;  // after --, only file names follow
   for (const std::string& arg : args) {
     if (arg == "--" && !only_names) {
       only_names = true;
@@ -32,7 +32,7 @@ std::vector<std::string> in_reverse(const std::vector<std::string>& args) {
   return reversed;
 }
 
-// The command that the first arguments name, as it is in `parser`; `path` is its name: "cache list".
+// The command named by the first arguments, in `parser`; `path` is its name: "cache list".
 CLI::App& find_command(Parser& parser, const std::vector<std::string>& args, std::string* path) {
   CLI::App* at = &parser.app;
   size_t depth = 0;
@@ -51,8 +51,8 @@ CLI::App& find_command(Parser& parser, const std::vector<std::string>& args, std
               (missing ? "a command is needed: " : "'" + args[depth] + "' is not one of its commands: ") + names);
 }
 
-// Parses the command line, and of the environment these variables alone. Throws CLI::ExcludesError for flags that
-// exclude each other, another CLI::ParseError for a bad flag or value, Error for what is missing.
+// Parses the command line, and only these variables of the environment. Throws CLI::ExcludesError for flags that
+// exclude each other, another CLI::ParseError for a bad flag or value, and Error for a missing one.
 Command read(const std::vector<std::string>& args, const Variables& variables) {
   const auto parser = std::make_unique<Parser>();
   std::string path;
@@ -74,7 +74,7 @@ Command read(const std::vector<std::string>& args, const Variables& variables) {
 
 enum class Outcome { kFine, kExcluded };
 
-// What is missing may come from another variable, and is no matter here.
+// Something missing may come from another variable, and is ignored here.
 Outcome try_read(const std::vector<std::string>& args, const Variables& variables) {
   try {
     (void)read(args, variables);
@@ -85,8 +85,8 @@ Outcome try_read(const std::vector<std::string>& args, const Variables& variable
   return Outcome::kFine;
 }
 
-// The variables in effect. A variable that excludes a flag of the command line is ignored, and so is one that excludes
-// what the command line and the other variables amount to: a partial budget without a draft.
+// The variables in effect. A variable that excludes a flag of the command line is ignored, and so is one that
+// contradicts the command line together with the other variables: a partial budget without a draft.
 Variables effective_variables(const std::vector<std::string>& args, const CLI::App& command) {
   Variables effective, excluded;
   for (const CLI::Option* const option : command.get_options()) {
@@ -115,7 +115,7 @@ Command parse_args(const std::vector<std::string>& args) {
   std::string path;
   const CLI::App& command = find_command(*table, args, &path);
   try {
-    (void)try_read(args, {});  // what is wrong without the environment
+    (void)try_read(args, {});  // reports the errors that do not depend on the environment
     return read(args, effective_variables(args, command));
   } catch (const CLI::CallForHelp&) {
     const size_t parent = path.rfind(' ');

@@ -1,6 +1,5 @@
-// The command line as values: which command, and its options. Every flag has an environment variable HEADRACE_*.
-// Parsing reads argv and the environment, asks whether a folder with a colon in its name is there, and touches nothing
-// else. Thread: one.
+// The command line as values: the command and its options. Every flag has an environment variable HEADRACE_*. Parsing
+// reads argv and the environment, and checks whether a folder with a colon in its name exists. Thread: one.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +17,8 @@
 namespace headrace {
 
 struct OutputArgs {
-  bool json = false;   // one object a run on stdout instead of text
-  bool quiet = false;  // neither progress nor report
+  bool json = false;   // one object per run on stdout instead of text
+  bool quiet = false;  // no progress and no report
 };
 
 struct GenerateArgs {
@@ -47,13 +46,13 @@ struct InspectArgs {
 struct BenchArgs {
   BenchOptions bench;
   OutputArgs output;
-  std::string results;  // -o: the JSON object into a file as well
+  std::string results;  // -o: also writes the JSON object to a file
 };
 
 struct QualityArgs {
   QualityOptions quality;
   OutputArgs output;
-  std::string results;  // -o: the JSON object into a file as well
+  std::string results;  // -o: also writes the JSON object to a file
 };
 
 struct PlanArgs {
@@ -65,7 +64,7 @@ enum class CacheAction { kList, kVerify, kPrune };
 struct CacheArgs {
   CacheAction action = CacheAction::kList;
   std::string folder;
-  uint64_t limit_bytes = 0;  // prune: what may stay
+  uint64_t limit_bytes = 0;  // prune: most bytes to keep
   bool json = false;
 };
 
@@ -74,8 +73,8 @@ enum class ProfileFormat { kTable, kJson, kCsv, kMarkdown };
 struct ProfileArgs {
   ProfileOptions profile;
   OutputArgs output;
-  ProfileFormat format = ProfileFormat::kTable;  // on stdout: --format, --json, -o FORM
-  std::string results;                           // -o FILE: a file as well, in the form that its name ends in
+  ProfileFormat format = ProfileFormat::kTable;  // on stdout: --format, --json, -o FORMAT
+  std::string results;                           // -o FILE: also to a file, in the format of its suffix
   ProfileFormat results_format = ProfileFormat::kJson;
   std::string html;  // --html
 };

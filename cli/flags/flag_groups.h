@@ -1,5 +1,5 @@
-// The flags that several commands share, one table for each heading of the help (flags.h describes a row). Each row
-// sets a value behind the pointer that it was given, which must outlive parsing. Thread: one.
+// The flags that several commands share, one table per heading of the help (flags.h describes a row). Each row sets a
+// value through a pointer, which must outlive parsing. Thread: one.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace headrace {
 
-// One value of a flag, for commands that accept a list of them.
+// One value of a flag that some commands accept as a list.
 SetFlag kv_value(KvMode* out);
 SetFlag interval_value(int64_t* out);  // a number of tokens, or auto
 SetFlag budget_value(int64_t* out);

@@ -83,7 +83,7 @@ SetFlag bytes_value(uint64_t* out) {
   };
 }
 
-// For a folder whose own name ends in a colon and a size, add another size: "/mnt/a:1G:200GiB".
+// If the folder's own name ends in a colon and a size, add another size: "/mnt/a:1G:200GiB".
 SetFlag folder_value(std::string* out, uint64_t* limit) {
   return [=](const std::string& value) {
     const size_t colon = value.rfind(':');

@@ -1,6 +1,6 @@
-// One flag as a row of a table: its names, its help text and the function that sets its value. The tables are in
-// flag_groups.cc and parser*.cc; parsing, help, man page and shell completion are made from them. The functions are
-// stricter than CLI11's own conversions, which read 010 as eight and --kv 1 as the second choice. Thread: one.
+// One flag as a row of a table: names, help text, and the function that sets its value. The tables are in
+// flag_groups.cc and parser*.cc; parsing, help, man page and shell completion derive from them. The functions are
+// stricter than CLI11's conversions, which read 010 as eight and --kv 1 as the second choice. Thread: one.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -16,7 +16,7 @@
 
 namespace headrace {
 
-// Sets the value, or returns what is wrong with it.
+// Sets the value, or returns the error.
 using SetFlag = std::function<std::string(const std::string& value)>;
 
 struct Flag {
@@ -40,7 +40,7 @@ struct Flag {
   std::string variable;  // of the environment; empty: environment_name(names)
 };
 
-// Adds the rows to a command, below a heading of its help.
+// Adds the rows to a command, under a heading of its help.
 void add_flags(CLI::App& app, const std::string& heading, const std::vector<Flag>& flags);
 // "-c,--ctx-size" -> "HEADRACE_CTX_SIZE"
 std::string environment_name(const std::string& names);
@@ -50,17 +50,17 @@ SetFlag text_value(std::string* out);
 SetFlag utf8_value(std::string* out);  // text for the model, which must be UTF-8
 SetFlag tokens_value(int64_t* out);    // 128K; at least 1
 SetFlag bytes_value(uint64_t* out);    // 24GiB; at least 1
-// /mnt/nvme:200GiB; the size is optional. Text after the last colon that is not a size is an error, unless a folder of
-// the whole name exists or the text contains a slash.
+// /mnt/nvme:200GiB; the size is optional. Text after the last colon that is not a size is an error, unless a folder
+// with the whole name exists or the text contains a slash.
 SetFlag folder_value(std::string* out, uint64_t* limit);
 SetFlag seed_value(uint64_t* out);
-SetFlag float_value(float* out, float low, float high);      // both included
-SetFlag double_value(double* out, double low, double high);  // both included
+SetFlag float_value(float* out, float low, float high);      // inclusive
+SetFlag double_value(double* out, double low, double high);  // inclusive
 std::string parse_int(const std::string& value, int64_t low, int64_t high, int64_t* out);
 SetFlag dtype_value(std::optional<DType>* out, const std::vector<std::string>& names);
 
 template <typename T>
-SetFlag int_value(T* out, int64_t low, int64_t high) {  // both included
+SetFlag int_value(T* out, int64_t low, int64_t high) {  // inclusive
   return [=](const std::string& value) {
     int64_t number = 0;
     const std::string wrong = parse_int(value, low, high, &number);
@@ -84,7 +84,7 @@ SetFlag choice_value(T* out, std::vector<std::pair<std::string, T>> choices) {
   };
 }
 
-// Values separated by commas: "16K,61440". `item` returns the function that sets one of them.
+// Comma-separated values: "16K,61440". `item` returns the function that sets one of them.
 template <typename T>
 SetFlag list_value(std::vector<T>* out, std::function<SetFlag(T*)> item) {
   return [out, item = std::move(item)](const std::string& value) {

@@ -10,7 +10,7 @@
 namespace headrace {
 namespace {
 
-// A command with the names that lead to it: "headrace cache list". In the order of the help, parents first.
+// A command with its full name, "headrace cache list". In the order of the help, parents first.
 struct Named {
   std::string name;
   const CLI::App* app;
@@ -45,7 +45,7 @@ std::vector<std::string> flag_names(const CLI::Option& option) {
 
 // ---- roff ----
 
-// Text of a line that does not begin with a request.
+// Escapes text within a line.
 std::string roff(std::string_view text) {
   std::string escaped;
   for (const char c : text) {

@@ -35,7 +35,7 @@ Flag system_flag(std::string* system) {
   return {"--system,--system-prompt", "TEXT", utf8_value(system), "-sys: system message"};
 }
 
-// For the build: hidden from the help.
+// For the build; hidden from the help.
 void add_print_flag(CLI::App& app, const char* name, std::string (*text)(const CLI::App&)) {
   app.add_flag_callback(name, [text] { throw PrintManual{text}; })->trigger_on_parse()->group("");
 }
@@ -165,7 +165,7 @@ void Parser::add_cache() {
 }
 
 Command Parser::chosen() {
-  if (quality_app->parsed()) return finish_quality();  // below bench, which is parsed as well
+  if (quality_app->parsed()) return finish_quality();  // a subcommand of bench, which is parsed as well
   if (generate_app->parsed()) return finish_generate();
   if (summarize_app->parsed()) return finish_summarize();
   if (inspect_app->parsed()) return finish_inspect();

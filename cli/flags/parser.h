@@ -1,5 +1,5 @@
-// The flag table of all commands as one CLI11 application, and the values that parsing it sets. args.cc runs it,
-// manual.cc prints it; the flags that commands share are in flag_groups.h. Thread: one.
+// The flag table of all commands as one CLI11 application, and the values that parsing sets. args.cc runs it, manual.cc
+// prints it; shared flags are in flag_groups.h. Thread: one.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -13,7 +13,7 @@
 
 namespace headrace {
 
-// llama.cpp's flags of one dash and several letters, which CLI11 would read as several flags.
+// llama.cpp's flags with one dash and several letters, which CLI11 would split into several flags.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kFlagAliases = {{
     {"-ctk", "--cache-type-k"},
     {"-ctv", "--cache-type-v"},
@@ -22,28 +22,28 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kFlagAlia
     {"-sys", "--system"},
 }};
 
-// Thrown as soon as the flag is read, as for help: other errors of the command line do not matter.
+// Thrown as soon as the flag is read, as for help: other errors of the command line are ignored.
 struct ListDevices {};
 struct ListShapes {};
-struct PrintManual {  // of the whole table, which the catcher has
+struct PrintManual {  // prints the whole table
   std::string (*text)(const CLI::App& app);
 };
 
-// Names the command, the mistake and where the flags are listed. An empty command: the program itself.
+// Names the command, the error and where the flags are listed. An empty command: the program itself.
 [[noreturn]] void usage_error(const std::string& command, const std::string& what);
-// "-o -" prints the JSON to stdout, as --json does.
+// "-o -" prints the JSON to stdout, like --json.
 void resolve_stdout(std::string* results, OutputArgs* output);
-// For flags that exclude each other. A variable of the environment that excludes a flag of the command line is ignored.
+// For flags that exclude each other. An environment variable that excludes a flag of the command line is ignored.
 [[noreturn]] void contradiction(const std::string& what);
 
 void add_list_devices(CLI::App& app);
 void exclude_each_other(CLI::App& app, const std::vector<const char*>& flags);
 void exclude_templates(CLI::App& app);
-// Checks of several commands, after all flags have been read.
+// Checks shared by several commands, after all flags have been read.
 void check_verify(const EngineOptions& engine);
 void check_model(const std::string& command, const EngineOptions& engine);
 
-// Only the values of the command that was parsed change.
+// Only the values of the parsed command change.
 struct Parser {
   CLI::App app{"Headrace: text generation with long contexts, whose KV cache may exceed the GPU's memory", "headrace"};
   GenerateArgs generate;
@@ -58,7 +58,7 @@ struct Parser {
            *quality_app = nullptr, *plan_app = nullptr, *cache_app = nullptr, *profile_app = nullptr;
 
   Parser();
-  Parser(const Parser&) = delete;  // the flags hold pointers to the values
+  Parser(const Parser&) = delete;  // the flags point to the values
   Parser& operator=(const Parser&) = delete;
   Command chosen();  // after parsing
 

@@ -39,7 +39,7 @@ std::vector<Flag> result_flags(OutputArgs* output, std::string* file, const std:
 
 SetFlag temperature_value(float* out) { return float_value(out, 0, 100); }
 
-// -1, which other commands accept, is left to finish_plan(): as a variable's value it is ignored.
+// -1, which other commands accept, is checked in finish_plan(): as a variable's value it is ignored.
 SetFlag output_value(int64_t* out) {
   return [out](const std::string& value) {
     if (value == "-1") *out = -1;
@@ -196,7 +196,7 @@ void Parser::add_profile() {
              {"-q,--quiet", &profile.output.quiet, "Print no progress"}});
 }
 
-// The value of -o is a format for stdout ("json") or the name of a file whose suffix is its format ("./json.json").
+// The value of -o is a format for stdout ("json"), or a file name whose suffix is its format ("./json.json").
 Command Parser::finish_profile() {
   ProfileArgs& p = profile;
   std::optional<ProfileFormat> printed;

@@ -9,7 +9,7 @@
 namespace headrace {
 namespace {
 
-// Four digits, whatever the size.
+// Four significant digits.
 std::string digits(double value) {
   char text[32];
   if (value >= 999.95) return format_count(std::llround(value));
@@ -53,7 +53,7 @@ std::string bench_line(const BenchReport& report, const BenchRow& row) {
     return head.substr(0, head.size() - 1) + "  does not fit: " + first_line(row.error) + "\n";
   }
   const double peak = report.link_peak_gb_per_s(LinkUse::kToDevice);
-  // A step's few ids say nothing about the link.
+  // A step's few ids are no measurement of the link.
   const bool streams = row.plan.ring_slots > 0;
   char share[16] = "-";
   if (streams && peak > 0) std::snprintf(share, sizeof share, "%.1f%%", 100 * row.link_gb_per_s() / peak);

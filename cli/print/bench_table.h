@@ -1,4 +1,4 @@
-// What headrace bench prints for people. Pure; any thread.
+// The text output of headrace bench. Pure; any thread.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace headrace {
 
-// The model, the machine and its link, and the columns' names; lines, each with its newline.
+// The model, the machine and its link, and the column names; lines with newlines.
 std::string bench_heading(const BenchReport& report);
 std::string bench_line(const BenchReport& report, const BenchRow& row);
 

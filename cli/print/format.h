@@ -1,4 +1,4 @@
-// Numbers and names as people read them. Pure; any thread.
+// Numbers and names for people. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ std::string format_duration(double seconds);   // "47.5 s" below a minute, then 
 std::string format_age(int64_t seconds);       // "5 minutes", "1 hour", "12 days"
 std::string format_time_left(double seconds);  // "0:26", "12:05", "1:02:05"
 
-// Text that a terminal takes for no command: control characters and bytes that are not UTF-8 as \xNN. A newline or a
-// tab stays; visible_name() has none either.
+// Makes text safe for a terminal: control characters and bytes that are not UTF-8 as \xNN. Keeps newlines and tabs;
+// visible_name() escapes those too.
 std::string visible(std::string_view text);
 std::string visible_name(std::string_view name);
 

@@ -10,8 +10,7 @@ namespace {
 std::atomic<bool> requested_flag{false};
 static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler may set it
 
-// Only calls that are safe in a signal handler. SA_RESETHAND has put the default action back, so that a second Ctrl-C
-// ends the program.
+// Only async-signal-safe calls. SA_RESETHAND has restored the default action, so a second Ctrl-C ends the program.
 void on_interrupt(int) {
   const int saved = errno;
   requested_flag.store(true, std::memory_order_relaxed);
@@ -25,7 +24,7 @@ void on_interrupt(int) {
 Interrupt::Interrupt() {
   requested_flag.store(false, std::memory_order_relaxed);
   sigaction(SIGINT, nullptr, &old_);
-  if (old_.sa_handler == SIG_IGN) return;  // started in the background: Ctrl-C is for somebody else
+  if (old_.sa_handler == SIG_IGN) return;  // started in the background: Ctrl-C is not meant for this process
   struct sigaction action = {};
   action.sa_handler = on_interrupt;
   action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);

@@ -1,5 +1,5 @@
-// Ctrl-C: the first asks the running work to finish its step and give what it has, the second ends the program at once.
-// Owns the handler of SIGINT while it lives; one at a time. The flag may be read from any thread.
+// Ctrl-C: the first asks the running work to finish its step and return its results, the second ends the program at
+// once. Owns the handler of SIGINT while it exists; one at a time. The flag may be read from any thread.
 #pragma once
 
 #include <atomic>

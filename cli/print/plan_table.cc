@@ -64,7 +64,7 @@ std::string pass_table(const PlanReport& report) {
   return text;
 }
 
-// How old the profile is and how steady it was; nothing of a data sheet's rates.
+// The profile's age and spread; empty for data-sheet rates.
 std::string profile_line(const PlanReport& report) {
   if (report.measured.empty()) return "";
   const std::string age = report.age_s ? format_age(*report.age_s) + " old" : "of an unknown age";

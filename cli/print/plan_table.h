@@ -1,4 +1,4 @@
-// What headrace plan prints for people. Pure; any thread.
+// The text output of headrace plan. Pure; any thread.
 #pragma once
 
 #include <string>

@@ -61,7 +61,7 @@ std::string size_text(uint64_t bytes) {
 }
 
 struct Point {
-  std::string x;  // of equal distance
+  std::string x;  // at equal distances
   double y;
 };
 struct Series {
@@ -69,7 +69,7 @@ struct Series {
   std::vector<Point> points;
 };
 
-// 1, 2 or 5 times a power of ten, so that a chart has four to eight lines.
+// 1, 2 or 5 times a power of ten, which gives a chart four to eight lines.
 double grid_step(double most) {
   const double power = std::pow(10.0, std::floor(std::log10(most / 4)));
   for (const double factor : {1.0, 2.0, 5.0}) {
@@ -90,7 +90,7 @@ std::string y_axis(double most, const std::string& unit) {
   return svg + str("<text x=\"0\" y=\"10\">", escaped(unit), "</text>\n");
 }
 
-// Labels at the lines' ends, moved apart where they would lie over each other.
+// Labels at the ends of the lines, moved apart where they would overlap.
 std::vector<double> label_places(const std::vector<double>& ends) {
   std::vector<size_t> order(ends.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -102,7 +102,7 @@ std::vector<double> label_places(const std::vector<double>& ends) {
 
 std::string line_chart(const std::vector<Series>& all, const std::string& unit) {
   double most = 0;
-  std::vector<std::string> names;  // on the x axis, of the longest series
+  std::vector<std::string> names;  // on the x axis, from the longest series
   for (const Series& series : all) {
     if (series.points.size() <= names.size()) continue;
     names.clear();

@@ -1,5 +1,5 @@
-// A profile as one page of HTML that needs nothing else: charts as inline SVG, and a table of all figures. Well-formed
-// as XML is, so that it can be checked. Pure; any thread.
+// A profile as one self-contained HTML page: charts as inline SVG, and a table of all figures. Well-formed XML, so
+// tests can check it. Pure; any thread.
 #pragma once
 
 #include <string>

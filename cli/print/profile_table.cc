@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kBarCells = 30;
 
-// Bytes stand together, times apart: a bar is a share of what has its unit.
+// Bytes and times are separate: a bar is a share of the greatest figure with its unit.
 double greatest(const ProfileReport& report, ProfileGroup group, const std::string& unit) {
   double most = 0;
   for (const ProfileRow& row : report.rows) {

@@ -1,4 +1,4 @@
-// What headrace profile prints for people. Pure; any thread.
+// The text output of headrace profile. Pure; any thread.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace headrace {
 
-enum class BarStyle { kBlocks, kAscii };  // a terminal that shows UTF-8, or any
+enum class BarStyle { kBlocks, kAscii };  // for a terminal with UTF-8, or any
 
-std::string profile_heading(const ProfileReport& report);  // the machine; lines, each with its newline
+std::string profile_heading(const ProfileReport& report);  // the machine; lines with newlines
 // The figures of one group, each beside a bar of its share of the group's greatest; empty if there are none.
 std::string profile_table(const ProfileReport& report, ProfileGroup group, BarStyle bars);
-std::string profile_footing(const ProfileReport& report);  // how it is connected, and what was not as it should be
+std::string profile_footing(const ProfileReport& report);  // the PCIe link, and deviations
 
 }  // namespace headrace

@@ -87,7 +87,7 @@ void ProgressBar::update(int64_t done) {
   }
 }
 
-// What was shown is finished with a line that stays; a stage too short to be shown leaves none.
+// Ends the display with a line that stays; a stage too short to be shown leaves none.
 void ProgressBar::end() {
   if (!active_) return;
   active_ = false;
@@ -126,7 +126,7 @@ std::string ProgressBar::status(int64_t done, double seconds) const {
   return text;
 }
 
-// The status behind a bar of what is left of the line; never a full line, which would wrap.
+// The status and a bar in the rest of the line; never a full line, which would wrap.
 std::string ProgressBar::bar_line(int64_t done, double seconds) const {
   std::string text = status(done, seconds);
   const int width = options_.columns - 1;

@@ -1,5 +1,5 @@
-// How far the work is, on stderr: a bar with rate and time left on a terminal, plain lines at intervals otherwise.
-// Writes only its own lines and clears the bar before anything else is to be printed. Thread: one.
+// Progress on stderr: a bar with rate and time left on a terminal, plain lines at intervals otherwise. Writes only its
+// own lines; clear() removes the bar before other output. Thread: one.
 #pragma once
 
 #include <chrono>
@@ -16,14 +16,14 @@ enum class ProgressStyle { kNone, kLines, kBar };
 
 struct ProgressOptions {
   ProgressStyle style = ProgressStyle::kNone;
-  bool hide_decode = false;  // the text itself, appearing on the same terminal, is the progress
+  bool hide_decode = false;  // the streamed text on the same terminal shows the progress
   int columns = 80;
   std::chrono::milliseconds bar_interval{100}, line_interval{5000};
   std::function<std::chrono::steady_clock::time_point()> now;  // empty: the real clock
   std::function<void(std::string_view)> write;                 // empty: stderr
 };
 
-// kBar if stderr is a terminal that can (TERM is not "dumb"), else kLines; kNone if quiet. Columns from the terminal.
+// kBar if stderr is a capable terminal (TERM is not "dumb"), else kLines; kNone if quiet. Columns from the terminal.
 ProgressOptions progress_options_for_stderr(bool quiet, bool text_on_stdout);
 
 class ProgressBar : public Progress {
@@ -33,14 +33,14 @@ class ProgressBar : public Progress {
 
   void begin(std::string_view stage, std::string_view unit, int64_t total) override;
   void update(int64_t done) override;
-  void skip(int64_t done) override;  // counts, but for the rate
+  void skip(int64_t done) override;  // excluded from the rate
   void end() override;
 
-  // Put before each stage's name: "[2/5] GPL-3". Empty: none.
+  // A prefix for each stage's name: "[2/5] GPL-3". Empty: none.
   void set_label(std::string_view label);
-  // Takes the bar off the line, so that other output can be written; it comes back with the next update.
+  // Removes the bar, so that other output can be written; the next update shows it again.
   void clear();
-  // A line of the program's own, on the same stream; not with kNone.
+  // Prints a line of the program on the same stream, except with kNone.
   void print_line(const std::string& line);
 
  private:

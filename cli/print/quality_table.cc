@@ -46,7 +46,7 @@ std::string quality_heading(const QualityReport& report) {
              cells(names, kRowWidths), "  document\n");
 }
 
-// tau is that of the lossless run's partial steps, the judged and rejected tokens are its refreshes'.
+// tau is that of the lossless run's partial steps; judged and rejected tokens are those of its refreshes.
 std::string quality_line(const QualityRow& row) {
   std::vector<std::string> texts = {fixed(static_cast<double>(row.temperature), 1), format_count(row.budget),
                                     interval_text(row.interval)};

@@ -1,4 +1,4 @@
-// What headrace bench quality prints for people. Pure; any thread.
+// The text output of headrace bench quality. Pure; any thread.
 #pragma once
 
 #include <string>
@@ -7,12 +7,12 @@
 
 namespace headrace {
 
-// The model, the machine and the columns' names; lines, each with its newline.
+// The model, the machine and the column names; lines with newlines.
 std::string quality_heading(const QualityReport& report);
 std::string quality_line(const QualityRow& row);
 std::string needle_heading();
 std::string needle_line(const NeedleRow& row);
-// What is behind the lines: the means over several documents, sentences found, and whether all lossless texts were.
+// After the rows: the means over several documents, sentences found, and whether all lossless texts were equal.
 std::string quality_summary(const QualityReport& report);
 
 }  // namespace headrace

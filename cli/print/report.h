@@ -1,4 +1,4 @@
-// What a run came to, for people: the lines that follow the text on stderr. Pure; any thread.
+// The report of a run: the lines after the text, on stderr. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -8,19 +8,19 @@
 
 namespace headrace {
 
-// Several lines, each ended by a newline. `engine` is Engine::describe(), `most_tokens` what -n was (0: not known), so
-// that a text which ends for want of context is told from one that has its length.
+// Several lines, each ended by a newline. `engine` is Engine::describe(), `most_tokens` the value of -n (0: unknown),
+// which tells a text that ended at the context's limit from one of full length.
 std::string format_report(const GenerateResult& result, const std::string& engine, int64_t most_tokens = 0);
 
-// A line that says how to measure again, where the run contradicts the profile that was measured at `measured`; empty:
-// it does not (runtime/commands/report.h).
+// A line with the advice to measure again if the run contradicts the profile measured at `measured`; empty: it does not
+// (runtime/commands/report.h).
 std::string format_contradiction(const GenerateResult& result, const std::string& measured);
 
-// One line for the trace that was written.
+// One line about the written trace.
 std::string format_trace(const TraceSummary& trace);
 
-// One line for a document of a batch: "7,713 tokens in, 92 out, 61.2 s"; what --truncate left out is said behind the
-// first number.
+// One line for a document of a batch: "7,713 tokens in, 92 out, 61.2 s", with the tokens that --truncate left out after
+// the first number.
 std::string format_summary_line(const GenerateResult& result);
 
 }  // namespace headrace

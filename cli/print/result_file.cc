@@ -29,7 +29,7 @@ ResultFile::ResultFile(const std::string& path, std::string_view beginning) : pa
   }
 }
 
-// Pipes and devices hold nothing.
+// Pipes and devices have no content.
 void ResultFile::check_own(std::string_view beginning) const {
   struct stat info = {};
   if (::fstat(fd_, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0) return;

@@ -1,6 +1,6 @@
-// The file that a measuring command's -o or --html names. Opened before the work, so that a place that cannot be
-// written is an error at once. The file keeps what it held until there are results; a file that was made here and got
-// none is removed. Owns the open file. Thread: one.
+// The file of a measuring command's -o or --html. Opened before the work, so that an unwritable path is an error at
+// once. The file keeps its content until there are results; if it was created here and gets none, it is removed. Owns
+// the open file. Thread: one.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@ namespace headrace {
 
 class ResultFile {
  public:
-  // An empty path: no file. `beginning` is what every result of this kind begins with: a file with other content is
-  // somebody else's and stays as it is, Error(kUsage). Throws Error(kStorage) where the path cannot be written.
+  // An empty path: no file. Every result of this kind starts with `beginning`: a file with other content belongs to
+  // somebody else and stays unchanged, Error(kUsage). Throws Error(kStorage) if the path cannot be written.
   ResultFile(const std::string& path, std::string_view beginning);
   ~ResultFile();
   ResultFile(const ResultFile&) = delete;
   ResultFile& operator=(const ResultFile&) = delete;
 
-  void write(const std::string& text);  // once, and closes it
+  void write(const std::string& text);  // once; closes the file
 
  private:
   [[noreturn]] void fail() const;
@@ -28,7 +28,7 @@ class ResultFile {
   bool made_ = false;
 };
 
-// What the JSON of a command begins with: "headrace bench".
+// The start of a command's JSON: "headrace bench".
 std::string json_beginning(const std::string& program);
 
 }  // namespace headrace
