@@ -1,5 +1,4 @@
-// Rows of one layer as attention and the block ops read them: a pointer and a length, in whatever memory. Pure; any
-// thread.
+// Rows of one layer as attention and the block ops read them: a pointer and a length, in any memory. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +7,7 @@
 
 namespace headrace {
 
-// A segment that is resident, staged or being built, or part of a partial KV.
+// A segment (resident, staged or being built), or a part of a partial KV.
 struct KvSegment {
   const void* k;        // [kv_heads, stride_rows, head_dim]
   const void* v;        // the same
@@ -17,11 +16,11 @@ struct KvSegment {
   int32_t stride_rows;  // >= rows
 };
 
-constexpr int64_t kMaxPrefixSegments = 64;  // that one call reads
+constexpr int64_t kMaxPrefixSegments = 64;  // read by one call
 
 namespace kernels {
 
-// For segments in host memory; those of prefill's attention are in device memory.
+// For segments in host memory; those of prefill attention are in device memory.
 inline void check_segment(const KvSegment& segment) {
   CHECK(segment.position >= 0 && segment.position % kPrefixTile == 0, "position=", segment.position);
   CHECK(segment.rows >= 0 && segment.rows <= segment.stride_rows, "rows=", segment.rows,

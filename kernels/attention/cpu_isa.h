@@ -1,5 +1,5 @@
-// The vectorised pieces of attention, one table an instruction set (isa.h). Serial; any thread. Each uses about 600 KiB
-// of the caller's stack at most. The params are those of kernels/attention/op.h, checked.
+// The vectorised parts of attention, one table per instruction set (isa.h). Serial; any thread. Each uses at most about
+// 600 KiB of the caller's stack. The params are those of kernels/attention/op.h, already checked.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace headrace::kernels {
 constexpr int64_t kAttentionMaxHeadDim = 256;
 constexpr int64_t kAttentionMaxRows = 256;  // of a block: its queries x its heads
 
-// The rows of q that one call works on: some queries, and some of the query heads that share a KV head.
+// The rows of q of one call: some queries, and some of the query heads that share a KV head.
 struct AttentionBlock {
   int64_t first_query, queries;
   int64_t kv_head;
@@ -21,7 +21,7 @@ struct AttentionBlock {
 
 struct AttentionKernels {
   void (*prefill)(const PrefillAttentionParams& params, const AttentionBlock& block);
-  // The state of segment n into the scratch; where nothing is seen, m = -inf and o is left as it was.
+  // Writes the state of segment n to the scratch; if no row is seen, m = -inf and o is unchanged.
   void (*prefix)(const PrefixAttentionParams& params, int64_t n, const AttentionBlock& block);
   // Folds one query's states, left to right.
   void (*fold_prefix)(const PrefixAttentionParams& params, int64_t query);

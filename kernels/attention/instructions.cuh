@@ -1,5 +1,5 @@
-// The instructions that attention's kernels are made of: cp.async, ldmatrix and mma.sync m16n8k16, which sm_80 and all
-// later ones have. Device code, internal to kernels/cuda.
+// The instructions of attention's kernels: cp.async, ldmatrix and mma.sync m16n8k16, available from sm_80 on. Device
+// code, internal to kernels/cuda.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -11,11 +11,11 @@ namespace headrace::kernels::cuda {
 
 __device__ inline uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
 
-// 16 bytes, of which `bytes` (0 or 16) are read and the rest is zero.
+// Copies 16 bytes, of which `bytes` (0 or 16) are read and the rest is zero.
 __device__ inline void copy_async(uint32_t to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
-// kBytes: 8 or 16. By way of the L1 cache, which 8 cannot avoid.
+// kBytes: 8 or 16. Through the L1 cache, which copies of 8 cannot bypass.
 template <int kBytes>
 __device__ inline void copy_cached(uint32_t to, const void* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(from), "n"(kBytes) : "memory");

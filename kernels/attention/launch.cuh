@@ -1,5 +1,5 @@
-// How attention's kernels are launched: on the stream, with their shared memory, and checked by name. Host code,
-// internal to kernels/cuda.
+// Launches attention's kernels on the stream, with their shared memory, and checks the launch. Host code, internal to
+// kernels/cuda.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -17,7 +17,7 @@ void launch(void (*kernel)(Params), const char* name, dim3 grid, int threads, in
   CHECK(grid.x > 0 && grid.y > 0 && grid.y < 65536 && grid.z > 0 && grid.z < 65536, name, ": grid ", grid.x, " x ",
         grid.y, " x ", grid.z);
   auto* const native = static_cast<cudaStream_t>(stream.native());
-  // More than 48 KB a block has to be asked for, on each device. A refusal shows at the launch.
+  // More than 48 KB a block must be requested, on each device. A failure shows at the launch.
   if (shared_bytes > 48 * 1024) {
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
   }
@@ -25,7 +25,7 @@ void launch(void (*kernel)(Params), const char* name, dim3 grid, int threads, in
   stream.check_launch(name);
 }
 
-// tail_attention() for the shapes that tensor cores do not take.
+// tail_attention() for shapes without a tensor-core body.
 void tail_rows(const TailAttentionParams& params, CudaStream& stream);
 
 }  // namespace headrace::kernels::cuda

@@ -1,4 +1,4 @@
-// Attention over a KV cache that lies in pieces (docs/design.md, section 6, rule 2, and section 8; FlashDecoding; flash
+// Attention over a segmented KV cache (docs/design.md, section 6, rule 2, and section 8; FlashDecoding; flash
 // attention's online softmax). A run of rows gives a state (o, m, l): o = sum of exp(s - m) * v, m = the largest score,
 // l = sum of exp(s - m); states merge exactly, and an empty state (m = -inf, l = 0, o = 0) merges as a no-op. Query
 // heads are grouped: query head h reads KV head h / (heads / kv_heads). Scores are q.k * scale, fp32. A query's bits
@@ -13,9 +13,9 @@
 
 namespace headrace {
 
-constexpr int64_t kMaxAttentionHeadDim = 256;  // and it must be even
+constexpr int64_t kMaxAttentionHeadDim = 256;  // must be even
 
-// The shapes and types that every attention op shares.
+// Shapes and types shared by all attention ops.
 struct AttentionShape {
   int64_t queries, heads, kv_heads, head_dim;
   int64_t q_stride;  // elements between queries' rows of q
@@ -37,9 +37,9 @@ struct PrefillAttentionParams {
 void prefill_attention(const PrefillAttentionParams& params, Stream& stream);
 
 // ---- Decode: the prefix --------------------------------------------------------------------------------------------
-// Folds the states of up to kMaxPrefixSegments segments into `state`, left to right, one state a segment. A query at
-// position t sees rows below tail_begin(t); what lies beyond is an exact no-op, a whole segment included. No segment at
-// all is a no-op too, or, if the state is fresh, makes it empty.
+// Folds the states of up to kMaxPrefixSegments segments into `state`, left to right, one state per segment. A query at
+// position t sees rows below tail_begin(t); rows beyond are an exact no-op, even a whole segment. Without segments the
+// call is a no-op or, if the state is fresh, makes it empty.
 
 struct AttentionState {
   float* o;   // [queries, heads, head_dim], not normalised
@@ -54,11 +54,11 @@ struct PrefixAttentionParams {
   AttentionState scratch;    // [segment_count, ...] as state
   int64_t segment_count;
   KvSegment segments[kMaxPrefixSegments];
-  bool fresh = false;  // the state is empty, whatever it holds: it is written, not read
+  bool fresh = false;  // treats the state as empty: writes it without reading it
 };
 void prefix_attention(const PrefixAttentionParams& params, Stream& stream);
 
-// Makes `queries * heads` states empty.
+// Sets `queries * heads` states to empty.
 struct ClearStateParams {
   AttentionState state;
   int64_t queries, heads, head_dim;
@@ -66,9 +66,9 @@ struct ClearStateParams {
 void clear_state(const ClearStateParams& params, Stream& stream);
 
 // ---- Decode: the tail, and the end ----------------------------------------------------------------------------------
-// Rows [tail_begin(t), t] in groups of kTailGroup at absolute multiples: those below `committed` from the tail ring,
-// the rest from the pass's own rows along the query's path; their state is folded last, after `state` (the prefix), and
-// the normalised result rounded to out.
+// Rows [tail_begin(t), t] in groups of kTailGroup at absolute multiples: rows below `committed` from the tail ring, the
+// others from the pass's own rows along the query's path. Their state is folded last, after `state` (the prefix), and
+// the normalised result is rounded to out.
 struct TailAttentionParams {
   AttentionShape shape;
   const void* q;             // [queries, heads, head_dim], strided

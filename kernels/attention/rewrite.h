@@ -1,5 +1,5 @@
-// Rows of K and V rewritten as the micro-kernel (multiply.h) reads them, for *_isa.cc sources. Pure; everything lives
-// in the set's own namespace.
+// Rewrites rows of K and V to the layout of the micro-kernel (multiply.h), for *_isa.cc sources. Pure; everything is in
+// the set's own namespace.
 #pragma once
 
 #include "kernels/cpu/multiply.h"
@@ -14,7 +14,7 @@ HEADRACE_SIMD int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 HEADRACE_SIMD int64_t larger(int64_t a, int64_t b) { return a < b ? b : a; }
 HEADRACE_SIMD int64_t padded(int64_t columns) { return (columns + kLanes - 1) / kLanes * kLanes; }
 
-// Whether no element of the rows has all ones in its exponent.
+// Whether no element has an all-ones exponent (infinity or NaN).
 template <typename Bits>
 bool all_finite(const char* const* rows, int64_t count, int64_t columns, Bits exponent) {
   Bits found = 0;
@@ -32,20 +32,20 @@ HEADRACE_SIMD bool all_finite(const char* const* rows, int64_t count, int64_t co
   return all_finite<uint16_t>(rows, count, columns, type == DType::kBF16 ? 0x7f80 : 0x7c00);
 }
 
-// The rows `ahead` bytes further on, in the order in which they lie: so the hardware may see the stream.
+// Prefetches the rows `ahead` bytes further on, in memory order, so that the hardware detects the stream.
 HEADRACE_SIMD void prefetch_rows(const char* const* rows, int64_t count, int64_t row_bytes, int64_t ahead) {
   for (int64_t i = 0; i < count; ++i) {
     for (int64_t byte = 0; byte < row_bytes; byte += kCacheLine) prefetch(rows[i] + ahead + byte);
   }
 }
 
-// The square of kLanes rows from `column` on. All of it exists.
+// The square of kLanes rows from `column` on; all of it must exist.
 template <typename T>
 HEADRACE_SIMD void load_square(const char* const* rows, int64_t column, vf (&square)[kLanes]) {
 #pragma GCC unroll 16
   for (int i = 0; i < kLanes; ++i) square[i] = load(reinterpret_cast<const T*>(rows[i]) + column);
 }
-// The first `count` rows and `wide` columns of it exist; the rest is zero.
+// The same with only `count` rows and `wide` columns; the rest is zero.
 template <typename T>
 HEADRACE_SIMD void load_part(const char* const* rows, int64_t count, int64_t column, int64_t wide,
                              vf (&square)[kLanes]) {
@@ -54,7 +54,8 @@ HEADRACE_SIMD void load_part(const char* const* rows, int64_t count, int64_t col
   }
 }
 
-// out[column][row] = rows[row][column]; rows beyond count are zero. `ahead`: bytes to the rows to prefetch.
+// out[column][row] = rows[row][column]; rows beyond count are zero. `ahead`: distance of the rows to prefetch, in
+// bytes.
 template <typename T>
 void transpose_rows(const char* const* rows, int64_t count, int64_t columns, int64_t width, int64_t ahead, float* out) {
   for (int64_t row = 0; row < width; row += kLanes) {

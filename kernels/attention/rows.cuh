@@ -1,7 +1,7 @@
-// Attention of one query with a few query heads of one KV head, by a block of threads, in fp32 and without tensor
-// cores: for every element type and head_dim up to 256. Rows are seen in batches at absolute multiples of kPrefixTile:
-// scores, then weights (online softmax), then o, whose sums are cut in slices by the rows' places in the batch and
-// added in the order of positions. A block holds one query, so that nothing of another can reach its bits. Device code,
+// Attention of one query with a few query heads of one KV head, by one thread block, in fp32 without tensor cores: for
+// every element type and head_dim up to 256. Rows are processed in batches at absolute multiples of kPrefixTile:
+// scores, then weights (online softmax), then o, whose sums are split into slices by the row's place in the batch and
+// added in the order of positions. A block has one query, so nothing of another query can affect its bits. Device code,
 // internal to kernels/cuda.
 #pragma once
 
@@ -15,11 +15,11 @@
 namespace headrace::kernels::cuda {
 
 constexpr int kRowsThreads = 256, kRowsWarps = kRowsThreads / 32;
-constexpr int kRowsHeads = 4;  // query heads of a block; a larger group takes more blocks
+constexpr int kRowsHeads = 4;  // query heads per block; a larger group uses more blocks
 constexpr int kRowsDim = 256;  // the largest head_dim
 constexpr int kRowsSlices = 4;
 
-// Two elements from an even place of a row that begins at an even place.
+// Two elements at an even offset of a row with an even start.
 __device__ inline float2 load_pair(const void* from, DType type, int64_t index) {
   switch (type) {
     case DType::kF32:
@@ -57,7 +57,7 @@ __device__ inline void store_one(void* to, DType type, int64_t index, float valu
 // e^x for x <= 0.
 __device__ inline float weight_of(float x) { return exp2f(__fmul_rn(x, 1.44269504f)); }
 
-// Where a row of K and of V begins.
+// The addresses of a row of K and of V.
 struct RowPlace {
   const void *k, *v;
 };
@@ -76,11 +76,11 @@ struct AttentionRows {
 
   Shared& shared;
   const AttentionShape& shape;
-  const int query, head, heads;  // the first query head, and how many
+  const int query, head, heads;  // query heads [head, head + heads)
   const int kv_head, pairs, threads_each, slices;
-  float2 o[kRowsHeads] = {};  // this thread's pair of dims, over its slice of each batch
+  float2 o[kRowsHeads] = {};  // this thread's two dims, for its slice of each batch
 
-  // chunk: of kv_heads x chunks of heads.
+  // chunk: index among kv_heads x chunks of heads.
   __device__ AttentionRows(Shared& memory, const AttentionShape& of, const void* q, int query_index, int chunk)
       : shared(memory),
         shape(of),
@@ -108,10 +108,10 @@ struct AttentionRows {
     return chunk / chunks(of) * group(of) + chunk % chunks(of) * kRowsHeads;
   }
 
-  // Sees `count` rows (1 to kPrefixTile); place_of(i) says where each lies.
+  // Adds `count` rows (1 to kPrefixTile); place_of(i) returns the addresses of row i.
   template <typename PlaceOf>
   __device__ void see(int count, const PlaceOf& place_of) {
-    __syncthreads();  // done with the batch before, and q is there
+    __syncthreads();  // the previous batch is done, and q is loaded
     if (threadIdx.x < count) shared.place[threadIdx.x] = place_of(static_cast<int>(threadIdx.x));
     __syncthreads();
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -122,7 +122,7 @@ struct AttentionRows {
     add(count);
   }
 
-  // The sums of all slices. Afterwards shared.o[0] is o, shared.m and shared.l are the rest of the state.
+  // Adds the slices. Afterwards shared.o[0] is o, and shared.m and shared.l are the rest of the state.
   __device__ void finish() {
     const int pair = threadIdx.x % threads_each, slice = threadIdx.x / threads_each;
     __syncthreads();
@@ -138,7 +138,7 @@ struct AttentionRows {
           sum.x = __fadd_rn(sum.x, shared.o[i][h][pair].x);
           sum.y = __fadd_rn(sum.y, shared.o[i][h][pair].y);
         }
-        // + 0: the sign of a zero must not tell of rows that weighed nothing.
+        // + 0: a zero's sign must not depend on rows with weight 0.
         shared.o[0][h][pair] = {__fadd_rn(sum.x, 0.0f), __fadd_rn(sum.y, 0.0f)};
       }
     }
@@ -153,7 +153,7 @@ struct AttentionRows {
       const float2 k = load_pair(shared.place[row].k, shape.k_type, 2 * pair);
 #pragma unroll
       for (int h = 0; h < kRowsHeads; ++h) {
-        sum[h] = __fmaf_rn(shared.q[h][2 * pair], k.x, sum[h]);  // of what is not a head: unused
+        sum[h] = __fmaf_rn(shared.q[h][2 * pair], k.x, sum[h]);  // for missing heads: unused
         sum[h] = __fmaf_rn(shared.q[h][2 * pair + 1], k.y, sum[h]);
       }
     }
@@ -172,7 +172,7 @@ struct AttentionRows {
     const float high = lane + 32 < count ? shared.s[h][lane + 32] : -INFINITY;
     float top = fmaxf(low, high);
     for (int distance = 16; distance > 0; distance /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, distance));
-    top = fmaxf(top, shared.m[h]);  // a number: there is at least one row
+    top = fmaxf(top, shared.m[h]);  // never -inf or NaN: there is at least one row
     const float first = weight_of(low - top), second = weight_of(high - top);
     float sum = __fadd_rn(first, second);
     for (int distance = 16; distance > 0; distance /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, distance));
@@ -208,7 +208,7 @@ struct AttentionRows {
   }
 };
 
-// Rows [0, end) of a segment for a block's query.
+// Adds rows [0, end) of a segment for a block's query.
 __device__ inline void see_segment(const KvSegment& segment, int end, AttentionRows* rows) {
   const AttentionShape& shape = rows->shape;
   const int64_t base = int64_t{rows->kv_head} * segment.stride_rows * shape.head_dim;

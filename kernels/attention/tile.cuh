@@ -1,12 +1,12 @@
 // Flash attention (Dao et al. 2022, algorithm 1) on tensor cores: a block of rows of q against K and V in tiles of
-// kPrefixTile rows, which cp.async brings one tile ahead. mma.sync m16n8k16, fp32 sums; the weights are rounded to the
+// kPrefixTile rows, which cp.async loads one tile ahead. mma.sync m16n8k16 with fp32 sums; weights are rounded to the
 // element type for the product with V, their sum is not. Device code, internal to kernels/cuda.
 //
-// A row's bits depend on the row and on what it sees alone: each row walks the tiles in order by itself, what it does
-// not see weighs exactly 0, and a tile of which it sees nothing multiplies its state by 1 and adds 0, so that a warp
-// may skip a tile that none of its rows sees. A weight of 0 does not cancel a value that is not finite: a tile that
-// some row of the block sees in part is screened for such values first. Sums are written as intrinsics, so that no
-// instantiation contracts them in another way than its sisters.
+// A row's bits depend only on the row and on what it sees. Each row walks the tiles in order by itself; unseen keys
+// have weight exactly 0; a tile without a seen key multiplies the state by 1 and adds 0, so a warp may skip a tile that
+// none of its rows sees. A weight of 0 does not cancel a value that is not finite, so a tile that some row of the block
+// sees in part is screened for such values first. Sums are written as intrinsics, so that all instantiations contract
+// them alike.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -20,17 +20,17 @@
 
 namespace headrace::kernels::cuda {
 
-// ---- Where the tiles lie --------------------------------------------------------------------------------------------
+// ---- Tiles ---------------------------------------------------------------------------------------------------------
 
 enum class Span { kSegment, kList };
 
-// One KV head's tiles of one segment or of a list, up to position `limit`.
+// One KV head's tiles of one segment or of a list of segments, up to position `limit`.
 template <typename T, Span kSpan>
 struct TileCursor {
   const KvSegment* segments;
   int count, kv_head, dim, limit;
   int next = 0;               // segment
-  int position = 0, end = 0;  // the tile's first row, and where the segment's rows end
+  int position = 0, end = 0;  // the tile's first row; the end of the segment's rows
   const T *k = nullptr, *v = nullptr;
 
   __device__ TileCursor(const KvSegment* list, int segment_count, int head, int head_dim, int most)
@@ -60,38 +60,38 @@ struct TileCursor {
 
 // ---- A block of rows ------------------------------------------------------------------------------------------------
 
-// kDim: head_dim, or the next that is instantiated: what lies beyond head_dim is zero. kMTiles: 16 rows each, of a
+// kDim: head_dim, or the next larger instantiation; columns beyond head_dim are zero. kMTiles: tiles of 16 rows per
 // warp.
 template <typename T, int kDim, int kMTiles>
 struct AttentionTile {
   static constexpr int kWarps = 4, kThreads = 32 * kWarps;
   static constexpr int kWarpRows = 16 * kMTiles, kRows = kWarps * kWarpRows;
   static constexpr int kKeys = kPrefixTile;
-  static constexpr int kStages = 2;                             // a third was slower, where it fits, on an H200
+  static constexpr int kStages = 2;                             // on an H200 a third was slower where it fits
   static constexpr int kSteps = kDim / 16, kChunks = kDim / 8;  // a chunk: 16 bytes
   static constexpr int kRowBytes = kDim * 2, kTileBytes = kKeys * kRowBytes;
-  // Few rows keep q in registers; more have it in shared memory.
+  // With few rows q stays in registers, otherwise in shared memory.
   static constexpr bool kQueriesInRegisters = kMTiles == 1;
   static constexpr int kQueryBytes = kQueriesInRegisters ? 0 : kRows * kRowBytes;
   static constexpr int kLimitsAt = kQueryBytes + kStages * 2 * kTileBytes;
   static constexpr int kPoisonAt = kLimitsAt + kRows * 4;
   static constexpr int kCommonAt = kPoisonAt + 4;
   static constexpr int kSharedBytes = kCommonAt + 4;
-  static_assert(kSharedBytes <= 99 * 1024);  // sm_86 and sm_89 have no more
+  static_assert(kSharedBytes <= 99 * 1024);  // the limit of sm_86 and sm_89
   static_assert(kKeys == 64 && kChunks % 8 == 0);
 
-  // Of rows g and g + 8 of each m-tile, where g = lane / 4.
+  // For rows g and g + 8 of each m-tile, where g = lane / 4.
   float o[kMTiles][kDim / 8][4] = {};
-  float m[kMTiles][2], l[kMTiles][2] = {};  // m: of raw scores; l: of this thread's columns alone until finish()
+  float m[kMTiles][2], l[kMTiles][2] = {};  // m: of unscaled scores; l: of this thread's columns until finish()
 
-  // Address: of q, tiles of K and V, limits, where a row sees positions [0, limit), the first position whose value the
-  // screen found not to be finite, and the least of the block's limits.
+  // Shared-memory address of: q; tiles of K and V; limits, where a row sees positions [0, limit); the first position
+  // whose value is not finite; the smallest limit of the block.
   uint32_t shared;
   uint32_t q[kQueriesInRegisters ? kSteps : 1][4];  // a fragment for each step
   int least, most;                                  // limits of the warp's rows
   float scale_log2;
 
-  // Chunks of a row are permuted by its number, so that ldmatrix finds its 8 rows in different banks.
+  // Chunks of a row are permuted by the row's number, so that ldmatrix reads 8 rows from different banks.
   __device__ static uint32_t place(int row, int chunk) {
     return static_cast<uint32_t>(row * kRowBytes + ((chunk ^ (row & 7)) << 4));
   }
@@ -106,8 +106,8 @@ struct AttentionTile {
   __device__ uint32_t poison() const { return shared + kPoisonAt; }
   __device__ uint32_t common() const { return shared + kCommonAt; }
 
-  // row_of(row) gives a row's q and limit; rows of the block that do not exist repeat the last one.
-  // queries_aligned: every row of q begins at a multiple of 16 bytes. common_limit: the least of the block's limits.
+  // row_of(row) returns a row's q and limit; missing rows of the block repeat the last one. queries_aligned: every row
+  // of q begins at a multiple of 16 bytes. common_limit: the smallest limit of the block.
   template <typename RowOf>
   __device__ void start(const void* shared_memory, float scale, int dim, bool queries_aligned, int common_limit,
                         const RowOf& row_of) {
@@ -138,26 +138,26 @@ struct AttentionTile {
     }
   }
 
-  // Sees the tiles from `ahead` on. active: whether this warp has rows. Ends with no copy in flight.
+  // Processes the tiles from `ahead` on. active: whether this warp has rows. Ends without copies in flight.
   template <Span kSpan, typename RowOf>
   __device__ void walk(TileCursor<T, kSpan> ahead, bool active, const RowOf& row_of) {
     const int dim = ahead.dim;
-    int position[kStages], end[kStages];  // of the tiles under way, the first now
+    int position[kStages], end[kStages];  // of the tiles in flight, the current one first
 #pragma unroll
     for (int i = 0; i < kStages - 1; ++i) {
       position[i] = ahead.position;
       end[i] = ahead.end;
       fetch(ahead, i);
     }
-    if constexpr (kQueriesInRegisters) load_queries(dim, row_of);  // meanwhile
+    if constexpr (kQueriesInRegisters) load_queries(dim, row_of);  // while the copies run
     int stage = 0, last = kStages - 1;
     while (position[0] < end[0]) {
       position[kStages - 1] = ahead.position;
       end[kStages - 1] = ahead.end;
       wait_copies<2 * (kStages - 1) - 1>();
-      __syncthreads();  // the keys are there for all, and all are done with the stage that is filled next
+      __syncthreads();  // the keys are loaded, and all threads have finished with the next stage to fill
       fetch(ahead, last);
-      if (min(position[0] + kKeys, end[0]) > load_word(common())) {  // before the scores take their registers
+      if (min(position[0] + kKeys, end[0]) > load_word(common())) {  // before the scores occupy registers
         wait_copies<2 * (kStages - 1)>();
         __syncthreads();
         screen(values(stage), position[0]);
@@ -169,7 +169,7 @@ struct AttentionTile {
         if (position[0] + kKeys > min(least, end[0])) mask(position[0], end[0], s);
         weigh(s);
       }
-      wait_copies<2 * (kStages - 1)>();  // the values too
+      wait_copies<2 * (kStages - 1)>();  // the values are loaded too
       __syncthreads();
       if (sees) add(values(stage), s);
 #pragma unroll
@@ -183,7 +183,7 @@ struct AttentionTile {
     wait_copies<0>();
   }
 
-  // Completes the sums of the rows.
+  // Completes the rows' sums.
   __device__ void finish() {
     for (int tile = 0; tile < kMTiles; ++tile) {
       for (int half = 0; half < 2; ++half) {
@@ -215,7 +215,7 @@ struct AttentionTile {
     for (int row = threadIdx.x / kChunks; row < kRows; row += kRowsAtOnce) {
       const void* from = row_of(row).q;
       copy_async(shared + place(row, chunk), bytes > 0 ? static_cast<const T*>(from) + chunk * 8 : from, bytes);
-    }  // they belong to the first keys' group
+    }  // in the copy group of the first keys
   }
   template <typename RowOf>
   __device__ void store_queries(int dim, const RowOf& row_of) {
@@ -230,7 +230,7 @@ struct AttentionTile {
 
   __device__ static const unsigned short* bits(const void* p) { return static_cast<const unsigned short*>(p); }
 
-  // Two groups of copies, keys and values; both empty behind the last tile, so that groups can be counted.
+  // Two groups of copies, keys and values; both are empty after the last tile, so that groups can be counted.
   template <Span kSpan>
   __device__ void fetch(TileCursor<T, kSpan>& from, int stage) {
     const bool some = !from.done();
@@ -240,7 +240,7 @@ struct AttentionTile {
     commit_copies();
     if (some) from.advance();
   }
-  // Rows that are not seen by any row, and chunks behind head_dim, become zero.
+  // Rows that no query row sees, and chunks beyond head_dim, become zero.
   __device__ void fetch_rows(const T* rows, int count, int dim, uint32_t to) {
     constexpr int kRowsAtOnce = kThreads / kChunks;
     const int chunk = threadIdx.x % kChunks, first = threadIdx.x / kChunks;
@@ -253,7 +253,7 @@ struct AttentionTile {
     }
   }
 
-  // s = q k^T, not scaled.
+  // s = q k^T, unscaled.
   __device__ void score(uint32_t k, float (&s)[kMTiles][kKeys / 8][4]) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -308,7 +308,7 @@ struct AttentionTile {
     }
   }
 
-  // Scores become weights; o and l follow the new maximum.
+  // Converts scores to weights; o and l follow the new maximum.
   __device__ void weigh(float (&s)[kMTiles][kKeys / 8][4]) {
 #pragma unroll
     for (int tile = 0; tile < kMTiles; ++tile) {
@@ -321,7 +321,7 @@ struct AttentionTile {
         }
         top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
         top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
-        // A row that has seen nothing has no maximum: -inf - -inf would be a NaN.
+        // A row that has seen nothing has no maximum: -inf - -inf would be NaN.
         const float base = top == -INFINITY ? 0.0f : __fmul_rn(top, scale_log2);
         const float keep = exp2_fast(__fsub_rn(__fmul_rn(m[tile][half], scale_log2), base));
         m[tile][half] = top;
@@ -344,8 +344,8 @@ struct AttentionTile {
     }
   }
 
-  // Values that are not finite become 0, which is what they are to the rows that do not see them; the rows that do get
-  // a sum of weights that is a NaN. By all threads; the tile's values are there for all.
+  // Replaces values that are not finite by 0, their contribution to rows that do not see them; rows that do get a NaN
+  // as sum of weights. Called by all threads once the tile's values are loaded.
   __device__ void screen(uint32_t v, int position) {
     constexpr int kTileChunks = kKeys * kChunks;
     bool found = false;
@@ -355,7 +355,7 @@ struct AttentionTile {
     }
     if (!__syncthreads_or(found)) return;
 #pragma unroll 1
-    for (int i = threadIdx.x; i < kTileChunks; i += kThreads) {  // chunks are permuted within their rows alone
+    for (int i = threadIdx.x; i < kTileChunks; i += kThreads) {  // chunks are permuted only within their rows
       if (!not_finite(load_words(v + i * 16))) continue;
       store_zeros(v + i * 16);
       lower_word(poison(), position + i / kChunks);
@@ -367,7 +367,7 @@ struct AttentionTile {
       if (load_word(limit_of(fragment_row(i / 2, i % 2))) > first) l[i / 2][i % 2] = __int_as_float(0x7fffffff);
     }
   }
-  // Whether any of eight elements has all ones in its exponent: one more there is carried into its sign's place.
+  // Whether any of eight elements has an all-ones exponent: adding one to it carries into the sign bit.
   __device__ static bool not_finite(const uint4& words) {
     constexpr bool kHalf = std::is_same_v<T, __half>;
     constexpr uint32_t kExponent = kHalf ? 0x7c007c00 : 0x7f807f80, kOne = kHalf ? 0x04000400 : 0x00800080;
@@ -381,7 +381,7 @@ struct AttentionTile {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) {
-      uint32_t a[kMTiles][4];  // what is c of one product is a of the next
+      uint32_t a[kMTiles][4];  // the c layout of one product is the a layout of the next
 #pragma unroll
       for (int tile = 0; tile < kMTiles; ++tile) {
 #pragma unroll
@@ -404,9 +404,9 @@ struct AttentionTile {
   }
 };
 
-// ---- Which shapes ---------------------------------------------------------------------------------------------------
+// ---- Supported shapes ----------------------------------------------------------------------------------------------
 
-// The rest goes through kernels/attention/rows.cuh. A shape decides, never the number of queries.
+// Other shapes use kernels/attention/rows.cuh. The shape decides, never the number of queries.
 inline bool has_tiles(const AttentionShape& shape) {
   return shape.type != DType::kF32 && shape.k_type == shape.type && shape.v_type == shape.type &&
          shape.head_dim % 8 == 0 && shape.head_dim <= 128 && shape.scale > 0;

@@ -1,10 +1,11 @@
-// Blocks of kBlockRows rows of the full KV cache: their summaries, which of them a partial KV is to hold, and how it
-// gets them (SpecPV section 3.2; Quest section 3.3). Block b of a layer is rows [b * kBlockRows, (b + 1) * kBlockRows)
-// of every KV head; each KV head of each layer chooses its own. A summary is the largest and the least key of a block,
-// element by element, in the cache's type. What is chosen can change how fast the text comes, never the text.
+// Blocks of kBlockRows rows of the full KV cache: their summaries, the selection of blocks for a partial KV, and their
+// copy to it (SpecPV section 3.2; Quest section 3.3). Block b of a layer is rows [b * kBlockRows, (b + 1) * kBlockRows)
+// of every KV head; each KV head of each layer selects its own. A summary is the element-wise maximum and minimum of a
+// block's keys, in the cache's type. The selection can change the speed of a lossless run, never its text.
 //
-// Like the other ops: one params struct of views and a stream; owns nothing, returns at once; the CPU body is the
-// truth. Scores are fp32; CPU and CUDA sum them in different orders, and so may differ about blocks that score alike.
+// Like the other ops: one params struct of views and a stream; owns nothing, asynchronous; the CPU body is the
+// reference. Scores are fp32. CPU and CUDA sum them in different orders, so their selection may differ for blocks with
+// nearly equal scores.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +17,15 @@
 namespace headrace {
 
 constexpr int64_t kBlockRows = 16;
-constexpr int64_t kMaxBlocks = 65536;  // scored at once: a context of 1 Mi tokens
+constexpr int64_t kMaxBlocks = 65536;  // scored by one call: a context of 1 Mi tokens
 constexpr int64_t kMaxBlockHeadDim = 256;
 static_assert(kPrefixTile % kBlockRows == 0);
 
-// Summaries of whole blocks, of `layers` layers at once. Keys come from a ring: the row of position p is row
-// p % ring_rows. A segment is such a ring, too, since it begins at a multiple of its rows.
+// Summarises whole blocks of `layers` layers. Keys come from a ring: position p is row p % ring_rows. A segment is such
+// a ring too, because it begins at a multiple of its rows.
 struct SummariseBlocksParams {
   const void* k;    // [layers, kv_heads, ring_rows, head_dim], layers k_layer_stride elements apart
-  void* summaries;  // [layers, kv_heads, blocks, 2, head_dim]: the largest, then the least
+  void* summaries;  // [layers, kv_heads, blocks, 2, head_dim]: maximum, then minimum
   DType k_type;
   int64_t layers, kv_heads, head_dim, ring_rows, blocks;
   int64_t k_layer_stride;
@@ -32,14 +33,14 @@ struct SummariseBlocksParams {
 };
 void summarise_blocks(const SummariseBlocksParams& params, Stream& stream);
 
-// The score of a block for one query. kQuest: the sum over the elements of the larger of q * largest and
-// q * least, which no key of the block exceeds. kSpecPv: the larger of the two dot products, as SpecPV's code has it.
+// The score of a block for one query. kQuest: the sum over the elements of the larger of q * maximum and q * minimum,
+// an upper bound for every key of the block. kSpecPv: the larger of the two dot products, as in SpecPV's code.
 enum class BlockScore : uint8_t { kQuest, kSpecPv };
-// How the scores of one head's queries become one. kLast: the last query's. The heads of a group are then averaged.
+// How the scores of one head's queries are combined. kLast: the last query's. Then the heads of a group are averaged.
 enum class BlockReduce : uint8_t { kMean, kMax, kLast };
 
-// One layer's scores of blocks [first_block, first_block + count) for each KV head. An element of a query that is not
-// finite counts as 0: a wrong candidate must not decide the order of all blocks. REQUIRES: count <= kMaxBlocks.
+// Scores one layer's blocks [first_block, first_block + count) for each KV head. A query element that is not finite
+// counts as 0: a wrong candidate must not decide the order of all blocks. REQUIRES: count <= kMaxBlocks.
 struct ScoreBlocksParams {
   const void* q;          // [queries, heads, head_dim], rotated, rows q_stride elements apart
   const void* summaries;  // [kv_heads, blocks, 2, head_dim]
@@ -54,8 +55,8 @@ struct ScoreBlocksParams {
 int64_t score_blocks_workspace_floats(int64_t kv_heads, int64_t head_dim);
 void score_blocks(const ScoreBlocksParams& params, Stream& stream);
 
-// Of each KV head the `keep` best of `count` scores; ties go to the lower block, a NaN counts as -inf.
-// REQUIRES: 0 < keep <= count <= kMaxBlocks, keep <= kMaxKeptBlocks.
+// For each KV head the `keep` best of `count` scores; ties go to the lower block, NaN counts as -inf. REQUIRES: 0 <
+// keep <= count <= kMaxBlocks, keep <= kMaxKeptBlocks.
 constexpr int64_t kMaxKeptBlocks = 1024;  // a partial KV of 16 Ki tokens
 struct SelectBlocksParams {
   const float* scores;  // [kv_heads, count]
@@ -64,9 +65,9 @@ struct SelectBlocksParams {
 };
 void select_blocks(const SelectBlocksParams& params, Stream& stream);
 
-// Copies the chosen blocks that lie in these segments to their slots: slot i of KV head h is rows
-// [i * kBlockRows, (i + 1) * kBlockRows) of head h. A block that lies in none of them is left for another call; a
-// block never lies in two segments. REQUIRES: all rows of the segments' blocks that are chosen have been written.
+// Copies the selected blocks in these segments to their slots: slot i of KV head h is rows [i * kBlockRows, (i + 1) *
+// kBlockRows) of head h. Blocks in other segments are left to other calls; a block is never in two segments. REQUIRES:
+// all rows of the selected blocks have been written.
 struct GatherBlocksParams {
   const int32_t* chosen;  // [kv_heads, keep], each KV head's ascending
   void* k_out;            // [kv_heads, out_rows, head_dim]
@@ -78,8 +79,8 @@ struct GatherBlocksParams {
 };
 void gather_blocks(const GatherBlocksParams& params, Stream& stream);
 
-// Copies committed rows out of the tail ring, of all layers at once: position p, in [first_position, first_position +
-// count), is row p % ring_rows of the ring and row p - origin of the window.
+// Copies committed rows from the tail ring, for all layers: position p, in [first_position, first_position + count), is
+// row p % ring_rows of the ring and row p - origin of the window.
 struct CopyWindowParams {
   const void* ring_k;  // [layers, kv_heads, ring_rows, head_dim]
   const void* ring_v;

@@ -1,12 +1,12 @@
-// Which instruction set the CPU bodies use: a source named *_isa.cc is compiled once per set, with that set's flags,
-// into its own namespace headrace::kernels::isa_<name>; each subject has a table of function pointers there, and the
-// widest set that this machine has is picked once at run time. Bits may differ between sets, never within one.
+// The instruction set of the CPU bodies: a source named *_isa.cc is compiled once per set, with that set's flags, into
+// a separate namespace headrace::kernels::isa_<name>. Each subject has a table of function pointers there, and the
+// widest set of this machine is selected once at run time. Bits may differ between sets, never within one.
 //
-// What such a source may hold: anything inside HEADRACE_ISA_NAMESPACE. It must not instantiate or call an inline
-// function of another namespace (std::, headrace::): the linker keeps one copy of such a function, which may contain
-// AVX-512 instructions. The test isa_symbols checks the object files.
+// Such a source may only contain code inside HEADRACE_ISA_NAMESPACE. It must not instantiate or call an inline function
+// of another namespace (std::, headrace::): the linker keeps one copy of such a function, which may contain AVX-512
+// instructions. The test isa_symbols checks the object files.
 //
-// Adding a subject: declare its table with HEADRACE_DECLARE_ISA, pick with HEADRACE_PICK_ISA, list the source under
+// To add a subject: declare its table with HEADRACE_DECLARE_ISA, select with HEADRACE_PICK_ISA, list the source under
 // ISA in its CMakeLists.txt. Thread-safe.
 #pragma once
 
@@ -18,18 +18,18 @@ namespace headrace::kernels {
 enum class Isa : uint8_t { kBaseline, kAvx2, kAvx512, kAvx512Bf16 };
 constexpr Isa kAllIsas[] = {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16};
 
-// The widest that the machine has, or what the environment variable HEADRACE_ISA names; throws Error(kUsage) if that is
-// no name, or is a set that the machine lacks.
+// The widest set of the machine, or the one in the environment variable HEADRACE_ISA; throws Error(kUsage) for an
+// unknown name, or a set that the machine lacks.
 Isa isa();
 bool isa_supported(Isa isa);
 const char* isa_name(Isa isa);                    // "baseline", "avx2", "avx512", "avx512bf16"
-bool parse_isa(std::string_view name, Isa* out);  // false if the name is none of those
+bool parse_isa(std::string_view name, Isa* out);  // false for any other name
 
 // For tests and benches, between synchronised streams. REQUIRES: isa_supported(isa).
 void set_isa(Isa isa);
 
-// HEADRACE_DECLARE_ISA(ProductKernels, product_kernels) declares one constant table a set; the *_isa.cc source defines
-// it. HEADRACE_PICK_ISA(product_kernels) is the current set's.
+// HEADRACE_DECLARE_ISA(ProductKernels, product_kernels) declares one constant table per set; the *_isa.cc source
+// defines it. HEADRACE_PICK_ISA(product_kernels) is the selected set's table.
 #if defined(__x86_64__)
 #define HEADRACE_DECLARE_ISA(Table, name) \
   namespace isa_baseline {                \

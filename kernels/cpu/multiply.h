@@ -1,6 +1,6 @@
-// The micro-kernel of attention's two products, for *_isa.cc sources beside simd.h. An element is one chain of fused
+// The micro-kernel of attention's two products, for *_isa.cc sources with simd.h. An element is one chain of fused
 // multiply-adds in ascending order of the steps: its bits do not depend on the rows and columns computed beside it.
-// Pure; everything lives in the set's own namespace.
+// Pure; everything is in the set's own namespace.
 #pragma once
 
 #include "kernels/cpu/simd.h"
@@ -9,21 +9,21 @@ namespace headrace::kernels::HEADRACE_ISA_NAMESPACE {
 
 namespace {
 
-constexpr int kMaxTileRows = 6;  // the micro-kernel's
+constexpr int kMaxTileRows = 6;  // of the micro-kernel
 #if defined(__AVX512F__)
 constexpr int kMaxTileVectors = 4;
 #else
 constexpr int kMaxTileVectors = 2;
 #endif
 
-// Every lane the 32 bits at p: a float, or a pair of bf16.
+// Broadcasts the 32 bits at p to every lane: a float, or a pair of bf16.
 HEADRACE_SIMD vf repeat(const float* p) {
   uint32_t bits;
   memcpy(&bits, p, sizeof bits);
   return float_of(bits + vu{});
 }
 
-// The compiler must keep v in its register, and not read it from memory again at each use.
+// Forces the compiler to keep v in a register instead of rereading it from memory.
 HEADRACE_SIMD void pin(vf& v) {
 #if defined(__x86_64__)
   __asm__("" : "+v"(v));
@@ -32,9 +32,9 @@ HEADRACE_SIMD void pin(vf& v) {
 #endif
 }
 
-// Decode waits for memory more than it computes, and a tile is too short for the hardware to see a stream in it: while
-// one tile is read, the same place in the next is fetched, into the second-level cache (the first has too few requests
-// in flight: it would be slower than nothing).
+// Decode is bound by memory, and a tile is too short for the hardware to detect a stream. So while one tile is read,
+// the same place in the next tile is prefetched into the second-level cache (the first has too few requests in flight;
+// prefetching into it is slower than none).
 constexpr int64_t kCacheLine = 64;
 HEADRACE_SIMD void prefetch(const void* p) { __builtin_prefetch(p, 0, 2); }
 
@@ -51,14 +51,14 @@ HEADRACE_SIMD vf multiply_add(vf a, vf b, vf c) {
 }
 
 // c[r][columns] = c[r][columns] * keep[r] + sum over the steps of a[r][step] * b[step][columns]; without keep, c is
-// written anew.
+// overwritten.
 struct Operands {
   const float* a[kMaxTileRows];
   float* c[kMaxTileRows];
   float keep[kMaxTileRows];
   const void* b;
   int64_t b_stride, steps;  // elements
-  int64_t ahead = 0;        // elements from b to what will be read next, to prefetch; 0: nothing
+  int64_t ahead = 0;        // elements from b to the next data, to prefetch; 0: none
 };
 
 template <Multiply kHow, bool kKeep, typename B, int kRows, int kVectors>
@@ -73,7 +73,7 @@ void multiply(const Operands& x, int64_t column) {
   }
   const B* b = static_cast<const B*>(x.b) + column;
   for (int64_t step = 0; step < x.steps; ++step, b += x.b_stride) {
-    if constexpr (kKeep && kHow == Multiply::kFloats) {  // values, maybe read where they lie
+    if constexpr (kKeep && kHow == Multiply::kFloats) {  // values, possibly read in place
 #pragma GCC unroll 8
       for (int64_t line = 0; line < int64_t(kVectors * kLanes * sizeof(B)); line += kCacheLine) {
         prefetch(reinterpret_cast<const char*>(b + x.ahead) + line);

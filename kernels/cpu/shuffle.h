@@ -1,4 +1,4 @@
-// Moves between lanes, for *_isa.cc sources beside simd.h. Pure; everything lives in the set's own namespace.
+// Moves between lanes, for *_isa.cc sources with simd.h. Pure; everything is in the set's own namespace.
 #pragma once
 
 #include "kernels/cpu/simd.h"
@@ -7,7 +7,7 @@ namespace headrace::kernels::HEADRACE_ISA_NAMESPACE {
 
 typedef uint64_t vq __attribute__((vector_size(kLanes * 4)));
 
-// The lower (upper) halves of a and b, lane by lane: a0 b0 a1 b1 …
+// The lower (upper) halves of a and b, interleaved: a0 b0 a1 b1 …
 #if defined(__AVX512F__)
 HEADRACE_SIMD vf zip_low(vf a, vf b) {
   return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
@@ -29,7 +29,7 @@ HEADRACE_SIMD vq zip_low(vq a, vq b) { return __builtin_shufflevector(a, b, 0, 2
 HEADRACE_SIMD vq zip_high(vq a, vq b) { return __builtin_shufflevector(a, b, 1, 3); }
 #endif
 
-// A square of kLanes rows becomes its columns: each round zips rows i and i + kLanes / 2.
+// Transposes a square of kLanes rows: each round zips rows i and i + kLanes / 2.
 HEADRACE_SIMD void transpose(vf (&rows)[kLanes]) {
 #pragma GCC unroll 4
   for (int width = 1; width < kLanes; width *= 2) {
@@ -44,7 +44,7 @@ HEADRACE_SIMD void transpose(vf (&rows)[kLanes]) {
   }
 }
 
-// Over the lanes by halves, in registers: ((l0 + l8) + (l4 + l12)) + … for 16 lanes, the order of simd.h's sum().
+// Reduces the lanes by halves, in registers: ((l0 + l8) + (l4 + l12)) + … for 16 lanes, the order of simd.h's sum().
 #if defined(__AVX512F__)
 #define HEADRACE_HALVES(v, apply)                                                                    \
   v = apply(v, __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7)); \

@@ -1,7 +1,7 @@
 // Vectors of floats for *_isa.cc sources (isa.h), one width per instruction set: the same source gives 4, 8 or 16
-// lanes. Loads widen bf16 and f16 to fp32, stores round to nearest even. `count` forms touch only the first count
-// elements (1 <= count <= kLanes) and read zero beyond. Sums over lanes have one fixed order. Pure; everything here
-// lives in the set's own namespace. Operators (+ - * / < and so on, lane by lane) are the compiler's own.
+// lanes. Loads widen bf16 and f16 to fp32, stores round to nearest even. `count` forms access only the first count
+// elements (1 <= count <= kLanes) and read zero beyond. Sums over lanes have one fixed order. Pure; everything is in
+// the set's own namespace. Operators (+ - * / < and so on, lane by lane) are the compiler's.
 #pragma once
 
 #include <cstdint>
@@ -39,10 +39,10 @@ HEADRACE_SIMD vf splat(float value) { return vf{} + value; }
 HEADRACE_SIMD vu bits_of(vf v) { return reinterpret_cast<vu>(v); }
 HEADRACE_SIMD vf float_of(vu v) { return reinterpret_cast<vf>(v); }
 
-// mask: lanes of all ones or all zeros, as comparisons give.
+// mask: lanes of all ones or all zeros, as comparisons return.
 HEADRACE_SIMD vf select(vi mask, vf yes, vf no) { return mask ? yes : no; }
 HEADRACE_SIMD vu select(vi mask, vu yes, vu no) { return mask ? yes : no; }
-// A NaN in `a` stays: b is taken only where it compares.
+// Keeps a NaN in `a`: b is taken only if the comparison is true.
 HEADRACE_SIMD vf max(vf a, vf b) { return select(a < b, b, a); }
 HEADRACE_SIMD vf min(vf a, vf b) { return select(b < a, b, a); }
 
@@ -90,7 +90,7 @@ HEADRACE_SIMD vf widen_f16(vh h) {
 #else
   const vu wide = __builtin_convertvector(h, vu);
   const vu magnitude = (wide & 0x7fff) << 13;
-  vu bits = bits_of(float_of(magnitude) * 0x1p112f);  // the exponent's bias moves from 15 to 127
+  vu bits = bits_of(float_of(magnitude) * 0x1p112f);  // changes the exponent's bias from 15 to 127
   bits |= select(vi(magnitude >= (0x7c00u << 13)), vu{} + 0x7f800000u, vu{});
   return float_of(bits | (wide & 0x8000) << 16);
 #endif
@@ -170,7 +170,7 @@ HEADRACE_SIMD void store_some(T* p, vf v, int64_t count) {
 
 // ---- Over lanes -----------------------------------------------------------------------------------------------------
 
-// Halves are added until one lane is left: ((l0 + l8) + (l4 + l12)) + … for 16 lanes.
+// Adds halves until one lane is left: ((l0 + l8) + (l4 + l12)) + … for 16 lanes.
 HEADRACE_SIMD float sum(vf v) {
   float lanes[kLanes];
   memcpy(lanes, &v, sizeof v);
@@ -188,8 +188,8 @@ HEADRACE_SIMD float largest(vf v) {
   return lanes[0];
 }
 
-// The sums of four vectors at once, by transposing as it adds: an eighth of the shuffles of four times sum(). Each sum
-// has the order ((q0 + q2) + (q1 + q3)) of its groups of four lanes, and in a group ((l0 + l2) + (l1 + l3)), first.
+// The sums of four vectors, by a transposition that adds: an eighth of the shuffles of four sum() calls. Each sum has
+// the order ((q0 + q2) + (q1 + q3)) of its groups of four lanes, and within a group ((l0 + l2) + (l1 + l3)), first.
 typedef float v4 __attribute__((vector_size(16)));
 HEADRACE_SIMD v4 sum_each(vf a, vf b, vf c, vf d) {
 #if defined(__AVX512F__)
@@ -215,11 +215,11 @@ HEADRACE_SIMD v4 sum_each(vf a, vf b, vf c, vf d) {
 // ---- Functions ------------------------------------------------------------------------------------------------------
 
 // e^x, within 2 ulp (tested); 0 below about -103.97, inf above about 88.72, NaN stays NaN, exp(0) = 1 exactly.
-// x = n ln 2 + r with |r| <= ln(2) / 2; e^r by its Taylor polynomial; 2^n in two halves so that subnormals come out.
+// x = n ln 2 + r with |r| <= ln(2) / 2; e^r by its Taylor polynomial; 2^n in two halves, so that subnormals are exact.
 HEADRACE_SIMD vf exp(vf x) {
   x = select(x < -105.0f, splat(-105.0f), x);
   x = select(x > 89.0f, splat(89.0f), x);
-  const float kMagic = 0x1.8p23f;  // adding it rounds to an integer, which then stands in the low bits
+  const float kMagic = 0x1.8p23f;  // adding it rounds to an integer in the low bits
   const vf shifted = x * 0x1.715476p0f + kMagic;
   const vf n = shifted - kMagic;
   vf r = fma(n, splat(-0x1.63p-1f), x);  // few bits, so that n * ln 2 is exact without FMA too

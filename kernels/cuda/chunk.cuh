@@ -1,5 +1,5 @@
-// Eight elements of any type as floats: loads widen, stores round once, to nearest even. Whole chunks go in accesses of
-// 16 bytes where the caller knows them aligned; which way they go changes no bit. Device code.
+// Eight elements of any type as floats: loads widen, stores round once, to nearest even. Whole chunks use 16-byte
+// accesses if the caller knows that they are aligned; the access width changes no bit. Device code.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -13,12 +13,12 @@ namespace headrace::kernels::cuda {
 
 constexpr int kChunk = 8;
 
-// For the host: whether every chunk from `pointer` on, `stride` elements apart, may be accessed as a whole.
+// For the host: whether every chunk from `pointer` on, `stride` elements apart, can be accessed whole.
 inline bool chunks_aligned(const void* pointer, DType type, int64_t stride) {
   return reinterpret_cast<uintptr_t>(pointer) % 16 == 0 && stride * static_cast<int64_t>(dtype_bytes(type)) % 16 == 0;
 }
 
-// A bug on the caller's side: the kernel stops, and the stream's next call throws.
+// For bugs of the caller: the kernel stops, and the stream's next call throws.
 __device__ inline void device_check(bool condition) {
   if (!condition) __trap();
 }
@@ -47,7 +47,7 @@ struct alignas(16) Pack {
   T of[kCount];
 };
 
-// The first `count` of the chunk; the rest reads as zero.
+// Loads the first `count` elements; the rest is zero.
 template <typename T>
 __device__ inline void load_chunk(const T* from, int count, bool aligned, float (&values)[kChunk]) {
   constexpr int kCount = Pack<T>::kCount;
@@ -83,7 +83,7 @@ __device__ inline void store_chunk(T* to, int count, bool aligned, const float (
   }
 }
 
-// A whole, aligned chunk as it lies in memory, so that many can be under way in few registers.
+// A whole, aligned chunk with its memory layout, so that many can be in flight in few registers.
 template <typename T>
 struct RawChunk {
   uint4 of[kChunk * sizeof(T) / 16];
@@ -100,7 +100,7 @@ struct RawChunk {
   }
 };
 
-// The type is a value: the same for a whole launch, so that the branch costs nothing beside the memory.
+// The type is a runtime value, the same for a whole launch, so the branch costs little beside the memory access.
 __device__ inline void load_chunk(DType type, const void* base, int64_t element, int count, bool aligned,
                                   float (&values)[kChunk]) {
   switch (type) {

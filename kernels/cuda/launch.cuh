@@ -1,4 +1,4 @@
-// How the kernels of this folder are launched: on the stream, and checked by name. Host code, internal to kernels/cuda.
+// Launches the kernels of this folder on the stream and checks the launch. Host code, internal to kernels/cuda.
 #pragma once
 
 #include <cuda_runtime_api.h>

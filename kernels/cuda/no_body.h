@@ -1,5 +1,5 @@
-// What a kernel without a CUDA body says. A CUDA stream cannot be made in a build without CUDA, so that reaching it
-// means that the build is not what the device layer thinks it is. Pure; from any thread.
+// The error of a kernel without a CUDA body. A build without CUDA cannot make a CUDA stream, so reaching it means that
+// the build and the device layer disagree. Pure; from any thread.
 #pragma once
 
 #include "cache/base.h"

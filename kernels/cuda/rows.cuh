@@ -1,4 +1,4 @@
-// Rows of any type as bytes and as chunks: what the kernels that move and reduce rows share. Device code.
+// Rows of any type as bytes and as chunks, for the kernels that move and reduce rows. Device code.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ __device__ inline char* at(void* base, int64_t element, DType type) {
   return static_cast<char*>(base) + element * bytes_of(type);
 }
 
-// Of a row of `total` elements, how many lie in the chunk at `begin`.
+// The number of elements in the chunk at `begin` of a row of `total`.
 __device__ inline int chunk_count(int64_t total, int64_t begin) {
   const int64_t left = total - begin;
   return static_cast<int>(left < 0 ? 0 : left < kChunk ? left : kChunk);
@@ -27,7 +27,7 @@ __device__ inline bool may_copy_wide(const void* to, const void* from, int64_t b
          0;
 }
 
-// Copies with `threads` threads, of which this is number `thread`.
+// Copies with `threads` threads; this one is number `thread`.
 __device__ inline void copy_row(void* to, const void* from, int64_t bytes, bool aligned, unsigned thread,
                                 unsigned threads) {
   if (aligned) {

@@ -1,4 +1,4 @@
-// The vectorised rows of the elementwise ops, one table an instruction set (isa.h). Serial; any thread. The types are
+// The vectorised rows of the elementwise ops, one table per instruction set (isa.h). Serial; any thread. The types are
 // those of the params structs in kernels/elementwise/op.h.
 #pragma once
 
@@ -14,11 +14,11 @@ struct ElementwiseKernels {
   void (*rms_norm)(DType type, const void* x, const void* weight, void* out, int64_t cols, float eps);
   // One head: x and out have head_dim elements, in may be out; cos_sin [head_dim].
   void (*rotate)(DType in_type, DType out_type, const void* in, const float* cos_sin, void* out, int64_t head_dim);
-  // count elements from one type to another, rounded.
+  // Converts count elements to another type, rounded.
   void (*convert)(DType in_type, DType out_type, const void* in, void* out, int64_t count);
   // silu(gate) * up over cols elements.
   void (*silu_mul)(DType type, const void* gate, const void* up, void* out, int64_t cols);
-  // e^x over count elements: what silu and attention build on, for its test.
+  // e^x over count elements: the basis of silu and attention, for its test.
   void (*exp)(const float* in, float* out, int64_t count);
 };
 HEADRACE_DECLARE_ISA(ElementwiseKernels, elementwise_kernels)

@@ -1,7 +1,7 @@
-// The small ops between the products: embedding, RMSNorm, RoPE with the rounding of K and V, SiLU-mul, and the moving
-// of rows. Each takes one params struct of views and a stream, owns nothing and returns at once; the CPU body is the
-// truth. Sums and transcendental functions are fp32; results are rounded once, to the type of their output. A row's
-// bits never depend on the other rows of the call (docs/design.md, section 6).
+// The small ops between the products: embedding, RMSNorm, RoPE with the rounding of K and V, SiLU-mul, and row moves.
+// Each takes one params struct of views and a stream, owns nothing and is asynchronous; the CPU body is the reference.
+// Sums and transcendental functions are fp32; results are rounded once, to the type of their output. A row's bits never
+// depend on the other rows of the call (docs/design.md, section 6).
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct EmbeddingParams {
 };
 void embedding(const EmbeddingParams& params, Stream& stream);
 
-// out = x / sqrt(mean(x^2) + eps) * weight, over the last dimension. In place is allowed. `groups` > 1: the head norm
-// of Qwen3, each of a row's heads on its own.
+// out = x / sqrt(mean(x^2) + eps) * weight, over the last dimension. In place is allowed. `groups` > 1: Qwen3's head
+// norm, each of a row's heads separately.
 struct RmsNormParams {
   const void* x;       // [rows, groups, cols], rows x_stride elements apart
   const void* weight;  // [cols]
@@ -32,10 +32,10 @@ struct RmsNormParams {
 };
 void rms_norm(const RmsNormParams& params, Stream& stream);
 
-// Rotates pairs (i, i + head_dim/2) of q in place and of k on the way out, and rounds K and V to the cache's types:
-// before any use, the row's own included (docs/design.md, section 6, rule 4).
-// Sources: the fused q|k|v rows of a product. Destinations: any layout given by strides in elements, so that a segment
-// ([kv_heads, rows, head_dim]) and a pass's rows ([rows, kv_heads, head_dim]) look the same. kv_heads = 0: q alone.
+// Rotates pairs (i, i + head_dim/2) of q in place and of k on output, and rounds K and V to the cache's types before
+// any use, by the row itself included (docs/design.md, section 6, rule 4). Sources: the fused q|k|v rows of a product.
+// Destinations: any layout with strides in elements, so a segment ([kv_heads, rows, head_dim]) and a pass's rows
+// ([rows, kv_heads, head_dim]) are handled alike. kv_heads = 0: only q.
 struct RopeParams {
   void* q;                   // [rows, heads, head_dim], rows qkv_stride elements apart; rotated in place
   const void* k;             // [rows, kv_heads, head_dim], rows qkv_stride elements apart
@@ -47,11 +47,11 @@ struct RopeParams {
   DType type, k_type, v_type;
   int64_t rows, heads, kv_heads, head_dim, qkv_stride, table_rows;
   int64_t out_row_stride, out_head_stride;  // elements, of k_out and v_out
-  const int32_t* out_first;                 // [1]: the row of k_out and v_out that the first goes to; null: 0
+  const int32_t* out_first;                 // [1]: the row of k_out and v_out for the first row; null: 0
 };
 void rope(const RopeParams& params, Stream& stream);
 
-// cos_sin[p] for p in [0, rows): the angle is float(p) * inv_freq[i] in fp32, as the reference implementations have it.
+// cos_sin[p] for p in [0, rows): the angle is float(p) * inv_freq[i] in fp32, as in the reference implementations.
 struct RopeTableParams {
   const float* inv_freq;  // [head_dim / 2]
   float* cos_sin;         // [rows, head_dim]
@@ -69,9 +69,9 @@ struct SiluMulParams {
 };
 void silu_mul(const SiluMulParams& params, Stream& stream);
 
-// Appends accepted rows of a pass to every layer's tail ring and active segment, by index: the row of position
-// first_position + j is pass row source[j]. All layers in one call. A cache that is but a ring has no active segment:
-// active_k and active_v null.
+// Appends accepted rows of a pass to every layer's tail ring and active segment, by index: position first_position + j
+// is pass row source[j]. One call for all layers. A cache that is only a ring has no active segment: active_k and
+// active_v are null.
 struct CommitParams {
   const void* pass_k;  // [layers, pass_rows, kv_heads, head_dim]
   const void* pass_v;
@@ -88,8 +88,8 @@ struct CommitParams {
 };
 void commit_rows(const CommitParams& params, Stream& stream);
 
-// The last rows of one layer, as prefill built them, to its tail ring: `count` rows of one segment, the first of which
-// is at first_position.
+// Copies the last rows of one layer, as prefill built them, to its tail ring: `count` rows of one segment, from
+// first_position on.
 struct FillRingParams {
   const void* k;  // [kv_heads, stride_rows, head_dim], from the first of the rows on
   const void* v;

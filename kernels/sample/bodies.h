@@ -8,7 +8,7 @@ namespace headrace::kernels {
 
 namespace cuda {
 
-// A row is sampled in parts: each leaves two keys of 64 bits, and a row its filters' border.
+// A row is sampled in parts: each part writes two keys of 64 bits, and each row its filters' border.
 constexpr int64_t kSamplePartTokens = 4096;
 constexpr uint64_t sample_workspace_bytes(int64_t rows, int64_t vocab) {
   return static_cast<uint64_t>(rows) * (static_cast<uint64_t>(ceil_div(vocab, kSamplePartTokens)) * 16 + 8);

@@ -1,5 +1,5 @@
-// What sampling and the ranking of a draft's candidates share: clean logits, keys that order scores and ids as one
-// integer, the exponential and the sampler's noise. The arithmetic is the CPU body's (kernels/cpu/simd.h,
+// Shared by sampling and the ranking of a draft's candidates: clean logits, keys that order scores and ids as one
+// integer, the exponential and the sampler's noise. The arithmetic is that of the CPU body (kernels/cpu/simd.h,
 // kernels/sample/cpu_isa.cc), operation by operation: for sources compiled without contraction. Device code.
 #pragma once
 
@@ -11,11 +11,11 @@
 
 namespace headrace::kernels::cuda {
 
-constexpr int kTokensAtOnce = 4;  // of one Philox counter
+constexpr int kTokensAtOnce = 4;  // per Philox counter
 
 __device__ inline float clean(float logit) { return fminf(logit == logit ? logit : -INFINITY, FLT_MAX); }
 
-// Four logits of a row from id on; -inf beyond its end. Aligned: all four in one access.
+// Four logits of a row from id on; -inf beyond its end. Aligned: one access for all four.
 __device__ inline void load_four_raw(const float* row, int64_t count, bool aligned, int64_t id,
                                      float (&logits)[kTokensAtOnce]) {
   if (aligned && id + kTokensAtOnce <= count) {
@@ -37,7 +37,7 @@ __device__ inline void load_four(const float* row, int64_t count, bool aligned, 
   for (int i = 0; i < kTokensAtOnce; ++i) logits[i] = clean(logits[i]);
 }
 
-// Larger for a larger score, and among equal ones for the lower id; never 0. Not for a NaN.
+// Increases with the score and, for equal scores, with a lower id; never 0. Not for NaN.
 __device__ inline uint64_t key_of(float score, int64_t id) {
   const uint32_t bits = __float_as_uint(score + 0.0f);  // no -0
   const uint32_t ordered = bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
@@ -51,7 +51,7 @@ __device__ inline float score_of(uint64_t key) {
 
 __device__ inline uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-// Of all threads' values, in every thread.
+// Reduces all threads' values; every thread gets the result.
 template <int kBlockThreads>
 __device__ inline uint64_t block_largest(uint64_t value) {
   __shared__ uint64_t of_warp[kBlockThreads / 32];
@@ -110,7 +110,7 @@ __device__ inline float gumbel(uint32_t word) {
   return fmaf(exponent, -0x1.62e43p-1f, twice_atanh((1.0f - m) / (1.0f + m)));
 }
 
-// The words of the counter that a token shares with its three neighbours.
+// The words of the counter, shared by four neighbouring tokens.
 __device__ inline void philox_words(uint64_t seed, int64_t position, int64_t id, uint32_t (&words)[4]) {
   words[0] = static_cast<uint32_t>(id / 4);
   words[1] = 0;

@@ -1,9 +1,9 @@
 // Sampling as a pure function of (logits, settings, seed, absolute position) by Gumbel-max (docs/design.md, section 6,
-// rule 3). Filters in this order: temperature, top-k, top-p, min-p; the token is the argmax over those kept of logit /
-// T + g(seed, position, token id), g = -log(-log(1 - u)) with u from Philox 4x32-10, never 0 or 1: small u makes large
-// g, and floats are fine near 0, so that a token of probability 1e-9 keeps it. T = 0 is the same without g and filters.
-// Ties go to the lower id, also at the border of top-k and top-p. -inf is never chosen. A row with a NaN or +inf, or
-// with nothing but -inf, has no token: a NoToken stands in its place.
+// rule 3). Filters in this order: temperature, top-k, top-p, min-p; the token is the argmax over the kept tokens of
+// logit / T + g(seed, position, token id), g = -log(-log(1 - u)) with u from Philox 4x32-10, never 0 or 1. Small u
+// gives large g, and floats are dense near 0, so a token of probability 1e-9 keeps that probability. T = 0 is the same
+// without g and filters. Ties go to the lower id, also at the border of top-k and top-p. -inf is never chosen. A row
+// with a NaN or +inf, or with only -inf, has no token; its result is a NoToken.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,9 @@ struct SamplingSettings {
 // Uniform in (0, 1) for a token at a position: Philox 4x32-10 with key = seed, counter = (token / 4, position). For
 // tests and for drafts that rank their candidates with the same noise.
 float sampling_uniform(uint64_t seed, int64_t position, int32_t token);
-float sampling_gumbel(uint64_t seed, int64_t position, int32_t token);  // g of the same
+float sampling_gumbel(uint64_t seed, int64_t position, int32_t token);  // g for the same arguments
 
-// What a row of logits without a token has in it. In the order of precedence.
+// Why a row of logits has no token, in order of precedence.
 enum NoToken : int32_t { kNanLogit = -1, kInfiniteLogit = -2, kNoFiniteLogit = -3 };
 
 struct SampleParams {

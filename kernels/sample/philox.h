@@ -1,5 +1,5 @@
-// Philox 4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as
-// 1, 2, 3" (SC 2011): four words out of a counter of four and a key of two, by ten rounds of two multiplications. Pure.
+// Philox 4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1,
+// 2, 3" (SC 2011): four words from a counter of four and a key of two, by ten rounds of two multiplications. Pure.
 #pragma once
 
 #include <array>
@@ -7,7 +7,7 @@
 
 namespace headrace::kernels {
 
-// Also spelt out in kernels/sample/cpu_isa.cc, many counters at a time.
+// Repeated in kernels/sample/cpu_isa.cc, which computes many counters at a time.
 constexpr uint32_t kPhiloxMultiplier0 = 0xD2511F53, kPhiloxMultiplier1 = 0xCD9E8D57;
 constexpr uint32_t kPhiloxWeyl0 = 0x9E3779B9, kPhiloxWeyl1 = 0xBB67AE85;  // golden ratio, sqrt(3) - 1
 constexpr int kPhiloxRounds = 10;

@@ -1,17 +1,17 @@
-// A draft's tree, grown, pruned and walked in device memory: no step of it needs a round trip to the host (EAGLE-2
-// section 4, OPT-Tree section 3, LongSpec section 3.2). One description covers their trees: level l forwards a frontier
-// of `rows` nodes (level 0: the root alone), ranks `branch` children of each, keeps the `keep` best as candidates and
-// makes the `width` best the next frontier; the tree is the best of all candidates.
-// runtime/speculation/policy/tree_policy.h has the numbers. A round:
+// A draft's tree, grown, pruned and walked in device memory without a round trip to the host (EAGLE-2 section 4,
+// OPT-Tree section 3, LongSpec section 3.2). One description covers their trees: level l forwards a frontier of `rows`
+// nodes (level 0: only the root), ranks `branch` children of each, keeps the `keep` best as candidates and makes the
+// `width` best the next frontier; the tree is the best of all candidates. runtime/speculation/policy/tree_policy.h has
+// the numbers. A round:
 //   level 0: top_log_probs of the root's logits, tree_grow
 //   level l: embedding() of frontier.tokens; the parents' hidden states by embedding() again, with frontier.parent_rows
 //            for ids; the draft's forward at frontier.positions and frontier.path; top_log_probs; tree_grow
 //   tree_select; the target's pass; tree_accept
 //
-// A candidate's score is the sum of the log-probabilities from the root on. Candidates are numbered level by level, in
-// a level by the parent's place in its frontier and then by rank; a frontier is in order of score. Ties go to the lower
-// number, and so to the lesser depth. A child scores no more than its parent and has a higher number: whichever
-// candidates are the best, their parents are among them, also where scores are equal.
+// A candidate's score is the sum of the log-probabilities from the root on. Candidates are numbered level by level,
+// within a level by the parent's place in its frontier and then by rank; a frontier is sorted by score. Ties go to the
+// lower number, and so to the smaller depth. A child's score is at most its parent's and its number is higher, so the
+// parents of the best candidates are always among them, even on ties.
 #pragma once
 
 #include <cstdint>
@@ -22,27 +22,27 @@
 namespace headrace {
 
 constexpr int64_t kMaxDraftNodes = 128;  // of a tree, the root included
-constexpr int64_t kMaxBranch = 64;       // children ranked of one node
-constexpr int64_t kMaxFrontier = 64;     // nodes forwarded at a time
+constexpr int64_t kMaxBranch = 64;       // children ranked per node
+constexpr int64_t kMaxFrontier = 64;     // nodes forwarded at once
 constexpr int64_t kMaxTopVocab = 256 * 1024;
 
-// Of each row the k likeliest tokens by (logit, lower id), with the logarithm of the softmax over the vocabulary. A NaN
-// counts as -inf, +inf as the largest float; a row of nothing else gives ids 0 to k - 1 and -inf.
+// The k likeliest tokens of each row by (logit, lower id), with the logarithm of the softmax over the vocabulary. NaN
+// counts as -inf, +inf as the largest float; a row of only those gives ids 0 to k - 1 and -inf.
 //
-// temperature > 0 adds the sampler's own noise (docs/design.md, section 6, rule 3): ranked and scored is
-// z = logit / temperature + g(seed, position, target token). The target takes the argmax of its own z, which differs
-// from this z where draft and target disagree. If the disagreement is distributed like the noise, softmax(z) is the
-// probability of being that argmax, so scores stay log-probabilities.
+// temperature > 0 adds the sampler's noise (docs/design.md, section 6, rule 3): it ranks and scores z = logit /
+// temperature + g(seed, position, target token). The target takes the argmax of its own z, which differs from this z
+// where draft and target disagree. If the disagreement is distributed like the noise, softmax(z) is the probability of
+// being that argmax, so scores stay log-probabilities.
 struct TopLogProbsParams {
   const float* logits;       // [rows, stride], of which the first `vocab` count
   const int32_t* map;        // [vocab]: the target's token for each of the draft's; null if they share a vocabulary
-  const int32_t* positions;  // [rows]; the token being ranked is drawn at position + position_offset. Noise only
+  const int32_t* positions;  // [rows]; the ranked token is drawn at position + position_offset. For the noise only
   float* log_probs;          // [rows, k], out, best first; never above 0
   int32_t* tokens;           // [rows, k], out, the target's
   void* workspace;           // top_log_probs_workspace_bytes(rows, vocab, k)
   int64_t rows, vocab, stride, k;
   int64_t position_offset;
-  float temperature;  // 0: the logits as they are, and no noise
+  float temperature;  // 0: the plain logits without noise
   uint64_t seed;
 };
 uint64_t top_log_probs_workspace_bytes(int64_t rows, int64_t vocab, int64_t k);
@@ -55,52 +55,52 @@ struct TreeCandidates {  // [the sum of the levels' keep]
   int32_t* depths;   // from 1
 };
 
-// Of at most kMaxFrontier nodes, updated in place. What the next forward takes, a row a node.
+// At most kMaxFrontier nodes, updated in place. Inputs of the next forward, one row per node.
 struct TreeFrontier {
   int32_t* candidates;
   float* scores;
   int32_t* tokens;
-  int32_t* parent_rows;  // the parent's row in the forward before
+  int32_t* parent_rows;  // the parent's row in the previous forward
   int32_t* positions;
-  int32_t* path;  // [kMaxFrontier, path_stride], as tail_attention takes it, the node's own row last
+  int32_t* path;  // [kMaxFrontier, path_stride], as for tail_attention, the node's own row last
   int64_t path_stride;
 };
 
-// One block of device memory; level 0 fills it first.
+// One block of device memory, initialised by level 0.
 struct TreeProgress {
-  int32_t levels;   // that count
-  int32_t stopped;  // 1: the levels to come do not count
-  int32_t count;    // of best
-  float expected;   // the sum of the probabilities of best: how many of them the target is expected to accept
+  int32_t levels;                    // levels that count
+  int32_t stopped;                   // 1: later levels do not count
+  int32_t count;                     // of best
+  float expected;                    // the sum of the probabilities of best: the expected number of accepted ones
   int32_t best[kMaxDraftNodes - 1];  // candidates, ascending: the tree so far, without its root
 };
 
-// One level. The children of a frontier's nodes, in order of log-probability as top_log_probs gives them; a positive
-// one counts as 0, a NaN as -inf.
+// One level. The children of a frontier's nodes, sorted by log-probability, from top_log_probs; a positive value counts
+// as 0, NaN as -inf.
 struct TreeGrowParams {
   const float* log_probs;  // [rows, branch]
   const int32_t* tokens;   // [rows, branch]
   TreeCandidates candidates;
   TreeProgress* progress;
   TreeFrontier frontier;     // in, from level 1 on: `rows` nodes; out: `width`
-  const int32_t* committed;  // [1]: rows in the draft's KV cache before this round's tree: the root's is one of them
+  const int32_t* committed;  // [1]: rows in the draft's KV cache before this round's tree, the root's included
   int64_t level;
   int64_t rows, branch;     // rows <= kMaxFrontier, 1 at level 0; branch <= kMaxBranch
-  int64_t width;            // <= rows * branch; 0 at the last level: the frontier stays as it is
-  int64_t keep;             // width <= keep <= rows * branch, below kMaxDraftNodes; a tree of n nodes wants n - 1
-  int64_t first_candidate;  // the sum of `keep` of the levels before
+  int64_t width;            // <= rows * branch; 0 at the last level, which leaves the frontier unchanged
+  int64_t keep;             // width <= keep <= rows * branch, below kMaxDraftNodes; a tree of n nodes needs n - 1
+  int64_t first_candidate;  // the sum of `keep` over the previous levels
   int64_t nodes;            // of the tree, the root included
   int64_t first_row;        // the pass row of the next frontier's first node
-  // OPT-Tree's rule: a level that adds no more than this to `expected` is the last that counts; the levels after it
-  // change nothing. Below 0: every level counts.
+  // OPT-Tree's rule: a level that adds at most this to `expected` is the last one; later levels change nothing. Below
+  // 0: every level counts.
   float threshold;
 };
 void tree_grow(const TreeGrowParams& params, Stream& stream);
 
-// A tree, as the target's pass takes it.
+// A tree, in the layout of the target's pass.
 struct TreeRows {
   int32_t* count;           // [1]: nodes in the tree
-  int32_t* tokens;          // [nodes], as all below
+  int32_t* tokens;          // [nodes], like all below
   int32_t* parents;         // -1 for the root
   int32_t* depths;          // 0 for the root
   float* scores;            // 0 for the root; may be null
@@ -119,13 +119,13 @@ struct TreeSelectParams {
   const TreeProgress* progress;
   const int32_t* root_token;     // [1]
   const int32_t* root_position;  // [1]: the target's rows before it
-  const int32_t* slot_shift;     // [1]; null where there are no slots
+  const int32_t* slot_shift;     // [1]; null without slots
   TreeRows out;
-  int64_t nodes;  // at most as many as tree_grow had: fewer take the best of the tree
+  int64_t nodes;  // at most tree_grow's: fewer select the best of the tree
 };
 void tree_select(const TreeSelectParams& params, Stream& stream);
 
-// What a verified tree leaves, in one block for one copy: runtime/speculation/accept.h on the device.
+// The result of a verified tree, in one block for one copy: runtime/speculation/accept.h on the device.
 struct TreeAcceptance {
   int32_t count;                   // of the accepted path, root included: never 0
   int32_t next;                    // the target's sample after its last node: tokens[count - 1]
@@ -137,7 +137,7 @@ struct TreeAcceptParams {
   const int32_t* tokens;   // [nodes]
   const int32_t* parents;  // [nodes]
   const int32_t* samples;  // [nodes]: the target's token after each
-  TreeAcceptance* out;     // [1]; beyond `count` it stays as it is
+  TreeAcceptance* out;     // [1]; entries beyond `count` are unchanged
   int64_t nodes;
 };
 void tree_accept(const TreeAcceptParams& params, Stream& stream);
