@@ -40,7 +40,7 @@ std::string ByteSource::text(uint64_t offset, uint64_t bytes) const {
   return out;
 }
 
-InputFile::InputFile(const std::string& path) : InputFile() {  // from here on the destructor closes what is open
+InputFile::InputFile(const std::string& path) : InputFile() {  // from here on the destructor closes the file
   if (path.find('\0') != std::string::npos) throw_error(ExitCode::kBadInput, printable(path), "a path with a NUL byte");
   // O_NONBLOCK: opening a named pipe must not wait for a writer.
   descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);

@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-// Before the parse: a depth that a parser would spend its stack on. Brackets within strings do not count.
+// Checked before parsing, because the parser uses stack for each level. Brackets within strings do not count.
 void check_depth(std::string_view text, const std::string& source) {
   int depth = 0;
   bool in_string = false;
@@ -33,7 +33,7 @@ void check_depth(std::string_view text, const std::string& source) {
   }
 }
 
-// Watches a parse for keys that come twice in one object.
+// Detects keys that occur twice in one object.
 class KeyGuard {
  public:
   explicit KeyGuard(const std::string& source) : source_(source) {}
