@@ -30,7 +30,7 @@ bool is_word(char32_t c) {
   }
 }
 
-// The place where the character before `at` begins; at > 0.
+// The start of the character before `at`; at > 0.
 size_t before(std::string_view text, size_t at) {
   do --at;
   while (at > 0 && (static_cast<uint8_t>(text[at]) & 0xC0) == 0x80);

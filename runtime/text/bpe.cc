@@ -35,7 +35,7 @@ Bpe::Bpe(BpeDefinition definition) : definition_(std::move(definition)) {
   } else {
     build_characters();
   }
-  if (!definition_.ignore_merges) definition_.words.clear();  // no longer needed: half of a vocabulary's memory
+  if (!definition_.ignore_merges) definition_.words.clear();  // no longer needed; half of a vocabulary's memory
 }
 
 void Bpe::build_pairs() {
@@ -107,8 +107,8 @@ void Bpe::add_symbols(std::string_view word, std::vector<Symbol>* symbols) const
     }
     return;
   }
-  // An unknown waits until a known character follows, so that neighbours can fuse into one; as the reference has it,
-  // byte tokens do not end the wait.
+  // An unknown is held back until a known character follows, so that neighbours can fuse into one. As in the reference,
+  // byte tokens do not end the run.
   bool waiting = false;
   const Symbol unknown{definition_.unk, -1, -1, kNone, -1};
   while (!word.empty()) {

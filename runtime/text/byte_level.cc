@@ -8,7 +8,7 @@ namespace headrace {
 
 namespace {
 
-// Bytes that print as themselves in Latin-1 keep their code point; the others take U+0100 onwards, in order.
+// Bytes that are printable in Latin-1 keep their code point; the others get code points from U+0100 on, in order.
 struct Alphabet {
   std::array<std::string, 256> characters;
   std::array<int16_t, 512> bytes;  // by code point; -1: not in the alphabet

@@ -9,7 +9,7 @@ namespace headrace {
 
 namespace {
 
-// What Python's str.strip() takes away.
+// The characters that Python's str.strip() removes.
 bool is_blank(char32_t c) {
   return c == ' ' || (c >= '\t' && c <= '\r') || (c >= 0x1C && c <= 0x1F) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
          (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
@@ -32,7 +32,7 @@ std::string trimmed(std::string_view text, Trim trim) {
   return end == 0 ? "" : valid.substr(begin, end - begin);
 }
 
-// Collects a prompt's parts: ours, whose markers count, and the user's, which are text.
+// Collects a prompt's parts: ours, whose markers become tokens, and the user's, which stay text.
 class Prompt {
  public:
   explicit Prompt(const ChatTemplate& chat) : chat_(chat) {}
@@ -81,7 +81,7 @@ void render_llama3(const Tokenizer& tokenizer, const ChatTemplate& chat, const C
   prompt->ours(header("user")).theirs(messages.user).ours("<|eot_id|>" + header("assistant"));
 }
 
-// The reference trims system block and message as one string: the block's own line breaks, too, if nothing follows.
+// The reference trims system block and message as one string, and so the block's own line breaks if nothing follows.
 void render_llama2(const Tokenizer& tokenizer, const ChatTemplate& chat, const ChatMessages& messages, Prompt* prompt) {
   const std::string& system = messages.system.empty() ? chat.default_system : messages.system;
   const std::string user = trimmed(messages.user, system.empty() ? Trim::kBoth : Trim::kEnd);
@@ -90,7 +90,7 @@ void render_llama2(const Tokenizer& tokenizer, const ChatTemplate& chat, const C
   prompt->theirs(user).ours(" [/INST]");
 }
 
-// Where "[INST]" is a token (v3), no space stands before "[/INST]"; where it is text (v1), one does.
+// If "[INST]" is a token (v3), no space precedes "[/INST]"; if it is text (v1), one does.
 void render_mistral(const Tokenizer& tokenizer, const ChatTemplate& chat, const ChatMessages& messages,
                     Prompt* prompt) {
   const bool is_token = tokenizer.find("[/INST]") >= 0;

@@ -1,4 +1,4 @@
-// Which family a model's chat template is, and what in it differs from the others of that family.
+// Recognises the family of a model's chat template, and how it differs within the family.
 #include <algorithm>
 
 #include "cache/base.h"
@@ -10,7 +10,7 @@ namespace headrace {
 namespace {
 
 constexpr std::string_view kSystemOpen = "<|im_start|>system\n", kTurnEnd = "<|im_end|>";
-// transformers' own default, where the template asks for a date.
+// The default of transformers if the template asks for a date.
 constexpr const char* kLlama31Preamble = "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n";
 constexpr const char* kEmptyThought = "<think>\n\n</think>\n\n";
 
@@ -38,7 +38,9 @@ ChatFamily family_of(std::string_view jinja) {
   return has(jinja, "<<SYS>>") ? ChatFamily::kLlama2 : ChatFamily::kMistral;
 }
 
-// ChatML templates that have a default print it as one string: "<|im_start|>system\n…<|im_end|>\n".
+// ChatML templates with a default print it as one string: "<|im_start|>system
+// …<|im_end|>
+// ".
 std::string default_system(const std::vector<std::string>& strings) {
   for (const std::string& text : strings) {
     const size_t open = text.find(kSystemOpen);
@@ -68,7 +70,7 @@ void read_chatml(std::string_view jinja, const std::vector<std::string>& strings
   chat->begins_with_bos = has(jinja, "bos_token");
   chat->trims = trims_messages(jinja);
   for (const std::string& text : strings)
-    if (text == "<|im_start|>assistant\n<think>\n") chat->answer_prefix = "<think>\n";  // it thinks, always
+    if (text == "<|im_start|>assistant\n<think>\n") chat->answer_prefix = "<think>\n";  // always thinks
 }
 
 void read_mistral(const std::vector<std::string>& strings, ChatTemplate* chat) {
@@ -98,7 +100,7 @@ ChatTemplate chat_template_by_name(std::string_view name) {
 
 ChatTemplate recognise_chat_template(std::string_view jinja, const std::string& source) {
   const std::vector<std::string> strings = jinja_strings(jinja);
-  std::string printed;  // a marker counts where it can be printed, not in a comment
+  std::string printed;  // markers count in printed text, not in comments
   for (const std::string& text : strings) printed += text + '\n';
   ChatTemplate chat = of_family(family_of(has(jinja, "enable_thinking") ? printed + "enable_thinking" : printed));
   if (chat.family == ChatFamily::kNone) {

@@ -19,8 +19,8 @@ namespace fs = std::filesystem;
   throw_error(ExitCode::kBadInput, file, what, hint);
 }
 
-// Whether `folder` is one of the folders on the way to a place, or above the first of them: what a link to it leads to
-// has been seen, or holds what it stands in. All canonical.
+// Whether `folder` is on the path to a place, or above its first folder: a link to it leads to a folder already listed,
+// or to one that contains the current place. All paths are canonical.
 bool leads_back(const std::string& folder, const std::vector<std::string>& way) {
   return std::any_of(way.begin(), way.end(), [&folder](const std::string& one) {
     return one == folder || folder == "/" || one.starts_with(folder + "/");
@@ -66,11 +66,11 @@ class FileSet {
   std::set<std::string> names_;
 };
 
-// The files of a folder, deepest folders included, in an order that depends on names alone.
+// The files of a folder, recursively, in an order that depends on names alone.
 void append_folder(const std::string& folder, const FileSet& outputs, std::vector<std::string>* out) {
   std::vector<std::string> found;
   std::error_code error, unknown;
-  std::vector<std::string> way = {fs::canonical(folder, unknown).string()};  // to where the iterator stands
+  std::vector<std::string> way = {fs::canonical(folder, unknown).string()};  // to the iterator's folder
   fs::recursive_directory_iterator it(folder, fs::directory_options::follow_directory_symlink, error), end;
   for (; !error && it != end; it.increment(error)) {
     const fs::path& path = it->path();
@@ -87,14 +87,14 @@ void append_folder(const std::string& folder, const FileSet& outputs, std::vecto
     }
   }
   if (error) bad_document(folder, "cannot be listed: " + error.message());
-  if (found.empty()) found.push_back(folder);  // reading it says what is wrong with it
+  if (found.empty()) found.push_back(folder);  // reading it reports the error
   std::sort(found.begin(), found.end());
   out->insert(out->end(), found.begin(), found.end());
 }
 
 bool is_continuation(char c) { return (static_cast<uint8_t>(c) & 0xc0) == 0x80; }
 
-// What the answer is to have: who asks for rules says so.
+// Why the answer needs so much room.
 constexpr const char* kRoom = " (-n, and a quarter of the context at most)";
 
 [[noreturn]] void too_long(const std::string& file, int64_t tokens, int64_t answer, int64_t context) {
@@ -106,7 +106,7 @@ constexpr const char* kRoom = " (-n, and a quarter of the context at most)";
                kShortenHint);
 }
 
-// About `bytes` of the text, half from its beginning and half from its end, a mark between.
+// About `bytes` of the text, half from its beginning and half from its end, with a mark between them.
 std::string without_middle(std::string_view text, size_t bytes) {
   size_t head = bytes / 2, tail = text.size() - bytes / 2;
   while (head > 0 && is_continuation(text[head])) --head;
@@ -153,7 +153,7 @@ DocumentPrompt document_prompt(const std::string& file, std::string_view text, c
     bad_document(file, str("cannot be truncated to fit: the context holds ", rules.context_tokens, " tokens, ", answer,
                            " are kept for the answer and ", frame, " taken by the instruction"));
   }
-  // Tokens are not spread evenly over a text, so the first guess is corrected by what it came to.
+  // Tokens are not spread evenly over a text, so each guess is corrected by its result.
   double bytes = static_cast<double>(text.size());
   const auto tokens = [&prompt] { return static_cast<double>(prompt.ids.size()); };
   for (int attempt = 0; attempt < 32 && tokens() > wanted; ++attempt) {

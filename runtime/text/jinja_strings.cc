@@ -4,7 +4,7 @@ namespace headrace {
 
 namespace {
 
-// Reads the literal whose opening quote is source[at]; returns the place after the closing one.
+// Reads the literal whose opening quote is source[at]; returns the offset after the closing one.
 size_t read_literal(std::string_view source, size_t at, std::string* out) {
   const char quote = source[at++];
   for (; at < source.size() && source[at] != quote; ++at) {

@@ -15,7 +15,7 @@ constexpr auto kCompose = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8P
 
 int combining_class(int32_t code_point) { return utf8proc_get_property(code_point)->combining_class; }
 
-// utf8proc orders marks by insertion, quadratic in a run's length; hence decomposition here, with a stable sort.
+// utf8proc sorts marks by insertion, quadratic in the length of a run; so we decompose here, with a stable sort.
 std::vector<int32_t> decompose(std::string_view text) {
   std::vector<int32_t> out;
   out.reserve(text.size());
@@ -72,7 +72,7 @@ MarkedText map_runs(const MarkedText& piece, Function function) {
 }  // namespace
 
 std::string to_nfc(std::string_view text) {
-  // Nothing below U+0300 composes with anything: bytes under 0xCC begin all of those and no others.
+  // Characters below U+0300 never compose with each other; the bytes of such text, and of no other, are all below 0xCC.
   if (std::all_of(text.begin(), text.end(), [](char c) { return static_cast<uint8_t>(c) < 0xCC; }))
     return std::string(text);
   std::vector<int32_t> code_points = decompose(text);

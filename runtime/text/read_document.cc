@@ -1,4 +1,4 @@
-// Reading a document: how much is read, what is waited for, and what is no text.
+// Reads a document: limits, waiting for pipes, and text checks.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/stat.h>
@@ -18,16 +18,16 @@ namespace headrace {
 namespace {
 
 constexpr int kInterruptCheckMs = 100;
-constexpr uint64_t kMinLimitBytes = 64 * kKiB;  // what is no longer is encoded, and its error says how many tokens
+constexpr uint64_t kMinLimitBytes = 64 * kKiB;  // shorter files are encoded, and the error reports their tokens
 
 [[noreturn]] void bad_document(const std::string& name, const std::string& what, const std::string& hint = "") {
   throw_error(ExitCode::kBadInput, name, what, hint);
 }
 
-// Owns the descriptor, but for that of standard input.
+// Owns the descriptor, except standard input.
 class Input {
  public:
-  // Without waiting for the other end of a named pipe.
+  // Does not wait for the other end of a named pipe.
   explicit Input(const std::string& path)
       : fd_(path == "-" ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
     if (fd_ < 0) throw_cannot_open(path, errno);
@@ -43,7 +43,7 @@ class Input {
   const int fd_;
 };
 
-// Until there is something to read, or no writer any more. False: Ctrl-C came first.
+// Waits until there is data, or no writer. False: Ctrl-C came first.
 bool wait_for_input(int fd, const std::atomic<bool>* interrupt) {
   for (;;) {
     if (interrupt != nullptr && interrupt->load(std::memory_order_relaxed)) return false;
@@ -73,7 +73,7 @@ std::string read_all(const std::string& path, const std::string& name, const Rea
   }
 }
 
-// "UTF-16", as iconv calls it; empty: nothing speaks for another encoding. Without a mark, Latin text has a zero in
+// "UTF-16", by its iconv name; empty: no sign of another encoding. Without a byte order mark, Latin text has a zero in
 // every second byte.
 std::string wide_encoding(std::string_view text) {
   using namespace std::string_view_literals;

@@ -26,7 +26,7 @@ std::string error_text(int code) {
   return reinterpret_cast<const char*>(text);
 }
 
-// \s and \S as the property White_Space; works inside a class as well.
+// Replaces \s and \S by the property White_Space; works inside a class too.
 std::string with_unicode_spaces(std::string_view pattern) {
   std::string out;
   for (size_t i = 0; i < pattern.size(); ++i) {
@@ -56,7 +56,7 @@ struct Regex::Scratch::Impl {
   pcre2_match_data* data = pcre2_match_data_create(1, nullptr);
   pcre2_match_context* context = pcre2_match_context_create(nullptr);
   pcre2_jit_stack* stack = pcre2_jit_stack_create(32768, kJitStack, nullptr);
-  Impl() : Impl(nullptr) {  // from here on the destructor frees what is there
+  Impl() : Impl(nullptr) {  // from here on the destructor frees the members
     if (data == nullptr || context == nullptr || stack == nullptr) throw std::bad_alloc();
     pcre2_jit_stack_assign(context, nullptr, stack);
     pcre2_set_match_limit(context, kMatchLimit);
@@ -90,7 +90,7 @@ Regex::Regex(std::string_view pattern, Syntax syntax, const std::string& source)
   if (impl_->code == nullptr)
     throw_error(ExitCode::kBadInput, source,
                 str("regular expression '", impl_->pattern, "': ", error_text(error), " (near byte ", offset, ")"));
-  pcre2_jit_compile(impl_->code, PCRE2_JIT_COMPLETE);  // where it fails, pcre2_match interprets: slower, same result
+  pcre2_jit_compile(impl_->code, PCRE2_JIT_COMPLETE);  // if it fails, pcre2_match interprets: slower, same result
 }
 
 Regex::Regex(Regex&&) noexcept = default;
@@ -110,7 +110,7 @@ bool Regex::find(std::string_view text, size_t from, Scratch* scratch, Match* ma
     const PCRE2_SIZE* range = pcre2_get_ovector_pointer(scratch->impl_->data);
     *match = {range[0], range[1]};
     if (match->begin < match->end && match->begin >= from) return true;
-    // An empty match (or \K, which can move the start) splits nothing: look beyond the next character.
+    // An empty match (or \K, which can move the start) splits nothing: continue after the next character.
     do ++from;
     while (from < text.size() && (static_cast<uint8_t>(text[from]) & 0xC0) == 0x80);
   }

@@ -7,9 +7,9 @@ namespace headrace {
 struct StreamingDecoder::Impl {
   const Tokenizer::Impl* tokenizer;
   SpecialTokens special;
-  Utf8Filter filter;  // byte-level families: characters that lie across tokens
-  std::string run;    // byte fallback: the bytes of a run that has not ended; as a whole it is UTF-8 or it is not
-  size_t strip_left;  // leading spaces still to be taken from the text
+  Utf8Filter filter;  // byte-level families: characters that span tokens
+  std::string run;    // byte fallback: the bytes of an unfinished run, which is valid or invalid as a whole
+  size_t strip_left;  // leading spaces still to be removed
 
   void end_run(std::string* out) {
     if (is_utf8(run)) {

@@ -109,10 +109,10 @@ Tokenizer::Impl::Impl(TokenizerParts parts)
   }
 }
 
-// One call's working memory. Words repeat: their ids are looked up before they are merged again.
+// Working memory of one call. Words repeat, so their ids are looked up before they are merged again.
 struct Tokenizer::Impl::Run {
   struct Span {
-    size_t begin, end;  // in `ids`: where this word was written the first time
+    size_t begin, end;  // in `ids`: the first occurrence of this word
   };
   std::vector<int32_t> ids;
   std::deque<std::string> texts;
@@ -136,8 +136,7 @@ void Tokenizer::Impl::encode_word(std::string_view word, Run* run) const {
   }
 }
 
-// Without a pre-tokenizer a whole document is one word. It is cut where no token can reach across, which changes
-// nothing but the time it takes.
+// Without a pre-tokenizer a whole document is one word. It is cut where no token can span, which changes only the time.
 void Tokenizer::Impl::encode_characters(std::string_view text, Run* run) const {
   size_t begin = 0;
   char32_t previous = 0;

@@ -1,6 +1,6 @@
-// tokenizer.json, as the Hugging Face `tokenizers` library writes it. What this program does not do is an error that
-// names the value: a tokenizer that is nearly right would give wrong text without a word. "truncation" and "padding"
-// are settings of the training run and do not apply here.
+// Reads tokenizer.json, as written by the Hugging Face `tokenizers` library. Unsupported settings are errors that name
+// the value: an approximate tokenizer would silently give wrong text. "truncation" and "padding" are settings of the
+// training run and do not apply here.
 #include <algorithm>
 #include <initializer_list>
 
@@ -19,7 +19,7 @@ constexpr const char* kMetaspace = "\u2581";  // LOWER ONE EIGHTH BLOCK: Sentenc
   field.refuse(str("'", type, "' is not supported"));
 }
 
-// The elements of a Sequence, or the one thing itself; nothing for null.
+// The elements of a Sequence, or the single element; nothing for null.
 std::vector<JsonField> flatten(const JsonField& parent, const char* key, const char* list) {
   std::vector<JsonField> out;
   if (!parent.has(key)) return out;
@@ -39,7 +39,7 @@ class Loader {
 
   TokenizerParts load() {
     const JsonField model = root_.at("model");
-    const std::string type = model.string_or("type", "BPE");  // old files leave it out
+    const std::string type = model.string_or("type", "BPE");  // absent in old files
     if (type != "BPE") unsupported(model.at("type"), type);
     read_pre_tokenizer();
     read_normalizer();
@@ -186,7 +186,7 @@ void Loader::read_normalizer() {
       unsupported(step.at("type"), type);
     }
   }
-  // A Metaspace pre-tokenizer replaces spaces after the normalizer's own steps.
+  // A Metaspace pre-tokenizer replaces spaces after the normalizer's steps.
   if (!parts_.prefix.empty() && !parts_.bpe.byte_level)
     normalizer_.push_back({NormalizerStep::kReplace, " ", parts_.prefix});
   parts_.normalizer = Normalizer(std::move(normalizer_));
@@ -194,7 +194,7 @@ void Loader::read_normalizer() {
 
 void Loader::read_split(const JsonField& field) {
   if (field.at("behavior").string() != "Isolated") unsupported(field.at("behavior"), field.at("behavior").string());
-  // "invert" swaps what matches and what lies between; isolated, both are pieces.
+  // "invert" swaps the matches and the text between them; when isolated, both are pieces.
   const JsonField pattern = field.at("pattern");
   const bool literal = pattern.has("String");
   const JsonField text = pattern.at(literal ? "String" : "Regex");
@@ -271,7 +271,7 @@ void Loader::read_decoder_step(const JsonField& field) {
   }
 }
 
-// One order makes sense: in each token Replace, then ByteFallback; Fuse; then Strip on the whole text.
+// Only one order makes sense: in each token Replace, then ByteFallback; Fuse; then Strip on the whole text.
 void Loader::read_decoder() {
   const std::vector<JsonField> steps = flatten(root_, "decoder", "decoders");
   if (steps.empty()) root_.refuse("has no decoder");
@@ -315,14 +315,14 @@ void Loader::read_post_processor() {
   bool seen = false;
   for (const JsonField& step : flatten(root_, "post_processor", "processors")) {
     const std::string& type = step.at("type").string();
-    if (type == "ByteLevel") continue;  // it moves offsets, not ids
+    if (type == "ByteLevel") continue;  // it changes offsets, not ids
     if (type != "TemplateProcessing" || seen) unsupported(step.at("type"), type);
     seen = true;
     read_template(step);
   }
 }
 
-// The file does not say which tokens begin and end a text; the model's config does and overrides this.
+// The file does not name the tokens that begin and end a text; the model's config does, and overrides this.
 void Loader::find_end() {
   if (!parts_.before.empty()) parts_.bos = parts_.before[0];
   if (!parts_.after.empty()) parts_.eos = parts_.after[0];

@@ -1,5 +1,6 @@
-// A GGUF file's vocabulary. Byte-level families name their pre-tokenizer; SentencePiece families have a score a token
-// instead of a list of merges: of all neighbours whose join is a token, the pair with the best score joins first.
+// Reads a GGUF file's vocabulary. Byte-level families name their pre-tokenizer. SentencePiece families have a score per
+// token instead of a list of merges: of all neighbours whose concatenation is a token, the pair with the best score
+// merges first.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -70,7 +71,7 @@ class Loader {
   const Vocabulary& vocabulary_;
   TokenizerParts parts_;
   std::unordered_map<std::string, int32_t> ids_;
-  std::vector<bool> excluded_;  // never made out of text
+  std::vector<bool> excluded_;  // never produced from text
 };
 
 int32_t Loader::checked(int32_t id, const char* key) const {
