@@ -9,7 +9,7 @@ namespace {
 
 uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
 
-// As many whole layers as `most` bytes hold, and at least one.
+// As many whole layers as fit in `most` bytes, at least one.
 uint64_t host_piece_bytes(const MemoryPlan& plan, uint64_t most) {
   const uint64_t layer = std::max<uint64_t>(1, plan.placement.host_bytes());
   return layer * std::max<uint64_t>(1, most / layer);

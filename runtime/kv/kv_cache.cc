@@ -24,18 +24,18 @@ KvCache::KvCache(Device& device, const RowShape& shape, const MemoryPlan& plan, 
       backing_(std::move(backing)) {
   const uint64_t pointer_bytes = 2 * u(shape.layers) * sizeof(void*);
   if (plan.resident_bytes > 0) resident_memory_ = device.allocate(plan.resident_bytes, "the resident KV cache");
-  if (plan.active_bytes > 0) active_memory_ = device.allocate(plan.active_bytes, "the KV cache's open segment");
+  if (plan.active_bytes > 0) active_memory_ = device.allocate(plan.active_bytes, "the KV cache's active segment");
   ring_memory_ = device.allocate(plan.tail_bytes, "the KV cache's tail");
   pass_memory_ = device.allocate(plan.pass_bytes, "the KV rows of one pass");
-  pointers_ = device.allocate(pointer_bytes, "pointers to the open segment");
-  host_pointers_ = device.allocate_pinned(pointer_bytes, "pointers to the open segment");
+  pointers_ = device.allocate(pointer_bytes, "pointers to the active segment");
+  host_pointers_ = device.allocate_pinned(pointer_bytes, "pointers to the active segment");
 }
 
 KvCache::~KvCache() = default;
 
-// ---- where things are ----
+// ---- addresses ----
 
-// Layers that are resident as a whole come last.
+// Fully resident layers come last.
 std::byte* KvCache::resident_data(int64_t layer, int64_t index) const {
   const uint64_t before = u(std::min(layer, host_layers_)) * segments_bytes(shape_, 0, resident_) +
                           u(std::max<int64_t>(0, layer - host_layers_)) * segments_bytes(shape_, 0, segments_);
@@ -48,8 +48,8 @@ std::byte* KvCache::active_data(int64_t layer) const {
   return active_memory_.data() + u(std::min(layer, host_layers_)) * active_stride_;
 }
 
-// With all the rows that it has room for, so that a step's calls do not change with every row: no prefix reaches beyond
-// the last committed one, and what was never written is finite.
+// With the whole capacity, so that a step's calls do not change with every row: no prefix extends beyond the last
+// committed row, and unwritten rows are finite.
 KvSegment KvCache::view(std::byte* segment, int64_t index) const {
   const SegmentRange range = segment_range(index);
   return {.k = segment,
@@ -96,7 +96,7 @@ void KvCache::store_layer(int64_t layer, int64_t rows, const std::byte* segments
   CHECK(rows > 0 && segments_for(rows) <= segments_, "rows=", rows);
   backing_->begin_offload(compute);
   Stream& out = backing_->out();
-  const int64_t touched = segments_for(rows), active = segment_of(rows);  // open may be one past the last touched
+  const int64_t touched = segments_for(rows), active = segment_of(rows);  // active may be one past the last touched
   const int64_t resident = resident_segments(layer), stay = std::min(touched, resident);
   if (stay > 0) {
     const uint64_t bytes = segments_bytes(shape_, 0, stay);
@@ -118,13 +118,13 @@ void KvCache::store_layer(int64_t layer, int64_t rows, const std::byte* segments
   out.record(copied);
 }
 
-// Segments [resident, open) of a layer, as they lie together where they live.
+// Segments [resident, active) of a layer as contiguous runs within their tier.
 std::vector<Chunk> KvCache::leaving_chunks(int64_t resident, int64_t active) const {
   if (resident >= active) return {};
   return plan_stream(shape_, placement(), active, UINT64_MAX).chunks;
 }
 
-// The last rows of a layer; they lie in two segments at most.
+// Copies the last rows of a layer to the ring; they are in at most two segments.
 void KvCache::fill_ring(int64_t layer, int64_t rows, const std::byte* segments) {
   const TailViews to = tail(layer);
   const uint64_t k_row = shape_.k_bytes() / u(shape_.kv_heads), v_row = shape_.v_bytes() / u(shape_.kv_heads);
@@ -155,7 +155,7 @@ KvCache::StoredSegment KvCache::stored_segment(int64_t layer, int64_t index, int
   CHECK(index < segments_for(rows), "segment ", index, " of ", rows, " rows");
   const int64_t resident = resident_segments(layer);
   if (index < resident) return {.data = resident_data(layer, index), .on_device = on_gpu_};
-  // Once the segment that grows is full, the next one grows in its place.
+  // Once the active segment is full, the next one takes its place.
   const bool stays = index < segment_of(rows) && placement().tier(index) != Tier::kDisk;
   if (!stays) return {.data = nullptr, .on_device = false};
   return {.data = backing_->host_segment(layer, index), .on_device = false};
@@ -165,7 +165,7 @@ void KvCache::finish_prefill(int64_t rows) {
   backing_->mark_offloaded();
   backing_->out().synchronize();
   backing_->finish_writes();
-  backing_->wait_for_host_memory();  // though nothing may have left yet: an error is prefill's
+  backing_->wait_for_host_memory();  // reports its errors here even if nothing was offloaded yet
   rows_ = rows;
 }
 
@@ -193,7 +193,7 @@ void KvCache::append(const int32_t* source, int64_t count, Stream& compute) {
 
 struct KvCache::CommitTo {
   int64_t first_position;
-  bool active;  // the segment that grows, too
+  bool active;  // includes the active segment
 };
 
 void KvCache::append_pending(const int32_t* source, int64_t count, Stream& compute) {
@@ -233,7 +233,7 @@ void KvCache::commit(const int32_t* source, int64_t count, const CommitTo& to, S
               compute);
 }
 
-// Tells the commit kernel where each layer's active segment lies now. Rare: once a segment.
+// Passes the addresses of each layer's active segment to the commit kernel. Rare: once per segment.
 void KvCache::point_at_active(Stream& compute) {
   compute.synchronize();  // the last upload has been read
   void** const pointers = host_pointers_.as<void*>();
@@ -246,7 +246,7 @@ void KvCache::point_at_active(Stream& compute) {
   pointed_at_ = sealed_segments();
 }
 
-// The segment before rows_ is full and not resident. The next one grows in its place once it has been offloaded.
+// The segment before rows_ is full and not resident. The next one takes its place once it has been offloaded.
 void KvCache::offload_segment(Stream& compute) {
   const int64_t full = sealed_segments() - 1;
   const Chunk chunk{.first_segment = full,

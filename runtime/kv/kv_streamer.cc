@@ -89,7 +89,7 @@ void KvStreamer::quiet() noexcept {
   running_ = false;
   {
     const MutexUnlock unlock(mutex_);
-    backing_.stop_reads();  // so that the thread does not wait for the disk
+    backing_.stop_reads();  // releases the thread if it waits for the disk
   }
   while (filling_) moved_.wait(mutex_);
 }

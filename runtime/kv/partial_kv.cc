@@ -9,7 +9,7 @@ namespace {
 
 static_assert(kSelectRows == kBlockRows);
 constexpr int64_t kSinkBlocks = kSinkRows / kBlockRows;
-constexpr int64_t kViewRows = 256;  // of a run that attention takes at a time: enough of them to fill a GPU
+constexpr int64_t kViewRows = 256;  // rows of a run per attention call: enough calls to fill a GPU
 static_assert(kViewRows % kPrefixTile == 0);
 
 uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
@@ -53,7 +53,7 @@ PartialKv::PartialKv(Device& device, const RowShape& rows, const PartialOptions&
   make_views();
 }
 
-// ---- where things are: K of all layers, then V of all layers ----
+// ---- addresses: K of all layers, then V of all layers ----
 
 std::byte* PartialKv::k_of(int64_t layer) const {
   return memory_.data() + u(layer * options_.shape.rows()) * rows_.k_bytes();
@@ -85,7 +85,7 @@ void PartialKv::make_views() {
   }
 }
 
-// ---- the full KV's rows ----
+// ---- from the full KV ----
 
 void PartialKv::fill_layer(int64_t layer, int64_t rows, std::span<const KvSegment> segments,
                            const ScoringQueries& queries, Stream& stream) {
@@ -94,7 +94,7 @@ void PartialKv::fill_layer(int64_t layer, int64_t rows, std::span<const KvSegmen
     stream.copy(work_.sinks, host_sinks_.data(), host_sinks_.bytes(), Link::kHostToDevice, "first blocks");
   }
   const uint64_t layer_bytes = 2 * u(index_blocks_) * rows_.k_bytes();
-  for (const KvSegment& segment : segments) {  // whole blocks alone: the last may be one that grows
+  for (const KvSegment& segment : segments) {  // whole blocks only: the last segment may be active
     summarise_blocks({.k = segment.k,
                       .summaries = index_.data() + u(layer) * layer_bytes,
                       .k_type = rows_.k_type,
@@ -205,13 +205,13 @@ void PartialKv::after_commit(const KvCache& cache, bool refresh, Stream& stream)
                      stream);
     summarised_ = complete;
   }
-  initialised_ = refresh;  // rows that were committed otherwise are in no window
+  initialised_ = refresh;  // rows committed otherwise are in no window
   if (!refresh) return;
   sinks_filled_ = true;
   copy_window(cache, cache.committed_before(), cache.rows(), stream);
 }
 
-// No query sees more of the window than it has room for before its tail begins: cache/partial.h.
+// No query sees more of the window than fits before its tail: cache/partial.h.
 void PartialKv::copy_window(const KvCache& cache, int64_t first, int64_t end, Stream& stream) {
   const int64_t count = std::min(end, origin_ + kWindowRows) - first;
   if (count <= 0) return;
