@@ -10,7 +10,7 @@ namespace headrace {
 namespace {
 
 constexpr double kForget = 0.99;
-constexpr double kUnranked = 0.5;  // the share of a token by a draft that gives no probabilities
+constexpr double kUnranked = 0.5;  // the chance of a token from a draft without probabilities
 
 }  // namespace
 
@@ -18,7 +18,7 @@ PendingTree::PendingTree(const PendingTreeLimits& limits, std::vector<int32_t> e
     : limits_(limits), ends_(std::move(ends)) {
   CHECK(limits.width > 0 && limits.nodes > 0 && limits.nodes <= kMaxPassNodes, "nodes=", limits.nodes);
   CHECK(limits.grown > 0 && limits.grown <= kMaxPassNodes, "grown=", limits.grown);
-  evidence_[3] = 1;  // until something has been seen
+  evidence_[3] = 1;  // initial value
   const size_t most = static_cast<size_t>(std::max(limits.grown, limits.nodes));
   nodes_.reserve(most);
   tokens_.reserve(most * (kRankedTokens + 1));
@@ -42,7 +42,7 @@ void PendingTree::begin(int32_t root) {
 
 bool PendingTree::ends(int32_t token) const { return std::find(ends_.begin(), ends_.end(), token) != ends_.end(); }
 
-// ---- what a draft offers --------------------------------------------------------------------------------------------
+// ---- the draft's offers ---------------------------------------------------------------------------------------------
 
 const PendingTree::Candidate* PendingTree::find_tip() const {
   for (const Candidate& candidate : candidates_) {
@@ -79,7 +79,7 @@ void PendingTree::offer(const Tree& proposed) {
     if (proposed.scores.empty()) return proposed.depths[i] * std::log(kUnranked);
     return std::min(0.0, static_cast<double>(proposed.scores[i]));
   };
-  place_.assign(proposed.tokens.size(), 0);  // -1: at or behind the run's end
+  place_.assign(proposed.tokens.size(), 0);  // -1: at or beyond the end of the run
   for (int32_t node = 1; node < proposed.size(); ++node) {
     const int32_t parent = proposed.parents[static_cast<size_t>(node)];
     if (place_[static_cast<size_t>(parent)] < 0 || ends(proposed.tokens[static_cast<size_t>(node)])) {
@@ -111,9 +111,9 @@ void PendingTree::drop_deeper(int64_t most_depth) {
   std::erase_if(candidates_, [&](const Candidate& c) { return depth_of(c, tip) > most_depth; });
 }
 
-// The likeliest candidates of the levels up to `last_depth` come first, at most `count`. No child is likelier than its
-// parent, and of equals the parent comes first: of what comes first, all parents are in the tree or come before.
-// Returns how many.
+// Moves the at most `count` likeliest candidates of the levels up to `last_depth` to the front, and returns their
+// number. No child is likelier than its parent, and on a tie the parent comes first, so the parents of selected
+// candidates are in the tree or selected before.
 size_t PendingTree::bring_forward(int64_t count, int64_t last_depth) {
   const int64_t tip = tip_depth();
   const auto end = std::partition(candidates_.begin(), candidates_.end(),
@@ -145,7 +145,7 @@ void PendingTree::add_offered(const Candidate& candidate) {
   if (!offer_.scores.empty()) drafted_.scores.push_back(offer_.scores[from]);
 }
 
-// The first `count` candidates become nodes: the tip, what was offered after it, the rest.
+// Turns the first `count` candidates into nodes: the tip, the tokens offered after it, the rest.
 void PendingTree::add_first(size_t count) {
   const std::span<const Candidate> first(candidates_.data(), count);
   place_.assign(offered_ ? offer_.tokens.size() : 1, -1);
@@ -170,7 +170,7 @@ void PendingTree::add_first(size_t count) {
 }
 
 int64_t PendingTree::extend(int64_t most_depth) {
-  const int64_t first = computed_, root = computed_ == 0 ? 1 : 0;  // the root itself is to be computed
+  const int64_t first = computed_, root = computed_ == 0 ? 1 : 0;  // the root itself must be computed
   drop_deeper(most_depth);
   add_first(bring_forward(std::min(limits_.width - root, limits_.grown - tree_.size()), most_depth - 1));
   return first;
@@ -192,12 +192,12 @@ void PendingTree::rank(int64_t first, const Ranked& ranked) {
   update_chances();
 }
 
-// Its ranked tokens become candidates, but for those that a draft has offered before and that are nodes.
+// Makes candidates of its ranked tokens, except those that a draft has already offered and that are nodes.
 void PendingTree::rank_node(int64_t node, int32_t sample, std::span<const int32_t> tokens,
                             std::span<const float> log_probs) {
   const int32_t children = static_cast<int32_t>(tokens_.size()), index = static_cast<int32_t>(node);
   nodes_[static_cast<size_t>(node)].children = children;
-  // The sample leads; where filters forbid what ranks above it, with that one's chance.
+  // The sample comes first; if filters forbid a token ranked above it, the sample gets that token's chance.
   tokens_.push_back(sample);
   for (const int32_t token : tokens) {
     if (token != sample) tokens_.push_back(token);
@@ -220,7 +220,7 @@ void PendingTree::rank_node(int64_t node, int32_t sample, std::span<const int32_
   }
 }
 
-// From the root on; what is not worth keeping goes.
+// From the root on; drops nodes that are not worth keeping.
 void PendingTree::update_chances() {
   for (size_t i = 1; i < nodes_.size(); ++i) {
     nodes_[i].chance = nodes_[static_cast<size_t>(tree_.parents[i])].chance * nodes_[i].share;
@@ -231,7 +231,7 @@ void PendingTree::update_chances() {
   std::erase_if(candidates_, [&](const Candidate& c) { return c.chance < limits_.least; });
 }
 
-// The first choices lead from the tip over what was offered after it to a new tip.
+// Follows the first choices from the tip through the offered tokens after it to a new tip.
 void PendingTree::follow(int64_t first, std::span<const int32_t> samples) {
   followed_.nodes.clear();
   if (drafted_.tokens.empty()) return;
@@ -245,7 +245,7 @@ void PendingTree::follow(int64_t first, std::span<const int32_t> samples) {
   }
 }
 
-// A partial step has found a token of each depth right that the first choices led over.
+// A partial step accepted a token of each depth along the first choices.
 void PendingTree::settle_depths(int64_t first) {
   const int32_t last = drafted_.depths[static_cast<size_t>(followed_.nodes.back())];
   for (size_t i = 0; i < drafted_.tokens.size(); ++i) {
@@ -253,20 +253,20 @@ void PendingTree::settle_depths(int64_t first) {
   }
 }
 
-// ---- what a refresh may confirm -------------------------------------------------------------------------------------
+// ---- what a refresh is expected to confirm --------------------------------------------------------------------------
 
 double PendingTree::sharpness() const {
   return kSharpness[static_cast<size_t>(std::max_element(evidence_.begin(), evidence_.end()) - evidence_.begin())];
 }
 
-// That each of a node's ranked tokens is the right one, if its path is.
+// The chance of each of a node's ranked tokens, given that its path is correct.
 std::array<double, kRankedTokens> PendingTree::chances(int32_t ranked, double sharpness) const {
   std::array<double, kRankedTokens> out{};
   const float* const log_probs = log_probs_.data() + ranked;
   double sum = 0;
   for (size_t i = 0; i < out.size(); ++i) {
     const double below = static_cast<double>(log_probs[i] - log_probs[0]);
-    out[i] = std::isnan(below) ? 0 : std::exp(sharpness * below);  // of logits that are none
+    out[i] = std::isnan(below) ? 0 : std::exp(sharpness * below);  // NaN for missing logits
     if (i == 0) out[i] = 1;
     sum += out[i];
   }
@@ -284,7 +284,7 @@ double PendingTree::expected(int64_t most_depth) {
   return std::accumulate(by_chance_.begin(), end, 0.0);
 }
 
-// What the next step computes gains what it ranks, less what of that a draft has offered already.
+// The gain from the tokens that the next step will rank, less those that a draft has already offered.
 double PendingTree::predicted_growth(int64_t most_depth) {
   drop_deeper(most_depth);
   const size_t best = bring_forward(std::min(limits_.width, limits_.grown - tree_.size()), most_depth - 1);
@@ -303,14 +303,14 @@ double PendingTree::predicted_growth(int64_t most_depth) {
   return std::max(0.0, growth);
 }
 
-// Nodes likelier than `least` stay, so that their parents do, and the first `ties` of those that are as likely.
+// Keeps nodes likelier than `least`, and so their parents, and the first `ties` of those that equal it.
 void PendingTree::keep_nodes(double least, int64_t ties) {
   place_.assign(nodes_.size(), -1);
   int32_t kept = 0;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const double chance = nodes_[i].chance;
     const bool stays = chance > least || (chance == least && ties-- > 0);
-    if (!stays && i > 0) continue;  // the root always does
+    if (!stays && i > 0) continue;  // the root always stays
     const size_t to = static_cast<size_t>(kept);
     place_[i] = kept++;
     nodes_[to] = nodes_[i];
@@ -331,7 +331,7 @@ void PendingTree::keep_nodes(double least, int64_t ties) {
 }
 
 void PendingTree::fill(int64_t most_depth) {
-  expected(most_depth);  // by_chance_ is in order as far as a refresh judges
+  expected(most_depth);  // sorts by_chance_ as far as a refresh judges
   const size_t most = static_cast<size_t>(limits_.nodes);
   const double least = by_chance_.size() <= most ? 0 : by_chance_[most - 1];
   const auto likelier = std::count_if(by_chance_.begin(), by_chance_.end(), [&](double c) { return c > least; });

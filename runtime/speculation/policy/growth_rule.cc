@@ -14,7 +14,7 @@ bool GrowthRule::pays(int64_t steps, double expected, double growth) const {
   if (steps == 0) return true;
   if (growth <= 0) return false;
   if (!refresh_.known()) return steps < first_steps_;
-  // By what steps cost lately: what one of them once paid for says nothing of the next.
+  // Uses recent costs of steps: one-time work of past steps does not predict the next.
   const double ms =
       (refreshes_ + kOwn) * refresh_.value() + (steps_ + kOwn * static_cast<double>(steps)) * partial_.value();
   const double believed = (tokens_ + kOwn * expected) / (expected_ + kOwn * expected);

@@ -6,15 +6,15 @@
 namespace headrace {
 namespace {
 
-constexpr double kForgetJudged = 0.9;                   // a refresh
-constexpr double kMaxJudged = 300;                      // a text may change: more is not remembered
-constexpr double kPriorJudged = 10, kPriorWrong = 0.3;  // as if they had been judged before,
-constexpr double kPriorOfAge = 60;                      // and so many of each age, as right as all are
-constexpr double kRowsKnown = 16;                       // a spread of rows that a slope is believed from
+constexpr double kForgetJudged = 0.9;                   // decay per refresh
+constexpr double kMaxJudged = 300;                      // limit, since the text may change
+constexpr double kPriorJudged = 10, kPriorWrong = 0.3;  // prior: as if this many had been judged before
+constexpr double kPriorOfAge = 60;                      // prior per age, with the overall share
+constexpr double kRowsKnown = 16;                       // spread of rows from which a slope is trusted
 constexpr int64_t kFirstStreamed = 64, kFirst = 8;      // pending tokens
-constexpr double kMaxOfFirst = 25;                      // partial steps: what the first refresh may seem to cost
-constexpr int64_t kKnown = 2;                           // samples that say what a refresh costs
-constexpr double kTrial = 100;                          // times its time that pass from one trial to the next
+constexpr double kMaxOfFirst = 25;                      // cap for the first refresh, in partial steps
+constexpr int64_t kKnown = 2;                           // samples from which a refresh's cost is known
+constexpr double kTrial = 100;                          // time between two trials, in multiples of a trial's time
 
 }  // namespace
 
@@ -34,7 +34,7 @@ double IntervalTuner::Line::at(double x) const {
   return y + slope * (x - mean);
 }
 
-// Where nothing streams, steps over the full KV cost little and say whether partial ones are worth anything.
+// If nothing streams, steps over the full KV are cheap, and show whether partial ones pay.
 IntervalTuner::IntervalTuner(bool streams) : streams_(streams), pending_(streams ? kFirstStreamed : 0) {}
 
 void IntervalTuner::record_partial(double ms, int64_t tokens) {
@@ -69,7 +69,7 @@ void IntervalTuner::learn(const VerifyOutcome& verify_outcome) {
   judged_.all += now;
   judged_.wrong += wrong;
   for (Judged& range : by_age_) range.forget(share);
-  if (verify_outcome.rejected > 1) return;  // of an approximate run: there is no telling which
+  if (verify_outcome.rejected > 1) return;  // of an approximate run: the rejected ones cannot be told apart
   for (int64_t first = 0; first < verify_outcome.judged; first += kAges) {
     by_age_[static_cast<size_t>(first / kAges)].all +=
         static_cast<double>(std::min(kAges, verify_outcome.judged - first));
@@ -83,14 +83,14 @@ double IntervalTuner::chance_wrong(int64_t age) const {
   return std::min((range.wrong + kPriorOfAge * any) / (range.all + kPriorOfAge), 1.0);
 }
 
-// After m partial steps of k tokens each, u = m k are pending, each right with some chance if all before it are. A
-// refresh confirms those up to the first wrong one, in whose place it puts the target's own; if none is wrong, all, and
-// what its tree adds.
+// After m partial steps of k tokens each, u = m k tokens are pending, each correct with some chance if all before it
+// are. A refresh confirms those up to the first wrong one, which the target's own token replaces; if none is wrong, it
+// confirms all, plus the yield of its tree.
 int64_t IntervalTuner::best() const {
   const double k = std::max(1.0, partial_tokens_.value(1)), s = partial_ms_.value();
   const double beyond = std::max(1.0, beyond_tokens_.value(k));
   double best_rate = full_ms_.samples > 0 ? full_tokens_.value(k) / full_ms_.value() : beyond / refresh_ms_.at(0);
-  double right = 1, sum = 0;  // the chance that all are; tokens before a wrong one
+  double right = 1, sum = 0;  // the chance that all are correct; expected tokens before a wrong one
   int64_t best = 0, rows = 0;
   for (int64_t steps = 1; static_cast<double>(steps) * k <= static_cast<double>(kMaxPending); ++steps) {
     const double pending = static_cast<double>(steps) * k;
@@ -102,7 +102,7 @@ int64_t IntervalTuner::best() const {
     const double rate = tokens / (refresh_ms_.at(pending) + static_cast<double>(steps) * s);
     if (rate <= best_rate) continue;
     best_rate = rate;
-    best = std::llround(pending - (k - 1) / 2);  // a step more where the last ones gave few
+    best = std::llround(pending - (k - 1) / 2);  // one step more if the last ones yielded few
   }
   return best;
 }

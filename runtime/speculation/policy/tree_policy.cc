@@ -9,7 +9,7 @@
 namespace headrace {
 namespace {
 
-// Appends a level that ranks `branch` children of each node of the frontier before, and forwards `width` of them.
+// Appends a level that ranks `branch` children of each node of the previous frontier, and forwards `width` of them.
 void add_level(TreeShape* shape, int64_t branch, int64_t width, int64_t keep) {
   const bool root = shape->levels.empty();
   const int64_t rows = root ? 1 : shape->levels.back().width;
@@ -17,7 +17,7 @@ void add_level(TreeShape* shape, int64_t branch, int64_t width, int64_t keep) {
                            shape->candidates()});
 }
 
-// The last level's frontier is nobody's.
+// The last level's frontier is not forwarded.
 TreeShape finished(TreeShape shape, int64_t nodes) {
   shape.levels.back().width = 0;
   shape.nodes = std::min(nodes, 1 + shape.candidates());

@@ -10,20 +10,20 @@ namespace {
 constexpr int64_t kSizes[] = {2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128};
 constexpr int64_t kWarmUp = 6;         // steps: two at each of three places
 constexpr int64_t kExploreEvery = 20;  // steps, of which two explore
-constexpr double kMemory = 0.98;       // of a sample's weight, a step later
-constexpr double kPriorSteps = 8;      // what a size is believed to add counts as much as so many steps
+constexpr double kMemory = 0.98;       // remaining weight of a sample one step later
+constexpr double kPriorSteps = 8;      // the prior gain of a size counts as much as so many steps
 
-// What EAGLE-like drafts gain by a larger tree, roughly: the belief where nothing has been seen yet.
+// The approximate gain of EAGLE-like drafts from a larger tree: the prior.
 double usual_growth(int64_t from, int64_t to) {
   const double doublings = std::log2(static_cast<double>(to) / static_cast<double>(from));
   return 1 + (to <= 8 ? 0.3 : 0.1) * doublings;
 }
 
-// y at x on the line through the known points around it, or on the line of the last two.
+// y at x: linear interpolation between known points, or extrapolation of the last two.
 struct Line {
   double x0 = 0, y0 = 0, x1 = 0, y1 = 0;
   int points = 0;
-  void add(double x, double y) {  // in ascending order of x, up to the first beyond
+  void add(double x, double y) {  // in ascending order of x, up to the first point beyond
     x0 = x1, y0 = y1, x1 = x, y1 = y;
     ++points;
   }
@@ -55,13 +55,13 @@ TreeTuner::TreeTuner(const TunerOptions& options) : options_(options) {
   gains_.assign(sizes_.size(), std::vector<Gain>(draft_.size()));
 }
 
-// ---- what a step gave -----------------------------------------------------------------------------------------------
+// ---- results of a step ----------------------------------------------------------------------------------------------
 
 double TreeTuner::Gain::predicted_growth(double otherwise) const {
   return predicted_below > 0 ? std::max(1.0, predicted_here / predicted_below) : otherwise;
 }
 
-// The order of the nodes' scores, and how large a tree had to be for each accepted node to be in it.
+// Orders the nodes by score, and finds the smallest tree that contains each accepted node.
 void TreeTuner::rank(const Tree& tree, const Acceptance& acceptance) {
   order_.resize(static_cast<size_t>(tree.size()));
   std::iota(order_.begin(), order_.end(), 0);
@@ -72,14 +72,14 @@ void TreeTuner::rank(const Tree& tree, const Acceptance& acceptance) {
   }
   needed_.clear();
   int64_t most = 2;
-  for (size_t i = 1; i < acceptance.nodes.size(); ++i) {  // parents score no less than their children
+  for (size_t i = 1; i < acceptance.nodes.size(); ++i) {  // a parent's score is at least its children's
     const auto at = std::find(order_.begin(), order_.end(), acceptance.nodes[i]);
     most = std::max(most, static_cast<int64_t>(at - order_.begin()) + 1);
     needed_.push_back(most);
   }
 }
 
-// A node's score is the logarithm of the chance that it is accepted, by the draft.
+// A node's score is the logarithm of the draft's estimate that it is accepted.
 void TreeTuner::foretell(const Tree& tree) {
   const size_t levels = draft_.size();
   predicted_.assign(sizes_.size() * levels, 0);
@@ -119,7 +119,8 @@ void TreeTuner::learn(const TreeLimits& limits, const Tree& tree, const Acceptan
   }
 }
 
-// Accepted tokens a step of trees of up to this size, [level - 1]: the smallest's mean, then ratios of neighbours.
+// Expected accepted tokens per step for trees of up to this size, [level - 1]: the smallest size's mean, then ratios of
+// neighbouring sizes.
 void TreeTuner::expect(size_t size, std::vector<double>* by_levels) const {
   const double first = first_sum_ / first_steps_, believed = kPriorSteps * first;
   by_levels->assign(draft_.size(), first);
@@ -136,7 +137,7 @@ void TreeTuner::expect(size_t size, std::vector<double>* by_levels) const {
   }
 }
 
-// ---- what it costs --------------------------------------------------------------------------------------------------
+// ---- costs ----------------------------------------------------------------------------------------------------------
 
 double TreeTuner::verify_ms(size_t size) const {
   Line line;
@@ -171,7 +172,7 @@ TreeTuner::Choice TreeTuner::near(const TreeLimits& limits, double scale, int64_
   return choice;
 }
 
-// No further than twice the largest size and a level beyond the deepest that have been tried.
+// At most twice the largest size, and one level more than the deepest, that have been tried.
 TreeTuner::Choice TreeTuner::best() const {
   int64_t tried = 2, deepest = 1;
   for (size_t s = 0; s < sizes_.size(); ++s) {
