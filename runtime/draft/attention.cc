@@ -20,7 +20,7 @@ void draft_attention(const DraftAttentionParams& params, const DraftCache& cache
     prefix.segment_count = 0;
     prefix.fresh = false;
   }
-  prefix_attention(prefix, stream);  // without segments, too: the state is made empty
+  prefix_attention(prefix, stream);  // without segments it empties the state
   const DraftCache::Tail tail = cache.tail(params.layer);
   tail_attention({.shape = shape,
                   .q = params.q,

@@ -9,12 +9,13 @@ namespace {
 
 uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
 
-// Runs of the prefix are cut at absolute multiples of this; the ring's length is one, so that no run wraps around.
+// Runs of the prefix are cut at absolute multiples of this. The ring's length is a multiple too, so no run wraps
+// around.
 constexpr int64_t kRunRows = kSmallSegmentRows;
 
 }  // namespace
 
-// The window, what a query may lie beyond its beginning, and a pass's rows before the oldest are given up.
+// The window, a query's distance beyond its beginning, and a pass's rows before the oldest are overwritten.
 int64_t DraftCacheShape::ring_rows() const {
   const int64_t wanted = windowed() ? window + kPrefixTile + 2 * pass_rows + most_taken_back : context_rows;
   return static_cast<int64_t>(round_up(u(wanted), u(kRunRows)));
@@ -41,7 +42,7 @@ DraftCache::DraftCache(Device& device, const DraftCacheShape& shape) : shape_(sh
   pass_ = device.allocate(all * u(shape.pass_rows), "the draft's rows of one tree");
 }
 
-// ---- where things are: of each buffer, K of all layers, then V of all layers ----
+// ---- addresses: in each buffer, K of all layers, then V of all layers ----
 
 std::byte* DraftCache::k_of(int64_t layer) const {
   return ring_.data() + u(layer * ring_rows_) * shape_.rows.k_bytes();
@@ -144,14 +145,14 @@ void DraftCache::append(const int32_t* source, int64_t count, Stream& compute) {
   if (shape_.sinks == SinkRows::kStay && !sinks_kept_ && shape_.first_kept(rows_) > 0) keep_sinks(compute);
 }
 
-// The sinks stay, if they are there: rows that early are never provisional.
+// The sinks stay if they exist: such early rows are never provisional.
 void DraftCache::rewind(int64_t rows) {
   CHECK(rows >= kDraftSinkRows && rows <= rows_ && rows_ - rows <= shape_.most_taken_back, "rows ", rows, " of ",
         rows_);
   rows_ = rows;
 }
 
-// The window leaves row 0 behind: its first rows, still in the ring, are put aside. Once a run.
+// Called once per run, when the window moves past row 0: copies the first rows from the ring.
 void DraftCache::keep_sinks(Stream& compute) {
   const RowShape& rows = shape_.rows;
   const auto copy_head = [&](void* to, const void* from, uint64_t row_bytes, int64_t head) {

@@ -114,7 +114,7 @@ void DraftLayer::rotate(void* qkv, const int32_t* positions, int64_t rows, const
 
 void DraftLayer::rotate_into(const DraftCache& cache, void* qkv, const int32_t* positions, int64_t position,
                              int64_t rows) const {
-  for (int64_t done = 0; done < rows;) {  // the ring may end in the middle
+  for (int64_t done = 0; done < rows;) {  // the ring may wrap within the rows
     const DraftCache::Run run = cache.ring_run(0, position + done);
     const int64_t here = std::min(run.rows, rows - done);
     rotate(static_cast<std::byte*>(qkv) + sizes_.bytes(done * sizes_.qkv_width()), positions + done, here, run.to);

@@ -71,7 +71,7 @@ void LayerDraft::carve_prompt(int64_t rows, Buffers* buffers) {
 
 // ---- prefill --------------------------------------------------------------------------------------------------------
 
-// The rows of the sinks, then [first, first + kept); tokens[i] is the one that row i reads.
+// Uploads the rows of the sinks, then [first, first + kept); row i reads tokens[i].
 void LayerDraft::upload_prompt(std::span<const int32_t> tokens, int64_t sinks, int64_t first, int64_t kept) {
   for (int64_t i = 0; i < sinks + kept; ++i) {
     const int64_t position = i < sinks ? i : first + i - sinks;
@@ -110,7 +110,7 @@ void LayerDraft::upload_inputs(int64_t count) {
 
 void LayerDraft::forget_stable(int64_t count) {
   stable_tokens_.erase(stable_tokens_.begin(), stable_tokens_.begin() + count);
-  compute_->synchronize();  // the host side of the inputs is written again
+  compute_->synchronize();  // the host side of the inputs is overwritten
 }
 
 void LayerDraft::grow_tree(const Round& round, const TreeRows& to) {
@@ -135,9 +135,8 @@ void LayerDraft::grow_tree(const Round& round, const TreeRows& to) {
   builder_->select(root, to, *compute_);
 }
 
-// Two graphs on a GPU: what catch_up() replays, then the tree, with the commit between them, whose count the host
-// decides. They change with the limits, and with the rows that attention is shown: every 64 positions with a window,
-// else every 512.
+// Two graphs on a GPU: the work of catch_up(), then the tree; between them the commit, whose count the host decides.
+// They change with the limits and with the rows that attention sees: every 64 positions with a window, else every 512.
 void LayerDraft::play_round(int32_t root, int64_t position, const TreeInputs& to) {
   const TraceSpan span(*compute_, "propose");
   *host_.root = root;

@@ -27,7 +27,7 @@ void check_tokenizer_in(const std::string& folder, const Tokenizer& target) {
 bool only_padding_from(const Tokenizer& tokenizer, int64_t id) {
   for (int64_t token = id; token < tokenizer.size(); ++token) {
     const std::string& name = tokenizer.token_name(static_cast<int32_t>(token));
-    if (!name.empty() && name != str("[PAD", token, "]")) return false;  // as converters to GGUF name it
+    if (!name.empty() && name != str("[PAD", token, "]")) return false;  // the name that converters to GGUF give it
   }
   return true;
 }

@@ -5,7 +5,7 @@
 namespace headrace {
 namespace {
 
-// What comes to the host, in one copy: [nodes] each, and the count.
+// Copied to the host at once: [nodes] each, and the count.
 struct Result {
   int32_t *count, *tokens, *parents, *depths;
   float* scores;

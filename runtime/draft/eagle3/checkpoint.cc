@@ -29,7 +29,7 @@ constexpr const char* kOtherTensors[] = {
     "d2t",
     "t2d",
 };
-// Parts of the target, and tables that are computed: some publishers leave them in.
+// Parts of the target, and computed tables, which some publishers include.
 constexpr const char* kIgnoredTensors[] = {
     "midlayer.self_attn.rotary_emb.inv_freq",
     "rotary_emb.inv_freq",
@@ -43,7 +43,7 @@ bool take_prefix(std::string_view prefix, std::string* name) {
   return true;
 }
 
-// One spelling: "model.layers.0.x", "layers.0.x" and "midlayer.x" are the same tensor.
+// Unifies spellings: "model.layers.0.x", "layers.0.x" and "midlayer.x" are the same tensor.
 std::string plain_name(std::string name) {
   take_prefix("model.", &name);
   return take_prefix("layers.0.", &name) ? "midlayer." + name : name;
@@ -135,7 +135,7 @@ void Eagle3Checkpoint::check_shapes() {
   check_shared();
 }
 
-// What the head has of its own, and what it shares with the target.
+// Determines which parts are the head's own and which it shares with the target.
 void Eagle3Checkpoint::check_shared() {
   Eagle3Config& c = config_;
   c.own_embedding |= c.hidden != c.target_hidden;
@@ -144,15 +144,16 @@ void Eagle3Checkpoint::check_shared() {
                 str("lacks the tensor embed_tokens.weight, and its hidden size ", c.hidden,
                     " cannot share an embedding of the target's ", c.target_hidden));
   if (find("embed_tokens.weight") != nullptr) require("embed_tokens.weight", {c.target_vocab, c.hidden});
-  // A config that says nothing of a vocabulary of the head's own leaves it to d2t; without that it is the target's, and
-  // without an lm_head so is the head's.
+  // If the config has no vocabulary of the head, d2t decides; without d2t it is the target's, and without an lm_head so
+  // is the head's.
   const TensorInfo* d2t = find("d2t");
   if (!c.own_head && d2t != nullptr && d2t->cols() < c.target_vocab) c.vocab = d2t->cols(), c.own_head = true;
   c.own_head |= c.hidden != c.target_hidden || find("lm_head.weight") != nullptr;
   if (c.own_head) require("lm_head.weight", {c.vocab, c.hidden});
 }
 
-// d2t holds offsets: draft id i is target id i + d2t[i]. t2d marks the target ids that there are; the two must agree.
+// d2t holds offsets: draft id i is target id i + d2t[i]. t2d marks the target ids that have a draft id; the two must
+// agree.
 void Eagle3Checkpoint::read_target_ids() {
   const Eagle3Config& c = config_;
   const auto refuse = [&](const std::string& what) { throw_error(ExitCode::kBadInput, path_, what); };

@@ -15,7 +15,7 @@ using nlohmann::json;
 
 using LayerIds = std::array<int64_t, 3>;
 
-// An object within the config; an empty one if it is absent.
+// An object within the config; empty if absent.
 const json& object_in(const JsonFields& fields, const char* key) {
   static const json kNothing = json::object();
   const json* value = fields.find(key);
@@ -24,7 +24,7 @@ const json& object_in(const JsonFields& fields, const char* key) {
   return *value;
 }
 
-// The config's parts: `layer` is the nested one where there is one, else the whole.
+// The config's parts: `layer` is the nested one if it exists, else the whole.
 struct Parts {
   const JsonFields whole, layer, eagle;
 };
@@ -72,7 +72,7 @@ int64_t parse_window(const Parts& parts) {
   return of_window.integer_or("sliding_window", 1, kMaxPositions, 0);
 }
 
-// The list of layer ids, if the config holds one, and whether it is the one that counts outputs of layers.
+// A list of layer ids, if the config has one, and whether it counts outputs of layers.
 struct NamedLayers {
   const JsonFields* fields = nullptr;  // null: no list
   const char* key = nullptr;
@@ -104,8 +104,8 @@ LayerIds read_layers(const NamedLayers& named, int64_t layers) {
 }
 
 // Published lists count in two ways: the flat one (vLLM, speculators) names the layers that the states enter, the one
-// in eagle_config (SGLang, SpecForge) those whose output they are. Files with the ids of the one in the place of the
-// other exist, but only with the ids that everybody's training code picks by default; those tell which it is.
+// in eagle_config (SGLang, SpecForge) the layers that output them. Some files mix the two up, but only with the ids
+// that everybody's training code uses by default, which identify the convention.
 LayerIds parse_feature_layers(const Parts& parts, int64_t layers) {
   const LayerIds entered_by_default = {2, layers / 2, layers - 3};
   const LayerIds outputs_by_default = {1, layers / 2 - 1, layers - 4};
@@ -138,7 +138,7 @@ Eagle3Config parse_eagle3_config(std::string_view text, const std::string& sourc
   config.feature_layers = parse_feature_layers(parts, target.layers);
   config.norm_before_residual = flag(parts, "norm_before_residual");
   config.norm_output = flag(parts, "norm_output");
-  config.own_embedding = flag(parts, "embed_requires_grad");  // trained further than the target's
+  config.own_embedding = flag(parts, "embed_requires_grad");  // trained beyond the target's
   return config;
 }
 

@@ -6,7 +6,7 @@
 
 namespace headrace {
 
-// A forwarded row of position p predicts the token of position p + 2: its feature is of p, its token of p + 1.
+// A forwarded row of position p predicts the token of position p + 2: its feature is for p, its token for p + 1.
 Eagle3Draft::Eagle3Draft(Device& device, const Eagle3Config& config, const Eagle3Weights& weights,
                          const Weights& target, const DraftSetup& options)
     : LayerDraft(device, options,
@@ -33,7 +33,7 @@ Eagle3Draft::Eagle3Draft(Device& device, const Eagle3Config& config, const Eagle
 
 void Eagle3Draft::carve(Buffers* buffers) {
   const int64_t stable = stable_rows(options_.tree), most = most_rows(stable);
-  // The last of the accepted rows is multiplied with the head alone: padding after it, too.
+  // Only the last accepted row is multiplied with the head; it needs padding too.
   const int64_t rows = padded(most) + padded(1), nodes = padded(pass_nodes());
   const auto rows_of = [&](int64_t count, int64_t width) {
     return buffers->work.take_bytes(sizes_.bytes(count * width));
@@ -121,7 +121,7 @@ void Eagle3Draft::join(const Join& j) {
                     .path = j.path});
 }
 
-// work_.feature and the tokens -> work_.output. Its rows' K and V stay in the cache's pass rows.
+// work_.feature and the tokens -> work_.output. The rows' K and V go to the cache's pass rows.
 void Eagle3Draft::forward(const DraftRows& rows) {
   join({.tokens = rows.tokens,
         .features = work_.feature,
@@ -184,14 +184,14 @@ void Eagle3Draft::gather(const void* from, int64_t from_rows, const int32_t* row
             *compute_);
 }
 
-// What the last verify pass accepted, joined with the tokens that follow: rows of the cache from true features, the
-// last of which predicts what follows the root. On a GPU, where 64 rows cost what one does, there are always as many:
-// beyond the last it is repeated, and the round is the same graph whatever was accepted.
+// Joins the tokens that the last verify pass accepted with the tokens that follow them: rows of the cache from true
+// features. The last row predicts the token after the root. On a GPU, where 64 rows cost as much as one, the number of
+// rows is constant: the last one is repeated, so the round is the same graph whatever was accepted.
 LayerDraft::Round Eagle3Draft::catch_up(int32_t root, int64_t position) {
   stable_tokens_.push_back(root);
   const int64_t room = stable_rows(options_.tree);
   Round round;
-  for (;;) {  // after a refresh there may be more than a round has room for
+  for (;;) {  // after a refresh there may be more than fit in a round
     const int64_t left = static_cast<int64_t>(stable_features_.size()), accepted = std::min(left, room);
     const int64_t rows = device_.backend() == Backend::kCpu ? accepted : room;
     CHECK(accepted > 0, "at ", position);
@@ -219,7 +219,7 @@ LayerDraft::Round Eagle3Draft::catch_up(int32_t root, int64_t position) {
   return round;
 }
 
-// A level's features are the outputs of its parents.
+// The features of a level are the outputs of its parents.
 const float* Eagle3Draft::forward_level(const Round& round, int64_t level, const DraftRows& rows) {
   const int64_t from = level == 1 ? round.row : 0, count = level == 1 ? 1 : builder_->rows(level - 1);
   gather(static_cast<std::byte*>(work_.output) + sizes_.bytes(from * config_.hidden), count,
@@ -229,7 +229,7 @@ const float* Eagle3Draft::forward_level(const Round& round, int64_t level, const
   return work_.layer.logits;
 }
 
-// The rows of rejected tokens go, and those of the others are computed anew, from features of the full KV.
+// Drops the rows of rejected tokens; the others are recomputed from features of the full KV.
 void Eagle3Draft::rewind(int64_t position) { cache_->rewind(std::min(position, cache_->rows())); }
 
 void Eagle3Draft::observe(const Tree& tree, const Acceptance& acceptance) {

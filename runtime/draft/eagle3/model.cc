@@ -12,8 +12,8 @@
 namespace headrace {
 namespace {
 
-// Of what turns the target's states into a feature: fc, what it is normalised with, and which layers they are of. The
-// files as a whole stand for the weights.
+// Identifies what turns the target's states into a feature: fc, its norms, and the layers. The weights count by their
+// files as a whole.
 Digest eagle3_states_identity(const Eagle3Config& config, DType type, const Digest& weights) {
   std::string text = str("eagle3 ", digest_text(weights), " ", dtype_name(type), " ", config.rms_eps);
   for (const int64_t layer : config.feature_layers) text += str(" ", layer);
@@ -33,7 +33,7 @@ class Eagle3Model final : public LayerDraftModel<Eagle3Checkpoint, Eagle3Weights
     if (tokenizer != nullptr) check_tokenizer_in(checkpoint_->path(), *tokenizer);
     if (options.window >= 0) config_.sliding_window = options.window;
     if (options.rope_theta > 0) config_.rope.theta = options.rope_theta;
-    // What is attended to row by row is always seen whole.
+    // The part that is attended to row by row must be fully visible.
     int64_t& window = config_.sliding_window;
     if (window > 0) window = std::max(window, kMinDraftWindow);
   }
@@ -56,8 +56,8 @@ class Eagle3Model final : public LayerDraftModel<Eagle3Checkpoint, Eagle3Weights
   int64_t window() const override { return config_.sliding_window; }
 
   const Weights& target_;
-  Eagle3Config config_;                        // the checkpoint's, with the options in place
-  mutable std::optional<Digest> fingerprint_;  // once it was asked for
+  Eagle3Config config_;                        // the checkpoint's, with the options applied
+  mutable std::optional<Digest> fingerprint_;  // set on first use
 };
 
 }  // namespace

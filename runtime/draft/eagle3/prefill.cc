@@ -1,6 +1,6 @@
-// Prefill of the EAGLE-3 draft. Its layer is its only one, so that K and V of a prompt row need the row's feature and
-// the next token's embedding and no attention at all; and with a window only the last rows' features are ever needed.
-// Features are summed up as the target's layers are reached: no buffer of three states a row.
+// Prefill of the EAGLE-3 draft. It has a single layer, so K and V of a prompt row need only the row's feature and the
+// next token's embedding, not attention; with a window only the last rows' features are needed. Features are
+// accumulated as the target's layers are reached, so no buffer holds three states per row.
 #include <algorithm>
 
 #include "kernels/elementwise/op.h"
@@ -48,8 +48,8 @@ void Eagle3Draft::prefill_layer(const LayerInput& input) {
   for (const PromptStates& to : prompt_states()) project_prompt(input, to);
 }
 
-// Rows before the input's first are there already. Groups end at absolute multiples, so that a row is rounded as in a
-// fresh run wherever the saved rows end.
+// Rows before the input's first are already there. Groups end at absolute multiples, so a row is rounded as in a fresh
+// run wherever the saved rows end.
 void Eagle3Draft::project_prompt(const LayerInput& input, const PromptStates& to) {
   const int64_t end = to.first + to.rows;
   for (int64_t row = std::max(to.first, input.first); row < end;) {
@@ -60,7 +60,7 @@ void Eagle3Draft::project_prompt(const LayerInput& input, const PromptStates& to
   }
 }
 
-// Row i joins feature i with token i + 1; the last row waits for the token that the target samples after the prompt.
+// Row i joins feature i with token i + 1; the last row needs the token that the target samples after the prompt.
 bool Eagle3Draft::finish_prefill(std::span<const int32_t> prompt, Progress*, const std::atomic<bool>*) {
   const int64_t rows = static_cast<int64_t>(prompt.size()) - 1, first = first_prompt_row();
   CHECK(rows + 1 == options_.prompt_tokens);
@@ -85,7 +85,7 @@ bool Eagle3Draft::finish_prefill(std::span<const int32_t> prompt, Progress*, con
   return true;
 }
 
-// Rows [first, first + count) of the list of tokens, with their features: up to qkv.
+// Rows [first, first + count) of the token list, with their features, up to qkv.
 void Eagle3Draft::join_prompt(int64_t first, int64_t count, const void* features) {
   join({.tokens = prompt_.tokens + first,
         .features = features,

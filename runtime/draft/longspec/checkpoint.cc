@@ -27,7 +27,7 @@ constexpr const char* kTensors[] = {
     "mlp.up_proj.weight",
     "mlp.down_proj.weight",
 };
-// The keys and values of the cross-attention are the target's: what the layer would make of its own is never used.
+// The keys and values of the cross-attention are the target's: the layer's own projections for them are never used.
 constexpr const char* kIgnoredTensors[] = {
     "cross_attn.k_proj.weight", "cross_attn.k_proj.bias",        "cross_attn.v_proj.weight",
     "cross_attn.v_proj.bias",   "self_attn.rotary_emb.inv_freq", "cross_attn.rotary_emb.inv_freq",
@@ -35,7 +35,7 @@ constexpr const char* kIgnoredTensors[] = {
 };
 constexpr std::string_view kPrefixes[] = {"draft_model.", "glide."};
 
-// The prefix that names the layer's tensors in this file; empty for flat names.
+// The prefix of the layer's tensor names in this file; empty for flat names.
 std::string_view prefix_of(const TensorFiles& files) {
   for (const std::string_view prefix : kPrefixes) {
     for (const TensorInfo& info : files.tensors()) {
@@ -63,7 +63,7 @@ LongSpecConfig parse(std::string_view text, const std::string& source, const Mod
   config.kv_heads = as_target("num_key_value_heads", kv_heads, target.kv_heads, "number of KV heads");
   const int64_t head_dim = fields.integer_or("head_dim", 1, kMaxHeadDim, config.hidden / heads);
   if (fields.has("head_dim")) as_target("head_dim", head_dim, target.head_dim, "head_dim");
-  config.head_dim = target.head_dim;  // the tensors' shapes must agree
+  config.head_dim = target.head_dim;  // the tensors' shapes must match
   const int64_t vocab = fields.integer_or("vocab_size", 1, kMaxVocab, target.vocab);
   config.vocab = as_target("vocab_size", vocab, target.vocab, "vocabulary");
   config.ffn = fields.integer("intermediate_size", 1, kMaxFfn);

@@ -8,8 +8,8 @@
 
 namespace headrace {
 
-// A row at position p predicts the token at p + 1. The root's row is committed before the tree is grown. Sinks go: the
-// layer was trained without them.
+// A row at position p predicts the token at p + 1. The root's row is committed before the tree is grown. Sinks are
+// dropped: the layer was trained without them.
 LongSpecDraft::LongSpecDraft(Device& device, const LongSpecConfig& config, const LongSpecWeights& weights,
                              const LongSpecTarget& target, const DraftSetup& options)
     : LayerDraft(device, options,
@@ -56,10 +56,10 @@ uint64_t LongSpecDraft::check_bytes() const {
 
 void LongSpecDraft::begin() {
   layer_.emplace(sizes_, work_.layer, options_.context_tokens, *compute_);
-  layer_->fill_rope(target_.config->rope, target_.config->max_positions);  // its keys are rotated so
+  layer_->fill_rope(target_.config->rope, target_.config->max_positions);  // its keys use this RoPE
 }
 
-// Keys and values of the prompt's last rows: one layer, so that no attention is needed for them.
+// Keys and values of the prompt's last rows: with a single layer they need no attention.
 bool LongSpecDraft::finish_prefill(std::span<const int32_t> prompt, Progress*, const std::atomic<bool>*) {
   const int64_t rows = static_cast<int64_t>(prompt.size()), first = first_prompt_row(), kept = rows - first;
   CHECK(rows == options_.prompt_tokens);
@@ -101,8 +101,8 @@ void LongSpecDraft::enter(const Entrance& e) {
                     .path = e.path});
 }
 
-// Every row sees all that the target has committed, and nothing of the tree: the target has not computed it. A query at
-// the last committed position, with that row committed, sees just this.
+// Every row sees all rows that the target has committed, and none of the tree, which the target has not computed. A
+// query at the last committed position sees exactly those.
 void LongSpecDraft::attend_target(const DraftRows& rows) {
   const KvCache& cache = *target_cache_;
   const int64_t last = cache.shape().layers - 1, end = tail_begin(cache.rows() + cache.pending_rows() - 1);
@@ -121,7 +121,7 @@ void LongSpecDraft::attend_target(const DraftRows& rows) {
     }
     prefix.segments[prefix.segment_count++] = cache.resident_segment(last, i);
   }
-  prefix_attention(prefix, *compute_);  // without any, it makes the states empty
+  prefix_attention(prefix, *compute_);  // without any it empties the states
   const KvCache::TailViews tail = cache.tail(last);
   tail_attention({.shape = prefix.shape,
                   .q = work_.layer.qkv,
@@ -175,15 +175,15 @@ const float* LongSpecDraft::finish_layer(const DraftRows& rows) {
 
 // ---- the round ------------------------------------------------------------------------------------------------------
 
-// Tokens to work_.hidden and work_.qkv; their keys and values to the rows of the round.
+// Tokens to work_.hidden and work_.qkv; keys and values to the rows of the round.
 void LongSpecDraft::embed(const int32_t* tokens, const int32_t* positions, int64_t rows, int64_t pass_row) {
   enter({.tokens = tokens, .hidden = work_.hidden, .normed = work_.layer.normed, .qkv = work_.layer.qkv, .rows = rows});
   layer_->rotate(work_.layer.qkv, positions, rows, cache_->pass_rows_from(0, pass_row));
 }
 
-// The root, and what the last verify pass accepted before it: the root comes first, so that it alone can continue
-// behind its keys and values. On a GPU, where 64 rows cost what one does, there are always as many: the root is
-// repeated, and the round is the same graph whatever was accepted.
+// The root, and the tokens accepted by the last verify pass before it. The root comes first, so that it alone can
+// continue after its keys and values. On a GPU, where 64 rows cost as much as one, the number of rows is constant: the
+// root is repeated, so the round is the same graph whatever was accepted.
 LayerDraft::Round LongSpecDraft::catch_up(int32_t root, int64_t position) {
   join_early_tokens();
   const int64_t before_stable = cache_->rows(), stable = static_cast<int64_t>(stable_tokens_.size()) + 1;
@@ -202,7 +202,7 @@ LayerDraft::Round LongSpecDraft::catch_up(int32_t root, int64_t position) {
   upload_inputs(stable);
   replay_.run(*compute_, {0, rows, 0, 0}, [&] { embed(inputs_.tokens, inputs_.positions, rows, 0); });
   cache_->append(source(inputs_), stable, *compute_);
-  // What is computed now depends on the target's segments, too.
+  // The work also depends on the target's segments.
   return {.row = 0, .key = segments_for(tail_begin(position - 1)), .deepest = position + builder_->levels()};
 }
 
@@ -222,8 +222,7 @@ const float* LongSpecDraft::forward_level(const Round&, int64_t, const DraftRows
   return finish_layer(rows);
 }
 
-// After a refresh there may be more tokens than a round has room for: the first of them join the cache in rounds of
-// their own.
+// After a refresh there may be more tokens than fit in a round: the first ones join the cache in separate rounds.
 void LongSpecDraft::join_early_tokens() {
   const int64_t count = stable_rows(options_.tree);
   while (static_cast<int64_t>(stable_tokens_.size()) >= count) {
@@ -234,7 +233,7 @@ void LongSpecDraft::join_early_tokens() {
   }
 }
 
-// The row of the first provisional token, the root of then, is right.
+// The row of the first provisional token, the root at that time, is correct.
 void LongSpecDraft::rewind(int64_t position) { cache_->rewind(std::min(position + 1, cache_->rows())); }
 
 }  // namespace headrace

@@ -10,7 +10,7 @@ namespace {
 class NgramModel final : public DraftModel {
  public:
   NgramModel(const DraftOptions& options, Device& device) : device_(device) {
-    // What a row more costs decides how unlikely a guess may be.
+    // The cost of one more row decides how unlikely a guess may be.
     if (device.backend() == Backend::kCuda) limits_ = {.nodes = 64, .depth = 16, .likelihood = 0.02};
     if (options.most_tokens > 0) limits_.nodes = std::min(limits_.nodes, options.most_tokens + 1);
   }
@@ -20,7 +20,7 @@ class NgramModel final : public DraftModel {
   uint64_t weights_bytes() const override { return 0; }
   SpecType type() const override { return SpecType::kNgram; }
   TreeLimits tree() const override { return {.nodes = limits_.nodes, .levels = limits_.depth}; }
-  bool tunes_trees() const override { return false; }  // a tree is as large as what was found
+  bool tunes_trees() const override { return false; }  // a tree is as large as the matches
   std::unique_ptr<Draft> start(const DraftRun& run) override {
     return std::make_unique<NgramDraft>(device_, limits_, run.context_tokens);
   }

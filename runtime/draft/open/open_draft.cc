@@ -13,7 +13,7 @@
 namespace headrace {
 namespace {
 
-// The largest that --tree auto may take.
+// The largest tree of --tree auto.
 TreeShape largest_tree(Backend backend) { return eagle2_shape(backend == Backend::kCuda ? kMaxTreeNodes : 64, 7, 10); }
 
 TreeShape tree_of(const DraftOptions& options, Backend backend) {
@@ -23,12 +23,12 @@ TreeShape tree_of(const DraftOptions& options, Backend backend) {
   return backend == Backend::kCuda ? shape.cut_to(nodes_that_pay(shape.nodes)) : shape;
 }
 
-// What was asked for and what it is of use with; null: not asked for.
+// A requested option and the drafts that support it; null: not requested.
 struct Asked {
   const char* flag;
   std::optional<std::string> value;
   std::initializer_list<SpecType> used_by;
-  const char* hint;  // where it is of no use with a draft
+  const char* hint;  // for a draft without support
 };
 
 std::optional<std::string> if_given(bool given, const std::string& value) {
@@ -101,7 +101,7 @@ std::unique_ptr<DraftModel> open_draft(const DraftOptions& options, Device& devi
       return open_ngram_draft(options, device);
   }
   CHECK(false, "spec_type=", static_cast<int>(options.type));
-  return nullptr;  // without optimization the compiler does not see that it never comes here
+  return nullptr;  // without optimization the compiler does not see that this is unreachable
 }
 
 }  // namespace headrace

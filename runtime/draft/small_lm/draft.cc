@@ -8,7 +8,7 @@
 namespace headrace {
 namespace {
 
-constexpr int64_t kChunkRows = 64;  // of the prompt: a group of the decode path's products
+constexpr int64_t kChunkRows = 64;  // of the prompt: one group of decode products
 
 uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
 
@@ -34,7 +34,7 @@ DraftCacheShape cache_shape(const ModelConfig& config, DType type, const DraftSe
 
 }  // namespace
 
-// The root's row is in the cache when its children are ranked. Noise goes by the target's positions.
+// The root's row is in the cache when its children are ranked. Noise uses the target's positions.
 SimpleDraft::SimpleDraft(Device& device, const ModelConfig& config, const Weights& weights, const DraftSetup& options)
     : LayerDraft(device, options, cache_shape(config, weights.dtype(), options),
                  {.shape = options.tree,
@@ -105,7 +105,7 @@ Pass SimpleDraft::make_pass(const int32_t* positions, int64_t rows) const {
           .stream = compute_};
 }
 
-// -> work_.hidden. Only rows that begin the context are sinks, and they come in chains.
+// -> work_.hidden. Only rows at the start of the context are sinks, and they arrive in chains.
 void SimpleDraft::forward(const DraftRows& rows) {
   const Pass pass = make_pass(rows.positions, rows.count);
   embedding({.ids = rows.tokens,
@@ -143,9 +143,8 @@ const float* SimpleDraft::predict(int64_t first, int64_t count) {
   return work_.logits;
 }
 
-// Tokens that follow the cache's rows, one after the other: they join it. Returns the rows that were forwarded, of
-// which the last is the last token's: on a GPU, where 64 rows cost what one does, a round's are always as many, so that
-// they are the same graph whatever was accepted.
+// Appends tokens to the cache. Returns the number of forwarded rows, the last of which belongs to the last token: on a
+// GPU, where 64 rows cost as much as one, a round has a constant number, so it is the same graph whatever was accepted.
 int64_t SimpleDraft::extend(std::span<const int32_t> tokens) {
   const int64_t before = cache_->rows(), count = static_cast<int64_t>(tokens.size());
   CHECK(count > 0 && count <= chain_rows() && before + count <= shape_.context_rows, "rows ", before, " + ", count);
@@ -175,7 +174,7 @@ int64_t SimpleDraft::extend(std::span<const int32_t> tokens) {
   return rows;
 }
 
-// Keeps what of a pass's rows, the first of which is at `position`, are sinks, as the layer's product gave them.
+// Keeps the sinks among a pass's rows, the first of which is at `position`, as the layer's product gave them.
 void SimpleDraft::remember_sinks(int64_t layer, int64_t position, int64_t rows) {
   const int64_t count = std::min(kDraftSinkRows - position, rows);
   if (work_.first_qkv == nullptr || count <= 0) return;
@@ -183,7 +182,7 @@ void SimpleDraft::remember_sinks(int64_t layer, int64_t position, int64_t rows) 
                  u(count) * qkv_row_bytes(), Link::kWithinDevice);
 }
 
-// Turns the sinks to the positions right before the window.
+// Rotates the sinks to the positions directly before the window.
 void SimpleDraft::place_sinks() {
   const Pass pass = make_pass(sink_positions(inputs_), kDraftSinkRows);
   const uint64_t bytes = u(kDraftSinkRows) * qkv_row_bytes();
@@ -207,7 +206,7 @@ bool SimpleDraft::finish_prefill(std::span<const int32_t> prompt, Progress* prog
   for (size_t row = 0; row < read.size() && go_on; row += u(kChunkRows)) {
     const size_t rows = std::min(u(kChunkRows), read.size() - row);
     extend(std::span(read).subspan(row, rows));
-    compute_->synchronize();  // the host side of the inputs is written again
+    compute_->synchronize();  // the host side of the inputs is overwritten
     if (progress) progress->update(static_cast<int64_t>(row + rows));
     go_on = interrupt == nullptr || !interrupt->load(std::memory_order_relaxed);
   }
@@ -218,7 +217,7 @@ bool SimpleDraft::finish_prefill(std::span<const int32_t> prompt, Progress* prog
 LayerDraft::Round SimpleDraft::catch_up(int32_t root, int64_t position) {
   stable_tokens_.push_back(root);
   const int64_t room = chain_rows();
-  while (static_cast<int64_t>(stable_tokens_.size()) > room) {  // after a refresh: the first of them join the cache now
+  while (static_cast<int64_t>(stable_tokens_.size()) > room) {  // after a refresh: the first ones join the cache now
     extend(std::span(stable_tokens_).first(u(room)));
     forget_stable(room);
   }
@@ -232,7 +231,7 @@ const float* SimpleDraft::forward_level(const Round&, int64_t, const DraftRows& 
   return predict(0, rows.count);
 }
 
-// The row of the first provisional token, the root of then, is right.
+// The row of the first provisional token, the root at that time, is correct.
 void SimpleDraft::rewind(int64_t position) { cache_->rewind(std::min(position + 1 - unread_, cache_->rows())); }
 
 }  // namespace headrace

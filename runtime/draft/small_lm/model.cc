@@ -11,13 +11,13 @@
 namespace headrace {
 namespace {
 
-// Small models know the near past: SpecExtend's tables (section 4) are flat from 1K on. What a config calls the most
-// positions is more than small-lm can use (measured on a novel: 25% of its guesses are right with 512 tokens to look
-// back at, 24% with 1,024, 13% with 1,976).
+// Small models use the near past: SpecExtend's tables (section 4) are flat from 1K on. The most positions of a config
+// are more than small-lm can use (measured on a novel: 25% of its guesses are correct with 512 tokens of context, 24%
+// with 1,024, 13% with 1,976).
 constexpr int64_t kUsualWindow = 1024;
 
-// Vocabularies are padded to whatever divided well: models of one family differ by it and are one another's drafts
-// (Qwen2.5: 151,936 ids of 0.5B, 152,064 of 7B). Whether that is all, only both tokenizers can say.
+// Vocabularies are padded to convenient sizes: models of one family differ in that and can draft for each other
+// (Qwen2.5: 151,936 ids of 0.5B, 152,064 of 7B). Only both tokenizers can show whether padding is the only difference.
 void check_sizes(const Checkpoint& draft, const ModelConfig& target, const Tokenizer* own, const Tokenizer* tokenizer) {
   const int64_t vocab = draft.config().vocab, shared = std::min(vocab, target.vocab);
   if (vocab == target.vocab) return;
@@ -49,7 +49,7 @@ class SimpleModel final : public LayerDraftModel<Checkpoint, Weights> {
 
  private:
   // A draft without a tokenizer file (weights and a config, as small models trained for one target are shipped) is
-  // taken to have its target's, if its vocabulary is as large.
+  // assumed to have its target's if its vocabulary is as large.
   static std::unique_ptr<Checkpoint> open_fitting(const std::string& model, const SimpleTarget& target) {
     std::unique_ptr<Checkpoint> draft = open_checkpoint(model);
     std::optional<Tokenizer> own;
@@ -64,15 +64,15 @@ class SimpleModel final : public LayerDraftModel<Checkpoint, Weights> {
     return window_ >= 0 ? LayerDraftModel::describe_window() : str("a window of at most ", kUsualWindow);
   }
 
-  const int64_t window_;  // -1: what fits
-  ModelConfig config_;    // the checkpoint's, with the options in place
+  const int64_t window_;  // -1: the default
+  ModelConfig config_;    // the checkpoint's, with the options applied
   const int64_t target_vocab_;
 };
 
 }  // namespace
 
-// From the deepest node to the first sink lie the window, the rows that it keeps until a tile can go, the sinks and the
-// tree. A draft of very few positions gets the least window there is: it drafts badly, and nothing worse.
+// Between the deepest node and the first sink are the window, the rows kept until a whole tile can go, the sinks and
+// the tree. A draft with very few positions gets the minimum window; it only drafts badly.
 int64_t usual_window(int64_t max_positions, int64_t context_tokens, int64_t deepest) {
   if (context_tokens <= std::min(max_positions, kUsualWindow)) return 0;
   return std::clamp(max_positions - deepest - kPrefixTile - kDraftSinkRows, kMinDraftWindow, kUsualWindow);
