@@ -40,7 +40,7 @@ class Writer {
   std::string text_;
 };
 
-// Fields in order; past the end they are 0, and ok() is false.
+// Reads fields in order; beyond the end they are 0, and ok() is false.
 class Reader {
  public:
   explicit Reader(std::string_view text) : text_(text) {}
@@ -76,8 +76,8 @@ class Reader {
   bool ok_ = true;
 };
 
-// What is wrong with a block whose manifest has the right checksum; null: nothing. Then a program of ours has written
-// it, but nothing may come of it that was not looked at.
+// What is wrong with a block whose manifest has a valid checksum; null: nothing. Our program wrote it, but nothing is
+// used unchecked.
 const char* wrong_with(const PrefixBlock& block) {
   if (block.kind != PrefixBlockKind::kRows && block.kind != PrefixBlockKind::kDraft) return "is of an unknown kind";
   if (block.first_row < 0 || block.first_row > INT32_MAX) return "has an impossible first row";

@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint64_t kSliceBytes = 16 * kMiB;
 
-// Each value with its size, so that no two lists look alike.
+// Writes each value with its size, so that no two lists collide.
 class Identity {
  public:
   template <typename T>
@@ -56,7 +56,7 @@ void add_rope(const RopeConfig& rope, Identity* to) {
   for (const float factor : rope.frequency_factors) to->add(factor);
 }
 
-// Where the same program on the same weights may round otherwise.
+// Where the same program may round differently with the same weights.
 void add_place(const Device& device, Identity* to) {
   to->add(device.backend());
   if (device.backend() == Backend::kCuda) {
@@ -65,8 +65,8 @@ void add_place(const Device& device, Identity* to) {
     return;
   }
   to->put(cpu_instruction_set());
-  to->put(read_machine().cpu);  // libm picks its own instructions for what rope tables are made of
-  to->put(__VERSION__);         // of the compiler, which may contract a product and a sum
+  to->put(read_machine().cpu);  // libm selects its instructions for the RoPE tables by CPU
+  to->put(__VERSION__);         // the compiler, which may contract a product and a sum
 #ifdef __OPTIMIZE__
   to->put("optimised");
 #endif

@@ -20,9 +20,9 @@ constexpr const char* kFileName = "headrace-weights.json";
 constexpr int kFormat = 2;
 constexpr uint64_t kMaxBytes = 8 * kMiB;
 constexpr uint64_t kWholeBytes = 4 * kMiB, kSliceBytes = 16 * kMiB, kSampleBytes = 4 * kKiB;  // of samples
-constexpr int64_t kSettledNs = 2'000'000'000;  // file systems count time in steps of up to two seconds
+constexpr int64_t kSettledNs = 2'000'000'000;  // the time resolution of file systems is up to two seconds
 
-// False: it was changed, or another one has its name.
+// False: the file was changed or replaced.
 bool stands(const FileStamp& file) { return stamp_of(file.path) == file; }
 
 int64_t now_ns() {
@@ -43,7 +43,7 @@ ordered_json files_json(const std::vector<FileStamp>& files) {
 
 std::string beside(const std::string& path) { return path + PrefixStore::kTemporarySuffix; }
 
-// The entries of the file; none: there is none, or none that this program could have written.
+// The entries of the file; none: it does not exist, or this program cannot have written it.
 ordered_json read_entries(const std::string& path) {
   try {
     const ordered_json json = ordered_json::parse(read_small_file(path, kMaxBytes));
@@ -83,8 +83,8 @@ void write_down(const std::string& path, const ordered_json& files, const Prefix
   const ordered_json json = {{"format", kFormat}, {"numerics", kNumericsVersion}, {"weights", std::move(entries)}};
   try {
     replace_file(path, beside(path), json.dump(1) + "\n");
-  } catch (const Error&) {                    // then the next start reads them again
-  } catch (const ordered_json::exception&) {  // a path that is not UTF-8, which no entry could be found by
+  } catch (const Error&) {                    // then the next start reads the weights again
+  } catch (const ordered_json::exception&) {  // a path that is not UTF-8, under which no entry could be found
   }
 }
 
@@ -92,7 +92,7 @@ void write_down(const std::string& path, const ordered_json& files, const Prefix
 
 std::optional<uint64_t> sampled_checksum(const std::string& path) {
   std::ifstream in;
-  in.rdbuf()->pubsetbuf(nullptr, 0);  // a page is all that is wanted
+  in.rdbuf()->pubsetbuf(nullptr, 0);  // only a page is needed
   in.open(path, std::ios::binary | std::ios::ate);
   const std::streamoff end = in ? static_cast<std::streamoff>(in.tellg()) : -1;
   if (end < 0) return std::nullopt;
@@ -130,7 +130,7 @@ PrefixKey cached_fingerprint(const TensorSource& source, int threads, const Pref
   const ordered_json files = files_json(stamps);
   ordered_json entries = read_entries(path);
   std::error_code ignored;
-  if (store.writes()) std::filesystem::remove(beside(path), ignored);  // of a start that was killed
+  if (store.writes()) std::filesystem::remove(beside(path), ignored);  // left by a killed start
   if (files.is_null()) return weights_fingerprint(source, threads);
   if (const std::optional<PrefixKey> known = find(entries, files)) return *known;
   const int64_t start = now_ns();

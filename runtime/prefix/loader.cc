@@ -11,7 +11,7 @@
 namespace headrace {
 namespace {
 
-// So much under way keeps a solid-state disk busy, and covers what prefill computes between two layers.
+// Enough in flight to keep a solid-state disk busy, and to cover the compute between two layers.
 constexpr uint64_t kRingBytes = 128 * kMiB;
 constexpr uint64_t kMaxSlots = 32;
 constexpr size_t kThreads = 8;
@@ -100,7 +100,7 @@ void PrefixLoader::read(size_t index) {
       throw_error(ExitCode::kStorage, wanted.file->path(),
                   str("the ", wanted.bytes, " bytes at offset ", wanted.offset, " are not those that were written"));
     }
-  } catch (...) {  // the text is made by who asks for it: making it here might fail, too
+  } catch (...) {  // the reader formats the message: that may fail here, too
     failed = std::current_exception();
   }
   {

@@ -78,7 +78,7 @@ void PrefixRun::add_rows_blocks() {
   for (int64_t segment = 0; segment < segments_for(kept); ++segment) {
     const SegmentRange range = segment_range(segment);
     const int64_t rows = std::min(range.rows, kept - range.begin);
-    // The rest of another prompt may have nearly all of these rows.
+    // The rest of another prompt may include nearly all of these rows.
     if (rows < range.rows && rows - std::max<int64_t>(0, match_.rows - range.begin) < kMinSavedRows) break;
     const std::span<const int32_t> tokens = std::span(prompt_).subspan(u(range.begin), u(rows));
     const PrefixKey key = rows_key(parent, tokens);
@@ -133,7 +133,7 @@ std::set<PrefixKey> PrefixRun::to_keep() const {
   return keep;
 }
 
-// What does not fit beside this prompt's own blocks is left out, from the end.
+// Leaves out, from the end, what does not fit beside this prompt's own blocks.
 void PrefixRun::fit_blocks() {
   const std::set<PrefixKey> keep = to_keep();
   const size_t wanted = blocks_.size();
@@ -182,7 +182,7 @@ void PrefixRun::lose(const PrefixKey& key, const std::string& why) {
 // The draft's first, then layer by layer.
 std::vector<PrefixLoader::Read> PrefixRun::open_blocks() {
   std::vector<PrefixLoader::Read> reads;
-  files_.reserve(read_.size());  // reads point at them
+  files_.reserve(read_.size());  // reads hold pointers to its elements
   for (const PrefixKey& key : read_) {
     try {
       files_.push_back(store_.open_data(key));

@@ -11,10 +11,10 @@
 namespace headrace {
 namespace {
 
-// Writes under way at a time. On the CPU one thread is all that prefill should have to share its cores with.
+// Concurrent writes. On the CPU prefill should share its cores with one thread only.
 constexpr int kGpuWriters = 4, kCpuWriters = 1;
 
-// Whether no element has all ones in its exponent.
+// Whether no element has an all-ones exponent (infinity or NaN).
 template <typename Bits>
 bool all_finite(std::span<const std::byte> data, Bits exponent) {
   Bits found = 0;
@@ -202,7 +202,7 @@ void PrefixSaver::run(Worker& worker, const Job& job) {
   ++parts_written_;
 }
 
-// In order, so that what is whole is a prefix.
+// In order, so that complete blocks form a prefix.
 void PrefixSaver::make_whole() {
   try {
     const std::optional<int64_t> end = not_finite_from();
@@ -218,7 +218,7 @@ void PrefixSaver::make_whole() {
   }
 }
 
-// The text is made by who asks for it: making it here might fail, too.
+// The reader formats the message: that may fail here, too.
 void PrefixSaver::fail(std::exception_ptr error) {
   {
     const MutexLock lock(mutex_);

@@ -32,7 +32,7 @@ int64_t modified_ns(const std::string& path) {
   return int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
 }
 
-// Others are not to see which prompts are kept, either. What goes wrong is said by who then finds no folder.
+// The names of the files are private, too. Errors are reported when the folder turns out to be missing.
 void make_private_folder(const std::string& name) {
   std::error_code ignored;
   fs::path folder = fs::path(name).lexically_normal();
@@ -56,7 +56,7 @@ std::string error_line(const std::exception_ptr& error) {
 struct PrefixStore::Found {
   std::set<PrefixKey> manifests, data;
   std::vector<std::string> temporaries;
-  bool sure = true;  // all of the folder has been seen, and every manifest read
+  bool sure = true;  // the whole folder was listed, and every manifest read
 };
 
 PrefixStore::PrefixStore(const PrefixCacheOptions& options, Use use) : options_(options), use_(use) { refresh(); }
@@ -67,7 +67,7 @@ std::string PrefixStore::path_of(const PrefixKey& key, const char* suffix) const
 
 // ---- the folder -----------------------------------------------------------------------------------------------------
 
-// The folder may have been removed meanwhile, and made anew by another process.
+// The folder may have been removed meanwhile, and created again by another process.
 bool PrefixStore::lock_stands(const std::string& path) const {
   struct stat mine {
   }, named{};
@@ -93,7 +93,7 @@ void PrefixStore::take_lock() {
     try {
       file = File::open(path, there ? FileAccess::kReadWrite : FileAccess::kCreate, FileCaching::kBuffered);
     } catch (const Error&) {
-      if (there || !fs::exists(path, error)) throw;  // else another process has just made it
+      if (there || !fs::exists(path, error)) throw;  // else another process has just created it
       file = File::open(path, FileAccess::kReadWrite, FileCaching::kBuffered);
     }
     if (file.try_lock()) {
@@ -133,7 +133,7 @@ void PrefixStore::take_manifest(const PrefixKey& key, int64_t used_ns, Found* fo
   bool unread = false;
   std::error_code ignored;
   if (const fs::file_status status = fs::status(path, ignored); fs::exists(status) && !fs::is_regular_file(status)) {
-    damaged_.push_back({path, "is no regular file"});  // a FIFO's open would wait for who writes it
+    damaged_.push_back({path, "is no regular file"});  // opening a FIFO would wait for a writer
     found->manifests.erase(key);
     return;
   }
@@ -193,8 +193,8 @@ void PrefixStore::refresh() {
   }
 }
 
-// Manifests before their data. None where something may be hidden: what an error has kept from being read is no
-// leftover.
+// Manifests before their data. Empty if something may be hidden: a file that could not be read because of an error is
+// not a leftover.
 std::vector<std::string> PrefixStore::leftovers(const Found& found) {
   std::vector<std::string> paths;
   const std::vector<PrefixKey> orphans = index_.orphans();
@@ -215,11 +215,11 @@ void PrefixStore::used(std::span<const PrefixKey> keys) {
   const int64_t now = now_ns();
   for (const PrefixKey& key : keys) {
     index_.touch(key, now);
-    ::utimensat(AT_FDCWD, manifest_path(key).c_str(), nullptr, 0);  // a reader may, too, where the system lets it
+    ::utimensat(AT_FDCWD, manifest_path(key).c_str(), nullptr, 0);  // a reader may, too, if the system permits it
   }
 }
 
-// The manifest first: data without one is a leftover, the other way round is damage.
+// The manifest first: data without a manifest is a leftover, but a manifest without data is damage.
 void PrefixStore::remove_files(const PrefixKey& key) noexcept {
   std::error_code ignored;
   fs::remove(manifest_path(key), ignored);
@@ -260,7 +260,7 @@ std::vector<PrefixStore::Damaged> PrefixStore::verify(const std::function<void(u
 uint64_t PrefixStore::limit_bytes() const {
   const uint64_t free = folder_free_bytes(options_.folder);
   if (options_.limit_bytes == 0) return (free + index_.bytes()) / 2;
-  return std::min(options_.limit_bytes, free - free / 64 + index_.bytes());  // what files take beside their bytes
+  return std::min(options_.limit_bytes, free - free / 64 + index_.bytes());  // reserve for file-system overhead
 }
 
 // None: not even without them.
