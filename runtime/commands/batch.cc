@@ -62,7 +62,7 @@ Outcome run_document(const BatchOptions& batch, size_t index, std::string* key) 
   return interrupted ? Outcome::kInterrupted : Outcome::kAnswered;
 }
 
-// Memory that runs out is the document's error, as what the budgets refuse is: a shorter one may have room.
+// Running out of memory fails the document, as exceeding a budget does: a shorter document may fit.
 Outcome try_document(const BatchOptions& batch, size_t index, std::string* key) {
   try {
     return run_document(batch, index, key);

@@ -21,7 +21,7 @@ int64_t longest_context(const BenchOptions& options) {
   return *longest + options.decode_tokens + 1;
 }
 
-// Random weights were trained on no context, so that a shape takes any.
+// Random weights have no trained context length, so a shape accepts any.
 std::unique_ptr<Checkpoint> shape_checkpoint(const BenchOptions& options) {
   Shape shape = find_shape(options.shape);
   shape.config.max_positions = std::max(shape.config.max_positions, longest_context(options));
@@ -55,7 +55,7 @@ std::vector<int32_t> made_up_prompt(int64_t tokens, int64_t vocab, uint64_t seed
   return ids;
 }
 
-// Short, but with products of every group size that the row has.
+// Short, but with products of every group size of the row.
 int64_t warm_up_tokens(Backend backend, int64_t prompt) {
   if (backend == Backend::kCpu) return std::min(prompt, kCpuWarmUp);
   return prompt <= 2 * kCudaGroup ? prompt : kCudaGroup + prompt % kCudaGroup;
@@ -70,7 +70,7 @@ class Bench {
   void measure_rows();
   void measure_device();
   void open();
-  // `label` is the run's in a trace; empty: it is in none.
+  // `label` names the run in a trace; empty: it is not traced.
   GenerateResult generate(int64_t prompt, int64_t steps, KvMode kv, const std::string& label);
   void warm_up(int64_t prompt);
   void measure(BenchRow* row);
@@ -82,7 +82,7 @@ class Bench {
   BenchReport report_;
 };
 
-// A device of its own, given back before the weights come.
+// Opens a separate device, and releases it before the weights are loaded.
 void Bench::measure_device() {
   DeviceOptions untraced = options_.engine.device;
   untraced.trace_path.clear();
@@ -117,7 +117,7 @@ void Bench::open() {
 GenerateResult Bench::generate(int64_t prompt, int64_t steps, KvMode kv, const std::string& label) {
   GenerateOptions run;
   run.label = label;
-  run.max_tokens = steps + 1;  // the first one comes from prefill
+  run.max_tokens = steps + 1;  // prefill gives the first one
   run.kv = kv;
   run.ignore_eos = true;
   run.interrupt = options_.interrupt;
@@ -193,7 +193,7 @@ void Bench::measure_rows() {
   }
 }
 
-// Of sorted values, the one that `share` of them do not exceed.
+// The quantile `share` of sorted values.
 template <typename T>
 double at_share(std::vector<T> values, double share) {
   if (values.empty()) return 0;

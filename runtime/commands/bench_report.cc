@@ -1,4 +1,4 @@
-// A bench's report as JSON: what is kept in bench/results.
+// A bench's report as JSON, the format of bench/results.
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/rounding.h"
@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Six digits: a timing has no more.
+// Six digits: a timing has no more precision.
 double rounded(double value) { return to_digits(value, 6); }
 
 ordered_json rounded_list(const auto& values) {

@@ -17,24 +17,24 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Sizes that take some milliseconds a call on either backend, so that the host's part does not show.
+// Sizes for a few milliseconds per call on either backend, so that the host's part is negligible.
 struct Sizes {
   int64_t n, k;  // of the matrix
   int64_t decode_rows, prefill_rows;
   int64_t heads, kv_heads, head_dim;
-  int64_t context;          // rows that attention sees
-  int64_t prefill_queries;  // the last of them
+  int64_t context;          // rows visible to attention
+  int64_t prefill_queries;  // the last ones of the context
 };
 constexpr Sizes kGpuSizes = {28672, 4096, 1, 2048, 32, 8, 128, 61440, 2048};
 constexpr Sizes kCpuSizes = {4096, 2048, 1, 256, 16, 4, 64, 2048, 256};
 constexpr int64_t kQueries = 64;
 
-// Of a call, seconds: the rounds' median, least and most.
+// Seconds per call: median, minimum and maximum of the rounds.
 struct Times {
   double median, least, most;
 };
 
-// `work` is that of a call, in billions or trillions.
+// `work` is per call, in billions or trillions.
 ComputeRate rate_of(double work, const Times& times) {
   return {.value = work / times.median, .low = work / times.most, .high = work / times.least};
 }
@@ -56,9 +56,9 @@ class ComputeProbe {
 
  private:
   const Sizes& sizes() const { return gpu_ ? kGpuSizes : kCpuSizes; }
-  // Numbers between -1/2 and 1/2, a short run of them over and over: multipliers must have something to do.
+  // Numbers between -1/2 and 1/2, in a short repeated sequence: zeros would be unrealistically cheap.
   DeviceBuffer made_up(int64_t elements);
-  // Calls that are short are made several at a time.
+  // Short calls are timed several at a time.
   Times measure(const std::function<void()>& call);
   void measure_products(ComputeRates* rates);
   void measure_attention(ComputeRates* rates);
@@ -100,7 +100,7 @@ Times ComputeProbe::measure(const std::function<void()>& call) {
     stream_->synchronize();
     return std::chrono::duration<double>(Clock::now() - start).count() / calls;
   };
-  timed(1);  // what a kernel's first call has to do
+  timed(1);  // one-time work of a kernel's first call
   const int calls = std::clamp(static_cast<int>(2e-3 / timed(1)), 1, 64);
   std::vector<double> times;
   for (int round = 0; round < rounds_; ++round) times.push_back(timed(calls));
@@ -108,7 +108,7 @@ Times ComputeProbe::measure(const std::function<void()>& call) {
   return {.median = times[times.size() / 2], .least = times.front(), .most = times.back()};
 }
 
-// Matrices in turn, so that no cache holds them from call to call.
+// Alternates between matrices, so that no cache holds them from call to call.
 Times ComputeProbe::product_times(ProductPath path, int64_t rows) {
   const Sizes& s = sizes();
   constexpr int kMatrices = 3;
@@ -169,7 +169,7 @@ AttentionShape ComputeProbe::attention_shape(int64_t queries) const {
           .scale = 1 / std::sqrt(static_cast<float>(s.head_dim))};
 }
 
-// Several layers' rows in turn, so that no cache holds them.
+// Alternates between the rows of several layers, so that no cache holds them.
 struct ComputeProbe::Rows {
   static constexpr int kLayers = 3;
   RowShape shape;
@@ -254,15 +254,15 @@ void ComputeProbe::measure_attention(ComputeRates* rates) {
   const double queries = static_cast<double>(s.prefill_queries);
   const double prefill_flop = 4 * width * queries * (context - queries / 2);
   rates->attention_tflop_per_s = rate_of(1e-12 * prefill_flop, prefill_times(rows));
-  // Half of the rows and all of them: what the second half adds is the rows' own; the rest is the kernels' beginning
-  // and end, which a layer's fixed time has already.
+  // Times half of the rows and all of them: the difference is the time of the rows alone. The rest is the start and end
+  // of the kernels, which a layer's fixed time already includes.
   const int64_t count = rows.count(), half = count / 2;
   const double more = static_cast<double>(segments_bytes(rows.shape, half, count));
   const Times whole = prefix_times(rows, 1, count);
   const double grown = whole.median - prefix_times(rows, 1, half).median;
   const double gb_per_s =
       1e-9 * (grown > 0.1 * whole.median ? more / grown : static_cast<double>(rows.layer_bytes) / whole.median);
-  rates->kv_gb_per_s = rate_of(gb_per_s * whole.median, whole);  // as steady as the whole
+  rates->kv_gb_per_s = rate_of(gb_per_s * whole.median, whole);  // with the spread of the whole
   rates->queries_tflop_per_s = rate_of(4e-12 * width * kQueries * context, prefix_times(rows, kQueries, count));
 }
 

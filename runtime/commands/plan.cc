@@ -17,11 +17,11 @@
 namespace headrace {
 namespace {
 
-constexpr uint64_t kLeftToOthers = 512 * kMiB;  // left free, as on a GPU that is here (docs/design.md, section 11)
+constexpr uint64_t kLeftToOthers = 512 * kMiB;  // as on a present GPU (docs/design.md, section 11)
 constexpr uint64_t kEndless = uint64_t{1} << 50;
-constexpr int64_t kMaxOfAShape = int64_t{64} << 20;  // tokens: terabytes with the smallest of them
+constexpr int64_t kMaxOfAShape = int64_t{64} << 20;  // in tokens: terabytes even with the smallest
 
-// A card that is not here, with the budgets that were asked for, or a machine like this one.
+// A card that is not present, with the requested budgets, or a machine like this one.
 DryRunCard dry_run_card(const GpuSpec& card, const DeviceOptions& options) {
   if (options.vram_bytes > card.vram_bytes()) {
     throw_error(ExitCode::kDoesNotFit, "--vram",
@@ -36,14 +36,14 @@ DryRunCard dry_run_card(const GpuSpec& card, const DeviceOptions& options) {
           .threads = limits.cores};
 }
 
-// By name: a card by what its data sheet calls it, too.
+// Compares names; a card also matches the name of its data sheet.
 bool same_device(const std::string& a, const std::string& b) {
   if (a == b) return true;
   const std::optional<GpuSpec> first = gpu_named(a), second = gpu_named(b);
   return first && second && first->id == second->id;
 }
 
-// What a profile is told from others by, beside the device's name. A CPU has no driver.
+// Distinguishes profiles with the same device name. A CPU has no driver.
 std::string driver_of(const std::string& driver, bool gpu) {
   return driver.empty() ? "" : (gpu ? ", driver " : ", ") + driver;
 }
@@ -74,7 +74,7 @@ class Planner {
   PlanReport report_;
 };
 
-// The device itself is asked what it is and given back: planning takes none of its memory.
+// Reads the device's properties and releases it: planning uses none of its memory.
 void Planner::choose_device() {
   if (!options_.gpu.empty()) {
     card_ = find_gpu(options_.gpu);
@@ -89,7 +89,7 @@ void Planner::choose_device() {
   report_.taken_bytes = dry_run_.taken_bytes;
 }
 
-// Of this very machine, or else, where a file was asked for, of the same card in another or by another driver.
+// The profile of this machine or, if the user named a file, of the same card in another machine or with another driver.
 std::optional<KeptRates> Planner::profile_of(const std::vector<KeptRates>& entries) const {
   std::optional<KeptRates> found = find_rates(entries, dry_run_.name, dry_run_.driver);
   if (found || options_.profile.empty()) return found;
@@ -153,7 +153,7 @@ std::unique_ptr<Engine> Planner::engine_on(const DryRunCard& card) const {
       throw_error(ExitCode::kUsage, "--ctx-size",
                   str(engine.ctx_size, " tokens are more than the ", kMaxOfAShape, " that are planned for a shape"));
     }
-    Shape shape = find_shape(options_.shape);  // was trained on no context, so that it takes any
+    Shape shape = find_shape(options_.shape);  // has no trained context length, so it accepts any
     shape.config.max_positions = std::max(shape.config.max_positions, engine.ctx_size);
     checkpoint = make_random_checkpoint(shape.name, shape.config, 0);
   }
@@ -173,7 +173,7 @@ RunPlan Planner::plan_on(const DryRunCard& card, std::optional<KvMode> kv) const
                       {.max_tokens = options_.output_tokens, .kv = kv});
 }
 
-// Weights and all, on a device without end.
+// Including weights, on a device without limits.
 void Planner::need(KvMode kv, uint64_t* vram_bytes, uint64_t* host_bytes) const {
   DryRunCard endless = dry_run_;
   endless.vram_bytes = endless.host_bytes = kEndless;
@@ -186,7 +186,7 @@ void Planner::need(KvMode kv, uint64_t* vram_bytes, uint64_t* host_bytes) const 
   }
 }
 
-// `guess` is the planner's own, which knows less of what grows with the context: the search starts there.
+// `guess` is the planner's result, which knows less about what grows with the context: the search starts there.
 int64_t Planner::longest_context(const Engine& engine, int64_t guess) const {
   int64_t low = options_.output_tokens, high = engine.context_limit(), step = 1;
   for (int64_t at = guess; low + 1 < high; step *= 2) {
@@ -212,7 +212,7 @@ bool Planner::fits_auto() const {
   }
 }
 
-// The planner speaks of what is free, a flag of all: the difference is taken, whatever the plan.
+// The planner counts free bytes, a flag all bytes: the difference does not depend on the plan.
 void Planner::advise(const DoesNotFit& refusal) {
   const PlanInput& in = refusal.input();
   const MinimumBudgets& minimum = refusal.minimum();
@@ -225,8 +225,8 @@ void Planner::advise(const DoesNotFit& refusal) {
   advice.context_tokens = longest_context(*engine_on(dry_run_), report_.context_tokens - less);
 }
 
-// Where the weights alone are too large no other budget helps. On a device that holds them and nothing else the
-// planner says what it would have to be.
+// If the weights alone do not fit, no other budget helps. On a device that holds only the weights the planner reports
+// the needed size.
 void Planner::advise_for_weights() {
   try {
     DryRunCard larger = dry_run_;
@@ -266,7 +266,7 @@ PlanReport Planner::run() {
   DryRunCard endless = dry_run_;
   endless.vram_bytes = endless.host_bytes = kEndless;
   {
-    const std::unique_ptr<Engine> any = engine_on(endless);  // what is no plan's fault is said here
+    const std::unique_ptr<Engine> any = engine_on(endless);  // errors unrelated to the budgets are thrown here
     check_context(*any);
     report_.model = any->model_path();
     report_.dtype = any->dtype();

@@ -1,4 +1,4 @@
-// A plan as JSON. What is not known is left out.
+// A plan as JSON. Unknown values are omitted.
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/rounding.h"

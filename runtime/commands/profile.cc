@@ -18,8 +18,8 @@ namespace headrace {
 namespace {
 
 constexpr uint64_t kMinCopy = 64 * kKiB, kMaxCopy = kGiB;
-constexpr uint64_t kLargeCopy = 16 * kMiB;  // from here on a link is at its peak
-constexpr uint64_t kScattered = 16 * kMiB;  // of pages a round
+constexpr uint64_t kLargeCopy = 16 * kMiB;  // a link reaches its peak from here on
+constexpr uint64_t kScattered = 16 * kMiB;  // bytes of pages per round
 constexpr double kAsLongAsItTakes = 3600;
 
 const char* use_text(LinkUse use) {
@@ -52,7 +52,7 @@ class Profiler {
   void disk();
   void connection();
 
-  // A group of figures; what keeps it from being measured is a note.
+  // Measures a group of figures; a failure is a note.
   template <typename Work>
   void group(ProfileGroup which, const Work& work) {
     if (stop()) return;
@@ -61,7 +61,7 @@ class Profiler {
     try {
       work();
     } catch (const Error& error) {
-      if (error.code() == ExitCode::kInternal) throw;  // what arrived is not what was sent
+      if (error.code() == ExitCode::kInternal) throw;  // the received data is wrong
       report_.notes.push_back(str(profile_group_title(which), ": ", first_line(error)));
     }
   }
@@ -105,7 +105,7 @@ void Profiler::open() {
   report_.measured = now_text();
 }
 
-// Sizes from 64 KiB on, each four (quick: sixteen) times the last.
+// Sizes from 64 KiB on, each four times the previous (quick: sixteen times).
 template <typename Measure>
 void for_sizes(uint64_t most, bool quick, const Measure& measure) {
   for (uint64_t bytes = kMinCopy; bytes <= most; bytes *= quick ? 16 : 4) measure(bytes);
@@ -165,7 +165,7 @@ void Profiler::link() {
     if (most > room / 4) throw_error(ExitCode::kDoesNotFit, "the budgets", "have no room to measure the link");
     LinkMeter meter(*device_, most);
     pinned(meter, most);
-    connection();  // while the link is awake
+    connection();  // while the link is active
     group(ProfileGroup::kPageable, [&] { pageable(meter, most); });
     group(ProfileGroup::kScattered, [&] { scattered(meter, most); });
     small(meter, most);
@@ -217,7 +217,7 @@ void Profiler::host() {
 std::string fio_name(const DiskTest& test) {
   const char* const rw =
       test.op == FileOp::kRead ? (test.random ? "randread" : "read") : (test.random ? "randwrite" : "write");
-  // Its buffers lie in huge pages as ours do, where they are large enough to matter.
+  // fio's buffers are in huge pages like ours if they are large enough to matter.
   const bool huge = test.block_bytes * static_cast<uint64_t>(test.depth) >= 2 * kMiB;
   return str(huge ? "GLIBC_TUNABLES=glibc.malloc.hugetlb=1 " : "", "fio --rw=", rw, " --bs=", test.block_bytes / kKiB,
              "k --iodepth=", test.depth, " --direct=1 --ioengine=io_uring --fixedbufs --registerfiles",
@@ -231,7 +231,7 @@ void Profiler::disk() {
     probe.folder = report_.disk = options_.disk;
     probe.tests = disk_tests(options_.quick);
     if (options_.quick) probe.file_bytes = kGiB, probe.seconds = 0.4, probe.layout_seconds = 1.5;
-    if (options_.disk_file_bytes > 0) {  // as asked for, however long writing it takes
+    if (options_.disk_file_bytes > 0) {  // the requested size, however long writing it takes
       probe.file_bytes = options_.disk_file_bytes;
       probe.layout_seconds = kAsLongAsItTakes;
     }

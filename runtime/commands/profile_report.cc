@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Four digits: a speed has no more.
+// Four digits: a rate has no more precision.
 double rounded(double value) { return to_digits(value, 4); }
 
 std::string number(double value) {
@@ -42,7 +42,7 @@ ordered_json connection_json(const ProfileReport& report) {
   return out;
 }
 
-// A field of a CSV line.
+// Escapes a field of a CSV line.
 std::string field(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   std::string quoted = "\"";
@@ -50,7 +50,7 @@ std::string field(const std::string& text) {
   return quoted + "\"";
 }
 
-// What would end a cell of a table.
+// Escapes a cell of a Markdown table.
 std::string cell(const std::string& text) {
   std::string out;
   for (const char c : text) {

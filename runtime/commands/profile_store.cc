@@ -31,7 +31,7 @@ constexpr size_t kMaxBytes = 64 * kMiB;
   throw_error(ExitCode::kBadInput, path, what, "headrace profile writes a new one.");
 }
 
-// The file's content; false: there is none.
+// Reads the file; false: it does not exist.
 bool read_text(const std::string& path, std::string* text) {
   std::error_code error;
   const auto size = std::filesystem::file_size(path, error);
@@ -65,7 +65,7 @@ KeptRates entry_of(const ordered_json& json, const std::string& path) {
   return kept;
 }
 
-// The profiles in a file, each as it stands there.
+// The profiles in a file, as they are stored.
 std::vector<ordered_json> profiles_in(const std::string& text, const std::string& path) {
   const ordered_json json = ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) refuse(path, "is not valid JSON");
@@ -91,7 +91,7 @@ std::vector<KeptRates> parse_profiles(const std::string& text, const std::string
   throw_error(ExitCode::kStorage, path, str("cannot be written: ", why), "The profile is not kept.");
 }
 
-// Also on the disk when it returns.
+// The file is also on the disk when this returns.
 void write_whole(const std::string& path, const std::string& text) {
   try {
     replace_file(path, unused_name(path), text);
@@ -101,7 +101,7 @@ void write_whole(const std::string& path, const std::string& text) {
   }
 }
 
-// What a file that is about to be written anew holds and is to hold on to.
+// The profiles to keep when the file is rewritten.
 std::vector<ordered_json> profiles_to_keep(const std::string& path) {
   constexpr const char* kNotKept = "The profile is not kept.";
   std::string text;
@@ -120,7 +120,7 @@ std::vector<ordered_json> profiles_to_keep(const std::string& path) {
     std::vector<ordered_json> profiles = profiles_in(text, path);
     for (const ordered_json& one : profiles) entry_of(one, path);
     return profiles;
-  } catch (const nlohmann::json::exception&) {  // not one of ours, or torn: what it held is of no use to anybody
+  } catch (const nlohmann::json::exception&) {  // foreign or torn: its content is useless
     return {};
   } catch (const Error& error) {
     if (error.code() == ExitCode::kStorage) throw;
@@ -133,7 +133,7 @@ bool has_disk(const ordered_json& profile) {
   return rates.value("disk_read_gb_per_s", 0.0) > 0 || rates.value("disk_write_gb_per_s", 0.0) > 0;
 }
 
-// What was not measured anew stays as it was: rates, and the rows of whole groups. A disk's belong together.
+// Keeps old values for what was not measured again: rates, and the rows of whole groups. A disk's rows belong together.
 void complete(ordered_json* profile, const ordered_json& old) {
   const bool keeps_disk = has_disk(old) && !has_disk(*profile);
   for (const RateName& rate : kRateNames) {
@@ -154,7 +154,7 @@ void complete(ordered_json* profile, const ordered_json& old) {
   for (const ordered_json& row : profile->value("rows", none)) {
     if (row.is_object()) groups.insert(row.value("group", ""));
   }
-  if (keeps_disk && groups.erase("disk") > 0) {  // rows of a disk without one figure
+  if (keeps_disk && groups.erase("disk") > 0) {  // rows of a disk without any figure
     auto& rows = (*profile)["rows"].get_ref<ordered_json::array_t&>();
     std::erase_if(rows, [](const ordered_json& row) { return row.is_object() && row.value("group", "") == "disk"; });
   }

@@ -16,8 +16,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kDepths[] = {0.1, 0.5, 0.9};
 constexpr int64_t kNeedleAnswer = 24;  // tokens
-constexpr int64_t kNeedleSlack = 8;    // a sentence may take a few more tokens inside a text than behind it
-constexpr size_t kLongestToken = 16;   // bytes, on average of any text
+constexpr int64_t kNeedleSlack = 8;    // a sentence may take a few more tokens inside a text than after it
+constexpr size_t kLongestToken = 16;   // bytes, on average over any text
 constexpr const char* kQuestion = "What is the secret number of the lighthouse keeper? Answer with the number alone.";
 
 bool is_continuation(char byte) { return (static_cast<uint8_t>(byte) & 0xc0) == 0x80; }
@@ -58,7 +58,7 @@ class Quality {
   size_t runs_ = 0, begun_ = 0;
 };
 
-// Before the model is opened: what is wrong with a document is said at once.
+// Before the model is opened, so that document errors are reported at once.
 void Quality::read_documents() {
   const ReadOptions reading{.limit = {}, .interrupt = options_.interrupt};
   for (const std::string& file : expand_documents(options_.documents, options_.outputs)) {
@@ -105,8 +105,8 @@ std::vector<int32_t> Quality::prompt(std::string_view text, std::string_view req
   return options_.engine.use_chat_template ? engine_->encode({"", user}) : engine_->encode_plain(user);
 }
 
-// The document's beginning, as much of it as fits with the request. Tokens are not spread evenly over a text, so the
-// first guess is corrected by what it came to.
+// The document's beginning, as much as fits with the request. Tokens are not spread evenly over a text, so each guess
+// is corrected by its result.
 std::string Quality::cut(const Document& document, std::string_view request) const {
   const auto wanted = static_cast<double>(options_.prompt_tokens);
   const auto frame = static_cast<double>(prompt("", request).size());
@@ -150,7 +150,7 @@ GenerateResult Quality::generate(const std::vector<int32_t>& prompt, float tempe
   return result;
 }
 
-// ---- what is rejected, and what is kept ---------------------------------------------------------------------------
+// ---- rejected tokens, and similarity of texts ---------------------------------------------------------------------
 
 void Quality::compare(const Document& document) {
   const std::vector<int32_t> ids = prompt(cut(document, options_.instruction), options_.instruction);
@@ -204,7 +204,7 @@ void Quality::hide(const Document& document, size_t index) {
     row.temperature = options_.temperatures.front();
     row.number = str(1'000'000 + dice % 9'000'000);
     const std::string sentence = str("The secret number of the lighthouse keeper is ", row.number, ".");
-    // The room that the sentence takes is kept free.
+    // Reserves room for the sentence.
     const std::string text = cut(document, str(sentence, " ", kQuestion));
     const std::vector<int32_t> ids = prompt(with_needle(text, row.depth, sentence), kQuestion);
     if (!look(ids, row)) return;

@@ -1,4 +1,4 @@
-// A quality report as JSON: what is kept in bench/results.
+// A quality report as JSON, the format of bench/results.
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/rounding.h"
@@ -15,7 +15,7 @@ ordered_json interval_json(int64_t interval) {
   return interval == kAutoInterval ? ordered_json("auto") : ordered_json(interval);
 }
 
-// Steps, tau, committed tokens and times by mode, and what refreshes said of the pending tokens.
+// Steps, tau, committed tokens and times by mode, and the refreshes' verdicts on pending tokens.
 ordered_json steps_json(const Speculation& s) {
   ordered_json out = ordered_json::object();
   for (const StepMode mode : {StepMode::kFull, StepMode::kPartial, StepMode::kRefresh}) {

@@ -14,7 +14,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr double kContradicts = 0.25;  // of the prediction
-constexpr double kMinMs = 500;         // of what is compared: anything may delay what is shorter
+constexpr double kMinMs = 500;         // shorter times are too noisy to compare
 
 ordered_json labelled(const LineLabel& label) {
   ordered_json line = ordered_json::object();
@@ -23,7 +23,7 @@ ordered_json labelled(const LineLabel& label) {
   return line;
 }
 
-// Three decimals: a microsecond is more than a timing can promise.
+// Three decimals: timings are not more precise than a microsecond.
 double rounded(double value) { return to_decimals(value, 3); }
 
 std::string one_line(const ordered_json& line) {
@@ -71,7 +71,7 @@ ordered_json speculation_json(const GenerateResult& result) {
             {"overturn_rate", rounded(s.verify_outcome.overturn_rate())}}}};
 }
 
-// The steps of a run without drafts and refreshes are timed each, and their median counts, as in headrace bench.
+// In runs without drafts and refreshes each step is timed, and the median counts, as in headrace bench.
 double median_step_ms(std::vector<float> steps) {
   if (steps.empty()) return 0;
   std::nth_element(steps.begin(), steps.begin() + static_cast<int64_t>(steps.size() / 2), steps.end());
@@ -115,7 +115,7 @@ std::vector<Compared> compare(const GenerateResult& result) {
   std::vector<Compared> rows;
   if (!result.predicted) return rows;
   const Speculation& s = result.speculation;
-  const bool fresh = result.prefix.rows == 0 && result.prefix.restarts == 0;  // else there was less or more to do
+  const bool fresh = result.prefix.rows == 0 && result.prefix.restarts == 0;  // otherwise there was less or more to do
   if (fresh && result.predicted->prefill.known && result.timings.ttft_ms > 0)
     rows.push_back({"prefill", result.predicted->prefill.ms(), result.timings.ttft_ms});
   for (const StepMode mode : {StepMode::kFull, StepMode::kPartial, StepMode::kRefresh}) {

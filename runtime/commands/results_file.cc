@@ -49,12 +49,12 @@ void write_all(int fd, std::string_view text, const std::string& path) {
   }
 }
 
-// Pipes, terminals and /dev/null have nothing to sync and say EINVAL or EROFS.
+// Pipes, terminals and /dev/null have nothing to sync and return EINVAL or EROFS.
 void sync_file(int fd, const std::string& path) {
   if (::fsync(fd) != 0 && errno != EINVAL && errno != EROFS) storage_error(path, "cannot be synced to disk");
 }
 
-// A new or renamed file is only there after a crash if its folder was synced too.
+// After a crash a new or renamed file exists only if its folder was synced too.
 void sync_folder_of(const std::string& path) {
   const std::string folder = std::filesystem::path(path).parent_path().string();
   try {
@@ -63,7 +63,7 @@ void sync_folder_of(const std::string& path) {
   }
 }
 
-// From the file's beginning, a part at a time.
+// Reads the file from its beginning, in parts.
 void read_file(int fd, const std::string& path, const std::function<void(std::string_view)>& on_part) {
   char buffer[1 << 16];
   for (off_t at = 0;;) {
@@ -92,8 +92,8 @@ uint64_t size_of(int fd, const std::string& path) {
 
 bool is_hex(std::string_view text) { return text.find_first_not_of("0123456789abcdef") == std::string_view::npos; }
 
-// Compares a text that may end anywhere with what a line of results begins with. Each step is true where the text has
-// what is expected, or ends before it differs.
+// Compares a possibly truncated text with the start of a result line. Each step returns true if the text matches, or
+// ends before it differs.
 class LineStart {
  public:
   explicit LineStart(std::string_view text) : rest_(text) {}
@@ -109,7 +109,7 @@ class LineStart {
     rest_.remove_prefix(digits.size());
     return is_hex(digits);
   }
-  // The inside of a JSON string, up to its closing quote.
+  // The content of a JSON string, up to its closing quote.
   bool string() {
     size_t end = 0;
     while (end < rest_.size() && rest_[end] != '"') {
@@ -124,7 +124,7 @@ class LineStart {
   std::string_view rest_;
 };
 
-// Whether a line that result_json() or error_json() makes may begin with `text`.
+// Whether `text` may be the start of a line from result_json() or error_json().
 bool may_begin_result(std::string_view text) {
   LineStart at(text);
   if (!at.literal("{\"file\":\"") || !at.string() || !at.literal("\",\"key\":\"") || !at.key()) return false;
@@ -139,7 +139,7 @@ struct ResultLine {
   bool failed = false;
 };
 
-// None if the line is not a result line of this program.
+// None if this is not a result line of this program.
 std::optional<ResultLine> parse_line(std::string_view text) {
   if (!may_begin_result(text)) return std::nullopt;
   const json line = json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -153,7 +153,7 @@ std::optional<ResultLine> parse_line(std::string_view text) {
   return ours ? std::optional(result) : std::nullopt;
 }
 
-// A file's name as a line has it: bytes that are not UTF-8 are U+FFFD there.
+// The form of a file name in a line: bytes that are not UTF-8 become U+FFFD.
 std::string name_in_line(const std::string& file) {
   return json::parse(json(file).dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>();
 }
@@ -187,7 +187,7 @@ void ResultsFile::open_and_lock() {
     if (::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
       throw_error(ExitCode::kUsage, path_, "is being written by another run", "Wait for it or give another -o");
     }
-    // Another run may have put a cleaned file in this one's place between the opening and the lock.
+    // Another run may have replaced the file between the opening and the lock.
     if (same_file(fd_, path_)) return;
     ::close(fd_);
     fd_ = -1;
@@ -201,7 +201,7 @@ void ResultsFile::load(const std::vector<std::string>& files) {
   std::unordered_set<std::string> retried;
   for (const std::string& file : files) retried.insert(name_in_line(file));
   int64_t number = 1;
-  uint64_t begin = 0;  // of the line
+  uint64_t begin = 0;  // of the current line
   const auto take_line = [&](const ResultLine& line, uint64_t end) {
     if (line.failed && retried.contains(line.file)) {
       dropped_.emplace_back(begin, end);
@@ -210,10 +210,10 @@ void ResultsFile::load(const std::vector<std::string>& files) {
       if (!line.failed) ++done_[line.key], ++found_;
     }
   };
-  std::string pending;  // the line that has no newline yet
+  std::string pending;  // the current line, without its newline yet
   read_file(fd_, path_, [&](std::string_view part) {
     bytes_ += part.size();
-    size_t from = 0, search = pending.size();  // what was pending has no newline
+    size_t from = 0, search = pending.size();  // the pending part has no newline
     const bool zeros = without_nuls(part).empty();
     pending += part;
     for (size_t end; (end = pending.find('\n', search)) != std::string::npos; search = from = end + 1, ++number) {
@@ -223,10 +223,10 @@ void ResultsFile::load(const std::vector<std::string>& files) {
       begin += end - from + 1;
     }
     pending.erase(0, from);
-    // Zeros after the beginning of a line leave it one.
+    // Zeros after the start of a line are allowed.
     if (pending.size() > kMaxLineBytes || (!zeros && !may_begin_result(without_nuls(pending)))) foreign(path_, number);
   });
-  // A crash can leave the beginning of a line, and zeros in the place of what was not written.
+  // A crash can leave the start of a line, and zeros instead of unwritten bytes.
   const std::string_view last = without_nuls(pending);
   if (const std::optional<ResultLine> line = parse_line(last)) {
     take_line(*line, begin + last.size());
@@ -263,7 +263,7 @@ void ResultsFile::begin() {
   sync_folder_of(path_);
 }
 
-// Replaces the file as a whole: a crash leaves the old one or the new one.
+// Replaces the whole file: a crash leaves the old one or the new one.
 void ResultsFile::drop_lines() {
   std::string text;
   read_file(fd_, path_, [&text](std::string_view part) { text += part; });
@@ -272,11 +272,11 @@ void ResultsFile::drop_lines() {
   }
   try {
     std::error_code error;
-    const std::string target = std::filesystem::canonical(path_, error).string();  // behind a link, if it is one
+    const std::string target = std::filesystem::canonical(path_, error).string();  // the target of a link
     if (error) return;
     replace_file(target, unused_name(target), text);
   } catch (const Error&) {
-    return;  // this user may not write to the folder: old error lines are no harm
+    return;  // this user may not write to the folder: old error lines do no harm
   }
   ::close(fd_);
   open_and_lock();

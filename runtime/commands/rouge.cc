@@ -5,7 +5,7 @@
 
 namespace headrace {
 
-// Row by row; `before` is what stands above and to the left.
+// Row by row; `before` holds the entry above and to the left.
 int64_t longest_common_subsequence(std::span<const int32_t> a, std::span<const int32_t> b) {
   std::vector<int64_t> row(b.size() + 1);
   for (const int32_t token : a) {
