@@ -290,7 +290,7 @@ TEST(Planner, TheOfferedSpillFits) {
     hint = error.info().hint;
   }
   in.disk_free = 64 * kGiB;
-  EXPECT_NE(hint.find("let " + format_bytes(make_plan(in).disk_bytes) + " of"), std::string::npos) << hint;
+  EXPECT_NE(hint.find("spill " + format_bytes(make_plan(in).disk_bytes) + " of"), std::string::npos) << hint;
 }
 
 TEST(Planner, PrintsWhatLivesWhere) {
