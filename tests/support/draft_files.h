@@ -1,5 +1,5 @@
-// Small drafts as files, right as they are, to be broken by tests: every config entry and tensor can be changed. Plain
-// builders; one thread at a time.
+// Small valid drafts as files, for tests to damage: every config entry and tensor can be changed. Plain builders; one
+// thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace headrace::testing_support {
 
-// A safetensors file in memory: what a header says of each tensor, and its bytes.
+// A tensor of a safetensors file in memory: its header entry and its bytes.
 struct FileTensor {
   std::string dtype;
   std::vector<int64_t> shape;
@@ -29,7 +29,7 @@ struct DraftFiles {
 
   void add(const std::string& name, const std::vector<int64_t>& shape) { tensors[name] = f32_tensor(name, shape); }
   void prefix(const std::string& prefix);  // of every tensor's name
-  // Writes config.json and model.safetensors into a folder that exists.
+  // Writes config.json and model.safetensors into an existing folder.
   void write(const std::string& folder) const;
 };
 
@@ -41,7 +41,7 @@ struct Eagle3Files : DraftFiles {
 };
 ModelConfig eagle3_target();
 
-// For a target of hidden 8 and 20 ids: 2 heads of 4 and one KV head, as it has them, and ffn 10.
+// For a target of hidden 8 and 20 ids: 2 heads of 4 and one KV head, as in the target, and ffn 10.
 struct LongSpecFiles : DraftFiles {
   LongSpecFiles();
 };

@@ -1,4 +1,4 @@
-// Faults for tests, in the way of all files while one lives. Header only. Operations may come from any thread.
+// Faults for all files during an object's lifetime. Header only. Operations may come from any thread.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Builds GGUF files in memory, good ones and broken ones: every count, type and offset can be forged. A plain builder;
-// one thread at a time.
+// Builds valid and broken GGUF files in memory: every count, type and offset can be forged. A plain builder; one thread
+// at a time.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ namespace headrace::testing_support {
 
 class GgufWriter {
  public:
-  // What finish() writes instead of the truth.
+  // Written by finish() instead of the true values.
   std::string magic = "GGUF";
   uint32_t version = 3;
   std::optional<uint64_t> forged_tensors, forged_keys;
-  uint64_t alignment = 32;  // of the data; write the key general.alignment yourself
+  uint64_t alignment = 32;  // of the data; the key general.alignment is not written automatically
 
   void add_u32(const std::string& key, uint32_t value);
   void add_u64(const std::string& key, uint64_t value);
@@ -29,11 +29,11 @@ class GgufWriter {
   void add_f32s(const std::string& key, const std::vector<float>& values);
   void add_raw(const std::string& key, uint32_t type, std::string_view bytes);  // any type, any bytes
 
-  void remove(const std::string& key);  // a key that was added before
+  void remove(const std::string& key);  // a key added before
 
   struct Tensor {
     std::string name;
-    std::vector<int64_t> dimensions;  // innermost first, as the format has them
+    std::vector<int64_t> dimensions;  // innermost first, as in the format
     uint32_t type = 0;                // 0: F32
     std::string bytes;
     std::optional<uint64_t> forged_offset;
@@ -52,7 +52,7 @@ class GgufWriter {
   std::vector<Tensor> tensors_;
 };
 
-// The bytes of a value, and of a string with its length before it.
+// The bytes of a value; of a string with its length first.
 template <typename T>
 std::string raw_bytes(T value) {
   return std::string(reinterpret_cast<const char*>(&value), sizeof value);

@@ -43,7 +43,7 @@ float largest_difference(const float* a, const float* b, size_t count) {
   float largest = 0;
   for (size_t i = 0; i < count; ++i) {
     const float difference = std::fabs(a[i] - b[i]);
-    if (!(difference <= largest)) largest = difference;  // a NaN counts
+    if (!(difference <= largest)) largest = difference;  // NaN counts as larger
   }
   return largest;
 }

@@ -110,7 +110,7 @@ std::string test_gguf_as_directory(DType type) {
   write_hf_directory(*open_checkpoint(gguf), type, work);
   std::error_code error;
   fs::rename(work, folder, error);
-  if (error) fs::remove_all(work);  // another process was first: a directory does not replace one that has files
+  if (error) fs::remove_all(work);  // another process was first: rename does not replace a directory with files
   if (!fs::exists(folder)) throw_error(ExitCode::kStorage, folder, "could not be made: " + error.message());
   return folder;
 }

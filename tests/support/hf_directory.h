@@ -1,5 +1,5 @@
-// An opened model written out again as a Hugging Face directory (config.json and one model.safetensors), so that one
-// set of numbers can be read through both loaders. Writes a file tree; several processes may ask for the same one.
+// Writes an opened model as a Hugging Face directory (config.json and one model.safetensors), so that both loaders can
+// read the same numbers. Writes a file tree; several processes may request the same one.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ void write_hf_directory(const Checkpoint& model, DType type, const std::string& 
 // The file that the tests labelled `model` read: HEADRACE_TEST_GGUF, set by tests/run.sh. Throws if it is not set.
 std::string test_gguf();
 
-// test_gguf() as a directory in `type`, made once beside the GGUF file and moved into place when whole.
+// test_gguf() as a directory in `type`, made once beside the GGUF file and renamed when complete.
 std::string test_gguf_as_directory(DType type);
 
 }  // namespace headrace

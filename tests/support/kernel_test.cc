@@ -129,7 +129,7 @@ std::vector<float> rounded(const std::vector<float>& values, DType type) { retur
 void expect_close(const std::vector<float>& actual, const std::vector<double>& expected,
                   const std::vector<double>& magnitude, DType type, const std::string& what) {
   ASSERT_EQ(actual.size(), expected.size()) << what;
-  // A result next to a rounding border may fall on its other side: half a unit in the last place, and the fp32 error.
+  // A result next to a rounding border may round to the other side: half a unit in the last place, and the fp32 error.
   const double rounding = type == DType::kF32 ? 0x1p-23 : type == DType::kF16 ? 0x1.01p-11 : 0x1.01p-8;
   const double smallest = type == DType::kF32 ? 1e-37 : type == DType::kF16 ? 0x1p-25 : 1e-37;  // of its subnormals
   double worst = 0;
@@ -138,7 +138,7 @@ void expect_close(const std::vector<float>& actual, const std::vector<double>& e
     const double scale = magnitude.empty() ? std::fabs(expected[i]) : magnitude[i];
     const double allowed = rounding * std::fabs(expected[i]) + 2e-6 * scale + smallest;
     const double error = std::fabs(actual[i] - expected[i]) / allowed;
-    if (!(error <= worst)) {  // a NaN is worse than anything
+    if (!(error <= worst)) {  // NaN is worse than anything
       worst = std::isnan(error) ? 1e300 : error;
       where = i;
     }

@@ -1,6 +1,6 @@
-// What every kernel test stands on: a device and a compute stream for each backend and CPU instruction set that this
-// machine has, arrays in device memory with guard bytes around them, seeded values with outliers, and comparison with a
-// tolerance per element type. A test body sees no backend, so that the same one runs on all.
+// The base of every kernel test: a device and a compute stream for each backend and CPU instruction set of this
+// machine, arrays in device memory with guard bytes around them, seeded values with outliers, and comparison with a
+// tolerance per element type. A test body does not see the backend, so the same one runs on all.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,11 +21,11 @@ struct KernelTarget {
   DeviceChoice device = DeviceChoice::kCpu;
   kernels::Isa isa = kernels::Isa::kBaseline;  // CPU only
 };
-std::vector<KernelTarget> kernel_targets();  // those that this machine has; CUDA's test instances end in "/cuda"
+std::vector<KernelTarget> kernel_targets();  // those of this machine; CUDA's test instances end in "/cuda"
 std::string target_name(const ::testing::TestParamInfo<KernelTarget>& info);
 void PrintTo(const KernelTarget& target, std::ostream* out);
 
-// Bytes in device memory between two guards. `data` is aligned to 64 bytes and ends where the second guard begins.
+// Bytes in device memory between two guards. `data` is aligned to 64 bytes; the second guard follows directly.
 struct DeviceArray {
   DeviceBuffer buffer;
   uint64_t bytes = 0;
@@ -42,7 +42,7 @@ class KernelTest : public ::testing::TestWithParam<KernelTarget> {
   void SetUp() override { open(2); }
   void TearDown() override;
 
-  // Another number of threads. Arrays of the device before must be gone.
+  // Changes the number of threads. Arrays of the previous device must be gone.
   void open(int threads);
   Stream& stream() { return *stream_; }
 
@@ -53,7 +53,7 @@ class KernelTest : public ::testing::TestWithParam<KernelTarget> {
     const auto* begin = reinterpret_cast<const std::byte*>(values.data());
     return upload(std::vector<std::byte>(begin, begin + values.size() * sizeof(T)));
   }
-  // An output: filled with a pattern that is a NaN in every type, so that what is not written shows.
+  // An output: filled with a pattern that is a NaN in every type, so that unwritten elements show.
   DeviceArray output(uint64_t bytes);
 
   // Waits for the stream; fails the test if a guard was touched.
@@ -77,8 +77,8 @@ std::vector<std::byte> encode(const std::vector<float>& values, DType type);
 std::vector<float> decode(const std::vector<std::byte>& bytes, DType type);
 std::vector<float> rounded(const std::vector<float>& values, DType type);  // encoded and decoded
 
-// |actual - expected| <= one rounding to `type` + 2e-6 * magnitude: magnitude is the sum of the absolute values that
-// went into an element's sum (may be empty: |expected|). Reports the worst element.
+// |actual - expected| <= one rounding to `type` + 2e-6 * magnitude, where magnitude is the sum of the absolute values
+// in an element's sum (empty: |expected|). Reports the worst element.
 void expect_close(const std::vector<float>& actual, const std::vector<double>& expected,
                   const std::vector<double>& magnitude, DType type, const std::string& what);
 

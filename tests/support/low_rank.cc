@@ -70,7 +70,7 @@ std::map<std::string, Array> read_npz(const std::string& path) {
   return out;
 }
 
-// "blk.3.attn_q.weight" -> "layers.3.q_proj"; empty if there is no such projection.
+// "blk.3.attn_q.weight" -> "layers.3.q_proj"; empty for other tensors.
 std::string update_name(const std::string& tensor) {
   const std::map<std::string, std::string> projections = {
       {"attn_q", "q_proj"}, {"attn_k", "k_proj"}, {"attn_v", "v_proj"}, {"attn_output", "o_proj"}};
@@ -81,8 +81,8 @@ std::string update_name(const std::string& tensor) {
   return found == projections.end() ? "" : "layers." + tensor.substr(4, dot - 4) + "." + found->second;
 }
 
-// w + b . a. head_dim: not 0 where the rows of each head of GGUF's are rotary pairs (2i + j for half j), where Hugging
-// Face's are halves (j * head_dim / 2 + i).
+// w + b . a. head_dim: not 0 if the rows of each head are rotary pairs in GGUF (2i + j for half j) but halves in
+// Hugging Face's order (j * head_dim / 2 + i).
 std::string merged(const GgufTensor& tensor, const InputFile& file, const Array& a, const Array& b, int64_t head_dim) {
   const int64_t rows = tensor.shape[0], cols = tensor.shape[1], rank = a.shape[0];
   std::vector<float> w(static_cast<size_t>(rows * cols));

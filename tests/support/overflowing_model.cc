@@ -8,7 +8,7 @@ namespace headrace::testing_support {
 namespace {
 
 constexpr int64_t kHidden = 64, kFfn = 96;
-constexpr int64_t kColumn = kHidden - 1;  // of the hidden state: the overflowing token's alone, in the first layer
+constexpr int64_t kColumn = kHidden - 1;  // of the hidden state: 0 for all but the overflowing token
 
 float get(const FileTensor& tensor, size_t index) {
   float value;

@@ -1,4 +1,4 @@
-// What a refusal must say: the Error that an action throws, its exit code, where it is and what it names. Header only.
+// Checks of a refusal: the Error that an action throws, its exit code, place and text. Header only.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ void expect_error(ExitCode code, const std::string& where, const std::vector<std
   }
 }
 
-// What the Error says that an action throws, with this exit code; empty, and a failure, if it throws none.
+// The message of the Error that an action throws, with this exit code; empty, and a failure, if it throws none.
 template <typename Action>
 std::string error_of(ExitCode code, Action&& action) {
   try {
@@ -37,7 +37,7 @@ std::string error_of(ExitCode code, Action&& action) {
   return "";
 }
 
-// A number of the text, read as a user would who sets what it says.
+// A number after these words, read as a user would who follows the advice.
 inline uint64_t amount_after(const std::string& text, const std::string& words) {
   const size_t at = text.find(words);
   EXPECT_NE(at, std::string::npos) << words << " in " << text;

@@ -1,5 +1,5 @@
-// Whether this is a build with AddressSanitizer or ThreadSanitizer, which make a test take five to thirty times as
-// long: its tables may be smaller there, as the whole ones run without.
+// Whether this is a build with AddressSanitizer or ThreadSanitizer, which slow a test down by a factor of five to
+// thirty: tables may be smaller there, because the full ones run without.
 #pragma once
 
 namespace headrace::testing {

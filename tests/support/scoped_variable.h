@@ -1,5 +1,4 @@
-// An environment variable with another value until the end of a scope. Thread: one, with no other reading the
-// environment.
+// Sets an environment variable until the end of a scope. Thread: one, while no other reads the environment.
 #pragma once
 
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// A small model on a device, ready for sessions: what the tests of runtime/session/session.h share. Test instances for
-// CUDA are listed where there is a GPU; their names begin with "cuda".
+// A small model on a device, ready for sessions: shared by the tests of runtime/session/session.h. CUDA instances exist
+// on machines with a GPU; their names begin with "cuda".
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ inline std::vector<DeviceChoice> session_devices() {
   if (cuda_usable()) return {DeviceChoice::kCpu, DeviceChoice::kCuda};
   return {DeviceChoice::kCpu};
 }
-// Those of them that are GPUs.
+// The GPUs among them.
 inline std::vector<DeviceChoice> session_gpus() {
   std::vector<DeviceChoice> devices = session_devices();
   std::erase(devices, DeviceChoice::kCpu);
@@ -55,7 +55,7 @@ struct LoadedModel {
 
 inline std::string tiny_model(const std::string& name) { return std::string(HEADRACE_TEST_DATA "/tiny/") + name; }
 
-// Ids that look like text to nobody, the same for everyone: a small linear congruential sequence.
+// Arbitrary ids, the same everywhere: a small linear congruential sequence.
 inline std::vector<int32_t> made_up_ids(int64_t count, int32_t vocab, uint32_t seed = 1) {
   std::vector<int32_t> ids;
   for (uint32_t state = seed; static_cast<int64_t>(ids.size()) < count;) {
@@ -65,7 +65,7 @@ inline std::vector<int32_t> made_up_ids(int64_t count, int32_t vocab, uint32_t s
   return ids;
 }
 
-// Plain decoding: `count` tokens after the prompt, and (if asked) the logits of each step.
+// Plain decoding: `count` tokens after the prompt, and (if requested) the logits of each step.
 inline std::vector<int32_t> decode_plainly(Session& session, const std::vector<int32_t>& prompt, int64_t count,
                                            std::vector<std::vector<float>>* logits = nullptr) {
   std::vector<int32_t> tokens = {*session.prefill(prompt, nullptr, nullptr)};

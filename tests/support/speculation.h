@@ -1,4 +1,4 @@
-// The decoding loop with a draft, as an engine has it: what the tests of drafts share.
+// The engine's decoding loop with a draft, for the tests of drafts.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ struct Speculated {
   double tau() const { return static_cast<double>(accepted) / static_cast<double>(steps); }
 };
 
-// `count` tokens after the prompt. `run` is a plain run's; the draft's needs are added here.
+// `count` tokens after the prompt. `run` is for a plain run; the draft's needs are added here.
 inline Speculated speculate(const LoadedModel& model, DraftModel& draft_model, SessionOptions run,
                             const std::vector<int32_t>& prompt, int64_t count) {
   draft_model.load(nullptr, nullptr);
@@ -33,7 +33,7 @@ inline Speculated speculate(const LoadedModel& model, DraftModel& draft_model, S
   Tree tree;
   Acceptance acceptance;
   for (; static_cast<int64_t>(result.tokens.size()) < count; ++result.steps) {
-    ProposedTree proposed;  // both ways in turn
+    ProposedTree proposed;  // alternates between propose() and propose_into()
     if (result.steps % 2 == 0) {
       proposed =
           draft->propose_into(result.tokens.back(), session->rows(), limits, session->tree_inputs(StepMode::kFull));

@@ -1,4 +1,4 @@
-// A progress that interrupts a run: sets a flag at the n-th update of its decoding.
+// A progress that interrupts a run: sets a flag at the n-th update of its decode stage.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// A folder of a test's own, removed with all in it at the end. Header only. Thread: one.
+// A temporary folder for a test, removed with its content at the end. Header only. Thread: one.
 #pragma once
 
 #include <stdlib.h>
@@ -29,11 +29,11 @@ class TemporaryFolder {
 
   const std::string& path() const { return path_; }
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  // Folders on the way are made. Returns the whole path.
+  // Creates missing folders. Returns the whole path.
   std::string write(const std::string& name, std::string_view text) const {
     const std::string whole = *this / name;
     std::filesystem::create_directories(std::filesystem::path(whole).parent_path());
-    std::filesystem::remove(whole);  // writing over a file makes some file systems wait for the disk
+    std::filesystem::remove(whole);  // overwriting a file makes some file systems wait for the disk
     std::ofstream(whole, std::ios::binary) << text;
     return whole;
   }

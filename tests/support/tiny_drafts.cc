@@ -7,7 +7,7 @@
 namespace headrace::testing_support {
 namespace {
 
-// Weights this small leave a layer's input as it is, and logits flat: then the noise of sampling, which draft and
+// Weights this small leave a layer's input nearly unchanged, and logits flat: then the sampling noise, which draft and
 // target share, makes them agree now and then.
 void add_small(DraftFiles* files, const std::string& name, const std::vector<int64_t>& shape) {
   files->add(name, shape);

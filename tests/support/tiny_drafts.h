@@ -1,4 +1,4 @@
-// Drafts for tests/data/tiny/llama31 (4 layers, hidden 64, 512 ids) that guess right now and then. Plain builders; one
+// Drafts for tests/data/tiny/llama31 (4 layers, hidden 64, 512 ids) that are sometimes correct. Plain builders; one
 // thread at a time.
 #pragma once
 

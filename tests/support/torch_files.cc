@@ -26,7 +26,7 @@ std::string ZipFile::finish() const {
     const uint32_t size32 = zip64 ? 0xffffffff : static_cast<uint32_t>(size);
     const std::string common = raw(entry.flags) + raw(entry.method) + raw<uint32_t>(0) + raw<uint32_t>(0) +
                                raw(size32) + raw(size32) + raw(static_cast<uint16_t>(entry.name.size()));
-    const std::string padding = "\x46\x42\x03\x00zzz";  // of local headers alone, as PyTorch aligns its data
+    const std::string padding = "\x46\x42\x03\x00zzz";  // only in local headers, as PyTorch aligns its data
     data += raw<uint32_t>(0x04034b50) + raw<uint16_t>(45) + common + raw<uint16_t>(7) + entry.name +
             std::string(padding.data(), 7) + entry.bytes;
     directory += raw<uint32_t>(0x02014b50) + raw<uint16_t>(45) + raw<uint16_t>(45) + common +

@@ -1,4 +1,4 @@
-// Zip archives of stored entries and pickles as PyTorch writes them, good ones and broken ones. Plain functions.
+// Zip archives of stored entries and pickles as PyTorch writes them, valid and broken. Plain functions.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct PickledTensor {
 std::string pickled(const PickledTensor& tensor);
 std::vector<int64_t> row_major(const std::vector<int64_t>& shape);
 
-// A whole file out of tensors of F32, I64 and BOOL, as torch.save would have written them.
+// A whole file with tensors of F32, I64 and BOOL, in the format of torch.save.
 std::string torch_bytes(const std::map<std::string, FileTensor>& tensors);
 
 }  // namespace headrace::testing_support

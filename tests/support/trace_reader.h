@@ -1,4 +1,4 @@
-// A trace's file as a viewer reads it. A file that is no valid trace fails the test. Header only. Thread: one.
+// Reads a trace's file as a viewer does. An invalid trace fails the test. Header only. Thread: one.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace headrace::testing {
 
 struct ReadSlice {
-  std::string track, name, link;  // link and what follows it: of copies
+  std::string track, name, link;  // link and the following fields: only of copies
   uint64_t bytes = 0;
   double gb_per_s = 0;
   double begin_us = 0, us = 0;
@@ -26,7 +26,7 @@ struct ReadTrace {
   std::vector<ReadSlice> slices;  // by track, then by time
   nlohmann::json other;
 
-  // Whose name begins so: "layer" finds "layer 7".
+  // Slices whose name has this prefix: "layer" finds "layer 7".
   int64_t count(const std::string& name) const {
     return std::count_if(slices.begin(), slices.end(), [&](const ReadSlice& s) { return s.name.starts_with(name); });
   }
@@ -44,7 +44,7 @@ struct ReadTrace {
   }
 };
 
-// What a viewer asks of one track: each slice ends before the next begins, or has it inside.
+// A viewer's requirement for one track: each slice ends before the next begins, or contains it.
 inline void expect_nested(const std::vector<ReadSlice>& slices) {
   constexpr double kRoundingUs = 1e-6;  // of doubles: the file has whole nanoseconds
   std::vector<double> open;

@@ -1,5 +1,5 @@
-// Changes single weights of a model.safetensors in place: what the tests of damaged and overflowing models share. F32
-// files. Header only. Thread: one.
+// Changes single weights of a model.safetensors in place, for tests of damaged and overflowing models. F32 files.
+// Header only. Thread: one.
 #pragma once
 
 #include <cstdint>
@@ -30,14 +30,14 @@ inline void set_weights(const std::string& path, const std::string& tensor, int6
 }
 
 // Makes tests/data/tiny's llama2 or llama31 overflow in f32 where `token` is read, and nowhere else, by finite weights:
-// its embedding is in one direction, whose square one lane of the first MLP computes, beyond the largest float. That
-// lane's way out has weights of 0: other tokens are not touched by it, and this one's state becomes 0 x infinity, NaN.
-// token -1: the lane alone, so that no token overflows.
+// its embedding has one direction, whose square one lane of the first MLP computes, beyond the largest float. That
+// lane's output weights are 0: other tokens are unaffected, and this one's state becomes 0 x infinity, NaN. token -1:
+// only the lane, so that no token overflows.
 inline void make_overflow(const std::string& path, int64_t token) {
   constexpr int64_t kHidden = 64, kDirection = 7, kLane = 3;
   std::vector<float> embedding(kHidden, 0.0f), row(kHidden, 0.0f);
   embedding[kDirection] = 1000.0f;
-  row[kDirection] = 3.2e18f;  // of a norm's output: here 6.5 or more, elsewhere 5 at most
+  row[kDirection] = 3.2e18f;  // of a norm's output: 6.5 or more here, at most 5 elsewhere
   set_weights(path, "model.layers.0.mlp.gate_proj.weight", kLane, 0, row);
   set_weights(path, "model.layers.0.mlp.up_proj.weight", kLane, 0, row);
   for (int64_t out = 0; out < kHidden; ++out) {
