@@ -1,5 +1,5 @@
 // Attention over the parts of a layer's cache: prefill, the prefix in segments, the tail. Products are compared with
-// mma.sync, which is what the kernels use.
+// mma.sync, which the kernels use.
 #include <algorithm>
 #include <cmath>
 
@@ -29,7 +29,7 @@ class Attention {
             bench_.type, bench_.type,      static_cast<float>(1 / std::sqrt(real(c.head_dim)))};
   }
   int64_t layer_elements() const { return 2 * segments_capacity(segments_for(bench_.context)) * bench_.kv_width(); }
-  // Of one layer's K and V, laid out as the cache has them.
+  // One layer's K and V, in the cache's layout.
   std::vector<KvSegment> segments(const std::byte* layer) const {
     std::vector<KvSegment> list;
     const int64_t row_bytes = bench_.kv_width() * static_cast<int64_t>(bench_.element());
@@ -42,7 +42,7 @@ class Attention {
     }
     return list;
   }
-  // `kv_rows`: the rows of K and V that are read; `seen`: pairs of a query and a row.
+  // `kv_rows`: rows of K and V that are read; `seen`: pairs of a query and a row.
   void measure(const char* name, int64_t kv_rows, double seen, const std::function<void()>& call) {
     bench_.measure({{"bench", name}, {"rows", bench_.context}, {"queries", queries_}},
                    {2 * real(kv_rows * bench_.kv_width()) * real(static_cast<int64_t>(bench_.element())),
@@ -93,7 +93,7 @@ void Attention::prefix() {
   });
 }
 
-// The longest tails; queries are siblings.
+// The longest tails; the queries are siblings.
 void Attention::tail() {
   constexpr int64_t kRingRows = 1024, kSeen = kTailWindow + kPrefixTile;
   const int64_t position = bench_.context / kPrefixTile * kPrefixTile + kSeen - 1;

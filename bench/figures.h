@@ -14,7 +14,7 @@ using Clock = HostClock;
 // Three decimals, for JSON.
 inline double rounded(double value) { return to_decimals(value, 3); }
 
-inline double median(std::vector<double> values) {  // 0 of none
+inline double median(std::vector<double> values) {  // 0 if empty
   std::sort(values.begin(), values.end());
   return values.empty() ? 0 : (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
 }

@@ -17,7 +17,7 @@ constexpr int64_t kSize = 8192;  // of the square product
 constexpr uint64_t kWorkspaceBytes = 64 * kMiB;
 constexpr int kMmaTurns = 4096, kMmaChains = 8;
 
-// Every thread sums 16-byte words a grid apart; the sum is written only if it is one that does not come up.
+// Every thread sums 16-byte words a grid apart; the sum is written only if it has a value that does not occur.
 __global__ void __launch_bounds__(kThreads) read_kernel(const uint4* words, uint64_t count, uint32_t* never) {
   const uint64_t step = static_cast<uint64_t>(gridDim.x) * kThreads;
   uint4 sum = {0, 0, 0, 0};
@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kThreads) read_kernel(const uint4* words, uint
   if ((sum.x ^ sum.y ^ sum.z ^ sum.w) == 0x9E3779B9) *never = sum.x;
 }
 
-// A hash of the place in both halves, as bf16 between 1/2 and 2 in size: data that makes the multipliers work.
+// A hash of the index in both halves, as bf16 between 1/2 and 2 in magnitude: realistic work for the multipliers.
 __global__ void __launch_bounds__(kThreads) fill_kernel(uint32_t* words, uint64_t count) {
   const uint64_t i = static_cast<uint64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= count) return;
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kThreads) fill_kernel(uint32_t* words, uint64_
   words[i] = (x & 0x80FF80FFu) | 0x3F003F00u;
 }
 
-// Chains of m16n8k16 products that do not wait for one another.
+// Independent chains of m16n8k16 products.
 __global__ void __launch_bounds__(256) mma_kernel(const uint32_t* in, float* never) {
   uint32_t a[4], b[2];
   for (int i = 0; i < 4; ++i) a[i] = in[threadIdx.x * 8 + i];
@@ -88,7 +88,7 @@ double copy_gb_per_s(const DeviceBuffer& from, const DeviceBuffer& to, Stream& s
 double read_gb_per_s(const DeviceBuffer& from, const DeviceBuffer& to, CudaStream& stream) {
   const auto native = static_cast<cudaStream_t>(stream.native());
   double best = 0;
-  for (const int blocks : {2, 4, 8, 32}) {  // a multiprocessor
+  for (const int blocks : {2, 4, 8, 32}) {  // per multiprocessor
     const auto grid = static_cast<unsigned>(blocks * multiprocessors());
     const double us = median_us(stream, [&] {
       read_kernel<<<grid, kThreads, 0, native>>>(from.as<uint4>(), kReadBytes / 16, to.as<uint32_t>());
@@ -114,14 +114,14 @@ double mma_tflop_per_s(const DeviceBuffer& in, const DeviceBuffer& out, CudaStre
   return best;
 }
 
-// Square and row-major alike on both sides, so that no transposition matters.
+// Square, and row-major on both sides, so transposition does not matter.
 double product_tflop_per_s(const DeviceBuffer& a, const DeviceBuffer& b, const DeviceBuffer& out,
                            const DeviceBuffer& workspace, CudaStream& stream) {
   cublasLtHandle_t handle = nullptr;
   check_lt(cublasLtCreate(&handle), "cublasLtCreate");
   cublasLtMatmulDesc_t operation = nullptr;
   check_lt(cublasLtMatmulDescCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
-  const cublasOperation_t transposed = CUBLAS_OP_T;  // as a product with weights has it
+  const cublasOperation_t transposed = CUBLAS_OP_T;  // as for a product with weights
   check_lt(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed),
            "cublasLtMatmulDescSetAttribute");
   cublasLtMatrixLayout_t layout = nullptr;

@@ -1,5 +1,5 @@
-// The kernels alone, on a CPU or a GPU, at the shape of a model with random weights. One JSON object a line: the first
-// names the machine and the rates it reaches at best (bench/ceilings.h), each other one a call's time and rates.
+// Single kernels, on a CPU or a GPU, at the shape of a model with random weights. One JSON object per line: the first
+// names the machine and its peak rates (bench/ceilings.h), each other one a call's time and rates.
 //   kernel_bench [--device cuda|cpu] [--shape llama-3.1-8b] [--type bf16,f16,f32] [--rows 1,64,2048] [--context 61440]
 //                [--only product,prefix_attention] [--threads N]
 //   HEADRACE_ISA=avx2 kernel_bench --device cpu
@@ -32,7 +32,7 @@ struct Args {
   DeviceChoice device = DeviceChoice::kAuto;
   std::string shape;          // empty: by the device
   Words types, only;          // empty: by the device; all
-  std::vector<int64_t> rows;  // empty: a usual list
+  std::vector<int64_t> rows;  // empty: a default list
   int64_t context = 0;        // 0: by the device
   int threads = 0;
 };
@@ -82,7 +82,7 @@ double median_us(Stream& stream, const std::function<void()>& call) {
     stream.synchronize();
     return seconds_since(start) * 1e6 / calls;
   };
-  us_of(1);  // warms up
+  us_of(1);  // warm-up
   const int calls = static_cast<int>(std::clamp(20e3 / us_of(1), 1.0, 200.0));
   std::vector<double> us;
   for (int round = 0; round < 5; ++round) us.push_back(us_of(calls));
@@ -97,7 +97,7 @@ Ceilings measure_cpu_ceilings(Device& device, Stream& stream) {
   };
   constexpr int64_t kPieces = 64;
   const DeviceBuffer memory = device.allocate(kColdBytes, "bench"), sums = device.allocate(kPieces * 8, "bench");
-  std::memset(memory.data(), 0x3c, kColdBytes);  // so that it is memory, not the zero page
+  std::memset(memory.data(), 0x3c, kColdBytes);  // real memory instead of the zero page
   const Read read{memory.as<uint64_t>(), sums.as<uint64_t>(), static_cast<int64_t>(kColdBytes / 8) / kPieces};
   const double us = median_us(stream, [&] {
     cpu_stream(stream).enqueue([read](ThreadPool& pool) {
@@ -157,7 +157,7 @@ DeviceBuffer KernelBench::ascending(int64_t count, int32_t step) {
   return upload(values);
 }
 
-// A million values are drawn, then repeated: softmax over equal keys would be too cheap.
+// Draws a million values and repeats them: softmax over equal keys would be too cheap.
 DeviceBuffer KernelBench::normal(int64_t count, DType of, float scale) {
   constexpr size_t kDrawn = 1000003;
   std::minstd_rand random(1);

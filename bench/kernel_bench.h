@@ -1,5 +1,4 @@
-// What the cases of kernel_bench share: the device, data to compute on, timing, and one line of JSON a measurement.
-// Thread: one.
+// Shared by the cases of kernel_bench: the device, data, timing, and one line of JSON per measurement. Thread: one.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +17,13 @@ namespace headrace::bench {
 
 inline double real(int64_t value) { return static_cast<double>(value); }
 
-// The least that a call can do.
+// The minimum work of a call.
 struct Work {
   double bytes = 0;  // of device memory read and written; 0: no rate is reported
   double flops = 0;  // of products
 };
 
-enum class Multiplier { kLibrary, kMmaSync };  // which of the two ceilings holds for the call's products
+enum class Multiplier { kLibrary, kMmaSync };  // which ceiling applies to the call's products
 
 class KernelBench {
  public:
@@ -45,12 +44,12 @@ class KernelBench {
   }
   DeviceBuffer ascending(int64_t count, int32_t step = 1);  // 0, step, 2 step, …
 
-  // Times `call` and prints `row` with us, GB/s, TFLOP/s and `of_ceiling`: the time that the work takes at the ceiling
-  // that binds it, over `us`. Above 1 the data stayed in a cache.
+  // Times `call` and prints `row` with us, GB/s, TFLOP/s and `of_ceiling`: the time of the work at its ceiling, over
+  // `us`. Above 1 the data stayed in a cache.
   void measure(nlohmann::ordered_json row, const Work& work, const std::function<void()>& call,
                Multiplier multiplier = Multiplier::kLibrary);
 
-  // What the cases compute with.
+  // Sizes of the data.
   ModelConfig shape;
   int64_t context = 0;
   DType type = DType::kBF16;
@@ -67,7 +66,7 @@ class KernelBench {
   Ceilings ceilings_;
 };
 
-// Copies of one operand that together exceed any cache, used in turn, as the layers of a decode step are.
+// Copies of one operand that together exceed any cache, used in turn, like the layers of a decode step.
 class ColdCopies {
  public:
   ColdCopies(KernelBench& bench, int64_t elements, DType type, float scale = 1.0f);
@@ -81,7 +80,7 @@ class ColdCopies {
 struct Case {
   const char* name;
   void (*run)(KernelBench&, int64_t rows);
-  int64_t least_rows, most_rows;  // runs for those of --rows that lie within; 0, 0: runs once
+  int64_t least_rows, most_rows;  // runs for the values of --rows in this range; 0, 0: runs once
 };
 extern const std::vector<Case> kLayerCases, kAttentionCases, kPartialCases, kTreeCases;
 

@@ -62,7 +62,7 @@ void elementwise(KernelBench& bench, int64_t rows) {
   const DeviceBuffer x = bench.normal(rows * std::max(2 * c.ffn, c.hidden), bench.type);
   const DeviceBuffer out = bench.zeros(rows * std::max(c.ffn, c.hidden) * element);
   const DeviceBuffer weight = bench.normal(c.hidden, bench.type), table = bench.zeros(c.vocab * c.hidden * element);
-  std::vector<int32_t> tokens;  // from all over the table
+  std::vector<int32_t> tokens;  // spread over the table
   for (int64_t row = 0; row < rows; ++row) tokens.push_back(static_cast<int32_t>(row * 7919 % c.vocab));
   const DeviceBuffer ids = bench.upload(tokens);
   const auto report = [&](const char* name, int64_t elements, const std::function<void()>& call) {

@@ -1,4 +1,4 @@
-// The machine's name, for every figure that is kept. Any thread.
+// The machine's name, for every stored figure. Any thread.
 #pragma once
 
 #include <nlohmann/json.hpp>

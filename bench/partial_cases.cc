@@ -1,5 +1,5 @@
-// The kernels of partial verification over the blocks of one layer's cache: summarised, scored, chosen and gathered.
-// Calls take turns over layers that together exceed any cache.
+// The kernels of partial verification over the blocks of one layer's cache: summarise, score, select and gather. Calls
+// alternate between layers that together exceed any cache.
 #include <algorithm>
 #include <numeric>
 #include <random>
@@ -30,7 +30,7 @@ void summarise(KernelBench& bench, int64_t layers, int64_t ring_rows, int64_t co
 }
 
 void summarise_all(KernelBench& bench, int64_t) {
-  summarise(bench, 1, bench.context, blocks_of(bench));  // a layer of a prompt
+  summarise(bench, 1, bench.context, blocks_of(bench));  // one layer of a prompt
   for (int64_t blocks : {1, 4}) summarise(bench, bench.shape.layers, 512, blocks);
 }
 
@@ -50,7 +50,7 @@ void score(KernelBench& bench, int64_t queries) {
                            Kind{"Quest, max", BlockScore::kQuest, BlockReduce::kMax},
                            Kind{"SpecPV, mean", BlockScore::kSpecPv, BlockReduce::kMean}}) {
     const bool by_rows = kind.score == BlockScore::kSpecPv || kind.reduce == BlockReduce::kMax;
-    const int64_t rows = by_rows ? queries * c.heads / c.kv_heads : 1;  // that every summary is multiplied with
+    const int64_t rows = by_rows ? queries * c.heads / c.kv_heads : 1;  // that multiply every summary
     bench.measure({{"bench", str("score_blocks ", kind.name)}, {"blocks", blocks}, {"queries", queries}},
                   {real(bytes), 2 * real(summaries(bench, blocks)) * real(rows)}, [&] {
                     score_blocks({q.data(), layers.next(), scores.as<float>(), workspace.as<float>(), bench.type,
@@ -74,7 +74,7 @@ void select(KernelBench& bench, int64_t) {
   }
 }
 
-// One layer in `segments` segments, of which a call has `in_call`. Turns choose differently, so that no cache holds it.
+// One layer in `segments` segments, of which a call has `in_call`. Calls select differently, so that no cache holds it.
 void gather(KernelBench& bench, int64_t segments, int64_t in_call) {
   constexpr int64_t kTurns = 8;
   const ModelConfig& c = bench.shape;

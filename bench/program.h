@@ -1,5 +1,5 @@
-// A bench as a program: flags, one run, what came of it as JSON on stdout; what went wrong on stderr behind the
-// program's name, with headrace's exit codes. Thread: the program's first.
+// A bench as a program: flags, one run, its result as JSON on stdout; errors on stderr after the program's name, with
+// headrace's exit codes. Thread: the main thread.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -14,7 +14,7 @@
 
 namespace headrace::bench {
 
-// A flag that is one of these words.
+// A flag with one of these words as value.
 template <typename T>
 CLI::Option* add_choice(CLI::App& app, const std::string& flag, T* out, const std::map<std::string, T>& words) {
   return app.add_option_function<std::string>(flag, [out, words](const std::string& word) { *out = words.at(word); })

@@ -1,5 +1,5 @@
-// What a draft and partial verification give on real texts: tokens a second with them and without, by length, KV mode,
-// temperature, size of tree, way of verifying and refresh interval, and whether the text stayed the same. One JSON
+// The gain of a draft and of partial verification on real texts: tokens per second with and without them, by length, KV
+// mode, temperature, tree size, verification mode and refresh interval, and whether the text stayed the same. One JSON
 // object on stdout, the machine named.
 //   speculation_bench MODEL DRAFT TEXT... [--tokens 4096,16384] [--kv device,host] [--temp 0,0.8]
 //                     [--top-p 1] [--nodes auto,60] [-n 128] [--device cuda] [--spec-type draft-eagle3]
@@ -76,7 +76,7 @@ EngineOptions engine_options(const Args& args) {
   return options;
 }
 
-// The text's beginning and the instruction, `tokens` in all or all of it.
+// The text's beginning and the instruction: `tokens` in all, or the whole text.
 std::vector<int32_t> prompt_of(const Engine& engine, const std::string& path, int64_t tokens) {
   const std::string text = read_document(path);
   size_t low = 0, high = text.size();
@@ -159,7 +159,7 @@ class Bench {
     nlohmann::ordered_json out = {{"machine", machine_json()},      {"device", engine_.device().name()},
                                   {"model", engine_.model_path()},  {"draft", args_.spec_type},
                                   {"new_tokens", args_.new_tokens}, {"rows", nlohmann::ordered_json::array()}};
-    generate(engine_.encode({"", "Say something."}), {.max_tokens = 40, .ignore_eos = true});  // warm
+    generate(engine_.encode({"", "Say something."}), {.max_tokens = 40, .ignore_eos = true});  // warm-up
     for (const std::string& text : args_.texts) {
       for (const int64_t tokens : args_.tokens) {
         const std::vector<int32_t> prompt = prompt_of(engine_, text, tokens);
@@ -205,7 +205,7 @@ class Bench {
     }
   }
 
-  // One way of verifying, with every budget, interval, kind of pending tokens and size of tree.
+  // One verification mode, with every budget, interval, kind of pending tokens and tree size.
   void verified(const nlohmann::ordered_json& what, const std::vector<int32_t>& prompt, const GenerateResult& plain,
                 GenerateOptions options, nlohmann::ordered_json* rows) {
     const bool partial = *options.verify->mode != VerifyMode::kFull;
@@ -232,7 +232,7 @@ class Bench {
     }
   }
 
-  // The same with every size of tree.
+  // The same with every tree size.
   void sized(const nlohmann::ordered_json& what, const std::vector<int32_t>& prompt, const GenerateResult& plain,
              GenerateOptions options, nlohmann::ordered_json* rows) {
     for (const std::string& nodes : options.speculate ? args_.nodes : std::vector<std::string>{"auto"}) {

@@ -1,5 +1,4 @@
-// How long a text takes to become tokens: tokenizer_bench MODEL TEXT_FILE. Prints one JSON object: best and median of
-// nine.
+// The time to tokenize a text: tokenizer_bench MODEL TEXT_FILE. Prints one JSON object: best and median of nine.
 #include <algorithm>
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-// Ranking a draft's candidates and growing its tree, op by op, and a round's worth of both.
+// Ranking a draft's candidates and growing its tree, op by op, and a whole round.
 #include "bench/kernel_bench.h"
 #include "kernels/tree/op.h"
 #include "runtime/speculation/policy/tree_policy.h"
