@@ -10,11 +10,11 @@ namespace headrace::kernels::cpu {
 
 namespace {
 
-constexpr int64_t kMaxHeads = 64;  // of a block; larger groups of query heads are cut
+constexpr int64_t kMaxHeads = 64;  // per block; larger groups of query heads are split
 
-// How the rows of q are cut into blocks. A row's bits do not depend on it: only how often K and V are read.
+// How the rows of q are split into blocks. This does not affect a row's bits, only how often K and V are read.
 struct Cut {
-  int64_t group, heads_per_block, head_blocks;  // query heads of a KV head, and how they are cut
+  int64_t group, heads_per_block, head_blocks;  // query heads of a KV head, and how they are split
   int64_t queries_per_block;                    // a power of two
 
   Cut(const AttentionShape& shape, int64_t most_queries)
@@ -24,7 +24,7 @@ struct Cut {
         queries_per_block(static_cast<int64_t>(
             std::bit_floor(static_cast<uint64_t>(std::min(most_queries, kAttentionMaxRows / heads_per_block))))) {}
 
-  // Sets the heads of the block; `index` counts over KV heads and blocks of heads.
+  // Sets the heads of the block; `index` counts KV heads x blocks of heads.
   AttentionBlock heads(int64_t index) const {
     const int64_t kv_head = index / head_blocks, first = index % head_blocks * heads_per_block;
     return {0, 0, kv_head, kv_head * group + first, std::min(heads_per_block, group - first)};
@@ -37,7 +37,7 @@ void prefill_attention(const PrefillAttentionParams& params, ThreadPool& pool) {
   const AttentionShape& shape = params.shape;
   const AttentionKernels& kernels = HEADRACE_PICK_ISA(attention_kernels);
   const Cut cut(shape, kAttentionMaxRows);
-  // Blocks of queries lie at absolute multiples of their size, so that few tiles are cut by the diagonal.
+  // Blocks of queries begin at absolute multiples of their size, so that the diagonal cuts few tiles.
   const int64_t size = cut.queries_per_block, end = params.first_position + shape.queries;
   const int64_t first_block = params.first_position / size, blocks = ceil_div(end, size) - first_block;
   const int64_t heads = shape.kv_heads * cut.head_blocks;

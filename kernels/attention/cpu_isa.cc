@@ -1,6 +1,6 @@
-// Flash attention (Dao et al. 2022): the keys are walked in tiles; each row of queries keeps its running maximum m, sum
-// l and output o. Two products a tile: scores = q k^T, with the tile's keys transposed so that lanes are keys, and
-// o += weights v, with lanes along head_dim. Both are one micro-kernel (multiply.h).
+// Flash attention (Dao et al. 2022): walks the keys in tiles; each row of queries keeps its running maximum m, sum l
+// and output o. Two products a tile: scores = q k^T, with the tile's keys transposed so that lanes are keys, and o +=
+// weights v, with lanes along head_dim. Both use one micro-kernel (multiply.h).
 //
 // With bf16 q and k, and the instruction for it, scores come from pairs of bf16. In prefill, with bf16 v as well, the
 // weights are rounded to bf16 for the product with v (their sum is not), as flash attention on GPUs does.
@@ -17,19 +17,19 @@ namespace {
 
 constexpr int64_t kMaxDim = kAttentionMaxHeadDim, kMaxRows = kAttentionMaxRows;
 constexpr int64_t kTile = kPrefixTile;
-constexpr int64_t kBlockRows = 24;  // rows whose scores are held at a time
+constexpr int64_t kBlockRows = 24;  // rows whose scores are held at once
 
 constexpr float kNone = -__builtin_inff();
 
 HEADRACE_SIMD int64_t element_bytes(DType type) { return type == DType::kF32 ? 4 : 2; }
 
-// Rows of K and V, wherever they lie.
+// Rows of K and V at any addresses.
 struct Rows {
   const char* k[kTile];
   const char* v[kTile];
   int64_t count;
-  bool apart;     // v's rows do not lie one after the other
-  int64_t ahead;  // rows from here to those that come next, to prefetch; 0: none
+  bool apart;     // v's rows are not contiguous
+  int64_t ahead;  // rows from here to the next ones, to prefetch; 0: none
 };
 
 // ---- A block of rows of q -------------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ struct Work {
   alignas(64) float q[kMaxRows * kMaxDim];
   alignas(64) float o[kMaxRows * kMaxDim];
   alignas(64) float k[kTile * kMaxDim];  // the tile's keys, transposed
-  alignas(64) float v[kTile * kMaxDim];  // the tile's values, if they have to be rewritten
+  alignas(64) float v[kTile * kMaxDim];  // the tile's values if they must be rewritten
   alignas(64) float s[kBlockRows * kTile];
 };
 
@@ -94,7 +94,7 @@ void start(const AttentionShape& shape, const void* q, const AttentionBlock& blo
   memset(w.o, 0, size_t(w.rows * w.stride) * sizeof(float));
 }
 
-// Whether products of pairs can be had for this shape.
+// Whether this shape supports products of pairs.
 bool pairs(const AttentionShape& shape) {
 #if defined(__AVX512BF16__)
   return shape.type == DType::kBF16 && shape.k_type == DType::kBF16;
@@ -104,7 +104,7 @@ bool pairs(const AttentionShape& shape) {
 #endif
 }
 
-// The tile's values as the micro-kernel reads them: what to read, and how far its rows are apart (elements).
+// The tile's values as the micro-kernel reads them: address and row stride (elements).
 struct Values {
   const void* rows;
   int64_t stride;
@@ -121,7 +121,7 @@ void prepare_keys(const Rows& rows, Work& w) {
   }
 }
 
-// `many`: so many rows will read them that widening them once pays.
+// `many`: enough rows read them that widening them once pays.
 Values prepare_values(const Rows& rows, bool many, Work& w) {
   if (w.weights == Weights::kRounded) {
     pair_rows(rows.v, rows.count, w.dim, w.v);
@@ -139,7 +139,7 @@ Values prepare_values(const Rows& rows, bool many, Work& w) {
 
 // ---- One tile for some rows -----------------------------------------------------------------------------------------
 
-// Up to kBlockRows rows, and how many of the tile's keys each sees (at least one).
+// Up to kBlockRows rows, and the number of the tile's keys that each sees (at least one).
 struct Some {
   int64_t count = 0;
   int64_t row[kBlockRows];
@@ -173,8 +173,8 @@ HEADRACE_SIMD void store_rounded(bf16* p, vf v) {
 #endif
 }
 
-// Scores become weights: e^(score - m) with the new maximum; what is not seen weighs 0. keep: what the old o and l
-// have to be multiplied with.
+// Converts scores to weights: e^(score - m) with the new maximum; unseen keys get weight 0. keep: the factors for the
+// old o and l.
 void weigh_rows(const Some& some, float* keep, Work& w) {
   vi lane;
   for (int i = 0; i < kLanes; ++i) lane[i] = i;
@@ -237,7 +237,7 @@ void add_values(const Some& some, const float* keep, const Values& values, int64
   }
 }
 
-// Shows the tile at `position` to those of rows [first, end) that see any of it.
+// Processes the tile at `position` for those of rows [first, end) that see any of it.
 void show_tile(const Rows& rows, int64_t position, int64_t first, int64_t end, Work& w) {
   prepare_keys(rows, w);
   const Values values = prepare_values(rows, w.rows > 2 * kMaxTileRows, w);
@@ -257,10 +257,10 @@ void show_tile(const Rows& rows, int64_t position, int64_t first, int64_t end, W
   }
 }
 
-// Shows the tile at `position` to every row that sees any of it. A value that a row does not see has weight 0 there,
-// which cancels finite values alone: a tile with others is shown to each row separately, up to what the row sees.
+// Processes the tile at `position` for every row that sees any of it. An unseen value gets weight 0, which cancels
+// finite values only: a tile with others is processed for each row separately, up to the row's limit.
 void see_tile(const Rows& rows, int64_t position, Work& w) {
-  int64_t common = rows.count;  // the tile's rows that all of them see
+  int64_t common = rows.count;  // rows of the tile that all of them see
   for (int64_t row = 0; row < w.rows; ++row) {
     if (w.limit[row] > position) common = smaller(common, w.limit[row] - position);
   }
@@ -315,7 +315,7 @@ template <typename T>
 void write_out(const float* o, float l, int64_t dim, T* out) {
   for (int64_t i = 0; i < dim; i += kLanes) {
     const int64_t some = smaller(kLanes, dim - i);
-    // + 0: the sign of a zero must not tell of rows that weighed nothing.
+    // + 0: a zero's sign must not depend on rows with weight 0.
     store_some(out + i, load_some(o + i, some) / splat(l) + 0.0f, some);
   }
 }
@@ -398,7 +398,7 @@ void fold_prefix(const PrefixAttentionParams& params, int64_t query) {
   }
 }
 
-// The rows of positions [begin, begin + rows->count), along the query's path.
+// Finds the rows of positions [begin, begin + rows->count) along the query's path.
 void find_rows(const TailAttentionParams& params, const AttentionBlock& block, int64_t begin, Rows* rows) {
   const AttentionShape& shape = params.shape;
   const int64_t k_bytes = shape.head_dim * element_bytes(shape.k_type);

@@ -13,7 +13,7 @@ struct PrefillRow {
   int limit;
 };
 
-// A block: queries at absolute multiples of its rows, of one head; the longest first.
+// A block: queries at absolute multiples of its rows, of one head; the longest rows first.
 template <typename T, int kDim>
 __global__ void __launch_bounds__(128, 1) prefill_tiles(const __grid_constant__ PrefillAttentionParams params) {
   using Tile = AttentionTile<T, kDim, 2>;
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(128, 1) prefill_tiles(const __grid_constant__ 
     for (int n = 0; n < kDim / 8; ++n) {
       const int d = n * 8 + threadIdx.x % 4 * 2;
       if (d >= dim) break;
-      // + 0: the sign of a zero must not tell of rows that weighed nothing.
+      // + 0: a zero's sign must not depend on rows with weight 0.
       const uint32_t pair = pack(__fadd_rn(__fdiv_rn(tile.o[part][n][2 * half], sum), 0.0f),
                                  __fadd_rn(__fdiv_rn(tile.o[part][n][2 * half + 1], sum), 0.0f), T{});
       *reinterpret_cast<uint32_t*>(out + d) = pair;

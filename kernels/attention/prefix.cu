@@ -16,9 +16,9 @@ struct PrefixRow {
 };
 
 // A block: rows of q, which are the queries times the query heads of one KV head, so that a tile of K and V is read
-// once for all of them. Segments run from the last, as those are the longer ones. On an H200, at 61,440 rows and one
-// query: three small blocks a multiprocessor, which registers allow, take 73.9 us and not 71.3; a KV head's last block
-// that folds, in place of a second launch, wins nothing.
+// once for all of them. Segments run from the last, because those are the longer ones. On an H200, at 61,440 rows and
+// one query, three small blocks per multiprocessor, which the registers allow, take 73.9 us instead of 71.3; folding in
+// a KV head's last block instead of a second launch gains nothing.
 template <typename T, int kDim, int kMTiles>
 __global__ void __launch_bounds__(128, kMTiles == 1 ? 2 : 1)
     prefix_tiles(const __grid_constant__ PrefixAttentionParams params) {
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(128, kMTiles == 1 ? 2 : 1)
     for (int column = 0; column < kDim / 8; ++column) {
       const int d = column * 8 + threadIdx.x % 4 * 2;
       if (d >= dim) break;
-      // + 0: the sign of a zero must not tell of rows that weighed nothing.
+      // + 0: a zero's sign must not depend on rows with weight 0.
       *reinterpret_cast<float2*>(params.scratch.o + index * dim + d) = {
           __fadd_rn(tile.o[part][column][2 * half], 0.0f), __fadd_rn(tile.o[part][column][2 * half + 1], 0.0f)};
     }
@@ -90,8 +90,8 @@ __global__ void __launch_bounds__(kRowsThreads) prefix_rows(const __grid_constan
 constexpr int kFoldThreads = 128;
 static_assert(kMaxPrefixSegments % 32 == 0 && kRowsDim <= 2 * kFoldThreads);
 
-// What the state to a segment's left, and the segment's, are multiplied with. Nothing is added of a segment that weighs
-// nothing, an empty one too. A segment whose weights are NaN makes the sums NaN.
+// The factors for the state to the left of a segment, and for the segment's state. A segment with weight 0, an empty
+// one too, adds nothing. A segment with NaN weights makes the sums NaN.
 struct FoldShared {
   float2 keep_add[kMaxPrefixSegments];
   float l[kMaxPrefixSegments];
@@ -101,7 +101,7 @@ int fold_shared_bytes(const PrefixAttentionParams& params) {
   return static_cast<int>(sizeof(FoldShared) + static_cast<size_t>(params.segment_count * params.shape.head_dim) * 4);
 }
 
-// The states' o of a query's head, kBytes a copy.
+// Copies the states' o of one query head, kBytes per copy.
 template <int kBytes>
 __device__ inline void fetch_states(const PrefixAttentionParams& params, float* to) {
   const int dim = static_cast<int>(params.shape.head_dim), count = static_cast<int>(params.segment_count);
@@ -118,8 +118,8 @@ __device__ inline void fetch_states(const PrefixAttentionParams& params, float* 
   }
 }
 
-// The largest maximum of the states up to this lane's. What lies to the left has the same maximum in whatever order it
-// is taken, so that no factor waits for another.
+// The largest maximum of the states up to this lane's. The maximum does not depend on the order, so no factor waits for
+// another.
 __device__ inline float scan_maximum(float m) {
 #pragma unroll
   for (int distance = 1; distance < 32; distance *= 2) {
@@ -129,7 +129,7 @@ __device__ inline float scan_maximum(float m) {
   return m;
 }
 
-// By the first warp. m: of the state that is folded into; returns it of all.
+// By the first warp. m: of the state that is folded into; returns the overall maximum.
 __device__ inline float find_factors(FoldShared& shared, const float2* ml, int64_t states, int count, float m) {
   const int lane = threadIdx.x;
   float2 own[kMaxPrefixSegments / 32];
@@ -160,7 +160,7 @@ __device__ inline float fold_all(const FoldShared& shared, int count, const floa
   return into;
 }
 
-// A block: a query's head. All states are fetched at once; then each thread folds an element of o, and the first l too.
+// A block: one query head. Fetches all states at once; then each thread folds an element of o, and the first one l too.
 __global__ void __launch_bounds__(kFoldThreads) fold_prefix(const __grid_constant__ PrefixAttentionParams params) {
   extern __shared__ __align__(16) unsigned char memory[];
   FoldShared& shared = *reinterpret_cast<FoldShared*>(memory);
@@ -198,7 +198,7 @@ void launch_tiles(const PrefixAttentionParams& params, CudaStream& stream) {
   launch(prefix_tiles<T, kDim, kMTiles>, "prefix_tiles", grid, Tile::kThreads, Tile::kSharedBytes, params, stream);
 }
 
-// Few rows take the smaller block. It does the same to each row.
+// Few rows use the smaller block, which computes each row identically.
 template <typename T, int kDim>
 void launch_tiles(const PrefixAttentionParams& params, CudaStream& stream) {
   const int64_t rows = params.shape.queries * (params.shape.heads / params.shape.kv_heads);

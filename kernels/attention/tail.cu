@@ -1,10 +1,10 @@
 // The tail of decode attention on tensor cores, and the end: the fold with the prefix's state. Also the empty states.
 //
 // A block has 16 rows of q, which are the queries times the query heads of one KV head, and a warp for each group of
-// kTailGroup positions that a tail can have: position p belongs to warp p / kTailGroup % kGroups, whoever asks. Scores
-// are products of stored elements, summed in fp32. All warps agree on each row's maximum before they weigh, so that
-// their sums just add, in the order of positions. Weights are fp32: three elements that add up to one stand for it (of
-// f16, down to 2^-24 of the row's largest).
+// kTailGroup positions that a tail can have: position p belongs to warp p / kTailGroup % kGroups for every query.
+// Scores are products of stored elements, summed in fp32. All warps agree on each row's maximum before they weigh, so
+// their sums can be added in the order of positions. Weights are fp32: three elements that sum to the weight represent
+// it (for f16, down to 2^-24 of the row's largest).
 //
 // Where all rows of a group are committed, every query reads the same ones, and the group is read once for the block.
 // Else each query's own rows are read one after the other, and their sums are kept for that query's rows of q alone.
@@ -20,21 +20,21 @@ namespace {
 
 constexpr int kGroup = kTailGroup, kGroups = static_cast<int>((kTailWindow + kPrefixTile) / kTailGroup);
 constexpr int kRows = 16, kThreads = 32 * kGroups;
-constexpr int kChunk = 64;  // elements of head_dim that are summed at a time; a chunk goes by its first one
+constexpr int kChunk = 64;  // elements of head_dim summed at once; a chunk is named by its first element
 constexpr int kParts = 3;   // of a weight
 static_assert(kPrefixTile % kGroup == 0 && kGroup == 16 && kRows <= kGroups && kRowsDim % kChunk == 0);
 
 struct TailShared {
   union {
-    alignas(16) uint16_t q[kRows][kRowsDim + 32];     // the rest keeps rows in other banks
+    alignas(16) uint16_t q[kRows][kRowsDim + 32];     // the padding keeps rows in different banks
     alignas(16) float o[kGroups][kRows][kChunk + 4];  // likewise; each warp's sums
   };
   alignas(16) float top[kRows][kGroups];
   alignas(16) float sum[kRows][kGroups];
-  int query[kRows], position[kRows];  // of rows that do not exist: as the last one's
+  int query[kRows], position[kRows];  // for missing rows: those of the last row
   int place[kRows];                   // of [queries, heads]
   int first, last, committed;         // groups that any row sees; rows in the full KV
-  int rows;                           // that exist
+  int rows;                           // existing rows
 };
 static_assert(sizeof(TailShared) <= 99 * 1024);
 
@@ -43,7 +43,7 @@ __device__ inline float2 unpack(uint32_t pair, __nv_bfloat16) {
 }
 __device__ inline float2 unpack(uint32_t pair, __half) { return __half22float2(*reinterpret_cast<__half2*>(&pair)); }
 
-// What an element can hold of two weights; they keep the rest.
+// The part of two weights that an element can hold; keeps the rest.
 template <typename T>
 __device__ uint32_t take(float& low, float& high) {
   const uint32_t pair = pack(low, high, T{});
@@ -53,7 +53,7 @@ __device__ uint32_t take(float& low, float& high) {
   return pair;
 }
 
-// A warp's part of the work. g = lane / 4 and t = lane % 4 as with multiply(): a lane has rows g and g + 8.
+// A warp's part of the work. g = lane / 4 and t = lane % 4, as for multiply(): a lane has rows g and g + 8.
 template <typename T>
 struct TailGroup {
   const TailAttentionParams& params;
@@ -61,8 +61,8 @@ struct TailGroup {
   const int dim;
   const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
   float s[2][4];                // scores of keys 8n + 2t and 8n + 2t + 1 for rows g and g + 8
-  uint32_t weights[kParts][4];  // of the same keys, as multiply() wants them
-  // How many groups of rows the warp reads, and the last one that it found: nearly always the only one.
+  uint32_t weights[kParts][4];  // of the same keys, in the layout of multiply()
+  // The number of groups of rows that the warp reads, and the last one found: nearly always the only one.
   int groups = 0, found;
 
   __device__ TailGroup(const TailAttentionParams& of, TailShared& memory)
@@ -95,9 +95,9 @@ struct TailGroup {
     return static_cast<int>(params.shape.heads) / static_cast<int>(params.shape.kv_heads);
   }
   __device__ static int kv_head() { return blockIdx.y; }
-  __device__ static int begin() { return blockIdx.x * kRows; }  // among queries x heads of a KV head
+  __device__ static int begin() { return blockIdx.x * kRows; }  // index among queries x heads of a KV head
 
-  // By a warp; what lies beyond dim is 0.
+  // By a warp; elements beyond dim are 0.
   __device__ void load_query(int row, int64_t from) {
     const uint16_t* const q = static_cast<const uint16_t*>(params.q) + from;
     if (reinterpret_cast<uintptr_t>(q) % 16 == 0) {
@@ -108,30 +108,30 @@ struct TailGroup {
     for (int d = threadIdx.x % 32; d < kRowsDim; d += 32) shared.q[row][d] = d < dim ? q[d] : 0;
   }
 
-  // Calls see(group, owner) for the warp's groups; owner: the query whose rows they are, or -1 if they are everyone's.
+  // Calls see(group, owner) for the warp's groups; owner: the query that the rows belong to, or -1 if all share them.
   template <typename See>
   __device__ void each(const See& see) const {
     const int first = shared.first;
 #pragma unroll 1
     for (int group = first + (warp + kGroups - first % kGroups) % kGroups; group <= shared.last; group += kGroups) {
       const bool all = (group + 1) * kGroup <= shared.committed;
-#pragma unroll 1  // its end is read again each time: registers are short where this is inlined
+#pragma unroll 1  // the bound is reread each time: registers are scarce where this is inlined
       for (int owner = all ? -1 : shared.query[0]; owner <= (all ? -1 : shared.query[kRows - 1]); ++owner) {
         if (owner < 0 || group <= params.positions[owner] / kGroup) see(group, owner);
       }
     }
   }
-  // Whether row g, or g + 8, sees the group by way of the owner's rows.
+  // Whether row g, or g + 8, sees the group through the owner's rows.
   __device__ bool sees(int half, int group, int owner) const {
     const int row = g + 8 * half, position = shared.position[row];
     return group >= tail_begin_of(position) / kGroup && group <= position / kGroup &&
            (owner < 0 || owner == shared.query[row]);
   }
 
-  // Where row lane % 16 of the group lies: a row of the ring, or, complemented, one of the pass.
+  // The address of row lane % 16 of the group: a row of the ring, or, complemented, one of the pass.
   __device__ int find_row(int group, int owner) const {
     int p = group * kGroup + static_cast<int>(threadIdx.x % kGroup);
-    if (owner >= 0) p = min(p, params.positions[owner]);  // what lies beyond is not seen
+    if (owner >= 0) p = min(p, params.positions[owner]);  // later rows are not seen
     const int ring_rows = static_cast<int>(params.ring_rows);
     if (p < shared.committed) return kv_head() * ring_rows + p % ring_rows;
     const int row = params.path[owner * params.path_stride + p - shared.committed];
@@ -142,8 +142,8 @@ struct TailGroup {
     return static_cast<const uint16_t*>(row >= 0 ? ring : pass) + int64_t{row >= 0 ? row : ~row} * dim;
   }
 
-  // Of 8 keys a lane has 8 elements of key g at a time, and so of q's rows: in whatever order the instruction thinks
-  // that they are, it is the same for both.
+  // For 8 keys at a time, a lane loads 8 elements of key g and the same 8 elements of q's rows. The instruction assumes
+  // another order of elements, which does not matter because it is the same for both.
   __device__ void score(int group, int owner) {
     ++groups;
     found = find_row(group, owner);
@@ -185,7 +185,7 @@ struct TailGroup {
     }
   }
 
-  // A row sees one of the warp's groups at most.
+  // A row sees at most one of the warp's groups.
   __device__ void score() {
 #pragma unroll
     for (int i = 0; i < 8; ++i) s[i / 4][i % 4] = -INFINITY;
@@ -205,7 +205,7 @@ struct TailGroup {
       const float4 some = *reinterpret_cast<const float4*>(&shared.top[row][i]);
       top = fmaxf(top, fmaxf(fmaxf(some.x, some.y), fmaxf(some.z, some.w)));
     }
-    return top;  // a number: a query sees at least itself
+    return top;  // never -inf or NaN: a query sees at least itself
   }
 
   __device__ void weigh() {
@@ -233,7 +233,7 @@ struct TailGroup {
     }
   }
 
-  // Elements of the group's values for sum(): 8 of each of 4 rows, at a place that lets its stores keep banks apart.
+  // Elements of the group's values for sum(): 8 of each of 4 rows, placed so that the stores use different banks.
   __device__ void fetch(int chunk, uint4 (&v)[4]) const {
     const int d = chunk + (g / 2 + g % 2 * 4) * 8;
 #pragma unroll
@@ -243,8 +243,8 @@ struct TailGroup {
     }
   }
 
-  // The group's weighted values, of elements 8t + j and 32 behind them, into those of rows g and g + 8 that `lives`
-  // names. A row sees one of the warp's groups at most: nothing is there to add to.
+  // Writes the group's weighted values, of elements 8t + j and those 32 further on, to the rows among g and g + 8 that
+  // `lives` selects. A row sees at most one of the warp's groups, so there is nothing to add to.
   __device__ void sum(const bool (&lives)[2], const uint4 (&v)[4]) {
     float o[8][4] = {};
 #pragma unroll
@@ -271,12 +271,12 @@ struct TailGroup {
   }
 };
 
-// The prefix's state, of a row and this lane's pair of a chunk.
+// The prefix's state: of a row and this lane's pair of a chunk.
 struct TailPrefix {
   float2 ml, o;
 };
 
-// The end of a row, by a warp: the groups' sums in the order of positions, folded behind the prefix's state.
+// Completes a row, by a warp: the groups' sums in the order of positions, folded after the prefix's state.
 template <typename T>
 struct TailEnd {
   const TailGroup<T>& group;
@@ -310,7 +310,7 @@ struct TailEnd {
     o.x = __fmaf_rn(o.x, tail, __fmul_rn(prefix.o.x, keep));
     o.y = __fmaf_rn(o.y, tail, __fmul_rn(prefix.o.y, keep));
     l = __fmaf_rn(l, tail, __fmul_rn(prefix.ml.y, keep));
-    // + 0: the sign of a zero must not tell of rows that weighed nothing.
+    // + 0: a zero's sign must not depend on rows with weight 0.
     const uint32_t pair = pack(__fadd_rn(__fdiv_rn(o.x, l), 0.0f), __fadd_rn(__fdiv_rn(o.y, l), 0.0f), T{});
     if (d < group.dim) *reinterpret_cast<uint32_t*>(static_cast<T*>(group.params.out) + place() * group.dim + d) = pair;
   }
@@ -324,14 +324,14 @@ __global__ void __launch_bounds__(kThreads, 1) tail_groups(const __grid_constant
   __syncthreads();
   group.score();
   uint4 v[4];
-  if (group.groups == 1) group.fetch(0, v);  // ahead of their use
-  __syncthreads();                           // all maxima are there, and all are done with q
+  if (group.groups == 1) group.fetch(0, v);  // prefetch
+  __syncthreads();                           // all maxima are written, and all threads have finished with q
   group.weigh();
   const TailEnd<T> end{group};
 #pragma unroll 1
   for (int chunk = 0; chunk < group.dim; chunk += kChunk) {
     if (group.groups == 1) {
-      group.sum({true, true}, v);  // of a row that does not see the group nothing is read
+      group.sum({true, true}, v);  // nothing is read for a row that does not see the group
     } else {
       group.each([&](int which, int owner) {
         group.found = group.find_row(which, owner);
@@ -340,7 +340,7 @@ __global__ void __launch_bounds__(kThreads, 1) tail_groups(const __grid_constant
       });
     }
     const TailPrefix prefix = end.prefix(chunk);
-    if (group.groups == 1) group.fetch(chunk + kChunk, v);  // zeros behind the last
+    if (group.groups == 1) group.fetch(chunk + kChunk, v);  // zeros beyond the last
     __syncthreads();
     if (group.warp < shared.rows) end.write(chunk, prefix);
     __syncthreads();

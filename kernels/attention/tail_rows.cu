@@ -10,13 +10,13 @@ namespace {
 
 constexpr int kThreads = 512, kWarps = kThreads / 32;
 constexpr int kMaxRows = kTailWindow + kPrefixTile;  // of a tail
-// Scores: a warp has 8 lanes on a row, with 8 elements each at a time, and kScoreRows rows. Values: 32 lanes on a row,
+// Scores: a warp has 8 lanes per row, with 8 elements each at a time, and kScoreRows rows. Values: 32 lanes per row,
 // with 4 elements each, and kValueRows rows in flight.
 constexpr int kRowLanes = 8, kScoreDims = 8, kScoreRows = 2 * 32 / kRowLanes;
 constexpr int kValueDims = 4, kValueRows = 6;
 static_assert(kMaxRows % 32 == 0 && kRowsHeads == 4);
 
-// kCount elements, 0 where there are none.
+// Loads kCount elements, 0 where there are none.
 template <int kCount>
 __device__ void load_elements(const void* row, DType type, int d, int dim, float (&to)[kCount]) {
 #pragma unroll
@@ -38,7 +38,7 @@ int tail_shared_bytes(int64_t dim) {
   return static_cast<int>(sizeof(TailShared) + kWarps * kRowsHeads * static_cast<size_t>(dim) * sizeof(float));
 }
 
-// Where an element of q stands: the lanes of a row read 4 of their 8 elements at a time, without bank conflicts.
+// The place of an element of q: the lanes of a row read 4 of their 8 elements at a time, without bank conflicts.
 __device__ inline int place_of_q(int d) { return d / 64 * 64 + d % 8 / 4 * 32 + d % 64 / 8 * 4 + d % 4; }
 
 // Half of the lanes keep the upper half of the values, the others the lower; each adds what the other sends.
@@ -85,7 +85,7 @@ __device__ void score_rows(TailShared& shared, const AttentionShape& shape, int 
     __syncwarp();
     halve<4>(sums);
     halve<2>(sums);
-    halve<1>(sums);  // now each lane has the sum that is numbered as it is in its row
+    halve<1>(sums);  // each lane now has the sum with the lane's number in its row
     const int scored = first + row + row_lane / kRowsHeads * 4;
     if (scored < count) {
       reinterpret_cast<float*>(&shared.s[scored])[row_lane % kRowsHeads] = __fmul_rn(sums[0], shape.scale);
@@ -107,7 +107,7 @@ __device__ void weigh_rows(TailShared& shared, int h, int count) {
 #pragma unroll
   for (int i = 0; i < kMaxRows / 32; ++i) {
     const int row = i * 32 + lane;
-    weights[i] = weight_of(__fsub_rn(weights[i], top));  // top is a number: a query sees at least itself
+    weights[i] = weight_of(__fsub_rn(weights[i], top));  // top is never -inf: a query sees at least itself
     sum = __fadd_rn(sum, weights[i]);
     if (row < count) reinterpret_cast<float*>(&shared.s[row])[h] = weights[i];
   }
@@ -153,8 +153,8 @@ __device__ void add_rows(TailShared& shared, const AttentionShape& shape, int co
   }
 }
 
-// A block: one query, up to kRowsHeads heads of a KV head. Nothing here knows another query; rows are cut by their
-// distance from tail_begin, and thus by their positions.
+// A block: one query, up to kRowsHeads heads of a KV head. Nothing here depends on other queries; rows are cut by their
+// distance from tail_begin, and so by their positions.
 __global__ void __launch_bounds__(kThreads, 2) walk_tail(const __grid_constant__ TailAttentionParams params) {
   extern __shared__ __align__(16) unsigned char memory[];
   TailShared& shared = *reinterpret_cast<TailShared*>(memory);
@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(kThreads, 2) walk_tail(const __grid_constant__
     const float keep = weight_of(__fsub_rn(prefix_m, top)), add = weight_of(__fsub_rn(shared.m[h], top));
     const float o = __fmaf_rn(part, add, __fmul_rn(params.state.o[state * dim + d], keep));
     const float l = __fmaf_rn(shared.l[h], add, __fmul_rn(prefix_l, keep));
-    // + 0: the sign of a zero must not tell of rows that weighed nothing.
+    // + 0: a zero's sign must not depend on rows with weight 0.
     store_one(params.out, shape.type, state * dim + d, __fadd_rn(__fdiv_rn(o, l), 0.0f));
   }
 }

@@ -31,7 +31,7 @@ void for_runs(ThreadPool& pool, int64_t heads, int64_t count, int64_t longest, c
   });
 }
 
-// Larger for what comes first: a higher score, then a lower block. 0 and -0 are the same score.
+// Larger for a better block: a higher score, then a lower number. 0 and -0 are equal scores.
 uint64_t order_of(float score, int64_t block) {
   if (std::isnan(score)) score = -std::numeric_limits<float>::infinity();
   const auto bits = std::bit_cast<uint32_t>(score + 0.0f);
@@ -73,7 +73,7 @@ void score_blocks(const ScoreBlocksParams& p, ThreadPool& pool) {
 void select_blocks(const SelectBlocksParams& p, ThreadPool& pool) {
   pool.parallel_for(p.kv_heads, [&](int64_t head, int) {
     const float* scores = p.scores + head * p.count;
-    uint64_t best[kMaxKeptBlocks];  // a heap whose first is the worst
+    uint64_t best[kMaxKeptBlocks];  // a heap with the worst at the top
     for (int64_t block = 0; block < p.keep; ++block) best[block] = order_of(scores[block], block);
     std::make_heap(best, best + p.keep, std::greater<>());
     for (int64_t block = p.keep; block < p.count; ++block) {

@@ -6,7 +6,7 @@ namespace headrace::kernels::HEADRACE_ISA_NAMESPACE {
 
 namespace {
 
-constexpr int64_t kTogether = 4;  // sums that advance together
+constexpr int64_t kTogether = 4;  // concurrent sums
 
 HEADRACE_SIMD int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 HEADRACE_SIMD int64_t padded(int64_t columns) { return (columns + kLanes - 1) / kLanes * kLanes; }
@@ -79,12 +79,12 @@ void mean_parts(const ScoreBlocksParams& p, int64_t kv_head) {
 
 template <typename T>
 void score_means_of(const ScoreBlocksParams& p, const BlockRun& run) {
-  const int64_t size = 2 * p.head_dim;  // of a summary
+  const int64_t size = 2 * p.head_dim;  // of one summary
   const float* parts = p.workspace + run.kv_head * size;
   const T* summaries = static_cast<const T*>(p.summaries) + (run.kv_head * p.blocks + p.first_block + run.first) * size;
   float* scores = p.scores + run.kv_head * p.count + run.first;
   for (int64_t block = 0; block < run.count; block += kTogether) {
-    const T* at[kTogether];  // beyond the last: the last again
+    const T* at[kTogether];  // beyond the last one: the last again
     for (int64_t j = 0; j < kTogether; ++j) at[j] = summaries + smaller(block + j, run.count - 1) * size;
     vf sums[kTogether] = {};
     for (int64_t i = 0; i < size; i += kLanes) {
@@ -128,7 +128,7 @@ void widen(DType type, const void* base, int64_t element, int64_t head_dim, floa
   }
 }
 
-// What a query multiplies the largest and the least with: its positive and its negative part, or itself.
+// The factors of a query for maximum and minimum: its positive and its negative part, or the query itself.
 void widen_query(const ScoreBlocksParams& p, int64_t element, int64_t width, float* out) {
   widen(p.type, p.q, element, p.head_dim, out);
   for (int64_t i = 0; i < width; i += kLanes) {
@@ -153,7 +153,7 @@ HEADRACE_SIMD v4 score_four(BlockScore score, const float* queries, const float*
   return score == BlockScore::kQuest ? a + b : a < b ? b : a;
 }
 
-// One head's queries with each of the run's blocks, reduced.
+// Scores one head's queries with each of the run's blocks, and reduces the scores.
 void score_head(const ScoreBlocksParams& p, int64_t head, const float* summaries, int64_t blocks, float* reduced) {
   const int64_t width = padded(p.head_dim);
   const bool mean = p.reduce == BlockReduce::kMean;
@@ -161,7 +161,7 @@ void score_head(const ScoreBlocksParams& p, int64_t head, const float* summaries
   float queries[kTogether * 2 * kMaxBlockHeadDim];
   for (int64_t first = 0; first < p.queries; first += kTogether) {
     const int64_t some = smaller(kTogether, p.queries - first);
-    for (int64_t j = 0; j < kTogether; ++j) {  // beyond the last: the last again
+    for (int64_t j = 0; j < kTogether; ++j) {  // beyond the last one: the last again
       const int64_t query = first + smaller(j, some - 1);
       widen_query(p, query * p.q_stride + head * p.head_dim, width, queries + 2 * j * width);
     }

@@ -62,20 +62,20 @@ __global__ void __launch_bounds__(kSummaryThreads) summarise_kernel(SummariseBlo
 // ---- select_blocks --------------------------------------------------------------------------------------------------
 
 constexpr int kSelectThreads = 1024, kSelectWarps = kSelectThreads / 32;
-static_assert(kSelectWarps == 32);  // a lane sums a warp's count
+static_assert(kSelectWarps == 32);  // a lane sums one warp's count
 
-// Larger for a higher score, never 0; 0 and -0 are the same score, a NaN is -inf.
+// Increases with the score, never 0; 0 and -0 are equal scores, NaN counts as -inf.
 __device__ uint32_t key_of(float score) {
   const uint32_t bits = __float_as_uint((score != score ? -INFINITY : score) + 0.0f);
   return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
 }
 
-// One KV head's keys. A warp has a run of blocks, so that its places among the chosen are a run, too; what a thread
-// cannot hold it reads again.
+// One KV head's keys. A warp has a run of blocks, so its selected blocks are contiguous in the output. A thread rereads
+// the keys that it cannot hold.
 template <int kHeld>
 struct Keys {
   const float* scores;
-  int count, each, first;  // `each` of a lane, 32 blocks apart, from `first` on
+  int count, each, first;  // `each` keys of a lane, 32 blocks apart, from `first` on
   uint32_t held[kHeld];
 
   __device__ Keys(const float* all, int how_many) : scores(all), count(how_many) {
@@ -100,8 +100,8 @@ struct Keys {
   }
 };
 
-// How many keys are at least `lowest`, over the block. `turn`: of the caller's calls, from 0. Two sets of counts in
-// turn: one is written again after the other's barrier, and by then all have read it.
+// The number of keys of the block that are at least `lowest`. `turn`: number of the caller's call, from 0. Two
+// alternating sets of counts: one is written again after the other's barrier, when all threads have read it.
 template <int kHeld>
 __device__ int count_from(const Keys<kHeld>& keys, uint32_t lowest, int turn, int (&counts)[2][kSelectWarps]) {
   int count = 0;
@@ -112,7 +112,7 @@ __device__ int count_from(const Keys<kHeld>& keys, uint32_t lowest, int turn, in
   return __reduce_add_sync(kAll, counts[turn % 2][threadIdx.x % 32]);
 }
 
-// Grid: KV heads. The bound is found bit by bit, from the highest: the largest key that `keep` keys reach.
+// Grid: KV heads. Finds the bound bit by bit, from the highest: the largest value that `keep` keys reach.
 template <int kHeld>
 __global__ void __launch_bounds__(kSelectThreads) select_kernel(SelectBlocksParams p) {
   __shared__ int counts[2][kSelectWarps];
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(kSelectThreads) select_kernel(SelectBlocksPara
     if (reach >= keep) bound = higher;
     if (reach == keep) break;
   }
-  const int ties = keep - count_from(keys, bound + 1, turn, counts);  // that are taken, the lower blocks first
+  const int ties = keep - count_from(keys, bound + 1, turn, counts);  // ties to select, the lower blocks first
 
   int above = 0, equal = 0;
   keys.each_key([&](uint32_t key, int) {
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(kSelectThreads) select_kernel(SelectBlocksPara
     counts[1][warp] = equal;
   }
   __syncthreads();
-  // From here on: those of the warps and the lanes before.
+  // Now the sums over the previous warps and lanes.
   above = __reduce_add_sync(kAll, lane < warp ? counts[0][lane] : 0);
   equal = __reduce_add_sync(kAll, lane < warp ? counts[1][lane] : 0);
   int32_t* const chosen = p.chosen + static_cast<int64_t>(blockIdx.x) * keep;
@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(kSelectThreads) select_kernel(SelectBlocksPara
 constexpr int kGatherThreads = 256;
 static_assert(kMaxPrefixSegments <= 64);
 
-// The segment that a row lies in, or -1: two a lane.
+// The segment of a row, or -1: two segments per lane.
 __device__ int find_segment(const GatherBlocksParams& p, int64_t row) {
   unsigned found[2];
 #pragma unroll

@@ -51,7 +51,7 @@ void score_blocks(const ScoreBlocksParams& params, Stream& stream) {
   CHECK(params.count <= kMaxBlocks, "count=", params.count);
   if (params.count == 0) return;
   CHECK(params.q != nullptr && params.summaries != nullptr && params.scores != nullptr && params.workspace != nullptr);
-  // The bodies know two ways to reduce: of one query, all three are the mean.
+  // The bodies reduce in two ways: with one query, all three are the mean.
   ScoreBlocksParams body = params;
   if (params.reduce == BlockReduce::kLast) {
     body.q = static_cast<const std::byte*>(params.q) +

@@ -18,9 +18,9 @@ __device__ inline float finite(float value) { return isfinite(value) ? value : 0
 constexpr int kPartChunks = 4, kPartRows = 32, kPartThreads = kPartChunks * kPartRows;
 constexpr int kMeanThreads = 256;
 template <typename T>
-constexpr int kBlocksTogether = 16 / sizeof(T);  // whose chunks a thread has under way
+constexpr int kBlocksTogether = 16 / sizeof(T);  // blocks whose chunks a thread has in flight
 
-// The sum of Quest's bounds is the bound of sums: of each element, the mean over queries and heads of its positive
+// The sum of Quest's bounds is the bound of sums: for each element, the mean over queries and heads of its positive
 // part, then of its negative part. Grid: runs of chunks x KV heads. A thread: one chunk of every kPartRows-th row.
 template <typename T>
 __global__ void __launch_bounds__(kPartThreads) mean_parts_kernel(ScoreBlocksParams p, bool aligned) {
@@ -60,7 +60,8 @@ __global__ void __launch_bounds__(kPartThreads) mean_parts_kernel(ScoreBlocksPar
       sum / static_cast<float>(rows);
 }
 
-// Grid: runs of blocks x KV heads. `lanes` lanes multiply a summary with the parts; a run's blocks are taken at once.
+// Grid: runs of blocks x KV heads. `lanes` lanes multiply a summary with the parts; the blocks of a run are processed
+// concurrently.
 template <typename T>
 __global__ void __launch_bounds__(kMeanThreads, sizeof(T) == 4 ? 3 : 4)
     score_means_kernel(ScoreBlocksParams p, bool aligned, int lanes) {
@@ -116,18 +117,18 @@ __global__ void __launch_bounds__(kMeanThreads, sizeof(T) == 4 ? 3 : 4)
 
 constexpr int kRowThreads = 256;
 constexpr int kTileBlocks = 64, kTileRows = 64, kTileStep = 16;  // of dimensions
-constexpr int kEach = 4;                                         // blocks, and rows, of a thread
+constexpr int kEach = 4;                                         // blocks, and rows, per thread
 constexpr int kAcross = kTileBlocks / kEach;
 static_assert(kAcross * (kTileRows / kEach) == kRowThreads);
-static_assert(kTileStep == 2 * kChunk && kTileBlocks * 2 * 2 == kRowThreads);  // a chunk of keys a thread
+static_assert(kTileStep == 2 * kChunk && kTileBlocks * 2 * 2 == kRowThreads);  // one chunk of keys per thread
 
-struct RowsTile {  // in shared memory, transposed: what is written at once lies in different banks
+struct RowsTile {  // in shared memory, transposed: concurrent writes use different banks
   float keys[kTileStep][2][kTileBlocks];
-  float queries[kTileStep][2][kTileRows];  // what multiplies the largest, what the least; of SpecPV's score one
+  float queries[kTileStep][2][kTileRows];  // factors for the maximum and for the minimum; SpecPV's score uses one
   float reduced[kTileRows / kEach][kTileBlocks];
 };
 
-// The rows that are reduced together: for the mean all of a group's, for the largest those of one head.
+// The rows that are reduced together: for the mean all rows of a group, for the maximum those of one head.
 struct RowsPart {
   int first_head, heads, rows;
   __device__ int64_t element(const ScoreBlocksParams& p, int row) const {
@@ -135,8 +136,8 @@ struct RowsPart {
   }
 };
 
-// What a thread adds to a tile: a chunk of keys and, of the first half of the threads, one of queries. They are read
-// while the tile before is multiplied. Lanes take neighbouring blocks, and neighbouring rows.
+// A thread's part of a tile: a chunk of keys and, for the first half of the threads, one of queries. They are loaded
+// while the previous tile is multiplied. Lanes load neighbouring blocks, and neighbouring rows.
 struct TileShare {
   float keys[kChunk], queries[kChunk];
 
@@ -169,7 +170,7 @@ struct TileShare {
   }
 };
 
-// Adds to the products of this thread's rows with the largest and the least of its blocks.
+// Adds the products of this thread's rows with the maxima and minima of its blocks.
 template <BlockScore kScore>
 __device__ void multiply_tile(const RowsTile& tile, float (&most)[kEach][kEach], float (&least)[kEach][kEach]) {
   const auto across = static_cast<int>(threadIdx.x) % kAcross, down = static_cast<int>(threadIdx.x) / kAcross;
@@ -260,7 +261,7 @@ __global__ void __launch_bounds__(kRowThreads, 2)
 
 // =====================================================================================================================
 
-// Lanes that share a summary: as many as it has chunks, up to a warp.
+// Lanes per summary: one per chunk, up to a warp.
 int summary_lanes(int64_t head_dim) {
   int lanes = 1;
   while (lanes < 32 && lanes * kChunk < 2 * head_dim) lanes *= 2;

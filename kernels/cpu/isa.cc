@@ -46,7 +46,7 @@ Isa from_environment() {
 
 bool isa_supported(Isa isa) {
 #if defined(__x86_64__)
-  // Every machine with AVX2 has F16C; not every compiler can ask for it.
+  // Every machine with AVX2 has F16C, but not every compiler can query it.
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
@@ -92,7 +92,7 @@ bool parse_isa(std::string_view name, Isa* out) {
 
 Isa isa() {
   int value = current.load(std::memory_order_relaxed);
-  if (value == kUnset) {  // two threads may both get here, with the same answer
+  if (value == kUnset) {  // two threads may both get here, with the same result
     value = static_cast<int>(from_environment());
     current.store(value, std::memory_order_relaxed);
   }

@@ -11,10 +11,10 @@ namespace headrace::kernels::cpu {
 
 namespace {
 
-// Below this many elements a loop costs less than waking the pool (a few microseconds).
+// With fewer elements a loop costs less than waking the pool (a few microseconds).
 constexpr int64_t kInlineElements = 16 * 1024;
 
-// Calls body(row) for every row: in the calling thread if there is little to do, else in runs of rows.
+// Calls body(row) for every row: in the calling thread for little work, else in runs of rows.
 template <typename Body>
 void for_rows(ThreadPool& pool, int64_t rows, int64_t elements_per_row, const Body& body) {
   if (rows * elements_per_row <= kInlineElements || pool.threads() == 1) {

@@ -8,7 +8,7 @@ namespace headrace::kernels::HEADRACE_ISA_NAMESPACE {
 
 namespace {
 
-// Calls body(begin, count) for vectors of kLanes, the last maybe shorter.
+// Calls body(begin, count) for vectors of kLanes, the last possibly shorter.
 #define HEADRACE_FOR_LANES(begin, count, total)                                                                \
   for (int64_t begin = 0, count = 0; count = (total)-begin < kLanes ? (total)-begin : kLanes, begin < (total); \
        begin += kLanes)

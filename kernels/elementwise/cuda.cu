@@ -1,5 +1,5 @@
-// The small ops between the products. A thread takes chunks of eight elements; what a row's bits depend on is its
-// length alone. Compiled without contraction, as the CPU bodies are: what is an FMA is written as one.
+// The small ops between the products. A thread processes chunks of eight elements; a row's bits depend only on its
+// values and length. Compiled without contraction, like the CPU bodies: every FMA is explicit.
 #include "kernels/cuda/chunk.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/rows.cuh"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int kNormThreads = 512;  // at most
-constexpr int kKept = 2;           // chunks of a row that a thread keeps
+constexpr int kKept = 2;           // chunks of a row that a thread keeps in registers
 
 // ---- embedding ------------------------------------------------------------------------------------------------------
 
@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kThreads) embedding_kernel(EmbeddingParams p, 
 
 // ---- rms_norm -------------------------------------------------------------------------------------------------------
 
-// The sum over the block, the same in every thread: lanes by halves, then warps in order.
+// The sum over the block, in every thread: lanes by halves, then warps in order.
 __device__ float block_sum(float value) {
   __shared__ float of_warp[kNormThreads / 32];
   for (int apart = 16; apart > 0; apart /= 2) value += __shfl_xor_sync(0xffffffff, value, apart);
@@ -35,7 +35,7 @@ __device__ float block_sum(float value) {
   return sum;
 }
 
-// Grid: rows x groups. A row that fits is read once and kept.
+// Grid: rows x groups. A row that fits is read once and kept in registers.
 __global__ void __launch_bounds__(kNormThreads) rms_norm_kernel(RmsNormParams p, bool aligned) {
   const int64_t in = blockIdx.x * p.x_stride + blockIdx.y * p.cols;
   const int64_t out = blockIdx.x * p.out_stride + blockIdx.y * p.cols;
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(RopeParams p, RopeAligne
 
 // ---- rope_table -----------------------------------------------------------------------------------------------------
 
-// Grid: rows x blocks of pairs. In double, as the CPU body has it: an angle is as large as a position.
+// Grid: rows x blocks of pairs. In double, like the CPU body: an angle is as large as a position.
 __global__ void __launch_bounds__(kThreads) rope_table_kernel(RopeTableParams p) {
   const int64_t half = p.head_dim / 2, i = static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x;
   if (i >= half) return;
@@ -210,7 +210,7 @@ void rms_norm(const RmsNormParams& params, Stream& stream) {
   const bool aligned = chunks_aligned(params.x, params.type, params.x_stride) &&
                        chunks_aligned(params.out, params.type, params.out_stride) &&
                        chunks_aligned(params.weight, params.type, params.cols);
-  // Of the columns alone, since it decides the order of the sum.
+  // Depends only on the columns, because it decides the order of the sum.
   const auto wanted = static_cast<int>(round_up(static_cast<uint64_t>(ceil_div(params.cols, kKept * kChunk)), 32));
   launch_on(cuda_stream(stream), "rms_norm",
             {params.rows, params.groups, wanted < kNormThreads ? wanted : kNormThreads}, rms_norm_kernel, params,

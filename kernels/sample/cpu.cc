@@ -34,8 +34,8 @@ void for_each(const SampleRow& row, const SampleBorder& within, const Body& body
 enum class Weigh { kOne, kProbability };
 
 // Finds the border at which the weights of the tokens within `outer` first sum to the target: a count, or a share of
-// their sum. A radix select over the bits of the gaps, so that nothing is sorted and nothing stored; the sums are taken
-// by bucket and, in a bucket, by id.
+// their sum. A radix select over the bits of the gaps, without sorting or storing; sums are taken by bucket and, within
+// a bucket, by id.
 SampleBorder find_border(const SampleRow& row, const SampleBorder& outer, Weigh weigh, double target) {
   constexpr int kLevels = 3, kShift[kLevels] = {21, 10, 0}, kBits[kLevels] = {10, 11, 10};
   constexpr uint32_t kMaxBuckets = 1 << 11;
@@ -57,7 +57,7 @@ SampleBorder find_border(const SampleRow& row, const SampleBorder& outer, Weigh 
       for (double m : mass) total += m;
       target *= total;
     }
-    // Rounding may leave a little of the target beyond the last bucket; then the last one holds the border.
+    // Rounding may leave some of the target beyond the last bucket; then the border is in the last one.
     uint32_t found = 0;
     for (uint32_t bucket = 0; bucket < kMaxBuckets; ++bucket) {
       if (!any[bucket]) continue;

@@ -12,7 +12,7 @@ constexpr float kInfinity = __builtin_inff();
 
 HEADRACE_SIMD int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// `count` of kLanes; the others are -inf.
+// Loads `count` of kLanes; the others are -inf.
 HEADRACE_SIMD vf load_logits(const float* p, int64_t count) {
   if (count >= kLanes) return load(p);
   vi lane;
@@ -86,7 +86,7 @@ HEADRACE_SIMD vq multiply_low(vq a, uint64_t b) {
 #endif
 }
 
-// Philox (philox.h) of one counter and position in 64 bits, of which the upper half is of no account.
+// Philox (philox.h) of one counter and position in 64-bit lanes, whose upper halves are ignored.
 HEADRACE_SIMD void philox_of(uint64_t seed, int64_t position, vq counter, vq (&c)[4]) {
   c[0] = counter;
   c[1] = vq{};
@@ -114,7 +114,7 @@ HEADRACE_SIMD void words_of(uint64_t seed, int64_t position, int64_t id, vu (&wo
   words[1] = reinterpret_cast<vu>(zip_high(first, second));
 }
 
-// The words of kLanes tokens, whichever they are.
+// The words of kLanes arbitrary tokens.
 HEADRACE_SIMD vu words_of(uint64_t seed, int64_t position, const int32_t* tokens) {
   vu words;
   for (int half = 0; half < kLanes; half += kLanes / 2) {
@@ -128,7 +128,7 @@ HEADRACE_SIMD vu words_of(uint64_t seed, int64_t position, const int32_t* tokens
   return words;
 }
 
-// 2 atanh(s) for |s| <= 0.18, within 1 ulp or so.
+// 2 atanh(s) for |s| <= 0.18, within about 1 ulp.
 HEADRACE_SIMD vf twice_atanh(vf s) {
   const vf z = s * s;
   vf p = splat(2.0f / 11);
@@ -146,8 +146,8 @@ HEADRACE_SIMD void split(vf x, vf* exponent, vf* fraction) {
   *fraction = reinterpret_cast<vf>((bits & 0x7fffff) + 0x3f3504f3);
 }
 
-// -log(1 - u) for u in (0, 1). log(m) = 2 atanh((m - 1) / (m + 1)); for a small u, where 1 - u would lose its last
-// bits, m is 1 - u as it stands.
+// -log(1 - u) for u in (0, 1). log(m) = 2 atanh((m - 1) / (m + 1)); for a small u, where 1 - u would lose the last bits
+// of u, it uses m - 1 = -u directly.
 HEADRACE_SIMD vf exponential(vf u) {
   vf exponent, m;
   split(1.0f - u, &exponent, &m);
@@ -163,7 +163,7 @@ HEADRACE_SIMD vf gumbel(vu words) {
   return fma(exponent, splat(-0x1.62e43p-1f), twice_atanh((1.0f - m) / (1.0f + m)));
 }
 
-// Takes the tokens from id on into the best of each lane.
+// Updates the best of each lane with the tokens from id on.
 HEADRACE_SIMD void consider(const SampleBorder& border, vf gap, vu words, int64_t id, vf* best, vi* best_id) {
   vi lane;
   for (int i = 0; i < kLanes; ++i) lane[i] = int32_t(id) + i;
@@ -186,7 +186,7 @@ int64_t draw(const SampleRow& row, const SampleBorder& border, uint64_t seed, in
     consider(border, first, words[0], id, &best, &best_id);
     consider(border, second, words[1], id + kLanes, &best, &best_id);
   }
-  int winner = 0;  // among equal scores the lower id
+  int winner = 0;  // on equal scores the lower id
   for (int i = 1; i < kLanes; ++i) {
     if (best[i] > best[winner] || (best[i] == best[winner] && best_id[i] < best_id[winner])) winner = i;
   }

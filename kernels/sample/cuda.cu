@@ -1,8 +1,8 @@
-// Sampling (kernels/sample/op.h) in up to four launches: each part of a row gives its largest logit; a block a row
-// finds the border that the filters draw, by a radix select over the bits of the gaps (kernels/sample/cpu_isa.h says
-// what those are); each part gives its best token; the row's best is the token. A best is one integer, score above, id
-// below, so that ties go to the lower id and no order of merging matters. Probabilities are summed as integers for the
-// same reason. Compiled without contraction (draw.cuh).
+// Sampling (kernels/sample/op.h) in up to four launches: each part of a row finds its largest logit; one block per row
+// finds the border of the filters, by a radix select over the bits of the gaps (defined in kernels/sample/cpu_isa.h);
+// each part finds its best token; the best of a row is its token. A best is one integer with the score above the id, so
+// ties go to the lower id and the order of merging does not matter. Probabilities are summed as integers for the same
+// reason. Compiled without contraction (draw.cuh).
 #include <cfloat>
 #include <cmath>
 
@@ -25,7 +25,7 @@ static_assert(sizeof(Border) == 8);  // sample_workspace_bytes()
 constexpr Border kNoBorder = {FLT_MAX, INT32_MAX};
 
 struct Workspace {
-  uint64_t* tops;   // [rows, parts]: score and id; 0 if nothing is above -inf, kNanKey if there is a NaN
+  uint64_t* tops;   // [rows, parts]: score and id; 0 if all are -inf, kNanKey if there is a NaN
   uint64_t* bests;  // [rows, parts]
   Border* borders;  // [rows]
 };
@@ -40,13 +40,13 @@ struct Sampling {
   bool aligned;  // four tokens in one access
   bool filtered;
   float inverse_temperature;
-  float widest;  // the gap that min-p allows
+  float widest;  // the largest gap that min-p allows
   int32_t top_k;
   float top_p;
   uint64_t seed;
 };
 
-// Above the key of every number.
+// Greater than the key of every number.
 constexpr uint64_t kNanKey = ~uint64_t{0};
 
 // ---- Values ---------------------------------------------------------------------------------------------------------
@@ -100,10 +100,10 @@ __device__ constexpr int kShift[kLevels] = {20, 9, 0};
 __device__ constexpr int kBits[kLevels] = {11, 11, 9};
 
 struct Histogram {
-  uint32_t low[kBuckets], high[kBuckets];  // one sum of 64 bits in two words: words have atomics
+  uint32_t low[kBuckets], high[kBuckets];  // one 64-bit sum in two words, because words have atomics
 };
 
-// The sum of the threads' values before this one's, and the sum of all.
+// The sum over the threads before this one, and the total.
 __device__ uint64_t block_sum_before(uint64_t value, uint64_t* total) {
   __shared__ uint64_t of_warp[kBorderThreads / 32];
   uint64_t sum = value;
@@ -130,7 +130,7 @@ struct RowView {
 
 enum class Weigh { kOne, kProbability };
 
-// Probabilities, of which the largest is 1, in units of 2^-shift, so that a vocabulary's sum fits.
+// Probabilities, the largest of which is 1, are in units of 2^-shift, so that a vocabulary's sum fits.
 __device__ int weight_shift(int64_t vocab) {
   const int shift = __clzll(vocab) - 2;
   return shift < 50 ? shift : 50;
@@ -140,7 +140,7 @@ __device__ uint64_t weight_of(Weigh weigh, float gap, int shift) {
   return __float2ull_rn(exponential_of(-gap) * __int_as_float((shift + 127) << 23));
 }
 
-// Calls body(gap) for each token within the border. Several loads are under way at a time: one block reads a row.
+// Calls body(gap) for each token within the border. Keeps several loads in flight, because one block reads a row.
 template <typename Body>
 __device__ void for_each(const Sampling& p, const RowView& row, const Border& within, const Body& body) {
   constexpr int kLoads = 4;
@@ -164,11 +164,11 @@ __device__ void for_each(const Sampling& p, const RowView& row, const Border& wi
 
 struct Found {
   uint32_t bucket;
-  uint64_t target;  // what remains of it in the bucket
+  uint64_t target;  // the rest of it within the bucket
   uint64_t mass;    // of the bucket
 };
 
-// The bucket in which the sums reach the target. share > 0: the target is that share of all.
+// The bucket in which the sums reach the target. share > 0: the target is that share of the total.
 __device__ Found find_bucket(const Histogram& histogram, uint64_t target, double share) {
   static_assert(kBuckets == 2 * kBorderThreads);
   __shared__ Found found;
@@ -192,7 +192,7 @@ __device__ Found find_bucket(const Histogram& histogram, uint64_t target, double
   return result;
 }
 
-// The id of the nth token, from 1, whose gap is this one.
+// The id of the nth token, from 1, with this gap.
 __device__ int32_t nth_of_gap(const Sampling& p, const RowView& row, float gap, uint64_t nth) {
   __shared__ int32_t found;
   uint64_t seen = 0;
@@ -235,7 +235,7 @@ __device__ Border find_border(const Sampling& p, const RowView& row, const Borde
     target = found.target;
     mass = found.mass;
   }
-  // All in the last bucket have one gap, and so one weight.
+  // All tokens in the last bucket have one gap, and so one weight.
   const float gap = __uint_as_float(prefix);
   const uint64_t weight = weight_of(weigh, gap, shift), nth = (target + weight - 1) / weight;
   if (nth * weight == mass && outer.gap != gap) return {gap, INT32_MAX};
@@ -292,7 +292,7 @@ __global__ void __launch_bounds__(kThreads) sample_draw_kernel(Sampling p) {
 
 // ---- The token ------------------------------------------------------------------------------------------------------
 
-// Grid: rows. keys: [rows, parts], the tops where nothing is drawn.
+// Grid: rows. keys: [rows, parts], the tops if nothing is drawn.
 __global__ void __launch_bounds__(32) sample_token_kernel(Sampling p, const uint64_t* keys) {
   const int64_t first = blockIdx.x * static_cast<int64_t>(p.parts);
   const uint64_t top = merged<32>(p.workspace.tops + first, p.parts), key = merged<32>(keys + first, p.parts);

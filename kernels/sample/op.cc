@@ -14,7 +14,7 @@ float sampling_uniform(uint64_t seed, int64_t position, int32_t token) {
   const auto words = kernels::philox(
       {static_cast<uint32_t>(token) / 4, 0, static_cast<uint32_t>(place), static_cast<uint32_t>(place >> 32)},
       {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
-  // The word's bits, and half a bit more: never 0. Near 1 a float is coarser than the word: never 1.
+  // The word's bits plus one half: never 0. Near 1 a float is coarser than the word: never 1.
   const float uniform = (static_cast<float>(words[static_cast<uint32_t>(token) % 4]) + 0.5f) * 0x1p-32f;
   return std::min(uniform, 1.0f - 0x1p-24f);
 }

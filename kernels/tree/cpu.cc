@@ -16,7 +16,7 @@ constexpr float kLargest = std::numeric_limits<float>::max();
 
 // ---- The likeliest tokens -------------------------------------------------------------------------------------------
 
-// The k best of what has been shown in order of id, so that a tie stays with the lower one.
+// The k best of the values added in order of id, so that ties keep the lower one.
 struct Ranking {
   int64_t k, count = 0;
   std::array<float, kMaxBranch> values;
@@ -39,7 +39,7 @@ float clean(float logit) { return std::min(std::isnan(logit) ? -kInfinity : logi
 
 constexpr int64_t kChunk = 512;
 
-// What is ranked, for tokens [first, first + count) of a row.
+// The ranked values of tokens [first, first + count) of a row.
 void values_of(const TopLogProbsParams& p, int64_t row, int64_t first, int64_t count, float* values) {
   const float* logits = p.logits + row * p.stride + first;
   for (int64_t i = 0; i < count; ++i) values[i] = clean(logits[i]);
@@ -52,7 +52,7 @@ void values_of(const TopLogProbsParams& p, int64_t row, int64_t first, int64_t c
   for (int64_t i = 0; i < count; ++i) values[i] = std::min(values[i] * inverse, kLargest) + noise[i];
 }
 
-// In four sums, since one waits for itself.
+// Four sums, to hide the latency of an addition.
 double sum_of(const float* values, int64_t count) {
   double sums[4] = {};
   int64_t i = 0;
@@ -93,7 +93,7 @@ void rank_row(const TopLogProbsParams& p, int64_t row) {
 
 // ---- Growing --------------------------------------------------------------------------------------------------------
 
-// The numbers of a level's children that are kept, in order of score, and the score of each child by number.
+// The kept children of a level by number, in order of score, and the score of each child.
 struct Children {
   int64_t count;
   std::array<float, kMaxFrontier * kMaxBranch> scores;
@@ -116,7 +116,7 @@ void rank_children(const TreeGrowParams& p, Children* out) {
                     });
 }
 
-// The candidate that a kept child becomes: its place among the kept in order of number.
+// The candidate number of a kept child: its index among the kept ones, sorted by number.
 int64_t candidate_of(const TreeGrowParams& p, const Children& children, int32_t child) {
   return p.first_candidate + std::count_if(children.ranked.begin(), children.ranked.begin() + p.keep,
                                            [&](int32_t other) { return other < child; });
@@ -154,7 +154,7 @@ void advance(const TreeGrowParams& p, const Children& children) {
   }
 }
 
-// The `most` best of candidates in ascending order, in place.
+// Keeps the `most` best candidates, in ascending order, in place.
 int64_t keep_best(const float* scores, int32_t* candidates, int64_t count, int64_t most) {
   if (count <= most) return count;
   std::nth_element(candidates, candidates + most, candidates + count,

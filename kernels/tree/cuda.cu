@@ -1,5 +1,5 @@
-// A draft's tree (kernels/tree/op.h), one block a launch: a level's work is small, and what counts is that nothing
-// waits for the host. Scores are ranked as integer keys (top_keys.cuh), so that ties go to the lower number.
+// A draft's tree (kernels/tree/op.h), one block per launch: a level has little work, and the point is that nothing
+// waits for the host. Scores are ranked as integer keys (top_keys.cuh), so ties go to the lower number.
 #include "kernels/cuda/chunk.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/tree/bodies.h"
@@ -14,7 +14,7 @@ static_assert(kMaxDraftNodes <= kMaxTop && 2 * (kMaxDraftNodes - 1) <= kTopThrea
 
 __device__ int thread() { return static_cast<int>(threadIdx.x); }
 
-// How many of the first `count` ranked keys have a lower id: the place of this one in ascending order.
+// The number of the first `count` ranked keys with a lower id: this one's place in ascending order.
 __device__ int place_of(const TopKeys& shared, int count, int32_t id) {
   int place = 0;
 #pragma unroll 8
@@ -33,7 +33,7 @@ struct Level {
   int32_t paths[kMaxFrontier * kMaxDraftNodes];
 };
 
-// The level's best children, by rank, in `kept`; with the candidates that they become.
+// Ranks the level's best children in `kept`, with their candidate numbers.
 __device__ void rank_children(const TreeGrowParams& p, Level& level) {
   uint64_t keys[kChildrenHeld];
   const auto count = static_cast<int>(p.rows * p.branch);
@@ -64,7 +64,7 @@ __device__ void record(const TreeGrowParams& p, const Level& level) {
   p.candidates.depths[candidate] = static_cast<int32_t>(p.level + 1);
 }
 
-// The next frontier in place of this one, which nobody reads any more but for its paths.
+// Replaces the frontier by the next one; of the old one only the paths are still read.
 __device__ void advance(const TreeGrowParams& p, Level& level) {
   const TreeFrontier& f = p.frontier;
   const int branch = static_cast<int>(p.branch), width = static_cast<int>(p.width);
@@ -88,9 +88,9 @@ __device__ void advance(const TreeGrowParams& p, Level& level) {
   f.path[slot * f.path_stride + inherited] = static_cast<int32_t>(p.first_row + slot);
 }
 
-// What the levels before left: loaded first, since it depends on nothing of this level.
+// Results of previous levels: loaded first, because they do not depend on this level.
 struct Before {
-  uint64_t key;  // of the thread's candidate of the best; 0: none
+  uint64_t key;  // of the thread's candidate among the best; 0: none
   int count;
   bool stopped;
   float expected;
@@ -107,7 +107,7 @@ __device__ Before load_before(const TreeGrowParams& p) {
   return before;
 }
 
-// The best of the candidates so far and the level's, and what they promise.
+// The best of the candidates so far and the level's, and their expected number of accepted tokens.
 __device__ void update_best(const TreeGrowParams& p, const Before& before, Level& level) {
   TreeProgress& progress = *p.progress;
   if (before.stopped) return;
@@ -155,7 +155,7 @@ struct Selection {
   int32_t parents[kMaxDraftNodes];     // nodes
 };
 
-// The node that a candidate is. REQUIRES: it is one.
+// The node of a candidate. REQUIRES: the candidate is selected.
 __device__ int32_t node_of(const Selection& selection, int count, int32_t candidate) {
   if (candidate < 0) return 0;
   int low = 0, high = count;
@@ -217,7 +217,7 @@ __global__ void __launch_bounds__(kTopThreads) tree_select_kernel(TreeSelectPara
 
 constexpr int kNodesALane = kMaxDraftNodes / 32;
 
-// Grid: one warp. Each lane holds every 32nd node; a step finds the first one that is the child sought.
+// Grid: one warp. Each lane holds every 32nd node; a step finds the first one that is the matching child.
 __global__ void __launch_bounds__(32) tree_accept_kernel(TreeAcceptParams p) {
   __shared__ int32_t samples[kMaxDraftNodes];
   int32_t tokens[kNodesALane], parents[kNodesALane];

@@ -1,6 +1,6 @@
-// The likeliest tokens of a row (kernels/tree/op.h) in two launches: each part of a row leaves its best keys, its
-// largest value and the sum of its exponentials; a block a row finds the best of those. Sums have one order, given by
-// the vocabulary's size. Compiled without contraction (draw.cuh).
+// The likeliest tokens of a row (kernels/tree/op.h) in two launches: each part of a row writes its best keys, its
+// largest value and the sum of its exponentials; one block per row finds the best of those. Sums have one order, given
+// by the vocabulary's size. Compiled without contraction (draw.cuh).
 #include "kernels/cuda/chunk.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/tree/bodies.h"
@@ -17,7 +17,7 @@ static_assert(kMaxParts * kMaxBranch <= kHeld * kTopThreads && kMaxParts <= 2 * 
 static_assert(kMaxBranch <= kMaxTop);
 
 struct PartSum {
-  float top;  // -inf: nothing in this part
+  float top;  // -inf: an empty part
   float sum;  // of e^(value - top)
 };
 
@@ -37,7 +37,7 @@ __device__ uint32_t word_of(const Top& p, int64_t position, int64_t token) {
   return word == 0 ? words[0] : word == 1 ? words[1] : word == 2 ? words[2] : words[3];
 }
 
-// Four clean logits become what is ranked.
+// Converts four clean logits to ranked values.
 __device__ void add_noise(const Top& p, int64_t position, int64_t id, float (&values)[kTokensAtOnce]) {
   uint32_t words[kTokensAtOnce];
   if (p.params.map == nullptr) {
@@ -54,7 +54,7 @@ __device__ void add_noise(const Top& p, int64_t position, int64_t id, float (&va
   }
 }
 
-// The same in every thread: lanes by halves, then warps in order.
+// The result in every thread: lanes by halves, then warps in order.
 __device__ float block_sum(float value) {
   __shared__ float of_warp[kTopWarps];
   for (int apart = 16; apart > 0; apart /= 2) value += __shfl_xor_sync(0xffffffff, value, apart);
