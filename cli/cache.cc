@@ -169,15 +169,15 @@ ExitCode run_cache(const CacheArgs& args) {
   std::error_code error;
   if (!std::filesystem::is_directory(args.folder, error)) {
     const bool absent = !error || error == std::errc::no_such_file_or_directory;
-    throw_error(ExitCode::kStorage, args.folder, absent ? "is no folder" : error.message(),
-                "Name the one that --prefix-cache was given.");
+    throw_error(ExitCode::kStorage, args.folder, absent ? "is not a folder" : error.message(),
+                "Name the folder that was given to --prefix-cache.");
   }
   const bool prune_it = args.action == CacheAction::kPrune, empty = std::filesystem::is_empty(args.folder, error);
   if (error) throw_error(ExitCode::kStorage, args.folder, error.message());
   if (!PrefixStore::is_one(args.folder) && (prune_it || !empty)) {  // an empty folder may become a cache
     throw_error(ExitCode::kStorage, args.folder,
                 str("holds no saved prefixes", prune_it ? ": nothing in it is removed" : ""),
-                "Name the one that --prefix-cache was given.");
+                "Name the folder that was given to --prefix-cache.");
   }
   PrefixStore store({.folder = args.folder}, prune_it ? PrefixStore::Use::kRun : PrefixStore::Use::kLook);
   switch (args.action) {

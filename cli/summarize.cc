@@ -202,7 +202,7 @@ class Summarizer {
   void sum_up(const BatchOutcome& outcome) {
     console_.progress().print_line(str(outcome.answered, " summarized, ", outcome.skipped, " done before, ",
                                        outcome.failed, " failed",
-                                       outcome.interrupted ? "; interrupted, the same command goes on" : ""));
+                                       outcome.interrupted ? "; interrupted, the same command continues" : ""));
   }
 
   const SummarizeArgs& args_;

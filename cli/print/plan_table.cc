@@ -59,7 +59,7 @@ std::string pass_table(const PlanReport& report) {
   const PassCost& whole = partial ? p.refresh : p.full;
   if (whole.disk_bytes > 0) {
     text += str("  of which ", format_bytes(whole.disk_bytes), " from disk, ",
-                whole.known ? milliseconds(whole.disk_ms) : std::string("whose speed is not known"), "\n");
+                whole.known ? milliseconds(whole.disk_ms) : std::string("whose rate is unknown"), "\n");
   }
   return text;
 }
@@ -69,8 +69,8 @@ std::string profile_line(const PlanReport& report) {
   if (report.measured.empty()) return "";
   const std::string age = report.age_s ? format_age(*report.age_s) + " old" : "of an unknown age";
   const std::optional<RateSpread> worst = widest(report.spread);
-  if (!worst) return str("  the profile is ", age, "; how far its repeats lie apart is not known\n");
-  return str("  the profile is ", age, "; its repeats lie at most ", format_percent(worst->share), " apart (",
+  if (!worst) return str("  the profile is ", age, "; the spread of its rounds is unknown\n");
+  return str("  the profile is ", age, "; its rounds differ by at most ", format_percent(worst->share), " (",
              worst->rate->title, ")",
              worst->share > kSteady ? ": the machine was busy. Measure again while it is idle: headrace profile" : "",
              "\n");
@@ -96,7 +96,7 @@ std::string speed(const PlanReport& report) {
   if (!text.empty())
     text = str("  ", text.substr(0, text.size() - 2), "\n  by ", report.rates_from, "\n", profile_line(report));
   if (p.known()) return text;
-  return text + "  times that depend on the disk are not known (headrace profile --disk DIR measures it)\n";
+  return text + "  times that depend on the disk are unknown (headrace profile --disk DIR measures it)\n";
 }
 
 std::string mib(uint64_t bytes) { return str((bytes + kMiB - 1) / kMiB, "MiB"); }

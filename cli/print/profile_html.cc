@@ -227,7 +227,7 @@ std::string profile_html(const ProfileReport& report) {
       escaped(report.machine.cpu), ", ", report.machine.cores, " cores, ", format_bytes(report.machine.memory_bytes),
       "; ", report.measured, report.quick ? "; quick" : "", "</p>\n");
   if (report.pcie && report.pcie->now.known()) {
-    html += str("<p>", pcie_text(report.pcie->now), "; card and slot can do ", pcie_text(report.pcie->possible()),
+    html += str("<p>", pcie_text(report.pcie->now), "; card and slot support ", pcie_text(report.pcie->possible()),
                 "</p>\n");
   }
   for (const std::string& note : report.notes) html += str("<p class=\"note\">", escaped(note), "</p>\n");

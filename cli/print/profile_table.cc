@@ -76,11 +76,11 @@ std::string profile_footing(const ProfileReport& report) {
   if (report.pcie) {
     const PcieLink& link = *report.pcie;
     const std::string now = pcie_text(link.now), best = pcie_text(link.possible());
-    text += str("link: ", now.empty() ? "not to be seen" : now, best.empty() ? "" : "; card and slot can do " + best);
+    text += str("link: ", now.empty() ? "unknown" : now, best.empty() ? "" : "; card and slot support " + best);
     if (link.numa_node >= 0) text += str("; the GPU is at NUMA node ", link.numa_node);
     text += "\n";
   } else if (report.gpu) {
-    text += "link: its generation and width are not to be seen here (no sysfs of the card)\n";
+    text += "link: its generation and width are unknown (no sysfs entry of the card)\n";
   }
   if (!report.numa_nodes.empty()) {
     text += "this process may run on NUMA node";
@@ -92,11 +92,11 @@ std::string profile_footing(const ProfileReport& report) {
                 ", ", report.disk_seconds, " s a test\n");
   }
   if (const std::optional<RateSpread> worst = widest(report.spread())) {
-    text += str("repeats lie at most ", format_percent(worst->share), " apart (", worst->rate->title, ")",
+    text += str("the rounds differ by at most ", format_percent(worst->share), " (", worst->rate->title, ")",
                 worst->share > kSteady ? ": the machine is busy. Measure again while it is idle" : "", "\n");
   }
   for (const std::string& note : report.notes) text += "note: " + note + "\n";
-  return text + (report.interrupted ? "interrupted: these are not all figures\n" : "") + "measured in " +
+  return text + (report.interrupted ? "interrupted: the figures are incomplete\n" : "") + "measured in " +
          format_duration(report.seconds) + "\n";
 }
 

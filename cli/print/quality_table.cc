@@ -52,7 +52,7 @@ std::string quality_line(const QualityRow& row) {
                                     interval_text(row.interval)};
   if (!row.compared()) {
     const char* const why =
-        row.holds_all ? "  the part holds all of " : "  no partial step: the text is too short, of ";
+        row.holds_all ? "  the partial KV holds all of " : "  no partial step: the text is too short, of ";
     return str(cells(texts, kRowWidths), why, short_name(row.document), "\n");
   }
   const VerifyOutcome& judged = row.lossless.verify_outcome;

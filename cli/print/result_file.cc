@@ -37,8 +37,8 @@ void ResultFile::check_own(std::string_view beginning) const {
   std::ifstream in(path_, std::ios::binary);
   in.read(head.data(), static_cast<std::streamsize>(head.size()));
   if (in && head == beginning) return;
-  throw_error(ExitCode::kUsage, path_, "holds something else than an earlier result of this command",
-              "It is left as it is; remove it, or give another file");
+  throw_error(ExitCode::kUsage, path_, "holds something other than an earlier result of this command",
+              "It is unchanged; remove it, or give another file");
 }
 
 ResultFile::~ResultFile() {

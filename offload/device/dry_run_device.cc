@@ -14,7 +14,7 @@
 namespace headrace {
 namespace {
 
-[[noreturn]] void nothing_runs() { throw_error(ExitCode::kInternal, "a device on paper", "was asked to work"); }
+[[noreturn]] void nothing_runs() { throw_error(ExitCode::kInternal, "a simulated device", "was asked to run work"); }
 
 class DryRunEvent final : public Event {
  public:

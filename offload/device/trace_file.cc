@@ -166,7 +166,7 @@ TraceFile::TraceFile(std::string path) : path_(std::move(path)) {
     if (got < 0) storage_error(path_, "cannot be read");
     if (got > 0 && std::string_view(head.data(), static_cast<size_t>(got)) != kHead) {
       throw_error(ExitCode::kBadInput, path_, "is not a trace of this program",
-                  "It is left as it is; give --trace another file");
+                  "It is unchanged; give --trace another file");
     }
     write_empty();
   } catch (...) {

@@ -50,7 +50,7 @@ std::string what_failed(FileOp op, uint64_t offset, uint64_t bytes) {
       return str("writing ", bytes, " bytes at offset ", offset, " failed");
     case FileOp::kSync:
     case FileOp::kSyncFolder:
-      return "cannot be brought onto the disk";
+      return "cannot be synced to disk";
     case FileOp::kRename:
       return "cannot be renamed";
     case FileOp::kRemove:
@@ -65,7 +65,7 @@ std::string hint_for(int error) {
     case EDQUOT:
       return "The disk is full: free some of it, or name another folder.";
     case EFBIG:
-      return "A file may not be that large there: see ulimit -f, and what the file system takes.";
+      return "The file would be too large: see ulimit -f and the limit of the file system.";
     case EACCES:
     case EPERM:
     case EROFS:
@@ -73,7 +73,7 @@ std::string hint_for(int error) {
     case ENOENT:
       return "There is no such folder: make it, or name another one.";
     case ENOTDIR:
-      return "That is a file, or is said to be in one: name a folder.";
+      return "The path is a file, or leads through one: name a folder.";
     case EIO:
       return "The disk or its cable fails: see the system's log (dmesg).";
     default:
@@ -167,7 +167,7 @@ File File::temporary(const std::string& folder, FileCaching caching) {
   Opened opened = open_at(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, caching);
   const bool unknown = opened.error == EOPNOTSUPP || opened.error == EISDIR || opened.error == EINVAL;
   if (opened.fd < 0 && unknown) opened = open_and_unlink(folder, caching);
-  if (opened.fd < 0) storage_error(folder, "a file cannot be made in it", opened.error);
+  if (opened.fd < 0) storage_error(folder, "a file cannot be created in it", opened.error);
   return File("a file in " + folder, opened.fd, opened.direct);
 }
 
@@ -177,7 +177,7 @@ void File::fail(FileOp op, uint64_t offset, uint64_t bytes, int error) const {
 
 uint64_t File::size() const {
   struct stat info {};
-  if (::fstat(fd_, &info) < 0) storage_error(path_, "its size is not known", errno);
+  if (::fstat(fd_, &info) < 0) storage_error(path_, "its size cannot be read", errno);
   return static_cast<uint64_t>(info.st_size);
 }
 
@@ -197,7 +197,7 @@ void File::read(uint64_t offset, std::span<std::byte> to) const {
     if (got < 0) fail(FileOp::kRead, offset, to.size(), error);
     if (got == 0) {
       throw_error(ExitCode::kStorage, path_, str("ends at ", offset + done, ", not at ", offset + to.size()),
-                  "It was cut off: remove it.");
+                  "The file was truncated: remove it.");
     }
     done += static_cast<uint64_t>(got);
   }
@@ -284,7 +284,7 @@ uint64_t folder_free_bytes(const std::string& folder) {
   int error = errno_of(::stat(folder.c_str(), &info));
   if (error == 0 && !S_ISDIR(info.st_mode)) error = ENOTDIR;
   if (error == 0) error = errno_of(::statvfs(folder.c_str(), &room));
-  if (error != 0) storage_error(folder, "is no folder that can be used", error);
+  if (error != 0) storage_error(folder, "cannot be used as a folder", error);
   return static_cast<uint64_t>(room.f_bavail) * room.f_frsize;
 }
 

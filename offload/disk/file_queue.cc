@@ -24,7 +24,7 @@ std::unique_ptr<FileQueue> FileQueue::open(const File& file, const FileQueueOpti
   std::unique_ptr<FileQueue> queue = open_uring_queue(file, options, &error);
   if (queue) return queue;
   if (options.body == FileQueueBody::kIoUring) {
-    throw_error(ExitCode::kStorage, "io_uring", str("is not to be had: ", std::strerror(error)));
+    throw_error(ExitCode::kStorage, "io_uring", str("is not available: ", std::strerror(error)));
   }
   return open_threads_queue(file, options, std::strerror(error));
 }

@@ -14,11 +14,11 @@ void refuse_thread(const std::string& what) {
     throw;
   } catch (const std::system_error& error) {
     throw_error(ExitCode::kDoesNotFit, what, str("cannot be started: ", error.code().message()),
-                "The system gives no more threads: raise the limit of processes (ulimit -u; in a container its limit "
-                "of pids) or of memory (ulimit -v), or end what else runs.");
+                "The system allows no more threads: raise the limit of processes (ulimit -u; in a container its limit "
+                "of pids) or of memory (ulimit -v), or end other programs.");
   } catch (const std::bad_alloc&) {
     throw_error(ExitCode::kDoesNotFit, what, "cannot be started: no memory is left for it",
-                "End what else runs, or raise the limit of memory.");
+                "End other programs, or raise the limit of memory.");
   }
 }
 

@@ -96,8 +96,9 @@ class Probe {
 void Probe::open() {
   file_ = File::temporary(options_.folder, FileCaching::kDirect);
   if (!file_.direct()) {
-    report_.notes.push_back(options_.folder +
-                            ": its file system takes no O_DIRECT: these are figures of the page cache, not of a disk");
+    report_.notes.push_back(
+        options_.folder +
+        ": its file system does not support O_DIRECT: the figures are those of the page cache, not of a disk");
   }
   if (options_.file_bytes < kMinFile) {
     throw_error(
@@ -124,7 +125,7 @@ FileRequest Probe::made(const DiskTest& test, uint64_t number, uint64_t places, 
 void Probe::check_read(const FileRequest& r) const {
   if (r.op == FileOp::kRead && !stamped(r.data, r.offset, r.bytes)) {
     throw_error(ExitCode::kStorage, options_.folder,
-                str("reading ", r.bytes, " bytes at offset ", r.offset, " brought what was not written there"),
+                str("reading ", r.bytes, " bytes at offset ", r.offset, " returned other data than was written there"),
                 "The disk or its cable is faulty: do not keep anything there.");
   }
 }

@@ -30,7 +30,7 @@ bool is_there(const std::string& path) {
 
 void refuse_lfs_pointer(const std::string& path, std::string_view content) {
   if (content.size() > kMaxLfsPointerBytes || !content.starts_with("version https://git-lfs.github.com/spec/")) return;
-  throw_error(ExitCode::kBadInput, path, "is a git-LFS pointer, not the file that it stands for",
+  throw_error(ExitCode::kBadInput, path, "is a git-LFS pointer instead of the file itself",
               "Fetch the file: git lfs pull");
 }
 

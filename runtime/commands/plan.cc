@@ -123,7 +123,7 @@ void Planner::use_kept_rates() {
   if (found->rates.disk_read_gb_per_s > 0 && report_.rates->disk_read_gb_per_s == 0) {
     report_.note += str(report_.note.empty() ? "" : "; ", "the disk that was measured, of ",
                         found->disk_folder.empty() ? "no folder" : found->disk_folder,
-                        ", is not known to be that of --spill ", spill, ": its speed is not known");
+                        ", is not known to be that of --spill ", spill, ": its rate is unknown");
   }
   report_.measured = found->measured;
   report_.age_s = profile_age_s(found->measured, options_.now > 0 ? options_.now : std::time(nullptr));

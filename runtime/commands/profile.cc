@@ -276,8 +276,8 @@ const char* profile_group_name(ProfileGroup group) {
 
 const char* profile_group_title(ProfileGroup group) {
   constexpr const char* kTitles[] = {"pinned memory, by the size of a copy",
-                                     "memory that is not pinned",
-                                     "pages that lie apart, to the device",
+                                     "pageable memory",
+                                     "scattered pages, to the device",
                                      "latency of a copy of 8 bytes",
                                      "device memory",
                                      "kernels",
@@ -354,7 +354,7 @@ std::string pcie_warning(const PcieLink& link) {
   const auto rate = [](const PcieMode& mode) {
     return str(static_cast<int>(pcie_gb_per_s(mode.generation, mode.lanes) + 0.5), " GB/s at best");
   };
-  return str("the link runs as ", pcie_text(link.now), " (", rate(link.now), "), card and slot can do ",
+  return str("the link runs as ", pcie_text(link.now), " (", rate(link.now), "), card and slot support ",
              pcie_text(best), " (", rate(best), "): look at the slot, a riser or the BIOS");
 }
 

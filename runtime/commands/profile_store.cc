@@ -108,13 +108,13 @@ std::vector<ordered_json> profiles_to_keep(const std::string& path) {
   try {
     if (!read_text(path, &text)) return {};
   } catch (const Error& error) {
-    throw_error(ExitCode::kStorage, path, error.info().what + "; it is left as it is", kNotKept);
+    throw_error(ExitCode::kStorage, path, error.info().what + "; it is unchanged", kNotKept);
   }
   const ordered_json json = ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
   try {
     const int version = json.is_object() && json.value("program", "") == kProgram ? json.value("version", 0) : 0;
     if (version > kVersion) {
-      throw_error(ExitCode::kStorage, path, str("has version ", version, " of a newer program; it is left as it is"),
+      throw_error(ExitCode::kStorage, path, str("has version ", version, " of a newer program; it is unchanged"),
                   kNotKept);
     }
     std::vector<ordered_json> profiles = profiles_in(text, path);

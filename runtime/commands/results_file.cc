@@ -37,7 +37,7 @@ constexpr size_t kMaxLineBytes = 256 * kMiB;
 
 [[noreturn]] void foreign(const std::string& path, int64_t line) {
   throw_error(ExitCode::kBadInput, path, str("line ", line, " is not a result line of this program"),
-              "It is left as it is; give -o another file");
+              "It is unchanged; give -o another file");
 }
 
 void write_all(int fd, std::string_view text, const std::string& path) {
@@ -84,7 +84,7 @@ bool same_file(int fd, const std::string& path) {
 
 uint64_t size_of(int fd, const std::string& path) {
   struct stat info = {};
-  if (::fstat(fd, &info) != 0) storage_error(path, "has no size that can be read");
+  if (::fstat(fd, &info) != 0) storage_error(path, "its size cannot be read");
   return static_cast<uint64_t>(info.st_size);
 }
 
@@ -254,7 +254,7 @@ void ResultsFile::begin() {
   if (!regular_) return;
   check_unchanged();
   if (end_ < bytes_ && ::ftruncate(fd_, static_cast<off_t>(end_)) != 0) {
-    storage_error(path_, "cannot be cut to its last whole line");
+    storage_error(path_, "cannot be truncated to its last complete line");
   }
   if (lacks_newline_) write_all(fd_, "\n", path_);
   if (!dropped_.empty()) drop_lines();

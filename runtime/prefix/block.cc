@@ -82,7 +82,7 @@ const char* wrong_with(const PrefixBlock& block) {
   if (block.kind != PrefixBlockKind::kRows && block.kind != PrefixBlockKind::kDraft) return "is of an unknown kind";
   if (block.first_row < 0 || block.first_row > INT32_MAX) return "has an impossible first row";
   const SegmentRange range = segment_range(segment_of(block.first_row));
-  if (range.begin != block.first_row || block.rows < 1 || block.rows > range.rows) return "is no segment's";
+  if (range.begin != block.first_row || block.rows < 1 || block.rows > range.rows) return "is not in a segment";
   if (block.part_bytes == 0 || block.part_bytes % kPageBytes != 0 || block.part_bytes > kMaxPartBytes) {
     return "has parts of an impossible size";
   }
@@ -160,10 +160,10 @@ std::optional<PrefixBlock> decode_manifest(std::string_view bytes, const std::st
     *wrong = what;
     return std::nullopt;
   };
-  if (!bytes.starts_with(kMagic)) return fail("is no manifest");
+  if (!bytes.starts_with(kMagic)) return fail("is not a manifest");
   Reader in(bytes.substr(kMagic.size(), bytes.size() < sizeof(uint64_t) ? 0 : std::string_view::npos));
   const uint32_t version = in.get<uint32_t>(), complement = in.get<uint32_t>();
-  if (!in.ok() || complement != ~version) return fail("has no whole header");
+  if (!in.ok() || complement != ~version) return fail("has an incomplete header");
   if (version > kPrefixFormat) {
     throw_error(ExitCode::kStorage, path, str("is of format ", version, ", this program knows up to ", kPrefixFormat),
                 "A newer headrace has written it: use that one, or another --prefix-cache.");
@@ -192,7 +192,7 @@ std::optional<PrefixBlock> decode_manifest(std::string_view bytes, const std::st
   block.model = in.get_text(model_bytes);
   block.tokens = in.get_all<int32_t>(tokens);
   block.checksums = in.get_all<uint64_t>(parts);
-  if (!in.at_end()) return fail("is not as long as it says");
+  if (!in.at_end()) return fail("has a wrong length");
   if (const char* const what = wrong_with(block)) return fail(what);
   return block;
 }

@@ -361,8 +361,9 @@ void PrefixRun::finish(Progress* progress, const std::atomic<bool>* interrupt, P
   }
   saver_.reset();
   if (const uint64_t gone = damaged_ ? 0 : store_.keep_to_limit(); gone > 0) {
-    use_.notes.push_back(str("prefix cache: ", format_bytes(gone), " of what was not used for longest went: ",
-                             store_.folder(), " is to hold ", format_bytes(store_.limit_bytes())));
+    use_.notes.push_back(str("prefix cache: ", format_bytes(gone),
+                             " of the least recently used prefixes were removed: ", store_.folder(), " is limited to ",
+                             format_bytes(store_.limit_bytes())));
   }
   use_.rows = use_.saved_rows = damaged_ ? 0 : rows();
   for (const PrefixKey& key : chain_) {

@@ -100,7 +100,7 @@ void PrefixStore::take_lock() {
       lock_ = std::move(file);
     } else {
       why_not_ = "another run writes there";
-      note_ = options_.folder + ": " + why_not_ + "; saved prefixes are read, none is saved";
+      note_ = options_.folder + ": " + why_not_ + "; saved prefixes are read, but none is saved";
     }
   } catch (const Error& error) {
     why_not_ = first_line(error);
@@ -133,7 +133,7 @@ void PrefixStore::take_manifest(const PrefixKey& key, int64_t used_ns, Found* fo
   bool unread = false;
   std::error_code ignored;
   if (const fs::file_status status = fs::status(path, ignored); fs::exists(status) && !fs::is_regular_file(status)) {
-    damaged_.push_back({path, "is no regular file"});  // opening a FIFO would wait for a writer
+    damaged_.push_back({path, "is not a regular file"});  // opening a FIFO would wait for a writer
     found->manifests.erase(key);
     return;
   }
@@ -144,7 +144,7 @@ void PrefixStore::take_manifest(const PrefixKey& key, int64_t used_ns, Found* fo
     std::string text(wrong.empty() ? bytes : 0, '\0');
     file.read(0, std::as_writable_bytes(std::span(text)));
     if (wrong.empty()) block = decode_manifest(text, path, &wrong);
-    if (block && block->key != key) block.reset(), wrong = "has another piece's name";
+    if (block && block->key != key) block.reset(), wrong = "has another block's name";
     std::error_code error;
     const uint64_t data_bytes = block ? fs::file_size(data_path(key), error) : 0;
     if (block && (error || data_bytes != block->data_bytes())) {

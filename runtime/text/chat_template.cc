@@ -94,7 +94,7 @@ ChatTemplate chat_template_by_name(std::string_view name) {
   const auto& names = chat_template_names();
   const auto found = std::find(names.begin(), names.end(), name);
   if (found == names.end())
-    throw_error(ExitCode::kUsage, "--chat-template", str("'", name, "' is no chat template"), choices());
+    throw_error(ExitCode::kUsage, "--chat-template", str("'", name, "' is not a chat template"), choices());
   return of_family(kFamilies[found - names.begin()]);
 }
 
@@ -105,7 +105,7 @@ ChatTemplate recognise_chat_template(std::string_view jinja, const std::string& 
   ChatTemplate chat = of_family(family_of(has(jinja, "enable_thinking") ? printed + "enable_thinking" : printed));
   if (chat.family == ChatFamily::kNone) {
     const size_t end = std::min(jinja.find('\n'), size_t{60});
-    throw_error(ExitCode::kBadInput, source, str("its chat template is not known: '", jinja.substr(0, end), "…'"),
+    throw_error(ExitCode::kBadInput, source, str("its chat template is unknown: '", jinja.substr(0, end), "…'"),
                 choices());
   }
   if (chat.family == ChatFamily::kChatMl) read_chatml(jinja, strings, &chat);

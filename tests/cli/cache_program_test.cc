@@ -184,7 +184,7 @@ TEST_F(CacheProgram, AFifoInThePlaceOfAManifestIsDamage) {
   EXPECT_EQ(list["prompts"].size(), 1u);
   ASSERT_EQ(list["damaged"].size(), 1u);
   EXPECT_EQ(list["damaged"][0]["file"], fifo);
-  EXPECT_EQ(list["damaged"][0]["error"], "is no regular file");
+  EXPECT_EQ(list["damaged"][0]["error"], "is not a regular file");
   EXPECT_EQ(look("verify", 5)["damaged"], list["damaged"]);
   EXPECT_EQ(ask("What is it?", true)["token_ids"], fresh["token_ids"]);
 }

@@ -206,7 +206,7 @@ TEST_F(Interruption, CtrlCInABatchKeepsWholeDocumentsOnly) {
   program.type("\x03");
   const Finished finished = program.wait();
   EXPECT_EQ(finished.exit_code, 130) << finished.out;
-  EXPECT_NE(finished.out.find("interrupted, the same command goes on"), std::string::npos) << finished.out;
+  EXPECT_NE(finished.out.find("interrupted, the same command continues"), std::string::npos) << finished.out;
   const size_t kept = results("out.jsonl").size();
   EXPECT_GE(kept, 2u);
   EXPECT_LT(kept, static_cast<size_t>(kDocuments));

@@ -209,10 +209,9 @@ TEST_F(PlanProgram, ADiskIsATierToo) {
   const Finished table = plan_8b(spilled, "3GiB");
   EXPECT_EQ(table.exit_code, 0) << table.out;
   EXPECT_NE(table.out.find("  disk "), std::string::npos) << table.out;
-  EXPECT_NE(table.out.find("from disk, whose speed is not known"), std::string::npos) << table.out;
-  EXPECT_NE(
-      table.out.find("\n  times that depend on the disk are not known (headrace profile --disk DIR measures it)\n"),
-      std::string::npos)
+  EXPECT_NE(table.out.find("from disk, whose rate is unknown"), std::string::npos) << table.out;
+  EXPECT_NE(table.out.find("\n  times that depend on the disk are unknown (headrace profile --disk DIR measures it)\n"),
+            std::string::npos)
       << table.out;
   for (const char* predicted : {"tokens/s", "first token", " ms", "  link\n", "by the data sheet"}) {
     EXPECT_EQ(table.out.find(predicted), std::string::npos) << predicted << "\n" << table.out;
@@ -237,7 +236,7 @@ TEST_F(PlanProgram, WhatNeedsNoDiskIsForetold) {
   const Finished table = plan_8b(args, "3GiB");
   EXPECT_EQ(table.exit_code, 0) << table.out;
   for (const char* part : {"\n  then ", " partial steps/s and refreshes between them\n  by the data sheet of ",
-                           "\n  times that depend on the disk are not known ("}) {
+                           "\n  times that depend on the disk are unknown ("}) {
     EXPECT_NE(table.out.find(part), std::string::npos) << part << "\n" << table.out;
   }
   args.push_back("--json");
@@ -315,11 +314,11 @@ TEST_F(PlanProgram, ADisksSpeedIsOfTheDiskThatWasMeasured) {
   };
   const Finished same = planned(here.st_dev), other = planned(here.st_dev + 1);
   EXPECT_EQ(same.exit_code, 0) << same.err;
-  EXPECT_EQ(same.out.find("whose speed is not known"), std::string::npos) << same.out;
+  EXPECT_EQ(same.out.find("whose rate is unknown"), std::string::npos) << same.out;
   EXPECT_NE(same.out.find("tokens/s"), std::string::npos) << same.out;
   EXPECT_NE(same.out.find("disk\n"), std::string::npos) << same.out;
   EXPECT_EQ(other.exit_code, 0) << other.err;
-  EXPECT_NE(other.out.find("from disk, whose speed is not known"), std::string::npos) << other.out;
+  EXPECT_NE(other.out.find("from disk, whose rate is unknown"), std::string::npos) << other.out;
   EXPECT_NE(other.err.find("the disk that was measured, of /measured, is not known to be that of --spill "),
             std::string::npos)
       << other.err;

@@ -38,7 +38,7 @@ TEST_F(ProfileProgram, MeasuresPrintsKeepsAndIsUsed) {
     EXPECT_NE(first.out.find(part), std::string::npos) << part << first.out;
   }
   // A disk that cannot be measured is a line, and the rest is measured.
-  EXPECT_NE(first.out.find("note: disk: " + home_ / "gone: a file cannot be made in it: No such file or directory"),
+  EXPECT_NE(first.out.find("note: disk: " + home_ / "gone: a file cannot be created in it: No such file or directory"),
             std::string::npos)
       << first.out;
   EXPECT_NE(first.err.find("kept in " + home_ / ".cache/headrace/profile.json"), std::string::npos) << first.err;
@@ -51,7 +51,7 @@ TEST_F(ProfileProgram, MeasuresPrintsKeepsAndIsUsed) {
     if (rate == "gpu" || rate.starts_with("disk_")) continue;
     EXPECT_GT(kept["profiles"][0]["spread"].value(rate, -1.0), 0) << rate;  // no two rounds take the same time
   }
-  EXPECT_NE(first.out.find("\nrepeats lie at most "), std::string::npos) << first.out;
+  EXPECT_NE(first.out.find("\nthe rounds differ by at most "), std::string::npos) << first.out;
   // A plan and a run's report have times now.
   write_tiny_model(home_ / "model");
   const std::vector<std::string> common = {"-m", home_ / "model", "--device", "cpu", "-t", "1"};
@@ -178,7 +178,7 @@ TEST_F(ProfileProgram, CtrlCKeepsNothingAndSaysSo) {
   program.type("\x03");
   const Finished finished = program.wait();
   EXPECT_EQ(finished.exit_code, 130) << finished.out;
-  EXPECT_NE(finished.out.find("interrupted: these are not all figures"), std::string::npos) << finished.out;
+  EXPECT_NE(finished.out.find("interrupted: the figures are incomplete"), std::string::npos) << finished.out;
   EXPECT_EQ(finished.out.find("kept in"), std::string::npos) << finished.out;
 }
 

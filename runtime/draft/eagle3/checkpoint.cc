@@ -78,7 +78,7 @@ void Eagle3Checkpoint::name_tensors() {
     if (among(info.name, kIgnoredTensors)) continue;
     if (!among(info.name, kLayerTensors) && !among(info.name, kOtherTensors))
       throw_error(ExitCode::kBadInput, files_.file_of(i),
-                  "holds the tensor \"" + printable(stored_name) + "\", which an EAGLE-3 head has no use for",
+                  "holds the tensor \"" + printable(stored_name) + "\", which does not belong to an EAGLE-3 head",
                   "a head of another kind cannot be run without it");
     if (info.name != "fc.weight") {
       add_tensor(std::move(info), i);

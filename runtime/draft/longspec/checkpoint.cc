@@ -92,7 +92,7 @@ void LongSpecCheckpoint::name_tensors() {
     if (prefixed && among(info.name, kIgnoredTensors)) continue;
     if (!prefixed || !among(info.name, kTensors))
       throw_error(ExitCode::kBadInput, files_.file_of(i),
-                  "holds the tensor \"" + printable(stored_name) + "\", which a LongSpec draft has no use for",
+                  "holds the tensor \"" + printable(stored_name) + "\", which does not belong to a LongSpec draft",
                   "its tensors are named input_layernorm.weight, self_attn.q_proj.weight, … or so with draft_model. or "
                   "glide. before them");
     add_tensor(std::move(info), i);

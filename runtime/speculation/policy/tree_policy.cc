@@ -60,7 +60,7 @@ std::vector<std::string_view> parts_of(const Request& request, size_t most) {
 
 int64_t integer(const Request& request, std::string_view text, const char* name, int64_t low, int64_t high) {
   int64_t value = 0;
-  if (!parse_number(text, &value)) request.refuse(str(name, " '", text, "' is no number"));
+  if (!parse_number(text, &value)) request.refuse(str(name, " '", text, "' is not a number"));
   if (value < low || value > high) request.refuse(str(name, " ", value, " is not in [", low, ", ", high, "]"));
   return value;
 }
@@ -84,7 +84,7 @@ TreeShape parse_opt(const Request& request) {
   const int64_t depth = optional_integer(request, parts, 1, "depth", 1, kMaxTreeDepth, 10);
   float threshold = 0.7f;
   if (parts.size() > 2 && !(parse_number(parts[2], &threshold) && threshold >= 0 && threshold <= 1)) {
-    request.refuse(str("threshold '", parts[2], "' is no number in [0, 1]"));
+    request.refuse(str("threshold '", parts[2], "' is not a number in [0, 1]"));
   }
   return opt_shape(nodes, depth, threshold);
 }
@@ -171,7 +171,7 @@ std::optional<TreeShape> parse_tree(std::string_view text, const std::string& wh
   if (request.kind == "opt") return parse_opt(request);
   if (request.kind == "beams") return parse_beams(request);
   if (request.kind == "chain") return parse_chain(request);
-  if (request.kind != "auto") request.refuse(str("'", request.kind, "' is no kind of tree"));
+  if (request.kind != "auto") request.refuse(str("'", request.kind, "' is not a kind of tree"));
   if (has_arguments) request.refuse("auto takes no values");
   return std::nullopt;
 }

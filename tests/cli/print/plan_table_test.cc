@@ -57,23 +57,23 @@ class PlanOfAProfile : public ::testing::Test {
 
 TEST_F(PlanOfAProfile, SaysHowOldAndHowSteadyItIs) {
   const PlanReport steady = plan("2026-11-09T19:59:00Z", 0.031);
-  expect_line(steady, "  the profile is 12 days old; its repeats lie at most 3.1% apart (prefill attention)");
+  expect_line(steady, "  the profile is 12 days old; its rounds differ by at most 3.1% (prefill attention)");
   const json said = json::parse(plan_json(steady))["profile"];
   EXPECT_EQ(said["measured"], "2026-11-09T19:59:00Z");
   EXPECT_EQ(said["age_s"], 12 * 86400 + 60);
   EXPECT_EQ(said["spread"], json({{"to_device_gb_per_s", 0.01}, {"attention_tflop_per_s", 0.031}}));
   expect_line(
       plan("2026-11-21T19:15:00Z", 0.34),
-      "  the profile is 45 minutes old; its repeats lie at most 34.0% apart (prefill attention): the machine was "
+      "  the profile is 45 minutes old; its rounds differ by at most 34.0% (prefill attention): the machine was "
       "busy. Measure again while it is idle: headrace profile");
 }
 
 TEST_F(PlanOfAProfile, SaysWhatAnOlderProfileDoesNotSay) {
   const PlanReport old = plan("2026-11-20T20:00:00Z", nullptr);
-  expect_line(old, "  the profile is 1 day old; how far its repeats lie apart is not known");
+  expect_line(old, "  the profile is 1 day old; the spread of its rounds is unknown");
   EXPECT_EQ(json::parse(plan_json(old))["profile"]["spread"], json::object());
   const PlanReport ahead = plan("2027-01-01T00:00:00Z", 0.01);
-  expect_line(ahead, "  the profile is of an unknown age; its repeats lie at most 1.0% apart (copies to the device)");
+  expect_line(ahead, "  the profile is of an unknown age; its rounds differ by at most 1.0% (copies to the device)");
   EXPECT_FALSE(json::parse(plan_json(ahead))["profile"].contains("age_s"));
 }
 

@@ -112,14 +112,14 @@ TEST(ProfileOutput, TheTableHasAFigureAndABarARow) {
 
 TEST(ProfileOutput, SaysHowItIsConnected) {
   const std::string text = profile_footing(report());
-  EXPECT_NE(text.find("link: PCIe 3.0 x8; card and slot can do PCIe 4.0 x16; the GPU is at NUMA node 1\n"),
+  EXPECT_NE(text.find("link: PCIe 3.0 x8; card and slot support PCIe 4.0 x16; the GPU is at NUMA node 1\n"),
             std::string::npos)
       << text;
   EXPECT_NE(text.find("note: the link runs"), std::string::npos);
   const std::string warning = pcie_warning(*report().pcie);
   EXPECT_EQ(
       warning,
-      "the link runs as PCIe 3.0 x8 (8 GB/s at best), card and slot can do PCIe 4.0 x16 (32 GB/s at best): look at "
+      "the link runs as PCIe 3.0 x8 (8 GB/s at best), card and slot support PCIe 4.0 x16 (32 GB/s at best): look at "
       "the slot, a riser or the BIOS");
   EXPECT_EQ(pcie_warning({.now = {4, 16}, .card = {4, 16}, .slot = {5, 16}, .numa_node = 0}), "");
 }
@@ -129,7 +129,7 @@ TEST(ProfileOutput, SaysHowSteadyItWas) {
   ProfileReport r = report();
   EXPECT_TRUE(r.spread().empty());  // a copy of 64 KiB is not what the link's rate is read from
   EXPECT_EQ(json::parse(profile_json(r))["spread"], json::object());
-  EXPECT_EQ(profile_footing(r).find("repeats lie"), std::string::npos);
+  EXPECT_EQ(profile_footing(r).find("rounds differ"), std::string::npos);
   for (ProfileRow& row : r.rows) {
     if (row.group != ProfileGroup::kCompute) continue;
     row.low = 0.98 * row.value;
@@ -141,15 +141,16 @@ TEST(ProfileOutput, SaysHowSteadyItWas) {
                           {"product_tflop_per_s", 0.1},
                           {"attention_tflop_per_s", 0.02},
                           {"queries_tflop_per_s", 0.02}}));
-  EXPECT_NE(profile_footing(r).find("\nrepeats lie at most 10.0% apart (products)\n"), std::string::npos)
+  EXPECT_NE(profile_footing(r).find("\nthe rounds differ by at most 10.0% (products)\n"), std::string::npos)
       << profile_footing(r);
   for (ProfileRow& row : r.rows) {
     if (row.group == ProfileGroup::kPinned && row.test == "to device" && row.bytes == kGiB)
       row.low = 0.8 * row.value, row.high = 1.1 * row.value;
   }
-  EXPECT_NE(profile_footing(r).find(
-                "repeats lie at most 30.0% apart (copies to the device): the machine is busy. Measure again while it "),
-            std::string::npos)
+  EXPECT_NE(
+      profile_footing(r).find(
+          "the rounds differ by at most 30.0% (copies to the device): the machine is busy. Measure again while it "),
+      std::string::npos)
       << profile_footing(r);
 }
 

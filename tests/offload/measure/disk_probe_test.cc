@@ -139,7 +139,8 @@ TEST_F(DiskProbe, WhatIsReadIsWhatWasWritten) {
   });
   const DiskReport report = measure_disk(options());
   ASSERT_EQ(report.rows.size(), 4u);
-  EXPECT_NE(report.rows[0].error.find("brought what was not written there"), std::string::npos) << report.rows[0].error;
+  EXPECT_NE(report.rows[0].error.find("returned other data than was written there"), std::string::npos)
+      << report.rows[0].error;
 }
 
 TEST_F(DiskProbe, AnInterruptEndsItAtOnce) {

@@ -178,7 +178,7 @@ void expect_left_alone(const std::string& path) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kStorage);
     EXPECT_NE(std::string(error.what()).find(path), std::string::npos) << error.what();
-    EXPECT_NE(std::string(error.what()).find("left as it is\n"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("it is unchanged\n"), std::string::npos) << error.what();
   }
 }
 

@@ -242,7 +242,7 @@ TEST(PrefixEngine, KeepsToALimitThatIsLower) {
   EXPECT_EQ(said.prefix.rows, 599);
   EXPECT_EQ(bytes(), one);
   ASSERT_EQ(said.prefix.notes.size(), 1u);
-  EXPECT_NE(said.prefix.notes[0].find(folder.path() + " is to hold "), std::string::npos) << said.prefix.notes[0];
+  EXPECT_NE(said.prefix.notes[0].find(folder.path() + " is limited to "), std::string::npos) << said.prefix.notes[0];
   EXPECT_EQ(Engine(options).generate(first, kRun, nullptr).prefix.rows, 599);  // the other has gone
 }
 

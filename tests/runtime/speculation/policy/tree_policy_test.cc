@@ -136,9 +136,9 @@ TEST(TreePolicy, RefusesWhatIsNoTree) {
   expect_refused("eagle2:60,127", "depth 127");
   expect_refused("eagle2:60,7,65", "topk 65");
   expect_refused("eagle2:60,7,10,1", "4 values");
-  expect_refused("eagle2:", "nodes '' is no number");
-  expect_refused("eagle2:6x", "nodes '6x' is no number");
-  expect_refused("eagle2:99999999999999999999", "is no number");
+  expect_refused("eagle2:", "nodes '' is not a number");
+  expect_refused("eagle2:6x", "nodes '6x' is not a number");
+  expect_refused("eagle2:99999999999999999999", "is not a number");
   expect_refused("opt:50,10,1.5", "threshold '1.5'");
   expect_refused("opt:50,10,nan", "threshold 'nan'");
   expect_refused("opt:50,0", "depth 0");
@@ -149,8 +149,8 @@ TEST(TreePolicy, RefusesWhatIsNoTree) {
   expect_refused("chain", "no number of tokens");
   expect_refused("chain:128", "tokens 128 is not in [1, 127]");
   expect_refused("auto:1", "auto takes no values");
-  expect_refused("sequoia", "'sequoia' is no kind of tree");
-  expect_refused("", "is no kind of tree");
+  expect_refused("sequoia", "'sequoia' is not a kind of tree");
+  expect_refused("", "is not a kind of tree");
 }
 
 TEST(TreePolicy, AFewNodesOverAGroupDoNotPay) {
