@@ -43,8 +43,8 @@ std::string format_steps(const Speculation& s, StepMode mode, const char* what) 
              "; ");
 }
 
-// "verify    lossless: 130 partial steps of 8.1 ms; 12 refreshes of 150 ms, 9.6 tokens each; rejected 3.1% of 400
-// pending tokens, 14 tokens recovered"
+// "verify    lossless: 130 partial steps of 8.1 ms; 12 refreshes of 150 ms, 9.6 tokens each; overturned 3.1% of 400
+// pending tokens, 14 tokens rescued"
 std::string format_verification(const Speculation& s) {
   std::string text =
       str("  verify    ", verify_mode_name(s.verify), ": ", format_steps(s, StepMode::kFull, " full steps"),
