@@ -78,8 +78,7 @@ struct CommitParams {
   const int32_t* source;  // [count]
   void* ring_k;           // [layers, kv_heads, ring_rows, head_dim]; position p is row p % ring_rows
   void* ring_v;
-  void* const*
-      active_k;  // [layers] pointers, each [kv_heads, active_rows, head_dim]: the segment that the positions lie in
+  void* const* active_k;  // [layers] pointers, each [kv_heads, active_rows, head_dim]: the segment with the positions
   void* const* active_v;
   DType k_type, v_type;
   int64_t layers, kv_heads, head_dim, pass_rows, ring_rows, active_rows;

@@ -1,5 +1,5 @@
 // The body of the CPU backend's stream: a thread and a queue of fixed size. Owns both; borrows its pool, its progress
-// and the device's links. Threads as stream.h says; tasks run on the stream's own thread.
+// and the device's links. Threads as in stream.h; tasks run on the stream's own thread.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// The body of CudaGraph: owner of a cudaGraphExec_t. Internal to offload/cuda. Threads as stream.h says.
+// The body of CudaGraph: owner of a cudaGraphExec_t. Internal to offload/cuda. Threads as in stream.h.
 #pragma once
 
 #include <cuda_runtime_api.h>

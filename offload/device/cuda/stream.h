@@ -1,5 +1,5 @@
 // The bodies of the CUDA backend's streams and events: owners of a cudaStream_t and a cudaEvent_t. Internal to
-// offload/cuda. Threads as stream.h says.
+// offload/cuda. Threads as in stream.h.
 #pragma once
 
 #include <cuda_runtime_api.h>
