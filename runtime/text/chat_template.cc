@@ -38,9 +38,7 @@ ChatFamily family_of(std::string_view jinja) {
   return has(jinja, "<<SYS>>") ? ChatFamily::kLlama2 : ChatFamily::kMistral;
 }
 
-// ChatML templates with a default print it as one string: "<|im_start|>system
-// …<|im_end|>
-// ".
+// ChatML templates with a default print it as one string: "<|im_start|>system\n…<|im_end|>\n".
 std::string default_system(const std::vector<std::string>& strings) {
   for (const std::string& text : strings) {
     const size_t open = text.find(kSystemOpen);

@@ -26,8 +26,7 @@ struct RunOptions {
   uint64_t file_bytes{};                                         // ulimit -f; 0: none
 };
 
-// Runs HEADRACE_PROGRAM to its end. HEADRACE_* and XDG_CACHE_HOME of the
-// tests' own environment are not passed on.
+// Runs HEADRACE_PROGRAM to its end, without HEADRACE_* and XDG_CACHE_HOME of the tests' environment.
 Finished run_program(const std::vector<std::string>& args, const RunOptions& options = {});
 
 // The program in the background. `terminal`: both of its streams on a pseudo-terminal of 100 columns.
