@@ -23,7 +23,9 @@ struct WeightTypeInfo {
 const WeightTypeInfo& weight_type_info(WeightType type);
 const WeightTypeInfo* find_weight_type(std::string_view name);  // "Q4_K"; null if there is none
 constexpr bool is_plain(WeightType type) { return type <= WeightType::kBF16; }
-WeightType plain_weight_type(DType type);
+constexpr WeightType plain_weight_type(DType type) {
+  return type == DType::kF32 ? WeightType::kF32 : type == DType::kF16 ? WeightType::kF16 : WeightType::kBF16;
+}
 // Of a matrix in a file. REQUIRES: cols is a multiple of the type's block_elements.
 uint64_t weight_bytes(WeightType type, int64_t rows, int64_t cols);
 

@@ -83,7 +83,7 @@ void GgufCheckpoint::read_rows(const TensorInfo& tensor, int64_t row_begin, int6
   CHECK(0 <= row_begin && row_begin <= row_end && row_end <= tensor.rows(), tensor.name, " rows ", row_begin, " to ",
         row_end, " of ", tensor.rows());
   const GgufTensor& from = stored(tensor);
-  if (!can_dequantize(*from.type))
+  if (!weight_type(*from.type))
     throw_error(ExitCode::kBadInput, path_,
                 str("tensor \"", printable(from.name), "\" is stored as ", from.type->name, ", which cannot be read"),
                 "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K and Q6_K can");

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "kernels/cpu/isa.h"
 #include "runtime/model/files/gguf.h"
 
 namespace headrace {
@@ -36,21 +37,27 @@ TEST(Dequantize, EqualsTheReferenceToTheBit) {
   const GgufFile gguf = parse_gguf(MemoryBytes(file, "quants.gguf"));
   ASSERT_EQ(gguf.tensors.size(), 11u);
   size_t position = 0;
+  const kernels::Isa before = kernels::isa();
   for (const GgufTensor& tensor : gguf.tensors) {
-    ASSERT_TRUE(can_dequantize(*tensor.type)) << tensor.name;
+    ASSERT_TRUE(weight_type(*tensor.type).has_value()) << tensor.name;
     EXPECT_EQ(tensor.name, tensor.type->name);
     const int64_t count = tensor.shape[0] * tensor.shape[1];
     ASSERT_LE(position + static_cast<size_t>(count) * 4, expected.size());
     std::vector<float> reference(static_cast<size_t>(count));
     std::memcpy(reference.data(), &expected[position], reference.size() * 4);
     position += reference.size() * 4;
-    for (const DType type : {DType::kF32, DType::kBF16, DType::kF16}) {
-      std::string out(reference.size() * dtype_bytes(type) + 8, '\x5a');  // 8 guard bytes
-      dequantize(*tensor.type, file.data() + tensor.begin, type, out.data(), count);
-      EXPECT_TRUE(out.substr(0, out.size() - 8) == rounded(reference.data(), reference.size(), type))
-          << tensor.name << " as " << dtype_name(type);
-      EXPECT_EQ(out.substr(out.size() - 8), std::string(8, '\x5a')) << tensor.name;
+    for (const kernels::Isa isa : kernels::kAllIsas) {
+      if (!kernels::isa_supported(isa)) continue;
+      kernels::set_isa(isa);
+      for (const DType type : {DType::kF32, DType::kBF16, DType::kF16}) {
+        std::string out(reference.size() * dtype_bytes(type) + 8, '\x5a');  // 8 guard bytes
+        dequantize(*tensor.type, file.data() + tensor.begin, type, out.data(), count);
+        EXPECT_TRUE(out.substr(0, out.size() - 8) == rounded(reference.data(), reference.size(), type))
+            << tensor.name << " as " << dtype_name(type) << ", " << kernels::isa_name(isa);
+        EXPECT_EQ(out.substr(out.size() - 8), std::string(8, '\x5a')) << tensor.name;
+      }
     }
+    kernels::set_isa(before);
   }
   EXPECT_EQ(position, expected.size());
 }
@@ -75,7 +82,7 @@ TEST(Dequantize, KeepsInfinityAndNan) {
 TEST(Dequantize, KnowsWhatItCannotRead) {
   ASSERT_NE(find_ggml_type(10), nullptr);
   EXPECT_STREQ(find_ggml_type(10)->name, "Q2_K");
-  EXPECT_FALSE(can_dequantize(*find_ggml_type(10)));
+  EXPECT_FALSE(weight_type(*find_ggml_type(10)).has_value());
   EXPECT_EQ(find_ggml_type(4), nullptr);  // Q4_2, long gone
   EXPECT_EQ(find_ggml_type(1000), nullptr);
 }

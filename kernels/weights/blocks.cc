@@ -1,0 +1,70 @@
+#include "kernels/weights/blocks.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "kernels/weights/cpu_isa.h"
+
+namespace headrace {
+namespace kernels {
+static const WeightKernels& picked_kernels() { return HEADRACE_PICK_ISA(weight_kernels); }
+}  // namespace kernels
+
+namespace {
+
+// A block's f16 numbers, and by how much its largest weight may exceed each: |weight| <= |scale| * times + |min| *
+// min_times.
+struct Scales {
+  int64_t scale_at, min_at;  // min_at < 0: the type has none
+  float times, min_times;
+};
+
+Scales scales_of(WeightType type) {
+  switch (type) {
+    case WeightType::kQ4_0:
+      return {0, -1, 8, 0};
+    case WeightType::kQ4_1:
+      return {0, 2, 15, 1};
+    case WeightType::kQ5_0:
+      return {0, -1, 16, 0};
+    case WeightType::kQ5_1:
+      return {0, 2, 31, 1};
+    case WeightType::kQ8_0:
+      return {0, -1, 128, 0};
+    case WeightType::kQ4K:
+      return {0, 2, 63 * 15, 63};
+    case WeightType::kQ5K:
+      return {0, 2, 63 * 31, 63};
+    case WeightType::kQ6K:
+      return {208, -1, 128 * 32, 0};
+    default:
+      CHECK(false, weight_type_info(type).name, " has no blocks");
+  }
+}
+
+float f16_at(const char* bytes) {
+  f16 value;
+  std::memcpy(&value.bits, bytes, sizeof value.bits);
+  return std::fabs(f16_to_f32(value));
+}
+
+}  // namespace
+
+void dequantise_blocks(WeightType type, const void* blocks, int64_t count, DType to, void* out) {
+  kernels::picked_kernels().unpack(type, blocks, count, to, to, out);
+}
+
+int64_t first_suspect_block(WeightType type, const void* blocks, int64_t count, DType to) {
+  constexpr float kLargestF16 = 65504;
+  const Scales at = scales_of(type);
+  const int64_t bytes = weight_type_info(type).block_bytes;
+  const char* block = static_cast<const char*>(blocks);
+  for (int64_t i = 0; i < count; ++i, block += bytes) {
+    const float largest =
+        f16_at(block + at.scale_at) * at.times + (at.min_at < 0 ? 0 : f16_at(block + at.min_at) * at.min_times);
+    if (!(to == DType::kF16 ? largest <= kLargestF16 : std::isfinite(largest))) return i;
+  }
+  return count;
+}
+
+}  // namespace headrace

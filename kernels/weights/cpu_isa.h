@@ -1,0 +1,18 @@
+// From blocks to weights, one table an instruction set (kernels/cpu/isa.h). Serial; any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/isa.h"
+#include "kernels/weights/type.h"
+
+namespace headrace::kernels {
+
+struct WeightKernels {
+  // `count` blocks of a quantised type as values of `rounded`, written as type `to`: `rounded` itself, or kF32, which
+  // holds the same values.
+  void (*unpack)(WeightType type, const void* blocks, int64_t count, DType rounded, DType to, void* out);
+};
+HEADRACE_DECLARE_ISA(WeightKernels, weight_kernels)
+
+}  // namespace headrace::kernels

@@ -1,0 +1,38 @@
+#include "kernels/weights/op.h"
+
+#include "kernels/cpu/dispatch.h"
+#include "kernels/weights/cpu.h"
+#include "kernels/weights/cuda.h"
+
+namespace headrace {
+
+uint64_t stored_weight_bytes(Backend backend, WeightType type, int64_t rows, int64_t cols) {
+  return backend == Backend::kCpu || is_plain(type) ? weight_bytes(type, rows, cols)
+                                                    : kernels::cuda::stored_weight_bytes(type, rows, cols);
+}
+
+void store_weight(const StoreWeightParams& params, Stream& stream) {
+  CHECK(!is_plain(params.type) && params.blocks != nullptr && params.out != nullptr);
+  CHECK(0 <= params.row_begin && params.row_begin <= params.row_end && params.row_end <= params.rows, "rows ",
+        params.row_begin, " to ", params.row_end, " of ", params.rows);
+  CHECK(params.row_begin % kStoreRows == 0, "row_begin=", params.row_begin);
+  CHECK(params.cols % weight_type_info(params.type).block_elements == 0, "cols=", params.cols);
+  if (params.row_begin == params.row_end) return;
+  kernels::dispatch(kernels::cpu::store_weight, kernels::cuda::store_weight, params, stream);
+}
+
+void dequantise(const DequantiseParams& params, Stream& stream) {
+  const Weight& weight = params.weight;
+  CHECK(weight.count > 0 && params.rows >= 0 && params.out != nullptr);
+  CHECK(params.ids != nullptr || (0 <= params.first_row && params.first_row + params.rows <= weight.rows()), "rows ",
+        params.first_row, " + ", params.rows, " of ", weight.rows());
+  for (int i = 0; i < weight.count; ++i) {
+    const WeightPart& part = weight.parts[static_cast<size_t>(i)];
+    CHECK(!is_plain(part.type) || part.type == plain_weight_type(params.type), "a part of type ",
+          weight_type_info(part.type).name, " as ", dtype_name(params.type));
+  }
+  if (params.rows == 0) return;
+  kernels::dispatch(kernels::cpu::dequantise, kernels::cuda::dequantise, params, stream);
+}
+
+}  // namespace headrace

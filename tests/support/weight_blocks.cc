@@ -1,0 +1,129 @@
+#include "tests/support/weight_blocks.h"
+
+#include <cstring>
+#include <random>
+
+#include "cache/base.h"
+
+namespace headrace::testing_support {
+namespace {
+
+// Where a block has f16 numbers, and how large they may be.
+struct Scale {
+  size_t at;
+  float largest;
+};
+std::vector<Scale> scales_of(WeightType type) {
+  switch (type) {
+    case WeightType::kQ4_0:
+      return {{0, 0.02f}};
+    case WeightType::kQ4_1:
+      return {{0, 0.02f}, {2, 0.1f}};
+    case WeightType::kQ5_0:
+      return {{0, 0.01f}};
+    case WeightType::kQ5_1:
+      return {{0, 0.01f}, {2, 0.1f}};
+    case WeightType::kQ8_0:
+      return {{0, 0.001f}};
+    case WeightType::kQ4K:
+      return {{0, 0.0005f}, {2, 0.003f}};
+    case WeightType::kQ5K:
+      return {{0, 0.0003f}, {2, 0.003f}};
+    case WeightType::kQ6K:
+      return {{208, 0.00005f}};
+    default:
+      CHECK(false, weight_type_info(type).name);
+  }
+}
+
+using Bytes = const unsigned char*;
+
+float f16_at(Bytes bytes) {
+  f16 value;
+  std::memcpy(&value.bits, bytes, sizeof value.bits);
+  return f16_to_f32(value);
+}
+
+// Weight `i` of a block of 32: four bits of byte i % 16, and the fifth where there is one.
+float small_weight(WeightType type, Bytes block, int i) {
+  const float scale = f16_at(block), min = f16_at(block + 2);
+  const bool five = type == WeightType::kQ5_0 || type == WeightType::kQ5_1;
+  const bool has_min = type == WeightType::kQ4_1 || type == WeightType::kQ5_1;
+  const Bytes fifth = block + (has_min ? 4 : 2), nibbles = fifth + (five ? 4 : 0);
+  int q = i < 16 ? nibbles[i] & 15 : nibbles[i - 16] >> 4;
+  if (five) q |= (fifth[i / 8] >> (i % 8) & 1) << 4;
+  if (!has_min) return scale * static_cast<float>(q - (five ? 16 : 8));
+  return scale * static_cast<float>(q) + min;
+}
+
+// Weight `i` of a block of Q4_K or Q5_K.
+float k_weight(WeightType type, Bytes block, int i) {
+  const int group = i / 32;
+  const Bytes six = block + 4;
+  int scale = six[group % 4] & 63, min = six[group % 4 + 4] & 63;
+  if (group >= 4) {
+    scale = (six[group + 4] & 15) | (six[group - 4] >> 6 << 4);
+    min = (six[group + 4] >> 4) | (six[group] >> 6 << 4);
+  }
+  const bool five = type == WeightType::kQ5K;
+  const Bytes fifth = block + 16, nibbles = fifth + (five ? 32 : 0);
+  const int byte = nibbles[group / 2 * 32 + i % 32];
+  int q = group % 2 == 0 ? byte & 15 : byte >> 4;
+  if (five) q |= (fifth[i % 32] >> group & 1) << 4;
+  const float s = f16_at(block) * static_cast<float>(scale), m = f16_at(block + 2) * static_cast<float>(min);
+  return s * static_cast<float>(q) - m;
+}
+
+float q6_weight(Bytes block, int i) {
+  const int half = i / 128, run = i % 128 / 32, place = i % 32;
+  const int low = block[64 * half + 32 * (run % 2) + place] >> (run < 2 ? 0 : 4) & 15;
+  const int high = block[128 + 32 * half + place] >> (2 * run) & 3;
+  const auto scale = static_cast<signed char>(block[192 + i / 16]);
+  return f16_at(block + 208) * static_cast<float>(scale) * static_cast<float>((low | high << 4) - 32);
+}
+
+}  // namespace
+
+std::vector<std::byte> random_blocks(WeightType type, uint64_t seed, int64_t rows, int64_t cols) {
+  std::mt19937_64 random(seed);
+  std::vector<std::byte> blocks(weight_bytes(type, rows, cols));
+  for (std::byte& byte : blocks) byte = static_cast<std::byte>(random() >> 56);
+  std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
+  const auto block_bytes = static_cast<size_t>(weight_type_info(type).block_bytes);
+  for (size_t begin = 0; begin < blocks.size(); begin += block_bytes) {
+    for (const Scale& scale : scales_of(type)) {
+      const f16 value = f32_to_f16(uniform(random) * scale.largest);
+      std::memcpy(&blocks[begin + scale.at], &value.bits, sizeof value.bits);
+    }
+  }
+  return blocks;
+}
+
+std::vector<float> weights_of(WeightType type, const std::vector<std::byte>& blocks) {
+  const WeightTypeInfo& info = weight_type_info(type);
+  const size_t count = blocks.size() / static_cast<size_t>(info.block_bytes);
+  std::vector<float> weights;
+  weights.reserve(count * static_cast<size_t>(info.block_elements));
+  for (size_t b = 0; b < count; ++b) {
+    const auto block = reinterpret_cast<Bytes>(blocks.data() + b * static_cast<size_t>(info.block_bytes));
+    for (int i = 0; i < info.block_elements; ++i) {
+      switch (type) {
+        case WeightType::kQ8_0:
+          weights.push_back(static_cast<float>(static_cast<signed char>(block[2 + i])) * f16_at(block));
+          break;
+        case WeightType::kQ4K:
+        case WeightType::kQ5K:
+          weights.push_back(k_weight(type, block, i));
+          break;
+        case WeightType::kQ6K:
+          weights.push_back(q6_weight(block, i));
+          break;
+        default:
+          weights.push_back(small_weight(type, block, i));
+      }
+    }
+  }
+  return weights;
+}
+
+}  // namespace headrace::testing_support
