@@ -28,7 +28,7 @@ void product_of(KernelBench& bench, const Weight& weight, int64_t rows) {
   const DeviceBuffer x = bench.normal(padded * k, bench.type), out = bench.zeros(padded * n * out_element);
   const DeviceBuffer added = bench.zeros(padded * n * element);
   ProductParams params{.x = x.data(),
-                       .w = nullptr,
+                       .weight = {},
                        .bias = nullptr,
                        .residual = residual ? added.data() : nullptr,
                        .out = out.data(),
@@ -41,7 +41,7 @@ void product_of(KernelBench& bench, const Weight& weight, int64_t rows) {
   const int64_t bytes = (n * k + rows * k + (residual ? rows * n : 0)) * element + rows * n * out_element;
   bench.measure({{"bench", str("product ", name, " ", n, "x", k)}, {"rows", rows}},
                 {real(bytes), 2 * real(rows * n * k)}, [&] {
-                  params.w = w.next();
+                  params.weight = plain_weight(w.next(), bench.type, n, k);
                   product(params, bench.stream());
                 });
 }

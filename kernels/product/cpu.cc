@@ -30,7 +30,7 @@ void product(const ProductParams& params, ThreadPool& pool) {
   pool.parallel_for(ceil_div(params.n, cols), [&](int64_t index, int) {
     ProductPart part{};
     part.x = params.x;
-    part.w = params.w;
+    part.w = params.weight.parts[0].data;
     part.bias = params.bias;
     part.residual = params.residual;
     part.out = params.out;

@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(kThreads, 6) plain_product_kernel(ProductParam
   const int lane = threadIdx.x % 32;
   float sums[kRowsAWarp] = {};
   for (int64_t i = lane; i < p.k; i += 32) {
-    const float w = load_one(p.type, p.w, col * p.k + i);
+    const float w = load_one(p.type, p.weight.parts[0].data, col * p.k + i);
 #pragma unroll
     for (int r = 0; r < kRowsAWarp; ++r) {
       if (r < rows) sums[r] = fmaf(load_one(p.type, p.x, (row + r) * p.k + i), w, sums[r]);
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kThreads)
   const int lane = threadIdx.x % 32;
   float sum = 0.0f, magnitude = 0.0f;
   for (int64_t i = lane; i < p.k; i += 32) {
-    const float w = load_one(p.type, p.w, col * p.k + i), x = load_one(p.type, p.x, i);
+    const float w = load_one(p.type, p.weight.parts[0].data, col * p.k + i), x = load_one(p.type, p.x, i);
     sum = fmaf(x, w, sum);
     magnitude = fmaf(fabsf(x), fabsf(w), magnitude);
   }

@@ -109,8 +109,9 @@ class ProductPlan {
     if (shape.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, params.bias);
     const float alpha = 1.0f, beta = shape.residual ? 1.0f : 0.0f;
     const void* residual = shape.residual ? params.residual : params.out;
-    return cublas_lt().matmul(handle, operation_, &alpha, params.w, w_, params.x, x_, &beta, residual, out_, params.out,
-                              out_, &with, workspace.data(), workspace.bytes(), static_cast<cudaStream_t>(stream));
+    return cublas_lt().matmul(handle, operation_, &alpha, params.weight.parts[0].data, w_, params.x, x_, &beta,
+                              residual, out_, params.out, out_, &with, workspace.data(), workspace.bytes(),
+                              static_cast<cudaStream_t>(stream));
   }
 
   const ProductShape shape;
@@ -254,8 +255,9 @@ bool ProductPlans::run_sums(const ProductParams& params) {
     for (int64_t col = 0; col < params.n; col += fit) {
       ProductParams part = params;
       part.n = std::min(fit, params.n - col);
-      part.w =
-          static_cast<const std::byte*>(params.w) + col * params.k * static_cast<int64_t>(dtype_bytes(params.type));
+      const int64_t begin = col * params.k * static_cast<int64_t>(dtype_bytes(params.type));
+      part.weight = plain_weight(static_cast<const std::byte*>(params.weight.parts[0].data) + begin, params.type,
+                                 part.n, params.k);
       part.out = sums_.data();
       const ProductShape shape = {part.rows, part.n, part.k, part.type, DType::kF32, false, false};
       if (!body(plan_for(part, shape), part, col)) return false;
@@ -273,7 +275,7 @@ bool ProductPlans::run_sums(const ProductParams& params) {
 
 bool ProductPlans::run(const ProductParams& params) {
   const uint32_t out_alignment = alignment_of_rows(params.n, params.out_type);
-  if (!aligned_to(params.x, 16) || !aligned_to(params.w, 16) || !aligned_to(params.bias, 16) ||
+  if (!aligned_to(params.x, 16) || !aligned_to(params.weight.parts[0].data, 16) || !aligned_to(params.bias, 16) ||
       !aligned_to(params.out, out_alignment) || !aligned_to(params.residual, out_alignment)) {
     return false;
   }

@@ -13,7 +13,10 @@ void product(const ProductParams& params, Stream& stream) {
         " type=", dtype_name(params.type));
   CHECK(params.residual == nullptr || params.out_type == params.type, "a residual of type ", dtype_name(params.type),
         " with out_type=", dtype_name(params.out_type));
-  CHECK(params.x != nullptr && params.w != nullptr && params.out != nullptr && params.out != params.x);
+  CHECK(params.x != nullptr && params.out != nullptr && params.out != params.x);
+  CHECK(params.weight.rows() == params.n && params.weight.cols == params.k, "a weight of ", params.weight.rows(), " x ",
+        params.weight.cols, " in a product of n=", params.n, " k=", params.k);
+  CHECK(params.weight.parts[0].data != nullptr && params.weight.parts[0].type == plain_weight_type(params.type));
   if (params.rows == 0) return;
   kernels::dispatch(kernels::cpu::product, kernels::cuda::product, params, stream);
 }

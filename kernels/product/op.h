@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cache/base.h"
+#include "kernels/weights/op.h"
 #include "offload/device/stream.h"
 
 namespace headrace {
@@ -20,11 +21,11 @@ enum class ProductPath : uint8_t { kDecode, kPrefill };
 
 struct ProductParams {
   const void* x;         // [rows, k], contiguous
-  const void* w;         // [n, k], contiguous
+  Weight weight;         // [n, k]; a plain one is of `type`
   const void* bias;      // [n] or null
   const void* residual;  // [rows, n] or null; may be out itself
   void* out;             // [rows, n]
-  DType type;            // of x, w, bias, residual
+  DType type;            // of x, bias, residual
   DType out_type;        // type, or kF32 (logits; then residual must be null)
   int64_t rows, n, k;
   ProductPath path;

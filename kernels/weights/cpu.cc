@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kRunBytes = 32 * 1024;  // of the output, which one call of a pool's body writes
 
 void dequantise_row(const DequantiseParams& params, int64_t row, std::byte* out) {
-  const WeightPart* part = params.weight.parts.data();
+  const WeightPart* part = params.weight.parts;
   for (; row >= part->rows; ++part) row -= part->rows;
   const WeightTypeInfo& info = weight_type_info(part->type);
   const int64_t blocks = params.weight.cols / info.block_elements;

@@ -6,7 +6,6 @@
 // Each op takes one params struct of views and a stream, owns nothing and returns at once. The CPU body is the truth.
 #pragma once
 
-#include <array>
 #include <cstdint>
 
 #include "kernels/weights/type.h"
@@ -23,7 +22,7 @@ struct WeightPart {
 
 // [rows, cols]: the parts' rows, one part after another. Null where the model has no such matrix: count = 0.
 struct Weight {
-  std::array<WeightPart, 3> parts{};
+  WeightPart parts[3];  // an array that kernels can index
   int count = 0;
   int64_t cols = 0;
 
@@ -31,6 +30,11 @@ struct Weight {
   int64_t rows() const { return parts[0].rows + parts[1].rows + parts[2].rows; }
   bool plain() const { return is_plain(parts[0].type); }  // then there is one part, contiguous and row-major
 };
+
+// A matrix of a plain type that is one contiguous array, [rows, cols].
+constexpr Weight plain_weight(const void* data, DType type, int64_t rows, int64_t cols) {
+  return {.parts = {{data, plain_weight_type(type), rows}, {}, {}}, .count = 1, .cols = cols};
+}
 
 // What a part takes on the device; plain types as in the file.
 uint64_t stored_weight_bytes(Backend backend, WeightType type, int64_t rows, int64_t cols);

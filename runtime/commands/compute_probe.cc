@@ -118,7 +118,7 @@ Times ComputeProbe::product_times(ProductPath path, int64_t rows) {
   return measure([&] {
     const std::byte* const matrix = w.data() + static_cast<uint64_t>(turn++ % kMatrices * s.n * s.k) * 2;
     product({.x = x.data(),
-             .w = matrix,
+             .weight = plain_weight(matrix, DType::kBF16, s.n, s.k),
              .bias = nullptr,
              .residual = nullptr,
              .out = out.data(),

@@ -56,7 +56,7 @@ struct Product {
 void multiply(const Pass& pass, const Product& p) {
   const DType type = pass.weights->dtype();
   product({.x = p.x,
-           .w = p.w,
+           .weight = plain_weight(p.w, type, p.n, p.k),
            .bias = p.bias,
            .residual = p.residual,
            .out = p.out,
@@ -190,7 +190,7 @@ void output_logits(const Pass& pass, const void* hidden, float* logits) {
   const ModelConfig& c = *pass.config;
   normalise(pass, hidden, pass.weights->final_norm());
   product({.x = pass.work.normed,
-           .w = pass.weights->head(),
+           .weight = plain_weight(pass.weights->head(), pass.weights->dtype(), c.vocab, c.hidden),
            .bias = nullptr,
            .residual = nullptr,
            .out = logits,

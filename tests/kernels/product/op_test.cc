@@ -59,7 +59,7 @@ std::vector<std::byte> ProductTest::run(const Case& c, const std::vector<float>&
   const DeviceArray out_array = output(static_cast<uint64_t>(out_rows * c.n) * dtype_bytes(c.out_type));
   ProductParams params{};
   params.x = x_array.data();
-  params.w = w_array.data();
+  params.weight = plain_weight(w_array.data(), c.type, c.n, c.k);
   params.bias = c.bias ? bias_array.data() : nullptr;
   params.residual = c.residual ? residual_array.data() : nullptr;
   params.out = c.in_place ? residual_array.data() : out_array.data();
@@ -152,7 +152,8 @@ TEST_P(ProductTest, NoRowsIsNoWork) {
   const DeviceArray some = upload(std::vector<float>(16, 1.0f), DType::kF32);
   const DeviceArray out = output(16 * 4);
   ProductParams params{};
-  params.x = params.w = some.data();
+  params.x = some.data();
+  params.weight = plain_weight(some.data(), DType::kF32, 4, 4);
   params.out = out.data();
   params.type = params.out_type = DType::kF32;
   params.n = params.k = 4;
@@ -241,7 +242,8 @@ TEST_P(ProductInvarianceTest, EveryColumnAlone) {
 TEST(ProductDeathTest, WrongShapes) {
   ProductParams params{};
   float value = 0;
-  params.x = params.w = &value;
+  params.x = &value;
+  params.weight = plain_weight(&value, DType::kF16, 1, 1);
   params.out = &params;
   params.rows = params.n = params.k = 1;
   params.type = DType::kF16;
