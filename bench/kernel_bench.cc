@@ -1,6 +1,7 @@
 // Single kernels, on a CPU or a GPU, at the shape of a model with random weights. One JSON object per line: the first
 // names the machine and its peak rates (bench/ceilings.h), each other one a call's time and rates.
-//   kernel_bench [--device cuda|cpu] [--shape llama-3.1-8b] [--type bf16,f16,f32] [--rows 1,64,2048] [--context 61440]
+//   kernel_bench [--device cuda|cpu] [--shape llama-3.1-8b] [--type bf16,f16,f32] [--weights Q4_K] [--rows 1,64,2048]
+//                [--context 61440]
 //                [--only product,prefix_attention] [--threads N]
 //   HEADRACE_ISA=avx2 kernel_bench --device cpu
 // Without flags: on a GPU Llama-3.1-8B in bf16 with 61,440 tokens, on the CPU SmolLM2-135M in every type with 7,680.
@@ -32,7 +33,8 @@ struct Args {
   DeviceChoice device = DeviceChoice::kAuto;
   std::string shape;          // empty: by the device
   Words types, only;          // empty: by the device; all
-  std::vector<int64_t> rows;  // empty: a default list
+  std::string weights;        // of products, as ggml names a type; empty: each of `types`
+  std::vector<int64_t> rows;  // empty: a usual list
   int64_t context = 0;        // 0: by the device
   int threads = 0;
 };
@@ -58,6 +60,11 @@ void run(Args args) {
   if (args.types.empty()) args.types = bench.on_cpu() ? Words{"bf16", "f32", "f16"} : Words{"bf16"};
   if (args.context == 0) args.context = bench.on_cpu() ? 7680 : 61440;
   if (args.rows.empty()) args.rows = {1, 4, 16, 64, 128, 512, 2048, 8192, args.context};
+  if (!args.weights.empty()) {
+    const WeightTypeInfo* const weights = find_weight_type(args.weights);
+    CHECK(weights != nullptr && !is_plain(weights->type), "--weights ", args.weights);
+    bench.weights = weights->type;
+  }
   bench.shape = find_shape(args.shape).config;
   bench.context = args.context;
   bench.print_machine(args.shape);
@@ -210,6 +217,7 @@ int main(int argc, char** argv) {
   add_device(app, &args.device);
   app.add_option("--shape", args.shape);
   app.add_option("--type", args.types)->delimiter(',')->check(CLI::IsMember({"bf16", "f16", "f32"}));
+  app.add_option("--weights", args.weights);
   app.add_option("--rows", args.rows)->delimiter(',')->check(CLI::PositiveNumber);
   app.add_option("--context", args.context)->check(CLI::Range(1024, 1 << 20));
   app.add_option("--only", args.only)->delimiter(',')->check(CLI::IsMember(names));

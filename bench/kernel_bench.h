@@ -5,11 +5,13 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "bench/ceilings.h"
 #include "cache/base.h"
+#include "kernels/weights/type.h"
 #include "offload/device/device.h"
 #include "runtime/model/config.h"
 
@@ -53,6 +55,7 @@ class KernelBench {
   ModelConfig shape;
   int64_t context = 0;
   DType type = DType::kBF16;
+  std::optional<WeightType> weights;  // of products; none: `type`
 
   uint64_t element() const { return dtype_bytes(type); }
   int64_t kv_width() const { return shape.kv_heads * shape.head_dim; }

@@ -24,7 +24,11 @@ void product_of(KernelBench& bench, const Weight& weight, int64_t rows) {
   const int64_t element = static_cast<int64_t>(bench.element()),
                 out_element = static_cast<int64_t>(dtype_bytes(out_type));
   const int64_t padded = static_cast<int64_t>(round_up(static_cast<uint64_t>(rows), kProductRowPadding));
-  ColdCopies w(bench, n * k, bench.type, 0.02f);
+  const bool blocks = bench.weights.has_value();
+  const WeightType stored = blocks ? *bench.weights : plain_weight_type(bench.type);
+  const auto w_bytes = static_cast<int64_t>(stored_weight_bytes(bench.stream().backend(), stored, n, k));
+  // Whatever the bits of normal values are as blocks, they are finite there, too.
+  ColdCopies w(bench, blocks ? w_bytes / 2 : n * k, blocks ? DType::kBF16 : bench.type, 0.02f);
   const DeviceBuffer x = bench.normal(padded * k, bench.type), out = bench.zeros(padded * n * out_element);
   const DeviceBuffer added = bench.zeros(padded * n * element);
   ProductParams params{.x = x.data(),
@@ -38,12 +42,13 @@ void product_of(KernelBench& bench, const Weight& weight, int64_t rows) {
                        .n = n,
                        .k = k,
                        .path = rows > kProductRowPadding ? ProductPath::kPrefill : ProductPath::kDecode};
-  const int64_t bytes = (n * k + rows * k + (residual ? rows * n : 0)) * element + rows * n * out_element;
-  bench.measure({{"bench", str("product ", name, " ", n, "x", k)}, {"rows", rows}},
-                {real(bytes), 2 * real(rows * n * k)}, [&] {
-                  params.weight = plain_weight(w.next(), bench.type, n, k);
-                  product(params, bench.stream());
-                });
+  const int64_t bytes = w_bytes + (rows * k + (residual ? rows * n : 0)) * element + rows * n * out_element;
+  bench.measure(
+      {{"bench", str("product ", name, " ", n, "x", k)}, {"rows", rows}, {"weights", weight_type_info(stored).name}},
+      {real(bytes), 2 * real(rows * n * k)}, [&] {
+        params.weight = {.parts = {{w.next(), stored, n}, {}, {}}, .count = 1, .cols = k};
+        product(params, bench.stream());
+      });
 }
 
 void products(KernelBench& bench, int64_t rows) {

@@ -1,8 +1,10 @@
 #include "kernels/product/cpu.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "kernels/product/cpu_isa.h"
+#include "kernels/weights/cpu_isa.h"
 
 namespace headrace::kernels::cpu {
 
@@ -13,6 +15,8 @@ constexpr int64_t kManyRows = 24;
 constexpr int64_t kPartBytesOfManyRows = 192 * 1024;
 constexpr int64_t kPartBytesOfFewRows = 1024 * 1024;
 constexpr int64_t kPartsPerThread = 4;  // so that a thread that lost time does not hold up the rest
+// Of blocks that are unpacked at a time, where few rows pass: they are read once, from the first-level cache.
+constexpr int64_t kUnpackedBytesOfFewRows = 24 * 1024;
 
 // Columns a part: how the work is cut never changes a bit.
 int64_t cols_per_part(const ProductParams& params, int64_t tile_cols, int threads) {
@@ -22,28 +26,92 @@ int64_t cols_per_part(const ProductParams& params, int64_t tile_cols, int thread
   return ceil_div(std::max<int64_t>(std::min(fair, most), 1), tile_cols) * tile_cols;
 }
 
+// Memory that a thread keeps for the blocks that it unpacks.
+std::byte* room_of_thread(int64_t bytes) {
+  constexpr size_t kAlignment = 64;
+  thread_local std::vector<std::byte> memory;
+  const size_t needed = static_cast<size_t>(bytes) + kAlignment;
+  if (memory.size() < needed) memory.resize(needed);
+  return memory.data() + (kAlignment - reinterpret_cast<uintptr_t>(memory.data()) % kAlignment);
+}
+
+class Product {
+ public:
+  Product(const ProductParams& params, int threads)
+      : params_(params),
+        kernels_(HEADRACE_PICK_ISA(product_kernels)),
+        weights_(HEADRACE_PICK_ISA(weight_kernels)),
+        cols_(cols_per_part(params, kernels_.tile_cols, threads)) {
+    for (int i = 0; i < params.weight.count; ++i) {
+      parts_[i + 1] = parts_[i] + ceil_div(params.weight.parts[i].rows, cols_);
+    }
+  }
+  int64_t parts() const { return parts_[params_.weight.count]; }
+  void run(int64_t index) const {
+    int i = 0;
+    int64_t first = 0;  // the weight part's first column
+    for (; index >= parts_[i + 1]; ++i) first += params_.weight.parts[i].rows;
+    const WeightPart& weight = params_.weight.parts[i];
+    const int64_t begin = (index - parts_[i]) * cols_, end = std::min(weight.rows, begin + cols_);
+    if (is_plain(weight.type)) {
+      const uint64_t row_bytes = static_cast<uint64_t>(params_.k) * dtype_bytes(params_.type);
+      multiply(static_cast<const std::byte*>(weight.data) + static_cast<uint64_t>(begin) * row_bytes, false,
+               first + begin, first + end);
+    } else {
+      unpack_and_multiply(weight, first, begin, end);
+    }
+  }
+
+ private:
+  void multiply(const void* w, bool unpacked, int64_t col_begin, int64_t col_end) const {
+    ProductPart part{};
+    part.x = params_.x;
+    part.w = w;
+    part.bias = params_.bias;
+    part.residual = params_.residual;
+    part.out = params_.out;
+    part.n = params_.n;
+    part.k = params_.k;
+    part.row_begin = 0;
+    part.row_end = params_.rows;
+    part.col_begin = col_begin;
+    part.col_end = col_end;
+    part.type = params_.type;
+    part.out_type = params_.out_type;
+    part.unpacked = unpacked;
+    kernels_.part(part);
+  }
+
+  // A few of the weight part's columns [begin, end) after the other, each unpacked once for all rows. Its first is
+  // column `first` of the product.
+  void unpack_and_multiply(const WeightPart& weight, int64_t first, int64_t begin, int64_t end) const {
+    const WeightTypeInfo& info = weight_type_info(weight.type);
+    const DType to = kernels_.unpacked_type(params_.type);
+    const int64_t blocks = params_.k / info.block_elements, row_bytes = blocks * info.block_bytes;
+    const int64_t unpacked = params_.k * static_cast<int64_t>(dtype_bytes(to));
+    const int64_t most = params_.rows > kManyRows ? kPartBytesOfManyRows : kUnpackedBytesOfFewRows;
+    const int64_t step = std::max<int64_t>(1, most / unpacked / kernels_.tile_cols) * kernels_.tile_cols;
+    std::byte* const room = room_of_thread(step * unpacked);
+    for (int64_t col = begin; col < end; col += step) {
+      const int64_t stop = std::min(end, col + step);
+      weights_.unpack(weight.type, static_cast<const std::byte*>(weight.data) + col * row_bytes, (stop - col) * blocks,
+                      params_.type, to, room);
+      multiply(room, true, first + col, first + stop);
+    }
+  }
+
+  const ProductParams& params_;
+  const ProductKernels& kernels_;
+  const WeightKernels& weights_;
+  const int64_t cols_;
+  int64_t parts_[4] = {};  // of the work, before each part of the weight
+};
+
 }  // namespace
 
 void product(const ProductParams& params, ThreadPool& pool) {
-  const ProductKernels& kernels = HEADRACE_PICK_ISA(product_kernels);
-  const int64_t cols = cols_per_part(params, kernels.tile_cols, pool.threads());
-  pool.parallel_for(ceil_div(params.n, cols), [&](int64_t index, int) {
-    ProductPart part{};
-    part.x = params.x;
-    part.w = params.weight.parts[0].data;
-    part.bias = params.bias;
-    part.residual = params.residual;
-    part.out = params.out;
-    part.n = params.n;
-    part.k = params.k;
-    part.row_begin = 0;
-    part.row_end = params.rows;
-    part.col_begin = index * cols;
-    part.col_end = std::min(params.n, part.col_begin + cols);
-    part.type = params.type;
-    part.out_type = params.out_type;
-    kernels.part(part);
-  });
+  const Product work(params, pool.threads());
+  pool.parallel_for(work.parts(), [&](int64_t index, int) { work.run(index); });
 }
 
 }  // namespace headrace::kernels::cpu

@@ -25,14 +25,22 @@ constexpr int64_t kBlockStride = kBlockCols + 4;  // a tile writes four columns,
 constexpr int64_t kBlockRows = 24;                // at most
 constexpr int64_t kBlockBytes = 14 * 1024;        // of x: half of the first-level cache
 
-// How one type's vectors are read and multiplied, kStep elements of k at a time.
-template <typename T>
+// How one type's vectors are read and multiplied, kStep elements of k at a time. Weights that were unpacked from blocks
+// are f32 already, with the values that the type has.
+template <typename T, typename W = T>
 struct DotWidened {
   using Element = T;
+  using Weight = W;
   using Operand = vf;
   static constexpr int kStep = kLanes;
-  HEADRACE_SIMD Operand read(const T* p) { return load(p); }
-  HEADRACE_SIMD Operand read(const T* p, int64_t count) { return load(p, count); }
+  template <typename U>
+  HEADRACE_SIMD Operand read(const U* p) {
+    return load(p);
+  }
+  template <typename U>
+  HEADRACE_SIMD Operand read(const U* p, int64_t count) {
+    return load(p, count);
+  }
   HEADRACE_SIMD vf add(vf acc, Operand a, Operand b) { return fma(a, b, acc); }
 };
 using DotF32 = DotWidened<float>;
@@ -42,6 +50,7 @@ using DotF16 = DotWidened<f16>;
 // Pairs along k in one instruction, which reads and gives subnormals as zero: below 2^-126, nothing a sum would notice.
 struct DotBf16 {
   using Element = bf16;
+  using Weight = bf16;
   using Operand = vu;
   static constexpr int kStep = 2 * kLanes;
   HEADRACE_SIMD Operand read(const bf16* p) {
@@ -58,8 +67,10 @@ struct DotBf16 {
     return (vf)_mm512_dpbf16_ps((__m512)acc, (__m512bh)a, (__m512bh)b);
   }
 };
+using DotUnpackedBf16 = DotBf16;
 #else
 using DotBf16 = DotWidened<bf16>;
+using DotUnpackedBf16 = DotWidened<bf16, float>;
 #endif
 
 // How far ahead of its use w is fetched, into the second-level cache: a whole number of tiles, so that every line is
@@ -70,7 +81,7 @@ constexpr int kSecondLevel = 2;  // __builtin_prefetch's word for it
 // acc += one step of x rows times w rows. `count`: elements of k in it, none beyond are touched; kStep in all but the
 // last.
 template <typename Dot, int kRows, int kCols, typename... Count>
-HEADRACE_SIMD void add_step(const typename Dot::Element* x, const typename Dot::Element* w, int64_t k,
+HEADRACE_SIMD void add_step(const typename Dot::Element* x, const typename Dot::Weight* w, int64_t k,
                             vf (&acc)[kRows][kCols], Count... count) {
   typename Dot::Operand b[kCols];
 #pragma GCC unroll 8
@@ -86,7 +97,7 @@ HEADRACE_SIMD void add_step(const typename Dot::Element* x, const typename Dot::
 // sums[r * kBlockStride + c] = x row r . w row c, for kRows x kCols of them; writes 4 columns whatever kCols is.
 // kFetch: asks for as much of w as it reads, `fetch` bytes ahead.
 template <typename Dot, int kRows, int kCols, bool kFetch>
-void tile(const typename Dot::Element* x, const typename Dot::Element* w, int64_t k, int64_t fetch, float* sums) {
+void tile(const typename Dot::Element* x, const typename Dot::Weight* w, int64_t k, int64_t fetch, float* sums) {
   static_assert(kCols <= 4);
   vf acc[kRows][kCols];
 #pragma GCC unroll 8
@@ -94,7 +105,7 @@ void tile(const typename Dot::Element* x, const typename Dot::Element* w, int64_
 #pragma GCC unroll 8
     for (int c = 0; c < kCols; ++c) acc[r][c] = zero();
   }
-  constexpr int64_t kStepBytes = Dot::kStep * int64_t{sizeof(typename Dot::Element)};
+  constexpr int64_t kStepBytes = Dot::kStep * int64_t{sizeof(typename Dot::Weight)};
   const char* ahead = reinterpret_cast<const char*>(w) + fetch;
   int64_t i = 0;
   for (; i + Dot::kStep <= k; i += Dot::kStep) {
@@ -118,8 +129,8 @@ constexpr int at_most_a_tile(int rows) { return rows < kTileRows ? rows : kTileR
 
 // The first rows, at most kTileRows, against one column of tiles.
 template <typename Dot, int kCols, bool kFetch>
-void tile_of_rows(const typename Dot::Element* x, const typename Dot::Element* w, int64_t k, int64_t rows,
-                  int64_t fetch, float* sums) {
+void tile_of_rows(const typename Dot::Element* x, const typename Dot::Weight* w, int64_t k, int64_t rows, int64_t fetch,
+                  float* sums) {
   static_assert(kTileRows <= 6);
   switch (rows) {
     case 1:
@@ -140,7 +151,7 @@ void tile_of_rows(const typename Dot::Element* x, const typename Dot::Element* w
 // All rows of a block against one column of tiles. fetch > 0: the first tile fetches ahead; the others find w in a
 // cache.
 template <typename Dot, int kCols>
-void tile_column(const typename Dot::Element* x, const typename Dot::Element* w, int64_t k, int64_t rows, int64_t fetch,
+void tile_column(const typename Dot::Element* x, const typename Dot::Weight* w, int64_t k, int64_t rows, int64_t fetch,
                  float* sums) {
   int64_t row = 0;
   if constexpr (kCols > 1) {
@@ -180,11 +191,11 @@ void part_of(const ProductPart& part) {
   const int64_t fetch_cols = (kFetchBytes / (kTileCols * row_bytes) + 1) * kTileCols;
   for (int64_t row = part.row_begin; row < part.row_end; row += block_rows) {
     const int64_t rows = part.row_end - row < block_rows ? part.row_end - row : block_rows;
-    const int64_t fetch_end = row == part.row_begin ? part.col_end - fetch_cols : part.col_begin;
+    const int64_t fetch_end = row == part.row_begin && !part.unpacked ? part.col_end - fetch_cols : part.col_begin;
     const T* x = static_cast<const T*>(part.x) + row * k;
     for (int64_t col = part.col_begin; col < part.col_end; col += kBlockCols) {
       const int64_t cols = part.col_end - col < kBlockCols ? part.col_end - col : kBlockCols;
-      const T* w = static_cast<const T*>(part.w) + col * k;
+      const auto* w = static_cast<const typename Dot::Weight*>(part.w) + (col - part.col_begin) * k;
       int64_t c = 0;
       for (; c + kTileCols <= cols; c += kTileCols) {
         const int64_t fetch = col + c < fetch_end ? fetch_cols * row_bytes : 0;
@@ -196,20 +207,31 @@ void part_of(const ProductPart& part) {
   }
 }
 
+template <typename Dot>
+void part_with(const ProductPart& part) {
+  return part.out_type == part.type ? part_of<Dot, typename Dot::Element>(part) : part_of<Dot, float>(part);
+}
+
 void part(const ProductPart& part) {
-  const bool same = part.out_type == part.type;
   switch (part.type) {
     case DType::kF32:
-      return part_of<DotF32, float>(part);
+      return part_with<DotF32>(part);
     case DType::kF16:
-      return same ? part_of<DotF16, f16>(part) : part_of<DotF16, float>(part);
+      return part.unpacked ? part_with<DotWidened<f16, float>>(part) : part_with<DotF16>(part);
     case DType::kBF16:
-      return same ? part_of<DotBf16, bf16>(part) : part_of<DotBf16, float>(part);
+      return part.unpacked ? part_with<DotUnpackedBf16>(part) : part_with<DotBf16>(part);
   }
+}
+
+DType unpacked_type([[maybe_unused]] DType type) {
+#if defined(__AVX512BF16__)
+  if (type == DType::kBF16) return type;
+#endif
+  return DType::kF32;
 }
 
 }  // namespace
 
-const ProductKernels product_kernels = {part, kTileCols};
+const ProductKernels product_kernels = {part, kTileCols, unpacked_type};
 
 }  // namespace headrace::kernels::HEADRACE_ISA_NAMESPACE

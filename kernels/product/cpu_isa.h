@@ -11,18 +11,21 @@ namespace headrace::kernels {
 // A product's operands as in ProductParams, and the part of the output that one call computes.
 struct ProductPart {
   const void* x;         // [rows, k]
-  const void* w;         // [n, k]
+  const void* w;         // [col_end - col_begin, k]: the part's own columns
   const void* bias;      // [n] or null
   const void* residual;  // [rows, n] or null
   void* out;             // [rows, n]
   int64_t n, k;
   int64_t row_begin, row_end, col_begin, col_end;
   DType type, out_type;
+  bool unpacked;  // w was unpacked from blocks a moment ago: it is in a cache, and of the type unpacked_type() returns
 };
 
 struct ProductKernels {
   void (*part)(const ProductPart& part);
   int tile_cols;  // parts are best cut at multiples of this
+  // What blocks are unpacked to for a product of `type`: `type` itself, or kF32, which holds the same values.
+  DType (*unpacked_type)(DType type);
 };
 HEADRACE_DECLARE_ISA(ProductKernels, product_kernels)
 

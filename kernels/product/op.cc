@@ -16,7 +16,11 @@ void product(const ProductParams& params, Stream& stream) {
   CHECK(params.x != nullptr && params.out != nullptr && params.out != params.x);
   CHECK(params.weight.rows() == params.n && params.weight.cols == params.k, "a weight of ", params.weight.rows(), " x ",
         params.weight.cols, " in a product of n=", params.n, " k=", params.k);
-  CHECK(params.weight.parts[0].data != nullptr && params.weight.parts[0].type == plain_weight_type(params.type));
+  for (int i = 0; i < params.weight.count; ++i) {
+    const WeightPart& part = params.weight.parts[i];
+    CHECK(part.data != nullptr && (!is_plain(part.type) || part.type == plain_weight_type(params.type)), "part ", i,
+          " of type ", weight_type_info(part.type).name, " in a product of type ", dtype_name(params.type));
+  }
   if (params.rows == 0) return;
   kernels::dispatch(kernels::cpu::product, kernels::cuda::product, params, stream);
 }

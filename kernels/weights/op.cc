@@ -27,7 +27,7 @@ void dequantise(const DequantiseParams& params, Stream& stream) {
   CHECK(params.ids != nullptr || (0 <= params.first_row && params.first_row + params.rows <= weight.rows()), "rows ",
         params.first_row, " + ", params.rows, " of ", weight.rows());
   for (int i = 0; i < weight.count; ++i) {
-    const WeightPart& part = weight.parts[static_cast<size_t>(i)];
+    const WeightPart& part = weight.parts[i];
     CHECK(!is_plain(part.type) || part.type == plain_weight_type(params.type), "a part of type ",
           weight_type_info(part.type).name, " as ", dtype_name(params.type));
   }

@@ -84,7 +84,7 @@ TEST_P(WeightsTest, EveryTypeIsItsFormulaRoundedOnce) {
       const std::vector<float> values = weights_of(type, blocks);
       for (const int64_t run : {rows, kStoreRows}) {
         const DeviceArray stored = store(type, blocks, rows, cols, run);
-        const Weight weight = {.parts = {WeightPart{stored.data(), type, rows}}, .count = 1, .cols = cols};
+        const Weight weight = {.parts = {{stored.data(), type, rows}, {}, {}}, .count = 1, .cols = cols};
         for (const DType to : kAllTypes) {
           const std::vector<std::byte> expected = encode(values, to);
           const std::string what = str(info.name, " as ", dtype_name(to), ", ", rows, " x ", cols, ", runs of ", run);
@@ -107,9 +107,9 @@ TEST_P(WeightsTest, PartsAreOneMatrix) {
     const std::vector<float> b = random_values(3, kSecond * kCols);
     const DeviceArray stored_a = store(WeightType::kQ4K, a, kFirst, kCols, kFirst), stored_b = upload(b, to),
                       stored_c = store(WeightType::kQ6K, c, kThird, kCols, kThird);
-    const Weight weight = {.parts = {WeightPart{stored_a.data(), WeightType::kQ4K, kFirst},
-                                     WeightPart{stored_b.data(), plain_weight_type(to), kSecond},
-                                     WeightPart{stored_c.data(), WeightType::kQ6K, kThird}},
+    const Weight weight = {.parts = {{stored_a.data(), WeightType::kQ4K, kFirst},
+                                     {stored_b.data(), plain_weight_type(to), kSecond},
+                                     {stored_c.data(), WeightType::kQ6K, kThird}},
                            .count = 3,
                            .cols = kCols};
     EXPECT_EQ(weight.rows(), kAll);
