@@ -1,8 +1,7 @@
 // Single kernels, on a CPU or a GPU, at the shape of a model with random weights. One JSON object per line: the first
 // names the machine and its peak rates (bench/ceilings.h), each other one a call's time and rates.
 //   kernel_bench [--device cuda|cpu] [--shape llama-3.1-8b] [--type bf16,f16,f32] [--weights Q4_K] [--rows 1,64,2048]
-//                [--context 61440]
-//                [--only product,prefix_attention] [--threads N]
+//                [--context 61440] [--only product,prefix_attention] [--threads N]
 //   HEADRACE_ISA=avx2 kernel_bench --device cpu
 // Without flags: on a GPU Llama-3.1-8B in bf16 with 61,440 tokens, on the CPU SmolLM2-135M in every type with 7,680.
 #include "bench/kernel_bench.h"

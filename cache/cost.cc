@@ -44,7 +44,7 @@ double tflop_ms(double flop, double tflop_per_s) { return flop / tflop_per_s * 1
 // Products of `rows` rows with the matrices of all layers and the head.
 double decode_products_ms(const ModelSizes& m, const MachineRates& rates, int64_t rows) {
   const double elements = static_cast<double>(m.layers * m.layer_weights() + m.head_weights());
-  const double once = gb_ms(elements * static_cast<double>(m.type_bytes), rates.weights_gb_per_s);
+  const double once = gb_ms(static_cast<double>(m.layers_bytes() + m.head_bytes()), rates.weights_gb_per_s);
   if (!rates.gpu) return std::max(once, tflop_ms(2 * elements * static_cast<double>(rows), rates.product_tflop_per_s));
   const double kernels = static_cast<double>(4 * m.layers + 1) * kProductUs * 1e-3;
   return static_cast<double>(ceil_div(rows, kGroupRows)) * (once + kernels);
@@ -141,13 +141,19 @@ int64_t ModelSizes::layer_weights() const {
   return hidden * (heads + 2 * kv_heads) * head_dim + hidden * heads * head_dim + 3 * hidden * ffn;
 }
 
+uint64_t ModelSizes::layers_bytes() const {
+  return stored_layers_bytes > 0 ? stored_layers_bytes : static_cast<uint64_t>(layers * layer_weights() * type_bytes);
+}
+uint64_t ModelSizes::head_bytes() const {
+  return stored_head_bytes > 0 ? stored_head_bytes : static_cast<uint64_t>(head_weights() * type_bytes);
+}
+
 PassCost step_cost(const CostInput& in, const PassShape& pass) {
   CHECK(in.rates.known() && pass.queries > 0 && pass.committed >= 0);
   PassCost cost;
   const bool partial = pass.mode == StepMode::kPartial;
   const int64_t rows = partial ? std::min(pass.partial.rows(), pass.committed) : pass.committed;
-  const double elements = static_cast<double>(in.model.layers * in.model.layer_weights() + in.model.head_weights());
-  cost.weight_bytes = static_cast<uint64_t>(elements) * static_cast<uint64_t>(in.model.type_bytes);
+  cost.weight_bytes = in.model.layers_bytes() + in.model.head_bytes();
   cost.kv_bytes = in.model.rows.bytes_all_layers() * static_cast<uint64_t>(rows);
   const StreamSchedule schedule = partial ? StreamSchedule() : streamed(in, pass.committed);
   cost.link_bytes = schedule.bytes();

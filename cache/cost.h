@@ -27,12 +27,16 @@ struct MachineRates {
 // Sizes of a decoder.
 struct ModelSizes {
   int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0;
-  int64_t type_bytes = 2;  // of a weight
-  bool qk_norm = false;    // norms of queries and keys: two more kernels a layer
-  RowShape rows{};         // of the KV cache
+  int64_t type_bytes = 2;  // of an element that is computed with
+  // What all layers' matrices and the head's take, as a step reads them; 0: type_bytes for each weight.
+  uint64_t stored_layers_bytes = 0, stored_head_bytes = 0;
+  bool qk_norm = false;  // norms of queries and of keys: two kernels more a layer
+  RowShape rows{};       // of the KV cache
 
   int64_t layer_weights() const;  // elements of a layer's matrices
   int64_t head_weights() const { return vocab * hidden; }
+  uint64_t layers_bytes() const;
+  uint64_t head_bytes() const;
 };
 
 // Bytes that a pass moves, and the time of each part alone.

@@ -15,9 +15,9 @@ constexpr uint64_t kCardBytes = 24 * kGiB, kCardReserveBytes = 512 * kMiB;
 
 struct ModelFacts {
   int64_t parameters = 0;
-  uint64_t stored_bytes = 0, loaded_bytes = 0;            // loaded: in the type that --dtype auto selects
-  uint64_t kv_bytes_per_token = 0;                        // in the same type
-  int64_t tokens_in_card = 0;                             // tokens that fit a 24 GiB device beside the weights
+  uint64_t stored_bytes = 0, loaded_bytes = 0;            // loaded: as --dtype auto and --weights keep have them
+  uint64_t kv_bytes_per_token = 0;                        // in the type of --dtype auto
+  int64_t tokens_in_card = 0;                             // weights and KV cache both on a 24 GiB device
   std::map<std::string, std::pair<int, uint64_t>> types;  // stored type -> tensors, bytes
 };
 
@@ -29,7 +29,8 @@ ModelFacts facts_of(const Checkpoint& model) {
     const int64_t elements = tensor.rows() * tensor.cols();
     facts.parameters += elements;
     facts.stored_bytes += tensor.stored_bytes;
-    facts.loaded_bytes += static_cast<uint64_t>(elements) * element;
+    const bool kept = tensor.block_type().has_value();
+    facts.loaded_bytes += kept ? tensor.stored_bytes : static_cast<uint64_t>(elements) * element;
     auto& [count, bytes] = facts.types[tensor.stored_type];
     ++count;
     bytes += tensor.stored_bytes;
@@ -84,8 +85,8 @@ void print_text(const Checkpoint& model, const ModelFacts& facts, bool tensors) 
   row("context", str(format_count(c.max_positions), " tokens, rope theta ", c.rope.theta, ", scaling ",
                      scaling_name(c.rope.scaling)));
   row("tensors", str(model.tensors().size(), ": ", types));
-  row("weights", str(format_bytes(facts.stored_bytes), " stored, ", format_bytes(facts.loaded_bytes), " loaded as ",
-                     dtype_name(model.natural_dtype())));
+  row("weights", str(format_bytes(facts.stored_bytes), " stored, ", format_bytes(facts.loaded_bytes),
+                     " loaded, computed in ", dtype_name(model.natural_dtype())));
   row("KV cache", str(format_bytes(facts.kv_bytes_per_token), " a token, ",
                       format_bytes(facts.kv_bytes_per_token * static_cast<uint64_t>(c.max_positions)), " for ",
                       format_count(c.max_positions)));

@@ -30,6 +30,10 @@ SetFlag tree_value(std::optional<TreeShape>* out) {
   };
 }
 
+SetFlag weights_value(WeightPolicy* out) {
+  return choice_value<WeightPolicy>(out, {{"keep", WeightPolicy::kKeep}, {"dtype", WeightPolicy::kDequantise}});
+}
+
 std::vector<Flag> cache_type_flags(EngineOptions* o) {
   return {
       {"--cache-type-k", "TYPE", dtype_value(&o->cache_type_k, {"bf16", "f16", "f32"}),
@@ -49,6 +53,8 @@ std::vector<Flag> model_flags(EngineOptions* o) {
        "Hugging Face directory, .gguf file, or org/name in the local Hugging Face hub cache"},
       {"--dtype", "TYPE", dtype_value(&o->dtype, {"auto", "bf16", "f32"}),
        "Data type of the weights and of the computation: auto, bf16 or f32 [auto]"},
+      {"--weights", "KIND", weights_value(&o->weights),
+       "What becomes of a GGUF file's quantised matrices: keep them so, or dequantise them to dtype [keep]"},
   };
 }
 

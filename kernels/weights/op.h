@@ -28,7 +28,7 @@ struct Weight {
 
   bool operator==(std::nullptr_t) const { return count == 0; }
   int64_t rows() const { return parts[0].rows + parts[1].rows + parts[2].rows; }
-  bool plain() const { return is_plain(parts[0].type); }  // then there is one part, contiguous and row-major
+  bool plain() const { return count == 1 && is_plain(parts[0].type); }  // row-major, contiguous
 };
 
 // A matrix of a plain type that is one contiguous array, [rows, cols].

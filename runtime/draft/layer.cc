@@ -59,7 +59,7 @@ void DraftLayer::fill_rope(const RopeConfig& rope, int64_t max_positions) const 
 
 void DraftLayer::multiply(const Product& p) const {
   product({.x = p.x,
-           .weight = plain_weight(p.w, sizes_.type, p.n, p.k),
+           .weight = p.w,
            .bias = p.bias,
            .residual = p.residual,
            .out = p.out,

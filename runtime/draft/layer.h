@@ -61,15 +61,18 @@ constexpr int64_t kDraftPrefillGroupRows = 512;
 class DraftLayer {
  public:
   struct Product {
-    const void *x = nullptr, *w = nullptr, *bias = nullptr, *residual = nullptr;
+    const void* x = nullptr;
+    Weight w{};
+    const void *bias = nullptr, *residual = nullptr;
     void* out = nullptr;
     int64_t rows = 0, n = 0, k = 0;
     ProductPath path = ProductPath::kDecode;
     bool out_f32 = false;
   };
   struct Mlp {
-    const void *norm, *gate_up, *down;  // weights
-    void* hidden;                       // [rows, hidden], in place
+    const void* norm;
+    const Weight &gate_up, &down;
+    void* hidden;  // [rows, hidden], in place
     int64_t rows;
   };
 

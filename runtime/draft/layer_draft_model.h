@@ -31,13 +31,13 @@ class LayerDraftModel : public DraftModel {
 
  protected:
   LayerDraftModel(const DraftOptions& options, const TreeShape& tree, Device& device,
-                  std::unique_ptr<Checkpoint> checkpoint, DType dtype)
+                  std::unique_ptr<Checkpoint> checkpoint, const WeightStoreOptions& weights)
       : device_(device),
         type_(options.type),
         tree_(tree),
         tunes_trees_(!options.tree),
         checkpoint_(std::move(checkpoint)),
-        weights_(DraftWeights::reserve(*checkpoint_, device, dtype)) {}
+        weights_(DraftWeights::reserve(*checkpoint_, device, weights)) {}
 
   virtual int64_t window() const = 0;  // 0: none
   virtual std::string describe_window() const {

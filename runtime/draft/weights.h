@@ -15,9 +15,9 @@ class DraftWeights {
   using Views = AllViews;
   // Reserves the memory before anything is read. `checkpoint` must outlive load().
   template <typename Checkpoint>
-  static DraftWeights reserve(const Checkpoint& checkpoint, Device& device, DType dtype) {
+  static DraftWeights reserve(const Checkpoint& checkpoint, Device& device, const WeightStoreOptions& options) {
     DraftWeights weights;
-    weights.store_ = WeightStore(dtype);
+    weights.store_ = WeightStore(options, device.backend());
     WeightPlaces places(&weights.store_);
     place_views(checkpoint, &weights.views_, &places);
     places.allocate(device, "weights of the draft");

@@ -68,6 +68,7 @@ struct Engine::Impl {
   explicit Impl(const EngineOptions& o) : options(o) {}
   void open();
   bool load_weights(Progress* progress, const std::atomic<bool>* interrupt);
+  WeightStoreOptions weight_options() const;
   void check_weights();
   void choose_chat();
   void check_prompt(const std::vector<int32_t>& prompt) const;
@@ -104,11 +105,18 @@ void Engine::Impl::open() {
   end_ids = config.end_ids;
   if (tokenizer) append_unique({tokenizer->eos()}, &end_ids);
   if (tokenizer && chat) append_unique(end_tokens(*tokenizer, *chat), &end_ids);
-  weights = Weights::reserve(*checkpoint, *device, options.dtype.value_or(checkpoint->natural_dtype()));
+  weights = Weights::reserve(*checkpoint, *device, weight_options());
   draft_model = open_draft(options.draft, *device, config, *weights, tokenizer ? &*tokenizer : nullptr);
   compute = device->make_stream("compute", StreamRole::kCompute);
   open_prefixes();
   load_ms = ms_since(start);
+}
+
+// On a GPU, products of kept weights are made for bf16: with other types they would be slower than plain ones.
+WeightStoreOptions Engine::Impl::weight_options() const {
+  const DType dtype = options.dtype.value_or(checkpoint->natural_dtype());
+  const bool fast = device->backend() == Backend::kCpu || dtype == DType::kBF16;
+  return {.dtype = dtype, .policy = fast ? options.weights : WeightPolicy::kDequantise};
 }
 
 void Engine::Impl::open_prefixes() {

@@ -15,6 +15,7 @@
 #include "runtime/draft/draft_model.h"
 #include "runtime/kv/spill_options.h"
 #include "runtime/model/rope_overrides.h"
+#include "runtime/model/weight_store.h"
 #include "runtime/prefix/store.h"
 #include "runtime/speculation/pending_tree.h"
 #include "runtime/speculation/policy/growth_rule.h"
@@ -26,6 +27,7 @@ struct EngineOptions {
   std::string model;                                // a directory, a .gguf file or org/name
   DeviceOptions device;                             // --device, --vram, --host-mem, -t
   std::optional<DType> dtype;                       // --dtype; none: auto
+  WeightPolicy weights = WeightPolicy::kKeep;       // --weights
   std::optional<DType> cache_type_k, cache_type_v;  // -ctk, -ctv; none: the weights' type
   int64_t ctx_size = 0;            // -c: the most tokens a run may hold; 0: what the model was made for
   KvMode kv = KvMode::kAuto;       // --kv

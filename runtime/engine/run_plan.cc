@@ -15,7 +15,7 @@ constexpr int64_t kUsualPending = 20;
 
 }  // namespace
 
-ModelSizes model_sizes(const ModelConfig& config, DType dtype, const RowShape& rows) {
+ModelSizes model_sizes(const ModelConfig& config, const Weights& weights, const RowShape& rows) {
   return {.layers = config.layers,
           .hidden = config.hidden,
           .heads = config.heads,
@@ -23,7 +23,9 @@ ModelSizes model_sizes(const ModelConfig& config, DType dtype, const RowShape& r
           .head_dim = config.head_dim,
           .ffn = config.ffn,
           .vocab = config.vocab,
-          .type_bytes = static_cast<int64_t>(dtype_bytes(dtype)),
+          .type_bytes = static_cast<int64_t>(dtype_bytes(weights.dtype())),
+          .stored_layers_bytes = weights.layers_bytes(),
+          .stored_head_bytes = stored_bytes(weights.head()),
           .qk_norm = config.qk_norm,
           .rows = rows};
 }
@@ -36,7 +38,7 @@ Prediction predict(const RunPlan& plan, const MachineRates& rates) {
   Prediction out;
   out.prefill = prefill_cost(input, plan.prompt_tokens);
   // The first token is drawn from its logits: the head, once.
-  const double head_bytes = static_cast<double>(plan.sizes.head_weights() * plan.sizes.type_bytes);
+  const double head_bytes = static_cast<double>(plan.sizes.head_bytes());
   out.prefill.device_ms += head_bytes / rates.weights_gb_per_s * 1e-6;
   out.full = step_cost(input, {.mode = StepMode::kFull, .committed = committed, .queries = tree});
   out.has_partial = plan.partial.blocks > 0;

@@ -8,6 +8,7 @@
 #include "cache/cost.h"
 #include "cache/memory_plan.h"
 #include "runtime/model/config.h"
+#include "runtime/model/weights.h"
 #include "runtime/speculation/verify_options.h"
 
 namespace headrace {
@@ -27,7 +28,7 @@ struct RunPlan {
   MemoryPlan memory{};
 };
 
-ModelSizes model_sizes(const ModelConfig& config, DType dtype, const RowShape& rows);
+ModelSizes model_sizes(const ModelConfig& config, const Weights& weights, const RowShape& rows);
 
 // Times of a run that is half through with its output.
 struct Prediction {

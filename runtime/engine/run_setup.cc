@@ -125,17 +125,17 @@ SessionPlan finalize(const RunContext& context, const GenerateOptions& run, RunS
 
 RunPlan run_plan(const RunContext& context, const RunSetup& setup, const MemoryPlan& memory) {
   const SessionOptions& session = setup.session;
-  RunPlan plan{.prompt_tokens = session.prompt_tokens,
-               .context_tokens = session.context_tokens,
-               .verify = *setup.verify.mode,
-               .interval = setup.verify.interval,
-               .partial = session.partial.shape,
-               .pass_rows = session.pass_rows,
-               .grow_rows = session.grow_rows,
-               .weights_bytes = context.weights.bytes(),
-               .sizes = model_sizes(context.config, context.weights.dtype(),
-                                    row_shape(context.config, session.k_type, session.v_type)),
-               .memory = memory};
+  RunPlan plan{
+      .prompt_tokens = session.prompt_tokens,
+      .context_tokens = session.context_tokens,
+      .verify = *setup.verify.mode,
+      .interval = setup.verify.interval,
+      .partial = session.partial.shape,
+      .pass_rows = session.pass_rows,
+      .grow_rows = session.grow_rows,
+      .weights_bytes = context.weights.bytes(),
+      .sizes = model_sizes(context.config, context.weights, row_shape(context.config, session.k_type, session.v_type)),
+      .memory = memory};
   if (setup.model != nullptr) {
     plan.draft = spec_type_name(setup.model->type());
     plan.draft_levels = setup.model->tree().levels;

@@ -48,7 +48,9 @@ void normalise(const Pass& pass, const void* x, const void* weight) {
 }
 
 struct Product {
-  const void *x, *w, *bias, *residual;
+  const void* x;
+  const Weight& w;
+  const void *bias, *residual;
   void* out;
   int64_t n, k;
 };
@@ -56,7 +58,7 @@ struct Product {
 void multiply(const Pass& pass, const Product& p) {
   const DType type = pass.weights->dtype();
   product({.x = p.x,
-           .weight = plain_weight(p.w, type, p.n, p.k),
+           .weight = p.w,
            .bias = p.bias,
            .residual = p.residual,
            .out = p.out,
@@ -132,10 +134,30 @@ void fill_rope_table(const RopeTableRows& to, Stream& stream) {
   stream.synchronize();  // the table's host side goes out of scope
 }
 
-void qkv_product(const Pass& pass, int64_t layer, const void* hidden) {
+void embed_tokens(const Weight& weight, const EmbeddedTokens& tokens, Stream& stream) {
+  if (weight.plain()) {
+    embedding({.ids = tokens.ids,
+               .table = weight.parts[0].data,
+               .out = tokens.out,
+               .type = tokens.type,
+               .rows = tokens.rows,
+               .vocab = weight.rows(),
+               .hidden = weight.cols},
+              stream);
+  } else {
+    dequantise({.weight = weight,
+                .ids = tokens.ids,
+                .first_row = 0,
+                .rows = tokens.rows,
+                .type = tokens.type,
+                .out = tokens.out},
+               stream);
+  }
+}
+
+void qkv_product(const Pass& pass, const LayerWeights& w, const void* hidden) {
   const TraceSpan span(*pass.stream, "qkv");
   const ModelConfig& c = *pass.config;
-  const LayerWeights& w = pass.weights->layer(layer);
   normalise(pass, hidden, w.input_norm);
   multiply(pass, {pass.work.normed, w.qkv, w.qkv_bias, nullptr, pass.work.qkv, qkv_width(c), c.hidden});
   if (c.qk_norm) {
@@ -169,10 +191,9 @@ void rotate_rows(const Pass& pass, int64_t first, int64_t rows, const KvRows& to
        *pass.stream);
 }
 
-void layer_output(const Pass& pass, int64_t layer, void* hidden) {
+void layer_output(const Pass& pass, const LayerWeights& w, void* hidden) {
   const TraceSpan span(*pass.stream, "output, mlp");
   const ModelConfig& c = *pass.config;
-  const LayerWeights& w = pass.weights->layer(layer);
   multiply(pass, {pass.work.attention, w.output, w.output_bias, hidden, hidden, c.hidden, c.heads * c.head_dim});
   normalise(pass, hidden, w.ffn_norm);
   multiply(pass, {pass.work.normed, w.gate_up, nullptr, nullptr, pass.work.gate_up, 2 * c.ffn, c.hidden});
@@ -190,7 +211,7 @@ void output_logits(const Pass& pass, const void* hidden, float* logits) {
   const ModelConfig& c = *pass.config;
   normalise(pass, hidden, pass.weights->final_norm());
   product({.x = pass.work.normed,
-           .weight = plain_weight(pass.weights->head(), pass.weights->dtype(), c.vocab, c.hidden),
+           .weight = pass.weights->head(),
            .bias = nullptr,
            .residual = nullptr,
            .out = logits,

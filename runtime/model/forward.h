@@ -61,12 +61,21 @@ struct RopeTableRows {
 };
 void fill_rope_table(const RopeTableRows& table, Stream& stream);
 
+// out[i] = the embedding of token ids[i], [rows, cols] of `type`.
+struct EmbeddedTokens {
+  const int32_t* ids;  // [rows], device
+  int64_t rows;
+  DType type;
+  void* out;
+};
+void embed_tokens(const Weight& embedding, const EmbeddedTokens& tokens, Stream& stream);
+
 // hidden [rows, hidden] -> work.qkv: norm, product, and the head norms of families that have them.
-void qkv_product(const Pass& pass, int64_t layer, const void* hidden);
+void qkv_product(const Pass& pass, const LayerWeights& layer, const void* hidden);
 // Rows [first, first + rows) of work.qkv: rotates q in place; K and V, rounded to the cache's types, go to `to`.
 void rotate_rows(const Pass& pass, int64_t first, int64_t rows, const KvRows& to);
 // work.attention -> hidden, the layer's second half: output product, norm, MLP, both residuals.
-void layer_output(const Pass& pass, int64_t layer, void* hidden);
+void layer_output(const Pass& pass, const LayerWeights& layer, void* hidden);
 // hidden -> logits [rows, vocab] in f32: final norm and head, always on the decode path.
 void output_logits(const Pass& pass, const void* hidden, float* logits);
 

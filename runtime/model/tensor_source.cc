@@ -10,6 +10,15 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return text + "]";
 }
 
+std::optional<WeightType> TensorInfo::block_type() const {
+  const WeightTypeInfo* const info = find_weight_type(stored_type);
+  return shape.size() == 2 && info != nullptr && !is_plain(info->type) ? std::optional(info->type) : std::nullopt;
+}
+
+void TensorSource::read_blocks(const TensorInfo& tensor, int64_t, int64_t, void*) const {
+  CHECK(false, "no blocks of ", tensor.name, " in ", path_);
+}
+
 const TensorInfo* TensorSource::find(const std::string& name) const {
   const auto found = index_.find(name);
   return found == index_.end() ? nullptr : &tensors_[found->second];

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "cache/base.h"
+#include "kernels/weights/type.h"
 #include "runtime/base/input_file.h"
 
 namespace headrace {
@@ -19,6 +21,7 @@ struct TensorInfo {
   uint64_t stored_bytes = 0;
   int64_t rows() const { return shape.size() == 2 ? shape[0] : 1; }
   int64_t cols() const { return shape.empty() ? 0 : shape.back(); }
+  std::optional<WeightType> block_type() const;  // of a matrix that is stored quantised, and can be kept so
 };
 
 class TensorSource {
@@ -34,6 +37,8 @@ class TensorSource {
   // Rows [row_begin, row_end) of a tensor (a 1-D tensor is one row), converted to `type`, written to dst
   // [row_end - row_begin, cols].
   virtual void read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const = 0;
+  // The same rows as they are stored, in blocks. REQUIRES: tensor.block_type().
+  virtual void read_blocks(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, void* dst) const;
   // Where a tensor's stored bytes are, or what stands for its content where no file holds it: what identities are made
   // of.
   virtual ByteRange stored_range(const TensorInfo& tensor) const = 0;

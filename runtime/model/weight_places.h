@@ -18,6 +18,13 @@ class WeightPlaces {
   void place(const void** view, std::initializer_list<const TensorInfo*> parts) {
     views_.emplace_back(view, store_->place(parts));
   }
+  void place(Weight* view, std::initializer_list<const TensorInfo*> parts) {
+    const WeightStore::Matrix matrix = store_->place_matrix(parts);
+    *view = matrix.weight;
+    for (int i = 0; i < matrix.weight.count; ++i) {
+      views_.emplace_back(&view->parts[i].data, matrix.offsets[static_cast<size_t>(i)]);
+    }
+  }
   void place_raw(const void** view, std::string bytes) {
     views_.emplace_back(view, store_->place_raw(std::move(bytes)));
   }

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "offload/host/thread_annotations.h"
+#include "kernels/weights/blocks.h"
 #include "offload/host/thread_pool.h"
 #include "runtime/model/convert.h"
 
@@ -32,64 +32,96 @@ std::string describe_damage(const TensorSource& source, const TensorInfo& tensor
              dtype == DType::kF16 ? "; --dtype bf16 has a larger range)" : ")");
 }
 
-// Reads and converts rows on several threads. Returns a line about the first value that is NaN or infinite, or an empty
-// one. It looks at rows that have just been written, which are still in the core's cache.
-std::string convert_rows(const TensorSource& source, const TensorInfo& tensor, int64_t row_begin, int64_t row_end,
-                         DType dtype, std::byte* dst, ThreadPool& pool) {
-  const int64_t slices = std::min<int64_t>(row_end - row_begin, pool.threads() * 4), rows = row_end - row_begin;
-  const uint64_t row_bytes = static_cast<uint64_t>(tensor.cols()) * dtype_bytes(dtype);
-  constexpr int64_t kNone = INT64_MAX;
-  std::atomic<int64_t> worst = kNone;  // the first of the rows' values that is not finite
+// Row after row is read by `read(begin, end, dst)` on several threads, each of which then looks at what it has read,
+// still in its core's cache: `damaged(dst, rows)` is the index of the first value that is NaN or infinite, or -1.
+// Returns the first such index of all rows, or -1.
+template <typename Read, typename Damaged>
+int64_t read_slices(int64_t rows, int64_t cols, uint64_t row_bytes, std::byte* dst, ThreadPool& pool, const Read& read,
+                    const Damaged& damaged) {
+  const int64_t slices = std::min<int64_t>(rows, pool.threads() * 4);
+  std::atomic<int64_t> worst = INT64_MAX;
   pool.parallel_for(slices, [&](int64_t slice, int) {
     const int64_t begin = rows * slice / slices, end = rows * (slice + 1) / slices;
     std::byte* const to = dst + static_cast<uint64_t>(begin) * row_bytes;
-    source.read_rows(tensor, row_begin + begin, row_begin + end, dtype, to);
-    const int64_t count = (end - begin) * tensor.cols(), found = first_not_finite(dtype, to, count);
-    if (found == count) return;
-    const int64_t index = begin * tensor.cols() + found;
+    read(begin, end, to);
+    const int64_t found = damaged(to, end - begin);
+    if (found < 0) return;
+    const int64_t index = begin * cols + found;
     for (int64_t before = worst.load(); index < before && !worst.compare_exchange_weak(before, index);) {
     }
   });
-  const int64_t index = worst.load();
-  if (index == kNone) return "";
-  return describe_damage(source, tensor, row_begin * tensor.cols() + index, dtype, value_at(dtype, dst, index));
+  return worst.load() == INT64_MAX ? -1 : worst.load();
 }
 
-// The two staging buffers, filled in turn.
-class Staging {
- public:
-  explicit Staging(Device& device, uint64_t bytes) : stream_(device.make_stream("weights", StreamRole::kCopy)) {
-    for (Slot& slot : slots_) slot = {device.allocate_pinned(bytes, "staging of the weights"), device.make_event()};
-  }
+// Rows [row_begin, row_end) of a tensor, converted to `dtype`. Returns a line about the first value that is NaN or
+// infinite, or an empty one.
+std::string convert_rows(const TensorSource& source, const TensorInfo& tensor, int64_t row_begin, int64_t row_end,
+                         DType dtype, std::byte* dst, ThreadPool& pool) {
+  const int64_t cols = tensor.cols();
+  const int64_t index = read_slices(
+      row_end - row_begin, cols, static_cast<uint64_t>(cols) * dtype_bytes(dtype), dst, pool,
+      [&](int64_t begin, int64_t end, std::byte* to) {
+        source.read_rows(tensor, row_begin + begin, row_begin + end, dtype, to);
+      },
+      [&](const std::byte* values, int64_t rows) {
+        const int64_t found = first_not_finite(dtype, values, rows * cols);
+        return found == rows * cols ? -1 : found;
+      });
+  if (index < 0) return "";
+  return describe_damage(source, tensor, row_begin * cols + index, dtype, value_at(dtype, dst, index));
+}
 
-  std::byte* next() {  // blocks until the slot's last copy is done
-    current_ ^= 1;
-    slots_[current_].copied->synchronize();
-    return slots_[current_].memory.data();
-  }
-  void send(std::byte* dst, uint64_t bytes) {
-    stream_->copy(dst, slots_[current_].memory.data(), bytes, Link::kHostToDevice);
-    stream_->record(*slots_[current_].copied);
-  }
-  void finish() { stream_->synchronize(); }
-
- private:
-  struct Slot {
-    PinnedBuffer memory;
-    std::unique_ptr<Event> copied;
+// The same rows as they are stored, in blocks. A block whose scales may make a weight NaN or infinite, once rounded to
+// `dtype`, is dequantised to see.
+std::string copy_blocks(const TensorSource& source, const TensorInfo& tensor, int64_t row_begin, int64_t row_end,
+                        DType dtype, std::byte* dst, ThreadPool& pool) {
+  constexpr int64_t kMaxElements = 256;
+  const WeightTypeInfo& info = weight_type_info(tensor.block_type().value());
+  CHECK(info.block_elements <= kMaxElements, info.name);
+  const auto block_bytes = static_cast<uint64_t>(info.block_bytes);
+  const uint64_t row_bytes = weight_bytes(info.type, 1, tensor.cols());
+  alignas(4) std::byte values[kMaxElements * sizeof(float)];
+  const auto first_in = [&](const std::byte* block, void* out) {
+    dequantise_blocks(info.type, block, 1, dtype, out);
+    return first_not_finite(dtype, out, info.block_elements);
   };
-  std::array<Slot, 2> slots_;
-  size_t current_ = 0;
-  std::unique_ptr<Stream> stream_;  // last: it drains before the slots go
-};
+  const int64_t index = read_slices(
+      row_end - row_begin, tensor.cols(), row_bytes, dst, pool,
+      [&](int64_t begin, int64_t end, std::byte* to) {
+        source.read_blocks(tensor, row_begin + begin, row_begin + end, to);
+      },
+      [&](const std::byte* blocks, int64_t rows) {
+        const int64_t count = rows * (tensor.cols() / info.block_elements);
+        alignas(4) std::byte room[kMaxElements * sizeof(float)];
+        for (int64_t i = 0; i < count; ++i) {
+          i += first_suspect_block(info.type, blocks + static_cast<uint64_t>(i) * block_bytes, count - i, dtype);
+          if (i == count) break;
+          const int64_t found = first_in(blocks + static_cast<uint64_t>(i) * block_bytes, room);
+          if (found < info.block_elements) return i * info.block_elements + found;
+        }
+        return int64_t{-1};
+      });
+  if (index < 0) return "";
+  const int64_t found = first_in(dst + static_cast<uint64_t>(index / info.block_elements) * block_bytes, values);
+  return describe_damage(source, tensor, row_begin * tensor.cols() + index, dtype, value_at(dtype, values, found));
+}
 
 }  // namespace
+
+// ---- placing --------------------------------------------------------------------------------------------------------
+
+uint64_t WeightStore::Placement::bytes() const {
+  return tensor == nullptr ? raw.size() : weight_bytes(type, tensor->rows(), tensor->cols());
+}
+uint64_t WeightStore::Placement::step_bytes() const {
+  return kept() ? static_cast<uint64_t>(std::min(kStoreRows, tensor->rows())) * row_bytes() : row_bytes();
+}
 
 uint64_t WeightStore::place(std::initializer_list<const TensorInfo*> parts) {
   const uint64_t start = bytes_ = round_up(bytes_, kAlignment);
   for (const TensorInfo* tensor : parts) {
-    placements_.push_back({tensor, "", bytes_});
-    bytes_ += static_cast<uint64_t>(tensor->rows() * tensor->cols()) * dtype_bytes(dtype_);
+    placements_.push_back({tensor, "", plain_weight_type(dtype()), bytes_, 0, 0});
+    bytes_ += placements_.back().bytes();
   }
   return start;
 }
@@ -97,24 +129,64 @@ uint64_t WeightStore::place(std::initializer_list<const TensorInfo*> parts) {
 uint64_t WeightStore::place_raw(std::string bytes) {
   const uint64_t start = bytes_ = round_up(bytes_, kAlignment);
   bytes_ += bytes.size();
-  placements_.push_back({nullptr, std::move(bytes), start});
+  placements_.push_back({nullptr, std::move(bytes), WeightType::kF32, start, 0, 0});
   return start;
 }
 
-void WeightStore::allocate(Device& device, const char* what) { memory_ = device.allocate(bytes_, what); }
-
-uint64_t WeightStore::longest_row_bytes() const {
-  uint64_t largest = 0;
-  for (const Placement& p : placements_)
-    largest = std::max(largest, p.tensor ? static_cast<uint64_t>(p.tensor->cols()) * dtype_bytes(dtype_)
-                                         : static_cast<uint64_t>(p.raw.size()));
-  return largest;
+// Tensors of one type are one part, whose rows follow each other. A GPU's repacked rows begin at multiples.
+void WeightStore::append(const TensorInfo* tensor, Matrix* matrix) {
+  Weight& weight = matrix->weight;
+  const bool keep = options_.policy == WeightPolicy::kKeep && tensor->block_type().has_value();
+  const WeightType type = keep ? *tensor->block_type() : plain_weight_type(dtype());
+  WeightPart* part = weight.count > 0 ? &weight.parts[weight.count - 1] : nullptr;
+  if (part == nullptr || part->type != type || (keep && backend_ != Backend::kCpu && part->rows % kStoreRows != 0)) {
+    bytes_ = round_up(bytes_, kAlignment);
+    CHECK(weight.count < 3, tensor->name);
+    matrix->offsets[static_cast<size_t>(weight.count)] = bytes_;
+    part = &weight.parts[weight.count++];
+    *part = {nullptr, type, 0};
+  }
+  const uint64_t start = matrix->offsets[static_cast<size_t>(weight.count - 1)];
+  placements_.push_back({tensor, "", type, start, part->rows, 0});
+  part->rows += tensor->rows();
+  bytes_ = start + stored_weight_bytes(backend_, type, part->rows, weight.cols);
 }
 
-// Of a staging buffer, which holds the longest row.
-uint64_t WeightStore::slot_bytes() const { return std::max(std::min(kStagingBytes, bytes_), longest_row_bytes()); }
+WeightStore::Matrix WeightStore::place_matrix(std::initializer_list<const TensorInfo*> parts) {
+  Matrix matrix;
+  const size_t first = placements_.size();
+  matrix.weight.cols = (*parts.begin())->cols();
+  for (const TensorInfo* tensor : parts) append(tensor, &matrix);
+  for (int i = 0; i < matrix.weight.count; ++i) {
+    const WeightPart& part = matrix.weight.parts[i];
+    for (size_t p = first; p < placements_.size(); ++p) {
+      Placement& placement = placements_[p];
+      if (placement.offset != matrix.offsets[static_cast<size_t>(i)]) continue;
+      placement.part_rows = part.rows;
+      if (placement.kept()) kept_bytes_ += placement.bytes();
+    }
+  }
+  return matrix;
+}
 
-uint64_t WeightStore::staging_bytes() const { return loaded_ ? 0 : 2 * whole_pages(slot_bytes()); }
+void WeightStore::allocate(Device& device, const char* what) {
+  CHECK(device.backend() == backend_);
+  memory_ = device.allocate(bytes_, what);
+}
+
+// ---- loading --------------------------------------------------------------------------------------------------------
+
+uint64_t WeightStore::least_slot_bytes() const {
+  uint64_t least = 0;
+  for (const Placement& p : placements_) least = std::max(least, p.step_bytes());
+  return least;
+}
+
+uint64_t WeightStore::slot_bytes() const { return std::max(std::min(kStagingBytes, bytes_), least_slot_bytes()); }
+
+uint64_t WeightStore::staging_bytes() const {
+  return loaded_ || backend_ == Backend::kCpu ? 0 : 2 * whole_pages(slot_bytes());
+}
 
 void WeightStore::note_damage(std::string line) {
   constexpr size_t kMaxLines = 4;
@@ -126,39 +198,115 @@ void WeightStore::note_damage(std::string line) {
   }
 }
 
+// Where rows are read to, and their way from there into the store. On the CPU they are read straight into place; for a
+// GPU there are two pinned buffers, filled in turn, and as many on the device for blocks that are then repacked.
+class WeightStore::Loading {
+ public:
+  Loading(Device& device, WeightStore& store) : memory_(store.memory_.data()) {
+    step_bytes_ = store.slot_bytes();
+    if (device.backend() == Backend::kCpu) return;
+    // Where there is no room for two such buffers, smaller ones do: nothing is refused for them.
+    const auto fitting = [&](const MemoryBudget& budget) {
+      const uint64_t room = budget.free_bytes() / 2 / kPageBytes * kPageBytes;
+      return std::max(std::min(step_bytes_, room), store.least_slot_bytes());
+    };
+    step_bytes_ = fitting(device.host_mem());
+    if (store.keeps_blocks()) step_bytes_ = fitting(device.vram());
+    stream_ = device.make_stream("weights", StreamRole::kCopy);
+    for (Slot& slot : slots_) {
+      slot.memory = device.allocate_pinned(step_bytes_, "staging of the weights");
+      if (store.keeps_blocks()) slot.blocks = device.allocate(step_bytes_, "weights before they are repacked");
+      slot.sent = device.make_event();
+    }
+  }
+  Loading(const Loading&) = delete;
+  Loading& operator=(const Loading&) = delete;
+  ~Loading() {
+    if (stream_) drain(*stream_);  // before the slots go
+  }
+
+  int64_t rows_of_step(const Placement& p) const {
+    const auto rows = static_cast<int64_t>(step_bytes_ / p.row_bytes());
+    return p.kept() && rows > kStoreRows ? rows / kStoreRows * kStoreRows : rows;
+  }
+  // Where to read rows from `row` on to. Blocks until a buffer's last copy is done.
+  std::byte* next(const Placement& p, int64_t row) {
+    if (!stream_) return place_of(p, row);
+    current_ ^= 1;
+    slots_[current_].sent->synchronize();
+    return slots_[current_].memory.data();
+  }
+  // Rows [row, end) have been read.
+  void send(const Placement& p, int64_t row, int64_t end) {
+    if (!stream_) return;
+    Slot& slot = slots_[current_];
+    const uint64_t bytes = static_cast<uint64_t>(end - row) * p.row_bytes();
+    stream_->copy(p.kept() ? slot.blocks.data() : place_of(p, row), slot.memory.data(), bytes, Link::kHostToDevice);
+    if (p.kept()) {
+      store_weight({.blocks = slot.blocks.data(),
+                    .type = p.type,
+                    .out = memory_ + p.offset,
+                    .rows = p.part_rows,
+                    .cols = p.tensor->cols(),
+                    .row_begin = p.first_row + row,
+                    .row_end = p.first_row + end},
+                   *stream_);
+    }
+    stream_->record(*slot.sent);
+  }
+  void finish() {
+    if (stream_) stream_->synchronize();
+  }
+
+ private:
+  // On the device, where rows are as they are read.
+  std::byte* place_of(const Placement& p, int64_t row) const {
+    return memory_ + p.offset + static_cast<uint64_t>(p.first_row + row) * p.row_bytes();
+  }
+  struct Slot {
+    PinnedBuffer memory;
+    DeviceBuffer blocks;
+    std::unique_ptr<Event> sent;
+  };
+  std::byte* const memory_;
+  uint64_t step_bytes_ = 0;
+  std::array<Slot, 2> slots_;
+  size_t current_ = 0;
+  std::unique_ptr<Stream> stream_;  // null on the CPU
+};
+
 bool WeightStore::load(const TensorSource& source, Device& device, const char* what, Progress* progress,
                        const std::atomic<bool>* interrupt) {
-  // Where there is no room for two such buffers, smaller ones do: nothing is refused for them.
-  const uint64_t room = device.host_mem().free_bytes() / 2 / kPageBytes * kPageBytes;
-  const uint64_t slot = std::max(std::min(slot_bytes(), room), longest_row_bytes());
-  Staging staging(device, slot);
+  Loading loading(device, *this);
   ThreadPool pool(device.threads());
   damage_.clear();
   damaged_tensors_ = 0;
-  if (progress) progress->begin(what, "bytes", static_cast<int64_t>(bytes_));
-  for (const auto& [tensor, raw, offset] : placements_) {
-    if (tensor == nullptr) {
-      std::memcpy(staging.next(), raw.data(), raw.size());
-      staging.send(memory_.data() + offset, raw.size());
+  uint64_t done = 0, all = 0;
+  for (const Placement& p : placements_) all += p.bytes();
+  if (progress) progress->begin(what, "bytes", static_cast<int64_t>(all));
+  for (const Placement& p : placements_) {
+    if (p.tensor == nullptr) {
+      std::memcpy(loading.next(p, 0), p.raw.data(), p.raw.size());
+      loading.send(p, 0, 1);
       continue;
     }
-    const uint64_t row_bytes = static_cast<uint64_t>(tensor->cols()) * dtype_bytes(dtype_);
-    const int64_t step = static_cast<int64_t>(slot / row_bytes);
+    const auto& read = p.kept() ? copy_blocks : convert_rows;
+    const int64_t step = loading.rows_of_step(p);
     bool damaged = false;
-    for (int64_t row = 0; row < tensor->rows(); row += step) {
+    for (int64_t row = 0; row < p.tensor->rows(); row += step) {
       if (interrupt != nullptr && interrupt->load(std::memory_order_relaxed)) {
         if (progress) progress->end();
         return false;
       }
-      const int64_t end = std::min(tensor->rows(), row + step);
-      std::string damage = convert_rows(source, *tensor, row, end, dtype_, staging.next(), pool);
+      const int64_t end = std::min(p.tensor->rows(), row + step);
+      std::string damage = read(source, *p.tensor, row, end, dtype(), loading.next(p, row), pool);
       if (!damage.empty() && !std::exchange(damaged, true)) note_damage(std::move(damage));
-      staging.send(memory_.data() + offset + static_cast<uint64_t>(row) * row_bytes,
-                   static_cast<uint64_t>(end - row) * row_bytes);
-      if (progress) progress->update(static_cast<int64_t>(offset + static_cast<uint64_t>(end) * row_bytes));
+      loading.send(p, row, end);
+      done += static_cast<uint64_t>(end - row) * p.row_bytes();
+      if (progress) progress->update(static_cast<int64_t>(done));
     }
   }
-  staging.finish();
+  loading.finish();
   if (progress) progress->end();
   return loaded_ = true;
 }

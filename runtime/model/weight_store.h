@@ -3,32 +3,52 @@
 // is read before it is known to fit. Thread: one at a time; immutable once loaded.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
 #include <vector>
 
+#include "kernels/weights/op.h"
 #include "offload/device/device.h"
 #include "runtime/base/progress.h"
 #include "runtime/model/tensor_source.h"
 
 namespace headrace {
 
+// What becomes of matrices that are stored quantised.
+enum class WeightPolicy : uint8_t {
+  kKeep,       // they stay so, and products read them so
+  kDequantise  // they are dequantised as they are loaded
+};
+
+struct WeightStoreOptions {
+  DType dtype = DType::kBF16;  // of everything but the matrices that are kept
+  WeightPolicy policy = WeightPolicy::kKeep;
+};
+
 class WeightStore {
  public:
   WeightStore() = default;
-  explicit WeightStore(DType dtype) : dtype_(dtype) {}
+  WeightStore(const WeightStoreOptions& options, Backend backend) : options_(options), backend_(backend) {}
 
-  // One matrix made of several tensors, rows after rows, in the store's type. Returns its offset.
+  // Vectors, one after another, in the store's type. Returns their offset.
   uint64_t place(std::initializer_list<const TensorInfo*> parts);
+  // One matrix made of several tensors, rows after rows; its parts' data, which are null, will be at `offsets`.
+  struct Matrix {
+    Weight weight;
+    std::array<uint64_t, 3> offsets{};
+  };
+  Matrix place_matrix(std::initializer_list<const TensorInfo*> parts);
   // Bytes that are copied as they are.
   uint64_t place_raw(std::string bytes);
   void allocate(Device& device, const char* what);
   const std::byte* at(uint64_t offset) const { return memory_.data() + offset; }
 
-  // Reads, converts and uploads through two pinned staging buffers, so that conversion and copies overlap. `source` is
-  // the one whose tensors were placed. False if `interrupt` was set on the way: then nothing is loaded. `progress` and
+  // Reads and converts; where the device's memory is not the host's, uploads through two pinned staging buffers, so
+  // that conversion and copies overlap, and has matrices that are kept repacked. `source` is the one whose tensors were
+  // placed. False if `interrupt` was set on the way: then nothing is loaded. `progress` and
   // `interrupt` may be null; `what` names the work for both.
   bool load(const TensorSource& source, Device& device, const char* what, Progress* progress,
             const std::atomic<bool>* interrupt);
@@ -38,23 +58,34 @@ class WeightStore {
   const std::vector<std::string>& damage() const { return damage_; }
   uint64_t staging_bytes() const;  // pinned memory that load() takes while it runs; 0 once it has
 
-  DType dtype() const { return dtype_; }
+  const WeightStoreOptions& options() const { return options_; }
+  DType dtype() const { return options_.dtype; }
   uint64_t bytes() const { return bytes_; }  // as placed so far
+  bool keeps_blocks() const { return kept_bytes_ > 0; }
 
  private:
-  void note_damage(std::string line);
-  uint64_t longest_row_bytes() const;
-  uint64_t slot_bytes() const;
-
   struct Placement {  // a tensor of the source, or bytes
     const TensorInfo* tensor;
     std::string raw;
-    uint64_t offset;
+    WeightType type;               // as it will be on the device
+    uint64_t offset;               // of it, or of the part that it is kept in
+    int64_t first_row, part_rows;  // where it is kept
+    bool kept() const { return tensor != nullptr && !is_plain(type); }
+    uint64_t row_bytes() const { return tensor == nullptr ? raw.size() : weight_bytes(type, 1, tensor->cols()); }
+    uint64_t bytes() const;       // as they are read
+    uint64_t step_bytes() const;  // the least that a staging buffer must hold
   };
+  class Loading;
 
-  DType dtype_ = DType::kBF16;
+  void append(const TensorInfo* tensor, Matrix* matrix);
+  void note_damage(std::string line);
+  uint64_t least_slot_bytes() const;
+  uint64_t slot_bytes() const;
+
+  WeightStoreOptions options_;
+  Backend backend_ = Backend::kCpu;
   DeviceBuffer memory_;
-  uint64_t bytes_ = 0;
+  uint64_t bytes_ = 0, kept_bytes_ = 0;
   bool loaded_ = false;
   std::vector<std::string> damage_;
   int64_t damaged_tensors_ = 0;

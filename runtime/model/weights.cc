@@ -32,10 +32,10 @@ void place_layer(const Checkpoint& checkpoint, int64_t index, LayerWeights* w, W
 
 }  // namespace
 
-Weights Weights::reserve(const Checkpoint& checkpoint, Device& device, DType dtype) {
+Weights Weights::reserve(const Checkpoint& checkpoint, Device& device, const WeightStoreOptions& options) {
   const ModelConfig& c = checkpoint.config();
   Weights weights;
-  weights.store_ = WeightStore(dtype);
+  weights.store_ = WeightStore(options, device.backend());
   WeightPlaces places(&weights.store_);
   places.place(&weights.embedding_, {&checkpoint.require("model.embed_tokens.weight", {c.vocab, c.hidden})});
   weights.layers_.resize(static_cast<size_t>(c.layers));
@@ -45,6 +45,14 @@ Weights Weights::reserve(const Checkpoint& checkpoint, Device& device, DType dty
   places.allocate(device, "weights");
   if (c.tied_head) weights.head_ = weights.embedding_;
   return weights;
+}
+
+uint64_t Weights::layers_bytes() const {
+  uint64_t bytes = 0;
+  for (const LayerWeights& w : layers_) {
+    for (const Weight* weight : {&w.qkv, &w.output, &w.gate_up, &w.down}) bytes += stored_bytes(*weight);
+  }
+  return bytes;
 }
 
 bool Weights::load(const Checkpoint& checkpoint, Device& device, Progress* progress,

@@ -116,6 +116,20 @@ int64_t SessionLayout::prefill_group() const {
   return default_prefill_group(device_.backend());
 }
 
+uint64_t SessionLayout::unpacked_layer_bytes() const {
+  if (device_.backend() == Backend::kCpu) return 0;
+  uint64_t most = 0;
+  for (int64_t layer = 0; layer < config_.layers; ++layer) {
+    const LayerWeights& weights = weights_.layer(layer);
+    uint64_t bytes = 0;
+    for (const Weight* weight : {&weights.qkv, &weights.output, &weights.gate_up, &weights.down}) {
+      if (!weight->plain()) bytes += unpacked_bytes(*weight, weights_.dtype());
+    }
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
 StepInputs SessionLayout::carve_inputs(BumpAllocator& allocator) const {
   return StepInputs::carve(allocator, pass_rows(), path_stride());
 }
@@ -239,6 +253,8 @@ PrefillWork SessionLayout::carve_prefill(BumpAllocator& allocator) const {
   work.hidden = allocator.take_bytes(static_cast<uint64_t>(computed) * hidden_row_bytes());
   std::byte* const layer = allocator.take_bytes(layer_work_bytes(config_, weights_.dtype(), group));
   if (layer != nullptr) work.layer = layer_work(config_, weights_.dtype(), group, layer);
+  const uint64_t unpacked = unpacked_layer_bytes();
+  work.matrices = unpacked > 0 ? allocator.take_bytes(unpacked) : nullptr;
   work.segment_count = segments_for(prompt);
   work.segments = allocator.take<KvSegment>(work.segment_count);
   work.layer_buffer = nullptr;  // its own allocation: the planner counts it

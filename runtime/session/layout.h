@@ -43,6 +43,9 @@ class SessionLayout {
   int64_t saved_rows() const { return options_.prefix != nullptr ? options_.prefix->rows() : 0; }
   int64_t computed_rows() const { return options_.prompt_tokens - saved_rows(); }  // of the prompt
 
+  // Of a layer's matrices that are kept in blocks, where prefill needs them in the weights' type.
+  uint64_t unpacked_layer_bytes() const;
+
   uint64_t ranked_bytes() const;
   uint64_t result_bytes() const;  // with the tokens behind it
   StepInputs carve_inputs(BumpAllocator& allocator) const;

@@ -136,16 +136,13 @@ void Prefill::upload_prompt(std::span<const int32_t> ids, const PinnedBuffer& st
 }
 
 void Prefill::embed_prompt() {
-  const ModelConfig& config = layout_.config();
   const Weights& weights = layout_.weights();
-  embedding({.ids = work_.ids + layout_.saved_rows(),
-             .table = weights.embedding(),
-             .out = work_.hidden,
-             .type = weights.dtype(),
-             .rows = layout_.computed_rows(),
-             .vocab = config.vocab,
-             .hidden = config.hidden},
-            compute_);
+  embed_tokens(weights.embedding(),
+               {.ids = work_.ids + layout_.saved_rows(),
+                .rows = layout_.computed_rows(),
+                .type = weights.dtype(),
+                .out = work_.hidden},
+               compute_);
 }
 
 bool Prefill::layers() {
@@ -165,10 +162,11 @@ bool Prefill::layers() {
       break;
     }
     if (options_.draft != nullptr) options_.draft->prefill_layer({layer, work_.hidden, prompt - saved, saved});
+    const LayerWeights weights = layer_weights(layer);
     int64_t rows = 0;  // of a group; the groups lie at absolute multiples
     for (int64_t first = saved; first < prompt && go_on; first += rows) {
       rows = std::min(group - first % group, prompt - first);
-      group_rows(layer, first, rows, *left);
+      group_rows(weights, first, rows, *left);
       go_on = pace.group(saved + (layer * (prompt - saved) + first - saved + rows) / layer_count);
     }
     if (partial_ != nullptr && go_on) {
@@ -206,12 +204,29 @@ bool Prefill::draft(std::span<const int32_t> ids) {
   return options_.draft->finish_prefill(ids, watcher_.progress, watcher_.interrupt);
 }
 
-void Prefill::group_rows(int64_t layer, int64_t first, int64_t rows, const Event& layer_left) {
+// On a GPU, large groups are multiplied with weights of the compute type: those that are kept in blocks are
+// dequantised, once a layer.
+LayerWeights Prefill::layer_weights(int64_t layer) {
+  LayerWeights weights = layout_.weights().layer(layer);
+  std::byte* to = work_.matrices;
+  if (to == nullptr) return weights;
+  const DType type = layout_.weights().dtype();
+  for (Weight* weight : {&weights.qkv, &weights.output, &weights.gate_up, &weights.down}) {
+    if (weight->plain()) continue;
+    const int64_t rows = weight->rows(), cols = weight->cols;
+    dequantise({.weight = *weight, .ids = nullptr, .first_row = 0, .rows = rows, .type = type, .out = to}, compute_);
+    *weight = plain_weight(to, type, rows, cols);
+    to += unpacked_bytes(*weight, type);
+  }
+  return weights;
+}
+
+void Prefill::group_rows(const LayerWeights& weights, int64_t first, int64_t rows, const Event& layer_left) {
   const TraceSpan span(compute_, {"from row", first});
   std::byte* const hidden = static_cast<std::byte*>(work_.hidden) +
                             static_cast<uint64_t>(first - layout_.saved_rows()) * layout_.hidden_row_bytes();
   const Pass pass = buffers_.make_pass(work_.layer, work_.positions + first, rows, ProductPath::kPrefill);
-  qkv_product(pass, layer, hidden);
+  qkv_product(pass, weights, hidden);
   if (first == layout_.saved_rows()) compute_.wait(layer_left);
   for (int64_t row = 0; row < rows;) {  // a group may lie in several segments
     const int64_t here = std::min(rows - row, segment_range(segment_of(first + row)).end() - (first + row));
@@ -228,7 +243,7 @@ void Prefill::group_rows(int64_t layer, int64_t first, int64_t rows, const Event
                        .first_position = first},
                       compute_);
   }
-  layer_output(pass, layer, hidden);
+  layer_output(pass, weights, hidden);
 }
 
 }  // namespace headrace

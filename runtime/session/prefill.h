@@ -40,7 +40,8 @@ class Prefill {
   bool layers();
   bool begin_prefix();
   bool draft(std::span<const int32_t> ids);
-  void group_rows(int64_t layer, int64_t first, int64_t rows, const Event& layer_left);
+  LayerWeights layer_weights(int64_t layer);
+  void group_rows(const LayerWeights& weights, int64_t first, int64_t rows, const Event& layer_left);
 
   const SessionLayout& layout_;
   const SessionOptions& options_;

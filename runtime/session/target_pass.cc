@@ -167,22 +167,20 @@ int64_t TargetPass::growth_rows(int64_t rows, int64_t first) const {
 // Where nothing is streamed, what it enqueues depends on the number of nodes and of prefix segments alone; of a
 // partial step, on the number of nodes.
 void TargetPass::run_pass(const Pass& pass) {
-  embedding({.ids = buffers_.step().inputs.tokens,
-             .table = weights_.embedding(),
-             .out = buffers_.step().hidden,
-             .type = weights_.dtype(),
-             .rows = pass.rows,
-             .vocab = config_.vocab,
-             .hidden = config_.hidden},
-            compute_);
+  embed_tokens(weights_.embedding(),
+               {.ids = buffers_.step().inputs.tokens,
+                .rows = pass.rows,
+                .type = weights_.dtype(),
+                .out = buffers_.step().hidden},
+               compute_);
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
     const TraceSpan inside(compute_, {"layer", layer});
     if (options_.draft != nullptr) options_.draft->pass_layer({layer, buffers_.step().hidden, pass.rows});
-    qkv_product(pass, layer, buffers_.step().hidden);
+    qkv_product(pass, weights_.layer(layer), buffers_.step().hidden);
     rotate_rows(pass, 0, pass.rows,
                 kv_.cache.pass_destination(layer, grows_ ? buffers_.step().inputs.first_row : nullptr));
     attention_.run(pass, layer, scope_);
-    layer_output(pass, layer, buffers_.step().hidden);
+    layer_output(pass, weights_.layer(layer), buffers_.step().hidden);
   }
   draw(pass);
 }

@@ -53,6 +53,7 @@ struct PrefillWork {
   int32_t *ids, *positions;  // [prompt]
   void* hidden;              // [prompt, hidden]: the whole prompt's states stay on the device
   LayerWork layer;           // of one group
+  std::byte* matrices;       // of a layer that is kept in blocks, dequantised; null: none is, or it is not needed
   std::byte* layer_buffer;   // K and V of a layer while it is built, in segments
   KvSegment* segments;       // [segments] of it, for the kernels
   int64_t segment_count;

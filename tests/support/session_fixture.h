@@ -33,10 +33,10 @@ struct LoadedModel {
   std::unique_ptr<Stream> compute;
 
   LoadedModel(const std::string& path, DType dtype, DeviceChoice choice = DeviceChoice::kCpu, int threads = 2,
-              uint64_t vram_bytes = 0)
+              uint64_t vram_bytes = 0, WeightPolicy policy = WeightPolicy::kKeep)
       : device(open_device({.choice = choice, .vram_bytes = vram_bytes, .threads = threads})),
         checkpoint(open_checkpoint(path)),
-        weights(Weights::reserve(*checkpoint, *device, dtype)),
+        weights(Weights::reserve(*checkpoint, *device, {dtype, policy})),
         compute(device->make_stream("compute", StreamRole::kCompute)) {
     weights.load(*checkpoint, *device, nullptr, nullptr);
   }

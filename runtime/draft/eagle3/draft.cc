@@ -101,14 +101,8 @@ void Eagle3Draft::project(const LayerInput& input, int64_t first_row, int64_t ro
 void Eagle3Draft::join(const Join& j) {
   const Eagle3Views& w = weights_.views();
   const int64_t hidden = config_.hidden;
-  embedding({.ids = j.tokens,
-             .table = w.embedding != nullptr ? w.embedding : target_.embedding(),
-             .out = j.token,
-             .type = weights_.dtype(),
-             .rows = j.rows,
-             .vocab = config_.target_vocab,
-             .hidden = hidden},
-            *compute_);
+  embed_tokens(w.embedding != nullptr ? w.embedding : target_.embedding(),
+               {.ids = j.tokens, .rows = j.rows, .type = weights_.dtype(), .out = j.token}, *compute_);
   layer_->normalise(j.token, w.input_norm, j.joined, j.rows, hidden, 2 * hidden);
   std::byte* const second = static_cast<std::byte*>(j.joined) + sizes_.bytes(hidden);
   layer_->normalise(j.features, w.hidden_norm, second, j.rows, hidden, 2 * hidden);

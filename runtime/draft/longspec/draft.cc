@@ -82,14 +82,8 @@ bool LongSpecDraft::finish_prefill(std::span<const int32_t> prompt, Progress*, c
 
 void LongSpecDraft::enter(const Entrance& e) {
   const LongSpecViews& w = weights_.views();
-  embedding({.ids = e.tokens,
-             .table = target_.weights->embedding(),
-             .out = e.hidden,
-             .type = weights_.dtype(),
-             .rows = e.rows,
-             .vocab = config_.vocab,
-             .hidden = config_.hidden},
-            *compute_);
+  embed_tokens(target_.weights->embedding(),
+               {.ids = e.tokens, .rows = e.rows, .type = weights_.dtype(), .out = e.hidden}, *compute_);
   layer_->normalise(e.hidden, w.input_norm, e.normed, e.rows);
   layer_->multiply({.x = e.normed,
                     .w = w.qkv,
@@ -145,7 +139,7 @@ const float* LongSpecDraft::finish_layer(const DraftRows& rows) {
   const DraftLayerWork& work = work_.layer;
   void* const x = work_.hidden;
   const int64_t hidden = config_.hidden, attended = sizes_.attended(), count = rows.count;
-  const auto add_attention = [&](const void* weight) {
+  const auto add_attention = [&](const Weight& weight) {
     layer_->multiply(
         {.x = work.attention, .w = weight, .residual = x, .out = x, .rows = count, .n = hidden, .k = attended});
   };

@@ -6,19 +6,19 @@
 
 namespace headrace {
 
-// All in the weights' type; [out, in], row-major.
+// Vectors are of the weights' type; matrices are [out, in].
 struct LongSpecViews {
-  const void* input_norm = nullptr;    // [hidden]
-  const void* qkv = nullptr;           // [(heads + 2 kv_heads) * head_dim, hidden]
-  const void* qkv_bias = nullptr;      // [(heads + 2 kv_heads) * head_dim]
-  const void* output = nullptr;        // [hidden, heads * head_dim]
-  const void* cross_norm = nullptr;    // [hidden]: after the self-attention
-  const void* cross_q = nullptr;       // [heads * head_dim, hidden]
-  const void* cross_bias = nullptr;    // [heads * head_dim]
-  const void* cross_output = nullptr;  // [hidden, heads * head_dim]
-  const void* ffn_norm = nullptr;      // [hidden]: after the cross-attention
-  const void* gate_up = nullptr;       // [2 * ffn, hidden]
-  const void* down = nullptr;          // [hidden, ffn]
+  const void* input_norm = nullptr;  // [hidden]
+  Weight qkv;                        // [(heads + 2 kv_heads) * head_dim, hidden]
+  const void* qkv_bias = nullptr;    // [(heads + 2 kv_heads) * head_dim]
+  Weight output;                     // [hidden, heads * head_dim]
+  const void* cross_norm = nullptr;  // [hidden]: after the self-attention
+  Weight cross_q;                    // [heads * head_dim, hidden]
+  const void* cross_bias = nullptr;  // [heads * head_dim]
+  Weight cross_output;               // [hidden, heads * head_dim]
+  const void* ffn_norm = nullptr;    // [hidden]: after the cross-attention
+  Weight gate_up;                    // [2 * ffn, hidden]
+  Weight down;                       // [hidden, ffn]
 };
 using LongSpecWeights = DraftWeights<LongSpecViews>;
 

@@ -108,16 +108,10 @@ Pass SimpleDraft::make_pass(const int32_t* positions, int64_t rows) const {
 // -> work_.hidden. Only rows at the start of the context are sinks, and they arrive in chains.
 void SimpleDraft::forward(const DraftRows& rows) {
   const Pass pass = make_pass(rows.positions, rows.count);
-  embedding({.ids = rows.tokens,
-             .table = weights_.embedding(),
-             .out = work_.hidden,
-             .type = weights_.dtype(),
-             .rows = rows.count,
-             .vocab = config_.vocab,
-             .hidden = config_.hidden},
-            *compute_);
+  embed_tokens(weights_.embedding(),
+               {.ids = rows.tokens, .rows = rows.count, .type = weights_.dtype(), .out = work_.hidden}, *compute_);
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
-    qkv_product(pass, layer, work_.hidden);
+    qkv_product(pass, weights_.layer(layer), work_.hidden);
     if (rows.pass_row == 0) remember_sinks(layer, cache_->rows(), rows.count);
     rotate_rows(pass, 0, rows.count, cache_->pass_rows_from(layer, rows.pass_row));
     draft_attention({.layer = layer,
@@ -132,7 +126,7 @@ void SimpleDraft::forward(const DraftRows& rows) {
                      .scratch = work_.scratch,
                      .out = work_.layer.attention},
                     *cache_, &prefix_, *compute_);
-    layer_output(pass, layer, work_.hidden);
+    layer_output(pass, weights_.layer(layer), work_.hidden);
   }
 }
 

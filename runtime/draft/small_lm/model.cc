@@ -33,7 +33,7 @@ void check_sizes(const Checkpoint& draft, const ModelConfig& target, const Token
 class SimpleModel final : public LayerDraftModel<Checkpoint, Weights> {
  public:
   SimpleModel(const DraftOptions& options, const TreeShape& tree, Device& device, const SimpleTarget& target)
-      : LayerDraftModel(options, tree, device, open_fitting(options.model, target), target.weights->dtype()),
+      : LayerDraftModel(options, tree, device, open_fitting(options.model, target), target.weights->options()),
         window_(options.window),
         config_(checkpoint_->config()),
         target_vocab_(target.config->vocab) {

@@ -21,6 +21,7 @@ class GgufCheckpoint final : public Checkpoint {
  public:
   explicit GgufCheckpoint(const std::string& path);
   void read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const override;
+  void read_blocks(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, void* dst) const override;
   ByteRange stored_range(const TensorInfo& tensor) const override {
     const GgufTensor& from = stored(tensor);
     return {&input_, from.begin, from.bytes};
@@ -133,6 +134,21 @@ void GgufCheckpoint::read_permuted(const GgufTensor& from, int64_t row_begin, in
       input_.read(from.begin + static_cast<uint64_t>(first) * row_bytes, head.data(), head.size());
     dequantize(*from.type, head.data() + static_cast<uint64_t>(stored_row(row, head_dim) - first) * row_bytes, type,
                out, cols);
+  }
+}
+
+void GgufCheckpoint::read_blocks(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, void* dst) const {
+  CHECK(0 <= row_begin && row_begin <= row_end && row_end <= tensor.rows(), tensor.name, " rows ", row_begin, " to ",
+        row_end, " of ", tensor.rows());
+  const GgufTensor& from = stored(tensor);
+  const uint64_t row_bytes = weight_bytes(tensor.block_type().value(), 1, tensor.cols());
+  char* out = static_cast<char*>(dst);
+  if (permuted_heads(tensor) == 0) {
+    return input_.read(from.begin + static_cast<uint64_t>(row_begin) * row_bytes, out,
+                       static_cast<uint64_t>(row_end - row_begin) * row_bytes);
+  }
+  for (int64_t row = row_begin; row < row_end; ++row, out += row_bytes) {
+    input_.read(from.begin + static_cast<uint64_t>(stored_row(row, config_.head_dim)) * row_bytes, out, row_bytes);
   }
 }
 

@@ -121,7 +121,7 @@ TEST_P(KvBudgets, AutoUnderEveryBudgetGivesTheSameBits) {
     auto small = open_device({.choice = GetParam(),
                               .vram_bytes = taken + weights + least + 4 * segments_bytes(rows, 0, resident) + 64 * kKiB,
                               .threads = 2});
-    Weights on_small = Weights::reserve(*model.checkpoint, *small, DType::kF32);
+    Weights on_small = Weights::reserve(*model.checkpoint, *small, {DType::kF32});
     on_small.load(*model.checkpoint, *small, nullptr, nullptr);
     model.weights = std::move(on_small);
     model.device.swap(small);

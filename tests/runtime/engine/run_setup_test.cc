@@ -25,7 +25,7 @@ class OnPaper {
       : device_(open_dry_run_device(
             {.name = "paper", .backend = backend, .vram_bytes = 64 * kGiB, .host_bytes = 64 * kGiB})),
         checkpoint_(make_random_checkpoint("llama-3.2-1b", find_shape("llama-3.2-1b").config, 0)),
-        weights_(Weights::reserve(*checkpoint_, *device_, checkpoint_->natural_dtype())),
+        weights_(Weights::reserve(*checkpoint_, *device_, {checkpoint_->natural_dtype()})),
         draft_(open_draft({.type = spec}, *device_, checkpoint_->config(), weights_)),
         compute_(device_->make_stream("compute", StreamRole::kCompute)) {}
 

@@ -37,8 +37,9 @@ class DamagedWeights : public ::testing::Test {
       fs::copy_file(testing::tiny_model("llama31") + "/" + file, folder_ / name + "/" + file);
     return folder_ / name;
   }
-  static std::vector<std::string> load(const std::string& model, DType dtype, int threads = 2) {
-    return testing::LoadedModel(model, dtype, DeviceChoice::kCpu, threads).weights.damage();
+  static std::vector<std::string> load(const std::string& model, DType dtype, int threads = 2,
+                                       WeightPolicy policy = WeightPolicy::kKeep) {
+    return testing::LoadedModel(model, dtype, DeviceChoice::kCpu, threads, 0, policy).weights.damage();
   }
   // One line that begins with the file and has all the parts.
   static void expect_damage(const std::vector<std::string>& damage, const std::string& file,
@@ -93,20 +94,34 @@ TEST_F(DamagedWeights, ATypeThatIsTooSmallIsSaid) {
   expect_damage(load(model, DType::kF16), file, {"infinity at row 3, column 4", "read as f16", "--dtype bf16"});
 }
 
-// A scale of a block that is infinite: 0 x infinity, too.
+// A scale of a block that is infinite (0 x infinity, too), or whose weights f16 cannot hold: found whether blocks are
+// kept or dequantised.
 TEST_F(DamagedWeights, OfBlocksInAGgufFile) {
-  testing_support::GgufWriter gguf = testing_support::small_gguf("llama");
-  for (testing_support::GgufWriter::Tensor& tensor : gguf.tensors()) {
-    if (tensor.name != "blk.0.ffn_up.weight") continue;
-    tensor.type = 3;  // Q4_1: scale, minimum, 32 halves of bytes
-    tensor.bytes.assign(32 * 20, '\x11');
-    for (size_t row = 0; row < 32; ++row) tensor.bytes.replace(row * 20, 4, std::string("\x00\x3c\x00\x00", 4));
-    tensor.bytes.replace(6 * 20, 2, std::string("\x00\x7c", 2));
+  const auto file_with = [&](const std::string& name, std::string_view scale_bytes) {
+    testing_support::GgufWriter gguf = testing_support::small_gguf("llama");
+    for (testing_support::GgufWriter::Tensor& tensor : gguf.tensors()) {
+      if (tensor.name != "blk.0.ffn_up.weight") continue;
+      tensor.type = 3;  // Q4_1: scale, minimum, 32 halves of bytes
+      tensor.bytes.assign(32 * 20, '\x11');
+      for (size_t row = 0; row < 32; ++row) tensor.bytes.replace(row * 20, 4, std::string("\x00\x3c\x00\x00", 4));
+      tensor.bytes.replace(6 * 20, 2, scale_bytes);
+      tensor.bytes[6 * 20 + 4 + 3] = '\x21';  // two in row 6, column 19
+    }
+    return folder_.write(name, gguf.finish());
+  };
+  const std::string infinite = file_with("infinite.gguf", {"\x00\x7c", 2}),
+                    large = file_with("large.gguf", {"\x00\x7a", 2});
+  for (const WeightPolicy policy : {WeightPolicy::kKeep, WeightPolicy::kDequantise}) {
+    for (const int threads : {1, 3}) {
+      expect_damage(
+          load(infinite, DType::kBF16, threads, policy), infinite,
+          {"model.layers.0.mlp.up_proj.weight holds infinity at row 6, column 0", "stored as Q4_1, read as bf16"});
+      EXPECT_TRUE(load(large, DType::kBF16, threads, policy).empty());
+      expect_damage(
+          load(large, DType::kF16, threads, policy), large,
+          {"up_proj.weight holds infinity at row 6, column 19", "stored as Q4_1, read as f16", "--dtype bf16"});
+    }
   }
-  const std::string path = folder_.write("blocks.gguf", gguf.finish());
-  expect_damage(
-      load(path, DType::kBF16), path,
-      {"model.layers.0.mlp.up_proj.weight holds infinity at row 6, column 0", "stored as Q4_1, read as bf16"});
 }
 
 TEST_F(DamagedWeights, OfManyTensorsTheFirstFewAreNamed) {
@@ -167,7 +182,7 @@ TEST_F(DamagedWeights, AModelThatIsShortenedWhileItLoadsIsSaid) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       const std::string whole = path == gguf ? folder_.read("short.gguf") : folder_.read("short/model.safetensors");
       const std::unique_ptr<Checkpoint> checkpoint = open_checkpoint(path);
-      Weights weights = Weights::reserve(*checkpoint, *device, dtype);
+      Weights weights = Weights::reserve(*checkpoint, *device, {dtype});
       fs::resize_file(file, whole.size() / 2);
       expect_error(ExitCode::kBadInput, file,
                    {str("has ", whole.size() / 2, " bytes; it had ", whole.size()), "shortened"},

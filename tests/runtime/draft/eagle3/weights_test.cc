@@ -42,23 +42,27 @@ class Eagle3OnDevice : public ::testing::TestWithParam<DeviceChoice> {
     const auto rows = [&](const void* data, const std::vector<std::string>& names) {
       expect_rows(head, weights.dtype(), data, names);
     };
+    const auto matrix = [&](const Weight& weight, const std::vector<std::string>& names) {
+      EXPECT_TRUE(weight.plain());
+      rows(weight.parts[0].data, names);
+    };
     for (size_t i = 0; i < 3; ++i) {
-      rows(v.fc[i], {str("fc.", i, ".weight")});
+      matrix(v.fc[i], {str("fc.", i, ".weight")});
       EXPECT_EQ(v.fc_norm[i] != nullptr, head.config().fc_norm);
       if (head.config().fc_norm) rows(v.fc_norm[i], {str("fc_norm.", i, ".weight")});
     }
     rows(v.input_norm, {p + "input_layernorm.weight"});
     rows(v.hidden_norm, {p + "hidden_norm.weight"});
-    rows(v.qkv, {p + "self_attn.q_proj.weight", p + "self_attn.k_proj.weight", p + "self_attn.v_proj.weight"});
-    rows(v.output, {p + "self_attn.o_proj.weight"});
+    matrix(v.qkv, {p + "self_attn.q_proj.weight", p + "self_attn.k_proj.weight", p + "self_attn.v_proj.weight"});
+    matrix(v.output, {p + "self_attn.o_proj.weight"});
     rows(v.ffn_norm, {p + "post_attention_layernorm.weight"});
-    rows(v.gate_up, {p + "mlp.gate_proj.weight", p + "mlp.up_proj.weight"});
-    rows(v.down, {p + "mlp.down_proj.weight"});
+    matrix(v.gate_up, {p + "mlp.gate_proj.weight", p + "mlp.up_proj.weight"});
+    matrix(v.down, {p + "mlp.down_proj.weight"});
     rows(v.final_norm, {"norm.weight"});
     EXPECT_EQ(v.head != nullptr, head.config().own_head);
-    if (head.config().own_head) rows(v.head, {"lm_head.weight"});
+    if (head.config().own_head) matrix(v.head, {"lm_head.weight"});
     EXPECT_EQ(v.embedding != nullptr, head.config().own_embedding);
-    if (head.config().own_embedding) rows(v.embedding, {"embed_tokens.weight"});
+    if (head.config().own_embedding) matrix(v.embedding, {"embed_tokens.weight"});
     const std::vector<char> ids = read(v.target_ids, head.target_ids().size() * sizeof(int32_t));
     EXPECT_EQ(std::memcmp(ids.data(), head.target_ids().data(), ids.size()), 0);
   }
@@ -71,7 +75,7 @@ TEST_P(Eagle3OnDevice, HoldsTheHeadForSmolLm2) {
   target.layers = 30, target.hidden = 576, target.vocab = 49152, target.max_positions = 65536;
   const std::unique_ptr<Eagle3Checkpoint> head = open_eagle3(HEADRACE_TEST_DATA "/eagle3", target);
   for (const DType type : {DType::kBF16, DType::kF32}) {
-    Eagle3Weights weights = Eagle3Weights::reserve(*head, *device_, type);
+    Eagle3Weights weights = Eagle3Weights::reserve(*head, *device_, {type});
     EXPECT_FALSE(weights.loaded());
     ASSERT_TRUE(weights.load(*head, *device_, nullptr, nullptr));
     EXPECT_TRUE(weights.loaded());
@@ -90,7 +94,7 @@ TEST_P(Eagle3OnDevice, HoldsWhatIsOptional) {
   const TemporaryFolder folder;
   files.write(folder.path());
   const std::unique_ptr<Eagle3Checkpoint> head = open_eagle3(folder.path(), eagle3_target());
-  Eagle3Weights weights = Eagle3Weights::reserve(*head, *device_, DType::kF16);
+  Eagle3Weights weights = Eagle3Weights::reserve(*head, *device_, {DType::kF16});
   ASSERT_TRUE(weights.load(*head, *device_, nullptr, nullptr));
   expect_all(*head, weights);
 }
@@ -99,7 +103,7 @@ TEST_P(Eagle3OnDevice, AnInterruptLeavesItUnloaded) {
   const TemporaryFolder folder;
   Eagle3Files().write(folder.path());
   const std::unique_ptr<Eagle3Checkpoint> head = open_eagle3(folder.path(), eagle3_target());
-  Eagle3Weights weights = Eagle3Weights::reserve(*head, *device_, DType::kF32);
+  Eagle3Weights weights = Eagle3Weights::reserve(*head, *device_, {DType::kF32});
   const std::atomic<bool> interrupt = true;
   EXPECT_FALSE(weights.load(*head, *device_, nullptr, &interrupt));
   EXPECT_FALSE(weights.loaded());

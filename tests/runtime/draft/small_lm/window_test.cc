@@ -28,7 +28,7 @@ struct Drafter {
   Drafter(std::unique_ptr<Checkpoint> model, DeviceChoice choice)
       : device(open_device({.choice = choice, .threads = 2})),
         checkpoint(std::move(model)),
-        weights(Weights::reserve(*checkpoint, *device, DType::kF32)),
+        weights(Weights::reserve(*checkpoint, *device, {DType::kF32})),
         compute(device->make_stream("compute", StreamRole::kCompute)) {
     weights.load(*checkpoint, *device, nullptr, nullptr);
   }

@@ -1,0 +1,149 @@
+// Weights that stay quantised give the logits and the text that the same weights give dequantised: on the CPU to the
+// bit, in prefill, in decoding and in a draft.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/engine/engine.h"
+#include "tests/support/gguf_writer.h"
+#include "tests/support/session_fixture.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/weight_blocks.h"
+
+namespace headrace {
+namespace {
+
+using testing::LoadedModel;
+using testing_support::GgufWriter;
+
+constexpr int64_t kHidden = 256, kFfn = 512, kVocab = 300, kLayers = 2;
+constexpr int kHeads = 4, kKvHeads = 2;
+
+struct StoredType {
+  uint32_t id;  // ggml's
+  WeightType type;
+};
+constexpr StoredType kQ4_0 = {2, WeightType::kQ4_0}, kQ4_1 = {3, WeightType::kQ4_1}, kQ5_0 = {6, WeightType::kQ5_0},
+                     kQ5_1 = {7, WeightType::kQ5_1}, kQ8_0 = {8, WeightType::kQ8_0}, kQ4K = {12, WeightType::kQ4K},
+                     kQ5K = {13, WeightType::kQ5K}, kQ6K = {14, WeightType::kQ6K};
+
+GgufWriter::Tensor matrix(const std::string& name, int64_t rows, int64_t cols, const StoredType& type) {
+  const std::vector<std::byte> blocks =
+      testing_support::random_blocks(type.type, std::hash<std::string>()(name), rows, cols);
+  return {name, {cols, rows}, type.id, std::string(reinterpret_cast<const char*>(blocks.data()), blocks.size()), {},
+          {}};
+}
+GgufWriter::Tensor ones(const std::string& name) {
+  std::string bytes;
+  for (int64_t i = 0; i < kHidden; ++i) bytes += testing_support::raw_bytes(1.0f);
+  return {name, {kHidden}, 0, bytes, {}, {}};
+}
+
+// Two layers that between them have every type; a file that mixes them as Q4_K_M files do.
+GgufWriter mixed_gguf() {
+  GgufWriter out;
+  out.add_string("general.architecture", "llama");
+  out.add_u32("llama.block_count", kLayers);
+  out.add_u32("llama.context_length", 2048);
+  out.add_u32("llama.embedding_length", kHidden);
+  out.add_u32("llama.feed_forward_length", kFfn);
+  out.add_u32("llama.attention.head_count", kHeads);
+  out.add_u32("llama.attention.head_count_kv", kKvHeads);
+  out.add_f32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  out.add_f32("llama.rope.freq_base", 20000.0f);
+  std::vector<std::string> tokens;
+  for (int64_t i = 0; i < kVocab; ++i) tokens.push_back("t" + std::to_string(i));
+  out.add_string("tokenizer.ggml.model", "gpt2");
+  out.add_string("tokenizer.ggml.pre", "gpt-2");
+  out.add_strings("tokenizer.ggml.tokens", tokens);
+  out.add_i32s("tokenizer.ggml.token_type", std::vector<int32_t>(kVocab, 1));
+  out.add_strings("tokenizer.ggml.merges", {});
+  out.add_u32("tokenizer.ggml.bos_token_id", 0);
+  out.add_u32("tokenizer.ggml.eos_token_id", 1);
+  out.add_tensor(matrix("token_embd.weight", kVocab, kHidden, kQ6K));
+  const StoredType types[kLayers][7] = {{kQ4K, kQ4K, kQ6K, kQ5K, kQ4K, kQ4K, kQ6K},
+                                        {kQ4_0, kQ4_1, kQ5_0, kQ8_0, kQ5_1, kQ8_0, kQ4_1}};
+  for (int64_t layer = 0; layer < kLayers; ++layer) {
+    const std::string name = "blk." + std::to_string(layer) + ".";
+    const StoredType* const type = types[layer];
+    out.add_tensor(ones(name + "attn_norm.weight"));
+    out.add_tensor(matrix(name + "attn_q.weight", kHidden, kHidden, type[0]));
+    out.add_tensor(matrix(name + "attn_k.weight", kHidden / 2, kHidden, type[1]));
+    out.add_tensor(matrix(name + "attn_v.weight", kHidden / 2, kHidden, type[2]));
+    out.add_tensor(matrix(name + "attn_output.weight", kHidden, kHidden, type[3]));
+    out.add_tensor(ones(name + "ffn_norm.weight"));
+    out.add_tensor(matrix(name + "ffn_gate.weight", kFfn, kHidden, type[4]));
+    out.add_tensor(matrix(name + "ffn_up.weight", kFfn, kHidden, type[5]));
+    out.add_tensor(matrix(name + "ffn_down.weight", kHidden, kFfn, type[6]));
+  }
+  out.add_tensor(ones("output_norm.weight"));
+  return out;
+}
+
+class KeptWeights : public ::testing::Test {
+ protected:
+  const TemporaryFolder folder_;
+  const std::string path_ = folder_.write("mixed.gguf", mixed_gguf().finish());
+};
+
+TEST_F(KeptWeights, StayAsTheyAreStored) {
+  const LoadedModel kept(path_, DType::kBF16);
+  ASSERT_TRUE(kept.weights.keeps_blocks());
+  EXPECT_TRUE(kept.weights.damage().empty());
+  const LayerWeights &first = kept.weights.layer(0), &second = kept.weights.layer(1);
+  ASSERT_EQ(first.qkv.count, 2);  // q and k are of one type, and one part
+  EXPECT_EQ(first.qkv.parts[0].rows, kHidden + kHidden / 2);
+  EXPECT_EQ(first.qkv.parts[1].type, WeightType::kQ6K);
+  EXPECT_EQ(first.gate_up.count, 1);
+  EXPECT_EQ(second.qkv.count, 3);
+  EXPECT_EQ(second.gate_up.count, 2);
+  EXPECT_EQ(kept.weights.head().parts[0].data, kept.weights.embedding().parts[0].data);  // tied
+  const LoadedModel plain(path_, DType::kBF16, DeviceChoice::kCpu, 2, 0, WeightPolicy::kDequantise);
+  EXPECT_FALSE(plain.weights.keeps_blocks());
+  EXPECT_TRUE(plain.weights.layer(0).qkv.plain());
+  EXPECT_LT(kept.weights.bytes(), plain.weights.bytes() / 2);
+}
+
+TEST_F(KeptWeights, GiveTheLogitsOfDequantisedOnes) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    std::vector<std::vector<float>> plain_logits;
+    std::vector<int32_t> plain_tokens;
+    for (const WeightPolicy policy : {WeightPolicy::kDequantise, WeightPolicy::kKeep}) {
+      for (const int threads : {1, 3}) {
+        const LoadedModel model(path_, dtype, DeviceChoice::kCpu, threads, 0, policy);
+        const std::vector<int32_t> ids = testing::made_up_ids(300, kVocab);
+        std::vector<std::vector<float>> logits;
+        const std::vector<int32_t> tokens =
+            testing::decode_plainly(*model.session(model.options(300, 8)), ids, 6, &logits);
+        if (plain_logits.empty()) plain_logits = logits, plain_tokens = tokens;
+        EXPECT_EQ(tokens, plain_tokens) << dtype_name(dtype);
+        EXPECT_TRUE(logits == plain_logits) << dtype_name(dtype) << ", " << threads << " threads";
+      }
+    }
+  }
+}
+
+TEST_F(KeptWeights, GiveTheSameTextWithEveryDraft) {
+  std::vector<int32_t> first;
+  for (const WeightPolicy policy : {WeightPolicy::kDequantise, WeightPolicy::kKeep}) {
+    for (const SpecType type : {SpecType::kNone, SpecType::kSimple, SpecType::kNgram}) {
+      EngineOptions options;
+      options.model = path_;
+      options.device = {.choice = DeviceChoice::kCpu, .threads = 2};
+      options.weights = policy;
+      options.want_tokenizer = false;
+      options.draft.type = type;
+      if (type == SpecType::kSimple) options.draft.model = path_;
+      Engine engine(options);
+      const GenerateResult result = engine.generate(testing::made_up_ids(90, kVocab), {.max_tokens = 24}, nullptr);
+      if (first.empty()) first = result.token_ids;
+      EXPECT_EQ(result.token_ids, first) << spec_type_name(type);
+    }
+  }
+  EXPECT_GT(first.size(), 3u);
+}
+
+}  // namespace
+}  // namespace headrace
