@@ -4,7 +4,6 @@
 
 namespace headrace::kernels::cuda {
 
-uint64_t stored_weight_bytes(WeightType, int64_t, int64_t) { no_body("stored_weight_bytes"); }
 void store_weight(const StoreWeightParams&, Stream&) { no_body("store_weight"); }
 void dequantise(const DequantiseParams&, Stream&) { no_body("dequantise"); }
 

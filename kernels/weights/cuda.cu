@@ -1,0 +1,168 @@
+#include <algorithm>
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/weights/cuda.h"
+#include "kernels/weights/cuda_value.cuh"
+
+namespace headrace::kernels::cuda {
+
+namespace {
+
+constexpr int kThreads = 128;
+
+// ---- store_weight ---------------------------------------------------------------------------------------------------
+
+// The block that holds a column of a row of the run; null where the matrix has none.
+struct Blocks {
+  const uint8_t* data;
+  int64_t rows, cols;
+  int64_t row_bytes;
+  int elements, bytes;
+
+  __device__ const uint8_t* at(int64_t row, int64_t col) const {
+    return row < rows && col < cols ? data + row * row_bytes + col / elements * bytes : nullptr;
+  }
+};
+struct Store {
+  Blocks blocks;
+  WeightType type;
+  char* out;  // the run's first tile
+};
+
+__device__ uint32_t load_half(const uint8_t* p) { return p == nullptr ? 0 : p[0] | p[1] << 8; }
+
+// A lane's words of one step.
+__device__ void store_step(const Store& p, const PackedKind& kind, char* tile, const TilePlanes& planes, int64_t row,
+                           int64_t step, int lane) {
+  uint32_t main[8] = {}, extra[2] = {};
+#pragma unroll
+  for (int hi = 0; hi < 2; ++hi) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int first = 32 * half + lane % 4 * 8;
+      const int64_t col = step * kStepCols + first;
+      const uint8_t* const block = p.blocks.at(row + lane / 4 + 8 * hi, col);
+      if (block == nullptr) continue;
+      const int in_block = static_cast<int>(col % p.blocks.elements);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const unsigned q = block_q(p.type, block, in_block + i);
+        const Place place = place_of(8 * hi + lane / 4, first + i);
+        const int u = i / 4, s = i / 2 % 2, b = i % 2;  // as in `place`, known when this is compiled
+        if (kind.bits == 8) {
+          main[4 * half + 2 * u + hi] |= q << (16 * b + 8 * s);
+        } else {
+          main[2 * half + u] |= (q & 15) << (16 * b + 8 * s + 4 * hi);
+          const uint32_t top = q >> 4;
+          extra[kind.bits == 6 ? half : 0] |= __funnelshift_l(top, top, extra_place(kind.bits, place).bit);
+        }
+      }
+    }
+  }
+  auto* const to = reinterpret_cast<uint4*>(tile + step * main_step_bytes(kind.bits)) + lane;
+  to[0] = make_uint4(main[0], main[1], main[2], main[3]);
+  if (kind.bits == 8) to[32] = make_uint4(main[4], main[5], main[6], main[7]);
+  auto* const above = reinterpret_cast<uint32_t*>(tile + planes.extra + step * extra_step_bytes(kind.bits));
+  if (kind.bits == 5) above[lane] = extra[0];
+  if (kind.bits == 6) reinterpret_cast<uint2*>(above)[lane] = make_uint2(extra[0], extra[1]);
+}
+
+// A lane's words of one record: of row pair lane / 4 and the groups 2 (lane % 4) and the next.
+__device__ void store_record(const Store& p, const PackedKind& kind, uint32_t* record, int64_t row, int64_t first_col,
+                             int lane) {
+  const int g = lane / 4, t = lane % 4;
+  for (int group = 2 * t; group < 2 * t + 2; ++group) {
+    const uint8_t* const low = p.blocks.at(row + g, first_col + 32 * group);
+    const uint8_t* const high = p.blocks.at(row + g + 8, first_col + 32 * group);
+    const auto second = [](const uint8_t* block) { return block == nullptr ? nullptr : block + 2; };
+    uint32_t* const word = record + scale_word(g, group);
+    if (kind.scales == ScaleKind::kHalf || kind.scales == ScaleKind::kHalfMin) {
+      *word = load_half(low) | load_half(high) << 16;
+      if (kind.scales == ScaleKind::kHalfMin)
+        word[kRecordWords] = load_half(second(low)) | load_half(second(high)) << 16;
+    } else if (kind.scales == ScaleKind::kSixBits) {
+      *word = (low == nullptr ? 0 : block_six_bits(low, group)) | (high == nullptr ? 0 : block_six_bits(high, group))
+                                                                      << 16;
+      if (group == 0) record[kRecordWords + 2 * g] = load_half(low) | load_half(second(low)) << 16;
+      if (group == 0) record[kRecordWords + 2 * g + 1] = load_half(high) | load_half(second(high)) << 16;
+    } else {
+      constexpr int kScales = 192, kD = 208;  // in a block of Q6_K
+      *word = (low == nullptr ? 0 : load_half(low + kScales + 2 * group)) |
+              (high == nullptr ? 0 : load_half(high + kScales + 2 * group)) << 16;
+      if (group == 0)
+        record[kRecordWords + g] =
+            (low == nullptr ? 0 : load_half(low + kD)) | (high == nullptr ? 0 : load_half(high + kD)) << 16;
+    }
+  }
+}
+
+// Grid: records x tiles of the run; a warp a step.
+__global__ void __launch_bounds__(kThreads) store_weight_kernel(Store p) {
+  const PackedKind kind = packed_kind(p.type);
+  const TilePlanes planes = tile_planes(kind, p.blocks.cols);
+  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kTileRows, record = blockIdx.y;
+  char* const tile = p.out + blockIdx.x * planes.bytes;
+  const int64_t step = record * kStepsARecord + warp;
+  if (step * kStepCols < p.blocks.cols) store_step(p, kind, tile, planes, row, step, lane);
+  if (warp != 0) return;
+  auto* const scales = reinterpret_cast<uint32_t*>(tile + planes.scales + record * record_bytes(kind.scales));
+  store_record(p, kind, scales, row, record * kRecordCols, lane);
+}
+
+// ---- dequantise -----------------------------------------------------------------------------------------------------
+
+// Grid: blocks of chunks x rows (in strides of the grid).
+__global__ void __launch_bounds__(kThreads) dequantise_kernel(DequantiseParams p, bool aligned) {
+  const int64_t col = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kChunk;
+  const int64_t cols = p.weight.cols;
+  if (col >= cols) return;
+  const int count = static_cast<int>(cols - col < kChunk ? cols - col : kChunk);
+  for (int64_t i = blockIdx.y; i < p.rows; i += gridDim.y) {
+    int64_t row = p.ids != nullptr ? p.ids[i] : p.first_row + i;
+    device_check(0 <= row && row < p.weight.parts[0].rows + p.weight.parts[1].rows + p.weight.parts[2].rows);
+    int part = 0;
+    for (; row >= p.weight.parts[part].rows; ++part) row -= p.weight.parts[part].rows;
+    const WeightPart& from = p.weight.parts[part];
+    float values[kChunk];
+    if (packed_kind(from.type).bits == 16) {
+      load_chunk(p.type, from.data, row * cols + col, count, aligned, values);
+    } else {
+#pragma unroll
+      for (int j = 0; j < kChunk; ++j) values[j] = packed_weight(from.type, from.data, cols, row, col | j);
+    }
+    store_chunk(p.type, p.out, i * cols + col, count, aligned, values);
+  }
+}
+
+}  // namespace
+
+void store_weight(const StoreWeightParams& params, Stream& stream) {
+  const WeightTypeInfo& info = weight_type_info(params.type);
+  const TilePlanes planes = tile_planes(packed_kind(params.type), params.cols);
+  Store store{};
+  store.blocks = {.data = static_cast<const uint8_t*>(params.blocks),
+                  .rows = params.row_end - params.row_begin,
+                  .cols = params.cols,
+                  .row_bytes = params.cols / info.block_elements * info.block_bytes,
+                  .elements = static_cast<int>(info.block_elements),
+                  .bytes = static_cast<int>(info.block_bytes)};
+  store.type = params.type;
+  store.out = static_cast<char*>(params.out) + params.row_begin / kTileRows * planes.bytes;
+  launch_on(cuda_stream(stream), "store_weight",
+            {ceil_div(store.blocks.rows, kTileRows), ceil_div(params.cols, kRecordCols), kThreads}, store_weight_kernel,
+            store);
+}
+
+void dequantise(const DequantiseParams& params, Stream& stream) {
+  constexpr int64_t kMostGridRows = 32768;
+  bool aligned = chunks_aligned(params.out, params.type, params.weight.cols);
+  for (const WeightPart& part : params.weight.parts) {
+    if (is_plain(part.type)) aligned = aligned && chunks_aligned(part.data, params.type, params.weight.cols);
+  }
+  const int64_t blocks = ceil_div(ceil_div(params.weight.cols, kChunk), kThreads);
+  launch_on(cuda_stream(stream), "dequantise", {blocks, std::min(params.rows, kMostGridRows), kThreads},
+            dequantise_kernel, params, aligned);
+}
+
+}  // namespace headrace::kernels::cuda

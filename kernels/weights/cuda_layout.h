@@ -1,0 +1,185 @@
+// How CUDA keeps a quantised part: in tiles of 16 rows, each of which is three planes one after another. The main plane
+// holds the lower four bits of 64 columns in 16 bytes a lane (eight bits: of 32 columns), the extra plane the fifth and
+// sixth bits, the scale plane the scales of 256 columns. Lane 4 g + t of a warp holds rows g and g + 8 and columns 8 t
+// to 8 t + 7 of each 32: its fragment of the tensor cores' operand A, for the order of columns that
+// kernels/product/packed.cuh gives them. Rows and columns that the matrix does not have are zeros.
+//
+// A weight is fma(q, a, b) in f32, with q an unsigned number of `bits` bits. For every type this is the type's formula
+// to the bit, except that a zero may have the other sign: d * (q - zero) is exact in f32, and in d * q + m the product
+// is exact. Pure; host and device.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/weights/type.h"
+
+#if defined(__CUDACC__)
+#define HEADRACE_BOTH __host__ __device__
+#else
+#define HEADRACE_BOTH
+#endif
+
+namespace headrace::kernels::cuda {
+
+constexpr int kTileRows = 16;
+constexpr int kStepCols = 64;     // of the main and extra planes
+constexpr int kRecordCols = 256;  // of the scale plane
+constexpr int kStepsARecord = kRecordCols / kStepCols;
+
+enum class ScaleKind : uint8_t {
+  kNone,
+  kHalf,     // d in f16, a row and 32 columns; the weight is d * (q - zero)
+  kHalfMin,  // d and m in f16, a row and 32 columns: d * q + m
+  kSixBits,  // s and m in 6 bits, a row and 32 columns, d and dmin in f16 a row and 256: (d s) q - dmin m
+  kSigned,   // s in 8 bits, a row and 16 columns, d in f16 a row and 256: (d s) (q - zero)
+};
+
+struct PackedKind {
+  int bits;  // 16: a plain part, which is not packed
+  int zero;
+  ScaleKind scales;
+};
+
+HEADRACE_BOTH constexpr PackedKind packed_kind(WeightType type) {
+  switch (type) {
+    case WeightType::kQ4_0:
+      return {4, 8, ScaleKind::kHalf};
+    case WeightType::kQ4_1:
+      return {4, 0, ScaleKind::kHalfMin};
+    case WeightType::kQ5_0:
+      return {5, 16, ScaleKind::kHalf};
+    case WeightType::kQ5_1:
+      return {5, 0, ScaleKind::kHalfMin};
+    case WeightType::kQ8_0:
+      return {8, 128, ScaleKind::kHalf};
+    case WeightType::kQ4K:
+      return {4, 0, ScaleKind::kSixBits};
+    case WeightType::kQ5K:
+      return {5, 0, ScaleKind::kSixBits};
+    case WeightType::kQ6K:
+      return {6, 32, ScaleKind::kSigned};
+    default:
+      return {16, 0, ScaleKind::kNone};
+  }
+}
+
+// ---- Sizes and places in bytes -------------------------------------------------------------------------------------
+
+HEADRACE_BOTH constexpr int main_step_bytes(int bits) { return bits == 8 ? 1024 : 512; }
+HEADRACE_BOTH constexpr int extra_step_bytes(int bits) { return bits == 5 ? 128 : bits == 6 ? 256 : 0; }
+HEADRACE_BOTH constexpr int record_bytes(ScaleKind scales) {
+  return scales == ScaleKind::kHalf      ? 256
+         : scales == ScaleKind::kHalfMin ? 512
+         : scales == ScaleKind::kSixBits ? 320
+         : scales == ScaleKind::kSigned  ? 288
+                                         : 0;
+}
+
+// Of one tile.
+struct TilePlanes {
+  int64_t extra, scales, bytes;  // where two of the planes begin (the main plane begins at 0), and the whole
+};
+HEADRACE_BOTH constexpr TilePlanes tile_planes(const PackedKind& kind, int64_t cols) {
+  const int64_t steps = (cols + kStepCols - 1) / kStepCols, records = (cols + kRecordCols - 1) / kRecordCols;
+  const int64_t extra = steps * main_step_bytes(kind.bits), scales = extra + steps * extra_step_bytes(kind.bits);
+  return {extra, scales, scales + records * record_bytes(kind.scales)};
+}
+
+// ---- The place of a weight's bits ----------------------------------------------------------------------------------
+
+// A column of a step is 32 half + 8 t + 4 u + 2 s + b; a row of a tile is 8 hi + g. Steps u and pairs s are the
+// tensor cores': registers 2 s + hi of their step u hold the columns b = 0 and 1.
+struct Place {
+  int lane, half, u, s, b, hi;
+};
+HEADRACE_BOTH constexpr Place place_of(int row, int col) {
+  return {.lane = row % 8 * 4 + col % 32 / 8,
+          .half = col / 32,
+          .u = col / 4 % 2,
+          .s = col / 2 % 2,
+          .b = col % 2,
+          .hi = row / 8};
+}
+
+// A 32-bit word of a plane's step, and the first of the bits there; each further bit is the next one of the word,
+// around its end.
+struct BitPlace {
+  int word, bit;
+};
+HEADRACE_BOTH constexpr BitPlace main_place(int bits, const Place& p) {
+  if (bits == 8) return {(p.half * 32 + p.lane) * 4 + 2 * p.u + p.hi, 16 * p.b + 8 * p.s};
+  return {p.lane * 4 + 2 * p.half + p.u, 16 * p.b + 8 * p.s + 4 * p.hi};
+}
+// By how much a word of the extra plane is rotated to the right for step u and pair s. Then the extra bits of a weight
+// stand above its lower four, which stand at bit 4 hi of each half of the word.
+HEADRACE_BOTH constexpr int extra_rotation(int bits, int half, int u, int s) {
+  return bits == 5 ? 8 * half + 2 * u + s : 8 * u + 2 * s;
+}
+HEADRACE_BOTH constexpr BitPlace extra_place(int bits, const Place& p) {
+  const int word = bits == 5 ? p.lane : p.lane * 2 + p.half;
+  return {word, (4 + 4 * p.hi + 16 * p.b + extra_rotation(bits, p.half, p.u, p.s)) % 32};
+}
+
+HEADRACE_BOTH constexpr uint32_t rotate_right(uint32_t word, int by) {
+  return by == 0 ? word : word >> by | word << (32 - by);
+}
+
+// Two weights' q (b = 0 and 1) as the two halves of a word: q << 4 hi where the bits are in nibbles, else q. `main` and
+// `extra` are the words that hold them.
+template <int kBits>
+HEADRACE_BOTH constexpr uint32_t pair_of(uint32_t main, uint32_t extra, int half, int u, int s, int hi) {
+  const uint32_t v = s == 0 ? main : main >> 8;
+  if constexpr (kBits == 8) return v & 0x00ff00ffu;
+  const uint32_t low = v & (hi == 0 ? 0x000f000fu : 0x00f000f0u);
+  if constexpr (kBits == 4) return low;
+  constexpr uint32_t kMask = kBits == 5 ? 0x00100010u : 0x00300030u;
+  return low | (rotate_right(extra, extra_rotation(kBits, half, u, s)) & (hi == 0 ? kMask : kMask << 4));
+}
+
+// ---- The place of a scale in its record ----------------------------------------------------------------------------
+
+// Words of 32 bits; a group is 32 columns of the record. A word holds the f16 of rows g and g + 8 (kHalf, kHalfMin:
+// the minima follow 64 words later), the bytes s, m of row g and s, m of row g + 8 (kSixBits), or the bytes s of the
+// group's first and second 16 columns of row g and of row g + 8 (kSigned).
+HEADRACE_BOTH constexpr int scale_word(int g, int group) { return (g * 4 + group / 2) * 2 + group % 2; }
+constexpr int kRecordWords = 64;  // then, a row pair g: d, dmin of row g, of row g + 8 (kSixBits); d of both (kSigned)
+
+// ---- Blocks of files -----------------------------------------------------------------------------------------------
+
+// Of the weight with the index `i` in its block.
+HEADRACE_BOTH constexpr unsigned block_q(WeightType type, const uint8_t* block, int i) {
+  const int run = i / 32, in = i % 32;  // of the 256-wide types
+  const auto nibble = [](unsigned byte, bool high) { return high ? byte >> 4 : byte & 15; };
+  const auto bit = [&](int at) { return static_cast<unsigned>(block[at + i / 8] >> i % 8 & 1) << 4; };
+  switch (type) {
+    case WeightType::kQ4_0:
+      return nibble(block[2 + i % 16], i >= 16);
+    case WeightType::kQ4_1:
+      return nibble(block[4 + i % 16], i >= 16);
+    case WeightType::kQ5_0:
+      return nibble(block[6 + i % 16], i >= 16) | bit(2);
+    case WeightType::kQ5_1:
+      return nibble(block[8 + i % 16], i >= 16) | bit(4);
+    case WeightType::kQ8_0:
+      return block[2 + i] ^ 0x80u;
+    case WeightType::kQ4K:
+      return nibble(block[16 + 32 * (run / 2) + in], run % 2 == 1);
+    case WeightType::kQ5K:
+      return nibble(block[48 + 32 * (run / 2) + in], run % 2 == 1) | static_cast<unsigned>(block[16 + in] >> run & 1)
+                                                                         << 4;
+    default:  // Q6_K
+      return nibble(block[64 * (run / 4) + 32 * (run % 2) + in], run % 4 >= 2) |
+             static_cast<unsigned>(block[128 + 32 * (run / 4) + in] >> 2 * (run % 4) & 3) << 4;
+  }
+}
+
+// Of Q4_K and Q5_K: the group's scale, and its minimum in the next byte.
+HEADRACE_BOTH constexpr unsigned block_six_bits(const uint8_t* block, int group) {
+  const uint8_t* const p = block + 4;
+  if (group < 4) return (p[group] & 63u) | (p[group + 4] & 63u) << 8;
+  const unsigned both = p[group + 4];
+  return ((both & 15u) | static_cast<unsigned>(p[group - 4] >> 6) << 4) |
+         ((both >> 4) | static_cast<unsigned>(p[group] >> 6) << 4) << 8;
+}
+
+}  // namespace headrace::kernels::cuda

@@ -1,0 +1,129 @@
+// The order in which CUDA keeps quantised weights, by the functions that its kernels use, on the host.
+#include "kernels/weights/cuda_layout.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "cache/base.h"
+#include "tests/support/weight_blocks.h"
+
+namespace headrace {
+namespace {
+
+using kernels::cuda::BitPlace;
+using kernels::cuda::kStepCols;
+using kernels::cuda::kTileRows;
+using kernels::cuda::PackedKind;
+using kernels::cuda::Place;
+using kernels::cuda::ScaleKind;
+using testing_support::kQuantisedTypes;
+using testing_support::random_blocks;
+using testing_support::weights_of;
+
+// One step of a tile, packed bit by bit.
+struct Step {
+  std::vector<uint32_t> main, extra;
+};
+Step pack_step(int bits, const std::vector<unsigned>& q) {
+  Step step;
+  step.main.resize(static_cast<size_t>(kernels::cuda::main_step_bytes(bits) / 4));
+  step.extra.resize(static_cast<size_t>(kernels::cuda::extra_step_bytes(bits) / 4 + 1));
+  for (int row = 0; row < kTileRows; ++row) {
+    for (int col = 0; col < kStepCols; ++col) {
+      const unsigned value = q[static_cast<size_t>(row * kStepCols + col)];
+      const Place place = kernels::cuda::place_of(row, col);
+      const BitPlace main = kernels::cuda::main_place(bits, place);
+      step.main.at(static_cast<size_t>(main.word)) |= (bits == 8 ? value : value & 15) << main.bit;
+      if (bits != 5 && bits != 6) continue;
+      const BitPlace extra = kernels::cuda::extra_place(bits, place);
+      for (int i = 0; i < bits - 4; ++i) {
+        step.extra.at(static_cast<size_t>(extra.word)) |= (value >> (4 + i) & 1) << (extra.bit + i) % 32;
+      }
+    }
+  }
+  return step;
+}
+
+// A lane reads its words as the product's kernel does, and finds in each pair the two weights of its fragment.
+template <int kBits>
+void check_pairs() {
+  std::mt19937 random(kBits);
+  std::vector<unsigned> q(kTileRows * kStepCols);
+  for (unsigned& value : q) value = static_cast<unsigned>(random() & ((1u << kBits) - 1));
+  const Step step = pack_step(kBits, q);
+  for (int i = 0; i < 32 * 2 * 2 * 2 * 2; ++i) {
+    const int lane = i % 32, half = i / 32 % 2, u = i / 64 % 2, s = i / 128 % 2, hi = i / 256;
+    const int main = kBits == 8 ? (half * 32 + lane) * 4 + 2 * u + hi : lane * 4 + 2 * half + u;
+    const int extra = kBits == 5 ? lane : kBits == 6 ? lane * 2 + half : 0;
+    const uint32_t pair = kernels::cuda::pair_of<kBits>(step.main[static_cast<size_t>(main)],
+                                                        step.extra[static_cast<size_t>(extra)], half, u, s, hi);
+    const int row = lane / 4 + 8 * hi, col = 32 * half + lane % 4 * 8 + 4 * u + 2 * s;
+    const int up = kBits == 8 ? 0 : 4 * hi;
+    for (int b = 0; b < 2; ++b) {
+      ASSERT_EQ(pair >> 16 * b & 0xffff, q[static_cast<size_t>(row * kStepCols + col + b)] << up)
+          << kBits << " bits, row " << row << " column " << col + b;
+    }
+  }
+}
+
+TEST(CudaWeightLayout, LanesFindTheirWeights) {
+  check_pairs<4>();
+  check_pairs<5>();
+  check_pairs<6>();
+  check_pairs<8>();
+}
+
+float half_at(const uint8_t* p) {
+  f16 value;
+  std::memcpy(&value.bits, p, 2);
+  return f16_to_f32(value);
+}
+
+// a and b of the weight with the index i in its block.
+struct Linear {
+  float a, b;
+};
+Linear linear_of(WeightType type, const uint8_t* block, int i) {
+  const PackedKind kind = kernels::cuda::packed_kind(type);
+  const auto zero = static_cast<float>(kind.zero);
+  switch (kind.scales) {
+    case ScaleKind::kHalf:
+      return {half_at(block), -zero * half_at(block)};
+    case ScaleKind::kHalfMin:
+      return {half_at(block), half_at(block + 2)};
+    case ScaleKind::kSixBits: {
+      const unsigned both = kernels::cuda::block_six_bits(block, i / 32);
+      return {half_at(block) * static_cast<float>(both & 255), -(half_at(block + 2) * static_cast<float>(both >> 8))};
+    }
+    default: {
+      const float a = half_at(block + 208) * static_cast<float>(static_cast<int8_t>(block[192 + i / 16]));
+      return {a, -zero * a};
+    }
+  }
+}
+
+// One rounding, as the tensor cores' operand is made, gives the type's formula, which rounds twice.
+TEST(CudaWeightLayout, OneFusedMultiplyIsTheFormula) {
+  constexpr int64_t kBlocks = 64;
+  for (const WeightType type : kQuantisedTypes) {
+    const WeightTypeInfo& info = weight_type_info(type);
+    const std::vector<std::byte> blocks = random_blocks(type, 5, kBlocks, info.block_elements);
+    const std::vector<float> expected = weights_of(type, blocks);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const auto elements = static_cast<size_t>(info.block_elements);
+      const auto* const block =
+          reinterpret_cast<const uint8_t*>(blocks.data()) + i / elements * static_cast<size_t>(info.block_bytes);
+      const int in_block = static_cast<int>(i % elements);
+      const Linear linear = linear_of(type, block, in_block);
+      const auto q = static_cast<float>(kernels::cuda::block_q(type, block, in_block));
+      ASSERT_EQ(std::fma(q, linear.a, linear.b), expected[i]) << info.name << " weight " << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace headrace
