@@ -10,7 +10,7 @@
 // Else each query's own rows are read one after the other, and their sums are kept for that query's rows of q alone.
 // They are selected, not multiplied with 0: a candidate whose values are not finite must not reach another one's sums.
 #include "kernels/attention/bodies.h"
-#include "kernels/attention/instructions.cuh"
+#include "kernels/cuda/instructions.cuh"
 #include "kernels/attention/launch.cuh"
 #include "kernels/attention/rows.cuh"
 

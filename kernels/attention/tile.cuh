@@ -15,7 +15,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/attention/instructions.cuh"
+#include "kernels/cuda/instructions.cuh"
 #include "kernels/attention/op.h"
 
 namespace headrace::kernels::cuda {

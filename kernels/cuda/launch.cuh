@@ -11,6 +11,7 @@ namespace headrace::kernels::cuda {
 struct Grid {
   int64_t x = 1, y = 1;
   int threads = 128;
+  int shared_bytes = 0;
 };
 
 // `name` is a literal.
@@ -19,7 +20,11 @@ void launch_on(CudaStream& stream, const char* name, const Grid& grid, void (*ke
   CHECK(grid.x > 0 && grid.x <= INT32_MAX && grid.y > 0 && grid.y < 65536, name, ": grid ", grid.x, " x ", grid.y);
   auto* const native = static_cast<cudaStream_t>(stream.native());
   const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y));
-  kernel<<<blocks, static_cast<unsigned>(grid.threads), 0, native>>>(params...);
+  // More than 48 KB a block has to be asked for, on each device. A refusal shows at the launch.
+  if (grid.shared_bytes > 48 * 1024) {
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, grid.shared_bytes);
+  }
+  kernel<<<blocks, static_cast<unsigned>(grid.threads), static_cast<size_t>(grid.shared_bytes), native>>>(params...);
   stream.check_launch(name);
 }
 

@@ -1,9 +1,11 @@
 // docs/design.md, section 6, rule 1: the rows are cut into groups of fixed sizes, by their number alone; the last group
-// of 64 takes the padding along. Shapes that cuBLASLt does not take go to a kernel of our own.
+// of 64 takes the padding along. Shapes that cuBLASLt does not take go to a kernel of our own. Quantised weights have a
+// kernel that needs no groups.
 #include "kernels/product/cuda.h"
 
 #include "kernels/product/cuda_kernels.h"
 #include "kernels/product/cuda_plan.h"
+#include "kernels/product/packed.h"
 #include "offload/device/cuda/cublas_lt.h"
 
 namespace headrace::kernels::cuda {
@@ -26,6 +28,11 @@ bool taken_by_cublas(const ProductParams& params) {
 
 void product(const ProductParams& params, Stream& stream) {
   CudaStream& on = cuda_stream(stream);
+  if (!params.weight.plain()) {
+    CHECK(params.path == ProductPath::kDecode, "prefill multiplies weights that are unpacked first");
+    if (!packed_product(params, on)) plain_product(params, on);
+    return;
+  }
   for (int64_t row = 0; row < params.rows;) {
     const int64_t left = params.rows - row, group = product_group(params.path, left);
     ProductParams part = params;

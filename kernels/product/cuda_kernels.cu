@@ -1,6 +1,7 @@
 #include "kernels/cuda/chunk.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/product/cuda_kernels.h"
+#include "kernels/weights/cuda_value.cuh"
 
 namespace headrace::kernels::cuda {
 
@@ -11,6 +12,24 @@ constexpr int kRowsAWarp = 8;
 
 // ---- plain_product --------------------------------------------------------------------------------------------------
 
+// Row `row` of a weight: its part, and which row of it. Rounds packed weights to the type of the product.
+struct WeightRow {
+  __device__ WeightRow(const Weight& weight, int64_t index) : part(weight.parts), row(index), cols(weight.cols) {
+    for (; row >= part->rows; ++part) row -= part->rows;
+    packed = packed_kind(part->type).bits != 16;
+  }
+  __device__ float at(DType type, int64_t col) const {
+    if (!packed) return load_one(type, part->data, row * cols + col);
+    const float value = packed_weight(part->type, part->data, cols, row, col);
+    return type == DType::kF32   ? value
+           : type == DType::kF16 ? widen(narrow<__half>(value))
+                                 : widen(narrow<__nv_bfloat16>(value));
+  }
+  const WeightPart* part;
+  int64_t row, cols;
+  bool packed;
+};
+
 // Grid: columns / warps of a block, rows / kRowsAWarp.
 __global__ void __launch_bounds__(kThreads, 6) plain_product_kernel(ProductParams p) {
   const int64_t col = static_cast<int64_t>(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32;
@@ -18,9 +37,10 @@ __global__ void __launch_bounds__(kThreads, 6) plain_product_kernel(ProductParam
   const int64_t row = static_cast<int64_t>(blockIdx.y) * kRowsAWarp;
   const int rows = static_cast<int>(p.rows - row < kRowsAWarp ? p.rows - row : kRowsAWarp);
   const int lane = threadIdx.x % 32;
+  const WeightRow weight(p.weight, col);
   float sums[kRowsAWarp] = {};
   for (int64_t i = lane; i < p.k; i += 32) {
-    const float w = load_one(p.type, p.weight.parts[0].data, col * p.k + i);
+    const float w = weight.at(p.type, i);
 #pragma unroll
     for (int r = 0; r < kRowsAWarp; ++r) {
       if (r < rows) sums[r] = fmaf(load_one(p.type, p.x, (row + r) * p.k + i), w, sums[r]);

@@ -10,8 +10,8 @@
 
 namespace headrace::kernels::cuda {
 
-// The product of any shape and alignment: a warp a column, each lane the k of its own place, in ascending order. Slow.
-// An element's bits depend on k alone. Touches no padding.
+// The product of any shape, alignment and weight: a warp a column, each lane the k of its own place, in ascending
+// order. Slow. An element's bits depend on k alone. Touches no padding.
 void plain_product(const ProductParams& params, CudaStream& stream);
 
 // Ends some columns of a product: out = sums + bias + residual, rounded once. The params are the whole product's.

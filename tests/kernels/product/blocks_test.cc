@@ -2,6 +2,7 @@
 // (docs/design.md, section 6, rule 8).
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -14,26 +15,45 @@
 namespace headrace {
 namespace {
 
+using testing_support::decode;
 using testing_support::DeviceArray;
+using testing_support::expect_close;
 using testing_support::kAllTypes;
 using testing_support::kQuantisedTypes;
 using testing_support::random_blocks;
 using testing_support::random_values;
+using testing_support::rounded;
+using testing_support::weights_of;
 
 class BlocksProductTest : public testing_support::KernelTest {
  protected:
+  DeviceArray store(WeightType type, const std::vector<std::byte>& blocks, int64_t n, int64_t k);
+  // Of `rows` rows of x from `first` on.
   std::vector<std::byte> run(const Weight& weight, DType type, DType out_type, const std::vector<float>& x,
-                             int64_t rows);
+                             int64_t rows, int64_t first = 0);
   // Products of the weight in blocks and of the same weight unpacked.
   void check(const Weight& blocks, DType type, const std::string& what);
 };
 INSTANTIATE_KERNEL_TEST(BlocksProductTest);
 
+DeviceArray BlocksProductTest::store(WeightType type, const std::vector<std::byte>& blocks, int64_t n, int64_t k) {
+  const DeviceArray from = upload(blocks);
+  DeviceArray stored = output(stored_weight_bytes(stream().backend(), type, n, k));
+  store_weight(
+      {.blocks = from.data(), .type = type, .out = stored.data(), .rows = n, .cols = k, .row_begin = 0, .row_end = n},
+      stream());
+  download(stored);  // waits before the blocks go
+  return stored;
+}
+
 std::vector<std::byte> BlocksProductTest::run(const Weight& weight, DType type, DType out_type,
-                                              const std::vector<float>& x, int64_t rows) {
+                                              const std::vector<float>& x, int64_t rows, int64_t first) {
   const int64_t n = weight.rows(), k = weight.cols;
-  const DeviceArray x_array = upload(std::vector<float>(x.begin(), x.begin() + rows * k), type);
-  const DeviceArray bias = upload(random_values(2, n), type), residual = upload(random_values(3, rows * n), type);
+  const auto rows_from = [&](const std::vector<float>& all, int64_t cols) {
+    return std::vector<float>(all.begin() + first * cols, all.begin() + (first + rows) * cols);
+  };
+  const DeviceArray x_array = upload(rows_from(x, k), type), bias = upload(random_values(2, n), type),
+                    residual = upload(rows_from(random_values(3, (first + rows) * n), n), type);
   const DeviceArray out = output(static_cast<uint64_t>(rows * n) * dtype_bytes(out_type));
   product({.x = x_array.data(),
            .weight = weight,
@@ -55,7 +75,14 @@ void BlocksProductTest::check(const Weight& blocks, DType type, const std::strin
   const DeviceArray unpacked = output(static_cast<uint64_t>(n * k) * dtype_bytes(type));
   dequantise({.weight = blocks, .ids = nullptr, .first_row = 0, .rows = n, .type = type, .out = unpacked.data()},
              stream());
-  const Weight plain = plain_weight(unpacked.data(), type, n, k);
+  // In two parts: CUDA multiplies it with the kernel for blocks then, not with the library.
+  const int64_t upper = n / 2;
+  const Weight plain = {.parts = {{unpacked.data(), plain_weight_type(type), upper},
+                                  {unpacked.data() + upper * k * static_cast<int64_t>(dtype_bytes(type)),
+                                   plain_weight_type(type), n - upper},
+                                  {}},
+                        .count = 2,
+                        .cols = k};
   const std::vector<float> x = random_values(1, 29 * k);
   for (const int64_t rows : {1, 2, 6, 7, 29}) {
     EXPECT_TRUE(run(blocks, type, type, x, rows) == run(plain, type, type, x, rows))
@@ -65,13 +92,12 @@ void BlocksProductTest::check(const Weight& blocks, DType type, const std::strin
 }
 
 TEST_P(BlocksProductTest, HaveTheBitsOfUnpackedWeights) {
-  if (stream().backend() == Backend::kCuda) GTEST_SKIP() << "tested with the CUDA bodies";
   for (const WeightType type : kQuantisedTypes) {
     const int64_t block = weight_type_info(type).block_elements;
     int64_t turn = 0;
     for (const int64_t n : {3, 98}) {
       const int64_t k = block * (1 + turn++ * 3 % (block > 32 ? 4 : 9));
-      const DeviceArray stored = upload(random_blocks(type, static_cast<uint64_t>(n), n, k));
+      const DeviceArray stored = store(type, random_blocks(type, static_cast<uint64_t>(n), n, k), n, k);
       const Weight weight = {.parts = {{stored.data(), type, n}, {}, {}}, .count = 1, .cols = k};
       for (const DType compute : kAllTypes) check(weight, compute, str(weight_type_info(type).name, " ", n, " x ", k));
     }
@@ -80,15 +106,14 @@ TEST_P(BlocksProductTest, HaveTheBitsOfUnpackedWeights) {
 
 // More columns than are unpacked at a time, three parts (one of them plain) and every number of threads.
 TEST_P(BlocksProductTest, PartsAndThreadsChangeNoBit) {
-  if (stream().backend() == Backend::kCuda) GTEST_SKIP() << "tested with the CUDA bodies";
   const int64_t k = testing::kSanitized ? 256 : 1536;
   for (const DType compute : kAllTypes) {
     std::vector<std::byte> first;
     for (const int threads : {1, 2, 3}) {
       open(threads);
-      const DeviceArray a = upload(random_blocks(WeightType::kQ4K, 1, 75, k)),
+      const DeviceArray a = store(WeightType::kQ4K, random_blocks(WeightType::kQ4K, 1, 75, k), 75, k),
                         b = upload(random_values(2, 34 * k), compute),
-                        c = upload(random_blocks(WeightType::kQ8_0, 3, 41, k));
+                        c = store(WeightType::kQ8_0, random_blocks(WeightType::kQ8_0, 3, 41, k), 41, k);
       const Weight weight = {.parts = {{a.data(), WeightType::kQ4K, 75},
                                        {b.data(), plain_weight_type(compute), 34},
                                        {c.data(), WeightType::kQ8_0, 41}},
@@ -101,6 +126,90 @@ TEST_P(BlocksProductTest, PartsAndThreadsChangeNoBit) {
     }
   }
   open(2);
+}
+
+// The values themselves, against a sum in double precision.
+TEST_P(BlocksProductTest, AreCloseToTheExactSum) {
+  constexpr int64_t kN = 37, kRows = 11;
+  const DType type = DType::kBF16;
+  for (const WeightType weight_type : kQuantisedTypes) {
+    const int64_t k = weight_type_info(weight_type).block_elements > 32 ? 768 : 544;
+    const std::vector<std::byte> blocks = random_blocks(weight_type, 9, kN, k);
+    const std::vector<float> w = rounded(weights_of(weight_type, blocks), type),
+                             x = rounded(random_values(1, kRows * k), type), bias = rounded(random_values(2, kN), type);
+    std::vector<double> expected, magnitude;
+    for (int64_t i = 0; i < kRows * kN; ++i) {
+      const float* const x_row = x.data() + i / kN * k;
+      const float* const w_row = w.data() + i % kN * k;
+      double sum = bias[static_cast<size_t>(i % kN)], absolute = std::fabs(sum);
+      for (int64_t j = 0; j < k; ++j) {
+        sum += static_cast<double>(x_row[j]) * w_row[j];
+        absolute += std::fabs(static_cast<double>(x_row[j]) * w_row[j]);
+      }
+      expected.push_back(sum);
+      magnitude.push_back(absolute);
+    }
+    const DeviceArray stored = store(weight_type, blocks, kN, k);
+    const Weight weight = {.parts = {{stored.data(), weight_type, kN}, {}, {}}, .count = 1, .cols = k};
+    expect_close(decode(run(weight, type, DType::kF32, x, kRows), DType::kF32), expected, magnitude, DType::kF32,
+                 weight_type_info(weight_type).name);
+  }
+}
+
+// docs/design.md, section 6, rule 1: a row's bits depend neither on how many rows ride along nor on its place.
+TEST_P(BlocksProductTest, RowsAndPlacesChangeNoBit) {
+  constexpr int64_t kMostRows = 384;
+  const DType type = DType::kBF16;
+  const bool cuda = stream().backend() == Backend::kCuda;
+  for (const WeightType weight_type : kQuantisedTypes) {
+    const int64_t block = weight_type_info(weight_type).block_elements;
+    // On CUDA also more columns than are multiplied with k in four runs.
+    for (const int64_t n : cuda ? std::vector<int64_t>{50, 16424} : std::vector<int64_t>{50}) {
+      const int64_t k = n == 50 ? (block > 32 ? 1280 : 1184) : block;
+      const DeviceArray stored = store(weight_type, random_blocks(weight_type, 4, n, k), n, k);
+      const Weight weight = {.parts = {{stored.data(), weight_type, n}, {}, {}}, .count = 1, .cols = k};
+      const std::vector<float> x = random_values(1, kMostRows * k);
+      const std::vector<std::byte> all = run(weight, type, type, x, kMostRows);
+      const auto expect_same = [&](int64_t rows, int64_t first) {
+        const std::vector<std::byte> got = run(weight, type, type, x, rows, first);
+        EXPECT_EQ(std::memcmp(got.data(), all.data() + first * n * 2, got.size()), 0)
+            << weight_type_info(weight_type).name << " n=" << n << ", " << rows << " rows from " << first;
+      };
+      if (cuda) {
+        for (const int64_t rows : {1, 2, 3, 5, 8, 9, 16, 17, 33, 64, 65, 100, 128, 129, 192}) expect_same(rows, 0);
+        for (const int64_t rows : {1, 7, 33, 100}) expect_same(rows, 211);
+      } else {
+        expect_same(5, 0);
+        expect_same(1, 211);
+      }
+      if (testing::kSanitized) return;
+    }
+  }
+}
+
+// The output may be the residual.
+TEST_P(BlocksProductTest, ResidualInPlace) {
+  constexpr int64_t kN = 48, kK = 512, kRows = 70;
+  const DType type = DType::kBF16;
+  const DeviceArray stored = store(WeightType::kQ4K, random_blocks(WeightType::kQ4K, 1, kN, kK), kN, kK);
+  const Weight weight = {.parts = {{stored.data(), WeightType::kQ4K, kN}, {}, {}}, .count = 1, .cols = kK};
+  const std::vector<float> x = random_values(1, kRows * kK);
+  const std::vector<std::byte> expected = run(weight, type, type, x, kRows);
+  const DeviceArray x_array = upload(x, type), bias = upload(random_values(2, kN), type),
+                    out = upload(random_values(3, kRows * kN), type);
+  product({.x = x_array.data(),
+           .weight = weight,
+           .bias = bias.data(),
+           .residual = out.data(),
+           .out = out.data(),
+           .type = type,
+           .out_type = type,
+           .rows = kRows,
+           .n = kN,
+           .k = kK,
+           .path = ProductPath::kDecode},
+          stream());
+  EXPECT_TRUE(download(out) == expected);
 }
 
 }  // namespace

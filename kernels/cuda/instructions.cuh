@@ -1,5 +1,5 @@
-// The instructions of attention's kernels: cp.async, ldmatrix and mma.sync m16n8k16, available from sm_80 on. Device
-// code, internal to kernels/cuda.
+// The instructions that kernels with tensor cores are made of: cp.async, ldmatrix and mma.sync m16n8k16, which sm_80
+// and all later ones have. Device code, internal to kernels/cuda.
 #pragma once
 
 #include <cuda_bf16.h>

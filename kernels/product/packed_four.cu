@@ -1,0 +1,12 @@
+#include "kernels/product/packed.cuh"
+
+namespace headrace::kernels::cuda {
+
+// Tiles of rows, tiles of weights a warp, warps a run, runs of k, stages of x, steps of weights ahead, blocks at once.
+void packed_product_in_four(const PackedProduct& p, CudaStream& stream) {
+  if (p.rows <= 8) return launch_packed<PackedShape<1, 1, 2, 4, 4, 4, 2>>(p, stream);
+  if (p.rows <= 32) return launch_packed<PackedShape<4, 1, 2, 4, 3, 4, 2>>(p, stream);
+  launch_packed<PackedShape<8, 2, 2, 4, 2, 2, 1>>(p, stream);
+}
+
+}  // namespace headrace::kernels::cuda
