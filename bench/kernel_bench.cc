@@ -47,7 +47,7 @@ void print(const ordered_json& line) {
 
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
-  for (const auto* list : {&kLayerCases, &kAttentionCases, &kPartialCases, &kTreeCases}) {
+  for (const auto* list : {&kLayerCases, &kStepCases, &kAttentionCases, &kPartialCases, &kTreeCases}) {
     cases.insert(cases.end(), list->begin(), list->end());
   }
   return cases;

@@ -85,6 +85,6 @@ struct Case {
   void (*run)(KernelBench&, int64_t rows);
   int64_t least_rows, most_rows;  // runs for the values of --rows in this range; 0, 0: runs once
 };
-extern const std::vector<Case> kLayerCases, kAttentionCases, kPartialCases, kTreeCases;
+extern const std::vector<Case> kLayerCases, kStepCases, kAttentionCases, kPartialCases, kTreeCases;
 
 }  // namespace headrace::bench

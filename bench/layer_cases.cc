@@ -41,7 +41,7 @@ void product_of(KernelBench& bench, const Weight& weight, int64_t rows) {
                        .rows = rows,
                        .n = n,
                        .k = k,
-                       .path = rows > kProductRowPadding ? ProductPath::kPrefill : ProductPath::kDecode};
+                       .path = rows > kProductRowPadding && !blocks ? ProductPath::kPrefill : ProductPath::kDecode};
   const int64_t bytes = w_bytes + (rows * k + (residual ? rows * n : 0)) * element + rows * n * out_element;
   bench.measure(
       {{"bench", str("product ", name, " ", n, "x", k)}, {"rows", rows}, {"weights", weight_type_info(stored).name}},
@@ -56,7 +56,8 @@ void products(KernelBench& bench, int64_t rows) {
   for (const Weight& weight :
        {Weight{"qkv", bench.q_width() + 2 * bench.kv_width(), c.hidden, false, rows},
         Weight{"out", c.hidden, bench.q_width(), true, rows}, Weight{"gate_up", 2 * c.ffn, c.hidden, false, rows},
-        Weight{"down", c.hidden, c.ffn, true, rows}, Weight{"logits", c.vocab, c.hidden, false, 64}}) {
+        Weight{"down", c.hidden, c.ffn, true, rows},
+        Weight{"logits", c.vocab, c.hidden, false, bench.weights ? 384 : 64}}) {
     product_of(bench, weight, rows);
   }
 }
