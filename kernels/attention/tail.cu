@@ -10,9 +10,9 @@
 // Else each query's own rows are read one after the other, and their sums are kept for that query's rows of q alone.
 // They are selected, not multiplied with 0: a candidate whose values are not finite must not reach another one's sums.
 #include "kernels/attention/bodies.h"
-#include "kernels/cuda/instructions.cuh"
 #include "kernels/attention/launch.cuh"
 #include "kernels/attention/rows.cuh"
+#include "kernels/cuda/instructions.cuh"
 
 namespace headrace::kernels::cuda {
 
