@@ -15,61 +15,80 @@ constexpr int kThreads = 128;
 // The block that holds a column of a row of the run; null where the matrix has none.
 struct Blocks {
   const uint8_t* data;
-  int64_t rows, cols;
+  int rows, cols;
   int64_t row_bytes;
   int elements, bytes;
 
-  __device__ const uint8_t* at(int64_t row, int64_t col) const {
-    return row < rows && col < cols ? data + row * row_bytes + col / elements * bytes : nullptr;
+  __device__ const uint8_t* at(int row, int col) const {
+    return row < rows && col < cols ? data + row * row_bytes + static_cast<int64_t>(col / elements) * bytes : nullptr;
   }
 };
 struct Store {
   Blocks blocks;
-  WeightType type;
   char* out;  // the run's first tile
 };
 
 __device__ uint32_t load_half(const uint8_t* p) { return p == nullptr ? 0 : p[0] | p[1] << 8; }
 
+// Four weights of a row from one block: what step u of the tensor cores has of them in its words.
+struct Quad {
+  uint32_t main, extra;
+};
+template <WeightType kType>
+__device__ Quad quad_of(const uint8_t* block, int first, Place place) {
+  constexpr int kBits = packed_kind(kType).bits;
+  Quad quad{};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    place.s = i / 2;
+    place.b = i % 2;
+    const uint32_t q = block_q(kType, block, first + i);
+    quad.main |= (kBits == 8 ? q : q & 15) << (16 * place.b + 8 * place.s);
+    if (kBits == 5 || kBits == 6) quad.extra |= __funnelshift_l(q >> 4, q >> 4, extra_place(kBits, place).bit);
+  }
+  return quad;
+}
+
 // A lane's words of one step.
-__device__ void store_step(const Store& p, const PackedKind& kind, char* tile, const TilePlanes& planes, int64_t row,
-                           int64_t step, int lane) {
+template <WeightType kType>
+__device__ void store_step(const Store& p, char* tile, const TilePlanes& planes, int row, int step, int lane) {
+  constexpr PackedKind kind = packed_kind(kType);
   uint32_t main[8] = {}, extra[2] = {};
 #pragma unroll
   for (int hi = 0; hi < 2; ++hi) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int first = 32 * half + lane % 4 * 8;
-      const int64_t col = step * kStepCols + first;
+      const int col = step * kStepCols + first;
       const uint8_t* const block = p.blocks.at(row + lane / 4 + 8 * hi, col);
       if (block == nullptr) continue;
-      const int in_block = static_cast<int>(col % p.blocks.elements);
+      const int in_block = col % p.blocks.elements;
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const unsigned q = block_q(p.type, block, in_block + i);
-        const Place place = place_of(8 * hi + lane / 4, first + i);
-        const int u = i / 4, s = i / 2 % 2, b = i % 2;  // as in `place`, known when this is compiled
+      for (int u = 0; u < 2; ++u) {
+        const Quad quad = quad_of<kType>(block, in_block + 4 * u, {.half = half, .u = u, .hi = hi});
         if (kind.bits == 8) {
-          main[4 * half + 2 * u + hi] |= q << (16 * b + 8 * s);
+          main[4 * half + 2 * u + hi] = quad.main;
         } else {
-          main[2 * half + u] |= (q & 15) << (16 * b + 8 * s + 4 * hi);
-          const uint32_t top = q >> 4;
-          extra[kind.bits == 6 ? half : 0] |= __funnelshift_l(top, top, extra_place(kind.bits, place).bit);
+          main[2 * half + u] |= quad.main << 4 * hi;
         }
+        extra[0] |= kind.bits == 5 || half == 0 ? quad.extra : 0;
+        extra[1] |= kind.bits == 6 && half == 1 ? quad.extra : 0;
       }
     }
   }
-  auto* const to = reinterpret_cast<uint4*>(tile + step * main_step_bytes(kind.bits)) + lane;
+  auto* const to = reinterpret_cast<uint4*>(tile + static_cast<int64_t>(step) * main_step_bytes(kind.bits)) + lane;
   to[0] = make_uint4(main[0], main[1], main[2], main[3]);
   if (kind.bits == 8) to[32] = make_uint4(main[4], main[5], main[6], main[7]);
-  auto* const above = reinterpret_cast<uint32_t*>(tile + planes.extra + step * extra_step_bytes(kind.bits));
+  auto* const above =
+      reinterpret_cast<uint32_t*>(tile + planes.extra + static_cast<int64_t>(step) * extra_step_bytes(kind.bits));
   if (kind.bits == 5) above[lane] = extra[0];
   if (kind.bits == 6) reinterpret_cast<uint2*>(above)[lane] = make_uint2(extra[0], extra[1]);
 }
 
 // A lane's words of one record: of row pair lane / 4 and the groups 2 (lane % 4) and the next.
-__device__ void store_record(const Store& p, const PackedKind& kind, uint32_t* record, int64_t row, int64_t first_col,
-                             int lane) {
+template <WeightType kType>
+__device__ void store_record(const Store& p, uint32_t* record, int row, int first_col, int lane) {
+  constexpr PackedKind kind = packed_kind(kType);
   const int g = lane / 4, t = lane % 4;
   for (int group = 2 * t; group < 2 * t + 2; ++group) {
     const uint8_t* const low = p.blocks.at(row + g, first_col + 32 * group);
@@ -97,23 +116,49 @@ __device__ void store_record(const Store& p, const PackedKind& kind, uint32_t* r
 }
 
 // Grid: records x tiles of the run; a warp a step.
+template <WeightType kType>
 __global__ void __launch_bounds__(kThreads) store_weight_kernel(Store p) {
-  const PackedKind kind = packed_kind(p.type);
+  constexpr PackedKind kind = packed_kind(kType);
   const TilePlanes planes = tile_planes(kind, p.blocks.cols);
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * kTileRows, record = blockIdx.y;
+  const int row = static_cast<int>(blockIdx.x) * kTileRows, record = static_cast<int>(blockIdx.y);
   char* const tile = p.out + blockIdx.x * planes.bytes;
-  const int64_t step = record * kStepsARecord + warp;
-  if (step * kStepCols < p.blocks.cols) store_step(p, kind, tile, planes, row, step, lane);
+  const int step = record * kStepsARecord + warp;
+  if (step * kStepCols < p.blocks.cols) store_step<kType>(p, tile, planes, row, step, lane);
   if (warp != 0) return;
-  auto* const scales = reinterpret_cast<uint32_t*>(tile + planes.scales + record * record_bytes(kind.scales));
-  store_record(p, kind, scales, row, record * kRecordCols, lane);
+  auto* const scales =
+      reinterpret_cast<uint32_t*>(tile + planes.scales + static_cast<int64_t>(record) * record_bytes(kind.scales));
+  store_record<kType>(p, scales, row, record * kRecordCols, lane);
+}
+
+void (*store_kernel_of(WeightType type))(Store) {
+  switch (type) {
+    case WeightType::kQ4_0:
+      return store_weight_kernel<WeightType::kQ4_0>;
+    case WeightType::kQ4_1:
+      return store_weight_kernel<WeightType::kQ4_1>;
+    case WeightType::kQ5_0:
+      return store_weight_kernel<WeightType::kQ5_0>;
+    case WeightType::kQ5_1:
+      return store_weight_kernel<WeightType::kQ5_1>;
+    case WeightType::kQ8_0:
+      return store_weight_kernel<WeightType::kQ8_0>;
+    case WeightType::kQ4K:
+      return store_weight_kernel<WeightType::kQ4K>;
+    case WeightType::kQ5K:
+      return store_weight_kernel<WeightType::kQ5K>;
+    case WeightType::kQ6K:
+      return store_weight_kernel<WeightType::kQ6K>;
+    default:
+      CHECK(false, weight_type_info(type).name, " is not packed");
+  }
 }
 
 // ---- dequantise -----------------------------------------------------------------------------------------------------
 
 // Grid: blocks of chunks x rows (in strides of the grid).
-__global__ void __launch_bounds__(kThreads) dequantise_kernel(DequantiseParams p, bool aligned) {
+__global__ void __launch_bounds__(kThreads)
+    dequantise_kernel(const __grid_constant__ DequantiseParams p, bool aligned) {
   const int64_t col = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kChunk;
   const int64_t cols = p.weight.cols;
   if (col >= cols) return;
@@ -142,16 +187,16 @@ void store_weight(const StoreWeightParams& params, Stream& stream) {
   const TilePlanes planes = tile_planes(packed_kind(params.type), params.cols);
   Store store{};
   store.blocks = {.data = static_cast<const uint8_t*>(params.blocks),
-                  .rows = params.row_end - params.row_begin,
-                  .cols = params.cols,
+                  .rows = static_cast<int>(params.row_end - params.row_begin),
+                  .cols = static_cast<int>(params.cols),
                   .row_bytes = params.cols / info.block_elements * info.block_bytes,
                   .elements = static_cast<int>(info.block_elements),
                   .bytes = static_cast<int>(info.block_bytes)};
-  store.type = params.type;
   store.out = static_cast<char*>(params.out) + params.row_begin / kTileRows * planes.bytes;
+  CHECK(params.rows <= INT32_MAX && params.cols <= INT32_MAX - kRecordCols, params.rows, " x ", params.cols);
   launch_on(cuda_stream(stream), "store_weight",
-            {ceil_div(store.blocks.rows, kTileRows), ceil_div(params.cols, kRecordCols), kThreads}, store_weight_kernel,
-            store);
+            {ceil_div(store.blocks.rows, kTileRows), ceil_div(params.cols, kRecordCols), kThreads},
+            store_kernel_of(params.type), store);
 }
 
 void dequantise(const DequantiseParams& params, Stream& stream) {
