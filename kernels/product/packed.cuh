@@ -66,12 +66,18 @@ struct XSource {
   }
 };
 
-template <int kThreads>
-__device__ inline void barrier_of(int part) {
-  if constexpr (kThreads == 32) {
-    __syncwarp();
+// Of the warps that share a run's x. The ids are constants: a barrier whose id is in a register takes all sixteen, and
+// a multiprocessor has so few that two blocks would fill it.
+template <int kParts, int kThreads>
+__device__ inline void barrier_of(int run) {
+  static_assert(kParts == 1 || kParts == 4);
+  if constexpr (kParts == 1) {
+    __syncthreads();
   } else {
-    asm volatile("bar.sync %0, %1;" ::"r"(part + 1), "n"(kThreads) : "memory");
+    if (run == 0) asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
+    if (run == 1) asm volatile("bar.sync 2, %0;" ::"n"(kThreads) : "memory");
+    if (run == 2) asm volatile("bar.sync 3, %0;" ::"n"(kThreads) : "memory");
+    if (run == 3) asm volatile("bar.sync 4, %0;" ::"n"(kThreads) : "memory");
   }
 }
 
@@ -159,7 +165,7 @@ __device__ inline void sum_part(const PackedProduct& p, const PackedPart& part, 
       const int step = record * kStepsARecord + j;
       if (step >= step_end) break;
       wait_copies<kStages - 2>();
-      barrier_of<Shape::kWarps * 32>(run);
+      barrier_of<Shape::kParts, Shape::kWarps * 32>(run);
       if (step + kStages - 1 < step_end)
         x.copy(step + kStages - 1, (stage == 0 ? kStages - 1 : stage - 1) * Shape::kStageBytes);
       commit_copies();
