@@ -30,8 +30,19 @@ SetFlag tree_value(std::optional<TreeShape>* out) {
   };
 }
 
-SetFlag weights_value(WeightPolicy* out) {
-  return choice_value<WeightPolicy>(out, {{"keep", WeightPolicy::kKeep}, {"dtype", WeightPolicy::kDequantise}});
+// keep or dtype, and where `of_shape` is not null, the types of random weights.
+SetFlag weights_value(WeightPolicy* out, const WeightMixture** of_shape) {
+  return [out, of_shape](const std::string& value) {
+    const WeightMixture* const mixture = find_weight_mixture(value);
+    if (of_shape != nullptr) *of_shape = mixture;
+    if (mixture != nullptr) {
+      *out = WeightPolicy::kKeep;
+      return of_shape != nullptr ? std::string() : weights_of_a_file(value);
+    }
+    const std::string wrong =
+        choice_value<WeightPolicy>(out, {{"keep", WeightPolicy::kKeep}, {"dtype", WeightPolicy::kDequantise}})(value);
+    return wrong.empty() || of_shape == nullptr ? wrong : str(wrong, ", ", weight_mixture_names());
+  };
 }
 
 std::vector<Flag> cache_type_flags(EngineOptions* o) {
@@ -47,14 +58,23 @@ std::vector<Flag> cache_type_flags(EngineOptions* o) {
 
 }  // namespace
 
-std::vector<Flag> model_flags(EngineOptions* o) {
+std::string weights_of_a_file(const std::string& name) {
+  return str("'", name,
+             "' is for the random weights of --shape (bench, plan); a file's weights are kept (keep) or "
+             "dequantised (dtype)");
+}
+
+std::vector<Flag> model_flags(EngineOptions* o, const WeightMixture** of_shape) {
+  const std::string types =
+      of_shape == nullptr ? "" : "; with --shape, the type of the random weights: " + weight_mixture_names();
   return {
       {"-m,--model", "MODEL", text_value(&o->model),
        "Hugging Face directory, .gguf file, or org/name in the local Hugging Face hub cache"},
       {"--dtype", "TYPE", dtype_value(&o->dtype, {"auto", "bf16", "f32"}),
        "Data type of the weights and of the computation: auto, bf16 or f32 [auto]"},
-      {"--weights", "KIND", weights_value(&o->weights),
-       "What becomes of a GGUF file's quantised matrices: keep them so, or dequantise them to dtype [keep]"},
+      {"--weights", "KIND", weights_value(&o->weights, of_shape),
+       "What becomes of a GGUF file's quantised matrices: keep them so, or dequantise them to dtype" + types +
+           " [keep]"},
   };
 }
 

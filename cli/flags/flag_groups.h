@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "cli/flags/args.h"
 #include "cli/flags/flags.h"
+#include "runtime/model/weight_mixture.h"
 
 namespace headrace {
 
@@ -15,7 +17,9 @@ SetFlag kv_value(KvMode* out);
 SetFlag interval_value(int64_t* out);  // a number of tokens, or auto
 SetFlag budget_value(int64_t* out);
 
-std::vector<Flag> model_flags(EngineOptions* o);
+// `of_shape`: of a command that also accepts shapes, the types of their random weights; null: they are not quantised.
+std::vector<Flag> model_flags(EngineOptions* o, const WeightMixture** of_shape = nullptr);
+std::string weights_of_a_file(const std::string& name);  // the error for such a type with a file
 std::vector<Flag> template_flags(EngineOptions* o);
 std::vector<Flag> rope_flags(RopeOverrides* r);
 std::vector<Flag> context_flags(EngineOptions* o);

@@ -66,10 +66,12 @@ std::vector<Flag> quality_flags(QualityOptions* o) {
   };
 }
 
-void check_model_or_shape(const std::string& command, const std::string& model, const std::string& shape) {
+void check_model_or_shape(const std::string& command, const std::string& model, const std::string& shape,
+                          const WeightMixture* weights) {
   if (model.empty() && shape.empty()) {
     usage_error(command, "-m/--model or --shape is needed (headrace bench --list-shapes prints the shapes)");
   }
+  if (shape.empty() && weights != nullptr) contradiction("--weights: " + weights_of_a_file(weights->name));
 }
 
 }  // namespace
@@ -77,7 +79,7 @@ void check_model_or_shape(const std::string& command, const std::string& model, 
 void Parser::add_bench() {
   BenchOptions* const options = &bench.bench;
   bench_app = app.add_subcommand("bench", "Measure a model's prefill and decode speed by prompt length and KV mode");
-  add_flags(*bench_app, "Model", model_flags(&options->engine));
+  add_flags(*bench_app, "Model", model_flags(&options->engine, &options->shape_weights));
   add_flags(*bench_app, "Model", {shape_flag(&options->shape, "")});
   exclude_each_other(*bench_app, {"--model", "--shape"});
   bench_app
@@ -95,7 +97,7 @@ void Parser::add_bench() {
 
 Command Parser::finish_bench() {
   resolve_stdout(&bench.results, &bench.output);
-  check_model_or_shape("bench", bench.bench.engine.model, bench.bench.shape);
+  check_model_or_shape("bench", bench.bench.engine.model, bench.bench.shape, bench.bench.shape_weights);
   return std::move(bench);
 }
 
@@ -131,7 +133,7 @@ void Parser::add_plan() {
   PlanOptions* const options = &plan.plan;
   EngineOptions* const engine = &options->engine;
   plan_app = app.add_subcommand("plan", "Predict the memory and time of a run, without loading the model");
-  add_flags(*plan_app, "Model", model_flags(engine));
+  add_flags(*plan_app, "Model", model_flags(engine, &options->shape_weights));
   add_flags(*plan_app, "Model", {shape_flag(&options->shape, " (bench --list-shapes)")});
   exclude_each_other(*plan_app, {"--model", "--shape"});
   add_flags(*plan_app, "Position", rope_flags(&engine->rope));
@@ -163,7 +165,7 @@ Command Parser::finish_plan() {
     contradiction("-n/--predict: '-1' is not a whole number of at least 1: plan needs to know the prompt's length");
   }
   check_verify(options.engine);
-  check_model_or_shape("plan", options.engine.model, options.shape);
+  check_model_or_shape("plan", options.engine.model, options.shape, options.shape_weights);
   return std::move(plan);
 }
 

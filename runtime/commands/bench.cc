@@ -25,7 +25,7 @@ int64_t longest_context(const BenchOptions& options) {
 std::unique_ptr<Checkpoint> shape_checkpoint(const BenchOptions& options) {
   Shape shape = find_shape(options.shape);
   shape.config.max_positions = std::max(shape.config.max_positions, longest_context(options));
-  return make_random_checkpoint(shape.name, shape.config, options.seed);
+  return make_random_checkpoint(shape.name, shape.config, options.seed, options.shape_weights);
 }
 
 void check_context(const Engine& engine, const BenchOptions& options) {

@@ -12,12 +12,14 @@
 #include "offload/host/machine.h"
 #include "offload/measure/link_bandwidth.h"
 #include "runtime/engine/engine.h"
+#include "runtime/model/weight_mixture.h"
 
 namespace headrace {
 
 struct BenchOptions {
   EngineOptions engine;  // its kv, ctx_size and want_tokenizer are ignored
   std::string shape;     // random weights in this shape (runtime/model/files/shapes.h) instead of engine.model
+  const WeightMixture* shape_weights = nullptr;  // of these weights; null: they are not quantised
   std::vector<int64_t> prompt_tokens = {4096};
   std::vector<KvMode> kv = {KvMode::kAuto};
   int64_t decode_tokens = 32;

@@ -155,7 +155,7 @@ std::unique_ptr<Engine> Planner::engine_on(const DryRunCard& card) const {
     }
     Shape shape = find_shape(options_.shape);  // has no trained context length, so it accepts any
     shape.config.max_positions = std::max(shape.config.max_positions, engine.ctx_size);
-    checkpoint = make_random_checkpoint(shape.name, shape.config, 0);
+    checkpoint = make_random_checkpoint(shape.name, shape.config, 0, options_.shape_weights);
   }
   return std::make_unique<Engine>(engine, std::move(checkpoint), open_dry_run_device(card));
 }

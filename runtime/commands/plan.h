@@ -10,12 +10,14 @@
 
 #include "runtime/commands/profile_store.h"
 #include "runtime/engine/engine.h"
+#include "runtime/model/weight_mixture.h"
 
 namespace headrace {
 
 struct PlanOptions {
-  EngineOptions engine;         // its rates_of and want_tokenizer are ignored
-  std::string shape;            // instead of engine.model (runtime/model/files/shapes.h)
+  EngineOptions engine;                          // its rates_of and want_tokenizer are ignored
+  std::string shape;                             // instead of engine.model (runtime/model/files/shapes.h)
+  const WeightMixture* shape_weights = nullptr;  // of the shape; null: they are not quantised
   std::string gpu;              // a card by its data sheet instead of a present device (cache/gpu_specs.h); empty: none
   std::string profile;          // a file of profiles; empty: the kept one
   int64_t output_tokens = 256;  // of the context

@@ -6,9 +6,11 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/weights/blocks.h"
 #include "runtime/base/random.h"
 #include "runtime/model/convert.h"
 #include "runtime/model/decoder_tensors.h"
+#include "runtime/model/random_blocks.h"
 
 namespace headrace {
 namespace {
@@ -65,21 +67,43 @@ void draw_as(DType type, float scale, uint64_t key, int64_t begin, int64_t end, 
 
 uint64_t key_of(uint64_t seed, size_t tensor) { return mix64(mix64(seed) + tensor); }
 
+// "llama-3.1-8b with random q4_k_m weights"
+std::string name_of(const std::string& shape, const WeightMixture* mixture) {
+  return str(shape, " with random ", mixture == nullptr ? "" : str(mixture->name, " "), "weights");
+}
+
+void check_row_length(const WeightMixture& mixture, const TensorInfo& tensor) {
+  const WeightTypeInfo& info = weight_type_info(tensor.block_type().value());
+  if (tensor.cols() % info.block_elements == 0) return;
+  throw_error(ExitCode::kUsage, "--weights",
+              str(mixture.name, " stores ", tensor.name, " as ", info.name, ", whose blocks hold ", info.block_elements,
+                  " weights of a row, but its rows have ", tensor.cols()),
+              "The blocks of q4_0, q4_1, q5_0, q5_1 and q8_0 hold 32.");
+}
+
 class RandomCheckpoint final : public Checkpoint {
  public:
-  RandomCheckpoint(const std::string& name, const ModelConfig& config, uint64_t seed)
-      : seed_(seed), content_(str("random weights of seed ", seed)) {
+  RandomCheckpoint(const std::string& name, const ModelConfig& config, uint64_t seed, const WeightMixture* mixture)
+      : seed_(seed), content_(str("random ", mixture == nullptr ? "" : mixture->name, " weights of seed ", seed)) {
     config_ = config;
-    path_ = name + " with random weights";
+    path_ = name_of(name, mixture);
     format_ = "random";
     std::vector<TensorInfo> infos;
     for (DecoderTensor& tensor : decoder_tensors(config)) {
-      infos.push_back({std::move(tensor.name), std::move(tensor.shape), "random", 0});
+      TensorInfo info{std::move(tensor.name), std::move(tensor.shape), "random", 0};
+      if (mixture != nullptr && info.shape.size() == 2) {
+        const WeightType type = mixture_type(*mixture, config, info.name);
+        info.stored_type = weight_type_info(type).name;
+        check_row_length(*mixture, info);
+        info.stored_bytes = weight_bytes(type, info.rows(), info.cols());
+      }
+      infos.push_back(std::move(info));
     }
     set_tensors(std::move(infos));
   }
 
   void read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const override;
+  void read_blocks(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, void* dst) const override;
   ByteRange stored_range(const TensorInfo&) const override { return {&content_bytes_, 0, content_bytes_.size()}; }
   DType natural_dtype() const override { return DType::kBF16; }
   bool has_tokenizer() const override { return false; }
@@ -89,15 +113,40 @@ class RandomCheckpoint final : public Checkpoint {
   std::string chat_template() const override { return ""; }
 
  private:
+  void read_dequantised(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const;
+
   const uint64_t seed_;
   const std::string content_;  // names it
   const MemoryBytes content_bytes_{content_, "random weights"};
 };
 
+void RandomCheckpoint::read_blocks(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, void* dst) const {
+  CHECK(0 <= row_begin && row_begin <= row_end && row_end <= tensor.rows(), tensor.name, " rows ", row_begin, " to ",
+        row_end, " of ", tensor.rows());
+  const WeightType type = tensor.block_type().value();
+  const int64_t blocks_a_row = tensor.cols() / weight_type_info(type).block_elements;
+  draw_blocks(type, tensor.cols(), key_of(seed_, index_of(tensor)), row_begin * blocks_a_row, row_end * blocks_a_row,
+              dst);
+}
+
+// A row at a time, so that its blocks are still in the cache.
+void RandomCheckpoint::read_dequantised(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type,
+                                        void* dst) const {
+  const WeightType stored = tensor.block_type().value();
+  const int64_t blocks = tensor.cols() / weight_type_info(stored).block_elements;
+  std::vector<char> row(weight_bytes(stored, 1, tensor.cols()));
+  char* out = static_cast<char*>(dst);
+  for (int64_t i = row_begin; i < row_end; ++i, out += static_cast<size_t>(tensor.cols()) * dtype_bytes(type)) {
+    read_blocks(tensor, i, i + 1, row.data());
+    dequantise_blocks(stored, row.data(), blocks, type, out);
+  }
+}
+
 void RandomCheckpoint::read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type,
                                  void* dst) const {
   CHECK(0 <= row_begin && row_begin <= row_end && row_end <= tensor.rows(), tensor.name, " rows ", row_begin, " to ",
         row_end, " of ", tensor.rows());
+  if (tensor.block_type()) return read_dequantised(tensor, row_begin, row_end, type, dst);
   const int64_t begin = row_begin * tensor.cols(), end = row_end * tensor.cols();
   if (tensor.name.ends_with("norm.weight")) {
     const std::vector<float> ones(static_cast<size_t>(end - begin), 1.0f);
@@ -114,8 +163,9 @@ void RandomCheckpoint::read_rows(const TensorInfo& tensor, int64_t row_begin, in
 
 }  // namespace
 
-std::unique_ptr<Checkpoint> make_random_checkpoint(const std::string& name, const ModelConfig& config, uint64_t seed) {
-  return std::make_unique<RandomCheckpoint>(name, config, seed);
+std::unique_ptr<Checkpoint> make_random_checkpoint(const std::string& name, const ModelConfig& config, uint64_t seed,
+                                                   const WeightMixture* mixture) {
+  return std::make_unique<RandomCheckpoint>(name, config, seed, mixture);
 }
 
 }  // namespace headrace

@@ -1,6 +1,7 @@
-// A model that is on no disk: a shape with made-up weights, so that anyone can measure what it costs. Each element is a
-// pure function of seed, tensor and place; matrices are normal with a variance of 1 / columns, so that what comes out
-// of a layer is as large as what went in, and norms are 1. It has no tokenizer. Thread: as runtime/model/checkpoint.h.
+// A model that no file holds: a shape with random weights, so that anyone can measure its cost. Each weight is a pure
+// function of seed, tensor and place. Matrices have a mean of 0 and a variance of 1 / columns, so that a layer's output
+// is as large as its input: normal ones without a mixture, quantised ones with random bits otherwise. Norms are 1. It
+// has no tokenizer. Thread: as runtime/model/checkpoint.h.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +9,13 @@
 #include <string>
 
 #include "runtime/model/checkpoint.h"
+#include "runtime/model/weight_mixture.h"
 
 namespace headrace {
 
-std::unique_ptr<Checkpoint> make_random_checkpoint(const std::string& name, const ModelConfig& config, uint64_t seed);
+// `mixture` is null for matrices that are not quantised. Throws Error(kUsage) if a row's length is no multiple of its
+// type's block.
+std::unique_ptr<Checkpoint> make_random_checkpoint(const std::string& name, const ModelConfig& config, uint64_t seed,
+                                                   const WeightMixture* mixture = nullptr);
 
 }  // namespace headrace

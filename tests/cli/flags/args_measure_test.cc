@@ -63,6 +63,34 @@ TEST(Args, BenchRefusals) {
   EXPECT_NE(refusal({"bench"}).find("--list-shapes"), std::string::npos);
 }
 
+TEST(Args, WeightsOfAShapeHaveATypeAndThoseOfAFileDoNot) {
+  const auto bench = [](const std::string& weights) {
+    return std::get<BenchArgs>(parse_args({"bench", "--shape", "llama-3.1-8b", "--weights", weights})).bench;
+  };
+  for (const char* name : {"q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k", "q4_k_m", "q5_k_m"}) {
+    const BenchOptions options = bench(name);
+    ASSERT_NE(options.shape_weights, nullptr) << name;
+    EXPECT_STREQ(options.shape_weights->name, name);
+    EXPECT_EQ(options.engine.weights, WeightPolicy::kKeep);
+  }
+  EXPECT_EQ(bench("keep").shape_weights, nullptr);
+  EXPECT_EQ(bench("dtype").engine.weights, WeightPolicy::kDequantise);
+  const std::vector<std::string> plan = {"plan", "--shape", "llama-3.1-8b", "--weights", "q5_k_m"};
+  EXPECT_STREQ(std::get<PlanArgs>(parse_args(plan)).plan.shape_weights->name, "q5_k_m");
+  const std::string unknown = refusal({"plan", "--shape", "llama-3.1-8b", "--weights", "q2_k"});
+  EXPECT_NE(unknown.find("'q2_k' is not one of keep, dtype, q4_0, "), std::string::npos) << unknown;
+  for (const std::vector<std::string>& command : {std::vector<std::string>{"bench", "-m", "model"},
+                                                  {"plan", "-m", "model"},
+                                                  {"generate", "-m", "model", "-p", "a"}}) {
+    std::vector<std::string> args = command;
+    args.insert(args.end(), {"--weights", "q8_0"});
+    const std::string wrong = refusal(args);
+    for (const char* part : {"--weights", "'q8_0'", "--shape", "(keep)", "(dtype)"}) {
+      EXPECT_NE(wrong.find(part), std::string::npos) << wrong;
+    }
+  }
+}
+
 TEST(Args, BenchQualityTakesEveryFlag) {
   const auto quality = [](std::vector<std::string> more) {
     more.insert(more.begin(), {"bench", "quality", "-m", "model", "--documents", "a.txt"});

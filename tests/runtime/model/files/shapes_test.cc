@@ -6,7 +6,10 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <utility>
 
+#include "kernels/weights/blocks.h"
+#include "runtime/engine/engine.h"
 #include "runtime/model/config_check.h"
 #include "runtime/model/random_checkpoint.h"
 #include "tests/support/temporary_folder.h"
@@ -119,6 +122,114 @@ TEST_F(RandomWeights, AreAFunctionOfTheirPlace) {
   EXPECT_EQ(read(*make_random_checkpoint("again", config_, 7), down_, 0, tensor.rows()), all);
   EXPECT_NE(read(*make_random_checkpoint("other", config_, 8), down_, 0, tensor.rows()), all);
   EXPECT_NE(read(*model_, "model.layers.2.mlp.down_proj.weight", 0, tensor.rows()), all);
+}
+
+// Small, but with rows of whole blocks of every type and with layers on both sides of the mixtures' rule.
+ModelConfig quantisable(bool tied_head) {
+  ModelConfig c = find_shape(HEADRACE_TEST_DATA "/tiny/llama2/config.json").config;
+  c.layers = 16, c.hidden = 256, c.heads = 4, c.kv_heads = 2, c.head_dim = 64, c.ffn = 512, c.vocab = 320;
+  c.tied_head = tied_head;
+  return c;
+}
+
+TEST_F(RandomWeights, QuantisedOnesAreRandomBlocksOfAMixture) {
+  const ModelConfig config = quantisable(false);
+  for (const char* name : {"q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k"}) {
+    const auto model = make_random_checkpoint("small", config, 7, find_weight_mixture(name));
+    const TensorInfo& tensor = model->require(down_, {config.hidden, config.ffn});
+    EXPECT_EQ(tensor.stored_type.size(), std::string(name).size()) << tensor.stored_type;
+    const std::vector<float> all = read(*model, down_, 0, tensor.rows());
+    double sum = 0, squares = 0;
+    for (const float value : all) sum += value, squares += static_cast<double>(value) * value;
+    const auto count = static_cast<double>(all.size()), cols = static_cast<double>(tensor.cols());
+    // Wider than for independent weights: those of a group of Q4_K share an offset.
+    EXPECT_LT(std::abs(sum / count), 20 / std::sqrt(count * cols)) << name;
+    EXPECT_NEAR(squares / count * cols, 1.0, 0.02) << name;
+    // The same blocks, read in other steps and dequantised, and none like another.
+    const uint64_t row_bytes = weight_bytes(tensor.block_type().value(), 1, tensor.cols());
+    EXPECT_EQ(tensor.stored_bytes, row_bytes * static_cast<uint64_t>(tensor.rows()));
+    std::vector<char> blocks(tensor.stored_bytes);
+    std::set<std::string> rows;
+    for (int64_t row = 0, step = 1; row < tensor.rows(); row += step, step = step % 3 + 1) {
+      const int64_t end = std::min(row + step, tensor.rows());
+      model->read_blocks(tensor, row, end, blocks.data() + static_cast<uint64_t>(row) * row_bytes);
+    }
+    for (size_t at = 0; at < blocks.size(); at += row_bytes) rows.insert(std::string(&blocks[at], row_bytes));
+    EXPECT_EQ(rows.size(), static_cast<size_t>(tensor.rows())) << name;
+    std::vector<float> values(all.size());
+    dequantise_blocks(*tensor.block_type(), blocks.data(),
+                      tensor.rows() * tensor.cols() / weight_type_info(*tensor.block_type()).block_elements,
+                      DType::kF32, values.data());
+    EXPECT_EQ(values, all) << name;
+    EXPECT_EQ(read(*model, "model.norm.weight", 0, 1), std::vector<float>(256, 1.0f)) << name;
+  }
+}
+
+// llama.cpp's rule: v and down of layers 0, 1, 4, 7, 10, 13, 14 and 15 of 16, and the head, be it the embedding.
+TEST_F(RandomWeights, AMixtureHasTheTypesOfLlamaCpps) {
+  const std::set<int64_t> larger_layers = {0, 1, 4, 7, 10, 13, 14, 15};
+  for (const bool tied : {false, true}) {
+    const ModelConfig config = quantisable(tied);
+    const auto model = make_random_checkpoint("small", config, 7, find_weight_mixture("q5_k_m"));
+    EXPECT_EQ(model->path(), "small with random q5_k_m weights");
+    EXPECT_EQ(model->find("model.embed_tokens.weight")->stored_type, tied ? "Q6_K" : "Q5_K");
+    EXPECT_EQ(tied || model->find("lm_head.weight")->stored_type == "Q6_K", true);
+    for (int64_t layer = 0; layer < config.layers; ++layer) {
+      const std::string prefix = str("model.layers.", layer, ".");
+      const char* const larger = larger_layers.contains(layer) ? "Q6_K" : "Q5_K";
+      EXPECT_EQ(model->find(prefix + "self_attn.v_proj.weight")->stored_type, larger) << layer;
+      EXPECT_EQ(model->find(prefix + "mlp.down_proj.weight")->stored_type, larger) << layer;
+      for (const char* other :
+           {"self_attn.q_proj", "self_attn.k_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj"})
+        EXPECT_EQ(model->find(prefix + other + ".weight")->stored_type, "Q5_K") << layer;
+    }
+  }
+}
+
+// Published files are listed with two decimals, and hold a vocabulary of about 8 MB besides.
+TEST_F(RandomWeights, AMixtureTakesWhatLlamaCppsFilesTake) {
+  for (const auto& [name, file_bytes] :
+       {std::pair("q4_k_m", 4.92e9), {"q5_k_m", 5.73e9}, {"q6_k", 6.60e9}, {"q8_0", 8.54e9}}) {
+    const auto model = make_random_checkpoint("8b", find_shape("llama-3.1-8b").config, 0, find_weight_mixture(name));
+    double bytes = 0;
+    for (const TensorInfo& tensor : model->tensors()) bytes += static_cast<double>(tensor.stored_bytes);
+    EXPECT_NEAR(bytes, file_bytes - 8e6, 5e6) << name;
+  }
+}
+
+TEST_F(RandomWeights, ARowThatIsNoMultipleOfTheBlockIsAnError) {
+  ModelConfig config = quantisable(false);
+  config.hidden = 288;
+  try {
+    make_random_checkpoint("small", config, 7, find_weight_mixture("q4_k_m"));
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kUsage);
+    for (const char* part : {"--weights", "q4_k_m", "model.embed_tokens.weight", "Q4_K", "256", "288", "q8_0"}) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_NO_THROW(make_random_checkpoint("small", config, 7, find_weight_mixture("q5_1")));
+}
+
+// Logits are finite and depend on the prompt.
+TEST_F(RandomWeights, QuantisedOnesGiveATextThatDependsOnThePrompt) {
+  for (const char* name : {"q4_1", "q8_0", "q4_k_m", "q6_k"}) {
+    EngineOptions options;
+    options.device = {.choice = DeviceChoice::kCpu, .threads = 2};
+    options.want_tokenizer = false;
+    Engine engine(options, make_random_checkpoint("small", quantisable(false), 7, find_weight_mixture(name)));
+    GenerateOptions run;
+    run.max_tokens = 1;
+    run.ignore_eos = true;
+    std::set<int32_t> ids;
+    for (const int32_t last : {1, 20, 60, 100, 150, 200, 250, 300}) {
+      const std::vector<int32_t> text = engine.generate({5, 7, last}, run, nullptr).token_ids;
+      EXPECT_EQ(text.size(), 1u) << name;
+      ids.insert(text.begin(), text.end());
+    }
+    EXPECT_GE(ids.size(), 3u) << name;
+  }
 }
 
 TEST_F(RandomWeights, HaveNoTokenizer) { EXPECT_THROW(model_->load_tokenizer(), Error); }

@@ -1,0 +1,52 @@
+#include "runtime/model/weight_mixture.h"
+
+#include <charconv>
+
+#include "cache/base.h"
+
+namespace headrace {
+namespace {
+
+constexpr WeightMixture kMixtures[] = {
+    {"q4_0", WeightType::kQ4_0, WeightType::kQ4_0}, {"q4_1", WeightType::kQ4_1, WeightType::kQ4_1},
+    {"q5_0", WeightType::kQ5_0, WeightType::kQ5_0}, {"q5_1", WeightType::kQ5_1, WeightType::kQ5_1},
+    {"q8_0", WeightType::kQ8_0, WeightType::kQ8_0}, {"q4_k", WeightType::kQ4K, WeightType::kQ4K},
+    {"q5_k", WeightType::kQ5K, WeightType::kQ5K},   {"q6_k", WeightType::kQ6K, WeightType::kQ6K},
+    {"q4_k_m", WeightType::kQ4K, WeightType::kQ6K}, {"q5_k_m", WeightType::kQ5K, WeightType::kQ6K},
+};
+
+// The first and the last eighth of the layers, and every third between.
+bool is_larger_layer(int64_t layer, int64_t layers) {
+  const int64_t eighth = layers / 8;
+  return layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2;
+}
+
+int64_t layer_of(std::string_view tensor) {
+  constexpr std::string_view kPrefix = "model.layers.";
+  int64_t layer = -1;
+  if (tensor.starts_with(kPrefix)) std::from_chars(tensor.begin() + kPrefix.size(), tensor.end(), layer);
+  return layer;
+}
+
+}  // namespace
+
+const WeightMixture* find_weight_mixture(std::string_view name) {
+  for (const WeightMixture& mixture : kMixtures) {
+    if (name == mixture.name) return &mixture;
+  }
+  return nullptr;
+}
+
+std::string weight_mixture_names() {
+  std::string names;
+  for (const WeightMixture& mixture : kMixtures) names += str(names.empty() ? "" : ", ", mixture.name);
+  return names;
+}
+
+WeightType mixture_type(const WeightMixture& mixture, const ModelConfig& config, std::string_view tensor) {
+  if (tensor == (config.tied_head ? "model.embed_tokens.weight" : "lm_head.weight")) return mixture.larger;
+  const bool may_be_larger = tensor.ends_with("self_attn.v_proj.weight") || tensor.ends_with("mlp.down_proj.weight");
+  return may_be_larger && is_larger_layer(layer_of(tensor), config.layers) ? mixture.larger : mixture.type;
+}
+
+}  // namespace headrace
