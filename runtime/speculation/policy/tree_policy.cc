@@ -158,7 +158,8 @@ TreeShape beams_shape(std::span<const int64_t> widths) {
   CHECK(!widths.empty());
   TreeShape shape;
   for (int64_t width : widths) add_level(&shape, width, width, width);
-  return finished(std::move(shape), 1 + shape.candidates());
+  const int64_t nodes = 1 + shape.candidates();  // before the move: a call's arguments have no order
+  return finished(std::move(shape), nodes);
 }
 
 TreeShape chain_shape(int64_t tokens) { return beams_shape(std::vector<int64_t>(static_cast<size_t>(tokens), 1)); }
