@@ -15,8 +15,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/cuda/instructions.cuh"
 #include "kernels/attention/op.h"
+#include "kernels/cuda/instructions.cuh"
 
 namespace headrace::kernels::cuda {
 

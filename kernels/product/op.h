@@ -1,6 +1,8 @@
 // The matrix product: out = x * w^T (+ bias) (+ residual), fp32 accumulation, rounded once.
 // docs/design.md, section 6, rule 1: on CUDA the decode path runs in groups of 64 rows with one pinned algorithm,
 // prefill in groups of 2,048; so x, residual and out must have room for kProductRowPadding rows, the padding finite.
+// Quantised weights need neither: on CUDA's decode path they have a kernel whose bits depend on n and k alone, and
+// prefill multiplies matrices that are dequantised first.
 // The CPU bodies keep one order of sums per output element whatever `rows` and the number of threads are, and need no
 // padding.
 #pragma once

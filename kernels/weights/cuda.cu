@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/launch.cuh"
 #include "kernels/weights/cuda.h"
+#include "kernels/weights/cuda_blocks.h"
 #include "kernels/weights/cuda_value.cuh"
 
 namespace headrace::kernels::cuda {

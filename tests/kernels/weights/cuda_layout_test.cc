@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cache/base.h"
+#include "kernels/weights/cuda_blocks.h"
 #include "tests/support/weight_blocks.h"
 
 namespace headrace {
