@@ -55,15 +55,19 @@ class Product {
     const int64_t begin = (index - parts_[i]) * cols_, end = std::min(weight.rows, begin + cols_);
     if (is_plain(weight.type)) {
       const uint64_t row_bytes = static_cast<uint64_t>(params_.k) * dtype_bytes(params_.type);
-      multiply(static_cast<const std::byte*>(weight.data) + static_cast<uint64_t>(begin) * row_bytes, false,
-               first + begin, first + end);
+      kernels_.part(part_of(static_cast<const std::byte*>(weight.data) + static_cast<uint64_t>(begin) * row_bytes,
+                            first + begin, first + end));
+    } else if (params_.rows <= kernels_.max_block_rows) {
+      const std::byte* const w =
+          static_cast<const std::byte*>(weight.data) + weight_bytes(weight.type, begin, params_.k);
+      kernels_.blocks(part_of(w, first + begin, first + end), weight.type);
     } else {
       unpack_and_multiply(weight, first, begin, end);
     }
   }
 
  private:
-  void multiply(const void* w, bool unpacked, int64_t col_begin, int64_t col_end) const {
+  ProductPart part_of(const void* w, int64_t col_begin, int64_t col_end) const {
     ProductPart part{};
     part.x = params_.x;
     part.w = w;
@@ -78,8 +82,8 @@ class Product {
     part.col_end = col_end;
     part.type = params_.type;
     part.out_type = params_.out_type;
-    part.unpacked = unpacked;
-    kernels_.part(part);
+    part.unpacked = false;
+    return part;
   }
 
   // A few of the weight part's columns [begin, end) after the other, each unpacked once for all rows. Its first is
@@ -96,7 +100,9 @@ class Product {
       const int64_t stop = std::min(end, col + step);
       weights_.unpack(weight.type, static_cast<const std::byte*>(weight.data) + col * row_bytes, (stop - col) * blocks,
                       params_.type, to, room);
-      multiply(room, true, first + col, first + stop);
+      ProductPart part = part_of(room, first + col, first + stop);
+      part.unpacked = true;
+      kernels_.part(part);
     }
   }
 

@@ -5,6 +5,7 @@
 #include "kernels/product/cpu_isa.h"
 
 #include "kernels/cpu/simd.h"
+#include "kernels/weights/groups.h"
 
 namespace headrace::kernels::HEADRACE_ISA_NAMESPACE {
 
@@ -18,6 +19,9 @@ constexpr int kTileRows = 4, kTileCols = 3;
 #else
 constexpr int kTileRows = 3, kTileCols = 3;
 #endif
+
+// Rows that multiply blocks as they are: each tile unpacks its weights anew. More rows find them unpacked in memory.
+constexpr int kMaxBlockRows = 2;
 
 // Tiles leave their sums in a block of fp32, from which whole rows are finished.
 constexpr int64_t kBlockCols = 48;
@@ -41,6 +45,10 @@ struct DotWidened {
   HEADRACE_SIMD Operand read(const U* p, int64_t count) {
     return load(p, count);
   }
+  template <typename Group>
+  HEADRACE_SIMD Operand read_group(const Group& group, int i) {
+    return group.at(i);
+  }
   HEADRACE_SIMD vf add(vf acc, Operand a, Operand b) { return fma(a, b, acc); }
 };
 using DotF32 = DotWidened<float>;
@@ -49,6 +57,12 @@ using DotF16 = DotWidened<f16>;
 #if defined(__AVX512BF16__)
 // Pairs along k in one instruction, which reads and gives subnormals as zero: below 2^-126, nothing a sum would notice.
 struct DotBf16 {
+  // The upper halves of the elements of a, then of b.
+  HEADRACE_SIMD vu high_halves(vu a, vu b) {
+    const vi i = 2 * lane_numbers();  // of the even places among the halves of one of them
+    const vu pairs = vu((2 * i + 1) | (2 * i + 3) << 16);
+    return (vu)_mm512_permutex2var_epi16((__m512i)a, (__m512i)pairs, (__m512i)b);
+  }
   using Element = bf16;
   using Weight = bf16;
   using Operand = vu;
@@ -62,6 +76,10 @@ struct DotBf16 {
     Operand v = {};
     memcpy(&v, p, static_cast<size_t>(count) * 2);
     return v;
+  }
+  template <typename Group>
+  HEADRACE_SIMD Operand read_group(const Group& group, int i) {
+    return high_halves(bits_of(group.at(i)), bits_of(group.at(i + kLanes)));
   }
   HEADRACE_SIMD vf add(vf acc, Operand a, Operand b) {
     return (vf)_mm512_dpbf16_ps((__m512)acc, (__m512bh)a, (__m512bh)b);
@@ -78,6 +96,8 @@ using DotUnpackedBf16 = DotWidened<bf16, float>;
 constexpr int64_t kFetchBytes = 8 * 1024;
 constexpr int kSecondLevel = 2;  // __builtin_prefetch's word for it
 
+constexpr int64_t kLineBytes = 64;
+
 // acc += one step of x rows times w rows. `count`: elements of k in it, none beyond are touched; kStep in all but the
 // last.
 template <typename Dot, int kRows, int kCols, typename... Count>
@@ -91,6 +111,16 @@ HEADRACE_SIMD void add_step(const typename Dot::Element* x, const typename Dot::
     const typename Dot::Operand a = Dot::read(x + r * k, count...);
 #pragma GCC unroll 8
     for (int c = 0; c < kCols; ++c) acc[r][c] = Dot::add(acc[r][c], a, b[c]);
+  }
+}
+
+template <int kRows, int kCols>
+HEADRACE_SIMD void put_sums(const vf (&acc)[kRows][kCols], float* sums) {
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+    const vf(&row)[kCols] = acc[r];
+    const v4 four = sum_each(row[0], row[kCols > 1 ? 1 : 0], row[kCols > 2 ? 2 : 0], row[kCols > 3 ? 3 : 0]);
+    memcpy(sums + r * kBlockStride, &four, sizeof four);
   }
 }
 
@@ -117,12 +147,7 @@ void tile(const typename Dot::Element* x, const typename Dot::Weight* w, int64_t
     add_step<Dot>(x + i, w + i, k, acc);
   }
   if (i < k) add_step<Dot>(x + i, w + i, k, acc, k - i);
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-    const vf(&row)[kCols] = acc[r];
-    const v4 four = sum_each(row[0], row[kCols > 1 ? 1 : 0], row[kCols > 2 ? 2 : 0], row[kCols > 3 ? 3 : 0]);
-    memcpy(sums + r * kBlockStride, &four, sizeof four);
-  }
+  put_sums(acc, sums);
 }
 
 constexpr int at_most_a_tile(int rows) { return rows < kTileRows ? rows : kTileRows; }
@@ -223,6 +248,111 @@ void part(const ProductPart& part) {
   }
 }
 
+// ---- Weights in blocks, which few rows multiply as they are --------------------------------------------------------
+
+// As tile(), with w in blocks, a row of which takes row_bytes. The order of sums is the same.
+template <typename Dot, typename Round, typename Type, int kRows, int kCols>
+void tile_of_blocks(const typename Dot::Element* x, const uint8_t* w, int64_t k, int64_t row_bytes, float* sums) {
+  constexpr int kGroups = Type::kElements / kGroup;
+  vf acc[kRows][kCols] = {};
+  const char* ahead = reinterpret_cast<const char*>(w) + kFetchBytes;
+  for (int64_t i = 0; i < k; i += Type::kElements, w += Type::kBytes) {
+    typename Type::Block blocks[kCols];
+#pragma GCC unroll 8
+    for (int c = 0; c < kCols; ++c) blocks[c].read(w + c * row_bytes);
+    for (int64_t fetched = 0; fetched < kCols * Type::kBytes; fetched += kLineBytes) {
+      __builtin_prefetch(ahead + fetched, 0, kSecondLevel);
+    }
+    ahead += kCols * Type::kBytes;
+#pragma GCC unroll 8
+    for (int number = 0; number < kGroups; ++number) {
+      typename Type::template Group<Round> groups[kCols];
+#pragma GCC unroll 8
+      for (int c = 0; c < kCols; ++c) groups[c].read(blocks[c], number);
+#pragma GCC unroll 8
+      for (int at = 0; at < kGroup; at += Dot::kStep) {
+        typename Dot::Operand b[kCols];
+#pragma GCC unroll 8
+        for (int c = 0; c < kCols; ++c) b[c] = Dot::read_group(groups[c], at);
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; ++r) {
+          const typename Dot::Operand a = Dot::read(x + r * k + i + number * kGroup + at);
+#pragma GCC unroll 8
+          for (int c = 0; c < kCols; ++c) acc[r][c] = Dot::add(acc[r][c], a, b[c]);
+        }
+      }
+    }
+  }
+  put_sums(acc, sums);
+}
+
+template <typename Dot, typename Round, typename Type, int kRows>
+void rows_of_blocks(const ProductPart& part) {
+  using T = typename Dot::Element;
+  alignas(64) float sums[kRows * kBlockStride];
+  const int64_t k = part.k, row_bytes = k / Type::kElements * Type::kBytes;
+  const T* x = static_cast<const T*>(part.x) + part.row_begin * k;
+  const auto* w = static_cast<const uint8_t*>(part.w);
+  for (int64_t col = part.col_begin; col < part.col_end; col += kBlockCols) {
+    const int64_t cols = part.col_end - col < kBlockCols ? part.col_end - col : kBlockCols;
+    int64_t c = 0;
+    for (; c + kTileCols <= cols; c += kTileCols, w += kTileCols * row_bytes) {
+      tile_of_blocks<Dot, Round, Type, kRows, kTileCols>(x, w, k, row_bytes, sums + c);
+    }
+    for (; c < cols; ++c, w += row_bytes) tile_of_blocks<Dot, Round, Type, kRows, 1>(x, w, k, row_bytes, sums + c);
+    for (int r = 0; r < kRows; ++r) {
+      const float* const from = sums + r * kBlockStride;
+      if (part.out_type == part.type) {
+        finish_row<T, T>(part, from, part.row_begin + r, col, cols);
+      } else {
+        finish_row<T, float>(part, from, part.row_begin + r, col, cols);
+      }
+    }
+  }
+}
+
+template <typename Dot, typename Round, typename Type>
+void part_of_blocks(const ProductPart& part) {
+  static_assert(kMaxBlockRows == 2);
+  return part.row_end - part.row_begin == 1 ? rows_of_blocks<Dot, Round, Type, 1>(part)
+                                            : rows_of_blocks<Dot, Round, Type, 2>(part);
+}
+
+template <typename Dot, typename Round>
+void blocks_with(const ProductPart& part, WeightType type) {
+  switch (type) {
+    case WeightType::kQ4_0:
+      return part_of_blocks<Dot, Round, Q4_0>(part);
+    case WeightType::kQ4_1:
+      return part_of_blocks<Dot, Round, Q4_1>(part);
+    case WeightType::kQ5_0:
+      return part_of_blocks<Dot, Round, Q5_0>(part);
+    case WeightType::kQ5_1:
+      return part_of_blocks<Dot, Round, Q5_1>(part);
+    case WeightType::kQ8_0:
+      return part_of_blocks<Dot, Round, Q8_0>(part);
+    case WeightType::kQ4K:
+      return part_of_blocks<Dot, Round, Q4_K>(part);
+    case WeightType::kQ5K:
+      return part_of_blocks<Dot, Round, Q5_K>(part);
+    case WeightType::kQ6K:
+      return part_of_blocks<Dot, Round, Q6_K>(part);
+    default:
+      __builtin_unreachable();
+  }
+}
+
+void blocks(const ProductPart& part, WeightType type) {
+  switch (part.type) {
+    case DType::kF32:
+      return blocks_with<DotF32, RoundF32>(part, type);
+    case DType::kF16:
+      return blocks_with<DotF16, RoundF16>(part, type);
+    case DType::kBF16:
+      return blocks_with<DotBf16, RoundFiniteBf16>(part, type);
+  }
+}
+
 DType unpacked_type([[maybe_unused]] DType type) {
 #if defined(__AVX512BF16__)
   if (type == DType::kBF16) return type;
@@ -232,6 +362,6 @@ DType unpacked_type([[maybe_unused]] DType type) {
 
 }  // namespace
 
-const ProductKernels product_kernels = {part, kTileCols, unpacked_type};
+const ProductKernels product_kernels = {part, blocks, kMaxBlockRows, kTileCols, unpacked_type};
 
 }  // namespace headrace::kernels::HEADRACE_ISA_NAMESPACE

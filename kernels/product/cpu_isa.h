@@ -5,6 +5,7 @@
 
 #include "cache/base.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/weights/type.h"
 
 namespace headrace::kernels {
 
@@ -23,6 +24,9 @@ struct ProductPart {
 
 struct ProductKernels {
   void (*part)(const ProductPart& part);
+  // The same where w is in blocks of `type`, for at most max_block_rows rows. REQUIRES: its weights are finite.
+  void (*blocks)(const ProductPart& part, WeightType type);
+  int64_t max_block_rows;
   int tile_cols;  // parts are best cut at multiples of this
   // What blocks are unpacked to for a product of `type`: `type` itself, or kF32, which holds the same values.
   DType (*unpacked_type)(DType type);

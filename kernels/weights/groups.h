@@ -1,0 +1,144 @@
+// Quantised blocks as vectors of weights, for *_isa.cc sources (kernels/cpu/isa.h): products read blocks with it, and
+// unpacking does. Every type is made of groups of 32 weights in succession. `Type::Block` holds what its groups share,
+// `Type::Group<Round>::at(i)` is the group's weights i to i + kLanes - 1, rounded; i is a multiple of kLanes. Pure.
+//
+// A value is scale * (q - zero) + minimum in f32, then rounded once. The reference rounds the product and the sum one
+// after the other. Where a type has a minimum, the product has at most 22 bits, so it is exact and fma() gives the
+// same. A type without a minimum adds -0, which changes nothing.
+#pragma once
+
+#include "kernels/weights/levels.h"
+
+namespace headrace::kernels::HEADRACE_ISA_NAMESPACE {
+
+constexpr int kGroup = 32;
+
+// Blocks of 32 are one group.
+struct SmallBlock {
+  const uint8_t* bytes;
+  HEADRACE_INLINE void read(const uint8_t* block) { bytes = block; }
+};
+// Byte i holds weight i in its low and weight i + 16 in its high four bits. A block: scale, minimum if kMin, fifth bits
+// if kBits is 5 (bit i is that of weight i), bytes.
+template <int kBits, bool kMin>
+struct Nibbles {
+  static constexpr int kZero = kMin ? 0 : 1 << (kBits - 1), kFifth = kMin ? 4 : 2, kLow = kFifth + (kBits == 5 ? 4 : 0);
+  static constexpr int kElements = kGroup, kBytes = kLow + 16;
+  using Block = SmallBlock;
+  template <typename Round>
+  struct Group {
+    Levels<Round, kBits, kZero> levels;
+    const uint8_t* low;
+    uint32_t fifth;
+    HEADRACE_INLINE void read(const Block& block, int) {
+      vf scale = no_min(), min = no_min();
+      if constexpr (kMin) {
+        splat_f16_pair(block.bytes, &scale, &min);
+      } else {
+        scale = splat_f16(block.bytes);
+      }
+      levels.set(scale, min);
+      low = block.bytes + kLow;
+      if constexpr (kBits == 5) memcpy(&fifth, block.bytes + kFifth, sizeof fifth);
+    }
+    HEADRACE_INLINE vf at(int i) const {
+      const vu q = load_bytes(low + i % 16) >> (i < 16 ? 0 : 4);
+      if constexpr (kBits == 4) return levels.at(q);
+      return levels.at((q & 15) | sixteens(fifth, i));
+    }
+  };
+};
+using Q4_0 = Nibbles<4, false>;
+using Q4_1 = Nibbles<4, true>;
+using Q5_0 = Nibbles<5, false>;
+using Q5_1 = Nibbles<5, true>;
+
+struct Q8_0 {
+  static constexpr int kElements = kGroup, kBytes = 34;
+  using Block = SmallBlock;
+  template <typename Round>
+  struct Group {
+    vf scale;
+    const uint8_t* q;
+    HEADRACE_INLINE void read(const Block& block, int) {
+      scale = splat_f16(block.bytes);
+      q = block.bytes + 2;
+    }
+    HEADRACE_INLINE vf at(int i) const { return Round::round(to_float(load_signed_bytes(q + i)) * scale); }
+  };
+};
+
+// Eight groups; byte i of each run of 32 holds weight i of one group in its low bits, of the next in its high bits. Bit
+// g of the fifth bits' byte i is the fifth bit of weight i of group g.
+template <int kBits>
+struct NibblesK {
+  static constexpr int kElements = 256, kFifth = 16, kLow = kFifth + (kBits == 5 ? 32 : 0), kBytes = kLow + 128;
+  struct Block {
+    const uint8_t* bytes;
+    float scales[16];  // the groups' scales, then their minima
+    HEADRACE_INLINE void read(const uint8_t* block) {
+      bytes = block;
+      uint8_t six[16];
+      unpack_six_bits(block + 4, six);
+      const vf scale = splat_f16(block), min = -splat_f16(block + 2);
+#pragma GCC unroll 4
+      for (int i = 0; i < 16; i += kLanes) {
+        store(scales + i, select(lane_numbers() + i < 8, scale, min) * to_float(vi(load_bytes(six + i))));
+      }
+    }
+  };
+  template <typename Round>
+  struct Group {
+    Levels<Round, kBits, 0> levels;
+    const uint8_t *low, *fifth;
+    int group;
+    HEADRACE_INLINE void read(const Block& block, int number) {
+      levels.set(splat_signed(block.scales[number]), splat_signed(block.scales[8 + number]));
+      low = block.bytes + kLow + number / 2 * kGroup;
+      fifth = block.bytes + kFifth;
+      group = number;
+    }
+    HEADRACE_INLINE vf at(int i) const {
+      const vu q = load_bytes(low + i) >> (group % 2 * 4);
+      if constexpr (kBits == 4) return levels.at(q);
+      return levels.at((q & 15) | (load_bytes(fifth + i) >> group & 1) << 4);
+    }
+  };
+};
+using Q4_K = NibblesK<4>;
+using Q5_K = NibblesK<5>;
+
+// Two halves of four groups: their low four bits in 64 bytes (groups 0 and 1 low, 2 and 3 high), their high two in 32
+// bytes; a signed scale for each 16 weights.
+struct Q6_K {
+  static constexpr int kElements = 256, kBytes = 210;
+  struct Block {
+    const uint8_t* bytes;
+    float scales[16];
+    HEADRACE_INLINE void read(const uint8_t* block) {
+      bytes = block;
+      const vf scale = splat_f16(block + 208);
+#pragma GCC unroll 4
+      for (int i = 0; i < 16; i += kLanes) store(scales + i, scale * to_float(load_signed_bytes(block + 192 + i)));
+    }
+  };
+  template <typename Round>
+  struct Group {
+    const uint8_t *low, *high;
+    const float* scales;
+    int run;
+    HEADRACE_INLINE void read(const Block& block, int number) {
+      const int half = number / 4;
+      run = number % 4;
+      low = block.bytes + 64 * half + 32 * (run % 2);
+      high = block.bytes + 128 + 32 * half;
+      scales = block.scales + 2 * number;
+    }
+    HEADRACE_INLINE vf at(int i) const {
+      const vu nibble = load_bytes(low + i) >> (run / 2 * 4) & 15, top = load_bytes(high + i) >> (2 * run) & 3;
+      return Round::round(splat_signed(scales[i / 16]) * to_float(vi(nibble | top << 4) - 32));
+    }
+  };
+};
+
+}  // namespace headrace::kernels::HEADRACE_ISA_NAMESPACE
