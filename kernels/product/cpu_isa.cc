@@ -264,7 +264,7 @@ void tile_of_blocks(const typename Dot::Element* x, const uint8_t* w, int64_t k,
       __builtin_prefetch(ahead + fetched, 0, kSecondLevel);
     }
     ahead += kCols * Type::kBytes;
-#pragma GCC unroll 8
+#pragma GCC unroll kUnrolledGroups
     for (int number = 0; number < kGroups; ++number) {
       typename Type::template Group<Round> groups[kCols];
 #pragma GCC unroll 8

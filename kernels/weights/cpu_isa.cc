@@ -28,7 +28,7 @@ void unpack_blocks(const void* blocks, int64_t count, void* out) {
   for (int64_t b = 0; b < count; ++b, in += Type::kBytes) {
     typename Type::Block block;
     block.read(in);
-#pragma GCC unroll 8
+#pragma GCC unroll kUnrolledGroups
     for (int number = 0; number < Type::kElements / kGroup; ++number, to += kGroup) {
       typename Type::template Group<As> group;
       group.read(block, number);

@@ -12,6 +12,8 @@
 namespace headrace::kernels::HEADRACE_ISA_NAMESPACE {
 
 constexpr int kGroup = 32;
+// Loops over a block's groups are unrolled where a group takes few instructions; else they take too long to compile.
+constexpr int kUnrolledGroups = kLanes == 16 ? 8 : 1;
 
 // Blocks of 32 are one group.
 struct SmallBlock {
