@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint64_t kMaxConfigBytes = 16 * kMiB;
 
-enum class Family { kLlama, kMistral, kQwen2, kQwen3 };
+enum class Family { kLlama, kMistral, kQwen2, kQwen3, kPhi3, kMinistral3, kSeedOss };
 enum class Head { kTied, kOwn };
 
 struct Row {
@@ -32,7 +32,11 @@ constexpr Row kShapes[] = {
     {"llama-3.2-3b", Family::kLlama, 28, 3072, 24, 8, 128, 8192, 128256, 131072, 5e5, 32, Head::kTied},
     {"llama-3.1-8b", Family::kLlama, 32, 4096, 32, 8, 128, 14336, 128256, 131072, 5e5, 8, Head::kOwn},
     {"llama-3.1-70b", Family::kLlama, 80, 8192, 64, 8, 128, 28672, 128256, 131072, 5e5, 8, Head::kOwn},
+    {"llama-3.3-70b", Family::kLlama, 80, 8192, 64, 8, 128, 28672, 128256, 131072, 5e5, 8, Head::kOwn},
     {"mistral-7b-v0.3", Family::kMistral, 32, 4096, 32, 8, 128, 14336, 32768, 32768, 1e6, 0, Head::kOwn},
+    {"mistral-small-24b", Family::kMistral, 40, 5120, 32, 8, 128, 32768, 131072, 32768, 1e8, 0, Head::kOwn},
+    {"ministral-3-14b", Family::kMinistral3, 40, 5120, 32, 8, 128, 16384, 131072, 262144, 1e9, 0, Head::kOwn},
+    {"phi-4", Family::kPhi3, 40, 5120, 40, 10, 128, 17920, 100352, 16384, 2.5e5, 0, Head::kOwn},
     {"qwen2.5-0.5b", Family::kQwen2, 24, 896, 14, 2, 64, 4864, 151936, 32768, 1e6, 0, Head::kTied},
     {"qwen2.5-1.5b", Family::kQwen2, 28, 1536, 12, 2, 128, 8960, 151936, 32768, 1e6, 0, Head::kTied},
     {"qwen2.5-3b", Family::kQwen2, 36, 2048, 16, 2, 128, 11008, 151936, 32768, 1e6, 0, Head::kTied},
@@ -43,6 +47,8 @@ constexpr Row kShapes[] = {
     {"qwen3-4b", Family::kQwen3, 36, 2560, 32, 8, 128, 9728, 151936, 40960, 1e6, 0, Head::kTied},
     {"qwen3-8b", Family::kQwen3, 36, 4096, 32, 8, 128, 12288, 151936, 40960, 1e6, 0, Head::kOwn},
     {"qwen3-14b", Family::kQwen3, 40, 5120, 40, 8, 128, 17408, 151936, 40960, 1e6, 0, Head::kOwn},
+    {"qwen3-32b", Family::kQwen3, 64, 5120, 64, 8, 128, 25600, 151936, 40960, 1e6, 0, Head::kOwn},
+    {"seed-oss-36b", Family::kSeedOss, 64, 5120, 80, 8, 128, 27648, 155136, 524288, 1e7, 0, Head::kOwn},
 };
 
 const char* family_name(Family family) {
@@ -55,6 +61,12 @@ const char* family_name(Family family) {
       return "qwen2";
     case Family::kQwen3:
       return "qwen3";
+    case Family::kPhi3:
+      return "phi3";
+    case Family::kMinistral3:
+      return "ministral3";
+    case Family::kSeedOss:
+      return "seed_oss";
   }
   return "?";
 }
@@ -70,15 +82,21 @@ ModelConfig config_of(const Row& row) {
   c.ffn = row.ffn;
   c.vocab = row.vocab;
   c.max_positions = row.positions;
-  c.rms_eps = row.family == Family::kQwen2 || row.family == Family::kQwen3 ? 1e-6 : 1e-5;
+  const bool small_eps = row.family == Family::kQwen2 || row.family == Family::kQwen3 || row.family == Family::kSeedOss;
+  c.rms_eps = small_eps ? 1e-6 : 1e-5;
   c.rope.theta = row.theta;
   if (row.llama3_factor > 0) {
     c.rope.scaling = RopeScaling::kLlama3;
     c.rope.factor = row.llama3_factor;
     c.rope.original_max_positions = 8192;
   }
+  if (row.family == Family::kMinistral3) {
+    c.rope.scaling = RopeScaling::kYarn;
+    c.rope.factor = 16;
+    c.rope.original_max_positions = 16384;
+  }
   c.tied_head = row.head == Head::kTied;
-  c.qkv_bias = row.family == Family::kQwen2;
+  c.qkv_bias = row.family == Family::kQwen2 || row.family == Family::kSeedOss;
   c.qk_norm = row.family == Family::kQwen3;
   check_config(c, row.name);
   return c;

@@ -20,13 +20,15 @@ namespace {
 // What the models' authors count: a wrong size anywhere changes it.
 TEST(Shapes, HaveAsManyParametersAsTheirModels) {
   const std::map<std::string, int64_t> published = {
-      {"smollm2-135m", 134515008},  {"smollm2-360m", 361821120},    {"smollm2-1.7b", 1711376384},
-      {"llama-2-7b", 6738415616},   {"llama-3.2-1b", 1235814400},   {"llama-3.2-3b", 3212749824},
-      {"llama-3.1-8b", 8030261248}, {"llama-3.1-70b", 70553706496}, {"mistral-7b-v0.3", 7248023552},
-      {"qwen2.5-0.5b", 494032768},  {"qwen2.5-1.5b", 1543714304},   {"qwen2.5-3b", 3085938688},
-      {"qwen2.5-7b", 7615616512},   {"qwen2.5-14b", 14770033664},   {"qwen3-0.6b", 596049920},
-      {"qwen3-1.7b", 1720574976},   {"qwen3-4b", 4022468096},       {"qwen3-8b", 8190735360},
-      {"qwen3-14b", 14768307200}};
+      {"smollm2-135m", 134515008},   {"smollm2-360m", 361821120},    {"smollm2-1.7b", 1711376384},
+      {"llama-2-7b", 6738415616},    {"llama-3.2-1b", 1235814400},   {"llama-3.2-3b", 3212749824},
+      {"llama-3.1-8b", 8030261248},  {"llama-3.1-70b", 70553706496}, {"mistral-7b-v0.3", 7248023552},
+      {"qwen2.5-0.5b", 494032768},   {"qwen2.5-1.5b", 1543714304},   {"qwen2.5-3b", 3085938688},
+      {"qwen2.5-7b", 7615616512},    {"qwen2.5-14b", 14770033664},   {"qwen3-0.6b", 596049920},
+      {"qwen3-1.7b", 1720574976},    {"qwen3-4b", 4022468096},       {"qwen3-8b", 8190735360},
+      {"qwen3-14b", 14768307200},    {"qwen3-32b", 32762123264},     {"mistral-small-24b", 23572403200},
+      {"phi-4", 14659507200},        {"seed-oss-36b", 36151104512},  {"ministral-3-14b", 13506073600},
+      {"llama-3.3-70b", 70553706496}};
   std::set<std::string> names;
   for (const Shape& shape : known_shapes()) {
     const auto count = published.find(shape.name);
