@@ -52,6 +52,15 @@ void Console::note_device(const Device& device) {
   }
 }
 
+void Console::note_weights(const std::string& note) {
+  if (!output_.quiet && !note.empty()) progress_.print_line("note: " + note);
+}
+
+void Console::note_engine(const Engine& engine) {
+  note_device(engine.device());
+  note_weights(engine.weights_note());
+}
+
 void Console::note_result(const GenerateResult& result) {
   if (!std::exchange(damage_reported_, true)) {
     for (const std::string& line : result.damage) warn(line);

@@ -20,9 +20,11 @@ class Console {
   ProgressBar& progress() { return progress_; }
   // For GenerateOptions::on_text; empty if text is not streamed.
   std::function<void(std::string_view)> text_sink();
-  void print(std::string_view text);       // stdout, flushed
-  void end_text();                         // prints a newline if the text did not end with one
-  void note_device(const Device& device);  // a line on stderr if --device auto fell back to the CPU
+  void print(std::string_view text);           // stdout, flushed
+  void end_text();                             // prints a newline if the text did not end with one
+  void note_device(const Device& device);      // a line on stderr if --device auto fell back to the CPU
+  void note_weights(const std::string& note);  // Engine::weights_note(), a line on stderr
+  void note_engine(const Engine& engine);      // both
   // Prints notes about a run to stderr, one line each: about saved prefixes, and once per process about damaged weights
   // and about figures that contradict the kept profile.
   void note_result(const GenerateResult& result);

@@ -33,7 +33,7 @@ ExitCode run_generate(const GenerateArgs& args) {
   const std::string prompt = read_prompt(args, interrupt);
   Console console(args.output, /*streams_text=*/true);
   Engine engine(console.with_rates(args.engine));
-  console.note_device(engine.device());
+  console.note_engine(engine);
   check_document_size(args.file.empty() ? "prompt" : args.file, prompt.size(), engine.document_limit());
   GenerateOptions options = args.generate;
   options.interrupt = interrupt.flag();

@@ -15,10 +15,14 @@ constexpr uint64_t kCardBytes = 24 * kGiB, kCardReserveBytes = 512 * kMiB;
 
 struct ModelFacts {
   int64_t parameters = 0;
-  uint64_t stored_bytes = 0, loaded_bytes = 0;            // loaded: as --dtype auto and --weights keep have them
-  uint64_t kv_bytes_per_token = 0;                        // in the type of --dtype auto
-  int64_t tokens_in_card = 0;                             // weights and KV cache both on a 24 GiB device
-  std::map<std::string, std::pair<int, uint64_t>> types;  // stored type -> tensors, bytes
+  uint64_t stored_bytes = 0, loaded_bytes = 0;  // loaded: as --dtype auto and --weights keep have them
+  uint64_t kv_bytes_per_token = 0;              // in the type of --dtype auto
+  int64_t tokens_in_card = 0;                   // weights and KV cache both on a 24 GiB device
+  struct Type {
+    int tensors = 0;
+    uint64_t stored_bytes = 0, loaded_bytes = 0;
+  };
+  std::map<std::string, Type> types;  // by stored type
 };
 
 ModelFacts facts_of(const Checkpoint& model) {
@@ -30,10 +34,12 @@ ModelFacts facts_of(const Checkpoint& model) {
     facts.parameters += elements;
     facts.stored_bytes += tensor.stored_bytes;
     const bool kept = tensor.block_type().has_value();
-    facts.loaded_bytes += kept ? tensor.stored_bytes : static_cast<uint64_t>(elements) * element;
-    auto& [count, bytes] = facts.types[tensor.stored_type];
-    ++count;
-    bytes += tensor.stored_bytes;
+    const uint64_t loaded_bytes = kept ? tensor.stored_bytes : static_cast<uint64_t>(elements) * element;
+    facts.loaded_bytes += loaded_bytes;
+    ModelFacts::Type& type = facts.types[tensor.stored_type];
+    ++type.tensors;
+    type.stored_bytes += tensor.stored_bytes;
+    type.loaded_bytes += loaded_bytes;
   }
   facts.kv_bytes_per_token = static_cast<uint64_t>(2 * c.layers * c.kv_heads * c.head_dim) * element;
   const uint64_t taken = facts.loaded_bytes + kCardReserveBytes;
@@ -70,7 +76,7 @@ void print_text(const Checkpoint& model, const ModelFacts& facts, bool tensors) 
   const ModelConfig& c = model.config();
   std::string types;
   for (const auto& [type, sum] : facts.types) {
-    types += str(types.empty() ? "" : ", ", sum.first, " ", type, " (", format_bytes(sum.second), ")");
+    types += str(types.empty() ? "" : ", ", sum.tensors, " ", type, " (", format_bytes(sum.stored_bytes), ")");
   }
   std::string text = model.path() + "\n";
   const auto row = [&text](const char* name, const std::string& value) {
@@ -120,7 +126,9 @@ void print_json(const Checkpoint& model, const ModelFacts& facts, bool tensors) 
                       {"loaded_bytes", facts.loaded_bytes},
                       {"kv_bytes_per_token", facts.kv_bytes_per_token},
                       {"tokens_in_24_gib", facts.tokens_in_card}};
-  for (const auto& [type, sum] : facts.types) out["types"][type] = {{"tensors", sum.first}, {"bytes", sum.second}};
+  for (const auto& [type, sum] : facts.types) {
+    out["types"][type] = {{"tensors", sum.tensors}, {"bytes", sum.stored_bytes}, {"loaded_bytes", sum.loaded_bytes}};
+  }
   for (size_t i = 0; tensors && i < model.tensors().size(); ++i) {
     const TensorInfo& tensor = model.tensors()[i];
     out["tensors"].push_back(

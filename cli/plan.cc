@@ -14,6 +14,7 @@ ExitCode run_plan(const PlanArgs& args) {
   Console console(args.output, /*streams_text=*/false);
   const PlanReport report = make_plan_report(args.plan);
   if (!report.note.empty() && !args.output.quiet) console.progress().print_line("note: " + report.note);
+  console.note_weights(report.weights_note);
   console.print(args.output.json ? plan_json(report) : visible(format_plan(report)));
   console.finish();
   return report.run ? ExitCode::kDone : ExitCode::kDoesNotFit;

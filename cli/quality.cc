@@ -23,7 +23,7 @@ ExitCode run_quality(const QualityArgs& args) {
   size_t headings = 0;
   QualityHooks hooks;
   hooks.progress = &console.progress();
-  hooks.on_engine = [&](const Engine& engine) { console.note_device(engine.device()); };
+  hooks.on_engine = [&](const Engine& engine) { console.note_engine(engine); };
   hooks.on_begin = [&](const std::string& label) { console.progress().set_label(label); };
   hooks.on_row = [&](const QualityReport& so_far) {
     say(headings == 0 ? quality_heading(so_far) : std::string());

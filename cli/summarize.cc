@@ -97,7 +97,7 @@ class Summarizer {
         engine_(console_.with_rates(args.engine)) {}
 
   ExitCode run() {
-    console_.note_device(engine_.device());
+    console_.note_engine(engine_);
     BatchOptions batch;
     batch.files = files_;
     batch.options = options_text(args_, engine_);

@@ -5,6 +5,7 @@
 
 #include "cache/base.h"
 #include "cli/print/format.h"
+#include "runtime/commands/report.h"
 
 namespace headrace {
 namespace {
@@ -41,9 +42,11 @@ std::string link_text(const BenchReport& report) {
 
 std::string bench_heading(const BenchReport& report) {
   const std::vector<std::string> names(std::begin(kNames), std::end(kNames));
+  const std::string weights = weights_text(report.weight_types);
   return str(report.model, ", ", dtype_name(report.dtype), ", on ", report.device, "\n", report.machine.cpu, ", ",
              report.machine.cores, report.machine.cores == 1 ? " core, " : " cores, ",
-             format_bytes(report.machine.memory_bytes), "; ", link_text(report), "\n", table_row(names));
+             format_bytes(report.machine.memory_bytes), "; ", link_text(report),
+             weights.empty() ? "" : "\nweights: ", weights, "\n", table_row(names));
 }
 
 std::string bench_line(const BenchReport& report, const BenchRow& row) {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "cli/print/format.h"
+#include "runtime/commands/report.h"
 
 namespace headrace {
 namespace {
@@ -22,7 +23,9 @@ std::string line(const char* place, uint64_t bytes, const std::string& what) {
 
 std::string memory_table(const PlanReport& report) {
   const RunPlan& run = *report.run;
-  std::string text = line("device", report.taken_bytes, "CUDA itself") + line("device", run.weights_bytes, "weights") +
+  const std::string types = weights_text(run.weight_types);
+  std::string text = line("device", report.taken_bytes, "CUDA itself") +
+                     line("device", run.weights_bytes, types.empty() ? "weights" : "weights: " + types) +
                      line("device", run.draft_weights_bytes, "weights of the draft");
   for (const PlanLine& l : run.memory.lines) {
     const bool phase = l.what.starts_with("prefill:") || l.what.starts_with("decode:");

@@ -59,6 +59,8 @@ struct BenchReport {
   std::string device, model;
   ModelConfig config;
   DType dtype = DType::kBF16, cache_type_k = DType::kBF16, cache_type_v = DType::kBF16;
+  std::vector<WeightTypeUse> weight_types;
+  std::string weights_note;  // Engine::weights_note()
   uint64_t vram_limit_bytes = 0, host_limit_bytes = 0;
   int64_t decode_tokens = 0, repeat = 0;
   uint64_t seed = 0;

@@ -3,6 +3,7 @@
 
 #include "runtime/base/rounding.h"
 #include "runtime/commands/bench.h"
+#include "runtime/commands/report.h"
 
 namespace headrace {
 namespace {
@@ -99,6 +100,7 @@ std::string bench_json(const BenchReport& report) {
                       {"model", report.model},
                       {"shape", shape_json(report.config)},
                       {"dtype", dtype_name(report.dtype)},
+                      {"weights", ordered_json::parse(weights_json(report.weight_types))},
                       {"cache_type_k", dtype_name(report.cache_type_k)},
                       {"cache_type_v", dtype_name(report.cache_type_v)},
                       {"vram_limit_bytes", report.vram_limit_bytes},

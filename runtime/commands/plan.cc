@@ -272,6 +272,7 @@ PlanReport Planner::run() {
     report_.dtype = any->dtype();
     report_.context_tokens = any->context_limit();
     report_.output_tokens = options_.output_tokens;
+    report_.weights_note = any->weights_note();
   }
   try {
     report_.run = plan_on(dry_run_, std::nullopt);

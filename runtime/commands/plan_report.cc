@@ -4,6 +4,7 @@
 #include "runtime/base/rounding.h"
 #include "runtime/commands/plan.h"
 #include "runtime/commands/profile_store.h"
+#include "runtime/commands/report.h"
 
 namespace headrace {
 namespace {
@@ -91,6 +92,7 @@ std::string plan_json(const PlanReport& report) {
     out["verify"] = verify_mode_name(report.run->verify);
     if (!report.run->draft.empty()) out["draft"] = report.run->draft;
     out["memory"] = memory_json(report);
+    out["weights"] = ordered_json::parse(weights_json(report.run->weight_types));
   } else {
     out["refusal"] = report.refusal;
     out["would_fit"] = advice_json(report.advice);

@@ -154,6 +154,28 @@ std::optional<LinkShare> link_share(const GenerateResult& result) {
                    .peak_gb_per_s = result.link_peak_gb_per_s};
 }
 
+std::string weights_json(const std::vector<WeightTypeUse>& types) {
+  ordered_json out = ordered_json::array();
+  for (const WeightTypeUse& use : types) {
+    out.push_back({{"stored", use.stored},
+                   {"loaded", use.loaded},
+                   {"tensors", use.tensors},
+                   {"stored_bytes", use.stored_bytes},
+                   {"bytes", use.bytes}});
+  }
+  return out.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+std::string weights_text(const std::vector<WeightTypeUse>& types) {
+  std::string text;
+  for (const WeightTypeUse& use : types) {
+    if (!use.quantised()) continue;
+    text += str(text.empty() ? "" : ", ", use.stored, use.dequantised() ? " as " + use.loaded : std::string(), " ",
+                format_bytes(use.bytes));
+  }
+  return text;
+}
+
 std::string result_json(const GenerateResult& result, const LineLabel& label) {
   const Timings& t = result.timings;
   const MemoryUse& m = result.memory;
@@ -177,6 +199,7 @@ std::string result_json(const GenerateResult& result, const LineLabel& label) {
   line["memory"] = {{"vram_peak_bytes", m.vram_peak_bytes}, {"host_peak_bytes", m.host_peak_bytes},
                     {"disk_peak_bytes", m.disk_peak_bytes}, {"rss_peak_bytes", m.rss_peak_bytes},
                     {"weights_bytes", m.weights_bytes},     {"kv_bytes", m.kv_bytes}};
+  line["weights"] = ordered_json::parse(weights_json(result.weight_types));
   line["transfers"] = {{"prefill_h2d_bytes", x.prefill_h2d_bytes},
                        {"prefill_d2h_bytes", x.prefill_d2h_bytes},
                        {"decode_h2d_bytes", x.decode_h2d_bytes},

@@ -36,10 +36,15 @@ struct LinkShare {
 // None: no pass streams the KV cache, so the link is nearly idle, or the link was not measured.
 std::optional<LinkShare> link_share(const GenerateResult& result);
 
-// {"file", "key", "text", "token_ids", "prompt_tokens", "finish_reason", "timings", "memory", "transfers"}, the last
-// with link_share(). If they apply: "truncated" (by --truncate: "whole_tokens" of the prompt with the whole document,
-// "left_out_tokens" missing from "prompt_tokens"), "prefix", "spill", "speculation" and "predicted". No newline. Bytes
-// that are not UTF-8 become U+FFFD.
+// [{"stored", "loaded", "tensors", "stored_bytes", "bytes"}]
+std::string weights_json(const std::vector<WeightTypeUse>& types);
+// "Q4_K 4.1 GiB, Q6_K as BF16 1.2 GiB": the quantised types with their bytes on the device; empty: there are none.
+std::string weights_text(const std::vector<WeightTypeUse>& types);
+
+// {"file", "key", "text", "token_ids", "prompt_tokens", "finish_reason", "timings", "memory", "weights", "transfers"},
+// the last with link_share(). If they apply: "truncated" (by --truncate: "whole_tokens" of the prompt with the whole
+// document, "left_out_tokens" missing from "prompt_tokens"), "prefix", "spill", "speculation" and "predicted". No
+// newline. Bytes that are not UTF-8 become U+FFFD.
 std::string result_json(const GenerateResult& result, const LineLabel& label = {});
 
 // {"file", "key", "error", "exit_code"}, no newline.

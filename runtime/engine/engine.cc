@@ -249,6 +249,7 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
     if (!prefix_note.empty()) result.prefix.notes.push_back(prefix_note);
   }
   result.timings.load_ms = load_ms;
+  result.weight_types = weights->types();
   result.plain_products = plain_products(*compute);
   result.damage = weights->damage();
   const std::vector<std::string> drafts = draft_model ? draft_model->damage() : std::vector<std::string>();
@@ -340,6 +341,16 @@ const Tokenizer& Engine::tokenizer() const {
 }
 const Device& Engine::device() const { return *impl_->device; }
 DType Engine::dtype() const { return impl_->weights->dtype(); }
+std::vector<WeightTypeUse> Engine::weight_types() const { return impl_->weights->types(); }
+
+std::string Engine::weights_note() const {
+  if (impl_->options.weights != WeightPolicy::kKeep) return "";
+  const std::vector<WeightTypeUse> types = weight_types();
+  if (std::none_of(types.begin(), types.end(), [](const WeightTypeUse& use) { return use.dequantised(); })) return "";
+  return str("the quantised weights are dequantised to ", dtype_name(dtype()),
+             ": a GPU keeps them with --dtype bf16 only");
+}
+
 int64_t Engine::context_limit() const { return impl_->context().context_limit(); }
 const std::string& Engine::model_path() const { return impl_->checkpoint->path(); }
 std::vector<FileStamp> Engine::model_files() const { return impl_->checkpoint->files(); }

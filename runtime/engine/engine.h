@@ -52,6 +52,9 @@ class Engine {
   const Tokenizer& tokenizer() const;  // REQUIRES: want_tokenizer
   const Device& device() const;
   DType dtype() const;
+  std::vector<WeightTypeUse> weight_types() const;  // of the model's weights
+  // Why quantised weights are not kept although the options keep them; empty: they are, or there are none.
+  std::string weights_note() const;
   int64_t context_limit() const;          // tokens: -c, or the model's own
   const std::string& model_path() const;  // of the files: a hub name resolved
   // The weight files that were opened; none: no file holds them, or there is no draft.

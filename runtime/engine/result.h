@@ -60,6 +60,7 @@ struct GenerateResult {
   Speculation speculation;
   PrefixUse prefix;  // saved prefixes: what was taken and what was saved
   MemoryPlan plan;
+  std::vector<WeightTypeUse> weight_types{};  // of the model's weights
   std::vector<std::string> damage{};          // weights that hold NaN or infinity: a line a tensor
   std::vector<std::string> plain_products{};  // that a slower kernel runs (kernels/product/op.h); of the engine's runs
   std::optional<Prediction> predicted{};      // where the machine's rates are known

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "cache/cost.h"
 #include "cache/memory_plan.h"
@@ -24,6 +25,7 @@ struct RunPlan {
   std::string draft{};       // "draft-eagle3"; empty: none
   int64_t draft_levels = 0;  // of its trees
   uint64_t weights_bytes = 0, draft_weights_bytes = 0;
+  std::vector<WeightTypeUse> weight_types{};  // of the model's weights
   ModelSizes sizes{};
   MemoryPlan memory{};
 };

@@ -134,6 +134,7 @@ RunPlan run_plan(const RunContext& context, const RunSetup& setup, const MemoryP
       .pass_rows = session.pass_rows,
       .grow_rows = session.grow_rows,
       .weights_bytes = context.weights.bytes(),
+      .weight_types = context.weights.types(),
       .sizes = model_sizes(context.config, context.weights, row_shape(context.config, session.k_type, session.v_type)),
       .memory = memory};
   if (setup.model != nullptr) {

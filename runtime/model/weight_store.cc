@@ -174,6 +174,28 @@ void WeightStore::allocate(Device& device, const char* what) {
   memory_ = device.allocate(bytes_, what);
 }
 
+bool WeightTypeUse::quantised() const {
+  const WeightTypeInfo* const info = find_weight_type(stored);
+  return info != nullptr && !is_plain(info->type);
+}
+
+std::vector<WeightTypeUse> WeightStore::types() const {
+  std::vector<WeightTypeUse> types;
+  for (const Placement& p : placements_) {
+    if (p.tensor == nullptr) continue;
+    const char* const loaded = weight_type_info(p.type).name;
+    auto use = std::find_if(types.begin(), types.end(), [&](const WeightTypeUse& each) {
+      return each.stored == p.tensor->stored_type && each.loaded == loaded;
+    });
+    if (use == types.end()) use = types.insert(types.end(), {p.tensor->stored_type, loaded});
+    ++use->tensors;
+    use->stored_bytes += p.tensor->stored_bytes;
+    use->bytes += stored_weight_bytes(backend_, p.type, p.tensor->rows(), p.tensor->cols());
+  }
+  std::stable_sort(types.begin(), types.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  return types;
+}
+
 // ---- loading --------------------------------------------------------------------------------------------------------
 
 uint64_t WeightStore::least_slot_bytes() const {

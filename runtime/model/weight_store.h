@@ -23,6 +23,17 @@ enum class WeightPolicy : uint8_t {
   kDequantise  // they are dequantised as they are loaded
 };
 
+// The tensors that have one type in the files and one on the device. They are dequantised where these differ and the
+// first is quantised.
+struct WeightTypeUse {
+  std::string stored, loaded;  // "Q4_K", "BF16"
+  int64_t tensors = 0;
+  uint64_t stored_bytes = 0, bytes = 0;  // in the files; on the device
+
+  bool quantised() const;  // in the files
+  bool dequantised() const { return quantised() && stored != loaded; }
+};
+
 struct WeightStoreOptions {
   DType dtype = DType::kBF16;  // of everything but the matrices that are kept
   WeightPolicy policy = WeightPolicy::kKeep;
@@ -61,6 +72,7 @@ class WeightStore {
   const WeightStoreOptions& options() const { return options_; }
   DType dtype() const { return options_.dtype; }
   uint64_t bytes() const { return bytes_; }  // as placed so far
+  std::vector<WeightTypeUse> types() const;  // of what is placed, the largest first
   bool keeps_blocks() const { return kept_bytes_ > 0; }
 
  private:

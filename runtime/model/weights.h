@@ -54,6 +54,7 @@ class Weights {
   DType dtype() const { return store_.dtype(); }  // of vectors and of matrices that are not kept in blocks
   bool keeps_blocks() const { return store_.keeps_blocks(); }
   uint64_t bytes() const { return store_.bytes(); }
+  std::vector<WeightTypeUse> types() const { return store_.types(); }
   uint64_t layers_bytes() const;  // of the layers' matrices: stored_bytes()
   const LayerWeights& layer(int64_t index) const { return layers_[static_cast<size_t>(index)]; }
   const Weight& embedding() const { return embedding_; }  // [vocab, hidden]

@@ -35,6 +35,12 @@ TEST(BenchTable, NamesTheMachineAndItsLink) {
       << text;
   EXPECT_NE(text.find("50.00 GB/s to the device, 40.04 to the host, 1,234 both at once\n"), std::string::npos) << text;
   BenchReport report = some_report();
+  EXPECT_EQ(text.find("weights: "), std::string::npos) << text;
+  report.weight_types = {{.stored = "Q4_K", .loaded = "Q4_K", .tensors = 3, .bytes = 4 * kGiB},
+                         {.stored = "Q6_K", .loaded = "BF16", .tensors = 1, .bytes = kGiB},
+                         {.stored = "F32", .loaded = "BF16", .tensors = 9, .bytes = kMiB}};
+  EXPECT_NE(bench_heading(report).find("\nweights: Q4_K 4.00 GiB, Q6_K as BF16 1.00 GiB\n"), std::string::npos)
+      << bench_heading(report);
   report.link.clear();
   EXPECT_NE(bench_heading(report).find("no room to measure the link\n"), std::string::npos);
 }

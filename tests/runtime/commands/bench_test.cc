@@ -62,6 +62,25 @@ TEST(Bench, MeasuresEveryLengthInEveryMode) {
   for (const LinkUse use : kLinkUses) EXPECT_GT(report.link_peak_gb_per_s(use), 0) << link_use_name(use);
 }
 
+TEST(Bench, MeasuresAShapeWithQuantisedWeights) {
+  BenchOptions options = tiny_options();
+  options.shape_weights = find_weight_mixture("q8_0");
+  options.prompt_tokens = {33};
+  options.kv = {KvMode::kAuto};
+  const BenchReport report = run_bench(options, {});
+  ASSERT_EQ(report.rows.size(), 1u);
+  EXPECT_EQ(report.rows[0].error, "");
+  EXPECT_NE(report.model.find("with random q8_0 weights"), std::string::npos) << report.model;
+  const json weights = json::parse(bench_json(report))["weights"];
+  ASSERT_EQ(weights.size(), 2u) << weights;
+  EXPECT_EQ(weights[0]["stored"], "Q8_0");
+  EXPECT_EQ(weights[0]["loaded"], "Q8_0");
+  EXPECT_EQ(weights[0]["tensors"], 4 * 7 + 2);  // matrices of four layers, embedding and head
+  EXPECT_EQ(weights[0]["bytes"], weights[0]["stored_bytes"]);
+  EXPECT_EQ(weights[1]["loaded"], "BF16");  // norms
+  EXPECT_LT(report.rows[0].memory.weights_bytes, weights[0]["bytes"].get<uint64_t>() * 11 / 10);
+}
+
 TEST(Bench, TakesARealModel) {
   BenchOptions options = tiny_options();
   options.shape = "";
