@@ -1,12 +1,16 @@
-// Drafts for tests/data/tiny/llama31 (4 layers, hidden 64, 512 ids) that are sometimes correct. Plain builders; one
-// thread at a time.
+// Drafts that are sometimes correct, by default for tests/data/tiny/llama31 (4 layers, hidden 64, 512 ids). Plain
+// builders; one thread at a time.
 #pragma once
 
 #include "tests/support/draft_files.h"
 
 namespace headrace::testing_support {
 
-DraftFiles tiny_eagle3_head();
-DraftFiles tiny_longspec_layer();
+struct TinyTarget {  // of 4 heads and 2 KV heads
+  int64_t hidden = 64, vocab = 512;
+  std::vector<int64_t> tapped_layers = {1, 2, 3};
+};
+DraftFiles tiny_eagle3_head(const TinyTarget& target = {});
+DraftFiles tiny_longspec_layer(const TinyTarget& target = {});
 
 }  // namespace headrace::testing_support

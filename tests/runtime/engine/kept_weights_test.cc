@@ -2,14 +2,18 @@
 // bit, in prefill, in decoding and in a draft.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "offload/device/dry_run_device.h"
 #include "runtime/engine/engine.h"
 #include "tests/support/gguf_writer.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/session_fixture.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/tiny_drafts.h"
 #include "tests/support/weight_blocks.h"
 
 namespace headrace {
@@ -18,7 +22,7 @@ namespace {
 using testing::LoadedModel;
 using testing_support::GgufWriter;
 
-constexpr int64_t kHidden = 256, kFfn = 512, kVocab = 300, kLayers = 2;
+constexpr int64_t kHidden = 256, kFfn = 512, kVocab = 300;
 constexpr int kHeads = 4, kKvHeads = 2;
 
 struct StoredType {
@@ -41,11 +45,11 @@ GgufWriter::Tensor ones(const std::string& name) {
   return {name, {kHidden}, 0, bytes, {}, {}};
 }
 
-// Two layers that between them have every type; a file that mixes them as Q4_K_M files do.
-GgufWriter mixed_gguf() {
+// Layers that have every type in turn; a file that mixes them as Q4_K_M files do.
+GgufWriter mixed_gguf(int64_t layers) {
   GgufWriter out;
   out.add_string("general.architecture", "llama");
-  out.add_u32("llama.block_count", kLayers);
+  out.add_u32("llama.block_count", static_cast<uint32_t>(layers));
   out.add_u32("llama.context_length", 2048);
   out.add_u32("llama.embedding_length", kHidden);
   out.add_u32("llama.feed_forward_length", kFfn);
@@ -63,11 +67,11 @@ GgufWriter mixed_gguf() {
   out.add_u32("tokenizer.ggml.bos_token_id", 0);
   out.add_u32("tokenizer.ggml.eos_token_id", 1);
   out.add_tensor(matrix("token_embd.weight", kVocab, kHidden, kQ6K));
-  const StoredType types[kLayers][7] = {{kQ4K, kQ4K, kQ6K, kQ5K, kQ4K, kQ4K, kQ6K},
-                                        {kQ4_0, kQ4_1, kQ5_0, kQ8_0, kQ5_1, kQ8_0, kQ4_1}};
-  for (int64_t layer = 0; layer < kLayers; ++layer) {
+  const StoredType types[2][7] = {{kQ4K, kQ4K, kQ6K, kQ5K, kQ4K, kQ4K, kQ6K},
+                                  {kQ4_0, kQ4_1, kQ5_0, kQ8_0, kQ5_1, kQ8_0, kQ4_1}};
+  for (int64_t layer = 0; layer < layers; ++layer) {
     const std::string name = "blk." + std::to_string(layer) + ".";
-    const StoredType* const type = types[layer];
+    const StoredType* const type = types[layer % 2];
     out.add_tensor(ones(name + "attn_norm.weight"));
     out.add_tensor(matrix(name + "attn_q.weight", kHidden, kHidden, type[0]));
     out.add_tensor(matrix(name + "attn_k.weight", kHidden / 2, kHidden, type[1]));
@@ -85,7 +89,7 @@ GgufWriter mixed_gguf() {
 class KeptWeights : public ::testing::Test {
  protected:
   const TemporaryFolder folder_;
-  const std::string path_ = folder_.write("mixed.gguf", mixed_gguf().finish());
+  const std::string path_ = folder_.write("mixed.gguf", mixed_gguf(2).finish());
 };
 
 TEST_F(KeptWeights, StayAsTheyAreStored) {
@@ -104,6 +108,26 @@ TEST_F(KeptWeights, StayAsTheyAreStored) {
   EXPECT_FALSE(plain.weights.keeps_blocks());
   EXPECT_TRUE(plain.weights.layer(0).qkv.plain());
   EXPECT_LT(kept.weights.bytes(), plain.weights.bytes() / 2);
+  for (const WeightTypeUse& use : plain.weights.types()) EXPECT_EQ(use.loaded, "BF16") << use.stored;
+  std::map<std::string, int64_t> tensors;
+  uint64_t bytes = 0, stored_bytes = 0;
+  for (const WeightTypeUse& use : kept.weights.types()) {
+    EXPECT_EQ(use.loaded, use.stored == "F32" ? "BF16" : use.stored);
+    EXPECT_FALSE(use.dequantised()) << use.stored;
+    tensors[use.stored] += use.tensors;
+    bytes += use.bytes, stored_bytes += use.stored_bytes;
+  }
+  EXPECT_EQ(tensors, (std::map<std::string, int64_t>{{"F32", 5},
+                                                     {"Q4_0", 1},
+                                                     {"Q4_1", 2},
+                                                     {"Q4_K", 4},
+                                                     {"Q5_0", 1},
+                                                     {"Q5_1", 1},
+                                                     {"Q5_K", 1},
+                                                     {"Q6_K", 3},
+                                                     {"Q8_0", 2}}));
+  EXPECT_EQ(stored_bytes, bytes + 5 * kHidden * 2);  // norms are stored in f32
+  EXPECT_LE(bytes, kept.weights.bytes());
 }
 
 TEST_F(KeptWeights, GiveTheLogitsOfDequantisedOnes) {
@@ -143,6 +167,80 @@ TEST_F(KeptWeights, GiveTheSameTextWithEveryDraft) {
     }
   }
   EXPECT_GT(first.size(), 3u);
+}
+
+// With a part of the KV cache and refreshes, on a host's cache: drafts that read the target's states and its head.
+TEST_F(KeptWeights, GiveTheTextOfPlainDecodingWithPartialVerification) {
+  const int64_t kPrompt = testing::kSanitized ? 400 : 700;
+  const TemporaryFolder eagle3, longspec;
+  const testing_support::TinyTarget target = {.hidden = kHidden, .vocab = kVocab, .tapped_layers = {0, 1, 2}};
+  testing_support::tiny_eagle3_head(target).write(eagle3.path());
+  testing_support::tiny_longspec_layer(target).write(longspec.path());
+  EngineOptions options;
+  options.model = folder_.write("three.gguf", mixed_gguf(3).finish());
+  options.device = {.choice = DeviceChoice::kCpu, .threads = 2};
+  options.want_tokenizer = false;
+  options.ring_slots = 2;
+  GenerateOptions run{.max_tokens = 24, .kv = KvMode::kHost, .sampling = {.temperature = 0.7f, .seed = 3}};
+  run.ignore_eos = true;
+  std::vector<int32_t> plain;
+  for (const SpecType type : {SpecType::kNone, SpecType::kEagle3, SpecType::kLongSpec}) {
+    options.draft.type = type;
+    options.draft.model = type == SpecType::kNone ? "" : type == SpecType::kEagle3 ? eagle3.path() : longspec.path();
+    if (type != SpecType::kNone) {
+      run.verify = VerifyOptions{.mode = VerifyMode::kLossless, .budget = 64, .interval = 8};
+    }
+    Engine engine(options);
+    const GenerateResult result = engine.generate(testing::made_up_ids(kPrompt, kVocab), run, nullptr);
+    EXPECT_EQ(result.token_ids.size(), 24u);
+    if (type == SpecType::kNone) {
+      plain = result.token_ids;
+      continue;
+    }
+    EXPECT_EQ(result.token_ids, plain) << spec_type_name(type);
+    EXPECT_GT(result.speculation.of(StepMode::kPartial).steps, 0) << spec_type_name(type);
+    EXPECT_GT(result.speculation.of(StepMode::kRefresh).steps, 0) << spec_type_name(type);
+    EXPECT_GT(result.speculation.accepted, 0) << spec_type_name(type);
+  }
+}
+
+TEST_F(KeptWeights, ATypeThatCannotBeReadIsNamedWithItsTensor) {
+  GgufWriter file = mixed_gguf(2);
+  for (GgufWriter::Tensor& tensor : file.tensors()) {
+    if (tensor.name != "blk.1.ffn_up.weight") continue;
+    tensor.type = 10;  // Q2_K
+    tensor.bytes.resize(static_cast<size_t>(kFfn * kHidden / 256 * 84));
+  }
+  EngineOptions options;
+  options.model = folder_.write("q2_k.gguf", file.finish());
+  options.device = {.choice = DeviceChoice::kCpu, .threads = 2};
+  options.want_tokenizer = false;
+  try {
+    Engine(options).generate({1, 2}, {.max_tokens = 1}, nullptr);
+    ADD_FAILURE() << "read";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kBadInput);
+    for (const char* part : {"q2_k.gguf", "\"blk.1.ffn_up.weight\"", "Q2_K", "Q4_K, Q5_K and Q6_K"}) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  }
+}
+
+// A GPU whose products would be slower than plain ones gets dequantised weights, and a line says so.
+TEST_F(KeptWeights, ANoteSaysThatAGpuDequantisesThem) {
+  EngineOptions options;
+  options.model = path_;
+  options.want_tokenizer = false;
+  options.dtype = DType::kF32;
+  const DryRunCard gpu = {.name = "a GPU", .vram_bytes = kGiB, .host_bytes = kGiB};
+  DryRunCard cpu = gpu;
+  cpu.backend = Backend::kCpu;
+  const Engine on_gpu(options, nullptr, open_dry_run_device(gpu));
+  EXPECT_NE(on_gpu.weights_note().find("dequantised to f32"), std::string::npos) << on_gpu.weights_note();
+  for (const WeightTypeUse& use : on_gpu.weight_types()) EXPECT_EQ(use.loaded, "F32") << use.stored;
+  EXPECT_EQ(Engine(options, nullptr, open_dry_run_device(cpu)).weights_note(), "");
+  options.weights = WeightPolicy::kDequantise;  // as requested
+  EXPECT_EQ(Engine(options, nullptr, open_dry_run_device(gpu)).weights_note(), "");
 }
 
 }  // namespace
