@@ -349,7 +349,7 @@ void blocks(const ProductPart& part, WeightType type) {
     case DType::kF16:
       return blocks_with<DotF16, RoundF16>(part, type);
     case DType::kBF16:
-      return blocks_with<DotBf16, RoundFiniteBf16>(part, type);
+      return blocks_with<DotBf16, RoundBf16>(part, type);
   }
 }
 

@@ -14,15 +14,10 @@ struct RoundF32 {
 struct RoundF16 {
   HEADRACE_SIMD vf round(vf v) { return widen_f16(narrow_f16(v)); }
 };
-struct RoundFiniteBf16 {  // not of NaNs
-  HEADRACE_SIMD vf round(vf v) {
-    const vu bits = bits_of(v);
-    return float_of((bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff0000);
-  }
-};
 struct RoundBf16 {
   HEADRACE_SIMD vf round(vf v) {
-    return float_of(select(vi(v != v), (bits_of(v) | 0x400000) & 0xffff0000, bits_of(RoundFiniteBf16::round(v))));
+    const vu bits = bits_of(v);
+    return float_of(select(vi(v != v), bits | 0x400000, bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff0000);
   }
 };
 
