@@ -169,8 +169,13 @@ TEST_F(KeptWeights, GiveTheSameTextWithEveryDraft) {
   EXPECT_GT(first.size(), 3u);
 }
 
-// With a part of the KV cache and refreshes, on a host's cache: drafts that read the target's states and its head.
-TEST_F(KeptWeights, GiveTheTextOfPlainDecodingWithPartialVerification) {
+class KeptText : public KeptWeights, public ::testing::WithParamInterface<DeviceChoice> {};
+INSTANTIATE_TEST_SUITE_P(Devices, KeptText, ::testing::ValuesIn(testing::session_devices()),
+                         [](const auto& given) { return testing::device_name(given.param); });
+
+// With a part of the KV cache and refreshes, on a host's cache: drafts that read the target's states and its head, and
+// one whose weights are kept, too.
+TEST_P(KeptText, IsThatOfPlainDecodingWithPartialVerification) {
   const int64_t kPrompt = testing::kSanitized ? 400 : 700;
   const TemporaryFolder eagle3, longspec;
   const testing_support::TinyTarget target = {.hidden = kHidden, .vocab = kVocab, .tapped_layers = {0, 1, 2}};
@@ -178,15 +183,18 @@ TEST_F(KeptWeights, GiveTheTextOfPlainDecodingWithPartialVerification) {
   testing_support::tiny_longspec_layer(target).write(longspec.path());
   EngineOptions options;
   options.model = folder_.write("three.gguf", mixed_gguf(3).finish());
-  options.device = {.choice = DeviceChoice::kCpu, .threads = 2};
+  options.device = {.choice = GetParam(), .threads = 2};
   options.want_tokenizer = false;
   options.ring_slots = 2;
   GenerateOptions run{.max_tokens = 24, .kv = KvMode::kHost, .sampling = {.temperature = 0.7f, .seed = 3}};
   run.ignore_eos = true;
   std::vector<int32_t> plain;
-  for (const SpecType type : {SpecType::kNone, SpecType::kEagle3, SpecType::kLongSpec}) {
+  for (const SpecType type : {SpecType::kNone, SpecType::kEagle3, SpecType::kLongSpec, SpecType::kSimple}) {
     options.draft.type = type;
-    options.draft.model = type == SpecType::kNone ? "" : type == SpecType::kEagle3 ? eagle3.path() : longspec.path();
+    options.draft.model = type == SpecType::kNone       ? ""
+                          : type == SpecType::kEagle3   ? eagle3.path()
+                          : type == SpecType::kLongSpec ? longspec.path()
+                                                        : options.model;
     if (type != SpecType::kNone) {
       run.verify = VerifyOptions{.mode = VerifyMode::kLossless, .budget = 64, .interval = 8};
     }
