@@ -99,7 +99,7 @@ TEST_F(ProgramTest, AMeasurementReplacesNoFileOfSomebodyElse) {
           {"profile", "--quick", "--device", "cpu", "-o", text == profile ? folder_->write("p.md", text) : file}}) {
       const Finished finished = run_program(command);
       EXPECT_EQ(finished.exit_code, 2) << json(command).dump();
-      EXPECT_NE(finished.err.find(command.back() + ": holds something else than an earlier result"), std::string::npos)
+      EXPECT_NE(finished.err.find(command.back() + ": holds something other than an earlier result"), std::string::npos)
           << finished.err;
       EXPECT_EQ(folder_->read("precious.json"), text);
     }
