@@ -46,7 +46,7 @@ TEST_F(QualityProgram, MeasuresEveryDocumentBudgetIntervalAndTemperature) {
            "--intervals", "8,auto", "--temps", "0,0.8", "--ignore-eos", "-o", file("q.json")});
   ASSERT_EQ(done.exit_code, 0) << done.err;
   EXPECT_NE(done.out.find("overturned"), std::string::npos) << done.out;
-  EXPECT_NE(done.out.find("the part holds all of two.txt"), std::string::npos) << done.out;
+  EXPECT_NE(done.out.find("the partial KV holds all of two.txt"), std::string::npos) << done.out;
   EXPECT_NE(done.out.find("sentences found"), std::string::npos) << done.out;
   std::ifstream in(file("q.json"));
   const json report = json::parse(in);
