@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -265,13 +266,15 @@ TEST_F(PacedStreams, TakeTheLinksTime) {
 }
 
 TEST_F(PacedStreams, WithinTheDeviceIsNotPaced) {
-  const auto within = time([&] {  // half a second if it were
-    for (int i = 0; i < 20; ++i) {
-      copy_->copy(there_.data(), there_.data() + kBytes / 2, kBytes / 2, Link::kWithinDevice);
-    }
-    copy_->synchronize();
-  });
-  EXPECT_LT(within, milliseconds(300));
+  const auto within = [&] {
+    return time([&] {  // half a second if it were
+      for (int i = 0; i < 20; ++i) {
+        copy_->copy(there_.data(), there_.data() + kBytes / 2, kBytes / 2, Link::kWithinDevice);
+      }
+      copy_->synchronize();
+    });
+  };
+  EXPECT_LT(std::min({within(), within(), within()}), milliseconds(300));  // one that a busy machine leaves alone
 }
 
 // A copy and a computation of equal length: together they take less than one after the other. Sleeps stand for the
