@@ -39,6 +39,8 @@ void* operator new(std::size_t bytes) { return allocate_or_throw(bytes); }
 void* operator new[](std::size_t bytes) { return allocate_or_throw(bytes); }
 void* operator new(std::size_t bytes, std::align_val_t a) { return allocate_or_throw(bytes, static_cast<size_t>(a)); }
 void* operator new[](std::size_t bytes, std::align_val_t a) { return allocate_or_throw(bytes, static_cast<size_t>(a)); }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return allocate(bytes == 0 ? 1 : bytes, 1); }
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept { return allocate(bytes == 0 ? 1 : bytes, 1); }
 void operator delete(void* memory) noexcept { release(memory); }
 void operator delete[](void* memory) noexcept { release(memory); }
 void operator delete(void* memory, std::size_t) noexcept { release(memory); }
