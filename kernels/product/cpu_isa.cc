@@ -320,26 +320,7 @@ void part_of_blocks(const ProductPart& part) {
 
 template <typename Dot, typename Round>
 void blocks_with(const ProductPart& part, WeightType type) {
-  switch (type) {
-    case WeightType::kQ4_0:
-      return part_of_blocks<Dot, Round, Q4_0>(part);
-    case WeightType::kQ4_1:
-      return part_of_blocks<Dot, Round, Q4_1>(part);
-    case WeightType::kQ5_0:
-      return part_of_blocks<Dot, Round, Q5_0>(part);
-    case WeightType::kQ5_1:
-      return part_of_blocks<Dot, Round, Q5_1>(part);
-    case WeightType::kQ8_0:
-      return part_of_blocks<Dot, Round, Q8_0>(part);
-    case WeightType::kQ4K:
-      return part_of_blocks<Dot, Round, Q4_K>(part);
-    case WeightType::kQ5K:
-      return part_of_blocks<Dot, Round, Q5_K>(part);
-    case WeightType::kQ6K:
-      return part_of_blocks<Dot, Round, Q6_K>(part);
-    default:
-      __builtin_unreachable();
-  }
+  with_blocks_of(type, [&](auto blocks) { part_of_blocks<Dot, Round, decltype(blocks)>(part); });
 }
 
 void blocks(const ProductPart& part, WeightType type) {

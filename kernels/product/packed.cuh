@@ -66,8 +66,8 @@ struct XSource {
   }
 };
 
-// Of the warps that share a run's x. The ids are constants: a barrier whose id is in a register takes all sixteen, and
-// a multiprocessor has so few that two blocks would fill it.
+// Waits for the warps that share a run's x. The ids are constants, because an id in a register reserves all sixteen
+// barriers of a block.
 template <int kParts, int kThreads>
 __device__ inline void barrier_of(int run) {
   static_assert(kParts == 1 || kParts == 4);

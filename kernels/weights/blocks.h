@@ -1,4 +1,4 @@
-// Quantised weights on the host, block by block as files hold them: what loading reads them with. Any thread.
+// Quantised weights on the host, in the blocks of their file. Loading reads them. Any thread.
 #pragma once
 
 #include <cstdint>

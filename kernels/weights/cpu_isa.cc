@@ -40,26 +40,7 @@ void unpack_blocks(const void* blocks, int64_t count, void* out) {
 
 template <typename As>
 void unpack_as(WeightType type, const void* blocks, int64_t count, void* out) {
-  switch (type) {
-    case WeightType::kQ4_0:
-      return unpack_blocks<As, Q4_0>(blocks, count, out);
-    case WeightType::kQ4_1:
-      return unpack_blocks<As, Q4_1>(blocks, count, out);
-    case WeightType::kQ5_0:
-      return unpack_blocks<As, Q5_0>(blocks, count, out);
-    case WeightType::kQ5_1:
-      return unpack_blocks<As, Q5_1>(blocks, count, out);
-    case WeightType::kQ8_0:
-      return unpack_blocks<As, Q8_0>(blocks, count, out);
-    case WeightType::kQ4K:
-      return unpack_blocks<As, Q4_K>(blocks, count, out);
-    case WeightType::kQ5K:
-      return unpack_blocks<As, Q5_K>(blocks, count, out);
-    case WeightType::kQ6K:
-      return unpack_blocks<As, Q6_K>(blocks, count, out);
-    default:
-      __builtin_unreachable();
-  }
+  with_blocks_of(type, [&](auto form) { unpack_blocks<As, decltype(form)>(blocks, count, out); });
 }
 
 void unpack(WeightType type, const void* blocks, int64_t count, DType rounded, DType to, void* out) {

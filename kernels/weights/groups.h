@@ -8,6 +8,7 @@
 #pragma once
 
 #include "kernels/weights/levels.h"
+#include "kernels/weights/type.h"
 
 namespace headrace::kernels::HEADRACE_ISA_NAMESPACE {
 
@@ -142,5 +143,30 @@ struct Q6_K {
     }
   };
 };
+
+// Calls `body` with a value of the description of a quantised type.
+template <typename Body>
+void with_blocks_of(WeightType type, const Body& body) {
+  switch (type) {
+    case WeightType::kQ4_0:
+      return body(Q4_0());
+    case WeightType::kQ4_1:
+      return body(Q4_1());
+    case WeightType::kQ5_0:
+      return body(Q5_0());
+    case WeightType::kQ5_1:
+      return body(Q5_1());
+    case WeightType::kQ8_0:
+      return body(Q8_0());
+    case WeightType::kQ4K:
+      return body(Q4_K());
+    case WeightType::kQ5K:
+      return body(Q5_K());
+    case WeightType::kQ6K:
+      return body(Q6_K());
+    default:
+      __builtin_unreachable();
+  }
+}
 
 }  // namespace headrace::kernels::HEADRACE_ISA_NAMESPACE

@@ -14,8 +14,7 @@
 namespace headrace {
 
 struct WeightPart {
-  const void* data =
-      nullptr;  // the device's memory, 256-byte aligned, in the backend's layout; see stored_weight_bytes()
+  const void* data = nullptr;  // device memory, 256-byte aligned, in the backend's layout
   WeightType type = WeightType::kF32;
   int64_t rows = 0;
 };
@@ -36,11 +35,11 @@ constexpr Weight plain_weight(const void* data, DType type, int64_t rows, int64_
   return {.parts = {{data, plain_weight_type(type), rows}, {}, {}}, .count = 1, .cols = cols};
 }
 
-// What a part takes on the device; plain types as in the file.
+// Bytes of a part on the device. A plain part takes what it takes in the file.
 uint64_t stored_weight_bytes(Backend backend, WeightType type, int64_t rows, int64_t cols);
 
-// Brings rows of a part from the file's blocks to the backend's layout. Called for one run of rows after another, so
-// that a part is repacked while the rest of it is read. Not for plain types.
+// Converts rows of a quantised part from the file's blocks to the backend's layout. The caller passes one run of rows
+// after another, so that a part is repacked while the rest of it is read.
 constexpr int64_t kStoreRows = 16;  // runs begin at multiples of this; the last may end anywhere
 struct StoreWeightParams {
   const void* blocks;  // [row_end - row_begin, cols] as in the file; the device's memory

@@ -1,10 +1,9 @@
-// The element types of weight matrices: those of ggml files that are kept as they are, and the plain ones. What a
-// quantised weight's value is, is fixed by its type's formula, evaluated in f32 (docs/design.md, section 6, rule 8),
-// and rounded once to the type that the product computes in. Pure; any thread.
+// The element types of weight matrices: plain ones, and the quantised ones of ggml files. The formula of its type gives
+// a quantised weight's value in f32; the value is rounded once to the type of the computation (docs/design.md,
+// section 5). Pure; any thread.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string_view>
 
 #include "cache/base.h"
@@ -15,7 +14,7 @@ enum class WeightType : uint8_t { kF32, kF16, kBF16, kQ4_0, kQ4_1, kQ5_0, kQ5_1,
 
 struct WeightTypeInfo {
   WeightType type;
-  const char* name;        // as ggml has it: "Q4_K"
+  const char* name;        // ggml's: "Q4_K"
   int64_t block_elements;  // weights of one row that share a block; 1: a plain type
   int64_t block_bytes;     // in a file
 };

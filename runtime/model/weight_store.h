@@ -17,7 +17,7 @@
 
 namespace headrace {
 
-// What becomes of matrices that are stored quantised.
+// How matrices that are stored quantised are loaded.
 enum class WeightPolicy : uint8_t {
   kKeep,       // they stay so, and products read them so
   kDequantise  // they are dequantised as they are loaded
