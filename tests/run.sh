@@ -67,6 +67,11 @@ skip_reasons() {
        /: Skipped$/ {said = 1}' "$1" | sed 's/&quot;/"/g; s/&lt;/</g; s/&gt;/>/g; s/&amp;/\&/g'
 }
 
+# failed_tests FILE: their names, from ctest's JUnit file.
+failed_tests() {
+  sed -n 's/.*<testcase .*name="\([^"]*\)".*status="fail".*/\1/p' "$1" | sed 's/&quot;/"/g; s/&lt;/</g; s/&gt;/>/g; s/&amp;/\&/g'
+}
+
 # run_tests BUILD [TEST PRESET]: prints ctest's own summary and adds to the sums. CMakePresets.json has which tests a
 # preset leaves out, and its environment.
 run_tests() {
@@ -84,7 +89,7 @@ run_tests() {
   while read -r times reason; do skips+=("$preset: $times x $reason"); done \
     < <(skip_reasons "$junit" | sort | uniq -c)
   if [ "$bad" -gt 0 ]; then
-    failures+=("$preset: $bad tests failed")
+    while read -r name; do failures+=("$preset: $name"); done < <(failed_tests "$junit")
   elif [ "$status" -ne 0 ]; then
     fail "$preset: ctest ended with status $status"
   fi
