@@ -1,36 +1,53 @@
 #include "runtime/engine/decode_loop.h"
 
 #include <algorithm>
+#include <atomic>
+#include <string>
 #include <utility>
 
 #include "kernels/sample/op.h"
 #include "offload/device/trace.h"
 
 namespace headrace {
+namespace {
 
-DecodeLoop::DecodeLoop(Session& session, Drafting& drafting, Output& output, Stream& compute,
-                       const DecodeLoopOptions& options)
-    : session_(session), drafting_(drafting), output_(output), compute_(compute), options_(options) {
+// "first; second; ..."
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += (text.empty() ? "" : "; ") + line;
+  return text;
+}
+
+}  // namespace
+
+DecodeLoop::DecodeLoop(const Run& run, Drafting& drafting)
+    : run_(run),
+      session_(run.session),
+      drafting_(drafting),
+      output_(run.output),
+      interval_(run.setup.verify.interval),
+      final_(run.setup.verify.mode == VerifyMode::kApproximate),
+      prompt_tokens_(session_.rows()) {
   pending_.reserve(kMaxPending);
-  const bool automatic = options.interval == kAutoInterval;
-  if (options.pending.width > 0) growing_.emplace(options.pending, output.ends());
-  if (automatic && growing_) rule_.emplace(options.streams, options.step_costs);
-  if (automatic && growing_ && !options.streams) worthwhile_.emplace();
-  if (automatic && !growing_) tuner_.emplace(options.streams);
+  const bool automatic = interval_ == kAutoInterval, streams = run.streams();
+  if (run.setup.pending.width > 0) growing_.emplace(run.setup.pending, output_.ends());
+  if (automatic && growing_) rule_.emplace(streams, run.options.step_costs);
+  if (automatic && growing_ && !streams) worthwhile_.emplace();
+  if (automatic && !growing_) tuner_.emplace(streams);
 }
 
 void DecodeLoop::run(int32_t first) {
-  prompt_tokens_ = session_.rows();
+  const std::atomic<bool>* const interrupt = run_.options.interrupt;
   root_ = settled(first);
   bool going = output_.take(root_);
   while (going) {
-    if (options_.interrupt != nullptr && options_.interrupt->load(std::memory_order_relaxed)) {
+    if (interrupt != nullptr && interrupt->load(std::memory_order_relaxed)) {
       return output_.interrupted();  // pending tokens of a lossless run were never told
     }
-    const TraceStep step(compute_);
+    const TraceStep step(session_.layout().compute());
     const StepMode mode = next_mode();
     going = mode != StepMode::kPartial ? verify_step(mode) : growing_ ? tree_step() : partial_step();
-    if (options_.progress) options_.progress->update(output_.tokens());
+    if (run_.progress) run_.progress->update(output_.tokens());
   }
 }
 
@@ -40,7 +57,8 @@ int32_t DecodeLoop::settled(int32_t sample) const {
     return sample;
   const int64_t position = session_.rows() + static_cast<int64_t>(pending_.size());
   const int64_t answered = position - prompt_tokens_;
-  throw_error(ExitCode::kBadInput, options_.model,
+  const std::string damage = joined(session_.layout().weights().damage());
+  throw_error(ExitCode::kBadInput, run_.model,
               str("the logits after ",
                   answered == 0 ? str("the prompt's ", prompt_tokens_, " tokens ")
                                 : str(answered, answered == 1 ? " token" : " tokens", " of the answer, at position ",
@@ -48,19 +66,19 @@ int32_t DecodeLoop::settled(int32_t sample) const {
                   sample == kNanLogit        ? "hold NaN"
                   : sample == kInfiniteLogit ? "hold infinity"
                                              : "are all -infinity"),
-              options_.damage.empty() ? "No text can follow: the model overflows on this text, or its file is damaged."
-                                      : "The file is damaged: " + options_.damage);
+              damage.empty() ? "No text can follow: the model overflows on this text, or its file is damaged."
+                             : "The file is damaged: " + damage);
 }
 
 StepMode DecodeLoop::next_mode() const {
   if (at_the_end_) return StepMode::kRefresh;
   if (worthwhile_ && worthwhile_->plain() && !growing_->begun()) return StepMode::kFull;
-  if (growing_ && session_.partial_ready()) return options_.interval == 0 ? StepMode::kRefresh : StepMode::kPartial;
+  if (growing_ && session_.partial_ready()) return interval_ == 0 ? StepMode::kRefresh : StepMode::kPartial;
   const int64_t pending = static_cast<int64_t>(pending_.size());
   if (tuner_ && tuner_->pending() == 0 && pending == 0)
     return StepMode::kFull;  // no partial step pays: nothing is chosen
   // The tuner counts pending tokens, the published rule those of the refresh, too.
-  const int64_t interval = tuner_ ? accepted_ - pending + tuner_->pending() - 1 : options_.interval;
+  const int64_t interval = tuner_ ? accepted_ - pending + tuner_->pending() - 1 : interval_;
   return step_mode({.rows = session_.rows() + pending,
                     .least_context = session_.layout().partial_from(),
                     .initialised = session_.partial_ready(),
@@ -78,20 +96,19 @@ bool DecodeLoop::verify_step(StepMode mode) {
   tree_.reset(root_);
   drafting_.begin(mode, pending);
   const int64_t first = session_.rows();
-  const bool final = options_.verify == VerifyMode::kApproximate;
   VerifyOutcome verify_outcome;
   if (pending > 0 || at_the_end_ || !step_on_device(mode, first)) {
     if (!at_the_end_) drafting_.propose(root_, first + pending, &tree_);
     const Tree& together = behind_pending();
     const std::span<const int32_t> samples = session_.verify(together, mode);
-    accept_behind(together, samples, final ? pending : 0, &acceptance_);
+    accept_behind(together, samples, final_ ? pending : 0, &acceptance_);
     verify_outcome = verify_pending(samples);
   }
   const Tree& tree = pending > 0 ? combined_ : tree_;
   const int64_t right = static_cast<int64_t>(acceptance_.nodes.size());
   session_.commit(acceptance_);
   drafting_.observe(tree, acceptance_, first,
-                    {.committed = final ? right - pending : right, .verify_outcome = verify_outcome});
+                    {.committed = final_ ? right - pending : right, .verify_outcome = verify_outcome});
   if (tuner_) {
     tuner_->record_refresh(drafting_.last_ms(), verify_outcome, right - pending, right > pending);
   }
@@ -101,7 +118,7 @@ bool DecodeLoop::verify_step(StepMode mode) {
   at_the_end_ = false;
   root_ = acceptance_.next;
   // Nodes that were emitted before: the first node in a lossless run, all up to the tree's root in an approximate one.
-  return emit(tree, final ? static_cast<size_t>(pending) + 1 : 1);
+  return emit(tree, final_ ? static_cast<size_t>(pending) + 1 : 1);
 }
 
 // Proposes a tree after the rows before `position`, verifies it and accepts a path without involving the host. Returns
@@ -129,7 +146,7 @@ VerifyOutcome DecodeLoop::verify_pending(std::span<const int32_t> samples) const
     ++verify_outcome.judged;
     if (combined_.tokens[i + 1] == samples[i]) continue;
     ++verify_outcome.rejected;
-    if (options_.verify == VerifyMode::kApproximate) continue;
+    if (final_) continue;
     verify_outcome.discarded = static_cast<int64_t>(pending_.size() - 1 - i);
     break;
   }
@@ -155,17 +172,16 @@ bool DecodeLoop::partial_step() {
     drafting_.propose(root_, first, &tree_);
     accept_behind(tree_, session_.verify(tree_, StepMode::kPartial), 0, &acceptance_);
   }
-  const bool final = options_.verify == VerifyMode::kApproximate;
-  if (!final) acceptance_.next = std::max(acceptance_.next, 0);  // where there is no token: a refresh judges it
-  if (!final) cut_at_the_end();
+  if (!final_) acceptance_.next = std::max(acceptance_.next, 0);  // where there is no token: a refresh judges it
+  if (!final_) cut_at_the_end();
   const int64_t count = static_cast<int64_t>(acceptance_.nodes.size());
   session_.commit(acceptance_);
-  drafting_.observe(tree_, acceptance_, first, {.committed = final ? count : 0});
+  drafting_.observe(tree_, acceptance_, first, {.committed = final_ ? count : 0});
   for (const int32_t node : acceptance_.nodes) pending_.push_back(tree_.tokens[static_cast<size_t>(node)]);
   accepted_ += count;
   root_ = acceptance_.next;
   if (tuner_) tuner_->record_partial(drafting_.last_ms(), count);
-  return !final || emit(tree_, 1);
+  return !final_ || emit(tree_, 1);
 }
 
 // ---- pending tokens as a tree ---------------------------------------------------------------------------------------
@@ -173,7 +189,7 @@ bool DecodeLoop::partial_step() {
 // Grows the tree by a step, or has it judged.
 bool DecodeLoop::tree_step() {
   if (!growing_->begun()) growing_->begin(root_);
-  const int64_t interval = rule_ ? kMaxPending : options_.interval;
+  const int64_t interval = rule_ ? kMaxPending : interval_;
   const int64_t most_depth = std::min({output_.room() - 1, interval, kMaxPending - 1});
   drafting_.begin(StepMode::kPartial, 0);
   propose_after_tip(most_depth);

@@ -3,40 +3,23 @@
 // refresh has seen the full KV (docs/design.md, section 8; SpecPV section 3.3). Internal to the engine. Thread: one.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "runtime/base/progress.h"
 #include "runtime/engine/drafting.h"
-#include "runtime/engine/output.h"
-#include "runtime/session/session.h"
+#include "runtime/engine/run.h"
 #include "runtime/speculation/policy/growth_rule.h"
 #include "runtime/speculation/policy/interval_tuner.h"
 #include "runtime/speculation/policy/worthwhile.h"
-#include "runtime/speculation/verify_options.h"
 
 namespace headrace {
 
-struct DecodeLoopOptions {
-  VerifyMode verify = VerifyMode::kFull;
-  int64_t interval = kAutoInterval;
-  bool streams = false;    // passes over the full KV wait for the link
-  StepCosts step_costs{};  // GenerateOptions
-  // Of a lossless run whose pending tokens are a tree; no width: they are a chain.
-  PendingTreeLimits pending{.width = 0};
-  const std::atomic<bool>* interrupt = nullptr;
-  Progress* progress = nullptr;
-  std::string model;   // in errors
-  std::string damage;  // the weights that hold NaN or infinity, for errors; empty: none do
-};
-
 class DecodeLoop {
  public:
-  DecodeLoop(Session& session, Drafting& drafting, Output& output, Stream& compute, const DecodeLoopOptions& options);
+  // REQUIRES: prefill has run.
+  DecodeLoop(const Run& run, Drafting& drafting);
 
   // From the token after the prompt to the end of the run.
   void run(int32_t first);
@@ -56,18 +39,19 @@ class DecodeLoop {
   bool emit(const Tree& tree, size_t first_node);
   int32_t settled(int32_t sample) const;
 
+  const Run& run_;
   Session& session_;
   Drafting& drafting_;
   Output& output_;
-  Stream& compute_;
-  const DecodeLoopOptions options_;
+  const int64_t interval_;                // kAutoInterval: by what steps cost
+  const bool final_;                      // partial acceptance: an approximate run
   std::optional<PendingTree> growing_;    // the pending tokens, where they are a tree
   std::optional<GrowthRule> rule_;        // then; none: a fixed interval
   std::optional<Worthwhile> worthwhile_;  // then, where nothing streams and the interval is auto
   double cycle_ms_ = 0;                   // of the tree's steps since the last refresh
   std::optional<IntervalTuner> tuner_;    // where they are a chain; none: a fixed interval
 
-  int64_t prompt_tokens_ = 0;
+  const int64_t prompt_tokens_;
   Tree tree_, combined_;
   Acceptance acceptance_;
   int32_t root_ = -1;             // the last sampled token, which has no row yet

@@ -28,30 +28,30 @@ TreeLimits approximate_limits(Backend backend) {
 
 }  // namespace
 
-Drafting::Drafting(DraftModel* model, Draft* draft, const std::optional<TreeLimits>& limits)
-    : model_(model), draft_(draft), fixed_(limits.has_value()), limits_(limits.value_or(TreeLimits{})) {
-  if (model != nullptr) speculation_.type = spec_type_name(model->type());
-}
-
-void Drafting::planned(Stream& compute, const Plan& plan) {
+Drafting::Drafting(const DraftModel* model, Draft* draft, Stream& compute, const DraftingOptions& options)
+    : model_(model),
+      draft_(draft),
+      limits_(options.limits.value_or(TreeLimits{})),
+      step_costs_(options.step_costs),
+      rows_cost_(compute.backend() == Backend::kCpu),
+      compute_(compute) {
   const Backend backend = compute.backend();
-  compute_ = &compute;
-  if (draft_ != nullptr) stopwatch_ = make_stopwatch(compute);
-  const int64_t steps = (plan.verify == VerifyMode::kLossless ? kStepsAToken : 1) * plan.most_steps;
+  const int64_t steps = (options.verify == VerifyMode::kLossless ? kStepsAToken : 1) * options.most_steps;
   step_ms_.reserve(static_cast<size_t>(std::min(steps, kStepsReserved)));
   depths_.reserve(kMaxPassNodes);
   speculation_.offered_by_depth.reserve(kMaxTreeNodes);
   speculation_.accepted_by_depth.reserve(kMaxTreeNodes);
-  speculation_.verify = plan.verify;
-  step_costs_ = plan.step_costs;
-  rows_cost_ = backend == Backend::kCpu;
-  if (model_ == nullptr || !model_->tunes_trees() || fixed_) return;
-  if (plan.verify == VerifyMode::kApproximate) {
+  speculation_.verify = options.verify;
+  if (model == nullptr) return;
+  speculation_.type = spec_type_name(model->type());
+  stopwatch_ = make_stopwatch(compute);
+  if (!model->tunes_trees() || options.limits) return;
+  if (options.verify == VerifyMode::kApproximate) {
     limits_ = approximate_limits(backend);
     return;
   }
-  tuners_[0].emplace(TunerOptions{.largest = model_->tree(), .start = first_limits(backend, plan.streams)});
-  tuners_[1].emplace(TunerOptions{.largest = model_->tree(), .start = first_limits(backend, false)});
+  tuners_[0].emplace(TunerOptions{.largest = model->tree(), .start = first_limits(backend, options.streams)});
+  tuners_[1].emplace(TunerOptions{.largest = model->tree(), .start = first_limits(backend, false)});
 }
 
 int64_t Drafting::deepest() const { return model_ != nullptr ? model_->tree().levels : 0; }
@@ -84,11 +84,11 @@ void Drafting::propose(int32_t root, int64_t position, Tree* tree) {
 
 ProposedTree Drafting::propose_into(int32_t root, int64_t position, const TreeInputs& to) {
   if (draft_ == nullptr) return {};
-  stopwatch_->start(*compute_);
+  stopwatch_->start(compute_);
   const ProposedTree proposed = draft_->propose_into(root, position, next_limits(), to);
   timed_ = proposed.nodes > 0;
   if (timed_) proposed_ = proposed.nodes - 1;
-  if (timed_) stopwatch_->stop(*compute_);
+  if (timed_) stopwatch_->stop(compute_);
   return proposed;
 }
 

@@ -25,22 +25,20 @@ struct Outcome {
   VerifyOutcome verify_outcome{};
 };
 
+struct DraftingOptions {
+  std::optional<TreeLimits> limits{};  // of each step's tree; none: it is chosen here
+  bool streams = false;  // a pass over the full KV waits for the link: larger trees are worth it from the start
+  VerifyMode verify = VerifyMode::kFull;
+  int64_t most_steps = 0;
+  StepCosts step_costs{};  // GenerateOptions
+};
+
 class Drafting {
  public:
-  // `model` and `draft`, which is the run's, outlive this; both are null without one. `limits`: of each step's tree,
-  // in the place of its own choice.
-  Drafting(DraftModel* model, Draft* draft, const std::optional<TreeLimits>& limits = std::nullopt);
+  // `model` and `draft`, which is the run's, are null without a draft. They and `compute` outlive this.
+  Drafting(const DraftModel* model, Draft* draft, Stream& compute, const DraftingOptions& options);
 
   bool drafts() const { return draft_ != nullptr; }
-  // The run's plan is known. `compute` outlives this.
-  struct Plan {
-    bool streams = false;  // a pass over the full KV waits for the link: larger trees are worth it from the start
-    VerifyMode verify = VerifyMode::kFull;
-    int64_t most_steps = 0;
-    StepCosts step_costs{};  // GenerateOptions
-  };
-  void planned(Stream& compute, const Plan& plan);
-
   int64_t deepest() const;  // levels that a tree may have below its root
 
   // A step begins, whose tree will stand behind `pending` tokens in the target's pass.
@@ -70,23 +68,22 @@ class Drafting {
 
   const DraftModel* const model_;
   Draft* const draft_;
-  const bool fixed_;  // the run says how large its trees are
   TreeLimits limits_;
   // Of steps over the full KV, and over the partial KV. None: every tree has the limits above.
   std::array<std::optional<TreeTuner>, 2> tuners_;
   std::optional<TreeTuner>& tuner() { return tuners_[mode_ == StepMode::kPartial ? 1 : 0]; }
-  StepCosts step_costs_;
+  const StepCosts step_costs_;
   Speculation speculation_;
   std::vector<float> step_ms_;
   std::vector<int32_t> depths_;
   StepMode mode_ = StepMode::kFull;
   int64_t pending_ = 0;
-  int64_t proposed_ = 0;    // tokens, in the step
-  int64_t levels_ = 0;      // of what was proposed
-  bool rows_cost_ = false;  // each row of a pass
+  int64_t proposed_ = 0;  // tokens, in the step
+  int64_t levels_ = 0;    // of what was proposed
+  const bool rows_cost_;  // each row of a pass
   HostClock::time_point start_{};
   double draft_ms_ = 0;
-  Stream* compute_ = nullptr;
+  Stream& compute_;
   std::unique_ptr<Stopwatch> stopwatch_;  // of a tree that the host does not wait for
   bool timed_ = false;                    // the step's is one
 };

@@ -11,15 +11,11 @@
 #include "offload/device/trace.h"
 #include "offload/host/clock.h"
 #include "runtime/draft/open/open_draft.h"
-#include "runtime/engine/drafting.h"
-#include "runtime/engine/output.h"
 #include "runtime/engine/run.h"
-#include "runtime/engine/run_setup.h"
 #include "runtime/model/files/open_checkpoint.h"
 #include "runtime/model/weights.h"
 #include "runtime/prefix/cache_key.h"
 #include "runtime/prefix/fingerprint_cache.h"
-#include "runtime/session/session.h"
 
 namespace headrace {
 namespace {
@@ -28,13 +24,6 @@ uint64_t peak_rss_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<uint64_t>(usage.ru_maxrss) * kKiB;
-}
-
-// "first; second; ..."
-std::string joined(const std::vector<std::string>& lines) {
-  std::string text;
-  for (const std::string& line : lines) text += (text.empty() ? "" : "; ") + line;
-  return text;
 }
 
 void append_unique(const std::vector<int32_t>& more, std::vector<int32_t>* ids) {
@@ -268,29 +257,26 @@ bool Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOpt
   RunSetup setup = resolve_options(context(), result->prompt_tokens, run);
   std::unique_ptr<PrefixRun> prefix;
   SessionPlan plan = finalize_with_prefix(prompt, run, &setup, &prefix, &result->prefix);
-  Drafting drafting(setup.model, setup.draft.get(), run.tree_limits);
   Session session(std::move(plan));
   result->plan = session.plan();
   if (rates) result->link_peak_gb_per_s = rates->to_device_gb_per_s;
   if (rates && rates->known()) result->predicted = predict(run_plan(context(), setup, result->plan), *rates);
   session.begin_host_memory(weights->staging_bytes() + (draft_model ? draft_model->staging_bytes() : 0));
   Output output(tokenizer ? &*tokenizer : nullptr, end_ids, run, setup.max_tokens);
+  const Run planned{.setup = setup,
+                    .options = run,
+                    .model = checkpoint->path(),
+                    .session = session,
+                    .output = output,
+                    .progress = progress};
+  std::optional<int32_t> first;
   if (load_weights(progress, run.interrupt)) {
     check_weights();
     if (!*started) *started = HostClock::now();
-    answer({.device = *device,
-            .compute = *compute,
-            .setup = setup,
-            .prompt = prompt,
-            .model = checkpoint->path(),
-            .damage = joined(weights->damage()),
-            .run = run,
-            .session = session,
-            .drafting = drafting,
-            .output = output,
-            .result = *result,
-            .started = **started,
-            .progress = progress});
+    first = prefill(planned, prompt, **started, result);
+  }
+  if (first) {
+    decode(planned, *first, result);
   } else {
     output.interrupted();
   }

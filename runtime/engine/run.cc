@@ -1,10 +1,8 @@
 #include "runtime/engine/run.h"
 
-#include <optional>
-
 #include "offload/device/trace.h"
-#include "offload/host/clock.h"
 #include "runtime/engine/decode_loop.h"
+#include "runtime/engine/drafting.h"
 
 namespace headrace {
 namespace {
@@ -32,71 +30,58 @@ SpillUse spill_use(const SpillStats& prefilled, const SpillStats& end, const std
           .reads_at_once = end.reads_at_once};
 }
 
-std::optional<int32_t> prefill(const Answer& a) {
-  const LinkBytes before = link_bytes(a.device);
+}  // namespace
+
+std::optional<int32_t> prefill(const Run& run, std::span<const int32_t> prompt, HostClock::time_point started,
+                               GenerateResult* result) {
+  const Device& device = run.session.layout().device();
+  const LinkBytes before = link_bytes(device);
   std::optional<int32_t> first;
   {
-    const HostSpan span(a.device.trace(), "prefill");
-    first = a.session.prefill(a.prompt, a.progress, a.run.interrupt);
+    const HostSpan span(device.trace(), "prefill");
+    first = run.session.prefill(prompt, run.progress, run.options.interrupt);
   }
-  const LinkBytes after = link_bytes(a.device);
-  a.result.transfers.prefill_h2d_bytes += after.in - before.in;
-  a.result.transfers.prefill_d2h_bytes += after.out - before.out;
-  Timings& timings = a.result.timings;
-  const SessionStats stats = a.session.stats();
+  const LinkBytes after = link_bytes(device);
+  result->transfers.prefill_h2d_bytes += after.in - before.in;
+  result->transfers.prefill_d2h_bytes += after.out - before.out;
+  Timings& timings = result->timings;
+  const SessionStats stats = run.session.stats();
   timings.host_memory_ms += stats.host_memory_ms;
   timings.host_wait_ms += stats.host_wait_ms;
   if (!first) return first;
-  timings.ttft_ms = ms_since(a.started);
-  timings.prefill_tokens_per_s = per_second(a.session.layout().computed_rows(), timings.ttft_ms);
+  timings.ttft_ms = ms_since(started);
+  timings.prefill_tokens_per_s = per_second(run.session.layout().computed_rows(), timings.ttft_ms);
   return first;
 }
 
-void run_steps(const Answer& a, int32_t first) {
-  const HostSpan span(a.device.trace(), "decode");
-  DecodeLoop(a.session, a.drafting, a.output, a.compute,
-             {.verify = *a.setup.verify.mode,
-              .interval = a.setup.verify.interval,
-              .streams = a.result.plan.ring_slots > 0,
-              .step_costs = a.run.step_costs,
-              .pending = a.setup.pending,
-              .interrupt = a.run.interrupt,
-              .progress = a.progress,
-              .model = a.model,
-              .damage = a.damage})
-      .run(first);
-}
-
-void decode(const Answer& a, int32_t first) {
+void decode(const Run& run, int32_t first, GenerateResult* result) {
+  const SpillStats prefilled = run.session.stats().spill;
+  if (run.progress) run.progress->begin("decode", "tokens", run.output.max_tokens());
   const HostClock::time_point start = HostClock::now();
-  const LinkBytes before = link_bytes(a.device);
-  a.drafting.planned(a.compute, {.streams = a.result.plan.ring_slots > 0,
-                                 .verify = *a.setup.verify.mode,
-                                 .most_steps = a.output.max_tokens(),
-                                 .step_costs = a.run.step_costs});
-  run_steps(a, first);
-  Timings& timings = a.result.timings;
-  a.result.speculation = a.drafting.speculation();
-  timings.step_ms = a.drafting.step_ms();
+  const Device& device = run.session.layout().device();
+  const LinkBytes before = link_bytes(device);
+  Drafting drafting(run.setup.model, run.setup.draft.get(), run.session.layout().compute(),
+                    {.limits = run.options.tree_limits,
+                     .streams = run.streams(),
+                     .verify = *run.setup.verify.mode,
+                     .most_steps = run.output.max_tokens(),
+                     .step_costs = run.options.step_costs});
+  {
+    const HostSpan span(device.trace(), "decode");
+    DecodeLoop(run, drafting).run(first);
+  }
+  Timings& timings = result->timings;
+  result->speculation = drafting.speculation();
+  timings.step_ms = drafting.step_ms();
   timings.decode_steps = static_cast<int64_t>(timings.step_ms.size());
-  timings.decode_tokens = a.output.taken() - 1;  // the first is prefill's
+  timings.decode_tokens = run.output.taken() - 1;  // the first is prefill's
   timings.decode_ms = ms_since(start);
   timings.decode_tokens_per_s = per_second(timings.decode_tokens, timings.decode_ms);
-  const LinkBytes after = link_bytes(a.device);
-  a.result.transfers.decode_h2d_bytes = after.in - before.in;
-  a.result.transfers.decode_d2h_bytes = after.out - before.out;
-}
-
-}  // namespace
-
-void answer(const Answer& a) {
-  const std::optional<int32_t> first = prefill(a);
-  if (!first) return a.output.interrupted();
-  const SpillStats prefilled = a.session.stats().spill;
-  if (a.progress) a.progress->begin("decode", "tokens", a.output.max_tokens());
-  decode(a, *first);
-  a.result.spill = spill_use(prefilled, a.session.stats().spill, a.setup.session.spill.folder);
-  if (a.progress) a.progress->end();
+  const LinkBytes after = link_bytes(device);
+  result->transfers.decode_h2d_bytes = after.in - before.in;
+  result->transfers.decode_d2h_bytes = after.out - before.out;
+  result->spill = spill_use(prefilled, run.session.stats().spill, run.setup.session.spill.folder);
+  if (run.progress) run.progress->end();
 }
 
 }  // namespace headrace

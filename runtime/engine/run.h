@@ -1,13 +1,14 @@
-// A run under way: prefill, then the loop of decode steps, each timed and its bytes over the link counted. Internal to
-// the engine. Thread: one.
+// A planned run: prefill, then the loop of decode steps, with the time of each and the bytes that it moves over the
+// link. Internal to the engine. Thread: one.
 #pragma once
 
-#include <vector>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
 
-#include "offload/device/device.h"
 #include "offload/host/clock.h"
 #include "runtime/base/progress.h"
-#include "runtime/engine/drafting.h"
 #include "runtime/engine/output.h"
 #include "runtime/engine/result.h"
 #include "runtime/engine/run_setup.h"
@@ -15,23 +16,24 @@
 
 namespace headrace {
 
-// The result is that of all attempts: times and bytes of one that a damaged saved prefix ended are in it already.
-struct Answer {
-  Device& device;
-  Stream& compute;
+// Everything outlives the run.
+struct Run {
   const RunSetup& setup;
-  const std::vector<int32_t>& prompt;
-  const std::string& model;  // in errors
-  std::string damage;        // the weights that hold NaN or infinity, for errors; empty: none do
-  const GenerateOptions& run;
+  const GenerateOptions& options;
+  const std::string& model;  // its path, for errors
   Session& session;
-  Drafting& drafting;
   Output& output;
-  GenerateResult& result;         // has the plan
-  HostClock::time_point started;  // when the first attempt began its prefill
-  Progress* progress;             // may be null
+  Progress* progress;  // may be null
+
+  bool streams() const { return session.plan().ring_slots > 0; }  // passes over the full KV wait for the link
 };
 
-void answer(const Answer& answer);
+// Returns the token after the prompt; none: the run was interrupted, or a saved prefix is damaged. Times and bytes are
+// added to those of earlier attempts. `started`: when the first attempt began its prefill.
+std::optional<int32_t> prefill(const Run& run, std::span<const int32_t> prompt, HostClock::time_point started,
+                               GenerateResult* result);
+
+// From the token after the prompt to the end of the run.
+void decode(const Run& run, int32_t first, GenerateResult* result);
 
 }  // namespace headrace

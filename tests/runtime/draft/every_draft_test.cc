@@ -96,7 +96,6 @@ class EveryDraft : public ::testing::TestWithParam<std::tuple<DeviceChoice, DTyp
 
   struct Run {
     std::unique_ptr<Draft> draft;
-    std::unique_ptr<Drafting> drafting;
     std::unique_ptr<Session> session;
   };
   static Run start(const LoadedModel& on, DraftModel* model, SessionOptions run) {
@@ -105,7 +104,6 @@ class EveryDraft : public ::testing::TestWithParam<std::tuple<DeviceChoice, DTyp
     Run started;
     started.draft = model->start(
         {.prompt_tokens = run.prompt_tokens, .context_tokens = run.context_tokens, .sampling = run.sampling});
-    started.drafting = std::make_unique<Drafting>(model, started.draft.get());
     run.draft = started.draft.get();
     started.session = on.session(run);
     return started;
@@ -139,23 +137,23 @@ class EveryDraft : public ::testing::TestWithParam<std::tuple<DeviceChoice, DTyp
       EXPECT_GT(run.session->plan().resident_segments, 0) << c.name();
     }
     std::vector<int32_t> tokens = {*run.session->prefill(prompt(c.prompt), nullptr, nullptr)};
-    run.drafting->planned(*on.compute, {.streams = c.kv != KvMode::kDevice, .most_steps = tokens_});
+    Drafting drafting(model, run.draft.get(), *on.compute, {.streams = c.kv != KvMode::kDevice, .most_steps = tokens_});
     Tree tree;
     Acceptance acceptance;
     while (static_cast<int64_t>(tokens.size()) < tokens_) {
       const int64_t position = run.session->rows();
       tree.reset(tokens.back());
-      run.drafting->begin(StepMode::kFull, 0);
+      drafting.begin(StepMode::kFull, 0);
       const ProposedTree proposed =
-          run.drafting->propose_into(tokens.back(), position, run.session->tree_inputs(StepMode::kFull));
+          drafting.propose_into(tokens.back(), position, run.session->tree_inputs(StepMode::kFull));
       if (proposed.nodes > 0) {
         run.session->verify(proposed, StepMode::kFull, &tree, &acceptance);
       } else {
-        run.drafting->propose(tokens.back(), position, &tree);
+        drafting.propose(tokens.back(), position, &tree);
         accept(tree, run.session->verify(tree), &acceptance);
       }
       run.session->commit(acceptance);
-      run.drafting->observe(tree, acceptance, position, {});
+      drafting.observe(tree, acceptance, position, {});
       accepted_ += static_cast<int64_t>(acceptance.nodes.size()) - 1;
       for (size_t i = 1; i < acceptance.nodes.size(); ++i) {
         tokens.push_back(tree.tokens[static_cast<size_t>(acceptance.nodes[i])]);
