@@ -36,9 +36,9 @@ MemoryPlan plan_with(const PlanInput& in, Shares shares) {
   if (streams) {
     const uint64_t largest = u(segment_range(plan.segments - 1).rows) * row_bytes;
     plan.active_bytes = leaving * largest;
-    plan.ring_slots = in.ring_slots > 0 ? in.ring_slots : kDefaultRingSlots;
+    plan.ring_slots = in.ring.slots > 0 ? in.ring.slots : kDefaultRingSlots;
     const uint64_t streamed = segments_bytes(in.rows, plan.resident_segments, plan.segments);
-    const uint64_t wanted = in.ring_slot_bytes > 0 ? in.ring_slot_bytes : kDefaultSlotBytes;
+    const uint64_t wanted = in.ring.slot_bytes > 0 ? in.ring.slot_bytes : kDefaultSlotBytes;
     plan.ring_slot_bytes = std::max(largest, std::min(wanted, streamed));
     unit_bytes = disk_unit_bytes(streamed, plan.ring_slot_bytes);
   }
@@ -137,7 +137,7 @@ bool may_stay(const PlanInput& in, int64_t resident) {
 // the granularity of a disk unit.
 int64_t most_resident(const PlanInput& in, int64_t segments) {
   constexpr int64_t kGrains = 16;
-  const uint64_t ring = std::max(in.ring_slot_bytes, kDefaultSlotBytes);
+  const uint64_t ring = std::max(in.ring.slot_bytes, kDefaultSlotBytes);
   int64_t high = segments;
   for (; high >= 0 && (high == segments || segments_bytes(in.rows, high, segments) <= ring); --high) {
     if (fits(in, with_disk(in, high))) return high;

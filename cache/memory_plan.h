@@ -23,6 +23,12 @@ struct WorkBytes {
   uint64_t per_context_row = 0, per_prompt_row = 0;
 };
 
+// The staging ring that is asked for; 0: the default.
+struct RingOptions {
+  int slots = 0;
+  uint64_t slot_bytes = 0;  // rounded up to hold a whole segment
+};
+
 struct PlanInput {
   RowShape rows;
   int64_t prompt_rows = 0;   // rows that prefill computes
@@ -38,9 +44,8 @@ struct PlanInput {
   WorkBytes prefill_work;            // beside the layer buffer: hidden states, activations
   WorkBytes decode_work;             // beside the staging ring: states, activations, logits
   uint64_t pinned_work_bytes = 0;    // host copies of a step's inputs and results
-  int ring_slots = 0;                // 0: the default
-  uint64_t ring_slot_bytes = 0;      // 0: the default; rounded up to hold a whole segment
-  int disk_slots = 0;                // of the pinned ring between disk and link; 0: the default
+  RingOptions ring{};
+  int disk_slots = 0;  // of the pinned ring between disk and link; 0: the default
 };
 
 struct PlanLine {

@@ -128,7 +128,7 @@ PrefixKey Engine::Impl::fingerprint(const TensorSource& source) const {
 std::unique_ptr<PrefixRun> Engine::Impl::find_prefix(const std::vector<int32_t>& prompt, const RunSetup& setup) {
   if (!prefixes) return nullptr;
   const Backend backend = device->backend();
-  const int64_t group = options.prefill_group > 0 ? options.prefill_group : default_prefill_group(backend);
+  const int64_t group = setup.session.prefill_rows(backend);
   const int64_t prompt_tokens = static_cast<int64_t>(prompt.size());
   const auto known = [this](const TensorSource& source) { return fingerprint(source); };
   return std::make_unique<PrefixRun>(
@@ -137,7 +137,7 @@ std::unique_ptr<PrefixRun> Engine::Impl::find_prefix(const std::vector<int32_t>&
                      .identity = prefix_identity,
                      .model = std::filesystem::path(checkpoint->path()).filename().string(),
                      .unit = backend == Backend::kCpu ? 1 : group,
-                     .computed = setup.partial() ? prompt_scoring_rows(prompt_tokens, group) : 1,
+                     .computed = setup.session.partial_on() ? prompt_scoring_rows(prompt_tokens, group) : 1,
                      .draft = setup.model != nullptr ? setup.model->needs(setup.draft_run, known) : DraftNeeds{},
                      .prompt = prompt});
 }

@@ -37,8 +37,7 @@ struct EngineOptions {
   RopeOverrides rope;              // --rope-*
   bool use_chat_template = true;   // --no-chat-template
   bool want_tokenizer = true;      // false: prompts come as ids (tests, benches)
-  int ring_slots = 0;              // the staging ring; 0: defaults
-  uint64_t ring_slot_bytes = 0;
+  RingOptions ring{};
   int64_t prefill_group = 0;          // rows of a prefill product; 0: the backend's
   DraftOptions draft{};               // --spec-type, -md, --tree, --draft-*
   PrefixCacheOptions prefix_cache{};  // --prefix-cache; no folder: none

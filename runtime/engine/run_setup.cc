@@ -12,9 +12,7 @@ constexpr int64_t kMaxUnhidden = 64;  // nodes of a refresh that no link hides: 
 // What --verify says, or what goes without saying: partial verification where something guesses ahead.
 VerifyOptions verify_of(const RunContext& context, const GenerateOptions& run) {
   VerifyOptions verify = run.verify.value_or(context.options.verify);
-  if (!partial_budget_fits(verify.budget)) {
-    throw_error(ExitCode::kUsage, "--partial-budget", str(verify.budget, " is no multiple of 64 up to 16K"));
-  }
+  CHECK(partial_budget_fits(verify.budget), "budget=", verify.budget);  // the flag has checked it
   const bool drafts = context.draft_model != nullptr && run.speculate;
   if (!verify.mode) verify.mode = drafts ? VerifyMode::kLossless : VerifyMode::kFull;
   if (*verify.mode == VerifyMode::kApproximate && verify.interval == kAutoInterval)
@@ -28,7 +26,7 @@ VerifyOptions verify_of(const RunContext& context, const GenerateOptions& run) {
 PendingTreeLimits pending_limits(const RunContext& context, const GenerateOptions& run, const RunSetup& setup,
                                  bool streams) {
   const DraftModel* const model = setup.model;
-  const bool chain = !setup.partial() || *setup.verify.mode != VerifyMode::kLossless ||
+  const bool chain = !setup.session.partial_on() || *setup.verify.mode != VerifyMode::kLossless ||
                      context.config.vocab < kRankedTokens || context.config.vocab > kMaxTopVocab ||
                      (model != nullptr && model->type() == SpecType::kLongSpec);
   if (chain) return {.width = 0};
@@ -50,7 +48,7 @@ void set_pending(const PendingTreeLimits& limits, RunSetup* setup) {
   if (limits.width > 0) {
     session.pass_rows = std::max(session.pass_rows, std::max(limits.grown, limits.nodes) - kMaxPending);
   }
-  setup->draft_run.pass_nodes = setup->partial() ? session.pass_rows + kMaxPending : 0;
+  setup->draft_run.pass_nodes = setup->session.partial_on() ? session.pass_rows + kMaxPending : 0;
 }
 
 void start_draft(RunSetup* setup) {
@@ -70,8 +68,7 @@ SessionOptions session_options(const RunContext& context, const GenerateOptions&
   session.v_type = options.cache_type_v.value_or(context.weights.dtype());
   session.sampling = run.sampling;
   session.spill = options.spill;
-  session.ring_slots = options.ring_slots;
-  session.ring_slot_bytes = options.ring_slot_bytes;
+  session.ring = options.ring;
   session.prefill_group = options.prefill_group;
   return session;
 }
@@ -92,13 +89,14 @@ RunSetup resolve_options(const RunContext& context, int64_t prompt_tokens, const
   if (setup.model != nullptr) {  // the last step's tree may stand beyond the last token
     session.context_tokens += setup.model->tree().levels;
   }
-  const PartialShape shape{.blocks = setup.verify.budget / kBlockRows};
-  if (*setup.verify.mode != VerifyMode::kFull && shape.serves(session.context_tokens)) {  // else it would hold all
-    session.partial = {.shape = shape, .score = setup.verify.score, .reduce = setup.verify.reduce};
+  if (*setup.verify.mode != VerifyMode::kFull) {
+    session.partial = {.shape = {.blocks = setup.verify.budget / kBlockRows},
+                       .score = setup.verify.score,
+                       .reduce = setup.verify.reduce};
   }
   setup.draft_run = {.prompt_tokens = prompt_tokens,
                      .context_tokens = session.context_tokens,
-                     .most_pending = setup.partial() ? kMaxPending : 0,
+                     .most_pending = setup.session.partial_on() ? kMaxPending : 0,
                      .sampling = run.sampling,
                      .tree_limits = run.tree_limits,
                      .saves = !context.options.prefix_cache.folder.empty()};
@@ -130,7 +128,7 @@ RunPlan run_plan(const RunContext& context, const RunSetup& setup, const MemoryP
       .context_tokens = session.context_tokens,
       .verify = *setup.verify.mode,
       .interval = setup.verify.interval,
-      .partial = session.partial.shape,
+      .partial = session.partial_on() ? session.partial.shape : PartialShape{},
       .pass_rows = session.pass_rows,
       .grow_rows = session.grow_rows,
       .weights_bytes = context.weights.bytes(),

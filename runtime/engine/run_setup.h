@@ -38,11 +38,9 @@ struct RunSetup {
   DraftRun draft_run;
   std::unique_ptr<Draft> draft;  // once it is settled
   SessionOptions session;        // with the draft; a saved prefix is the engine's to name
-
-  bool partial() const { return session.partial.shape.blocks > 0; }
 };
 
-// As it would be if nothing streamed. Throws Error(kUsage) for a --partial-budget that is none.
+// As it would be if nothing streamed.
 RunSetup resolve_options(const RunContext& context, int64_t prompt_tokens, const GenerateOptions& run);
 
 // Starts the run's draft and plans its session. Passes that stream over the full KV judge more pending tokens, and the

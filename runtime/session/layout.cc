@@ -92,8 +92,6 @@ uint64_t SessionLayout::hidden_row_bytes() const {
   return static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype());
 }
 
-bool SessionLayout::partial_on() const { return options_.partial.shape.serves(options_.context_tokens); }
-
 int64_t SessionLayout::pass_rows() const { return options_.pass_rows + (partial_on() ? kMaxPending : 0); }
 int64_t SessionLayout::drawn_rows() const {  // what is ranked is drawn at once
   return std::min(pass_rows(), std::max(options_.drawn_rows, options_.grow_rows));
@@ -109,11 +107,6 @@ int64_t SessionLayout::padded(int64_t rows) const {
   return device_.backend() == Backend::kCpu
              ? rows
              : static_cast<int64_t>(round_up(static_cast<uint64_t>(rows), kProductRowPadding));
-}
-
-int64_t SessionLayout::prefill_group() const {
-  if (options_.prefill_group > 0) return options_.prefill_group;
-  return default_prefill_group(device_.backend());
 }
 
 uint64_t SessionLayout::unpacked_layer_bytes() const {
@@ -239,8 +232,7 @@ PlanInput SessionLayout::plan_input() const {
     input.pinned_work_bytes += draft.pinned_bytes;
   }
   if (partial_on()) input.partial = options_.partial.shape;
-  input.ring_slots = options_.ring_slots;
-  input.ring_slot_bytes = options_.ring_slot_bytes;
+  input.ring = options_.ring;
   return input;
 }
 

@@ -32,14 +32,14 @@ class SessionLayout {
   MemoryPlan plan() const { return make_plan(plan_input()); }
   PlanInput plan_input() const;
 
-  bool partial_on() const;  // the run is long enough for its budget
+  bool partial_on() const { return options_.partial_on(); }
   // From how many tokens on there may be partial steps; 0: never in this run.
   int64_t partial_from() const { return partial_on() ? options_.partial.shape.least_context() : 0; }
   int64_t pass_rows() const;  // the largest pass
   int64_t drawn_rows() const;
   int64_t logit_rows() const;
   int64_t path_stride() const;
-  int64_t prefill_group() const;
+  int64_t prefill_group() const { return options_.prefill_rows(device_.backend()); }
   int64_t saved_rows() const { return options_.prefix != nullptr ? options_.prefix->rows() : 0; }
   int64_t computed_rows() const { return options_.prompt_tokens - saved_rows(); }  // of the prompt
 

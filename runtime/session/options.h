@@ -25,8 +25,7 @@ struct SessionOptions {
   KvMode kv = KvMode::kAuto;
   DType k_type = DType::kBF16, v_type = DType::kBF16;
   SamplingSettings sampling{};
-  int ring_slots = 0;
-  uint64_t ring_slot_bytes = 0;
+  RingOptions ring{};
   uint64_t host_piece_bytes = 256 * kMiB;  // of the KV cache's host memory that are pinned at a time
   SpillOptions spill{};                    // what host memory cannot hold
   int64_t prefill_group = 0;               // rows of a prefill product; 0: the backend's
@@ -36,12 +35,15 @@ struct SessionOptions {
   PartialOptions partial{};         // no blocks: every step reads the full KV
   PrefixRun* prefix = nullptr;      // the saved rows that the prompt begins with, and what is to be saved; outlives it
   Draft* draft = nullptr;           // shown the target's states, and planned with the rest; outlives the session
+
+  bool partial_on() const { return partial.shape.serves(context_tokens); }  // else the partial KV would hold all rows
+  int64_t prefill_rows(Backend backend) const;                              // of a prefill product
 };
 
 // Rows of a prefill product unless an option sets it (docs/design.md, section 6, rule 1).
 constexpr int64_t kCpuPrefillGroup = 256, kCudaPrefillGroup = 2048;
-inline int64_t default_prefill_group(Backend backend) {
-  return backend == Backend::kCpu ? kCpuPrefillGroup : kCudaPrefillGroup;
+inline int64_t SessionOptions::prefill_rows(Backend backend) const {
+  return prefill_group > 0 ? prefill_group : backend == Backend::kCpu ? kCpuPrefillGroup : kCudaPrefillGroup;
 }
 
 // The prompt's last rows whose queries choose the first partial KV: one query alone says little of what the next ones

@@ -131,12 +131,12 @@ TEST(Planner, TiersThatShareAMemoryShareItsLimit) {
 TEST(Planner, SlotsHoldAWholeSegmentAndNoMoreThanIsStreamed) {
   PlanInput in = llama_8b(1000, 1200);
   in.mode = KvMode::kHost;
-  in.ring_slots = 2;
-  in.ring_slot_bytes = 1;
+  in.ring.slots = 2;
+  in.ring.slot_bytes = 1;
   MemoryPlan plan = make_plan(in);
   EXPECT_EQ(plan.ring_slots, 2);
   EXPECT_EQ(plan.ring_slot_bytes, 512 * 4 * kKiB);
-  in.ring_slot_bytes = kGiB;
+  in.ring.slot_bytes = kGiB;
   plan = make_plan(in);
   EXPECT_EQ(plan.ring_slot_bytes, 3 * 512 * 4 * kKiB);
 }

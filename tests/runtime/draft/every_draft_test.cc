@@ -69,8 +69,8 @@ class EveryDraft : public ::testing::TestWithParam<std::tuple<DeviceChoice, DTyp
     SessionOptions run = roomy_->options(kPrompt, tokens_);
     run.kv = c.kv;
     run.sampling = kSettings[c.sampling];
-    run.ring_slots = 2;
-    run.ring_slot_bytes = 64 * kKiB;
+    run.ring.slots = 2;
+    run.ring.slot_bytes = 64 * kKiB;
     return run;
   }
   const std::vector<int32_t>& plain(const Case& c) {
@@ -90,7 +90,7 @@ class EveryDraft : public ::testing::TestWithParam<std::tuple<DeviceChoice, DTyp
     options.want_tokenizer = false;
     options.dtype = std::get<1>(GetParam());
     options.draft = options_;
-    options.ring_slots = 2;
+    options.ring.slots = 2;
     return options;
   }
 

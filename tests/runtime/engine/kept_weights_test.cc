@@ -185,7 +185,7 @@ TEST_P(KeptText, IsThatOfPlainDecodingWithPartialVerification) {
   options.model = folder_.write("three.gguf", mixed_gguf(3).finish());
   options.device = {.choice = GetParam(), .threads = 2};
   options.want_tokenizer = false;
-  options.ring_slots = 2;
+  options.ring.slots = 2;
   GenerateOptions run{.max_tokens = 24, .kv = KvMode::kHost, .sampling = {.temperature = 0.7f, .seed = 3}};
   run.ignore_eos = true;
   std::vector<int32_t> plain;

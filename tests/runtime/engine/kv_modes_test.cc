@@ -68,8 +68,8 @@ TEST_P(KvModes, GiveTheSameBits) {
   for (const int slots : {1, 2, 5}) {
     for (const uint64_t slot_bytes : {segment, 2 * segment + 100, 64 * kMiB}) {
       options.kv = KvMode::kHost;
-      options.ring_slots = slots;
-      options.ring_slot_bytes = slot_bytes;
+      options.ring.slots = slots;
+      options.ring.slot_bytes = slot_bytes;
       // Host memory in pieces of one layer, of two or three, or whole.
       options.host_piece_bytes = slots == 1 ? 1 : slots == 2 ? 3 * segments_bytes(rows, 0, 3) : kGiB;
       const Said host = run(model, options, c.tokens);
@@ -199,8 +199,8 @@ TEST(LargeSegments, StreamedRowsEqualResidentOnes) {
   options.kv = KvMode::kDevice;
   const Said device = run(model, options, 24);
   options.kv = KvMode::kHost;
-  options.ring_slots = 2;
-  options.ring_slot_bytes = 1;  // one large segment
+  options.ring.slots = 2;
+  options.ring.slot_bytes = 1;  // one large segment
   const Said host = run(model, options, 24);
   expect_same(device, host, "16,370 rows and on");
   EXPECT_GT(host.plan.segments, 32);

@@ -66,8 +66,8 @@ Said run(const LoadedModel& model, KvMode kv) {
   Reader reader;
   SessionOptions options = model.options(kPrompt, kTokens);
   options.kv = kv;
-  options.ring_slots = 1;  // so that the ring is smaller than what it streams
-  options.ring_slot_bytes = 1;
+  options.ring.slots = 1;  // so that the ring is smaller than what it streams
+  options.ring.slot_bytes = 1;
   options.draft = &reader;
   const auto session = model.session(options);
   Said said;

@@ -75,7 +75,7 @@ class OutOfMemory : public ::testing::Test {
     options.dtype = DType::kF32;
     options.draft.type = SpecType::kNgram;
     options.kv = KvMode::kHost;
-    options.ring_slots = 2;
+    options.ring.slots = 2;
     return options;
   }
   static GenerateOptions run() {

@@ -30,7 +30,7 @@ class PartialText : public ::testing::TestWithParam<Run> {
     options.device = {.choice = GetParam().device, .threads = 2};
     options.want_tokenizer = false;
     options.dtype = GetParam().dtype;
-    options.ring_slots = 2;
+    options.ring.slots = 2;
     options.draft.type = GetParam().spec;
     return options;
   }

@@ -20,8 +20,8 @@ EngineOptions tiny() {
   options.device = {.choice = DeviceChoice::kCpu, .host_mem_bytes = 256 * kMiB, .threads = 2};
   options.want_tokenizer = false;
   options.dtype = DType::kF32;
-  options.ring_slots = 2;
-  options.ring_slot_bytes = kMiB;
+  options.ring.slots = 2;
+  options.ring.slot_bytes = kMiB;
   return options;
 }
 

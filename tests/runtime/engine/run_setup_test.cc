@@ -156,7 +156,7 @@ TEST(RunSetup, TakesWhatTheRunAsksFor) {
   run.verify->mode = VerifyMode::kFull;
   const RunSetup full = card.settled(run);
   EXPECT_EQ(full.session.pass_rows, 1);
-  EXPECT_FALSE(full.partial());
+  EXPECT_FALSE(full.session.partial_on());
 }
 
 // Whether there is something to decide or not.

@@ -67,8 +67,8 @@ TEST_P(Spill, GivesTheBitsOfAPlainRun) {
                            // A ring of more slots would take as much memory as the disk saves.
                            Disk{c.least_share, 1, 2, FileQueueBody::kAuto}}) {
     options.spill = {.folder = folder.path(), .slots = disk.slots, .body = disk.body};
-    options.ring_slots = disk.ring_slots;
-    options.ring_slot_bytes = disk.ring_slots == 4 ? 2 * segment : segment;
+    options.ring.slots = disk.ring_slots;
+    options.ring.slot_bytes = disk.ring_slots == 4 ? 2 * segment : segment;
     const MemoryPlan roomy = model.session(options)->plan();
     const uint64_t need =
         host_bytes_for(roomy, model.device->backend(), disk.share, static_cast<uint64_t>(disk.slots) * segment);

@@ -149,7 +149,7 @@ TEST(PacedRunTrace, TheLinkIsBusyWhereDecodingWaitsForIt) {
   options.want_tokenizer = false;
   options.dtype = DType::kF32;
   options.kv = KvMode::kHost;
-  options.ring_slots = 4;
+  options.ring.slots = 4;
   uint64_t step_bytes = 0;
   {
     EngineOptions probe = options;

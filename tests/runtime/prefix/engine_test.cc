@@ -282,8 +282,8 @@ TEST(PrefixEngine, AHitStreamsWhereItsReadingTakesTheRoom) {
     EngineOptions options = tiny("");
     options.verify = {.mode = verify, .budget = 64};
     options.spill = {.folder = spill.path(), .slots = 2};
-    options.ring_slots = 2;
-    options.ring_slot_bytes = 128 * kKiB;
+    options.ring.slots = 2;
+    options.ring.slot_bytes = 128 * kKiB;
     const auto said = [&](uint64_t host_mem_bytes, const std::string& cache) {
       EngineOptions some = options;
       some.device.host_mem_bytes = host_mem_bytes;
