@@ -66,7 +66,7 @@ void SessionBuffers::download_samples(int64_t rows) const {
                                     static_cast<uint64_t>(rows) * sizeof(int32_t), Link::kDeviceToHost, "samples");
 }
 
-// The step's result and, behind it, its tokens.
+// The step's result, then its tokens.
 void SessionBuffers::download_result(int64_t nodes) const {
   const auto* const from = reinterpret_cast<const std::byte*>(step_.result.acceptance);
   const uint64_t before = StepResult::bytes(plan_.layout.pass_rows());

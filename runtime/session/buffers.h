@@ -1,5 +1,5 @@
-// The buffers of a session beside its KV cache: a step's inputs and results on both sides of the link, the residual
-// stream, the rope table, and what only passes need. Owns the memory; the others see views. Thread: the session's.
+// The buffers of a session in addition to its KV cache: a step's inputs and results on host and device, the residual
+// stream, the RoPE table, and the work buffers of passes. Owns the memory; others see views. Thread: the session's.
 #pragma once
 
 #include <cstdint>
@@ -12,23 +12,23 @@ namespace headrace {
 
 class SessionBuffers {
  public:
-  // Allocates what lasts for the run, and enqueues the rope table. `plan` outlives this.
+  // Allocates the buffers of the whole run, and enqueues the computation of the RoPE table. `plan` must outlive this.
   explicit SessionBuffers(const SessionPlan& plan);
-  void allocate_passes();  // once prefill's memory has been freed
+  void allocate_passes();  // call once prefill's memory is freed
 
   const StepWork& step() const { return step_; }
-  // Pinned: what the host writes before a step and reads after it.
+  // Pinned memory that the host writes before a step and reads after it.
   const StepInputs& host_inputs() const { return host_; }
   const StepResult& host_result() const { return host_result_; }
   const std::byte* host_ranked() const { return host_ranked_.data(); }
-  const int32_t* host_tree_tokens() const;  // behind the result
+  const int32_t* host_tree_tokens() const;  // after the result
 
   Pass make_pass(const LayerWork& work, const int32_t* positions, int64_t rows, ProductPath path) const;
-  // Enqueues the copy of the inputs' first `bytes`.
+  // Enqueues a copy of the first `bytes` of the inputs.
   void upload_inputs(uint64_t bytes) const;
-  // Enqueue the copies of a step's results to the host.
+  // Enqueue copies of a step's results to the host.
   void download_samples(int64_t rows) const;
-  void download_result(int64_t nodes) const;  // all of it, with the tree's tokens
+  void download_result(int64_t nodes) const;  // the whole result and the tree's tokens
   void download_ranked() const;
 
  private:

@@ -9,7 +9,7 @@
 namespace headrace {
 namespace {
 
-constexpr uint64_t kScratchBytes = 64 * kMiB;  // of segment states, so that it is independent of the context
+constexpr uint64_t kScratchBytes = 64 * kMiB;  // of segment states, whatever the context
 
 int64_t state_floats(const ModelConfig& c, int64_t rows) { return rows * c.heads * (c.head_dim + 2); }
 
@@ -93,7 +93,7 @@ uint64_t SessionLayout::hidden_row_bytes() const {
 }
 
 int64_t SessionLayout::pass_rows() const { return options_.pass_rows + (partial_on() ? kMaxPending : 0); }
-int64_t SessionLayout::drawn_rows() const {  // what is ranked is drawn at once
+int64_t SessionLayout::drawn_rows() const {  // ranked rows are drawn in one call
   return std::min(pass_rows(), std::max(options_.drawn_rows, options_.grow_rows));
 }
 int64_t SessionLayout::logit_rows() const { return padded(drawn_rows()); }
@@ -158,7 +158,7 @@ StepWork SessionLayout::carve_step(BumpAllocator& allocator, BumpAllocator& late
   return work;
 }
 
-// Device memory beside the KV cache, of each phase, and how it grows.
+// Device memory of each phase in addition to the KV cache, and how it grows with the lengths.
 void SessionLayout::plan_work(PlanInput* input) const {
   BumpAllocator step(nullptr), later(nullptr), prefill(nullptr);
   carve_step(step, later);
@@ -178,7 +178,7 @@ void SessionLayout::plan_work(PlanInput* input) const {
                          .per_prompt_row = hidden_row_bytes() + 2 * sizeof(int32_t)};
 }
 
-// Pinned memory beside the KV cache.
+// Pinned memory in addition to the KV cache.
 uint64_t SessionLayout::pinned_work_bytes() const {
   BumpAllocator inputs(nullptr);
   carve_inputs(inputs);
@@ -217,7 +217,7 @@ PlanInput SessionLayout::plan_input() const {
   input.host_free = device_.host_mem().free_bytes();
   if (device_.backend() == Backend::kCpu) {
     input.total_free = input.host_free;
-    const MemoryBudget& vram = device_.vram();  // without a limit of its own it has that of host memory
+    const MemoryBudget& vram = device_.vram();  // without a limit of its own it has host memory's
     if (vram.limit_bytes() != device_.host_mem().limit_bytes()) {
       input.vram_most = vram.limit_bytes() - vram.used_bytes();
     }
@@ -249,7 +249,7 @@ PrefillWork SessionLayout::carve_prefill(BumpAllocator& allocator) const {
   work.matrices = unpacked > 0 ? allocator.take_bytes(unpacked) : nullptr;
   work.segment_count = segments_for(prompt);
   work.segments = allocator.take<KvSegment>(work.segment_count);
-  work.layer_buffer = nullptr;  // its own allocation: the planner counts it
+  work.layer_buffer = nullptr;  // allocated separately, as the planner counts it
   return work;
 }
 

@@ -1,6 +1,6 @@
-// How much of everything a session of these options has, where in its buffers each thing lies, and the plan of where
-// its rows go. Nothing is allocated here. A run is planned once: the SessionPlan that was checked, printed and
-// predicted is the object that Session carries out. Thread: one.
+// The sizes of a session with given options, the layout of its buffers, and the plan of where its rows go. Allocates
+// nothing. A run is planned once: the SessionPlan that is checked, printed and used for predictions is the object that
+// Session executes. Thread: one.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace headrace {
 
 class SessionLayout {
  public:
-  // What is referred to outlives this, as do the options' draft and prefix.
+  // All references must outlive this, and so must the options' draft and prefix.
   SessionLayout(Device& device, Stream& compute, const ModelConfig& config, const Weights& weights,
                 const SessionOptions& options);
 
@@ -28,14 +28,15 @@ class SessionLayout {
   const RowShape& shape() const { return shape_; }
   uint64_t hidden_row_bytes() const;  // of one row of the residual stream
 
-  // By what the device has free now. The weights' memory must be reserved. Throws Error(kDoesNotFit).
+  // Plans with the memory that the device has free now. The weights' memory must be reserved. Throws
+  // Error(kDoesNotFit).
   MemoryPlan plan() const { return make_plan(plan_input()); }
   PlanInput plan_input() const;
 
   bool partial_on() const { return options_.partial_on(); }
-  // From how many tokens on there may be partial steps; 0: never in this run.
+  // The context length from which on steps may be partial; 0: never in this run.
   int64_t partial_from() const { return partial_on() ? options_.partial.shape.least_context() : 0; }
-  int64_t pass_rows() const;  // the largest pass
+  int64_t pass_rows() const;  // of the largest pass
   int64_t drawn_rows() const;
   int64_t logit_rows() const;
   int64_t path_stride() const;
@@ -43,21 +44,21 @@ class SessionLayout {
   int64_t saved_rows() const { return options_.prefix != nullptr ? options_.prefix->rows() : 0; }
   int64_t computed_rows() const { return options_.prompt_tokens - saved_rows(); }  // of the prompt
 
-  // Of a layer's matrices that are kept in blocks, where prefill needs them in the weights' type.
+  // Bytes of one layer's quantised matrices in the weights' type, if prefill needs them dequantised; else 0.
   uint64_t unpacked_layer_bytes() const;
 
   uint64_t ranked_bytes() const;
-  uint64_t result_bytes() const;  // with the tokens behind it
+  uint64_t result_bytes() const;  // including the tokens after it
   StepInputs carve_inputs(BumpAllocator& allocator) const;
   StepResult carve_result(BumpAllocator& allocator) const;
-  // `allocator`: what lasts for the run; `later`: what only passes need, and prefill has the room of.
+  // `allocator`: buffers of the whole run; `later`: buffers of passes alone, whose memory prefill uses before.
   StepWork carve_step(BumpAllocator& allocator, BumpAllocator& later) const;
   PrefillWork carve_prefill(BumpAllocator& allocator) const;
 
  private:
   void plan_work(PlanInput* input) const;
   uint64_t pinned_work_bytes() const;
-  uint64_t pointer_bytes() const;  // of a table of all layers' K and V
+  uint64_t pointer_bytes() const;  // of a table of pointers to all layers' K and V
   uint64_t disk_free_bytes() const;
   int64_t padded(int64_t rows) const;
 
@@ -74,7 +75,7 @@ struct SessionPlan {
   MemoryPlan memory;
 };
 
-// Asks the planner once. Throws Error(kDoesNotFit).
+// Calls the planner once. Throws Error(kDoesNotFit).
 SessionPlan plan_session(Device& device, Stream& compute, const ModelConfig& config, const Weights& weights,
                          const SessionOptions& options);
 

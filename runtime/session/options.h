@@ -1,4 +1,4 @@
-// What a session is asked for. Plain values; any thread.
+// The options of a session. Plain values; any thread.
 #pragma once
 
 #include <algorithm>
@@ -20,21 +20,21 @@ constexpr int64_t kDrawnRows = 64;
 
 struct SessionOptions {
   int64_t prompt_tokens = 0;
-  int64_t context_tokens = 0;  // the most that the run may come to
-  int64_t pass_rows = 1;       // the largest tree, the pending rows of a refresh not counted
+  int64_t context_tokens = 0;  // most tokens of the run
+  int64_t pass_rows = 1;       // nodes of the largest tree, without a refresh's pending rows
   KvMode kv = KvMode::kAuto;
   DType k_type = DType::kBF16, v_type = DType::kBF16;
   SamplingSettings sampling{};
   RingOptions ring{};
-  uint64_t host_piece_bytes = 256 * kMiB;  // of the KV cache's host memory that are pinned at a time
-  SpillOptions spill{};                    // what host memory cannot hold
+  uint64_t host_piece_bytes = 256 * kMiB;  // the KV cache's host memory is pinned in pieces of this size
+  SpillOptions spill{};                    // for rows that host memory cannot hold
   int64_t prefill_group = 0;               // rows of a prefill product; 0: the backend's
-  bool graphs = true;               // a step is replayed as a CUDA graph where it can be; false: for tests and benches
-  int64_t grow_rows = 0;            // nodes that one call of grow() computes at most; 0: none
-  int64_t drawn_rows = kDrawnRows;  // more: for tests that look at the logits of all rows
-  PartialOptions partial{};         // no blocks: every step reads the full KV
-  PrefixRun* prefix = nullptr;      // the saved rows that the prompt begins with, and what is to be saved; outlives it
-  Draft* draft = nullptr;           // shown the target's states, and planned with the rest; outlives the session
+  bool graphs = true;                      // replay steps as CUDA graphs where possible; false: for tests and benches
+  int64_t grow_rows = 0;                   // most nodes that one call of grow() computes; 0: it is not called
+  int64_t drawn_rows = kDrawnRows;         // more: for tests that read the logits of all rows
+  PartialOptions partial{};                // no blocks: every step reads the full KV
+  PrefixRun* prefix = nullptr;             // saved prefixes to read and to save; outlives the session
+  Draft* draft = nullptr;                  // gets the target's states, and is part of the plan; outlives the session
 
   bool partial_on() const { return partial.shape.serves(context_tokens); }  // else the partial KV would hold all rows
   int64_t prefill_rows(Backend backend) const;                              // of a prefill product
@@ -46,9 +46,10 @@ inline int64_t SessionOptions::prefill_rows(Backend backend) const {
   return prefill_group > 0 ? prefill_group : backend == Backend::kCpu ? kCpuPrefillGroup : kCudaPrefillGroup;
 }
 
-// The prompt's last rows whose queries choose the first partial KV: one query alone says little of what the next ones
-// will look for. They lie in one prefill group of `group` rows. How many they are depends on the prompt's length alone,
-// as the text of an approximate run depends on them: a run behind a saved prefix computes them all, too.
+// The number of last prompt rows whose queries select the blocks of the first partial KV: a single query predicts
+// little of what later ones will need. They are in one prefill group of `group` rows. The number depends on the
+// prompt's length alone, because the text of an approximate run depends on these rows; a run after a saved prefix
+// computes all of them, too.
 constexpr int64_t kScoringRows = 16;
 constexpr int64_t prompt_scoring_rows(int64_t prompt_tokens, int64_t group) {
   return std::min(kScoringRows, (prompt_tokens - 1) % group + 1);

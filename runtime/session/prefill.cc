@@ -12,9 +12,9 @@
 namespace headrace {
 namespace {
 
-constexpr size_t kGroupsAhead = 4;  // the host enqueues at most this far ahead, so that progress and Ctrl-C are prompt
+constexpr size_t kGroupsAhead = 4;  // the host enqueues at most this far ahead: progress and Ctrl-C stay prompt
 
-// Segment i of a layer buffer, with the rows that the prompt fills.
+// Segment `index` of a layer buffer, with the rows that the prompt fills.
 KvSegment built_segment(const RowShape& shape, const std::byte* buffer, int64_t index, int64_t prompt_tokens) {
   const SegmentRange range = segment_range(index);
   const std::byte* const k = buffer + segments_bytes(shape, 0, index);
@@ -25,7 +25,7 @@ KvSegment built_segment(const RowShape& shape, const std::byte* buffer, int64_t 
           .stride_rows = static_cast<int32_t>(range.rows)};
 }
 
-// Where the row `first` and those after it, up to the end of its segment, go.
+// The destination of row `first` and of the rows after it, up to the end of its segment.
 KvRows rows_from(const RowShape& shape, std::byte* buffer, int64_t first) {
   const int64_t index = segment_of(first);
   const SegmentRange range = segment_range(index);
@@ -64,7 +64,7 @@ class Pace {
       : stream_(stream), progress_(progress), interrupt_(interrupt) {
     for (std::unique_ptr<Event>& event : events_) event = device.make_event();
   }
-  // A group has been enqueued; with it, `done` units of the stage are. False: stop.
+  // A group has been enqueued, and with it `done` units of the stage. False: stop.
   bool group(int64_t done) {
     const size_t slot = count_++ % kGroupsAhead;
     events_[slot]->synchronize();  // the group kGroupsAhead before this one
@@ -163,7 +163,7 @@ bool Prefill::layers() {
     }
     if (options_.draft != nullptr) options_.draft->prefill_layer({layer, work_.hidden, prompt - saved, saved});
     const LayerWeights weights = layer_weights(layer);
-    int64_t rows = 0;  // of a group; the groups lie at absolute multiples
+    int64_t rows = 0;  // of a group; groups begin at absolute multiples
     for (int64_t first = saved; first < prompt && go_on; first += rows) {
       rows = std::min(group - first % group, prompt - first);
       group_rows(weights, first, rows, *left);
@@ -175,7 +175,7 @@ bool Prefill::layers() {
       partial_->fill_layer(layer, prompt, work_.host_segments, scoring_queries(layout_, work_.layer, rows, scoring),
                            compute_);
     }
-    if (prefix != nullptr) left = layout_.device().make_event();  // the saver waits for each layer's own
+    if (prefix != nullptr) left = layout_.device().make_event();  // the saver waits for one event per layer
     cache_.store_layer(layer, prompt, work_.layer_buffer, compute_, *left);
     if (prefix != nullptr && go_on) prefix->layer_stored(layer, cache_, work_.layer_buffer, left);
   }
@@ -185,7 +185,7 @@ bool Prefill::layers() {
   return go_on;
 }
 
-// What is saved for the draft comes before all else.
+// The draft's saved rows are read first.
 bool Prefill::begin_prefix() {
   if (options_.prefix == nullptr) return true;
   options_.prefix->begin(layout_.device());
@@ -204,8 +204,7 @@ bool Prefill::draft(std::span<const int32_t> ids) {
   return options_.draft->finish_prefill(ids, watcher_.progress, watcher_.interrupt);
 }
 
-// On a GPU, large groups are multiplied with weights of the compute type: those that are kept in blocks are
-// dequantised, once a layer.
+// On a GPU, large groups need weights in the compute type: quantised matrices are dequantised once a layer.
 LayerWeights Prefill::layer_weights(int64_t layer) {
   LayerWeights weights = layout_.weights().layer(layer);
   std::byte* to = work_.matrices;
@@ -228,7 +227,7 @@ void Prefill::group_rows(const LayerWeights& weights, int64_t first, int64_t row
   const Pass pass = buffers_.make_pass(work_.layer, work_.positions + first, rows, ProductPath::kPrefill);
   qkv_product(pass, weights, hidden);
   if (first == layout_.saved_rows()) compute_.wait(layer_left);
-  for (int64_t row = 0; row < rows;) {  // a group may lie in several segments
+  for (int64_t row = 0; row < rows;) {  // a group may span several segments
     const int64_t here = std::min(rows - row, segment_range(segment_of(first + row)).end() - (first + row));
     rotate_rows(pass, row, here, rows_from(layout_.shape(), work_.layer_buffer, first + row));
     row += here;

@@ -1,10 +1,10 @@
-// Prefill, layer-major (docs/design.md, section 7): every group of the prompt goes through layer 0, then layer 1, …. A
-// layer's K and V are built in a device buffer, attention reads them there, and the finished layer is copied to where
-// it lives while the next begins: the copy takes a few hundredths of a layer's time, so one buffer is enough, and the
-// next layer's first rows wait for it. Each row crosses the link once, outwards. Rows of a saved prefix are copied into
-// the same buffer, once a layer, instead of being computed; everything after that is the same.
+// Prefill, layer-major (docs/design.md, section 7): all groups of the prompt pass through layer 0, then layer 1, …. K
+// and V of a layer are built in a device buffer, where attention reads them, and the finished layer is copied to its
+// tiers while the next layer begins. The copy takes a few hundredths of a layer's time, so one buffer is enough; the
+// next layer's first rows wait for the copy. Each row crosses the link once, to the host. Rows of a saved prefix are
+// read into the same buffer, once a layer, instead of being computed.
 //
-// One object a prompt; its memory lasts as long as run(). Thread: the session's.
+// One object per prompt; run() allocates and frees its memory. Thread: the session's.
 #pragma once
 
 #include <atomic>
@@ -18,20 +18,20 @@
 
 namespace headrace {
 
-// Who follows a long piece of work; each may be null.
+// Observers of long work; each may be null.
 struct Watcher {
   Progress* progress = nullptr;
-  const std::atomic<bool>* interrupt = nullptr;  // set: stop after what is enqueued
+  const std::atomic<bool>* interrupt = nullptr;  // set: stop after the work that is enqueued
 };
 
 class Prefill {
  public:
-  // `partial`: null where the run has none. All that is referred to outlives this.
+  // `partial`: null if the run has none. All references must outlive this.
   Prefill(const SessionPlan& plan, const SessionBuffers& buffers, KvCache& cache, PartialKv* partial,
           const Watcher& watcher);
 
-  // All chunks of the prompt through all layers, into the cache, the partial KV and the draft; the last row's state is
-  // copied to the step's residual stream. False: it was interrupted, or a saved prefix is damaged().
+  // Runs the prompt through all layers and fills the cache, the partial KV and the draft. Copies the state of the last
+  // row to the step's residual stream. False: it was interrupted, or a saved prefix is damaged().
   bool run(std::span<const int32_t> ids);
 
  private:

@@ -6,7 +6,7 @@
 
 namespace headrace {
 
-Session::~Session() {  // before the memory is freed
+Session::~Session() {  // nothing may use the memory when it is freed
   if (plan_.layout.options().prefix != nullptr) plan_.layout.options().prefix->abandon();
   drain(plan_.layout.compute());
 }

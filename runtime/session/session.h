@@ -1,7 +1,7 @@
-// One run over one context: the KV cache, the buffers of a step and the order in which they are used (docs/design.md,
-// section 3): prefill once, then verify a tree and commit what was right of it, again and again. Carries out the plan
-// that it is given; everything is freed when it is destroyed. Prefill is in prefill.h, passes are in target_pass.h.
-// Thread: one at a time, but for `interrupt`.
+// One run over one context: the KV cache, the buffers of a step, and the order in which they are used (docs/design.md,
+// section 3). Prefill runs once; then each step verifies a tree and commits its accepted path. Executes the plan that
+// it is given, and frees everything when it is destroyed. Prefill is in prefill.h, target passes are in target_pass.h.
+// Thread: one at a time, except for `interrupt`.
 #pragma once
 
 #include <atomic>
@@ -22,55 +22,55 @@
 
 namespace headrace {
 
-// What a session has done so far.
+// Statistics of a session so far.
 struct SessionStats {
-  double host_memory_ms = 0;  // pinning the KV cache's host memory
-  double host_wait_ms = 0;    // that prefill waited for it
+  double host_memory_ms = 0;  // time to pin the KV cache's host memory
+  double host_wait_ms = 0;    // time that prefill waited for it
   SpillStats spill;
-  int64_t replayed_steps = 0;     // as CUDA graphs
-  int64_t steps_on_device = 0;    // whose tree never was on the host
-  int64_t commits_on_device = 0;  // nor what was accepted of it
+  int64_t replayed_steps = 0;     // replayed as CUDA graphs
+  int64_t steps_on_device = 0;    // steps whose tree was made on the device
+  int64_t commits_on_device = 0;  // of those, steps whose path was also accepted there
 };
 
 class Session {
  public:
-  // Allocates nothing. The weights' memory must be reserved by now; they are read from prefill() on. The plan's compute
-  // stream is lent by whoever runs one session after another, with what the kernels keep on it; it is idle again when
-  // the session has been destroyed.
+  // Allocates nothing. The weights' memory must be reserved; prefill() is the first to read them. The session borrows
+  // the plan's compute stream, and with it what the kernels keep on the stream; the stream is idle again once the
+  // session is destroyed.
   explicit Session(SessionPlan plan) : plan_(std::move(plan)) {}
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Creates the file of what lives on disk, whose errors are thrown here, and begins to pin the KV cache's host memory
-  // while other work goes on that takes `beside_bytes` of host memory itself. Does nothing where the budget has no room
-  // for both: prefill() then does it.
+  // Creates the file of the disk tier (its errors are thrown here) and starts to pin the KV cache's host memory, beside
+  // other work that takes `beside_bytes` of host memory. Does nothing if the budget has no room for both; prefill()
+  // then does it.
   void begin_host_memory(uint64_t beside_bytes);
 
-  // All chunks of the prompt through layer 0, then layer 1, … (docs/design.md, section 7). Returns the token after the
-  // prompt, or nothing if `interrupt` was set on the way, or a saved prefix is damaged(). REQUIRES: prompt_tokens ids,
-  // each in the vocabulary.
+  // Runs the whole prompt through layer 0, then layer 1, … (docs/design.md, section 7). Returns the token after the
+  // prompt, or nothing if `interrupt` was set or a saved prefix is damaged(). REQUIRES: prompt_tokens ids, each in the
+  // vocabulary.
   std::optional<int32_t> prefill(std::span<const int32_t> ids, Progress* progress, const std::atomic<bool>* interrupt);
 
-  // One target pass over the tree; returns the target's sample after each node, valid until the next call. kPartial:
-  // the tree's positions follow the pending rows, and it sees the partial KV. Otherwise they follow the full KV's rows;
-  // the tree begins with the pending tokens, if there are any, and judges them again; their rows are dropped when it is
-  // committed.
+  // Runs one target pass over the tree and returns the target's sample after each node, valid until the next call. With
+  // kPartial the tree's positions follow the pending rows, and the pass reads the partial KV. Otherwise they follow the
+  // rows of the full KV; the tree then starts with the pending tokens, if any, and the pass verifies them again. Their
+  // old rows are dropped by commit().
   std::span<const int32_t> verify(const Tree& tree, StepMode mode = StepMode::kFull) {
     return pass_->verify(tree, mode);
   }
-  // A partial step that computes nodes [first, size) of a tree behind the full KV's rows, whose other nodes earlier
-  // calls have computed. What is ranked after the new nodes is valid until the next call. REQUIRES: nothing is pending;
-  // grow_rows of them at most.
+  // A partial step that computes nodes [first, size) of a tree that follows the rows of the full KV; earlier calls have
+  // computed the other nodes. Returns the ranked tokens after each new node, valid until the next call. REQUIRES:
+  // nothing is pending; at most grow_rows new nodes.
   Ranked grow(const Tree& tree, int64_t first) { return pass_->grow(tree, first); }
-  // Where a draft may write its tree for a step of this mode; nothing may be pending unless the mode is kPartial…
+  // Where a draft writes its tree for a step of this mode. REQUIRES: the mode is kPartial, or nothing is pending.
   TreeInputs tree_inputs(StepMode mode) const { return pass_->tree_inputs(mode); }
-  // …and verify() of the tree that it wrote there, accepted on the device. One wait, for one copy of the result: the
-  // tree as the draft had it, and which of it is right.
+  // Verifies the tree that the draft wrote there and accepts a path on the device. Waits once, for one copy that holds
+  // the tree and the accepted path.
   std::span<const int32_t> verify(const ProposedTree& proposed, StepMode mode, Tree* tree, Acceptance* acceptance) {
     return pass_->verify(proposed, mode, tree, acceptance);
   }
-  // Appends the accepted path of the tree just verified to the KV cache; after a partial step, to the pending rows.
+  // Appends the accepted path of the last verified tree to the KV cache; after a partial step, to the pending rows.
   void commit(const Acceptance& acceptance) { pass_->commit(acceptance); }
 
   const MemoryPlan& plan() const { return plan_.memory; }
@@ -79,7 +79,7 @@ class Session {
   int64_t pending_rows() const { return cache_ ? cache_->pending_rows() : 0; }
   bool partial_ready() const { return partial_ && partial_->initialised(); }
   SessionStats stats() const;
-  SpillFile* disk() const { return cache_ ? cache_->backing().disk() : nullptr; }  // null: nothing lives on disk
+  SpillFile* disk() const { return cache_ ? cache_->backing().disk() : nullptr; }  // null: no disk tier
   // The logits of the last pass (after prefill: one row), for tests and benches. [rows, vocab]
   std::vector<float> logits(int64_t rows) const { return pass_->logits(rows); }
 
@@ -88,11 +88,11 @@ class Session {
   void allocate();
 
   const SessionPlan plan_;
-  std::unique_ptr<KvBacking> backing_;  // until the cache has it
+  std::unique_ptr<KvBacking> backing_;  // until the cache takes it
   std::unique_ptr<SessionBuffers> buffers_;
   std::unique_ptr<KvCache> cache_;
-  std::unique_ptr<KvStreamer> streamer_;  // null where all is resident
-  std::unique_ptr<PartialKv> partial_;    // null where the run never outgrows its budget
+  std::unique_ptr<KvStreamer> streamer_;  // null if all rows are resident
+  std::unique_ptr<PartialKv> partial_;    // null if the partial KV would hold all rows
   std::unique_ptr<TargetPass> pass_;      // from prefill() on
 };
 

@@ -1,5 +1,5 @@
-// What a session computes in, beside the KV cache: where each thing lies in one buffer or another. Views; owns nothing.
-// Internal to Session. Thread: as the session's.
+// The layout of a session's buffers, without the KV cache. Views; owns nothing. Internal to Session. Thread: the
+// session's.
 #pragma once
 
 #include <cstddef>
@@ -13,15 +13,15 @@
 
 namespace headrace {
 
-// What a step reads from the host, in one block that is copied once. Each [pass_rows] but where said.
+// A step's inputs from the host, in one block that is copied once. Each is [pass_rows] unless noted.
 struct StepInputs {
   int32_t *tokens, *positions, *draw_positions, *slots, *source;
   int32_t *committed, *first_row;  // [1]
-  int32_t* path;                   // [pass_rows, path_stride]; last, as a step uploads what it uses of it
+  int32_t* path;                   // [pass_rows, path_stride]; last, because a step uploads only the part that it uses
   static StepInputs carve(BumpAllocator& allocator, int64_t pass_rows, int64_t path_stride);
 };
 
-// What of a step goes to the host, in one copy; the tokens of its inputs stand behind it.
+// A step's results, downloaded in one copy; the tokens of its inputs follow in memory.
 struct StepResult {
   TreeAcceptance* acceptance;         // [1]
   int32_t *count, *parents, *depths;  // [1], [kMaxTreeNodes] each, of a draft's tree
@@ -31,36 +31,36 @@ struct StepResult {
   static uint64_t bytes(int64_t pass_rows);
 };
 
-// Everything on the device that outlives prefill.
+// All device buffers that are used after prefill.
 struct StepWork {
   StepResult result;
   StepInputs inputs;
-  uint64_t path_offset;  // in the inputs
+  uint64_t path_offset;  // of `path` in the inputs
   float *inv_freq, *cos_sin;
   void* hidden;  // [pass_rows, hidden]
   LayerWork layer;
   AttentionState state, scratch;
-  int64_t scratch_rows;  // that `scratch` has room for: a launch's segments times the pass's rows
+  int64_t scratch_rows;  // capacity of `scratch`: segments of a launch times rows of the pass
   float* logits;         // [logit_rows, vocab]
   void* sample_workspace;
-  // Log-probabilities [grow_rows, kRankedTokens] in f32, then as many tokens: one copy.
+  // Log-probabilities [grow_rows, kRankedTokens] in f32, then as many tokens, downloaded in one copy.
   std::byte* ranked = nullptr;
   void* rank_workspace = nullptr;
 };
 
-// The device buffers that only prefill needs.
+// The device buffers of prefill.
 struct PrefillWork {
   int32_t *ids, *positions;  // [prompt]
-  void* hidden;              // [prompt, hidden]: the whole prompt's states stay on the device
-  LayerWork layer;           // of one group
-  std::byte* matrices;       // of a layer that is kept in blocks, dequantised; null: none is, or it is not needed
-  std::byte* layer_buffer;   // K and V of a layer while it is built, in segments
-  KvSegment* segments;       // [segments] of it, for the kernels
+  void* hidden;              // [prompt, hidden]: the states of the whole prompt
+  LayerWork layer;           // for one group of rows
+  std::byte* matrices;       // one layer's quantised matrices, dequantised; null: none are, or prefill reads the blocks
+  std::byte* layer_buffer;   // K and V of the layer that is being built, in segments
+  KvSegment* segments;       // [segments] of layer_buffer, for the kernels
   int64_t segment_count;
   std::span<const KvSegment> host_segments;  // the same, for the host
 };
 
-// Pinned memory that the prompt's ids, positions and segment table cross through.
+// Pinned memory from which the prompt's ids, positions and segment table are copied.
 struct PrefillStaging {
   int32_t *ids, *positions;  // [prompt]
   KvSegment* segments;
