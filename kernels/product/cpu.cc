@@ -1,10 +1,10 @@
-#include "kernels/product/cpu.h"
-
 #include <algorithm>
 #include <vector>
 
+#include "kernels/product/bodies.h"
 #include "kernels/product/cpu_isa.h"
 #include "kernels/weights/cpu_isa.h"
+#include "offload/host/thread_pool.h"
 
 namespace headrace::kernels::cpu {
 

@@ -1,8 +1,7 @@
 #include "kernels/product/op.h"
 
 #include "kernels/cpu/dispatch.h"
-#include "kernels/product/cpu.h"
-#include "kernels/product/cuda.h"
+#include "kernels/product/bodies.h"
 #include "kernels/product/cuda_memory.h"
 
 namespace headrace {

@@ -1,0 +1,22 @@
+// The bodies of kernels/product/op.h. On the CPU, k alone decides how an output element's sum over k is divided and
+// ordered, so its bits depend neither on the other rows and columns of the call nor on the threads. Internal to the op.
+#pragma once
+
+#include "kernels/cuda/bodies.h"
+#include "kernels/product/op.h"
+
+namespace headrace::kernels {
+
+HEADRACE_BODIES(product, ProductParams)
+
+namespace cuda {
+#ifdef HEADRACE_NO_CUDA_BODIES
+inline std::vector<std::string> plain_products(Stream&) { no_body("product"); }
+inline uint64_t product_library_version() { no_body("product"); }
+#else
+std::vector<std::string> plain_products(Stream& stream);
+uint64_t product_library_version();
+#endif
+}  // namespace cuda
+
+}  // namespace headrace::kernels
