@@ -1,7 +1,7 @@
-// A model on disk, opened: its config, its tensors under Hugging Face names, its tokenizer. One interface over a
-// Hugging Face directory (safetensors or PyTorch's own files, one or sharded) and a GGUF file (v2, v3, dequantised as
-// it is read, the llama row order of q and k undone). Opening reads headers only and checks every size and offset
-// against the file. Thread: const methods from any thread.
+// An opened model: its config, its tensors under Hugging Face names, its tokenizer. One interface for a Hugging Face
+// directory (safetensors or PyTorch files, single or sharded) and for a GGUF file (v2 or v3; rows are dequantised when
+// they are read, and llama's row order of q and k is undone). Opening reads only headers, and checks every size and
+// offset against the file. Thread: const methods from any thread.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ class Checkpoint : public TensorSource {
   const ModelConfig& config() const { return config_; }
   const std::string& format() const { return format_; }  // "safetensors", "PyTorch", "GGUF v3"
 
-  // The type most of the weights are stored in; quantised files say bf16.
+  // The type of most stored weights; bf16 for quantised files.
   virtual DType natural_dtype() const = 0;
 
   virtual bool has_tokenizer() const { return true; }

@@ -1,5 +1,5 @@
-// What a model's sizes may be, whichever file they came from: the bounds that keep every later product of two sizes
-// within 64 bits, and the rules between sizes. Pure.
+// Checks a model's sizes, whichever file they are from: bounds that keep every later product of two sizes within 64
+// bits, and rules between sizes. Pure.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ constexpr int64_t kMaxHeads = 65536, kMaxHeadDim = 65536;
 // The rules between sizes (heads a multiple of kv_heads, an even head_dim, …). Throws Error(kBadInput).
 void check_config(const ModelConfig& config, const std::string& source);
 
-// The part of it that is about rotary positions.
+// The rules for rotary positions alone.
 void check_rope(const RopeConfig& rope, int64_t head_dim, const std::string& source);
 
 }  // namespace headrace

@@ -1,4 +1,4 @@
-// config.json, in the forms that Hugging Face has published over the years, read as transformers 5 reads them.
+// Reads config.json as transformers 5 does, in every form that Hugging Face has published.
 #include <algorithm>
 #include <array>
 
@@ -53,7 +53,7 @@ void parse_sizes(const JsonFields& fields, ModelConfig* config) {
   config->vocab = fields.integer("vocab_size", 1, kMaxVocab);
   config->heads = fields.integer("num_attention_heads", 1, kMaxHeads);
   config->max_positions = fields.integer("max_position_embeddings", 1, kMaxPositions);
-  // Absent means one to each head in Llama; other families have other defaults, and none of their files leaves it out.
+  // In Llama the default is one per head. Other families have other defaults, but their files always have the field.
   const bool optional = config->family == "llama" || fields.names("num_key_value_heads");
   config->kv_heads = optional ? fields.integer_or("num_key_value_heads", 1, kMaxHeads, config->heads)
                               : fields.integer("num_key_value_heads", 1, kMaxHeads);

@@ -11,8 +11,8 @@ namespace {
 // Branch-free twins of the scalar conversions of the base header, so that the compiler can vectorise them.
 inline float load_f16(uint16_t bits) {
   const uint32_t sign = uint32_t{bits & 0x8000u} << 16, magnitude = bits & 0x7fffu;
-  // 2^112 moves the exponent's bias from 15 to 127 and makes subnormals right; infinity and NaN need their exponent
-  // back.
+  // Multiplying by 2^112 changes the exponent's bias from 15 to 127 and normalises subnormals; infinity and NaN get
+  // their exponent back.
   const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
   const uint32_t special = magnitude >= 0x7c00u ? 0x7f800000u : 0u;
   return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | special | sign);
@@ -27,7 +27,7 @@ inline uint16_t store_bf16(float value) {
 inline uint16_t store_f16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value), magnitude = bits & 0x7fffffffu, sign = (bits >> 16) & 0x8000u;
   const uint32_t normal = (magnitude + 0xfffu + ((magnitude >> 13) & 1) - 0x38000000u) >> 13;
-  // Beside one half, the last place is 2^-24, that of f16's subnormals: the sum rounds there.
+  // The last place of a sum with one half is 2^-24, as that of f16's subnormals, so the addition rounds there.
   const uint32_t subnormal = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
   const uint32_t finite = magnitude < 0x38800000u ? subnormal : normal;
   const uint32_t bounded = magnitude >= 0x477ff000u ? 0x7c00u : finite;
@@ -53,10 +53,10 @@ void convert_from(const char* source, DType to, void* out, int64_t count, Load l
   }
 }
 
-// A NaN or an infinity has all bits of its exponent set.
+// NaN and infinity have all exponent bits set.
 template <typename Bits>
 int64_t first_with(Bits exponent, const void* values, int64_t count) {
-  constexpr int64_t kRun = 4096;  // looked at without a branch, so that the compiler can vectorise it
+  constexpr int64_t kRun = 4096;  // checked without a branch, so that the compiler can vectorise the loop
   const Bits* const bits = static_cast<const Bits*>(values);
   for (int64_t begin = 0; begin < count; begin += kRun) {
     const int64_t end = std::min(count, begin + kRun);

@@ -1,4 +1,4 @@
-// The tensors that a decoder of a given config is made of, under their Hugging Face names. Pure.
+// The tensors of a decoder with a given config, under their Hugging Face names. Pure.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct DecoderTensor {
   std::vector<int64_t> shape;
 };
 
-// In the order in which a pass uses them: embedding, layers, norm, head (left out when it is tied).
+// In the order in which a pass uses them: embedding, layers, norm, head (omitted if tied).
 std::vector<DecoderTensor> decoder_tensors(const ModelConfig& config);
 
 }  // namespace headrace

@@ -15,11 +15,11 @@
 namespace headrace {
 namespace {
 
-// A draw is one of so many equally likely values, four draws a random word: what a generator of normal values computes
-// is looked up instead, since an 8B model has eight billion of them.
+// The number of equally likely values of a draw; a random word gives four draws. Values of the normal distribution come
+// from a table instead of being computed, because an 8B model has eight billion of them.
 constexpr int kQuantileBits = 12;
 constexpr size_t kQuantiles = size_t{1} << kQuantileBits;
-constexpr uint64_t kDraws = 4;  // a word
+constexpr uint64_t kDraws = 4;  // per word
 
 // z with P(Z <= z) = p, for p below 1/2, by bisection.
 double normal_quantile(double p) {
@@ -46,7 +46,7 @@ const std::array<float, kQuantiles>& quantiles() {
   return values;
 }
 
-// Elements [begin, end) of the tensor, each one of `table`'s.
+// Elements [begin, end) of the tensor, each an entry of `table`.
 template <typename Element>
 void draw(uint64_t key, int64_t begin, int64_t end, const std::array<Element, kQuantiles>& table, Element* out) {
   for (auto i = static_cast<uint64_t>(begin); i < static_cast<uint64_t>(end);) {
@@ -116,7 +116,7 @@ class RandomCheckpoint final : public Checkpoint {
   void read_dequantised(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const;
 
   const uint64_t seed_;
-  const std::string content_;  // names it
+  const std::string content_;  // identifies the weights
   const MemoryBytes content_bytes_{content_, "random weights"};
 };
 
@@ -129,7 +129,7 @@ void RandomCheckpoint::read_blocks(const TensorInfo& tensor, int64_t row_begin, 
               dst);
 }
 
-// A row at a time, so that its blocks are still in the cache.
+// Row by row, so that the blocks of a row are still in the cache.
 void RandomCheckpoint::read_dequantised(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type,
                                         void* dst) const {
   const WeightType stored = tensor.block_type().value();

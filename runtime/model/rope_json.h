@@ -1,5 +1,5 @@
-// What a config.json says about rotary positions, in the forms that have been published. Pure. Included by .cc files
-// only, as json_file.h is.
+// Reads a config.json's settings of rotary positions, in all published forms. Pure. Only .cc files include it, like
+// json_file.h.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What --rope-* puts in the place of the model's own rope settings. A plain value; any thread.
+// The RoPE settings of --rope-*, which replace the model's own. A plain value; any thread.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@ namespace headrace {
 
 struct RopeOverrides {
   std::optional<RopeScaling> scaling{};  // --rope-scaling
-  double factor = 0;                     // --rope-scale: the context grows by it; 0: the model's
+  double factor = 0;                     // --rope-scale: the factor by which the context grows; 0: the model's
   double theta = 0;                      // --rope-freq-base; 0: the model's
   int64_t original_positions = 0;        // --yarn-orig-ctx; 0: the model's
 };
-// The model's config with these in place. Throws Error(kUsage) for settings that contradict each other.
+// The model's config with these settings applied. Throws Error(kUsage) for settings that contradict each other.
 ModelConfig with_rope(ModelConfig config, const RopeOverrides& overrides);
 
 }  // namespace headrace

@@ -1,6 +1,6 @@
-// Rotary frequencies: default, linear, Llama 3 and YaRN (arXiv 2309.00071, section 3.2 and appendix A), in the order of
-// f32 operations of the reference implementation (transformers, modeling_rope_utils), so that tables agree to the bit
-// or very nearly.
+// Rotary frequencies: default, linear, Llama 3 and YaRN (arXiv 2309.00071, section 3.2 and appendix A). The order of
+// f32 operations is that of the reference implementation (transformers, modeling_rope_utils), so tables agree exactly
+// or within a rounding.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -11,7 +11,7 @@
 namespace headrace {
 namespace {
 
-// theta^(2i / head_dim), in f32 as the reference: the exponent is rounded to f32 first.
+// theta^(2i / head_dim) in f32. As in the reference, the exponent is rounded to f32 first.
 std::vector<float> wave_lengths(double theta, int64_t head_dim) {
   std::vector<float> lengths(static_cast<size_t>(head_dim / 2));
   const double base = static_cast<float>(theta);
@@ -49,7 +49,7 @@ float yarn_scale(const RopeConfig& rope) {
   return static_cast<float>(yarn_mscale(rope.factor, 1));
 }
 
-// Between dimension `low` (kept) and `high` (interpolated) the two blend along a ramp.
+// A linear ramp blends the kept frequency at dimension `low` with the interpolated one at `high`.
 void scale_yarn(const RopeConfig& rope, double original, int64_t head_dim, std::vector<float>* inv_freq) {
   const auto dimension = [&](double rotations) {
     return static_cast<double>(head_dim) * std::log(original / (rotations * 2 * std::numbers::pi)) /

@@ -1,5 +1,5 @@
-// Named tensors in one or more files, found by name and read row by row in any element type: what weights are loaded
-// from, be it a target model or a draft. Thread: const methods from any thread.
+// Named tensors in one or more files, read row by row in any element type. The weights of targets and drafts are loaded
+// from it. Thread: const methods from any thread.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct TensorInfo {
   uint64_t stored_bytes = 0;
   int64_t rows() const { return shape.size() == 2 ? shape[0] : 1; }
   int64_t cols() const { return shape.empty() ? 0 : shape.back(); }
-  std::optional<WeightType> block_type() const;  // of a matrix that is stored quantised, and can be kept so
+  std::optional<WeightType> block_type() const;  // of a quantised matrix that can be kept so; none: of others
 };
 
 class TensorSource {
@@ -34,15 +34,15 @@ class TensorSource {
                             const std::vector<int64_t>& shape) const;  // Error if absent or other shape
   const std::string& path() const { return path_; }
 
-  // Rows [row_begin, row_end) of a tensor (a 1-D tensor is one row), converted to `type`, written to dst
-  // [row_end - row_begin, cols].
+  // Reads rows [row_begin, row_end) of a tensor (a 1-D tensor is one row), converts them to `type`, and writes them to
+  // dst [row_end - row_begin, cols].
   virtual void read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const = 0;
-  // The same rows as they are stored, in blocks. REQUIRES: tensor.block_type().
+  // The same rows as stored, in blocks. REQUIRES: tensor.block_type().
   virtual void read_blocks(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, void* dst) const;
-  // Where a tensor's stored bytes are, or what stands for its content where no file holds it: what identities are made
-  // of.
+  // Where a tensor's stored bytes are, or bytes that identify its content if no file holds it. Fingerprints hash this
+  // range.
   virtual ByteRange stored_range(const TensorInfo& tensor) const = 0;
-  // The files that these come from, as they were when they were opened; none: no file holds them.
+  // The files of the tensors, stamped when they were opened; empty: no file holds the tensors.
   virtual std::vector<FileStamp> files() const { return {}; }
 
  protected:
