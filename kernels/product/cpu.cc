@@ -10,15 +10,16 @@ namespace headrace::kernels::cpu {
 
 namespace {
 
-// Of w, in a part: stays in the second-level cache while many rows pass; else small enough to share out evenly.
+// Bytes of w in a part. For many rows the part stays in the second-level cache; for few rows it is small enough to
+// divide the work evenly.
 constexpr int64_t kManyRows = 24;
 constexpr int64_t kPartBytesOfManyRows = 192 * 1024;
 constexpr int64_t kPartBytesOfFewRows = 1024 * 1024;
-constexpr int64_t kPartsPerThread = 4;  // so that a thread that lost time does not hold up the rest
-// Of blocks that are unpacked at a time, where few rows pass: they are read once, from the first-level cache.
+constexpr int64_t kPartsPerThread = 4;  // so that a delayed thread does not delay the rest
+// Bytes of weights that are unpacked at a time for few rows, which read them once, from the first-level cache.
 constexpr int64_t kUnpackedBytesOfFewRows = 24 * 1024;
 
-// Columns a part: how the work is cut never changes a bit.
+// Columns per part. The division of the work never changes a bit.
 int64_t cols_per_part(const ProductParams& params, int64_t tile_cols, int threads) {
   const int64_t row_bytes = params.k * static_cast<int64_t>(dtype_bytes(params.type));
   const int64_t most = (params.rows > kManyRows ? kPartBytesOfManyRows : kPartBytesOfFewRows) / row_bytes;
@@ -26,7 +27,7 @@ int64_t cols_per_part(const ProductParams& params, int64_t tile_cols, int thread
   return ceil_div(std::max<int64_t>(std::min(fair, most), 1), tile_cols) * tile_cols;
 }
 
-// Memory that a thread keeps for the blocks that it unpacks.
+// A thread's memory for unpacked weights; kept.
 std::byte* room_of_thread(int64_t bytes) {
   constexpr size_t kAlignment = 64;
   thread_local std::vector<std::byte> memory;
@@ -86,8 +87,8 @@ class Product {
     return part;
   }
 
-  // A few of the weight part's columns [begin, end) after the other, each unpacked once for all rows. Its first is
-  // column `first` of the product.
+  // Columns [begin, end) of the weight part, a few at a time: each is unpacked once for all rows. Column 0 of the part
+  // is column `first` of the product.
   void unpack_and_multiply(const WeightPart& weight, int64_t first, int64_t begin, int64_t end) const {
     const WeightTypeInfo& info = weight_type_info(weight.type);
     const DType to = kernels_.unpacked_type(params_.type);
@@ -110,7 +111,7 @@ class Product {
   const ProductKernels& kernels_;
   const WeightKernels& weights_;
   const int64_t cols_;
-  int64_t parts_[4] = {};  // of the work, before each part of the weight
+  int64_t parts_[4] = {};  // parts of the work before each part of the weight
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
-// A product as dot products: both x and w are rows along k, so that nothing needs packing. An output element's sum:
-// every lane of one vector accumulator takes the k of its own place, vectors of k in ascending order (the last one
-// filled up with zeros), then the lanes are added in the order of sum_each (simd.h). That order is all that an
-// element's bits depend on; tiles and blocks only choose which elements are computed together.
+// A product as dot products: x and w are both rows along k, so nothing needs packing. The sum of an output element: one
+// vector accumulator adds vectors of k in ascending order (the last one padded with zeros), then sum_each (simd.h) adds
+// its lanes. An element's bits depend on that order alone; tiles and blocks only decide which elements are computed
+// together.
 #include "kernels/product/cpu_isa.h"
 
 #include "kernels/cpu/simd.h"
@@ -20,17 +20,18 @@ constexpr int kTileRows = 4, kTileCols = 3;
 constexpr int kTileRows = 3, kTileCols = 3;
 #endif
 
-// Rows that multiply blocks as they are: each tile unpacks its weights anew. More rows find them unpacked in memory.
+// Most rows that multiply blocks directly, where each tile unpacks its weights again. For more rows the weights are
+// unpacked to memory first.
 constexpr int kMaxBlockRows = 2;
 
-// Tiles leave their sums in a block of fp32, from which whole rows are finished.
+// Tiles write their sums to a block of fp32, from which whole rows are finished.
 constexpr int64_t kBlockCols = 48;
-constexpr int64_t kBlockStride = kBlockCols + 4;  // a tile writes four columns, the last one's beyond the block
+constexpr int64_t kBlockStride = kBlockCols + 4;  // a tile writes four columns, so the last one writes beyond the block
 constexpr int64_t kBlockRows = 24;                // at most
 constexpr int64_t kBlockBytes = 14 * 1024;        // of x: half of the first-level cache
 
-// How one type's vectors are read and multiplied, kStep elements of k at a time. Weights that were unpacked from blocks
-// are f32 already, with the values that the type has.
+// Reads and multiplies vectors of one type, kStep elements of k at a time. Weights that were unpacked from blocks are
+// already f32, with values that the type can hold.
 template <typename T, typename W = T>
 struct DotWidened {
   using Element = T;
@@ -55,7 +56,7 @@ using DotF32 = DotWidened<float>;
 using DotF16 = DotWidened<f16>;
 
 #if defined(__AVX512BF16__)
-// Pairs along k in one instruction, which reads and gives subnormals as zero: below 2^-126, nothing a sum would notice.
+// Pairs along k in one instruction, which flushes subnormals to zero: values below 2^-126, negligible in a sum.
 struct DotBf16 {
   // The upper halves of the elements of a, then of b.
   HEADRACE_SIMD vu high_halves(vu a, vu b) {
@@ -91,15 +92,15 @@ using DotBf16 = DotWidened<bf16>;
 using DotUnpackedBf16 = DotWidened<bf16, float>;
 #endif
 
-// How far ahead of its use w is fetched, into the second-level cache: a whole number of tiles, so that every line is
-// asked for once and in order, and far enough for the memory's latency. This doubles what a single row gets out of it.
+// Distance at which w is prefetched into the second-level cache: a whole number of tiles, so that each line is
+// requested once and in order, and long enough to hide the memory's latency. It doubles the bandwidth of a single row.
 constexpr int64_t kFetchBytes = 8 * 1024;
-constexpr int kSecondLevel = 2;  // __builtin_prefetch's word for it
+constexpr int kSecondLevel = 2;  // as __builtin_prefetch names it
 
 constexpr int64_t kLineBytes = 64;
 
-// acc += one step of x rows times w rows. `count`: elements of k in it, none beyond are touched; kStep in all but the
-// last.
+// acc += one step of x rows times w rows. `count`: elements of k in the step, kStep in all but the last; no others are
+// read.
 template <typename Dot, int kRows, int kCols, typename... Count>
 HEADRACE_SIMD void add_step(const typename Dot::Element* x, const typename Dot::Weight* w, int64_t k,
                             vf (&acc)[kRows][kCols], Count... count) {
@@ -125,7 +126,7 @@ HEADRACE_SIMD void put_sums(const vf (&acc)[kRows][kCols], float* sums) {
 }
 
 // sums[r * kBlockStride + c] = x row r . w row c, for kRows x kCols of them; writes 4 columns whatever kCols is.
-// kFetch: asks for as much of w as it reads, `fetch` bytes ahead.
+// kFetch: prefetches as much of w as it reads, `fetch` bytes ahead.
 template <typename Dot, int kRows, int kCols, bool kFetch>
 void tile(const typename Dot::Element* x, const typename Dot::Weight* w, int64_t k, int64_t fetch, float* sums) {
   static_assert(kCols <= 4);
@@ -173,8 +174,7 @@ void tile_of_rows(const typename Dot::Element* x, const typename Dot::Weight* w,
   }
 }
 
-// All rows of a block against one column of tiles. fetch > 0: the first tile fetches ahead; the others find w in a
-// cache.
+// All rows of a block against one column of tiles. fetch > 0: the first tile prefetches; the others find w in a cache.
 template <typename Dot, int kCols>
 void tile_column(const typename Dot::Element* x, const typename Dot::Weight* w, int64_t k, int64_t rows, int64_t fetch,
                  float* sums) {
@@ -198,7 +198,7 @@ void finish_row(const ProductPart& part, const float* sums, int64_t row, int64_t
   Out* out = static_cast<Out*>(part.out) + row * part.n + col;
   for (int64_t c = 0; c < cols; c += kLanes) {
     const int64_t count = cols - c < kLanes ? cols - c : kLanes;
-    vf v = load(sums + c);  // the block's rows have room for whole vectors
+    vf v = load(sums + c);  // the rows of a block are padded to whole vectors
     if (bias != nullptr) v += load_some(bias + col + c, count);
     if (residual != nullptr) v += load_some(residual + row * part.n + col + c, count);
     store_some(out + c, v, count);
@@ -248,9 +248,9 @@ void part(const ProductPart& part) {
   }
 }
 
-// ---- Weights in blocks, which few rows multiply as they are --------------------------------------------------------
+// ---- Weights in blocks, multiplied directly by few rows -------------------------------------------------------------
 
-// As tile(), with w in blocks, a row of which takes row_bytes. The order of sums is the same.
+// Like tile(), with w in blocks; a row of w has row_bytes bytes. The order of sums is the same.
 template <typename Dot, typename Round, typename Type, int kRows, int kCols>
 void tile_of_blocks(const typename Dot::Element* x, const uint8_t* w, int64_t k, int64_t row_bytes, float* sums) {
   constexpr int kGroups = Type::kElements / kGroup;

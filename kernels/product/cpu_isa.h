@@ -1,4 +1,4 @@
-// The inner part of the matrix product, one table an instruction set (isa.h). Serial; any thread.
+// The inner part of the matrix product, one table per instruction set (isa.h). Serial; any thread.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace headrace::kernels {
 
-// A product's operands as in ProductParams, and the part of the output that one call computes.
+// A product's operands, as in ProductParams, and the part of the output that one call computes.
 struct ProductPart {
   const void* x;         // [rows, k]
   const void* w;         // [col_end - col_begin, k]: the part's own columns
@@ -19,16 +19,16 @@ struct ProductPart {
   int64_t n, k;
   int64_t row_begin, row_end, col_begin, col_end;
   DType type, out_type;
-  bool unpacked;  // w was unpacked from blocks a moment ago: it is in a cache, and of the type unpacked_type() returns
+  bool unpacked;  // w was just unpacked from blocks: it is in a cache, and its type is unpacked_type()
 };
 
 struct ProductKernels {
   void (*part)(const ProductPart& part);
-  // The same where w is in blocks of `type`, for at most max_block_rows rows. REQUIRES: its weights are finite.
+  // The same for w in blocks of `type`, and at most max_block_rows rows. REQUIRES: its weights are finite.
   void (*blocks)(const ProductPart& part, WeightType type);
   int64_t max_block_rows;
   int tile_cols;  // parts are best cut at multiples of this
-  // What blocks are unpacked to for a product of `type`: `type` itself, or kF32, which holds the same values.
+  // The type to which blocks are unpacked for a product of `type`: `type`, or kF32 with the same values.
   DType (*unpacked_type)(DType type);
 };
 HEADRACE_DECLARE_ISA(ProductKernels, product_kernels)

@@ -24,9 +24,9 @@ uint64_t product_workspace_bytes(Stream& stream) {
   return cuda_stream(stream).attachment() ? 0 : kProductWorkspaceBytes + kProductSumsBytes;
 }
 
-// The buffers of the check in kernels/product/cuda_plan.cc: a group of x and of out, two rows of out, a counter.
+// Buffers of the check in kernels/product/cuda_plan.cc: a group of x and of out, two rows of out, a counter.
 uint64_t product_check_bytes(const ProductParams& params) {
-  if (params.weight.count > 0 && !params.weight.plain()) return 0;  // not cuBLASLt's
+  if (params.weight.count > 0 && !params.weight.plain()) return 0;  // cuBLASLt is not used
   const uint64_t group = static_cast<uint64_t>(product_group(params.path, params.rows));
   const uint64_t x_row = static_cast<uint64_t>(params.k) * dtype_bytes(params.type);
   const uint64_t out_row = static_cast<uint64_t>(params.n) * dtype_bytes(params.out_type);

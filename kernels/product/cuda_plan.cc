@@ -33,7 +33,7 @@ cudaDataType_t data_type(DType type) {
   return type == DType::kF32 ? CUDA_R_32F : type == DType::kF16 ? CUDA_R_16F : CUDA_R_16BF;
 }
 
-// Of every row of an array that is itself aligned: the largest power of two, 16 at most.
+// The alignment of every row of an aligned array: a power of two, at most 16.
 uint32_t alignment_of_rows(int64_t cols, DType type) {
   const uint64_t bytes = static_cast<uint64_t>(cols) * dtype_bytes(type);
   uint32_t alignment = 16;
@@ -43,8 +43,8 @@ uint32_t alignment_of_rows(int64_t cols, DType type) {
 
 }  // namespace
 
-// In cuBLASLt's words, whose matrices are column-major: D [n, rows] = op(A) B + C with A = w as [k, n], transposed, and
-// B = x as [k, rows]. C is the residual, added in fp32 before the one rounding.
+// cuBLASLt's matrices are column-major: D [n, rows] = op(A) B + C, where A is w as [k, n], transposed, and B is x as
+// [k, rows]. C is the residual, added in fp32 before the only rounding.
 class ProductPlan {
  public:
   explicit ProductPlan(const ProductShape& plan_shape) : shape(plan_shape) {
@@ -69,7 +69,7 @@ class ProductPlan {
     if (operation_ != nullptr) cublas_lt().matmul_desc_destroy(operation_);
   }
 
-  // What the heuristic offers, in its order.
+  // The heuristic's algorithms, in its order.
   std::vector<cublasLtMatmulAlgo_t> candidates(cublasLtHandle_t handle) const {
     cublasLtMatmulPreference_t preference = nullptr;
     check_lt(cublas_lt().matmul_preference_create(&preference), "cublasLtMatmulPreferenceCreate", shape);
@@ -79,7 +79,7 @@ class ProductPlan {
     };
     const uint64_t workspace_bytes = kProductWorkspaceBytes;
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
-    // A sum that is split is added up in fp32, in a fixed order.
+    // A split sum is reduced in fp32, in a fixed order.
     const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
     const uint32_t in = alignment_of_rows(shape.k, shape.type);
@@ -136,7 +136,7 @@ class ProductPlan {
 
 namespace {
 
-// The check of one plan's algorithms, on the caller's weights and bias. Its memory goes back when it ends.
+// Checks the algorithms of one plan with the caller's weights and bias. Frees its memory at the end.
 class StartUpCheck {
  public:
   StartUpCheck(const ProductPlan& plan, const ProductParams& params, cublasLtHandle_t handle,
@@ -236,7 +236,7 @@ const ProductPlan& ProductPlans::plan_for(const ProductParams& params, const Pro
       plan->usable = true;
       break;
     }
-    stream_.synchronize();  // before the check's memory goes
+    stream_.synchronize();  // before the check's memory is freed
   }
   plans_.push_back(std::move(plan));
   return *plans_.back();
@@ -247,7 +247,7 @@ void ProductPlans::run_plan(const ProductPlan& plan, const ProductParams& params
   stream_.check_launch("product (cuBLASLt)");
 }
 
-// As many columns at a time as the buffer of sums holds.
+// Computes as many columns at a time as the buffer of sums holds.
 bool ProductPlans::run_sums(const ProductParams& params) {
   const int64_t fit =
       static_cast<int64_t>(kProductSumsBytes / sizeof(float)) / params.rows / kSumsColumns * kSumsColumns;
@@ -264,7 +264,7 @@ bool ProductPlans::run_sums(const ProductParams& params) {
     }
     return true;
   };
-  // All or nothing: the output may be the residual.
+  // All columns or none, because the output may be the residual.
   if (!for_columns([](const ProductPlan& plan, const ProductParams&, int64_t) { return plan.usable; })) return false;
   return for_columns([&](const ProductPlan& plan, const ProductParams& part, int64_t col) {
     run_plan(plan, part);

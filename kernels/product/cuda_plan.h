@@ -1,10 +1,10 @@
-// cuBLASLt as docs/design.md, section 6, rule 1, requires it: for every weight shape, its types, the group's size and
-// the epilogue one pinned algorithm, the first of the heuristic's list, in its order, that passes a check: a row has
-// the same bits in each place, among different neighbours, twice, and they are those of the sum in fp32, rounded once.
-// (Hopper's own kernels round before they add a residual.) If none passes with a bias or a residual, the sums stay in
-// fp32 and a kernel of ours ends them. Nothing is ever timed. A stream's plans, its cuBLASLt handle and its memory live
-// in the stream's attachment. The first product of a kind checks (it allocates, waits for the stream, and cannot be
-// captured in a graph); all others only enqueue. Threads as stream.h says.
+// Uses cuBLASLt as docs/design.md, section 6, rule 1, requires: one pinned algorithm for each weight shape, type, group
+// size and epilogue. It is the first of the heuristic's list, in its order, that passes a check: one row has the same
+// bits in each place, among different neighbours, twice, and they equal the fp32 sum rounded once. (Hopper's kernels
+// round before they add a residual.) If no algorithm passes with a bias or a residual, the sums stay in fp32 and a
+// kernel of ours finishes them. Nothing is timed. The stream's attachment owns its plans, cuBLASLt handle and memory.
+// The first product of a kind runs the check: it allocates, waits for the stream, and cannot be captured in a graph.
+// All later ones only enqueue. Threads: as for the stream (stream.h).
 #pragma once
 
 #include <cublasLt.h>
@@ -29,14 +29,14 @@ class ProductPlan;  // one kind of product with its algorithm
 
 class ProductPlans {
  public:
-  // Those of the stream, made when first asked for.
+  // The stream's plans, created on first use.
   static ProductPlans& of(CudaStream& stream);
   explicit ProductPlans(CudaStream& stream);
   ~ProductPlans();
 
-  // `params.rows` is the group's size. False: cuBLASLt has no algorithm for it that passes; nothing was enqueued.
+  // `params.rows` is the group's size. False: no cuBLASLt algorithm passes; nothing was enqueued.
   bool run(const ProductParams& params);
-  std::vector<std::string> plain() const;  // the kinds for which it has none
+  std::vector<std::string> plain() const;  // the kinds without such an algorithm
 
  private:
   const ProductPlan& plan_for(const ProductParams& params, const ProductShape& shape);
