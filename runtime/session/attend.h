@@ -1,6 +1,6 @@
-// Attention of a target pass (docs/design.md, section 8): hybrid tree attention is the prefix's states, one a segment,
-// folded left to right wherever the segments are, and the tail along each node's own path (LongSpec section 3.3). Owns
-// nothing. Thread: the session's; all work is enqueued on its compute stream.
+// Attention of a target pass (docs/design.md, section 8). Hybrid tree attention (LongSpec section 3.3) folds the states
+// of the prefix, one per segment, from left to right, whatever tier a segment is in, and then the tail along each
+// node's own path. Owns nothing. Thread: the session's; all work is enqueued on its compute stream.
 #pragma once
 
 #include <cstdint>
@@ -13,26 +13,26 @@
 
 namespace headrace {
 
-// The rows that a session's passes see.
+// The KV rows that a session's passes read.
 struct KvRooms {
   KvCache& cache;
-  KvStreamer* streamer = nullptr;  // null where all is resident
-  PartialKv* partial = nullptr;    // null where the run never outgrows its budget
+  KvStreamer* streamer = nullptr;  // null if all rows are resident
+  PartialKv* partial = nullptr;    // null if the partial KV would hold all rows
 };
 
-// What a pass sees of them.
+// Which of these rows a pass reads.
 struct PassScope {
   StepMode mode = StepMode::kFull;
-  int64_t judged_again = 0;      // of its nodes, pending tokens
-  int64_t deepest_position = 0;  // of its nodes
+  int64_t judged_again = 0;      // nodes that are pending tokens
+  int64_t deepest_position = 0;  // of any node
 };
 
 class PassAttention {
  public:
   PassAttention(const SessionPlan& plan, const SessionBuffers& buffers, const KvRooms& kv);
 
-  // One layer of the pass, whose queries are in pass.work.qkv and whose own rows are in the cache's pass rows. A
-  // refresh chooses the partial KV's blocks, and gathers them as the segments pass.
+  // One layer of the pass: its queries are in pass.work.qkv, its own rows in the cache's pass rows. A refresh also
+  // selects the blocks of the partial KV, and gathers them from the segments.
   void run(const Pass& pass, int64_t layer, const PassScope& scope);
 
  private:
@@ -47,7 +47,7 @@ class PassAttention {
   const KvRooms kv_;
 };
 
-// The last `count` of the first `rows` rows' queries.
+// The queries of the last `count` of the first `rows` rows.
 ScoringQueries scoring_queries(const SessionLayout& layout, const LayerWork& work, int64_t rows, int64_t count);
 
 }  // namespace headrace

@@ -127,7 +127,7 @@ Ranked TargetPass::grow(const Tree& tree, int64_t first) {
   buffers_.download_ranked();
   buffers_.download_samples(rows);
   finish_step();
-  // A provisional choice: where there is no token, the first stands in for it until the refresh.
+  // The sample is provisional: if there is no token, token 0 replaces it until the refresh.
   int32_t* const samples = buffers_.host_result().samples;
   for (int64_t i = 0; i < rows; ++i) samples[i] = std::max(samples[i], 0);
   const size_t count = static_cast<size_t>(rows), ranked = count * kRankedTokens;
@@ -155,8 +155,9 @@ void TargetPass::rank(int64_t rows) {
                 compute_);
 }
 
-// As many on a GPU, where 64 rows cost what one does, that steps of a few sizes are the same few graphs: the last node
-// is repeated, in pass rows that nobody sees before their own nodes have them.
+// Rows of a growing step. On a GPU, where 64 rows cost as much as one, they are rounded up to a few sizes, so that a
+// few graphs serve all steps. The last node is repeated to fill them, in pass rows that no query reads before their own
+// nodes are there.
 int64_t TargetPass::growth_rows(int64_t rows, int64_t first) const {
   constexpr int64_t kAtATime = 16;
   if (layout_.device().backend() == Backend::kCpu) return rows;
@@ -164,8 +165,8 @@ int64_t TargetPass::growth_rows(int64_t rows, int64_t first) const {
   return std::max(rows, std::min({whole, options_.grow_rows, layout_.pass_rows() - first}));
 }
 
-// Where nothing is streamed, what it enqueues depends on the number of nodes and of prefix segments alone; of a
-// partial step, on the number of nodes.
+// If nothing streams, the enqueued work depends only on the number of nodes and of prefix segments; in a partial step
+// only on the number of nodes.
 void TargetPass::run_pass(const Pass& pass) {
   embed_tokens(weights_.embedding(),
                {.ids = buffers_.step().inputs.tokens,
@@ -185,7 +186,7 @@ void TargetPass::run_pass(const Pass& pass) {
   draw(pass);
 }
 
-// Those with rows that some node of the step sees.
+// The number of segments with rows that some node of the step reads.
 int64_t TargetPass::prefix_segments() const { return segments_for(tail_begin(scope_.deepest_position)); }
 
 void TargetPass::upload_step(const Tree& tree) {
@@ -209,7 +210,7 @@ void TargetPass::upload_step(const Tree& tree) {
   buffers_.upload_inputs(upload_bytes(tree.size()));
 }
 
-// A node's path leads over rows of earlier calls to its own.
+// A node's path passes through rows of earlier calls.
 void TargetPass::upload_growth(const Tree& tree, int64_t first) {
   const int64_t stride = layout_.path_stride();
   scope_.deepest_position = kv_.cache.rows();
@@ -238,7 +239,7 @@ void TargetPass::set_input(int64_t row, int32_t token, int64_t position) {
     buffers_.host_inputs().slots[row] = static_cast<int32_t>(kv_.partial->slot_of(position));
 }
 
-// Of a step's inputs, paths last.
+// Bytes of a step's inputs that `rows` rows use; the paths come last.
 uint64_t TargetPass::upload_bytes(int64_t rows) const {
   return buffers_.step().path_offset + static_cast<uint64_t>(rows * layout_.path_stride()) * sizeof(int32_t);
 }
@@ -291,7 +292,7 @@ void TargetPass::finish_step() {
   if (kv_.streamer != nullptr) kv_.streamer->check();
 }
 
-// Whether these are the first of the nodes that the device accepted: it has their numbers.
+// Whether these are the first nodes that the device accepted: then it has their numbers already.
 bool TargetPass::accepted_on_device(const Acceptance& acceptance) const {
   if (!on_device_) return false;
   const TreeAcceptance& there = *buffers_.host_result().acceptance;

@@ -1,6 +1,6 @@
-// Target passes over trees, and what is committed of them (docs/design.md, section 8): layers, attention, logits,
-// samples. A pass is replayed as a CUDA graph where what it enqueues depends on a few sizes alone. Owns the graphs.
-// Thread: the session's.
+// Runs target passes over trees, from layers and attention to logits and samples, and commits accepted paths
+// (docs/design.md, section 8). A pass whose enqueued work depends on a few sizes alone is replayed as a CUDA graph.
+// Owns the graphs. Thread: the session's.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ namespace headrace {
 
 class TargetPass {
  public:
-  // All that is referred to outlives this. REQUIRES: prefill has run, and the pass's buffers are allocated.
+  // All references must outlive this. REQUIRES: prefill has run, and the buffers of passes are allocated.
   TargetPass(const SessionPlan& plan, const SessionBuffers& buffers, const KvRooms& kv);
 
-  // The token after the prompt, from the state of its last row.
+  // Samples the token after the prompt from the state of its last row.
   int32_t sample_prompt();
   // As in runtime/session/session.h.
   std::span<const int32_t> verify(const Tree& tree, StepMode mode);
@@ -31,8 +31,8 @@ class TargetPass {
   std::vector<float> logits(int64_t rows) const;
 
   int64_t replayed_steps() const { return replay_.launches() + growth_replay_.launches(); }
-  int64_t steps_on_device() const { return steps_on_device_; }      // whose tree the host had no hand in
-  int64_t commits_on_device() const { return commits_on_device_; }  // nor in what was accepted of it
+  int64_t steps_on_device() const { return steps_on_device_; }      // whose tree was made on the device
+  int64_t commits_on_device() const { return commits_on_device_; }  // of those, the ones whose path was accepted there
 
  private:
   void start_pass(StepMode mode, int64_t nodes);
@@ -62,8 +62,8 @@ class TargetPass {
   PassAttention attention_;
   PassScope scope_;
   int64_t step_rows_ = 0;   // of the pass
-  bool on_device_ = false;  // the step's tree came from the device
-  bool grows_ = false;      // the pass's own K and V go to the pass rows that the inputs say; else from the first on
+  bool on_device_ = false;  // the step's tree was made on the device
+  bool grows_ = false;      // the pass's own K and V go to the pass rows given in the inputs; else from row 0 on
   int64_t steps_on_device_ = 0, commits_on_device_ = 0;
   Replay replay_, growth_replay_;
 };
