@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <iterator>
 #include <map>
@@ -15,7 +14,7 @@
 #include "runtime/draft/open/open_draft.h"
 #include "runtime/engine/drafting.h"
 #include "runtime/engine/engine.h"
-#include "tests/offload/device/gate.h"
+#include "tests/runtime/draft/side_by_side.h"
 #include "tests/support/session_fixture.h"
 #include "tests/support/stops_at.h"
 #include "tests/support/temporary_folder.h"
@@ -322,82 +321,6 @@ TEST_P(EveryDraft, IsFollowedWhereItIsTheTarget) {
   }
 }
 
-// One run whose trees come to the host and go back, one whose do not.
-class SideBySide {
- public:
-  struct Step {
-    Tree tree;
-    Acceptance acceptance;
-    std::vector<int32_t> samples;
-    bool operator==(const Step& other) const {
-      return tree.tokens == other.tree.tokens && tree.parents == other.tree.parents &&
-             tree.depths == other.tree.depths && tree.scores == other.tree.scores && samples == other.samples &&
-             acceptance.nodes == other.acceptance.nodes && acceptance.next == other.acceptance.next;
-    }
-  };
-
-  SideBySide(const LoadedModel& on, DraftModel* model, SessionOptions options) : on_(on), limits_(model->tree()) {
-    options.context_tokens += limits_.levels;
-    options.pass_rows = limits_.nodes;
-    options.partial.shape.blocks = 4;
-    model->load(nullptr, nullptr);
-    for (size_t i = 0; i < 2; ++i) {
-      drafts_[i] = model->start({.prompt_tokens = options.prompt_tokens,
-                                 .context_tokens = options.context_tokens,
-                                 .most_pending = kMaxPending,
-                                 .sampling = options.sampling});
-      options.draft = drafts_[i].get();
-      sessions_[i] = on.session(options);
-    }
-  }
-  int32_t prefill(const std::vector<int32_t>& prompt) {
-    sessions_[1]->prefill(prompt, nullptr, nullptr);
-    return *sessions_[0]->prefill(prompt, nullptr, nullptr);
-  }
-  Session& on_device() { return *sessions_[1]; }
-
-  Step through_the_host(int32_t root, StepMode mode) {
-    Step step;
-    step.tree.reset(root);
-    drafts_[0]->propose(root, position(mode), limits_, &step.tree);
-    const std::span<const int32_t> samples = sessions_[0]->verify(step.tree, mode);
-    step.samples.assign(samples.begin(), samples.end());
-    accept(step.tree, samples, &step.acceptance);
-    return step;
-  }
-  // `held`: the stream stands still until the target's pass, too, is about to be enqueued.
-  Step on_the_device(int32_t root, StepMode mode, bool held) {
-    Step step;
-    Gate gate(*on_.device, std::chrono::seconds(10));
-    const auto before = std::chrono::steady_clock::now();
-    if (held) gate.hold(*on_.compute);
-    const ProposedTree proposed =
-        drafts_[1]->propose_into(root, position(mode), limits_, sessions_[1]->tree_inputs(mode));
-    EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(9)) << "it waited for the stream";
-    gate.open();
-    EXPECT_EQ(proposed.nodes, limits_.nodes);
-    const std::span<const int32_t> samples = sessions_[1]->verify(proposed, mode, &step.tree, &step.acceptance);
-    step.samples.assign(samples.begin(), samples.end());
-    return step;
-  }
-  void commit(const Step& step) {
-    for (size_t i = 0; i < 2; ++i) {
-      sessions_[i]->commit(step.acceptance);
-      drafts_[i]->observe(step.tree, step.acceptance);
-    }
-  }
-
- private:
-  int64_t position(StepMode mode) const {
-    return sessions_[0]->rows() + (mode == StepMode::kPartial ? sessions_[0]->pending_rows() : 0);
-  }
-
-  const LoadedModel& on_;
-  const TreeLimits limits_;
-  std::unique_ptr<Draft> drafts_[2];
-  std::unique_ptr<Session> sessions_[2];
-};
-
 // A tree that never sees the host is the same tree, and as much of it is right; what the host cuts off of that, or
 // puts in its place, is what is committed.
 TEST_P(EveryDraft, IsJudgedOnTheDevice) {
@@ -406,12 +329,12 @@ TEST_P(EveryDraft, IsJudgedOnTheDevice) {
                                  StepMode::kPartial, StepMode::kPartial, StepMode::kPartial, StepMode::kPartial};
   for (const std::string tree : {"chain:3", "eagle2:16,4,6", "beams:4,8,8"}) {
     const auto model = open(*roomy_, tree);
-    SideBySide runs(*roomy_, model.get(), run_options({tree, KvMode::kDevice, 1, 0}));
+    testing::SideBySide runs(*roomy_, model.get(), run_options({tree, KvMode::kDevice, 1, 0}));
     int32_t root = runs.prefill(prompt(0));
     int64_t longest = 0, by_the_host = 0;
     for (size_t i = 0; i < std::size(kSteps); ++i) {
       const bool held = tree == "chain:3" && i == 2;  // few enough tasks for a CPU stream's queue
-      SideBySide::Step step = runs.through_the_host(root, kSteps[i]);
+      testing::SideBySide::Step step = runs.through_the_host(root, kSteps[i]);
       ASSERT_TRUE(step == runs.on_the_device(root, kSteps[i], held)) << tree << ", step " << i;
       std::vector<int32_t>& nodes = step.acceptance.nodes;
       longest = std::max(longest, static_cast<int64_t>(nodes.size()));
