@@ -13,14 +13,10 @@ namespace {
 
 constexpr int kMaxThreads = 1024;
 
+// --threads has been checked as a flag.
 void check_options(const DeviceOptions& options) {
-  if (options.threads < 0 || options.threads > kMaxThreads) {
-    throw_error(ExitCode::kUsage, "--threads", str(options.threads, " is not between 1 and ", kMaxThreads),
-                "0 takes the cores this process may use");
-  }
-  if (!std::isfinite(options.copy_gb_per_s) || options.copy_gb_per_s < 0) {
-    throw_error(ExitCode::kUsage, "copy_gb_per_s", str(options.copy_gb_per_s, " is not a speed"), "0 does not pace");
-  }
+  CHECK(options.threads >= 0 && options.threads <= kMaxThreads, "threads=", options.threads);
+  CHECK(std::isfinite(options.copy_gb_per_s) && options.copy_gb_per_s >= 0, "copy_gb_per_s=", options.copy_gb_per_s);
   CHECK(options.cuda_index == -1 || options.choice == DeviceChoice::kCuda, "cuda_index=", options.cuda_index);
 }
 
