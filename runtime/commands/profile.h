@@ -37,7 +37,6 @@ enum class ProfileGroup : uint8_t {
   kHostMemory,
   kDisk
 };
-constexpr int kProfileGroups = 8;
 const char* profile_group_name(ProfileGroup group);   // "pinned"
 const char* profile_group_title(ProfileGroup group);  // "pinned memory, by the size of a copy"
 
