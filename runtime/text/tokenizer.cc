@@ -38,6 +38,7 @@ std::string decoded_piece(const std::string& name, const DecoderParts& decoder) 
 }  // namespace
 
 void define_words(const std::vector<bool>& excluded, TokenizerParts* parts) {
+  parts->bpe.words.reserve(parts->names.size());
   for (size_t i = 0; i < parts->names.size(); ++i) {
     const std::string& name = parts->names[i];
     if (name.empty()) continue;
@@ -55,6 +56,8 @@ void define_merges(const std::vector<NamedMerge>& merges, TokenizerParts* parts,
   std::vector<bool> special(parts->names.size());
   for (const AddedToken& token : parts->added) special[static_cast<size_t>(token.id)] = token.special;
   std::unordered_map<uint64_t, size_t> seen;
+  seen.reserve(merges.size());
+  parts->bpe.merges.reserve(merges.size());
   const auto find = [&](const std::string& name) {
     const auto found = ids.find(name);
     return found == ids.end() ? -1 : found->second;
@@ -92,6 +95,8 @@ Tokenizer::Impl::Impl(TokenizerParts parts)
       is_byte(names.size()),
       bos(parts.bos),
       eos(parts.eos) {
+  ids.reserve(names.size());
+  pieces.reserve(names.size());
   for (size_t i = 0; i < names.size(); ++i) {
     if (!names[i].empty()) ids.emplace(names[i], static_cast<int32_t>(i));
     const int byte = decoder.byte_fallback ? byte_of(names[i]) : -1;

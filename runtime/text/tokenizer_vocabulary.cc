@@ -32,6 +32,7 @@ const std::vector<PreTokenizer>& pre_tokenizers() {
       {"llama-bpe", {kLlama3Pattern}, true, true},
       {"llama3", {kLlama3Pattern}, true, true},
       {"llama-v3", {kLlama3Pattern}, true, true},
+      {"tekken", {kTekkenPattern}, true, true},
       {"qwen2", {kQwen2Pattern}, false, false, true},
       {"deepseek-r1-qwen", {kQwen2Pattern}, false, false, true},
   };
@@ -94,6 +95,7 @@ void Loader::check_sizes() const {
 void Loader::read_tokens() {
   parts_.names = vocabulary_.tokens;
   excluded_.resize(parts_.names.size());
+  ids_.reserve(parts_.names.size());
   for (size_t i = 0; i < parts_.names.size(); ++i) {
     const std::string& name = parts_.names[i];
     const int32_t kind = type(i);

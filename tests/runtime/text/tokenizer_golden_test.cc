@@ -16,7 +16,7 @@ TEST_P(GoldenTokenizer, FromJson) {
   testing::expect_golden(Tokenizer::from_json(testing::read_file(path), path), GetParam());
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, GoldenTokenizer, ::testing::Values("gpt2", "llama3", "qwen2", "llama2"),
+INSTANTIATE_TEST_SUITE_P(Families, GoldenTokenizer, ::testing::Values("gpt2", "llama3", "qwen2", "tekken", "llama2"),
                          [](const auto& family) { return std::string(family.param); });
 
 // Merges as "a b" in one string: the older form of the file.
@@ -54,6 +54,9 @@ TEST(GoldenTokenizers, FromVocabulary) {
   Vocabulary llama3 = vocabulary_of(testing::read_json("llama3.tokenizer.json"), "llama-bpe");
   llama3.bos = 2000;
   testing::expect_golden(Tokenizer::from_vocabulary(llama3), "llama3");
+  Vocabulary tekken = vocabulary_of(testing::read_json("tekken.tokenizer.json"), "tekken");
+  tekken.bos = 1;
+  testing::expect_golden(Tokenizer::from_vocabulary(tekken), "tekken");
 }
 
 // The SentencePiece family has scores instead of merges. Reference: the same vocabulary with the merges that the scores
