@@ -27,7 +27,7 @@ struct RopeConfig {
 };
 
 struct ModelConfig {
-  std::string family;  // "llama", "mistral", "qwen2", "qwen3"
+  std::string family;  // "llama", "mistral", "mistral3", "qwen2", "qwen3"
   int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0, max_positions = 0;
   double rms_eps = 1e-5;
   RopeConfig rope;

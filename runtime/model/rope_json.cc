@@ -52,6 +52,8 @@ RopeConfig parse_rope(const JsonFields& fields, int64_t max_positions) {
   if (object == nullptr) return out;
   const JsonFields rope(*object, fields.source(), prefix);
   out.theta = rope.number_or("rope_theta", 1e-3, kMaxTheta, out.theta);
+  if (rope.number_or("llama_4_scaling_beta", -1e6, 1e6, 0) != 0)
+    rope.refuse("llama_4_scaling_beta", "is not supported: queries are not scaled by their position");
   if (rope.number_or("partial_rotary_factor", 0, 1e6, 1) != 1)
     rope.refuse("partial_rotary_factor", "is not supported (1 is)");
   const char* key = rope.has("rope_type") ? "rope_type" : "type";

@@ -62,10 +62,11 @@ GgufCheckpoint::GgufCheckpoint(const std::string& path) : input_(path) {
   set_tensors(std::move(tensors));
 }
 
-// llama files hold the rows of each q and k head as rotary pairs (row 2i + j for half j, pair i), so that a rotation
-// turns neighbours; Hugging Face keeps the halves apart (row j * head_dim / 2 + i). 0: the rows are as they should be.
+// llama and mistral3 files hold the rows of each q and k head as rotary pairs (row 2i + j for half j, pair i), so that
+// a rotation turns neighbours; Hugging Face keeps the halves apart (row j * head_dim / 2 + i). 0: the rows are as they
+// should be.
 int64_t GgufCheckpoint::permuted_heads(const TensorInfo& tensor) const {
-  if (config_.family != "llama") return 0;
+  if (config_.family != "llama" && config_.family != "mistral3") return 0;
   const bool q = ends_with(tensor.name, "self_attn.q_proj.weight") || ends_with(tensor.name, "self_attn.q_proj.bias");
   const bool k = ends_with(tensor.name, "self_attn.k_proj.weight") || ends_with(tensor.name, "self_attn.k_proj.bias");
   const int64_t heads = q ? config_.heads : k ? config_.kv_heads : 0;

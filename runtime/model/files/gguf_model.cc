@@ -13,10 +13,10 @@ namespace {
 
 std::string parse_architecture(const GgufFields& fields) {
   const std::string name = fields.string_or("general.architecture", "");
-  for (const char* supported : {"llama", "qwen2", "qwen3"})
+  for (const char* supported : {"llama", "mistral3", "qwen2", "qwen3"})
     if (name == supported) return name;
   fields.refuse("general.architecture", str("\"", printable(name), "\" is not supported"),
-                "supported: llama (also Mistral and SmolLM2), qwen2, qwen3");
+                "supported: llama (also Mistral and SmolLM2), mistral3, qwen2, qwen3");
 }
 
 void refuse_unsupported(const GgufFields& fields, const std::string& arch) {
@@ -25,6 +25,11 @@ void refuse_unsupported(const GgufFields& fields, const std::string& arch) {
                   "merge the parts into one file");
   if (const int64_t experts = fields.integer_or(arch + ".expert_count", 0, INT64_MAX, 0); experts > 0)
     fields.refuse(arch + ".expert_count", str(experts, ": mixtures of experts are not supported"));
+  // Ministral 3: queries grow with the position beyond the original context. Without that the text would be wrong.
+  for (const char* key : {".attention.temperature_scale", ".rope.scaling.yarn_log_multiplier"}) {
+    const double scale = fields.number_or(arch + key, -1e6, 1e6, 0);
+    if (scale != 0) fields.refuse(arch + key, str(scale, ": queries scaled by position are not supported"));
+  }
 }
 
 void parse_sizes(const GgufFields& fields, const std::string& arch, ModelConfig* config) {

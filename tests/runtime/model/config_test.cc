@@ -179,6 +179,8 @@ TEST(Config, RefusesByNameAndValue) {
       {R"({"rope_scaling": {"type": "longrope"}})", "rope_scaling.type \"longrope\""},
       {R"({"rope_scaling": {"type": 3}})", "rope_scaling.type 3"},
       {R"({"rope_scaling": [1]})", "rope_scaling [1]"},
+      {R"({"rope_parameters": {"rope_type": "yarn", "factor": 16, "llama_4_scaling_beta": 0.1}})",
+       "rope_parameters.llama_4_scaling_beta 0.1"},
       {R"({"rope_scaling": {"type": "linear"}})", "rope_scaling.factor is missing"},
       {R"({"rope_scaling": {"type": "linear", "factor": 0}})", "rope_scaling.factor 0"},
       {R"({"rope_scaling": {"type": "linear", "factor": "2"}})", "rope_scaling.factor \"2\""},

@@ -51,7 +51,8 @@ TEST_P(GgufFamily, TensorsUnderTheirNamesInTheirOrder) {
     const std::string name = hf_tensor_name(stored.name);
     const std::vector<float> values = read_all(*checkpoint, name);
     ASSERT_EQ(values.size() * 4, stored.bytes.size()) << name;
-    const bool rotary = arch == "llama" && (name.find("q_proj") != name.npos || name.find("k_proj") != name.npos);
+    const bool pairs = arch == "llama" || arch == "mistral3";
+    const bool rotary = pairs && (name.find("q_proj") != name.npos || name.find("k_proj") != name.npos);
     const size_t cols = stored.dimensions.size() == 1 ? 1 : 32;
     for (size_t i = 0; i < values.size(); ++i) {
       const size_t row = i / cols, from = (rotary ? pair_row(row) : row) * cols + i % cols;
@@ -60,7 +61,7 @@ TEST_P(GgufFamily, TensorsUnderTheirNamesInTheirOrder) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GgufFamily, testing::Values("llama", "qwen2", "qwen3"),
+INSTANTIATE_TEST_SUITE_P(All, GgufFamily, testing::Values("llama", "mistral3", "qwen2", "qwen3"),
                          [](const auto& test) { return std::string(test.param); });
 
 TEST(Gguf, LlamaBiasesAreReorderedToo) {
