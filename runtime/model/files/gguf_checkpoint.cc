@@ -148,8 +148,13 @@ void GgufCheckpoint::read_blocks(const TensorInfo& tensor, int64_t row_begin, in
     return input_.read(from.begin + static_cast<uint64_t>(row_begin) * row_bytes, out,
                        static_cast<uint64_t>(row_end - row_begin) * row_bytes);
   }
+  const int64_t head_dim = config_.head_dim;  // a head at a time: its rows are stored together
+  std::vector<char> head(static_cast<uint64_t>(head_dim) * row_bytes);
   for (int64_t row = row_begin; row < row_end; ++row, out += row_bytes) {
-    input_.read(from.begin + static_cast<uint64_t>(stored_row(row, config_.head_dim)) * row_bytes, out, row_bytes);
+    const int64_t first = row - row % head_dim;
+    if (row == row_begin || row == first)
+      input_.read(from.begin + static_cast<uint64_t>(first) * row_bytes, head.data(), head.size());
+    std::memcpy(out, head.data() + static_cast<uint64_t>(stored_row(row, head_dim) - first) * row_bytes, row_bytes);
   }
 }
 
