@@ -1,5 +1,7 @@
-// headrace bench quality: prints tables row by row, or one JSON object; with -o also to a file.
+// headrace bench quality, with --perplexity too: prints tables row by row, or one JSON object; with -o also to a file.
 #include "runtime/commands/quality.h"
+
+#include <string>
 
 #include "cli/commands.h"
 #include "cli/console.h"
@@ -7,10 +9,44 @@
 #include "cli/print/interrupt.h"
 #include "cli/print/quality_table.h"
 #include "cli/print/result_file.h"
+#include "runtime/commands/perplexity.h"
 
 namespace headrace {
+namespace {
+
+ExitCode run_perplexity(const QualityArgs& args) {
+  ResultFile file(args.results, json_beginning("headrace bench quality"));
+  const Interrupt interrupt;
+  Console console(args.output, /*streams_text=*/false);
+  const auto say = [&](const std::string& text) {
+    if (!args.output.json) console.print(visible(text));
+  };
+  PerplexityOptions options{.engine = args.quality.engine,
+                            .documents = args.quality.documents,
+                            .most_tokens = args.most_tokens,
+                            .interrupt = interrupt.flag(),
+                            .outputs = {args.results}};
+  options.engine.use_chat_template = false;  // a document is plain text
+  PerplexityHooks hooks;
+  hooks.progress = &console.progress();
+  hooks.on_engine = [&](const Engine& engine) { console.note_engine(engine); };
+  hooks.on_row = [&](const PerplexityReport& so_far) {
+    say(so_far.rows.size() == 1 ? perplexity_heading(so_far) : std::string());
+    say(perplexity_line(so_far.rows.back()));
+  };
+  const PerplexityReport report = run_perplexity(options, hooks);
+  const std::string json = perplexity_json(report);
+  file.write(json);
+  if (args.output.json) console.print(json);
+  say(perplexity_summary(report));
+  console.finish();
+  return report.interrupted ? ExitCode::kInterrupted : ExitCode::kDone;
+}
+
+}  // namespace
 
 ExitCode run_quality(const QualityArgs& args) {
+  if (args.perplexity) return run_perplexity(args);
   ResultFile file(args.results, json_beginning("headrace bench quality"));
   const Interrupt interrupt;
   Console console(args.output, /*streams_text=*/false);

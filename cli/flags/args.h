@@ -51,6 +51,8 @@ struct BenchArgs {
 
 struct QualityArgs {
   QualityOptions quality;
+  bool perplexity = false;  // instead of what partial verification gets wrong
+  int64_t most_tokens = 0;  // -p with --perplexity; 0: not given
   OutputArgs output;
   std::string results;  // -o: also writes the JSON object to a file
 };

@@ -50,7 +50,7 @@ SetFlag output_value(int64_t* out) {
 std::vector<Flag> quality_flags(QualityOptions* o) {
   return {
       {"-p,--prompt-tokens", "TOKENS", tokens_value(&o->prompt_tokens),
-       "Maximum prompt length, instruction included; longer documents are cut [4096]"},
+       "Maximum prompt length, instruction included; longer documents are cut [4096; with --perplexity not cut]"},
       {"-n,--decode-tokens", "N", int_value(&o->decode_tokens, 1, kMaxTokens), "Maximum tokens per text [256]"},
       {"--budgets", "LIST", list_value<int64_t>(&o->budgets, budget_value),
        "Values of --partial-budget to compare [512,1K,2K,4K]"},
@@ -105,7 +105,8 @@ void Parser::add_quality() {
   QualityOptions* const options = &quality.quality;
   EngineOptions* const engine = &options->engine;
   quality_app = bench_app->add_subcommand(
-      "quality", "Measure the errors of partial verification: rejected tokens, texts, hidden sentences");
+      "quality",
+      "Measure the errors of partial verification (rejected tokens, texts, hidden sentences), or the perplexity");
   add_flags(*quality_app, "Model", model_flags(engine));
   add_flags(*quality_app, "Model", template_flags(engine));
   exclude_templates(*quality_app);
@@ -114,18 +115,31 @@ void Parser::add_quality() {
       ->type_name("FILE|DIR...")
       ->envname("HEADRACE_DOCUMENTS")
       ->group("Work");
+  add_flags(*quality_app, "Work",
+            {{"--perplexity", &quality.perplexity,
+              "Measure only how well the model predicts the documents: each is one context, the first token is not "
+              "predicted"}});
   add_flags(*quality_app, "Work", quality_flags(options));
   add_flags(*quality_app, "Memory and device", memory_flags(engine));
   add_list_devices(*quality_app);
   add_flags(*quality_app, "Draft", draft_flags(&engine->draft));
   add_flags(*quality_app, "Verification", block_flags(&engine->verify));
   add_flags(*quality_app, "Output", result_flags(&quality.output, &quality.results, "HEADRACE_QUALITY_OUTPUT"));
+  CLI::Option* const perplexity = quality_app->get_option("--perplexity");
+  for (CLI::Option* option : quality_app->get_options()) {  // those that would have no effect
+    const std::string &heading = option->get_group(), name = option->get_single_name();
+    const bool of_text = heading == "Work" && name != "perplexity" && name != "documents" && name != "prompt-tokens";
+    if (of_text || heading == "Draft" || heading == "Verification" || name.find("chat-template") != std::string::npos) {
+      perplexity->excludes(option);
+    }
+  }
 }
 
 Command Parser::finish_quality() {
   resolve_stdout(&quality.results, &quality.output);
   if (quality.quality.documents.empty()) usage_error("bench quality", "--documents is needed: one text file or more");
   check_model("bench quality", quality.quality.engine);
+  if (quality_app->count("--prompt-tokens") > 0) quality.most_tokens = quality.quality.prompt_tokens;
   return std::move(quality);
 }
 

@@ -14,6 +14,8 @@ constexpr const char* kRowNames[] = {"T",   "budget",  "interval", "judged",  "o
                                      "tau", "refresh", "tokens",   "ROUGE-L", "the same"};
 constexpr int kNeedleWidths[] = {6, 8, 9, 9, 9};
 constexpr const char* kNeedleNames[] = {"T", "depth", "budget", "found", "tau"};
+constexpr int kPerplexityWidths[] = {10, 12, 14};
+constexpr const char* kPerplexityNames[] = {"predicted", "nats", "perplexity"};
 
 std::string cells(const std::vector<std::string>& texts, const int* widths) {
   std::string line;
@@ -34,16 +36,19 @@ std::string short_name(const std::string& document) {
   return document.empty() ? "all documents" : std::filesystem::path(document).filename().string();
 }
 
+// "EPYC, 2 cores, 24 GiB"
+std::string machine_text(const Machine& m) {
+  return str(m.cpu, ", ", m.cores, m.cores == 1 ? " core, " : " cores, ", format_bytes(m.memory_bytes));
+}
+
 std::string interval_text(int64_t interval) { return interval == kAutoInterval ? "auto" : format_count(interval); }
 
 }  // namespace
 
 std::string quality_heading(const QualityReport& report) {
   const std::vector<std::string> names(std::begin(kRowNames), std::end(kRowNames));
-  const Machine& m = report.machine;
   return str(report.model, ", ", dtype_name(report.dtype), ", on ", report.device, "; draft: ", report.draft, "\n",
-             m.cpu, ", ", m.cores, m.cores == 1 ? " core, " : " cores, ", format_bytes(m.memory_bytes), "\n",
-             cells(names, kRowWidths), "  document\n");
+             machine_text(report.machine), "\n", cells(names, kRowWidths), "  document\n");
 }
 
 // tau is that of the lossless run's partial steps; judged and rejected tokens are those of its refreshes.
@@ -76,6 +81,22 @@ std::string needle_line(const NeedleRow& row) {
                     row.speculation.type.empty() ? "-" : fixed(row.speculation.tau(), 2)},
                    kNeedleWidths),
              "  ", short_name(row.document), ": ", answer, "\n");
+}
+
+std::string perplexity_heading(const PerplexityReport& report) {
+  const std::vector<std::string> names(std::begin(kPerplexityNames), std::end(kPerplexityNames));
+  return str(report.model, ", ", dtype_name(report.dtype), ", KV ", dtype_name(report.k_type), " and ",
+             dtype_name(report.v_type), ", on ", report.device, "\n", machine_text(report.machine), "\n",
+             cells(names, kPerplexityWidths), "  document\n");
+}
+
+std::string perplexity_line(const PerplexityRow& row) {
+  return str(cells({format_count(row.predicted), fixed(row.nats(), 6), fixed(row.perplexity(), 4)}, kPerplexityWidths),
+             "  ", short_name(row.document), "\n");
+}
+
+std::string perplexity_summary(const PerplexityReport& report) {
+  return report.rows.size() > 1 ? "\n" + perplexity_line(report.all()) : "";
 }
 
 std::string quality_summary(const QualityReport& report) {

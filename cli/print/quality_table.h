@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "runtime/commands/perplexity.h"
 #include "runtime/commands/quality.h"
 
 namespace headrace {
@@ -14,5 +15,10 @@ std::string needle_heading();
 std::string needle_line(const NeedleRow& row);
 // After the rows: the means over several documents, sentences found, and whether all lossless texts were equal.
 std::string quality_summary(const QualityReport& report);
+
+// The same for --perplexity; the summary is empty for one document.
+std::string perplexity_heading(const PerplexityReport& report);
+std::string perplexity_line(const PerplexityRow& row);
+std::string perplexity_summary(const PerplexityReport& report);
 
 }  // namespace headrace

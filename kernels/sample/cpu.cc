@@ -88,7 +88,29 @@ SampleBorder filter(const SampleRow& row, const SamplingSettings& settings) {
   return border;
 }
 
+float log_prob_of(const float* logits, int64_t vocab, int32_t token) {
+  constexpr int64_t kChunk = 512;
+  const SampleKernels& kernels = HEADRACE_PICK_ISA(sample_kernels);
+  const float top = kernels.largest(logits, vocab);
+  if (!std::isfinite(top)) return std::numeric_limits<float>::quiet_NaN();
+  float gaps[kChunk], weights[kChunk];
+  double sum = 0;  // of e^(logit - top)
+  for (int64_t first = 0; first < vocab; first += kChunk) {
+    const int64_t count = std::min(kChunk, vocab - first);
+    kernels.gaps({logits, vocab, top, 1.0f}, first, count, gaps, weights);
+    for (int64_t i = 0; i < count; ++i) sum += static_cast<double>(weights[i]);
+  }
+  const double log_prob = static_cast<double>(logits[token]) - static_cast<double>(top) - std::log(sum);
+  return static_cast<float>(std::min(log_prob, 0.0));
+}
+
 }  // namespace
+
+void token_log_probs(const TokenLogProbsParams& params, ThreadPool& pool) {
+  pool.parallel_for(params.rows, [&](int64_t row, int) {
+    params.log_probs[row] = log_prob_of(params.logits + row * params.vocab, params.vocab, params.tokens[row]);
+  });
+}
 
 void sample(const SampleParams& params, ThreadPool& pool) {
   const SamplingSettings& settings = params.settings;

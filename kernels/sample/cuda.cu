@@ -72,6 +72,15 @@ __device__ bool passes(const Border& border, float gap, int64_t id) {
 
 // ---- The largest logit ----------------------------------------------------------------------------------------------
 
+__device__ uint64_t with_logits(uint64_t best, const float (&logits)[kTokensAtOnce], int64_t id) {
+#pragma unroll
+  for (int i = 0; i < kTokensAtOnce; ++i) {
+    if (logits[i] > -INFINITY) best = larger(best, key_of(logits[i], id + i));
+    if (logits[i] != logits[i]) best = kNanKey;
+  }
+  return best;
+}
+
 // Grid: rows x parts.
 __global__ void __launch_bounds__(kThreads) sample_top_kernel(Sampling p) {
   const float* row = p.logits + blockIdx.x * p.vocab;
@@ -82,11 +91,7 @@ __global__ void __launch_bounds__(kThreads) sample_top_kernel(Sampling p) {
     const int64_t id = begin + at + threadIdx.x * kTokensAtOnce;
     float logits[kTokensAtOnce];
     load_four_raw(row, p.vocab, p.aligned, id, logits);
-#pragma unroll
-    for (int i = 0; i < kTokensAtOnce; ++i) {
-      if (logits[i] > -INFINITY) best = larger(best, key_of(logits[i], id + i));
-      if (logits[i] != logits[i]) best = kNanKey;
-    }
+    best = with_logits(best, logits, id);
   }
   best = block_largest<kThreads>(best);
   if (threadIdx.x == 0) p.workspace.tops[static_cast<int64_t>(blockIdx.x) * p.parts + blockIdx.y] = best;
@@ -299,7 +304,50 @@ __global__ void __launch_bounds__(32) sample_token_kernel(Sampling p, const uint
   if (threadIdx.x == 0) p.tokens[blockIdx.x] = has_token(top) ? id_of(key) : no_token(top);
 }
 
+// ---- The log-probability of one token -------------------------------------------------------------------------------
+
+// The block's sum, valid in thread 0. The order of the additions is fixed.
+template <int kBlockThreads>
+__device__ double block_sum(double value) {
+  __shared__ double of_warp[kBlockThreads / 32];
+  for (int apart = 16; apart > 0; apart /= 2) value += __shfl_xor_sync(0xffffffff, value, apart);
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
+  __syncthreads();
+  double sum = 0;
+  for (int warp = 0; warp < kBlockThreads / 32; ++warp) sum += of_warp[warp];
+  return sum;
+}
+
+// Grid: rows.
+__global__ void __launch_bounds__(kBorderThreads) token_log_probs_kernel(TokenLogProbsParams p, bool aligned) {
+  const float* row = p.logits + blockIdx.x * p.vocab;
+  uint64_t best = 0;
+  float logits[kTokensAtOnce];
+  for (int64_t id = threadIdx.x * kTokensAtOnce; id < p.vocab; id += kBorderThreads * kTokensAtOnce) {
+    load_four_raw(row, p.vocab, aligned, id, logits);
+    best = with_logits(best, logits, id);
+  }
+  best = block_largest<kBorderThreads>(best);
+  const float top = has_token(best) ? score_of(best) : NAN;
+  double sum = 0;  // of e^(logit - top)
+  for (int64_t id = threadIdx.x * kTokensAtOnce; id < p.vocab; id += kBorderThreads * kTokensAtOnce) {
+    load_four_raw(row, p.vocab, aligned, id, logits);
+    float some = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kTokensAtOnce; ++i) some += id + i < p.vocab ? exponential_of(logits[i] - top) : 0.0f;
+    sum += static_cast<double>(some);
+  }
+  sum = block_sum<kBorderThreads>(sum);
+  if (threadIdx.x != 0) return;
+  const double log_prob = static_cast<double>(row[p.tokens[blockIdx.x]]) - static_cast<double>(top) - log(sum);
+  p.log_probs[blockIdx.x] = log_prob > 0 ? 0.0f : static_cast<float>(log_prob);
+}
+
 // =====================================================================================================================
+
+bool in_fours(const float* logits, int64_t vocab) {
+  return reinterpret_cast<uintptr_t>(logits) % 16 == 0 && vocab % kTokensAtOnce == 0;
+}
 
 Sampling sampling_of(const SampleParams& params) {
   const SamplingSettings& settings = params.settings;
@@ -312,7 +360,7 @@ Sampling sampling_of(const SampleParams& params) {
   p.workspace.tops = static_cast<uint64_t*>(params.workspace);
   p.workspace.bests = p.workspace.tops + params.rows * p.parts;
   p.workspace.borders = reinterpret_cast<Border*>(p.workspace.bests + params.rows * p.parts);
-  p.aligned = reinterpret_cast<uintptr_t>(params.logits) % 16 == 0 && params.vocab % kTokensAtOnce == 0;
+  p.aligned = in_fours(params.logits, params.vocab);
   p.filtered = settings.top_k > 0 || settings.top_p < 1.0f || settings.min_p > 0.0f;
   const float inverse = 1.0f / settings.temperature;
   p.inverse_temperature = inverse < FLT_MAX ? inverse : FLT_MAX;
@@ -338,6 +386,11 @@ void sample(const SampleParams& params, Stream& stream) {
     keys = p.workspace.bests;
   }
   launch_on(on, "sample_token", {params.rows, 1, 32}, sample_token_kernel, p, keys);
+}
+
+void token_log_probs(const TokenLogProbsParams& params, Stream& stream) {
+  launch_on(cuda_stream(stream), "token_log_probs", {params.rows, 1, kBorderThreads}, token_log_probs_kernel, params,
+            in_fours(params.logits, params.vocab));
 }
 
 }  // namespace headrace::kernels::cuda

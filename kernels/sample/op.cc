@@ -41,4 +41,12 @@ void sample(const SampleParams& params, Stream& stream) {
   kernels::dispatch(kernels::cpu::sample, kernels::cuda::sample, params, stream);
 }
 
+void token_log_probs(const TokenLogProbsParams& params, Stream& stream) {
+  CHECK(params.rows >= 0 && params.vocab > 0 && params.vocab <= INT32_MAX, "rows=", params.rows,
+        " vocab=", params.vocab);
+  if (params.rows == 0) return;
+  CHECK(params.logits != nullptr && params.tokens != nullptr && params.log_probs != nullptr);
+  kernels::dispatch(kernels::cpu::token_log_probs, kernels::cuda::token_log_probs, params, stream);
+}
+
 }  // namespace headrace

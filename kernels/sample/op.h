@@ -40,4 +40,13 @@ struct SampleParams {
 uint64_t sample_workspace_bytes(int64_t rows, int64_t vocab);
 void sample(const SampleParams& params, Stream& stream);
 
+// The log-probability of one token per row, by the softmax over the row. It is NaN for a row that has no token.
+struct TokenLogProbsParams {
+  const float* logits;    // [rows, vocab]
+  const int32_t* tokens;  // [rows], each in [0, vocab)
+  float* log_probs;       // [rows], out: at most 0
+  int64_t rows, vocab;
+};
+void token_log_probs(const TokenLogProbsParams& params, Stream& stream);
+
 }  // namespace headrace

@@ -146,7 +146,7 @@ std::unique_ptr<PrefixRun> Engine::Impl::find_prefix(const std::vector<int32_t>&
 // without them.
 SessionPlan Engine::Impl::finalize_with_prefix(const std::vector<int32_t>& prompt, const GenerateOptions& run,
                                                RunSetup* setup, std::unique_ptr<PrefixRun>* prefix, PrefixUse* use) {
-  *prefix = find_prefix(prompt, *setup);
+  if (setup->session.scores == nullptr) *prefix = find_prefix(prompt, *setup);
   if (!*prefix) return finalize(context(), run, setup);
   setup->session.prefix = prefix->get();
   try {
@@ -255,6 +255,8 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
 bool Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOptions& run,
                            std::optional<HostClock::time_point>* started, GenerateResult* result, Progress* progress) {
   RunSetup setup = resolve_options(context(), result->prompt_tokens, run);
+  PromptScores scores{.next = run.score_next, .log_probs = {}};
+  if (!scores.next.empty()) setup.session.scores = &scores;
   std::unique_ptr<PrefixRun> prefix;
   SessionPlan plan = finalize_with_prefix(prompt, run, &setup, &prefix, &result->prefix);
   Session session(std::move(plan));
@@ -280,6 +282,7 @@ bool Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOpt
   } else {
     output.interrupted();
   }
+  result->log_probs = std::move(scores.log_probs);
   if (prefix) prefix->finish(progress, run.interrupt, &result->prefix);
   if (prefix && prefix->damaged()) return false;
   output.finish(result);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cache/cost.h"
 #include "cache/memory_plan.h"
@@ -60,6 +61,8 @@ struct GenerateOptions {
   // For tests and benches: what steps are taken to cost where a refresh or a tree is chosen by cost, as if on another
   // machine.
   StepCosts step_costs{};
+  // Not empty: the token after each token of the prompt; GenerateResult::log_probs then has their log-probabilities.
+  std::vector<int32_t> score_next{};
   std::string label = "answer";                          // what a trace calls the run; empty: it is in none
   const std::atomic<bool>* interrupt = nullptr;          // set: finish the current step and return what there is
   std::function<void(std::string_view text)> on_text{};  // each piece of text as it becomes certain; may be empty

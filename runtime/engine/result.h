@@ -58,7 +58,8 @@ struct GenerateResult {
   Transfers transfers;
   SpillUse spill;
   Speculation speculation;
-  PrefixUse prefix;  // saved prefixes: what was taken and what was saved
+  std::vector<float> log_probs{};  // of GenerateOptions::score_next; empty if the run was interrupted
+  PrefixUse prefix;                // saved prefixes: what was taken and what was saved
   MemoryPlan plan;
   std::vector<WeightTypeUse> weight_types{};  // of the model's weights
   std::vector<std::string> damage{};          // weights that hold NaN or infinity: a line a tensor

@@ -55,17 +55,21 @@ uint64_t StepResult::bytes(int64_t pass_rows) {
   return allocator.used_bytes();
 }
 
-PrefillStaging PrefillStaging::carve(BumpAllocator& allocator, int64_t prompt_tokens) {
-  PrefillStaging staging;
+PrefillStaging PrefillStaging::carve(BumpAllocator& allocator, int64_t prompt_tokens, bool scored) {
+  PrefillStaging staging{};
   staging.ids = allocator.take<int32_t>(prompt_tokens);
   staging.positions = allocator.take<int32_t>(prompt_tokens);
   staging.segments = allocator.take<KvSegment>(segments_for(prompt_tokens));
+  if (scored) {
+    staging.next = allocator.take<int32_t>(prompt_tokens);
+    staging.log_probs = allocator.take<float>(prompt_tokens);
+  }
   return staging;
 }
 
-uint64_t PrefillStaging::bytes(int64_t prompt_tokens) {
+uint64_t PrefillStaging::bytes(int64_t prompt_tokens, bool scored) {
   BumpAllocator allocator(nullptr);
-  carve(allocator, prompt_tokens);
+  carve(allocator, prompt_tokens, scored);
   return allocator.used_bytes();
 }
 
@@ -80,6 +84,8 @@ SessionLayout::SessionLayout(Device& device, Stream& compute, const ModelConfig&
   CHECK(options.pass_rows > 0 && pass_rows() <= kMaxPassNodes, "pass_rows=", options.pass_rows);
   CHECK(options.grow_rows == 0 || partial_on(), "grow_rows=", options.grow_rows);
   CHECK(prefill_group() % kPrefixTile == 0, "prefill_group=", prefill_group());
+  CHECK(!scored() ||
+        (options_.prefix == nullptr && static_cast<int64_t>(options_.scores->next.size()) == options_.prompt_tokens));
 }
 
 SessionPlan plan_session(Device& device, Stream& compute, const ModelConfig& config, const Weights& weights,
@@ -167,15 +173,17 @@ void SessionLayout::plan_work(PlanInput* input) const {
     return product_bytes(config_, weights_.dtype(), compute_, rows, path);
   };
   const int64_t group = std::min(computed_rows(), prefill_group());
+  uint64_t prefill_products = products(group, ProductPath::kPrefill);
+  if (scored()) prefill_products = std::max(prefill_products, products(kDrawnRows, ProductPath::kDecode));
   const uint64_t choice =
       partial_on() ? PartialKv::work_bytes(shape_, options_.partial.shape, options_.context_tokens) : 0;
   const uint64_t work = whole_pages(step.used_bytes()) + pointer_bytes() + choice;
   const uint64_t table_row = static_cast<uint64_t>(config_.head_dim) * sizeof(float);
   input->decode_work = {.bytes = work + whole_pages(later.used_bytes()) + products(pass_rows(), ProductPath::kDecode),
                         .per_context_row = table_row};
-  input->prefill_work = {.bytes = work + products(group, ProductPath::kPrefill) + whole_pages(prefill.used_bytes()),
+  input->prefill_work = {.bytes = work + prefill_products + whole_pages(prefill.used_bytes()),
                          .per_context_row = table_row,
-                         .per_prompt_row = hidden_row_bytes() + 2 * sizeof(int32_t)};
+                         .per_prompt_row = hidden_row_bytes() + (scored() ? 4 : 2) * sizeof(int32_t)};
 }
 
 // Pinned memory in addition to the KV cache.
@@ -183,7 +191,7 @@ uint64_t SessionLayout::pinned_work_bytes() const {
   BumpAllocator inputs(nullptr);
   carve_inputs(inputs);
   uint64_t bytes = whole_pages(inputs.used_bytes()) + pointer_bytes() + whole_pages(result_bytes()) +
-                   whole_pages(PrefillStaging::bytes(options_.prompt_tokens));
+                   whole_pages(PrefillStaging::bytes(options_.prompt_tokens, scored()));
   if (partial_on()) bytes += PartialKv::pinned_bytes(shape_) + whole_pages(ranked_bytes());
   if (options_.prefix != nullptr) bytes += options_.prefix->pinned_bytes(device_.backend());
   return bytes;
@@ -239,7 +247,7 @@ PlanInput SessionLayout::plan_input() const {
 PrefillWork SessionLayout::carve_prefill(BumpAllocator& allocator) const {
   const int64_t prompt = options_.prompt_tokens, computed = padded(computed_rows());
   const int64_t group = std::min(computed, prefill_group());
-  PrefillWork work;
+  PrefillWork work{};
   work.ids = allocator.take<int32_t>(prompt);
   work.positions = allocator.take<int32_t>(prompt);
   work.hidden = allocator.take_bytes(static_cast<uint64_t>(computed) * hidden_row_bytes());
@@ -250,6 +258,11 @@ PrefillWork SessionLayout::carve_prefill(BumpAllocator& allocator) const {
   work.segment_count = segments_for(prompt);
   work.segments = allocator.take<KvSegment>(work.segment_count);
   work.layer_buffer = nullptr;  // allocated separately, as the planner counts it
+  if (scored()) {
+    work.next = allocator.take<int32_t>(prompt);
+    work.log_probs = allocator.take<float>(prompt);
+    work.logits = allocator.take<float>(std::min(computed, kDrawnRows) * config_.vocab);
+  }
   return work;
 }
 

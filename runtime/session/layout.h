@@ -42,6 +42,7 @@ class SessionLayout {
   int64_t path_stride() const;
   int64_t prefill_group() const { return options_.prefill_rows(device_.backend()); }
   int64_t saved_rows() const { return options_.prefix != nullptr ? options_.prefix->rows() : 0; }
+  bool scored() const { return options_.scores != nullptr; }
   int64_t computed_rows() const { return options_.prompt_tokens - saved_rows(); }  // of the prompt
 
   // Bytes of one layer's quantised matrices in the weights' type, if prefill needs them dequantised; else 0.

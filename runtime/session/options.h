@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "cache/memory_plan.h"
 #include "kernels/sample/op.h"
@@ -17,6 +18,12 @@ namespace headrace {
 // Rows whose logits are computed and sampled per call, unless more are ranked: one product group, since large trees and
 // refreshes span several.
 constexpr int64_t kDrawnRows = 64;
+
+// Requests the log-probability of the token after each token of the prompt.
+struct PromptScores {
+  std::vector<int32_t> next;     // [prompt_tokens]: the tokens
+  std::vector<float> log_probs;  // out: as many; NaN where the logits are not finite
+};
 
 struct SessionOptions {
   int64_t prompt_tokens = 0;
@@ -35,6 +42,7 @@ struct SessionOptions {
   PartialOptions partial{};                // no blocks: every step reads the full KV
   PrefixRun* prefix = nullptr;             // saved prefixes to read and to save; outlives the session
   Draft* draft = nullptr;                  // gets the target's states, and is part of the plan; outlives the session
+  PromptScores* scores = nullptr;          // filled by prefill, which then computes every row; outlives the session
 
   bool partial_on() const { return partial.shape.serves(context_tokens); }  // else the partial KV would hold all rows
   int64_t prefill_rows(Backend backend) const;                              // of a prefill product

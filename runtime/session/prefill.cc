@@ -102,14 +102,15 @@ bool Prefill::run(std::span<const int32_t> ids) {
   layout_.carve_prefill(size);
   DeviceBuffer memory = device.allocate(size.used_bytes(), "prefill");
   DeviceBuffer buffer = device.allocate(layer_buffer_bytes_, "the layer that prefill builds");
-  PinnedBuffer staging = device.allocate_pinned(PrefillStaging::bytes(options_.prompt_tokens), "the prompt");
+  PinnedBuffer staging =
+      device.allocate_pinned(PrefillStaging::bytes(options_.prompt_tokens, layout_.scored()), "the prompt");
   const DrainBeforeGoing guard(compute_, cache_, options_.prefix);
   BumpAllocator allocator(memory.data());
   work_ = layout_.carve_prefill(allocator);
   work_.layer_buffer = buffer.data();
   upload_prompt(ids, staging);
   embed_prompt();
-  const bool finished = layers() && draft(ids);
+  const bool finished = layers() && draft(ids) && score(staging);
   const uint64_t row_bytes = layout_.hidden_row_bytes();
   const std::byte* const last =
       static_cast<std::byte*>(work_.hidden) + static_cast<uint64_t>(layout_.computed_rows() - 1) * row_bytes;
@@ -122,7 +123,7 @@ bool Prefill::run(std::span<const int32_t> ids) {
 
 void Prefill::upload_prompt(std::span<const int32_t> ids, const PinnedBuffer& staging) {
   BumpAllocator allocator(staging.data());
-  const PrefillStaging host = PrefillStaging::carve(allocator, options_.prompt_tokens);
+  const PrefillStaging host = PrefillStaging::carve(allocator, options_.prompt_tokens, layout_.scored());
   std::copy(ids.begin(), ids.end(), host.ids);
   for (int64_t i = 0; i < options_.prompt_tokens; ++i) host.positions[i] = static_cast<int32_t>(i);
   compute_.copy(work_.ids, host.ids, ids.size_bytes(), Link::kHostToDevice, "prompt");
@@ -202,6 +203,38 @@ bool Prefill::draft(std::span<const int32_t> ids) {
     options_.prefix->draft_made(options_.draft->prompt_states(), std::move(made));
   }
   return options_.draft->finish_prefill(ids, watcher_.progress, watcher_.interrupt);
+}
+
+// The head reads the final states of kDrawnRows tokens at a time, so that their logits need little memory.
+bool Prefill::score(const PinnedBuffer& staging) {
+  if (!layout_.scored()) return true;
+  PromptScores& scores = *options_.scores;
+  const int64_t prompt = options_.prompt_tokens;
+  BumpAllocator allocator(staging.data());
+  const PrefillStaging host = PrefillStaging::carve(allocator, prompt, true);
+  std::copy(scores.next.begin(), scores.next.end(), host.next);
+  compute_.copy(work_.next, host.next, scores.next.size() * sizeof(int32_t), Link::kHostToDevice, "next tokens");
+  Pace pace(layout_.device(), compute_, watcher_.progress, watcher_.interrupt);
+  if (watcher_.progress) watcher_.progress->begin("score", "tokens", prompt);
+  bool go_on = true;
+  for (int64_t first = 0; first < prompt && go_on; first += kDrawnRows) {
+    const int64_t rows = std::min(kDrawnRows, prompt - first);
+    const Pass pass = buffers_.make_pass(work_.layer, work_.positions + first, rows, ProductPath::kDecode);
+    const uint64_t offset = static_cast<uint64_t>(first) * layout_.hidden_row_bytes();
+    output_logits(pass, static_cast<std::byte*>(work_.hidden) + offset, work_.logits);
+    token_log_probs({.logits = work_.logits,
+                     .tokens = work_.next + first,
+                     .log_probs = work_.log_probs + first,
+                     .rows = rows,
+                     .vocab = layout_.config().vocab},
+                    compute_);
+    go_on = pace.group(first + rows);
+  }
+  compute_.copy(host.log_probs, work_.log_probs, scores.next.size() * sizeof(float), Link::kDeviceToHost, "scores");
+  compute_.synchronize();
+  if (go_on) scores.log_probs.assign(host.log_probs, host.log_probs + prompt);
+  if (watcher_.progress) watcher_.progress->end();
+  return go_on;
 }
 
 // On a GPU, large groups need weights in the compute type: quantised matrices are dequantised once a layer.

@@ -40,6 +40,7 @@ class Prefill {
   bool layers();
   bool begin_prefix();
   bool draft(std::span<const int32_t> ids);
+  bool score(const PinnedBuffer& staging);
   LayerWeights layer_weights(int64_t layer);
   void group_rows(const LayerWeights& weights, int64_t first, int64_t rows, const Event& layer_left);
 

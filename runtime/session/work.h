@@ -58,14 +58,20 @@ struct PrefillWork {
   KvSegment* segments;       // [segments] of layer_buffer, for the kernels
   int64_t segment_count;
   std::span<const KvSegment> host_segments;  // the same, for the host
+  // Null unless the prompt is scored.
+  int32_t* next;     // [prompt]
+  float* log_probs;  // [prompt]
+  float* logits;     // [kDrawnRows, vocab]
 };
 
-// Pinned memory from which the prompt's ids, positions and segment table are copied.
+// Pinned memory through which the prompt's ids, positions, segment table and scores are copied.
 struct PrefillStaging {
   int32_t *ids, *positions;  // [prompt]
   KvSegment* segments;
-  static PrefillStaging carve(BumpAllocator& allocator, int64_t prompt_tokens);
-  static uint64_t bytes(int64_t prompt_tokens);
+  int32_t* next;     // [prompt]; null unless the prompt is scored, as is log_probs
+  float* log_probs;  // [prompt]
+  static PrefillStaging carve(BumpAllocator& allocator, int64_t prompt_tokens, bool scored);
+  static uint64_t bytes(int64_t prompt_tokens, bool scored);
 };
 
 }  // namespace headrace

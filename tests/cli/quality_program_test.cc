@@ -1,6 +1,7 @@
 // headrace bench quality with a tiny model and made-up documents: a table, the JSON, what is refused.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -87,6 +88,51 @@ TEST_F(QualityProgram, GivesADraftsTau) {
   EXPECT_EQ(report["draft"], "ngram-simple");
   EXPECT_TRUE(report["needles"][0].contains("tau"));
   EXPECT_GT(report["needles"][0]["steps"]["full"]["steps"], 0);
+}
+
+TEST_F(QualityProgram, PerplexityOfEachDocumentAndOfAll) {
+  const Finished done = run({"--documents", file("one.txt"), file("two.txt"), "--perplexity", "-o", file("p.json")});
+  ASSERT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_NE(done.out.find("perplexity"), std::string::npos) << done.out;
+  EXPECT_NE(done.out.find("all documents"), std::string::npos) << done.out;
+  std::ifstream in(file("p.json"));
+  const json report = json::parse(in);
+  EXPECT_EQ(report["measures"], "perplexity");
+  EXPECT_EQ(report["cache_type_k"], report["dtype"]);
+  ASSERT_EQ(report["rows"].size(), 2u);
+  int64_t predicted = 0;
+  for (const json& row : report["rows"]) {
+    EXPECT_EQ(row["predicted"], row["tokens"].get<int64_t>() - 1);
+    EXPECT_NEAR(row["perplexity"].get<double>(), std::exp(row["nats"].get<double>()), 1e-3) << row;
+    EXPECT_GT(row["nats"], 3);  // random weights: about log 512
+    predicted += row["predicted"].get<int64_t>();
+  }
+  EXPECT_EQ(report["all_documents"]["predicted"], predicted);
+  const json cut = json::parse(run({"--documents", file("one.txt"), "--perplexity", "-p", "100", "--json"}).out);
+  EXPECT_EQ(cut["rows"][0]["predicted"], 99);
+  EXPECT_NE(cut["rows"][0]["nats"], report["rows"][0]["nats"]);
+}
+
+TEST_F(QualityProgram, PerplexityRefusesByName) {
+  std::ofstream(file("x.txt")) << "x";
+  const auto told = [](const std::vector<std::string>& more, int exit_code, const std::string& text) {
+    std::vector<std::string> args = {"--perplexity", "--documents"};
+    args.insert(args.end(), more.begin(), more.end());
+    const Finished done = run(args);
+    EXPECT_EQ(done.exit_code, exit_code) << text;
+    EXPECT_NE(done.err.find(text), std::string::npos) << done.err;
+  };
+  told({file("empty.txt")}, 3, "empty.txt");
+  told({file("one.txt"), file("x.txt")}, 3, "x.txt: has 1 token: perplexity needs at least 2");
+  told({file("one.txt"), "-p", "1"}, 3, "Raise -p");
+  told({file("one.txt"), "--budgets", "512"}, 2, "--budgets");
+  told({file("one.txt"), "-n", "4"}, 2, "--decode-tokens");
+  told({file("one.txt"), "--spec-type", "ngram-simple"}, 2, "--spec-type");
+  told({file("one.txt"), "--no-chat-template"}, 2, "--no-chat-template");
+  std::ofstream long_text(file("long.txt"));  // of one token more than the context
+  for (int i = 0; i < 1'000'001; ++i) long_text << 'x';
+  long_text.close();
+  told({file("long.txt")}, 3, "has 1000001 tokens, the context of");
 }
 
 TEST_F(QualityProgram, RefusesByName) {

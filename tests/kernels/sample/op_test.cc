@@ -93,6 +93,41 @@ std::vector<int32_t> SampleTest::run(const std::vector<float>& logits, const std
   return result;
 }
 
+// ---- Log-probabilities of given tokens
+// -------------------------------------------------------------------------------
+
+TEST_P(SampleTest, LogProbabilityOfAToken) {
+  constexpr int64_t kRows = 3;
+  const auto log_probs = [&](const std::vector<float>& logits, const std::vector<int32_t>& tokens) {
+    const DeviceArray from = upload_raw(logits), ids = upload_raw(tokens), to = output(tokens.size() * sizeof(float));
+    token_log_probs({.logits = from.as<float>(),
+                     .tokens = ids.as<int32_t>(),
+                     .log_probs = to.as<float>(),
+                     .rows = static_cast<int64_t>(tokens.size()),
+                     .vocab = static_cast<int64_t>(logits.size() / tokens.size())},
+                    stream());
+    return download(to, DType::kF32);
+  };
+  for (const int64_t vocab : {1, 2, 63, 64, 1000, 4099, 49152}) {
+    const auto logits = testing_support::random_values(static_cast<uint64_t>(vocab), kRows * vocab, 2.0f);
+    const std::vector<int32_t> tokens = {0, static_cast<int32_t>(vocab / 2), static_cast<int32_t>(vocab - 1)};
+    const std::vector<float> actual = log_probs(logits, tokens);
+    for (int64_t row = 0; row < kRows; ++row) {
+      double sum = 0;
+      const float* const values = logits.data() + row * vocab;
+      for (int64_t i = 0; i < vocab; ++i) sum += std::exp(static_cast<double>(values[i]));
+      const auto at = static_cast<size_t>(row);
+      const double expected = static_cast<double>(values[tokens[at]]) - std::log(sum);
+      EXPECT_NEAR(static_cast<double>(actual[at]), expected, 1e-6 * (1 - expected)) << vocab << ", row " << row;
+      EXPECT_LE(actual[at], 0.0f);
+    }
+  }
+  EXPECT_EQ(log_probs({-kInfinity, 2, 2, -kInfinity}, {0})[0], -kInfinity);
+  EXPECT_NEAR(static_cast<double>(log_probs({-kInfinity, 2, 2, -kInfinity}, {1})[0]), -std::log(2.0), 1e-6);
+  for (const float bad : {kNan, kInfinity}) EXPECT_TRUE(std::isnan(log_probs({0, 1, bad, 1}, {1})[0])) << bad;
+  EXPECT_TRUE(std::isnan(log_probs({-kInfinity, -kInfinity}, {0})[0]));
+}
+
 // ---- T = 0 ----------------------------------------------------------------------------------------------------------
 
 TEST_P(SampleTest, GreedyIsTheArgmax) {

@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/commands/perplexity.h"
 #include "tests/support/hf_directory.h"
+#include "tests/support/temporary_folder.h"
 
 namespace headrace {
 namespace {
@@ -43,6 +45,28 @@ INSTANTIATE_TEST_SUITE_P(Texts, SmolLm2Golden, ::testing::ValuesIn(cases()), [](
 TEST(SmolLm2Directory, LogitsAndGreedyTokens) {
   const LoadedModel model(test_gguf_as_directory(DType::kF32), DType::kF32);
   testing::expect_golden(model, "short");
+}
+
+// headrace bench quality --perplexity to the last printed digit: kept and dequantised weights give the same bits.
+TEST(SmolLm2Perplexity, KeptWeightsGiveWhatDequantisedOnesGive) {
+  const TemporaryFolder folder;
+  const std::string text = folder.write("rivers.txt",
+                                        "The river rises in the hills and flows to the sea. In spring its water is "
+                                        "high, and the mills that stand along its banks grind corn day and night.");
+  std::vector<PerplexityRow> rows;
+  for (const WeightPolicy policy : {WeightPolicy::kKeep, WeightPolicy::kDequantise}) {
+    PerplexityOptions options;
+    options.engine.model = test_gguf();
+    options.engine.device.choice = DeviceChoice::kCpu;
+    options.engine.use_chat_template = false;
+    options.engine.weights = policy;
+    options.documents = {text};
+    rows.push_back(run_perplexity(options, {}).all());
+  }
+  EXPECT_EQ(rows[0].nats_sum, rows[1].nats_sum);
+  EXPECT_EQ(rows[0].predicted, rows[0].tokens - 1);
+  EXPECT_GT(rows[0].perplexity(), 2);
+  EXPECT_LT(rows[0].perplexity(), 60);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Seven tiny random models of every family against transformers in f32: logits at every position, greedy tokens.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <tuple>
 
 #include "tests/support/golden.h"
@@ -31,6 +32,23 @@ TEST_P(TinyGolden, PrefillLogits) {
     const std::vector<float> logits = session->logits(1);
     EXPECT_LT(testing::largest_difference(logits.data(), expected.data() + (length - 1) * vocab, vocab), kTolerance)
         << length;
+  }
+}
+
+// The log-probability of each next token, from the reference's logits. 193 rows: three groups of 64 and one row.
+TEST_P(TinyGolden, PromptScores) {
+  constexpr size_t kRows = 193;
+  PromptScores scores{.next = {ids.begin() + 1, ids.begin() + 1 + kRows}, .log_probs = {}};
+  SessionOptions options = model.options(kRows, 1);
+  options.scores = &scores;
+  model.session(options)->prefill({ids.data(), kRows}, nullptr, nullptr);
+  ASSERT_EQ(scores.log_probs.size(), kRows);
+  for (size_t row = 0; row < kRows; ++row) {
+    const float* const logits = expected.data() + row * vocab;
+    double sum = 0;
+    for (size_t i = 0; i < vocab; ++i) sum += std::exp(static_cast<double>(logits[i]));
+    const double log_prob = static_cast<double>(logits[ids[row + 1]]) - std::log(sum);
+    EXPECT_NEAR(static_cast<double>(scores.log_probs[row]), log_prob, kTolerance) << row;
   }
 }
 
