@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/print/format.h"
 #include "runtime/model/files/open_checkpoint.h"
+#include "runtime/model/weight_store.h"
 
 namespace headrace {
 namespace {
@@ -15,7 +16,8 @@ constexpr uint64_t kCardBytes = 24 * kGiB, kCardReserveBytes = 512 * kMiB;
 
 struct ModelFacts {
   int64_t parameters = 0;
-  uint64_t stored_bytes = 0, loaded_bytes = 0;  // loaded: as --dtype auto and --weights keep have them
+  DType dtype = DType::kBF16;                   // of --dtype auto
+  uint64_t stored_bytes = 0, loaded_bytes = 0;  // loaded: as --weights has them
   uint64_t kv_bytes_per_token = 0;              // in the type of --dtype auto
   int64_t tokens_in_card = 0;                   // weights and KV cache both on a 24 GiB device
   struct Type {
@@ -25,16 +27,19 @@ struct ModelFacts {
   std::map<std::string, Type> types;  // by stored type
 };
 
-ModelFacts facts_of(const Checkpoint& model) {
+ModelFacts facts_of(const Checkpoint& model, WeightPolicy policy) {
   ModelFacts facts;
   const ModelConfig& c = model.config();
-  const uint64_t element = dtype_bytes(model.natural_dtype());
+  facts.dtype = computed_in(policy, model.natural_dtype());
+  const uint64_t element = dtype_bytes(facts.dtype);
   for (const TensorInfo& tensor : model.tensors()) {
     const int64_t elements = tensor.rows() * tensor.cols();
     facts.parameters += elements;
     facts.stored_bytes += tensor.stored_bytes;
-    const bool kept = tensor.block_type().has_value();
-    const uint64_t loaded_bytes = kept ? tensor.stored_bytes : static_cast<uint64_t>(elements) * element;
+    const bool matrix = tensor.shape.size() == 2;
+    const uint64_t loaded_bytes =
+        matrix ? weight_bytes(loaded_type(tensor, {facts.dtype, policy}), tensor.rows(), tensor.cols())
+               : static_cast<uint64_t>(elements) * element;
     facts.loaded_bytes += loaded_bytes;
     ModelFacts::Type& type = facts.types[tensor.stored_type];
     ++type.tensors;
@@ -92,7 +97,7 @@ void print_text(const Checkpoint& model, const ModelFacts& facts, bool tensors) 
                      scaling_name(c.rope.scaling)));
   row("tensors", str(model.tensors().size(), ": ", types));
   row("weights", str(format_bytes(facts.stored_bytes), " stored, ", format_bytes(facts.loaded_bytes),
-                     " loaded, computed in ", dtype_name(model.natural_dtype())));
+                     " loaded, computed in ", dtype_name(facts.dtype)));
   row("KV cache", str(format_bytes(facts.kv_bytes_per_token), " a token, ",
                       format_bytes(facts.kv_bytes_per_token * static_cast<uint64_t>(c.max_positions)), " for ",
                       format_count(c.max_positions)));
@@ -141,7 +146,7 @@ void print_json(const Checkpoint& model, const ModelFacts& facts, bool tensors) 
 
 ExitCode run_inspect(const InspectArgs& args) {
   const std::unique_ptr<Checkpoint> model = open_checkpoint(args.model);
-  const ModelFacts facts = facts_of(*model);
+  const ModelFacts facts = facts_of(*model, args.weights);
   if (args.json) {
     print_json(*model, facts, args.tensors);
   } else {

@@ -40,6 +40,7 @@ struct SummarizeArgs {
 
 struct InspectArgs {
   std::string model;
+  WeightPolicy weights = WeightPolicy::kKeep;
   bool json = false, tensors = false;
 };
 

@@ -30,18 +30,18 @@ SetFlag tree_value(std::optional<TreeShape>* out) {
   };
 }
 
-// keep or dtype, and where `of_shape` is not null, the types of random weights.
+// A policy, and where `of_shape` is not null, the types of random weights, some of which have the name of a policy.
 SetFlag weights_value(WeightPolicy* out, const WeightMixture** of_shape) {
   return [out, of_shape](const std::string& value) {
     const WeightMixture* const mixture = find_weight_mixture(value);
     if (of_shape != nullptr) *of_shape = mixture;
-    if (mixture != nullptr) {
-      *out = WeightPolicy::kKeep;
-      return of_shape != nullptr ? std::string() : weights_of_a_file(value);
+    const std::string wrong = policy_value(out)(value);
+    if (wrong.empty()) return wrong;
+    if (mixture == nullptr) {
+      return of_shape == nullptr ? wrong : str(wrong, "; with --shape also ", weight_mixture_names());
     }
-    const std::string wrong =
-        choice_value<WeightPolicy>(out, {{"keep", WeightPolicy::kKeep}, {"dtype", WeightPolicy::kDequantise}})(value);
-    return wrong.empty() || of_shape == nullptr ? wrong : str(wrong, ", ", weight_mixture_names());
+    *out = WeightPolicy::kKeep;
+    return of_shape != nullptr ? std::string() : weights_of_a_file(value);
   };
 }
 
@@ -60,8 +60,17 @@ std::vector<Flag> cache_type_flags(EngineOptions* o) {
 
 std::string weights_of_a_file(const std::string& name) {
   return str("'", name,
-             "' is for the random weights of --shape (bench, plan); a file's weights are kept (keep) or "
-             "dequantised (dtype)");
+             "' is for the random weights of --shape (bench, plan); a file's weights are kept (keep), "
+             "dequantised (dtype) or quantised (q8_0, q6_k, q5_k, q4_k)");
+}
+
+SetFlag policy_value(WeightPolicy* out) {
+  return choice_value<WeightPolicy>(out, {{"keep", WeightPolicy::kKeep},
+                                          {"dtype", WeightPolicy::kDequantise},
+                                          {"q8_0", WeightPolicy::kQ8_0},
+                                          {"q6_k", WeightPolicy::kQ6K},
+                                          {"q5_k", WeightPolicy::kQ5K},
+                                          {"q4_k", WeightPolicy::kQ4K}});
 }
 
 std::vector<Flag> model_flags(EngineOptions* o, const WeightMixture** of_shape) {
@@ -73,8 +82,9 @@ std::vector<Flag> model_flags(EngineOptions* o, const WeightMixture** of_shape) 
       {"--dtype", "TYPE", dtype_value(&o->dtype, {"auto", "bf16", "f32"}),
        "Data type of the weights and of the computation: auto, bf16 or f32 [auto]"},
       {"--weights", "KIND", weights_value(&o->weights, of_shape),
-       "What becomes of a GGUF file's quantised matrices: keep them so, or dequantise them to dtype" + types +
-           " [keep]"},
+       "What becomes of the matrices as they are loaded: keep the types of the file, dequantise to dtype, or quantise "
+       "those that are not to q8_0, q6_k, q5_k or q4_k" +
+           types + " [keep]"},
   };
 }
 

@@ -144,6 +144,9 @@ void Parser::add_inspect() {
   inspect_app->add_option("model", inspect.model, "Directory, .gguf file or org/name")
       ->type_name("MODEL")
       ->envname("HEADRACE_MODEL");
+  add_flags(*inspect_app, "Model",
+            {{"--weights", "KIND", policy_value(&inspect.weights),
+              "Print what loading with this --weights takes: keep, dtype, q8_0, q6_k, q5_k or q4_k [keep]"}});
   add_flags(*inspect_app, "Output",
             {{"--tensors", &inspect.tensors, "List every tensor"}, {"--json", &inspect.json, "Print one JSON object"}});
 }

@@ -66,12 +66,16 @@ std::vector<Flag> quality_flags(QualityOptions* o) {
   };
 }
 
-void check_model_or_shape(const std::string& command, const std::string& model, const std::string& shape,
-                          const WeightMixture* weights) {
-  if (model.empty() && shape.empty()) {
+// A shape's weights are random blocks of the type: loading has none to quantise.
+void check_model_or_shape(const std::string& command, const std::string& shape, const WeightMixture* weights,
+                          EngineOptions* engine) {
+  if (engine->model.empty() && shape.empty()) {
     usage_error(command, "-m/--model or --shape is needed (headrace bench --list-shapes prints the shapes)");
   }
-  if (shape.empty() && weights != nullptr) contradiction("--weights: " + weights_of_a_file(weights->name));
+  if (weights == nullptr) return;
+  if (!shape.empty()) engine->weights = WeightPolicy::kKeep;
+  if (shape.empty() && !quantised_type(engine->weights))
+    contradiction("--weights: " + weights_of_a_file(weights->name));
 }
 
 }  // namespace
@@ -97,7 +101,7 @@ void Parser::add_bench() {
 
 Command Parser::finish_bench() {
   resolve_stdout(&bench.results, &bench.output);
-  check_model_or_shape("bench", bench.bench.engine.model, bench.bench.shape, bench.bench.shape_weights);
+  check_model_or_shape("bench", bench.bench.shape, bench.bench.shape_weights, &bench.bench.engine);
   return std::move(bench);
 }
 
@@ -171,7 +175,7 @@ void Parser::add_plan() {
 }
 
 Command Parser::finish_plan() {
-  const PlanOptions& options = plan.plan;
+  PlanOptions& options = plan.plan;
   if (!options.gpu.empty() && options.engine.device.choice == DeviceChoice::kCpu) {
     contradiction("--gpu and --device cpu exclude each other");
   }
@@ -179,7 +183,7 @@ Command Parser::finish_plan() {
     contradiction("-n/--predict: '-1' is not a whole number of at least 1: plan needs to know the prompt's length");
   }
   check_verify(options.engine);
-  check_model_or_shape("plan", options.engine.model, options.shape, options.shape_weights);
+  check_model_or_shape("plan", options.shape, options.shape_weights, &options.engine);
   return std::move(plan);
 }
 

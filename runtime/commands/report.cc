@@ -169,9 +169,9 @@ std::string weights_json(const std::vector<WeightTypeUse>& types) {
 std::string weights_text(const std::vector<WeightTypeUse>& types) {
   std::string text;
   for (const WeightTypeUse& use : types) {
-    if (!use.quantised()) continue;
-    text += str(text.empty() ? "" : ", ", use.stored, use.dequantised() ? " as " + use.loaded : std::string(), " ",
-                format_bytes(use.bytes));
+    if (!use.quantised() && !use.quantised_by_load()) continue;
+    text += str(text.empty() ? "" : ", ", use.stored, use.stored != use.loaded ? " as " + use.loaded : std::string(),
+                " ", format_bytes(use.bytes));
   }
   return text;
 }

@@ -103,8 +103,14 @@ void Engine::Impl::open() {
 
 // On a GPU, products of kept weights are made for bf16: with other types they would be slower than plain ones.
 WeightStoreOptions Engine::Impl::weight_options() const {
-  const DType dtype = options.dtype.value_or(checkpoint->natural_dtype());
+  const std::optional<WeightType> quantised = quantised_type(options.weights);
+  const DType dtype = options.dtype.value_or(computed_in(options.weights, checkpoint->natural_dtype()));
   const bool fast = device->backend() == Backend::kCpu || dtype == DType::kBF16;
+  if (quantised && !fast) {
+    throw_error(ExitCode::kUsage, "--weights",
+                str(weight_type_info(*quantised).name, " needs bf16 on a GPU, but --dtype is ", dtype_name(dtype)),
+                "Leave --dtype out, or use --device cpu.");
+  }
   return {.dtype = dtype, .policy = fast ? options.weights : WeightPolicy::kDequantise};
 }
 
@@ -117,6 +123,7 @@ void Engine::Impl::open_prefixes() {
                                     .dtype = weights->dtype(),
                                     .k_type = options.cache_type_k.value_or(weights->dtype()),
                                     .v_type = options.cache_type_v.value_or(weights->dtype()),
+                                    .quantised = weights->quantises_to(),
                                     .prefill_group = options.prefill_group},
                                    *device);
 }

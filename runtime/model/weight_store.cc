@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/weights/blocks.h"
+#include "kernels/weights/quantise.h"
 #include "offload/host/thread_pool.h"
 #include "runtime/model/convert.h"
 
@@ -71,39 +72,73 @@ std::string convert_rows(const TensorSource& source, const TensorInfo& tensor, i
   return describe_damage(source, tensor, row_begin * cols + index, dtype, value_at(dtype, dst, index));
 }
 
-// The same rows as they are stored, in blocks. A block whose scales may make a weight NaN or infinite, once rounded to
-// `dtype`, is dequantised to see.
+// The index of the first weight of `count` blocks that is NaN or infinite, once rounded to `dtype`, or -1. A block
+// whose scales allow that is dequantised to see.
+int64_t first_wrong(WeightType type, const std::byte* blocks, int64_t count, DType dtype) {
+  constexpr int64_t kMaxElements = 256;
+  const WeightTypeInfo& info = weight_type_info(type);
+  CHECK(info.block_elements <= kMaxElements, info.name);
+  alignas(4) std::byte values[kMaxElements * sizeof(float)];
+  for (int64_t i = 0; i < count; ++i) {
+    i += first_suspect_block(type, blocks + i * info.block_bytes, count - i, dtype);
+    if (i == count) break;
+    dequantise_blocks(type, blocks + i * info.block_bytes, 1, dtype, values);
+    const int64_t found = first_not_finite(dtype, values, info.block_elements);
+    if (found < info.block_elements) return i * info.block_elements + found;
+  }
+  return -1;
+}
+
+// The weight with the index `index` in blocks.
+float weight_at(WeightType type, const std::byte* blocks, int64_t index, DType dtype) {
+  constexpr int64_t kMaxElements = 256;
+  const WeightTypeInfo& info = weight_type_info(type);
+  alignas(4) std::byte values[kMaxElements * sizeof(float)];
+  dequantise_blocks(type, blocks + index / info.block_elements * info.block_bytes, 1, dtype, values);
+  return value_at(dtype, values, index % info.block_elements);
+}
+
+// Rows as they are stored, in blocks. Returns what convert_rows() does.
 std::string copy_blocks(const TensorSource& source, const TensorInfo& tensor, int64_t row_begin, int64_t row_end,
                         DType dtype, std::byte* dst, ThreadPool& pool) {
-  constexpr int64_t kMaxElements = 256;
-  const WeightTypeInfo& info = weight_type_info(tensor.block_type().value());
-  CHECK(info.block_elements <= kMaxElements, info.name);
-  const auto block_bytes = static_cast<uint64_t>(info.block_bytes);
-  const uint64_t row_bytes = weight_bytes(info.type, 1, tensor.cols());
-  alignas(4) std::byte values[kMaxElements * sizeof(float)];
-  const auto first_in = [&](const std::byte* block, void* out) {
-    dequantise_blocks(info.type, block, 1, dtype, out);
-    return first_not_finite(dtype, out, info.block_elements);
-  };
+  const WeightType type = tensor.block_type().value();
+  const int64_t cols = tensor.cols(), blocks_a_row = cols / weight_type_info(type).block_elements;
   const int64_t index = read_slices(
-      row_end - row_begin, tensor.cols(), row_bytes, dst, pool,
+      row_end - row_begin, cols, weight_bytes(type, 1, cols), dst, pool,
       [&](int64_t begin, int64_t end, std::byte* to) {
         source.read_blocks(tensor, row_begin + begin, row_begin + end, to);
       },
-      [&](const std::byte* blocks, int64_t rows) {
-        const int64_t count = rows * (tensor.cols() / info.block_elements);
-        alignas(4) std::byte room[kMaxElements * sizeof(float)];
-        for (int64_t i = 0; i < count; ++i) {
-          i += first_suspect_block(info.type, blocks + static_cast<uint64_t>(i) * block_bytes, count - i, dtype);
-          if (i == count) break;
-          const int64_t found = first_in(blocks + static_cast<uint64_t>(i) * block_bytes, room);
-          if (found < info.block_elements) return i * info.block_elements + found;
-        }
-        return int64_t{-1};
-      });
+      [&](const std::byte* blocks, int64_t rows) { return first_wrong(type, blocks, rows * blocks_a_row, dtype); });
   if (index < 0) return "";
-  const int64_t found = first_in(dst + static_cast<uint64_t>(index / info.block_elements) * block_bytes, values);
-  return describe_damage(source, tensor, row_begin * tensor.cols() + index, dtype, value_at(dtype, values, found));
+  return describe_damage(source, tensor, row_begin * cols + index, dtype, weight_at(type, dst, index, dtype));
+}
+
+// Rows quantised to `type`. Returns what convert_rows() does: about a weight of the file, or where all of those are
+// finite, about one whose block's scale is too large for f16.
+std::string quantise_rows(const TensorSource& source, const TensorInfo& tensor, WeightType type, int64_t row_begin,
+                          int64_t row_end, DType dtype, std::byte* dst, ThreadPool& pool) {
+  const int64_t cols = tensor.cols(), blocks_a_row = cols / weight_type_info(type).block_elements;
+  const int64_t most = std::max<int64_t>(1, static_cast<int64_t>(kReadBytes / sizeof(float)) / cols);
+  const int64_t index = read_slices(
+      row_end - row_begin, cols, weight_bytes(type, 1, cols), dst, pool,
+      [&](int64_t begin, int64_t end, std::byte* to) {
+        std::vector<float> values(static_cast<size_t>(std::min(most, end - begin) * cols));
+        for (int64_t row = begin, rows = 0; row < end; row += rows) {
+          rows = std::min(most, end - row);
+          source.read_rows(tensor, row_begin + row, row_begin + row + rows, DType::kF32, values.data());
+          quantise_blocks(type, values.data(), rows * blocks_a_row, to + weight_bytes(type, row - begin, cols));
+        }
+      },
+      [&](const std::byte* blocks, int64_t rows) { return first_wrong(type, blocks, rows * blocks_a_row, dtype); });
+  if (index < 0) return "";
+  const int64_t row = row_begin + index / cols;
+  std::vector<float> values(static_cast<size_t>(cols));
+  source.read_rows(tensor, row, row + 1, DType::kF32, values.data());
+  const int64_t col = first_not_finite(DType::kF32, values.data(), cols);
+  if (col == cols) {
+    return describe_damage(source, tensor, row_begin * cols + index, dtype, weight_at(type, dst, index, dtype));
+  }
+  return describe_damage(source, tensor, row * cols + col, DType::kF32, values[static_cast<size_t>(col)]);
 }
 
 }  // namespace
@@ -133,13 +168,47 @@ uint64_t WeightStore::place_raw(std::string bytes) {
   return start;
 }
 
+std::optional<WeightType> quantised_type(WeightPolicy policy) {
+  switch (policy) {
+    case WeightPolicy::kQ8_0:
+      return WeightType::kQ8_0;
+    case WeightPolicy::kQ6K:
+      return WeightType::kQ6K;
+    case WeightPolicy::kQ5K:
+      return WeightType::kQ5K;
+    case WeightPolicy::kQ4K:
+      return WeightType::kQ4K;
+    default:
+      return std::nullopt;
+  }
+}
+
+DType computed_in(WeightPolicy policy, DType natural) { return quantised_type(policy) ? DType::kBF16 : natural; }
+
+// Rows that blocks of 256 do not divide are quantised to Q8_0.
+WeightType loaded_type(const TensorInfo& tensor, const WeightStoreOptions& options) {
+  const WeightType plain = plain_weight_type(options.dtype);
+  if (options.policy == WeightPolicy::kDequantise) return plain;
+  if (tensor.block_type()) return *tensor.block_type();
+  const std::optional<WeightType> wanted = quantised_type(options.policy);
+  if (!wanted || tensor.shape.size() != 2) return plain;
+  for (const WeightType type : {*wanted, WeightType::kQ8_0}) {
+    if (tensor.cols() % weight_type_info(type).block_elements == 0) return type;
+  }
+  const WeightTypeInfo& least = weight_type_info(WeightType::kQ8_0);
+  throw_error(ExitCode::kBadInput, "--weights",
+              str(weight_type_info(*wanted).name, " needs rows of whole blocks of at least ", least.block_elements,
+                  " weights, but the rows of ", printable(tensor.name), " have ", tensor.cols()),
+              "Leave --weights out: the matrices are loaded as they are.");
+}
+
 // Tensors of one type are one part, whose rows follow each other. A GPU's repacked rows begin at multiples.
 void WeightStore::append(const TensorInfo* tensor, Matrix* matrix) {
   Weight& weight = matrix->weight;
-  const bool keep = options_.policy == WeightPolicy::kKeep && tensor->block_type().has_value();
-  const WeightType type = keep ? *tensor->block_type() : plain_weight_type(dtype());
+  const WeightType type = loaded_type(*tensor, options_);
   WeightPart* part = weight.count > 0 ? &weight.parts[weight.count - 1] : nullptr;
-  if (part == nullptr || part->type != type || (keep && backend_ != Backend::kCpu && part->rows % kStoreRows != 0)) {
+  if (part == nullptr || part->type != type ||
+      (!is_plain(type) && backend_ != Backend::kCpu && part->rows % kStoreRows != 0)) {
     bytes_ = round_up(bytes_, kAlignment);
     CHECK(weight.count < 3, tensor->name);
     matrix->offsets[static_cast<size_t>(weight.count)] = bytes_;
@@ -177,6 +246,16 @@ void WeightStore::allocate(Device& device, const char* what) {
 bool WeightTypeUse::quantised() const {
   const WeightTypeInfo* const info = find_weight_type(stored);
   return info != nullptr && !is_plain(info->type);
+}
+bool WeightTypeUse::quantised_by_load() const {
+  const WeightTypeInfo* const info = find_weight_type(loaded);
+  return !quantised() && info != nullptr && !is_plain(info->type);
+}
+
+std::optional<WeightType> WeightStore::quantises_to() const {
+  const bool any = std::any_of(placements_.begin(), placements_.end(),
+                               [](const Placement& placement) { return placement.quantised_by_load(); });
+  return any ? quantised_type(options_.policy) : std::nullopt;
 }
 
 std::vector<WeightTypeUse> WeightStore::types() const {
@@ -297,6 +376,12 @@ class WeightStore::Loading {
   std::unique_ptr<Stream> stream_;  // null on the CPU
 };
 
+std::string WeightStore::read_rows(const TensorSource& source, const Placement& p, int64_t row, int64_t end,
+                                   std::byte* dst, ThreadPool& pool) const {
+  if (p.quantised_by_load()) return quantise_rows(source, *p.tensor, p.type, row, end, dtype(), dst, pool);
+  return (p.kept() ? copy_blocks : convert_rows)(source, *p.tensor, row, end, dtype(), dst, pool);
+}
+
 bool WeightStore::load(const TensorSource& source, Device& device, const char* what, Progress* progress,
                        const std::atomic<bool>* interrupt) {
   Loading loading(device, *this);
@@ -312,7 +397,6 @@ bool WeightStore::load(const TensorSource& source, Device& device, const char* w
       loading.send(p, 0, 1);
       continue;
     }
-    const auto& read = p.kept() ? copy_blocks : convert_rows;
     const int64_t step = loading.rows_of_step(p);
     bool damaged = false;
     for (int64_t row = 0; row < p.tensor->rows(); row += step) {
@@ -321,7 +405,7 @@ bool WeightStore::load(const TensorSource& source, Device& device, const char* w
         return false;
       }
       const int64_t end = std::min(p.tensor->rows(), row + step);
-      std::string damage = read(source, *p.tensor, row, end, dtype(), loading.next(p, row), pool);
+      std::string damage = read_rows(source, p, row, end, loading.next(p, row), pool);
       if (!damage.empty() && !std::exchange(damaged, true)) note_damage(std::move(damage));
       loading.send(p, row, end);
       done += static_cast<uint64_t>(end - row) * p.row_bytes();

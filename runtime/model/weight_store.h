@@ -7,21 +7,31 @@
 #include <atomic>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "kernels/weights/op.h"
 #include "offload/device/device.h"
+#include "offload/host/thread_pool.h"
 #include "runtime/base/progress.h"
 #include "runtime/model/tensor_source.h"
 
 namespace headrace {
 
-// How matrices that are stored quantised are loaded.
+// How matrices are loaded (--weights).
 enum class WeightPolicy : uint8_t {
-  kKeep,       // they stay so, and products read them so
-  kDequantise  // they are dequantised as they are loaded
+  kKeep,        // those that are stored quantised stay so, and products read them so
+  kDequantise,  // those are dequantised
+  kQ8_0,        // those stay so; the others are quantised, to this type
+  kQ6K,
+  kQ5K,
+  kQ4K,
 };
+std::optional<WeightType> quantised_type(WeightPolicy policy);  // none: it quantises nothing
+// The type of the computation where the user names none: weights that loading quantises are computed in bf16, as those
+// of a quantised file are.
+DType computed_in(WeightPolicy policy, DType natural);
 
 // The tensors that have one type in the files and one on the device. They are dequantised where these differ and the
 // first is quantised.
@@ -30,7 +40,8 @@ struct WeightTypeUse {
   int64_t tensors = 0;
   uint64_t stored_bytes = 0, bytes = 0;  // in the files; on the device
 
-  bool quantised() const;  // in the files
+  bool quantised() const;          // in the files
+  bool quantised_by_load() const;  // on the device alone
   bool dequantised() const { return quantised() && stored != loaded; }
 };
 
@@ -38,6 +49,9 @@ struct WeightStoreOptions {
   DType dtype = DType::kBF16;  // of everything but the matrices that are kept
   WeightPolicy policy = WeightPolicy::kKeep;
 };
+
+// The type that a matrix has on the device. Throws Error(kBadInput) if it cannot be quantised.
+WeightType loaded_type(const TensorInfo& matrix, const WeightStoreOptions& options);
 
 class WeightStore {
  public:
@@ -74,6 +88,8 @@ class WeightStore {
   uint64_t bytes() const { return bytes_; }  // as placed so far
   std::vector<WeightTypeUse> types() const;  // of what is placed, the largest first
   bool keeps_blocks() const { return kept_bytes_ > 0; }
+  // The type that matrices are quantised to as they are loaded. None: none is.
+  std::optional<WeightType> quantises_to() const;
 
  private:
   struct Placement {  // a tensor of the source, or bytes
@@ -83,6 +99,7 @@ class WeightStore {
     uint64_t offset;               // of it, or of the part that it is kept in
     int64_t first_row, part_rows;  // where it is kept
     bool kept() const { return tensor != nullptr && !is_plain(type); }
+    bool quantised_by_load() const { return kept() && !tensor->block_type().has_value(); }
     uint64_t row_bytes() const { return tensor == nullptr ? raw.size() : weight_bytes(type, 1, tensor->cols()); }
     uint64_t bytes() const;       // as they are read
     uint64_t step_bytes() const;  // the least that a staging buffer must hold
@@ -90,6 +107,9 @@ class WeightStore {
   class Loading;
 
   void append(const TensorInfo* tensor, Matrix* matrix);
+  // Rows of a tensor as the device has them. Returns a line about the first that is NaN or infinite, or an empty one.
+  std::string read_rows(const TensorSource& source, const Placement& p, int64_t row, int64_t end, std::byte* dst,
+                        ThreadPool& pool) const;
   void note_damage(std::string line);
   uint64_t least_slot_bytes() const;
   uint64_t slot_bytes() const;

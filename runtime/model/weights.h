@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "offload/device/device.h"
@@ -53,6 +54,7 @@ class Weights {
   const WeightStoreOptions& options() const { return store_.options(); }
   DType dtype() const { return store_.dtype(); }  // of vectors and of matrices that are not kept in blocks
   bool keeps_blocks() const { return store_.keeps_blocks(); }
+  std::optional<WeightType> quantises_to() const { return store_.quantises_to(); }
   uint64_t bytes() const { return store_.bytes(); }
   std::vector<WeightTypeUse> types() const { return store_.types(); }
   uint64_t layers_bytes() const;  // of the layers' matrices: stored_bytes()

@@ -102,6 +102,7 @@ PrefixKey rows_cache_key(const RowsKeyInput& rows, const Device& device) {
   identity.add(c.rms_eps);
   for (const bool quirk : {c.qkv_bias, c.output_bias, c.qk_norm}) identity.add(quirk);
   for (const DType type : {rows.dtype, rows.k_type, rows.v_type}) identity.add(type);
+  if (rows.quantised) identity.put(weight_type_info(*rows.quantised).name);
   add_rope(c.rope, &identity);
   add_place(device, &identity);
   return identity.finish();

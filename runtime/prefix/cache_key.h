@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "offload/device/device.h"
 #include "runtime/model/checkpoint.h"
@@ -21,6 +22,7 @@ struct RowsKeyInput {
   PrefixKey weights{};
   const ModelConfig* config = nullptr;  // with --rope-* applied
   DType dtype{}, k_type{}, v_type{};
+  std::optional<WeightType> quantised;  // what matrices are quantised to as they are loaded; none: none is
   int64_t prefill_group = 0;
 };
 PrefixKey rows_cache_key(const RowsKeyInput& rows, const Device& device);

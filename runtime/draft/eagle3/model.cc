@@ -26,7 +26,8 @@ class Eagle3Model final : public LayerDraftModel<Eagle3Checkpoint, Eagle3Weights
  public:
   Eagle3Model(const DraftOptions& options, const TreeShape& tree, Device& device, const Eagle3Target& target,
               const Tokenizer* tokenizer)
-      : LayerDraftModel(options, tree, device, open_eagle3(options.model, *target.config), target.weights->options()),
+      // Never quantised: its products of a whole prompt read plain weights.
+      : LayerDraftModel(options, tree, device, open_eagle3(options.model, *target.config), {target.weights->dtype()}),
         target_(*target.weights),
         config_(checkpoint_->config()) {
     check_branches(tree_, config_.vocab, checkpoint_->path());

@@ -10,7 +10,8 @@ class LongSpecModel final : public LayerDraftModel<LongSpecCheckpoint, LongSpecW
  public:
   LongSpecModel(const DraftOptions& options, const TreeShape& tree, Device& device, const LongSpecTarget& target,
                 const Tokenizer* tokenizer)
-      : LayerDraftModel(options, tree, device, open_longspec(options.model, *target.config), target.weights->options()),
+      // Never quantised: its products of a whole prompt read plain weights.
+      : LayerDraftModel(options, tree, device, open_longspec(options.model, *target.config), {target.weights->dtype()}),
         target_(target),
         window_(options.window >= 0 ? options.window : checkpoint_->config().window) {
     if (tokenizer != nullptr) check_tokenizer_in(checkpoint_->path(), *tokenizer);

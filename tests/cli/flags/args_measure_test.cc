@@ -63,7 +63,7 @@ TEST(Args, BenchRefusals) {
   EXPECT_NE(refusal({"bench"}).find("--list-shapes"), std::string::npos);
 }
 
-TEST(Args, WeightsOfAShapeHaveATypeAndThoseOfAFileDoNot) {
+TEST(Args, WeightsOfAShapeHaveAType) {
   const auto bench = [](const std::string& weights) {
     return std::get<BenchArgs>(parse_args({"bench", "--shape", "llama-3.1-8b", "--weights", weights})).bench;
   };
@@ -78,16 +78,34 @@ TEST(Args, WeightsOfAShapeHaveATypeAndThoseOfAFileDoNot) {
   const std::vector<std::string> plan = {"plan", "--shape", "llama-3.1-8b", "--weights", "q5_k_m"};
   EXPECT_STREQ(std::get<PlanArgs>(parse_args(plan)).plan.shape_weights->name, "q5_k_m");
   const std::string unknown = refusal({"plan", "--shape", "llama-3.1-8b", "--weights", "q2_k"});
-  EXPECT_NE(unknown.find("'q2_k' is not one of keep, dtype, q4_0, "), std::string::npos) << unknown;
+  EXPECT_NE(unknown.find("'q2_k' is not one of keep, dtype, q8_0, q6_k, q5_k, q4_k; with --shape also q4_0, "),
+            std::string::npos)
+      << unknown;
   for (const std::vector<std::string>& command : {std::vector<std::string>{"bench", "-m", "model"},
                                                   {"plan", "-m", "model"},
                                                   {"generate", "-m", "model", "-p", "a"}}) {
     std::vector<std::string> args = command;
-    args.insert(args.end(), {"--weights", "q8_0"});
+    args.insert(args.end(), {"--weights", "q4_k_m"});
     const std::string wrong = refusal(args);
-    for (const char* part : {"--weights", "'q8_0'", "--shape", "(keep)", "(dtype)"}) {
+    for (const char* part : {"--weights", "'q4_k_m'", "--shape", "(keep)", "(dtype)", "(q8_0, q6_k, q5_k, q4_k)"}) {
       EXPECT_NE(wrong.find(part), std::string::npos) << wrong;
     }
+  }
+}
+
+TEST(Args, WeightsOfAFileMayBeQuantised) {
+  for (const auto& [name, policy] : {std::pair<const char*, WeightPolicy>{"q8_0", WeightPolicy::kQ8_0},
+                                     {"q6_k", WeightPolicy::kQ6K},
+                                     {"q5_k", WeightPolicy::kQ5K},
+                                     {"q4_k", WeightPolicy::kQ4K}}) {
+    const auto with = [&](std::vector<std::string> args) {
+      args.insert(args.end(), {"--weights", name});
+      return parse_args(args);
+    };
+    EXPECT_EQ(std::get<GenerateArgs>(with({"generate", "-m", "m", "-p", "a"})).engine.weights, policy);
+    EXPECT_EQ(std::get<BenchArgs>(with({"bench", "-m", "m"})).bench.engine.weights, policy);
+    EXPECT_EQ(std::get<PlanArgs>(with({"plan", "-m", "m"})).plan.engine.weights, policy);
+    EXPECT_EQ(std::get<InspectArgs>(with({"inspect", "m"})).weights, policy);
   }
 }
 

@@ -2,13 +2,16 @@
 // bit, in prefill, in decoding and in a draft.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "kernels/weights/quantise.h"
 #include "offload/device/dry_run_device.h"
 #include "runtime/engine/engine.h"
+#include "runtime/model/files/dequantize.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/session_fixture.h"
@@ -169,6 +172,110 @@ TEST_F(KeptWeights, GiveTheSameTextWithEveryDraft) {
   EXPECT_GT(first.size(), 3u);
 }
 
+// ---- Quantised as they are loaded -----------------------------------------------------------------------------------
+
+// mixed_gguf(), with every matrix dequantised to f32.
+GgufWriter plain_gguf() {
+  GgufWriter file = mixed_gguf(2);
+  for (GgufWriter::Tensor& tensor : file.tensors()) {
+    if (tensor.type == 0) continue;
+    const GgmlType& type = *find_ggml_type(tensor.type);
+    std::vector<float> values(static_cast<size_t>(tensor.dimensions[0] * tensor.dimensions[1]));
+    dequantize(type, tensor.bytes.data(), DType::kF32, values.data(), static_cast<int64_t>(values.size()));
+    tensor.bytes.assign(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    tensor.type = 0;
+  }
+  return file;
+}
+
+// plain_gguf(), with every matrix quantised in the file.
+GgufWriter quantised_gguf(const StoredType& type) {
+  GgufWriter file = plain_gguf();
+  for (GgufWriter::Tensor& tensor : file.tensors()) {
+    if (tensor.dimensions.size() != 2) continue;
+    const int64_t count = tensor.dimensions[0] * tensor.dimensions[1];
+    std::vector<float> values(static_cast<size_t>(count));
+    std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
+    tensor.bytes.resize(weight_bytes(type.type, 1, count));
+    quantise_blocks(type.type, values.data(), count / weight_type_info(type.type).block_elements, tensor.bytes.data());
+    tensor.type = type.id;
+  }
+  return file;
+}
+
+// The logits of a file that holds those blocks, with any number of threads; q and k's rows in a GGUF's order.
+TEST_F(KeptWeights, QuantisingAsTheyAreLoadedIsQuantisingTheFile) {
+  const std::string plain = folder_.write("plain.gguf", plain_gguf().finish());
+  const std::vector<int32_t> ids = testing::made_up_ids(40, kVocab);
+  for (const auto& [type, policy] : {std::pair<StoredType, WeightPolicy>{kQ8_0, WeightPolicy::kQ8_0},
+                                     {kQ6K, WeightPolicy::kQ6K},
+                                     {kQ5K, WeightPolicy::kQ5K},
+                                     {kQ4K, WeightPolicy::kQ4K}}) {
+    const char* const name = weight_type_info(type.type).name;
+    const LoadedModel kept(folder_.write("quantised.gguf", quantised_gguf(type).finish()), DType::kBF16);
+    std::vector<std::vector<float>> expected;
+    testing::decode_plainly(*kept.session(kept.options(40, 4)), ids, 2, &expected);
+    for (const int threads : {1, 3}) {
+      const LoadedModel model(plain, DType::kBF16, DeviceChoice::kCpu, threads, 0, policy);
+      EXPECT_TRUE(model.weights.damage().empty());
+      EXPECT_EQ(model.weights.bytes(), kept.weights.bytes()) << name;
+      EXPECT_EQ(model.weights.quantises_to(), type.type);
+      for (const WeightTypeUse& use : model.weights.types()) {
+        EXPECT_EQ(use.stored, "F32");
+        EXPECT_TRUE(use.loaded == (use.tensors == 5 ? "BF16" : name)) << use.loaded;
+      }
+      std::vector<std::vector<float>> logits;
+      testing::decode_plainly(*model.session(model.options(40, 4)), ids, 2, &logits);
+      EXPECT_TRUE(logits == expected) << name << ", " << threads << " threads";
+    }
+  }
+}
+
+TEST_F(KeptWeights, WhatAFileHasQuantisedIsNotQuantisedAgain) {
+  const LoadedModel model(path_, DType::kBF16, DeviceChoice::kCpu, 2, 0, WeightPolicy::kQ4K);
+  EXPECT_EQ(model.weights.bytes(), LoadedModel(path_, DType::kBF16).weights.bytes());
+  EXPECT_EQ(model.weights.quantises_to(), std::nullopt);
+}
+
+TEST(QuantisedType, DependsOnTheRowsLength) {
+  const auto type_of = [](std::vector<int64_t> shape, const char* stored = "BF16") {
+    return loaded_type({"model.layers.3.mlp.up_proj.weight", std::move(shape), stored, 0},
+                       {DType::kBF16, WeightPolicy::kQ4K});
+  };
+  EXPECT_EQ(type_of({4, 512}), WeightType::kQ4K);
+  EXPECT_EQ(type_of({4, 576}), WeightType::kQ8_0);
+  EXPECT_EQ(type_of({512}), WeightType::kBF16);
+  EXPECT_EQ(type_of({4, 512}, "Q5_0"), WeightType::kQ5_0);
+  try {
+    type_of({4, 40});
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kBadInput);
+    for (const char* part : {"--weights", "Q4_K", "model.layers.3.mlp.up_proj.weight", "32", "40"}) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST_F(KeptWeights, QuantisingIsComputedInBf16) {
+  EngineOptions options;
+  options.model = folder_.write("plain.gguf", plain_gguf().finish());
+  options.want_tokenizer = false;
+  const DryRunCard gpu = {.name = "a GPU", .vram_bytes = kGiB, .host_bytes = kGiB};
+  EXPECT_EQ(Engine(options, nullptr, open_dry_run_device(gpu)).dtype(), DType::kF32);
+  options.weights = WeightPolicy::kQ6K;
+  EXPECT_EQ(Engine(options, nullptr, open_dry_run_device(gpu)).dtype(), DType::kBF16);
+  options.dtype = DType::kF32;
+  try {
+    const Engine engine(options, nullptr, open_dry_run_device(gpu));
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kUsage);
+    EXPECT_NE(std::string(error.what()).find("Q6_K needs bf16 on a GPU, but --dtype is f32"), std::string::npos)
+        << error.what();
+  }
+}
+
 class KeptText : public KeptWeights, public ::testing::WithParamInterface<DeviceChoice> {};
 INSTANTIATE_TEST_SUITE_P(Devices, KeptText, ::testing::ValuesIn(testing::session_devices()),
                          [](const auto& given) { return testing::device_name(given.param); });
@@ -209,6 +316,25 @@ TEST_P(KeptText, IsThatOfPlainDecodingWithPartialVerification) {
     EXPECT_GT(result.speculation.of(StepMode::kPartial).steps, 0) << spec_type_name(type);
     EXPECT_GT(result.speculation.of(StepMode::kRefresh).steps, 0) << spec_type_name(type);
     EXPECT_GT(result.speculation.accepted, 0) << spec_type_name(type);
+  }
+}
+
+// On a GPU blocks that loading makes are repacked like those of a file.
+TEST_P(KeptText, IsThatOfAFileQuantisedBefore) {
+  EngineOptions options;
+  options.device = {.choice = GetParam(), .threads = 2};
+  options.want_tokenizer = false;
+  options.dtype = DType::kBF16;
+  for (const auto& [type, policy] :
+       {std::pair<StoredType, WeightPolicy>{kQ8_0, WeightPolicy::kQ8_0}, {kQ4K, WeightPolicy::kQ4K}}) {
+    const GenerateOptions run{.max_tokens = 12, .sampling = {.temperature = 0.7f, .seed = 3}, .ignore_eos = true};
+    options.weights = WeightPolicy::kKeep;
+    options.model = folder_.write("quantised.gguf", quantised_gguf(type).finish());
+    const std::vector<int32_t> expected =
+        Engine(options).generate(testing::made_up_ids(90, kVocab), run, nullptr).token_ids;
+    options.weights = policy;
+    options.model = folder_.write("plain.gguf", plain_gguf().finish());
+    EXPECT_EQ(Engine(options).generate(testing::made_up_ids(90, kVocab), run, nullptr).token_ids, expected);
   }
 }
 

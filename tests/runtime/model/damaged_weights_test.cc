@@ -124,6 +124,18 @@ TEST_F(DamagedWeights, OfBlocksInAGgufFile) {
   }
 }
 
+// The place in the file, not in the block that the value spoils; and a weight that no block's scale can reach.
+TEST_F(DamagedWeights, AreNamedWhereLoadingQuantisesThem) {
+  const std::string model = copy("quantised"), file = model + "/model.safetensors";
+  testing_support::set_weights(file, "model.layers.1.mlp.up_proj.weight", 6, 19, {kNan});
+  const auto quantised = [&] { return load(model, DType::kBF16, 2, WeightPolicy::kQ8_0); };
+  expect_damage(quantised(), file,
+                {"model.layers.1.mlp.up_proj.weight holds NaN at row 6, column 19", "stored as F32"});
+  testing_support::set_weights(file, "model.layers.1.mlp.up_proj.weight", 6, 19, {1e9f});
+  EXPECT_TRUE(load(model, DType::kBF16).empty());
+  expect_damage(quantised(), file, {"model.layers.1.mlp.up_proj.weight holds", "at row 6, column", "stored as F32"});
+}
+
 TEST_F(DamagedWeights, OfManyTensorsTheFirstFewAreNamed) {
   const std::string model = copy("many"), file = model + "/model.safetensors";
   for (int layer = 0; layer < 3; ++layer) {

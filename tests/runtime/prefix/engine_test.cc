@@ -94,6 +94,11 @@ TEST(PrefixEngine, AnotherIdentityIsAMiss) {
   options.rope.theta = 0;
   options.dtype = DType::kBF16;
   EXPECT_EQ(cached(options), 0);
+  options.weights = WeightPolicy::kQ8_0;
+  EXPECT_EQ(cached(options), 0);
+  EXPECT_EQ(cached(options), 699);
+  options.weights = WeightPolicy::kKeep;
+  EXPECT_EQ(cached(options), 699);
   options.dtype = DType::kF32;
   const std::string weights = options.model + "/model.safetensors";
   const std::string bytes = folder.read("renamed/model.safetensors");
