@@ -1,6 +1,7 @@
 #include "runtime/model/tensor_source.h"
 
 #include "runtime/base/input_file.h"
+#include "runtime/model/stored_type.h"
 
 namespace headrace {
 
@@ -11,8 +12,7 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 }
 
 std::optional<WeightType> TensorInfo::block_type() const {
-  const WeightTypeInfo* const info = find_weight_type(stored_type);
-  return shape.size() == 2 && info != nullptr && !is_plain(info->type) ? std::optional(info->type) : std::nullopt;
+  return shape.size() == 2 ? kept_type(stored_type) : std::nullopt;
 }
 
 void TensorSource::read_blocks(const TensorInfo& tensor, int64_t, int64_t, void*) const {

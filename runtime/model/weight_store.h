@@ -33,8 +33,7 @@ std::optional<WeightType> quantised_type(WeightPolicy policy);  // none: it quan
 // of a quantised file are.
 DType computed_in(WeightPolicy policy, DType natural);
 
-// The tensors that have one type in the files and one on the device. They are dequantised where these differ and the
-// first is quantised.
+// The tensors that have one type in the files and one on the device.
 struct WeightTypeUse {
   std::string stored, loaded;  // "Q4_K", "BF16"
   int64_t tensors = 0;
@@ -42,7 +41,7 @@ struct WeightTypeUse {
 
   bool quantised() const;          // in the files
   bool quantised_by_load() const;  // on the device alone
-  bool dequantised() const { return quantised() && stored != loaded; }
+  bool dequantised() const;
 };
 
 struct WeightStoreOptions {

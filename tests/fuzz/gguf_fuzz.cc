@@ -13,7 +13,7 @@ void read_weights(const headrace::GgufFile& file, std::string_view bytes) {
   for (const headrace::GgufTensor& tensor : file.tensors) {
     CHECK(tensor.begin <= bytes.size() && tensor.bytes <= bytes.size() - tensor.begin, tensor.begin, " ", tensor.bytes);
     headrace::hf_tensor_name(tensor.name);
-    if (!headrace::weight_type(*tensor.type)) continue;
+    if (!headrace::can_read(*tensor.type)) continue;
     const int64_t last = static_cast<int64_t>(tensor.bytes) / tensor.type->block_bytes - 1;
     std::vector<float> block(static_cast<size_t>(tensor.type->block_elements));
     for (const int64_t index : {int64_t{0}, last})

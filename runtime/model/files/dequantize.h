@@ -18,11 +18,15 @@ struct GgmlType {
   int64_t block_bytes;
 };
 
-const GgmlType* find_ggml_type(uint32_t id);                  // null if there is none
-std::optional<WeightType> weight_type(const GgmlType& type);  // none: weights of this type cannot be read
-std::optional<DType> plain_type(const GgmlType& type);        // F32, F16, BF16; none: it is quantised
+const GgmlType* find_ggml_type(uint32_t id);  // null if there is none
+bool can_read(const GgmlType& type);
+std::optional<DType> plain_type(const GgmlType& type);  // F32, F16, BF16; none: it is quantised
 
 // `count` weights (whole blocks) at `source`, which need not be aligned, written as type `to` at `out`.
 void dequantize(const GgmlType& type, const char* source, DType to, void* out, int64_t count);
+
+// `count` weights (whole blocks) of a quantised type as blocks of kept_type() with the same values. REQUIRES: it has
+// one.
+void convert_blocks(const GgmlType& type, const char* source, void* out, int64_t count);
 
 }  // namespace headrace

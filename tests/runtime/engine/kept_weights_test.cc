@@ -2,6 +2,7 @@
 // bit, in prefill, in decoding and in a draft.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <string>
@@ -170,6 +171,74 @@ TEST_F(KeptWeights, GiveTheSameTextWithEveryDraft) {
     }
   }
   EXPECT_GT(first.size(), 3u);
+}
+
+// ---- Types that products do not read --------------------------------------------------------------------------------
+
+// mixed_gguf(), with every matrix but the embedding in one of the types, of random bytes and small scales.
+GgufWriter other_gguf() {
+  struct Other {
+    uint32_t id;
+    int64_t block_elements;
+    size_t block_bytes;
+    std::vector<size_t> scales;  // where f16 numbers are
+  };
+  const Other others[] = {{20, 32, 18, {0}}, {11, 256, 110, {108}}, {23, 256, 136, {0}}, {10, 256, 84, {80, 82}}};
+  GgufWriter file = mixed_gguf(2);
+  size_t number = 0;
+  for (GgufWriter::Tensor& tensor : file.tensors()) {
+    if (tensor.type == 0 || tensor.name == "token_embd.weight") continue;
+    const Other& other = others[number++ % 4];
+    const auto blocks = static_cast<size_t>(tensor.dimensions[0] * tensor.dimensions[1] / other.block_elements);
+    const std::string random = tensor.bytes;
+    tensor.type = other.id;
+    tensor.bytes.resize(blocks * other.block_bytes);
+    for (size_t i = 0; i < tensor.bytes.size(); ++i) tensor.bytes[i] = random[i * 7 % random.size()];
+    const f16 scale = f32_to_f16(other.block_elements == 32 ? 0.001f : 0.0004f);
+    for (size_t b = 0; b < blocks; ++b) {
+      for (const size_t at : other.scales) std::memcpy(&tensor.bytes[b * other.block_bytes + at], &scale.bits, 2);
+    }
+  }
+  return file;
+}
+
+// To the bit the logits of dequantised weights. q and k have a GGUF's order of rows.
+TEST_F(KeptWeights, TypesThatProductsDoNotReadHaveTheirValues) {
+  const std::string path = folder_.write("others.gguf", other_gguf().finish());
+  const std::vector<int32_t> ids = testing::made_up_ids(40, kVocab);
+  std::vector<std::vector<float>> expected;
+  for (const WeightPolicy policy : {WeightPolicy::kDequantise, WeightPolicy::kKeep, WeightPolicy::kQ8_0}) {
+    const LoadedModel model(path, DType::kBF16, DeviceChoice::kCpu, 2, 0, policy);
+    EXPECT_TRUE(model.weights.damage().empty());
+    EXPECT_EQ(model.weights.quantises_to(), std::nullopt);
+    std::map<std::string, std::string> loaded;
+    for (const WeightTypeUse& use : model.weights.types()) loaded[use.stored] = use.loaded;
+    if (policy != WeightPolicy::kDequantise) {
+      EXPECT_EQ(loaded, (std::map<std::string, std::string>{{"F32", "BF16"},
+                                                            {"IQ4_NL", "Q8_0"},
+                                                            {"IQ4_XS", "BF16"},
+                                                            {"Q2_K", "BF16"},
+                                                            {"Q3_K", "Q6_K"},
+                                                            {"Q6_K", "Q6_K"}}));
+    }
+    std::vector<std::vector<float>> logits;
+    testing::decode_plainly(*model.session(model.options(40, 4)), ids, 2, &logits);
+    if (expected.empty()) expected = logits;
+    EXPECT_TRUE(std::isfinite(logits[0][0]));
+    EXPECT_TRUE(logits == expected);
+  }
+}
+
+TEST_F(KeptWeights, ANoteNamesTheTypesThatAreDequantised) {
+  EngineOptions options;
+  options.model = folder_.write("others.gguf", other_gguf().finish());
+  options.want_tokenizer = false;
+  const DryRunCard gpu = {.name = "a GPU", .vram_bytes = kGiB, .host_bytes = kGiB};
+  const std::string note = Engine(options, nullptr, open_dry_run_device(gpu)).weights_note();
+  for (const char* part : {"IQ4_XS", "Q2_K", "dequantised to bf16"}) {
+    EXPECT_NE(note.find(part), std::string::npos) << note;
+  }
+  EXPECT_EQ(note.find("Q3_K"), std::string::npos) << note;
 }
 
 // ---- Quantised as they are loaded -----------------------------------------------------------------------------------
@@ -342,11 +411,11 @@ TEST_F(KeptWeights, ATypeThatCannotBeReadIsNamedWithItsTensor) {
   GgufWriter file = mixed_gguf(2);
   for (GgufWriter::Tensor& tensor : file.tensors()) {
     if (tensor.name != "blk.1.ffn_up.weight") continue;
-    tensor.type = 10;  // Q2_K
-    tensor.bytes.resize(static_cast<size_t>(kFfn * kHidden / 256 * 84));
+    tensor.type = 22;  // IQ2_S
+    tensor.bytes.resize(static_cast<size_t>(kFfn * kHidden / 256 * 82));
   }
   EngineOptions options;
-  options.model = folder_.write("q2_k.gguf", file.finish());
+  options.model = folder_.write("iq2_s.gguf", file.finish());
   options.device = {.choice = DeviceChoice::kCpu, .threads = 2};
   options.want_tokenizer = false;
   try {
@@ -354,7 +423,7 @@ TEST_F(KeptWeights, ATypeThatCannotBeReadIsNamedWithItsTensor) {
     ADD_FAILURE() << "read";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kBadInput);
-    for (const char* part : {"q2_k.gguf", "\"blk.1.ffn_up.weight\"", "Q2_K", "Q4_K, Q5_K and Q6_K"}) {
+    for (const char* part : {"iq2_s.gguf", "\"blk.1.ffn_up.weight\"", "IQ2_S", "Q6_K, IQ4_NL and IQ4_XS"}) {
       EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
     }
   }

@@ -9,7 +9,9 @@
 #include <sstream>
 
 #include "kernels/cpu/isa.h"
+#include "kernels/weights/blocks.h"
 #include "runtime/model/files/gguf.h"
+#include "runtime/model/stored_type.h"
 
 namespace headrace {
 namespace {
@@ -35,11 +37,11 @@ std::string rounded(const float* values, size_t count, DType type) {
 TEST(Dequantize, EqualsTheReferenceToTheBit) {
   const std::string file = slurp("quants.gguf"), expected = slurp("quants.expected");
   const GgufFile gguf = parse_gguf(MemoryBytes(file, "quants.gguf"));
-  ASSERT_EQ(gguf.tensors.size(), 11u);
+  ASSERT_EQ(gguf.tensors.size(), 15u);
   size_t position = 0;
   const kernels::Isa before = kernels::isa();
   for (const GgufTensor& tensor : gguf.tensors) {
-    ASSERT_TRUE(weight_type(*tensor.type).has_value()) << tensor.name;
+    ASSERT_TRUE(can_read(*tensor.type)) << tensor.name;
     EXPECT_EQ(tensor.name, tensor.type->name);
     const int64_t count = tensor.shape[0] * tensor.shape[1];
     ASSERT_LE(position + static_cast<size_t>(count) * 4, expected.size());
@@ -62,6 +64,27 @@ TEST(Dequantize, EqualsTheReferenceToTheBit) {
   EXPECT_EQ(position, expected.size());
 }
 
+// A type that products do not read is kept as a larger one, if there is one with the same values.
+TEST(Dequantize, ConvertedBlocksHaveTheSameValues) {
+  const std::string file = slurp("quants.gguf");
+  const GgufFile gguf = parse_gguf(MemoryBytes(file, "quants.gguf"));
+  int converted = 0;
+  for (const GgufTensor& tensor : gguf.tensors) {
+    const std::optional<WeightType> kept = kept_type(tensor.type->name);
+    if (!kept || find_weight_type(tensor.type->name) != nullptr) continue;
+    ++converted;
+    const int64_t count = tensor.shape[0] * tensor.shape[1];
+    std::vector<float> expected(static_cast<size_t>(count)), values(expected);
+    dequantize(*tensor.type, file.data() + tensor.begin, DType::kF32, expected.data(), count);
+    std::string blocks(weight_bytes(*kept, 1, count) + 8, '\x5a');  // 8 guard bytes
+    convert_blocks(*tensor.type, file.data() + tensor.begin, blocks.data(), count);
+    dequantise_blocks(*kept, blocks.data(), count / weight_type_info(*kept).block_elements, DType::kF32, values.data());
+    EXPECT_EQ(std::memcmp(values.data(), expected.data(), values.size() * sizeof(float)), 0) << tensor.name;
+    EXPECT_EQ(blocks.substr(blocks.size() - 8), std::string(8, '\x5a')) << tensor.name;
+  }
+  EXPECT_EQ(converted, 2);  // IQ4_NL and Q3_K
+}
+
 TEST(Dequantize, KeepsInfinityAndNan) {
   const uint16_t halves[] = {0x7c00, 0xfc00, 0x7e00, 0x0001, 0x83ff};
   float out[5];
@@ -80,9 +103,9 @@ TEST(Dequantize, KeepsInfinityAndNan) {
 }
 
 TEST(Dequantize, KnowsWhatItCannotRead) {
-  ASSERT_NE(find_ggml_type(10), nullptr);
-  EXPECT_STREQ(find_ggml_type(10)->name, "Q2_K");
-  EXPECT_FALSE(weight_type(*find_ggml_type(10)).has_value());
+  ASSERT_NE(find_ggml_type(22), nullptr);
+  EXPECT_STREQ(find_ggml_type(22)->name, "IQ2_S");
+  EXPECT_FALSE(can_read(*find_ggml_type(22)));
   EXPECT_EQ(find_ggml_type(4), nullptr);  // Q4_2, long gone
   EXPECT_EQ(find_ggml_type(1000), nullptr);
 }
