@@ -148,7 +148,7 @@ TEST_P(QuantiseTest, ABlockThatIsNotFiniteReadsAsNotFinite) {
 // docs/measuring.md has the ratios on more data.
 TEST(QuantiseError, IsCloseToThatOfASearchOverAllScales) {
   constexpr size_t kBlock = 256;
-  const size_t blocks = testing::kSanitized ? 3 : 12;
+  const size_t blocks = testing::kSanitized ? 2 : 6;
   for (const bool heavy : {false, true}) {
     const std::vector<float> values = drawn(3, blocks * kBlock, heavy);
     for (const WeightType type : kSearched) {

@@ -96,7 +96,6 @@ TEST(PrefixEngine, AnotherIdentityIsAMiss) {
   EXPECT_EQ(cached(options), 0);
   options.weights = WeightPolicy::kQ8_0;
   EXPECT_EQ(cached(options), 0);
-  EXPECT_EQ(cached(options), 699);
   options.weights = WeightPolicy::kKeep;
   EXPECT_EQ(cached(options), 699);
   options.dtype = DType::kF32;
