@@ -20,10 +20,10 @@ std::string joined(const std::vector<std::string>& lines) {
 
 }  // namespace
 
-DecodeLoop::DecodeLoop(const Run& run, Drafting& drafting)
+DecodeLoop::DecodeLoop(const Run& run)
     : run_(run),
       session_(run.session),
-      drafting_(drafting),
+      drafting_(run.drafting),
       output_(run.output),
       interval_(run.setup.verify.interval),
       final_(run.setup.verify.mode == VerifyMode::kApproximate),

@@ -19,7 +19,7 @@ namespace headrace {
 class DecodeLoop {
  public:
   // REQUIRES: prefill has run.
-  DecodeLoop(const Run& run, Drafting& drafting);
+  explicit DecodeLoop(const Run& run);
 
   // From the token after the prompt to the end of the run.
   void run(int32_t first);

@@ -267,6 +267,13 @@ bool Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOpt
   if (!scores.next.empty()) setup.session.scores = &scores;
   std::unique_ptr<PrefixRun> prefix;
   SessionPlan plan = finalize_with_prefix(prompt, run, &setup, &prefix, &result->prefix);
+  // Before the session, so that it is there until the session has waited for the device's work.
+  Drafting drafting(setup.model, setup.draft.get(), *compute,
+                    {.limits = run.tree_limits,
+                     .streams = plan.memory.ring_slots > 0,
+                     .verify = *setup.verify.mode,
+                     .most_steps = setup.max_tokens,
+                     .step_costs = run.step_costs});
   Session session(std::move(plan));
   result->plan = session.plan();
   if (rates) result->link_peak_gb_per_s = rates->to_device_gb_per_s;
@@ -277,6 +284,7 @@ bool Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOpt
                     .options = run,
                     .model = checkpoint->path(),
                     .session = session,
+                    .drafting = drafting,
                     .output = output,
                     .progress = progress};
   std::optional<int32_t> first;

@@ -2,7 +2,6 @@
 
 #include "offload/device/trace.h"
 #include "runtime/engine/decode_loop.h"
-#include "runtime/engine/drafting.h"
 
 namespace headrace {
 namespace {
@@ -60,19 +59,13 @@ void decode(const Run& run, int32_t first, GenerateResult* result) {
   const HostClock::time_point start = HostClock::now();
   const Device& device = run.session.layout().device();
   const LinkBytes before = link_bytes(device);
-  Drafting drafting(run.setup.model, run.setup.draft.get(), run.session.layout().compute(),
-                    {.limits = run.options.tree_limits,
-                     .streams = run.streams(),
-                     .verify = *run.setup.verify.mode,
-                     .most_steps = run.output.max_tokens(),
-                     .step_costs = run.options.step_costs});
   {
     const HostSpan span(device.trace(), "decode");
-    DecodeLoop(run, drafting).run(first);
+    DecodeLoop(run).run(first);
   }
   Timings& timings = result->timings;
-  result->speculation = drafting.speculation();
-  timings.step_ms = drafting.step_ms();
+  result->speculation = run.drafting.speculation();
+  timings.step_ms = run.drafting.step_ms();
   timings.decode_steps = static_cast<int64_t>(timings.step_ms.size());
   timings.decode_tokens = run.output.taken() - 1;  // the first is prefill's
   timings.decode_ms = ms_since(start);

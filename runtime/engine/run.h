@@ -9,6 +9,7 @@
 
 #include "offload/host/clock.h"
 #include "runtime/base/progress.h"
+#include "runtime/engine/drafting.h"
 #include "runtime/engine/output.h"
 #include "runtime/engine/result.h"
 #include "runtime/engine/run_setup.h"
@@ -22,6 +23,7 @@ struct Run {
   const GenerateOptions& options;
   const std::string& model;  // its path, for errors
   Session& session;
+  Drafting& drafting;  // outlives the session, which waits for the work that uses its memory
   Output& output;
   Progress* progress;  // may be null
 
