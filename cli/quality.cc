@@ -31,7 +31,10 @@ ExitCode run_perplexity(const QualityArgs& args) {
   hooks.progress = &console.progress();
   hooks.on_engine = [&](const Engine& engine) { console.note_engine(engine); };
   hooks.on_row = [&](const PerplexityReport& so_far) {
-    say(so_far.rows.size() == 1 ? perplexity_heading(so_far) : std::string());
+    if (so_far.rows.size() == 1) {
+      for (const std::string& line : so_far.damage) console.warn(line);
+      say(perplexity_heading(so_far));
+    }
     say(perplexity_line(so_far.rows.back()));
   };
   const PerplexityReport report = run_perplexity(options, hooks);

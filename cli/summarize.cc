@@ -46,6 +46,11 @@ std::string options_text(const SummarizeArgs& args, const Engine& engine) {
   };
   add(files_stamp(engine.model_files()));
   add(dtype_name(engine.dtype()));
+  // Quantised weights round otherwise than plain ones: where loading has quantised them, and in CUDA's products.
+  const bool cuda = engine.device().backend() == Backend::kCuda;
+  for (const WeightTypeUse& use : engine.weight_types()) {
+    if (use.quantised_by_load() || (cuda && use.quantised())) add(str(use.stored, " ", use.loaded));
+  }
   add(type_name(args.engine.cache_type_k));
   add(type_name(args.engine.cache_type_v));
   add(engine.context_limit());
@@ -82,6 +87,7 @@ std::string options_text(const SummarizeArgs& args, const Engine& engine) {
     add(static_cast<int>(engine.device().backend()));  // selects the tree of --tree auto
     add(draft.tree ? tree_text(*draft.tree) : "auto");
     add(files_stamp(engine.draft_files()));
+    add(static_cast<int>(args.engine.weights));  // a small draft's
   }
   return text;
 }

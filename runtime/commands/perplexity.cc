@@ -80,7 +80,8 @@ ordered_json row_json(const PerplexityRow& row) {
   out["tokens"] = row.tokens;
   out["predicted"] = row.predicted;
   out["nats"] = to_decimals(row.nats(), 6);
-  out["perplexity"] = to_decimals(row.perplexity(), 4);
+  // null: beyond what a double holds
+  out["perplexity"] = std::isfinite(row.perplexity()) ? ordered_json(to_decimals(row.perplexity(), 4)) : ordered_json();
   out["seconds"] = to_decimals(row.seconds, 3);
   return out;
 }
@@ -113,12 +114,14 @@ PerplexityReport run_perplexity(const PerplexityOptions& options, const Perplexi
                           .k_type = options.engine.cache_type_k.value_or(dtype),
                           .v_type = options.engine.cache_type_v.value_or(dtype),
                           .weight_types = {},
+                          .damage = {},
                           .rows = {}};
   for (const Document& document : encode_documents(options, engine)) {
     const GenerateResult result = score(options, document.ids, engine, hooks.progress);
     report.interrupted = result.log_probs.empty() || result.finish_reason == FinishReason::kInterrupted;
     if (report.interrupted) break;
     report.weight_types = result.weight_types;
+    report.damage = result.damage;
     report.rows.push_back(make_row(document, result));
     if (hooks.on_row) hooks.on_row(report);
   }
@@ -138,6 +141,7 @@ std::string perplexity_json(const PerplexityReport& report) {
                       {"weights", ordered_json::parse(weights_json(report.weight_types))},
                       {"cache_type_k", dtype_name(report.k_type)},
                       {"cache_type_v", dtype_name(report.v_type)}};
+  if (!report.damage.empty()) out["damaged_weights"] = report.damage;
   out["rows"] = ordered_json::array();
   for (const PerplexityRow& row : report.rows) out["rows"].push_back(row_json(row));
   if (!report.rows.empty()) out["all_documents"] = row_json(report.all());

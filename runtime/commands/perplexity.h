@@ -39,6 +39,7 @@ struct PerplexityReport {
   std::string device, model;
   DType dtype = DType::kBF16, k_type = DType::kBF16, v_type = DType::kBF16;
   std::vector<WeightTypeUse> weight_types;
+  std::vector<std::string> damage;  // weights that hold NaN or infinity
   std::vector<PerplexityRow> rows;
   bool interrupted = false;
 

@@ -61,6 +61,7 @@ struct Engine::Impl {
   WeightStoreOptions weight_options() const;
   void check_weights();
   void choose_chat();
+  void check_ids(const std::vector<int32_t>& ids) const;  // throws Error: one that the vocabulary lacks
   void check_prompt(const std::vector<int32_t>& prompt) const;
   RunContext context() const { return {options, *device, *compute, config, *weights, draft_model.get()}; }
   RunPlan plan(int64_t prompt_tokens, const GenerateOptions& run) const;
@@ -202,6 +203,15 @@ void Engine::Impl::choose_chat() {
   if (!jinja.empty()) chat = recognise_chat_template(jinja, file.empty() ? checkpoint->path() : file);
 }
 
+void Engine::Impl::check_ids(const std::vector<int32_t>& ids) const {
+  for (const int32_t id : ids) {
+    if (id < 0 || id >= config.vocab) {
+      throw_error(ExitCode::kBadInput, "prompt",
+                  str("has token id ", id, ", the model's vocabulary is 0 to ", config.vocab - 1));
+    }
+  }
+}
+
 void Engine::Impl::check_prompt(const std::vector<int32_t>& prompt) const {
   const int64_t tokens = static_cast<int64_t>(prompt.size()), limit = context().context_limit();
   if (tokens == 0) throw_error(ExitCode::kBadInput, "prompt", "is empty: there is no token to start from");
@@ -213,12 +223,7 @@ void Engine::Impl::check_prompt(const std::vector<int32_t>& prompt) const {
                           config.max_positions, ".")
                     : "Shorten it (headrace summarize --truncate middle does), or use a model with a longer context.");
   }
-  for (const int32_t id : prompt) {
-    if (id < 0 || id >= config.vocab) {
-      throw_error(ExitCode::kBadInput, "prompt",
-                  str("has token id ", id, ", the model's vocabulary is 0 to ", config.vocab - 1));
-    }
-  }
+  check_ids(prompt);
 }
 
 RunPlan Engine::Impl::plan(int64_t prompt_tokens, const GenerateOptions& run) const {
@@ -230,6 +235,8 @@ RunPlan Engine::Impl::plan(int64_t prompt_tokens, const GenerateOptions& run) co
 GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const GenerateOptions& run,
                                       Progress* progress) {
   check_prompt(prompt);
+  check_ids(run.score_next);
+  CHECK(run.score_next.empty() || run.score_next.size() == prompt.size());
   Trace* const trace = device->trace();
   if (trace) run.label.empty() ? trace->skip_run() : trace->begin_run();
   const HostSpan span(trace, trace ? trace->keep(run.label) : nullptr);

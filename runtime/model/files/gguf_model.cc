@@ -25,10 +25,10 @@ void refuse_unsupported(const GgufFields& fields, const std::string& arch) {
                   "merge the parts into one file");
   if (const int64_t experts = fields.integer_or(arch + ".expert_count", 0, INT64_MAX, 0); experts > 0)
     fields.refuse(arch + ".expert_count", str(experts, ": mixtures of experts are not supported"));
-  // Ministral 3: queries grow with the position beyond the original context. Without that the text would be wrong.
+  // Ministral 3: without these scales the text would be wrong.
   for (const char* key : {".attention.temperature_scale", ".rope.scaling.yarn_log_multiplier"}) {
     const double scale = fields.number_or(arch + key, -1e6, 1e6, 0);
-    if (scale != 0) fields.refuse(arch + key, str(scale, ": queries scaled by position are not supported"));
+    if (scale != 0) fields.refuse(arch + key, str(scale, ": this scale of queries and keys is not supported"));
   }
 }
 
