@@ -66,8 +66,8 @@ int64_t first_suspect_block(WeightType type, const void* blocks, int64_t count, 
   const Scales at = scales_of(type);
   const int64_t bytes = weight_type_info(type).block_bytes;
   const char* block = static_cast<const char*>(blocks);
-  if (to !=
-      DType::kF16) {  // every weight of finite scales is finite: the scales' exponents tell, and loading is faster
+  // Every weight of finite scales is finite: the scales' exponents suffice, and loading is faster.
+  if (to != DType::kF16) {
     const int64_t other_at = at.min_at < 0 ? at.scale_at : at.min_at;
     for (int64_t i = 0; i < count; ++i, block += bytes) {
       if (is_special_f16(block + at.scale_at) || is_special_f16(block + other_at)) return i;

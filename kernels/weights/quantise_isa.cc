@@ -46,7 +46,7 @@ HEADRACE_SIMD bool all_finite(const float* x, int count) {
   return any == 0;
 }
 
-// What is tried: kCount numbers, one a lane.
+// kCount candidates, one a lane.
 template <int kCount>
 struct Lanes {
   static constexpr int kVectors = kCount / kLanes;
@@ -82,7 +82,7 @@ void quantise_q8_0(const float* x, uint8_t* block) {
   constexpr int kWeights = 32;
   const Range range = range_of(x, kWeights);
   const float largest = at_least(-range.low, range.high), scale = largest / 127;
-  // Where 1 / scale overflows, the scale is 0 in f16 anyway.
+  // Below 2^-126, where 1 / scale may overflow, the scale is 0 in f16 anyway.
   const float inverse = scale < 0x1p-126f ? 0 : 1 / scale;
   const bool finite = all_finite(x, kWeights);
   put_half(finite ? half_of(scale) : kNan, block);
@@ -113,7 +113,8 @@ Fit fit_group(const float* x) {
   constexpr float kCount = kGroupWeights;
   const Range range = range_of(x, kGroupWeights);
   const float low = at_most(range.low, 0), width = range.high - low;
-  const float a_level = width > 0 ? 1 / width : 0;
+  // A range so narrow has a scale of 0 in f16, and 1 / width may overflow.
+  const float a_level = width > 0x1p-100f ? 1 / width : 0;
   Tries inverse, q1{}, q2{}, yq{};
   for (int v = 0; v < Tries::kVectors; ++v) {
     inverse.v[v] = (Tries::numbers(v) * kStep + (kTop + kFewest)) * a_level;
@@ -239,7 +240,7 @@ constexpr int kRuns = 16, kRunWeights = 16, kTopRunScale = 117;
 
 int best_run_scale(const float* x, const Range& range, float d) {
   using Tries = Lanes<16>;
-  const bool below = -range.low > range.high;  // what is largest has the level -32, of which there is no positive twin
+  const bool below = -range.low > range.high;  // the weight of largest magnitude gets level -32; there is no +32
   const vf middle = nearest(splat((below ? -range.low : range.high) / (d * 32)));
   Tries scales, a, inverse, error{};
   for (int v = 0; v < Tries::kVectors; ++v) {

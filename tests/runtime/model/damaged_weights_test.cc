@@ -128,12 +128,22 @@ TEST_F(DamagedWeights, OfBlocksInAGgufFile) {
 TEST_F(DamagedWeights, AreNamedWhereLoadingQuantisesThem) {
   const std::string model = copy("quantised"), file = model + "/model.safetensors";
   testing_support::set_weights(file, "model.layers.1.mlp.up_proj.weight", 6, 19, {kNan});
-  const auto quantised = [&] { return load(model, DType::kBF16, 2, WeightPolicy::kQ8_0); };
+  const auto quantised = [&](DType dtype = DType::kBF16) { return load(model, dtype, 2, WeightPolicy::kQ8_0); };
   expect_damage(quantised(), file,
                 {"model.layers.1.mlp.up_proj.weight holds NaN at row 6, column 19", "stored as F32"});
-  testing_support::set_weights(file, "model.layers.1.mlp.up_proj.weight", 6, 19, {1e9f});
+  testing_support::set_weights(file, "model.layers.1.mlp.up_proj.weight", 6, 19, {0.0f});
+  testing_support::set_weights(file, "model.layers.1.mlp.up_proj.weight", 6, 51, {1e9f});
   EXPECT_TRUE(load(model, DType::kBF16).empty());
-  expect_damage(quantised(), file, {"model.layers.1.mlp.up_proj.weight holds", "at row 6, column", "stored as F32"});
+  const std::vector<std::string> overflow = quantised();
+  ASSERT_FALSE(overflow.empty());
+  expect_damage(overflow, file,
+                {"model.layers.1.mlp.up_proj.weight cannot be quantised to Q8_0",
+                 "the scale of the block at row 6, column 32 exceeds f16", "stored as F32; leave --weights out"});
+  EXPECT_EQ(overflow[0].find("infinity"), std::string::npos) << overflow[0];
+  // One that the scale reaches and the type of the computation does not.
+  testing_support::set_weights(file, "model.layers.1.mlp.up_proj.weight", 6, 51, {1e5f});
+  EXPECT_TRUE(quantised().empty());
+  expect_damage(quantised(DType::kF16), file, {"up_proj.weight holds infinity at row 6, column 51", "--dtype bf16"});
 }
 
 TEST_F(DamagedWeights, OfManyTensorsTheFirstFewAreNamed) {
