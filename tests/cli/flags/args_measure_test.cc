@@ -98,8 +98,8 @@ TEST(Args, WeightsOfAFileMayBeQuantised) {
                                      {"q6_k", WeightPolicy::kQ6K},
                                      {"q5_k", WeightPolicy::kQ5K},
                                      {"q4_k", WeightPolicy::kQ4K}}) {
-    const auto with = [&](std::vector<std::string> args) {
-      args.insert(args.end(), {"--weights", name});
+    const auto with = [value = name](std::vector<std::string> args) {
+      args.insert(args.end(), {"--weights", value});
       return parse_args(args);
     };
     EXPECT_EQ(std::get<GenerateArgs>(with({"generate", "-m", "m", "-p", "a"})).engine.weights, policy);
