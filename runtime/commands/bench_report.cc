@@ -3,6 +3,7 @@
 
 #include "runtime/base/rounding.h"
 #include "runtime/commands/bench.h"
+#include "runtime/commands/machine_json.h"
 #include "runtime/commands/report.h"
 
 namespace headrace {
@@ -17,13 +18,6 @@ ordered_json rounded_list(const auto& values) {
   ordered_json list = ordered_json::array();
   for (const double value : values) list.push_back(rounded(value));
   return list;
-}
-
-ordered_json machine_json(const BenchReport& report) {
-  return {{"cpu", report.machine.cpu},
-          {"cores", report.machine.cores},
-          {"memory_bytes", report.machine.memory_bytes},
-          {"device", report.device}};
 }
 
 ordered_json shape_json(const ModelConfig& c) {
@@ -96,7 +90,7 @@ ordered_json row_json(const BenchRow& row, double peak) {
 std::string bench_json(const BenchReport& report) {
   const double peak = report.link_peak_gb_per_s(LinkUse::kToDevice);
   ordered_json out = {{"program", "headrace bench"},
-                      {"machine", machine_json(report)},
+                      {"machine", machine_json(report.machine, report.device)},
                       {"model", report.model},
                       {"shape", shape_json(report.config)},
                       {"dtype", dtype_name(report.dtype)},

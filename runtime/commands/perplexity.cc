@@ -1,12 +1,11 @@
 #include "runtime/commands/perplexity.h"
 
 #include <cmath>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "offload/host/clock.h"
 #include "runtime/base/rounding.h"
+#include "runtime/commands/machine_json.h"
 #include "runtime/commands/report.h"
 #include "runtime/text/document.h"
 
@@ -131,11 +130,7 @@ PerplexityReport run_perplexity(const PerplexityOptions& options, const Perplexi
 std::string perplexity_json(const PerplexityReport& report) {
   ordered_json out = {{"program", "headrace bench quality"},
                       {"measures", "perplexity"},
-                      {"machine",
-                       {{"cpu", report.machine.cpu},
-                        {"cores", report.machine.cores},
-                        {"memory_bytes", report.machine.memory_bytes},
-                        {"device", report.device}}},
+                      {"machine", machine_json(report.machine, report.device)},
                       {"model", report.model},
                       {"dtype", dtype_name(report.dtype)},
                       {"weights", ordered_json::parse(weights_json(report.weight_types))},

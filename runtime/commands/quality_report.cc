@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/rounding.h"
+#include "runtime/commands/machine_json.h"
 #include "runtime/commands/quality.h"
 
 namespace headrace {
@@ -81,11 +82,7 @@ ordered_json needle_json(const NeedleRow& row) {
 std::string quality_json(const QualityReport& report) {
   const QualityOptions& options = report.options;
   ordered_json out = {{"program", "headrace bench quality"},
-                      {"machine",
-                       {{"cpu", report.machine.cpu},
-                        {"cores", report.machine.cores},
-                        {"memory_bytes", report.machine.memory_bytes},
-                        {"device", report.device}}},
+                      {"machine", machine_json(report.machine, report.device)},
                       {"model", report.model},
                       {"dtype", dtype_name(report.dtype)},
                       {"draft", report.draft},
