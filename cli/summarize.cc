@@ -46,7 +46,7 @@ std::string options_text(const SummarizeArgs& args, const Engine& engine) {
   };
   add(files_stamp(engine.model_files()));
   add(dtype_name(engine.dtype()));
-  // Quantised weights round otherwise than plain ones: where loading has quantised them, and in CUDA's products.
+  // Weights that loading quantised have other values. CUDA multiplies quantised weights by a kernel of their own.
   const bool cuda = engine.device().backend() == Backend::kCuda;
   for (const WeightTypeUse& use : engine.weight_types()) {
     if (use.quantised_by_load() || (cuda && use.quantised())) add(str(use.stored, " ", use.loaded));

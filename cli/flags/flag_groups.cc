@@ -82,8 +82,8 @@ std::vector<Flag> model_flags(EngineOptions* o, const WeightMixture** of_shape) 
       {"--dtype", "TYPE", dtype_value(&o->dtype, {"auto", "bf16", "f32"}),
        "Data type of the weights and of the computation: auto, bf16 or f32 [auto]"},
       {"--weights", "KIND", weights_value(&o->weights, of_shape),
-       "What becomes of the matrices as they are loaded: keep the types of the file, dequantise to dtype, or quantise "
-       "those that are not to q8_0, q6_k, q5_k or q4_k" +
+       "How matrices are loaded: keep the file's types, dequantise them (dtype), or quantise those that the file has "
+       "not quantised: q8_0, q6_k, q5_k, q4_k" +
            types + " [keep]"},
   };
 }

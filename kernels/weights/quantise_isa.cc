@@ -234,8 +234,8 @@ void quantise_nibbles(const float* x, uint8_t* block) {
 
 // ---- Q6_K -----------------------------------------------------------------------------------------------------------
 
-// A weight of a run is d * s * q, with q from -32 to 31 and s a signed byte. Tried are those s that give the largest
-// weight a level of about 32.
+// A weight of a run is d * s * q, with q from -32 to 31 and s a signed byte. The candidates for s are those that give
+// the largest weight a level of about 32.
 constexpr int kRuns = 16, kRunWeights = 16, kTopRunScale = 117;
 
 int best_run_scale(const float* x, const Range& range, float d) {

@@ -21,9 +21,9 @@ namespace headrace {
 
 // How matrices are loaded (--weights).
 enum class WeightPolicy : uint8_t {
-  kKeep,        // those that are stored quantised stay so, and products read them so
-  kDequantise,  // those are dequantised
-  kQ8_0,        // those stay so; the others are quantised, to this type
+  kKeep,        // quantised matrices of the file stay quantised
+  kDequantise,  // quantised matrices of the file are dequantised
+  kQ8_0,        // as kKeep, and all other matrices are quantised to this type
   kQ6K,
   kQ5K,
   kQ4K,
