@@ -6,6 +6,7 @@
 #include "bench/kernel_bench.h"
 #include "cache/layout.h"
 #include "kernels/attention/op.h"
+#include "kernels/rows/op.h"
 
 namespace headrace::bench {
 namespace {
@@ -18,6 +19,7 @@ class Attention {
   void prefill();
   void prefix();
   void tail();
+  void quantise();
 
  private:
   DeviceBuffer values(int64_t count) { return bench_.normal(count, bench_.type); }
@@ -29,10 +31,13 @@ class Attention {
             bench_.type, bench_.type,      static_cast<float>(1 / std::sqrt(real(c.head_dim)))};
   }
   int64_t layer_elements() const { return 2 * segments_capacity(segments_for(bench_.context)) * bench_.kv_width(); }
+  int64_t row_bytes_of(DType type) const {  // of K, or of V
+    return bench_.shape.kv_heads * static_cast<int64_t>(row_bytes(type, bench_.shape.head_dim));
+  }
   // One layer's K and V, in the cache's layout.
-  std::vector<KvSegment> segments(const std::byte* layer) const {
+  std::vector<KvSegment> segments(const std::byte* layer, DType type) const {
     std::vector<KvSegment> list;
-    const int64_t row_bytes = bench_.kv_width() * static_cast<int64_t>(bench_.element());
+    const int64_t row_bytes = row_bytes_of(type);
     for (int64_t i = 0; i < segments_for(bench_.context); ++i) {
       const SegmentRange range = segment_range(i);
       const std::byte* const k = layer + 2 * range.begin * row_bytes;
@@ -42,12 +47,15 @@ class Attention {
     }
     return list;
   }
+  void prefix(DType cache);
   // `kv_rows`: rows of K and V that are read; `seen`: pairs of a query and a row.
   void measure(const char* name, int64_t kv_rows, double seen, const std::function<void()>& call) {
-    bench_.measure({{"bench", name}, {"rows", bench_.context}, {"queries", queries_}},
-                   {2 * real(kv_rows * bench_.kv_width()) * real(static_cast<int64_t>(bench_.element())),
-                    4 * real(bench_.q_width()) * seen},
-                   call, Multiplier::kMmaSync);
+    measure(name, bench_.type, kv_rows, seen, call);
+  }
+  void measure(const char* name, DType cache, int64_t kv_rows, double seen, const std::function<void()>& call) {
+    bench_.measure({{"bench", name}, {"rows", bench_.context}, {"queries", queries_}, {"cache", dtype_name(cache)}},
+                   {2 * real(kv_rows) * real(row_bytes_of(cache)), 4 * real(bench_.q_width()) * seen}, call,
+                   Multiplier::kMmaSync);
   }
 
   KernelBench& bench_;
@@ -58,7 +66,7 @@ class Attention {
 // The last `queries` rows of the prompt.
 void Attention::prefill() {
   if (queries_ > bench_.context) return;
-  const DeviceBuffer kv = values(layer_elements()), list = bench_.upload(segments(kv.data()));
+  const DeviceBuffer kv = values(layer_elements()), list = bench_.upload(segments(kv.data(), bench_.type));
   const DeviceBuffer out = values(queries_ * bench_.q_width());
   const PrefillAttentionParams params{shape(),
                                       q_.data(),
@@ -71,17 +79,28 @@ void Attention::prefill() {
 }
 
 void Attention::prefix() {
-  ColdCopies layers(bench_, layer_elements(), bench_.type);
+  if (bench_.cache_types.empty()) return prefix(bench_.type);
+  for (DType cache : bench_.cache_types) prefix(cache);
+}
+
+void Attention::prefix(DType cache) {
+  // Low-bit rows are numbers of f16: any bytes are values, and the parameters are finite.
+  const DType filled = low_bit(cache) ? DType::kF16 : cache;
+  const int64_t bytes = 2 * segments_capacity(segments_for(bench_.context)) * row_bytes_of(cache);
+  ColdCopies layers(bench_, bytes / static_cast<int64_t>(dtype_bytes(filled)), filled, low_bit(cache) ? 0.01f : 1.0f);
+  const DeviceBuffer rotated_q = values(queries_ * bench_.q_width());
   const DeviceBuffer positions = bench_.same(queries_, bench_.context + kTailWindow);
   const DeviceBuffer o = states(1), ml = states(1), scratch_o = states(kMaxPrefixSegments), scratch_ml = states(1);
   PrefixAttentionParams params{};
   params.shape = shape();
+  params.shape.k_type = params.shape.v_type = cache;
   params.q = q_.data();
+  params.rotated_q = rotated_q.data();
   params.positions = positions.as<int32_t>();
   params.state = {o.as<float>(), ml.as<float>()};
   params.scratch = {scratch_o.as<float>(), scratch_ml.as<float>()};
-  measure("prefix_attention", bench_.context, real(queries_ * bench_.context), [&] {
-    const std::vector<KvSegment> list = segments(layers.next());
+  measure("prefix_attention", cache, bench_.context, real(queries_ * bench_.context), [&] {
+    const std::vector<KvSegment> list = segments(layers.next(), cache);
     const int64_t count = static_cast<int64_t>(list.size());
     params.fresh = true;
     for (int64_t first = 0; first < count; first += kMaxPrefixSegments) {
@@ -121,10 +140,37 @@ void Attention::tail() {
   measure("tail_attention", kSeen, real(queries_ * kSeen), [&] { tail_attention(params, bench_.stream()); });
 }
 
+// A prefill group's rows, as prefill quantises them.
+void Attention::quantise() {
+  const ModelConfig& c = bench_.shape;
+  const int64_t elements = queries_ * bench_.kv_width();
+  const DeviceBuffer k = values(elements), v = values(elements);
+  const DeviceBuffer to_k = bench_.zeros(queries_ * row_bytes_of(DType::kInt8)),
+                     to_v = bench_.zeros(static_cast<int64_t>(to_k.bytes()));
+  const auto rows = static_cast<int32_t>(queries_);
+  const QuantiseRowsParams params{{k.data(), v.data(), 0, rows, rows},
+                                  {to_k.data(), to_v.data(), 0, rows, rows},
+                                  bench_.type,
+                                  bench_.type,
+                                  DType::kInt8,
+                                  DType::kInt8,
+                                  c.kv_heads,
+                                  c.head_dim,
+                                  0,
+                                  queries_,
+                                  true};
+  bench_.measure({{"bench", "quantise_rows"}, {"rows", queries_}},
+                 {2 * real(elements) * real(static_cast<int64_t>(bench_.element())) * 2 +
+                      2 * real(queries_ * row_bytes_of(DType::kInt8)),
+                  0},
+                 [&] { quantise_rows(params, bench_.stream()); });
+}
+
 }  // namespace
 
 const std::vector<Case> kAttentionCases = {
-    {"prefix_attention", [](KernelBench& bench, int64_t rows) { Attention(bench, rows).prefix(); }, 1, 128},
+    {"quantise_rows", [](KernelBench& bench, int64_t rows) { Attention(bench, rows).quantise(); }, 64, 8192},
+    {"prefix_attention", [](KernelBench& bench, int64_t rows) { Attention(bench, rows).prefix(); }, 1, 384},
     {"tail_attention", [](KernelBench& bench, int64_t rows) { Attention(bench, rows).tail(); }, 1, 128},
     {"prefill_attention", [](KernelBench& bench, int64_t rows) { Attention(bench, rows).prefill(); }, 512, 1 << 20}};
 

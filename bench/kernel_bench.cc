@@ -1,7 +1,7 @@
 // Single kernels, on a CPU or a GPU, at the shape of a model with random weights. One JSON object per line: the first
 // names the machine and its peak rates (bench/ceilings.h), each other one a call's time and rates.
 //   kernel_bench [--device cuda|cpu] [--shape llama-3.1-8b] [--type bf16,f16,f32] [--weights Q4_K] [--rows 1,64,2048]
-//                [--context 61440] [--only product,prefix_attention] [--threads N]
+//                [--cache-type bf16,int8,int4] [--context 61440] [--only product,prefix_attention] [--threads N]
 //   HEADRACE_ISA=avx2 kernel_bench --device cpu
 // Without flags: on a GPU Llama-3.1-8B in bf16 with 61,440 tokens, on the CPU SmolLM2-135M in every type with 7,680.
 #include "bench/kernel_bench.h"
@@ -33,6 +33,7 @@ struct Args {
   std::string shape;          // empty: by the device
   Words types, only;          // empty: by the device; all
   std::string weights;        // of products, as ggml names a type; empty: each of `types`
+  Words cache_types;          // of the prefix; empty: each of `types`
   std::vector<int64_t> rows;  // empty: a usual list
   int64_t context = 0;        // 0: by the device
   int threads = 0;
@@ -63,6 +64,11 @@ void run(Args args) {
     const WeightTypeInfo* const weights = find_weight_type(args.weights);
     CHECK(weights != nullptr && !is_plain(weights->type), "--weights ", args.weights);
     bench.weights = weights->type;
+  }
+  for (const std::string& name : args.cache_types) {
+    DType type = name == "int8" ? DType::kInt8 : DType::kInt4;
+    CHECK(name == dtype_name(type) || parse_dtype(name, &type), name);
+    bench.cache_types.push_back(type);
   }
   bench.shape = find_shape(args.shape).config;
   bench.context = args.context;
@@ -217,6 +223,9 @@ int main(int argc, char** argv) {
   app.add_option("--shape", args.shape);
   app.add_option("--type", args.types)->delimiter(',')->check(CLI::IsMember({"bf16", "f16", "f32"}));
   app.add_option("--weights", args.weights);
+  app.add_option("--cache-type", args.cache_types)
+      ->delimiter(',')
+      ->check(CLI::IsMember({"bf16", "f16", "f32", "int8", "int4"}));
   app.add_option("--rows", args.rows)->delimiter(',')->check(CLI::PositiveNumber);
   app.add_option("--context", args.context)->check(CLI::Range(1024, 1 << 20));
   app.add_option("--only", args.only)->delimiter(',')->check(CLI::IsMember(names));

@@ -56,6 +56,7 @@ class KernelBench {
   int64_t context = 0;
   DType type = DType::kBF16;
   std::optional<WeightType> weights;  // of products; none: `type`
+  std::vector<DType> cache_types;     // of the prefix; none: `type`
 
   uint64_t element() const { return dtype_bytes(type); }
   int64_t kv_width() const { return shape.kv_heads * shape.head_dim; }

@@ -78,7 +78,7 @@ void elementwise(KernelBench& bench, int64_t rows) {
     embedding({ids.as<int32_t>(), table.data(), out.data(), bench.type, rows, c.vocab, c.hidden}, bench.stream());
   });
   report("rms_norm", 2 * rows * c.hidden, [&] {
-    rms_norm({x.data(), weight.data(), out.data(), bench.type, rows, 1, c.hidden, c.hidden, c.hidden, 1e-5f},
+    rms_norm({x.data(), weight.data(), out.data(), bench.type, rows, c.hidden, c.hidden, c.hidden, 1e-5f},
              bench.stream());
   });
   report("silu_mul", 3 * rows * c.ffn, [&] {

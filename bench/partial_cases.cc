@@ -92,8 +92,9 @@ void gather(KernelBench& bench, int64_t segments, int64_t in_call) {
     std::sample(all.begin(), all.end(), std::back_inserter(chosen), kept, random);  // ascending
   }
   const DeviceBuffer list = bench.upload(chosen);
-  GatherBlocksParams params{nullptr,    k_out.data(), v_out.data(),      bench.type, bench.type, c.kv_heads,
-                            c.head_dim, kept,         kept * kBlockRows, in_call,    {}};
+  GatherBlocksParams params{nullptr,    k_out.data(), v_out.data(), bench.type, bench.type,        bench.type,
+                            bench.type, c.kv_heads,   c.head_dim,   kept,       kept * kBlockRows, in_call,
+                            {}};
   for (int64_t i = 0; i < in_call; ++i) {
     params.segments[i] = {k.data() + i * elements * element, v.data() + i * elements * element,
                           static_cast<int32_t>(i * rows), static_cast<int32_t>(rows), static_cast<int32_t>(rows)};

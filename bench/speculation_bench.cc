@@ -3,12 +3,14 @@
 // object on stdout, the machine named.
 //   speculation_bench MODEL DRAFT TEXT... [--tokens 4096,16384] [--kv device,host] [--temp 0,0.8]
 //                     [--top-p 1] [--nodes auto,60] [-n 128] [--device cuda] [--spec-type draft-eagle3]
-//                     [--verify full,lossless,approximate] [--interval auto,20] [--budget 4096] [--alone]
+//                     [--verify full,lossless,approximate] [--interval auto,20] [--alone]
+//                     [--partial-kv auto,int8,int4,blocks] [--budget 4096]
 //                     [--pending auto,chain,64x384] [--step-costs 7.6,150]
 // --alone: partial verification without the draft, too.
 // --pending: GenerateOptions::pending of lossless runs: what suits the device, a chain, or a tree whose partial steps
-// compute so many nodes at a time and in all. --step-costs: by which auto chooses refreshes of a tree, in the place of
-// what steps take here, in ms: of a partial step with its draft, of a refresh; rows then say how fast that would be.
+// compute so many nodes at a time and in all. --budget: of blocks, where --partial-kv names them. --step-costs: by
+// which auto chooses refreshes of a tree, in the place of what steps take here, in ms: of a partial step with its
+// draft, of a refresh; rows then say how fast that would be.
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
@@ -24,7 +26,7 @@ namespace {
 constexpr const char* kInstruction = "\n\nWrite a short summary of the text above.";
 
 struct Args {
-  std::string model, draft, spec_type = "draft-eagle3";
+  std::string model, draft, spec_type = "draft-eagle3", weights = "keep", cache_type = "bf16";
   DeviceChoice device = DeviceChoice::kAuto;
   uint64_t vram_bytes = 0;
   std::vector<std::string> texts, kv = {"device"}, nodes = {"auto"};
@@ -33,7 +35,8 @@ struct Args {
   float top_p = 1.0f;
   int64_t new_tokens = 128;
   std::vector<std::string> verify = {"full"}, intervals = {"auto"}, pending = {"auto"};
-  std::vector<int64_t> budgets = {4096};
+  std::vector<std::string> partial_kv = {"auto"};
+  std::vector<int64_t> budgets = {kUsualBudget};
   bool alone = false;
   std::vector<double> step_costs = {0, 0};
 };
@@ -51,8 +54,13 @@ void add_flags(CLI::App& app, Args& args) {
   add_device(app, &args.device);
   add_size(app, "--vram", &args.vram_bytes);
   app.add_option("--spec-type", args.spec_type);
+  app.add_option("--weights", args.weights)->check(CLI::IsMember({"keep", "q8_0", "q4_k"}));
+  app.add_option("--cache-type", args.cache_type)->check(CLI::IsMember({"bf16", "int8"}));
   app.add_option("--verify", args.verify)->delimiter(',')->check(CLI::IsMember({"full", "lossless", "approximate"}));
   app.add_option("--interval", args.intervals)->delimiter(',');
+  app.add_option("--partial-kv", args.partial_kv)
+      ->delimiter(',')
+      ->check(CLI::IsMember({"auto", "blocks", "int4", "int8"}));
   app.add_option("--budget", args.budgets)->delimiter(',');
   app.add_option("--pending", args.pending)->delimiter(',');
   app.add_flag("--alone", args.alone);
@@ -69,6 +77,9 @@ EngineOptions engine_options(const Args& args) {
   options.device.choice = args.device;
   options.device.vram_bytes = args.vram_bytes;
   options.dtype = DType::kBF16;
+  if (args.weights == "q8_0") options.weights = WeightPolicy::kQ8_0;
+  if (args.weights == "q4_k") options.weights = WeightPolicy::kQ4K;
+  if (args.cache_type == "int8") options.cache_type_k = options.cache_type_v = DType::kInt8;
   options.draft.model = args.draft;
   for (const SpecType type : kSpecTypes) {
     if (args.spec_type == spec_type_name(type)) options.draft.type = type;
@@ -123,6 +134,7 @@ nlohmann::ordered_json row_of(const GenerateResult& result) {
   row["offered_by_depth"] = s.offered_by_depth;
   row["accepted_by_depth"] = s.accepted_by_depth;
   if (s.verify == VerifyMode::kFull) return row;
+  row["partial_kv"] = s.partial_kv;
   for (const StepMode mode : {StepMode::kFull, StepMode::kPartial, StepMode::kRefresh}) {
     const Speculation::Kind& kind = s.of(mode);
     const auto count = static_cast<double>(std::max<int64_t>(1, kind.steps));
@@ -149,6 +161,13 @@ VerifyMode verify_mode(const std::string& name) {
     if (name == verify_mode_name(mode)) return mode;
   }
   return VerifyMode::kFull;
+}
+
+PartialKind partial_kind(const std::string& name) {
+  for (const PartialKind kind : {PartialKind::kBlocks, PartialKind::kInt4, PartialKind::kInt8}) {
+    if (name == partial_kind_name(kind)) return kind;
+  }
+  return PartialKind::kAuto;
 }
 
 class Bench {
@@ -205,17 +224,35 @@ class Bench {
     }
   }
 
-  // One verification mode, with every budget, interval, kind of pending tokens and tree size.
+  // What partial steps read: blocks with every budget.
+  struct Source {
+    PartialKind kind = PartialKind::kAuto;
+    std::optional<int64_t> budget{};
+  };
+  std::vector<Source> sources() const {
+    std::vector<Source> all;
+    for (const std::string& name : args_.partial_kv) {
+      if (partial_kind(name) != PartialKind::kBlocks) {
+        all.push_back({.kind = partial_kind(name)});
+        continue;
+      }
+      for (const int64_t budget : args_.budgets) all.push_back({.kind = PartialKind::kBlocks, .budget = budget});
+    }
+    return all;
+  }
+
+  // One verification mode, with every source, interval, kind of pending tokens and tree size.
   void verified(const nlohmann::ordered_json& what, const std::vector<int32_t>& prompt, const GenerateResult& plain,
                 GenerateOptions options, nlohmann::ordered_json* rows) {
     const bool partial = *options.verify->mode != VerifyMode::kFull;
     const bool lossless = *options.verify->mode == VerifyMode::kLossless;
     const std::vector<std::string> automatic = {"auto"};
     options.step_costs = {.partial_ms = args_.step_costs[0], .refresh_ms = args_.step_costs[1]};
-    for (const int64_t budget : partial ? args_.budgets : std::vector<int64_t>{4096}) {
+    for (const Source& source : partial ? sources() : std::vector<Source>(1)) {
       for (const std::string& interval : partial ? args_.intervals : automatic) {
         for (const std::string& pending : lossless ? args_.pending : automatic) {
-          options.verify->budget = budget;
+          options.verify->partial = source.kind;
+          options.verify->budget = source.budget;
           options.verify->interval = interval == "auto" ? kAutoInterval : count_of("--interval", interval);
           options.pending.reset();
           if (pending == "chain") options.pending = {.width = 0};
@@ -223,7 +260,7 @@ class Bench {
           nlohmann::ordered_json row = what;
           row["draft"] = options.speculate ? args_.spec_type : "none";
           row["verify"] = verify_mode_name(*options.verify->mode);
-          if (partial) row["budget"] = budget;
+          if (partial && source.budget) row["budget"] = *source.budget;
           if (partial) row["interval"] = interval;
           if (lossless) row["pending"] = pending;
           sized(row, prompt, plain, options, rows);

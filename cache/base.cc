@@ -42,6 +42,10 @@ const char* dtype_name(DType type) {
       return "f16";
     case DType::kBF16:
       return "bf16";
+    case DType::kInt8:
+      return "int8";
+    case DType::kInt4:
+      return "int4";
   }
   return "?";
 }

@@ -74,7 +74,8 @@ std::string str(const Args&... args) {
 
 // ---- Element types ------------------------------------------------------------------------------------------------
 
-enum class DType : uint8_t { kF32, kF16, kBF16 };
+// kInt8 and kInt4 are types of stored KV rows only (kernels/rows/op.h); weights and states never have them.
+enum class DType : uint8_t { kF32, kF16, kBF16, kInt8, kInt4 };
 
 struct bf16 {
   uint16_t bits;
@@ -83,9 +84,25 @@ struct f16 {
   uint16_t bits;
 };
 
-constexpr size_t dtype_bytes(DType type) { return type == DType::kF32 ? 4 : 2; }
-const char* dtype_name(DType type);                   // "f32", "f16", "bf16"
-bool parse_dtype(std::string_view name, DType* out);  // false for any other name
+constexpr bool low_bit(DType type) { return type == DType::kInt8 || type == DType::kInt4; }
+constexpr size_t dtype_bytes(DType type) { return type == DType::kF32 ? 4 : 2; }  // REQUIRES: !low_bit(type)
+const char* dtype_name(DType type);                   // "f32", "f16", "bf16", "int8", "int4"
+bool parse_dtype(std::string_view name, DType* out);  // "f32", "f16" and "bf16"; false for any other name
+
+// A stored row of K or V of one KV head: its values, and apart from them its parameters. int8: an f16 scale. int4: for
+// each group of kInt4Group values an f16 scale and an f16 minimum. Other types have no parameters.
+constexpr int64_t kInt4Group = 32;
+constexpr uint64_t row_value_bytes(DType type, int64_t head_dim) {
+  const uint64_t dim = static_cast<uint64_t>(head_dim);
+  return type == DType::kInt8 ? dim : type == DType::kInt4 ? dim / 2 : dim * dtype_bytes(type);
+}
+constexpr uint64_t row_parameter_bytes(DType type, int64_t head_dim) {
+  const uint64_t groups = static_cast<uint64_t>(head_dim / kInt4Group);
+  return type == DType::kInt8 ? 2 : type == DType::kInt4 ? groups * 4 : 0;
+}
+constexpr uint64_t row_bytes(DType type, int64_t head_dim) {
+  return row_value_bytes(type, head_dim) + row_parameter_bytes(type, head_dim);
+}
 
 // Scalar conversions, round to nearest even; NaN stays NaN. Bulk conversions are in kernels.
 float bf16_to_f32(bf16 value);

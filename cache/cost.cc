@@ -56,10 +56,10 @@ double attention_flop(const ModelSizes& m, double queries, double rows) {
 }
 
 // Attention over `rows` keys and values. On a GPU the prefix alone: kLayerUs includes the tail's kernel.
-double attention_ms(const CostInput& in, double queries, int64_t rows) {
+double attention_ms(const CostInput& in, double queries, int64_t rows, uint64_t row_bytes) {
   if (rows == 0) return 0;
   const ModelSizes& m = in.model;
-  const double bytes = static_cast<double>(m.rows.bytes_all_layers()) * static_cast<double>(rows);
+  const double bytes = static_cast<double>(row_bytes) * static_cast<double>(rows);
   const double flop = attention_flop(m, queries, static_cast<double>(rows)) * static_cast<double>(m.layers);
   double ms = gb_ms(bytes, in.rates.kv_gb_per_s);
   if (queries > 1) ms = std::max(ms, tflop_ms(flop, in.rates.queries_tflop_per_s));
@@ -152,16 +152,20 @@ PassCost step_cost(const CostInput& in, const PassShape& pass) {
   CHECK(in.rates.known() && pass.queries > 0 && pass.committed >= 0);
   PassCost cost;
   const bool partial = pass.mode == StepMode::kPartial;
-  const int64_t rows = partial ? std::min(pass.partial.rows(), pass.committed) : pass.committed;
+  const bool blocks = partial && !pass.partial.copy;
+  const int64_t rows = blocks ? std::min(pass.partial.rows(), pass.committed) : pass.committed;
+  const RowShape& stored = in.model.rows;
+  const RowShape shape = blocks ? stored.exact() : partial ? copy_rows(stored, *pass.partial.copy) : stored;
   cost.weight_bytes = in.model.layers_bytes() + in.model.head_bytes();
-  cost.kv_bytes = in.model.rows.bytes_all_layers() * static_cast<uint64_t>(rows);
+  const uint64_t row_bytes = shape.bytes_all_layers();
+  cost.kv_bytes = row_bytes * static_cast<uint64_t>(rows);
   const StreamSchedule schedule = partial ? StreamSchedule() : streamed(in, pass.committed);
   cost.link_bytes = schedule.bytes();
   add_disk(schedule.disk_bytes(), in.rates.disk_read_gb_per_s, &cost);
   cost.link_ms = gb_ms(static_cast<double>(cost.link_bytes), in.rates.to_device_gb_per_s) / kLinkShare;
   cost.device_ms =
       decode_products_ms(in.model, in.rates, pass.queries) + layers_ms(in) +
-      attention_ms(in, static_cast<double>(pass.queries), partial || !in.rates.gpu ? rows : tail_begin(rows));
+      attention_ms(in, static_cast<double>(pass.queries), blocks || !in.rates.gpu ? rows : tail_begin(rows), row_bytes);
   cost.beside = in.rates.gpu;
   return cost;
 }

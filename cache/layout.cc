@@ -22,7 +22,8 @@ int64_t segments_capacity(int64_t count) { return segment_range(count).begin; }
 
 uint64_t segments_bytes(const RowShape& shape, int64_t first, int64_t last) {
   CHECK(first <= last, first, " > ", last);
-  return static_cast<uint64_t>(segments_capacity(last) - segments_capacity(first)) * shape.bytes();
+  const auto units = static_cast<uint64_t>((segments_capacity(last) - segments_capacity(first)) / kSmallSegmentRows);
+  return units * whole_pages(static_cast<uint64_t>(kSmallSegmentRows) * shape.bytes());
 }
 
 }  // namespace headrace

@@ -1,7 +1,8 @@
 // Layout of the KV cache: rows, segments, bytes (docs/design.md, section 2). Pure functions of sizes.
 //
 // A layer's rows are cut into segments by absolute position alone: 512 rows up to row 16,384, 2,048 beyond. A segment
-// is K then V, each [kv_heads, rows, head_dim], always of full size; the segments of a layer are contiguous.
+// is K then V, each [kv_heads, rows, head_dim], or a plane of kernels/rows/op.h if its type is low-bit; always of full
+// size, with 512 rows in whole pages; the segments of a layer are contiguous.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +15,24 @@ constexpr int64_t kSmallSegmentRows = 512;
 constexpr int64_t kLargeSegmentRows = 2048;
 constexpr int64_t kLargeSegmentsFrom = 16384;  // the first row of the first large segment
 
-// One token's K and V in one layer.
+// One token's K and V in one layer, as stored in segments.
 struct RowShape {
   int64_t layers = 0, kv_heads = 0, head_dim = 0;
   DType k_type = DType::kBF16, v_type = DType::kBF16;
+  DType exact_type = DType::kBF16;  // of K and V where low-bit rows are held exactly: see exact()
 
-  uint64_t k_bytes() const { return static_cast<uint64_t>(kv_heads * head_dim) * dtype_bytes(k_type); }
-  uint64_t v_bytes() const { return static_cast<uint64_t>(kv_heads * head_dim) * dtype_bytes(v_type); }
+  uint64_t k_bytes() const { return static_cast<uint64_t>(kv_heads) * row_bytes(k_type, head_dim); }
+  uint64_t v_bytes() const { return static_cast<uint64_t>(kv_heads) * row_bytes(v_type, head_dim); }
   uint64_t bytes() const { return k_bytes() + v_bytes(); }
   uint64_t bytes_all_layers() const { return bytes() * static_cast<uint64_t>(layers); }
+  bool has_low_bit() const { return low_bit(k_type) || low_bit(v_type); }
+  // The same rows where no type is low-bit: in the tail, in the rows of a pass, and in the layer that prefill computes.
+  RowShape exact() const {
+    RowShape shape = *this;
+    if (low_bit(k_type)) shape.k_type = exact_type;
+    if (low_bit(v_type)) shape.v_type = exact_type;
+    return shape;
+  }
 };
 
 struct SegmentRange {
@@ -36,7 +46,8 @@ SegmentRange segment_range(int64_t index);  // the rows of a segment
 int64_t segments_for(int64_t rows);         // how many segments hold rows [0, rows)
 int64_t segments_capacity(int64_t count);   // rows that the first `count` segments hold
 
-// Bytes of segments [first, last) of one layer. segments_bytes(shape, 0, i) is segment i's offset in its layer.
+// Bytes of segments [first, last) of one layer: 512 rows take whole pages. segments_bytes(shape, 0, i) is segment i's
+// offset in its layer.
 uint64_t segments_bytes(const RowShape& shape, int64_t first, int64_t last);
 
 }  // namespace headrace

@@ -26,7 +26,8 @@ struct Shares {
 // The sizes of a plan with these shares.
 MemoryPlan plan_with(const PlanInput& in, Shares shares) {
   MemoryPlan plan;
-  const uint64_t layers = u(in.rows.layers), row_bytes = in.rows.bytes();
+  const RowShape exact = in.rows.exact();
+  const uint64_t layers = u(in.rows.layers);
   const uint64_t leaving = layers - (in.last_layer_resident ? 1 : 0);  // layers that may have rows in host memory
   plan.segments = segments_for(in.context_rows);
   plan.resident_segments = leaving == 0 ? plan.segments : shares.resident;
@@ -34,7 +35,7 @@ MemoryPlan plan_with(const PlanInput& in, Shares shares) {
   plan.host_layers = streams ? static_cast<int64_t>(leaving) : 0;
   uint64_t unit_bytes = 0;
   if (streams) {
-    const uint64_t largest = u(segment_range(plan.segments - 1).rows) * row_bytes;
+    const uint64_t largest = segments_bytes(in.rows, plan.segments - 1, plan.segments);
     plan.active_bytes = leaving * largest;
     plan.ring_slots = in.ring.slots > 0 ? in.ring.slots : kDefaultRingSlots;
     const uint64_t streamed = segments_bytes(in.rows, plan.resident_segments, plan.segments);
@@ -46,11 +47,13 @@ MemoryPlan plan_with(const PlanInput& in, Shares shares) {
   plan.host_bytes = u(plan.host_layers) * plan.placement.host_bytes();
   plan.disk_bytes = u(plan.host_layers) * plan.placement.disk_bytes();
   plan.resident_bytes = layers * segments_bytes(in.rows, 0, plan.segments) - plan.host_bytes - plan.disk_bytes;
-  plan.tail_bytes = layers * u(kTailRingRows) * row_bytes;
-  plan.pass_bytes = layers * u(in.pass_rows) * row_bytes;
-  plan.partial_bytes = in.partial.bytes(in.rows);
-  plan.index_bytes = in.partial.blocks > 0 ? block_index_bytes(in.rows, in.context_rows) : 0;
-  plan.layer_buffer_bytes = segments_bytes(in.rows, 0, segments_for(in.prompt_rows));
+  plan.tail_bytes = layers * u(kTailRingRows) * exact.bytes();
+  plan.pass_bytes = layers * u(in.pass_rows) * exact.bytes();
+  plan.partial_bytes = in.partial.bytes(exact, in.context_rows);
+  plan.index_bytes = in.partial.blocks > 0 ? block_index_bytes(exact, in.context_rows) : 0;
+  const int64_t built = segments_for(in.prompt_rows);
+  plan.layer_buffer_bytes = segments_bytes(exact, 0, built);
+  plan.stored_layer_bytes = in.rows.has_low_bit() ? segments_bytes(in.rows, 0, built) : 0;
   if (plan.disk_bytes > 0) {
     plan.disk_slots = in.disk_slots > 0 ? in.disk_slots : kDefaultDiskSlots;
     plan.disk_slot_bytes = plan.placement.largest_unit_bytes();
@@ -61,7 +64,7 @@ MemoryPlan plan_with(const PlanInput& in, Shares shares) {
 uint64_t disk_ring_bytes(const MemoryPlan& plan) { return whole_pages(u(plan.disk_slots) * plan.disk_slot_bytes); }
 
 uint64_t prefill_bytes(const PlanInput& in, const MemoryPlan& plan) {
-  return whole_pages(plan.layer_buffer_bytes) + in.prefill_work.bytes;
+  return whole_pages(plan.layer_buffer_bytes) + whole_pages(plan.stored_layer_bytes) + in.prefill_work.bytes;
 }
 uint64_t decode_bytes(const PlanInput& in, const MemoryPlan& plan) {
   return whole_pages(u(plan.ring_slots) * plan.ring_slot_bytes) + in.decode_work.bytes;
@@ -82,20 +85,22 @@ std::vector<PlanLine> lines_of(const PlanInput& in, const MemoryPlan& plan) {
   const auto share = [&](int64_t segments) {
     return str("KV cache, ", segments, " of ", plan.segments, " segments a layer");
   };
-  return {{share(plan.resident_segments) +
-               (plan.host_layers > 0 && plan.host_layers < in.rows.layers ? ", all of the last layer" : ""),
-           Tier::kVram, plan.resident_bytes},
-          {share(plan.segments - plan.resident_segments - on_disk), Tier::kHost, plan.host_bytes},
-          {share(on_disk), Tier::kDisk, plan.disk_bytes},
-          {"KV cache, tail", Tier::kVram, plan.tail_bytes},
-          {"KV cache, rows of one pass", Tier::kVram, plan.pass_bytes},
-          {"KV cache, active segment", Tier::kVram, plan.active_bytes},
-          {"partial KV", Tier::kVram, plan.partial_bytes},
-          {"block summaries", Tier::kVram, plan.index_bytes},
-          {"prefill: a layer's buffer and work", Tier::kVram, prefill_bytes(in, plan)},
-          {"decode: staging ring and work", Tier::kVram, decode_bytes(in, plan)},
-          {"ring between disk and link", Tier::kHost, disk_ring_bytes(plan)},
-          {"step inputs and results", Tier::kHost, in.pinned_work_bytes}};
+  return {
+      {share(plan.resident_segments) +
+           (plan.host_layers > 0 && plan.host_layers < in.rows.layers ? ", all of the last layer" : ""),
+       Tier::kVram, plan.resident_bytes},
+      {share(plan.segments - plan.resident_segments - on_disk), Tier::kHost, plan.host_bytes},
+      {share(on_disk), Tier::kDisk, plan.disk_bytes},
+      {"KV cache, tail", Tier::kVram, plan.tail_bytes},
+      {"KV cache, rows of one pass", Tier::kVram, plan.pass_bytes},
+      {"KV cache, active segment", Tier::kVram, plan.active_bytes},
+      {in.partial.copy ? str("partial KV: a copy of all rows in ", dtype_name(*in.partial.copy)) : "partial KV: blocks",
+       Tier::kVram, plan.partial_bytes},
+      {"block summaries", Tier::kVram, plan.index_bytes},
+      {"prefill: a layer's buffer and work", Tier::kVram, prefill_bytes(in, plan)},
+      {"decode: staging ring and work", Tier::kVram, decode_bytes(in, plan)},
+      {"ring between disk and link", Tier::kHost, disk_ring_bytes(plan)},
+      {"step inputs and results", Tier::kHost, in.pinned_work_bytes}};
 }
 
 bool fits_memory(const PlanInput& in, const MemoryPlan& plan) {

@@ -35,7 +35,7 @@ struct PlanInput {
   int64_t context_rows = 0;  // most rows of the run: prompt, output, rows of one pass
   int64_t pass_rows = 1;     // largest tree that a step may verify
   KvMode mode = KvMode::kAuto;
-  PartialShape partial{};            // no blocks: no partial verification
+  PartialShape partial{};            // off: no partial verification
   bool last_layer_resident = false;  // in every mode: a draft reads its rows
   uint64_t vram_free = 0, host_free = 0;
   uint64_t disk_free = 0;            // disk space for what host memory cannot hold; 0: no disk tier
@@ -66,7 +66,8 @@ struct MemoryPlan {
   uint64_t disk_slot_bytes = 0;
   uint64_t resident_bytes = 0, host_bytes = 0, disk_bytes = 0, active_bytes = 0, tail_bytes = 0, pass_bytes = 0,
            layer_buffer_bytes = 0;
-  uint64_t partial_bytes = 0, index_bytes = 0;    // the partial KV, and the summaries of all blocks
+  uint64_t stored_layer_bytes = 0;  // the layer that prefill builds in its stored types, too; 0: no type is low-bit
+  uint64_t partial_bytes = 0, index_bytes = 0;    // the partial KV, and the summaries of all blocks, if it has blocks
   std::vector<PlanLine> lines;                    // the numbers above with labels, for printing
   uint64_t vram_bytes = 0, host_total_bytes = 0;  // peaks
 

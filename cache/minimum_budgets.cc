@@ -116,6 +116,11 @@ std::string raise(const PlanInput& in, Budget budget, uint64_t bytes) {
   return str("raise ", flag_of(budget), " by ", at_least(bytes - free_of(in, budget)));
 }
 
+bool fits_as_int8(PlanInput in) {
+  in.rows.k_type = in.rows.v_type = DType::kInt8;
+  return try_plan(in).has_value();
+}
+
 std::vector<std::string> ways(const PlanInput& in, const MinimumBudgets& minimum) {
   std::vector<std::string> all;
   if (in.disk_free > 0 && minimum.disk_bytes > 0) all.push_back(str("raise --spill to ", at_least(minimum.disk_bytes)));
@@ -130,10 +135,11 @@ std::vector<std::string> ways(const PlanInput& in, const MinimumBudgets& minimum
   if (in.disk_free == 0 && minimum.disk_bytes > 0) {
     all.push_back(str("spill ", at_least(minimum.disk_bytes), " of the KV cache to a disk (--spill DIR)"));
   }
-  if (in.partial.blocks > 0 && named(in, minimum) == Budget::kVram) {
-    all.emplace_back("use a smaller --partial-budget or --verify full");
+  if (in.partial.on() && named(in, minimum) == Budget::kVram) {
+    all.emplace_back(in.partial.copy ? "use --verify full" : "use a smaller --partial-budget or --verify full");
   }
   if (in.mode == KvMode::kDevice) all.emplace_back("allow KV rows off the device (--kv auto)");
+  if (fits_as_int8(in)) all.emplace_back("store the KV cache in 8 bits (-ctk int8 -ctv int8)");
   return all;
 }
 
@@ -154,6 +160,16 @@ ErrorInfo refusal(const PlanInput& in, const MinimumBudgets& minimum) {
           .hint = hint + "."};
 }
 
+ErrorInfo refusal_of_copy(const DoesNotFit& refused, PartialKind instead) {
+  const PlanInput& in = refused.input();
+  ErrorInfo info = refused.info();
+  info.what = str("the copy of ", in.context_rows, " rows in ", dtype_name(in.partial.copy.value()), " takes ",
+                  format_bytes(in.partial.bytes(in.rows, in.context_rows)), ": ", info.where, " ", info.what);
+  info.where = "--partial-kv";
+  info.hint = str("--partial-kv ", partial_kind_name(instead), " would fit. ", info.hint);
+  return info;
+}
+
 }  // namespace
 
 MinimumBudgets minimum_budgets(const PlanInput& input) {
@@ -167,7 +183,23 @@ MinimumBudgets minimum_budgets(const PlanInput& input) {
   return minimum;
 }
 
+MinimumBudgets least_of(const MinimumBudgets& a, const MinimumBudgets& b) {
+  const auto least = [](uint64_t x, uint64_t y) { return x == 0 || y == 0 ? std::max(x, y) : std::min(x, y); };
+  MinimumBudgets of{.context_rows = std::max(a.context_rows, b.context_rows),
+                    .vram_bytes = least(a.vram_bytes, b.vram_bytes),
+                    .host_bytes = least(a.host_bytes, b.host_bytes),
+                    .disk_bytes = least(a.disk_bytes, b.disk_bytes)};
+  if (of.vram_bytes > 0 || of.host_bytes > 0 || of.disk_bytes > 0) return of;
+  const bool second = a.both_vram_bytes == 0 || (b.both_vram_bytes > 0 && b.both_vram_bytes < a.both_vram_bytes);
+  of.both_vram_bytes = second ? b.both_vram_bytes : a.both_vram_bytes;
+  of.both_host_bytes = second ? b.both_host_bytes : a.both_host_bytes;
+  return of;
+}
+
 DoesNotFit::DoesNotFit(const PlanInput& input, const MinimumBudgets& minimum)
     : Error(refusal(input, minimum)), input_(input), minimum_(minimum) {}
+
+DoesNotFit::DoesNotFit(const DoesNotFit& refused, PartialKind instead)
+    : Error(refusal_of_copy(refused, instead)), input_(refused.input_), minimum_(refused.minimum_), instead_(instead) {}
 
 }  // namespace headrace

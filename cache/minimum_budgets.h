@@ -19,17 +19,23 @@ struct MinimumBudgets {
 
 // REQUIRES: the run does not fit.
 MinimumBudgets minimum_budgets(const PlanInput& input);
+// Of a run that may be either of two: the least that fits one of them.
+MinimumBudgets least_of(const MinimumBudgets& a, const MinimumBudgets& b);
 
 // The Error of a plan that does not fit, with the numbers from which a caller plans alternatives.
 class DoesNotFit : public Error {
  public:
   DoesNotFit(const PlanInput& input, const MinimumBudgets& minimum);
+  // The same run, which would fit with `instead` of the copy of all rows that it was to have.
+  DoesNotFit(const DoesNotFit& refused, PartialKind instead);
   const PlanInput& input() const { return input_; }
   const MinimumBudgets& minimum() const { return minimum_; }
+  std::optional<PartialKind> instead() const { return instead_; }
 
  private:
   PlanInput input_;
   MinimumBudgets minimum_;
+  std::optional<PartialKind> instead_;
 };
 
 }  // namespace headrace

@@ -2,9 +2,36 @@
 
 namespace headrace {
 
-uint64_t PartialShape::bytes(const RowShape& shape) const {
+const char* partial_kind_name(PartialKind kind) {
+  switch (kind) {
+    case PartialKind::kAuto:
+      return "auto";
+    case PartialKind::kBlocks:
+      return "blocks";
+    case PartialKind::kInt4:
+      return "int4";
+    case PartialKind::kInt8:
+      return "int8";
+  }
+  return "?";
+}
+
+uint64_t PartialShape::bytes(const RowShape& shape, int64_t context_rows) const {
+  if (copy) {
+    return static_cast<uint64_t>(shape.layers) *
+           segments_bytes(copy_rows(shape, *copy), 0, copy_segments(context_rows));
+  }
   return blocks > 0 ? shape.bytes_all_layers() * static_cast<uint64_t>(rows()) : 0;
 }
+
+RowShape copy_rows(const RowShape& shape, DType type) {
+  CHECK(copy_type_fits(type, shape.head_dim), "head_dim=", shape.head_dim);
+  RowShape copy = shape;
+  copy.k_type = copy.v_type = type;
+  return copy;
+}
+
+int64_t copy_segments(int64_t context_rows) { return segments_for(tail_begin(context_rows)); }
 
 int64_t block_count(int64_t context_rows) { return ceil_div(context_rows, kSelectRows); }
 

@@ -1,7 +1,9 @@
-// What a partial KV holds and when a step may use it instead of the full KV (SpecPV sections 3.2 and 3.3;
-// docs/design.md, section 8): shapes, bytes, the mode of each step. Pure functions of lengths.
+// What a partial KV holds and when a step may use it instead of the full KV (docs/design.md, section 8): shapes, bytes,
+// the mode of each step. Pure functions of lengths.
 //
-// A layer's partial KV, for each KV head, with the true positions in every key's RoPE:
+// A partial KV is either a copy of all rows before the tail in fewer bits, in segments with the true positions, or
+// selected blocks of exact rows (SpecPV sections 3.2 and 3.3). A layer's blocks, for each KV head, with the true
+// positions in every key's RoPE:
 //   sink        the first kSinkRows rows of the text
 //   retrieved   `blocks` blocks of 16 rows, chosen for this layer and KV head, ascending
 //   window      all committed rows from a block boundary on, so none is missing
@@ -10,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "cache/layout.h"
 
@@ -29,25 +32,49 @@ static_assert(kTailWindow + kPrefixTile - 1 + kMaxPending + kDeepestJudged <= kW
 
 constexpr int64_t kMaxRankedRows = int64_t{1} << 20;
 
+// --partial-kv. kAuto: int8, int4 or blocks, by what fits.
+enum class PartialKind : uint8_t { kAuto, kBlocks, kInt4, kInt8 };
+const char* partial_kind_name(PartialKind kind);  // "auto", "blocks", "int4", "int8"
+
+// The type of the rows of a copy; none: the kind is no copy.
+constexpr std::optional<DType> copy_type(PartialKind kind) {
+  if (kind == PartialKind::kInt8) return DType::kInt8;
+  if (kind == PartialKind::kInt4) return DType::kInt4;
+  return std::nullopt;
+}
+// An int4 row is rotated as a whole (kernels/rows/op.h).
+constexpr bool copy_type_fits(DType type, int64_t head_dim) {
+  return type != DType::kInt4 || (head_dim >= kInt4Group && (head_dim & (head_dim - 1)) == 0);
+}
+
 struct PartialShape {
-  int64_t blocks = 0;  // retrieved blocks of each layer and KV head; 0: no partial KV
+  int64_t blocks = 0;           // retrieved blocks of each layer and KV head; 0: no partial KV, or a copy
+  std::optional<DType> copy{};  // of K and V of a copy of all rows, instead of blocks
   bool operator==(const PartialShape&) const = default;
+  bool on() const { return blocks > 0 || copy; }
+  const char* name() const { return copy ? dtype_name(*copy) : "blocks"; }  // as of --partial-kv
 
   int64_t retrieved_rows() const { return blocks * kSelectRows; }
   int64_t window_row() const {  // the slot of the window's first row
     return kSinkSlots + ceil_div(retrieved_rows(), kPrefixTile) * kPrefixTile;
   }
   int64_t rows() const { return window_row() + kWindowRows; }
-  // The shortest context with `blocks` blocks between sink and tail.
+  // The shortest context with `blocks` blocks between sink and tail; with a copy, the shortest one with rows before it.
   int64_t least_context() const {
+    if (copy) return kTailWindow + kPrefixTile;
     return kTailWindow + ceil_div(kSinkRows + retrieved_rows(), kPrefixTile) * kPrefixTile;
   }
-  // Whether a run of this length needs a partial KV: its context exceeds it, and can still be ranked.
+  // Whether a run of this length needs a partial KV: its context exceeds it, and its blocks can still be ranked.
   bool serves(int64_t context_rows) const {
-    return blocks > 0 && context_rows >= least_context() && context_rows <= kMaxRankedRows;
+    return on() && context_rows >= least_context() && (copy || context_rows <= kMaxRankedRows);
   }
-  uint64_t bytes(const RowShape& shape) const;
+  uint64_t bytes(const RowShape& shape, int64_t context_rows) const;
 };
+
+// The rows of a copy, and the segments of each layer that it has: no query of the run has others before its tail.
+// REQUIRES: `type` fits.
+RowShape copy_rows(const RowShape& shape, DType type);
+int64_t copy_segments(int64_t context_rows);
 
 // Bytes of all block summaries: the element-wise maximum and minimum of each block's keys.
 uint64_t block_index_bytes(const RowShape& shape, int64_t context_rows);

@@ -75,10 +75,11 @@ std::string options_text(const SummarizeArgs& args, const Engine& engine) {
   const VerifyOptions& verify = args.engine.verify;
   if (verify.mode == VerifyMode::kApproximate) {  // the other modes give the text of plain decoding
     add(verify_mode_name(*verify.mode));
-    add(verify.budget);
+    add(verify.budget.value_or(kUsualBudget));
     add(verify.interval);
     add(static_cast<int>(verify.score));
     add(static_cast<int>(verify.reduce));
+    if (copy_type(verify.partial)) add(partial_kind_name(verify.partial));
     const DraftOptions& draft = args.engine.draft;
     add(spec_type_name(draft.type));
     add(draft.window);

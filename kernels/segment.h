@@ -8,6 +8,7 @@
 namespace headrace {
 
 // A segment (resident, staged or being built), or a part of a partial KV.
+// If K (or V) is stored as int8 or int4, it is a plane as in kernels/rows/op.h.
 struct KvSegment {
   const void* k;        // [kv_heads, stride_rows, head_dim]
   const void* v;        // the same

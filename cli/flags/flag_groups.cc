@@ -47,9 +47,9 @@ SetFlag weights_value(WeightPolicy* out, const WeightMixture** of_shape) {
 
 std::vector<Flag> cache_type_flags(EngineOptions* o) {
   return {
-      {"--cache-type-k", "TYPE", dtype_value(&o->cache_type_k, {"bf16", "f16", "f32"}),
-       "-ctk: data type of the cached keys: bf16, f16 or f32 [the weights' type]"},
-      {"--cache-type-v", "TYPE", dtype_value(&o->cache_type_v, {"bf16", "f16", "f32"}),
+      {"--cache-type-k", "TYPE", cache_type_value(&o->cache_type_k),
+       "-ctk: data type of the cached keys: bf16, f16, f32 or int8 (also q8_0) [the weights' type]"},
+      {"--cache-type-v", "TYPE", cache_type_value(&o->cache_type_v),
        "-ctv: data type of the cached values [the weights' type]"},
       {"--spill", "DIR[:SIZE]", folder_value(&o->spill.folder, &o->spill.limit_bytes),
        "Put the part of the KV cache that exceeds host memory on disk, in a temporary file of at most SIZE in DIR"},
@@ -190,6 +190,22 @@ SetFlag budget_value(int64_t* out) {
   };
 }
 
+SetFlag partial_kind_value(PartialKind* out) {
+  return choice_value<PartialKind>(out, {{"auto", PartialKind::kAuto},
+                                         {"blocks", PartialKind::kBlocks},
+                                         {"int4", PartialKind::kInt4},
+                                         {"int8", PartialKind::kInt8}});
+}
+
+SetFlag optional_budget_value(std::optional<int64_t>* out) {
+  return [out](const std::string& value) {
+    int64_t budget = 0;
+    const std::string wrong = budget_value(&budget)(value);
+    if (wrong.empty()) *out = budget;
+    return wrong;
+  };
+}
+
 std::vector<Flag> verify_flags(VerifyOptions* o) {
   const std::vector<std::pair<std::string, std::optional<VerifyMode>>> modes = {
       {"lossless", VerifyMode::kLossless}, {"approximate", VerifyMode::kApproximate}, {"full", VerifyMode::kFull}};
@@ -198,8 +214,11 @@ std::vector<Flag> verify_flags(VerifyOptions* o) {
        "How proposed tokens are verified: lossless (against part of the KV cache, then against all of it before the "
        "text is printed), approximate (against part of it; the text may differ) or full (against all of it in every "
        "step) [lossless; full without --spec-type]"},
-      {"--partial-budget", "TOKENS", budget_value(&o->budget),
-       "Context tokens in the partial KV cache, besides the first and the most recent ones [4K]"},
+      {"--partial-kv", "KIND", partial_kind_value(&o->partial),
+       "What provisional steps read: int8 or int4 (a copy of the whole KV cache in fewer bits, on the device), blocks "
+       "(the part of the KV cache that is most relevant), or auto (the first of these that fits) [auto]"},
+      {"--partial-budget", "TOKENS", optional_budget_value(&o->budget),
+       "Context tokens in the blocks of --partial-kv, besides the first and the most recent ones [4K]"},
       {"--refresh-interval", "N", interval_value(&o->interval),
        "Provisional tokens after which a refresh reads the whole KV cache: auto, or 1 to 192. auto chooses by measured "
        "times; with --verify approximate it is 20 [auto]"},

@@ -145,4 +145,12 @@ SetFlag dtype_value(std::optional<DType>* out, const std::vector<std::string>& n
   return choice_value(out, std::move(choices));
 }
 
+SetFlag cache_type_value(std::optional<DType>* out) {
+  return choice_value<std::optional<DType>>(out, {{"bf16", DType::kBF16},
+                                                  {"f16", DType::kF16},
+                                                  {"f32", DType::kF32},
+                                                  {"int8", DType::kInt8},
+                                                  {"q8_0", DType::kInt8}});
+}
+
 }  // namespace headrace

@@ -58,6 +58,7 @@ SetFlag float_value(float* out, float low, float high);      // inclusive
 SetFlag double_value(double* out, double low, double high);  // inclusive
 std::string parse_int(const std::string& value, int64_t low, int64_t high, int64_t* out);
 SetFlag dtype_value(std::optional<DType>* out, const std::vector<std::string>& names);
+SetFlag cache_type_value(std::optional<DType>* out);  // of K or V in the cache; q8_0 is int8
 
 template <typename T>
 SetFlag int_value(T* out, int64_t low, int64_t high) {  // inclusive

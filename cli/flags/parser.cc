@@ -82,8 +82,14 @@ void check_verify(const EngineOptions& engine) {
   const VerifyOptions& verify = engine.verify;
   const VerifyMode usual = engine.draft.type == SpecType::kNone ? VerifyMode::kFull : VerifyMode::kLossless;
   if (verify.mode.value_or(usual) == VerifyMode::kFull && verify != VerifyOptions{.mode = verify.mode}) {
-    contradiction("--partial-budget, --refresh-interval and --block-* have no effect with --verify full" +
+    contradiction("--partial-kv, --partial-budget, --refresh-interval and --block-* have no effect with --verify full" +
                   std::string(verify.mode ? "" : ", which is the default without --spec-type"));
+  }
+  const VerifyOptions usual_blocks;
+  const bool of_blocks = verify.budget || verify.score != usual_blocks.score || verify.reduce != usual_blocks.reduce;
+  if (of_blocks && copy_type(verify.partial)) {
+    contradiction(str("--partial-budget and --block-* have no effect with --partial-kv ",
+                      partial_kind_name(verify.partial), ", which copies the whole KV cache"));
   }
 }
 

@@ -98,6 +98,11 @@ std::string speed(const PlanReport& report) {
   }
   if (!text.empty())
     text = str("  ", text.substr(0, text.size() - 2), "\n  by ", report.rates_from, "\n", profile_line(report));
+  if (p.estimate) {
+    text += str("  about ", format_rate(p.estimate->tokens_per_s), " tokens/s if refreshes overturn ",
+                format_rate(100 * p.estimate->overturned), "% of the pending tokens, an estimate: each then confirms ",
+                format_rate(p.estimate->tokens), " tokens\n");
+  }
   if (p.known()) return text;
   return text + "  times that depend on the disk are unknown (headrace profile --disk DIR measures it)\n";
 }
@@ -118,6 +123,7 @@ std::string refusal(const PlanReport& report) {
     text += str("    -c ", a.context_tokens, " in these budgets (", format_count(a.context_tokens), " tokens)\n");
   }
   if (a.kv_auto) text += "    --kv auto in these budgets\n";
+  if (a.partial_kv) text += str("    --partial-kv ", partial_kind_name(*a.partial_kv), " in these budgets\n");
   if (a.host_bytes > 0) text += str("    --host-mem ", mib(a.host_bytes), "\n");
   if (a.spill_bytes > 0) text += str("    --spill DIR:", mib(a.spill_bytes), "\n");
   if (a.vram_bytes > 0) text += vram_remedy(report, a.vram_bytes, 0, "");

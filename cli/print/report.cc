@@ -43,12 +43,13 @@ std::string format_steps(const Speculation& s, StepMode mode, const char* what) 
              "; ");
 }
 
-// "verify    lossless: 130 partial steps of 8.1 ms; 12 refreshes of 150 ms, 9.6 tokens each; overturned 3.1% of 400
-// pending tokens, 14 tokens rescued"
+// "verify    lossless, blocks: 130 partial steps of 8.1 ms; 12 refreshes of 150 ms, 9.6 tokens each; overturned 3.1% of
+// 400 pending tokens, 14 tokens rescued"
 std::string format_verification(const Speculation& s) {
   std::string text =
-      str("  verify    ", verify_mode_name(s.verify), ": ", format_steps(s, StepMode::kFull, " full steps"),
-          format_steps(s, StepMode::kPartial, " partial steps"), format_steps(s, StepMode::kRefresh, " refreshes"));
+      str("  verify    ", verify_mode_name(s.verify), s.partial_kv.empty() ? "" : ", " + s.partial_kv, ": ",
+          format_steps(s, StepMode::kFull, " full steps"), format_steps(s, StepMode::kPartial, " partial steps"),
+          format_steps(s, StepMode::kRefresh, " refreshes"));
   if (s.verify_outcome.judged > 0) {
     text += str(
         "overturned ", format_rate(100 * s.verify_outcome.overturn_rate()), "% of ",

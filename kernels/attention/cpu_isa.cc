@@ -4,12 +4,17 @@
 //
 // With bf16 q and k, and the instruction for it, scores come from pairs of bf16. In prefill, with bf16 v as well, the
 // weights are rounded to bf16 for the product with v (their sum is not), as flash attention on GPUs does.
+//
+// The prefix may be low-bit rows (kernels/rows/op.h). The products take int8 values as they are: a key's scale
+// multiplies its score, a value's scale its weight. int4 rows are widened; the query is rotated as they are, and what
+// they add to o is rotated back.
 #include "kernels/attention/cpu_isa.h"
 
 #include "kernels/attention/rewrite.h"
 #include "kernels/cpu/multiply.h"
 #include "kernels/cpu/shuffle.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/rows/low_bit.h"
 
 namespace headrace::kernels::HEADRACE_ISA_NAMESPACE {
 
@@ -21,12 +26,12 @@ constexpr int64_t kBlockRows = 24;  // rows whose scores are held at once
 
 constexpr float kNone = -__builtin_inff();
 
-HEADRACE_SIMD int64_t element_bytes(DType type) { return type == DType::kF32 ? 4 : 2; }
-
 // Rows of K and V at any addresses.
 struct Rows {
   const char* k[kTile];
   const char* v[kTile];
+  const f16* k_parameters = nullptr;  // of the first row, if K is low-bit; the others' follow
+  const f16* v_parameters = nullptr;
   int64_t count;
   bool apart;     // v's rows are not contiguous
   int64_t ahead;  // rows from here to the next ones, to prefetch; 0: none
@@ -52,6 +57,8 @@ struct Work {
   alignas(64) float k[kTile * kMaxDim];  // the tile's keys, transposed
   alignas(64) float v[kTile * kMaxDim];  // the tile's values if they must be rewritten
   alignas(64) float s[kBlockRows * kTile];
+  alignas(64) float k_scale[kTile];  // factors of the tile's scores: w.scale, and the key's own if K is int8
+  alignas(64) float v_scale[kTile];  // of its weights, if V is int8
 };
 
 template <typename T>
@@ -63,7 +70,7 @@ void read_q(const T* from, int64_t count, float* to) {
 }
 
 void read_q(const AttentionShape& shape, const void* q, const AttentionBlock& block, Work& w) {
-  const int64_t bytes = element_bytes(shape.type);
+  const int64_t bytes = value_bytes(shape.type, 1);
   for (int64_t row = 0; row < w.rows; ++row) {
     const int64_t query = block.first_query + row / block.heads, head = block.first_head + row % block.heads;
     const char* from = static_cast<const char*>(q) + (query * shape.q_stride + head * w.dim) * bytes;
@@ -75,6 +82,7 @@ void read_q(const AttentionShape& shape, const void* q, const AttentionBlock& bl
     } else {
       read_q(reinterpret_cast<const f16*>(from), w.dim, to);
     }
+    if (w.k_type == DType::kInt4) hadamard(to, w.dim);
   }
 }
 
@@ -97,7 +105,7 @@ void start(const AttentionShape& shape, const void* q, const AttentionBlock& blo
 // Whether this shape supports products of pairs.
 bool pairs(const AttentionShape& shape) {
 #if defined(__AVX512BF16__)
-  return shape.type == DType::kBF16 && shape.k_type == DType::kBF16;
+  return shape.type == DType::kBF16 && (shape.k_type == DType::kBF16 || shape.k_type == DType::kInt8);
 #else
   (void)shape;
   return false;
@@ -111,26 +119,65 @@ struct Values {
   DType type;
 };
 
+// Widens a tile of int4 rows.
+void widen_tile(const char* const* rows, const f16* parameters, int64_t count, int64_t ahead, const Work& w,
+                float* out) {
+  const int64_t bytes = value_bytes(DType::kInt4, w.dim), parameters_each = parameter_count(DType::kInt4, w.dim);
+  if (ahead > 0) prefetch_rows(rows, count, bytes, ahead * bytes);
+  for (int64_t row = 0; row < count; ++row) {
+    widen_int4(rows[row], parameters + row * parameters_each, w.dim, out + row * w.stride);
+  }
+}
+
+// A tile's int8 scales, times `factor`; 0 beyond `count`.
+void read_scales(const f16* parameters, int64_t count, float factor, float* out) {
+  for (int64_t i = 0; i < kTile; i += kLanes) {
+    vf scale = zero();
+    if (i < count) scale = load_some(parameters + i, smaller(kLanes, count - i));
+    store(out + i, scale * factor);
+  }
+}
+
 void prepare_keys(const Rows& rows, Work& w) {
-  if (w.scores == Multiply::kPairs || w.k_type == DType::kF32) {
-    transpose_rows<float>(rows.k, rows.count, w.steps, w.width, rows.ahead * w.dim * element_bytes(w.k_type), w.k);
-  } else if (w.k_type == DType::kBF16) {
-    transpose_rows<bf16>(rows.k, rows.count, w.steps, w.width, rows.ahead * w.dim * element_bytes(w.k_type), w.k);
+  const int64_t ahead = rows.ahead * value_bytes(w.k_type, w.dim);
+  if (w.k_type == DType::kInt8) {
+    read_scales(rows.k_parameters, rows.count, w.scale, w.k_scale);
   } else {
-    transpose_rows<f16>(rows.k, rows.count, w.steps, w.width, rows.ahead * w.dim * element_bytes(w.k_type), w.k);
+    for (int64_t i = 0; i < kTile; ++i) w.k_scale[i] = w.scale;
+  }
+  if (w.k_type == DType::kInt8 && w.scores == Multiply::kPairs) {
+    transpose_rows<int8_pair>(rows.k, rows.count, w.steps, w.width, ahead, w.k);
+  } else if (w.k_type == DType::kInt8) {
+    transpose_rows<int8_value>(rows.k, rows.count, w.steps, w.width, ahead, w.k);
+  } else if (w.k_type == DType::kInt4) {
+    widen_tile(rows.k, rows.k_parameters, rows.count, rows.ahead, w, w.v);  // where the values come later
+    const char* widened[kTile];
+    for (int64_t i = 0; i < rows.count; ++i) widened[i] = reinterpret_cast<const char*>(w.v + i * w.stride);
+    transpose_rows<float>(widened, rows.count, w.steps, w.width, 0, w.k);
+  } else if (w.scores == Multiply::kPairs || w.k_type == DType::kF32) {
+    transpose_rows<float>(rows.k, rows.count, w.steps, w.width, ahead, w.k);
+  } else if (w.k_type == DType::kBF16) {
+    transpose_rows<bf16>(rows.k, rows.count, w.steps, w.width, ahead, w.k);
+  } else {
+    transpose_rows<f16>(rows.k, rows.count, w.steps, w.width, ahead, w.k);
   }
 }
 
 // `many`: enough rows read them that widening them once pays.
 Values prepare_values(const Rows& rows, bool many, Work& w) {
+  if (w.v_type == DType::kInt8) read_scales(rows.v_parameters, rows.count, 1.0f, w.v_scale);
   if (w.weights == Weights::kRounded) {
     pair_rows(rows.v, rows.count, w.dim, w.v);
+  } else if (w.v_type == DType::kInt4) {
+    widen_tile(rows.v, rows.v_parameters, rows.count, rows.ahead, w, w.v);
   } else if (!rows.apart && w.stride == w.dim && (!many || w.v_type == DType::kF32)) {
     return {rows.v[0], w.dim, w.v_type};
   } else if (w.v_type == DType::kF32) {
     widen_rows<float>(rows.v, rows.count, w.dim, w.v);
   } else if (w.v_type == DType::kBF16) {
     widen_rows<bf16>(rows.v, rows.count, w.dim, w.v);
+  } else if (w.v_type == DType::kInt8) {
+    widen_rows<int8_value>(rows.v, rows.count, w.dim, w.v);
   } else {
     widen_rows<f16>(rows.v, rows.count, w.dim, w.v);
   }
@@ -183,7 +230,7 @@ void weigh_rows(const Some& some, float* keep, Work& w) {
     float* s = w.s + i * kTile;
     vf top = splat(kNone);
     for (int64_t j = 0; j < w.width; j += kLanes) {
-      vf score = load(s + j) * w.scale;
+      vf score = load(s + j) * load(w.k_scale + j);
       score = select(lane < int32_t(some.seen[i] - j), score, splat(kNone));
       store(s + j, score);
       top = max(top, score);
@@ -204,6 +251,8 @@ void weigh_rows(const Some& some, float* keep, Work& w) {
       total = total + weight;
       if (w.weights == Weights::kRounded) {
         store_rounded(reinterpret_cast<bf16*>(s) + j, weight);
+      } else if (w.v_type == DType::kInt8) {
+        store(s + j, weight * load(w.v_scale + j));
       } else {
         store(s + j, weight);
       }
@@ -231,6 +280,8 @@ void add_values(const Some& some, const float* keep, const Values& values, int64
       multiply_any<Multiply::kFloats, true, float>(x, rows, w.stride);
     } else if (values.type == DType::kBF16) {
       multiply_any<Multiply::kFloats, true, bf16>(x, rows, w.stride);
+    } else if (values.type == DType::kInt8) {
+      multiply_any<Multiply::kFloats, true, int8_value>(x, rows, w.stride);
     } else {
       multiply_any<Multiply::kFloats, true, f16>(x, rows, w.stride);
     }
@@ -258,7 +309,8 @@ void show_tile(const Rows& rows, int64_t position, int64_t first, int64_t end, W
 }
 
 // Processes the tile at `position` for every row that sees any of it. An unseen value gets weight 0, which cancels
-// finite values only: a tile with others is processed for each row separately, up to the row's limit.
+// finite values only: a tile with others is processed for each row separately, up to the row's limit. (A prefix ends at
+// a tile's end, so nothing is screened there, and low-bit rows are in no other place.)
 void see_tile(const Rows& rows, int64_t position, Work& w) {
   int64_t common = rows.count;  // rows of the tile that all of them see
   for (int64_t row = 0; row < w.rows; ++row) {
@@ -274,20 +326,36 @@ void see_tile(const Rows& rows, int64_t position, Work& w) {
   }
 }
 
+// One KV head's rows in a plane.
+struct HeadRows {
+  const char* values;
+  const f16* parameters;
+  int64_t bytes, parameters_each;  // of a row
+
+  HeadRows(const void* plane, DType type, const AttentionShape& shape, int64_t stride_rows, int64_t kv_head)
+      : bytes(value_bytes(type, shape.head_dim)), parameters_each(parameter_count(type, shape.head_dim)) {
+    const char* base = static_cast<const char*>(plane);
+    values = base + kv_head * stride_rows * bytes;
+    parameters = reinterpret_cast<const f16*>(base + shape.kv_heads * stride_rows * bytes) +
+                 kv_head * stride_rows * parameters_each;
+  }
+};
+
 // Rows [0, end) of a segment, tile by tile.
-void see_segment(const KvSegment& segment, int64_t kv_head, int64_t end, Work& w) {
-  const int64_t k_bytes = w.dim * element_bytes(w.k_type), v_bytes = w.dim * element_bytes(w.v_type);
-  const char* k = static_cast<const char*>(segment.k) + kv_head * segment.stride_rows * k_bytes;
-  const char* v = static_cast<const char*>(segment.v) + kv_head * segment.stride_rows * v_bytes;
+void see_segment(const AttentionShape& shape, const KvSegment& segment, int64_t kv_head, int64_t end, Work& w) {
+  const HeadRows k(segment.k, w.k_type, shape, segment.stride_rows, kv_head);
+  const HeadRows v(segment.v, w.v_type, shape, segment.stride_rows, kv_head);
   for (int64_t begin = 0; begin < end; begin += kTile) {
     Rows rows;
     rows.apart = false;
     rows.ahead = begin + 2 * kTile <= end ? kTile : 0;
     rows.count = smaller(kTile, end - begin);
     for (int64_t i = 0; i < rows.count; ++i) {
-      rows.k[i] = k + (begin + i) * k_bytes;
-      rows.v[i] = v + (begin + i) * v_bytes;
+      rows.k[i] = k.values + (begin + i) * k.bytes;
+      rows.v[i] = v.values + (begin + i) * v.bytes;
     }
+    rows.k_parameters = k.parameters + begin * k.parameters_each;
+    rows.v_parameters = v.parameters + begin * v.parameters_each;
     see_tile(rows, segment.position + begin, w);
   }
 }
@@ -328,6 +396,8 @@ void write_out(DType type, const float* o, float l, int64_t dim, void* out, int6
       return write_out(o, l, dim, static_cast<bf16*>(out) + index);
     case DType::kF16:
       return write_out(o, l, dim, static_cast<f16*>(out) + index);
+    default:
+      break;
   }
 }
 
@@ -346,7 +416,7 @@ void prefill(const PrefillAttentionParams& params, const AttentionBlock& block) 
   const int64_t end = w.limit[w.rows - 1];
   for (int64_t n = 0; n < params.segment_count; ++n) {
     const KvSegment& segment = params.segments[n];
-    see_segment(segment, block.kv_head, smaller(end - segment.position, segment.rows), w);
+    see_segment(shape, segment, block.kv_head, smaller(end - segment.position, segment.rows), w);
   }
   for (int64_t row = 0; row < w.rows; ++row) {
     const int64_t query = block.first_query + row / block.heads, head = block.first_head + row % block.heads;
@@ -368,13 +438,14 @@ void prefix(const PrefixAttentionParams& params, int64_t n, const AttentionBlock
     w.limit[row] = t < kTailWindow ? 0 : (t - kTailWindow) / kPrefixTile * kPrefixTile;  // tail_begin(t)
     end = larger(end, w.limit[row]);
   }
-  see_segment(segment, block.kv_head, smaller(end - segment.position, segment.rows), w);
+  see_segment(shape, segment, block.kv_head, smaller(end - segment.position, segment.rows), w);
   for (int64_t row = 0; row < w.rows; ++row) {
     const int64_t query = block.first_query + row / block.heads, head = block.first_head + row % block.heads;
     const int64_t index = (n * shape.queries + query) * shape.heads + head;
     params.scratch.ml[2 * index] = w.m[row];
     params.scratch.ml[2 * index + 1] = w.l[row];
     if (w.m[row] != kNone) {
+      if (shape.v_type == DType::kInt4) hadamard(w.o + row * w.stride, w.dim);
       memcpy(params.scratch.o + index * w.dim, w.o + row * w.stride, size_t(w.dim) * sizeof(float));
     }
   }
@@ -401,8 +472,8 @@ void fold_prefix(const PrefixAttentionParams& params, int64_t query) {
 // Finds the rows of positions [begin, begin + rows->count) along the query's path.
 void find_rows(const TailAttentionParams& params, const AttentionBlock& block, int64_t begin, Rows* rows) {
   const AttentionShape& shape = params.shape;
-  const int64_t k_bytes = shape.head_dim * element_bytes(shape.k_type);
-  const int64_t v_bytes = shape.head_dim * element_bytes(shape.v_type);
+  const int64_t k_bytes = value_bytes(shape.k_type, shape.head_dim);
+  const int64_t v_bytes = value_bytes(shape.v_type, shape.head_dim);
   const int64_t committed = *params.committed;
   const int32_t* path = params.path + block.first_query * params.path_stride;
   for (int64_t i = 0; i < rows->count; ++i) {

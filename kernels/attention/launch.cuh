@@ -25,6 +25,11 @@ void launch(void (*kernel)(Params), const char* name, dim3 grid, int threads, in
   stream.check_launch(name);
 }
 
+// Rotates the queries for int4 rows; returns the params with the rotated ones as q.
+PrefixAttentionParams rotate_queries(const PrefixAttentionParams& params, CudaStream& stream);
+// The segments' states of a call with low-bit rows that has_low_bit_tiles().
+void low_bit_segment_states(const PrefixAttentionParams& params, CudaStream& stream);
+
 // tail_attention() for shapes without a tensor-core body.
 void tail_rows(const TailAttentionParams& params, CudaStream& stream);
 

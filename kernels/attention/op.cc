@@ -1,5 +1,6 @@
 #include "kernels/attention/op.h"
 
+#include <bit>
 #include <cmath>
 
 #include "kernels/attention/bodies.h"
@@ -23,10 +24,23 @@ void check_shape(const AttentionShape& s, const void* q) {
   CHECK(s.queries == 0 || q != nullptr);
 }
 
+void check_exact(const AttentionShape& s) {
+  CHECK(!low_bit(s.k_type) && !low_bit(s.v_type), dtype_name(s.k_type), " and ", dtype_name(s.v_type));
+}
+
+void check_low_bit(const PrefixAttentionParams& params) {
+  const AttentionShape& s = params.shape;
+  if (s.k_type != DType::kInt4 && s.v_type != DType::kInt4) return;
+  CHECK(s.k_type == s.v_type, dtype_name(s.k_type), " and ", dtype_name(s.v_type));
+  CHECK(s.head_dim >= kInt4Group && std::has_single_bit(static_cast<uint64_t>(s.head_dim)), "head_dim=", s.head_dim);
+  CHECK(params.segment_count == 0 || params.rotated_q != nullptr);
+}
+
 }  // namespace
 
 void prefill_attention(const PrefillAttentionParams& params, Stream& stream) {
   check_shape(params.shape, params.q);
+  check_exact(params.shape);
   if (params.shape.queries == 0) return;
   CHECK(params.out != nullptr && params.segments != nullptr);
   CHECK(params.segment_count > 0 && params.first_position >= 0, "segment_count=", params.segment_count,
@@ -42,6 +56,7 @@ void prefix_attention(const PrefixAttentionParams& params, Stream& stream) {
   CHECK(params.positions != nullptr && params.state.o != nullptr && params.state.ml != nullptr);
   CHECK(params.segment_count == 0 || (params.scratch.o != nullptr && params.scratch.ml != nullptr));
   for (int64_t i = 0; i < params.segment_count; ++i) check_segment(params.segments[i]);
+  check_low_bit(params);
   dispatch(kernels::cpu::prefix_attention, kernels::cuda::prefix_attention, params, stream);
 }
 
@@ -55,6 +70,7 @@ void clear_state(const ClearStateParams& params, Stream& stream) {
 
 void tail_attention(const TailAttentionParams& params, Stream& stream) {
   check_shape(params.shape, params.q);
+  check_exact(params.shape);
   if (params.shape.queries == 0) return;
   CHECK(params.positions != nullptr && params.committed != nullptr && params.path != nullptr);
   CHECK(params.state.o != nullptr && params.state.ml != nullptr && params.out != nullptr);

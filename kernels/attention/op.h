@@ -37,6 +37,10 @@ struct PrefillAttentionParams {
 void prefill_attention(const PrefillAttentionParams& params, Stream& stream);
 
 // ---- Decode: the prefix --------------------------------------------------------------------------------------------
+// The only attention that reads low-bit rows (kernels/rows/op.h): K or V or both may be int8; int4 is both or neither.
+// Queries and states are those of exact rows: for int4 the op itself rotates the query, and rotates back what the
+// segments of the call add to the state.
+//
 // Folds the states of up to kMaxPrefixSegments segments into `state`, left to right, one state per segment. A query at
 // position t sees rows below tail_begin(t); rows beyond are an exact no-op, even a whole segment. Without segments the
 // call is a no-op or, if the state is fresh, makes it empty.
@@ -54,7 +58,8 @@ struct PrefixAttentionParams {
   AttentionState scratch;    // [segment_count, ...] as state
   int64_t segment_count;
   KvSegment segments[kMaxPrefixSegments];
-  bool fresh = false;  // treats the state as empty: writes it without reading it
+  bool fresh = false;         // treats the state as empty: writes it without reading it
+  void* rotated_q = nullptr;  // [queries, heads, head_dim], of shape.type: workspace for int4
 };
 void prefix_attention(const PrefixAttentionParams& params, Stream& stream);
 

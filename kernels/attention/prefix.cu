@@ -2,79 +2,36 @@
 // them folded into the queries' states from left to right.
 #include "kernels/attention/bodies.h"
 #include "kernels/attention/launch.cuh"
-#include "kernels/attention/rows.cuh"
-#include "kernels/attention/tile.cuh"
+#include "kernels/attention/low_bit_tile.cuh"
+#include "kernels/attention/prefix_block.cuh"
 
 namespace headrace::kernels::cuda {
 
 namespace {
 
-struct PrefixRow {
-  const void* q;
-  int limit;
-  int64_t state;  // index of [queries, heads]
-};
-
-// A block: rows of q, which are the queries times the query heads of one KV head, so that a tile of K and V is read
-// once for all of them. Segments run from the last, because those are the longer ones. On an H200, at 61,440 rows and
-// one query, three small blocks per multiprocessor, which the registers allow, take 73.9 us instead of 71.3; folding in
-// a KV head's last block instead of a second launch gains nothing.
+// On an H200, at 61,440 rows and one query, three small blocks per multiprocessor, which the registers allow, take
+// 73.9 us instead of 71.3; folding in a KV head's last block instead of a second launch gains nothing.
 template <typename T, int kDim, int kMTiles>
 __global__ void __launch_bounds__(128, kMTiles == 1 ? 2 : 1)
     prefix_tiles(const __grid_constant__ PrefixAttentionParams params) {
-  using Tile = AttentionTile<T, kDim, kMTiles>;
   extern __shared__ __align__(128) unsigned char shared[];
-  const AttentionShape& shape = params.shape;
-  const int dim = static_cast<int>(shape.head_dim), group = static_cast<int>(shape.heads / shape.kv_heads);
-  const int kv_head = blockIdx.y, n = static_cast<int>(gridDim.z - 1 - blockIdx.z);
-  const int rows = static_cast<int>(shape.queries) * group, begin = blockIdx.x * Tile::kRows;
-  const auto row_of = [&](int row) {
-    const int packed = min(begin + row, rows - 1), query = packed / group, head = kv_head * group + packed % group;
-    return PrefixRow{static_cast<const T*>(params.q) + query * shape.q_stride + int64_t{head} * dim,
-                     tail_begin_of(params.positions[query]), query * shape.heads + head};
-  };
-  int limit = 0, common = INT32_MAX;
-  const int last_query = min(begin + Tile::kRows - 1, rows - 1) / group;
-  for (int query = begin / group + threadIdx.x % 32; query <= last_query; query += 32) {
-    const int seen = tail_begin_of(params.positions[query]);
-    limit = max(limit, seen);
-    common = min(common, seen);
-  }
-  limit = __reduce_max_sync(~0u, limit);
-  common = __reduce_min_sync(~0u, common);
-  Tile tile;
-  tile.start(shared, shape.scale, dim, queries_aligned(shape, params.q), common, row_of);
-  tile.walk(TileCursor<T, Span::kSegment>(params.segments + n, 1, kv_head, dim, limit), begin + Tile::warp_row() < rows,
-            row_of);
-  tile.finish();
-
-  for (int i = 0; i < 2 * kMTiles; ++i) {
-    const int part = i / 2, half = i % 2, row = Tile::fragment_row(part, half);
-    if (begin + row >= rows) continue;
-    const int64_t index = n * shape.queries * shape.heads + row_of(row).state;
-    const float m = tile.m[part][half];
-    if (threadIdx.x % 4 == 0) {
-      params.scratch.ml[2 * index] = __fmul_rn(__fmul_rn(m, tile.scale_log2), kLn2);
-      params.scratch.ml[2 * index + 1] = tile.l[part][half];
-    }
-#pragma unroll
-    for (int column = 0; column < kDim / 8; ++column) {
-      const int d = column * 8 + threadIdx.x % 4 * 2;
-      if (d >= dim) break;
-      // + 0: a zero's sign must not depend on rows with weight 0.
-      *reinterpret_cast<float2*>(params.scratch.o + index * dim + d) = {
-          __fadd_rn(tile.o[part][column][2 * half], 0.0f), __fadd_rn(tile.o[part][column][2 * half + 1], 0.0f)};
-    }
-  }
+  prefix_block<T, AttentionTile<T, kDim, kMTiles>>(
+      params, shared,
+      [&](auto& tile, const KvSegment& segment, int kv_head, int limit, bool active, const auto& row_of) {
+        const int dim = static_cast<int>(params.shape.head_dim);
+        tile.walk(TileCursor<T, Span::kSegment>(&segment, 1, kv_head, dim, limit), active, row_of);
+      });
 }
 
 // A block: one query, some heads, one segment.
+template <bool kLowBit>
 __global__ void __launch_bounds__(kRowsThreads) prefix_rows(const __grid_constant__ PrefixAttentionParams params) {
-  __shared__ AttentionRows::Shared shared;
+  using Rows = AttentionRowsOf<kLowBit>;
+  __shared__ typename Rows::Shared shared;
   const AttentionShape& shape = params.shape;
   const int query = blockIdx.x, n = blockIdx.z, dim = static_cast<int>(shape.head_dim);
   const KvSegment& segment = params.segments[n];
-  AttentionRows rows(shared, shape, params.q, query, blockIdx.y);
+  Rows rows(shared, shape, params.q, query, blockIdx.y);
   see_segment(segment, min(tail_begin_of(params.positions[query]) - segment.position, segment.rows), &rows);
   rows.finish();
   const int64_t index = (n * shape.queries + query) * shape.heads + rows.head;
@@ -95,7 +52,8 @@ static_assert(kMaxPrefixSegments % 32 == 0 && kRowsDim <= 2 * kFoldThreads);
 struct FoldShared {
   float2 keep_add[kMaxPrefixSegments];
   float l[kMaxPrefixSegments];
-  alignas(16) float o[1];  // [segment_count, head_dim]
+  float2 rotated_keep_add;  // for the state of all segments, once it is rotated back
+  alignas(16) float o[1];   // [segment_count, head_dim]
 };
 int fold_shared_bytes(const PrefixAttentionParams& params) {
   return static_cast<int>(sizeof(FoldShared) + static_cast<size_t>(params.segment_count * params.shape.head_dim) * 4);
@@ -160,7 +118,52 @@ __device__ inline float fold_all(const FoldShared& shared, int count, const floa
   return into;
 }
 
+// Multiplies o, of `dim` elements in shared memory, by the orthonormal Hadamard matrix. By all threads.
+__device__ inline void rotate(float* o, int dim) {
+  for (int half = 1; half < dim; half *= 2) {
+    __syncthreads();
+    for (int i = threadIdx.x; i < dim / 2; i += kFoldThreads) {
+      const int low = i / half * 2 * half + i % half;
+      const float a = o[low], b = o[low + half];
+      o[low] = __fadd_rn(a, b);
+      o[low + half] = __fsub_rn(a, b);
+    }
+  }
+  __syncthreads();
+}
+
+// The same for int4 rows: the segments' states are folded into an empty one, which is rotated back and folded into the
+// query's.
+__device__ inline void fold_rotated(const PrefixAttentionParams& params, FoldShared& shared, float segments_m) {
+  const int count = static_cast<int>(params.segment_count), dim = static_cast<int>(params.shape.head_dim);
+  const int64_t to = blockIdx.x;
+  if (threadIdx.x == 0) {
+    float2* const into_ml = reinterpret_cast<float2*>(params.state.ml) + to;
+    const float2 ml = params.fresh ? float2{-INFINITY, 0.0f} : *into_ml;
+    const float l = fold_all(shared, count, shared.l, 1, 0.0f), top = fmaxf(ml.x, segments_m);
+    const float keep = weight_of(__fsub_rn(ml.x, top)), add = weight_of(__fsub_rn(segments_m, top));
+    const float2 factors = isnan(l)                  ? float2{1.0f, l}
+                           : segments_m == -INFINITY ? float2{1.0f, 0.0f}
+                                                     : float2{keep, add};
+    shared.rotated_keep_add = factors;
+    *into_ml = {top, factors.y == 0.0f ? ml.y : __fmaf_rn(l, factors.y, __fmul_rn(ml.y, factors.x))};
+  }
+  for (int d = threadIdx.x; d < dim; d += kFoldThreads) {  // a thread reads and writes its own columns
+    shared.o[d] = fold_all(shared, count, shared.o + d, dim, 0.0f);
+  }
+  rotate(shared.o, dim);
+  const float norm = __fdiv_rn(1.0f, __fsqrt_rn(static_cast<float>(dim)));
+  const float2 factors = shared.rotated_keep_add;
+  for (int d = threadIdx.x; d < dim; d += kFoldThreads) {
+    float* const into = params.state.o + to * dim + d;
+    const float old = params.fresh ? 0.0f : *into;
+    const float sum = __fmaf_rn(__fmul_rn(shared.o[d], norm), factors.y, __fmul_rn(old, factors.x));
+    *into = factors.y == 0.0f ? old : sum;
+  }
+}
+
 // A block: one query head. Fetches all states at once; then each thread folds an element of o, and the first one l too.
+template <bool kRotate>
 __global__ void __launch_bounds__(kFoldThreads) fold_prefix(const __grid_constant__ PrefixAttentionParams params) {
   extern __shared__ __align__(16) unsigned char memory[];
   FoldShared& shared = *reinterpret_cast<FoldShared*>(memory);
@@ -175,44 +178,41 @@ __global__ void __launch_bounds__(kFoldThreads) fold_prefix(const __grid_constan
   float2* const into_ml = reinterpret_cast<float2*>(params.state.ml) + to;
   float2 ml = {-INFINITY, 0.0f};
   if (threadIdx.x < 32) {
-    if (!params.fresh) ml = *into_ml;
+    if (!params.fresh && !kRotate) ml = *into_ml;
     ml.x = find_factors(shared, reinterpret_cast<const float2*>(params.scratch.ml) + to,
                         params.shape.queries * params.shape.heads, count, ml.x);
   }
   wait_copies<0>();
   __syncthreads();
-  for (int d = threadIdx.x; d < dim; d += kFoldThreads) {
-    float* const into = params.state.o + to * dim + d;
-    *into = fold_all(shared, count, shared.o + d, dim, params.fresh ? 0.0f : *into);
+  if constexpr (kRotate) {
+    fold_rotated(params, shared, ml.x);
+  } else {
+    for (int d = threadIdx.x; d < dim; d += kFoldThreads) {
+      float* const into = params.state.o + to * dim + d;
+      *into = fold_all(shared, count, shared.o + d, dim, params.fresh ? 0.0f : *into);
+    }
+    if (threadIdx.x == 0) *into_ml = {ml.x, fold_all(shared, count, shared.l, 1, ml.y)};
   }
-  if (threadIdx.x == 0) *into_ml = {ml.x, fold_all(shared, count, shared.l, 1, ml.y)};
 }
 
-template <typename T, int kDim, int kMTiles>
-void launch_tiles(const PrefixAttentionParams& params, CudaStream& stream) {
-  using Tile = AttentionTile<T, kDim, kMTiles>;
-  const AttentionShape& shape = params.shape;
-  const int64_t blocks = ceil_div(shape.queries * (shape.heads / shape.kv_heads), Tile::kRows);
-  const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(shape.kv_heads),
-                  static_cast<unsigned>(params.segment_count));
-  launch(prefix_tiles<T, kDim, kMTiles>, "prefix_tiles", grid, Tile::kThreads, Tile::kSharedBytes, params, stream);
-}
-
-// Few rows use the smaller block, which computes each row identically.
 template <typename T, int kDim>
 void launch_tiles(const PrefixAttentionParams& params, CudaStream& stream) {
-  const int64_t rows = params.shape.queries * (params.shape.heads / params.shape.kv_heads);
-  if (rows <= AttentionTile<T, kDim, 1>::kRows) return launch_tiles<T, kDim, 1>(params, stream);
-  launch_tiles<T, kDim, 2>(params, stream);
+  launch_by_rows(params.shape, [&](auto m_tiles) {
+    using Tile = AttentionTile<T, kDim, m_tiles.value>;
+    launch(prefix_tiles<T, kDim, m_tiles.value>, "prefix_tiles", prefix_grid<Tile>(params), Tile::kThreads,
+           Tile::kSharedBytes, params, stream);
+  });
 }
 
 void segment_states(const PrefixAttentionParams& params, CudaStream& stream) {
   const AttentionShape& shape = params.shape;
+  if (has_low_bit_tiles(shape)) return low_bit_segment_states(params, stream);
   if (!has_tiles(shape)) {
+    const bool low = low_bit(shape.k_type) || low_bit(shape.v_type);
     const dim3 grid(static_cast<unsigned>(shape.queries),
                     static_cast<unsigned>(shape.kv_heads * AttentionRows::chunks(shape)),
                     static_cast<unsigned>(params.segment_count));
-    return launch(prefix_rows, "prefix_rows", grid, kRowsThreads, 0, params, stream);
+    return launch(low ? prefix_rows<true> : prefix_rows<false>, "prefix_rows", grid, kRowsThreads, 0, params, stream);
   }
   if (shape.type == DType::kBF16) {
     if (shape.head_dim <= 64) return launch_tiles<__nv_bfloat16, 64>(params, stream);
@@ -226,9 +226,15 @@ void segment_states(const PrefixAttentionParams& params, CudaStream& stream) {
 
 void prefix_attention(const PrefixAttentionParams& params, Stream& stream) {
   CudaStream& on = cuda_stream(stream);
-  if (params.segment_count > 0) segment_states(params, on);
+  const bool rotated = params.shape.k_type == DType::kInt4 && params.segment_count > 0;
+  if (rotated) {
+    segment_states(rotate_queries(params, on), on);
+  } else if (params.segment_count > 0) {
+    segment_states(params, on);
+  }
   const dim3 states(static_cast<unsigned>(params.shape.queries * params.shape.heads));
-  launch(fold_prefix, "fold_prefix", states, kFoldThreads, fold_shared_bytes(params), params, on);
+  launch(rotated ? fold_prefix<true> : fold_prefix<false>, "fold_prefix", states, kFoldThreads,
+         fold_shared_bytes(params), params, on);
 }
 
 }  // namespace headrace::kernels::cuda

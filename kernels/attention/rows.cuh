@@ -9,8 +9,10 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/attention/op.h"
+#include "kernels/rows/cuda_rows.cuh"
 
 namespace headrace::kernels::cuda {
 
@@ -57,21 +59,41 @@ __device__ inline void store_one(void* to, DType type, int64_t index, float valu
 // e^x for x <= 0.
 __device__ inline float weight_of(float x) { return exp2f(__fmul_rn(x, 1.44269504f)); }
 
-// The addresses of a row of K and of V.
+// Two elements of a low-bit row (kernels/rows/op.h), at an even offset.
+__device__ inline float2 load_low_bit_pair(const void* values, const __half* parameters, DType type, int d) {
+  if (type == DType::kInt8) {
+    const char2 pair = static_cast<const char2*>(values)[d / 2];
+    const float scale = __half2float(*parameters);
+    return {__fmul_rn(pair.x, scale), __fmul_rn(pair.y, scale)};
+  }
+  constexpr int kGroup = kInt4Group, kHalf = kGroup / 2;
+  const int group = d / kGroup, place = d % kGroup, shift = place / kHalf * 4;
+  const uchar2 pair = static_cast<const uchar2*>(values)[(group * kHalf + place % kHalf) / 2];
+  const float scale = __half2float(parameters[2 * group]), minimum = __half2float(parameters[2 * group + 1]);
+  return {__fmaf_rn(pair.x >> shift & 15, scale, minimum), __fmaf_rn(pair.y >> shift & 15, scale, minimum)};
+}
+
+// The addresses of a row of K and of V, and of the parameters of low-bit rows.
 struct RowPlace {
   const void *k, *v;
+};
+struct LowBitPlace : RowPlace {
+  const __half *k_parameters, *v_parameters;
 };
 __device__ inline const void* at(const void* base, DType type, int64_t index) {
   return static_cast<const char*>(base) + index * (type == DType::kF32 ? 4 : 2);
 }
 
-struct AttentionRows {
+// kLowBit: K or V or both are low-bit rows.
+template <bool kLowBit>
+struct AttentionRowsOf {
+  using Place = std::conditional_t<kLowBit, LowBitPlace, RowPlace>;
   struct Shared {
     float q[kRowsHeads][kRowsDim];
     float s[kRowsHeads][kPrefixTile];
     float keep[kRowsHeads], m[kRowsHeads], l[kRowsHeads];
     float2 o[kRowsSlices][kRowsHeads][kRowsDim / 2];
-    RowPlace place[kPrefixTile];
+    Place place[kPrefixTile];
   };
 
   Shared& shared;
@@ -81,7 +103,7 @@ struct AttentionRows {
   float2 o[kRowsHeads] = {};  // this thread's two dims, for its slice of each batch
 
   // chunk: index among kv_heads x chunks of heads.
-  __device__ AttentionRows(Shared& memory, const AttentionShape& of, const void* q, int query_index, int chunk)
+  __device__ AttentionRowsOf(Shared& memory, const AttentionShape& of, const void* q, int query_index, int chunk)
       : shared(memory),
         shape(of),
         query(query_index),
@@ -147,10 +169,23 @@ struct AttentionRows {
   __device__ float result(int h, int d) const { return reinterpret_cast<const float*>(shared.o[0][h])[d]; }
 
  private:
+  __device__ float2 key_pair(const Place& place, int d) const {
+    if constexpr (kLowBit) {
+      if (is_low_bit(shape.k_type)) return load_low_bit_pair(place.k, place.k_parameters, shape.k_type, d);
+    }
+    return load_pair(place.k, shape.k_type, d);
+  }
+  __device__ float2 value_pair(const Place& place, int d) const {
+    if constexpr (kLowBit) {
+      if (is_low_bit(shape.v_type)) return load_low_bit_pair(place.v, place.v_parameters, shape.v_type, d);
+    }
+    return load_pair(place.v, shape.v_type, d);
+  }
+
   __device__ void score(int row, int lane) {
     float sum[kRowsHeads] = {};
     for (int pair = lane; pair < pairs; pair += 32) {
-      const float2 k = load_pair(shared.place[row].k, shape.k_type, 2 * pair);
+      const float2 k = key_pair(shared.place[row], 2 * pair);
 #pragma unroll
       for (int h = 0; h < kRowsHeads; ++h) {
         sum[h] = __fmaf_rn(shared.q[h][2 * pair], k.x, sum[h]);  // for missing heads: unused
@@ -198,7 +233,7 @@ struct AttentionRows {
     const int each = static_cast<int>(kPrefixTile) / slices, end = min(count, (slice + 1) * each);
 #pragma unroll 4
     for (int row = slice * each; row < end; ++row) {
-      const float2 v = load_pair(shared.place[row].v, shape.v_type, 2 * pair);
+      const float2 v = value_pair(shared.place[row], 2 * pair);
 #pragma unroll
       for (int h = 0; h < kRowsHeads; ++h) {
         o[h].x = __fmaf_rn(shared.s[h][row], v.x, o[h].x);
@@ -208,6 +243,8 @@ struct AttentionRows {
   }
 };
 
+using AttentionRows = AttentionRowsOf<false>;
+
 // Adds rows [0, end) of a segment for a block's query.
 __device__ inline void see_segment(const KvSegment& segment, int end, AttentionRows* rows) {
   const AttentionShape& shape = rows->shape;
@@ -216,6 +253,19 @@ __device__ inline void see_segment(const KvSegment& segment, int end, AttentionR
     rows->see(min(static_cast<int>(kPrefixTile), end - begin), [&](int i) {
       const int64_t index = base + int64_t{begin + i} * shape.head_dim;
       return RowPlace{at(segment.k, shape.k_type, index), at(segment.v, shape.v_type, index)};
+    });
+  }
+}
+
+__device__ inline void see_segment(const KvSegment& segment, int end, AttentionRowsOf<true>* rows) {
+  const AttentionShape& shape = rows->shape;
+  for (int begin = 0; begin < end; begin += kPrefixTile) {
+    rows->see(min(static_cast<int>(kPrefixTile), end - begin), [&](int i) {
+      const auto row_of = [&](const void* plane, DType type) {
+        return plane_row(plane, type, shape.kv_heads, segment.stride_rows, shape.head_dim, rows->kv_head, begin + i);
+      };
+      const DevicePlaneRow k = row_of(segment.k, shape.k_type), v = row_of(segment.v, shape.v_type);
+      return LowBitPlace{{k.values, v.values}, k.parameters, v.parameters};
     });
   }
 }

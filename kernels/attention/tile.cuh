@@ -60,14 +60,19 @@ struct TileCursor {
 
 // ---- A block of rows ------------------------------------------------------------------------------------------------
 
+// For score() and add(): nothing to do beside a step of their product.
+struct NothingBeside {
+  __device__ void operator()(int) const {}
+};
+
 // kDim: head_dim, or the next larger instantiation; columns beyond head_dim are zero. kMTiles: tiles of 16 rows per
-// warp.
-template <typename T, int kDim, int kMTiles>
+// warp. kStagesOf: tiles of K and V that shared memory holds; on an H200 a third was slower where it fits.
+template <typename T, int kDim, int kMTiles, int kStagesOf = 2>
 struct AttentionTile {
   static constexpr int kWarps = 4, kThreads = 32 * kWarps;
   static constexpr int kWarpRows = 16 * kMTiles, kRows = kWarps * kWarpRows;
   static constexpr int kKeys = kPrefixTile;
-  static constexpr int kStages = 2;                             // on an H200 a third was slower where it fits
+  static constexpr int kStages = kStagesOf, kMTilesOf = kMTiles;
   static constexpr int kSteps = kDim / 16, kChunks = kDim / 8;  // a chunk: 16 bytes
   static constexpr int kRowBytes = kDim * 2, kTileBytes = kKeys * kRowBytes;
   // With few rows q stays in registers, otherwise in shared memory.
@@ -194,7 +199,7 @@ struct AttentionTile {
     }
   }
 
- private:
+ protected:
   template <typename RowOf>
   __device__ void load_queries(int dim, const RowOf& row_of) {
     const unsigned short* row[2] = {bits(row_of(fragment_row(0, 0)).q), bits(row_of(fragment_row(0, 1)).q)};
@@ -253,8 +258,9 @@ struct AttentionTile {
     }
   }
 
-  // s = q k^T, unscaled.
-  __device__ void score(uint32_t k, float (&s)[kMTiles][kKeys / 8][4]) {
+  // s = q k^T, unscaled. Calls beside(step) in each of kSteps steps.
+  template <typename Beside = NothingBeside>
+  __device__ void score(uint32_t k, float (&s)[kMTiles][kKeys / 8][4], const Beside& beside = {}) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int tile = 0; tile < kMTiles; ++tile) {
@@ -287,6 +293,7 @@ struct AttentionTile {
           multiply(s[tile][2 * n + 1], a[tile], b[2], b[3], T{});
         }
       }
+      beside(step);
     }
   }
 
@@ -376,8 +383,9 @@ struct AttentionTile {
     return (carried & 0x80008000) != 0;
   }
 
-  // o += s v.
-  __device__ void add(uint32_t v, const float (&s)[kMTiles][kKeys / 8][4]) {
+  // o += s v. Calls beside(step) in each of kKeys / 16 steps.
+  template <typename Beside = NothingBeside>
+  __device__ void add(uint32_t v, const float (&s)[kMTiles][kKeys / 8][4], const Beside& beside = {}) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) {
@@ -400,6 +408,7 @@ struct AttentionTile {
           multiply(o[tile][2 * n + 1], a[tile], b[2], b[3], T{});
         }
       }
+      beside(step);
     }
   }
 };

@@ -8,6 +8,8 @@
 
 #include "kernels/blocks/bodies.h"
 #include "kernels/blocks/cpu_isa.h"
+#include "kernels/rows/cpu_isa.h"
+#include "kernels/rows/plane.h"
 #include "offload/host/thread_pool.h"
 
 namespace headrace::kernels::cpu {
@@ -37,6 +39,14 @@ uint64_t order_of(float score, int64_t block) {
   const auto bits = std::bit_cast<uint32_t>(score + 0.0f);
   const uint32_t ordered = bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
   return uint64_t{ordered} << 32 | (UINT32_MAX - static_cast<uint32_t>(block));
+}
+
+void gather_block(const PlaneRow& from, DType stored, int64_t head_dim, void* out, DType type) {
+  if (low_bit(stored)) {
+    HEADRACE_PICK_ISA(row_kernels).dequantise({out, from.values, from.parameters, type, stored, head_dim, kBlockRows});
+  } else {
+    std::memcpy(out, from.values, kBlockRows * row_value_bytes(type, head_dim));
+  }
 }
 
 }  // namespace
@@ -102,11 +112,13 @@ void gather_blocks(const GatherBlocksParams& p, ThreadPool& pool) {
         if (first < 0 || first >= segment.rows) continue;
         CHECK(first + kBlockRows <= segment.rows, "block=", block, " position=", segment.position,
               " rows=", segment.rows);
-        const int64_t from = (head * segment.stride_rows + first) * p.head_dim;
         const int64_t to = (head * p.out_rows + slot * kBlockRows) * p.head_dim;
-        const auto bytes = static_cast<size_t>(kBlockRows * p.head_dim);
-        std::memcpy(at(p.k_out, to, p.k_type), at(segment.k, from, p.k_type), bytes * dtype_bytes(p.k_type));
-        std::memcpy(at(p.v_out, to, p.v_type), at(segment.v, from, p.v_type), bytes * dtype_bytes(p.v_type));
+        const auto gather = [&](const void* plane, DType stored, void* out, DType type) {
+          const PlaneRow from = plane_row(plane, stored, p.kv_heads, segment.stride_rows, p.head_dim, head, first);
+          gather_block(from, stored, p.head_dim, at(out, to, type), type);
+        };
+        gather(segment.k, p.stored_k_type, p.k_out, p.k_type);
+        gather(segment.v, p.stored_v_type, p.v_out, p.v_type);
         break;
       }
     }

@@ -37,6 +37,8 @@ void summarise(DType type, const void* const* rows, int64_t head_dim, void* out)
       return summarise_of<f16>(rows, head_dim, out);
     case DType::kBF16:
       return summarise_of<bf16>(rows, head_dim, out);
+    default:
+      break;
   }
 }
 
@@ -74,6 +76,8 @@ void mean_parts(const ScoreBlocksParams& p, int64_t kv_head) {
       return mean_parts_of<f16>(p, kv_head);
     case DType::kBF16:
       return mean_parts_of<bf16>(p, kv_head);
+    default:
+      break;
   }
 }
 
@@ -105,6 +109,8 @@ void score_means(const ScoreBlocksParams& p, const BlockRun& run) {
       return score_means_of<f16>(p, run);
     case DType::kBF16:
       return score_means_of<bf16>(p, run);
+    default:
+      break;
   }
 }
 
@@ -125,6 +131,8 @@ void widen(DType type, const void* base, int64_t element, int64_t head_dim, floa
       return widen_of(static_cast<const f16*>(base) + element, head_dim, out);
     case DType::kBF16:
       return widen_of(static_cast<const bf16*>(base) + element, head_dim, out);
+    default:
+      break;
   }
 }
 

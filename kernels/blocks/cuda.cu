@@ -4,6 +4,7 @@
 #include "kernels/cuda/chunk.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/rows.cuh"
+#include "kernels/rows/cuda_rows.cuh"
 
 namespace headrace::kernels::cuda {
 
@@ -187,14 +188,21 @@ __global__ void __launch_bounds__(kGatherThreads) gather_kernel(const __grid_con
   const KvSegment& segment = p.segments[n];
   const int64_t row = block * kBlockRows - segment.position;
   device_check(row + kBlockRows <= segment.rows);
-  const int64_t from = (head * segment.stride_rows + row) * p.head_dim;
   const int64_t to = (head * p.out_rows + slot * kBlockRows) * p.head_dim;
-  const auto copy = [&](void* out, const void* in, DType type) {
-    const int64_t bytes = kBlockRows * p.head_dim * bytes_of(type);
-    copy_row(at(out, to, type), at(in, from, type), bytes, may_copy_wide(at(out, to, type), at(in, from, type), bytes));
+  const auto copy = [&](void* out, DType type, const void* in, DType stored) {
+    const DevicePlaneRow from = plane_row(in, stored, p.kv_heads, segment.stride_rows, p.head_dim, head, row);
+    char* const first = at(out, to, type);
+    if (!is_low_bit(stored)) {
+      const int64_t bytes = kBlockRows * p.head_dim * bytes_of(type);
+      return copy_row(first, from.values, bytes, may_copy_wide(first, from.values, bytes));
+    }
+    for (unsigned i = threadIdx.x / 32; i < kBlockRows; i += kGatherThreads / 32) {
+      dequantise_row({from.values + i * p.head_dim, from.parameters + i}, first + i * p.head_dim * bytes_of(type), type,
+                     p.head_dim, threadIdx.x % 32, 32);
+    }
   };
-  copy(p.k_out, segment.k, p.k_type);
-  copy(p.v_out, segment.v, p.v_type);
+  copy(p.k_out, p.k_type, segment.k, p.stored_k_type);
+  copy(p.v_out, p.v_type, segment.v, p.stored_v_type);
 }
 
 // ---- copy_window ----------------------------------------------------------------------------------------------------
@@ -243,6 +251,8 @@ void summarise_blocks(const SummariseBlocksParams& params, Stream& stream) {
       return launch_summarise<__half>(params, cuda_stream(stream));
     case DType::kBF16:
       return launch_summarise<__nv_bfloat16>(params, cuda_stream(stream));
+    default:
+      break;
   }
 }
 

@@ -21,6 +21,11 @@ void check_blocks(int64_t first, int64_t count, int64_t blocks) {
         blocks);
 }
 
+void check_stored(DType type, DType stored) {
+  CHECK(!low_bit(type) && (stored == DType::kInt8 || stored == type), dtype_name(type), " rows from ",
+        dtype_name(stored));
+}
+
 }  // namespace
 
 void summarise_blocks(const SummariseBlocksParams& params, Stream& stream) {
@@ -77,6 +82,8 @@ void gather_blocks(const GatherBlocksParams& params, Stream& stream) {
         " out_rows=", params.out_rows);
   CHECK(params.segment_count >= 0 && params.segment_count <= kMaxPrefixSegments,
         "segment_count=", params.segment_count);
+  check_stored(params.k_type, params.stored_k_type);
+  check_stored(params.v_type, params.stored_v_type);
   for (int64_t i = 0; i < params.segment_count; ++i) check_segment(params.segments[i]);
   if (params.keep == 0 || params.segment_count == 0) return;
   CHECK(params.chosen != nullptr && params.k_out != nullptr && params.v_out != nullptr);

@@ -66,13 +66,14 @@ struct SelectBlocksParams {
 void select_blocks(const SelectBlocksParams& params, Stream& stream);
 
 // Copies the selected blocks in these segments to their slots: slot i of KV head h is rows [i * kBlockRows, (i + 1) *
-// kBlockRows) of head h. Blocks in other segments are left to other calls; a block is never in two segments. REQUIRES:
-// all rows of the selected blocks have been written.
+// kBlockRows) of head h. Blocks in other segments are left to other calls; a block is never in two segments. int8 rows
+// become exact ones, with the bits of dequantise_rows(). REQUIRES: all rows of the selected blocks have been written.
 struct GatherBlocksParams {
-  const int32_t* chosen;  // [kv_heads, keep], each KV head's ascending
-  void* k_out;            // [kv_heads, out_rows, head_dim]
-  void* v_out;            // the same
-  DType k_type, v_type;
+  const int32_t* chosen;               // [kv_heads, keep], each KV head's ascending
+  void* k_out;                         // [kv_heads, out_rows, head_dim]
+  void* v_out;                         // the same
+  DType k_type, v_type;                // of k_out and v_out
+  DType stored_k_type, stored_v_type;  // of the segments: the same or int8
   int64_t kv_heads, head_dim, keep, out_rows;
   int64_t segment_count;  // at most kMaxPrefixSegments
   KvSegment segments[kMaxPrefixSegments];

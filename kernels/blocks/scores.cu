@@ -280,6 +280,8 @@ void launch_mean_parts(const ScoreBlocksParams& params, bool aligned, CudaStream
       return launch(mean_parts_kernel<__half>);
     case DType::kBF16:
       return launch(mean_parts_kernel<__nv_bfloat16>);
+    default:
+      break;
   }
 }
 
@@ -308,6 +310,8 @@ void score_blocks(const ScoreBlocksParams& params, Stream& stream) {
         return launch_score_means<__half>(params, native);
       case DType::kBF16:
         return launch_score_means<__nv_bfloat16>(params, native);
+      default:
+        break;
     }
   }
   const bool k_aligned = chunks_aligned(params.summaries, params.k_type, params.head_dim);

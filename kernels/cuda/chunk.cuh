@@ -110,6 +110,8 @@ __device__ inline void load_chunk(DType type, const void* base, int64_t element,
       return load_chunk(static_cast<const __half*>(base) + element, count, aligned, values);
     case DType::kBF16:
       return load_chunk(static_cast<const __nv_bfloat16*>(base) + element, count, aligned, values);
+    default:
+      break;
   }
 }
 __device__ inline void store_chunk(DType type, void* base, int64_t element, int count, bool aligned,
@@ -121,7 +123,15 @@ __device__ inline void store_chunk(DType type, void* base, int64_t element, int 
       return store_chunk(static_cast<__half*>(base) + element, count, aligned, values);
     case DType::kBF16:
       return store_chunk(static_cast<__nv_bfloat16*>(base) + element, count, aligned, values);
+    default:
+      break;
   }
+}
+// What a store would keep.
+__device__ inline float rounded_to(DType type, float value) {
+  return type == DType::kF32   ? value
+         : type == DType::kF16 ? widen(narrow<__half>(value))
+                               : widen(narrow<__nv_bfloat16>(value));
 }
 __device__ inline float load_one(DType type, const void* base, int64_t element) {
   switch (type) {
@@ -131,6 +141,8 @@ __device__ inline float load_one(DType type, const void* base, int64_t element) 
       return widen(static_cast<const __half*>(base)[element]);
     case DType::kBF16:
       return widen(static_cast<const __nv_bfloat16*>(base)[element]);
+    default:
+      break;
   }
   return 0.0f;
 }
@@ -145,6 +157,8 @@ __device__ inline void store_one(DType type, void* base, int64_t element, float 
     case DType::kBF16:
       static_cast<__nv_bfloat16*>(base)[element] = narrow<__nv_bfloat16>(value);
       return;
+    default:
+      break;
   }
 }
 

@@ -15,6 +15,10 @@ __device__ inline uint32_t shared_address(const void* p) { return static_cast<ui
 __device__ inline void copy_async(uint32_t to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
+// Copies 4 bytes, of which `bytes` (0 or 4) are read and the rest is zero.
+__device__ inline void copy_word(uint32_t to, const void* from, int bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
 // kBytes: 8 or 16. Through the L1 cache, which copies of 8 cannot bypass.
 template <int kBytes>
 __device__ inline void copy_cached(uint32_t to, const void* from) {
@@ -45,6 +49,16 @@ __device__ inline uint4 load_words(uint32_t address) {
                : "r"(address)
                : "memory");
   return words;
+}
+__device__ inline void store_words(uint32_t address, const uint4& words) {
+  asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(words.x), "r"(words.y), "r"(words.z),
+               "r"(words.w)
+               : "memory");
+}
+__device__ inline float2 load_floats(uint32_t address) {
+  float2 floats;
+  asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(floats.x), "=f"(floats.y) : "r"(address) : "memory");
+  return floats;
 }
 __device__ inline void store_zeros(uint32_t address) {
   asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(address), "r"(0) : "memory");

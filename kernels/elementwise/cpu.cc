@@ -49,12 +49,9 @@ void embedding(const EmbeddingParams& params, ThreadPool& pool) {
 
 void rms_norm(const RmsNormParams& params, ThreadPool& pool) {
   const ElementwiseKernels& kernels = HEADRACE_PICK_ISA(elementwise_kernels);
-  for_rows(pool, params.rows, params.groups * params.cols, [&](int64_t row) {
-    for (int64_t group = 0; group < params.groups; ++group) {
-      kernels.rms_norm(params.type, at(params.x, row * params.x_stride + group * params.cols, params.type),
-                       params.weight, at(params.out, row * params.out_stride + group * params.cols, params.type),
-                       params.cols, params.eps);
-    }
+  for_rows(pool, params.rows, params.cols, [&](int64_t row) {
+    kernels.rms_norm(params.type, at(params.x, row * params.x_stride, params.type), params.weight,
+                     at(params.out, row * params.out_stride, params.type), params.cols, params.eps);
   });
 }
 
@@ -67,14 +64,20 @@ void rope(const RopeParams& params, ThreadPool& pool) {
     CHECK(position >= 0 && position < params.table_rows, "position=", position, " table_rows=", params.table_rows);
     const float* cos_sin = params.cos_sin + position * dim;
     const int64_t in = row * params.qkv_stride;
+    alignas(64) std::byte room[kMaxNormedHeadDim * sizeof(float)];
+    const auto normed = [&](const std::byte* head, const void* weight) {
+      if (weight == nullptr) return head;
+      kernels.rms_norm(params.type, head, weight, room, dim, params.eps);
+      return static_cast<const std::byte*>(room);
+    };
     for (int64_t head = 0; head < params.heads; ++head) {
       std::byte* q = at(params.q, in + head * dim, params.type);
-      kernels.rotate(params.type, params.type, q, cos_sin, q, dim);
+      kernels.rotate(params.type, params.type, normed(q, params.q_norm), cos_sin, q, dim);
     }
     for (int64_t head = 0; head < params.kv_heads; ++head) {
       const int64_t out = (out_first + row) * params.out_row_stride + head * params.out_head_stride;
-      kernels.rotate(params.type, params.k_type, at(params.k, in + head * dim, params.type), cos_sin,
-                     at(params.k_out, out, params.k_type), dim);
+      kernels.rotate(params.type, params.k_type, normed(at(params.k, in + head * dim, params.type), params.k_norm),
+                     cos_sin, at(params.k_out, out, params.k_type), dim);
       kernels.convert(params.type, params.v_type, at(params.v, in + head * dim, params.type),
                       at(params.v_out, out, params.v_type), dim);
     }

@@ -68,6 +68,8 @@ void rms_norm(DType type, const void* x, const void* weight, void* out, int64_t 
       return rms_norm_of<f16>(x, weight, out, cols, eps);
     case DType::kBF16:
       return rms_norm_of<bf16>(x, weight, out, cols, eps);
+    default:
+      break;
   }
 }
 
@@ -80,6 +82,8 @@ void rotate_from(DType out_type, const void* in, const float* cos_sin, void* out
       return rotate_of<In, f16>(in, cos_sin, out, head_dim);
     case DType::kBF16:
       return rotate_of<In, bf16>(in, cos_sin, out, head_dim);
+    default:
+      break;
   }
 }
 void rotate(DType in_type, DType out_type, const void* in, const float* cos_sin, void* out, int64_t head_dim) {
@@ -90,6 +94,8 @@ void rotate(DType in_type, DType out_type, const void* in, const float* cos_sin,
       return rotate_from<f16>(out_type, in, cos_sin, out, head_dim);
     case DType::kBF16:
       return rotate_from<bf16>(out_type, in, cos_sin, out, head_dim);
+    default:
+      break;
   }
 }
 
@@ -102,6 +108,8 @@ void convert_from(DType out_type, const void* in, void* out, int64_t count) {
       return convert_of<In, f16>(in, out, count);
     case DType::kBF16:
       return convert_of<In, bf16>(in, out, count);
+    default:
+      break;
   }
 }
 void convert(DType in_type, DType out_type, const void* in, void* out, int64_t count) {
@@ -112,6 +120,8 @@ void convert(DType in_type, DType out_type, const void* in, void* out, int64_t c
       return convert_from<f16>(out_type, in, out, count);
     case DType::kBF16:
       return convert_from<bf16>(out_type, in, out, count);
+    default:
+      break;
   }
 }
 
@@ -123,6 +133,8 @@ void silu_mul(DType type, const void* gate, const void* up, void* out, int64_t c
       return silu_mul_of<f16>(gate, up, out, cols);
     case DType::kBF16:
       return silu_mul_of<bf16>(gate, up, out, cols);
+    default:
+      break;
   }
 }
 

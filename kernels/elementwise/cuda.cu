@@ -4,14 +4,15 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/rows.cuh"
 #include "kernels/elementwise/bodies.h"
+#include "kernels/elementwise/norm_threads.cuh"
+#include "kernels/elementwise/silu.cuh"
 
 namespace headrace::kernels::cuda {
 
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kNormThreads = 512;  // at most
-constexpr int kKept = 2;           // chunks of a row that a thread keeps in registers
+constexpr int kKept = kNormKept;  // chunks of a row that a thread keeps in registers
 
 // ---- embedding ------------------------------------------------------------------------------------------------------
 
@@ -35,10 +36,9 @@ __device__ float block_sum(float value) {
   return sum;
 }
 
-// Grid: rows x groups. A row that fits is read once and kept in registers.
+// Grid: rows. A row that fits is read once and kept in registers.
 __global__ void __launch_bounds__(kNormThreads) rms_norm_kernel(RmsNormParams p, bool aligned) {
-  const int64_t in = blockIdx.x * p.x_stride + blockIdx.y * p.cols;
-  const int64_t out = blockIdx.x * p.out_stride + blockIdx.y * p.cols;
+  const int64_t in = blockIdx.x * p.x_stride, out = blockIdx.x * p.out_stride;
   const int64_t first = static_cast<int64_t>(threadIdx.x) * kChunk, step = static_cast<int64_t>(blockDim.x) * kChunk;
   float kept[kKept][kChunk], x[kChunk], weight[kChunk];
 #pragma unroll
@@ -75,23 +75,33 @@ __global__ void __launch_bounds__(kNormThreads) rms_norm_kernel(RmsNormParams p,
 // ---- rope -----------------------------------------------------------------------------------------------------------
 
 struct RopeAligned {
-  bool qkv, k_out, v_out, table;
+  bool qkv, k_out, v_out, table, norms;
 };
 
-__device__ void rotate_chunk(const RopeParams& p, const void* in, int64_t from, bool aligned, const float* cos_sin,
-                             int64_t i, void* out, int64_t to, DType out_type, bool out_aligned, bool table_aligned) {
+// Elements [i, i + kChunk) of a head's halves.
+struct Halves {
+  float a[kChunk], b[kChunk];
+};
+__device__ Halves load_halves(const RopeParams& p, const void* in, int64_t from, bool aligned, int64_t i) {
+  const int64_t half = p.head_dim / 2;
+  const int count = chunk_count(half, i);
+  Halves halves;
+  load_chunk(p.type, in, from + i, count, aligned, halves.a);
+  load_chunk(p.type, in, from + half + i, count, aligned, halves.b);
+  return halves;
+}
+
+__device__ void rotate_chunk(const RopeParams& p, const Halves& halves, const float* cos_sin, int64_t i, void* out,
+                             int64_t to, DType out_type, bool out_aligned, bool table_aligned) {
   const int64_t half = p.head_dim / 2;
   const int count = chunk_count(half, i);
   float a[kChunk], b[kChunk], c[kChunk], s[kChunk];
-  load_chunk(p.type, in, from + i, count, aligned, a);
-  load_chunk(p.type, in, from + half + i, count, aligned, b);
   load_chunk(cos_sin + i, count, table_aligned, c);
   load_chunk(cos_sin + half + i, count, table_aligned, s);
 #pragma unroll
   for (int j = 0; j < kChunk; ++j) {
-    const float first = a[j] * c[j] - b[j] * s[j];
-    b[j] = b[j] * c[j] + a[j] * s[j];
-    a[j] = first;
+    a[j] = halves.a[j] * c[j] - halves.b[j] * s[j];
+    b[j] = halves.b[j] * c[j] + halves.a[j] * s[j];
   }
   store_chunk(out_type, out, to + i, count, out_aligned, a);
   store_chunk(out_type, out, to + half + i, count, out_aligned, b);
@@ -109,14 +119,15 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(RopeParams p, RopeAligne
   const int64_t in = row * p.qkv_stride;
   if (slot < p.heads) {
     const int64_t q = in + slot * p.head_dim;
-    rotate_chunk(p, p.q, q, aligned.qkv, cos_sin, i, p.q, q, p.type, aligned.qkv, aligned.table);
+    rotate_chunk(p, load_halves(p, p.q, q, aligned.qkv, i), cos_sin, i, p.q, q, p.type, aligned.qkv, aligned.table);
     return;
   }
   const int64_t head = (slot - p.heads) % p.kv_heads;
   const int64_t out_row = p.out_first == nullptr ? row : *p.out_first + row;
   const int64_t from = in + head * p.head_dim, to = out_row * p.out_row_stride + head * p.out_head_stride;
   if (slot < p.heads + p.kv_heads) {
-    rotate_chunk(p, p.k, from, aligned.qkv, cos_sin, i, p.k_out, to, p.k_type, aligned.k_out, aligned.table);
+    rotate_chunk(p, load_halves(p, p.k, from, aligned.qkv, i), cos_sin, i, p.k_out, to, p.k_type, aligned.k_out,
+                 aligned.table);
     return;
   }
   const int count = chunk_count(half, i);
@@ -125,6 +136,59 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(RopeParams p, RopeAligne
     load_chunk(p.type, p.v, from + at_half + i, count, aligned.qkv, values);
     store_chunk(p.v_type, p.v_out, to + at_half + i, count, aligned.v_out, values);
   }
+}
+
+// A head that a warp normalises, with the order of sums that rms_norm_kernel has for a row of its length, as rounded
+// elements in shared memory.
+__device__ void normalise_head(const RopeParams& p, const void* in, int64_t from, bool aligned, const void* weight,
+                               bool weight_aligned, float* to) {
+  static_assert(kMaxNormedHeadDim <= 32 * kChunk && kMaxNormedHeadDim <= kKept * kChunk * 32);
+  const int64_t i = threadIdx.x % 32 * kChunk;
+  const int count = chunk_count(p.head_dim, i);
+  float x[kChunk], w[kChunk], squares = 0.0f;
+  load_chunk(p.type, in, from + i, count, aligned, x);
+  load_chunk(p.type, weight, i, count, weight_aligned, w);
+#pragma unroll
+  for (int j = 0; j < kChunk; ++j) squares = fmaf(x[j], x[j], squares);
+  for (int apart = 16; apart > 0; apart /= 2) squares += __shfl_xor_sync(0xffffffff, squares, apart);
+  const float scale = 1.0f / sqrtf(squares / static_cast<float>(p.head_dim) + p.eps);
+#pragma unroll
+  for (int j = 0; j < kChunk; ++j) {
+    if (j < count) to[i + j] = rounded_to(p.type, x[j] * scale * w[j]);
+  }
+}
+
+// Grid: rows x blocks of heads: q, then k, then v. A warp has a head.
+__global__ void __launch_bounds__(kThreads) norm_rope_kernel(RopeParams p, RopeAligned aligned) {
+  __shared__ float heads[kThreads / 32][kMaxNormedHeadDim];
+  const int warp = threadIdx.x / 32;
+  const int64_t slot = static_cast<int64_t>(blockIdx.y) * (kThreads / 32) + warp;
+  if (slot >= p.heads + 2 * p.kv_heads) return;
+  const int64_t row = blockIdx.x, position = p.positions[row], half = p.head_dim / 2;
+  device_check(position >= 0 && position < p.table_rows);
+  const float* const cos_sin = p.cos_sin + position * p.head_dim;
+  const bool is_q = slot < p.heads, is_v = slot >= p.heads + p.kv_heads;
+  const int64_t head = is_q ? slot : (slot - p.heads) % p.kv_heads;
+  const int64_t out_row = p.out_first == nullptr ? row : *p.out_first + row;
+  const int64_t from = row * p.qkv_stride + head * p.head_dim;
+  const int64_t to = is_q ? from : out_row * p.out_row_stride + head * p.out_head_stride;
+  const int64_t first = static_cast<int64_t>(threadIdx.x % 32) * kChunk;
+  if (is_v) {
+    float values[kChunk];
+    const int count = chunk_count(p.head_dim, first);
+    load_chunk(p.type, p.v, from + first, count, aligned.qkv, values);
+    store_chunk(p.v_type, p.v_out, to + first, count, aligned.v_out, values);
+    return;
+  }
+  normalise_head(p, is_q ? p.q : p.k, from, aligned.qkv, is_q ? p.q_norm : p.k_norm, aligned.norms, heads[warp]);
+  __syncwarp();
+  if (first >= half) return;
+  Halves halves;
+  const int count = chunk_count(half, first);
+  load_chunk(heads[warp] + first, count, false, halves.a);
+  load_chunk(heads[warp] + half + first, count, false, halves.b);
+  rotate_chunk(p, halves, cos_sin, first, is_q ? p.q : p.k_out, to, is_q ? p.type : p.k_type,
+               is_q ? aligned.qkv : aligned.k_out, aligned.table);
 }
 
 // ---- rope_table -----------------------------------------------------------------------------------------------------
@@ -153,7 +217,7 @@ __global__ void __launch_bounds__(kThreads) silu_mul_kernel(SiluMulParams p, boo
   load_chunk(p.type, p.gate_up, 2 * row * p.cols + col, count, aligned, gate);
   load_chunk(p.type, p.gate_up, (2 * row + 1) * p.cols + col, count, aligned, up);
 #pragma unroll
-  for (int i = 0; i < kChunk; ++i) gate[i] = gate[i] / (expf(-gate[i]) + 1.0f) * up[i];
+  for (int i = 0; i < kChunk; ++i) gate[i] = silu_times(gate[i], up[i]);
   store_chunk(p.type, p.out, row * p.cols + col, count, aligned, gate);
 }
 
@@ -210,10 +274,7 @@ void rms_norm(const RmsNormParams& params, Stream& stream) {
   const bool aligned = chunks_aligned(params.x, params.type, params.x_stride) &&
                        chunks_aligned(params.out, params.type, params.out_stride) &&
                        chunks_aligned(params.weight, params.type, params.cols);
-  // Depends only on the columns, because it decides the order of the sum.
-  const auto wanted = static_cast<int>(round_up(static_cast<uint64_t>(ceil_div(params.cols, kKept * kChunk)), 32));
-  launch_on(cuda_stream(stream), "rms_norm",
-            {params.rows, params.groups, wanted < kNormThreads ? wanted : kNormThreads}, rms_norm_kernel, params,
+  launch_on(cuda_stream(stream), "rms_norm", {params.rows, 1, norm_threads(params.cols)}, rms_norm_kernel, params,
             aligned);
 }
 
@@ -227,8 +288,14 @@ void rope(const RopeParams& params, Stream& stream) {
                                    chunks_aligned(params.k, params.type, half) &&
                                    chunks_aligned(params.v, params.type, half),
                                out_aligned(params.k_out, params.k_type), out_aligned(params.v_out, params.v_type),
-                               chunks_aligned(params.cos_sin, DType::kF32, half)};
-  const int64_t work = (params.heads + 2 * params.kv_heads) * ceil_div(half, kChunk);
+                               chunks_aligned(params.cos_sin, DType::kF32, half),
+                               chunks_aligned(params.q_norm, params.type, params.head_dim) &&
+                                   chunks_aligned(params.k_norm, params.type, params.head_dim)};
+  const int64_t heads = params.heads + 2 * params.kv_heads, work = heads * ceil_div(half, kChunk);
+  if (params.q_norm != nullptr) {
+    return launch_on(cuda_stream(stream), "norm_rope", {params.rows, ceil_div(heads, kThreads / 32), kThreads},
+                     norm_rope_kernel, params, aligned);
+  }
   launch_on(cuda_stream(stream), "rope", {params.rows, blocks(work), kThreads}, rope_kernel, params, aligned);
 }
 

@@ -15,10 +15,9 @@ void embedding(const EmbeddingParams& params, Stream& stream) {
 }
 
 void rms_norm(const RmsNormParams& params, Stream& stream) {
-  CHECK(params.rows >= 0 && params.groups > 0 && params.cols > 0, "rows=", params.rows, " groups=", params.groups,
-        " cols=", params.cols);
-  CHECK(params.x_stride >= params.groups * params.cols && params.out_stride >= params.groups * params.cols,
-        "x_stride=", params.x_stride, " out_stride=", params.out_stride, " of ", params.groups, " x ", params.cols);
+  CHECK(params.rows >= 0 && params.cols > 0, "rows=", params.rows, " cols=", params.cols);
+  CHECK(params.x_stride >= params.cols && params.out_stride >= params.cols, "x_stride=", params.x_stride,
+        " out_stride=", params.out_stride, " of ", params.cols);
   if (params.rows == 0) return;
   dispatch(kernels::cpu::rms_norm, kernels::cuda::rms_norm, params, stream);
 }
@@ -28,6 +27,8 @@ void rope(const RopeParams& params, Stream& stream) {
         " kv_heads=", params.kv_heads);
   CHECK(params.head_dim > 0 && params.head_dim % 2 == 0, "head_dim=", params.head_dim);
   CHECK(params.qkv_stride >= params.heads * params.head_dim, "qkv_stride=", params.qkv_stride);
+  CHECK(params.q_norm == nullptr || params.head_dim <= kMaxNormedHeadDim, "head_dim=", params.head_dim);
+  CHECK(params.kv_heads == 0 || (params.q_norm == nullptr) == (params.k_norm == nullptr));
   if (params.rows == 0) return;
   dispatch(kernels::cpu::rope, kernels::cuda::rope, params, stream);
 }

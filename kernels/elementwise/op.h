@@ -20,14 +20,13 @@ struct EmbeddingParams {
 };
 void embedding(const EmbeddingParams& params, Stream& stream);
 
-// out = x / sqrt(mean(x^2) + eps) * weight, over the last dimension. In place is allowed. `groups` > 1: Qwen3's head
-// norm, each of a row's heads separately.
+// out = x / sqrt(mean(x^2) + eps) * weight, over the last dimension. In place is allowed.
 struct RmsNormParams {
-  const void* x;       // [rows, groups, cols], rows x_stride elements apart
+  const void* x;       // [rows, cols], rows x_stride elements apart
   const void* weight;  // [cols]
-  void* out;           // [rows, groups, cols], rows out_stride elements apart
+  void* out;           // [rows, cols], rows out_stride elements apart
   DType type;
-  int64_t rows, groups, cols, x_stride, out_stride;
+  int64_t rows, cols, x_stride, out_stride;
   float eps;
 };
 void rms_norm(const RmsNormParams& params, Stream& stream);
@@ -35,7 +34,9 @@ void rms_norm(const RmsNormParams& params, Stream& stream);
 // Rotates pairs (i, i + head_dim/2) of q in place and of k on output, and rounds K and V to the cache's types before
 // any use, by the row itself included (docs/design.md, section 6, rule 4). Sources: the fused q|k|v rows of a product.
 // Destinations: any layout with strides in elements, so a segment ([kv_heads, rows, head_dim]) and a pass's rows
-// ([rows, kv_heads, head_dim]) are handled alike. kv_heads = 0: only q.
+// ([rows, kv_heads, head_dim]) are handled alike. kv_heads = 0: only q. With q_norm and k_norm (Qwen3) each head of q
+// and k is first normalised as by rms_norm(), rounding included.
+constexpr int64_t kMaxNormedHeadDim = 256;
 struct RopeParams {
   void* q;                   // [rows, heads, head_dim], rows qkv_stride elements apart; rotated in place
   const void* k;             // [rows, kv_heads, head_dim], rows qkv_stride elements apart
@@ -48,6 +49,9 @@ struct RopeParams {
   int64_t rows, heads, kv_heads, head_dim, qkv_stride, table_rows;
   int64_t out_row_stride, out_head_stride;  // elements, of k_out and v_out
   const int32_t* out_first;                 // [1]: the row of k_out and v_out for the first row; null: 0
+  const void* q_norm = nullptr;             // [head_dim]; null: no head is normalised
+  const void* k_norm = nullptr;
+  float eps = 0.0f;
 };
 void rope(const RopeParams& params, Stream& stream);
 

@@ -11,9 +11,16 @@ HEADRACE_BODIES(product, ProductParams)
 
 namespace cuda {
 #ifdef HEADRACE_NO_CUDA_BODIES
+inline bool normalises_input(const ProductParams&) { no_body("product"); }
+inline bool gated_product(const ProductParams&, void*, Stream&) { no_body("gated_product"); }
+inline bool rotated_product(const ProductParams&, const RopeParams&, Stream&) { no_body("rotated_product"); }
 inline std::vector<std::string> plain_products(Stream&) { no_body("product"); }
 inline uint64_t product_library_version() { no_body("product"); }
 #else
+bool normalises_input(const ProductParams& params);  // product() and gated_product() apply the norm on the way
+// False, and nothing is enqueued, where it takes more than one launch.
+bool gated_product(const ProductParams& params, void* activated, Stream& stream);
+bool rotated_product(const ProductParams& params, const RopeParams& rope, Stream& stream);
 std::vector<std::string> plain_products(Stream& stream);
 uint64_t product_library_version();
 #endif

@@ -245,6 +245,8 @@ void part(const ProductPart& part) {
       return part.unpacked ? part_with<DotWidened<f16, float>>(part) : part_with<DotF16>(part);
     case DType::kBF16:
       return part.unpacked ? part_with<DotUnpackedBf16>(part) : part_with<DotBf16>(part);
+    default:
+      break;
   }
 }
 
@@ -331,6 +333,8 @@ void blocks(const ProductPart& part, WeightType type) {
       return blocks_with<DotF16, RoundF16>(part, type);
     case DType::kBF16:
       return blocks_with<DotBf16, RoundBf16>(part, type);
+    default:
+      break;
   }
 }
 

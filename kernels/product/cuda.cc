@@ -47,6 +47,18 @@ void product(const ProductParams& params, Stream& stream) {
   }
 }
 
+bool normalises_input(const ProductParams& params) {
+  return !params.weight.plain() && params.path == ProductPath::kDecode && packed_normalises(params);
+}
+
+bool gated_product(const ProductParams& params, void* activated, Stream& stream) {
+  return !params.weight.plain() && packed_gated_product(params, activated, cuda_stream(stream));
+}
+
+bool rotated_product(const ProductParams& params, const RopeParams& rope, Stream& stream) {
+  return !params.weight.plain() && packed_rotated_product(params, rope, cuda_stream(stream));
+}
+
 std::vector<std::string> plain_products(Stream& stream) {
   CudaStream& on = cuda_stream(stream);
   return on.attachment() ? ProductPlans::of(on).plain() : std::vector<std::string>();

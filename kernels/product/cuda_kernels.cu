@@ -20,10 +20,7 @@ struct WeightRow {
   }
   __device__ float at(DType type, int64_t col) const {
     if (!packed) return load_one(type, part->data, row * cols + col);
-    const float value = packed_weight(part->type, part->data, cols, row, col);
-    return type == DType::kF32   ? value
-           : type == DType::kF16 ? widen(narrow<__half>(value))
-                                 : widen(narrow<__nv_bfloat16>(value));
+    return rounded_to(type, packed_weight(part->type, part->data, cols, row, col));
   }
   const WeightPart* part;
   int64_t row, cols;

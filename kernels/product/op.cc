@@ -1,12 +1,15 @@
 #include "kernels/product/op.h"
 
 #include "kernels/cpu/dispatch.h"
+#include "kernels/elementwise/op.h"
 #include "kernels/product/bodies.h"
 #include "kernels/product/cuda_memory.h"
 
 namespace headrace {
 
-void product(const ProductParams& params, Stream& stream) {
+namespace {
+
+void check(const ProductParams& params) {
   CHECK(params.rows >= 0 && params.n > 0 && params.k > 0, "rows=", params.rows, " n=", params.n, " k=", params.k);
   CHECK(params.out_type == params.type || params.out_type == DType::kF32, "out_type=", dtype_name(params.out_type),
         " type=", dtype_name(params.type));
@@ -15,13 +18,66 @@ void product(const ProductParams& params, Stream& stream) {
   CHECK(params.x != nullptr && params.out != nullptr && params.out != params.x);
   CHECK(params.weight.rows() == params.n && params.weight.cols == params.k, "a weight of ", params.weight.rows(), " x ",
         params.weight.cols, " in a product of n=", params.n, " k=", params.k);
+  CHECK(params.norm.weight == nullptr || (params.norm.room != nullptr && params.norm.room != params.out));
   for (int i = 0; i < params.weight.count; ++i) {
     const WeightPart& part = params.weight.parts[i];
     CHECK(part.data != nullptr && (!is_plain(part.type) || part.type == plain_weight_type(params.type)), "part ", i,
           " of type ", weight_type_info(part.type).name, " in a product of type ", dtype_name(params.type));
   }
+}
+
+// What is left of the call once x is normalised, where the product's kernel does not do so itself.
+ProductParams normalise_input(const ProductParams& params, Stream& stream) {
+  if (params.norm.weight == nullptr) return params;
+  if (stream.backend() == Backend::kCuda && kernels::cuda::normalises_input(params)) return params;
+  rms_norm({.x = params.x,
+            .weight = params.norm.weight,
+            .out = params.norm.room,
+            .type = params.type,
+            .rows = params.rows,
+            .cols = params.k,
+            .x_stride = params.k,
+            .out_stride = params.k,
+            .eps = params.norm.eps},
+           stream);
+  ProductParams rest = params;
+  rest.x = params.norm.room;
+  rest.norm = {};
+  return rest;
+}
+
+}  // namespace
+
+void product(const ProductParams& params, Stream& stream) {
+  check(params);
   if (params.rows == 0) return;
-  kernels::dispatch(kernels::cpu::product, kernels::cuda::product, params, stream);
+  kernels::dispatch(kernels::cpu::product, kernels::cuda::product, normalise_input(params, stream), stream);
+}
+
+void gated_product(const ProductParams& params, void* activated, Stream& stream) {
+  check(params);
+  CHECK(params.n % 2 == 0 && params.bias == nullptr && params.residual == nullptr && params.out_type == params.type &&
+            activated != nullptr && activated != params.x,
+        "n=", params.n);
+  if (params.rows == 0) return;
+  const ProductParams rest = normalise_input(params, stream);
+  if (stream.backend() == Backend::kCuda && kernels::cuda::gated_product(rest, activated, stream)) return;
+  product(rest, stream);
+  silu_mul({.gate_up = params.out, .out = activated, .type = params.type, .rows = params.rows, .cols = params.n / 2},
+           stream);
+}
+
+void rotated_product(const ProductParams& params, const RopeParams& turn, Stream& stream) {
+  check(params);
+  CHECK(turn.q == params.out && turn.rows == params.rows && turn.qkv_stride == params.n && turn.type == params.type &&
+            (turn.heads + 2 * turn.kv_heads) * turn.head_dim == params.n,
+        "heads=", turn.heads, " + 2 x ", turn.kv_heads, " head_dim=", turn.head_dim, " n=", params.n);
+  CHECK(params.residual == nullptr && params.out_type == params.type);
+  if (params.rows == 0) return;
+  const ProductParams rest = normalise_input(params, stream);
+  if (stream.backend() == Backend::kCuda && kernels::cuda::rotated_product(rest, turn, stream)) return;
+  product(rest, stream);
+  rope(turn, stream);
 }
 
 uint64_t product_workspace_bytes(Stream& stream) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cache/base.h"
+#include "kernels/elementwise/op.h"
 #include "kernels/weights/op.h"
 #include "offload/device/stream.h"
 
@@ -20,6 +21,13 @@ namespace headrace {
 constexpr int64_t kProductRowPadding = 64;
 
 enum class ProductPath : uint8_t { kDecode, kPrefill };
+
+// rms_norm() of x before the product.
+struct InputNorm {
+  const void* weight = nullptr;  // [k]; null: x is taken as it is
+  float eps = 0.0f;
+  void* room = nullptr;  // [rows, k], as x: for the bodies that write the normalised rows
+};
 
 struct ProductParams {
   const void* x;         // [rows, k], contiguous
@@ -31,8 +39,18 @@ struct ProductParams {
   DType out_type;        // type, or kF32 (logits; then residual must be null)
   int64_t rows, n, k;
   ProductPath path;
+  InputNorm norm{};
 };
 void product(const ProductParams& params, Stream& stream);
+
+// activated [rows, n / 2] = silu(gate) * up in `type`, where gate and up, the halves of a row of the product, are
+// rounded to `type` first: product() and silu_mul() one after the other. The product's output is only room for them.
+// REQUIRES: no bias and no residual, and out_type = type.
+void gated_product(const ProductParams& params, void* activated, Stream& stream);
+
+// product() and rope() of its rows: rope.q, k and v are the parts of the output, which holds rotated q afterwards and
+// anything where k and v were. REQUIRES: no residual, and out_type = type.
+void rotated_product(const ProductParams& params, const RopeParams& rope, Stream& stream);
 
 // Device memory that products take beside their operands, counted by --vram: what the first one on `stream` will take
 // and the stream then keeps (0 once it has run one), and what is taken while the first product of its kind is checked.

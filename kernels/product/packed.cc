@@ -1,5 +1,7 @@
 #include "kernels/product/packed.h"
 
+#include "kernels/weights/cuda_layout.h"
+
 namespace headrace::kernels::cuda {
 
 namespace {
@@ -16,10 +18,10 @@ bool takes(const ProductParams& params) {
   return takes;
 }
 
-}  // namespace
+// Each block normalises the rows, one after the other. For more of them a kernel of its own costs less.
+constexpr int kMostNormedBytes = 16 * 1024;
 
-bool packed_product(const ProductParams& params, CudaStream& stream) {
-  if (!takes(params)) return false;
+PackedProduct packed_params(const ProductParams& params) {
   PackedProduct p{};
   int col = 0;
   for (int i = 0; i < params.weight.count; ++i) {
@@ -37,11 +39,81 @@ bool packed_product(const ProductParams& params, CudaStream& stream) {
   p.rows = static_cast<int>(params.rows);
   p.n = static_cast<int>(params.n);
   p.k = static_cast<int>(params.k);
-  if (params.n > kMostColsInFour) {
+  p.out_cols = p.n;
+  p.norm = params.norm.weight;
+  p.eps = params.norm.eps;
+  return p;
+}
+
+// n and k alone decide how k is divided, so that a sum is the same wherever it goes.
+void launch_product(const PackedProduct& p, CudaStream& stream) {
+  if (p.n > kMostColsInFour) {
     packed_product_in_one(p, stream);
   } else {
     packed_product_in_four(p, stream);
   }
+}
+
+// Two parts of the same number of rows, each of whole tiles in memory. False: they are not.
+bool halve(PackedProduct* p) {
+  PackedPart* const parts = p->parts;
+  if (p->part_count == 1 && parts[0].rows % (2 * kTileRows) == 0) {
+    const PackedKind kind = packed_kind(parts[0].type);
+    const int rows = parts[0].rows / 2;
+    const int64_t bytes = kind.bits == 16 ? int64_t{rows} * p->k * 2 : rows / kTileRows * tile_planes(kind, p->k).bytes;
+    parts[0].rows = rows;
+    parts[1] = parts[0];
+    parts[1].data = static_cast<const std::byte*>(parts[0].data) + bytes;
+    p->part_count = 2;
+  }
+  return p->part_count == 2 && parts[0].rows == parts[1].rows &&
+         packed_kind(parts[0].type).bits == packed_kind(parts[1].type).bits;
+}
+
+}  // namespace
+
+bool packed_normalises(const ProductParams& params) {
+  if (!takes(params) || !aligned(params.norm.weight)) return false;
+  const PackedProduct p = packed_params(params);
+  return has_whole_x(p) && whole_x_bytes(p) <= kMostNormedBytes;
+}
+
+bool packed_product(const ProductParams& params, CudaStream& stream) {
+  if (!takes(params)) return false;
+  launch_product(packed_params(params), stream);
+  return true;
+}
+
+bool packed_rotated_product(const ProductParams& params, const RopeParams& rope, CudaStream& stream) {
+  bool heads = rope.q_norm == nullptr && rope.head_dim % (4 * kTileRows) == 0 && params.n <= kMostColsInFour;
+  for (int i = 0; i < params.weight.count; ++i) heads = heads && params.weight.parts[i].rows % rope.head_dim == 0;
+  if (!heads || !takes(params)) return false;
+  PackedProduct p = packed_params(params);
+  if (!has_whole_x(p)) return false;
+  p.rope = {.positions = rope.positions,
+            .out_first = rope.out_first,
+            .cos_sin = rope.cos_sin,
+            .k_out = rope.k_out,
+            .v_out = rope.v_out,
+            .k_type = rope.k_type,
+            .v_type = rope.v_type,
+            .heads = static_cast<int>(rope.heads),
+            .kv_heads = static_cast<int>(rope.kv_heads),
+            .head_dim = static_cast<int>(rope.head_dim),
+            .table_rows = rope.table_rows,
+            .out_row_stride = rope.out_row_stride,
+            .out_head_stride = rope.out_head_stride};
+  launch_product(p, stream);
+  return true;
+}
+
+bool packed_gated_product(const ProductParams& params, void* activated, CudaStream& stream) {
+  PackedProduct p = packed_params(params);
+  if (!takes(params) || params.n <= kMostColsInFour || !has_whole_x(p) || !halve(&p)) return false;
+  p.gated = true;
+  p.out = activated;
+  p.out_cols = p.n / 2;
+  launch_product(p, stream);
   return true;
 }
 

@@ -6,15 +6,31 @@
 #pragma once
 
 #include "kernels/product/op.h"
+#include "kernels/weights/cuda_layout.h"
 #include "offload/device/cuda_stream.h"
 
 namespace headrace::kernels::cuda {
 
 // False, and nothing is enqueued, for what it does not take: it takes x, bias and residual in bf16, and k in multiples
 // of 8 with x and the parts aligned to 16 bytes.
+bool packed_normalises(const ProductParams& params);  // rows few enough for it to apply the input's norm
 bool packed_product(const ProductParams& params, CudaStream& stream);
+// gated_product() in one launch, to `activated`: the same for few rows, where gate and up have as many bits a weight.
+bool packed_gated_product(const ProductParams& params, void* activated, CudaStream& stream);
+
+// rotated_product() in one launch: the same for few rows, where no head is normalised and heads are whole tiles, an
+// even number a half.
+bool packed_rotated_product(const ProductParams& params, const RopeParams& rope, CudaStream& stream);
 
 // The kernel's parameters.
+struct PackedRope {
+  const int32_t *positions, *out_first;
+  const float* cos_sin;
+  void *k_out, *v_out;
+  DType k_type, v_type;
+  int heads, kv_heads, head_dim;  // head_dim 0: the output is not rotated
+  int64_t table_rows, out_row_stride, out_head_stride;
+};
 struct PackedPart {
   const void* data;
   WeightType type;
@@ -29,7 +45,19 @@ struct PackedProduct {
   void* out;
   bool out_f32;
   int rows, n, k;
+  PackedRope rope;
+  int out_cols;      // of a row of the output
+  const void* norm;  // rms_norm()'s weight for x, or null
+  float eps;
+  bool gated;  // the parts are gate and up, and the output is silu(gate) * up
 };
+
+// Whether a block holds all of x from the start: then its warps do not wait for each other at every step.
+HEADRACE_BOTH inline int whole_x_bytes(const PackedProduct& p) {
+  return (p.k + kStepCols - 1) / kStepCols * kStepCols * 2 * p.rows;
+}
+inline bool has_whole_x(const PackedProduct& p) { return p.rows <= 8 && whole_x_bytes(p) <= 32 * 1024; }
+
 void packed_product_in_one(const PackedProduct& product, CudaStream& stream);   // k in one run
 void packed_product_in_four(const PackedProduct& product, CudaStream& stream);  // in four
 

@@ -2,9 +2,12 @@
 
 namespace headrace::kernels::cuda {
 
-// Tiles of rows, tiles of weights a warp, warps a run, runs of k, stages of x, steps of weights ahead, blocks at once.
+// Tiles of rows, tiles of weights a warp, warps a run, runs of k, stages of x or 0, steps of weights ahead, blocks at
+// once.
 void packed_product_in_four(const PackedProduct& p, CudaStream& stream) {
+  if (has_whole_x(p)) return launch_packed<PackedShape<1, 1, 2, 4, 0, 4, 2>>(p, stream);
   if (p.rows <= 8) return launch_packed<PackedShape<1, 1, 2, 4, 4, 4, 2>>(p, stream);
+  if (p.rows <= 16) return launch_packed<PackedShape<2, 1, 2, 4, 4, 4, 2>>(p, stream);
   if (p.rows <= 32) return launch_packed<PackedShape<4, 1, 2, 4, 3, 4, 2>>(p, stream);
   // Fewer blocks than these leave multiprocessors idle.
   if (p.rows <= 64 && p.n <= 4608) return launch_packed<PackedShape<8, 1, 2, 4, 2, 4, 1>>(p, stream);

@@ -53,6 +53,8 @@ void unpack(WeightType type, const void* blocks, int64_t count, DType rounded, D
     case DType::kBF16:
       return to == rounded ? unpack_as<AsBf16>(type, blocks, count, out)
                            : unpack_as<AsF32<RoundBf16>>(type, blocks, count, out);
+    default:
+      break;
   }
 }
 

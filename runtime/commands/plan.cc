@@ -220,6 +220,7 @@ void Planner::advise(const DoesNotFit& refusal) {
   if (minimum.vram_bytes > 0) advice.vram_bytes = dry_run_.vram_bytes - in.vram_free + minimum.vram_bytes;
   if (minimum.host_bytes > 0) advice.host_bytes = dry_run_.host_bytes - in.host_free + minimum.host_bytes;
   advice.spill_bytes = minimum.disk_bytes;
+  advice.partial_kv = refusal.instead();
   if (options_.engine.kv != KvMode::kAuto) advice.kv_auto = fits_auto();
   const int64_t less = in.context_rows - minimum.context_rows;
   advice.context_tokens = longest_context(*engine_on(dry_run_), report_.context_tokens - less);

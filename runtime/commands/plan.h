@@ -26,8 +26,9 @@ struct PlanOptions {
 
 // What would fit if the plan does not.
 struct PlanAdvice {
-  int64_t context_tokens = 0;  // in these budgets; 0: none
-  bool kv_auto = false;        // --kv auto would fit these budgets and was not requested
+  int64_t context_tokens = 0;               // in these budgets; 0: none
+  bool kv_auto = false;                     // --kv auto would fit these budgets and was not requested
+  std::optional<PartialKind> partial_kv{};  // would fit these budgets, instead of the copy that was requested
   // The minimum of each, in the unit of its flag, with the others unchanged: one page less does not fit. 0: no amount
   // fits. spill_bytes: of a disk.
   uint64_t vram_bytes = 0, host_bytes = 0, spill_bytes = 0;

@@ -57,6 +57,12 @@ ordered_json predicted_json(const PlanReport& report) {
     out["partial"] = pass_json(p.partial);
     out["refresh"] = pass_json(p.refresh);
   }
+  if (p.estimate) {
+    out["estimate"] = {{"overturned", rounded(p.estimate->overturned)},
+                       {"pending", p.estimate->pending},
+                       {"tokens_per_refresh", rounded(p.estimate->tokens)},
+                       {"tokens_per_s", rounded(p.estimate->tokens_per_s)}};
+  }
   if (p.draft_ms > 0) out["draft_ms"] = rounded(p.draft_ms);
   if (report.run->draft.empty() && !p.has_partial && p.full.known) out["tokens_per_s"] = rounded(1e3 / p.full.ms());
   return out;
@@ -65,6 +71,7 @@ ordered_json predicted_json(const PlanReport& report) {
 ordered_json advice_json(const PlanAdvice& a) {
   ordered_json out = {{"context_tokens", a.context_tokens}};
   if (a.kv_auto) out["kv_auto"] = true;
+  if (a.partial_kv) out["partial_kv"] = partial_kind_name(*a.partial_kv);
   if (a.vram_bytes > 0) out["vram_bytes"] = a.vram_bytes;
   if (a.host_bytes > 0) out["host_bytes"] = a.host_bytes;
   if (a.spill_bytes > 0) out["spill_bytes"] = a.spill_bytes;
@@ -90,7 +97,10 @@ std::string plan_json(const PlanReport& report) {
                       {"fits", report.run.has_value()}};
   if (report.run) {
     out["verify"] = verify_mode_name(report.run->verify);
+    if (report.run->partial.on()) out["partial_kv"] = report.run->partial.name();
     if (!report.run->draft.empty()) out["draft"] = report.run->draft;
+    out["cache_type_k"] = dtype_name(report.run->sizes.rows.k_type);
+    out["cache_type_v"] = dtype_name(report.run->sizes.rows.v_type);
     out["memory"] = memory_json(report);
     out["weights"] = ordered_json::parse(weights_json(report.run->weight_types));
   } else {

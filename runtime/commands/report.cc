@@ -51,6 +51,7 @@ ordered_json speculation_json(const GenerateResult& result) {
   const Speculation& s = result.speculation;
   return {{"type", s.type.empty() ? "none" : s.type},
           {"verify", verify_mode_name(s.verify)},
+          {"partial_kv", s.partial_kv.empty() ? "none" : s.partial_kv},
           {"tau", rounded(s.tau())},
           {"tokens_per_step", rounded(s.tokens_per_step())},
           {"steps", s.steps},

@@ -57,20 +57,21 @@ void DraftLayer::fill_rope(const RopeConfig& rope, int64_t max_positions) const 
                   compute_);
 }
 
-void DraftLayer::multiply(const Product& p) const {
-  product({.x = p.x,
-           .weight = p.w,
-           .bias = p.bias,
-           .residual = p.residual,
-           .out = p.out,
-           .type = sizes_.type,
-           .out_type = p.out_f32 ? DType::kF32 : sizes_.type,
-           .rows = p.rows,
-           .n = p.n,
-           .k = p.k,
-           .path = p.path},
-          compute_);
+ProductParams DraftLayer::params_of(const Product& p) const {
+  return {.x = p.x,
+          .weight = p.w,
+          .bias = p.bias,
+          .residual = p.residual,
+          .out = p.out,
+          .type = sizes_.type,
+          .out_type = p.out_f32 ? DType::kF32 : sizes_.type,
+          .rows = p.rows,
+          .n = p.n,
+          .k = p.k,
+          .path = p.path,
+          .norm = {.weight = p.norm, .eps = static_cast<float>(sizes_.rms_eps), .room = work_.normed}};
 }
+void DraftLayer::multiply(const Product& p) const { product(params_of(p), compute_); }
 
 void DraftLayer::normalise(const void* x, const void* weight, void* out, int64_t rows, int64_t cols,
                            int64_t out_stride) const {
@@ -79,7 +80,6 @@ void DraftLayer::normalise(const void* x, const void* weight, void* out, int64_t
             .out = out,
             .type = sizes_.type,
             .rows = rows,
-            .groups = 1,
             .cols = cols,
             .x_stride = cols,
             .out_stride = out_stride,
@@ -165,10 +165,14 @@ void DraftLayer::attend(const DraftRows& rows, const DraftCache& cache) {
 
 void DraftLayer::mlp(const Mlp& m) const {
   const int64_t hidden = sizes_.hidden, ffn = sizes_.ffn;
-  normalise(m.hidden, m.norm, work_.normed, m.rows);
-  multiply({.x = work_.normed, .w = m.gate_up, .out = work_.gate_up, .rows = m.rows, .n = 2 * ffn, .k = hidden});
-  silu_mul({.gate_up = work_.gate_up, .out = work_.activated, .type = sizes_.type, .rows = m.rows, .cols = ffn},
-           compute_);
+  gated_product(params_of({.x = m.hidden,
+                           .w = m.gate_up,
+                           .out = work_.gate_up,
+                           .rows = m.rows,
+                           .n = 2 * ffn,
+                           .k = hidden,
+                           .norm = m.norm}),
+                work_.activated, compute_);
   multiply({.x = work_.activated,
             .w = m.down,
             .residual = m.hidden,

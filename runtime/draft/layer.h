@@ -68,6 +68,7 @@ class DraftLayer {
     int64_t rows = 0, n = 0, k = 0;
     ProductPath path = ProductPath::kDecode;
     bool out_f32 = false;
+    const void* norm = nullptr;  // of x, before
   };
   struct Mlp {
     const void* norm;
@@ -100,6 +101,8 @@ class DraftLayer {
   void mlp(const Mlp& m) const;
 
  private:
+  ProductParams params_of(const Product& p) const;
+
   const DraftLayerSizes sizes_;
   const DraftLayerWork work_;
   const int64_t context_;

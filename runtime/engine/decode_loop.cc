@@ -33,7 +33,7 @@ DecodeLoop::DecodeLoop(const Run& run)
   if (run.setup.pending.width > 0) growing_.emplace(run.setup.pending, output_.ends());
   if (automatic && growing_) rule_.emplace(streams, run.options.step_costs);
   if (automatic && growing_ && !streams) worthwhile_.emplace();
-  if (automatic && !growing_) tuner_.emplace(streams);
+  if (automatic && !growing_) tuner_.emplace(streams, run.setup.session.partial.shape);
 }
 
 void DecodeLoop::run(int32_t first) {

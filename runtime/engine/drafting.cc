@@ -42,6 +42,7 @@ Drafting::Drafting(const DraftModel* model, Draft* draft, Stream& compute, const
   speculation_.offered_by_depth.reserve(kMaxTreeNodes);
   speculation_.accepted_by_depth.reserve(kMaxTreeNodes);
   speculation_.verify = options.verify;
+  if (options.partial.on()) speculation_.partial_kv = options.partial.name();
   if (model == nullptr) return;
   speculation_.type = spec_type_name(model->type());
   stopwatch_ = make_stopwatch(compute);

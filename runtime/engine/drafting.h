@@ -29,6 +29,7 @@ struct DraftingOptions {
   std::optional<TreeLimits> limits{};  // of each step's tree; none: it is chosen here
   bool streams = false;  // a pass over the full KV waits for the link: larger trees are worth it from the start
   VerifyMode verify = VerifyMode::kFull;
+  PartialShape partial{};  // what partial steps read; off: there are none
   int64_t most_steps = 0;
   StepCosts step_costs{};  // GenerateOptions
 };

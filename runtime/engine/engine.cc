@@ -142,7 +142,7 @@ std::unique_ptr<PrefixRun> Engine::Impl::find_prefix(const std::vector<int32_t>&
   const auto known = [this](const TensorSource& source) { return fingerprint(source); };
   return std::make_unique<PrefixRun>(
       *prefixes,
-      PrefixRunSetup{.shape = row_shape(config, setup.session.k_type, setup.session.v_type),
+      PrefixRunSetup{.shape = row_shape(config, setup.session.k_type, setup.session.v_type, weights->dtype()),
                      .identity = prefix_identity,
                      .model = std::filesystem::path(checkpoint->path()).filename().string(),
                      .unit = backend == Backend::kCpu ? 1 : group,
@@ -279,6 +279,7 @@ bool Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOpt
                     {.limits = run.tree_limits,
                      .streams = plan.memory.ring_slots > 0,
                      .verify = *setup.verify.mode,
+                     .partial = setup.session.partial_on() ? setup.session.partial.shape : PartialShape{},
                      .most_steps = setup.max_tokens,
                      .step_costs = run.step_costs});
   Session session(std::move(plan));

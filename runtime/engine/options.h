@@ -42,7 +42,7 @@ struct EngineOptions {
   int64_t prefill_group = 0;          // rows of a prefill product; 0: the backend's
   DraftOptions draft{};               // --spec-type, -md, --tree, --draft-*
   PrefixCacheOptions prefix_cache{};  // --prefix-cache; no folder: none
-  VerifyOptions verify{};             // --verify, --partial-budget, --refresh-interval, --block-*
+  VerifyOptions verify{};             // --verify, --partial-*, --refresh-interval, --block-*
   // What the device does a second, for predictions; asked once it is open. Empty: nothing is predicted.
   std::function<std::optional<MachineRates>(const Device& device)> rates_of{};
 };

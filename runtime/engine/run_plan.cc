@@ -13,6 +13,34 @@ constexpr int64_t kUsualTreeOfCpu = 4;
 // Tokens that pend when a refresh comes, where that is left to the program.
 constexpr int64_t kUsualPending = 20;
 
+// The share of pending tokens that a refresh overturned: three books at 61,440 tokens and temperature 0.8, SmolLM2-64K
+// in bf16, blocks of 4,096 tokens (docs/measuring.md, "Lossless partial verification").
+double usually_overturned(const PartialShape& partial) {
+  if (!partial.copy) return 0.11;
+  return partial.copy == DType::kInt4 ? 0.041 : 0.009;
+}
+
+// The number of pending tokens that gives the most tokens/s. Each is right with the same chance if all before it are; a
+// refresh confirms those up to the first wrong one, which its own token replaces.
+RefreshEstimate estimate(const CostInput& input, const RunPlan& plan, const PassShape& refresh, double partial_ms) {
+  RefreshEstimate best{.overturned = usually_overturned(plan.partial)};
+  const double right = 1 - best.overturned;
+  double tokens = 1, all_right = 1;
+  for (int64_t pending = 1; pending < kMaxPending; ++pending) {
+    all_right *= right;
+    tokens += all_right;
+    if (plan.interval > 0 && pending != plan.interval) continue;
+    PassShape shape = refresh;
+    shape.queries = pending + 1;
+    const double ms = step_cost(input, shape).ms() + static_cast<double>(pending) * partial_ms;
+    if (tokens * 1e3 / ms <= best.tokens_per_s) continue;
+    best.pending = pending;
+    best.tokens = tokens;
+    best.tokens_per_s = tokens * 1e3 / ms;
+  }
+  return best;
+}
+
 }  // namespace
 
 ModelSizes model_sizes(const ModelConfig& config, const Weights& weights, const RowShape& rows) {
@@ -41,13 +69,17 @@ Prediction predict(const RunPlan& plan, const MachineRates& rates) {
   const double head_bytes = static_cast<double>(plan.sizes.head_bytes());
   out.prefill.device_ms += head_bytes / rates.weights_gb_per_s * 1e-6;
   out.full = step_cost(input, {.mode = StepMode::kFull, .committed = committed, .queries = tree});
-  out.has_partial = plan.partial.blocks > 0;
+  out.has_partial = plan.partial.on();
   if (out.has_partial) {
     const int64_t pending = plan.interval > 0 ? plan.interval : kUsualPending;
     const int64_t grown = plan.grow_rows > 0 ? plan.grow_rows : tree;
     out.partial = step_cost(
         input, {.mode = StepMode::kPartial, .committed = committed, .queries = grown, .partial = plan.partial});
-    out.refresh = step_cost(input, {.mode = StepMode::kRefresh, .committed = committed, .queries = pending + tree});
+    const PassShape refresh{.mode = StepMode::kRefresh, .committed = committed, .queries = pending + tree};
+    out.refresh = step_cost(input, refresh);
+    if (plan.verify == VerifyMode::kLossless && plan.draft.empty() && out.partial.known && out.refresh.known) {
+      out.estimate = estimate(input, plan, refresh, out.partial.ms());
+    }
   }
   if (!plan.draft.empty() && plan.draft_weights_bytes > 0) {
     out.draft_ms = draft_ms(plan.draft_weights_bytes, plan.draft_levels, rates);

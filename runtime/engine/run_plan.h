@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,7 @@ struct RunPlan {
   int64_t prompt_tokens = 0, context_tokens = 0;
   VerifyMode verify = VerifyMode::kFull;
   int64_t interval = kAutoInterval;
-  PartialShape partial{};    // no blocks: every step reads the full KV
+  PartialShape partial{};    // off: every step reads the full KV
   int64_t pass_rows = 1;     // the largest tree
   bool tunes_trees = false;  // steps ask for what pays, which may be less
   int64_t grow_rows = 0;     // of a step that grows the target's own tree; 0: none does
@@ -32,11 +33,21 @@ struct RunPlan {
 
 ModelSizes model_sizes(const ModelConfig& config, const Weights& weights, const RowShape& rows);
 
+// What a lossless run without a draft makes of its refreshes. An estimate: it rests on the share of pending tokens that
+// refreshes overturned in other runs.
+struct RefreshEstimate {
+  double overturned = 0;  // that share
+  int64_t pending = 0;    // tokens that a refresh judges, where that is left to the program
+  double tokens = 0;      // that it confirms, its own included
+  double tokens_per_s = 0;
+};
+
 // Times of a run that is half through with its output.
 struct Prediction {
   PassCost prefill, full;
   PassCost partial, refresh;  // where the plan has a partial KV
   bool has_partial = false;
+  std::optional<RefreshEstimate> estimate{};
   double draft_ms = 0;  // of a step's tree
 
   bool known() const { return prefill.known && full.known && partial.known && refresh.known; }

@@ -12,17 +12,26 @@ constexpr int64_t kMaxUnhidden = 64;  // nodes of a refresh that no link hides: 
 // What --verify says, or what goes without saying: partial verification where something guesses ahead.
 VerifyOptions verify_of(const RunContext& context, const GenerateOptions& run) {
   VerifyOptions verify = run.verify.value_or(context.options.verify);
-  CHECK(partial_budget_fits(verify.budget), "budget=", verify.budget);  // the flag has checked it
   const bool drafts = context.draft_model != nullptr && run.speculate;
   if (!verify.mode) verify.mode = drafts ? VerifyMode::kLossless : VerifyMode::kFull;
   if (*verify.mode == VerifyMode::kApproximate && verify.interval == kAutoInterval)
     verify.interval = kPublishedInterval;
+  CHECK(!verify.budget || partial_budget_fits(*verify.budget), "budget=", *verify.budget);  // the flag has checked it
+  const std::optional<DType> copy = copy_type(verify.partial_kind());
+  if (*verify.mode != VerifyMode::kFull && copy && !copy_type_fits(*copy, context.config.head_dim)) {
+    throw_error(ExitCode::kUsage, "--partial-kv",
+                str(dtype_name(*copy), " needs heads whose size is a power of two of at least ", kInt4Group,
+                    ", this model's have ", context.config.head_dim),
+                "Use int8, blocks or auto.");
+  }
   return verify;
 }
 
-// The tree of a run's pending tokens; no width: they are a chain. Without a draft the target guesses for itself. A
-// GPU's pass costs little more for a group of rows than for one, and a refresh that streams hides some hundred; a CPU's
-// pass costs more with each. LongSpec reads the target's own rows, which must be a chain.
+// The tree of a run's pending tokens; no width: they are a chain. Of tokens that an int8 copy of all rows accepts, few
+// are overturned: second choices cost more than they confirm. With int4 a few of them pay where no draft makes the
+// steps wider (docs/measuring.md). Without a draft the target guesses for itself. A GPU's pass costs little more for a
+// group of rows than for one, and a refresh that streams hides some hundred; a CPU's pass costs more with each.
+// LongSpec reads the target's own rows, which must be a chain.
 PendingTreeLimits pending_limits(const RunContext& context, const GenerateOptions& run, const RunSetup& setup,
                                  bool streams) {
   const DraftModel* const model = setup.model;
@@ -32,6 +41,11 @@ PendingTreeLimits pending_limits(const RunContext& context, const GenerateOption
   if (chain) return {.width = 0};
   if (run.pending) return *run.pending;
   const bool cuda = context.device.backend() == Backend::kCuda;
+  if (const std::optional<DType> copy = setup.session.partial.shape.copy) {
+    if (*copy == DType::kInt4 && cuda && model == nullptr)
+      return {.width = 8, .grown = kMaxPending, .nodes = kMaxPending};
+    return {.width = 0};
+  }
   if (model != nullptr && !(cuda && streams)) return {.width = 0};
   PendingTreeLimits limits{.width = 48, .grown = 384, .nodes = 384};  // measured: speculation_bench
   if (!cuda) limits = {.width = 2, .grown = kMaxPending + 16, .nodes = kMaxPending + 16, .least = 0.2};
@@ -77,36 +91,22 @@ SessionPlan session_plan(const RunContext& context, const RunSetup& setup) {
   return plan_session(context.device, context.compute, context.config, context.weights, setup.session);
 }
 
-}  // namespace
-
-RunSetup resolve_options(const RunContext& context, int64_t prompt_tokens, const GenerateOptions& run) {
-  RunSetup setup;
-  const int64_t room = context.context_limit() - prompt_tokens;
-  setup.max_tokens = run.max_tokens < 0 ? room : std::min(run.max_tokens, room);
-  setup.verify = verify_of(context, run);
-  setup.model = run.speculate ? context.draft_model : nullptr;
-  SessionOptions& session = setup.session = session_options(context, run, prompt_tokens, setup.max_tokens);
-  if (setup.model != nullptr) {  // the last step's tree may stand beyond the last token
-    session.context_tokens += setup.model->tree().levels;
+// What partial steps read, and what follows from it.
+void set_partial(PartialKind kind, const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
+  setup->session.partial = {};
+  if (*setup->verify.mode != VerifyMode::kFull) {
+    const std::optional<DType> copy = copy_type(kind);
+    setup->session.partial = {.shape = {.blocks = copy ? 0 : setup->verify.blocks(), .copy = copy},
+                              .score = setup->verify.score,
+                              .reduce = setup->verify.reduce};
   }
-  if (*setup.verify.mode != VerifyMode::kFull) {
-    session.partial = {.shape = {.blocks = setup.verify.budget / kBlockRows},
-                       .score = setup.verify.score,
-                       .reduce = setup.verify.reduce};
-  }
-  setup.draft_run = {.prompt_tokens = prompt_tokens,
-                     .context_tokens = session.context_tokens,
-                     .most_pending = setup.session.partial_on() ? kMaxPending : 0,
-                     .sampling = run.sampling,
-                     .tree_limits = run.tree_limits,
-                     .saves = !context.options.prefix_cache.folder.empty()};
-  set_pending(pending_limits(context, run, setup, false), &setup);
-  return setup;
+  setup->draft_run.most_pending = setup->session.partial_on() ? kMaxPending : 0;
+  set_pending(pending_limits(context, run, *setup, false), setup);
 }
 
 // A run that does not fit with small passes will stream once it fits, unless everything must stay on the device. So the
 // error is computed for the streaming run: what it offers then fits.
-SessionPlan finalize(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
+SessionPlan plan_pending(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
   start_draft(setup);
   const PendingTreeLimits streaming = pending_limits(context, run, *setup, true);
   if (streaming == setup->pending) return session_plan(context, *setup);
@@ -121,20 +121,128 @@ SessionPlan finalize(const RunContext& context, const GenerateOptions& run, RunS
   return session_plan(context, *setup);
 }
 
+std::optional<SessionPlan> try_plan_with(PartialKind kind, const RunContext& context, const GenerateOptions& run,
+                                         RunSetup* setup) {
+  set_partial(kind, context, run, setup);
+  if (!setup->session.partial_on()) return std::nullopt;
+  set_pending(pending_limits(context, run, *setup, true), setup);
+  start_draft(setup);
+  const SessionLayout layout(context.device, context.compute, context.config, context.weights, setup->session);
+  std::optional<MemoryPlan> memory = layout.try_plan();
+  if (!memory) return std::nullopt;
+  return SessionPlan{.layout = layout, .memory = *std::move(memory)};
+}
+
+// The copies that --partial-kv auto may take, the richest first.
+std::vector<PartialKind> kinds_of_copies(const RunContext& context, const RunSetup& setup) {
+  std::vector<PartialKind> kinds;
+  if (setup.session.kv == KvMode::kDevice) return kinds;
+  for (const PartialKind kind : {PartialKind::kInt8, PartialKind::kInt4}) {
+    const DType type = *copy_type(kind);
+    const bool same_rows = setup.session.k_type == type && setup.session.v_type == type;
+    if (!same_rows && copy_type_fits(type, context.config.head_dim)) kinds.push_back(kind);
+  }
+  return kinds;
+}
+
+// --partial-kv auto: the richest copy that fits. None, and the setup is that of blocks: the whole KV cache stays on the
+// device, or no copy fits.
+std::optional<SessionPlan> plan_with_copy(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
+  start_draft(setup);
+  const SessionLayout layout(context.device, context.compute, context.config, context.weights, setup->session);
+  const std::optional<MemoryPlan> whole = layout.try_plan();
+  if (whole && whole->ring_slots == 0) return std::nullopt;
+  for (const PartialKind kind : kinds_of_copies(context, *setup)) {
+    if (std::optional<SessionPlan> plan = try_plan_with(kind, context, run, setup)) return plan;
+  }
+  set_partial(PartialKind::kBlocks, context, run, setup);
+  return std::nullopt;
+}
+
+// The error of --partial-kv auto: `refused` is that of blocks. A copy may need less of one budget.
+DoesNotFit refusal_of_all(const DoesNotFit& refused, const RunContext& context, const GenerateOptions& run,
+                          RunSetup* setup) {
+  MinimumBudgets least = refused.minimum();
+  for (const PartialKind kind : kinds_of_copies(context, *setup)) {
+    set_partial(kind, context, run, setup);
+    if (!setup->session.partial_on()) continue;
+    try {
+      plan_pending(context, run, setup);
+    } catch (const DoesNotFit& copy) {
+      least = least_of(least, copy.minimum());
+    }
+  }
+  return {refused.input(), least};
+}
+
+// The richest kind that takes less than the one that was asked for, and fits.
+std::optional<PartialKind> smaller_kind(const RunContext& context, const GenerateOptions& run,
+                                        const RunSetup& refused) {
+  for (const PartialKind kind : {PartialKind::kInt4, PartialKind::kBlocks}) {
+    const std::optional<DType> copy = copy_type(kind);
+    if (copy && (copy == refused.session.partial.shape.copy || !copy_type_fits(*copy, context.config.head_dim)))
+      continue;
+    RunSetup other = resolve_options(context, refused.session.prompt_tokens, run);
+    other.session.prefix = refused.session.prefix;
+    other.session.scores = refused.session.scores;
+    if (try_plan_with(kind, context, run, &other)) return kind;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+RunSetup resolve_options(const RunContext& context, int64_t prompt_tokens, const GenerateOptions& run) {
+  RunSetup setup;
+  const int64_t room = context.context_limit() - prompt_tokens;
+  setup.max_tokens = run.max_tokens < 0 ? room : std::min(run.max_tokens, room);
+  setup.verify = verify_of(context, run);
+  setup.model = run.speculate ? context.draft_model : nullptr;
+  SessionOptions& session = setup.session = session_options(context, run, prompt_tokens, setup.max_tokens);
+  if (setup.model != nullptr) {  // the last step's tree may stand beyond the last token
+    session.context_tokens += setup.model->tree().levels;
+  }
+  setup.draft_run = {.prompt_tokens = prompt_tokens,
+                     .context_tokens = session.context_tokens,
+                     .sampling = run.sampling,
+                     .tree_limits = run.tree_limits,
+                     .saves = !context.options.prefix_cache.folder.empty()};
+  const PartialKind kind = setup.verify.partial_kind();
+  set_partial(kind == PartialKind::kAuto ? PartialKind::kBlocks : kind, context, run, &setup);
+  return setup;
+}
+
+SessionPlan finalize(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
+  const PartialKind kind = setup->verify.partial_kind();
+  const bool partial = *setup->verify.mode != VerifyMode::kFull;
+  if (partial && kind == PartialKind::kAuto) {
+    if (std::optional<SessionPlan> plan = plan_with_copy(context, run, setup)) return *std::move(plan);
+  }
+  try {
+    return plan_pending(context, run, setup);
+  } catch (const DoesNotFit& refused) {
+    if (partial && kind == PartialKind::kAuto) throw refusal_of_all(refused, context, run, setup);
+    if (!refused.input().partial.copy) throw;
+    const std::optional<PartialKind> other = smaller_kind(context, run, *setup);
+    if (!other) throw;
+    throw DoesNotFit(refused, *other);
+  }
+}
+
 RunPlan run_plan(const RunContext& context, const RunSetup& setup, const MemoryPlan& memory) {
   const SessionOptions& session = setup.session;
-  RunPlan plan{
-      .prompt_tokens = session.prompt_tokens,
-      .context_tokens = session.context_tokens,
-      .verify = *setup.verify.mode,
-      .interval = setup.verify.interval,
-      .partial = session.partial_on() ? session.partial.shape : PartialShape{},
-      .pass_rows = session.pass_rows,
-      .grow_rows = session.grow_rows,
-      .weights_bytes = context.weights.bytes(),
-      .weight_types = context.weights.types(),
-      .sizes = model_sizes(context.config, context.weights, row_shape(context.config, session.k_type, session.v_type)),
-      .memory = memory};
+  RunPlan plan{.prompt_tokens = session.prompt_tokens,
+               .context_tokens = session.context_tokens,
+               .verify = *setup.verify.mode,
+               .interval = setup.verify.interval,
+               .partial = session.partial_on() ? session.partial.shape : PartialShape{},
+               .pass_rows = session.pass_rows,
+               .grow_rows = session.grow_rows,
+               .weights_bytes = context.weights.bytes(),
+               .weight_types = context.weights.types(),
+               .sizes = model_sizes(context.config, context.weights,
+                                    row_shape(context.config, session.k_type, session.v_type, context.weights.dtype())),
+               .memory = memory};
   if (setup.model != nullptr) {
     plan.draft = spec_type_name(setup.model->type());
     plan.draft_levels = setup.model->tree().levels;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/elementwise/op.h"
+#include "kernels/rows/op.h"
 
 namespace headrace {
 namespace {
@@ -12,9 +13,21 @@ uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
 
 }  // namespace
 
+// With the whole capacity, so that a step's calls do not change with every row: no prefix extends beyond the last
+// committed row, and unwritten rows are finite.
+KvSegment segment_view(const RowShape& shape, const std::byte* data, int64_t index) {
+  const SegmentRange range = segment_range(index);
+  return {.k = data,
+          .v = data + u(range.rows) * shape.k_bytes(),
+          .position = static_cast<int32_t>(range.begin),
+          .rows = static_cast<int32_t>(range.rows),
+          .stride_rows = static_cast<int32_t>(range.rows)};
+}
+
 KvCache::KvCache(Device& device, const RowShape& shape, const MemoryPlan& plan, int64_t pass_rows,
                  std::unique_ptr<KvBacking> backing)
     : shape_(shape),
+      exact_(shape.exact()),
       on_gpu_(device.backend() == Backend::kCuda),
       segments_(plan.segments),
       resident_(plan.resident_segments),
@@ -48,27 +61,18 @@ std::byte* KvCache::active_data(int64_t layer) const {
   return active_memory_.data() + u(std::min(layer, host_layers_)) * active_stride_;
 }
 
-// With the whole capacity, so that a step's calls do not change with every row: no prefix extends beyond the last
-// committed row, and unwritten rows are finite.
-KvSegment KvCache::view(std::byte* segment, int64_t index) const {
-  const SegmentRange range = segment_range(index);
-  return {.k = segment,
-          .v = segment + u(range.rows) * shape_.k_bytes(),
-          .position = static_cast<int32_t>(range.begin),
-          .rows = static_cast<int32_t>(range.rows),
-          .stride_rows = static_cast<int32_t>(range.rows)};
-}
-
 KvSegment KvCache::resident_segment(int64_t layer, int64_t index) const {
   CHECK(index < resident_segments(layer) && index <= sealed_segments());
-  return view(resident_data(layer, index), index);
+  return segment_view(shape_, resident_data(layer, index), index);
 }
 
-KvSegment KvCache::active_segment(int64_t layer) const { return view(active_data(layer), sealed_segments()); }
+KvSegment KvCache::active_segment(int64_t layer) const {
+  return segment_view(shape_, active_data(layer), sealed_segments());
+}
 
 KvSegment KvCache::streamed_segment(const std::byte* base, const Chunk& chunk, int64_t index) const {
   CHECK(index >= chunk.first_segment && index < chunk.last_segment);
-  return view(const_cast<std::byte*>(base) + segments_bytes(shape_, chunk.first_segment, index), index);
+  return segment_view(shape_, base + segments_bytes(shape_, chunk.first_segment, index), index);
 }
 
 KvRows KvCache::pass_destination(int64_t layer, const int32_t* first) const {
@@ -82,19 +86,20 @@ KvRows KvCache::pass_destination(int64_t layer, const int32_t* first) const {
 
 KvCache::TailViews KvCache::tail(int64_t layer) const {  // each: K of all layers, then V of all layers
   const uint64_t l = u(layer), layers = u(shape_.layers), ring = u(kTailRingRows), pass = u(pass_rows_);
-  const std::byte* const ring_v = ring_memory_.data() + layers * ring * shape_.k_bytes();
-  const std::byte* const pass_v = pass_memory_.data() + layers * pass * shape_.k_bytes();
-  return {.ring_k = ring_memory_.data() + l * ring * shape_.k_bytes(),
-          .ring_v = ring_v + l * ring * shape_.v_bytes(),
-          .pass_k = pass_memory_.data() + l * pass * shape_.k_bytes(),
-          .pass_v = pass_v + l * pass * shape_.v_bytes()};
+  const std::byte* const ring_v = ring_memory_.data() + layers * ring * exact_.k_bytes();
+  const std::byte* const pass_v = pass_memory_.data() + layers * pass * exact_.k_bytes();
+  return {.ring_k = ring_memory_.data() + l * ring * exact_.k_bytes(),
+          .ring_v = ring_v + l * ring * exact_.v_bytes(),
+          .pass_k = pass_memory_.data() + l * pass * exact_.k_bytes(),
+          .pass_v = pass_v + l * pass * exact_.v_bytes()};
 }
 
 // ---- prefill ----
 
-void KvCache::store_layer(int64_t layer, int64_t rows, const std::byte* segments, Stream& compute, Event& copied) {
+void KvCache::store_layer(int64_t layer, int64_t rows, const BuiltLayer& built, Stream& compute, Event& copied) {
   CHECK(rows > 0 && segments_for(rows) <= segments_, "rows=", rows);
   backing_->begin_offload(compute);
+  const std::byte* const segments = built.stored;
   Stream& out = backing_->out();
   const int64_t touched = segments_for(rows), active = segment_of(rows);  // active may be one past the last touched
   const int64_t resident = resident_segments(layer), stay = std::min(touched, resident);
@@ -111,7 +116,7 @@ void KvCache::store_layer(int64_t layer, int64_t rows, const std::byte* segments
     out.copy(active_memory_.data() + u(layer) * active_stride_, segments + segments_bytes(shape_, 0, active),
              segments_bytes(shape_, active, active + 1), Link::kWithinDevice, {"open, layer", layer});
   }
-  fill_ring(layer, rows, segments);
+  fill_ring(layer, rows, built.exact);
   for (const Chunk& chunk : leaving) {  // last: they may wait for the disk
     if (chunk.tier == Tier::kDisk) backing_->offload_chunk(layer, chunk, chunk_data(chunk));
   }
@@ -125,21 +130,21 @@ std::vector<Chunk> KvCache::leaving_chunks(int64_t resident, int64_t active) con
 }
 
 // Copies the last rows of a layer to the ring; they are in at most two segments.
-void KvCache::fill_ring(int64_t layer, int64_t rows, const std::byte* segments) {
+void KvCache::fill_ring(int64_t layer, int64_t rows, const std::byte* exact) {
   const TailViews to = tail(layer);
-  const uint64_t k_row = shape_.k_bytes() / u(shape_.kv_heads), v_row = shape_.v_bytes() / u(shape_.kv_heads);
+  const uint64_t k_row = exact_.k_bytes() / u(exact_.kv_heads), v_row = exact_.v_bytes() / u(exact_.kv_heads);
   for (int64_t row = std::max<int64_t>(0, rows - kTailRingRows); row < rows;) {
     const int64_t index = segment_of(row);
     const SegmentRange range = segment_range(index);
     const int64_t count = std::min(rows, range.end()) - row;
-    const std::byte* const k = segments + segments_bytes(shape_, 0, index);
-    const std::byte* const v = k + u(range.rows) * shape_.k_bytes();
+    const std::byte* const k = exact + segments_bytes(exact_, 0, index);
+    const std::byte* const v = k + u(range.rows) * exact_.k_bytes();
     headrace::fill_ring({.k = k + u(row - range.begin) * k_row,
                          .v = v + u(row - range.begin) * v_row,
                          .ring_k = const_cast<void*>(to.ring_k),
                          .ring_v = const_cast<void*>(to.ring_v),
-                         .k_type = shape_.k_type,
-                         .v_type = shape_.v_type,
+                         .k_type = exact_.k_type,
+                         .v_type = exact_.v_type,
                          .kv_heads = shape_.kv_heads,
                          .head_dim = shape_.head_dim,
                          .stride_rows = range.rows,
@@ -205,7 +210,32 @@ void KvCache::append_pending(const int32_t* source, int64_t count, Stream& compu
 void KvCache::append_inside(const int32_t* source, int64_t count, Stream& compute) {
   CHECK(sealed_segments() < segments_, "the plan's ", segments_, " segments are full");
   if (pointed_at_ != sealed_segments()) point_at_active(compute);
-  commit(source, count, {.first_position = rows_, .active = true}, compute);
+  const bool quantises = shape_.has_low_bit();
+  commit(source, count, {.first_position = rows_, .active = !quantises}, compute);
+  if (!quantises) return;
+  quantise_tail({.shape = shape_, .planes = pointers_.as<void*>(), .index = sealed_segments()}, rows_, count, compute);
+}
+
+void KvCache::quantise_tail(const StoredRows& to, int64_t first, int64_t count, Stream& stream) const {
+  const TailViews views = tail(0);
+  const SegmentRange range = segment_range(to.index);
+  quantise_ring({.ring_k = views.ring_k,
+                 .ring_v = views.ring_v,
+                 .to_k = to.planes,
+                 .to_v = to.planes + shape_.layers,
+                 .k_type = exact_.k_type,
+                 .v_type = exact_.v_type,
+                 .stored_k_type = to.shape.k_type,
+                 .stored_v_type = to.shape.v_type,
+                 .layers = shape_.layers,
+                 .kv_heads = shape_.kv_heads,
+                 .head_dim = shape_.head_dim,
+                 .ring_rows = kTailRingRows,
+                 .to_rows = range.rows,
+                 .first_position = first,
+                 .count = count,
+                 .to_position = range.begin},
+                stream);
 }
 
 void KvCache::commit(const int32_t* source, int64_t count, const CommitTo& to, Stream& compute) {
@@ -219,8 +249,8 @@ void KvCache::commit(const int32_t* source, int64_t count, const CommitTo& to, S
                .ring_v = const_cast<void*>(views.ring_v),
                .active_k = to.active ? pointers : nullptr,
                .active_v = to.active ? pointers + shape_.layers : nullptr,
-               .k_type = shape_.k_type,
-               .v_type = shape_.v_type,
+               .k_type = exact_.k_type,
+               .v_type = exact_.v_type,
                .layers = shape_.layers,
                .kv_heads = shape_.kv_heads,
                .head_dim = shape_.head_dim,

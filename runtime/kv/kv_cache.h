@@ -21,13 +21,16 @@
 
 namespace headrace {
 
+// Segment `index` as stored at `data`, with its whole capacity as rows.
+KvSegment segment_view(const RowShape& shape, const std::byte* data, int64_t index);
+
 class KvCache {
  public:
   KvCache(Device& device, const RowShape& shape, const MemoryPlan& plan, int64_t pass_rows,
           std::unique_ptr<KvBacking> backing);
   ~KvCache();
 
-  const RowShape& shape() const { return shape_; }
+  const RowShape& shape() const { return shape_; }               // as stored; tail() has rows of shape().exact()
   int64_t rows() const { return rows_; }                         // committed: L
   int64_t sealed_segments() const { return segment_of(rows_); }  // segments [0, this) are full
   int64_t resident_segments() const { return resident_; }        // of the layers with a backing
@@ -36,9 +39,14 @@ class KvCache {
   int64_t resident_segments(int64_t layer) const { return layer < host_layers_ ? resident_ : segments_; }
 
   // ---- prefill: storing a finished layer ----
-  // Rows [0, rows) of `layer` are in `segments` (the layout of cache/layout.h, from row 0), complete once `compute` has
-  // run so far. Enqueues the copies to their tiers, and records `copied` after the last read of `segments`.
-  void store_layer(int64_t layer, int64_t rows, const std::byte* segments, Stream& compute, Event& copied);
+  // Rows [0, rows) of a layer in the layout of cache/layout.h, from row 0: of shape(), and of shape().exact(). Both are
+  // the same memory if no type is low-bit.
+  struct BuiltLayer {
+    const std::byte *stored, *exact;
+  };
+  // The rows of `layer` are complete once `compute` has run so far. Enqueues the copies to their tiers, and records
+  // `copied` after the last read of `built`.
+  void store_layer(int64_t layer, int64_t rows, const BuiltLayer& built, Stream& compute, Event& copied);
   // The address of segment `index` of a prompt of `rows` rows once its layer is stored; its rows are not written again.
   // Null: on disk, or in memory that the answer overwrites. On the CPU nothing counts as "on the device".
   struct StoredSegment {
@@ -64,9 +72,19 @@ class KvCache {
     const void *ring_k, *ring_v, *pass_k, *pass_v;
   };
   TailViews tail(int64_t layer) const;
+  // Planes of a segment's rows, quantised to the types of `shape`.
+  struct StoredRows {
+    const RowShape& shape;
+    void* const* planes;  // [2, layers] in device memory: K of each layer, then V
+    int64_t index;        // of the segment
+  };
+  // Copies committed rows [first, first + count) of all layers from the tail's ring. REQUIRES: the ring has them, and
+  // they are in the segment.
+  void quantise_tail(const StoredRows& to, int64_t first, int64_t count, Stream& stream) const;
 
-  // Commits `count` rows: position rows() + j is pass row source[j] (device memory, `count` of them). Enqueued on
-  // `compute`; a segment that becomes full is offloaded afterwards.
+  // Commits `count` rows: position rows() + j is pass row source[j] (device memory, `count` of them). They are
+  // quantised as they enter the active segment, if it is low-bit. Enqueued on `compute`; a segment that becomes full is
+  // offloaded afterwards.
   void append(const int32_t* source, int64_t count, Stream& compute);
   // Rows after rows() that only the tail holds: those of partial steps, which append() replaces. Position rows() +
   // pending_rows() + j is pass row source[j]. REQUIRES: at most kMaxPending in all.
@@ -78,10 +96,9 @@ class KvCache {
   KvBacking& backing() { return *backing_; }
 
  private:
-  KvSegment view(std::byte* segment, int64_t index) const;
   std::byte* resident_data(int64_t layer, int64_t index) const;
   std::byte* active_data(int64_t layer) const;  // the active segment, resident or not
-  void fill_ring(int64_t layer, int64_t rows, const std::byte* segments);
+  void fill_ring(int64_t layer, int64_t rows, const std::byte* exact);
   void append_inside(const int32_t* source, int64_t count, Stream& compute);
   struct CommitTo;
   void commit(const int32_t* source, int64_t count, const CommitTo& to, Stream& compute);
@@ -89,7 +106,7 @@ class KvCache {
   void offload_segment(Stream& compute);
   std::vector<Chunk> leaving_chunks(int64_t resident, int64_t active) const;
 
-  const RowShape shape_;
+  const RowShape shape_, exact_;
   const bool on_gpu_;
   const int64_t segments_, resident_, host_layers_, pass_rows_;
   uint64_t active_stride_ = 0;

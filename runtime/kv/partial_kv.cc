@@ -37,11 +37,12 @@ uint64_t PartialKv::pinned_bytes(const RowShape& rows) {
 }
 
 PartialKv::PartialKv(Device& device, const RowShape& rows, const PartialOptions& options, int64_t context_rows)
-    : rows_(rows),
+    : stored_(rows),
+      rows_(rows.exact()),
       options_(options),
       index_blocks_(block_count(context_rows)),
-      memory_(device.allocate(options.shape.bytes(rows), "the partial KV")),
-      index_(device.allocate(block_index_bytes(rows, context_rows), "the block summaries")),
+      memory_(device.allocate(options.shape.bytes(rows_, context_rows), "the partial KV")),
+      index_(device.allocate(block_index_bytes(rows_, context_rows), "the block summaries")),
       work_memory_(device.allocate(work_bytes(rows, options.shape, context_rows), "the choice of blocks")),
       host_sinks_(device.allocate_pinned(u(rows.kv_heads * kSinkBlocks) * sizeof(int32_t), "the first blocks")) {
   CHECK(options.shape.blocks > 0 && options.shape.blocks <= kMaxKeptBlocks, "blocks=", options.shape.blocks);
@@ -113,7 +114,7 @@ void PartialKv::fill_layer(int64_t layer, int64_t rows, std::span<const KvSegmen
   choose(layer, rows, queries, stream);
   while (!segments.empty()) {
     const size_t some = std::min<size_t>(segments.size(), kMaxPrefixSegments);
-    gather(layer, segments.first(some), stream);
+    gather(layer, rows_, segments.first(some), stream);
     segments = segments.subspan(some);
   }
 }
@@ -156,27 +157,35 @@ void PartialKv::choose(int64_t layer, int64_t committed, const ScoringQueries& q
 }
 
 void PartialKv::gather(int64_t layer, std::span<const KvSegment> segments, Stream& stream) {
-  if (segments.empty()) return;
-  if (!sinks_filled_ && segments.front().position == 0)
-    gather_into(layer, work_.sinks, kSinkBlocks, 0, segments, stream);
-  gather_into(layer, work_.chosen, options_.shape.blocks, kSinkSlots, segments, stream);
+  gather(layer, stored_, segments, stream);
 }
 
-void PartialKv::gather_into(int64_t layer, const int32_t* chosen, int64_t keep, int64_t first_row,
-                            std::span<const KvSegment> segments, Stream& stream) {
-  const uint64_t dim = u(rows_.head_dim);
+void PartialKv::gather(int64_t layer, const RowShape& from, std::span<const KvSegment> segments, Stream& stream) {
+  if (segments.empty()) return;
   GatherBlocksParams params{};
-  params.chosen = chosen;
-  params.k_out = k_of(layer) + u(first_row) * dim * dtype_bytes(rows_.k_type);
-  params.v_out = v_of(layer) + u(first_row) * dim * dtype_bytes(rows_.v_type);
   params.k_type = rows_.k_type;
   params.v_type = rows_.v_type;
+  params.stored_k_type = from.k_type;
+  params.stored_v_type = from.v_type;
   params.kv_heads = rows_.kv_heads;
   params.head_dim = rows_.head_dim;
-  params.keep = keep;
   params.out_rows = options_.shape.rows();
   params.segment_count = static_cast<int64_t>(segments.size());
   std::copy(segments.begin(), segments.end(), params.segments);
+  if (!sinks_filled_ && segments.front().position == 0) {
+    params.chosen = work_.sinks;
+    params.keep = kSinkBlocks;
+    gather_into(layer, 0, params, stream);
+  }
+  params.chosen = work_.chosen;
+  params.keep = options_.shape.blocks;
+  gather_into(layer, kSinkSlots, params, stream);
+}
+
+void PartialKv::gather_into(int64_t layer, int64_t first_row, GatherBlocksParams params, Stream& stream) {
+  const uint64_t dim = u(rows_.head_dim);
+  params.k_out = k_of(layer) + u(first_row) * dim * dtype_bytes(rows_.k_type);
+  params.v_out = v_of(layer) + u(first_row) * dim * dtype_bytes(rows_.v_type);
   gather_blocks(params, stream);
 }
 

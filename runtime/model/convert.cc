@@ -80,6 +80,8 @@ int64_t first_not_finite(DType type, const void* values, int64_t count) {
       return first_with<uint16_t>(0x7c00u, values, count);
     case DType::kBF16:
       return first_with<uint16_t>(0x7f80u, values, count);
+    default:
+      break;
   }
   return count;
 }
@@ -96,6 +98,8 @@ void convert_elements(DType from, const char* source, DType to, void* out, int64
       return convert_from<uint16_t>(source, to, out, count, load_f16);
     case DType::kBF16:
       return convert_from<uint16_t>(source, to, out, count, load_bf16);
+    default:
+      break;
   }
 }
 

@@ -15,36 +15,36 @@ std::byte* at(const Pass& pass, void* base, int64_t elements) {
   return static_cast<std::byte*>(base) + static_cast<uint64_t>(elements) * dtype_bytes(pass.weights->dtype());
 }
 
-// Qwen3: each head of q and of k is normalised on its own, in place, before rope.
-void normalise_heads(const Pass& pass, const void* weight, int64_t first_column, int64_t heads) {
-  const ModelConfig& c = *pass.config;
-  std::byte* const x = at(pass, pass.work.qkv, first_column);
-  rms_norm({.x = x,
-            .weight = weight,
-            .out = x,
-            .type = pass.weights->dtype(),
-            .rows = pass.rows,
-            .groups = heads,
-            .cols = c.head_dim,
-            .x_stride = qkv_width(c),
-            .out_stride = qkv_width(c),
-            .eps = static_cast<float>(c.rms_eps)},
-           *pass.stream);
+// Of hidden [rows, hidden].
+InputNorm norm_of(const Pass& pass, const void* weight) {
+  return {.weight = weight, .eps = static_cast<float>(pass.config->rms_eps), .room = pass.work.normed};
 }
 
-void normalise(const Pass& pass, const void* x, const void* weight) {
+RopeParams rope_params(const Pass& pass, const LayerWeights& w, int64_t first, int64_t rows, const KvRows& to) {
   const ModelConfig& c = *pass.config;
-  rms_norm({.x = x,
-            .weight = weight,
-            .out = pass.work.normed,
-            .type = pass.weights->dtype(),
-            .rows = pass.rows,
-            .groups = 1,
-            .cols = c.hidden,
-            .x_stride = c.hidden,
-            .out_stride = c.hidden,
-            .eps = static_cast<float>(c.rms_eps)},
-           *pass.stream);
+  const int64_t start = first * qkv_width(c), q_width = c.heads * c.head_dim, kv_width = c.kv_heads * c.head_dim;
+  return {.q = at(pass, pass.work.qkv, start),
+          .k = at(pass, pass.work.qkv, start + q_width),
+          .v = at(pass, pass.work.qkv, start + q_width + kv_width),
+          .positions = pass.positions + first,
+          .cos_sin = pass.cos_sin,
+          .k_out = to.k,
+          .v_out = to.v,
+          .type = pass.weights->dtype(),
+          .k_type = pass.k_type,
+          .v_type = pass.v_type,
+          .rows = rows,
+          .heads = c.heads,
+          .kv_heads = c.kv_heads,
+          .head_dim = c.head_dim,
+          .qkv_stride = qkv_width(c),
+          .table_rows = pass.table_rows,
+          .out_row_stride = to.row_stride,
+          .out_head_stride = to.head_stride,
+          .out_first = to.first,
+          .q_norm = w.q_norm,
+          .k_norm = w.k_norm,
+          .eps = static_cast<float>(c.rms_eps)};
 }
 
 struct Product {
@@ -53,22 +53,29 @@ struct Product {
   const void *bias, *residual;
   void* out;
   int64_t n, k;
+  InputNorm norm{};
 };
 
-void multiply(const Pass& pass, const Product& p) {
+ProductParams product_params(const Pass& pass, const Product& p) {
   const DType type = pass.weights->dtype();
-  product({.x = p.x,
-           .weight = p.w,
-           .bias = p.bias,
-           .residual = p.residual,
-           .out = p.out,
-           .type = type,
-           .out_type = type,
-           .rows = pass.rows,
-           .n = p.n,
-           .k = p.k,
-           .path = pass.path},
-          *pass.stream);
+  return {.x = p.x,
+          .weight = p.w,
+          .bias = p.bias,
+          .residual = p.residual,
+          .out = p.out,
+          .type = type,
+          .out_type = type,
+          .rows = pass.rows,
+          .n = p.n,
+          .k = p.k,
+          .path = pass.path,
+          .norm = p.norm};
+}
+void multiply(const Pass& pass, const Product& p) { product(product_params(pass, p), *pass.stream); }
+
+Product qkv_of(const Pass& pass, const LayerWeights& w, const void* hidden) {
+  const ModelConfig& c = *pass.config;
+  return {hidden, w.qkv, w.qkv_bias, nullptr, pass.work.qkv, qkv_width(c), c.hidden, norm_of(pass, w.input_norm)};
 }
 
 // The widths of LayerWork's five buffers, in its order.
@@ -157,60 +164,32 @@ void embed_tokens(const Weight& weight, const EmbeddedTokens& tokens, Stream& st
 
 void qkv_product(const Pass& pass, const LayerWeights& w, const void* hidden) {
   const TraceSpan span(*pass.stream, "qkv");
-  const ModelConfig& c = *pass.config;
-  normalise(pass, hidden, w.input_norm);
-  multiply(pass, {pass.work.normed, w.qkv, w.qkv_bias, nullptr, pass.work.qkv, qkv_width(c), c.hidden});
-  if (c.qk_norm) {
-    normalise_heads(pass, w.q_norm, 0, c.heads);
-    normalise_heads(pass, w.k_norm, c.heads * c.head_dim, c.kv_heads);
-  }
+  multiply(pass, qkv_of(pass, w, hidden));
 }
 
-void rotate_rows(const Pass& pass, int64_t first, int64_t rows, const KvRows& to) {
-  const ModelConfig& c = *pass.config;
-  const int64_t start = first * qkv_width(c), q_width = c.heads * c.head_dim, kv_width = c.kv_heads * c.head_dim;
-  rope({.q = at(pass, pass.work.qkv, start),
-        .k = at(pass, pass.work.qkv, start + q_width),
-        .v = at(pass, pass.work.qkv, start + q_width + kv_width),
-        .positions = pass.positions + first,
-        .cos_sin = pass.cos_sin,
-        .k_out = to.k,
-        .v_out = to.v,
-        .type = pass.weights->dtype(),
-        .k_type = pass.k_type,
-        .v_type = pass.v_type,
-        .rows = rows,
-        .heads = c.heads,
-        .kv_heads = c.kv_heads,
-        .head_dim = c.head_dim,
-        .qkv_stride = qkv_width(c),
-        .table_rows = pass.table_rows,
-        .out_row_stride = to.row_stride,
-        .out_head_stride = to.head_stride,
-        .out_first = to.first},
-       *pass.stream);
+void rotated_qkv_product(const Pass& pass, const LayerWeights& w, const void* hidden, const KvRows& to) {
+  const TraceSpan span(*pass.stream, "qkv");
+  rotated_product(product_params(pass, qkv_of(pass, w, hidden)), rope_params(pass, w, 0, pass.rows, to), *pass.stream);
+}
+
+void rotate_rows(const Pass& pass, const LayerWeights& w, int64_t first, int64_t rows, const KvRows& to) {
+  rope(rope_params(pass, w, first, rows, to), *pass.stream);
 }
 
 void layer_output(const Pass& pass, const LayerWeights& w, void* hidden) {
   const TraceSpan span(*pass.stream, "output, mlp");
   const ModelConfig& c = *pass.config;
   multiply(pass, {pass.work.attention, w.output, w.output_bias, hidden, hidden, c.hidden, c.heads * c.head_dim});
-  normalise(pass, hidden, w.ffn_norm);
-  multiply(pass, {pass.work.normed, w.gate_up, nullptr, nullptr, pass.work.gate_up, 2 * c.ffn, c.hidden});
-  silu_mul({.gate_up = pass.work.gate_up,
-            .out = pass.work.activated,
-            .type = pass.weights->dtype(),
-            .rows = pass.rows,
-            .cols = c.ffn},
-           *pass.stream);
+  gated_product(product_params(pass, {hidden, w.gate_up, nullptr, nullptr, pass.work.gate_up, 2 * c.ffn, c.hidden,
+                                      norm_of(pass, w.ffn_norm)}),
+                pass.work.activated, *pass.stream);
   multiply(pass, {pass.work.activated, w.down, nullptr, hidden, hidden, c.hidden, c.ffn});
 }
 
 void output_logits(const Pass& pass, const void* hidden, float* logits) {
   const TraceSpan span(*pass.stream, "logits");
   const ModelConfig& c = *pass.config;
-  normalise(pass, hidden, pass.weights->final_norm());
-  product({.x = pass.work.normed,
+  product({.x = hidden,
            .weight = pass.weights->head(),
            .bias = nullptr,
            .residual = nullptr,
@@ -220,7 +199,8 @@ void output_logits(const Pass& pass, const void* hidden, float* logits) {
            .rows = pass.rows,
            .n = c.vocab,
            .k = c.hidden,
-           .path = ProductPath::kDecode},
+           .path = ProductPath::kDecode,
+           .norm = norm_of(pass, pass.weights->final_norm())},
           *pass.stream);
 }
 

@@ -45,7 +45,7 @@ struct Pass {
   const int32_t* positions;  // [rows], device
   const float* cos_sin;      // [table_rows, head_dim], device
   int64_t table_rows;
-  DType k_type, v_type;
+  DType k_type, v_type;  // of the rows that rotate_rows() makes: never low-bit
   int64_t rows;
   ProductPath path;
   Stream* stream;
@@ -70,16 +70,19 @@ struct EmbeddedTokens {
 };
 void embed_tokens(const Weight& embedding, const EmbeddedTokens& tokens, Stream& stream);
 
-// hidden [rows, hidden] -> work.qkv: norm, product, and the head norms of families that have them.
+// hidden [rows, hidden] -> work.qkv: norm and product.
 void qkv_product(const Pass& pass, const LayerWeights& layer, const void* hidden);
-// Rows [first, first + rows) of work.qkv: rotates q in place; K and V, rounded to the cache's types, go to `to`.
-void rotate_rows(const Pass& pass, int64_t first, int64_t rows, const KvRows& to);
+// Rows [first, first + rows) of work.qkv: the head norms of families that have them; rotates q in place; K and V,
+// rounded to the cache's types, go to `to`.
+void rotate_rows(const Pass& pass, const LayerWeights& layer, int64_t first, int64_t rows, const KvRows& to);
+// Both, of all rows; work.qkv has q alone afterwards.
+void rotated_qkv_product(const Pass& pass, const LayerWeights& layer, const void* hidden, const KvRows& to);
 // work.attention -> hidden, the layer's second half: output product, norm, MLP, both residuals.
 void layer_output(const Pass& pass, const LayerWeights& layer, void* hidden);
 // hidden -> logits [rows, vocab] in f32: final norm and head, always on the decode path.
 void output_logits(const Pass& pass, const void* hidden, float* logits);
 
-// The shape that every attention call over work.qkv has.
+// The shape of an attention call over work.qkv and rows of the pass's types.
 AttentionShape attention_shape(const Pass& pass);
 
 }  // namespace headrace

@@ -1,7 +1,7 @@
 // A saved block of a prefix and its manifest (docs/design.md, section 9). A block of rows holds the rows of one prompt
 // in one segment of cache/layout.h, of all layers, in one data file: part l is layer l's segment with its memory
-// layout, in whole pages, with a checksum. A block for a draft holds the draft's data for the same rows, in one part.
-// Pure values; any thread.
+// layout, in whole pages, with a checksum; low-bit rows have their parameters with them. A block for a draft holds the
+// draft's data for the same rows, in one part. Pure values; any thread.
 //
 // A block is named by its content: SHA-256 of the previous block and of its tokens. The parent of the first block is
 // the identity of everything that decides a row's bits. So prompts with a common beginning share its blocks, and blocks

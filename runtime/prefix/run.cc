@@ -17,6 +17,27 @@ uint64_t draft_part_bytes(const DraftNeeds& draft, int64_t segment) {
   return whole_pages(u(segment_range(segment).rows) * draft.row_bytes);
 }
 
+struct PlaneRows {
+  int64_t capacity, rows;  // of a segment; of them, those that are saved
+};
+
+// K or V of a segment, after the planes that the source has: its values, then its parameters (kernels/rows/op.h).
+void add_plane(const RowShape& shape, DType type, const PlaneRows& plane, PrefixSaver::Source* source) {
+  uint64_t begin = 0;
+  for (const PrefixSaver::Source::Elements& before : source->elements) begin += before.bytes;
+  const auto add = [&](DType of, uint64_t row_bytes) {
+    if (row_bytes == 0) return;
+    const uint64_t stride = u(plane.capacity) * row_bytes, end = begin + u(shape.kv_heads) * stride;
+    source->elements.push_back({.type = of, .bytes = end - begin});
+    if (plane.rows < plane.capacity) {
+      source->runs.push_back({.begin = begin, .end = end, .stride = stride, .bytes = u(plane.rows) * row_bytes});
+    }
+    begin = end;
+  };
+  add(type, row_value_bytes(type, shape.head_dim));
+  add(DType::kF16, row_parameter_bytes(type, shape.head_dim));
+}
+
 }  // namespace
 
 PrefixRun::PrefixRun(PrefixStore& store, const PrefixRunSetup& setup)
@@ -280,20 +301,10 @@ void PrefixRun::layer_stored(int64_t layer, KvCache& cache, const std::byte* bui
     if (block.kind != PrefixBlockKind::kRows) continue;
     const int64_t segment = segment_of(block.first_row), capacity = segment_range(segment).rows;
     const KvCache::StoredSegment from = cache.stored_segment(layer, segment, static_cast<int64_t>(prompt_.size()));
-    const uint64_t k_bytes = u(capacity) * setup_.shape.k_bytes(), v_bytes = u(capacity) * setup_.shape.v_bytes();
-    PrefixSaver::Source source{.block = i,
-                               .part = u(layer),
-                               .data = from.data,
-                               .on_device = from.on_device,
-                               .runs = {},
-                               .elements = {{{setup_.shape.k_type, k_bytes}, {setup_.shape.v_type, v_bytes}}}};
-    if (block.rows < capacity) {
-      const uint64_t k = setup_.shape.k_bytes() / u(setup_.shape.kv_heads),
-                     v = setup_.shape.v_bytes() / u(setup_.shape.kv_heads);
-      source.runs = {
-          {.begin = 0, .end = k_bytes, .stride = u(capacity) * k, .bytes = u(block.rows) * k},
-          {.begin = k_bytes, .end = block.part_bytes, .stride = u(capacity) * v, .bytes = u(block.rows) * v}};
-    }
+    PrefixSaver::Source source{
+        .block = i, .part = u(layer), .data = from.data, .on_device = from.on_device, .runs = {}, .elements = {}};
+    add_plane(setup_.shape, setup_.shape.k_type, {.capacity = capacity, .rows = block.rows}, &source);
+    add_plane(setup_.shape, setup_.shape.v_type, {.capacity = capacity, .rows = block.rows}, &source);
     if (source.data != nullptr) {
       sources.push_back(std::move(source));
       continue;
@@ -324,7 +335,7 @@ void PrefixRun::draft_made(std::span<const PromptStates> states, std::shared_ptr
                                  .end = block.part_bytes,
                                  .stride = block.part_bytes,
                                  .bytes = u(block.rows) * setup_.draft.row_bytes}},
-                       .elements = {{{setup_.draft.type, u(block.rows) * setup_.draft.row_bytes}}}});
+                       .elements = {{setup_.draft.type, u(block.rows) * setup_.draft.row_bytes}}});
   }
   if (sources.empty()) return;
   saver_->save_now(std::move(ready), sources);

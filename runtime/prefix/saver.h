@@ -5,7 +5,6 @@
 // it. Thread: one at a time.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <exception>
@@ -34,12 +33,13 @@ class PrefixSaver {
       uint64_t begin, end, stride, bytes;
     };
     std::vector<Runs> runs{};
-    // The types of the part's elements, as consecutive runs of bytes; the bytes after them are not checked.
+    // The types of the part's elements, as consecutive runs of bytes; the bytes after them are not checked. Low-bit
+    // values are always finite: their parameters are not, if the row was not.
     struct Elements {
       DType type = DType::kF32;
       uint64_t bytes = 0;
     };
-    std::array<Elements, 2> elements{};
+    std::vector<Elements> elements{};
   };
   // Pinned memory for parts of at most this size.
   static uint64_t pinned_bytes(Backend backend, uint64_t largest_part);

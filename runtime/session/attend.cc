@@ -61,9 +61,11 @@ void PassAttention::run(const Pass& pass, int64_t layer, const PassScope& scope)
   params.fresh = true;
   if (scope.mode == StepMode::kPartial) {
     params.positions = buffers_.step().inputs.slots;
-    partial_prefix(params, pass, layer);
+    partial_prefix(params, pass, layer, scope);
   } else {
     params.positions = pass.positions;
+    params.shape.k_type = kv_.cache.shape().k_type;
+    params.shape.v_type = kv_.cache.shape().v_type;
     full_prefix(params, pass, layer, scope);
   }
   tail(pass, layer);
@@ -73,8 +75,8 @@ void PassAttention::full_prefix(const PrefixAttentionParams& params, const Pass&
                                 const PassScope& scope) {
   PrefixFold::Seen seen;
   KvCache& cache = kv_.cache;
-  PartialKv* const partial = kv_.partial;
-  if (scope.mode == StepMode::kRefresh) {
+  PartialRows* const partial = kv_.partial;
+  if (scope.mode == StepMode::kRefresh && partial->selects()) {
     // Of the tree, or, where the last query counts alone, up to its root: what comes after may not be right. Of a large
     // tree the first nodes, which are the likeliest.
     const bool last = layout_.options().partial.reduce == BlockReduce::kLast;
@@ -102,9 +104,13 @@ void PassAttention::full_prefix(const PrefixAttentionParams& params, const Pass&
   fold.finish();
 }
 
-void PassAttention::partial_prefix(const PrefixAttentionParams& params, const Pass& pass, int64_t layer) {
+void PassAttention::partial_prefix(PrefixAttentionParams params, const Pass& pass, int64_t layer,
+                                   const PassScope& scope) {
+  params.shape.k_type = kv_.partial->k_type();
+  params.shape.v_type = kv_.partial->v_type();
+  params.rotated_q = buffers_.step().rotated_q;
   PrefixFold fold(params, segments_a_launch(pass), std::numeric_limits<int64_t>::max(), {}, compute_);
-  for (const KvSegment& segment : kv_.partial->segments(layer)) fold.add(segment);
+  for (const KvSegment& segment : kv_.partial->segments(layer, scope.deepest_position)) fold.add(segment);
   fold.finish();
 }
 

@@ -8,7 +8,7 @@
 #include "kernels/attention/op.h"
 #include "runtime/kv/kv_cache.h"
 #include "runtime/kv/kv_streamer.h"
-#include "runtime/kv/partial_kv.h"
+#include "runtime/kv/partial_rows.h"
 #include "runtime/session/buffers.h"
 
 namespace headrace {
@@ -17,7 +17,7 @@ namespace headrace {
 struct KvRooms {
   KvCache& cache;
   KvStreamer* streamer = nullptr;  // null if all rows are resident
-  PartialKv* partial = nullptr;    // null if the partial KV would hold all rows
+  PartialRows* partial = nullptr;  // null if every step reads the full KV
 };
 
 // Which of these rows a pass reads.
@@ -32,12 +32,12 @@ class PassAttention {
   PassAttention(const SessionPlan& plan, const SessionBuffers& buffers, const KvRooms& kv);
 
   // One layer of the pass: its queries are in pass.work.qkv, its own rows in the cache's pass rows. A refresh also
-  // selects the blocks of the partial KV, and gathers them from the segments.
+  // selects the blocks of the partial KV, if it has blocks, and gathers them from the segments.
   void run(const Pass& pass, int64_t layer, const PassScope& scope);
 
  private:
   void full_prefix(const PrefixAttentionParams& params, const Pass& pass, int64_t layer, const PassScope& scope);
-  void partial_prefix(const PrefixAttentionParams& params, const Pass& pass, int64_t layer);
+  void partial_prefix(PrefixAttentionParams params, const Pass& pass, int64_t layer, const PassScope& scope);
   void tail(const Pass& pass, int64_t layer);
   int64_t segments_a_launch(const Pass& pass) const;
 

@@ -42,15 +42,15 @@ const int32_t* SessionBuffers::host_tree_tokens() const {
 }
 
 Pass SessionBuffers::make_pass(const LayerWork& work, const int32_t* positions, int64_t rows, ProductPath path) const {
-  const SessionOptions& options = plan_.layout.options();
+  const RowShape exact = plan_.layout.shape().exact();
   return {.config = &plan_.layout.config(),
           .weights = &plan_.layout.weights(),
           .work = work,
           .positions = positions,
           .cos_sin = step_.cos_sin,
-          .table_rows = options.context_tokens,
-          .k_type = options.k_type,
-          .v_type = options.v_type,
+          .table_rows = plan_.layout.options().context_tokens,
+          .k_type = exact.k_type,
+          .v_type = exact.v_type,
           .rows = rows,
           .path = path,
           .stream = &plan_.layout.compute()};

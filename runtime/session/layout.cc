@@ -4,6 +4,7 @@
 
 #include "kernels/elementwise/op.h"
 #include "offload/disk/file.h"
+#include "runtime/kv/row_copy.h"
 #include "runtime/speculation/pending_tree.h"
 
 namespace headrace {
@@ -19,12 +20,13 @@ AttentionState carve_state(const ModelConfig& c, int64_t rows, BumpAllocator& al
 
 }  // namespace
 
-RowShape row_shape(const ModelConfig& config, DType k_type, DType v_type) {
+RowShape row_shape(const ModelConfig& config, DType k_type, DType v_type, DType exact) {
   return {.layers = config.layers,
           .kv_heads = config.kv_heads,
           .head_dim = config.head_dim,
           .k_type = k_type,
-          .v_type = v_type};
+          .v_type = v_type,
+          .exact_type = exact};
 }
 
 StepInputs StepInputs::carve(BumpAllocator& allocator, int64_t pass_rows, int64_t path_stride) {
@@ -80,7 +82,7 @@ SessionLayout::SessionLayout(Device& device, Stream& compute, const ModelConfig&
       config_(config),
       weights_(weights),
       options_(options),
-      shape_(row_shape(config, options.k_type, options.v_type)) {
+      shape_(row_shape(config, options.k_type, options.v_type, weights.dtype())) {
   CHECK(options.pass_rows > 0 && pass_rows() <= kMaxPassNodes, "pass_rows=", options.pass_rows);
   CHECK(options.grow_rows == 0 || partial_on(), "grow_rows=", options.grow_rows);
   CHECK(prefill_group() % kPrefixTile == 0, "prefill_group=", prefill_group());
@@ -154,6 +156,10 @@ StepWork SessionLayout::carve_step(BumpAllocator& allocator, BumpAllocator& late
   work.scratch_rows = std::clamp(static_cast<int64_t>(kScratchBytes / one), pass_rows(), most);
   work.state = carve_state(config_, pass_rows(), later);
   work.scratch = carve_state(config_, work.scratch_rows, later);
+  if (partial_on() && options_.partial.shape.copy == DType::kInt4) {
+    work.rotated_q = later.take_bytes(static_cast<uint64_t>(pass_rows() * config_.heads * config_.head_dim) *
+                                      dtype_bytes(weights_.dtype()));
+  }
   work.logits = later.take<float>(logit_rows() * config_.vocab);
   work.sample_workspace = later.take_bytes(sample_workspace_bytes(drawn_rows(), config_.vocab));
   if (options_.grow_rows > 0) {
@@ -175,9 +181,7 @@ void SessionLayout::plan_work(PlanInput* input) const {
   const int64_t group = std::min(computed_rows(), prefill_group());
   uint64_t prefill_products = products(group, ProductPath::kPrefill);
   if (scored()) prefill_products = std::max(prefill_products, products(kDrawnRows, ProductPath::kDecode));
-  const uint64_t choice =
-      partial_on() ? PartialKv::work_bytes(shape_, options_.partial.shape, options_.context_tokens) : 0;
-  const uint64_t work = whole_pages(step.used_bytes()) + pointer_bytes() + choice;
+  const uint64_t work = whole_pages(step.used_bytes()) + pointer_bytes() + partial_work_bytes();
   const uint64_t table_row = static_cast<uint64_t>(config_.head_dim) * sizeof(float);
   input->decode_work = {.bytes = work + whole_pages(later.used_bytes()) + products(pass_rows(), ProductPath::kDecode),
                         .per_context_row = table_row};
@@ -186,13 +190,25 @@ void SessionLayout::plan_work(PlanInput* input) const {
                          .per_prompt_row = hidden_row_bytes() + (scored() ? 4 : 2) * sizeof(int32_t)};
 }
 
+// Of a partial KV, in addition to its rows and summaries.
+uint64_t SessionLayout::partial_work_bytes() const {
+  if (!partial_on()) return 0;
+  const PartialShape& partial = options_.partial.shape;
+  if (partial.copy) return RowCopy::work_bytes(shape_, options_.context_tokens);
+  return PartialKv::work_bytes(shape_, partial, options_.context_tokens);
+}
+uint64_t SessionLayout::partial_pinned_bytes() const {
+  if (options_.partial.shape.copy) return RowCopy::pinned_bytes(shape_, options_.context_tokens);
+  return PartialKv::pinned_bytes(shape_);
+}
+
 // Pinned memory in addition to the KV cache.
 uint64_t SessionLayout::pinned_work_bytes() const {
   BumpAllocator inputs(nullptr);
   carve_inputs(inputs);
   uint64_t bytes = whole_pages(inputs.used_bytes()) + pointer_bytes() + whole_pages(result_bytes()) +
                    whole_pages(PrefillStaging::bytes(options_.prompt_tokens, scored()));
-  if (partial_on()) bytes += PartialKv::pinned_bytes(shape_) + whole_pages(ranked_bytes());
+  if (partial_on()) bytes += partial_pinned_bytes() + whole_pages(ranked_bytes());
   if (options_.prefix != nullptr) bytes += options_.prefix->pinned_bytes(device_.backend());
   return bytes;
 }
@@ -257,7 +273,7 @@ PrefillWork SessionLayout::carve_prefill(BumpAllocator& allocator) const {
   work.matrices = unpacked > 0 ? allocator.take_bytes(unpacked) : nullptr;
   work.segment_count = segments_for(prompt);
   work.segments = allocator.take<KvSegment>(work.segment_count);
-  work.layer_buffer = nullptr;  // allocated separately, as the planner counts it
+  work.layer_buffer = work.stored_layer = nullptr;  // allocated separately, as the planner counts them
   if (scored()) {
     work.next = allocator.take<int32_t>(prompt);
     work.log_probs = allocator.take<float>(prompt);

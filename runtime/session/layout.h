@@ -31,6 +31,7 @@ class SessionLayout {
   // Plans with the memory that the device has free now. The weights' memory must be reserved. Throws
   // Error(kDoesNotFit).
   MemoryPlan plan() const { return make_plan(plan_input()); }
+  std::optional<MemoryPlan> try_plan() const { return headrace::try_plan(plan_input()); }
   PlanInput plan_input() const;
 
   bool partial_on() const { return options_.partial_on(); }
@@ -58,6 +59,8 @@ class SessionLayout {
 
  private:
   void plan_work(PlanInput* input) const;
+  uint64_t partial_work_bytes() const;
+  uint64_t partial_pinned_bytes() const;
   uint64_t pinned_work_bytes() const;
   uint64_t pointer_bytes() const;  // of a table of pointers to all layers' K and V
   uint64_t disk_free_bytes() const;

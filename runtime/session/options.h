@@ -39,12 +39,12 @@ struct SessionOptions {
   bool graphs = true;                      // replay steps as CUDA graphs where possible; false: for tests and benches
   int64_t grow_rows = 0;                   // most nodes that one call of grow() computes; 0: it is not called
   int64_t drawn_rows = kDrawnRows;         // more: for tests that read the logits of all rows
-  PartialOptions partial{};                // no blocks: every step reads the full KV
+  PartialOptions partial{};                // off: every step reads the full KV
   PrefixRun* prefix = nullptr;             // saved prefixes to read and to save; outlives the session
   Draft* draft = nullptr;                  // gets the target's states, and is part of the plan; outlives the session
   PromptScores* scores = nullptr;          // filled by prefill, which then computes every row; outlives the session
 
-  bool partial_on() const { return partial.shape.serves(context_tokens); }  // else the partial KV would hold all rows
+  bool partial_on() const { return partial.shape.serves(context_tokens); }  // else every step reads all rows
   int64_t prefill_rows(Backend backend) const;                              // of a prefill product
 };
 
@@ -63,6 +63,7 @@ constexpr int64_t prompt_scoring_rows(int64_t prompt_tokens, int64_t group) {
   return std::min(kScoringRows, (prompt_tokens - 1) % group + 1);
 }
 
-RowShape row_shape(const ModelConfig& config, DType k_type, DType v_type);
+// `exact`: the weights' type, in which low-bit rows are held exactly.
+RowShape row_shape(const ModelConfig& config, DType k_type, DType v_type, DType exact);
 
 }  // namespace headrace

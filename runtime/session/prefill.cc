@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/elementwise/op.h"
+#include "kernels/rows/op.h"
 #include "offload/device/trace.h"
 #include "runtime/session/attend.h"
 
@@ -16,13 +17,9 @@ constexpr size_t kGroupsAhead = 4;  // the host enqueues at most this far ahead:
 
 // Segment `index` of a layer buffer, with the rows that the prompt fills.
 KvSegment built_segment(const RowShape& shape, const std::byte* buffer, int64_t index, int64_t prompt_tokens) {
-  const SegmentRange range = segment_range(index);
-  const std::byte* const k = buffer + segments_bytes(shape, 0, index);
-  return {.k = k,
-          .v = k + static_cast<uint64_t>(range.rows) * shape.k_bytes(),
-          .position = static_cast<int32_t>(range.begin),
-          .rows = static_cast<int32_t>(std::min(range.rows, prompt_tokens - range.begin)),
-          .stride_rows = static_cast<int32_t>(range.rows)};
+  KvSegment segment = segment_view(shape, buffer + segments_bytes(shape, 0, index), index);
+  segment.rows = static_cast<int32_t>(std::min<int64_t>(segment.rows, prompt_tokens - segment.position));
+  return segment;
 }
 
 // The destination of row `first` and of the rows after it, up to the end of its segment.
@@ -85,29 +82,32 @@ class Pace {
 
 }  // namespace
 
-Prefill::Prefill(const SessionPlan& plan, const SessionBuffers& buffers, KvCache& cache, PartialKv* partial,
+Prefill::Prefill(const SessionPlan& plan, const SessionBuffers& buffers, KvCache& cache, PartialRows* partial,
                  const Watcher& watcher)
     : layout_(plan.layout),
       options_(layout_.options()),
+      exact_(layout_.shape().exact()),
       compute_(layout_.compute()),
       buffers_(buffers),
       cache_(cache),
       partial_(partial),
       watcher_(watcher),
-      layer_buffer_bytes_(plan.memory.layer_buffer_bytes) {}
+      memory_(plan.memory) {}
 
 bool Prefill::run(std::span<const int32_t> ids) {
   Device& device = layout_.device();
   BumpAllocator size(nullptr);
   layout_.carve_prefill(size);
   DeviceBuffer memory = device.allocate(size.used_bytes(), "prefill");
-  DeviceBuffer buffer = device.allocate(layer_buffer_bytes_, "the layer that prefill builds");
+  DeviceBuffer buffer = device.allocate(memory_.layer_buffer_bytes, "the layer that prefill builds"), stored;
+  if (memory_.stored_layer_bytes > 0) stored = device.allocate(memory_.stored_layer_bytes, "the same layer, quantised");
   PinnedBuffer staging =
       device.allocate_pinned(PrefillStaging::bytes(options_.prompt_tokens, layout_.scored()), "the prompt");
   const DrainBeforeGoing guard(compute_, cache_, options_.prefix);
   BumpAllocator allocator(memory.data());
   work_ = layout_.carve_prefill(allocator);
   work_.layer_buffer = buffer.data();
+  work_.stored_layer = memory_.stored_layer_bytes > 0 ? stored.data() : buffer.data();
   upload_prompt(ids, staging);
   embed_prompt();
   const bool finished = layers() && draft(ids) && score(staging);
@@ -129,7 +129,7 @@ void Prefill::upload_prompt(std::span<const int32_t> ids, const PinnedBuffer& st
   compute_.copy(work_.ids, host.ids, ids.size_bytes(), Link::kHostToDevice, "prompt");
   compute_.copy(work_.positions, host.positions, ids.size_bytes(), Link::kHostToDevice, "positions");
   for (int64_t i = 0; i < work_.segment_count; ++i) {
-    host.segments[i] = built_segment(layout_.shape(), work_.layer_buffer, i, options_.prompt_tokens);
+    host.segments[i] = built_segment(exact_, work_.layer_buffer, i, options_.prompt_tokens);
   }
   work_.host_segments = {host.segments, static_cast<size_t>(work_.segment_count)};
   compute_.copy(work_.segments, host.segments, static_cast<uint64_t>(work_.segment_count) * sizeof(KvSegment),
@@ -158,10 +158,11 @@ bool Prefill::layers() {
   bool go_on = begin_prefix();
   for (int64_t layer = 0; layer < layer_count && go_on; ++layer) {
     const TraceSpan span(compute_, {"layer", layer});
-    if (prefix != nullptr && !prefix->bring_layer(layer, work_.layer_buffer, *left, compute_)) {
+    if (prefix != nullptr && !prefix->bring_layer(layer, work_.stored_layer, *left, compute_)) {
       go_on = false;
       break;
     }
+    restore_saved_rows();
     if (options_.draft != nullptr) options_.draft->prefill_layer({layer, work_.hidden, prompt - saved, saved});
     const LayerWeights weights = layer_weights(layer);
     int64_t rows = 0;  // of a group; groups begin at absolute multiples
@@ -171,14 +172,14 @@ bool Prefill::layers() {
       go_on = pace.group(saved + (layer * (prompt - saved) + first - saved + rows) / layer_count);
     }
     if (partial_ != nullptr && go_on) {
-      const int64_t scoring = prompt_scoring_rows(prompt, group);
+      const int64_t scoring = partial_->selects() ? prompt_scoring_rows(prompt, group) : 0;
       CHECK(scoring <= rows, "scoring=", scoring, " of ", rows);
       partial_->fill_layer(layer, prompt, work_.host_segments, scoring_queries(layout_, work_.layer, rows, scoring),
                            compute_);
     }
     if (prefix != nullptr) left = layout_.device().make_event();  // the saver waits for one event per layer
-    cache_.store_layer(layer, prompt, work_.layer_buffer, compute_, *left);
-    if (prefix != nullptr && go_on) prefix->layer_stored(layer, cache_, work_.layer_buffer, left);
+    cache_.store_layer(layer, prompt, built(), compute_, *left);
+    if (prefix != nullptr && go_on) prefix->layer_stored(layer, cache_, work_.stored_layer, left);
   }
   compute_.synchronize();
   if (progress) progress->update(prompt);
@@ -260,11 +261,7 @@ void Prefill::group_rows(const LayerWeights& weights, int64_t first, int64_t row
   const Pass pass = buffers_.make_pass(work_.layer, work_.positions + first, rows, ProductPath::kPrefill);
   qkv_product(pass, weights, hidden);
   if (first == layout_.saved_rows()) compute_.wait(layer_left);
-  for (int64_t row = 0; row < rows;) {  // a group may span several segments
-    const int64_t here = std::min(rows - row, segment_range(segment_of(first + row)).end() - (first + row));
-    rotate_rows(pass, row, here, rows_from(layout_.shape(), work_.layer_buffer, first + row));
-    row += here;
-  }
+  build_rows(pass, weights, first);
   {
     const TraceSpan attention(compute_, "attention");
     prefill_attention({.shape = attention_shape(pass),
@@ -276,6 +273,52 @@ void Prefill::group_rows(const LayerWeights& weights, int64_t first, int64_t row
                       compute_);
   }
   layer_output(pass, weights, hidden);
+}
+
+// Keys and values of a group, which may span several segments.
+void Prefill::build_rows(const Pass& pass, const LayerWeights& weights, int64_t first) {
+  const RowShape& shape = layout_.shape();
+  for (int64_t row = 0; row < pass.rows;) {
+    const int64_t index = segment_of(first + row);
+    const SegmentRange range = segment_range(index);
+    const int64_t here = std::min(pass.rows - row, range.end() - (first + row));
+    rotate_rows(pass, weights, row, here, rows_from(exact_, work_.layer_buffer, first + row));
+    if (shape.has_low_bit()) {
+      quantise_rows({.from = built_segment(exact_, work_.layer_buffer, index, options_.prompt_tokens),
+                     .to = built_segment(shape, work_.stored_layer, index, options_.prompt_tokens),
+                     .k_type = exact_.k_type,
+                     .v_type = exact_.v_type,
+                     .stored_k_type = shape.k_type,
+                     .stored_v_type = shape.v_type,
+                     .kv_heads = shape.kv_heads,
+                     .head_dim = shape.head_dim,
+                     .first_row = first + row - range.begin,
+                     .count = here,
+                     .write_back = true},
+                    compute_);
+    }
+    row += here;
+  }
+}
+
+// Rows of a saved prefix are stored rows.
+void Prefill::restore_saved_rows() {
+  const RowShape& shape = layout_.shape();
+  if (!shape.has_low_bit()) return;
+  const int64_t saved = layout_.saved_rows();
+  for (int64_t index = 0; index < segments_for(saved); ++index) {
+    dequantise_rows({.from = built_segment(shape, work_.stored_layer, index, options_.prompt_tokens),
+                     .to = built_segment(exact_, work_.layer_buffer, index, options_.prompt_tokens),
+                     .k_type = exact_.k_type,
+                     .v_type = exact_.v_type,
+                     .stored_k_type = shape.k_type,
+                     .stored_v_type = shape.v_type,
+                     .kv_heads = shape.kv_heads,
+                     .head_dim = shape.head_dim,
+                     .first_row = 0,
+                     .count = std::min(segment_range(index).end(), saved) - segment_range(index).begin},
+                    compute_);
+  }
 }
 
 }  // namespace headrace

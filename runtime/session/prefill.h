@@ -4,6 +4,10 @@
 // next layer's first rows wait for the copy. Each row crosses the link once, to the host. Rows of a saved prefix are
 // read into the same buffer, once a layer, instead of being computed.
 //
+// Low-bit rows are quantised a group at a time, right after RoPE, into a second buffer, and the buffer that attention
+// reads gets their values. So prefill, the tail, block summaries and drafts use the values that are stored, and rows of
+// a saved prefix, which are dequantised into that buffer, have the same bits.
+//
 // One object per prompt; run() allocates and frees its memory. Thread: the session's.
 #pragma once
 
@@ -13,7 +17,7 @@
 
 #include "runtime/base/progress.h"
 #include "runtime/kv/kv_cache.h"
-#include "runtime/kv/partial_kv.h"
+#include "runtime/kv/partial_rows.h"
 #include "runtime/session/buffers.h"
 
 namespace headrace {
@@ -27,7 +31,7 @@ struct Watcher {
 class Prefill {
  public:
   // `partial`: null if the run has none. All references must outlive this.
-  Prefill(const SessionPlan& plan, const SessionBuffers& buffers, KvCache& cache, PartialKv* partial,
+  Prefill(const SessionPlan& plan, const SessionBuffers& buffers, KvCache& cache, PartialRows* partial,
           const Watcher& watcher);
 
   // Runs the prompt through all layers and fills the cache, the partial KV and the draft. Copies the state of the last
@@ -43,15 +47,19 @@ class Prefill {
   bool score(const PinnedBuffer& staging);
   LayerWeights layer_weights(int64_t layer);
   void group_rows(const LayerWeights& weights, int64_t first, int64_t rows, const Event& layer_left);
+  void build_rows(const Pass& pass, const LayerWeights& weights, int64_t first);
+  void restore_saved_rows();
+  KvCache::BuiltLayer built() const { return {.stored = work_.stored_layer, .exact = work_.layer_buffer}; }
 
   const SessionLayout& layout_;
   const SessionOptions& options_;
+  const RowShape exact_;  // of the rows that are computed
   Stream& compute_;
   const SessionBuffers& buffers_;
   KvCache& cache_;
-  PartialKv* const partial_;
+  PartialRows* const partial_;
   const Watcher watcher_;
-  const uint64_t layer_buffer_bytes_;
+  const MemoryPlan& memory_;
   PrefillWork work_{};
 };
 

@@ -2,9 +2,21 @@
 
 #include <utility>
 
+#include "runtime/kv/partial_kv.h"
+#include "runtime/kv/row_copy.h"
 #include "runtime/session/prefill.h"
 
 namespace headrace {
+namespace {
+
+std::unique_ptr<PartialRows> make_partial_rows(const SessionLayout& layout) {
+  const PartialOptions& partial = layout.options().partial;
+  const int64_t context = layout.options().context_tokens;
+  if (partial.shape.copy) return std::make_unique<RowCopy>(layout.device(), layout.shape(), partial.shape, context);
+  return std::make_unique<PartialKv>(layout.device(), layout.shape(), partial, context);
+}
+
+}  // namespace
 
 Session::~Session() {  // nothing may use the memory when it is freed
   if (plan_.layout.options().prefix != nullptr) plan_.layout.options().prefix->abandon();
@@ -33,7 +45,7 @@ void Session::allocate() {
   cache_ =
       std::make_unique<KvCache>(layout.device(), layout.shape(), plan_.memory, layout.pass_rows(), std::move(backing_));
   if (layout.partial_on()) {
-    partial_ = std::make_unique<PartialKv>(layout.device(), layout.shape(), options.partial, options.context_tokens);
+    partial_ = make_partial_rows(layout);
   }
   if (options.draft != nullptr) {
     options.draft->allocate(layout.compute());

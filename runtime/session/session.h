@@ -14,7 +14,7 @@
 #include "runtime/base/progress.h"
 #include "runtime/kv/kv_cache.h"
 #include "runtime/kv/kv_streamer.h"
-#include "runtime/kv/partial_kv.h"
+#include "runtime/kv/partial_rows.h"
 #include "runtime/session/buffers.h"
 #include "runtime/session/target_pass.h"
 #include "runtime/speculation/accept.h"
@@ -92,7 +92,7 @@ class Session {
   std::unique_ptr<SessionBuffers> buffers_;
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<KvStreamer> streamer_;  // null if all rows are resident
-  std::unique_ptr<PartialKv> partial_;    // null if the partial KV would hold all rows
+  std::unique_ptr<PartialRows> partial_;  // null if every step reads the full KV
   std::unique_ptr<TargetPass> pass_;      // from prefill() on
 };
 

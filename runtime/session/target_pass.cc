@@ -78,7 +78,7 @@ std::span<const int32_t> TargetPass::verify(const ProposedTree& proposed, StepMo
 }
 
 void TargetPass::start_pass(StepMode mode, int64_t nodes) {
-  CHECK(mode == StepMode::kFull || kv_.partial != nullptr, "a partial KV that there is no room for");
+  CHECK(mode == StepMode::kFull || kv_.partial != nullptr, "a run without a partial KV");
   scope_.mode = mode;
   grows_ = false;
   step_rows_ = nodes;
@@ -98,8 +98,9 @@ void TargetPass::play_pass() {
   if (streams || scope_.mode == StepMode::kRefresh || !options_.graphs) {  // each refresh chooses among more blocks
     enqueue();
   } else {
-    const int64_t segments = scope_.mode == StepMode::kPartial ? -1 : prefix_segments();
-    replay_.run(compute_, {step_rows_, segments, on_device_ ? 1 : 0}, enqueue);
+    const bool partial = scope_.mode == StepMode::kPartial;
+    const int64_t segments = partial ? partial_segments() : prefix_segments();
+    replay_.run(compute_, {step_rows_, segments, on_device_ ? 1 : 0, partial ? 1 : 0}, enqueue);
   }
 }
 
@@ -120,7 +121,7 @@ Ranked TargetPass::grow(const Tree& tree, int64_t first) {
     rank(pass.rows);
   };
   if (options_.graphs) {
-    growth_replay_.run(compute_, {pass.rows, 0, 0, 0}, enqueue);
+    growth_replay_.run(compute_, {pass.rows, partial_segments(), 0, 0}, enqueue);
   } else {
     enqueue();
   }
@@ -165,8 +166,7 @@ int64_t TargetPass::growth_rows(int64_t rows, int64_t first) const {
   return std::max(rows, std::min({whole, options_.grow_rows, layout_.pass_rows() - first}));
 }
 
-// If nothing streams, the enqueued work depends only on the number of nodes and of prefix segments; in a partial step
-// only on the number of nodes.
+// If nothing streams, the enqueued work depends only on the number of nodes and of prefix segments.
 void TargetPass::run_pass(const Pass& pass) {
   embed_tokens(weights_.embedding(),
                {.ids = buffers_.step().inputs.tokens,
@@ -177,9 +177,8 @@ void TargetPass::run_pass(const Pass& pass) {
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
     const TraceSpan inside(compute_, {"layer", layer});
     if (options_.draft != nullptr) options_.draft->pass_layer({layer, buffers_.step().hidden, pass.rows});
-    qkv_product(pass, weights_.layer(layer), buffers_.step().hidden);
-    rotate_rows(pass, 0, pass.rows,
-                kv_.cache.pass_destination(layer, grows_ ? buffers_.step().inputs.first_row : nullptr));
+    rotated_qkv_product(pass, weights_.layer(layer), buffers_.step().hidden,
+                        kv_.cache.pass_destination(layer, grows_ ? buffers_.step().inputs.first_row : nullptr));
     attention_.run(pass, layer, scope_);
     layer_output(pass, weights_.layer(layer), buffers_.step().hidden);
   }
@@ -188,6 +187,11 @@ void TargetPass::run_pass(const Pass& pass) {
 
 // The number of segments with rows that some node of the step reads.
 int64_t TargetPass::prefix_segments() const { return segments_for(tail_begin(scope_.deepest_position)); }
+
+// The same of a partial step.
+int64_t TargetPass::partial_segments() const {
+  return static_cast<int64_t>(kv_.partial->segments(0, scope_.deepest_position).size());
+}
 
 void TargetPass::upload_step(const Tree& tree) {
   const int64_t first = kv_.cache.rows() + (scope_.mode == StepMode::kPartial ? kv_.cache.pending_rows() : 0);

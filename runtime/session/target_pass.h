@@ -51,6 +51,7 @@ class TargetPass {
   uint64_t upload_bytes(int64_t rows) const;
   int64_t growth_rows(int64_t rows, int64_t first) const;
   int64_t prefix_segments() const;
+  int64_t partial_segments() const;
 
   const SessionLayout& layout_;
   const SessionOptions& options_;

@@ -40,8 +40,9 @@ struct StepWork {
   void* hidden;  // [pass_rows, hidden]
   LayerWork layer;
   AttentionState state, scratch;
-  int64_t scratch_rows;  // capacity of `scratch`: segments of a launch times rows of the pass
-  float* logits;         // [logit_rows, vocab]
+  int64_t scratch_rows;       // capacity of `scratch`: segments of a launch times rows of the pass
+  void* rotated_q = nullptr;  // [pass_rows, heads, head_dim]: queries of a copy in int4; null: there is none
+  float* logits;              // [logit_rows, vocab]
   void* sample_workspace;
   // Log-probabilities [grow_rows, kRankedTokens] in f32, then as many tokens, downloaded in one copy.
   std::byte* ranked = nullptr;
@@ -54,7 +55,8 @@ struct PrefillWork {
   void* hidden;              // [prompt, hidden]: the states of the whole prompt
   LayerWork layer;           // for one group of rows
   std::byte* matrices;       // one layer's quantised matrices, dequantised; null: none are, or prefill reads the blocks
-  std::byte* layer_buffer;   // K and V of the layer that is being built, in segments
+  std::byte* layer_buffer;   // K and V of the layer that is being built, in segments of exact rows
+  std::byte* stored_layer;   // the same in the cache's types; if none is low-bit: layer_buffer
   KvSegment* segments;       // [segments] of layer_buffer, for the kernels
   int64_t segment_count;
   std::span<const KvSegment> host_segments;  // the same, for the host

@@ -59,6 +59,7 @@ struct Speculation {
   std::vector<int64_t> offered_by_depth, accepted_by_depth;
   double draft_ms = 0, verify_ms = 0;
   VerifyMode verify = VerifyMode::kFull;
+  std::string partial_kv{};     // what partial steps read: "blocks", "int4", "int8"; empty: there are none
   std::array<Kind, 3> kinds{};  // by StepMode
   VerifyOutcome verify_outcome{};
 
@@ -90,6 +91,7 @@ struct Speculation {
   void add(const Speculation& more) {
     type = more.type;
     verify = more.verify;
+    partial_kv = more.partial_kv;
     for (size_t i = 0; i < kinds.size(); ++i) kinds[i].add(more.kinds[i]);
     steps += more.steps;
     proposed += more.proposed;

@@ -17,6 +17,7 @@ enum class VerifyMode : uint8_t {
 const char* verify_mode_name(VerifyMode mode);  // the value of --verify: "lossless"
 
 constexpr int64_t kAutoInterval = -1, kPublishedInterval = 20;
+constexpr int64_t kUsualBudget = 4096;
 
 constexpr bool partial_budget_fits(int64_t tokens) {
   return tokens > 0 && tokens % kPrefixTile == 0 && tokens <= kMaxKeptBlocks * kBlockRows;
@@ -25,13 +26,23 @@ constexpr bool partial_budget_fits(int64_t tokens) {
 struct VerifyOptions {
   // --verify; none: lossless with a draft. Without one, plain decoding reads the full KV.
   std::optional<VerifyMode> mode{};
-  int64_t budget = 4096;  // --partial-budget: retrieved tokens, a multiple of 64
+  PartialKind partial = PartialKind::kAuto;  // --partial-kv
+  // --partial-budget: retrieved tokens of blocks, a multiple of 64; none: kUsualBudget. With a budget, kAuto is
+  // kBlocks.
+  std::optional<int64_t> budget{};
   // --refresh-interval: tokens between two refreshes. Auto adapts to the costs if refreshes judge; otherwise the text
   // depends on the interval, and auto is the published one.
   int64_t interval = kAutoInterval;
   BlockScore score = BlockScore::kQuest;
   BlockReduce reduce = BlockReduce::kMean;
   bool operator==(const VerifyOptions&) const = default;
+
+  // kAuto only where what fits may decide: not in an approximate run, whose text depends on what partial steps read.
+  PartialKind partial_kind() const {
+    if (partial != PartialKind::kAuto) return partial;
+    return budget || mode == VerifyMode::kApproximate ? PartialKind::kBlocks : PartialKind::kAuto;
+  }
+  int64_t blocks() const { return budget.value_or(kUsualBudget) / kBlockRows; }
 };
 
 // Pending tokens that refreshes judged; of a tree the first choices.

@@ -64,6 +64,20 @@ TEST(Cost, IsWhatAnH200Took) {
   }
 }
 
+// int8 rows are fewer bytes over the link and for the kernels; a partial KV holds exact rows all the same.
+TEST(Cost, OfInt8RowsFollowsTheirBytes) {
+  CostInput in = input(61440, KvMode::kHost);
+  const PassShape full{.committed = 61456},
+      partial{.mode = StepMode::kPartial, .committed = 61456, .partial = {.blocks = 256}};
+  const PassCost step = step_cost(in, full), part = step_cost(in, partial);
+  in.model.rows.k_type = in.model.rows.v_type = DType::kInt8;
+  EXPECT_EQ(step_cost(in, full).kv_bytes * 128, step.kv_bytes * 65);
+  EXPECT_EQ(step_cost(in, full).link_bytes * 128, step.link_bytes * 65);
+  EXPECT_LT(step_cost(in, full).ms(), 0.52 * step.ms());
+  EXPECT_EQ(step_cost(in, partial).kv_bytes, part.kv_bytes);
+  EXPECT_EQ(step_cost(in, partial).ms(), part.ms());
+}
+
 struct Shape {
   const char* name;
   int64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab;

@@ -34,6 +34,42 @@ TEST(Layout, BytesFollowTypesAndHeads) {
   EXPECT_EQ(segments_bytes(shape, 5, 5), 0u);
 }
 
+// A low-bit row has parameters beside its values, and what it is exactly is another shape.
+TEST(Layout, LowBitRows) {
+  const RowShape int8{.layers = 2, .kv_heads = 3, .head_dim = 64, .k_type = DType::kInt8, .v_type = DType::kInt8};
+  EXPECT_TRUE(int8.has_low_bit());
+  EXPECT_EQ(int8.k_bytes(), 3u * 66u);
+  EXPECT_EQ(int8.bytes_all_layers(), 2u * 2u * 3u * 66u);
+  EXPECT_EQ(int8.exact().bytes(), 2u * 3u * 128u);
+  EXPECT_FALSE(int8.exact().has_low_bit());
+  RowShape mixed{.layers = 2, .kv_heads = 1, .head_dim = 64, .k_type = DType::kInt8, .v_type = DType::kF16};
+  mixed.exact_type = DType::kF32;
+  EXPECT_TRUE(mixed.has_low_bit());
+  EXPECT_EQ(mixed.exact().k_type, DType::kF32);
+  EXPECT_EQ(mixed.exact().v_type, DType::kF16);
+  EXPECT_EQ(mixed.exact().exact().bytes(), mixed.exact().bytes());
+}
+
+// What is read from a disk and saved is in whole pages, and a large segment takes four times a small one.
+TEST(Layout, SegmentsAreInWholePages) {
+  const DType types[] = {DType::kF32, DType::kBF16, DType::kInt8};
+  for (const DType k_type : types) {
+    for (const DType v_type : types) {
+      for (const int64_t kv_heads : {1, 2, 3}) {
+        const RowShape shape{.layers = 1, .kv_heads = kv_heads, .head_dim = 64, .k_type = k_type, .v_type = v_type};
+        const uint64_t small = segments_bytes(shape, 0, 1), exact = 512 * shape.bytes();
+        EXPECT_EQ(small % kPageBytes, 0u);
+        EXPECT_GE(small, exact);
+        EXPECT_LT(small, exact + kPageBytes);
+        if (!shape.has_low_bit()) {
+          EXPECT_EQ(small, exact);
+        }
+        EXPECT_EQ(segments_bytes(shape, 31, 33), 5 * small);
+      }
+    }
+  }
+}
+
 TEST(Layout, ARowOfLlama8BIs128KiB) {
   const RowShape shape{.layers = 32, .kv_heads = 8, .head_dim = 128};
   EXPECT_EQ(shape.bytes_all_layers(), 128 * kKiB);

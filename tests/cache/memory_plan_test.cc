@@ -62,13 +62,60 @@ TEST(Planner, ThePartialKvAndItsIndexAreCounted) {
   const MemoryPlan plain = make_plan(in);
   in.partial.blocks = 256;
   const MemoryPlan plan = make_plan(in);
-  EXPECT_EQ(plan.partial_bytes, in.partial.bytes(in.rows));
+  EXPECT_EQ(plan.partial_bytes, in.partial.bytes(in.rows, 61696));
   EXPECT_EQ(plan.index_bytes, block_index_bytes(in.rows, 61696));
   EXPECT_LE(plan.vram_bytes, in.vram_free);
   EXPECT_LT(plan.resident_segments, plain.resident_segments);
   EXPECT_GT(plan.vram_bytes + 2048 * 128 * kKiB, in.vram_free);
-  EXPECT_NE(plan.to_string().find("592.00 MiB  partial KV"), std::string::npos) << plan.to_string();
+  EXPECT_NE(plan.to_string().find("592.00 MiB  partial KV: blocks"), std::string::npos) << plan.to_string();
   EXPECT_NE(plan.to_string().find("482.00 MiB  block summaries"), std::string::npos) << plan.to_string();
+}
+
+// int8 rows: half the bytes where segments are, exact rows in the tail, in a pass, in the partial KV and its summaries,
+// and the layer that prefill builds in both forms.
+TEST(Planner, LowBitRowsAreExactInTheTail) {
+  PlanInput in = llama_8b(61440, 61696);
+  in.mode = KvMode::kHost;
+  in.partial.blocks = 256;
+  const MemoryPlan bf16 = make_plan(in);
+  EXPECT_EQ(bf16.stored_layer_bytes, 0u);
+  in.rows.k_type = in.rows.v_type = DType::kInt8;
+  const MemoryPlan int8 = make_plan(in);
+  EXPECT_EQ(int8.host_bytes * 128, bf16.host_bytes * 65);  // 130 bytes for 128 values
+  EXPECT_EQ(int8.active_bytes * 128, bf16.active_bytes * 65);
+  EXPECT_EQ(int8.stored_layer_bytes * 128, bf16.layer_buffer_bytes * 65);
+  EXPECT_EQ(int8.layer_buffer_bytes, bf16.layer_buffer_bytes);
+  EXPECT_EQ(int8.tail_bytes, bf16.tail_bytes);
+  EXPECT_EQ(int8.pass_bytes, bf16.pass_bytes);
+  EXPECT_EQ(int8.partial_bytes, bf16.partial_bytes);
+  EXPECT_EQ(int8.index_bytes, bf16.index_bytes);
+  const uint64_t lasting =
+      int8.tail_bytes + int8.pass_bytes + int8.active_bytes + int8.partial_bytes + int8.index_bytes;
+  EXPECT_EQ(int8.vram_bytes,
+            lasting + std::max(int8.layer_buffer_bytes + int8.stored_layer_bytes + in.prefill_work.bytes,
+                               4 * int8.ring_slot_bytes + in.decode_work.bytes));
+  in.rows.v_type = DType::kBF16;  // one of the two is enough for a second buffer
+  EXPECT_GT(make_plan(in).stored_layer_bytes, int8.stored_layer_bytes);
+}
+
+// A copy of all rows takes its bytes to the page, and there are no summaries.
+TEST(Planner, ACopyOfAllRowsIsCounted) {
+  for (const DType type : {DType::kInt8, DType::kInt4}) {
+    PlanInput in = llama_8b(61440, 61696);
+    in.mode = KvMode::kHost;
+    const MemoryPlan plain = make_plan(in);
+    in.partial.copy = type;
+    const MemoryPlan plan = make_plan(in);
+    EXPECT_EQ(plan.partial_bytes, 32u * segments_bytes(copy_rows(in.rows, type), 0, segments_for(61440)));
+    EXPECT_EQ(plan.partial_bytes % kPageBytes, 0u);
+    EXPECT_EQ(plan.index_bytes, 0u);
+    EXPECT_EQ(plan.vram_bytes, plain.vram_bytes + plan.partial_bytes);
+    EXPECT_NE(plan.to_string().find(str("partial KV: a copy of all rows in ", dtype_name(type))), std::string::npos);
+    in.vram_free = plan.vram_bytes;
+    EXPECT_TRUE(try_plan(in));
+    in.vram_free -= kPageBytes;
+    EXPECT_FALSE(try_plan(in));
+  }
 }
 
 // A draft reads the last layer: it stays as a whole, the others' share is the mode's, and the sums add up.
@@ -190,6 +237,25 @@ TEST(Planner, TheOfferedContextFits) {
     } else {
       EXPECT_THROW(make_plan(again), Error);
     }
+  }
+}
+
+// An int8 cache is offered where it is enough, and nowhere else.
+TEST(Planner, Int8IsOfferedWhereItFits) {
+  PlanInput in = llama_8b(61440, 61696);
+  in.mode = KvMode::kDevice;
+  for (const uint64_t vram : {2 * kGiB, 4 * kGiB, 6 * kGiB, 7 * kGiB}) {
+    in.rows.k_type = in.rows.v_type = DType::kInt8;
+    in.vram_free = vram;
+    const bool fits = try_plan(in).has_value();
+    in.rows.k_type = in.rows.v_type = DType::kBF16;
+    try {
+      make_plan(in);
+      FAIL() << vram << " fits";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.info().hint.find("-ctk int8 -ctv int8") != std::string::npos, fits) << error.what();
+    }
+    EXPECT_EQ(fits, vram > 4 * kGiB) << vram;
   }
 }
 

@@ -47,6 +47,7 @@ std::vector<PlanInput> refused_runs() {
           if (variant >= 2 && variant < 5) in.disk_free = 1 + kv / (variant == 3 ? 3 : 30);
           if (variant == 4) in.last_layer_resident = true;
           if (variant == 5) in.partial.blocks = 256;
+          if (variant == 2) in.partial.copy = DType::kInt8;
           if (variant == 6) in.host_free = kKiB;
           if (variant == 7) in.vram_free = in.host_free = in.total_free = work / 2 + kv / 2;
           if (!try_plan(in)) runs.push_back(in);

@@ -70,10 +70,35 @@ TEST(PartialShape, CountsRowsAndBytes) {
   const PartialShape shape{.blocks = 256};
   EXPECT_EQ(shape.window_row(), 64 + 4096);
   EXPECT_EQ(shape.rows(), 64 + 4096 + 576);
-  EXPECT_EQ(shape.bytes(llama_8b), uint64_t{4736} * 32 * 4096);
-  EXPECT_EQ(PartialShape{}.bytes(llama_8b), 0u);
+  EXPECT_EQ(shape.bytes(llama_8b, 61440), uint64_t{4736} * 32 * 4096);
+  EXPECT_EQ(PartialShape{}.bytes(llama_8b, 61440), 0u);
   EXPECT_EQ(block_index_bytes(llama_8b, 61440), uint64_t{3840} * 32 * 2 * 2048);
   EXPECT_EQ(block_count(61441), 3841);
+}
+
+// Of a row of K or V in 8 heads: values, and an f16 scale each; or half the bytes, and two f16 numbers for 32 values.
+// The copy has the rows that some query's prefix has, in whole segments.
+TEST(PartialShape, ACopyHasAllRowsBeforeTheTail) {
+  const RowShape llama_8b{.layers = 32, .kv_heads = 8, .head_dim = 128};
+  const PartialShape int8{.copy = DType::kInt8}, int4{.copy = DType::kInt4};
+  EXPECT_EQ(int8.bytes(llama_8b, 61440), uint64_t{61440} * 32 * 2 * 8 * 130);
+  EXPECT_EQ(int4.bytes(llama_8b, 61440), uint64_t{61440} * 32 * 2 * 8 * 80);
+  EXPECT_EQ(copy_segments(61440), segments_for(61440));
+  EXPECT_EQ(copy_segments(61440 + 256 + 63), segments_for(61440)) << "the last rows are in every query's tail";
+  EXPECT_EQ(copy_segments(61440 + 256 + 64), segments_for(61440) + 1);
+  for (const PartialShape& shape : {int8, int4}) {
+    EXPECT_EQ(shape.least_context(), 320);
+    EXPECT_EQ(tail_begin(shape.least_context() - 1), 0);
+    EXPECT_GT(tail_begin(shape.least_context()), 0);
+    EXPECT_FALSE(shape.serves(319));
+    EXPECT_TRUE(shape.serves(2 * kMaxRankedRows)) << "a copy ranks no blocks";
+  }
+}
+
+TEST(PartialShape, Int4RotatesHeadsOfAPowerOfTwo) {
+  for (const int64_t size : {32, 64, 128, 256}) EXPECT_TRUE(copy_type_fits(DType::kInt4, size)) << size;
+  for (const int64_t size : {16, 24, 80, 96}) EXPECT_FALSE(copy_type_fits(DType::kInt4, size)) << size;
+  for (const int64_t size : {16, 80, 128}) EXPECT_TRUE(copy_type_fits(DType::kInt8, size)) << size;
 }
 
 // From least_context() on, and not before, there are at least as many blocks between sink and tail as are to be chosen.

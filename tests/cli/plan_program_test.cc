@@ -195,10 +195,26 @@ TEST_F(PlanProgram, TakesTheSameOptionsAsGenerate) {
   EXPECT_EQ(lossless["verify"], "lossless");
   EXPECT_LT(lossless["predicted"]["partial"]["ms"], lossless["predicted"]["refresh"]["ms"]);
   EXPECT_EQ(lossless["predicted"]["partial"]["link_bytes"], 0);
+  EXPECT_EQ(lossless["partial_kv"], "int8");
+  double slower = 0;
+  for (const std::string kind : {"blocks", "int4", "int8"}) {
+    const json named =
+        json::parse(plan_8b({"-c", "61440", "--verify", "lossless", "--partial-kv", kind, "--json"}).out);
+    EXPECT_EQ(named["partial_kv"], kind);
+    const json& estimate = named["predicted"]["estimate"];
+    EXPECT_GT(estimate["tokens_per_s"], slower) << kind;
+    EXPECT_LE(estimate["tokens_per_refresh"], estimate["pending"].get<int64_t>() + 1) << kind;
+    slower = estimate["tokens_per_s"];
+  }
   const json draft = json::parse(plan_8b({"-c", "61440", "--spec-type", "ngram-simple", "--json"}).out);
   EXPECT_EQ(draft["draft"], "ngram-simple");
   const json wide = json::parse(plan_8b({"-c", "61440", "--json", "-ctk", "f32", "-ctv", "f32"}).out);
   EXPECT_GT(wide["predicted"]["full"]["kv_bytes"], draft["predicted"]["refresh"]["kv_bytes"]);
+  EXPECT_EQ(wide["cache_type_k"], "f32");
+  const json int8 = json::parse(plan_8b({"-c", "61440", "--json", "-ctk", "int8", "-ctv", "q8_0"}).out);
+  EXPECT_EQ(int8["cache_type_v"], "int8");  // 130 bytes for 128 values of 4
+  EXPECT_EQ(int8["predicted"]["full"]["kv_bytes"].get<uint64_t>() * 512,
+            wide["predicted"]["full"]["kv_bytes"].get<uint64_t>() * 130);
 }
 
 TEST_F(PlanProgram, ADiskIsATierToo) {

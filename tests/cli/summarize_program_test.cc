@@ -122,12 +122,17 @@ TEST_F(ProgramTest, ABatchIsSkippedWhereItIsDone) {
   EXPECT_NE(
       run("summarize", {*folder_ / "batch", "-o", out, "--verify", "approximate"}).err.find("2 summarized, 0 done"),
       std::string::npos);
+  for (const auto& [kind, done] : {std::pair("int8", "2 summarized, 0 done"), std::pair("blocks", "2 done before")}) {
+    const Finished approximate =
+        run("summarize", {*folder_ / "batch", "-o", out, "--verify", "approximate", "--partial-kv", kind});
+    EXPECT_NE(approximate.err.find(done), std::string::npos) << kind << approximate.err;
+  }
   EXPECT_NE(run("summarize", {*folder_ / "batch", "-o", out, "--weights", "dtype"}).err.find("2 done before"),
             std::string::npos);
   EXPECT_NE(run("summarize", {*folder_ / "batch", "-o", out, "--weights", "q8_0"}).err.find("2 summarized, 0 done"),
             std::string::npos);
   EXPECT_NE(run("summarize", {*folder_ / "batch", "-o", out, "-n", "13"}).err.find("2 summarized"), std::string::npos);
-  EXPECT_EQ(json_lines(folder_->read("batch.jsonl")).size(), 8u);
+  EXPECT_EQ(json_lines(folder_->read("batch.jsonl")).size(), 10u);
   // The text of an approximate run depends on its draft's trees.
   for (const char* most : {"2", "3"}) {
     EXPECT_NE(run("summarize", {*folder_ / "batch", "-o", out, "--verify", "approximate", "--spec-type", "ngram-simple",

@@ -26,7 +26,12 @@ inline std::vector<DeviceChoice> session_gpus() {
 }
 inline std::string device_name(DeviceChoice device) { return device == DeviceChoice::kCuda ? "cuda" : "cpu"; }
 
+// A type of a table may be that of the KV cache alone: then the weights are bf16.
+inline DType weights_type(DType type) { return low_bit(type) ? DType::kBF16 : type; }
+
+// `dtype`: of the weights and of the cache.
 struct LoadedModel {
+  DType cache_type;
   std::unique_ptr<Device> device;
   std::unique_ptr<Checkpoint> checkpoint;
   Weights weights;
@@ -34,9 +39,10 @@ struct LoadedModel {
 
   LoadedModel(const std::string& path, DType dtype, DeviceChoice choice = DeviceChoice::kCpu, int threads = 2,
               uint64_t vram_bytes = 0, WeightPolicy policy = WeightPolicy::kKeep)
-      : device(open_device({.choice = choice, .vram_bytes = vram_bytes, .threads = threads})),
+      : cache_type(dtype),
+        device(open_device({.choice = choice, .vram_bytes = vram_bytes, .threads = threads})),
         checkpoint(open_checkpoint(path)),
-        weights(Weights::reserve(*checkpoint, *device, {dtype, policy})),
+        weights(Weights::reserve(*checkpoint, *device, {weights_type(dtype), policy})),
         compute(device->make_stream("compute", StreamRole::kCompute)) {
     weights.load(*checkpoint, *device, nullptr, nullptr);
   }
@@ -45,7 +51,7 @@ struct LoadedModel {
     SessionOptions o;
     o.prompt_tokens = prompt;
     o.context_tokens = prompt + more;
-    o.k_type = o.v_type = weights.dtype();
+    o.k_type = o.v_type = cache_type;
     return o;
   }
   std::unique_ptr<Session> session(const SessionOptions& o) const {

@@ -117,7 +117,7 @@ void LongSpecDraft::attend_target(const DraftRows& rows) {
   }
   prefix_attention(prefix, *compute_);  // without any it empties the states
   const KvCache::TailViews tail = cache.tail(last);
-  tail_attention({.shape = prefix.shape,
+  tail_attention({.shape = layer_->attention_shape(rows.count, sizes_.attended(), cache.shape().exact()),
                   .q = work_.layer.qkv,
                   .positions = before(inputs_),
                   .committed = inputs_.root_position,

@@ -113,7 +113,7 @@ void SimpleDraft::forward(const DraftRows& rows) {
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
     qkv_product(pass, weights_.layer(layer), work_.hidden);
     if (rows.pass_row == 0) remember_sinks(layer, cache_->rows(), rows.count);
-    rotate_rows(pass, 0, rows.count, cache_->pass_rows_from(layer, rows.pass_row));
+    rotate_rows(pass, weights_.layer(layer), 0, rows.count, cache_->pass_rows_from(layer, rows.pass_row));
     draft_attention({.layer = layer,
                      .shape = attention_shape(pass),
                      .q = work_.layer.qkv,
@@ -182,7 +182,7 @@ void SimpleDraft::place_sinks() {
   const uint64_t bytes = u(kDraftSinkRows) * qkv_row_bytes();
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
     compute_->copy(work_.layer.qkv, work_.first_qkv + u(layer) * bytes, bytes, Link::kWithinDevice);
-    rotate_rows(pass, 0, kDraftSinkRows, cache_->sinks(layer));
+    rotate_rows(pass, weights_.layer(layer), 0, kDraftSinkRows, cache_->sinks(layer));
   }
 }
 

@@ -6,15 +6,22 @@
 namespace headrace {
 namespace {
 
-constexpr double kForgetJudged = 0.9;                   // decay per refresh
-constexpr double kMaxJudged = 300;                      // limit, since the text may change
-constexpr double kPriorJudged = 10, kPriorWrong = 0.3;  // prior: as if this many had been judged before
-constexpr double kPriorOfAge = 60;                      // prior per age, with the overall share
-constexpr double kRowsKnown = 16;                       // spread of rows from which a slope is trusted
-constexpr int64_t kFirstStreamed = 64, kFirst = 8;      // pending tokens
-constexpr double kMaxOfFirst = 25;                      // cap for the first refresh, in partial steps
-constexpr int64_t kKnown = 2;                           // samples from which a refresh's cost is known
-constexpr double kTrial = 100;                          // time between two trials, in multiples of a trial's time
+constexpr double kForgetJudged = 0.9;  // decay per refresh
+constexpr double kMaxJudged = 300;     // limit, since the text may change
+constexpr double kPriorJudged = 10;    // prior: as if this many had been judged before
+constexpr double kWrongOfBlocks = 0.03, kWrongOfInt4 = 0.04, kWrongOfInt8 = 0.009;  // their share that was wrong
+constexpr double kPriorOfAge = 60;                  // prior per age, with the overall share
+constexpr double kRowsKnown = 16;                   // spread of rows from which a slope is trusted
+constexpr int64_t kFirstStreamed = 64, kFirst = 8;  // pending tokens
+constexpr int64_t kFirstOfInt8 = 128;               // pending tokens, where passes stream
+constexpr double kMaxOfFirst = 25;                  // cap for the first refresh, in partial steps
+constexpr int64_t kKnown = 2;                       // samples from which a refresh's cost is known
+constexpr double kTrial = 100;                      // time between two trials, in multiples of a trial's time
+
+double usually_wrong(const PartialShape& partial) {
+  if (!partial.copy) return kWrongOfBlocks;
+  return partial.copy == DType::kInt4 ? kWrongOfInt4 : kWrongOfInt8;
+}
 
 }  // namespace
 
@@ -35,7 +42,8 @@ double IntervalTuner::Line::at(double x) const {
 }
 
 // If nothing streams, steps over the full KV are cheap, and show whether partial ones pay.
-IntervalTuner::IntervalTuner(bool streams) : streams_(streams), pending_(streams ? kFirstStreamed : 0) {}
+IntervalTuner::IntervalTuner(bool streams, const PartialShape& partial)
+    : streams_(streams), usually_wrong_(usually_wrong(partial)), pending_(streams ? first_streamed() : 0) {}
 
 void IntervalTuner::record_partial(double ms, int64_t tokens) {
   partial_ms_.add(ms);
@@ -78,7 +86,7 @@ void IntervalTuner::learn(const VerifyOutcome& verify_outcome) {
 }
 
 double IntervalTuner::chance_wrong(int64_t age) const {
-  const double any = (judged_.wrong + kPriorWrong) / (judged_.all + kPriorJudged);
+  const double any = (judged_.wrong + kPriorJudged * usually_wrong_) / (judged_.all + kPriorJudged);
   const Judged& range = by_age_[static_cast<size_t>(age / kAges)];
   return std::min((range.wrong + kPriorOfAge * any) / (range.all + kPriorOfAge), 1.0);
 }
@@ -107,9 +115,11 @@ int64_t IntervalTuner::best() const {
   return best;
 }
 
+int64_t IntervalTuner::first_streamed() const { return usually_wrong_ > kWrongOfInt8 ? kFirstStreamed : kFirstOfInt8; }
+
 int64_t IntervalTuner::next() const {
   if (!streams_ && full_ms_.samples < kKnown) return 0;
-  if (refresh_ms_.samples < (streams_ ? 1 : kKnown)) return streams_ ? kFirstStreamed : kFirst;
+  if (refresh_ms_.samples < (streams_ ? 1 : kKnown)) return streams_ ? first_streamed() : kFirst;
   const int64_t best = this->best();
   const double trial_ms = partial_ms_.value() + refresh_ms_.at(1);
   if (best == 0) return since_partial_ms_ > kTrial * trial_ms ? 1 : 0;

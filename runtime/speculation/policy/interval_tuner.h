@@ -20,8 +20,9 @@ namespace headrace {
 
 class IntervalTuner {
  public:
-  // `streams`: passes over the full KV wait for the link.
-  explicit IntervalTuner(bool streams);
+  // `streams`: passes over the full KV wait for the link. `partial`: what partial steps read, and with it how many of
+  // their tokens are usually rejected.
+  explicit IntervalTuner(bool streams, const PartialShape& partial = {});
 
   // The number of pending tokens at which the next step should be a refresh: from 0 (every step reads the full KV) to
   // kMaxPending.
@@ -50,9 +51,11 @@ class IntervalTuner {
   void learn(const VerifyOutcome& verify_outcome);
   double chance_wrong(int64_t age) const;
   int64_t best() const;
+  int64_t first_streamed() const;
   int64_t next() const;
 
   const bool streams_;
+  const double usually_wrong_;  // the share of judged tokens
   RunningCost partial_ms_, full_ms_;
   Line refresh_ms_;
   RunningMean partial_tokens_, beyond_tokens_, full_tokens_;

@@ -91,10 +91,10 @@ TEST(Args, AVariableThatMeansNothingHereIsPassedOver) {
   EXPECT_EQ(verify({}), VerifyOptions{});
   EXPECT_EQ(verify({"--spec-type", "ngram-simple"}).budget, 1024);
   EXPECT_EQ(verify({"--spec-type", "ngram-simple"}).interval, 20);
-  EXPECT_EQ(verify({"--spec-type", "ngram-simple", "--verify", "full"}).budget, 4096);
+  EXPECT_EQ(verify({"--spec-type", "ngram-simple", "--verify", "full"}).budget, std::nullopt);
   EXPECT_EQ(verify({"--verify", "lossless"}).budget, 1024);
   const Variables full({{"HEADRACE_VERIFY", "full"}, {"HEADRACE_SPEC_TYPE", "ngram-simple"}});
-  EXPECT_EQ(verify({}).budget, 4096);
+  EXPECT_EQ(verify({}).budget, std::nullopt);
   EXPECT_EQ(verify({"--partial-budget", "2K"}).budget, 2048);
   EXPECT_EQ(verify({"--partial-budget", "2K"}).interval, 20);
   EXPECT_FALSE(verify({"--partial-budget", "2K"}).mode.has_value());

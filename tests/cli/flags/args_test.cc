@@ -95,7 +95,9 @@ TEST(Args, VerificationFlags) {
   };
   const VerifyOptions plain = parsed({});
   EXPECT_FALSE(plain.mode.has_value());
-  EXPECT_EQ(plain.budget, 4096);
+  EXPECT_EQ(plain.partial, PartialKind::kAuto);
+  EXPECT_EQ(plain.budget, std::nullopt);
+  EXPECT_EQ(plain.blocks(), 4096 / 16);
   EXPECT_EQ(plain.interval, kAutoInterval);
   const VerifyOptions full = parsed({"--verify", "approximate", "--partial-budget", "8K", "--refresh-interval", "20",
                                      "--block-score", "specpv", "--block-reduce", "last"});
@@ -106,10 +108,24 @@ TEST(Args, VerificationFlags) {
   EXPECT_EQ(full.reduce, BlockReduce::kLast);
   EXPECT_EQ(parsed({"--refresh-interval", "auto"}).interval, kAutoInterval);
   EXPECT_EQ(parsed({"--spec-type", "ngram-simple", "--partial-budget", "1K"}).budget, 1024);
+  for (const PartialKind kind : {PartialKind::kAuto, PartialKind::kBlocks, PartialKind::kInt4, PartialKind::kInt8}) {
+    EXPECT_EQ(parsed({"--verify", "lossless", "--partial-kv", partial_kind_name(kind)}).partial, kind);
+  }
   const auto told = [](std::vector<std::string> more) {
     more.insert(more.begin(), {"generate", "-m", "model", "-p", "x"});
     return refusal(more);
   };
+  EXPECT_NE(told({"--verify", "lossless", "--partial-kv", "q4"}).find("'q4' is not one of auto, blocks, int4, int8"),
+            std::string::npos);
+  EXPECT_NE(told({"--partial-kv", "int8"}).find("without --spec-type"), std::string::npos);
+  for (const std::vector<std::string>& of_blocks :
+       {std::vector<std::string>{"--partial-budget", "1K"}, {"--block-score", "specpv"}, {"--block-reduce", "max"}}) {
+    const std::vector<std::string> copy = {"--verify", "lossless", "--partial-kv", "int4", of_blocks[0], of_blocks[1]};
+    EXPECT_NE(told(copy).find("no effect with --partial-kv int4"), std::string::npos) << of_blocks[0];
+    std::vector<std::string> blocks = copy;
+    blocks[3] = "blocks";
+    EXPECT_EQ(parsed(blocks).partial, PartialKind::kBlocks);
+  }
   EXPECT_NE(told({"--verify", "both"}).find("'both' is not one of lossless, approximate, full"), std::string::npos);
   EXPECT_NE(told({"--partial-budget", "100"}).find("'100' is not a multiple of 64"), std::string::npos);
   EXPECT_NE(told({"--partial-budget", "32K"}).find("of at most 16K"), std::string::npos);
@@ -238,6 +254,15 @@ TEST(Args, WhatFollowsTheLastColonIsASize) {
   EXPECT_EQ(generate({"--prefix-cache", "pc:new/"}).engine.prefix_cache.folder, "pc:new/");
 }
 
+// llama.cpp's name of its own type of 8 bits is taken for ours.
+TEST(Args, Int8CacheTypesHaveTwoNames) {
+  for (const char* name : {"int8", "q8_0"}) {
+    const GenerateArgs args = generate({"-ctk", name, "-p", "hello"});
+    EXPECT_EQ(args.engine.cache_type_k, DType::kInt8) << name;
+    EXPECT_EQ(args.engine.cache_type_v, std::nullopt) << name;
+  }
+}
+
 TEST(Args, RefusalsNameFlagAndValue) {
   // {arguments after `generate -m model`, what the message must hold}
   const std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> cases = {
@@ -257,7 +282,9 @@ TEST(Args, RefusalsNameFlagAndValue) {
       {{"-dev", "cuda:64"}, {"--device", "'cuda:64'", "63"}},
       {{"-dev", "cpu:0"}, {"--device", "'cpu:0'"}},
       {{"--dtype", "int8"}, {"--dtype", "'int8'", "auto, bf16, f32"}},
-      {{"-ctk", "q8_0"}, {"--cache-type-k", "'q8_0'", "bf16, f16, f32"}},
+      {{"--dtype", "q8_0"}, {"--dtype", "'q8_0'", "auto, bf16, f32"}},
+      {{"-ctk", "int9"}, {"--cache-type-k", "'int9'", "bf16, f16, f32, int8, q8_0"}},
+      {{"-ctv", "int4"}, {"--cache-type-v", "'int4'", "bf16, f16, f32, int8, q8_0"}},
       {{"-t", "0"}, {"--threads", "'0'"}},
       {{"-t", "2.5"}, {"--threads", "'2.5'"}},
       {{"-n", "0"}, {"--predict", "'0'"}},

@@ -255,6 +255,8 @@ TEST(Report, SaysWhatPartialVerificationGave) {
                       "overturned 3.25% of 400 pending tokens, 14 tokens rescued\n"),
             std::string::npos)
       << format_report(result, "engine");
+  result.speculation.partial_kv = "int8";
+  EXPECT_NE(format_report(result, "engine").find("  verify    lossless, int8: 130 partial"), std::string::npos);
   result.speculation.verify = VerifyMode::kFull;
   EXPECT_EQ(format_report(result, "engine").find("  verify"), std::string::npos);
 }

@@ -6,11 +6,14 @@
 #include <numeric>
 #include <random>
 
+#include "tests/support/low_bit_rows.h"
 #include "tests/support/sanitized.h"
 
 namespace headrace {
 
 using testing_support::kAllTypes;
+using testing_support::low_bit_plane;
+using testing_support::low_bit_values;
 using testing_support::random_values;
 using testing_support::rounded;
 
@@ -50,11 +53,32 @@ std::vector<AttentionCase> attention_cases() {
   return some;
 }
 
+std::vector<AttentionCase> prefix_cases() {
+  constexpr DType kF32 = DType::kF32, kF16 = DType::kF16, kBF16 = DType::kBF16;
+  constexpr DType kInt8 = DType::kInt8, kInt4 = DType::kInt4;
+  std::vector<AttentionCase> low_bit = {
+      {4, 2, 18, kF32, kInt8, kInt8},  {9, 3, 64, kBF16, kInt8, kInt8},        {7, 1, 80, kF16, kInt8, kInt8},
+      {4, 2, 96, kBF16, kInt8, kInt8}, {8, 2, 128, kBF16, kInt8, kInt8},       {3, 1, 256, kBF16, kInt8, kInt8},
+      {6, 2, 64, kBF16, kInt8, kBF16}, {6, 2, 64, kF32, kF16, kInt8},          {4, 2, 128, kF16, kF16, kInt8},
+      {5, 1, 32, kF32, kInt4, kInt4},  {9, 3, 64, kBF16, kInt4, kInt4},        {8, 2, 128, kBF16, kInt4, kInt4},
+      {3, 1, 256, kF16, kInt4, kInt4}, {9, 3, 64, kBF16, kInt8, kInt8, 60.0f}, {9, 3, 64, kF32, kInt4, kInt4, 60.0f}};
+  std::vector<AttentionCase> cases = attention_cases();
+  for (size_t i = 0; i < low_bit.size(); i += testing::kSanitized ? 3 : 1) cases.push_back(low_bit[i]);
+  return cases;
+}
+
+namespace {
+std::vector<float> stored(const std::vector<float>& values, DType type, int64_t head_dim) {
+  if (!low_bit(type)) return rounded(values, type);
+  return low_bit_values(low_bit_plane(values, type, head_dim), type, head_dim);
+}
+}  // namespace
+
 AttentionContext::AttentionContext(const AttentionCase& attention_case, int64_t row_count, uint64_t seed)
     : c(attention_case),
       rows(row_count),
-      k(rounded(random_values(seed, rows * c.kv_heads * c.head_dim), c.k_type)),
-      v(rounded(random_values(seed + 1, rows * c.kv_heads * c.head_dim), c.v_type)) {}
+      k(stored(random_values(seed, rows * c.kv_heads * c.head_dim), c.k_type, c.head_dim)),
+      v(stored(random_values(seed + 1, rows * c.kv_heads * c.head_dim), c.v_type, c.head_dim)) {}
 
 std::vector<float> AttentionContext::by_head(const std::vector<float>& from, const AttentionCase& c, int64_t begin,
                                              int64_t count, int64_t stride) {
@@ -87,6 +111,14 @@ std::vector<Poison> poisons() {
           {false, true, kNan, true}, {true, true, kInf, false},  {false, true, -kInf, true}};
 }
 
+namespace {
+double root_mean_square(const float* values, int64_t count) {
+  double sum = 0;
+  for (int64_t i = 0; i < count; ++i) sum += static_cast<double>(values[i]) * values[i];
+  return std::sqrt(sum / static_cast<double>(count));
+}
+}  // namespace
+
 void attend(const AttentionContext& context, const float* q, const std::vector<int64_t>& rows, double weight_error,
             AttentionExpectation* out) {
   const AttentionCase& c = context.c;
@@ -111,9 +143,12 @@ void attend(const AttentionContext& context, const float* q, const std::vector<i
     for (int64_t d = 0; d < c.head_dim; ++d) {
       double value = 0, magnitude = 0, slack = 0;
       for (size_t i = 0; i < rows.size(); ++i) {
-        const double weight = std::exp(score[i] - top) / total, v = row_of(context.v, rows[i])[d];
+        const float* const row = row_of(context.v, rows[i]);
+        const double weight = std::exp(score[i] - top) / total, v = row[d];
+        // An element of a row that is stored rotated has the rounding of the whole row.
+        const double rounded = c.v_type == DType::kInt4 ? root_mean_square(row, c.head_dim) : std::fabs(v);
         value += weight * v;
-        magnitude += weight * std::fabs(v) * (2 + size[i] + weight_error / 2e-6);
+        magnitude += weight * rounded * (2 + size[i] + weight_error / 2e-6);
         slack += weight * (2 + size[i]);
       }
       out->values.push_back(value);
@@ -124,6 +159,9 @@ void attend(const AttentionContext& context, const float* q, const std::vector<i
 
 AttentionTest::Segments AttentionTest::segments(const AttentionContext& context, int64_t rows_each, int64_t spare) {
   Segments result;
+  const auto plane = [&](const std::vector<float>& values, DType type) {
+    return low_bit(type) ? upload(low_bit_plane(values, type, context.c.head_dim)) : upload(values, type);
+  };
   result.list.resize(static_cast<size_t>(ceil_div(context.rows, rows_each)));
   std::vector<size_t> order(result.list.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -131,9 +169,9 @@ AttentionTest::Segments AttentionTest::segments(const AttentionContext& context,
   for (size_t place : order) {
     const int64_t begin = static_cast<int64_t>(place) * rows_each, count = std::min(rows_each, context.rows - begin);
     const AttentionCase& c = context.c;
-    result.arrays.push_back(upload(AttentionContext::by_head(context.k, c, begin, count, count + spare), c.k_type));
+    result.arrays.push_back(plane(AttentionContext::by_head(context.k, c, begin, count, count + spare), c.k_type));
     const void* k = result.arrays.back().data();
-    result.arrays.push_back(upload(AttentionContext::by_head(context.v, c, begin, count, count + spare), c.v_type));
+    result.arrays.push_back(plane(AttentionContext::by_head(context.v, c, begin, count, count + spare), c.v_type));
     result.list[place] = {k, result.arrays.back().data(), static_cast<int32_t>(begin), static_cast<int32_t>(count),
                           static_cast<int32_t>(count + spare)};
   }
@@ -152,7 +190,11 @@ double AttentionTest::prefill_weight_error(const AttentionCase& c) const {
 }
 
 double AttentionTest::prefix_weight_error(const AttentionCase& c) const {
-  return GetParam().device == DeviceChoice::kCuda ? rounding_of(c) : 0;
+  if (GetParam().device != DeviceChoice::kCuda || c.type == DType::kF32) return 0;
+  if (c.k_type == DType::kInt4) return c.type == DType::kBF16 ? 0.1 : 0.01;  // of the rotated query, too
+  AttentionCase exact = c;
+  if (c.k_type == c.v_type && c.k_type == DType::kInt8) exact.k_type = exact.v_type = c.type;
+  return rounding_of(exact);
 }
 
 }  // namespace headrace

@@ -25,8 +25,10 @@ struct AttentionCase {
 
 // Shapes that the models have, and odd ones; all types at a small one.
 std::vector<AttentionCase> attention_cases();
+// The same, and those whose prefix is low-bit rows.
+std::vector<AttentionCase> prefix_cases();
 
-// Rows of one layer: K and V are [rows][kv_heads][head_dim], of the cache's types.
+// Rows of one layer: K and V are [rows][kv_heads][head_dim], rounded to the cache's types.
 struct AttentionContext {
   AttentionCase c;
   int64_t rows;
@@ -36,6 +38,8 @@ struct AttentionContext {
   // [kv_heads][stride][head_dim] of rows [begin, begin + count); what lies beyond is NaN.
   static std::vector<float> by_head(const std::vector<float>& from, const AttentionCase& c, int64_t begin,
                                     int64_t count, int64_t stride);
+  // Of the tail: low-bit rows are held exactly.
+  static DType exact(DType type) { return low_bit(type) ? DType::kF32 : type; }
 };
 
 // Values that are not finite, for rows that some query must not see.

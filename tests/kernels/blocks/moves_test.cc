@@ -9,6 +9,7 @@
 
 #include "kernels/blocks/op.h"
 #include "tests/support/kernel_test.h"
+#include "tests/support/low_bit_rows.h"
 
 namespace headrace {
 namespace {
@@ -40,6 +41,9 @@ void copy_elements(Bytes& to, int64_t to_element, const Bytes& from, int64_t fro
 struct GatherCase {
   int64_t kv_heads = 2, head_dim = 64, keep = 4, out_rows = 64;
   DType k_type = DType::kBF16, v_type = DType::kBF16;
+  bool int8 = false;  // both, in the segments
+
+  DType stored(DType type) const { return int8 ? DType::kInt8 : type; }
 };
 
 struct Segment {
@@ -54,14 +58,9 @@ class GatherTest : public KernelTest {
   }
 
   void add(const Segment& segment) {
-    const int64_t elements = case_.kv_heads * segment.stride_rows * case_.head_dim;
-    Held held{segment,
-              numbered(held_.size() * 2 + 1, element(elements, case_.k_type)),
-              numbered(held_.size() * 2 + 2, element(elements, case_.v_type)),
-              {},
-              {}};
-    held.k_array = upload(held.k);
-    held.v_array = upload(held.v);
+    Held held{segment, {}, {}, {}, {}};
+    held.k_array = upload(rows_of(segment, held_.size() * 2 + 1, case_.k_type, &held.k));
+    held.v_array = upload(rows_of(segment, held_.size() * 2 + 2, case_.v_type, &held.v));
     held_.push_back(std::move(held));
   }
   void reset(const GatherCase& c) {
@@ -79,8 +78,19 @@ class GatherTest : public KernelTest {
     const DeviceArray list = upload_raw(flat);
     Bytes k(element(elements, c.k_type), kUnwritten), v(element(elements, c.v_type), kUnwritten);
     for (const std::vector<size_t>& call : calls) {
-      GatherBlocksParams params{list.as<int32_t>(), k_out.data(), v_out.data(), c.k_type, c.v_type, c.kv_heads,
-                                c.head_dim,         c.keep,       c.out_rows,   0,        {}};
+      GatherBlocksParams params{list.as<int32_t>(),
+                                k_out.data(),
+                                v_out.data(),
+                                c.k_type,
+                                c.v_type,
+                                c.stored(c.k_type),
+                                c.stored(c.v_type),
+                                c.kv_heads,
+                                c.head_dim,
+                                c.keep,
+                                c.out_rows,
+                                0,
+                                {}};
       for (size_t i : call) {
         const Held& held = held_[i];
         params.segments[params.segment_count++] = {
@@ -97,9 +107,18 @@ class GatherTest : public KernelTest {
  private:
   struct Held {
     Segment at;
-    Bytes k, v;
+    Bytes k, v;  // exact
     DeviceArray k_array, v_array;
   };
+  // A segment's plane. exact: its rows in `type`.
+  Bytes rows_of(const Segment& segment, uint64_t seed, DType type, Bytes* exact) const {
+    const int64_t elements = case_.kv_heads * segment.stride_rows * case_.head_dim;
+    if (!case_.int8) return *exact = numbered(seed, element(elements, type));
+    const Bytes plane =
+        testing_support::low_bit_plane(testing_support::random_values(seed, elements), DType::kInt8, case_.head_dim);
+    *exact = testing_support::encode(testing_support::low_bit_values(plane, DType::kInt8, case_.head_dim), type);
+    return plane;
+  }
   void expect(const Held& held, const std::vector<std::vector<int32_t>>& chosen, Bytes& k, Bytes& v) const {
     const GatherCase& c = case_;
     for (int64_t head = 0; head < c.kv_heads; ++head) {
@@ -151,6 +170,17 @@ TEST_P(GatherTest, CopiesRowsOfAnyWidth) {
       reset({.kv_heads = 3, .head_dim = head_dim, .out_rows = 65, .k_type = type, .v_type = DType::kF16});
       add({0, 128, 129});
       check({{0, 1, 6, 7}, {2, 3, 4, 5}, {0, 2, 4, 6}}, {{0}});
+    }
+  }
+}
+
+TEST_P(GatherTest, DequantisesInt8) {
+  for (int64_t head_dim : {18, 64, 80, 128}) {
+    for (DType type : testing_support::kAllTypes) {
+      reset({.head_dim = head_dim, .out_rows = 70, .k_type = type, .v_type = DType::kBF16, .int8 = true});
+      add({64, 64, 77});
+      add({128, 48, 48});
+      check({{4, 5, 7, 10}, {0, 6, 8, 9}}, {{0, 1}});
     }
   }
 }

@@ -364,7 +364,8 @@ TEST_P(BlocksDeathTest, NamesWhatIsWrong) {
   EXPECT_DEATH(score_blocks(score, stream()), "head_dim=258");
   const SelectBlocksParams select{array.as<float>(), array.as<int32_t>(), 1, 4, 5, 0};
   EXPECT_DEATH(select_blocks(select, stream()), "keep=5 count=4");
-  GatherBlocksParams gather{array.as<int32_t>(), any, any, DType::kF32, DType::kF32, 1, 2, 2, 31, 1, {}};
+  GatherBlocksParams gather{
+      array.as<int32_t>(), any, any, DType::kF32, DType::kF32, DType::kF32, DType::kF32, 1, 2, 2, 31, 1, {}};
   gather.segments[0] = {any, any, 0, 64, 64};
   EXPECT_DEATH(gather_blocks(gather, stream()), "keep=2 out_rows=31");
   gather.out_rows = 32;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -22,7 +23,7 @@ using testing_support::rounded;
 
 class ElementwiseTest : public testing_support::KernelTest {
  protected:
-  void check_rms_norm(int64_t rows, int64_t groups, int64_t cols, int64_t gap, DType type);
+  void check_rms_norm(int64_t rows, int64_t cols, int64_t gap, DType type);
   void check_silu_mul(int64_t rows, int64_t cols, DType type);
 };
 INSTANTIATE_KERNEL_TEST(ElementwiseTest);
@@ -49,37 +50,35 @@ TEST_P(ElementwiseTest, EmbeddingCopiesRows) {
   }
 }
 
-void ElementwiseTest::check_rms_norm(int64_t rows, int64_t groups, int64_t cols, int64_t gap, DType type) {
+void ElementwiseTest::check_rms_norm(int64_t rows, int64_t cols, int64_t gap, DType type) {
   constexpr float kEps = 1e-5f;
-  const int64_t stride = groups * cols + gap;
+  const int64_t stride = cols + gap;
   const std::vector<float> x = rounded(random_values(5, rows * stride), type);
   const std::vector<float> weight = rounded(random_values(6, cols), type);
   std::vector<double> expected;
   std::vector<size_t> places;
   for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t group = 0; group < groups; ++group) {
-      const int64_t begin = row * stride + group * cols;
-      double squares = 0;
-      for (int64_t i = 0; i < cols; ++i) squares += std::pow(static_cast<double>(x[index_of(begin + i)]), 2);
-      const double scale = 1 / std::sqrt(squares / static_cast<double>(cols) + static_cast<double>(kEps));
-      for (int64_t i = 0; i < cols; ++i) {
-        expected.push_back(x[index_of(begin + i)] * scale * weight[index_of(i)]);
-        places.push_back(index_of(begin + i));
-      }
+    const int64_t begin = row * stride;
+    double squares = 0;
+    for (int64_t i = 0; i < cols; ++i) squares += std::pow(static_cast<double>(x[index_of(begin + i)]), 2);
+    const double scale = 1 / std::sqrt(squares / static_cast<double>(cols) + static_cast<double>(kEps));
+    for (int64_t i = 0; i < cols; ++i) {
+      expected.push_back(x[index_of(begin + i)] * scale * weight[index_of(i)]);
+      places.push_back(index_of(begin + i));
     }
   }
-  const std::string what = str("rms_norm ", rows, " x ", groups, " x ", cols, " ", dtype_name(type));
+  const std::string what = str("rms_norm ", rows, " x ", cols, " ", dtype_name(type));
   const DeviceArray weight_array = upload(weight, type);
   for (bool in_place : {false, true}) {
     const DeviceArray in = upload(x, type), fresh = upload(x, type);
     const DeviceArray& out = in_place ? in : fresh;
-    rms_norm({in.data(), weight_array.data(), out.data(), type, rows, groups, cols, stride, stride, kEps}, stream());
+    rms_norm({in.data(), weight_array.data(), out.data(), type, rows, cols, stride, stride, kEps}, stream());
     const std::vector<float> all = download(out, type);
     std::vector<float> got;
     for (size_t place : places) got.push_back(all[place]);
     expect_close(got, expected, {}, type, what);
     for (int64_t row = 0; row < rows; ++row) {  // what lies between the rows stays
-      for (int64_t i = groups * cols; i < stride; ++i) {
+      for (int64_t i = cols; i < stride; ++i) {
         ASSERT_EQ(all[index_of(row * stride + i)], x[index_of(row * stride + i)]) << what;
       }
     }
@@ -89,10 +88,10 @@ void ElementwiseTest::check_rms_norm(int64_t rows, int64_t groups, int64_t cols,
 TEST_P(ElementwiseTest, RmsNorm) {
   for (DType type : kAllTypes) {
     for (int64_t cols : {1, 3, 16, 31, 64, 100, 576}) {
-      check_rms_norm(1, 1, cols, 0, type);
-      check_rms_norm(5, 3, cols, 7, type);
+      check_rms_norm(1, cols, 0, type);
+      check_rms_norm(5, cols, 7, type);
     }
-    check_rms_norm(300, 1, 576, 0, type);  // enough for the pool
+    check_rms_norm(300, 576, 0, type);  // enough for the pool
   }
 }
 
@@ -100,7 +99,7 @@ TEST_P(ElementwiseTest, RmsNormOfZerosIsZero) {
   const DeviceArray x = upload(std::vector<float>(64), DType::kF16),
                     weight = upload(std::vector<float>(64, 2), DType::kF16);
   const DeviceArray out = output(128);
-  rms_norm({x.data(), weight.data(), out.data(), DType::kF16, 1, 1, 64, 64, 64, 1e-6f}, stream());
+  rms_norm({x.data(), weight.data(), out.data(), DType::kF16, 1, 64, 64, 64, 1e-6f}, stream());
   for (float value : download(out, DType::kF16)) EXPECT_EQ(value, 0.0f);
 }
 
@@ -259,6 +258,65 @@ TEST_P(RopeTest, TypesShapesAndLayouts) {
   check({DType::kBF16, DType::kBF16, DType::kBF16, 300, 9, 3, 64, true});  // enough for the pool
 }
 
+// Heads that are normalised on the way have the bits of heads that rms_norm() normalised before.
+TEST_P(RopeTest, NormalisesHeads) {
+  constexpr int64_t kRows = 3, kHeads = 4, kKvHeads = 2, kTableRows = 50, kAll = kHeads + 2 * kKvHeads;
+  constexpr float kEps = 1e-6f;
+  for (DType type : kAllTypes) {
+    for (DType k_type : {DType::kF32, DType::kBF16}) {
+      for (int64_t dim : {2, 6, 34, 64, 128, 256}) {
+        const DeviceArray x = upload(random_values(1, kRows * kAll * dim, 3.0f), type),
+                          q_norm = upload(random_values(2, dim), type), k_norm = upload(random_values(3, dim), type),
+                          table = upload_raw(random_values(4, kTableRows * dim)),
+                          positions = upload_raw(std::vector<int32_t>{17, 0, 49});
+        const uint64_t kv_bytes = index_of(kRows * kKvHeads * dim) * dtype_bytes(k_type);
+        const int64_t element = static_cast<int64_t>(dtype_bytes(type)), stride = kAll * dim;
+        const auto run = [&](bool before) {
+          const DeviceArray qkv = upload(download(x)), k_out = output(kv_bytes), v_out = output(kv_bytes);
+          RopeParams params{};
+          params.q = qkv.data();
+          params.k = qkv.data() + kHeads * dim * element;
+          params.v = qkv.data() + (kHeads + kKvHeads) * dim * element;
+          for (int64_t head = 0; before && head < kHeads + kKvHeads; ++head) {
+            std::byte* const at = qkv.data() + head * dim * element;
+            const void* const weight = head < kHeads ? q_norm.data() : k_norm.data();
+            rms_norm({at, weight, at, type, kRows, dim, stride, stride, kEps}, stream());
+          }
+          params.positions = positions.as<int32_t>();
+          params.cos_sin = table.as<float>();
+          params.k_out = k_out.data();
+          params.v_out = v_out.data();
+          params.type = type;
+          params.k_type = params.v_type = k_type;
+          params.rows = kRows;
+          params.heads = kHeads;
+          params.kv_heads = kKvHeads;
+          params.head_dim = dim;
+          params.qkv_stride = stride;
+          params.table_rows = kTableRows;
+          params.out_row_stride = kKvHeads * dim;
+          params.out_head_stride = dim;
+          if (!before) {
+            params.q_norm = q_norm.data();
+            params.k_norm = k_norm.data();
+            params.eps = kEps;
+          }
+          rope(params, stream());
+          std::vector<std::byte> all = download(qkv), k = download(k_out), v = download(v_out);
+          for (int64_t row = 0; row < kRows; ++row) {  // what was q, k, v: q alone is an output
+            const auto begin = all.begin() + (row * stride + kHeads * dim) * element;
+            std::fill(begin, begin + 2 * kKvHeads * dim * element, std::byte{0});
+          }
+          all.insert(all.end(), k.begin(), k.end());
+          all.insert(all.end(), v.begin(), v.end());
+          return all;
+        };
+        EXPECT_TRUE(run(false) == run(true)) << dtype_name(type) << " to " << dtype_name(k_type) << ", " << dim;
+      }
+    }
+  }
+}
+
 // ---- Commit -------------------------------------------------------------------------------------------------------
 
 class CommitTest : public testing_support::KernelTest {};
@@ -392,7 +450,7 @@ INSTANTIATE_KERNEL_TEST(ElementwiseInvarianceTest);
 
 std::vector<std::byte> ElementwiseInvarianceTest::norm(const std::vector<float>& x, int64_t rows, DType type) {
   const DeviceArray in = upload(x, type), weight = upload(weight_, type), out = output(in.bytes);
-  rms_norm({in.data(), weight.data(), out.data(), type, rows, 1, kCols, kCols, kCols, 1e-5f}, stream());
+  rms_norm({in.data(), weight.data(), out.data(), type, rows, kCols, kCols, kCols, 1e-5f}, stream());
   return download(out);
 }
 

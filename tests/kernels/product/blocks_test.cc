@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/elementwise/op.h"
 #include "kernels/product/op.h"
 #include "tests/support/kernel_test.h"
 #include "tests/support/sanitized.h"
@@ -31,6 +32,7 @@ class BlocksProductTest : public testing_support::KernelTest {
   // Of `rows` rows of x from `first` on.
   std::vector<std::byte> run(const Weight& weight, DType type, DType out_type, const std::vector<float>& x,
                              int64_t rows, int64_t first = 0);
+  void check_gated(const Weight& weight, DType type, int64_t rows, const std::string& what);
   // Products of the weight in blocks and of the same weight unpacked.
   void check(const Weight& blocks, DType type, const std::string& what);
 };
@@ -184,6 +186,182 @@ TEST_P(BlocksProductTest, RowsAndPlacesChangeNoBit) {
       }
       if (testing::kSanitized) return;
     }
+  }
+}
+
+void BlocksProductTest::check_gated(const Weight& weight, DType type, int64_t rows, const std::string& what) {
+  const int64_t n = weight.rows(), k = weight.cols;
+  const auto bytes = [&](int64_t cols) { return static_cast<uint64_t>(rows * cols) * dtype_bytes(type); };
+  const DeviceArray x = upload(random_values(1, rows * k), type), gate_up = output(bytes(n)), room = output(bytes(n)),
+                    expected = output(bytes(n / 2)), out = output(bytes(n / 2));
+  ProductParams params{};
+  params.x = x.data();
+  params.weight = weight;
+  params.out = gate_up.data();
+  params.type = params.out_type = type;
+  params.rows = rows;
+  params.n = n;
+  params.k = k;
+  params.path = ProductPath::kDecode;
+  product(params, stream());
+  silu_mul({.gate_up = gate_up.data(), .out = expected.data(), .type = type, .rows = rows, .cols = n / 2}, stream());
+  params.out = room.data();
+  gated_product(params, out.data(), stream());
+  EXPECT_TRUE(download(out) == download(expected)) << what << " as " << dtype_name(type) << ", " << rows << " rows";
+  download(room);  // its guards
+}
+
+// Of a product that normalises its input and of one whose input is normalised before.
+TEST_P(BlocksProductTest, NormalisesItsInput) {
+  const bool cuda = stream().backend() == Backend::kCuda;
+  const float eps = 1e-5f;
+  for (const WeightType type : kQuantisedTypes) {
+    for (const int64_t n : cuda ? std::vector<int64_t>{40, 16424} : std::vector<int64_t>{40}) {
+      for (const int64_t k : n > 40 ? std::vector<int64_t>{512} : std::vector<int64_t>{256, 1280, 5120}) {
+        const DeviceArray stored = store(type, random_blocks(type, 1, n, k), n, k);
+        const Weight weight = {.parts = {{stored.data(), type, n}, {}, {}}, .count = 1, .cols = k};
+        for (const DType compute : {DType::kBF16, DType::kF16}) {
+          if (compute != DType::kBF16 && (n > 40 || k != 256)) continue;
+          for (const int64_t rows : {1, 2, 5, 9}) {
+            const uint64_t x_bytes = static_cast<uint64_t>(rows * k) * dtype_bytes(compute);
+            const uint64_t out_bytes = static_cast<uint64_t>(rows * n) * dtype_bytes(compute);
+            const DeviceArray x = upload(random_values(2, rows * k, 3.0f), compute), room = output(x_bytes),
+                              norm = upload(random_values(3, k), compute), bias = upload(random_values(4, n), compute),
+                              expected = output(out_bytes), out = output(out_bytes), gated = output(out_bytes / 2),
+                              gated_expected = output(out_bytes / 2);
+            rms_norm({x.data(), norm.data(), room.data(), compute, rows, k, k, k, eps}, stream());
+            ProductParams params{};
+            params.x = room.data();
+            params.weight = weight;
+            params.bias = bias.data();
+            params.out = expected.data();
+            params.type = params.out_type = compute;
+            params.rows = rows;
+            params.n = n;
+            params.k = k;
+            params.path = ProductPath::kDecode;
+            product(params, stream());
+            ProductParams plain = params;
+            plain.bias = nullptr;
+            plain.out = out.data();
+            gated_product(plain, gated_expected.data(), stream());
+            const std::vector<std::byte> normed = download(gated_expected);
+            params.x = plain.x = x.data();
+            params.norm = plain.norm = {.weight = norm.data(), .eps = eps, .room = room.data()};
+            params.out = out.data();
+            const std::string what = str(weight_type_info(type).name, " ", n, " x ", k, ", ", rows, " rows");
+            product(params, stream());
+            EXPECT_TRUE(download(out) == download(expected)) << what;
+            gated_product(plain, gated.data(), stream());
+            EXPECT_TRUE(download(gated) == normed) << what << ", gated";
+          }
+        }
+      }
+    }
+    if (testing::kSanitized) return;
+  }
+}
+
+TEST_P(BlocksProductTest, GatedProductIsProductThenActivation) {
+  const bool cuda = stream().backend() == Backend::kCuda;
+  for (const WeightType type : kQuantisedTypes) {
+    // Whole tiles are one part. On CUDA also as many columns as are multiplied with k in one run.
+    for (const int64_t ffn : cuda ? std::vector<int64_t>{48, 37, 8232, 8240} : std::vector<int64_t>{48, 37}) {
+      const int64_t k = weight_type_info(type).block_elements * (ffn > 48 ? 1 : 3), n = 2 * ffn;
+      const DeviceArray gate = store(type, random_blocks(type, 5, ffn, k), ffn, k),
+                        up = store(type, random_blocks(type, 6, ffn, k), ffn, k),
+                        both = store(type, random_blocks(type, 7, n, k), n, k);
+      const Weight two = {.parts = {{gate.data(), type, ffn}, {up.data(), type, ffn}, {}}, .count = 2, .cols = k};
+      const Weight one = {.parts = {{both.data(), type, n}, {}, {}}, .count = 1, .cols = k};
+      for (const int64_t rows : cuda ? std::vector<int64_t>{1, 9, 33, 70, 150} : std::vector<int64_t>{1, 9}) {
+        check_gated(ffn % 16 == 0 ? one : two, DType::kBF16, rows, str(weight_type_info(type).name, " ", ffn));
+      }
+      if (ffn == 37) check_gated(two, DType::kF16, 3, weight_type_info(type).name);
+    }
+  }
+  // Of two types, and plain.
+  const int64_t ffn = 21, k = 512;
+  const DeviceArray gate = store(WeightType::kQ4K, random_blocks(WeightType::kQ4K, 5, ffn, k), ffn, k),
+                    up = store(WeightType::kQ6K, random_blocks(WeightType::kQ6K, 6, ffn, k), ffn, k);
+  check_gated(
+      {.parts = {{gate.data(), WeightType::kQ4K, ffn}, {up.data(), WeightType::kQ6K, ffn}, {}}, .count = 2, .cols = k},
+      DType::kBF16, 5, "Q4_K, Q6_K");
+  if (cuda) return;  // there plain products need padding
+  const DeviceArray plain = upload(random_values(8, 2 * ffn * k), DType::kBF16);
+  check_gated(plain_weight(plain.data(), DType::kBF16, 2 * ffn, k), DType::kBF16, 5, "plain");
+}
+
+TEST_P(BlocksProductTest, RotatedProductIsProductThenRope) {
+  constexpr int64_t kHeads = 4, kKvHeads = 2, kK = 512, kTableRows = 40;
+  const DType type = DType::kBF16;
+  const bool cuda = stream().backend() == Backend::kCuda;
+  for (const int64_t dim : {64, 80, 128, 192}) {  // CUDA has one kernel for all but 80
+    const int64_t v_rows = kKvHeads * dim, qk_rows = kHeads * dim + v_rows, n = qk_rows + v_rows;
+    const DeviceArray qk = store(WeightType::kQ4K, random_blocks(WeightType::kQ4K, 1, qk_rows, kK), qk_rows, kK),
+                      v = store(WeightType::kQ6K, random_blocks(WeightType::kQ6K, 2, v_rows, kK), v_rows, kK);
+    for (const int64_t rows : cuda ? std::vector<int64_t>{1, 9, 33, 70, 150} : std::vector<int64_t>{1, 9}) {
+      for (const DType kv_type : {DType::kBF16, DType::kF16, DType::kF32}) {
+        std::vector<int32_t> at;
+        for (int64_t row = 0; row < rows; ++row) at.push_back(static_cast<int32_t>(row * 7 % kTableRows));
+        const uint64_t element = dtype_bytes(type), kv_bytes = dtype_bytes(kv_type);
+        const DeviceArray x = upload(random_values(3, rows * kK), type), bias = upload(random_values(4, n), type),
+                          table = upload_raw(random_values(5, kTableRows * dim)), positions = upload_raw(at),
+                          first = upload_raw(std::vector<int32_t>{2});
+        const auto result = [&](bool at_once) {
+          const DeviceArray out = output(static_cast<uint64_t>(rows * n) * element);
+          const auto kv = static_cast<uint64_t>((rows + 2) * v_rows) * kv_bytes;
+          const DeviceArray k_out = output(kv), v_out = output(kv);
+          ProductParams params{};
+          params.x = x.data();
+          params.weight = {.parts = {{qk.data(), WeightType::kQ4K, qk_rows}, {v.data(), WeightType::kQ6K, v_rows}, {}},
+                           .count = 2,
+                           .cols = kK};
+          params.bias = bias.data();
+          params.out = out.data();
+          params.type = params.out_type = type;
+          params.rows = rows;
+          params.n = n;
+          params.k = kK;
+          params.path = ProductPath::kDecode;
+          RopeParams turn{};
+          turn.q = out.data();
+          turn.k = out.data() + static_cast<uint64_t>(kHeads * dim) * element;
+          turn.v = out.data() + static_cast<uint64_t>(qk_rows) * element;
+          turn.positions = positions.as<int32_t>();
+          turn.cos_sin = table.as<float>();
+          turn.k_out = k_out.data();
+          turn.v_out = v_out.data();
+          turn.type = type;
+          turn.k_type = turn.v_type = kv_type;
+          turn.rows = rows;
+          turn.heads = kHeads;
+          turn.kv_heads = kKvHeads;
+          turn.head_dim = dim;
+          turn.qkv_stride = n;
+          turn.table_rows = kTableRows;
+          turn.out_row_stride = dim;
+          turn.out_head_stride = (rows + 2) * dim;
+          turn.out_first = first.as<int32_t>();
+          if (at_once) {
+            rotated_product(params, turn, stream());
+          } else {
+            product(params, stream());
+            rope(turn, stream());
+          }
+          const std::vector<std::byte> all = download(out), k = download(k_out), values = download(v_out);
+          std::vector<std::byte> seen;  // q, k and v
+          for (int64_t row = 0; row < rows; ++row) {
+            const auto begin = all.begin() + row * n * static_cast<int64_t>(element);
+            seen.insert(seen.end(), begin, begin + kHeads * dim * static_cast<int64_t>(element));
+          }
+          seen.insert(seen.end(), k.begin(), k.end());
+          seen.insert(seen.end(), values.begin(), values.end());
+          return seen;
+        };
+        EXPECT_TRUE(result(true) == result(false)) << dim << ", " << rows << " rows to " << dtype_name(kv_type);
+      }
+    }
+    if (testing::kSanitized) return;
   }
 }
 

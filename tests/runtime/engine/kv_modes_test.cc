@@ -2,6 +2,8 @@
 // across the ends of segments, at every temperature.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <thread>
 #include <tuple>
 
@@ -92,10 +94,13 @@ INSTANTIATE_TEST_SUITE_P(
         ::testing::ValuesIn(testing::session_devices()),
         ::testing::Values(Case{"llama31", DType::kF32, DType::kF32, DType::kF32, 1500, 60, 0.0f},
                           Case{"qwen3", DType::kBF16, DType::kBF16, DType::kBF16, 1000, 60, 0.9f},  // crosses row 1,024
-                          Case{"llama2", DType::kBF16, DType::kF16, DType::kF32, 511, 40, 1.2f},  // its second segment
-                          Case{"mistral", DType::kF32, DType::kBF16, DType::kF16, 100, 20, 0.0f})),  // nothing streams
+                          Case{"llama2", DType::kBF16, DType::kF16, DType::kF32, 511, 40, 1.2f},   // its second segment
+                          Case{"mistral", DType::kF32, DType::kBF16, DType::kF16, 100, 20, 0.0f},  // nothing streams
+                          Case{"qwen3", DType::kBF16, DType::kInt8, DType::kInt8, 1000, 60, 0.9f},
+                          Case{"llama31", DType::kF32, DType::kInt8, DType::kF32, 505, 20, 0.0f})),  // padded segments
     [](const auto& given) {
-      return testing::device_name(std::get<0>(given.param)) + "_" + std::get<1>(given.param).model;
+      const Case& c = std::get<1>(given.param);
+      return testing::device_name(std::get<0>(given.param)) + "_" + c.model + "_" + dtype_name(c.k_type);
     });
 
 class KvBudgets : public ::testing::TestWithParam<DeviceChoice> {};
@@ -139,11 +144,13 @@ TEST_P(KvBudgets, AutoUnderEveryBudgetGivesTheSameBits) {
 
 // What the plan says is what is taken: the budget's peak is the plan's, to a page an allocation.
 TEST_P(KvBudgets, TheBudgetsPeakIsThePlans) {
-  for (const KvMode mode : {KvMode::kDevice, KvMode::kHost}) {
+  for (const auto& [mode, type] : {std::pair(KvMode::kDevice, DType::kF32), std::pair(KvMode::kHost, DType::kF32),
+                                   std::pair(KvMode::kHost, DType::kInt8)}) {
     const LoadedModel model(testing::tiny_model("llama31"), DType::kF32, GetParam());
     const uint64_t products = product_workspace_bytes(*model.compute);  // stay on the stream
     SessionOptions options = model.options(1500, 16);
     options.kv = mode;
+    options.k_type = options.v_type = type;
     model.device->vram().reset_peak();
     const uint64_t before = model.device->vram().used_bytes();
     const Said got = run(model, options, 16);
@@ -196,6 +203,7 @@ TEST_P(KvBudgets, HostMemoryBegunEarlyIsTheSame) {
 TEST(LargeSegments, StreamedRowsEqualResidentOnes) {
   const LoadedModel model(testing::tiny_model("llama31"), DType::kBF16);
   SessionOptions options = model.options(16370, 24);
+  options.v_type = DType::kInt8;
   options.kv = KvMode::kDevice;
   const Said device = run(model, options, 24);
   options.kv = KvMode::kHost;
@@ -206,10 +214,43 @@ TEST(LargeSegments, StreamedRowsEqualResidentOnes) {
   EXPECT_GT(host.plan.segments, 32);
 }
 
+// int8 is another rounding of the same rows: the logits move, and not far. Of prefill, which reads rounded rows, and of
+// decoding, which reads int8 ones and then rows that it has quantised itself (the segment with row 512).
+TEST_P(KvBudgets, Int8RowsAreCloseToExactOnes) {
+  const LoadedModel model(testing::tiny_model("llama31"), DType::kF32, GetParam());
+  SessionOptions options = model.options(500, 350);
+  const std::vector<int32_t> prompt = testing::made_up_ids(500, 512), more = testing::made_up_ids(340, 512, 3);
+  const auto logits = [&](DType type) {
+    options.k_type = options.v_type = type;
+    const auto session = model.session(options);
+    session->prefill(prompt, nullptr, nullptr);
+    std::vector<std::vector<float>> all = {session->logits(1)};
+    Tree tree;
+    for (const int32_t token : more) {
+      tree.reset(token);
+      session->verify(tree);
+      session->commit({.nodes = {0}, .next = 0});
+    }
+    all.push_back(session->logits(1));
+    return all;
+  };
+  const auto exact = logits(DType::kF32), int8 = logits(DType::kInt8);
+  for (size_t i = 0; i < exact.size(); ++i) {
+    float largest = 0, moved = 0;
+    for (size_t j = 0; j < exact[i].size(); ++j) {
+      largest = std::max(largest, std::fabs(exact[i][j]));
+      moved = std::max(moved, std::fabs(exact[i][j] - int8[i][j]));
+    }
+    EXPECT_GT(moved, 0) << i;
+    EXPECT_LT(moved, 0.02f * largest) << i;
+  }
+}
+
 // How prefill groups the prompt's rows changes no bit on the CPU, also where a group lies in several segments.
 TEST(PrefillGroups, ChangeNoBit) {
   const LoadedModel model(testing::tiny_model("llama31"), DType::kF32);
   SessionOptions options = model.options(1500, 8);
+  options.k_type = DType::kInt8;
   Said first;
   for (const int64_t group : {64, 256, 512, 1024, 2048}) {
     options.prefill_group = group;
@@ -221,16 +262,20 @@ TEST(PrefillGroups, ChangeNoBit) {
 
 // The number of threads, the size of prefill's groups' neighbours and the pass's room change no bit.
 TEST_P(KvBudgets, ThreadsAndPassRoomChangeNoBit) {
-  SessionOptions options;
-  Said first;
-  for (const int threads : {1, 2, 3}) {
-    const LoadedModel model(testing::tiny_model("qwen3"), DType::kBF16, GetParam(), threads);
-    for (const int64_t pass_rows : {1, 7, 128}) {
-      options = model.options(700, 20);
-      options.pass_rows = pass_rows;
-      const Said got = run(model, options, 20);
-      if (first.tokens.empty()) first = got;
-      expect_same(first, got, str(threads, " threads, ", pass_rows, " rows"));
+  for (const DType type : {DType::kBF16, DType::kInt8}) {
+    SessionOptions options;
+    Said first;
+    for (const int threads : {1, 2, 3}) {
+      if (type == DType::kInt8 && threads == 2) continue;
+      const LoadedModel model(testing::tiny_model("qwen3"), type, GetParam(), threads);
+      for (const int64_t pass_rows : {1, 7, 128}) {
+        if (type == DType::kInt8 && pass_rows == 7) continue;
+        options = model.options(700, 20);
+        options.pass_rows = pass_rows;
+        const Said got = run(model, options, 20);
+        if (first.tokens.empty()) first = got;
+        expect_same(first, got, str(dtype_name(type), ", ", threads, " threads, ", pass_rows, " rows"));
+      }
     }
   }
 }

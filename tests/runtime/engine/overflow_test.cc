@@ -35,7 +35,8 @@ class Overflow : public ::testing::TestWithParam<Run> {
     options.model = target_.path();
     options.device = {.choice = GetParam().device, .threads = 2};
     options.want_tokenizer = false;
-    options.dtype = GetParam().dtype;
+    options.dtype = testing::weights_type(GetParam().dtype);
+    if (low_bit(GetParam().dtype)) options.cache_type_k = options.cache_type_v = GetParam().dtype;
     return options;
   }
   EngineOptions with_draft(const std::string& tree) const {
@@ -84,12 +85,13 @@ TEST_P(Overflow, OfAPromptsTokenIsNotSaved) {
     ids[kBad] = bad ? kOverflowingToken : 5;
     SessionOptions options = model.options(kTokens, 8);
     options.prefill_group = kGroup;
-    PrefixRun run(store, {.shape = row_shape(model.checkpoint->config(), options.k_type, options.v_type),
-                          .identity = {},
-                          .model = "overflowing",
-                          .unit = model.device->backend() == Backend::kCpu ? 1 : kGroup,
-                          .draft = {},
-                          .prompt = ids});
+    PrefixRun run(
+        store, {.shape = row_shape(model.checkpoint->config(), options.k_type, options.v_type, model.weights.dtype()),
+                .identity = {},
+                .model = "overflowing",
+                .unit = model.device->backend() == Backend::kCpu ? 1 : kGroup,
+                .draft = {},
+                .prompt = ids});
     options.prefix = &run;
     PrefixUse use;
     {
@@ -116,7 +118,7 @@ TEST_P(Overflow, OfAPromptsTokenIsNotSaved) {
 std::vector<Run> runs() {
   std::vector<Run> all;
   for (const DeviceChoice device : testing::session_devices()) {
-    for (const DType dtype : {DType::kF32, DType::kBF16}) all.push_back({device, dtype});
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kInt8}) all.push_back({device, dtype});
   }
   return all;
 }

@@ -153,7 +153,8 @@ TEST_P(PartialSteps, ChooseByEveryScoreFromEveryCache) {
     return run->logits(2);
   };
   const int64_t all = (tail_begin(kPrompt) - kSinkRows) / kSelectRows;
-  for (const auto& [k_type, v_type] : {std::pair(DType::kF16, DType::kBF16), std::pair(DType::kF32, DType::kF16)}) {
+  for (const auto& [k_type, v_type] : {std::pair(DType::kF16, DType::kBF16), std::pair(DType::kF32, DType::kF16),
+                                       std::pair(DType::kInt8, DType::kInt8)}) {
     const std::vector<float> full = said({}, k_type, v_type);
     for (const BlockScore score : {BlockScore::kQuest, BlockScore::kSpecPv}) {
       for (const BlockReduce reduce : {BlockReduce::kMean, BlockReduce::kMax, BlockReduce::kLast}) {

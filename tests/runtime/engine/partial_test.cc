@@ -18,7 +18,7 @@ using testing::kSanitized;
 
 struct Run {
   SpecType spec = SpecType::kNone;
-  DType dtype = DType::kF32;
+  DType dtype = DType::kF32;  // or kInt8: of the cache, with weights in bf16
   DeviceChoice device = DeviceChoice::kCpu;
 };
 
@@ -29,7 +29,8 @@ class PartialText : public ::testing::TestWithParam<Run> {
     options.model = testing::tiny_model("llama31");
     options.device = {.choice = GetParam().device, .threads = 2};
     options.want_tokenizer = false;
-    options.dtype = GetParam().dtype;
+    options.dtype = testing::weights_type(GetParam().dtype);
+    if (low_bit(GetParam().dtype)) options.cache_type_k = options.cache_type_v = GetParam().dtype;
     options.ring.slots = 2;
     options.draft.type = GetParam().spec;
     return options;
@@ -139,6 +140,7 @@ TEST_P(PartialText, IsThatOfPlainDecodingFarOut) {
 
 // The run ends where plain decoding ends: with -n anywhere among pending tokens, and with an end token there.
 TEST_P(PartialText, EndsWherePlainDecodingEnds) {
+  if (low_bit(GetParam().dtype)) GTEST_SKIP() << "where a run ends is not the cache's";
   EngineOptions o = options();
   Engine engine(o);
   const SamplingSettings sampling{.temperature = 1.0f, .seed = 2};
@@ -267,9 +269,10 @@ std::vector<Run> runs() {
   std::vector<Run> all;
   for (const DeviceChoice device : testing::session_devices()) {
     for (const SpecType spec : {SpecType::kNone, SpecType::kNgram}) {
-      for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      for (const DType dtype : {DType::kF32, DType::kBF16, DType::kInt8}) {
         // Slow ones see each draft and each type once: the type is the kernels', who drafts is not.
         if (kSanitized && (dtype == DType::kF32) == (spec == SpecType::kNone)) continue;
+        if (dtype == DType::kInt8 && spec == SpecType::kNgram) continue;
         all.push_back({spec, dtype, device});
       }
     }

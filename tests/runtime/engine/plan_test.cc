@@ -38,23 +38,28 @@ TEST(Plan, IsWhatRunsHereAndOnPaper) {
     KvMode kv;
     SpecType draft;
     std::optional<VerifyMode> verify;
+    std::optional<int64_t> budget = 64;  // none: a copy of all rows in int8
   };
   for (const Case& c :
        {Case{KvMode::kAuto, SpecType::kNone, std::nullopt}, Case{KvMode::kHost, SpecType::kNone, VerifyMode::kLossless},
-        Case{KvMode::kHost, SpecType::kNgram, VerifyMode::kApproximate}}) {
+        Case{KvMode::kHost, SpecType::kNgram, VerifyMode::kApproximate},
+        Case{KvMode::kHost, SpecType::kNgram, VerifyMode::kLossless, std::nullopt}}) {
     EngineOptions options = tiny();
     options.draft.type = c.draft;
-    options.verify = {.mode = c.verify, .budget = 64};
+    options.verify = {.mode = c.verify, .budget = c.budget};
     const GenerateOptions run{.max_tokens = 2, .kv = c.kv, .ignore_eos = true};
     Engine engine(options);
     const RunPlan here = engine.plan(1100, run);
     EXPECT_EQ(here.draft, c.draft == SpecType::kNone ? "" : "ngram-simple");
-    EXPECT_EQ(here.partial.blocks, c.verify ? 4 : 0);
+    EXPECT_EQ(here.partial.blocks, c.verify && c.budget ? 4 : 0);
+    EXPECT_EQ(here.partial.copy, c.budget ? std::nullopt : std::optional(DType::kInt8));
     const auto device = open_device(options.device);
     const Engine dry_run(options, nullptr, open_dry_run_device(dry_run_of(*device)));
     EXPECT_EQ(dry_run.describe(), engine.describe());
     expect_same(dry_run.plan(1100, run).memory, here.memory);
-    expect_same(engine.generate(testing::made_up_ids(1100, 512), run, nullptr).plan, here.memory);
+    const GenerateResult done = engine.generate(testing::made_up_ids(1100, 512), run, nullptr);
+    expect_same(done.plan, here.memory);
+    EXPECT_LE(done.memory.vram_peak_bytes, whole_pages(here.weights_bytes) + here.memory.vram_bytes);
   }
 }
 

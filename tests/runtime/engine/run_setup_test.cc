@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "cache/minimum_budgets.h"
 #include "offload/device/dry_run_device.h"
 #include "runtime/draft/open/open_draft.h"
 #include "runtime/engine/engine.h"
@@ -31,15 +32,17 @@ class OnPaper {
 
   Device& device() { return *device_; }
   RowShape rows() const {
-    return row_shape(checkpoint_->config(), checkpoint_->natural_dtype(), checkpoint_->natural_dtype());
+    const DType type = checkpoint_->natural_dtype();
+    return row_shape(checkpoint_->config(), type, type, type);
   }
   RunContext context() { return {options_, *device_, *compute_, checkpoint_->config(), weights_, draft_.get()}; }
   // All but so much of the device's memory is somebody else's.
   MemoryBudget::Reservation leave(uint64_t bytes) {
     return device_->vram().reserve(device_->vram().free_bytes() - bytes, "others");
   }
+  int64_t prompt = kPrompt;
   RunSetup settled(const GenerateOptions& run, PrefixRun* prefix = nullptr, MemoryPlan* plan = nullptr) {
-    RunSetup setup = resolve_options(context(), kPrompt, run);
+    RunSetup setup = resolve_options(context(), prompt, run);
     setup.session.prefix = prefix;
     const SessionPlan settled = finalize(context(), run, &setup);
     if (plan != nullptr) *plan = settled.memory;
@@ -116,6 +119,112 @@ TEST(RunSetup, PendsByTheModeOnACpu) {
   EXPECT_EQ(cpu.session_plan(few).ring_slots, 0);
   EXPECT_GT(cpu.session_plan(many).ring_slots, 0);
   expect_rows_of(cpu.settled(lossless()), few);
+}
+
+GenerateOptions with_kind(PartialKind kind, VerifyMode mode = VerifyMode::kLossless) {
+  GenerateOptions run{.max_tokens = 256};
+  run.verify = VerifyOptions{.mode = mode, .partial = kind};
+  return run;
+}
+
+// As the device's memory shrinks: blocks while the whole KV cache is on the device, then the richest copy that fits,
+// then blocks again. What is settled is what its own session plans, and a kind that is named is made or refused.
+TEST(RunSetup, AutoTakesTheRichestCopyThatFits) {
+  OnPaper card(Backend::kCuda);
+  card.prompt = 61440;
+  const MemoryPlan whole = card.session_plan(card.settled(with_kind(PartialKind::kAuto)));
+  ASSERT_EQ(whole.ring_slots, 0);
+  const uint64_t step = whole.kv_bytes() / 16;
+  const auto fits = [&](PartialKind kind) {
+    try {
+      EXPECT_STREQ(card.settled(with_kind(kind)).session.partial.shape.name(), partial_kind_name(kind));
+      return true;
+    } catch (const DoesNotFit& refused) {
+      if (refused.instead()) {
+        EXPECT_NO_THROW(card.settled(with_kind(*refused.instead())));
+      }
+      EXPECT_EQ(refused.instead().has_value(), std::string(refused.what()).starts_with("--partial-kv: "));
+      return false;
+    }
+  };
+  std::vector<std::string> chosen;
+  for (uint64_t bytes = whole.vram_bytes + step; bytes > step; bytes -= step) {
+    SCOPED_TRACE(format_bytes(bytes));
+    const MemoryBudget::Reservation others = card.leave(bytes);
+    if (!fits(PartialKind::kBlocks)) {
+      EXPECT_THROW(card.settled(with_kind(PartialKind::kAuto)), DoesNotFit);
+      break;
+    }
+    MemoryPlan plan;
+    const RunSetup setup = card.settled(with_kind(PartialKind::kAuto), nullptr, &plan);
+    const PartialShape& shape = setup.session.partial.shape;
+    EXPECT_EQ(plan.to_string(), card.session_plan(setup).to_string());
+    EXPECT_EQ(plan.partial_bytes, shape.bytes(card.rows(), setup.session.context_tokens));
+    if (shape.copy) {
+      EXPECT_EQ(setup.pending.width, *shape.copy == DType::kInt8 ? 0 : 8) << "a chain, or a narrow tree";
+    }
+    if (plan.ring_slots > 0) {
+      EXPECT_STREQ(shape.name(), fits(PartialKind::kInt8) ? "int8" : fits(PartialKind::kInt4) ? "int4" : "blocks");
+    }
+    if (chosen.empty() || chosen.back() != shape.name()) chosen.emplace_back(shape.name());
+  }
+  EXPECT_EQ(chosen, (std::vector<std::string>{"blocks", "int8", "int4", "blocks"}));
+}
+
+// Where the text depends on what partial steps read, memory does not decide; nor where a budget of blocks is given.
+TEST(RunSetup, AutoIsBlocksWhereMemoryMustNotDecide) {
+  OnPaper card(Backend::kCuda);
+  GenerateOptions run = with_kind(PartialKind::kAuto, VerifyMode::kApproximate);
+  run.kv = KvMode::kHost;
+  EXPECT_STREQ(card.settled(run).session.partial.shape.name(), "blocks");
+  run.verify->partial = PartialKind::kInt4;
+  EXPECT_STREQ(card.settled(run).session.partial.shape.name(), "int4");
+  EXPECT_STREQ(card.settled(lossless(KvMode::kHost)).session.partial.shape.name(), "blocks");
+  run = with_kind(PartialKind::kAuto);
+  run.kv = KvMode::kHost;
+  EXPECT_STREQ(card.settled(run).session.partial.shape.name(), "int8");
+}
+
+// Heads of 80 cannot be rotated: a named int4 is an error that says so, and auto passes it over.
+TEST(RunSetup, Int4NeedsHeadsOfAPowerOfTwo) {
+  ModelConfig config = testing_config(512);
+  config.head_dim = 80;
+  EngineOptions options;
+  options.model = "odd";
+  options.device = {.choice = DeviceChoice::kCpu, .threads = 1};
+  options.want_tokenizer = false;
+  const Engine engine(options, make_random_checkpoint("odd", config, 3));
+  GenerateOptions run = with_kind(PartialKind::kInt4);
+  run.kv = KvMode::kHost;
+  try {
+    engine.plan(1000, run);
+    FAIL() << "int4 with heads of 80";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kUsage);
+    EXPECT_EQ(error.info().where, "--partial-kv");
+    EXPECT_NE(error.info().what.find("80"), std::string::npos) << error.what();
+  }
+  run.verify->partial = PartialKind::kAuto;
+  EXPECT_EQ(engine.plan(1000, run).partial.copy, DType::kInt8);
+}
+
+// A copy in int8 of rows that are int8 would change nothing: auto passes it over.
+TEST(RunSetup, AutoHasFewerBitsThanTheCache) {
+  ModelConfig config = testing_config(512);
+  config.max_positions = 8192;
+  GenerateOptions run = with_kind(PartialKind::kAuto);
+  run.kv = KvMode::kHost;
+  for (const int64_t head_dim : {64, 80}) {
+    config.head_dim = head_dim;
+    EngineOptions options;
+    options.model = "int8";
+    options.device = {.choice = DeviceChoice::kCpu, .threads = 1};
+    options.want_tokenizer = false;
+    options.cache_type_k = options.cache_type_v = DType::kInt8;
+    const PartialShape shape = Engine(options, make_random_checkpoint("int8", config, 3)).plan(5000, run).partial;
+    EXPECT_STREQ(shape.name(), head_dim == 64 ? "int4" : "blocks");
+    EXPECT_TRUE(shape.on());
+  }
 }
 
 TEST(RunSetup, TakesNothing) {

@@ -103,9 +103,11 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
                        // They cross the ends of segments that live on disk while decoding: rows 5,120 and 1,024.
                        ::testing::Values(Case{"llama31", DType::kF32, DType::kF32, DType::kF32, 5110, 24, 0.0f, 0.1},
-                                         Case{"qwen3", DType::kBF16, DType::kF16, DType::kF32, 1010, 24, 0.9f, 0.34})),
+                                         Case{"qwen3", DType::kBF16, DType::kF16, DType::kF32, 1010, 24, 0.9f, 0.34},
+                                         Case{"qwen3", DType::kBF16, DType::kInt8, DType::kF16, 1010, 24, 0.9f, 0.34})),
     [](const auto& given) {
-      return testing::device_name(std::get<0>(given.param)) + "_" + std::get<1>(given.param).model;
+      const Case& c = std::get<1>(given.param);
+      return testing::device_name(std::get<0>(given.param)) + "_" + c.model + "_" + dtype_name(c.k_type);
     });
 
 // Beyond row 16,384 a segment has four times the rows of the first ones, and a unit of the disk holds several of those.
@@ -119,6 +121,7 @@ TEST_P(SpillLargeSegments, GiveTheBitsOfAPlainRun) {
   const LoadedModel model(testing::tiny_model("llama31"), DType::kBF16, GetParam());
   const TemporaryFolder folder;
   SessionOptions options = model.options(18420, 16);  // crosses row 18,432
+  options.k_type = DType::kInt8;
   options.kv = KvMode::kDevice;
   const Said device = run(model, options, 16);
   options.kv = KvMode::kHost;

@@ -88,6 +88,9 @@ TEST(PrefixEngine, AnotherIdentityIsAMiss) {
   EXPECT_EQ(cached(options), 699);
   options.cache_type_k = DType::kF16;
   EXPECT_EQ(cached(options), 0);
+  options.cache_type_k = DType::kInt8;
+  EXPECT_EQ(cached(options), 0);
+  EXPECT_EQ(cached(options), 699);
   options.cache_type_k.reset();
   options.rope.theta = 20000;
   EXPECT_EQ(cached(options), 0);

@@ -31,13 +31,14 @@ class PrefixExact : public ::testing::TestWithParam<std::tuple<DeviceChoice, DTy
   const int32_t vocab = static_cast<int32_t>(model.checkpoint->config().vocab);
   const TemporaryFolder folder;
   int64_t group = kGroup;
+  bool both_int8 = false;  // or V is f16, beside which K's type comes out
 
   bool cpu() const { return model.device->backend() == Backend::kCpu; }
   int64_t kept(int64_t rows) const { return cpu() ? rows : rows / group * group; }
 
   // Without a store: a fresh run.
-  Answer answer(const std::vector<int32_t>& prompt, PrefixStore* store, KvMode kv = KvMode::kAuto,
-                DType v_type = DType::kF16) {
+  Answer answer(const std::vector<int32_t>& prompt, PrefixStore* store, KvMode kv = KvMode::kAuto) {
+    const DType v_type = both_int8 ? DType::kInt8 : DType::kF16;
     SessionOptions options = model.options(static_cast<int64_t>(prompt.size()), 2 * kTokens);
     options.kv = kv;
     options.v_type = v_type;
@@ -45,12 +46,13 @@ class PrefixExact : public ::testing::TestWithParam<std::tuple<DeviceChoice, DTy
     std::unique_ptr<PrefixRun> run;
     if (store != nullptr) {
       run = std::make_unique<PrefixRun>(
-          *store, PrefixRunSetup{.shape = row_shape(model.checkpoint->config(), options.k_type, v_type),
-                                 .identity = {},
-                                 .model = "tiny",
-                                 .unit = cpu() ? 1 : group,
-                                 .draft = {},
-                                 .prompt = prompt});
+          *store,
+          PrefixRunSetup{.shape = row_shape(model.checkpoint->config(), options.k_type, v_type, model.weights.dtype()),
+                         .identity = {},
+                         .model = "tiny",
+                         .unit = cpu() ? 1 : group,
+                         .draft = {},
+                         .prompt = prompt});
       options.prefix = run.get();
     }
     Answer answer;
@@ -89,6 +91,7 @@ TEST_P(PrefixExact, TheSameBitsWhereverPromptsPart) {
 }
 
 TEST_P(PrefixExact, WhereverTheCacheLies) {
+  both_int8 = model.cache_type == DType::kInt8;
   const std::vector<int32_t> prompt = testing::made_up_ids(1400, vocab);
   const Answer fresh = answer(prompt, nullptr, KvMode::kDevice);
   for (const KvMode saved : {KvMode::kDevice, KvMode::kHost}) {
@@ -107,12 +110,13 @@ TEST_P(PrefixExact, AnInterruptedRunSavesNothing) {
   PrefixStore store({.folder = folder.path()});
   const std::vector<int32_t> prompt = testing::made_up_ids(1400, vocab);
   SessionOptions options = model.options(1400, 10);
-  PrefixRun run(store, {.shape = row_shape(model.checkpoint->config(), options.k_type, options.v_type),
-                        .identity = {},
-                        .model = "tiny",
-                        .unit = cpu() ? 1 : 2048,
-                        .draft = {},
-                        .prompt = prompt});
+  PrefixRun run(store,
+                {.shape = row_shape(model.checkpoint->config(), options.k_type, options.v_type, model.weights.dtype()),
+                 .identity = {},
+                 .model = "tiny",
+                 .unit = cpu() ? 1 : 2048,
+                 .draft = {},
+                 .prompt = prompt});
   options.prefix = &run;
   const std::atomic<bool> interrupt{true};
   {
@@ -137,8 +141,11 @@ class PrefixLargeSegments : public PrefixExact {
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PrefixLargeSegments);
 INSTANTIATE_TEST_SUITE_P(Devices, PrefixLargeSegments,
                          ::testing::Combine(::testing::ValuesIn(testing::session_gpus()),
-                                            ::testing::Values(DType::kBF16)),
-                         [](const auto& instance) { return testing::device_name(std::get<0>(instance.param)); });
+                                            ::testing::Values(DType::kBF16, DType::kInt8)),
+                         [](const auto& instance) {
+                           return testing::device_name(std::get<0>(instance.param)) + "_" +
+                                  dtype_name(std::get<1>(instance.param));
+                         });
 
 TEST_P(PrefixLargeSegments, GiveTheBitsOfAFreshRun) {
   PrefixStore store({.folder = folder.path()});
@@ -160,7 +167,7 @@ TEST_P(PrefixLargeSegments, GiveTheBitsOfAFreshRun) {
 
 INSTANTIATE_TEST_SUITE_P(, PrefixExact,
                          ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
-                                            ::testing::Values(DType::kF32, DType::kBF16)),
+                                            ::testing::Values(DType::kF32, DType::kBF16, DType::kInt8)),
                          [](const auto& instance) {
                            return testing::device_name(std::get<0>(instance.param)) + "_" +
                                   dtype_name(std::get<1>(instance.param));

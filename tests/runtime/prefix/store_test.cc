@@ -57,7 +57,7 @@ TEST(PrefixStore, KeepsNoBlockThatIsNotFinite) {
   const std::vector<int32_t> prompt = counted_tokens(1536);
   const std::vector<PrefixBlock> blocks = blocks_of(prompt);
   const std::unique_ptr<Device> device = open_device({.choice = DeviceChoice::kCpu, .threads = 1});
-  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
+  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16, DType::kInt8}) {
     for (const size_t bad : {0, 1, 2}) {
       const TemporaryFolder folder;
       PrefixStore store({.folder = folder.path()});
@@ -65,8 +65,13 @@ TEST(PrefixStore, KeepsNoBlockThatIsNotFinite) {
                    other = device->allocate_pinned(kPageBytes, "");
       std::memset(zeros.data(), 0, kPageBytes);
       std::memset(other.data(), 0, kPageBytes);
-      const uint64_t size = dtype_bytes(type), infinity = type == DType::kF32   ? 0x7f800000
-                                                          : type == DType::kF16 ? 0x7c00
+      const DType first = low_bit(type) ? type : DType::kF32, last = low_bit(type) ? DType::kF16 : type;
+      if (low_bit(type)) {  // any values are finite; the parameters after them may not be
+        std::memset(zeros.data(), 0xff, 2800);
+        std::memset(other.data(), 0xff, 2800);
+      }
+      const uint64_t size = dtype_bytes(last), infinity = last == DType::kF32   ? 0x7f800000
+                                                          : last == DType::kF16 ? 0x7c00
                                                                                 : 0x7f80;
       std::memcpy(other.data() + 3000, &infinity, size);
       std::memset(other.data() + 3600, 0xff, 100);  // no element
@@ -75,8 +80,7 @@ TEST(PrefixStore, KeepsNoBlockThatIsNotFinite) {
       for (size_t block = 0; block < blocks.size(); ++block) {
         for (size_t part = 0; part < 2; ++part) {
           const std::byte* const data = (block == bad && part == 1 ? other : zeros).data();
-          sources.push_back(
-              {.block = block, .part = part, .data = data, .elements = {{{DType::kF32, 2800}, {type, 800}}}});
+          sources.push_back({.block = block, .part = part, .data = data, .elements = {{first, 2800}, {last, 800}}});
         }
       }
       saver.save(device->make_event(), sources);

@@ -137,10 +137,11 @@ struct Tuned {
   double tokens_per_s = 0;
   int64_t pending = 0;  // chosen at last, the mean of the runs
 };
-Tuned tuned(const Machine& machine, const Text& text, int64_t tokens, unsigned runs, Times times) {
+Tuned tuned(const Machine& machine, const Text& text, int64_t tokens, unsigned runs, Times times,
+            const PartialShape& partial = {}) {
   Tuned mean;
   for (unsigned seed = 1; seed <= runs; ++seed) {
-    IntervalTuner tuner(machine.streams);
+    IntervalTuner tuner(machine.streams, partial);
     Run run(machine, text, seed, times);
     run.until(tokens, &tuner, 0);
     mean.tokens_per_s += run.tokens_per_s() / runs;
@@ -188,6 +189,28 @@ TEST(IntervalTuner, ComesCloseToTheBestFixedInterval) {
 TEST(IntervalTuner, IsGoodInAShortAnswer) {
   for (const Machine& machine : kMachines) {
     for (const Text& text : texts()) compare(machine, text, 256, 60, machine.streams ? 0.86 : 0.83);
+  }
+}
+
+// With a copy of all rows few tokens are overturned, and the first refresh already comes late enough: answers of a few
+// refreshes come close to the best interval, which with int8 is more than a hundred tokens.
+TEST(IntervalTuner, PendsLongWithACopy) {
+  const Machine machine{"all rows streamed", true, 7, 330, 0.05};
+  const struct {
+    DType type;
+    double chance;
+    int64_t least, most;
+  } kinds[] = {{DType::kInt8, 0.003, 100, kMaxPending}, {DType::kInt4, 0.025, 40, 100}};
+  for (const auto& kind : kinds) {
+    const PartialShape copy{.copy = kind.type};
+    const Text text = steady(1, kind.chance);
+    for (const int64_t tokens : {int64_t{512}, kLong}) {
+      const Tuned chosen = tuned(machine, text, tokens, tokens == kLong ? 8 : 40, Times::kEven, copy);
+      EXPECT_GT(chosen.tokens_per_s, (tokens == kLong ? 0.95 : 0.9) * best_fixed(machine, text, tokens).tokens_per_s);
+      EXPECT_GE(chosen.pending, kind.least) << dtype_name(kind.type) << " after " << tokens;
+      EXPECT_LE(chosen.pending, kind.most) << dtype_name(kind.type) << " after " << tokens;
+    }
+    EXPECT_GE(IntervalTuner(true, copy).pending(), kind.least) << "at first";
   }
 }
 

@@ -1,0 +1,295 @@
+// Flash attention over low-bit rows (kernels/rows/op.h): the tiles of tile.cuh, widened to the element type on their
+// way. cp.async copies a tile as it is stored. Each thread widens the bytes that it copied: the values while the scores
+// are computed, the next keys while the weighted values are added, so that this work runs beside the tensor cores.
+// int8 values are exact in bf16 and f16; a key's scale multiplies its score, a value's scale its weight before the
+// weight is rounded. An int4 value is rounded to the element type once. Device code, internal to kernels/cuda.
+//
+// The parameters show which rows are not finite. Such a row of V becomes zeros, and rows of q that see it get a NaN as
+// sum of weights (finish()).
+#pragma once
+
+#include "kernels/attention/tile.cuh"
+
+namespace headrace::kernels::cuda {
+
+// Bytes 2 * i and 2 * i + 1 of a word, each below 0x43: the bf16 numbers 128 to 255, if the byte is less than 128.
+template <int i>
+__device__ inline uint32_t biased_bytes(uint32_t word) {
+  return __byte_perm(word, 0x43434343, i == 0 ? 0x4140 : 0x4342);
+}
+
+// The same bytes as a pair of elements. In bf16: the lower seven bits as 128 to 255, less 128 or, for a negative value,
+// 256.
+template <int i>
+__device__ inline uint32_t widen_pair(uint32_t word, __nv_bfloat16) {
+  const uint32_t bytes = biased_bytes<i>(word), low = bytes & 0xff7fff7f, high = bytes & 0xff80ff80;
+  const __nv_bfloat162 pair =
+      __hsub2(reinterpret_cast<const __nv_bfloat162&>(low), reinterpret_cast<const __nv_bfloat162&>(high));
+  return reinterpret_cast<const uint32_t&>(pair);
+}
+// In f16: 1024 and the value + 128, less 1152.
+template <int i>
+__device__ inline uint32_t widen_pair(uint32_t word, __half) {
+  const uint32_t biased = __byte_perm(word ^ 0x80808080, 0x64646464, i == 0 ? 0x4140 : 0x4342), bias = 0x64806480;
+  const __half2 pair = __hsub2(reinterpret_cast<const __half2&>(biased), reinterpret_cast<const __half2&>(bias));
+  return reinterpret_cast<const uint32_t&>(pair);
+}
+
+// The lower nibbles of these bytes as elements: n * scale + minimum, where shifted = minimum - 128 * scale.
+template <typename T, int i>
+__device__ uint32_t widen_nibbles(uint32_t word, float scale, float shifted) {
+  const uint32_t both = biased_bytes<i>(word) & 0xff0fff0f;
+  const float low = __uint_as_float(both << 16), high = __uint_as_float(both & 0xffff0000);
+  return pack(__fmaf_rn(low, scale, shifted), __fmaf_rn(high, scale, shifted), T{});
+}
+
+// kStored: kInt8 or kInt4, of K and V.
+template <typename T, int kDim, int kMTiles, DType kStored>
+struct LowBitTile : AttentionTile<T, kDim, kMTiles, 1> {
+  using Base = AttentionTile<T, kDim, kMTiles, 1>;
+  using Base::kKeys;
+  using Base::kSteps;
+  using Base::kThreads;
+  static constexpr bool kInt8 = kStored == DType::kInt8;
+  // Tiles in flight. With many rows the products take longer than a copy.
+  static constexpr int kRawStages = kMTiles == 1 ? 2 : 1;
+  static constexpr bool kBeside = kInt8 || kMTiles == 1;  // else there are no registers for it
+  // Of int8 values' scales: the weights that they multiply would lose bits to f16's smallest exponent. The largest
+  // scale of an f16 row, 516, stays within f16.
+  static constexpr float kValueFactor = std::is_same_v<T, __half> ? 64.0f : 1.0f;
+  // A raw chunk: 16 bytes of a row, which become kWide chunks of elements.
+  static constexpr int kWide = kInt8 ? 2 : 4, kRowChunks = kDim / 8 / kWide;
+  static constexpr int kEach = kKeys * kRowChunks / kThreads;  // raw chunks of K, and of V, for each thread
+  static constexpr int kRawAt = (Base::kSharedBytes + 15) / 16 * 16;
+  static constexpr int kRawBytes = kRawStages * 2 * kEach * kThreads * 16;
+  // int8: the scales of the keys, then of the values. int4: beside each raw chunk its group's scale and minimum.
+  static constexpr int kScalesAt = kRawAt + kRawBytes;
+  static constexpr int kSharedBytes = kScalesAt + (kInt8 ? 2 * kKeys * 4 : kRawBytes / 4);
+  static_assert(kSharedBytes <= 99 * 1024);
+  static_assert(kSteps % kEach == 0 && kKeys / 16 % kEach == 0);
+
+  const AttentionShape* shape;  // in constant memory, as the segment is
+  const KvSegment* segment;
+  int count, dim;  // the rows to walk; head_dim
+  // Bytes from a plane's first to this thread's first raw chunk, and to the KV head's first parameters.
+  uint32_t values_at, head_parameters_at;
+  __half scale;  // of this thread's next key or value, if int8
+
+  template <typename RowOf>
+  __device__ void start(const void* shared_memory, float score_scale, int head_dim, bool queries_aligned, int common,
+                        const RowOf& row_of) {
+    Base::start(shared_memory, score_scale, head_dim, queries_aligned, common, row_of);
+    dim = head_dim;
+    if (kInt8) this->scale_log2 = 1.0f;  // put_scale() applies it to the keys' scales
+  }
+
+  // Processes one KV head's rows below position `limit`. REQUIRES: a plane has less than 4 GiB.
+  template <typename RowOf>
+  __device__ void walk(const AttentionShape& of, const KvSegment& from, int kv_head, int limit, bool active,
+                       const RowOf& row_of) {
+    shape = &of;
+    segment = &from;
+    count = min(from.rows, limit - from.position);
+    const uint32_t head = kv_head * from.stride_rows, all = static_cast<int>(of.kv_heads) * from.stride_rows;
+    values_at = (head + row_of_slot()) * row_bytes() + chunk_of_slot() * 16;
+    head_parameters_at = all * row_bytes() + head * (kInt8 ? 2 : groups() * 4);
+    if (!active) this->most = 0;
+    const int tiles = (count + kKeys - 1) / kKeys;
+    __syncthreads();  // start() has set the poison
+    if (tiles <= 0) {
+      commit_copies();
+      wait_copies<0>();
+      return;
+    }
+#pragma unroll
+    for (int stage = 0; stage < kRawStages; ++stage) {
+      fetch_all(0, stage);
+      fetch_all(1, stage);
+    }
+    fetch_scale(0);
+    if constexpr (Base::kQueriesInRegisters) this->load_queries(dim, row_of);
+    wait_copies<2 * kRawStages - 1>();
+    widen_all(0, 0);
+    put_scale(0);
+    for (int tile = 0; tile < tiles; ++tile) {
+      const int at = from.position + tile * kKeys;
+      const bool sees = at < this->most;
+      float s[kMTiles][kKeys / 8][4];
+      wait_copies<2 * kRawStages - 1>();  // this thread's part of the values is loaded
+      __syncthreads();                    // the keys are there, and all threads have finished with the last values
+      if (!sees || !kBeside) widen_all(1, tile);
+      if (sees) {
+        this->score(this->keys(0), s, [&](int step) { widen_beside(1, tile, step, kSteps); });
+        if constexpr (kInt8) apply(kScalesAt, s);
+        if (at + kKeys > min(load_word(this->common()), from.position + count))
+          this->mask(at, from.position + count, s);
+        this->weigh(s);
+        if constexpr (kInt8) apply(kScalesAt + kKeys * 4, s);
+      }
+      wait_copies<2 * kRawStages - 1>();  // of the next keys
+      __syncthreads();                    // the values are there, and all threads have finished with keys and scales
+      if (sees) {
+        this->add(this->values(0), s, [&](int step) { widen_beside(0, tile + 1, step, kKeys / 16); });
+      }
+      if (!sees || !kBeside) widen_all(0, tile + 1);
+      put_scale(tile + 1);
+    }
+    wait_copies<0>();
+  }
+
+  // Completes the rows' sums.
+  __device__ void finish() {
+    Base::finish();
+    if constexpr (kInt8 && kValueFactor != 1.0f) {
+#pragma unroll
+      for (int i = 0; i < kMTiles * kDim / 2; ++i) {
+        float& element = this->o[i / (kDim / 2)][i / 4 % (kDim / 8)][i % 4];
+        element = __fmul_rn(element, 1.0f / kValueFactor);
+      }
+    }
+    const int poisoned = load_word(this->poison());
+    for (int i = 0; i < 2 * kMTiles; ++i) {
+      if (load_word(this->limit_of(Base::fragment_row(i / 2, i % 2))) > poisoned) {
+        this->l[i / 2][i % 2] = __int_as_float(0x7fffffff);
+      }
+    }
+  }
+
+ private:
+  // This thread's raw chunks: rows row_of_slot() + i * kThreads / kRowChunks, chunk chunk_of_slot(). Eight threads that
+  // store together fill different banks: their chunks or their rows' permutations differ.
+  static constexpr int kLow = kInt8 ? 2 : 1;  // bits
+  __device__ static int chunk_of_slot() {
+    const int low = threadIdx.x & ((1 << kLow) - 1), high = threadIdx.x / 8 % (kRowChunks >> kLow);
+    return low | high << kLow;
+  }
+  __device__ static int row_of_slot() {
+    const int low = (threadIdx.x >> kLow) & ((1 << (3 - kLow)) - 1), high = threadIdx.x / 8 / (kRowChunks >> kLow);
+    return low | high << (3 - kLow);
+  }
+  __device__ static int slot(int side, int stage, int i) {
+    return ((stage * 2 + side) * kEach + i) * kThreads + threadIdx.x;
+  }
+  __device__ uint32_t raw(int side, int stage, int i) const {
+    return this->shared + kRawAt + slot(side, stage, i) * 16;
+  }
+  __device__ uint32_t group_of(int side, int stage, int i) const {
+    return this->shared + kScalesAt + slot(side, stage, i) * 4;
+  }
+  __device__ int row_bytes() const { return kInt8 ? dim : dim / 2; }
+  __device__ int groups() const { return dim / static_cast<int>(kInt4Group); }
+  __device__ const unsigned char* plane(int side) const {
+    return static_cast<const unsigned char*>(side == 0 ? segment->k : segment->v);
+  }
+
+  // side: 0 for K, 1 for V.
+  __device__ __forceinline__ void fetch(int side, int tile, int i) {
+    const int row = tile * kKeys + i * (kThreads / kRowChunks);  // before this thread's
+    const bool some = row + row_of_slot() < count && chunk_of_slot() * kWide * 8 < dim;
+    const unsigned char* const from = plane(side);
+    copy_async(raw(side, tile % kRawStages, i), some ? from + (values_at + row * row_bytes()) : from, some ? 16 : 0);
+    if constexpr (!kInt8) {
+      copy_word(group_of(side, tile % kRawStages, i),
+                some ? from + (head_parameters_at + ((row + row_of_slot()) * groups() + chunk_of_slot()) * 4) : from,
+                some ? 4 : 0);
+    }
+  }
+  __device__ __forceinline__ void fetch_all(int side, int tile) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) fetch(side, tile, i);
+    commit_copies();
+  }
+  __device__ void fetch_scale(int tile) {
+    if constexpr (kInt8) {
+      const int row = tile * kKeys + threadIdx.x % kKeys;
+      scale = __float2half_rn(0.0f);
+      if (row < count) {
+        scale = *reinterpret_cast<const __half*>(plane(threadIdx.x / kKeys) + (head_parameters_at + row * 2));
+      }
+    }
+  }
+
+  // Stores this thread's scale, and fetches the next.
+  __device__ void put_scale(int tile) {
+    if constexpr (kInt8) {
+      float value = __half2float(scale);
+      if (threadIdx.x < kKeys) {
+        value = __fmul_rn(value, __fmul_rn(shape->scale, kLog2E));
+      } else if (isfinite(value)) {
+        value = __fmul_rn(value, kValueFactor);
+      } else {
+        value = 0.0f;
+        lower_word(this->poison(), segment->position + tile * kKeys + static_cast<int>(threadIdx.x) % kKeys);
+      }
+      store_word(this->shared + kScalesAt + threadIdx.x * 4, __float_as_int(value));
+      fetch_scale(tile + 1);
+    }
+  }
+  // s *= the factors of its columns.
+  __device__ void apply(int factors_at, float (&s)[kMTiles][kKeys / 8][4]) {
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n) {
+      const float2 factor = load_floats(this->shared + factors_at + (n * 8 + threadIdx.x % 4 * 2) * 4);
+#pragma unroll
+      for (int tile = 0; tile < kMTiles; ++tile) {
+        s[tile][n][0] = __fmul_rn(s[tile][n][0], factor.x);
+        s[tile][n][1] = __fmul_rn(s[tile][n][1], factor.y);
+        s[tile][n][2] = __fmul_rn(s[tile][n][2], factor.x);
+        s[tile][n][3] = __fmul_rn(s[tile][n][3], factor.y);
+      }
+    }
+  }
+
+  // Widens one of this thread's chunks of a tile, and fetches the one that follows in its place.
+  __device__ __forceinline__ void widen(int side, int tile, int i) {
+    constexpr int kRowsApart = kThreads / kRowChunks;
+    static_assert(kRowsApart % 8 == 0);  // so that all of a thread's rows permute their chunks alike
+    const uint4 words = load_words(raw(side, tile % kRawStages, i));
+    const uint32_t to = (side == 0 ? this->keys(0) : this->values(0)) + i * kRowsApart * Base::kRowBytes +
+                        Base::place(row_of_slot(), chunk_of_slot() * kWide);
+    if constexpr (kInt8) {
+      store_words(to, wide_words(words.x, words.y));
+      store_words(to ^ 16, wide_words(words.z, words.w));  // the next chunk
+    } else {
+      const int packed = load_word(group_of(side, tile % kRawStages, i));
+      float2 group = __half22float2(reinterpret_cast<const __half2&>(packed));
+      if (side == 1 && !(isfinite(group.x) && isfinite(group.y))) {
+        group = {0.0f, 0.0f};
+        lower_word(this->poison(), segment->position + tile * kKeys + row_of_slot() + i * kRowsApart);
+      }
+      const float shifted = __fmaf_rn(group.x, -128.0f, group.y);
+      store_words(to, wide_nibbles(words.x, words.y, group.x, shifted));
+      store_words(to ^ 16, wide_nibbles(words.z, words.w, group.x, shifted));
+      store_words(to ^ 32, wide_nibbles(words.x >> 4, words.y >> 4, group.x, shifted));
+      store_words(to ^ 48, wide_nibbles(words.z >> 4, words.w >> 4, group.x, shifted));
+    }
+    fetch(side, tile + kRawStages, i);
+  }
+  __device__ static uint4 wide_words(uint32_t a, uint32_t b) {
+    return {widen_pair<0>(a, T{}), widen_pair<1>(a, T{}), widen_pair<0>(b, T{}), widen_pair<1>(b, T{})};
+  }
+  __device__ static uint4 wide_nibbles(uint32_t a, uint32_t b, float scale, float shifted) {
+    return {widen_nibbles<T, 0>(a, scale, shifted), widen_nibbles<T, 1>(a, scale, shifted),
+            widen_nibbles<T, 0>(b, scale, shifted), widen_nibbles<T, 1>(b, scale, shifted)};
+  }
+  __device__ __forceinline__ void widen_all(int side, int tile) {
+#pragma unroll(kBeside ? kEach : 1)
+    for (int i = 0; i < kEach; ++i) widen(side, tile, i);
+    commit_copies();
+  }
+  // The part of widen_all() in one of `steps` steps.
+  __device__ __forceinline__ void widen_beside(int side, int tile, int step, int steps) {
+    if (!kBeside) return;
+    const int every = steps / kEach;
+    if (step % every == 0) widen(side, tile, step / every);
+    if (step == steps - 1) commit_copies();
+  }
+};
+
+// Other shapes use kernels/attention/rows.cuh. The shape decides, never the number of queries.
+inline bool has_low_bit_tiles(const AttentionShape& shape) {
+  return shape.type != DType::kF32 && low_bit(shape.k_type) && shape.v_type == shape.k_type &&
+         shape.head_dim % 16 == 0 && shape.head_dim <= 128 && shape.scale > 0;
+}
+
+}  // namespace headrace::kernels::cuda

@@ -1,0 +1,105 @@
+// Attention over a prefix of low-bit rows (kernels/rows/op.h) with tiles, and the rotation of its queries.
+#include "kernels/attention/launch.cuh"
+#include "kernels/attention/low_bit_tile.cuh"
+#include "kernels/attention/prefix_block.cuh"
+
+namespace headrace::kernels::cuda {
+
+namespace {
+
+template <typename T, int kDim, int kMTiles, DType kStored>
+__global__ void __launch_bounds__(128, kMTiles == 1 ? 2 : 1)
+    prefix_low_bit_tiles(const __grid_constant__ PrefixAttentionParams params) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  prefix_block<T, LowBitTile<T, kDim, kMTiles, kStored>>(
+      params, shared,
+      [&](auto& tile, const KvSegment& segment, int kv_head, int limit, bool active, const auto& row_of) {
+        tile.walk(params.shape, segment, kv_head, limit, active, row_of);
+      });
+}
+
+template <typename T, int kDim, DType kStored>
+void launch_tiles(const PrefixAttentionParams& params, CudaStream& stream) {
+  launch_by_rows(params.shape, [&](auto m_tiles) {
+    using Tile = LowBitTile<T, kDim, m_tiles.value, kStored>;
+    launch(prefix_low_bit_tiles<T, kDim, m_tiles.value, kStored>, "prefix_low_bit_tiles", prefix_grid<Tile>(params),
+           Tile::kThreads, Tile::kSharedBytes, params, stream);
+  });
+}
+template <typename T, DType kStored>
+void launch_tiles(const PrefixAttentionParams& params, CudaStream& stream) {
+  if (params.shape.head_dim <= 64) return launch_tiles<T, 64, kStored>(params, stream);
+  launch_tiles<T, 128, kStored>(params, stream);
+}
+template <typename T>
+void launch_tiles(const PrefixAttentionParams& params, CudaStream& stream) {
+  if (params.shape.k_type == DType::kInt8) return launch_tiles<T, DType::kInt8>(params, stream);
+  launch_tiles<T, DType::kInt4>(params, stream);
+}
+
+constexpr int kRotateWarps = 4;
+
+// A warp: one query head. Lane i has elements [i * kEach, (i + 1) * kEach).
+template <int kEach>
+__global__ void __launch_bounds__(kRotateWarps * 32)
+    rotate_kernel(const __grid_constant__ PrefixAttentionParams params) {
+  constexpr int kDim = 32 * kEach;
+  const AttentionShape& shape = params.shape;
+  const int64_t index = int64_t{blockIdx.x} * kRotateWarps + threadIdx.x / 32;
+  if (index >= shape.queries * shape.heads) return;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int64_t from = index / shape.heads * shape.q_stride + index % shape.heads * kDim + lane * kEach;
+  float x[kEach];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) x[i] = load_one(params.q, shape.type, from + i);
+#pragma unroll
+  for (int half = 1; half < kEach; half *= 2) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      if (i / half % 2 != 0) continue;
+      const float a = x[i], b = x[i + half];
+      x[i] = __fadd_rn(a, b);
+      x[i + half] = __fsub_rn(a, b);
+    }
+  }
+#pragma unroll
+  for (int half = 1; half < 32; half *= 2) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const float other = __shfl_xor_sync(~0u, x[i], half);
+      x[i] = (lane & half) == 0 ? __fadd_rn(x[i], other) : __fsub_rn(other, x[i]);
+    }
+  }
+  const float norm = __fdiv_rn(1.0f, __fsqrt_rn(static_cast<float>(kDim)));
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    store_one(params.rotated_q, shape.type, index * kDim + lane * kEach + i, __fmul_rn(x[i], norm));
+  }
+}
+
+}  // namespace
+
+PrefixAttentionParams rotate_queries(const PrefixAttentionParams& params, CudaStream& stream) {
+  const AttentionShape& shape = params.shape;
+  const dim3 grid(static_cast<unsigned>(ceil_div(shape.queries * shape.heads, kRotateWarps)));
+  launch(shape.head_dim == 32    ? rotate_kernel<1>
+         : shape.head_dim == 64  ? rotate_kernel<2>
+         : shape.head_dim == 128 ? rotate_kernel<4>
+                                 : rotate_kernel<8>,
+         "rotate_queries", grid, kRotateWarps * 32, 0, params, stream);
+  PrefixAttentionParams rotated = params;
+  rotated.q = params.rotated_q;
+  rotated.shape.q_stride = shape.heads * shape.head_dim;
+  return rotated;
+}
+
+void low_bit_segment_states(const PrefixAttentionParams& params, CudaStream& stream) {
+  for (int64_t i = 0; i < params.segment_count; ++i) {
+    const uint64_t rows = static_cast<uint64_t>(params.shape.kv_heads * params.segments[i].stride_rows);
+    CHECK(rows * row_bytes(DType::kInt8, params.shape.head_dim) < 4 * kGiB, "rows=", rows);
+  }
+  if (params.shape.type == DType::kBF16) return launch_tiles<__nv_bfloat16>(params, stream);
+  launch_tiles<__half>(params, stream);
+}
+
+}  // namespace headrace::kernels::cuda

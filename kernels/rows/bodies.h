@@ -1,0 +1,13 @@
+// The bodies of kernels/rows/op.h. Internal to the op.
+#pragma once
+
+#include "kernels/cuda/bodies.h"
+#include "kernels/rows/op.h"
+
+namespace headrace::kernels {
+
+HEADRACE_BODIES(quantise_rows, QuantiseRowsParams)
+HEADRACE_BODIES(dequantise_rows, DequantiseRowsParams)
+HEADRACE_BODIES(quantise_ring, QuantiseRingParams)
+
+}  // namespace headrace::kernels

@@ -1,0 +1,66 @@
+#include "kernels/rows/op.h"
+
+#include <bit>
+
+#include "kernels/cpu/dispatch.h"
+#include "kernels/rows/bodies.h"
+
+namespace headrace {
+
+using kernels::dispatch;
+
+namespace {
+
+void check_types(DType exact, DType stored, int64_t head_dim) {
+  CHECK(!low_bit(exact) && (low_bit(stored) || stored == exact), dtype_name(exact), " rows stored as ",
+        dtype_name(stored));
+  CHECK(head_dim > 0 && head_dim % 2 == 0 && head_dim <= kMaxRowHeadDim, "head_dim=", head_dim);
+  CHECK(stored != DType::kInt4 || (head_dim >= kInt4Group && std::has_single_bit(static_cast<uint64_t>(head_dim))),
+        "head_dim=", head_dim, " for int4");
+}
+
+void check_rows(const KvSegment& from, const KvSegment& to, int64_t first_row, int64_t count) {
+  CHECK(from.stride_rows == to.stride_rows, "stride_rows=", from.stride_rows, " and ", to.stride_rows);
+  CHECK(first_row >= 0 && count >= 0 && first_row <= from.stride_rows - count, "rows ", first_row, " + ", count, " of ",
+        from.stride_rows);
+  if (count == 0) return;
+  CHECK(from.k != nullptr && from.v != nullptr && to.k != nullptr && to.v != nullptr);
+}
+
+}  // namespace
+
+void quantise_rows(const QuantiseRowsParams& params, Stream& stream) {
+  check_types(params.k_type, params.stored_k_type, params.head_dim);
+  check_types(params.v_type, params.stored_v_type, params.head_dim);
+  CHECK(params.kv_heads > 0, "kv_heads=", params.kv_heads);
+  CHECK(!params.write_back || (params.stored_k_type != DType::kInt4 && params.stored_v_type != DType::kInt4));
+  check_rows(params.from, params.to, params.first_row, params.count);
+  if (params.count == 0) return;
+  dispatch(kernels::cpu::quantise_rows, kernels::cuda::quantise_rows, params, stream);
+}
+
+void dequantise_rows(const DequantiseRowsParams& params, Stream& stream) {
+  check_types(params.k_type, params.stored_k_type, params.head_dim);
+  check_types(params.v_type, params.stored_v_type, params.head_dim);
+  CHECK(params.kv_heads > 0, "kv_heads=", params.kv_heads);
+  CHECK(params.stored_k_type != DType::kInt4 && params.stored_v_type != DType::kInt4);
+  check_rows(params.from, params.to, params.first_row, params.count);
+  if (params.count == 0) return;
+  dispatch(kernels::cpu::dequantise_rows, kernels::cuda::dequantise_rows, params, stream);
+}
+
+void quantise_ring(const QuantiseRingParams& params, Stream& stream) {
+  check_types(params.k_type, params.stored_k_type, params.head_dim);
+  check_types(params.v_type, params.stored_v_type, params.head_dim);
+  CHECK(params.layers >= 0 && params.kv_heads > 0, "layers=", params.layers, " kv_heads=", params.kv_heads);
+  CHECK(params.count >= 0 && params.count <= params.ring_rows, "count=", params.count, " ring_rows=", params.ring_rows);
+  CHECK(params.to_position >= 0 && params.first_position >= params.to_position &&
+            params.count <= params.to_rows - (params.first_position - params.to_position),
+        "positions ", params.first_position, " + ", params.count, " in a plane of ", params.to_rows, " from ",
+        params.to_position);
+  if (params.count == 0 || params.layers == 0) return;
+  CHECK(params.ring_k != nullptr && params.ring_v != nullptr && params.to_k != nullptr && params.to_v != nullptr);
+  dispatch(kernels::cpu::quantise_ring, kernels::cuda::quantise_ring, params, stream);
+}
+
+}  // namespace headrace

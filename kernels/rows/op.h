@@ -1,0 +1,67 @@
+// KV rows stored in fewer than 16 bits: their formats, and the ops that write and read them.
+//
+// A plane is K or V of a segment's rows for all KV heads: the values [kv_heads, rows, row_value_bytes], then the
+// parameters [kv_heads, rows, row_parameter_bytes] (cache/base.h); `rows` is the segment's stride_rows. A row's bits
+// are made from that row alone.
+//   int8   symmetric: scale = largest magnitude / 127, rounded to f16; value = q * scale, q in [-127, 127], rounded to
+//          nearest even. A row of zeros, or of values too small for an f16 scale, has scale 0.
+//   int4   the row is multiplied by an orthonormal Hadamard matrix of head_dim (QuaRot, arXiv 2404.00456), so that no
+//          element stands out; then, in groups of kInt4Group, value = q * scale + minimum, q in [0, 15], scale =
+//          (largest - smallest) / 15 and minimum in f16; byte i of a group's 16 has element i in its low nibble and
+//          element 16 + i in its high one. REQUIRES: head_dim is a power of two, at least kInt4Group.
+// A row with a value that is not finite, or that exceeds f16 as a scale, gets NaN for its parameters, so that whatever
+// reads it sees NaN. (An infinite scale might make a score of -inf, which hides.)
+//
+// The rows of the tail (docs/design.md, section 6, rule 2) are never stored so.
+#pragma once
+
+#include <cstdint>
+
+#include "cache/base.h"
+#include "kernels/segment.h"
+#include "offload/device/stream.h"
+
+namespace headrace {
+
+constexpr int64_t kMaxRowHeadDim = 256;  // must be even
+
+// Quantises rows [first_row, first_row + count) of one layer's segment into a segment of the same stride_rows.
+// write_back: replaces the exact rows by what was stored: value times scale, rounded once to their type. REQUIRES: then
+// nothing is int4. K or V whose stored type is not low_bit() is copied, if `to` is not the same memory.
+struct QuantiseRowsParams {
+  KvSegment from;  // of k_type and v_type: [kv_heads, stride_rows, head_dim]
+  KvSegment to;    // of stored_k_type and stored_v_type
+  DType k_type, v_type;
+  DType stored_k_type, stored_v_type;
+  int64_t kv_heads, head_dim;
+  int64_t first_row, count;
+  bool write_back;
+};
+void quantise_rows(const QuantiseRowsParams& params, Stream& stream);
+
+// The reverse, for int8: rows [first_row, first_row + count) of `from` (stored types) become exact rows of `to`, a
+// segment of the same stride_rows: the bits that write_back leaves. A type that is not low_bit() is copied.
+struct DequantiseRowsParams {
+  KvSegment from, to;
+  DType k_type, v_type;
+  DType stored_k_type, stored_v_type;
+  int64_t kv_heads, head_dim;
+  int64_t first_row, count;
+};
+void dequantise_rows(const DequantiseRowsParams& params, Stream& stream);
+
+// Quantises committed rows of the tail ring, for all layers: position p, in [first_position, first_position + count),
+// is row p % ring_rows of the ring, and row p - to_position of the layer's plane.
+struct QuantiseRingParams {
+  const void* ring_k;  // [layers, kv_heads, ring_rows, head_dim], of k_type
+  const void* ring_v;
+  void* const* to_k;  // [layers] pointers in device memory, each a plane of to_rows rows of stored_k_type
+  void* const* to_v;
+  DType k_type, v_type;
+  DType stored_k_type, stored_v_type;  // a type that is not low_bit() is copied
+  int64_t layers, kv_heads, head_dim, ring_rows, to_rows;
+  int64_t first_position, count, to_position;  // REQUIRES: count <= ring_rows, all inside the plane
+};
+void quantise_ring(const QuantiseRingParams& params, Stream& stream);
+
+}  // namespace headrace

@@ -1,0 +1,92 @@
+#include "runtime/kv/row_copy.h"
+
+#include <algorithm>
+
+#include "kernels/rows/op.h"
+#include "offload/device/trace.h"
+
+namespace headrace {
+namespace {
+
+uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
+
+uint64_t pointer_bytes(const RowShape& rows, int64_t segments) { return 2 * u(segments * rows.layers) * sizeof(void*); }
+
+}  // namespace
+
+uint64_t RowCopy::work_bytes(const RowShape& rows, int64_t context_rows) {
+  return whole_pages(pointer_bytes(rows, copy_segments(context_rows)));
+}
+
+RowCopy::RowCopy(Device& device, const RowShape& rows, const PartialShape& shape, int64_t context_rows)
+    : exact_(rows.exact()),
+      copy_(copy_rows(rows, shape.copy.value())),
+      segments_(copy_segments(context_rows)),
+      least_context_(shape.least_context()),
+      memory_(device.allocate(shape.bytes(rows, context_rows), "the copy of the KV cache")),
+      pointers_(device.allocate(pointer_bytes(rows, segments_), "pointers to the copy's segments")),
+      host_pointers_(device.allocate_pinned(pointer_bytes(rows, segments_), "pointers to the copy's segments")),
+      views_(static_cast<size_t>(rows.layers)) {
+  void** pointers = host_pointers_.as<void*>();
+  for (int64_t layer = 0; layer < rows.layers; ++layer) {
+    for (int64_t i = 0; i < segments_; ++i) views_[static_cast<size_t>(layer)].push_back(view(layer, i));
+  }
+  for (size_t i = 0; i < static_cast<size_t>(segments_); ++i) {
+    for (const std::vector<KvSegment>& layer : views_) *pointers++ = const_cast<void*>(layer[i].k);
+    for (const std::vector<KvSegment>& layer : views_) *pointers++ = const_cast<void*>(layer[i].v);
+  }
+}
+
+KvSegment RowCopy::view(int64_t layer, int64_t index) const {
+  const std::byte* const segments = memory_.data() + u(layer) * segments_bytes(copy_, 0, segments_);
+  return segment_view(copy_, segments + segments_bytes(copy_, 0, index), index);
+}
+
+std::span<const KvSegment> RowCopy::segments(int64_t layer, int64_t deepest) const {
+  const int64_t count = segments_for(tail_begin(deepest));
+  CHECK(count <= segments_, "position ", deepest, " of ", segments_, " segments");
+  return std::span(views_[static_cast<size_t>(layer)]).first(static_cast<size_t>(count));
+}
+
+void RowCopy::fill_layer(int64_t layer, int64_t /*rows*/, std::span<const KvSegment> segments,
+                         const ScoringQueries& /*queries*/, Stream& stream) {
+  const TraceSpan span(stream, "copy of the rows");
+  if (layer == 0) {
+    stream.copy(pointers_.data(), host_pointers_.data(), host_pointers_.bytes(), Link::kHostToDevice, "pointers");
+  }
+  const std::vector<KvSegment>& views = views_[static_cast<size_t>(layer)];
+  for (size_t i = 0; i < std::min(segments.size(), views.size()); ++i) {
+    quantise_rows({.from = segments[i],
+                   .to = views[i],
+                   .k_type = exact_.k_type,
+                   .v_type = exact_.v_type,
+                   .stored_k_type = copy_.k_type,
+                   .stored_v_type = copy_.v_type,
+                   .kv_heads = copy_.kv_heads,
+                   .head_dim = copy_.head_dim,
+                   .first_row = 0,
+                   .count = segments[i].rows,
+                   .write_back = false},
+                  stream);
+  }
+}
+
+void RowCopy::finish_prefill(const KvCache& cache, Stream& /*stream*/) {
+  initialised_ = cache.rows() >= least_context_;
+}
+
+// A commit appends fewer rows than the ring holds; they are in at most two segments.
+void RowCopy::after_commit(const KvCache& cache, bool /*refresh*/, Stream& stream) {
+  const TraceSpan span(stream, "copy of the rows");
+  const int64_t end = std::min(cache.rows(), segments_capacity(segments_));
+  for (int64_t row = cache.committed_before(); row < end;) {
+    const int64_t index = segment_of(row);
+    const int64_t count = std::min(end, segment_range(index).end()) - row;
+    void* const* const planes = pointers_.as<void*>() + index * 2 * copy_.layers;
+    cache.quantise_tail({.shape = copy_, .planes = planes, .index = index}, row, count, stream);
+    row += count;
+  }
+  initialised_ = cache.rows() >= least_context_;
+}
+
+}  // namespace headrace

@@ -1,0 +1,46 @@
+// A copy of all rows before the tail in fewer bits, from which partial steps read (docs/design.md, section 8). Its
+// segments are those of the full KV, with the true positions, so attention reads them as it reads a resident cache.
+// Owns its memory. Thread: one at a time; all work is enqueued on the stream.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "offload/device/device.h"
+#include "runtime/kv/partial_rows.h"
+
+namespace headrace {
+
+class RowCopy : public PartialRows {
+ public:
+  // `rows`: of the full KV. `shape` has the type of the copy.
+  RowCopy(Device& device, const RowShape& rows, const PartialShape& shape, int64_t context_rows);
+  // Memory in addition to the plan's partial_bytes: of the device, and pinned.
+  static uint64_t work_bytes(const RowShape& rows, int64_t context_rows);
+  static uint64_t pinned_bytes(const RowShape& rows, int64_t context_rows) { return work_bytes(rows, context_rows); }
+
+  void fill_layer(int64_t layer, int64_t rows, std::span<const KvSegment> segments, const ScoringQueries& queries,
+                  Stream& stream) override;
+  void finish_prefill(const KvCache& cache, Stream& stream) override;
+  // Adds the committed rows, from the tail's ring.
+  void after_commit(const KvCache& cache, bool refresh, Stream& stream) override;
+
+  bool initialised() const override { return initialised_; }
+  DType k_type() const override { return copy_.k_type; }
+  DType v_type() const override { return copy_.v_type; }
+  std::span<const KvSegment> segments(int64_t layer, int64_t deepest) const override;
+  int64_t slot_of(int64_t position) const override { return position; }
+
+ private:
+  KvSegment view(int64_t layer, int64_t index) const;
+
+  const RowShape exact_, copy_;  // as prefill and the ring hold rows, and as they are here
+  const int64_t segments_, least_context_;
+  DeviceBuffer memory_, pointers_;  // pointers_: [segments, 2, layers], to K and V of a segment
+  PinnedBuffer host_pointers_;
+  std::vector<std::vector<KvSegment>> views_;  // [layers][segments]
+  bool initialised_ = false;
+};
+
+}  // namespace headrace

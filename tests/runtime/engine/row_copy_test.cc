@@ -1,0 +1,259 @@
+// A copy of all rows for partial steps: what they see of it, and that a lossless run's text is plain decoding's
+// (docs/design.md, section 8).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/engine/engine.h"
+#include "tests/support/sanitized.h"
+#include "tests/support/session_fixture.h"
+#include "tests/support/temporary_folder.h"
+
+namespace headrace {
+namespace {
+
+using testing::kSanitized;
+using testing::LoadedModel;
+
+constexpr const char* kModel = "qwen3";  // its heads have 32 elements, which int4 needs
+
+class RowCopySteps : public ::testing::TestWithParam<DeviceChoice> {
+ protected:
+  const LoadedModel model{testing::tiny_model(kModel), DType::kF32, GetParam()};
+  const int32_t vocab = static_cast<int32_t>(model.checkpoint->config().vocab);
+
+  std::unique_ptr<Session> session(int64_t prompt, std::optional<DType> copy, KvMode kv) const {
+    SessionOptions options = model.options(prompt, 520);
+    options.kv = kv;
+    options.pass_rows = 40;
+    options.grow_rows = copy ? 8 : 0;
+    options.partial.shape.copy = copy;
+    return model.session(options);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Devices, RowCopySteps, ::testing::ValuesIn(testing::session_devices()),
+                         [](const auto& given) { return testing::device_name(given.param); });
+
+Tree chain(const std::vector<int32_t>& ids, int64_t first, int64_t count) {
+  Tree tree;
+  tree.reset(ids[static_cast<size_t>(first)]);
+  for (int64_t i = 1; i < count; ++i) tree.add(ids[static_cast<size_t>(first + i)], static_cast<int32_t>(i) - 1);
+  return tree;
+}
+
+Acceptance path(int64_t count) {
+  Acceptance acceptance{.nodes = {}, .next = 0};
+  for (int32_t i = 0; i < count; ++i) acceptance.nodes.push_back(i);
+  return acceptance;
+}
+
+// The largest difference of two passes' logits.
+float distance(const std::vector<float>& a, const std::vector<float>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  float most = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (!std::isfinite(a[i])) return INFINITY;
+    most = std::max(most, std::fabs(a[i] - b[i]));
+  }
+  return most;
+}
+
+// Partial steps on a copy beside full steps, then a refresh or a full step, and again: how far their logits are apart.
+float walk(Session& copy, Session& full, const std::vector<int32_t>& prompt, const std::vector<int32_t>& ids,
+           int64_t rounds) {
+  copy.prefill(prompt, nullptr, nullptr);
+  full.prefill(prompt, nullptr, nullptr);
+  float apart = 0;
+  int64_t at = 0;
+  for (int64_t round = 0; round < rounds; ++round) {
+    EXPECT_TRUE(copy.partial_ready());
+    const Tree tree = chain(ids, at, 8);
+    const Ranked grown = copy.grow(tree, 0);
+    const std::vector<int32_t> samples(grown.samples.begin(), grown.samples.end());
+    full.verify(chain(ids, at, 40));
+    const std::vector<float> exact = full.logits(40);
+    full.commit(path(40));
+    for (int64_t done = 0; done < 40; done += 20) {
+      const std::span<const int32_t> said = copy.verify(chain(ids, at + done, 20), StepMode::kPartial);
+      if (done == 0) {
+        EXPECT_TRUE(std::equal(samples.begin(), samples.end(), said.begin()));
+      }
+      const auto from = exact.begin() + static_cast<int64_t>(exact.size()) / 40 * done;
+      const std::vector<float> here(from, from + static_cast<int64_t>(exact.size()) / 2);
+      apart = std::max(apart, distance(copy.logits(20), here));
+      copy.commit(path(20));
+    }
+    const StepMode mode = round % 2 == 0 ? StepMode::kRefresh : StepMode::kFull;
+    copy.verify(chain(ids, at, 40), mode);
+    EXPECT_EQ(copy.logits(40), exact) << "a refresh is a full step";
+    copy.commit(path(40));
+    EXPECT_EQ(copy.rows(), full.rows());
+    at += 40;
+  }
+  return apart;
+}
+
+// A copy that rounds nothing: a partial step has the bits of a full one. The walk is so long that rows that were
+// committed come before the tail, those beyond a border of segments, too.
+TEST_P(RowCopySteps, ReadEveryRowAtItsPlace) {
+  const std::vector<int32_t> ids = testing::made_up_ids(480, vocab, 7);
+  for (const auto& [prompt, kv] : {std::pair(400, KvMode::kDevice), std::pair(990, KvMode::kHost)}) {
+    const auto copy = session(prompt, DType::kF32, kv), full = session(prompt, std::nullopt, kv);
+    const std::vector<int32_t> text = testing::made_up_ids(prompt, vocab);
+    EXPECT_EQ(walk(*copy, *full, text, ids, kSanitized ? 10 : 12), 0) << prompt;
+  }
+}
+
+// Fewer bits move the logits a little, the fewer the more.
+TEST_P(RowCopySteps, SeeRoundedRows) {
+  const std::vector<int32_t> ids = testing::made_up_ids(320, vocab, 7), text = testing::made_up_ids(990, vocab);
+  const auto moved = [&](DType type) {
+    const auto copy = session(990, type, KvMode::kHost), full = session(990, std::nullopt, KvMode::kHost);
+    return walk(*copy, *full, text, ids, kSanitized ? 2 : 4);
+  };
+  const float int8 = moved(DType::kInt8), int4 = moved(DType::kInt4);
+  EXPECT_GT(int8, 0);
+  EXPECT_LT(int8, 0.05f);
+  EXPECT_GT(int4, 2 * int8);
+  EXPECT_LT(int4, 0.8f);
+}
+
+// A context that has no row before its tail has no copy, and one that outgrows it is read from the copy from then on.
+TEST_P(RowCopySteps, BeginWhereThereIsAPrefix) {
+  const std::vector<int32_t> ids = testing::made_up_ids(320, vocab, 7);
+  const auto copy = session(200, DType::kInt8, KvMode::kHost);
+  copy->prefill(testing::made_up_ids(200, vocab), nullptr, nullptr);
+  for (int64_t rows = 200; rows < 340; rows += 20) {
+    EXPECT_EQ(copy->partial_ready(), rows >= 320) << rows;
+    copy->verify(chain(ids, rows - 200, 20), StepMode::kFull);
+    copy->commit(path(20));
+  }
+}
+
+struct Kind {
+  PartialKind kind;
+  SpecType spec;
+  DType dtype;
+  DeviceChoice device;
+};
+
+class RowCopyText : public ::testing::TestWithParam<Kind> {
+ protected:
+  static EngineOptions options() {
+    EngineOptions options;
+    options.model = testing::tiny_model(kModel);
+    options.device = {.choice = GetParam().device, .threads = 2};
+    options.want_tokenizer = false;
+    options.dtype = GetParam().dtype;
+    options.ring.slots = 2;
+    options.draft.type = GetParam().spec;
+    if (GetParam().kind == PartialKind::kInt4 && GetParam().spec == SpecType::kNone) {  // fewer bits than the cache's
+      options.cache_type_k = options.cache_type_v = DType::kInt8;
+    }
+    return options;
+  }
+  static std::vector<int32_t> prompt(int64_t tokens) {
+    std::vector<int32_t> ids = testing::made_up_ids(tokens / 2, 512);
+    ids.resize(static_cast<size_t>(tokens));  // twice the same, so that a look-up has something to find
+    std::copy_n(ids.begin(), tokens - tokens / 2, ids.begin() + tokens / 2);
+    return ids;
+  }
+  static VerifyOptions verify(VerifyMode mode, int64_t interval) {
+    return {.mode = mode, .partial = GetParam().kind, .interval = interval};
+  }
+};
+
+// Whatever the interval and the temperature, for chains and trees of pending tokens, and where the run begins with a
+// context that has no prefix; a border of segments is crossed.
+TEST_P(RowCopyText, IsThatOfPlainDecoding) {
+  Engine engine(options());
+  VerifyOutcome outcome;
+  struct Text {
+    int64_t tokens;
+    float temperature;
+  };
+  std::vector<Text> texts = {{290, 0.0f}, {440, 0.9f}};
+  if (kSanitized) texts = {{440, 0.9f}};
+  for (const auto& [tokens, temperature] : texts) {
+    GenerateOptions run{.max_tokens = 120, .sampling = {.temperature = temperature, .seed = 3}, .ignore_eos = true};
+    run.kv = KvMode::kHost;
+    run.speculate = false;
+    run.verify = VerifyOptions{.mode = VerifyMode::kFull};
+    const GenerateResult plain = engine.generate(prompt(tokens), run, nullptr);
+    run.speculate = true;
+    for (const bool tree : {false, true}) {
+      for (const int64_t interval : {int64_t{30}, kAutoInterval}) {
+        run.verify = verify(VerifyMode::kLossless, interval);
+        run.pending.reset();
+        if (tree) run.pending = {.width = 12, .grown = 90, .nodes = 120, .least = 0.001};
+        const GenerateResult said = engine.generate(prompt(tokens), run, nullptr);
+        ASSERT_EQ(said.token_ids, plain.token_ids) << tokens << " T " << temperature << " every " << interval;
+        EXPECT_EQ(said.speculation.partial_kv, partial_kind_name(GetParam().kind));
+        EXPECT_GT(said.speculation.of(StepMode::kPartial).steps, 0);
+        outcome.add(said.speculation.verify_outcome);
+      }
+    }
+  }
+  EXPECT_GT(outcome.judged, 100);
+  EXPECT_LT(outcome.rejected, outcome.judged / 4);
+}
+
+// What few tokens are overturned is worth: a chain of more than a hundred tokens waits for one refresh.
+TEST_P(RowCopyText, PendsInLongChains) {
+  if (GetParam().spec != SpecType::kNone) GTEST_SKIP() << "a draft's guesses end chains";
+  Engine engine(options());
+  GenerateOptions run{.max_tokens = 300, .kv = KvMode::kHost, .ignore_eos = true};
+  run.verify = verify(VerifyMode::kLossless, kMaxPending);
+  const Speculation s = engine.generate(prompt(440), run, nullptr).speculation;
+  EXPECT_LE(s.of(StepMode::kRefresh).steps, 2 + s.verify_outcome.rejected) << s.verify_outcome.rejected;
+  EXPECT_EQ(s.of(StepMode::kPartial).nodes, s.of(StepMode::kPartial).steps) << "a node a step";
+}
+
+// In approximate mode the text depends on the copy alone: not on where the KV cache is, nor on a saved prefix, whose
+// rows fill the copy as computed ones do.
+TEST_P(RowCopyText, DependsOnTheCopyAloneWhereApproximate) {
+  if (GetParam().spec != SpecType::kNone) GTEST_SKIP() << "a draft changes no row";
+  const TemporaryFolder folder;
+  EngineOptions saves = options();
+  saves.prefix_cache.folder = folder.path();
+  Engine fresh(options()), engine(saves);
+  GenerateOptions run{.max_tokens = 60, .sampling = {.temperature = 1.2f, .seed = 5}, .ignore_eos = true};
+  run.verify = verify(VerifyMode::kApproximate, kAutoInterval);
+  run.kv = KvMode::kHost;
+  const std::vector<int32_t> ids = prompt(1100);
+  const GenerateResult first = fresh.generate(ids, run, nullptr), saving = engine.generate(ids, run, nullptr);
+  run.kv = KvMode::kDevice;
+  const GenerateResult hit = engine.generate(ids, run, nullptr);
+  if (GetParam().device == DeviceChoice::kCpu) {  // a GPU saves groups of 2,048 rows
+    EXPECT_GT(hit.prefix.rows, 0);
+  }
+  EXPECT_EQ(saving.token_ids, first.token_ids);
+  EXPECT_EQ(hit.token_ids, first.token_ids);
+  EXPECT_EQ(hit.plan.partial_bytes, first.plan.partial_bytes) << "a named copy is made wherever the KV cache is";
+}
+
+std::vector<Kind> kinds() {
+  std::vector<Kind> all;
+  for (const DeviceChoice device : testing::session_devices()) {
+    for (const PartialKind kind : {PartialKind::kInt8, PartialKind::kInt4}) {
+      for (const SpecType spec : {SpecType::kNone, SpecType::kNgram}) {
+        all.push_back({kind, spec,
+                       (kind == PartialKind::kInt8) == (spec == SpecType::kNone) ? DType::kF32 : DType::kBF16, device});
+      }
+    }
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, RowCopyText, ::testing::ValuesIn(kinds()), [](const auto& instance) {
+  const Kind& kind = instance.param;
+  return testing::device_name(kind.device) + "_" + partial_kind_name(kind.kind) +
+         (kind.spec == SpecType::kNone ? "_none_" : "_ngram_") + dtype_name(kind.dtype);
+});
+
+}  // namespace
+}  // namespace headrace
