@@ -8,6 +8,7 @@
 namespace headrace {
 namespace kernels {
 static const WeightKernels& picked_kernels() { return HEADRACE_PICK_ISA(weight_kernels); }
+static const QuantiseKernels& picked_quantise_kernels() { return HEADRACE_PICK_ISA(quantise_kernels); }
 }  // namespace kernels
 
 namespace {
@@ -59,6 +60,11 @@ bool is_special_f16(const char* bytes) {
 
 void dequantise_blocks(WeightType type, const void* blocks, int64_t count, DType to, void* out) {
   kernels::picked_kernels().unpack(type, blocks, count, to, to, out);
+}
+
+void quantise_blocks(WeightType type, const float* values, int64_t count, void* blocks) {
+  CHECK(can_quantise_to(type), weight_type_info(type).name);
+  kernels::picked_quantise_kernels().quantise(type, values, count, blocks);
 }
 
 int64_t first_suspect_block(WeightType type, const void* blocks, int64_t count, DType to) {

@@ -1,4 +1,5 @@
-// Quantised weights on the host, in the blocks of their file. Loading reads them. Any thread.
+// Quantised weights on the host, in the blocks of their file: loading reads them, and makes them for --weights q8_0 and
+// the like. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,5 +15,14 @@ void dequantise_blocks(WeightType type, const void* blocks, int64_t count, DType
 // The first of `count` blocks that may hold a value which is not finite once rounded to `to`, by its scales alone;
 // `count` if there is none.
 int64_t first_suspect_block(WeightType type, const void* blocks, int64_t count, DType to);
+
+constexpr bool can_quantise_to(WeightType type) {
+  return type == WeightType::kQ8_0 || type == WeightType::kQ4K || type == WeightType::kQ5K || type == WeightType::kQ6K;
+}
+
+// Writes `count` blocks. The bytes are a pure function of the values, the same with every instruction set. Q8_0 has the
+// bytes of the gguf package's quants.quantize; the other types' levels and scales make the mean squared error small.
+// The scale of a block with a value that is not finite is NaN. REQUIRES: can_quantise_to(type).
+void quantise_blocks(WeightType type, const float* values, int64_t count, void* blocks);
 
 }  // namespace headrace

@@ -1,9 +1,9 @@
-#include "kernels/weights/cpu.h"
-
 #include <algorithm>
 #include <cstring>
 
 #include "kernels/weights/blocks.h"
+#include "kernels/weights/bodies.h"
+#include "offload/host/thread_pool.h"
 
 namespace headrace::kernels::cpu {
 namespace {

@@ -1,4 +1,4 @@
-// From blocks to weights, one table an instruction set (kernels/cpu/isa.h). Serial; any thread.
+// From blocks to weights and back, tables of an instruction set (kernels/cpu/isa.h). Serial; any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,5 +14,10 @@ struct WeightKernels {
   void (*unpack)(WeightType type, const void* blocks, int64_t count, DType rounded, DType to, void* out);
 };
 HEADRACE_DECLARE_ISA(WeightKernels, weight_kernels)
+
+struct QuantiseKernels {  // of quantise_isa.cc
+  void (*quantise)(WeightType type, const float* values, int64_t count, void* blocks);
+};
+HEADRACE_DECLARE_ISA(QuantiseKernels, quantise_kernels)
 
 }  // namespace headrace::kernels

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/launch.cuh"
-#include "kernels/weights/cuda.h"
+#include "kernels/weights/bodies.h"
 #include "kernels/weights/cuda_blocks.h"
 #include "kernels/weights/cuda_value.cuh"
 

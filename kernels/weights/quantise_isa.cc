@@ -1,7 +1,6 @@
 // Quantises blocks. Many scales are tried at once, one a lane, and each lane adds its sums in the order of the weights,
 // by products and sums that are rounded one by one. So every instruction set writes the same bytes.
-#include "kernels/weights/quantise_isa.h"
-
+#include "kernels/weights/cpu_isa.h"
 #include "kernels/weights/levels.h"
 
 namespace headrace::kernels::HEADRACE_ISA_NAMESPACE {

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "kernels/weights/blocks.h"
-#include "kernels/weights/quantise.h"
 #include "runtime/model/convert.h"
 
 namespace headrace {

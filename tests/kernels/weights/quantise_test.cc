@@ -1,6 +1,4 @@
 // Quantising: the bytes of Q8_0, and the error of the types whose scales are searched.
-#include "kernels/weights/quantise.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/weights/quantise.h"
+#include "kernels/weights/blocks.h"
 #include "offload/device/dry_run_device.h"
 #include "runtime/engine/engine.h"
 #include "runtime/model/files/dequantize.h"
