@@ -1,5 +1,5 @@
 // Tokenising is linear, near enough: text made to be slow takes seconds at most, under sanitizers too. (How fast it is
-// on a book is measured by bench; the bound here only catches what grows with the square.)
+// on a book: docs/measuring.md; the bound here only catches what grows with the square.)
 #include <gtest/gtest.h>
 
 #include <chrono>
