@@ -22,15 +22,6 @@ constexpr int kWidths[] = {8, 7, 11, 10, 9, 9, 9, 10, 12, 8, 8, 12, 12};
 constexpr const char* kNames[] = {"prompt",   "kv",        "prefill ms", "tokens/s", "step ms", "p10", "p90",
                                   "tokens/s", "link/step", "GB/s",       "of peak",  "device",  "host"};
 
-std::string table_row(const std::vector<std::string>& cells) {
-  std::string text;
-  for (size_t i = 0; i < cells.size(); ++i) {
-    const auto width = static_cast<size_t>(kWidths[i]);
-    text += std::string(cells[i].size() < width ? width - cells[i].size() : 1, ' ') + cells[i];
-  }
-  return text + "\n";
-}
-
 std::string link_text(const BenchReport& report) {
   if (report.link.empty()) return "no room to measure the link";
   return str("link at best ", digits(report.link_peak_gb_per_s(LinkUse::kToDevice)), " GB/s to the device, ",
@@ -43,17 +34,15 @@ std::string link_text(const BenchReport& report) {
 std::string bench_heading(const BenchReport& report) {
   const std::vector<std::string> names(std::begin(kNames), std::end(kNames));
   const std::string weights = weights_text(report.weight_types);
-  return str(report.model, ", ", dtype_name(report.dtype), ", on ", report.device, "\n", report.machine.cpu, ", ",
-             report.machine.cores, report.machine.cores == 1 ? " core, " : " cores, ",
-             format_bytes(report.machine.memory_bytes), "; ", link_text(report),
-             weights.empty() ? "" : "\nweights: ", weights, "\n", table_row(names));
+  return str(report.model, ", ", dtype_name(report.dtype), ", on ", report.device, "\n", machine_text(report.machine),
+             "; ", link_text(report), weights.empty() ? "" : "\nweights: ", weights, "\n", columns(names, kWidths),
+             "\n");
 }
 
 std::string bench_line(const BenchReport& report, const BenchRow& row) {
   std::vector<std::string> cells = {format_count(row.prompt_tokens), kv_mode_name(row.kv)};
   if (!row.error.empty()) {
-    const std::string head = table_row(cells);
-    return head.substr(0, head.size() - 1) + "  does not fit: " + first_line(row.error) + "\n";
+    return columns(cells, kWidths) + "  does not fit: " + first_line(row.error) + "\n";
   }
   const double peak = report.link_peak_gb_per_s(LinkUse::kToDevice);
   // A step's few ids are no measurement of the link.
@@ -66,7 +55,7 @@ std::string bench_line(const BenchReport& report, const BenchRow& row) {
                 format_bytes(static_cast<uint64_t>(std::llround(row.h2d_bytes_per_step))),
                 streams ? digits(row.link_gb_per_s()) : "-", share, format_bytes(row.memory.vram_peak_bytes),
                 format_bytes(row.memory.host_peak_bytes)});
-  std::string line = table_row(cells);
+  std::string line = columns(cells, kWidths) + "\n";
   if (row.spill.file_bytes > 0) {
     line += str("         on disk ", format_bytes(row.plan.disk_bytes), " (", row.spill.how,
                 "): ", format_bytes(static_cast<uint64_t>(std::llround(row.disk_bytes_per_step))), " a step, ",

@@ -83,6 +83,27 @@ std::string format_age(int64_t seconds) {
   return seconds < 86400 ? of(seconds / 3600, " hour") : of(seconds / 86400, " day");
 }
 
+std::string padded(const std::string& text, size_t width) {
+  return text.size() < width ? std::string(width - text.size(), ' ') + text : text;
+}
+std::string filled(const std::string& text, size_t width) {
+  return text.size() < width ? text + std::string(width - text.size(), ' ') : text;
+}
+
+std::string columns(const std::vector<std::string>& cells, const int* widths) {
+  std::string line;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    const auto width = static_cast<size_t>(widths[i]);
+    line += cells[i].size() < width ? padded(cells[i], width) : " " + cells[i];
+  }
+  return line;
+}
+
+std::string machine_text(const Machine& machine) {
+  return str(machine.cpu, ", ", machine.cores, machine.cores == 1 ? " core, " : " cores, ",
+             format_bytes(machine.memory_bytes));
+}
+
 bool parse_tokens(std::string_view text, int64_t* out) {
   uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

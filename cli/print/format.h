@@ -4,6 +4,9 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "offload/host/machine.h"
 
 namespace headrace {
 
@@ -18,6 +21,13 @@ std::string format_time_left(double seconds);  // "0:26", "12:05", "1:02:05"
 // visible_name() escapes those too.
 std::string visible(std::string_view text);
 std::string visible_name(std::string_view name);
+
+std::string padded(const std::string& text, size_t width);  // on the left
+std::string filled(const std::string& text, size_t width);  // on the right
+// Cells of a table, each padded to its width; a longer one follows a blank.
+std::string columns(const std::vector<std::string>& cells, const int* widths);
+
+std::string machine_text(const Machine& machine);  // "EPYC, 2 cores, 24.00 GiB"
 
 // A number of tokens: "131072", "128K" (times 1,024), "1M". False on anything else or on overflow.
 bool parse_tokens(std::string_view text, int64_t* out);

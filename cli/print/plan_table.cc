@@ -8,13 +8,6 @@
 namespace headrace {
 namespace {
 
-std::string padded(const std::string& text, size_t width) {
-  return text.size() < width ? std::string(width - text.size(), ' ') + text : text;
-}
-std::string filled(const std::string& text, size_t width) {
-  return text.size() < width ? text + std::string(width - text.size(), ' ') : text;
-}
-
 const char* where(Tier tier) { return tier == Tier::kVram ? "device" : tier == Tier::kHost ? "host" : "disk"; }
 
 std::string line(const char* place, uint64_t bytes, const std::string& what) {

@@ -224,8 +224,7 @@ std::string profile_html(const ProfileReport& report) {
       kProfileHtmlBeginning, "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/><title>",
       escaped(report.device), ": headrace profile</title><style>", kStyle, "</style></head><body>\n", "<h1>",
       escaped(report.device), "</h1>\n<p class=\"soft\">", report.gpu ? "driver " + escaped(report.driver) + "; " : "",
-      escaped(report.machine.cpu), ", ", report.machine.cores, " cores, ", format_bytes(report.machine.memory_bytes),
-      "; ", report.measured, report.quick ? "; quick" : "", "</p>\n");
+      escaped(machine_text(report.machine)), "; ", report.measured, report.quick ? "; quick" : "", "</p>\n");
   if (report.pcie && report.pcie->now.known()) {
     html += str("<p>", pcie_text(report.pcie->now), "; card and slot support ", pcie_text(report.pcie->possible()),
                 "</p>\n");

@@ -28,13 +28,6 @@ std::string bar(double share, BarStyle style) {
   return text + kParts[eighths % 8];
 }
 
-std::string padded(const std::string& text, size_t width) {
-  return text.size() < width ? std::string(width - text.size(), ' ') + text : text;
-}
-std::string filled(const std::string& text, size_t width) {
-  return text.size() < width ? text + std::string(width - text.size(), ' ') : text;
-}
-
 std::string size_text(uint64_t bytes) {
   if (bytes == 0) return "";
   if (bytes % kGiB == 0) return str(bytes / kGiB, " GiB");
@@ -56,9 +49,7 @@ std::string row_line(const ProfileReport& report, const ProfileRow& row, BarStyl
 }  // namespace
 
 std::string profile_heading(const ProfileReport& report) {
-  return str(report.device, report.gpu ? ", driver " + report.driver : "", "\n", report.machine.cpu, ", ",
-             report.machine.cores, report.machine.cores == 1 ? " core, " : " cores, ",
-             format_bytes(report.machine.memory_bytes), "\n");
+  return str(report.device, report.gpu ? ", driver " + report.driver : "", "\n", machine_text(report.machine), "\n");
 }
 
 std::string profile_table(const ProfileReport& report, ProfileGroup group, BarStyle bars) {

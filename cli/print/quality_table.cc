@@ -17,15 +17,6 @@ constexpr const char* kNeedleNames[] = {"T", "depth", "budget", "found", "tau"};
 constexpr int kPerplexityWidths[] = {10, 12, 14};
 constexpr const char* kPerplexityNames[] = {"predicted", "nats", "perplexity"};
 
-std::string cells(const std::vector<std::string>& texts, const int* widths) {
-  std::string line;
-  for (size_t i = 0; i < texts.size(); ++i) {
-    const auto width = static_cast<size_t>(widths[i]);
-    line += std::string(texts[i].size() < width ? width - texts[i].size() : 1, ' ') + texts[i];
-  }
-  return line;
-}
-
 std::string fixed(double value, int digits, const char* unit = "") {
   char text[48];
   std::snprintf(text, sizeof text, "%.*f%s", digits, value, unit);
@@ -36,11 +27,6 @@ std::string short_name(const std::string& document) {
   return document.empty() ? "all documents" : std::filesystem::path(document).filename().string();
 }
 
-// "EPYC, 2 cores, 24 GiB"
-std::string machine_text(const Machine& m) {
-  return str(m.cpu, ", ", m.cores, m.cores == 1 ? " core, " : " cores, ", format_bytes(m.memory_bytes));
-}
-
 std::string interval_text(int64_t interval) { return interval == kAutoInterval ? "auto" : format_count(interval); }
 
 }  // namespace
@@ -48,7 +34,7 @@ std::string interval_text(int64_t interval) { return interval == kAutoInterval ?
 std::string quality_heading(const QualityReport& report) {
   const std::vector<std::string> names(std::begin(kRowNames), std::end(kRowNames));
   return str(report.model, ", ", dtype_name(report.dtype), ", on ", report.device, "; draft: ", report.draft, "\n",
-             machine_text(report.machine), "\n", cells(names, kRowWidths), "  document\n");
+             machine_text(report.machine), "\n", columns(names, kRowWidths), "  document\n");
 }
 
 // tau is that of the lossless run's partial steps; judged and rejected tokens are those of its refreshes.
@@ -58,28 +44,28 @@ std::string quality_line(const QualityRow& row) {
   if (!row.compared()) {
     const char* const why =
         row.holds_all ? "  the partial KV holds all of " : "  no partial step: the text is too short, of ";
-    return str(cells(texts, kRowWidths), why, short_name(row.document), "\n");
+    return str(columns(texts, kRowWidths), why, short_name(row.document), "\n");
   }
   const VerifyOutcome& judged = row.lossless.verify_outcome;
   texts.insert(texts.end(), {format_count(judged.judged), fixed(100 * judged.overturn_rate(), 1, "%"),
                              fixed(row.lossless.of(StepMode::kPartial).tau(), 2),
                              format_count(row.lossless.of(StepMode::kRefresh).steps), format_count(row.decode_tokens),
                              fixed(row.rouge_l(), 3), str(row.approximate_same, " of ", row.runs)});
-  return str(cells(texts, kRowWidths), "  ", short_name(row.document), "\n");
+  return str(columns(texts, kRowWidths), "  ", short_name(row.document), "\n");
 }
 
 std::string needle_heading() {
   const std::vector<std::string> names(std::begin(kNeedleNames), std::end(kNeedleNames));
-  return str("\n", cells(names, kNeedleWidths), "  document: answer\n");
+  return str("\n", columns(names, kNeedleWidths), "  document: answer\n");
 }
 
 std::string needle_line(const NeedleRow& row) {
   std::string answer = row.answer;
   std::replace(answer.begin(), answer.end(), '\n', ' ');
-  return str(cells({fixed(static_cast<double>(row.temperature), 1), fixed(100 * row.depth, 0, "%"),
-                    row.budget > 0 ? format_count(row.budget) : "full", row.found ? "yes" : "no",
-                    row.speculation.type.empty() ? "-" : fixed(row.speculation.tau(), 2)},
-                   kNeedleWidths),
+  return str(columns({fixed(static_cast<double>(row.temperature), 1), fixed(100 * row.depth, 0, "%"),
+                      row.budget > 0 ? format_count(row.budget) : "full", row.found ? "yes" : "no",
+                      row.speculation.type.empty() ? "-" : fixed(row.speculation.tau(), 2)},
+                     kNeedleWidths),
              "  ", short_name(row.document), ": ", answer, "\n");
 }
 
@@ -87,12 +73,13 @@ std::string perplexity_heading(const PerplexityReport& report) {
   const std::vector<std::string> names(std::begin(kPerplexityNames), std::end(kPerplexityNames));
   return str(report.model, ", ", dtype_name(report.dtype), ", KV ", dtype_name(report.k_type), " and ",
              dtype_name(report.v_type), ", on ", report.device, "\n", machine_text(report.machine), "\n",
-             cells(names, kPerplexityWidths), "  document\n");
+             columns(names, kPerplexityWidths), "  document\n");
 }
 
 std::string perplexity_line(const PerplexityRow& row) {
-  return str(cells({format_count(row.predicted), fixed(row.nats(), 6), fixed(row.perplexity(), 4)}, kPerplexityWidths),
-             "  ", short_name(row.document), "\n");
+  return str(
+      columns({format_count(row.predicted), fixed(row.nats(), 6), fixed(row.perplexity(), 4)}, kPerplexityWidths), "  ",
+      short_name(row.document), "\n");
 }
 
 std::string perplexity_summary(const PerplexityReport& report) {
