@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <thread>
 #include <vector>
 
@@ -43,6 +44,13 @@ void* map_pages(uint64_t bytes) noexcept {
 }
 
 void unmap_pages(void* data, uint64_t bytes) noexcept { munmap(data, bytes); }
+
+MappedPages::MappedPages(uint64_t bytes, const std::string& what)
+    : bytes_(whole_pages(bytes)), data_(static_cast<std::byte*>(map_pages(bytes_))) {
+  if (data_ == nullptr) {
+    throw_error(ExitCode::kDoesNotFit, "mmap", str(format_bytes(bytes), " ", what, ": ", std::strerror(errno)));
+  }
+}
 
 void touch_pages(void* data, uint64_t bytes, int threads) {
   std::byte* const begin = static_cast<std::byte*>(data);

@@ -30,25 +30,6 @@ uint64_t mixed(uint64_t x) {
 // The first word of each page of the file identifies the page.
 uint64_t stamp_of(uint64_t page) { return mixed(page + 1); }
 
-// Memory of all requests, filled with incompressible data. In huge pages if possible, like the store's memory: a large
-// block in small pages has more segments than many disks accept in one request.
-class Buffers {
- public:
-  explicit Buffers(uint64_t bytes) : bytes_(bytes), data_(static_cast<std::byte*>(map_pages(bytes))) {
-    if (data_ == nullptr) throw_error(ExitCode::kDoesNotFit, "mmap", str(format_bytes(bytes), " for blocks of a disk"));
-    uint64_t* const words = reinterpret_cast<uint64_t*>(data_);
-    for (uint64_t i = 0; i < bytes / 8; ++i) words[i] = mixed(i);
-  }
-  ~Buffers() { unmap_pages(data_, bytes_); }
-  Buffers(const Buffers&) = delete;
-  Buffers& operator=(const Buffers&) = delete;
-  std::span<std::byte> span() const { return {data_, bytes_}; }
-
- private:
-  const uint64_t bytes_;
-  std::byte* const data_;
-};
-
 void stamp(std::byte* data, uint64_t offset, uint64_t bytes) {
   for (uint64_t at = 0; at < bytes; at += kPageBytes) {
     const uint64_t word = stamp_of((offset + at) / kPageBytes);
@@ -67,12 +48,17 @@ bool stamped(const std::byte* data, uint64_t offset, uint64_t bytes) {
 
 class Probe {
  public:
-  explicit Probe(const DiskProbeOptions& options) : options_(options), buffers_(kMaxMemory + kMaxBlock) {}
+  explicit Probe(const DiskProbeOptions& options)
+      : options_(options), buffers_(kMaxMemory + kMaxBlock, "for blocks of a disk") {
+    uint64_t* const words = buffers_.as<uint64_t>();
+    for (uint64_t i = 0; i < buffers_.bytes() / 8; ++i) words[i] = mixed(i);
+  }
   DiskReport run();
 
  private:
   void open();
   void lay_out();
+  std::span<std::byte> memory() const { return {buffers_.data(), buffers_.bytes()}; }
   bool stop() const { return options_.interrupt != nullptr && options_.interrupt->load(std::memory_order_relaxed); }
   DiskRow measure(const DiskTest& test);
   struct Moved {
@@ -86,7 +72,9 @@ class Probe {
   void note_written(uint64_t place, uint64_t block);
 
   const DiskProbeOptions& options_;
-  const Buffers buffers_;
+  // Of all requests, filled with incompressible data. In huge pages if possible, like the store's memory: a large block
+  // in small pages has more segments than many disks accept in one request.
+  const MappedPages buffers_;
   File file_;
   DiskReport report_;
   uint64_t written_ = 0, drawn_ = 0;
@@ -117,7 +105,7 @@ void Probe::open() {
 
 FileRequest Probe::made(const DiskTest& test, uint64_t number, uint64_t places, uint64_t tag) {
   const uint64_t block = test.block_bytes, place = (test.random ? mixed(++drawn_) : number) % places;
-  std::byte* const data = buffers_.span().data() + tag * block;
+  std::byte* const data = buffers_.data() + tag * block;
   if (test.op == FileOp::kWrite) stamp(data, place * block, block);
   return {.op = test.op, .offset = place * block, .data = data, .bytes = block, .tag = tag};
 }
@@ -177,7 +165,7 @@ void Probe::note_written(uint64_t place, uint64_t block) {
 // Writes the file once from its beginning, for the tests to read. A full disk ends the writing, not the tests.
 void Probe::lay_out() {
   const DiskTest test{.op = FileOp::kWrite, .random = false, .block_bytes = kLayoutBlock, .depth = kLayoutDepth};
-  const auto queue = FileQueue::open(file_, {.depth = test.depth, .body = options_.body, .memory = buffers_.span()});
+  const auto queue = FileQueue::open(file_, {.depth = test.depth, .body = options_.body, .memory = memory()});
   report_.how = queue->describe();
   if (!report_.how.starts_with("io_uring") && options_.body == FileQueueBody::kAuto) {
     report_.notes.push_back("io_uring is not allowed here: measured with " + report_.how);
@@ -203,7 +191,7 @@ void Probe::lay_out() {
 DiskRow Probe::measure(const DiskTest& test) {
   DiskRow row{.test = test};
   try {
-    const auto queue = FileQueue::open(file_, {.depth = test.depth, .body = options_.body, .memory = buffers_.span()});
+    const auto queue = FileQueue::open(file_, {.depth = test.depth, .body = options_.body, .memory = memory()});
     move(*queue, test, written_, options_.seconds / 5, /*once=*/false);  // warm-up
     const Moved moved = move(*queue, test, written_, options_.seconds, /*once=*/false);
     row.per_s = static_cast<double>(moved.blocks) / moved.seconds;

@@ -1,39 +1,17 @@
 #include "offload/measure/host_probe.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <functional>
 #include <vector>
 
 #include "cache/base.h"
+#include "offload/host/clock.h"
 #include "offload/host/pages.h"
 #include "offload/host/thread_pool.h"
 
 namespace headrace {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-class Block {
- public:
-  Block(uint64_t bytes, int threads) : bytes_(bytes), data_(static_cast<std::byte*>(map_pages(bytes))) {
-    if (data_ == nullptr) {
-      throw_error(ExitCode::kDoesNotFit, "mmap",
-                  str(format_bytes(bytes), " to measure memory with: ", std::strerror(errno)));
-    }
-    touch_pages(data_, bytes, threads);
-  }
-  ~Block() { unmap_pages(data_, bytes_); }
-  Block(const Block&) = delete;
-  Block& operator=(const Block&) = delete;
-  std::byte* data() const { return data_; }
-
- private:
-  const uint64_t bytes_;
-  std::byte* const data_;
-};
 
 uint64_t read_sum(const std::byte* data, uint64_t bytes) {
   const auto* const words = reinterpret_cast<const uint64_t*>(data);
@@ -53,10 +31,10 @@ double median_gb_per_s(ThreadPool& pool, uint64_t bytes, int rounds,
   const uint64_t part = bytes / parts / kPageBytes * kPageBytes;
   std::vector<double> rates;
   for (int round = 0; round <= rounds; ++round) {
-    const Clock::time_point start = Clock::now();
+    const HostClock::time_point start = HostClock::now();
     pool.parallel_for(static_cast<int64_t>(parts),
                       [&](int64_t index, int) { work(static_cast<uint64_t>(index) * part, part); });
-    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    const double seconds = seconds_since(start);
     if (round > 0) rates.push_back(static_cast<double>(part * parts) / seconds * 1e-9);
   }
   std::nth_element(rates.begin(), rates.begin() + rounds / 2, rates.end());
@@ -68,7 +46,8 @@ double median_gb_per_s(ThreadPool& pool, uint64_t bytes, int rounds,
 HostMemorySpeed measure_host_memory(int threads, uint64_t bytes, int rounds) {
   CHECK(threads > 0 && rounds > 0 && bytes / static_cast<uint64_t>(threads) >= kPageBytes, "bytes=", bytes);
   const uint64_t whole = whole_pages(bytes);
-  const Block from(whole, threads), to(whole, threads);
+  const MappedPages from(whole, "to measure memory with"), to(whole, "to measure memory with");
+  for (const MappedPages* pages : {&from, &to}) touch_pages(pages->data(), whole, threads);
   ThreadPool pool(threads), alone(1);
   HostMemorySpeed speed;
   const auto copy = [&](uint64_t at, uint64_t part) { std::memcpy(to.data() + at, from.data() + at, part); };

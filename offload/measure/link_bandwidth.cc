@@ -1,12 +1,12 @@
 #include "offload/measure/link_bandwidth.h"
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <thread>
 #include <utility>
 
 #include "cache/base.h"
+#include "offload/host/clock.h"
 #include "offload/host/pages.h"
 #include "offload/host/start_thread.h"
 #include "offload/measure/scatter.h"
@@ -52,9 +52,6 @@ int copies_of(uint64_t round_bytes, uint64_t copy_bytes) {
   return static_cast<int>(std::clamp<uint64_t>(round_bytes / copy_bytes, 1, LinkMeter::kMaxCopies));
 }
 
-using Clock = std::chrono::steady_clock;
-double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
 // Both directions at once. If one fails, the other finishes.
 template <typename Send>
 void send_both(const Send& send) {
@@ -75,22 +72,6 @@ void send_both(const Send& send) {
   other.join();
   if (error != nullptr) std::rethrow_exception(error);
 }
-
-// Unpinned memory.
-class Pageable {
- public:
-  explicit Pageable(uint64_t bytes) : bytes_(whole_pages(bytes)), data_(map_pages(bytes_)) {
-    if (data_ == nullptr) throw_error(ExitCode::kDoesNotFit, "mmap", str(format_bytes(bytes), " to measure the link"));
-  }
-  ~Pageable() { unmap_pages(data_, bytes_); }
-  Pageable(const Pageable&) = delete;
-  Pageable& operator=(const Pageable&) = delete;
-  uint64_t* words() const { return static_cast<uint64_t*>(data_); }
-
- private:
-  const uint64_t bytes_;
-  void* const data_;
-};
 
 }  // namespace
 
@@ -292,31 +273,32 @@ LinkPeak LinkMeter::measure_scattered(ScatterWay way, uint64_t page_bytes, uint6
 LinkPeak LinkMeter::measure_pageable(LinkUse use, uint64_t copy_bytes, uint64_t round_bytes, int rounds) {
   CHECK(copy_bytes > 0 && copy_bytes <= buffer_bytes_ && copy_bytes % 8 == 0, "copy_bytes=", copy_bytes);
   const int copies = copies_of(round_bytes, copy_bytes);
-  const Pageable source(copy_bytes), destination(copy_bytes);
+  constexpr const char* kWhat = "to measure the link";
+  const MappedPages source(copy_bytes, kWhat), destination(copy_bytes, kWhat);  // unpinned
   prepare(copy_bytes);
-  fill(in_.sent, source.words(), copy_bytes);
-  fill(0, destination.words(), copy_bytes);
+  fill(in_.sent, source.as<uint64_t>(), copy_bytes);
+  fill(0, destination.as<uint64_t>(), copy_bytes);
   const auto send = [&](LinkUse direction) {
     const bool in = direction == LinkUse::kToDevice;
     Lane& lane = in ? in_ : out_;
     for (int i = 0; i < copies; ++i) {
-      if (in) lane.stream->copy(lane.device.data(), source.words(), copy_bytes, Link::kHostToDevice);
-      if (!in) lane.stream->copy(destination.words(), lane.device.data(), copy_bytes, Link::kDeviceToHost);
+      if (in) lane.stream->copy(lane.device.data(), source.data(), copy_bytes, Link::kHostToDevice);
+      if (!in) lane.stream->copy(destination.data(), lane.device.data(), copy_bytes, Link::kDeviceToHost);
       lane.stream->synchronize();
     }
   };
   std::vector<double> seconds;
   for (int round = 0; round <= rounds; ++round) {
-    const Clock::time_point start = Clock::now();
+    const HostClock::time_point start = HostClock::now();
     if (use == LinkUse::kBoth) {
       send_both(send);
     } else {
       send(use);
     }
-    if (round > 0) seconds.push_back(since(start));
+    if (round > 0) seconds.push_back(seconds_since(start));
   }
   if (use != LinkUse::kToDevice) {
-    expect(matching_bytes(out_.sent, destination.words(), copy_bytes), copy_bytes, LinkUse::kToHost);
+    expect(matching_bytes(out_.sent, destination.as<uint64_t>(), copy_bytes), copy_bytes, LinkUse::kToHost);
   }
   if (use != LinkUse::kToHost) verify(LinkUse::kToDevice, copy_bytes);
   const uint64_t copied = static_cast<uint64_t>(copies) * copy_bytes;
@@ -344,11 +326,11 @@ double LinkMeter::latency_us(LinkUse direction, int times) {
   Lane& lane = in ? in_ : out_;
   std::vector<double> us;
   for (int i = 0; i <= times; ++i) {
-    const Clock::time_point start = Clock::now();
+    const HostClock::time_point start = HostClock::now();
     if (in) lane.stream->copy(lane.device.data(), lane.host.data(), 8, Link::kHostToDevice);
     if (!in) lane.stream->copy(lane.host.data(), lane.device.data(), 8, Link::kDeviceToHost);
     lane.stream->synchronize();
-    if (i > 0) us.push_back(since(start) * 1e6);
+    if (i > 0) us.push_back(seconds_since(start) * 1e6);
   }
   std::nth_element(us.begin(), us.begin() + times / 2, us.end());
   return us[static_cast<size_t>(times / 2)];
