@@ -1,9 +1,8 @@
 #include "offload/device/stopwatch.h"
 
-#include <chrono>
-
 #include "offload/device/backends.h"
 #include "offload/device/cpu_stream.h"
+#include "offload/host/clock.h"
 
 namespace headrace {
 namespace {
@@ -12,15 +11,14 @@ class CpuStopwatch final : public Stopwatch {
  public:
   void start(Stream& stream) override { look(stream, &started_); }
   void stop(Stream& stream) override { look(stream, &stopped_); }
-  double ms() const override { return std::chrono::duration<double, std::milli>(stopped_ - started_).count(); }
+  double ms() const override { return static_cast<double>(stopped_ - started_) / 1e6; }
 
  private:
-  using Clock = std::chrono::steady_clock;
-  static void look(Stream& stream, Clock::time_point* at) {
-    cpu_stream(stream).enqueue([at](ThreadPool&) { *at = Clock::now(); });
+  static void look(Stream& stream, int64_t* at_ns) {
+    cpu_stream(stream).enqueue([at_ns](ThreadPool&) { *at_ns = host_now_ns(); });
   }
 
-  Clock::time_point started_{}, stopped_{};  // written by the stream's thread
+  int64_t started_ = 0, stopped_ = 0;  // written by the stream's thread
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "cache/base.h"
+#include "offload/host/clock.h"
 
 namespace headrace {
 namespace {
@@ -133,11 +134,6 @@ const char* Trace::keep(std::string_view name) {
   return known != names_.end() ? known->c_str() : names_.emplace_back(name).c_str();
 }
 
-int64_t Trace::host_now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
 // Slices in enqueue order, with times since the trace began. A slice without times belongs to a stream that failed.
 std::vector<TimedSlice> Trace::timed_slices() {
   std::vector<TimedSlice> timed;
@@ -203,11 +199,11 @@ void TraceSpan::end() noexcept {
 HostSpan::HostSpan(Trace* trace, TraceName name) {
   if (trace == nullptr) return;
   slice_ = trace->claim(TraceTrack::kHost, name, Trace::Weight::kOutline);
-  if (slice_ != nullptr) slice_->stamp(TraceEdge::kBegin, Trace::host_now_ns());
+  if (slice_ != nullptr) slice_->stamp(TraceEdge::kBegin, host_now_ns());
 }
 
 HostSpan::~HostSpan() {
-  if (slice_ != nullptr) slice_->stamp(TraceEdge::kEnd, Trace::host_now_ns());
+  if (slice_ != nullptr) slice_->stamp(TraceEdge::kEnd, host_now_ns());
 }
 
 // Copies on a copy stream are the tracks of the links; copies on a compute stream appear between its kernels, which

@@ -9,7 +9,6 @@
 // for one.
 #pragma once
 
-#include <chrono>
 #include <deque>
 #include <memory>
 #include <string>
@@ -52,7 +51,6 @@ class Trace {
   TraceSlice* claim(TraceTrack track, TraceName name, Weight weight);
   void stamp(Stream& stream, TraceSlice& slice, TraceEdge edge) { clock_->stamp(stream, slice, edge); }
   const char* keep(std::string_view name);  // valid as long as the trace
-  static int64_t host_now_ns();
 
   static constexpr char kStep[] = "step", kPartOfStep[] = "step, not whole";
 

@@ -88,7 +88,7 @@ void SpillFile::start(FileOp op, uint64_t number) {
   mine.slice = trace == nullptr ? nullptr : trace->claim(TraceTrack::kDisk, mine.name, Trace::Weight::kOutline);
   if (mine.slice != nullptr) {
     mine.slice->bytes = mine.extent.bytes;
-    mine.slice->stamp(TraceEdge::kBegin, Trace::host_now_ns());
+    mine.slice->stamp(TraceEdge::kBegin, host_now_ns());
   }
   mine.requests = cut_.requests(mine.extent.bytes);
   {
@@ -104,7 +104,7 @@ void SpillFile::start(FileOp op, uint64_t number) {
 void SpillFile::on_done(const FileRequest& request) {
   Slot& mine = slots_[request.tag];
   const bool read = request.op == FileOp::kRead, last = --mine.requests == 0;
-  if (last && mine.slice != nullptr) mine.slice->stamp(TraceEdge::kEnd, Trace::host_now_ns());
+  if (last && mine.slice != nullptr) mine.slice->stamp(TraceEdge::kEnd, host_now_ns());
   if (last) (read ? read_bytes_ : written_bytes_) += mine.extent.bytes;
   const MutexLock lock(mutex_);
   SlotState& its = states_[request.tag];

@@ -1,7 +1,6 @@
 #include "runtime/commands/compute_probe.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -11,11 +10,10 @@
 #include "kernels/attention/op.h"
 #include "kernels/elementwise/op.h"
 #include "kernels/product/op.h"
+#include "offload/host/clock.h"
 
 namespace headrace {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Sizes for a few milliseconds per call on either backend, so that the host's part is negligible.
 struct Sizes {
@@ -95,10 +93,10 @@ DeviceBuffer ComputeProbe::made_up(int64_t elements) {
 
 Times ComputeProbe::measure(const std::function<void()>& call) {
   const auto timed = [&](int calls) {
-    const Clock::time_point start = Clock::now();
+    const HostClock::time_point start = HostClock::now();
     for (int i = 0; i < calls; ++i) call();
     stream_->synchronize();
-    return std::chrono::duration<double>(Clock::now() - start).count() / calls;
+    return seconds_since(start) / calls;
   };
   timed(1);  // one-time work of a kernel's first call
   const int calls = std::clamp(static_cast<int>(2e-3 / timed(1)), 1, 64);

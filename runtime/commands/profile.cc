@@ -1,7 +1,6 @@
 #include "runtime/commands/profile.h"
 
 #include <algorithm>
-#include <chrono>
 #include <ctime>
 #include <memory>
 #include <utility>
@@ -9,6 +8,7 @@
 #include "cache/base.h"
 #include "cache/gpu_specs.h"
 #include "offload/disk/file.h"
+#include "offload/host/clock.h"
 #include "offload/measure/disk_probe.h"
 #include "offload/measure/host_probe.h"
 #include "offload/measure/link_bandwidth.h"
@@ -255,13 +255,13 @@ void Profiler::disk() {
 }
 
 ProfileReport Profiler::run() {
-  const auto start = std::chrono::steady_clock::now();
+  const HostClock::time_point start = HostClock::now();
   open();
   link();
   compute();
   host();
   disk();
-  report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  report_.seconds = seconds_since(start);
   report_.interrupted = stop();
   return std::move(report_);
 }

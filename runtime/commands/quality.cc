@@ -1,18 +1,16 @@
 #include "runtime/commands/quality.h"
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <utility>
 
+#include "offload/host/clock.h"
 #include "runtime/base/random.h"
 #include "runtime/commands/rouge.h"
 #include "runtime/text/document.h"
 
 namespace headrace {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr double kDepths[] = {0.1, 0.5, 0.9};
 constexpr int64_t kNeedleAnswer = 24;  // tokens
@@ -89,12 +87,12 @@ void Quality::open() {
 }
 
 QualityReport Quality::run() {
-  const Clock::time_point start = Clock::now();
+  const HostClock::time_point start = HostClock::now();
   read_documents();
   open();
   for (size_t i = 0; i < documents_.size() && !report_.interrupted; ++i) compare(documents_[i]);
   for (size_t i = 0; i < documents_.size() && !report_.interrupted; ++i) hide(documents_[i], i);
-  report_.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  report_.seconds = seconds_since(start);
   return std::move(report_);
 }
 

@@ -4,7 +4,7 @@
 
 #include "cache/base.h"
 #include "offload/device/cuda/check.h"
-#include "offload/device/trace.h"
+#include "offload/host/clock.h"
 
 namespace headrace {
 namespace {
@@ -61,7 +61,7 @@ cudaEvent_t CudaTraceClock::take_event() {
 void CudaTraceClock::new_base() {
   const cudaEvent_t event = new_event();
   check_cuda(cudaEventRecord(event, stream_), "cudaEventRecord", "the trace");
-  bases_.push_back({event, Trace::host_now_ns(), 0});
+  bases_.push_back({event, host_now_ns(), 0});
 }
 
 void CudaTraceClock::stamp(Stream& stream, TraceSlice& slice, TraceEdge edge) {
@@ -69,7 +69,7 @@ void CudaTraceClock::stamp(Stream& stream, TraceSlice& slice, TraceEdge edge) {
   const MutexLock lock(mutex_);
   const cudaEvent_t event = take_event();
   if (event == nullptr) return;  // the slice has no time and counts as dropped
-  if (Trace::host_now_ns() - bases_.back().recorded_host_ns > kNsPerBase) new_base();
+  if (host_now_ns() - bases_.back().recorded_host_ns > kNsPerBase) new_base();
   pending_.push_back({event, &slice, edge, bases_.size() - 1});
   check_cuda(cudaEventRecord(event, native), "cudaEventRecord", "the trace");
 }
@@ -109,10 +109,10 @@ CudaTraceClock::Sight CudaTraceClock::sight() {
   Sight best{};
   int64_t best_gap = INT64_MAX;
   for (int i = 0; i < kSights; ++i) {
-    const int64_t before = Trace::host_now_ns();
+    const int64_t before = host_now_ns();
     check_cuda(cudaEventRecord(event, stream_), "cudaEventRecord", "the trace");
     check_cuda(cudaEventSynchronize(event), "cudaEventSynchronize", "the trace");
-    const int64_t after = Trace::host_now_ns();
+    const int64_t after = host_now_ns();
     double ns = 0;
     if (after - before >= best_gap || !elapsed_ns(bases_[base].event, event, &ns)) continue;
     best_gap = after - before;
