@@ -21,6 +21,8 @@
 
 namespace headrace {
 
+class Tokenizer;
+
 // The SHA-256 of a source's weights, which identifies a draft in saved prefixes.
 using WeightsFingerprint = std::function<Digest(const TensorSource& source)>;
 
@@ -36,6 +38,13 @@ struct DraftOptions {
   double rope_theta = 0;            // --draft-rope-theta; 0: from its config
   std::optional<TreeShape> tree{};  // --tree; none: auto
   int64_t most_tokens = 0;          // --spec-draft-n-max: cuts a tree by score; 0: the tree's size
+};
+
+// The target of a draft; config and weights outlive the draft's model.
+struct DraftTarget {
+  const ModelConfig* config;
+  const Weights* weights;
+  const Tokenizer* tokenizer;  // null: unknown
 };
 
 // Options of a run for its draft.

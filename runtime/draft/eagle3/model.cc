@@ -24,14 +24,13 @@ Digest eagle3_states_identity(const Eagle3Config& config, DType type, const Dige
 
 class Eagle3Model final : public LayerDraftModel<Eagle3Checkpoint, Eagle3Weights> {
  public:
-  Eagle3Model(const DraftOptions& options, const TreeShape& tree, Device& device, const Eagle3Target& target,
-              const Tokenizer* tokenizer)
+  Eagle3Model(const DraftOptions& options, const TreeShape& tree, Device& device, const DraftTarget& target)
       // Never quantised: its products of a whole prompt read plain weights.
       : LayerDraftModel(options, tree, device, open_eagle3(options.model, *target.config), {target.weights->dtype()}),
         target_(*target.weights),
         config_(checkpoint_->config()) {
     check_branches(tree_, config_.vocab, checkpoint_->path());
-    if (tokenizer != nullptr) check_tokenizer_in(checkpoint_->path(), *tokenizer);
+    if (target.tokenizer != nullptr) check_tokenizer_in(checkpoint_->path(), *target.tokenizer);
     if (options.window >= 0) config_.sliding_window = options.window;
     if (options.rope_theta > 0) config_.rope.theta = options.rope_theta;
     // The part that is attended to row by row must be fully visible.
@@ -64,8 +63,8 @@ class Eagle3Model final : public LayerDraftModel<Eagle3Checkpoint, Eagle3Weights
 }  // namespace
 
 std::unique_ptr<DraftModel> open_eagle3_draft(const DraftOptions& options, const TreeShape& tree, Device& device,
-                                              const Eagle3Target& target, const Tokenizer* tokenizer) {
-  return std::make_unique<Eagle3Model>(options, tree, device, target, tokenizer);
+                                              const DraftTarget& target) {
+  return std::make_unique<Eagle3Model>(options, tree, device, target);
 }
 
 }  // namespace headrace

@@ -7,14 +7,8 @@
 
 namespace headrace {
 
-struct Eagle3Target {
-  const ModelConfig* config;
-  const Weights* weights;
-};
-
-// `tree` is the largest; `tokenizer` is the target's, or null. Otherwise as open_draft. `target` must outlive the
-// model.
+// `tree` is the largest. Otherwise as open_draft.
 std::unique_ptr<DraftModel> open_eagle3_draft(const DraftOptions& options, const TreeShape& tree, Device& device,
-                                              const Eagle3Target& target, const Tokenizer* tokenizer);
+                                              const DraftTarget& target);
 
 }  // namespace headrace

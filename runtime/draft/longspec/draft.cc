@@ -11,7 +11,7 @@ namespace headrace {
 // A row at position p predicts the token at p + 1. The root's row is committed before the tree is grown. Sinks are
 // dropped: the layer was trained without them.
 LongSpecDraft::LongSpecDraft(Device& device, const LongSpecConfig& config, const LongSpecWeights& weights,
-                             const LongSpecTarget& target, const DraftSetup& options)
+                             const DraftTarget& target, const DraftSetup& options)
     : LayerDraft(device, options,
                  {.rows = DraftLayerSizes::of(config, weights.dtype()).cache_rows(),
                   .context_rows = options.context_tokens,

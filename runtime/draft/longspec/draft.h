@@ -8,24 +8,19 @@
 
 #include <optional>
 
+#include "runtime/draft/draft_model.h"
 #include "runtime/draft/layer.h"
 #include "runtime/draft/layer_draft.h"
 #include "runtime/draft/longspec/weights.h"
-#include "runtime/model/weights.h"
 
 namespace headrace {
 
-// Its target, whose RoPE, embedding and head it uses.
-struct LongSpecTarget {
-  const ModelConfig* config;
-  const Weights* weights;
-};
-
 class LongSpecDraft final : public LayerDraft {
  public:
-  // All must outlive the draft. The target may be loaded later, but before prefill.
-  LongSpecDraft(Device& device, const LongSpecConfig& config, const LongSpecWeights& weights,
-                const LongSpecTarget& target, const DraftSetup& options);
+  // All must outlive the draft. The target, whose RoPE, embedding and head it uses, may be loaded later, but before
+  // prefill.
+  LongSpecDraft(Device& device, const LongSpecConfig& config, const LongSpecWeights& weights, const DraftTarget& target,
+                const DraftSetup& options);
 
   bool reads_last_layer() const override { return true; }
   void attach(const KvCache& target) override { target_cache_ = &target; }
@@ -69,7 +64,7 @@ class LongSpecDraft final : public LayerDraft {
 
   const LongSpecConfig& config_;
   const LongSpecWeights& weights_;
-  const LongSpecTarget target_;
+  const DraftTarget target_;
   const DraftLayerSizes sizes_;
   const KvCache* target_cache_ = nullptr;
   Work work_{};

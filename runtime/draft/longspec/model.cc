@@ -1,6 +1,7 @@
 #include "runtime/draft/longspec/model.h"
 
 #include "runtime/draft/layer_draft_model.h"
+#include "runtime/draft/longspec/draft.h"
 #include "runtime/draft/tokenizer.h"
 
 namespace headrace {
@@ -8,13 +9,12 @@ namespace {
 
 class LongSpecModel final : public LayerDraftModel<LongSpecCheckpoint, LongSpecWeights> {
  public:
-  LongSpecModel(const DraftOptions& options, const TreeShape& tree, Device& device, const LongSpecTarget& target,
-                const Tokenizer* tokenizer)
+  LongSpecModel(const DraftOptions& options, const TreeShape& tree, Device& device, const DraftTarget& target)
       // Never quantised: its products of a whole prompt read plain weights.
       : LayerDraftModel(options, tree, device, open_longspec(options.model, *target.config), {target.weights->dtype()}),
         target_(target),
         window_(options.window >= 0 ? options.window : checkpoint_->config().window) {
-    if (tokenizer != nullptr) check_tokenizer_in(checkpoint_->path(), *tokenizer);
+    if (target.tokenizer != nullptr) check_tokenizer_in(checkpoint_->path(), *target.tokenizer);
   }
 
   std::unique_ptr<Draft> start(const DraftRun& run) override {
@@ -24,15 +24,15 @@ class LongSpecModel final : public LayerDraftModel<LongSpecCheckpoint, LongSpecW
  private:
   int64_t window() const override { return window_; }
 
-  const LongSpecTarget target_;
+  const DraftTarget target_;
   const int64_t window_;
 };
 
 }  // namespace
 
 std::unique_ptr<DraftModel> open_longspec_draft(const DraftOptions& options, const TreeShape& tree, Device& device,
-                                                const LongSpecTarget& target, const Tokenizer* tokenizer) {
-  return std::make_unique<LongSpecModel>(options, tree, device, target, tokenizer);
+                                                const DraftTarget& target) {
+  return std::make_unique<LongSpecModel>(options, tree, device, target);
 }
 
 }  // namespace headrace

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "runtime/draft/cache.h"
 #include "runtime/draft/eagle3/model.h"
 #include "runtime/draft/longspec/model.h"
 #include "runtime/draft/ngram/model.h"
@@ -92,9 +93,9 @@ std::unique_ptr<DraftModel> open_draft(const DraftOptions& options, Device& devi
     case SpecType::kNone:
       return nullptr;
     case SpecType::kEagle3:
-      return open_eagle3_draft(options, tree, device, {&config, &target}, tokenizer);
+      return open_eagle3_draft(options, tree, device, {&config, &target, tokenizer});
     case SpecType::kLongSpec:
-      return open_longspec_draft(options, tree, device, {&config, &target}, tokenizer);
+      return open_longspec_draft(options, tree, device, {&config, &target, tokenizer});
     case SpecType::kSimple:
       return open_simple(options, tree, device, {&config, &target, tokenizer});
     case SpecType::kNgram:

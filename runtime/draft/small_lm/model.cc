@@ -32,7 +32,7 @@ void check_sizes(const Checkpoint& draft, const ModelConfig& target, const Token
 
 class SimpleModel final : public LayerDraftModel<Checkpoint, Weights> {
  public:
-  SimpleModel(const DraftOptions& options, const TreeShape& tree, Device& device, const SimpleTarget& target)
+  SimpleModel(const DraftOptions& options, const TreeShape& tree, Device& device, const DraftTarget& target)
       : LayerDraftModel(options, tree, device, open_fitting(options.model, target), target.weights->options()),
         window_(options.window),
         config_(checkpoint_->config()),
@@ -50,7 +50,7 @@ class SimpleModel final : public LayerDraftModel<Checkpoint, Weights> {
  private:
   // A draft without a tokenizer file (weights and a config, as small models trained for one target are shipped) is
   // assumed to have its target's if its vocabulary is as large.
-  static std::unique_ptr<Checkpoint> open_fitting(const std::string& model, const SimpleTarget& target) {
+  static std::unique_ptr<Checkpoint> open_fitting(const std::string& model, const DraftTarget& target) {
     std::unique_ptr<Checkpoint> draft = open_checkpoint(model);
     std::optional<Tokenizer> own;
     if (target.tokenizer != nullptr && draft->has_tokenizer()) own = draft->load_tokenizer();
@@ -79,7 +79,7 @@ int64_t usual_window(int64_t max_positions, int64_t context_tokens, int64_t deep
 }
 
 std::unique_ptr<DraftModel> open_simple(const DraftOptions& options, const TreeShape& tree, Device& device,
-                                        const SimpleTarget& target) {
+                                        const DraftTarget& target) {
   return std::make_unique<SimpleModel>(options, tree, device, target);
 }
 

@@ -5,19 +5,12 @@
 #include <memory>
 
 #include "runtime/draft/draft_model.h"
-#include "runtime/text/tokenizer.h"
 
 namespace headrace {
 
-struct SimpleTarget {
-  const ModelConfig* config;
-  const Weights* weights;      // the target's; the draft's have the same type
-  const Tokenizer* tokenizer;  // null: unknown
-};
-
-// `options` as for open_draft(); `tree` is their tree.
+// `tree` is the largest. Otherwise as open_draft. The weights are of the target's type.
 std::unique_ptr<DraftModel> open_simple(const DraftOptions& options, const TreeShape& tree, Device& device,
-                                        const SimpleTarget& target);
+                                        const DraftTarget& target);
 
 // The default window; 0: all rows, for a run that has no more. At most 1,024 rows, and few enough that all distances,
 // in a tree of `deepest` levels, stay within the draft's positions. Pure.
