@@ -148,17 +148,17 @@ void Attention::quantise() {
   const DeviceBuffer to_k = bench_.zeros(queries_ * row_bytes_of(DType::kInt8)),
                      to_v = bench_.zeros(static_cast<int64_t>(to_k.bytes()));
   const auto rows = static_cast<int32_t>(queries_);
-  const QuantiseRowsParams params{{k.data(), v.data(), 0, rows, rows},
-                                  {to_k.data(), to_v.data(), 0, rows, rows},
-                                  bench_.type,
-                                  bench_.type,
-                                  DType::kInt8,
-                                  DType::kInt8,
-                                  c.kv_heads,
-                                  c.head_dim,
-                                  0,
-                                  queries_,
-                                  true};
+  const RowsParams params{{k.data(), v.data(), 0, rows, rows},
+                          {to_k.data(), to_v.data(), 0, rows, rows},
+                          bench_.type,
+                          bench_.type,
+                          DType::kInt8,
+                          DType::kInt8,
+                          c.kv_heads,
+                          c.head_dim,
+                          0,
+                          queries_,
+                          true};
   bench_.measure({{"bench", "quantise_rows"}, {"rows", queries_}},
                  {2 * real(elements) * real(static_cast<int64_t>(bench_.element())) * 2 +
                       2 * real(queries_ * row_bytes_of(DType::kInt8)),

@@ -6,8 +6,8 @@
 
 namespace headrace::kernels {
 
-HEADRACE_BODIES(quantise_rows, QuantiseRowsParams)
-HEADRACE_BODIES(dequantise_rows, DequantiseRowsParams)
+HEADRACE_BODIES(quantise_rows, RowsParams)
+HEADRACE_BODIES(dequantise_rows, RowsParams)
 HEADRACE_BODIES(quantise_ring, QuantiseRingParams)
 
 }  // namespace headrace::kernels

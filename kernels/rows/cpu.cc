@@ -56,8 +56,8 @@ void dequantise(const Side& side, const Run& run) {
 }
 
 // Calls body(k or v, run) for rows [first_row, first_row + count) of every KV head, cut into runs.
-template <typename Params, typename Body>
-void for_runs(const Params& p, ThreadPool& pool, const Body& body) {
+template <typename Body>
+void for_runs(const RowsParams& p, ThreadPool& pool, const Body& body) {
   const Side sides[] = {{p.k_type, p.stored_k_type, p.from.k, p.to.k}, {p.v_type, p.stored_v_type, p.from.v, p.to.v}};
   const int64_t runs = ceil_div(p.count, kRunRows);
   pool.parallel_for(2 * p.kv_heads * runs, [&](int64_t index, int) {
@@ -70,11 +70,11 @@ void for_runs(const Params& p, ThreadPool& pool, const Body& body) {
 
 }  // namespace
 
-void quantise_rows(const QuantiseRowsParams& p, ThreadPool& pool) {
+void quantise_rows(const RowsParams& p, ThreadPool& pool) {
   for_runs(p, pool, [&](const Side& side, const Run& run) { quantise(side, run, p.write_back); });
 }
 
-void dequantise_rows(const DequantiseRowsParams& p, ThreadPool& pool) {
+void dequantise_rows(const RowsParams& p, ThreadPool& pool) {
   for_runs(p, pool, [&](const Side& side, const Run& run) { dequantise(side, run); });
 }
 

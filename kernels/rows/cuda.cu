@@ -139,7 +139,7 @@ struct WarpItem {
   }
 };
 
-__global__ void __launch_bounds__(kThreads) quantise_rows_kernel(const __grid_constant__ QuantiseRowsParams p) {
+__global__ void __launch_bounds__(kThreads) quantise_rows_kernel(const __grid_constant__ RowsParams p) {
   const WarpItem item(p.kv_heads, p.count);
   if (!item.exists) return;
   const bool k = blockIdx.y == 0;
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(kThreads) quantise_rows_kernel(const __grid_co
   dequantise_row(low, exact.values, type, p.head_dim, threadIdx.x % 32, 32);
 }
 
-__global__ void __launch_bounds__(kThreads) dequantise_rows_kernel(const __grid_constant__ DequantiseRowsParams p) {
+__global__ void __launch_bounds__(kThreads) dequantise_rows_kernel(const __grid_constant__ RowsParams p) {
   const WarpItem item(p.kv_heads, p.count);
   if (!item.exists) return;
   const bool k = blockIdx.y == 0;
@@ -193,12 +193,12 @@ Grid grid_of(int64_t rows) {
 
 }  // namespace
 
-void quantise_rows(const QuantiseRowsParams& params, Stream& stream) {
+void quantise_rows(const RowsParams& params, Stream& stream) {
   launch_on(cuda_stream(stream), "quantise_rows", grid_of(params.kv_heads * params.count), quantise_rows_kernel,
             params);
 }
 
-void dequantise_rows(const DequantiseRowsParams& params, Stream& stream) {
+void dequantise_rows(const RowsParams& params, Stream& stream) {
   launch_on(cuda_stream(stream), "dequantise_rows", grid_of(params.kv_heads * params.count), dequantise_rows_kernel,
             params);
 }

@@ -19,34 +19,28 @@ void check_types(DType exact, DType stored, int64_t head_dim) {
         "head_dim=", head_dim, " for int4");
 }
 
-void check_rows(const KvSegment& from, const KvSegment& to, int64_t first_row, int64_t count) {
-  CHECK(from.stride_rows == to.stride_rows, "stride_rows=", from.stride_rows, " and ", to.stride_rows);
-  CHECK(first_row >= 0 && count >= 0 && first_row <= from.stride_rows - count, "rows ", first_row, " + ", count, " of ",
-        from.stride_rows);
-  if (count == 0) return;
-  CHECK(from.k != nullptr && from.v != nullptr && to.k != nullptr && to.v != nullptr);
+void check_rows(const RowsParams& p) {
+  check_types(p.k_type, p.stored_k_type, p.head_dim);
+  check_types(p.v_type, p.stored_v_type, p.head_dim);
+  CHECK(p.kv_heads > 0, "kv_heads=", p.kv_heads);
+  CHECK(p.from.stride_rows == p.to.stride_rows, "stride_rows=", p.from.stride_rows, " and ", p.to.stride_rows);
+  CHECK(p.first_row >= 0 && p.count >= 0 && p.first_row <= p.from.stride_rows - p.count, "rows ", p.first_row, " + ",
+        p.count, " of ", p.from.stride_rows);
+  CHECK(p.count == 0 || (p.from.k != nullptr && p.from.v != nullptr && p.to.k != nullptr && p.to.v != nullptr));
 }
 
 }  // namespace
 
-void quantise_rows(const QuantiseRowsParams& params, Stream& stream) {
-  check_types(params.k_type, params.stored_k_type, params.head_dim);
-  check_types(params.v_type, params.stored_v_type, params.head_dim);
-  CHECK(params.kv_heads > 0, "kv_heads=", params.kv_heads);
+void quantise_rows(const RowsParams& params, Stream& stream) {
+  check_rows(params);
   CHECK(!params.write_back || (params.stored_k_type != DType::kInt4 && params.stored_v_type != DType::kInt4));
-  check_rows(params.from, params.to, params.first_row, params.count);
-  if (params.count == 0) return;
-  dispatch(kernels::cpu::quantise_rows, kernels::cuda::quantise_rows, params, stream);
+  if (params.count > 0) dispatch(kernels::cpu::quantise_rows, kernels::cuda::quantise_rows, params, stream);
 }
 
-void dequantise_rows(const DequantiseRowsParams& params, Stream& stream) {
-  check_types(params.k_type, params.stored_k_type, params.head_dim);
-  check_types(params.v_type, params.stored_v_type, params.head_dim);
-  CHECK(params.kv_heads > 0, "kv_heads=", params.kv_heads);
+void dequantise_rows(const RowsParams& params, Stream& stream) {
+  check_rows(params);
   CHECK(params.stored_k_type != DType::kInt4 && params.stored_v_type != DType::kInt4);
-  check_rows(params.from, params.to, params.first_row, params.count);
-  if (params.count == 0) return;
-  dispatch(kernels::cpu::dequantise_rows, kernels::cuda::dequantise_rows, params, stream);
+  if (params.count > 0) dispatch(kernels::cpu::dequantise_rows, kernels::cuda::dequantise_rows, params, stream);
 }
 
 void quantise_ring(const QuantiseRingParams& params, Stream& stream) {

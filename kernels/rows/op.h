@@ -25,30 +25,22 @@ namespace headrace {
 
 constexpr int64_t kMaxRowHeadDim = 256;  // must be even
 
-// Quantises rows [first_row, first_row + count) of one layer's segment into a segment of the same stride_rows.
-// write_back: replaces the exact rows by what was stored: value times scale, rounded once to their type. REQUIRES: then
-// nothing is int4. K or V whose stored type is not low_bit() is copied, if `to` is not the same memory.
-struct QuantiseRowsParams {
-  KvSegment from;  // of k_type and v_type: [kv_heads, stride_rows, head_dim]
-  KvSegment to;    // of stored_k_type and stored_v_type
-  DType k_type, v_type;
-  DType stored_k_type, stored_v_type;
-  int64_t kv_heads, head_dim;
-  int64_t first_row, count;
-  bool write_back;
-};
-void quantise_rows(const QuantiseRowsParams& params, Stream& stream);
-
-// The reverse, for int8: rows [first_row, first_row + count) of `from` (stored types) become exact rows of `to`, a
-// segment of the same stride_rows: the bits that write_back leaves. A type that is not low_bit() is copied.
-struct DequantiseRowsParams {
+// Rows [first_row, first_row + count) of one layer's segment, and the same rows of a segment of the same stride_rows.
+// One of the two holds exact rows, of k_type and v_type: [kv_heads, stride_rows, head_dim]; the other stored ones. K or
+// V whose stored type is not low_bit() is copied, if it is not the same memory.
+struct RowsParams {
   KvSegment from, to;
   DType k_type, v_type;
   DType stored_k_type, stored_v_type;
   int64_t kv_heads, head_dim;
   int64_t first_row, count;
+  bool write_back = false;  // of quantise_rows()
 };
-void dequantise_rows(const DequantiseRowsParams& params, Stream& stream);
+// Exact rows become stored ones. write_back: replaces the exact rows by what was stored: value times scale, rounded
+// once to their type. REQUIRES: then nothing is int4.
+void quantise_rows(const RowsParams& params, Stream& stream);
+// The reverse, for int8: the bits that write_back leaves.
+void dequantise_rows(const RowsParams& params, Stream& stream);
 
 // Quantises committed rows of the tail ring, for all layers: position p, in [first_position, first_position + count),
 // is row p % ring_rows of the ring, and row p - to_position of the layer's plane.

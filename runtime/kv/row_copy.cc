@@ -65,8 +65,7 @@ void RowCopy::fill_layer(int64_t layer, int64_t /*rows*/, std::span<const KvSegm
                    .kv_heads = copy_.kv_heads,
                    .head_dim = copy_.head_dim,
                    .first_row = 0,
-                   .count = segments[i].rows,
-                   .write_back = false},
+                   .count = segments[i].rows},
                   stream);
   }
 }

@@ -92,7 +92,7 @@ class RowsTest : public KernelTest {
   DeviceArray plane(const RowsCase& c) {
     return output(index(c.kv_heads * c.stride_rows) * row_bytes(c.stored, c.head_dim));
   }
-  QuantiseRowsParams quantise(const RowsCase& c, const DeviceArray (&from)[2], const DeviceArray (&to)[2], bool back) {
+  RowsParams quantise(const RowsCase& c, const DeviceArray (&from)[2], const DeviceArray (&to)[2], bool back) {
     return {segment(from[0], from[1], c.stride_rows),
             segment(to[0], to[1], c.stride_rows),
             c.type,
@@ -288,7 +288,7 @@ TEST_P(RowsDeathTest, NamesWhatIsWrong) {
   if (GetParam().device == DeviceChoice::kCuda) GTEST_SKIP() << "the checks come before the backend";
   const DeviceArray array = output(4096);
   const KvSegment any = segment(array, array, 8);
-  QuantiseRowsParams params{any, any, DType::kF32, DType::kF32, DType::kInt4, DType::kInt4, 1, 48, 0, 8, false};
+  RowsParams params{any, any, DType::kF32, DType::kF32, DType::kInt4, DType::kInt4, 1, 48, 0, 8, false};
   EXPECT_DEATH(quantise_rows(params, stream()), "head_dim=48 for int4");
   params.head_dim = 32;
   params.count = 9;
