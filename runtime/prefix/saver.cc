@@ -7,6 +7,7 @@
 
 #include "cache/base.h"
 #include "offload/host/start_thread.h"
+#include "runtime/model/convert.h"
 
 namespace headrace {
 namespace {
@@ -14,26 +15,11 @@ namespace {
 // Concurrent writes. On the CPU prefill should share its cores with one thread only.
 constexpr int kGpuWriters = 4, kCpuWriters = 1;
 
-// Whether no element has an all-ones exponent (infinity or NaN).
-template <typename Bits>
-bool all_finite(std::span<const std::byte> data, Bits exponent) {
-  Bits found = 0;
-  for (size_t at = 0; at + sizeof(Bits) <= data.size(); at += sizeof(Bits)) {
-    Bits element;
-    std::memcpy(&element, data.data() + at, sizeof element);
-    found = static_cast<Bits>(found | static_cast<Bits>((element & exponent) == exponent));
-  }
-  return found == 0;
-}
-bool all_finite(std::span<const std::byte> data, DType type) {
-  if (low_bit(type)) return true;
-  if (type == DType::kF32) return all_finite<uint32_t>(data, 0x7f800000);
-  return all_finite<uint16_t>(data, type == DType::kBF16 ? 0x7f80 : 0x7c00);
-}
 bool all_finite(std::span<const std::byte> data, const PrefixSaver::Source& source) {
   bool finite = true;
   for (const PrefixSaver::Source::Elements& run : source.elements) {
-    finite = finite && all_finite(data.first(run.bytes), run.type);
+    const auto values = static_cast<int64_t>(low_bit(run.type) ? 0 : run.bytes / dtype_bytes(run.type));
+    finite = finite && first_not_finite(run.type, data.data(), values) == values;
     data = data.subspan(run.bytes);
   }
   return finite;
