@@ -1,6 +1,7 @@
 #include "runtime/text/byte_level.h"
 
 #include <array>
+#include <cstdint>
 
 #include "runtime/text/utf8.h"
 
@@ -10,7 +11,6 @@ namespace {
 
 // Bytes that are printable in Latin-1 keep their code point; the others get code points from U+0100 on, in order.
 struct Alphabet {
-  std::array<std::string, 256> characters;
   std::array<int16_t, 512> bytes;  // by code point; -1: not in the alphabet
 
   Alphabet() {
@@ -19,7 +19,6 @@ struct Alphabet {
     for (int byte = 0; byte < 256; ++byte) {
       const bool prints = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
       const char32_t code_point = prints ? static_cast<char32_t>(byte) : next++;
-      append_code_point(code_point, &characters[static_cast<size_t>(byte)]);
       bytes[code_point] = static_cast<int16_t>(byte);
     }
   }
@@ -31,8 +30,6 @@ const Alphabet& alphabet() {
 }
 
 }  // namespace
-
-const std::string& byte_level_character(uint8_t byte) { return alphabet().characters[byte]; }
 
 bool byte_level_bytes(std::string_view token, std::string* bytes) {
   bytes->clear();

@@ -2,14 +2,11 @@
 // Pure functions, any thread.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace headrace {
 
-// The UTF-8 character of a byte.
-const std::string& byte_level_character(uint8_t byte);
 // The bytes of a vocabulary entry; false if it has a character outside the alphabet (an added token, for example).
 bool byte_level_bytes(std::string_view token, std::string* bytes);
 
