@@ -295,11 +295,6 @@ const ProfileRow* ProfileReport::best_row(ProfileGroup group, const std::string&
   return most;
 }
 
-double ProfileReport::best(ProfileGroup group, const std::string& test, uint64_t least_bytes) const {
-  const ProfileRow* const row = best_row(group, test, least_bytes);
-  return row != nullptr ? row->value : 0;
-}
-
 const ProfileRow* ProfileReport::row_of(Rate rate) const {
   struct Source {
     Rate rate;

@@ -68,11 +68,10 @@ struct ProfileReport {
 
   MachineRates rates() const;
   std::vector<RateSpread> spread() const;  // of each rate measured in rounds
-  // The best figure of a test for blocks or copies of at least `least_bytes`; 0: none.
-  double best(ProfileGroup group, const std::string& test, uint64_t least_bytes = 0) const;
 
  private:
   using Rate = double MachineRates::*;
+  // The best figure of a test for blocks or copies of at least `least_bytes`; null: none.
   const ProfileRow* best_row(ProfileGroup group, const std::string& test, uint64_t least_bytes) const;
   const ProfileRow* row_of(Rate rate) const;  // the row of a rate; null: none
 };
