@@ -126,7 +126,7 @@ ExitCode list(const CacheArgs& args, const PrefixStore& store) {
 }
 
 ExitCode verify(const CacheArgs& args, const PrefixStore& store) {
-  const std::vector<PrefixStore::Damaged> bad = store.verify({});
+  const std::vector<PrefixStore::Damaged> bad = store.verify();
   const size_t blocks = store.index().entries().size();
   if (args.json) {
     print({{"folder", store.folder()},

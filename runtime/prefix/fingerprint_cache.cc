@@ -1,7 +1,6 @@
 #include "runtime/prefix/fingerprint_cache.h"
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -9,6 +8,7 @@
 #include <utility>
 
 #include "offload/host/checksum.h"
+#include "offload/host/clock.h"
 #include "runtime/prefix/cache_key.h"
 
 namespace headrace {
@@ -24,11 +24,6 @@ constexpr int64_t kSettledNs = 2'000'000'000;  // the time resolution of file sy
 
 // False: the file was changed or replaced.
 bool stands(const FileStamp& file) { return stamp_of(file.path) == file; }
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 // Null: one cannot be read.
 ordered_json files_json(const std::vector<FileStamp>& files) {
@@ -133,7 +128,7 @@ PrefixKey cached_fingerprint(const TensorSource& source, int threads, const Pref
   if (store.writes()) std::filesystem::remove(beside(path), ignored);  // left by a killed start
   if (files.is_null()) return weights_fingerprint(source, threads);
   if (const std::optional<PrefixKey> known = find(entries, files)) return *known;
-  const int64_t start = now_ns();
+  const int64_t start = wall_now_ns();
   const PrefixKey fingerprint = weights_fingerprint(source, threads);
   if (store.writes() && settled(stamps, start) && files_json(stamps) == files)
     write_down(path, files, fingerprint, std::move(entries));

@@ -5,13 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <new>
 #include <utility>
 
 #include "cache/base.h"
 #include "offload/host/checksum.h"
+#include "offload/host/clock.h"
 
 namespace headrace {
 namespace {
@@ -20,11 +20,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kLockName = "headrace-prefix-cache.lock";
 constexpr uint64_t kMaxManifestBytes = 4 * kMiB;
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 int64_t modified_ns(const std::string& path) {
   struct stat info {};
@@ -212,7 +207,7 @@ std::vector<std::string> PrefixStore::leftovers(const Found& found) {
 // ---- blocks ---------------------------------------------------------------------------------------------------------
 
 void PrefixStore::used(std::span<const PrefixKey> keys) {
-  const int64_t now = now_ns();
+  const int64_t now = wall_now_ns();
   for (const PrefixKey& key : keys) {
     index_.touch(key, now);
     ::utimensat(AT_FDCWD, manifest_path(key).c_str(), nullptr, 0);  // a reader may, too, if the system permits it
@@ -235,7 +230,7 @@ void PrefixStore::drop(std::span<const PrefixKey> keys) {
   }
 }
 
-std::vector<PrefixStore::Damaged> PrefixStore::verify(const std::function<void(uint64_t bytes)>& on_block) const {
+std::vector<PrefixStore::Damaged> PrefixStore::verify() const {
   std::vector<Damaged> bad = damaged_;
   for (const auto& [key, entry] : index_.entries()) {
     const PrefixBlock& block = entry.block;
@@ -252,7 +247,6 @@ std::vector<PrefixStore::Damaged> PrefixStore::verify(const std::function<void(u
     } catch (const Error& error) {
       bad.push_back({error.info().where, error.info().what});
     }
-    if (on_block) on_block(block.data_bytes());
   }
   return bad;
 }
@@ -294,7 +288,7 @@ int64_t PrefixStore::prune(uint64_t limit_bytes) {
 }
 
 void PrefixStore::add(const PrefixBlock& block) {
-  index_.add({.block = block, .bytes = file_bytes(block), .used_ns = now_ns()});
+  index_.add({.block = block, .bytes = file_bytes(block), .used_ns = wall_now_ns()});
 }
 
 File PrefixStore::open_data(const PrefixKey& key) const {

@@ -9,7 +9,6 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -65,8 +64,8 @@ class PrefixStore {
   void used(std::span<const PrefixKey> keys);
   // Removes the blocks and their descendants from the index, and, if this process may write, from the folder.
   void drop(std::span<const PrefixKey> keys);
-  // Reads all data and compares checksums; returns the damaged files, manifests included. `on_block` may be empty.
-  std::vector<Damaged> verify(const std::function<void(uint64_t bytes)>& on_block) const;
+  // Reads all data and compares checksums; returns the damaged files, manifests included.
+  std::vector<Damaged> verify() const;
   // Whether `bytes` more fit beside `keep` if everything else is evicted.
   bool has_room(uint64_t bytes, const std::set<PrefixKey>& keep) const { return drops_for(bytes, keep).has_value(); }
   // Evicts to make that room; false: impossible, and nothing was dropped.

@@ -214,7 +214,7 @@ TEST(PrefixEngine, GoesTogetherWithSpill) {
   EXPECT_TRUE(hit.prefix.notes.empty());
   EXPECT_EQ(saving.token_ids, plain.token_ids);
   EXPECT_EQ(hit.token_ids, plain.token_ids);
-  EXPECT_TRUE(PrefixStore({.folder = folder.path()}, PrefixStore::Use::kLook).verify({}).empty());
+  EXPECT_TRUE(PrefixStore({.folder = folder.path()}, PrefixStore::Use::kLook).verify().empty());
 }
 
 // As of a read-only file system: tests may run as root, whom modes do not stop.

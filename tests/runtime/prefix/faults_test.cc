@@ -65,7 +65,7 @@ class InMemory {
 void expect_whole(const std::string& folder) {
   const PrefixStore store({.folder = folder});
   ASSERT_TRUE(store.writes()) << store.note();
-  EXPECT_TRUE(store.verify({}).empty());
+  EXPECT_TRUE(store.verify().empty());
   size_t rows_blocks = 0;
   for (const PrefixBlock& block : blocks_of(prompt())) {
     const PrefixEntry* const entry = store.index().find(block.key);
@@ -332,12 +332,12 @@ TEST_F(Loading, AnErrorIsNamed) {
 }
 
 TEST_F(Loading, VerifyNamesTheFile) {
-  EXPECT_TRUE(store_.verify({}).empty());
+  EXPECT_TRUE(store_.verify().empty());
   const PrefixKey key = blocks_of(prompt())[1].key;
   std::string data = folder_.read(key_text(key) + ".kv");
   data[5000] = static_cast<char>(data[5000] ^ 1);
   folder_.write(key_text(key) + ".kv", data);
-  const std::vector<PrefixStore::Damaged> bad = store_.verify({});
+  const std::vector<PrefixStore::Damaged> bad = store_.verify();
   ASSERT_EQ(bad.size(), 1u);
   EXPECT_EQ(bad[0].file, store_.data_path(key));
 }

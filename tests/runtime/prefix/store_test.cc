@@ -42,7 +42,7 @@ TEST(PrefixStore, FindsWhatAnEarlierOneHasSaved) {
   PrefixStore store({.folder = folder / "new/cache"});
   EXPECT_EQ(store.index().match(kRoot, prompt, 1).rows, 1399);
   EXPECT_TRUE(store.damaged().empty());
-  EXPECT_TRUE(store.verify({}).empty());
+  EXPECT_TRUE(store.verify().empty());
   EXPECT_EQ(files_in(store.folder()).size(), 7u);  // three blocks and the lock
   for (const auto& [key, entry] : store.index().entries()) {
     struct stat info {};
