@@ -56,8 +56,8 @@ std::string bench_line(const BenchReport& report, const BenchRow& row) {
                 streams ? digits(row.link_gb_per_s()) : "-", share, format_bytes(row.memory.vram_peak_bytes),
                 format_bytes(row.memory.host_peak_bytes)});
   std::string line = columns(cells, kWidths) + "\n";
-  if (row.spill.file_bytes > 0) {
-    line += str("         on disk ", format_bytes(row.plan.disk_bytes), " (", row.spill.how,
+  if (row.spill.file.file_bytes > 0) {
+    line += str("         on disk ", format_bytes(row.plan.disk_bytes), " (", row.spill.file.how,
                 "): ", format_bytes(static_cast<uint64_t>(std::llround(row.disk_bytes_per_step))), " a step, ",
                 digits(row.disk_gb_per_s()), " GB/s\n");
   }

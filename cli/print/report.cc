@@ -91,10 +91,10 @@ std::string format_link(const GenerateResult& result) {
 
 // "disk      2.00 GiB in /mnt/nvme (io_uring, O_DIRECT); decode, per token: 1.90 GiB read, up to 32 reads at once"
 std::string format_spill(const SpillUse& spill, int64_t tokens) {
-  return str("  disk      ", format_bytes(spill.file_bytes), " in ", spill.folder, " (", spill.how,
+  return str("  disk      ", format_bytes(spill.file.file_bytes), " in ", spill.folder, " (", spill.file.how,
              "); prefill: ", format_bytes(spill.prefill_written_bytes),
-             " written; decode, per token: ", per_token(spill.decode_read_bytes, tokens), " read",
-             spill.decode_read_bytes > 0 ? str(", up to ", spill.reads_at_once, " reads at once") : "", "\n");
+             " written; decode, per token: ", per_token(spill.file.read_bytes, tokens), " read",
+             spill.file.read_bytes > 0 ? str(", up to ", spill.file.reads_at_once, " reads at once") : "", "\n");
 }
 
 // "products  no cuBLASLt algorithm passes the check for 2 kinds, a slower kernel runs them: 64 x 576 x 1536 bf16 to …"
@@ -144,7 +144,7 @@ std::string format_report(const GenerateResult& result, const std::string& engin
       str("  moved     prefill: ", format_bytes(x.prefill_d2h_bytes), " to host, ", format_bytes(x.prefill_h2d_bytes),
           " to device; decode, per token: ", per_token(x.decode_d2h_bytes, t.decode_tokens), " to host, ",
           per_token(x.decode_h2d_bytes, t.decode_tokens), " to device", format_link(result), "\n");
-  if (result.spill.file_bytes > 0) text += format_spill(result.spill, t.decode_tokens);
+  if (result.spill.file.file_bytes > 0) text += format_spill(result.spill, t.decode_tokens);
   if (!result.plain_products.empty()) text += format_plain_products(result.plain_products);
   text += str("  memory    device ", format_bytes(m.vram_peak_bytes), ", host ", format_bytes(m.host_peak_bytes),
               m.disk_peak_bytes > 0 ? ", disk " + format_bytes(m.disk_peak_bytes) : "", " (weights ",

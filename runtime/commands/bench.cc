@@ -149,7 +149,7 @@ void Bench::measure(BenchRow* row) {
     row->step_ms.insert(row->step_ms.end(), result.timings.step_ms.begin(), result.timings.step_ms.end());
     in += result.transfers.decode_h2d_bytes;
     out += result.transfers.decode_d2h_bytes;
-    disk += result.spill.decode_read_bytes;
+    disk += result.spill.file.read_bytes;
     row->spill = result.spill;
     row->decode_ms = result.timings.decode_ms;
     row->host_memory_ms = result.timings.host_memory_ms;
@@ -228,7 +228,7 @@ double BenchRow::step_ms_at(double share) const { return at_share(step_ms, share
 double BenchRow::decode_tokens_per_s() const { return per_second(1, step_ms_at(0.5)); }
 double BenchRow::link_gb_per_s() const { return per_second(h2d_bytes_per_step, step_ms_at(0.5)) * 1e-9; }
 
-double BenchRow::checksum_share() const { return decode_ms > 0 ? spill.checksum_ms / decode_ms : 0; }
+double BenchRow::checksum_share() const { return decode_ms > 0 ? spill.file.checksum_ms / decode_ms : 0; }
 double BenchRow::disk_gb_per_s() const { return per_second(disk_bytes_per_step, step_ms_at(0.5)) * 1e-9; }
 
 double BenchReport::link_peak_gb_per_s(LinkUse use) const {

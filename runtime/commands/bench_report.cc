@@ -43,7 +43,7 @@ ordered_json decode_json(const BenchRow& row, double peak) {
                       {"h2d_bytes_per_step", rounded(row.h2d_bytes_per_step)},
                       {"d2h_bytes_per_step", rounded(row.d2h_bytes_per_step)},
                       {"link_gb_per_s", rounded(row.link_gb_per_s())}};
-  if (row.spill.file_bytes > 0) {
+  if (row.spill.file.file_bytes > 0) {
     out["disk_bytes_per_step"] = rounded(row.disk_bytes_per_step);
     out["disk_gb_per_s"] = rounded(row.disk_gb_per_s());
     out["checksum_share_of_a_core"] = rounded(row.checksum_share());
@@ -76,11 +76,11 @@ ordered_json row_json(const BenchRow& row, double peak) {
   out["memory"] = {{"vram_peak_bytes", m.vram_peak_bytes},         {"host_peak_bytes", m.host_peak_bytes},
                    {"rss_peak_bytes", m.rss_peak_bytes},           {"weights_bytes", m.weights_bytes},
                    {"kv_resident_bytes", row.plan.resident_bytes}, {"kv_host_bytes", row.plan.host_bytes}};
-  if (row.spill.file_bytes > 0) {
+  if (row.spill.file.file_bytes > 0) {
     out["memory"]["kv_disk_bytes"] = row.plan.disk_bytes;
-    out["disk"] = {{"how", row.spill.how},
+    out["disk"] = {{"how", row.spill.file.how},
                    {"prefill_written_bytes", row.spill.prefill_written_bytes},
-                   {"read_depth", row.spill.reads_at_once}};
+                   {"read_depth", row.spill.file.reads_at_once}};
   }
   return out;
 }

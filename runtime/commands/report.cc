@@ -99,15 +99,15 @@ ordered_json prefix_json(const PrefixUse& p) {
 
 ordered_json spill_json(const SpillUse& spill) {
   return {{"folder", spill.folder},
-          {"how", spill.how},
-          {"file_bytes", spill.file_bytes},
+          {"how", spill.file.how},
+          {"file_bytes", spill.file.file_bytes},
           {"prefill_written_bytes", spill.prefill_written_bytes},
-          {"decode_written_bytes", spill.decode_written_bytes},
-          {"decode_read_bytes", spill.decode_read_bytes},
-          {"read_busy_ms", rounded(spill.read_busy_ms)},
-          {"checksum_ms", rounded(spill.checksum_ms)},
-          {"verify_wait_ms", rounded(spill.verify_wait_ms)},
-          {"read_depth", spill.reads_at_once}};
+          {"decode_written_bytes", spill.file.written_bytes - spill.prefill_written_bytes},
+          {"decode_read_bytes", spill.file.read_bytes},
+          {"read_busy_ms", rounded(spill.file.read_busy_ms)},
+          {"checksum_ms", rounded(spill.file.checksum_ms)},
+          {"verify_wait_ms", rounded(spill.file.verify_wait_ms)},
+          {"read_depth", spill.file.reads_at_once}};
 }
 
 }  // namespace
@@ -211,7 +211,7 @@ std::string result_json(const GenerateResult& result, const LineLabel& label) {
     line["transfers"]["link_share_of_peak"] = rounded(link->share());
   }
   if (result.prefix.asked) line["prefix"] = prefix_json(result.prefix);
-  if (result.spill.file_bytes > 0) line["spill"] = spill_json(result.spill);
+  if (result.spill.file.file_bytes > 0) line["spill"] = spill_json(result.spill);
   if (result.speculation.happened()) line["speculation"] = speculation_json(result);
   if (!result.damage.empty()) line["damaged_weights"] = result.damage;
   if (!result.plain_products.empty()) line["plain_products"] = result.plain_products;

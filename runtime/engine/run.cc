@@ -16,19 +16,6 @@ LinkBytes link_bytes(const Device& device) {
   return {.in = device.bytes_over(Link::kHostToDevice), .out = device.bytes_over(Link::kDeviceToHost)};
 }
 
-SpillUse spill_use(const SpillStats& prefilled, const SpillStats& end, const std::string& folder) {
-  return {.file_bytes = end.file_bytes,
-          .prefill_written_bytes = prefilled.written_bytes,
-          .decode_written_bytes = end.written_bytes - prefilled.written_bytes,
-          .decode_read_bytes = end.read_bytes,
-          .checksum_ms = end.checksum_ms,
-          .verify_wait_ms = end.verify_wait_ms,
-          .read_busy_ms = end.read_busy_ms,
-          .folder = folder,
-          .how = end.how,
-          .reads_at_once = end.reads_at_once};
-}
-
 }  // namespace
 
 std::optional<int32_t> prefill(const Run& run, std::span<const int32_t> prompt, HostClock::time_point started,
@@ -54,7 +41,7 @@ std::optional<int32_t> prefill(const Run& run, std::span<const int32_t> prompt, 
 }
 
 void decode(const Run& run, int32_t first, GenerateResult* result) {
-  const SpillStats prefilled = run.session.stats().spill;
+  const uint64_t prefill_written = run.session.stats().spill.written_bytes;
   if (run.progress) run.progress->begin("decode", "tokens", run.output.max_tokens());
   const HostClock::time_point start = HostClock::now();
   const Device& device = run.session.layout().device();
@@ -73,7 +60,7 @@ void decode(const Run& run, int32_t first, GenerateResult* result) {
   const LinkBytes after = link_bytes(device);
   result->transfers.decode_h2d_bytes = after.in - before.in;
   result->transfers.decode_d2h_bytes = after.out - before.out;
-  result->spill = spill_use(prefilled, run.session.stats().spill, run.setup.session.spill.folder);
+  result->spill = {run.session.stats().spill, prefill_written, run.setup.session.spill.folder};
   if (run.progress) run.progress->end();
 }
 

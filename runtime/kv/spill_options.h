@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "offload/disk/file_queue.h"
+#include "offload/spill/spill_file_options.h"
 
 namespace headrace {
 
@@ -15,15 +15,11 @@ struct SpillOptions {
   FileQueueBody body = FileQueueBody::kAuto;
 };
 
-// Disk use of a run. 0 bytes: none.
+// Disk use of a run.
 struct SpillUse {
-  uint64_t file_bytes = 0;
-  uint64_t prefill_written_bytes = 0, decode_written_bytes = 0, decode_read_bytes = 0;
-  double checksum_ms = 0;     // of a core, beside the decode steps: verifying what was read
-  double verify_wait_ms = 0;  // in which the decode steps waited for that
-  double read_busy_ms = 0;    // that the disk had reads under way
-  std::string folder, how;    // "io_uring, O_DIRECT"
-  int reads_at_once = 0;      // at most
+  SpillStats file{};  // of 0 bytes: none. Only decode steps read it
+  uint64_t prefill_written_bytes = 0;
+  std::string folder;
 };
 
 }  // namespace headrace

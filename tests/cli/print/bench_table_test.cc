@@ -72,7 +72,7 @@ TEST(BenchTable, ARowMayNotFit) {
 TEST(BenchTable, WhatIsOnDiskHasALineOfItsOwn) {
   BenchRow row{.prompt_tokens = 61440, .kv = KvMode::kHost, .step_ms = {1000}, .disk_bytes_per_step = 2e9};
   EXPECT_EQ(bench_line(some_report(), row).find("disk"), std::string::npos);
-  row.spill = {.file_bytes = 2 * kGiB, .folder = "/mnt", .how = "io_uring, O_DIRECT"};
+  row.spill = {.file = {.file_bytes = 2 * kGiB, .how = "io_uring, O_DIRECT"}, .folder = "/mnt"};
   row.plan.disk_bytes = 2 * kGiB;
   const std::string line = bench_line(some_report(), row);
   EXPECT_TRUE(line.ends_with("\n         on disk 2.00 GiB (io_uring, O_DIRECT): 1.86 GiB a step, 2.000 GB/s\n"))

@@ -36,12 +36,12 @@ TEST(Report, SaysWhatTheIssueAsksFor) {
       "  memory    device 300.00 MiB, host 180.00 MiB (weights 257.00 MiB, KV cache 173.00 MiB); process 512.00 "
       "MiB\n");
   EXPECT_EQ(format_summary_line(result), "7,713 tokens in, 92 out, 50.6 s");
-  result.spill = {.file_bytes = 87 * kMiB,
+  result.spill = {.file = {.file_bytes = 87 * kMiB,
+                           .read_bytes = 92 * 80 * kMiB,
+                           .how = "16 threads (io_uring: Operation not permitted), O_DIRECT",
+                           .reads_at_once = 16},
                   .prefill_written_bytes = 86 * kMiB,
-                  .decode_read_bytes = 92 * 80 * kMiB,
-                  .folder = "/mnt/nvme",
-                  .how = "16 threads (io_uring: Operation not permitted), O_DIRECT",
-                  .reads_at_once = 16};
+                  .folder = "/mnt/nvme"};
   result.memory.disk_peak_bytes = 87 * kMiB;
   const std::string spilled = format_report(result, "engine");
   EXPECT_NE(

@@ -78,15 +78,15 @@ TEST(ResultJson, SaysWhatSavedPrefixesGave) {
 TEST(ResultJson, SaysWhatWasOnDisk) {
   GenerateResult result = some_result();
   EXPECT_FALSE(json::parse(result_json(result)).contains("spill"));
-  result.spill = {.file_bytes = 100,
+  result.spill = {.file = {.file_bytes = 100,
+                           .written_bytes = 100,
+                           .read_bytes = 900,
+                           .checksum_ms = 1.5,
+                           .verify_wait_ms = 0.25,
+                           .how = "io_uring, O_DIRECT",
+                           .reads_at_once = 16},
                   .prefill_written_bytes = 90,
-                  .decode_written_bytes = 10,
-                  .decode_read_bytes = 900,
-                  .checksum_ms = 1.5,
-                  .verify_wait_ms = 0.25,
-                  .folder = "/mnt/nvme",
-                  .how = "io_uring, O_DIRECT",
-                  .reads_at_once = 16};
+                  .folder = "/mnt/nvme"};
   const json spill = json::parse(result_json(result))["spill"];
   EXPECT_EQ(spill["folder"], "/mnt/nvme");
   EXPECT_EQ(spill["how"], "io_uring, O_DIRECT");

@@ -91,7 +91,7 @@ TEST_P(SpillEngine, DraftsAndPartialVerificationSayTheSame) {
   run.speculate = false;
   Engine whole(options());
   const GenerateResult plain = whole.generate(prompt(), run, nullptr);
-  EXPECT_EQ(plain.spill.file_bytes, 0u);
+  EXPECT_EQ(plain.spill.file.file_bytes, 0u);
   EXPECT_EQ(plain.memory.disk_peak_bytes, 0u);
   run.speculate = true;
   for (const SpecType spec : {SpecType::kNone, SpecType::kNgram}) {
@@ -105,9 +105,9 @@ TEST_P(SpillEngine, DraftsAndPartialVerificationSayTheSame) {
       EXPECT_GT(said.plan.host_bytes, 0u);
       EXPECT_EQ(said.memory.disk_peak_bytes, said.plan.disk_bytes);
       EXPECT_EQ(said.memory.kv_bytes, plain.memory.kv_bytes);
-      EXPECT_EQ(said.spill.file_bytes, said.plan.disk_bytes);
+      EXPECT_EQ(said.spill.file.file_bytes, said.plan.disk_bytes);
       EXPECT_GT(said.spill.prefill_written_bytes, 0u);
-      EXPECT_GT(said.spill.decode_read_bytes, said.spill.prefill_written_bytes);
+      EXPECT_GT(said.spill.file.read_bytes, said.spill.prefill_written_bytes);
       EXPECT_EQ(said.spill.folder, folder_.path());
       EXPECT_LE(said.memory.host_peak_bytes, tight.device.host_mem_bytes);
       if (mode == VerifyMode::kLossless) {
@@ -155,7 +155,7 @@ class SpillDrafts : public SpillEngine {
       EXPECT_EQ(said.token_ids, plain) << share;
       const auto cache = static_cast<double>(said.plan.disk_bytes + said.plan.host_bytes);
       EXPECT_NEAR(static_cast<double>(said.plan.disk_bytes) / cache, share, 1.0 / kSegments) << share;
-      EXPECT_GT(said.spill.decode_read_bytes, 0u) << share;
+      EXPECT_GT(said.spill.file.read_bytes, 0u) << share;
       EXPECT_GT(said.speculation.accepted, 0) << share;
       if (mode == VerifyMode::kLossless) {
         EXPECT_GT(said.speculation.of(StepMode::kRefresh).steps, 0) << share;
@@ -186,9 +186,9 @@ TEST_P(SpillDrafts, ASmallModelSaysTheSameInPartialSteps) {
 TEST_P(SpillEngine, ReportsHowItRead) {
   const GenerateOptions run = answer(20);
   const GenerateResult said = Engine(mostly_on_disk(run)).generate(prompt(), run, nullptr);
-  EXPECT_EQ(said.spill.reads_at_once,
+  EXPECT_EQ(said.spill.file.reads_at_once,
             std::min(kReadDepth, static_cast<int>(said.plan.disk_slots)));  // of one request each
-  EXPECT_GT(said.spill.read_busy_ms, 0);
+  EXPECT_GT(said.spill.file.read_busy_ms, 0);
 }
 
 // What fails names the folder; the engine goes on, and then says what it would have said.

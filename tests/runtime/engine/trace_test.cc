@@ -96,7 +96,7 @@ TEST_P(RunTrace, HasATrackForTheDisk) {
   o.device.trace_path = folder_ / "trace.json";
   Engine engine(o);
   const GenerateResult result = generate(engine, 6);
-  ASSERT_GT(result.spill.file_bytes, 0u);
+  ASSERT_GT(result.spill.file.file_bytes, 0u);
   engine.write_trace();
   const ReadTrace read = testing::read_trace(folder_.read("trace.json"));
   const ReadSlice decode = read.one("decode");
@@ -119,7 +119,7 @@ TEST_P(RunTrace, HasATrackForTheDisk) {
   // Of five steps; what is copied for the first before prefill has ended may be more than is recorded of a prefill.
   EXPECT_GE(given_on, 4 * result.spill.prefill_written_bytes) << copies;
   // What the disk and the link read ahead since the result was made: a slot, and the staging ring.
-  EXPECT_LE(got, result.spill.decode_read_bytes + result.plan.disk_slot_bytes +
+  EXPECT_LE(got, result.spill.file.read_bytes + result.plan.disk_slot_bytes +
                      static_cast<uint64_t>(result.plan.ring_slots) * result.plan.ring_slot_bytes);
 }
 
