@@ -57,42 +57,52 @@ build() {
   fi
 }
 
-# count FILE ATTRIBUTE: from ctest's JUnit file
-count() { sed -n "/<testsuite/,/>/s/.*[[:space:]]$2=\"\([0-9]*\)\".*/\1/p" "$1" | head -1; }
-
-# skip_reasons FILE: from ctest's JUnit file, a line a skipped test: its program and what GTEST_SKIP said.
-skip_reasons() {
-  awk '/<testcase /{match($0, /name="[^".]*/); program = substr($0, RSTART + 6, RLENGTH - 6); status = /status="notrun"/}
-       status && said {print program ": " $0; said = 0; status = 0}
-       /: Skipped$/ {said = 1}' "$1" | sed 's/&quot;/"/g; s/&lt;/</g; s/&gt;/>/g; s/&amp;/\&/g'
-}
-
-# failed_tests FILE: their names, from ctest's JUnit file.
-failed_tests() {
-  sed -n 's/.*<testcase .*name="\([^"]*\)".*status="fail".*/\1/p' "$1" | sed 's/&quot;/"/g; s/&lt;/</g; s/&gt;/>/g; s/&amp;/\&/g'
+# results BUILD: a line a test, "STATUS PROGRAM: WHAT", from the XML files of GoogleTest's programs and ctest's JUnit file.
+# STATUS is passed, skipped or failed. ctest knows the tests that are no GoogleTest programs, and those that left no file:
+# they crashed, or ran out of time.
+results() {
+  local unescape='s/&quot;/"/g; s/&lt;/</g; s/&gt;/>/g; s/&apos;/'"'"'/g; s/&#x0A;/ /g; s/&amp;/\&/g'
+  local file name status
+  for file in "build/$1/results"/*.xml; do
+    name=$(basename "$file" .xml)
+    awk -v program="$name" '
+      function field(key) { return match($0, " " key "=\"[^\"]*") ? substr($0, RSTART + length(key) + 3, RLENGTH - length(key) - 3) : "" }
+      function flush() { if (test != "") print status, program ": " what; test = "" }
+      /<testcase / { flush(); test = what = field("classname") "." field("name"); status = "passed" }
+      /<skipped /  { status = "skipped"; what = field("message"); sub(/^[^&]*&#x0A;/, "", what) }
+      /<failure /  { status = "failed"; what = test }
+      END { flush() }' "$file"
+  done | sed "$unescape"
+  sed -n 's/.*<testcase name="\([^"]*\)".* status="\([a-z]*\)".*/\1 \2/p' "build/$1/junit.xml" | while read -r name status; do
+    [ -f "build/$1/results/$name.xml" ] && [ "$status" = run ] && continue
+    case "$status" in
+      run) echo "passed $name: whole" ;;
+      fail) grep -qs '<failure ' "build/$1/results/$name.xml" || echo "failed $name: crashed or took too long" ;;
+      *) echo "skipped $name: $status" ;;
+    esac
+  done
 }
 
 # run_tests BUILD [TEST PRESET]: prints ctest's own summary and adds to the sums. CMakePresets.json has which tests a
 # preset leaves out, and its environment.
 run_tests() {
-  local preset=$1 test_preset=${2:-$1} status=0 junit=$PWD/build/$1/junit.xml
+  local preset=$1 test_preset=${2:-$1} status=0 all=$PWD/build/$1/results.txt
   echo "== Testing $preset ($((SECONDS - started)) s)"
-  rm -f "$junit"
-  ${wrap[@]+"${wrap[@]}"} ctest --preset "$test_preset" --output-junit "$junit" -j "$jobs" </dev/null | grep -v '^ *Start  *[0-9]*:' || status=$?
-  if [ ! -f "$junit" ]; then
+  rm -rf "build/$preset/junit.xml" "build/$preset/results"
+  GTEST_OUTPUT="xml:$PWD/build/$preset/results/" ${wrap[@]+"${wrap[@]}"} \
+    ctest --preset "$test_preset" --output-junit "$PWD/build/$preset/junit.xml" -j "$jobs" </dev/null | grep -v '^ *Start  *[0-9]*:' || status=$?
+  if [ ! -f "build/$preset/junit.xml" ]; then
     fail "$preset ran no test"
     return
   fi
-  local all bad left_out
-  all=$(count "$junit" tests) bad=$(count "$junit" failures) left_out=$(count "$junit" skipped)
-  passed=$((passed + all - bad - left_out)) failed=$((failed + bad)) skipped=$((skipped + left_out))
-  while read -r times reason; do skips+=("$preset: $times x $reason"); done \
-    < <(skip_reasons "$junit" | sort | uniq -c)
-  if [ "$bad" -gt 0 ]; then
-    while read -r name; do failures+=("$preset: $name"); done < <(failed_tests "$junit")
-  elif [ "$status" -ne 0 ]; then
-    fail "$preset: ctest ended with status $status"
-  fi
+  results "$preset" >"$all"
+  local bad
+  bad=$(grep -c '^failed ' "$all" || true)
+  passed=$((passed + $(grep -c '^passed ' "$all" || true))) failed=$((failed + bad))
+  skipped=$((skipped + $(grep -c '^skipped ' "$all" || true)))
+  while read -r times _ reason; do skips+=("$preset: $times x $reason"); done < <(grep '^skipped ' "$all" | sort | uniq -c)
+  while read -r _ name; do failures+=("$preset: $name"); done < <(grep '^failed ' "$all")
+  [ "$status" -eq 0 ] || [ "$bad" -gt 0 ] || fail "$preset: ctest ended with status $status"
 }
 
 stage_release() {
