@@ -14,6 +14,7 @@ fi
 bash "$root/tests/install.sh" build tests model
 cd "$root"
 mkdir -p build
+export CUDAARCHS="${CUDAARCHS:-$(bash tests/cuda_archs.sh)}"
 if ! cmake --preset release >build/release.log 2>&1; then
   cat build/release.log >&2
   exit 1

@@ -27,6 +27,7 @@ for option in "$@"; do
 done
 [ ${#stages[@]} -gt 0 ] || stages=(release)
 
+export CUDAARCHS="${CUDAARCHS:-$(bash tests/cuda_archs.sh)}"
 passed=0 failed=0 skipped=0 failures=() skips=() wrap=()
 started=$SECONDS
 
