@@ -47,13 +47,20 @@ SetFlag output_value(int64_t* out) {
   };
 }
 
+SetFlag copy_or_blocks_value(PartialKind* out) {  // auto would not say what was measured
+  return choice_value<PartialKind>(
+      out, {{"blocks", PartialKind::kBlocks}, {"int4", PartialKind::kInt4}, {"int8", PartialKind::kInt8}});
+}
+
 std::vector<Flag> quality_flags(QualityOptions* o) {
   return {
       {"-p,--prompt-tokens", "TOKENS", tokens_value(&o->prompt_tokens),
        "Maximum prompt length, instruction included; longer documents are cut [4096; with --perplexity not cut]"},
       {"-n,--decode-tokens", "N", int_value(&o->decode_tokens, 1, kMaxTokens), "Maximum tokens per text [256]"},
+      {"--partial-kv", "LIST", list_value<PartialKind>(&o->partial, copy_or_blocks_value),
+       "Kinds of --partial-kv to compare: int8, int4, blocks [blocks]"},
       {"--budgets", "LIST", list_value<int64_t>(&o->budgets, budget_value),
-       "Values of --partial-budget to compare [512,1K,2K,4K]"},
+       "Values of --partial-budget to compare, for blocks [512,1K,2K,4K]"},
       {"--intervals", "LIST", list_value<int64_t>(&o->intervals, interval_value),
        "Values of --refresh-interval to compare, numbers or auto; the search for hidden sentences uses the first "
        "[20,64]"},

@@ -10,10 +10,10 @@ namespace headrace {
 namespace {
 
 constexpr int kRowWidths[] = {6, 8, 9, 9, 9, 12, 9, 10, 10, 12};
-constexpr const char* kRowNames[] = {"T",   "budget",  "interval", "judged",  "overturned",
+constexpr const char* kRowNames[] = {"T",   "reads",   "interval", "judged",  "overturned",
                                      "tau", "refresh", "tokens",   "ROUGE-L", "the same"};
 constexpr int kNeedleWidths[] = {6, 8, 9, 9, 9};
-constexpr const char* kNeedleNames[] = {"T", "depth", "budget", "found", "tau"};
+constexpr const char* kNeedleNames[] = {"T", "depth", "reads", "found", "tau"};
 constexpr int kPerplexityWidths[] = {10, 12, 14};
 constexpr const char* kPerplexityNames[] = {"predicted", "nats", "perplexity"};
 
@@ -25,6 +25,11 @@ std::string fixed(double value, int digits, const char* unit = "") {
 
 std::string short_name(const std::string& document) {
   return document.empty() ? "all documents" : std::filesystem::path(document).filename().string();
+}
+
+// "int8", or the tokens of blocks.
+std::string reading_text(const PartialReading& reading) {
+  return reading.budget > 0 ? format_count(reading.budget) : partial_kind_name(reading.kind);
 }
 
 std::string interval_text(int64_t interval) { return interval == kAutoInterval ? "auto" : format_count(interval); }
@@ -39,7 +44,7 @@ std::string quality_heading(const QualityReport& report) {
 
 // tau is that of the lossless run's partial steps; judged and rejected tokens are those of its refreshes.
 std::string quality_line(const QualityRow& row) {
-  std::vector<std::string> texts = {fixed(static_cast<double>(row.temperature), 1), format_count(row.budget),
+  std::vector<std::string> texts = {fixed(static_cast<double>(row.temperature), 1), reading_text(row.reading),
                                     interval_text(row.interval)};
   if (!row.compared()) {
     const char* const why =
@@ -63,7 +68,7 @@ std::string needle_line(const NeedleRow& row) {
   std::string answer = row.answer;
   std::replace(answer.begin(), answer.end(), '\n', ' ');
   return str(columns({fixed(static_cast<double>(row.temperature), 1), fixed(100 * row.depth, 0, "%"),
-                      row.budget > 0 ? format_count(row.budget) : "full", row.found ? "yes" : "no",
+                      row.reading ? reading_text(*row.reading) : "full", row.found ? "yes" : "no",
                       row.speculation.type.empty() ? "-" : fixed(row.speculation.tau(), 2)},
                      kNeedleWidths),
              "  ", short_name(row.document), ": ", answer, "\n");
@@ -92,16 +97,16 @@ std::string quality_summary(const QualityReport& report) {
     text += "\n";
     for (const QualityRow& row : report.means()) text += quality_line(row);
   }
-  std::vector<int64_t> budgets = {0};
-  budgets.insert(budgets.end(), report.options.budgets.begin(), report.options.budgets.end());
-  for (const int64_t budget : budgets) {
-    const auto here = [&](const NeedleRow& row) { return row.budget == budget; };
+  std::vector<std::optional<PartialReading>> readings = {std::nullopt};
+  for (const PartialReading& reading : report.options.readings()) readings.emplace_back(reading);
+  for (const std::optional<PartialReading>& reading : readings) {
+    const auto here = [&](const NeedleRow& row) { return row.reading == reading; };
     const auto found = [&](const NeedleRow& row) { return here(row) && row.found; };
     const auto& all = report.needles;
     const auto asked = std::count_if(all.begin(), all.end(), here);
     if (asked == 0) continue;
     text += str(text.empty() || text.back() == '\n' ? "\n" : "; ", "sentences found, ",
-                budget > 0 ? str(format_count(budget), " tokens") : "full KV", ": ",
+                !reading ? "full KV" : str(reading_text(*reading), reading->budget > 0 ? " tokens" : ""), ": ",
                 std::count_if(all.begin(), all.end(), found), " of ", asked);
   }
   text += "\n";

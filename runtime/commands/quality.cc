@@ -18,6 +18,11 @@ constexpr int64_t kNeedleSlack = 8;    // a sentence may take a few more tokens 
 constexpr size_t kLongestToken = 16;   // bytes, on average over any text
 constexpr const char* kQuestion = "What is the secret number of the lighthouse keeper? Answer with the number alone.";
 
+std::string reading_name(const PartialReading& reading) {
+  const char* const kind = partial_kind_name(reading.kind);
+  return reading.budget > 0 ? str(kind, " of ", reading.budget, " tokens") : kind;
+}
+
 bool is_continuation(char byte) { return (static_cast<uint8_t>(byte) & 0xc0) == 0x80; }
 
 std::string_view first_bytes(std::string_view text, size_t bytes) {
@@ -41,7 +46,7 @@ class Quality {
   std::string cut(const Document& document, std::string_view request) const;
   GenerateResult generate(const std::vector<int32_t>& prompt, float temperature, int64_t tokens,
                           const VerifyOptions& verify, bool draft);
-  VerifyOptions verify(VerifyMode mode, int64_t budget, int64_t interval) const;
+  VerifyOptions verify(VerifyMode mode, const PartialReading& reading, int64_t interval) const;
   void begin(const std::string& what);
   void compare(const Document& document);
   void compare_row(const std::vector<int32_t>& ids, const GenerateResult& full, QualityRow row);
@@ -62,9 +67,9 @@ void Quality::read_documents() {
   for (const std::string& file : expand_documents(options_.documents, options_.outputs)) {
     documents_.push_back({file == "-" ? "standard input" : file, read_document(file, reading)});
   }
-  const size_t temperatures = options_.temperatures.size(), budgets = options_.budgets.size();
-  const size_t texts = temperatures * (1 + 2 * budgets * options_.intervals.size());
-  runs_ = documents_.size() * (texts + std::size(kDepths) * (1 + budgets));
+  const size_t readings = options_.readings().size();
+  const size_t texts = options_.temperatures.size() * (1 + 2 * readings * options_.intervals.size());
+  runs_ = documents_.size() * (texts + std::size(kDepths) * (1 + readings));
 }
 
 void Quality::open() {
@@ -125,10 +130,11 @@ void Quality::begin(const std::string& what) {
   if (hooks_.on_begin) hooks_.on_begin(str("[", ++begun_, "/", runs_, "] ", what));
 }
 
-VerifyOptions Quality::verify(VerifyMode mode, int64_t budget, int64_t interval) const {
+VerifyOptions Quality::verify(VerifyMode mode, const PartialReading& reading, int64_t interval) const {
   VerifyOptions verify = options_.engine.verify;
   verify.mode = mode;
-  verify.budget = budget;
+  verify.partial = reading.kind;
+  if (reading.budget > 0) verify.budget = reading.budget;
   verify.interval = interval;
   return verify;
 }
@@ -155,13 +161,13 @@ void Quality::compare(const Document& document) {
   for (const float temperature : options_.temperatures) {
     begin(str(document.file, ", T ", temperature, ", full"));
     const GenerateResult full = generate(ids, temperature, options_.decode_tokens, {.mode = VerifyMode::kFull}, false);
-    for (const int64_t budget : options_.budgets) {
+    for (const PartialReading& reading : options_.readings()) {
       for (const int64_t interval : options_.intervals) {
         if (report_.interrupted) return;
         QualityRow row;
         row.document = document.file;
         row.temperature = temperature;
-        row.budget = budget;
+        row.reading = reading;
         row.interval = interval;
         compare_row(ids, full, std::move(row));
       }
@@ -173,9 +179,10 @@ void Quality::compare_row(const std::vector<int32_t>& ids, const GenerateResult&
   GenerateResult results[2];
   const VerifyMode modes[] = {VerifyMode::kLossless, VerifyMode::kApproximate};
   for (size_t i = 0; i < 2; ++i) {
-    begin(str(row.document, ", T ", row.temperature, ", ", row.budget, " tokens, ", verify_mode_name(modes[i])));
+    begin(
+        str(row.document, ", T ", row.temperature, ", ", reading_name(row.reading), ", ", verify_mode_name(modes[i])));
     results[i] =
-        generate(ids, row.temperature, options_.decode_tokens, verify(modes[i], row.budget, row.interval), true);
+        generate(ids, row.temperature, options_.decode_tokens, verify(modes[i], row.reading, row.interval), true);
     if (report_.interrupted) return;
   }
   row.runs = 1;
@@ -206,8 +213,8 @@ void Quality::hide(const Document& document, size_t index) {
     const std::string text = cut(document, str(sentence, " ", kQuestion));
     const std::vector<int32_t> ids = prompt(with_needle(text, row.depth, sentence), kQuestion);
     if (!look(ids, row)) return;
-    for (const int64_t budget : options_.budgets) {
-      row.budget = budget;
+    for (const PartialReading& reading : options_.readings()) {
+      row.reading = reading;
       row.interval = options_.intervals.front();
       if (!look(ids, row)) return;
     }
@@ -215,10 +222,10 @@ void Quality::hide(const Document& document, size_t index) {
 }
 
 bool Quality::look(const std::vector<int32_t>& ids, NeedleRow row) {
-  const std::string how = row.budget > 0 ? str(row.budget, " tokens") : "full";
+  const std::string how = row.reading ? reading_name(*row.reading) : "full";
   begin(str(row.document, ", a sentence at ", row.depth * 100, "%, ", how));
   VerifyOptions how_verified{.mode = VerifyMode::kFull};
-  if (row.budget > 0) how_verified = verify(VerifyMode::kApproximate, row.budget, row.interval);
+  if (row.reading) how_verified = verify(VerifyMode::kApproximate, *row.reading, row.interval);
   const GenerateResult result = generate(ids, row.temperature, kNeedleAnswer, how_verified, true);
   if (report_.interrupted) return false;
   row.prompt_tokens = result.prompt_tokens;
@@ -250,6 +257,18 @@ bool has_number(std::string_view answer, std::string_view number) {
   return digits.find(number) != std::string::npos;
 }
 
+std::vector<PartialReading> QualityOptions::readings() const {
+  std::vector<PartialReading> all;
+  for (const PartialKind kind : partial) {
+    CHECK(kind != PartialKind::kAuto);
+    if (kind != PartialKind::kBlocks) all.push_back({kind});
+    if (kind == PartialKind::kBlocks) {
+      for (const int64_t budget : budgets) all.push_back({kind, budget});
+    }
+  }
+  return all;
+}
+
 void QualityRow::add(const QualityRow& more) {
   runs += more.runs;
   prompt_tokens += more.prompt_tokens;
@@ -266,13 +285,13 @@ std::vector<QualityRow> QualityReport::means() const {
   std::vector<QualityRow> sums;
   for (const QualityRow& row : rows) {
     const auto same = [&](const QualityRow& sum) {
-      return sum.temperature == row.temperature && sum.budget == row.budget && sum.interval == row.interval;
+      return sum.temperature == row.temperature && sum.reading == row.reading && sum.interval == row.interval;
     };
     auto at = std::find_if(sums.begin(), sums.end(), same);
     if (at == sums.end()) {
       at = sums.insert(at, QualityRow());
       at->temperature = row.temperature;
-      at->budget = row.budget;
+      at->reading = row.reading;
       at->interval = row.interval;
     }
     at->add(row);

@@ -16,6 +16,11 @@ ordered_json interval_json(int64_t interval) {
   return interval == kAutoInterval ? ordered_json("auto") : ordered_json(interval);
 }
 
+void add_reading(const PartialReading& reading, ordered_json* out) {
+  (*out)["partial_kv"] = partial_kind_name(reading.kind);
+  if (reading.budget > 0) (*out)["budget"] = reading.budget;
+}
+
 // Steps, tau, committed tokens and times by mode, and the refreshes' verdicts on pending tokens.
 ordered_json steps_json(const Speculation& s) {
   ordered_json out = ordered_json::object();
@@ -43,7 +48,7 @@ ordered_json row_json(const QualityRow& row) {
   ordered_json out = ordered_json::object();
   if (!row.document.empty()) out["document"] = row.document;
   out["temperature"] = rounded(static_cast<double>(row.temperature));
-  out["budget"] = row.budget;
+  add_reading(row.reading, &out);
   out["interval"] = interval_json(row.interval);
   out["runs"] = row.runs;
   out["prompt_tokens"] = row.prompt_tokens;
@@ -63,9 +68,9 @@ ordered_json needle_json(const NeedleRow& row) {
   ordered_json out = {{"document", row.document},
                       {"depth", rounded(row.depth)},
                       {"temperature", rounded(static_cast<double>(row.temperature))},
-                      {"verify", row.budget > 0 ? "approximate" : "full"}};
-  if (row.budget > 0) {
-    out["budget"] = row.budget;
+                      {"verify", row.reading ? "approximate" : "full"}};
+  if (row.reading) {
+    add_reading(*row.reading, &out);
     out["interval"] = interval_json(row.interval);
   }
   out["prompt_tokens"] = row.prompt_tokens;

@@ -80,6 +80,32 @@ TEST_F(QualityProgram, MeasuresEveryDocumentBudgetIntervalAndTemperature) {
   }
 }
 
+TEST_F(QualityProgram, ComparesCopiesAndBlocks) {
+  const Finished done =
+      run({"--documents", file("one.txt"), "-p", "900", "-n", "40", "--partial-kv", "int8,blocks", "--budgets", "64",
+           "--intervals", "8", "--temps", "0.8", "--ignore-eos", "-o", file("kinds.json")});
+  ASSERT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_NE(done.out.find("sentences found, full KV: "), std::string::npos) << done.out;
+  EXPECT_NE(done.out.find("; sentences found, int8: "), std::string::npos) << done.out;
+  std::ifstream in(file("kinds.json"));
+  const json report = json::parse(in);
+  ASSERT_EQ(report["rows"].size(), 2u);
+  const char* const kinds[] = {"int8", "blocks"};
+  for (size_t i = 0; i < 2; ++i) {
+    const json& row = report["rows"][i];
+    EXPECT_EQ(row["partial_kv"], kinds[i]);
+    EXPECT_EQ(row.contains("budget"), i == 1) << row;
+    EXPECT_EQ(row["lossless"]["same_text"], 1) << row;
+    EXPECT_GT(row["lossless"]["judged"], 10) << row;
+    EXPECT_GT(row["approximate"]["judged"], 10) << row;
+  }
+  // Eight bits stand in for the rows better than a sixteenth of them, and the report tells them apart.
+  EXPECT_LT(report["rows"][0]["lossless"]["overturned"], report["rows"][1]["lossless"]["overturned"]) << report["rows"];
+  ASSERT_EQ(report["needles"].size(), 9u);  // 3 depths, the full KV and 2 kinds
+  EXPECT_EQ(report["needles"][1]["partial_kv"], "int8");
+  EXPECT_FALSE(report["needles"][0].contains("partial_kv"));
+}
+
 TEST_F(QualityProgram, GivesADraftsTau) {
   const Finished done = run({"--documents", file("one.txt"), "-p", "900", "-n", "24", "--budgets", "64", "--intervals",
                              "8", "--temps", "0", "--ignore-eos", "--spec-type", "ngram-simple", "--json"});
@@ -147,6 +173,8 @@ TEST_F(QualityProgram, RefusesByName) {
   told({"--documents", file("one.txt"), "-p", "2M"}, 2, "--prompt-tokens");
   told({"--documents", file("one.txt"), "-p", "64"}, 2, "one.txt");
   told({"--documents", file("one.txt"), "--budgets", "100"}, 2, "'100'");
+  told({"--documents", file("one.txt"), "--partial-kv", "int8,auto"}, 2, "'auto'");
+  told({"--documents", file("one.txt"), "-p", "900", "--partial-kv", "int4"}, 2, "int4 needs heads");
   told({"--documents", file("one.txt"), "--intervals", "20,500"}, 2, "--intervals");
   told({"--documents", file("one.txt"), "--temps", "hot"}, 2, "--temps");
   told({"--documents", file("one.txt"), "-o", file("absent/q.json")}, 5, "absent/q.json");

@@ -58,7 +58,7 @@ QualityRow row(const std::string& document, float temperature, int64_t budget, i
   QualityRow row;
   row.document = document;
   row.temperature = temperature;
-  row.budget = budget;
+  row.reading = {PartialKind::kBlocks, budget};
   row.interval = 20;
   row.runs = row.lossless_same = 1;
   row.decode_tokens = 50;
@@ -76,7 +76,7 @@ TEST(QualityReport, SumsUpDocuments) {
                  row("b", 0, 1024, 0, 1)};
   const std::vector<QualityRow> means = report.means();
   ASSERT_EQ(means.size(), 2u);
-  EXPECT_EQ(means[0].budget, 512);
+  EXPECT_EQ(means[0].reading.budget, 512);
   EXPECT_EQ(means[0].document, "");
   EXPECT_EQ(means[0].runs, 2);
   EXPECT_EQ(means[0].decode_tokens, 100);
