@@ -2,14 +2,17 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <string>
-#include <utility>
 
 #include "kernels/sample/op.h"
 #include "offload/device/trace.h"
 
 namespace headrace {
 namespace {
+
+// Intervals: the next step is partial if the tail has room for it, or in no case.
+constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max(), kNothing = -1;
 
 // "first; second; ..."
 std::string joined(const std::vector<std::string>& lines) {
@@ -27,13 +30,11 @@ DecodeLoop::DecodeLoop(const Run& run)
       output_(run.output),
       interval_(run.setup.verify.interval),
       final_(run.setup.verify.mode == VerifyMode::kApproximate),
+      chain_(run.setup.session.partial.shape),
       prompt_tokens_(session_.rows()) {
   pending_.reserve(kMaxPending);
-  const bool automatic = interval_ == kAutoInterval, streams = run.streams();
   if (run.setup.pending.width > 0) growing_.emplace(run.setup.pending, output_.ends());
-  if (automatic && growing_) rule_.emplace(streams, run.options.step_costs);
-  if (automatic && growing_ && !streams) worthwhile_.emplace();
-  if (automatic && !growing_) tuner_.emplace(streams, run.setup.session.partial.shape);
+  if (interval_ == kAutoInterval) policy_.emplace(run.streams(), run.options.step_costs);
 }
 
 void DecodeLoop::run(int32_t first) {
@@ -72,20 +73,24 @@ int32_t DecodeLoop::settled(int32_t sample) const {
 
 StepMode DecodeLoop::next_mode() const {
   if (at_the_end_) return StepMode::kRefresh;
-  if (worthwhile_ && worthwhile_->plain() && !growing_->begun()) return StepMode::kFull;
+  if (policy_ && policy_->full()) return StepMode::kFull;
   if (growing_ && session_.partial_ready()) return interval_ == 0 ? StepMode::kRefresh : StepMode::kPartial;
   const int64_t pending = static_cast<int64_t>(pending_.size());
-  if (tuner_ && tuner_->pending() == 0 && pending == 0)
-    return StepMode::kFull;  // no partial step pays: nothing is chosen
-  // The tuner counts pending tokens, the published rule those of the refresh, too.
-  const int64_t interval = tuner_ ? accepted_ - pending + tuner_->pending() - 1 : interval_;
+  const int64_t automatic = policy_ && chain_pays() ? kUnlimited : kNothing;
   return step_mode({.rows = session_.rows() + pending,
                     .least_context = session_.layout().partial_from(),
                     .initialised = session_.partial_ready(),
                     .accepted = accepted_,
                     .pending = pending,
                     .deepest = drafting_.deepest(),
-                    .interval = interval});
+                    .interval = policy_ ? automatic : interval_});
+}
+
+// Another partial step, or all up to the end of the run.
+bool DecodeLoop::chain_pays() const {
+  const int64_t pending = static_cast<int64_t>(pending_.size()), end = output_.room();
+  return policy_->pays(chain_.next_step(pending)) ||
+         (end <= kMaxPending && policy_->pays(chain_.to_the_end(pending, end)));
 }
 
 // ---- a step over the full KV ----------------------------------------------------------------------------------------
@@ -109,10 +114,12 @@ bool DecodeLoop::verify_step(StepMode mode) {
   session_.commit(acceptance_);
   drafting_.observe(tree, acceptance_, first,
                     {.committed = final_ ? right - pending : right, .verify_outcome = verify_outcome});
-  if (tuner_) {
-    tuner_->record_refresh(drafting_.last_ms(), verify_outcome, right - pending, right > pending);
+  if (policy_ && mode == StepMode::kFull) policy_->record_full(drafting_.last_ms(), right);
+  if (policy_ && pending > 0) {
+    chain_.record_refresh(verify_outcome, right - pending);
+    // The forecast itself learns what comes true.
+    policy_->record_refresh(drafting_.last_ms(), pending, static_cast<double>(right), right);
   }
-  if (worthwhile_ && mode == StepMode::kFull) worthwhile_->record_plain(drafting_.last_ms());
   accepted_ = std::max<int64_t>(right - pending, 0);
   pending_.clear();
   at_the_end_ = false;
@@ -180,7 +187,8 @@ bool DecodeLoop::partial_step() {
   for (const int32_t node : acceptance_.nodes) pending_.push_back(tree_.tokens[static_cast<size_t>(node)]);
   accepted_ += count;
   root_ = acceptance_.next;
-  if (tuner_) tuner_->record_partial(drafting_.last_ms(), count);
+  chain_.record_partial(count);
+  if (policy_) policy_->record_partial(drafting_.last_ms());
   return !final_ || emit(tree_, 1);
 }
 
@@ -189,7 +197,7 @@ bool DecodeLoop::partial_step() {
 // Grows the tree by a step, or has it judged.
 bool DecodeLoop::tree_step() {
   if (!growing_->begun()) growing_->begin(root_);
-  const int64_t interval = rule_ ? kMaxPending : interval_;
+  const int64_t interval = policy_ ? kMaxPending : interval_;
   const int64_t most_depth = std::min({output_.room() - 1, interval, kMaxPending - 1});
   drafting_.begin(StepMode::kPartial, 0);
   propose_after_tip(most_depth);
@@ -197,8 +205,7 @@ bool DecodeLoop::tree_step() {
   const int64_t first = growing_->extend(most_depth);
   growing_->rank(first, session_.grow(growing_->tree(), first));
   drafting_.grown(growing_->tree().size() - first, growing_->drafted(), growing_->followed());
-  if (rule_) rule_->record_partial(drafting_.last_ms());
-  cycle_ms_ += drafting_.last_ms();
+  if (policy_) policy_->record_partial(drafting_.last_ms());
   return true;
 }
 
@@ -215,11 +222,10 @@ void DecodeLoop::propose_after_tip(int64_t most_depth) {
 // By what it costs and gives; with a fixed interval, until the first choices have come so far.
 bool DecodeLoop::grow_on(int64_t most_depth) {
   if (most_depth <= 0) return false;
-  const int64_t steps = growing_->partial_steps();
-  const double growth = steps == 0 ? 1 : growing_->predicted_growth(most_depth);
+  const double growth = growing_->partial_steps() == 0 ? 1 : growing_->predicted_growth(most_depth);
   if (growth == 0) return false;
-  if (!rule_) return !growing_->finished(most_depth);
-  return rule_->pays(steps, growing_->expected(most_depth), growth);
+  if (!policy_) return !growing_->finished(most_depth);
+  return policy_->pays({.expected = growing_->expected(most_depth), .more = growth});
 }
 
 // The tree ends with it: the committed path stops where no node goes on, so that nothing right has been computed
@@ -242,9 +248,7 @@ bool DecodeLoop::verify_tree(int64_t most_depth) {
                                         .rejected = verdict.rejected,
                                         .recovered = verdict.recovered,
                                         .predicted = predicted}});
-  if (rule_) rule_->record_refresh(drafting_.last_ms(), growing_->partial_steps(), predicted, committed);
-  const double cycle_ms = std::exchange(cycle_ms_, 0) + drafting_.last_ms();
-  if (worthwhile_) worthwhile_->record_cycle(cycle_ms, committed);
+  if (policy_) policy_->record_refresh(drafting_.last_ms(), 0, predicted, committed);
   root_ = acceptance_.next;
   const bool going = emit(tree, 1);
   growing_->clear();

@@ -10,9 +10,8 @@
 
 #include "runtime/engine/drafting.h"
 #include "runtime/engine/run.h"
-#include "runtime/speculation/policy/growth_rule.h"
-#include "runtime/speculation/policy/interval_tuner.h"
-#include "runtime/speculation/policy/worthwhile.h"
+#include "runtime/speculation/policy/chain_forecast.h"
+#include "runtime/speculation/policy/refresh_policy.h"
 
 namespace headrace {
 
@@ -26,6 +25,7 @@ class DecodeLoop {
 
  private:
   StepMode next_mode() const;
+  bool chain_pays() const;
   bool verify_step(StepMode mode);  // false, as of partial_step(): the run has ended
   bool partial_step();
   bool tree_step();
@@ -43,13 +43,11 @@ class DecodeLoop {
   Session& session_;
   Drafting& drafting_;
   Output& output_;
-  const int64_t interval_;                // kAutoInterval: by what steps cost
-  const bool final_;                      // partial acceptance: an approximate run
-  std::optional<PendingTree> growing_;    // the pending tokens, where they are a tree
-  std::optional<GrowthRule> rule_;        // then; none: a fixed interval
-  std::optional<Worthwhile> worthwhile_;  // then, where nothing streams and the interval is auto
-  double cycle_ms_ = 0;                   // of the tree's steps since the last refresh
-  std::optional<IntervalTuner> tuner_;    // where they are a chain; none: a fixed interval
+  const int64_t interval_;               // kAutoInterval: by what steps cost
+  const bool final_;                     // partial acceptance: an approximate run
+  std::optional<PendingTree> growing_;   // the pending tokens, where they are a tree
+  ChainForecast chain_;                  // of the others
+  std::optional<RefreshPolicy> policy_;  // none: a fixed interval
 
   const int64_t prompt_tokens_;
   Tree tree_, combined_;

@@ -11,7 +11,7 @@
 #include "offload/device/stopwatch.h"
 #include "offload/host/clock.h"
 #include "runtime/draft/draft_model.h"
-#include "runtime/speculation/policy/growth_rule.h"
+#include "runtime/speculation/policy/refresh_policy.h"
 #include "runtime/speculation/policy/tree_tuner.h"
 #include "runtime/speculation/stats.h"
 

@@ -19,7 +19,7 @@
 #include "runtime/model/weight_store.h"
 #include "runtime/prefix/store.h"
 #include "runtime/speculation/pending_tree.h"
-#include "runtime/speculation/policy/growth_rule.h"
+#include "runtime/speculation/policy/refresh_policy.h"
 #include "runtime/speculation/verify_options.h"
 
 namespace headrace {

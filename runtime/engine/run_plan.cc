@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/speculation/policy/chain_forecast.h"
+
 namespace headrace {
 namespace {
 
@@ -10,28 +12,17 @@ constexpr int64_t kUsualTree = 64;
 // A CPU's rows each cost nearly as much as the first, so that --tree auto asks for few: 3.7 with SmolLM2-64K and
 // EAGLE-3 on two cores.
 constexpr int64_t kUsualTreeOfCpu = 4;
-// Tokens that pend when a refresh comes, where that is left to the program.
+// Tokens that pend when a refresh comes, where nothing is estimated.
 constexpr int64_t kUsualPending = 20;
 
-// The share of pending tokens that a refresh overturned: three books at 61,440 tokens and temperature 0.8, SmolLM2-64K
-// in bf16, blocks of 4,096 tokens (docs/measuring.md, "Lossless partial verification").
-double usually_overturned(const PartialShape& partial) {
-  if (!partial.copy) return 0.11;
-  return partial.copy == DType::kInt4 ? 0.041 : 0.009;
-}
-
-// The number of pending tokens that gives the most tokens/s. Each is right with the same chance if all before it are; a
-// refresh confirms those up to the first wrong one, which its own token replaces.
+// With the number of pending tokens that gives the most tokens/s, which is what `--refresh-interval auto` aims at.
 RefreshEstimate estimate(const CostInput& input, const RunPlan& plan, const PassShape& refresh, double partial_ms) {
-  RefreshEstimate best{.overturned = usually_overturned(plan.partial)};
-  const double right = 1 - best.overturned;
-  double tokens = 1, all_right = 1;
-  for (int64_t pending = 1; pending < kMaxPending; ++pending) {
-    all_right *= right;
-    tokens += all_right;
+  RefreshEstimate best{.overturned = usual_overturn_rate(plan.partial)};
+  for (int64_t pending = 1; pending <= kMaxPending; ++pending) {
     if (plan.interval > 0 && pending != plan.interval) continue;
     PassShape shape = refresh;
     shape.queries = pending + 1;
+    const double tokens = confirmed_of_chain(static_cast<double>(pending + 1), best.overturned);
     const double ms = step_cost(input, shape).ms() + static_cast<double>(pending) * partial_ms;
     if (tokens * 1e3 / ms <= best.tokens_per_s) continue;
     best.pending = pending;
@@ -75,10 +66,12 @@ Prediction predict(const RunPlan& plan, const MachineRates& rates) {
     const int64_t grown = plan.grow_rows > 0 ? plan.grow_rows : tree;
     out.partial = step_cost(
         input, {.mode = StepMode::kPartial, .committed = committed, .queries = grown, .partial = plan.partial});
-    const PassShape refresh{.mode = StepMode::kRefresh, .committed = committed, .queries = pending + tree};
+    PassShape refresh{.mode = StepMode::kRefresh, .committed = committed, .queries = pending + tree};
     out.refresh = step_cost(input, refresh);
     if (plan.verify == VerifyMode::kLossless && plan.draft.empty() && out.partial.known && out.refresh.known) {
       out.estimate = estimate(input, plan, refresh, out.partial.ms());
+      refresh.queries = out.estimate->pending + tree;
+      out.refresh = step_cost(input, refresh);
     }
   }
   if (!plan.draft.empty() && plan.draft_weights_bytes > 0) {

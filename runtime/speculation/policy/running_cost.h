@@ -31,4 +31,27 @@ struct RunningCost {
   double value() const { return ms.value(0); }
 };
 
+// The time of a pass by its rows: a line through recent samples, flat until they show a slope. Outliers as above.
+struct RunningLine {
+  static constexpr double kRowsKnown = 16;  // spread of rows from which a slope is trusted
+  RunningMean ms, rows, square, product;
+  int64_t samples = 0;
+  void add(double x, double y) {
+    if (samples > 1) y = std::min(y, RunningCost::kMaxTimes * at(x));
+    if (++samples == 2) ms = rows = square = product = {};
+    ms.add(y);
+    rows.add(x);
+    square.add(x * x);
+    product.add(x * y);
+  }
+  bool known() const { return samples > 0; }
+  double value() const { return ms.value(0); }  // of a pass with as many rows as usual
+  double a_row() const {
+    const double mean = rows.value(0), y = value();
+    const double spread = square.value(0) - mean * mean + kRowsKnown * kRowsKnown / std::max(1.0, rows.weight);
+    return std::clamp((product.value(0) - mean * y) / spread, 0.0, mean > 0 ? y / mean : 0.0);
+  }
+  double at(double x) const { return value() + a_row() * (x - rows.value(0)); }
+};
+
 }  // namespace headrace

@@ -12,13 +12,14 @@
 #include <vector>
 
 #include "runtime/speculation/pending_tree.h"
-#include "runtime/speculation/policy/growth_rule.h"
+#include "runtime/speculation/policy/refresh_policy.h"
 #include "tests/support/sanitized.h"
 
 namespace headrace {
 namespace {
 
-constexpr int64_t kTokens = 5040;
+constexpr int64_t kTokens = 2520;
+constexpr uint32_t kTexts = 4;
 
 struct Machine {
   double partial_ms, refresh_ms;
@@ -32,7 +33,7 @@ class DicedText {
 
   // Tokens committed a second, over so many tokens.
   double run(int64_t tokens) {
-    GrowthRule rule(true);
+    RefreshPolicy rule(true);
     double ms = 0;
     int64_t committed = 0;
     while (committed < tokens) {
@@ -49,7 +50,7 @@ class DicedText {
       const double expected = tree_.expected(most_depth);
       predicted_ += expected;
       const int64_t right = judge(most_depth);
-      rule.record_refresh(machine_.refresh_ms, tree_.partial_steps(), expected, right);
+      rule.record_refresh(machine_.refresh_ms, 0, expected, right);
       ms += machine_.refresh_ms;
       committed += right;
       tree_.clear();
@@ -60,13 +61,12 @@ class DicedText {
   double predicted() const { return predicted_; }  // tokens that refreshes were expected to confirm
 
  private:
-  bool goes_on(const GrowthRule& rule, int64_t most_depth) {
+  bool goes_on(const RefreshPolicy& rule, int64_t most_depth) {
     if (machine_.drafts && !tree_.offered() && tree_.tip() && tree_.tip()->depth < most_depth) tree_.offer(guess());
-    const int64_t taken = tree_.partial_steps();
-    const double growth = taken == 0 ? 1 : tree_.predicted_growth(most_depth);
+    const double growth = tree_.partial_steps() == 0 ? 1 : tree_.predicted_growth(most_depth);
     if (growth == 0) return false;
     if (interval_ > 0) return !tree_.finished(most_depth);
-    return rule.pays(taken, tree_.expected(most_depth), growth);
+    return rule.pays({.expected = tree_.expected(most_depth), .more = growth});
   }
 
   // A chain of five: each with some chance what the target's part will say, which compute() then decides.
@@ -151,11 +151,20 @@ TEST(PendingRule, IsNearlyAsGoodAsTheBestInterval) {
   }
   for (const Machine& machine : {Machine{6.4, 73, false}, Machine{7.9, 150, true}}) {
     const std::string name = str("a refresh of ", machine.refresh_ms, machine.drafts ? " ms, with a draft" : " ms");
-    double best = 0;
-    for (const int64_t interval : {8, 20, 40, 128}) best = std::max(best, DicedText(machine, interval, 1).run(kTokens));
-    DicedText text(machine, 0, 1);
-    EXPECT_GT(text.run(kTokens), 0.95 * best) << name;
-    EXPECT_NEAR(text.predicted() / kTokens, 1.0, 0.1) << name;
+    const auto tokens_per_s = [&](int64_t interval, double* predicted) {
+      double sum = 0;
+      for (uint32_t seed = 1; seed <= kTexts; ++seed) {
+        DicedText text(machine, interval, seed);
+        sum += text.run(kTokens) / kTexts;
+        *predicted += text.predicted() / kTexts;
+      }
+      return sum;
+    };
+    double best = 0, predicted = 0;
+    for (const int64_t interval : {8, 20, 40, 128}) best = std::max(best, tokens_per_s(interval, &predicted));
+    predicted = 0;
+    EXPECT_GT(tokens_per_s(0, &predicted), 0.95 * best) << name;
+    EXPECT_NEAR(predicted / kTokens, 1.0, 0.1) << name;
   }
 }
 

@@ -1,0 +1,81 @@
+// What a refresh is expected to confirm of a chain of pending tokens, for RefreshPolicy. Each token is overturned with
+// the same chance if all before it are correct; a refresh confirms those up to the first wrong one, which its own token
+// replaces. The chance is that of other runs with the same partial KV until refreshes of this run show another. Pure.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "cache/partial.h"
+#include "runtime/speculation/policy/refresh_policy.h"
+#include "runtime/speculation/policy/running_cost.h"
+#include "runtime/speculation/verify_options.h"
+
+namespace headrace {
+
+// The share of judged pending tokens that refreshes overturned: three books at 61,440 tokens and temperature 0.8,
+// SmolLM2-64K inflated to 8B, blocks of 4,096 tokens in a tree, copies in a chain (docs/measuring.md, "Lossless partial
+// verification").
+constexpr double usual_overturn_rate(const PartialShape& partial) {
+  if (!partial.copy) return 0.11;
+  return partial.copy == DType::kInt4 ? 0.041 : 0.009;
+}
+
+// Tokens that a refresh confirms of so many pending ones, with the one in place of the first wrong one.
+inline double confirmed_of_chain(double pending, double overturned) {
+  return overturned > 0 ? (1 - std::pow(1 - overturned, pending)) / overturned : pending;
+}
+
+class ChainForecast {
+ public:
+  explicit ChainForecast(const PartialShape& partial) : usual_(usual_overturn_rate(partial)) {}
+
+  // A partial step that added `tokens` pending tokens.
+  void record_partial(int64_t tokens) { step_tokens_.add(static_cast<double>(tokens)); }
+  // A refresh that committed `beyond` tokens after the pending ones, if all those were correct.
+  void record_refresh(const VerifyOutcome& outcome, int64_t beyond) {
+    const double judged = static_cast<double>(outcome.judged);
+    const double keep = std::min(1.0, kMaxJudged / (judged_ + judged));
+    judged_ = judged_ * keep + judged;
+    rejected_ = rejected_ * keep + static_cast<double>(outcome.rejected);
+    if (outcome.rejected == 0) beyond_.add(static_cast<double>(beyond));
+  }
+
+  // A partial step after `pending` tokens.
+  RefreshPolicy::Growth next_step(int64_t pending) const {
+    const double now = static_cast<double>(pending);
+    return {.expected = expected(now),
+            .more = expected(now + step_tokens()) - expected(now),
+            .rows = now,
+            .more_rows = step_tokens()};
+  }
+  // All partial steps up to the end of the run, where `end` tokens are pending: if all are correct, no further refresh
+  // follows.
+  RefreshPolicy::Growth to_the_end(int64_t pending, int64_t end) const {
+    const double now = static_cast<double>(pending), all = static_cast<double>(end);
+    return {.expected = expected(now),
+            .more = confirmed_of_chain(all, overturned()) - expected(now),
+            .steps = (all - now) / step_tokens(),
+            .saves = std::pow(1 - overturned(), all),
+            .rows = now,
+            .more_rows = all - now};
+  }
+
+ private:
+  static constexpr double kMaxJudged = 600;  // limit, since the text may change
+
+  double step_tokens() const { return std::max(1.0, step_tokens_.value(1)); }
+  // As if one token had been overturned before, after the usual number.
+  double overturned() const { return (rejected_ + 1) / (judged_ + 1 / usual_); }
+  double expected(double pending) const {
+    const double beyond = std::max(1.0, beyond_.value(step_tokens()));
+    return confirmed_of_chain(pending, overturned()) + std::pow(1 - overturned(), pending) * beyond;
+  }
+
+  const double usual_;
+  double judged_ = 0, rejected_ = 0;  // decaying sums
+  RunningMean step_tokens_, beyond_;
+};
+
+}  // namespace headrace
