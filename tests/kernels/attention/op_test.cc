@@ -264,9 +264,9 @@ TEST_P(DecodeAttentionTest, SameBitsWhoeverRidesAlong) {
                                  AttentionCase{20, 1, 40, DType::kBF16, DType::kBF16, DType::kBF16},
                                  AttentionCase{1, 1, 256, DType::kBF16, DType::kBF16, DType::kBF16},
                                  AttentionCase{2, 1, 32, DType::kF16, DType::kF16, DType::kF16},
-                                 AttentionCase{2, 1, 64, DType::kF16, DType::kInt8, DType::kInt8},
-                                 AttentionCase{3, 1, 128, DType::kBF16, DType::kInt8, DType::kInt8},
-                                 AttentionCase{2, 1, 128, DType::kBF16, DType::kInt4, DType::kInt4}}) {
+                                 AttentionCase{4, 1, 48, DType::kF16, DType::kInt8, DType::kInt8},
+                                 AttentionCase{4, 1, 128, DType::kBF16, DType::kInt8, DType::kInt8},
+                                 AttentionCase{4, 1, 128, DType::kBF16, DType::kInt4, DType::kInt4}}) {
     const Pass pass(c, 830, 64, 2);
     Segments committed = committed_segments(pass, 192);
     const Result all = run(pass, committed, all_nodes(pass));
@@ -288,7 +288,7 @@ TEST_P(DecodeAttentionTest, SameBitsWhoeverRidesAlong) {
       std::rotate(nodes.begin(), nodes.begin() + 1, nodes.end());
       if (shift % (testing::kSanitized ? 32 : 8) == 0) expect_same(nodes, 32, "rotated");
     }
-    for (size_t count : {2, 3, 7, 25, 63}) {
+    for (size_t count : {2, 3, 7, 8, 9, 16, 17, 25, 63}) {  // a CUDA kernel has up to 16, 32, 64 or 128 rows a block
       std::shuffle(nodes.begin(), nodes.end(), random);
       expect_same({nodes.begin(), nodes.begin() + static_cast<int64_t>(count)}, 32, str("among ", count));
     }
