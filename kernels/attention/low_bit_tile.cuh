@@ -4,6 +4,10 @@
 // int8 values are exact in bf16 and f16; a key's scale multiplies its score, a value's scale its weight before the
 // weight is rounded. An int4 value is rounded to the element type once. Device code, internal to kernels/cuda.
 //
+// The columns of a step of the products are permuted as few_rows_tile.cuh finds a row's bytes in fragments: k 2 t, 2 t
+// + 1, 2 t + 8, 2 t + 9 are columns 4 t to 4 t + 3. So both kernels add a score's products alike, and a row of q has
+// the same bits.
+//
 // The parameters show which rows are not finite. Such a row of V becomes zeros, and rows of q that see it get a NaN as
 // sum of weights (finish()).
 #pragma once
@@ -12,41 +16,72 @@
 
 namespace headrace::kernels::cuda {
 
-// Bytes 2 * i and 2 * i + 1 of a word, each below 0x43: the bf16 numbers 128 to 255, if the byte is less than 128.
-template <int i>
+// The two bytes of a word that kTwo names, each below 0x80, as the bf16 numbers 128 to 255.
+constexpr uint32_t kFirstTwo = 0x4140, kLastTwo = 0x4342, kEvenTwo = 0x4240, kOddTwo = 0x4341;
+template <uint32_t kTwo>
 __device__ inline uint32_t biased_bytes(uint32_t word) {
-  return __byte_perm(word, 0x43434343, i == 0 ? 0x4140 : 0x4342);
+  return __byte_perm(word, 0x43434343, kTwo);
 }
 
-// The same bytes as a pair of elements. In bf16: the lower seven bits as 128 to 255, less 128 or, for a negative value,
-// 256.
-template <int i>
+// Two int8 values as a pair of elements. In bf16: the lower seven bits as 128 to 255, less 128 or, for a negative
+// value, 256.
+template <uint32_t kTwo>
 __device__ inline uint32_t widen_pair(uint32_t word, __nv_bfloat16) {
-  const uint32_t bytes = biased_bytes<i>(word), low = bytes & 0xff7fff7f, high = bytes & 0xff80ff80;
+  const uint32_t bytes = biased_bytes<kTwo>(word), low = bytes & 0xff7fff7f, high = bytes & 0xff80ff80;
   const __nv_bfloat162 pair =
       __hsub2(reinterpret_cast<const __nv_bfloat162&>(low), reinterpret_cast<const __nv_bfloat162&>(high));
   return reinterpret_cast<const uint32_t&>(pair);
 }
 // In f16: 1024 and the value + 128, less 1152.
-template <int i>
+template <uint32_t kTwo>
 __device__ inline uint32_t widen_pair(uint32_t word, __half) {
-  const uint32_t biased = __byte_perm(word ^ 0x80808080, 0x64646464, i == 0 ? 0x4140 : 0x4342), bias = 0x64806480;
+  const uint32_t biased = __byte_perm(word ^ 0x80808080, 0x64646464, kTwo), bias = 0x64806480;
   const __half2 pair = __hsub2(reinterpret_cast<const __half2&>(biased), reinterpret_cast<const __half2&>(bias));
   return reinterpret_cast<const uint32_t&>(pair);
 }
 
-// The lower nibbles of these bytes as elements: n * scale + minimum, where shifted = minimum - 128 * scale.
-template <typename T, int i>
+// The lower nibbles of two bytes as elements: n * scale + minimum, where shifted = minimum - 128 * scale.
+template <typename T, uint32_t kTwo>
 __device__ uint32_t widen_nibbles(uint32_t word, float scale, float shifted) {
-  const uint32_t both = biased_bytes<i>(word) & 0xff0fff0f;
+  const uint32_t both = biased_bytes<kTwo>(word) & 0xff0fff0f;
   const float low = __uint_as_float(both << 16), high = __uint_as_float(both & 0xffff0000);
   return pack(__fmaf_rn(low, scale, shifted), __fmaf_rn(high, scale, shifted), T{});
 }
 
-// kStored: kInt8 or kInt4, of K and V.
+// Columns d to d + 3 of a row of q, as two pairs. aligned: to 8 bytes.
+__device__ inline uint2 load_four(const void* row, int d, int dim, bool aligned) {
+  const unsigned short* from = static_cast<const unsigned short*>(row) + d;
+  if (d >= dim) return {0, 0};
+  if (aligned) return *reinterpret_cast<const uint2*>(from);
+  return {from[0] | uint32_t{from[1]} << 16, from[2] | uint32_t{from[3]} << 16};
+}
+// q's fragments; this lane's rows are `low` and `high`.
+template <int kSteps>
+__device__ void load_fragments(const void* low, const void* high, int dim, bool aligned, uint32_t (&q)[kSteps][4]) {
+#pragma unroll
+  for (int i = 0; i < 2 * kSteps; ++i) {
+    const uint2 four = load_four(i % 2 == 0 ? low : high, i / 2 * 16 + threadIdx.x % 4 * 4, dim, aligned);
+    q[i / 2][i % 2] = four.x;
+    q[i / 2][i % 2 + 2] = four.y;
+  }
+}
+// Stores q in shared memory; place(row, chunk) is a chunk's address.
+template <int kDim, int kRows, int kThreads, typename RowOf, typename Place>
+__device__ void store_fours(int dim, bool aligned, const RowOf& row_of, const Place& place) {
+  constexpr int kFours = kDim / 4;
+#pragma unroll 8
+  for (int i = threadIdx.x; i < kRows * kFours; i += kThreads) {
+    const int row = i / kFours, four = i % kFours;
+    const uint2 pairs = load_four(row_of(row).q, four * 4, dim, aligned);
+    store_word(place(row, four / 4 * 2) + four % 4 * 4, static_cast<int>(pairs.x));
+    store_word(place(row, four / 4 * 2 + 1) + four % 4 * 4, static_cast<int>(pairs.y));
+  }
+}
+
+// kStored: kInt8 or kInt4, of K and V. int8 weights are added in FewRowsTile's parts.
 template <typename T, int kDim, int kMTiles, DType kStored>
-struct LowBitTile : AttentionTile<T, kDim, kMTiles, 1> {
-  using Base = AttentionTile<T, kDim, kMTiles, 1>;
+struct LowBitTile : AttentionTile<T, kDim, kMTiles, 1, kStored == DType::kInt8 ? 4 : 1> {
+  using Base = AttentionTile<T, kDim, kMTiles, 1, kStored == DType::kInt8 ? 4 : 1>;
   using Base::kKeys;
   using Base::kSteps;
   using Base::kThreads;
@@ -76,21 +111,20 @@ struct LowBitTile : AttentionTile<T, kDim, kMTiles, 1> {
   __half scale;  // of this thread's next key or value, if int8
 
   template <typename RowOf>
-  __device__ void start(const void* shared_memory, float score_scale, int head_dim, bool queries_aligned, int common,
-                        const RowOf& row_of) {
-    Base::start(shared_memory, score_scale, head_dim, queries_aligned, common, row_of);
-    dim = head_dim;
+  __device__ void start(const void* shared_memory, const AttentionShape& of, int common, const RowOf& row_of) {
+    Base::start_rows(shared_memory, of.scale, common, row_of);
+    shape = &of;
+    dim = static_cast<int>(of.head_dim);
     if (kInt8) this->scale_log2 = 1.0f;  // put_scale() applies it to the keys' scales
   }
 
-  // Processes one KV head's rows below position `limit`. REQUIRES: a plane has less than 4 GiB.
+  // Processes one KV head's rows below position `limit`. active: whether this warp has rows. aligned: whether every row
+  // of q is. REQUIRES: a plane has less than 4 GiB.
   template <typename RowOf>
-  __device__ void walk(const AttentionShape& of, const KvSegment& from, int kv_head, int limit, bool active,
-                       const RowOf& row_of) {
-    shape = &of;
+  __device__ void walk(const KvSegment& from, int kv_head, int limit, bool active, bool aligned, const RowOf& row_of) {
     segment = &from;
     count = min(from.rows, limit - from.position);
-    const uint32_t head = kv_head * from.stride_rows, all = static_cast<int>(of.kv_heads) * from.stride_rows;
+    const uint32_t head = kv_head * from.stride_rows, all = static_cast<int>(shape->kv_heads) * from.stride_rows;
     values_at = (head + row_of_slot()) * row_bytes() + chunk_of_slot() * 16;
     head_parameters_at = all * row_bytes() + head * (kInt8 ? 2 : groups() * 4);
     if (!active) this->most = 0;
@@ -107,7 +141,12 @@ struct LowBitTile : AttentionTile<T, kDim, kMTiles, 1> {
       fetch_all(1, stage);
     }
     fetch_scale(0);
-    if constexpr (Base::kQueriesInRegisters) this->load_queries(dim, row_of);
+    if constexpr (Base::kQueriesInRegisters) {
+      load_fragments(row_of(Base::fragment_row(0, 0)).q, row_of(Base::fragment_row(0, 1)).q, dim, aligned, this->q);
+    } else {
+      store_fours<kDim, Base::kRows, kThreads>(
+          dim, aligned, row_of, [&](int row, int chunk) { return this->shared + Base::place(row, chunk); });
+    }
     wait_copies<2 * kRawStages - 1>();
     widen_all(0, 0);
     put_scale(0);
@@ -116,7 +155,7 @@ struct LowBitTile : AttentionTile<T, kDim, kMTiles, 1> {
       const bool sees = at < this->most;
       float s[kMTiles][kKeys / 8][4];
       wait_copies<2 * kRawStages - 1>();  // this thread's part of the values is loaded
-      __syncthreads();                    // the keys are there, and all threads have finished with the last values
+      __syncthreads();  // q and the keys are there, and all threads have finished with the last values
       if (!sees || !kBeside) widen_all(1, tile);
       if (sees) {
         this->score(this->keys(0), s, [&](int step) { widen_beside(1, tile, step, kSteps); });
@@ -151,6 +190,32 @@ struct LowBitTile : AttentionTile<T, kDim, kMTiles, 1> {
     for (int i = 0; i < 2 * kMTiles; ++i) {
       if (load_word(this->limit_of(Base::fragment_row(i / 2, i % 2))) > poisoned) {
         this->l[i / 2][i % 2] = __int_as_float(0x7fffffff);
+      }
+    }
+  }
+
+  // Stores the states of rows [0, count) of the block; state_of(row) is a row's index in `to`.
+  template <typename StateOf>
+  __device__ void store(int count, const AttentionState& to, const StateOf& state_of) const {
+    const int t = threadIdx.x % 4;
+#pragma unroll
+    for (int i = 0; i < 2 * kMTiles; ++i) {
+      const int part = i / 2, half = i % 2, row = Base::fragment_row(part, half);
+      if (row >= count) continue;
+      const int64_t state = state_of(row);
+      if (t == 0) {
+        to.ml[2 * state] = __fmul_rn(__fmul_rn(this->m[part][half], this->scale_log2), kLn2);
+        to.ml[2 * state + 1] = this->l[part][half];
+      }
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        const int d = step * 16 + t * 4;
+        if (d >= dim) break;
+        const float* const first = this->o[part][2 * step] + 2 * half;
+        const float* const second = this->o[part][2 * step + 1] + 2 * half;
+        // + 0: a zero's sign must not depend on rows with weight 0.
+        *reinterpret_cast<float4*>(to.o + state * dim + d) = {__fadd_rn(first[0], 0.0f), __fadd_rn(first[1], 0.0f),
+                                                              __fadd_rn(second[0], 0.0f), __fadd_rn(second[1], 0.0f)};
       }
     }
   }
@@ -248,8 +313,8 @@ struct LowBitTile : AttentionTile<T, kDim, kMTiles, 1> {
     const uint32_t to = (side == 0 ? this->keys(0) : this->values(0)) + i * kRowsApart * Base::kRowBytes +
                         Base::place(row_of_slot(), chunk_of_slot() * kWide);
     if constexpr (kInt8) {
-      store_words(to, wide_words(words.x, words.y));
-      store_words(to ^ 16, wide_words(words.z, words.w));  // the next chunk
+      store_words(to, wide_words<kFirstTwo>(words));
+      store_words(to ^ 16, wide_words<kLastTwo>(words));  // the next chunk
     } else {
       const int packed = load_word(group_of(side, tile % kRawStages, i));
       float2 group = __half22float2(reinterpret_cast<const __half2&>(packed));
@@ -258,19 +323,23 @@ struct LowBitTile : AttentionTile<T, kDim, kMTiles, 1> {
         lower_word(this->poison(), segment->position + tile * kKeys + row_of_slot() + i * kRowsApart);
       }
       const float shifted = __fmaf_rn(group.x, -128.0f, group.y);
-      store_words(to, wide_nibbles(words.x, words.y, group.x, shifted));
-      store_words(to ^ 16, wide_nibbles(words.z, words.w, group.x, shifted));
-      store_words(to ^ 32, wide_nibbles(words.x >> 4, words.y >> 4, group.x, shifted));
-      store_words(to ^ 48, wide_nibbles(words.z >> 4, words.w >> 4, group.x, shifted));
+      const uint4 upper = {words.x >> 4, words.y >> 4, words.z >> 4, words.w >> 4};
+      store_words(to, wide_nibbles<kFirstTwo>(words, group.x, shifted));
+      store_words(to ^ 16, wide_nibbles<kLastTwo>(words, group.x, shifted));
+      store_words(to ^ 32, wide_nibbles<kFirstTwo>(upper, group.x, shifted));
+      store_words(to ^ 48, wide_nibbles<kLastTwo>(upper, group.x, shifted));
     }
     fetch(side, tile + kRawStages, i);
   }
-  __device__ static uint4 wide_words(uint32_t a, uint32_t b) {
-    return {widen_pair<0>(a, T{}), widen_pair<1>(a, T{}), widen_pair<0>(b, T{}), widen_pair<1>(b, T{})};
+  template <uint32_t kTwo>
+  __device__ static uint4 wide_words(const uint4& words) {
+    return {widen_pair<kTwo>(words.x, T{}), widen_pair<kTwo>(words.y, T{}), widen_pair<kTwo>(words.z, T{}),
+            widen_pair<kTwo>(words.w, T{})};
   }
-  __device__ static uint4 wide_nibbles(uint32_t a, uint32_t b, float scale, float shifted) {
-    return {widen_nibbles<T, 0>(a, scale, shifted), widen_nibbles<T, 1>(a, scale, shifted),
-            widen_nibbles<T, 0>(b, scale, shifted), widen_nibbles<T, 1>(b, scale, shifted)};
+  template <uint32_t kTwo>
+  __device__ static uint4 wide_nibbles(const uint4& words, float scale, float shifted) {
+    return {widen_nibbles<T, kTwo>(words.x, scale, shifted), widen_nibbles<T, kTwo>(words.y, scale, shifted),
+            widen_nibbles<T, kTwo>(words.z, scale, shifted), widen_nibbles<T, kTwo>(words.w, scale, shifted)};
   }
   __device__ __forceinline__ void widen_all(int side, int tile) {
 #pragma unroll(kBeside ? kEach : 1)

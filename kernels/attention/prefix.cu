@@ -15,12 +15,36 @@ template <typename T, int kDim, int kMTiles>
 __global__ void __launch_bounds__(128, kMTiles == 1 ? 2 : 1)
     prefix_tiles(const __grid_constant__ PrefixAttentionParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
-  prefix_block<T, AttentionTile<T, kDim, kMTiles>>(
-      params, shared,
-      [&](auto& tile, const KvSegment& segment, int kv_head, int limit, bool active, const auto& row_of) {
-        const int dim = static_cast<int>(params.shape.head_dim);
-        tile.walk(TileCursor<T, Span::kSegment>(&segment, 1, kv_head, dim, limit), active, row_of);
-      });
+  using Tile = AttentionTile<T, kDim, kMTiles>;
+  const PrefixBlock<T, Tile::kRows> block(params);
+  const AttentionShape& shape = params.shape;
+  const int dim = static_cast<int>(shape.head_dim), count = block.rows - block.begin;
+  const auto row_of = [&](int row) { return block.row_of(row); };
+  const int2 limits = block.limits();
+  Tile tile;
+  tile.start(shared, shape.scale, dim, queries_aligned(shape, params.q), limits.x, row_of);
+  tile.walk(TileCursor<T, Span::kSegment>(&params.segments[block.n], 1, block.kv_head, dim, limits.y),
+            Tile::warp_row() < count, row_of);
+  tile.finish();
+
+  for (int i = 0; i < 2 * kMTiles; ++i) {
+    const int part = i / 2, half = i % 2, row = Tile::fragment_row(part, half);
+    if (row >= count) continue;
+    const int64_t index = block.state_of(row);
+    const float m = tile.m[part][half];
+    if (threadIdx.x % 4 == 0) {
+      params.scratch.ml[2 * index] = __fmul_rn(__fmul_rn(m, tile.scale_log2), kLn2);
+      params.scratch.ml[2 * index + 1] = tile.l[part][half];
+    }
+#pragma unroll
+    for (int column = 0; column < Tile::kChunks; ++column) {
+      const int d = column * 8 + threadIdx.x % 4 * 2;
+      if (d >= dim) break;
+      // + 0: a zero's sign must not depend on rows with weight 0.
+      *reinterpret_cast<float2*>(params.scratch.o + index * dim + d) = {
+          __fadd_rn(tile.o[part][column][2 * half], 0.0f), __fadd_rn(tile.o[part][column][2 * half + 1], 0.0f)};
+    }
+  }
 }
 
 // A block: one query, some heads, one segment.
@@ -197,11 +221,15 @@ __global__ void __launch_bounds__(kFoldThreads) fold_prefix(const __grid_constan
 
 template <typename T, int kDim>
 void launch_tiles(const PrefixAttentionParams& params, CudaStream& stream) {
-  launch_by_rows(params.shape, [&](auto m_tiles) {
+  // Few rows use the smaller block, which computes each row identically.
+  const auto launch_block = [&](auto m_tiles) {
     using Tile = AttentionTile<T, kDim, m_tiles.value>;
     launch(prefix_tiles<T, kDim, m_tiles.value>, "prefix_tiles", prefix_grid<Tile>(params), Tile::kThreads,
            Tile::kSharedBytes, params, stream);
-  });
+  };
+  if (prefix_rows_of(params.shape) <= AttentionTile<T, kDim, 1>::kRows)
+    return launch_block(std::integral_constant<int, 1>());
+  launch_block(std::integral_constant<int, 2>());
 }
 
 void segment_states(const PrefixAttentionParams& params, CudaStream& stream) {

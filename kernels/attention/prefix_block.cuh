@@ -7,74 +7,64 @@
 
 namespace headrace::kernels::cuda {
 
+// The same number, which the compiler takes for another: what depends on it is computed again, not kept in registers.
+__device__ inline int opaque(int number) {
+  int same;
+  asm volatile("mov.s32 %0, %1;" : "=r"(same) : "r"(number));
+  return same;
+}
+
 struct PrefixRow {
   const void* q;
   int limit;
   int64_t state;  // index of [queries, heads]
 };
 
-// A block: rows of q, which are the queries times the query heads of one KV head, so that a tile of K and V is read
-// once for all of them. Segments run from the last, because those are the longer ones. walk(tile, segment, kv_head,
-// limit, active, row_of) sees the segment's rows up to position `limit`.
-template <typename T, typename Tile, typename Walk>
-__device__ __forceinline__ void prefix_block(const PrefixAttentionParams& params, unsigned char* shared,
-                                             const Walk& walk) {
-  const AttentionShape& shape = params.shape;
-  const int dim = static_cast<int>(shape.head_dim), group = static_cast<int>(shape.heads / shape.kv_heads);
-  const int kv_head = blockIdx.y, n = static_cast<int>(gridDim.z - 1 - blockIdx.z);
-  const int rows = static_cast<int>(shape.queries) * group, begin = blockIdx.x * Tile::kRows;
-  const auto row_of = [&](int row) {
+// A block's rows of q, which are the queries times the query heads of one KV head, so that a tile of K and V is read
+// once for all of them. Segments run from the last, because those are the longer ones.
+template <typename T, int kRows>
+struct PrefixBlock {
+  const PrefixAttentionParams& params;
+  const int group, rows;        // query heads of a KV head; all rows
+  const int kv_head, n, begin;  // n: the segment; begin: the block's first row
+
+  __device__ explicit PrefixBlock(const PrefixAttentionParams& of)
+      : params(of),
+        group(opaque(static_cast<int>(of.shape.heads)) / static_cast<int>(of.shape.kv_heads)),
+        rows(static_cast<int>(of.shape.queries) * group),
+        kv_head(blockIdx.y),
+        n(static_cast<int>(gridDim.z - 1 - blockIdx.z)),
+        begin(blockIdx.x * kRows) {}
+
+  __device__ PrefixRow row_of(int row) const {
+    const AttentionShape& shape = params.shape;
     const int packed = min(begin + row, rows - 1), query = packed / group, head = kv_head * group + packed % group;
-    return PrefixRow{static_cast<const T*>(params.q) + query * shape.q_stride + int64_t{head} * dim,
-                     tail_begin_of(params.positions[query]), query * shape.heads + head};
-  };
-  int limit = 0, common = INT32_MAX;
-  const int last_query = min(begin + Tile::kRows - 1, rows - 1) / group;
-  for (int query = begin / group + threadIdx.x % 32; query <= last_query; query += 32) {
-    const int seen = tail_begin_of(params.positions[query]);
-    limit = max(limit, seen);
-    common = min(common, seen);
+    return {static_cast<const T*>(params.q) + query * shape.q_stride + head * shape.head_dim,
+            tail_begin_of(params.positions[query]), query * shape.heads + head};
   }
-  limit = __reduce_max_sync(~0u, limit);
-  common = __reduce_min_sync(~0u, common);
-  Tile tile;
-  tile.start(shared, shape.scale, dim, queries_aligned(shape, params.q), common, row_of);
-  walk(tile, params.segments[n], kv_head, limit, begin + Tile::warp_row() < rows, row_of);
-  tile.finish();
-
-  for (int i = 0; i < 2 * Tile::kMTilesOf; ++i) {
-    const int part = i / 2, half = i % 2, row = Tile::fragment_row(part, half);
-    if (begin + row >= rows) continue;
-    const int64_t index = n * shape.queries * shape.heads + row_of(row).state;
-    const float m = tile.m[part][half];
-    if (threadIdx.x % 4 == 0) {
-      params.scratch.ml[2 * index] = __fmul_rn(__fmul_rn(m, tile.scale_log2), kLn2);
-      params.scratch.ml[2 * index + 1] = tile.l[part][half];
+  // The smallest and the largest limit of the rows.
+  __device__ int2 limits() const {
+    int common = INT32_MAX, limit = 0;
+    const int last_query = min(begin + kRows - 1, rows - 1) / group;
+    for (int query = begin / group + threadIdx.x % 32; query <= last_query; query += 32) {
+      const int seen = tail_begin_of(params.positions[query]);
+      limit = max(limit, seen);
+      common = min(common, seen);
     }
-#pragma unroll
-    for (int column = 0; column < Tile::kChunks; ++column) {
-      const int d = column * 8 + threadIdx.x % 4 * 2;
-      if (d >= dim) break;
-      // + 0: a zero's sign must not depend on rows with weight 0.
-      *reinterpret_cast<float2*>(params.scratch.o + index * dim + d) = {
-          __fadd_rn(tile.o[part][column][2 * half], 0.0f), __fadd_rn(tile.o[part][column][2 * half + 1], 0.0f)};
-    }
+    return {__reduce_min_sync(~0u, common), __reduce_max_sync(~0u, limit)};
   }
-}
+  __device__ int64_t state_of(int row) const {
+    return n * params.shape.queries * params.shape.heads + row_of(row).state;
+  }
+};
 
-// Calls launch(a tile's m-tiles) for a call's rows: few rows use the smaller block, which computes each row
-// identically.
-template <typename Launch>
-void launch_by_rows(const AttentionShape& shape, const Launch& launch) {
-  const int64_t rows = shape.queries * (shape.heads / shape.kv_heads);
-  if (rows <= AttentionTile<__half, 64, 1>::kRows) return launch(std::integral_constant<int, 1>());
-  launch(std::integral_constant<int, 2>());
-}
+// A KV head's rows of q in a call.
+inline int64_t prefix_rows_of(const AttentionShape& shape) { return shape.queries * (shape.heads / shape.kv_heads); }
 
 template <typename Tile>
 dim3 prefix_grid(const PrefixAttentionParams& params) {
   const AttentionShape& shape = params.shape;
-  const int64_t blocks = ceil_div(shape.queries * (shape.heads / shape.kv_heads), Tile::kRows);
+  const int64_t blocks = ceil_div(prefix_rows_of(shape), Tile::kRows);
   return dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(shape.kv_heads),
               static_cast<unsigned>(params.segment_count));
 }

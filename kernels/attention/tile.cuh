@@ -66,8 +66,9 @@ struct NothingBeside {
 };
 
 // kDim: head_dim, or the next larger instantiation; columns beyond head_dim are zero. kMTiles: tiles of 16 rows per
-// warp. kStagesOf: tiles of K and V that shared memory holds; on an H200 a third was slower where it fits.
-template <typename T, int kDim, int kMTiles, int kStagesOf = 2>
+// warp. kStagesOf: tiles of K and V that shared memory holds; on an H200 a third was slower where it fits. kSums: a
+// thread adds a tile's weights in as many parts, then the parts.
+template <typename T, int kDim, int kMTiles, int kStagesOf = 2, int kSums = 1>
 struct AttentionTile {
   static constexpr int kWarps = 4, kThreads = 32 * kWarps;
   static constexpr int kWarpRows = 16 * kMTiles, kRows = kWarps * kWarpRows;
@@ -116,6 +117,18 @@ struct AttentionTile {
   template <typename RowOf>
   __device__ void start(const void* shared_memory, float scale, int dim, bool queries_aligned, int common_limit,
                         const RowOf& row_of) {
+    start_rows(shared_memory, scale, common_limit, row_of);
+    if constexpr (!kQueriesInRegisters) {
+      if (queries_aligned) {
+        copy_queries(dim, row_of);
+      } else {
+        store_queries(dim, row_of);
+      }
+    }
+  }
+  // The same without q.
+  template <typename RowOf>
+  __device__ void start_rows(const void* shared_memory, float scale, int common_limit, const RowOf& row_of) {
     shared = shared_address(shared_memory);
     scale_log2 = __fmul_rn(scale, kLog2E);
     least = INT32_MAX;
@@ -134,13 +147,6 @@ struct AttentionTile {
     }
     least = __reduce_min_sync(~0u, least);
     most = __reduce_max_sync(~0u, most);
-    if constexpr (!kQueriesInRegisters) {
-      if (queries_aligned) {
-        copy_queries(dim, row_of);
-      } else {
-        store_queries(dim, row_of);
-      }
-    }
   }
 
   // Processes the tiles from `ahead` on. active: whether this warp has rows. Ends without copies in flight.
@@ -334,12 +340,18 @@ struct AttentionTile {
         m[tile][half] = top;
         float sum = 0.0f;
 #pragma unroll
-        for (int n = 0; n < kKeys / 8; ++n) {
+        for (int part = 0; part < kSums; ++part) {
+          constexpr int kEach = kKeys / 8 / kSums;
+          float of_part = 0.0f;
 #pragma unroll
-          for (int i = 2 * half; i < 2 * half + 2; ++i) {
-            s[tile][n][i] = exp2_fast(__fmaf_rn(s[tile][n][i], scale_log2, -base));
-            sum = __fadd_rn(sum, s[tile][n][i]);
+          for (int n = part * kEach; n < (part + 1) * kEach; ++n) {
+#pragma unroll
+            for (int i = 2 * half; i < 2 * half + 2; ++i) {
+              s[tile][n][i] = exp2_fast(__fmaf_rn(s[tile][n][i], scale_log2, -base));
+              of_part = __fadd_rn(of_part, s[tile][n][i]);
+            }
           }
+          sum = part == 0 ? of_part : __fadd_rn(sum, of_part);
         }
         l[tile][half] = __fmaf_rn(l[tile][half], keep, sum);
 #pragma unroll
