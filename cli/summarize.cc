@@ -1,5 +1,6 @@
 // headrace summarize: documents one after the other, as text, as JSON lines, or as a batch that a rerun continues.
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -11,7 +12,6 @@
 #include "cli/print/format.h"
 #include "cli/print/interrupt.h"
 #include "cli/print/report.h"
-#include "offload/host/clock.h"
 #include "runtime/commands/batch.h"
 #include "runtime/commands/report.h"
 #include "runtime/text/document.h"
@@ -121,7 +121,7 @@ class Summarizer {
     batch.events.on_skipped = [this](size_t, const std::string&) {
       console_.progress().print_line(label_ + ": done before");
     };
-    started_ = HostClock::now();
+    started_ = std::chrono::steady_clock::now();
     const BatchOutcome outcome = run_batch(batch);
     if (files_.size() > 1) sum_up(outcome);
     if (const auto trace = engine_.write_trace()) console_.report_trace(*trace);
@@ -194,9 +194,8 @@ class Summarizer {
     answered_bytes_ += bytes_from_[index] - bytes_from_[index + 1];
     const uint64_t left = bytes_from_[index + 1];
     if (left == 0 || answered_bytes_ == 0) return "";
-    return "; " +
-           format_time_left(seconds_since(started_) * static_cast<double>(left) /
-                            static_cast<double>(answered_bytes_)) +
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
+    return "; " + format_time_left(seconds * static_cast<double>(left) / static_cast<double>(answered_bytes_)) +
            " left";
   }
 
@@ -220,7 +219,7 @@ class Summarizer {
   std::unique_ptr<ResultsFile> results_;
   Engine engine_;
   std::string label_;  // "[2/5] docs/a.txt"
-  HostClock::time_point started_;
+  std::chrono::steady_clock::time_point started_;
   std::vector<uint64_t> bytes_from_ = bytes_from(files_);
   uint64_t answered_bytes_ = 0;
 };

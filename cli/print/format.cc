@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "cache/base.h"
+#include "runtime/commands/machine_json.h"
 #include "runtime/text/utf8.h"
 
 namespace headrace {

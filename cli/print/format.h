@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "offload/host/machine.h"
-
 namespace headrace {
+
+struct Machine;
 
 std::string format_count(int64_t value);       // 7713 -> "7,713"
 std::string format_rate(double per_s);         // "162", "29.7", "0.85": three digits
