@@ -202,13 +202,18 @@ TEST_P(RowCopyText, IsThatOfPlainDecoding) {
   EXPECT_LT(outcome.rejected, outcome.judged / 4);
 }
 
-// What few tokens are overturned is worth: a chain of more than a hundred tokens waits for one refresh.
+// What few tokens are overturned is worth: a chain of more than a hundred tokens waits for one refresh. A GPU's int4 copy
+// has a tree.
 TEST_P(RowCopyText, PendsInLongChains) {
   if (GetParam().spec != SpecType::kNone) GTEST_SKIP() << "a draft's guesses end chains";
   Engine engine(options());
   GenerateOptions run{.max_tokens = 300, .kv = KvMode::kHost, .ignore_eos = true};
   run.verify = verify(VerifyMode::kLossless, kMaxPending);
   const Speculation s = engine.generate(prompt(440), run, nullptr).speculation;
+  if (GetParam().kind == PartialKind::kInt4 && GetParam().device == DeviceChoice::kCuda) {
+    EXPECT_GT(s.of(StepMode::kPartial).nodes, s.of(StepMode::kPartial).steps);
+    return;
+  }
   EXPECT_LE(s.of(StepMode::kRefresh).steps, 2 + s.verify_outcome.rejected) << s.verify_outcome.rejected;
   EXPECT_EQ(s.of(StepMode::kPartial).nodes, s.of(StepMode::kPartial).steps) << "a node a step";
 }
