@@ -58,19 +58,20 @@ build() {
   fi
 }
 
-# results BUILD: a line a test, "STATUS PROGRAM: WHAT", from the XML files of GoogleTest's programs and ctest's JUnit file.
-# STATUS is passed, skipped or failed. ctest knows the tests that are no GoogleTest programs, and those that left no file:
-# they crashed, or ran out of time.
+# results BUILD: a line a test, "STATUS PROGRAM: WHAT", from the XML files of GoogleTest's programs and ctest's JUnit
+# file. STATUS is passed, skipped or failed. ctest knows the tests that are no GoogleTest programs, and those that left no
+# file: they crashed, or ran out of time.
 results() {
   local unescape='s/&quot;/"/g; s/&lt;/</g; s/&gt;/>/g; s/&apos;/'"'"'/g; s/&#x0A;/ /g; s/&amp;/\&/g'
   local file name status
   for file in "build/$1/results"/*.xml; do
+    [ -f "$file" ] || continue  # no GoogleTest program ran, or all crashed
     name=$(basename "$file" .xml)
     awk -v program="$name" '
       function field(key) { return match($0, " " key "=\"[^\"]*") ? substr($0, RSTART + length(key) + 3, RLENGTH - length(key) - 3) : "" }
       function flush() { if (test != "") print status, program ": " what; test = "" }
       /<testcase / { flush(); test = what = field("classname") "." field("name"); status = "passed" }
-      /<skipped /  { status = "skipped"; what = field("message"); sub(/^[^&]*&#x0A;/, "", what) }
+      /<skipped / && status != "failed" { status = "skipped"; what = field("message"); sub(/^[^&]*&#x0A;/, "", what) }
       /<failure /  { status = "failed"; what = test }
       END { flush() }' "$file"
   done | sed "$unescape"
@@ -78,6 +79,7 @@ results() {
     [ -f "build/$1/results/$name.xml" ] && [ "$status" = run ] && continue
     case "$status" in
       run) echo "passed $name: whole" ;;
+      notrun) echo "failed $name: not run" ;;
       fail) grep -qs '<failure ' "build/$1/results/$name.xml" || echo "failed $name: crashed or took too long" ;;
       *) echo "skipped $name: $status" ;;
     esac

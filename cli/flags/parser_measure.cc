@@ -58,7 +58,7 @@ std::vector<Flag> quality_flags(QualityOptions* o) {
        "Maximum prompt length, instruction included; longer documents are cut [4096; with --perplexity not cut]"},
       {"-n,--decode-tokens", "N", int_value(&o->decode_tokens, 1, kMaxTokens), "Maximum tokens per text [256]"},
       {"--partial-kv", "LIST", list_value<PartialKind>(&o->partial, copy_or_blocks_value),
-       "Kinds of --partial-kv to compare: int8, int4, blocks [blocks]"},
+       "Kinds of --partial-kv to compare: int8, int4, blocks [blocks]", "HEADRACE_QUALITY_PARTIAL_KV"},
       {"--budgets", "LIST", list_value<int64_t>(&o->budgets, budget_value),
        "Values of --partial-budget to compare, for blocks [512,1K,2K,4K]"},
       {"--intervals", "LIST", list_value<int64_t>(&o->intervals, interval_value),

@@ -1,4 +1,4 @@
-// What the kernels share that compute one segment's states with tiles (tile.cuh, low_bit_tile.cuh). Device code,
+// What the kernels share that compute one segment's states with tiles (tile.cuh, low_bit_tile.cuh, few_rows_tile.cuh). Device code,
 // internal to kernels/cuda.
 #pragma once
 

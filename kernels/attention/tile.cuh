@@ -73,7 +73,7 @@ struct AttentionTile {
   static constexpr int kWarps = 4, kThreads = 32 * kWarps;
   static constexpr int kWarpRows = 16 * kMTiles, kRows = kWarps * kWarpRows;
   static constexpr int kKeys = kPrefixTile;
-  static constexpr int kStages = kStagesOf, kMTilesOf = kMTiles;
+  static constexpr int kStages = kStagesOf;
   static constexpr int kSteps = kDim / 16, kChunks = kDim / 8;  // a chunk: 16 bytes
   static constexpr int kRowBytes = kDim * 2, kTileBytes = kKeys * kRowBytes;
   // With few rows q stays in registers, otherwise in shared memory.

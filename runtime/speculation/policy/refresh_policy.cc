@@ -23,7 +23,7 @@ void RefreshPolicy::record_refresh(double ms, int64_t rows, double expected, int
   tokens_ = tokens_ * kForget + static_cast<double>(tokens);
   all_steps_ = all_steps_ * kForget + static_cast<double>(steps_);
   refreshes_ = refreshes_ * kForget + 1;
-  if (full_.known()) compare(steps_ms_ + ms, tokens);
+  if (!streams_ && full_.known()) compare(steps_ms_ + ms, tokens);
   steps_ = 0;
   steps_ms_ = 0;
 }

@@ -14,7 +14,7 @@
 
 namespace headrace {
 
-// Costs of steps that replace the measured times; 0: measured. refresh_ms: of each step over the full KV.
+// Costs of steps that replace the measured times; 0: measured.
 struct StepCosts {
   double partial_ms = 0, refresh_ms = 0;
 };
@@ -23,7 +23,7 @@ class RefreshPolicy {
  public:
   // `streams`: a refresh waits for the link. `given` is for benches.
   explicit RefreshPolicy(bool streams, const StepCosts& given = {})
-      : given_(given), full_left_(streams ? 0 : kFirstFull) {}
+      : given_(given), streams_(streams), full_left_(streams ? 0 : kFirstFull) {}
 
   // The next step should read the full KV: nothing is pending, and partial steps are not known to pay.
   bool full() const { return steps_ == 0 && full_left_ > 0; }
@@ -53,6 +53,7 @@ class RefreshPolicy {
   void compare(double cycle_ms, int64_t tokens);
 
   const StepCosts given_;
+  const bool streams_;
   RunningCost partial_, full_;
   RunningLine refresh_;
   RunningMean full_tokens_, cycle_, cycle_tokens_;

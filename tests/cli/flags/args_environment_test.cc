@@ -106,11 +106,15 @@ TEST(Args, OutputsHaveVariablesOfTheirOwn) {
                              {"HEADRACE_BENCH_OUTPUT", "b.json"},
                              {"HEADRACE_QUALITY_OUTPUT", "q.json"},
                              {"HEADRACE_PROFILE_OUTPUT", "csv"},
+                             {"HEADRACE_PARTIAL_KV", "auto"},
+                             {"HEADRACE_QUALITY_PARTIAL_KV", "int8,blocks"},
                              {"HEADRACE_MODEL", "m"}});
   EXPECT_EQ(std::get<SummarizeArgs>(parse_args({"summarize", "a"})).results, "x.jsonl");
   EXPECT_EQ(std::get<SummarizeArgs>(parse_args({"summarize", "a", "--json"})).results, "");
   EXPECT_EQ(std::get<BenchArgs>(parse_args({"bench"})).results, "b.json");
   EXPECT_EQ(std::get<QualityArgs>(parse_args({"bench", "quality", "--documents", "a"})).results, "q.json");
+  EXPECT_EQ(std::get<QualityArgs>(parse_args({"bench", "quality", "--documents", "a"})).quality.partial,
+            (std::vector<PartialKind>{PartialKind::kInt8, PartialKind::kBlocks}));
   EXPECT_EQ(std::get<ProfileArgs>(parse_args({"profile"})).format, ProfileFormat::kCsv);
   EXPECT_EQ(std::get<ProfileArgs>(parse_args({"profile", "--json"})).format, ProfileFormat::kJson);
   EXPECT_EQ(std::get<ProfileArgs>(parse_args({"profile", "--format", "md"})).format, ProfileFormat::kMarkdown);

@@ -224,10 +224,9 @@ TEST(BenchJson, HoldsWhatIsKept) {
   EXPECT_FALSE(first.contains("disk"));
   EXPECT_FALSE(decode.contains("disk_gb_per_s"));
   BenchRow& spilled = report.rows[0];
-  spilled.spill = {
-      .file = {.file_bytes = 77, .checksum_ms = 3, .how = "io_uring, O_DIRECT", .reads_at_once = 48},
-      .prefill_written_bytes = 70,
-      .folder = "/mnt"};
+  spilled.spill = {.file = {.file_bytes = 77, .checksum_ms = 3, .how = "io_uring, O_DIRECT", .reads_at_once = 48},
+                   .prefill_written_bytes = 70,
+                   .folder = "/mnt"};
   spilled.plan.disk_bytes = 77;
   spilled.disk_bytes_per_step = 2.5e8;
   spilled.decode_ms = 200;

@@ -202,8 +202,8 @@ TEST_P(RowCopyText, IsThatOfPlainDecoding) {
   EXPECT_LT(outcome.rejected, outcome.judged / 4);
 }
 
-// What few tokens are overturned is worth: a chain of more than a hundred tokens waits for one refresh. A GPU's int4 copy
-// has a tree.
+// What few tokens are overturned is worth: a chain of more than a hundred tokens waits for one refresh. A GPU's int4
+// copy has a tree.
 TEST_P(RowCopyText, PendsInLongChains) {
   if (GetParam().spec != SpecType::kNone) GTEST_SKIP() << "a draft's guesses end chains";
   Engine engine(options());

@@ -241,6 +241,7 @@ TEST(RefreshPolicy, KnowsWhatCopiesConfirm) {
       for (const double tokens : {1.0, 2.4}) {
         for (const int64_t length : {64, 256})
           compare(machine, steady(tokens, copy.chance), length, 200, 0.88, Times::kEven, {.copy = copy.type});
+        compare(machine, steady(tokens, copy.chance), kLong, 8, 0.92, Times::kEven, {.copy = copy.type});
       }
     }
   }
