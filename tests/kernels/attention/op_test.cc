@@ -410,7 +410,7 @@ TEST_P(DecodeAttentionTest, RowsBehindAPrefixDoNotReachItsState) {
     const Pass pass(c, kCommitted, kNodes, 2);
     const Result clean = run(pass, committed_segments(pass, 192), all_nodes(pass));
     const size_t heads = static_cast<size_t>(c.heads), row = heads * static_cast<size_t>(c.head_dim);
-    for (int i = 0; i < 2; ++i) {
+    for (int each = 0; each < 2; ++each) {
       const Poison& poison = all[turn++ % all.size()];
       Pass other(pass);
       poison.put(kFirst + 17, kSecond, &other.context);
