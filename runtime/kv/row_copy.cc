@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "kernels/rows/op.h"
 #include "offload/device/trace.h"
+#include "runtime/kv/stored_rows.h"
 
 namespace headrace {
 namespace {
@@ -56,17 +56,7 @@ void RowCopy::fill_layer(int64_t layer, int64_t /*rows*/, std::span<const KvSegm
   }
   const std::vector<KvSegment>& views = views_[static_cast<size_t>(layer)];
   for (size_t i = 0; i < std::min(segments.size(), views.size()); ++i) {
-    quantise_rows({.from = segments[i],
-                   .to = views[i],
-                   .k_type = exact_.k_type,
-                   .v_type = exact_.v_type,
-                   .stored_k_type = copy_.k_type,
-                   .stored_v_type = copy_.v_type,
-                   .kv_heads = copy_.kv_heads,
-                   .head_dim = copy_.head_dim,
-                   .first_row = 0,
-                   .count = segments[i].rows},
-                  stream);
+    quantise_rows(rows_of(exact_, copy_, segments[i], views[i], 0, segments[i].rows), stream);
   }
 }
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "kernels/elementwise/op.h"
-#include "kernels/rows/op.h"
 #include "offload/device/trace.h"
+#include "runtime/kv/stored_rows.h"
 #include "runtime/session/attend.h"
 
 namespace headrace {
@@ -284,18 +284,11 @@ void Prefill::build_rows(const Pass& pass, const LayerWeights& weights, int64_t 
     const int64_t here = std::min(pass.rows - row, range.end() - (first + row));
     rotate_rows(pass, weights, row, here, rows_from(exact_, work_.layer_buffer, first + row));
     if (shape.has_low_bit()) {
-      quantise_rows({.from = built_segment(exact_, work_.layer_buffer, index, options_.prompt_tokens),
-                     .to = built_segment(shape, work_.stored_layer, index, options_.prompt_tokens),
-                     .k_type = exact_.k_type,
-                     .v_type = exact_.v_type,
-                     .stored_k_type = shape.k_type,
-                     .stored_v_type = shape.v_type,
-                     .kv_heads = shape.kv_heads,
-                     .head_dim = shape.head_dim,
-                     .first_row = first + row - range.begin,
-                     .count = here,
-                     .write_back = true},
-                    compute_);
+      RowsParams rows = rows_of(exact_, shape, built_segment(exact_, work_.layer_buffer, index, options_.prompt_tokens),
+                                built_segment(shape, work_.stored_layer, index, options_.prompt_tokens),
+                                first + row - range.begin, here);
+      rows.write_back = true;
+      quantise_rows(rows, compute_);
     }
     row += here;
   }
@@ -307,16 +300,10 @@ void Prefill::restore_saved_rows() {
   if (!shape.has_low_bit()) return;
   const int64_t saved = layout_.saved_rows();
   for (int64_t index = 0; index < segments_for(saved); ++index) {
-    dequantise_rows({.from = built_segment(shape, work_.stored_layer, index, options_.prompt_tokens),
-                     .to = built_segment(exact_, work_.layer_buffer, index, options_.prompt_tokens),
-                     .k_type = exact_.k_type,
-                     .v_type = exact_.v_type,
-                     .stored_k_type = shape.k_type,
-                     .stored_v_type = shape.v_type,
-                     .kv_heads = shape.kv_heads,
-                     .head_dim = shape.head_dim,
-                     .first_row = 0,
-                     .count = std::min(segment_range(index).end(), saved) - segment_range(index).begin},
+    const SegmentRange range = segment_range(index);
+    dequantise_rows(rows_of(exact_, shape, built_segment(shape, work_.stored_layer, index, options_.prompt_tokens),
+                            built_segment(exact_, work_.layer_buffer, index, options_.prompt_tokens), 0,
+                            std::min(range.end(), saved) - range.begin),
                     compute_);
   }
 }
