@@ -11,6 +11,7 @@
 #include "runtime/commands/plan.h"
 #include "runtime/commands/profile.h"
 #include "runtime/commands/quality.h"
+#include "runtime/commands/request_file.h"
 #include "runtime/engine/engine.h"
 #include "runtime/text/document.h"
 
@@ -36,6 +37,19 @@ struct SummarizeArgs {
   std::string instruction = "Write a short summary of the text above.", system;
   Truncate truncate = Truncate::kNone;
   std::string results;  // -o; empty: text on stdout
+};
+
+struct BatchArgs {
+  EngineOptions engine;
+  GenerateOptions generate;  // of what a request leaves out
+  OutputArgs output;
+  std::string requests, results;  // -i, -o
+  Shard shard;
+  bool in_order = false;
+};
+
+struct BatchMergeArgs {
+  std::string requests, results;
 };
 
 struct InspectArgs {
@@ -89,8 +103,8 @@ struct HelpArgs {
 struct DevicesArgs {};  // --list-devices
 struct ShapesArgs {};   // --list-shapes
 
-using Command = std::variant<HelpArgs, DevicesArgs, ShapesArgs, GenerateArgs, SummarizeArgs, InspectArgs, BenchArgs,
-                             QualityArgs, PlanArgs, CacheArgs, ProfileArgs>;
+using Command = std::variant<HelpArgs, DevicesArgs, ShapesArgs, GenerateArgs, SummarizeArgs, BatchArgs, BatchMergeArgs,
+                             InspectArgs, BenchArgs, QualityArgs, PlanArgs, CacheArgs, ProfileArgs>;
 
 // Throws Error(kUsage) that names the flag and the value.
 Command parse_args(const std::vector<std::string>& args);  // argv without the program's name

@@ -108,6 +108,7 @@ Parser::Parser() {
       "precedence. headrace COMMAND --help lists a command's flags.");
   add_generate();
   add_summarize();
+  add_batch();
   add_inspect();
   add_bench();
   add_quality();
@@ -145,6 +146,32 @@ void Parser::add_summarize() {
   exclude_each_other(*summarize_app, {"--system", "--no-chat-template"});
 }
 
+void Parser::add_batch() {
+  batch_app = app.add_subcommand("batch", "Answer a file of requests in OpenAI's batch form");
+  add_flags(
+      *batch_app, "Batch",
+      {{"-i,--input", "FILE", text_value(&batch.requests),
+        "Requests, one JSON object a line: custom_id, method, url (/v1/chat/completions or /v1/completions), body"},
+       {"-o,--output", "FILE", text_value(&batch.results),
+        "Append one line per request to FILE; a rerun skips requests that FILE already answers",
+        "HEADRACE_BATCH_OUTPUT"},
+       {"--shard", "I/N",
+        [this](const std::string& value) {
+          batch.shard = parse_shard(value);
+          return std::string();
+        },
+        "Answer part I of N, from 0, and append to FILE.part-I-of-N; auto: by the Slurm job array"},
+       {"--in-order", &batch.in_order,
+        "Keep the order of the requests. By default those that begin alike follow one another"}});
+  add_common(*batch_app, &batch.engine, &batch.generate, &batch.output);
+  exclude_each_other(*batch_app, {"--json", "--output"});
+  merge_app = batch_app->add_subcommand("merge", "Check that the parts of a batch are complete, and join them");
+  add_flags(*merge_app, "Batch",
+            {{"-i,--input", "FILE", text_value(&batch_merge.requests), "Requests"},
+             {"-o,--output", "FILE", text_value(&batch_merge.results), "Results: joins FILE.part-I-of-N into FILE",
+              "HEADRACE_BATCH_OUTPUT"}});
+}
+
 void Parser::add_inspect() {
   inspect_app = app.add_subcommand("inspect", "Print a model's structure and size, and the contexts that fit");
   inspect_app->add_option("model", inspect.model, "Directory, .gguf file or org/name")
@@ -177,6 +204,8 @@ Command Parser::chosen() {
   if (quality_app->parsed()) return finish_quality();  // a subcommand of bench, which is parsed as well
   if (generate_app->parsed()) return finish_generate();
   if (summarize_app->parsed()) return finish_summarize();
+  if (merge_app->parsed()) return finish_merge();
+  if (batch_app->parsed()) return finish_batch();
   if (inspect_app->parsed()) return finish_inspect();
   if (bench_app->parsed()) return finish_bench();
   if (plan_app->parsed()) return finish_plan();
@@ -200,6 +229,19 @@ Command Parser::finish_summarize() {
   }
   check_common("summarize", summarize.engine, summarize.generate);
   return std::move(summarize);
+}
+
+Command Parser::finish_batch() {
+  if (batch.requests.empty()) usage_error("batch", "-i/--input is required: a file of requests");
+  if (batch.results.empty()) usage_error("batch", "-o/--output is required: a file for the results");
+  check_common("batch", batch.engine, batch.generate);
+  return std::move(batch);
+}
+
+Command Parser::finish_merge() {
+  if (batch_merge.requests.empty()) usage_error("batch merge", "-i/--input is required: the file of requests");
+  if (batch_merge.results.empty()) usage_error("batch merge", "-o/--output is required: the name that the shards had");
+  return std::move(batch_merge);
 }
 
 Command Parser::finish_inspect() {

@@ -6,7 +6,6 @@
 #include <set>
 
 #include "runtime/base/sha256.h"
-#include "runtime/commands/report.h"
 #include "runtime/model/files/hf_directory.h"
 
 namespace headrace {
@@ -57,7 +56,7 @@ Outcome run_document(const BatchOptions& batch, size_t index, std::string* key) 
   }
   const GenerateResult result = batch.answer(file, text);
   const bool interrupted = result.finish_reason == FinishReason::kInterrupted;
-  if (batch.results != nullptr && !interrupted) batch.results->append(result_json(result, {file, *key}));
+  if (batch.results != nullptr && !interrupted) batch.results->append(batch.result_line(result, {file, *key}));
   if (batch.events.on_result) batch.events.on_result(index, file, result);
   return interrupted ? Outcome::kInterrupted : Outcome::kAnswered;
 }
@@ -102,7 +101,7 @@ BatchOutcome run_batch(const BatchOptions& batch) {
       outcome.failure = outcome.failed == 0 || outcome.failure == error.code() ? error.code() : ExitCode::kBadInput;
       ++outcome.failed;
       if (key.empty()) key = job_key(batch.options, "unread file " + file);
-      if (batch.results != nullptr) batch.results->append(error_json(error, {file, key}));
+      if (batch.results != nullptr) batch.results->append(batch.error_line(error, {file, key}));
       if (batch.events.on_error) batch.events.on_error(index, file, error);
     }
   }

@@ -1,5 +1,5 @@
-// A batch: documents answered one after the other. A rerun finds a document's line by the request, not by the file
-// name. Owns nothing. Thread: one.
+// A batch: documents or requests answered one after the other. A rerun finds a document's line by the request, not by
+// the file name. Owns nothing. Thread: one.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cache/base.h"
+#include "runtime/commands/report.h"
 #include "runtime/commands/results_file.h"
 #include "runtime/engine/engine.h"
 
@@ -29,11 +30,14 @@ struct BatchEvents {  // each may be empty
 };
 
 struct BatchOptions {
-  std::vector<std::string> files;
+  std::vector<std::string> files;  // or names of requests
   std::string options;             // everything that can change an answer, as text: part of each key
   ResultsFile* results = nullptr;  // null: nothing is written or skipped
   std::function<std::string(const std::string& file)> read;
   std::function<GenerateResult(const std::string& file, const std::string& text)> answer;
+  // The lines of `results`, without newline.
+  std::function<std::string(const GenerateResult& result, const LineLabel& label)> result_line = result_json;
+  std::function<std::string(const Error& error, const LineLabel& label)> error_line = error_json;
   BatchEvents events;
 };
 

@@ -23,7 +23,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kKeyDigits = 64;  // job_key()
 constexpr size_t kMaxLineBytes = 256 * kMiB;
 
 [[noreturn]] void storage_error(const std::string& path, const char* what) {
@@ -92,40 +91,8 @@ uint64_t size_of(int fd, const std::string& path) {
 
 bool is_hex(std::string_view text) { return text.find_first_not_of("0123456789abcdef") == std::string_view::npos; }
 
-// Compares a possibly truncated text with the start of a result line. Each step returns true if the text matches, or
-// ends before it differs.
-class LineStart {
- public:
-  explicit LineStart(std::string_view text) : rest_(text) {}
-
-  bool literal(std::string_view expected) {
-    const size_t length = std::min(expected.size(), rest_.size());
-    const bool equal = rest_.substr(0, length) == expected.substr(0, length);
-    rest_.remove_prefix(length);
-    return equal;
-  }
-  bool key() {
-    const std::string_view digits = rest_.substr(0, kKeyDigits);
-    rest_.remove_prefix(digits.size());
-    return is_hex(digits);
-  }
-  // The content of a JSON string, up to its closing quote.
-  bool string() {
-    size_t end = 0;
-    while (end < rest_.size() && rest_[end] != '"') {
-      if (static_cast<uint8_t>(rest_[end]) < 0x20) return false;
-      end += rest_[end] == '\\' ? 2 : 1;
-    }
-    rest_.remove_prefix(std::min(end, rest_.size()));
-    return true;
-  }
-
- private:
-  std::string_view rest_;
-};
-
 // Whether `text` may be the start of a line from result_json() or error_json().
-bool may_begin_result(std::string_view text) {
+bool may_begin_document_line(std::string_view text) {
   LineStart at(text);
   if (!at.literal("{\"file\":\"") || !at.string() || !at.literal("\",\"key\":\"") || !at.key()) return false;
   LineStart other = at;
@@ -134,14 +101,8 @@ bool may_begin_result(std::string_view text) {
 
 std::string_view without_nuls(std::string_view text) { return text.substr(0, text.find_last_not_of('\0') + 1); }
 
-struct ResultLine {
-  std::string key, file;
-  bool failed = false;
-};
-
-// None if this is not a result line of this program.
-std::optional<ResultLine> parse_line(std::string_view text) {
-  if (!may_begin_result(text)) return std::nullopt;
+std::optional<ResultLine> parse_document_line(std::string_view text) {
+  if (!may_begin_document_line(text)) return std::nullopt;
   const json line = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!line.is_object()) return std::nullopt;
   const auto value = [&line](const char* name) {
@@ -153,19 +114,47 @@ std::optional<ResultLine> parse_line(std::string_view text) {
   return ours ? std::optional(result) : std::nullopt;
 }
 
-// The form of a file name in a line: bytes that are not UTF-8 become U+FFFD.
-std::string name_in_line(const std::string& file) {
-  return json::parse(json(file).dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>();
+}  // namespace
+
+bool LineStart::literal(std::string_view expected) {
+  const size_t length = std::min(expected.size(), rest_.size());
+  const bool equal = rest_.substr(0, length) == expected.substr(0, length);
+  rest_.remove_prefix(length);
+  return equal;
 }
 
-}  // namespace
+bool LineStart::key() {
+  const std::string_view digits = rest_.substr(0, kKeyDigits);
+  rest_.remove_prefix(digits.size());
+  return is_hex(digits);
+}
+
+bool LineStart::string() {
+  size_t end = 0;
+  while (end < rest_.size() && rest_[end] != '"') {
+    if (static_cast<uint8_t>(rest_[end]) < 0x20) return false;
+    end += rest_[end] == '\\' ? 2 : 1;
+  }
+  rest_.remove_prefix(std::min(end, rest_.size()));
+  return true;
+}
+
+const LineForm& document_lines() {
+  static const LineForm form{may_begin_document_line, parse_document_line};
+  return form;
+}
+
+std::string name_in_line(const std::string& name) {
+  return json::parse(json(name).dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>();
+}
 
 // ---- the file -------------------------------------------------------------------------------------------------------
 
-ResultsFile::ResultsFile(const std::string& path, const std::vector<std::string>& files) : path_(path) {
+ResultsFile::ResultsFile(const std::string& path, const std::vector<std::string>& names, const LineForm& form)
+    : path_(path), form_(form) {
   try {
     open_and_lock();
-    load(files);
+    load(names);
   } catch (...) {
     if (fd_ >= 0) ::close(fd_);
     throw;
@@ -194,20 +183,22 @@ void ResultsFile::open_and_lock() {
   }
 }
 
-void ResultsFile::load(const std::vector<std::string>& files) {
+void ResultsFile::load(const std::vector<std::string>& names) {
   struct stat info = {};
   regular_ = ::fstat(fd_, &info) == 0 && S_ISREG(info.st_mode);
   if (!regular_) return;
   std::unordered_set<std::string> retried;
-  for (const std::string& file : files) retried.insert(name_in_line(file));
+  for (const std::string& name : names) retried.insert(name_in_line(name));
   int64_t number = 1;
   uint64_t begin = 0;  // of the current line
   const auto take_line = [&](const ResultLine& line, uint64_t end) {
-    if (line.failed && retried.contains(line.file)) {
+    if (line.failed && retried.contains(line.name)) {
       dropped_.emplace_back(begin, end);
     } else {
       end_ = end;
-      if (!line.failed) ++done_[line.key], ++found_;
+      if (line.failed) return;
+      ++done_[line.key], ++found_;
+      keys_[line.name] = line.key;
     }
   };
   std::string pending;  // the current line, without its newline yet
@@ -217,18 +208,18 @@ void ResultsFile::load(const std::vector<std::string>& files) {
     const bool zeros = without_nuls(part).empty();
     pending += part;
     for (size_t end; (end = pending.find('\n', search)) != std::string::npos; search = from = end + 1, ++number) {
-      const std::optional<ResultLine> line = parse_line(std::string_view(pending).substr(from, end - from));
+      const std::optional<ResultLine> line = form_.parse(std::string_view(pending).substr(from, end - from));
       if (!line) foreign(path_, number);
       take_line(*line, begin + end - from + 1);
       begin += end - from + 1;
     }
     pending.erase(0, from);
     // Zeros after the start of a line are allowed.
-    if (pending.size() > kMaxLineBytes || (!zeros && !may_begin_result(without_nuls(pending)))) foreign(path_, number);
+    if (pending.size() > kMaxLineBytes || (!zeros && !form_.may_begin(without_nuls(pending)))) foreign(path_, number);
   });
   // A crash can leave the start of a line, and zeros instead of unwritten bytes.
   const std::string_view last = without_nuls(pending);
-  if (const std::optional<ResultLine> line = parse_line(last)) {
+  if (const std::optional<ResultLine> line = form_.parse(last)) {
     take_line(*line, begin + last.size());
     lacks_newline_ = end_ == begin + last.size();
   }
@@ -280,6 +271,11 @@ void ResultsFile::drop_lines() {
   }
   ::close(fd_);
   open_and_lock();
+}
+
+const std::string* ResultsFile::key_of(const std::string& name) const {
+  const auto it = keys_.find(name_in_line(name));
+  return it == keys_.end() ? nullptr : &it->second;
 }
 
 bool ResultsFile::take(const std::string& key) {

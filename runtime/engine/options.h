@@ -52,6 +52,8 @@ struct GenerateOptions {
   std::optional<KvMode> kv{};   // in the place of the engine's, for this run
   SamplingSettings sampling{};  // its seed is the run's seed
   bool ignore_eos = false;
+  // Texts that end the answer where the first of them begins; none of it is in the text. UTF-8, none empty.
+  std::vector<std::string> stop{};
   bool speculate = true;                    // false: plain decoding, though the engine has a draft
   std::optional<VerifyOptions> verify{};    // in the place of the engine's, for this run
   std::optional<TreeLimits> tree_limits{};  // of each step, in the place of --tree auto's own choice

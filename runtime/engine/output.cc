@@ -24,18 +24,37 @@ bool Output::take(int32_t token) {
   }
   if (tokens() == max_tokens_) return false;
   ids_.push_back(token);
-  if (decoder_) say(decoder_->push(token));
+  if (decoder_ && !say(decoder_->push(token))) {
+    decoder_.reset();  // what it holds back is behind the stop text
+    reason_ = FinishReason::kStop;
+    return false;
+  }
   return tokens() < max_tokens_;
 }
 
-void Output::say(std::string_view piece) {
-  if (piece.empty()) return;
+// False: a stop text was found, and text_ ends before it.
+bool Output::say(std::string_view piece) {
   text_ += piece;
-  if (options_.on_text) options_.on_text(piece);
+  size_t found = std::string::npos, held = 0;
+  for (const std::string& stop : options_.stop) {
+    found = std::min(found, text_.find(stop, told_));
+    size_t begun = std::min(stop.size() - 1, text_.size() - told_);
+    while (!text_.ends_with(std::string_view(stop).substr(0, begun))) --begun;
+    held = std::max(held, begun);
+  }
+  if (found != std::string::npos) text_.resize(found);
+  tell(found == std::string::npos ? text_.size() - held : found);
+  return found == std::string::npos;
+}
+
+void Output::tell(size_t end) {
+  if (options_.on_text && end > told_) options_.on_text(std::string_view(text_).substr(told_, end - told_));
+  told_ = end;
 }
 
 void Output::finish(GenerateResult* result) {
-  if (decoder_) say(decoder_->finish());
+  if (decoder_ && !say(decoder_->finish()) && reason_ == FinishReason::kLength) reason_ = FinishReason::kStop;
+  tell(text_.size());
   result->text = std::move(text_);
   result->token_ids = std::move(ids_);
   result->finish_reason = reason_;

@@ -20,7 +20,8 @@ class Output {
   Output(const Tokenizer* tokenizer, const std::vector<int32_t>& end_ids, const GenerateOptions& options,
          int64_t max_tokens);
 
-  // Takes the next token; false when the run has ended, with it or before it.
+  // Takes the next token; false when the run has ended, with it or before it: by an end token, a stop text or
+  // max_tokens.
   bool take(int32_t token);
   bool ends(int32_t token) const;  // take() would end the run with it
   // The tokens that end it.
@@ -34,7 +35,8 @@ class Output {
   int64_t taken() const { return taken_; }  // calls of take()
 
  private:
-  void say(std::string_view piece);
+  bool say(std::string_view piece);
+  void tell(size_t end);
 
   const std::vector<int32_t>& end_ids_;
   const GenerateOptions& options_;
@@ -43,6 +45,7 @@ class Output {
   std::vector<int32_t> ids_;
   int64_t taken_ = 0;
   std::string text_;
+  size_t told_ = 0;  // bytes of text_ that on_text has had: the rest may begin a stop text
   FinishReason reason_ = FinishReason::kLength;
 };
 

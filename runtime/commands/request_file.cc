@@ -1,0 +1,176 @@
+#include "runtime/commands/request_file.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "cache/base.h"
+#include "runtime/base/sha256.h"
+#include "runtime/requests/request.h"
+
+namespace headrace {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kMostShards = 1'000'000;
+constexpr size_t kMaxLineBytes = 256 * kMiB;
+// Beginnings are compared at these lengths. A shorter common beginning is not worth a saved prefix.
+constexpr size_t kFirstBeginning = 1024, kBeginningGrowth = 4;
+
+bool whole_number(std::string_view text, int64_t* out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *out);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+int64_t slurm_number(const char* name, std::optional<int64_t> fallback = std::nullopt) {
+  const char* const text = std::getenv(name);
+  if (text == nullptr && fallback) return *fallback;
+  int64_t number = 0;
+  if (text == nullptr || !whole_number(text, &number)) {
+    throw_error(ExitCode::kUsage, "--shard auto",
+                text == nullptr ? str(name, " is not set") : str(name, " is '", text, "', not a whole number"),
+                "Run it in a Slurm job array, or give --shard I/N");
+  }
+  return number;
+}
+
+bool may_begin_line(std::string_view text) {
+  LineStart at(text);
+  return at.literal("{\"id\":\"batch_req_") && at.key() && at.literal("\",\"custom_id\":");
+}
+
+std::optional<ResultLine> parse_line(std::string_view text) {
+  if (!may_begin_line(text)) return std::nullopt;
+  const json line = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!line.is_object() || !line.contains("response") || !line.contains("error")) return std::nullopt;
+  const json& id = line["custom_id"];
+  const json& response = line["response"];
+  if (!(id.is_string() || id.is_null()) || !(response.is_object() || response.is_null())) return std::nullopt;
+  const std::string key = line["id"].get<std::string>().substr(std::string_view("batch_req_").size());
+  if (key.size() != kKeyDigits) return std::nullopt;
+  const bool done = response.is_object() && response.value("status_code", json()) == 200;
+  return ResultLine{key, id.is_string() ? id.get<std::string>() : "", !done};
+}
+
+}  // namespace
+
+Shard parse_shard(const std::string& text) {
+  Shard shard;
+  if (text == "auto") {
+    const int64_t first = slurm_number("SLURM_ARRAY_TASK_MIN"), step = slurm_number("SLURM_ARRAY_TASK_STEP", 1);
+    shard.count = slurm_number("SLURM_ARRAY_TASK_COUNT");
+    shard.index = (slurm_number("SLURM_ARRAY_TASK_ID") - first) / std::max<int64_t>(step, 1);
+  } else {
+    const size_t slash = text.find('/');
+    const std::string_view all = text;
+    if (slash == std::string::npos || !whole_number(all.substr(0, slash), &shard.index) ||
+        !whole_number(all.substr(slash + 1), &shard.count)) {
+      throw_error(ExitCode::kUsage, "--shard", str("'", text, "' is neither I/N such as 0/4 nor auto"));
+    }
+  }
+  if (shard.count < 1 || shard.count > kMostShards || shard.index < 0 || shard.index >= shard.count) {
+    throw_error(ExitCode::kUsage, "--shard",
+                str("'", text, "' is shard ", shard.index, " of ", shard.count,
+                    ": shards count from 0, and there are 1 to ", kMostShards));
+  }
+  return shard;
+}
+
+std::string shard_path(const std::string& path, const Shard& shard) {
+  return shard.count == 0 ? path : str(path, ".part-", shard.index, "-of-", shard.count);
+}
+
+RequestFile::RequestFile(const std::string& path) : path_(path), in_(path, std::ios::binary) {
+  if (!in_) throw_error(ExitCode::kBadInput, path, "cannot be read");
+  std::string text;
+  uint64_t offset = 0;
+  while (std::getline(in_, text)) {
+    if (text.size() > kMaxLineBytes) {
+      throw_error(ExitCode::kBadInput, path,
+                  str("line ", lines_.size() + 1, " is longer than ", kMaxLineBytes, " bytes"));
+    }
+    add(text, offset);
+    offset += text.size() + 1;
+  }
+  if (in_.bad()) throw_error(ExitCode::kBadInput, path, "cannot be read to its end");
+  in_.clear();
+  const int64_t count = std::erase_if(lines_, [](const Line& line) { return line.bytes == 0; });
+  if (lines_.empty()) throw_error(ExitCode::kBadInput, path, str("has no request in ", count, " lines"));
+}
+
+// An empty line is no request, but it has a number.
+void RequestFile::add(std::string_view text, uint64_t offset) {
+  Line line{.number = static_cast<int64_t>(lines_.size()) + 1,
+            .offset = offset,
+            .bytes = text.size(),
+            .custom_id = "",
+            .like = {}};
+  if (text.find_first_not_of(" \t\r") == std::string_view::npos) line.bytes = 0;
+  std::string content;
+  try {
+    if (line.bytes > 0) content = parse_batch_line(text, source(line), &line.custom_id).request.text();
+  } catch (const Error&) {  // told when it is the line's turn
+  }
+  if (!line.custom_id.empty()) {
+    const auto [found, added] = numbers_.emplace(line.custom_id, line.number);
+    if (!added) {
+      throw_error(
+          ExitCode::kBadInput, path_,
+          str("lines ", found->second, " and ", line.number, " have the same custom_id: ", json(line.custom_id).dump()),
+          "Each request needs a custom_id of its own");
+    }
+  }
+  size_t level = 0;
+  for (size_t length = kFirstBeginning; length <= content.size(); length *= kBeginningGrowth, ++level) {
+    if (level == seen_.size()) seen_.emplace_back();
+    const uint64_t hash = std::hash<std::string_view>()(std::string_view(content).substr(0, length));
+    line.like.push_back(seen_[level].emplace(hash, lines_.size()).first->second);
+  }
+  lines_.push_back(std::move(line));
+}
+
+bool RequestFile::owns(const Line& line, const Shard& shard) {
+  if (shard.count <= 1) return true;
+  const std::string digest = sha256_hex(line.custom_id.empty() ? read(line) : line.custom_id);
+  return static_cast<int64_t>(std::stoull(digest.substr(0, 15), nullptr, 16)) % shard.count == shard.index;
+}
+
+std::string RequestFile::read(const Line& line) {
+  std::string text(line.bytes, '\0');
+  in_.seekg(static_cast<std::streamoff>(line.offset));
+  in_.read(text.data(), static_cast<std::streamsize>(line.bytes));
+  if (!in_ || in_.gcount() != static_cast<std::streamsize>(line.bytes)) {
+    throw_error(ExitCode::kBadInput, source(line), "cannot be read again: the file has changed");
+  }
+  return text;
+}
+
+std::string RequestFile::source(const Line& line) const { return str(path_, ": line ", line.number); }
+
+std::string RequestFile::name(const Line& line) const {
+  return line.custom_id.empty() ? str("line ", line.number) : line.custom_id;
+}
+
+void order_by_beginnings(std::vector<RequestFile::Line>* lines) {
+  // A line shorter than a length stands where it is, behind those that share less with their neighbours.
+  const auto place = [](const RequestFile::Line& line, size_t level) {
+    return level < line.like.size() ? line.like[level] : static_cast<size_t>(line.number - 1);
+  };
+  std::stable_sort(lines->begin(), lines->end(), [&place](const RequestFile::Line& a, const RequestFile::Line& b) {
+    const size_t levels = std::max(a.like.size(), b.like.size()) + 1;
+    for (size_t level = 0; level < levels; ++level) {
+      const size_t left = place(a, level), right = place(b, level);
+      if (left != right) return left < right;
+    }
+    return false;
+  });
+}
+
+const LineForm& request_lines() {
+  static const LineForm form{may_begin_line, parse_line};
+  return form;
+}
+
+}  // namespace headrace

@@ -1,0 +1,59 @@
+// A file of requests in OpenAI's batch form, one JSON object a line, and the results of such a batch. Thread: one.
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/commands/results_file.h"
+
+namespace headrace {
+
+// A part of a batch: the requests whose identity hashes to `index` of `count`, in whatever order they stand.
+struct Shard {
+  int64_t index = 0, count = 0;  // 0: the whole batch is one
+};
+// "2/8", or "auto": by the variables of a Slurm job array. Throws Error(kUsage) that names the text or the variable.
+Shard parse_shard(const std::string& text);
+// The file of a shard's results: "out.jsonl.part-2-of-8"; `path` itself for a whole batch.
+std::string shard_path(const std::string& path, const Shard& shard);
+
+class RequestFile {
+ public:
+  struct Line {
+    int64_t number;            // from 1
+    uint64_t offset, bytes;    // without the newline
+    std::string custom_id;     // empty: the line has none that can be read
+    std::vector<size_t> like;  // by the beginnings of its text: equal numbers mean equal beginnings
+  };
+
+  // Reads the file. Throws Error(kBadInput): it cannot be read, has no request, or has one custom_id twice.
+  explicit RequestFile(const std::string& path);
+
+  const std::vector<Line>& lines() const { return lines_; }
+  bool owns(const Line& line, const Shard& shard);  // whether the line belongs to the shard
+  std::string read(const Line& line);               // its text
+  std::string source(const Line& line) const;       // "requests.jsonl: line 7"
+  std::string name(const Line& line) const;         // its custom_id, or "line 7"
+
+ private:
+  void add(std::string_view text, uint64_t offset);
+
+  std::string path_;
+  std::ifstream in_;
+  std::vector<Line> lines_;
+  std::unordered_map<std::string, int64_t> numbers_;        // custom_id -> line
+  std::vector<std::unordered_map<uint64_t, size_t>> seen_;  // a length of beginnings -> hash -> first line
+};
+
+// Requests that begin alike, one after another, so that a saved prefix serves the next; groups in the order in which
+// they first appear.
+void order_by_beginnings(std::vector<RequestFile::Line>* lines);
+
+// The lines that runtime/requests/response.h writes. A line's name is its custom_id; empty: it has none.
+const LineForm& request_lines();
+
+}  // namespace headrace

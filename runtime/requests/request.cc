@@ -1,0 +1,199 @@
+#include "runtime/requests/request.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+
+#include "runtime/base/json_file.h"
+#include "runtime/text/document.h"
+
+namespace headrace {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kMostTokens = int64_t{1} << 40;
+constexpr size_t kMostStops = 4;  // OpenAI's limit
+
+// Fields that change no answer.
+constexpr std::array<std::string_view, 9> kIgnored = {"user",
+                                                      "metadata",
+                                                      "store",
+                                                      "service_tier",
+                                                      "prompt_cache_key",
+                                                      "safety_identifier",
+                                                      "stream_options",
+                                                      "prompt_cache_retention",
+                                                      "verbosity"};
+constexpr std::array<std::string_view, 11> kRead = {
+    "model", "messages", "prompt", "max_tokens", "max_completion_tokens", "temperature", "top_p",
+    "top_k", "min_p",    "seed",   "stop"};
+
+// Fields that are accepted with the one value that asks for nothing.
+struct Fixed {
+  const char* name;
+  const char* value;  // JSON
+};
+constexpr std::array<Fixed, 12> kFixed = {{{"n", "1"},
+                                           {"best_of", "1"},
+                                           {"stream", "false"},
+                                           {"echo", "false"},
+                                           {"logprobs", "false"},
+                                           {"top_logprobs", "0"},
+                                           {"presence_penalty", "0"},
+                                           {"frequency_penalty", "0"},
+                                           {"logit_bias", "{}"},
+                                           {"tools", "[]"},
+                                           {"suffix", "\"\""},
+                                           {"response_format", R"({"type":"text"})"}}};
+
+bool contains(const auto& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+void check_fields(const JsonFields& body, const json& object) {
+  for (const auto& [name, value] : object.items()) {
+    if (contains(kRead, name) || contains(kIgnored, name) || value.is_null()) continue;
+    const auto fixed = std::find_if(kFixed.begin(), kFixed.end(), [&](const Fixed& f) { return name == f.name; });
+    if (fixed == kFixed.end()) body.refuse(name.c_str(), "is not supported: this program does not know the field");
+    if (value != json::parse(fixed->value))
+      body.refuse(name.c_str(), str("is not supported: only ", fixed->value, " is"));
+  }
+}
+
+std::string utf8(const JsonFields& body, const char* key, const json& value) {
+  if (!value.is_string()) body.refuse(key, "must be text");
+  return value.get<std::string>();  // the parser refuses what is not UTF-8
+}
+
+// A string, or a list of {"type": "text", "text"}.
+std::string content_of(const JsonFields& body, const json& message) {
+  const auto content = message.find("content");
+  if (content == message.end()) body.refuse("messages", "has a message without content");
+  if (content->is_string()) return content->get<std::string>();
+  if (!content->is_array()) body.refuse("messages", "has a message whose content is neither text nor a list of parts");
+  std::string text;
+  for (const json& part : *content) {
+    if (!part.is_object() || part.value("type", json()) != "text" || !part.value("text", json()).is_string()) {
+      body.refuse("messages", "has a part that is not text: only text is supported");
+    }
+    text += part["text"].get<std::string>();
+  }
+  return text;
+}
+
+ChatMessages messages_of(const JsonFields& body) {
+  const json* list = body.find("messages");
+  if (list == nullptr || !list->is_array() || list->empty()) body.refuse("messages", "must be a list of messages");
+  ChatMessages messages;
+  bool user = false;
+  for (size_t i = 0; i < list->size(); ++i) {
+    const json& message = (*list)[i];
+    if (!message.is_object()) body.refuse("messages", "has a message that is not an object");
+    const json role = message.value("role", json());
+    if ((role == "system" || role == "developer") && i == 0) {
+      messages.system = content_of(body, message);
+    } else if (role == "user" && !user) {
+      messages.user = content_of(body, message);
+      user = true;
+    } else {
+      throw_error(ExitCode::kBadInput, body.source(),
+                  str(body.label("messages"), "[", i, "] has the role ", shown(role),
+                      ": only one user message is supported, with or without a system message before it"));
+    }
+  }
+  if (!user) body.refuse("messages", "has no user message");
+  return messages;
+}
+
+std::vector<std::string> stops_of(const JsonFields& body) {
+  std::vector<std::string> stops;
+  const json* value = body.find("stop");
+  if (value == nullptr) return stops;
+  if (value->is_array()) {
+    for (const json& stop : *value) stops.push_back(utf8(body, "stop", stop));
+  } else {
+    stops.push_back(utf8(body, "stop", *value));
+  }
+  if (stops.size() > kMostStops) body.refuse("stop", str("has ", stops.size(), " texts: at most ", kMostStops));
+  for (const std::string& stop : stops) {
+    if (stop.empty()) body.refuse("stop", "has an empty text");
+  }
+  return stops;
+}
+
+template <typename T>
+std::optional<T> number_of(const JsonFields& body, const char* key, double min, double max) {
+  if (!body.has(key)) return std::nullopt;
+  return static_cast<T>(body.number(key, min, max));
+}
+
+Request parse_body(const json& object, const std::string& source, RequestKind kind) {
+  const JsonFields body(object, source, "body.");
+  check_fields(body, object);
+  Request request;
+  request.kind = kind;
+  if (!body.has("model")) body.refuse("model", "");
+  request.model = body.string_or("model", "");
+  const char* const wrong = kind == RequestKind::kChat ? "prompt" : "messages";
+  if (body.has(wrong)) body.refuse(wrong, "belongs to the other kind of completion");
+  if (kind == RequestKind::kChat) {
+    request.messages = messages_of(body);
+  } else {
+    const json* prompt = body.find("prompt");
+    if (prompt == nullptr) body.refuse("prompt", "");
+    request.prompt = utf8(body, "prompt", *prompt);
+  }
+  for (const char* key : {"max_tokens", "max_completion_tokens"}) {
+    if (body.has(key)) request.max_tokens = body.integer(key, 1, kMostTokens);
+  }
+  request.temperature = number_of<float>(body, "temperature", 0, 2);
+  request.top_p = number_of<float>(body, "top_p", 1e-6, 1);
+  request.min_p = number_of<float>(body, "min_p", 0, 1);
+  if (body.has("top_k")) request.top_k = static_cast<int32_t>(body.integer("top_k", 0, INT32_MAX));
+  if (body.has("seed")) request.seed = static_cast<uint64_t>(body.integer("seed", INT64_MIN, INT64_MAX));
+  request.stop = stops_of(body);
+  return request;
+}
+
+}  // namespace
+
+void Request::apply(GenerateOptions* options) const {
+  SamplingSettings& s = options->sampling;
+  if (max_tokens) options->max_tokens = *max_tokens;
+  if (temperature) s.temperature = *temperature;
+  if (top_p) s.top_p = *top_p;
+  if (min_p) s.min_p = *min_p;
+  if (top_k) s.top_k = *top_k;
+  if (seed) s.seed = *seed;
+  options->stop = stop;
+}
+
+std::optional<RequestKind> request_kind(std::string_view url) {
+  if (url == "/v1/chat/completions") return RequestKind::kChat;
+  if (url == "/v1/completions") return RequestKind::kCompletion;
+  return std::nullopt;
+}
+
+BatchLine parse_batch_line(std::string_view text, const std::string& source, std::string* custom_id) {
+  const json object = parse_json_object(text, source, DuplicateKeys::kRefuse);
+  const JsonFields line(object, source);
+  BatchLine parsed;
+  parsed.custom_id = line.string_or("custom_id", "");
+  if (parsed.custom_id.empty()) line.refuse("custom_id", "must be a text that is not empty");
+  if (custom_id != nullptr) *custom_id = parsed.custom_id;
+  if (line.string_or("method", "") != "POST") line.refuse("method", "must be \"POST\"");
+  const std::optional<RequestKind> kind = request_kind(line.string_or("url", ""));
+  if (!kind) line.refuse("url", "must be \"/v1/chat/completions\" or \"/v1/completions\"");
+  const json* body = line.find("body");
+  if (body == nullptr || !body->is_object()) line.refuse("body", "must be an object");
+  for (const auto& [name, value] : object.items()) {
+    if (name != "custom_id" && name != "method" && name != "url" && name != "body") {
+      line.refuse(name.c_str(), "is not supported: a line has custom_id, method, url and body");
+    }
+  }
+  parsed.request = parse_body(*body, source, *kind);
+  return parsed;
+}
+
+}  // namespace headrace

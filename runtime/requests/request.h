@@ -1,0 +1,48 @@
+// A request in OpenAI's form: the body of /v1/chat/completions or /v1/completions as values. What it asks for and this
+// program cannot do is an error, not ignored. Pure; any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/engine/options.h"
+#include "runtime/text/chat.h"
+
+namespace headrace {
+
+enum class RequestKind { kChat, kCompletion };
+
+struct Request {
+  RequestKind kind = RequestKind::kChat;
+  std::string model;      // as the request names it; the answer repeats it
+  ChatMessages messages;  // kChat: one user message, with or without a system message before it
+  std::string prompt;     // kCompletion: plain text
+  std::optional<int64_t> max_tokens;
+  std::optional<float> temperature, top_p, min_p;
+  std::optional<int32_t> top_k;
+  std::optional<uint64_t> seed;
+  std::vector<std::string> stop;
+
+  // Sets in `options` what the request gives.
+  void apply(GenerateOptions* options) const;
+  // The text that the model reads, for requests that begin alike.
+  std::string text() const { return kind == RequestKind::kChat ? messages.system + '\n' + messages.user : prompt; }
+};
+
+// "/v1/chat/completions" or "/v1/completions". None: another address.
+std::optional<RequestKind> request_kind(std::string_view url);
+
+// A line of a batch: {"custom_id", "method": "POST", "url", "body"}.
+struct BatchLine {
+  std::string custom_id;
+  Request request;
+};
+
+// `source` names the line in errors: "requests.jsonl: line 7". Throws Error(kBadInput) that names the field and its
+// value. `custom_id`, if given, receives the identity even where the rest is wrong.
+BatchLine parse_batch_line(std::string_view json, const std::string& source, std::string* custom_id = nullptr);
+
+}  // namespace headrace

@@ -1,0 +1,188 @@
+// headrace batch: answers in OpenAI's form, reruns, shards, and kill -9 at any point.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/cli/program_fixture.h"
+
+namespace headrace {
+namespace {
+
+using nlohmann::json;
+
+class BatchProgram : public ProgramTest {
+ protected:
+  static json completion(const std::string& id, const std::string& prompt, const json& more = json::object()) {
+    json body = {{"model", "tiny"}, {"prompt", prompt}};
+    body.update(more);
+    return {{"custom_id", id}, {"method", "POST"}, {"url", "/v1/completions"}, {"body", body}};
+  }
+  static json chat(const std::string& id, const std::string& user) {
+    return {{"custom_id", id},
+            {"method", "POST"},
+            {"url", "/v1/chat/completions"},
+            {"body", {{"model", "tiny"}, {"messages", {{{"role", "user"}, {"content", user}}}}}}};
+  }
+  static std::string requests(const std::vector<json>& lines) {
+    std::string text;
+    for (const json& line : lines) text += line.dump() + "\n";
+    return folder_->write("in.jsonl", text);
+  }
+  Finished batch(const std::string& in, const std::string& out, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> args = {"-i", in, "-o", *folder_ / out};
+    args.insert(args.end(), more.begin(), more.end());
+    return run("batch", args);
+  }
+  // By custom_id, without what differs from run to run.
+  static std::map<std::string, json> answers(const std::string& out) {
+    std::map<std::string, json> by_id;
+    for (json line : json_lines(folder_->read(out))) {
+      if (line["response"].is_object()) {
+        line["response"]["body"].erase("created");
+        line["response"]["body"].erase("timings");
+      }
+      const std::string id = line["custom_id"].is_string() ? line["custom_id"].get<std::string>() : "";
+      EXPECT_TRUE(by_id.emplace(id, line).second) << id << " twice";
+    }
+    return by_id;
+  }
+};
+
+TEST_F(BatchProgram, AnswersAsGenerateDoes) {
+  const std::string in = requests({completion("a", "First."), chat("b", "Second."),
+                                   completion("c", "First.", {{"max_tokens", 3}, {"temperature", 0.9}, {"seed", 7}})});
+  const Finished finished = batch(in, "answers.jsonl");
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_NE(finished.err.find("3 answered, 0 done before, 0 failed"), std::string::npos) << finished.err;
+  const auto lines = answers("answers.jsonl");
+  ASSERT_EQ(lines.size(), 3u);
+  const json a = lines.at("a")["response"]["body"], b = lines.at("b")["response"]["body"];
+  const json c = lines.at("c")["response"]["body"];
+  const json plain = json::parse(run("generate", {"-p", "First.", "--no-chat-template", "--json", "-q"}).out);
+  EXPECT_EQ(a["choices"][0]["text"], plain["text"]);
+  EXPECT_EQ(a["usage"]["prompt_tokens"], plain["prompt_tokens"]);
+  EXPECT_EQ(a["usage"]["completion_tokens"], 12);
+  EXPECT_EQ(a["object"], "text_completion");
+  EXPECT_EQ(b["object"], "chat.completion");
+  EXPECT_EQ(b["choices"][0]["message"]["content"],
+            json::parse(run("generate", {"-p", "Second.", "--json", "-q"}).out)["text"]);
+  EXPECT_EQ(b["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(c["usage"]["completion_tokens"], 3);
+  const json seeded = json::parse(
+      run("generate", {"-p", "First.", "--no-chat-template", "--temp", "0.9", "--seed", "7", "-n", "3", "--json", "-q"})
+          .out);
+  EXPECT_EQ(c["choices"][0]["text"], seeded["text"]);
+}
+
+TEST_F(BatchProgram, AStopTextEndsTheAnswer) {
+  const std::string whole =
+      json::parse(run("generate", {"-p", "First.", "--no-chat-template", "--json", "-q"}).out)["text"];
+  ASSERT_GT(whole.size(), 6u);
+  const json ascii = [&] {  // a character that is a text of its own
+    for (const char one : whole.substr(2)) {
+      if (one > 0x20 && one < 0x7f) return json(std::string(1, one));
+    }
+    return json();
+  }();
+  ASSERT_TRUE(ascii.is_string()) << whole;
+  batch(requests({completion("a", "First.", {{"stop", ascii}})}), "stopped.jsonl");
+  const json body = answers("stopped.jsonl").at("a")["response"]["body"];
+  EXPECT_EQ(body["choices"][0]["text"], whole.substr(0, whole.find(ascii.get<std::string>())));
+  EXPECT_EQ(body["choices"][0]["finish_reason"], "stop");
+}
+
+TEST_F(BatchProgram, ABadLineIsAnErrorLineAndTheRestGoesOn) {
+  const std::string in = folder_->write("mixed.jsonl", completion("a", "x").dump() + "\n{\"custom_id\n" +
+                                                           completion("b", "x", {{"stream", true}}).dump() + "\n" +
+                                                           completion("long", std::string(3000, 'x')).dump() + "\n" +
+                                                           completion("c", "x").dump() + "\n");
+  const Finished finished = batch(in, "mixed_out.jsonl", {"-c", "500"});
+  EXPECT_EQ(finished.exit_code, 3);
+  EXPECT_NE(finished.err.find("2 answered, 0 done before, 3 failed"), std::string::npos) << finished.err;
+  const auto lines = answers("mixed_out.jsonl");
+  ASSERT_EQ(lines.size(), 5u);
+  EXPECT_EQ(lines.at("a")["response"]["status_code"], 200);
+  EXPECT_EQ(lines.at("c")["response"]["status_code"], 200);
+  EXPECT_EQ(lines.at("b")["response"]["status_code"], 400);
+  EXPECT_NE(lines.at("b")["response"]["body"]["error"]["message"].get<std::string>().find(": line 3: body.stream true"),
+            std::string::npos);
+  EXPECT_EQ(lines.at("long")["response"]["status_code"], 400);
+  EXPECT_TRUE(lines.at("")["response"].is_null());
+  EXPECT_NE(lines.at("")["error"]["message"].get<std::string>().find(": line 2: "), std::string::npos);
+  // A rerun tries the failed ones again and leaves one line for each.
+  const Finished again = batch(in, "mixed_out.jsonl", {"-c", "500"});
+  EXPECT_NE(again.err.find("0 answered, 2 done before, 3 failed"), std::string::npos) << again.err;
+  EXPECT_EQ(answers("mixed_out.jsonl"), lines);
+}
+
+TEST_F(BatchProgram, NothingRunsIfTheFilesAreWrong) {
+  const std::string twice = requests({completion("a", "x"), completion("b", "y"), completion("a", "z")});
+  const Finished refused = batch(twice, "twice.jsonl");
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_NE(refused.err.find("lines 1 and 3 have the same custom_id"), std::string::npos) << refused.err;
+  EXPECT_EQ(folder_->read("twice.jsonl"), "");
+
+  ASSERT_EQ(batch(requests({completion("a", "x")}), "other.jsonl").exit_code, 0);
+  const std::string before = folder_->read("other.jsonl");
+  const Finished other = batch(requests({completion("b", "y"), completion("a", "another")}), "other.jsonl");
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_NE(other.err.find("answers 'a' as another request"), std::string::npos) << other.err;
+  EXPECT_EQ(folder_->read("other.jsonl"), before);
+  EXPECT_EQ(batch(requests({completion("a", "x")}), "other.jsonl", {"--temp", "0.5"}).exit_code, 2);
+
+  const std::string in = requests({completion("a", "x")});
+  EXPECT_EQ(run("batch", {"-i", in, "-o", in}).exit_code, 2);
+  EXPECT_EQ(folder_->read("in.jsonl"), completion("a", "x").dump() + "\n");
+  EXPECT_EQ(run("batch", {"-i", in}).exit_code, 2);
+  EXPECT_EQ(run("batch", {"-o", *folder_ / "o.jsonl"}).exit_code, 2);
+  EXPECT_EQ(batch(in, "o.jsonl", {"--shard", "2/2"}).exit_code, 2);
+}
+
+TEST_F(BatchProgram, ShardsJoinToWhatOneRunGives) {
+  std::vector<json> lines;
+  for (int i = 0; i < 9; ++i) lines.push_back(completion("r" + std::to_string(i), std::to_string(i)));
+  const std::string in = requests(lines);
+  ASSERT_EQ(batch(in, "single.jsonl").exit_code, 0);
+  for (const char* shard : {"0/3", "1/3", "2/3"})
+    ASSERT_EQ(batch(in, "sharded.jsonl", {"--shard", shard}).exit_code, 0);
+  const Finished merged = run_program({"batch", "merge", "-i", in, "-o", *folder_ / "sharded.jsonl"});
+  EXPECT_EQ(merged.exit_code, 0) << merged.err;
+  EXPECT_NE(merged.out.find("9 requests from 3 shards, 0 failed"), std::string::npos) << merged.out;
+  EXPECT_EQ(answers("sharded.jsonl"), answers("single.jsonl"));
+  size_t number = 0;
+  for (const json& line : json_lines(folder_->read("sharded.jsonl"))) {
+    EXPECT_EQ(line["custom_id"], "r" + std::to_string(number++));
+  }
+}
+
+TEST_F(BatchProgram, KillNineLosesNothingAndAnswersNothingTwice) {
+  std::vector<json> lines;
+  for (int i = 0; i < 12; ++i)
+    lines.push_back(completion("r" + std::to_string(i), std::to_string(i), {{"max_tokens", 150}}));
+  const std::string in = requests(lines);
+  const auto begun = std::chrono::steady_clock::now();
+  ASSERT_EQ(batch(in, "undisturbed.jsonl").exit_code, 0);
+  const auto whole = std::chrono::steady_clock::now() - begun;
+  int killed = 0;
+  for (const int share : {30, 45, 60, 40, 50}) {  // percent of a whole run's time
+    Program program(
+        {"batch", "-m", model_, "-n", "12", "--ignore-eos", "-t", "1", "-i", in, "-o", *folder_ / "killed.jsonl", "-q"},
+        Program::Streams::kNone);
+    std::this_thread::sleep_for(whole * share / 100);
+    killed += program.running() ? 1 : 0;
+    program.send(SIGKILL);
+    program.wait();
+  }
+  EXPECT_GT(killed, 0);
+  ASSERT_EQ(batch(in, "killed.jsonl").exit_code, 0);
+  EXPECT_EQ(answers("killed.jsonl"), answers("undisturbed.jsonl"));
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,138 @@
+// Lines of a batch as requests: what is taken, and what is refused by the name of its field.
+#include "runtime/requests/request.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/support/refusal.h"
+
+namespace headrace {
+namespace {
+
+using nlohmann::json;
+using testing_support::expect_error;
+
+json chat() {
+  return {{"custom_id", "one"},
+          {"method", "POST"},
+          {"url", "/v1/chat/completions"},
+          {"body", {{"model", "m"}, {"messages", {{{"role", "user"}, {"content", "hello"}}}}}}};
+}
+
+json completion() {
+  return {{"custom_id", "two"},
+          {"method", "POST"},
+          {"url", "/v1/completions"},
+          {"body", {{"model", "m"}, {"prompt", "hello"}}}};
+}
+
+BatchLine parse(const json& line) { return parse_batch_line(line.dump(), "in: line 7"); }
+
+TEST(Requests, ValuesOfAChat) {
+  json line = chat();
+  line["body"]["messages"] = {
+      {{"role", "system"}, {"content", "be brief"}},
+      {{"role", "user"}, {"content", {{{"type", "text"}, {"text", "a"}}, {{"type", "text"}, {"text", "b"}}}}}};
+  line["body"].update({{"max_completion_tokens", 7},
+                       {"temperature", 0.5},
+                       {"top_p", 0.9},
+                       {"seed", -1},
+                       {"top_k", 3},
+                       {"min_p", 0.1},
+                       {"stop", {"x", "y"}},
+                       {"n", 1},
+                       {"stream", false},
+                       {"user", "me"},
+                       {"logprobs", nullptr},
+                       {"response_format", {{"type", "text"}}}});
+  const BatchLine parsed = parse(line);
+  EXPECT_EQ(parsed.custom_id, "one");
+  EXPECT_EQ(parsed.request.messages.system, "be brief");
+  EXPECT_EQ(parsed.request.messages.user, "ab");
+  GenerateOptions options;
+  parsed.request.apply(&options);
+  EXPECT_EQ(options.max_tokens, 7);
+  EXPECT_FLOAT_EQ(options.sampling.temperature, 0.5f);
+  EXPECT_FLOAT_EQ(options.sampling.top_p, 0.9f);
+  EXPECT_FLOAT_EQ(options.sampling.min_p, 0.1f);
+  EXPECT_EQ(options.sampling.top_k, 3);
+  EXPECT_EQ(options.sampling.seed, UINT64_MAX);
+  EXPECT_EQ(options.stop, (std::vector<std::string>{"x", "y"}));
+}
+
+TEST(Requests, WhatIsLeftOutFollowsTheOptions) {
+  GenerateOptions options;
+  options.max_tokens = 99;
+  options.sampling = {.temperature = 0.7f, .top_k = 5, .top_p = 0.8f, .min_p = 0.2f, .seed = 4};
+  parse(completion()).request.apply(&options);
+  EXPECT_EQ(options.max_tokens, 99);
+  EXPECT_FLOAT_EQ(options.sampling.temperature, 0.7f);
+  EXPECT_EQ(options.sampling.seed, 4u);
+  EXPECT_EQ(parse(completion()).request.text(), "hello");
+}
+
+TEST(Requests, AreRefusedByTheNameOfTheField) {
+  struct Case {
+    std::vector<std::string> path;
+    json value;
+    const char* says;
+  };
+  const std::vector<Case> cases = {
+      {{"custom_id"}, 5, "custom_id 5 must be a string"},
+      {{"custom_id"}, "", "custom_id \"\" must be"},
+      {{"method"}, "GET", "method \"GET\" must be \"POST\""},
+      {{"url"}, "/v1/embeddings", "url \"/v1/embeddings\""},
+      {{"body"}, json::array(), "body [] must be an object"},
+      {{"extra"}, 1, "extra 1 is not supported"},
+      {{"body", "model"}, nullptr, "body.model is missing"},
+      {{"body", "prompt"}, "x", "body.prompt \"x\" belongs to the other kind"},
+      {{"body", "messages"}, json::array(), "body.messages [] must be"},
+      {{"body", "messages"}, {{{"role", "user"}}}, "without content"},
+      {{"body", "messages"}, {{{"role", "system"}, {"content", "s"}}}, "has no user message"},
+      {{"body", "messages"},
+       {{{"role", "user"}, {"content", "a"}}, {{"role", "assistant"}, {"content", "b"}}},
+       "body.messages[1] has the role \"assistant\""},
+      {{"body", "messages"},
+       {{{"role", "user"}, {"content", {{{"type", "image_url"}, {"image_url", "x"}}}}}},
+       "only text is supported"},
+      {{"body", "max_tokens"}, 0, "body.max_tokens 0 must be a whole number from 1"},
+      {{"body", "temperature"}, 2.5, "body.temperature 2.5 must be from 0 to 2"},
+      {{"body", "top_p"}, 0, "body.top_p 0 must be"},
+      {{"body", "stop"}, {"a", "b", "c", "d", "e"}, "has 5 texts: at most 4"},
+      {{"body", "stop"}, "", "has an empty text"},
+      {{"body", "stop"}, 5, "body.stop 5 must be text"},
+      {{"body", "n"}, 2, "body.n 2 is not supported: only 1 is"},
+      {{"body", "stream"}, true, "body.stream true is not supported"},
+      {{"body", "tools"}, {{{"type", "function"}}}, "body.tools"},
+      {{"body", "frequency_penalty"}, 0.5, "body.frequency_penalty 0.5 is not supported"},
+      {{"body", "response_format"}, {{"type", "json_object"}}, "body.response_format"},
+      {{"body", "surprise"}, true, "body.surprise true is not supported"},
+  };
+  for (const Case& one : cases) {
+    json line = chat();
+    json* at = &line;
+    for (const std::string& key : one.path) at = &(*at)[key];
+    *at = one.value;
+    expect_error(ExitCode::kBadInput, "in: line 7", {one.says}, [&line] { parse(line); });
+  }
+  json both = completion();
+  both["body"]["messages"] = chat()["body"]["messages"];
+  expect_error(ExitCode::kBadInput, "in: line 7", {"body.messages"}, [&both] { parse(both); });
+  expect_error(ExitCode::kBadInput, "in: line 7", {"not valid JSON"}, [] { parse_batch_line("{", "in: line 7"); });
+  expect_error(ExitCode::kBadInput, "in: line 7", {}, [] { parse_batch_line("{\"a\xff\":1}", "in: line 7"); });
+  expect_error(ExitCode::kBadInput, "in: line 7", {}, [] { parse_batch_line(R"({"a":1,"a":2})", "in: line 7"); });
+}
+
+TEST(Requests, TheIdentityIsKnownWhereTheRestIsWrong) {
+  json line = chat();
+  line["url"] = "/elsewhere";
+  std::string id;
+  EXPECT_THROW(parse_batch_line(line.dump(), "in", &id), Error);
+  EXPECT_EQ(id, "one");
+}
+
+}  // namespace
+}  // namespace headrace
