@@ -2,7 +2,7 @@
 # Installs the Debian packages that the build needs, and only those that are missing: install.sh SET...
 #   build   compiler, CMake, libraries          tests   GoogleTest, Google Benchmark
 #   model   what fetch_model.sh needs           checks  clang with its sanitizers, fuzzer and linker, clang-format, clang-tidy
-#   deb     what deb.sh needs
+#   deb     what deb.sh needs                    slurm   what slurm.sh needs
 # As root or with sudo. On another system than Debian it names the packages and lets CMake find what is there.
 set -euo pipefail
 
@@ -15,7 +15,8 @@ for set in "$@"; do
     model) python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip); packages+=(ca-certificates) ;;
     checks) packages+=(clang-14 libclang-rt-14-dev lld-14 clang-format-14 clang-tidy-14) ;;
     deb) packages+=(dpkg-dev debootstrap) ;;
-    *) echo "install.sh: unknown set '$set' (build, tests, model, checks, deb)" >&2; exit 2 ;;
+    slurm) packages+=(slurm-wlm munge) ;;
+    *) echo "install.sh: unknown set '$set' (build, tests, model, checks, deb, slurm)" >&2; exit 2 ;;
   esac
 done
 
