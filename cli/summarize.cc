@@ -13,6 +13,7 @@
 #include "cli/print/interrupt.h"
 #include "cli/print/report.h"
 #include "runtime/commands/batch.h"
+#include "runtime/commands/long_document.h"
 #include "runtime/commands/report.h"
 #include "runtime/text/document.h"
 
@@ -33,10 +34,11 @@ class Summarizer {
     console_.note_engine(engine_);
     BatchOptions batch;
     batch.files = files_;
-    batch.options = answer_options(args_.engine, args_.generate, engine_,
-                                   {args_.system, args_.instruction, str(static_cast<int>(args_.truncate))});
+    batch.options =
+        answer_options(args_.engine, args_.generate, engine_,
+                       {args_.system, args_.instruction, str(args_.split ? 2 : static_cast<int>(args_.truncate))});
     batch.results = results_.get();
-    const ReadOptions reading{.limit = args_.truncate == Truncate::kNone ? engine_.document_limit() : DocumentLimit(),
+    const ReadOptions reading{.limit = refuses() ? engine_.document_limit() : DocumentLimit(),
                               .interrupt = interrupt_.flag()};
     batch.read = [&reading](const std::string& file) { return read_document(file, reading); };
     batch.answer = [this](const std::string& file, const std::string& text) { return answer(file, text); };
@@ -58,6 +60,7 @@ class Summarizer {
 
  private:
   bool many() const { return files_.size() > 1; }
+  bool refuses() const { return args_.truncate == Truncate::kNone && !args_.split; }  // a document that is too long
 
   void begin(size_t index, const std::string& file) {
     const std::string shown = visible_name(file);
@@ -73,24 +76,43 @@ class Summarizer {
                             .truncate = args_.truncate,
                             .context_tokens = engine_.context_limit(),
                             .answer_tokens = answer_room()};
-    const DocumentPrompt prompt = document_prompt(file, text, rules, [this](std::string_view user) {
+    const EncodePrompt encode = [this](std::string_view user) {
       return args_.engine.use_chat_template ? engine_.encode({args_.system, std::string(user)})
                                             : engine_.encode_plain(user);
-    });
-    GenerateOptions options = args_.generate;
-    options.interrupt = interrupt_.flag();
-    options.on_text = console_.text_sink();
-    options.label = file;
-    GenerateResult result = engine_.generate(prompt.ids, options, &console_.progress());
+    };
+    if (args_.split) {
+      return answer_long(file, text, rules, encode, [&](const std::vector<int32_t>& ids, const PartLabel& part) {
+        if (!part.last) console_.progress().print_line(part_line(part, ids.size()));
+        return generate(file, ids, part.last);
+      });
+    }
+    const DocumentPrompt prompt = document_prompt(file, text, rules, encode);
+    GenerateResult result = generate(file, prompt.ids, /*streams=*/true);
     result.left_out = {.whole_tokens = prompt.whole_tokens, .tokens = prompt.left_out_tokens()};
     return result;
   }
 
+  GenerateResult generate(const std::string& file, const std::vector<int32_t>& ids, bool streams) {
+    GenerateOptions options = args_.generate;
+    // An answer that takes all the room there is would be as long as the part.
+    if (!streams && options.max_tokens < 0) options.max_tokens = answer_room();
+    options.interrupt = interrupt_.flag();
+    if (streams) options.on_text = console_.text_sink();
+    options.label = file;
+    return engine_.generate(ids, options, &console_.progress());
+  }
+
+  // "report.txt: part 2 of 5, 7,900 tokens"; of the summaries: "report.txt: summaries 1, part 1 of 2, ...".
+  std::string part_line(const PartLabel& part, size_t tokens) const {
+    return str(label_, ": ", part.level > 1 ? str("summaries ", part.level - 1, ", ") : "", "part ", part.part, " of ",
+               part.parts, ", ", format_count(static_cast<int64_t>(tokens)), " tokens");
+  }
+
   // The room that a document must leave: the whole answer, but at most a quarter of the context. With -n -1 the answer
-  // takes the rest of the context: a quarter if documents are truncated, else at least one token.
+  // takes the rest of the context: a quarter if documents are cut, else at least one token.
   int64_t answer_room() const {
     const int64_t quarter = engine_.context_limit() / 4, most = args_.generate.max_tokens;
-    if (most < 0) return args_.truncate == Truncate::kMiddle ? quarter : 1;
+    if (most < 0) return refuses() ? 1 : quarter;
     return std::min(most, quarter);
   }
 

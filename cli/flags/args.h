@@ -36,6 +36,7 @@ struct SummarizeArgs {
   std::vector<std::string> paths;
   std::string instruction = "Write a short summary of the text above.", system;
   Truncate truncate = Truncate::kNone;
+  bool split = false;   // --long split
   std::string results;  // -o; empty: text on stdout
 };
 

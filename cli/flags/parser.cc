@@ -140,10 +140,15 @@ void Parser::add_summarize() {
        {"--truncate", "WHERE",
         choice_value<Truncate>(&summarize.truncate, {{"none", Truncate::kNone}, {"middle", Truncate::kMiddle}}),
         "Where to cut a document that is too long: none (report an error) or middle [none]"},
+       {"--long", "HOW", choice_value<bool>(&summarize.split, {{"refuse", false}, {"split", true}}),
+        "What to do with a document that is too long: refuse it, or split it, summarize the parts, then their "
+        "summaries "
+        "[refuse]"},
        {"-o,--output", "FILE", text_value(&summarize.results),
         "Append one JSON line per document to FILE; a rerun skips documents that FILE already has; -: as --json"}});
   add_common(*summarize_app, &summarize.engine, &summarize.generate, &summarize.output);
   exclude_each_other(*summarize_app, {"--system", "--no-chat-template"});
+  exclude_each_other(*summarize_app, {"--truncate", "--long"});
 }
 
 void Parser::add_batch() {

@@ -127,6 +127,9 @@ std::string format_report(const GenerateResult& result, const std::string& engin
                                   "; first token after ", format_duration(t.ttft_ms / 1e3))
                             : std::string("interrupted before the first token"),
               "\n");
+  if (!result.parts.empty()) {
+    text += str("  parts     ", result.parts.size(), " answered before: the text was longer than the context\n");
+  }
   if (const LeftOut& left = result.left_out; left.tokens > 0) {
     text += str("  truncated ", format_count(left.tokens), " of ", format_count(left.whole_tokens),
                 " tokens left out of the middle\n");
@@ -181,7 +184,8 @@ std::string format_summary_line(const GenerateResult& result) {
   const std::string cut = left.tokens > 0 ? str(" (", format_count(left.tokens), " of ",
                                                 format_count(left.whole_tokens), " left out of the middle)")
                                           : "";
-  return str(format_count(result.prompt_tokens), " tokens in", cut, ", ",
+  const std::string parts = result.parts.empty() ? "" : str(" behind ", result.parts.size(), " parts");
+  return str(format_count(result.prompt_tokens), " tokens in", cut, parts, ", ",
              format_count(static_cast<int64_t>(result.token_ids.size())), " out, ",
              format_duration((result.timings.ttft_ms + result.timings.decode_ms) / 1e3),
              result.finish_reason == FinishReason::kInterrupted ? ", interrupted" : "");

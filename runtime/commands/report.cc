@@ -185,6 +185,15 @@ std::string result_json(const GenerateResult& result, const LineLabel& label) {
   line["text"] = result.text;
   line["token_ids"] = result.token_ids;
   line["prompt_tokens"] = result.prompt_tokens;
+  for (const PartAnswer& part : result.parts) {
+    line["parts"].push_back({{"level", part.level},
+                             {"first_byte", part.first_byte},
+                             {"bytes", part.bytes},
+                             {"prompt_tokens", part.prompt_tokens},
+                             {"ttft_ms", rounded(part.ttft_ms)},
+                             {"decode_ms", rounded(part.decode_ms)},
+                             {"text", part.text}});
+  }
   if (const LeftOut& left = result.left_out; left.tokens > 0) {
     line["truncated"] = {{"whole_tokens", left.whole_tokens}, {"left_out_tokens", left.tokens}};
   }

@@ -43,8 +43,8 @@ std::string weights_text(const std::vector<WeightTypeUse>& types);
 
 // {"file", "key", "text", "token_ids", "prompt_tokens", "finish_reason", "timings", "memory", "weights", "transfers"},
 // the last with link_share(). If they apply: "truncated" (by --truncate: "whole_tokens" of the prompt with the whole
-// document, "left_out_tokens" missing from "prompt_tokens"), "prefix", "spill", "speculation" and "predicted". No
-// newline. Bytes that are not UTF-8 become U+FFFD.
+// document, "left_out_tokens" missing from "prompt_tokens"), "parts" (by --long), "prefix", "spill", "speculation" and
+// "predicted". No newline. Bytes that are not UTF-8 become U+FFFD.
 std::string result_json(const GenerateResult& result, const LineLabel& label = {});
 
 // {"file", "key", "error", "exit_code"}, no newline.

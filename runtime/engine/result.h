@@ -47,11 +47,21 @@ struct LeftOut {
   int64_t whole_tokens = 0, tokens = 0;  // of the prompt as it would have been, and of what it lost
 };
 
+// The answer to a part of a document that is longer than the context, from which the whole answer was made.
+struct PartAnswer {
+  int64_t level = 1;                   // 1: parts of the document; 2: parts of the answers of level 1; ...
+  uint64_t first_byte = 0, bytes = 0;  // in the text of its level
+  int64_t prompt_tokens = 0;
+  double ttft_ms = 0, decode_ms = 0;
+  std::string text;
+};
+
 struct GenerateResult {
   std::string text;
   std::vector<int32_t> token_ids;  // the end token not included
   int64_t prompt_tokens = 0;
   LeftOut left_out{};
+  std::vector<PartAnswer> parts{};  // none: the document fitted
   FinishReason finish_reason = FinishReason::kLength;
   Timings timings;
   MemoryUse memory;

@@ -69,6 +69,29 @@ TEST_F(ProgramTest, TruncateMiddleMakesItFit) {
   EXPECT_EQ(json::parse(folder_->read("truncated.jsonl"))["truncated"], line["truncated"]);
 }
 
+TEST_F(ProgramTest, LongSplitSummarizesPartsThenTheirSummaries) {
+  std::string text;
+  for (int i = 0; i < 60; ++i) text += "Paragraph " + std::to_string(i) + " has some words.\n\n";
+  const std::string file = folder_->write("split.txt", text);
+  EXPECT_EQ(run("summarize", {file, "-c", "500"}).exit_code, 3);
+  const Finished finished = run("summarize", {file, "-c", "500", "--long", "split", "--json"});
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  const json line = json::parse(finished.out);
+  ASSERT_GT(line["parts"].size(), 3u);
+  for (const json& part : line["parts"]) {
+    EXPECT_LE(part["prompt_tokens"], 488);
+    if (part["level"] != 1) continue;
+    EXPECT_TRUE(text.substr(part["first_byte"], part["bytes"]).starts_with("Paragraph "));
+  }
+  EXPECT_NE(finished.err.find("part 2 of "), std::string::npos) << finished.err;
+  EXPECT_NE(finished.err.find(" answered before: the text was longer than the context"), std::string::npos)
+      << finished.err;
+  // What fits has no parts, and the text of a run without.
+  const std::string small = folder_->write("small.txt", "First document.");
+  EXPECT_EQ(run("summarize", {small, "-q", "--long", "split"}).out, run("summarize", {small, "-q"}).out);
+  EXPECT_EQ(run("summarize", {small, "-q", "--long", "split", "--truncate", "middle"}).exit_code, 2);
+}
+
 // What would be cut with --truncate middle is refused without: a summary of two tokens is none, and a batch would keep
 // it. A text that may be as long as there is room for takes what there is.
 TEST_F(ProgramTest, ADocumentLeavesItsSummaryRoom) {

@@ -1,0 +1,61 @@
+#include "runtime/commands/long_document.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cache/base.h"
+#include "runtime/text/split.h"
+
+namespace headrace {
+
+GenerateResult answer_long(const std::string& file, const std::string& text, const PromptRules& rules,
+                           const EncodePrompt& encode, const AnswerPrompt& answer) {
+  const int64_t most = std::max<int64_t>(1, rules.context_tokens - std::max<int64_t>(1, rules.answer_tokens));
+  const auto prompt = [&](std::string_view part) { return encode(std::string(part) + rules.instruction); };
+  const auto count = [&](std::string_view part) { return static_cast<int64_t>(prompt(part).size()); };
+  std::vector<PartAnswer> done;
+  std::string current = text;
+  size_t parts_before = 0;
+  for (int64_t level = 1;; ++level) {
+    const std::vector<int32_t> whole = prompt(current);
+    if (static_cast<int64_t>(whole.size()) <= most) {
+      GenerateResult result = answer(whole, {.level = level});
+      result.parts = std::move(done);
+      return result;
+    }
+    const std::vector<std::string_view> parts = split_to_fit(current, most, count);
+    if (parts.empty()) {
+      throw_error(
+          ExitCode::kBadInput, file,
+          str("cannot be split: the context of ", rules.context_tokens, " tokens does not hold the instruction, ",
+              rules.answer_tokens, " tokens for the answer and one character"),
+          "Raise -c/--ctx-size, or ask for less with -n");
+    }
+    if (level > 1 && parts.size() >= parts_before) {
+      throw_error(ExitCode::kBadInput, file,
+                  str("the answers to its ", parts_before, " parts fill ", parts.size(), " parts again"),
+                  "Ask for shorter answers with -n, or raise -c/--ctx-size");
+    }
+    parts_before = parts.size();
+    std::string joined;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      GenerateResult part = answer(prompt(parts[i]), {.last = false,
+                                                      .level = level,
+                                                      .part = static_cast<int64_t>(i) + 1,
+                                                      .parts = static_cast<int64_t>(parts.size())});
+      if (part.finish_reason == FinishReason::kInterrupted) return part;
+      if (!joined.empty()) joined += "\n\n";
+      joined += part.text;
+      done.push_back({.level = level,
+                      .first_byte = static_cast<uint64_t>(parts[i].data() - current.data()),
+                      .bytes = parts[i].size(),
+                      .prompt_tokens = part.prompt_tokens,
+                      .ttft_ms = part.timings.ttft_ms,
+                      .decode_ms = part.timings.decode_ms,
+                      .text = std::move(part.text)});
+    }
+    current = std::move(joined);
+  }
+}
+
+}  // namespace headrace

@@ -1,0 +1,98 @@
+// Documents longer than the context: the parts, the answers to answers, and when there is no end to it.
+#include "runtime/commands/long_document.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/support/refusal.h"
+
+namespace headrace {
+namespace {
+
+using testing_support::expect_error;
+
+std::vector<int32_t> encode_bytes(std::string_view text) { return {text.begin(), text.end()}; }
+
+struct Call {
+  std::string prompt;
+  PartLabel label;
+};
+
+// A model of one token a byte whose answer is the first `keeps` letters of its prompt.
+GenerateResult answer(const std::string& text, int64_t context, size_t keeps, std::vector<Call>* calls) {
+  const PromptRules rules{.instruction = "?", .context_tokens = context, .answer_tokens = 10};
+  return answer_long("doc", text, rules, encode_bytes, [&](const std::vector<int32_t>& ids, const PartLabel& label) {
+    GenerateResult result;
+    const std::string prompt(ids.begin(), ids.end());
+    calls->push_back({prompt, label});
+    result.text = prompt.substr(0, keeps);
+    result.prompt_tokens = static_cast<int64_t>(ids.size());
+    return result;
+  });
+}
+
+TEST(LongDocument, WhatFitsIsAnsweredAtOnce) {
+  std::vector<Call> calls;
+  const GenerateResult result = answer("short", 20, 3, &calls);
+  ASSERT_EQ(calls.size(), 1u);
+  EXPECT_EQ(calls[0].prompt, "short?");
+  EXPECT_TRUE(calls[0].label.last);
+  EXPECT_TRUE(result.parts.empty());
+}
+
+TEST(LongDocument, PartsAreAnsweredThenTheirAnswers) {
+  std::vector<Call> calls;
+  const std::string text = "first part of it\n\nsecond part here\n\nthird part there";
+  const GenerateResult result = answer(text, 30, 5, &calls);
+  ASSERT_EQ(calls.size(), 4u);
+  EXPECT_EQ(calls[0].prompt, "first part of it?");
+  EXPECT_EQ(calls[1].prompt, "second part here?");
+  EXPECT_EQ(calls[2].label.part, 3);
+  EXPECT_EQ(calls[2].label.parts, 3);
+  EXPECT_FALSE(calls[2].label.last);
+  EXPECT_EQ(calls[3].prompt, "first\n\nsecon\n\nthird?");
+  EXPECT_EQ(result.text, "first");
+  ASSERT_EQ(result.parts.size(), 3u);
+  for (const PartAnswer& part : result.parts) {
+    EXPECT_EQ(part.level, 1);
+    EXPECT_EQ(text.substr(part.first_byte, 5), part.text);
+    EXPECT_EQ(part.prompt_tokens, static_cast<int64_t>(part.bytes) + 1);
+  }
+}
+
+TEST(LongDocument, AsOftenAsNeeded) {
+  std::vector<Call> calls;
+  std::string text;
+  for (int i = 0; i < 40; ++i) text += "paragraph " + std::to_string(i) + " says this\n\n";
+  const GenerateResult result = answer(text, 60, 10, &calls);
+  EXPECT_GT(result.parts.back().level, 1);
+  EXPECT_TRUE(calls.back().label.last);
+  for (const Call& call : calls) EXPECT_LE(call.prompt.size(), 50u);
+}
+
+TEST(LongDocument, AnswersThatDoNotGetShorterAreAnError) {
+  std::vector<Call> calls;
+  expect_error(ExitCode::kBadInput, "doc", {"the answers to its", "again"},
+               [&] { answer(std::string(400, 'x'), 40, 100, &calls); });
+  expect_error(ExitCode::kBadInput, "doc", {"cannot be split", "of 11 tokens"},
+               [&] { answer(std::string(400, 'x'), 11, 1, &calls); });
+}
+
+TEST(LongDocument, AnInterruptedPartEndsIt) {
+  int calls = 0;
+  const PromptRules rules{.instruction = "?", .context_tokens = 40, .answer_tokens = 10};
+  const GenerateResult result = answer_long("doc", std::string(100, 'x'), rules, encode_bytes,
+                                            [&calls](const std::vector<int32_t>&, const PartLabel&) {
+                                              GenerateResult part;
+                                              if (++calls == 2) part.finish_reason = FinishReason::kInterrupted;
+                                              part.text = "x";
+                                              return part;
+                                            });
+  EXPECT_EQ(calls, 2);
+  EXPECT_EQ(result.finish_reason, FinishReason::kInterrupted);
+}
+
+}  // namespace
+}  // namespace headrace
