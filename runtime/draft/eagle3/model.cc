@@ -32,7 +32,7 @@ class Eagle3Model final : public LayerDraftModel<Eagle3Checkpoint, Eagle3Weights
     check_branches(tree_, config_.vocab, checkpoint_->path());
     if (target.tokenizer != nullptr) check_tokenizer_in(checkpoint_->path(), *target.tokenizer);
     if (options.window >= 0) config_.sliding_window = options.window;
-    if (options.rope_theta > 0) config_.rope.theta = options.rope_theta;
+    override_rope(options.rope, kDraftRopeFlags, &config_.rope, &config_.max_positions);
     // The part that is attended to row by row must be fully visible.
     int64_t& window = config_.sliding_window;
     if (window > 0) window = std::max(window, kMinDraftWindow);

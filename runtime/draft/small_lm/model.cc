@@ -37,7 +37,7 @@ class SimpleModel final : public LayerDraftModel<Checkpoint, Weights> {
         window_(options.window),
         config_(checkpoint_->config()),
         target_vocab_(target.config->vocab) {
-    if (options.rope_theta > 0) config_.rope.theta = options.rope_theta;
+    override_rope(options.rope, kDraftRopeFlags, &config_.rope, &config_.max_positions);
   }
 
   std::unique_ptr<Draft> start(const DraftRun& run) override {

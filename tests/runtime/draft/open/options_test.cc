@@ -1,5 +1,5 @@
-// What --spec-type, -md, --tree, --spec-draft-n-max, --draft-window and --draft-rope-theta say together: what a draft
-// would leave unread is refused by name. And whose tokens a head reads, where its folder says so.
+// What --spec-type, -md, --tree, --spec-draft-n-max, --draft-window and --draft-rope-* say together: what a draft would
+// leave unread is refused by name. And whose tokens a head reads, where its folder says so.
 #include <gtest/gtest.h>
 
 #include "runtime/draft/draft_model.h"
@@ -48,7 +48,16 @@ TEST_F(DraftOptionsTest, WhatATypeLeavesUnreadIsRefused) {
       {"--spec-draft-n-max", [](DraftOptions* o) { o->most_tokens = 5; }, "5", {kEagle3, kLongSpec, kSimple, kNgram}},
       {"--draft-window", [](DraftOptions* o) { o->window = 1024; }, "1024", {kEagle3, kLongSpec, kSimple}},
       {"--draft-window", [](DraftOptions* o) { o->window = 0; }, "0", {kEagle3, kLongSpec, kSimple}},
-      {"--draft-rope-theta", [](DraftOptions* o) { o->rope_theta = 1e6; }, "1e+06", {kEagle3, kSimple}},
+      {"--draft-rope-theta", [](DraftOptions* o) { o->rope.theta = 1e6; }, "1e+06", {kEagle3, kSimple}},
+      {"--draft-rope-scaling",
+       [](DraftOptions* o) { o->rope.scaling = RopeScaling::kNone; },
+       "none",
+       {kEagle3, kSimple}},
+      {"--draft-rope-scaling",
+       [](DraftOptions* o) { o->rope.scaling = RopeScaling::kYarn; },
+       "yarn",
+       {kEagle3, kSimple}},
+      {"--draft-rope-scale", [](DraftOptions* o) { o->rope.factor = 4; }, "4", {kEagle3, kSimple}},
   };
   for (const SpecType type : kSpecTypes) {
     for (const Setting& setting : settings) {
@@ -78,6 +87,24 @@ TEST_F(DraftOptionsTest, ValuesOutOfRange) {
   tree.tree = parse_tree("eagle2:40,3,21");  // of 20 tokens
   expect_refused(window, "--draft-window", {"100"});
   expect_refused(tree, "--tree", {"21", "20"});
+}
+
+// By the drafts that have a RoPE of their own, in the words of the target's --rope-*.
+TEST_F(DraftOptionsTest, RopeFlagsThatContradictEachOther) {
+  const TemporaryFolder folder;
+  Eagle3Files().write(folder.path());
+  const auto expect = [&](const RopeOverrides& rope, const std::string& flag, const std::vector<std::string>& parts) {
+    const DraftOptions head = {.type = SpecType::kEagle3, .model = folder.path(), .rope = rope, .tree = chain_shape(2)};
+    expect_error(ExitCode::kUsage, flag, parts, [&] { open(head, eagle3_target()); });
+    const DraftOptions simple = {
+        .type = SpecType::kSimple, .model = testing::tiny_model("llama31"), .rope = rope, .tree = chain_shape(2)};
+    expect_error(ExitCode::kUsage, flag, parts,
+                 [&] { open(simple, open_checkpoint(testing::tiny_model("llama31"))->config()); });
+  };
+  const auto none = RopeScaling::kNone, linear = RopeScaling::kLinear, yarn = RopeScaling::kYarn;
+  expect({.scaling = none, .factor = 2}, "--draft-rope-scale", {"2 needs a scaling", "--draft-rope-scaling linear"});
+  expect({.scaling = linear, .factor = 1e9}, "--draft-rope-scale", {"1e+09 times", "too many"});
+  expect({.scaling = yarn, .theta = 1}, "--draft-rope-theta", {"1 must be above 1 for yarn"});
 }
 
 // A head has no tokens of its own: where its folder holds a tokenizer, it is the one that it was trained with.
