@@ -170,7 +170,8 @@ std::vector<Flag> draft_flags(DraftOptions* o) {
       {"--spec-draft-n-max", "N", int_value(&o->most_tokens, 1, kMaxTreeNodes - 1),
        "Maximum number of tokens that the draft proposes per step [the tree's]"},
       {"--draft-window", "TOKENS", int_value(&o->window, 0, int64_t{1} << 40),
-       "Number of most recent tokens that the draft attends to, besides the first few; 0: all [the draft's]"},
+       "Number of most recent tokens that the draft attends to, besides the first few; 0: all [the draft's; if the "
+       "context is longer than an EAGLE-3 head was trained for, that length]"},
       {"--draft-rope-scaling", "KIND", scaling_value(&o->rope.scaling),
        "RoPE scaling of the draft: none, linear or yarn [the draft's]"},
       {"--draft-rope-scale", "FACTOR", double_value(&o->rope.factor, 1, 1024),

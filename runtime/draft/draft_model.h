@@ -16,6 +16,7 @@
 #include "runtime/base/progress.h"
 #include "runtime/base/sha256.h"
 #include "runtime/draft/draft.h"
+#include "runtime/draft/window.h"
 #include "runtime/model/rope_overrides.h"
 #include "runtime/model/weights.h"
 #include "runtime/speculation/policy/tree_policy.h"
@@ -78,8 +79,9 @@ class DraftModel {
   virtual DraftNeeds needs(const DraftRun&, const WeightsFingerprint&) const { return {}; }
   // Its weight files, stamped when they were opened; empty: it has none.
   virtual std::vector<FileStamp> files() const { return {}; }
+  // What the draft of such a run attends to.
+  virtual DraftWindow window(const DraftRun&) const { return {}; }
   virtual std::unique_ptr<Draft> start(const DraftRun& run) = 0;
-  virtual std::string describe() const = 0;  // "draft-eagle3 …/eagle3, window 2048, tree of 60"
 
  protected:
   DraftModel() = default;
