@@ -73,7 +73,8 @@ std::string answer_options(const EngineOptions& asked, const GenerateOptions& ge
     add(spec_type_name(draft.type));
     add(draft.window);
     add(draft.most_tokens);
-    add(exact_text(draft.rope_theta));
+    for (double number : {draft.rope.theta, draft.rope.factor}) add(exact_text(number));
+    add(draft.rope.scaling ? rope_scaling_name(*draft.rope.scaling) : "own");
     add(static_cast<int>(engine.device().backend()));  // selects the tree of --tree auto
     add(draft.tree ? tree_text(*draft.tree) : "auto");
     add(files_stamp(engine.draft_files()));

@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/print/format.h"
 #include "runtime/model/files/open_checkpoint.h"
+#include "runtime/model/rope_overrides.h"
 #include "runtime/model/weight_store.h"
 
 namespace headrace {
@@ -52,20 +53,6 @@ ModelFacts facts_of(const Checkpoint& model, WeightPolicy policy) {
   return facts;
 }
 
-const char* scaling_name(RopeScaling scaling) {
-  switch (scaling) {
-    case RopeScaling::kNone:
-      return "none";
-    case RopeScaling::kLinear:
-      return "linear";
-    case RopeScaling::kLlama3:
-      return "llama3";
-    case RopeScaling::kYarn:
-      return "yarn";
-  }
-  return "?";
-}
-
 std::string shape_text(const TensorInfo& tensor) {
   std::string text;
   for (int64_t size : tensor.shape) text += (text.empty() ? "" : " x ") + std::to_string(size);
@@ -94,7 +81,7 @@ void print_text(const Checkpoint& model, const ModelFacts& facts, bool tensors) 
       str(c.layers, " layers of ", c.hidden, ", ", c.heads, " heads and ", c.kv_heads, " KV heads of ", c.head_dim,
           ", FFN ", c.ffn, ", vocabulary ", format_count(c.vocab), c.tied_head ? ", tied head" : ""));
   row("context", str(format_count(c.max_positions), " tokens, rope theta ", c.rope.theta, ", scaling ",
-                     scaling_name(c.rope.scaling)));
+                     rope_scaling_name(c.rope.scaling)));
   row("tensors", str(model.tensors().size(), ": ", types));
   row("weights", str(format_bytes(facts.stored_bytes), " stored, ", format_bytes(facts.loaded_bytes),
                      " loaded, computed in ", dtype_name(facts.dtype)));
@@ -126,7 +113,7 @@ void print_json(const Checkpoint& model, const ModelFacts& facts, bool tensors) 
                       {"vocab", c.vocab},
                       {"max_positions", c.max_positions},
                       {"rope_theta", c.rope.theta},
-                      {"rope_scaling", scaling_name(c.rope.scaling)},
+                      {"rope_scaling", rope_scaling_name(c.rope.scaling)},
                       {"stored_bytes", facts.stored_bytes},
                       {"loaded_bytes", facts.loaded_bytes},
                       {"kv_bytes_per_token", facts.kv_bytes_per_token},

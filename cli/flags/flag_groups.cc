@@ -45,6 +45,11 @@ SetFlag weights_value(WeightPolicy* out, const WeightMixture** of_shape) {
   };
 }
 
+SetFlag scaling_value(std::optional<RopeScaling>* out) {
+  return choice_value<std::optional<RopeScaling>>(
+      out, {{"none", RopeScaling::kNone}, {"linear", RopeScaling::kLinear}, {"yarn", RopeScaling::kYarn}});
+}
+
 std::vector<Flag> cache_type_flags(EngineOptions* o) {
   return {
       {"--cache-type-k", "TYPE", cache_type_value(&o->cache_type_k),
@@ -99,11 +104,8 @@ std::vector<Flag> template_flags(EngineOptions* o) {
 }
 
 std::vector<Flag> rope_flags(RopeOverrides* r) {
-  const std::vector<std::pair<std::string, std::optional<RopeScaling>>> scalings = {
-      {"none", RopeScaling::kNone}, {"linear", RopeScaling::kLinear}, {"yarn", RopeScaling::kYarn}};
   return {
-      {"--rope-scaling", "KIND", choice_value<std::optional<RopeScaling>>(&r->scaling, scalings),
-       "RoPE scaling: none, linear or yarn [the model's]"},
+      {"--rope-scaling", "KIND", scaling_value(&r->scaling), "RoPE scaling: none, linear or yarn [the model's]"},
       {"--rope-scale", "FACTOR", double_value(&r->factor, 1, 1024),
        "Extend the context by this factor (linear, yarn) [the model's]"},
       {"--rope-freq-base", "BASE", double_value(&r->theta, 1, 1e12), "RoPE base frequency [the model's]"},
@@ -168,8 +170,13 @@ std::vector<Flag> draft_flags(DraftOptions* o) {
       {"--spec-draft-n-max", "N", int_value(&o->most_tokens, 1, kMaxTreeNodes - 1),
        "Maximum number of tokens that the draft proposes per step [the tree's]"},
       {"--draft-window", "TOKENS", int_value(&o->window, 0, int64_t{1} << 40),
-       "Number of most recent tokens that the draft attends to, besides the first few; 0: all [the draft's]"},
-      {"--draft-rope-theta", "BASE", double_value(&o->rope_theta, 1, 1e12),
+       "Number of most recent tokens that the draft attends to, besides the first few; 0: all [the draft's; if the "
+       "context is longer than an EAGLE-3 head was trained for, that length]"},
+      {"--draft-rope-scaling", "KIND", scaling_value(&o->rope.scaling),
+       "RoPE scaling of the draft: none, linear or yarn [the draft's]"},
+      {"--draft-rope-scale", "FACTOR", double_value(&o->rope.factor, 1, 1024),
+       "Extend the draft's context by this factor (linear, yarn) [the draft's]"},
+      {"--draft-rope-theta", "BASE", double_value(&o->rope.theta, 1, 1e12),
        "RoPE base frequency of the draft [the draft's]"},
   };
 }

@@ -7,6 +7,8 @@
 
 #include "cache/base.h"
 #include "runtime/commands/machine_json.h"
+#include "runtime/draft/cache.h"
+#include "runtime/draft/window.h"
 #include "runtime/text/utf8.h"
 
 namespace headrace {
@@ -82,6 +84,13 @@ std::string format_age(int64_t seconds) {
   const auto of = [](int64_t count, const char* unit) { return format_count(count) + unit + (count == 1 ? "" : "s"); };
   if (seconds < 3600) return of(std::max<int64_t>(0, seconds) / 60, " minute");
   return seconds < 86400 ? of(seconds / 3600, " hour") : of(seconds / 86400, " day");
+}
+
+std::string format_default_window(const DraftWindow& window) {
+  if (window.trained_positions == 0) return "";
+  return str("the draft attends to the first ", kDraftSinkRows, " and the last ", format_count(window.rows),
+             " tokens: it was trained with ", format_count(window.trained_positions),
+             " positions (--draft-window 0: all tokens)");
 }
 
 std::string padded(const std::string& text, size_t width) {

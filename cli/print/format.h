@@ -8,6 +8,7 @@
 
 namespace headrace {
 
+struct DraftWindow;
 struct Machine;
 
 std::string format_count(int64_t value);       // 7713 -> "7,713"
@@ -26,6 +27,9 @@ std::string padded(const std::string& text, size_t width);  // on the left
 std::string filled(const std::string& text, size_t width);  // on the right
 // Cells of a table, each padded to its width; a longer one follows a blank.
 std::string columns(const std::vector<std::string>& cells, const int* widths);
+
+// "the draft attends to the first 4 and the last 1,972 tokens: …" if its training set that window; else empty.
+std::string format_default_window(const DraftWindow& window);
 
 std::string machine_text(const Machine& machine);  // "EPYC, 2 cores, 24.00 GiB"
 

@@ -138,7 +138,11 @@ std::string format_report(const GenerateResult& result, const std::string& engin
   text += str("  output    ", format_count(tokens), " tokens, ", format_rate(t.decode_tokens_per_s), " tokens/s (",
               finish_reason_name(result.finish_reason), full ? ": the context is full" : "",
               full && most_tokens > 0 ? " before the " + format_count(most_tokens) + " of -n" : "", ")\n");
-  if (!result.speculation.type.empty()) text += format_speculation(result.speculation);
+  if (!result.speculation.type.empty()) {
+    text += format_speculation(result.speculation);
+    const std::string window = format_default_window(result.draft_window);
+    if (!window.empty()) text += "  window    " + window + "\n";
+  }
   if (result.speculation.verify != VerifyMode::kFull && result.speculation.steps > 0) {
     text += format_verification(result.speculation);
   }

@@ -98,7 +98,13 @@ std::string plan_json(const PlanReport& report) {
   if (report.run) {
     out["verify"] = verify_mode_name(report.run->verify);
     if (report.run->partial.on()) out["partial_kv"] = report.run->partial.name();
-    if (!report.run->draft.empty()) out["draft"] = report.run->draft;
+    if (!report.run->draft.empty()) {
+      out["draft"] = report.run->draft;
+      out["draft_window"] = report.run->draft_window.rows;
+    }
+    if (const int64_t trained = report.run->draft_window.trained_positions; trained > 0) {
+      out["draft_trained_positions"] = trained;
+    }
     out["cache_type_k"] = dtype_name(report.run->sizes.rows.k_type);
     out["cache_type_v"] = dtype_name(report.run->sizes.rows.v_type);
     out["memory"] = memory_json(report);

@@ -49,27 +49,32 @@ ordered_json kinds_json(const Speculation& s) {
 
 ordered_json speculation_json(const GenerateResult& result) {
   const Speculation& s = result.speculation;
-  return {{"type", s.type.empty() ? "none" : s.type},
-          {"verify", verify_mode_name(s.verify)},
-          {"partial_kv", s.partial_kv.empty() ? "none" : s.partial_kv},
-          {"tau", rounded(s.tau())},
-          {"tokens_per_step", rounded(s.tokens_per_step())},
-          {"steps", s.steps},
-          {"proposed", s.proposed},
-          {"accepted", s.accepted},
-          {"confirmed", s.committed},
-          {"offered_by_depth", s.offered_by_depth},
-          {"accepted_by_depth", s.accepted_by_depth},
-          {"draft_ms_per_step", per_step(s.draft_ms, s.steps)},
-          {"verify_ms_per_step", per_step(s.verify_ms, s.steps)},
-          {"modes", kinds_json(s)},
-          {"pending",
-           {{"judged", s.verify_outcome.judged},
-            {"overturned", s.verify_outcome.rejected},
-            {"discarded", s.verify_outcome.discarded},
-            {"rescued", s.verify_outcome.recovered},
-            {"foretold", rounded(s.verify_outcome.predicted)},
-            {"overturn_rate", rounded(s.verify_outcome.overturn_rate())}}}};
+  ordered_json out = {{"type", s.type.empty() ? "none" : s.type},
+                      {"verify", verify_mode_name(s.verify)},
+                      {"partial_kv", s.partial_kv.empty() ? "none" : s.partial_kv},
+                      {"tau", rounded(s.tau())},
+                      {"tokens_per_step", rounded(s.tokens_per_step())},
+                      {"steps", s.steps},
+                      {"proposed", s.proposed},
+                      {"accepted", s.accepted},
+                      {"confirmed", s.committed},
+                      {"offered_by_depth", s.offered_by_depth},
+                      {"accepted_by_depth", s.accepted_by_depth},
+                      {"draft_ms_per_step", per_step(s.draft_ms, s.steps)},
+                      {"verify_ms_per_step", per_step(s.verify_ms, s.steps)},
+                      {"modes", kinds_json(s)},
+                      {"pending",
+                       {{"judged", s.verify_outcome.judged},
+                        {"overturned", s.verify_outcome.rejected},
+                        {"discarded", s.verify_outcome.discarded},
+                        {"rescued", s.verify_outcome.recovered},
+                        {"foretold", rounded(s.verify_outcome.predicted)},
+                        {"overturn_rate", rounded(s.verify_outcome.overturn_rate())}}}};
+  if (!s.type.empty()) out["draft_window"] = result.draft_window.rows;
+  if (const int64_t trained = result.draft_window.trained_positions; trained > 0) {
+    out["draft_trained_positions"] = trained;
+  }
+  return out;
 }
 
 // In runs without drafts and refreshes each step is timed, and the median counts, as in headrace bench.

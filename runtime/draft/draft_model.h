@@ -16,6 +16,8 @@
 #include "runtime/base/progress.h"
 #include "runtime/base/sha256.h"
 #include "runtime/draft/draft.h"
+#include "runtime/draft/window.h"
+#include "runtime/model/rope_overrides.h"
 #include "runtime/model/weights.h"
 #include "runtime/speculation/policy/tree_policy.h"
 
@@ -35,7 +37,7 @@ struct DraftOptions {
   SpecType type = SpecType::kNone;  // --spec-type
   std::string model{};              // -md
   int64_t window = -1;              // --draft-window: rows a draft's query sees; 0: all, -1: the draft's own
-  double rope_theta = 0;            // --draft-rope-theta; 0: from its config
+  RopeOverrides rope{};             // --draft-rope-*
   std::optional<TreeShape> tree{};  // --tree; none: auto
   int64_t most_tokens = 0;          // --spec-draft-n-max: cuts a tree by score; 0: the tree's size
 };
@@ -77,8 +79,9 @@ class DraftModel {
   virtual DraftNeeds needs(const DraftRun&, const WeightsFingerprint&) const { return {}; }
   // Its weight files, stamped when they were opened; empty: it has none.
   virtual std::vector<FileStamp> files() const { return {}; }
+  // What the draft of such a run attends to.
+  virtual DraftWindow window(const DraftRun&) const { return {}; }
   virtual std::unique_ptr<Draft> start(const DraftRun& run) = 0;
-  virtual std::string describe() const = 0;  // "draft-eagle3 …/eagle3, window 2048, tree of 60"
 
  protected:
   DraftModel() = default;

@@ -24,10 +24,6 @@ class LayerDraftModel : public DraftModel {
   std::vector<FileStamp> files() const override { return checkpoint_->files(); }
   TreeLimits tree() const override { return {.nodes = tree_.nodes, .levels = tree_.deepest()}; }
   bool tunes_trees() const override { return tunes_trees_; }
-  std::string describe() const override {
-    return str(spec_type_name(type_), " ", checkpoint_->path(), ", ", describe_window(),
-               tunes_trees_ ? ", trees of up to " : ", trees of ", tree_.nodes);
-  }
 
  protected:
   LayerDraftModel(const DraftOptions& options, const TreeShape& tree, Device& device,
@@ -39,13 +35,9 @@ class LayerDraftModel : public DraftModel {
         checkpoint_(std::move(checkpoint)),
         weights_(DraftWeights::reserve(*checkpoint_, device, weights)) {}
 
-  virtual int64_t window() const = 0;  // 0: none
-  virtual std::string describe_window() const {
-    return window() > 0 ? str("window ", window()) : std::string("no window");
-  }
   DraftSetup setup_of(const DraftRun& run) const {
     return {.tree = tree_,
-            .window = window(),
+            .window = window(run).rows,
             .prompt_tokens = run.prompt_tokens,
             .context_tokens = run.context_tokens,
             .most_pending = run.most_pending,

@@ -284,6 +284,7 @@ bool Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOpt
                      .step_costs = run.step_costs});
   Session session(std::move(plan));
   result->plan = session.plan();
+  if (setup.model != nullptr) result->draft_window = setup.model->window(setup.draft_run);
   if (rates) result->link_peak_gb_per_s = rates->to_device_gb_per_s;
   if (rates && rates->known()) result->predicted = predict(run_plan(context(), setup, result->plan), *rates);
   session.begin_host_memory(weights->staging_bytes() + (draft_model ? draft_model->staging_bytes() : 0));

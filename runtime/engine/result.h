@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cache/memory_plan.h"
+#include "runtime/draft/window.h"
 #include "runtime/engine/run_plan.h"
 #include "runtime/kv/spill_options.h"
 #include "runtime/prefix/run.h"
@@ -68,6 +69,7 @@ struct GenerateResult {
   Transfers transfers;
   SpillUse spill;
   Speculation speculation;
+  DraftWindow draft_window{};      // of speculation.type
   std::vector<float> log_probs{};  // of GenerateOptions::score_next; empty if the run was interrupted
   PrefixUse prefix;                // saved prefixes: what was taken and what was saved
   MemoryPlan plan;

@@ -9,6 +9,7 @@
 
 #include "cache/cost.h"
 #include "cache/memory_plan.h"
+#include "runtime/draft/window.h"
 #include "runtime/model/config.h"
 #include "runtime/model/weights.h"
 #include "runtime/speculation/verify_options.h"
@@ -25,6 +26,7 @@ struct RunPlan {
   int64_t grow_rows = 0;     // of a step that grows the target's own tree; 0: none does
   std::string draft{};       // "draft-eagle3"; empty: none
   int64_t draft_levels = 0;  // of its trees
+  DraftWindow draft_window{};
   uint64_t weights_bytes = 0, draft_weights_bytes = 0;
   std::vector<WeightTypeUse> weight_types{};  // of the model's weights
   ModelSizes sizes{};

@@ -246,6 +246,7 @@ RunPlan run_plan(const RunContext& context, const RunSetup& setup, const MemoryP
   if (setup.model != nullptr) {
     plan.draft = spec_type_name(setup.model->type());
     plan.draft_levels = setup.model->tree().levels;
+    plan.draft_window = setup.model->window(setup.draft_run);
     plan.tunes_trees = setup.model->tunes_trees();
     plan.draft_weights_bytes = setup.model->weights_bytes();
   }

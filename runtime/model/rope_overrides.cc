@@ -7,36 +7,62 @@ namespace {
 
 constexpr int64_t kMaxPositions = int64_t{1} << 30;
 
+void set_factor(double factor, int64_t own_positions, const RopeFlags& flags, RopeConfig* rope,
+                int64_t* max_positions) {
+  if (rope->scaling != RopeScaling::kLinear && rope->scaling != RopeScaling::kYarn) {
+    throw_error(ExitCode::kUsage, flags.scale, str(factor, " needs a scaling that has a factor"),
+                str("Add ", flags.scaling, " linear or yarn."));
+  }
+  const double grown = static_cast<double>(own_positions) / rope->factor * factor;
+  if (grown > static_cast<double>(kMaxPositions)) {
+    throw_error(ExitCode::kUsage, flags.scale, str(factor, " times ", own_positions, " positions is too many"));
+  }
+  rope->factor = factor;
+  *max_positions = static_cast<int64_t>(grown);
+}
+
 }  // namespace
 
-ModelConfig with_rope(ModelConfig config, const RopeOverrides& overrides) {
-  RopeConfig& rope = config.rope;
-  const int64_t own_positions = config.max_positions;
-  if (overrides.theta > 0) rope.theta = overrides.theta;
+void override_rope(const RopeOverrides& overrides, const RopeFlags& flags, RopeConfig* rope, int64_t* max_positions) {
+  const int64_t own_positions = *max_positions;
+  if (overrides.theta > 0) rope->theta = overrides.theta;
   if (overrides.scaling) {
-    rope = {.theta = rope.theta, .scaling = *overrides.scaling, .frequency_factors = {}};
-    if (rope.scaling == RopeScaling::kYarn) rope.original_max_positions = own_positions;
+    *rope = {.theta = rope->theta, .scaling = *overrides.scaling, .frequency_factors = {}};
+    if (rope->scaling == RopeScaling::kYarn) rope->original_max_positions = own_positions;
   }
-  if (overrides.factor > 0) {
-    if (rope.scaling != RopeScaling::kLinear && rope.scaling != RopeScaling::kYarn) {
-      throw_error(ExitCode::kUsage, "--rope-scale", str(overrides.factor, " needs a scaling that has a factor"),
-                  "Add --rope-scaling linear or yarn.");
-    }
-    const double grown = static_cast<double>(own_positions) / rope.factor * overrides.factor;
-    if (grown > static_cast<double>(kMaxPositions)) {
-      throw_error(ExitCode::kUsage, "--rope-scale",
-                  str(overrides.factor, " times ", own_positions, " positions is too many"));
-    }
-    rope.factor = overrides.factor;
-    config.max_positions = static_cast<int64_t>(grown);
-  }
+  if (overrides.factor > 0) set_factor(overrides.factor, own_positions, flags, rope, max_positions);
   if (overrides.original_positions > 0) {
-    if (rope.scaling != RopeScaling::kYarn) {
-      throw_error(ExitCode::kUsage, "--yarn-orig-ctx", "means something with --rope-scaling yarn only");
+    if (rope->scaling != RopeScaling::kYarn) {
+      throw_error(ExitCode::kUsage, flags.original,
+                  str(overrides.original_positions, " means something with ", flags.scaling, " yarn only"));
     }
-    rope.original_max_positions = overrides.original_positions;
+    rope->original_max_positions = overrides.original_positions;
   }
+  if (rope->scaling == RopeScaling::kYarn && rope->theta <= 1) {  // a config's own was checked when it was read
+    const bool by_theta = overrides.theta > 0;
+    throw_error(ExitCode::kUsage, by_theta ? flags.theta : flags.scaling,
+                by_theta ? str(rope->theta, " must be above 1 for yarn")
+                         : str("yarn needs a base above 1; the model's is ", rope->theta));
+  }
+}
+
+ModelConfig with_rope(ModelConfig config, const RopeOverrides& overrides) {
+  override_rope(overrides, kTargetRopeFlags, &config.rope, &config.max_positions);
   return config;
+}
+
+const char* rope_scaling_name(RopeScaling scaling) {
+  switch (scaling) {
+    case RopeScaling::kNone:
+      return "none";
+    case RopeScaling::kLinear:
+      return "linear";
+    case RopeScaling::kLlama3:
+      return "llama3";
+    case RopeScaling::kYarn:
+      return "yarn";
+  }
+  return "?";
 }
 
 }  // namespace headrace

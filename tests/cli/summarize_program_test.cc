@@ -164,6 +164,17 @@ TEST_F(ProgramTest, ABatchIsSkippedWhereItIsDone) {
               std::string::npos)
         << most;
   }
+  // So does it on the draft's RoPE.
+  std::vector<std::string> draft = {*folder_ / "batch", "-o",  out,    "--verify", "approximate", "--spec-type",
+                                    "draft-simple",     "-md", model_, "--tree",   "chain:2"};
+  EXPECT_NE(run("summarize", draft).err.find("2 summarized, 0 done"), std::string::npos);
+  EXPECT_NE(run("summarize", draft).err.find("2 done before"), std::string::npos);
+  for (const auto& [flag, value] :
+       {std::pair("--draft-rope-theta", "5000"), std::pair("--draft-rope-scaling", "linear"),
+        std::pair("--draft-rope-scale", "2")}) {
+    draft.insert(draft.end(), {flag, value});
+    EXPECT_NE(run("summarize", draft).err.find("2 summarized, 0 done"), std::string::npos) << flag;
+  }
 }
 
 }  // namespace

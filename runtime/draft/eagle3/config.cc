@@ -63,6 +63,15 @@ void parse_sizes(const Parts& parts, const ModelConfig& target, Eagle3Config* co
   config->vocab = of_vocab.integer_or("draft_vocab_size", 1, config->target_vocab, config->target_vocab);
 }
 
+// One norm of the three states together is not the three norms of EAGLE-3.1.
+void refuse_joint_norm(const Parts& parts) {
+  for (const JsonFields* fields : {&parts.whole, &parts.eagle}) {
+    if (fields->boolean_or("norm_before_fc", false)) {
+      fields->refuse("norm_before_fc", "is not supported (false is)", "fc_norm, a norm of each state, is supported");
+    }
+  }
+}
+
 // Rows a query sees; 0: all.
 int64_t parse_window(const Parts& parts) {
   const JsonFields& of_window = parts.layer.has("sliding_window") ? parts.layer : parts.whole;
@@ -133,10 +142,12 @@ Eagle3Config parse_eagle3_config(std::string_view text, const std::string& sourc
                        JsonFields(object_in(whole, "eagle_config"), source, "eagle_config.")};
   Eagle3Config config;
   refuse_unsupported(parts.layer);
+  refuse_joint_norm(parts);
   parse_sizes(parts, target, &config);
   config.sliding_window = parse_window(parts);
   config.feature_layers = parse_feature_layers(parts, target.layers);
   config.norm_before_residual = flag(parts, "norm_before_residual");
+  config.fc_norm = flag(parts, "fc_norm");
   config.norm_output = flag(parts, "norm_output");
   config.own_embedding = flag(parts, "embed_requires_grad");  // trained beyond the target's
   return config;

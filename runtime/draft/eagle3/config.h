@@ -32,8 +32,8 @@ struct Eagle3Config {
 
 // Parses config.json, in the spellings of SafeAILab, SpecForge and AngelSlim (flat) and of speculators (nested in
 // transformer_layer_config), and checks it against the target. Eagle3Checkpoint sets what only the tensors show
-// (head_dim, fc_norm, whose embedding and lm_head). Throws Error(kBadInput) that names the file, and both values of a
-// mismatch.
+// (head_dim, an fc_norm that the config does not name, whose embedding and lm_head). Throws Error(kBadInput) that names
+// the file, and both values of a mismatch.
 Eagle3Config parse_eagle3_config(std::string_view json, const std::string& source, const ModelConfig& target);
 
 }  // namespace headrace

@@ -32,17 +32,24 @@ class Eagle3Model final : public LayerDraftModel<Eagle3Checkpoint, Eagle3Weights
     check_branches(tree_, config_.vocab, checkpoint_->path());
     if (target.tokenizer != nullptr) check_tokenizer_in(checkpoint_->path(), *target.tokenizer);
     if (options.window >= 0) config_.sliding_window = options.window;
-    if (options.rope_theta > 0) config_.rope.theta = options.rope_theta;
+    override_rope(options.rope, kDraftRopeFlags, &config_.rope, &config_.max_positions);
+    const bool scaled = config_.rope.scaling != RopeScaling::kNone && config_.rope.factor > 1;
+    trained_short_ = options.window < 0 && config_.sliding_window == 0 && !scaled;
     // The part that is attended to row by row must be fully visible.
     int64_t& window = config_.sliding_window;
     if (window > 0) window = std::max(window, kMinDraftWindow);
   }
 
+  // Far beyond the positions that it was trained with, a head guesses worse with all rows than with a window.
+  DraftWindow window(const DraftRun& run) const override {
+    if (!trained_short_ || run.context_tokens <= config_.max_positions) return {.rows = config_.sliding_window};
+    return {.rows = trained_window(config_.max_positions, tree_.deepest()), .trained_positions = config_.max_positions};
+  }
   DraftNeeds needs(const DraftRun& run, const WeightsFingerprint& fingerprint) const override {
     if (!fingerprint_) fingerprint_ = fingerprint(*checkpoint_);
     DraftCacheShape shape;
     shape.context_rows = run.context_tokens;
-    shape.window = config_.sliding_window;
+    shape.window = window(run).rows;
     return {.row_bytes = static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype()),
             .type = weights_.dtype(),
             .first_row = shape.first_kept(run.prompt_tokens - 1),
@@ -53,10 +60,9 @@ class Eagle3Model final : public LayerDraftModel<Eagle3Checkpoint, Eagle3Weights
   }
 
  private:
-  int64_t window() const override { return config_.sliding_window; }
-
   const Weights& target_;
   Eagle3Config config_;                        // the checkpoint's, with the options applied
+  bool trained_short_ = false;                 // only its positions limit what it attends to
   mutable std::optional<Digest> fingerprint_;  // set on first use
 };
 

@@ -17,13 +17,12 @@ class LongSpecModel final : public LayerDraftModel<LongSpecCheckpoint, LongSpecW
     if (target.tokenizer != nullptr) check_tokenizer_in(checkpoint_->path(), *target.tokenizer);
   }
 
+  DraftWindow window(const DraftRun&) const override { return {.rows = window_}; }
   std::unique_ptr<Draft> start(const DraftRun& run) override {
     return std::make_unique<LongSpecDraft>(device_, checkpoint_->config(), weights_, target_, setup_of(run));
   }
 
  private:
-  int64_t window() const override { return window_; }
-
   const DraftTarget target_;
   const int64_t window_;
 };

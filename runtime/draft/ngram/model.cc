@@ -24,7 +24,6 @@ class NgramModel final : public DraftModel {
   std::unique_ptr<Draft> start(const DraftRun& run) override {
     return std::make_unique<NgramDraft>(device_, limits_, run.context_tokens);
   }
-  std::string describe() const override { return str("ngram-simple, trees of at most ", limits_.nodes); }
 
  private:
   Device& device_;

@@ -24,6 +24,8 @@ TreeShape tree_of(const DraftOptions& options, Backend backend) {
   return backend == Backend::kCuda ? shape.cut_to(nodes_that_pay(shape.nodes)) : shape;
 }
 
+constexpr const char* kNoWeights = "It looks up in the text itself and has no weights.";
+
 // A requested option and the drafts that support it; null: not requested.
 struct Asked {
   const char* flag;
@@ -47,10 +49,22 @@ void check_use(SpecType type, const Asked& asked) {
               asked.hint);
 }
 
+void check_rope_use(const DraftOptions& options) {
+  const RopeOverrides& rope = options.rope;
+  const char* const hint =
+      options.type == SpecType::kLongSpec ? "It reads the target's keys, and rotates as the target does." : kNoWeights;
+  const auto check = [&](const char* flag, const std::optional<std::string>& value) {
+    check_use(options.type, {flag, value, {SpecType::kEagle3, SpecType::kSimple}, hint});
+  };
+  check(kDraftRopeFlags.scaling,
+        if_given(rope.scaling.has_value(), rope.scaling ? rope_scaling_name(*rope.scaling) : ""));
+  check(kDraftRopeFlags.scale, if_given(rope.factor > 0, str(rope.factor)));
+  check(kDraftRopeFlags.theta, if_given(rope.theta > 0, str(rope.theta)));
+}
+
 void check_options(const DraftOptions& options) {
   constexpr SpecType kEagle3 = SpecType::kEagle3, kLongSpec = SpecType::kLongSpec, kSimple = SpecType::kSimple,
                      kNgram = SpecType::kNgram;
-  constexpr const char* kNoWeights = "It looks up in the text itself and has no weights.";
   check_use(
       options.type,
       {"--model-draft", if_given(!options.model.empty(), options.model), {kEagle3, kLongSpec, kSimple}, kNoWeights});
@@ -66,11 +80,7 @@ void check_options(const DraftOptions& options) {
                            if_given(options.window >= 0, str(options.window)),
                            {kEagle3, kLongSpec, kSimple},
                            kNoWeights});
-  check_use(options.type,
-            {"--draft-rope-theta",
-             if_given(options.rope_theta > 0, str(options.rope_theta)),
-             {kEagle3, kSimple},
-             options.type == kLongSpec ? "It reads the target's keys, and rotates as the target does." : kNoWeights});
+  check_rope_use(options);
   if (options.window > 0 && options.window < kMinDraftWindow) {
     throw_error(ExitCode::kUsage, "--draft-window",
                 str(options.window, " is too small: at least ", kMinDraftWindow, ", or 0 for the whole context"));

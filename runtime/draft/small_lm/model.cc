@@ -37,12 +37,16 @@ class SimpleModel final : public LayerDraftModel<Checkpoint, Weights> {
         window_(options.window),
         config_(checkpoint_->config()),
         target_vocab_(target.config->vocab) {
-    if (options.rope_theta > 0) config_.rope.theta = options.rope_theta;
+    override_rope(options.rope, kDraftRopeFlags, &config_.rope, &config_.max_positions);
+  }
+
+  DraftWindow window(const DraftRun& run) const override {
+    if (window_ >= 0) return {.rows = window_};
+    return {.rows = usual_window(config_.max_positions, run.context_tokens, tree_.deepest())};
   }
 
   std::unique_ptr<Draft> start(const DraftRun& run) override {
     DraftSetup setup = setup_of(run);
-    if (window_ < 0) setup.window = usual_window(config_.max_positions, run.context_tokens, tree_.deepest());
     setup.target_vocab = target_vocab_;
     return std::make_unique<SimpleDraft>(device_, config_, weights_, setup);
   }
@@ -59,11 +63,6 @@ class SimpleModel final : public LayerDraftModel<Checkpoint, Weights> {
     return draft;
   }
 
-  int64_t window() const override { return window_; }
-  std::string describe_window() const override {
-    return window_ >= 0 ? LayerDraftModel::describe_window() : str("a window of at most ", kUsualWindow);
-  }
-
   const int64_t window_;  // -1: the default
   ModelConfig config_;    // the checkpoint's, with the options applied
   const int64_t target_vocab_;
@@ -71,11 +70,9 @@ class SimpleModel final : public LayerDraftModel<Checkpoint, Weights> {
 
 }  // namespace
 
-// Between the deepest node and the first sink are the window, the rows kept until a whole tile can go, the sinks and
-// the tree. A draft with very few positions gets the minimum window; it only drafts badly.
 int64_t usual_window(int64_t max_positions, int64_t context_tokens, int64_t deepest) {
   if (context_tokens <= std::min(max_positions, kUsualWindow)) return 0;
-  return std::clamp(max_positions - deepest - kPrefixTile - kDraftSinkRows, kMinDraftWindow, kUsualWindow);
+  return std::min(trained_window(max_positions, deepest), kUsualWindow);
 }
 
 std::unique_ptr<DraftModel> open_simple(const DraftOptions& options, const TreeShape& tree, Device& device,

@@ -55,6 +55,21 @@ class PlanOfAProfile : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
+TEST_F(PlanOfAProfile, SaysWhyADraftHasAWindow) {
+  PlanReport report = plan("2026-11-09T19:59:00Z", 0.031);
+  report.run->draft = "draft-eagle3";
+  report.run->draft_window.rows = 1973;
+  EXPECT_EQ(format_plan(report).find("the draft attends"), std::string::npos);
+  EXPECT_FALSE(json::parse(plan_json(report)).contains("draft_trained_positions"));
+  report.run->draft_window.trained_positions = 2048;
+  expect_line(report,
+              "  the draft attends to the first 4 and the last 1,973 tokens: it was trained with 2,048 positions "
+              "(--draft-window 0: all tokens)");
+  const json said = json::parse(plan_json(report));
+  EXPECT_EQ(said["draft_window"], 1973);
+  EXPECT_EQ(said["draft_trained_positions"], 2048);
+}
+
 TEST_F(PlanOfAProfile, SaysHowOldAndHowSteadyItIs) {
   const PlanReport steady = plan("2026-11-09T19:59:00Z", 0.031);
   expect_line(steady, "  the profile is 12 days old; its rounds differ by at most 3.1% (prefill attention)");

@@ -240,6 +240,19 @@ TEST(Report, SaysWhatADraftGave) {
   EXPECT_NE(report.find("1.00 MiB to device"), std::string::npos) << report;  // a token, not a step
 }
 
+TEST(Report, SaysWhyADraftHasAWindowThatNobodyAskedFor) {
+  GenerateResult result;
+  result.speculation.type = "draft-eagle3";
+  result.draft_window.rows = 1973;  // by a flag or a config
+  EXPECT_EQ(format_report(result, "engine").find("  window "), std::string::npos);
+  result.draft_window.trained_positions = 2048;
+  const std::string report = format_report(result, "engine");
+  EXPECT_NE(report.find("  window    the draft attends to the first 4 and the last 1,973 tokens: it was trained with "
+                        "2,048 positions (--draft-window 0: all tokens)\n"),
+            std::string::npos)
+      << report;
+}
+
 TEST(Report, SaysWhatPartialVerificationGave) {
   GenerateResult result;
   result.speculation.verify = VerifyMode::kLossless;

@@ -123,6 +123,12 @@ TEST(ResultJson, SaysWhatADraftGave) {
   EXPECT_EQ(speculation["accepted_by_depth"], json({8, 4, 2}));
   EXPECT_EQ(speculation["draft_ms_per_step"], 3.5);
   EXPECT_EQ(speculation["verify_ms_per_step"], 12.5);
+  EXPECT_EQ(speculation["draft_window"], 0);
+  EXPECT_FALSE(speculation.contains("draft_trained_positions"));
+  result.draft_window = {.rows = 1973, .trained_positions = 2048};
+  const json windowed = json::parse(result_json(result))["speculation"];
+  EXPECT_EQ(windowed["draft_window"], 1973);
+  EXPECT_EQ(windowed["draft_trained_positions"], 2048);
 }
 
 TEST(ResultJson, SaysWhatPartialVerificationGave) {

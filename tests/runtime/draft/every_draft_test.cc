@@ -203,6 +203,39 @@ TEST_P(EveryDraft, SaysWhatPlainDecodingSays) {
               static_cast<double>(accepted_) / static_cast<double>(runs_), static_cast<long long>(tokens_));
 }
 
+// A head whose positions are fewer than the context's gets a window by itself.
+TEST_P(EveryDraft, SaysItWithAHeadThatWasTrainedShort) {
+  if (options_.type != SpecType::kEagle3) GTEST_SKIP() << "no such draft";
+  testing_support::DraftFiles head = testing_support::tiny_eagle3_head();
+  head.config["max_position_embeddings"] = 512;
+  head.write(folder_.path());
+  for (const std::string tree : {"eagle2:16,4,6", "opt:20,6,0.5"}) {
+    const std::unique_ptr<LoadedModel> tight = load_tight(tree);
+    const auto on_roomy = open(*roomy_, tree), on_tight = open(*tight, tree);
+    const int64_t rows = kPrompt;
+    const DraftRun run = {.prompt_tokens = rows, .context_tokens = rows + tokens_};
+    ASSERT_EQ(on_roomy->window(run).trained_positions, 512);
+    ASSERT_LT(on_roomy->window(run).rows, 512);
+    for (const Case& c : cases(tree)) {
+      const bool is_tight = c.kv == KvMode::kAuto;
+      expect_exact(is_tight ? *tight : *roomy_, (is_tight ? on_tight : on_roomy).get(), c);
+    }
+  }
+  EXPECT_GT(accepted_, 5 * runs_);
+  Engine engine(engine_options());
+  GenerateOptions run{.max_tokens = 64, .sampling = kSettings[1], .ignore_eos = true, .speculate = false};
+  run.verify = VerifyOptions{.mode = VerifyMode::kFull};
+  const GenerateResult plain = engine.generate(prompt(1), run, nullptr);
+  EXPECT_EQ(plain.draft_window.rows, 0);
+  run.speculate = true;
+  run.kv = KvMode::kHost;
+  run.verify = VerifyOptions{.mode = VerifyMode::kLossless, .budget = 64, .interval = 30};
+  const GenerateResult again = engine.generate(prompt(1), run, nullptr);
+  EXPECT_EQ(again.token_ids, plain.token_ids);
+  EXPECT_EQ(again.draft_window.trained_positions, 512);
+  EXPECT_GT(again.speculation.verify_outcome.judged, 0);
+}
+
 // At each depth no more proposals are right than have a token there, and none is right beyond where it is wrong.
 void expect_depths(const Speculation& s) {
   const std::vector<int64_t>&offered = s.offered_by_depth, &right = s.accepted_by_depth;

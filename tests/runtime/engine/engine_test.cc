@@ -315,7 +315,12 @@ TEST(Engine, RopeScaleGrowsTheContext) {
   expect_error(ExitCode::kUsage, "--rope-scale", [&] { with_rope(config, {.factor = 2}); });
   expect_error(ExitCode::kUsage, "too many",
                [&] { with_rope(config, {.scaling = RopeScaling::kLinear, .factor = 1e9}); });
-  expect_error(ExitCode::kUsage, "--yarn-orig-ctx", [&] { with_rope(config, {.original_positions = 64}); });
+  expect_error(ExitCode::kUsage, "--yarn-orig-ctx: 64", [&] { with_rope(config, {.original_positions = 64}); });
+  expect_error(ExitCode::kUsage, "--rope-freq-base: 1 must be above 1",
+               [&] { with_rope(config, {.scaling = RopeScaling::kYarn, .theta = 1}); });
+  config.rope.theta = 0.5;
+  expect_error(ExitCode::kUsage, "--rope-scaling: yarn needs a base above 1; the model's is 0.5",
+               [&] { with_rope(config, {.scaling = RopeScaling::kYarn}); });
 }
 
 TEST(Engine, RefusesBudgetsBeforeAnyWork) {

@@ -3,11 +3,14 @@
 
 #include "cache/minimum_budgets.h"
 #include "offload/device/dry_run_device.h"
+#include "runtime/draft/cache.h"
 #include "runtime/engine/engine.h"
 #include "runtime/model/files/shapes.h"
 #include "runtime/model/random_checkpoint.h"
 #include "tests/support/refusal.h"
 #include "tests/support/session_fixture.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/tiny_drafts.h"
 
 namespace headrace {
 namespace {
@@ -61,6 +64,37 @@ TEST(Plan, IsWhatRunsHereAndOnPaper) {
     expect_same(done.plan, here.memory);
     EXPECT_LE(done.memory.vram_peak_bytes, whole_pages(here.weights_bytes) + here.memory.vram_bytes);
   }
+}
+
+// Of a head that was trained short: the rows of its window, however long the context is, and all rows if asked for.
+TEST(Plan, CountsTheWindowOfAHead) {
+  const TemporaryFolder folder;
+  testing_support::DraftFiles head = testing_support::tiny_eagle3_head();
+  head.config["max_position_embeddings"] = 512;
+  head.write(folder.path());
+  const auto plan = [&](int64_t prompt, int64_t window) {
+    EngineOptions options = tiny();
+    options.draft = {
+        .type = SpecType::kEagle3, .model = folder.path(), .window = window, .tree = parse_tree("chain:3")};
+    Engine engine(options);
+    const GenerateOptions run{.max_tokens = 8, .ignore_eos = true};
+    const RunPlan planned = engine.plan(prompt, run);
+    const GenerateResult done = engine.generate(testing::made_up_ids(prompt, 512), run, nullptr);
+    EXPECT_EQ(done.draft_window.rows, planned.draft_window.rows);
+    EXPECT_EQ(done.draft_window.trained_positions, planned.draft_window.trained_positions);
+    expect_same(done.plan, planned.memory);
+    EXPECT_LE(done.memory.vram_peak_bytes, whole_pages(planned.weights_bytes) +
+                                               whole_pages(planned.draft_weights_bytes) + planned.memory.vram_bytes);
+    return planned;
+  };
+  EXPECT_EQ(plan(400, -1).draft_window.rows, 0);
+  const RunPlan usual = plan(1900, -1), named = plan(1900, 441), whole = plan(1900, 0);
+  EXPECT_EQ(usual.draft_window.rows, 512 - 3 - kPrefixTile - kDraftSinkRows);
+  EXPECT_EQ(usual.draft_window.trained_positions, 512);
+  EXPECT_EQ(named.draft_window.trained_positions, 0);
+  EXPECT_EQ(whole.draft_window.rows, 0);
+  expect_same(usual.memory, named.memory);
+  EXPECT_LT(usual.memory.vram_bytes + 1024 * 2 * 32 * sizeof(float), whole.memory.vram_bytes);  // K and V
 }
 
 // No CUDA is needed, nor the 16 GB that the weights would take.

@@ -91,6 +91,28 @@ TEST_P(PrefixDraft, AcceptsWhatItDoesAfterAFreshPrefill) {
   }
 }
 
+// What is saved with a window that follows from the head's positions serves any other window, as far as it goes: RoPE
+// and the window say which features are read, not what they are.
+TEST_P(PrefixDraft, AHeadTrainedShortAndItsRopeFlags) {
+  testing_support::DraftFiles head = testing_support::tiny_eagle3_head();
+  head.config["max_position_embeddings"] = 512;
+  head.write(eagle3_.path());
+  const TemporaryFolder folder;
+  std::vector<int64_t> accepted;
+  for (const bool scaled : {false, true, false}) {
+    EngineOptions with = options(folder.path(), SpecType::kEagle3), without = options("", SpecType::kEagle3);
+    if (scaled) with.draft.rope = without.draft.rope = {.scaling = RopeScaling::kYarn, .factor = 4};
+    Engine fresh(without), cached(with);
+    ask(cached, prompt(kPrompt, 50));
+    const GenerateResult hit = ask(cached, prompt(kPrompt, 51));
+    EXPECT_EQ(hit.prefix.rows, kept(kPrompt));
+    EXPECT_EQ(hit.draft_window.rows > 0, !scaled);
+    expect_same(hit, ask(fresh, prompt(kPrompt, 51)));
+    accepted.push_back(hit.speculation.accepted);
+  }
+  EXPECT_EQ(accepted[0], accepted[2]);
+}
+
 // Without a window it needs a feature of every row, with one those of the last and the first.
 TEST_P(PrefixDraft, RowsSavedWithoutItAreComputedAgainWhereItNeedsThem) {
   for (const int64_t window : {0, 320}) {

@@ -41,6 +41,8 @@ TEST(Eagle3Refusals, EveryMissingTensorIsNamed) {
   Eagle3Files files;
   files.tensors["fc_norm.0.weight"] = files.tensors["fc_norm.2.weight"] = f32_tensor("fc_norm", {8});
   expect_refused(files, {"lacks the tensor fc_norm.1.weight"});
+  expect_config_refused(R"({"fc_norm": true})", {"lacks the tensor fc_norm.0.weight"});
+  expect_config_refused(R"({"eagle_config": {"fc_norm": true}})", {"lacks the tensor fc_norm.0.weight"});
 }
 
 TEST(Eagle3Refusals, EveryWrongShapeIsNamed) {
@@ -143,6 +145,8 @@ TEST(Eagle3Refusals, Configs) {
   expect_config_refused(R"({"quantization_config": {"quant_method": "fp8"}})", {"quantization_config", "fp8"});
   expect_config_refused(R"({"eagle_config": 3})", {"eagle_config 3", "object"});
   expect_config_refused(R"({"sliding_window": 0})", {"sliding_window 0"});
+  expect_config_refused(R"({"norm_before_fc": true})", {"norm_before_fc", "is not supported", "fc_norm"});
+  expect_config_refused(R"({"eagle_config": {"norm_before_fc": true}})", {"eagle_config.norm_before_fc"});
   expect_config_refused(R"({"rope_theta": 1.0, "rope_scaling": {"type": "yarn", "factor": 2.0}})", {"theta 1"});
   expect_config_refused(R"({"transformer_layer_config": {}})", {"transformer_layer_config.hidden_size is missing"});
 }

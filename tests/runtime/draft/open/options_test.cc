@@ -1,7 +1,9 @@
-// What --spec-type, -md, --tree, --spec-draft-n-max, --draft-window and --draft-rope-theta say together: what a draft
-// would leave unread is refused by name. And whose tokens a head reads, where its folder says so.
+// What --spec-type, -md, --tree, --spec-draft-n-max, --draft-window and --draft-rope-* say together: what a draft would
+// leave unread is refused by name. What a head that was trained short attends to. And whose tokens a head reads, where
+// its folder says so.
 #include <gtest/gtest.h>
 
+#include "runtime/draft/cache.h"
 #include "runtime/draft/draft_model.h"
 #include "runtime/draft/open/open_draft.h"
 #include "tests/support/draft_files.h"
@@ -48,7 +50,16 @@ TEST_F(DraftOptionsTest, WhatATypeLeavesUnreadIsRefused) {
       {"--spec-draft-n-max", [](DraftOptions* o) { o->most_tokens = 5; }, "5", {kEagle3, kLongSpec, kSimple, kNgram}},
       {"--draft-window", [](DraftOptions* o) { o->window = 1024; }, "1024", {kEagle3, kLongSpec, kSimple}},
       {"--draft-window", [](DraftOptions* o) { o->window = 0; }, "0", {kEagle3, kLongSpec, kSimple}},
-      {"--draft-rope-theta", [](DraftOptions* o) { o->rope_theta = 1e6; }, "1e+06", {kEagle3, kSimple}},
+      {"--draft-rope-theta", [](DraftOptions* o) { o->rope.theta = 1e6; }, "1e+06", {kEagle3, kSimple}},
+      {"--draft-rope-scaling",
+       [](DraftOptions* o) { o->rope.scaling = RopeScaling::kNone; },
+       "none",
+       {kEagle3, kSimple}},
+      {"--draft-rope-scaling",
+       [](DraftOptions* o) { o->rope.scaling = RopeScaling::kYarn; },
+       "yarn",
+       {kEagle3, kSimple}},
+      {"--draft-rope-scale", [](DraftOptions* o) { o->rope.factor = 4; }, "4", {kEagle3, kSimple}},
   };
   for (const SpecType type : kSpecTypes) {
     for (const Setting& setting : settings) {
@@ -78,6 +89,86 @@ TEST_F(DraftOptionsTest, ValuesOutOfRange) {
   tree.tree = parse_tree("eagle2:40,3,21");  // of 20 tokens
   expect_refused(window, "--draft-window", {"100"});
   expect_refused(tree, "--tree", {"21", "20"});
+}
+
+// By the drafts that have a RoPE of their own, in the words of the target's --rope-*.
+TEST_F(DraftOptionsTest, RopeFlagsThatContradictEachOther) {
+  const TemporaryFolder folder;
+  Eagle3Files().write(folder.path());
+  const auto expect = [&](const RopeOverrides& rope, const std::string& flag, const std::vector<std::string>& parts) {
+    const DraftOptions head = {.type = SpecType::kEagle3, .model = folder.path(), .rope = rope, .tree = chain_shape(2)};
+    expect_error(ExitCode::kUsage, flag, parts, [&] { open(head, eagle3_target()); });
+    const DraftOptions simple = {
+        .type = SpecType::kSimple, .model = testing::tiny_model("llama31"), .rope = rope, .tree = chain_shape(2)};
+    expect_error(ExitCode::kUsage, flag, parts,
+                 [&] { open(simple, open_checkpoint(testing::tiny_model("llama31"))->config()); });
+  };
+  const auto none = RopeScaling::kNone, linear = RopeScaling::kLinear, yarn = RopeScaling::kYarn;
+  expect({.scaling = none, .factor = 2}, "--draft-rope-scale", {"2 needs a scaling", "--draft-rope-scaling linear"});
+  expect({.scaling = linear, .factor = 1e9}, "--draft-rope-scale", {"1e+09 times", "too many"});
+  expect({.scaling = yarn, .theta = 1}, "--draft-rope-theta", {"1 must be above 1 for yarn"});
+}
+
+// Eagle3Files names no positions, so it has the target's 512.
+TEST_F(DraftOptionsTest, AHeadThatWasTrainedShortGetsAWindow) {
+  struct Case {
+    nlohmann::json config;
+    DraftOptions options;
+    int64_t context, rows, trained;
+  };
+  const auto yarn = RopeScaling::kYarn, linear = RopeScaling::kLinear;
+  const nlohmann::json trained = {{"max_position_embeddings", 2048}};
+  const int64_t window = 2048 - 2 - kPrefixTile - kDraftSinkRows;
+  const nlohmann::json scaled = {{"max_position_embeddings", 2048},
+                                 {"rope_scaling", {{"type", "yarn"}, {"factor", 4.0}}}};
+  const std::vector<Case> cases = {
+      {trained, {}, 2048, 0, 0},
+      {trained, {}, 2049, window, 2048},
+      {trained, {}, 100'000, window, 2048},
+      {nlohmann::json::object(), {}, 512, 0, 0},
+      {nlohmann::json::object(), {}, 600, 512 - 2 - kPrefixTile - kDraftSinkRows, 512},
+      {{{"max_position_embeddings", 256}}, {}, 300, kMinDraftWindow, 256},
+      {trained, {.window = 0}, 100'000, 0, 0},  // all rows, as asked for
+      {trained, {.window = 512}, 100'000, 512, 0},
+      {{{"max_position_embeddings", 2048}, {"sliding_window", 600}}, {}, 100'000, 600, 0},
+      {{{"max_position_embeddings", 2048}, {"sliding_window", 600}, {"use_sliding_window", false}},
+       {},
+       100'000,
+       window,
+       2048},
+      {scaled, {}, 100'000, 0, 0},
+      {scaled, {.rope = {.scaling = RopeScaling::kNone}}, 100'000, window, 2048},
+      {trained, {.rope = {.scaling = yarn, .factor = 8}}, 100'000, 0, 0},
+      {trained, {.rope = {.scaling = linear}}, 100'000, window, 2048},  // by a factor of 1
+      {trained, {.rope = {.theta = 1e6}}, 100'000, window, 2048},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(str(c.config.dump(), ", ", c.context, " tokens, window ", c.options.window));
+    const TemporaryFolder folder;
+    Eagle3Files files;
+    files.config.update(c.config);
+    files.write(folder.path());
+    DraftOptions options = c.options;
+    options.type = SpecType::kEagle3;
+    options.model = folder.path();
+    options.tree = chain_shape(2);
+    const auto model = open(options, eagle3_target());
+    const DraftRun run = {.prompt_tokens = c.context - 10, .context_tokens = c.context};
+    EXPECT_EQ(model->window(run).rows, c.rows);
+    EXPECT_EQ(model->window(run).trained_positions, c.trained);
+    // What a saved prefix has to have follows from it, and so does the memory.
+    DraftCacheShape shape;
+    shape.context_rows = c.context;
+    shape.window = c.rows;
+    const DraftNeeds needs = model->needs(run, [](const TensorSource&) { return Digest{}; });
+    EXPECT_EQ(needs.first_row, shape.first_kept(c.context - 11));
+    if (c.trained == 0 || c.context < 10'000) continue;
+    DraftRun twice = run;
+    twice.context_tokens *= 2;
+    const uint64_t rope = static_cast<uint64_t>(c.context) * 6 * sizeof(float);  // the table alone grows
+    EXPECT_NEAR(static_cast<double>(model->start(twice)->memory().lasting_bytes),
+                static_cast<double>(model->start(run)->memory().lasting_bytes + rope), 2 * kPageBytes);
+  }
 }
 
 // A head has no tokens of its own: where its folder holds a tokenizer, it is the one that it was trained with.

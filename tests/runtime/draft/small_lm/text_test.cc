@@ -51,6 +51,27 @@ TEST_P(SimpleText, AModelDraftsForItself) {
   }
 }
 
+// llama-linear has theta 10,000 and linear scaling by 4. With another RoPE it drafts other tokens, and fewer are right.
+TEST_P(SimpleText, RopeFlagsTakeThePlaceOfItsOwn) {
+  const LoadedModel model = load("llama-linear");
+  const std::vector<int32_t> plain =
+      testing::decode_plainly(*model.session(model.options(kPrompt, kTokens)), prompt_, kTokens);
+  const auto accepted = [&](const RopeOverrides& rope) {
+    const auto draft = open_draft(
+        {.type = SpecType::kSimple, .model = tiny_model("llama-linear"), .rope = rope, .tree = parse_tree("chain:4")},
+        *model.device, model.checkpoint->config(), model.weights);
+    const testing::Speculated said =
+        testing::speculate(model, *draft, model.options(kPrompt, kTokens), prompt_, kTokens);
+    EXPECT_EQ(said.tokens, plain);
+    return said.accepted;
+  };
+  const int64_t own = accepted({});
+  EXPECT_EQ(accepted({.scaling = RopeScaling::kLinear, .factor = 4, .theta = 10000}), own);
+  EXPECT_LT(accepted({.scaling = RopeScaling::kNone}), own);
+  EXPECT_LT(accepted({.factor = 16}), own);
+  EXPECT_LT(accepted({.theta = 100}), own);
+}
+
 TEST_P(SimpleText, AModelThatKnowsNothingOfItsTarget) {
   const LoadedModel model = load("llama2");
   const std::vector<int32_t> plain =
