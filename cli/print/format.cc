@@ -6,8 +6,8 @@
 #include <cstdio>
 
 #include "cache/base.h"
+#include "runtime/base/utf8.h"
 #include "runtime/commands/machine_json.h"
-#include "runtime/text/utf8.h"
 
 namespace headrace {
 namespace {
