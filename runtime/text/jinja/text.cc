@@ -33,7 +33,7 @@ Text Text::slice(size_t begin, size_t end) const {
   return out;
 }
 
-std::vector<Text::Run> Text::runs() const {
+std::vector<Text::Run> Text::runs() const& {
   std::vector<Run> out;
   const std::string_view all = bytes_;
   size_t done = 0;

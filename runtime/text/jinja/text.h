@@ -31,7 +31,8 @@ class Text {
   // The bytes [begin, end). REQUIRES: begin <= end <= size()
   Text slice(size_t begin, size_t end) const;
   // The text as runs of one origin each, none empty. They point into this text.
-  std::vector<Run> runs() const;
+  std::vector<Run> runs() const&;
+  std::vector<Run> runs() && = delete;
   Origin origin_at(size_t at) const;  // REQUIRES: at < size()
   bool has_messages() const { return !foreign_.empty(); }
 

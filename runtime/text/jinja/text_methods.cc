@@ -57,7 +57,7 @@ std::vector<Text> split_at_space(const Text& text, int64_t most) {
   while (!rest.empty()) {
     const size_t begin = all.size() - rest.size();
     if (most == 0) {
-      out.push_back(text.slice(begin, begin + without_trailing_space(rest).size()));
+      out.push_back(text.slice(begin, text.size()));
       break;
     }
     --most;
