@@ -56,6 +56,7 @@ std::string options_text(const SummarizeArgs& args, const Engine& engine) {
   add(engine.context_limit());
   add(args.engine.use_chat_template);
   add(args.engine.chat_template);
+  add(args.engine.thinking);
   add(args.engine.chat_template_file.empty() ? "" : read_document(args.engine.chat_template_file));
   const RopeConfig& rope = engine.config().rope;
   for (double number :

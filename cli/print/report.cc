@@ -127,6 +127,7 @@ std::string format_report(const GenerateResult& result, const std::string& engin
                                   "; first token after ", format_duration(t.ttft_ms / 1e3))
                             : std::string("interrupted before the first token"),
               "\n");
+  if (!result.chat_template.empty()) text += str("  template  ", visible_name(result.chat_template), "\n");
   if (const LeftOut& left = result.left_out; left.tokens > 0) {
     text += str("  truncated ", format_count(left.tokens), " of ", format_count(left.whole_tokens),
                 " tokens left out of the middle\n");

@@ -185,6 +185,7 @@ std::string result_json(const GenerateResult& result, const LineLabel& label) {
   line["text"] = result.text;
   line["token_ids"] = result.token_ids;
   line["prompt_tokens"] = result.prompt_tokens;
+  if (!result.chat_template.empty()) line["chat_template"] = result.chat_template;
   if (const LeftOut& left = result.left_out; left.tokens > 0) {
     line["truncated"] = {{"whole_tokens", left.whole_tokens}, {"left_out_tokens", left.tokens}};
   }

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "cache/base.h"
+#include "runtime/base/utf8.h"
 
 namespace headrace {
 
@@ -12,6 +13,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::array<std::string_view, 6> kRoles = {"system", "developer", "user", "assistant", "tool", "function"};
+
+// Not gpt-oss's "<|end|>", which ends a message of several in a turn: Phi's end token is in its generation_config.json.
+constexpr std::array<std::string_view, 8> kTurnEnds = {
+    "<|im_end|>", "<|eot_id|>", "<|eot|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<|END_OF_TURN_TOKEN|>",
+    "</s>"};
 
 [[noreturn]] void refuse(const std::string& source, const std::string& what) {
   throw_error(ExitCode::kBadInput, source, what, R"(messages are a JSON list: [{"role": "user", "content": "..."}])");
@@ -74,6 +80,28 @@ std::vector<TextPart> render_chat(const jinja::Template& chat, const Json& messa
     parts.push_back({std::string(run.bytes), is_message ? SpecialTokens::kAsText : SpecialTokens::kParse});
   }
   return parts;
+}
+
+std::vector<int32_t> encode_chat(const Tokenizer& tokenizer, const jinja::Template& chat, const ChatMessages& messages,
+                                 bool thinking) {
+  Json list = Json::array();
+  const auto add = [&](const char* role, const std::string& content) {
+    std::string valid;
+    append_valid_utf8(content, &valid);
+    list.push_back({{"role", role}, {"content", std::move(valid)}});
+  };
+  if (!messages.system.empty()) add("system", messages.system);
+  add("user", messages.user);
+  return tokenizer.encode(render_chat(chat, list, tokenizer, {.thinking = thinking}), AddBos::kNo);
+}
+
+std::vector<int32_t> end_tokens(const Tokenizer& tokenizer, std::string_view source) {
+  const std::optional<ChatTemplate> family = find_chat_template(source);
+  if (family) return end_tokens(tokenizer, *family);
+  std::vector<int32_t> ids;
+  for (std::string_view name : kTurnEnds)
+    if (source.find(name) != std::string_view::npos && tokenizer.find(name) >= 0) ids.push_back(tokenizer.find(name));
+  return ids;
 }
 
 }  // namespace headrace

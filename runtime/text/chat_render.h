@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/text/chat.h"
 #include "runtime/text/jinja/template.h"
 #include "runtime/text/tokenizer.h"
 
@@ -27,5 +28,12 @@ nlohmann::ordered_json parse_chat_messages(std::string_view json, const std::str
 // eos_token. `messages` are those of parse_chat_messages. Throws Error(kBadInput) as jinja::Template does.
 std::vector<TextPart> render_chat(const jinja::Template& chat, const nlohmann::ordered_json& messages,
                                   const Tokenizer& tokenizer, const ChatRenderOptions& options);
+
+// Token ids of one user turn followed by the generation prompt.
+std::vector<int32_t> encode_chat(const Tokenizer& tokenizer, const jinja::Template& chat, const ChatMessages& messages,
+                                 bool thinking);
+// Tokens that end the assistant's turn, in addition to the tokenizer's end token: those of the template's family, or if
+// it is of none, the known ends of turns that its source has.
+std::vector<int32_t> end_tokens(const Tokenizer& tokenizer, std::string_view source);
 
 }  // namespace headrace

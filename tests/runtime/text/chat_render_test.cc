@@ -64,6 +64,19 @@ TEST(ChatRender, MessagesNeverBecomeSpecialTokens) {
   EXPECT_EQ(special, (std::vector<int32_t>{tokenizer.find("<|im_start|>"), tokenizer.find("<|im_end|>")}));
 }
 
+TEST(ChatRender, EndsTurnsByFamilyOrSource) {
+  for (const Json& row : testing::read_json("chat.json")) {
+    const std::string source = row.at("template").get<std::string>();
+    const Tokenizer tokenizer = tokenizer_of(row);
+    EXPECT_EQ(end_tokens(tokenizer, source), end_tokens(tokenizer, recognise_chat_template(source, "model")));
+  }
+  const Tokenizer tokenizer = tokenizer_of(testing::read_json("chat.json")[0]);
+  const std::string unknown = "{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}";
+  ASSERT_FALSE(find_chat_template(unknown));
+  EXPECT_EQ(end_tokens(tokenizer, unknown), std::vector<int32_t>{tokenizer.find("<|im_end|>")});
+  EXPECT_EQ(end_tokens(tokenizer, "{{ messages }}"), std::vector<int32_t>{});
+}
+
 TEST(ChatRender, ThinksOnlyIfAsked) {
   const Tokenizer tokenizer = tokenizer_of(testing::read_json("chat.json")[0]);
   const jinja::Template chat("{{ enable_thinking }}{{ add_generation_prompt }}{{ tools }}", "test");
