@@ -47,6 +47,7 @@ std::string answer_options(const EngineOptions& asked, const GenerateOptions& ge
   add(engine.context_limit());
   add(asked.use_chat_template);
   add(asked.chat_template);
+  add(asked.thinking);
   add(asked.chat_template_file.empty() ? "" : read_document(asked.chat_template_file));
   const RopeConfig& rope = engine.config().rope;
   for (double number :

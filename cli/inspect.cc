@@ -1,4 +1,4 @@
-// headrace inspect: shows a model from its headers alone.
+// headrace inspect: shows a model from its headers alone, or the prompt that its chat template makes of messages.
 #include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -9,6 +9,8 @@
 #include "runtime/model/files/open_checkpoint.h"
 #include "runtime/model/rope_overrides.h"
 #include "runtime/model/weight_store.h"
+#include "runtime/text/chat_render.h"
+#include "runtime/text/document.h"
 
 namespace headrace {
 namespace {
@@ -129,10 +131,28 @@ void print_json(const Checkpoint& model, const ModelFacts& facts, bool tensors) 
   std::puts(out.dump(-1, ' ', false, ordered_json::error_handler_t::replace).c_str());
 }
 
+void print_prompt(const Checkpoint& model, const InspectArgs& args) {
+  const std::string& file = args.chat_template_file;
+  const std::string source = file.empty() ? model.chat_template() : read_document(file);
+  if (source.empty())
+    throw_error(ExitCode::kBadInput, file.empty() ? model.path() : file, "has no chat template",
+                "give one with --chat-template-file");
+  const jinja::Template chat(source, file.empty() ? model.path() + ", chat template" : file);
+  const auto messages = parse_chat_messages(read_document(args.render), args.render);
+  std::string prompt;
+  for (const TextPart& part : render_chat(chat, messages, model.load_tokenizer(), {.thinking = args.thinking}))
+    prompt += part.text;
+  std::fputs(visible(prompt).c_str(), stdout);
+}
+
 }  // namespace
 
 ExitCode run_inspect(const InspectArgs& args) {
   const std::unique_ptr<Checkpoint> model = open_checkpoint(args.model);
+  if (!args.render.empty()) {
+    print_prompt(*model, args);
+    return ExitCode::kDone;
+  }
   const ModelFacts facts = facts_of(*model, args.weights);
   if (args.json) {
     print_json(*model, facts, args.tensors);

@@ -57,6 +57,9 @@ struct InspectArgs {
   std::string model;
   WeightPolicy weights = WeightPolicy::kKeep;
   bool json = false, tensors = false;
+  std::string render;              // --render: a file of messages; instead of what the model is
+  std::string chat_template_file;  // empty: the model's own
+  bool thinking = false;
 };
 
 struct BenchArgs {

@@ -98,7 +98,8 @@ std::vector<Flag> template_flags(EngineOptions* o) {
       {"--chat-template", "NAME", text_value(&o->chat_template),
        "Use this chat template instead of the model's: chatml, llama2, llama3, mistral or qwen3"},
       {"--chat-template-file", "FILE", text_value(&o->chat_template_file),
-       "Use the Jinja template in FILE instead of the model's; it must be one of the known templates"},
+       "Use the Jinja template in FILE instead of the model's"},
+      {"--thinking", &o->thinking, "Let the chat template ask the model to think before it answers"},
       {"--no-chat-template", [o] { o->use_chat_template = false; }, "Pass the prompt to the model without a template"},
   };
 }

@@ -76,6 +76,7 @@ void exclude_each_other(CLI::App& app, const std::vector<const char*>& flags) {
 
 void exclude_templates(CLI::App& app) {
   exclude_each_other(app, {"--chat-template", "--chat-template-file", "--no-chat-template"});
+  for (const char* flag : {"--chat-template", "--no-chat-template"}) exclude_each_other(app, {"--thinking", flag});
 }
 
 void check_verify(const EngineOptions& engine) {
@@ -185,6 +186,12 @@ void Parser::add_inspect() {
   add_flags(*inspect_app, "Model",
             {{"--weights", "KIND", policy_value(&inspect.weights),
               "Print what loading with this --weights takes: keep, dtype, q8_0, q6_k, q5_k or q4_k [keep]"}});
+  add_flags(*inspect_app, "Prompt",
+            {{"--render", "FILE", text_value(&inspect.render),
+              "Print the prompt that the chat template makes of the messages in FILE, and nothing else"},
+             {"--chat-template-file", "FILE", text_value(&inspect.chat_template_file),
+              "With --render: use the Jinja template in FILE instead of the model's"},
+             {"--thinking", &inspect.thinking, "With --render: let the template ask the model to think"}});
   add_flags(*inspect_app, "Output",
             {{"--tensors", &inspect.tensors, "List every tensor"}, {"--json", &inspect.json, "Print one JSON object"}});
 }
@@ -251,6 +258,10 @@ Command Parser::finish_merge() {
 
 Command Parser::finish_inspect() {
   if (inspect.model.empty()) usage_error("inspect", "a model is needed: a directory, a .gguf file or org/name");
+  for (const char* flag : {"--chat-template-file", "--thinking"}) {
+    if (inspect_app->get_option(flag)->count() > 0 && inspect.render.empty())
+      usage_error("inspect", str(flag, " needs --render FILE"));
+  }
   return std::move(inspect);
 }
 

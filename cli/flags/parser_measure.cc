@@ -140,7 +140,8 @@ void Parser::add_quality() {
   for (CLI::Option* option : quality_app->get_options()) {  // those that would have no effect
     const std::string &heading = option->get_group(), name = option->get_single_name();
     const bool of_text = heading == "Work" && name != "perplexity" && name != "documents" && name != "prompt-tokens";
-    if (of_text || heading == "Draft" || heading == "Verification" || name.find("chat-template") != std::string::npos) {
+    if (of_text || heading == "Draft" || heading == "Verification" || name.find("chat-template") != std::string::npos ||
+        name == "thinking") {
       perplexity->excludes(option);
     }
   }

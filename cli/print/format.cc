@@ -6,10 +6,10 @@
 #include <cstdio>
 
 #include "cache/base.h"
+#include "runtime/base/utf8.h"
 #include "runtime/commands/machine_json.h"
 #include "runtime/draft/cache.h"
 #include "runtime/draft/window.h"
-#include "runtime/text/utf8.h"
 
 namespace headrace {
 namespace {

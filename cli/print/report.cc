@@ -130,6 +130,7 @@ std::string format_report(const GenerateResult& result, const std::string& engin
   if (!result.parts.empty()) {
     text += str("  parts     ", result.parts.size(), " answered before: the text was longer than the context\n");
   }
+  if (!result.chat_template.empty()) text += str("  template  ", visible_name(result.chat_template), "\n");
   if (const LeftOut& left = result.left_out; left.tokens > 0) {
     text += str("  truncated ", format_count(left.tokens), " of ", format_count(left.whole_tokens),
                 " tokens left out of the middle\n");

@@ -199,6 +199,7 @@ std::string result_json(const GenerateResult& result, const LineLabel& label) {
                              {"decode_ms", rounded(part.decode_ms)},
                              {"text", part.text}});
   }
+  if (!result.chat_template.empty()) line["chat_template"] = result.chat_template;
   if (const LeftOut& left = result.left_out; left.tokens > 0) {
     line["truncated"] = {{"whole_tokens", left.whole_tokens}, {"left_out_tokens", left.tokens}};
   }

@@ -41,9 +41,12 @@ struct Engine::Impl {
   std::unique_ptr<Checkpoint> checkpoint;
   ModelConfig config;  // the checkpoint's, with --rope-* in place
   std::optional<Tokenizer> tokenizer;
-  std::optional<ChatTemplate> chat;  // none: --no-chat-template, or a model without one
+  std::optional<ChatTemplate> chat;            // --chat-template NAME
+  std::optional<jinja::Template> interpreted;  // the model's own, or --chat-template-file. Neither: no template
+  std::string chat_name = "none";              // of the report
   std::optional<Weights> weights;
   std::unique_ptr<DraftModel> draft_model;  // null: plain decoding
+  std::vector<int32_t> turn_ends;           // of the chat template
   std::vector<int32_t> end_ids;
   // Lent to one run after the other: what the kernels keep on a stream (checked products, their workspace) is made
   // once.
@@ -95,7 +98,7 @@ void Engine::Impl::open() {
   }
   end_ids = config.end_ids;
   if (tokenizer) append_unique({tokenizer->eos()}, &end_ids);
-  if (tokenizer && chat) append_unique(end_tokens(*tokenizer, *chat), &end_ids);
+  append_unique(turn_ends, &end_ids);
   weights = Weights::reserve(*checkpoint, *device, weight_options());
   draft_model = open_draft(options.draft, *device, config, *weights, tokenizer ? &*tokenizer : nullptr);
   compute = device->make_stream("compute", StreamRole::kCompute);
@@ -196,11 +199,16 @@ void Engine::Impl::choose_chat() {
   if (!options.use_chat_template) return;
   if (!options.chat_template.empty()) {
     chat = chat_template_by_name(options.chat_template);
+    chat_name = options.chat_template;
+    turn_ends = end_tokens(*tokenizer, *chat);
     return;
   }
   const std::string& file = options.chat_template_file;
-  const std::string jinja = file.empty() ? checkpoint->chat_template() : read_document(file);
-  if (!jinja.empty()) chat = recognise_chat_template(jinja, file.empty() ? checkpoint->path() : file);
+  const std::string source = file.empty() ? checkpoint->chat_template() : read_document(file);
+  if (source.empty()) return;
+  interpreted = jinja::Template(source, file.empty() ? checkpoint->path() + ", chat template" : file);
+  chat_name = file.empty() ? "model" : file;
+  turn_ends = end_tokens(*tokenizer, source);
 }
 
 void Engine::Impl::check_ids(const std::vector<int32_t>& ids) const {
@@ -253,6 +261,7 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
     if (!prefix_note.empty()) result.prefix.notes.push_back(prefix_note);
   }
   result.timings.load_ms = load_ms;
+  result.chat_template = chat_name;
   result.weight_types = weights->types();
   result.plain_products = plain_products(*compute);
   result.damage = weights->damage();
@@ -324,6 +333,7 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Checkpoint> checkpo
 Engine::~Engine() = default;
 
 std::vector<int32_t> Engine::encode(const ChatMessages& messages) const {
+  if (impl_->interpreted) return encode_chat(*impl_->tokenizer, *impl_->interpreted, messages, impl_->options.thinking);
   if (impl_->chat) return encode_chat(*impl_->tokenizer, *impl_->chat, messages);
   return encode_plain(messages.system.empty() ? messages.user : messages.system + "\n\n" + messages.user);
 }

@@ -17,7 +17,7 @@
 #include "runtime/engine/result.h"
 #include "runtime/engine/run_plan.h"
 #include "runtime/model/checkpoint.h"
-#include "runtime/text/chat.h"
+#include "runtime/text/chat_render.h"
 #include "runtime/text/document.h"
 #include "runtime/text/tokenizer.h"
 

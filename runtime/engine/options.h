@@ -34,7 +34,8 @@ struct EngineOptions {
   KvMode kv = KvMode::kAuto;       // --kv
   SpillOptions spill{};            // --spill
   std::string chat_template;       // --chat-template NAME; empty: the model's own
-  std::string chat_template_file;  // --chat-template-file: a Jinja source to recognise; empty: the model's own
+  std::string chat_template_file;  // --chat-template-file: a Jinja source; empty: the model's own
+  bool thinking = false;           // --thinking: the template's enable_thinking
   RopeOverrides rope;              // --rope-*
   bool use_chat_template = true;   // --no-chat-template
   bool want_tokenizer = true;      // false: prompts come as ids (tests, benches)

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "runtime/text/utf8.h"
+#include "runtime/base/utf8.h"
 
 namespace headrace {
 

@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdint>
 
-#include "runtime/text/utf8.h"
+#include "runtime/base/utf8.h"
 
 namespace headrace {
 

@@ -1,8 +1,9 @@
-// Chat templates by family. A model's Jinja template is recognised, not interpreted; an unknown one is an error that
-// lists the choices. The template's own markers become special tokens; the user's text never does.
+// Chat templates by family, for --chat-template NAME, and the family that a Jinja template is of. The template's own
+// markers become special tokens; the user's text never does. chat_render.h interprets templates.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,8 +28,9 @@ struct ChatTemplate {
 const std::vector<std::string>& chat_template_names();  // "chatml", "llama2", "llama3", "mistral", "qwen3"
 // A family by name (--chat-template NAME). Throws Error(kUsage) that lists the names.
 ChatTemplate chat_template_by_name(std::string_view name);
-// The family of a model's Jinja source, with its default system message. Throws Error(kBadInput) whose hint lists the
-// names.
+// The family of a model's Jinja source, with its default system message; none if it is unknown.
+std::optional<ChatTemplate> find_chat_template(std::string_view jinja);
+// The same; throws Error(kBadInput) whose hint lists the names.
 ChatTemplate recognise_chat_template(std::string_view jinja, const std::string& source);
 
 struct ChatMessages {

@@ -96,22 +96,26 @@ ChatTemplate chat_template_by_name(std::string_view name) {
   return of_family(kFamilies[found - names.begin()]);
 }
 
-ChatTemplate recognise_chat_template(std::string_view jinja, const std::string& source) {
+std::optional<ChatTemplate> find_chat_template(std::string_view jinja) {
   const std::vector<std::string> strings = jinja_strings(jinja);
   std::string printed;  // markers count in printed text, not in comments
   for (const std::string& text : strings) printed += text + '\n';
   ChatTemplate chat = of_family(family_of(has(jinja, "enable_thinking") ? printed + "enable_thinking" : printed));
-  if (chat.family == ChatFamily::kNone) {
-    const size_t end = std::min(jinja.find('\n'), size_t{60});
-    throw_error(ExitCode::kBadInput, source, str("its chat template is unknown: '", jinja.substr(0, end), "…'"),
-                choices());
-  }
+  if (chat.family == ChatFamily::kNone) return std::nullopt;
   if (chat.family == ChatFamily::kChatMl) read_chatml(jinja, strings, &chat);
   if (chat.family == ChatFamily::kQwen3) chat.default_system = default_system(strings);
   if (chat.family == ChatFamily::kLlama3 && has(printed, "Cutting Knowledge Date: December 2023"))
     chat.system_preamble = kLlama31Preamble;
   if (chat.family == ChatFamily::kMistral) read_mistral(strings, &chat);
   return chat;
+}
+
+ChatTemplate recognise_chat_template(std::string_view jinja, const std::string& source) {
+  std::optional<ChatTemplate> chat = find_chat_template(jinja);
+  if (chat) return *chat;
+  const size_t end = std::min(jinja.find('\n'), size_t{60});
+  throw_error(ExitCode::kBadInput, source, str("its chat template is unknown: '", jinja.substr(0, end), "…'"),
+              choices());
 }
 
 }  // namespace headrace

@@ -11,8 +11,8 @@
 
 #include "cache/base.h"
 #include "runtime/base/file_hints.h"
+#include "runtime/base/utf8.h"
 #include "runtime/text/document.h"
-#include "runtime/text/utf8.h"
 
 namespace headrace {
 namespace {

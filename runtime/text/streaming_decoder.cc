@@ -1,6 +1,6 @@
+#include "runtime/base/utf8.h"
 #include "runtime/text/tokenizer.h"
 #include "runtime/text/tokenizer_impl.h"
-#include "runtime/text/utf8.h"
 
 namespace headrace {
 

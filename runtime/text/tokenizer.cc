@@ -3,9 +3,9 @@
 #include <deque>
 
 #include "cache/base.h"
+#include "runtime/base/utf8.h"
 #include "runtime/text/byte_level.h"
 #include "runtime/text/tokenizer_impl.h"
-#include "runtime/text/utf8.h"
 
 namespace headrace {
 

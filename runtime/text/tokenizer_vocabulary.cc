@@ -6,8 +6,8 @@
 #include <functional>
 
 #include "cache/base.h"
+#include "runtime/base/utf8.h"
 #include "runtime/text/tokenizer_impl.h"
-#include "runtime/text/utf8.h"
 
 namespace headrace {
 

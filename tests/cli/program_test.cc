@@ -291,5 +291,36 @@ TEST_F(ProgramTest, InspectSaysWhatAModelIs) {
   EXPECT_FALSE(line.contains("tensors"));
 }
 
+TEST_F(ProgramTest, InterpretsTemplates) {
+  const TemporaryFolder folder;
+  const std::string messages = folder.write("m.json", R"([{"role": "user", "content": "Hi <s>"}])");
+  const std::string chat = folder.write(
+      "t.jinja", "{% for m in messages %}\n[{{ m.role }}] {{ m.content }}\n{% endfor %}\n{{ enable_thinking }}");
+  const std::string bad = folder.write("bad.jinja", "a\n{{ x.y }}");
+  const auto render = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"inspect", model_, "--render", messages});
+    return run_program(more);
+  };
+  EXPECT_EQ(render({"--chat-template-file", chat}).out, "[user] Hi <s>\nFalse");
+  EXPECT_EQ(render({"--chat-template-file", chat, "--thinking"}).out, "[user] Hi <s>\nTrue");
+  const Finished none = render({}), failed = render({"--chat-template-file", bad});
+  EXPECT_EQ(none.exit_code, 3);
+  EXPECT_NE(none.err.find("has no chat template"), std::string::npos) << none.err;
+  EXPECT_EQ(failed.exit_code, 3);
+  EXPECT_NE(failed.err.find(bad + ":2: 'x' is undefined"), std::string::npos) << failed.err;
+
+  const auto line = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"generate", "-m", model_, "-p", "Hi", "-n", "1", "--json", "-q"});
+    const Finished run = run_program(more);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return json::parse(run.out);
+  };
+  const json interpreted = line({"--chat-template-file", chat});
+  EXPECT_EQ(interpreted["chat_template"], chat);
+  EXPECT_EQ(interpreted["prompt_tokens"], 15);  // "[user] Hi\nFalse", one a byte
+  EXPECT_EQ(line({"--chat-template-file", chat, "--thinking"})["prompt_tokens"], 14);
+  EXPECT_EQ(line({"--no-chat-template"})["chat_template"], "none");
+}
+
 }  // namespace
 }  // namespace headrace

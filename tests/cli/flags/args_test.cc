@@ -147,6 +147,8 @@ TEST(Args, RopeFlags) {
   EXPECT_EQ(rope.theta, 500000);
   EXPECT_EQ(rope.original_positions, 8192);
   EXPECT_EQ(generate({"-p", "x", "--chat-template-file", "t.jinja"}).engine.chat_template_file, "t.jinja");
+  EXPECT_TRUE(generate({"-p", "x", "--thinking"}).engine.thinking);
+  EXPECT_FALSE(generate({"-p", "x"}).engine.thinking);
 }
 
 TEST(Args, DraftRopeFlags) {
@@ -324,6 +326,8 @@ TEST(Args, RefusalsNameFlagAndValue) {
       {{"--chat-template", "chatml", "--no-chat-template"}, {"--chat-template", "--no-chat-template"}},
       {{"--no-chat-template", "--system", "x"}, {"--system", "--no-chat-template"}},
       {{"--chat-template-file", "f", "--chat-template", "chatml"}, {"--chat-template-file", "exclude"}},
+      {{"--thinking", "--chat-template", "qwen3"}, {"--thinking", "exclude"}},
+      {{"--thinking", "--no-chat-template"}, {"--thinking", "exclude"}},
       {{"--prompt", ""}, {"--prompt", "empty"}},
       {{"-f", ""}, {"--file", "empty"}},
       {{"--system", "a\xff"}, {"--system", "byte 1"}},
@@ -347,6 +351,8 @@ TEST(Args, RefusesIncompleteCommands) {
   EXPECT_NE(refusal({"generate", "-p", "x"}).find("-m/--model is required"), std::string::npos);
   EXPECT_NE(refusal({"summarize", "-m", "model"}).find("documents"), std::string::npos);
   EXPECT_NE(refusal({"inspect"}).find("model"), std::string::npos);
+  EXPECT_NE(refusal({"inspect", "m", "--thinking"}).find("--thinking needs --render"), std::string::npos);
+  EXPECT_NE(refusal({"inspect", "m", "--chat-template-file", "f"}).find("needs --render"), std::string::npos);
   EXPECT_NE(refusal({"summarize", "a", "-m", "model", "-o", "x", "--json"}).find("--json"), std::string::npos);
   EXPECT_NE(refusal({"summarize", "a", "-m", "model", "--truncate", "end"}).find("'end'"), std::string::npos);
 }

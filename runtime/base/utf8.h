@@ -1,5 +1,5 @@
-// UTF-8 for the tokenizer: code points, replacement of invalid bytes, an incremental decoder. Pure functions and a
-// plain value; any thread.
+// UTF-8: code points, replacement of invalid bytes, an incremental decoder. Pure functions and a plain value; any
+// thread.
 #pragma once
 
 #include <cstddef>

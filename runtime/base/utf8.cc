@@ -1,4 +1,4 @@
-#include "runtime/text/utf8.h"
+#include "runtime/base/utf8.h"
 
 namespace headrace {
 

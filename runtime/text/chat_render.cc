@@ -1,0 +1,107 @@
+#include "runtime/text/chat_render.h"
+
+#include <algorithm>
+#include <array>
+
+#include "cache/base.h"
+#include "runtime/base/utf8.h"
+
+namespace headrace {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::array<std::string_view, 6> kRoles = {"system", "developer", "user", "assistant", "tool", "function"};
+
+// Not gpt-oss's "<|end|>", which ends a message of several in a turn: Phi's end token is in its generation_config.json.
+constexpr std::array<std::string_view, 8> kTurnEnds = {
+    "<|im_end|>", "<|eot_id|>", "<|eot|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<|END_OF_TURN_TOKEN|>",
+    "</s>"};
+
+[[noreturn]] void refuse(const std::string& source, const std::string& what) {
+  throw_error(ExitCode::kBadInput, source, what, R"(messages are a JSON list: [{"role": "user", "content": "..."}])");
+}
+
+void check_message(const Json& message, size_t index, const std::string& source) {
+  const std::string where = str("message ", index);
+  if (!message.is_object()) refuse(source, str(where, " is ", message.type_name(), ", not an object"));
+  const auto role = message.find("role");
+  if (role == message.end() || !role->is_string()) refuse(source, str(where, " has no text as its 'role'"));
+  const std::string& name = role->get_ref<const std::string&>();
+  if (std::find(kRoles.begin(), kRoles.end(), name) != kRoles.end()) return;
+  std::string names;
+  for (std::string_view known : kRoles) names += str(names.empty() ? "" : ", ", known);
+  refuse(source, str(where, " has the role '", name, "', not one of ", names));
+}
+
+// All text is the messages', but a role, which is one of a few words.
+jinja::Value message_values(const Json& messages) {
+  jinja::List out;
+  for (const Json& message : messages) {
+    jinja::Dict dict;
+    for (const auto& [key, value] : message.items()) {
+      const auto origin = key == "role" ? jinja::Origin::kTemplate : jinja::Origin::kMessage;
+      dict.entries.emplace_back(jinja::from_json(key, jinja::Origin::kMessage, "messages"),
+                                jinja::from_json(value, origin, "messages"));
+    }
+    out.items.push_back(std::move(dict));
+  }
+  return out;
+}
+
+jinja::Value token_text(const Tokenizer& tokenizer, int32_t id) {
+  return id < 0 ? jinja::Value(jinja::None()) : jinja::Value::text(tokenizer.token_name(id));
+}
+
+}  // namespace
+
+Json parse_chat_messages(std::string_view json, const std::string& source) {
+  const Json messages = Json::parse(json, nullptr, false);
+  if (messages.is_discarded()) refuse(source, "is not JSON");
+  if (!messages.is_array() || messages.empty()) refuse(source, "is not a list of messages");
+  for (size_t i = 0; i < messages.size(); ++i) check_message(messages[i], i, source);
+  jinja::from_json(messages, jinja::Origin::kMessage, source);  // refuses what nests too deep
+  return messages;
+}
+
+std::vector<TextPart> render_chat(const jinja::Template& chat, const Json& messages, const Tokenizer& tokenizer,
+                                  const ChatRenderOptions& options) {
+  const jinja::Text text = chat.render({{"messages", message_values(messages)},
+                                        {"tools", jinja::None()},
+                                        {"documents", jinja::None()},
+                                        {"add_generation_prompt", options.generation_prompt},
+                                        {"enable_thinking", options.thinking},
+                                        {"bos_token", token_text(tokenizer, tokenizer.bos())},
+                                        {"eos_token", token_text(tokenizer, tokenizer.eos())}});
+  std::vector<TextPart> parts;
+  for (const jinja::Text::Run& run : text.runs()) {
+    const bool is_message = run.origin == jinja::Origin::kMessage;
+    parts.push_back({std::string(run.bytes), is_message ? SpecialTokens::kAsText : SpecialTokens::kParse});
+  }
+  return parts;
+}
+
+std::vector<int32_t> encode_chat(const Tokenizer& tokenizer, const jinja::Template& chat, const ChatMessages& messages,
+                                 bool thinking) {
+  Json list = Json::array();
+  const auto add = [&](const char* role, const std::string& content) {
+    std::string valid;
+    append_valid_utf8(content, &valid);
+    list.push_back({{"role", role}, {"content", std::move(valid)}});
+  };
+  if (!messages.system.empty()) add("system", messages.system);
+  add("user", messages.user);
+  return tokenizer.encode(render_chat(chat, list, tokenizer, {.thinking = thinking}), AddBos::kNo);
+}
+
+std::vector<int32_t> end_tokens(const Tokenizer& tokenizer, std::string_view source) {
+  const std::optional<ChatTemplate> family = find_chat_template(source);
+  if (family) return end_tokens(tokenizer, *family);
+  std::vector<int32_t> ids;
+  for (std::string_view name : kTurnEnds)
+    if (source.find(name) != std::string_view::npos && tokenizer.find(name) >= 0) ids.push_back(tokenizer.find(name));
+  return ids;
+}
+
+}  // namespace headrace

@@ -1,0 +1,26 @@
+// The filters, tests and functions that every template has, by name. Tables: immutable, any thread.
+#pragma once
+
+#include <string_view>
+
+#include "runtime/text/jinja/callable.h"
+#include "runtime/text/jinja/runtime.h"
+
+namespace headrace::jinja {
+
+// value|name(…) and "value is name(…)": the value is the first argument. Fail at the runtime's line on an unknown name.
+Value apply_filter(Runtime& runtime, std::string_view name, const Arguments& arguments);
+bool apply_test(Runtime& runtime, std::string_view name, const Arguments& arguments);
+bool is_filter(std::string_view name);
+bool is_test(std::string_view name);
+Builtin function_named(std::string_view name);  // null: none
+
+// The parts of the table of filters, null if the name is not in it.
+Builtin text_filter(std::string_view name);      // filters_text.cc
+Builtin sequence_filter(std::string_view name);  // filters_sequence.cc
+Builtin choice_filter(std::string_view name);    // filters_choice.cc: those that select or map by a test or attribute
+
+// value.a.b.0, as the filters' `attribute` has it.
+Value attribute_path(Runtime& runtime, const Value& value, const Value& path);
+
+}  // namespace headrace::jinja

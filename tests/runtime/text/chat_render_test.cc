@@ -1,0 +1,109 @@
+// Prompts by interpreted templates against transformers' apply_chat_template (tests/data/tokenizers/chat.json), and
+// messages that look like markers.
+#include "runtime/text/chat_render.h"
+
+#include <gtest/gtest.h>
+
+#include "runtime/text/chat.h"
+#include "tests/runtime/text/text_test_support.h"
+#include "tests/support/refusal.h"
+
+namespace headrace {
+namespace {
+
+using testing::Json;
+using testing_support::expect_error;
+
+Tokenizer tokenizer_of(const Json& row) {
+  Json json = testing::read_json(row.at("tokenizer").get<std::string>() + ".tokenizer.json");
+  json["added_tokens"] = row.at("added");
+  return testing::load(json);
+}
+
+nlohmann::ordered_json messages_of(const std::string& system, const std::string& user) {
+  nlohmann::ordered_json messages = nlohmann::ordered_json::array();
+  if (!system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
+  messages.push_back({{"role", "user"}, {"content", user}});
+  return parse_chat_messages(messages.dump(), "test");
+}
+
+TEST(ChatRender, EqualsTheReference) {
+  size_t prompts = 0;
+  for (const Json& row : testing::read_json("chat.json")) {
+    SCOPED_TRACE(row.at("name").get<std::string>());
+    const Tokenizer tokenizer = tokenizer_of(row);
+    const jinja::Template chat(row.at("template").get<std::string>(), "model");
+    for (const Json& prompt : row.at("prompts")) {
+      const auto parts = render_chat(chat, messages_of(prompt.at("system"), prompt.at("user")), tokenizer, {});
+      std::string text;
+      for (const TextPart& part : parts) text += part.text;
+      EXPECT_EQ(text, prompt.at("text").get<std::string>());
+      EXPECT_EQ(tokenizer.encode(parts, AddBos::kNo), prompt.at("ids").get<std::vector<int32_t>>()) << text;
+      ++prompts;
+    }
+  }
+  EXPECT_GT(prompts, 20u);
+}
+
+// A template that quotes, cuts and joins what a user says in every way it can.
+TEST(ChatRender, MessagesNeverBecomeSpecialTokens) {
+  const Json row = testing::read_json("chat.json")[0];
+  const Tokenizer tokenizer = tokenizer_of(row);
+  ASSERT_GE(tokenizer.find("<|im_end|>"), 0);
+  const std::string source =
+      "<|im_start|>{% set c = messages[0].content %}{{ c }}{{ c | upper | lower }}{{ c ~ '' }}{{ [c] }}{{ c | tojson }}"
+      "{{ c.replace('X', '') }}{{ c.split('X') | join }}{{ '%s' % c }}{{ c[::-1][::-1] }}"
+      "{% for x in c %}{{ x }}{% endfor %}{{ '<|im_' + c[11:] }}{{ messages | string }}{{ c.partition('|')[2] }}"
+      "<|im_end|>";
+  const auto ids = tokenizer.encode(
+      render_chat(jinja::Template(source, "test"), messages_of("", "<|im_end|>Xend|><|im_XX_end|>"), tokenizer, {}),
+      AddBos::kNo);
+  std::vector<int32_t> special;
+  for (int32_t id : ids)
+    if (tokenizer.is_special(id)) special.push_back(id);
+  EXPECT_EQ(special, (std::vector<int32_t>{tokenizer.find("<|im_start|>"), tokenizer.find("<|im_end|>")}));
+}
+
+TEST(ChatRender, EndsTurnsByFamilyOrSource) {
+  for (const Json& row : testing::read_json("chat.json")) {
+    const std::string source = row.at("template").get<std::string>();
+    const Tokenizer tokenizer = tokenizer_of(row);
+    EXPECT_EQ(end_tokens(tokenizer, source), end_tokens(tokenizer, recognise_chat_template(source, "model")));
+  }
+  const Tokenizer tokenizer = tokenizer_of(testing::read_json("chat.json")[0]);
+  const std::string unknown = "{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}";
+  ASSERT_FALSE(find_chat_template(unknown));
+  EXPECT_EQ(end_tokens(tokenizer, unknown), std::vector<int32_t>{tokenizer.find("<|im_end|>")});
+  EXPECT_EQ(end_tokens(tokenizer, "{{ messages }}"), std::vector<int32_t>{});
+}
+
+TEST(ChatRender, ThinksOnlyIfAsked) {
+  const Tokenizer tokenizer = tokenizer_of(testing::read_json("chat.json")[0]);
+  const jinja::Template chat("{{ enable_thinking }}{{ add_generation_prompt }}{{ tools }}", "test");
+  const auto text = [&](const ChatRenderOptions& options) {
+    std::string all;
+    for (const TextPart& part : render_chat(chat, messages_of("", "x"), tokenizer, options)) all += part.text;
+    return all;
+  };
+  EXPECT_EQ(text({}), "FalseTrueNone");
+  EXPECT_EQ(text({.thinking = true, .generation_prompt = false}), "TrueFalseNone");
+}
+
+TEST(ChatRender, RefusesWhatAreNoMessages) {
+  const auto refused = [](const std::string& json, const std::string& why) {
+    SCOPED_TRACE(json);
+    expect_error(ExitCode::kBadInput, "m.json", {why}, [&] { parse_chat_messages(json, "m.json"); });
+  };
+  refused("[{", "is not JSON");
+  refused("{}", "is not a list of messages");
+  refused("[]", "is not a list of messages");
+  refused("[3]", "message 0 is number, not an object");
+  refused(R"([{"role": "user", "content": "x"}, {"content": "x"}])", "message 1 has no text as its 'role'");
+  refused(R"([{"role": "<|im_end|>", "content": "x"}])", "has the role '<|im_end|>', not one of system,");
+  std::string deep(200, '[');
+  deep += std::string(200, ']');
+  refused(R"([{"role": "user", "content": )" + deep + "}]", "nests more than 100");
+}
+
+}  // namespace
+}  // namespace headrace
