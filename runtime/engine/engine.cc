@@ -335,6 +335,10 @@ Engine::~Engine() = default;
 std::vector<int32_t> Engine::encode(const ChatMessages& messages) const {
   if (impl_->interpreted) return encode_chat(*impl_->tokenizer, *impl_->interpreted, messages, impl_->options.thinking);
   if (impl_->chat) return encode_chat(*impl_->tokenizer, *impl_->chat, messages);
+  if (!messages.earlier.empty()) {
+    throw_error(ExitCode::kBadInput, "messages", "hold a conversation, and there is no chat template to render it",
+                "Give one by --chat-template-file");
+  }
   return encode_plain(messages.system.empty() ? messages.user : messages.system + "\n\n" + messages.user);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <utility>
 
 #include "runtime/base/json_file.h"
 #include "runtime/text/document.h"
@@ -86,23 +87,25 @@ ChatMessages messages_of(const JsonFields& body) {
   const json* list = body.find("messages");
   if (list == nullptr || !list->is_array() || list->empty()) body.refuse("messages", "must be a list of messages");
   ChatMessages messages;
-  bool user = false;
   for (size_t i = 0; i < list->size(); ++i) {
     const json& message = (*list)[i];
     if (!message.is_object()) body.refuse("messages", "has a message that is not an object");
     const json role = message.value("role", json());
     if ((role == "system" || role == "developer") && i == 0) {
       messages.system = content_of(body, message);
-    } else if (role == "user" && !user) {
-      messages.user = content_of(body, message);
-      user = true;
+    } else if (role == "user" || role == "assistant") {
+      messages.earlier.push_back({role == "assistant", content_of(body, message)});
     } else {
       throw_error(ExitCode::kBadInput, body.source(),
                   str(body.label("messages"), "[", i, "] has the role ", shown(role),
-                      ": only one user message is supported, with or without a system message before it"));
+                      ": only user and assistant are supported, and system for the first message"));
     }
   }
-  if (!user) body.refuse("messages", "has no user message");
+  if (messages.earlier.empty() || messages.earlier.back().assistant) {
+    body.refuse("messages", "does not end with a message of the user");
+  }
+  messages.user = std::move(messages.earlier.back().content);
+  messages.earlier.pop_back();
   return messages;
 }
 
@@ -167,6 +170,13 @@ void Request::apply(GenerateOptions* options) const {
   if (top_k) s.top_k = *top_k;
   if (seed) s.seed = *seed;
   options->stop = stop;
+}
+
+std::string Request::text() const {
+  if (kind == RequestKind::kCompletion) return prompt;
+  std::string text = messages.system;
+  for (const ChatTurn& turn : messages.earlier) text += '\n' + turn.content;
+  return text + '\n' + messages.user;
 }
 
 std::optional<RequestKind> request_kind(std::string_view url) {

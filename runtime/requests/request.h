@@ -18,7 +18,7 @@ enum class RequestKind { kChat, kCompletion };
 struct Request {
   RequestKind kind = RequestKind::kChat;
   std::string model;      // as the request names it; the answer repeats it
-  ChatMessages messages;  // kChat: one user message, with or without a system message before it
+  ChatMessages messages;  // kChat
   std::string prompt;     // kCompletion: plain text
   std::optional<int64_t> max_tokens;
   std::optional<float> temperature, top_p, min_p;
@@ -29,7 +29,7 @@ struct Request {
   // Sets in `options` what the request gives.
   void apply(GenerateOptions* options) const;
   // The text that the model reads, for requests that begin alike.
-  std::string text() const { return kind == RequestKind::kChat ? messages.system + '\n' + messages.user : prompt; }
+  std::string text() const;
 };
 
 // "/v1/chat/completions" or "/v1/completions". None: another address.

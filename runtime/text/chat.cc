@@ -104,6 +104,10 @@ void render_mistral(const Tokenizer& tokenizer, const ChatTemplate& chat, const 
 }  // namespace
 
 std::vector<int32_t> encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat, const ChatMessages& messages) {
+  if (!messages.earlier.empty()) {
+    throw_error(ExitCode::kBadInput, "messages", "hold a conversation, and --chat-template NAME takes one user message",
+                "Use the model's own template, or --chat-template-file");
+  }
   Prompt prompt(chat);
   switch (chat.family) {
     case ChatFamily::kNone:  // no template: the user's text, as a plain prompt

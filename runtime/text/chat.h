@@ -33,12 +33,19 @@ std::optional<ChatTemplate> find_chat_template(std::string_view jinja);
 // The same; throws Error(kBadInput) whose hint lists the names.
 ChatTemplate recognise_chat_template(std::string_view jinja, const std::string& source);
 
+struct ChatTurn {
+  bool assistant = false;  // else the user's
+  std::string content;
+};
+
 struct ChatMessages {
   std::string system;  // empty: the template's default
   std::string user;
+  std::vector<ChatTurn> earlier{};  // before `user`, oldest first
 };
 
-// Token ids of one user turn followed by the generation prompt, as the family's reference renders it.
+// Token ids of one user turn followed by the generation prompt, as the family's reference renders it. Throws
+// Error(kBadInput) if there are earlier turns: a family has none.
 std::vector<int32_t> encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat, const ChatMessages& messages);
 // Tokens that end the assistant's turn in this family, in addition to the tokenizer's end token.
 std::vector<int32_t> end_tokens(const Tokenizer& tokenizer, const ChatTemplate& chat);

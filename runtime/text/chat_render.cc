@@ -91,6 +91,7 @@ std::vector<int32_t> encode_chat(const Tokenizer& tokenizer, const jinja::Templa
     list.push_back({{"role", role}, {"content", std::move(valid)}});
   };
   if (!messages.system.empty()) add("system", messages.system);
+  for (const ChatTurn& turn : messages.earlier) add(turn.assistant ? "assistant" : "user", turn.content);
   add("user", messages.user);
   return tokenizer.encode(render_chat(chat, list, tokenizer, {.thinking = thinking}), AddBos::kNo);
 }

@@ -80,6 +80,23 @@ TEST_F(BatchProgram, AnswersAsGenerateDoes) {
   EXPECT_EQ(c["choices"][0]["text"], seeded["text"]);
 }
 
+// The tiny model has no template; one that names roles shows that each turn reaches it.
+TEST_F(BatchProgram, AConversationIsRenderedByTheTemplate) {
+  const std::string file =
+      folder_->write("turns.jinja", "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:");
+  json line = chat("talk", "third");
+  line["body"]["messages"] = {{{"role", "user"}, {"content", "first"}},
+                              {{"role", "assistant"}, {"content", "second"}},
+                              {{"role", "user"}, {"content", "third"}}};
+  ASSERT_EQ(batch(requests({line}), "talk.jsonl", {"--chat-template-file", file}).exit_code, 0);
+  const std::string prompt = "user: first\nassistant: second\nuser: third\nassistant:";
+  EXPECT_EQ(answers("talk.jsonl").at("talk")["response"]["body"]["choices"][0]["message"]["content"],
+            json::parse(run("generate", {"-p", prompt, "--no-chat-template", "--json", "-q"}).out)["text"]);
+  const Finished family = batch(requests({line}), "family.jsonl", {"--chat-template", "chatml"});
+  EXPECT_EQ(family.exit_code, 3);
+  EXPECT_NE(family.err.find("--chat-template NAME takes one user message"), std::string::npos) << family.err;
+}
+
 TEST_F(BatchProgram, AStopTextEndsTheAnswer) {
   const std::string whole =
       json::parse(run("generate", {"-p", "First.", "--no-chat-template", "--json", "-q"}).out)["text"];

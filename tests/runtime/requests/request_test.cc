@@ -63,6 +63,21 @@ TEST(Requests, ValuesOfAChat) {
   EXPECT_EQ(options.stop, (std::vector<std::string>{"x", "y"}));
 }
 
+TEST(Requests, AConversation) {
+  json line = chat();
+  line["body"]["messages"] = {{{"role", "system"}, {"content", "s"}},
+                              {{"role", "user"}, {"content", "one"}},
+                              {{"role", "assistant"}, {"content", "two"}},
+                              {{"role", "user"}, {"content", "three"}}};
+  const Request request = parse(line).request;
+  EXPECT_EQ(request.messages.user, "three");
+  ASSERT_EQ(request.messages.earlier.size(), 2u);
+  EXPECT_FALSE(request.messages.earlier[0].assistant);
+  EXPECT_EQ(request.messages.earlier[1].content, "two");
+  EXPECT_TRUE(request.messages.earlier[1].assistant);
+  EXPECT_EQ(request.text(), "s\none\ntwo\nthree");
+}
+
 TEST(Requests, WhatIsLeftOutFollowsTheOptions) {
   GenerateOptions options;
   options.max_tokens = 99;
@@ -91,10 +106,14 @@ TEST(Requests, AreRefusedByTheNameOfTheField) {
       {{"body", "prompt"}, "x", "body.prompt \"x\" belongs to the other kind"},
       {{"body", "messages"}, json::array(), "body.messages [] must be"},
       {{"body", "messages"}, {{{"role", "user"}}}, "without content"},
-      {{"body", "messages"}, {{{"role", "system"}, {"content", "s"}}}, "has no user message"},
+      {{"body", "messages"}, {{{"role", "system"}, {"content", "s"}}}, "does not end with a message of the user"},
       {{"body", "messages"},
        {{{"role", "user"}, {"content", "a"}}, {{"role", "assistant"}, {"content", "b"}}},
-       "body.messages[1] has the role \"assistant\""},
+       "does not end with a message of the user"},
+      {{"body", "messages"},
+       {{{"role", "user"}, {"content", "a"}}, {{"role", "system"}, {"content", "b"}}},
+       "body.messages[1] has the role \"system\""},
+      {{"body", "messages"}, {{{"role", "tool"}, {"content", "a"}}}, "body.messages[0] has the role \"tool\""},
       {{"body", "messages"},
        {{{"role", "user"}, {"content", {{{"type", "image_url"}, {"image_url", "x"}}}}}},
        "only text is supported"},
