@@ -53,12 +53,14 @@ bool contains(const auto& names, const std::string& name) {
 }
 
 void check_fields(const JsonFields& body, const json& object) {
-  for (const auto& [name, value] : object.items()) {
-    if (contains(kRead, name) || contains(kIgnored, name) || value.is_null()) continue;
-    const auto fixed = std::find_if(kFixed.begin(), kFixed.end(), [&](const Fixed& f) { return name == f.name; });
+  for (const auto& item : object.items()) {
+    const std::string& name = item.key();
+    if (contains(kRead, name) || contains(kIgnored, name) || item.value().is_null()) continue;
+    const auto fixed = std::find_if(kFixed.begin(), kFixed.end(), [&name](const Fixed& f) { return name == f.name; });
     if (fixed == kFixed.end()) body.refuse(name.c_str(), "is not supported: this program does not know the field");
-    if (value != json::parse(fixed->value))
+    if (item.value() != json::parse(fixed->value)) {
       body.refuse(name.c_str(), str("is not supported: only ", fixed->value, " is"));
+    }
   }
 }
 
