@@ -20,7 +20,7 @@ namespace {
 using Row = std::vector<double>;
 using testing_support::DraftFiles;
 
-constexpr int64_t kHidden = 64, kHeads = 4, kKvHeads = 2, kDim = 16, kVocab = 512, kFfn = 96, kDeep = 3;
+constexpr int64_t kHidden = 64, kHeads = 4, kKvHeads = 2, kDim = 16, kVocab = 512, kDeep = 3;
 constexpr double kEps = 1e-6;
 constexpr int64_t kTapped[] = {1, 2, 3};
 
