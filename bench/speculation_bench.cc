@@ -110,10 +110,14 @@ int64_t count_of(const char* flag, std::string_view text) {
   return count;
 }
 
-PendingTreeLimits tree_of(std::string_view sizes) {  // "64x384"
+PendingTreeLimits tree_of(std::string_view sizes) {  // "64x384@0.05"
+  const size_t at = sizes.find('@');
+  const std::string least(at == std::string_view::npos ? "" : sizes.substr(at + 1));
+  sizes = sizes.substr(0, at);
   const size_t x = sizes.find('x');
   PendingTreeLimits limits{.width = count_of("--pending", sizes.substr(0, x))};
   if (x != std::string_view::npos) limits.grown = limits.nodes = count_of("--pending", sizes.substr(x + 1));
+  if (!least.empty()) limits.least = std::stod(least), limits.sharpness = 16, limits.unranked = 0.0005;
   return limits;
 }
 

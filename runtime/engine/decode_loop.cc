@@ -205,6 +205,9 @@ bool DecodeLoop::tree_step() {
   const int64_t first = growing_->extend(most_depth);
   growing_->rank(first, session_.grow(growing_->tree(), first));
   drafting_.grown(growing_->tree().size() - first, growing_->drafted(), growing_->followed());
+  if (!growing_->followed().nodes.empty()) {
+    chain_.record_partial(static_cast<int64_t>(growing_->followed().nodes.size()));
+  }
   if (policy_) policy_->record_partial(drafting_.last_ms());
   return true;
 }
@@ -222,7 +225,8 @@ void DecodeLoop::propose_after_tip(int64_t most_depth) {
 // By what it costs and gives; with a fixed interval, until the first choices have come so far.
 bool DecodeLoop::grow_on(int64_t most_depth) {
   if (most_depth <= 0) return false;
-  const double growth = growing_->partial_steps() == 0 ? 1 : growing_->predicted_growth(most_depth);
+  const double growth =
+      growing_->partial_steps() == 0 ? 1 : growing_->predicted_growth(most_depth, chain_.step_tokens());
   if (growth == 0) return false;
   if (!policy_) return !growing_->finished(most_depth);
   return policy_->pays({.expected = growing_->expected(most_depth), .more = growth});

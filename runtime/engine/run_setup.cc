@@ -42,9 +42,15 @@ PendingTreeLimits pending_limits(const RunContext& context, const GenerateOption
   if (run.pending) return *run.pending;
   const bool cuda = context.device.backend() == Backend::kCuda;
   if (const std::optional<DType> copy = setup.session.partial.shape.copy) {
-    if (*copy == DType::kInt4 && cuda && model == nullptr)
-      return {.width = 8, .grown = kMaxPending, .nodes = kMaxPending};
-    return {.width = 0};
+    if (!cuda || !streams) return {.width = 0};
+    // A copy is wrong where two tokens are nearly as likely: what their ranks say is sharp, and the second is kept there
+    // alone (docs/measuring.md, "Lossless partial verification"). A draft's guesses take rows, too.
+    return {.width = model != nullptr ? 8 : 4,
+            .grown = kMaxPassNodes,
+            .nodes = kMaxPassNodes,
+            .least = 0.01,
+            .sharpness = *copy == DType::kInt4 ? 8.0 : 16.0,
+            .unranked = 0.0005};
   }
   if (model != nullptr && !(cuda && streams)) return {.width = 0};
   PendingTreeLimits limits{.width = 48, .grown = 384, .nodes = 384};  // measured: speculation_bench

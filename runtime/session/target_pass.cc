@@ -1,6 +1,7 @@
 #include "runtime/session/target_pass.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "kernels/elementwise/op.h"
@@ -156,13 +157,14 @@ void TargetPass::rank(int64_t rows) {
                 compute_);
 }
 
-// Rows of a growing step. On a GPU, where 64 rows cost as much as one, they are rounded up to a few sizes, so that a
-// few graphs serve all steps. The last node is repeated to fill them, in pass rows that no query reads before their own
+// Rows of a growing step. On a GPU, where a few more rows cost little, they are rounded up to a few sizes, so that a few
+// graphs serve all steps. The last node is repeated to fill them, in pass rows that no query reads before their own
 // nodes are there.
 int64_t TargetPass::growth_rows(int64_t rows, int64_t first) const {
-  constexpr int64_t kAtATime = 16;
+  constexpr int64_t kAtATime = 16;  // up to here powers of two
   if (layout_.device().backend() == Backend::kCpu) return rows;
-  const int64_t whole = ceil_div(rows, kAtATime) * kAtATime;
+  const int64_t whole = rows > kAtATime ? ceil_div(rows, kAtATime) * kAtATime
+                                        : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows)));
   return std::max(rows, std::min({whole, options_.grow_rows, layout_.pass_rows() - first}));
 }
 

@@ -15,10 +15,13 @@ constexpr double kUnranked = 0.5;  // the chance of a token from a draft without
 }  // namespace
 
 PendingTree::PendingTree(const PendingTreeLimits& limits, std::vector<int32_t> ends)
-    : limits_(limits), ends_(std::move(ends)) {
+    : limits_(limits), ends_(std::move(ends)), missed_(seen_ * limits.unranked) {
   CHECK(limits.width > 0 && limits.nodes > 0 && limits.nodes <= kMaxPassNodes, "nodes=", limits.nodes);
   CHECK(limits.grown > 0 && limits.grown <= kMaxPassNodes, "grown=", limits.grown);
-  evidence_[3] = 1;  // initial value
+  const auto known = std::find(kSharpness.begin(), kSharpness.end(), limits.sharpness);
+  CHECK(known != kSharpness.end(), "sharpness=", limits.sharpness);
+  CHECK(limits.unranked >= 0 && limits.unranked < 1, "unranked=", limits.unranked);
+  evidence_[static_cast<size_t>(known - kSharpness.begin())] = 1;
   const size_t most = static_cast<size_t>(std::max(limits.grown, limits.nodes));
   nodes_.reserve(most);
   tokens_.reserve(most * (kRankedTokens + 1));
@@ -60,7 +63,7 @@ std::optional<PendingTree::Tip> PendingTree::tip() const {
   if (computed_ == 0) return Tip{.token = tree_.tokens[0], .depth = 0};
   const Candidate* const found = find_tip();
   if (found == nullptr) return std::nullopt;
-  return Tip{.token = found->token, .depth = tip_depth()};
+  return Tip{.token = found->token, .depth = tip_depth(), .chance = found->chance};
 }
 
 bool PendingTree::finished(int64_t most_depth) const {
@@ -284,9 +287,11 @@ double PendingTree::expected(int64_t most_depth) {
   return std::accumulate(by_chance_.begin(), end, 0.0);
 }
 
-// The gain from the tokens that the next step will rank, less those that a draft has already offered.
-double PendingTree::predicted_growth(int64_t most_depth) {
+// The gain from the tokens that the next step will rank, less those that a draft has already offered; or, if that is
+// more, what steps have brought so far: the draft's next offer is not known yet.
+double PendingTree::predicted_growth(int64_t most_depth, double step_tokens) {
   drop_deeper(most_depth);
+  if (tree_.size() >= limits_.grown) return 0;
   const size_t best = bring_forward(std::min(limits_.width, limits_.grown - tree_.size()), most_depth - 1);
   double growth = 0;
   place_.assign(offered_ ? offer_.tokens.size() : 1, 0);
@@ -300,7 +305,8 @@ double PendingTree::predicted_growth(int64_t most_depth) {
     const size_t parent = static_cast<size_t>(offer_.parents[static_cast<size_t>(c.from)]);
     if (place_[parent] != 0) growth -= c.chance;
   }
-  return std::max(0.0, growth);
+  const std::optional<Tip> at = tip();
+  return std::max(growth, at && at->depth < most_depth ? at->chance * step_tokens : 0);
 }
 
 // Keeps nodes likelier than `least`, and so their parents, and the first `ties` of those that equal it.

@@ -32,6 +32,10 @@ struct PendingTreeLimits {
   int64_t grown = kMaxPassNodes;  // most nodes that partial steps compute between two refreshes
   int64_t nodes = kMaxPassNodes;  // most nodes that a refresh judges
   double least = 0.002;           // nodes with a lower chance are dropped
+  // Until refreshes have shown others: how sharply the partial KV's ranks tell the correct token, and the share of
+  // correct tokens that are not among the ranked ones.
+  double sharpness = 8;
+  double unranked = 0.05;
   bool operator==(const PendingTreeLimits&) const = default;
 };
 
@@ -56,6 +60,7 @@ class PendingTree {
   struct Tip {
     int32_t token = -1;
     int64_t depth = 0;
+    double chance = 1;  // that it is correct
   };
   // None: not worth keeping.
   std::optional<Tip> tip() const;
@@ -82,9 +87,10 @@ class PendingTree {
   // Turns the tree into the one for a refresh to judge: the likeliest nodes, computed or not.
   void fill(int64_t most_depth);
 
-  // The number of tokens that a refresh is expected to confirm, and the increase after another partial step.
+  // The number of tokens that a refresh is expected to confirm, and the increase after another partial step, where a
+  // step has advanced the first choices by `step_tokens` on the average.
   double expected(int64_t most_depth);
-  double predicted_growth(int64_t most_depth);
+  double predicted_growth(int64_t most_depth, double step_tokens);
 
   // The full KV's results: samples of all nodes.
   struct Verdict {
@@ -99,7 +105,7 @@ class PendingTree {
   void clear() { begun_ = false; }
 
  private:
-  static constexpr std::array<double, 6> kSharpness = {1, 2, 4, 8, 16, 32};
+  static constexpr std::array<double, 10> kSharpness = {1, 2, 4, 8, 12, 16, 24, 32, 48, 64};
   struct Node {
     double share = 1;       // the chance that it is correct if its parent is
     double chance = 1;      // the chance that the path to it is correct
@@ -149,7 +155,7 @@ class PendingTree {
   bool begun_ = false, offered_ = false;
   bool ended_ = false;                                // the first choices reached a token that ends the run
   std::array<double, kSharpness.size()> evidence_{};  // log-likelihoods with decay
-  double seen_ = 20, missed_ = 1;  // correct tokens that were looked up, and those not among the ranked
+  double seen_ = 20, missed_;  // correct tokens that were looked up, and those not among the ranked
 };
 
 }  // namespace headrace

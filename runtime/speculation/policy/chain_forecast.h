@@ -42,6 +42,8 @@ class ChainForecast {
     if (outcome.rejected == 0) beyond_.add(static_cast<double>(beyond));
   }
 
+  // Tokens that a partial step adds.
+  double step_tokens() const { return std::max(1.0, step_tokens_.value(1)); }
   // A partial step after `pending` tokens.
   RefreshPolicy::Growth next_step(int64_t pending) const {
     const double now = static_cast<double>(pending);
@@ -65,7 +67,6 @@ class ChainForecast {
  private:
   static constexpr double kMaxJudged = 600;  // limit, since the text may change
 
-  double step_tokens() const { return std::max(1.0, step_tokens_.value(1)); }
   // As if one token had been overturned before, after the usual number.
   double overturned() const { return (rejected_ + 1) / (judged_ + 1 / usual_); }
   double expected(double pending) const {

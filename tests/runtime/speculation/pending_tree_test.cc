@@ -79,7 +79,7 @@ TEST(PendingTree, StaysWithinItsLimits) {
     EXPECT_LT(deepest(tree), 4) << "nothing is computed that nothing may follow";
     if (tree.tree().size() > first) say(&tree, first, {0, -0.1f, -0.2f, -0.3f});
   }
-  EXPECT_EQ(tree.predicted_growth(4), 0);
+  EXPECT_EQ(tree.predicted_growth(4, 0), 0);
   tree.fill(4);
   EXPECT_EQ(tree.tree().size(), 24);
   EXPECT_EQ(deepest(tree), 4);
@@ -91,11 +91,44 @@ TEST(PendingTree, ForetellsItsGrowth) {
   tree.begin(7);
   say(&tree, tree.extend(30), {0, -0.2f});
   for (int step = 0; step < 8; ++step) {
-    const double before = tree.expected(30), growth = tree.predicted_growth(30);
+    const double before = tree.expected(30), growth = tree.predicted_growth(30, 0);
     EXPECT_GT(growth, 0);
     say(&tree, tree.extend(30), {0, -0.2f, -0.9f});
     EXPECT_NEAR(tree.expected(30), before + growth, 1e-6);
   }
+}
+
+// Where steps have advanced the first choices by more than is in sight, the next one is taken to do so as well.
+TEST(PendingTree, ForetellsNoLessThanStepsHaveBrought) {
+  PendingTree tree({.width = 5, .grown = 8, .nodes = 8, .least = 0.01});
+  tree.begin(7);
+  EXPECT_GE(tree.predicted_growth(30, 2.5), 2.5);
+  say(&tree, tree.extend(30), {0, -9});
+  const double chance = tree.tip()->chance;
+  EXPECT_GT(chance, 0.9);
+  EXPECT_LT(tree.predicted_growth(30, 0), 1);
+  EXPECT_DOUBLE_EQ(tree.predicted_growth(30, 2.5), 2.5 * chance);
+  EXPECT_EQ(tree.predicted_growth(1, 2.5), 0) << "the tip is at the end of the run";
+  while (tree.tree().size() < 8) say(&tree, tree.extend(30), {0, -9});
+  EXPECT_EQ(tree.predicted_growth(30, 2.5), 0) << "a refresh judges no more";
+}
+
+// What is believed before the first refresh: how sharp ranks are, and how often the correct token is not among them.
+TEST(PendingTree, BelievesItsLimitsUntilRefreshesShowOthers) {
+  const auto expected = [](const PendingTreeLimits& limits, float second) {
+    PendingTree tree(limits);
+    tree.begin(7);
+    for (int step = 0; step < 40; ++step) say(&tree, tree.extend(100), {0, second});
+    return tree.expected(100);
+  };
+  const PendingTreeLimits usual{.width = 1, .grown = 64, .nodes = 64, .least = 1e-6};
+  PendingTreeLimits sure = usual;
+  sure.unranked = 0.0005;
+  EXPECT_LT(expected(usual, -9), 20);
+  EXPECT_GT(expected(sure, -9), 40);
+  PendingTreeLimits sharp = sure;
+  sharp.sharpness = 32;
+  EXPECT_GT(expected(sharp, -0.2f), expected(sure, -0.2f) + 5);
 }
 
 // A draft's tree: token 100 + d at depth d leads on, with a second choice beside it.
@@ -224,7 +257,7 @@ TEST(PendingTree, ATipMayGo) {
   for (int step = 0; step < 20 && tree.tip(); ++step) say(&tree, tree.extend(20), {0, -0.05f});
   EXPECT_FALSE(tree.tip().has_value());
   EXPECT_EQ(tree.extend(20), tree.tree().size());
-  EXPECT_EQ(tree.predicted_growth(20), 0);
+  EXPECT_EQ(tree.predicted_growth(20, 0), 0);
 }
 
 constexpr int32_t kEnd = 100;  // what say() has first
@@ -286,7 +319,7 @@ TEST(PendingTree, StopsWhereTheRunHasNoRoom) {
   int steps = 0;
   for (; !tree.finished(3) && steps < 10; ++steps) say(&tree, tree.extend(3), {0, -9});
   EXPECT_EQ(steps, 3);  // the root, and the first two
-  EXPECT_EQ(tree.predicted_growth(3), 0);
+  EXPECT_EQ(tree.predicted_growth(3, 0), 0);
   EXPECT_EQ(tree.extend(3), tree.tree().size());
   tree.fill(3);
   EXPECT_EQ(tree.tree().depths, (std::vector<int32_t>{0, 1, 2, 3}));
