@@ -19,18 +19,19 @@ struct Weight {
 void product_of(KernelBench& bench, const Weight& weight, int64_t rows) {
   const auto [name, n, k, residual, most_rows] = weight;
   if (rows > most_rows) return;
-  const bool logits = weight.n == bench.shape.vocab;
-  const DType out_type = logits ? DType::kF32 : bench.type;
+  const bool logits = weight.n == bench.shape.vocab, blocks = bench.weights.has_value();
+  const auto path = rows > kProductRowPadding && !blocks ? ProductPath::kPrefill : ProductPath::kDecode;
+  // On the decode path the residual stream is f32.
+  const DType out_type = logits || (residual && path == ProductPath::kDecode) ? DType::kF32 : bench.type;
   const int64_t element = static_cast<int64_t>(bench.element()),
                 out_element = static_cast<int64_t>(dtype_bytes(out_type));
   const int64_t padded = static_cast<int64_t>(round_up(static_cast<uint64_t>(rows), kProductRowPadding));
-  const bool blocks = bench.weights.has_value();
   const WeightType stored = blocks ? *bench.weights : plain_weight_type(bench.type);
   const auto w_bytes = static_cast<int64_t>(stored_weight_bytes(bench.stream().backend(), stored, n, k));
   // Whatever the bits of normal values are as blocks, they are finite there, too.
   ColdCopies w(bench, blocks ? w_bytes / 2 : n * k, blocks ? DType::kBF16 : bench.type, 0.02f);
   const DeviceBuffer x = bench.normal(padded * k, bench.type), out = bench.zeros(padded * n * out_element);
-  const DeviceBuffer added = bench.zeros(padded * n * element);
+  const DeviceBuffer added = bench.zeros(padded * n * out_element);
   ProductParams params{.x = x.data(),
                        .weight = {},
                        .bias = nullptr,
@@ -41,8 +42,8 @@ void product_of(KernelBench& bench, const Weight& weight, int64_t rows) {
                        .rows = rows,
                        .n = n,
                        .k = k,
-                       .path = rows > kProductRowPadding && !blocks ? ProductPath::kPrefill : ProductPath::kDecode};
-  const int64_t bytes = w_bytes + (rows * k + (residual ? rows * n : 0)) * element + rows * n * out_element;
+                       .path = path};
+  const int64_t bytes = w_bytes + rows * k * element + rows * n * out_element * (residual ? 2 : 1);
   bench.measure(
       {{"bench", str("product ", name, " ", n, "x", k)}, {"rows", rows}, {"weights", weight_type_info(stored).name}},
       {real(bytes), 2 * real(rows * n * k)}, [&] {
@@ -75,10 +76,11 @@ void elementwise(KernelBench& bench, int64_t rows) {
     bench.measure({{"bench", name}, {"rows", rows}}, {real(elements * element), 0}, call);
   };
   report("embedding", 2 * rows * c.hidden, [&] {
-    embedding({ids.as<int32_t>(), table.data(), out.data(), bench.type, rows, c.vocab, c.hidden}, bench.stream());
+    embedding({ids.as<int32_t>(), table.data(), out.data(), bench.type, bench.type, rows, c.vocab, c.hidden},
+              bench.stream());
   });
   report("rms_norm", 2 * rows * c.hidden, [&] {
-    rms_norm({x.data(), weight.data(), out.data(), bench.type, rows, c.hidden, c.hidden, c.hidden, 1e-5f},
+    rms_norm({x.data(), weight.data(), out.data(), bench.type, bench.type, rows, c.hidden, c.hidden, c.hidden, 1e-5f},
              bench.stream());
   });
   report("silu_mul", 3 * rows * c.ffn, [&] {

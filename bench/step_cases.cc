@@ -61,7 +61,8 @@ class Step {
     params.x = x_.data();
     params.out = out_.data();
     params.residual = residual ? out_.data() : nullptr;
-    params.type = params.out_type = bench_.type;
+    params.type = bench_.type;
+    params.out_type = residual ? DType::kF32 : bench_.type;  // the residual stream is f32
     params.rows = rows_;
     params.n = params.weight.rows();
     params.k = k;

@@ -11,6 +11,7 @@ HEADRACE_BODIES(rms_norm, RmsNormParams)
 HEADRACE_BODIES(rope, RopeParams)
 HEADRACE_BODIES(rope_table, RopeTableParams)
 HEADRACE_BODIES(silu_mul, SiluMulParams)
+HEADRACE_BODIES(convert, ConvertParams)
 HEADRACE_BODIES(commit_rows, CommitParams)
 HEADRACE_BODIES(fill_ring, FillRingParams)
 

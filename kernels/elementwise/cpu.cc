@@ -38,19 +38,25 @@ std::byte* at(void* base, int64_t element, DType type) {
 }  // namespace
 
 void embedding(const EmbeddingParams& params, ThreadPool& pool) {
+  const ElementwiseKernels& kernels = HEADRACE_PICK_ISA(elementwise_kernels);
   const size_t row_bytes = static_cast<size_t>(params.hidden) * dtype_bytes(params.type);
   for_rows(pool, params.rows, params.hidden, [&](int64_t row) {
     const int64_t id = params.ids[row];
     CHECK(id >= 0 && id < params.vocab, "id=", id, " vocab=", params.vocab, " row=", row);
-    std::memcpy(at(params.out, row * params.hidden, params.type), at(params.table, id * params.hidden, params.type),
-                row_bytes);
+    const std::byte* const from = at(params.table, id * params.hidden, params.type);
+    std::byte* const to = at(params.out, row * params.hidden, params.out_type);
+    if (params.out_type == params.type) {
+      std::memcpy(to, from, row_bytes);
+    } else {
+      kernels.convert(params.type, params.out_type, from, to, params.hidden);
+    }
   });
 }
 
 void rms_norm(const RmsNormParams& params, ThreadPool& pool) {
   const ElementwiseKernels& kernels = HEADRACE_PICK_ISA(elementwise_kernels);
   for_rows(pool, params.rows, params.cols, [&](int64_t row) {
-    kernels.rms_norm(params.type, at(params.x, row * params.x_stride, params.type), params.weight,
+    kernels.rms_norm(params.x_type, params.type, at(params.x, row * params.x_stride, params.x_type), params.weight,
                      at(params.out, row * params.out_stride, params.type), params.cols, params.eps);
   });
 }
@@ -67,7 +73,7 @@ void rope(const RopeParams& params, ThreadPool& pool) {
     alignas(64) std::byte room[kMaxNormedHeadDim * sizeof(float)];
     const auto normed = [&](const std::byte* head, const void* weight) {
       if (weight == nullptr) return head;
-      kernels.rms_norm(params.type, head, weight, room, dim, params.eps);
+      kernels.rms_norm(params.type, params.type, head, weight, room, dim, params.eps);
       return static_cast<const std::byte*>(room);
     };
     for (int64_t head = 0; head < params.heads; ++head) {
@@ -102,6 +108,16 @@ void silu_mul(const SiluMulParams& params, ThreadPool& pool) {
     const std::byte* gate = at(params.gate_up, row * 2 * params.cols, params.type);
     kernels.silu_mul(params.type, gate, at(static_cast<const void*>(gate), params.cols, params.type),
                      at(params.out, row * params.cols, params.type), params.cols);
+  });
+}
+
+void convert(const ConvertParams& params, ThreadPool& pool) {
+  const ElementwiseKernels& kernels = HEADRACE_PICK_ISA(elementwise_kernels);
+  constexpr int64_t kRun = kInlineElements / 4;
+  for_rows(pool, ceil_div(params.count, kRun), kRun, [&](int64_t run) {
+    const int64_t first = run * kRun;
+    kernels.convert(params.in_type, params.out_type, at(params.in, first, params.in_type),
+                    at(params.out, first, params.out_type), std::min(kRun, params.count - first));
   });
 }
 

@@ -13,9 +13,9 @@ namespace {
   for (int64_t begin = 0, count = 0; count = (total)-begin < kLanes ? (total)-begin : kLanes, begin < (total); \
        begin += kLanes)
 
-template <typename T>
+template <typename In, typename T>
 void rms_norm_of(const void* x_bytes, const void* weight_bytes, void* out_bytes, int64_t cols, float eps) {
-  const T* x = static_cast<const T*>(x_bytes);
+  const In* x = static_cast<const In*>(x_bytes);
   const T* weight = static_cast<const T*>(weight_bytes);
   T* out = static_cast<T*>(out_bytes);
   vf squares = zero();
@@ -60,14 +60,17 @@ void silu_mul_of(const void* gate_bytes, const void* up_bytes, void* out_bytes, 
   }
 }
 
-void rms_norm(DType type, const void* x, const void* weight, void* out, int64_t cols, float eps) {
+void rms_norm(DType x_type, DType type, const void* x, const void* weight, void* out, int64_t cols, float eps) {
+  const bool wide = x_type == DType::kF32;
   switch (type) {
     case DType::kF32:
-      return rms_norm_of<float>(x, weight, out, cols, eps);
+      return rms_norm_of<float, float>(x, weight, out, cols, eps);
     case DType::kF16:
-      return rms_norm_of<f16>(x, weight, out, cols, eps);
+      return wide ? rms_norm_of<float, f16>(x, weight, out, cols, eps)
+                  : rms_norm_of<f16, f16>(x, weight, out, cols, eps);
     case DType::kBF16:
-      return rms_norm_of<bf16>(x, weight, out, cols, eps);
+      return wide ? rms_norm_of<float, bf16>(x, weight, out, cols, eps)
+                  : rms_norm_of<bf16, bf16>(x, weight, out, cols, eps);
     default:
       break;
   }

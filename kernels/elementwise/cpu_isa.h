@@ -10,8 +10,8 @@
 namespace headrace::kernels {
 
 struct ElementwiseKernels {
-  // One group of cols elements; x may be out.
-  void (*rms_norm)(DType type, const void* x, const void* weight, void* out, int64_t cols, float eps);
+  // One group of cols elements; x may be out. x_type: type, or kF32.
+  void (*rms_norm)(DType x_type, DType type, const void* x, const void* weight, void* out, int64_t cols, float eps);
   // One head: x and out have head_dim elements, in may be out; cos_sin [head_dim].
   void (*rotate)(DType in_type, DType out_type, const void* in, const float* cos_sin, void* out, int64_t head_dim);
   // Converts count elements to another type, rounded.

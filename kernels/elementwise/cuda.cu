@@ -20,7 +20,17 @@ constexpr int kKept = kNormKept;  // chunks of a row that a thread keeps in regi
 __global__ void __launch_bounds__(kThreads) embedding_kernel(EmbeddingParams p, bool aligned) {
   const int64_t row = blockIdx.x, id = p.ids[row];
   device_check(id >= 0 && id < p.vocab);
-  copy_row(at(p.out, row * p.hidden, p.type), at(p.table, id * p.hidden, p.type), p.hidden * bytes_of(p.type), aligned);
+  if (p.out_type == p.type) {
+    copy_row(at(p.out, row * p.hidden, p.type), at(p.table, id * p.hidden, p.type), p.hidden * bytes_of(p.type),
+             aligned);
+    return;
+  }
+  for (int64_t col = static_cast<int64_t>(threadIdx.x) * kChunk; col < p.hidden; col += kThreads * kChunk) {
+    float values[kChunk];
+    const int count = chunk_count(p.hidden, col);
+    load_chunk(p.type, p.table, id * p.hidden + col, count, aligned, values);
+    store_chunk(p.out_type, p.out, row * p.hidden + col, count, aligned, values);
+  }
 }
 
 // ---- rms_norm -------------------------------------------------------------------------------------------------------
@@ -43,7 +53,7 @@ __global__ void __launch_bounds__(kNormThreads) rms_norm_kernel(RmsNormParams p,
   float kept[kKept][kChunk], x[kChunk], weight[kChunk];
 #pragma unroll
   for (int i = 0; i < kKept; ++i) {
-    load_chunk(p.type, p.x, in + first + i * step, chunk_count(p.cols, first + i * step), aligned, kept[i]);
+    load_chunk(p.x_type, p.x, in + first + i * step, chunk_count(p.cols, first + i * step), aligned, kept[i]);
   }
   float squares = 0.0f;
   const auto add = [&](const float(&values)[kChunk]) {
@@ -53,7 +63,7 @@ __global__ void __launch_bounds__(kNormThreads) rms_norm_kernel(RmsNormParams p,
 #pragma unroll
   for (int i = 0; i < kKept; ++i) add(kept[i]);
   for (int64_t col = first + kKept * step; col < p.cols; col += step) {
-    load_chunk(p.type, p.x, in + col, chunk_count(p.cols, col), aligned, x);
+    load_chunk(p.x_type, p.x, in + col, chunk_count(p.cols, col), aligned, x);
     add(x);
   }
   const float scale = 1.0f / sqrtf(block_sum(squares) / static_cast<float>(p.cols) + p.eps);
@@ -67,7 +77,7 @@ __global__ void __launch_bounds__(kNormThreads) rms_norm_kernel(RmsNormParams p,
 #pragma unroll
   for (int i = 0; i < kKept; ++i) finish(kept[i], first + i * step);
   for (int64_t col = first + kKept * step; col < p.cols; col += step) {
-    load_chunk(p.type, p.x, in + col, chunk_count(p.cols, col), aligned, x);
+    load_chunk(p.x_type, p.x, in + col, chunk_count(p.cols, col), aligned, x);
     finish(x, col);
   }
 }
@@ -221,6 +231,18 @@ __global__ void __launch_bounds__(kThreads) silu_mul_kernel(SiluMulParams p, boo
   store_chunk(p.type, p.out, row * p.cols + col, count, aligned, gate);
 }
 
+// ---- convert --------------------------------------------------------------------------------------------------------
+
+// Grid: blocks of chunks.
+__global__ void __launch_bounds__(kThreads) convert_kernel(ConvertParams p, bool aligned) {
+  const int64_t first = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kChunk;
+  if (first >= p.count) return;
+  const int count = chunk_count(p.count, first);
+  float values[kChunk];
+  load_chunk(p.in_type, p.in, first, count, aligned, values);
+  store_chunk(p.out_type, p.out, first, count, aligned, values);
+}
+
 // ---- commit_rows ----------------------------------------------------------------------------------------------------
 
 struct KvAligned {
@@ -266,12 +288,12 @@ int64_t blocks(int64_t work) { return ceil_div(work, kThreads); }
 
 void embedding(const EmbeddingParams& params, Stream& stream) {
   const bool aligned = chunks_aligned(params.table, params.type, params.hidden) &&
-                       chunks_aligned(params.out, params.type, params.hidden);
+                       chunks_aligned(params.out, params.out_type, params.hidden);
   launch_on(cuda_stream(stream), "embedding", {params.rows, 1, kThreads}, embedding_kernel, params, aligned);
 }
 
 void rms_norm(const RmsNormParams& params, Stream& stream) {
-  const bool aligned = chunks_aligned(params.x, params.type, params.x_stride) &&
+  const bool aligned = chunks_aligned(params.x, params.x_type, params.x_stride) &&
                        chunks_aligned(params.out, params.type, params.out_stride) &&
                        chunks_aligned(params.weight, params.type, params.cols);
   launch_on(cuda_stream(stream), "rms_norm", {params.rows, 1, norm_threads(params.cols)}, rms_norm_kernel, params,
@@ -309,6 +331,13 @@ void silu_mul(const SiluMulParams& params, Stream& stream) {
       chunks_aligned(params.gate_up, params.type, params.cols) && chunks_aligned(params.out, params.type, params.cols);
   launch_on(cuda_stream(stream), "silu_mul", {params.rows, blocks(ceil_div(params.cols, kChunk)), kThreads},
             silu_mul_kernel, params, aligned);
+}
+
+void convert(const ConvertParams& params, Stream& stream) {
+  const bool aligned =
+      chunks_aligned(params.in, params.in_type, kChunk) && chunks_aligned(params.out, params.out_type, kChunk);
+  launch_on(cuda_stream(stream), "convert", {blocks(ceil_div(params.count, kChunk)), 1, kThreads}, convert_kernel,
+            params, aligned);
 }
 
 void commit_rows(const CommitParams& params, Stream& stream) {

@@ -10,6 +10,8 @@ using kernels::dispatch;
 void embedding(const EmbeddingParams& params, Stream& stream) {
   CHECK(params.rows >= 0 && params.vocab > 0 && params.hidden > 0, "rows=", params.rows, " vocab=", params.vocab,
         " hidden=", params.hidden);
+  CHECK(params.out_type == params.type || params.out_type == DType::kF32, "out_type=", dtype_name(params.out_type),
+        " type=", dtype_name(params.type));
   if (params.rows == 0) return;
   dispatch(kernels::cpu::embedding, kernels::cuda::embedding, params, stream);
 }
@@ -18,6 +20,8 @@ void rms_norm(const RmsNormParams& params, Stream& stream) {
   CHECK(params.rows >= 0 && params.cols > 0, "rows=", params.rows, " cols=", params.cols);
   CHECK(params.x_stride >= params.cols && params.out_stride >= params.cols, "x_stride=", params.x_stride,
         " out_stride=", params.out_stride, " of ", params.cols);
+  CHECK(params.x_type == params.type || (params.x_type == DType::kF32 && params.x != params.out),
+        "x_type=", dtype_name(params.x_type), " type=", dtype_name(params.type));
   if (params.rows == 0) return;
   dispatch(kernels::cpu::rms_norm, kernels::cuda::rms_norm, params, stream);
 }
@@ -44,6 +48,13 @@ void silu_mul(const SiluMulParams& params, Stream& stream) {
   CHECK(params.rows >= 0 && params.cols > 0, "rows=", params.rows, " cols=", params.cols);
   if (params.rows == 0) return;
   dispatch(kernels::cpu::silu_mul, kernels::cuda::silu_mul, params, stream);
+}
+
+void convert(const ConvertParams& params, Stream& stream) {
+  CHECK(params.count >= 0 && !low_bit(params.in_type) && !low_bit(params.out_type) && params.in != params.out,
+        "count=", params.count, " from ", dtype_name(params.in_type), " to ", dtype_name(params.out_type));
+  if (params.count == 0) return;
+  dispatch(kernels::cpu::convert, kernels::cuda::convert, params, stream);
 }
 
 void commit_rows(const CommitParams& params, Stream& stream) {

@@ -1,4 +1,5 @@
-// The small ops between the products: embedding, RMSNorm, RoPE with the rounding of K and V, SiLU-mul, and row moves.
+// The small ops between the products: embedding, RMSNorm, RoPE with the rounding of K and V, SiLU-mul, conversion, and
+// row moves.
 // Each takes one params struct of views and a stream, owns nothing and is asynchronous; the CPU body is the reference.
 // Sums and transcendental functions are fp32; results are rounded once, to the type of their output. A row's bits never
 // depend on the other rows of the call (docs/design.md, section 6).
@@ -15,17 +16,20 @@ struct EmbeddingParams {
   const int32_t* ids;  // [rows], each in [0, vocab)
   const void* table;   // [vocab, hidden]
   void* out;           // [rows, hidden]
-  DType type;
+  DType type;          // of the table
+  DType out_type;      // type, or kF32 with the same values
   int64_t rows, vocab, hidden;
 };
 void embedding(const EmbeddingParams& params, Stream& stream);
 
-// out = x / sqrt(mean(x^2) + eps) * weight, over the last dimension. In place is allowed.
+// out = x / sqrt(mean(x^2) + eps) * weight, over the last dimension. In place is allowed if the types are the same. The
+// result depends on the values of x alone: x in kF32 with values that `type` can hold has the bits of x in `type`.
 struct RmsNormParams {
   const void* x;       // [rows, cols], rows x_stride elements apart
   const void* weight;  // [cols]
   void* out;           // [rows, cols], rows out_stride elements apart
-  DType type;
+  DType x_type;        // type, or kF32
+  DType type;          // of weight and out
   int64_t rows, cols, x_stride, out_stride;
   float eps;
 };
@@ -72,6 +76,15 @@ struct SiluMulParams {
   int64_t rows, cols;
 };
 void silu_mul(const SiluMulParams& params, Stream& stream);
+
+// The same elements in another type, or in the same: none is kInt8 or kInt4.
+struct ConvertParams {
+  const void* in;  // [count]
+  void* out;       // [count]
+  DType in_type, out_type;
+  int64_t count;
+};
+void convert(const ConvertParams& params, Stream& stream);
 
 // Appends accepted rows of a pass to every layer's tail ring and active segment, by index: position first_position + j
 // is pass row source[j]. One call for all layers. A cache that is only a ring has no active segment: active_k and

@@ -194,7 +194,7 @@ void tile_column(const typename Dot::Element* x, const typename Dot::Weight* w, 
 template <typename T, typename Out>
 void finish_row(const ProductPart& part, const float* sums, int64_t row, int64_t col, int64_t cols) {
   const T* bias = static_cast<const T*>(part.bias);
-  const T* residual = static_cast<const T*>(part.residual);
+  const Out* residual = static_cast<const Out*>(part.residual);
   Out* out = static_cast<Out*>(part.out) + row * part.n + col;
   for (int64_t c = 0; c < cols; c += kLanes) {
     const int64_t count = cols - c < kLanes ? cols - c : kLanes;

@@ -14,7 +14,7 @@ struct ProductPart {
   const void* x;         // [rows, k]
   const void* w;         // [col_end - col_begin, k]: the part's own columns
   const void* bias;      // [n] or null
-  const void* residual;  // [rows, n] or null
+  const void* residual;  // [rows, n] of out_type, or null
   void* out;             // [rows, n]
   int64_t n, k;
   int64_t row_begin, row_end, col_begin, col_end;

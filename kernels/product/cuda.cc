@@ -37,7 +37,7 @@ void product(const ProductParams& params, Stream& stream) {
     ProductParams part = params;
     part.rows = group;
     part.x = at(params.x, row * params.k, params.type);
-    part.residual = at(params.residual, row * params.n, params.type);
+    part.residual = at(params.residual, row * params.n, params.out_type);
     part.out = at(params.out, row * params.n, params.out_type);
     if (!taken_by_cublas(params) || !ProductPlans::of(on).run(part)) {
       part.rows = left < group ? left : group;

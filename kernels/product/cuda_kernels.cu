@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads, 6) plain_product_kernel(ProductParam
     const int64_t element = (row + r) * p.n + col;
     float sum = sums[r];
     if (p.bias != nullptr) sum += load_one(p.type, p.bias, col);
-    if (p.residual != nullptr) sum += load_one(p.type, p.residual, element);
+    if (p.residual != nullptr) sum += load_one(p.out_type, p.residual, element);
     store_one(p.out_type, p.out, element, sum);
   }
 }
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kThreads) finish_product_kernel(ProductParams 
     for (int i = 0; i < kChunk; ++i) sum[i] += added[i];
   }
   if (p.residual != nullptr) {
-    load_chunk(p.type, p.residual, element, count, aligned, added);
+    load_chunk(p.out_type, p.residual, element, count, aligned, added);
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) sum[i] += added[i];
   }
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kThreads)
     magnitude += fabsf(bias);
   }
   if (p.residual != nullptr) {
-    const float residual = load_one(p.type, p.residual, col);
+    const float residual = load_one(p.out_type, p.residual, col);
     sum += residual;
     magnitude += fabsf(residual);
   }
@@ -170,7 +170,7 @@ void finish_product(const ProductParams& params, const ProductSums& sums, CudaSt
     return chunks_aligned(data, type, params.n) && chunks_aligned(data, type, sums.first_col);
   };
   const bool aligned = chunks_aligned(sums.data, DType::kF32, sums.cols) && whole(params.out, params.out_type) &&
-                       whole(params.bias, params.type) && whole(params.residual, params.type);
+                       whole(params.bias, params.type) && whole(params.residual, params.out_type);
   launch_on(stream, "finish_product", grid_of(params.rows, ceil_div(sums.cols, kChunk)), finish_product_kernel, params,
             sums, aligned);
 }

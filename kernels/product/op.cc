@@ -13,12 +13,13 @@ void check(const ProductParams& params) {
   CHECK(params.rows >= 0 && params.n > 0 && params.k > 0, "rows=", params.rows, " n=", params.n, " k=", params.k);
   CHECK(params.out_type == params.type || params.out_type == DType::kF32, "out_type=", dtype_name(params.out_type),
         " type=", dtype_name(params.type));
-  CHECK(params.residual == nullptr || params.out_type == params.type, "a residual of type ", dtype_name(params.type),
-        " with out_type=", dtype_name(params.out_type));
   CHECK(params.x != nullptr && params.out != nullptr && params.out != params.x);
   CHECK(params.weight.rows() == params.n && params.weight.cols == params.k, "a weight of ", params.weight.rows(), " x ",
         params.weight.cols, " in a product of n=", params.n, " k=", params.k);
-  CHECK(params.norm.weight == nullptr || (params.norm.room != nullptr && params.norm.room != params.out));
+  const InputNorm& norm = params.norm;
+  CHECK(norm.weight == nullptr || (norm.room != nullptr && norm.room != params.out &&
+                                   (norm.x_type == params.type || norm.x_type == DType::kF32)),
+        "x of type ", dtype_name(norm.x_type), " in a product of type ", dtype_name(params.type));
   for (int i = 0; i < params.weight.count; ++i) {
     const WeightPart& part = params.weight.parts[i];
     CHECK(part.data != nullptr && (!is_plain(part.type) || part.type == plain_weight_type(params.type)), "part ", i,
@@ -33,6 +34,7 @@ ProductParams normalise_input(const ProductParams& params, Stream& stream) {
   rms_norm({.x = params.x,
             .weight = params.norm.weight,
             .out = params.norm.room,
+            .x_type = params.norm.x_type,
             .type = params.type,
             .rows = params.rows,
             .cols = params.k,

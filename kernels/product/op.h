@@ -1,10 +1,9 @@
-// The matrix product: out = x * w^T (+ bias) (+ residual), fp32 accumulation, rounded once.
-// docs/design.md, section 6, rule 1: on CUDA the decode path runs in groups of 64 rows with one pinned algorithm,
-// prefill in groups of 2,048; so x, residual and out must have room for kProductRowPadding rows, the padding finite.
-// Quantised weights need neither: on CUDA's decode path they have a kernel whose bits depend on n and k alone, and
-// prefill multiplies matrices that are dequantised first.
-// The CPU bodies keep one order of sums per output element whatever `rows` and the number of threads are, and need no
-// padding.
+// The matrix product: out = x * w^T (+ bias) (+ residual), fp32 accumulation, rounded once. The residual has the type
+// of the output, so a residual stream in f32 is never rounded. docs/design.md, section 6, rule 1: on CUDA the decode
+// path runs in groups of 64 rows with one pinned algorithm, prefill in groups of 2,048; so x, residual and out must
+// have room for kProductRowPadding rows, the padding finite. Quantised weights need neither: on CUDA's decode path they
+// have a kernel whose bits depend on n and k alone, and prefill multiplies matrices that are dequantised first. The CPU
+// bodies keep one order of sums per output element whatever `rows` and the number of threads are, and need no padding.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +23,10 @@ enum class ProductPath : uint8_t { kDecode, kPrefill };
 
 // rms_norm() of x before the product.
 struct InputNorm {
-  const void* weight = nullptr;  // [k]; null: x is taken as it is
+  const void* weight = nullptr;  // [k], of the product's type; null: x is taken as it is
+  DType x_type = DType::kF32;    // of x then: the product's type, or kF32
   float eps = 0.0f;
-  void* room = nullptr;  // [rows, k], as x: for the bodies that write the normalised rows
+  void* room = nullptr;  // [rows, k] of the product's type: for the bodies that write the normalised rows
 };
 
 struct ProductParams {
@@ -35,8 +35,8 @@ struct ProductParams {
   const void* bias;      // [n] or null
   const void* residual;  // [rows, n] or null; may be out itself
   void* out;             // [rows, n]
-  DType type;            // of x, bias, residual
-  DType out_type;        // type, or kF32 (logits; then residual must be null)
+  DType type;            // of x (unless it is normalised), weight and bias
+  DType out_type;        // of out and residual: type, or kF32
   int64_t rows, n, k;
   ProductPath path;
   InputNorm norm{};

@@ -41,6 +41,7 @@ PackedProduct packed_params(const ProductParams& params) {
   p.k = static_cast<int>(params.k);
   p.out_cols = p.n;
   p.norm = params.norm.weight;
+  p.x_f32 = params.norm.weight != nullptr && params.norm.x_type == DType::kF32;
   p.eps = params.norm.eps;
   return p;
 }

@@ -94,6 +94,16 @@ __device__ inline void copy_rows(const PackedProduct& p, int step_begin, int ste
   commit_copies();
 }
 
+// Eight elements of a row of x before its norm.
+__device__ inline void load_unnormalised(const PackedProduct& p, int row, int chunk, float (&values)[kChunk]) {
+  const int64_t element = static_cast<int64_t>(row) * p.k + chunk * kChunk;
+  if (p.x_f32) {
+    load_chunk(static_cast<const float*>(p.x) + element, kChunk, true, values);
+  } else {
+    load_chunk(static_cast<const __nv_bfloat16*>(p.x) + element, kChunk, true, values);
+  }
+}
+
 // All columns of x, normalised as by rms_norm() and rounded, in the same places. By all threads of the block, with the
 // sums' order of kernels/elementwise/norm_threads.cuh.
 template <typename Shape>
@@ -107,12 +117,11 @@ __device__ inline void normalise_rows(const PackedProduct& p, unsigned char* to)
   }
 #pragma unroll 1
   for (int row = 0; row < p.rows; ++row) {
-    const auto* const x = static_cast<const __nv_bfloat16*>(p.x) + static_cast<int64_t>(row) * p.k;
     for (int i = thread; i < threads; i += Shape::kThreads) {  // whole warps
       float squares = 0.0f;
       for (int chunk = i; chunk < used; chunk += threads) {
         float values[kChunk];
-        load_chunk(x + chunk * kChunk, kChunk, true, values);
+        load_unnormalised(p, row, chunk, values);
 #pragma unroll
         for (int j = 0; j < kChunk; ++j) squares = fmaf(values[j], values[j], squares);
       }
@@ -130,7 +139,7 @@ __device__ inline void normalise_rows(const PackedProduct& p, unsigned char* to)
       float values[kChunk] = {};
       if (chunk < used) {
         float weights[kChunk];
-        load_chunk(x + chunk * kChunk, kChunk, true, values);
+        load_unnormalised(p, row, chunk, values);
         load_chunk(weight + chunk * kChunk, kChunk, true, weights);
 #pragma unroll
         for (int j = 0; j < kChunk; ++j) values[j] = __fmul_rn(__fmul_rn(values[j], scale), weights[j]);
@@ -344,10 +353,11 @@ __device__ inline void store_sums(const PackedProduct& p, const PackedPart& part
           const int64_t element = static_cast<int64_t>(row) * p.out_cols + col;
           float sum = sums[i][m][2 * hi + e];
           if (p.bias != nullptr) sum += __bfloat162float(static_cast<const __nv_bfloat16*>(p.bias)[col]);
-          if (p.residual != nullptr) sum += __bfloat162float(static_cast<const __nv_bfloat16*>(p.residual)[element]);
           if (p.out_f32) {
+            if (p.residual != nullptr) sum += static_cast<const float*>(p.residual)[element];
             static_cast<float*>(p.out)[element] = sum;
           } else {
+            if (p.residual != nullptr) sum += __bfloat162float(static_cast<const __nv_bfloat16*>(p.residual)[element]);
             static_cast<__nv_bfloat16*>(p.out)[element] = __float2bfloat16_rn(sum);
           }
         }

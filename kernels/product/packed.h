@@ -11,8 +11,8 @@
 
 namespace headrace::kernels::cuda {
 
-// False, and nothing is enqueued, for what it does not take: it takes x, bias and residual in bf16, and k in multiples
-// of 8 with x and the parts aligned to 16 bytes.
+// False, and nothing is enqueued, for what it does not take: it takes products in bf16, and k in multiples of 8 with x
+// and the parts aligned to 16 bytes.
 bool packed_normalises(const ProductParams& params);  // rows few enough for it to apply the input's norm
 bool packed_product(const ProductParams& params, CudaStream& stream);
 // gated_product() in one launch, to `activated`: the same for few rows, where gate and up have as many bits a weight.
@@ -43,11 +43,12 @@ struct PackedProduct {
   int part_count;
   const void *x, *bias, *residual;
   void* out;
-  bool out_f32;
+  bool out_f32;  // and the residual
   int rows, n, k;
   PackedRope rope;
   int out_cols;      // of a row of the output
   const void* norm;  // rms_norm()'s weight for x, or null
+  bool x_f32;        // with a norm
   float eps;
   bool gated;  // the parts are gate and up, and the output is silu(gate) * up
 };

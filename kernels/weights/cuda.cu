@@ -175,9 +175,11 @@ __global__ void __launch_bounds__(kThreads)
       load_chunk(p.type, from.data, row * cols + col, count, aligned, values);
     } else {
 #pragma unroll
-      for (int j = 0; j < kChunk; ++j) values[j] = packed_weight(from.type, from.data, cols, row, col | j);
+      for (int j = 0; j < kChunk; ++j) {
+        values[j] = rounded_to(p.type, packed_weight(from.type, from.data, cols, row, col | j));
+      }
     }
-    store_chunk(p.type, p.out, i * cols + col, count, aligned, values);
+    store_chunk(p.out_type, p.out, i * cols + col, count, aligned, values);
   }
 }
 
@@ -202,7 +204,7 @@ void store_weight(const StoreWeightParams& params, Stream& stream) {
 
 void dequantise(const DequantiseParams& params, Stream& stream) {
   constexpr int64_t kMostGridRows = 32768;
-  bool aligned = chunks_aligned(params.out, params.type, params.weight.cols);
+  bool aligned = chunks_aligned(params.out, params.out_type, params.weight.cols);
   for (const WeightPart& part : params.weight.parts) {
     if (is_plain(part.type)) aligned = aligned && chunks_aligned(part.data, params.type, params.weight.cols);
   }

@@ -28,6 +28,8 @@ void dequantise(const DequantiseParams& params, Stream& stream) {
   CHECK(weight.count > 0 && params.rows >= 0 && params.out != nullptr);
   CHECK(params.ids != nullptr || (0 <= params.first_row && params.first_row + params.rows <= weight.rows()), "rows ",
         params.first_row, " + ", params.rows, " of ", weight.rows());
+  CHECK(params.out_type == params.type || params.out_type == DType::kF32, "out_type=", dtype_name(params.out_type),
+        " type=", dtype_name(params.type));
   for (int i = 0; i < weight.count; ++i) {
     const WeightPart& part = weight.parts[i];
     CHECK(!is_plain(part.type) || part.type == plain_weight_type(params.type), "a part of type ",

@@ -50,13 +50,14 @@ struct StoreWeightParams {
 };
 void store_weight(const StoreWeightParams& params, Stream& stream);
 
-// out[i] = row ids[i] of the weight, or row first_row + i where ids is null; rounded once to `type`.
+// out[i] = row ids[i] of the weight, or row first_row + i where ids is null; rounded once, to `type`.
 struct DequantiseParams {
   Weight weight;       // its plain parts are of `type`
   const int32_t* ids;  // [rows], device, each in [0, weight.rows()); or null
   int64_t first_row, rows;
   DType type;
-  void* out;  // [rows, cols]
+  DType out_type;  // type, or kF32 with the same values
+  void* out;       // [rows, cols]
 };
 void dequantise(const DequantiseParams& params, Stream& stream);
 

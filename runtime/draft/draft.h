@@ -52,10 +52,11 @@ inline int64_t draft_states_from(int64_t first_row) {
   return first_row == 0 ? 0 : segment_range(std::max<int64_t>(0, segment_of(first_row) - 1)).begin;
 }
 
-// The target's residual stream at the input of a layer, [rows, hidden] in the weights' type, device memory.
+// The target's residual stream at the input of a layer, [rows, hidden], device memory.
 struct LayerInput {
   int64_t layer;
   const void* hidden;
+  DType type;  // of hidden: the weights' type in prefill, kF32 in a pass
   int64_t rows;
   int64_t first = 0;  // the prompt's first row here: earlier rows come from a saved prefix
 };

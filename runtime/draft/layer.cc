@@ -58,18 +58,20 @@ void DraftLayer::fill_rope(const RopeConfig& rope, int64_t max_positions) const 
 }
 
 ProductParams DraftLayer::params_of(const Product& p) const {
-  return {.x = p.x,
-          .weight = p.w,
-          .bias = p.bias,
-          .residual = p.residual,
-          .out = p.out,
-          .type = sizes_.type,
-          .out_type = p.out_f32 ? DType::kF32 : sizes_.type,
-          .rows = p.rows,
-          .n = p.n,
-          .k = p.k,
-          .path = p.path,
-          .norm = {.weight = p.norm, .eps = static_cast<float>(sizes_.rms_eps), .room = work_.normed}};
+  return {
+      .x = p.x,
+      .weight = p.w,
+      .bias = p.bias,
+      .residual = p.residual,
+      .out = p.out,
+      .type = sizes_.type,
+      .out_type = p.out_f32 ? DType::kF32 : sizes_.type,
+      .rows = p.rows,
+      .n = p.n,
+      .k = p.k,
+      .path = p.path,
+      .norm = {
+          .weight = p.norm, .x_type = sizes_.type, .eps = static_cast<float>(sizes_.rms_eps), .room = work_.normed}};
 }
 void DraftLayer::multiply(const Product& p) const { product(params_of(p), compute_); }
 
@@ -78,6 +80,7 @@ void DraftLayer::normalise(const void* x, const void* weight, void* out, int64_t
   rms_norm({.x = x,
             .weight = weight,
             .out = out,
+            .x_type = sizes_.type,
             .type = sizes_.type,
             .rows = rows,
             .cols = cols,

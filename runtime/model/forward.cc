@@ -17,7 +17,10 @@ std::byte* at(const Pass& pass, void* base, int64_t elements) {
 
 // Of hidden [rows, hidden].
 InputNorm norm_of(const Pass& pass, const void* weight) {
-  return {.weight = weight, .eps = static_cast<float>(pass.config->rms_eps), .room = pass.work.normed};
+  return {.weight = weight,
+          .x_type = pass.hidden_type,
+          .eps = static_cast<float>(pass.config->rms_eps),
+          .room = pass.work.normed};
 }
 
 RopeParams rope_params(const Pass& pass, const LayerWeights& w, int64_t first, int64_t rows, const KvRows& to) {
@@ -56,6 +59,7 @@ struct Product {
   InputNorm norm{};
 };
 
+// Only the residual stream has another type than the weights.
 ProductParams product_params(const Pass& pass, const Product& p) {
   const DType type = pass.weights->dtype();
   return {.x = p.x,
@@ -64,7 +68,7 @@ ProductParams product_params(const Pass& pass, const Product& p) {
           .residual = p.residual,
           .out = p.out,
           .type = type,
-          .out_type = type,
+          .out_type = p.residual != nullptr ? pass.hidden_type : type,
           .rows = pass.rows,
           .n = p.n,
           .k = p.k,
@@ -107,10 +111,11 @@ uint64_t product_check_bytes(const ModelConfig& c, DType dtype, Backend backend,
     params.path = path;
     check = std::max(check, product_check_bytes(backend, params));
   };
+  const DType hidden_type = path == ProductPath::kDecode ? DType::kF32 : dtype;
   add(qkv_width(c), c.hidden, dtype);
-  add(c.hidden, c.heads * c.head_dim, dtype);
+  add(c.hidden, c.heads * c.head_dim, hidden_type);
   add(2 * c.ffn, c.hidden, dtype);
-  add(c.hidden, c.ffn, dtype);
+  add(c.hidden, c.ffn, hidden_type);
   if (path == ProductPath::kDecode) add(c.vocab, c.hidden, DType::kF32);
   return check;
 }
@@ -147,6 +152,7 @@ void embed_tokens(const Weight& weight, const EmbeddedTokens& tokens, Stream& st
                .table = weight.parts[0].data,
                .out = tokens.out,
                .type = tokens.type,
+               .out_type = tokens.out_type,
                .rows = tokens.rows,
                .vocab = weight.rows(),
                .hidden = weight.cols},
@@ -157,6 +163,7 @@ void embed_tokens(const Weight& weight, const EmbeddedTokens& tokens, Stream& st
                 .first_row = 0,
                 .rows = tokens.rows,
                 .type = tokens.type,
+                .out_type = tokens.out_type,
                 .out = tokens.out},
                stream);
   }

@@ -1,5 +1,6 @@
-// The parts of a decoder layer on either side of its attention, shared by prefill and decode: the same ops, the same
-// order of roundings. Free functions over views; nothing is owned and nothing waits.
+// The parts of a decoder layer on either side of its attention, shared by prefill and decode: the same ops in the same
+// order. In passes of the decode path the residual stream is f32; in prefill it has the weights' type (docs/design.md,
+// section 6). Free functions over views; nothing is owned and nothing waits.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +47,7 @@ struct Pass {
   const float* cos_sin;      // [table_rows, head_dim], device
   int64_t table_rows;
   DType k_type, v_type;  // of the rows that rotate_rows() makes: never low-bit
+  DType hidden_type;     // of the residual stream: kF32, or the weights' type
   int64_t rows;
   ProductPath path;
   Stream* stream;
@@ -61,11 +63,12 @@ struct RopeTableRows {
 };
 void fill_rope_table(const RopeTableRows& table, Stream& stream);
 
-// out[i] = the embedding of token ids[i], [rows, cols] of `type`.
+// out[i] = the embedding of token ids[i], [rows, cols], rounded to `type`.
 struct EmbeddedTokens {
   const int32_t* ids;  // [rows], device
   int64_t rows;
-  DType type;
+  DType type;      // of the weights
+  DType out_type;  // type, or kF32
   void* out;
 };
 void embed_tokens(const Weight& embedding, const EmbeddedTokens& tokens, Stream& stream);

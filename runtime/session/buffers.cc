@@ -51,6 +51,7 @@ Pass SessionBuffers::make_pass(const LayerWork& work, const int32_t* positions, 
           .table_rows = plan_.layout.options().context_tokens,
           .k_type = exact.k_type,
           .v_type = exact.v_type,
+          .hidden_type = path == ProductPath::kDecode ? DType::kF32 : plan_.layout.weights().dtype(),
           .rows = rows,
           .path = path,
           .stream = &plan_.layout.compute()};

@@ -23,6 +23,7 @@ class SessionBuffers {
   const std::byte* host_ranked() const { return host_ranked_.data(); }
   const int32_t* host_tree_tokens() const;  // after the result
 
+  // A pass of the decode path reads and writes step().hidden, and one of prefill its own states.
   Pass make_pass(const LayerWork& work, const int32_t* positions, int64_t rows, ProductPath path) const;
   // Enqueues a copy of the first `bytes` of the inputs.
   void upload_inputs(uint64_t bytes) const;

@@ -148,7 +148,7 @@ StepWork SessionLayout::carve_step(BumpAllocator& allocator, BumpAllocator& late
                      round_up(static_cast<uint64_t>(pass_rows() * path_stride()) * sizeof(int32_t), 256);
   work.inv_freq = allocator.take<float>(config_.head_dim / 2);
   work.cos_sin = allocator.take<float>(table * config_.head_dim);
-  work.hidden = allocator.take_bytes(static_cast<uint64_t>(rows) * hidden_row_bytes());
+  work.hidden = allocator.take<float>(rows * config_.hidden);
   std::byte* const layer = later.take_bytes(layer_work_bytes(config_, weights_.dtype(), rows));
   if (layer != nullptr) work.layer = layer_work(config_, weights_.dtype(), rows, layer);
   const uint64_t one = static_cast<uint64_t>(state_floats(config_, 1)) * sizeof(float);

@@ -26,7 +26,7 @@ class SessionLayout {
   const Weights& weights() const { return weights_; }
   const SessionOptions& options() const { return options_; }
   const RowShape& shape() const { return shape_; }
-  uint64_t hidden_row_bytes() const;  // of one row of the residual stream
+  uint64_t hidden_row_bytes() const;  // of one row of prefill's residual stream
 
   // Plans with the memory that the device has free now. The weights' memory must be reserved. Throws
   // Error(kDoesNotFit).

@@ -114,7 +114,12 @@ bool Prefill::run(std::span<const int32_t> ids) {
   const uint64_t row_bytes = layout_.hidden_row_bytes();
   const std::byte* const last =
       static_cast<std::byte*>(work_.hidden) + static_cast<uint64_t>(layout_.computed_rows() - 1) * row_bytes;
-  compute_.copy(buffers_.step().hidden, last, row_bytes, Link::kWithinDevice, "last row");
+  convert({.in = last,
+           .out = buffers_.step().hidden,
+           .in_type = layout_.weights().dtype(),
+           .out_type = DType::kF32,
+           .count = layout_.config().hidden},
+          compute_);
   compute_.synchronize();
   cache_.finish_prefill(options_.prompt_tokens);
   if (finished && partial_ != nullptr) partial_->finish_prefill(cache_, compute_);
@@ -142,6 +147,7 @@ void Prefill::embed_prompt() {
                {.ids = work_.ids + layout_.saved_rows(),
                 .rows = layout_.computed_rows(),
                 .type = weights.dtype(),
+                .out_type = weights.dtype(),
                 .out = work_.hidden},
                compute_);
 }
@@ -163,7 +169,8 @@ bool Prefill::layers() {
       break;
     }
     restore_saved_rows();
-    if (options_.draft != nullptr) options_.draft->prefill_layer({layer, work_.hidden, prompt - saved, saved});
+    if (options_.draft != nullptr)
+      options_.draft->prefill_layer({layer, work_.hidden, layout_.weights().dtype(), prompt - saved, saved});
     const LayerWeights weights = layer_weights(layer);
     int64_t rows = 0;  // of a group; groups begin at absolute multiples
     for (int64_t first = saved; first < prompt && go_on; first += rows) {
@@ -220,7 +227,8 @@ bool Prefill::score(const PinnedBuffer& staging) {
   bool go_on = true;
   for (int64_t first = 0; first < prompt && go_on; first += kDrawnRows) {
     const int64_t rows = std::min(kDrawnRows, prompt - first);
-    const Pass pass = buffers_.make_pass(work_.layer, work_.positions + first, rows, ProductPath::kDecode);
+    Pass pass = buffers_.make_pass(work_.layer, work_.positions + first, rows, ProductPath::kDecode);
+    pass.hidden_type = layout_.weights().dtype();  // the states are prefill's
     const uint64_t offset = static_cast<uint64_t>(first) * layout_.hidden_row_bytes();
     output_logits(pass, static_cast<std::byte*>(work_.hidden) + offset, work_.logits);
     token_log_probs({.logits = work_.logits,
@@ -247,7 +255,9 @@ LayerWeights Prefill::layer_weights(int64_t layer) {
   for (Weight* weight : {&weights.qkv, &weights.output, &weights.gate_up, &weights.down}) {
     if (weight->plain()) continue;
     const int64_t rows = weight->rows(), cols = weight->cols;
-    dequantise({.weight = *weight, .ids = nullptr, .first_row = 0, .rows = rows, .type = type, .out = to}, compute_);
+    dequantise(
+        {.weight = *weight, .ids = nullptr, .first_row = 0, .rows = rows, .type = type, .out_type = type, .out = to},
+        compute_);
     *weight = plain_weight(to, type, rows, cols);
     to += unpacked_bytes(*weight, type);
   }

@@ -174,11 +174,12 @@ void TargetPass::run_pass(const Pass& pass) {
                {.ids = buffers_.step().inputs.tokens,
                 .rows = pass.rows,
                 .type = weights_.dtype(),
+                .out_type = DType::kF32,
                 .out = buffers_.step().hidden},
                compute_);
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
     const TraceSpan inside(compute_, {"layer", layer});
-    if (options_.draft != nullptr) options_.draft->pass_layer({layer, buffers_.step().hidden, pass.rows});
+    if (options_.draft != nullptr) options_.draft->pass_layer({layer, buffers_.step().hidden, DType::kF32, pass.rows});
     rotated_qkv_product(pass, weights_.layer(layer), buffers_.step().hidden,
                         kv_.cache.pass_destination(layer, grows_ ? buffers_.step().inputs.first_row : nullptr));
     attention_.run(pass, layer, scope_);
@@ -251,12 +252,10 @@ uint64_t TargetPass::upload_bytes(int64_t rows) const {
 }
 
 void TargetPass::draw(const Pass& pass) {
-  const uint64_t row_bytes = layout_.hidden_row_bytes();
   for (int64_t first = 0; first < pass.rows; first += layout_.drawn_rows()) {
     Pass some = pass;
     some.rows = std::min(layout_.drawn_rows(), pass.rows - first);
-    output_logits(some, static_cast<std::byte*>(buffers_.step().hidden) + static_cast<uint64_t>(first) * row_bytes,
-                  buffers_.step().logits);
+    output_logits(some, buffers_.step().hidden + first * config_.hidden, buffers_.step().logits);
     const TraceSpan span(compute_, "sample");
     sample({.logits = buffers_.step().logits,
             .positions = buffers_.step().inputs.draw_positions + first,

@@ -37,7 +37,7 @@ struct StepWork {
   StepInputs inputs;
   uint64_t path_offset;  // of `path` in the inputs
   float *inv_freq, *cos_sin;
-  void* hidden;  // [pass_rows, hidden]
+  float* hidden;  // [pass_rows, hidden]: the residual stream, in f32 whatever the weights are
   LayerWork layer;
   AttentionState state, scratch;
   int64_t scratch_rows;       // capacity of `scratch`: segments of a launch times rows of the pass
@@ -52,7 +52,7 @@ struct StepWork {
 // The device buffers of prefill.
 struct PrefillWork {
   int32_t *ids, *positions;  // [prompt]
-  void* hidden;              // [prompt, hidden]: the states of the whole prompt
+  void* hidden;              // [prompt, hidden], of the weights' type: the states of the whole prompt
   LayerWork layer;           // for one group of rows
   std::byte* matrices;       // one layer's quantised matrices, dequantised; null: none are, or prefill reads the blocks
   std::byte* layer_buffer;   // K and V of the layer that is being built, in segments of exact rows

@@ -40,7 +40,7 @@ void Eagle3Draft::carve(Buffers* buffers) {
   };
   carve_inputs(stable, stable, buffers);
   work_.pass_features = rows_of(nodes, config_.hidden);
-  work_.feature_normed = config_.fc_norm ? rows_of(nodes, config_.target_hidden) : nullptr;
+  work_.states = rows_of(nodes, config_.target_hidden);
   work_.token = rows_of(rows, config_.hidden);
   work_.feature = rows_of(rows, config_.hidden);
   work_.joined = rows_of(rows, 2 * config_.hidden);
@@ -73,17 +73,24 @@ std::optional<size_t> Eagle3Draft::feature_index(int64_t layer) const {
 
 void Eagle3Draft::pass_layer(const LayerInput& input) {
   if (!feature_index(input.layer)) return;
-  project(input, 0, input.rows, work_.pass_features, work_.feature_normed, ProductPath::kDecode);
+  project(input, 0, input.rows, work_.pass_features, work_.states, ProductPath::kDecode);
 }
 
-// Adds fc's block of this layer to the features of `rows` rows.
-void Eagle3Draft::project(const LayerInput& input, int64_t first_row, int64_t rows, void* features, void* normed,
+// Adds fc's block of this layer to the features of `rows` rows. `states` is room for what fc reads, where that is not
+// the target's states themselves: they are rounded to the head's type, and normalised with fc_norm.
+void Eagle3Draft::project(const LayerInput& input, int64_t first_row, int64_t rows, void* features, void* states,
                           ProductPath path) {
   const size_t index = *feature_index(input.layer);
-  const void* x = static_cast<const std::byte*>(input.hidden) + sizes_.bytes(first_row * config_.target_hidden);
+  const int64_t width = config_.target_hidden;
+  const void* x =
+      static_cast<const std::byte*>(input.hidden) + static_cast<uint64_t>(first_row * width) * dtype_bytes(input.type);
+  if (input.type != sizes_.type) {
+    convert({.in = x, .out = states, .in_type = input.type, .out_type = sizes_.type, .count = rows * width}, *compute_);
+    x = states;
+  }
   if (config_.fc_norm) {
-    layer_->normalise(x, weights_.views().fc_norm[index], normed, rows, config_.target_hidden, config_.target_hidden);
-    x = normed;
+    layer_->normalise(x, weights_.views().fc_norm[index], states, rows, width, width);
+    x = states;
   }
   layer_->multiply({.x = x,
                     .w = weights_.views().fc[index],
@@ -91,7 +98,7 @@ void Eagle3Draft::project(const LayerInput& input, int64_t first_row, int64_t ro
                     .out = features,
                     .rows = rows,
                     .n = config_.hidden,
-                    .k = config_.target_hidden,
+                    .k = width,
                     .path = path});
 }
 
@@ -101,8 +108,10 @@ void Eagle3Draft::project(const LayerInput& input, int64_t first_row, int64_t ro
 void Eagle3Draft::join(const Join& j) {
   const Eagle3Views& w = weights_.views();
   const int64_t hidden = config_.hidden;
-  embed_tokens(w.embedding != nullptr ? w.embedding : target_.embedding(),
-               {.ids = j.tokens, .rows = j.rows, .type = weights_.dtype(), .out = j.token}, *compute_);
+  embed_tokens(
+      w.embedding != nullptr ? w.embedding : target_.embedding(),
+      {.ids = j.tokens, .rows = j.rows, .type = weights_.dtype(), .out_type = weights_.dtype(), .out = j.token},
+      *compute_);
   layer_->normalise(j.token, w.input_norm, j.joined, j.rows, hidden, 2 * hidden);
   std::byte* const second = static_cast<std::byte*>(j.joined) + sizes_.bytes(hidden);
   layer_->normalise(j.features, w.hidden_norm, second, j.rows, hidden, 2 * hidden);
@@ -172,6 +181,7 @@ void Eagle3Draft::gather(const void* from, int64_t from_rows, const int32_t* row
              .table = from,
              .out = work_.feature,
              .type = weights_.dtype(),
+             .out_type = weights_.dtype(),
              .rows = count,
              .vocab = from_rows,
              .hidden = config_.hidden},

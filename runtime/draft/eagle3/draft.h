@@ -33,7 +33,7 @@ class Eagle3Draft final : public LayerDraft {
  private:
   struct Work {
     void* pass_features;             // [tree, hidden]: fc of the nodes of the last verify
-    void* feature_normed;            // [tree, target hidden]; null without fc_norm
+    void* states;                    // [tree, target hidden]: a layer's states as fc reads them
     void *token, *feature, *joined;  // [rows, hidden], [rows, hidden], [rows, 2 hidden]: inputs of a forward
     void* output;                    // [rows, hidden]: the feature for the next level
     DraftLayerWork layer;
@@ -67,7 +67,7 @@ class Eagle3Draft final : public LayerDraft {
   void project_prompt(const LayerInput& input, const PromptStates& to);
   void join_prompt(int64_t first, int64_t count, const void* features);
 
-  void project(const LayerInput& input, int64_t first_row, int64_t rows, void* features, void* normed,
+  void project(const LayerInput& input, int64_t first_row, int64_t rows, void* features, void* states,
                ProductPath path);
   void join(const Join& j);
   void finish_layer(int64_t rows);

@@ -82,8 +82,10 @@ bool LongSpecDraft::finish_prefill(std::span<const int32_t> prompt, Progress*, c
 
 void LongSpecDraft::enter(const Entrance& e) {
   const LongSpecViews& w = weights_.views();
-  embed_tokens(target_.weights->embedding(),
-               {.ids = e.tokens, .rows = e.rows, .type = weights_.dtype(), .out = e.hidden}, *compute_);
+  embed_tokens(
+      target_.weights->embedding(),
+      {.ids = e.tokens, .rows = e.rows, .type = weights_.dtype(), .out_type = weights_.dtype(), .out = e.hidden},
+      *compute_);
   layer_->normalise(e.hidden, w.input_norm, e.normed, e.rows);
   layer_->multiply({.x = e.normed,
                     .w = w.qkv,

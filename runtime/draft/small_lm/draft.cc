@@ -65,7 +65,7 @@ void SimpleDraft::carve(Buffers* buffers) {
   carve_inputs(chain_rows(), kDraftSinkRows, buffers);
   work_.inv_freq = allocator.take<float>(config_.head_dim / 2);
   work_.cos_sin = allocator.take<float>(shape_.context_rows * config_.head_dim);
-  work_.hidden = allocator.take_bytes(u(rows * config_.hidden) * type_bytes());
+  work_.hidden = allocator.take<float>(rows * config_.hidden);
   std::byte* const layer = allocator.take_bytes(layer_work_bytes(config_, weights_.dtype(), rows));
   if (layer != nullptr) work_.layer = layer_work(config_, weights_.dtype(), rows, layer);
   work_.logits = allocator.take<float>(padded(options_.tree.widest()) * config_.vocab);
@@ -100,6 +100,7 @@ Pass SimpleDraft::make_pass(const int32_t* positions, int64_t rows) const {
           .table_rows = shape_.context_rows,
           .k_type = shape_.rows.k_type,
           .v_type = shape_.rows.v_type,
+          .hidden_type = DType::kF32,
           .rows = rows,
           .path = ProductPath::kDecode,
           .stream = compute_};
@@ -108,8 +109,10 @@ Pass SimpleDraft::make_pass(const int32_t* positions, int64_t rows) const {
 // -> work_.hidden. Only rows at the start of the context are sinks, and they arrive in chains.
 void SimpleDraft::forward(const DraftRows& rows) {
   const Pass pass = make_pass(rows.positions, rows.count);
-  embed_tokens(weights_.embedding(),
-               {.ids = rows.tokens, .rows = rows.count, .type = weights_.dtype(), .out = work_.hidden}, *compute_);
+  embed_tokens(
+      weights_.embedding(),
+      {.ids = rows.tokens, .rows = rows.count, .type = weights_.dtype(), .out_type = DType::kF32, .out = work_.hidden},
+      *compute_);
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
     qkv_product(pass, weights_.layer(layer), work_.hidden);
     if (rows.pass_row == 0) remember_sinks(layer, cache_->rows(), rows.count);
@@ -132,8 +135,7 @@ void SimpleDraft::forward(const DraftRows& rows) {
 
 // Rows [first, first + count) of work_.hidden -> work_.logits from row 0 on.
 const float* SimpleDraft::predict(int64_t first, int64_t count) {
-  const std::byte* const hidden = static_cast<std::byte*>(work_.hidden) + u(first * config_.hidden) * type_bytes();
-  output_logits(make_pass(nullptr, count), hidden, work_.logits);
+  output_logits(make_pass(nullptr, count), work_.hidden + first * config_.hidden, work_.logits);
   return work_.logits;
 }
 

@@ -29,7 +29,7 @@ class SimpleDraft final : public LayerDraft {
  private:
   struct Work {
     float *inv_freq, *cos_sin;  // [head_dim / 2], [context, head_dim]
-    void* hidden;               // [rows, hidden]
+    float* hidden;              // [rows, hidden]
     LayerWork layer;
     float* logits;         // [widest level, vocab]
     std::byte* first_qkv;  // [layers, kDraftSinkRows, qkv width]: the sinks before RoPE; null without a window

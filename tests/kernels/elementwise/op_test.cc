@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/support/kernel_test.h"
@@ -23,7 +25,7 @@ using testing_support::rounded;
 
 class ElementwiseTest : public testing_support::KernelTest {
  protected:
-  void check_rms_norm(int64_t rows, int64_t cols, int64_t gap, DType type);
+  void check_rms_norm(int64_t rows, int64_t cols, int64_t gap, DType x_type, DType type);
   void check_silu_mul(int64_t rows, int64_t cols, DType type);
 };
 INSTANTIATE_KERNEL_TEST(ElementwiseTest);
@@ -31,29 +33,34 @@ INSTANTIATE_KERNEL_TEST(ElementwiseTest);
 size_t index_of(int64_t index) { return static_cast<size_t>(index); }
 
 TEST_P(ElementwiseTest, EmbeddingCopiesRows) {
-  for (DType type : kAllTypes) {
+  const std::pair<DType, DType> types[] = {{DType::kF32, DType::kF32},
+                                           {DType::kF16, DType::kF16},
+                                           {DType::kBF16, DType::kBF16},
+                                           {DType::kF16, DType::kF32},
+                                           {DType::kBF16, DType::kF32}};
+  for (const auto& [type, out_type] : types) {
     for (int64_t hidden : {1, 7, 576, 5000}) {
       constexpr int64_t kVocab = 11;
       const std::vector<float> table = rounded(random_values(1, kVocab * hidden), type);
       const std::vector<int32_t> ids = {10, 0, 3, 3, 7};
       const DeviceArray table_array = upload(table, type), ids_array = upload_raw(ids);
-      const DeviceArray out = output(ids.size() * index_of(hidden) * dtype_bytes(type));
-      embedding({ids_array.as<int32_t>(), table_array.data(), out.data(), type, 5, kVocab, hidden}, stream());
-      const std::vector<float> got = download(out, type);
+      const DeviceArray out = output(ids.size() * index_of(hidden) * dtype_bytes(out_type));
+      embedding({ids_array.as<int32_t>(), table_array.data(), out.data(), type, out_type, 5, kVocab, hidden}, stream());
+      const std::vector<float> got = download(out, out_type);
       for (size_t row = 0; row < ids.size(); ++row) {
         for (int64_t i = 0; i < hidden; ++i) {
           ASSERT_EQ(got[row * index_of(hidden) + index_of(i)], table[index_of(ids[row] * hidden + i)])
-              << dtype_name(type) << " row " << row << " element " << i;
+              << dtype_name(type) << " to " << dtype_name(out_type) << " row " << row << " element " << i;
         }
       }
     }
   }
 }
 
-void ElementwiseTest::check_rms_norm(int64_t rows, int64_t cols, int64_t gap, DType type) {
+void ElementwiseTest::check_rms_norm(int64_t rows, int64_t cols, int64_t gap, DType x_type, DType type) {
   constexpr float kEps = 1e-5f;
   const int64_t stride = cols + gap;
-  const std::vector<float> x = rounded(random_values(5, rows * stride), type);
+  const std::vector<float> x = rounded(random_values(5, rows * stride), x_type);
   const std::vector<float> weight = rounded(random_values(6, cols), type);
   std::vector<double> expected;
   std::vector<size_t> places;
@@ -67,19 +74,21 @@ void ElementwiseTest::check_rms_norm(int64_t rows, int64_t cols, int64_t gap, DT
       places.push_back(index_of(begin + i));
     }
   }
-  const std::string what = str("rms_norm ", rows, " x ", cols, " ", dtype_name(type));
+  const std::string what = str("rms_norm ", rows, " x ", cols, " ", dtype_name(x_type), " to ", dtype_name(type));
   const DeviceArray weight_array = upload(weight, type);
+  const std::vector<float> before = rounded(x, type);
   for (bool in_place : {false, true}) {
-    const DeviceArray in = upload(x, type), fresh = upload(x, type);
+    if (in_place && x_type != type) continue;
+    const DeviceArray in = upload(x, x_type), fresh = upload(before, type);
     const DeviceArray& out = in_place ? in : fresh;
-    rms_norm({in.data(), weight_array.data(), out.data(), type, rows, cols, stride, stride, kEps}, stream());
+    rms_norm({in.data(), weight_array.data(), out.data(), x_type, type, rows, cols, stride, stride, kEps}, stream());
     const std::vector<float> all = download(out, type);
     std::vector<float> got;
     for (size_t place : places) got.push_back(all[place]);
     expect_close(got, expected, {}, type, what);
     for (int64_t row = 0; row < rows; ++row) {  // what lies between the rows stays
       for (int64_t i = cols; i < stride; ++i) {
-        ASSERT_EQ(all[index_of(row * stride + i)], x[index_of(row * stride + i)]) << what;
+        ASSERT_EQ(all[index_of(row * stride + i)], before[index_of(row * stride + i)]) << what;
       }
     }
   }
@@ -87,11 +96,50 @@ void ElementwiseTest::check_rms_norm(int64_t rows, int64_t cols, int64_t gap, DT
 
 TEST_P(ElementwiseTest, RmsNorm) {
   for (DType type : kAllTypes) {
-    for (int64_t cols : {1, 3, 16, 31, 64, 100, 576}) {
-      check_rms_norm(1, cols, 0, type);
-      check_rms_norm(5, cols, 7, type);
+    for (int64_t cols : {1, 3, 16, 31, 64, 100, 576, 9000}) {
+      check_rms_norm(1, cols, 0, type, type);
+      check_rms_norm(5, cols, 7, type, type);
+      if (type == DType::kF32) continue;
+      check_rms_norm(1, cols, 0, DType::kF32, type);
+      check_rms_norm(5, cols, 7, DType::kF32, type);
     }
-    check_rms_norm(300, 576, 0, type);  // enough for the pool
+    check_rms_norm(300, 576, 0, type, type);  // enough for the pool
+  }
+}
+
+// So the first token after a prompt, whose state prefill rounded, is the one that this state always gave.
+TEST_P(ElementwiseTest, RmsNormOfWidenedRowsHasTheBitsOfTheRows) {
+  constexpr int64_t kRows = 3;
+  for (DType type : {DType::kF16, DType::kBF16}) {
+    for (int64_t cols : {7, 576, 4096, 9000}) {
+      const DeviceArray x = upload(random_values(8, kRows * cols), type), weight = upload(random_values(9, cols), type);
+      const DeviceArray wide = output(x.bytes * 2), narrow_out = output(x.bytes), wide_out = output(x.bytes);
+      convert({x.data(), wide.data(), type, DType::kF32, kRows * cols}, stream());
+      rms_norm({x.data(), weight.data(), narrow_out.data(), type, type, kRows, cols, cols, cols, 1e-5f}, stream());
+      rms_norm({wide.data(), weight.data(), wide_out.data(), DType::kF32, type, kRows, cols, cols, cols, 1e-5f},
+               stream());
+      EXPECT_TRUE(download(narrow_out) == download(wide_out)) << dtype_name(type) << " " << cols;
+    }
+  }
+}
+
+TEST_P(ElementwiseTest, ConvertRoundsOnceToNearestEven) {
+  for (DType in_type : kAllTypes) {
+    for (DType out_type : kAllTypes) {
+      for (int64_t count : {1, 7, 8, 577, 50001}) {  // the last: enough for the pool
+        std::vector<float> values = random_values(10, count);
+        // Halfway between two values of bf16, and of f16: the even one is taken.
+        if (count > 8) {
+          values[1] = 1.00390625f, values[2] = 1.01171875f, values[3] = -1.00048828125f, values[4] = 1.00146484375f;
+          values[5] = std::numeric_limits<float>::infinity();
+        }
+        const DeviceArray in = upload(values, in_type);
+        const DeviceArray out = output(index_of(count) * dtype_bytes(out_type));
+        convert({in.data(), out.data(), in_type, out_type, count}, stream());
+        EXPECT_TRUE(download(out) == encode(rounded(values, in_type), out_type))
+            << dtype_name(in_type) << " to " << dtype_name(out_type) << ", " << count;
+      }
+    }
   }
 }
 
@@ -99,7 +147,7 @@ TEST_P(ElementwiseTest, RmsNormOfZerosIsZero) {
   const DeviceArray x = upload(std::vector<float>(64), DType::kF16),
                     weight = upload(std::vector<float>(64, 2), DType::kF16);
   const DeviceArray out = output(128);
-  rms_norm({x.data(), weight.data(), out.data(), DType::kF16, 1, 64, 64, 64, 1e-6f}, stream());
+  rms_norm({x.data(), weight.data(), out.data(), DType::kF16, DType::kF16, 1, 64, 64, 64, 1e-6f}, stream());
   for (float value : download(out, DType::kF16)) EXPECT_EQ(value, 0.0f);
 }
 
@@ -280,7 +328,7 @@ TEST_P(RopeTest, NormalisesHeads) {
           for (int64_t head = 0; before && head < kHeads + kKvHeads; ++head) {
             std::byte* const at = qkv.data() + head * dim * element;
             const void* const weight = head < kHeads ? q_norm.data() : k_norm.data();
-            rms_norm({at, weight, at, type, kRows, dim, stride, stride, kEps}, stream());
+            rms_norm({at, weight, at, type, type, kRows, dim, stride, stride, kEps}, stream());
           }
           params.positions = positions.as<int32_t>();
           params.cos_sin = table.as<float>();
@@ -441,16 +489,17 @@ TEST_P(RingTest, RowsGoToTheirPlaces) {
 // A row alone, and among 63 others in each place, has the same bits (docs/design.md, section 6).
 class ElementwiseInvarianceTest : public testing_support::KernelTest {
  protected:
-  std::vector<std::byte> norm(const std::vector<float>& x, int64_t rows, DType type);
+  std::vector<std::byte> norm(const std::vector<float>& x, int64_t rows, DType x_type, DType type);
   std::vector<std::byte> silu(const std::vector<float>& x, int64_t rows, DType type);
   static constexpr int64_t kCols = 570;
   const std::vector<float> weight_ = random_values(31, kCols);
 };
 INSTANTIATE_KERNEL_TEST(ElementwiseInvarianceTest);
 
-std::vector<std::byte> ElementwiseInvarianceTest::norm(const std::vector<float>& x, int64_t rows, DType type) {
-  const DeviceArray in = upload(x, type), weight = upload(weight_, type), out = output(in.bytes);
-  rms_norm({in.data(), weight.data(), out.data(), type, rows, kCols, kCols, kCols, 1e-5f}, stream());
+std::vector<std::byte> ElementwiseInvarianceTest::norm(const std::vector<float>& x, int64_t rows, DType x_type,
+                                                       DType type) {
+  const DeviceArray in = upload(x, x_type), weight = upload(weight_, type), out = output(x.size() * dtype_bytes(type));
+  rms_norm({in.data(), weight.data(), out.data(), x_type, type, rows, kCols, kCols, kCols, 1e-5f}, stream());
   return download(out);
 }
 
@@ -466,13 +515,16 @@ TEST_P(ElementwiseInvarianceTest, ARowAloneAndAmongOthers) {
     const std::vector<float> x = random_values(32, kRows * kCols);
     for (int threads : {1, 2, 4}) {
       open(threads);
-      const std::vector<std::byte> norms = norm(x, kRows, type), silus = silu(x, kRows, type);
+      const std::vector<std::byte> norms = norm(x, kRows, type, type), silus = silu(x, kRows, type),
+                                   wide_norms = norm(x, kRows, DType::kF32, type);
       for (int64_t row = 0; row < kRows; ++row) {
         const std::vector<float> alone(x.begin() + row * kCols, x.begin() + (row + 1) * kCols);
         const auto same = [&](const std::vector<std::byte>& one, const std::vector<std::byte>& all) {
           return std::memcmp(one.data(), all.data() + index_of(row) * one.size(), one.size()) == 0;
         };
-        ASSERT_TRUE(same(norm(alone, 1, type), norms)) << "rms_norm " << dtype_name(type) << " row " << row;
+        ASSERT_TRUE(same(norm(alone, 1, type, type), norms)) << "rms_norm " << dtype_name(type) << " row " << row;
+        ASSERT_TRUE(same(norm(alone, 1, DType::kF32, type), wide_norms))
+            << "rms_norm f32 to " << dtype_name(type) << " row " << row;
         ASSERT_TRUE(same(silu(alone, 1, type), silus)) << "silu_mul " << dtype_name(type) << " row " << row;
       }
     }

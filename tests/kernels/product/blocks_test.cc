@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/elementwise/op.h"
@@ -55,12 +56,12 @@ std::vector<std::byte> BlocksProductTest::run(const Weight& weight, DType type, 
     return std::vector<float>(all.begin() + first * cols, all.begin() + (first + rows) * cols);
   };
   const DeviceArray x_array = upload(rows_from(x, k), type), bias = upload(random_values(2, n), type),
-                    residual = upload(rows_from(random_values(3, (first + rows) * n), n), type);
+                    residual = upload(rows_from(random_values(3, (first + rows) * n), n), out_type);
   const DeviceArray out = output(static_cast<uint64_t>(rows * n) * dtype_bytes(out_type));
   product({.x = x_array.data(),
            .weight = weight,
            .bias = bias.data(),
-           .residual = out_type == type ? residual.data() : nullptr,
+           .residual = residual.data(),
            .out = out.data(),
            .type = type,
            .out_type = out_type,
@@ -75,7 +76,13 @@ std::vector<std::byte> BlocksProductTest::run(const Weight& weight, DType type, 
 void BlocksProductTest::check(const Weight& blocks, DType type, const std::string& what) {
   const int64_t n = blocks.rows(), k = blocks.cols;
   const DeviceArray unpacked = output(static_cast<uint64_t>(n * k) * dtype_bytes(type));
-  dequantise({.weight = blocks, .ids = nullptr, .first_row = 0, .rows = n, .type = type, .out = unpacked.data()},
+  dequantise({.weight = blocks,
+              .ids = nullptr,
+              .first_row = 0,
+              .rows = n,
+              .type = type,
+              .out_type = type,
+              .out = unpacked.data()},
              stream());
   // In two parts: CUDA multiplies it with the kernel for blocks then, not with the library.
   const int64_t upper = n / 2;
@@ -87,10 +94,12 @@ void BlocksProductTest::check(const Weight& blocks, DType type, const std::strin
                         .cols = k};
   const std::vector<float> x = random_values(1, 29 * k);
   for (const int64_t rows : {1, 2, 6, 7, 29}) {
-    EXPECT_TRUE(run(blocks, type, type, x, rows) == run(plain, type, type, x, rows))
-        << what << " as " << dtype_name(type) << ", " << rows << " rows";
+    for (const DType out_type : {type, DType::kF32}) {
+      EXPECT_TRUE(run(blocks, type, out_type, x, rows) == run(plain, type, out_type, x, rows))
+          << what << " as " << dtype_name(type) << " to " << dtype_name(out_type) << ", " << rows << " rows";
+      if (type == DType::kF32) break;
+    }
   }
-  EXPECT_TRUE(run(blocks, type, DType::kF32, x, 3) == run(plain, type, DType::kF32, x, 3)) << what << " to f32";
 }
 
 TEST_P(BlocksProductTest, HaveTheBitsOfUnpackedWeights) {
@@ -138,12 +147,15 @@ TEST_P(BlocksProductTest, AreCloseToTheExactSum) {
     const int64_t k = weight_type_info(weight_type).block_elements > 32 ? 768 : 544;
     const std::vector<std::byte> blocks = random_blocks(weight_type, 9, kN, k);
     const std::vector<float> w = rounded(weights_of(weight_type, blocks), type),
-                             x = rounded(random_values(1, kRows * k), type), bias = rounded(random_values(2, kN), type);
+                             x = rounded(random_values(1, kRows * k), type), bias = rounded(random_values(2, kN), type),
+                             residual = random_values(3, kRows * kN);  // as run() has them, in f32
     std::vector<double> expected, magnitude;
     for (int64_t i = 0; i < kRows * kN; ++i) {
       const float* const x_row = x.data() + i / kN * k;
       const float* const w_row = w.data() + i % kN * k;
       double sum = bias[static_cast<size_t>(i % kN)], absolute = std::fabs(sum);
+      sum += static_cast<double>(residual[static_cast<size_t>(i)]);
+      absolute += std::fabs(static_cast<double>(residual[static_cast<size_t>(i)]));
       for (int64_t j = 0; j < k; ++j) {
         sum += static_cast<double>(x_row[j]) * w_row[j];
         absolute += std::fabs(static_cast<double>(x_row[j]) * w_row[j]);
@@ -171,10 +183,11 @@ TEST_P(BlocksProductTest, RowsAndPlacesChangeNoBit) {
       const DeviceArray stored = store(weight_type, random_blocks(weight_type, 4, n, k), n, k);
       const Weight weight = {.parts = {{stored.data(), weight_type, n}, {}, {}}, .count = 1, .cols = k};
       const std::vector<float> x = random_values(1, kMostRows * k);
-      const std::vector<std::byte> all = run(weight, type, type, x, kMostRows);
+      // To f32, as a residual stream's product: what rounding would hide shows.
+      const std::vector<std::byte> all = run(weight, type, DType::kF32, x, kMostRows);
       const auto expect_same = [&](int64_t rows, int64_t first) {
-        const std::vector<std::byte> got = run(weight, type, type, x, rows, first);
-        EXPECT_EQ(std::memcmp(got.data(), all.data() + first * n * 2, got.size()), 0)
+        const std::vector<std::byte> got = run(weight, type, DType::kF32, x, rows, first);
+        EXPECT_EQ(std::memcmp(got.data(), all.data() + first * n * 4, got.size()), 0)
             << weight_type_info(weight_type).name << " n=" << n << ", " << rows << " rows from " << first;
       };
       if (cuda) {
@@ -222,14 +235,21 @@ TEST_P(BlocksProductTest, NormalisesItsInput) {
         const Weight weight = {.parts = {{stored.data(), type, n}, {}, {}}, .count = 1, .cols = k};
         for (const DType compute : {DType::kBF16, DType::kF16}) {
           if (compute != DType::kBF16 && (n > 40 || k != 256)) continue;
-          for (const int64_t rows : {1, 2, 5, 9}) {
-            const uint64_t x_bytes = static_cast<uint64_t>(rows * k) * dtype_bytes(compute);
+          for (const auto& [rows, x_type] : {std::pair<int64_t, DType>{1, compute},
+                                             {2, compute},
+                                             {5, compute},
+                                             {9, compute},
+                                             {1, DType::kF32},
+                                             {2, DType::kF32},
+                                             {5, DType::kF32},
+                                             {9, DType::kF32}}) {
+            const uint64_t room_bytes = static_cast<uint64_t>(rows * k) * dtype_bytes(compute);
             const uint64_t out_bytes = static_cast<uint64_t>(rows * n) * dtype_bytes(compute);
-            const DeviceArray x = upload(random_values(2, rows * k, 3.0f), compute), room = output(x_bytes),
+            const DeviceArray x = upload(random_values(2, rows * k, 3.0f), x_type), room = output(room_bytes),
                               norm = upload(random_values(3, k), compute), bias = upload(random_values(4, n), compute),
                               expected = output(out_bytes), out = output(out_bytes), gated = output(out_bytes / 2),
                               gated_expected = output(out_bytes / 2);
-            rms_norm({x.data(), norm.data(), room.data(), compute, rows, k, k, k, eps}, stream());
+            rms_norm({x.data(), norm.data(), room.data(), x_type, compute, rows, k, k, k, eps}, stream());
             ProductParams params{};
             params.x = room.data();
             params.weight = weight;
@@ -247,9 +267,10 @@ TEST_P(BlocksProductTest, NormalisesItsInput) {
             gated_product(plain, gated_expected.data(), stream());
             const std::vector<std::byte> normed = download(gated_expected);
             params.x = plain.x = x.data();
-            params.norm = plain.norm = {.weight = norm.data(), .eps = eps, .room = room.data()};
+            params.norm = plain.norm = {.weight = norm.data(), .x_type = x_type, .eps = eps, .room = room.data()};
             params.out = out.data();
-            const std::string what = str(weight_type_info(type).name, " ", n, " x ", k, ", ", rows, " rows");
+            const std::string what =
+                str(weight_type_info(type).name, " ", n, " x ", k, ", ", rows, " rows in ", dtype_name(x_type));
             product(params, stream());
             EXPECT_TRUE(download(out) == download(expected)) << what;
             gated_product(plain, gated.data(), stream());
@@ -301,10 +322,13 @@ TEST_P(BlocksProductTest, RotatedProductIsProductThenRope) {
                       v = store(WeightType::kQ6K, random_blocks(WeightType::kQ6K, 2, v_rows, kK), v_rows, kK);
     for (const int64_t rows : cuda ? std::vector<int64_t>{1, 9, 33, 70, 150} : std::vector<int64_t>{1, 9}) {
       for (const DType kv_type : {DType::kBF16, DType::kF16, DType::kF32}) {
+        const bool normed = kv_type == DType::kF16;  // then x is a residual stream in f32
         std::vector<int32_t> at;
         for (int64_t row = 0; row < rows; ++row) at.push_back(static_cast<int32_t>(row * 7 % kTableRows));
         const uint64_t element = dtype_bytes(type), kv_bytes = dtype_bytes(kv_type);
-        const DeviceArray x = upload(random_values(3, rows * kK), type), bias = upload(random_values(4, n), type),
+        const DeviceArray x = upload(random_values(3, rows * kK), normed ? DType::kF32 : type),
+                          norm = upload(random_values(6, kK), type),
+                          room = output(static_cast<uint64_t>(rows * kK) * 2), bias = upload(random_values(4, n), type),
                           table = upload_raw(random_values(5, kTableRows * dim)), positions = upload_raw(at),
                           first = upload_raw(std::vector<int32_t>{2});
         const auto result = [&](bool at_once) {
@@ -323,6 +347,7 @@ TEST_P(BlocksProductTest, RotatedProductIsProductThenRope) {
           params.n = n;
           params.k = kK;
           params.path = ProductPath::kDecode;
+          if (normed) params.norm = {.weight = norm.data(), .x_type = DType::kF32, .eps = 1e-5f, .room = room.data()};
           RopeParams turn{};
           turn.q = out.data();
           turn.k = out.data() + static_cast<uint64_t>(kHeads * dim) * element;
@@ -367,27 +392,31 @@ TEST_P(BlocksProductTest, RotatedProductIsProductThenRope) {
 
 // The output may be the residual.
 TEST_P(BlocksProductTest, ResidualInPlace) {
-  constexpr int64_t kN = 48, kK = 512, kRows = 70;
+  constexpr int64_t kN = 48, kK = 512;
   const DType type = DType::kBF16;
   const DeviceArray stored = store(WeightType::kQ4K, random_blocks(WeightType::kQ4K, 1, kN, kK), kN, kK);
   const Weight weight = {.parts = {{stored.data(), WeightType::kQ4K, kN}, {}, {}}, .count = 1, .cols = kK};
-  const std::vector<float> x = random_values(1, kRows * kK);
-  const std::vector<std::byte> expected = run(weight, type, type, x, kRows);
-  const DeviceArray x_array = upload(x, type), bias = upload(random_values(2, kN), type),
-                    out = upload(random_values(3, kRows * kN), type);
-  product({.x = x_array.data(),
-           .weight = weight,
-           .bias = bias.data(),
-           .residual = out.data(),
-           .out = out.data(),
-           .type = type,
-           .out_type = type,
-           .rows = kRows,
-           .n = kN,
-           .k = kK,
-           .path = ProductPath::kDecode},
-          stream());
-  EXPECT_TRUE(download(out) == expected);
+  for (const int64_t rows : {1, 8, 70}) {
+    const std::vector<float> x = random_values(1, rows * kK);
+    for (const DType out_type : {type, DType::kF32}) {
+      const std::vector<std::byte> expected = run(weight, type, out_type, x, rows);
+      const DeviceArray x_array = upload(x, type), bias = upload(random_values(2, kN), type),
+                        out = upload(random_values(3, rows * kN), out_type);
+      product({.x = x_array.data(),
+               .weight = weight,
+               .bias = bias.data(),
+               .residual = out.data(),
+               .out = out.data(),
+               .type = type,
+               .out_type = out_type,
+               .rows = rows,
+               .n = kN,
+               .k = kK,
+               .path = ProductPath::kDecode},
+              stream());
+      EXPECT_TRUE(download(out) == expected) << rows << " rows to " << dtype_name(out_type);
+    }
+  }
 }
 
 }  // namespace

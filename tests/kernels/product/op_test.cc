@@ -53,7 +53,7 @@ std::vector<std::byte> ProductTest::run(const Case& c, const std::vector<float>&
   const DeviceArray x_array = upload(is_cuda ? padded(x, c.rows, c.k) : x, c.type);
   const DeviceArray w_array = upload(w, c.type);
   const DeviceArray bias_array = upload(bias, c.type);
-  const DeviceArray residual_array = upload(is_cuda ? padded(residual, c.rows, c.n) : residual, c.type);
+  const DeviceArray residual_array = upload(is_cuda ? padded(residual, c.rows, c.n) : residual, c.out_type);
   const int64_t out_rows =
       is_cuda ? static_cast<int64_t>(round_up(static_cast<uint64_t>(c.rows), kProductRowPadding)) : c.rows;
   const DeviceArray out_array = output(static_cast<uint64_t>(out_rows * c.n) * dtype_bytes(c.out_type));
@@ -81,7 +81,7 @@ void ProductTest::check(const Case& c) {
   const std::vector<float> x = rounded(random_values(1, c.rows * c.k), c.type);
   const std::vector<float> w = rounded(random_values(2, c.n * c.k, 0.1f), c.type);
   const std::vector<float> bias = rounded(random_values(3, c.n), c.type);
-  const std::vector<float> residual = rounded(random_values(4, c.rows * c.n), c.type);
+  const std::vector<float> residual = rounded(random_values(4, c.rows * c.n), c.out_type);
   std::vector<double> expected, magnitude;
   for (int64_t row = 0; row < c.rows; ++row) {
     for (int64_t col = 0; col < c.n; ++col) {
@@ -121,6 +121,9 @@ TEST_P(ProductTest, EpiloguesAndOutputTypes) {
       check({rows, 61, 70, type, type, false, true});
       check({rows, 61, 70, type, type, true, true});
       check({rows, 61, 70, type, type, true, true, true});
+      check({rows, 61, 70, type, DType::kF32, false, true});
+      check({rows, 61, 70, type, DType::kF32, false, true, true});
+      check({rows, 61, 70, type, DType::kF32, true, true, true});
     }
   }
 }
@@ -130,6 +133,9 @@ TEST_P(ProductTest, ShapesOfSmolLm2) {
     check({2, 960, 576, type, type});
     check({7, 576, 1536, type, type, false, true, true});
     check({1, 3072, 576, type, type});
+    check({5, 576, 576, type, DType::kF32, false, true, true});
+    check({60, 576, 1536, type, DType::kF32, false, true, true});
+    check({2, 576, 1536, type, DType::kF32, true, true, true});
   }
   EXPECT_EQ(plain_products(stream()), std::vector<std::string>());  // the library has an algorithm for each
 }
@@ -165,11 +171,11 @@ TEST_P(ProductTest, NoRowsIsNoWork) {
 // nor on its neighbours, nor on the threads.
 class ProductInvarianceTest : public ProductTest {
  protected:
-  void expect_same_bits(int64_t n, int64_t k, DType type);
+  void expect_same_bits(int64_t n, int64_t k, DType type, DType out_type);
 };
 INSTANTIATE_KERNEL_TEST(ProductInvarianceTest);
 
-void ProductInvarianceTest::expect_same_bits(int64_t n, int64_t k, DType type) {
+void ProductInvarianceTest::expect_same_bits(int64_t n, int64_t k, DType type, DType out_type) {
   constexpr int64_t kRows = 300;
   const std::vector<float> x = random_values(11, kRows * k), w = random_values(12, n * k);
   const std::vector<float> bias = random_values(13, n), residual = random_values(14, kRows * n);
@@ -177,14 +183,14 @@ void ProductInvarianceTest::expect_same_bits(int64_t n, int64_t k, DType type) {
     return std::vector<float>(all.begin() + begin * stride, all.begin() + (begin + count) * stride);
   };
   const auto run_rows = [&](int64_t begin, int64_t count) {
-    return run({count, n, k, type, type, true, true}, rows_of(x, begin, count, k), w, bias,
+    return run({count, n, k, type, out_type, true, true}, rows_of(x, begin, count, k), w, bias,
                rows_of(residual, begin, count, n));
   };
   const std::vector<std::byte> all = run_rows(0, kRows);
-  const size_t row_bytes = static_cast<size_t>(n) * dtype_bytes(type);
+  const size_t row_bytes = static_cast<size_t>(n) * dtype_bytes(out_type);
   const auto expect_equal = [&](const std::vector<std::byte>& got, int64_t begin, const std::string& what) {
     EXPECT_EQ(std::memcmp(got.data(), all.data() + static_cast<size_t>(begin) * row_bytes, got.size()), 0)
-        << what << ", n=" << n << " k=" << k << " " << dtype_name(type);
+        << what << ", n=" << n << " k=" << k << " " << dtype_name(type) << " to " << dtype_name(out_type);
   };
   for (int64_t rows = 1; rows <= kRows; rows += rows < 30 ? 1 : 45)
     expect_equal(run_rows(0, rows), 0, str(rows, " rows"));
@@ -202,8 +208,9 @@ void ProductInvarianceTest::expect_same_bits(int64_t n, int64_t k, DType type) {
 
 TEST_P(ProductInvarianceTest, EveryNumberOfRowsPlaceAndThread) {
   for (DType type : kAllTypes) {
-    expect_same_bits(53, 67, type);
-    expect_same_bits(16, 576, type);
+    expect_same_bits(53, 67, type, type);
+    expect_same_bits(16, 576, type, type);
+    if (type != DType::kF32) expect_same_bits(16, 576, type, DType::kF32);
   }
 }
 
@@ -259,9 +266,9 @@ TEST(ProductDeathTest, WrongShapes) {
   } stream;
   EXPECT_DEATH(product(params, stream), "out_type=bf16 type=f16");
   params.out_type = DType::kF32;
-  params.residual = &value;
-  EXPECT_DEATH(product(params, stream), "a residual of type f16");
-  params.residual = nullptr;
+  params.norm = {.weight = &value, .x_type = DType::kBF16, .eps = 0, .room = &value};
+  EXPECT_DEATH(product(params, stream), "x of type bf16 in a product of type f16");
+  params.norm = {};
   params.k = 0;
   EXPECT_DEATH(product(params, stream), "k=0");
 }

@@ -14,6 +14,7 @@
 namespace headrace {
 namespace {
 
+using testing_support::decode;
 using testing_support::DeviceArray;
 using testing_support::encode;
 using testing_support::kAllTypes;
@@ -29,6 +30,7 @@ class WeightsTest : public testing_support::KernelTest {
  protected:
   // A part of `rows` rows, brought to the backend's layout in runs of `run` rows.
   DeviceArray store(WeightType type, const std::vector<std::byte>& blocks, int64_t rows, int64_t cols, int64_t run);
+  // Fails the test unless the rows in f32 have the same values.
   std::vector<std::byte> rows_of(const Weight& weight, const std::vector<int32_t>& ids, int64_t first, int64_t rows,
                                  DType type);
 };
@@ -58,15 +60,21 @@ DeviceArray WeightsTest::store(WeightType type, const std::vector<std::byte>& bl
 std::vector<std::byte> WeightsTest::rows_of(const Weight& weight, const std::vector<int32_t>& ids, int64_t first,
                                             int64_t rows, DType type) {
   const DeviceArray id_array = upload_raw(ids);
-  const DeviceArray out = output(static_cast<uint64_t>(rows * weight.cols) * dtype_bytes(type));
-  dequantise({.weight = weight,
-              .ids = ids.empty() ? nullptr : id_array.as<int32_t>(),
-              .first_row = first,
-              .rows = rows,
-              .type = type,
-              .out = out.data()},
-             stream());
-  return download(out);
+  const auto values = [&](DType out_type) {
+    const DeviceArray out = output(static_cast<uint64_t>(rows * weight.cols) * dtype_bytes(out_type));
+    dequantise({.weight = weight,
+                .ids = ids.empty() ? nullptr : id_array.as<int32_t>(),
+                .first_row = first,
+                .rows = rows,
+                .type = type,
+                .out_type = out_type,
+                .out = out.data()},
+               stream());
+    return download(out);
+  };
+  const std::vector<std::byte> out = values(type);
+  EXPECT_TRUE(values(DType::kF32) == encode(decode(out, type), DType::kF32)) << dtype_name(type) << " in f32";
+  return out;
 }
 
 std::vector<std::byte> slice(const std::vector<std::byte>& all, int64_t first, int64_t rows, int64_t cols, DType type) {

@@ -174,7 +174,7 @@ class Eagle3Reference : public ::testing::Test {
     const auto draft = model->start(run);
     draft->allocate(*model_.compute);
     for (size_t i = 0; i < 3; ++i)
-      draft->prefill_layer({.layer = kTapped[i], .hidden = states_[i].data(), .rows = rows_});
+      draft->prefill_layer({.layer = kTapped[i], .hidden = states_[i].data(), .type = DType::kF32, .rows = rows_});
     draft->finish_prefill(prompt_, nullptr, nullptr);
     Tree tree;
     draft->propose(kRoot, rows_, {.nodes = kDeep + 1, .levels = kDeep}, &tree);
