@@ -7,8 +7,11 @@
 // it (for f16, down to 2^-24 of the row's largest).
 //
 // Where all rows of a group are committed, every query reads the same ones, and the group is read once for the block.
-// Else each query's own rows are read one after the other, and their sums are kept for that query's rows of q alone.
-// They are selected, not multiplied with 0: a candidate whose values are not finite must not reach another one's sums.
+// Else it is read once for each run of queries whose paths have the same rows there: the queries of a narrow tree share
+// nearly all of theirs. The sums are kept for those queries' rows of q alone. They are selected, not multiplied with 0:
+// a candidate whose values are not finite must not reach another one's sums.
+#include <climits>
+
 #include "kernels/attention/bodies.h"
 #include "kernels/attention/launch.cuh"
 #include "kernels/attention/rows.cuh"
@@ -35,6 +38,7 @@ struct TailShared {
   int place[kRows];                   // of [queries, heads]
   int first, last, committed;         // groups that any row sees; rows in the full KV
   int rows;                           // existing rows
+  int end[kGroups];                   // TailGroup::each()
 };
 static_assert(sizeof(TailShared) <= 99 * 1024);
 
@@ -108,24 +112,38 @@ struct TailGroup {
     for (int d = threadIdx.x % 32; d < kRowsDim; d += 32) shared.q[row][d] = d < dim ? q[d] : 0;
   }
 
-  // Calls see(group, owner) for the warp's groups; owner: the query that the rows belong to, or -1 if all share them.
+  // Calls see(group, owner) for the warp's groups. The rows are those of queries [owner, shared.end[warp]), and of no
+  // others; of all of them, where the group is committed: then owner is -1.
   template <typename See>
   __device__ void each(const See& see) const {
     const int first = shared.first;
 #pragma unroll 1
     for (int group = first + (warp + kGroups - first % kGroups) % kGroups; group <= shared.last; group += kGroups) {
       const bool all = (group + 1) * kGroup <= shared.committed;
-#pragma unroll 1  // the bound is reread each time: registers are scarce where this is inlined
-      for (int owner = all ? -1 : shared.query[0]; owner <= (all ? -1 : shared.query[kRows - 1]); ++owner) {
-        if (owner < 0 || group <= params.positions[owner] / kGroup) see(group, owner);
+      if (all) shared.end[warp] = INT_MAX;
+#pragma unroll 1  // the bounds are reread each time: registers are scarce where this is inlined
+      for (int owner = all ? -1 : shared.query[0]; owner <= shared.query[kRows - 1]; owner = shared.end[warp]) {
+        if (!all) find_end(group, owner);
+        if (owner < 0 || reaches(group, owner)) see(group, owner);
+        if (all) break;
       }
     }
   }
-  // Whether row g, or g + 8, sees the group through the owner's rows.
+  __device__ bool reaches(int group, int query) const { return group <= params.positions[query] / kGroup; }
+  // Each lane writes what it will read.
+  __device__ void find_end(int group, int owner) const {
+    int end = owner + 1;
+    while (end <= shared.query[kRows - 1] && reaches(group, end) &&
+           __all_sync(~0u, find_row(group, owner) == find_row(group, end))) {
+      ++end;
+    }
+    shared.end[warp] = end;
+  }
+  // Whether row g, or g + 8, sees the group through these rows.
   __device__ bool sees(int half, int group, int owner) const {
-    const int row = g + 8 * half, position = shared.position[row];
-    return group >= tail_begin_of(position) / kGroup && group <= position / kGroup &&
-           (owner < 0 || owner == shared.query[row]);
+    const int row = g + 8 * half, position = shared.position[row], query = shared.query[row];
+    return group >= tail_begin_of(position) / kGroup && group <= position / kGroup && query >= owner &&
+           query < shared.end[warp];
   }
 
   // The address of row lane % 16 of the group: a row of the ring, or, complemented, one of the pass.
