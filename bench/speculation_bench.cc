@@ -117,7 +117,7 @@ PendingTreeLimits tree_of(std::string_view sizes) {  // "64x384@0.05"
   const size_t x = sizes.find('x');
   PendingTreeLimits limits{.width = count_of("--pending", sizes.substr(0, x))};
   if (x != std::string_view::npos) limits.grown = limits.nodes = count_of("--pending", sizes.substr(x + 1));
-  if (!least.empty()) limits.least = std::stod(least), limits.sharpness = 16, limits.unranked = 0.0005;
+  if (!least.empty()) limits.least = std::stod(least), limits.sharpness = 32, limits.unranked = 0.0005;
   return limits;
 }
 

@@ -25,6 +25,7 @@ constexpr int kGroup = kTailGroup, kGroups = static_cast<int>((kTailWindow + kPr
 constexpr int kRows = 16, kThreads = 32 * kGroups;
 constexpr int kChunk = 64;  // elements of head_dim summed at once; a chunk is named by its first element
 constexpr int kParts = 3;   // of a weight
+constexpr int kPathRows = kGroups * kGroup;  // of a query's path that a block keeps
 static_assert(kPrefixTile % kGroup == 0 && kGroup == 16 && kRows <= kGroups && kRowsDim % kChunk == 0);
 
 struct TailShared {
@@ -39,6 +40,8 @@ struct TailShared {
   int first, last, committed;         // groups that any row sees; rows in the full KV
   int rows;                           // existing rows
   int end[kGroups];                   // TailGroup::each()
+  int deepest[kRows];                 // positions of the block's queries
+  int16_t path[kRows][kPathRows];     // their paths: every step of a search would wait for global memory
 };
 static_assert(sizeof(TailShared) <= 99 * 1024);
 
@@ -72,6 +75,7 @@ struct TailGroup {
   __device__ TailGroup(const TailAttentionParams& of, TailShared& memory)
       : params(of), shared(memory), dim(static_cast<int>(of.shape.head_dim)) {
     const int rows = min(kRows, static_cast<int>(of.shape.queries) * heads_each() - begin());
+    load_paths(begin() / heads_each(), (begin() + rows - 1) / heads_each());
     const int row = warp == 0 ? threadIdx.x % kRows : warp - 1, heads = heads_each();
     if (row >= kRows) return;
     const int packed = begin() + min(row, rows - 1), query = packed / heads;
@@ -101,6 +105,22 @@ struct TailGroup {
   __device__ static int kv_head() { return blockIdx.y; }
   __device__ static int begin() { return blockIdx.x * kRows; }  // index among queries x heads of a KV head
 
+  // Of queries [first, last], by the block. What is beyond the end of a path is not used.
+  __device__ void load_paths(int first, int last) const {
+    const int length = min(kPathRows, static_cast<int>(params.path_stride));
+    for (int i = threadIdx.x; i < (last - first + 1) * length; i += kThreads) {
+      const int64_t query = first + i / length;
+      shared.path[i / length][i % length] =
+          static_cast<int16_t>(params.path[query * params.path_stride + i % length]);
+    }
+    if (threadIdx.x <= last - first) shared.deepest[threadIdx.x] = params.positions[first + threadIdx.x];
+  }
+  __device__ int path_row(int query, int level) const {
+    if (level < kPathRows) return shared.path[query - shared.query[0]][level];
+    return params.path[query * params.path_stride + level];
+  }
+  __device__ int position_of(int query) const { return shared.deepest[query - shared.query[0]]; }
+
   // By a warp; elements beyond dim are 0.
   __device__ void load_query(int row, int64_t from) {
     const uint16_t* const q = static_cast<const uint16_t*>(params.q) + from;
@@ -129,7 +149,7 @@ struct TailGroup {
       }
     }
   }
-  __device__ bool reaches(int group, int query) const { return group <= params.positions[query] / kGroup; }
+  __device__ bool reaches(int group, int query) const { return group <= position_of(query) / kGroup; }
   // Each lane writes what it will read.
   __device__ void find_end(int group, int owner) const {
     int end = owner + 1;
@@ -149,11 +169,10 @@ struct TailGroup {
   // The address of row lane % 16 of the group: a row of the ring, or, complemented, one of the pass.
   __device__ int find_row(int group, int owner) const {
     int p = group * kGroup + static_cast<int>(threadIdx.x % kGroup);
-    if (owner >= 0) p = min(p, params.positions[owner]);  // later rows are not seen
+    if (owner >= 0) p = min(p, position_of(owner));  // later rows are not seen
     const int ring_rows = static_cast<int>(params.ring_rows);
     if (p < shared.committed) return kv_head() * ring_rows + p % ring_rows;
-    const int row = params.path[owner * params.path_stride + p - shared.committed];
-    return ~(row * static_cast<int>(params.shape.kv_heads) + kv_head());
+    return ~(path_row(owner, p - shared.committed) * static_cast<int>(params.shape.kv_heads) + kv_head());
   }
   __device__ const uint16_t* row_at(const void* ring, const void* pass, int found, int key) const {
     const int row = __shfl_sync(~0u, found, key);
@@ -368,6 +387,7 @@ __global__ void __launch_bounds__(kThreads, 1) tail_groups(const __grid_constant
 template <typename T>
 void launch_tail(const TailAttentionParams& params, CudaStream& stream) {
   const AttentionShape& shape = params.shape;
+  CHECK(params.pass_rows <= INT16_MAX, "pass_rows=", params.pass_rows);
   const dim3 grid(static_cast<unsigned>(ceil_div(shape.queries * (shape.heads / shape.kv_heads), kRows)),
                   static_cast<unsigned>(shape.kv_heads));
   launch(tail_groups<T>, "tail_groups", grid, kThreads, static_cast<int>(sizeof(TailShared)), params, stream);

@@ -49,7 +49,7 @@ PendingTreeLimits pending_limits(const RunContext& context, const GenerateOption
             .grown = kMaxPassNodes,
             .nodes = kMaxPassNodes,
             .least = 0.01,
-            .sharpness = *copy == DType::kInt4 ? 12.0 : 48.0,
+            .sharpness = *copy == DType::kInt4 ? 12.0 : 32.0,
             .unranked = 0.0005};
   }
   if (model != nullptr && !(cuda && streams)) return {.width = 0};
