@@ -2,7 +2,8 @@
 // mode, temperature, tree size, verification mode and refresh interval, and whether the text stayed the same. One JSON
 // object on stdout, the machine named.
 //   speculation_bench MODEL DRAFT TEXT... [--tokens 4096,16384] [--kv device,host] [--temp 0,0.8]
-//                     [--top-p 1] [--nodes auto,60] [-n 128] [--device cuda] [--spec-type draft-eagle3]
+//                     [--top-p 1] [--nodes auto,60] [-n 128] [--device cuda]
+//                     [--spec-type draft-eagle3,ngram-simple]
 //                     [--verify full,lossless,approximate] [--interval auto,20] [--alone]
 //                     [--partial-kv auto,int8,int4,blocks] [--budget 4096]
 //                     [--pending auto,chain,64x384] [--step-costs 7.6,150]
@@ -81,8 +82,10 @@ EngineOptions engine_options(const Args& args) {
   if (args.weights == "q4_k") options.weights = WeightPolicy::kQ4K;
   if (args.cache_type == "int8") options.cache_type_k = options.cache_type_v = DType::kInt8;
   options.draft.model = args.draft;
+  const size_t comma = args.spec_type.find(',');
+  options.draft.look_up = comma != std::string::npos;
   for (const SpecType type : kSpecTypes) {
-    if (args.spec_type == spec_type_name(type)) options.draft.type = type;
+    if (args.spec_type.substr(0, comma) == spec_type_name(type)) options.draft.type = type;
   }
   return options;
 }

@@ -72,6 +72,7 @@ std::string answer_options(const EngineOptions& asked, const GenerateOptions& ge
     if (copy_type(verify.partial)) add(partial_kind_name(verify.partial));
     const DraftOptions& draft = asked.draft;
     add(spec_type_name(draft.type));
+    add(draft.look_up ? "beside look-up" : "alone");
     add(draft.window);
     add(draft.most_tokens);
     for (double number : {draft.rope.theta, draft.rope.factor}) add(exact_text(number));

@@ -153,16 +153,32 @@ std::vector<Flag> memory_flags(EngineOptions* o) {
   return flags;
 }
 
+// A kind of draft, and look-up beside one that has a model.
+SetFlag spec_type_value(DraftOptions* o) {
+  return [o](const std::string& value) -> std::string {
+    const std::string beside = str(",", spec_type_name(SpecType::kNgram));
+    DraftOptions read;
+    read.look_up = value.ends_with(beside);
+    std::vector<std::pair<std::string, SpecType>> kinds;
+    for (const SpecType type : kSpecTypes) kinds.emplace_back(spec_type_name(type), type);
+    const std::string kind = read.look_up ? value.substr(0, value.size() - beside.size()) : value;
+    const std::string wrong = choice_value<SpecType>(&read.type, kinds)(kind);
+    if (!wrong.empty()) return wrong;
+    if (read.look_up && (read.type == SpecType::kNone || read.type == SpecType::kNgram)) {
+      return "'" + value + "': look-up stands beside a draft with a model, such as draft-eagle3" + beside;
+    }
+    o->type = read.type;
+    o->look_up = read.look_up;
+    return {};
+  };
+}
+
 std::vector<Flag> draft_flags(DraftOptions* o) {
   return {
-      {"--spec-type", "KIND",
-       choice_value<SpecType>(&o->type, {{"none", SpecType::kNone},
-                                         {"draft-eagle3", SpecType::kEagle3},
-                                         {"draft-longspec", SpecType::kLongSpec},
-                                         {"draft-simple", SpecType::kSimple},
-                                         {"ngram-simple", SpecType::kNgram}}),
+      {"--spec-type", "KIND", spec_type_value(o),
        "Speculative decoding, which leaves the text unchanged: none, draft-eagle3, draft-longspec, draft-simple (a "
-       "small model with the same vocabulary) or ngram-simple (no draft model) [none]"},
+       "small model with the same vocabulary) or ngram-simple (look-up in the text, no draft model); a draft model and "
+       "look-up together: draft-eagle3,ngram-simple [none]"},
       {"--model-draft", "MODEL", text_value(&o->model), "-md: draft model, in the forms that -m accepts"},
       {"--tree", "SHAPE", tree_value(&o->tree),
        "Tokens that the draft proposes per step: auto, eagle2:NODES,DEPTH,TOPK, opt:NODES,DEPTH,THRESHOLD, "

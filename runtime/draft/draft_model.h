@@ -35,6 +35,7 @@ const char* spec_type_name(SpecType type);  // the value of --spec-type: "draft-
 
 struct DraftOptions {
   SpecType type = SpecType::kNone;  // --spec-type
+  bool look_up = false;             // --spec-type KIND,ngram-simple
   std::string model{};              // -md
   int64_t window = -1;              // --draft-window: rows a draft's query sees; 0: all, -1: the draft's own
   RopeOverrides rope{};             // --draft-rope-*
@@ -72,6 +73,7 @@ class DraftModel {
   virtual uint64_t weights_bytes() const = 0;
   virtual std::vector<std::string> damage() const { return {}; }  // of its loaded weights, as in WeightStore
   virtual SpecType type() const = 0;
+  virtual std::string name() const { return spec_type_name(type()); }  // for reports
   virtual TreeLimits tree() const = 0;   // the largest tree
   virtual bool tunes_trees() const = 0;  // --tree auto: steps may use smaller trees
   // The states that a saved prefix must have so that the draft can start after it. Calls `fingerprint` at most once per

@@ -44,7 +44,7 @@ Drafting::Drafting(const DraftModel* model, Draft* draft, Stream& compute, const
   speculation_.verify = options.verify;
   if (options.partial.on()) speculation_.partial_kv = options.partial.name();
   if (model == nullptr) return;
-  speculation_.type = spec_type_name(model->type());
+  speculation_.type = model->name();
   stopwatch_ = make_stopwatch(compute);
   if (!model->tunes_trees() || options.limits) return;
   if (options.verify == VerifyMode::kApproximate) {

@@ -250,7 +250,7 @@ RunPlan run_plan(const RunContext& context, const RunSetup& setup, const MemoryP
                                     row_shape(context.config, session.k_type, session.v_type, context.weights.dtype())),
                .memory = memory};
   if (setup.model != nullptr) {
-    plan.draft = spec_type_name(setup.model->type());
+    plan.draft = setup.model->name();
     plan.draft_levels = setup.model->tree().levels;
     plan.draft_window = setup.model->window(setup.draft_run);
     plan.tunes_trees = setup.model->tunes_trees();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <utility>
 
 #include "cache/base.h"
@@ -18,6 +19,7 @@ class NgramIndex::Growth {
   Growth(const NgramIndex& index, const NgramLimits& limits, Tree* tree)
       : tokens_(index.tokens_), places_(index.find_places()), limits_(limits), tree_(*tree) {
     tree_.reset(tokens_.back());
+    tree_.scores = {0};
     leading_[0] = static_cast<uint32_t>((uint64_t{1} << places_.count) - 1);
     guess_children(0, 1.0);
   }
@@ -32,6 +34,7 @@ class NgramIndex::Growth {
       const Guess taken = *best;
       best->likelihood = -1;
       const int32_t node = tree_.add(taken.token, taken.parent);
+      tree_.scores.push_back(static_cast<float>(std::log(taken.likelihood)));
       leading_[static_cast<size_t>(node)] = taken.places;
       if (depth(node) < limits_.depth) guess_children(node, taken.likelihood);
     }

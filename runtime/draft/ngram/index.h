@@ -31,7 +31,8 @@ class NgramIndex {
   void append(int32_t token);
   void append(std::span<const int32_t> tokens);
   void cut(int64_t size);  // forgets the tokens from there on
-  // Fills the tree below the text's last token, its root. REQUIRES: a text that is not empty.
+  // Fills the tree below the text's last token, its root; scores are logarithms of likelihoods. REQUIRES: a text that
+  // is not empty.
   void propose(const NgramLimits& limits, Tree* tree) const;
 
  private:

@@ -4,11 +4,13 @@
 #include <initializer_list>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "runtime/draft/cache.h"
 #include "runtime/draft/eagle3/model.h"
 #include "runtime/draft/longspec/model.h"
 #include "runtime/draft/ngram/model.h"
+#include "runtime/draft/pair/model.h"
 #include "runtime/draft/small_lm/model.h"
 
 namespace headrace {
@@ -90,29 +92,36 @@ void check_options(const DraftOptions& options) {
   }
 }
 
-}  // namespace
-
-std::unique_ptr<DraftModel> open_draft(const DraftOptions& options, Device& device, const ModelConfig& config,
-                                       const Weights& target, const Tokenizer* tokenizer) {
-  check_options(options);
+std::unique_ptr<DraftModel> open_one(const DraftOptions& options, Device& device, const DraftTarget& target) {
   const TreeShape tree = tree_of(options, device.backend());
   if (options.type == SpecType::kLongSpec || options.type == SpecType::kSimple) {  // they rank the target's tokens
-    check_branches(tree, config.vocab, options.model);
+    check_branches(tree, target.config->vocab, options.model);
   }
   switch (options.type) {
     case SpecType::kNone:
       return nullptr;
     case SpecType::kEagle3:
-      return open_eagle3_draft(options, tree, device, {&config, &target, tokenizer});
+      return open_eagle3_draft(options, tree, device, target);
     case SpecType::kLongSpec:
-      return open_longspec_draft(options, tree, device, {&config, &target, tokenizer});
+      return open_longspec_draft(options, tree, device, target);
     case SpecType::kSimple:
-      return open_simple(options, tree, device, {&config, &target, tokenizer});
+      return open_simple(options, tree, device, target);
     case SpecType::kNgram:
       return open_ngram_draft(options, device);
   }
   CHECK(false, "spec_type=", static_cast<int>(options.type));
   return nullptr;  // without optimization the compiler does not see that this is unreachable
+}
+
+}  // namespace
+
+std::unique_ptr<DraftModel> open_draft(const DraftOptions& options, Device& device, const ModelConfig& config,
+                                       const Weights& target, const Tokenizer* tokenizer) {
+  check_options(options);
+  std::unique_ptr<DraftModel> draft = open_one(options, device, {&config, &target, tokenizer});
+  if (!options.look_up) return draft;
+  CHECK(draft != nullptr && options.type != SpecType::kNgram, "look-up beside ", spec_type_name(options.type));
+  return pair_with_look_up(std::move(draft), open_ngram_draft(options, device));
 }
 
 }  // namespace headrace
