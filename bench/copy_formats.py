@@ -9,6 +9,9 @@ with a Llama checkpoint (config.json, model.safetensors in BF16, tokenizer.json)
 --states: how much of what is overturned comes from rounding, not from the format. f32 computes the residual stream in
 f32 instead of BF16, inputs the inputs of all products as well. Rows and queries are BF16 in any case.
 
+--gaps: for the formats chosen with --only, where the wrong tokens are: how far the sample's second choice is behind the
+first, in log-probability at temperature 0.8 with the noise added, by draws of that noise.
+
   python3 bench/copy_formats.py MODEL_DIR --tokens 8192 -o OUT.txt BOOK...
 """
 import argparse
@@ -20,6 +23,8 @@ import time
 import numpy as np
 
 CHUNK = 256  # positions that are judged together; their rows and the CHUNK rows before them are exact
+GAPS = (0.01, 0.02, 0.03, 0.05, 0.08, 0.1, 0.15, 0.2)
+DRAWS = 400  # of noise, a position
 TOP = 256    # tokens whose probabilities are compared one by one; the others together count as one
 
 
@@ -203,7 +208,35 @@ def overturned(a, b, temperature):
     return 1 - same / len(p)
 
 
-def judge(model, ids, context, chunks, formats):
+def gaps(a, b, temperature, random):
+    """For draws of noise: how far the second choice by b is behind the first, and the place of a's choice among b's."""
+    out = []
+    for exact_row, row in zip(a.astype(np.float64) / temperature, b.astype(np.float64) / temperature):
+        top = np.union1d(np.argpartition(-exact_row, TOP)[:TOP], np.argpartition(-row, TOP)[:TOP])
+        noise = random.gumbel(size=(DRAWS, len(top)))
+        right = (exact_row[top] + noise).argmax(-1)
+        said = row[top] + noise
+        order = np.argsort(-said, axis=-1)[:, :8]
+        best = np.take_along_axis(said, order[:, :2], -1)
+        found = order == right[:, None]
+        out.append(np.stack((best[:, 0] - best[:, 1], np.where(found.any(-1), found.argmax(-1), 8)), -1))
+    return np.concatenate(out)
+
+
+def gap_lines(name, found):
+    gap, place = found[:, 0], found[:, 1]
+    wrong = place > 0
+    lines = [f"{name}: wrong {100 * wrong.mean():.2f}%, the second choice is right {100 * (place == 1).mean():.2f}%, "
+             f"none of eight {100 * (place == 8).mean():.3f}%",
+             f"{'gap below':>10} {'tokens, %':>10} {'of them wrong, %':>17} {'of all wrong, %':>16}"]
+    for limit in GAPS:
+        close = gap < limit
+        lines.append(f"{limit:10.2f} {100 * close.mean():10.2f} {100 * wrong[close].mean():17.1f} "
+                     f"{100 * wrong[close].sum() / max(1, wrong.sum()):16.1f}")
+    return lines
+
+
+def judge(model, ids, context, chunks, formats, random=None):
     total = context + chunks * CHUNK
     shape = (model.layers, model.kv_heads, total, model.dim)
     keys, values = np.empty(shape, np.float32), np.empty(shape, np.float32)
@@ -221,7 +254,7 @@ def judge(model, ids, context, chunks, formats):
     right = [model.logits(compute(context + c * CHUNK, CHUNK, keys, values)) for c in range(chunks)]
     result = {}
     for name, (k_format, v_format) in formats.items():
-        sums = np.zeros(3)
+        sums, found = np.zeros(3), []
         for c in range(chunks):
             start = context + c * CHUNK
             old = start - CHUNK
@@ -230,9 +263,12 @@ def judge(model, ids, context, chunks, formats):
             low_k = np.concatenate((low_k, keys[:, :, old:start + CHUNK]), 2)
             low_v = np.concatenate((low_v, values[:, :, old:start + CHUNK]), 2)
             wrong = model.logits(compute(start, CHUNK, low_k, low_v))
+            if random is not None:
+                found.append(gaps(right[c], wrong, 0.8, random))
+                continue
             for i, temperature in enumerate((0, 0.8, 1)):
                 sums[i] += overturned(right[c], wrong, temperature) / chunks
-        result[name] = sums
+        result[name] = sums if random is None else np.concatenate(found)
     return result
 
 
@@ -244,6 +280,7 @@ def main():
     parser.add_argument("--chunks", type=int, default=1)
     parser.add_argument("--states", choices=["bf16", "f32", "inputs"], default="bf16")
     parser.add_argument("--only", default="", help="formats whose name has one of these texts, separated by semicolons")
+    parser.add_argument("--gaps", action="store_true")
     parser.add_argument("-o", "--output")
     a = parser.parse_args()
     from tokenizers import Tokenizer
@@ -252,18 +289,26 @@ def main():
     model = Model(a.model, a.states)
     formats = {name: pair for name, pair in FORMATS.items() if any(word in name for word in a.only.split(";"))}
     sums, lines = {}, []
+    random = np.random.default_rng(1) if a.gaps else None
     for book in a.books:
         began = time.time()
         with open(book, encoding="utf-8") as f:
             ids = np.array(tokenizer.encode(f.read()).ids)
-        for name, share in judge(model, ids[:a.tokens + a.chunks * CHUNK], a.tokens, a.chunks, formats).items():
-            sums[name] = sums.get(name, 0) + share / len(a.books)
+        for name, share in judge(model, ids[:a.tokens + a.chunks * CHUNK], a.tokens, a.chunks, formats, random).items():
+            if a.gaps:
+                sums.setdefault(name, []).append(share)
+            else:
+                sums[name] = sums.get(name, 0) + share / len(a.books)
         print(book, f"{time.time() - began:.0f} s", flush=True)
     lines.append(f"overturned, %, {a.chunks * CHUNK} positions after {a.tokens} tokens, {len(a.books)} books; "
                  f"{os.path.basename(os.path.normpath(a.model))}, hidden states "
                  f"{dict(bf16='in BF16', f32='in f32', inputs='and inputs of products in f32')[a.states]}")
-    lines.append(f"{'format':46} {'T = 0':>7} {'T = 0.8':>7} {'T = 1':>7}")
-    lines += [f"{name:46} " + " ".join(f"{100 * x:7.2f}" for x in share) for name, share in sums.items()]
+    if a.gaps:
+        for name, found in sums.items():
+            lines += gap_lines(name, np.concatenate(found))
+    else:
+        lines.append(f"{'format':46} {'T = 0':>7} {'T = 0.8':>7} {'T = 1':>7}")
+        lines += [f"{name:46} " + " ".join(f"{100 * x:7.2f}" for x in share) for name, share in sums.items()]
     text = "\n".join(lines) + "\n"
     print(text, end="")
     if a.output:

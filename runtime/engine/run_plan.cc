@@ -17,7 +17,7 @@ constexpr int64_t kUsualPending = 20;
 
 // With the number of pending tokens that gives the most tokens/s, which is what `--refresh-interval auto` aims at.
 RefreshEstimate estimate(const CostInput& input, const RunPlan& plan, const PassShape& refresh, double partial_ms) {
-  RefreshEstimate best{.overturned = usual_overturn_rate(plan.partial)};
+  RefreshEstimate best{.overturned = usual_loss_rate(plan.partial, plan.grow_rows > 0)};
   for (int64_t pending = 1; pending <= kMaxPending; ++pending) {
     if (plan.interval > 0 && pending != plan.interval) continue;
     PassShape shape = refresh;
