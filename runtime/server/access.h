@@ -19,7 +19,7 @@ std::vector<std::string> read_api_keys(const std::string& path);
 bool is_loopback(const std::string& host);
 
 struct Visitor {  // of a request's header; empty: absent
-  std::string path, authorization, host, origin;
+  std::string path{}, authorization{}, host{}, origin{};
 };
 
 // Why the request is not answered. With keys: it has none of them ("/" and "/health" need none). Without: a web page of
