@@ -1,5 +1,7 @@
 #include "runtime/server/http_answers.h"
 
+#include <cstdlib>
+
 #include "runtime/requests/response.h"
 
 namespace headrace {
@@ -29,7 +31,7 @@ std::optional<std::string> read_body(const httplib::Request& request, const http
     return std::nullopt;
   }
   std::string body;
-  bool fits = request.get_header_value<uint64_t>("Content-Length") <= most_bytes;
+  bool fits = std::strtoull(request.get_header_value("Content-Length").c_str(), nullptr, 10) <= most_bytes;
   const bool read = fits && reader([&](const char* data, size_t size) {
                       fits = body.size() + size <= most_bytes;
                       if (fits) body.append(data, size);

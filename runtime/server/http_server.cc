@@ -29,11 +29,13 @@ class ConnectionThreads : public httplib::TaskQueue {
       : threads_(start_threads(count, "a thread of the server", [this](size_t) { run(); })) {}
   ~ConnectionThreads() override { shutdown(); }
 
-  void enqueue(std::function<void()> serve) override {
+  using Enqueued = decltype(std::declval<httplib::TaskQueue&>().enqueue({}));  // void, in httplib 0.18 bool
+  Enqueued enqueue(std::function<void()> serve) override {
     const MutexLock lock(mutex_);
     while (unserved_.size() >= kMostUnserved) changed_.wait(mutex_);
     unserved_.push_back(std::move(serve));
     changed_.notify_all();
+    return Enqueued(true);
   }
 
   void shutdown() override {
@@ -140,13 +142,23 @@ bool HttpServer::process_and_close_socket(socket_t socket) {
   return true;
 }
 
+// httplib 0.18 has more parameters than 0.11.
+template <typename Setup>
+bool HttpServer::process(Connection& connection, bool& closed, const Setup& set_up) {
+  if constexpr (requires { process_request(connection, false, closed, set_up); }) {
+    return process_request(connection, false, closed, set_up);
+  } else {
+    return process_request(connection, "", 0, "", 0, false, closed, set_up);
+  }
+}
+
 void HttpServer::serve(Connection& connection) {
   {
     const MutexLock lock(mutex_);
     ++at_work_;
   }
   bool closed = false;
-  const bool answered = process_request(connection, /*close_connection=*/false, closed, [&](httplib::Request& request) {
+  const bool answered = process(connection, closed, [&](httplib::Request& request) {
     connection.end_of_header();
     request.headers.erase("Accept-Encoding");  // compressing an answer costs more than sending it
   });

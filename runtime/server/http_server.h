@@ -30,6 +30,8 @@ class HttpServer : public httplib::Server {
  private:
   bool process_and_close_socket(socket_t socket) override;
   void serve(Connection& connection);
+  template <typename Setup>
+  bool process(Connection& connection, bool& closed, const Setup& set_up);
 
   const ConnectionLimits limits_;
   const int stopping_;  // an eventfd

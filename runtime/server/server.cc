@@ -11,11 +11,17 @@
 #include "runtime/server/http_answers.h"
 #include "runtime/server/http_server.h"
 #include "runtime/server/model_answers.h"
+#include "runtime/server/page.h"
 
 namespace headrace {
 namespace {
 
 constexpr size_t kSpareThreads = 32;  // connections beside the ones whose requests are queued or run
+
+// The page holds its own style and script, and talks to its server alone.
+constexpr char kPagePolicy[] =
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 std::chrono::milliseconds to_ms(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
@@ -97,9 +103,9 @@ void Server::Impl::add_guards() {
       });
   // A refused request may not have been read to its end.
   http.set_post_routing_handler([](const httplib::Request&, httplib::Response& response) {
+    response.headers.erase("Keep-Alive");  // the library's own values, which are not those of our connections
     if (response.status < 400) return;
     HttpServer::connection().close_after_answer();
-    response.headers.erase("Keep-Alive");
     response.headers.erase("Connection");
     response.set_header("Connection", "close");
   });
@@ -108,6 +114,11 @@ void Server::Impl::add_guards() {
 }
 
 void Server::Impl::add_reads() {
+  http.Get("/", [](const httplib::Request&, httplib::Response& response) {
+    const std::string_view page = page_html();
+    response.set_header("Content-Security-Policy", kPagePolicy);
+    response.set_content(page.data(), page.size(), "text/html; charset=utf-8");
+  });
   http.Get("/health", [this](const httplib::Request&, httplib::Response& response) {
     if (ready) return response.set_content(R"({"status":"ok"})", kJsonType);
     send_failure({.status = 503, .message = "the model is being loaded", .code = "loading"}, response);
