@@ -28,11 +28,11 @@ WorkerEvents report_to(Console& console) {
 }  // namespace
 
 ExitCode run_serve(const ServeArgs& args) {
+  JobQueue queue(static_cast<size_t>(args.server.queue));  // before the signals, whose call uses it
   StopSignals signals;
   Console console(args.output, /*streams_text=*/false);
   Engine engine(console.with_rates(args.engine));
   console.note_engine(engine);
-  JobQueue queue(static_cast<size_t>(args.server.queue));
   ServerMetrics metrics;
   Server server(engine, args.server, queue, metrics);
   signals.call([&queue] { queue.close(); });

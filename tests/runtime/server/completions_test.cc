@@ -169,6 +169,18 @@ TEST_F(ServerTest, TheModelAndItsTokens) {
   EXPECT_EQ(answer("/tokenize", json::object(), 400)["error"]["code"], "bad_input");
 }
 
+TEST_F(ServerTest, ThePageUsesNothingElse) {
+  start({.api_key_file = folder_.write("keys", "sesame\n")});
+  const httplib::Result page = client().Get("/");
+  ASSERT_TRUE(page);
+  EXPECT_EQ(page->status, 200);
+  EXPECT_EQ(page->get_header_value("Content-Type"), "text/html; charset=utf-8");
+  EXPECT_EQ(page->get_header_value("Content-Security-Policy").find("default-src 'none'"), 0u);
+  EXPECT_NE(page->body.find("</html>"), std::string::npos);
+  for (const char* outside : {"http:", "https:", "@import", "url("})
+    EXPECT_EQ(page->body.find(outside), std::string::npos);
+}
+
 TEST_F(ServerTest, MetricsCountAndHealthFollowsTheModel) {
   start({}, Works::kNo);
   EXPECT_EQ(client().Get("/health")->status, 503);
