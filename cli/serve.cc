@@ -1,12 +1,12 @@
-// headrace serve: an OpenAI-compatible server. The main thread owns the engine and answers; cli/stop_signals ends it.
+// headrace serve: an OpenAI-compatible server. The main thread owns the engine and answers; StopSignals end it.
 #include <string>
 
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/print/format.h"
 #include "cli/print/report.h"
-#include "cli/stop_signals.h"
 #include "runtime/server/server.h"
+#include "runtime/server/stop_signals.h"
 #include "runtime/server/worker.h"
 
 namespace headrace {

@@ -102,15 +102,14 @@ void Server::Impl::add_guards() {
         }
       });
   // A refused request may not have been read to its end.
-  http.set_post_routing_handler([](const httplib::Request&, httplib::Response& response) {
+  http.set_post_routing_handler([this](const httplib::Request&, httplib::Response& response) {
+    metrics.responded(response.status);
     response.headers.erase("Keep-Alive");  // the library's own values, which are not those of our connections
     if (response.status < 400) return;
     HttpServer::connection().close_after_answer();
     response.headers.erase("Connection");
     response.set_header("Connection", "close");
   });
-  http.set_logger(
-      [this](const httplib::Request&, const httplib::Response& response) { metrics.responded(response.status); });
 }
 
 void Server::Impl::add_reads() {

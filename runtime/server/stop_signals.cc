@@ -1,4 +1,4 @@
-#include "cli/stop_signals.h"
+#include "runtime/server/stop_signals.h"
 
 #include <pthread.h>
 
