@@ -32,9 +32,9 @@ class ConnectionThreads : public httplib::TaskQueue {
   using Enqueued = decltype(std::declval<httplib::TaskQueue&>().enqueue({}));  // void, in httplib 0.18 bool
   Enqueued enqueue(std::function<void()> serve) override {
     const MutexLock lock(mutex_);
-    while (unserved_.size() >= kMostUnserved) changed_.wait(mutex_);
+    while (unserved_.size() >= kMostUnserved) room_.wait(mutex_);
     unserved_.push_back(std::move(serve));
-    changed_.notify_all();
+    came_.notify_one();
     return Enqueued(true);
   }
 
@@ -42,7 +42,7 @@ class ConnectionThreads : public httplib::TaskQueue {
     {
       const MutexLock lock(mutex_);
       ends_ = true;
-      changed_.notify_all();
+      came_.notify_all();
     }
     for (std::thread& thread : threads_) thread.join();
     threads_.clear();
@@ -54,18 +54,18 @@ class ConnectionThreads : public httplib::TaskQueue {
       std::function<void()> serve;
       {
         const MutexLock lock(mutex_);
-        while (unserved_.empty() && !ends_) changed_.wait(mutex_);
+        while (unserved_.empty() && !ends_) came_.wait(mutex_);
         if (unserved_.empty()) return;
         serve = std::move(unserved_.front());
         unserved_.pop_front();
-        changed_.notify_all();
+        room_.notify_one();
       }
       serve();
     }
   }
 
   Mutex mutex_;
-  CondVar changed_;
+  CondVar came_, room_;
   std::deque<std::function<void()>> unserved_ GUARDED_BY(mutex_);
   bool ends_ GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;  // the last: they use the rest
