@@ -10,6 +10,7 @@ ExitCode run_generate(const GenerateArgs& args);
 ExitCode run_summarize(const SummarizeArgs& args);
 ExitCode run_batch_requests(const BatchArgs& args);
 ExitCode run_batch_merge(const BatchMergeArgs& args);
+ExitCode run_serve(const ServeArgs& args);
 ExitCode run_inspect(const InspectArgs& args);
 ExitCode run_bench(const BenchArgs& args);
 ExitCode run_quality(const QualityArgs& args);

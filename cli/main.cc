@@ -26,6 +26,7 @@ struct Run {
   ExitCode operator()(const SummarizeArgs& args) const { return run_summarize(args); }
   ExitCode operator()(const BatchArgs& args) const { return run_batch_requests(args); }
   ExitCode operator()(const BatchMergeArgs& args) const { return run_batch_merge(args); }
+  ExitCode operator()(const ServeArgs& args) const { return run_serve(args); }
   ExitCode operator()(const InspectArgs& args) const { return run_inspect(args); }
   ExitCode operator()(const BenchArgs& args) const { return run_bench(args); }
   ExitCode operator()(const QualityArgs& args) const { return run_quality(args); }

@@ -3,20 +3,22 @@
 #   build   compiler, CMake, libraries          tests   GoogleTest, Google Benchmark
 #   model   what fetch_model.sh needs           checks  clang with its sanitizers, fuzzer and linker, clang-format, clang-tidy
 #   deb     what deb.sh needs                    slurm   what slurm.sh needs
+#   page    what serve_page.sh needs
 # As root or with sudo. On another system than Debian it names the packages and lets CMake find what is there.
 set -euo pipefail
 
 packages=()
 for set in "$@"; do
   case "$set" in
-    build) packages+=(g++ cmake ninja-build pkg-config libcli11-dev liburing-dev libmimalloc-dev nlohmann-json3-dev
+    build) packages+=(g++ cmake ninja-build pkg-config libcli11-dev libcpp-httplib-dev liburing-dev libmimalloc-dev nlohmann-json3-dev
                       libpcre2-dev libssl-dev libutf8proc-dev libxxhash-dev) ;;
     tests) packages+=(libgtest-dev) ;;
     model) python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip); packages+=(ca-certificates) ;;
     checks) packages+=(clang-14 libclang-rt-14-dev lld-14 clang-format-14 clang-tidy-14) ;;
     deb) packages+=(dpkg-dev debootstrap) ;;
+    page) packages+=(chromium) ;;
     slurm) packages+=(slurm-wlm munge) ;;
-    *) echo "install.sh: unknown set '$set' (build, tests, model, checks, deb, slurm)" >&2; exit 2 ;;
+    *) echo "install.sh: unknown set '$set' (build, tests, model, checks, deb, page, slurm)" >&2; exit 2 ;;
   esac
 done
 

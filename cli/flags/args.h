@@ -13,6 +13,7 @@
 #include "runtime/commands/quality.h"
 #include "runtime/commands/request_file.h"
 #include "runtime/engine/engine.h"
+#include "runtime/server/server_options.h"
 #include "runtime/text/document.h"
 
 namespace headrace {
@@ -51,6 +52,13 @@ struct BatchArgs {
 
 struct BatchMergeArgs {
   std::string requests, results;
+};
+
+struct ServeArgs {
+  EngineOptions engine;
+  GenerateOptions generate;  // of what a request leaves out
+  OutputArgs output;
+  ServerOptions server;
 };
 
 struct InspectArgs {
@@ -108,7 +116,7 @@ struct DevicesArgs {};  // --list-devices
 struct ShapesArgs {};   // --list-shapes
 
 using Command = std::variant<HelpArgs, DevicesArgs, ShapesArgs, GenerateArgs, SummarizeArgs, BatchArgs, BatchMergeArgs,
-                             InspectArgs, BenchArgs, QualityArgs, PlanArgs, CacheArgs, ProfileArgs>;
+                             ServeArgs, InspectArgs, BenchArgs, QualityArgs, PlanArgs, CacheArgs, ProfileArgs>;
 
 // Throws Error(kUsage) that names the flag and the value.
 Command parse_args(const std::vector<std::string>& args);  // argv without the program's name

@@ -277,10 +277,12 @@ std::vector<Flag> sampling_flags(GenerateOptions* o) {
   };
 }
 
+Flag quiet_flag(OutputArgs* o) { return {"-q,--quiet", &o->quiet, "Print neither progress nor report"}; }
+
 std::vector<Flag> output_flags(OutputArgs* o) {
   return {
       {"--json", &o->json, "Print one JSON object per run to stdout, with token ids, timings, memory and transfers"},
-      {"-q,--quiet", &o->quiet, "Print neither progress nor report"},
+      quiet_flag(o),
   };
 }
 

@@ -14,7 +14,7 @@ constexpr char kVersion[] = "headrace " HEADRACE_VERSION " (CPU and CUDA)";
 constexpr char kVersion[] = "headrace " HEADRACE_VERSION " (CPU only, built without CUDA)";
 #endif
 
-void add_common(CLI::App& app, EngineOptions* engine, GenerateOptions* generate, OutputArgs* output) {
+void add_engine(CLI::App& app, EngineOptions* engine, GenerateOptions* generate) {
   add_flags(app, "Model", model_flags(engine));
   add_flags(app, "Model", template_flags(engine));
   exclude_templates(app);
@@ -27,8 +27,12 @@ void add_common(CLI::App& app, EngineOptions* engine, GenerateOptions* generate,
   add_flags(app, "Verification", verify_flags(&engine->verify));
   add_flags(app, "Verification", block_flags(&engine->verify));
   add_flags(app, "Text", sampling_flags(generate));
-  add_flags(app, "Output", output_flags(output));
   add_flags(app, "Output", {trace_flag(engine)});
+}
+
+void add_common(CLI::App& app, EngineOptions* engine, GenerateOptions* generate, OutputArgs* output) {
+  add_engine(app, engine, generate);
+  add_flags(app, "Output", output_flags(output));
 }
 
 Flag system_flag(std::string* system) {
@@ -110,6 +114,7 @@ Parser::Parser() {
   add_generate();
   add_summarize();
   add_batch();
+  add_serve();
   add_inspect();
   add_bench();
   add_quality();
@@ -178,6 +183,26 @@ void Parser::add_batch() {
               "HEADRACE_BATCH_OUTPUT"}});
 }
 
+void Parser::add_serve() {
+  serve_app = app.add_subcommand("serve", "Answer requests of OpenAI's protocol over HTTP");
+  ServerOptions* const s = &serve.server;
+  add_flags(*serve_app, "Server",
+            {{"--host", "HOST", text_value(&s->host),
+              "Address to listen on; any but a loopback address needs --api-key-file [127.0.0.1]"},
+             {"--port", "PORT", int_value(&s->port, 0, 65535), "Port to listen on; 0: any free one [8080]"},
+             {"--api-key-file", "FILE", text_value(&s->api_key_file),
+              "Keys, one a line; a request needs one of them: \"Authorization: Bearer KEY\""},
+             {"--queue", "N", int_value(&s->queue, 0, 1000),
+              "Requests that may wait while another runs; those beyond get status 429 [16]"},
+             {"--queue-time", "SECONDS", double_value(&s->queue_seconds, 0.001, 1e6),
+              "Longest wait of a request; then it gets status 503 [600]"},
+             {"--read-time", "SECONDS", double_value(&s->read_seconds, 0.001, 1e6),
+              "Longest time for a request to arrive, and for a client to take a piece of its answer [30]"},
+             {"--max-body", "SIZE", bytes_value(&s->body_bytes), "Longest body of a request [16MiB]"}});
+  add_engine(*serve_app, &serve.engine, &serve.generate);
+  add_flags(*serve_app, "Output", {quiet_flag(&serve.output)});
+}
+
 void Parser::add_inspect() {
   inspect_app = app.add_subcommand("inspect", "Print a model's structure and size, and the contexts that fit");
   inspect_app->add_option("model", inspect.model, "Directory, .gguf file or org/name")
@@ -218,6 +243,7 @@ Command Parser::chosen() {
   if (summarize_app->parsed()) return finish_summarize();
   if (merge_app->parsed()) return finish_merge();
   if (batch_app->parsed()) return finish_batch();
+  if (serve_app->parsed()) return finish_serve();
   if (inspect_app->parsed()) return finish_inspect();
   if (bench_app->parsed()) return finish_bench();
   if (plan_app->parsed()) return finish_plan();
@@ -254,6 +280,13 @@ Command Parser::finish_merge() {
   if (batch_merge.requests.empty()) usage_error("batch merge", "-i/--input is required: the file of requests");
   if (batch_merge.results.empty()) usage_error("batch merge", "-o/--output is required: the name that the shards had");
   return std::move(batch_merge);
+}
+
+Command Parser::finish_serve() {
+  check_common("serve", serve.engine, serve.generate);
+  if (serve.server.host.empty()) usage_error("serve", "--host is empty: give an address, such as 127.0.0.1");
+  serve.server.use_chat_template = serve.engine.use_chat_template;
+  return std::move(serve);
 }
 
 Command Parser::finish_inspect() {

@@ -50,6 +50,7 @@ struct Parser {
   SummarizeArgs summarize;
   BatchArgs batch;
   BatchMergeArgs batch_merge;
+  ServeArgs serve;
   InspectArgs inspect;
   BenchArgs bench;
   QualityArgs quality;
@@ -57,8 +58,8 @@ struct Parser {
   CacheArgs cache;
   ProfileArgs profile;
   CLI::App *generate_app = nullptr, *summarize_app = nullptr, *batch_app = nullptr, *merge_app = nullptr,
-           *inspect_app = nullptr, *bench_app = nullptr, *quality_app = nullptr, *plan_app = nullptr,
-           *cache_app = nullptr, *profile_app = nullptr;
+           *serve_app = nullptr, *inspect_app = nullptr, *bench_app = nullptr, *quality_app = nullptr,
+           *plan_app = nullptr, *cache_app = nullptr, *profile_app = nullptr;
 
   Parser();
   Parser(const Parser&) = delete;  // the flags point to the values
@@ -69,12 +70,14 @@ struct Parser {
   void add_generate();
   void add_summarize();
   void add_batch();
+  void add_serve();
   void add_inspect();
   void add_cache();
   Command finish_generate();
   Command finish_summarize();
   Command finish_batch();
   Command finish_merge();
+  Command finish_serve();
   Command finish_inspect();
   Command finish_cache();
   // parser_measure.cc

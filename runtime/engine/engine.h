@@ -1,6 +1,7 @@
 // The engine: a model on a device, ready to answer one prompt after another. Owns the device, the weights and the
 // tokenizer; a run's KV cache is planned and allocated before its first token and freed at its end.
-// Thread: one at a time, but for `interrupt`, which any thread or a signal handler may set.
+// Thread: one at a time, but for `interrupt`, which any thread or a signal handler may set, and for the functions that
+// any thread may call.
 #pragma once
 
 #include <cstdint>
@@ -32,12 +33,16 @@ class Engine {
          std::unique_ptr<Device> device = nullptr);
   ~Engine();
 
-  // The prompt's ids: by the chat template (the default) or as plain text with the tokenizer's own BOS.
+  // The prompt's ids: by the chat template (the default) or as plain text with the tokenizer's own BOS. Any thread.
   std::vector<int32_t> encode(const ChatMessages& messages) const;
   std::vector<int32_t> encode_plain(std::string_view text) const;
 
-  // Plan, prefill, decode. Throws Error(kBadInput) for a prompt that is empty, that has ids outside the vocabulary or
-  // that does not fit the context (with the numbers), Error(kDoesNotFit) for budgets, before any work is done.
+  // Throws Error(kBadInput) for a prompt that is empty, that has ids outside the vocabulary or that does not fit the
+  // context (with the numbers). Any thread.
+  void check_prompt(const std::vector<int32_t>& prompt) const;
+
+  // Plan, prefill, decode. Throws Error(kBadInput) as check_prompt() does, Error(kDoesNotFit) for budgets, before any
+  // work is done.
   GenerateResult generate(const std::vector<int32_t>& prompt, const GenerateOptions& options, Progress* progress);
 
   // The plan that generate() would carry out for a prompt of so many tokens. Throws Error(kDoesNotFit).
@@ -48,6 +53,7 @@ class Engine {
   // if there was none to write. Throws Error(kStorage).
   std::optional<TraceSummary> write_trace();
 
+  // What does not change; any thread.
   const ModelConfig& config() const;
   const Tokenizer& tokenizer() const;  // REQUIRES: want_tokenizer
   const Device& device() const;

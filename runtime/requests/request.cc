@@ -30,6 +30,9 @@ constexpr std::array<std::string_view, 11> kRead = {
     "model", "messages", "prompt", "max_tokens", "max_completion_tokens", "temperature", "top_p",
     "top_k", "min_p",    "seed",   "stop"};
 
+// Fields of a server's requests.
+constexpr std::array<std::string_view, 2> kOfStreams = {"stream", "return_progress"};
+
 // Fields that are accepted with the one value that asks for nothing.
 struct Fixed {
   const char* name;
@@ -52,10 +55,13 @@ bool contains(const auto& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-void check_fields(const JsonFields& body, const json& object) {
+enum class Door { kBatch, kServer };
+
+void check_fields(const JsonFields& body, const json& object, Door door) {
   for (const auto& item : object.items()) {
     const std::string& name = item.key();
     if (contains(kRead, name) || contains(kIgnored, name) || item.value().is_null()) continue;
+    if (door == Door::kServer && contains(kOfStreams, name)) continue;
     const auto fixed = std::find_if(kFixed.begin(), kFixed.end(), [&name](const Fixed& f) { return name == f.name; });
     if (fixed == kFixed.end()) body.refuse(name.c_str(), "is not supported: this program does not know the field");
     if (item.value() != json::parse(fixed->value)) {
@@ -133,9 +139,27 @@ std::optional<T> number_of(const JsonFields& body, const char* key, double min, 
   return static_cast<T>(body.number(key, min, max));
 }
 
-Request parse_body(const json& object, const std::string& source, RequestKind kind) {
-  const JsonFields body(object, source, "body.");
-  check_fields(body, object);
+void read_stream_fields(const JsonFields& body, Request* request) {
+  request->stream = body.boolean_or("stream", false);
+  request->return_progress = body.boolean_or("return_progress", false);
+  const json* const options = body.find("stream_options");
+  if (options != nullptr && !options->is_object()) body.refuse("stream_options", "must be an object");
+  if (!request->stream) {
+    if (request->return_progress) body.refuse("return_progress", "needs \"stream\": true");
+    if (options != nullptr) body.refuse("stream_options", "needs \"stream\": true");
+  }
+  if (options == nullptr) return;
+  for (const auto& item : options->items()) {
+    if (item.key() != "include_usage" && item.key() != "include_obfuscation") {
+      body.refuse("stream_options", str("has the unknown field ", shown(item.key())));
+    }
+  }
+  request->include_usage = JsonFields(*options, body.source(), "stream_options.").boolean_or("include_usage", false);
+}
+
+Request parse_body(const json& object, const std::string& source, RequestKind kind, Door door) {
+  const JsonFields body(object, source, door == Door::kBatch ? "body." : "");
+  check_fields(body, object, door);
   Request request;
   request.kind = kind;
   if (!body.has("model")) body.refuse("model", "");
@@ -158,6 +182,7 @@ Request parse_body(const json& object, const std::string& source, RequestKind ki
   if (body.has("top_k")) request.top_k = static_cast<int32_t>(body.integer("top_k", 0, INT32_MAX));
   if (body.has("seed")) request.seed = static_cast<uint64_t>(body.integer("seed", INT64_MIN, INT64_MAX));
   request.stop = stops_of(body);
+  if (door == Door::kServer) read_stream_fields(body, &request);
   return request;
 }
 
@@ -187,6 +212,10 @@ std::optional<RequestKind> request_kind(std::string_view url) {
   return std::nullopt;
 }
 
+Request parse_request(std::string_view json, RequestKind kind, const std::string& source) {
+  return parse_body(parse_json_object(json, source, DuplicateKeys::kRefuse), source, kind, Door::kServer);
+}
+
 BatchLine parse_batch_line(std::string_view text, const std::string& source, std::string* custom_id) {
   const json object = parse_json_object(text, source, DuplicateKeys::kRefuse);
   const JsonFields line(object, source);
@@ -204,7 +233,7 @@ BatchLine parse_batch_line(std::string_view text, const std::string& source, std
       line.refuse(name.c_str(), "is not supported: a line has custom_id, method, url and body");
     }
   }
-  parsed.request = parse_body(*body, source, *kind);
+  parsed.request = parse_body(*body, source, *kind, Door::kBatch);
   return parsed;
 }
 

@@ -25,6 +25,10 @@ struct Request {
   std::optional<int32_t> top_k;
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;
+  // Of a server's answers only.
+  bool stream = false;           // in pieces, as server-sent events
+  bool include_usage = false;    // stream_options: a last piece has the usage
+  bool return_progress = false;  // pieces during prefill, as llama-server has them
 
   // Sets in `options` what the request gives.
   void apply(GenerateOptions* options) const;
@@ -34,6 +38,10 @@ struct Request {
 
 // "/v1/chat/completions" or "/v1/completions". None: another address.
 std::optional<RequestKind> request_kind(std::string_view url);
+
+// The body of a request to a server, which may ask for a stream. `source` names it in errors. Throws Error(kBadInput)
+// that names the field and its value.
+Request parse_request(std::string_view json, RequestKind kind, const std::string& source);
 
 // A line of a batch: {"custom_id", "method": "POST", "url", "body"}.
 struct BatchLine {

@@ -35,31 +35,106 @@ ordered_json timings_json(const GenerateResult& result) {
   return out;
 }
 
+bool is_chat(const Request& request) { return request.kind == RequestKind::kChat; }
+
+std::string answer_id(const std::string& key, const Request& request) {
+  return (is_chat(request) ? "chatcmpl-" : "cmpl-") + key.substr(0, 24);
+}
+
+ordered_json usage_json(const GenerateResult& result) {
+  const auto answered = static_cast<int64_t>(result.token_ids.size());
+  return {{"prompt_tokens", result.prompt_tokens},
+          {"completion_tokens", answered},
+          {"total_tokens", result.prompt_tokens + answered},
+          {"prompt_tokens_details", {{"cached_tokens", result.prefix.rows}}}};
+}
+
 ordered_json body_json(const std::string& key, const Request& request, const GenerateResult& result, int64_t created) {
-  const bool chat = request.kind == RequestKind::kChat;
   ordered_json choice = {{"index", 0}};
-  if (chat) {
+  if (is_chat(request)) {
     choice["message"] = {{"role", "assistant"}, {"content", result.text}, {"refusal", nullptr}};
   } else {
     choice["text"] = result.text;
   }
   choice["logprobs"] = nullptr;
   choice["finish_reason"] = finish_reason_name(result.finish_reason);
-  const auto answered = static_cast<int64_t>(result.token_ids.size());
-  return {{"id", (chat ? "chatcmpl-" : "cmpl-") + key.substr(0, 24)},
-          {"object", chat ? "chat.completion" : "text_completion"},
+  return {{"id", answer_id(key, request)},
+          {"object", is_chat(request) ? "chat.completion" : "text_completion"},
           {"created", created},
           {"model", request.model},
           {"choices", ordered_json::array({choice})},
-          {"usage",
-           {{"prompt_tokens", result.prompt_tokens},
-            {"completion_tokens", answered},
-            {"total_tokens", result.prompt_tokens + answered},
-            {"prompt_tokens_details", {{"cached_tokens", result.prefix.rows}}}}},
+          {"usage", usage_json(result)},
           {"timings", timings_json(result)}};
 }
 
+ordered_json error_object(const std::string& message, const std::string& type, const std::string& code) {
+  return {{"error", {{"message", message}, {"type", type}, {"param", nullptr}, {"code", code}}}};
+}
+
+// A piece with one choice. `delta`: what a chat's piece adds; `text`: the same of a completion.
+ordered_json piece_json(const std::string& id, const Request& request, int64_t created, ordered_json delta,
+                        const std::string& text, const char* finish_reason = nullptr) {
+  ordered_json choice = {{"index", 0}};
+  if (is_chat(request)) {
+    choice["delta"] = std::move(delta);
+  } else {
+    choice["text"] = text;
+  }
+  choice["logprobs"] = nullptr;
+  choice["finish_reason"] = finish_reason == nullptr ? ordered_json() : ordered_json(finish_reason);
+  ordered_json piece = {{"id", id},
+                        {"object", is_chat(request) ? "chat.completion.chunk" : "text_completion"},
+                        {"created", created},
+                        {"model", request.model},
+                        {"choices", ordered_json::array({choice})}};
+  if (request.include_usage) piece["usage"] = nullptr;
+  return piece;
+}
+
 }  // namespace
+
+std::string completion_json(const std::string& key, const Request& request, const GenerateResult& result,
+                            int64_t created) {
+  return one_line(body_json(key, request, result, created));
+}
+
+std::string openai_error_json(const std::string& message, const std::string& type, const std::string& code) {
+  return one_line(error_object(message, type, code));
+}
+
+AnswerPieces::AnswerPieces(const std::string& key, const Request& request, int64_t created)
+    : id_(answer_id(key, request)), request_(request), created_(created) {}
+
+std::string AnswerPieces::role() const {
+  return one_line(piece_json(id_, request_, created_, {{"role", "assistant"}, {"content", ""}}, ""));
+}
+
+std::string AnswerPieces::progress(const PrefillProgress& progress) const {
+  ordered_json piece = piece_json(id_, request_, created_, ordered_json::object(), "");
+  piece["prompt_progress"] = {{"total", progress.total},
+                              {"cache", progress.cached},
+                              {"processed", progress.processed},
+                              {"time_ms", to_decimals(progress.ms, 3)}};
+  return one_line(piece);
+}
+
+std::string AnswerPieces::text(const std::string& text) const {
+  return one_line(piece_json(id_, request_, created_, {{"content", text}}, text));
+}
+
+std::vector<std::string> AnswerPieces::end(const GenerateResult& result) const {
+  ordered_json last =
+      piece_json(id_, request_, created_, ordered_json::object(), "", finish_reason_name(result.finish_reason));
+  if (!request_.include_usage) {
+    last["timings"] = timings_json(result);
+    return {one_line(last)};
+  }
+  ordered_json usage = last;
+  usage["choices"] = ordered_json::array();
+  usage["usage"] = usage_json(result);
+  usage["timings"] = timings_json(result);
+  return {one_line(last), one_line(usage)};
+}
 
 std::string batch_result_line(const std::string& key, const BatchLine& line, const GenerateResult& result,
                               int64_t created) {
@@ -80,12 +155,9 @@ std::string batch_error_line(const std::string& key, const std::string& custom_i
   }
   const char* const code = error.code() == ExitCode::kDoesNotFit ? "does_not_fit" : "bad_input";
   line["custom_id"] = custom_id;
-  line["response"] = {
-      {"status_code", 400},
-      {"request_id", "req_" + key.substr(0, 24)},
-      {"body",
-       {{"error",
-         {{"message", error.what()}, {"type", "invalid_request_error"}, {"param", nullptr}, {"code", code}}}}}};
+  line["response"] = {{"status_code", 400},
+                      {"request_id", "req_" + key.substr(0, 24)},
+                      {"body", error_object(error.what(), "invalid_request_error", code)}};
   return one_line(line);
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "cache/base.h"
 #include "runtime/engine/result.h"
@@ -10,10 +11,41 @@
 
 namespace headrace {
 
+// A chat.completion or a text_completion, with `usage` and `timings` (milliseconds; llama-server's names, and
+// "tokens_per_refresh" where there were refreshes). `key`: at least 24 hexadecimal digits, of which the id is made.
+// `created`: seconds since 1970.
+std::string completion_json(const std::string& key, const Request& request, const GenerateResult& result,
+                            int64_t created);
+
+// {"error": {"message", "type", "param": null, "code"}}
+std::string openai_error_json(const std::string& message, const std::string& type, const std::string& code);
+
+// How far a prefill is. Tokens: of the prompt; of a saved prefix; read so far, the saved ones included.
+struct PrefillProgress {
+  int64_t total = 0, cached = 0, processed = 0;
+  double ms = 0;
+};
+
+// An answer in pieces: the JSON of each piece, a chat.completion.chunk or a text_completion. Borrows the request.
+class AnswerPieces {
+ public:
+  AnswerPieces(const std::string& key, const Request& request, int64_t created);
+
+  std::string role() const;                                     // the first piece of a chat
+  std::string progress(const PrefillProgress& progress) const;  // "prompt_progress", as llama-server has it
+  std::string text(const std::string& text) const;
+  // The piece with the finish_reason and, if the request asked for it, another with the usage. The last has `timings`.
+  std::vector<std::string> end(const GenerateResult& result) const;
+
+ private:
+  const std::string id_;
+  const Request& request_;
+  const int64_t created_;
+};
+
 // A line of a batch's results without its newline. `key`: 64 hexadecimal digits, of which the ids are made.
 // {"id": "batch_req_KEY", "custom_id", "response": {"status_code": 200, "request_id", "body"}, "error": null}; the body
-// is a chat.completion or a text_completion with `usage` and `timings` (milliseconds; llama-server's names, and
-// "tokens_per_refresh" where there were refreshes).
+// is that of completion_json().
 std::string batch_result_line(const std::string& key, const BatchLine& line, const GenerateResult& result,
                               int64_t created);
 

@@ -369,5 +369,29 @@ TEST(Args, HelpNamesWhatThereIs) {
   EXPECT_EQ(std::get<HelpArgs>(parse_args({"--version"})).text.substr(0, 9), "headrace ");
 }
 
+TEST(Args, ServeTakesItsLimits) {
+  const auto serve = [](std::vector<std::string> args) {
+    args.insert(args.begin(), {"serve", "-m", "model"});
+    return std::get<ServeArgs>(parse_args(args));
+  };
+  const ServeArgs usual = serve({});
+  EXPECT_EQ(usual.server.host, "127.0.0.1");
+  EXPECT_EQ(usual.server.port, 8080);
+  EXPECT_EQ(usual.server.queue, 16);
+  EXPECT_TRUE(usual.server.use_chat_template);
+  const ServeArgs args =
+      serve({"--host", "::1", "--port", "0", "--api-key-file", "keys", "--queue", "0", "--queue-time", "2.5",
+             "--read-time", "1", "--max-body", "2MiB", "--temp", "0.5", "--no-chat-template"});
+  EXPECT_EQ(args.server.host, "::1");
+  EXPECT_EQ(args.server.port, 0);
+  EXPECT_EQ(args.server.api_key_file, "keys");
+  EXPECT_EQ(args.server.queue, 0);
+  EXPECT_DOUBLE_EQ(args.server.queue_seconds, 2.5);
+  EXPECT_DOUBLE_EQ(args.server.read_seconds, 1);
+  EXPECT_EQ(args.server.body_bytes, 2 * kMiB);
+  EXPECT_FALSE(args.server.use_chat_template);
+  EXPECT_FLOAT_EQ(args.generate.sampling.temperature, 0.5f);
+}
+
 }  // namespace
 }  // namespace headrace

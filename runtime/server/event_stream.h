@@ -1,0 +1,31 @@
+// The server-sent events of one answer, made of what its feed brings. Thread: one, the request's.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "runtime/requests/response.h"
+#include "runtime/server/job.h"
+
+namespace headrace {
+
+class EventStream {
+ public:
+  // `first`: news that the caller has taken from the feed.
+  EventStream(std::shared_ptr<Job> job, News first, int64_t created);
+
+  // The events since the last call: "data: JSON\n\n" each. A failure is an event with OpenAI's error; the last event
+  // is "[DONE]".
+  std::string take();
+  bool ended() const { return ended_; }
+  int descriptor() const { return job_->feed.descriptor(); }  // readable while take() has something to return
+
+ private:
+  const std::shared_ptr<Job> job_;
+  const AnswerPieces pieces_;
+  News news_;
+  bool begun_ = false, ended_ = false;
+};
+
+}  // namespace headrace

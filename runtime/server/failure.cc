@@ -1,0 +1,31 @@
+#include "runtime/server/failure.h"
+
+namespace headrace {
+
+Failure failure_of(const Error& error) {
+  switch (error.code()) {
+    case ExitCode::kUsage:
+    case ExitCode::kBadInput:
+      return bad_request(400, "bad_input", error.what());
+    case ExitCode::kDoesNotFit:
+      return bad_request(400, "does_not_fit", error.what());
+    case ExitCode::kInterrupted:
+      return server_stops();
+    case ExitCode::kStorage:
+      return {.message = error.what(), .code = "storage_failed"};
+    case ExitCode::kDone:
+    case ExitCode::kInternal:
+      break;
+  }
+  return {.message = error.what()};
+}
+
+Failure bad_request(int status, const std::string& code, const std::string& message) {
+  return {.status = status, .message = message, .type = "invalid_request_error", .code = code};
+}
+
+Failure client_left() { return bad_request(499, "client_left", "the client has closed the connection"); }
+
+Failure server_stops() { return {.status = 503, .message = "the server is stopping", .code = "server_stops"}; }
+
+}  // namespace headrace

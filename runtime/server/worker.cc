@@ -1,0 +1,107 @@
+#include "runtime/server/worker.h"
+
+#include <exception>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "offload/host/clock.h"
+
+namespace headrace {
+namespace {
+
+constexpr double kProgressMs = 50;  // between two pieces of progress
+
+// The engine's progress as pieces of an answer.
+class FeedProgress : public Progress {
+ public:
+  FeedProgress(Feed& feed, bool wanted) : feed_(feed), wanted_(wanted) {}
+
+  void begin(std::string_view stage, std::string_view, int64_t total) override {
+    prefill_ = stage == "prefill";
+    if (!prefill_) return;
+    began_ = HostClock::now();
+    now_ = {.total = total};
+    told_ms_ = 0;
+    feed_.progress(now_);
+  }
+  void update(int64_t done) override {
+    if (!prefill_ || !wanted_) return;
+    now_.processed = done;
+    now_.ms = ms_since(began_);
+    if (done < now_.total && now_.ms < told_ms_ + kProgressMs) return;
+    told_ms_ = now_.ms;
+    feed_.progress(now_);
+  }
+  void skip(int64_t done) override {
+    now_.cached = done;
+    update(done);
+  }
+  void end() override { prefill_ = false; }
+
+ private:
+  Feed& feed_;
+  const bool wanted_;
+  bool prefill_ = false;
+  HostClock::time_point began_;
+  PrefillProgress now_;
+  double told_ms_ = 0;
+};
+
+double seconds_between(Job::Clock::time_point from, Job::Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+}  // namespace
+
+void Worker::load(Progress* progress) {
+  GenerateOptions one = usual_;
+  one.max_tokens = 1;
+  one.label.clear();
+  one.interrupt = queue_.closed();
+  engine_.generate({0}, one, progress);
+}
+
+// The place in the queue is free before the client has its answer and can ask again.
+void Worker::run() {
+  while (const std::shared_ptr<Job> job = queue_.pop()) {
+    std::exception_ptr fatal;
+    std::optional<Failure> failure;
+    GenerateResult result;
+    try {
+      result = answer(*job);
+      if (result.finish_reason == FinishReason::kInterrupted)
+        failure = *queue_.closed() ? server_stops() : client_left();
+    } catch (const Error& error) {
+      failure = failure_of(error);
+      if (error.code() == ExitCode::kInternal) fatal = std::current_exception();
+    } catch (...) {
+      failure = Failure{.message = "the program ran into an error"};
+      fatal = std::current_exception();
+    }
+    queue_.done();
+    if (failure) {
+      if (events_.on_failure) events_.on_failure(*job, *failure);
+      job->feed.fail(*failure);
+    } else {
+      if (events_.on_result) events_.on_result(*job, result);
+      job->feed.finish(std::move(result));
+    }
+    if (fatal) std::rethrow_exception(fatal);
+  }
+}
+
+GenerateResult Worker::answer(Job& job) {
+  const Job::Clock::time_point began = Job::Clock::now();
+  GenerateOptions options = usual_;
+  job.request.apply(&options);
+  options.interrupt = &job.cancelled;
+  options.label = job.id;
+  if (job.request.stream) options.on_text = [&job](std::string_view text) { job.feed.text(text); };
+  FeedProgress progress(job.feed, job.request.return_progress);
+  GenerateResult result = engine_.generate(job.prompt, options, &progress);
+  metrics_.ran(result, seconds_between(job.arrived, began), seconds_between(began, Job::Clock::now()));
+  return result;
+}
+
+}  // namespace headrace

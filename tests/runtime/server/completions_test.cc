@@ -1,0 +1,201 @@
+// What a server answers: completions as a whole and as events, the model, tokens, and errors by name.
+#include <sstream>
+
+#include "tests/runtime/server/server_fixture.h"
+
+namespace headrace {
+namespace {
+
+using nlohmann::json;
+
+// The JSON of the events; the last must be [DONE].
+std::vector<json> events(const std::string& body) {
+  std::vector<json> found;
+  std::istringstream in(body);
+  bool done = false;
+  for (std::string line; std::getline(in, line);) {
+    if (line.empty()) continue;
+    EXPECT_FALSE(done) << line;
+    EXPECT_EQ(line.substr(0, 6), "data: ");
+    done = line == "data: [DONE]";
+    if (!done) found.push_back(json::parse(line.substr(6)));
+  }
+  EXPECT_TRUE(done);
+  return found;
+}
+
+TEST_F(ServerTest, AnswersAsTheEngineDoes) {
+  const std::string plain = expected("First.", usual_);
+  GenerateOptions seeded = usual_;
+  seeded.max_tokens = 5;
+  seeded.sampling = {.temperature = 0.9f, .top_p = 0.8f, .seed = 7};
+  const std::string sampled = expected("First.", seeded);
+  start();
+  const json a = answer("/v1/completions", completion("First."));
+  EXPECT_EQ(a["choices"][0]["text"], plain);
+  EXPECT_EQ(a["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(a["object"], "text_completion");
+  EXPECT_EQ(a["model"], "tiny");
+  EXPECT_EQ(a["usage"]["prompt_tokens"], 6);
+  EXPECT_EQ(a["usage"]["completion_tokens"], 12);
+  EXPECT_EQ(a["timings"]["prompt_n"], 6);
+  EXPECT_EQ(a["timings"]["predicted_n"], 12);
+  EXPECT_GT(a["timings"]["prompt_ms"], 0);
+  EXPECT_GT(a["timings"]["predicted_per_second"], 0);
+  const json b = answer("/v1/completions",
+                        completion("First.", {{"max_tokens", 5}, {"temperature", 0.9}, {"top_p", 0.8}, {"seed", 7}}));
+  EXPECT_EQ(b["choices"][0]["text"], sampled);
+  const json c = answer("/v1/chat/completions", chat("First."));  // without a template, the text alone
+  EXPECT_EQ(c["choices"][0]["message"]["content"], plain);
+  EXPECT_EQ(c["object"], "chat.completion");
+  EXPECT_NE(a["id"], c["id"]);
+}
+
+TEST_F(ServerTest, EventsAddUpToTheWholeAnswer) {
+  start();
+  const json whole = answer("/v1/chat/completions", chat("First."));
+  const httplib::Result result = post(
+      "/v1/chat/completions",
+      chat("First.", {{"stream", true}, {"stream_options", {{"include_usage", true}}}, {"return_progress", true}}));
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->get_header_value("Content-Type"), "text/event-stream");
+  const std::vector<json> pieces = events(result->body);
+  ASSERT_GE(pieces.size(), 5u);
+  std::string text;
+  int64_t processed = 0;
+  for (const json& piece : pieces) {
+    EXPECT_EQ(piece["object"], "chat.completion.chunk");
+    EXPECT_EQ(piece["id"], pieces[0]["id"]);
+    if (piece.contains("prompt_progress")) {
+      EXPECT_EQ(piece["prompt_progress"]["total"], whole["usage"]["prompt_tokens"]);
+      EXPECT_EQ(piece["prompt_progress"]["cache"], 0);
+      EXPECT_GE(piece["prompt_progress"]["processed"], processed);
+      processed = piece["prompt_progress"]["processed"];
+    }
+    if (!piece["choices"].empty()) text += piece["choices"][0]["delta"].value("content", "");
+  }
+  EXPECT_EQ(pieces[0]["choices"][0]["delta"]["role"], "assistant");
+  EXPECT_EQ(text, whole["choices"][0]["message"]["content"]);
+  EXPECT_EQ(pieces[pieces.size() - 2]["choices"][0]["finish_reason"], "length");
+  const json& last = pieces.back();
+  EXPECT_TRUE(last["choices"].empty());
+  EXPECT_EQ(last["usage"], whole["usage"]);
+  EXPECT_EQ(last["timings"]["predicted_n"], 12);
+}
+
+TEST_F(ServerTest, AStreamOfACompletion) {
+  start();
+  const json whole = answer("/v1/completions", completion("First."));
+  const std::vector<json> pieces = events(post("/v1/completions", completion("First.", {{"stream", true}}))->body);
+  std::string text;
+  for (const json& piece : pieces) {
+    EXPECT_EQ(piece["object"], "text_completion");
+    EXPECT_FALSE(piece.contains("usage"));
+    EXPECT_FALSE(piece.contains("prompt_progress"));
+    text += piece["choices"][0]["text"];
+  }
+  EXPECT_EQ(text, whole["choices"][0]["text"]);
+  EXPECT_EQ(pieces.back()["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(pieces.back()["timings"]["predicted_n"], 12);
+}
+
+TEST_F(ServerTest, AStopTextEndsTheAnswer) {
+  start();
+  const std::string whole = answer("/v1/completions", completion("First."))["choices"][0]["text"];
+  json stop;
+  for (const char one : whole.substr(2)) {
+    if (one > 0x20 && one < 0x7f && stop.is_null()) stop = std::string(1, one);
+  }
+  ASSERT_TRUE(stop.is_string()) << whole;
+  const json body = answer("/v1/completions", completion("First.", {{"stop", stop}}));
+  EXPECT_EQ(body["choices"][0]["text"], whole.substr(0, whole.find(stop.get<std::string>())));
+  EXPECT_EQ(body["choices"][0]["finish_reason"], "stop");
+}
+
+TEST_F(ServerTest, ErrorsNameTheField) {
+  start();
+  struct Case {
+    json body;
+    const char* says;
+  };
+  const std::vector<Case> cases = {
+      {chat("x", {{"logprobs", true}}), "logprobs true is not supported"},
+      {chat("x", {{"top_logprobs", 3}}), "top_logprobs 3 is not supported"},
+      {chat("x", {{"tools", json::array({1})}}), "tools [1] is not supported"},
+      {chat("x", {{"temperature", 3}}), "temperature 3 must be"},
+      {chat("x", {{"surprise", 3}}), "surprise 3 is not supported"},
+      {chat("x", {{"stream", "yes"}}), "stream \"yes\" must be true or false"},
+      {chat("x", {{"stream_options", json::object()}}), "stream_options {} needs \"stream\": true"},
+      {chat("x", {{"return_progress", true}}), "return_progress true needs \"stream\": true"},
+      {chat("x", {{"stream", true}, {"stream_options", {{"surprise", 1}}}}), "unknown field \"surprise\""},
+      {completion("x"), "prompt \"x\" belongs to the other kind"},
+      {completion(""), "belongs to the other kind"},
+      {json::array(), "request"},
+      {chat(std::string(70000, 'x')), "the context holds 60000"},
+  };
+  for (const Case& one : cases) {
+    const json error = answer("/v1/chat/completions", one.body, 400)["error"];
+    EXPECT_NE(error["message"].get<std::string>().find(one.says), std::string::npos) << error << " " << one.says;
+    EXPECT_EQ(error["type"], "invalid_request_error");
+    EXPECT_TRUE(error["param"].is_null());
+    EXPECT_EQ(error["code"], "bad_input");
+  }
+  EXPECT_EQ(answer("/v1/completions", completion(""), 400)["error"]["code"], "bad_input");  // no token to start from
+  EXPECT_EQ(answer("/v1/embeddings", completion("x"), 404)["error"]["code"], "not_found");
+  httplib::Client http = client();
+  EXPECT_EQ(http.Get("/v1/completions")->status, 404);
+  EXPECT_EQ(http.Post("/v1/completions", "{\"model", "application/json")->status, 400);
+  EXPECT_EQ(http.Post("/v1/completions", "{}", "multipart/form-data; boundary=x")->status, 415);
+  // The server works on.
+  EXPECT_EQ(answer("/v1/completions", completion("x"))["usage"]["completion_tokens"], 12);
+}
+
+TEST_F(ServerTest, TheModelAndItsTokens) {
+  start();
+  httplib::Client http = client();
+  const json models = json::parse(http.Get("/v1/models")->body);
+  EXPECT_EQ(models["object"], "list");
+  ASSERT_EQ(models["data"].size(), 1u);
+  EXPECT_EQ(models["data"][0]["id"], "tiny");
+  EXPECT_EQ(models["data"][0]["meta"]["n_ctx"], 60000);
+  EXPECT_EQ(json::parse(http.Get("/v1/models/tiny")->body), models["data"][0]);
+  EXPECT_EQ(http.Get("/v1/models/other")->status, 404);
+  EXPECT_EQ(answer("/tokenize", {{"content", "ab"}})["tokens"], json({97, 98}));
+  // Text never becomes a special token.
+  EXPECT_EQ(answer("/tokenize", {{"content", "<|im_end|>"}})["tokens"].size(), 10u);
+  EXPECT_EQ(answer("/tokenize", {{"content", "a"}, {"with_pieces", true}})["tokens"],
+            json::array({{{"id", 97}, {"piece", "a"}}}));
+  EXPECT_EQ(answer("/tokenize", {{"text", "a"}}, 400)["error"]["code"], "bad_input");
+  EXPECT_EQ(answer("/tokenize", json::object(), 400)["error"]["code"], "bad_input");
+}
+
+TEST_F(ServerTest, ThePageUsesNothingElse) {
+  start({.api_key_file = folder_.write("keys", "sesame\n")});
+  const httplib::Result page = client().Get("/");
+  ASSERT_TRUE(page);
+  EXPECT_EQ(page->status, 200);
+  EXPECT_EQ(page->get_header_value("Content-Type"), "text/html; charset=utf-8");
+  EXPECT_EQ(page->get_header_value("Content-Security-Policy").find("default-src 'none'"), 0u);
+  EXPECT_NE(page->body.find("</html>"), std::string::npos);
+  for (const char* outside : {"http:", "https:", "@import", "url("})
+    EXPECT_EQ(page->body.find(outside), std::string::npos);
+}
+
+TEST_F(ServerTest, MetricsCountAndHealthFollowsTheModel) {
+  start({}, Works::kNo);
+  EXPECT_EQ(client().Get("/health")->status, 503);
+  start();
+  EXPECT_EQ(client().Get("/health")->status, 200);
+  answer("/v1/completions", completion("First."));
+  answer("/v1/completions", {{"model", "secret"}}, 400);
+  const std::string text = client().Get("/metrics")->body;
+  for (const char* line : {"headrace_runs_total 1\n", "headrace_prompt_tokens_total 6\n",
+                           "headrace_generated_tokens_total 12\n", "headrace_requests_waiting 0\n",
+                           "headrace_requests_running 0\n", "headrace_responses_total{status=\"400\"} 1\n"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+  }
+  EXPECT_EQ(text.find("secret"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace headrace

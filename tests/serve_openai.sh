@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# A server as its users have it: the openai Python package, curl, and a soak of 200 requests by 8 clients, of which a
+# fifth are cancelled and a tenth are malformed. Every answer must equal that of `headrace generate`.
+#   bash tests/serve_openai.sh [HEADRACE]      HEADRACE: the program; none: build/release/cli/headrace
+# By hand or at night: it fetches the package from PyPI into a temporary environment, and takes some minutes.
+# REQUESTS is the number of requests of the soak.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+bash tests/install.sh model
+python3 -c 'import ensurepip' 2>/dev/null || { echo "serve_openai.sh: python3-venv is missing" >&2; exit 1; }
+program=$(realpath "${1:-build/release/cli/headrace}")
+model=$(bash tests/fetch_model.sh)
+root=$(mktemp -d)
+server=
+trap '[ -z "$server" ] || kill "$server" 2>/dev/null; rm -rf "$root"' EXIT
+python3 -m venv "$root/python"
+"$root/python/bin/pip" -q install openai
+echo sesame >"$root/keys"
+
+"$program" serve -m "$model" -c 4096 --port 0 --queue 8 --api-key-file "$root/keys" 2>"$root/log" &
+server=$!
+for _ in $(seq 300); do
+  grep -q '^listening on ' "$root/log" && break
+  kill -0 "$server" || { cat "$root/log" >&2; exit 1; }
+  sleep 0.1
+done
+address=$(sed -n 's/^listening on //p' "$root/log")
+
+# curl: a key, a stream whose last event ends it, an error in OpenAI's form.
+code() { curl -s -o "$root/body" -w '%{http_code}' "$@"; }
+[ "$(code "$address/health")" = 200 ]
+[ "$(code "$address/v1/models")" = 401 ]
+auth=(-H 'Authorization: Bearer sesame')
+[ "$(code "${auth[@]}" "$address/v1/completions" -d '{"model":"m","prompt":"x","logprobs":2}')" = 400 ]
+grep -q '"message":"request: logprobs 2 is not supported' "$root/body"
+curl -sN "${auth[@]}" "$address/v1/completions" -d '{"model":"m","prompt":"One, two,","max_tokens":4,"stream":true}' >"$root/body"
+[ "$(grep -c '^data: {' "$root/body")" -ge 2 ] && [ "$(tail -n 2 "$root/body" | head -n 1)" = 'data: [DONE]' ]
+echo "serve_openai.sh: curl agrees"
+
+"$root/python/bin/python" tests/serve_openai.py "$address" "$program" "$model" "$server" "${REQUESTS:-200}"
+
+kill -TERM "$server"
+status=0
+wait "$server" || status=$?
+server=
+[ "$status" -eq 0 ] || { echo "serve_openai.sh: the server ended with status $status" >&2; exit 1; }
+if grep -q 'Tell me about number' "$root/log"; then
+  echo "serve_openai.sh: the log has a prompt" >&2
+  exit 1
+fi
+echo "serve_openai.sh: the server ended with status 0"
