@@ -91,23 +91,27 @@ Prefill::Prefill(const SessionPlan& plan, const SessionBuffers& buffers, KvCache
       buffers_(buffers),
       cache_(cache),
       partial_(partial),
-      watcher_(watcher),
-      memory_(plan.memory) {}
+      watcher_(watcher) {}
 
 bool Prefill::run(std::span<const int32_t> ids) {
   Device& device = layout_.device();
   BumpAllocator size(nullptr);
-  layout_.carve_prefill(size);
+  const PromptShape prompt = layout_.prompt();
+  const int64_t segments = segments_for(prompt.tokens);
+  layout_.carve_prefill(prompt, size);
   DeviceBuffer memory = device.allocate(size.used_bytes(), "prefill");
-  DeviceBuffer buffer = device.allocate(memory_.layer_buffer_bytes, "the layer that prefill builds"), stored;
-  if (memory_.stored_layer_bytes > 0) stored = device.allocate(memory_.stored_layer_bytes, "the same layer, quantised");
+  DeviceBuffer buffer = device.allocate(segments_bytes(exact_, 0, segments), "the layer that prefill builds"), stored;
+  if (layout_.shape().has_low_bit()) {
+    stored = device.allocate(segments_bytes(layout_.shape(), 0, segments), "the same layer, quantised");
+  }
   PinnedBuffer staging =
       device.allocate_pinned(PrefillStaging::bytes(options_.prompt_tokens, layout_.scored()), "the prompt");
   const DrainBeforeGoing guard(compute_, cache_, options_.prefix);
   BumpAllocator allocator(memory.data());
-  work_ = layout_.carve_prefill(allocator);
+  work_ = layout_.carve_prefill(prompt, allocator);
   work_.layer_buffer = buffer.data();
-  work_.stored_layer = memory_.stored_layer_bytes > 0 ? stored.data() : buffer.data();
+  work_.stored_layer = layout_.shape().has_low_bit() ? stored.data() : buffer.data();
+  if (options_.kept_rows > 0) cache_.keep(options_.kept_rows);
   upload_prompt(ids, staging);
   embed_prompt();
   const bool finished = layers() && draft(ids) && score(staging);
@@ -116,7 +120,7 @@ bool Prefill::run(std::span<const int32_t> ids) {
       static_cast<std::byte*>(work_.hidden) + static_cast<uint64_t>(layout_.computed_rows() - 1) * row_bytes;
   compute_.copy(buffers_.step().hidden, last, row_bytes, Link::kWithinDevice, "last row");
   compute_.synchronize();
-  cache_.finish_prefill(options_.prompt_tokens);
+  cache_.finish_prefill(finished ? options_.prompt_tokens : options_.kept_rows);
   if (finished && partial_ != nullptr) partial_->finish_prefill(cache_, compute_);
   return finished;
 }
@@ -148,6 +152,7 @@ void Prefill::embed_prompt() {
 
 bool Prefill::layers() {
   const int64_t prompt = options_.prompt_tokens, group = layout_.prefill_group(), saved = layout_.saved_rows();
+  const int64_t shift = layout_.group_shift();
   PrefixRun* const prefix = options_.prefix;
   const int64_t layer_count = layout_.config().layers;
   Progress* const progress = watcher_.progress;
@@ -162,23 +167,25 @@ bool Prefill::layers() {
       go_on = false;
       break;
     }
+    if (options_.kept_rows > 0) cache_.bring_layer(layer, work_.stored_layer, *left, compute_);
     restore_saved_rows();
     if (options_.draft != nullptr) options_.draft->prefill_layer({layer, work_.hidden, prompt - saved, saved});
     const LayerWeights weights = layer_weights(layer);
     int64_t rows = 0;  // of a group; groups begin at absolute multiples
     for (int64_t first = saved; first < prompt && go_on; first += rows) {
-      rows = std::min(group - first % group, prompt - first);
+      rows = std::min(group - (first - shift) % group, prompt - first);
       group_rows(weights, first, rows, *left);
       go_on = pace.group(saved + (layer * (prompt - saved) + first - saved + rows) / layer_count);
     }
     if (partial_ != nullptr && go_on) {
-      const int64_t scoring = partial_->selects() ? prompt_scoring_rows(prompt, group) : 0;
+      int64_t scoring = partial_->selects() ? prompt_scoring_rows(prompt, group) : 0;
+      if (shift > 0) scoring = std::min(scoring, rows);
       CHECK(scoring <= rows, "scoring=", scoring, " of ", rows);
       partial_->fill_layer(layer, prompt, work_.host_segments, scoring_queries(layout_, work_.layer, rows, scoring),
                            compute_);
     }
     if (prefix != nullptr) left = layout_.device().make_event();  // the saver waits for one event per layer
-    cache_.store_layer(layer, prompt, built(), compute_, *left);
+    cache_.store_layer(layer, {.end = prompt, .kept = options_.kept_rows}, built(), compute_, *left);
     if (prefix != nullptr && go_on) prefix->layer_stored(layer, cache_, work_.stored_layer, left);
   }
   compute_.synchronize();

@@ -2,7 +2,8 @@
 // and V of a layer are built in a device buffer, where attention reads them, and the finished layer is copied to its
 // tiers while the next layer begins. The copy takes a few hundredths of a layer's time, so one buffer is enough; the
 // next layer's first rows wait for the copy. Each row crosses the link once, to the host. Rows of a saved prefix are
-// read into the same buffer, once a layer, instead of being computed.
+// read into the same buffer, once a layer, instead of being computed. So are the rows that the run before has left in
+// the cache: from the device, from host memory or from the disk.
 //
 // Low-bit rows are quantised a group at a time, right after RoPE, into a second buffer, and the buffer that attention
 // reads gets their values. So prefill, the tail, block summaries and drafts use the values that are stored, and rows of
@@ -59,7 +60,6 @@ class Prefill {
   KvCache& cache_;
   PartialRows* const partial_;
   const Watcher watcher_;
-  const MemoryPlan& memory_;
   PrefillWork work_{};
 };
 
