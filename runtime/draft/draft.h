@@ -94,8 +94,8 @@ class Draft {
   virtual bool reads_last_layer() const { return false; }
 
   // Continues from what keep() returned for a draft of the same model and the same DraftRun except the prompt's length
-  // and the sampling: of its rows the first `rows` are this prompt's. Called before allocate(). A draft that has nothing
-  // to keep starts from the prompt's tokens.
+  // and the sampling: of its rows the first `rows` are this prompt's. Called before allocate(). A draft that has
+  // nothing to keep starts from the prompt's tokens.
   virtual void resume(std::unique_ptr<KeptDraft> /*kept*/, int64_t /*rows*/) {}
   // Called last. The next prompt begins with at most the tokens before `position`; `next`: the token there.
   virtual std::unique_ptr<KeptDraft> keep(int32_t /*next*/, int64_t /*position*/) { return nullptr; }

@@ -77,7 +77,7 @@ struct Engine::Impl {
   std::string prefix_note;     // the last that was told
   bool weights_stand = false;  // the loaded ones are those that the identity is of
   double load_ms = 0;
-  std::unique_ptr<KeptRun> kept;  // null: nothing is kept
+  std::unique_ptr<KeptRun> kept;      // null: nothing is kept
   std::optional<MachineRates> rates;  // none: nothing is predicted
 
   explicit Impl(const EngineOptions& o) : options(o) {}
@@ -328,7 +328,8 @@ bool Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOpt
   result->plan = session.plan();
   if (setup.model != nullptr) result->draft_window = setup.model->window(setup.draft_run);
   if (rates) result->link_peak_gb_per_s = rates->to_device_gb_per_s;
-  if (rates && rates->known() && run.keep == KeepRows::kNone) result->predicted = predict(run_plan(context(), setup, result->plan), *rates);
+  if (rates && rates->known() && run.keep == KeepRows::kNone)
+    result->predicted = predict(run_plan(context(), setup, result->plan), *rates);
   session.begin_host_memory(weights->staging_bytes() + (draft_model ? draft_model->staging_bytes() : 0));
   Output output(tokenizer ? &*tokenizer : nullptr, end_ids, run, setup.max_tokens);
   const Run planned{.setup = setup,

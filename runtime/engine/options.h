@@ -51,15 +51,16 @@ struct EngineOptions {
 // Rows of the KV cache that a run leaves to the next one, which computes only what differs from their tokens.
 enum class KeepRows : uint8_t {
   kNone,
-  kPrompt,  // those that prefill computed, where a fresh run computes the same bits: the next text is that of a fresh run
+  kPrompt,  // those that prefill computed, where a fresh run computes the same bits: the next text is that of a fresh
+            // run
   kAll      // the answer's too, up to its last token
 };
 
 struct GenerateOptions {
-  int64_t max_tokens = 256;     // -n; -1: until the context is full
-  std::optional<KvMode> kv{};   // in the place of the engine's, for this run
-  // The next run uses the rows if it asks for as much, with equal options except max_tokens, sampling and stop. The plan
-  // is made once, for runs of keep_tokens tokens, prompt and answer; 0: the context.
+  int64_t max_tokens = 256;    // -n; -1: until the context is full
+  std::optional<KvMode> kv{};  // in the place of the engine's, for this run
+  // The next run uses the rows if it asks for as much, with equal options except max_tokens, sampling and stop. The
+  // plan is made once, for runs of keep_tokens tokens, prompt and answer; 0: the context.
   KeepRows keep = KeepRows::kNone;
   int64_t keep_tokens = 0;
   SamplingSettings sampling{};  // its seed is the run's seed

@@ -33,8 +33,8 @@ class Output {
   int64_t room() const { return max_tokens_ - tokens(); }
   int64_t tokens() const { return static_cast<int64_t>(ids_.size()); }
   const std::vector<int32_t>& ids() const { return ids_; }  // until finish()
-  int64_t taken() const { return taken_; }  // calls of take()
-  int32_t last() const { return last_; }    // what the last one was called with
+  int64_t taken() const { return taken_; }                  // calls of take()
+  int32_t last() const { return last_; }                    // what the last one was called with
 
  private:
   bool say(std::string_view piece);

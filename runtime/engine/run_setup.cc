@@ -256,6 +256,7 @@ RunSetup following_setup(const RunContext& context, const RunSetup& before, cons
   setup.session.kept_rows = prompt.saved;
   setup.session.sampling = run.sampling;
   setup.session.prefix = nullptr;
+  setup.session.scores = nullptr;
   start_draft(&setup);
   return setup;
 }

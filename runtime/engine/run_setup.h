@@ -52,8 +52,8 @@ RunSetup resolve_options(const RunContext& context, int64_t prompt_tokens, const
 // that is returned is the one that the session carries out. Throws Error(kDoesNotFit).
 SessionPlan finalize(const RunContext& context, const GenerateOptions& run, RunSetup* setup);
 
-// The setup of a run on the KV cache that a run with that setup has left, whose rows are the saved ones of the prompt. Its draft
-// is started, not resumed.
+// The setup of a run on the KV cache that a run with that setup has left, whose rows are the saved ones of the prompt.
+// Its draft is started, not resumed.
 RunSetup following_setup(const RunContext& context, const RunSetup& before, const PromptShape& prompt,
                          const GenerateOptions& run);
 

@@ -113,7 +113,8 @@ void KvBacking::bring(int64_t layer, const std::vector<Chunk>& chunks, std::byte
   for (const Chunk& chunk : chunks) {
     std::byte* const here = to + segments_bytes(shape_, first, chunk.first_segment);
     if (chunk.tier == Tier::kHost) {
-      stream.copy(here, host_data(layer) + chunk.offset_bytes, chunk.bytes, Link::kHostToDevice, {"kept, layer", layer});
+      stream.copy(here, host_data(layer) + chunk.offset_bytes, chunk.bytes, Link::kHostToDevice,
+                  {"kept, layer", layer});
       continue;
     }
     const std::byte* const data = disk_->take();

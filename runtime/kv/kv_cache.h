@@ -53,8 +53,8 @@ class KvCache {
   // Of a run after another with the same cache: keeps rows [0, kept) of those that there are. Blocks until no copy is
   // in flight. REQUIRES: nothing reads the backing.
   void keep(int64_t kept);
-  // Enqueues on `compute` the copy of the rows that were kept, of a layer that is not stored yet, to where store_layer()
-  // will read it, once `free` is done. Layers in order. Throws Error(kStorage).
+  // Enqueues on `compute` the copy of the rows that were kept, of a layer that is not stored yet, to where
+  // store_layer() will read it, once `free` is done. Layers in order. Throws Error(kStorage).
   void bring_layer(int64_t layer, std::byte* stored, const Event& free, Stream& compute);
   // The address of segment `index` of a prompt of `rows` rows once its layer is stored; its rows are not written again.
   // Null: on disk, or in memory that the answer overwrites. On the CPU nothing counts as "on the device".
@@ -63,8 +63,8 @@ class KvCache {
     bool on_device;
   };
   StoredSegment stored_segment(int64_t layer, int64_t index, int64_t rows);
-  // Call once all layers are stored: blocks until the copies have run and all host memory is pinned. Rows from `rows` on
-  // are none, of which some layers may have been stored.
+  // Call once all layers are stored: blocks until the copies have run and all host memory is pinned. Rows from `rows`
+  // on are none, of which some layers may have been stored.
   void finish_prefill(int64_t rows);
   // Blocks until no copy reads prefill's buffers: for error paths.
   void drain() noexcept;

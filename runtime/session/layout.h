@@ -56,8 +56,8 @@ class SessionLayout {
   // The prompt that the memory is planned for.
   PromptShape planned_prompt() const;
 
-  // Prefill's groups begin at multiples of a group's rows beyond this. On a GPU a product writes whole groups of 64 rows,
-  // so that all groups but the last have a multiple of 64 rows, wherever the rows that were kept end.
+  // Prefill's groups begin at multiples of a group's rows beyond this. On a GPU a product writes whole groups of 64
+  // rows, so that all groups but the last have a multiple of 64 rows, wherever the rows that were kept end.
   int64_t group_shift() const { return device_.backend() == Backend::kCpu ? 0 : options_.kept_rows % kPrefixTile; }
 
   // Bytes of one layer's quantised matrices in the weights' type, if prefill needs them dequantised; else 0.

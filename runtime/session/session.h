@@ -38,8 +38,8 @@ class Session {
   // the plan's compute stream, and with it what the kernels keep on the stream; the stream is idle again once the
   // session is destroyed.
   //
-  // `cache`: what an earlier session with the same memory plan has left, whose first options.kept_rows rows are those of
-  // this prompt; null: there was none.
+  // `cache`: what an earlier session with the same memory plan has left, whose first options.kept_rows rows are those
+  // of this prompt; null: there was none.
   explicit Session(SessionPlan plan, std::unique_ptr<KvCache> cache = nullptr);
   ~Session();
   Session(const Session&) = delete;
@@ -94,8 +94,8 @@ class Session {
   void allocate();
 
   const SessionPlan plan_;
-  const bool follows_;             // the cache is an earlier session's
-  const SpillStats spill_before_;  // what that one has done
+  const bool follows_;                  // the cache is an earlier session's
+  const SpillStats spill_before_;       // what that one has done
   std::unique_ptr<KvBacking> backing_;  // until the cache takes it
   std::unique_ptr<SessionBuffers> buffers_;
   std::unique_ptr<KvCache> cache_;

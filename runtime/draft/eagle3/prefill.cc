@@ -104,17 +104,20 @@ struct KeptEagle3 : KeptDraft {
 
 }  // namespace
 
-// The rows of the tokens that were accepted last are computed now, while their features are there. The features of
-// earlier rows are not: where the next prompt parts from the text earlier, the row before that place keeps the token
-// that followed it here. That is one row among many, and a draft's row.
+// The rows of the tokens that were accepted last are computed now, while their features are there. Some are not: those
+// of a step before the last one if that one, at the end of the run, did not ask for a tree; and those of earlier rows,
+// the last of which keeps the token that followed it here where the next prompt parts from the text earlier. A few rows
+// of many are then what the ring has in their place, zeros or rows of another text: a draft guesses a little worse.
 std::unique_ptr<KeptDraft> Eagle3Draft::keep(int32_t next, int64_t position) {
   if (!options_.shares() || !cache_) return nullptr;
   if (prefilled_ && cache_->rows() < position) {
     const auto left = static_cast<size_t>(position - cache_->rows());
-    CHECK(left <= stable_features_.size() && left <= stable_tokens_.size() + 1, left, " rows to ", position);
-    stable_features_.resize(left);
-    stable_tokens_.resize(left - 1);
-    catch_up(next, position);
+    if (left <= stable_features_.size()) {
+      stable_features_.resize(left);
+      stable_tokens_.resize(left - 1);
+      catch_up(next, position);
+    }
+    cache_->continue_to(position, *compute_);
     compute_->synchronize();
   }
   if (cache_->rows() < kDraftSinkRows) return nullptr;
