@@ -53,6 +53,14 @@ struct BatchMergeArgs {
   std::string requests, results;
 };
 
+struct ChatArgs {
+  EngineOptions engine;
+  GenerateOptions generate;
+  OutputArgs output;
+  std::vector<std::string> paths;  // of documents
+  std::string system;
+};
+
 struct InspectArgs {
   std::string model;
   WeightPolicy weights = WeightPolicy::kKeep;
@@ -107,8 +115,8 @@ struct HelpArgs {
 struct DevicesArgs {};  // --list-devices
 struct ShapesArgs {};   // --list-shapes
 
-using Command = std::variant<HelpArgs, DevicesArgs, ShapesArgs, GenerateArgs, SummarizeArgs, BatchArgs, BatchMergeArgs,
-                             InspectArgs, BenchArgs, QualityArgs, PlanArgs, CacheArgs, ProfileArgs>;
+using Command = std::variant<HelpArgs, DevicesArgs, ShapesArgs, GenerateArgs, SummarizeArgs, ChatArgs, BatchArgs,
+                             BatchMergeArgs, InspectArgs, BenchArgs, QualityArgs, PlanArgs, CacheArgs, ProfileArgs>;
 
 // Throws Error(kUsage) that names the flag and the value.
 Command parse_args(const std::vector<std::string>& args);  // argv without the program's name

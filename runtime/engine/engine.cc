@@ -345,9 +345,9 @@ bool Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOpt
     if (!*started) *started = HostClock::now();
     first = prefill(planned, prompt, **started, result);
   }
-  if (first) {
+  if (first && setup.max_tokens > 0) {
     decode(planned, *first, result);
-  } else {
+  } else if (!first) {
     output.interrupted();
   }
   result->log_probs = std::move(scores.log_probs);
@@ -436,6 +436,16 @@ std::vector<int32_t> Engine::encode(const ChatMessages& messages) const {
                 "Give one by --chat-template-file");
   }
   return encode_plain(messages.system.empty() ? messages.user : messages.system + "\n\n" + messages.user);
+}
+
+std::vector<TextPart> Engine::render(const ChatMessages& messages) const {
+  if (!impl_->interpreted) {
+    throw_error(ExitCode::kUsage, impl_->chat ? "--chat-template" : model_path(),
+                impl_->chat ? str(impl_->chat_name, " renders one message, not a conversation")
+                            : std::string("there is no chat template to render a conversation"),
+                "Give one by --chat-template-file");
+  }
+  return render_chat(*impl_->tokenizer, *impl_->interpreted, messages, impl_->options.thinking);
 }
 
 std::vector<int32_t> Engine::encode_plain(std::string_view text) const {

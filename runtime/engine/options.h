@@ -57,7 +57,7 @@ enum class KeepRows : uint8_t {
 };
 
 struct GenerateOptions {
-  int64_t max_tokens = 256;    // -n; -1: until the context is full
+  int64_t max_tokens = 256;    // -n; -1: until the context is full; 0: prefill alone
   std::optional<KvMode> kv{};  // in the place of the engine's, for this run
   // The next run uses the rows if it asks for as much, with equal options except max_tokens, sampling and stop. The
   // plan is made once, for runs of keep_tokens tokens, prompt and answer; 0: the context.
