@@ -111,12 +111,19 @@ std::vector<Chunk> KvCache::kept_chunks(int64_t layer) const {
   return layer < host_layers_ ? backed_chunks(resident_, std::min(end, open_[u(layer)])) : std::vector<Chunk>();
 }
 
+// The ring is filled from the layer that is built.
+int64_t KvCache::segments_in_place(int64_t layer) const {
+  if (shape_.has_low_bit()) return 0;
+  return std::min(segment_of(std::max<int64_t>(0, rows_ - kTailRingRows)), resident_segments(layer));
+}
+
 void KvCache::bring_layer(int64_t layer, std::byte* stored, const Event& free, Stream& compute) {
   const int64_t end = segments_for(rows_), resident = resident_segments(layer), stay = std::min(end, resident);
+  const int64_t first = segments_in_place(layer);
   compute.wait(free);
-  if (stay > 0) {
-    compute.copy(stored, resident_data(layer, 0), segments_bytes(shape_, 0, stay), Link::kWithinDevice,
-                 {"kept, layer", layer});
+  if (first < stay) {
+    compute.copy(stored + segments_bytes(shape_, 0, first), resident_data(layer, first),
+                 segments_bytes(shape_, first, stay), Link::kWithinDevice, {"kept, layer", layer});
   }
   if (stay == end) return;
   std::vector<Extent> later;

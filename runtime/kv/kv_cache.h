@@ -53,7 +53,9 @@ class KvCache {
   // Of a run after another with the same cache: keeps rows [0, kept) of those that there are. Blocks until no copy is
   // in flight. REQUIRES: nothing reads the backing.
   void keep(int64_t kept);
-  // Enqueues on `compute` the copy of the rows that were kept, of a layer that is not stored yet, to where
+  // Segments [0, this) of a layer that prefill reads where they are: rows that were kept, exact, and not of the tail.
+  int64_t segments_in_place(int64_t layer) const;
+  // Enqueues on `compute` the copy of the other rows that were kept, of a layer that is not stored yet, to where
   // store_layer() will read it, once `free` is done. Layers in order. Throws Error(kStorage).
   void bring_layer(int64_t layer, std::byte* stored, const Event& free, Stream& compute);
   // The address of segment `index` of a prompt of `rows` rows once its layer is stored; its rows are not written again.

@@ -57,11 +57,11 @@ uint64_t StepResult::bytes(int64_t pass_rows) {
   return allocator.used_bytes();
 }
 
-PrefillStaging PrefillStaging::carve(BumpAllocator& allocator, int64_t prompt_tokens, bool scored) {
+PrefillStaging PrefillStaging::carve(BumpAllocator& allocator, int64_t prompt_tokens, int64_t tables, bool scored) {
   PrefillStaging staging{};
   staging.ids = allocator.take<int32_t>(prompt_tokens);
   staging.positions = allocator.take<int32_t>(prompt_tokens);
-  staging.segments = allocator.take<KvSegment>(segments_for(prompt_tokens));
+  staging.segments = allocator.take<KvSegment>(tables * segments_for(prompt_tokens));
   if (scored) {
     staging.next = allocator.take<int32_t>(prompt_tokens);
     staging.log_probs = allocator.take<float>(prompt_tokens);
@@ -69,9 +69,9 @@ PrefillStaging PrefillStaging::carve(BumpAllocator& allocator, int64_t prompt_to
   return staging;
 }
 
-uint64_t PrefillStaging::bytes(int64_t prompt_tokens, bool scored) {
+uint64_t PrefillStaging::bytes(int64_t prompt_tokens, int64_t tables, bool scored) {
   BumpAllocator allocator(nullptr);
-  carve(allocator, prompt_tokens, scored);
+  carve(allocator, prompt_tokens, tables, scored);
   return allocator.used_bytes();
 }
 
@@ -217,7 +217,7 @@ uint64_t SessionLayout::pinned_work_bytes() const {
   BumpAllocator inputs(nullptr);
   carve_inputs(inputs);
   uint64_t bytes = whole_pages(inputs.used_bytes()) + pointer_bytes() + whole_pages(result_bytes()) +
-                   whole_pages(PrefillStaging::bytes(planned_prompt().tokens, scored()));
+                   whole_pages(PrefillStaging::bytes(planned_prompt().tokens, segment_tables(), scored()));
   if (partial_on()) bytes += partial_pinned_bytes() + whole_pages(ranked_bytes());
   if (options_.prefix != nullptr) bytes += options_.prefix->pinned_bytes(device_.backend());
   return bytes;
@@ -282,7 +282,7 @@ PrefillWork SessionLayout::carve_prefill(const PromptShape& shape, BumpAllocator
   const uint64_t unpacked = unpacked_layer_bytes();
   work.matrices = unpacked > 0 ? allocator.take_bytes(unpacked) : nullptr;
   work.segment_count = segments_for(prompt);
-  work.segments = allocator.take<KvSegment>(work.segment_count);
+  work.segments = allocator.take<KvSegment>(segment_tables() * work.segment_count);
   work.layer_buffer = work.stored_layer = nullptr;  // allocated separately, as the planner counts them
   if (scored()) {
     work.next = allocator.take<int32_t>(prompt);

@@ -60,6 +60,9 @@ class SessionLayout {
   // rows, so that all groups but the last have a multiple of 64 rows, wherever the rows that were kept end.
   int64_t group_shift() const { return device_.backend() == Backend::kCpu ? 0 : options_.kept_rows % kPrefixTile; }
 
+  // Tables of segments that prefill uses: one for all layers, or one a layer where rows may have been kept.
+  int64_t segment_tables() const { return options_.most_prompt_tokens > 0 ? config_.layers : 1; }
+
   // Bytes of one layer's quantised matrices in the weights' type, if prefill needs them dequantised; else 0.
   uint64_t unpacked_layer_bytes() const;
 
