@@ -8,6 +8,7 @@ namespace headrace {
 
 ExitCode run_generate(const GenerateArgs& args);
 ExitCode run_summarize(const SummarizeArgs& args);
+ExitCode run_chat(const ChatArgs& args);
 ExitCode run_batch_requests(const BatchArgs& args);
 ExitCode run_batch_merge(const BatchMergeArgs& args);
 ExitCode run_serve(const ServeArgs& args);

@@ -24,6 +24,7 @@ struct Run {
   ExitCode operator()(const DevicesArgs& args) const { return run_devices(args); }
   ExitCode operator()(const GenerateArgs& args) const { return run_generate(args); }
   ExitCode operator()(const SummarizeArgs& args) const { return run_summarize(args); }
+  ExitCode operator()(const ChatArgs& args) const { return run_chat(args); }
   ExitCode operator()(const BatchArgs& args) const { return run_batch_requests(args); }
   ExitCode operator()(const BatchMergeArgs& args) const { return run_batch_merge(args); }
   ExitCode operator()(const ServeArgs& args) const { return run_serve(args); }

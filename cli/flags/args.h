@@ -61,6 +61,14 @@ struct ServeArgs {
   ServerOptions server;
 };
 
+struct ChatArgs {
+  EngineOptions engine;
+  GenerateOptions generate;
+  OutputArgs output;
+  std::vector<std::string> paths;  // of documents
+  std::string system;
+};
+
 struct InspectArgs {
   std::string model;
   WeightPolicy weights = WeightPolicy::kKeep;
@@ -115,8 +123,9 @@ struct HelpArgs {
 struct DevicesArgs {};  // --list-devices
 struct ShapesArgs {};   // --list-shapes
 
-using Command = std::variant<HelpArgs, DevicesArgs, ShapesArgs, GenerateArgs, SummarizeArgs, BatchArgs, BatchMergeArgs,
-                             ServeArgs, InspectArgs, BenchArgs, QualityArgs, PlanArgs, CacheArgs, ProfileArgs>;
+using Command =
+    std::variant<HelpArgs, DevicesArgs, ShapesArgs, GenerateArgs, SummarizeArgs, ChatArgs, BatchArgs, BatchMergeArgs,
+                 ServeArgs, InspectArgs, BenchArgs, QualityArgs, PlanArgs, CacheArgs, ProfileArgs>;
 
 // Throws Error(kUsage) that names the flag and the value.
 Command parse_args(const std::vector<std::string>& args);  // argv without the program's name

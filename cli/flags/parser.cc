@@ -113,6 +113,7 @@ Parser::Parser() {
       "precedence. headrace COMMAND --help lists a command's flags.");
   add_generate();
   add_summarize();
+  add_chat();
   add_batch();
   add_serve();
   add_inspect();
@@ -155,6 +156,14 @@ void Parser::add_summarize() {
   add_common(*summarize_app, &summarize.engine, &summarize.generate, &summarize.output);
   exclude_each_other(*summarize_app, {"--system", "--no-chat-template"});
   exclude_each_other(*summarize_app, {"--truncate", "--long"});
+}
+
+void Parser::add_chat() {
+  chat_app = app.add_subcommand("chat", "Answer questions about documents, one after another");
+  chat_app->add_option("documents", chat.paths, "Text files or folders, which are read once, before the first question")
+      ->type_name("FILE|DIR...");
+  add_flags(*chat_app, "Chat", {system_flag(&chat.system)});
+  add_common(*chat_app, &chat.engine, &chat.generate, &chat.output);
 }
 
 void Parser::add_batch() {
@@ -241,6 +250,7 @@ Command Parser::chosen() {
   if (quality_app->parsed()) return finish_quality();  // a subcommand of bench, which is parsed as well
   if (generate_app->parsed()) return finish_generate();
   if (summarize_app->parsed()) return finish_summarize();
+  if (chat_app->parsed()) return finish_chat();
   if (merge_app->parsed()) return finish_merge();
   if (batch_app->parsed()) return finish_batch();
   if (serve_app->parsed()) return finish_serve();
@@ -267,6 +277,14 @@ Command Parser::finish_summarize() {
   }
   check_common("summarize", summarize.engine, summarize.generate);
   return std::move(summarize);
+}
+
+Command Parser::finish_chat() {
+  for (const std::string& path : chat.paths) {
+    if (path == "-") usage_error("chat", "'-': standard input has the questions. Give the document as a file");
+  }
+  check_common("chat", chat.engine, chat.generate);
+  return std::move(chat);
 }
 
 Command Parser::finish_batch() {

@@ -48,6 +48,7 @@ struct Parser {
   CLI::App app{"Headrace: text generation with long contexts, whose KV cache may exceed the GPU's memory", "headrace"};
   GenerateArgs generate;
   SummarizeArgs summarize;
+  ChatArgs chat;
   BatchArgs batch;
   BatchMergeArgs batch_merge;
   ServeArgs serve;
@@ -57,9 +58,9 @@ struct Parser {
   PlanArgs plan;
   CacheArgs cache;
   ProfileArgs profile;
-  CLI::App *generate_app = nullptr, *summarize_app = nullptr, *batch_app = nullptr, *merge_app = nullptr,
-           *serve_app = nullptr, *inspect_app = nullptr, *bench_app = nullptr, *quality_app = nullptr,
-           *plan_app = nullptr, *cache_app = nullptr, *profile_app = nullptr;
+  CLI::App *generate_app = nullptr, *summarize_app = nullptr, *chat_app = nullptr, *batch_app = nullptr,
+           *merge_app = nullptr, *serve_app = nullptr, *inspect_app = nullptr, *bench_app = nullptr,
+           *quality_app = nullptr, *plan_app = nullptr, *cache_app = nullptr, *profile_app = nullptr;
 
   Parser();
   Parser(const Parser&) = delete;  // the flags point to the values
@@ -69,12 +70,14 @@ struct Parser {
  private:
   void add_generate();
   void add_summarize();
+  void add_chat();
   void add_batch();
   void add_serve();
   void add_inspect();
   void add_cache();
   Command finish_generate();
   Command finish_summarize();
+  Command finish_chat();
   Command finish_batch();
   Command finish_merge();
   Command finish_serve();

@@ -121,12 +121,13 @@ std::string format_report(const GenerateResult& result, const std::string& engin
                 t.host_wait_ms >= 1 ? str("; prefill waited ", format_duration(t.host_wait_ms / 1e3), " for it") : "",
                 "\n");
   }
-  text += str("  prompt    ", format_count(result.prompt_tokens), " tokens, ",
-              t.ttft_ms > 0 ? str(format_rate(t.prefill_tokens_per_s),
-                                  result.prefix.rows > 0 ? " tokens/s of those computed" : " tokens/s",
-                                  "; first token after ", format_duration(t.ttft_ms / 1e3))
-                            : std::string("interrupted before the first token"),
-              "\n");
+  text +=
+      str("  prompt    ", format_count(result.prompt_tokens), " tokens, ",
+          t.ttft_ms > 0 ? str(format_rate(t.prefill_tokens_per_s),
+                              result.prefix.rows + result.kept_tokens > 0 ? " tokens/s of those computed" : " tokens/s",
+                              "; first token after ", format_duration(t.ttft_ms / 1e3))
+                        : std::string("interrupted before the first token"),
+          "\n");
   if (!result.parts.empty()) {
     text += str("  parts     ", result.parts.size(), " answered before: the text was longer than the context\n");
   }
@@ -134,6 +135,10 @@ std::string format_report(const GenerateResult& result, const std::string& engin
   if (const LeftOut& left = result.left_out; left.tokens > 0) {
     text += str("  truncated ", format_count(left.tokens), " of ", format_count(left.whole_tokens),
                 " tokens left out of the middle\n");
+  }
+  if (result.kept_tokens > 0) {
+    text += str("  kept      ", format_count(result.kept_tokens), " of ", format_count(result.prompt_tokens),
+                " tokens from the question before\n");
   }
   if (result.prefix.asked) text += format_prefix(result.prefix, result.prompt_tokens);
   text += str("  output    ", format_count(tokens), " tokens, ", format_rate(t.decode_tokens_per_s), " tokens/s (",
@@ -194,6 +199,19 @@ std::string format_summary_line(const GenerateResult& result) {
              format_count(static_cast<int64_t>(result.token_ids.size())), " out, ",
              format_duration((result.timings.ttft_ms + result.timings.decode_ms) / 1e3),
              result.finish_reason == FinishReason::kInterrupted ? ", interrupted" : "");
+}
+
+std::string format_chat_line(const GenerateResult& result) {
+  const Timings& t = result.timings;
+  const auto tokens = static_cast<int64_t>(result.token_ids.size());
+  const int64_t read = result.prompt_tokens - result.kept_tokens - result.prefix.rows;
+  return str(format_count(tokens), tokens == 1 ? " token" : " tokens",
+             t.decode_tokens > 0 ? str(", ", format_rate(t.decode_tokens_per_s), " tokens/s") : "", "; ",
+             format_count(read), " of ", format_count(result.prompt_tokens), " tokens read",
+             t.ttft_ms > 0 ? str(", first token after ", format_duration(t.ttft_ms / 1e3)) : "",
+             result.finish_reason == FinishReason::kInterrupted ? "; interrupted"
+             : result.finish_reason == FinishReason::kLength    ? "; cut by -n or the context"
+                                                                : "");
 }
 
 }  // namespace headrace

@@ -23,4 +23,7 @@ std::string format_trace(const TraceSummary& trace);
 // the first number.
 std::string format_summary_line(const GenerateResult& result);
 
+// One line for an answer of a chat: "40 tokens, 34.4 tokens/s; 31 of 7,760 tokens read, first token after 0.31 s".
+std::string format_chat_line(const GenerateResult& result);
+
 }  // namespace headrace

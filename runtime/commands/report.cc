@@ -190,6 +190,7 @@ std::string result_json(const GenerateResult& result, const LineLabel& label) {
   line["text"] = result.text;
   line["token_ids"] = result.token_ids;
   line["prompt_tokens"] = result.prompt_tokens;
+  if (result.kept_tokens > 0) line["kept_tokens"] = result.kept_tokens;
   for (const PartAnswer& part : result.parts) {
     line["parts"].push_back({{"level", part.level},
                              {"first_byte", part.first_byte},

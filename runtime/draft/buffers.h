@@ -18,13 +18,20 @@ struct DraftSetup {
   TreeShape tree;
   int64_t window = 0;  // rows that a query sees, without the sinks; 0: all
   int64_t prompt_tokens = 0, context_tokens = 0;
-  int64_t most_pending = 0;     // most tokens that a pass holds before a proposed tree
-  int64_t pass_nodes = 0;       // nodes that a pass judges; 0: those and the tree
-  SamplingSettings sampling{};  // of the run: candidates are ranked with the same noise
-  bool saves = false;           // DraftRun
-  int64_t target_vocab = 0;     // the target's vocabulary if padded differently; 0: the draft's
+  int64_t most_prompt_tokens = 0;  // DraftRun
+  int64_t most_pending = 0;        // most tokens that a pass holds before a proposed tree
+  int64_t pass_nodes = 0;          // nodes that a pass judges; 0: those and the tree
+  SamplingSettings sampling{};     // of the run: candidates are ranked with the same noise
+  bool saves = false;              // DraftRun
+  int64_t target_vocab = 0;        // the target's vocabulary if padded differently; 0: the draft's
+
+  bool shares() const { return most_prompt_tokens > 0; }
+  int64_t planned_tokens() const { return shares() ? most_prompt_tokens : prompt_tokens; }  // that memory is for
 };
 
+// Rows of the prompt from `first` on, the first that the cache keeps of it, less at most `before`; of runs that share,
+// as many as any prompt has.
+int64_t most_prompt_rows(const DraftSetup& options, const DraftCacheShape& shape, int64_t first, int64_t before = 0);
 // Most rows that one round adds to the cache for accepted tokens.
 inline int64_t stable_rows(const TreeShape& tree) { return tree.deepest() + 1; }
 // Those, and the rows that the levels forward.

@@ -17,6 +17,7 @@ constexpr int64_t kRunRows = kSmallSegmentRows;
 
 // The window, a query's distance beyond its beginning, and a pass's rows before the oldest are overwritten.
 int64_t DraftCacheShape::ring_rows() const {
+  if (most_taken_back >= context_rows) return static_cast<int64_t>(round_up(u(context_rows), u(kRunRows)));
   const int64_t wanted = windowed() ? window + kPrefixTile + 2 * pass_rows + most_taken_back : context_rows;
   return static_cast<int64_t>(round_up(u(wanted), u(kRunRows)));
 }
@@ -98,6 +99,11 @@ void DraftCache::set_rows(int64_t rows, bool sinks_written) {
   sinks_kept_ = sinks_written;
 }
 
+void DraftCache::continue_to(int64_t rows, Stream& compute) {
+  rows_ = rows;
+  if (shape_.sinks == SinkRows::kStay && !sinks_kept_ && shape_.first_kept(rows_) > 0) keep_sinks(compute);
+}
+
 // ---- steps ----
 
 void DraftCache::prefix(int64_t layer, int64_t deepest, std::vector<KvSegment>* out) const {
@@ -152,7 +158,7 @@ void DraftCache::rewind(int64_t rows) {
   rows_ = rows;
 }
 
-// Called once per run, when the window moves past row 0: copies the first rows from the ring.
+// Called once, when the window moves past row 0: copies the first rows from the ring.
 void DraftCache::keep_sinks(Stream& compute) {
   const RowShape& rows = shape_.rows;
   const auto copy_head = [&](void* to, const void* from, uint64_t row_bytes, int64_t head) {

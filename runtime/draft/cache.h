@@ -62,6 +62,8 @@ class DraftCache {
   // rewrites them whenever first_kept(rows()) has changed.
   KvRows sinks(int64_t layer) const;
   void set_rows(int64_t rows, bool sinks_written);
+  // The same where an earlier run has made the first rows.
+  void continue_to(int64_t rows, Stream& compute);
 
   // ---- steps ----
   KvRows pass_rows_from(int64_t layer, int64_t pass_row) const;  // [pass_rows, kv_heads, head_dim]

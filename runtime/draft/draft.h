@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -76,6 +77,12 @@ struct ProposedTree {
 
 class KvCache;
 
+// What a run's draft leaves to the draft of the next run, whose prompt begins with the same text.
+class KeptDraft {
+ public:
+  virtual ~KeptDraft() = default;
+};
+
 class Draft {
  public:
   virtual ~Draft() = default;
@@ -86,6 +93,13 @@ class Draft {
 
   // Whether it reads the target's KV cache: the last layer is then fully resident, whatever --kv is.
   virtual bool reads_last_layer() const { return false; }
+
+  // Continues from what keep() returned for a draft of the same model and the same DraftRun except the prompt's length
+  // and the sampling: of its rows the first `rows` are this prompt's. Called before allocate(). A draft that has
+  // nothing to keep starts from the prompt's tokens.
+  virtual void resume(std::unique_ptr<KeptDraft> /*kept*/, int64_t /*rows*/) {}
+  // Called last. The next prompt begins with at most the tokens before `position`; `next`: the token there.
+  virtual std::unique_ptr<KeptDraft> keep(int32_t /*next*/, int64_t /*position*/) { return nullptr; }
 
   // `compute` must outlive the draft. Called once, before prefill.
   virtual void allocate(Stream& compute) = 0;

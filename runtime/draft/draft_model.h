@@ -53,8 +53,9 @@ struct DraftTarget {
 // Options of a run for its draft.
 struct DraftRun {
   int64_t prompt_tokens = 0, context_tokens = 0;
-  int64_t most_pending = 0;  // most tokens that a pass holds before a proposed tree
-  int64_t pass_nodes = 0;    // nodes that a pass judges; 0: those and the tree
+  int64_t most_prompt_tokens = 0;  // of the runs that share the KV cache; 0: this is the only one
+  int64_t most_pending = 0;        // most tokens that a pass holds before a proposed tree
+  int64_t pass_nodes = 0;          // nodes that a pass judges; 0: those and the tree
   SamplingSettings sampling{};
   std::optional<TreeLimits> tree_limits{};  // of each step; none: by --tree
   bool saves = false;                       // with saved prefixes: Draft::prompt_states() has whole segments

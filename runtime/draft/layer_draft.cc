@@ -41,7 +41,8 @@ void LayerDraft::allocate(Stream& compute) {
   const auto chain = static_cast<uint64_t>(chain_rows_) * sizeof(int32_t);
   compute.copy(inputs_.order, host_.order, chain, Link::kHostToDevice);
   compute.copy(inputs_.path, host_.path, chain * static_cast<uint64_t>(chain_rows_), Link::kHostToDevice);
-  cache_.emplace(device_, shape_);
+  kept_cache_ ? cache_.emplace(*std::move(kept_cache_)) : cache_.emplace(device_, shape_);
+  kept_cache_.reset();
   builder_.emplace(device_, tree_setup_);
   begin();
 }
@@ -83,7 +84,11 @@ void LayerDraft::upload_prompt(std::span<const int32_t> tokens, int64_t sinks, i
 
 void LayerDraft::end_prefill(int64_t rows, bool sinks_written) {
   compute_->synchronize();
-  cache_->set_rows(rows, sinks_written);
+  if (resumed_rows_ > 0) {
+    cache_->continue_to(rows, *compute_);
+  } else {
+    cache_->set_rows(rows, sinks_written);
+  }
   stable_tokens_.clear();
   prefill_buffer_ = {};
   prompt_buffer_ = {};

@@ -83,6 +83,8 @@ class LayerDraft : public Draft {
   Inputs inputs_{}, host_{};
   PromptRows prompt_{};  // of finish_prefill()
   std::optional<DraftCache> cache_;
+  std::optional<DraftCache> kept_cache_;  // of an earlier run, until allocate() takes it
+  int64_t resumed_rows_ = 0;              // of it, that are this prompt's
   std::optional<TreeBuilder> builder_;
   Replay replay_{16};
   std::vector<int32_t> stable_tokens_;  // accepted, not yet in the cache

@@ -40,6 +40,7 @@ class LayerDraftModel : public DraftModel {
             .window = window(run).rows,
             .prompt_tokens = run.prompt_tokens,
             .context_tokens = run.context_tokens,
+            .most_prompt_tokens = run.most_prompt_tokens,
             .most_pending = run.most_pending,
             .pass_nodes = run.pass_nodes,
             .sampling = run.sampling,

@@ -35,6 +35,27 @@ void append_unique(const std::vector<int32_t>& more, std::vector<int32_t>* ids) 
 
 }  // namespace
 
+// What a run has left to the next one.
+struct KeptRun {
+  RunSetup setup;  // without a draft
+  MemoryPlan memory;
+  GenerateOptions options;
+  std::vector<int32_t> ids;  // whose rows the cache has
+  std::unique_ptr<KvCache> cache;
+  std::unique_ptr<KeptDraft> draft;
+};
+
+// Whether a run may use what one with other options has left: its rows are computed, and where they are is planned, in
+// the same way.
+bool shares_rows(const GenerateOptions& a, const GenerateOptions& b) {
+  return a.keep == b.keep && a.keep_tokens == b.keep_tokens && a.kv == b.kv && a.speculate == b.speculate &&
+         a.verify == b.verify && a.tree_limits == b.tree_limits && a.pending == b.pending && b.score_next.empty();
+}
+
+int64_t common_beginning(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
+  return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
+}
+
 struct Engine::Impl {
   EngineOptions options;
   std::unique_ptr<Device> device;
@@ -56,6 +77,7 @@ struct Engine::Impl {
   std::string prefix_note;     // the last that was told
   bool weights_stand = false;  // the loaded ones are those that the identity is of
   double load_ms = 0;
+  std::unique_ptr<KeptRun> kept;      // null: nothing is kept
   std::optional<MachineRates> rates;  // none: nothing is predicted
 
   explicit Impl(const EngineOptions& o) : options(o) {}
@@ -65,7 +87,7 @@ struct Engine::Impl {
   void check_weights();
   void choose_chat();
   void check_ids(const std::vector<int32_t>& ids) const;  // throws Error: one that the vocabulary lacks
-  void check_prompt(const std::vector<int32_t>& prompt) const;
+  void check_prompt(const std::vector<int32_t>& prompt, const GenerateOptions& run) const;
   RunContext context() const { return {options, *device, *compute, config, *weights, draft_model.get()}; }
   RunPlan plan(int64_t prompt_tokens, const GenerateOptions& run) const;
   void open_prefixes();
@@ -73,6 +95,17 @@ struct Engine::Impl {
   std::unique_ptr<PrefixRun> find_prefix(const std::vector<int32_t>& prompt, const RunSetup& setup);
   SessionPlan finalize_with_prefix(const std::vector<int32_t>& prompt, const GenerateOptions& run, RunSetup* setup,
                                    std::unique_ptr<PrefixRun>* prefix, PrefixUse* use);
+  int64_t kept_unit(const RunSetup& setup, KeepRows keep) const;
+  int64_t usable_rows(const std::vector<int32_t>& prompt, const GenerateOptions& run) const;
+  struct Started {
+    RunSetup setup;
+    std::unique_ptr<PrefixRun> prefix;
+    std::unique_ptr<KvCache> cache;  // null: a fresh run
+  };
+  SessionPlan begin(const std::vector<int32_t>& prompt, const GenerateOptions& run, PromptScores* scores,
+                    Started* started, GenerateResult* result);
+  void keep(const std::vector<int32_t>& prompt, const GenerateOptions& run, const Output& output, Session* session,
+            RunSetup* setup);
   GenerateResult generate(const std::vector<int32_t>& prompt, const GenerateOptions& run, Progress* progress);
   // False: a saved prefix is damaged, and nothing came of it but its time and bytes. `started`: when the first attempt
   // began its prefill.
@@ -220,8 +253,8 @@ void Engine::Impl::check_ids(const std::vector<int32_t>& ids) const {
   }
 }
 
-void Engine::Impl::check_prompt(const std::vector<int32_t>& prompt) const {
-  const int64_t tokens = static_cast<int64_t>(prompt.size()), limit = context().context_limit();
+void Engine::Impl::check_prompt(const std::vector<int32_t>& prompt, const GenerateOptions& run) const {
+  const int64_t tokens = static_cast<int64_t>(prompt.size()), limit = most_run_tokens(context(), run);
   if (tokens == 0) throw_error(ExitCode::kBadInput, "prompt", "is empty: there is no token to start from");
   if (tokens + 1 > limit) {
     throw_error(ExitCode::kBadInput, "prompt",
@@ -242,7 +275,7 @@ RunPlan Engine::Impl::plan(int64_t prompt_tokens, const GenerateOptions& run) co
 
 GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const GenerateOptions& run,
                                       Progress* progress) {
-  check_prompt(prompt);
+  check_prompt(prompt, run);
   check_ids(run.score_next);
   CHECK(run.score_next.empty() || run.score_next.size() == prompt.size());
   Trace* const trace = device->trace();
@@ -278,11 +311,11 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
 
 bool Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOptions& run,
                            std::optional<HostClock::time_point>* started, GenerateResult* result, Progress* progress) {
-  RunSetup setup = resolve_options(context(), result->prompt_tokens, run);
   PromptScores scores{.next = run.score_next, .log_probs = {}};
-  if (!scores.next.empty()) setup.session.scores = &scores;
-  std::unique_ptr<PrefixRun> prefix;
-  SessionPlan plan = finalize_with_prefix(prompt, run, &setup, &prefix, &result->prefix);
+  Started begun;
+  SessionPlan plan = begin(prompt, run, &scores, &begun, result);
+  RunSetup& setup = begun.setup;
+  const std::unique_ptr<PrefixRun>& prefix = begun.prefix;
   // Before the session, so that it is there until the session has waited for the device's work.
   Drafting drafting(setup.model, setup.draft.get(), *compute,
                     {.limits = run.tree_limits,
@@ -291,11 +324,12 @@ bool Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOpt
                      .partial = setup.session.partial_on() ? setup.session.partial.shape : PartialShape{},
                      .most_steps = setup.max_tokens,
                      .step_costs = run.step_costs});
-  Session session(std::move(plan));
+  Session session(std::move(plan), std::move(begun.cache));
   result->plan = session.plan();
   if (setup.model != nullptr) result->draft_window = setup.model->window(setup.draft_run);
   if (rates) result->link_peak_gb_per_s = rates->to_device_gb_per_s;
-  if (rates && rates->known()) result->predicted = predict(run_plan(context(), setup, result->plan), *rates);
+  if (rates && rates->known() && run.keep == KeepRows::kNone)
+    result->predicted = predict(run_plan(context(), setup, result->plan), *rates);
   session.begin_host_memory(weights->staging_bytes() + (draft_model ? draft_model->staging_bytes() : 0));
   Output output(tokenizer ? &*tokenizer : nullptr, end_ids, run, setup.max_tokens);
   const Run planned{.setup = setup,
@@ -311,16 +345,78 @@ bool Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOpt
     if (!*started) *started = HostClock::now();
     first = prefill(planned, prompt, **started, result);
   }
-  if (first) {
+  if (first && setup.max_tokens > 0) {
     decode(planned, *first, result);
-  } else {
+  } else if (!first) {
     output.interrupted();
   }
   result->log_probs = std::move(scores.log_probs);
   if (prefix) prefix->finish(progress, run.interrupt, &result->prefix);
   if (prefix && prefix->damaged()) return false;
+  if (run.keep != KeepRows::kNone) keep(prompt, run, output, &session, &setup);
   output.finish(result);
   return true;
+}
+
+// ---- rows that are kept ---------------------------------------------------------------------------------------------
+
+// Rows that are those of a fresh run are kept in this unit, as saved prefixes are.
+int64_t Engine::Impl::kept_unit(const RunSetup& setup, KeepRows keep) const {
+  const bool any = keep == KeepRows::kAll || device->backend() == Backend::kCpu;
+  return any ? 1 : setup.session.prefill_rows(device->backend());
+}
+
+// The last rows of a prompt are computed in any case: the first blocks of a partial KV are chosen by their queries, and
+// a run without one must have the same rows.
+int64_t Engine::Impl::usable_rows(const std::vector<int32_t>& prompt, const GenerateOptions& run) const {
+  if (!kept || !shares_rows(kept->options, run)) return 0;
+  const int64_t tokens = static_cast<int64_t>(prompt.size()), unit = kept_unit(kept->setup, run.keep);
+  const int64_t most = tokens - prompt_scoring_rows(tokens, kept->setup.session.prefill_rows(device->backend()));
+  const int64_t rows = std::min(common_beginning(kept->ids, prompt), most) / unit * unit;
+  return rows < kMinSavedRows ? 0 : rows;
+}
+
+// A run on the rows that the one before has kept executes that one's plan; any other frees them and has a plan of its
+// own.
+SessionPlan Engine::Impl::begin(const std::vector<int32_t>& prompt, const GenerateOptions& run, PromptScores* scores,
+                                Started* started, GenerateResult* result) {
+  const int64_t rows = result->kept_tokens = usable_rows(prompt, run);
+  if (rows > 0) {
+    const std::unique_ptr<KeptRun> before = std::move(kept);
+    started->setup = following_setup(context(), before->setup, {.tokens = result->prompt_tokens, .saved = rows}, run);
+    if (before->draft) started->setup.draft->resume(std::move(before->draft), rows);
+    started->cache = std::move(before->cache);
+    return {.layout = SessionLayout(*device, *compute, config, *weights, started->setup.session),
+            .memory = std::move(before->memory)};
+  }
+  kept.reset();
+  started->setup = resolve_options(context(), result->prompt_tokens, run);
+  if (!scores->next.empty()) started->setup.session.scores = scores;
+  return finalize_with_prefix(prompt, run, &started->setup, &started->prefix, &result->prefix);
+}
+
+// Plain decoding has rows of all tokens but the last, and so has every lossless run; one with a draft may have computed
+// more.
+void Engine::Impl::keep(const std::vector<int32_t>& prompt, const GenerateOptions& run, const Output& output,
+                        Session* session, RunSetup* setup) {
+  std::vector<int32_t> ids = prompt;
+  ids.insert(ids.end(), output.ids().begin(), output.ids().end());
+  if (output.taken() > output.tokens()) ids.push_back(output.last());
+  const int64_t unit = kept_unit(*setup, run.keep), prompt_tokens = static_cast<int64_t>(prompt.size());
+  const int64_t most = run.keep == KeepRows::kPrompt ? prompt_tokens : static_cast<int64_t>(ids.size()) - 1;
+  const int64_t rows = std::min({session->rows(), most, static_cast<int64_t>(ids.size()) - 1}) / unit * unit;
+  if (rows < kMinSavedRows) return;
+  auto left = std::make_unique<KeptRun>();
+  if (setup->draft) left->draft = setup->draft->keep(ids[static_cast<size_t>(rows)], rows);
+  left->memory = session->plan();
+  left->cache = session->take_cache();
+  left->options = run;
+  ids.resize(static_cast<size_t>(rows));
+  left->ids = std::move(ids);
+  left->setup = std::move(*setup);
+  left->setup.draft.reset();
+  left->setup.session.draft = nullptr;
+  kept = std::move(left);
 }
 
 Engine::Engine(const EngineOptions& options) : Engine(options, nullptr) {}
@@ -340,6 +436,16 @@ std::vector<int32_t> Engine::encode(const ChatMessages& messages) const {
                 "Give one by --chat-template-file");
   }
   return encode_plain(messages.system.empty() ? messages.user : messages.system + "\n\n" + messages.user);
+}
+
+std::vector<TextPart> Engine::render(const ChatMessages& messages) const {
+  if (!impl_->interpreted) {
+    throw_error(ExitCode::kUsage, impl_->chat ? "--chat-template" : model_path(),
+                impl_->chat ? str(impl_->chat_name, " renders one message, not a conversation")
+                            : std::string("there is no chat template to render a conversation"),
+                "Give one by --chat-template-file");
+  }
+  return render_chat(*impl_->tokenizer, *impl_->interpreted, messages, impl_->options.thinking);
 }
 
 std::vector<int32_t> Engine::encode_plain(std::string_view text) const {

@@ -48,9 +48,21 @@ struct EngineOptions {
   std::function<std::optional<MachineRates>(const Device& device)> rates_of{};
 };
 
+// Rows of the KV cache that a run leaves to the next one, which computes only what differs from their tokens.
+enum class KeepRows : uint8_t {
+  kNone,
+  kPrompt,  // those that prefill computed, where a fresh run computes the same bits: the next text is that of a fresh
+            // run
+  kAll      // the answer's too, up to its last token
+};
+
 struct GenerateOptions {
-  int64_t max_tokens = 256;     // -n; -1: until the context is full
-  std::optional<KvMode> kv{};   // in the place of the engine's, for this run
+  int64_t max_tokens = 256;    // -n; -1: until the context is full; 0: prefill alone
+  std::optional<KvMode> kv{};  // in the place of the engine's, for this run
+  // The next run uses the rows if it asks for as much, with equal options except max_tokens, sampling and stop. The
+  // plan is made once, for runs of keep_tokens tokens, prompt and answer; 0: the context.
+  KeepRows keep = KeepRows::kNone;
+  int64_t keep_tokens = 0;
   SamplingSettings sampling{};  // its seed is the run's seed
   bool ignore_eos = false;
   // Texts that end the answer where the first of them begins; none of it is in the text. UTF-8, none empty.

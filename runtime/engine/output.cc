@@ -18,6 +18,7 @@ bool Output::ends(int32_t token) const {
 
 bool Output::take(int32_t token) {
   ++taken_;
+  last_ = token;
   if (ends(token)) {
     reason_ = FinishReason::kStop;
     return false;

@@ -32,7 +32,9 @@ class Output {
   int64_t max_tokens() const { return max_tokens_; }
   int64_t room() const { return max_tokens_ - tokens(); }
   int64_t tokens() const { return static_cast<int64_t>(ids_.size()); }
-  int64_t taken() const { return taken_; }  // calls of take()
+  const std::vector<int32_t>& ids() const { return ids_; }  // until finish()
+  int64_t taken() const { return taken_; }                  // calls of take()
+  int32_t last() const { return last_; }                    // what the last one was called with
 
  private:
   bool say(std::string_view piece);
@@ -44,6 +46,7 @@ class Output {
   std::optional<StreamingDecoder> decoder_;
   std::vector<int32_t> ids_;
   int64_t taken_ = 0;
+  int32_t last_ = -1;
   std::string text_;
   size_t told_ = 0;  // bytes of text_ that on_text has had: the rest may begin a stop text
   FinishReason reason_ = FinishReason::kLength;

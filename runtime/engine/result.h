@@ -61,6 +61,7 @@ struct GenerateResult {
   std::string text;
   std::vector<int32_t> token_ids;  // the end token not included
   int64_t prompt_tokens = 0;
+  int64_t kept_tokens = 0;      // of the prompt, whose rows the run before had kept
   std::string chat_template{};  // the engine's: "model", a name, a file or "none"; empty: not known
   LeftOut left_out{};
   std::vector<PartAnswer> parts{};  // none: the document fitted

@@ -77,12 +77,19 @@ void start_draft(RunSetup* setup) {
   setup->session.draft = setup->draft.get();
 }
 
+int64_t most_answer_tokens(const RunContext& context, int64_t prompt_tokens, const GenerateOptions& run) {
+  const int64_t room = most_run_tokens(context, run) - prompt_tokens;
+  return run.max_tokens < 0 ? room : std::min(run.max_tokens, room);
+}
+
 SessionOptions session_options(const RunContext& context, const GenerateOptions& run, int64_t prompt_tokens,
                                int64_t max_tokens) {
   const EngineOptions& options = context.options;
   SessionOptions session;
   session.prompt_tokens = prompt_tokens;
-  session.context_tokens = prompt_tokens + max_tokens;
+  const bool keeps = run.keep != KeepRows::kNone;
+  session.context_tokens = keeps ? most_run_tokens(context, run) : prompt_tokens + max_tokens;
+  session.most_prompt_tokens = keeps ? session.context_tokens : 0;
   session.kv = run.kv.value_or(options.kv);
   session.k_type = options.cache_type_k.value_or(context.weights.dtype());
   session.v_type = options.cache_type_v.value_or(context.weights.dtype());
@@ -198,10 +205,14 @@ std::optional<PartialKind> smaller_kind(const RunContext& context, const Generat
 
 }  // namespace
 
+int64_t most_run_tokens(const RunContext& context, const GenerateOptions& run) {
+  const int64_t limit = context.context_limit();
+  return run.keep != KeepRows::kNone && run.keep_tokens > 0 ? std::min(run.keep_tokens, limit) : limit;
+}
+
 RunSetup resolve_options(const RunContext& context, int64_t prompt_tokens, const GenerateOptions& run) {
   RunSetup setup;
-  const int64_t room = context.context_limit() - prompt_tokens;
-  setup.max_tokens = run.max_tokens < 0 ? room : std::min(run.max_tokens, room);
+  setup.max_tokens = most_answer_tokens(context, prompt_tokens, run);
   setup.verify = verify_of(context, run);
   setup.model = run.speculate ? context.draft_model : nullptr;
   SessionOptions& session = setup.session = session_options(context, run, prompt_tokens, setup.max_tokens);
@@ -210,6 +221,7 @@ RunSetup resolve_options(const RunContext& context, int64_t prompt_tokens, const
   }
   setup.draft_run = {.prompt_tokens = prompt_tokens,
                      .context_tokens = session.context_tokens,
+                     .most_prompt_tokens = session.most_prompt_tokens,
                      .sampling = run.sampling,
                      .tree_limits = run.tree_limits,
                      .saves = !context.options.prefix_cache.folder.empty()};
@@ -233,6 +245,26 @@ SessionPlan finalize(const RunContext& context, const GenerateOptions& run, RunS
     if (!other) throw;
     throw DoesNotFit(refused, *other);
   }
+}
+
+RunSetup following_setup(const RunContext& context, const RunSetup& before, const PromptShape& prompt,
+                         const GenerateOptions& run) {
+  RunSetup setup;
+  setup.max_tokens = most_answer_tokens(context, prompt.tokens, run);
+  setup.verify = before.verify;
+  setup.pending = before.pending;
+  setup.model = before.model;
+  setup.draft_run = before.draft_run;
+  setup.draft_run.prompt_tokens = prompt.tokens;
+  setup.draft_run.sampling = run.sampling;
+  setup.session = before.session;
+  setup.session.prompt_tokens = prompt.tokens;
+  setup.session.kept_rows = prompt.saved;
+  setup.session.sampling = run.sampling;
+  setup.session.prefix = nullptr;
+  setup.session.scores = nullptr;
+  start_draft(&setup);
+  return setup;
 }
 
 RunPlan run_plan(const RunContext& context, const RunSetup& setup, const MemoryPlan& memory) {

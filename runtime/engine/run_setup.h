@@ -40,6 +40,9 @@ struct RunSetup {
   SessionOptions session;        // with the draft; a saved prefix is the engine's to name
 };
 
+// The most tokens of a run, prompt and answer: the context, or what the runs that keep rows share.
+int64_t most_run_tokens(const RunContext& context, const GenerateOptions& run);
+
 // As it would be if nothing streamed.
 RunSetup resolve_options(const RunContext& context, int64_t prompt_tokens, const GenerateOptions& run);
 
@@ -48,6 +51,11 @@ RunSetup resolve_options(const RunContext& context, int64_t prompt_tokens, const
 // without these rows, and again with them if it streams (a run that streams without them streams with them). The plan
 // that is returned is the one that the session carries out. Throws Error(kDoesNotFit).
 SessionPlan finalize(const RunContext& context, const GenerateOptions& run, RunSetup* setup);
+
+// The setup of a run on the KV cache that a run with that setup has left, whose rows are the saved ones of the prompt.
+// Its draft is started, not resumed.
+RunSetup following_setup(const RunContext& context, const RunSetup& before, const PromptShape& prompt,
+                         const GenerateOptions& run);
 
 RunPlan run_plan(const RunContext& context, const RunSetup& setup, const MemoryPlan& memory);
 

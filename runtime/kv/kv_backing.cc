@@ -94,6 +94,42 @@ bool KvBacking::fetch(int64_t layer, const Chunk& chunk, uint64_t number, Stagin
   return true;
 }
 
+void KvBacking::bring(int64_t layer, const std::vector<Chunk>& chunks, std::byte* to, const std::vector<Extent>& later,
+                      Stream& stream) {
+  if (chunks.empty()) return;
+  const int64_t first = chunks.front().first_segment;
+  if (!bringing_) {
+    std::vector<Extent> spans;
+    for (const Chunk& chunk : chunks) {
+      if (chunk.tier == Tier::kDisk) spans.push_back(disk_span(layer, chunk));
+    }
+    bringing_ = !spans.empty();
+    spans.insert(spans.end(), later.begin(), later.end());
+    if (bringing_) {
+      finish_writes();
+      disk_->begin_reads(std::move(spans));
+    }
+  }
+  for (const Chunk& chunk : chunks) {
+    std::byte* const here = to + segments_bytes(shape_, first, chunk.first_segment);
+    if (chunk.tier == Tier::kHost) {
+      stream.copy(here, host_data(layer) + chunk.offset_bytes, chunk.bytes, Link::kHostToDevice,
+                  {"kept, layer", layer});
+      continue;
+    }
+    const std::byte* const data = disk_->take();
+    CHECK(data != nullptr, "the reads of layer ", layer, " were stopped");
+    stream.copy(here, data, chunk.bytes, Link::kHostToDevice, {"kept, from disk, layer", layer});
+    disk_->release(stream);
+  }
+}
+
+void KvBacking::end_bringing(Stream& stream) {
+  if (!std::exchange(bringing_, false)) return;
+  stream.synchronize();  // it reads the disk's slots
+  disk_->stop_reads();
+}
+
 void KvBacking::stop_reads() noexcept {
   if (disk_) disk_->stop_reads();
 }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "cache/memory_plan.h"
 #include "cache/stream_schedule.h"
@@ -68,6 +69,15 @@ class KvBacking {
   // Fetches a chunk into fill `number` of the ring, on `in`. Chunks on disk arrive in the order of the schedule; blocks
   // until the next one has been read. False: the reads were stopped.
   bool fetch(int64_t layer, const Chunk& chunk, uint64_t number, StagingRing& ring, Stream& in);
+  // Copies the chunks of a layer, all of a run of its segments, to where they begin, in device memory. Called for layer
+  // after layer; `later`: the chunks on disk of the layers that follow, which are read ahead. end_bringing() ends it.
+  // REQUIRES: nothing is being offloaded. Throws Error(kStorage).
+  void bring(int64_t layer, const std::vector<Chunk>& chunks, std::byte* to, const std::vector<Extent>& later,
+             Stream& stream);
+  // Before anything is written to the disk, too: blocks until `stream` has what was brought.
+  void end_bringing(Stream& stream);
+  Extent disk_span(int64_t layer, const Chunk& chunk) const;
+
   // Makes a waiting fetch() return, and blocks until the disk is idle.
   void stop_reads() noexcept;
 
@@ -78,13 +88,13 @@ class KvBacking {
 
  private:
   std::byte* host_data(int64_t layer);  // blocks until the layer's piece is pinned
-  Extent disk_span(int64_t layer, const Chunk& chunk) const;
 
   const RowShape shape_;
   const int64_t layers_;
   const SegmentPlacement placement_;
   BackgroundPinnedBuffer host_memory_;
   std::unique_ptr<SpillFile> disk_;
+  bool bringing_ = false;  // the disk reads for bring()
   std::unique_ptr<Event> built_, offloaded_;
   std::unique_ptr<Stream> out_;  // last: it drains before the memory is freed
 };

@@ -34,6 +34,7 @@ KvCache::KvCache(Device& device, const RowShape& shape, const MemoryPlan& plan, 
       host_layers_(plan.host_layers),
       pass_rows_(pass_rows),
       active_stride_(plan.active_bytes / u(std::max<int64_t>(1, plan.host_layers))),
+      open_(u(plan.host_layers), 0),
       backing_(std::move(backing)) {
   const uint64_t pointer_bytes = 2 * u(shape.layers) * sizeof(void*);
   if (plan.resident_bytes > 0) resident_memory_ = device.allocate(plan.resident_bytes, "the resident KV cache");
@@ -96,18 +97,64 @@ KvCache::TailViews KvCache::tail(int64_t layer) const {  // each: K of all layer
 
 // ---- prefill ----
 
-void KvCache::store_layer(int64_t layer, int64_t rows, const BuiltLayer& built, Stream& compute, Event& copied) {
-  CHECK(rows > 0 && segments_for(rows) <= segments_, "rows=", rows);
+void KvCache::keep(int64_t kept) {
+  CHECK(kept <= rows_, "kept=", kept, " of ", rows_);
+  backing_->out().synchronize();
+  backing_->finish_writes();
+  rows_ = kept;
+  pending_ = 0;
+}
+
+// Of a layer that is not stored yet: those of the rows that are not resident, nor in the active segment.
+std::vector<Chunk> KvCache::kept_chunks(int64_t layer) const {
+  const int64_t end = segments_for(rows_);
+  return layer < host_layers_ ? backed_chunks(resident_, std::min(end, open_[u(layer)])) : std::vector<Chunk>();
+}
+
+// The ring is filled from the layer that is built.
+int64_t KvCache::segments_in_place(int64_t layer) const {
+  if (shape_.has_low_bit()) return 0;
+  return std::min(segment_of(std::max<int64_t>(0, rows_ - kTailRingRows)), resident_segments(layer));
+}
+
+void KvCache::bring_layer(int64_t layer, std::byte* stored, const Event& free, Stream& compute) {
+  const int64_t end = segments_for(rows_), resident = resident_segments(layer), stay = std::min(end, resident);
+  const int64_t first = segments_in_place(layer);
+  compute.wait(free);
+  if (first < stay) {
+    compute.copy(stored + segments_bytes(shape_, 0, first), resident_data(layer, first),
+                 segments_bytes(shape_, first, stay), Link::kWithinDevice, {"kept, layer", layer});
+  }
+  if (stay == end) return;
+  std::vector<Extent> later;
+  for (int64_t next = layer + 1; next < host_layers_; ++next) {
+    for (const Chunk& chunk : kept_chunks(next)) {
+      if (chunk.tier == Tier::kDisk) later.push_back(backing_->disk_span(next, chunk));
+    }
+  }
+  backing_->bring(layer, kept_chunks(layer), stored + segments_bytes(shape_, 0, resident), later, compute);
+  if (const int64_t open = open_[u(layer)]; open >= resident && open < end) {
+    compute.copy(stored + segments_bytes(shape_, 0, open), active_memory_.data() + u(layer) * active_stride_,
+                 segments_bytes(shape_, open, open + 1), Link::kWithinDevice, {"kept, open, layer", layer});
+  }
+}
+
+void KvCache::store_layer(int64_t layer, const BuiltRows& built_rows, const BuiltLayer& built, Stream& compute,
+                          Event& copied) {
+  const int64_t rows = built_rows.end, first = segment_of(built_rows.kept);
+  CHECK(rows > built_rows.kept && segments_for(rows) <= segments_, "rows=", rows);
   backing_->begin_offload(compute);
   const std::byte* const segments = built.stored;
   Stream& out = backing_->out();
   const int64_t touched = segments_for(rows), active = segment_of(rows);  // active may be one past the last touched
   const int64_t resident = resident_segments(layer), stay = std::min(touched, resident);
-  if (stay > 0) {
-    const uint64_t bytes = segments_bytes(shape_, 0, stay);
-    out.copy(resident_data(layer, 0), segments, bytes, Link::kWithinDevice, {"resident, layer", layer});
+  if (first < stay) {
+    const uint64_t bytes = segments_bytes(shape_, first, stay);
+    out.copy(resident_data(layer, first), segments + segments_bytes(shape_, 0, first), bytes, Link::kWithinDevice,
+             {"resident, layer", layer});
   }
-  const std::vector<Chunk> leaving = leaving_chunks(resident, active);
+  const std::vector<Chunk> leaving = backed_chunks(std::max(first, resident), active);
+  if (backing_->on_disk(std::max(first, resident), active)) backing_->end_bringing(compute);
   const auto chunk_data = [&](const Chunk& chunk) { return segments + segments_bytes(shape_, 0, chunk.first_segment); };
   for (const Chunk& chunk : leaving) {
     if (chunk.tier == Tier::kHost) backing_->offload_chunk(layer, chunk, chunk_data(chunk));
@@ -116,6 +163,7 @@ void KvCache::store_layer(int64_t layer, int64_t rows, const BuiltLayer& built, 
     out.copy(active_memory_.data() + u(layer) * active_stride_, segments + segments_bytes(shape_, 0, active),
              segments_bytes(shape_, active, active + 1), Link::kWithinDevice, {"open, layer", layer});
   }
+  if (layer < host_layers_) open_[u(layer)] = active;
   fill_ring(layer, rows, built.exact);
   for (const Chunk& chunk : leaving) {  // last: they may wait for the disk
     if (chunk.tier == Tier::kDisk) backing_->offload_chunk(layer, chunk, chunk_data(chunk));
@@ -123,10 +171,17 @@ void KvCache::store_layer(int64_t layer, int64_t rows, const BuiltLayer& built, 
   out.record(copied);
 }
 
-// Segments [resident, active) of a layer as contiguous runs within their tier.
-std::vector<Chunk> KvCache::leaving_chunks(int64_t resident, int64_t active) const {
-  if (resident >= active) return {};
-  return plan_stream(shape_, placement(), active, UINT64_MAX).chunks;
+// Segments [first, end) of a layer as contiguous runs within their tier. REQUIRES: none is resident.
+std::vector<Chunk> KvCache::backed_chunks(int64_t first, int64_t end) const {
+  if (first >= end) return {};
+  std::vector<Chunk> chunks = plan_stream(shape_, placement(), end, UINT64_MAX).chunks;
+  std::erase_if(chunks, [&](const Chunk& chunk) { return chunk.last_segment <= first; });
+  Chunk& front = chunks.front();
+  const uint64_t before = segments_bytes(shape_, front.first_segment, std::max(first, front.first_segment));
+  front.first_segment = std::max(first, front.first_segment);
+  front.offset_bytes += before;
+  front.bytes -= before;
+  return chunks;
 }
 
 // Copies the last rows of a layer to the ring; they are in at most two segments.
@@ -167,6 +222,7 @@ KvCache::StoredSegment KvCache::stored_segment(int64_t layer, int64_t index, int
 }
 
 void KvCache::finish_prefill(int64_t rows) {
+  backing_->end_bringing(backing_->out());
   backing_->mark_offloaded();
   backing_->out().synchronize();
   backing_->finish_writes();
@@ -192,7 +248,9 @@ void KvCache::append(const int32_t* source, int64_t count, Stream& compute) {
     count -= here;
     const int64_t before = sealed_segments();
     rows_ += here;
-    if (sealed_segments() > before && before >= resident_) offload_segment(compute);
+    if (sealed_segments() == before) continue;
+    if (before >= resident_) offload_segment(compute);
+    std::fill(open_.begin(), open_.end(), sealed_segments());
   }
 }
 

@@ -39,14 +39,25 @@ class KvCache {
   int64_t resident_segments(int64_t layer) const { return layer < host_layers_ ? resident_ : segments_; }
 
   // ---- prefill: storing a finished layer ----
+  struct BuiltRows {
+    int64_t end, kept = 0;
+  };
   // Rows [0, rows) of a layer in the layout of cache/layout.h, from row 0: of shape(), and of shape().exact(). Both are
   // the same memory if no type is low-bit.
   struct BuiltLayer {
     const std::byte *stored, *exact;
   };
   // The rows of `layer` are complete once `compute` has run so far. Enqueues the copies to their tiers, and records
-  // `copied` after the last read of `built`.
-  void store_layer(int64_t layer, int64_t rows, const BuiltLayer& built, Stream& compute, Event& copied);
+  // `copied` after the last read of `built`. Rows [0, kept) are there already.
+  void store_layer(int64_t layer, const BuiltRows& rows, const BuiltLayer& built, Stream& compute, Event& copied);
+  // Of a run after another with the same cache: keeps rows [0, kept) of those that there are. Blocks until no copy is
+  // in flight. REQUIRES: nothing reads the backing.
+  void keep(int64_t kept);
+  // Segments [0, this) of a layer that prefill reads where they are: rows that were kept, exact, and not of the tail.
+  int64_t segments_in_place(int64_t layer) const;
+  // Enqueues on `compute` the copy of the other rows that were kept, of a layer that is not stored yet, to where
+  // store_layer() will read it, once `free` is done. Layers in order. Throws Error(kStorage).
+  void bring_layer(int64_t layer, std::byte* stored, const Event& free, Stream& compute);
   // The address of segment `index` of a prompt of `rows` rows once its layer is stored; its rows are not written again.
   // Null: on disk, or in memory that the answer overwrites. On the CPU nothing counts as "on the device".
   struct StoredSegment {
@@ -54,7 +65,8 @@ class KvCache {
     bool on_device;
   };
   StoredSegment stored_segment(int64_t layer, int64_t index, int64_t rows);
-  // Call once all layers are stored: blocks until the copies have run and all host memory is pinned.
+  // Call once all layers are stored: blocks until the copies have run and all host memory is pinned. Rows from `rows`
+  // on are none, of which some layers may have been stored.
   void finish_prefill(int64_t rows);
   // Blocks until no copy reads prefill's buffers: for error paths.
   void drain() noexcept;
@@ -104,13 +116,15 @@ class KvCache {
   void commit(const int32_t* source, int64_t count, const CommitTo& to, Stream& compute);
   void point_at_active(Stream& compute);
   void offload_segment(Stream& compute);
-  std::vector<Chunk> leaving_chunks(int64_t resident, int64_t active) const;
+  std::vector<Chunk> backed_chunks(int64_t first, int64_t end) const;
+  std::vector<Chunk> kept_chunks(int64_t layer) const;
 
   const RowShape shape_, exact_;
   const bool on_gpu_;
   const int64_t segments_, resident_, host_layers_, pass_rows_;
   uint64_t active_stride_ = 0;
   int64_t rows_ = 0, rows_before_ = 0, pending_ = 0, pointed_at_ = -1;
+  std::vector<int64_t> open_;  // [host_layers]: the segment that active_memory_ has, of each layer
   DeviceBuffer resident_memory_, active_memory_, ring_memory_, pass_memory_, pointers_;
   PinnedBuffer host_pointers_;
   std::unique_ptr<KvBacking> backing_;  // last: its stream drains before the memory is freed

@@ -57,11 +57,11 @@ uint64_t StepResult::bytes(int64_t pass_rows) {
   return allocator.used_bytes();
 }
 
-PrefillStaging PrefillStaging::carve(BumpAllocator& allocator, int64_t prompt_tokens, bool scored) {
+PrefillStaging PrefillStaging::carve(BumpAllocator& allocator, int64_t prompt_tokens, int64_t tables, bool scored) {
   PrefillStaging staging{};
   staging.ids = allocator.take<int32_t>(prompt_tokens);
   staging.positions = allocator.take<int32_t>(prompt_tokens);
-  staging.segments = allocator.take<KvSegment>(segments_for(prompt_tokens));
+  staging.segments = allocator.take<KvSegment>(tables * segments_for(prompt_tokens));
   if (scored) {
     staging.next = allocator.take<int32_t>(prompt_tokens);
     staging.log_probs = allocator.take<float>(prompt_tokens);
@@ -69,9 +69,9 @@ PrefillStaging PrefillStaging::carve(BumpAllocator& allocator, int64_t prompt_to
   return staging;
 }
 
-uint64_t PrefillStaging::bytes(int64_t prompt_tokens, bool scored) {
+uint64_t PrefillStaging::bytes(int64_t prompt_tokens, int64_t tables, bool scored) {
   BumpAllocator allocator(nullptr);
-  carve(allocator, prompt_tokens, scored);
+  carve(allocator, prompt_tokens, tables, scored);
   return allocator.used_bytes();
 }
 
@@ -86,8 +86,17 @@ SessionLayout::SessionLayout(Device& device, Stream& compute, const ModelConfig&
   CHECK(options.pass_rows > 0 && pass_rows() <= kMaxPassNodes, "pass_rows=", options.pass_rows);
   CHECK(options.grow_rows == 0 || partial_on(), "grow_rows=", options.grow_rows);
   CHECK(prefill_group() % kPrefixTile == 0, "prefill_group=", prefill_group());
+  CHECK(options.kept_rows >= 0 && options.kept_rows < options.prompt_tokens, "kept_rows=", options.kept_rows);
+  CHECK(options.kept_rows == 0 || (options.prefix == nullptr && !scored()));
+  CHECK(options.most_prompt_tokens == 0 || options.prompt_tokens <= options.most_prompt_tokens, "prompt of ",
+        options.prompt_tokens);
   CHECK(!scored() ||
         (options_.prefix == nullptr && static_cast<int64_t>(options_.scores->next.size()) == options_.prompt_tokens));
+}
+
+PromptShape SessionLayout::planned_prompt() const {
+  if (options_.most_prompt_tokens == 0) return prompt();
+  return {.tokens = options_.most_prompt_tokens, .saved = 0};
 }
 
 SessionPlan plan_session(Device& device, Stream& compute, const ModelConfig& config, const Weights& weights,
@@ -174,11 +183,12 @@ StepWork SessionLayout::carve_step(BumpAllocator& allocator, BumpAllocator& late
 void SessionLayout::plan_work(PlanInput* input) const {
   BumpAllocator step(nullptr), later(nullptr), prefill(nullptr);
   carve_step(step, later);
-  carve_prefill(prefill);
+  const PromptShape prompt = planned_prompt();
+  carve_prefill(prompt, prefill);
   const auto products = [&](int64_t rows, ProductPath path) {
     return product_bytes(config_, weights_.dtype(), compute_, rows, path);
   };
-  const int64_t group = std::min(computed_rows(), prefill_group());
+  const int64_t group = std::min(prompt.computed(), prefill_group());
   uint64_t prefill_products = products(group, ProductPath::kPrefill);
   if (scored()) prefill_products = std::max(prefill_products, products(kDrawnRows, ProductPath::kDecode));
   const uint64_t work = whole_pages(step.used_bytes()) + pointer_bytes() + partial_work_bytes();
@@ -207,7 +217,7 @@ uint64_t SessionLayout::pinned_work_bytes() const {
   BumpAllocator inputs(nullptr);
   carve_inputs(inputs);
   uint64_t bytes = whole_pages(inputs.used_bytes()) + pointer_bytes() + whole_pages(result_bytes()) +
-                   whole_pages(PrefillStaging::bytes(options_.prompt_tokens, scored()));
+                   whole_pages(PrefillStaging::bytes(planned_prompt().tokens, segment_tables(), scored()));
   if (partial_on()) bytes += partial_pinned_bytes() + whole_pages(ranked_bytes());
   if (options_.prefix != nullptr) bytes += options_.prefix->pinned_bytes(device_.backend());
   return bytes;
@@ -231,7 +241,7 @@ uint64_t SessionLayout::disk_free_bytes() const {
 PlanInput SessionLayout::plan_input() const {
   PlanInput input;
   input.rows = shape_;
-  input.prompt_rows = options_.prompt_tokens;
+  input.prompt_rows = planned_prompt().tokens;
   input.context_rows = options_.context_tokens;
   input.pass_rows = pass_rows();
   input.mode = options_.kv;
@@ -260,8 +270,8 @@ PlanInput SessionLayout::plan_input() const {
   return input;
 }
 
-PrefillWork SessionLayout::carve_prefill(BumpAllocator& allocator) const {
-  const int64_t prompt = options_.prompt_tokens, computed = padded(computed_rows());
+PrefillWork SessionLayout::carve_prefill(const PromptShape& shape, BumpAllocator& allocator) const {
+  const int64_t prompt = shape.tokens, computed = padded(shape.computed());
   const int64_t group = std::min(computed, prefill_group());
   PrefillWork work{};
   work.ids = allocator.take<int32_t>(prompt);
@@ -272,7 +282,7 @@ PrefillWork SessionLayout::carve_prefill(BumpAllocator& allocator) const {
   const uint64_t unpacked = unpacked_layer_bytes();
   work.matrices = unpacked > 0 ? allocator.take_bytes(unpacked) : nullptr;
   work.segment_count = segments_for(prompt);
-  work.segments = allocator.take<KvSegment>(work.segment_count);
+  work.segments = allocator.take<KvSegment>(segment_tables() * work.segment_count);
   work.layer_buffer = work.stored_layer = nullptr;  // allocated separately, as the planner counts them
   if (scored()) {
     work.next = allocator.take<int32_t>(prompt);

@@ -14,6 +14,12 @@
 
 namespace headrace {
 
+// A prompt whose first rows exist: a saved prefix has them, or the KV cache of the run before.
+struct PromptShape {
+  int64_t tokens = 0, saved = 0;
+  int64_t computed() const { return tokens - saved; }
+};
+
 class SessionLayout {
  public:
   // All references must outlive this, and so must the options' draft and prefix.
@@ -42,9 +48,20 @@ class SessionLayout {
   int64_t logit_rows() const;
   int64_t path_stride() const;
   int64_t prefill_group() const { return options_.prefill_rows(device_.backend()); }
-  int64_t saved_rows() const { return options_.prefix != nullptr ? options_.prefix->rows() : 0; }
+  int64_t saved_rows() const { return options_.prefix != nullptr ? options_.prefix->rows() : options_.kept_rows; }
   bool scored() const { return options_.scores != nullptr; }
-  int64_t computed_rows() const { return options_.prompt_tokens - saved_rows(); }  // of the prompt
+  // Of the prompt.
+  PromptShape prompt() const { return {.tokens = options_.prompt_tokens, .saved = saved_rows()}; }
+  int64_t computed_rows() const { return prompt().computed(); }
+  // The prompt that the memory is planned for.
+  PromptShape planned_prompt() const;
+
+  // Prefill's groups begin at multiples of a group's rows beyond this. On a GPU a product writes whole groups of 64
+  // rows, so that all groups but the last have a multiple of 64 rows, wherever the rows that were kept end.
+  int64_t group_shift() const { return device_.backend() == Backend::kCpu ? 0 : options_.kept_rows % kPrefixTile; }
+
+  // Tables of segments that prefill uses: one for all layers, or one a layer where rows may have been kept.
+  int64_t segment_tables() const { return options_.most_prompt_tokens > 0 ? config_.layers : 1; }
 
   // Bytes of one layer's quantised matrices in the weights' type, if prefill needs them dequantised; else 0.
   uint64_t unpacked_layer_bytes() const;
@@ -55,7 +72,7 @@ class SessionLayout {
   StepResult carve_result(BumpAllocator& allocator) const;
   // `allocator`: buffers of the whole run; `later`: buffers of passes alone, whose memory prefill uses before.
   StepWork carve_step(BumpAllocator& allocator, BumpAllocator& later) const;
-  PrefillWork carve_prefill(BumpAllocator& allocator) const;
+  PrefillWork carve_prefill(const PromptShape& prompt, BumpAllocator& allocator) const;
 
  private:
   void plan_work(PlanInput* input) const;

@@ -27,6 +27,9 @@ struct PromptScores {
 
 struct SessionOptions {
   int64_t prompt_tokens = 0;
+  int64_t most_prompt_tokens =
+      0;                       // of any run that shares the KV cache: the plan is made for it; 0: this is the only one
+  int64_t kept_rows = 0;       // of the prompt: the KV cache of the run before has them. Then there is no `prefix`
   int64_t context_tokens = 0;  // most tokens of the run
   int64_t pass_rows = 1;       // nodes of the largest tree, without a refresh's pending rows
   KvMode kv = KvMode::kAuto;

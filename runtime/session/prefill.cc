@@ -91,23 +91,27 @@ Prefill::Prefill(const SessionPlan& plan, const SessionBuffers& buffers, KvCache
       buffers_(buffers),
       cache_(cache),
       partial_(partial),
-      watcher_(watcher),
-      memory_(plan.memory) {}
+      watcher_(watcher) {}
 
 bool Prefill::run(std::span<const int32_t> ids) {
   Device& device = layout_.device();
   BumpAllocator size(nullptr);
-  layout_.carve_prefill(size);
+  const PromptShape prompt = layout_.prompt();
+  const int64_t segments = segments_for(prompt.tokens);
+  layout_.carve_prefill(prompt, size);
   DeviceBuffer memory = device.allocate(size.used_bytes(), "prefill");
-  DeviceBuffer buffer = device.allocate(memory_.layer_buffer_bytes, "the layer that prefill builds"), stored;
-  if (memory_.stored_layer_bytes > 0) stored = device.allocate(memory_.stored_layer_bytes, "the same layer, quantised");
-  PinnedBuffer staging =
-      device.allocate_pinned(PrefillStaging::bytes(options_.prompt_tokens, layout_.scored()), "the prompt");
+  DeviceBuffer buffer = device.allocate(segments_bytes(exact_, 0, segments), "the layer that prefill builds"), stored;
+  if (layout_.shape().has_low_bit()) {
+    stored = device.allocate(segments_bytes(layout_.shape(), 0, segments), "the same layer, quantised");
+  }
+  PinnedBuffer staging = device.allocate_pinned(
+      PrefillStaging::bytes(options_.prompt_tokens, layout_.segment_tables(), layout_.scored()), "the prompt");
   const DrainBeforeGoing guard(compute_, cache_, options_.prefix);
   BumpAllocator allocator(memory.data());
-  work_ = layout_.carve_prefill(allocator);
+  work_ = layout_.carve_prefill(prompt, allocator);
   work_.layer_buffer = buffer.data();
-  work_.stored_layer = memory_.stored_layer_bytes > 0 ? stored.data() : buffer.data();
+  work_.stored_layer = layout_.shape().has_low_bit() ? stored.data() : buffer.data();
+  if (options_.kept_rows > 0) cache_.keep(options_.kept_rows);
   upload_prompt(ids, staging);
   embed_prompt();
   const bool finished = layers() && draft(ids) && score(staging);
@@ -121,24 +125,35 @@ bool Prefill::run(std::span<const int32_t> ids) {
            .count = layout_.config().hidden},
           compute_);
   compute_.synchronize();
-  cache_.finish_prefill(options_.prompt_tokens);
+  cache_.finish_prefill(finished ? options_.prompt_tokens : options_.kept_rows);
   if (finished && partial_ != nullptr) partial_->finish_prefill(cache_, compute_);
   return finished;
 }
 
 void Prefill::upload_prompt(std::span<const int32_t> ids, const PinnedBuffer& staging) {
   BumpAllocator allocator(staging.data());
-  const PrefillStaging host = PrefillStaging::carve(allocator, options_.prompt_tokens, layout_.scored());
+  const PrefillStaging host =
+      PrefillStaging::carve(allocator, options_.prompt_tokens, layout_.segment_tables(), layout_.scored());
   std::copy(ids.begin(), ids.end(), host.ids);
   for (int64_t i = 0; i < options_.prompt_tokens; ++i) host.positions[i] = static_cast<int32_t>(i);
   compute_.copy(work_.ids, host.ids, ids.size_bytes(), Link::kHostToDevice, "prompt");
   compute_.copy(work_.positions, host.positions, ids.size_bytes(), Link::kHostToDevice, "positions");
-  for (int64_t i = 0; i < work_.segment_count; ++i) {
-    host.segments[i] = built_segment(exact_, work_.layer_buffer, i, options_.prompt_tokens);
+  const int64_t tables = layout_.segment_tables(), count = work_.segment_count;
+  for (int64_t table = 0; table < tables; ++table) {
+    const int64_t in_place = options_.kept_rows > 0 ? cache_.segments_in_place(table) : 0;
+    for (int64_t i = 0; i < count; ++i) {
+      host.segments[table * count + i] = i < in_place
+                                             ? cache_.resident_segment(table, i)
+                                             : built_segment(exact_, work_.layer_buffer, i, options_.prompt_tokens);
+    }
   }
-  work_.host_segments = {host.segments, static_cast<size_t>(work_.segment_count)};
-  compute_.copy(work_.segments, host.segments, static_cast<uint64_t>(work_.segment_count) * sizeof(KvSegment),
+  work_.host_segments = {host.segments, static_cast<size_t>(tables * count)};
+  compute_.copy(work_.segments, host.segments, static_cast<uint64_t>(tables * count) * sizeof(KvSegment),
                 Link::kHostToDevice, "segments");
+}
+
+int64_t Prefill::first_segment(int64_t layer) const {
+  return layout_.segment_tables() > 1 ? layer * work_.segment_count : 0;
 }
 
 void Prefill::embed_prompt() {
@@ -154,6 +169,7 @@ void Prefill::embed_prompt() {
 
 bool Prefill::layers() {
   const int64_t prompt = options_.prompt_tokens, group = layout_.prefill_group(), saved = layout_.saved_rows();
+  const int64_t shift = layout_.group_shift();
   PrefixRun* const prefix = options_.prefix;
   const int64_t layer_count = layout_.config().layers;
   Progress* const progress = watcher_.progress;
@@ -168,24 +184,27 @@ bool Prefill::layers() {
       go_on = false;
       break;
     }
+    if (options_.kept_rows > 0) cache_.bring_layer(layer, work_.stored_layer, *left, compute_);
     restore_saved_rows();
     if (options_.draft != nullptr)
       options_.draft->prefill_layer({layer, work_.hidden, layout_.weights().dtype(), prompt - saved, saved});
     const LayerWeights weights = layer_weights(layer);
     int64_t rows = 0;  // of a group; groups begin at absolute multiples
     for (int64_t first = saved; first < prompt && go_on; first += rows) {
-      rows = std::min(group - first % group, prompt - first);
-      group_rows(weights, first, rows, *left);
+      rows = std::min(group - (first - shift) % group, prompt - first);
+      group_rows({.layer = layer, .weights = weights, .first = first, .rows = rows}, *left);
       go_on = pace.group(saved + (layer * (prompt - saved) + first - saved + rows) / layer_count);
     }
     if (partial_ != nullptr && go_on) {
-      const int64_t scoring = partial_->selects() ? prompt_scoring_rows(prompt, group) : 0;
+      int64_t scoring = partial_->selects() ? prompt_scoring_rows(prompt, group) : 0;
+      if (shift > 0) scoring = std::min(scoring, rows);
       CHECK(scoring <= rows, "scoring=", scoring, " of ", rows);
-      partial_->fill_layer(layer, prompt, work_.host_segments, scoring_queries(layout_, work_.layer, rows, scoring),
-                           compute_);
+      const std::span<const KvSegment> segments = work_.host_segments.subspan(static_cast<size_t>(first_segment(layer)),
+                                                                              static_cast<size_t>(work_.segment_count));
+      partial_->fill_layer(layer, prompt, segments, scoring_queries(layout_, work_.layer, rows, scoring), compute_);
     }
     if (prefix != nullptr) left = layout_.device().make_event();  // the saver waits for one event per layer
-    cache_.store_layer(layer, prompt, built(), compute_, *left);
+    cache_.store_layer(layer, {.end = prompt, .kept = options_.kept_rows}, built(), compute_, *left);
     if (prefix != nullptr && go_on) prefix->layer_stored(layer, cache_, work_.stored_layer, left);
   }
   compute_.synchronize();
@@ -219,7 +238,7 @@ bool Prefill::score(const PinnedBuffer& staging) {
   PromptScores& scores = *options_.scores;
   const int64_t prompt = options_.prompt_tokens;
   BumpAllocator allocator(staging.data());
-  const PrefillStaging host = PrefillStaging::carve(allocator, prompt, true);
+  const PrefillStaging host = PrefillStaging::carve(allocator, prompt, layout_.segment_tables(), true);
   std::copy(scores.next.begin(), scores.next.end(), host.next);
   compute_.copy(work_.next, host.next, scores.next.size() * sizeof(int32_t), Link::kHostToDevice, "next tokens");
   Pace pace(layout_.device(), compute_, watcher_.progress, watcher_.interrupt);
@@ -264,7 +283,8 @@ LayerWeights Prefill::layer_weights(int64_t layer) {
   return weights;
 }
 
-void Prefill::group_rows(const LayerWeights& weights, int64_t first, int64_t rows, const Event& layer_left) {
+void Prefill::group_rows(const Group& group, const Event& layer_left) {
+  const auto& [layer, weights, first, rows] = group;
   const TraceSpan span(compute_, {"from row", first});
   std::byte* const hidden = static_cast<std::byte*>(work_.hidden) +
                             static_cast<uint64_t>(first - layout_.saved_rows()) * layout_.hidden_row_bytes();
@@ -276,7 +296,7 @@ void Prefill::group_rows(const LayerWeights& weights, int64_t first, int64_t row
     const TraceSpan attention(compute_, "attention");
     prefill_attention({.shape = attention_shape(pass),
                        .q = pass.work.qkv,
-                       .segments = work_.segments,
+                       .segments = work_.segments + first_segment(layer),
                        .out = pass.work.attention,
                        .segment_count = work_.segment_count,
                        .first_position = first},

@@ -2,7 +2,9 @@
 // and V of a layer are built in a device buffer, where attention reads them, and the finished layer is copied to its
 // tiers while the next layer begins. The copy takes a few hundredths of a layer's time, so one buffer is enough; the
 // next layer's first rows wait for the copy. Each row crosses the link once, to the host. Rows of a saved prefix are
-// read into the same buffer, once a layer, instead of being computed.
+// read into the same buffer, once a layer, instead of being computed. So are the rows that the run before has left in
+// the cache: from host memory, from the disk, or, low-bit ones and those of the last segments, from the device; the
+// others are read where they are.
 //
 // Low-bit rows are quantised a group at a time, right after RoPE, into a second buffer, and the buffer that attention
 // reads gets their values. So prefill, the tail, block summaries and drafts use the values that are stored, and rows of
@@ -39,6 +41,12 @@ class Prefill {
   bool run(std::span<const int32_t> ids);
 
  private:
+  // Rows [first, first + rows) of a layer, whose products run together.
+  struct Group {
+    int64_t layer;
+    const LayerWeights& weights;
+    int64_t first, rows;
+  };
   void upload_prompt(std::span<const int32_t> ids, const PinnedBuffer& staging);
   void embed_prompt();
   bool layers();
@@ -46,7 +54,8 @@ class Prefill {
   bool draft(std::span<const int32_t> ids);
   bool score(const PinnedBuffer& staging);
   LayerWeights layer_weights(int64_t layer);
-  void group_rows(const LayerWeights& weights, int64_t first, int64_t rows, const Event& layer_left);
+  void group_rows(const Group& group, const Event& layer_left);
+  int64_t first_segment(int64_t layer) const;  // of the layer's, in the tables of segments
   void build_rows(const Pass& pass, const LayerWeights& weights, int64_t first);
   void restore_saved_rows();
   KvCache::BuiltLayer built() const { return {.stored = work_.stored_layer, .exact = work_.layer_buffer}; }
@@ -59,7 +68,6 @@ class Prefill {
   KvCache& cache_;
   PartialRows* const partial_;
   const Watcher watcher_;
-  const MemoryPlan& memory_;
   PrefillWork work_{};
 };
 

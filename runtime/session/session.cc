@@ -16,11 +16,39 @@ std::unique_ptr<PartialRows> make_partial_rows(const SessionLayout& layout) {
   return std::make_unique<PartialKv>(layout.device(), layout.shape(), partial, context);
 }
 
+// Of what the file has done, the part after `before`.
+SpillStats since(const SpillStats& before, SpillStats now) {
+  now.written_bytes -= before.written_bytes;
+  now.read_bytes -= before.read_bytes;
+  now.checksum_ms -= before.checksum_ms;
+  now.verify_wait_ms -= before.verify_wait_ms;
+  now.read_busy_ms -= before.read_busy_ms;
+  return now;
+}
+
+SpillStats spilled(KvCache* cache) {
+  SpillFile* const disk = cache != nullptr ? cache->backing().disk() : nullptr;
+  return disk != nullptr ? disk->stats() : SpillStats();
+}
+
 }  // namespace
 
 Session::~Session() {  // nothing may use the memory when it is freed
   if (plan_.layout.options().prefix != nullptr) plan_.layout.options().prefix->abandon();
   drain(plan_.layout.compute());
+}
+
+Session::Session(SessionPlan plan, std::unique_ptr<KvCache> cache)
+    : plan_(std::move(plan)),
+      follows_(cache != nullptr),
+      spill_before_(spilled(cache.get())),
+      cache_(std::move(cache)) {}
+
+std::unique_ptr<KvCache> Session::take_cache() {
+  drain(plan_.layout.compute());
+  pass_.reset();
+  streamer_.reset();
+  return std::move(cache_);
 }
 
 std::unique_ptr<KvBacking> Session::make_backing() const {
@@ -33,17 +61,19 @@ std::unique_ptr<KvBacking> Session::make_backing() const {
 
 void Session::begin_host_memory(uint64_t beside_bytes) {
   const uint64_t free = plan_.layout.device().host_mem().free_bytes();
-  if (backing_ || free < beside_bytes || free - beside_bytes < KvBacking::pinned_bytes(plan_.memory)) return;
+  if (backing_ || cache_ || free < beside_bytes || free - beside_bytes < KvBacking::pinned_bytes(plan_.memory)) return;
   backing_ = make_backing();
 }
 
 void Session::allocate() {
   const SessionLayout& layout = plan_.layout;
   const SessionOptions& options = layout.options();
-  if (!backing_) backing_ = make_backing();
+  if (!cache_ && !backing_) backing_ = make_backing();
   buffers_ = std::make_unique<SessionBuffers>(plan_);
-  cache_ =
-      std::make_unique<KvCache>(layout.device(), layout.shape(), plan_.memory, layout.pass_rows(), std::move(backing_));
+  if (!cache_) {
+    cache_ = std::make_unique<KvCache>(layout.device(), layout.shape(), plan_.memory, layout.pass_rows(),
+                                       std::move(backing_));
+  }
   if (layout.partial_on()) {
     partial_ = make_partial_rows(layout);
   }
@@ -56,7 +86,8 @@ void Session::allocate() {
 std::optional<int32_t> Session::prefill(std::span<const int32_t> ids, Progress* progress,
                                         const std::atomic<bool>* interrupt) {
   const SessionLayout& layout = plan_.layout;
-  CHECK(static_cast<int64_t>(ids.size()) == layout.options().prompt_tokens && rows() == 0);
+  CHECK(static_cast<int64_t>(ids.size()) == layout.options().prompt_tokens && !pass_);
+  CHECK(rows() >= layout.options().kept_rows, "kept_rows=", layout.options().kept_rows);
   allocate();
   const Watcher watcher{.progress = progress, .interrupt = interrupt};
   if (!Prefill(plan_, *buffers_, *cache_, partial_.get(), watcher).run(ids)) return std::nullopt;
@@ -72,12 +103,12 @@ std::optional<int32_t> Session::prefill(std::span<const int32_t> ids, Progress* 
 
 SessionStats Session::stats() const {
   SessionStats stats;
-  if (cache_) {
+  if (cache_ && !follows_) {
     const BackgroundPinnedBuffer& host = cache_->backing().host_memory();
     stats.host_memory_ms = host.ms();
     stats.host_wait_ms = host.waited_ms();
   }
-  if (disk() != nullptr) stats.spill = disk()->stats();
+  if (disk() != nullptr) stats.spill = since(spill_before_, disk()->stats());
   if (pass_) {
     stats.replayed_steps = pass_->replayed_steps();
     stats.steps_on_device = pass_->steps_on_device();

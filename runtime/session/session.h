@@ -1,7 +1,7 @@
 // One run over one context: the KV cache, the buffers of a step, and the order in which they are used (docs/design.md,
 // section 3). Prefill runs once; then each step verifies a tree and commits its accepted path. Executes the plan that
-// it is given, and frees everything when it is destroyed. Prefill is in prefill.h, target passes are in target_pass.h.
-// Thread: one at a time, except for `interrupt`.
+// it is given, and frees everything when it is destroyed, except a cache that was taken. Prefill is in prefill.h,
+// target passes are in target_pass.h. Thread: one at a time, except for `interrupt`.
 #pragma once
 
 #include <atomic>
@@ -37,7 +37,10 @@ class Session {
   // Allocates nothing. The weights' memory must be reserved; prefill() is the first to read them. The session borrows
   // the plan's compute stream, and with it what the kernels keep on the stream; the stream is idle again once the
   // session is destroyed.
-  explicit Session(SessionPlan plan) : plan_(std::move(plan)) {}
+  //
+  // `cache`: what an earlier session with the same memory plan has left, whose first options.kept_rows rows are those
+  // of this prompt; null: there was none.
+  explicit Session(SessionPlan plan, std::unique_ptr<KvCache> cache = nullptr);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -73,6 +76,9 @@ class Session {
   // Appends the accepted path of the last verified tree to the KV cache; after a partial step, to the pending rows.
   void commit(const Acceptance& acceptance) { pass_->commit(acceptance); }
 
+  // The cache, for a session to follow; nothing else is called afterwards. Null: prefill() was not called.
+  std::unique_ptr<KvCache> take_cache();
+
   const MemoryPlan& plan() const { return plan_.memory; }
   const SessionLayout& layout() const { return plan_.layout; }
   int64_t rows() const { return cache_ ? cache_->rows() : 0; }  // of the full KV
@@ -88,6 +94,8 @@ class Session {
   void allocate();
 
   const SessionPlan plan_;
+  const bool follows_;                  // the cache is an earlier session's
+  const SpillStats spill_before_;       // what that one has done
   std::unique_ptr<KvBacking> backing_;  // until the cache takes it
   std::unique_ptr<SessionBuffers> buffers_;
   std::unique_ptr<KvCache> cache_;

@@ -57,7 +57,9 @@ struct PrefillWork {
   std::byte* matrices;       // one layer's quantised matrices, dequantised; null: none are, or prefill reads the blocks
   std::byte* layer_buffer;   // K and V of the layer that is being built, in segments of exact rows
   std::byte* stored_layer;   // the same in the cache's types; if none is low-bit: layer_buffer
-  KvSegment* segments;       // [segments] of layer_buffer, for the kernels
+  // For the kernels: [segments] of layer_buffer; where rows were kept, [layers, segments], since a layer's may be read
+  // where they are.
+  KvSegment* segments;
   int64_t segment_count;
   std::span<const KvSegment> host_segments;  // the same, for the host
   // Null unless the prompt is scored.
@@ -72,8 +74,9 @@ struct PrefillStaging {
   KvSegment* segments;
   int32_t* next;     // [prompt]; null unless the prompt is scored, as is log_probs
   float* log_probs;  // [prompt]
-  static PrefillStaging carve(BumpAllocator& allocator, int64_t prompt_tokens, bool scored);
-  static uint64_t bytes(int64_t prompt_tokens, bool scored);
+  // `tables`: of segments.
+  static PrefillStaging carve(BumpAllocator& allocator, int64_t prompt_tokens, int64_t tables, bool scored);
+  static uint64_t bytes(int64_t prompt_tokens, int64_t tables, bool scored);
 };
 
 }  // namespace headrace

@@ -82,8 +82,8 @@ std::vector<TextPart> render_chat(const jinja::Template& chat, const Json& messa
   return parts;
 }
 
-std::vector<int32_t> encode_chat(const Tokenizer& tokenizer, const jinja::Template& chat, const ChatMessages& messages,
-                                 bool thinking) {
+std::vector<TextPart> render_chat(const Tokenizer& tokenizer, const jinja::Template& chat, const ChatMessages& messages,
+                                  bool thinking) {
   Json list = Json::array();
   const auto add = [&](const char* role, const std::string& content) {
     std::string valid;
@@ -93,7 +93,12 @@ std::vector<int32_t> encode_chat(const Tokenizer& tokenizer, const jinja::Templa
   if (!messages.system.empty()) add("system", messages.system);
   for (const ChatTurn& turn : messages.earlier) add(turn.assistant ? "assistant" : "user", turn.content);
   add("user", messages.user);
-  return tokenizer.encode(render_chat(chat, list, tokenizer, {.thinking = thinking}), AddBos::kNo);
+  return render_chat(chat, list, tokenizer, {.thinking = thinking});
+}
+
+std::vector<int32_t> encode_chat(const Tokenizer& tokenizer, const jinja::Template& chat, const ChatMessages& messages,
+                                 bool thinking) {
+  return tokenizer.encode(render_chat(tokenizer, chat, messages, thinking), AddBos::kNo);
 }
 
 std::vector<int32_t> end_tokens(const Tokenizer& tokenizer, std::string_view source) {

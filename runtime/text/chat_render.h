@@ -29,6 +29,9 @@ nlohmann::ordered_json parse_chat_messages(std::string_view json, const std::str
 std::vector<TextPart> render_chat(const jinja::Template& chat, const nlohmann::ordered_json& messages,
                                   const Tokenizer& tokenizer, const ChatRenderOptions& options);
 
+// The same of a conversation that ends with a user's turn, followed by the generation prompt.
+std::vector<TextPart> render_chat(const Tokenizer& tokenizer, const jinja::Template& chat, const ChatMessages& messages,
+                                  bool thinking);
 // Token ids of a conversation that ends with a user's turn, followed by the generation prompt.
 std::vector<int32_t> encode_chat(const Tokenizer& tokenizer, const jinja::Template& chat, const ChatMessages& messages,
                                  bool thinking);

@@ -18,12 +18,12 @@ struct Finished {
 };
 
 struct RunOptions {
-  std::string input;                                             // standard input
-  std::vector<std::pair<std::string, std::string>> environment;  // added
-  std::string stdout_path;                                       // instead of a pipe
-  std::vector<std::pair<int, uint64_t>> limits{};                // RLIMIT_…, soft and hard
-  std::vector<int> closed{};                                     // descriptors, of 0 to 2
-  uint64_t file_bytes{};                                         // ulimit -f; 0: none
+  std::string input;                                               // standard input
+  std::vector<std::pair<std::string, std::string>> environment{};  // added
+  std::string stdout_path{};                                       // instead of a pipe
+  std::vector<std::pair<int, uint64_t>> limits{};                  // RLIMIT_…, soft and hard
+  std::vector<int> closed{};                                       // descriptors, of 0 to 2
+  uint64_t file_bytes{};                                           // ulimit -f; 0: none
 };
 
 // Runs HEADRACE_PROGRAM to its end, without HEADRACE_* and XDG_CACHE_HOME of the tests' environment.

@@ -14,7 +14,7 @@ Eagle3Draft::Eagle3Draft(Device& device, const Eagle3Config& config, const Eagle
                   .context_rows = options.context_tokens,
                   .window = options.window,
                   .pass_rows = round_rows(options.tree),
-                  .most_taken_back = options.most_pending},
+                  .most_taken_back = options.shares() ? options.context_tokens : options.most_pending},
                  {.shape = options.tree,
                   .vocab = config.vocab,
                   .map = static_cast<const int32_t*>(weights.views().target_ids),
@@ -51,7 +51,7 @@ void Eagle3Draft::carve(Buffers* buffers) {
 
 uint64_t Eagle3Draft::check_bytes() const {
   const int64_t hidden = config_.hidden, target = config_.target_hidden, qkv = sizes_.qkv_width();
-  return DraftLayer::check_bytes(device_.backend(), sizes_, options_.prompt_tokens,
+  return DraftLayer::check_bytes(device_.backend(), sizes_, options_.planned_tokens(),
                                  {{.n = hidden, .k = target},
                                   {.n = hidden, .k = target, .path = ProductPath::kPrefill},
                                   {.n = qkv, .k = 2 * hidden},

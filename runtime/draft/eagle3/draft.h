@@ -29,6 +29,8 @@ class Eagle3Draft final : public LayerDraft {
   void pass_layer(const LayerInput& input) override;
   void observe(const Tree& tree, const Acceptance& acceptance) override;
   void rewind(int64_t position) override;
+  void resume(std::unique_ptr<KeptDraft> kept, int64_t rows) override;
+  std::unique_ptr<KeptDraft> keep(int32_t next, int64_t position) override;
 
  private:
   struct Work {
@@ -64,6 +66,7 @@ class Eagle3Draft final : public LayerDraft {
   int64_t first_prompt_row() const;   // the first that the window keeps
   int64_t first_feature_row() const;  // the first whose features are kept: no later
   int64_t sink_features() const;      // rows before them
+  int64_t most_sink_features() const;
   void project_prompt(const LayerInput& input, const PromptStates& to);
   void join_prompt(int64_t first, int64_t count, const void* features);
 
@@ -83,6 +86,7 @@ class Eagle3Draft final : public LayerDraft {
   PrefillWork prefill_{};
   std::optional<DraftLayer> layer_;
   std::vector<int32_t> stable_features_;  // parallel to stable_tokens_
+  bool prefilled_ = false;
 };
 
 }  // namespace headrace

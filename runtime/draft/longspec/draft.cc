@@ -38,7 +38,7 @@ void LongSpecDraft::carve(Buffers* buffers) {
   carve_inputs(stable, queries() + stable, buffers);
   work_.hidden = buffers->work.take_bytes(sizes_.bytes(rows * config_.hidden));
   work_.layer = DraftLayerWork::carve(sizes_, rows, queries(), options_.context_tokens, buffers->work);
-  const int64_t kept = options_.prompt_tokens - first_prompt_row();
+  const int64_t kept = most_prompt_rows(options_, shape_, first_prompt_row());
   const int64_t group = std::min(padded(kept), kDraftPrefillGroupRows);
   carve_prompt(kept, buffers);
   prefill_.hidden = buffers->prefill.take_bytes(sizes_.bytes(group * config_.hidden));
@@ -48,7 +48,7 @@ void LongSpecDraft::carve(Buffers* buffers) {
 
 uint64_t LongSpecDraft::check_bytes() const {
   const int64_t hidden = config_.hidden, qkv = sizes_.qkv_width();
-  return DraftLayer::check_bytes(device_.backend(), sizes_, options_.prompt_tokens,
+  return DraftLayer::check_bytes(device_.backend(), sizes_, options_.planned_tokens(),
                                  {{.n = qkv, .k = hidden},
                                   {.n = qkv, .k = hidden, .path = ProductPath::kPrefill},
                                   {.n = sizes_.attended(), .k = hidden}});

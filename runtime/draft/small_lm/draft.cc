@@ -25,7 +25,7 @@ DraftCacheShape cache_shape(const ModelConfig& config, DType type, const DraftSe
                    .head_dim = config.head_dim,
                    .k_type = type,
                    .v_type = type},
-          .context_rows = options.context_tokens - unread_tokens(options),
+          .context_rows = options.context_tokens - (options.shares() ? 0 : unread_tokens(options)),
           .window = options.window,
           .pass_rows = std::max(round_rows(options.tree), most_chain_rows(options)),
           .most_taken_back = options.most_pending,

@@ -220,6 +220,17 @@ TEST(Args, SummarizeTakesPathsAnywhere) {
   EXPECT_EQ(stdin_args.paths, (std::vector<std::string>{"-"}));
 }
 
+TEST(Args, ChatTakesDocumentsOrNone) {
+  const auto args =
+      std::get<ChatArgs>(parse_args({"chat", "a.txt", "-m", "model", "folder", "-sys", "be brief", "-q"}));
+  EXPECT_EQ(args.paths, (std::vector<std::string>{"a.txt", "folder"}));
+  EXPECT_EQ(args.system, "be brief");
+  EXPECT_TRUE(args.output.quiet);
+  EXPECT_TRUE(std::get<ChatArgs>(parse_args({"chat", "-m", "model"})).paths.empty());
+  EXPECT_NE(refusal({"chat", "-m", "model", "a.txt", "-"}).find("'-'"), std::string::npos);
+  EXPECT_NE(refusal({"chat", "a.txt"}).find("-m/--model"), std::string::npos);
+}
+
 TEST(Args, Inspect) {
   const auto args = std::get<InspectArgs>(parse_args({"inspect", "model.gguf", "--tensors"}));
   EXPECT_EQ(args.model, "model.gguf");

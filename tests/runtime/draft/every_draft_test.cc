@@ -19,6 +19,7 @@
 #include "tests/support/stops_at.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tiny_drafts.h"
+#include "tests/support/turns.h"
 
 namespace headrace {
 namespace {
@@ -243,6 +244,71 @@ TEST_P(EveryDraft, SaysItWithAHeadThatWasTrainedShort) {
   EXPECT_EQ(again.token_ids, plain.token_ids);
   EXPECT_EQ(again.draft_window.trained_positions, 512);
   EXPECT_GT(again.speculation.verify_outcome.judged, 0);
+}
+
+// Runs that keep their rows: what they say does not depend on the draft, on how tokens are judged, nor on where the
+// rows are, though the rows of an answer were computed in other passes.
+TEST_P(EveryDraft, SaysItInTurns) {
+  EngineOptions options = engine_options();
+  if (options_.type == SpecType::kEagle3) options.draft.window = 320;  // beyond which it forgets
+  Engine engine(options);
+  GenerateOptions run{.max_tokens = 40, .keep = KeepRows::kAll, .keep_tokens = 2040, .sampling = kSettings[1]};
+  run.ignore_eos = true;
+  run.speculate = false;
+  run.verify = VerifyOptions{.mode = VerifyMode::kFull};
+  const testing::Turns plain = testing::talk(engine, run);
+  run.speculate = true;
+  const bool all = std::get<1>(GetParam()) == DType::kF32;
+  int64_t accepted = 0;
+  for (const KvMode kv : {KvMode::kDevice, KvMode::kHost}) {
+    run.kv = kv;
+    run.verify = VerifyOptions{.mode = VerifyMode::kFull};
+    if (all || kv == KvMode::kHost) {
+      EXPECT_EQ(testing::talk(engine, run, 1000, &accepted), plain);
+    }
+    run.verify = VerifyOptions{.mode = VerifyMode::kLossless, .budget = 64, .interval = 30};
+    if (all || kv == KvMode::kDevice) {
+      EXPECT_EQ(testing::talk(engine, run, 1000, &accepted), plain);
+    }
+    run.pending = {.width = 16, .grown = 160, .nodes = 160, .least = 0.001};
+    if (all) {
+      EXPECT_EQ(testing::talk(engine, run, 1000, &accepted), plain);
+    }
+    run.pending.reset();
+  }
+  run.verify = VerifyOptions{.mode = VerifyMode::kLossless, .partial = PartialKind::kInt8};
+  EXPECT_EQ(testing::talk(engine, run, 1000, &accepted), plain);
+  if (options_.type != SpecType::kNgram) {  // nothing in the text repeats itself
+    EXPECT_GT(accepted, 100);
+  }
+}
+
+// A draft that continues from what the one before has left is right as often as a fresh one.
+TEST_P(EveryDraft, ContinuesWhereTheOneBeforeEnded) {
+  if (options_.type == SpecType::kNgram || std::get<1>(GetParam()) != DType::kF32) return;
+  for (const int64_t window : {int64_t{0}, int64_t{320}}) {
+    EngineOptions options = engine_options();
+    options.draft.window = window;
+    options.draft.tree = parse_tree("chain:3");
+    Engine engine(options), other(options);
+    GenerateOptions run{.max_tokens = 40, .keep = KeepRows::kPrompt, .keep_tokens = 2040, .sampling = kSettings[1]};
+    run.ignore_eos = true;
+    run.verify = VerifyOptions{.mode = VerifyMode::kFull};
+    std::vector<int32_t> text = prompt(3);
+    for (int turn = 0; turn < 3; ++turn) {
+      const GenerateResult kept = engine.generate(text, run, nullptr);
+      EXPECT_EQ(kept.kept_tokens > 0, turn > 0);
+      GenerateOptions alone = run;
+      alone.keep = KeepRows::kNone;
+      const GenerateResult fresh = other.generate(text, alone, nullptr);
+      EXPECT_EQ(kept.token_ids, fresh.token_ids) << turn;
+      EXPECT_EQ(kept.speculation.accepted, fresh.speculation.accepted) << turn << ", window " << window;
+      EXPECT_GT(kept.speculation.accepted, 0);
+      text.insert(text.end(), kept.token_ids.begin(), kept.token_ids.end());
+      const std::vector<int32_t> question = testing::made_up_ids(150, 512, 60);
+      text.insert(text.end(), question.begin(), question.end());
+    }
+  }
 }
 
 // At each depth no more proposals are right than have a token there, and none is right beyond where it is wrong.

@@ -1,0 +1,36 @@
+// Lines that a user types on a terminal, with editing and a history, by libedit (its settings are in ~/.editrc). The
+// prompt and the echo go to stderr, so that stdout has the answers alone. Owns libedit's state. Thread: one.
+#pragma once
+
+#include <histedit.h>
+
+#include <memory>
+#include <string>
+
+namespace headrace {
+
+class LineEditor {
+ public:
+  // Throws Error(kInternal) if libedit cannot start.
+  LineEditor();
+  LineEditor(const LineEditor&) = delete;
+  LineEditor& operator=(const LineEditor&) = delete;
+
+  enum class Outcome { kLine, kEnd, kInterrupt };  // kEnd: Ctrl-D on an empty line; kInterrupt: Ctrl-C
+  Outcome read(std::string* line);                 // without its end
+
+ private:
+  static unsigned char on_interrupt(EditLine* edit, int);
+
+  struct EndEdit {
+    void operator()(EditLine* edit) const { el_end(edit); }
+  };
+  struct EndHistory {
+    void operator()(History* history) const { history_end(history); }
+  };
+  std::unique_ptr<History, EndHistory> history_;
+  std::unique_ptr<EditLine, EndEdit> edit_;  // after the history, which it reads
+  bool interrupted_ = false;
+};
+
+}  // namespace headrace
