@@ -452,7 +452,7 @@ std::vector<int32_t> Engine::encode_plain(std::string_view text) const {
   return impl_->tokenizer->encode(text, AddBos::kYes, SpecialTokens::kAsText);
 }
 
-void Engine::check_prompt(const std::vector<int32_t>& prompt) const { impl_->check_prompt(prompt); }
+void Engine::check_prompt(const std::vector<int32_t>& prompt) const { impl_->check_prompt(prompt, {}); }
 
 GenerateResult Engine::generate(const std::vector<int32_t>& prompt, const GenerateOptions& options,
                                 Progress* progress) {
