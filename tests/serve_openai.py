@@ -60,6 +60,13 @@ def the_package_understands():
             expect(e.code and e.body["message"], e.body)
         else:
             sys.exit(f"serve_openai.py: no {error.__name__}")
+    document = " ".join(f"Sentence {n} of a document." for n in range(100))
+    first, second = (chat(document + question, max_tokens=8) for question in ("What is it?", "How long is it?"))
+    saved = second.usage.prompt_tokens_details.cached_tokens
+    expect(first.usage.prompt_tokens_details.cached_tokens == 0 and saved > 0.9 * first.usage.prompt_tokens,
+           f"{saved} saved tokens of {first.usage.prompt_tokens}")
+    expect(second.model_extra["timings"]["cache_n"] == saved, second.model_extra)
+    expect(second.choices[0].message.content == generate(document + "How long is it?", 8, 0, 0), "with a saved prefix")
     print("serve_openai.py: the openai package agrees")
 
 

@@ -18,7 +18,8 @@ python3 -m venv "$root/python"
 "$root/python/bin/pip" -q install openai
 echo sesame >"$root/keys"
 
-"$program" serve -m "$model" -c 4096 --port 0 --queue 8 --api-key-file "$root/keys" 2>"$root/log" &
+"$program" serve -m "$model" -c 4096 --port 0 --queue 8 --api-key-file "$root/keys" \
+  --prefix-cache "$root/prefixes" 2>"$root/log" &
 server=$!
 for _ in $(seq 300); do
   grep -q '^listening on ' "$root/log" && break

@@ -23,7 +23,7 @@ constexpr std::chrono::seconds kFinish{5};
 thread_local Connection* current = nullptr;
 
 // Accepting waits while too many connections are unserved: they are left to the system's own queue.
-class ConnectionThreads : public httplib::TaskQueue {
+class ConnectionThreads final : public httplib::TaskQueue {
  public:
   explicit ConnectionThreads(size_t count)
       : threads_(start_threads(count, "a thread of the server", [this](size_t) { run(); })) {}

@@ -150,6 +150,20 @@ TEST_F(ServerTest, ErrorsNameTheField) {
   EXPECT_EQ(answer("/v1/completions", completion("x"))["usage"]["completion_tokens"], 12);
 }
 
+TEST_F(ServerTest, ARunThatDoesNotFitIsItsOwnError) {
+  const std::unique_ptr<Engine> small = open_engine(32 * kMiB);
+  used_ = small.get();
+  start();
+  for (const bool stream : {false, true}) {
+    const json error =
+        answer("/v1/completions", completion("x", {{"max_tokens", 50000}, {"stream", stream}}), 400)["error"];
+    EXPECT_EQ(error["code"], "does_not_fit");
+    EXPECT_NE(error["message"].get<std::string>().find("--host-mem"), std::string::npos) << error;
+  }
+  EXPECT_EQ(answer("/v1/completions", completion("x"))["usage"]["completion_tokens"], 12);
+  stop();
+}
+
 TEST_F(ServerTest, TheModelAndItsTokens) {
   start();
   httplib::Client http = client();

@@ -12,23 +12,24 @@ namespace headrace {
 
 using nlohmann::json;
 
-Engine& ServerTest::engine() {
+std::unique_ptr<Engine> ServerTest::open_engine(uint64_t host_mem_bytes) {
   static const TemporaryFolder folder;
-  static const std::unique_ptr<Engine> made = [] {
-    write_tiny_model(folder / "tiny");
-    EngineOptions options;
-    options.model = folder / "tiny";
-    options.ctx_size = 60000;
-    options.device = {.choice = DeviceChoice::kCpu, .threads = 1};
-    return std::make_unique<Engine>(options);
-  }();
+  write_tiny_model(folder / "tiny");
+  EngineOptions options;
+  options.model = folder / "tiny";
+  options.ctx_size = 60000;
+  options.device = {.choice = DeviceChoice::kCpu, .host_mem_bytes = host_mem_bytes, .threads = 1};
+  return std::make_unique<Engine>(options);
+}
+
+Engine& ServerTest::engine() {
+  static const std::unique_ptr<Engine> made = open_engine(0);
   return *made;
 }
 
 ServerTest::ServerTest() {
   usual_.max_tokens = 12;
   usual_.ignore_eos = true;
-  engine();
 }
 
 ServerTest::~ServerTest() { stop(); }
@@ -39,9 +40,9 @@ void ServerTest::start(const ServerOptions& options, Works works) {
   here.port = 0;
   queue_ = std::make_unique<JobQueue>(static_cast<size_t>(options.queue));
   metrics_ = std::make_unique<ServerMetrics>();
-  server_ = std::make_unique<Server>(engine(), here, *queue_, *metrics_);
+  server_ = std::make_unique<Server>(*used_, here, *queue_, *metrics_);
   if (works == Works::kNo) return;
-  worker_ = std::make_unique<Worker>(engine(), *queue_, *metrics_, usual_, WorkerEvents{});
+  worker_ = std::make_unique<Worker>(*used_, *queue_, *metrics_, usual_, WorkerEvents{});
   worker_->load(nullptr);
   server_->set_ready();
   engine_thread_ = std::thread([this] { worker_->run(); });

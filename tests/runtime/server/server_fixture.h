@@ -44,6 +44,8 @@ class ServerTest : public ::testing::Test {
   static void wait_until(const std::function<bool()>& true_at_last);  // fails after 20 s
 
   static Engine& engine();
+  static std::unique_ptr<Engine> open_engine(uint64_t host_mem_bytes);  // 0: the default
+  Engine* used_ = &engine();                                            // by start()
   TemporaryFolder folder_;
   GenerateOptions usual_;
   JobQueue* queue() { return queue_.get(); }
