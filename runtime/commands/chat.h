@@ -25,7 +25,7 @@ namespace headrace {
 struct ChatLine {
   enum class Kind { kQuestion, kEmpty, kNew, kStats, kSave, kHelp, kQuit, kWrong };
   Kind kind = Kind::kEmpty;
-  std::string text;  // the question, the file of /save, or what is wrong with the line
+  std::string text{};  // the question, the file of /save, or what is wrong with the line
 };
 ChatLine parse_chat_line(std::string_view line);
 inline constexpr const char* kChatHelp =
@@ -37,9 +37,9 @@ inline constexpr const char* kChatHelp =
     "Ctrl-C stops an answer; at the prompt, a second one ends the chat.\n";
 
 struct ChatOptions {
-  std::string system;    // message; empty: the template's default
-  std::string document;  // the documents' text, the beginning of the first message; empty: none
-  GenerateOptions generate;
+  std::string system{};    // message; empty: the template's default
+  std::string document{};  // the documents' text, the beginning of the first message; empty: none
+  GenerateOptions generate{};
 };
 
 // Of one answer; each may be empty.

@@ -111,19 +111,17 @@ std::vector<Chunk> KvCache::kept_chunks(int64_t layer) const {
   return layer < host_layers_ ? backed_chunks(resident_, std::min(end, open_[u(layer)])) : std::vector<Chunk>();
 }
 
-// The ring is filled from the layer that is built.
-int64_t KvCache::segments_in_place(int64_t layer) const {
-  if (shape_.has_low_bit()) return 0;
-  return std::min(segment_of(std::max<int64_t>(0, rows_ - kTailRingRows)), resident_segments(layer));
+std::byte* KvCache::segment_in_place(int64_t layer, int64_t index) const {
+  return shape_.has_low_bit() || index >= resident_segments(layer) ? nullptr : resident_data(layer, index);
 }
 
 void KvCache::bring_layer(int64_t layer, std::byte* stored, const Event& free, Stream& compute) {
   const int64_t end = segments_for(rows_), resident = resident_segments(layer), stay = std::min(end, resident);
-  const int64_t first = segments_in_place(layer);
+  if (stay == end && segment_in_place(layer, 0) != nullptr) return;
   compute.wait(free);
-  if (first < stay) {
-    compute.copy(stored + segments_bytes(shape_, 0, first), resident_data(layer, first),
-                 segments_bytes(shape_, first, stay), Link::kWithinDevice, {"kept, layer", layer});
+  if (stay > 0 && segment_in_place(layer, 0) == nullptr) {
+    compute.copy(stored, resident_data(layer, 0), segments_bytes(shape_, 0, stay), Link::kWithinDevice,
+                 {"kept, layer", layer});
   }
   if (stay == end) return;
   std::vector<Extent> later;
@@ -148,7 +146,8 @@ void KvCache::store_layer(int64_t layer, const BuiltRows& built_rows, const Buil
   Stream& out = backing_->out();
   const int64_t touched = segments_for(rows), active = segment_of(rows);  // active may be one past the last touched
   const int64_t resident = resident_segments(layer), stay = std::min(touched, resident);
-  if (first < stay) {
+  const bool in_place = built_rows.kept > 0 && segment_in_place(layer, 0) != nullptr;
+  if (first < stay && !in_place) {
     const uint64_t bytes = segments_bytes(shape_, first, stay);
     out.copy(resident_data(layer, first), segments + segments_bytes(shape_, 0, first), bytes, Link::kWithinDevice,
              {"resident, layer", layer});
@@ -164,7 +163,7 @@ void KvCache::store_layer(int64_t layer, const BuiltRows& built_rows, const Buil
              segments_bytes(shape_, active, active + 1), Link::kWithinDevice, {"open, layer", layer});
   }
   if (layer < host_layers_) open_[u(layer)] = active;
-  fill_ring(layer, rows, built.exact);
+  fill_ring(layer, built_rows, built.exact);
   for (const Chunk& chunk : leaving) {  // last: they may wait for the disk
     if (chunk.tier == Tier::kDisk) backing_->offload_chunk(layer, chunk, chunk_data(chunk));
   }
@@ -185,14 +184,16 @@ std::vector<Chunk> KvCache::backed_chunks(int64_t first, int64_t end) const {
 }
 
 // Copies the last rows of a layer to the ring; they are in at most two segments.
-void KvCache::fill_ring(int64_t layer, int64_t rows, const std::byte* exact) {
+void KvCache::fill_ring(int64_t layer, const BuiltRows& built, const std::byte* exact) {
+  const int64_t rows = built.end;
   const TailViews to = tail(layer);
   const uint64_t k_row = exact_.k_bytes() / u(exact_.kv_heads), v_row = exact_.v_bytes() / u(exact_.kv_heads);
   for (int64_t row = std::max<int64_t>(0, rows - kTailRingRows); row < rows;) {
     const int64_t index = segment_of(row);
     const SegmentRange range = segment_range(index);
     const int64_t count = std::min(rows, range.end()) - row;
-    const std::byte* const k = exact + segments_bytes(exact_, 0, index);
+    const std::byte* const in_place = built.kept > 0 ? segment_in_place(layer, index) : nullptr;
+    const std::byte* const k = in_place != nullptr ? in_place : exact + segments_bytes(exact_, 0, index);
     const std::byte* const v = k + u(range.rows) * exact_.k_bytes();
     headrace::fill_ring({.k = k + u(row - range.begin) * k_row,
                          .v = v + u(row - range.begin) * v_row,

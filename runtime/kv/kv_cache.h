@@ -53,8 +53,9 @@ class KvCache {
   // Of a run after another with the same cache: keeps rows [0, kept) of those that there are. Blocks until no copy is
   // in flight. REQUIRES: nothing reads the backing.
   void keep(int64_t kept);
-  // Segments [0, this) of a layer that prefill reads where they are: rows that were kept, exact, and not of the tail.
-  int64_t segments_in_place(int64_t layer) const;
+  // After keep(): a segment that prefill reads and writes where it stays, resident and of exact rows; null: it is built
+  // elsewhere.
+  std::byte* segment_in_place(int64_t layer, int64_t index) const;
   // Enqueues on `compute` the copy of the other rows that were kept, of a layer that is not stored yet, to where
   // store_layer() will read it, once `free` is done. Layers in order. Throws Error(kStorage).
   void bring_layer(int64_t layer, std::byte* stored, const Event& free, Stream& compute);
@@ -110,7 +111,7 @@ class KvCache {
  private:
   std::byte* resident_data(int64_t layer, int64_t index) const;
   std::byte* active_data(int64_t layer) const;  // the active segment, resident or not
-  void fill_ring(int64_t layer, int64_t rows, const std::byte* exact);
+  void fill_ring(int64_t layer, const BuiltRows& built, const std::byte* exact);
   void append_inside(const int32_t* source, int64_t count, Stream& compute);
   struct CommitTo;
   void commit(const int32_t* source, int64_t count, const CommitTo& to, Stream& compute);

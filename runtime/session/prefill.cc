@@ -15,21 +15,19 @@ namespace {
 
 constexpr size_t kGroupsAhead = 4;  // the host enqueues at most this far ahead: progress and Ctrl-C stay prompt
 
-// Segment `index` of a layer buffer, with the rows that the prompt fills.
-KvSegment built_segment(const RowShape& shape, const std::byte* buffer, int64_t index, int64_t prompt_tokens) {
-  KvSegment segment = segment_view(shape, buffer + segments_bytes(shape, 0, index), index);
+// Segment `index` at `data`, with the rows that the prompt fills.
+KvSegment built_segment(const RowShape& shape, const std::byte* data, int64_t index, int64_t prompt_tokens) {
+  KvSegment segment = segment_view(shape, data, index);
   segment.rows = static_cast<int32_t>(std::min<int64_t>(segment.rows, prompt_tokens - segment.position));
   return segment;
 }
 
-// The destination of row `first` and of the rows after it, up to the end of its segment.
-KvRows rows_from(const RowShape& shape, std::byte* buffer, int64_t first) {
-  const int64_t index = segment_of(first);
-  const SegmentRange range = segment_range(index);
+// The destination of row `first`, in the segment at `data`, and of the rows after it, up to the segment's end.
+KvRows rows_from(const RowShape& shape, std::byte* data, int64_t first) {
+  const SegmentRange range = segment_range(segment_of(first));
   const uint64_t row = static_cast<uint64_t>(first - range.begin), dim = static_cast<uint64_t>(shape.head_dim);
-  std::byte* const k = buffer + segments_bytes(shape, 0, index);
-  std::byte* const v = k + static_cast<uint64_t>(range.rows) * shape.k_bytes();
-  return {.k = k + row * dim * dtype_bytes(shape.k_type),
+  std::byte* const v = data + static_cast<uint64_t>(range.rows) * shape.k_bytes();
+  return {.k = data + row * dim * dtype_bytes(shape.k_type),
           .v = v + row * dim * dtype_bytes(shape.v_type),
           .row_stride = shape.head_dim,
           .head_stride = range.rows * shape.head_dim};
@@ -140,16 +138,22 @@ void Prefill::upload_prompt(std::span<const int32_t> ids, const PinnedBuffer& st
   compute_.copy(work_.positions, host.positions, ids.size_bytes(), Link::kHostToDevice, "positions");
   const int64_t tables = layout_.segment_tables(), count = work_.segment_count;
   for (int64_t table = 0; table < tables; ++table) {
-    const int64_t in_place = options_.kept_rows > 0 ? cache_.segments_in_place(table) : 0;
     for (int64_t i = 0; i < count; ++i) {
-      host.segments[table * count + i] = i < in_place
-                                             ? cache_.resident_segment(table, i)
-                                             : built_segment(exact_, work_.layer_buffer, i, options_.prompt_tokens);
+      host.segments[table * count + i] = built_segment(exact_, exact_segment(table, i), i, options_.prompt_tokens);
     }
   }
   work_.host_segments = {host.segments, static_cast<size_t>(tables * count)};
   compute_.copy(work_.segments, host.segments, static_cast<uint64_t>(tables * count) * sizeof(KvSegment),
                 Link::kHostToDevice, "segments");
+}
+
+std::byte* Prefill::exact_segment(int64_t layer, int64_t index) const {
+  std::byte* const in_place = options_.kept_rows > 0 ? cache_.segment_in_place(layer, index) : nullptr;
+  return in_place != nullptr ? in_place : work_.layer_buffer + segments_bytes(exact_, 0, index);
+}
+
+std::byte* Prefill::stored_segment(int64_t index) const {
+  return work_.stored_layer + segments_bytes(layout_.shape(), 0, index);
 }
 
 int64_t Prefill::first_segment(int64_t layer) const {
@@ -290,8 +294,9 @@ void Prefill::group_rows(const Group& group, const Event& layer_left) {
                             static_cast<uint64_t>(first - layout_.saved_rows()) * layout_.hidden_row_bytes();
   const Pass pass = buffers_.make_pass(work_.layer, work_.positions + first, rows, ProductPath::kPrefill);
   qkv_product(pass, weights, hidden);
-  if (first == layout_.saved_rows()) compute_.wait(layer_left);
-  build_rows(pass, weights, first);
+  const bool in_place = options_.kept_rows > 0 && cache_.segment_in_place(layer, work_.segment_count - 1) != nullptr;
+  if (first == layout_.saved_rows() && !in_place) compute_.wait(layer_left);
+  build_rows(pass, group);
   {
     const TraceSpan attention(compute_, "attention");
     prefill_attention({.shape = attention_shape(pass),
@@ -306,16 +311,18 @@ void Prefill::group_rows(const Group& group, const Event& layer_left) {
 }
 
 // Keys and values of a group, which may span several segments.
-void Prefill::build_rows(const Pass& pass, const LayerWeights& weights, int64_t first) {
+void Prefill::build_rows(const Pass& pass, const Group& group) {
+  const int64_t first = group.first;
   const RowShape& shape = layout_.shape();
   for (int64_t row = 0; row < pass.rows;) {
     const int64_t index = segment_of(first + row);
     const SegmentRange range = segment_range(index);
     const int64_t here = std::min(pass.rows - row, range.end() - (first + row));
-    rotate_rows(pass, weights, row, here, rows_from(exact_, work_.layer_buffer, first + row));
+    std::byte* const exact = exact_segment(group.layer, index);
+    rotate_rows(pass, group.weights, row, here, rows_from(exact_, exact, first + row));
     if (shape.has_low_bit()) {
-      RowsParams rows = rows_of(exact_, shape, built_segment(exact_, work_.layer_buffer, index, options_.prompt_tokens),
-                                built_segment(shape, work_.stored_layer, index, options_.prompt_tokens),
+      RowsParams rows = rows_of(exact_, shape, built_segment(exact_, exact, index, options_.prompt_tokens),
+                                built_segment(shape, stored_segment(index), index, options_.prompt_tokens),
                                 first + row - range.begin, here);
       rows.write_back = true;
       quantise_rows(rows, compute_);
@@ -331,8 +338,8 @@ void Prefill::restore_saved_rows() {
   const int64_t saved = layout_.saved_rows();
   for (int64_t index = 0; index < segments_for(saved); ++index) {
     const SegmentRange range = segment_range(index);
-    dequantise_rows(rows_of(exact_, shape, built_segment(shape, work_.stored_layer, index, options_.prompt_tokens),
-                            built_segment(exact_, work_.layer_buffer, index, options_.prompt_tokens), 0,
+    dequantise_rows(rows_of(exact_, shape, built_segment(shape, stored_segment(index), index, options_.prompt_tokens),
+                            built_segment(exact_, exact_segment(0, index), index, options_.prompt_tokens), 0,
                             std::min(range.end(), saved) - range.begin),
                     compute_);
   }

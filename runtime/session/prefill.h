@@ -3,8 +3,7 @@
 // tiers while the next layer begins. The copy takes a few hundredths of a layer's time, so one buffer is enough; the
 // next layer's first rows wait for the copy. Each row crosses the link once, to the host. Rows of a saved prefix are
 // read into the same buffer, once a layer, instead of being computed. So are the rows that the run before has left in
-// the cache: from host memory, from the disk, or, low-bit ones and those of the last segments, from the device; the
-// others are read where they are.
+// host memory, on the disk, or low-bit. Resident segments of exact rows are then read, and continued, where they are.
 //
 // Low-bit rows are quantised a group at a time, right after RoPE, into a second buffer, and the buffer that attention
 // reads gets their values. So prefill, the tail, block summaries and drafts use the values that are stored, and rows of
@@ -55,8 +54,10 @@ class Prefill {
   bool score(const PinnedBuffer& staging);
   LayerWeights layer_weights(int64_t layer);
   void group_rows(const Group& group, const Event& layer_left);
-  int64_t first_segment(int64_t layer) const;  // of the layer's, in the tables of segments
-  void build_rows(const Pass& pass, const LayerWeights& weights, int64_t first);
+  int64_t first_segment(int64_t layer) const;                    // of the layer's, in the tables of segments
+  std::byte* exact_segment(int64_t layer, int64_t index) const;  // where a layer's exact rows are built
+  std::byte* stored_segment(int64_t index) const;
+  void build_rows(const Pass& pass, const Group& group);
   void restore_saved_rows();
   KvCache::BuiltLayer built() const { return {.stored = work_.stored_layer, .exact = work_.layer_buffer}; }
 

@@ -1,12 +1,11 @@
 // The conversation of headrace chat: its prompts are the template's text, begin with the ids that the cache has, and an
 // error leaves it as it was.
-#include "runtime/commands/chat.h"
-
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <nlohmann/json.hpp>
 
+#include "runtime/commands/chat.h"
 #include "runtime/text/chat_render.h"
 #include "tests/cli/tiny_model.h"
 #include "tests/support/refusal.h"
