@@ -17,7 +17,7 @@ std::string format_devices(const std::vector<DeviceListing>& devices);
 // An engine a device of --devices, or the one of --device if there are none. Prints notes about them.
 std::deque<Engine> open_engines(const EngineOptions& options, const std::vector<DeviceOptions>& devices,
                                 Console* console);
-// "cuda:0 is lost: REASON; the other devices answer report.txt", for a line of a warning.
+// "cuda:0 is lost with report.txt: REASON; the other devices continue", for a warning.
 std::string format_lost(const DeviceOptions& device, const std::string& why, const std::string& document);
 // "12 answered, 3 done before, 0 failed", with `answered` as the word, and what each of several devices did.
 std::string format_batch(const BatchOutcome& outcome, const char* answered, const std::vector<DeviceOptions>& devices);

@@ -122,9 +122,9 @@ class Summarizer {
   // "report.txt: part 2 of 5, 7,900 tokens"; of the summaries: "report.txt: summaries 1, part 1 of 2, ...".
   void print_part(const BatchJob& job, const PartLabel& part, size_t tokens) {
     const MutexLock lock(mutex_);
-    console_.progress().print_line(
-        str(label(job), ": ", part.level > 1 ? str("summaries ", part.level - 1, ", ") : "", "part ", part.part, " of ",
-            part.parts, ", ", format_count(static_cast<int64_t>(tokens)), " tokens"));
+    console_.progress().print_line(str(label(job), ": ", part.level > 1 ? str("summaries ", part.level - 1, ", ") : "",
+                                       "part ", part.part, " of ", part.parts, ", ",
+                                       format_count(static_cast<int64_t>(tokens)), " tokens"));
   }
 
   // The room that a document must leave: the whole answer, but at most a quarter of the context. With -n -1 the answer

@@ -143,9 +143,10 @@ Flag prefix_cache_flag(EngineOptions* o) {
 }
 
 Flag devices_flag(std::vector<DeviceOptions>* out) {
-  return {"--devices", "LIST", list_value<DeviceOptions>(out, listed_device_value),
-          "Several devices, separated by commas, that share the work: cuda:0,cuda:1. --vram is each device's; --host-mem "
-          "and the threads are divided"};
+  return {
+      "--devices", "LIST", list_value<DeviceOptions>(out, listed_device_value),
+      "Several devices, separated by commas, that share the work: cuda:0,cuda:1. --vram is each device's; --host-mem "
+      "and the threads are divided"};
 }
 
 std::vector<Flag> device_flags(DeviceOptions* o) {

@@ -188,10 +188,12 @@ class Batch {
     if (queue_.engines_left() == 0) std::rethrow_exception(lost.error);
     if (options_.events.on_lost) options_.events.on_lost(job, lost.why);
     if (!put_back) {
-      fail(job, Error({.code = ExitCode::kInternal,
-                       .where = job.file,
-                       .what = "two devices were lost with it, the second by " + lost.why,
-                       .hint = ""}), key);
+      fail(job,
+           Error({.code = ExitCode::kInternal,
+                  .where = job.file,
+                  .what = "two devices were lost with it, the second by " + lost.why,
+                  .hint = ""}),
+           key);
     }
   }
 

@@ -32,7 +32,7 @@ struct BatchEvents {  // each may be empty
   std::function<void(const BatchJob& job)> on_begin;
   std::function<void(const BatchJob& job, const GenerateResult& result)> on_result;
   std::function<void(const BatchJob& job, const Error& error)> on_error;
-  std::function<void(const BatchJob& job)> on_skipped;  // its line exists
+  std::function<void(const BatchJob& job)> on_skipped;                       // its line exists
   std::function<void(const BatchJob& job, const std::string& why)> on_lost;  // the job's engine; others are left
 };
 

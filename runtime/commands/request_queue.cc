@@ -33,9 +33,8 @@ std::optional<size_t> RequestQueue::take(size_t engine) {
 }
 
 RequestQueue::Range RequestQueue::split_off() {
-  const auto longest = std::max_element(engines_.begin(), engines_.end(), [](const Engine& a, const Engine& b) {
-    return a.rest.size() < b.rest.size();
-  });
+  const auto longest = std::max_element(engines_.begin(), engines_.end(),
+                                        [](const Engine& a, const Engine& b) { return a.rest.size() < b.rest.size(); });
   Range& rest = longest->rest;
   if (rest.size() == 0) return {};
   // At the middle, if no border shares less. The request before a rest's first is with its engine.

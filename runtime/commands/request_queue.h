@@ -1,6 +1,6 @@
 // Which engine answers which request of a batch. Requests that begin alike are neighbours, and an engine works through
-// such a run of neighbours in order, so that what one request saves serves the next. An engine without work takes a part
-// of another's. Pure. Thread: one at a time.
+// such a run of neighbours in order, so that what one request saves serves the next. An engine without work takes a
+// part of another's. Pure. Thread: one at a time.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,7 @@ class RequestQueue {
     size_t size() const { return end - begin; }
   };
   struct Engine {
-    Range rest;                      // what it takes next
+    Range rest;  // what it takes next
     std::optional<size_t> answering;
     bool lost = false;
   };

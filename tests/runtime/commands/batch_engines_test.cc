@@ -11,6 +11,8 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "offload/host/host_limits.h"
@@ -42,7 +44,9 @@ class BatchEngines : public ::testing::Test {
     batch.answer = [this](const BatchJob& job, const std::string& text) {
       {
         const MutexLock lock(mutex_);
-        EXPECT_EQ(lines().size(), written_) << "an answer is not on the disk";
+        if (reads_lines_) {
+          EXPECT_EQ(lines().size(), written_) << "an answer is not on the disk";
+        }
         taken_[job.engine].push_back(job.index);
       }
       while (job.engine < wait_for_.size() && !wait_for_[job.engine]()) std::this_thread::yield();
@@ -59,7 +63,7 @@ class BatchEngines : public ::testing::Test {
       errors_[job.file] = error.what();
     };
     batch.events.on_lost = [this](const BatchJob& job, const std::string& why) { lost_.emplace_back(job.engine, why); };
-    written_ = lines().size();
+    batch.events.on_begin = [this](const BatchJob&) { written_ = lines().size(); };
     return run_batch(batch);
   }
 
@@ -93,6 +97,7 @@ class BatchEngines : public ::testing::Test {
   std::vector<std::function<bool()>> wait_for_;     // by engine, before each answer
   std::function<void(const BatchJob&)> on_answer_;  // may throw
   std::atomic<bool> interrupt_{false};
+  bool reads_lines_ = true;
   size_t written_ = 0;
   std::map<std::string, std::string> errors_;
   std::vector<std::pair<size_t, std::string>> lost_;
@@ -120,8 +125,8 @@ TEST_F(BatchEngines, ShareTheRequests) {
 TEST_F(BatchEngines, RequestsThatBeginAlikeStayTogether) {
   shared_.assign(24, 3);
   shared_[0] = shared_[12] = 0;
-  // Neither is a whole group ahead, so that neither helps the other out.
-  const auto even = [this](size_t self) { return taken(1 - self) + 1 >= taken(self); };
+  // Neither is ahead, so that neither helps the other out.
+  const auto even = [this](size_t self) { return taken(1 - self) >= taken(self); };
   wait_for_ = {[&] { return even(0); }, [&] { return even(1); }};
   run(2);
   expect_all_answered();
@@ -134,7 +139,8 @@ TEST_F(BatchEngines, RequestsThatBeginAlikeStayTogether) {
 
 TEST_F(BatchEngines, ALostEnginesRequestsAreTakenByTheOthers) {
   on_answer_ = [this](const BatchJob& job) {
-    if (job.engine == 1 && taken(1) == 3) throw_error(ExitCode::kInternal, "cudaMemcpyAsync", "the GPU fell off the bus");
+    if (job.engine == 1 && taken(1) == 3)
+      throw_error(ExitCode::kInternal, "cudaMemcpyAsync", "the GPU fell off the bus");
   };
   wait_for_ = {[this] { return taken(1) >= 3; }};
   const BatchOutcome outcome = run(2);
@@ -157,7 +163,8 @@ TEST_F(BatchEngines, TheLastRequestIsPutBackToo) {
   on_answer_ = [](const BatchJob& job) {
     if (job.engine == 1) throw std::runtime_error("gone");
   };
-  wait_for_ = {[this] { return taken(1) > 0; }, [this] {
+  wait_for_ = {[this] { return taken(1) > 0; },
+               [this] {
                  const MutexLock lock(mutex_);
                  return lines().size() == 1;
                }};
@@ -234,8 +241,10 @@ TEST_F(BatchEngines, AnInterruptionEndsAll) {
 // No engine is to blame, so nothing is put back; the others' answers are written.
 TEST_F(BatchEngines, AFailingResultsFileEndsTheBatch) {
   on_answer_ = [this](const BatchJob& job) {
+    const MutexLock lock(mutex_);
     if (job.index == 5) folder_.write("out.jsonl", "{}\n");
   };
+  reads_lines_ = false;
   EXPECT_THROW(run(2), Error);
   EXPECT_TRUE(lost_.empty());
   EXPECT_LT(taken(0) + taken(1), 24u);
@@ -287,10 +296,11 @@ TEST(EngineShares, KeepToTheLimitsTogether) {
 // Two real engines at the same time give what one gives, greedy and sampled.
 TEST(RealEngines, AnswerAsOneDoes) {
   const TemporaryFolder folder;
-  EngineOptions all{.model = std::string(HEADRACE_TEST_DATA) + "/tiny/llama2",
-                    .device = {.threads = 2},
-                    .want_tokenizer = false,
-                    .prefix_cache = {.folder = folder / "kept"}};
+  EngineOptions all;
+  all.model = HEADRACE_TEST_DATA "/tiny/llama2";
+  all.device.threads = 2;
+  all.want_tokenizer = false;
+  all.prefix_cache.folder = folder / "kept";
   std::vector<std::string> files;
   for (int i = 0; i < 8; ++i) files.push_back(std::to_string(i));
   const auto answers = [&](size_t count) {
@@ -312,7 +322,9 @@ TEST(RealEngines, AnswerAsOneDoes) {
       options.sampling.seed = job.index;
       return engines[job.engine].generate(prompt, options, nullptr);
     };
-    batch.events.on_result = [&](const BatchJob& job, const GenerateResult& result) { ids[job.file] = result.token_ids; };
+    batch.events.on_result = [&](const BatchJob& job, const GenerateResult& result) {
+      ids[job.file] = result.token_ids;
+    };
     EXPECT_EQ(run_batch(batch).answered, 8);
     return ids;
   };
