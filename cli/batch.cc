@@ -1,8 +1,8 @@
-// headrace batch: a file of requests in OpenAI's form, answered one after the other; headrace batch merge.
+// headrace batch: a file of requests in OpenAI's form, answered by one device or several; headrace batch merge.
 #include "runtime/commands/batch.h"
 
-#include <chrono>
 #include <ctime>
+#include <deque>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -10,9 +10,12 @@
 #include "cli/answer_options.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/devices.h"
+#include "cli/print/engines_progress.h"
 #include "cli/print/format.h"
 #include "cli/print/interrupt.h"
 #include "cli/print/report.h"
+#include "cli/print/time_left.h"
 #include "runtime/commands/batch_merge.h"
 #include "runtime/requests/response.h"
 
@@ -27,52 +30,66 @@ class RequestBatch {
         file_(args.requests),
         lines_(own_lines()),
         results_(shard_path(args.results, args.shard), retried(), request_lines()),
-        engine_(console_.with_rates(args.engine)) {}
+        engines_(open_engines(args.engine, args.devices, &console_)),
+        parsed_(engines_.size()),
+        progress_(&console_.progress(), &mutex_, engines_.size()) {}
 
   ExitCode run() {
-    console_.note_engine(engine_);
     BatchOptions batch;
-    batch.options = answer_options(args_.engine, args_.generate, engine_, {"requests"});
+    batch.options = answer_options(args_.engine, args_.generate, engines_.front(), {"requests"});
     check_answered(batch.options);
     for (const RequestFile::Line& line : lines_) batch.files.push_back(file_.name(line));
     batch.results = &results_;
-    size_t next = 0;  // run_batch() takes them in order
-    batch.read = [this, &next](const std::string&) {
-      current_ = &lines_[next++];
-      return file_.read(*current_);
+    batch.engines = engines_.size();
+    batch.shared = shared_beginnings(lines_);
+    batch.mutex = &mutex_;
+    batch.read = [this](const BatchJob& job) {
+      const MutexLock lock(mutex_);
+      return file_.read(lines_[job.index]);
     };
-    batch.answer = [this](const std::string&, const std::string& text) { return answer(text); };
-    batch.result_line = [this](const GenerateResult& result, const LineLabel& label) {
-      return batch_result_line(std::string(label.key), parsed_, result, std::time(nullptr));
+    batch.answer = [this](const BatchJob& job, const std::string& text) { return answer(job, text); };
+    batch.result_line = [this](const BatchJob& job, const GenerateResult& result, const std::string& key) {
+      return batch_result_line(key, parsed_[job.engine], result, std::time(nullptr));
     };
-    batch.error_line = [this](const Error& error, const LineLabel& label) {
-      return batch_error_line(std::string(label.key), current_->custom_id, error);
+    batch.error_line = [this](const BatchJob& job, const Error& error, const std::string& key) {
+      return batch_error_line(key, lines_[job.index].custom_id, error);
     };
-    batch.events.on_begin = [this](size_t index, const std::string& name) {
-      label_ = str("[", index + 1, "/", lines_.size(), "] ", visible(name));
-      console_.progress().set_label(label_);
-    };
-    batch.events.on_result = [this](size_t index, const std::string&, const GenerateResult& result) {
-      console_.note_result(result);
-      console_.progress().print_line(label_ + ": " + format_summary_line(result) + time_left(index));
-    };
-    batch.events.on_error = [this](size_t, const std::string&, const Error& error) { console_.error(error.what()); };
-    batch.events.on_skipped = [this](size_t index, const std::string&) {
-      console_.progress().print_line(label_ + ": done before");
-      skipped_bytes_ += lines_[index].bytes;
-    };
-    for (const RequestFile::Line& line : lines_) left_bytes_ += line.bytes;
-    started_ = std::chrono::steady_clock::now();
+    std::vector<uint64_t> bytes;
+    for (const RequestFile::Line& line : lines_) bytes.push_back(line.bytes);
+    TimeLeft time_left(std::move(bytes));
+    show_events(&batch.events, &time_left);
     const BatchOutcome outcome = run_batch(batch);
-    console_.progress().print_line(str(outcome.answered, " answered, ", outcome.skipped, " done before, ",
-                                       outcome.failed, " failed",
-                                       outcome.interrupted ? "; interrupted, the same command continues" : ""));
-    if (const auto trace = engine_.write_trace()) console_.report_trace(*trace);
+    console_.progress().print_line(format_batch(outcome, "answered", args_.devices));
+    if (const auto trace = engines_.front().write_trace()) console_.report_trace(*trace);
     console_.finish();
     return outcome.exit_code();
   }
 
  private:
+  void show_events(BatchEvents* events, TimeLeft* time_left) {
+    events->on_begin = [this](const BatchJob& job) { progress_.set_label(job.engine, label(job)); };
+    events->on_result = [this, time_left](const BatchJob& job, const GenerateResult& result) {
+      console_.note_result(result);
+      console_.progress().print_line(label(job) + ": " + format_summary_line(result) + time_left->answered(job.index));
+    };
+    events->on_error = [this, time_left](const BatchJob& job, const Error& error) {
+      time_left->passed(job.index);
+      console_.error(error.what());
+    };
+    events->on_skipped = [this, time_left](const BatchJob& job) {
+      time_left->passed(job.index);
+      console_.progress().print_line(label(job) + ": done before");
+    };
+    events->on_lost = [this](const BatchJob& job, const std::string& why) {
+      console_.warn(format_lost(args_.devices[job.engine], why, job.file));
+    };
+  }
+
+  // "[2/5] request-7"
+  std::string label(const BatchJob& job) const {
+    return str("[", job.index + 1, "/", lines_.size(), "] ", visible(job.file));
+  }
+
   std::vector<RequestFile::Line> own_lines() {
     std::error_code error;
     if (std::filesystem::equivalent(args_.requests, args_.results, error)) {
@@ -102,42 +119,33 @@ class RequestBatch {
     }
   }
 
-  GenerateResult answer(const std::string& text) {
-    parsed_ = parse_batch_line(text, file_.source(*current_));
-    const Request& request = parsed_.request;
-    check_document_size(file_.source(*current_), request.text().size(), engine_.document_limit());
+  GenerateResult answer(const BatchJob& job, const std::string& text) {
+    const std::string source = file_.source(lines_[job.index]);
+    Engine& engine = engines_[job.engine];
+    BatchLine& parsed = parsed_[job.engine];
+    parsed = parse_batch_line(text, source);
+    const Request& request = parsed.request;
+    check_document_size(source, request.text().size(), engine.document_limit());
     GenerateOptions options = args_.generate;
     request.apply(&options);
     options.interrupt = interrupt_.flag();
-    options.label = parsed_.custom_id;
+    options.label = parsed.custom_id;
     const std::vector<int32_t> ids = request.kind == RequestKind::kChat && args_.engine.use_chat_template
-                                         ? engine_.encode(request.messages)
-                                         : engine_.encode_plain(request.text());
-    return engine_.generate(ids, options, &console_.progress());
-  }
-
-  // "; 3:20 left": by bytes, from the time of the requests so far, without those done before.
-  std::string time_left(size_t index) {
-    answered_bytes_ += lines_[index].bytes;
-    const uint64_t left = left_bytes_ - answered_bytes_ - skipped_bytes_;
-    if (left == 0) return "";
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
-    return "; " + format_time_left(seconds * static_cast<double>(left) / static_cast<double>(answered_bytes_)) +
-           " left";
+                                         ? engine.encode(request.messages)
+                                         : engine.encode_plain(request.text());
+    return engine.generate(ids, options, &progress_.of(job.engine));
   }
 
   const BatchArgs& args_;
   Interrupt interrupt_;
+  Mutex mutex_;  // of what the engines share: the console, the file of requests
   Console console_;
   RequestFile file_;
   std::vector<RequestFile::Line> lines_;
   ResultsFile results_;
-  Engine engine_;
-  const RequestFile::Line* current_ = nullptr;
-  BatchLine parsed_;
-  std::string label_;  // "[2/5] request-7"
-  std::chrono::steady_clock::time_point started_;
-  uint64_t left_bytes_ = 0, answered_bytes_ = 0, skipped_bytes_ = 0;
+  std::deque<Engine> engines_;
+  std::vector<BatchLine> parsed_;  // an engine's current line
+  EnginesProgress progress_;
 };
 
 }  // namespace

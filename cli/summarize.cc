@@ -1,6 +1,6 @@
-// headrace summarize: documents one after the other, as text, as JSON lines, or as a batch that a rerun continues.
+// headrace summarize: documents as text, as JSON lines, or as a batch that a rerun continues.
 #include <algorithm>
-#include <chrono>
+#include <deque>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -9,9 +9,12 @@
 #include "cli/answer_options.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/devices.h"
+#include "cli/print/engines_progress.h"
 #include "cli/print/format.h"
 #include "cli/print/interrupt.h"
 #include "cli/print/report.h"
+#include "cli/print/time_left.h"
 #include "runtime/commands/batch.h"
 #include "runtime/commands/long_document.h"
 #include "runtime/commands/report.h"
@@ -28,32 +31,41 @@ class Summarizer {
                                 {args.results, args.engine.device.trace_path, args.engine.prefix_cache.folder})),
         console_(args.output, /*streams_text=*/args.results.empty()),
         results_(args.results.empty() ? nullptr : std::make_unique<ResultsFile>(args.results, files_)),
-        engine_(console_.with_rates(args.engine)) {}
+        engines_(open_engines(args.engine, args.devices, &console_)),
+        progress_(&console_.progress(), &mutex_, engines_.size()) {}
 
   ExitCode run() {
-    console_.note_engine(engine_);
     BatchOptions batch;
     batch.files = files_;
     batch.options =
-        answer_options(args_.engine, args_.generate, engine_,
+        answer_options(args_.engine, args_.generate, engines_.front(),
                        {args_.system, args_.instruction, str(args_.split ? 2 : static_cast<int>(args_.truncate))});
     batch.results = results_.get();
-    const ReadOptions reading{.limit = refuses() ? engine_.document_limit() : DocumentLimit(),
+    batch.engines = engines_.size();
+    batch.mutex = &mutex_;
+    const ReadOptions reading{.limit = refuses() ? engines_.front().document_limit() : DocumentLimit(),
                               .interrupt = interrupt_.flag()};
-    batch.read = [&reading](const std::string& file) { return read_document(file, reading); };
-    batch.answer = [this](const std::string& file, const std::string& text) { return answer(file, text); };
-    batch.events.on_begin = [this](size_t index, const std::string& file) { begin(index, file); };
-    batch.events.on_result = [this](size_t index, const std::string& file, const GenerateResult& r) {
-      show(index, file, r);
+    batch.read = [&reading](const BatchJob& job) { return read_document(job.file, reading); };
+    batch.answer = [this](const BatchJob& job, const std::string& text) { return answer(job, text); };
+    TimeLeft time_left(bytes_of(files_));
+    batch.events.on_begin = [this](const BatchJob& job) { begin(job); };
+    batch.events.on_result = [&](const BatchJob& job, const GenerateResult& result) {
+      show(job, result, time_left.answered(job.index));
     };
-    batch.events.on_error = [this](size_t, const std::string& file, const Error& e) { fail(file, e); };
-    batch.events.on_skipped = [this](size_t, const std::string&) {
-      console_.progress().print_line(label_ + ": done before");
+    batch.events.on_error = [&](const BatchJob& job, const Error& error) {
+      time_left.passed(job.index);
+      fail(job.file, error);
     };
-    started_ = std::chrono::steady_clock::now();
+    batch.events.on_skipped = [&](const BatchJob& job) {
+      time_left.passed(job.index);
+      console_.progress().print_line(label(job) + ": done before");
+    };
+    batch.events.on_lost = [this](const BatchJob& job, const std::string& why) {
+      console_.warn(format_lost(args_.devices[job.engine], why, job.file));
+    };
     const BatchOutcome outcome = run_batch(batch);
-    if (files_.size() > 1) sum_up(outcome);
-    if (const auto trace = engine_.write_trace()) console_.report_trace(*trace);
+    if (many()) console_.progress().print_line(format_batch(outcome, "summarized", args_.devices));
+    if (const auto trace = engines_.front().write_trace()) console_.report_trace(*trace);
     console_.finish();
     return outcome.exit_code();
   }
@@ -62,90 +74,86 @@ class Summarizer {
   bool many() const { return files_.size() > 1; }
   bool refuses() const { return args_.truncate == Truncate::kNone && !args_.split; }  // a document that is too long
 
-  void begin(size_t index, const std::string& file) {
-    const std::string shown = visible_name(file);
-    label_ = many() ? str("[", index + 1, "/", files_.size(), "] ", shown) : shown;
-    const std::string name = std::filesystem::path(file).filename().string();
-    console_.progress().set_label(many() ? str("[", index + 1, "/", files_.size(), "] ", name) : "");
-    const bool text = results_ == nullptr && !args_.output.json;
-    if (text && many()) console_.print((index > 0 ? "\n==> " : "==> ") + shown + " <==\n");
+  // "[2/5] docs/a.txt"
+  std::string label(const BatchJob& job) const { return numbered(job, visible_name(job.file)); }
+  std::string numbered(const BatchJob& job, const std::string& name) const {
+    return many() ? str("[", job.index + 1, "/", files_.size(), "] ", name) : name;
   }
 
-  GenerateResult answer(const std::string& file, const std::string& text) {
+  void begin(const BatchJob& job) {
+    const std::string name = std::filesystem::path(job.file).filename().string();
+    progress_.set_label(job.engine, many() ? numbered(job, name) : "");
+    const bool text = results_ == nullptr && !args_.output.json;
+    if (text && many()) console_.print((job.index > 0 ? "\n==> " : "==> ") + visible_name(job.file) + " <==\n");
+  }
+
+  GenerateResult answer(const BatchJob& job, const std::string& text) {
+    const Engine& engine = engines_[job.engine];
     const PromptRules rules{.instruction = args_.instruction.empty() ? "" : "\n\n" + args_.instruction,
                             .truncate = args_.truncate,
-                            .context_tokens = engine_.context_limit(),
+                            .context_tokens = engine.context_limit(),
                             .answer_tokens = answer_room()};
-    const EncodePrompt encode = [this](std::string_view user) {
-      return args_.engine.use_chat_template ? engine_.encode({args_.system, std::string(user)})
-                                            : engine_.encode_plain(user);
+    const EncodePrompt encode = [this, &engine](std::string_view user) {
+      return args_.engine.use_chat_template ? engine.encode({args_.system, std::string(user)})
+                                            : engine.encode_plain(user);
     };
     if (args_.split) {
-      return answer_long(file, text, rules, encode, [&](const std::vector<int32_t>& ids, const PartLabel& part) {
-        if (!part.last) console_.progress().print_line(part_line(part, ids.size()));
-        return generate(file, ids, part.last);
+      return answer_long(job.file, text, rules, encode, [&](const std::vector<int32_t>& ids, const PartLabel& part) {
+        if (!part.last) print_part(job, part, ids.size());
+        return generate(job, ids, part.last);
       });
     }
-    const DocumentPrompt prompt = document_prompt(file, text, rules, encode);
-    GenerateResult result = generate(file, prompt.ids, /*streams=*/true);
+    const DocumentPrompt prompt = document_prompt(job.file, text, rules, encode);
+    GenerateResult result = generate(job, prompt.ids, /*streams=*/true);
     result.left_out = {.whole_tokens = prompt.whole_tokens, .tokens = prompt.left_out_tokens()};
     return result;
   }
 
-  GenerateResult generate(const std::string& file, const std::vector<int32_t>& ids, bool streams) {
+  GenerateResult generate(const BatchJob& job, const std::vector<int32_t>& ids, bool streams) {
     GenerateOptions options = args_.generate;
     // An answer that takes all the room there is would be as long as the part.
     if (!streams && options.max_tokens < 0) options.max_tokens = answer_room();
     options.interrupt = interrupt_.flag();
     if (streams) options.on_text = console_.text_sink();
-    options.label = file;
-    return engine_.generate(ids, options, &console_.progress());
+    options.label = job.file;
+    return engines_[job.engine].generate(ids, options, &progress_.of(job.engine));
   }
 
   // "report.txt: part 2 of 5, 7,900 tokens"; of the summaries: "report.txt: summaries 1, part 1 of 2, ...".
-  std::string part_line(const PartLabel& part, size_t tokens) const {
-    return str(label_, ": ", part.level > 1 ? str("summaries ", part.level - 1, ", ") : "", "part ", part.part, " of ",
-               part.parts, ", ", format_count(static_cast<int64_t>(tokens)), " tokens");
+  void print_part(const BatchJob& job, const PartLabel& part, size_t tokens) {
+    const MutexLock lock(mutex_);
+    console_.progress().print_line(str(label(job), ": ", part.level > 1 ? str("summaries ", part.level - 1, ", ") : "",
+                                       "part ", part.part, " of ", part.parts, ", ",
+                                       format_count(static_cast<int64_t>(tokens)), " tokens"));
   }
 
   // The room that a document must leave: the whole answer, but at most a quarter of the context. With -n -1 the answer
   // takes the rest of the context: a quarter if documents are cut, else at least one token.
   int64_t answer_room() const {
-    const int64_t quarter = engine_.context_limit() / 4, most = args_.generate.max_tokens;
+    const int64_t quarter = engines_.front().context_limit() / 4, most = args_.generate.max_tokens;
     if (most < 0) return refuses() ? 1 : quarter;
     return std::min(most, quarter);
   }
 
-  void show(size_t index, const std::string& file, const GenerateResult& result) {
-    if (args_.output.json) console_.print(result_json(result, {file, ""}) + "\n");
+  void show(const BatchJob& job, const GenerateResult& result, const std::string& time_left) {
+    if (args_.output.json) console_.print(result_json(result, {job.file, ""}) + "\n");
     console_.end_text();
     console_.note_result(result);
     if (results_ != nullptr) {
-      console_.progress().print_line(label_ + ": " + format_summary_line(result) + time_left(index));
+      console_.progress().print_line(label(job) + ": " + format_summary_line(result) + time_left);
     } else {
-      console_.report(result, engine_.describe(), args_.generate.max_tokens);
+      console_.report(result, engines_[job.engine].describe(), args_.generate.max_tokens);
     }
   }
 
-  // Bytes of the documents from each one on, for the time left; computed once.
-  static std::vector<uint64_t> bytes_from(const std::vector<std::string>& files) {
-    std::vector<uint64_t> from(files.size() + 1, 0);
-    for (size_t i = files.size(); i-- > 0;) {
+  static std::vector<uint64_t> bytes_of(const std::vector<std::string>& files) {
+    std::vector<uint64_t> all;
+    for (const std::string& file : files) {
       std::error_code error;
-      const uint64_t bytes = std::filesystem::file_size(files[i], error);
-      from[i] = from[i + 1] + (error ? 0 : bytes);
+      const uint64_t bytes = std::filesystem::file_size(file, error);
+      all.push_back(error ? 0 : bytes);
     }
-    return from;
-  }
-
-  // "; 3:20 left": by bytes, from the time of the documents so far, without those done before.
-  std::string time_left(size_t index) {
-    answered_bytes_ += bytes_from_[index] - bytes_from_[index + 1];
-    const uint64_t left = bytes_from_[index + 1];
-    if (left == 0 || answered_bytes_ == 0) return "";
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
-    return "; " + format_time_left(seconds * static_cast<double>(left) / static_cast<double>(answered_bytes_)) +
-           " left";
+    return all;
   }
 
   void fail(const std::string& file, const Error& error) {
@@ -155,22 +163,14 @@ class Summarizer {
     console_.error(named || file == "-" ? error.what() : file + ": " + error.what());
   }
 
-  void sum_up(const BatchOutcome& outcome) {
-    console_.progress().print_line(str(outcome.answered, " summarized, ", outcome.skipped, " done before, ",
-                                       outcome.failed, " failed",
-                                       outcome.interrupted ? "; interrupted, the same command continues" : ""));
-  }
-
   const SummarizeArgs& args_;
   std::vector<std::string> files_;
   Interrupt interrupt_;
+  Mutex mutex_;  // of what the engines share: the console
   Console console_;
   std::unique_ptr<ResultsFile> results_;
-  Engine engine_;
-  std::string label_;  // "[2/5] docs/a.txt"
-  std::chrono::steady_clock::time_point started_;
-  std::vector<uint64_t> bytes_from_ = bytes_from(files_);
-  uint64_t answered_bytes_ = 0;
+  std::deque<Engine> engines_;
+  EnginesProgress progress_;
 };
 
 }  // namespace

@@ -34,6 +34,7 @@ struct SummarizeArgs {
   EngineOptions engine;
   GenerateOptions generate;
   OutputArgs output;
+  std::vector<DeviceOptions> devices;  // --devices; empty: engine.device
   std::vector<std::string> paths;
   std::string instruction = "Write a short summary of the text above.", system;
   Truncate truncate = Truncate::kNone;
@@ -45,7 +46,8 @@ struct BatchArgs {
   EngineOptions engine;
   GenerateOptions generate;  // of what a request leaves out
   OutputArgs output;
-  std::string requests, results;  // -i, -o
+  std::vector<DeviceOptions> devices;  // --devices; empty: engine.device
+  std::string requests, results;       // -i, -o
   Shard shard;
   bool in_order = false;
 };

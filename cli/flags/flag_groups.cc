@@ -23,6 +23,14 @@ SetFlag device_value(DeviceOptions* out) {
   };
 }
 
+// cpu or cuda:N. With auto or cuda two entries could be the same GPU.
+SetFlag listed_device_value(DeviceOptions* out) {
+  return [out](const std::string& value) {
+    if (value == "cpu" || value.starts_with("cuda:")) return device_value(out)(value);
+    return "'" + value + "' is not one of cpu, cuda:N";
+  };
+}
+
 SetFlag tree_value(std::optional<TreeShape>* out) {
   return [out](const std::string& value) {
     *out = parse_tree(value);  // its error names the flag
@@ -132,6 +140,13 @@ Flag prefix_cache_flag(EngineOptions* o) {
   return {"--prefix-cache", "DIR[:SIZE]", folder_value(&o->prefix_cache.folder, &o->prefix_cache.limit_bytes),
           "Save the KV cache of prompts in DIR, and load from there the longest saved prefix of a new prompt; use at "
           "most SIZE [half of the free space]"};
+}
+
+Flag devices_flag(std::vector<DeviceOptions>* out) {
+  return {
+      "--devices", "LIST", list_value<DeviceOptions>(out, listed_device_value),
+      "Several devices, separated by commas, that share the work: cuda:0,cuda:1. --vram is each device's; --host-mem "
+      "and the threads are divided"};
 }
 
 std::vector<Flag> device_flags(DeviceOptions* o) {

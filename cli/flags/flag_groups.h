@@ -25,6 +25,7 @@ std::vector<Flag> template_flags(EngineOptions* o);
 std::vector<Flag> rope_flags(RopeOverrides* r);
 std::vector<Flag> context_flags(EngineOptions* o);
 Flag prefix_cache_flag(EngineOptions* o);
+Flag devices_flag(std::vector<DeviceOptions>* out);  // a list; check_devices() checks it as a whole
 std::vector<Flag> device_flags(DeviceOptions* o);
 std::vector<Flag> memory_flags(EngineOptions* o);  // device_flags, the cache's data types and --spill
 std::vector<Flag> draft_flags(DraftOptions* o);

@@ -14,6 +14,8 @@ constexpr char kVersion[] = "headrace " HEADRACE_VERSION " (CPU and CUDA)";
 constexpr char kVersion[] = "headrace " HEADRACE_VERSION " (CPU only, built without CUDA)";
 #endif
 
+constexpr size_t kMostDevices = 64;
+
 void add_engine(CLI::App& app, EngineOptions* engine, GenerateOptions* generate) {
   add_flags(app, "Model", model_flags(engine));
   add_flags(app, "Model", template_flags(engine));
@@ -48,6 +50,23 @@ void check_common(const std::string& command, const EngineOptions& engine, const
   check_verify(engine);
   check_model(command, engine);
   if (generate.max_tokens == 0) usage_error(command, "-n/--predict: '0' is neither -1 nor at least 1");
+}
+
+// Of different kinds, the bits of an answer would depend on the device that took it.
+void check_devices(const EngineOptions& engine, const std::vector<DeviceOptions>& devices) {
+  if (devices.size() > kMostDevices) {
+    contradiction(str("--devices lists ", devices.size(), " devices, more than ", kMostDevices));
+  }
+  for (size_t i = 1; i < devices.size(); ++i) {
+    if (devices[i].choice != devices[0].choice) contradiction("--devices mixes cpu and cuda: list one kind");
+    for (size_t j = 0; j < i && devices[i].choice == DeviceChoice::kCuda; ++j) {
+      if (devices[i].cuda_index != devices[j].cuda_index) continue;
+      contradiction(str("--devices lists cuda:", devices[i].cuda_index, " twice"));
+    }
+  }
+  if (devices.size() > 1 && !engine.device.trace_path.empty()) {
+    contradiction("--trace writes a trace of one device, but --devices lists several");
+  }
 }
 
 }  // namespace
@@ -156,6 +175,8 @@ void Parser::add_summarize() {
   add_common(*summarize_app, &summarize.engine, &summarize.generate, &summarize.output);
   exclude_each_other(*summarize_app, {"--system", "--no-chat-template"});
   exclude_each_other(*summarize_app, {"--truncate", "--long"});
+  add_flags(*summarize_app, "Memory and device", {devices_flag(&summarize.devices)});
+  exclude_each_other(*summarize_app, {"--device", "--devices"});
 }
 
 void Parser::add_chat() {
@@ -185,6 +206,8 @@ void Parser::add_batch() {
         "Keep the order of the requests. By default those that begin alike follow one another"}});
   add_common(*batch_app, &batch.engine, &batch.generate, &batch.output);
   exclude_each_other(*batch_app, {"--json", "--output"});
+  add_flags(*batch_app, "Memory and device", {devices_flag(&batch.devices)});
+  exclude_each_other(*batch_app, {"--device", "--devices"});
   merge_app = batch_app->add_subcommand("merge", "Check that the parts of a batch are complete, and join them");
   add_flags(*merge_app, "Batch",
             {{"-i,--input", "FILE", text_value(&batch_merge.requests), "Requests"},
@@ -275,6 +298,10 @@ Command Parser::finish_summarize() {
   if (!summarize.results.empty() && summarize.output.json) {
     contradiction("--json prints to stdout what -o writes to a file: give one of them");
   }
+  check_devices(summarize.engine, summarize.devices);
+  if (summarize.devices.size() > 1 && summarize.results.empty() && !summarize.output.json) {
+    contradiction("--devices needs -o FILE or --json: as text the summaries of several devices would mix");
+  }
   check_common("summarize", summarize.engine, summarize.generate);
   return std::move(summarize);
 }
@@ -290,6 +317,10 @@ Command Parser::finish_chat() {
 Command Parser::finish_batch() {
   if (batch.requests.empty()) usage_error("batch", "-i/--input is required: a file of requests");
   if (batch.results.empty()) usage_error("batch", "-o/--output is required: a file for the results");
+  check_devices(batch.engine, batch.devices);
+  if (batch.devices.size() > 1 && batch.in_order) {
+    contradiction("--in-order keeps the order of the requests, but several --devices answer them at the same time");
+  }
   check_common("batch", batch.engine, batch.generate);
   return std::move(batch);
 }

@@ -74,17 +74,34 @@ void ProgressBar::update(int64_t done) {
   if (!active_) return;
   done_ = done;
   const auto time = now();
-  const bool bar = options_.style == ProgressStyle::kBar;
-  if (time - last_ < (bar ? options_.bar_interval : options_.line_interval)) return;
-  last_ = time;
+  if (!due(time)) return;
   shown_ = true;
   const double seconds = std::chrono::duration<double>(time - began_).count();
-  if (bar) {
-    write(std::string(kEraseLine) + bar_line(done, seconds));
-    drawn_ = true;
-  } else {
-    write(status(done, seconds) + "\n");
-  }
+  draw(options_.style == ProgressStyle::kBar ? bar_line(done, seconds) : status(done, seconds));
+}
+
+void ProgressBar::show(const std::function<std::string()>& status) {
+  if (options_.style == ProgressStyle::kNone) return;
+  const auto time = now();
+  if (last_ == std::chrono::steady_clock::time_point()) last_ = time;  // the first interval begins
+  if (!due(time)) return;
+  std::string text = status();
+  const auto width = static_cast<size_t>(std::max(0, options_.columns - 1));
+  if (options_.style == ProgressStyle::kBar && text.size() > width) text.resize(width);
+  draw(text);
+}
+
+bool ProgressBar::due(std::chrono::steady_clock::time_point time) {
+  const bool bar = options_.style == ProgressStyle::kBar;
+  if (time - last_ < (bar ? options_.bar_interval : options_.line_interval)) return false;
+  last_ = time;
+  return true;
+}
+
+void ProgressBar::draw(const std::string& text) {
+  const bool bar = options_.style == ProgressStyle::kBar;
+  write(bar ? std::string(kEraseLine) + text : text + "\n");
+  drawn_ = bar;
 }
 
 // Ends the display with a line that stays; a stage too short to be shown leaves none.

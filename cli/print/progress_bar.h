@@ -36,6 +36,9 @@ class ProgressBar : public Progress {
   void skip(int64_t done) override;  // excluded from the rate
   void end() override;
 
+  // A status of the caller's in the place of a stage, at the same intervals; `status` is called when it is shown.
+  void show(const std::function<std::string()>& status);
+
   // A prefix for each stage's name: "[2/5] GPL-3". Empty: none.
   void set_label(std::string_view label);
   // Removes the bar, so that other output can be written; the next update shows it again.
@@ -46,6 +49,8 @@ class ProgressBar : public Progress {
  private:
   std::chrono::steady_clock::time_point now() const;
   void write(std::string_view text) const;
+  bool due(std::chrono::steady_clock::time_point time);  // true: the next interval begins
+  void draw(const std::string& text);
   std::string status(int64_t done, double seconds) const;
   std::string bar_line(int64_t done, double seconds) const;
 

@@ -1,11 +1,16 @@
 #include "runtime/commands/batch.h"
 
+#include <exception>
 #include <filesystem>
 #include <iterator>
 #include <new>
+#include <optional>
 #include <set>
+#include <thread>
 
+#include "offload/host/start_thread.h"
 #include "runtime/base/sha256.h"
+#include "runtime/commands/request_queue.h"
 #include "runtime/model/files/hf_directory.h"
 
 namespace headrace {
@@ -44,68 +49,184 @@ ExitCode BatchOutcome::exit_code() const {
 
 namespace {
 
-enum class Outcome { kAnswered, kSkipped, kInterrupted };
-
-Outcome run_document(const BatchOptions& batch, size_t index, std::string* key) {
-  const std::string& file = batch.files[index];
-  const std::string text = batch.read(file);
-  *key = job_key(batch.options, text);
-  if (batch.results != nullptr && batch.results->take(*key)) {
-    if (batch.events.on_skipped) batch.events.on_skipped(index, file);
-    return Outcome::kSkipped;
-  }
-  const GenerateResult result = batch.answer(file, text);
-  const bool interrupted = result.finish_reason == FinishReason::kInterrupted;
-  if (batch.results != nullptr && !interrupted) batch.results->append(batch.result_line(result, {file, *key}));
-  if (batch.events.on_result) batch.events.on_result(index, file, result);
-  return interrupted ? Outcome::kInterrupted : Outcome::kAnswered;
+bool of_the_document(const Error& error) {
+  return error.code() == ExitCode::kBadInput || error.code() == ExitCode::kDoesNotFit;
 }
 
-// Running out of memory fails the document, as exceeding a budget does: a shorter document may fit.
-Outcome try_document(const BatchOptions& batch, size_t index, std::string* key) {
-  try {
-    return run_document(batch, index, key);
-  } catch (const std::bad_alloc&) {
-    throw_error(ExitCode::kDoesNotFit, batch.files[index], "there is no memory left for it, outside the budgets",
-                "Lower --host-mem, or give the program more memory.");
+struct EngineLost {
+  std::exception_ptr error;
+  std::string why;  // on one line
+};
+
+class Batch {
+ public:
+  explicit Batch(const BatchOptions& options)
+      : options_(options),
+        mutex_(options.mutex != nullptr ? *options.mutex : own_mutex_),
+        queue_(options.shared.empty() ? std::vector<size_t>(options.files.size()) : options.shared, options.engines) {
+    CHECK(options.shared.empty() || options.shared.size() == options.files.size());
+    outcome_.engines.resize(options.engines);
   }
-}
+
+  BatchOutcome run() {
+    if (options_.results != nullptr) options_.results->begin();
+    std::vector<std::thread> threads;
+    try {
+      for (size_t engine = 1; engine < options_.engines; ++engine) {
+        threads.push_back(start_thread("the thread of a device", [this, engine] { work(engine); }));
+      }
+    } catch (...) {
+      const MutexLock lock(mutex_);
+      end(std::current_exception());
+    }
+    work(0);
+    for (std::thread& thread : threads) thread.join();
+    const MutexLock lock(mutex_);
+    if (failure_) std::rethrow_exception(failure_);
+    return outcome_;
+  }
+
+ private:
+  void work(size_t engine) {
+    const MutexLock lock(mutex_);
+    try {
+      while (const std::optional<size_t> index = next(engine)) run_job({*index, engine, options_.files[*index]});
+    } catch (...) {
+      end(std::current_exception());
+    }
+  }
+
+  // Waits while other engines may still be lost with their documents. None: the batch is done or ended, or the engine
+  // is lost.
+  std::optional<size_t> next(size_t engine) REQUIRES(mutex_) {
+    while (!ended_ && !outcome_.engines[engine].lost) {
+      if (const std::optional<size_t> index = queue_.take(engine)) return index;
+      if (queue_.done()) break;
+      changed_.wait(mutex_);
+    }
+    return std::nullopt;
+  }
+
+  void end(const std::exception_ptr& failure) REQUIRES(mutex_) {
+    ended_ = true;
+    if (!failure_) failure_ = failure;
+    changed_.notify_all();
+  }
+
+  void run_job(const BatchJob& job) REQUIRES(mutex_) {
+    if (options_.events.on_begin) options_.events.on_begin(job);
+    std::string key;
+    try {
+      try_document(job, &key);
+      queue_.finish(job.engine);
+    } catch (const Error& error) {
+      if (error.code() == ExitCode::kInterrupted) {
+        interrupt();
+      } else if (of_the_document(error)) {
+        fail(job, error, key);
+      } else {
+        throw;
+      }
+      queue_.finish(job.engine);
+    } catch (const EngineLost& lost) {
+      lose(job, lost, key);
+    }
+    changed_.notify_all();
+  }
+
+  // Running out of memory fails the document, as exceeding a budget does: a shorter document may fit.
+  void try_document(const BatchJob& job, std::string* key) REQUIRES(mutex_) {
+    try {
+      run_document(job, key);
+    } catch (const std::bad_alloc&) {
+      throw_error(ExitCode::kDoesNotFit, job.file, "there is no memory left for it, outside the budgets",
+                  "Lower --host-mem, or give the program more memory.");
+    }
+  }
+
+  void run_document(const BatchJob& job, std::string* key) REQUIRES(mutex_) {
+    const std::string text = read(job);
+    *key = job_key(options_.options, text);
+    if (options_.results != nullptr && options_.results->take(*key)) {
+      ++outcome_.skipped;
+      if (options_.events.on_skipped) options_.events.on_skipped(job);
+      return;
+    }
+    const GenerateResult result = answer(job, text);
+    const bool interrupted = result.finish_reason == FinishReason::kInterrupted;
+    if (interrupted) {
+      interrupt();
+    } else {
+      if (options_.results != nullptr) options_.results->append(result_line(job, result, *key));
+      ++outcome_.answered, ++outcome_.engines[job.engine].answered;
+    }
+    if (options_.events.on_result) options_.events.on_result(job, result);
+  }
+
+  std::string read(const BatchJob& job) REQUIRES(mutex_) {
+    const MutexUnlock unlocked(mutex_);
+    return options_.read(job);
+  }
+
+  GenerateResult answer(const BatchJob& job, const std::string& text) REQUIRES(mutex_) {
+    const MutexUnlock unlocked(mutex_);
+    try {
+      return options_.answer(job, text);
+    } catch (const Error& error) {
+      if (of_the_document(error) || error.code() == ExitCode::kInterrupted) throw;
+      throw EngineLost{std::current_exception(), first_line(error)};
+    } catch (const std::bad_alloc&) {
+      throw;
+    } catch (const std::exception& error) {
+      throw EngineLost{std::current_exception(), first_line(error)};
+    }
+  }
+
+  void lose(const BatchJob& job, const EngineLost& lost, const std::string& key) REQUIRES(mutex_) {
+    outcome_.engines[job.engine].lost = true;
+    const bool put_back = queue_.lose(job.engine);
+    if (queue_.engines_left() == 0) std::rethrow_exception(lost.error);
+    if (options_.events.on_lost) options_.events.on_lost(job, lost.why);
+    if (!put_back) {
+      fail(job,
+           Error({.code = ExitCode::kInternal,
+                  .where = job.file,
+                  .what = "two devices were lost with it, the second by " + lost.why,
+                  .hint = ""}),
+           key);
+    }
+  }
+
+  void interrupt() REQUIRES(mutex_) { outcome_.interrupted = ended_ = true; }
+
+  void fail(const BatchJob& job, const Error& error, std::string key) REQUIRES(mutex_) {
+    const bool alike = outcome_.failed == 0 || outcome_.failure == error.code();
+    outcome_.failure = alike ? error.code() : ExitCode::kBadInput;
+    ++outcome_.failed;
+    if (key.empty()) key = job_key(options_.options, "unread file " + job.file);
+    if (options_.results != nullptr) options_.results->append(error_line(job, error, key));
+    if (options_.events.on_error) options_.events.on_error(job, error);
+  }
+
+  std::string result_line(const BatchJob& job, const GenerateResult& result, const std::string& key) const {
+    return options_.result_line ? options_.result_line(job, result, key) : result_json(result, {job.file, key});
+  }
+  std::string error_line(const BatchJob& job, const Error& error, const std::string& key) const {
+    return options_.error_line ? options_.error_line(job, error, key) : error_json(error, {job.file, key});
+  }
+
+  const BatchOptions& options_;
+  Mutex own_mutex_;
+  Mutex& mutex_;
+  CondVar changed_;
+  RequestQueue queue_ GUARDED_BY(mutex_);
+  BatchOutcome outcome_ GUARDED_BY(mutex_);
+  std::exception_ptr failure_ GUARDED_BY(mutex_);
+  bool ended_ GUARDED_BY(mutex_) = false;  // no engine takes another document
+};
 
 }  // namespace
 
-BatchOutcome run_batch(const BatchOptions& batch) {
-  BatchOutcome outcome;
-  if (batch.results != nullptr) batch.results->begin();
-  for (size_t index = 0; index < batch.files.size() && !outcome.interrupted; ++index) {
-    const std::string& file = batch.files[index];
-    if (batch.events.on_begin) batch.events.on_begin(index, file);
-    std::string key;
-    try {
-      switch (try_document(batch, index, &key)) {
-        case Outcome::kAnswered:
-          ++outcome.answered;
-          break;
-        case Outcome::kSkipped:
-          ++outcome.skipped;
-          break;
-        case Outcome::kInterrupted:
-          outcome.interrupted = true;
-          break;
-      }
-    } catch (const Error& error) {
-      if (error.code() == ExitCode::kInterrupted) {
-        outcome.interrupted = true;
-        break;
-      }
-      if (error.code() != ExitCode::kBadInput && error.code() != ExitCode::kDoesNotFit) throw;
-      outcome.failure = outcome.failed == 0 || outcome.failure == error.code() ? error.code() : ExitCode::kBadInput;
-      ++outcome.failed;
-      if (key.empty()) key = job_key(batch.options, "unread file " + file);
-      if (batch.results != nullptr) batch.results->append(batch.error_line(error, {file, key}));
-      if (batch.events.on_error) batch.events.on_error(index, file, error);
-    }
-  }
-  return outcome;
-}
+BatchOutcome run_batch(const BatchOptions& options) { return Batch(options).run(); }
 
 }  // namespace headrace

@@ -1,5 +1,5 @@
-// A batch: documents or requests answered one after the other. A rerun finds a document's line by the request, not by
-// the file name. Owns nothing. Thread: one.
+// A batch: documents or requests answered by one engine, or by several that share a queue. A rerun finds a document's
+// line by the request, not by the file name. Owns the threads of the engines but the first, which runs on the caller's.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cache/base.h"
+#include "offload/host/thread_annotations.h"
 #include "runtime/commands/report.h"
 #include "runtime/commands/results_file.h"
 #include "runtime/engine/engine.h"
@@ -22,34 +23,55 @@ std::string job_key(std::string_view options, std::string_view content);
 // its weights (TensorSource::files()) and, in a directory, config, tokenizer and template.
 std::string files_stamp(const std::vector<FileStamp>& weights);
 
+struct BatchJob {
+  size_t index, engine;
+  const std::string& file;  // BatchOptions::files[index]
+};
+
 struct BatchEvents {  // each may be empty
-  std::function<void(size_t index, const std::string& file)> on_begin;
-  std::function<void(size_t index, const std::string& file, const GenerateResult& result)> on_result;
-  std::function<void(size_t index, const std::string& file, const Error& error)> on_error;
-  std::function<void(size_t index, const std::string& file)> on_skipped;  // its line exists
+  std::function<void(const BatchJob& job)> on_begin;
+  std::function<void(const BatchJob& job, const GenerateResult& result)> on_result;
+  std::function<void(const BatchJob& job, const Error& error)> on_error;
+  std::function<void(const BatchJob& job)> on_skipped;                       // its line exists
+  std::function<void(const BatchJob& job, const std::string& why)> on_lost;  // the job's engine; others are left
 };
 
 struct BatchOptions {
   std::vector<std::string> files;  // or names of requests
   std::string options;             // everything that can change an answer, as text: part of each key
   ResultsFile* results = nullptr;  // null: nothing is written or skipped
-  std::function<std::string(const std::string& file)> read;
-  std::function<GenerateResult(const std::string& file, const std::string& text)> answer;
-  // The lines of `results`, without newline.
-  std::function<std::string(const GenerateResult& result, const LineLabel& label)> result_line = result_json;
-  std::function<std::string(const Error& error, const LineLabel& label)> error_line = error_json;
+  size_t engines = 1;
+  std::vector<size_t> shared{};  // between neighbours (request_queue.h), one for each file; empty: nothing
+  // Locked while any other function than read() and answer() is called, which lock it themselves for what the engines
+  // share. Null: a mutex of run_batch().
+  Mutex* mutex = nullptr;
+  // On the engine's thread. An engine is lost if its answer() throws anything that is not an Error of the document
+  // (kBadInput, kDoesNotFit), kInterrupted or std::bad_alloc.
+  std::function<std::string(const BatchJob& job)> read;
+  std::function<GenerateResult(const BatchJob& job, const std::string& text)> answer;
+  // The lines of `results`, without newline. Empty: result_json() and error_json().
+  std::function<std::string(const BatchJob& job, const GenerateResult& result, const std::string& key)> result_line;
+  std::function<std::string(const BatchJob& job, const Error& error, const std::string& key)> error_line;
   BatchEvents events;
+};
+
+struct EngineOutcome {
+  int64_t answered = 0;
+  bool lost = false;
 };
 
 struct BatchOutcome {
   int64_t answered = 0, skipped = 0, failed = 0;
-  bool interrupted = false;                // the current document has no line; a rerun repeats it
+  bool interrupted = false;                // a document that an engine was at has no line; a rerun repeats it
   ExitCode failure = ExitCode::kBadInput;  // of all failures; kBadInput if they differ
+  std::vector<EngineOutcome> engines;
   ExitCode exit_code() const;
 };
 
 // A document that fails (kBadInput, kDoesNotFit) is reported to on_error and gets a line with `error`; the others
-// continue. Any other Error ends the batch.
+// continue. A lost engine's document is put back into the queue once; if another engine is lost with it, it fails. The
+// last engine that is lost ends the batch with its exception, and so does any other Error, after the other engines have
+// finished their documents.
 BatchOutcome run_batch(const BatchOptions& options);
 
 }  // namespace headrace

@@ -168,6 +168,15 @@ void order_by_beginnings(std::vector<RequestFile::Line>* lines) {
   });
 }
 
+std::vector<size_t> shared_beginnings(const std::vector<RequestFile::Line>& lines) {
+  std::vector<size_t> shared(lines.size(), 0);
+  for (size_t i = 1; i < lines.size(); ++i) {
+    const std::vector<size_t>&before = lines[i - 1].like, &like = lines[i].like;
+    while (shared[i] < std::min(before.size(), like.size()) && before[shared[i]] == like[shared[i]]) ++shared[i];
+  }
+  return shared;
+}
+
 const LineForm& request_lines() {
   static const LineForm form{may_begin_line, parse_line};
   return form;

@@ -53,6 +53,9 @@ class RequestFile {
 // they first appear.
 void order_by_beginnings(std::vector<RequestFile::Line>* lines);
 
+// How much of its beginning each line shares with the line before: of the lengths compared, how many are equal.
+std::vector<size_t> shared_beginnings(const std::vector<RequestFile::Line>& lines);
+
 // The lines that runtime/requests/response.h writes. A line's name is its custom_id; empty: it has none.
 const LineForm& request_lines();
 

@@ -178,6 +178,49 @@ TEST_F(BatchProgram, ShardsJoinToWhatOneRunGives) {
   }
 }
 
+// Two documents with questions each, greedy and sampled.
+TEST_F(BatchProgram, SeveralDevicesAnswerAsOneDoes) {
+  std::vector<json> lines;
+  for (int i = 0; i < 8; ++i) {
+    lines.push_back(completion("r" + std::to_string(i), std::string(1500, i % 2 == 0 ? 'a' : 'b') + std::to_string(i),
+                               {{"temperature", i < 4 ? 0.0 : 0.8}, {"seed", i}}));
+  }
+  lines.push_back(completion("bad", "x", {{"stream", true}}));
+  const std::string in = requests(lines);
+  EXPECT_EQ(batch(in, "one.jsonl").exit_code, 3);
+  const std::vector<std::string> two = {"--devices", "cpu,cpu", "--prefix-cache", *folder_ / "kept"};
+  const Finished finished = batch(in, "two.jsonl", two);
+  EXPECT_EQ(finished.exit_code, 3) << finished.err;
+  EXPECT_NE(finished.err.find("8 answered, 0 done before, 1 failed; cpu "), std::string::npos) << finished.err;
+  EXPECT_NE(finished.err.find("/9] r7: "), std::string::npos) << finished.err;
+  EXPECT_EQ(answers("two.jsonl"), answers("one.jsonl"));
+  const Finished again = batch(in, "two.jsonl", {"--devices", "cpu,cpu,cpu"});
+  EXPECT_NE(again.err.find("0 answered, 8 done before, 1 failed; cpu 0, cpu 0, cpu 0\n"), std::string::npos)
+      << again.err;
+  EXPECT_EQ(answers("two.jsonl"), answers("one.jsonl"));
+  EXPECT_EQ(batch(in, "one.jsonl", {"--devices", "cpu"}).exit_code, 3);
+}
+
+TEST_F(BatchProgram, CtrlCEndsAllDevicesAndARerunContinues) {
+  std::vector<json> lines;
+  for (int i = 0; i < 6; ++i) {
+    lines.push_back(completion("r" + std::to_string(i), std::to_string(i), {{"max_tokens", 300}}));
+  }
+  const std::string in = requests(lines);
+  ASSERT_EQ(batch(in, "whole.jsonl").exit_code, 0);
+  Program program({"batch", "-m", model_, "--ignore-eos", "-t", "1", "-n", "12", "-i", in, "-o", *folder_ / "cut.jsonl",
+                   "--devices", "cpu,cpu"},
+                  Program::Streams::kTerminal);
+  ASSERT_TRUE(program.read_until(" | [")) << "both are on the bar";
+  program.type("\x03");
+  const Finished finished = program.wait();
+  EXPECT_EQ(finished.exit_code, 130) << finished.out;
+  EXPECT_NE(finished.out.find("interrupted, the same command continues; cpu "), std::string::npos) << finished.out;
+  EXPECT_LT(answers("cut.jsonl").size(), 6u);
+  ASSERT_EQ(batch(in, "cut.jsonl", {"--devices", "cpu,cpu"}).exit_code, 0);
+  EXPECT_EQ(answers("cut.jsonl"), answers("whole.jsonl"));
+}
+
 TEST_F(BatchProgram, KillNineLosesNothingAndAnswersNothingTwice) {
   std::vector<json> lines;
   for (int i = 0; i < 12; ++i)

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -118,6 +119,28 @@ TEST_F(ProgramTest, ADocumentLeavesItsSummaryRoom) {
   EXPECT_EQ(clipped.exit_code, 0);
   EXPECT_NE(clipped.err.find("output    38 tokens, "), std::string::npos) << clipped.err;
   EXPECT_NE(clipped.err.find("(length: the context is full before the 8,000 of -n)"), std::string::npos) << clipped.err;
+}
+
+TEST_F(ProgramTest, SeveralDevicesSummarizeAsOneDoes) {
+  for (int i = 0; i < 5; ++i) folder_->write("many/" + std::to_string(i), "Document " + std::to_string(i));
+  const auto texts = [](const std::vector<json>& lines) {
+    std::map<std::string, std::string> by_file;
+    for (const json& line : lines) by_file[line["file"]] = line["text"];
+    return by_file;
+  };
+  const std::vector<std::string> sampled = {*folder_ / "many", "--temp", "0.8", "--seed", "3"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), sampled.begin(), sampled.end());
+    return run("summarize", more);
+  };
+  const auto one = texts(json_lines(with({"--json"}).out));
+  ASSERT_EQ(one.size(), 5u);
+  const Finished two = with({"--devices", "cpu,cpu", "-o", *folder_ / "many.jsonl"});
+  EXPECT_EQ(two.exit_code, 0) << two.err;
+  EXPECT_NE(two.err.find("5 summarized, 0 done before, 0 failed; cpu "), std::string::npos) << two.err;
+  EXPECT_EQ(texts(json_lines(folder_->read("many.jsonl"))), one);
+  EXPECT_NE(with({"-o", *folder_ / "many.jsonl"}).err.find("5 done before"), std::string::npos);
+  EXPECT_EQ(texts(json_lines(with({"--devices", "cpu,cpu", "--json"}).out)), one);
 }
 
 TEST_F(ProgramTest, ABatchIsSkippedWhereItIsDone) {

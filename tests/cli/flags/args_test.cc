@@ -180,6 +180,43 @@ TEST(Args, DeviceMayNameAGpu) {
   }
 }
 
+TEST(Args, DevicesAreAListOfOneKind) {
+  const std::vector<std::string> base = {"batch", "-m", "model", "-i", "in", "-o", "out"};
+  const auto with = [&base](const std::vector<std::string>& more) {
+    std::vector<std::string> args = base;
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  };
+  EXPECT_TRUE(std::get<BatchArgs>(parse_args(base)).devices.empty());
+  const auto gpus = std::get<BatchArgs>(parse_args(with({"--devices", "cuda:1,cuda:0"}))).devices;
+  ASSERT_EQ(gpus.size(), 2u);
+  EXPECT_EQ(gpus[0].choice, DeviceChoice::kCuda);
+  EXPECT_EQ(gpus[0].cuda_index, 1);
+  EXPECT_EQ(gpus[1].cuda_index, 0);
+  const auto cpus = std::get<BatchArgs>(parse_args(with({"--devices", "cpu,cpu,cpu"}))).devices;
+  ASSERT_EQ(cpus.size(), 3u);
+  EXPECT_EQ(cpus[2].choice, DeviceChoice::kCpu);
+  EXPECT_EQ(std::get<BatchArgs>(parse_args(with({"--devices", "cpu", "--in-order"}))).devices.size(), 1u);
+
+  EXPECT_NE(refusal(with({"--devices", "cpu,gpu"})).find("'gpu' is not one of cpu, cuda:N"), std::string::npos);
+  EXPECT_NE(refusal(with({"--devices", "cuda:0,auto"})).find("'auto'"), std::string::npos);
+  EXPECT_NE(refusal(with({"--devices", ""})).find("''"), std::string::npos);
+  EXPECT_NE(refusal(with({"--devices", "cuda:0,cuda:1,cuda:0"})).find("lists cuda:0 twice"), std::string::npos);
+  EXPECT_NE(refusal(with({"--devices", "cuda:0,cpu"})).find("mixes cpu and cuda"), std::string::npos);
+  EXPECT_NE(refusal(with({"--devices", "cpu,cpu", "--in-order"})).find("--in-order"), std::string::npos);
+  EXPECT_NE(refusal(with({"--devices", "cpu,cpu", "--trace", "t"})).find("--trace"), std::string::npos);
+  EXPECT_NE(refusal(with({"--devices", "cpu", "--device", "cpu"})).find("excludes"), std::string::npos);
+  std::string many = "cpu";
+  for (int i = 0; i < 64; ++i) many += ",cpu";
+  EXPECT_NE(refusal(with({"--devices", many})).find("lists 65 devices"), std::string::npos);
+
+  const std::vector<std::string> text = {"summarize", "-m", "model", "a.txt", "--devices", "cpu,cpu"};
+  EXPECT_NE(refusal(text).find("--devices needs -o FILE or --json"), std::string::npos);
+  std::vector<std::string> as_json = text;
+  as_json.push_back("--json");
+  EXPECT_EQ(std::get<SummarizeArgs>(parse_args(as_json)).devices.size(), 2u);
+}
+
 TEST(Args, ListDevicesNeedsNothingElse) {
   EXPECT_TRUE(std::holds_alternative<DevicesArgs>(parse_args({"--list-devices"})));
   EXPECT_TRUE(std::holds_alternative<DevicesArgs>(parse_args({"generate", "--list-devices"})));

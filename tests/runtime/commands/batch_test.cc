@@ -31,11 +31,12 @@ class Jobs : public ::testing::Test {
     batch.files = files;
     batch.options = options;
     batch.results = &results;
-    batch.read = [&](const std::string& file) {
-      if (!texts_.contains(file)) throw_error(ExitCode::kBadInput, file, "no such file");
-      return texts_.at(file);
+    batch.read = [&](const BatchJob& job) {
+      if (!texts_.contains(job.file)) throw_error(ExitCode::kBadInput, job.file, "no such file");
+      return texts_.at(job.file);
     };
-    batch.answer = [&](const std::string& file, const std::string& text) {
+    batch.answer = [&](const BatchJob& job, const std::string& text) {
+      const std::string& file = job.file;
       answered_.push_back(file);
       if (text == "too long") throw_error(ExitCode::kBadInput, file, "is too long");
       if (text == "too much") throw_error(ExitCode::kDoesNotFit, file, "does not fit");
@@ -47,7 +48,7 @@ class Jobs : public ::testing::Test {
       result.finish_reason = text == "ctrl-c" ? FinishReason::kInterrupted : FinishReason::kStop;
       return result;
     };
-    batch.events.on_skipped = [&](size_t, const std::string& file) { skipped_.push_back(file); };
+    batch.events.on_skipped = [&](const BatchJob& job) { skipped_.push_back(job.file); };
     return run_batch(batch);
   }
 
@@ -200,8 +201,8 @@ TEST_F(Jobs, WithoutAFileNothingIsSkipped) {
   BatchOptions batch;
   batch.files = {"a", "a"};
   int answers = 0;
-  batch.read = [](const std::string&) { return "A"; };
-  batch.answer = [&](const std::string&, const std::string&) {
+  batch.read = [](const BatchJob&) { return "A"; };
+  batch.answer = [&](const BatchJob&, const std::string&) {
     ++answers;
     return GenerateResult();
   };

@@ -43,6 +43,11 @@ class Requests : public ::testing::Test {
     return names;
   }
 
+  std::vector<size_t> shared(const std::string& text) {
+    RequestFile file = open(text);
+    return shared_beginnings(file.lines());
+  }
+
   TemporaryFolder folder_;
   const std::string in_ = folder_ / "in.jsonl", out_ = folder_ / "out.jsonl";
 };
@@ -65,6 +70,14 @@ TEST_F(RequestFiles, TheLastLineMayLackItsNewline) {
   const std::string text = line_of("a") + line_of("b");
   RequestFile file = open(text.substr(0, text.size() - 1));
   EXPECT_EQ(file.read(file.lines()[1]) + "\n", line_of("b"));
+}
+
+// The lengths that are compared are 1,024, 4,096 and 16,384 bytes.
+TEST_F(RequestFiles, NeighboursShareBeginnings) {
+  const std::string system(2000, 's'), document = system + std::string(3000, 'd');
+  EXPECT_EQ(shared(line_of("a", document + "1") + line_of("b", document + "2") + line_of("c", system + "3") +
+                   line_of("d", "short") + line_of("e", "short") + line_of("f", document)),
+            (std::vector<size_t>{0, 2, 1, 0, 0, 0}));
 }
 
 TEST_F(RequestFiles, AreRefused) {
