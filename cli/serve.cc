@@ -36,7 +36,9 @@ ExitCode run_serve(const ServeArgs& args) {
   ServerMetrics metrics;
   Server server(engine, args.server, queue, metrics);
   signals.call([&queue] { queue.close(); });
-  Worker worker(engine, queue, metrics, args.generate, report_to(console));
+  GenerateOptions usual = args.generate;
+  usual.keep = KeepRows::kPrompt;
+  Worker worker(engine, queue, metrics, usual, report_to(console));
   try {
     worker.load(&console.progress());
     server.set_ready();

@@ -124,7 +124,7 @@ std::string format_report(const GenerateResult& result, const std::string& engin
   text +=
       str("  prompt    ", format_count(result.prompt_tokens), " tokens, ",
           t.ttft_ms > 0 ? str(format_rate(t.prefill_tokens_per_s),
-                              result.prefix.rows + result.kept_tokens > 0 ? " tokens/s of those computed" : " tokens/s",
+                              result.reused_tokens() > 0 ? " tokens/s of those computed" : " tokens/s",
                               "; first token after ", format_duration(t.ttft_ms / 1e3))
                         : std::string("interrupted before the first token"),
           "\n");
@@ -204,7 +204,7 @@ std::string format_summary_line(const GenerateResult& result) {
 std::string format_chat_line(const GenerateResult& result) {
   const Timings& t = result.timings;
   const auto tokens = static_cast<int64_t>(result.token_ids.size());
-  const int64_t read = result.prompt_tokens - result.kept_tokens - result.prefix.rows;
+  const int64_t read = result.prompt_tokens - result.reused_tokens();
   return str(format_count(tokens), tokens == 1 ? " token" : " tokens",
              t.decode_tokens > 0 ? str(", ", format_rate(t.decode_tokens_per_s), " tokens/s") : "", "; ",
              format_count(read), " of ", format_count(result.prompt_tokens), " tokens read",

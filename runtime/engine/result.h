@@ -80,6 +80,9 @@ struct GenerateResult {
   std::vector<std::string> plain_products{};  // that a slower kernel runs (kernels/product/op.h); of the engine's runs
   std::optional<Prediction> predicted{};      // where the machine's rates are known
   double link_peak_gb_per_s = 0;              // to the device, by the kept profile; 0: nobody measured it
+
+  // Of the prompt, whose rows were not computed.
+  int64_t reused_tokens() const { return prefix.rows + kept_tokens; }
 };
 
 // The same tokens, ended for the same reason: what a lossless run owes to plain decoding.

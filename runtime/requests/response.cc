@@ -19,8 +19,8 @@ double per_second(int64_t count, double ms) {
 
 ordered_json timings_json(const GenerateResult& result) {
   const Timings& t = result.timings;
-  const int64_t computed = result.prompt_tokens - result.prefix.rows;
-  ordered_json out = {{"cache_n", result.prefix.rows},
+  const int64_t computed = result.prompt_tokens - result.reused_tokens();
+  ordered_json out = {{"cache_n", result.reused_tokens()},
                       {"prompt_n", computed},
                       {"prompt_ms", to_decimals(t.ttft_ms, 3)},
                       {"prompt_per_second", per_second(computed, t.ttft_ms)},
@@ -46,7 +46,7 @@ ordered_json usage_json(const GenerateResult& result) {
   return {{"prompt_tokens", result.prompt_tokens},
           {"completion_tokens", answered},
           {"total_tokens", result.prompt_tokens + answered},
-          {"prompt_tokens_details", {{"cached_tokens", result.prefix.rows}}}};
+          {"prompt_tokens_details", {{"cached_tokens", result.reused_tokens()}}}};
 }
 
 ordered_json body_json(const std::string& key, const Request& request, const GenerateResult& result, int64_t created) {

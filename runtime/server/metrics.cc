@@ -24,7 +24,7 @@ void ServerMetrics::ran(const GenerateResult& result, double queue_seconds, doub
   ++sums_.runs;
   if (result.finish_reason == FinishReason::kInterrupted) ++sums_.cancelled;
   sums_.prompt_tokens += result.prompt_tokens;
-  sums_.saved_tokens += result.prefix.rows;
+  sums_.saved_tokens += result.reused_tokens();
   sums_.generated_tokens += static_cast<int64_t>(result.token_ids.size());
   sums_.queue_seconds += queue_seconds;
   sums_.run_seconds += run_seconds;
