@@ -35,7 +35,7 @@ TEST_F(EnginesProgressTest, OneEnginesIsTheBarItself) {
   all.of(0).begin("prefill", "tokens", 100);
   time_ += milliseconds(5000);
   all.of(0).update(50);
-  EXPECT_EQ(out_, "[1/2] a prefill 50%, 50 of 100 tokens, 10 tokens/s, 0:05 left\n");
+  EXPECT_EQ(out_, "[1/2] a prefill 50%, 50 of 100 tokens, 10.0 tokens/s, 0:05 left\n");
 }
 
 TEST_F(EnginesProgressTest, SeveralShareALine) {
