@@ -110,8 +110,7 @@ struct TailGroup {
     const int length = min(kPathRows, static_cast<int>(params.path_stride));
     for (int i = threadIdx.x; i < (last - first + 1) * length; i += kThreads) {
       const int64_t query = first + i / length;
-      shared.path[i / length][i % length] =
-          static_cast<int16_t>(params.path[query * params.path_stride + i % length]);
+      shared.path[i / length][i % length] = static_cast<int16_t>(params.path[query * params.path_stride + i % length]);
     }
     if (threadIdx.x <= last - first) shared.deepest[threadIdx.x] = params.positions[first + threadIdx.x];
   }

@@ -43,8 +43,8 @@ PendingTreeLimits pending_limits(const RunContext& context, const GenerateOption
   const bool cuda = context.device.backend() == Backend::kCuda;
   if (const std::optional<DType> copy = setup.session.partial.shape.copy) {
     if (!cuda || !streams) return {.width = 0};
-    // A copy is wrong where two tokens are nearly as likely: what their ranks say is sharp, and the second is kept there
-    // alone (docs/measuring.md, "Lossless partial verification"). A draft's guesses take rows, too.
+    // A copy is wrong where two tokens are nearly as likely: what their ranks say is sharp, and the second is kept
+    // there alone (docs/measuring.md, "Lossless partial verification"). A draft's guesses take rows, too.
     return {.width = model != nullptr ? 8 : 4,
             .grown = kMaxPassNodes,
             .nodes = kMaxPassNodes,

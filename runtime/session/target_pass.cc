@@ -157,8 +157,8 @@ void TargetPass::rank(int64_t rows) {
                 compute_);
 }
 
-// Rows of a growing step. On a GPU, where a few more rows cost little, they are rounded up to a few sizes, so that a few
-// graphs serve all steps. The last node is repeated to fill them, in pass rows that no query reads before their own
+// Rows of a growing step. On a GPU, where a few more rows cost little, they are rounded up to a few sizes, so that a
+// few graphs serve all steps. The last node is repeated to fill them, in pass rows that no query reads before their own
 // nodes are there.
 int64_t TargetPass::growth_rows(int64_t rows, int64_t first) const {
   constexpr int64_t kAtATime = 16;  // up to here powers of two

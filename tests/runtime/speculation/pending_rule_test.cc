@@ -148,7 +148,7 @@ class DicedText {
   std::mt19937 random_;
   std::extreme_value_distribution<double> gumbel_{0.0, 1.0};
   PendingTree tree_;
-  RunningMean forward_;  // tokens of the first choices a step
+  RunningMean forward_;                // tokens of the first choices a step
   std::map<int32_t, int32_t> truths_;  // after a token
   double noise_ = 0, predicted_ = 0;
   int32_t next_token_ = 1;
