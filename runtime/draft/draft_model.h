@@ -75,8 +75,8 @@ class DraftModel {
   virtual std::vector<std::string> damage() const { return {}; }  // of its loaded weights, as in WeightStore
   virtual SpecType type() const = 0;
   virtual std::string name() const { return spec_type_name(type()); }  // for reports
-  virtual TreeLimits tree() const = 0;   // the largest tree
-  virtual bool tunes_trees() const = 0;  // --tree auto: steps may use smaller trees
+  virtual TreeLimits tree() const = 0;                                 // the largest tree
+  virtual bool tunes_trees() const = 0;                                // --tree auto: steps may use smaller trees
   // The states that a saved prefix must have so that the draft can start after it. Calls `fingerprint` at most once per
   // model, because that may read all of the draft's files.
   virtual DraftNeeds needs(const DraftRun&, const WeightsFingerprint&) const { return {}; }
