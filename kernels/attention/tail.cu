@@ -7,11 +7,8 @@
 // it (for f16, down to 2^-24 of the row's largest).
 //
 // Where all rows of a group are committed, every query reads the same ones, and the group is read once for the block.
-// Else it is read once for each run of queries whose paths have the same rows there: the queries of a narrow tree share
-// nearly all of theirs. The sums are kept for those queries' rows of q alone. They are selected, not multiplied with 0:
-// a candidate whose values are not finite must not reach another one's sums.
-#include <climits>
-
+// Else each query's own rows are read one after the other, and their sums are kept for that query's rows of q alone.
+// They are selected, not multiplied with 0: a candidate whose values are not finite must not reach another one's sums.
 #include "kernels/attention/bodies.h"
 #include "kernels/attention/launch.cuh"
 #include "kernels/attention/rows.cuh"
@@ -25,7 +22,6 @@ constexpr int kGroup = kTailGroup, kGroups = static_cast<int>((kTailWindow + kPr
 constexpr int kRows = 16, kThreads = 32 * kGroups;
 constexpr int kChunk = 64;  // elements of head_dim summed at once; a chunk is named by its first element
 constexpr int kParts = 3;   // of a weight
-constexpr int kPathRows = kGroups * kGroup;  // of a query's path that a block keeps
 static_assert(kPrefixTile % kGroup == 0 && kGroup == 16 && kRows <= kGroups && kRowsDim % kChunk == 0);
 
 struct TailShared {
@@ -39,9 +35,6 @@ struct TailShared {
   int place[kRows];                   // of [queries, heads]
   int first, last, committed;         // groups that any row sees; rows in the full KV
   int rows;                           // existing rows
-  int end[kGroups];                   // TailGroup::each()
-  int deepest[kRows];                 // positions of the block's queries
-  int16_t path[kRows][kPathRows];     // their paths: every step of a search would wait for global memory
 };
 static_assert(sizeof(TailShared) <= 99 * 1024);
 
@@ -75,7 +68,6 @@ struct TailGroup {
   __device__ TailGroup(const TailAttentionParams& of, TailShared& memory)
       : params(of), shared(memory), dim(static_cast<int>(of.shape.head_dim)) {
     const int rows = min(kRows, static_cast<int>(of.shape.queries) * heads_each() - begin());
-    load_paths(begin() / heads_each(), (begin() + rows - 1) / heads_each());
     const int row = warp == 0 ? threadIdx.x % kRows : warp - 1, heads = heads_each();
     if (row >= kRows) return;
     const int packed = begin() + min(row, rows - 1), query = packed / heads;
@@ -105,21 +97,6 @@ struct TailGroup {
   __device__ static int kv_head() { return blockIdx.y; }
   __device__ static int begin() { return blockIdx.x * kRows; }  // index among queries x heads of a KV head
 
-  // Of queries [first, last], by the block. What is beyond the end of a path is not used.
-  __device__ void load_paths(int first, int last) const {
-    const int length = min(kPathRows, static_cast<int>(params.path_stride));
-    for (int i = threadIdx.x; i < (last - first + 1) * length; i += kThreads) {
-      const int64_t query = first + i / length;
-      shared.path[i / length][i % length] = static_cast<int16_t>(params.path[query * params.path_stride + i % length]);
-    }
-    if (threadIdx.x <= last - first) shared.deepest[threadIdx.x] = params.positions[first + threadIdx.x];
-  }
-  __device__ int path_row(int query, int level) const {
-    if (level < kPathRows) return shared.path[query - shared.query[0]][level];
-    return params.path[query * params.path_stride + level];
-  }
-  __device__ int position_of(int query) const { return shared.deepest[query - shared.query[0]]; }
-
   // By a warp; elements beyond dim are 0.
   __device__ void load_query(int row, int64_t from) {
     const uint16_t* const q = static_cast<const uint16_t*>(params.q) + from;
@@ -131,47 +108,34 @@ struct TailGroup {
     for (int d = threadIdx.x % 32; d < kRowsDim; d += 32) shared.q[row][d] = d < dim ? q[d] : 0;
   }
 
-  // Calls see(group, owner) for the warp's groups. The rows are those of queries [owner, shared.end[warp]), and of no
-  // others; of all of them, where the group is committed: then owner is -1.
+  // Calls see(group, owner) for the warp's groups; owner: the query that the rows belong to, or -1 if all share them.
   template <typename See>
   __device__ void each(const See& see) const {
     const int first = shared.first;
 #pragma unroll 1
     for (int group = first + (warp + kGroups - first % kGroups) % kGroups; group <= shared.last; group += kGroups) {
       const bool all = (group + 1) * kGroup <= shared.committed;
-      if (all) shared.end[warp] = INT_MAX;
-#pragma unroll 1  // the bounds are reread each time: registers are scarce where this is inlined
-      for (int owner = all ? -1 : shared.query[0]; owner <= shared.query[kRows - 1]; owner = shared.end[warp]) {
-        if (!all) find_end(group, owner);
-        if (owner < 0 || reaches(group, owner)) see(group, owner);
-        if (all) break;
+#pragma unroll 1  // the bound is reread each time: registers are scarce where this is inlined
+      for (int owner = all ? -1 : shared.query[0]; owner <= (all ? -1 : shared.query[kRows - 1]); ++owner) {
+        if (owner < 0 || group <= params.positions[owner] / kGroup) see(group, owner);
       }
     }
   }
-  __device__ bool reaches(int group, int query) const { return group <= position_of(query) / kGroup; }
-  // Each lane writes what it will read.
-  __device__ void find_end(int group, int owner) const {
-    int end = owner + 1;
-    while (end <= shared.query[kRows - 1] && reaches(group, end) &&
-           __all_sync(~0u, find_row(group, owner) == find_row(group, end))) {
-      ++end;
-    }
-    shared.end[warp] = end;
-  }
-  // Whether row g, or g + 8, sees the group through these rows.
+  // Whether row g, or g + 8, sees the group through the owner's rows.
   __device__ bool sees(int half, int group, int owner) const {
-    const int row = g + 8 * half, position = shared.position[row], query = shared.query[row];
-    return group >= tail_begin_of(position) / kGroup && group <= position / kGroup && query >= owner &&
-           query < shared.end[warp];
+    const int row = g + 8 * half, position = shared.position[row];
+    return group >= tail_begin_of(position) / kGroup && group <= position / kGroup &&
+           (owner < 0 || owner == shared.query[row]);
   }
 
   // The address of row lane % 16 of the group: a row of the ring, or, complemented, one of the pass.
   __device__ int find_row(int group, int owner) const {
     int p = group * kGroup + static_cast<int>(threadIdx.x % kGroup);
-    if (owner >= 0) p = min(p, position_of(owner));  // later rows are not seen
+    if (owner >= 0) p = min(p, params.positions[owner]);  // later rows are not seen
     const int ring_rows = static_cast<int>(params.ring_rows);
     if (p < shared.committed) return kv_head() * ring_rows + p % ring_rows;
-    return ~(path_row(owner, p - shared.committed) * static_cast<int>(params.shape.kv_heads) + kv_head());
+    const int row = params.path[owner * params.path_stride + p - shared.committed];
+    return ~(row * static_cast<int>(params.shape.kv_heads) + kv_head());
   }
   __device__ const uint16_t* row_at(const void* ring, const void* pass, int found, int key) const {
     const int row = __shfl_sync(~0u, found, key);
@@ -386,7 +350,6 @@ __global__ void __launch_bounds__(kThreads, 1) tail_groups(const __grid_constant
 template <typename T>
 void launch_tail(const TailAttentionParams& params, CudaStream& stream) {
   const AttentionShape& shape = params.shape;
-  CHECK(params.pass_rows <= INT16_MAX, "pass_rows=", params.pass_rows);
   const dim3 grid(static_cast<unsigned>(ceil_div(shape.queries * (shape.heads / shape.kv_heads), kRows)),
                   static_cast<unsigned>(shape.kv_heads));
   launch(tail_groups<T>, "tail_groups", grid, kThreads, static_cast<int>(sizeof(TailShared)), params, stream);

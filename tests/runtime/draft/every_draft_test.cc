@@ -297,7 +297,8 @@ TEST_P(EveryDraft, ContinuesWhereTheOneBeforeEnded) {
     std::vector<int32_t> text = prompt(3);
     for (int turn = 0; turn < 3; ++turn) {
       const GenerateResult kept = engine.generate(text, run, nullptr);
-      EXPECT_EQ(kept.kept_tokens > 0, turn > 0);
+      const bool keeps = std::get<0>(GetParam()) == DeviceChoice::kCpu;  // a GPU keeps groups of 2,048 rows
+      EXPECT_EQ(kept.kept_tokens > 0, keeps && turn > 0);
       GenerateOptions alone = run;
       alone.keep = KeepRows::kNone;
       const GenerateResult fresh = other.generate(text, alone, nullptr);
