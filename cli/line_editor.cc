@@ -22,6 +22,11 @@ void set_locale() {
 }  // namespace
 
 LineEditor::LineEditor() {
+  struct sigaction nothing = {};
+  nothing.sa_handler = [](int) {};
+  nothing.sa_flags = SA_RESTART;
+  sigemptyset(&nothing.sa_mask);
+  sigaction(SIGINT, &nothing, &old_);
   set_locale();
   history_.reset(history_init());
   edit_.reset(el_init("headrace", stdin, stderr, stderr));
@@ -40,6 +45,8 @@ LineEditor::LineEditor() {
   el_set(edit_.get(), EL_ADDFN, "headrace-interrupt", "Give the line up", on_interrupt);
   el_set(edit_.get(), EL_BIND, "^C", "headrace-interrupt", nullptr);
 }
+
+LineEditor::~LineEditor() { sigaction(SIGINT, &old_, nullptr); }
 
 unsigned char LineEditor::on_interrupt(EditLine* edit, int) {
   void* self = nullptr;

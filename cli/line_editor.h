@@ -1,9 +1,12 @@
 // Lines that a user types on a terminal, with editing and a history, by libedit (its settings are in ~/.editrc). The
-// prompt and the echo go to stderr, so that stdout has the answers alone. Owns libedit's state. Thread: one.
+// prompt and the echo go to stderr, so that stdout has the answers alone. Owns libedit's state, and the handler of
+// SIGINT: Ctrl-C between two lines does nothing, unless a class for running work takes it over (Interrupt). Thread:
+// one.
 #pragma once
 
 #include <histedit.h>
 
+#include <csignal>
 #include <memory>
 #include <string>
 
@@ -13,6 +16,7 @@ class LineEditor {
  public:
   // Throws Error(kInternal) if libedit cannot start.
   LineEditor();
+  ~LineEditor();
   LineEditor(const LineEditor&) = delete;
   LineEditor& operator=(const LineEditor&) = delete;
 
@@ -31,6 +35,7 @@ class LineEditor {
   std::unique_ptr<History, EndHistory> history_;
   std::unique_ptr<EditLine, EndEdit> edit_;  // after the history, which it reads
   bool interrupted_ = false;
+  struct sigaction old_ = {};
 };
 
 }  // namespace headrace

@@ -152,6 +152,16 @@ bool Program::read_until(const std::string& text) {
   while (seen_.find(text) == std::string::npos) {
     if (std::chrono::steady_clock::now() > end || !read_some(60000)) return false;
   }
+  matched_ = seen_.find(text) + text.size();
+  return true;
+}
+
+bool Program::read_next(const std::string& text) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (seen_.find(text, matched_) == std::string::npos) {
+    if (std::chrono::steady_clock::now() > end || !read_some(60000)) return false;
+  }
+  matched_ = seen_.find(text, matched_) + text.size();
   return true;
 }
 

@@ -40,8 +40,9 @@ class Program {
 
   // Reads the terminal until `text` has been seen; false if the program ended or 60 s went by before.
   bool read_until(const std::string& text);
-  bool read_bytes(size_t count);       // the same for so much of whatever it shows
-  void type(const std::string& keys);  // "\x03" is Ctrl-C
+  bool read_next(const std::string& text);  // behind what was found last
+  bool read_bytes(size_t count);            // the same for so much of whatever it shows
+  void type(const std::string& keys);       // "\x03" is Ctrl-C
   void send(int signal);
   bool running();
   Finished wait();  // reads the rest; `out` holds all the terminal showed
@@ -51,6 +52,7 @@ class Program {
   pid_t pid_ = -1;
   int terminal_ = -1;
   std::string seen_;
+  size_t matched_ = 0;  // the end of what was found last
 };
 
 }  // namespace headrace
