@@ -22,8 +22,8 @@ constexpr double usual_overturn_rate(const PartialShape& partial) {
   return partial.copy == DType::kInt4 ? 0.041 : 0.009;
 }
 
-// The same of a copy's narrow tree, where second choices are kept: for int8 the rate with which the forecast below gives
-// the tokens/s that were measured, for int4 as many times that as it overturns.
+// The same of a copy's narrow tree, where second choices are kept: for int8 the rate with which the forecast below
+// gives the tokens/s that were measured, for int4 as many times that as it overturns.
 constexpr double usual_loss_rate(const PartialShape& partial, bool tree) {
   if (!tree || !partial.copy) return usual_overturn_rate(partial);
   return partial.copy == DType::kInt4 ? 0.015 : 0.005;
