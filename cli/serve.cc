@@ -37,7 +37,9 @@ ExitCode run_serve(const ServeArgs& args) {
   Server server(engine, args.server, queue, metrics);
   signals.call([&queue] { queue.close(); });
   GenerateOptions usual = args.generate;
-  usual.keep = KeepRows::kPrompt;
+  // Saved prefixes serve any earlier prompt, kept rows only the last. An approximate text depends on a draft's rows.
+  const bool approximate = args.engine.verify.mode == VerifyMode::kApproximate;
+  if (args.engine.prefix_cache.folder.empty() && !approximate) usual.keep = KeepRows::kPrompt;
   Worker worker(engine, queue, metrics, usual, report_to(console));
   try {
     worker.load(&console.progress());

@@ -58,6 +58,7 @@ struct Server::Impl {
         completions(engine, options, jobs, counts),
         http({.read = to_ms(o.read_seconds), .write = to_ms(o.read_seconds)},
              static_cast<size_t>(o.queue) + 1 + kSpareThreads) {
+    http.set_payload_max_length(options.body_bytes);  // of bodies that no handler asks for
     add_guards();
     add_reads();
     add_posts();

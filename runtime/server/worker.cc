@@ -48,6 +48,10 @@ class FeedProgress : public Progress {
   double told_ms_ = 0;
 };
 
+// Tokens of a prompt whose rows are kept, and memory of the whole context taken for what follows: a GPU keeps groups of
+// as many.
+constexpr int64_t kLeastKept = 2048;
+
 double seconds_between(Job::Clock::time_point from, Job::Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
@@ -97,6 +101,7 @@ GenerateResult Worker::answer(Job& job) {
   job.request.apply(&options);
   options.interrupt = &job.cancelled;
   options.label = job.id;
+  if (static_cast<int64_t>(job.prompt.size()) < kLeastKept) options.keep = KeepRows::kNone;
   if (job.request.stream) options.on_text = [&job](std::string_view text) { job.feed.text(text); };
   FeedProgress progress(job.feed, job.request.return_progress);
   GenerateResult result = engine_.generate(job.prompt, options, &progress);

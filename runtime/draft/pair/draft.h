@@ -21,6 +21,9 @@ class PairDraft final : public Draft {
 
   DraftMemory memory() const override;
   bool reads_last_layer() const override { return head_->reads_last_layer(); }
+  // Look-up starts from the prompt's tokens.
+  void resume(std::unique_ptr<KeptDraft> kept, int64_t rows) override { head_->resume(std::move(kept), rows); }
+  std::unique_ptr<KeptDraft> keep(int32_t next, int64_t position) override { return head_->keep(next, position); }
   void allocate(Stream& compute) override;
   void attach(const KvCache& cache) override { head_->attach(cache); }
   std::vector<PromptStates> prompt_states() override { return head_->prompt_states(); }
