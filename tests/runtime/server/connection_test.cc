@@ -20,6 +20,12 @@ TEST_F(ServerTest, ALongBodyIsRefused) {
   start({.body_bytes = 1000});
   const json body = completion(std::string(2000, 'x'));
   EXPECT_EQ(answer("/v1/completions", body, 413)["error"]["code"], "body_too_long");
+  for (const char* const path : {"/", "/health", "/no/such/address"}) {  // which take no body at all
+    httplib::Client other = client();
+    const httplib::Result posted = other.Post(path, body.dump(), "application/json");
+    ASSERT_TRUE(posted) << path;
+    EXPECT_EQ(posted->status, 413) << path;
+  }
   httplib::Client http = client();
   const httplib::Result chunked = http.Post(
       "/v1/completions",
