@@ -9,9 +9,10 @@
 //                     [--pending auto,chain,64x384] [--step-costs 7.6,150]
 // --alone: partial verification without the draft, too.
 // --pending: GenerateOptions::pending of lossless runs: what suits the device, a chain, or a tree whose partial steps
-// compute so many nodes at a time and in all. --budget: of blocks, where --partial-kv names them. --step-costs: by
-// which auto chooses refreshes of a tree, in the place of what steps take here, in ms: of a partial step with its
-// draft, of a refresh; rows then say how fast that would be.
+// compute so many nodes at a time and in all; with @0.05, one like a copy's that keeps nodes of at least that chance.
+// --budget: of blocks, where --partial-kv names them. --step-costs: by which auto chooses refreshes of a tree, in the
+// place of what steps take here, in ms: of a partial step with its draft, of a refresh; rows then say how fast that
+// would be.
 #include <charconv>
 #include <cstdio>
 #include <filesystem>

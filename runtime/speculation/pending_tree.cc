@@ -10,7 +10,6 @@ namespace headrace {
 namespace {
 
 constexpr double kForget = 0.99;
-constexpr double kUnranked = 0.5;  // the chance of a token from a draft without probabilities
 
 }  // namespace
 
@@ -73,14 +72,13 @@ bool PendingTree::finished(int64_t most_depth) const {
 
 // A draft's scores are log-probabilities of paths.
 void PendingTree::offer(const Tree& proposed) {
+  CHECK(proposed.scores.size() == proposed.tokens.size(), "scores=", proposed.scores.size());
   CHECK(tip().has_value() && tip()->token == proposed.tokens[0] && !offered_, "token ", proposed.tokens[0]);
   const double chance = computed_ == 0 ? 1 : find_tip()->chance;
   offer_ = proposed;
   offered_ = true;
-  const auto score = [&](int32_t node) -> double {
-    const size_t i = static_cast<size_t>(node);
-    if (proposed.scores.empty()) return proposed.depths[i] * std::log(kUnranked);
-    return std::min(0.0, static_cast<double>(proposed.scores[i]));
+  const auto score = [&](int32_t node) {
+    return std::min(0.0, static_cast<double>(proposed.scores[static_cast<size_t>(node)]));
   };
   place_.assign(proposed.tokens.size(), 0);  // -1: at or beyond the end of the run
   for (int32_t node = 1; node < proposed.size(); ++node) {
@@ -145,7 +143,7 @@ void PendingTree::add_offered(const Candidate& candidate) {
   CHECK(parent >= 0, "node ", candidate.from);
   place_[from] = add(candidate, parent);
   drafted_.add(candidate.token, parent - place_[0]);
-  if (!offer_.scores.empty()) drafted_.scores.push_back(offer_.scores[from]);
+  drafted_.scores.push_back(offer_.scores[from]);
 }
 
 // Turns the first `count` candidates into nodes: the tip, the tokens offered after it, the rest.
@@ -162,7 +160,7 @@ void PendingTree::add_first(size_t count) {
     place_[0] = add(c, c.from);
     drafted_.reset(c.token);
   }
-  if (offered_ && !offer_.scores.empty()) drafted_.scores.assign(1, 0);
+  if (offered_) drafted_.scores.assign(1, 0);
   for (const Candidate& c : first) {
     if (c.kind == Kind::kOffered) add_offered(c);
   }
