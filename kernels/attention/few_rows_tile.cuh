@@ -22,7 +22,7 @@ struct FewRowsTile {
   static_assert(kHalves <= kWarps);
   static constexpr int kRow = kSteps * 16, kPlane = kKeys * kRow, kStageBytes = 2 * kPlane;  // 16 bytes: a chunk
   static constexpr int kPieces = kSteps / kWarps;                                            // a warp's chunks of V
-  static constexpr float kValueFactor = LowBitTile<T, kDim, 1, DType::kInt8>::kValueFactor;
+  using Factors = LowBitTile<T, kDim, 1, DType::kInt8>;
 
   static constexpr bool kQueriesInRegisters = kMTiles == 1;
   static constexpr int kStages = 4;  // tiles of K and V that shared memory holds
@@ -154,7 +154,7 @@ struct FewRowsTile {
   }
 
  private:
-  __device__ static float value_of(float sum) { return __fadd_rn(__fmul_rn(sum, 1.0f / kValueFactor), 0.0f); }
+  __device__ static float value_of(float sum) { return __fadd_rn(__fmul_rn(sum, Factors::kSumFactor), 0.0f); }
 
   // ---- Copies. All rows that the segment has are copied: values are finite, and scales are checked.
 
@@ -187,9 +187,9 @@ struct FewRowsTile {
   __device__ float take_scale(int tile) {
     float value = __half2float(scale);
     if (lane() < 16) {
-      value = __fmul_rn(value, __fmul_rn(shape->scale, kLog2E));
+      value = __fmul_rn(value, __fmul_rn(shape->scale, kLog2E * Factors::kKeyFactor));
     } else if (isfinite(value)) {
-      value = __fmul_rn(value, kValueFactor);
+      value = __fmul_rn(value, Factors::kValueFactor);
     } else {
       value = 0.0f;
       lower_word(poison(), segment->position + tile * kKeys + warp() * 16 + lane() % 16);
@@ -212,8 +212,8 @@ struct FewRowsTile {
 #pragma unroll
       for (int step = pair; step < pair + 2; ++step) {
         const uint32_t low = words[step % 2 * 2], high = words[step % 2 * 2 + 1];
-        const uint32_t b[4] = {widen_pair<kFirstTwo>(low, T{}), widen_pair<kLastTwo>(low, T{}),
-                               widen_pair<kFirstTwo>(high, T{}), widen_pair<kLastTwo>(high, T{})};
+        const uint32_t b[4] = {widen_pair<kEvenTwo>(low, T{}), widen_pair<kOddTwo>(low, T{}),
+                               widen_pair<kEvenTwo>(high, T{}), widen_pair<kOddTwo>(high, T{})};
 #pragma unroll
         for (int tile = 0; tile < kMTiles; ++tile) {
           uint32_t a[4];

@@ -5,8 +5,8 @@
 // weight is rounded. An int4 value is rounded to the element type once. Device code, internal to kernels/cuda.
 //
 // The columns of a step of the products are permuted as few_rows_tile.cuh finds a row's bytes in fragments: k 2 t, 2 t
-// + 1, 2 t + 8, 2 t + 9 are columns 4 t to 4 t + 3. So both kernels add a score's products alike, and a row of q has
-// the same bits.
+// + 1, 2 t + 8, 2 t + 9 are columns 4 t, 4 t + 2, 4 t + 1, 4 t + 3. So both kernels add a score's products alike, and a
+// row of q has the same bits.
 //
 // The parameters show which rows are not finite. Such a row of V becomes zeros, and rows of q that see it get a NaN as
 // sum of weights (finish()).
@@ -16,20 +16,30 @@
 
 namespace headrace::kernels::cuda {
 
-// The two bytes of a word that kTwo names, each below 0x80, as the bf16 numbers 128 to 255.
-constexpr uint32_t kFirstTwo = 0x4140, kLastTwo = 0x4342, kEvenTwo = 0x4240, kOddTwo = 0x4341;
+// Two of a word's four bytes: the first and third, or the others.
+constexpr uint32_t kEvenTwo = 0x4240, kOddTwo = 0x4341;
+// Each below 0x80, as the bf16 numbers 128 to 255.
 template <uint32_t kTwo>
 __device__ inline uint32_t biased_bytes(uint32_t word) {
   return __byte_perm(word, 0x43434343, kTwo);
 }
 
-// Two int8 values as a pair of elements. In bf16: the lower seven bits as 128 to 255, less 128 or, for a negative
-// value, 256.
+// What int8 values are multiplied by as they are widened.
+template <typename T>
+constexpr float kWidened = std::is_same_v<T, __half> ? 1.0f : 1.0f / 64;
+
+// Two int8 values as a pair of elements. A byte with zeros above it is the bf16 number byte 2^-133, be it subnormal or
+// not; here the byte is the value + 128, and one instruction makes (byte - 128) / 64 of it.
 template <uint32_t kTwo>
 __device__ inline uint32_t widen_pair(uint32_t word, __nv_bfloat16) {
-  const uint32_t bytes = biased_bytes<kTwo>(word), low = bytes & 0xff7fff7f, high = bytes & 0xff80ff80;
+  uint32_t bytes;  // (two & 0x00ff00ff) ^ 0x00800080, which the compiler would make two instructions of
+  asm("lop3.b32 %0, %1, %2, %3, 0x6a;"
+      : "=r"(bytes)
+      : "r"(kTwo == kEvenTwo ? word : word >> 8), "r"(0x00ff00ff), "r"(0x00800080));
+  const uint32_t largest_power = 0x7f007f00, minus_two = 0xc000c000;  // 2^127
   const __nv_bfloat162 pair =
-      __hsub2(reinterpret_cast<const __nv_bfloat162&>(low), reinterpret_cast<const __nv_bfloat162&>(high));
+      __hfma2(reinterpret_cast<const __nv_bfloat162&>(bytes), reinterpret_cast<const __nv_bfloat162&>(largest_power),
+              reinterpret_cast<const __nv_bfloat162&>(minus_two));
   return reinterpret_cast<const uint32_t&>(pair);
 }
 // In f16: 1024 and the value + 128, less 1152.
@@ -48,12 +58,13 @@ __device__ uint32_t widen_nibbles(uint32_t word, float scale, float shifted) {
   return pack(__fmaf_rn(low, scale, shifted), __fmaf_rn(high, scale, shifted), T{});
 }
 
-// Columns d to d + 3 of a row of q, as two pairs. aligned: to 8 bytes.
+// Columns d to d + 3 of a row of q as two pairs, the even and the odd ones. aligned: to 8 bytes.
 __device__ inline uint2 load_four(const void* row, int d, int dim, bool aligned) {
   const unsigned short* from = static_cast<const unsigned short*>(row) + d;
   if (d >= dim) return {0, 0};
-  if (aligned) return *reinterpret_cast<const uint2*>(from);
-  return {from[0] | uint32_t{from[1]} << 16, from[2] | uint32_t{from[3]} << 16};
+  if (!aligned) return {from[0] | uint32_t{from[2]} << 16, from[1] | uint32_t{from[3]} << 16};
+  const uint2 four = *reinterpret_cast<const uint2*>(from);
+  return {__byte_perm(four.x, four.y, 0x5410), __byte_perm(four.x, four.y, 0x7632)};
 }
 // q's fragments; this lane's rows are `low` and `high`.
 template <int kSteps>
@@ -92,6 +103,8 @@ struct LowBitTile : AttentionTile<T, kDim, kMTiles, 1, kStored == DType::kInt8 ?
   // Of int8 values' scales: the weights that they multiply would lose bits to f16's smallest exponent. The largest
   // scale of an f16 row, 516, stays within f16.
   static constexpr float kValueFactor = std::is_same_v<T, __half> ? 64.0f : 1.0f;
+  static constexpr float kKeyFactor = 1.0f / kWidened<T>;                   // of a key's scale
+  static constexpr float kSumFactor = 1.0f / (kWidened<T> * kValueFactor);  // of o, in the end
   // A raw chunk: 16 bytes of a row, which become kWide chunks of elements.
   static constexpr int kWide = kInt8 ? 2 : 4, kRowChunks = kDim / 8 / kWide;
   static constexpr int kEach = kKeys * kRowChunks / kThreads;  // raw chunks of K, and of V, for each thread
@@ -179,11 +192,11 @@ struct LowBitTile : AttentionTile<T, kDim, kMTiles, 1, kStored == DType::kInt8 ?
   // Completes the rows' sums.
   __device__ void finish() {
     Base::finish();
-    if constexpr (kInt8 && kValueFactor != 1.0f) {
+    if constexpr (kInt8) {
 #pragma unroll
       for (int i = 0; i < kMTiles * kDim / 2; ++i) {
         float& element = this->o[i / (kDim / 2)][i / 4 % (kDim / 8)][i % 4];
-        element = __fmul_rn(element, 1.0f / kValueFactor);
+        element = __fmul_rn(element, kSumFactor);
       }
     }
     const int poisoned = load_word(this->poison());
@@ -211,11 +224,11 @@ struct LowBitTile : AttentionTile<T, kDim, kMTiles, 1, kStored == DType::kInt8 ?
       for (int step = 0; step < kSteps; ++step) {
         const int d = step * 16 + t * 4;
         if (d >= dim) break;
-        const float* const first = this->o[part][2 * step] + 2 * half;
-        const float* const second = this->o[part][2 * step + 1] + 2 * half;
+        const float* const even = this->o[part][2 * step] + 2 * half;
+        const float* const odd = this->o[part][2 * step + 1] + 2 * half;
         // + 0: a zero's sign must not depend on rows with weight 0.
-        *reinterpret_cast<float4*>(to.o + state * dim + d) = {__fadd_rn(first[0], 0.0f), __fadd_rn(first[1], 0.0f),
-                                                              __fadd_rn(second[0], 0.0f), __fadd_rn(second[1], 0.0f)};
+        *reinterpret_cast<float4*>(to.o + state * dim + d) = {__fadd_rn(even[0], 0.0f), __fadd_rn(odd[0], 0.0f),
+                                                              __fadd_rn(even[1], 0.0f), __fadd_rn(odd[1], 0.0f)};
       }
     }
   }
@@ -279,7 +292,7 @@ struct LowBitTile : AttentionTile<T, kDim, kMTiles, 1, kStored == DType::kInt8 ?
     if constexpr (kInt8) {
       float value = __half2float(scale);
       if (threadIdx.x < kKeys) {
-        value = __fmul_rn(value, __fmul_rn(shape->scale, kLog2E));
+        value = __fmul_rn(value, __fmul_rn(shape->scale, kLog2E * kKeyFactor));
       } else if (isfinite(value)) {
         value = __fmul_rn(value, kValueFactor);
       } else {
@@ -313,8 +326,8 @@ struct LowBitTile : AttentionTile<T, kDim, kMTiles, 1, kStored == DType::kInt8 ?
     const uint32_t to = (side == 0 ? this->keys(0) : this->values(0)) + i * kRowsApart * Base::kRowBytes +
                         Base::place(row_of_slot(), chunk_of_slot() * kWide);
     if constexpr (kInt8) {
-      store_words(to, wide_words<kFirstTwo>(words));
-      store_words(to ^ 16, wide_words<kLastTwo>(words));  // the next chunk
+      store_words(to, wide_words<kEvenTwo>(words));
+      store_words(to ^ 16, wide_words<kOddTwo>(words));  // the next chunk
     } else {
       const int packed = load_word(group_of(side, tile % kRawStages, i));
       float2 group = __half22float2(reinterpret_cast<const __half2&>(packed));
@@ -324,10 +337,10 @@ struct LowBitTile : AttentionTile<T, kDim, kMTiles, 1, kStored == DType::kInt8 ?
       }
       const float shifted = __fmaf_rn(group.x, -128.0f, group.y);
       const uint4 upper = {words.x >> 4, words.y >> 4, words.z >> 4, words.w >> 4};
-      store_words(to, wide_nibbles<kFirstTwo>(words, group.x, shifted));
-      store_words(to ^ 16, wide_nibbles<kLastTwo>(words, group.x, shifted));
-      store_words(to ^ 32, wide_nibbles<kFirstTwo>(upper, group.x, shifted));
-      store_words(to ^ 48, wide_nibbles<kLastTwo>(upper, group.x, shifted));
+      store_words(to, wide_nibbles<kEvenTwo>(words, group.x, shifted));
+      store_words(to ^ 16, wide_nibbles<kOddTwo>(words, group.x, shifted));
+      store_words(to ^ 32, wide_nibbles<kEvenTwo>(upper, group.x, shifted));
+      store_words(to ^ 48, wide_nibbles<kOddTwo>(upper, group.x, shifted));
     }
     fetch(side, tile + kRawStages, i);
   }
