@@ -14,18 +14,25 @@ struct KvSegment {
   const void* v;        // the same
   int32_t position;     // of the first row: a multiple of kPrefixTile
   int32_t rows;         // rows that exist
-  int32_t stride_rows;  // >= rows
+  int32_t stride_rows;  // >= first_row + rows
+  // Of a part of a segment: the plane's rows before it, of every KV head. REQUIRES: 0 unless int8 or int4, whose planes
+  // end in parameters; k and v of other rows can point to the part.
+  int32_t first_row = 0;
 };
 
-constexpr int64_t kMaxPrefixSegments = 64;  // read by one call
+constexpr int64_t kMaxPrefixSegments = 128;  // that a call's params have room for
+// That prefix_attention() reads in one call: a thread block folds the states of all.
+constexpr int64_t most_prefix_segments(int64_t head_dim) {
+  return head_dim <= 128 ? kMaxPrefixSegments : kMaxPrefixSegments / 2;
+}
 
 namespace kernels {
 
 // For segments in host memory; those of prefill attention are in device memory.
 inline void check_segment(const KvSegment& segment) {
   CHECK(segment.position >= 0 && segment.position % kPrefixTile == 0, "position=", segment.position);
-  CHECK(segment.rows >= 0 && segment.rows <= segment.stride_rows, "rows=", segment.rows,
-        " stride_rows=", segment.stride_rows);
+  CHECK(segment.rows >= 0 && segment.first_row >= 0 && segment.first_row + segment.rows <= segment.stride_rows,
+        "first_row=", segment.first_row, " rows=", segment.rows, " stride_rows=", segment.stride_rows);
   CHECK(segment.rows == 0 || (segment.k != nullptr && segment.v != nullptr), "rows=", segment.rows);
 }
 

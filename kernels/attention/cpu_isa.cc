@@ -326,25 +326,26 @@ void see_tile(const Rows& rows, int64_t position, Work& w) {
   }
 }
 
-// One KV head's rows in a plane.
+// One KV head's rows of a segment, in the plane of K or of V.
 struct HeadRows {
   const char* values;
   const f16* parameters;
   int64_t bytes, parameters_each;  // of a row
 
-  HeadRows(const void* plane, DType type, const AttentionShape& shape, int64_t stride_rows, int64_t kv_head)
+  HeadRows(const void* plane, DType type, const AttentionShape& shape, const KvSegment& segment, int64_t kv_head)
       : bytes(value_bytes(type, shape.head_dim)), parameters_each(parameter_count(type, shape.head_dim)) {
     const char* base = static_cast<const char*>(plane);
-    values = base + kv_head * stride_rows * bytes;
-    parameters = reinterpret_cast<const f16*>(base + shape.kv_heads * stride_rows * bytes) +
-                 kv_head * stride_rows * parameters_each;
+    const int64_t first = kv_head * segment.stride_rows + segment.first_row;
+    values = base + first * bytes;
+    parameters =
+        reinterpret_cast<const f16*>(base + shape.kv_heads * segment.stride_rows * bytes) + first * parameters_each;
   }
 };
 
 // Rows [0, end) of a segment, tile by tile.
 void see_segment(const AttentionShape& shape, const KvSegment& segment, int64_t kv_head, int64_t end, Work& w) {
-  const HeadRows k(segment.k, w.k_type, shape, segment.stride_rows, kv_head);
-  const HeadRows v(segment.v, w.v_type, shape, segment.stride_rows, kv_head);
+  const HeadRows k(segment.k, w.k_type, shape, segment, kv_head);
+  const HeadRows v(segment.v, w.v_type, shape, segment, kv_head);
   for (int64_t begin = 0; begin < end; begin += kTile) {
     Rows rows;
     rows.apart = false;

@@ -25,7 +25,7 @@ struct FewRowsTile {
   using Factors = LowBitTile<T, kDim, 1, DType::kInt8>;
 
   static constexpr bool kQueriesInRegisters = kMTiles == 1;
-  static constexpr int kStages = 4;  // tiles of K and V that shared memory holds
+  static constexpr int kStages = 3;  // tiles of K and V that shared memory holds
   static constexpr int kQueryBytes = kQueriesInRegisters ? 0 : kRows * kDim * 2;
   static constexpr int kStagesAt = kQueryBytes;
   static constexpr int kWeightsAt = kStagesAt + kStages * kStageBytes;
@@ -47,7 +47,7 @@ struct FewRowsTile {
 
   const AttentionShape* shape;  // in constant memory, as the segment is
   const KvSegment* segment;
-  uint32_t values_at, scales_at;  // bytes from a plane's first to the KV head's first
+  uint32_t values_at, scales_at;  // bytes from a plane's first to those of the KV head's first row
   __half scale;                   // of the next tile; lane i has that of its warp's key i or value i - 16
 
   __device__ int dim() const { return static_cast<int>(shape->head_dim); }
@@ -71,9 +71,10 @@ struct FewRowsTile {
     shared = shared_address(shared_memory);
     segment = &from;
     shape = &of;
-    const uint32_t head = kv_head * from.stride_rows, all = static_cast<int>(of.kv_heads) * from.stride_rows;
-    values_at = head * dim();
-    scales_at = all * dim() + head * 2;
+    const uint32_t first = kv_head * from.stride_rows + from.first_row;
+    const uint32_t all = static_cast<int>(of.kv_heads) * from.stride_rows;
+    values_at = first * dim();
+    scales_at = all * dim() + first * 2;
 #pragma unroll
     for (int tile = 0; tile < kStages - 1; ++tile) fetch(tile);
     scale = fetch_scale(0);

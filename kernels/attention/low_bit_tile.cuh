@@ -119,8 +119,8 @@ struct LowBitTile : AttentionTile<T, kDim, kMTiles, 1, kStored == DType::kInt8 ?
   const AttentionShape* shape;  // in constant memory, as the segment is
   const KvSegment* segment;
   int count, dim;  // the rows to walk; head_dim
-  // Bytes from a plane's first to this thread's first raw chunk, and to the KV head's first parameters.
-  uint32_t values_at, head_parameters_at;
+  // Bytes from a plane's first to this thread's first raw chunk, and to the parameters of the KV head's first row.
+  uint32_t values_at, parameters_at;
   __half scale;  // of this thread's next key or value, if int8
 
   template <typename RowOf>
@@ -137,9 +137,10 @@ struct LowBitTile : AttentionTile<T, kDim, kMTiles, 1, kStored == DType::kInt8 ?
   __device__ void walk(const KvSegment& from, int kv_head, int limit, bool active, bool aligned, const RowOf& row_of) {
     segment = &from;
     count = min(from.rows, limit - from.position);
-    const uint32_t head = kv_head * from.stride_rows, all = static_cast<int>(shape->kv_heads) * from.stride_rows;
-    values_at = (head + row_of_slot()) * row_bytes() + chunk_of_slot() * 16;
-    head_parameters_at = all * row_bytes() + head * (kInt8 ? 2 : groups() * 4);
+    const uint32_t first = kv_head * from.stride_rows + from.first_row;
+    const uint32_t all = static_cast<int>(shape->kv_heads) * from.stride_rows;
+    values_at = (first + row_of_slot()) * row_bytes() + chunk_of_slot() * 16;
+    parameters_at = all * row_bytes() + first * (kInt8 ? 2 : groups() * 4);
     if (!active) this->most = 0;
     const int tiles = (count + kKeys - 1) / kKeys;
     __syncthreads();  // start() has set the poison
@@ -268,7 +269,7 @@ struct LowBitTile : AttentionTile<T, kDim, kMTiles, 1, kStored == DType::kInt8 ?
     copy_async(raw(side, tile % kRawStages, i), some ? from + (values_at + row * row_bytes()) : from, some ? 16 : 0);
     if constexpr (!kInt8) {
       copy_word(group_of(side, tile % kRawStages, i),
-                some ? from + (head_parameters_at + ((row + row_of_slot()) * groups() + chunk_of_slot()) * 4) : from,
+                some ? from + (parameters_at + ((row + row_of_slot()) * groups() + chunk_of_slot()) * 4) : from,
                 some ? 4 : 0);
     }
   }
@@ -282,7 +283,7 @@ struct LowBitTile : AttentionTile<T, kDim, kMTiles, 1, kStored == DType::kInt8 ?
       const int row = tile * kKeys + threadIdx.x % kKeys;
       scale = __float2half_rn(0.0f);
       if (row < count) {
-        scale = *reinterpret_cast<const __half*>(plane(threadIdx.x / kKeys) + (head_parameters_at + row * 2));
+        scale = *reinterpret_cast<const __half*>(plane(threadIdx.x / kKeys) + (parameters_at + row * 2));
       }
     }
   }

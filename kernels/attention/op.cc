@@ -50,12 +50,16 @@ void prefill_attention(const PrefillAttentionParams& params, Stream& stream) {
 
 void prefix_attention(const PrefixAttentionParams& params, Stream& stream) {
   check_shape(params.shape, params.q);
-  CHECK(params.segment_count >= 0 && params.segment_count <= kMaxPrefixSegments,
+  CHECK(params.segment_count >= 0 && params.segment_count <= most_prefix_segments(params.shape.head_dim),
         "segment_count=", params.segment_count);
   if (params.shape.queries == 0 || (params.segment_count == 0 && !params.fresh)) return;
   CHECK(params.positions != nullptr && params.state.o != nullptr && params.state.ml != nullptr);
   CHECK(params.segment_count == 0 || (params.scratch.o != nullptr && params.scratch.ml != nullptr));
-  for (int64_t i = 0; i < params.segment_count; ++i) check_segment(params.segments[i]);
+  const bool whole = !low_bit(params.shape.k_type) || !low_bit(params.shape.v_type);
+  for (int64_t i = 0; i < params.segment_count; ++i) {
+    check_segment(params.segments[i]);
+    CHECK(!whole || params.segments[i].first_row == 0, "first_row=", params.segments[i].first_row);
+  }
   check_low_bit(params);
   dispatch(kernels::cpu::prefix_attention, kernels::cuda::prefix_attention, params, stream);
 }

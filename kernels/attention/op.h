@@ -41,9 +41,9 @@ void prefill_attention(const PrefillAttentionParams& params, Stream& stream);
 // Queries and states are those of exact rows: for int4 the op itself rotates the query, and rotates back what the
 // segments of the call add to the state.
 //
-// Folds the states of up to kMaxPrefixSegments segments into `state`, left to right, one state per segment. A query at
-// position t sees rows below tail_begin(t); rows beyond are an exact no-op, even a whole segment. Without segments the
-// call is a no-op or, if the state is fresh, makes it empty.
+// Folds the states of up to most_prefix_segments() segments into `state`, left to right, one state per segment. A query
+// at position t sees rows below tail_begin(t); rows beyond are an exact no-op, even a whole segment. Without segments
+// the call is a no-op or, if the state is fresh, makes it empty.
 
 struct AttentionState {
   float* o;   // [queries, heads, head_dim], not normalised

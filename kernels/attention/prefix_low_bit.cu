@@ -9,7 +9,7 @@ namespace headrace::kernels::cuda {
 namespace {
 
 template <typename T, int kDim, int kMTiles>
-__global__ void __launch_bounds__(128, 3) prefix_few_rows(const __grid_constant__ PrefixAttentionParams params) {
+__global__ void __launch_bounds__(128, 4) prefix_few_rows(const __grid_constant__ PrefixAttentionParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
   using Tile = FewRowsTile<T, kDim, kMTiles>;
   const PrefixBlock<T, Tile::kRows> block(params);

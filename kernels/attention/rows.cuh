@@ -262,7 +262,8 @@ __device__ inline void see_segment(const KvSegment& segment, int end, AttentionR
   for (int begin = 0; begin < end; begin += kPrefixTile) {
     rows->see(min(static_cast<int>(kPrefixTile), end - begin), [&](int i) {
       const auto row_of = [&](const void* plane, DType type) {
-        return plane_row(plane, type, shape.kv_heads, segment.stride_rows, shape.head_dim, rows->kv_head, begin + i);
+        return plane_row(plane, type, shape.kv_heads, segment.stride_rows, shape.head_dim, rows->kv_head,
+                         segment.first_row + begin + i);
       };
       const DevicePlaneRow k = row_of(segment.k, shape.k_type), v = row_of(segment.v, shape.v_type);
       return LowBitPlace{{k.values, v.values}, k.parameters, v.parameters};

@@ -163,20 +163,17 @@ __global__ void __launch_bounds__(kSelectThreads) select_kernel(SelectBlocksPara
 // ---- gather_blocks --------------------------------------------------------------------------------------------------
 
 constexpr int kGatherThreads = 256;
-static_assert(kMaxPrefixSegments <= 64);
+static_assert(kMaxPrefixSegments % 32 == 0);
 
-// The segment of a row, or -1: two segments per lane.
+// The segment of a row, or -1; a lane looks at every 32nd one.
 __device__ int find_segment(const GatherBlocksParams& p, int64_t row) {
-  unsigned found[2];
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const auto i = static_cast<int>(threadIdx.x % 32) + 32 * half;
+  for (int begin = 0; begin < p.segment_count; begin += 32) {
+    const int i = begin + static_cast<int>(threadIdx.x % 32);
     const int64_t first = i < p.segment_count ? row - p.segments[i].position : -1;
-    found[half] = __ballot_sync(kAll, first >= 0 && first < p.segments[i].rows);
+    const unsigned found = __ballot_sync(kAll, first >= 0 && first < p.segments[i].rows);
+    if (found != 0) return begin + __ffs(static_cast<int>(found)) - 1;
   }
-  return found[0] != 0   ? __ffs(static_cast<int>(found[0])) - 1
-         : found[1] != 0 ? __ffs(static_cast<int>(found[1])) + 31
-                         : -1;
+  return -1;
 }
 
 // Grid: slots x KV heads.

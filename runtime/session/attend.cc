@@ -115,7 +115,7 @@ void PassAttention::partial_prefix(PrefixAttentionParams params, const Pass& pas
 }
 
 int64_t PassAttention::segments_a_launch(const Pass& pass) const {
-  return std::min(buffers_.step().scratch_rows / pass.rows, kMaxPrefixSegments);
+  return std::min(buffers_.step().scratch_rows / pass.rows, most_prefix_segments(layout_.config().head_dim));
 }
 
 void PassAttention::tail(const Pass& pass, int64_t layer) {

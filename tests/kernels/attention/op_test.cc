@@ -10,6 +10,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/kernels/attention/fixture.h"
@@ -398,6 +399,36 @@ TEST_P(DecodeAttentionTest, OtherPathsDoNotReachANode) {
     }
     ++turn;  // four places and six poisons: each place has had each poison after six cases
   }
+}
+
+// A segment in parts has the states of as many segments.
+TEST_P(DecodeAttentionTest, PartsOfASegmentAreSegments) {
+  int cases = 0;
+  for (const AttentionCase& c : prefix_cases()) {
+    if (!low_bit(c.k_type) || !low_bit(c.v_type)) continue;
+    ++cases;
+    const Pass pass(c, 700, 40, 2);
+    const Segments small = committed_segments(pass, 128);
+    Segments large = committed_segments(pass, 256);
+    const std::vector<KvSegment> whole = std::exchange(large.list, {});
+    for (const KvSegment& segment : whole) {
+      for (int32_t first = 0; first < segment.rows; first += 128) {
+        KvSegment part = segment;
+        part.position += first;
+        part.first_row = first;
+        part.rows = std::min(128, segment.rows - first);
+        large.list.push_back(part);
+      }
+    }
+    ASSERT_EQ(large.list.size(), small.list.size());
+    for (const std::vector<size_t>& nodes : {all_nodes(pass), std::vector<size_t>{0, 1, 38, 39}}) {
+      const Result expected = run(pass, small, nodes), got = run(pass, large, nodes);
+      ASSERT_EQ(std::memcmp(got.o.data(), expected.o.data(), got.o.size() * 4), 0) << c.name() << ", " << nodes.size();
+      ASSERT_EQ(std::memcmp(got.ml.data(), expected.ml.data(), got.ml.size() * 4), 0)
+          << c.name() << ", " << nodes.size();
+    }
+  }
+  EXPECT_GT(cases, 2);
 }
 
 // Of two queries whose prefixes end at different rows, the one with the shorter prefix has the same state whatever lies
