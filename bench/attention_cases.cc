@@ -102,12 +102,10 @@ void Attention::prefix(DType cache) {
   measure("prefix_attention", cache, bench_.context, real(queries_ * bench_.context), [&] {
     const std::vector<KvSegment> list = segments(layers.next(), cache);
     const int64_t count = static_cast<int64_t>(list.size());
-    params.fresh = true;
     for (int64_t first = 0; first < count; first += kMaxPrefixSegments) {
       params.segment_count = std::min(kMaxPrefixSegments, count - first);
       std::copy_n(list.begin() + first, params.segment_count, params.segments);
       prefix_attention(params, bench_.stream());
-      params.fresh = false;
     }
   });
 }
@@ -122,7 +120,6 @@ void Attention::tail() {
   const DeviceBuffer positions = bench_.same(queries_, position), committed = bench_.same(1, position);
   const DeviceBuffer o = states(1), ml = states(1);
   const AttentionState state{o.as<float>(), ml.as<float>()};
-  clear_state({state, queries_, bench_.shape.heads, bench_.shape.head_dim}, bench_.stream());
   const TailAttentionParams params{.shape = shape(),
                                    .q = q_.data(),
                                    .positions = positions.as<int32_t>(),
@@ -133,11 +130,19 @@ void Attention::tail() {
                                    .pass_k = pass_k.data(),
                                    .pass_v = pass_v.data(),
                                    .state = state,
-                                   .out = out.data(),
                                    .path_stride = 1,
                                    .ring_rows = kRingRows,
                                    .pass_rows = queries_};
-  measure("tail_attention", kSeen, real(queries_ * kSeen), [&] { tail_attention(params, bench_.stream()); });
+  PrefixAttentionParams end{};  // without a prefix
+  end.shape = params.shape;
+  end.q = params.q;
+  end.positions = params.positions;
+  end.state = state;
+  end.out = out.data();
+  measure("tail_attention", kSeen, real(queries_ * kSeen), [&] {
+    tail_attention(params, bench_.stream());
+    prefix_attention(end, bench_.stream());
+  });
 }
 
 // A prefill group's rows, as prefill quantises them.

@@ -9,6 +9,5 @@ namespace headrace::kernels {
 HEADRACE_BODIES(prefill_attention, PrefillAttentionParams)
 HEADRACE_BODIES(prefix_attention, PrefixAttentionParams)
 HEADRACE_BODIES(tail_attention, TailAttentionParams)
-HEADRACE_BODIES(clear_state, ClearStateParams)
 
 }  // namespace headrace::kernels

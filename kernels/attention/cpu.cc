@@ -78,13 +78,4 @@ void tail_attention(const TailAttentionParams& params, ThreadPool& pool) {
   });
 }
 
-void clear_state(const ClearStateParams& params, ThreadPool&) {
-  const int64_t states = params.queries * params.heads;
-  std::fill_n(params.state.o, states * params.head_dim, 0.0f);
-  for (int64_t i = 0; i < states; ++i) {
-    params.state.ml[2 * i] = -std::numeric_limits<float>::infinity();
-    params.state.ml[2 * i + 1] = 0.0f;
-  }
-}
-
 }  // namespace headrace::kernels::cpu

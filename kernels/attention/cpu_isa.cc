@@ -457,16 +457,12 @@ void fold_prefix(const PrefixAttentionParams& params, int64_t query) {
   for (int64_t head = 0; head < shape.heads; ++head) {
     const int64_t to = query * shape.heads + head;
     const State into = {params.state.o + to * shape.head_dim, &params.state.ml[2 * to], &params.state.ml[2 * to + 1]};
-    if (params.fresh) {
-      memset(into.o, 0, size_t(shape.head_dim) * sizeof(float));
-      *into.m = kNone;
-      *into.l = 0.0f;
-    }
     for (int64_t n = 0; n < params.segment_count; ++n) {
       const int64_t from = n * shape.queries * shape.heads + to;
       fold(params.scratch.o + from * shape.head_dim, params.scratch.ml[2 * from], params.scratch.ml[2 * from + 1],
            shape.head_dim, into);
     }
+    if (params.out != nullptr) write_out(shape.type, into.o, *into.l, shape.head_dim, params.out, to * shape.head_dim);
   }
 }
 
@@ -507,11 +503,9 @@ void tail(const TailAttentionParams& params, const AttentionBlock& block) {
   }
   for (int64_t row = 0; row < w.rows; ++row) {
     const int64_t index = block.first_query * shape.heads + block.first_head + row;
-    float o[kMaxDim];
-    memcpy(o, params.state.o + index * w.dim, size_t(w.dim) * sizeof(float));
-    float m = params.state.ml[2 * index], l = params.state.ml[2 * index + 1];
-    fold(w.o + row * w.stride, w.m[row], w.l[row], w.dim, {o, &m, &l});
-    write_out(shape.type, o, l, w.dim, params.out, index * w.dim);
+    memcpy(params.state.o + index * w.dim, w.o + row * w.stride, size_t(w.dim) * sizeof(float));
+    params.state.ml[2 * index] = w.m[row];
+    params.state.ml[2 * index + 1] = w.l[row];
   }
 }
 

@@ -23,7 +23,7 @@ struct AttentionKernels {
   void (*prefill)(const PrefillAttentionParams& params, const AttentionBlock& block);
   // Writes the state of segment n to the scratch; if no row is seen, m = -inf and o is unchanged.
   void (*prefix)(const PrefixAttentionParams& params, int64_t n, const AttentionBlock& block);
-  // Folds one query's states, left to right.
+  // Folds one query's states, left to right, and writes its part of `out`, if that is wanted.
   void (*fold_prefix)(const PrefixAttentionParams& params, int64_t query);
   void (*tail)(const TailAttentionParams& params, const AttentionBlock& block);  // one query
 };

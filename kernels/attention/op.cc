@@ -52,7 +52,7 @@ void prefix_attention(const PrefixAttentionParams& params, Stream& stream) {
   check_shape(params.shape, params.q);
   CHECK(params.segment_count >= 0 && params.segment_count <= most_prefix_segments(params.shape.head_dim),
         "segment_count=", params.segment_count);
-  if (params.shape.queries == 0 || (params.segment_count == 0 && !params.fresh)) return;
+  if (params.shape.queries == 0) return;
   CHECK(params.positions != nullptr && params.state.o != nullptr && params.state.ml != nullptr);
   CHECK(params.segment_count == 0 || (params.scratch.o != nullptr && params.scratch.ml != nullptr));
   const bool whole = !low_bit(params.shape.k_type) || !low_bit(params.shape.v_type);
@@ -64,20 +64,12 @@ void prefix_attention(const PrefixAttentionParams& params, Stream& stream) {
   dispatch(kernels::cpu::prefix_attention, kernels::cuda::prefix_attention, params, stream);
 }
 
-void clear_state(const ClearStateParams& params, Stream& stream) {
-  CHECK(params.queries >= 0 && params.heads > 0 && params.head_dim > 0, "queries=", params.queries,
-        " heads=", params.heads, " head_dim=", params.head_dim);
-  if (params.queries == 0) return;
-  CHECK(params.state.o != nullptr && params.state.ml != nullptr);
-  dispatch(kernels::cpu::clear_state, kernels::cuda::clear_state, params, stream);
-}
-
 void tail_attention(const TailAttentionParams& params, Stream& stream) {
   check_shape(params.shape, params.q);
   check_exact(params.shape);
   if (params.shape.queries == 0) return;
   CHECK(params.positions != nullptr && params.committed != nullptr && params.path != nullptr);
-  CHECK(params.state.o != nullptr && params.state.ml != nullptr && params.out != nullptr);
+  CHECK(params.state.o != nullptr && params.state.ml != nullptr);
   CHECK(params.pass_k != nullptr && params.pass_v != nullptr && params.pass_rows > 0 && params.path_stride > 0,
         "pass_rows=", params.pass_rows, " path_stride=", params.path_stride);
   CHECK(params.ring_rows >= 0, "ring_rows=", params.ring_rows);

@@ -42,8 +42,7 @@ void prefill_attention(const PrefillAttentionParams& params, Stream& stream);
 // segments of the call add to the state.
 //
 // Folds the states of up to most_prefix_segments() segments into `state`, left to right, one state per segment. A query
-// at position t sees rows below tail_begin(t); rows beyond are an exact no-op, even a whole segment. Without segments
-// the call is a no-op or, if the state is fresh, makes it empty.
+// at position t sees rows below tail_begin(t); rows beyond are an exact no-op, even a whole segment.
 
 struct AttentionState {
   float* o;   // [queries, heads, head_dim], not normalised
@@ -58,22 +57,16 @@ struct PrefixAttentionParams {
   AttentionState scratch;    // [segment_count, ...] as state
   int64_t segment_count;
   KvSegment segments[kMaxPrefixSegments];
-  bool fresh = false;         // treats the state as empty: writes it without reading it
   void* rotated_q = nullptr;  // [queries, heads, head_dim], of shape.type: workspace for int4
+  void* out = nullptr;        // [queries, heads, head_dim], contiguous: the state, normalised and rounded
 };
 void prefix_attention(const PrefixAttentionParams& params, Stream& stream);
 
-// Sets `queries * heads` states to empty.
-struct ClearStateParams {
-  AttentionState state;
-  int64_t queries, heads, head_dim;
-};
-void clear_state(const ClearStateParams& params, Stream& stream);
-
-// ---- Decode: the tail, and the end ----------------------------------------------------------------------------------
+// ---- Decode: the tail -----------------------------------------------------------------------------------------------
 // Rows [tail_begin(t), t] in groups of kTailGroup at absolute multiples: rows below `committed` from the tail ring, the
-// others from the pass's own rows along the query's path. Their state is folded last, after `state` (the prefix), and
-// the normalised result is rounded to out.
+// others from the pass's own rows along the query's path. Comes first: the prefix is folded into its state. On CUDA it
+// runs beside what follows on the stream, up to the fold of a call of prefix_attention(), without which nothing may
+// read the state.
 struct TailAttentionParams {
   AttentionShape shape;
   const void* q;             // [queries, heads, head_dim], strided
@@ -85,8 +78,7 @@ struct TailAttentionParams {
   const void* ring_v;
   const void* pass_k;  // [pass_rows, kv_heads, head_dim]
   const void* pass_v;
-  AttentionState state;  // read only
-  void* out;             // [queries, heads, head_dim], contiguous
+  AttentionState state;  // written
   int64_t path_stride, ring_rows, pass_rows;
 };
 void tail_attention(const TailAttentionParams& params, Stream& stream);

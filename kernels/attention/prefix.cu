@@ -75,9 +75,10 @@ static_assert(kMaxPrefixSegments % 32 == 0 && kRowsDim <= 2 * kFoldThreads);
 // one too, adds nothing. A segment with NaN weights makes the sums NaN.
 struct FoldShared {
   float2 keep_add[kMaxPrefixSegments];
-  float l[kMaxPrefixSegments];
-  float2 rotated_keep_add;  // for the state of all segments, once it is rotated back
-  alignas(16) float o[1];   // [segment_count, head_dim]
+  float l[kMaxPrefixSegments], first_l;  // of the segments, and of the state before them
+  float2 rotated_keep_add;               // for the state of all segments, once it is rotated back
+  float rotated_l;                       // after that fold
+  alignas(16) float o[1];                // [segment_count, head_dim]
 };
 int fold_shared_bytes(const PrefixAttentionParams& params) {
   return static_cast<int>(sizeof(FoldShared) + static_cast<size_t>(params.segment_count * params.shape.head_dim) * 4);
@@ -142,6 +143,11 @@ __device__ inline float fold_all(const FoldShared& shared, int count, const floa
   return into;
 }
 
+__device__ inline void write_out(const PrefixAttentionParams& params, int64_t index, float o, float l) {
+  // + 0: a zero's sign must not depend on rows with weight 0.
+  store_one(params.out, params.shape.type, index, __fadd_rn(__fdiv_rn(o, l), 0.0f));
+}
+
 // Multiplies o, of `dim` elements in shared memory, by the orthonormal Hadamard matrix. By all threads.
 __device__ inline void rotate(float* o, int dim) {
   for (int half = 1; half < dim; half *= 2) {
@@ -163,14 +169,15 @@ __device__ inline void fold_rotated(const PrefixAttentionParams& params, FoldSha
   const int64_t to = blockIdx.x;
   if (threadIdx.x == 0) {
     float2* const into_ml = reinterpret_cast<float2*>(params.state.ml) + to;
-    const float2 ml = params.fresh ? float2{-INFINITY, 0.0f} : *into_ml;
+    const float2 ml = *into_ml;
     const float l = fold_all(shared, count, shared.l, 1, 0.0f), top = fmaxf(ml.x, segments_m);
     const float keep = weight_of(__fsub_rn(ml.x, top)), add = weight_of(__fsub_rn(segments_m, top));
     const float2 factors = isnan(l)                  ? float2{1.0f, l}
                            : segments_m == -INFINITY ? float2{1.0f, 0.0f}
                                                      : float2{keep, add};
     shared.rotated_keep_add = factors;
-    *into_ml = {top, factors.y == 0.0f ? ml.y : __fmaf_rn(l, factors.y, __fmul_rn(ml.y, factors.x))};
+    shared.rotated_l = factors.y == 0.0f ? ml.y : __fmaf_rn(l, factors.y, __fmul_rn(ml.y, factors.x));
+    *into_ml = {top, shared.rotated_l};
   }
   for (int d = threadIdx.x; d < dim; d += kFoldThreads) {  // a thread reads and writes its own columns
     shared.o[d] = fold_all(shared, count, shared.o + d, dim, 0.0f);
@@ -180,9 +187,10 @@ __device__ inline void fold_rotated(const PrefixAttentionParams& params, FoldSha
   const float2 factors = shared.rotated_keep_add;
   for (int d = threadIdx.x; d < dim; d += kFoldThreads) {
     float* const into = params.state.o + to * dim + d;
-    const float old = params.fresh ? 0.0f : *into;
+    const float old = *into;
     const float sum = __fmaf_rn(__fmul_rn(shared.o[d], norm), factors.y, __fmul_rn(old, factors.x));
     *into = factors.y == 0.0f ? old : sum;
+    if (params.out != nullptr) write_out(params, to * dim + d, *into, shared.rotated_l);
   }
 }
 
@@ -202,7 +210,8 @@ __global__ void __launch_bounds__(kFoldThreads) fold_prefix(const __grid_constan
   float2* const into_ml = reinterpret_cast<float2*>(params.state.ml) + to;
   float2 ml = {-INFINITY, 0.0f};
   if (threadIdx.x < 32) {
-    if (!params.fresh && !kRotate) ml = *into_ml;
+    if (!kRotate) ml = *into_ml;
+    if (threadIdx.x == 0) shared.first_l = ml.y;
     ml.x = find_factors(shared, reinterpret_cast<const float2*>(params.scratch.ml) + to,
                         params.shape.queries * params.shape.heads, count, ml.x);
   }
@@ -211,11 +220,14 @@ __global__ void __launch_bounds__(kFoldThreads) fold_prefix(const __grid_constan
   if constexpr (kRotate) {
     fold_rotated(params, shared, ml.x);
   } else {
+    // All threads fold l, so that none waits for another.
+    const float l = fold_all(shared, count, shared.l, 1, shared.first_l);
     for (int d = threadIdx.x; d < dim; d += kFoldThreads) {
       float* const into = params.state.o + to * dim + d;
-      *into = fold_all(shared, count, shared.o + d, dim, params.fresh ? 0.0f : *into);
+      *into = fold_all(shared, count, shared.o + d, dim, *into);
+      if (params.out != nullptr) write_out(params, to * dim + d, *into, l);
     }
-    if (threadIdx.x == 0) *into_ml = {ml.x, fold_all(shared, count, shared.l, 1, ml.y)};
+    if (threadIdx.x == 0) *into_ml = {ml.x, l};
   }
 }
 
@@ -260,6 +272,7 @@ void prefix_attention(const PrefixAttentionParams& params, Stream& stream) {
   } else if (params.segment_count > 0) {
     segment_states(params, on);
   }
+  on.join();  // the tail's state
   const dim3 states(static_cast<unsigned>(params.shape.queries * params.shape.heads));
   launch(rotated ? fold_prefix<true> : fold_prefix<false>, "fold_prefix", states, kFoldThreads,
          fold_shared_bytes(params), params, on);

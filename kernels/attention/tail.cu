@@ -1,4 +1,4 @@
-// The tail of decode attention on tensor cores, and the end: the fold with the prefix's state. Also the empty states.
+// The tail of decode attention on tensor cores.
 //
 // A block has 16 rows of q, which are the queries times the query heads of one KV head, and a warp for each group of
 // kTailGroup positions that a tail can have: position p belongs to warp p / kTailGroup % kGroups for every query.
@@ -271,28 +271,14 @@ struct TailGroup {
   }
 };
 
-// The prefix's state: of a row and this lane's pair of a chunk.
-struct TailPrefix {
-  float2 ml, o;
-};
-
-// Completes a row, by a warp: the groups' sums in the order of positions, folded after the prefix's state.
+// Writes a row's state, by a warp: the groups' sums in the order of positions.
 template <typename T>
 struct TailEnd {
   const TailGroup<T>& group;
 
-  __device__ int row() const { return min(group.warp, group.shared.rows - 1); }
-  __device__ int64_t place() const { return group.shared.place[row()]; }
-  __device__ TailPrefix prefix(int chunk) const {
-    const AttentionState& from = group.params.state;
-    const int d = chunk + threadIdx.x % 32 * 2;
-    return {reinterpret_cast<const float2*>(from.ml)[place()],
-            d < group.dim ? *reinterpret_cast<const float2*>(from.o + place() * group.dim + d) : float2{}};
-  }
-  __device__ void write(int chunk, const TailPrefix& prefix) const {
+  __device__ void write(int chunk) const {
     const TailShared& shared = group.shared;
-    const int row = this->row();
-    const int within = threadIdx.x % 32 * 2, d = chunk + within;
+    const int row = min(group.warp, shared.rows - 1), within = threadIdx.x % 32 * 2, d = chunk + within;
     const int first = tail_begin_of(shared.position[row]) / kGroup, count = shared.position[row] / kGroup - first + 1;
     float2 o = {};
     float l = 0.0f;
@@ -305,14 +291,10 @@ struct TailEnd {
       l = __fadd_rn(l, shared.sum[row][warp]);
       warp = warp + 1 == kGroups ? 0 : warp + 1;
     }
-    const float m = group.top_of(row), top = fmaxf(prefix.ml.x, m);
-    const float keep = weight_of(__fsub_rn(prefix.ml.x, top)), tail = weight_of(__fsub_rn(m, top));
-    o.x = __fmaf_rn(o.x, tail, __fmul_rn(prefix.o.x, keep));
-    o.y = __fmaf_rn(o.y, tail, __fmul_rn(prefix.o.y, keep));
-    l = __fmaf_rn(l, tail, __fmul_rn(prefix.ml.y, keep));
-    // + 0: a zero's sign must not depend on rows with weight 0.
-    const uint32_t pair = pack(__fadd_rn(__fdiv_rn(o.x, l), 0.0f), __fadd_rn(__fdiv_rn(o.y, l), 0.0f), T{});
-    if (d < group.dim) *reinterpret_cast<uint32_t*>(static_cast<T*>(group.params.out) + place() * group.dim + d) = pair;
+    const AttentionState& to = group.params.state;
+    const int64_t place = shared.place[row];
+    if (d < group.dim) *reinterpret_cast<float2*>(to.o + place * group.dim + d) = o;
+    if (chunk == 0 && threadIdx.x % 32 == 0) reinterpret_cast<float2*>(to.ml)[place] = {group.top_of(row), l};
   }
 };
 
@@ -339,10 +321,9 @@ __global__ void __launch_bounds__(kThreads, 1) tail_groups(const __grid_constant
         group.sum({group.sees(0, which, owner), group.sees(1, which, owner)}, v);
       });
     }
-    const TailPrefix prefix = end.prefix(chunk);
     if (group.groups == 1) group.fetch(chunk + kChunk, v);  // zeros beyond the last
     __syncthreads();
-    if (group.warp < shared.rows) end.write(chunk, prefix);
+    if (group.warp < shared.rows) end.write(chunk);
     __syncthreads();
   }
 }
@@ -352,18 +333,7 @@ void launch_tail(const TailAttentionParams& params, CudaStream& stream) {
   const AttentionShape& shape = params.shape;
   const dim3 grid(static_cast<unsigned>(ceil_div(shape.queries * (shape.heads / shape.kv_heads), kRows)),
                   static_cast<unsigned>(shape.kv_heads));
-  launch(tail_groups<T>, "tail_groups", grid, kThreads, static_cast<int>(sizeof(TailShared)), params, stream);
-}
-
-constexpr int kClearThreads = 256;
-
-__global__ void __launch_bounds__(kClearThreads) clear_states(const __grid_constant__ ClearStateParams params) {
-  const int64_t states = params.queries * params.heads, i = int64_t{blockIdx.x} * kClearThreads + threadIdx.x;
-  if (i < states * params.head_dim) params.state.o[i] = 0.0f;
-  if (i < states) {
-    params.state.ml[2 * i] = -INFINITY;
-    params.state.ml[2 * i + 1] = 0.0f;
-  }
+  launch_beside(tail_groups<T>, "tail_groups", grid, kThreads, static_cast<int>(sizeof(TailShared)), params, stream);
 }
 
 }  // namespace
@@ -375,12 +345,6 @@ void tail_attention(const TailAttentionParams& params, Stream& stream) {
   if (!one || shape.type == DType::kF32 || shape.head_dim % 8 != 0) return tail_rows(params, on);
   if (shape.type == DType::kF16) return launch_tail<__half>(params, on);
   launch_tail<__nv_bfloat16>(params, on);
-}
-
-void clear_state(const ClearStateParams& params, Stream& stream) {
-  const int64_t values = params.queries * params.heads * params.head_dim;
-  launch(clear_states, "clear_states", dim3(static_cast<unsigned>(ceil_div(values, kClearThreads))), kClearThreads, 0,
-         params, cuda_stream(stream));
 }
 
 }  // namespace headrace::kernels::cuda

@@ -1,4 +1,4 @@
-// The tail of decode attention and the fold with the prefix's state, in fp32 and without tensor cores: for every
+// The tail of decode attention in fp32 and without tensor cores: for every
 // element type and head_dim up to 256.
 #include "kernels/attention/bodies.h"
 #include "kernels/attention/launch.cuh"
@@ -192,13 +192,8 @@ __global__ void __launch_bounds__(kThreads, 2) walk_tail(const __grid_constant__
     float part = 0.0f;
     for (int slice = 0; slice < kWarps; ++slice) part = __fadd_rn(part, slices[slice * kRowsHeads * dim + i]);
     const int64_t state = query * shape.heads + head + h;
-    const float prefix_m = params.state.ml[2 * state], prefix_l = params.state.ml[2 * state + 1];
-    const float top = fmaxf(prefix_m, shared.m[h]);
-    const float keep = weight_of(__fsub_rn(prefix_m, top)), add = weight_of(__fsub_rn(shared.m[h], top));
-    const float o = __fmaf_rn(part, add, __fmul_rn(params.state.o[state * dim + d], keep));
-    const float l = __fmaf_rn(shared.l[h], add, __fmul_rn(prefix_l, keep));
-    // + 0: a zero's sign must not depend on rows with weight 0.
-    store_one(params.out, shape.type, state * dim + d, __fadd_rn(__fdiv_rn(o, l), 0.0f));
+    params.state.o[state * dim + d] = part;
+    if (d == 0) reinterpret_cast<float2*>(params.state.ml)[state] = {shared.m[h], shared.l[h]};
   }
 }
 
@@ -208,7 +203,7 @@ void tail_rows(const TailAttentionParams& params, CudaStream& stream) {
   const AttentionShape& shape = params.shape;
   const dim3 grid(static_cast<unsigned>(shape.queries),
                   static_cast<unsigned>(shape.kv_heads * AttentionRows::chunks(shape)));
-  launch(walk_tail, "walk_tail", grid, kThreads, tail_shared_bytes(shape.head_dim), params, stream);
+  launch_beside(walk_tail, "walk_tail", grid, kThreads, tail_shared_bytes(shape.head_dim), params, stream);
 }
 
 }  // namespace headrace::kernels::cuda

@@ -233,8 +233,7 @@ Times ComputeProbe::prefix_times(Rows& rows, int64_t queries, int64_t segments) 
                                  .state = view(rows.state, kQueries),
                                  .scratch = view(rows.scratch, kQueries * kMaxPrefixSegments),
                                  .segment_count = segments,
-                                 .segments = {},
-                                 .fresh = true};
+                                 .segments = {}};
     const uint64_t layer = static_cast<uint64_t>(rows.turn++ % Rows::kLayers) * rows.layer_bytes;
     for (size_t i = 0; i < static_cast<size_t>(segments); ++i) {
       params.segments[i] = rows.segments[i];

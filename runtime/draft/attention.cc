@@ -5,22 +5,6 @@ namespace headrace {
 void draft_attention(const DraftAttentionParams& params, const DraftCache& cache, std::vector<KvSegment>* segments,
                      Stream& stream) {
   const AttentionShape& shape = params.shape;
-  PrefixAttentionParams prefix{};
-  prefix.shape = shape;
-  prefix.q = params.q;
-  prefix.positions = params.positions;
-  prefix.state = params.state;
-  prefix.scratch = params.scratch;
-  prefix.fresh = true;
-  cache.prefix(params.layer, params.deepest, segments);
-  for (const KvSegment& segment : *segments) {
-    prefix.segments[prefix.segment_count++] = segment;
-    if (prefix.segment_count < kDraftSegmentsPerLaunch) continue;
-    prefix_attention(prefix, stream);
-    prefix.segment_count = 0;
-    prefix.fresh = false;
-  }
-  prefix_attention(prefix, stream);  // without segments it empties the state
   const DraftCache::Tail tail = cache.tail(params.layer);
   tail_attention({.shape = shape,
                   .q = params.q,
@@ -32,11 +16,25 @@ void draft_attention(const DraftAttentionParams& params, const DraftCache& cache
                   .pass_k = tail.pass_k,
                   .pass_v = tail.pass_v,
                   .state = params.state,
-                  .out = params.out,
                   .path_stride = params.path_stride,
                   .ring_rows = cache.shape().ring_rows(),
                   .pass_rows = cache.shape().pass_rows},
                  stream);
+  PrefixAttentionParams prefix{};
+  prefix.shape = shape;
+  prefix.q = params.q;
+  prefix.positions = params.positions;
+  prefix.state = params.state;
+  prefix.scratch = params.scratch;
+  cache.prefix(params.layer, params.deepest, segments);
+  for (const KvSegment& segment : *segments) {
+    prefix.segments[prefix.segment_count++] = segment;
+    if (prefix.segment_count < kDraftSegmentsPerLaunch) continue;
+    prefix_attention(prefix, stream);
+    prefix.segment_count = 0;
+  }
+  prefix.out = params.out;
+  prefix_attention(prefix, stream);
 }
 
 }  // namespace headrace

@@ -27,18 +27,18 @@ class PrefixFold {
   void flush() {
     if (params_.segment_count > 0) launch();
   }
-  // All that is left. Without a prefix, the state becomes empty.
-  void finish() {
-    if (params_.segment_count > 0 || params_.fresh) launch();
+  // All that is left, even if it is none, and then `out`.
+  void finish(void* out) {
+    params_.out = out;
+    launch();
   }
 
  private:
   void launch() {
-    const TraceSpan span(stream_, {"prefix from row", params_.segments[0].position});
+    const TraceSpan span(stream_, {"prefix from row", params_.segment_count > 0 ? params_.segments[0].position : 0});
     prefix_attention(params_, stream_);
-    if (seen_) seen_({params_.segments, static_cast<size_t>(params_.segment_count)});
+    if (seen_ && params_.segment_count > 0) seen_({params_.segments, static_cast<size_t>(params_.segment_count)});
     params_.segment_count = 0;
-    params_.fresh = false;
   }
 
   PrefixAttentionParams params_;
@@ -58,7 +58,7 @@ void PassAttention::run(const Pass& pass, int64_t layer, const PassScope& scope)
   params.q = pass.work.qkv;
   params.state = buffers_.step().state;
   params.scratch = buffers_.step().scratch;
-  params.fresh = true;
+  tail(pass, layer);
   if (scope.mode == StepMode::kPartial) {
     params.positions = buffers_.step().inputs.slots;
     partial_prefix(params, pass, layer, scope);
@@ -68,7 +68,6 @@ void PassAttention::run(const Pass& pass, int64_t layer, const PassScope& scope)
     params.shape.v_type = kv_.cache.shape().v_type;
     full_prefix(params, pass, layer, scope);
   }
-  tail(pass, layer);
 }
 
 void PassAttention::full_prefix(const PrefixAttentionParams& params, const Pass& pass, int64_t layer,
@@ -101,7 +100,7 @@ void PassAttention::full_prefix(const PrefixAttentionParams& params, const Pass&
     }
   }
   fold.add(cache.active_segment(layer));
-  fold.finish();
+  fold.finish(pass.work.attention);
 }
 
 void PassAttention::partial_prefix(PrefixAttentionParams params, const Pass& pass, int64_t layer,
@@ -111,7 +110,7 @@ void PassAttention::partial_prefix(PrefixAttentionParams params, const Pass& pas
   params.rotated_q = buffers_.step().rotated_q;
   PrefixFold fold(params, segments_a_launch(pass), std::numeric_limits<int64_t>::max(), {}, compute_);
   for (const KvSegment& segment : kv_.partial->segments(layer, scope.deepest_position)) fold.add(segment);
-  fold.finish();
+  fold.finish(pass.work.attention);
 }
 
 int64_t PassAttention::segments_a_launch(const Pass& pass) const {
@@ -132,7 +131,6 @@ void PassAttention::tail(const Pass& pass, int64_t layer) {
                   .pass_k = rows.pass_k,
                   .pass_v = rows.pass_v,
                   .state = step.state,
-                  .out = pass.work.attention,
                   .path_stride = layout_.path_stride(),
                   .ring_rows = kTailRingRows,
                   .pass_rows = layout_.pass_rows()},

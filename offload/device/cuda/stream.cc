@@ -54,8 +54,13 @@ CudaStreamBody::CudaStreamBody(Device& device, int gpu, std::string_view name, S
 CudaStreamBody::~CudaStreamBody() {
   (void)cudaSetDevice(gpu_);
   (void)cudaStreamSynchronize(stream_);
+  if (beside_ != nullptr) (void)cudaStreamSynchronize(beside_);
   attachment().reset();
   (void)cudaStreamDestroy(stream_);
+  if (beside_ != nullptr) (void)cudaStreamDestroy(beside_);
+  for (cudaEvent_t event : {forked_, joined_}) {
+    if (event != nullptr) (void)cudaEventDestroy(event);
+  }
   (void)cudaGetLastError();
 }
 
@@ -142,8 +147,30 @@ std::unique_ptr<CudaGraph> CudaStreamBody::end_recording() {
   return std::make_unique<CudaGraphBody>(*this, recorded, recorded_bytes_);
 }
 
+void* CudaStreamBody::fork() {
+  check_cuda(cudaSetDevice(gpu_), "cudaSetDevice");
+  if (beside_ == nullptr) {
+    for (cudaEvent_t* event : {&forked_, &joined_}) {
+      if (*event == nullptr)
+        check_cuda(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "cudaEventCreate", about());
+    }
+    check_cuda(cudaStreamCreateWithFlags(&beside_, cudaStreamNonBlocking), "cudaStreamCreate", about());
+  }
+  check_cuda(cudaEventRecord(forked_, stream_), "cudaEventRecord", about());
+  check_cuda(cudaStreamWaitEvent(beside_, forked_, 0), "cudaStreamWaitEvent", about());
+  forks_ = true;
+  return beside_;
+}
+
+void CudaStreamBody::join() {
+  if (!forks_) return;
+  forks_ = false;
+  check_cuda(cudaEventRecord(joined_, beside_), "cudaEventRecord", about());
+  check_cuda(cudaStreamWaitEvent(stream_, joined_, 0), "cudaStreamWaitEvent", about());
+}
+
 void CudaStreamBody::drop_recording() noexcept {
-  recording_ = false;
+  recording_ = forks_ = false;
   cudaGraph_t recorded = nullptr;
   if (cudaStreamEndCapture(stream_, &recorded) == cudaSuccess) (void)cudaGraphDestroy(recorded);
   (void)cudaGetLastError();

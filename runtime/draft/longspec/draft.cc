@@ -102,22 +102,6 @@ void LongSpecDraft::enter(const Entrance& e) {
 void LongSpecDraft::attend_target(const DraftRows& rows) {
   const KvCache& cache = *target_cache_;
   const int64_t last = cache.shape().layers - 1, end = tail_begin(cache.rows() + cache.pending_rows() - 1);
-  PrefixAttentionParams prefix{};
-  prefix.shape = layer_->attention_shape(rows.count, sizes_.attended(), cache.shape());
-  prefix.q = work_.layer.qkv;
-  prefix.positions = before(inputs_);
-  prefix.state = work_.layer.state;
-  prefix.scratch = work_.layer.scratch;
-  prefix.fresh = true;
-  for (int64_t i = 0; i < segments_for(end); ++i) {
-    if (prefix.segment_count == kDraftSegmentsPerLaunch) {
-      prefix_attention(prefix, *compute_);
-      prefix.segment_count = 0;
-      prefix.fresh = false;
-    }
-    prefix.segments[prefix.segment_count++] = cache.resident_segment(last, i);
-  }
-  prefix_attention(prefix, *compute_);  // without any it empties the states
   const KvCache::TailViews tail = cache.tail(last);
   tail_attention({.shape = layer_->attention_shape(rows.count, sizes_.attended(), cache.shape().exact()),
                   .q = work_.layer.qkv,
@@ -129,11 +113,25 @@ void LongSpecDraft::attend_target(const DraftRows& rows) {
                   .pass_k = tail.pass_k,
                   .pass_v = tail.pass_v,
                   .state = work_.layer.state,
-                  .out = work_.layer.attention,
                   .path_stride = rows.path_stride,
                   .ring_rows = kTailRingRows,
                   .pass_rows = 1},
                  *compute_);
+  PrefixAttentionParams prefix{};
+  prefix.shape = layer_->attention_shape(rows.count, sizes_.attended(), cache.shape());
+  prefix.q = work_.layer.qkv;
+  prefix.positions = before(inputs_);
+  prefix.state = work_.layer.state;
+  prefix.scratch = work_.layer.scratch;
+  for (int64_t i = 0; i < segments_for(end); ++i) {
+    if (prefix.segment_count == kDraftSegmentsPerLaunch) {
+      prefix_attention(prefix, *compute_);
+      prefix.segment_count = 0;
+    }
+    prefix.segments[prefix.segment_count++] = cache.resident_segment(last, i);
+  }
+  prefix.out = work_.layer.attention;
+  prefix_attention(prefix, *compute_);
 }
 
 const float* LongSpecDraft::finish_layer(const DraftRows& rows) {
