@@ -59,14 +59,15 @@ struct PrefixAttentionParams {
   KvSegment segments[kMaxPrefixSegments];
   void* rotated_q = nullptr;  // [queries, heads, head_dim], of shape.type: workspace for int4
   void* out = nullptr;        // [queries, heads, head_dim], contiguous: the state, normalised and rounded
+  // The call before this on the stream was tail_attention(). Then, on CUDA, the segments' states are computed beside
+  // the tail, which leaves most of a GPU idle.
+  bool beside_tail = false;
 };
 void prefix_attention(const PrefixAttentionParams& params, Stream& stream);
 
 // ---- Decode: the tail -----------------------------------------------------------------------------------------------
 // Rows [tail_begin(t), t] in groups of kTailGroup at absolute multiples: rows below `committed` from the tail ring, the
-// others from the pass's own rows along the query's path. Comes first: the prefix is folded into its state. On CUDA it
-// runs beside what follows on the stream, up to the fold of a call of prefix_attention(), without which nothing may
-// read the state.
+// others from the pass's own rows along the query's path. Comes first: the prefix is folded into its state.
 struct TailAttentionParams {
   AttentionShape shape;
   const void* q;             // [queries, heads, head_dim], strided

@@ -232,34 +232,34 @@ __global__ void __launch_bounds__(kFoldThreads) fold_prefix(const __grid_constan
 }
 
 template <typename T, int kDim>
-void launch_tiles(const PrefixAttentionParams& params, CudaStream& stream) {
+void launch_tiles(const PrefixAttentionParams& params, const LaunchStream& on) {
   // Few rows use the smaller block, which computes each row identically.
   const auto launch_block = [&](auto m_tiles) {
     using Tile = AttentionTile<T, kDim, m_tiles.value>;
     launch(prefix_tiles<T, kDim, m_tiles.value>, "prefix_tiles", prefix_grid<Tile>(params), Tile::kThreads,
-           Tile::kSharedBytes, params, stream);
+           Tile::kSharedBytes, params, on);
   };
   if (prefix_rows_of(params.shape) <= AttentionTile<T, kDim, 1>::kRows)
     return launch_block(std::integral_constant<int, 1>());
   launch_block(std::integral_constant<int, 2>());
 }
 
-void segment_states(const PrefixAttentionParams& params, CudaStream& stream) {
+void segment_states(const PrefixAttentionParams& params, const LaunchStream& on) {
   const AttentionShape& shape = params.shape;
-  if (has_low_bit_tiles(shape)) return low_bit_segment_states(params, stream);
+  if (has_low_bit_tiles(shape)) return low_bit_segment_states(params, on);
   if (!has_tiles(shape)) {
     const bool low = low_bit(shape.k_type) || low_bit(shape.v_type);
     const dim3 grid(static_cast<unsigned>(shape.queries),
                     static_cast<unsigned>(shape.kv_heads * AttentionRows::chunks(shape)),
                     static_cast<unsigned>(params.segment_count));
-    return launch(low ? prefix_rows<true> : prefix_rows<false>, "prefix_rows", grid, kRowsThreads, 0, params, stream);
+    return launch(low ? prefix_rows<true> : prefix_rows<false>, "prefix_rows", grid, kRowsThreads, 0, params, on);
   }
   if (shape.type == DType::kBF16) {
-    if (shape.head_dim <= 64) return launch_tiles<__nv_bfloat16, 64>(params, stream);
-    return launch_tiles<__nv_bfloat16, 128>(params, stream);
+    if (shape.head_dim <= 64) return launch_tiles<__nv_bfloat16, 64>(params, on);
+    return launch_tiles<__nv_bfloat16, 128>(params, on);
   }
-  if (shape.head_dim <= 64) return launch_tiles<__half, 64>(params, stream);
-  launch_tiles<__half, 128>(params, stream);
+  if (shape.head_dim <= 64) return launch_tiles<__half, 64>(params, on);
+  launch_tiles<__half, 128>(params, on);
 }
 
 }  // namespace
@@ -267,12 +267,11 @@ void segment_states(const PrefixAttentionParams& params, CudaStream& stream) {
 void prefix_attention(const PrefixAttentionParams& params, Stream& stream) {
   CudaStream& on = cuda_stream(stream);
   const bool rotated = params.shape.k_type == DType::kInt4 && params.segment_count > 0;
-  if (rotated) {
-    segment_states(rotate_queries(params, on), on);
-  } else if (params.segment_count > 0) {
-    segment_states(params, on);
+  if (params.segment_count > 0) {
+    const LaunchStream states_on = params.beside_tail ? LaunchStream(on, on.beside()) : LaunchStream(on);
+    segment_states(rotated ? rotate_queries(params, states_on) : params, states_on);
+    if (params.beside_tail) on.join();
   }
-  on.join();  // the tail's state
   const dim3 states(static_cast<unsigned>(params.shape.queries * params.shape.heads));
   launch(rotated ? fold_prefix<true> : fold_prefix<false>, "fold_prefix", states, kFoldThreads,
          fold_shared_bytes(params), params, on);

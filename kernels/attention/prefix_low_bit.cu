@@ -42,9 +42,9 @@ __global__ void __launch_bounds__(128, kMTiles == 1 ? 2 : 1)
 }
 
 template <typename T, int kDim, DType kStored>
-void launch_tiles(const PrefixAttentionParams& params, CudaStream& stream) {
+void launch_tiles(const PrefixAttentionParams& params, const LaunchStream& on) {
   const auto launch_block = [&]<typename Tile>(auto kernel, const char* name, std::type_identity<Tile>) {
-    launch(kernel, name, prefix_grid<Tile>(params), Tile::kThreads, Tile::kSharedBytes, params, stream);
+    launch(kernel, name, prefix_grid<Tile>(params), Tile::kThreads, Tile::kSharedBytes, params, on);
   };
   const int64_t rows = prefix_rows_of(params.shape);
   // int4 gains too little for a second kernel: 5% where int8 gains 15%.
@@ -63,14 +63,14 @@ void launch_tiles(const PrefixAttentionParams& params, CudaStream& stream) {
                std::type_identity<LowBitTile<T, kDim, 2, kStored>>());
 }
 template <typename T, DType kStored>
-void launch_tiles(const PrefixAttentionParams& params, CudaStream& stream) {
-  if (params.shape.head_dim <= 64) return launch_tiles<T, 64, kStored>(params, stream);
-  launch_tiles<T, 128, kStored>(params, stream);
+void launch_tiles(const PrefixAttentionParams& params, const LaunchStream& on) {
+  if (params.shape.head_dim <= 64) return launch_tiles<T, 64, kStored>(params, on);
+  launch_tiles<T, 128, kStored>(params, on);
 }
 template <typename T>
-void launch_tiles(const PrefixAttentionParams& params, CudaStream& stream) {
-  if (params.shape.k_type == DType::kInt8) return launch_tiles<T, DType::kInt8>(params, stream);
-  launch_tiles<T, DType::kInt4>(params, stream);
+void launch_tiles(const PrefixAttentionParams& params, const LaunchStream& on) {
+  if (params.shape.k_type == DType::kInt8) return launch_tiles<T, DType::kInt8>(params, on);
+  launch_tiles<T, DType::kInt4>(params, on);
 }
 
 constexpr int kRotateWarps = 4;
@@ -115,27 +115,27 @@ __global__ void __launch_bounds__(kRotateWarps * 32)
 
 }  // namespace
 
-PrefixAttentionParams rotate_queries(const PrefixAttentionParams& params, CudaStream& stream) {
+PrefixAttentionParams rotate_queries(const PrefixAttentionParams& params, const LaunchStream& on) {
   const AttentionShape& shape = params.shape;
   const dim3 grid(static_cast<unsigned>(ceil_div(shape.queries * shape.heads, kRotateWarps)));
   launch(shape.head_dim == 32    ? rotate_kernel<1>
          : shape.head_dim == 64  ? rotate_kernel<2>
          : shape.head_dim == 128 ? rotate_kernel<4>
                                  : rotate_kernel<8>,
-         "rotate_queries", grid, kRotateWarps * 32, 0, params, stream);
+         "rotate_queries", grid, kRotateWarps * 32, 0, params, on);
   PrefixAttentionParams rotated = params;
   rotated.q = params.rotated_q;
   rotated.shape.q_stride = shape.heads * shape.head_dim;
   return rotated;
 }
 
-void low_bit_segment_states(const PrefixAttentionParams& params, CudaStream& stream) {
+void low_bit_segment_states(const PrefixAttentionParams& params, const LaunchStream& on) {
   for (int64_t i = 0; i < params.segment_count; ++i) {
     const uint64_t rows = static_cast<uint64_t>(params.shape.kv_heads * params.segments[i].stride_rows);
     CHECK(rows * row_bytes(DType::kInt8, params.shape.head_dim) < 4 * kGiB, "rows=", rows);
   }
-  if (params.shape.type == DType::kBF16) return launch_tiles<__nv_bfloat16>(params, stream);
-  launch_tiles<__half>(params, stream);
+  if (params.shape.type == DType::kBF16) return launch_tiles<__nv_bfloat16>(params, on);
+  launch_tiles<__half>(params, on);
 }
 
 }  // namespace headrace::kernels::cuda

@@ -333,7 +333,7 @@ void launch_tail(const TailAttentionParams& params, CudaStream& stream) {
   const AttentionShape& shape = params.shape;
   const dim3 grid(static_cast<unsigned>(ceil_div(shape.queries * (shape.heads / shape.kv_heads), kRows)),
                   static_cast<unsigned>(shape.kv_heads));
-  launch_beside(tail_groups<T>, "tail_groups", grid, kThreads, static_cast<int>(sizeof(TailShared)), params, stream);
+  launch(tail_groups<T>, "tail_groups", grid, kThreads, static_cast<int>(sizeof(TailShared)), params, stream);
 }
 
 }  // namespace
@@ -341,6 +341,7 @@ void launch_tail(const TailAttentionParams& params, CudaStream& stream) {
 void tail_attention(const TailAttentionParams& params, Stream& stream) {
   const AttentionShape& shape = params.shape;
   CudaStream& on = cuda_stream(stream);
+  on.mark();
   const bool one = shape.k_type == shape.type && shape.v_type == shape.type;
   if (!one || shape.type == DType::kF32 || shape.head_dim % 8 != 0) return tail_rows(params, on);
   if (shape.type == DType::kF16) return launch_tail<__half>(params, on);

@@ -203,7 +203,7 @@ void tail_rows(const TailAttentionParams& params, CudaStream& stream) {
   const AttentionShape& shape = params.shape;
   const dim3 grid(static_cast<unsigned>(shape.queries),
                   static_cast<unsigned>(shape.kv_heads * AttentionRows::chunks(shape)));
-  launch_beside(walk_tail, "walk_tail", grid, kThreads, tail_shared_bytes(shape.head_dim), params, stream);
+  launch(walk_tail, "walk_tail", grid, kThreads, tail_shared_bytes(shape.head_dim), params, stream);
 }
 
 }  // namespace headrace::kernels::cuda

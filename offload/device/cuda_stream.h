@@ -41,10 +41,11 @@ class CudaStream : public Stream {
   virtual std::unique_ptr<CudaGraph> end_recording() = 0;
   virtual void drop_recording() noexcept = 0;
 
-  // For work that may run beside what is enqueued here next: a second cudaStream_t, which first waits for what has been
-  // enqueued here so far. join() makes this stream wait for that work; without any it does nothing. Both may be
-  // recorded, in one recording.
-  virtual void* fork() = 0;
+  // For work beside other work: mark() remembers this point of the stream. beside() is a second cudaStream_t that waits
+  // for what was enqueued here before the mark, and join() makes this stream wait for that one. All three may be
+  // recorded, in one recording. REQUIRES: mark() comes before beside(), and beside() before join().
+  virtual void mark() = 0;
+  virtual void* beside() = 0;
   virtual void join() = 0;
 
   // cudaStream_t. Makes the stream's device current for the calling thread, as a launch requires.

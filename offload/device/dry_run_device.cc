@@ -55,7 +55,8 @@ class DryRunCudaStream final : public CudaStream {
   void begin_recording() override { nothing_runs(); }
   std::unique_ptr<CudaGraph> end_recording() override { nothing_runs(); }
   void drop_recording() noexcept override {}
-  void* fork() override { nothing_runs(); }
+  void mark() override { nothing_runs(); }
+  void* beside() override { nothing_runs(); }
   void join() override { nothing_runs(); }
 
  protected:

@@ -26,12 +26,14 @@ void draft_attention(const DraftAttentionParams& params, const DraftCache& cache
   prefix.positions = params.positions;
   prefix.state = params.state;
   prefix.scratch = params.scratch;
+  prefix.beside_tail = true;
   cache.prefix(params.layer, params.deepest, segments);
   for (const KvSegment& segment : *segments) {
     prefix.segments[prefix.segment_count++] = segment;
     if (prefix.segment_count < kDraftSegmentsPerLaunch) continue;
     prefix_attention(prefix, stream);
     prefix.segment_count = 0;
+    prefix.beside_tail = false;
   }
   prefix.out = params.out;
   prefix_attention(prefix, stream);

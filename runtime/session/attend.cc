@@ -27,6 +27,8 @@ class PrefixFold {
   void flush() {
     if (params_.segment_count > 0) launch();
   }
+  // Other work comes on the stream between the tail and the segments.
+  void follow() { params_.beside_tail = false; }
   // All that is left, even if it is none, and then `out`.
   void finish(void* out) {
     params_.out = out;
@@ -39,6 +41,7 @@ class PrefixFold {
     prefix_attention(params_, stream_);
     if (seen_ && params_.segment_count > 0) seen_({params_.segments, static_cast<size_t>(params_.segment_count)});
     params_.segment_count = 0;
+    params_.beside_tail = false;
   }
 
   PrefixAttentionParams params_;
@@ -59,6 +62,7 @@ void PassAttention::run(const Pass& pass, int64_t layer, const PassScope& scope)
   params.state = buffers_.step().state;
   params.scratch = buffers_.step().scratch;
   tail(pass, layer);
+  params.beside_tail = true;
   if (scope.mode == StepMode::kPartial) {
     params.positions = buffers_.step().inputs.slots;
     partial_prefix(params, pass, layer, scope);
@@ -84,12 +88,15 @@ void PassAttention::full_prefix(const PrefixAttentionParams& params, const Pass&
     partial->choose(layer, cache.rows(), scoring_queries(layout_, pass.work, end, count), compute_);
     seen = [this, partial, layer](std::span<const KvSegment> segments) { partial->gather(layer, segments, compute_); };
   }
+  const bool chooses = seen != nullptr;
   PrefixFold fold(params, segments_a_launch(pass), tail_begin(scope.deepest_position), std::move(seen), compute_);
+  if (chooses) fold.follow();
   const int64_t sealed = cache.sealed_segments(), resident = std::min(sealed, cache.resident_segments(layer));
   for (int64_t i = 0; i < resident; ++i) fold.add(cache.resident_segment(layer, i));
   KvStreamer* const streamer = kv_.streamer;
   if (streamer != nullptr && layer < cache.host_layers()) {
     fold.flush();  // they are not to wait for the link
+    fold.follow();
     for (const Chunk& chunk : streamer->schedule().chunks) {
       const std::byte* const base = streamer->next(compute_);
       for (int64_t i = chunk.first_segment; i < chunk.last_segment; ++i) {

@@ -58,7 +58,7 @@ CudaStreamBody::~CudaStreamBody() {
   attachment().reset();
   (void)cudaStreamDestroy(stream_);
   if (beside_ != nullptr) (void)cudaStreamDestroy(beside_);
-  for (cudaEvent_t event : {forked_, joined_}) {
+  for (cudaEvent_t event : {marked_, joined_}) {
     if (event != nullptr) (void)cudaEventDestroy(event);
   }
   (void)cudaGetLastError();
@@ -147,30 +147,32 @@ std::unique_ptr<CudaGraph> CudaStreamBody::end_recording() {
   return std::make_unique<CudaGraphBody>(*this, recorded, recorded_bytes_);
 }
 
-void* CudaStreamBody::fork() {
-  check_cuda(cudaSetDevice(gpu_), "cudaSetDevice");
+void CudaStreamBody::mark() {
   if (beside_ == nullptr) {
-    for (cudaEvent_t* event : {&forked_, &joined_}) {
-      if (*event == nullptr)
-        check_cuda(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "cudaEventCreate", about());
+    check_cuda(cudaSetDevice(gpu_), "cudaSetDevice");
+    for (cudaEvent_t* event : {&marked_, &joined_}) {
+      if (*event != nullptr) continue;
+      check_cuda(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "cudaEventCreateWithFlags", about());
     }
-    check_cuda(cudaStreamCreateWithFlags(&beside_, cudaStreamNonBlocking), "cudaStreamCreate", about());
+    check_cuda(cudaStreamCreateWithFlags(&beside_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags", about());
   }
-  check_cuda(cudaEventRecord(forked_, stream_), "cudaEventRecord", about());
-  check_cuda(cudaStreamWaitEvent(beside_, forked_, 0), "cudaStreamWaitEvent", about());
-  forks_ = true;
+  check_cuda(cudaEventRecord(marked_, stream_), "cudaEventRecord", about());
+}
+
+void* CudaStreamBody::beside() {
+  CHECK(beside_ != nullptr, "mark() was not called");
+  check_cuda(cudaSetDevice(gpu_), "cudaSetDevice");
+  check_cuda(cudaStreamWaitEvent(beside_, marked_, 0), "cudaStreamWaitEvent", about());
   return beside_;
 }
 
 void CudaStreamBody::join() {
-  if (!forks_) return;
-  forks_ = false;
   check_cuda(cudaEventRecord(joined_, beside_), "cudaEventRecord", about());
   check_cuda(cudaStreamWaitEvent(stream_, joined_, 0), "cudaStreamWaitEvent", about());
 }
 
 void CudaStreamBody::drop_recording() noexcept {
-  recording_ = forks_ = false;
+  recording_ = false;
   cudaGraph_t recorded = nullptr;
   if (cudaStreamEndCapture(stream_, &recorded) == cudaSuccess) (void)cudaGraphDestroy(recorded);
   (void)cudaGetLastError();

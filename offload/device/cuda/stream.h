@@ -40,7 +40,8 @@ class CudaStreamBody final : public CudaStream {
   void begin_recording() override;
   std::unique_ptr<CudaGraph> end_recording() override;
   void drop_recording() noexcept override;
-  void* fork() override;
+  void mark() override;
+  void* beside() override;
   void join() override;
 
  protected:
@@ -54,9 +55,8 @@ class CudaStreamBody final : public CudaStream {
   const int gpu_;
   const std::string name_;
   cudaStream_t stream_ = nullptr;
-  cudaStream_t beside_ = nullptr;  // of fork(); null: it was not called
-  cudaEvent_t forked_ = nullptr, joined_ = nullptr;
-  bool forks_ = false;   // join() is due
+  cudaStream_t beside_ = nullptr;  // null: mark() was not called
+  cudaEvent_t marked_ = nullptr, joined_ = nullptr;
   int sees_pinned_ = 0;  // kernels can read pinned memory at its host address
   bool recording_ = false;
   LinkBytes recorded_bytes_{};

@@ -123,10 +123,12 @@ void LongSpecDraft::attend_target(const DraftRows& rows) {
   prefix.positions = before(inputs_);
   prefix.state = work_.layer.state;
   prefix.scratch = work_.layer.scratch;
+  prefix.beside_tail = true;
   for (int64_t i = 0; i < segments_for(end); ++i) {
     if (prefix.segment_count == kDraftSegmentsPerLaunch) {
       prefix_attention(prefix, *compute_);
       prefix.segment_count = 0;
+      prefix.beside_tail = false;
     }
     prefix.segments[prefix.segment_count++] = cache.resident_segment(last, i);
   }
