@@ -132,7 +132,7 @@ class EveryDraft : public ::testing::TestWithParam<std::tuple<DeviceChoice, DTyp
     const uint64_t taken = open_device({.choice = std::get<0>(GetParam())})->vram().used_bytes();
     const uint64_t weights = whole_pages(fresh->weights.bytes()) + whole_pages(model->weights_bytes());
     // Not quite all of it: without ring and active segment the whole takes little more than a part.
-    return load(taken + weights + (bytes(KvMode::kHost) + 7 * bytes(KvMode::kDevice)) / 8);
+    return load(taken + weights + (bytes(KvMode::kHost) + 15 * bytes(KvMode::kDevice)) / 16);
   }
 
   void expect_exact(const LoadedModel& on, DraftModel* model, const Case& c) {
