@@ -49,7 +49,8 @@ struct KeptRun {
 // the same way.
 bool shares_rows(const GenerateOptions& a, const GenerateOptions& b) {
   return a.keep == b.keep && a.keep_tokens == b.keep_tokens && a.kv == b.kv && a.speculate == b.speculate &&
-         a.verify == b.verify && a.tree_limits == b.tree_limits && a.pending == b.pending && b.score_next.empty();
+         a.verify == b.verify && a.tree_limits == b.tree_limits && a.pending == b.pending &&
+         (a.log_probs == LogProbs::kNone) == (b.log_probs == LogProbs::kNone) && b.score_next.empty();
 }
 
 int64_t common_beginning(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
@@ -265,6 +266,11 @@ void Engine::Impl::check_prompt(const std::vector<int32_t>& prompt, const Genera
                     : "Shorten it (headrace summarize --truncate middle does), or use a model with a longer context.");
   }
   check_ids(prompt);
+  if (run.log_probs == LogProbs::kComputed && config.vocab > kMaxTopVocab) {
+    throw_error(
+        ExitCode::kBadInput, "logprobs",
+        str("need a vocabulary of at most ", kMaxTopVocab, " tokens, ", checkpoint->path(), " has ", config.vocab));
+  }
 }
 
 RunPlan Engine::Impl::plan(int64_t prompt_tokens, const GenerateOptions& run) const {

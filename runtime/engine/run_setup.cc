@@ -82,6 +82,11 @@ int64_t most_answer_tokens(const RunContext& context, int64_t prompt_tokens, con
   return run.max_tokens < 0 ? room : std::min(run.max_tokens, room);
 }
 
+// No more tokens can be ranked; a run that asks for it has been refused.
+LogProbs log_probs_of(const RunContext& context, const GenerateOptions& run) {
+  return context.config.vocab > kMaxTopVocab ? LogProbs::kNone : run.log_probs;
+}
+
 SessionOptions session_options(const RunContext& context, const GenerateOptions& run, int64_t prompt_tokens,
                                int64_t max_tokens) {
   const EngineOptions& options = context.options;
@@ -97,6 +102,7 @@ SessionOptions session_options(const RunContext& context, const GenerateOptions&
   session.spill = options.spill;
   session.ring = options.ring;
   session.prefill_group = options.prefill_group;
+  session.log_probs = log_probs_of(context, run);
   return session;
 }
 
@@ -261,6 +267,7 @@ RunSetup following_setup(const RunContext& context, const RunSetup& before, cons
   setup.session.prompt_tokens = prompt.tokens;
   setup.session.kept_rows = prompt.saved;
   setup.session.sampling = run.sampling;
+  setup.session.log_probs = log_probs_of(context, run);
   setup.session.prefix = nullptr;
   setup.session.scores = nullptr;
   start_draft(&setup);
