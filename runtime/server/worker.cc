@@ -109,7 +109,13 @@ GenerateResult Worker::answer(Job& job) {
     options.on_text = [&](std::string_view text) { job.feed.text(text, std::exchange(tokens, {})); };
   }
   FeedProgress progress(job.feed, job.request.return_progress);
-  GenerateResult result = engine_.generate(job.prompt, options, &progress);
+  GenerateResult result;
+  try {
+    result = engine_.generate(job.prompt, options, &progress);
+  } catch (...) {
+    metrics_.failed(seconds_between(job.arrived, began), seconds_between(began, Job::Clock::now()));
+    throw;
+  }
   if (!tokens.empty()) job.feed.text("", std::move(tokens));
   metrics_.ran(result, seconds_between(job.arrived, began), seconds_between(began, Job::Clock::now()));
   return result;

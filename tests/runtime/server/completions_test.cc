@@ -221,6 +221,10 @@ TEST_F(ServerTest, ARunThatDoesNotFitIsItsOwnError) {
     EXPECT_NE(error["message"].get<std::string>().find("--host-mem"), std::string::npos) << error;
   }
   EXPECT_EQ(answer("/v1/completions", completion("x"))["usage"]["completion_tokens"], 12);
+  const std::string text = client().Get("/metrics")->body;
+  for (const char* line : {"headrace_runs_total 3\n", "headrace_runs_failed_total 2\n"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+  }
   stop();
 }
 
