@@ -123,33 +123,41 @@ void set_partial(PartialKind kind, const RunContext& context, const GenerateOpti
   set_pending(pending_limits(context, run, *setup, false), setup);
 }
 
-// A run that does not fit with small passes will stream once it fits, unless everything must stay on the device. So the
-// error is computed for the streaming run: what it offers then fits.
+std::optional<SessionPlan> try_session_plan(const RunContext& context, const RunSetup& setup) {
+  const SessionLayout layout(context.device, context.compute, context.config, context.weights, setup.session);
+  std::optional<MemoryPlan> memory = layout.try_plan();
+  if (!memory) return std::nullopt;
+  return SessionPlan{.layout = layout, .memory = *std::move(memory)};
+}
+
+void take_pending(const PendingTreeLimits& limits, RunSetup* setup) {
+  set_pending(limits, setup);
+  start_draft(setup);
+}
+
+// A run that streams has larger passes where memory has room for them. The error is that of small passes: what it
+// offers fits.
 SessionPlan plan_pending(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
-  start_draft(setup);
-  const PendingTreeLimits streaming = pending_limits(context, run, *setup, true);
-  if (streaming == setup->pending) return session_plan(context, *setup);
-  try {
-    SessionPlan plan = session_plan(context, *setup);
-    if (plan.memory.ring_slots == 0) return plan;
-  } catch (const DoesNotFit&) {
-    if (setup->session.kv == KvMode::kDevice) throw;
-  }
-  set_pending(streaming, setup);
-  start_draft(setup);
+  const PendingTreeLimits small = setup->pending, streaming = pending_limits(context, run, *setup, true);
+  take_pending(small, setup);
+  SessionPlan plan = session_plan(context, *setup);
+  if (streaming == small || plan.memory.ring_slots == 0) return plan;
+  take_pending(streaming, setup);
+  if (std::optional<SessionPlan> larger = try_session_plan(context, *setup)) return *std::move(larger);
+  take_pending(small, setup);
   return session_plan(context, *setup);
 }
 
+// The run streams.
 std::optional<SessionPlan> try_plan_with(PartialKind kind, const RunContext& context, const GenerateOptions& run,
                                          RunSetup* setup) {
   set_partial(kind, context, run, setup);
   if (!setup->session.partial_on()) return std::nullopt;
-  set_pending(pending_limits(context, run, *setup, true), setup);
-  start_draft(setup);
-  const SessionLayout layout(context.device, context.compute, context.config, context.weights, setup->session);
-  std::optional<MemoryPlan> memory = layout.try_plan();
-  if (!memory) return std::nullopt;
-  return SessionPlan{.layout = layout, .memory = *std::move(memory)};
+  for (const bool larger : {true, false}) {
+    take_pending(pending_limits(context, run, *setup, larger), setup);
+    if (std::optional<SessionPlan> plan = try_session_plan(context, *setup)) return plan;
+  }
+  return std::nullopt;
 }
 
 // The copies that --partial-kv auto may take, the richest first.
@@ -168,9 +176,8 @@ std::vector<PartialKind> kinds_of_copies(const RunContext& context, const RunSet
 // device, or no copy fits.
 std::optional<SessionPlan> plan_with_copy(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
   start_draft(setup);
-  const SessionLayout layout(context.device, context.compute, context.config, context.weights, setup->session);
-  const std::optional<MemoryPlan> whole = layout.try_plan();
-  if (whole && whole->ring_slots == 0) return std::nullopt;
+  const std::optional<SessionPlan> whole = try_session_plan(context, *setup);
+  if (whole && whole->memory.ring_slots == 0) return std::nullopt;
   for (const PartialKind kind : kinds_of_copies(context, *setup)) {
     if (std::optional<SessionPlan> plan = try_plan_with(kind, context, run, setup)) return plan;
   }
