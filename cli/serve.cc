@@ -37,6 +37,7 @@ ExitCode run_serve(const ServeArgs& args) {
   Server server(engine, args.server, queue, metrics);
   signals.call([&queue] { queue.close(); });
   GenerateOptions usual = args.generate;
+  usual.log_probs = LogProbs::kReserved;  // requests with and without them share the kept rows
   // Saved prefixes serve any earlier prompt, kept rows only the last. An approximate text depends on a draft's rows.
   const bool approximate = args.engine.verify.mode == VerifyMode::kApproximate;
   if (args.engine.prefix_cache.folder.empty() && !approximate) usual.keep = KeepRows::kPrompt;

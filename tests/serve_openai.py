@@ -14,6 +14,7 @@ import urllib.parse
 import urllib.request
 
 import openai
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 address, program, model, pid, requests = sys.argv[1:]
 client = openai.OpenAI(base_url=address + "/v1", api_key="sesame", max_retries=20, timeout=300)
@@ -51,7 +52,8 @@ def the_package_understands():
     expect(usage == whole.usage, f"{usage} {whole.usage}")
     stopped = client.completions.create(model="m", prompt="One, two, three,", stop=[" six"], max_tokens=30)
     expect(stopped.choices[0].finish_reason == "stop" and " six" not in stopped.choices[0].text, stopped)
-    for error, call in [(openai.BadRequestError, lambda: chat("x", logprobs=True)),
+    the_package_reads_log_probs()
+    for error, call in [(openai.BadRequestError, lambda: chat("x", n=2)),
                         (openai.NotFoundError, lambda: client.models.retrieve("other")),
                         (openai.AuthenticationError, lambda: client.with_options(api_key="no").models.list())]:
         try:
@@ -68,6 +70,28 @@ def the_package_understands():
     expect(second.model_extra["timings"]["cache_n"] == saved, second.model_extra)
     expect(second.choices[0].message.content == generate(document + "How long is it?", 8, 0, 0), "with a saved prefix")
     print("serve_openai.py: the openai package agrees")
+
+
+def the_package_reads_log_probs():
+    more = dict(max_tokens=8, temperature=0.8, seed=3, logprobs=True, top_logprobs=4)
+    whole = chat("Name a color.", **more)
+    ChatCompletion.model_validate(whole.model_dump(), strict=True)
+    content = whole.choices[0].logprobs.content
+    expect(b"".join(bytes(t.bytes) for t in content).decode() == whole.choices[0].message.content, content)
+    for token in content:
+        likely = {t.token: t.logprob for t in token.top_logprobs}
+        expect(len(likely) == 4 and token.logprob <= max(likely.values()) <= 0, token)
+        expect(likely.get(token.token, token.logprob) == token.logprob, token)
+    pieces = [piece for piece in chat("Name a color.", stream=True, **more) if piece.choices]
+    for piece in pieces:
+        ChatCompletionChunk.model_validate(piece.model_dump(), strict=True)
+    streamed = [t for piece in pieces if piece.choices[0].logprobs for t in piece.choices[0].logprobs.content]
+    expect([t.model_dump() for t in streamed] == [t.model_dump() for t in content], streamed)
+    text = client.completions.create(model="m", prompt="One, two, three,", max_tokens=6, logprobs=2).choices[0]
+    expect(all(text.text[at:].startswith(token) for at, token in zip(text.logprobs.text_offset, text.logprobs.tokens)),
+           text.logprobs)
+    expect(all(top[token] == value == max(top.values()) for token, value, top in zip(
+        text.logprobs.tokens, text.logprobs.token_logprobs, text.logprobs.top_logprobs)), text.logprobs)
 
 
 KINDS = ["whole", "stream", "whole", "stream", "cancelled", "whole", "stream", "malformed", "whole", "cancelled"]

@@ -8,14 +8,12 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 bash tests/install.sh model
-python3 -c 'import ensurepip' 2>/dev/null || { echo "serve_openai.sh: python3-venv is missing" >&2; exit 1; }
 program=$(realpath "${1:-build/release/cli/headrace}")
 model=$(bash tests/fetch_model.sh)
 root=$(mktemp -d)
 server=
 trap '[ -z "$server" ] || kill "$server" 2>/dev/null; rm -rf "$root"' EXIT
-python3 -m venv "$root/python"
-"$root/python/bin/pip" -q install openai
+bash tests/openai_python.sh "$root/python"
 echo sesame >"$root/keys"
 
 "$program" serve -m "$model" -c 4096 --port 0 --queue 8 --api-key-file "$root/keys" \
@@ -33,8 +31,8 @@ code() { curl -s -o "$root/body" -w '%{http_code}' "$@"; }
 [ "$(code "$address/health")" = 200 ]
 [ "$(code "$address/v1/models")" = 401 ]
 auth=(-H 'Authorization: Bearer sesame')
-[ "$(code "${auth[@]}" "$address/v1/completions" -d '{"model":"m","prompt":"x","logprobs":2}')" = 400 ]
-grep -q '"message":"request: logprobs 2 is not supported' "$root/body"
+[ "$(code "${auth[@]}" "$address/v1/completions" -d '{"model":"m","prompt":"x","n":2}')" = 400 ]
+grep -q '"message":"request: n 2 is not supported' "$root/body"
 curl -sN "${auth[@]}" "$address/v1/completions" -d '{"model":"m","prompt":"One, two,","max_tokens":4,"stream":true}' >"$root/body"
 [ "$(grep -c '^data: {' "$root/body")" -ge 2 ] && [ "$(tail -n 2 "$root/body" | head -n 1)" = 'data: [DONE]' ]
 echo "serve_openai.sh: curl agrees"

@@ -92,7 +92,7 @@ float log_prob_of(const float* logits, int64_t vocab, int32_t token) {
   constexpr int64_t kChunk = 512;
   const SampleKernels& kernels = HEADRACE_PICK_ISA(sample_kernels);
   const float top = kernels.largest(logits, vocab);
-  if (!std::isfinite(top)) return std::numeric_limits<float>::quiet_NaN();
+  if (!std::isfinite(top) || token < 0) return std::numeric_limits<float>::quiet_NaN();
   float gaps[kChunk], weights[kChunk];
   double sum = 0;  // of e^(logit - top)
   for (int64_t first = 0; first < vocab; first += kChunk) {

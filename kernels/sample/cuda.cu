@@ -339,7 +339,9 @@ __global__ void __launch_bounds__(kBorderThreads) token_log_probs_kernel(TokenLo
   }
   sum = block_sum<kBorderThreads>(sum);
   if (threadIdx.x != 0) return;
-  const double log_prob = static_cast<double>(row[p.tokens[blockIdx.x]]) - static_cast<double>(top) - log(sum);
+  const int32_t token = p.tokens[blockIdx.x];
+  const double logit = token < 0 ? static_cast<double>(NAN) : static_cast<double>(row[token]);
+  const double log_prob = logit - static_cast<double>(top) - log(sum);
   p.log_probs[blockIdx.x] = log_prob > 0 ? 0.0f : static_cast<float>(log_prob);
 }
 

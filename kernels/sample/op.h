@@ -40,10 +40,11 @@ struct SampleParams {
 uint64_t sample_workspace_bytes(int64_t rows, int64_t vocab);
 void sample(const SampleParams& params, Stream& stream);
 
-// The log-probability of one token per row, by the softmax over the row. It is NaN for a row that has no token.
+// The log-probability of one token per row, by the softmax over the row. It is NaN for a row that has no token, and for
+// a NoToken.
 struct TokenLogProbsParams {
   const float* logits;    // [rows, vocab]
-  const int32_t* tokens;  // [rows], each in [0, vocab)
+  const int32_t* tokens;  // [rows], each in [0, vocab) or a NoToken
   float* log_probs;       // [rows], out: at most 0
   int64_t rows, vocab;
 };

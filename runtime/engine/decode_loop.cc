@@ -40,7 +40,7 @@ DecodeLoop::DecodeLoop(const Run& run)
 void DecodeLoop::run(int32_t first) {
   const std::atomic<bool>* const interrupt = run_.options.interrupt;
   root_ = settled(first);
-  bool going = output_.take(root_);
+  bool going = output_.take(root_, session_.log_probs(0));
   while (going) {
     if (interrupt != nullptr && interrupt->load(std::memory_order_relaxed)) {
       return output_.interrupted();  // pending tokens of a lossless run were never told
@@ -162,11 +162,12 @@ VerifyOutcome DecodeLoop::verify_pending(std::span<const int32_t> samples) const
 
 // Nodes from `first_node` on of the accepted path, then the root: they are certain.
 bool DecodeLoop::emit(const Tree& tree, size_t first_node) {
+  const std::vector<int32_t>& path = acceptance_.nodes;
   bool going = true;
-  for (size_t i = first_node; i < acceptance_.nodes.size() && going; ++i) {
-    going = output_.take(tree.tokens[static_cast<size_t>(acceptance_.nodes[i])]);
+  for (size_t i = first_node; i < path.size() && going; ++i) {
+    going = output_.take(tree.tokens[static_cast<size_t>(path[i])], session_.log_probs(path[i - 1]));
   }
-  return going && output_.take(settled(root_));
+  return going && output_.take(settled(root_), session_.log_probs(path.back()));
 }
 
 // ---- a step over the partial KV -------------------------------------------------------------------------------------

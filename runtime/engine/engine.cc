@@ -11,6 +11,7 @@
 #include "offload/device/trace.h"
 #include "offload/host/clock.h"
 #include "runtime/draft/open/open_draft.h"
+#include "runtime/engine/kept_run.h"
 #include "runtime/engine/run.h"
 #include "runtime/model/files/open_checkpoint.h"
 #include "runtime/model/stored_type.h"
@@ -34,27 +35,6 @@ void append_unique(const std::vector<int32_t>& more, std::vector<int32_t>* ids) 
 }
 
 }  // namespace
-
-// What a run has left to the next one.
-struct KeptRun {
-  RunSetup setup;  // without a draft
-  MemoryPlan memory;
-  GenerateOptions options;
-  std::vector<int32_t> ids;  // whose rows the cache has
-  std::unique_ptr<KvCache> cache;
-  std::unique_ptr<KeptDraft> draft;
-};
-
-// Whether a run may use what one with other options has left: its rows are computed, and where they are is planned, in
-// the same way.
-bool shares_rows(const GenerateOptions& a, const GenerateOptions& b) {
-  return a.keep == b.keep && a.keep_tokens == b.keep_tokens && a.kv == b.kv && a.speculate == b.speculate &&
-         a.verify == b.verify && a.tree_limits == b.tree_limits && a.pending == b.pending && b.score_next.empty();
-}
-
-int64_t common_beginning(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
-  return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
-}
 
 struct Engine::Impl {
   EngineOptions options;
@@ -95,8 +75,6 @@ struct Engine::Impl {
   std::unique_ptr<PrefixRun> find_prefix(const std::vector<int32_t>& prompt, const RunSetup& setup);
   SessionPlan finalize_with_prefix(const std::vector<int32_t>& prompt, const GenerateOptions& run, RunSetup* setup,
                                    std::unique_ptr<PrefixRun>* prefix, PrefixUse* use);
-  int64_t kept_unit(const RunSetup& setup, KeepRows keep) const;
-  int64_t usable_rows(const std::vector<int32_t>& prompt, const GenerateOptions& run) const;
   struct Started {
     RunSetup setup;
     std::unique_ptr<PrefixRun> prefix;
@@ -104,8 +82,6 @@ struct Engine::Impl {
   };
   SessionPlan begin(const std::vector<int32_t>& prompt, const GenerateOptions& run, PromptScores* scores,
                     Started* started, GenerateResult* result);
-  void keep(const std::vector<int32_t>& prompt, const GenerateOptions& run, const Output& output, Session* session,
-            RunSetup* setup);
   GenerateResult generate(const std::vector<int32_t>& prompt, const GenerateOptions& run, Progress* progress);
   // False: a saved prefix is damaged, and nothing came of it but its time and bytes. `started`: when the first attempt
   // began its prefill.
@@ -265,6 +241,11 @@ void Engine::Impl::check_prompt(const std::vector<int32_t>& prompt, const Genera
                     : "Shorten it (headrace summarize --truncate middle does), or use a model with a longer context.");
   }
   check_ids(prompt);
+  if (run.log_probs == LogProbs::kComputed && config.vocab > kMaxTopVocab) {
+    throw_error(
+        ExitCode::kBadInput, "logprobs",
+        str("need a vocabulary of at most ", kMaxTopVocab, " tokens, ", checkpoint->path(), " has ", config.vocab));
+  }
 }
 
 RunPlan Engine::Impl::plan(int64_t prompt_tokens, const GenerateOptions& run) const {
@@ -353,70 +334,24 @@ bool Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOpt
   result->log_probs = std::move(scores.log_probs);
   if (prefix) prefix->finish(progress, run.interrupt, &result->prefix);
   if (prefix && prefix->damaged()) return false;
-  if (run.keep != KeepRows::kNone) keep(prompt, run, output, &session, &setup);
+  if (run.keep != KeepRows::kNone) kept = keep_run(prompt, run, output, &session, &setup);
   output.finish(result);
   return true;
-}
-
-// ---- rows that are kept ---------------------------------------------------------------------------------------------
-
-// Rows that are those of a fresh run are kept in this unit, as saved prefixes are.
-int64_t Engine::Impl::kept_unit(const RunSetup& setup, KeepRows keep) const {
-  const bool any = keep == KeepRows::kAll || device->backend() == Backend::kCpu;
-  return any ? 1 : setup.session.prefill_rows(device->backend());
-}
-
-// The last rows of a prompt are computed in any case: the first blocks of a partial KV are chosen by their queries, and
-// a run without one must have the same rows.
-int64_t Engine::Impl::usable_rows(const std::vector<int32_t>& prompt, const GenerateOptions& run) const {
-  if (!kept || !shares_rows(kept->options, run)) return 0;
-  const int64_t tokens = static_cast<int64_t>(prompt.size()), unit = kept_unit(kept->setup, run.keep);
-  const int64_t most = tokens - prompt_scoring_rows(tokens, kept->setup.session.prefill_rows(device->backend()));
-  const int64_t rows = std::min(common_beginning(kept->ids, prompt), most) / unit * unit;
-  return rows < kMinSavedRows ? 0 : rows;
 }
 
 // A run on the rows that the one before has kept executes that one's plan; any other frees them and has a plan of its
 // own.
 SessionPlan Engine::Impl::begin(const std::vector<int32_t>& prompt, const GenerateOptions& run, PromptScores* scores,
                                 Started* started, GenerateResult* result) {
-  const int64_t rows = result->kept_tokens = usable_rows(prompt, run);
+  const int64_t rows = result->kept_tokens = kept ? usable_rows(*kept, prompt, run, device->backend()) : 0;
   if (rows > 0) {
-    const std::unique_ptr<KeptRun> before = std::move(kept);
-    started->setup = following_setup(context(), before->setup, {.tokens = result->prompt_tokens, .saved = rows}, run);
-    if (before->draft) started->setup.draft->resume(std::move(before->draft), rows);
-    started->cache = std::move(before->cache);
-    return {.layout = SessionLayout(*device, *compute, config, *weights, started->setup.session),
-            .memory = std::move(before->memory)};
+    return follow_run(context(), std::move(kept), {.tokens = result->prompt_tokens, .saved = rows}, run,
+                      &started->setup, &started->cache);
   }
   kept.reset();
   started->setup = resolve_options(context(), result->prompt_tokens, run);
   if (!scores->next.empty()) started->setup.session.scores = scores;
   return finalize_with_prefix(prompt, run, &started->setup, &started->prefix, &result->prefix);
-}
-
-// Plain decoding has rows of all tokens but the last, and so has every lossless run; one with a draft may have computed
-// more.
-void Engine::Impl::keep(const std::vector<int32_t>& prompt, const GenerateOptions& run, const Output& output,
-                        Session* session, RunSetup* setup) {
-  std::vector<int32_t> ids = prompt;
-  ids.insert(ids.end(), output.ids().begin(), output.ids().end());
-  if (output.taken() > output.tokens()) ids.push_back(output.last());
-  const int64_t unit = kept_unit(*setup, run.keep), prompt_tokens = static_cast<int64_t>(prompt.size());
-  const int64_t most = run.keep == KeepRows::kPrompt ? prompt_tokens : static_cast<int64_t>(ids.size()) - 1;
-  const int64_t rows = std::min({session->rows(), most, static_cast<int64_t>(ids.size()) - 1}) / unit * unit;
-  if (rows < kMinSavedRows) return;
-  auto left = std::make_unique<KeptRun>();
-  if (setup->draft) left->draft = setup->draft->keep(ids[static_cast<size_t>(rows)], rows);
-  left->memory = session->plan();
-  left->cache = session->take_cache();
-  left->options = run;
-  ids.resize(static_cast<size_t>(rows));
-  left->ids = std::move(ids);
-  left->setup = std::move(*setup);
-  left->setup.draft.reset();
-  left->setup.session.draft = nullptr;
-  kept = std::move(left);
 }
 
 Engine::Engine(const EngineOptions& options) : Engine(options, nullptr) {}

@@ -14,10 +14,12 @@
 #include "kernels/sample/op.h"
 #include "offload/device/device.h"
 #include "runtime/draft/draft_model.h"
+#include "runtime/engine/answer_token.h"
 #include "runtime/kv/spill_options.h"
 #include "runtime/model/rope_overrides.h"
 #include "runtime/model/weight_store.h"
 #include "runtime/prefix/store.h"
+#include "runtime/session/log_probs.h"
 #include "runtime/speculation/pending_tree.h"
 #include "runtime/speculation/policy/refresh_policy.h"
 #include "runtime/speculation/verify_options.h"
@@ -78,9 +80,13 @@ struct GenerateOptions {
   StepCosts step_costs{};
   // Not empty: the token after each token of the prompt; GenerateResult::log_probs then has their log-probabilities.
   std::vector<int32_t> score_next{};
-  std::string label = "answer";                          // what a trace calls the run; empty: it is in none
-  const std::atomic<bool>* interrupt = nullptr;          // set: finish the current step and return what there is
-  std::function<void(std::string_view text)> on_text{};  // each piece of text as it becomes certain; may be empty
+  // kComputed: GenerateResult::answer has each token's log-probability and those of the `top_tokens` likeliest.
+  LogProbs log_probs = LogProbs::kNone;
+  int64_t top_tokens = 0;                                    // at most kMostTopTokens
+  std::function<void(const AnswerToken& token)> on_token{};  // one of them, before on_text has its text; may be empty
+  std::string label = "answer";                              // what a trace calls the run; empty: it is in none
+  const std::atomic<bool>* interrupt = nullptr;              // set: finish the current step and return what there is
+  std::function<void(std::string_view text)> on_text{};      // each piece of text as it becomes certain; may be empty
 };
 
 }  // namespace headrace

@@ -4,10 +4,18 @@
 #include <utility>
 
 namespace headrace {
+namespace {
+
+uint64_t count_characters(std::string_view text) {  // each has one byte that continues none
+  return static_cast<uint64_t>(std::count_if(
+      text.begin(), text.end(), [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; }));
+}
+
+}  // namespace
 
 Output::Output(const Tokenizer* tokenizer, const std::vector<int32_t>& end_ids, const GenerateOptions& options,
                int64_t max_tokens)
-    : end_ids_(end_ids), options_(options), max_tokens_(max_tokens) {
+    : end_ids_(end_ids), options_(options), max_tokens_(max_tokens), tokenizer_(tokenizer) {
   if (tokenizer != nullptr) decoder_.emplace(*tokenizer);
   ids_.reserve(static_cast<size_t>(max_tokens));
 }
@@ -16,7 +24,7 @@ bool Output::ends(int32_t token) const {
   return !options_.ignore_eos && std::find(end_ids_.begin(), end_ids_.end(), token) != end_ids_.end();
 }
 
-bool Output::take(int32_t token) {
+bool Output::take(int32_t token, const RowLogProbs& scored) {
   ++taken_;
   last_ = token;
   if (ends(token)) {
@@ -25,6 +33,7 @@ bool Output::take(int32_t token) {
   }
   if (tokens() == max_tokens_) return false;
   ids_.push_back(token);
+  if (options_.log_probs == LogProbs::kComputed) score(token, scored);
   if (decoder_ && !say(decoder_->push(token))) {
     decoder_.reset();  // what it holds back is behind the stop text
     reason_ = FinishReason::kStop;
@@ -36,6 +45,7 @@ bool Output::take(int32_t token) {
 // False: a stop text was found, and text_ ends before it.
 bool Output::say(std::string_view piece) {
   text_ += piece;
+  characters_ += count_characters(piece);
   size_t found = std::string::npos, held = 0;
   for (const std::string& stop : options_.stop) {
     found = std::min(found, text_.find(stop, told_));
@@ -43,12 +53,39 @@ bool Output::say(std::string_view piece) {
     while (!text_.ends_with(std::string_view(stop).substr(0, begun))) --begun;
     held = std::max(held, begun);
   }
-  if (found != std::string::npos) text_.resize(found);
+  cut_ = found != std::string::npos;
+  if (cut_) text_.resize(found);
   tell(found == std::string::npos ? text_.size() - held : found);
   return found == std::string::npos;
 }
 
+// Where the chosen token is among the likeliest, it has their number: the two are summed in different orders.
+void Output::score(int32_t token, const RowLogProbs& scored) {
+  AnswerToken& one = answer_.emplace_back();
+  one.first_byte = text_.size();
+  one.first_character = characters_;
+  float log_prob = scored.sample;
+  for (size_t i = 0; i < scored.tokens.size(); ++i) {
+    if (scored.tokens[i] == token) log_prob = scored.log_probs[i];
+    if (static_cast<int64_t>(i) < options_.top_tokens) {
+      one.top.push_back(scored_token(scored.tokens[i], scored.log_probs[i]));
+    }
+  }
+  one.chosen = scored_token(token, log_prob);
+}
+
+ScoredToken Output::scored_token(int32_t id, float log_prob) const {
+  return {.id = id, .log_prob = log_prob, .bytes = tokenizer_ != nullptr ? tokenizer_->token_bytes(id) : ""};
+}
+
+void Output::tell_tokens(size_t end) {
+  for (; told_tokens_ < answer_.size() && answer_[told_tokens_].first_byte < end; ++told_tokens_) {
+    if (options_.on_token) options_.on_token(answer_[told_tokens_]);
+  }
+}
+
 void Output::tell(size_t end) {
+  tell_tokens(end);
   if (options_.on_text && end > told_) options_.on_text(std::string_view(text_).substr(told_, end - told_));
   told_ = end;
 }
@@ -56,6 +93,9 @@ void Output::tell(size_t end) {
 void Output::finish(GenerateResult* result) {
   if (decoder_ && !say(decoder_->finish()) && reason_ == FinishReason::kLength) reason_ = FinishReason::kStop;
   tell(text_.size());
+  if (!cut_) tell_tokens(SIZE_MAX);  // those that add nothing to the end
+  answer_.resize(told_tokens_);
+  result->answer = std::move(answer_);
   result->text = std::move(text_);
   result->token_ids = std::move(ids_);
   result->finish_reason = reason_;

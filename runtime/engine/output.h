@@ -21,8 +21,8 @@ class Output {
          int64_t max_tokens);
 
   // Takes the next token; false when the run has ended, with it or before it: by an end token, a stop text or
-  // max_tokens.
-  bool take(int32_t token);
+  // max_tokens. `scored`: of the row that it was drawn from.
+  bool take(int32_t token, const RowLogProbs& scored = {});
   bool ends(int32_t token) const;  // take() would end the run with it
   // The tokens that end it.
   std::vector<int32_t> ends() const { return options_.ignore_eos ? std::vector<int32_t>{} : end_ids_; }
@@ -39,16 +39,24 @@ class Output {
  private:
   bool say(std::string_view piece);
   void tell(size_t end);
+  void tell_tokens(size_t end);
+  void score(int32_t token, const RowLogProbs& scored);
+  ScoredToken scored_token(int32_t id, float log_prob) const;
 
   const std::vector<int32_t>& end_ids_;
   const GenerateOptions& options_;
   const int64_t max_tokens_;
+  const Tokenizer* const tokenizer_;
   std::optional<StreamingDecoder> decoder_;
   std::vector<int32_t> ids_;
   int64_t taken_ = 0;
   int32_t last_ = -1;
   std::string text_;
-  size_t told_ = 0;  // bytes of text_ that on_text has had: the rest may begin a stop text
+  std::vector<AnswerToken> answer_;
+  size_t told_tokens_ = 0;   // of answer_
+  uint64_t characters_ = 0;  // of text_
+  bool cut_ = false;         // by a stop text
+  size_t told_ = 0;          // bytes of text_ that on_text has had: the rest may begin a stop text
   FinishReason reason_ = FinishReason::kLength;
 };
 

@@ -8,6 +8,7 @@
 
 #include "cache/memory_plan.h"
 #include "runtime/draft/window.h"
+#include "runtime/engine/answer_token.h"
 #include "runtime/engine/run_plan.h"
 #include "runtime/kv/spill_options.h"
 #include "runtime/prefix/run.h"
@@ -60,6 +61,8 @@ struct PartAnswer {
 struct GenerateResult {
   std::string text;
   std::vector<int32_t> token_ids;  // the end token not included
+  // With GenerateOptions::log_probs: of each token that adds to the text, which those of a stop text do not.
+  std::vector<AnswerToken> answer{};
   int64_t prompt_tokens = 0;
   int64_t kept_tokens = 0;      // of the prompt, whose rows the run before had kept
   std::string chat_template{};  // the engine's: "model", a name, a file or "none"; empty: not known

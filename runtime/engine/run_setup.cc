@@ -82,6 +82,11 @@ int64_t most_answer_tokens(const RunContext& context, int64_t prompt_tokens, con
   return run.max_tokens < 0 ? room : std::min(run.max_tokens, room);
 }
 
+// No more tokens can be ranked; a run that asks for it has been refused.
+LogProbs log_probs_of(const RunContext& context, const GenerateOptions& run) {
+  return context.config.vocab > kMaxTopVocab ? LogProbs::kNone : run.log_probs;
+}
+
 SessionOptions session_options(const RunContext& context, const GenerateOptions& run, int64_t prompt_tokens,
                                int64_t max_tokens) {
   const EngineOptions& options = context.options;
@@ -97,6 +102,7 @@ SessionOptions session_options(const RunContext& context, const GenerateOptions&
   session.spill = options.spill;
   session.ring = options.ring;
   session.prefill_group = options.prefill_group;
+  session.log_probs = log_probs_of(context, run);
   return session;
 }
 
@@ -117,33 +123,41 @@ void set_partial(PartialKind kind, const RunContext& context, const GenerateOpti
   set_pending(pending_limits(context, run, *setup, false), setup);
 }
 
-// A run that does not fit with small passes will stream once it fits, unless everything must stay on the device. So the
-// error is computed for the streaming run: what it offers then fits.
+std::optional<SessionPlan> try_session_plan(const RunContext& context, const RunSetup& setup) {
+  const SessionLayout layout(context.device, context.compute, context.config, context.weights, setup.session);
+  std::optional<MemoryPlan> memory = layout.try_plan();
+  if (!memory) return std::nullopt;
+  return SessionPlan{.layout = layout, .memory = *std::move(memory)};
+}
+
+void take_pending(const PendingTreeLimits& limits, RunSetup* setup) {
+  set_pending(limits, setup);
+  start_draft(setup);
+}
+
+// A run that streams has larger passes where memory has room for them. The error is that of small passes: what it
+// offers fits.
 SessionPlan plan_pending(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
-  start_draft(setup);
-  const PendingTreeLimits streaming = pending_limits(context, run, *setup, true);
-  if (streaming == setup->pending) return session_plan(context, *setup);
-  try {
-    SessionPlan plan = session_plan(context, *setup);
-    if (plan.memory.ring_slots == 0) return plan;
-  } catch (const DoesNotFit&) {
-    if (setup->session.kv == KvMode::kDevice) throw;
-  }
-  set_pending(streaming, setup);
-  start_draft(setup);
+  const PendingTreeLimits small = setup->pending, streaming = pending_limits(context, run, *setup, true);
+  take_pending(small, setup);
+  SessionPlan plan = session_plan(context, *setup);
+  if (streaming == small || plan.memory.ring_slots == 0) return plan;
+  take_pending(streaming, setup);
+  if (std::optional<SessionPlan> larger = try_session_plan(context, *setup)) return *std::move(larger);
+  take_pending(small, setup);
   return session_plan(context, *setup);
 }
 
+// The run streams.
 std::optional<SessionPlan> try_plan_with(PartialKind kind, const RunContext& context, const GenerateOptions& run,
                                          RunSetup* setup) {
   set_partial(kind, context, run, setup);
   if (!setup->session.partial_on()) return std::nullopt;
-  set_pending(pending_limits(context, run, *setup, true), setup);
-  start_draft(setup);
-  const SessionLayout layout(context.device, context.compute, context.config, context.weights, setup->session);
-  std::optional<MemoryPlan> memory = layout.try_plan();
-  if (!memory) return std::nullopt;
-  return SessionPlan{.layout = layout, .memory = *std::move(memory)};
+  for (const bool larger : {true, false}) {
+    take_pending(pending_limits(context, run, *setup, larger), setup);
+    if (std::optional<SessionPlan> plan = try_session_plan(context, *setup)) return plan;
+  }
+  return std::nullopt;
 }
 
 // The copies that --partial-kv auto may take, the richest first.
@@ -162,9 +176,8 @@ std::vector<PartialKind> kinds_of_copies(const RunContext& context, const RunSet
 // device, or no copy fits.
 std::optional<SessionPlan> plan_with_copy(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
   start_draft(setup);
-  const SessionLayout layout(context.device, context.compute, context.config, context.weights, setup->session);
-  const std::optional<MemoryPlan> whole = layout.try_plan();
-  if (whole && whole->ring_slots == 0) return std::nullopt;
+  const std::optional<SessionPlan> whole = try_session_plan(context, *setup);
+  if (whole && whole->memory.ring_slots == 0) return std::nullopt;
   for (const PartialKind kind : kinds_of_copies(context, *setup)) {
     if (std::optional<SessionPlan> plan = try_plan_with(kind, context, run, setup)) return plan;
   }
@@ -261,6 +274,7 @@ RunSetup following_setup(const RunContext& context, const RunSetup& before, cons
   setup.session.prompt_tokens = prompt.tokens;
   setup.session.kept_rows = prompt.saved;
   setup.session.sampling = run.sampling;
+  setup.session.log_probs = log_probs_of(context, run);
   setup.session.prefix = nullptr;
   setup.session.scores = nullptr;
   start_draft(&setup);

@@ -48,8 +48,9 @@ RunSetup resolve_options(const RunContext& context, int64_t prompt_tokens, const
 
 // Starts the run's draft and plans its session. Passes that stream over the full KV judge more pending tokens, and the
 // run needs the rows for them: where the tree of pending tokens depends on that, the planner is first asked for the run
-// without these rows, and again with them if it streams (a run that streams without them streams with them). The plan
-// that is returned is the one that the session carries out. Throws Error(kDoesNotFit).
+// without these rows, and again with them if it streams (a run that streams without them streams with them). If memory
+// has no room for them, the run does without. The plan that is returned is the one that the session carries out. Throws
+// Error(kDoesNotFit).
 SessionPlan finalize(const RunContext& context, const GenerateOptions& run, RunSetup* setup);
 
 // The setup of a run on the KV cache that a run with that setup has left, whose rows are the saved ones of the prompt.

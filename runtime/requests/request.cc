@@ -26,9 +26,9 @@ constexpr std::array<std::string_view, 9> kIgnored = {"user",
                                                       "stream_options",
                                                       "prompt_cache_retention",
                                                       "verbosity"};
-constexpr std::array<std::string_view, 11> kRead = {
-    "model", "messages", "prompt", "max_tokens", "max_completion_tokens", "temperature", "top_p",
-    "top_k", "min_p",    "seed",   "stop"};
+constexpr std::array<std::string_view, 13> kRead = {
+    "model", "messages", "prompt", "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k",
+    "min_p", "seed",     "stop",   "logprobs",   "top_logprobs"};
 
 // Fields of a server's requests.
 constexpr std::array<std::string_view, 2> kOfStreams = {"stream", "return_progress"};
@@ -38,12 +38,10 @@ struct Fixed {
   const char* name;
   const char* value;  // JSON
 };
-constexpr std::array<Fixed, 12> kFixed = {{{"n", "1"},
+constexpr std::array<Fixed, 10> kFixed = {{{"n", "1"},
                                            {"best_of", "1"},
                                            {"stream", "false"},
                                            {"echo", "false"},
-                                           {"logprobs", "false"},
-                                           {"top_logprobs", "0"},
                                            {"presence_penalty", "0"},
                                            {"frequency_penalty", "0"},
                                            {"logit_bias", "{}"},
@@ -133,6 +131,22 @@ std::vector<std::string> stops_of(const JsonFields& body) {
   return stops;
 }
 
+// OpenAI's limits. A chat has a switch and a number, a completion has the number alone.
+std::optional<int64_t> top_log_probs_of(const JsonFields& body, RequestKind kind) {
+  constexpr int64_t kMostOfACompletion = 5;
+  if (kind == RequestKind::kCompletion) {
+    if (body.has("top_logprobs")) {
+      body.refuse("top_logprobs", str("belongs to chat completions: give logprobs, 0 to ", kMostOfACompletion));
+    }
+    if (!body.has("logprobs")) return std::nullopt;
+    return body.integer("logprobs", 0, kMostOfACompletion);
+  }
+  const bool wanted = body.boolean_or("logprobs", false);
+  const int64_t top = body.integer_or("top_logprobs", 0, kMostTopTokens, 0);
+  if (top > 0 && !wanted) body.refuse("top_logprobs", "needs \"logprobs\": true");
+  return wanted ? std::optional(top) : std::nullopt;
+}
+
 template <typename T>
 std::optional<T> number_of(const JsonFields& body, const char* key, double min, double max) {
   if (!body.has(key)) return std::nullopt;
@@ -182,6 +196,7 @@ Request parse_body(const json& object, const std::string& source, RequestKind ki
   if (body.has("top_k")) request.top_k = static_cast<int32_t>(body.integer("top_k", 0, INT32_MAX));
   if (body.has("seed")) request.seed = static_cast<uint64_t>(body.integer("seed", INT64_MIN, INT64_MAX));
   request.stop = stops_of(body);
+  request.top_log_probs = top_log_probs_of(body, kind);
   if (door == Door::kServer) read_stream_fields(body, &request);
   return request;
 }
@@ -197,6 +212,10 @@ void Request::apply(GenerateOptions* options) const {
   if (top_k) s.top_k = *top_k;
   if (seed) s.seed = *seed;
   options->stop = stop;
+  if (top_log_probs) {
+    options->log_probs = LogProbs::kComputed;
+    options->top_tokens = *top_log_probs;
+  }
 }
 
 std::string Request::text() const {

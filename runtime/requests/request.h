@@ -25,6 +25,7 @@ struct Request {
   std::optional<int32_t> top_k;
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;
+  std::optional<int64_t> top_log_probs;  // the answer has log-probabilities, and those of as many tokens a place
   // Of a server's answers only.
   bool stream = false;           // in pieces, as server-sent events
   bool include_usage = false;    // stream_options: a last piece has the usage

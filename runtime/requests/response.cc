@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/rounding.h"
+#include "runtime/requests/log_probs.h"
 
 namespace headrace {
 namespace {
@@ -56,7 +57,7 @@ ordered_json body_json(const std::string& key, const Request& request, const Gen
   } else {
     choice["text"] = result.text;
   }
-  choice["logprobs"] = nullptr;
+  choice["logprobs"] = log_probs_json(request, result.answer);
   choice["finish_reason"] = finish_reason_name(result.finish_reason);
   return {{"id", answer_id(key, request)},
           {"object", is_chat(request) ? "chat.completion" : "text_completion"},
@@ -73,14 +74,15 @@ ordered_json error_object(const std::string& message, const std::string& type, c
 
 // A piece with one choice. `delta`: what a chat's piece adds; `text`: the same of a completion.
 ordered_json piece_json(const std::string& id, const Request& request, int64_t created, ordered_json delta,
-                        const std::string& text, const char* finish_reason = nullptr) {
+                        const std::string& text, const char* finish_reason = nullptr,
+                        const std::vector<AnswerToken>& tokens = {}) {
   ordered_json choice = {{"index", 0}};
   if (is_chat(request)) {
     choice["delta"] = std::move(delta);
   } else {
     choice["text"] = text;
   }
-  choice["logprobs"] = nullptr;
+  choice["logprobs"] = tokens.empty() ? ordered_json() : log_probs_json(request, tokens);
   choice["finish_reason"] = finish_reason == nullptr ? ordered_json() : ordered_json(finish_reason);
   ordered_json piece = {{"id", id},
                         {"object", is_chat(request) ? "chat.completion.chunk" : "text_completion"},
@@ -118,8 +120,8 @@ std::string AnswerPieces::progress(const PrefillProgress& progress) const {
   return one_line(piece);
 }
 
-std::string AnswerPieces::text(const std::string& text) const {
-  return one_line(piece_json(id_, request_, created_, {{"content", text}}, text));
+std::string AnswerPieces::text(const std::string& text, const std::vector<AnswerToken>& tokens) const {
+  return one_line(piece_json(id_, request_, created_, {{"content", text}}, text, nullptr, tokens));
 }
 
 std::vector<std::string> AnswerPieces::end(const GenerateResult& result) const {

@@ -21,7 +21,7 @@ std::string EventStream::take() {
     out += event(pieces_.role());
   }
   if (news_.progress && job_->request.return_progress) out += event(pieces_.progress(*news_.progress));
-  if (!news_.text.empty()) out += event(pieces_.text(news_.text));
+  if (!news_.text.empty() || !news_.tokens.empty()) out += event(pieces_.text(news_.text, news_.tokens));
   if (news_.failure) {
     out += event(openai_error_json(news_.failure->message, news_.failure->type, news_.failure->code));
   } else if (news_.result) {

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 namespace headrace {
@@ -34,9 +35,11 @@ void Feed::progress(const PrefillProgress& progress) {
   ring();
 }
 
-void Feed::text(std::string_view text) {
+void Feed::text(std::string_view text, std::vector<AnswerToken> tokens) {
   const MutexLock lock(mutex_);
   news_.text += text;
+  news_.tokens.insert(news_.tokens.end(), std::make_move_iterator(tokens.begin()),
+                      std::make_move_iterator(tokens.end()));
   ring();
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "offload/host/thread_annotations.h"
 #include "runtime/engine/result.h"
@@ -18,6 +19,7 @@ namespace headrace {
 struct News {
   std::optional<PrefillProgress> progress{};  // the latest; the first: the engine has begun
   std::string text{};
+  std::vector<AnswerToken> tokens{};       // with log-probabilities, if the request asked for them
   std::optional<GenerateResult> result{};  // the last of all: this one or a failure
   std::optional<Failure> failure{};
 };
@@ -30,7 +32,7 @@ class Feed {
   Feed& operator=(const Feed&) = delete;
 
   void progress(const PrefillProgress& progress);
-  void text(std::string_view text);
+  void text(std::string_view text, std::vector<AnswerToken> tokens);
   void finish(GenerateResult result);
   void fail(Failure failure);  // nothing if it has ended
 

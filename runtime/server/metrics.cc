@@ -32,6 +32,14 @@ void ServerMetrics::ran(const GenerateResult& result, double queue_seconds, doub
   sums_.decode_seconds += result.timings.decode_ms / 1000;
 }
 
+void ServerMetrics::failed(double queue_seconds, double run_seconds) {
+  const MutexLock lock(mutex_);
+  ++sums_.runs;
+  ++sums_.failed;
+  sums_.queue_seconds += queue_seconds;
+  sums_.run_seconds += run_seconds;
+}
+
 int ServerMetrics::retry_after_s() const {
   const MutexLock lock(mutex_);
   if (sums_.runs == 0) return 1;
@@ -43,20 +51,21 @@ std::string ServerMetrics::text(const JobQueue& queue) const {
   const bool running = queue.running();
   const MutexLock lock(mutex_);
   const Sums& s = sums_;
-  std::string out =
-      metric("requests_waiting", "gauge", "Requests in the queue.", waiting) +
-      metric("requests_running", "gauge", "Requests that the engine works on.", running ? 1 : 0) +
-      metric("runs_total", "counter", "Requests that the engine has ended, cancelled ones included.", s.runs) +
-      metric("runs_cancelled_total", "counter", "Runs that ended early, because the client left or the server stops.",
-             s.cancelled) +
-      metric("prompt_tokens_total", "counter", "Tokens of prompts.", s.prompt_tokens) +
-      metric("saved_prefix_tokens_total", "counter", "Tokens of prompts that were not computed again.",
-             s.saved_tokens) +
-      metric("generated_tokens_total", "counter", "Tokens of answers.", s.generated_tokens) +
-      metric("queue_seconds_total", "counter", "Time that runs waited in the queue.", s.queue_seconds) +
-      metric("run_seconds_total", "counter", "Time that runs took.", s.run_seconds) +
-      metric("prefill_seconds_total", "counter", "Time to the first token.", s.prefill_seconds) +
-      metric("decode_seconds_total", "counter", "Time of the tokens after the first.", s.decode_seconds);
+  std::string out = metric("requests_waiting", "gauge", "Requests in the queue.", waiting) +
+                    metric("requests_running", "gauge", "Requests that the engine works on.", running ? 1 : 0) +
+                    metric("runs_total", "counter",
+                           "Requests that the engine has ended, cancelled and failed ones included.", s.runs) +
+                    metric("runs_cancelled_total", "counter",
+                           "Runs that ended early, because the client left or the server stops.", s.cancelled) +
+                    metric("runs_failed_total", "counter", "Runs that ended with an error.", s.failed) +
+                    metric("prompt_tokens_total", "counter", "Tokens of prompts.", s.prompt_tokens) +
+                    metric("saved_prefix_tokens_total", "counter", "Tokens of prompts that were not computed again.",
+                           s.saved_tokens) +
+                    metric("generated_tokens_total", "counter", "Tokens of answers.", s.generated_tokens) +
+                    metric("queue_seconds_total", "counter", "Time that runs waited in the queue.", s.queue_seconds) +
+                    metric("run_seconds_total", "counter", "Time that runs took.", s.run_seconds) +
+                    metric("prefill_seconds_total", "counter", "Time to the first token.", s.prefill_seconds) +
+                    metric("decode_seconds_total", "counter", "Time of the tokens after the first.", s.decode_seconds);
   out += "# HELP headrace_responses_total HTTP responses by status.\n# TYPE headrace_responses_total counter\n";
   for (const auto& [status, count] : s.responses)
     out += str("headrace_responses_total{status=\"", status, "\"} ", count, "\n");

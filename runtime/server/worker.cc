@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "offload/host/clock.h"
 
@@ -102,9 +103,20 @@ GenerateResult Worker::answer(Job& job) {
   options.interrupt = &job.cancelled;
   options.label = job.id;
   if (static_cast<int64_t>(job.prompt.size()) < kLeastKept) options.keep = KeepRows::kNone;
-  if (job.request.stream) options.on_text = [&job](std::string_view text) { job.feed.text(text); };
+  std::vector<AnswerToken> tokens;  // whose text is next
+  if (job.request.stream) {
+    options.on_token = [&tokens](const AnswerToken& token) { tokens.push_back(token); };
+    options.on_text = [&](std::string_view text) { job.feed.text(text, std::exchange(tokens, {})); };
+  }
   FeedProgress progress(job.feed, job.request.return_progress);
-  GenerateResult result = engine_.generate(job.prompt, options, &progress);
+  GenerateResult result;
+  try {
+    result = engine_.generate(job.prompt, options, &progress);
+  } catch (...) {
+    metrics_.failed(seconds_between(job.arrived, began), seconds_between(began, Job::Clock::now()));
+    throw;
+  }
+  if (!tokens.empty()) job.feed.text("", std::move(tokens));
   metrics_.ran(result, seconds_between(job.arrived, began), seconds_between(began, Job::Clock::now()));
   return result;
 }

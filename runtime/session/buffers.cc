@@ -14,6 +14,11 @@ SessionBuffers::SessionBuffers(const SessionPlan& plan) : plan_(plan) {
   host_inputs_memory_ = device.allocate_pinned(host_size.used_bytes(), "the inputs of a step");
   host_results_ = device.allocate_pinned(layout.result_bytes(), "the result of a step");
   if (layout.options().grow_rows > 0) host_ranked_ = device.allocate_pinned(layout.ranked_bytes(), "ranked tokens");
+  if (layout.top_tokens() > 0) {
+    host_log_probs_memory_ = device.allocate_pinned(layout.log_probs_bytes(), "log-probabilities");
+    BumpAllocator block(host_log_probs_memory_.data());
+    host_log_probs_ = StepLogProbs::carve(block, layout.pass_rows(), layout.top_tokens());
+  }
   BumpAllocator allocator(step_memory_.data()), none(nullptr), inputs(host_inputs_memory_.data()),
       results(host_results_.data());
   step_ = layout.carve_step(allocator, none);
@@ -74,6 +79,11 @@ void SessionBuffers::download_result(int64_t nodes) const {
   CHECK(from + before == reinterpret_cast<const std::byte*>(step_.inputs.tokens));
   plan_.layout.compute().copy_small(host_results_.data(), from, before + static_cast<uint64_t>(nodes) * sizeof(int32_t),
                                     Link::kDeviceToHost, "result");
+}
+
+void SessionBuffers::download_log_probs() const {
+  plan_.layout.compute().copy_small(host_log_probs_memory_.data(), step_.log_probs.samples,
+                                    plan_.layout.log_probs_bytes(), Link::kDeviceToHost, "log-probabilities");
 }
 
 void SessionBuffers::download_ranked() const {

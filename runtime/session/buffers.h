@@ -20,6 +20,7 @@ class SessionBuffers {
   // Pinned memory that the host writes before a step and reads after it.
   const StepInputs& host_inputs() const { return host_; }
   const StepResult& host_result() const { return host_result_; }
+  const StepLogProbs& host_log_probs() const { return host_log_probs_; }
   const std::byte* host_ranked() const { return host_ranked_.data(); }
   const int32_t* host_tree_tokens() const;  // after the result
 
@@ -31,13 +32,15 @@ class SessionBuffers {
   void download_samples(int64_t rows) const;
   void download_result(int64_t nodes) const;  // the whole result and the tree's tokens
   void download_ranked() const;
+  void download_log_probs() const;
 
  private:
   const SessionPlan& plan_;
   DeviceBuffer step_memory_, pass_memory_;
-  PinnedBuffer host_inputs_memory_, host_results_, host_ranked_;
+  PinnedBuffer host_inputs_memory_, host_results_, host_ranked_, host_log_probs_memory_;
   StepInputs host_;
   StepResult host_result_;
+  StepLogProbs host_log_probs_;
   StepWork step_;
 };
 

@@ -57,6 +57,20 @@ uint64_t StepResult::bytes(int64_t pass_rows) {
   return allocator.used_bytes();
 }
 
+StepLogProbs StepLogProbs::carve(BumpAllocator& allocator, int64_t pass_rows, int64_t tops) {
+  StepLogProbs log_probs;
+  log_probs.samples = allocator.take<float>(pass_rows);
+  log_probs.top = allocator.take<float>(pass_rows * tops);
+  log_probs.tokens = allocator.take<int32_t>(pass_rows * tops);
+  return log_probs;
+}
+
+uint64_t StepLogProbs::bytes(int64_t pass_rows, int64_t tops) {
+  BumpAllocator allocator(nullptr);
+  carve(allocator, pass_rows, tops);
+  return allocator.used_bytes();
+}
+
 PrefillStaging PrefillStaging::carve(BumpAllocator& allocator, int64_t prompt_tokens, int64_t tables, bool scored) {
   PrefillStaging staging{};
   staging.ids = allocator.take<int32_t>(prompt_tokens);
@@ -85,6 +99,7 @@ SessionLayout::SessionLayout(Device& device, Stream& compute, const ModelConfig&
       shape_(row_shape(config, options.k_type, options.v_type, weights.dtype())) {
   CHECK(options.pass_rows > 0 && pass_rows() <= kMaxPassNodes, "pass_rows=", options.pass_rows);
   CHECK(options.grow_rows == 0 || partial_on(), "grow_rows=", options.grow_rows);
+  CHECK(top_tokens() == 0 || config.vocab <= kMaxTopVocab, "vocab=", config.vocab);
   CHECK(prefill_group() % kPrefixTile == 0, "prefill_group=", prefill_group());
   CHECK(options.kept_rows >= 0 && options.kept_rows < options.prompt_tokens, "kept_rows=", options.kept_rows);
   CHECK(options.kept_rows == 0 || (options.prefix == nullptr && !scored()));
@@ -114,6 +129,12 @@ int64_t SessionLayout::drawn_rows() const {  // ranked rows are drawn in one cal
   return std::min(pass_rows(), std::max(options_.drawn_rows, options_.grow_rows));
 }
 int64_t SessionLayout::logit_rows() const { return padded(drawn_rows()); }
+int64_t SessionLayout::top_tokens() const {
+  return options_.log_probs == LogProbs::kNone ? 0 : std::min(kMostTopTokens, config_.vocab);
+}
+uint64_t SessionLayout::log_probs_bytes() const {
+  return top_tokens() > 0 ? StepLogProbs::bytes(pass_rows(), top_tokens()) : 0;
+}
 uint64_t SessionLayout::ranked_bytes() const {
   return static_cast<uint64_t>(options_.grow_rows * kRankedTokens) * (sizeof(float) + sizeof(int32_t));
 }
@@ -171,11 +192,16 @@ StepWork SessionLayout::carve_step(BumpAllocator& allocator, BumpAllocator& late
   }
   work.logits = later.take<float>(logit_rows() * config_.vocab);
   work.sample_workspace = later.take_bytes(sample_workspace_bytes(drawn_rows(), config_.vocab));
+  uint64_t ranking = 0;  // bytes of its workspace
   if (options_.grow_rows > 0) {
     work.ranked = later.take_bytes(ranked_bytes());
-    work.rank_workspace =
-        later.take_bytes(top_log_probs_workspace_bytes(options_.grow_rows, config_.vocab, kRankedTokens));
+    ranking = top_log_probs_workspace_bytes(options_.grow_rows, config_.vocab, kRankedTokens);
   }
+  if (top_tokens() > 0) {
+    work.log_probs = StepLogProbs::carve(later, pass_rows(), top_tokens());
+    ranking = std::max(ranking, top_log_probs_workspace_bytes(drawn_rows(), config_.vocab, top_tokens()));
+  }
+  if (ranking > 0) work.rank_workspace = later.take_bytes(ranking);
   return work;
 }
 
@@ -217,7 +243,8 @@ uint64_t SessionLayout::pinned_work_bytes() const {
   BumpAllocator inputs(nullptr);
   carve_inputs(inputs);
   uint64_t bytes = whole_pages(inputs.used_bytes()) + pointer_bytes() + whole_pages(result_bytes()) +
-                   whole_pages(PrefillStaging::bytes(planned_prompt().tokens, segment_tables(), scored()));
+                   whole_pages(PrefillStaging::bytes(planned_prompt().tokens, segment_tables(), scored())) +
+                   whole_pages(log_probs_bytes());
   if (partial_on()) bytes += partial_pinned_bytes() + whole_pages(ranked_bytes());
   if (options_.prefix != nullptr) bytes += options_.prefix->pinned_bytes(device_.backend());
   return bytes;

@@ -66,6 +66,8 @@ class SessionLayout {
   // Bytes of one layer's quantised matrices in the weights' type, if prefill needs them dequantised; else 0.
   uint64_t unpacked_layer_bytes() const;
 
+  int64_t top_tokens() const;        // ranked a row where log-probabilities are computed; 0: they are not
+  uint64_t log_probs_bytes() const;  // of a pass
   uint64_t ranked_bytes() const;
   uint64_t result_bytes() const;  // including the tokens after it
   StepInputs carve_inputs(BumpAllocator& allocator) const;

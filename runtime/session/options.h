@@ -12,6 +12,7 @@
 #include "runtime/kv/spill_options.h"
 #include "runtime/model/config.h"
 #include "runtime/prefix/run.h"
+#include "runtime/session/log_probs.h"
 
 namespace headrace {
 
@@ -40,6 +41,7 @@ struct SessionOptions {
   SpillOptions spill{};                    // for rows that host memory cannot hold
   int64_t prefill_group = 0;               // rows of a prefill product; 0: the backend's
   bool graphs = true;                      // replay steps as CUDA graphs where possible; false: for tests and benches
+  LogProbs log_probs = LogProbs::kNone;    // of the samples of passes
   int64_t grow_rows = 0;                   // most nodes that one call of grow() computes; 0: it is not called
   int64_t drawn_rows = kDrawnRows;         // more: for tests that read the logits of all rows
   PartialOptions partial{};                // off: every step reads the full KV

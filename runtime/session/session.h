@@ -73,6 +73,8 @@ class Session {
   std::span<const int32_t> verify(const ProposedTree& proposed, StepMode mode, Tree* tree, Acceptance* acceptance) {
     return pass_->verify(proposed, mode, tree, acceptance);
   }
+  // Of a row of the last pass that judged tokens (after prefill: row 0); empty unless options.log_probs is kComputed.
+  RowLogProbs log_probs(int64_t row) const { return pass_->log_probs(row); }
   // Appends the accepted path of the last verified tree to the KV cache; after a partial step, to the pending rows.
   void commit(const Acceptance& acceptance) { pass_->commit(acceptance); }
 

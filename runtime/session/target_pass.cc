@@ -21,6 +21,7 @@ TargetPass::TargetPass(const SessionPlan& plan, const SessionBuffers& buffers, c
       attention_(plan, buffers, kv) {}
 
 int32_t TargetPass::sample_prompt() {
+  step_rows_ = 1;
   buffers_.host_inputs().draw_positions[0] = static_cast<int32_t>(options_.prompt_tokens);
   buffers_.upload_inputs(buffers_.step().path_offset);
   draw(buffers_.make_pass(buffers_.step().layer, buffers_.step().inputs.positions, 1, ProductPath::kDecode));
@@ -265,7 +266,42 @@ void TargetPass::draw(const Pass& pass) {
             .vocab = config_.vocab,
             .settings = options_.sampling},
            compute_);
+    if (scores()) score(first, some.rows);
   }
+}
+
+void TargetPass::score(int64_t first, int64_t rows) {
+  const StepLogProbs& out = buffers_.step().log_probs;
+  const int64_t tops = layout_.top_tokens();
+  token_log_probs({.logits = buffers_.step().logits,
+                   .tokens = buffers_.step().result.samples + first,
+                   .log_probs = out.samples + first,
+                   .rows = rows,
+                   .vocab = config_.vocab},
+                  compute_);
+  top_log_probs({.logits = buffers_.step().logits,
+                 .map = nullptr,
+                 .positions = nullptr,
+                 .log_probs = out.top + first * tops,
+                 .tokens = out.tokens + first * tops,
+                 .workspace = buffers_.step().rank_workspace,
+                 .rows = rows,
+                 .vocab = config_.vocab,
+                 .stride = config_.vocab,
+                 .k = tops,
+                 .position_offset = 0,
+                 .temperature = 0,
+                 .seed = 0},
+                compute_);
+}
+
+RowLogProbs TargetPass::log_probs(int64_t row) const {
+  if (!scores()) return {};
+  CHECK(row >= 0 && row < step_rows_, "row ", row, " of ", step_rows_);
+  const StepLogProbs& host = buffers_.host_log_probs();
+  const auto tops = static_cast<size_t>(layout_.top_tokens());
+  const int64_t first = row * layout_.top_tokens();
+  return {.sample = host.samples[row], .tokens = {host.tokens + first, tops}, .log_probs = {host.top + first, tops}};
 }
 
 void TargetPass::accept_proposed() {
@@ -292,6 +328,7 @@ void TargetPass::read_result(int64_t nodes, Tree* tree, Acceptance* acceptance) 
 }
 
 void TargetPass::finish_step() {
+  if (scores()) buffers_.download_log_probs();
   compute_.synchronize();
   kv_.cache.backing().check();
   if (kv_.streamer != nullptr) kv_.streamer->check();

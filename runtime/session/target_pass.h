@@ -28,6 +28,7 @@ class TargetPass {
   Ranked grow(const Tree& tree, int64_t first);
   TreeInputs tree_inputs(StepMode mode) const;
   void commit(const Acceptance& acceptance);
+  RowLogProbs log_probs(int64_t row) const;
   std::vector<float> logits(int64_t rows) const;
 
   int64_t replayed_steps() const { return replay_.launches() + growth_replay_.launches(); }
@@ -40,8 +41,10 @@ class TargetPass {
   void run_pass(const Pass& pass);
   void draw(const Pass& pass);  // logits and samples of `pass.rows` rows
   void rank(int64_t rows);
+  bool scores() const { return options_.log_probs == LogProbs::kComputed && !grows_; }
+  void score(int64_t first, int64_t rows);  // the samples of these rows, and the likeliest tokens
   void accept_proposed();
-  void finish_step();
+  void finish_step();  // waits for the results that were enqueued
   void read_result(int64_t nodes, Tree* tree, Acceptance* acceptance) const;
   bool accepted_on_device(const Acceptance& acceptance) const;
 

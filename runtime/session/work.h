@@ -31,6 +31,15 @@ struct StepResult {
   static uint64_t bytes(int64_t pass_rows);
 };
 
+// Log-probabilities of a pass, in one block that is downloaded in one copy. `tops`: tokens ranked a row.
+struct StepLogProbs {
+  float* samples = nullptr;   // [pass_rows]
+  float* top = nullptr;       // [pass_rows, tops]
+  int32_t* tokens = nullptr;  // [pass_rows, tops]
+  static StepLogProbs carve(BumpAllocator& allocator, int64_t pass_rows, int64_t tops);
+  static uint64_t bytes(int64_t pass_rows, int64_t tops);
+};
+
 // All device buffers that are used after prefill.
 struct StepWork {
   StepResult result;
@@ -46,6 +55,7 @@ struct StepWork {
   void* sample_workspace;
   // Log-probabilities [grow_rows, kRankedTokens] in f32, then as many tokens, downloaded in one copy.
   std::byte* ranked = nullptr;
+  StepLogProbs log_probs;  // null unless options.log_probs
   void* rank_workspace = nullptr;
 };
 

@@ -237,6 +237,10 @@ const std::string& Tokenizer::token_name(int32_t id) const {
   return id >= 0 && id < size() ? impl_->names[static_cast<size_t>(id)] : kNoName;
 }
 
+std::string Tokenizer::token_bytes(int32_t id) const {
+  return id >= 0 && id < size() ? impl_->pieces[static_cast<size_t>(id)] : "";
+}
+
 uint64_t Tokenizer::longest_token_bytes() const {
   size_t longest = 0;
   for (const std::string& piece : impl_->pieces) longest = std::max(longest, piece.size());

@@ -45,6 +45,8 @@ class Tokenizer {
   int32_t size() const;                        // ids are [0, size())
   int32_t find(std::string_view token) const;  // the id of a token by its exact name, or -1
   const std::string& token_name(int32_t id) const;
+  // What the id adds to a text, bytes of a part of a character included; the name of a special token.
+  std::string token_bytes(int32_t id) const;
   bool is_special(int32_t id) const;
   uint64_t longest_token_bytes() const;  // of the text of one token
   int32_t bos() const;                   // -1: none

@@ -126,6 +126,7 @@ TEST_P(SampleTest, LogProbabilityOfAToken) {
   EXPECT_NEAR(static_cast<double>(log_probs({-kInfinity, 2, 2, -kInfinity}, {1})[0]), -std::log(2.0), 1e-6);
   for (const float bad : {kNan, kInfinity}) EXPECT_TRUE(std::isnan(log_probs({0, 1, bad, 1}, {1})[0])) << bad;
   EXPECT_TRUE(std::isnan(log_probs({-kInfinity, -kInfinity}, {0})[0]));
+  EXPECT_TRUE(std::isnan(log_probs({0, 1, 2}, {kNanLogit})[0]));
 }
 
 // ---- T = 0 ----------------------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 // A run is planned once: the plan that was checked is the one that is printed and carried out. The linker passes every
-// call of make_plan() through __wrap_make_plan here (-Wl,--wrap), which counts them.
+// call of make_plan() and try_plan() through functions here (-Wl,--wrap), which count them.
 #include <gtest/gtest.h>
 
 #include "runtime/engine/engine.h"
@@ -10,10 +10,15 @@ namespace headrace {
 
 MemoryPlan real_make_plan(const PlanInput& input) __asm__("__real__ZN8headrace9make_planERKNS_9PlanInputE");
 MemoryPlan counted_make_plan(const PlanInput& input) __asm__("__wrap__ZN8headrace9make_planERKNS_9PlanInputE");
+std::optional<MemoryPlan> real_try_plan(const PlanInput& input) __asm__(
+    "__real__ZN8headrace8try_planERKNS_9PlanInputE");
+std::optional<MemoryPlan> counted_try_plan(const PlanInput& input) __asm__(
+    "__wrap__ZN8headrace8try_planERKNS_9PlanInputE");
 
 namespace {
 
-int planner_calls = 0;
+int planner_calls = 0;  // of make_plan()
+int planner_tries = 0;
 
 EngineOptions tiny() {
   EngineOptions options;
@@ -26,7 +31,7 @@ EngineOptions tiny() {
 
 int calls_of_a_run(const EngineOptions& options, const GenerateOptions& run) {
   Engine engine(options);
-  planner_calls = 0;
+  planner_calls = planner_tries = 0;
   engine.generate(testing::made_up_ids(1100, 512), run, nullptr);
   return planner_calls;
 }
@@ -49,12 +54,14 @@ TEST(PlannedOnce, WithADraftOrASavedPrefix) {
 }
 
 // How many pending tokens a refresh judges depends on whether it streams, so that the planner is asked for the small
-// passes first; a run whose passes stream is planned for the large ones then.
+// passes first; a run whose passes stream is planned for the large ones then, if they fit.
 TEST(PlannedOnce, OrOnceMoreWhereTheTreeDependsOnThePlan) {
   EngineOptions options = tiny();
   options.verify = {.mode = VerifyMode::kLossless, .budget = 64};
   EXPECT_EQ(calls_of_a_run(options, {.max_tokens = 2, .kv = KvMode::kDevice, .ignore_eos = true}), 1);
-  EXPECT_EQ(calls_of_a_run(options, {.max_tokens = 2, .kv = KvMode::kHost, .ignore_eos = true}), 2);
+  EXPECT_EQ(planner_tries, 0);
+  EXPECT_EQ(calls_of_a_run(options, {.max_tokens = 2, .kv = KvMode::kHost, .ignore_eos = true}), 1);
+  EXPECT_EQ(planner_tries, 1);
 }
 
 TEST(PlannedOnce, APlanThatIsPrinted) {
@@ -69,6 +76,11 @@ TEST(PlannedOnce, APlanThatIsPrinted) {
 MemoryPlan counted_make_plan(const PlanInput& input) {
   ++planner_calls;
   return real_make_plan(input);
+}
+
+std::optional<MemoryPlan> counted_try_plan(const PlanInput& input) {
+  ++planner_tries;
+  return real_try_plan(input);
 }
 
 }  // namespace headrace

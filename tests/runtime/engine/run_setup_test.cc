@@ -82,6 +82,14 @@ void expect_rows_of(const RunSetup& setup, const RunSetup& expected) {
   EXPECT_EQ(setup.draft_run.pass_nodes, expected.draft_run.pass_nodes);
 }
 
+RunSetup with_rows_of(const RunSetup& setup, const RunSetup& other) {
+  RunSetup out;
+  out.session = setup.session;
+  out.session.pass_rows = other.session.pass_rows;
+  out.session.grow_rows = other.session.grow_rows;
+  return out;
+}
+
 // Budgets from too little for anything to room for all, in steps of a 32nd of the KV cache.
 TEST(RunSetup, PendsByWhatItsOwnSessionPlans) {
   for (const SpecType spec : {SpecType::kNone, SpecType::kNgram}) {
@@ -97,7 +105,11 @@ TEST(RunSetup, PendsByWhatItsOwnSessionPlans) {
       try {
         MemoryPlan plan;
         const RunSetup setup = card.settled(lossless(), nullptr, &plan);
-        expect_rows_of(setup, plan.ring_slots > 0 ? many : few);
+        const bool streams = plan.ring_slots > 0, tight = streams && setup.pending == few.pending;
+        expect_rows_of(setup, streams && !tight ? many : few);
+        if (tight) {
+          EXPECT_THROW(card.session_plan(with_rows_of(setup, many)), DoesNotFit);
+        }
         EXPECT_EQ(plan.to_string(), card.session_plan(setup).to_string());
         ++(plan.ring_slots > 0 ? streaming : resident);
       } catch (const Error& error) {
@@ -169,6 +181,40 @@ TEST(RunSetup, AutoTakesTheRichestCopyThatFits) {
     if (chosen.empty() || chosen.back() != shape.name()) chosen.emplace_back(shape.name());
   }
   EXPECT_EQ(chosen, (std::vector<std::string>{"blocks", "int8", "int4", "blocks"}));
+}
+
+// Between what a chain needs and what the narrow tree needs: a chain with the same copy, neither an error nor a poorer
+// copy.
+TEST(RunSetup, ACopyWithoutRoomForATreeHasAChain) {
+  OnPaper card(Backend::kCuda);
+  card.prompt = 61440;
+  GenerateOptions run = with_kind(PartialKind::kInt8);
+  run.kv = KvMode::kHost;
+  const auto width = [&](uint64_t bytes) -> std::optional<int64_t> {
+    const MemoryBudget::Reservation others = card.leave(bytes);
+    try {
+      return card.settled(run).pending.width;
+    } catch (const DoesNotFit&) {
+      return std::nullopt;
+    }
+  };
+  uint64_t low = 0, high = card.session_plan(card.settled(run)).vram_bytes;  // the least that fits is between
+  ASSERT_EQ(width(high), 4);
+  while (high - low > kPageBytes) {
+    const uint64_t middle = low + (high - low) / 2;
+    (width(middle) ? high : low) = middle;
+  }
+  EXPECT_EQ(width(high), 0);
+  const MemoryBudget::Reservation others = card.leave(high);
+  MemoryPlan plan;
+  const RunSetup setup = card.settled(run, nullptr, &plan);
+  EXPECT_GT(plan.ring_slots, 0);
+  EXPECT_EQ(setup.session.pass_rows, 1);
+  EXPECT_EQ(plan.to_string(), card.session_plan(setup).to_string());
+  run.verify->partial = PartialKind::kAuto;
+  const RunSetup by_itself = card.settled(run);
+  EXPECT_STREQ(by_itself.session.partial.shape.name(), "int8");
+  EXPECT_EQ(by_itself.pending.width, 0);
 }
 
 // Where the text depends on what partial steps read, memory does not decide; nor where a budget of blocks is given.

@@ -46,7 +46,8 @@ TEST(Requests, ValuesOfAChat) {
                        {"n", 1},
                        {"stream", false},
                        {"user", "me"},
-                       {"logprobs", nullptr},
+                       {"logprobs", true},
+                       {"top_logprobs", 20},
                        {"response_format", {{"type", "text"}}}});
   const BatchLine parsed = parse(line);
   EXPECT_EQ(parsed.custom_id, "one");
@@ -61,6 +62,30 @@ TEST(Requests, ValuesOfAChat) {
   EXPECT_EQ(options.sampling.top_k, 3);
   EXPECT_EQ(options.sampling.seed, UINT64_MAX);
   EXPECT_EQ(options.stop, (std::vector<std::string>{"x", "y"}));
+  EXPECT_EQ(options.log_probs, LogProbs::kComputed);
+  EXPECT_EQ(options.top_tokens, 20);
+}
+
+// A chat has a switch and a number, a completion has the number alone.
+TEST(Requests, LogProbabilitiesAreAskedForInTwoWays) {
+  const auto top_of = [](json line, const json& more) {
+    line["body"].update(more);
+    return parse(line).request.top_log_probs;
+  };
+  EXPECT_EQ(top_of(chat(), {{"logprobs", nullptr}}), std::nullopt);
+  EXPECT_EQ(top_of(chat(), {{"logprobs", false}, {"top_logprobs", 0}}), std::nullopt);
+  EXPECT_EQ(top_of(chat(), {{"logprobs", true}}), 0);
+  EXPECT_EQ(top_of(chat(), {{"logprobs", true}, {"top_logprobs", 3}}), 3);
+  EXPECT_EQ(top_of(completion(), {{"logprobs", nullptr}}), std::nullopt);
+  EXPECT_EQ(top_of(completion(), {{"logprobs", 0}}), 0);
+  EXPECT_EQ(top_of(completion(), {{"logprobs", 5}}), 5);
+  for (const json& wrong : {json{{"logprobs", 6}}, json{{"logprobs", true}}, json{{"top_logprobs", 1}}}) {
+    expect_error(ExitCode::kBadInput, "in: line 7", {"logprobs"}, [&] { top_of(completion(), wrong); });
+  }
+  GenerateOptions reserved;
+  reserved.log_probs = LogProbs::kReserved;
+  parse(completion()).request.apply(&reserved);
+  EXPECT_EQ(reserved.log_probs, LogProbs::kReserved);
 }
 
 TEST(Requests, AConversation) {
@@ -125,6 +150,9 @@ TEST(Requests, AreRefusedByTheNameOfTheField) {
       {{"body", "stop"}, 5, "body.stop 5 must be text"},
       {{"body", "n"}, 2, "body.n 2 is not supported: only 1 is"},
       {{"body", "stream"}, true, "body.stream true is not supported"},
+      {{"body", "logprobs"}, 5, "body.logprobs 5 must be true or false"},
+      {{"body", "top_logprobs"}, 5, "body.top_logprobs 5 needs \"logprobs\": true"},
+      {{"body", "top_logprobs"}, 21, "body.top_logprobs 21 must be a whole number from 0 to 20"},
       {{"body", "tools"}, {{{"type", "function"}}}, "body.tools"},
       {{"body", "frequency_penalty"}, 0.5, "body.frequency_penalty 0.5 is not supported"},
       {{"body", "response_format"}, {{"type", "json_object"}}, "body.response_format"},

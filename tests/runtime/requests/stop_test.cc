@@ -85,6 +85,47 @@ TEST(StopTexts, OfSeveralBytesComeFromSeveralTokens) {
   EXPECT_EQ(said.taken, 3u);
 }
 
+// Tokens with log-probabilities are told with the text that they add, and those of a stop text never.
+TEST(StopTexts, TokensComeWithTheirText) {
+  const Tokenizer tokenizer = letters();
+  const std::vector<int32_t> ends;
+  GenerateOptions options;
+  options.log_probs = LogProbs::kComputed;
+  options.top_tokens = 1;
+  options.stop = {"cb"};
+  std::string told;
+  options.on_token = [&told](const AnswerToken& token) { told += "[" + std::to_string(token.chosen.id) + "]"; };
+  options.on_text = [&told](std::string_view text) { told += text; };
+  Output output(&tokenizer, ends, options, 100);
+  const std::vector<int32_t> likeliest = {a, b};
+  const std::vector<float> log_probs = {-0.5f, -1.5f};
+  bool going = true;
+  for (const int32_t token : {a, 3, 4, c, a, c, b}) {
+    EXPECT_TRUE(going);
+    going = output.take(token, {.sample = -9, .tokens = likeliest, .log_probs = log_probs});
+  }
+  EXPECT_FALSE(going);
+  GenerateResult result;
+  output.finish(&result);
+  EXPECT_EQ(told, "[0]a[3][4]\xc3\xa9[2][0]ca");
+  EXPECT_EQ(result.text,
+            "a\xc3\xa9"
+            "ca");
+  ASSERT_EQ(result.answer.size(), 5u);
+  EXPECT_EQ(result.token_ids.size(), 7u);
+  std::vector<uint64_t> bytes, characters;
+  for (const AnswerToken& token : result.answer) {
+    bytes.push_back(token.first_byte);
+    characters.push_back(token.first_character);
+    ASSERT_EQ(token.top.size(), 1u);
+    EXPECT_EQ(token.top[0].bytes, "a");
+    EXPECT_EQ(token.chosen.log_prob, token.chosen.id == a ? -0.5f : -9.0f);
+  }
+  EXPECT_EQ(bytes, (std::vector<uint64_t>{0, 1, 1, 3, 4}));
+  EXPECT_EQ(characters, (std::vector<uint64_t>{0, 1, 1, 2, 3}));
+  EXPECT_EQ(result.answer[1].chosen.bytes, "\xc3");
+}
+
 TEST(StopTexts, NoneAsBefore) {
   const Said said = say({a, b, c}, {});
   EXPECT_EQ(said.pieces, (std::vector<std::string>{"a", "b", "c"}));

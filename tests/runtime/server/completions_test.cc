@@ -99,6 +99,66 @@ TEST_F(ServerTest, AStreamOfACompletion) {
   EXPECT_EQ(pieces.back()["timings"]["predicted_n"], 12);
 }
 
+// The pieces of a stream add up to what the whole answer has, and each token comes with its text.
+TEST_F(ServerTest, LogProbabilitiesOfAChat) {
+  start();
+  const json more = {{"logprobs", true}, {"top_logprobs", 3}, {"temperature", 0.9}, {"seed", 7}};
+  const json whole = answer("/v1/chat/completions", chat("First.", more))["choices"][0];
+  const json& content = whole["logprobs"]["content"];
+  ASSERT_EQ(content.size(), 12u);
+  std::string bytes;
+  for (const json& token : content) {
+    for (const json& byte : token["bytes"]) bytes += static_cast<char>(byte.get<int>());
+    EXPECT_LE(token["logprob"], 0);
+    ASSERT_EQ(token["top_logprobs"].size(), 3u);
+    EXPECT_GE(token["top_logprobs"][0]["logprob"], token["logprob"]);
+    EXPECT_GE(token["top_logprobs"][0]["logprob"], token["top_logprobs"][1]["logprob"]);
+  }
+  const std::string text = whole["message"]["content"];
+  if (text.find("\xef\xbf\xbd") == std::string::npos) {
+    EXPECT_EQ(bytes, text);
+  }
+  json streamed = more;
+  streamed["stream"] = true;
+  json together = json::array();
+  std::string said;
+  for (const json& piece : events(post("/v1/chat/completions", chat("First.", streamed))->body)) {
+    const json& choice = piece["choices"][0];
+    said += choice["delta"].value("content", "");
+    if (choice["logprobs"].is_null()) continue;
+    for (const json& token : choice["logprobs"]["content"]) together.push_back(token);
+  }
+  EXPECT_EQ(together, content);
+  EXPECT_EQ(said, text);
+  EXPECT_TRUE(answer("/v1/chat/completions", chat("First."))["choices"][0]["logprobs"].is_null());
+}
+
+TEST_F(ServerTest, LogProbabilitiesOfACompletion) {
+  start();
+  const json whole = answer("/v1/completions", completion("First.", {{"logprobs", 2}}))["choices"][0]["logprobs"];
+  ASSERT_EQ(whole["tokens"].size(), 12u);
+  EXPECT_EQ(whole["token_logprobs"].size(), 12u);
+  EXPECT_EQ(whole["text_offset"][0], 0);
+  for (size_t i = 0; i < 12; ++i) {  // at temperature 0 the chosen token is the likeliest
+    ASSERT_EQ(whole["top_logprobs"][i].size(), 2u);
+    EXPECT_EQ(whole["top_logprobs"][i][whole["tokens"][i].get<std::string>()], whole["token_logprobs"][i]);
+    if (i > 0) {
+      EXPECT_GE(whole["text_offset"][i], whole["text_offset"][i - 1]);
+    }
+  }
+  const json none = answer("/v1/completions", completion("First.", {{"logprobs", 0}}))["choices"][0]["logprobs"];
+  EXPECT_TRUE(none["top_logprobs"].is_null());
+  EXPECT_EQ(none["token_logprobs"], whole["token_logprobs"]);
+  std::vector<json> offsets;
+  for (const json& piece :
+       events(post("/v1/completions", completion("First.", {{"logprobs", 0}, {"stream", true}}))->body)) {
+    const json& log_probs = piece["choices"][0]["logprobs"];
+    if (!log_probs.is_null())
+      offsets.insert(offsets.end(), log_probs["text_offset"].begin(), log_probs["text_offset"].end());
+  }
+  EXPECT_EQ(json(offsets), whole["text_offset"]);
+}
+
 TEST_F(ServerTest, AStopTextEndsTheAnswer) {
   start();
   const std::string whole = answer("/v1/completions", completion("First."))["choices"][0]["text"];
@@ -119,8 +179,8 @@ TEST_F(ServerTest, ErrorsNameTheField) {
     const char* says;
   };
   const std::vector<Case> cases = {
-      {chat("x", {{"logprobs", true}}), "logprobs true is not supported"},
-      {chat("x", {{"top_logprobs", 3}}), "top_logprobs 3 is not supported"},
+      {chat("x", {{"logprobs", 2}}), "logprobs 2 must be true or false"},
+      {chat("x", {{"top_logprobs", 3}}), "top_logprobs 3 needs \"logprobs\": true"},
       {chat("x", {{"tools", json::array({1})}}), "tools [1] is not supported"},
       {chat("x", {{"temperature", 3}}), "temperature 3 must be"},
       {chat("x", {{"surprise", 3}}), "surprise 3 is not supported"},
@@ -161,6 +221,10 @@ TEST_F(ServerTest, ARunThatDoesNotFitIsItsOwnError) {
     EXPECT_NE(error["message"].get<std::string>().find("--host-mem"), std::string::npos) << error;
   }
   EXPECT_EQ(answer("/v1/completions", completion("x"))["usage"]["completion_tokens"], 12);
+  const std::string text = client().Get("/metrics")->body;
+  for (const char* line : {"headrace_runs_total 3\n", "headrace_runs_failed_total 2\n"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+  }
   stop();
 }
 

@@ -1,0 +1,74 @@
+#include "runtime/engine/kept_run.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace headrace {
+namespace {
+
+// Whether a run may use what one with other options has left: its rows are computed, and where they are is planned, in
+// the same way.
+bool shares_rows(const GenerateOptions& a, const GenerateOptions& b) {
+  return a.keep == b.keep && a.keep_tokens == b.keep_tokens && a.kv == b.kv && a.speculate == b.speculate &&
+         a.verify == b.verify && a.tree_limits == b.tree_limits && a.pending == b.pending &&
+         (a.log_probs == LogProbs::kNone) == (b.log_probs == LogProbs::kNone) && b.score_next.empty();
+}
+
+int64_t common_beginning(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
+  return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
+}
+
+// Rows that are those of a fresh run are kept in this unit, as saved prefixes are.
+int64_t kept_unit(const RunSetup& setup, KeepRows keep, Backend backend) {
+  const bool any = keep == KeepRows::kAll || backend == Backend::kCpu;
+  return any ? 1 : setup.session.prefill_rows(backend);
+}
+
+}  // namespace
+
+// Plain decoding has rows of all tokens but the last, and so has every lossless run; one with a draft may have computed
+// more.
+std::unique_ptr<KeptRun> keep_run(const std::vector<int32_t>& prompt, const GenerateOptions& run, const Output& output,
+                                  Session* session, RunSetup* setup) {
+  std::vector<int32_t> ids = prompt;
+  ids.insert(ids.end(), output.ids().begin(), output.ids().end());
+  if (output.taken() > output.tokens()) ids.push_back(output.last());
+  const int64_t unit = kept_unit(*setup, run.keep, session->layout().device().backend());
+  const int64_t prompt_tokens = static_cast<int64_t>(prompt.size());
+  const int64_t most = run.keep == KeepRows::kPrompt ? prompt_tokens : static_cast<int64_t>(ids.size()) - 1;
+  const int64_t rows = std::min({session->rows(), most, static_cast<int64_t>(ids.size()) - 1}) / unit * unit;
+  if (rows < kMinSavedRows) return nullptr;
+  auto left = std::make_unique<KeptRun>();
+  if (setup->draft) left->draft = setup->draft->keep(ids[static_cast<size_t>(rows)], rows);
+  left->memory = session->plan();
+  left->cache = session->take_cache();
+  left->options = run;
+  ids.resize(static_cast<size_t>(rows));
+  left->ids = std::move(ids);
+  left->setup = std::move(*setup);
+  left->setup.draft.reset();
+  left->setup.session.draft = nullptr;
+  return left;
+}
+
+// The last rows of a prompt are computed in any case: the first blocks of a partial KV are chosen by their queries, and
+// a run without one must have the same rows.
+int64_t usable_rows(const KeptRun& before, const std::vector<int32_t>& prompt, const GenerateOptions& run,
+                    Backend backend) {
+  if (!shares_rows(before.options, run)) return 0;
+  const int64_t tokens = static_cast<int64_t>(prompt.size()), unit = kept_unit(before.setup, run.keep, backend);
+  const int64_t most = tokens - prompt_scoring_rows(tokens, before.setup.session.prefill_rows(backend));
+  const int64_t rows = std::min(common_beginning(before.ids, prompt), most) / unit * unit;
+  return rows < kMinSavedRows ? 0 : rows;
+}
+
+SessionPlan follow_run(const RunContext& context, std::unique_ptr<KeptRun> before, const PromptShape& prompt,
+                       const GenerateOptions& run, RunSetup* setup, std::unique_ptr<KvCache>* cache) {
+  *setup = following_setup(context, before->setup, prompt, run);
+  if (before->draft) setup->draft->resume(std::move(before->draft), prompt.saved);
+  *cache = std::move(before->cache);
+  return {.layout = SessionLayout(context.device, context.compute, context.config, context.weights, setup->session),
+          .memory = std::move(before->memory)};
+}
+
+}  // namespace headrace

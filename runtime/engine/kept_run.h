@@ -1,0 +1,37 @@
+// Rows of the KV cache that a run leaves to the next one, with its plan and its draft (GenerateOptions::keep). Internal
+// to the engine. Thread: one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "runtime/engine/output.h"
+#include "runtime/engine/run_setup.h"
+#include "runtime/session/session.h"
+
+namespace headrace {
+
+struct KeptRun {
+  RunSetup setup;  // without a draft
+  MemoryPlan memory;
+  GenerateOptions options;
+  std::vector<int32_t> ids;  // whose rows the cache has
+  std::unique_ptr<KvCache> cache;
+  std::unique_ptr<KeptDraft> draft;  // null: the run had none
+};
+
+// What an ended run leaves; takes the session's cache and the setup. Null: too few rows, and nothing was taken.
+std::unique_ptr<KeptRun> keep_run(const std::vector<int32_t>& prompt, const GenerateOptions& run, const Output& output,
+                                  Session* session, RunSetup* setup);
+
+// Rows of the prompt that a run with these options may take from `before`. 0: none, or not worth it.
+int64_t usable_rows(const KeptRun& before, const std::vector<int32_t>& prompt, const GenerateOptions& run,
+                    Backend backend);
+
+// The plan of `before`, which is carried out again by a run on its first `prompt.saved` rows. Fills the setup, with the
+// draft resumed, and the cache.
+SessionPlan follow_run(const RunContext& context, std::unique_ptr<KeptRun> before, const PromptShape& prompt,
+                       const GenerateOptions& run, RunSetup* setup, std::unique_ptr<KvCache>* cache);
+
+}  // namespace headrace
