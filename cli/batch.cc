@@ -130,6 +130,7 @@ class RequestBatch {
     request.apply(&options);
     options.interrupt = interrupt_.flag();
     options.label = parsed.custom_id;
+    options.earlier_answers = true;
     const std::vector<int32_t> ids = request.kind == RequestKind::kChat && args_.engine.use_chat_template
                                          ? engine.encode(request.messages)
                                          : engine.encode_plain(request.text());

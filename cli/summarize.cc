@@ -116,6 +116,7 @@ class Summarizer {
     options.interrupt = interrupt_.flag();
     if (streams) options.on_text = console_.text_sink();
     options.label = job.file;
+    options.earlier_answers = true;
     return engines_[job.engine].generate(ids, options, &progress_.of(job.engine));
   }
 

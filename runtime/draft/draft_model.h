@@ -59,6 +59,7 @@ struct DraftRun {
   SamplingSettings sampling{};
   std::optional<TreeLimits> tree_limits{};  // of each step; none: by --tree
   bool saves = false;                       // with saved prefixes: Draft::prompt_states() has whole segments
+  bool earlier_answers = false;             // those of earlier runs may serve as text to look up in
 };
 
 class DraftModel {

@@ -69,7 +69,10 @@ struct GenerateOptions {
   bool ignore_eos = false;
   // Texts that end the answer where the first of them begins; none of it is in the text. UTF-8, none empty.
   std::vector<std::string> stop{};
-  bool speculate = true;                    // false: plain decoding, though the engine has a draft
+  bool speculate = true;  // false: plain decoding, though the engine has a draft
+  // Look-up finds what earlier runs with this option answered, too, except in approximate runs, whose text depends on
+  // the draft.
+  bool earlier_answers = false;
   std::optional<VerifyOptions> verify{};    // in the place of the engine's, for this run
   std::optional<TreeLimits> tree_limits{};  // of each step, in the place of --tree auto's own choice
   // For tests and benches, in the place of what suits the device: the tree of a lossless run's pending tokens; no

@@ -237,7 +237,8 @@ RunSetup resolve_options(const RunContext& context, int64_t prompt_tokens, const
                      .most_prompt_tokens = session.most_prompt_tokens,
                      .sampling = run.sampling,
                      .tree_limits = run.tree_limits,
-                     .saves = !context.options.prefix_cache.folder.empty()};
+                     .saves = !context.options.prefix_cache.folder.empty(),
+                     .earlier_answers = run.earlier_answers && *setup.verify.mode != VerifyMode::kApproximate};
   const PartialKind kind = setup.verify.partial_kind();
   set_partial(kind == PartialKind::kAuto ? PartialKind::kBlocks : kind, context, run, &setup);
   return setup;

@@ -22,12 +22,14 @@ class NgramModel final : public DraftModel {
   TreeLimits tree() const override { return {.nodes = limits_.nodes, .levels = limits_.depth}; }
   bool tunes_trees() const override { return false; }  // a tree is as large as the matches
   std::unique_ptr<Draft> start(const DraftRun& run) override {
-    return std::make_unique<NgramDraft>(device_, limits_, run.context_tokens);
+    return std::make_unique<NgramDraft>(device_, limits_, run.context_tokens,
+                                        run.earlier_answers ? &earlier_ : nullptr);
   }
 
  private:
   Device& device_;
   NgramLimits limits_;
+  EarlierAnswers earlier_;
 };
 
 }  // namespace

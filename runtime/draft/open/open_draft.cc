@@ -22,8 +22,7 @@ TreeShape largest_tree(Backend backend) { return eagle2_shape(backend == Backend
 TreeShape tree_of(const DraftOptions& options, Backend backend) {
   const TreeShape shape = options.tree ? *options.tree : largest_tree(backend);
   const int64_t most = options.most_tokens;
-  if (most > 0) return shape.within({.nodes = most + 1, .levels = most});
-  return backend == Backend::kCuda ? shape.cut_to(nodes_that_pay(shape.nodes)) : shape;
+  return most > 0 ? shape.within({.nodes = most + 1, .levels = most}) : shape;
 }
 
 constexpr const char* kNoWeights = "It looks up in the text itself and has no weights.";

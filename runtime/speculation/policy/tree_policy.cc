@@ -4,8 +4,6 @@
 #include <charconv>
 #include <numeric>
 
-#include "kernels/product/op.h"
-
 namespace headrace {
 namespace {
 
@@ -122,12 +120,6 @@ int64_t TreeShape::widest() const {
   return most;
 }
 
-TreeShape TreeShape::cut_to(int64_t most_nodes) const {
-  TreeShape result = *this;
-  result.nodes = std::min(nodes, std::max<int64_t>(1, most_nodes));
-  return result;
-}
-
 TreeShape TreeShape::within(const TreeLimits& limits) const {
   const int64_t most = std::min(nodes, limits.nodes), others = most - 1;
   CHECK(others >= 1 && limits.levels >= 1, "nodes=", limits.nodes, " levels=", limits.levels);
@@ -175,11 +167,6 @@ std::optional<TreeShape> parse_tree(std::string_view text, const std::string& wh
   if (request.kind != "auto") request.refuse(str("'", request.kind, "' is not a kind of tree"));
   if (has_arguments) request.refuse("auto takes no values");
   return std::nullopt;
-}
-
-int64_t nodes_that_pay(int64_t nodes) {
-  const int64_t whole = nodes / kProductRowPadding * kProductRowPadding, over = nodes - whole;
-  return whole > 0 && over < kProductRowPadding / 2 ? whole : nodes;
 }
 
 }  // namespace headrace

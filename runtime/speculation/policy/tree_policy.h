@@ -31,8 +31,6 @@ struct TreeShape {
   int64_t deepest() const { return static_cast<int64_t>(levels.size()); }
   int64_t candidates() const;  // of all levels
   int64_t widest() const;      // most rows that a level forwards
-  // The same tree, cut by score.
-  TreeShape cut_to(int64_t most_nodes) const;
   // The shape of a step within `limits`: without rankings and forwards that could not be in its tree.
   TreeShape within(const TreeLimits& limits) const;
 };
@@ -58,8 +56,5 @@ TreeShape chain_shape(int64_t tokens);
 //   chain:N                         N tokens
 // No shape: auto. Throws Error(kUsage) that names `where` and the value.
 std::optional<TreeShape> parse_tree(std::string_view text, const std::string& where = "--tree");
-
-// Products run in groups of 64 rows: a tree a few rows above a group is better cut to it.
-int64_t nodes_that_pay(int64_t nodes);
 
 }  // namespace headrace

@@ -442,6 +442,41 @@ TEST_P(EveryDraft, IsFollowedWhereItIsTheTarget) {
   }
 }
 
+// A draft that is nearly always right has the same figures whatever its proposals are a part of: at each depth nearly
+// all of them are accepted, and tau is the number of levels in the steps that judge proposals.
+TEST_P(EveryDraft, CountsAlikeInChainsTreesAndPendingTrees) {
+  if (options_.type != SpecType::kSimple || std::get<1>(GetParam()) != DType::kF32) GTEST_SKIP() << "no such draft";
+  const std::vector<int32_t> ids = testing::made_up_ids(1100, 512);
+  const PendingTreeLimits chain{.width = 0}, tree{.width = 64, .grown = 256, .nodes = 256, .least = 0.001};
+  for (const std::string shape : {"chain:3", "beams:3,4,4"}) {
+    EngineOptions options = engine_options();
+    options.draft.tree = parse_tree(shape);
+    options.draft.window = 0;
+    Engine engine(options);
+    const auto count = [&](VerifyMode mode, const PendingTreeLimits& pending, StepMode proposing) {
+      GenerateOptions run{.max_tokens = 97, .kv = KvMode::kHost, .sampling = kSettings[1], .ignore_eos = true};
+      run.verify = VerifyOptions{.mode = mode};
+      if (mode != VerifyMode::kFull) run.verify->partial = PartialKind::kInt8;
+      run.verify->interval = 24;
+      run.pending = pending;
+      const Speculation s = engine.generate(ids, run, nullptr).speculation;
+      SCOPED_TRACE(str(shape, ", mode ", static_cast<int>(mode), ", width ", pending.width));
+      expect_depths(s);
+      const std::vector<int64_t>&offered = s.offered_by_depth, &right = s.accepted_by_depth;
+      ASSERT_EQ(offered.size(), 3u);
+      ASSERT_EQ(right.size(), 3u);
+      // An answer's last proposals may be cut, and behind the first wrong token all are wrong.
+      for (size_t depth = 0; depth < 3; ++depth) EXPECT_GE(right[depth], offered[0] * 8 / 10) << "depth " << depth + 1;
+      EXPECT_GT(s.of(proposing).tau(), 2.4);
+      EXPECT_LE(s.of(proposing).tau(), 3);
+      EXPECT_DOUBLE_EQ(s.tau(), static_cast<double>(s.accepted) / static_cast<double>(s.steps));
+    };
+    count(VerifyMode::kFull, chain, StepMode::kFull);
+    count(VerifyMode::kLossless, chain, StepMode::kPartial);
+    count(VerifyMode::kLossless, tree, StepMode::kPartial);
+  }
+}
+
 // A tree that never sees the host is the same tree, and as much of it is right; what the host cuts off of that, or
 // puts in its place, is what is committed.
 TEST_P(EveryDraft, IsJudgedOnTheDevice) {

@@ -1,8 +1,14 @@
 // Look-up as a draft: the text is that of plain decoding, and comes in fewer passes.
+#include "runtime/draft/ngram/draft.h"
+
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "runtime/draft/draft_model.h"
+#include "runtime/draft/ngram/suffix_automaton.h"
 #include "runtime/draft/open/open_draft.h"
+#include "runtime/engine/engine.h"
 #include "tests/support/session_fixture.h"
 
 namespace headrace {
@@ -64,7 +70,7 @@ TEST_P(NgramText, IsThatOfPlainDecoding) {
   }
 }
 
-// The text and its chains are host memory like any other.
+// The text and its automaton are host memory like any other.
 TEST_P(NgramText, ItsIndexCountsAgainstTheHostsBudget) {
   DraftOptions options;
   options.type = SpecType::kNgram;
@@ -74,7 +80,7 @@ TEST_P(NgramText, ItsIndexCountsAgainstTheHostsBudget) {
   {
     const auto draft = draft_model->start({.prompt_tokens = 100, .context_tokens = 100'000});
     const uint64_t said = draft->memory().pinned_bytes;
-    EXPECT_GE(said, 4u * (100'000 + 3 * (131'072 + 100'000)));
+    EXPECT_GE(said, 100'000 * (4 + 2 * sizeof(SuffixAutomaton::State) + 3 * sizeof(SuffixAutomaton::Edge)));
     EXPECT_EQ(host.used_bytes(), before);
     draft->allocate(*model_.compute);
     EXPECT_EQ(host.used_bytes(), before + said);
@@ -85,6 +91,79 @@ TEST_P(NgramText, ItsIndexCountsAgainstTheHostsBudget) {
   const auto draft = draft_model->start({.prompt_tokens = 100, .context_tokens = 150});
   run.draft = draft.get();
   EXPECT_GE(model_.session(run)->plan().host_total_bytes, plain + draft->memory().pinned_bytes);
+  const auto more = draft_model->start({.prompt_tokens = 100, .context_tokens = 150, .earlier_answers = true});
+  EXPECT_GE(more->memory().pinned_bytes, draft->memory().pinned_bytes + EarlierAnswers::kTokens * 100);
+}
+
+// ---- earlier answers
+// -------------------------------------------------------------------------------------------------
+
+class EarlierAnswersText : public ::testing::TestWithParam<DeviceChoice> {
+ protected:
+  static std::unique_ptr<Engine> open(SpecType type = SpecType::kNgram) {
+    EngineOptions options;
+    options.model = testing::tiny_model("llama31");
+    options.device = {.choice = GetParam(), .threads = 2};
+    options.want_tokenizer = false;
+    options.dtype = DType::kF32;
+    options.draft.type = type;
+    return std::make_unique<Engine>(options);
+  }
+  // At this temperature an answer does not repeat itself.
+  static GenerateResult answer(Engine& engine, bool earlier_answers, VerifyMode mode = VerifyMode::kFull) {
+    GenerateOptions run{.max_tokens = 128, .ignore_eos = true};
+    run.sampling = {.temperature = 1.0f, .seed = 3};
+    run.earlier_answers = earlier_answers;
+    run.verify = VerifyOptions{.mode = mode};
+    if (mode != VerifyMode::kFull) run.verify->budget = 512;
+    if (mode != VerifyMode::kFull) run.verify->interval = 16;
+    return engine.generate(testing::made_up_ids(1500, 512), run, nullptr);
+  }
+};
+
+TEST_P(EarlierAnswersText, AreFoundAgain) {
+  const auto plain = open(SpecType::kNone), with = open(), without = open();
+  const std::vector<int32_t> text = answer(*plain, true).token_ids;
+  const GenerateResult first = answer(*with, true);
+  EXPECT_EQ(first.token_ids, text);
+  EXPECT_GT(first.speculation.steps, 100);
+  for (const VerifyMode mode : {VerifyMode::kFull, VerifyMode::kLossless}) {
+    const GenerateResult again = answer(*with, true, mode);
+    EXPECT_EQ(again.token_ids, text);
+    EXPECT_GT(again.speculation.tau(), 1.5);
+    const GenerateResult alone = answer(*without, false, mode);
+    EXPECT_EQ(alone.token_ids, text);
+    EXPECT_LT(alone.speculation.tau(), 0.5);
+  }
+}
+
+// The text of an approximate run depends on what the draft guesses, and must not depend on earlier runs.
+TEST_P(EarlierAnswersText, AreNotReadByApproximateRuns) {
+  const auto fresh = open(), with = open();
+  answer(*with, true);
+  const GenerateResult a = answer(*fresh, true, VerifyMode::kApproximate);
+  const GenerateResult b = answer(*with, true, VerifyMode::kApproximate);
+  EXPECT_EQ(a.token_ids, b.token_ids);
+  EXPECT_EQ(a.speculation.steps, b.speculation.steps);
+  EXPECT_EQ(a.speculation.accepted, b.speculation.accepted);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, EarlierAnswersText, ::testing::ValuesIn(testing::session_devices()),
+                         [](const auto& given) { return testing::device_name(given.param); });
+
+TEST(EarlierAnswers, TheLatestAreKept) {
+  EarlierAnswers answers;
+  const std::vector<int32_t> first(5000, 1), second(5000, 2), whole(20'000, 3);
+  answers.add(first);
+  EXPECT_EQ(answers.tokens().size(), 5001u);
+  EXPECT_EQ(answers.tokens().back(), EarlierAnswers::kEnd);
+  answers.add(second);
+  ASSERT_EQ(answers.tokens().size(), static_cast<size_t>(EarlierAnswers::kTokens));
+  EXPECT_EQ(std::count(answers.tokens().begin(), answers.tokens().end(), 2), 5000);
+  EXPECT_EQ(std::count(answers.tokens().begin(), answers.tokens().end(), 1), EarlierAnswers::kTokens - 5002);
+  answers.add(whole);
+  ASSERT_EQ(answers.tokens().size(), static_cast<size_t>(EarlierAnswers::kTokens));
+  EXPECT_EQ(std::count(answers.tokens().begin(), answers.tokens().end(), 3), EarlierAnswers::kTokens - 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, NgramText, ::testing::ValuesIn(testing::session_devices()),

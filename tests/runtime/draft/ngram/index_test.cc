@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <string>
 
 #include "tests/support/session_fixture.h"
@@ -45,13 +47,14 @@ using Paths = std::vector<std::string>;
 TEST(Ngram, NothingSeenNothingProposed) {
   EXPECT_EQ(proposed("a"), Paths());
   EXPECT_EQ(proposed("abcdef"), Paths());
-  EXPECT_EQ(proposed("abcdb"), Paths());  // one token alone says nothing
 }
 
 TEST(Ngram, WhatFollowedThen) {
-  // Two tokens agree, then three, …: 4/16, times 9/21, times 16/28, …
-  EXPECT_EQ(proposed("abxyz, ab", {.nodes = 16, .depth = 12, .likelihood = 0.1}), (Paths{"x", "xy"}));
-  EXPECT_EQ(proposed("abxyz, ab", {.nodes = 16, .depth = 12, .likelihood = 0.04}), (Paths{"x", "xy", "xyz", "xyz,"}));
+  // One token agrees: 1/5, then two, ...: 1 - (4/5)^2 each time
+  EXPECT_EQ(proposed("abcdb"), (Paths{"c"}));
+  // Two tokens agree, then three, …: 0.36, times 0.49, times 0.59, …
+  EXPECT_EQ(proposed("abxyz, ab", {.nodes = 16, .depth = 12, .likelihood = 0.17}), (Paths{"x", "xy"}));
+  EXPECT_EQ(proposed("abxyz, ab", {.nodes = 16, .depth = 12, .likelihood = 0.06}), (Paths{"x", "xy", "xyz", "xyz,"}));
   // The more agrees, the further it goes.
   EXPECT_EQ(proposed("abcdefghxyzuvw, abcdefgh").size(), 12u);
   EXPECT_EQ(proposed("abcdefghxyzuvw, abcdefgh").back(), "xyzuvw, abcd");
@@ -70,6 +73,25 @@ TEST(Ngram, SeveralContinuationsAreATree) {
   EXPECT_EQ(proposed("xabm yabn zabm wab", {.nodes = 3, .depth = 1, .likelihood = 0.01}), (Paths{"m", "n"}));
 }
 
+// Of a context of one token that occurred n times, c times before this one: c / (n + 4). Of one of two tokens the rest
+// goes by the shorter one.
+TEST(Ngram, LikelihoodsByCountsAndLengths) {
+  const auto likelihoods = [](const std::string& text) {
+    Tree tree;
+    index_of(text).propose({.nodes = 16, .depth = 1, .likelihood = 0.01}, &tree);
+    std::map<std::string, double> found;
+    for (int32_t node = 1; node < tree.size(); ++node)
+      found[path_to(tree, node)] = std::exp(tree.scores[static_cast<size_t>(node)]);
+    return found;
+  };
+  auto found = likelihoods("am bm cm an m");  // 'm' was before ' ' three times: 3 / 7
+  EXPECT_EQ(found.size(), 1u);
+  EXPECT_NEAR(found[" "], 3.0 / 7, 1e-6);
+  found = likelihoods("abx cby dby ab");  // "ab": x once of once; "b": x once, y twice of three times
+  EXPECT_NEAR(found["x"], (1 + 4 * (1.0 / 7)) / 5, 1e-6);
+  EXPECT_NEAR(found["y"], 4 * (2.0 / 7) / 5, 1e-6);
+}
+
 TEST(Ngram, LimitsHold) {
   const std::string text = "abcdefp abcdefq abcdefr abcdefs abcdef";
   for (const int64_t nodes : {1, 2, 7, 128})
@@ -82,6 +104,16 @@ TEST(Ngram, LimitsHold) {
         EXPECT_EQ(tree.size(), nodes);
       }
     }
+}
+
+TEST(Ngram, NothingIsProposedBeyondTheEndOfAText) {
+  NgramIndex index(64);
+  for (const char c : std::string("abcd")) index.append(c);
+  index.append(-1);
+  for (const char c : std::string("xyz abc")) index.append(c);
+  Tree tree;
+  index.propose({.nodes = 16, .depth = 12, .likelihood = 0}, &tree);
+  EXPECT_EQ(paths(tree), Paths{"d"});
 }
 
 // What was cut off leaves no trace: the same text gives the same tree as an index that never knew more.
@@ -111,8 +143,8 @@ TEST(Ngram, TokensMayComeOneByOne) {
   }
 }
 
-// On made-up texts: a proposed path is what followed a place where at least two tokens agree, siblings differ, parents
-// come first; and where such a place is among the latest, something is proposed.
+// On made-up texts: each token of a proposed path followed the one before it somewhere, siblings differ, parents come
+// first; and where the last token occurred before, something is proposed.
 TEST(Ngram, OnlyWhatTheTextHolds) {
   for (const int32_t letters : {5, 9, 30}) {
     const std::vector<int32_t> ids = testing::made_up_ids(600, letters, static_cast<uint32_t>(letters));
@@ -123,14 +155,14 @@ TEST(Ngram, OnlyWhatTheTextHolds) {
       text += static_cast<char>('a' + id);
       Tree tree;
       index.propose({.nodes = 24, .depth = 6, .likelihood = 0.0}, &tree);
-      if (text.size() < 3) continue;
-      bool seen = false;
-      const std::string last = text.substr(text.size() - 2);
-      for (size_t at = 0; at + 2 < text.size(); ++at) seen |= text.compare(at, 2, last) == 0;
+      const std::string last = text.substr(text.size() - 1);
+      const bool seen = text.find(last) + 1 < text.size();
       ASSERT_EQ(tree.size() > 1, seen) << text;
       Paths found = paths(tree);
-      for (const std::string& path : found)
-        ASSERT_LT((text + path).find(last + path), text.size() - 2) << path << " after " << text;
+      for (const std::string& path : found) {
+        const std::string all = text + path;
+        ASSERT_LT(all.find(all.substr(all.size() - 2)), all.size() - 2) << path << " after " << text;
+      }
       std::sort(found.begin(), found.end());
       ASSERT_EQ(std::unique(found.begin(), found.end()), found.end());
       for (int32_t node = 1; node < tree.size(); ++node) ASSERT_LT(tree.parents[static_cast<size_t>(node)], node);

@@ -3,6 +3,7 @@
 // its folder says so.
 #include <gtest/gtest.h>
 
+#include "offload/device/dry_run_device.h"
 #include "runtime/draft/cache.h"
 #include "runtime/draft/draft_model.h"
 #include "runtime/draft/open/open_draft.h"
@@ -89,6 +90,24 @@ TEST_F(DraftOptionsTest, ValuesOutOfRange) {
   tree.tree = parse_tree("eagle2:40,3,21");  // of 20 tokens
   expect_refused(window, "--draft-window", {"100"});
   expect_refused(tree, "--tree", {"21", "20"});
+}
+
+// A tree that was named is proposed as it is, on a GPU too, where another number of rows would be cheaper.
+TEST_F(DraftOptionsTest, ANamedTreeIsNeverCut) {
+  const TemporaryFolder folder;
+  LongSpecFiles().write(folder.path());
+  for (const Backend backend : {Backend::kCpu, Backend::kCuda}) {
+    const auto device =
+        open_dry_run_device({.name = "a card", .backend = backend, .vram_bytes = kGiB, .host_bytes = kGiB});
+    const auto tree = [&](const char* text) {
+      DraftOptions options = {.type = SpecType::kLongSpec, .model = folder.path(), .tree = parse_tree(text)};
+      return open_draft(options, *device, longspec_target(), model_.weights)->tree();
+    };
+    EXPECT_EQ(tree("beams:4,16,16,16,16"), (TreeLimits{.nodes = 69, .levels = 5}));
+    EXPECT_EQ(tree("eagle2:80,5,8"), (TreeLimits{.nodes = 80, .levels = 6}));
+    EXPECT_EQ(tree("chain:70"), (TreeLimits{.nodes = 71, .levels = 70}));
+    EXPECT_EQ(tree("auto").nodes, backend == Backend::kCuda ? kMaxTreeNodes : 64);
+  }
 }
 
 // By the drafts that have a RoPE of their own, in the words of the target's --rope-*.

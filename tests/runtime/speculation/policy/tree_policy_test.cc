@@ -100,9 +100,6 @@ TEST(TreePolicy, BeamsKeepEveryNode) {
   EXPECT_EQ(shape.levels[1].rows, 4);
   EXPECT_EQ(shape.levels[1].branch, 16);
   EXPECT_EQ(shape.levels[1].keep, 16);
-  EXPECT_EQ(shape.cut_to(64).nodes, 64);
-  EXPECT_EQ(shape.cut_to(64).candidates(), 68);
-  EXPECT_EQ(shape.cut_to(200).nodes, 69);
 }
 
 TEST(TreePolicy, Chain) {
@@ -151,15 +148,6 @@ TEST(TreePolicy, RefusesWhatIsNoTree) {
   expect_refused("auto:1", "auto takes no values");
   expect_refused("sequoia", "'sequoia' is not a kind of tree");
   expect_refused("", "is not a kind of tree");
-}
-
-TEST(TreePolicy, AFewNodesOverAGroupDoNotPay) {
-  EXPECT_EQ(nodes_that_pay(1), 1);
-  EXPECT_EQ(nodes_that_pay(60), 60);
-  EXPECT_EQ(nodes_that_pay(64), 64);
-  EXPECT_EQ(nodes_that_pay(69), 64);
-  EXPECT_EQ(nodes_that_pay(96), 96);
-  EXPECT_EQ(nodes_that_pay(128), 128);
 }
 
 }  // namespace
