@@ -8,7 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash tests/install.sh build model deb
 model=$(bash tests/fetch_model.sh)
 
-cmake -S . -B build/deb -G Ninja -DCMAKE_BUILD_TYPE=Release -DHEADRACE_CUDA=OFF -DHEADRACE_WERROR=ON \
+cmake -S . -B build/deb -G Ninja -DCMAKE_BUILD_TYPE=Release -DHEADRACE_CUDA=OFF \
   -DHEADRACE_TESTS=OFF -DHEADRACE_BENCH=OFF
 cmake --build build/deb
 rm -f build/deb/*.deb

@@ -53,7 +53,7 @@ std::string number(double value) {
   return text;
 }
 
-std::string size_text(uint64_t bytes) {
+std::string exact_size(uint64_t bytes) {
   const char* const units[] = {"B", "KiB", "MiB", "GiB"};
   int unit = 0;
   while (unit < 3 && bytes >= kKiB && bytes % kKiB == 0) bytes /= kKiB, ++unit;
@@ -168,7 +168,7 @@ std::vector<Series> by_size(const ProfileReport& report, ProfileGroup group) {
     const std::string name = row.depth > 0 ? str(row.test, ", ", row.depth, " deep") : row.test;
     auto at = std::find_if(all.begin(), all.end(), [&](const Series& s) { return s.name == name; });
     if (at == all.end()) at = all.insert(all.end(), {name, {}});
-    at->points.push_back({size_text(row.bytes), row.value});
+    at->points.push_back({exact_size(row.bytes), row.value});
   }
   return all;
 }
@@ -178,7 +178,7 @@ std::string bars_of(const ProfileReport& report, const std::vector<ProfileGroup>
   for (const ProfileRow& row : report.rows) {
     const bool shown = std::find(groups.begin(), groups.end(), row.group) != groups.end();
     if (!shown || row.unit != unit || !row.error.empty()) continue;
-    const std::string at = row.depth > 0 ? str(", ", size_text(row.bytes), " x ", row.depth) : "";
+    const std::string at = row.depth > 0 ? str(", ", exact_size(row.bytes), " x ", row.depth) : "";
     bars.push_back({row.test + at, row.value});
   }
   return bar_chart(bars, unit);
@@ -207,7 +207,7 @@ std::string table(const ProfileReport& report) {
       "<th class=\"n\">median</th><th class=\"n\">of the rounds</th><th>the same test</th></tr></thead><tbody>\n";
   for (const ProfileRow& row : report.rows) {
     html += str("<tr><td>", profile_group_name(row.group), "</td><td>", escaped(row.test), "</td><td class=\"n\">",
-                row.bytes > 0 ? size_text(row.bytes) : std::string(), "</td><td class=\"n\">",
+                row.bytes > 0 ? exact_size(row.bytes) : std::string(), "</td><td class=\"n\">",
                 row.depth > 0 ? std::to_string(row.depth) : std::string(), "</td><td class=\"n\">",
                 row.error.empty() ? format_rate(row.value) + " " + escaped(row.unit) : escaped(row.error),
                 "</td><td class=\"n\">",

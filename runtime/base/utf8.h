@@ -25,6 +25,8 @@ bool is_white_space(char32_t c);  // Unicode's White_Space
 // Appends `text`; every maximal invalid part becomes U+FFFD, as the reference does with errors="replace".
 void append_valid_utf8(std::string_view text, std::string* out);
 void append_code_point(char32_t code_point, std::string* out);
+// Whether a byte of valid UTF-8 is not the first of its character.
+inline bool is_continuation(char c) { return (static_cast<uint8_t>(c) & 0xc0) == 0x80; }
 // The length of the character that begins with `lead`, the first byte of valid UTF-8.
 inline size_t utf8_length(char lead) {
   const auto byte = static_cast<uint8_t>(lead);

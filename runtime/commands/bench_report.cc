@@ -12,11 +12,11 @@ namespace {
 using nlohmann::ordered_json;
 
 // Six digits: a timing has no more precision.
-double rounded(double value) { return to_digits(value, 6); }
+double six_digits(double value) { return to_digits(value, 6); }
 
 ordered_json rounded_list(const auto& values) {
   ordered_json list = ordered_json::array();
-  for (const double value : values) list.push_back(rounded(value));
+  for (const double value : values) list.push_back(six_digits(value));
   return list;
 }
 
@@ -29,26 +29,26 @@ ordered_json link_json(const BenchReport& report) {
   ordered_json link = ordered_json::object();
   for (const LinkPeak& peak : report.link) {
     link["copy_bytes"] = peak.copy_bytes;
-    link[std::string(link_use_name(peak.use)) + "_gb_per_s"] = rounded(peak.gb_per_s);
+    link[std::string(link_use_name(peak.use)) + "_gb_per_s"] = six_digits(peak.gb_per_s);
   }
   return link;
 }
 
 ordered_json decode_json(const BenchRow& row, double peak) {
   ordered_json out = {{"steps", row.step_ms.size()},
-                      {"ms_median", rounded(row.step_ms_at(0.5))},
-                      {"ms_p10", rounded(row.step_ms_at(0.1))},
-                      {"ms_p90", rounded(row.step_ms_at(0.9))},
-                      {"tokens_per_s", rounded(row.decode_tokens_per_s())},
-                      {"h2d_bytes_per_step", rounded(row.h2d_bytes_per_step)},
-                      {"d2h_bytes_per_step", rounded(row.d2h_bytes_per_step)},
-                      {"link_gb_per_s", rounded(row.link_gb_per_s())}};
+                      {"ms_median", six_digits(row.step_ms_at(0.5))},
+                      {"ms_p10", six_digits(row.step_ms_at(0.1))},
+                      {"ms_p90", six_digits(row.step_ms_at(0.9))},
+                      {"tokens_per_s", six_digits(row.decode_tokens_per_s())},
+                      {"h2d_bytes_per_step", six_digits(row.h2d_bytes_per_step)},
+                      {"d2h_bytes_per_step", six_digits(row.d2h_bytes_per_step)},
+                      {"link_gb_per_s", six_digits(row.link_gb_per_s())}};
   if (row.spill.file.file_bytes > 0) {
-    out["disk_bytes_per_step"] = rounded(row.disk_bytes_per_step);
-    out["disk_gb_per_s"] = rounded(row.disk_gb_per_s());
-    out["checksum_share_of_a_core"] = rounded(row.checksum_share());
+    out["disk_bytes_per_step"] = six_digits(row.disk_bytes_per_step);
+    out["disk_gb_per_s"] = six_digits(row.disk_gb_per_s());
+    out["checksum_share_of_a_core"] = six_digits(row.checksum_share());
   }
-  if (peak > 0) out["link_share_of_peak"] = rounded(row.link_gb_per_s() / peak);
+  if (peak > 0) out["link_share_of_peak"] = six_digits(row.link_gb_per_s() / peak);
   out["step_ms"] = rounded_list(row.step_ms);
   return out;
 }
@@ -62,16 +62,16 @@ ordered_json row_json(const BenchRow& row, double peak) {
   if (row.predicted) {
     const PassCost &prefill = row.predicted->prefill, &step = row.predicted->full;
     ordered_json& predicted = out["predicted"] = ordered_json::object();
-    if (prefill.known) predicted["prefill_ms"] = rounded(prefill.ms());
-    if (step.known) predicted["step_ms"] = rounded(step.ms());
+    if (prefill.known) predicted["prefill_ms"] = six_digits(prefill.ms());
+    if (step.known) predicted["step_ms"] = six_digits(step.ms());
     predicted["h2d_bytes_per_step"] = step.link_bytes;
   }
   const MemoryUse& m = row.memory;
-  out["prefill"] = {{"ms", rounded(row.median_prefill_ms())},
-                    {"tokens_per_s", rounded(row.prefill_tokens_per_s())},
+  out["prefill"] = {{"ms", six_digits(row.median_prefill_ms())},
+                    {"tokens_per_s", six_digits(row.prefill_tokens_per_s())},
                     {"runs_ms", rounded_list(row.prefill_ms)},
-                    {"host_memory_ms", rounded(row.host_memory_ms)},
-                    {"host_wait_ms", rounded(row.host_wait_ms)}};
+                    {"host_memory_ms", six_digits(row.host_memory_ms)},
+                    {"host_wait_ms", six_digits(row.host_wait_ms)}};
   out["decode"] = decode_json(row, peak);
   out["memory"] = {{"vram_peak_bytes", m.vram_peak_bytes},         {"host_peak_bytes", m.host_peak_bytes},
                    {"rss_peak_bytes", m.rss_peak_bytes},           {"weights_bytes", m.weights_bytes},
@@ -102,7 +102,7 @@ std::string bench_json(const BenchReport& report) {
                       {"seed", report.seed},
                       {"repeat", report.repeat},
                       {"decode_tokens", report.decode_tokens},
-                      {"load_ms", rounded(report.load_ms)},
+                      {"load_ms", six_digits(report.load_ms)},
                       {"link", link_json(report)}};
   out["rows"] = ordered_json::array();
   for (const BenchRow& row : report.rows) out["rows"].push_back(row_json(row, peak));

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-double rounded(double value) { return to_decimals(value, 3); }
+double three_decimals(double value) { return to_decimals(value, 3); }
 
 ordered_json memory_json(const PlanReport& report) {
   const RunPlan& run = *report.run;
@@ -33,11 +33,11 @@ ordered_json memory_json(const PlanReport& report) {
 
 ordered_json pass_json(const PassCost& cost) {
   ordered_json out = ordered_json::object();
-  if (cost.known) out["ms"] = rounded(cost.ms());
-  out["link_ms"] = rounded(cost.link_ms);
-  out["device_ms"] = rounded(cost.device_ms);
+  if (cost.known) out["ms"] = three_decimals(cost.ms());
+  out["link_ms"] = three_decimals(cost.link_ms);
+  out["device_ms"] = three_decimals(cost.device_ms);
   if (cost.known) {
-    out["disk_ms"] = rounded(cost.disk_ms);
+    out["disk_ms"] = three_decimals(cost.disk_ms);
     out["bound_by"] = cost.bound();
   }
   out["link_bytes"] = cost.link_bytes;
@@ -51,20 +51,22 @@ ordered_json predicted_json(const PlanReport& report) {
   const Prediction& p = *report.predicted;
   ordered_json out = {{"prefill", pass_json(p.prefill)}, {"full", pass_json(p.full)}};
   if (p.prefill.known) {
-    out["prefill"]["tokens_per_s"] = rounded(static_cast<double>(report.run->prompt_tokens) / p.prefill.ms() * 1e3);
+    out["prefill"]["tokens_per_s"] =
+        three_decimals(static_cast<double>(report.run->prompt_tokens) / p.prefill.ms() * 1e3);
   }
   if (p.has_partial) {
     out["partial"] = pass_json(p.partial);
     out["refresh"] = pass_json(p.refresh);
   }
   if (p.estimate) {
-    out["estimate"] = {{"overturned", rounded(p.estimate->overturned)},
+    out["estimate"] = {{"overturned", three_decimals(p.estimate->overturned)},
                        {"pending", p.estimate->pending},
-                       {"tokens_per_refresh", rounded(p.estimate->tokens)},
-                       {"tokens_per_s", rounded(p.estimate->tokens_per_s)}};
+                       {"tokens_per_refresh", three_decimals(p.estimate->tokens)},
+                       {"tokens_per_s", three_decimals(p.estimate->tokens_per_s)}};
   }
-  if (p.draft_ms > 0) out["draft_ms"] = rounded(p.draft_ms);
-  if (report.run->draft.empty() && !p.has_partial && p.full.known) out["tokens_per_s"] = rounded(1e3 / p.full.ms());
+  if (p.draft_ms > 0) out["draft_ms"] = three_decimals(p.draft_ms);
+  if (report.run->draft.empty() && !p.has_partial && p.full.known)
+    out["tokens_per_s"] = three_decimals(1e3 / p.full.ms());
   return out;
 }
 

@@ -12,11 +12,11 @@ namespace {
 using nlohmann::ordered_json;
 
 // Four digits: a rate has no more precision.
-double rounded(double value) { return to_digits(value, 4); }
+double four_digits(double value) { return to_digits(value, 4); }
 
 std::string number(double value) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.4g", rounded(value));
+  std::snprintf(text, sizeof text, "%.4g", four_digits(value));
   return std::string(text).find('e') == std::string::npos ? text : std::to_string(std::llround(value));
 }
 
@@ -26,9 +26,9 @@ ordered_json row_json(const ProfileRow& row) {
   ordered_json out = {{"group", profile_group_name(row.group)}, {"test", row.test}};
   if (row.bytes > 0) out["bytes"] = row.bytes;
   if (row.depth > 0) out["depth"] = row.depth;
-  out["value"] = rounded(row.value);
+  out["value"] = four_digits(row.value);
   out["unit"] = row.unit;
-  if (row.high > 0) out["low"] = rounded(row.low), out["high"] = rounded(row.high);
+  if (row.high > 0) out["low"] = four_digits(row.low), out["high"] = four_digits(row.high);
   if (!row.same_as.empty()) out["same_as"] = row.same_as;
   if (!row.error.empty()) out["error"] = row.error;
   return out;
@@ -72,7 +72,7 @@ std::string profile_json(const ProfileReport& report) {
       {"machine",
        {{"cpu", report.machine.cpu}, {"cores", report.machine.cores}, {"memory_bytes", report.machine.memory_bytes}}},
       {"quick", report.quick},
-      {"seconds", rounded(report.seconds)},
+      {"seconds", four_digits(report.seconds)},
       {"rates", ordered_json::parse(rates_json(report.rates()))},
       {"spread", ordered_json::parse(spread_json(report.spread()))}};
   if (report.pcie) out["pcie"] = connection_json(report);

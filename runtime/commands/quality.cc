@@ -6,6 +6,7 @@
 
 #include "offload/host/clock.h"
 #include "runtime/base/random.h"
+#include "runtime/base/utf8.h"
 #include "runtime/commands/rouge.h"
 #include "runtime/text/document.h"
 
@@ -22,8 +23,6 @@ std::string reading_name(const PartialReading& reading) {
   const char* const kind = partial_kind_name(reading.kind);
   return reading.budget > 0 ? str(kind, " of ", reading.budget, " tokens") : kind;
 }
-
-bool is_continuation(char byte) { return (static_cast<uint8_t>(byte) & 0xc0) == 0x80; }
 
 std::string_view first_bytes(std::string_view text, size_t bytes) {
   bytes = std::min(bytes, text.size());

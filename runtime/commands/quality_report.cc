@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-double rounded(double value) { return to_decimals(value, 4); }
+double four_decimals(double value) { return to_decimals(value, 4); }
 
 ordered_json interval_json(int64_t interval) {
   return interval == kAutoInterval ? ordered_json("auto") : ordered_json(interval);
@@ -27,11 +27,12 @@ ordered_json steps_json(const Speculation& s) {
   for (const StepMode mode : {StepMode::kFull, StepMode::kPartial, StepMode::kRefresh}) {
     const Speculation::Kind& kind = s.of(mode);
     if (kind.steps == 0) continue;
-    out[step_mode_name(mode)] = {{"steps", kind.steps},
-                                 {"tau", rounded(kind.tau())},
-                                 {"confirmed", kind.committed},
-                                 {"draft_ms_per_step", rounded(kind.draft_ms / static_cast<double>(kind.steps))},
-                                 {"verify_ms_per_step", rounded(kind.verify_ms / static_cast<double>(kind.steps))}};
+    out[step_mode_name(mode)] = {
+        {"steps", kind.steps},
+        {"tau", four_decimals(kind.tau())},
+        {"confirmed", kind.committed},
+        {"draft_ms_per_step", four_decimals(kind.draft_ms / static_cast<double>(kind.steps))},
+        {"verify_ms_per_step", four_decimals(kind.verify_ms / static_cast<double>(kind.steps))}};
   }
   return out;
 }
@@ -41,13 +42,13 @@ ordered_json judged_json(const VerifyOutcome& verify_outcome) {
           {"overturned", verify_outcome.rejected},
           {"discarded", verify_outcome.discarded},
           {"rescued", verify_outcome.recovered},
-          {"overturn_rate", rounded(verify_outcome.overturn_rate())}};
+          {"overturn_rate", four_decimals(verify_outcome.overturn_rate())}};
 }
 
 ordered_json row_json(const QualityRow& row) {
   ordered_json out = ordered_json::object();
   if (!row.document.empty()) out["document"] = row.document;
-  out["temperature"] = rounded(static_cast<double>(row.temperature));
+  out["temperature"] = four_decimals(static_cast<double>(row.temperature));
   add_reading(row.reading, &out);
   out["interval"] = interval_json(row.interval);
   out["runs"] = row.runs;
@@ -60,14 +61,14 @@ ordered_json row_json(const QualityRow& row) {
   out["approximate"] = judged_json(row.approximate.verify_outcome);
   out["approximate"]["steps"] = steps_json(row.approximate);
   out["approximate"]["same_text"] = row.approximate_same;
-  out["approximate"]["rouge_l"] = rounded(row.rouge_l());
+  out["approximate"]["rouge_l"] = four_decimals(row.rouge_l());
   return out;
 }
 
 ordered_json needle_json(const NeedleRow& row) {
   ordered_json out = {{"document", row.document},
-                      {"depth", rounded(row.depth)},
-                      {"temperature", rounded(static_cast<double>(row.temperature))},
+                      {"depth", four_decimals(row.depth)},
+                      {"temperature", four_decimals(static_cast<double>(row.temperature))},
                       {"verify", row.reading ? "approximate" : "full"}};
   if (row.reading) {
     add_reading(*row.reading, &out);
@@ -77,7 +78,7 @@ ordered_json needle_json(const NeedleRow& row) {
   out["number"] = row.number;
   out["found"] = row.found;
   out["answer"] = row.answer;
-  out["tau"] = rounded(row.speculation.tau());
+  out["tau"] = four_decimals(row.speculation.tau());
   out["steps"] = steps_json(row.speculation);
   return out;
 }
@@ -96,7 +97,7 @@ std::string quality_json(const QualityReport& report) {
                       {"decode_tokens", options.decode_tokens},
                       {"ignore_eos", options.ignore_eos},
                       {"seed", options.seed},
-                      {"seconds", rounded(report.seconds)}};
+                      {"seconds", four_decimals(report.seconds)}};
   out["rows"] = ordered_json::array();
   for (const QualityRow& row : report.rows) out["rows"].push_back(row_json(row));
   out["all_documents"] = ordered_json::array();

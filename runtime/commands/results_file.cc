@@ -23,7 +23,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMaxLineBytes = 256 * kMiB;
+constexpr size_t kMaxResultBytes = 256 * kMiB;
 
 [[noreturn]] void storage_error(const std::string& path, const char* what) {
   std::string hint;
@@ -215,7 +215,7 @@ void ResultsFile::load(const std::vector<std::string>& names) {
     }
     pending.erase(0, from);
     // Zeros after the start of a line are allowed.
-    if (pending.size() > kMaxLineBytes || (!zeros && !form_.may_begin(without_nuls(pending)))) foreign(path_, number);
+    if (pending.size() > kMaxResultBytes || (!zeros && !form_.may_begin(without_nuls(pending)))) foreign(path_, number);
   });
   // A crash can leave the start of a line, and zeros instead of unwritten bytes.
   const std::string_view last = without_nuls(pending);

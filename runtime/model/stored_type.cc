@@ -9,11 +9,11 @@ struct Other {
   std::string_view stored;
   std::optional<WeightType> kept;
 };
-constexpr Other kOthers[] = {
+constexpr Other kOtherTypes[] = {
     {"IQ4_NL", WeightType::kQ8_0}, {"Q3_K", WeightType::kQ6K}, {"IQ4_XS", std::nullopt}, {"Q2_K", std::nullopt}};
 
 const Other* find_other(std::string_view stored) {
-  for (const Other& other : kOthers) {
+  for (const Other& other : kOtherTypes) {
     if (other.stored == stored) return &other;
   }
   return nullptr;

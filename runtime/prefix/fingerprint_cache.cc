@@ -19,7 +19,7 @@ using nlohmann::ordered_json;
 constexpr const char* kFileName = "headrace-weights.json";
 constexpr int kFormat = 2;
 constexpr uint64_t kMaxBytes = 8 * kMiB;
-constexpr uint64_t kWholeBytes = 4 * kMiB, kSliceBytes = 16 * kMiB, kSampleBytes = 4 * kKiB;  // of samples
+constexpr uint64_t kWholeBytes = 4 * kMiB, kSampledSliceBytes = 16 * kMiB, kSampleBytes = 4 * kKiB;  // of samples
 constexpr int64_t kSettledNs = 2'000'000'000;  // the time resolution of file systems is up to two seconds
 
 // False: the file was changed or replaced.
@@ -103,7 +103,7 @@ std::optional<uint64_t> sampled_checksum(const std::string& path) {
   if (bytes <= kWholeBytes) {
     add(0, bytes);
   } else {
-    for (uint64_t slice = 0; slice < bytes; slice += kSliceBytes) add(slice, kSampleBytes);
+    for (uint64_t slice = 0; slice < bytes; slice += kSampledSliceBytes) add(slice, kSampleBytes);
     add(bytes - kSampleBytes, kSampleBytes);
   }
   if (!in) return std::nullopt;

@@ -71,7 +71,7 @@ class ConnectionThreads final : public httplib::TaskQueue {
   std::vector<std::thread> threads_;  // the last: they use the rest
 };
 
-int open_eventfd() {
+int open_stop_event() {
   const int descriptor = ::eventfd(0, EFD_CLOEXEC);
   if (descriptor < 0) throw_error(ExitCode::kDoesNotFit, "eventfd", std::strerror(errno));
   return descriptor;
@@ -86,7 +86,7 @@ void set_reuse(socket_t socket) {
 }  // namespace
 
 HttpServer::HttpServer(const ConnectionLimits& limits, size_t threads)
-    : limits_(limits), stopping_(open_eventfd()), connection_threads_(std::make_unique<ConnectionThreads>(threads)) {
+    : limits_(limits), stopping_(open_stop_event()), connection_threads_(std::make_unique<ConnectionThreads>(threads)) {
   set_tcp_nodelay(true);
   set_socket_options(set_reuse);
   new_task_queue = [this] { return connection_threads_.release(); };

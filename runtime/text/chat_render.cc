@@ -10,7 +10,7 @@ namespace headrace {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::array<std::string_view, 6> kRoles = {"system", "developer", "user", "assistant", "tool", "function"};
 
@@ -23,7 +23,7 @@ constexpr std::array<std::string_view, 8> kTurnEnds = {
   throw_error(ExitCode::kBadInput, source, what, R"(messages are a JSON list: [{"role": "user", "content": "..."}])");
 }
 
-void check_message(const Json& message, size_t index, const std::string& source) {
+void check_message(const OrderedJson& message, size_t index, const std::string& source) {
   const std::string where = str("message ", index);
   if (!message.is_object()) refuse(source, str(where, " is ", message.type_name(), ", not an object"));
   const auto role = message.find("role");
@@ -36,9 +36,9 @@ void check_message(const Json& message, size_t index, const std::string& source)
 }
 
 // All text is the messages', but a role, which is one of a few words.
-jinja::Value message_values(const Json& messages) {
+jinja::Value message_values(const OrderedJson& messages) {
   jinja::List out;
-  for (const Json& message : messages) {
+  for (const OrderedJson& message : messages) {
     jinja::Dict dict;
     for (const auto& [key, value] : message.items()) {
       const auto origin = key == "role" ? jinja::Origin::kTemplate : jinja::Origin::kMessage;
@@ -56,8 +56,8 @@ jinja::Value token_text(const Tokenizer& tokenizer, int32_t id) {
 
 }  // namespace
 
-Json parse_chat_messages(std::string_view json, const std::string& source) {
-  const Json messages = Json::parse(json, nullptr, false);
+OrderedJson parse_chat_messages(std::string_view json, const std::string& source) {
+  const OrderedJson messages = OrderedJson::parse(json, nullptr, false);
   if (messages.is_discarded()) refuse(source, "is not JSON");
   if (!messages.is_array() || messages.empty()) refuse(source, "is not a list of messages");
   for (size_t i = 0; i < messages.size(); ++i) check_message(messages[i], i, source);
@@ -65,7 +65,7 @@ Json parse_chat_messages(std::string_view json, const std::string& source) {
   return messages;
 }
 
-std::vector<TextPart> render_chat(const jinja::Template& chat, const Json& messages, const Tokenizer& tokenizer,
+std::vector<TextPart> render_chat(const jinja::Template& chat, const OrderedJson& messages, const Tokenizer& tokenizer,
                                   const ChatRenderOptions& options) {
   const jinja::Text text = chat.render({{"messages", message_values(messages)},
                                         {"tools", jinja::None()},
@@ -84,7 +84,7 @@ std::vector<TextPart> render_chat(const jinja::Template& chat, const Json& messa
 
 std::vector<TextPart> render_chat(const Tokenizer& tokenizer, const jinja::Template& chat, const ChatMessages& messages,
                                   bool thinking) {
-  Json list = Json::array();
+  OrderedJson list = OrderedJson::array();
   const auto add = [&](const char* role, const std::string& content) {
     std::string valid;
     append_valid_utf8(content, &valid);

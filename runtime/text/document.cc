@@ -9,15 +9,12 @@
 #include <utility>
 
 #include "cache/base.h"
+#include "runtime/base/utf8.h"
 
 namespace headrace {
 namespace {
 
 namespace fs = std::filesystem;
-
-[[noreturn]] void bad_document(const std::string& file, const std::string& what, const std::string& hint = "") {
-  throw_error(ExitCode::kBadInput, file, what, hint);
-}
 
 // Whether `folder` is on the path to a place, or above its first folder: a link to it leads to a folder already listed,
 // or to one that contains the current place. All paths are canonical.
@@ -74,7 +71,8 @@ void append_folder(const std::string& folder, const FileSet& outputs, std::vecto
   fs::recursive_directory_iterator it(folder, fs::directory_options::follow_directory_symlink, error), end;
   for (; !error && it != end; it.increment(error)) {
     const fs::path& path = it->path();
-    if (it.depth() > 64) bad_document(folder, "has more than 64 levels of folders: " + path.string());
+    if (it.depth() > 64)
+      throw_error(ExitCode::kBadInput, folder, "has more than 64 levels of folders: " + path.string());
     way.resize(static_cast<size_t>(it.depth()) + 1);
     if (path.filename().string().starts_with('.') || outputs.contains(path.string())) {
       it.disable_recursion_pending();
@@ -86,13 +84,11 @@ void append_folder(const std::string& folder, const FileSet& outputs, std::vecto
       found.push_back(path.string());
     }
   }
-  if (error) bad_document(folder, "cannot be listed: " + error.message());
+  if (error) throw_error(ExitCode::kBadInput, folder, "cannot be listed: " + error.message());
   if (found.empty()) found.push_back(folder);  // reading it reports the error
   std::sort(found.begin(), found.end());
   out->insert(out->end(), found.begin(), found.end());
 }
-
-bool is_continuation(char c) { return (static_cast<uint8_t>(c) & 0xc0) == 0x80; }
 
 // Why the answer needs so much room.
 constexpr const char* kRoom = " (-n, and a quarter of the context at most)";
@@ -102,8 +98,9 @@ constexpr const char* kRoom = " (-n, and a quarter of the context at most)";
       tokens < context
           ? str(" of ", context, " leaves ", context - tokens, " of ", answer, " tokens for the answer", kRoom)
           : str(" holds ", context, answer > 1 ? str(", ", answer, " of them for the answer", kRoom) : "");
-  bad_document(file, str("is ", tokens, " tokens long, ", tokens + answer - context, " too many: the context", why),
-               kShortenHint);
+  throw_error(ExitCode::kBadInput, file,
+              str("is ", tokens, " tokens long, ", tokens + answer - context, " too many: the context", why),
+              kShortenHint);
 }
 
 // About `bytes` of the text, half from its beginning and half from its end, with a mark between them.
@@ -150,8 +147,9 @@ DocumentPrompt document_prompt(const std::string& file, std::string_view text, c
   const auto wanted = static_cast<double>(most);
   const auto frame = static_cast<double>(ids_of("").size());
   if (frame + 16 > wanted) {
-    bad_document(file, str("cannot be truncated to fit: the context holds ", rules.context_tokens, " tokens, ", answer,
-                           " are kept for the answer and ", frame, " taken by the instruction"));
+    throw_error(ExitCode::kBadInput, file,
+                str("cannot be truncated to fit: the context holds ", rules.context_tokens, " tokens, ", answer,
+                    " are kept for the answer and ", frame, " taken by the instruction"));
   }
   // Tokens are not spread evenly over a text, so each guess is corrected by its result.
   double bytes = static_cast<double>(text.size());
@@ -160,7 +158,7 @@ DocumentPrompt document_prompt(const std::string& file, std::string_view text, c
     bytes *= (0.999 - 0.02 * attempt) * (wanted - frame) / std::max(1.0, tokens() - frame);
     prompt.ids = ids_of(without_middle(text, static_cast<size_t>(bytes)));
   }
-  if (tokens() > wanted) bad_document(file, "cannot be truncated to fit the context");
+  if (tokens() > wanted) throw_error(ExitCode::kBadInput, file, "cannot be truncated to fit the context");
   return prompt;
 }
 

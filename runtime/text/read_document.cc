@@ -20,10 +20,6 @@ namespace {
 constexpr int kInterruptCheckMs = 100;
 constexpr uint64_t kMinLimitBytes = 64 * kKiB;  // shorter files are encoded, and the error reports their tokens
 
-[[noreturn]] void bad_document(const std::string& name, const std::string& what, const std::string& hint = "") {
-  throw_error(ExitCode::kBadInput, name, what, hint);
-}
-
 // Owns the descriptor, except standard input.
 class Input {
  public:
@@ -56,7 +52,7 @@ std::string read_all(const std::string& path, const std::string& name, const Rea
   const Input input(path);
   struct stat info = {};
   if (::fstat(input.fd(), &info) == 0 && S_ISDIR(info.st_mode))
-    bad_document(name, "is a folder, not a file (a folder of documents needs a file in it)");
+    throw_error(ExitCode::kBadInput, name, "is a folder, not a file (a folder of documents needs a file in it)");
   if (S_ISREG(info.st_mode)) check_document_size(name, static_cast<uint64_t>(info.st_size), options.limit);
   std::string text;
   char buffer[1 << 16];
@@ -67,7 +63,7 @@ std::string read_all(const std::string& path, const std::string& name, const Rea
     const ssize_t got = ::read(input.fd(), buffer, sizeof buffer);
     if (got == 0) return text;
     if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (got < 0) bad_document(name, str("cannot be read: ", std::strerror(errno)));
+    if (got < 0) throw_error(ExitCode::kBadInput, name, str("cannot be read: ", std::strerror(errno)));
     text.append(buffer, static_cast<size_t>(got));
     check_document_size(name, text.size(), options.limit);
   }
@@ -99,16 +95,16 @@ bool is_blank(std::string_view text) {
 void check_text(const std::string& name, std::string_view text) {
   refuse_lfs_pointer(name, text);
   if (const std::string encoding = wide_encoding(text); !encoding.empty()) {
-    bad_document(name, "is not UTF-8 text: it looks like " + encoding,
-                 "Convert it: iconv -f " + encoding + " -t UTF-8");
+    throw_error(ExitCode::kBadInput, name, "is not UTF-8 text: it looks like " + encoding,
+                "Convert it: iconv -f " + encoding + " -t UTF-8");
   }
   if (const std::optional<size_t> bad = first_bad_utf8(text)) {
     char byte[8];
     std::snprintf(byte, sizeof byte, "0x%02x", static_cast<unsigned>(static_cast<uint8_t>(text[*bad])));
-    bad_document(name, str("is not UTF-8 text: byte ", byte, " at offset ", *bad),
-                 "If it is text in another encoding, convert it: iconv -f LATIN1 -t UTF-8");
+    throw_error(ExitCode::kBadInput, name, str("is not UTF-8 text: byte ", byte, " at offset ", *bad),
+                "If it is text in another encoding, convert it: iconv -f LATIN1 -t UTF-8");
   }
-  if (is_blank(text)) bad_document(name, "is empty");
+  if (is_blank(text)) throw_error(ExitCode::kBadInput, name, "is empty");
 }
 
 }  // namespace
@@ -124,10 +120,11 @@ DocumentLimit limit_of_context(int64_t context_tokens, uint64_t longest_token_by
 void check_document_size(const std::string& name, uint64_t bytes, const DocumentLimit& limit) {
   if (bytes <= limit.bytes) return;
   const std::string has = str("has ", bytes, " bytes or more: ");
-  if (limit.context_tokens == 0) bad_document(name, str(has, limit.bytes, " are read at most"), "Give a part of it.");
-  bad_document(name,
-               str(has, "no text of more than ", limit.bytes, " fits a context of ", limit.context_tokens, " tokens"),
-               kShortenHint);
+  if (limit.context_tokens == 0)
+    throw_error(ExitCode::kBadInput, name, str(has, limit.bytes, " are read at most"), "Give a part of it.");
+  throw_error(ExitCode::kBadInput, name,
+              str(has, "no text of more than ", limit.bytes, " fits a context of ", limit.context_tokens, " tokens"),
+              kShortenHint);
 }
 
 std::optional<size_t> first_bad_utf8(std::string_view text) {

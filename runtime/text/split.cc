@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <array>
 
+#include "runtime/base/utf8.h"
+
 namespace headrace {
 namespace {
 
 constexpr std::string_view kSpace = " \t\r\n\f\v";
-
-bool is_continuation(char c) { return (static_cast<uint8_t>(c) & 0xc0) == 0x80; }
 
 size_t character_before(std::string_view text, size_t at) {
   while (at > 0 && at < text.size() && is_continuation(text[at])) --at;

@@ -15,6 +15,8 @@
 
 namespace headrace {
 
+inline constexpr const char* kMetaspace = "\u2581";  // LOWER ONE EIGHTH BLOCK: SentencePiece\'s space
+
 // How tokens become text.
 struct DecoderParts {
   bool byte_level = false;                                        // tokens use the byte-level alphabet

@@ -13,8 +13,6 @@ namespace headrace {
 
 namespace {
 
-constexpr const char* kMetaspace = "\u2581";  // LOWER ONE EIGHTH BLOCK: SentencePiece's space
-
 [[noreturn]] void unsupported(const JsonField& field, const std::string& type) {
   field.refuse(str("'", type, "' is not supported"));
 }
@@ -33,9 +31,9 @@ std::vector<JsonField> flatten(const JsonField& parent, const char* key, const c
   return out;
 }
 
-class Loader {
+class JsonLoader {
  public:
-  Loader(const Json& json, const std::string& source) : root_(json, source) { parts_.source = source; }
+  JsonLoader(const Json& json, const std::string& source) : root_(json, source) { parts_.source = source; }
 
   TokenizerParts load() {
     const JsonField model = root_.at("model");
@@ -77,7 +75,7 @@ class Loader {
   std::vector<NormalizerStep> normalizer_;
 };
 
-int32_t Loader::checked_id(const JsonField& field, size_t tokens) const {
+int32_t JsonLoader::checked_id(const JsonField& field, size_t tokens) const {
   const int64_t id = field.integer();
   const auto limit = static_cast<int64_t>(2 * tokens) + kMaxIdGap;
   if (id < 0 || id >= std::min<int64_t>(limit, INT32_MAX))
@@ -85,7 +83,7 @@ int32_t Loader::checked_id(const JsonField& field, size_t tokens) const {
   return static_cast<int32_t>(id);
 }
 
-void Loader::place(int32_t id, const std::string& name, const JsonField& field) {
+void JsonLoader::place(int32_t id, const std::string& name, const JsonField& field) {
   const auto index = static_cast<size_t>(id);
   if (parts_.names.size() <= index) parts_.names.resize(index + 1);
   std::string& there = parts_.names[index];
@@ -94,7 +92,7 @@ void Loader::place(int32_t id, const std::string& name, const JsonField& field) 
   ids_[name] = id;
 }
 
-void Loader::read_vocabulary(const JsonField& vocabulary) {
+void JsonLoader::read_vocabulary(const JsonField& vocabulary) {
   if (!vocabulary.json().is_object()) vocabulary.refuse("is not an object");
   const size_t count = vocabulary.json().size();
   if (count == 0) vocabulary.refuse("has no tokens");
@@ -105,7 +103,7 @@ void Loader::read_vocabulary(const JsonField& vocabulary) {
   }
 }
 
-AddedToken Loader::read_added_token(const JsonField& field) const {
+AddedToken JsonLoader::read_added_token(const JsonField& field) const {
   AddedToken token;
   token.id = checked_id(field.at("id"), parts_.names.size());
   token.content = field.at("content").string();
@@ -117,7 +115,7 @@ AddedToken Loader::read_added_token(const JsonField& field) const {
   return token;
 }
 
-void Loader::read_added_tokens() {
+void JsonLoader::read_added_tokens() {
   if (!root_.has("added_tokens")) return;
   const JsonField list = root_.at("added_tokens");
   for (size_t i = 0; i < list.array_size(); ++i) {
@@ -132,7 +130,7 @@ void Loader::read_added_tokens() {
   }
 }
 
-void Loader::read_merges(const JsonField& merges) {
+void JsonLoader::read_merges(const JsonField& merges) {
   std::vector<NamedMerge> named;
   for (size_t i = 0; i < merges.array_size(); ++i) {
     const JsonField merge = merges.item(i);
@@ -150,7 +148,7 @@ void Loader::read_merges(const JsonField& merges) {
   define_merges(named, &parts_, ids_);
 }
 
-void Loader::read_model(const JsonField& model) {
+void JsonLoader::read_model(const JsonField& model) {
   if (model.has("dropout") && model.at("dropout").json() != 0) model.at("dropout").refuse("is not supported");
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
     if (!model.string_or(key, "").empty()) unsupported(model.at(key), model.at(key).string());
@@ -170,7 +168,7 @@ void Loader::read_model(const JsonField& model) {
   read_merges(model.at("merges"));
 }
 
-void Loader::read_normalizer() {
+void JsonLoader::read_normalizer() {
   for (const JsonField& step : flatten(root_, "normalizer", "normalizers")) {
     const std::string& type = step.at("type").string();
     if (type == "NFC") {
@@ -192,7 +190,7 @@ void Loader::read_normalizer() {
   parts_.normalizer = Normalizer(std::move(normalizer_));
 }
 
-void Loader::read_split(const JsonField& field) {
+void JsonLoader::read_split(const JsonField& field) {
   if (field.at("behavior").string() != "Isolated") unsupported(field.at("behavior"), field.at("behavior").string());
   // "invert" swaps the matches and the text between them; when isolated, both are pieces.
   const JsonField pattern = field.at("pattern");
@@ -202,7 +200,7 @@ void Loader::read_split(const JsonField& field) {
                                str(field.source(), ": ", text.path()));
 }
 
-void Loader::read_byte_level(const JsonField& field) {
+void JsonLoader::read_byte_level(const JsonField& field) {
   parts_.bpe.byte_level = true;
   if (field.boolean_or("add_prefix_space", true)) {
     if (!parts_.patterns.empty()) unsupported(field.at("type"), "ByteLevel with add_prefix_space after a split");
@@ -213,7 +211,7 @@ void Loader::read_byte_level(const JsonField& field) {
     parts_.patterns.emplace_back(kGpt2Pattern, Regex::Syntax::kPattern, field.source());
 }
 
-void Loader::read_metaspace(const JsonField& field) {
+void JsonLoader::read_metaspace(const JsonField& field) {
   const std::string replacement = field.string_or("replacement", kMetaspace);
   if (replacement != kMetaspace) unsupported(field.at("replacement"), replacement);
   const std::string scheme =
@@ -227,7 +225,7 @@ void Loader::read_metaspace(const JsonField& field) {
     parts_.patterns.emplace_back(str(kMetaspace, "[^", kMetaspace, "]*"), Regex::Syntax::kPattern, field.source());
 }
 
-void Loader::read_pre_tokenizer() {
+void JsonLoader::read_pre_tokenizer() {
   const std::vector<JsonField> steps = flatten(root_, "pre_tokenizer", "pretokenizers");
   for (size_t i = 0; i < steps.size(); ++i) {
     const std::string& type = steps[i].at("type").string();
@@ -247,7 +245,7 @@ void Loader::read_pre_tokenizer() {
   }
 }
 
-void Loader::read_decoder_step(const JsonField& field) {
+void JsonLoader::read_decoder_step(const JsonField& field) {
   const std::string& type = field.at("type").string();
   DecoderParts& decoder = parts_.decoder;
   if (type == "ByteLevel") {
@@ -272,7 +270,7 @@ void Loader::read_decoder_step(const JsonField& field) {
 }
 
 // Only one order makes sense: in each token Replace, then ByteFallback; Fuse; then Strip on the whole text.
-void Loader::read_decoder() {
+void JsonLoader::read_decoder() {
   const std::vector<JsonField> steps = flatten(root_, "decoder", "decoders");
   if (steps.empty()) root_.refuse("has no decoder");
   const std::vector<std::string> order = {"ByteLevel", "Replace", "ByteFallback", "Fuse", "Strip"};
@@ -289,7 +287,7 @@ void Loader::read_decoder() {
   }
 }
 
-void Loader::read_template(const JsonField& field) {
+void JsonLoader::read_template(const JsonField& field) {
   const JsonField single = field.at("single");
   bool seen_text = false;
   for (size_t i = 0; i < single.array_size(); ++i) {
@@ -311,7 +309,7 @@ void Loader::read_template(const JsonField& field) {
   if (!seen_text) single.refuse("has no place for the text");
 }
 
-void Loader::read_post_processor() {
+void JsonLoader::read_post_processor() {
   bool seen = false;
   for (const JsonField& step : flatten(root_, "post_processor", "processors")) {
     const std::string& type = step.at("type").string();
@@ -323,7 +321,7 @@ void Loader::read_post_processor() {
 }
 
 // The file does not name the tokens that begin and end a text; the model's config does, and overrides this.
-void Loader::find_end() {
+void JsonLoader::find_end() {
   if (!parts_.before.empty()) parts_.bos = parts_.before[0];
   if (!parts_.after.empty()) parts_.eos = parts_.after[0];
   for (const char* name : {"<|im_end|>", "<|eot_id|>", "</s>", "<|end_of_text|>", "<|endoftext|>"}) {
@@ -336,7 +334,7 @@ void Loader::find_end() {
 
 Tokenizer Tokenizer::from_json(std::string_view json, const std::string& source) {
   const Json parsed = parse_json(json, source);
-  return Tokenizer(std::make_unique<Impl>(Loader(parsed, source).load()));
+  return Tokenizer(std::make_unique<Impl>(JsonLoader(parsed, source).load()));
 }
 
 }  // namespace headrace

@@ -14,7 +14,6 @@ namespace headrace {
 namespace {
 
 constexpr int32_t kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6;
-constexpr const char* kMetaspace = "\u2581";  // LOWER ONE EIGHTH BLOCK: SentencePiece's space
 
 struct PreTokenizer {
   const char* name;
@@ -39,9 +38,11 @@ const std::vector<PreTokenizer>& pre_tokenizers() {
   return list;
 }
 
-class Loader {
+class VocabularyLoader {
  public:
-  explicit Loader(const Vocabulary& vocabulary) : vocabulary_(vocabulary) { parts_.source = vocabulary.source; }
+  explicit VocabularyLoader(const Vocabulary& vocabulary) : vocabulary_(vocabulary) {
+    parts_.source = vocabulary.source;
+  }
 
   TokenizerParts load() {
     check_sizes();
@@ -75,14 +76,14 @@ class Loader {
   std::vector<bool> excluded_;  // never produced from text
 };
 
-int32_t Loader::checked(int32_t id, const char* key) const {
+int32_t VocabularyLoader::checked(int32_t id, const char* key) const {
   if (id != -1 && (id < 0 || static_cast<size_t>(id) >= vocabulary_.tokens.size()))
     refuse(
         str("tokenizer.ggml.", key, "_token_id is ", id, ", out of range for ", vocabulary_.tokens.size(), " tokens"));
   return id;
 }
 
-void Loader::check_sizes() const {
+void VocabularyLoader::check_sizes() const {
   const size_t count = vocabulary_.tokens.size();
   if (count == 0) refuse("tokenizer.ggml.tokens is empty");
   if (count >= INT32_MAX) refuse(str("tokenizer.ggml.tokens has ", count, " entries"));
@@ -92,7 +93,7 @@ void Loader::check_sizes() const {
     refuse(str("tokenizer.ggml.scores has ", vocabulary_.scores.size(), " entries for ", count, " tokens"));
 }
 
-void Loader::read_tokens() {
+void VocabularyLoader::read_tokens() {
   parts_.names = vocabulary_.tokens;
   excluded_.resize(parts_.names.size());
   ids_.reserve(parts_.names.size());
@@ -117,7 +118,7 @@ void Loader::read_tokens() {
   }
 }
 
-void Loader::add_ends(bool bos_by_default) {
+void VocabularyLoader::add_ends(bool bos_by_default) {
   parts_.bos = checked(vocabulary_.bos, "bos");
   parts_.eos = checked(vocabulary_.eos, "eos");
   checked(vocabulary_.eot, "eot");
@@ -126,7 +127,7 @@ void Loader::add_ends(bool bos_by_default) {
   if (vocabulary_.add_eos.value_or(false) && parts_.eos >= 0) parts_.after = {parts_.eos};
 }
 
-void Loader::read_byte_level() {
+void VocabularyLoader::read_byte_level() {
   const auto& list = pre_tokenizers();
   const auto pre =
       std::find_if(list.begin(), list.end(), [&](const PreTokenizer& p) { return p.name == vocabulary_.pre; });
@@ -153,7 +154,7 @@ void Loader::read_byte_level() {
   add_ends(pre->add_bos);
 }
 
-void Loader::add_scored_merges() {
+void VocabularyLoader::add_scored_merges() {
   std::vector<float> scores = vocabulary_.scores;
   for (size_t i = 0; i < scores.size(); ++i)
     if (!std::isfinite(scores[i])) refuse(str("the score of token ", i, " is ", scores[i]));
@@ -171,7 +172,7 @@ void Loader::add_scored_merges() {
   }
 }
 
-void Loader::read_sentencepiece() {
+void VocabularyLoader::read_sentencepiece() {
   parts_.bpe.byte_fallback = parts_.decoder.byte_fallback = true;
   parts_.bpe.fuse_unk = true;
   parts_.bpe.unk = checked(vocabulary_.unk, "unknown");
@@ -191,7 +192,7 @@ void Loader::read_sentencepiece() {
 }  // namespace
 
 Tokenizer Tokenizer::from_vocabulary(const Vocabulary& vocabulary) {
-  return Tokenizer(std::make_unique<Impl>(Loader(vocabulary).load()));
+  return Tokenizer(std::make_unique<Impl>(VocabularyLoader(vocabulary).load()));
 }
 
 }  // namespace headrace

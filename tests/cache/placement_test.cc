@@ -10,7 +10,7 @@ namespace headrace {
 namespace {
 
 const RowShape kShape{.layers = 3, .kv_heads = 2, .head_dim = 16, .k_type = DType::kF32, .v_type = DType::kF32};
-constexpr uint64_t kSmall = 512 * 256, kLarge = 2048 * 256;
+constexpr uint64_t kSmallUnit = 512 * 256, kLargeUnit = 2048 * 256;
 
 std::string tiers(const SegmentPlacement& placement) {
   std::string text;
@@ -19,27 +19,27 @@ std::string tiers(const SegmentPlacement& placement) {
 }
 
 TEST(Places, TheDisksShareIsSpreadEvenly) {
-  EXPECT_EQ(tiers(SegmentPlacement(kShape, 10, 2, kSmall, 0)), "vvhhhhhhhh");
-  EXPECT_EQ(tiers(SegmentPlacement(kShape, 10, 2, kSmall, 1)), "vvhhhhhhhd");
-  EXPECT_EQ(tiers(SegmentPlacement(kShape, 10, 2, kSmall, 2)), "vvhhhdhhhd");
-  EXPECT_EQ(tiers(SegmentPlacement(kShape, 10, 2, kSmall, 4)), "vvhdhdhdhd");
-  EXPECT_EQ(tiers(SegmentPlacement(kShape, 10, 2, kSmall, 8)), "vvdddddddd");
-  EXPECT_EQ(tiers(SegmentPlacement(kShape, 10, 2, 3 * kSmall, 1)), "vvhhhhhhdd");  // units of three segments
-  EXPECT_EQ(tiers(SegmentPlacement(kShape, 10, 10, kSmall, 0)), "vvvvvvvvvv");
+  EXPECT_EQ(tiers(SegmentPlacement(kShape, 10, 2, kSmallUnit, 0)), "vvhhhhhhhh");
+  EXPECT_EQ(tiers(SegmentPlacement(kShape, 10, 2, kSmallUnit, 1)), "vvhhhhhhhd");
+  EXPECT_EQ(tiers(SegmentPlacement(kShape, 10, 2, kSmallUnit, 2)), "vvhhhdhhhd");
+  EXPECT_EQ(tiers(SegmentPlacement(kShape, 10, 2, kSmallUnit, 4)), "vvhdhdhdhd");
+  EXPECT_EQ(tiers(SegmentPlacement(kShape, 10, 2, kSmallUnit, 8)), "vvdddddddd");
+  EXPECT_EQ(tiers(SegmentPlacement(kShape, 10, 2, 3 * kSmallUnit, 1)), "vvhhhhhhdd");  // units of three segments
+  EXPECT_EQ(tiers(SegmentPlacement(kShape, 10, 10, kSmallUnit, 0)), "vvvvvvvvvv");
 }
 
 // A unit that is too small for a segment is one segment; large segments come one by one where small ones came in fours.
 TEST(Places, UnitsAreWholeSegments) {
   EXPECT_EQ(SegmentPlacement(kShape, 7, 0, 1, 0).units(), 7);
-  const SegmentPlacement placement(kShape, 36, 0, kLarge, 12);
+  const SegmentPlacement placement(kShape, 36, 0, kLargeUnit, 12);
   EXPECT_EQ(placement.units(), 12);  // 32 small segments in fours, 4 large ones
-  EXPECT_EQ(placement.disk_bytes(), 12 * kLarge);
-  EXPECT_EQ(placement.largest_unit_bytes(), kLarge);
+  EXPECT_EQ(placement.disk_bytes(), 12 * kLargeUnit);
+  EXPECT_EQ(placement.largest_unit_bytes(), kLargeUnit);
 }
 
 TEST(Places, OffsetsTileEachTier) {
   for (const int64_t disk_units : {0, 1, 5, 11}) {
-    const SegmentPlacement placement(kShape, 38, 3, kLarge, disk_units);
+    const SegmentPlacement placement(kShape, 38, 3, kLargeUnit, disk_units);
     uint64_t end[3] = {};
     for (int64_t i = 0; i < placement.segments(); ++i) {
       uint64_t& tier_end = end[static_cast<size_t>(placement.tier(i))];

@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint32_t kF32 = 0, kF16 = 1, kBF16 = 30;
 
-constexpr std::array<GgmlType, 34> kTypes = {{
+constexpr std::array<GgmlType, 34> kGgmlTypes = {{
     {kF32, "F32", 1, 4},      {kF16, "F16", 1, 2},      {2, "Q4_0", 32, 18},      {3, "Q4_1", 32, 20},
     {6, "Q5_0", 32, 22},      {7, "Q5_1", 32, 24},      {8, "Q8_0", 32, 34},      {9, "Q8_1", 32, 40},
     {10, "Q2_K", 256, 84},    {11, "Q3_K", 256, 110},   {12, "Q4_K", 256, 144},   {13, "Q5_K", 256, 176},
@@ -27,7 +27,7 @@ constexpr std::array<GgmlType, 34> kTypes = {{
 }  // namespace
 
 const GgmlType* find_ggml_type(uint32_t id) {
-  for (const GgmlType& type : kTypes)
+  for (const GgmlType& type : kGgmlTypes)
     if (type.id == id) return &type;
   return nullptr;
 }

@@ -51,7 +51,7 @@ std::optional<double> real(const GgufValue& value, uint64_t index) {
   return std::nullopt;
 }
 
-std::string shown(const GgufValue& value) {
+std::string shown_value(const GgufValue& value) {
   if (value.is_array) return str("an array of ", value.count);
   if (value.type == GgufType::kString) return str("\"", printable(value.bytes), "\"");
   if (value.type == GgufType::kBool) return load<uint8_t>(value.bytes, 0) != 0 ? "true" : "false";
@@ -69,14 +69,14 @@ void GgufFields::refuse(const std::string& key, const std::string& why, const st
 const GgufValue* GgufFields::scalar(const std::string& key) const {
   const auto found = file_.metadata.find(key);
   if (found == file_.metadata.end()) return nullptr;
-  if (found->second.is_array) refuse(key, "is " + shown(found->second) + "; one value is expected");
+  if (found->second.is_array) refuse(key, "is " + shown_value(found->second) + "; one value is expected");
   return &found->second;
 }
 
 const GgufValue* GgufFields::array(const std::string& key) const {
   const auto found = file_.metadata.find(key);
   if (found == file_.metadata.end()) return nullptr;
-  if (!found->second.is_array) refuse(key, "is " + shown(found->second) + "; an array is expected");
+  if (!found->second.is_array) refuse(key, "is " + shown_value(found->second) + "; an array is expected");
   return &found->second;
 }
 
@@ -85,7 +85,7 @@ int64_t GgufFields::integer(const std::string& key, int64_t min, int64_t max) co
   if (value == nullptr) refuse(key, "is missing");
   const std::optional<int64_t> number = whole(*value, 0);
   if (!number || *number < min || *number > max)
-    refuse(key, str("is ", shown(*value), "; a whole number from ", min, " to ", max, " is expected"));
+    refuse(key, str("is ", shown_value(*value), "; a whole number from ", min, " to ", max, " is expected"));
   return *number;
 }
 
@@ -98,21 +98,21 @@ double GgufFields::number_or(const std::string& key, double min, double max, dou
   if (value == nullptr) return fallback;
   const std::optional<double> number = real(*value, 0);
   if (!number || !(*number >= min && *number <= max))
-    refuse(key, str("is ", shown(*value), "; a number from ", min, " to ", max, " is expected"));
+    refuse(key, str("is ", shown_value(*value), "; a number from ", min, " to ", max, " is expected"));
   return *number;
 }
 
 bool GgufFields::boolean_or(const std::string& key, bool fallback) const {
   const GgufValue* value = scalar(key);
   if (value == nullptr) return fallback;
-  if (value->type != GgufType::kBool) refuse(key, "is " + shown(*value) + "; true or false is expected");
+  if (value->type != GgufType::kBool) refuse(key, "is " + shown_value(*value) + "; true or false is expected");
   return load<uint8_t>(value->bytes, 0) != 0;
 }
 
 std::string GgufFields::string_or(const std::string& key, const std::string& fallback) const {
   const GgufValue* value = scalar(key);
   if (value == nullptr) return fallback;
-  if (value->type != GgufType::kString) refuse(key, "is " + shown(*value) + "; a string is expected");
+  if (value->type != GgufType::kString) refuse(key, "is " + shown_value(*value) + "; a string is expected");
   return value->bytes;
 }
 

@@ -12,13 +12,13 @@ namespace {
 using nlohmann::json;
 
 constexpr uint64_t kLengthBytes = 8;
-constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the reference implementation's limit
+constexpr uint64_t kMaxJsonBytes = 100'000'000;  // the reference implementation's limit
 
 struct StoredType {
   const char* name;
   uint64_t bits;
 };
-constexpr std::array<StoredType, 20> kTypes = {
+constexpr std::array<StoredType, 20> kStoredTypes = {
     {{"BF16", 16},   {"F16", 16},    {"F32", 32}, {"F64", 64},    {"BOOL", 8},    {"U8", 8},   {"I8", 8},
      {"U16", 16},    {"I16", 16},    {"U32", 32}, {"I32", 32},    {"U64", 64},    {"I64", 64}, {"F8_E4M3", 8},
      {"F8_E5M2", 8}, {"F8_E8M0", 8}, {"F4", 4},   {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"C64", 64}}};
@@ -33,7 +33,7 @@ std::string header_text(const ByteSource& file) {
     throw_error(ExitCode::kBadInput, source, str("is ", file.size(), " bytes: too short for a safetensors file"));
   uint64_t length = 0;
   file.read(0, &length, sizeof length);
-  if (length > kMaxHeaderBytes || length > file.size() - kLengthBytes)
+  if (length > kMaxJsonBytes || length > file.size() - kLengthBytes)
     throw_error(ExitCode::kBadInput, source,
                 str("safetensors header is said to be ", length, " bytes; the file has ", file.size()),
                 "the file is cut short or is not a safetensors file");
@@ -60,7 +60,7 @@ const json& list_of(const json& entry, const char* key, const std::string& sourc
 }
 
 uint64_t bits_of(const std::string& dtype, const std::string& source, const std::string& tensor) {
-  for (const StoredType& type : kTypes)
+  for (const StoredType& type : kStoredTypes)
     if (dtype == type.name) return type.bits;
   refuse(source, tensor, "dtype \"" + printable(dtype) + "\" is unknown");
 }

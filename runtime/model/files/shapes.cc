@@ -2,13 +2,12 @@
 
 #include "cache/base.h"
 #include "runtime/base/input_file.h"
+#include "runtime/base/json_file.h"
 #include "runtime/model/config_check.h"
 #include "runtime/model/decoder_tensors.h"
 
 namespace headrace {
 namespace {
-
-constexpr uint64_t kMaxConfigBytes = 16 * kMiB;
 
 enum class Family { kLlama, kMistral, kQwen2, kQwen3, kPhi3, kMinistral3, kSeedOss };
 enum class Head { kTied, kOwn };

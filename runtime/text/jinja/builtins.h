@@ -15,6 +15,10 @@ bool is_filter(std::string_view name);
 bool is_test(std::string_view name);
 Builtin function_named(std::string_view name);  // null: none
 
+struct Filter {
+  std::string_view name;
+  Builtin call;
+};
 // The parts of the table of filters, null if the name is not in it.
 Builtin text_filter(std::string_view name);      // filters_text.cc
 Builtin sequence_filter(std::string_view name);  // filters_sequence.cc

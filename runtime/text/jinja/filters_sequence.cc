@@ -185,12 +185,7 @@ Value batch(Runtime& runtime, const Arguments& arguments) {
   return runtime.list(std::move(out));
 }
 
-struct Filter {
-  std::string_view name;
-  Builtin call;
-};
-
-constexpr Filter kFilters[] = {
+constexpr Filter kSequenceFilters[] = {
     {"length", length}, {"count", length},    {"first", first}, {"last", last}, {"list", list},
     {"items", items},   {"reverse", reverse}, {"join", join},   {"sort", sort}, {"dictsort", dictsort},
     {"unique", unique}, {"min", least},       {"max", most},    {"sum", sum},   {"batch", batch},
@@ -199,9 +194,9 @@ constexpr Filter kFilters[] = {
 }  // namespace
 
 Builtin sequence_filter(std::string_view name) {
-  const auto at =
-      std::find_if(std::begin(kFilters), std::end(kFilters), [&](const Filter& f) { return f.name == name; });
-  return at == std::end(kFilters) ? nullptr : at->call;
+  const auto at = std::find_if(std::begin(kSequenceFilters), std::end(kSequenceFilters),
+                               [&](const Filter& f) { return f.name == name; });
+  return at == std::end(kSequenceFilters) ? nullptr : at->call;
 }
 
 }  // namespace headrace::jinja

@@ -14,18 +14,18 @@ namespace headrace::jinja {
 
 namespace {
 
-Text only(Runtime& runtime, const Arguments& arguments, std::string_view name) {
+Text only_text(Runtime& runtime, const Arguments& arguments, std::string_view name) {
   return printed(runtime, *bound(runtime, arguments, name, {"value"}, 1)[0]);
 }
 
-Value to_upper(Runtime& runtime, const Arguments& a) { return only(runtime, a, "upper").mapped(upper); }
-Value to_lower(Runtime& runtime, const Arguments& a) { return only(runtime, a, "lower").mapped(lower); }
-Value to_title(Runtime& runtime, const Arguments& a) { return title_case(only(runtime, a, "title"), true); }
-Value capitalize(Runtime& runtime, const Arguments& a) { return capitalized(only(runtime, a, "capitalize")); }
-Value string(Runtime& runtime, const Arguments& a) { return only(runtime, a, "string"); }
+Value to_upper(Runtime& runtime, const Arguments& a) { return only_text(runtime, a, "upper").mapped(upper); }
+Value to_lower(Runtime& runtime, const Arguments& a) { return only_text(runtime, a, "lower").mapped(lower); }
+Value to_title(Runtime& runtime, const Arguments& a) { return title_case(only_text(runtime, a, "title"), true); }
+Value capitalize(Runtime& runtime, const Arguments& a) { return capitalized(only_text(runtime, a, "capitalize")); }
+Value string(Runtime& runtime, const Arguments& a) { return only_text(runtime, a, "string"); }
 
 Value escape(Runtime& runtime, const Arguments& arguments) {
-  return runtime.text(only(runtime, arguments, "escape").mapped([](std::string_view run) {
+  return runtime.text(only_text(runtime, arguments, "escape").mapped([](std::string_view run) {
     std::string out;
     for (char c : run) {
       if (c == '&' || c == '<' || c == '>') {
@@ -152,7 +152,7 @@ Value round(Runtime& runtime, const Arguments& arguments) {
 }
 
 Value word_count(Runtime& runtime, const Arguments& arguments) {
-  const Text text = only(runtime, arguments, "wordcount");
+  const Text text = only_text(runtime, arguments, "wordcount");
   int64_t words = 0;
   bool inside = false;
   const std::vector<size_t> starts = character_starts(text.bytes());
@@ -174,12 +174,7 @@ Value preset(Runtime& runtime, const Arguments& arguments) {
   return values[1] ? *values[1] : Value(Text());
 }
 
-struct Filter {
-  std::string_view name;
-  Builtin call;
-};
-
-constexpr Filter kFilters[] = {
+constexpr Filter kTextFilters[] = {
     {"upper", to_upper}, {"lower", to_lower},       {"title", to_title}, {"capitalize", capitalize},
     {"string", string},  {"escape", escape},        {"e", escape},       {"forceescape", escape},
     {"trim", trim},      {"replace", replace},      {"indent", indent},  {"format", format},
@@ -192,8 +187,8 @@ constexpr Filter kFilters[] = {
 
 Builtin text_filter(std::string_view name) {
   const auto at =
-      std::find_if(std::begin(kFilters), std::end(kFilters), [&](const Filter& f) { return f.name == name; });
-  return at == std::end(kFilters) ? nullptr : at->call;
+      std::find_if(std::begin(kTextFilters), std::end(kTextFilters), [&](const Filter& f) { return f.name == name; });
+  return at == std::end(kTextFilters) ? nullptr : at->call;
 }
 
 }  // namespace headrace::jinja

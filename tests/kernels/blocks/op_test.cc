@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/kernels/blocks/numbers.h"
 #include "tests/support/kernel_test.h"
 
 namespace headrace {
@@ -20,15 +21,14 @@ namespace {
 using testing_support::decode;
 using testing_support::DeviceArray;
 using testing_support::encode;
+using testing_support::index;
 using testing_support::kAllTypes;
 using testing_support::KernelTest;
+using testing_support::kInfinity;
+using testing_support::kNan;
 using testing_support::random_values;
 using testing_support::rounded;
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-size_t index(int64_t value) { return static_cast<size_t>(value); }
 int64_t bytes_of(int64_t elements, DType type) { return elements * static_cast<int64_t>(dtype_bytes(type)); }
 
 class BlocksTest : public KernelTest {

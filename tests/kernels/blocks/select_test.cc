@@ -11,19 +11,18 @@
 #include <vector>
 
 #include "kernels/blocks/op.h"
+#include "tests/kernels/blocks/numbers.h"
 #include "tests/support/kernel_test.h"
 
 namespace headrace {
 namespace {
 
 using testing_support::DeviceArray;
+using testing_support::index;
 using testing_support::KernelTest;
+using testing_support::kInfinity;
+using testing_support::kNan;
 using testing_support::random_values;
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-size_t index(int64_t value) { return static_cast<size_t>(value); }
 
 class SelectionTest : public KernelTest {
  protected:

@@ -19,12 +19,12 @@ namespace {
 using testing_support::kOverflowingToken;
 using testing_support::kOverflowingVocab;
 
-struct Run {
+struct OverflowRun {
   DeviceChoice device = DeviceChoice::kCpu;
   DType dtype = DType::kF32;
 };
 
-class Overflow : public ::testing::TestWithParam<Run> {
+class Overflow : public ::testing::TestWithParam<OverflowRun> {
  protected:
   Overflow() {
     testing_support::write_overflowing_target(target_.path());
@@ -115,14 +115,14 @@ TEST_P(Overflow, OfAPromptsTokenIsNotSaved) {
   }
 }
 
-std::vector<Run> runs() {
-  std::vector<Run> all;
+std::vector<OverflowRun> overflow_runs() {
+  std::vector<OverflowRun> all;
   for (const DeviceChoice device : testing::session_devices()) {
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kInt8}) all.push_back({device, dtype});
   }
   return all;
 }
-INSTANTIATE_TEST_SUITE_P(All, Overflow, ::testing::ValuesIn(runs()), [](const auto& instance) {
+INSTANTIATE_TEST_SUITE_P(All, Overflow, ::testing::ValuesIn(overflow_runs()), [](const auto& instance) {
   return testing::device_name(instance.param.device) + "_" + dtype_name(instance.param.dtype);
 });
 

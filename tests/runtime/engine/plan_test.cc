@@ -17,7 +17,7 @@ namespace {
 
 using testing_support::amount_after;
 
-EngineOptions tiny() {
+EngineOptions planned() {
   EngineOptions options;
   options.model = testing::tiny_model("llama31");
   options.device = {.choice = DeviceChoice::kCpu, .host_mem_bytes = 256 * kMiB, .threads = 2};
@@ -47,7 +47,7 @@ TEST(Plan, IsWhatRunsHereAndOnPaper) {
        {Case{KvMode::kAuto, SpecType::kNone, std::nullopt}, Case{KvMode::kHost, SpecType::kNone, VerifyMode::kLossless},
         Case{KvMode::kHost, SpecType::kNgram, VerifyMode::kApproximate},
         Case{KvMode::kHost, SpecType::kNgram, VerifyMode::kLossless, std::nullopt}}) {
-    EngineOptions options = tiny();
+    EngineOptions options = planned();
     options.draft.type = c.draft;
     options.verify = {.mode = c.verify, .budget = c.budget};
     const GenerateOptions run{.max_tokens = 2, .kv = c.kv, .ignore_eos = true};
@@ -73,7 +73,7 @@ TEST(Plan, CountsTheWindowOfAHead) {
   head.config["max_position_embeddings"] = 512;
   head.write(folder.path());
   const auto plan = [&](int64_t prompt, int64_t window) {
-    EngineOptions options = tiny();
+    EngineOptions options = planned();
     options.draft = {
         .type = SpecType::kEagle3, .model = folder.path(), .window = window, .tree = parse_tree("chain:3")};
     Engine engine(options);

@@ -16,6 +16,8 @@ inline PrefixKey key_of(int number) {
   return key;
 }
 
+inline const PrefixKey kRoot = prefix_root(key_of(1));  // of what the blocks below belong to
+
 inline std::vector<int32_t> counted_tokens(int64_t count, int32_t first = 100) {
   std::vector<int32_t> tokens(static_cast<size_t>(count));
   std::iota(tokens.begin(), tokens.end(), first);

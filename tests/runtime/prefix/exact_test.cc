@@ -16,7 +16,7 @@ namespace {
 
 using testing::LoadedModel;
 
-constexpr int64_t kGroup = 512;  // of prefill, so that a GPU's rows are kept in this unit
+constexpr int64_t kPrefillGroup = 512;  // of prefill, so that a GPU's rows are kept in this unit
 constexpr int64_t kTokens = 12;
 
 struct Answer {
@@ -30,7 +30,7 @@ class PrefixExact : public ::testing::TestWithParam<std::tuple<DeviceChoice, DTy
   const LoadedModel model{testing::tiny_model("llama31"), std::get<1>(GetParam()), std::get<0>(GetParam())};
   const int32_t vocab = static_cast<int32_t>(model.checkpoint->config().vocab);
   const TemporaryFolder folder;
-  int64_t group = kGroup;
+  int64_t group = kPrefillGroup;
   bool both_int8 = false;  // or V is f16, beside which K's type comes out
 
   bool cpu() const { return model.device->backend() == Backend::kCpu; }

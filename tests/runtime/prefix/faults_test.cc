@@ -29,10 +29,10 @@ using testing::blocks_of;
 using testing::counted_tokens;
 using testing::files_in;
 using testing::key_of;
+using testing::kRoot;
 using testing::made_up_byte;
 using testing::save_blocks;
 
-const PrefixKey kRoot = prefix_root(key_of(1));
 const std::vector<int32_t>& prompt() {
   static const std::vector<int32_t> tokens = counted_tokens(1400);
   return tokens;

@@ -14,8 +14,7 @@ using testing::blocks_of;
 using testing::counted_tokens;
 using testing::draft_block;
 using testing::key_of;
-
-const PrefixKey kRoot = prefix_root(key_of(1));
+using testing::kRoot;
 
 void add(PrefixIndex* index, const std::vector<PrefixBlock>& blocks, int64_t used = 1) {
   for (const PrefixBlock& block : blocks) index->add({.block = block, .bytes = 10, .used_ns = used});

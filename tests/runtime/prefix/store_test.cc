@@ -22,9 +22,8 @@ using testing::blocks_of;
 using testing::counted_tokens;
 using testing::files_in;
 using testing::key_of;
+using testing::kRoot;
 using testing::save_blocks;
-
-const PrefixKey kRoot = prefix_root(key_of(1));
 
 TEST(PrefixStore, FindsWhatAnEarlierOneHasSaved) {
   const TemporaryFolder folder;

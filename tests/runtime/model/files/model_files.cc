@@ -9,7 +9,7 @@
 namespace headrace::testing_support {
 namespace {
 
-GgufWriter::Tensor f32_tensor(const std::string& name, std::vector<int64_t> dimensions) {
+GgufWriter::Tensor f32_entry(const std::string& name, std::vector<int64_t> dimensions) {
   GgufWriter::Tensor out{name, std::move(dimensions), 0, "", {}, {}};
   size_t elements = 1;
   for (const int64_t size : out.dimensions) elements *= static_cast<size_t>(size);
@@ -26,7 +26,7 @@ float small_value(const std::string& name, size_t index) {
 std::vector<GgufWriter::Tensor> small_gguf_tensors(const std::string& arch) {
   std::vector<GgufWriter::Tensor> out;
   const auto add = [&](const std::string& name, std::vector<int64_t> dimensions) {
-    out.push_back(f32_tensor(name, std::move(dimensions)));
+    out.push_back(f32_entry(name, std::move(dimensions)));
   };
   add("token_embd.weight", {32, 8});
   add("blk.0.attn_norm.weight", {32});
