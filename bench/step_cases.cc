@@ -82,6 +82,7 @@ void products_of_step(KernelBench& bench, int64_t rows) {
   if (bench.on_cpu()) return;
   Step step(bench, rows);
   CudaStream& stream = cuda_stream(bench.stream());
+  step.run();  // takes the stream's memory
   stream.begin_recording();
   step.run();
   const std::unique_ptr<CudaGraph> graph = stream.end_recording();

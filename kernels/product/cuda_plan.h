@@ -37,6 +37,7 @@ class ProductPlans {
   // `params.rows` is the group's size. False: no cuBLASLt algorithm passes; nothing was enqueued.
   bool run(const ProductParams& params);
   std::vector<std::string> plain() const;  // the kinds without such an algorithm
+  DeviceBuffer& sums() { return sums_; }   // kProductSumsBytes, free between products
 
  private:
   const ProductPlan& plan_for(const ProductParams& params, const ProductShape& shape);

@@ -1,5 +1,8 @@
 #include "kernels/product/packed.h"
 
+#include <algorithm>
+
+#include "kernels/product/cuda_plan.h"
 #include "kernels/weights/cuda_layout.h"
 
 namespace headrace::kernels::cuda {
@@ -46,8 +49,36 @@ PackedProduct packed_params(const ProductParams& params) {
   return p;
 }
 
+bool has_minima(const PackedProduct& p) {
+  const auto has = [](const PackedPart& part) { return has_minima(packed_kind(part.type).scales); };
+  return std::any_of(p.parts, p.parts + p.part_count, has);
+}
+
+const void* rows_from(const void* data, int64_t bytes) {
+  return data == nullptr ? nullptr : static_cast<const std::byte*>(data) + bytes;
+}
+
 // n and k alone decide how k is divided, so that a sum is the same wherever it goes.
-void launch_product(const PackedProduct& p, CudaStream& stream) {
+void launch_product(PackedProduct p, CudaStream& stream) {
+  if (!has_whole_x(p) && has_minima(p)) {
+    // There is room for the sums of many more rows than a decode step has.
+    const int64_t sums_row = ceil_div(p.k, kRecordCols) * (kRecordCols / 32) * 4;
+    const int64_t row_bytes = int64_t{p.n} * (p.out_f32 ? 4 : 2);
+    const auto fit = static_cast<int>(std::min<int64_t>(kProductSumsBytes / sums_row, 32768));
+    if (p.rows > fit) {
+      PackedProduct rest = p;
+      p.rows = fit;
+      rest.rows -= fit;
+      rest.x = rows_from(p.x, int64_t{fit} * p.k * 2);
+      rest.residual = rows_from(p.residual, fit * row_bytes);
+      rest.out = static_cast<std::byte*>(p.out) + fit * row_bytes;
+      launch_product(p, stream);
+      return launch_product(rest, stream);
+    }
+    auto* const sums = ProductPlans::of(stream).sums().as<uint32_t>();
+    sum_columns(p, sums, stream);
+    p.x_sums = sums;
+  }
   if (p.n > kMostColsInFour) {
     packed_product_in_one(p, stream);
   } else {
@@ -67,8 +98,7 @@ bool halve(PackedProduct* p) {
     parts[1].data = static_cast<const std::byte*>(parts[0].data) + bytes;
     p->part_count = 2;
   }
-  return p->part_count == 2 && parts[0].rows == parts[1].rows &&
-         packed_kind(parts[0].type).bits == packed_kind(parts[1].type).bits;
+  return p->part_count == 2 && parts[0].rows == parts[1].rows && parts[0].type == parts[1].type;
 }
 
 }  // namespace

@@ -4,7 +4,8 @@
 // the order of the fragments, kStages steps of 64 columns in turn.
 //
 // Columns are permuted within each 32, alike in both operands: lane 4 g + t has columns 8 t to 8 t + 7, four for each
-// of two steps of the tensor cores, so that a lane reads its part of x in one access.
+// of two steps of the tensor cores, so that a lane reads its part of x in one access. Weights of 6 bits have a scale
+// for 16 columns: there the lane has columns 4 t to 4 t + 3 of each 16, which are a step.
 #pragma once
 
 #include <algorithm>
@@ -28,9 +29,13 @@ struct PackedShape {
   static constexpr int kWarps = kWarps_;  // a part of k
   static constexpr int kParts = kParts_, kStages = kStages_, kDepth = kDepth_, kMinBlocks = kMinBlocks_;
   static constexpr int kThreads = 32 * kWarps * kParts;
+  static constexpr bool kRotates = kWhole && kParts > 1, kGates = kWhole && kParts == 1;
   static constexpr int kStageBytes = kRowTiles * 8 * kStepCols * 2;
-  static constexpr int kScaleBytes = 8 * 8 * 16;  // of a warp's tile: groups of a record x row pairs
-  static constexpr int kXBytes = kParts * kStages * kStageBytes;
+  // Of a warp's tile: scales, groups of a record x row pairs; what the lanes have read for the minima.
+  static constexpr int kScaleBytes = 8 * 8 * 16 + 32 * 16;
+  static constexpr int kSumsBytes = kWhole ? 0 : kRowTiles * 8 * 32;  // of a record: sums of x
+  static_assert(kStages <= kStepsARecord);
+  static constexpr int kXBytes = kParts * (kStages * kStageBytes + kSumsBytes);
   static constexpr int kSumBytes = (kParts - 1) * kRowTiles * kWeightTiles * 4 * kWarps * 32 * 4;
   static constexpr int kScalesBytes = kWarps * kParts * kWeightTiles * kScaleBytes;
   static constexpr int kUsedBytes = kXBytes + kScalesBytes;
@@ -49,28 +54,36 @@ struct XSource {
   static_assert(Shape::kWhole || kRowsAtOnce % 8 == 0);  // so that a thread's rows have one place in their tiles of 8
   const char* from;
   uint32_t to;
-  int64_t row_bytes;
-  int row, rows;  // of this thread's first copy; in the block
-  int col, k;
+  int rows_left, cols_left;  // from this thread's first copy on; of the block, of x
 
   __device__ XSource(const PackedProduct& p, int thread, const unsigned char* shared) {
-    const int chunk = thread % kChunks, half = chunk / 4, first = static_cast<int>(blockIdx.x) * Shape::kRowTiles * 8;
-    row = thread / kChunks;
-    rows = min(p.rows - first, Shape::kRowTiles * 8);
-    row_bytes = static_cast<int64_t>(p.k) * 2;
-    col = chunk * 8;
-    k = p.k;
-    from = static_cast<const char*>(p.x) + (first + row) * row_bytes + col * 2;
+    const int chunk = thread % kChunks, half = chunk / 4, row = thread / kChunks, first = first_row();
+    rows_left = block_rows(p) - row;
+    cols_left = p.k - chunk * 8;
+    from = static_cast<const char*>(p.x) + (int64_t{first + row} * p.k + chunk * 8) * 2;
     to = shared_address(shared) + (row / 8 * 2 + half) * 512u + (((row % 8) ^ half) * 4 + chunk % 4) * 16u;
   }
+  __device__ static int first_row() { return static_cast<int>(blockIdx.x) * Shape::kRowTiles * 8; }
+  __device__ static int block_rows(const PackedProduct& p) { return min(p.rows - first_row(), Shape::kRowTiles * 8); }
 
   // `stage`: in bytes. Columns beyond k are zeros; rows beyond the last are left as they are, for no output sees them.
-  __device__ void copy(int step, uint32_t stage) const {
-    const int bytes = step * kStepCols + col < k ? 16 : 0;
+  __device__ void copy(const PackedProduct& p, int step, uint32_t stage) const {
+    const int bytes = step * kStepCols < cols_left ? 16 : 0;
     const char* const source = bytes > 0 ? from + step * (kStepCols * 2) : from;
 #pragma unroll
     for (int i = 0; i < Shape::kRowTiles * 8; i += kRowsAtOnce) {
-      if (row + i < rows) copy_async(to + stage + i / 8 * 1024u, source + i * row_bytes, bytes);
+      if (i < rows_left) copy_async(to + stage + i / 8 * 1024u, source + int64_t{i} * p.k * 2, bytes);
+    }
+  }
+  // A record's sums of x, 32 bytes a row.
+  __device__ static void copy_sums(const PackedProduct& p, int record, int thread, const uint32_t* sums) {
+    const int records = (p.k + kRecordCols - 1) / kRecordCols, row = thread / 2, rows = block_rows(p);
+    const char* const source = reinterpret_cast<const char*>(p.x_sums) +
+                               (int64_t{first_row() + row} * records + record) * 32 + thread % 2 * 16;
+#pragma unroll
+    for (int i = 0; i < Shape::kRowTiles * 8; i += Shape::kWarps * 16) {
+      if (row + i < rows)
+        copy_async(shared_address(sums) + (thread + 2 * i) * 16u, source + int64_t{i} * records * 32, 16);
     }
   }
 };
@@ -110,7 +123,7 @@ template <typename Shape>
 __device__ inline void normalise_rows(const PackedProduct& p, unsigned char* to) {
   __shared__ float of_warp[kNormThreads / 32];
   const int thread = static_cast<int>(threadIdx.x), threads = norm_threads(p.k);
-  const int chunks = (p.k + kStepCols - 1) / kStepCols * (kStepCols / 8), used = p.k / 8;
+  const int chunks = (p.k + kRecordCols - 1) / kRecordCols * (kRecordCols / 8), used = p.k / 8;
   const auto* const weight = static_cast<const __nv_bfloat16*>(p.norm);
   for (int chunk = thread; chunk < used; chunk += Shape::kThreads) {
     asm volatile("prefetch.global.L1 [%0];" ::"l"(weight + chunk * kChunk));
@@ -166,9 +179,22 @@ __device__ inline void barrier_of(int run) {
   }
 }
 
+// The sums of 32 columns of x where a block holds all of it: of row r and group j at j rows + r, the order of x too.
+__device__ inline void sum_x(const PackedProduct& p, int first_group, int end_group, int warp, int warps,
+                             const unsigned char* x, uint32_t* sums) {
+  const int lane = static_cast<int>(threadIdx.x % 32), first = first_group * p.rows, end = end_group * p.rows;
+#pragma unroll 2
+  for (int at = first + warp * 8; at < end; at += warps * 8) {
+    const uint4 part = *reinterpret_cast<const uint4*>(x + min(at + lane / 4, end - 1) * 64 + lane % 4 * 16);
+    const uint32_t word = word_of_sum(part, lane);
+    const int to = at + lane % 4 * 2 + lane / 4;
+    if (lane < 8 && to < end) sums[to] = word;
+  }
+}
+
 template <typename Shape>
 HEADRACE_BOTH inline int x_bytes(const PackedProduct& p) {
-  return Shape::kWhole ? whole_x_bytes(p) : Shape::kXBytes;
+  return Shape::kWhole ? whole_x_bytes(p) + whole_sums_bytes(p) : Shape::kXBytes;
 }
 
 // ---- The kernel -----------------------------------------------------------------------------------------------------
@@ -176,132 +202,222 @@ HEADRACE_BOTH inline int x_bytes(const PackedProduct& p) {
 template <typename Shape>
 using Sums = float[Shape::kRowTiles][Shape::kWeightTiles][4];
 
+// sums += low and high times the product.
+__device__ inline void add_scaled(float (&sums)[4], float low, float high, const float (&product)[4]) {
+  sums[0] = fmaf(low, product[0], sums[0]);
+  sums[1] = fmaf(low, product[1], sums[1]);
+  sums[2] = fmaf(high, product[2], sums[2]);
+  sums[3] = fmaf(high, product[3], sums[3]);
+}
+
+// A record's minima times the sums of x, which the lane reads from x on.
+template <typename Shape, ScaleKind kScales>
+__device__ inline void add_minima(const float4* raw, const uint32_t* x, int rows, Sums<Shape>& sums) {
+  Minima minima[Shape::kWeightTiles];
+#pragma unroll
+  for (int m = 0; m < Shape::kWeightTiles; ++m) {
+    const float4 words = raw[m * (Shape::kScaleBytes / 16)];
+    minima[m] = minima_of<kScales>(reinterpret_cast<const RawScales&>(words));
+  }
+#pragma unroll
+  for (int i = 0; i < Shape::kRowTiles; ++i) {
+    uint2 b;
+    if constexpr (Shape::kWhole) {
+      b = make_uint2(x[0], x[rows]);
+    } else {
+      b = *reinterpret_cast<const uint2*>(x + i * 64);
+    }
+#pragma unroll
+    for (int m = 0; m < Shape::kWeightTiles; ++m) {
+      float product[4] = {};
+      multiply(product, minima[m].a[0], b.x, b.y, __nv_bfloat16{});
+      if (kScales == ScaleKind::kHalfMin) multiply(product, minima[m].a[1], b.x, b.y, __nv_bfloat16{});
+      add_scaled(sums[i][m], minima[m].low, minima[m].high, product);
+    }
+  }
+}
+
 // The sums of one run of k. first_tile: of the warp.
-template <typename Shape, int kBits>
+template <typename Shape, int kBits, ScaleKind kScales>
 __device__ inline void sum_part(const PackedProduct& p, const PackedPart& part, int first_tile, unsigned char* shared,
                                 Sums<Shape>& sums) {
   constexpr int kTiles = Shape::kWeightTiles, kStages = Shape::kStages;
   constexpr int kDepth = kBits == 16 ? 1 : kBits == 8 ? (Shape::kDepth + 1) / 2 : Shape::kDepth;
-  static_assert(kStepsARecord % kDepth == 0);
+  constexpr int kUnrolled = kDepth > kStepsARecord ? kDepth : kStepsARecord;  // steps
+  constexpr bool kMinima = has_minima(kScales);
+  static_assert(kUnrolled % kDepth == 0 && kUnrolled % kStepsARecord == 0);
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const int run = warp / Shape::kWarps;
   const PackedKind kind = packed_kind(part.type);
   const TilePlanes planes = tile_planes(kind, p.k);
   const int steps = (p.k + kStepCols - 1) / kStepCols, records = (p.k + kRecordCols - 1) / kRecordCols;
   const int record_begin = records * run / Shape::kParts, record_end = records * (run + 1) / Shape::kParts;
-  const int step_end = min(steps, record_end * kStepsARecord);
+  // Whole records: what the matrix does not have is multiplied by zeros of x.
+  const int step_end = record_end * kStepsARecord, load_end = kBits == 16 ? step_end : min(steps, step_end);
   const uint64_t policy = weight_policy(gridDim.x == 1);
   const int last_tile = (part.rows + kTileRows - 1) / kTileRows - 1;
+  const uint32_t zero = pair_of_value(static_cast<float>(kind.zero) * (-1.0f / 64.0f));
 
   unsigned char* const x_shared = shared + run * kStages * Shape::kStageBytes;
+  auto* const x_sums = reinterpret_cast<uint32_t*>(
+      shared +
+      (Shape::kWhole ? whole_x_bytes(p) : Shape::kParts * kStages * Shape::kStageBytes + run * Shape::kSumsBytes));
+  const int thread = static_cast<int>(threadIdx.x) - run * Shape::kWarps * 32;  // of the run
+  const XSource<Shape> x(p, thread, x_shared);
   auto* const scales = reinterpret_cast<float4*>(shared + x_bytes<Shape>(p) + warp * kTiles * Shape::kScaleBytes);
-  const XSource<Shape> x(p, static_cast<int>(threadIdx.x) - run * Shape::kWarps * 32, x_shared);
 
-  const TileSource<kBits> source(part, kind, planes, min(first_tile, last_tile), p.k, lane);
-  // The tiles of a warp are as far apart in memory as they are large; the last ones may be one and the same.
-  int64_t tile_bytes[kTiles];
+  // At the run's first step and record, then further on with them.
+  TileSource<kBits> sources[kTiles];
 #pragma unroll
   for (int m = 0; m < kTiles; ++m) {
-    tile_bytes[m] = (min(first_tile + m, last_tile) - min(first_tile, last_tile)) * planes.bytes;
+    sources[m] = TileSource<kBits>(part, kind, planes, min(first_tile + m, last_tile), p.k, lane);
+    sources[m].advance(record_begin * kStepsARecord);
+    sources[m].scales += static_cast<int64_t>(record_begin) * record_bytes(kScales);
   }
-  const auto tile_source = [&](int m) {
-    if constexpr (kBits == 16) return TileSource<kBits>(part, kind, planes, min(first_tile + m, last_tile), p.k, lane);
-    TileSource<kBits> tile = source;
-    tile.main += tile_bytes[m];
-    tile.extra += tile_bytes[m];
-    tile.scales += tile_bytes[m];
-    return tile;
-  };
 
-  RawStep<kBits> raw[kTiles][kDepth];
+  RawStep<kBits> raw[kTiles][kDepth] = {};
   RawScales raw_scales[kTiles];
-  const auto fetch_scales = [&](int record) {
+  constexpr int kTileScales = Shape::kScaleBytes / 16;
+  const auto fetch_scales = [&] {  // of the next record
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
-      raw_scales[m] = load_scales(tile_source(m).scales + static_cast<int64_t>(record) * record_bytes(kind.scales),
-                                  kind.scales, lane, policy);
+      raw_scales[m] = load_scales<kScales>(sources[m].scales, lane, policy);
+      sources[m].scales += record_bytes(kScales);
     }
   };
   if (record_begin < record_end) {
-    if constexpr (kBits != 16) fetch_scales(record_begin);
+    if constexpr (kBits != 16) fetch_scales();
 #pragma unroll
     for (int j = 0; j < kDepth; ++j) {
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
-        if (record_begin * kStepsARecord + j < step_end)
-          tile_source(m).load(record_begin * kStepsARecord + j, policy, raw[m][j]);
+        if (record_begin * kStepsARecord + j < load_end) sources[m].load(j, policy, raw[m][j]);
       }
     }
   }
   if constexpr (Shape::kWhole) {
     if (p.norm != nullptr) {
       normalise_rows<Shape>(p, shared);
+      if constexpr (kMinima) {
+        sum_x(p, 0, records * 8, warp, Shape::kWarps * Shape::kParts, shared, x_sums);
+        __syncthreads();
+      }
     } else {
       copy_rows<Shape>(p, record_begin * kStepsARecord, step_end, shared);
       wait_copies<0>();
       barrier_of<Shape::kParts, Shape::kWarps * 32>(run);
+      if constexpr (kMinima) {
+        sum_x(p, record_begin * 8, record_end * 8, warp % Shape::kWarps, Shape::kWarps, shared, x_sums);
+        barrier_of<Shape::kParts, Shape::kWarps * 32>(run);
+      }
     }
   } else {
 #pragma unroll
     for (int s = 0; s < kStages - 1; ++s) {
       const int step = record_begin * kStepsARecord + s;
-      if (step < step_end) x.copy(step, s * Shape::kStageBytes);
+      if (step < step_end) x.copy(p, step, s * Shape::kStageBytes);
       commit_copies();
     }
   }
-
+  // Where the lane reads the sums of x of a record.
+  const uint32_t* lane_sums =
+      x_sums + (Shape::kWhole ? (record_begin * 8 + lane % 4 * 2) * p.rows + min(lane / 4, p.rows - 1) : lane * 2);
   int stage = 0;
+  const unsigned char* x_whole = nullptr;
+  if constexpr (Shape::kWhole) {
+    x_whole = x_shared + (record_begin * kStepsARecord * 2 * p.rows + min(lane / 4, p.rows - 1)) * 64;
+  }
 #pragma unroll 1
-  for (int record = record_begin; record < record_end; ++record) {
-    if constexpr (kBits != 16) {
-      __syncwarp();
-#pragma unroll
-      for (int m = 0; m < kTiles; ++m) stage_scales<kBits>(raw_scales[m], kind, lane, scales + m * 64);
-      __syncwarp();
-      if (record + 1 < record_end) fetch_scales(record + 1);
-    }
-#pragma unroll(Shape::kDepth == 1 ? 1 : kStepsARecord)
-    for (int j = 0; j < kStepsARecord; ++j) {
-      const int step = record * kStepsARecord + j;
-      if (step >= step_end) break;
+  for (int first = record_begin * kStepsARecord; first < step_end; first += kUnrolled) {
+#pragma unroll(Shape::kDepth == 1 ? 1 : kUnrolled)
+    for (int j = 0; j < kUnrolled; ++j) {
+      const int step = first + j;
+      if (kUnrolled > kStepsARecord && j % kStepsARecord == 0 && step >= step_end) break;
       // Where the lane reads x, and how far apart the two halves are.
       const unsigned char* x_lane;
       int x_half;
+      constexpr int kLaneBytes = kBits == 6 ? 8 : 16;
       if constexpr (Shape::kWhole) {
-        x_lane = x_shared + ((step * 2 * p.rows + min(lane / 4, p.rows - 1)) * 4 + lane % 4) * 16;
         x_half = p.rows * 64;
+        x_lane = x_whole + lane % 4 * kLaneBytes;
+        x_whole += 2 * x_half;
       } else {
         wait_copies<kStages - 2>();
         barrier_of<Shape::kParts, Shape::kWarps * 32>(run);
         if (step + kStages - 1 < step_end)
-          x.copy(step + kStages - 1, (stage == 0 ? kStages - 1 : stage - 1) * Shape::kStageBytes);
+          x.copy(p, step + kStages - 1, (stage == 0 ? kStages - 1 : stage - 1) * Shape::kStageBytes);
+        // They are read at the end of the record. Those before have been read.
+        if (kMinima && (j + kStages - 1) % kStepsARecord == kStepsARecord - 1 && step + kStages - 1 < step_end)
+          x.copy_sums(p, (step + kStages - 1) / kStepsARecord, thread, x_sums);
         commit_copies();
-        x_lane = x_shared + stage * Shape::kStageBytes + lane * 16;
+        x_lane = x_shared + stage * Shape::kStageBytes + lane / 4 * 64 + lane % 4 * kLaneBytes;
         x_half = 512 + ((lane ^ 4) - lane) * 16;
         stage = stage + 1 == kStages ? 0 : stage + 1;
       }
+      if (kBits != 16 && j % kStepsARecord == 0) {
+        __syncwarp();
+#pragma unroll
+        for (int m = 0; m < kTiles; ++m) {
+          stage_scales<kScales>(raw_scales[m], lane, scales + m * kTileScales);
+          if constexpr (kMinima) {
+            scales[m * kTileScales + 64 + lane] = *reinterpret_cast<const float4*>(&raw_scales[m]);
+          }
+        }
+        __syncwarp();
+        if (step + kStepsARecord < step_end) fetch_scales();
+      }
+      const int in_record = j % kStepsARecord;
+      float4 scale[kTiles] = {};
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         uint32_t a[kTiles][2][4];
 #pragma unroll
         for (int m = 0; m < kTiles; ++m) {
-          float4 scale{};
-          if constexpr (kBits != 16) scale = load_scale<kBits>(scales + m * 64, 2 * j + half, lane);
-          fragments_of<kBits>(raw[m][j % kDepth], half, scale, a[m]);
-          if (half == 1 && step + kDepth < step_end) tile_source(m).load(step + kDepth, policy, raw[m][j % kDepth]);
+          if (kBits == 6 || (kBits != 16 && half == 0)) {
+            scale[m] = scales[m * kTileScales + scale_slot(2 * in_record + (kBits == 6 ? half : 0), lane / 4)];
+          }
+          fragments_of<kBits>(raw[m][j % kDepth], half, zero, a[m]);
+          if (half == 1 && step + kDepth < load_end) sources[m].load(j + kDepth, policy, raw[m][j % kDepth]);
         }
 #pragma unroll
         for (int i = 0; i < Shape::kRowTiles; ++i) {
-          const uint4 b = *reinterpret_cast<const uint4*>(x_lane + i * 1024 + half * x_half);
+          const unsigned char* const from = x_lane + i * 1024 + half * x_half;
+          uint4 b;
+          if constexpr (kBits == 6) {
+            const uint2 b0 = *reinterpret_cast<const uint2*>(from), b1 = *reinterpret_cast<const uint2*>(from + 32);
+            b = make_uint4(b0.x, b0.y, b1.x, b1.y);
+          } else {
+            b = *reinterpret_cast<const uint4*>(from);
+          }
 #pragma unroll
-          for (int m = 0; m < kTiles; ++m) multiply(sums[i][m], a[m][0], b.x, b.y, __nv_bfloat16{});
-#pragma unroll
-          for (int m = 0; m < kTiles; ++m) multiply(sums[i][m], a[m][1], b.z, b.w, __nv_bfloat16{});
+          for (int m = 0; m < kTiles; ++m) {
+            if constexpr (kBits == 16) {
+              multiply(sums[i][m], a[m][0], b.x, b.y, __nv_bfloat16{});
+              multiply(sums[i][m], a[m][1], b.z, b.w, __nv_bfloat16{});
+            } else if constexpr (kBits == 6) {
+              float first_product[4] = {}, second_product[4] = {};
+              multiply(first_product, a[m][0], b.x, b.y, __nv_bfloat16{});
+              multiply(second_product, a[m][1], b.z, b.w, __nv_bfloat16{});
+              add_scaled(sums[i][m], scale[m].x, scale[m].y, first_product);
+              add_scaled(sums[i][m], scale[m].z, scale[m].w, second_product);
+            } else {
+              float group[4] = {};
+              multiply(group, a[m][0], b.x, b.y, __nv_bfloat16{});
+              multiply(group, a[m][1], b.z, b.w, __nv_bfloat16{});
+              add_scaled(sums[i][m], half == 0 ? scale[m].x : scale[m].z, half == 0 ? scale[m].y : scale[m].w, group);
+            }
+          }
         }
       }
+      if (kMinima && j % kStepsARecord == kStepsARecord - 1) {
+        add_minima<Shape, kScales>(scales + 64 + lane, lane_sums, p.rows, sums);
+        if constexpr (Shape::kWhole) lane_sums += 8 * p.rows;
+      }
     }
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m) sources[m].advance(kUnrolled);
   }
-  wait_copies<0>();
+  if constexpr (!Shape::kWhole) wait_copies<0>();
 }
 
 // Adds the runs' sums in order; the first run's warps have them then. False for the others.
@@ -448,55 +564,80 @@ __device__ inline void store_rotated(const PackedProduct& p, const PackedPart& p
   });
 }
 
+struct WarpTiles {
+  int part, first;
+};
+// Found again after the sums, for they need the registers: hence the volatile read.
+template <typename Shape>
+__device__ inline WarpTiles tiles_of_warp(const PackedProduct& p) {
+  int block, index = 0, warp, warps = Shape::kWarps;
+  asm volatile("mov.u32 %0, %%ctaid.y;" : "=r"(block));
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(warp));
+  warp = warp / 32 % Shape::kWarps;
+  if (Shape::kGates && p.gated) {
+    warps /= 2;
+    index = warp / warps;
+    warp %= warps;
+  } else {
+    while (index + 1 < p.part_count && block >= p.parts[index + 1].first_block) ++index;
+  }
+  block -= p.parts[index].first_block;
+  if (Shape::kRotates && p.rope.head_dim > 0) {
+    const int tiles = p.rope.head_dim / 2 / kTileRows,
+              blocks = tiles / Shape::kWeightTiles;  // of half a head; of a head
+    return {index, (block / blocks * 2 + warp) * tiles + block % blocks * Shape::kWeightTiles};
+  }
+  return {index, (block * warps + warp) * Shape::kWeightTiles};
+}
+
 // Grid: tiles of rows x blocks of outputs, part after part. The parts' types differ, so a block looks up its own. Of a
 // gated product a block has the same outputs of both parts, of a rotated one outputs half a head apart.
 template <typename Shape>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kMinBlocks)
     packed_product_kernel(const __grid_constant__ PackedProduct p) {
   extern __shared__ __align__(128) unsigned char shared[];
-  constexpr bool kRotates = Shape::kWhole && Shape::kParts > 1, kGates = Shape::kWhole && Shape::kParts == 1;
-  int index = 0, warp = static_cast<int>(threadIdx.x / 32) % Shape::kWarps, warps = Shape::kWarps;
-  if (kGates && p.gated) {
-    warps /= 2;
-    index = warp / warps;
-    warp %= warps;
-  } else {
-    while (index + 1 < p.part_count && static_cast<int>(blockIdx.y) >= p.parts[index + 1].first_block) ++index;
-  }
+  const auto [index, first_tile] = tiles_of_warp<Shape>(p);
   const PackedPart& part = p.parts[index];
-  const int block = static_cast<int>(blockIdx.y) - part.first_block;
-  int first_tile = (block * warps + warp) * Shape::kWeightTiles;
-  if (kRotates && p.rope.head_dim > 0) {
-    const int tiles = p.rope.head_dim / 2 / kTileRows,
-              blocks = tiles / Shape::kWeightTiles;  // of half a head; of a head
-    first_tile = (block / blocks * 2 + warp) * tiles + block % blocks * Shape::kWeightTiles;
-  }
   Sums<Shape> sums = {};
-  switch (packed_kind(part.type).bits) {
-    case 4:
-      sum_part<Shape, 4>(p, part, first_tile, shared, sums);
+  switch (part.type) {
+    case WeightType::kQ4_0:
+      sum_part<Shape, 4, ScaleKind::kHalf>(p, part, first_tile, shared, sums);
       break;
-    case 5:
-      sum_part<Shape, 5>(p, part, first_tile, shared, sums);
+    case WeightType::kQ4_1:
+      sum_part<Shape, 4, ScaleKind::kHalfMin>(p, part, first_tile, shared, sums);
       break;
-    case 6:
-      sum_part<Shape, 6>(p, part, first_tile, shared, sums);
+    case WeightType::kQ4K:
+      sum_part<Shape, 4, ScaleKind::kSixBits>(p, part, first_tile, shared, sums);
       break;
-    case 8:
-      sum_part<Shape, 8>(p, part, first_tile, shared, sums);
+    case WeightType::kQ5_0:
+      sum_part<Shape, 5, ScaleKind::kHalf>(p, part, first_tile, shared, sums);
+      break;
+    case WeightType::kQ5_1:
+      sum_part<Shape, 5, ScaleKind::kHalfMin>(p, part, first_tile, shared, sums);
+      break;
+    case WeightType::kQ5K:
+      sum_part<Shape, 5, ScaleKind::kSixBits>(p, part, first_tile, shared, sums);
+      break;
+    case WeightType::kQ6K:
+      sum_part<Shape, 6, ScaleKind::kSigned>(p, part, first_tile, shared, sums);
+      break;
+    case WeightType::kQ8_0:
+      sum_part<Shape, 8, ScaleKind::kHalf>(p, part, first_tile, shared, sums);
       break;
     default:
-      sum_part<Shape, 16>(p, part, first_tile, shared, sums);
+      sum_part<Shape, 16, ScaleKind::kNone>(p, part, first_tile, shared, sums);
       break;
   }
   bool mine = add_parts<Shape>(shared, sums);
-  if constexpr (kRotates) {
-    if (p.rope.head_dim > 0) return store_rotated<Shape>(p, part, first_tile, shared, mine, sums);
+  const WarpTiles tiles = tiles_of_warp<Shape>(p);
+  const PackedPart& of = p.parts[tiles.part];
+  if constexpr (Shape::kRotates) {
+    if (p.rope.head_dim > 0) return store_rotated<Shape>(p, of, tiles.first, shared, mine, sums);
   }
-  if constexpr (kGates) {
+  if constexpr (Shape::kGates) {
     if (p.gated) mine = apply_gate<Shape>(shared, mine, sums);
   }
-  if (mine) store_sums<Shape>(p, part, first_tile, sums);
+  if (mine) store_sums<Shape>(p, of, tiles.first, sums);
 }
 
 // ---- Launches, by the number of rows --------------------------------------------------------------------------------

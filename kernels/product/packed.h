@@ -1,8 +1,11 @@
 // The decode path's product with quantised weights (kernels/weights/cuda_layout.h): one kernel for any number of rows,
-// one launch for all parts of a weight. The order of an output's sum is fixed by n and k alone: k is divided into one
-// run or four, the tensor cores add each in order, and the runs' sums are added in order in f32. So a row's bits depend
-// neither on the other rows nor on the GPU, and rows need no padding. Plain bf16 parts are read as they are and give
-// the same bits as packed ones of the same values. Takes no memory. Internal to kernels/cuda.
+// one launch for all parts of a weight. The tensor cores add x times q - zero, whole numbers, over the columns of one
+// scale; these sums are multiplied by their scales and added in f32, so weights are never rounded. Minima are
+// multiplied by sums of x over their columns, which are rounded to 16 bits: a block that holds all of x makes them, for
+// more rows a kernel before it does. The order of an output's sum is fixed by n and k alone: k is divided into one run
+// or four, columns are added in order, and the runs' sums are added in order in f32. So a row's bits do not depend on
+// the other rows, and rows need no padding. Plain bf16 parts are read as they are. Takes no memory but the stream's
+// sums. Internal to kernels/cuda.
 #pragma once
 
 #include "kernels/product/op.h"
@@ -15,7 +18,7 @@ namespace headrace::kernels::cuda {
 // and the parts aligned to 16 bytes.
 bool packed_normalises(const ProductParams& params);  // rows few enough for it to apply the input's norm
 bool packed_product(const ProductParams& params, CudaStream& stream);
-// gated_product() in one launch, to `activated`: the same for few rows, where gate and up have as many bits a weight.
+// gated_product() in one launch, to `activated`: the same for few rows, where gate and up are of one type.
 bool packed_gated_product(const ProductParams& params, void* activated, CudaStream& stream);
 
 // rotated_product() in one launch: the same for few rows, where no head is normalised and heads are whole tiles, an
@@ -50,15 +53,22 @@ struct PackedProduct {
   const void* norm;  // rms_norm()'s weight for x, or null
   bool x_f32;        // with a norm
   float eps;
-  bool gated;  // the parts are gate and up, and the output is silu(gate) * up
+  const uint32_t* x_sums;  // [rows, groups of 32 columns in whole records]: of sum_columns()
+  bool gated;              // the parts are gate and up, and the output is silu(gate) * up
 };
 
-// Whether a block holds all of x from the start: then its warps do not wait for each other at every step.
+// Whether a block holds all of x from the start: then its warps do not wait for each other at every step. Rounded up to
+// whole records.
 HEADRACE_BOTH inline int whole_x_bytes(const PackedProduct& p) {
-  return (p.k + kStepCols - 1) / kStepCols * kStepCols * 2 * p.rows;
+  return (p.k + kRecordCols - 1) / kRecordCols * kRecordCols * 2 * p.rows;
 }
-inline bool has_whole_x(const PackedProduct& p) { return p.rows <= 8 && whole_x_bytes(p) <= 32 * 1024; }
+HEADRACE_BOTH inline int whole_sums_bytes(const PackedProduct& p) {  // of each 32 columns of x
+  return (p.k + kRecordCols - 1) / kRecordCols * (kRecordCols / 32) * 4 * p.rows;
+}
+inline bool has_whole_x(const PackedProduct& p) { return p.rows <= 8 && whole_x_bytes(p) <= 64 * 1024; }
 
+// The sums of each 32 columns of bf16 x, for PackedProduct::x_sums.
+void sum_columns(const PackedProduct& product, uint32_t* sums, CudaStream& stream);
 void packed_product_in_one(const PackedProduct& product, CudaStream& stream);   // k in one run
 void packed_product_in_four(const PackedProduct& product, CudaStream& stream);  // in four
 

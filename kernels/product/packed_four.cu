@@ -7,11 +7,9 @@ namespace headrace::kernels::cuda {
 void packed_product_in_four(const PackedProduct& p, CudaStream& stream) {
   if (has_whole_x(p)) return launch_packed<PackedShape<1, 1, 2, 4, 0, 4, 2>>(p, stream);
   if (p.rows <= 8) return launch_packed<PackedShape<1, 1, 2, 4, 4, 4, 2>>(p, stream);
-  if (p.rows <= 16) return launch_packed<PackedShape<2, 1, 2, 4, 4, 4, 2>>(p, stream);
-  if (p.rows <= 32) return launch_packed<PackedShape<4, 1, 2, 4, 3, 4, 2>>(p, stream);
-  // Fewer blocks than these leave multiprocessors idle.
-  if (p.rows <= 64 && p.n <= 4608) return launch_packed<PackedShape<8, 1, 2, 4, 2, 4, 1>>(p, stream);
-  launch_packed<PackedShape<8, 2, 2, 4, 2, 2, 1>>(p, stream);
+  if (p.rows <= 32) return launch_packed<PackedShape<2, 1, 2, 4, 4, 4, 2>>(p, stream);
+  if (p.rows <= 64) return launch_packed<PackedShape<4, 1, 2, 4, 3, 4, 1>>(p, stream);
+  launch_packed<PackedShape<8, 2, 2, 4, 2, 1, 1>>(p, stream);
 }
 
 }  // namespace headrace::kernels::cuda

@@ -1,6 +1,5 @@
-// From a packed part in memory to operand A of the tensor cores, lane by lane (kernels/weights/cuda_layout.h). The bits
-// of a weight become f32 without the integer units' help: as a half's lowest bits they are a subnormal,
-// q 2^-24 (or q 2^-20, four places up), which one instruction widens; the scale has the power of two in it.
+// From a packed part in memory to operand A of the tensor cores, lane by lane (kernels/weights/cuda_layout.h): a
+// weight's q as a number, without its scale and minimum, which sums get.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -62,6 +61,7 @@ struct TileSource {
   const char* high;  // of a plain part: row g + 8, `main` being row g
   int first_col, cols;
 
+  TileSource() = default;
   __device__ TileSource(const PackedPart& part, const PackedKind& kind, const TilePlanes& planes, int tile, int k,
                         int lane) {
     if constexpr (kBits == 16) {
@@ -78,6 +78,15 @@ struct TileSource {
     }
   }
 
+  // To the step that is `steps` further on.
+  __device__ void advance(int steps) {
+    if constexpr (kBits == 16) {
+      first_col += steps * kStepCols;
+    } else {
+      main += static_cast<int64_t>(steps) * main_step_bytes(kBits);
+      extra += static_cast<int64_t>(steps) * extra_step_bytes(kBits);
+    }
+  }
   __device__ void load(int step, uint64_t policy, RawStep<kBits>& raw) const {
     if constexpr (kBits == 16) {
 #pragma unroll
@@ -88,27 +97,27 @@ struct TileSource {
         raw.main[2 * half + 1] = inside ? load_four(high + col * 2, policy) : make_uint4(0, 0, 0, 0);
       }
     } else {
-      const int64_t at = step;
 #pragma unroll
       for (int i = 0; i < RawStep<kBits>::kMain; ++i)
-        raw.main[i] = load_four(main + at * main_step_bytes(kBits) + i * 512, policy);
-      if constexpr (kBits == 5) raw.extra.x = load_word(extra + at * extra_step_bytes(kBits), policy);
-      if constexpr (kBits == 6) raw.extra = load_two(extra + at * extra_step_bytes(kBits), policy);
+        raw.main[i] = load_four(main + step * main_step_bytes(kBits) + i * 512, policy);
+      if constexpr (kBits == 5) raw.extra.x = load_word(extra + step * extra_step_bytes(kBits), policy);
+      if constexpr (kBits == 6) raw.extra = load_two(extra + step * extra_step_bytes(kBits), policy);
     }
   }
 };
 
 // A lane's words of a record: scales of two groups and what follows them.
-struct RawScales {
+struct alignas(16) RawScales {
   uint2 first, second;
 };
-__device__ inline RawScales load_scales(const char* record, ScaleKind kind, int lane, uint64_t policy) {
+template <ScaleKind kScales>
+__device__ inline RawScales load_scales(const char* record, int lane, uint64_t policy) {
   RawScales raw{};
   raw.first = load_two(record + lane * 8, policy);
   const char* const after = record + kRecordWords * 4;
-  if (kind == ScaleKind::kHalfMin) raw.second = load_two(after + lane * 8, policy);
-  if (kind == ScaleKind::kSixBits) raw.second = load_two(after + lane / 4 * 8, policy);
-  if (kind == ScaleKind::kSigned) raw.second.x = load_word(after + lane / 4 * 4, policy);
+  if constexpr (kScales == ScaleKind::kHalfMin) raw.second = load_two(after + lane * 8, policy);
+  if constexpr (kScales == ScaleKind::kSixBits) raw.second = load_two(after + lane / 4 * 8, policy);
+  if constexpr (kScales == ScaleKind::kSigned) raw.second.x = load_word(after + lane / 4 * 4, policy);
   return raw;
 }
 
@@ -119,61 +128,47 @@ template <int kByte>
 __device__ inline float byte_of(uint32_t word) {  // 2^23 + byte, made of the bits, less 2^23
   return __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7650 | kByte)) - 0x1p23f;
 }
+__device__ inline uint32_t fma_pair(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t d;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
+}
+// Two bf16 of the same value.
+__device__ inline uint32_t pair_of_value(float value) { return pack(value, value, __nv_bfloat16{}); }
 
-// Of a row pair and a group in shared memory: another order of the pairs for each group, so that a warp's stores and
-// its loads spread over the banks.
+// A step's or (6 bits) a group's eight row pairs in shared memory: another order of the pairs for each, so that a
+// warp's stores and its loads spread over the banks.
 __device__ inline int scale_slot(int group, int g) { return group * 8 + (g ^ (group & 6)); }
 
-// The scales of a record in f32, by scale_slot(): a and b of row g, a and b of row g + 8; of kSigned, a of rows g and
-// g + 8 for the first 16 columns of the group, then for the second.
-template <int kBits>
-__device__ inline void stage_scales(const RawScales& raw, const PackedKind& kind, int lane, float4* to) {
-  constexpr float kLow = 0x1p24f, kHigh = kBits == 8 ? 0x1p24f : 0x1p20f;
+// The scales of a record in f32, times 64. By scale_slot(): of 6 bits for each group rows g and g + 8 of the first 16
+// columns, then of the second; else for each even group rows g and g + 8 of this group, then of the next.
+template <ScaleKind kScales>
+__device__ inline void stage_scales(const RawScales& raw, int lane, float4* to) {
   const int g = lane / 4, t = lane % 4;
-  const auto zero = static_cast<float>(-kind.zero);
+  if constexpr (kScales == ScaleKind::kSigned) {
+    const float2 d = halves_of(raw.second.x);
+    const float low = d.x * 64.0f, high = d.y * 64.0f;
 #pragma unroll
-  for (int e = 0; e < 2; ++e) {
-    const uint32_t word = e == 0 ? raw.first.x : raw.first.y;
-    float4 v;
-    if (kBits == 6) {
-      const float2 d = halves_of(raw.second.x);
-      const uint32_t s = word ^ 0x80808080u;  // s + 128
-      v = make_float4((byte_of<0>(s) - 128.0f) * d.x * kLow, (byte_of<2>(s) - 128.0f) * d.y * kHigh,
-                      (byte_of<1>(s) - 128.0f) * d.x * kLow, (byte_of<3>(s) - 128.0f) * d.y * kHigh);
-    } else if (kBits != 8 && kind.scales == ScaleKind::kSixBits) {
-      const float2 low = halves_of(raw.second.x), high = halves_of(raw.second.y);
-      v = make_float4(byte_of<0>(word) * low.x * kLow, -(byte_of<1>(word) * low.y), byte_of<2>(word) * high.x * kHigh,
-                      -(byte_of<3>(word) * high.y));
-    } else {
-      const float2 d = halves_of(word);
-      v = make_float4(d.x * kLow, d.x * zero, d.y * kHigh, d.y * zero);
-      if (kBits != 8 && kind.scales == ScaleKind::kHalfMin) {
-        const float2 m = halves_of(e == 0 ? raw.second.x : raw.second.y);
-        v.y = m.x;
-        v.w = m.y;
-      }
+    for (int e = 0; e < 2; ++e) {
+      const uint32_t s = (e == 0 ? raw.first.x : raw.first.y) ^ 0x80808080u;  // s + 128
+      to[scale_slot(2 * t + e, g)] = make_float4((byte_of<0>(s) - 128.0f) * low, (byte_of<2>(s) - 128.0f) * high,
+                                                 (byte_of<1>(s) - 128.0f) * low, (byte_of<3>(s) - 128.0f) * high);
     }
-    to[scale_slot(2 * t + e, g)] = v;
+  } else if constexpr (kScales == ScaleKind::kSixBits) {
+    const float low = halves_of(raw.second.x).x * 64.0f, high = halves_of(raw.second.y).x * 64.0f;
+    to[scale_slot(2 * t, g)] = make_float4(byte_of<0>(raw.first.x) * low, byte_of<2>(raw.first.x) * high,
+                                           byte_of<0>(raw.first.y) * low, byte_of<2>(raw.first.y) * high);
+  } else {
+    const float2 first = halves_of(raw.first.x), second = halves_of(raw.first.y);
+    to[scale_slot(2 * t, g)] = make_float4(first.x * 64.0f, first.y * 64.0f, second.x * 64.0f, second.y * 64.0f);
   }
 }
 
+// Operand A of the two steps of the tensor cores over one half (32 columns) of a step: (q - zero) / 64, exact in bf16.
+// Bits below 256 are a multiple of 2^-133 as a bf16, so one multiplication makes a number of them. zero: of the type,
+// as a pair of -zero / 64.
 template <int kBits>
-__device__ inline float4 load_scale(const float4* scales, int group, int lane) {
-  const float4* const at = scales + scale_slot(group, lane / 4);
-  if constexpr (kBits != 6) return *at;
-  const float2 a = reinterpret_cast<const float2*>(at)[lane % 4 / 2];
-  return make_float4(a.x, a.x * (-32.0f * 0x1p-24f), a.y, a.y * (-32.0f * 0x1p-20f));
-}
-
-// fma(q, a, b) of two weights, rounded to bf16: columns b = 0 and 1.
-__device__ inline uint32_t weights_of(uint32_t pair, float a, float b) {
-  const float2 q = halves_of(pair);
-  return pack(fmaf(q.x, a, b), fmaf(q.y, a, b), __nv_bfloat16{});
-}
-
-// Operand A of the two steps of the tensor cores over one half (32 columns) of a step.
-template <int kBits>
-__device__ inline void fragments_of(const RawStep<kBits>& raw, int half, const float4& scale, uint32_t (&a)[2][4]) {
+__device__ inline void fragments_of(const RawStep<kBits>& raw, int half, uint32_t zero, uint32_t (&a)[2][4]) {
 #pragma unroll
   for (int u = 0; u < 2; ++u) {
 #pragma unroll
@@ -187,12 +182,57 @@ __device__ inline void fragments_of(const RawStep<kBits>& raw, int half, const f
           const uint32_t main =
               kBits == 8 ? word_of(raw.main[kBits == 8 ? half : 0], 2 * u + hi) : word_of(raw.main[0], 2 * half + u);
           const uint32_t extra = kBits == 6 && half == 1 ? raw.extra.y : raw.extra.x;
-          to = weights_of(pair_of<kBits>(main, extra, half, u, s, hi), hi == 0 ? scale.x : scale.z,
-                          hi == 0 ? scale.y : scale.w);
+          const uint32_t power = 127 + 127 - (hi == 0 ? 0 : pair_shift(kBits));  // 2^127 or less
+          to = fma_pair(pair_of<kBits>(main, extra, half, u, s, hi), power << 7 | power << 23, zero);
         }
       }
     }
   }
+}
+
+// ---- Minima ---------------------------------------------------------------------------------------------------------
+
+// The sum of 32 columns of x for eight groups or rows, by the tensor cores: lane 4 g + t brings the columns 8 t to 8 t
+// + 7 of number g. Lanes 0 to 3 get the word of number 2 t, lanes 4 to 7 that of 2 t + 1: the sum rounded to bf16, and
+// above it what is left, rounded.
+__device__ inline uint32_t word_of_sum(const uint4& x, int lane) {
+  const uint32_t ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
+  float sums[4] = {};
+  multiply(sums, ones, x.x, x.y, __nv_bfloat16{});
+  multiply(sums, ones, x.z, x.w, __nv_bfloat16{});
+  const float sum = lane < 4 ? sums[0] : sums[1];
+  const float rounded = __bfloat162float(__float2bfloat16_rn(sum));
+  return pack(rounded, sum - rounded, __nv_bfloat16{});
+}
+
+// Operand A of the record's minima: a register has one group's minimum twice, for the two parts of a sum of x.
+// Registers 0 and 1 are rows g and g + 8 of group 2 t, 2 and 3 those of the next. f16 takes two terms.
+struct Minima {
+  uint32_t a[2][4];
+  float low, high;  // what to multiply the product by
+};
+template <ScaleKind kScales>
+__device__ inline Minima minima_of(const RawScales& raw) {
+  Minima minima{};
+  if constexpr (kScales == ScaleKind::kSixBits) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t bits = __byte_perm(i < 2 ? raw.first.x : raw.first.y, 0, i % 2 == 0 ? 0x4141 : 0x4343);
+      minima.a[0][i] = fma_pair(bits, 0x7f007f00u, 0);
+    }
+    minima.low = halves_of(raw.second.x).y * -64.0f;
+    minima.high = halves_of(raw.second.y).y * -64.0f;
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 m = halves_of(i < 2 ? raw.second.x : raw.second.y);
+      const float value = i % 2 == 0 ? m.x : m.y, rounded = __bfloat162float(__float2bfloat16_rn(value));
+      minima.a[0][i] = pair_of_value(rounded);
+      minima.a[1][i] = pair_of_value(value - rounded);
+    }
+    minima.low = minima.high = 1.0f;
+  }
+  return minima;
 }
 
 }  // namespace headrace::kernels::cuda

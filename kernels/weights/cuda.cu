@@ -44,8 +44,11 @@ __device__ Quad quad_of(const uint8_t* block, int first, Place place) {
     place.s = i / 2;
     place.b = i % 2;
     const uint32_t q = block_q(kType, block, first + i);
-    quad.main |= (kBits == 8 ? q : q & 15) << (16 * place.b + 8 * place.s);
-    if (kBits == 5 || kBits == 6) quad.extra |= __funnelshift_l(q >> 4, q >> 4, extra_place(kBits, place).bit);
+    quad.main |= main_bits(kBits, place.hi, q) << (16 * place.b + 8 * place.s);
+    if (kBits == 5 || kBits == 6) {
+      const uint32_t extra = extra_bits(kBits, place.hi, q);
+      quad.extra |= __funnelshift_l(extra, extra, extra_place(kBits, place).bit);
+    }
   }
   return quad;
 }
@@ -59,14 +62,15 @@ __device__ void store_step(const Store& p, char* tile, const TilePlanes& planes,
   for (int hi = 0; hi < 2; ++hi) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int first = 32 * half + lane % 4 * 8;
+      const int first = 32 * half + lane % 4 * (kind.bits == 6 ? 4 : 8);
       const int col = step * kStepCols + first;
       const uint8_t* const block = p.blocks.at(row + lane / 4 + 8 * hi, col);
       if (block == nullptr) continue;
       const int in_block = col % p.blocks.elements;
 #pragma unroll
       for (int u = 0; u < 2; ++u) {
-        const Quad quad = quad_of<kType>(block, in_block + 4 * u, {.half = half, .u = u, .hi = hi});
+        const Quad quad =
+            quad_of<kType>(block, in_block + (kind.bits == 6 ? 16 : 4) * u, {.half = half, .u = u, .hi = hi});
         if (kind.bits == 8) {
           main[4 * half + 2 * u + hi] = quad.main;
         } else {

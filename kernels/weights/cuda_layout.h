@@ -1,8 +1,8 @@
 // How CUDA keeps a quantised part: in tiles of 16 rows, each of which is three planes one after another. The main plane
-// holds the lower four bits of 64 columns in 16 bytes a lane (eight bits: of 32 columns), the extra plane the fifth and
-// sixth bits, the scale plane the scales of 256 columns. Lane 4 g + t of a warp holds rows g and g + 8 and columns 8 t
-// to 8 t + 7 of each 32: its fragment of the tensor cores' operand A, for the order of columns that
-// kernels/product/packed.cuh gives them. Rows and columns that the matrix does not have are zeros.
+// holds four bits of 64 columns in 16 bytes a lane (eight bits: of 32 columns), the extra plane the fifth and sixth
+// bits, the scale plane the scales of 256 columns. Lane 4 g + t of a warp holds rows g and g + 8 and columns 8 t to 8 t
+// + 7 of each 32: its fragment of the tensor cores' operand A, for the order of columns that kernels/product/packed.cuh
+// gives them. Rows and columns that the matrix does not have are zeros.
 //
 // A weight is fma(q, a, b) in f32, with q an unsigned number of `bits` bits. For every type this is the type's formula
 // to the bit, except that a zero may have the other sign: d * (q - zero) is exact in f32, and in d * q + m the product
@@ -33,6 +33,10 @@ enum class ScaleKind : uint8_t {
   kSixBits,  // s and m in 6 bits, a row and 32 columns, d and dmin in f16 a row and 256: (d s) q - dmin m
   kSigned,   // s in 8 bits, a row and 16 columns, d in f16 a row and 256: (d s) (q - zero)
 };
+
+HEADRACE_BOTH constexpr bool has_minima(ScaleKind scales) {
+  return scales == ScaleKind::kHalfMin || scales == ScaleKind::kSixBits;
+}
 
 struct PackedKind {
   int bits;  // 16: a plain part, which is not packed
@@ -87,18 +91,32 @@ HEADRACE_BOTH constexpr TilePlanes tile_planes(const PackedKind& kind, int64_t c
 
 // ---- The place of a weight's bits ----------------------------------------------------------------------------------
 
-// A column of a step is 32 half + 8 t + 4 u + 2 s + b; a row of a tile is 8 hi + g. Steps u and pairs s are the
-// tensor cores': registers 2 s + hi of their step u hold the columns b = 0 and 1.
+// A column of a step is 32 half + 8 t + 4 u + 2 s + b; with 6 bits, whose scales are for 16 columns, it is 32 half + 16
+// u
+// + 4 t + 2 s + b. A row of a tile is 8 hi + g. Steps u and pairs s are the tensor cores': registers 2 s + hi of their
+// step u hold the columns b = 0 and 1.
 struct Place {
   int lane, half, u, s, b, hi;
 };
-HEADRACE_BOTH constexpr Place place_of(int row, int col) {
-  return {.lane = row % 8 * 4 + col % 32 / 8,
+HEADRACE_BOTH constexpr Place place_of(int bits, int row, int col) {
+  return {.lane = row % 8 * 4 + (bits == 6 ? col % 16 / 4 : col % 32 / 8),
           .half = col / 32,
-          .u = col / 4 % 2,
+          .u = bits == 6 ? col / 16 % 2 : col / 4 % 2,
           .s = col / 2 % 2,
           .b = col % 2,
           .hi = row / 8};
+}
+
+// Of 5 and 6 bits the main plane has the lower four in the rows g and the upper four in the rows g + 8. The rest is in
+// the extra plane.
+HEADRACE_BOTH constexpr unsigned main_bits(int bits, int hi, unsigned q) {
+  return bits == 8 ? q : (hi == 0 ? q : q >> (bits - 4)) & 15;
+}
+HEADRACE_BOTH constexpr unsigned extra_bits(int bits, int hi, unsigned q) {
+  return hi == 0 ? q >> 4 : q & ((1u << (bits - 4)) - 1);
+}
+HEADRACE_BOTH constexpr unsigned join_bits(int bits, int hi, unsigned main, unsigned extra) {
+  return hi == 0 ? main | extra << 4 : main << (bits - 4) | extra;
 }
 
 // A 32-bit word of a plane's step, and the first of the bits there; each further bit is the next one of the word,
@@ -111,29 +129,33 @@ HEADRACE_BOTH constexpr BitPlace main_place(int bits, const Place& p) {
   return {p.lane * 4 + 2 * p.half + p.u, 16 * p.b + 8 * p.s + 4 * p.hi};
 }
 // By how much a word of the extra plane is rotated to the right for step u and pair s. Then the extra bits of a weight
-// stand above its lower four, which stand at bit 4 hi of each half of the word.
+// of row g stand above its main bits, those of row g + 8 below.
 HEADRACE_BOTH constexpr int extra_rotation(int bits, int half, int u, int s) {
-  return bits == 5 ? 8 * half + 2 * u + s : 8 * u + 2 * s;
+  return bits == 5 ? 8 * half + 4 * u + 2 * s : 8 * u + 4 * s;
 }
 HEADRACE_BOTH constexpr BitPlace extra_place(int bits, const Place& p) {
-  const int word = bits == 5 ? p.lane : p.lane * 2 + p.half;
-  return {word, (4 + 4 * p.hi + 16 * p.b + extra_rotation(bits, p.half, p.u, p.s)) % 32};
+  const int word = bits == 5 ? p.lane : p.lane * 2 + p.half, first = p.hi == 0 ? 4 : 8 - bits;
+  return {word, (first + 16 * p.b + extra_rotation(bits, p.half, p.u, p.s)) % 32};
 }
 
 HEADRACE_BOTH constexpr uint32_t rotate_right(uint32_t word, int by) {
   return by == 0 ? word : word >> by | word << (32 - by);
 }
 
-// Two weights' q (b = 0 and 1) as the two halves of a word: q << 4 hi where the bits are in nibbles, else q. `main` and
-// `extra` are the words that hold them.
+// By how many bits a weight of row g + 8 is shifted to the left in pair_of().
+HEADRACE_BOTH constexpr int pair_shift(int bits) { return 8 - bits; }
+
+// Two weights' q (b = 0 and 1) as the two halves of a word, each below 256: q, and q << pair_shift() in rows g + 8.
+// `main` and `extra` are the words that hold them.
 template <int kBits>
 HEADRACE_BOTH constexpr uint32_t pair_of(uint32_t main, uint32_t extra, int half, int u, int s, int hi) {
   const uint32_t v = s == 0 ? main : main >> 8;
   if constexpr (kBits == 8) return v & 0x00ff00ffu;
-  const uint32_t low = v & (hi == 0 ? 0x000f000fu : 0x00f000f0u);
-  if constexpr (kBits == 4) return low;
-  constexpr uint32_t kMask = kBits == 5 ? 0x00100010u : 0x00300030u;
-  return low | (rotate_right(extra, extra_rotation(kBits, half, u, s)) & (hi == 0 ? kMask : kMask << 4));
+  const uint32_t mask = hi == 0 ? 0x000f000fu : 0x00f000f0u;
+  if constexpr (kBits == 4) return v & mask;
+  constexpr uint32_t kLow = kBits == 5 ? 0x001f001fu : 0x003f003fu, kHigh = kBits == 5 ? 0x00f800f8u : 0x00fc00fcu;
+  const uint32_t rotated = rotate_right(extra, extra_rotation(kBits, half, u, s));
+  return ((v & mask) | (rotated & ~mask)) & (hi == 0 ? kLow : kHigh);
 }
 
 // ---- The place of a scale in its record ----------------------------------------------------------------------------

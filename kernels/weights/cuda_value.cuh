@@ -19,7 +19,7 @@ __device__ inline float packed_weight(WeightType type, const void* data, int64_t
   const char* const tile = static_cast<const char*>(data) + row / kTileRows * planes.bytes;
   const int in_tile = static_cast<int>(row % kTileRows), in_step = static_cast<int>(col % kStepCols);
   const int64_t step = col / kStepCols;
-  const Place p = place_of(in_tile, in_step);
+  const Place p = place_of(kind.bits, in_tile, in_step);
   const BitPlace main = main_place(kind.bits, p);
   uint32_t q = reinterpret_cast<const uint32_t*>(tile + step * main_step_bytes(kind.bits))[main.word] >> main.bit &
                (kind.bits == 8 ? 0xffu : 0xfu);
@@ -27,7 +27,7 @@ __device__ inline float packed_weight(WeightType type, const void* data, int64_t
     const BitPlace extra = extra_place(kind.bits, p);
     const uint32_t word =
         reinterpret_cast<const uint32_t*>(tile + planes.extra + step * extra_step_bytes(kind.bits))[extra.word];
-    q |= (__funnelshift_r(word, word, extra.bit) & (kind.bits == 5 ? 1u : 3u)) << 4;
+    q = join_bits(kind.bits, p.hi, q, __funnelshift_r(word, word, extra.bit) & (kind.bits == 5 ? 1u : 3u));
   }
   const auto* const record =
       reinterpret_cast<const uint32_t*>(tile + planes.scales + col / kRecordCols * record_bytes(kind.scales));

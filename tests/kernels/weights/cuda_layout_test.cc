@@ -36,13 +36,14 @@ Step pack_step(int bits, const std::vector<unsigned>& q) {
   for (int row = 0; row < kTileRows; ++row) {
     for (int col = 0; col < kStepCols; ++col) {
       const unsigned value = q[static_cast<size_t>(row * kStepCols + col)];
-      const Place place = kernels::cuda::place_of(row, col);
+      const Place place = kernels::cuda::place_of(bits, row, col);
       const BitPlace main = kernels::cuda::main_place(bits, place);
-      step.main.at(static_cast<size_t>(main.word)) |= (bits == 8 ? value : value & 15) << main.bit;
+      step.main.at(static_cast<size_t>(main.word)) |= kernels::cuda::main_bits(bits, place.hi, value) << main.bit;
       if (bits != 5 && bits != 6) continue;
       const BitPlace extra = kernels::cuda::extra_place(bits, place);
       for (int i = 0; i < bits - 4; ++i) {
-        step.extra.at(static_cast<size_t>(extra.word)) |= (value >> (4 + i) & 1) << (extra.bit + i) % 32;
+        const unsigned bit = kernels::cuda::extra_bits(bits, place.hi, value) >> i & 1;
+        step.extra.at(static_cast<size_t>(extra.word)) |= bit << (extra.bit + i) % 32;
       }
     }
   }
@@ -62,11 +63,24 @@ void check_pairs() {
     const int extra = kBits == 5 ? lane : kBits == 6 ? lane * 2 + half : 0;
     const uint32_t pair = kernels::cuda::pair_of<kBits>(step.main[static_cast<size_t>(main)],
                                                         step.extra[static_cast<size_t>(extra)], half, u, s, hi);
-    const int row = lane / 4 + 8 * hi, col = 32 * half + lane % 4 * 8 + 4 * u + 2 * s;
-    const int up = kBits == 8 ? 0 : 4 * hi;
+    const int t = lane % 4, row = lane / 4 + 8 * hi;
+    const int col = 32 * half + (kBits == 6 ? 16 * u + 4 * t : 8 * t + 4 * u) + 2 * s;
+    const int up = hi == 0 ? 0 : kernels::cuda::pair_shift(kBits);
     for (int b = 0; b < 2; ++b) {
       ASSERT_EQ(pair >> 16 * b & 0xffff, q[static_cast<size_t>(row * kStepCols + col + b)] << up)
           << kBits << " bits, row " << row << " column " << col + b;
+    }
+  }
+}
+
+TEST(CudaWeightLayout, BitsAreJoined) {
+  for (const int bits : {5, 6}) {
+    for (unsigned q = 0; q < 1u << bits; ++q) {
+      for (const int hi : {0, 1}) {
+        ASSERT_EQ(kernels::cuda::join_bits(bits, hi, kernels::cuda::main_bits(bits, hi, q),
+                                           kernels::cuda::extra_bits(bits, hi, q)),
+                  q);
+      }
     }
   }
 }
@@ -107,7 +121,7 @@ Linear linear_of(WeightType type, const uint8_t* block, int i) {
   }
 }
 
-// One rounding, as the tensor cores' operand is made, gives the type's formula, which rounds twice.
+// One scale and one minimum, as the product's kernel has them, give the type's formula.
 TEST(CudaWeightLayout, OneFusedMultiplyIsTheFormula) {
   constexpr int64_t kBlocks = 64;
   for (const WeightType type : kQuantisedTypes) {
