@@ -97,6 +97,7 @@ SessionOptions session_options(const RunContext& context, const GenerateOptions&
   session.spill = options.spill;
   session.ring = options.ring;
   session.prefill_group = options.prefill_group;
+  session.remainders = options.remainders;
   return session;
 }
 

@@ -47,6 +47,12 @@ class PrefixFold {
   Stream& stream_;
 };
 
+// Of the segments before row `rows`, if the cache has remainders to it.
+std::span<const KvSegment> int8_copy(const KvRooms& kv, int64_t layer, int64_t rows) {
+  if (kv.cache.backing().remainders() == nullptr) return {};
+  return kv.partial->segments(layer, rows);
+}
+
 }  // namespace
 
 PassAttention::PassAttention(const SessionPlan& plan, const SessionBuffers& buffers, const KvRooms& kv)
@@ -92,10 +98,8 @@ void PassAttention::full_prefix(const PrefixAttentionParams& params, const Pass&
   if (streamer != nullptr && layer < cache.host_layers()) {
     fold.flush();  // they are not to wait for the link
     for (const Chunk& chunk : streamer->schedule().chunks) {
-      const std::byte* const base = streamer->next(compute_);
-      for (int64_t i = chunk.first_segment; i < chunk.last_segment; ++i) {
-        fold.add(cache.streamed_segment(base, chunk, i));
-      }
+      streamer->next(int8_copy(kv_, layer, cache.rows()), compute_);
+      for (int64_t i = chunk.first_segment; i < chunk.last_segment; ++i) fold.add(streamer->segment(i));
       fold.flush();
       streamer->done(compute_);
     }
