@@ -39,7 +39,7 @@ struct Args {
   std::vector<std::string> verify = {"full"}, intervals = {"auto"}, pending = {"auto"};
   std::vector<std::string> partial_kv = {"auto"};
   std::vector<int64_t> budgets = {kUsualBudget};
-  bool alone = false;
+  bool alone = false, whole_rows = false;
   std::vector<double> step_costs = {0, 0};
 };
 
@@ -66,6 +66,7 @@ void add_flags(CLI::App& app, Args& args) {
   app.add_option("--budget", args.budgets)->delimiter(',');
   app.add_option("--pending", args.pending)->delimiter(',');
   app.add_flag("--alone", args.alone);
+  app.add_flag("--whole-rows", args.whole_rows, "refreshes stream rows, not what an int8 copy lacks of them");
   app.add_option("--step-costs", args.step_costs)->delimiter(',')->expected(2);
 }
 
@@ -82,6 +83,7 @@ EngineOptions engine_options(const Args& args) {
   if (args.weights == "q8_0") options.weights = WeightPolicy::kQ8_0;
   if (args.weights == "q4_k") options.weights = WeightPolicy::kQ4K;
   if (args.cache_type == "int8") options.cache_type_k = options.cache_type_v = DType::kInt8;
+  if (args.whole_rows) options.remainders = false;
   options.draft.model = args.draft;
   const size_t comma = args.spec_type.find(',');
   options.draft.look_up = comma != std::string::npos;

@@ -26,4 +26,15 @@ uint64_t segments_bytes(const RowShape& shape, int64_t first, int64_t last) {
   return units * whole_pages(static_cast<uint64_t>(kSmallSegmentRows) * shape.bytes());
 }
 
+uint64_t segments_values(const RowShape& shape, int64_t first, int64_t last) {
+  CHECK(first <= last, first, " > ", last);
+  const int64_t rows = segments_capacity(last) - segments_capacity(first);
+  return 2 * static_cast<uint64_t>(rows * shape.kv_heads * shape.head_dim);
+}
+
+uint64_t remainders_bytes(const RowShape& shape, int64_t first, int64_t last) {
+  const uint64_t values = segments_values(shape, first, last);
+  return remainder_bytes(values, remainder_list_capacity(values));
+}
+
 }  // namespace headrace

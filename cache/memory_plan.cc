@@ -23,6 +23,22 @@ struct Shares {
   int64_t disk_units = 0;  // of the others, on disk
 };
 
+bool may_have_remainders(const PlanInput& in) {
+  return in.remainders && in.partial.copy == DType::kInt8 && in.rows.k_type == DType::kBF16 &&
+         in.rows.v_type == DType::kBF16 && in.rows.head_dim % 8 == 0;
+}
+
+// Of the segments that the prompt fills; those that are sealed later have none.
+void add_remainders(const PlanInput& in, MemoryPlan* plan) {
+  const int64_t end = segment_of(in.prompt_rows);
+  if (plan->host_layers == 0 || end <= plan->resident_segments) return;
+  plan->remainder_segments = end;
+  plan->remainder_layer_bytes = whole_pages(remainders_bytes(in.rows, plan->resident_segments, end));
+  plan->remainder_bytes = u(plan->host_layers) * plan->remainder_layer_bytes;
+  plan->remainder_lengths_bytes = whole_pages(u(plan->host_layers * plan->segments + 1) * sizeof(uint32_t));
+  plan->remainder_work_bytes = whole_pages(plan->ring_slot_bytes) + plan->remainder_lengths_bytes;
+}
+
 // The sizes of a plan with these shares.
 MemoryPlan plan_with(const PlanInput& in, Shares shares) {
   MemoryPlan plan;
@@ -58,6 +74,7 @@ MemoryPlan plan_with(const PlanInput& in, Shares shares) {
     plan.disk_slots = in.disk_slots > 0 ? in.disk_slots : kDefaultDiskSlots;
     plan.disk_slot_bytes = plan.placement.largest_unit_bytes();
   }
+  if (may_have_remainders(in)) add_remainders(in, &plan);
   return plan;
 }
 
@@ -74,9 +91,10 @@ MemoryPlan planned(const PlanInput& in, Shares shares) {
   MemoryPlan plan = plan_with(in, shares);
   const uint64_t lasting = whole_pages(plan.resident_bytes) + whole_pages(plan.tail_bytes) +
                            whole_pages(plan.pass_bytes) + whole_pages(plan.active_bytes) +
-                           whole_pages(plan.partial_bytes) + whole_pages(plan.index_bytes);
+                           whole_pages(plan.partial_bytes) + whole_pages(plan.index_bytes) + plan.remainder_work_bytes;
   plan.vram_bytes = lasting + std::max(prefill_bytes(in, plan), decode_bytes(in, plan));
-  plan.host_total_bytes = whole_pages(plan.host_bytes) + disk_ring_bytes(plan) + in.pinned_work_bytes;
+  plan.host_total_bytes = whole_pages(plan.host_bytes) + plan.remainder_bytes + plan.remainder_lengths_bytes +
+                          disk_ring_bytes(plan) + in.pinned_work_bytes;
   return plan;
 }
 
@@ -91,12 +109,14 @@ std::vector<PlanLine> lines_of(const PlanInput& in, const MemoryPlan& plan) {
        Tier::kVram, plan.resident_bytes},
       {share(plan.segments - plan.resident_segments - on_disk), Tier::kHost, plan.host_bytes},
       {share(on_disk), Tier::kDisk, plan.disk_bytes},
+      {"what the int8 copy lacks of these rows", Tier::kHost, plan.remainder_bytes + plan.remainder_lengths_bytes},
       {"KV cache, tail", Tier::kVram, plan.tail_bytes},
       {"KV cache, rows of one pass", Tier::kVram, plan.pass_bytes},
       {"KV cache, active segment", Tier::kVram, plan.active_bytes},
       {in.partial.copy ? str("partial KV: a copy of all rows in ", dtype_name(*in.partial.copy)) : "partial KV: blocks",
        Tier::kVram, plan.partial_bytes},
       {"block summaries", Tier::kVram, plan.index_bytes},
+      {"rows made of the copy and what it lacks", Tier::kVram, plan.remainder_work_bytes},
       {"prefill: a layer's buffer and work", Tier::kVram, prefill_bytes(in, plan)},
       {"decode: staging ring and work", Tier::kVram, decode_bytes(in, plan)},
       {"ring between disk and link", Tier::kHost, disk_ring_bytes(plan)},
@@ -160,7 +180,7 @@ int64_t most_resident(const PlanInput& in, int64_t segments) {
 }
 
 // The plan of the mode; if nothing fits, one that does not. The disk is used last.
-MemoryPlan best_plan(const PlanInput& in) {
+MemoryPlan best_placement(const PlanInput& in) {
   const int64_t segments = segments_for(in.context_rows);
   int64_t resident = in.mode == KvMode::kDevice ? segments : 0;
   if (in.mode == KvMode::kAuto) {
@@ -171,6 +191,17 @@ MemoryPlan best_plan(const PlanInput& in) {
     resident = in.disk_free > 0 ? std::max<int64_t>(0, most_resident(in, segments)) : 0;
   }
   return with_disk(in, resident);
+}
+
+// Remainders only where all fits in memory with them.
+MemoryPlan best_plan(const PlanInput& in) {
+  PlanInput without = in;
+  without.remainders = false;
+  if (!may_have_remainders(in)) return best_placement(without);
+  PlanInput memory = in;
+  memory.disk_free = 0;
+  MemoryPlan plan = best_placement(memory);
+  return fits(memory, plan) ? plan : best_placement(without);
 }
 
 }  // namespace

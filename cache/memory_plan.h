@@ -46,6 +46,9 @@ struct PlanInput {
   uint64_t pinned_work_bytes = 0;    // host copies of a step's inputs and results
   RingOptions ring{};
   int disk_slots = 0;  // of the pinned ring between disk and link; 0: the default
+  // Beside an int8 copy of bf16 rows, if host memory has room without a disk: what the copy lacks of the rows in host
+  // memory, so that a refresh streams half the bytes. Without such a copy it changes nothing.
+  bool remainders = false;
 };
 
 struct PlanLine {
@@ -67,7 +70,12 @@ struct MemoryPlan {
   uint64_t resident_bytes = 0, host_bytes = 0, disk_bytes = 0, active_bytes = 0, tail_bytes = 0, pass_bytes = 0,
            layer_buffer_bytes = 0;
   uint64_t stored_layer_bytes = 0;  // the layer that prefill builds in its stored types, too; 0: no type is low-bit
-  uint64_t partial_bytes = 0, index_bytes = 0;    // the partial KV, and the summaries of all blocks, if it has blocks
+  uint64_t partial_bytes = 0, index_bytes = 0;  // the partial KV, and the summaries of all blocks, if it has blocks
+  // Segments [resident_segments, remainder_segments) of the layers with rows in host memory have remainders there, too;
+  // 0: none. Their work memory is on the device: a slot's rows, and the lengths of all lists, which are also in host
+  // memory.
+  int64_t remainder_segments = 0;
+  uint64_t remainder_layer_bytes = 0, remainder_bytes = 0, remainder_work_bytes = 0, remainder_lengths_bytes = 0;
   std::vector<PlanLine> lines;                    // the numbers above with labels, for printing
   uint64_t vram_bytes = 0, host_total_bytes = 0;  // peaks
 

@@ -9,5 +9,7 @@ namespace headrace::kernels {
 HEADRACE_BODIES(quantise_rows, RowsParams)
 HEADRACE_BODIES(dequantise_rows, RowsParams)
 HEADRACE_BODIES(quantise_ring, QuantiseRingParams)
+HEADRACE_BODIES(encode_remainders, EncodeRemaindersParams)
+HEADRACE_BODIES(decode_remainders, DecodeRemaindersParams)
 
 }  // namespace headrace::kernels

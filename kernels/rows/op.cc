@@ -29,6 +29,16 @@ void check_rows(const RowsParams& p) {
   CHECK(p.count == 0 || (p.from.k != nullptr && p.from.v != nullptr && p.to.k != nullptr && p.to.v != nullptr));
 }
 
+void check_remainders(const KvSegment& exact, const KvSegment& rows, int64_t kv_heads, int64_t head_dim) {
+  CHECK(kv_heads > 0 && head_dim > 0 && head_dim % 8 == 0, "kv_heads=", kv_heads, " head_dim=", head_dim);
+  CHECK(exact.stride_rows > 0 && exact.stride_rows == rows.stride_rows, "stride_rows=", exact.stride_rows, " and ",
+        rows.stride_rows);
+  CHECK(kv_heads * exact.stride_rows * head_dim % kRemainderRun == 0, "kv_heads=", kv_heads,
+        " stride_rows=", exact.stride_rows, " head_dim=", head_dim);
+  CHECK(kv_heads * exact.stride_rows * head_dim <= INT32_MAX / 2, "stride_rows=", exact.stride_rows);
+  CHECK(exact.k != nullptr && exact.v != nullptr && rows.k != nullptr && rows.v != nullptr);
+}
+
 }  // namespace
 
 void quantise_rows(const RowsParams& params, Stream& stream) {
@@ -55,6 +65,23 @@ void quantise_ring(const QuantiseRingParams& params, Stream& stream) {
   if (params.count == 0 || params.layers == 0) return;
   CHECK(params.ring_k != nullptr && params.ring_v != nullptr && params.to_k != nullptr && params.to_v != nullptr);
   dispatch(kernels::cpu::quantise_ring, kernels::cuda::quantise_ring, params, stream);
+}
+
+void encode_remainders(const EncodeRemaindersParams& params, Stream& stream) {
+  check_remainders(params.exact, params.rows, params.kv_heads, params.head_dim);
+  CHECK(params.remainders != nullptr && params.listed != nullptr);
+  dispatch(kernels::cpu::encode_remainders, kernels::cuda::encode_remainders, params, stream);
+}
+
+void decode_remainders(const DecodeRemaindersParams& params, Stream& stream) {
+  CHECK(params.count >= 0 && params.count <= kMaxRemainderSegments, "count=", params.count);
+  for (int64_t i = 0; i < params.count; ++i) {
+    const DecodeRemaindersParams::Segment& segment = params.segments[i];
+    check_remainders(segment.exact, segment.rows, params.kv_heads, params.head_dim);
+    CHECK(segment.remainders != nullptr);
+  }
+  if (params.count == 0) return;
+  dispatch(kernels::cpu::decode_remainders, kernels::cuda::decode_remainders, params, stream);
 }
 
 }  // namespace headrace

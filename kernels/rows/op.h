@@ -56,4 +56,41 @@ struct QuantiseRingParams {
 };
 void quantise_ring(const QuantiseRingParams& params, Stream& stream);
 
+// ---- Remainders -----------------------------------------------------------------------------------------------------
+// What int8 rows lack of the bf16 rows that they were made from: with both, a segment has its exact bits again, in
+// about half the bytes. cache/base.h has the layout. With a magnitude's 15 bits as an integer, and `base` = those of
+// (|q| - 1/2) * scale (of scale / 2 if q = 0), rounded down to bf16, a value's byte is
+//   q != 0   its magnitude - base, in [0, 214]; its sign is q's
+//   q = 0    base - its magnitude, in [0, 125], or 126 if it is zero; plus 128 if it is negative
+//   255      any other value: its bits are in the list. Small ones for their row, those of a row whose scale is 0 or
+//   NaN
+//            (it counts as 0), and those of a row whose scale is a subnormal f16 too coarse for it
+// A run takes its places in the list in one piece, in any order of the runs; within a run they are in order of value.
+
+constexpr int64_t kMaxRemainderSegments = 16;  // decoded by one call
+
+// All stride_rows rows of a segment.
+struct EncodeRemaindersParams {
+  KvSegment exact;   // of bf16
+  KvSegment rows;    // of int8, as quantise_rows() made them of `exact`
+  void* remainders;  // remainder_bytes() with a full list, aligned to 16 bytes
+  uint32_t* listed;  // values that need the list: set to 0 before the call. More than its capacity: the segment
+                     // cannot be decoded
+  int64_t kv_heads, head_dim;  // REQUIRES: head_dim % 8 == 0; kv_heads * stride_rows * head_dim % kRemainderRun == 0
+};
+void encode_remainders(const EncodeRemaindersParams& params, Stream& stream);
+
+struct DecodeRemaindersParams {
+  struct Segment {
+    const void* remainders;  // as encoded; of the list no more than it has
+    KvSegment rows;          // of int8
+    KvSegment exact;         // is written: all stride_rows rows, of bf16
+  };
+  Segment segments[kMaxRemainderSegments];
+  int64_t count;
+  int64_t kv_heads, head_dim;  // as encoded
+};
+// The bits of the encoded rows.
+void decode_remainders(const DecodeRemaindersParams& params, Stream& stream);
+
 }  // namespace headrace

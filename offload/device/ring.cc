@@ -30,13 +30,21 @@ std::byte* StagingRing::slot_data(uint64_t number) const {
 }
 
 void StagingRing::fill(uint64_t number, const void* src, uint64_t bytes, Stream& copy, TraceName what) {
+  const Part part{.offset = 0, .src = src, .bytes = bytes};
+  fill(number, std::span(&part, 1), copy, what);
+}
+
+void StagingRing::fill(uint64_t number, std::span<const Part> parts, Stream& copy, TraceName what) {
   CHECK(number == filled_, "fill ", number, " where ", filled_.load(), " is next");
   CHECK(filled_ - released_ < slots_.size(), "fill ", number, ": all ", slots_.size(), " slots are taken, ",
         released_.load(), " is to be released next");
-  CHECK(bytes <= slot_bytes_, "bytes=", bytes, " slot_bytes=", slot_bytes_);
   Slot& slot = slots_[number % slots_.size()];
   copy.wait(*slot.released);
-  copy.copy(slot_data(number), src, bytes, Link::kHostToDevice, what);
+  for (const Part& part : parts) {
+    CHECK(part.bytes <= slot_bytes_ && part.offset <= slot_bytes_ - part.bytes, "offset=", part.offset,
+          " bytes=", part.bytes, " slot_bytes=", slot_bytes_);
+    copy.copy(slot_data(number) + part.offset, part.src, part.bytes, Link::kHostToDevice, what);
+  }
   copy.record(*slot.ready);
   ++filled_;
 }

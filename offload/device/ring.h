@@ -26,6 +26,13 @@ class StagingRing {
   // Enqueues on `copy`: wait until the slot's previous use is released, copy `bytes` from pinned memory, mark the slot
   // ready.
   void fill(uint64_t number, const void* src, uint64_t bytes, Stream& copy, TraceName what = {});
+  // The same of several parts of the slot.
+  struct Part {
+    uint64_t offset;
+    const void* src;
+    uint64_t bytes;
+  };
+  void fill(uint64_t number, std::span<const Part> parts, Stream& copy, TraceName what = {});
   // Makes `compute` wait for fill `number`; returns the address of its bytes.
   const std::byte* acquire(uint64_t number, Stream& compute);
   // No later work on `compute` reads the slot.

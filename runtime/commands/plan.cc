@@ -181,7 +181,9 @@ void Planner::need(KvMode kv, uint64_t* vram_bytes, uint64_t* host_bytes) const 
     const RunPlan plan = plan_on(endless, kv);
     *vram_bytes = plan.memory.vram_bytes + whole_pages(plan.weights_bytes) + whole_pages(plan.draft_weights_bytes) +
                   dry_run_.taken_bytes;
-    *host_bytes = plan.memory.host_total_bytes;
+    // What a run leaves out where it does not fit.
+    *vram_bytes -= plan.memory.remainder_work_bytes;
+    *host_bytes = plan.memory.host_total_bytes - plan.memory.remainder_bytes - plan.memory.remainder_lengths_bytes;
   } catch (const Error&) {
   }
 }

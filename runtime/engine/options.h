@@ -42,6 +42,7 @@ struct EngineOptions {
   bool use_chat_template = true;   // --no-chat-template
   bool want_tokenizer = true;      // false: prompts come as ids (tests, benches)
   RingOptions ring{};
+  std::optional<bool> remainders{};   // SessionOptions; for tests and benches
   int64_t prefill_group = 0;          // rows of a prefill product; 0: the backend's
   DraftOptions draft{};               // --spec-type, -md, --tree, --draft-*
   PrefixCacheOptions prefix_cache{};  // --prefix-cache; no folder: none

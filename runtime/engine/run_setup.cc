@@ -103,6 +103,7 @@ SessionOptions session_options(const RunContext& context, const GenerateOptions&
   session.ring = options.ring;
   session.prefill_group = options.prefill_group;
   session.log_probs = log_probs_of(context, run);
+  session.remainders = options.remainders;
   return session;
 }
 

@@ -35,6 +35,9 @@ KvBacking::KvBacking(Device& device, const RowShape& shape, const MemoryPlan& pl
       disk_(make_disk(device, shape, plan, options.spill)) {
   const uint64_t piece_bytes = host_piece_bytes(plan, options.host_piece_bytes);
   host_memory_ = BackgroundPinnedBuffer(device, plan.host_bytes, piece_bytes, "the KV cache in host memory");
+  if (plan.remainder_segments > 0) {
+    remainders_ = std::make_unique<RowRemainders>(device, shape, plan, options.host_piece_bytes);
+  }
   built_ = device.make_event();
   offloaded_ = device.make_event();
   out_ = device.make_stream("rows out", StreamRole::kCopy);
@@ -43,7 +46,8 @@ KvBacking::KvBacking(Device& device, const RowShape& shape, const MemoryPlan& pl
 KvBacking::~KvBacking() = default;
 
 uint64_t KvBacking::pinned_bytes(const MemoryPlan& plan) {
-  return whole_pages(plan.host_bytes) + u(plan.disk_slots) * whole_pages(plan.disk_slot_bytes);
+  return whole_pages(plan.host_bytes) + RowRemainders::pinned_bytes(plan) +
+         u(plan.disk_slots) * whole_pages(plan.disk_slot_bytes);
 }
 
 std::byte* KvBacking::host_data(int64_t layer) { return host_memory_.at(u(layer) * placement_.host_bytes()); }
@@ -82,9 +86,29 @@ void KvBacking::begin_reads(const StreamSchedule& schedule) {
   if (!spans.empty()) disk_->begin_reads(std::move(spans));
 }
 
+std::vector<StagingRing::Part> KvBacking::parts(int64_t layer, const Chunk& chunk) {
+  const std::byte* const rows = host_data(layer) + chunk.offset_bytes;
+  std::vector<StagingRing::Part> parts;
+  bool whole = false;  // the last part is rows
+  for (int64_t i = chunk.first_segment; i < chunk.last_segment; ++i) {
+    const uint64_t offset = segments_bytes(shape_, chunk.first_segment, i), bytes = segments_bytes(shape_, i, i + 1);
+    if (remainders_ && remainders_->has(layer, i)) {
+      const std::span<const std::byte> data = remainders_->of(layer, i);
+      parts.push_back({.offset = offset, .src = data.data(), .bytes = data.size()});
+      whole = false;
+    } else if (whole) {
+      parts.back().bytes += bytes;
+    } else {
+      parts.push_back({.offset = offset, .src = rows + offset, .bytes = bytes});
+      whole = true;
+    }
+  }
+  return parts;
+}
+
 bool KvBacking::fetch(int64_t layer, const Chunk& chunk, uint64_t number, StagingRing& ring, Stream& in) {
   if (chunk.tier == Tier::kHost) {
-    ring.fill(number, host_data(layer) + chunk.offset_bytes, chunk.bytes, in, {"layer", layer});
+    ring.fill(number, parts(layer, chunk), in, {"layer", layer});
     return true;
   }
   const std::byte* const data = disk_->take();

@@ -17,6 +17,7 @@
 #include "offload/device/device.h"
 #include "offload/device/ring.h"
 #include "offload/spill/spill_file.h"
+#include "runtime/kv/row_remainders.h"
 #include "runtime/kv/spill_options.h"
 
 namespace headrace {
@@ -52,7 +53,7 @@ class KvBacking {
   void finish_writes() {
     if (disk_) disk_->finish_writes();
   }
-  // Blocks until all host memory is pinned, and rethrows its errors.
+  // Blocks until the rows' host memory is pinned, and rethrows its errors.
   void wait_for_host_memory() { host_memory_.wait(); }
   // Whether a segment in [first, end) is on disk.
   bool on_disk(int64_t first, int64_t end) const;
@@ -66,7 +67,8 @@ class KvBacking {
   // Starts reading the schedule's chunks from disk, layer after layer, repeatedly. REQUIRES: nothing is being
   // offloaded.
   void begin_reads(const StreamSchedule& schedule);
-  // Fetches a chunk into fill `number` of the ring, on `in`. Chunks on disk arrive in the order of the schedule; blocks
+  // Fetches a chunk into fill `number` of the ring, on `in`: each segment at its place, its remainders if it has some,
+  // else its rows. Chunks on disk arrive in the order of the schedule; blocks
   // until the next one has been read. False: the reads were stopped.
   bool fetch(int64_t layer, const Chunk& chunk, uint64_t number, StagingRing& ring, Stream& in);
   // Copies the chunks of a layer, all of a run of its segments, to where they begin, in device memory. Called for layer
@@ -83,17 +85,20 @@ class KvBacking {
 
   // Throws earlier failures; never blocks.
   void check();
-  SpillFile* disk() { return disk_.get(); }  // null: no disk tier
+  SpillFile* disk() { return disk_.get(); }                  // null: no disk tier
+  RowRemainders* remainders() { return remainders_.get(); }  // null: all rows are streamed as they are
   const BackgroundPinnedBuffer& host_memory() const { return host_memory_; }
 
  private:
-  std::byte* host_data(int64_t layer);  // blocks until the layer's piece is pinned
+  std::byte* host_data(int64_t layer);                                      // blocks until the layer's piece is pinned
+  std::vector<StagingRing::Part> parts(int64_t layer, const Chunk& chunk);  // REQUIRES: in host memory
 
   const RowShape shape_;
   const int64_t layers_;
   const SegmentPlacement placement_;
   BackgroundPinnedBuffer host_memory_;
   std::unique_ptr<SpillFile> disk_;
+  std::unique_ptr<RowRemainders> remainders_;
   bool bringing_ = false;  // the disk reads for bring()
   std::unique_ptr<Event> built_, offloaded_;
   std::unique_ptr<Stream> out_;  // last: it drains before the memory is freed

@@ -71,11 +71,6 @@ KvSegment KvCache::active_segment(int64_t layer) const {
   return segment_view(shape_, active_data(layer), sealed_segments());
 }
 
-KvSegment KvCache::streamed_segment(const std::byte* base, const Chunk& chunk, int64_t index) const {
-  CHECK(index >= chunk.first_segment && index < chunk.last_segment);
-  return segment_view(shape_, base + segments_bytes(shape_, chunk.first_segment, index), index);
-}
-
 KvRows KvCache::pass_destination(int64_t layer, const int32_t* first) const {
   const TailViews views = tail(layer);
   return {.k = const_cast<void*>(views.pass_k),
@@ -101,6 +96,7 @@ void KvCache::keep(int64_t kept) {
   CHECK(kept <= rows_, "kept=", kept, " of ", rows_);
   backing_->out().synchronize();
   backing_->finish_writes();
+  if (RowRemainders* const remainders = backing_->remainders()) remainders->drop_from(segment_of(kept));
   rows_ = kept;
   pending_ = 0;
 }
@@ -164,6 +160,7 @@ void KvCache::store_layer(int64_t layer, const BuiltRows& built_rows, const Buil
   }
   if (layer < host_layers_) open_[u(layer)] = active;
   fill_ring(layer, built_rows, built.exact);
+  encode_remainders(layer, active, built);
   for (const Chunk& chunk : leaving) {  // last: they may wait for the disk
     if (chunk.tier == Tier::kDisk) backing_->offload_chunk(layer, chunk, chunk_data(chunk));
   }
@@ -181,6 +178,17 @@ std::vector<Chunk> KvCache::backed_chunks(int64_t first, int64_t end) const {
   front.offset_bytes += before;
   front.bytes -= before;
   return chunks;
+}
+
+// Of the full segments before `end` in host memory: those that an earlier run has sealed, too.
+void KvCache::encode_remainders(int64_t layer, int64_t end, const BuiltLayer& built) {
+  RowRemainders* const remainders = backing_->remainders();
+  if (remainders == nullptr || built.copy.empty() || layer >= host_layers_) return;
+  for (int64_t i = resident_; i < end; ++i) {
+    if (placement().tier(i) != Tier::kHost || !remainders->wants(layer, i)) continue;
+    remainders->encode(layer, i, segment_view(shape_, built.exact + segments_bytes(shape_, 0, i), i), built.copy[u(i)],
+                       backing_->out());
+  }
 }
 
 // Copies the last rows of a layer to the ring; they are in at most two segments.
@@ -224,6 +232,7 @@ KvCache::StoredSegment KvCache::stored_segment(int64_t layer, int64_t index, int
 
 void KvCache::finish_prefill(int64_t rows) {
   backing_->end_bringing(backing_->out());
+  if (RowRemainders* const remainders = backing_->remainders()) remainders->finish_encoding(backing_->out());
   backing_->mark_offloaded();
   backing_->out().synchronize();
   backing_->finish_writes();

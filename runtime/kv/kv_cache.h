@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "cache/layout.h"
@@ -46,6 +47,7 @@ class KvCache {
   // the same memory if no type is low-bit.
   struct BuiltLayer {
     const std::byte *stored, *exact;
+    std::span<const KvSegment> copy{};  // the rows in int8, to encode the backing's remainders; empty: none are
   };
   // The rows of `layer` are complete once `compute` has run so far. Enqueues the copies to their tiers, and records
   // `copied` after the last read of `built`. Rows [0, kept) are there already.
@@ -79,8 +81,6 @@ class KvCache {
   // Segments [first, last) of a layer on the device, as attention reads them: resident ones, or the active one.
   KvSegment resident_segment(int64_t layer, int64_t index) const;
   KvSegment active_segment(int64_t layer) const;
-  // A segment inside a chunk that was streamed to `base`.
-  KvSegment streamed_segment(const std::byte* base, const Chunk& chunk, int64_t index) const;
   struct TailViews {
     const void *ring_k, *ring_v, *pass_k, *pass_v;
   };
@@ -111,6 +111,7 @@ class KvCache {
  private:
   std::byte* resident_data(int64_t layer, int64_t index) const;
   std::byte* active_data(int64_t layer) const;  // the active segment, resident or not
+  void encode_remainders(int64_t layer, int64_t end, const BuiltLayer& built);
   void fill_ring(int64_t layer, const BuiltRows& built, const std::byte* exact);
   void append_inside(const int32_t* source, int64_t count, Stream& compute);
   struct CommitTo;

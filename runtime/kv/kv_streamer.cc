@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "offload/host/start_thread.h"
+#include "runtime/kv/kv_cache.h"
 
 namespace headrace {
 
@@ -54,13 +55,26 @@ bool KvStreamer::fill(uint64_t number) {
   return backing_.fetch(layer, *chunk, number, ring_, *in_);
 }
 
-const std::byte* KvStreamer::next(Stream& compute) {
+void KvStreamer::next(std::span<const KvSegment> copy, Stream& compute) {
   if (from_disk()) {
     const MutexLock lock(mutex_);
     while (taken_ >= thread_filled_ && error_ == nullptr) moved_.wait(mutex_);
     if (taken_ >= thread_filled_) std::rethrow_exception(error_);
   }
-  return ring_.acquire(taken_, compute);
+  slot_ = ring_.acquire(taken_, compute);
+  const RowRemainders* const remainders = backing_.remainders();
+  if (remainders == nullptr) return;
+  const auto [layer, chunk] = place(taken_);
+  made_ = remainders->decode(layer, *chunk, slot_, copy, compute);
+}
+
+KvSegment KvStreamer::segment(int64_t index) const {
+  const auto [layer, chunk] = place(taken_);
+  CHECK(index >= chunk->first_segment && index < chunk->last_segment);
+  const RowRemainders* const remainders = backing_.remainders();
+  const bool made = remainders != nullptr && remainders->has(layer, index);
+  const uint64_t offset = segments_bytes(backing_.shape(), chunk->first_segment, index);
+  return segment_view(backing_.shape(), (made ? made_ : slot_) + offset, index);
 }
 
 void KvStreamer::done(Stream& compute) {

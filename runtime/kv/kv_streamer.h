@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <span>
 #include <thread>
 
 #include "cache/stream_schedule.h"
@@ -29,9 +30,12 @@ class KvStreamer {
   void begin_step(int64_t sealed_segments);
   const StreamSchedule& schedule() const { return schedule_; }
 
-  // The next chunk in order: layer 0's chunks, then layer 1's, …. `compute` waits for its bytes. Throws Error(kStorage)
-  // if they could not be read.
-  const std::byte* next(Stream& compute);
+  // The next chunk in order: layer 0's chunks, then layer 1's, …. `compute` waits for its bytes, and makes the rows of
+  // segments that arrive as remainders. `copy`: the layer's rows in int8, if the backing has remainders. Throws
+  // Error(kStorage) if the bytes could not be read.
+  void next(std::span<const KvSegment> copy, Stream& compute);
+  // A segment of that chunk, until done().
+  KvSegment segment(int64_t index) const;
   // All readers of the chunk are enqueued on `compute`; its slot is refilled after them.
   void done(Stream& compute);
   // Drops what was fetched ahead, so that nothing reads the backing; the next step starts over. REQUIRES: done() was
@@ -59,7 +63,8 @@ class KvStreamer {
   int64_t sealed_segments_ = -1;  // for which schedule_ was planned
   StagingRing ring_;
   std::unique_ptr<Stream> in_;
-  uint64_t filled_ = 0, taken_ = 0;  // chunks since the schedule last changed
+  uint64_t filled_ = 0, taken_ = 0;                    // chunks since the schedule last changed
+  const std::byte *slot_ = nullptr, *made_ = nullptr;  // of the chunk in use: as it arrived, and rows that were made
 
   Mutex mutex_;
   CondVar wake_, moved_;  // for the thread; for those that wait for it

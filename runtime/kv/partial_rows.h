@@ -55,6 +55,9 @@ class PartialRows {
   // as many runs read the same ones.
   virtual std::span<const KvSegment> segments(int64_t layer, int64_t deepest) const = 0;
   virtual int64_t slot_of(int64_t position) const = 0;
+
+  // The cache's segments in a copy of all rows, whole; none if it is no copy.
+  virtual std::span<const KvSegment> copy(int64_t /*layer*/) const { return {}; }
 };
 
 }  // namespace headrace

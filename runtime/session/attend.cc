@@ -98,10 +98,8 @@ void PassAttention::full_prefix(const PrefixAttentionParams& params, const Pass&
     fold.flush();  // they are not to wait for the link
     fold.follow();
     for (const Chunk& chunk : streamer->schedule().chunks) {
-      const std::byte* const base = streamer->next(compute_);
-      for (int64_t i = chunk.first_segment; i < chunk.last_segment; ++i) {
-        fold.add(cache.streamed_segment(base, chunk, i));
-      }
+      streamer->next(partial != nullptr ? partial->copy(layer) : std::span<const KvSegment>(), compute_);
+      for (int64_t i = chunk.first_segment; i < chunk.last_segment; ++i) fold.add(streamer->segment(i));
       fold.flush();
       streamer->done(compute_);
     }

@@ -293,6 +293,7 @@ PlanInput SessionLayout::plan_input() const {
     input.pinned_work_bytes += draft.pinned_bytes;
   }
   if (partial_on()) input.partial = options_.partial.shape;
+  input.remainders = options_.remainders.value_or(device_.backend() == Backend::kCuda);
   input.ring = options_.ring;
   return input;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "cache/memory_plan.h"
@@ -45,9 +46,12 @@ struct SessionOptions {
   int64_t grow_rows = 0;                   // most nodes that one call of grow() computes; 0: it is not called
   int64_t drawn_rows = kDrawnRows;         // more: for tests that read the logits of all rows
   PartialOptions partial{};                // off: every step reads the full KV
-  PrefixRun* prefix = nullptr;             // saved prefixes to read and to save; outlives the session
-  Draft* draft = nullptr;                  // gets the target's states, and is part of the plan; outlives the session
-  PromptScores* scores = nullptr;          // filled by prefill, which then computes every row; outlives the session
+  // Beside an int8 copy, stream what it lacks of the rows in the place of the rows; none: on a GPU alone. For tests and
+  // benches.
+  std::optional<bool> remainders{};
+  PrefixRun* prefix = nullptr;     // saved prefixes to read and to save; outlives the session
+  Draft* draft = nullptr;          // gets the target's states, and is part of the plan; outlives the session
+  PromptScores* scores = nullptr;  // filled by prefill, which then computes every row; outlives the session
 
   bool partial_on() const { return partial.shape.serves(context_tokens); }  // else every step reads all rows
   int64_t prefill_rows(Backend backend) const;                              // of a prefill product

@@ -199,6 +199,7 @@ bool Prefill::layers() {
       group_rows({.layer = layer, .weights = weights, .first = first, .rows = rows}, *left);
       go_on = pace.group(saved + (layer * (prompt - saved) + first - saved + rows) / layer_count);
     }
+    KvCache::BuiltLayer built{.stored = work_.stored_layer, .exact = work_.layer_buffer};
     if (partial_ != nullptr && go_on) {
       int64_t scoring = partial_->selects() ? prompt_scoring_rows(prompt, group) : 0;
       if (shift > 0) scoring = std::min(scoring, rows);
@@ -206,9 +207,10 @@ bool Prefill::layers() {
       const std::span<const KvSegment> segments = work_.host_segments.subspan(static_cast<size_t>(first_segment(layer)),
                                                                               static_cast<size_t>(work_.segment_count));
       partial_->fill_layer(layer, prompt, segments, scoring_queries(layout_, work_.layer, rows, scoring), compute_);
+      built.copy = partial_->copy(layer);
     }
     if (prefix != nullptr) left = layout_.device().make_event();  // the saver waits for one event per layer
-    cache_.store_layer(layer, {.end = prompt, .kept = options_.kept_rows}, built(), compute_, *left);
+    cache_.store_layer(layer, {.end = prompt, .kept = options_.kept_rows}, built, compute_, *left);
     if (prefix != nullptr && go_on) prefix->layer_stored(layer, cache_, work_.stored_layer, left);
   }
   compute_.synchronize();

@@ -59,7 +59,6 @@ class Prefill {
   std::byte* stored_segment(int64_t index) const;
   void build_rows(const Pass& pass, const Group& group);
   void restore_saved_rows();
-  KvCache::BuiltLayer built() const { return {.stored = work_.stored_layer, .exact = work_.layer_buffer}; }
 
   const SessionLayout& layout_;
   const SessionOptions& options_;

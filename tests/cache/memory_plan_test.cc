@@ -118,6 +118,68 @@ TEST(Planner, ACopyOfAllRowsIsCounted) {
   }
 }
 
+PlanInput with_remainders() {
+  PlanInput in = llama_8b(61440, 61696);
+  in.mode = KvMode::kHost;
+  in.partial.copy = DType::kInt8;
+  in.remainders = true;
+  return in;
+}
+
+// What the copy lacks takes host memory that is free, to the page, and never what rows need.
+TEST(Planner, RemaindersTakeHostMemoryThatIsFree) {
+  PlanInput in = with_remainders();
+  const MemoryPlan plan = make_plan(in);
+  in.remainders = false;
+  const MemoryPlan without = make_plan(in);
+  in.remainders = true;
+  EXPECT_EQ(without.remainder_segments, 0);
+  EXPECT_EQ(plan.remainder_segments, segment_of(61440));
+  EXPECT_EQ(plan.remainder_bytes, 32 * whole_pages(remainders_bytes(in.rows, 0, plan.remainder_segments)));
+  const double share = static_cast<double>(plan.remainder_bytes) /
+                       static_cast<double>(32 * segments_bytes(in.rows, 0, plan.remainder_segments));
+  EXPECT_NEAR(share, (1 + 1.0 / 256 + 1.0 / 8) / 2, 1e-5);
+  EXPECT_EQ(plan.remainder_lengths_bytes, 2 * kPageBytes);
+  EXPECT_EQ(plan.vram_bytes, without.vram_bytes + plan.ring_slot_bytes + plan.remainder_lengths_bytes);
+  EXPECT_EQ(plan.host_total_bytes, without.host_total_bytes + plan.remainder_bytes + plan.remainder_lengths_bytes);
+  EXPECT_NE(plan.to_string().find("what the int8 copy lacks of these rows"), std::string::npos) << plan.to_string();
+  in.host_free = plan.host_total_bytes;
+  in.vram_free = plan.vram_bytes;
+  EXPECT_GT(make_plan(in).remainder_bytes, 0u);
+  in.host_free -= kPageBytes;
+  EXPECT_EQ(make_plan(in).to_string(), without.to_string());
+  in.host_free += kPageBytes;
+  in.vram_free -= kPageBytes;
+  EXPECT_EQ(make_plan(in).to_string(), without.to_string());
+}
+
+TEST(Planner, RemaindersAreThoseOfRowsInHostMemory) {
+  PlanInput in = with_remainders();
+  in.mode = KvMode::kAuto;
+  EXPECT_EQ(make_plan(in).remainder_bytes, 0u) << "all rows are resident";
+  in.vram_free = 9 * kGiB;
+  const MemoryPlan mixed = make_plan(in);
+  EXPECT_GT(mixed.resident_segments, 0);
+  EXPECT_EQ(mixed.remainder_layer_bytes,
+            whole_pages(remainders_bytes(in.rows, mixed.resident_segments, segment_of(61440))));
+  in.mode = KvMode::kHost;
+  in.last_layer_resident = true;
+  EXPECT_EQ(make_plan(in).remainder_bytes, 31 * make_plan(in).remainder_layer_bytes);
+  in.host_free = 4 * kGiB;
+  in.disk_free = 64 * kGiB;
+  const MemoryPlan spilled = make_plan(in);
+  EXPECT_GT(spilled.disk_bytes, 0u);
+  EXPECT_EQ(spilled.remainder_bytes, 0u) << "rows come before remainders";
+  for (const DType type : {DType::kF16, DType::kInt8}) {
+    in = with_remainders();
+    in.rows.v_type = type;
+    EXPECT_EQ(make_plan(in).remainder_bytes, 0u) << dtype_name(type);
+  }
+  in = with_remainders();
+  in.prompt_rows = 500;
+  EXPECT_EQ(make_plan(in).remainder_bytes, 0u) << "the prompt fills no segment";
+}
+
 // A draft reads the last layer: it stays as a whole, the others' share is the mode's, and the sums add up.
 TEST(Planner, TheLastLayerStaysWhereADraftReadsIt) {
   PlanInput in = llama_8b(61440, 61696);
