@@ -266,14 +266,25 @@ __device__ inline void sum_part(const PackedProduct& p, const PackedPart& part, 
   const XSource<Shape> x(p, thread, x_shared);
   auto* const scales = reinterpret_cast<float4*>(shared + x_bytes<Shape>(p) + warp * kTiles * Shape::kScaleBytes);
 
-  // At the run's first step and record, then further on with them.
-  TileSource<kBits> sources[kTiles];
+  // At the run's first step and record, then further on with them. Packed tiles of a warp are as far apart in memory as
+  // they are large; the last ones may be one and the same.
+  constexpr int kSources = kBits == 16 ? kTiles : 1;
+  TileSource<kBits> sources[kSources];
 #pragma unroll
-  for (int m = 0; m < kTiles; ++m) {
+  for (int m = 0; m < kSources; ++m) {
     sources[m] = TileSource<kBits>(part, kind, planes, min(first_tile + m, last_tile), p.k, lane);
     sources[m].advance(record_begin * kStepsARecord);
     sources[m].scales += static_cast<int64_t>(record_begin) * record_bytes(kScales);
   }
+  const int64_t tile_bytes = kTiles > 1 && first_tile < last_tile ? planes.bytes : 0;
+  static_assert(kTiles <= 2);
+  const auto load_tile = [&](int m, int step, RawStep<kBits>& to) {
+    if constexpr (kBits == 16) return sources[m].load(step, policy, to);
+    TileSource<kBits> tile = sources[0];
+    if (m > 0) tile.main += tile_bytes;
+    if (m > 0) tile.extra += tile_bytes;
+    tile.load(step, policy, to);
+  };
 
   RawStep<kBits> raw[kTiles][kDepth] = {};
   RawScales raw_scales[kTiles];
@@ -281,9 +292,9 @@ __device__ inline void sum_part(const PackedProduct& p, const PackedPart& part, 
   const auto fetch_scales = [&] {  // of the next record
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
-      raw_scales[m] = load_scales<kScales>(sources[m].scales, lane, policy);
-      sources[m].scales += record_bytes(kScales);
+      raw_scales[m] = load_scales<kScales>(sources[0].scales + (m > 0 ? tile_bytes : 0), lane, policy);
     }
+    sources[0].scales += record_bytes(kScales);
   };
   if (record_begin < record_end) {
     if constexpr (kBits != 16) fetch_scales();
@@ -291,7 +302,7 @@ __device__ inline void sum_part(const PackedProduct& p, const PackedPart& part, 
     for (int j = 0; j < kDepth; ++j) {
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
-        if (record_begin * kStepsARecord + j < load_end) sources[m].load(j, policy, raw[m][j]);
+        if (record_begin * kStepsARecord + j < load_end) load_tile(m, j, raw[m][j]);
       }
     }
   }
@@ -377,7 +388,7 @@ __device__ inline void sum_part(const PackedProduct& p, const PackedPart& part, 
             scale[m] = scales[m * kTileScales + scale_slot(2 * in_record + (kBits == 6 ? half : 0), lane / 4)];
           }
           fragments_of<kBits>(raw[m][j % kDepth], half, zero, a[m]);
-          if (half == 1 && step + kDepth < load_end) sources[m].load(j + kDepth, policy, raw[m][j % kDepth]);
+          if (half == 1 && step + kDepth < load_end) load_tile(m, j + kDepth, raw[m][j % kDepth]);
         }
 #pragma unroll
         for (int i = 0; i < Shape::kRowTiles; ++i) {
@@ -415,7 +426,7 @@ __device__ inline void sum_part(const PackedProduct& p, const PackedPart& part, 
       }
     }
 #pragma unroll
-    for (int m = 0; m < kTiles; ++m) sources[m].advance(kUnrolled);
+    for (int m = 0; m < kSources; ++m) sources[m].advance(kUnrolled);
   }
   if constexpr (!Shape::kWhole) wait_copies<0>();
 }

@@ -8,7 +8,7 @@ void packed_product_in_four(const PackedProduct& p, CudaStream& stream) {
   if (has_whole_x(p)) return launch_packed<PackedShape<1, 1, 2, 4, 0, 4, 2>>(p, stream);
   if (p.rows <= 8) return launch_packed<PackedShape<1, 1, 2, 4, 4, 4, 2>>(p, stream);
   if (p.rows <= 32) return launch_packed<PackedShape<2, 1, 2, 4, 4, 4, 2>>(p, stream);
-  if (p.rows <= 64) return launch_packed<PackedShape<4, 1, 2, 4, 3, 4, 1>>(p, stream);
+  if (p.rows <= 64) return launch_packed<PackedShape<4, 1, 2, 4, 3, 1, 2>>(p, stream);
   launch_packed<PackedShape<8, 2, 2, 4, 2, 1, 1>>(p, stream);
 }
 
