@@ -68,11 +68,6 @@ __device__ uint32_t half_of(const uint4& halves, int i) {
   const uint32_t word = i < 2 ? halves.x : i < 4 ? halves.y : i < 6 ? halves.z : halves.w;
   return i % 2 == 0 ? word & 0xffff : word >> 16;
 }
-__device__ void set_half(uint4& halves, int i, uint32_t value) {
-  uint32_t& word = i < 2 ? halves.x : i < 4 ? halves.y : i < 6 ? halves.z : halves.w;
-  word = i % 2 == 0 ? value : word | value << 16;
-}
-
 // The magnitude bits of (|q| - 1/2) * scale, of scale / 2 if q = 0. `magnitude`: |q|. 2^23 + |q| is the float whose low
 // bits are |q|; both operations are exact.
 __device__ uint32_t base_of(uint32_t magnitude, float scale) {
@@ -92,16 +87,56 @@ __device__ uint32_t encoded(uint32_t value, uint32_t q, uint32_t magnitude, floa
   return below >= 0 && below <= kMaxBelow ? static_cast<uint32_t>(below) | negative : kListed;
 }
 
-// REQUIRES: the value is not in the list.
-__device__ uint32_t decoded(uint32_t code, uint32_t q, uint32_t magnitude, float scale) {
-  const uint32_t base = base_of(magnitude, scale), low = code & 127;
-  const uint32_t small = low == kZero ? 0 : base - low;
-  return q != 0 ? (base + code) | (q & 128) << 8 : small | (code & 128) << 8;
+// 0xff where the byte's highest bit is set, else 0.
+__device__ uint32_t spread(uint32_t bytes) {  // __byte_perm() does not repeat signs
+  uint32_t spread;
+  asm("prmt.b32 %0, %1, 0, 0xba98;" : "=r"(spread) : "r"(bytes));
+  return spread;
 }
+
+// Four values of a row, with what their bytes say all at once.
+struct Four {
+  uint32_t magnitudes;    // |q|
+  uint32_t above, below;  // what is added to the base, and what is taken from it; 0 for other values
+  uint32_t signs;         // 128: negative
+  uint32_t others;        // 0xff: a zero or a value in the list
+
+  __device__ Four(uint32_t codes, uint32_t q) {
+    const uint32_t negative = spread(q), low = codes & 0x7f7f7f7f;
+    magnitudes = (q ^ negative) + (negative & 0x01010101);  // at most 127, so that nothing is carried
+    const uint32_t zero = ~spread(magnitudes + 0x7f7f7f7f);
+    const uint32_t not_listed = ((~codes & 0x7f7f7f7f) + 0x7f7f7f7f) | ~codes;
+    const uint32_t not_zero = (low ^ 0x01010101 * kZero) + 0x7f7f7f7f;
+    others = spread(~(not_listed & (not_zero | ~zero)));
+    above = codes & ~zero & ~others;
+    below = low & zero & ~others;
+    signs = (zero & codes) | (~zero & q);
+  }
+
+  // Values i and i + 1, i even, in the halves of a word.
+  __device__ uint32_t pair(int i, float scale) const {
+    const unsigned low = static_cast<unsigned>(i), bytes = 0x4040u | low | (low + 1) << 8;
+    const uint32_t base = __byte_perm(base_bits(i, scale), base_bits(i + 1, scale), 0x7632) & 0x7fff7fff;
+    const uint32_t sign = __byte_perm(signs, 0, 0x0404u | low << 4 | (low + 1) << 12) & 0x80008000;
+    return (base + __byte_perm(above, 0, bytes) - __byte_perm(below, 0, bytes)) | sign;
+  }
+
+ private:
+  __device__ uint32_t base_bits(int i, float scale) const {
+    const float q = __uint_as_float(__byte_perm(magnitudes, 0x4b000000u, 0x7440u | static_cast<unsigned>(i)));
+    return __float_as_uint(__fmaf_rn(q - 8388608.0f, scale, -0.5f * scale));
+  }
+};
 
 // How many of the bytes are kListed.
 __device__ uint32_t listed_in(const uint2& codes) {
   return static_cast<uint32_t>(__popc(__vcmpeq4(codes.x, 0xffffffff)) + __popc(__vcmpeq4(codes.y, 0xffffffff))) / 8;
+}
+
+// Bit i for byte i of eight, each 0 or 0xff.
+__device__ uint32_t one_bit_each(uint32_t low, uint32_t high) {
+  const auto four = [](uint32_t bytes) { return (bytes & 0x08040201) * 0x01010101 >> 24; };
+  return four(low) | four(high) << 4;
 }
 
 // The sum over lanes below this one; *all: over all lanes.
@@ -171,17 +206,14 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(const __grid_constant_
     const uint32_t listed = listed_in(codes[step]);
     uint32_t next = first + sum_below(listed, run.lane, &all);
     first += all;
-    const uint2 magnitudes = {__vabs4(values[step].x), __vabs4(values[step].y)};
     const float scale = run.scale(step);
-    uint4 exact = {0, 0, 0, 0};
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const uint32_t code = byte_of(codes[step], i);
-      uint32_t value = decoded(code, byte_of(values[step], i), byte_of(magnitudes, i), scale);
-      if (code == kListed) value = run.list[next++];
-      set_half(exact, i, value);
+    const Four low(codes[step].x, values[step].x), high(codes[step].y, values[step].y);
+    run.eight_exact(step) = {low.pair(0, scale), low.pair(2, scale), high.pair(0, scale), high.pair(2, scale)};
+    for (uint32_t others = one_bit_each(low.others, high.others); others != 0; others &= others - 1) {
+      const int i = __ffs(static_cast<int>(others)) - 1;
+      const uint32_t code = (i < 4 ? codes[step].x : codes[step].y) >> (8 * (i % 4)) & 0xff;
+      run.exact[run.place(step) + i] = code == kListed ? run.list[next++] : static_cast<uint16_t>((code & 128) << 8);
     }
-    run.eight_exact(step) = exact;
   }
 }
 
