@@ -1,25 +1,13 @@
 #include "runtime/server/feed.h"
 
-#include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
 #include <iterator>
 #include <utility>
 
+#include "runtime/server/eventfd.h"
+
 namespace headrace {
-namespace {
-
-int open_eventfd() {
-  const int descriptor = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (descriptor < 0) {
-    throw_error(ExitCode::kDoesNotFit, "eventfd", std::strerror(errno), "Raise the limit of open files: ulimit -n");
-  }
-  return descriptor;
-}
-
-}  // namespace
 
 Feed::Feed() : descriptor_(open_eventfd()) {}
 Feed::~Feed() { ::close(descriptor_); }

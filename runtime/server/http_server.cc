@@ -1,6 +1,5 @@
 #include "runtime/server/http_server.h"
 
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 
 #include "cache/base.h"
 #include "offload/host/start_thread.h"
+#include "runtime/server/eventfd.h"
 
 namespace headrace {
 namespace {
@@ -70,12 +70,6 @@ class ConnectionThreads final : public httplib::TaskQueue {
   bool ends_ GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;  // the last: they use the rest
 };
-
-int open_stop_event() {
-  const int descriptor = ::eventfd(0, EFD_CLOEXEC);
-  if (descriptor < 0) throw_error(ExitCode::kDoesNotFit, "eventfd", std::strerror(errno));
-  return descriptor;
-}
 
 // The library's own choice would let a second server take the same port.
 void set_reuse(socket_t socket) {

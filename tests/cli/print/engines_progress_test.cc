@@ -5,25 +5,16 @@
 #include <string>
 
 #include "cli/print/time_left.h"
+#include "tests/cli/print/progress_fixture.h"
 
 namespace headrace {
 namespace {
 
 using std::chrono::milliseconds;
 
-class EnginesProgressTest : public ::testing::Test {
+class EnginesProgressTest : public ProgressFixture {
  protected:
-  ProgressBar make(ProgressStyle style, int columns = 80) {
-    ProgressOptions options;
-    options.style = style;
-    options.columns = columns;
-    options.now = [this] { return time_; };
-    options.write = [this](std::string_view text) { out_ += text; };
-    return ProgressBar(options);
-  }
-
-  std::chrono::steady_clock::time_point time_{milliseconds(1)};
-  std::string out_;
+  EnginesProgressTest() { wait(1); }  // what came before began at 0
   Mutex mutex_;
 };
 

@@ -4,26 +4,12 @@
 
 #include <string>
 
+#include "tests/cli/print/progress_fixture.h"
+
 namespace headrace {
 namespace {
 
-using std::chrono::milliseconds;
-
-class ProgressBarTest : public ::testing::Test {
- protected:
-  ProgressBar make(ProgressStyle style, int columns = 80) {
-    ProgressOptions options;
-    options.style = style;
-    options.columns = columns;
-    options.now = [this] { return time_; };
-    options.write = [this](std::string_view text) { out_ += text; };
-    return ProgressBar(options);
-  }
-  void wait(int ms) { time_ += milliseconds(ms); }
-
-  std::chrono::steady_clock::time_point time_{};
-  std::string out_;
-};
+using ProgressBarTest = ProgressFixture;
 
 TEST_F(ProgressBarTest, ShowsShareRateAndTimeLeft) {
   ProgressBar bar = make(ProgressStyle::kBar, 100);

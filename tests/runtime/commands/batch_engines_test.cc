@@ -8,7 +8,6 @@
 #include <new>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -18,6 +17,7 @@
 #include "offload/host/host_limits.h"
 #include "runtime/commands/batch.h"
 #include "runtime/engine/engine_shares.h"
+#include "tests/support/json_lines.h"
 #include "tests/support/temporary_folder.h"
 
 namespace headrace {
@@ -67,12 +67,7 @@ class BatchEngines : public ::testing::Test {
     return run_batch(batch);
   }
 
-  std::vector<json> lines() const {
-    std::vector<json> all;
-    std::istringstream in(folder_.read("out.jsonl"));
-    for (std::string line; std::getline(in, line);) all.push_back(json::parse(line));
-    return all;
-  }
+  std::vector<json> lines() const { return testing_support::json_lines(folder_.read("out.jsonl")); }
   // Every request has one line, with its answer.
   void expect_all_answered() const {
     std::set<std::string> names;

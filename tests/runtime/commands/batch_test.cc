@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/json_lines.h"
 #include "tests/support/temporary_folder.h"
 
 namespace headrace {
@@ -52,12 +53,7 @@ class Jobs : public ::testing::Test {
     return run_batch(batch);
   }
 
-  std::vector<json> lines() const {
-    std::vector<json> all;
-    std::istringstream in(folder_.read("out.jsonl"));
-    for (std::string line; std::getline(in, line);) all.push_back(json::parse(line));
-    return all;
-  }
+  std::vector<json> lines() const { return testing_support::json_lines(folder_.read("out.jsonl")); }
 
   TemporaryFolder folder_;
   std::string out_ = folder_ / "out.jsonl";
