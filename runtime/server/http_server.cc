@@ -80,7 +80,7 @@ void set_reuse(socket_t socket) {
 }  // namespace
 
 HttpServer::HttpServer(const ConnectionLimits& limits, size_t threads)
-    : limits_(limits), stopping_(open_stop_event()), connection_threads_(std::make_unique<ConnectionThreads>(threads)) {
+    : limits_(limits), stopping_(open_eventfd()), connection_threads_(std::make_unique<ConnectionThreads>(threads)) {
   set_tcp_nodelay(true);
   set_socket_options(set_reuse);
   new_task_queue = [this] { return connection_threads_.release(); };
