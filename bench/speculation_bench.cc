@@ -13,6 +13,7 @@
 // --budget: of blocks, where --partial-kv names them. --step-costs: by which auto chooses refreshes of a tree, in the
 // place of what steps take here, in ms: of a partial step with its draft, of a refresh; rows then say how fast that
 // would be.
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
@@ -35,7 +36,7 @@ struct Args {
   std::vector<int64_t> tokens = {4096};
   std::vector<float> temperatures = {0.0f};
   float top_p = 1.0f;
-  int64_t new_tokens = 128;
+  int64_t new_tokens = 128, plain_tokens = 0;  // plain_tokens: of plain decoding; 0: as many
   std::vector<std::string> verify = {"full"}, intervals = {"auto"}, pending = {"auto"};
   std::vector<std::string> partial_kv = {"auto"};
   std::vector<int64_t> budgets = {kUsualBudget};
@@ -53,6 +54,7 @@ void add_flags(CLI::App& app, Args& args) {
   app.add_option("--nodes", args.nodes)->delimiter(',');
   app.add_option("--top-p", args.top_p);
   app.add_option("-n", args.new_tokens);
+  app.add_option("--plain-tokens", args.plain_tokens);
   add_device(app, &args.device);
   add_size(app, "--vram", &args.vram_bytes);
   app.add_option("--spec-type", args.spec_type);
@@ -214,7 +216,7 @@ class Bench {
   void compare(const nlohmann::ordered_json& what, const std::vector<int32_t>& prompt, const std::string& kv,
                float temperature, nlohmann::ordered_json* rows) {
     GenerateOptions options;
-    options.max_tokens = args_.new_tokens;
+    options.max_tokens = args_.plain_tokens > 0 ? args_.plain_tokens : args_.new_tokens;
     options.kv = kv_mode(kv);
     options.sampling.temperature = temperature;
     options.sampling.top_p = args_.top_p;
@@ -223,6 +225,7 @@ class Bench {
     options.verify = VerifyOptions{.mode = VerifyMode::kFull};
     const GenerateResult plain = generate(prompt, options);
     add(what, row_of(plain), rows);
+    options.max_tokens = args_.new_tokens;
     for (const bool drafts : {false, true}) {
       if (!drafts && !args_.alone) continue;
       options.speculate = drafts;
@@ -289,12 +292,19 @@ class Bench {
       nlohmann::ordered_json row = what;
       if (options.speculate) row["tree"] = nodes;
       row["speedup"] = result.timings.decode_tokens_per_s / plain.timings.decode_tokens_per_s;
-      row["same_answer"] = same_answer(result, plain);
+      row["same_answer"] = begins_alike(result, plain);
       const double costed_ms = costed(result.speculation);
       if (costed_ms > 0)
         row["costed_tokens_per_s"] = 1e3 * static_cast<double>(result.timings.decode_tokens) / costed_ms;
       add(row, row_of(result), rows);
     }
+  }
+
+  // The tokens of plain decoding, as many as it took.
+  static bool begins_alike(const GenerateResult& result, const GenerateResult& plain) {
+    const size_t count = plain.token_ids.size();
+    return result.token_ids.size() >= count &&
+           std::equal(plain.token_ids.begin(), plain.token_ids.end(), result.token_ids.begin());
   }
 
   double costed(const Speculation& s) const {
