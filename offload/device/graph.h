@@ -23,8 +23,8 @@ class Replay {
   explicit Replay(size_t most_graphs = 8);
 
   // enqueue() enqueues kernels and copies on `stream` alone; the stream must always be the same. While recorded it must
-  // not record or wait for events, synchronize or allocate, so one-time work (checks of products) must be done before.
-  // Exceptions of enqueue() pass through.
+  // not record or wait for events (CudaStream::mark() and join() are no such), synchronize or allocate, so one-time
+  // work (checks of products) must be done before. Exceptions of enqueue() pass through.
   template <typename Enqueue>
   void run(Stream& stream, const Key& key, const Enqueue& enqueue) {
     Entry* const entry = find(stream, key);
