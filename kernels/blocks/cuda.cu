@@ -167,13 +167,15 @@ static_assert(kMaxPrefixSegments % 32 == 0);
 
 // The segment of a row, or -1; a lane looks at every 32nd one.
 __device__ int find_segment(const GatherBlocksParams& p, int64_t row) {
-  for (int begin = 0; begin < p.segment_count; begin += 32) {
+  int n = -1;
+#pragma unroll
+  for (int begin = static_cast<int>(kMaxPrefixSegments) - 32; begin >= 0; begin -= 32) {
     const int i = begin + static_cast<int>(threadIdx.x % 32);
     const int64_t first = i < p.segment_count ? row - p.segments[i].position : -1;
     const unsigned found = __ballot_sync(kAll, first >= 0 && first < p.segments[i].rows);
-    if (found != 0) return begin + __ffs(static_cast<int>(found)) - 1;
+    if (found != 0) n = begin + __ffs(static_cast<int>(found)) - 1;
   }
-  return -1;
+  return n;
 }
 
 // Grid: slots x KV heads.
