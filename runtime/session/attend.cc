@@ -37,9 +37,10 @@ class PrefixFold {
 
  private:
   void launch() {
-    const TraceSpan span(stream_, {"prefix from row", params_.segment_count > 0 ? params_.segments[0].position : 0});
+    const bool any = params_.segment_count > 0;
+    const TraceSpan span(stream_, any ? TraceName("prefix from row", params_.segments[0].position) : "attention's end");
     prefix_attention(params_, stream_);
-    if (seen_ && params_.segment_count > 0) seen_({params_.segments, static_cast<size_t>(params_.segment_count)});
+    if (seen_ && any) seen_({params_.segments, static_cast<size_t>(params_.segment_count)});
     params_.segment_count = 0;
     params_.beside_tail = false;
   }
