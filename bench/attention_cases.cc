@@ -102,8 +102,8 @@ void Attention::prefix(DType cache) {
   measure("prefix_attention", cache, bench_.context, real(queries_ * bench_.context), [&] {
     const std::vector<KvSegment> list = segments(layers.next(), cache);
     const int64_t count = static_cast<int64_t>(list.size());
-    for (int64_t first = 0; first < count; first += kMaxPrefixSegments) {
-      params.segment_count = std::min(kMaxPrefixSegments, count - first);
+    for (int64_t first = 0; first < count; first += most_prefix_segments(bench_.shape.head_dim)) {
+      params.segment_count = std::min(most_prefix_segments(bench_.shape.head_dim), count - first);
       std::copy_n(list.begin() + first, params.segment_count, params.segments);
       prefix_attention(params, bench_.stream());
     }

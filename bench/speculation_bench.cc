@@ -293,6 +293,7 @@ class Bench {
       if (options.speculate) row["tree"] = nodes;
       row["speedup"] = result.timings.decode_tokens_per_s / plain.timings.decode_tokens_per_s;
       row["same_answer"] = begins_alike(result, plain);
+      row["compared_tokens"] = plain.token_ids.size();
       const double costed_ms = costed(result.speculation);
       if (costed_ms > 0)
         row["costed_tokens_per_s"] = 1e3 * static_cast<double>(result.timings.decode_tokens) / costed_ms;

@@ -33,6 +33,7 @@ void check_remainders(const KvSegment& exact, const KvSegment& rows, int64_t kv_
   CHECK(kv_heads > 0 && head_dim > 0 && head_dim % 8 == 0, "kv_heads=", kv_heads, " head_dim=", head_dim);
   CHECK(exact.stride_rows > 0 && exact.stride_rows == rows.stride_rows, "stride_rows=", exact.stride_rows, " and ",
         rows.stride_rows);
+  CHECK(exact.first_row == 0 && rows.first_row == 0, "first_row=", exact.first_row, " and ", rows.first_row);
   CHECK(kv_heads * exact.stride_rows * head_dim % kRemainderRun == 0, "kv_heads=", kv_heads,
         " stride_rows=", exact.stride_rows, " head_dim=", head_dim);
   CHECK(kv_heads * exact.stride_rows * head_dim <= INT32_MAX / 2, "stride_rows=", exact.stride_rows);

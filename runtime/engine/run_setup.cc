@@ -154,11 +154,13 @@ std::optional<SessionPlan> try_plan_with(PartialKind kind, const RunContext& con
                                          RunSetup* setup) {
   set_partial(kind, context, run, setup);
   if (!setup->session.partial_on()) return std::nullopt;
-  for (const bool larger : {true, false}) {
-    take_pending(pending_limits(context, run, *setup, larger), setup);
-    if (std::optional<SessionPlan> plan = try_session_plan(context, *setup)) return plan;
-  }
-  return std::nullopt;
+  const PendingTreeLimits larger = pending_limits(context, run, *setup, true);
+  const PendingTreeLimits small = pending_limits(context, run, *setup, false);
+  take_pending(larger, setup);
+  if (std::optional<SessionPlan> plan = try_session_plan(context, *setup)) return plan;
+  if (small == larger) return std::nullopt;
+  take_pending(small, setup);
+  return try_session_plan(context, *setup);
 }
 
 // The copies that --partial-kv auto may take, the richest first.

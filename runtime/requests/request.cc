@@ -135,10 +135,11 @@ std::vector<std::string> stops_of(const JsonFields& body) {
 std::optional<int64_t> top_log_probs_of(const JsonFields& body, RequestKind kind) {
   constexpr int64_t kMostOfACompletion = 5;
   if (kind == RequestKind::kCompletion) {
-    if (body.has("top_logprobs")) {
+    const bool none = body.has("top_logprobs") && *body.find("top_logprobs") == 0;  // as clients' defaults have it
+    if (body.has("top_logprobs") && !none) {
       body.refuse("top_logprobs", str("belongs to chat completions: give logprobs, 0 to ", kMostOfACompletion));
     }
-    if (!body.has("logprobs")) return std::nullopt;
+    if (!body.has("logprobs") || *body.find("logprobs") == false) return std::nullopt;
     return body.integer("logprobs", 0, kMostOfACompletion);
   }
   const bool wanted = body.boolean_or("logprobs", false);

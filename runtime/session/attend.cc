@@ -63,7 +63,7 @@ void PassAttention::run(const Pass& pass, int64_t layer, const PassScope& scope)
   params.state = buffers_.step().state;
   params.scratch = buffers_.step().scratch;
   tail(pass, layer);
-  params.beside_tail = true;
+  params.beside_tail = compute_.tracing().trace == nullptr;  // a trace is to show what each takes
   if (scope.mode == StepMode::kPartial) {
     params.positions = buffers_.step().inputs.slots;
     partial_prefix(params, pass, layer, scope);

@@ -102,6 +102,8 @@ void CudaStreamBody::wait(const Event& event) {
 }
 
 void CudaStreamBody::synchronize() {
+  if (unjoined_) [[unlikely]]
+    (void)cudaStreamSynchronize(beside_);
   const cudaError_t status = cudaStreamSynchronize(stream_);
   if (status != cudaSuccess) [[unlikely]]
     throw_cuda_error(status, "cudaStreamSynchronize", about());
@@ -163,12 +165,14 @@ void* CudaStreamBody::beside() {
   CHECK(beside_ != nullptr, "mark() was not called");
   check_cuda(cudaSetDevice(gpu_), "cudaSetDevice");
   check_cuda(cudaStreamWaitEvent(beside_, marked_, 0), "cudaStreamWaitEvent", about());
+  unjoined_ = true;
   return beside_;
 }
 
 void CudaStreamBody::join() {
   check_cuda(cudaEventRecord(joined_, beside_), "cudaEventRecord", about());
   check_cuda(cudaStreamWaitEvent(stream_, joined_, 0), "cudaStreamWaitEvent", about());
+  unjoined_ = false;
 }
 
 void CudaStreamBody::drop_recording() noexcept {

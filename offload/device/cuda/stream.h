@@ -57,7 +57,8 @@ class CudaStreamBody final : public CudaStream {
   cudaStream_t stream_ = nullptr;
   cudaStream_t beside_ = nullptr;  // null: mark() was not called
   cudaEvent_t marked_ = nullptr, joined_ = nullptr;
-  int sees_pinned_ = 0;  // kernels can read pinned memory at its host address
+  bool unjoined_ = false;  // work was enqueued there, and an error came before join()
+  int sees_pinned_ = 0;    // kernels can read pinned memory at its host address
   bool recording_ = false;
   LinkBytes recorded_bytes_{};
   std::atomic<const char*> last_kernel_{nullptr};  // written by the enqueuing thread, read by synchronize()

@@ -23,6 +23,7 @@ class EarlierAnswers {
 
   std::span<const int32_t> tokens() const { return tokens_; }
   void add(std::span<const int32_t> answer) {
+    if (answer.empty()) return;
     answer = answer.last(std::min(answer.size(), static_cast<size_t>(kTokens - 1)));
     const size_t size = tokens_.size() + answer.size() + 1, most = static_cast<size_t>(kTokens);
     if (size > most) tokens_.erase(tokens_.begin(), tokens_.begin() + static_cast<std::ptrdiff_t>(size - most));

@@ -42,7 +42,8 @@ void SuffixAutomaton::clear() {
 // The slot of the edge, or the free one where it belongs.
 size_t SuffixAutomaton::slot_of(int32_t state, int32_t token) const {
   const uint64_t key = static_cast<uint64_t>(static_cast<uint32_t>(state)) << 32 | static_cast<uint32_t>(token);
-  size_t slot = static_cast<size_t>(key * 0x9e3779b97f4a7c15u >> 24) & (slots_.size() - 1);
+  // The lower half of the product depends on the token alone.
+  size_t slot = static_cast<size_t>(key * 0x9e3779b97f4a7c15u >> 32) & (slots_.size() - 1);
   while (slots_[slot] >= 0) {
     const Edge& edge = edges_[z(slots_[slot])];
     if (edge.state == state && edge.token == token) break;

@@ -84,8 +84,8 @@ class Remainders : public ::testing::TestWithParam<DeviceChoice> {
       }
       copy->fill_layer(layer, kRows, segments, {}, *compute);
       cache->store_layer(layer, {.end = kRows, .kept = kept},
-                         {.stored = buffer.data(), .exact = buffer.data(), .copy = copy->segments(layer, kRows)},
-                         *compute, *copied);
+                         {.stored = buffer.data(), .exact = buffer.data(), .copy = copy->copy(layer)}, *compute,
+                         *copied);
       copied->synchronize();
     }
     cache->finish_prefill(kRows);
@@ -100,7 +100,7 @@ class Remainders : public ::testing::TestWithParam<DeviceChoice> {
     for (int64_t layer = 0; layer < 2 * kShape.layers; ++layer) {
       const int64_t at = layer % kShape.layers;
       for (const Chunk& chunk : streamer.schedule().chunks) {
-        streamer.next(copy->segments(at, kRows), *compute);
+        streamer.next(copy->copy(at), *compute);
         for (int64_t i = chunk.first_segment; i < chunk.last_segment; ++i) {
           std::vector<uint16_t> got(kSegmentBytes / 2);
           compute->copy(got.data(), streamer.segment(i).k, kSegmentBytes, Link::kDeviceToHost);
