@@ -109,6 +109,7 @@ void DecodeAttentionTest::fold_prefix(const PrefixAttentionParams& base, const S
     std::copy_n(segments.list.begin() + first, params.segment_count, params.segments);
     params.out = first + per_call < count ? nullptr : out;
     prefix_attention(params, stream());
+    params.beside_tail = false;
   }
 }
 
@@ -170,6 +171,7 @@ Result DecodeAttentionTest::run(const Pass& pass, const Segments& committed, con
   tail.pass_rows = all_nodes;
   tail_attention(tail, stream());
   prefix.state = tail.state;
+  prefix.beside_tail = true;
   fold_prefix(prefix, committed, per_call, out.data());
   result.out = download(out);
   for (const DeviceArray* array : {&all_o, &all_ml, &scratch_o, &scratch_ml, &rotated_q}) download(*array);  // guards
