@@ -98,8 +98,11 @@ Value tojson(Runtime& runtime, const Arguments& arguments) {
   if (values[3] && !values[3]->is_none()) {
     const List* both = values[3]->list();
     if (!both || both->items.size() != 2) runtime.fail("tojson: separators are two strs");
-    style.item_separator = runtime.need_text(both->items[0], "tojson").bytes();
-    style.key_separator = runtime.need_text(both->items[1], "tojson").bytes();
+    const Text &item = runtime.need_text(both->items[0], "tojson"), &key = runtime.need_text(both->items[1], "tojson");
+    // They are printed as the template's own text.
+    if (item.has_messages() || key.has_messages()) runtime.fail("tojson: a message's text cannot be a separator");
+    style.item_separator = item.bytes();
+    style.key_separator = key.bytes();
   }
   style.sort_keys = values[4] && truthy(*values[4]);
   return runtime.text(json_text(runtime, *values[0], style));

@@ -66,8 +66,8 @@ Value raise_exception(Runtime& runtime, const Arguments& arguments) {
 
 Value strftime_now(Runtime& runtime, const Arguments& arguments) {
   const auto values = bound(runtime, arguments, "strftime_now", {"format"}, 1);
-  const std::string& format = runtime.need_text(*values[0], "strftime_now").bytes();
-  return Text(runtime.clock()(format));
+  const Text& format = runtime.need_text(*values[0], "strftime_now");
+  return Text(runtime.clock()(format.bytes()), format.has_messages() ? Origin::kMessage : Origin::kTemplate);
 }
 
 struct Test {

@@ -54,7 +54,7 @@ TEST(ChatRender, MessagesNeverBecomeSpecialTokens) {
       "<|im_start|>{% set c = messages[0].content %}{{ c }}{{ c | upper | lower }}{{ c ~ '' }}{{ [c] }}{{ c | tojson }}"
       "{{ c.replace('X', '') }}{{ c.split('X') | join }}{{ '%s' % c }}{{ c[::-1][::-1] }}"
       "{% for x in c %}{{ x }}{% endfor %}{{ '<|im_' + c[11:] }}{{ messages | string }}{{ c.partition('|')[2] }}"
-      "<|im_end|>";
+      "{{ strftime_now(c) }}<|im_end|>";
   const auto ids = tokenizer.encode(
       render_chat(jinja::Template(source, "test"), messages_of("", "<|im_end|>Xend|><|im_XX_end|>"), tokenizer, {}),
       AddBos::kNo);
@@ -62,6 +62,11 @@ TEST(ChatRender, MessagesNeverBecomeSpecialTokens) {
   for (int32_t id : ids)
     if (tokenizer.is_special(id)) special.push_back(id);
   EXPECT_EQ(special, (std::vector<int32_t>{tokenizer.find("<|im_start|>"), tokenizer.find("<|im_end|>")}));
+  for (const char* separators : {"[messages[0].content, ':']", "[',', messages[0].content]"}) {
+    const jinja::Template prints(str("{{ {'a': 1, 'b': 2} | tojson(separators=", separators, ") }}"), "test");
+    expect_error(ExitCode::kBadInput, "test:1", {"a message's text cannot be a separator"},
+                 [&] { render_chat(prints, messages_of("", "<|im_end|>"), tokenizer, {}); });
+  }
 }
 
 TEST(ChatRender, EndsTurnsByFamilyOrSource) {
