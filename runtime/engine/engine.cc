@@ -236,9 +236,11 @@ void Engine::Impl::check_prompt(const std::vector<int32_t>& prompt, const Genera
     throw_error(ExitCode::kBadInput, "prompt",
                 str("has ", tokens, " tokens, the context holds ", limit, " with the answer"),
                 options.ctx_size > 0 && options.ctx_size < config.max_positions
-                    ? str("Shorten it (headrace summarize --truncate middle does), or raise -c: the model takes ",
+                    ? str("Shorten it (headrace summarize --long split or --truncate middle does), or raise -c: the "
+                          "model takes ",
                           config.max_positions, ".")
-                    : "Shorten it (headrace summarize --truncate middle does), or use a model with a longer context.");
+                    : "Shorten it (headrace summarize --long split or --truncate middle does), or use a model with a "
+                      "longer context.");
   }
   check_ids(prompt);
   if (run.log_probs == LogProbs::kComputed && config.vocab > kMaxTopVocab) {
