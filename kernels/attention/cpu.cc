@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <bit>
-#include <limits>
 
 #include "kernels/attention/bodies.h"
 #include "kernels/attention/cpu_isa.h"

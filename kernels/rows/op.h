@@ -62,9 +62,9 @@ void quantise_ring(const QuantiseRingParams& params, Stream& stream);
 // (|q| - 1/2) * scale (of scale / 2 if q = 0), rounded down to bf16, a value's byte is
 //   q != 0   its magnitude - base, in [0, 214]; its sign is q's
 //   q = 0    base - its magnitude, in [0, 125], or 126 if it is zero; plus 128 if it is negative
-//   255      any other value: its bits are in the list. Small ones for their row, those of a row whose scale is 0 or
+//   255      any other value, whose bits are in the list: a small one for its row, or one of a row whose scale is 0,
 //   NaN
-//            (it counts as 0), and those of a row whose scale is a subnormal f16 too coarse for it
+//            (which counts as 0) or a subnormal f16 too coarse for the row
 // A run takes its places in the list in one piece, in any order of the runs; within a run they are in order of value.
 
 constexpr int64_t kMaxRemainderSegments = 16;  // decoded by one call

@@ -75,8 +75,7 @@ void PassAttention::run(const Pass& pass, int64_t layer, const PassScope& scope)
   }
 }
 
-void PassAttention::full_prefix(const PrefixAttentionParams& params, const Pass& pass, int64_t layer,
-                                const PassScope& scope) {
+void PassAttention::full_prefix(PrefixAttentionParams params, const Pass& pass, int64_t layer, const PassScope& scope) {
   PrefixFold::Seen seen;
   KvCache& cache = kv_.cache;
   PartialRows* const partial = kv_.partial;
@@ -86,12 +85,11 @@ void PassAttention::full_prefix(const PrefixAttentionParams& params, const Pass&
     const bool last = layout_.options().partial.reduce == BlockReduce::kLast;
     const int64_t end = last ? scope.judged_again + 1 : std::min(pass.rows, scope.judged_again + kScoringNodes);
     const int64_t count = std::min(end, std::max(end - scope.judged_again, kScoringRows));
+    params.beside_tail = false;  // this comes between
     partial->choose(layer, cache.rows(), scoring_queries(layout_, pass.work, end, count), compute_);
     seen = [this, partial, layer](std::span<const KvSegment> segments) { partial->gather(layer, segments, compute_); };
   }
-  const bool chooses = seen != nullptr;
   PrefixFold fold(params, segments_a_launch(pass), tail_begin(scope.deepest_position), std::move(seen), compute_);
-  if (chooses) fold.follow();
   const int64_t sealed = cache.sealed_segments(), resident = std::min(sealed, cache.resident_segments(layer));
   for (int64_t i = 0; i < resident; ++i) fold.add(cache.resident_segment(layer, i));
   KvStreamer* const streamer = kv_.streamer;

@@ -36,7 +36,7 @@ class PassAttention {
   void run(const Pass& pass, int64_t layer, const PassScope& scope);
 
  private:
-  void full_prefix(const PrefixAttentionParams& params, const Pass& pass, int64_t layer, const PassScope& scope);
+  void full_prefix(PrefixAttentionParams params, const Pass& pass, int64_t layer, const PassScope& scope);
   void partial_prefix(PrefixAttentionParams params, const Pass& pass, int64_t layer, const PassScope& scope);
   void tail(const Pass& pass, int64_t layer);
   int64_t segments_a_launch(const Pass& pass) const;

@@ -71,6 +71,15 @@ inline std::vector<int32_t> made_up_ids(int64_t count, int32_t vocab, uint32_t s
   return ids;
 }
 
+// The same half twice, so that a look-up has something to find.
+inline std::vector<int32_t> repeated_ids(int64_t count, int32_t vocab) {
+  const size_t half = static_cast<size_t>(count / 2);
+  std::vector<int32_t> ids = made_up_ids(count / 2, vocab);
+  ids.resize(static_cast<size_t>(count));
+  for (size_t i = half; i < ids.size(); ++i) ids[i] = ids[i - half];
+  return ids;
+}
+
 // Plain decoding: `count` tokens after the prompt, and (if requested) the logits of each step.
 inline std::vector<int32_t> decode_plainly(Session& session, const std::vector<int32_t>& prompt, int64_t count,
                                            std::vector<std::vector<float>>* logits = nullptr) {

@@ -38,13 +38,7 @@ class PartialText : public ::testing::TestWithParam<Run> {
   static VerifyOptions lossless(int64_t budget, int64_t interval) {
     return {.mode = VerifyMode::kLossless, .budget = budget, .interval = interval};
   }
-  static std::vector<int32_t> prompt(int64_t tokens) {
-    std::vector<int32_t> ids = testing::made_up_ids(tokens / 2, 512);
-    ids.resize(static_cast<size_t>(tokens));  // twice the same, so that a look-up has something to find
-    for (size_t i = static_cast<size_t>(tokens / 2); i < ids.size(); ++i)
-      ids[i] = ids[i - static_cast<size_t>(tokens / 2)];
-    return ids;
-  }
+  static std::vector<int32_t> prompt(int64_t tokens) { return testing::repeated_ids(tokens, 512); }
 };
 
 // Whatever the budget, the interval, the sampling and where the KV cache lies; prompts beyond the budget, and prompts

@@ -29,12 +29,7 @@ class RemainderText : public ::testing::TestWithParam<DeviceChoice> {
     options.prefill_group = 512;
     return options;
   }
-  static std::vector<int32_t> prompt(int64_t tokens) {
-    std::vector<int32_t> ids = testing::made_up_ids(tokens / 2, 512);
-    ids.resize(static_cast<size_t>(tokens));  // twice the same, so that a look-up has something to find
-    std::copy_n(ids.begin(), tokens - tokens / 2, ids.begin() + tokens / 2);
-    return ids;
-  }
+  static std::vector<int32_t> prompt(int64_t tokens) { return testing::repeated_ids(tokens, 512); }
   static GenerateOptions run(VerifyMode mode) {
     GenerateOptions run{.max_tokens = 60, .kv = KvMode::kHost, .sampling = {.seed = 3}, .ignore_eos = true};
     run.verify = VerifyOptions{.mode = mode, .partial = PartialKind::kInt8, .interval = 20};

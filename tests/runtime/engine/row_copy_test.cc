@@ -156,12 +156,7 @@ class RowCopyText : public ::testing::TestWithParam<Kind> {
     }
     return options;
   }
-  static std::vector<int32_t> prompt(int64_t tokens) {
-    std::vector<int32_t> ids = testing::made_up_ids(tokens / 2, 512);
-    ids.resize(static_cast<size_t>(tokens));  // twice the same, so that a look-up has something to find
-    std::copy_n(ids.begin(), tokens - tokens / 2, ids.begin() + tokens / 2);
-    return ids;
-  }
+  static std::vector<int32_t> prompt(int64_t tokens) { return testing::repeated_ids(tokens, 512); }
   static VerifyOptions verify(VerifyMode mode, int64_t interval) {
     return {.mode = mode, .partial = GetParam().kind, .interval = interval};
   }
