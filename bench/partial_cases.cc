@@ -1,11 +1,12 @@
-// The kernels of partial verification over the blocks of one layer's cache: summarise, score, select and gather. Calls
-// alternate between layers that together exceed any cache.
+// The kernels of partial verification over the blocks of one layer's cache (summarise, score, select and gather), and
+// of refreshes beside an int8 copy. Calls alternate between layers that together exceed any cache.
 #include <algorithm>
 #include <numeric>
 #include <random>
 
 #include "bench/kernel_bench.h"
 #include "kernels/blocks/op.h"
+#include "kernels/rows/op.h"
 
 namespace headrace::bench {
 namespace {
@@ -134,12 +135,63 @@ void windows(KernelBench& bench, int64_t) {
   }
 }
 
+// What int8 rows lack of bf16 rows, in segments of 2,048 rows; one and four a call are decoded. The bytes are those of
+// the values that were measured, normal ones.
+void remainders(KernelBench& bench, int64_t) {
+  constexpr int64_t kRows = 2048, kSegments = 16, kCalls = 4096;
+  if (bench.type != DType::kBF16) return;
+  const ModelConfig& c = bench.shape;
+  const int64_t plane = bench.kv_width() * kRows;
+  const int64_t stored_plane = c.kv_heads * kRows * static_cast<int64_t>(row_bytes(DType::kInt8, c.head_dim));
+  const auto values = static_cast<uint64_t>(2 * plane);
+  const int64_t all_bytes = static_cast<int64_t>(round_up(remainder_bytes(values, remainder_room(values)), 16));
+  const DeviceBuffer exact = bench.normal(kSegments * 2 * plane, DType::kBF16);
+  const DeviceBuffer stored = bench.zeros(kSegments * 2 * stored_plane);
+  const DeviceBuffer made = bench.zeros(kSegments * 4 * plane), pieces = bench.zeros(kSegments * all_bytes);
+  const DeviceBuffer words = bench.zeros(kCalls * 4);
+  const auto view = [&](const DeviceBuffer& buffer, int64_t plane_bytes, int64_t i) -> KvSegment {
+    const std::byte* const k = buffer.data() + 2 * i * plane_bytes;
+    return {.k = k, .v = k + plane_bytes, .position = 0, .rows = kRows, .stride_rows = kRows};
+  };
+  const auto exact_at = [&](const DeviceBuffer& buffer, int64_t i) { return view(buffer, 2 * plane, i); };
+  const auto stored_at = [&](int64_t i) { return view(stored, stored_plane, i); };
+  for (int64_t i = 0; i < kSegments; ++i) {
+    quantise_rows({exact_at(exact, i), stored_at(i), DType::kBF16, DType::kBF16, DType::kInt8, DType::kInt8, c.kv_heads,
+                   c.head_dim, 0, kRows},
+                  bench.stream());
+  }
+  int64_t turn = 0;
+  const auto encode = [&] {
+    const int64_t i = turn++ % kSegments;
+    encode_remainders({exact_at(exact, i), stored_at(i), pieces.data() + i * all_bytes,
+                       words.as<uint32_t>() + turn % kCalls, c.kv_heads, c.head_dim},
+                      bench.stream());
+  };
+  for (int64_t i = 0; i < kSegments; ++i) encode();
+  uint32_t taken = 0;
+  bench.stream().copy(&taken, words.as<uint32_t>() + 1, sizeof taken, Link::kDeviceToHost);
+  bench.stream().synchronize();
+  const double one = real(plane * 6) + 4 * real(taken);  // int8 and bf16 of K and V, and the pieces
+  bench.measure({{"bench", "encode_remainders"}, {"bits_a_value", 32 * real(taken) / real(2 * plane)}}, {one, 0},
+                encode);
+  for (const int64_t count : {1, 4}) {
+    bench.measure({{"bench", "decode_remainders"}, {"segments", count}}, {one * real(count), 0}, [&] {
+      DecodeRemaindersParams params{};
+      params.kv_heads = c.kv_heads;
+      params.head_dim = c.head_dim;
+      for (; params.count < count; ++params.count) {
+        const int64_t i = turn++ % kSegments;
+        params.segments[params.count] = {pieces.data() + i * all_bytes, stored_at(i), exact_at(made, i)};
+      }
+      decode_remainders(params, bench.stream());
+    });
+  }
+}
+
 }  // namespace
 
-const std::vector<Case> kPartialCases = {{"summarise_blocks", summarise_all, 0, 0},
-                                         {"score_blocks", score, 1, 64},
-                                         {"select_blocks", select, 0, 0},
-                                         {"gather_blocks", gathers, 0, 0},
-                                         {"copy_window", windows, 0, 0}};
+const std::vector<Case> kPartialCases = {
+    {"summarise_blocks", summarise_all, 0, 0}, {"score_blocks", score, 1, 64}, {"select_blocks", select, 0, 0},
+    {"gather_blocks", gathers, 0, 0},          {"copy_window", windows, 0, 0}, {"remainders", remainders, 0, 0}};
 
 }  // namespace headrace::bench
