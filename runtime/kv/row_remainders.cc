@@ -31,13 +31,20 @@ uint64_t RowRemainders::offset(int64_t layer, int64_t index) const {
 }
 
 bool RowRemainders::wants(int64_t layer, int64_t index) const {
-  return index >= first_ && index < end_ && !encoded_[place(layer, index)];
+  return !lacks_memory_ && index >= first_ && index < end_ && !encoded_[place(layer, index)];
 }
 
-// Made on the device in the memory that decode() uses later, then copied with the room of the whole list: how much of
+// Made on the device in the memory that decode() uses later, then copied with all the room of the pieces: how much of
 // it is taken is not known yet.
 void RowRemainders::encode(int64_t layer, int64_t index, const KvSegment& exact, const KvSegment& rows, Stream& out) {
   CHECK(wants(layer, index), "layer ", layer, ", segment ", index);
+  std::byte* to = nullptr;
+  try {
+    to = memory_.at(offset(layer, index));
+  } catch (const Error&) {
+    lacks_memory_ = true;
+    return;
+  }
   uint32_t* const length = lengths_.as<uint32_t>() + place(layer, index);
   out.copy_small(length, host_lengths_.as<uint32_t>() + encoded_.size(), sizeof(uint32_t), Link::kHostToDevice,
                  "length");
@@ -48,7 +55,7 @@ void RowRemainders::encode(int64_t layer, int64_t index, const KvSegment& exact,
                      .kv_heads = shape_.kv_heads,
                      .head_dim = shape_.head_dim},
                     out);
-  out.copy(memory_.at(offset(layer, index)), work_.data(), remainders_bytes(shape_, index, index + 1),
+  out.copy(to, work_.data(), remainders_bytes(shape_, index, index + 1),
            Link::kDeviceToHost, {"remainders, layer", layer});
   encoded_[place(layer, index)] = true;
 }
@@ -56,7 +63,6 @@ void RowRemainders::encode(int64_t layer, int64_t index, const KvSegment& exact,
 void RowRemainders::finish_encoding(Stream& out) {
   out.copy_small(host_lengths_.data(), lengths_.data(), encoded_.size() * sizeof(uint32_t), Link::kDeviceToHost,
                  "lengths");
-  memory_.wait();
 }
 
 void RowRemainders::drop_from(int64_t index) {

@@ -1,5 +1,5 @@
-// What the int8 copy of the rows (runtime/kv/row_copy.h) lacks of the bf16 rows in host memory: a byte a value and a
-// short list (kernels/rows/op.h). With both the device makes the exact rows, so that a refresh streams half the bytes
+// What the int8 copy of the rows (runtime/kv/row_copy.h) lacks of the bf16 rows in host memory: a code a value and a
+// short list (kernels/rows/op.h). With both the device makes the exact rows, so that a refresh streams fewer bytes
 // (docs/design.md, section 8). The rows themselves stay in host memory, too: for segments without remainders, saved
 // prefixes and later runs.
 //
@@ -28,15 +28,16 @@ class RowRemainders {
   // Whether the segment may have remainders and has not been encoded.
   bool wants(int64_t layer, int64_t index) const;
   // Enqueues on `out`, one stream for all calls, what is made of a full segment: its exact rows and its int8 ones.
-  // Blocks until its host memory is pinned, and rethrows errors of that.
+  // Blocks until its host memory is pinned. If that fails, this segment and all later ones have no remainders: rows can
+  // be streamed instead.
   void encode(int64_t layer, int64_t index, const KvSegment& exact, const KvSegment& rows, Stream& out);
   // After the last encode(); has() is valid once `out` has run.
   void finish_encoding(Stream& out);
-  void wait_for_host_memory() { memory_.wait(); }
+  const BackgroundPinnedBuffer& host_memory() const { return memory_; }
   // The rows of segments [index, …) change.
   void drop_from(int64_t index);
 
-  // Whether the segment can be made of these remainders. False too if its list was too short.
+  // Whether the segment can be made of these remainders. False too if its pieces had no room.
   bool has(int64_t layer, int64_t index) const;
   std::span<const std::byte> of(int64_t layer, int64_t index);  // REQUIRES: has()
   // Makes the exact rows of those segments of a chunk that have remainders. `slot`: where they are, each where its rows
@@ -56,6 +57,7 @@ class RowRemainders {
   DeviceBuffer work_, lengths_;  // lengths_: [layers, segments] of uint32_t
   PinnedBuffer host_lengths_;    // the same; the last one stays 0
   std::vector<bool> encoded_;
+  bool lacks_memory_ = false;  // some could not be pinned
 };
 
 }  // namespace headrace

@@ -107,6 +107,10 @@ SessionStats Session::stats() const {
     const BackgroundPinnedBuffer& host = cache_->backing().host_memory();
     stats.host_memory_ms = host.ms();
     stats.host_wait_ms = host.waited_ms();
+    if (const RowRemainders* const remainders = cache_->backing().remainders()) {
+      stats.host_memory_ms += remainders->host_memory().ms();
+      stats.host_wait_ms += remainders->host_memory().waited_ms();
+    }
   }
   if (disk() != nullptr) stats.spill = since(spill_before_, disk()->stats());
   if (pass_) {

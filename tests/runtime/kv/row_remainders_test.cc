@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "runtime/kv/kv_streamer.h"
@@ -189,6 +190,23 @@ TEST_P(Remainders, FollowRowsThatAreKept) {
   expect_streamed(layers);
 }
 
+// Memory that the system does not give costs no run: rows are streamed as they are.
+TEST_P(Remainders, AreNotUsedWithoutMemory) {
+  const std::vector<std::vector<uint16_t>> layers = {layer_rows(1), layer_rows(2)};
+  begin(plan(KvMode::kHost, 2 * kSegmentBytes, false));
+  store(layers);
+  const uint64_t whole = expect_streamed(layers);
+  MemoryPlan more = plan(KvMode::kHost, 2 * kSegmentBytes);
+  more.remainder_layer_bytes = 1024 * kGiB;  // beyond any budget
+  more.remainder_bytes = 2 * more.remainder_layer_bytes;
+  begin(more);
+  EXPECT_TRUE(cache->backing().remainders()->wants(0, 0));
+  store(layers);
+  EXPECT_FALSE(cache->backing().remainders()->wants(1, 3));
+  EXPECT_FALSE(cache->backing().remainders()->has(0, 0));
+  EXPECT_EQ(expect_streamed(layers), whole);
+}
+
 TEST_P(Remainders, TakeWhatThePlanCounts) {
   MemoryBudget& budget = device->host_mem();
   budget.reset_peak();
@@ -197,7 +215,7 @@ TEST_P(Remainders, TakeWhatThePlanCounts) {
   {
     const auto backing = std::make_unique<KvBacking>(*device, kShape, with, KvBackingOptions{});
     backing->wait_for_host_memory();
-    backing->remainders()->wait_for_host_memory();
+    while (budget.own_peak_bytes() - host < KvBacking::pinned_bytes(with)) std::this_thread::yield();
     EXPECT_EQ(device->vram().used_bytes() - vram, with.remainder_work_bytes);
     EXPECT_EQ(budget.own_peak_bytes() - host, with.host_bytes + with.remainder_bytes + with.remainder_lengths_bytes);
     EXPECT_EQ(KvBacking::pinned_bytes(with), budget.own_peak_bytes() - host);
