@@ -30,7 +30,7 @@ std::byte* StagingRing::slot_data(uint64_t number) const {
 }
 
 void StagingRing::fill(uint64_t number, const void* src, uint64_t bytes, Stream& copy, TraceName what) {
-  const Part part{.offset = 0, .src = src, .bytes = bytes};
+  const Part part{.offset = 0, .src = src, .pieces = {.bytes = bytes}};
   fill(number, std::span(&part, 1), copy, what);
 }
 
@@ -41,9 +41,11 @@ void StagingRing::fill(uint64_t number, std::span<const Part> parts, Stream& cop
   Slot& slot = slots_[number % slots_.size()];
   copy.wait(*slot.released);
   for (const Part& part : parts) {
-    CHECK(part.bytes <= slot_bytes_ && part.offset <= slot_bytes_ - part.bytes, "offset=", part.offset,
-          " bytes=", part.bytes, " slot_bytes=", slot_bytes_);
-    copy.copy(slot_data(number) + part.offset, part.src, part.bytes, Link::kHostToDevice, what);
+    const CopyPieces& pieces = part.pieces;
+    const uint64_t bytes = (pieces.count - 1) * pieces.dst_stride + pieces.bytes;
+    CHECK(bytes <= slot_bytes_ && part.offset <= slot_bytes_ - bytes, "offset=", part.offset, " bytes=", bytes,
+          " slot_bytes=", slot_bytes_);
+    copy.copy_pieces(slot_data(number) + part.offset, part.src, pieces, Link::kHostToDevice, what);
   }
   copy.record(*slot.ready);
   ++filled_;

@@ -30,7 +30,7 @@ class StagingRing {
   struct Part {
     uint64_t offset;
     const void* src;
-    uint64_t bytes;
+    CopyPieces pieces;
   };
   void fill(uint64_t number, std::span<const Part> parts, Stream& copy, TraceName what = {});
   // Makes `compute` wait for fill `number`; returns the address of its bytes.

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 namespace headrace {
@@ -46,6 +47,12 @@ class Event {
   Event() = default;
 };
 
+// Of a copy: pieces of `bytes`, each a stride after the one before.
+struct CopyPieces {
+  size_t bytes = 0, count = 1;
+  size_t dst_stride = 0, src_stride = 0;
+};
+
 class Stream {
  public:
   virtual ~Stream() = default;  // finishes all enqueued work
@@ -58,14 +65,20 @@ class Stream {
   // trace.
   void copy(void* dst, const void* src, size_t bytes, Link link, TraceName what = {}) {
     if (tracing_.trace != nullptr) [[unlikely]]
-      return traced_copy(&Stream::copy_bytes, dst, src, bytes, link, what);
+      return traced_copy([&] { copy_bytes(dst, src, bytes, link); }, bytes, link, what);
     copy_bytes(dst, src, bytes, link);
+  }
+  // Copies `count` pieces at once. REQUIRES: bytes <= the strides, or count is 1.
+  void copy_pieces(void* dst, const void* src, const CopyPieces& pieces, Link link, TraceName what = {}) {
+    if (tracing_.trace != nullptr) [[unlikely]]
+      return traced_copy([&] { copy_piece_bytes(dst, src, pieces, link); }, pieces.bytes * pieces.count, link, what);
+    copy_piece_bytes(dst, src, pieces, link);
   }
   // A copy of some KB that must not queue behind other streams' large copies. On CUDA, where copy() waits for a copy
   // engine, a kernel reads or writes host memory instead. REQUIRES: the host side is in a PinnedBuffer.
   void copy_small(void* dst, const void* src, size_t bytes, Link link, TraceName what = {}) {
     if (tracing_.trace != nullptr) [[unlikely]]
-      return traced_copy(&Stream::copy_small_bytes, dst, src, bytes, link, what);
+      return traced_copy([&] { copy_small_bytes(dst, src, bytes, link); }, bytes, link, what);
     copy_small_bytes(dst, src, bytes, link);
   }
   virtual void record(Event& event) = 0;
@@ -85,10 +98,10 @@ class Stream {
   virtual void copy_small_bytes(void* dst, const void* src, size_t bytes, Link link) {
     copy_bytes(dst, src, bytes, link);
   }
+  virtual void copy_piece_bytes(void* dst, const void* src, const CopyPieces& pieces, Link link);
 
  private:
-  using CopyBytes = void (Stream::*)(void* dst, const void* src, size_t bytes, Link link);
-  void traced_copy(CopyBytes copy_as, void* dst, const void* src, size_t bytes, Link link, TraceName what);
+  void traced_copy(const std::function<void()>& copy, size_t bytes, Link link, TraceName what);
 
   const Backend backend_;
   StreamTracing tracing_;

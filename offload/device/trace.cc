@@ -208,7 +208,7 @@ HostSpan::~HostSpan() {
 
 // Copies on a copy stream are the tracks of the links; copies on a compute stream appear between its kernels, which
 // they delay.
-void Stream::traced_copy(CopyBytes copy_as, void* dst, const void* src, size_t bytes, Link link, TraceName what) {
+void Stream::traced_copy(const std::function<void()>& copy, size_t bytes, Link link, TraceName what) {
   Trace& trace = *tracing_.trace;
   const bool computes = tracing_.role == StreamRole::kCompute;
   const TraceTrack track = computes                      ? TraceTrack::kCompute
@@ -219,11 +219,11 @@ void Stream::traced_copy(CopyBytes copy_as, void* dst, const void* src, size_t b
   if (what.text == nullptr) what.text = computes ? "copy" : tracing_.name;
   TraceSlice* const slice =
       bytes == 0 ? nullptr : trace.claim(track, what, detail ? Trace::Weight::kDetail : Trace::Weight::kOutline);
-  if (slice == nullptr) return (this->*copy_as)(dst, src, bytes, link);
+  if (slice == nullptr) return copy();
   slice->link = link;
   slice->bytes = bytes;
   trace.stamp(*this, *slice, TraceEdge::kBegin);
-  (this->*copy_as)(dst, src, bytes, link);
+  copy();
   trace.stamp(*this, *slice, TraceEdge::kEnd);
 }
 

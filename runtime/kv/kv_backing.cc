@@ -89,19 +89,30 @@ void KvBacking::begin_reads(const StreamSchedule& schedule) {
 std::vector<StagingRing::Part> KvBacking::parts(int64_t layer, const Chunk& chunk) {
   const std::byte* const rows = host_data(layer) + chunk.offset_bytes;
   std::vector<StagingRing::Part> parts;
-  bool whole = false;  // the last part is rows
+  enum class Last { kNone, kRows, kRemainders } last = Last::kNone;
   for (int64_t i = chunk.first_segment; i < chunk.last_segment; ++i) {
     const uint64_t offset = segments_bytes(shape_, chunk.first_segment, i), bytes = segments_bytes(shape_, i, i + 1);
-    if (remainders_ && remainders_->has(layer, i)) {
-      const std::span<const std::byte> data = remainders_->of(layer, i);
-      parts.push_back({.offset = offset, .src = data.data(), .bytes = data.size()});
-      whole = false;
-    } else if (whole) {
-      parts.back().bytes += bytes;
-    } else {
-      parts.push_back({.offset = offset, .src = rows + offset, .bytes = bytes});
-      whole = true;
+    if (!remainders_ || !remainders_->has(layer, i)) {
+      if (std::exchange(last, Last::kRows) == Last::kRows) {
+        parts.back().pieces.bytes += bytes;
+      } else {
+        parts.push_back({.offset = offset, .src = rows + offset, .pieces = {.bytes = bytes}});
+      }
+      continue;
     }
+    // Those of equal segments are at equal distances: one copy, as long as the longest.
+    const std::span<const std::byte> data = remainders_->of(layer, i);
+    CopyPieces* const before = last == Last::kRemainders ? &parts.back().pieces : nullptr;
+    if (before != nullptr && before->dst_stride == bytes) {
+      before->bytes = std::max(before->bytes, data.size());
+      ++before->count;
+    } else {
+      parts.push_back(
+          {.offset = offset,
+           .src = data.data(),
+           .pieces = {.bytes = data.size(), .dst_stride = bytes, .src_stride = remainders_bytes(shape_, i, i + 1)}});
+    }
+    last = Last::kRemainders;
   }
   return parts;
 }

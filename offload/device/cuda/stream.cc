@@ -88,6 +88,15 @@ void CudaStreamBody::copy_bytes(void* dst, const void* src, size_t bytes, Link l
     throw_cuda_error(status, "cudaMemcpyAsync", str(format_bytes(bytes), ", ", about()));
 }
 
+void CudaStreamBody::copy_piece_bytes(void* dst, const void* src, const CopyPieces& pieces, Link link) {
+  if (pieces.count <= 1) return CudaStream::copy_piece_bytes(dst, src, pieces, link);
+  count(link, pieces.bytes * pieces.count);
+  const cudaError_t status = cudaMemcpy2DAsync(dst, pieces.dst_stride, src, pieces.src_stride, pieces.bytes,
+                                               pieces.count, kind_of(link), stream_);
+  if (status != cudaSuccess) [[unlikely]]
+    throw_cuda_error(status, "cudaMemcpy2DAsync", str(pieces.count, " x ", format_bytes(pieces.bytes), ", ", about()));
+}
+
 void CudaStreamBody::record(Event& event) {
   CHECK(!recording_, "an event in a recording never comes");
   const cudaError_t status = cudaEventRecord(static_cast<CudaEvent&>(event).get(), stream_);

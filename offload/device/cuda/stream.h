@@ -47,6 +47,7 @@ class CudaStreamBody final : public CudaStream {
  protected:
   void copy_bytes(void* dst, const void* src, size_t bytes, Link link) override;
   void copy_small_bytes(void* dst, const void* src, size_t bytes, Link link) override;
+  void copy_piece_bytes(void* dst, const void* src, const CopyPieces& pieces, Link link) override;
 
  private:
   void count(Link link, size_t bytes);

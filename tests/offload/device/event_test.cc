@@ -1,6 +1,7 @@
 // Order between streams, on either backend.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -46,6 +47,25 @@ class Events : public BackendTest {
   uint32_t result(int index) { return std::atomic_ref(result_.as<uint32_t>()[index]).load(); }
 };
 BACKEND_TEST(Events);
+
+// Pieces of a copy, each a stride after the one before, and nothing between them; the link counts their bytes.
+TEST_P(Events, PiecesOfACopy) {
+  constexpr size_t kWord = sizeof(uint32_t);
+  std::fill_n(result_.as<uint32_t>(), kWords, 0u);
+  copy_->copy(there_.data(), result_.data(), kWords * kWord, Link::kHostToDevice);
+  const uint64_t before = device_->bytes_over(Link::kHostToDevice);
+  copy_->copy_pieces(there_.as<uint32_t>() + 3, source_.as<uint32_t>() + 5,
+                     {.bytes = 7 * kWord, .count = 4, .dst_stride = 100 * kWord, .src_stride = 9 * kWord},
+                     Link::kHostToDevice);
+  EXPECT_EQ(device_->bytes_over(Link::kHostToDevice) - before, 28 * kWord);
+  copy_->copy(result_.data(), there_.data(), kWords * kWord, Link::kDeviceToHost);
+  copy_->synchronize();
+  for (int i = 0; i < kWords; ++i) {
+    const int piece = (i - 3) / 100, within = (i - 3) % 100;
+    const bool copied = i >= 3 && piece < 4 && within < 7;
+    ASSERT_EQ(result_.as<uint32_t>()[i], copied ? static_cast<uint32_t>(5 + 9 * piece + within + 1) : 0u) << i;
+  }
+}
 
 TEST_P(Events, CopiesAreCountedByLink) {
   const PinnedBuffer big = device_->allocate_pinned(3 * kMiB, "big");
