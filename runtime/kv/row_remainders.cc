@@ -55,8 +55,8 @@ void RowRemainders::encode(int64_t layer, int64_t index, const KvSegment& exact,
                      .kv_heads = shape_.kv_heads,
                      .head_dim = shape_.head_dim},
                     out);
-  out.copy(to, work_.data(), remainders_bytes(shape_, index, index + 1),
-           Link::kDeviceToHost, {"remainders, layer", layer});
+  out.copy(to, work_.data(), remainders_bytes(shape_, index, index + 1), Link::kDeviceToHost,
+           {"remainders, layer", layer});
   encoded_[place(layer, index)] = true;
 }
 
@@ -72,8 +72,8 @@ void RowRemainders::drop_from(int64_t index) {
 }
 
 bool RowRemainders::has(int64_t layer, int64_t index) const {
-  return encoded_[place(layer, index)] && host_lengths_.as<uint32_t>()[place(layer, index)] <=
-                                              remainder_room(segments_values(shape_, index, index + 1));
+  return encoded_[place(layer, index)] &&
+         host_lengths_.as<uint32_t>()[place(layer, index)] <= remainder_room(segments_values(shape_, index, index + 1));
 }
 
 std::span<const std::byte> RowRemainders::of(int64_t layer, int64_t index) {

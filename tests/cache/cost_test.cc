@@ -164,7 +164,8 @@ TEST(Cost, RemaindersSpareMostOfWhatAStepStreams) {
   const CostInput half{.model = llama_8b(), .plan = make_plan(plan), .rates = h200()};
   const PassShape refresh{.mode = StepMode::kRefresh, .committed = 61440, .queries = 100};
   const PassCost all = step_cost(whole, refresh), less = step_cost(half, refresh);
-  EXPECT_NEAR(static_cast<double>(less.link_bytes) / static_cast<double>(all.link_bytes), (4.3 + 32.0 / 1024) / 16, 1e-4);
+  EXPECT_NEAR(static_cast<double>(less.link_bytes) / static_cast<double>(all.link_bytes), (4.3 + 32.0 / 1024) / 16,
+              1e-4);
   EXPECT_NEAR(less.link_ms / all.link_ms, (4.3 + 32.0 / 1024) / 16, 1e-4);
   const double values = 61440.0 * 32 * 2 * 8 * 128;
   EXPECT_NEAR(less.device_ms - all.device_ms, 4 * values / 4170e6, 1e-6);
