@@ -29,6 +29,7 @@ class RequestBatch {
         console_(args.output, /*streams_text=*/false),
         file_(args.requests),
         lines_(own_lines()),
+        prompts_(shared_prompts(lines_, args_.generate.max_tokens)),
         results_(shard_path(args.results, args.shard), retried(), request_lines()),
         engines_(open_engines(args.engine, args.devices, &console_)),
         parsed_(engines_.size()),
@@ -41,7 +42,7 @@ class RequestBatch {
     for (const RequestFile::Line& line : lines_) batch.files.push_back(file_.name(line));
     batch.results = &results_;
     batch.engines = engines_.size();
-    batch.shared = shared_beginnings(lines_);
+    batch.shared = shared_bytes(prompts_);
     batch.mutex = &mutex_;
     batch.read = [this](const BatchJob& job) {
       const MutexLock lock(mutex_);
@@ -134,7 +135,9 @@ class RequestBatch {
     const std::vector<int32_t> ids = request.kind == RequestKind::kChat && args_.engine.use_chat_template
                                          ? engine.encode(request.messages)
                                          : engine.encode_plain(request.text());
-    return engine.generate(ids, options, &progress_.of(job.engine));
+    const bool shares = may_share_rows(args_.engine);
+    const int64_t keep_tokens = shares ? tokens_to_share(prompts_, job.index, static_cast<int64_t>(ids.size())) : 0;
+    return generate_sharing(engine, ids, options, keep_tokens, &progress_.of(job.engine));
   }
 
   const BatchArgs& args_;
@@ -143,6 +146,7 @@ class RequestBatch {
   Console console_;
   RequestFile file_;
   std::vector<RequestFile::Line> lines_;
+  std::vector<SharedPrompt> prompts_;
   ResultsFile results_;
   std::deque<Engine> engines_;
   std::vector<BatchLine> parsed_;  // an engine's current line

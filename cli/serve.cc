@@ -5,6 +5,7 @@
 #include "cli/console.h"
 #include "cli/print/format.h"
 #include "cli/print/report.h"
+#include "runtime/commands/shared_rows.h"
 #include "runtime/server/server.h"
 #include "runtime/server/stop_signals.h"
 #include "runtime/server/worker.h"
@@ -38,9 +39,7 @@ ExitCode run_serve(const ServeArgs& args) {
   signals.call([&queue] { queue.close(); });
   GenerateOptions usual = args.generate;
   usual.log_probs = LogProbs::kReserved;  // requests with and without them share the kept rows
-  // Saved prefixes serve any earlier prompt, kept rows only the last. An approximate text depends on a draft's rows.
-  const bool approximate = args.engine.verify.mode == VerifyMode::kApproximate;
-  if (args.engine.prefix_cache.folder.empty() && !approximate) usual.keep = KeepRows::kPrompt;
+  if (may_share_rows(args.engine)) usual.keep = KeepRows::kPrompt;
   Worker worker(engine, queue, metrics, usual, report_to(console));
   try {
     worker.load(&console.progress());

@@ -18,6 +18,7 @@
 #include "runtime/commands/batch.h"
 #include "runtime/commands/long_document.h"
 #include "runtime/commands/report.h"
+#include "runtime/commands/shared_rows.h"
 #include "runtime/text/document.h"
 
 namespace headrace {
@@ -32,7 +33,9 @@ class Summarizer {
         console_(args.output, /*streams_text=*/args.results.empty()),
         results_(args.results.empty() ? nullptr : std::make_unique<ResultsFile>(args.results, files_)),
         engines_(open_engines(args.engine, args.devices, &console_)),
-        progress_(&console_.progress(), &mutex_, engines_.size()) {}
+        progress_(&console_.progress(), &mutex_, engines_.size()) {
+    if (many() && !args.split) prompts_ = shared_prompts(files_, args.generate.max_tokens);
+  }
 
   ExitCode run() {
     BatchOptions batch;
@@ -42,6 +45,7 @@ class Summarizer {
                        {args_.system, args_.instruction, str(args_.split ? 2 : static_cast<int>(args_.truncate))});
     batch.results = results_.get();
     batch.engines = engines_.size();
+    batch.shared = shared_bytes(prompts_);
     batch.mutex = &mutex_;
     const ReadOptions reading{.limit = refuses() ? engines_.front().document_limit() : DocumentLimit(),
                               .interrupt = interrupt_.flag()};
@@ -117,7 +121,9 @@ class Summarizer {
     if (streams) options.on_text = console_.text_sink();
     options.label = job.file;
     options.earlier_answers = true;
-    return engines_[job.engine].generate(ids, options, &progress_.of(job.engine));
+    const bool shares = !prompts_.empty() && may_share_rows(args_.engine);
+    const int64_t keep_tokens = shares ? tokens_to_share(prompts_, job.index, static_cast<int64_t>(ids.size())) : 0;
+    return generate_sharing(engines_[job.engine], ids, options, keep_tokens, &progress_.of(job.engine));
   }
 
   // "report.txt: part 2 of 5, 7,900 tokens"; of the summaries: "report.txt: summaries 1, part 1 of 2, ...".
@@ -166,6 +172,7 @@ class Summarizer {
 
   const SummarizeArgs& args_;
   std::vector<std::string> files_;
+  std::vector<SharedPrompt> prompts_;  // empty: none shares rows
   Interrupt interrupt_;
   Mutex mutex_;  // of what the engines share: the console
   Console console_;

@@ -193,8 +193,10 @@ std::string format_summary_line(const GenerateResult& result) {
   const std::string cut = left.tokens > 0 ? str(" (", format_count(left.tokens), " of ",
                                                 format_count(left.whole_tokens), " left out of the middle)")
                                           : "";
+  const std::string reused =
+      result.reused_tokens() > 0 ? str(" (", format_count(result.reused_tokens()), " reused)") : "";
   const std::string parts = result.parts.empty() ? "" : str(" behind ", result.parts.size(), " parts");
-  return str(format_count(result.prompt_tokens), " tokens in", cut, parts, ", ",
+  return str(format_count(result.prompt_tokens), " tokens in", cut, reused, parts, ", ",
              format_count(static_cast<int64_t>(result.token_ids.size())), " out, ",
              format_duration((result.timings.ttft_ms + result.timings.decode_ms) / 1e3),
              result.finish_reason == FinishReason::kInterrupted ? ", interrupted" : "");

@@ -56,7 +56,7 @@ class KeyGuard {
 json parse_json(std::string_view text, const std::string& source, DuplicateKeys duplicates) {
   const auto refuse = [&](const std::string& why) {
     throw_error(ExitCode::kBadInput, source, "is not valid JSON: " + why,
-                "the file may be cut short: download it again");
+                "it may be cut short");
   };
   if (text.empty()) refuse("it is empty");
   check_depth(text, source);

@@ -16,8 +16,8 @@ using nlohmann::json;
 
 constexpr int64_t kMostShards = 1'000'000;
 constexpr size_t kMaxLineBytes = 256 * kMiB;
-// Beginnings are compared at these lengths. A shorter common beginning is not worth a saved prefix.
-constexpr size_t kFirstBeginning = 1024, kBeginningGrowth = 4;
+// Beginnings are compared at these lengths. A shorter common beginning is not worth its rows.
+constexpr size_t kFirstBeginning = 1024, kBeginningGrowth = 2;
 
 bool whole_number(std::string_view text, int64_t* out) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *out);
@@ -106,11 +106,17 @@ void RequestFile::add(std::string_view text, uint64_t offset) {
             .offset = offset,
             .bytes = text.size(),
             .custom_id = "",
-            .like = {}};
+            .like = {},
+            .text_bytes = 0,
+            .max_tokens = {}};
   if (text.find_first_not_of(" \t\r") == std::string_view::npos) line.bytes = 0;
   std::string content;
   try {
-    if (line.bytes > 0) content = parse_batch_line(text, source(line), &line.custom_id).request.text();
+    if (line.bytes > 0) {
+      const Request request = parse_batch_line(text, source(line), &line.custom_id).request;
+      content = request.text();
+      line.max_tokens = request.max_tokens;
+    }
   } catch (const Error&) {  // told when it is the line's turn
   }
   if (!line.custom_id.empty()) {
@@ -122,6 +128,7 @@ void RequestFile::add(std::string_view text, uint64_t offset) {
           "Each request needs a custom_id of its own");
     }
   }
+  line.text_bytes = content.size();
   size_t level = 0;
   for (size_t length = kFirstBeginning; length <= content.size(); length *= kBeginningGrowth, ++level) {
     if (level == seen_.size()) seen_.emplace_back();
@@ -168,13 +175,21 @@ void order_by_beginnings(std::vector<RequestFile::Line>* lines) {
   });
 }
 
-std::vector<size_t> shared_beginnings(const std::vector<RequestFile::Line>& lines) {
-  std::vector<size_t> shared(lines.size(), 0);
-  for (size_t i = 1; i < lines.size(); ++i) {
-    const std::vector<size_t>&before = lines[i - 1].like, &like = lines[i].like;
-    while (shared[i] < std::min(before.size(), like.size()) && before[shared[i]] == like[shared[i]]) ++shared[i];
+std::vector<SharedPrompt> shared_prompts(const std::vector<RequestFile::Line>& lines, int64_t max_tokens) {
+  std::vector<SharedPrompt> prompts;
+  const RequestFile::Line* before = nullptr;
+  for (const RequestFile::Line& line : lines) {
+    SharedPrompt prompt{.bytes = line.text_bytes, .shared = 0, .answer_tokens = line.max_tokens.value_or(max_tokens)};
+    const size_t levels = before == nullptr ? 0 : std::min(before->like.size(), line.like.size());
+    size_t length = kFirstBeginning;
+    for (size_t level = 0; level < levels && before->like[level] == line.like[level]; ++level) {
+      prompt.shared = length;
+      length *= kBeginningGrowth;
+    }
+    prompts.push_back(prompt);
+    before = &line;
   }
-  return shared;
+  return prompts;
 }
 
 const LineForm& request_lines() {

@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "runtime/commands/results_file.h"
+#include "runtime/commands/shared_rows.h"
 
 namespace headrace {
 
@@ -28,6 +30,8 @@ class RequestFile {
     uint64_t offset, bytes;    // without the newline
     std::string custom_id;     // empty: the line has none that can be read
     std::vector<size_t> like;  // by the beginnings of its text: equal numbers mean equal beginnings
+    uint64_t text_bytes;       // 0: it cannot be read
+    std::optional<int64_t> max_tokens;
   };
 
   // Reads the file. Throws Error(kBadInput): it cannot be read, has no request, or has one custom_id twice.
@@ -49,12 +53,12 @@ class RequestFile {
   std::vector<std::unordered_map<uint64_t, size_t>> seen_;  // a length of beginnings -> hash -> first line
 };
 
-// Requests that begin alike, one after another, so that a saved prefix serves the next; groups in the order in which
+// Requests that begin alike, one after another, so that the rows of one serve the next; groups in the order in which
 // they first appear.
 void order_by_beginnings(std::vector<RequestFile::Line>* lines);
 
-// How much of its beginning each line shares with the line before: of the lengths compared, how many are equal.
-std::vector<size_t> shared_beginnings(const std::vector<RequestFile::Line>& lines);
+// What each line shares with the line before. `max_tokens`: of a line that has none.
+std::vector<SharedPrompt> shared_prompts(const std::vector<RequestFile::Line>& lines, int64_t max_tokens);
 
 // The lines that runtime/requests/response.h writes. A line's name is its custom_id; empty: it has none.
 const LineForm& request_lines();

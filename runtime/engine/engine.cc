@@ -354,7 +354,7 @@ bool Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOpt
 // own.
 SessionPlan Engine::Impl::begin(const std::vector<int32_t>& prompt, const GenerateOptions& run, PromptScores* scores,
                                 Started* started, GenerateResult* result) {
-  const int64_t rows = result->kept_tokens = kept ? usable_rows(*kept, prompt, run, device->backend()) : 0;
+  const int64_t rows = result->kept_tokens = kept ? usable_rows(context(), *kept, prompt, run) : 0;
   if (rows > 0) {
     return follow_run(context(), std::move(kept), {.tokens = result->prompt_tokens, .saved = rows}, run,
                       &started->setup, &started->cache);

@@ -9,8 +9,8 @@ namespace {
 // Whether a run may use what one with other options has left: its rows are computed, and where they are is planned, in
 // the same way.
 bool shares_rows(const GenerateOptions& a, const GenerateOptions& b) {
-  return a.keep == b.keep && a.keep_tokens == b.keep_tokens && a.kv == b.kv && a.speculate == b.speculate &&
-         a.verify == b.verify && a.tree_limits == b.tree_limits && a.pending == b.pending &&
+  return a.keep == b.keep && a.kv == b.kv && a.speculate == b.speculate && a.verify == b.verify &&
+         a.tree_limits == b.tree_limits && a.pending == b.pending &&
          (a.log_probs == LogProbs::kNone) == (b.log_probs == LogProbs::kNone) && b.score_next.empty();
 }
 
@@ -53,10 +53,13 @@ std::unique_ptr<KeptRun> keep_run(const std::vector<int32_t>& prompt, const Gene
 
 // The last rows of a prompt are computed in any case: the first blocks of a partial KV are chosen by their queries, and
 // a run without one must have the same rows.
-int64_t usable_rows(const KeptRun& before, const std::vector<int32_t>& prompt, const GenerateOptions& run,
-                    Backend backend) {
-  if (!shares_rows(before.options, run)) return 0;
-  const int64_t tokens = static_cast<int64_t>(prompt.size()), unit = kept_unit(before.setup, run.keep, backend);
+int64_t usable_rows(const RunContext& context, const KeptRun& before, const std::vector<int32_t>& prompt,
+                    const GenerateOptions& run) {
+  const int64_t tokens = static_cast<int64_t>(prompt.size());
+  const int64_t longest = tokens + most_answer_tokens(context, tokens, run);
+  if (!shares_rows(before.options, run) || longest > before.setup.session.most_prompt_tokens) return 0;
+  const Backend backend = context.device.backend();
+  const int64_t unit = kept_unit(before.setup, run.keep, backend);
   const int64_t most = tokens - prompt_scoring_rows(tokens, before.setup.session.prefill_rows(backend));
   const int64_t rows = std::min(common_beginning(before.ids, prompt), most) / unit * unit;
   return rows < kMinSavedRows ? 0 : rows;

@@ -25,9 +25,10 @@ struct KeptRun {
 std::unique_ptr<KeptRun> keep_run(const std::vector<int32_t>& prompt, const GenerateOptions& run, const Output& output,
                                   Session* session, RunSetup* setup);
 
-// Rows of the prompt that a run with these options may take from `before`. 0: none, or not worth it.
-int64_t usable_rows(const KeptRun& before, const std::vector<int32_t>& prompt, const GenerateOptions& run,
-                    Backend backend);
+// Rows of the prompt that a run with these options may take from `before`. 0: none, not worth it, or the run is longer
+// than those that `before` was planned for.
+int64_t usable_rows(const RunContext& context, const KeptRun& before, const std::vector<int32_t>& prompt,
+                    const GenerateOptions& run);
 
 // The plan of `before`, which is carried out again by a run on its first `prompt.saved` rows. Fills the setup, with the
 // draft resumed, and the cache.

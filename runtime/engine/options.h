@@ -62,8 +62,9 @@ enum class KeepRows : uint8_t {
 struct GenerateOptions {
   int64_t max_tokens = 256;    // -n; -1: until the context is full; 0: prefill alone
   std::optional<KvMode> kv{};  // in the place of the engine's, for this run
-  // The next run uses the rows if it asks for as much, with equal options except max_tokens, sampling and stop. The
-  // plan is made once, for runs of keep_tokens tokens, prompt and answer; 0: the context.
+  // The next run uses the rows if it keeps as much and has the same options but max_tokens, keep_tokens, sampling and
+  // stop. The plan is made once, for runs of keep_tokens tokens, prompt and answer; 0: the context. No run is longer
+  // than its own keep_tokens. One that is longer than the plan's has another plan and none of the rows.
   KeepRows keep = KeepRows::kNone;
   int64_t keep_tokens = 0;
   SamplingSettings sampling{};  // its seed is the run's seed

@@ -77,11 +77,6 @@ void start_draft(RunSetup* setup) {
   setup->session.draft = setup->draft.get();
 }
 
-int64_t most_answer_tokens(const RunContext& context, int64_t prompt_tokens, const GenerateOptions& run) {
-  const int64_t room = most_run_tokens(context, run) - prompt_tokens;
-  return run.max_tokens < 0 ? room : std::min(run.max_tokens, room);
-}
-
 // No more tokens can be ranked; a run that asks for it has been refused.
 LogProbs log_probs_of(const RunContext& context, const GenerateOptions& run) {
   return context.config.vocab > kMaxTopVocab ? LogProbs::kNone : run.log_probs;
@@ -224,6 +219,11 @@ std::optional<PartialKind> smaller_kind(const RunContext& context, const Generat
 int64_t most_run_tokens(const RunContext& context, const GenerateOptions& run) {
   const int64_t limit = context.context_limit();
   return run.keep != KeepRows::kNone && run.keep_tokens > 0 ? std::min(run.keep_tokens, limit) : limit;
+}
+
+int64_t most_answer_tokens(const RunContext& context, int64_t prompt_tokens, const GenerateOptions& run) {
+  const int64_t room = most_run_tokens(context, run) - prompt_tokens;
+  return run.max_tokens < 0 ? room : std::min(run.max_tokens, room);
 }
 
 RunSetup resolve_options(const RunContext& context, int64_t prompt_tokens, const GenerateOptions& run) {

@@ -42,6 +42,7 @@ struct RunSetup {
 
 // The most tokens of a run, prompt and answer: the context, or what the runs that keep rows share.
 int64_t most_run_tokens(const RunContext& context, const GenerateOptions& run);
+int64_t most_answer_tokens(const RunContext& context, int64_t prompt_tokens, const GenerateOptions& run);
 
 // As it would be if nothing streamed.
 RunSetup resolve_options(const RunContext& context, int64_t prompt_tokens, const GenerateOptions& run);

@@ -1,5 +1,6 @@
 #include "runtime/server/worker.h"
 
+#include <algorithm>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -49,9 +50,19 @@ class FeedProgress : public Progress {
   double told_ms_ = 0;
 };
 
-// Tokens of a prompt whose rows are kept, and memory of the whole context taken for what follows: a GPU keeps groups of
-// as many.
-constexpr int64_t kLeastKept = 2048;
+// A prompt of as many tokens keeps its rows with memory for the whole context. A GPU keeps groups of as many.
+constexpr int64_t kLongPrompt = 2048;
+// A CPU keeps the rows of shorter ones, too, with memory for this many tokens: where it saves more than planning costs.
+constexpr int64_t kShortPlan = 2 * kLongPrompt, kLeastKept = 256;
+
+void choose_keep(int64_t prompt_tokens, Backend backend, GenerateOptions* run) {
+  if (run->keep == KeepRows::kNone || prompt_tokens >= kLongPrompt) return;
+  if (backend != Backend::kCpu || prompt_tokens < kLeastKept) {
+    run->keep = KeepRows::kNone;
+  } else if (run->max_tokens >= 0) {
+    run->keep_tokens = std::max(kShortPlan, prompt_tokens + run->max_tokens);
+  }
+}
 
 double seconds_between(Job::Clock::time_point from, Job::Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
@@ -102,7 +113,7 @@ GenerateResult Worker::answer(Job& job) {
   job.request.apply(&options);
   options.interrupt = &job.cancelled;
   options.label = job.id;
-  if (static_cast<int64_t>(job.prompt.size()) < kLeastKept) options.keep = KeepRows::kNone;
+  choose_keep(static_cast<int64_t>(job.prompt.size()), engine_.device().backend(), &options);
   std::vector<AnswerToken> tokens;  // whose text is next
   if (job.request.stream) {
     options.on_token = [&tokens](const AnswerToken& token) { tokens.push_back(token); };

@@ -16,7 +16,7 @@ constexpr size_t kMaxPattern = 16384;       // published ones are under 500 byte
 constexpr uint32_t kMatchLimit = 20000000;  // about a second of backtracking
 constexpr size_t kJitStack = size_t{8} << 20;
 
-std::string shown(std::string_view pattern) {
+std::string shortened(std::string_view pattern) {
   return pattern.size() <= 120 ? std::string(pattern) : std::string(pattern.substr(0, 120)) + "…";
 }
 
@@ -48,7 +48,7 @@ std::string with_unicode_spaces(std::string_view pattern) {
 
 struct Regex::Impl {
   pcre2_code* code = nullptr;
-  std::string pattern, source;
+  std::string pattern, shown, source;
   ~Impl() { pcre2_code_free(code); }
 };
 
@@ -73,7 +73,8 @@ Regex::Scratch::Scratch() : impl_(std::make_unique<Impl>()) {}
 Regex::Scratch::~Scratch() = default;
 
 Regex::Regex(std::string_view pattern, Syntax syntax, const std::string& source) : impl_(std::make_unique<Impl>()) {
-  impl_->pattern = shown(pattern);
+  if (syntax == Syntax::kPattern) impl_->pattern = pattern;
+  impl_->shown = shortened(pattern);
   impl_->source = source;
   if (pattern.empty()) throw_error(ExitCode::kBadInput, source, "an empty regular expression");
   if (pattern.size() > kMaxPattern)
@@ -89,13 +90,15 @@ Regex::Regex(std::string_view pattern, Syntax syntax, const std::string& source)
   if (error == PCRE2_ERROR_HEAP_FAILED) throw std::bad_alloc();
   if (impl_->code == nullptr)
     throw_error(ExitCode::kBadInput, source,
-                str("regular expression '", impl_->pattern, "': ", error_text(error), " (near byte ", offset, ")"));
+                str("regular expression '", impl_->shown, "': ", error_text(error), " (near byte ", offset, ")"));
   pcre2_jit_compile(impl_->code, PCRE2_JIT_COMPLETE);  // if it fails, pcre2_match interprets: slower, same result
 }
 
 Regex::Regex(Regex&&) noexcept = default;
 Regex& Regex::operator=(Regex&&) noexcept = default;
 Regex::~Regex() = default;
+
+const std::string& Regex::pattern() const { return impl_->pattern; }
 
 bool Regex::find(std::string_view text, size_t from, Scratch* scratch, Match* match) const {
   while (from < text.size()) {
@@ -106,7 +109,7 @@ bool Regex::find(std::string_view text, size_t from, Scratch* scratch, Match* ma
     if (result < 0)
       throw_error(
           ExitCode::kBadInput, impl_->source,
-          str("regular expression '", impl_->pattern, "' on a text of ", text.size(), " bytes: ", error_text(result)));
+          str("regular expression '", impl_->shown, "' on a text of ", text.size(), " bytes: ", error_text(result)));
     const PCRE2_SIZE* range = pcre2_get_ovector_pointer(scratch->impl_->data);
     *match = {range[0], range[1]};
     if (match->begin < match->end && match->begin >= from) return true;

@@ -39,6 +39,7 @@ class Regex {
   // The first non-empty match at or after `from`. `text` must be valid UTF-8; the pattern sees nothing outside it.
   // Throws Error(kBadInput) if the engine gives up (excessive backtracking).
   bool find(std::string_view text, size_t from, Scratch* scratch, Match* match) const;
+  const std::string& pattern() const;  // empty: a literal
 
  private:
   struct Impl;

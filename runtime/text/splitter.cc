@@ -1,6 +1,45 @@
 #include "runtime/text/splitter.h"
 
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "runtime/base/utf8.h"
+
 namespace headrace {
+namespace {
+
+// None of them looks behind a word's first character, and in all of them a space is the first character of a word, or
+// stands between white space only. So a word begins at each space behind another character, and the words before it do
+// not depend on what follows the space.
+constexpr std::array<std::string_view, 6> kKnownPatterns = {kGpt2Pattern,   kLlama3Pattern, kQwen2Pattern,
+                                                            kTekkenPattern, "\\p{N}",       "\\p{N}+"};
+
+bool is_known(const Regex& regex) {
+  return std::find(kKnownPatterns.begin(), kKnownPatterns.end(), regex.pattern()) != kKnownPatterns.end();
+}
+
+// The character before `at`; at > 0.
+char32_t character_before(std::string_view text, size_t at) {
+  size_t begin = at - 1;
+  while (begin > 0 && is_continuation(text[begin])) --begin;
+  return next_utf8(text.substr(begin, at - begin)).code_point;
+}
+
+}  // namespace
+
+Splitter::Splitter(std::vector<Regex> patterns)
+    : patterns_(std::move(patterns)),
+      known_(!patterns_.empty() && std::all_of(patterns_.begin(), patterns_.end(), is_known)) {}
+
+std::optional<size_t> Splitter::cut(std::string_view text, size_t least) const {
+  if (!known_) return std::nullopt;
+  for (size_t at = text.find(' ', std::max<size_t>(least, 1)); at != std::string_view::npos;
+       at = text.find(' ', at + 1)) {
+    if (!is_white_space(character_before(text, at))) return at;
+  }
+  return std::nullopt;
+}
 
 void Splitter::split_by(size_t pattern, std::string_view text, Regex::Scratch* scratch, const Emit& emit) const {
   if (text.empty()) return;

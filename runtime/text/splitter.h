@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,17 +27,22 @@ class Splitter {
  public:
   // Each pattern's matches, and the text between them, become separate pieces. The next pattern splits each piece
   // further and cannot see beyond it.
-  explicit Splitter(std::vector<Regex> patterns = {}) : patterns_(std::move(patterns)) {}
+  explicit Splitter(std::vector<Regex> patterns = {});
 
   using Emit = std::function<void(std::string_view)>;
   void split(std::string_view text, Regex::Scratch* scratch, const Emit& emit) const {
     split_by(0, text, scratch, emit);
   }
 
+  // The end of a chunk of at least `least` bytes at the beginning of the text: the words of the text are those of the
+  // chunk and those of the rest, whatever the rest is. None: there is no such place, or the patterns are not known.
+  std::optional<size_t> cut(std::string_view text, size_t least) const;
+
  private:
   void split_by(size_t pattern, std::string_view text, Regex::Scratch* scratch, const Emit& emit) const;
 
   std::vector<Regex> patterns_;
+  bool known_;  // all patterns
 };
 
 }  // namespace headrace

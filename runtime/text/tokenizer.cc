@@ -1,6 +1,8 @@
 #include "runtime/text/tokenizer.h"
 
 #include <deque>
+#include <optional>
+#include <span>
 
 #include "cache/base.h"
 #include "runtime/base/utf8.h"
@@ -12,6 +14,7 @@ namespace headrace {
 namespace {
 
 constexpr size_t kMaxCachedWord = 128;
+constexpr size_t kChunkBytes = 512;
 
 int hex_digit(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1; }
 
@@ -167,6 +170,20 @@ void Tokenizer::Impl::encode_words(std::string_view text, Run* run) const {
   });
 }
 
+// In chunks, so that a text that begins as an earlier one is looked up as far as they are alike.
+void Tokenizer::Impl::encode_text(std::string_view text, Run* run) const {
+  while (const std::optional<size_t> cut = splitter.cut(text, kChunkBytes)) {
+    const std::string_view chunk = text.substr(0, *cut);
+    if (!chunks.append(chunk, &run->ids)) {
+      const size_t begin = run->ids.size();
+      encode_words(chunk, run);
+      chunks.add(chunk, std::span(run->ids).subspan(begin));
+    }
+    text.remove_prefix(*cut);
+  }
+  encode_words(text, run);
+}
+
 void Tokenizer::Impl::encode_fragment(MarkedText fragment, bool is_first, Run* run) const {
   fragment = normalizer.apply(std::move(fragment));
   for (const AddedTokens::Piece& piece : normalized_added.split(fragment)) {
@@ -178,7 +195,7 @@ void Tokenizer::Impl::encode_fragment(MarkedText fragment, bool is_first, Run* r
     std::string& text = run->texts.emplace_back(fragment.text, piece.begin, piece.end - piece.begin);
     const bool wants_prefix = prefix_rule == PrefixRule::kAlways || (prefix_rule == PrefixRule::kFirst && is_first);
     if (wants_prefix && !std::string_view(text).starts_with(prefix)) text.insert(0, prefix);
-    encode_words(text, run);
+    encode_text(text, run);
     is_first = false;
   }
 }

@@ -9,6 +9,7 @@
 
 #include "runtime/text/added_tokens.h"
 #include "runtime/text/bpe.h"
+#include "runtime/text/chunk_cache.h"
 #include "runtime/text/normalizer.h"
 #include "runtime/text/splitter.h"
 #include "runtime/text/tokenizer.h"
@@ -61,12 +62,14 @@ struct Tokenizer::Impl {
   std::vector<std::string> pieces;  // by id: the bytes of the token
   std::vector<bool> is_byte;        // by id: a byte of byte fallback
   int32_t bos, eos;
+  mutable ChunkCache chunks;
 
   std::vector<int32_t> encode(const MarkedText& text, AddBos add_bos) const;
 
  private:
   struct Run;
   void encode_fragment(MarkedText fragment, bool is_first, Run* run) const;
+  void encode_text(std::string_view text, Run* run) const;
   void encode_words(std::string_view text, Run* run) const;
   void encode_characters(std::string_view text, Run* run) const;
   void encode_word(std::string_view word, Run* run) const;

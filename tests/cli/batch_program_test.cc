@@ -53,6 +53,16 @@ class BatchProgram : public ProgramTest {
     }
     return by_id;
   }
+  // The cached_tokens of each answer, which become 0: they differ by what ran before.
+  static std::map<std::string, int64_t> take_cached(std::map<std::string, json>* answers) {
+    std::map<std::string, int64_t> by_id;
+    for (auto& [id, line] : *answers) {
+      if (line["response"]["status_code"] != 200) continue;
+      json& cached = line["response"]["body"]["usage"]["prompt_tokens_details"]["cached_tokens"];
+      by_id[id] = std::exchange(cached, 0).get<int64_t>();
+    }
+    return by_id;
+  }
 };
 
 TEST_F(BatchProgram, AnswersAsGenerateDoes) {
@@ -179,6 +189,46 @@ TEST_F(BatchProgram, ShardsJoinToWhatOneRunGives) {
   }
 }
 
+// Questions about two documents, in turn: greedy and sampled, with and without log-probabilities, short and long.
+TEST_F(BatchProgram, ALongBeginningIsPrefilledOnce) {
+  const std::string document(3000, 'd'), other(3000, 'o');
+  const std::vector<json> lines = {completion("d1", document + "first"),
+                                   completion("o1", other + "first"),
+                                   completion("d2", document + "second", {{"max_tokens", 40}}),
+                                   completion("o2", other + "second", {{"temperature", 0.8}, {"seed", 5}}),
+                                   completion("d3", document + std::string(900, 't'), {{"logprobs", 2}}),
+                                   completion("o3", other.substr(0, 1500) + std::string(800, 'x'), {{"max_tokens", 3}}),
+                                   completion("short", "short")};
+  std::map<std::string, json> alone;
+  for (const json& line : lines) {
+    ASSERT_EQ(batch(requests({line}), "alone_" + line["custom_id"].get<std::string>() + ".jsonl").exit_code, 0);
+    alone.merge(answers("alone_" + line["custom_id"].get<std::string>() + ".jsonl"));
+  }
+  EXPECT_EQ(take_cached(&alone), (std::map<std::string, int64_t>{
+                                     {"d1", 0}, {"d2", 0}, {"d3", 0}, {"o1", 0}, {"o2", 0}, {"o3", 0}, {"short", 0}}));
+  const std::string in = requests(lines);
+  const Finished finished = batch(in, "alike.jsonl");
+  ASSERT_EQ(finished.exit_code, 0) << finished.err;
+  auto alike = answers("alike.jsonl");
+  // Of each prompt the last 16 tokens are computed in any case.
+  EXPECT_EQ(take_cached(&alike),
+            (std::map<std::string, int64_t>{
+                {"d1", 0}, {"d2", 2990}, {"d3", 3000}, {"o1", 0}, {"o2", 2990}, {"o3", 1500}, {"short", 0}}));
+  EXPECT_EQ(alike, alone);
+  EXPECT_NE(finished.err.find("d2: 3,006 tokens in (2,990 reused), 40 out"), std::string::npos) << finished.err;
+
+  ASSERT_EQ(batch(in, "turns.jsonl", {"--in-order"}).exit_code, 0);
+  auto turns = answers("turns.jsonl");
+  for (const auto& [id, tokens] : take_cached(&turns)) EXPECT_EQ(tokens, 0) << id;
+  EXPECT_EQ(turns, alone);
+
+  const std::string grouped = requests({lines[0], lines[2], lines[1], lines[3]});
+  ASSERT_EQ(batch(grouped, "grouped.jsonl", {"--in-order"}).exit_code, 0);
+  auto in_order = answers("grouped.jsonl");
+  EXPECT_EQ(take_cached(&in_order), (std::map<std::string, int64_t>{{"d1", 0}, {"d2", 2990}, {"o1", 0}, {"o2", 2990}}));
+  EXPECT_EQ(in_order.at("d2"), alone.at("d2"));
+}
+
 // Two documents with questions each, greedy and sampled.
 TEST_F(BatchProgram, SeveralDevicesAnswerAsOneDoes) {
   std::vector<json> lines;
@@ -189,20 +239,23 @@ TEST_F(BatchProgram, SeveralDevicesAnswerAsOneDoes) {
   lines.push_back(completion("bad", "x", {{"stream", true}}));
   const std::string in = requests(lines);
   EXPECT_EQ(batch(in, "one.jsonl").exit_code, 3);
-  const auto one = answers("one.jsonl");
+  auto one = answers("one.jsonl");
+  take_cached(&one);
   const Finished finished = batch(in, "two.jsonl", {"--devices", "cpu,cpu", "--prefix-cache", *folder_ / "kept"});
   EXPECT_EQ(finished.exit_code, 3) << finished.err;
   EXPECT_NE(finished.err.find("8 answered, 0 done before, 1 failed; cpu "), std::string::npos) << finished.err;
   EXPECT_NE(finished.err.find("/9] r7: "), std::string::npos) << finished.err;
   int saved = 0;
   auto two = answers("two.jsonl");
-  for (int i = 0; i < 8; ++i) {
-    json& cached =
-        two.at("r" + std::to_string(i))["response"]["body"]["usage"]["prompt_tokens_details"]["cached_tokens"];
-    saved += std::exchange(cached, 0) == 1500 ? 1 : 0;
-  }
+  for (const auto& [id, tokens] : take_cached(&two)) saved += tokens == 1500 ? 1 : 0;
   EXPECT_EQ(two, one);
   EXPECT_GE(saved, 3);  // 6 if no device helps the other out
+  ASSERT_EQ(batch(in, "kept.jsonl", {"--devices", "cpu,cpu"}).exit_code, 3);
+  int kept = 0;
+  auto rows = answers("kept.jsonl");
+  for (const auto& [id, tokens] : take_cached(&rows)) kept += tokens == 1485 ? 1 : 0;
+  EXPECT_EQ(rows, one);
+  EXPECT_GE(kept, 3);
   const Finished again = batch(in, "two.jsonl", {"--devices", "cpu,cpu,cpu"});
   EXPECT_NE(again.err.find("0 answered, 8 done before, 1 failed; cpu 0, cpu 0, cpu 0\n"), std::string::npos)
       << again.err;

@@ -143,6 +143,24 @@ TEST_F(ProgramTest, SeveralDevicesSummarizeAsOneDoes) {
   EXPECT_EQ(texts(json_lines(with({"--devices", "cpu,cpu", "--json"}).out)), one);
 }
 
+// Two versions of a document, and another.
+TEST_F(ProgramTest, DocumentsThatBeginAlikeAreReadOnce) {
+  const std::string version(2000, 'v');
+  const std::string files[] = {folder_->write("alike/1", version + "first"),
+                               folder_->write("alike/2", version + "second"),
+                               folder_->write("alike/3", std::string(2000, 'x'))};
+  const std::vector<json> lines = json_lines(run("summarize", {*folder_ / "alike", "--json"}).out);
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_FALSE(lines[0].contains("kept_tokens"));
+  EXPECT_EQ(lines[1].value("kept_tokens", 0), 2000);
+  EXPECT_FALSE(lines[2].contains("kept_tokens"));
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(lines[i]["text"], json_lines(run("summarize", {files[i], "--json"}).out)[0]["text"]) << files[i];
+  }
+  EXPECT_EQ(run("summarize", {*folder_ / "alike", "--json", "--long", "split"}).out.find("kept_tokens"),
+            std::string::npos);
+}
+
 TEST_F(ProgramTest, ABatchIsSkippedWhereItIsDone) {
   const std::string a = folder_->write("batch/a.txt", "First."), b = folder_->write("batch/b.txt", "Second."),
                     out = *folder_ / "batch.jsonl";

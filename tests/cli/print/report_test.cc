@@ -36,6 +36,9 @@ TEST(Report, SaysWhatTheIssueAsksFor) {
       "  memory    device 300.00 MiB, host 180.00 MiB (weights 257.00 MiB, KV cache 173.00 MiB); process 512.00 "
       "MiB\n");
   EXPECT_EQ(format_summary_line(result), "7,713 tokens in, 92 out, 50.6 s");
+  GenerateResult followed = result;
+  followed.kept_tokens = 7000;
+  EXPECT_EQ(format_summary_line(followed), "7,713 tokens in (7,000 reused), 92 out, 50.6 s");
   result.spill = {.file = {.file_bytes = 87 * kMiB,
                            .read_bytes = 92 * 80 * kMiB,
                            .how = "16 threads (io_uring: Operation not permitted), O_DIRECT",

@@ -43,10 +43,7 @@ class Requests : public ::testing::Test {
     return names;
   }
 
-  std::vector<size_t> shared(const std::string& text) {
-    RequestFile file = open(text);
-    return shared_beginnings(file.lines());
-  }
+  std::vector<size_t> shared(const std::string& text) { return shared_bytes(shared_prompts(open(text).lines(), 256)); }
 
   TemporaryFolder folder_;
   const std::string in_ = folder_ / "in.jsonl", out_ = folder_ / "out.jsonl";
@@ -72,12 +69,25 @@ TEST_F(RequestFiles, TheLastLineMayLackItsNewline) {
   EXPECT_EQ(file.read(file.lines()[1]) + "\n", line_of("b"));
 }
 
-// The lengths that are compared are 1,024, 4,096 and 16,384 bytes.
+// The lengths that are compared are 1,024, 2,048, 4,096 bytes and so on.
 TEST_F(RequestFiles, NeighboursShareBeginnings) {
   const std::string system(2000, 's'), document = system + std::string(3000, 'd');
   EXPECT_EQ(shared(line_of("a", document + "1") + line_of("b", document + "2") + line_of("c", system + "3") +
                    line_of("d", "short") + line_of("e", "short") + line_of("f", document)),
-            (std::vector<size_t>{0, 2, 1, 0, 0, 0}));
+            (std::vector<size_t>{0, 4096, 1024, 0, 0, 0}));
+}
+
+TEST_F(RequestFiles, LinesHaveTheSizesOfTextAndAnswer) {
+  json limited = json::parse(line_of("b", "four"));
+  limited["body"]["max_tokens"] = 7;
+  const std::vector<SharedPrompt> prompts =
+      shared_prompts(open(line_of("a", std::string(3000, 'x')) + limited.dump() + "\n{bad\n").lines(), 256);
+  ASSERT_EQ(prompts.size(), 3u);
+  EXPECT_EQ(prompts[0].bytes, 3000u);
+  EXPECT_EQ(prompts[0].answer_tokens, 256);
+  EXPECT_EQ(prompts[1].bytes, 4u);
+  EXPECT_EQ(prompts[1].answer_tokens, 7);
+  EXPECT_EQ(prompts[2].bytes, 0u);
 }
 
 TEST_F(RequestFiles, AreRefused) {

@@ -209,10 +209,36 @@ TEST_P(KeptRows, GoWithOtherOptionsButNotWithOtherSampling) {
   EXPECT_EQ(Engine(options()).generate(text, fresh, nullptr).token_ids, other.token_ids);
   run.kv = KvMode::kHost;
   EXPECT_EQ(engine.generate(text, run, nullptr).kept_tokens, 0);
-  run.keep_tokens = kCapacity - 1;
-  EXPECT_EQ(engine.generate(text, run, nullptr).kept_tokens, 0);
   EXPECT_EQ(engine.generate(text, fresh, nullptr).kept_tokens, 0);
   EXPECT_EQ(engine.generate(text, run, nullptr).kept_tokens, 0) << "the run before kept nothing";
+}
+
+// A run may ask for another length. The plan is that of the first one, as long as the runs fit it.
+TEST_P(KeptRows, AreOfARunThatTheNextOneFits) {
+  Engine engine(options());
+  GenerateOptions run = keeping(KeepRows::kPrompt);
+  const std::vector<int32_t> text = testing::made_up_ids(1100, 512);
+  run.keep_tokens = 1150;
+  const GenerateResult first = engine.generate(text, run, nullptr);
+  const std::vector<int32_t> shorter(text.begin(), text.begin() + 1090);
+  run.keep_tokens = 1132;
+  EXPECT_EQ(engine.generate(shorter, run, nullptr).kept_tokens, unit(1090 - 16));
+  run.keep_tokens = 0;
+  run.max_tokens = 50;
+  const GenerateResult last = engine.generate(text, run, nullptr);
+  EXPECT_EQ(last.kept_tokens, unit(1100 - 16)) << "1,150 tokens: just as many as the plan is for";
+  EXPECT_EQ(last.token_ids.size(), 50u);
+  EXPECT_EQ(last.plan.vram_bytes, first.plan.vram_bytes);
+  run.keep = KeepRows::kNone;
+  EXPECT_EQ(engine.generate(text, run, nullptr).token_ids, last.token_ids);
+
+  run = keeping(KeepRows::kPrompt);
+  run.keep_tokens = 1150;
+  engine.generate(text, run, nullptr);
+  run.keep_tokens = 0;
+  run.max_tokens = 51;
+  EXPECT_EQ(engine.generate(text, run, nullptr).kept_tokens, 0) << "longer than the plan";
+  EXPECT_EQ(engine.generate(text, run, nullptr).kept_tokens, unit(1100 - 16)) << "whose own plan is the context's";
 }
 
 // The plan is for the capacity, and is kept to: a later prompt that fills it takes no more memory.

@@ -1,4 +1,5 @@
 // What a server answers: completions as a whole and as events, the model, tokens, and errors by name.
+#include <map>
 #include <sstream>
 
 #include "tests/runtime/server/server_fixture.h"
@@ -208,6 +209,30 @@ TEST_F(ServerTest, ErrorsNameTheField) {
   EXPECT_EQ(http.Post("/v1/completions", "{}", "multipart/form-data; boundary=x")->status, 415);
   // The server works on.
   EXPECT_EQ(answer("/v1/completions", completion("x"))["usage"]["completion_tokens"], 12);
+}
+
+TEST_F(ServerTest, AQuestionComputesOnlyWhatIsNew) {
+  usual_.keep = KeepRows::kPrompt;
+  start();
+  std::map<std::string, std::string> texts;
+  const auto ask = [&](const std::string& prompt) {
+    const json body = answer("/v1/completions", completion(prompt));
+    texts[prompt] = body["choices"][0]["text"];
+    return body["usage"]["prompt_tokens_details"]["cached_tokens"].get<int64_t>();
+  };
+  for (const size_t bytes : {200, 300, 2000, 2500}) {
+    const std::string document(bytes, static_cast<char>('a' + bytes / 500));
+    EXPECT_EQ(ask(document + "first"), 0) << bytes;
+    const int64_t cached = ask(document + "other");
+    if (bytes < 256) {
+      EXPECT_EQ(cached, 0);
+    } else {  // the last 16 tokens of a prompt are computed in any case
+      EXPECT_GE(cached, static_cast<int64_t>(bytes) - 11);
+    }
+  }
+  stop();
+  usual_.keep = KeepRows::kNone;
+  for (const auto& [prompt, text] : texts) EXPECT_EQ(text, expected(prompt, usual_));
 }
 
 TEST_F(ServerTest, ARunThatDoesNotFitIsItsOwnError) {
