@@ -1,5 +1,6 @@
-// Products of quantised weights: on the CPU to the bit those of the same weights unpacked, on CUDA in bf16 those of
-// weights that are not rounded; whatever the number of rows and threads (docs/design.md, section 6, rule 8).
+// Products of quantised weights: those of weights that are not rounded, on the CPU to the bit those of the same weights
+// in f32; prefill's on the CPU to the bit those of weights rounded to the product's type; whatever the number of rows
+// and threads (docs/design.md, section 6, rule 1).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -32,14 +33,22 @@ class BlocksProductTest : public testing_support::KernelTest {
   DeviceArray store(WeightType type, const std::vector<std::byte>& blocks, int64_t n, int64_t k);
   // Of `rows` rows of x from `first` on.
   std::vector<std::byte> run(const Weight& weight, DType type, DType out_type, const std::vector<float>& x,
-                             int64_t rows, int64_t first = 0);
+                             int64_t rows, int64_t first = 0, ProductPath path = ProductPath::kDecode);
   void check_gated(const Weight& weight, DType type, int64_t rows, const std::string& what);
-  // Whether weights are multiplied as their formula gives them.
-  bool unrounded(DType type) { return stream().backend() == Backend::kCuda && type == DType::kBF16; }
-  // Products of the weight in blocks and of the same weight unpacked.
-  void check(const Weight& blocks, DType type, const std::string& what);
+  bool cpu() { return stream().backend() == Backend::kCpu; }
+  // Whether there are products of rounded weights: CUDA has none in bf16 (AreCloseToTheExactSum).
+  bool rounds(DType type) { return cpu() || type != DType::kBF16; }
+  // Products of the weight in blocks and of the same weight unpacked, rounded to `type`.
+  void check_rounded(const Weight& blocks, DType type, const std::string& what);
+  // The CPU's of the decode path, and of the same weight in f32.
+  void check_unrounded(const Weight& blocks, DType type, const std::string& what);
 };
 INSTANTIATE_KERNEL_TEST(BlocksProductTest);
+
+// That every type holds.
+std::vector<float> common_values(uint64_t seed, int64_t count) {
+  return rounded(rounded(random_values(seed, count), DType::kF16), DType::kBF16);
+}
 
 DeviceArray BlocksProductTest::store(WeightType type, const std::vector<std::byte>& blocks, int64_t n, int64_t k) {
   const DeviceArray from = upload(blocks);
@@ -52,13 +61,14 @@ DeviceArray BlocksProductTest::store(WeightType type, const std::vector<std::byt
 }
 
 std::vector<std::byte> BlocksProductTest::run(const Weight& weight, DType type, DType out_type,
-                                              const std::vector<float>& x, int64_t rows, int64_t first) {
+                                              const std::vector<float>& x, int64_t rows, int64_t first,
+                                              ProductPath path) {
   const int64_t n = weight.rows(), k = weight.cols;
   const auto rows_from = [&](const std::vector<float>& all, int64_t cols) {
     return std::vector<float>(all.begin() + first * cols, all.begin() + (first + rows) * cols);
   };
-  const DeviceArray x_array = upload(rows_from(x, k), type), bias = upload(random_values(2, n), type),
-                    residual = upload(rows_from(random_values(3, (first + rows) * n), n), out_type);
+  const DeviceArray x_array = upload(rows_from(x, k), type), bias = upload(common_values(2, n), type),
+                    residual = upload(rows_from(common_values(3, (first + rows) * n), n), out_type);
   const DeviceArray out = output(static_cast<uint64_t>(rows * n) * dtype_bytes(out_type));
   product({.x = x_array.data(),
            .weight = weight,
@@ -70,12 +80,12 @@ std::vector<std::byte> BlocksProductTest::run(const Weight& weight, DType type, 
            .rows = rows,
            .n = n,
            .k = k,
-           .path = ProductPath::kDecode},
+           .path = path},
           stream());
   return download(out);
 }
 
-void BlocksProductTest::check(const Weight& blocks, DType type, const std::string& what) {
+void BlocksProductTest::check_rounded(const Weight& blocks, DType type, const std::string& what) {
   const int64_t n = blocks.rows(), k = blocks.cols;
   const DeviceArray unpacked = output(static_cast<uint64_t>(n * k) * dtype_bytes(type));
   dequantise({.weight = blocks,
@@ -94,17 +104,39 @@ void BlocksProductTest::check(const Weight& blocks, DType type, const std::strin
                                   {}},
                         .count = 2,
                         .cols = k};
-  const std::vector<float> x = random_values(1, 29 * k);
+  const std::vector<float> x = common_values(1, 29 * k);
+  const ProductPath path = cpu() ? ProductPath::kPrefill : ProductPath::kDecode;
   for (const int64_t rows : {1, 2, 6, 7, 29}) {
     for (const DType out_type : {type, DType::kF32}) {
-      EXPECT_TRUE(run(blocks, type, out_type, x, rows) == run(plain, type, out_type, x, rows))
+      EXPECT_TRUE(run(blocks, type, out_type, x, rows, 0, path) == run(plain, type, out_type, x, rows, 0, path))
           << what << " as " << dtype_name(type) << " to " << dtype_name(out_type) << ", " << rows << " rows";
       if (type == DType::kF32) break;
     }
   }
 }
 
-// CUDA's product in bf16 does not round weights: AreCloseToTheExactSum.
+void BlocksProductTest::check_unrounded(const Weight& blocks, DType type, const std::string& what) {
+  const int64_t n = blocks.rows(), k = blocks.cols;
+  const DeviceArray values = output(static_cast<uint64_t>(n * k) * sizeof(float));
+  dequantise({.weight = blocks,
+              .ids = nullptr,
+              .first_row = 0,
+              .rows = n,
+              .type = DType::kF32,
+              .out_type = DType::kF32,
+              .out = values.data()},
+             stream());
+  const std::vector<float> x = common_values(1, 29 * k);
+  for (const int64_t rows : {1, 2, 3, 6, 7, 29}) {
+    const std::vector<float> expected =
+        decode(run(plain_weight(values.data(), DType::kF32, n, k), DType::kF32, DType::kF32, x, rows), DType::kF32);
+    for (const DType out_type : {type, DType::kF32}) {
+      EXPECT_TRUE(decode(run(blocks, type, out_type, x, rows), out_type) == rounded(expected, out_type))
+          << what << " as " << dtype_name(type) << " to " << dtype_name(out_type) << ", " << rows << " rows";
+    }
+  }
+}
+
 TEST_P(BlocksProductTest, HaveTheBitsOfUnpackedWeights) {
   for (const WeightType type : kQuantisedTypes) {
     const int64_t block = weight_type_info(type).block_elements;
@@ -114,8 +146,9 @@ TEST_P(BlocksProductTest, HaveTheBitsOfUnpackedWeights) {
       const DeviceArray stored = store(type, random_blocks(type, static_cast<uint64_t>(n), n, k), n, k);
       const Weight weight = {.parts = {{stored.data(), type, n}, {}, {}}, .count = 1, .cols = k};
       for (const DType compute : kAllTypes) {
-        if (unrounded(compute)) continue;
-        check(weight, compute, str(weight_type_info(type).name, " ", n, " x ", k));
+        const std::string what = str(weight_type_info(type).name, " ", n, " x ", k);
+        if (cpu()) check_unrounded(weight, compute, what);
+        if (rounds(compute)) check_rounded(weight, compute, what);
       }
     }
   }
@@ -136,7 +169,7 @@ TEST_P(BlocksProductTest, PartsAndThreadsChangeNoBit) {
                                        {c.data(), WeightType::kQ8_0, 41}},
                              .count = 3,
                              .cols = k};
-      if (!unrounded(compute)) check(weight, compute, str(threads, " threads"));
+      if (rounds(compute)) check_rounded(weight, compute, str(threads, " threads"));
       const std::vector<std::byte> out = run(weight, compute, compute, random_values(4, 2 * k), 2);
       if (first.empty()) first = out;
       EXPECT_TRUE(out == first) << threads << " threads, " << dtype_name(compute);
@@ -145,8 +178,8 @@ TEST_P(BlocksProductTest, PartsAndThreadsChangeNoBit) {
   open(2);
 }
 
-// The values themselves, against a sum in double precision. On CUDA that of weights as their formula gives them, and so
-// close that a kernel that rounds weights to bf16 would fail.
+// The values themselves, against a sum in double precision of weights as their formula gives them, and so close that a
+// kernel that rounds weights to bf16 would fail.
 TEST_P(BlocksProductTest, AreCloseToTheExactSum) {
   const DType type = DType::kBF16;
   const bool cuda = stream().backend() == Backend::kCuda;
@@ -158,10 +191,8 @@ TEST_P(BlocksProductTest, AreCloseToTheExactSum) {
                                      : std::vector<std::pair<int64_t, int64_t>>{{37, 11}}) {
       const int64_t k = weight_type_info(weight_type).block_elements > 32 ? 768 : 544;
       const std::vector<std::byte> blocks = random_blocks(weight_type, 9, n, k);
-      const std::vector<float> exact = weights_of(weight_type, blocks),
-                               w = unrounded(type) ? exact : rounded(exact, type),
-                               x = rounded(random_values(1, rows * k), type), bias = rounded(random_values(2, n), type),
-                               residual = random_values(3, rows * n);  // as run() has them, in f32
+      const std::vector<float> w = weights_of(weight_type, blocks), x = common_values(1, rows * k),
+                               bias = common_values(2, n), residual = common_values(3, rows * n);  // as in run()
       std::vector<double> expected, magnitude;
       for (int64_t i = 0; i < rows * n; ++i) {
         const float* const x_row = x.data() + i / n * k;
@@ -208,7 +239,7 @@ TEST_P(BlocksProductTest, RowsAndPlacesChangeNoBit) {
         for (const int64_t rows : {1, 2, 3, 5, 8, 9, 16, 17, 33, 64, 65, 100, 128, 129, 192}) expect_same(rows, 0);
         for (const int64_t rows : {1, 7, 33, 100}) expect_same(rows, 211);
       } else {
-        expect_same(5, 0);
+        for (const int64_t rows : {1, 2, 3, 5, 64}) expect_same(rows, 0);
         expect_same(1, 211);
       }
       if (testing::kSanitized) return;
@@ -414,8 +445,8 @@ TEST_P(BlocksProductTest, ResidualInPlace) {
     const std::vector<float> x = random_values(1, rows * kK);
     for (const DType out_type : {type, DType::kF32}) {
       const std::vector<std::byte> expected = run(weight, type, out_type, x, rows);
-      const DeviceArray x_array = upload(x, type), bias = upload(random_values(2, kN), type),
-                        out = upload(random_values(3, rows * kN), out_type);
+      const DeviceArray x_array = upload(x, type), bias = upload(common_values(2, kN), type),
+                        out = upload(common_values(3, rows * kN), out_type);
       product({.x = x_array.data(),
                .weight = weight,
                .bias = bias.data(),
