@@ -91,12 +91,11 @@ class Product {
   }
 
   // Columns [begin, end) of the weight part, a few at a time: each is unpacked once for all rows. Column 0 of the part
-  // is column `first` of the product. Weights are rounded to the product's type for prefill alone.
+  // is column `first` of the product. Prefill rounds weights to the product's type.
   void unpack_and_multiply(const WeightPart& weight, int64_t first, int64_t begin, int64_t end) const {
     const WeightTypeInfo& info = weight_type_info(weight.type);
-    const bool rounds = params_.path == ProductPath::kPrefill;
-    const DType values = rounds ? params_.type : DType::kF32;
-    const DType to = rounds ? kernels_.rounded_type(params_.type) : DType::kF32;
+    const DType to = kernels_.block_type(params_.type);
+    const DType values = params_.path == ProductPath::kPrefill ? params_.type : to;
     const int64_t blocks = params_.k / info.block_elements, row_bytes = blocks * info.block_bytes;
     const int64_t unpacked = params_.k * static_cast<int64_t>(dtype_bytes(to));
     const int64_t most = params_.rows > kManyRows ? kPartBytesOfManyRows : kUnpackedBytesOfFewRows;

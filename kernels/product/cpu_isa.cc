@@ -22,7 +22,7 @@ constexpr int kTileRows = 3, kTileCols = 3;
 
 // Most rows that multiply blocks directly, where each tile unpacks its weights again. For more rows the weights are
 // unpacked to memory first.
-constexpr int kMaxBlockRows = 2;
+constexpr int kMaxBlockRows = 8, kBlockTileRows = 4;
 
 // Tiles write their sums to a block of fp32, from which whole rows are finished.
 constexpr int64_t kBlockCols = 48;
@@ -45,6 +45,10 @@ struct DotWidened {
   HEADRACE_SIMD Operand read(const U* p, int64_t count) {
     return load(p, count);
   }
+  template <typename Group>
+  HEADRACE_SIMD Operand read_group(const Group& group, int i) {
+    return group.at(i);
+  }
   HEADRACE_SIMD vf add(vf acc, Operand a, Operand b) { return fma(a, b, acc); }
 };
 using DotF32 = DotWidened<float>;
@@ -66,6 +70,10 @@ struct DotBf16 {
     Operand v = {};
     memcpy(&v, p, static_cast<size_t>(count) * 2);
     return v;
+  }
+  template <typename Group>
+  HEADRACE_SIMD Operand read_group(const Group& group, int i) {
+    return (Operand)_mm512_cvtne2ps_pbh((__m512)group.at(i + kLanes), (__m512)group.at(i));
   }
   HEADRACE_SIMD vf add(vf acc, Operand a, Operand b) {
     return (vf)_mm512_dpbf16_ps((__m512)acc, (__m512bh)a, (__m512bh)b);
@@ -235,9 +243,9 @@ void part(const ProductPart& part) {
 
 // ---- Weights in blocks, multiplied directly by few rows -------------------------------------------------------------
 
-// Like tile(), with x in f32 and w in blocks; a row of w has row_bytes bytes. The order of sums is the same.
-template <typename Type, int kRows, int kCols>
-void tile_of_blocks(const float* x, const uint8_t* w, int64_t k, int64_t row_bytes, float* sums) {
+// Like tile(), with w in blocks; a row of w has row_bytes bytes. The order of sums is the same.
+template <typename Dot, typename Type, int kRows, int kCols>
+void tile_of_blocks(const typename Dot::Element* x, const uint8_t* w, int64_t k, int64_t row_bytes, float* sums) {
   constexpr int kGroups = Type::kElements / kGroup;
   const int64_t tile_bytes = kCols * row_bytes;
   vf acc[kRows][kCols] = {};
@@ -257,11 +265,11 @@ void tile_of_blocks(const float* x, const uint8_t* w, int64_t k, int64_t row_byt
         typename Type::template Group<RoundF32> group;
         group.read(blocks[c], number);
 #pragma GCC unroll 8
-        for (int at = 0; at < kGroup; at += kLanes) {
-          const vf b = group.at(at);
+        for (int at = 0; at < kGroup; at += Dot::kStep) {
+          const typename Dot::Operand b = Dot::read_group(group, at);
 #pragma GCC unroll 8
           for (int r = 0; r < kRows; ++r) {
-            acc[r][c] = fma(load(x + r * k + i + number * kGroup + at), b, acc[r][c]);
+            acc[r][c] = Dot::add(acc[r][c], Dot::read(x + r * k + i + number * kGroup + at), b);
           }
         }
       }
@@ -270,27 +278,59 @@ void tile_of_blocks(const float* x, const uint8_t* w, int64_t k, int64_t row_byt
   put_sums(acc, sums);
 }
 
+// As blocks are multiplied by: products in bf16 round a weight where the instruction set does so for nothing.
+#if defined(__AVX512BF16__)
 template <typename T>
-const float* widen(const T* x, int64_t count, float* room) {
-  for (int64_t i = 0; i < count; i += kLanes) store(room + i, load(x + i));
-  return room;
-}
-const float* widen(const float* x, int64_t, float*) { return x; }
+struct DotBlocks : DotF32 {};
+template <>
+struct DotBlocks<bf16> : DotBf16 {};
+#else
+template <typename T>
+using DotBlocks = DotF32;
+#endif
 
-template <typename T, typename Type, int kRows>
-void rows_of_blocks(const ProductPart& part, float* room) {
-  alignas(64) float sums[kRows * kBlockStride];
-  const int64_t k = part.k, row_bytes = k / Type::kElements * Type::kBytes;
-  const float* const x = widen(static_cast<const T*>(part.x) + part.row_begin * k, kRows * k, room);
+// At most kBlockTileRows rows against one column of tiles.
+template <typename Dot, typename Type, int kCols>
+void rows_of_blocks(const typename Dot::Element* x, const uint8_t* w, int64_t k, int64_t row_bytes, int64_t rows,
+                    float* sums) {
+  static_assert(kBlockTileRows == 4);
+  switch (rows) {
+    case 1:
+      return tile_of_blocks<Dot, Type, 1, kCols>(x, w, k, row_bytes, sums);
+    case 2:
+      return tile_of_blocks<Dot, Type, 2, kCols>(x, w, k, row_bytes, sums);
+    case 3:
+      return tile_of_blocks<Dot, Type, 3, kCols>(x, w, k, row_bytes, sums);
+    default:
+      return tile_of_blocks<Dot, Type, 4, kCols>(x, w, k, row_bytes, sums);
+  }
+}
+
+template <typename T, typename Type>
+void part_of_blocks(const ProductPart& part, float* room) {
+  using Dot = DotBlocks<T>;
+  using X = typename Dot::Element;
+  alignas(64) float sums[kMaxBlockRows * kBlockStride];
+  const int64_t k = part.k, row_bytes = k / Type::kElements * Type::kBytes, rows = part.row_end - part.row_begin;
+  const void* operand = static_cast<const T*>(part.x) + part.row_begin * k;
+  if constexpr (sizeof(X) != sizeof(T)) {
+    for (int64_t i = 0; i < rows * k; i += kLanes) store(room + i, load(static_cast<const T*>(operand) + i));
+    operand = room;
+  }
+  const X* const x = static_cast<const X*>(operand);
   const auto* w = static_cast<const uint8_t*>(part.w);
   for (int64_t col = part.col_begin; col < part.col_end; col += kBlockCols) {
     const int64_t cols = part.col_end - col < kBlockCols ? part.col_end - col : kBlockCols;
-    int64_t c = 0;
-    for (; c + kTileCols <= cols; c += kTileCols, w += kTileCols * row_bytes) {
-      tile_of_blocks<Type, kRows, kTileCols>(x, w, k, row_bytes, sums + c);
+    for (int64_t c = 0; c < cols;) {
+      const int64_t tile = c + kTileCols <= cols ? kTileCols : 1;
+      for (int64_t r = 0; r < rows; r += kBlockTileRows) {
+        const auto run = tile == 1 ? rows_of_blocks<Dot, Type, 1> : rows_of_blocks<Dot, Type, kTileCols>;
+        run(x + r * k, w, k, row_bytes, rows - r, sums + r * kBlockStride + c);
+      }
+      c += tile;
+      w += tile * row_bytes;
     }
-    for (; c < cols; ++c, w += row_bytes) tile_of_blocks<Type, kRows, 1>(x, w, k, row_bytes, sums + c);
-    for (int r = 0; r < kRows; ++r) {
+    for (int64_t r = 0; r < rows; ++r) {
       const float* const from = sums + r * kBlockStride;
       if (part.out_type == part.type) {
         finish_row<T, T>(part, from, part.row_begin + r, col, cols);
@@ -303,12 +343,7 @@ void rows_of_blocks(const ProductPart& part, float* room) {
 
 template <typename T>
 void blocks_with(const ProductPart& part, WeightType type, float* room) {
-  static_assert(kMaxBlockRows == 2);
-  const bool one = part.row_end - part.row_begin == 1;
-  with_blocks_of(type, [&](auto blocks) {
-    using Type = decltype(blocks);
-    return one ? rows_of_blocks<T, Type, 1>(part, room) : rows_of_blocks<T, Type, 2>(part, room);
-  });
+  with_blocks_of(type, [&](auto blocks) { part_of_blocks<T, decltype(blocks)>(part, room); });
 }
 
 void blocks(const ProductPart& part, WeightType type, float* room) {
@@ -324,15 +359,12 @@ void blocks(const ProductPart& part, WeightType type, float* room) {
   }
 }
 
-DType rounded_type([[maybe_unused]] DType type) {
-#if defined(__AVX512BF16__)
-  if (type == DType::kBF16) return type;
-#endif
-  return DType::kF32;
+DType block_type(DType type) {
+  return type == DType::kBF16 && sizeof(DotBlocks<bf16>::Element) == sizeof(bf16) ? type : DType::kF32;
 }
 
 }  // namespace
 
-const ProductKernels product_kernels = {part, blocks, kMaxBlockRows, kTileCols, rounded_type};
+const ProductKernels product_kernels = {part, blocks, kMaxBlockRows, kTileCols, block_type};
 
 }  // namespace headrace::kernels::HEADRACE_ISA_NAMESPACE
