@@ -1,5 +1,6 @@
 // The bodies of kernels/product/op.h. On the CPU, k alone decides how an output element's sum over k is divided and
-// ordered, so its bits depend neither on the other rows and columns of the call nor on the threads. Internal to the op.
+// ordered, so its bits depend neither on the other rows and columns of the call nor on the threads. Quantised weights
+// are rounded to the product's type in prefill; on the decode path only in bf16 with AVX-512 BF16. Internal to the op.
 #pragma once
 
 #include "kernels/cuda/bodies.h"

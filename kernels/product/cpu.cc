@@ -58,10 +58,12 @@ class Product {
       const uint64_t row_bytes = static_cast<uint64_t>(params_.k) * dtype_bytes(params_.type);
       kernels_.part(part_of(static_cast<const std::byte*>(weight.data) + static_cast<uint64_t>(begin) * row_bytes,
                             first + begin, first + end));
-    } else if (params_.rows <= kernels_.max_block_rows) {
+    } else if (params_.path == ProductPath::kDecode && params_.rows <= kernels_.max_block_rows) {
       const std::byte* const w =
           static_cast<const std::byte*>(weight.data) + weight_bytes(weight.type, begin, params_.k);
-      kernels_.blocks(part_of(w, first + begin, first + end), weight.type);
+      const int64_t room = params_.rows * params_.k * int64_t{sizeof(float)};
+      kernels_.blocks(part_of(w, first + begin, first + end), weight.type,
+                      reinterpret_cast<float*>(room_of_thread(room)));
     } else {
       unpack_and_multiply(weight, first, begin, end);
     }
@@ -83,15 +85,17 @@ class Product {
     part.col_end = col_end;
     part.type = params_.type;
     part.out_type = params_.out_type;
+    part.w_type = params_.type;
     part.unpacked = false;
     return part;
   }
 
   // Columns [begin, end) of the weight part, a few at a time: each is unpacked once for all rows. Column 0 of the part
-  // is column `first` of the product.
+  // is column `first` of the product. Prefill rounds weights to the product's type.
   void unpack_and_multiply(const WeightPart& weight, int64_t first, int64_t begin, int64_t end) const {
     const WeightTypeInfo& info = weight_type_info(weight.type);
-    const DType to = kernels_.unpacked_type(params_.type);
+    const DType to = kernels_.block_type(params_.type);
+    const DType values = params_.path == ProductPath::kPrefill ? params_.type : to;
     const int64_t blocks = params_.k / info.block_elements, row_bytes = blocks * info.block_bytes;
     const int64_t unpacked = params_.k * static_cast<int64_t>(dtype_bytes(to));
     const int64_t most = params_.rows > kManyRows ? kPartBytesOfManyRows : kUnpackedBytesOfFewRows;
@@ -100,8 +104,9 @@ class Product {
     for (int64_t col = begin; col < end; col += step) {
       const int64_t stop = std::min(end, col + step);
       weights_.unpack(weight.type, static_cast<const std::byte*>(weight.data) + col * row_bytes, (stop - col) * blocks,
-                      params_.type, to, room);
+                      values, to, room);
       ProductPart part = part_of(room, first + col, first + stop);
+      part.w_type = to;
       part.unpacked = true;
       kernels_.part(part);
     }

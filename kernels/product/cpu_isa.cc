@@ -22,7 +22,7 @@ constexpr int kTileRows = 3, kTileCols = 3;
 
 // Most rows that multiply blocks directly, where each tile unpacks its weights again. For more rows the weights are
 // unpacked to memory first.
-constexpr int kMaxBlockRows = 2;
+constexpr int kMaxBlockRows = 8, kBlockTileRows = 4;
 
 // Tiles write their sums to a block of fp32, from which whole rows are finished.
 constexpr int64_t kBlockCols = 48;
@@ -30,8 +30,7 @@ constexpr int64_t kBlockStride = kBlockCols + 4;  // a tile writes four columns,
 constexpr int64_t kBlockRows = 24;                // at most
 constexpr int64_t kBlockBytes = 14 * 1024;        // of x: half of the first-level cache
 
-// Reads and multiplies vectors of one type, kStep elements of k at a time. Weights that were unpacked from blocks are
-// already f32, with values that the type can hold.
+// Reads and multiplies vectors, kStep elements of k at a time. Weights that were unpacked from blocks may be f32.
 template <typename T, typename W = T>
 struct DotWidened {
   using Element = T;
@@ -58,12 +57,6 @@ using DotF16 = DotWidened<f16>;
 #if defined(__AVX512BF16__)
 // Pairs along k in one instruction, which flushes subnormals to zero: values below 2^-126, negligible in a sum.
 struct DotBf16 {
-  // The upper halves of the elements of a, then of b.
-  HEADRACE_SIMD vu high_halves(vu a, vu b) {
-    const vi i = 2 * lane_numbers();  // of the even places among the halves of one of them
-    const vu pairs = vu((2 * i + 1) | (2 * i + 3) << 16);
-    return (vu)_mm512_permutex2var_epi16((__m512i)a, (__m512i)pairs, (__m512i)b);
-  }
   using Element = bf16;
   using Weight = bf16;
   using Operand = vu;
@@ -80,16 +73,14 @@ struct DotBf16 {
   }
   template <typename Group>
   HEADRACE_SIMD Operand read_group(const Group& group, int i) {
-    return high_halves(bits_of(group.at(i)), bits_of(group.at(i + kLanes)));
+    return (Operand)_mm512_cvtne2ps_pbh((__m512)group.at(i + kLanes), (__m512)group.at(i));
   }
   HEADRACE_SIMD vf add(vf acc, Operand a, Operand b) {
     return (vf)_mm512_dpbf16_ps((__m512)acc, (__m512bh)a, (__m512bh)b);
   }
 };
-using DotUnpackedBf16 = DotBf16;
 #else
 using DotBf16 = DotWidened<bf16>;
-using DotUnpackedBf16 = DotWidened<bf16, float>;
 #endif
 
 // Distance at which w is prefetched into the second-level cache: a whole number of tiles, so that each line is
@@ -242,9 +233,9 @@ void part(const ProductPart& part) {
     case DType::kF32:
       return part_with<DotF32>(part);
     case DType::kF16:
-      return part.unpacked ? part_with<DotWidened<f16, float>>(part) : part_with<DotF16>(part);
+      return part.w_type == DType::kF32 ? part_with<DotWidened<f16, float>>(part) : part_with<DotF16>(part);
     case DType::kBF16:
-      return part.unpacked ? part_with<DotUnpackedBf16>(part) : part_with<DotBf16>(part);
+      return part.w_type == DType::kF32 ? part_with<DotWidened<bf16, float>>(part) : part_with<DotBf16>(part);
     default:
       break;
   }
@@ -253,11 +244,12 @@ void part(const ProductPart& part) {
 // ---- Weights in blocks, multiplied directly by few rows -------------------------------------------------------------
 
 // Like tile(), with w in blocks; a row of w has row_bytes bytes. The order of sums is the same.
-template <typename Dot, typename Round, typename Type, int kRows, int kCols>
+template <typename Dot, typename Type, int kRows, int kCols>
 void tile_of_blocks(const typename Dot::Element* x, const uint8_t* w, int64_t k, int64_t row_bytes, float* sums) {
   constexpr int kGroups = Type::kElements / kGroup;
+  const int64_t tile_bytes = kCols * row_bytes;
   vf acc[kRows][kCols] = {};
-  const char* ahead = reinterpret_cast<const char*>(w) + kFetchBytes;
+  const uint8_t* ahead = w + (kFetchBytes / tile_bytes + 1) * tile_bytes;
   for (int64_t i = 0; i < k; i += Type::kElements, w += Type::kBytes) {
     typename Type::Block blocks[kCols];
 #pragma GCC unroll 8
@@ -268,19 +260,17 @@ void tile_of_blocks(const typename Dot::Element* x, const uint8_t* w, int64_t k,
     ahead += kCols * Type::kBytes;
 #pragma GCC unroll kUnrolledGroups
     for (int number = 0; number < kGroups; ++number) {
-      typename Type::template Group<Round> groups[kCols];
 #pragma GCC unroll 8
-      for (int c = 0; c < kCols; ++c) groups[c].read(blocks[c], number);
+      for (int c = 0; c < kCols; ++c) {
+        typename Type::template Group<RoundF32> group;
+        group.read(blocks[c], number);
 #pragma GCC unroll 8
-      for (int at = 0; at < kGroup; at += Dot::kStep) {
-        typename Dot::Operand b[kCols];
+        for (int at = 0; at < kGroup; at += Dot::kStep) {
+          const typename Dot::Operand b = Dot::read_group(group, at);
 #pragma GCC unroll 8
-        for (int c = 0; c < kCols; ++c) b[c] = Dot::read_group(groups[c], at);
-#pragma GCC unroll 8
-        for (int r = 0; r < kRows; ++r) {
-          const typename Dot::Operand a = Dot::read(x + r * k + i + number * kGroup + at);
-#pragma GCC unroll 8
-          for (int c = 0; c < kCols; ++c) acc[r][c] = Dot::add(acc[r][c], a, b[c]);
+          for (int r = 0; r < kRows; ++r) {
+            acc[r][c] = Dot::add(acc[r][c], Dot::read(x + r * k + i + number * kGroup + at), b);
+          }
         }
       }
     }
@@ -288,21 +278,59 @@ void tile_of_blocks(const typename Dot::Element* x, const uint8_t* w, int64_t k,
   put_sums(acc, sums);
 }
 
-template <typename Dot, typename Round, typename Type, int kRows>
-void rows_of_blocks(const ProductPart& part) {
-  using T = typename Dot::Element;
-  alignas(64) float sums[kRows * kBlockStride];
-  const int64_t k = part.k, row_bytes = k / Type::kElements * Type::kBytes;
-  const T* x = static_cast<const T*>(part.x) + part.row_begin * k;
+// As blocks are multiplied by: products in bf16 round a weight where the instruction set does so for nothing.
+#if defined(__AVX512BF16__)
+template <typename T>
+struct DotBlocks : DotF32 {};
+template <>
+struct DotBlocks<bf16> : DotBf16 {};
+#else
+template <typename T>
+using DotBlocks = DotF32;
+#endif
+
+// At most kBlockTileRows rows against one column of tiles.
+template <typename Dot, typename Type, int kCols>
+void rows_of_blocks(const typename Dot::Element* x, const uint8_t* w, int64_t k, int64_t row_bytes, int64_t rows,
+                    float* sums) {
+  static_assert(kBlockTileRows == 4);
+  switch (rows) {
+    case 1:
+      return tile_of_blocks<Dot, Type, 1, kCols>(x, w, k, row_bytes, sums);
+    case 2:
+      return tile_of_blocks<Dot, Type, 2, kCols>(x, w, k, row_bytes, sums);
+    case 3:
+      return tile_of_blocks<Dot, Type, 3, kCols>(x, w, k, row_bytes, sums);
+    default:
+      return tile_of_blocks<Dot, Type, 4, kCols>(x, w, k, row_bytes, sums);
+  }
+}
+
+template <typename T, typename Type>
+void part_of_blocks(const ProductPart& part, float* room) {
+  using Dot = DotBlocks<T>;
+  using X = typename Dot::Element;
+  alignas(64) float sums[kMaxBlockRows * kBlockStride];
+  const int64_t k = part.k, row_bytes = k / Type::kElements * Type::kBytes, rows = part.row_end - part.row_begin;
+  const void* operand = static_cast<const T*>(part.x) + part.row_begin * k;
+  if constexpr (sizeof(X) != sizeof(T)) {
+    for (int64_t i = 0; i < rows * k; i += kLanes) store(room + i, load(static_cast<const T*>(operand) + i));
+    operand = room;
+  }
+  const X* const x = static_cast<const X*>(operand);
   const auto* w = static_cast<const uint8_t*>(part.w);
   for (int64_t col = part.col_begin; col < part.col_end; col += kBlockCols) {
     const int64_t cols = part.col_end - col < kBlockCols ? part.col_end - col : kBlockCols;
-    int64_t c = 0;
-    for (; c + kTileCols <= cols; c += kTileCols, w += kTileCols * row_bytes) {
-      tile_of_blocks<Dot, Round, Type, kRows, kTileCols>(x, w, k, row_bytes, sums + c);
+    for (int64_t c = 0; c < cols;) {
+      const int64_t tile = c + kTileCols <= cols ? kTileCols : 1;
+      for (int64_t r = 0; r < rows; r += kBlockTileRows) {
+        const auto run = tile == 1 ? rows_of_blocks<Dot, Type, 1> : rows_of_blocks<Dot, Type, kTileCols>;
+        run(x + r * k, w, k, row_bytes, rows - r, sums + r * kBlockStride + c);
+      }
+      c += tile;
+      w += tile * row_bytes;
     }
-    for (; c < cols; ++c, w += row_bytes) tile_of_blocks<Dot, Round, Type, kRows, 1>(x, w, k, row_bytes, sums + c);
-    for (int r = 0; r < kRows; ++r) {
+    for (int64_t r = 0; r < rows; ++r) {
       const float* const from = sums + r * kBlockStride;
       if (part.out_type == part.type) {
         finish_row<T, T>(part, from, part.row_begin + r, col, cols);
@@ -313,40 +341,30 @@ void rows_of_blocks(const ProductPart& part) {
   }
 }
 
-template <typename Dot, typename Round, typename Type>
-void part_of_blocks(const ProductPart& part) {
-  static_assert(kMaxBlockRows == 2);
-  return part.row_end - part.row_begin == 1 ? rows_of_blocks<Dot, Round, Type, 1>(part)
-                                            : rows_of_blocks<Dot, Round, Type, 2>(part);
+template <typename T>
+void blocks_with(const ProductPart& part, WeightType type, float* room) {
+  with_blocks_of(type, [&](auto blocks) { part_of_blocks<T, decltype(blocks)>(part, room); });
 }
 
-template <typename Dot, typename Round>
-void blocks_with(const ProductPart& part, WeightType type) {
-  with_blocks_of(type, [&](auto blocks) { part_of_blocks<Dot, Round, decltype(blocks)>(part); });
-}
-
-void blocks(const ProductPart& part, WeightType type) {
+void blocks(const ProductPart& part, WeightType type, float* room) {
   switch (part.type) {
     case DType::kF32:
-      return blocks_with<DotF32, RoundF32>(part, type);
+      return blocks_with<float>(part, type, room);
     case DType::kF16:
-      return blocks_with<DotF16, RoundF16>(part, type);
+      return blocks_with<f16>(part, type, room);
     case DType::kBF16:
-      return blocks_with<DotBf16, RoundBf16>(part, type);
+      return blocks_with<bf16>(part, type, room);
     default:
       break;
   }
 }
 
-DType unpacked_type([[maybe_unused]] DType type) {
-#if defined(__AVX512BF16__)
-  if (type == DType::kBF16) return type;
-#endif
-  return DType::kF32;
+DType block_type(DType type) {
+  return type == DType::kBF16 && sizeof(DotBlocks<bf16>::Element) == sizeof(bf16) ? type : DType::kF32;
 }
 
 }  // namespace
 
-const ProductKernels product_kernels = {part, blocks, kMaxBlockRows, kTileCols, unpacked_type};
+const ProductKernels product_kernels = {part, blocks, kMaxBlockRows, kTileCols, block_type};
 
 }  // namespace headrace::kernels::HEADRACE_ISA_NAMESPACE

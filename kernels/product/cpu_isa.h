@@ -19,17 +19,19 @@ struct ProductPart {
   int64_t n, k;
   int64_t row_begin, row_end, col_begin, col_end;
   DType type, out_type;
-  bool unpacked;  // w was just unpacked from blocks: it is in a cache, and its type is unpacked_type()
+  DType w_type;   // type, or kF32 for weights that were unpacked from blocks
+  bool unpacked;  // w was just unpacked from blocks: it is in a cache
 };
 
 struct ProductKernels {
   void (*part)(const ProductPart& part);
-  // The same for w in blocks of `type`, and at most max_block_rows rows. REQUIRES: its weights are finite.
-  void (*blocks)(const ProductPart& part, WeightType type);
+  // The same for w in blocks of `type`, and at most max_block_rows rows: to the bit part() of the weights' values in
+  // block_type(). REQUIRES: they are finite. room: [rows, k], for x in f32.
+  void (*blocks)(const ProductPart& part, WeightType type, float* room);
   int64_t max_block_rows;
   int tile_cols;  // parts are best cut at multiples of this
-  // The type to which blocks are unpacked for a product of `type`: `type`, or kF32 with the same values.
-  DType (*unpacked_type)(DType type);
+  // Of weights in blocks as a product of `type` reads them: kF32, or `type` where the set multiplies it faster.
+  DType (*block_type)(DType type);
 };
 HEADRACE_DECLARE_ISA(ProductKernels, product_kernels)
 

@@ -93,18 +93,24 @@ struct NibblesK {
   template <typename Round>
   struct Group {
     Levels<Round, kBits, 0> levels;
-    const uint8_t *low, *fifth;
-    int group;
+    const uint8_t* low;
+    int shift;
+    uint8_t five[kGroup];
     HEADRACE_INLINE void read(const Block& block, int number) {
       levels.set(splat_signed(block.scales[number]), splat_signed(block.scales[8 + number]));
       low = block.bytes + kLow + number / 2 * kGroup;
-      fifth = block.bytes + kFifth;
-      group = number;
+      shift = number % 2 * 4;
+      if constexpr (kBits == 5) {
+        BytePairs four, fifth;
+        load_pairs(low, &four);
+        load_pairs(block.bytes + kFifth, &fifth);
+        four = ((four >> shift) & 0x0f0f) | (((fifth >> number) & 0x0101) << 4);
+        memcpy(five, &four, sizeof four);
+      }
     }
     HEADRACE_INLINE vf at(int i) const {
-      const vu q = load_bytes(low + i) >> (group % 2 * 4);
-      if constexpr (kBits == 4) return levels.at(q);
-      return levels.at((q & 15) | (load_bytes(fifth + i) >> group & 1) << 4);
+      if constexpr (kBits == 5) return levels.at(load_bytes(five + i));
+      return levels.at(load_bytes(low + i) >> shift);
     }
   };
 };
@@ -127,19 +133,20 @@ struct Q6_K {
   };
   template <typename Round>
   struct Group {
-    const uint8_t *low, *high;
+    uint8_t q[kGroup];  // signed
     const float* scales;
-    int run;
     HEADRACE_INLINE void read(const Block& block, int number) {
-      const int half = number / 4;
-      run = number % 4;
-      low = block.bytes + 64 * half + 32 * (run % 2);
-      high = block.bytes + 128 + 32 * half;
+      const int half = number / 4, run = number % 4;
+      BytePairs low, high;
+      load_pairs(block.bytes + 64 * half + 32 * (run % 2), &low);
+      load_pairs(block.bytes + 128 + 32 * half, &high);
+      low = ((low >> (run / 2 * 4)) & 0x0f0f) | (((high >> (2 * run)) & 0x0303) << 4);
+      const Bytes six = (Bytes)low - 32;
+      memcpy(q, &six, sizeof six);
       scales = block.scales + 2 * number;
     }
     HEADRACE_INLINE vf at(int i) const {
-      const vu nibble = load_bytes(low + i) >> (run / 2 * 4) & 15, top = load_bytes(high + i) >> (2 * run) & 3;
-      return Round::round(splat_signed(scales[i / 16]) * to_float(vi(nibble | top << 4) - 32));
+      return Round::round(splat_signed(scales[i / 16]) * to_float(load_signed_bytes(q + i)));
     }
   };
 };

@@ -82,6 +82,11 @@ HEADRACE_SIMD vu sixteens(uint32_t bits, int first) {
 #endif
 }
 
+// The bytes of a group, in pairs that shifts do not keep apart, but masks do.
+typedef uint16_t BytePairs __attribute__((vector_size(32)));
+typedef uint8_t Bytes __attribute__((vector_size(32)));
+HEADRACE_SIMD void load_pairs(const uint8_t* p, BytePairs* pairs) { memcpy(pairs, p, sizeof *pairs); }
+
 // Q4_K and Q5_K pack eight 6-bit scales and eight 6-bit minima into 12 bytes: the first four of each in the low six
 // bits of bytes 0 to 3 and 4 to 7, the rest as a nibble each of bytes 8 to 11 with the two bits left over above.
 HEADRACE_SIMD void unpack_six_bits(const uint8_t* packed, uint8_t* six) {

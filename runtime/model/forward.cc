@@ -206,7 +206,7 @@ void output_logits(const Pass& pass, const void* hidden, float* logits) {
            .rows = pass.rows,
            .n = c.vocab,
            .k = c.hidden,
-           .path = ProductPath::kDecode,
+           .path = pass.path,
            .norm = norm_of(pass, pass.weights->final_norm())},
           *pass.stream);
 }

@@ -82,7 +82,7 @@ void rotate_rows(const Pass& pass, const LayerWeights& layer, int64_t first, int
 void rotated_qkv_product(const Pass& pass, const LayerWeights& layer, const void* hidden, const KvRows& to);
 // work.attention -> hidden, the layer's second half: output product, norm, MLP, both residuals.
 void layer_output(const Pass& pass, const LayerWeights& layer, void* hidden);
-// hidden -> logits [rows, vocab] in f32: final norm and head, always on the decode path.
+// hidden -> logits [rows, vocab] in f32: final norm and head. A quantised head on a GPU: only on the decode path.
 void output_logits(const Pass& pass, const void* hidden, float* logits);
 
 // The shape of an attention call over work.qkv and rows of the pass's types.

@@ -247,12 +247,14 @@ bool Prefill::score(const PinnedBuffer& staging) {
   const PrefillStaging host = PrefillStaging::carve(allocator, prompt, layout_.segment_tables(), true);
   std::copy(scores.next.begin(), scores.next.end(), host.next);
   compute_.copy(work_.next, host.next, scores.next.size() * sizeof(int32_t), Link::kHostToDevice, "next tokens");
+  // As prefill multiplies, where the head may be multiplied so: kept weights then give what dequantised ones give.
+  const ProductPath path = layout_.device().backend() == Backend::kCpu ? ProductPath::kPrefill : ProductPath::kDecode;
   Pace pace(layout_.device(), compute_, watcher_.progress, watcher_.interrupt);
   if (watcher_.progress) watcher_.progress->begin("score", "tokens", prompt);
   bool go_on = true;
   for (int64_t first = 0; first < prompt && go_on; first += kDrawnRows) {
     const int64_t rows = std::min(kDrawnRows, prompt - first);
-    Pass pass = buffers_.make_pass(work_.layer, work_.positions + first, rows, ProductPath::kDecode);
+    Pass pass = buffers_.make_pass(work_.layer, work_.positions + first, rows, path);
     pass.hidden_type = layout_.weights().dtype();  // the states are prefill's
     const uint64_t offset = static_cast<uint64_t>(first) * layout_.hidden_row_bytes();
     output_logits(pass, static_cast<std::byte*>(work_.hidden) + offset, work_.logits);

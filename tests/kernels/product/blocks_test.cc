@@ -1,5 +1,5 @@
-// Products of quantised weights: on the CPU to the bit those of the same weights unpacked, on CUDA in bf16 those of
-// weights that are not rounded; whatever the number of rows and threads (docs/design.md, section 6, rule 8).
+// Products of quantised weights: to the bit those of the same weights unpacked, or in f32 where the product does not
+// round weights; whatever the number of rows and threads (docs/design.md, section 6, rule 1).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cpu/isa.h"
 #include "kernels/elementwise/op.h"
 #include "kernels/product/op.h"
 #include "tests/support/kernel_test.h"
@@ -32,14 +33,24 @@ class BlocksProductTest : public testing_support::KernelTest {
   DeviceArray store(WeightType type, const std::vector<std::byte>& blocks, int64_t n, int64_t k);
   // Of `rows` rows of x from `first` on.
   std::vector<std::byte> run(const Weight& weight, DType type, DType out_type, const std::vector<float>& x,
-                             int64_t rows, int64_t first = 0);
+                             int64_t rows, int64_t first = 0, ProductPath path = ProductPath::kDecode);
   void check_gated(const Weight& weight, DType type, int64_t rows, const std::string& what);
-  // Whether weights are multiplied as their formula gives them.
-  bool unrounded(DType type) { return stream().backend() == Backend::kCuda && type == DType::kBF16; }
-  // Products of the weight in blocks and of the same weight unpacked.
-  void check(const Weight& blocks, DType type, const std::string& what);
+  bool cuda() { return stream().backend() == Backend::kCuda; }
+  // Whether the decode path multiplies weights as their formula gives them.
+  bool unrounded(DType type) {
+    if (cuda()) return type == DType::kBF16;
+    return type != DType::kBF16 || kernels::isa() != kernels::Isa::kAvx512Bf16;
+  }
+  // Products of the weight in blocks and of the same weight unpacked, rounded to `type` or in f32.
+  void check_rounded(const Weight& blocks, DType type, const std::string& what);
+  void check_unrounded(const Weight& blocks, DType type, const std::string& what);
 };
 INSTANTIATE_KERNEL_TEST(BlocksProductTest);
+
+// That every type holds.
+std::vector<float> common_values(uint64_t seed, int64_t count) {
+  return rounded(rounded(random_values(seed, count), DType::kF16), DType::kBF16);
+}
 
 DeviceArray BlocksProductTest::store(WeightType type, const std::vector<std::byte>& blocks, int64_t n, int64_t k) {
   const DeviceArray from = upload(blocks);
@@ -52,13 +63,14 @@ DeviceArray BlocksProductTest::store(WeightType type, const std::vector<std::byt
 }
 
 std::vector<std::byte> BlocksProductTest::run(const Weight& weight, DType type, DType out_type,
-                                              const std::vector<float>& x, int64_t rows, int64_t first) {
+                                              const std::vector<float>& x, int64_t rows, int64_t first,
+                                              ProductPath path) {
   const int64_t n = weight.rows(), k = weight.cols;
   const auto rows_from = [&](const std::vector<float>& all, int64_t cols) {
     return std::vector<float>(all.begin() + first * cols, all.begin() + (first + rows) * cols);
   };
-  const DeviceArray x_array = upload(rows_from(x, k), type), bias = upload(random_values(2, n), type),
-                    residual = upload(rows_from(random_values(3, (first + rows) * n), n), out_type);
+  const DeviceArray x_array = upload(rows_from(x, k), type), bias = upload(common_values(2, n), type),
+                    residual = upload(rows_from(common_values(3, (first + rows) * n), n), out_type);
   const DeviceArray out = output(static_cast<uint64_t>(rows * n) * dtype_bytes(out_type));
   product({.x = x_array.data(),
            .weight = weight,
@@ -70,12 +82,12 @@ std::vector<std::byte> BlocksProductTest::run(const Weight& weight, DType type, 
            .rows = rows,
            .n = n,
            .k = k,
-           .path = ProductPath::kDecode},
+           .path = path},
           stream());
   return download(out);
 }
 
-void BlocksProductTest::check(const Weight& blocks, DType type, const std::string& what) {
+void BlocksProductTest::check_rounded(const Weight& blocks, DType type, const std::string& what) {
   const int64_t n = blocks.rows(), k = blocks.cols;
   const DeviceArray unpacked = output(static_cast<uint64_t>(n * k) * dtype_bytes(type));
   dequantise({.weight = blocks,
@@ -94,17 +106,41 @@ void BlocksProductTest::check(const Weight& blocks, DType type, const std::strin
                                   {}},
                         .count = 2,
                         .cols = k};
-  const std::vector<float> x = random_values(1, 29 * k);
-  for (const int64_t rows : {1, 2, 6, 7, 29}) {
-    for (const DType out_type : {type, DType::kF32}) {
-      EXPECT_TRUE(run(blocks, type, out_type, x, rows) == run(plain, type, out_type, x, rows))
-          << what << " as " << dtype_name(type) << " to " << dtype_name(out_type) << ", " << rows << " rows";
-      if (type == DType::kF32) break;
+  const std::vector<float> x = common_values(1, 29 * k);
+  for (const ProductPath path : {ProductPath::kDecode, ProductPath::kPrefill}) {
+    if (path == ProductPath::kPrefill ? cuda() : unrounded(type)) continue;
+    for (const int64_t rows : {1, 2, 6, 7, 29}) {
+      for (const DType out_type : {type, DType::kF32}) {
+        EXPECT_TRUE(run(blocks, type, out_type, x, rows, 0, path) == run(plain, type, out_type, x, rows, 0, path))
+            << what << " as " << dtype_name(type) << " to " << dtype_name(out_type) << ", " << rows << " rows";
+      }
     }
   }
 }
 
-// CUDA's product in bf16 does not round weights: AreCloseToTheExactSum.
+void BlocksProductTest::check_unrounded(const Weight& blocks, DType type, const std::string& what) {
+  if (cuda() || !unrounded(type)) return;  // CUDA's: AreCloseToTheExactSum
+  const int64_t n = blocks.rows(), k = blocks.cols;
+  const DeviceArray values = output(static_cast<uint64_t>(n * k) * sizeof(float));
+  dequantise({.weight = blocks,
+              .ids = nullptr,
+              .first_row = 0,
+              .rows = n,
+              .type = DType::kF32,
+              .out_type = DType::kF32,
+              .out = values.data()},
+             stream());
+  const std::vector<float> x = common_values(1, 29 * k);
+  for (const int64_t rows : {1, 2, 6, 7, 29}) {
+    const std::vector<float> expected =
+        decode(run(plain_weight(values.data(), DType::kF32, n, k), DType::kF32, DType::kF32, x, rows), DType::kF32);
+    for (const DType out_type : {type, DType::kF32}) {
+      EXPECT_TRUE(decode(run(blocks, type, out_type, x, rows), out_type) == rounded(expected, out_type))
+          << what << " as " << dtype_name(type) << " to " << dtype_name(out_type) << ", " << rows << " rows";
+    }
+  }
+}
+
 TEST_P(BlocksProductTest, HaveTheBitsOfUnpackedWeights) {
   for (const WeightType type : kQuantisedTypes) {
     const int64_t block = weight_type_info(type).block_elements;
@@ -114,8 +150,9 @@ TEST_P(BlocksProductTest, HaveTheBitsOfUnpackedWeights) {
       const DeviceArray stored = store(type, random_blocks(type, static_cast<uint64_t>(n), n, k), n, k);
       const Weight weight = {.parts = {{stored.data(), type, n}, {}, {}}, .count = 1, .cols = k};
       for (const DType compute : kAllTypes) {
-        if (unrounded(compute)) continue;
-        check(weight, compute, str(weight_type_info(type).name, " ", n, " x ", k));
+        const std::string what = str(weight_type_info(type).name, " ", n, " x ", k);
+        check_rounded(weight, compute, what);
+        check_unrounded(weight, compute, what);
       }
     }
   }
@@ -136,7 +173,7 @@ TEST_P(BlocksProductTest, PartsAndThreadsChangeNoBit) {
                                        {c.data(), WeightType::kQ8_0, 41}},
                              .count = 3,
                              .cols = k};
-      if (!unrounded(compute)) check(weight, compute, str(threads, " threads"));
+      check_rounded(weight, compute, str(threads, " threads"));
       const std::vector<std::byte> out = run(weight, compute, compute, random_values(4, 2 * k), 2);
       if (first.empty()) first = out;
       EXPECT_TRUE(out == first) << threads << " threads, " << dtype_name(compute);
@@ -145,11 +182,11 @@ TEST_P(BlocksProductTest, PartsAndThreadsChangeNoBit) {
   open(2);
 }
 
-// The values themselves, against a sum in double precision. On CUDA that of weights as their formula gives them, and so
-// close that a kernel that rounds weights to bf16 would fail.
+// The values themselves, against a sum in double precision, and so close that a kernel fails that rounds weights where
+// it should not.
 TEST_P(BlocksProductTest, AreCloseToTheExactSum) {
   const DType type = DType::kBF16;
-  const bool cuda = stream().backend() == Backend::kCuda;
+  const bool cuda = this->cuda();
   for (const WeightType weight_type : kQuantisedTypes) {
     const char* const name = weight_type_info(weight_type).name;
     // On CUDA also more columns than are multiplied with k in four runs, and as many rows as two kernels take.
@@ -159,9 +196,8 @@ TEST_P(BlocksProductTest, AreCloseToTheExactSum) {
       const int64_t k = weight_type_info(weight_type).block_elements > 32 ? 768 : 544;
       const std::vector<std::byte> blocks = random_blocks(weight_type, 9, n, k);
       const std::vector<float> exact = weights_of(weight_type, blocks),
-                               w = unrounded(type) ? exact : rounded(exact, type),
-                               x = rounded(random_values(1, rows * k), type), bias = rounded(random_values(2, n), type),
-                               residual = random_values(3, rows * n);  // as run() has them, in f32
+                               w = unrounded(type) ? exact : rounded(exact, type), x = common_values(1, rows * k),
+                               bias = common_values(2, n), residual = common_values(3, rows * n);  // as in run()
       std::vector<double> expected, magnitude;
       for (int64_t i = 0; i < rows * n; ++i) {
         const float* const x_row = x.data() + i / n * k;
@@ -188,7 +224,7 @@ TEST_P(BlocksProductTest, AreCloseToTheExactSum) {
 TEST_P(BlocksProductTest, RowsAndPlacesChangeNoBit) {
   constexpr int64_t kMostRows = 384;
   const DType type = DType::kBF16;
-  const bool cuda = stream().backend() == Backend::kCuda;
+  const bool cuda = this->cuda();
   for (const WeightType weight_type : kQuantisedTypes) {
     const int64_t block = weight_type_info(weight_type).block_elements;
     // On CUDA also more columns than are multiplied with k in four runs.
@@ -208,7 +244,7 @@ TEST_P(BlocksProductTest, RowsAndPlacesChangeNoBit) {
         for (const int64_t rows : {1, 2, 3, 5, 8, 9, 16, 17, 33, 64, 65, 100, 128, 129, 192}) expect_same(rows, 0);
         for (const int64_t rows : {1, 7, 33, 100}) expect_same(rows, 211);
       } else {
-        expect_same(5, 0);
+        for (const int64_t rows : {1, 2, 3, 5, 8, 9, 64}) expect_same(rows, 0);
         expect_same(1, 211);
       }
       if (testing::kSanitized) return;
@@ -240,7 +276,7 @@ void BlocksProductTest::check_gated(const Weight& weight, DType type, int64_t ro
 
 // Of a product that normalises its input and of one whose input is normalised before.
 TEST_P(BlocksProductTest, NormalisesItsInput) {
-  const bool cuda = stream().backend() == Backend::kCuda;
+  const bool cuda = this->cuda();
   const float eps = 1e-5f;
   for (const WeightType type : kQuantisedTypes) {
     for (const int64_t n : cuda ? std::vector<int64_t>{40, 16424} : std::vector<int64_t>{40}) {
@@ -298,7 +334,7 @@ TEST_P(BlocksProductTest, NormalisesItsInput) {
 }
 
 TEST_P(BlocksProductTest, GatedProductIsProductThenActivation) {
-  const bool cuda = stream().backend() == Backend::kCuda;
+  const bool cuda = this->cuda();
   for (const WeightType type : kQuantisedTypes) {
     // Whole tiles are one part. On CUDA also as many columns as are multiplied with k in one run.
     for (const int64_t ffn : cuda ? std::vector<int64_t>{48, 37, 8232, 8240} : std::vector<int64_t>{48, 37}) {
@@ -329,7 +365,7 @@ TEST_P(BlocksProductTest, GatedProductIsProductThenActivation) {
 TEST_P(BlocksProductTest, RotatedProductIsProductThenRope) {
   constexpr int64_t kHeads = 4, kKvHeads = 2, kK = 512, kTableRows = 40;
   const DType type = DType::kBF16;
-  const bool cuda = stream().backend() == Backend::kCuda;
+  const bool cuda = this->cuda();
   for (const int64_t dim : {64, 80, 128, 192}) {  // CUDA has one kernel for all but 80
     const int64_t v_rows = kKvHeads * dim, qk_rows = kHeads * dim + v_rows, n = qk_rows + v_rows;
     const DeviceArray qk = store(WeightType::kQ4K, random_blocks(WeightType::kQ4K, 1, qk_rows, kK), qk_rows, kK),
@@ -414,8 +450,8 @@ TEST_P(BlocksProductTest, ResidualInPlace) {
     const std::vector<float> x = random_values(1, rows * kK);
     for (const DType out_type : {type, DType::kF32}) {
       const std::vector<std::byte> expected = run(weight, type, out_type, x, rows);
-      const DeviceArray x_array = upload(x, type), bias = upload(random_values(2, kN), type),
-                        out = upload(random_values(3, rows * kN), out_type);
+      const DeviceArray x_array = upload(x, type), bias = upload(common_values(2, kN), type),
+                        out = upload(common_values(3, rows * kN), out_type);
       product({.x = x_array.data(),
                .weight = weight,
                .bias = bias.data(),
