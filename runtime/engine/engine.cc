@@ -53,7 +53,7 @@ struct Engine::Impl {
   std::unique_ptr<Stream> compute;
   std::unique_ptr<PrefixStore> prefixes;  // null: none are kept
   PrefixKey prefix_identity{};
-  std::string prefix_note;     // the last that was told
+  std::string prefix_note;     // the last that was reported
   bool weights_stand = false;  // the loaded ones are those that the identity is of
   double load_ms = 0;
   std::unique_ptr<KeptRun> kept;      // null: nothing is kept
@@ -267,7 +267,7 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
   std::optional<HostClock::time_point> started;
   while (!attempt(prompt, run, &started, &result, progress)) {
   }
-  if (prefixes && prefixes->note() != prefix_note) {  // of a state that lasts: told once
+  if (prefixes && prefixes->note() != prefix_note) {  // of a state that lasts: reported once
     prefix_note = prefixes->note();
     if (!prefix_note.empty()) result.prefix.notes.push_back(prefix_note);
   }
