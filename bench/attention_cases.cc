@@ -41,9 +41,17 @@ class Attention {
     for (int64_t i = 0; i < segments_for(bench_.context); ++i) {
       const SegmentRange range = segment_range(i);
       const std::byte* const k = layer + 2 * range.begin * row_bytes;
-      list.push_back({k, k + range.rows * row_bytes, static_cast<int32_t>(range.begin),
-                      static_cast<int32_t>(std::min(bench_.context, range.end()) - range.begin),
-                      static_cast<int32_t>(range.rows)});
+      const int64_t rows = std::min(bench_.context, range.end()) - range.begin;
+      const int64_t part = bench_.part_rows > 0 ? bench_.part_rows : rows;
+      for (int64_t at = 0; at < rows; at += part) {
+        const int64_t skipped = low_bit(type) ? 0 : at * row_bytes / bench_.shape.kv_heads;
+        list.push_back({.k = k + skipped,
+                        .v = k + range.rows * row_bytes + skipped,
+                        .position = static_cast<int32_t>(range.begin + at),
+                        .rows = static_cast<int32_t>(std::min(part, rows - at)),
+                        .stride_rows = static_cast<int32_t>(range.rows),
+                        .first_row = low_bit(type) ? static_cast<int32_t>(at) : 0});
+      }
     }
     return list;
   }

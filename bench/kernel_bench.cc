@@ -36,6 +36,7 @@ struct Args {
   Words cache_types;          // of the prefix; empty: each of `types`
   std::vector<int64_t> rows;  // empty: a usual list
   int64_t context = 0;        // 0: by the device
+  int64_t part_rows = 0;
   int threads = 0;
 };
 
@@ -72,6 +73,7 @@ void run(Args args) {
   }
   bench.shape = find_shape(args.shape).config;
   bench.context = args.context;
+  bench.part_rows = args.part_rows;
   bench.print_machine(args.shape);
   for (const Case& each : all_cases()) {
     if (!args.only.empty() && std::find(args.only.begin(), args.only.end(), each.name) == args.only.end()) continue;
@@ -228,6 +230,7 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"bf16", "f16", "f32", "int8", "int4"}));
   app.add_option("--rows", args.rows)->delimiter(',')->check(CLI::PositiveNumber);
   app.add_option("--context", args.context)->check(CLI::Range(1024, 1 << 20));
+  app.add_option("--parts", args.part_rows, "read the prefix in parts of so many rows")->check(CLI::NonNegativeNumber);
   app.add_option("--only", args.only)->delimiter(',')->check(CLI::IsMember(names));
   app.add_option("--threads", args.threads)->check(CLI::PositiveNumber);
   return parse_and_run(app, argc, argv, [&] { run(args); });

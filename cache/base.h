@@ -104,14 +104,14 @@ constexpr uint64_t row_bytes(DType type, int64_t head_dim) {
   return row_value_bytes(type, head_dim) + row_parameter_bytes(type, head_dim);
 }
 
-// Remainders (kernels/rows/op.h): what a segment's int8 rows lack of its bf16 rows. A byte for each value of K, then of
-// V; for each run of kRemainderRun values the place of its first entry in the list; then the list: the bits of those
-// values that no byte holds, at most one value in kRemainderListShare. `values`: of K and V together.
-constexpr int64_t kRemainderRun = 1024, kRemainderListShare = 16;
-constexpr uint64_t remainder_list_offset(uint64_t values) { return values + values / kRemainderRun * 4; }
-constexpr uint64_t remainder_list_capacity(uint64_t values) { return values / kRemainderListShare; }
-constexpr uint64_t remainder_bytes(uint64_t values, uint64_t listed) {
-  return remainder_list_offset(values) + 2 * listed;
+// Remainders (kernels/rows/op.h): what a segment's int8 rows lack of its bf16 rows. For each run of kRemainderRun values
+// of K, then of V, the place of its piece, in words of 32 bits from the first piece; then the pieces, in at most
+// remainder_room() words. `values`: of K and V together.
+constexpr int64_t kRemainderRun = 1024;
+constexpr uint64_t remainder_pieces_offset(uint64_t values) { return values / kRemainderRun * 4; }
+constexpr uint64_t remainder_room(uint64_t values) { return values * 3 / 16; }  // words: 6 bits a value
+constexpr uint64_t remainder_bytes(uint64_t values, uint64_t words) {
+  return remainder_pieces_offset(values) + 4 * words;
 }
 
 // Scalar conversions, round to nearest even; NaN stays NaN. Bulk conversions are in kernels.

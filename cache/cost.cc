@@ -38,9 +38,8 @@ constexpr double kLinkShare = 0.992;
 constexpr double kCpuLayerUs = 60;
 constexpr double kCpuPrefillShare = 0.85;  // narrow matrices, and the work between them
 
-// The share of real values that are in a remainder list: 0.84% of the rows of SmolLM2-64K, at most 1.2% of a segment
-// (bench/results/remainders.txt).
-constexpr double kListedShare = 0.0085;
+// Bits that a real value takes in a remainder: those of the rows of SmolLM2-64K (bench/results/remainders.txt).
+constexpr double kRemainderBits = 4.3;
 
 double gb_ms(double bytes, double gb_per_s) { return bytes / gb_per_s * 1e-6; }
 double tflop_ms(double flop, double tflop_per_s) { return flop / tflop_per_s * 1e-9; }
@@ -129,7 +128,8 @@ StreamedBytes streamed_bytes(const CostInput& in, const StreamSchedule& schedule
     if (chunk.tier != Tier::kHost || chunk.first_segment >= end) continue;
     const uint64_t values = segments_values(in.model.rows, chunk.first_segment, end);
     bytes.link -= layers * segments_bytes(in.model.rows, chunk.first_segment, end);
-    bytes.link += layers * remainder_bytes(values, static_cast<uint64_t>(static_cast<double>(values) * kListedShare));
+    bytes.link +=
+        layers * remainder_bytes(values, static_cast<uint64_t>(static_cast<double>(values) * kRemainderBits / 32));
     bytes.made_values += layers * values;
   }
   return bytes;

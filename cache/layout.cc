@@ -34,7 +34,7 @@ uint64_t segments_values(const RowShape& shape, int64_t first, int64_t last) {
 
 uint64_t remainders_bytes(const RowShape& shape, int64_t first, int64_t last) {
   const uint64_t values = segments_values(shape, first, last);
-  return remainder_bytes(values, remainder_list_capacity(values));
+  return remainder_bytes(values, remainder_room(values));
 }
 
 }  // namespace headrace

@@ -51,7 +51,7 @@ int64_t segments_capacity(int64_t count);   // rows that the first `count` segme
 uint64_t segments_bytes(const RowShape& shape, int64_t first, int64_t last);
 
 // Values of K and V in segments [first, last) of one layer, and the bytes of their remainders (cache/base.h), each with
-// room for a full list. remainders_bytes(shape, first, i) is segment i's offset.
+// all the room that pieces may take. remainders_bytes(shape, first, i) is segment i's offset.
 uint64_t segments_values(const RowShape& shape, int64_t first, int64_t last);
 uint64_t remainders_bytes(const RowShape& shape, int64_t first, int64_t last);
 

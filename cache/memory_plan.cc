@@ -9,6 +9,9 @@ namespace {
 
 constexpr int kDefaultRingSlots = 4;
 constexpr uint64_t kDefaultSlotBytes = 16 * kMiB;  // large enough to reach the link's peak
+// Remainders are a quarter of the rows' bytes, and a GPU has too few blocks of attention over 16 MiB of rows: a refresh
+// at 61,440 tokens takes 61 ms with slots of 16 MiB, 47 with 32 and 46 with 64 (bench/results/remainders.txt).
+constexpr uint64_t kRemainderSlotBytes = 32 * kMiB;
 constexpr int kDefaultDiskSlots = 8;               // some being read, some waiting, some being copied to the device
 
 uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
@@ -26,6 +29,11 @@ struct Shares {
 bool may_have_remainders(const PlanInput& in) {
   return in.remainders && in.partial.copy == DType::kInt8 && in.rows.k_type == DType::kBF16 &&
          in.rows.v_type == DType::kBF16 && in.rows.head_dim % 8 == 0;
+}
+
+uint64_t slot_bytes(const PlanInput& in) {
+  if (in.ring.slot_bytes > 0) return in.ring.slot_bytes;
+  return may_have_remainders(in) ? kRemainderSlotBytes : kDefaultSlotBytes;
 }
 
 // Of the segments that the prompt fills; those that are sealed later have none.
@@ -55,8 +63,7 @@ MemoryPlan plan_with(const PlanInput& in, Shares shares) {
     plan.active_bytes = leaving * largest;
     plan.ring_slots = in.ring.slots > 0 ? in.ring.slots : kDefaultRingSlots;
     const uint64_t streamed = segments_bytes(in.rows, plan.resident_segments, plan.segments);
-    const uint64_t wanted = in.ring.slot_bytes > 0 ? in.ring.slot_bytes : kDefaultSlotBytes;
-    plan.ring_slot_bytes = std::max(largest, std::min(wanted, streamed));
+    plan.ring_slot_bytes = std::max(largest, std::min(slot_bytes(in), streamed));
     unit_bytes = disk_unit_bytes(streamed, plan.ring_slot_bytes);
   }
   plan.placement = SegmentPlacement(in.rows, plan.segments, plan.resident_segments, unit_bytes, shares.disk_units);
@@ -162,7 +169,7 @@ bool may_stay(const PlanInput& in, int64_t resident) {
 // the granularity of a disk unit.
 int64_t most_resident(const PlanInput& in, int64_t segments) {
   constexpr int64_t kGrains = 16;
-  const uint64_t ring = std::max(in.ring.slot_bytes, kDefaultSlotBytes);
+  const uint64_t ring = std::max(in.ring.slot_bytes, kRemainderSlotBytes);
   int64_t high = segments;
   for (; high >= 0 && (high == segments || segments_bytes(in.rows, high, segments) <= ring); --high) {
     if (fits(in, with_disk(in, high))) return high;

@@ -267,8 +267,10 @@ std::vector<Flag> verify_flags(VerifyOptions* o) {
 std::vector<Flag> block_flags(VerifyOptions* o) {
   return {
       {"--block-score", "HOW",
-       choice_value<BlockScore>(&o->score, {{"quest", BlockScore::kQuest}, {"specpv", BlockScore::kSpecPv}}),
-       "Score that selects the blocks of the partial KV cache: quest or specpv [quest]"},
+       choice_value<BlockScore>(
+           &o->score,
+           {{"quest", BlockScore::kQuest}, {"specpv", BlockScore::kSpecPv}, {"recent", BlockScore::kRecent}}),
+       "Score that selects the blocks of the partial KV cache: quest, specpv or recent (the last ones) [quest]"},
       {"--block-reduce", "HOW",
        choice_value<BlockReduce>(
            &o->reduce, {{"mean", BlockReduce::kMean}, {"max", BlockReduce::kMax}, {"last", BlockReduce::kLast}}),

@@ -25,7 +25,7 @@ struct FewRowsTile {
   using Factors = LowBitTile<T, kDim, 1, DType::kInt8>;
 
   static constexpr bool kQueriesInRegisters = kMTiles == 1;
-  static constexpr int kStages = 3;  // tiles of K and V that shared memory holds
+  static constexpr int kStages = kMTiles == 1 ? 3 : 2;  // tiles of K and V that shared memory holds
   static constexpr int kQueryBytes = kQueriesInRegisters ? 0 : kRows * kDim * 2;
   static constexpr int kStagesAt = kQueryBytes;
   static constexpr int kWeightsAt = kStagesAt + kStages * kStageBytes;

@@ -54,6 +54,7 @@ void score_blocks(const ScoreBlocksParams& params, Stream& stream) {
   CHECK(params.q_stride >= params.heads * params.head_dim, "q_stride=", params.q_stride, " heads=", params.heads,
         " head_dim=", params.head_dim);
   CHECK(params.count <= kMaxBlocks, "count=", params.count);
+  CHECK(params.score != BlockScore::kRecent);
   if (params.count == 0) return;
   CHECK(params.q != nullptr && params.summaries != nullptr && params.scores != nullptr && params.workspace != nullptr);
   // The bodies reduce in two ways: with one query, all three are the mean.

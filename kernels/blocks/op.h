@@ -35,7 +35,8 @@ void summarise_blocks(const SummariseBlocksParams& params, Stream& stream);
 
 // The score of a block for one query. kQuest: the sum over the elements of the larger of q * maximum and q * minimum,
 // an upper bound for every key of the block. kSpecPv: the larger of the two dot products, as in SpecPV's code.
-enum class BlockScore : uint8_t { kQuest, kSpecPv };
+// kRecent is not scored: a partial KV then keeps the last blocks (StreamingLLM, and the draft of MagicDec).
+enum class BlockScore : uint8_t { kQuest, kSpecPv, kRecent };
 // How the scores of one head's queries are combined. kLast: the last query's. Then the heads of a group are averaged.
 enum class BlockReduce : uint8_t { kMean, kMax, kLast };
 

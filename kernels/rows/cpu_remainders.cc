@@ -11,88 +11,101 @@ namespace headrace::kernels::cpu {
 
 namespace {
 
-constexpr uint8_t kListed = 255, kNegative = 128;
-constexpr int kZero = 126;  // of q = 0
-constexpr int kMaxAbove = 254, kMaxBelow = 125;
+constexpr int kMostBits = 8;                           // of a code
+constexpr uint32_t kNotTheseRows = uint32_t{1} << 31;  // more than any room
 
 // K or V of a segment: its exact values, its stored ones, and for both its part of the remainders.
 struct Plane {
   uint16_t* exact;
   const int8_t* values;
   const uint16_t* scales;
-  uint8_t* codes;
   uint32_t* starts;
 };
 
 struct Segment {
   int64_t values, head_dim;  // values: of K, and as many of V
   Plane planes[2];
-  uint16_t* list;
+  uint32_t* pieces;
 
   Segment(const KvSegment& exact, const KvSegment& rows, const void* remainders, int64_t kv_heads, int64_t dim)
       : values(kv_heads * exact.stride_rows * dim), head_dim(dim) {
-    auto* const codes = static_cast<uint8_t*>(const_cast<void*>(remainders));
-    auto* const starts = reinterpret_cast<uint32_t*>(codes + 2 * values);
-    list = reinterpret_cast<uint16_t*>(codes + remainder_list_offset(static_cast<uint64_t>(2 * values)));
+    auto* const starts = static_cast<uint32_t*>(const_cast<void*>(remainders));
+    pieces = starts + remainder_pieces_offset(static_cast<uint64_t>(2 * values)) / sizeof(uint32_t);
     const void* const exact_of[] = {exact.k, exact.v};
     const void* const rows_of[] = {rows.k, rows.v};
     for (int i = 0; i < 2; ++i) {
       const PlaneRow first = plane_row(rows_of[i], DType::kInt8, kv_heads, rows.stride_rows, dim, 0, 0);
       planes[i] = {static_cast<uint16_t*>(const_cast<void*>(exact_of[i])), reinterpret_cast<int8_t*>(first.values),
-                   reinterpret_cast<uint16_t*>(first.parameters), codes + i * values,
-                   starts + i * (values / kRemainderRun)};
+                   reinterpret_cast<uint16_t*>(first.parameters), starts + i * runs()};
     }
   }
   int64_t runs() const { return values / kRemainderRun; }  // of each plane
 };
 
-// Half a row's scale: what the value 1/2 stands for. A scale that is not finite counts as 0.
-float half_scale(uint16_t scale) { return (scale & 0x7fff) < 0x7c00 ? 0.5f * f16_to_f32({scale}) : 0.0f; }
+// What a stored value says of the exact one.
+struct Known {
+  bool listed_or_zero;
+  int base, bits;  // the least magnitude, and how long the code is
 
-// The least magnitude of |q| >= 1, the largest of q = 0.
-int base_of(int q, float half) {
-  const int halves = q == 0 ? 1 : 2 * (q < 0 ? -q : q) - 1;
-  return static_cast<int>(std::bit_cast<uint32_t>(static_cast<float>(halves) * half) >> 16);
-}
-
-uint8_t encoded(uint16_t value, int q, int base) {
-  const int magnitude = value & 0x7fff;
-  const bool negative = (value & 0x8000) != 0;
-  if (q != 0) {
-    const int above = magnitude - base;
-    return negative == (q < 0) && above >= 0 && above <= kMaxAbove ? static_cast<uint8_t>(above) : kListed;
+  Known(int8_t q, uint16_t scale) {
+    const int exponent = scale & 0x7c00, magnitude = q < 0 ? -q : q;
+    listed_or_zero = magnitude == 0 || exponent == 0 || exponent == 0x7c00;
+    const auto base_of = [&](int m) {  // both operations are exact
+      return static_cast<int>(std::bit_cast<uint32_t>(static_cast<float>(2 * m - 1) * (0.5f * f16_to_f32({scale}))) >>
+                              16);
+    };
+    base = listed_or_zero ? 0 : base_of(magnitude);
+    bits = listed_or_zero ? 1 : std::bit_width(static_cast<unsigned>(base_of(magnitude + 1) - base));
   }
-  const int below = magnitude == 0 ? kZero : base - magnitude;
-  if (below < 0 || (below > kMaxBelow && magnitude != 0)) return kListed;
-  return static_cast<uint8_t>(below + (negative ? kNegative : 0));
-}
+};
 
-// REQUIRES: code != kListed.
-uint16_t decoded(uint8_t code, int q, int base) {
-  if (q != 0) return static_cast<uint16_t>((base + code) | (q < 0 ? 0x8000 : 0));
-  const int below = code & 127;
-  return static_cast<uint16_t>((below == kZero ? 0 : base - below) | (code & kNegative) << 8);
-}
-
-void encode_run(const Segment& segment, const Plane& plane, int64_t run, uint32_t* listed) {
-  uint16_t list[kRemainderRun];
-  uint32_t count = 0;
+void encode_run(const Segment& segment, const Plane& plane, int64_t run, uint32_t* words) {
+  uint32_t codes[kRemainderRun * kMostBits / 32 + 1] = {};
+  uint16_t list[kRemainderRun + 1] = {};
+  uint32_t at = 0, listed = 0;
+  bool fits = true;
   for (int64_t i = run * kRemainderRun; i < (run + 1) * kRemainderRun; ++i) {
-    const int base = base_of(plane.values[i], half_scale(plane.scales[i / segment.head_dim]));
-    plane.codes[i] = encoded(plane.exact[i], plane.values[i], base);
-    if (plane.codes[i] == kListed) list[count++] = plane.exact[i];
+    const uint16_t value = plane.exact[i];
+    const Known known(plane.values[i], plane.scales[i / segment.head_dim]);
+    int code = (value & 0x7fff) - known.base;
+    if (known.listed_or_zero) {
+      code = value != 0;
+      if (code != 0) list[listed++] = value;
+    } else {
+      fits = fits && code >= 0 && code >> known.bits == 0 && (value >> 15 != 0) == (plane.values[i] < 0);
+    }
+    const uint64_t bits = static_cast<uint64_t>(code & ((1 << known.bits) - 1)) << at % 32;
+    codes[at / 32] |= static_cast<uint32_t>(bits);
+    codes[at / 32 + 1] |= static_cast<uint32_t>(bits >> 32);
+    at += static_cast<uint32_t>(known.bits);
   }
-  const uint32_t start = std::atomic_ref(*listed).fetch_add(count, std::memory_order_relaxed);
+  const uint32_t code_words = (at + 31) / 32, list_words = (listed + 1) / 2;
+  if (!fits) std::atomic_ref(*words).fetch_or(kNotTheseRows, std::memory_order_relaxed);
+  const uint32_t start = std::atomic_ref(*words).fetch_add(code_words + list_words, std::memory_order_relaxed);
+  if (start + code_words + list_words > remainder_room(static_cast<uint64_t>(2 * segment.values))) return;
   plane.starts[run] = start;
-  const uint64_t capacity = remainder_list_capacity(static_cast<uint64_t>(2 * segment.values));
-  if (start + count <= capacity) std::memcpy(segment.list + start, list, count * sizeof(uint16_t));
+  std::memcpy(segment.pieces + start, codes, code_words * sizeof(uint32_t));
+  std::memcpy(segment.pieces + start + code_words, list, list_words * sizeof(uint32_t));
 }
 
 void decode_run(const Segment& segment, const Plane& plane, int64_t run) {
-  const uint16_t* next = segment.list + plane.starts[run];
-  for (int64_t i = run * kRemainderRun; i < (run + 1) * kRemainderRun; ++i) {
-    const int base = base_of(plane.values[i], half_scale(plane.scales[i / segment.head_dim]));
-    plane.exact[i] = plane.codes[i] == kListed ? *next++ : decoded(plane.codes[i], plane.values[i], base);
+  const uint32_t* const codes = segment.pieces + plane.starts[run];
+  bool listed[kRemainderRun] = {};
+  uint32_t at = 0;
+  for (int64_t i = 0; i < kRemainderRun; ++i) {
+    const int64_t index = run * kRemainderRun + i;
+    const Known known(plane.values[index], plane.scales[index / segment.head_dim]);
+    const uint32_t last = at + static_cast<uint32_t>(known.bits) - 1;  // a word that does not exist is not read
+    const uint64_t window = codes[at / 32] | uint64_t{codes[last / 32]} << 32 * (last / 32 - at / 32);
+    const auto code = static_cast<int>(window >> at % 32 & ((1u << known.bits) - 1));
+    listed[i] = known.listed_or_zero && code != 0;
+    plane.exact[index] =
+        static_cast<uint16_t>(known.listed_or_zero ? 0 : (known.base + code) | (plane.values[index] < 0 ? 0x8000 : 0));
+    at = last + 1;
+  }
+  const auto* next = reinterpret_cast<const uint16_t*>(codes + (at + 31) / 32);
+  for (int64_t i = 0; i < kRemainderRun; ++i) {
+    if (listed[i]) plane.exact[run * kRemainderRun + i] = *next++;
   }
 }
 
@@ -101,7 +114,7 @@ void decode_run(const Segment& segment, const Plane& plane, int64_t run) {
 void encode_remainders(const EncodeRemaindersParams& p, ThreadPool& pool) {
   const Segment segment(p.exact, p.rows, p.remainders, p.kv_heads, p.head_dim);
   pool.parallel_for(2 * segment.runs(), [&](int64_t index, int) {
-    encode_run(segment, segment.planes[index / segment.runs()], index % segment.runs(), p.listed);
+    encode_run(segment, segment.planes[index / segment.runs()], index % segment.runs(), p.words);
   });
 }
 

@@ -70,7 +70,7 @@ void quantise_ring(const QuantiseRingParams& params, Stream& stream) {
 
 void encode_remainders(const EncodeRemaindersParams& params, Stream& stream) {
   check_remainders(params.exact, params.rows, params.kv_heads, params.head_dim);
-  CHECK(params.remainders != nullptr && params.listed != nullptr);
+  CHECK(params.remainders != nullptr && params.words != nullptr);
   dispatch(kernels::cpu::encode_remainders, kernels::cuda::encode_remainders, params, stream);
 }
 

@@ -57,15 +57,18 @@ struct QuantiseRingParams {
 void quantise_ring(const QuantiseRingParams& params, Stream& stream);
 
 // ---- Remainders -----------------------------------------------------------------------------------------------------
-// What int8 rows lack of the bf16 rows that they were made from: with both, a segment has its exact bits again, in
-// about half the bytes. cache/base.h has the layout. With a magnitude's 15 bits as an integer, and `base` = those of
-// (|q| - 1/2) * scale (of scale / 2 if q = 0), rounded down to bf16, a value's byte is
-//   q != 0   its magnitude - base, in [0, 214]; its sign is q's
-//   q = 0    base - its magnitude, in [0, 125], or 126 if it is zero; plus 128 if it is negative
-//   255      any other value, whose bits are in the list: a small one for its row, or one of a row whose scale is 0,
-//   NaN
-//            (which counts as 0) or a subnormal f16 too coarse for the row
-// A run takes its places in the list in one piece, in any order of the runs; within a run they are in order of value.
+// What int8 rows lack of the bf16 rows that they were made from: with both, a segment has its exact bits again. A real
+// value takes about four and a half bits. cache/base.h has the layout.
+//
+// |q| of a row with scale s says that the magnitude is between (|q| - 1/2) s and (|q| + 1/2) s. With a magnitude's 15
+// bits as an integer, and base(m) those of (m - 1/2) s, rounded down to bf16, a value's code is
+//   q != 0   its magnitude - base(|q|), in as many bits as base(|q| + 1) - base(|q|) has: 2 for |q| = 127, 8 for 1; its
+//            sign is q's
+//   q = 0    one bit: 0 if the value is +0, 1 if its bits are in the list. So are all values of a row whose scale is
+//   not
+//            a normal f16
+// A run's piece has the codes of its values, the first value's first bit lowest; then, from a whole word, its list, two
+// values a word, in order of value. The runs' pieces are in any order.
 
 constexpr int64_t kMaxRemainderSegments = 16;  // decoded by one call
 
@@ -73,16 +76,16 @@ constexpr int64_t kMaxRemainderSegments = 16;  // decoded by one call
 struct EncodeRemaindersParams {
   KvSegment exact;   // of bf16
   KvSegment rows;    // of int8, as quantise_rows() made them of `exact`
-  void* remainders;  // remainder_bytes() with a full list, aligned to 16 bytes
-  uint32_t* listed;  // values that need the list: set to 0 before the call. More than its capacity: the segment
-                     // cannot be decoded
+  void* remainders;  // remainder_bytes() with all room, aligned to 16 bytes
+  uint32_t* words;   // of all pieces: set to 0 before the call. More than the room, as also for rows that are not of
+                     // these values: the segment cannot be decoded
   int64_t kv_heads, head_dim;  // REQUIRES: head_dim % 8 == 0; kv_heads * stride_rows * head_dim % kRemainderRun == 0
 };
 void encode_remainders(const EncodeRemaindersParams& params, Stream& stream);
 
 struct DecodeRemaindersParams {
   struct Segment {
-    const void* remainders;  // as encoded; of the list no more than it has
+    const void* remainders;  // as encoded; no more than the pieces have
     KvSegment rows;          // of int8
     KvSegment exact;         // is written: all stride_rows rows, of bf16
   };

@@ -15,17 +15,17 @@ constexpr int kThreads = 128, kWarps = kThreads / 32;
 constexpr int kEach = 8, kStep = 32 * kEach, kSteps = static_cast<int>(kRemainderRun) / kStep;
 static_assert(kSteps * kStep == kRemainderRun);
 constexpr unsigned kAll = 0xffffffff;
-constexpr uint32_t kListed = 255, kZero = 126;
-constexpr int kMaxAbove = 254, kMaxBelow = 125;
+constexpr int kMostBits = 8;                                                  // of a code
+constexpr int kCodeWords = static_cast<int>(kRemainderRun) * kMostBits / 32;  // of a run
+constexpr uint32_t kNotTheseRows = 1u << 31;                                  // more words than any room
 
 // Where the values of this warp's run are.
 struct Run {
-  uint16_t* exact;  // of the run's first value, as the next two
+  uint16_t* exact;  // of the run's first value, as the next one
   const uint32_t* values;
-  uint8_t* codes;
   const __half* scales;  // of the plane's first row
   uint32_t* start;
-  uint16_t* list;
+  uint32_t* pieces;
   uint32_t first, head_dim, lane;
   bool exists;
 
@@ -43,48 +43,21 @@ struct Run {
     values = reinterpret_cast<const uint32_t*>(plane + first);
     scales = reinterpret_cast<const __half*>(plane + plane_values);
     exact = static_cast<uint16_t*>(const_cast<void*>(k ? exact_rows.k : exact_rows.v)) + first;
-    uint8_t* const all = static_cast<uint8_t*>(const_cast<void*>(remainders));
-    codes = all + (k ? 0 : plane_values) + first;
-    start = reinterpret_cast<uint32_t*>(all + 2 * plane_values) + index;
-    list = reinterpret_cast<uint16_t*>(all + 2 * plane_values + 2 * runs * sizeof(uint32_t));
+    start = static_cast<uint32_t*>(const_cast<void*>(remainders)) + index;
+    pieces = static_cast<uint32_t*>(const_cast<void*>(remainders)) + 2 * runs;
   }
 
   __device__ uint32_t place(int step) const { return static_cast<uint32_t>(step) * kStep + lane * kEach; }
-  __device__ float scale(int step) const {  // of this lane's row; one that is not finite counts as 0
-    const __half s = scales[(first + place(step)) / head_dim];
-    return (__half_as_ushort(s) & 0x7fff) < 0x7c00 ? __half2float(s) : 0.0f;
-  }
+  __device__ __half scale(int step) const { return scales[(first + place(step)) / head_dim]; }  // of this lane's row
   __device__ uint2 eight_values(int step) const {
     return *reinterpret_cast<const uint2*>(reinterpret_cast<const char*>(values) + place(step));
   }
-  __device__ uint2& eight_codes(int step) const { return *reinterpret_cast<uint2*>(codes + place(step)); }
   __device__ uint4& eight_exact(int step) const { return *reinterpret_cast<uint4*>(exact + place(step)); }
 };
 
-__device__ uint32_t byte_of(const uint2& bytes, int i) {
-  return __byte_perm(i < 4 ? bytes.x : bytes.y, 0, 0x4440u | static_cast<unsigned>(i % 4));
-}
 __device__ uint32_t half_of(const uint4& halves, int i) {
   const uint32_t word = i < 2 ? halves.x : i < 4 ? halves.y : i < 6 ? halves.z : halves.w;
   return i % 2 == 0 ? word & 0xffff : word >> 16;
-}
-// The magnitude bits of (|q| - 1/2) * scale, of scale / 2 if q = 0. `magnitude`: |q|. 2^23 + |q| is the float whose low
-// bits are |q|; both operations are exact.
-__device__ uint32_t base_of(uint32_t magnitude, float scale) {
-  const float q = __uint_as_float(0x4b000000u | magnitude) - 8388608.0f;
-  return (__float_as_uint(__fmaf_rn(q, scale, -0.5f * scale)) >> 16) & 0x7fff;
-}
-
-__device__ uint32_t encoded(uint32_t value, uint32_t q, uint32_t magnitude, float scale) {
-  const int size = static_cast<int>(value & 0x7fff), base = static_cast<int>(base_of(magnitude, scale));
-  if (q != 0) {
-    const int above = size - base;
-    return (value >> 15) == (q >> 7) && above >= 0 && above <= kMaxAbove ? static_cast<uint32_t>(above) : kListed;
-  }
-  const uint32_t negative = value >> 15 << 7;
-  if (size == 0) return kZero | negative;
-  const int below = base - size;
-  return below >= 0 && below <= kMaxBelow ? static_cast<uint32_t>(below) | negative : kListed;
 }
 
 // 0xff where the byte's highest bit is set, else 0.
@@ -93,51 +66,66 @@ __device__ uint32_t spread(uint32_t bytes) {  // __byte_perm() does not repeat s
   asm("prmt.b32 %0, %1, 0, 0xba98;" : "=r"(spread) : "r"(bytes));
   return spread;
 }
+// The low `count` bits.
+__device__ uint32_t low_bits(uint32_t word, uint32_t count) {
+  uint32_t low;
+  asm("szext.clamp.u32 %0, %1, %2;" : "=r"(low) : "r"(word), "r"(count));
+  return low;
+}
+// Bit i for byte i of four, each 0 or 1.
+__device__ uint32_t one_bit_each(uint32_t bytes) { return bytes * 0x10204080u >> 28; }
 
-// Four values of a row, with what their bytes say all at once.
-struct Four {
-  uint32_t magnitudes;    // |q|
-  uint32_t above, below;  // what is added to the base, and what is taken from it; 0 for other values
-  uint32_t signs;         // 128: negative
-  uint32_t others;        // 0xff: a zero or a value in the list
+// What eight stored values of a row say of the exact ones: the least magnitude of each, in the high half of a word, and
+// how long its code is. A q of 0, as which all count of a row without a normal scale, has one bit and no base.
+struct Known {
+  uint2 q, zeros;  // zeros: 0xff for a q of 0
+  uint32_t base[kEach], bits[kEach];
 
-  __device__ Four(uint32_t codes, uint32_t q) {
-    const uint32_t negative = spread(q), low = codes & 0x7f7f7f7f;
-    magnitudes = (q ^ negative) + (negative & 0x01010101);  // at most 127, so that nothing is carried
-    const uint32_t zero = ~spread(magnitudes + 0x7f7f7f7f);
-    const uint32_t not_listed = ((~codes & 0x7f7f7f7f) + 0x7f7f7f7f) | ~codes;
-    const uint32_t not_zero = (low ^ 0x01010101 * kZero) + 0x7f7f7f7f;
-    others = spread(~(not_listed & (not_zero | ~zero)));
-    above = codes & ~zero & ~others;
-    below = low & zero & ~others;
-    signs = (zero & codes) | (~zero & q);
+  __device__ Known(const uint2& values, __half scale) {
+    const uint32_t exponent = __half_as_ushort(scale) & 0x7c00;
+    q = exponent != 0 && exponent != 0x7c00 ? values : uint2{0, 0};
+    const uint2 sizes = {size_of(q.x), size_of(q.y)};
+    zeros = {~spread(sizes.x + 0x7f7f7f7f), ~spread(sizes.y + 0x7f7f7f7f)};
+    const float step = __half2float(scale), half = 0.5f * step;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      // 2^23 + |q| is the float whose low bits are |q|; all operations are exact.
+      const uint32_t size = __byte_perm(i < 4 ? sizes.x : sizes.y, 0x4b000000u, 0x7440u | static_cast<unsigned>(i % 4));
+      const float magnitude = __uint_as_float(size) - 8388608.0f;
+      base[i] = __float_as_uint(__fmaf_rn(magnitude, step, -half)) & 0xffff0000;
+      const uint32_t next = __float_as_uint(__fmaf_rn(magnitude, step, half));
+      bits[i] = size == 0x4b000000u ? 1 : 16 - static_cast<uint32_t>(__clz(static_cast<int>(next - base[i])));
+    }
+  }
+  __device__ static uint32_t size_of(uint32_t q) {
+    const uint32_t negative = spread(q);
+    return (q ^ negative) + (negative & 0x01010101);  // at most 127, so that nothing is carried
+  }
+  __device__ bool zero(int i) const { return (i < 4 ? zeros.x : zeros.y) >> (8 * (i % 4)) & 1; }
+  __device__ uint32_t all_bits() const {
+    uint32_t sum = 0;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) sum += bits[i];
+    return sum;
   }
 
-  // Values i and i + 1, i even, in the halves of a word.
-  __device__ uint32_t pair(int i, float scale) const {
-    const unsigned low = static_cast<unsigned>(i), bytes = 0x4040u | low | (low + 1) << 8;
-    const uint32_t base = __byte_perm(base_bits(i, scale), base_bits(i + 1, scale), 0x7632) & 0x7fff7fff;
-    const uint32_t sign = __byte_perm(signs, 0, 0x0404u | low << 4 | (low + 1) << 12) & 0x80008000;
-    return (base + __byte_perm(above, 0, bytes) - __byte_perm(below, 0, bytes)) | sign;
+  // Values i and i + 1, i even, in the halves of a word; 0 for a q of 0.
+  __device__ uint32_t pair(int i, const uint32_t (&codes)[kEach]) const {
+    const unsigned byte = static_cast<unsigned>(i % 4), four = byte | byte << 4 | (byte + 1) << 8 | (byte + 1) << 12;
+    const uint32_t magnitudes = __byte_perm(base[i], base[i + 1], 0x7632) + __byte_perm(codes[i], codes[i + 1], 0x5410);
+    const uint32_t signs = __byte_perm(i < 4 ? q.x : q.y, 0, four) & 0x80008000;
+    return (magnitudes & ~__byte_perm(i < 4 ? zeros.x : zeros.y, 0, four)) | signs;
   }
-
- private:
-  __device__ uint32_t base_bits(int i, float scale) const {
-    const float q = __uint_as_float(__byte_perm(magnitudes, 0x4b000000u, 0x7440u | static_cast<unsigned>(i)));
-    return __float_as_uint(__fmaf_rn(q - 8388608.0f, scale, -0.5f * scale));
+  // Bit i: value i is in the list.
+  __device__ uint32_t listed(const uint32_t (&codes)[kEach]) const {
+    const auto four = [&](int i, uint32_t zero) {
+      const uint32_t low = __byte_perm(codes[i], codes[i + 1], 0x0040),
+                     high = __byte_perm(codes[i + 2], codes[i + 3], 0x0040);
+      return one_bit_each(__byte_perm(low, high, 0x5410) & zero & 0x01010101);
+    };
+    return four(0, zeros.x) | four(4, zeros.y) << 4;
   }
 };
-
-// How many of the bytes are kListed.
-__device__ uint32_t listed_in(const uint2& codes) {
-  return static_cast<uint32_t>(__popc(__vcmpeq4(codes.x, 0xffffffff)) + __popc(__vcmpeq4(codes.y, 0xffffffff))) / 8;
-}
-
-// Bit i for byte i of eight, each 0 or 0xff.
-__device__ uint32_t one_bit_each(uint32_t low, uint32_t high) {
-  const auto four = [](uint32_t bytes) { return (bytes & 0x08040201) * 0x01010101 >> 24; };
-  return four(low) | four(high) << 4;
-}
 
 // The sum over lanes below this one; *all: over all lanes.
 __device__ uint32_t sum_below(uint32_t count, uint32_t lane, uint32_t* all) {
@@ -151,39 +139,72 @@ __device__ uint32_t sum_below(uint32_t count, uint32_t lane, uint32_t* all) {
   return sum - count;
 }
 
+// Adds the low `count` bits of `bits` to words from bit `at` on. Other lanes add to the same words.
+__device__ void add_bits(uint32_t* words, uint32_t at, uint64_t bits, uint32_t count) {
+  if (count == 0) return;
+  uint32_t* const to = words + at / 32;
+  const uint32_t shift = at % 32;
+  atomicOr(to, static_cast<uint32_t>(bits << shift));
+  if (shift + count > 32) atomicOr(to + 1, static_cast<uint32_t>(bits >> (32 - shift)));
+  if (shift + count > 64) atomicOr(to + 2, static_cast<uint32_t>(bits >> (64 - shift)));
+}
+
 __global__ void __launch_bounds__(kThreads)
-    encode_kernel(const __grid_constant__ EncodeRemaindersParams p, uint32_t capacity) {
+    encode_kernel(const __grid_constant__ EncodeRemaindersParams p, uint32_t room) {
+  __shared__ uint32_t all_codes[kWarps][kCodeWords];
   const Run run(p.exact, p.rows, p.remainders, p.kv_heads, p.head_dim, blockIdx.x * kWarps + threadIdx.x / 32);
   if (!run.exists) return;
-  uint32_t place[kSteps], total = 0;
+  uint32_t* const codes = all_codes[threadIdx.x / 32];
+  for (uint32_t i = run.lane; i < kCodeWords; i += 32) codes[i] = 0;
+  __syncwarp();
+  uint32_t in_list = 0;  // of this lane's values of all steps
+  uint32_t at = 0, listed = 0, places[kSteps];
+  bool fits = true;
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
     const uint4 exact = run.eight_exact(step);
-    const uint2 values = run.eight_values(step), magnitudes = {__vabs4(values.x), __vabs4(values.y)};
-    const float scale = run.scale(step);
-    uint2 codes = {0, 0};
+    const uint2 values = run.eight_values(step);
+    const Known known(values, run.scale(step));
+    uint64_t bits = 0;
+    uint32_t count = 0, codes_of[kEach];
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      const uint32_t code = encoded(half_of(exact, i), byte_of(values, i), byte_of(magnitudes, i), scale);
-      (i < 4 ? codes.x : codes.y) |= code << (8 * (i % 4));
+      const uint32_t value = half_of(exact, i), negative = (i < 4 ? values.x : values.y) >> (8 * (i % 4) + 7) & 1;
+      uint32_t code = value != 0;
+      if (!known.zero(i)) {
+        code = (value & 0x7fff) - (known.base[i] >> 16);
+        fits = fits && code >> known.bits[i] == 0 && value >> 15 == negative;
+        code = low_bits(code, known.bits[i]);
+      }
+      codes_of[i] = code;
+      bits |= static_cast<uint64_t>(code) << count;
+      count += known.bits[i];
     }
-    run.eight_codes(step) = codes;
+    const uint32_t mine = known.listed(codes_of);
     uint32_t all = 0;
-    place[step] = total + sum_below(listed_in(codes), run.lane, &all);
-    total += all;
+    add_bits(codes, at + sum_below(count, run.lane, &all), bits, count);
+    at += all;
+    places[step] = listed + sum_below(static_cast<uint32_t>(__popc(mine)), run.lane, &all);
+    listed += all;
+    in_list |= mine << (kEach * step);
   }
+  const uint32_t code_words = (at + 31) / 32, words = code_words + (listed + 1) / 2;
+  if (!__all_sync(kAll, fits) && run.lane == 0) atomicOr(p.words, kNotTheseRows);
   uint32_t start = 0;
-  if (run.lane == 0) *run.start = start = atomicAdd(p.listed, total);
+  if (run.lane == 0) start = atomicAdd(p.words, words);
   start = __shfl_sync(kAll, start, 0);
-  if (start + total > capacity) return;
+  if (start + words > room) return;
+  if (run.lane == 0) *run.start = start;
+  for (uint32_t i = run.lane; i < code_words; i += 32) run.pieces[start + i] = codes[i];
+  auto* const list = reinterpret_cast<uint16_t*>(run.pieces + start + code_words);
+  if (run.lane == 0 && listed % 2 != 0) list[listed] = 0;
 #pragma unroll
-  for (int step = 0; step < kSteps; ++step) {  // this lane's own bytes
-    const uint2 codes = run.eight_codes(step);
+  for (int step = 0; step < kSteps; ++step) {
     const uint4 exact = run.eight_exact(step);
-    uint32_t next = start + place[step];
+    uint32_t next = places[step];
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      if (byte_of(codes, i) == kListed) run.list[next++] = static_cast<uint16_t>(half_of(exact, i));
+      if ((in_list >> (kEach * step + i) & 1) != 0) list[next++] = static_cast<uint16_t>(half_of(exact, i));
     }
   }
 }
@@ -193,26 +214,45 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(const __grid_constant_
   const Run run(segment.exact, segment.rows, segment.remainders, p.kv_heads, p.head_dim,
                 blockIdx.x * kWarps + threadIdx.x / 32);
   if (!run.exists) return;
-  uint2 codes[kSteps], values[kSteps];
+  uint2 values[kSteps];
+  __half scales[kSteps];
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {  // all in flight before the first is used
-    codes[step] = run.eight_codes(step);
     values[step] = run.eight_values(step);
+    scales[step] = run.scale(step);
   }
-  uint32_t first = *run.start;
+  const uint32_t* const codes = run.pieces + *run.start;
+  uint32_t at = 0, listed = 0, in_list = 0, places[kSteps];
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
+    const Known known(values[step], scales[step]);
     uint32_t all = 0;
-    const uint32_t listed = listed_in(codes[step]);
-    uint32_t next = first + sum_below(listed, run.lane, &all);
-    first += all;
-    const float scale = run.scale(step);
-    const Four low(codes[step].x, values[step].x), high(codes[step].y, values[step].y);
-    run.eight_exact(step) = {low.pair(0, scale), low.pair(2, scale), high.pair(0, scale), high.pair(2, scale)};
-    for (uint32_t others = one_bit_each(low.others, high.others); others != 0; others &= others - 1) {
-      const int i = __ffs(static_cast<int>(others)) - 1;
-      const uint32_t code = (i < 4 ? codes[step].x : codes[step].y) >> (8 * (i % 4)) & 0xff;
-      run.exact[run.place(step) + i] = code == kListed ? run.list[next++] : static_cast<uint16_t>((code & 128) << 8);
+    const uint32_t count = known.all_bits();
+    const uint32_t from = at + sum_below(count, run.lane, &all);
+    at += all;
+    // Words behind the last bit belong to the run's list or to another run, or are the segment's last: not read.
+    const uint32_t word = from / 32, last = (from + count - 1) / 32;
+    const uint32_t a = codes[word], b = codes[min(word + 1, last)], c = codes[last];
+    uint32_t low = __funnelshift_r(a, b, from), high = __funnelshift_r(b, c, from);
+    uint32_t each[kEach];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      each[i] = low_bits(low, known.bits[i]);
+      low = __funnelshift_r(low, high, known.bits[i]);
+      high >>= known.bits[i];
+    }
+    run.eight_exact(step) = {known.pair(0, each), known.pair(2, each), known.pair(4, each), known.pair(6, each)};
+    const uint32_t mine = known.listed(each);
+    places[step] = listed + sum_below(static_cast<uint32_t>(__popc(mine)), run.lane, &all);
+    listed += all;
+    in_list |= mine << (kEach * step);
+  }
+  const auto* const list = reinterpret_cast<const uint16_t*>(codes + (at + 31) / 32);
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {  // over this lane's own values
+    uint32_t next = places[step];
+    for (uint32_t mine = in_list >> (kEach * step) & 0xff; mine != 0; mine &= mine - 1) {
+      run.exact[run.place(step) + static_cast<uint32_t>(__ffs(static_cast<int>(mine))) - 1] = list[next++];
     }
   }
 }
@@ -226,9 +266,9 @@ int64_t blocks_of(int64_t values) { return ceil_div(values / kRemainderRun, kWar
 
 void encode_remainders(const EncodeRemaindersParams& params, Stream& stream) {
   const int64_t values = values_of(params.exact, params.kv_heads, params.head_dim);
-  const auto capacity = static_cast<uint32_t>(remainder_list_capacity(static_cast<uint64_t>(values)));
+  const auto room = static_cast<uint32_t>(remainder_room(static_cast<uint64_t>(values)));
   launch_on(cuda_stream(stream), "encode_remainders", Grid{blocks_of(values), 1, kThreads}, encode_kernel, params,
-            capacity);
+            room);
 }
 
 void decode_remainders(const DecodeRemaindersParams& params, Stream& stream) {

@@ -61,6 +61,7 @@ struct Engine::Impl {
 
   explicit Impl(const EngineOptions& o) : options(o) {}
   void open();
+  void use_draft(const DraftOptions& draft);
   bool load_weights(Progress* progress, const std::atomic<bool>* interrupt);
   WeightStoreOptions weight_options() const;
   void check_weights();
@@ -108,10 +109,18 @@ void Engine::Impl::open() {
   if (tokenizer) append_unique({tokenizer->eos()}, &end_ids);
   append_unique(turn_ends, &end_ids);
   weights = Weights::reserve(*checkpoint, *device, weight_options());
-  draft_model = open_draft(options.draft, *device, config, *weights, tokenizer ? &*tokenizer : nullptr);
+  use_draft(options.draft);
   compute = device->make_stream("compute", StreamRole::kCompute);
   open_prefixes();
   load_ms = ms_since(start);
+}
+
+void Engine::Impl::use_draft(const DraftOptions& draft) {
+  kept.reset();  // may hold rows of the draft
+  draft_model.reset();
+  options.draft = draft;
+  weights_stand = false;
+  draft_model = open_draft(draft, *device, config, *weights, tokenizer ? &*tokenizer : nullptr);
 }
 
 // On a GPU, products of kept weights are made for bf16: with other types they would be slower than plain ones.
@@ -387,6 +396,8 @@ GenerateResult Engine::generate(const std::vector<int32_t>& prompt, const Genera
                                 Progress* progress) {
   return impl_->generate(prompt, options, progress);
 }
+
+void Engine::use_draft(const DraftOptions& draft) { impl_->use_draft(draft); }
 
 RunPlan Engine::plan(int64_t prompt_tokens, const GenerateOptions& options) const {
   CHECK(prompt_tokens > 0 && prompt_tokens < context_limit(), "prompt_tokens=", prompt_tokens);

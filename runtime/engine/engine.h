@@ -47,6 +47,10 @@ class Engine {
   // work is done.
   GenerateResult generate(const std::vector<int32_t>& prompt, const GenerateOptions& options, Progress* progress);
 
+  // Another draft in the place of the one that the engine has, or none; the target's weights stay loaded. The next run
+  // loads it. Throws Error as the constructor does; the engine then has no draft.
+  void use_draft(const DraftOptions& draft);
+
   // The plan that generate() would carry out for a prompt of so many tokens. Throws Error(kDoesNotFit).
   // REQUIRES: 0 < prompt_tokens < context_limit().
   RunPlan plan(int64_t prompt_tokens, const GenerateOptions& options) const;

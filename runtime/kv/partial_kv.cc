@@ -129,7 +129,10 @@ void PartialKv::finish_prefill(const KvCache& cache, Stream& stream) {
 // ---- a refresh ----
 
 void PartialKv::choose(int64_t layer, int64_t committed, const ScoringQueries& queries, Stream& stream) {
-  const int64_t count = tail_begin(committed) / kBlockRows - kSinkBlocks;
+  const int64_t end = tail_begin(committed) / kBlockRows;
+  // With kRecent there are no others to choose from, so their scores have no effect.
+  const bool recent = options_.score == BlockScore::kRecent;
+  const int64_t first = recent ? end - options_.shape.blocks : kSinkBlocks, count = end - first;
   score_blocks({.q = queries.q,
                 .summaries = index_.data() + u(layer) * 2 * u(index_blocks_) * rows_.k_bytes(),
                 .scores = work_.scores,
@@ -142,9 +145,9 @@ void PartialKv::choose(int64_t layer, int64_t committed, const ScoringQueries& q
                 .head_dim = rows_.head_dim,
                 .q_stride = queries.stride,
                 .blocks = index_blocks_,
-                .first_block = kSinkBlocks,
+                .first_block = first,
                 .count = count,
-                .score = options_.score,
+                .score = recent ? BlockScore::kQuest : options_.score,
                 .reduce = options_.reduce},
                stream);
   select_blocks({.scores = work_.scores,
@@ -152,7 +155,7 @@ void PartialKv::choose(int64_t layer, int64_t committed, const ScoringQueries& q
                  .kv_heads = rows_.kv_heads,
                  .count = count,
                  .keep = options_.shape.blocks,
-                 .first_block = kSinkBlocks},
+                 .first_block = first},
                 stream);
 }
 

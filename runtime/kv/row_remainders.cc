@@ -44,7 +44,7 @@ void RowRemainders::encode(int64_t layer, int64_t index, const KvSegment& exact,
   encode_remainders({.exact = exact,
                      .rows = rows,
                      .remainders = work_.data(),
-                     .listed = length,
+                     .words = length,
                      .kv_heads = shape_.kv_heads,
                      .head_dim = shape_.head_dim},
                     out);
@@ -67,12 +67,12 @@ void RowRemainders::drop_from(int64_t index) {
 
 bool RowRemainders::has(int64_t layer, int64_t index) const {
   return encoded_[place(layer, index)] && host_lengths_.as<uint32_t>()[place(layer, index)] <=
-                                              remainder_list_capacity(segments_values(shape_, index, index + 1));
+                                              remainder_room(segments_values(shape_, index, index + 1));
 }
 
 std::span<const std::byte> RowRemainders::of(int64_t layer, int64_t index) {
-  const uint64_t listed = host_lengths_.as<uint32_t>()[place(layer, index)];
-  return {memory_.at(offset(layer, index)), remainder_bytes(segments_values(shape_, index, index + 1), listed)};
+  const uint64_t words = host_lengths_.as<uint32_t>()[place(layer, index)];
+  return {memory_.at(offset(layer, index)), remainder_bytes(segments_values(shape_, index, index + 1), words)};
 }
 
 const std::byte* RowRemainders::decode(int64_t layer, const Chunk& chunk, const std::byte* slot,

@@ -138,7 +138,7 @@ TEST(Planner, RemaindersTakeHostMemoryThatIsFree) {
   EXPECT_EQ(plan.remainder_bytes, 32 * whole_pages(remainders_bytes(in.rows, 0, plan.remainder_segments)));
   const double share = static_cast<double>(plan.remainder_bytes) /
                        static_cast<double>(32 * segments_bytes(in.rows, 0, plan.remainder_segments));
-  EXPECT_NEAR(share, (1 + 1.0 / 256 + 1.0 / 8) / 2, 1e-5);
+  EXPECT_NEAR(share, (6 + 32.0 / 1024) / 16, 1e-5);
   EXPECT_EQ(plan.remainder_lengths_bytes, 2 * kPageBytes);
   EXPECT_EQ(plan.vram_bytes, without.vram_bytes + plan.ring_slot_bytes + plan.remainder_lengths_bytes);
   EXPECT_EQ(plan.host_total_bytes, without.host_total_bytes + plan.remainder_bytes + plan.remainder_lengths_bytes);

@@ -106,6 +106,7 @@ TEST(Args, VerificationFlags) {
   EXPECT_EQ(full.interval, 20);
   EXPECT_EQ(full.score, BlockScore::kSpecPv);
   EXPECT_EQ(full.reduce, BlockReduce::kLast);
+  EXPECT_EQ(parsed({"--verify", "lossless", "--block-score", "recent"}).score, BlockScore::kRecent);
   EXPECT_EQ(parsed({"--refresh-interval", "auto"}).interval, kAutoInterval);
   EXPECT_EQ(parsed({"--spec-type", "ngram-simple", "--partial-budget", "1K"}).budget, 1024);
   for (const PartialKind kind : {PartialKind::kAuto, PartialKind::kBlocks, PartialKind::kInt4, PartialKind::kInt8}) {

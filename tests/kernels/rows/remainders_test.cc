@@ -1,5 +1,5 @@
-// What int8 rows lack of their bf16 rows (kernels/rows/op.h): every code of every scale, the format in doubles, and the
-// exact bits again.
+// What int8 rows lack of their bf16 rows (kernels/rows/op.h): every value of every scale, the format in doubles, and
+// the exact bits again.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -53,39 +53,49 @@ struct Stored {
     const auto row = static_cast<size_t>(i / shape.head_dim);
     std::memcpy(&scale, &planes[plane][static_cast<size_t>(shape.values()) + 2 * row], sizeof scale);
     const double value = f16_to_f32(scale);
-    return std::isfinite(value) ? value : 0;
+    return value >= std::ldexp(1, -14) && std::isfinite(value) ? value : 0;  // 0: it is not a normal f16
   }
-  int code(int plane, int64_t i) const {
-    return static_cast<int>(remainders[static_cast<size_t>(plane * shape.values() + i)]);
+  int base(int plane, int64_t i, int magnitude) const { return rounded_down((magnitude - 0.5) * scale(plane, i)); }
+  int bits(int plane, int64_t i) const {  // of a code
+    const int magnitude = std::abs(q(plane, i));
+    if (magnitude == 0 || scale(plane, i) == 0) return 1;
+    return static_cast<int>(std::log2(base(plane, i, magnitude + 1) - base(plane, i, magnitude))) + 1;
   }
-  uint16_t value(int plane, int64_t i, uint64_t* next) const {
-    const int code = this->code(plane, i), q = this->q(plane, i);
-    if (code == 255) {
-      uint16_t bits;
-      std::memcpy(&bits, &remainders[remainder_list_offset(shape.both()) + 2 * (*next)++], sizeof bits);
-      return bits;
-    }
-    const double scale = this->scale(plane, i);
-    if (q != 0) {
-      const int base = rounded_down((std::abs(q) - 0.5) * scale);
-      return static_cast<uint16_t>((base + code) | (q < 0 ? kNegative : 0));
-    }
-    const int low = code % 128, size = low == 126 ? 0 : rounded_down(scale / 2) - low;
-    return static_cast<uint16_t>(size | (code >= 128 ? kNegative : 0));
+  uint32_t word(uint64_t index) const {
+    uint32_t word;
+    std::memcpy(&word, &remainders[4 * index], sizeof word);
+    return word;
   }
-  Bits plane_values(int plane) const {
-    Bits all;
-    uint64_t next = 0;
-    for (int64_t i = 0; i < shape.values(); ++i) {
-      if (i % kRemainderRun == 0) {
-        uint32_t start;
-        const auto run = static_cast<size_t>((plane * shape.values() + i) / kRemainderRun);
-        std::memcpy(&start, &remainders[shape.both() + 4 * run], sizeof start);
-        next = start;
-      }
-      all.push_back(value(plane, i, &next));
+  // The values of a run, the words of its piece, and how many of its values are in its list.
+  struct Run {
+    Bits values;
+    uint64_t words = 0, listed = 0;
+  };
+  Run run(int plane, int64_t index) const {
+    const uint64_t runs = shape.both() / kRemainderRun,
+                   start = word(static_cast<uint64_t>(plane) * runs / 2 + static_cast<uint64_t>(index));
+    uint64_t at = 32 * (runs + start);
+    Run made;
+    std::vector<size_t> in_list;
+    for (int64_t i = index * kRemainderRun; i < (index + 1) * kRemainderRun; ++i) {
+      int code = 0;
+      for (int bit = 0; bit < bits(plane, i); ++bit, ++at)
+        code |= static_cast<int>(word(at / 32) >> at % 32 & 1) << bit;
+      const int q = this->q(plane, i);
+      const bool short_code = q == 0 || scale(plane, i) == 0;
+      if (short_code && code == 1) in_list.push_back(made.values.size());
+      made.values.push_back(
+          short_code ? uint16_t{0}
+                     : static_cast<uint16_t>((base(plane, i, std::abs(q)) + code) | (q < 0 ? kNegative : 0)));
     }
-    return all;
+    uint64_t next = (at + 31) / 32 * 2;  // in halves of words
+    for (const size_t i : in_list) {
+      made.values[i] = static_cast<uint16_t>(word(next / 2) >> next % 2 * 16);
+      ++next;
+    }
+    made.listed = in_list.size();
+    made.words = (next + 1) / 2 - runs - start;
+    return made;
   }
 };
 
@@ -93,7 +103,7 @@ class RemaindersTest : public KernelTest {
  protected:
   struct Segment {
     DeviceArray exact[2], rows[2], remainders, decoded[2];
-    uint32_t listed = 0;
+    uint32_t words = 0;
     KvSegment view(const DeviceArray (&planes)[2], const Shape& shape) const {
       const auto count = static_cast<int32_t>(shape.rows);
       return {planes[0].data(), planes[1].data(), 0, count, count};
@@ -108,20 +118,18 @@ class RemaindersTest : public KernelTest {
           output(static_cast<uint64_t>(shape.kv_heads * shape.rows) * row_bytes(DType::kInt8, shape.head_dim));
       segment.decoded[i] = output(2 * static_cast<uint64_t>(shape.values()));
     }
-    segment.remainders = output(remainder_bytes(shape.both(), remainder_list_capacity(shape.both())));
-    const DeviceArray listed = upload_raw(std::vector<uint32_t>{0});
+    segment.remainders = output(remainder_bytes(shape.both(), remainder_room(shape.both())));
+    const DeviceArray words = upload_raw(std::vector<uint32_t>{0});
     const KvSegment exact = segment.view(segment.exact, shape), rows = segment.view(segment.rows, shape);
     quantise_rows({exact, rows, DType::kBF16, DType::kBF16, DType::kInt8, DType::kInt8, shape.kv_heads, shape.head_dim,
                    0, shape.rows},
                   stream());
-    encode_remainders({exact, rows, segment.remainders.data(), listed.as<uint32_t>(), shape.kv_heads, shape.head_dim},
+    encode_remainders({exact, rows, segment.remainders.data(), words.as<uint32_t>(), shape.kv_heads, shape.head_dim},
                       stream());
-    segment.listed = as<uint32_t>(download(listed))[0];
+    segment.words = as<uint32_t>(download(words))[0];
     return segment;
   }
-  bool fits(const Shape& shape, const Segment& segment) const {
-    return segment.listed <= remainder_list_capacity(shape.both());
-  }
+  bool fits(const Shape& shape, const Segment& segment) const { return segment.words <= remainder_room(shape.both()); }
   void decode(const Shape& shape, const std::vector<Segment*>& segments) {
     DecodeRemaindersParams params{};
     for (Segment* segment : segments) {
@@ -135,31 +143,37 @@ class RemaindersTest : public KernelTest {
   Stored stored(const Shape& shape, const Segment& segment) {
     return {shape, {download(segment.rows[0]), download(segment.rows[1])}, download(segment.remainders)};
   }
-  // Encodes, and compares what the op and the test decode.
-  Stored expect_exact(const Shape& shape, const Bits (&values)[2], const std::string& what) {
+  // Encodes, and compares what the op and the test decode. Returns how many values are in lists.
+  uint64_t expect_exact(const Shape& shape, const Bits (&values)[2], const std::string& what) {
     Segment segment = encode(shape, values);
-    EXPECT_TRUE(fits(shape, segment)) << what << ": " << segment.listed << " of " << shape.both();
+    EXPECT_TRUE(fits(shape, segment)) << what << ": " << segment.words << " for " << shape.both();
+    if (!fits(shape, segment)) return 0;
     decode(shape, {&segment});
-    Stored bytes = stored(shape, segment);
-    uint32_t listed = 0;
+    const Stored bytes = stored(shape, segment);
+    uint64_t words = 0, listed = 0;
     for (int plane = 0; plane < 2; ++plane) {
       EXPECT_EQ(as<uint16_t>(download(segment.decoded[plane])), values[plane]) << what << ", plane " << plane;
-      EXPECT_EQ(bytes.plane_values(plane), values[plane]) << what << ", plane " << plane;
-      for (int64_t i = 0; i < shape.values(); ++i) listed += bytes.code(plane, i) == 255;
+      Bits all;
+      for (int64_t i = 0; i < shape.values() / kRemainderRun; ++i) {
+        const Stored::Run run = bytes.run(plane, i);
+        all.insert(all.end(), run.values.begin(), run.values.end());
+        words += run.words;
+        listed += run.listed;
+      }
+      EXPECT_EQ(all, values[plane]) << what << ", plane " << plane;
     }
-    EXPECT_EQ(segment.listed, listed) << what;
-    return bytes;
+    EXPECT_EQ(segment.words, words) << what;
+    return listed;
   }
 };
 
-// Rows whose largest value is each bf16 with this exponent; between them they have every value, of either sign, down to
-// a sixteenth of the code's last binade below the scale.
-Bits rows_of_every_value(int exponent, int64_t head_dim) {
+// Rows whose largest value is each bf16 with this exponent; between them they have every value of either sign down to
+// about the scale, and `smaller` ones.
+Bits rows_of_every_value(int exponent, int64_t head_dim, int smaller) {
   Bits values;
   for (int top = exponent << 7; top < (exponent + 1) << 7; ++top) {
-    int below = 0;
     for (bool negative : {false, true}) {
-      for (below = 0; below <= 1200; ++below) {
+      for (int below = 0; below <= 900 + smaller; ++below) {
         if (values.size() % static_cast<size_t>(head_dim) == 0) values.push_back(static_cast<uint16_t>(top));
         values.push_back(static_cast<uint16_t>((top - below) | (negative ? kNegative : 0)));
       }
@@ -173,40 +187,24 @@ Bits rows_of_every_value(int exponent, int64_t head_dim) {
 TEST_P(RemaindersTest, EveryValueOfEveryScale) {
   constexpr int64_t kHeadDim = 256;
   for (int exponent = 127 - 7; exponent <= 127 + 21; ++exponent) {
-    const Bits rows = rows_of_every_value(exponent, kHeadDim);
+    const Bits rows = rows_of_every_value(exponent, kHeadDim, 160);
     const Shape shape{1, kHeadDim, static_cast<int64_t>(rows.size()) / kHeadDim};
     const Bits planes[] = {rows, rows};
-    const Stored bytes = expect_exact(shape, planes, str("exponent ", exponent));
-    for (int64_t i = 0; i < shape.values() && !HasFailure(); ++i) {
-      const double value = bf16_to_f32({rows[static_cast<size_t>(i)]}), scale = bytes.scale(0, i);
-      ASSERT_GT(scale, 0);
-      if (bytes.code(0, i) == 255) {
-        EXPECT_LT(std::fabs(value), scale / 4 * 1.04) << value << " of " << scale;
-      }
-      if (bytes.q(0, i) != 0) {
-        EXPECT_LE(bytes.code(0, i), 214) << value << " of " << scale;
-      }
-    }
+    EXPECT_GT(expect_exact(shape, planes, str("exponent ", exponent)), 0u);
+    if (HasFailure()) return;
   }
 }
 
-// Scales that are subnormal f16: too coarse for their rows, so that some values are clamped.
-TEST_P(RemaindersTest, CoarseScalesAreExactOrRefused) {
-  int refused = 0;
-  for (int exponent = 127 - 19; exponent < 127 - 7; ++exponent) {
-    const Bits rows = rows_of_every_value(exponent, 256);
+// Scales that are subnormal f16, too coarse for their rows: all values are in lists, for which there is no room.
+TEST_P(RemaindersTest, CoarseScalesAreRefused) {
+  for (int exponent = 127 - 19; exponent < 127 - 8; ++exponent) {
+    const Bits rows = rows_of_every_value(exponent, 256, 0);
     const Shape shape{1, 256, static_cast<int64_t>(rows.size()) / 256};
     const Bits planes[] = {rows, rows};
-    Segment segment = encode(shape, planes);
-    if (!fits(shape, segment)) {
-      ++refused;
-      continue;
-    }
-    decode(shape, {&segment});
-    EXPECT_EQ(as<uint16_t>(download(segment.decoded[1])), rows) << exponent;
+    const Segment segment = encode(shape, planes);
+    EXPECT_FALSE(fits(shape, segment)) << exponent;
+    EXPECT_GE(segment.words, shape.both() * 17 / 32) << exponent;
   }
-  EXPECT_GT(refused, 0);
-  EXPECT_LT(refused, 12);
 }
 
 Bits bits_of(const std::vector<float>& values) {
@@ -274,18 +272,39 @@ TEST_P(RemaindersTest, SeveralSegmentsInOneCall) {
   }
 }
 
-// Rows of one large value and many tiny ones: more values than the list has place for. It counts them and keeps to its
-// memory (download() checks the guards).
-TEST_P(RemaindersTest, TooManyForTheList) {
+// Rows of one large value and many tiny ones need more words than there is room for. They are counted, and nothing is
+// written behind the room (download() checks the guards).
+TEST_P(RemaindersTest, NoRoom) {
   const Shape shape{2, 128, 512};
-  Bits values[] = {bits_of(random_values(1, shape.values(), 1e-6f)), bits_of(random_values(2, shape.values()))};
-  for (int64_t i = 0; i < shape.values(); i += shape.head_dim) values[0][static_cast<size_t>(i)] = 0x3f80;
+  Bits values[] = {bits_of(random_values(1, shape.values(), 1e-6f)), bits_of(random_values(2, shape.values(), 1e-6f))};
+  for (Bits& plane : values) {
+    for (int64_t i = 0; i < shape.values(); i += shape.head_dim) plane[static_cast<size_t>(i)] = 0x3f80;
+  }
   const Segment segment = encode(shape, values);
-  const auto least = static_cast<uint32_t>(shape.values() - shape.kv_heads * shape.rows);
+  const auto listed = static_cast<uint32_t>(2 * (shape.values() - shape.kv_heads * shape.rows));
   EXPECT_FALSE(fits(shape, segment));
-  EXPECT_GE(segment.listed, least);
-  EXPECT_LT(segment.listed, least + shape.values() / 20);
+  EXPECT_GE(segment.words, listed / 2);
+  EXPECT_LT(segment.words, listed * 5 / 8);
   download(segment.remainders);
+}
+
+// int8 rows of other values: the segment cannot be decoded, whatever room there is.
+TEST_P(RemaindersTest, RowsOfOtherValues) {
+  const Shape shape{2, 128, 512};
+  const Bits values[] = {bits_of(random_values(1, shape.values())), bits_of(random_values(2, shape.values()))};
+  for (const uint16_t change : {uint16_t{kNegative}, uint16_t{0x80}, uint16_t{8}}) {
+    Bits others[] = {values[0], values[1]};
+    const auto largest = [](uint16_t a, uint16_t b) { return (a & 0x7fff) < (b & 0x7fff); };
+    *std::max_element(others[1].begin() + 1280, others[1].begin() + 1408, largest) ^= change;
+    Segment segment = encode(shape, values);
+    EXPECT_TRUE(fits(shape, segment));
+    const DeviceArray exact[] = {upload_raw(others[0]), upload_raw(others[1])};
+    const DeviceArray words = upload_raw(std::vector<uint32_t>{0});
+    encode_remainders({segment.view(exact, shape), segment.view(segment.rows, shape), segment.remainders.data(),
+                       words.as<uint32_t>(), shape.kv_heads, shape.head_dim},
+                      stream());
+    EXPECT_GT(as<uint32_t>(download(words))[0], remainder_room(shape.both())) << change;
+  }
 }
 
 INSTANTIATE_KERNEL_TEST(RemaindersTest);

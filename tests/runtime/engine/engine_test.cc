@@ -116,6 +116,22 @@ TEST(Engine, ADraftFillsTheContextAndNoMore) {
   }
 }
 
+// A draft can be replaced between runs; a refused one leaves none.
+TEST(Engine, TakesAnotherDraft) {
+  Engine engine(tiny());
+  const std::vector<int32_t> ids = testing::repeated_ids(120, 512);
+  const GenerateOptions run{.max_tokens = 40, .keep = KeepRows::kAll, .ignore_eos = true};
+  const GenerateResult plain = engine.generate(ids, run, nullptr);
+  EXPECT_EQ(plain.speculation.type, "");
+  engine.use_draft({.type = SpecType::kNgram});
+  const GenerateResult drafted = engine.generate(ids, run, nullptr);
+  EXPECT_EQ(drafted.speculation.type, "ngram-simple");
+  EXPECT_EQ(drafted.kept_tokens, 0) << "rows of a run without the draft";
+  EXPECT_EQ(drafted.token_ids, plain.token_ids);
+  EXPECT_THROW(engine.use_draft({.type = SpecType::kEagle3}), Error);
+  EXPECT_EQ(engine.generate(ids, run, nullptr).speculation.type, "");
+}
+
 TEST(Engine, RefusesDraftsThatMakeNoSense) {
   const auto opened = [](DraftOptions draft) {
     EngineOptions options = tiny();

@@ -156,7 +156,7 @@ TEST_P(PartialSteps, ChooseByEveryScoreFromEveryCache) {
   for (const auto& [k_type, v_type] : {std::pair(DType::kF16, DType::kBF16), std::pair(DType::kF32, DType::kF16),
                                        std::pair(DType::kInt8, DType::kInt8)}) {
     const std::vector<float> full = said({}, k_type, v_type);
-    for (const BlockScore score : {BlockScore::kQuest, BlockScore::kSpecPv}) {
+    for (const BlockScore score : {BlockScore::kQuest, BlockScore::kSpecPv, BlockScore::kRecent}) {
       for (const BlockReduce reduce : {BlockReduce::kMean, BlockReduce::kMax, BlockReduce::kLast}) {
         EXPECT_LT(distance(said({{all}, score, reduce}, k_type, v_type), full), 1e-4f);
         const float few = distance(said({{3}, score, reduce}, k_type, v_type), full);
