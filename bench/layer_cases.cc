@@ -1,5 +1,4 @@
 // The kernels between attention's, and sampling.
-#include <array>
 
 #include "bench/kernel_bench.h"
 #include "kernels/elementwise/op.h"

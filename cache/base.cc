@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <limits>
 #include <utility>
 
 namespace headrace {
@@ -35,19 +34,8 @@ void check_failed(const char* expression, const char* file, int line, const std:
 }
 
 const char* dtype_name(DType type) {
-  switch (type) {
-    case DType::kF32:
-      return "f32";
-    case DType::kF16:
-      return "f16";
-    case DType::kBF16:
-      return "bf16";
-    case DType::kInt8:
-      return "int8";
-    case DType::kInt4:
-      return "int4";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"f32", "f16", "bf16", "int8", "int4"};
+  return kNames[static_cast<size_t>(type)];
 }
 
 bool parse_dtype(std::string_view name, DType* out) {

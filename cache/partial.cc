@@ -3,17 +3,8 @@
 namespace headrace {
 
 const char* partial_kind_name(PartialKind kind) {
-  switch (kind) {
-    case PartialKind::kAuto:
-      return "auto";
-    case PartialKind::kBlocks:
-      return "blocks";
-    case PartialKind::kInt4:
-      return "int4";
-    case PartialKind::kInt8:
-      return "int8";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"auto", "blocks", "int4", "int8"};
+  return kNames[static_cast<size_t>(kind)];
 }
 
 uint64_t PartialShape::bytes(const RowShape& shape, int64_t context_rows) const {
@@ -40,15 +31,8 @@ uint64_t block_index_bytes(const RowShape& shape, int64_t context_rows) {
 }
 
 const char* step_mode_name(StepMode mode) {
-  switch (mode) {
-    case StepMode::kFull:
-      return "full";
-    case StepMode::kPartial:
-      return "partial";
-    case StepMode::kRefresh:
-      return "refresh";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"full", "partial", "refresh"};
+  return kNames[static_cast<size_t>(mode)];
 }
 
 StepMode step_mode(const StepState& state) {

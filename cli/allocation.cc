@@ -9,7 +9,6 @@
 
 #include <atomic>
 #include <cstddef>
-#include <exception>
 #include <new>
 #include <string_view>
 

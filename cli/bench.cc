@@ -5,10 +5,10 @@
 
 #include "cli/commands.h"
 #include "cli/console.h"
-#include "cli/print/bench_table.h"
 #include "cli/print/format.h"
 #include "cli/print/interrupt.h"
 #include "cli/print/result_file.h"
+#include "cli/print/tables.h"
 #include "runtime/model/files/shapes.h"
 
 namespace headrace {

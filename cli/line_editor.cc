@@ -2,8 +2,6 @@
 
 #include <clocale>
 #include <cstdio>
-#include <cstdlib>
-#include <string_view>
 
 #include "cache/base.h"
 

@@ -1,5 +1,10 @@
 // headrace: selects the command, runs it and returns the exit code. The only place that catches an Error to end the
 // program.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -11,10 +16,20 @@
 #include "cli/console.h"
 #include "cli/flags/args.h"
 #include "cli/print/format.h"
-#include "cli/process_setup.h"
 
 namespace headrace {
 namespace {
+
+// Opens /dev/null for each closed descriptor of 0, 1 and 2, so that no file of this program gets that number and
+// receives text or messages. Reading or writing there fails, as on a closed descriptor. False if this fails.
+bool open_standard_descriptors() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (::fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
+    // `fd` is the lowest free number. Opened for the other direction, so that using it fails.
+    if (::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd) return false;
+  }
+  return true;
+}
 
 struct Run {
   ExitCode operator()(const HelpArgs& args) const {
@@ -63,6 +78,6 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   if (!headrace::open_standard_descriptors()) return static_cast<int>(headrace::ExitCode::kStorage);
-  headrace::ignore_file_size_signal();
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond ulimit -f then fails, as on a full disk
   return headrace::run(argc, argv);
 }

@@ -1,12 +1,10 @@
 // headrace plan: the placement and cost of a run, or what would fit; a table, or one JSON object.
 #include "runtime/commands/plan.h"
 
-#include <cstdio>
-
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/print/format.h"
-#include "cli/print/plan_table.h"
+#include "cli/print/tables.h"
 
 namespace headrace {
 

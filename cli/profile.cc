@@ -9,9 +9,8 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/print/interrupt.h"
-#include "cli/print/profile_html.h"
-#include "cli/print/profile_table.h"
 #include "cli/print/result_file.h"
+#include "cli/print/tables.h"
 #include "runtime/commands/profile_store.h"
 
 namespace headrace {
@@ -30,32 +29,18 @@ BarStyle bar_style() {
 }
 
 std::string in_format(const ProfileReport& report, ProfileFormat format) {
-  switch (format) {
-    case ProfileFormat::kTable:
-      return "";
-    case ProfileFormat::kJson:
-      return profile_json(report);
-    case ProfileFormat::kCsv:
-      return profile_csv(report);
-    case ProfileFormat::kMarkdown:
-      return profile_markdown(report);
-  }
-  return "";
+  return format == ProfileFormat::kJson       ? profile_json(report)
+         : format == ProfileFormat::kCsv      ? profile_csv(report)
+         : format == ProfileFormat::kMarkdown ? profile_markdown(report)
+                                              : "";
 }
 
 // The start of an earlier profile's file in this format.
 std::string beginning(ProfileFormat format) {
-  switch (format) {
-    case ProfileFormat::kTable:
-      return "";
-    case ProfileFormat::kJson:
-      return json_beginning("headrace profile");
-    case ProfileFormat::kCsv:
-      return kProfileCsvHeading;
-    case ProfileFormat::kMarkdown:
-      return kProfileMarkdownBeginning;
-  }
-  return "";
+  return format == ProfileFormat::kJson       ? json_beginning("headrace profile")
+         : format == ProfileFormat::kCsv      ? kProfileCsvHeading
+         : format == ProfileFormat::kMarkdown ? kProfileMarkdownBeginning
+                                              : "";
 }
 
 // A failure is a line only: the figures have been printed.

@@ -7,8 +7,8 @@
 #include "cli/console.h"
 #include "cli/print/format.h"
 #include "cli/print/interrupt.h"
-#include "cli/print/quality_table.h"
 #include "cli/print/result_file.h"
+#include "cli/print/tables.h"
 #include "runtime/commands/perplexity.h"
 
 namespace headrace {

@@ -1,5 +1,4 @@
 // headrace serve: an OpenAI-compatible server. The main thread owns the engine and answers; StopSignals end it.
-#include <string>
 
 #include "cli/commands.h"
 #include "cli/console.h"

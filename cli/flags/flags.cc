@@ -1,7 +1,6 @@
 #include "cli/flags/flags.h"
 
 #include <charconv>
-#include <cmath>
 #include <filesystem>
 #include <system_error>
 

@@ -1,7 +1,4 @@
-#include "cli/flags/manual.h"
-
 #include <algorithm>
-#include <functional>
 #include <string_view>
 #include <vector>
 

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "cli/flags/flag_groups.h"
-#include "cli/flags/manual.h"
 
 namespace headrace {
 namespace {
@@ -14,7 +13,7 @@ constexpr char kVersion[] = "headrace " HEADRACE_VERSION " (CPU and CUDA)";
 constexpr char kVersion[] = "headrace " HEADRACE_VERSION " (CPU only, built without CUDA)";
 #endif
 
-constexpr size_t kMostDevices = 64;
+constexpr size_t kMaxDevices = 64;
 
 void add_engine(CLI::App& app, EngineOptions* engine, GenerateOptions* generate) {
   add_flags(app, "Model", model_flags(engine));
@@ -54,8 +53,8 @@ void check_common(const std::string& command, const EngineOptions& engine, const
 
 // Of different kinds, the bits of an answer would depend on the device that took it.
 void check_devices(const EngineOptions& engine, const std::vector<DeviceOptions>& devices) {
-  if (devices.size() > kMostDevices) {
-    contradiction(str("--devices lists ", devices.size(), " devices, more than ", kMostDevices));
+  if (devices.size() > kMaxDevices) {
+    contradiction(str("--devices lists ", devices.size(), " devices, more than ", kMaxDevices));
   }
   for (size_t i = 1; i < devices.size(); ++i) {
     if (devices[i].choice != devices[0].choice) contradiction("--devices mixes cpu and cuda: list one kind");

@@ -94,4 +94,9 @@ struct Parser {
   Command finish_profile();
 };
 
+// The man page and the bash completion, both written from the flag table (manual.cc). The build runs the program to
+// make the files that `cmake --install` copies.
+std::string man_page(const CLI::App& app);
+std::string bash_completion(const CLI::App& app);
+
 }  // namespace headrace

@@ -1,10 +1,9 @@
-#include "cli/print/bench_table.h"
-
 #include <cmath>
 #include <cstdio>
 
 #include "cache/base.h"
 #include "cli/print/format.h"
+#include "cli/print/tables.h"
 #include "runtime/commands/report.h"
 
 namespace headrace {

@@ -1,8 +1,5 @@
-#include "cli/print/plan_table.h"
-
-#include <cmath>
-
 #include "cli/print/format.h"
+#include "cli/print/tables.h"
 #include "runtime/commands/report.h"
 
 namespace headrace {

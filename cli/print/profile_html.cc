@@ -1,11 +1,10 @@
-#include "cli/print/profile_html.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <vector>
 
 #include "cli/print/format.h"
+#include "cli/print/tables.h"
 
 namespace headrace {
 namespace {

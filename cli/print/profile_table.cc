@@ -1,9 +1,8 @@
-#include "cli/print/profile_table.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include "cli/print/format.h"
+#include "cli/print/tables.h"
 
 namespace headrace {
 namespace {

@@ -1,10 +1,9 @@
-#include "cli/print/quality_table.h"
-
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
 #include "cli/print/format.h"
+#include "cli/print/tables.h"
 
 namespace headrace {
 namespace {

@@ -1,6 +1,7 @@
 #include "kernels/blocks/cpu_isa.h"
 
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/with_type.h"
 
 namespace headrace::kernels::HEADRACE_ISA_NAMESPACE {
 
@@ -30,16 +31,7 @@ void summarise_of(const void* const* rows, int64_t head_dim, void* out_bytes) {
 }
 
 void summarise(DType type, const void* const* rows, int64_t head_dim, void* out) {
-  switch (type) {
-    case DType::kF32:
-      return summarise_of<float>(rows, head_dim, out);
-    case DType::kF16:
-      return summarise_of<f16>(rows, head_dim, out);
-    case DType::kBF16:
-      return summarise_of<bf16>(rows, head_dim, out);
-    default:
-      break;
-  }
+  with_type(type, [&](auto t) { summarise_of<decltype(t)>(rows, head_dim, out); });
 }
 
 // An element of a query; 0 if it is not finite.
@@ -69,16 +61,7 @@ void mean_parts_of(const ScoreBlocksParams& p, int64_t kv_head) {
 }
 
 void mean_parts(const ScoreBlocksParams& p, int64_t kv_head) {
-  switch (p.type) {
-    case DType::kF32:
-      return mean_parts_of<float>(p, kv_head);
-    case DType::kF16:
-      return mean_parts_of<f16>(p, kv_head);
-    case DType::kBF16:
-      return mean_parts_of<bf16>(p, kv_head);
-    default:
-      break;
-  }
+  with_type(p.type, [&](auto t) { mean_parts_of<decltype(t)>(p, kv_head); });
 }
 
 template <typename T>
@@ -102,38 +85,19 @@ void score_means_of(const ScoreBlocksParams& p, const BlockRun& run) {
 }
 
 void score_means(const ScoreBlocksParams& p, const BlockRun& run) {
-  switch (p.k_type) {
-    case DType::kF32:
-      return score_means_of<float>(p, run);
-    case DType::kF16:
-      return score_means_of<f16>(p, run);
-    case DType::kBF16:
-      return score_means_of<bf16>(p, run);
-    default:
-      break;
-  }
+  with_type(p.k_type, [&](auto t) { score_means_of<decltype(t)>(p, run); });
 }
 
 // ---- Scores query by query ------------------------------------------------------------------------------------------
 
 // A row of padded(head_dim) floats, zeros at its end.
-template <typename T>
-void widen_of(const T* from, int64_t head_dim, float* out) {
-  for (int64_t i = 0; i < head_dim; i += kLanes) {
-    store(out + i, load_some(from + i, smaller(kLanes, head_dim - i)));
-  }
-}
 void widen(DType type, const void* base, int64_t element, int64_t head_dim, float* out) {
-  switch (type) {
-    case DType::kF32:
-      return widen_of(static_cast<const float*>(base) + element, head_dim, out);
-    case DType::kF16:
-      return widen_of(static_cast<const f16*>(base) + element, head_dim, out);
-    case DType::kBF16:
-      return widen_of(static_cast<const bf16*>(base) + element, head_dim, out);
-    default:
-      break;
-  }
+  with_type(type, [&](auto t) {
+    const auto* from = static_cast<const decltype(t)*>(base) + element;
+    for (int64_t i = 0; i < head_dim; i += kLanes) {
+      store(out + i, load_some(from + i, smaller(kLanes, head_dim - i)));
+    }
+  });
 }
 
 // The factors of a query for maximum and minimum: its positive and its negative part, or the query itself.

@@ -4,6 +4,7 @@
 #include "kernels/cuda/chunk.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/with_type.cuh"
 #include "kernels/rows/cuda_rows.cuh"
 
 namespace headrace::kernels::cuda {
@@ -243,16 +244,7 @@ void launch_summarise(const SummariseBlocksParams& params, CudaStream& stream) {
 }  // namespace
 
 void summarise_blocks(const SummariseBlocksParams& params, Stream& stream) {
-  switch (params.k_type) {
-    case DType::kF32:
-      return launch_summarise<float>(params, cuda_stream(stream));
-    case DType::kF16:
-      return launch_summarise<__half>(params, cuda_stream(stream));
-    case DType::kBF16:
-      return launch_summarise<__nv_bfloat16>(params, cuda_stream(stream));
-    default:
-      break;
-  }
+  with_type(params.k_type, [&](auto t) { launch_summarise<decltype(t)>(params, cuda_stream(stream)); });
 }
 
 void select_blocks(const SelectBlocksParams& params, Stream& stream) {

@@ -5,6 +5,7 @@
 #include "kernels/cuda/chunk.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/with_type.cuh"
 
 namespace headrace::kernels::cuda {
 
@@ -269,20 +270,10 @@ int summary_lanes(int64_t head_dim) {
 }
 
 void launch_mean_parts(const ScoreBlocksParams& params, bool aligned, CudaStream& stream) {
-  const auto launch = [&](auto* kernel) {
+  with_type(params.type, [&](auto t) {
     launch_on(stream, "mean_parts", {ceil_div(params.head_dim, kPartChunks * kChunk), params.kv_heads, kPartThreads},
-              kernel, params, aligned);
-  };
-  switch (params.type) {
-    case DType::kF32:
-      return launch(mean_parts_kernel<float>);
-    case DType::kF16:
-      return launch(mean_parts_kernel<__half>);
-    case DType::kBF16:
-      return launch(mean_parts_kernel<__nv_bfloat16>);
-    default:
-      break;
-  }
+              mean_parts_kernel<decltype(t)>, params, aligned);
+  });
 }
 
 template <typename T>
@@ -303,16 +294,7 @@ void score_blocks(const ScoreBlocksParams& params, Stream& stream) {
       chunks_aligned(params.q, params.type, params.q_stride) && chunks_aligned(params.q, params.type, params.head_dim);
   if (params.score == BlockScore::kQuest && params.reduce == BlockReduce::kMean) {
     launch_mean_parts(params, q_aligned, native);
-    switch (params.k_type) {
-      case DType::kF32:
-        return launch_score_means<float>(params, native);
-      case DType::kF16:
-        return launch_score_means<__half>(params, native);
-      case DType::kBF16:
-        return launch_score_means<__nv_bfloat16>(params, native);
-      default:
-        break;
-    }
+    return with_type(params.k_type, [&](auto t) { launch_score_means<decltype(t)>(params, native); });
   }
   const bool k_aligned = chunks_aligned(params.summaries, params.k_type, params.head_dim);
   launch_on(native, "score_rows", {ceil_div(params.count, kTileBlocks), params.kv_heads, kRowThreads},

@@ -67,17 +67,8 @@ bool isa_supported(Isa isa) {
 }
 
 const char* isa_name(Isa isa) {
-  switch (isa) {
-    case Isa::kBaseline:
-      return "baseline";
-    case Isa::kAvx2:
-      return "avx2";
-    case Isa::kAvx512:
-      return "avx512";
-    case Isa::kAvx512Bf16:
-      return "avx512bf16";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"baseline", "avx2", "avx512", "avx512bf16"};
+  return kNames[static_cast<size_t>(isa)];
 }
 
 bool parse_isa(std::string_view name, Isa* out) {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/with_type.h"
 
 namespace headrace::kernels::HEADRACE_ISA_NAMESPACE {
 
@@ -61,84 +62,26 @@ void silu_mul_of(const void* gate_bytes, const void* up_bytes, void* out_bytes, 
 }
 
 void rms_norm(DType x_type, DType type, const void* x, const void* weight, void* out, int64_t cols, float eps) {
-  const bool wide = x_type == DType::kF32;
-  switch (type) {
-    case DType::kF32:
-      return rms_norm_of<float, float>(x, weight, out, cols, eps);
-    case DType::kF16:
-      return wide ? rms_norm_of<float, f16>(x, weight, out, cols, eps)
-                  : rms_norm_of<f16, f16>(x, weight, out, cols, eps);
-    case DType::kBF16:
-      return wide ? rms_norm_of<float, bf16>(x, weight, out, cols, eps)
-                  : rms_norm_of<bf16, bf16>(x, weight, out, cols, eps);
-    default:
-      break;
-  }
+  with_type(type, [&](auto t) {
+    using T = decltype(t);
+    (x_type == DType::kF32 ? rms_norm_of<float, T> : rms_norm_of<T, T>)(x, weight, out, cols, eps);
+  });
 }
 
-template <typename In>
-void rotate_from(DType out_type, const void* in, const float* cos_sin, void* out, int64_t head_dim) {
-  switch (out_type) {
-    case DType::kF32:
-      return rotate_of<In, float>(in, cos_sin, out, head_dim);
-    case DType::kF16:
-      return rotate_of<In, f16>(in, cos_sin, out, head_dim);
-    case DType::kBF16:
-      return rotate_of<In, bf16>(in, cos_sin, out, head_dim);
-    default:
-      break;
-  }
-}
 void rotate(DType in_type, DType out_type, const void* in, const float* cos_sin, void* out, int64_t head_dim) {
-  switch (in_type) {
-    case DType::kF32:
-      return rotate_from<float>(out_type, in, cos_sin, out, head_dim);
-    case DType::kF16:
-      return rotate_from<f16>(out_type, in, cos_sin, out, head_dim);
-    case DType::kBF16:
-      return rotate_from<bf16>(out_type, in, cos_sin, out, head_dim);
-    default:
-      break;
-  }
+  with_type(in_type, [&](auto from) {
+    with_type(out_type, [&](auto to) { rotate_of<decltype(from), decltype(to)>(in, cos_sin, out, head_dim); });
+  });
 }
 
-template <typename In>
-void convert_from(DType out_type, const void* in, void* out, int64_t count) {
-  switch (out_type) {
-    case DType::kF32:
-      return convert_of<In, float>(in, out, count);
-    case DType::kF16:
-      return convert_of<In, f16>(in, out, count);
-    case DType::kBF16:
-      return convert_of<In, bf16>(in, out, count);
-    default:
-      break;
-  }
-}
 void convert(DType in_type, DType out_type, const void* in, void* out, int64_t count) {
-  switch (in_type) {
-    case DType::kF32:
-      return convert_from<float>(out_type, in, out, count);
-    case DType::kF16:
-      return convert_from<f16>(out_type, in, out, count);
-    case DType::kBF16:
-      return convert_from<bf16>(out_type, in, out, count);
-    default:
-      break;
-  }
+  with_type(in_type, [&](auto from) {
+    with_type(out_type, [&](auto to) { convert_of<decltype(from), decltype(to)>(in, out, count); });
+  });
 }
 
 void silu_mul(DType type, const void* gate, const void* up, void* out, int64_t cols) {
-  switch (type) {
-    case DType::kF32:
-      return silu_mul_of<float>(gate, up, out, cols);
-    case DType::kF16:
-      return silu_mul_of<f16>(gate, up, out, cols);
-    case DType::kBF16:
-      return silu_mul_of<bf16>(gate, up, out, cols);
-    default:
-      break;
-  }
+  with_type(type, [&](auto t) { silu_mul_of<decltype(t)>(gate, up, out, cols); });
 }
 
 void exp_each(const float* in, float* out, int64_t total) {

@@ -1,6 +1,7 @@
 #include "kernels/rows/cpu_isa.h"
 
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/with_type.h"
 #include "kernels/rows/low_bit.h"
 
 namespace headrace::kernels::HEADRACE_ISA_NAMESPACE {
@@ -131,35 +132,15 @@ void quantise_int4(const RowRun& run) {
 
 // ---- The table ------------------------------------------------------------------------------------------------------
 
-template <typename T>
-void quantise_of(const RowRun& run) {
-  return run.stored == DType::kInt8 ? quantise_int8<T>(run) : quantise_int4<T>(run);
-}
-
 void quantise(const RowRun& run) {
-  switch (run.type) {
-    case DType::kF32:
-      return quantise_of<float>(run);
-    case DType::kF16:
-      return quantise_of<f16>(run);
-    case DType::kBF16:
-      return quantise_of<bf16>(run);
-    default:
-      break;
-  }
+  with_type(run.type, [&](auto t) {
+    using T = decltype(t);
+    (run.stored == DType::kInt8 ? quantise_int8<T> : quantise_int4<T>)(run);
+  });
 }
 
 void dequantise(const RowRun& run) {
-  switch (run.type) {
-    case DType::kF32:
-      return dequantise_int8<float>(run);
-    case DType::kF16:
-      return dequantise_int8<f16>(run);
-    case DType::kBF16:
-      return dequantise_int8<bf16>(run);
-    default:
-      break;
-  }
+  with_type(run.type, [&](auto t) { dequantise_int8<decltype(t)>(run); });
 }
 
 }  // namespace

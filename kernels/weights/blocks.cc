@@ -21,26 +21,10 @@ struct Scales {
 };
 
 Scales scales_of(WeightType type) {
-  switch (type) {
-    case WeightType::kQ4_0:
-      return {0, -1, 8, 0};
-    case WeightType::kQ4_1:
-      return {0, 2, 15, 1};
-    case WeightType::kQ5_0:
-      return {0, -1, 16, 0};
-    case WeightType::kQ5_1:
-      return {0, 2, 31, 1};
-    case WeightType::kQ8_0:
-      return {0, -1, 128, 0};
-    case WeightType::kQ4K:
-      return {0, 2, 63 * 15, 63};
-    case WeightType::kQ5K:
-      return {0, 2, 63 * 31, 63};
-    case WeightType::kQ6K:
-      return {208, -1, 128 * 32, 0};
-    default:
-      CHECK(false, weight_type_info(type).name, " has no blocks");
-  }
+  constexpr Scales kScales[] = {{0, -1, 8, 0},   {0, 2, 15, 1},       {0, -1, 16, 0},      {0, 2, 31, 1},
+                                {0, -1, 128, 0}, {0, 2, 63 * 15, 63}, {0, 2, 63 * 31, 63}, {208, -1, 128 * 32, 0}};
+  CHECK(!is_plain(type), weight_type_info(type).name, " has no blocks");
+  return kScales[quantised_index(type)];
 }
 
 float f16_at(const char* bytes) {

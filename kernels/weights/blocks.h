@@ -8,6 +8,11 @@
 
 namespace headrace {
 
+// For a table of the quantised types. REQUIRES: not is_plain(type)
+constexpr size_t quantised_index(WeightType type) {
+  return static_cast<size_t>(type) - static_cast<size_t>(WeightType::kQ4_0);
+}
+
 // `count` blocks of a quantised type, which need not be aligned, rounded once to `to`. In f32 the values equal those of
 // the reference (the gguf package's quants.dequantize) to the bit, with every instruction set.
 void dequantise_blocks(WeightType type, const void* blocks, int64_t count, DType to, void* out);

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/launch.cuh"
+#include "kernels/weights/blocks.h"
 #include "kernels/weights/bodies.h"
 #include "kernels/weights/cuda_blocks.h"
 #include "kernels/weights/cuda_value.cuh"
@@ -137,26 +138,12 @@ __global__ void __launch_bounds__(kThreads) store_weight_kernel(Store p) {
 }
 
 void (*store_kernel_of(WeightType type))(Store) {
-  switch (type) {
-    case WeightType::kQ4_0:
-      return store_weight_kernel<WeightType::kQ4_0>;
-    case WeightType::kQ4_1:
-      return store_weight_kernel<WeightType::kQ4_1>;
-    case WeightType::kQ5_0:
-      return store_weight_kernel<WeightType::kQ5_0>;
-    case WeightType::kQ5_1:
-      return store_weight_kernel<WeightType::kQ5_1>;
-    case WeightType::kQ8_0:
-      return store_weight_kernel<WeightType::kQ8_0>;
-    case WeightType::kQ4K:
-      return store_weight_kernel<WeightType::kQ4K>;
-    case WeightType::kQ5K:
-      return store_weight_kernel<WeightType::kQ5K>;
-    case WeightType::kQ6K:
-      return store_weight_kernel<WeightType::kQ6K>;
-    default:
-      CHECK(false, weight_type_info(type).name, " is not packed");
-  }
+  constexpr void (*kKernels[])(Store) = {store_weight_kernel<WeightType::kQ4_0>, store_weight_kernel<WeightType::kQ4_1>,
+                                         store_weight_kernel<WeightType::kQ5_0>, store_weight_kernel<WeightType::kQ5_1>,
+                                         store_weight_kernel<WeightType::kQ8_0>, store_weight_kernel<WeightType::kQ4K>,
+                                         store_weight_kernel<WeightType::kQ5K>,  store_weight_kernel<WeightType::kQ6K>};
+  CHECK(!is_plain(type), weight_type_info(type).name, " is not packed");
+  return kKernels[quantised_index(type)];
 }
 
 // ---- dequantise -----------------------------------------------------------------------------------------------------
@@ -207,13 +194,13 @@ void store_weight(const StoreWeightParams& params, Stream& stream) {
 }
 
 void dequantise(const DequantiseParams& params, Stream& stream) {
-  constexpr int64_t kMostGridRows = 32768;
+  constexpr int64_t kMaxGridRows = 32768;
   bool aligned = chunks_aligned(params.out, params.out_type, params.weight.cols);
   for (const WeightPart& part : params.weight.parts) {
     if (is_plain(part.type)) aligned = aligned && chunks_aligned(part.data, params.type, params.weight.cols);
   }
   const int64_t blocks = ceil_div(ceil_div(params.weight.cols, kChunk), kThreads);
-  launch_on(cuda_stream(stream), "dequantise", {blocks, std::min(params.rows, kMostGridRows), kThreads},
+  launch_on(cuda_stream(stream), "dequantise", {blocks, std::min(params.rows, kMaxGridRows), kThreads},
             dequantise_kernel, params, aligned);
 }
 

@@ -2,7 +2,6 @@
 // size, independent of RLIMIT_STACK. Owns nothing. Any thread.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <thread>

@@ -52,6 +52,11 @@ int copies_of(uint64_t round_bytes, uint64_t copy_bytes) {
   return static_cast<int>(std::clamp<uint64_t>(round_bytes / copy_bytes, 1, LinkMeter::kMaxCopies));
 }
 
+void copy_one(Stream& stream, LinkUse direction, void* device, void* host, uint64_t bytes) {
+  const bool in = direction == LinkUse::kToDevice;
+  stream.copy(in ? device : host, in ? host : device, bytes, in ? Link::kHostToDevice : Link::kDeviceToHost);
+}
+
 // Both directions at once. If one fails, the other finishes.
 template <typename Send>
 void send_both(const Send& send) {
@@ -76,27 +81,13 @@ void send_both(const Send& send) {
 }  // namespace
 
 const char* link_use_name(LinkUse use) {
-  switch (use) {
-    case LinkUse::kToDevice:
-      return "to_device";
-    case LinkUse::kToHost:
-      return "to_host";
-    case LinkUse::kBoth:
-      return "both";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"to_device", "to_host", "both"};
+  return kNames[static_cast<size_t>(use)];
 }
 
 const char* scatter_way_name(ScatterWay way) {
-  switch (way) {
-    case ScatterWay::kCalls:
-      return "copy calls";
-    case ScatterWay::kStrided:
-      return "one strided copy";
-    case ScatterWay::kKernel:
-      return "a gather kernel";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"copy calls", "one strided copy", "a gather kernel"};
+  return kNames[static_cast<size_t>(way)];
 }
 
 LinkMeter::Lane LinkMeter::make_lane(const char* name) {
@@ -215,12 +206,7 @@ LinkPeak LinkMeter::measure(LinkUse use, uint64_t copy_bytes, uint64_t round_byt
   const auto seconds = timed_rounds(use, rounds, [&](Lane& lane, LinkUse direction) {
     for (int i = 0; i < copies; ++i) {
       const uint64_t at = static_cast<uint64_t>(i) % places * copy_bytes;
-      std::byte *const device = lane.device.data() + at, *const host = lane.host.data() + at;
-      if (direction == LinkUse::kToDevice) {
-        lane.stream->copy(device, host, copy_bytes, Link::kHostToDevice);
-      } else {
-        lane.stream->copy(host, device, copy_bytes, Link::kDeviceToHost);
-      }
+      copy_one(*lane.stream, direction, lane.device.data() + at, lane.host.data() + at, copy_bytes);
     }
   });
   if (use != LinkUse::kToDevice) verify(LinkUse::kToHost, touched);  // before the other direction overwrites it
@@ -282,8 +268,7 @@ LinkPeak LinkMeter::measure_pageable(LinkUse use, uint64_t copy_bytes, uint64_t 
     const bool in = direction == LinkUse::kToDevice;
     Lane& lane = in ? in_ : out_;
     for (int i = 0; i < copies; ++i) {
-      if (in) lane.stream->copy(lane.device.data(), source.data(), copy_bytes, Link::kHostToDevice);
-      if (!in) lane.stream->copy(destination.data(), lane.device.data(), copy_bytes, Link::kDeviceToHost);
+      copy_one(*lane.stream, direction, lane.device.data(), in ? source.data() : destination.data(), copy_bytes);
       lane.stream->synchronize();
     }
   };
@@ -322,13 +307,11 @@ LinkPeak LinkMeter::measure_within(uint64_t copy_bytes, uint64_t round_bytes, in
 
 double LinkMeter::latency_us(LinkUse direction, int times) {
   CHECK(direction != LinkUse::kBoth && times > 0);
-  const bool in = direction == LinkUse::kToDevice;
-  Lane& lane = in ? in_ : out_;
+  Lane& lane = direction == LinkUse::kToDevice ? in_ : out_;
   std::vector<double> us;
   for (int i = 0; i <= times; ++i) {
     const HostClock::time_point start = HostClock::now();
-    if (in) lane.stream->copy(lane.device.data(), lane.host.data(), 8, Link::kHostToDevice);
-    if (!in) lane.stream->copy(lane.host.data(), lane.device.data(), 8, Link::kDeviceToHost);
+    copy_one(*lane.stream, direction, lane.device.data(), lane.host.data(), 8);
     lane.stream->synchronize();
     if (i > 0) us.push_back(seconds_since(start) * 1e6);
   }

@@ -3,7 +3,6 @@
 // from any.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>

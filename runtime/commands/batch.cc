@@ -11,7 +11,7 @@
 #include "offload/host/start_thread.h"
 #include "runtime/base/sha256.h"
 #include "runtime/commands/request_queue.h"
-#include "runtime/model/files/hf_directory.h"
+#include "runtime/model/files/open_checkpoint.h"
 
 namespace headrace {
 

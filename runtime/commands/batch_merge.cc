@@ -4,10 +4,8 @@
 #include <charconv>
 #include <filesystem>
 #include <fstream>
-#include <memory>
 #include <optional>
 #include <set>
-#include <string_view>
 #include <unordered_map>
 #include <vector>
 

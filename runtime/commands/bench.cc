@@ -209,15 +209,8 @@ double per_second(double count, double ms) { return ms > 0 ? count / ms * 1e3 : 
 }  // namespace
 
 const char* kv_mode_name(KvMode mode) {
-  switch (mode) {
-    case KvMode::kAuto:
-      return "auto";
-    case KvMode::kDevice:
-      return "device";
-    case KvMode::kHost:
-      return "host";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"auto", "device", "host"};
+  return kNames[static_cast<size_t>(mode)];
 }
 
 double BenchRow::median_prefill_ms() const { return at_share(prefill_ms, 0.5); }

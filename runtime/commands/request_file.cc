@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kMostShards = 1'000'000;
+constexpr int64_t kMaxShards = 1'000'000;
 constexpr size_t kMaxLineBytes = 256 * kMiB;
 // Beginnings are compared at these lengths. A shorter common beginning is not worth its rows.
 constexpr size_t kFirstBeginning = 1024, kBeginningGrowth = 2;
@@ -70,10 +70,10 @@ Shard parse_shard(const std::string& text) {
       throw_error(ExitCode::kUsage, "--shard", str("'", text, "' is neither I/N such as 0/4 nor auto"));
     }
   }
-  if (shard.count < 1 || shard.count > kMostShards || shard.index < 0 || shard.index >= shard.count) {
+  if (shard.count < 1 || shard.count > kMaxShards || shard.index < 0 || shard.index >= shard.count) {
     throw_error(ExitCode::kUsage, "--shard",
                 str("'", text, "' is shard ", shard.index, " of ", shard.count,
-                    ": shards count from 0, and there are 1 to ", kMostShards));
+                    ": shards count from 0, and there are 1 to ", kMaxShards));
   }
   return shard;
 }
@@ -117,7 +117,7 @@ void RequestFile::add(std::string_view text, uint64_t offset) {
       content = request.text();
       line.max_tokens = request.max_tokens;
     }
-  } catch (const Error&) {  // told when it is the line's turn
+  } catch (const Error&) {  // reported when it is the line's turn
   }
   if (!line.custom_id.empty()) {
     const auto [found, added] = numbers_.emplace(line.custom_id, line.number);

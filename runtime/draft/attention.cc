@@ -2,6 +2,22 @@
 
 namespace headrace {
 
+void draft_prefix_attention(PrefixAttentionParams prefix, std::span<const KvSegment> segments, Stream& stream) {
+  void* const out = prefix.out;
+  prefix.out = nullptr;
+  prefix.beside_tail = true;
+  for (const KvSegment& segment : segments) {
+    if (prefix.segment_count == kDraftSegmentsPerLaunch) {
+      prefix_attention(prefix, stream);
+      prefix.segment_count = 0;
+      prefix.beside_tail = false;
+    }
+    prefix.segments[prefix.segment_count++] = segment;
+  }
+  prefix.out = out;
+  prefix_attention(prefix, stream);
+}
+
 void draft_attention(const DraftAttentionParams& params, const DraftCache& cache, std::vector<KvSegment>* segments,
                      Stream& stream) {
   const AttentionShape& shape = params.shape;
@@ -26,17 +42,9 @@ void draft_attention(const DraftAttentionParams& params, const DraftCache& cache
   prefix.positions = params.positions;
   prefix.state = params.state;
   prefix.scratch = params.scratch;
-  prefix.beside_tail = true;
-  cache.prefix(params.layer, params.deepest, segments);
-  for (const KvSegment& segment : *segments) {
-    prefix.segments[prefix.segment_count++] = segment;
-    if (prefix.segment_count < kDraftSegmentsPerLaunch) continue;
-    prefix_attention(prefix, stream);
-    prefix.segment_count = 0;
-    prefix.beside_tail = false;
-  }
   prefix.out = params.out;
-  prefix_attention(prefix, stream);
+  cache.prefix(params.layer, params.deepest, segments);
+  draft_prefix_attention(prefix, *segments, stream);
 }
 
 }  // namespace headrace

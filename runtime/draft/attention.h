@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "kernels/attention/op.h"
@@ -27,6 +28,9 @@ struct DraftAttentionParams {
   AttentionState scratch;  // kDraftSegmentsPerLaunch times as many rows
   void* out;               // [queries, heads, head_dim], contiguous
 };
+// Adds segments to what tail_attention() left in prefix.state, kDraftSegmentsPerLaunch a launch; the last writes
+// prefix.out. `prefix` has no segments.
+void draft_prefix_attention(PrefixAttentionParams prefix, std::span<const KvSegment> segments, Stream& stream);
 // `segments` is reused between calls.
 void draft_attention(const DraftAttentionParams& params, const DraftCache& cache, std::vector<KvSegment>* segments,
                      Stream& stream);

@@ -17,8 +17,7 @@ void DraftCheckpoint::add_tensor(TensorInfo info, size_t file_tensor, int64_t fi
 
 void DraftCheckpoint::read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type,
                                 void* dst) const {
-  CHECK(0 <= row_begin && row_begin <= row_end && row_end <= tensor.rows(), tensor.name, " rows ", row_begin, " to ",
-        row_end, " of ", tensor.rows());
+  check_rows(tensor, row_begin, row_end);
   const Place& place = places_[index_of(tensor)];
   const int64_t cols = tensor.cols(), stored_cols = files_.tensors()[place.file_tensor].cols();
   if (cols == stored_cols)

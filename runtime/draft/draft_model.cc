@@ -15,19 +15,8 @@ void check_branches(const TreeShape& tree, int64_t vocab, const std::string& dra
 }
 
 const char* spec_type_name(SpecType type) {
-  switch (type) {
-    case SpecType::kNone:
-      return "none";
-    case SpecType::kEagle3:
-      return "draft-eagle3";
-    case SpecType::kLongSpec:
-      return "draft-longspec";
-    case SpecType::kSimple:
-      return "draft-simple";
-    case SpecType::kNgram:
-      return "ngram-simple";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"none", "draft-eagle3", "draft-longspec", "draft-simple", "ngram-simple"};
+  return kNames[static_cast<size_t>(type)];
 }
 
 }  // namespace headrace

@@ -91,6 +91,19 @@ class DraftModel {
   DraftModel() = default;
 };
 
+// The openers of each kind, in its folder's model.cc, for open_draft(); `tree` is the largest.
+std::unique_ptr<DraftModel> open_eagle3_draft(const DraftOptions& options, const TreeShape& tree, Device& device,
+                                              const DraftTarget& target);
+std::unique_ptr<DraftModel> open_longspec_draft(const DraftOptions& options, const TreeShape& tree, Device& device,
+                                                const DraftTarget& target);
+// A small language model with the target's vocabulary, token for token except for padding.
+std::unique_ptr<DraftModel> open_simple_draft(const DraftOptions& options, const TreeShape& tree, Device& device,
+                                              const DraftTarget& target);
+std::unique_ptr<DraftModel> open_ngram_draft(const DraftOptions& options, Device& device);
+// A draft with weights, and look-up beside it: their trees have as many nodes as the head's, and as many levels as the
+// deeper of both.
+std::unique_ptr<DraftModel> pair_with_look_up(std::unique_ptr<DraftModel> head, std::unique_ptr<DraftModel> look_up);
+
 // A tree cannot rank more children than the draft has tokens. Throws Error that names `draft`.
 void check_branches(const TreeShape& tree, int64_t vocab, const std::string& draft);
 

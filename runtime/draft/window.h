@@ -15,5 +15,8 @@ struct DraftWindow {
 // tile can go, the first rows and a tree of `deepest` levels together have no more positions. A draft with very few
 // positions gets the minimum window; it only drafts badly.
 int64_t trained_window(int64_t max_positions, int64_t deepest);
+// The default window of a small model; 0: all rows, for a run that has no more. At most 1,024 rows, and few enough that
+// all distances, in a tree of `deepest` levels, stay within its positions.
+int64_t usual_window(int64_t max_positions, int64_t context_tokens, int64_t deepest);
 
 }  // namespace headrace

@@ -43,7 +43,7 @@ void DecodeLoop::run(int32_t first) {
   bool going = output_.take(root_, session_.log_probs(0));
   while (going) {
     if (interrupt != nullptr && interrupt->load(std::memory_order_relaxed)) {
-      return output_.interrupted();  // pending tokens of a lossless run were never told
+      return output_.interrupted();  // pending tokens of a lossless run were never emitted
     }
     const TraceStep step(session_.layout().compute());
     const StepMode mode = next_mode();

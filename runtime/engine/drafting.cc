@@ -105,11 +105,11 @@ std::span<const int32_t> Drafting::depths_to(int64_t last) {
 }
 
 void Drafting::grown(int64_t nodes, const Tree& drafted, const Acceptance& followed) {
-  const bool told = draft_ != nullptr && !followed.nodes.empty();
-  if (told) draft_->observe(drafted, followed);
+  const bool reported = draft_ != nullptr && !followed.nodes.empty();
+  if (reported) draft_->observe(drafted, followed);
   const double ms = ms_since(start_);
   step_ms_.push_back(static_cast<float>(ms));
-  const int64_t right = told ? static_cast<int64_t>(followed.nodes.size()) - 1 : 0;
+  const int64_t right = reported ? static_cast<int64_t>(followed.nodes.size()) - 1 : 0;
   speculation_.record(StepMode::kPartial, {.nodes = nodes,
                                            .proposed = proposed_,
                                            .levels = levels_,
@@ -119,7 +119,7 @@ void Drafting::grown(int64_t nodes, const Tree& drafted, const Acceptance& follo
   // A proposal of an earlier step was paid for there. The step's whole time is that of its verification, though it
   // computes other guesses, too: without the proposal they would have had its room, and the step the same time. Of a
   // proposal that was cut to the step's width nothing is known beyond the cut.
-  if (told && tuner() && draft_ms_ > 0 && drafted.size() > 1) {
+  if (reported && tuner() && draft_ms_ > 0 && drafted.size() > 1) {
     TreeLimits seen = limits_;
     if (drafted.size() <= proposed_) seen.nodes = std::min(seen.nodes, drafted.size());
     record_tree(seen, drafted, followed, ms - draft_ms_);

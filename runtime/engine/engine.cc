@@ -42,9 +42,8 @@ struct Engine::Impl {
   std::unique_ptr<Checkpoint> checkpoint;
   ModelConfig config;  // the checkpoint's, with --rope-* in place
   std::optional<Tokenizer> tokenizer;
-  std::optional<ChatTemplate> chat;            // --chat-template NAME
-  std::optional<jinja::Template> interpreted;  // the model's own, or --chat-template-file. Neither: no template
-  std::string chat_name = "none";              // of the report
+  std::optional<jinja::Template> chat;  // none: no template
+  std::string chat_name = "none";       // of the report
   std::optional<Weights> weights;
   std::unique_ptr<DraftModel> draft_model;  // null: plain decoding
   std::vector<int32_t> turn_ends;           // of the chat template
@@ -54,7 +53,7 @@ struct Engine::Impl {
   std::unique_ptr<Stream> compute;
   std::unique_ptr<PrefixStore> prefixes;  // null: none are kept
   PrefixKey prefix_identity{};
-  std::string prefix_note;     // the last that was told
+  std::string prefix_note;     // the last that was reported
   bool weights_stand = false;  // the loaded ones are those that the identity is of
   double load_ms = 0;
   std::unique_ptr<KeptRun> kept;      // null: nothing is kept
@@ -215,17 +214,13 @@ void Engine::Impl::check_weights() {
 
 void Engine::Impl::choose_chat() {
   if (!options.use_chat_template) return;
-  if (!options.chat_template.empty()) {
-    chat = chat_template_by_name(options.chat_template);
-    chat_name = options.chat_template;
-    turn_ends = end_tokens(*tokenizer, *chat);
-    return;
-  }
-  const std::string& file = options.chat_template_file;
-  const std::string source = file.empty() ? checkpoint->chat_template() : read_document(file);
+  const std::string &name = options.chat_template, &file = options.chat_template_file;
+  const std::string source = !name.empty()   ? chat_template_by_name(name, *tokenizer)
+                             : !file.empty() ? read_document(file)
+                                             : checkpoint->chat_template();
   if (source.empty()) return;
-  interpreted = jinja::Template(source, file.empty() ? checkpoint->path() + ", chat template" : file);
-  chat_name = file.empty() ? "model" : file;
+  chat_name = !name.empty() ? name : !file.empty() ? file : "model";
+  chat = jinja::Template(source, name.empty() && file.empty() ? checkpoint->path() + ", chat template" : chat_name);
   turn_ends = end_tokens(*tokenizer, source);
 }
 
@@ -281,7 +276,7 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
   std::optional<HostClock::time_point> started;
   while (!attempt(prompt, run, &started, &result, progress)) {
   }
-  if (prefixes && prefixes->note() != prefix_note) {  // of a state that lasts: told once
+  if (prefixes && prefixes->note() != prefix_note) {  // of a state that lasts: reported once
     prefix_note = prefixes->note();
     if (!prefix_note.empty()) result.prefix.notes.push_back(prefix_note);
   }
@@ -375,23 +370,20 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Checkpoint> checkpo
 Engine::~Engine() = default;
 
 std::vector<int32_t> Engine::encode(const ChatMessages& messages) const {
-  if (impl_->interpreted) return encode_chat(*impl_->tokenizer, *impl_->interpreted, messages, impl_->options.thinking);
-  if (impl_->chat) return encode_chat(*impl_->tokenizer, *impl_->chat, messages);
+  if (impl_->chat) return encode_chat(*impl_->tokenizer, *impl_->chat, messages, impl_->options.thinking);
   if (!messages.earlier.empty()) {
     throw_error(ExitCode::kBadInput, "messages", "hold a conversation, and there is no chat template to render it",
-                "Give one by --chat-template-file");
+                "Give one by --chat-template or --chat-template-file");
   }
   return encode_plain(messages.system.empty() ? messages.user : messages.system + "\n\n" + messages.user);
 }
 
 std::vector<TextPart> Engine::render(const ChatMessages& messages) const {
-  if (!impl_->interpreted) {
-    throw_error(ExitCode::kUsage, impl_->chat ? "--chat-template" : model_path(),
-                impl_->chat ? str(impl_->chat_name, " renders one message, not a conversation")
-                            : std::string("there is no chat template to render a conversation"),
-                "Give one by --chat-template-file");
+  if (!impl_->chat) {
+    throw_error(ExitCode::kUsage, model_path(), "there is no chat template to render a conversation",
+                "Give one by --chat-template or --chat-template-file");
   }
-  return render_chat(*impl_->tokenizer, *impl_->interpreted, messages, impl_->options.thinking);
+  return render_chat(*impl_->tokenizer, *impl_->chat, messages, impl_->options.thinking);
 }
 
 std::vector<int32_t> Engine::encode_plain(std::string_view text) const {

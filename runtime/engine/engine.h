@@ -36,7 +36,7 @@ class Engine {
   // The prompt's ids: by the chat template (the default) or as plain text with the tokenizer's own BOS. Any thread.
   std::vector<int32_t> encode(const ChatMessages& messages) const;
   std::vector<int32_t> encode_plain(std::string_view text) const;
-  // A conversation as text, by the model's template or --chat-template-file. Throws Error(kUsage) if there is neither.
+  // A conversation as text, by the chat template. Throws Error(kUsage) if there is none.
   std::vector<TextPart> render(const ChatMessages& messages) const;
 
   // Throws Error(kBadInput) for a prompt that is empty, that has ids outside the vocabulary or that does not fit the

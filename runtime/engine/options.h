@@ -87,7 +87,7 @@ struct GenerateOptions {
   std::vector<int32_t> score_next{};
   // kComputed: GenerateResult::answer has each token's log-probability and those of the `top_tokens` likeliest.
   LogProbs log_probs = LogProbs::kNone;
-  int64_t top_tokens = 0;                                    // at most kMostTopTokens
+  int64_t top_tokens = 0;                                    // at most kMaxTopTokens
   std::function<void(const AnswerToken& token)> on_token{};  // one of them, before on_text has its text; may be empty
   std::string label = "answer";                              // what a trace calls the run; empty: it is in none
   const std::atomic<bool>* interrupt = nullptr;              // set: finish the current step and return what there is

@@ -1,8 +1,7 @@
-// What a run has said so far: token ids, text as it becomes certain, and why it ended. Internal to the engine.
+// What a run has emitted so far: token ids, text as it becomes certain, and why it ended. Internal to the engine.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>

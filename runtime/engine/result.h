@@ -17,7 +17,10 @@
 namespace headrace {
 
 enum class FinishReason { kStop, kLength, kInterrupted };
-const char* finish_reason_name(FinishReason reason);  // "stop", "length", "interrupted"
+inline const char* finish_reason_name(FinishReason reason) {
+  constexpr const char* kNames[] = {"stop", "length", "interrupted"};
+  return kNames[static_cast<size_t>(reason)];
+}
 
 struct Timings {
   double load_ms = 0;         // opening the model and, once, loading its weights
@@ -89,6 +92,8 @@ struct GenerateResult {
 };
 
 // The same tokens, ended for the same reason: what a lossless run owes to plain decoding.
-bool same_answer(const GenerateResult& a, const GenerateResult& b);
+inline bool same_answer(const GenerateResult& a, const GenerateResult& b) {
+  return a.token_ids == b.token_ids && a.finish_reason == b.finish_reason;
+}
 
 }  // namespace headrace

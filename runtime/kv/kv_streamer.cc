@@ -1,8 +1,5 @@
 #include "runtime/kv/kv_streamer.h"
 
-#include <utility>
-#include <vector>
-
 #include "offload/host/start_thread.h"
 #include "runtime/kv/kv_cache.h"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -10,7 +11,6 @@
 #include "runtime/base/random.h"
 #include "runtime/model/convert.h"
 #include "runtime/model/decoder_tensors.h"
-#include "runtime/model/random_blocks.h"
 
 namespace headrace {
 namespace {
@@ -81,6 +81,83 @@ void check_row_length(const WeightMixture& mixture, const TensorInfo& tensor) {
               "The blocks of q4_0, q4_1, q5_0, q5_1 and q8_0 hold 32.");
 }
 
+// ---- quantised blocks of random bits ----
+
+constexpr int64_t kMaxBlockBytes = 256;
+
+// The first two moments of a number whose bits are random.
+struct Moments {
+  double mean, square;
+};
+// One of [low, high], each equally likely.
+constexpr Moments uniform(double low, double high) {
+  const double mean = (low + high) / 2, count = high - low + 1;
+  return {mean, mean * mean + (count * count - 1) / 12};
+}
+
+// A weight is scale * group * level, and plus or minus min * group: levels and groups are random bits, the block's
+// scale and min are f16 numbers.
+struct Form {
+  int64_t scale_at, min_at;  // min_at < 0: the type has none
+  double min_factor;         // min = min_factor * scale * level.mean makes the weights' mean 0
+  Moments group, level;
+};
+
+Form form_of(WeightType type) {
+  constexpr Moments kNoGroup = {1, 1}, kGroup6 = uniform(0, 63), kGroup8 = uniform(-128, 127);
+  constexpr Form kForms[] = {
+      {0, -1, 0, kNoGroup, uniform(-8, 7)},      // Q4_0
+      {0, 2, -1, kNoGroup, uniform(0, 15)},      // Q4_1
+      {0, -1, 0, kNoGroup, uniform(-16, 15)},    // Q5_0
+      {0, 2, -1, kNoGroup, uniform(0, 31)},      // Q5_1
+      {0, -1, 0, kNoGroup, uniform(-128, 127)},  // Q8_0
+      {0, 2, 1, kGroup6, uniform(0, 15)},        // Q4_K
+      {0, 2, 1, kGroup6, uniform(0, 31)},        // Q5_K
+      {208, -1, 0, kGroup8, uniform(-32, 31)},   // Q6_K
+  };
+  CHECK(!is_plain(type), weight_type_info(type).name, " has no blocks");
+  return kForms[quantised_index(type)];
+}
+
+// The scale that gives a variance of 1 / cols.
+double scale_of(const Form& form, int64_t cols) {
+  double variance = form.group.square * form.level.square;
+  if (form.min_at >= 0) {
+    const double level2 = form.level.mean * form.level.mean;
+    variance += level2 * (form.group.square - 2 * form.group.mean * form.group.mean);
+  }
+  return 1 / std::sqrt(variance * static_cast<double>(cols));
+}
+
+uint16_t f16_bits(double value) { return f32_to_f16(static_cast<float>(value)).bits; }
+
+void store_bits(uint16_t bits, char* at) { std::memcpy(at, &bits, sizeof bits); }
+
+// Blocks [begin, end) of the sequence of `key`, each a pure function of type, columns, key and index. The weights have
+// a mean of 0 and a variance of 1 / cols.
+void draw_blocks(WeightType type, int64_t cols, uint64_t key, int64_t begin, int64_t end, void* out) {
+  constexpr uint16_t kSign = 0x8000;
+  const Form form = form_of(type);
+  const auto bytes = static_cast<size_t>(weight_type_info(type).block_bytes);
+  CHECK(bytes <= kMaxBlockBytes, weight_type_info(type).name);
+  const double scale = scale_of(form, cols);
+  const uint16_t scale_bits = f16_bits(scale), min_bits = f16_bits(form.min_factor * scale * form.level.mean);
+  const size_t words = (bytes + sizeof(uint64_t) - 1) / sizeof(uint64_t);
+  uint64_t block[kMaxBlockBytes / sizeof(uint64_t)];
+  char* const first = reinterpret_cast<char*>(block);
+  char* to = static_cast<char*>(out);
+  for (int64_t i = begin; i < end; ++i, to += bytes) {
+    for (size_t w = 0; w < words; ++w) block[w] = random64(key, static_cast<uint64_t>(i) * words + w);
+    uint16_t drawn = 0;  // without a min, the scale's sign is random, which takes away the mean
+    if (form.min_at < 0) std::memcpy(&drawn, first + form.scale_at, sizeof drawn);
+    store_bits(static_cast<uint16_t>(scale_bits | (drawn & kSign)), first + form.scale_at);
+    if (form.min_at >= 0) store_bits(min_bits, first + form.min_at);
+    std::memcpy(to, block, bytes);
+  }
+}
+
+// ---- the model ----
+
 class RandomCheckpoint final : public Checkpoint {
  public:
   RandomCheckpoint(const std::string& name, const ModelConfig& config, uint64_t seed, const WeightMixture* mixture)
@@ -121,8 +198,7 @@ class RandomCheckpoint final : public Checkpoint {
 };
 
 void RandomCheckpoint::read_blocks(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, void* dst) const {
-  CHECK(0 <= row_begin && row_begin <= row_end && row_end <= tensor.rows(), tensor.name, " rows ", row_begin, " to ",
-        row_end, " of ", tensor.rows());
+  check_rows(tensor, row_begin, row_end);
   const WeightType type = tensor.block_type().value();
   const int64_t blocks_a_row = tensor.cols() / weight_type_info(type).block_elements;
   draw_blocks(type, tensor.cols(), key_of(seed_, index_of(tensor)), row_begin * blocks_a_row, row_end * blocks_a_row,
@@ -144,8 +220,7 @@ void RandomCheckpoint::read_dequantised(const TensorInfo& tensor, int64_t row_be
 
 void RandomCheckpoint::read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type,
                                  void* dst) const {
-  CHECK(0 <= row_begin && row_begin <= row_end && row_end <= tensor.rows(), tensor.name, " rows ", row_begin, " to ",
-        row_end, " of ", tensor.rows());
+  check_rows(tensor, row_begin, row_end);
   if (tensor.block_type()) return read_dequantised(tensor, row_begin, row_end, type, dst);
   const int64_t begin = row_begin * tensor.cols(), end = row_end * tensor.cols();
   if (tensor.name.ends_with("norm.weight")) {

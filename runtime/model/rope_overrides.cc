@@ -52,17 +52,8 @@ ModelConfig with_rope(ModelConfig config, const RopeOverrides& overrides) {
 }
 
 const char* rope_scaling_name(RopeScaling scaling) {
-  switch (scaling) {
-    case RopeScaling::kNone:
-      return "none";
-    case RopeScaling::kLinear:
-      return "linear";
-    case RopeScaling::kLlama3:
-      return "llama3";
-    case RopeScaling::kYarn:
-      return "yarn";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"none", "linear", "llama3", "yarn"};
+  return kNames[static_cast<size_t>(scaling)];
 }
 
 }  // namespace headrace

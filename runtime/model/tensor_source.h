@@ -48,6 +48,10 @@ class TensorSource {
  protected:
   void set_tensors(std::vector<TensorInfo> tensors);  // Error if two have one name
   size_t index_of(const TensorInfo& tensor) const;    // CHECKs that it is one of tensors()
+  static void check_rows(const TensorInfo& tensor, int64_t begin, int64_t end) {
+    CHECK(0 <= begin && begin <= end && end <= tensor.rows(), tensor.name, " rows ", begin, " to ", end, " of ",
+          tensor.rows());
+  }
 
   std::string path_;
 

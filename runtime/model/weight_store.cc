@@ -41,18 +41,9 @@ uint64_t WeightStore::place_raw(std::string bytes) {
 }
 
 std::optional<WeightType> quantised_type(WeightPolicy policy) {
-  switch (policy) {
-    case WeightPolicy::kQ8_0:
-      return WeightType::kQ8_0;
-    case WeightPolicy::kQ6K:
-      return WeightType::kQ6K;
-    case WeightPolicy::kQ5K:
-      return WeightType::kQ5K;
-    case WeightPolicy::kQ4K:
-      return WeightType::kQ4K;
-    default:
-      return std::nullopt;
-  }
+  constexpr WeightType kTypes[] = {WeightType::kQ8_0, WeightType::kQ6K, WeightType::kQ5K, WeightType::kQ4K};
+  if (policy < WeightPolicy::kQ8_0) return std::nullopt;
+  return kTypes[static_cast<size_t>(policy) - static_cast<size_t>(WeightPolicy::kQ8_0)];
 }
 
 DType computed_in(WeightPolicy policy, DType natural) { return quantised_type(policy) ? DType::kBF16 : natural; }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <utility>
 
 #include "runtime/base/json_file.h"
@@ -143,7 +142,7 @@ std::optional<int64_t> top_log_probs_of(const JsonFields& body, RequestKind kind
     return body.integer("logprobs", 0, kMostOfACompletion);
   }
   const bool wanted = body.boolean_or("logprobs", false);
-  const int64_t top = body.integer_or("top_logprobs", 0, kMostTopTokens, 0);
+  const int64_t top = body.integer_or("top_logprobs", 0, kMaxTopTokens, 0);
   if (top > 0 && !wanted) body.refuse("top_logprobs", "needs \"logprobs\": true");
   return wanted ? std::optional(top) : std::nullopt;
 }

@@ -2,7 +2,6 @@
 
 #include <ctime>
 #include <filesystem>
-#include <vector>
 
 #include "runtime/base/json_file.h"
 

@@ -1,8 +1,6 @@
 #include "runtime/server/server.h"
 
 #include <atomic>
-#include <ctime>
-#include <filesystem>
 #include <utility>
 #include <vector>
 

@@ -130,7 +130,7 @@ int64_t SessionLayout::drawn_rows() const {  // ranked rows are drawn in one cal
 }
 int64_t SessionLayout::logit_rows() const { return padded(drawn_rows()); }
 int64_t SessionLayout::top_tokens() const {
-  return options_.log_probs == LogProbs::kNone ? 0 : std::min(kMostTopTokens, config_.vocab);
+  return options_.log_probs == LogProbs::kNone ? 0 : std::min(kMaxTopTokens, config_.vocab);
 }
 uint64_t SessionLayout::log_probs_bytes() const {
   return top_tokens() > 0 ? StepLogProbs::bytes(pass_rows(), top_tokens()) : 0;

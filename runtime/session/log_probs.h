@@ -13,7 +13,7 @@ enum class LogProbs : uint8_t {
   kComputed   // in every pass that judges tokens
 };
 
-constexpr int64_t kMostTopTokens = 20;  // ranked a row, or the whole vocabulary if that is smaller
+constexpr int64_t kMaxTopTokens = 20;  // ranked a row, or the whole vocabulary if that is smaller
 
 // Of one row of a pass; views until the next pass. Empty: they are not computed.
 struct RowLogProbs {

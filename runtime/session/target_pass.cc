@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <utility>
 
 #include "kernels/elementwise/op.h"
 #include "kernels/tree/op.h"

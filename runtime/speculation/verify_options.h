@@ -14,7 +14,10 @@ enum class VerifyMode : uint8_t {
   kLossless,     // partial steps are provisional: a refresh judges each token, and the text equals that of the full KV
   kApproximate,  // partial steps are final, as in SpecPV: a refresh corrects the KV, not the text
 };
-const char* verify_mode_name(VerifyMode mode);  // the value of --verify: "lossless"
+inline const char* verify_mode_name(VerifyMode mode) {  // the value of --verify
+  constexpr const char* kNames[] = {"full", "lossless", "approximate"};
+  return kNames[static_cast<size_t>(mode)];
+}
 
 constexpr int64_t kAutoInterval = -1, kPublishedInterval = 20;
 constexpr int64_t kUsualBudget = 4096;

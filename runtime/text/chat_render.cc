@@ -5,6 +5,7 @@
 
 #include "cache/base.h"
 #include "runtime/base/utf8.h"
+#include "runtime/text/jinja/lexer.h"
 
 namespace headrace {
 
@@ -48,6 +49,22 @@ jinja::Value message_values(const OrderedJson& messages) {
     out.items.push_back(std::move(dict));
   }
   return out;
+}
+
+// Markers count where the template can print them, not in its comments.
+std::vector<std::string_view> turn_ends(std::string_view source) {
+  std::string printed;
+  for (const jinja::Token& token : jinja::tokens_of(source, "chat template")) {
+    if (token.kind == jinja::TokenKind::kText || token.kind == jinja::TokenKind::kString) printed += token.text + '\n';
+  }
+  const auto prints = [&](std::string_view text) { return printed.find(text) != std::string::npos; };
+  if (prints("<|im_start|>") && prints("<|im_end|>") && !prints("<|im_sep|>")) return {"<|im_end|>", "<|endoftext|>"};
+  if (prints("<|start_header_id|>") && prints("<|eot_id|>")) return {"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"};
+  if (prints("[INST]") && prints("[/INST]") && !prints("[SYSTEM_PROMPT]")) return {"</s>"};
+  std::vector<std::string_view> found;
+  for (std::string_view name : kTurnEnds)
+    if (source.find(name) != std::string_view::npos) found.push_back(name);
+  return found;
 }
 
 jinja::Value token_text(const Tokenizer& tokenizer, int32_t id) {
@@ -102,11 +119,9 @@ std::vector<int32_t> encode_chat(const Tokenizer& tokenizer, const jinja::Templa
 }
 
 std::vector<int32_t> end_tokens(const Tokenizer& tokenizer, std::string_view source) {
-  const std::optional<ChatTemplate> family = find_chat_template(source);
-  if (family) return end_tokens(tokenizer, *family);
   std::vector<int32_t> ids;
-  for (std::string_view name : kTurnEnds)
-    if (source.find(name) != std::string_view::npos && tokenizer.find(name) >= 0) ids.push_back(tokenizer.find(name));
+  for (std::string_view name : turn_ends(source))
+    if (tokenizer.find(name) >= 0) ids.push_back(tokenizer.find(name));
   return ids;
 }
 

@@ -35,8 +35,8 @@ std::vector<TextPart> render_chat(const Tokenizer& tokenizer, const jinja::Templ
 // Token ids of a conversation that ends with a user's turn, followed by the generation prompt.
 std::vector<int32_t> encode_chat(const Tokenizer& tokenizer, const jinja::Template& chat, const ChatMessages& messages,
                                  bool thinking);
-// Tokens that end the assistant's turn, in addition to the tokenizer's end token: those of the template's family, or if
-// it is of none, the known ends of turns that its source has.
+// Tokens that end the assistant's turn, in addition to the tokenizer's end token: those of ChatML,
+// Llama or Mistral if the source prints their markers, else the known ends of turns that it has.
 std::vector<int32_t> end_tokens(const Tokenizer& tokenizer, std::string_view source);
 
 }  // namespace headrace

@@ -2,7 +2,6 @@
 // the value: an approximate tokenizer would silently give wrong text. "truncation" and "padding" are settings of the
 // training run and do not apply here.
 #include <algorithm>
-#include <initializer_list>
 
 #include "cache/base.h"
 #include "runtime/base/json_file.h"

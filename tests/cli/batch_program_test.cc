@@ -103,9 +103,11 @@ TEST_F(BatchProgram, AConversationIsRenderedByTheTemplate) {
   const std::string prompt = "user: first\nassistant: second\nuser: third\nassistant:";
   EXPECT_EQ(answers("talk.jsonl").at("talk")["response"]["body"]["choices"][0]["message"]["content"],
             json::parse(run("generate", {"-p", prompt, "--no-chat-template", "--json", "-q"}).out)["text"]);
-  const Finished family = batch(requests({line}), "family.jsonl", {"--chat-template", "chatml"});
-  EXPECT_EQ(family.exit_code, 3);
-  EXPECT_NE(family.err.find("--chat-template NAME takes one user message"), std::string::npos) << family.err;
+  const Finished none = batch(requests({line}), "none.jsonl", {});
+  EXPECT_EQ(none.exit_code, 3);
+  EXPECT_NE(none.err.find("there is no chat template to render it"), std::string::npos) << none.err;
+  ASSERT_EQ(batch(requests({line}), "named.jsonl", {"--chat-template", "llama2"}).exit_code, 0);
+  EXPECT_EQ(answers("named.jsonl").at("talk")["response"]["status_code"], 200);
 }
 
 TEST_F(BatchProgram, AStopTextEndsTheAnswer) {

@@ -7,7 +7,8 @@
 #include "offload/device/cpu/pace.h"
 #include "offload/device/cpu/progress.h"
 #include "offload/device/cpu/stream.h"
-#include "offload/device/cpu/trace.h"
+#include "offload/device/trace_clock.h"
+#include "offload/host/clock.h"
 #include "offload/host/host_limits.h"
 #include "offload/host/machine.h"
 #include "offload/host/pages.h"
@@ -31,6 +32,16 @@ Owner make_buffer(Device& device, MemoryBudget& budget, uint64_t bytes, std::str
   }
   return Owner(device, data, bytes, free_pages, std::move(reservation));
 }
+
+// The stream's own thread reads the time when it reaches a stamp.
+class CpuTraceClock final : public TraceClock {
+ public:
+  void stamp(Stream& stream, TraceSlice& slice, TraceEdge edge) override {
+    cpu_stream(stream).enqueue([at = &slice, edge](ThreadPool&) { at->stamp(edge, host_now_ns()); });
+  }
+  void collect() override {}
+  int64_t host_ns(int64_t stamp_ns) const override { return stamp_ns; }
+};
 
 class CpuDevice final : public Device {
  public:

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "offload/device/cuda/small_copy.h"
+#include "offload/device/cuda/stream.h"
 
 namespace headrace {
 namespace {

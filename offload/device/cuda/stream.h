@@ -1,17 +1,33 @@
-// The bodies of the CUDA backend's streams and events: owners of a cudaStream_t and a cudaEvent_t. Internal to
-// offload/cuda. Threads as in stream.h.
+// The bodies of the CUDA backend's streams, events and graphs: owners of a cudaStream_t, a cudaEvent_t, a
+// cudaGraphExec_t. Internal to offload/cuda. Threads as in stream.h.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <atomic>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
-#include "offload/device/cuda/graph.h"
 #include "offload/device/cuda_stream.h"
 
 namespace headrace {
+
+using LinkBytes = std::array<uint64_t, kLinkCount>;
+
+class CudaGraphBody final : public CudaGraph {
+ public:
+  // `copied`: the bytes of its copies, by link.
+  CudaGraphBody(CudaStream& stream, cudaGraph_t recorded, const LinkBytes& copied);
+  ~CudaGraphBody() override;
+  void launch() override;
+
+ private:
+  CudaStream& stream_;
+  const LinkBytes copied_;
+  cudaGraphExec_t graph_ = nullptr;
+};
 
 class CudaEvent final : public Event {
  public:
@@ -64,5 +80,9 @@ class CudaStreamBody final : public CudaStream {
   LinkBytes recorded_bytes_{};
   std::atomic<const char*> last_kernel_{nullptr};  // written by the enqueuing thread, read by synchronize()
 };
+
+// The kernel behind copy_small(), in small_copy.cu. Asynchronous; `stream` is a cudaStream_t whose device is current.
+// The caller checks the launch.
+void launch_small_copy(void* dst, const void* src, size_t bytes, void* stream);
 
 }  // namespace headrace

@@ -1,7 +1,5 @@
 #include "runtime/draft/eagle3/config.h"
 
-#include <vector>
-
 #include "cache/base.h"
 #include "runtime/base/json_file.h"
 #include "runtime/draft/checkpoint.h"

@@ -1,8 +1,5 @@
-#include "runtime/draft/eagle3/model.h"
-
 #include <algorithm>
 #include <optional>
-#include <utility>
 
 #include "runtime/base/sha256.h"
 #include "runtime/draft/eagle3/draft.h"

@@ -9,24 +9,28 @@
 namespace headrace {
 namespace {
 
-constexpr const char* kTensors[] = {
-    "input_layernorm.weight",
-    "post_self_attention_layernorm.weight",
-    "post_cross_attention_layernorm.weight",
-    "self_attn.q_proj.weight",
-    "self_attn.q_proj.bias",
-    "self_attn.k_proj.weight",
-    "self_attn.k_proj.bias",
-    "self_attn.v_proj.weight",
-    "self_attn.v_proj.bias",
-    "self_attn.o_proj.weight",
-    "cross_attn.q_proj.weight",
-    "cross_attn.q_proj.bias",
-    "cross_attn.o_proj.weight",
-    "mlp.gate_proj.weight",
-    "mlp.up_proj.weight",
-    "mlp.down_proj.weight",
-};
+// The layer's tensors and their shapes.
+std::vector<std::pair<std::string, std::vector<int64_t>>> expected_tensors(const LongSpecConfig& c) {
+  const int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
+  return {
+      {"input_layernorm.weight", {c.hidden}},
+      {"post_self_attention_layernorm.weight", {c.hidden}},
+      {"post_cross_attention_layernorm.weight", {c.hidden}},
+      {"self_attn.q_proj.weight", {q, c.hidden}},
+      {"self_attn.q_proj.bias", {q}},
+      {"self_attn.k_proj.weight", {kv, c.hidden}},
+      {"self_attn.k_proj.bias", {kv}},
+      {"self_attn.v_proj.weight", {kv, c.hidden}},
+      {"self_attn.v_proj.bias", {kv}},
+      {"self_attn.o_proj.weight", {c.hidden, q}},
+      {"cross_attn.q_proj.weight", {q, c.hidden}},
+      {"cross_attn.q_proj.bias", {q}},
+      {"cross_attn.o_proj.weight", {c.hidden, q}},
+      {"mlp.gate_proj.weight", {c.ffn, c.hidden}},
+      {"mlp.up_proj.weight", {c.ffn, c.hidden}},
+      {"mlp.down_proj.weight", {c.hidden, c.ffn}},
+  };
+}
 // The keys and values of the cross-attention are the target's: the layer's own projections for them are never used.
 constexpr const char* kIgnoredTensors[] = {
     "cross_attn.k_proj.weight", "cross_attn.k_proj.bias",        "cross_attn.v_proj.weight",
@@ -78,11 +82,15 @@ LongSpecCheckpoint::LongSpecCheckpoint(const std::string& directory, const Model
   config_ = parse(read_small_file(config_file_, kMaxConfigBytes), config_file_, target);
   files_ = TensorFiles(path_);
   name_tensors();
-  check_shapes();
+  for (const auto& [name, shape] : expected_tensors(config_)) require(name, shape);
 }
 
 void LongSpecCheckpoint::name_tensors() {
   const std::string_view prefix = prefix_of(files_);
+  const auto expected = expected_tensors(config_);
+  const auto is_expected = [&](const std::string& name) {
+    return std::any_of(expected.begin(), expected.end(), [&](const auto& tensor) { return tensor.first == name; });
+  };
   for (size_t i = 0; i < files_.tensors().size(); ++i) {
     TensorInfo info = files_.tensors()[i];
     const std::string stored_name = info.name;
@@ -90,7 +98,7 @@ void LongSpecCheckpoint::name_tensors() {
     if (!prefixed && (info.name.starts_with("model.") || info.name == "lm_head.weight")) continue;  // the target's
     if (prefixed) info.name.erase(0, prefix.size());
     if (prefixed && among(info.name, kIgnoredTensors)) continue;
-    if (!prefixed || !among(info.name, kTensors))
+    if (!prefixed || !is_expected(info.name))
       throw_error(ExitCode::kBadInput, files_.file_of(i),
                   "holds the tensor \"" + printable(stored_name) + "\", which does not belong to a LongSpec draft",
                   "its tensors are named input_layernorm.weight, self_attn.q_proj.weight, … or so with draft_model. or "
@@ -98,27 +106,6 @@ void LongSpecCheckpoint::name_tensors() {
     add_tensor(std::move(info), i);
   }
   finish_tensors();
-}
-
-void LongSpecCheckpoint::check_shapes() const {
-  const LongSpecConfig& c = config_;
-  const int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
-  for (const char* norm :
-       {"input_layernorm.weight", "post_self_attention_layernorm.weight", "post_cross_attention_layernorm.weight"})
-    require(norm, {c.hidden});
-  require("self_attn.q_proj.weight", {q, c.hidden});
-  require("self_attn.q_proj.bias", {q});
-  require("self_attn.k_proj.weight", {kv, c.hidden});
-  require("self_attn.k_proj.bias", {kv});
-  require("self_attn.v_proj.weight", {kv, c.hidden});
-  require("self_attn.v_proj.bias", {kv});
-  require("self_attn.o_proj.weight", {c.hidden, q});
-  require("cross_attn.q_proj.weight", {q, c.hidden});
-  require("cross_attn.q_proj.bias", {q});
-  require("cross_attn.o_proj.weight", {c.hidden, q});
-  require("mlp.gate_proj.weight", {c.ffn, c.hidden});
-  require("mlp.up_proj.weight", {c.ffn, c.hidden});
-  require("mlp.down_proj.weight", {c.hidden, c.ffn});
 }
 
 std::unique_ptr<LongSpecCheckpoint> open_longspec(const std::string& model, const ModelConfig& target) {

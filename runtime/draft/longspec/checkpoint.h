@@ -31,7 +31,6 @@ class LongSpecCheckpoint final : public DraftCheckpoint {
 
  private:
   void name_tensors();
-  void check_shapes() const;
 
   LongSpecConfig config_;
 };

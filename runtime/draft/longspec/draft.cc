@@ -1,12 +1,120 @@
-#include "runtime/draft/longspec/draft.h"
-
+// The LongSpec draft (LongSpec section 3.1): one layer whose self-attention sees a window and whose cross-attention
+// sees the target's last layer, so its memory is independent of the context. The keys and values of its self-attention
+// depend only on a row's token and position: rows of the prompt and of accepted tokens need no attention before they
+// enter the cache.
+//     x1 = e + SelfAttn(RMSNorm(e)),  x2 = x1 + CrossAttn(RMSNorm(x1)),  x3 = x2 + MLP(RMSNorm(x2)),  logits = head(x3)
+// Reads weights that the engine owns and the session's KV cache.
 #include <algorithm>
+#include <optional>
 
 #include "kernels/elementwise/op.h"
 #include "runtime/draft/attention.h"
+#include "runtime/draft/layer.h"
+#include "runtime/draft/layer_draft.h"
+#include "runtime/draft/layer_draft_model.h"
+#include "runtime/draft/longspec/checkpoint.h"
+#include "runtime/draft/tokenizer.h"
+#include "runtime/draft/weights.h"
 #include "runtime/kv/kv_cache.h"
 
 namespace headrace {
+
+// Vectors are of the weights' type; matrices are [out, in].
+struct LongSpecViews {
+  const void* input_norm = nullptr;  // [hidden]
+  Weight qkv;                        // [(heads + 2 kv_heads) * head_dim, hidden]
+  const void* qkv_bias = nullptr;    // [(heads + 2 kv_heads) * head_dim]
+  Weight output;                     // [hidden, heads * head_dim]
+  const void* cross_norm = nullptr;  // [hidden]: after the self-attention
+  Weight cross_q;                    // [heads * head_dim, hidden]
+  const void* cross_bias = nullptr;  // [heads * head_dim]
+  Weight cross_output;               // [hidden, heads * head_dim]
+  const void* ffn_norm = nullptr;    // [hidden]: after the cross-attention
+  Weight gate_up;                    // [2 * ffn, hidden]
+  Weight down;                       // [hidden, ffn]
+};
+using LongSpecWeights = DraftWeights<LongSpecViews>;
+
+void place_views(const LongSpecCheckpoint& checkpoint, LongSpecViews* views, WeightPlaces* places) {
+  LongSpecViews& v = *views;
+  const auto tensor = [&](const std::string& name) {
+    const TensorInfo* info = checkpoint.find(name);
+    CHECK(info != nullptr, name);
+    return info;
+  };
+  places->place(&v.input_norm, {tensor("input_layernorm.weight")});
+  places->place(&v.qkv, {tensor("self_attn.q_proj.weight"), tensor("self_attn.k_proj.weight"),
+                         tensor("self_attn.v_proj.weight")});
+  places->place(&v.qkv_bias,
+                {tensor("self_attn.q_proj.bias"), tensor("self_attn.k_proj.bias"), tensor("self_attn.v_proj.bias")});
+  places->place(&v.output, {tensor("self_attn.o_proj.weight")});
+  places->place(&v.cross_norm, {tensor("post_self_attention_layernorm.weight")});
+  places->place(&v.cross_q, {tensor("cross_attn.q_proj.weight")});
+  places->place(&v.cross_bias, {tensor("cross_attn.q_proj.bias")});
+  places->place(&v.cross_output, {tensor("cross_attn.o_proj.weight")});
+  places->place(&v.ffn_norm, {tensor("post_cross_attention_layernorm.weight")});
+  places->place(&v.gate_up, {tensor("mlp.gate_proj.weight"), tensor("mlp.up_proj.weight")});
+  places->place(&v.down, {tensor("mlp.down_proj.weight")});
+}
+
+namespace {
+
+class LongSpecDraft final : public LayerDraft {
+ public:
+  // All must outlive the draft. The target, whose RoPE, embedding and head it uses, may be loaded later, but before
+  // prefill.
+  LongSpecDraft(Device& device, const LongSpecConfig& config, const LongSpecWeights& weights, const DraftTarget& target,
+                const DraftSetup& options);
+
+  bool reads_last_layer() const override { return true; }
+  void attach(const KvCache& target) override { target_cache_ = &target; }
+  bool finish_prefill(std::span<const int32_t> prompt, Progress*, const std::atomic<bool>*) override;
+  void rewind(int64_t position) override;
+
+ private:
+  struct Work {
+    void* hidden;  // [rows, hidden]
+    DraftLayerWork layer;
+  };
+  struct PrefillWork {
+    void *hidden, *normed, *qkv;  // of one group of the prompt's rows in the window
+  };
+  // Computes the keys and values of the self-attention from tokens, and the input of its queries.
+  struct Entrance {
+    const int32_t* tokens;
+    void *hidden, *normed, *qkv;
+    int64_t rows;
+    ProductPath path = ProductPath::kDecode;
+  };
+
+  int64_t queries() const { return most_rows(stable_rows(options_.tree)); }               // most of a forward
+  int64_t first_prompt_row() const { return shape_.first_kept(options_.prompt_tokens); }  // in the window
+  // More inputs of a round: for each query the last position of the target's cache; the rows to commit.
+  int32_t* before(const Inputs& in) const { return in.more; }
+  int32_t* source(const Inputs& in) const { return in.more + queries(); }
+
+  void carve(Buffers* buffers) override;
+  uint64_t check_bytes() const override;
+  void begin() override;
+  Round catch_up(int32_t root, int64_t position) override;
+  const float* forward_root(const Round& round) override;
+  const float* forward_level(const Round& round, int64_t level, const DraftRows& rows) override;
+
+  void enter(const Entrance& e);
+  void attend_target(const DraftRows& rows);
+  const float* finish_layer(const DraftRows& rows);  // from work_.hidden and qkv to logits
+  void embed(const int32_t* tokens, const int32_t* positions, int64_t rows, int64_t pass_row);
+  void join_early_tokens();
+
+  const LongSpecConfig& config_;
+  const LongSpecWeights& weights_;
+  const DraftTarget target_;
+  const DraftLayerSizes sizes_;
+  const KvCache* target_cache_ = nullptr;
+  Work work_{};
+  PrefillWork prefill_{};
+  std::optional<DraftLayer> layer_;
+};
 
 // A row at position p predicts the token at p + 1. The root's row is committed before the tree is grown. Sinks are
 // dropped: the layer was trained without them.
@@ -123,17 +231,10 @@ void LongSpecDraft::attend_target(const DraftRows& rows) {
   prefix.positions = before(inputs_);
   prefix.state = work_.layer.state;
   prefix.scratch = work_.layer.scratch;
-  prefix.beside_tail = true;
-  for (int64_t i = 0; i < segments_for(end); ++i) {
-    if (prefix.segment_count == kDraftSegmentsPerLaunch) {
-      prefix_attention(prefix, *compute_);
-      prefix.segment_count = 0;
-      prefix.beside_tail = false;
-    }
-    prefix.segments[prefix.segment_count++] = cache.resident_segment(last, i);
-  }
   prefix.out = work_.layer.attention;
-  prefix_attention(prefix, *compute_);
+  std::vector<KvSegment> segments;
+  for (int64_t i = 0; i < segments_for(end); ++i) segments.push_back(cache.resident_segment(last, i));
+  draft_prefix_attention(prefix, segments, *compute_);
 }
 
 const float* LongSpecDraft::finish_layer(const DraftRows& rows) {
@@ -231,5 +332,32 @@ void LongSpecDraft::join_early_tokens() {
 
 // The row of the first provisional token, the root at that time, is correct.
 void LongSpecDraft::rewind(int64_t position) { cache_->rewind(std::min(position + 1, cache_->rows())); }
+
+class LongSpecModel final : public LayerDraftModel<LongSpecCheckpoint, LongSpecWeights> {
+ public:
+  LongSpecModel(const DraftOptions& options, const TreeShape& tree, Device& device, const DraftTarget& target)
+      // Never quantised: its products of a whole prompt read plain weights.
+      : LayerDraftModel(options, tree, device, open_longspec(options.model, *target.config), {target.weights->dtype()}),
+        target_(target),
+        window_(options.window >= 0 ? options.window : checkpoint_->config().window) {
+    if (target.tokenizer != nullptr) check_tokenizer_in(checkpoint_->path(), *target.tokenizer);
+  }
+
+  DraftWindow window(const DraftRun&) const override { return {.rows = window_}; }
+  std::unique_ptr<Draft> start(const DraftRun& run) override {
+    return std::make_unique<LongSpecDraft>(device_, checkpoint_->config(), weights_, target_, setup_of(run));
+  }
+
+ private:
+  const DraftTarget target_;
+  const int64_t window_;
+};
+
+}  // namespace
+
+std::unique_ptr<DraftModel> open_longspec_draft(const DraftOptions& options, const TreeShape& tree, Device& device,
+                                                const DraftTarget& target) {
+  return std::make_unique<LongSpecModel>(options, tree, device, target);
+}
 
 }  // namespace headrace

@@ -1,7 +1,6 @@
-#include "runtime/draft/ngram/model.h"
-
 #include <algorithm>
 
+#include "runtime/draft/draft_model.h"
 #include "runtime/draft/ngram/draft.h"
 
 namespace headrace {

@@ -7,11 +7,6 @@
 #include <utility>
 
 #include "runtime/draft/cache.h"
-#include "runtime/draft/eagle3/model.h"
-#include "runtime/draft/longspec/model.h"
-#include "runtime/draft/ngram/model.h"
-#include "runtime/draft/pair/model.h"
-#include "runtime/draft/small_lm/model.h"
 
 namespace headrace {
 namespace {
@@ -104,7 +99,7 @@ std::unique_ptr<DraftModel> open_one(const DraftOptions& options, Device& device
     case SpecType::kLongSpec:
       return open_longspec_draft(options, tree, device, target);
     case SpecType::kSimple:
-      return open_simple(options, tree, device, target);
+      return open_simple_draft(options, tree, device, target);
     case SpecType::kNgram:
       return open_ngram_draft(options, device);
   }

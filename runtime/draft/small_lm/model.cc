@@ -1,5 +1,3 @@
-#include "runtime/draft/small_lm/model.h"
-
 #include <algorithm>
 #include <optional>
 
@@ -10,11 +8,6 @@
 
 namespace headrace {
 namespace {
-
-// Small models use the near past: SpecExtend's tables (section 4) are flat from 1K on. The most positions of a config
-// are more than small-lm can use (measured on a novel: 25% of its guesses are correct with 512 tokens of context, 24%
-// with 1,024, 13% with 1,976).
-constexpr int64_t kUsualWindow = 1024;
 
 // Vocabularies are padded to convenient sizes: models of one family differ in that and can draft for each other
 // (Qwen2.5: 151,936 ids of 0.5B, 152,064 of 7B). Only both tokenizers can show whether padding is the only difference.
@@ -70,13 +63,8 @@ class SimpleModel final : public LayerDraftModel<Checkpoint, Weights> {
 
 }  // namespace
 
-int64_t usual_window(int64_t max_positions, int64_t context_tokens, int64_t deepest) {
-  if (context_tokens <= std::min(max_positions, kUsualWindow)) return 0;
-  return std::min(trained_window(max_positions, deepest), kUsualWindow);
-}
-
-std::unique_ptr<DraftModel> open_simple(const DraftOptions& options, const TreeShape& tree, Device& device,
-                                        const DraftTarget& target) {
+std::unique_ptr<DraftModel> open_simple_draft(const DraftOptions& options, const TreeShape& tree, Device& device,
+                                              const DraftTarget& target) {
   return std::make_unique<SimpleModel>(options, tree, device, target);
 }
 

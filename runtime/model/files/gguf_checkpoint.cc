@@ -1,5 +1,3 @@
-#include "runtime/model/files/gguf_checkpoint.h"
-
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -9,13 +7,10 @@
 #include "runtime/model/files/dequantize.h"
 #include "runtime/model/files/gguf.h"
 #include "runtime/model/files/gguf_model.h"
+#include "runtime/model/files/open_checkpoint.h"
 
 namespace headrace {
 namespace {
-
-bool ends_with(const std::string& text, std::string_view end) {
-  return text.size() >= end.size() && std::string_view(text).substr(text.size() - end.size()) == end;
-}
 
 class GgufCheckpoint final : public Checkpoint {
  public:
@@ -68,8 +63,8 @@ GgufCheckpoint::GgufCheckpoint(const std::string& path) : input_(path) {
 // should be.
 int64_t GgufCheckpoint::permuted_heads(const TensorInfo& tensor) const {
   if (config_.family != "llama" && config_.family != "mistral3") return 0;
-  const bool q = ends_with(tensor.name, "self_attn.q_proj.weight") || ends_with(tensor.name, "self_attn.q_proj.bias");
-  const bool k = ends_with(tensor.name, "self_attn.k_proj.weight") || ends_with(tensor.name, "self_attn.k_proj.bias");
+  const bool q = tensor.name.ends_with("self_attn.q_proj.weight") || tensor.name.ends_with("self_attn.q_proj.bias");
+  const bool k = tensor.name.ends_with("self_attn.k_proj.weight") || tensor.name.ends_with("self_attn.k_proj.bias");
   const int64_t heads = q ? config_.heads : k ? config_.kv_heads : 0;
   const int64_t rows = tensor.shape.size() == 1 ? tensor.cols() : tensor.rows();
   return rows == heads * config_.head_dim ? heads : 0;  // a tensor beyond the config's layers is of any shape
@@ -83,8 +78,7 @@ int64_t stored_row(int64_t row, int64_t head_dim) {
 
 void GgufCheckpoint::read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type,
                                void* dst) const {
-  CHECK(0 <= row_begin && row_begin <= row_end && row_end <= tensor.rows(), tensor.name, " rows ", row_begin, " to ",
-        row_end, " of ", tensor.rows());
+  check_rows(tensor, row_begin, row_end);
   const GgufTensor& from = stored(tensor);
   if (!can_read(*from.type))
     throw_error(ExitCode::kBadInput, path_,
@@ -140,8 +134,7 @@ void GgufCheckpoint::read_permuted(const GgufTensor& from, int64_t row_begin, in
 }
 
 void GgufCheckpoint::read_blocks(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, void* dst) const {
-  CHECK(0 <= row_begin && row_begin <= row_end && row_end <= tensor.rows(), tensor.name, " rows ", row_begin, " to ",
-        row_end, " of ", tensor.rows());
+  check_rows(tensor, row_begin, row_end);
   const GgufTensor& from = stored(tensor);
   const uint64_t row_bytes = weight_bytes(tensor.block_type().value(), 1, tensor.cols());
   char* out = static_cast<char*>(dst);

@@ -1,11 +1,10 @@
-#include "runtime/model/files/hf_directory.h"
-
 #include <filesystem>
 
 #include "runtime/base/end_ids.h"
 #include "runtime/base/file_hints.h"
 #include "runtime/base/input_file.h"
 #include "runtime/base/json_file.h"
+#include "runtime/model/files/open_checkpoint.h"
 #include "runtime/model/files/tensor_files.h"
 
 namespace headrace {
@@ -60,8 +59,7 @@ void HfDirectory::read_generation_config() {
 }
 
 void HfDirectory::read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const {
-  CHECK(0 <= row_begin && row_begin <= row_end && row_end <= tensor.rows(), tensor.name, " rows ", row_begin, " to ",
-        row_end, " of ", tensor.rows());
+  check_rows(tensor, row_begin, row_end);
   files_.read(index_of(tensor), row_begin * tensor.cols(), (row_end - row_begin) * tensor.cols(), type, dst);
 }
 

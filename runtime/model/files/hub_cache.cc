@@ -2,7 +2,6 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <vector>
 
 #include "cache/base.h"
 #include "runtime/base/file_hints.h"

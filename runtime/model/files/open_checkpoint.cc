@@ -3,8 +3,6 @@
 #include <sys/stat.h>
 
 #include "runtime/model/decoder_tensors.h"
-#include "runtime/model/files/gguf_checkpoint.h"
-#include "runtime/model/files/hf_directory.h"
 #include "runtime/model/files/hub_cache.h"
 
 namespace headrace {

@@ -51,23 +51,8 @@ constexpr Row kShapes[] = {
 };
 
 const char* family_name(Family family) {
-  switch (family) {
-    case Family::kLlama:
-      return "llama";
-    case Family::kMistral:
-      return "mistral";
-    case Family::kQwen2:
-      return "qwen2";
-    case Family::kQwen3:
-      return "qwen3";
-    case Family::kPhi3:
-      return "phi3";
-    case Family::kMinistral3:
-      return "ministral3";
-    case Family::kSeedOss:
-      return "seed_oss";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"llama", "mistral", "qwen2", "qwen3", "phi3", "ministral3", "seed_oss"};
+  return kNames[static_cast<size_t>(family)];
 }
 
 ModelConfig config_of(const Row& row) {

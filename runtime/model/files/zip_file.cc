@@ -1,7 +1,6 @@
 // By PKWARE's APPNOTE 6.3: 4.3.7 (local header), 4.3.12 (central directory), 4.3.14 to 4.3.16 (its end), 4.5.3 (zip64).
 #include "runtime/model/files/zip_file.h"
 
-#include <algorithm>
 #include <cstring>
 #include <unordered_set>
 

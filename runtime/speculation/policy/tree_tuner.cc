@@ -80,7 +80,7 @@ void TreeTuner::rank(const Tree& tree, const Acceptance& acceptance) {
 }
 
 // A node's score is the logarithm of the draft's estimate that it is accepted.
-void TreeTuner::foretell(const Tree& tree) {
+void TreeTuner::predict(const Tree& tree) {
   const size_t levels = draft_.size();
   predicted_.assign(sizes_.size() * levels, 0);
   if (tree.scores.empty()) return;
@@ -99,7 +99,7 @@ void TreeTuner::foretell(const Tree& tree) {
 
 void TreeTuner::learn(const TreeLimits& limits, const Tree& tree, const Acceptance& acceptance) {
   rank(tree, acceptance);
-  foretell(tree);
+  predict(tree);
   const size_t all = draft_.size();
   const auto accepted = [&](size_t size, size_t levels) {
     double count = 0;

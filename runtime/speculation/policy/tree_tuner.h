@@ -60,7 +60,7 @@ class TreeTuner {
   double verify_ms(size_t size) const;
   double draft_ms(int64_t levels) const;
   void rank(const Tree& tree, const Acceptance& acceptance);
-  void foretell(const Tree& tree);
+  void predict(const Tree& tree);
   void learn(const TreeLimits& limits, const Tree& tree, const Acceptance& acceptance);
 
   const TunerOptions options_;

@@ -96,6 +96,10 @@ Value groupby(Runtime& runtime, const Arguments& arguments) {
   return runtime.list(std::move(out));
 }
 
+constexpr Filter kChoiceFilters[] = {{"select", select},         {"reject", reject}, {"selectattr", selectattr},
+                                     {"rejectattr", rejectattr}, {"map", map},       {"attr", attr},
+                                     {"groupby", groupby}};
+
 }  // namespace
 
 Value attribute_path(Runtime& runtime, const Value& value, const Value& path) {
@@ -114,15 +118,6 @@ Value attribute_path(Runtime& runtime, const Value& value, const Value& path) {
   return found;
 }
 
-Builtin choice_filter(std::string_view name) {
-  return name == "select"       ? select
-         : name == "reject"     ? reject
-         : name == "selectattr" ? selectattr
-         : name == "rejectattr" ? rejectattr
-         : name == "map"        ? map
-         : name == "attr"       ? attr
-         : name == "groupby"    ? groupby
-                                : nullptr;
-}
+std::span<const Filter> choice_filters() { return kChoiceFilters; }
 
 }  // namespace headrace::jinja

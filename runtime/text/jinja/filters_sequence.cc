@@ -193,10 +193,6 @@ constexpr Filter kSequenceFilters[] = {
 
 }  // namespace
 
-Builtin sequence_filter(std::string_view name) {
-  const auto at = std::find_if(std::begin(kSequenceFilters), std::end(kSequenceFilters),
-                               [&](const Filter& f) { return f.name == name; });
-  return at == std::end(kSequenceFilters) ? nullptr : at->call;
-}
+std::span<const Filter> sequence_filters() { return kSequenceFilters; }
 
 }  // namespace headrace::jinja

@@ -188,10 +188,6 @@ constexpr Filter kTextFilters[] = {
 
 }  // namespace
 
-Builtin text_filter(std::string_view name) {
-  const auto at =
-      std::find_if(std::begin(kTextFilters), std::end(kTextFilters), [&](const Filter& f) { return f.name == name; });
-  return at == std::end(kTextFilters) ? nullptr : at->call;
-}
+std::span<const Filter> text_filters() { return kTextFilters; }
 
 }  // namespace headrace::jinja

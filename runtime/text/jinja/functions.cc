@@ -70,6 +70,12 @@ Value strftime_now(Runtime& runtime, const Arguments& arguments) {
   return Text(runtime.clock()(format.bytes()), format.has_messages() ? Origin::kMessage : Origin::kTemplate);
 }
 
+constexpr Filter kFunctions[] = {{"range", range},
+                                 {"dict", make_dict},
+                                 {"namespace", make_namespace},
+                                 {"raise_exception", raise_exception},
+                                 {"strftime_now", strftime_now}};
+
 struct Test {
   std::string_view name;
   bool (*holds)(Runtime& runtime, const Value& value, const Value* other);
@@ -101,11 +107,6 @@ bool divisible(Runtime& runtime, const Value& value, const Value* other) {
   return divisor == -1 || runtime.need_whole(value, "divisibleby") % divisor == 0;
 }
 
-#define COMPARISON(name, operation)                                                                      \
-  Test {                                                                                                 \
-    name, [](Runtime& r, const Value& a, const Value* b) { return compared(r, operation, a, *b); }, true \
-  }
-
 const Test kTests[] = {
     {"boolean", [](Runtime&, const Value& v, const Value*) { return v.boolean() != nullptr; }},
     {"callable", [](Runtime&, const Value& v, const Value*) { return v.callable() != nullptr; }},
@@ -132,49 +133,35 @@ const Test kTests[] = {
     {"odd", has_remainder<2, 1>},
     {"divisibleby", divisible, true},
     {"sameas", same, true},
-    {"in", [](Runtime& r, const Value& a, const Value* b) { return compared(r, "in", a, *b); }, true},
-    COMPARISON("eq", "=="),
-    COMPARISON("==", "=="),
-    COMPARISON("equalto", "=="),
-    COMPARISON("ne", "!="),
-    COMPARISON("!=", "!="),
-    COMPARISON("lt", "<"),
-    COMPARISON("<", "<"),
-    COMPARISON("lessthan", "<"),
-    COMPARISON("le", "<="),
-    COMPARISON("<=", "<="),
-    COMPARISON("gt", ">"),
-    COMPARISON(">", ">"),
-    COMPARISON("greaterthan", ">"),
-    COMPARISON("ge", ">="),
-    COMPARISON(">=", ">="),
 };
-#undef COMPARISON
 
-const Test* test_named(std::string_view name) {
-  const auto at = std::find_if(std::begin(kTests), std::end(kTests), [&](const Test& t) { return t.name == name; });
-  return at == std::end(kTests) ? nullptr : at;
+// Tests that are an operator.
+constexpr std::pair<std::string_view, std::string_view> kComparisons[] = {
+    {"eq", "=="},         {"==", "=="},      {"equalto", "=="}, {"ne", "!="}, {"!=", "!="}, {"lt", "<"},
+    {"<", "<"},           {"lessthan", "<"}, {"le", "<="},      {"<=", "<="}, {"gt", ">"},  {">", ">"},
+    {"greaterthan", ">"}, {"ge", ">="},      {">=", ">="},      {"in", "in"}};
+
+std::string_view comparison_named(std::string_view name) {  // empty: none
+  for (const auto& [test, operation] : kComparisons)
+    if (test == name) return operation;
+  return {};
 }
 
 Builtin filter_named(std::string_view name) {
-  Builtin found = text_filter(name);
-  if (!found) found = sequence_filter(name);
-  return found ? found : choice_filter(name);
+  for (const std::span<const Filter> filters : {text_filters(), sequence_filters(), choice_filters()})
+    if (const Filter* const filter = named(filters, name)) return filter->call;
+  return nullptr;
 }
 
 }  // namespace
 
 Builtin function_named(std::string_view name) {
-  return name == "range"             ? range
-         : name == "dict"            ? make_dict
-         : name == "namespace"       ? make_namespace
-         : name == "raise_exception" ? raise_exception
-         : name == "strftime_now"    ? strftime_now
-                                     : nullptr;
+  const Filter* const found = named(kFunctions, name);
+  return found ? found->call : nullptr;
 }
 
 bool is_filter(std::string_view name) { return filter_named(name) != nullptr; }
-bool is_test(std::string_view name) { return test_named(name) != nullptr; }
+bool is_test(std::string_view name) { return named(kTests, name) || !comparison_named(name).empty(); }
 
 Value apply_filter(Runtime& runtime, std::string_view name, const Arguments& arguments) {
   const Builtin filter = filter_named(name);
@@ -184,12 +171,15 @@ Value apply_filter(Runtime& runtime, std::string_view name, const Arguments& arg
 }
 
 bool apply_test(Runtime& runtime, std::string_view name, const Arguments& arguments) {
-  const Test* test = test_named(name);
-  if (!test) runtime.fail(str("the test '", name, "' is unknown"));
+  const Test* test = named(kTests, name);
+  const std::string_view comparison = comparison_named(name);
+  if (!test && comparison.empty()) runtime.fail(str("the test '", name, "' is unknown"));
   runtime.charge(1);
-  const auto values = test->needs_other ? bound(runtime, arguments, name, {"value", "other"}, 2)
-                                        : bound(runtime, arguments, name, {"value"}, 1);
-  return test->holds(runtime, *values[0], test->needs_other ? values[1] : nullptr);
+  const bool needs_other = !test || test->needs_other;
+  const auto values = needs_other ? bound(runtime, arguments, name, {"value", "other"}, 2)
+                                  : bound(runtime, arguments, name, {"value"}, 1);
+  if (!test) return compared(runtime, comparison, *values[0], *values[1]);
+  return test->holds(runtime, *values[0], needs_other ? values[1] : nullptr);
 }
 
 }  // namespace headrace::jinja

@@ -1,8 +1,9 @@
 // The methods of str.
 #include <algorithm>
-#include <array>
+#include <type_traits>
 
 #include "cache/base.h"
+#include "runtime/text/jinja/builtins.h"
 #include "runtime/text/jinja/characters.h"
 #include "runtime/text/jinja/methods.h"
 #include "runtime/text/jinja/operations.h"
@@ -100,7 +101,8 @@ Value found(const Runtime& runtime, const Text& text, const std::string& name, c
   return int64_t{-1};
 }
 
-int64_t count(const Text& text, const std::string& part) {
+Value count(const Runtime& runtime, const Text& text, const std::string& name, const Value& value) {
+  const std::string& part = runtime.need_text(value, name).bytes();
   if (part.empty()) return static_cast<int64_t>(count_characters(text.bytes())) + 1;
   int64_t times = 0;
   for (size_t at = text.bytes().find(part); at != std::string::npos; at = text.bytes().find(part, at + part.size()))
@@ -136,7 +138,8 @@ Value partition(Runtime& runtime, const Text& text, const std::string& name, con
   return runtime.tuple({text.slice(0, at), mark, text.slice(at + mark.size(), text.size())});
 }
 
-Value padded(Runtime& runtime, const Text& text, int64_t width) {
+Value padded(Runtime& runtime, const Text& text, const std::string& name, const Value& value) {
+  const int64_t width = runtime.need_whole(value, name);
   const auto length = static_cast<int64_t>(count_characters(text.bytes()));
   if (width <= length) return text;
   runtime.charge(static_cast<uint64_t>(width - length));
@@ -164,13 +167,16 @@ Value strip(Runtime& runtime, const Text& text, const std::string& name, const V
   return stripped(runtime, text, side, text_or_null(runtime, values[0], name));
 }
 
-template <Value (*function)(const Runtime&, const Text&, const std::string&, const Value&)>
-Value with_one(Runtime& runtime, const Text& text, const std::string& name, const Values& values) {
-  return function(runtime, text, name, *values[0]);
-}
-
-Value ends(const Runtime& runtime, const Text& text, const std::string& name, const Value& value) {
-  return matches_end(runtime, text, name, value);
+// Adapts a function of the text, and of the first argument and what else it needs, to a method.
+template <auto function>
+Value method(Runtime& runtime, const Text& text, const std::string& name, const Values& values) {
+  if constexpr (std::is_invocable_v<decltype(function), const Text&>) {
+    return function(text);
+  } else if constexpr (std::is_invocable_v<decltype(function), Runtime&, const Text&, const Value&>) {
+    return function(runtime, text, *values[0]);
+  } else {
+    return function(runtime, text, name, *values[0]);
+  }
 }
 
 Value replace(Runtime& runtime, const Text& text, const std::string& name, const Values& values) {
@@ -178,73 +184,40 @@ Value replace(Runtime& runtime, const Text& text, const std::string& name, const
                   values[2] ? runtime.need_whole(*values[2], name) : -1);
 }
 
+Value split_lines(Runtime& runtime, const Text& text, const std::string&, const Values& values) {
+  return list_of(runtime, lines_of(text, values[0] && truthy(*values[0])));
+}
+
+Value upper_case(const Text& text) { return text.mapped(upper); }
+Value lower_case(const Text& text) { return text.mapped(lower); }
+Value titled(const Text& text) { return title_case(text, false); }
+Value capitalize(const Text& text) { return capitalized(text); }
+
 const Method kMethods[] = {
     {"strip", {"chars"}, 0, strip<Side::kBoth>},
     {"lstrip", {"chars"}, 0, strip<Side::kLeft>},
     {"rstrip", {"chars"}, 0, strip<Side::kRight>},
     {"split", {"sep", "maxsplit"}, 0, split},
     {"rsplit", {"sep", "maxsplit"}, 0, split},
-    {"splitlines",
-     {"keepends"},
-     0,
-     [](Runtime& runtime, const Text& text, const std::string&, const Values& values) {
-       return list_of(runtime, lines_of(text, values[0] && truthy(*values[0])));
-     }},
-    {"startswith", {"prefix"}, 1, with_one<ends>},
-    {"endswith", {"suffix"}, 1, with_one<ends>},
-    {"find", {"sub"}, 1, with_one<found>},
-    {"rfind", {"sub"}, 1, with_one<found>},
-    {"index", {"sub"}, 1, with_one<found>},
-    {"rindex", {"sub"}, 1, with_one<found>},
-    {"removeprefix", {"prefix"}, 1, with_one<without_end>},
-    {"removesuffix", {"suffix"}, 1, with_one<without_end>},
+    {"splitlines", {"keepends"}, 0, split_lines},
+    {"startswith", {"prefix"}, 1, method<matches_end>},
+    {"endswith", {"suffix"}, 1, method<matches_end>},
+    {"find", {"sub"}, 1, method<found>},
+    {"rfind", {"sub"}, 1, method<found>},
+    {"index", {"sub"}, 1, method<found>},
+    {"rindex", {"sub"}, 1, method<found>},
+    {"removeprefix", {"prefix"}, 1, method<without_end>},
+    {"removesuffix", {"suffix"}, 1, method<without_end>},
     {"replace", {"old", "new", "count"}, 2, replace},
-    {"count",
-     {"sub"},
-     1,
-     [](Runtime& runtime, const Text& text, const std::string& name, const Values& values) -> Value {
-       return count(text, runtime.need_text(*values[0], name).bytes());
-     }},
-    {"join",
-     {"iterable"},
-     1,
-     [](Runtime& runtime, const Text& text, const std::string&, const Values& values) {
-       return joined(runtime, text, *values[0]);
-     }},
-    {"partition",
-     {"sep"},
-     1,
-     [](Runtime& runtime, const Text& text, const std::string& name, const Values& values) {
-       return partition(runtime, text, name, *values[0]);
-     }},
-    {"rpartition",
-     {"sep"},
-     1,
-     [](Runtime& runtime, const Text& text, const std::string& name, const Values& values) {
-       return partition(runtime, text, name, *values[0]);
-     }},
-    {"zfill",
-     {"width"},
-     1,
-     [](Runtime& runtime, const Text& text, const std::string& name, const Values& values) {
-       return padded(runtime, text, runtime.need_whole(*values[0], name));
-     }},
-    {"upper",
-     {},
-     0,
-     [](Runtime&, const Text& text, const std::string&, const Values&) -> Value { return text.mapped(upper); }},
-    {"lower",
-     {},
-     0,
-     [](Runtime&, const Text& text, const std::string&, const Values&) -> Value { return text.mapped(lower); }},
-    {"title",
-     {},
-     0,
-     [](Runtime&, const Text& text, const std::string&, const Values&) -> Value { return title_case(text, false); }},
-    {"capitalize",
-     {},
-     0,
-     [](Runtime&, const Text& text, const std::string&, const Values&) -> Value { return capitalized(text); }},
+    {"count", {"sub"}, 1, method<count>},
+    {"join", {"iterable"}, 1, method<joined>},
+    {"partition", {"sep"}, 1, method<partition>},
+    {"rpartition", {"sep"}, 1, method<partition>},
+    {"zfill", {"width"}, 1, method<padded>},
+    {"upper", {}, 0, method<upper_case>},
+    {"lower", {}, 0, method<lower_case>},
+    {"title", {}, 0, method<titled>},
+    {"capitalize", {}, 0, method<capitalize>},
     {"isalpha", {}, 0, is_class<CharacterClass::kAlpha>},
     {"isdigit", {}, 0, is_class<CharacterClass::kDigit>},
     {"isnumeric", {}, 0, is_class<CharacterClass::kDigit>},
@@ -255,11 +228,7 @@ const Method kMethods[] = {
     {"islower", {}, 0, is_class<CharacterClass::kLower>},
 };
 
-const Method* method_named(std::string_view name) {
-  const auto at =
-      std::find_if(std::begin(kMethods), std::end(kMethods), [&](const Method& m) { return m.name == name; });
-  return at == std::end(kMethods) ? nullptr : at;
-}
+const Method* method_named(std::string_view name) { return named(kMethods, name); }
 
 }  // namespace
 

@@ -1,7 +1,6 @@
 #include "runtime/text/jinja/value.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "cache/base.h"
 #include "runtime/base/utf8.h"

@@ -1,9 +1,9 @@
-#include "cli/print/bench_table.h"
-
 #include <gtest/gtest.h>
 
 #include <sstream>
 #include <string>
+
+#include "cli/print/tables.h"
 
 namespace headrace {
 namespace {

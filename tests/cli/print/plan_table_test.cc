@@ -1,11 +1,10 @@
 // What a plan says of the profile that its times are by: made-up profiles and a made-up clock.
-#include "cli/print/plan_table.h"
-
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "cli/print/tables.h"
 #include "runtime/commands/plan.h"
 #include "tests/support/temporary_folder.h"
 

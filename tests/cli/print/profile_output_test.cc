@@ -9,8 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/print/profile_html.h"
-#include "cli/print/profile_table.h"
+#include "cli/print/tables.h"
 #include "runtime/commands/profile.h"
 #include "tests/support/temporary_folder.h"
 

@@ -29,7 +29,7 @@ class AnswerLogProbs : public ::testing::TestWithParam<DeviceChoice> {
     if (draft == SpecType::kSimple) o.draft.model = testing::tiny_model("llama31");
     return o;
   }
-  static GenerateOptions scored(float temperature, int64_t top = kMostTopTokens) {
+  static GenerateOptions scored(float temperature, int64_t top = kMaxTopTokens) {
     return {.max_tokens = kTokens,
             .sampling = {.temperature = temperature, .seed = 3},
             .ignore_eos = true,
@@ -83,7 +83,7 @@ TEST_P(AnswerLogProbs, AreThoseOfTheLogits) {
     const auto expected = [&](int32_t id) { return static_cast<double>(row[static_cast<size_t>(id)]) - std::log(sum); };
     EXPECT_EQ(result.answer[i].chosen.id, tokens[i]);
     EXPECT_NEAR(static_cast<double>(result.answer[i].chosen.log_prob), expected(tokens[i]), 1e-5);
-    ASSERT_EQ(result.answer[i].top.size(), static_cast<size_t>(kMostTopTokens));
+    ASSERT_EQ(result.answer[i].top.size(), static_cast<size_t>(kMaxTopTokens));
     for (size_t j = 0; j < result.answer[i].top.size(); ++j) {
       EXPECT_EQ(result.answer[i].top[j].id, order[j]);
       EXPECT_NEAR(static_cast<double>(result.answer[i].top[j].log_prob), expected(order[j]), 1e-5);

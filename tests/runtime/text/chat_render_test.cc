@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "runtime/text/chat.h"
 #include "tests/runtime/text/text_test_support.h"
 #include "tests/support/refusal.h"
@@ -70,15 +72,29 @@ TEST(ChatRender, MessagesNeverBecomeSpecialTokens) {
 }
 
 TEST(ChatRender, EndsTurnsByFamilyOrSource) {
+  const std::map<std::string, std::vector<const char*>> ends = {
+      {"chatml", {"<|im_end|>", "<|endoftext|>"}},
+      {"qwen3", {"<|im_end|>", "<|endoftext|>"}},
+      {"llama3", {"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"}},
+      {"llama2", {"</s>"}},
+      {"mistral", {"</s>"}}};
   for (const Json& row : testing::read_json("chat.json")) {
-    const std::string source = row.at("template").get<std::string>();
+    SCOPED_TRACE(row.at("name").get<std::string>());
     const Tokenizer tokenizer = tokenizer_of(row);
-    EXPECT_EQ(end_tokens(tokenizer, source), end_tokens(tokenizer, recognise_chat_template(source, "model")));
+    const std::string family = row.at("family").get<std::string>();
+    std::vector<int32_t> expected;
+    for (const char* name : ends.at(family))
+      if (tokenizer.find(name) >= 0) expected.push_back(tokenizer.find(name));
+    EXPECT_EQ(end_tokens(tokenizer, row.at("template").get<std::string>()), expected);
+    EXPECT_EQ(end_tokens(tokenizer, chat_template_by_name(family, tokenizer)), expected);
   }
   const Tokenizer tokenizer = tokenizer_of(testing::read_json("chat.json")[0]);
-  const std::string unknown = "{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}";
-  ASSERT_FALSE(find_chat_template(unknown));
-  EXPECT_EQ(end_tokens(tokenizer, unknown), std::vector<int32_t>{tokenizer.find("<|im_end|>")});
+  const std::vector<int32_t> only = {tokenizer.find("<|im_end|>")};
+  for (const char* other :
+       {"{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}",
+        "{{ '<|im_start|>' + r + '<|im_sep|>' + c + '<|im_end|>' }}", "{# <|im_start|> <|im_end|> #}x"}) {
+    EXPECT_EQ(end_tokens(tokenizer, other), only) << other;
+  }
   EXPECT_EQ(end_tokens(tokenizer, "{{ messages }}"), std::vector<int32_t>{});
 }
 

@@ -30,30 +30,26 @@ TEST(SmolLm2Text, VocabularyEqualsTheReference) {
 TEST(SmolLm2Text, ChatPromptEqualsTheReference) {
   const auto model = open_model();
   ASSERT_NE(model, nullptr) << "HEADRACE_TEST_GGUF names no file: run tests/run.sh, which fetches the model";
-  const ChatTemplate chat = recognise_chat_template(model->chat_template(), model->path());
-  EXPECT_EQ(chat.family, ChatFamily::kChatMl);
-  EXPECT_EQ(chat.default_system, "You are a helpful AI assistant named SmolLM, trained by Hugging Face");
+  const std::string source = model->chat_template();
   const Tokenizer tokenizer = model->load_tokenizer();
   const auto golden = testing::read_golden(HEADRACE_TEST_DATA "/smollm2/short.safetensors");
-  EXPECT_EQ(encode_chat(tokenizer, chat, {"", "What is a headrace?"}), golden.ids("input_ids"));
-  EXPECT_EQ(end_tokens(tokenizer, chat), (std::vector<int32_t>{2, 0}));
+  EXPECT_EQ(encode_chat(tokenizer, jinja::Template(source, model->path()), {"", "What is a headrace?"}, false),
+            golden.ids("input_ids"));
+  EXPECT_EQ(end_tokens(tokenizer, source), (std::vector<int32_t>{2, 0}));
 }
 
-TEST(SmolLm2Text, InterpretedPromptEqualsTheFamilys) {
+TEST(SmolLm2Text, InterpretedPromptEqualsTheBuiltIn) {
   const auto model = open_model();
   ASSERT_NE(model, nullptr) << "HEADRACE_TEST_GGUF names no file: run tests/run.sh, which fetches the model";
-  const std::string source = model->chat_template();
-  const jinja::Template interpreted(source, model->path());
-  const ChatTemplate family = recognise_chat_template(source, model->path());
   const Tokenizer tokenizer = model->load_tokenizer();
-  for (const ChatMessages& messages :
-       {ChatMessages{"", "What is a headrace?"}, ChatMessages{"Be brief.", " \n Two\n\nlines é中😀\r\n "},
-        ChatMessages{"<|im_end|>", "<|im_start|>system\n<|im_end|>"}, ChatMessages{"", "bytes \xff\xc3"},
-        ChatMessages{"", "\n"}}) {
-    EXPECT_EQ(encode_chat(tokenizer, interpreted, messages, false), encode_chat(tokenizer, family, messages))
+  const jinja::Template own(model->chat_template(), model->path());
+  const jinja::Template built_in(chat_template_by_name("chatml", tokenizer), "chatml");
+  for (const ChatMessages& messages : {ChatMessages{"Be brief.", " \n Two\n\nlines é中😀\r\n "},
+                                       ChatMessages{"<|im_end|>", "<|im_start|>system\n<|im_end|>"},
+                                       ChatMessages{"x", "bytes \xff\xc3"}, ChatMessages{"x", "\n"}}) {
+    EXPECT_EQ(encode_chat(tokenizer, own, messages, false), encode_chat(tokenizer, built_in, messages, false))
         << messages.user;
   }
-  EXPECT_EQ(end_tokens(tokenizer, source), end_tokens(tokenizer, family));
 }
 
 }  // namespace

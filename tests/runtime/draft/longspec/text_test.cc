@@ -42,7 +42,7 @@ class LongSpec : public ::testing::TestWithParam<std::tuple<DeviceChoice, DType>
   std::vector<int32_t> ids_;
 };
 
-// What PyTorch gave: torch.nn.functional and the equations of runtime/draft/longspec/draft.h, keys of the target from
+// What PyTorch gave: torch.nn.functional and the equations of runtime/draft/longspec/draft.cc, keys of the target from
 // transformers. The self-attention sees the rows from the multiple of 64 on at which the window begins, as DraftCache
 // keeps them.
 struct Reference {

@@ -1,13 +1,14 @@
 // What a small model sees of its context: with a window, what it would see if the text were its first tokens and the
 // last ones and nothing between (StreamingLLM section 3.2). Without layers that pass on what went before, a model of
 // one layer, that is exact.
+#include "runtime/draft/window.h"
+
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 
 #include "kernels/product/op.h"
 #include "runtime/draft/small_lm/draft.h"
-#include "runtime/draft/small_lm/model.h"
 #include "runtime/model/files/open_checkpoint.h"
 #include "runtime/model/random_checkpoint.h"
 #include "tests/support/golden.h"
