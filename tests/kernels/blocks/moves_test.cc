@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/blocks/op.h"
+#include "tests/kernels/blocks/numbers.h"
 #include "tests/support/kernel_test.h"
 #include "tests/support/low_bit_rows.h"
 
@@ -15,13 +16,13 @@ namespace headrace {
 namespace {
 
 using testing_support::DeviceArray;
+using testing_support::index;
 using testing_support::KernelTest;
 
 using Bytes = std::vector<std::byte>;
 
 constexpr std::byte kUnwritten{0xff};  // as KernelTest::output() fills it
 
-size_t index(int64_t value) { return static_cast<size_t>(value); }
 size_t element(int64_t place, DType type) { return index(place) * dtype_bytes(type); }
 
 // Different everywhere, and never what an output is filled with.

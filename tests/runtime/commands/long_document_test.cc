@@ -13,7 +13,7 @@ namespace {
 
 using testing_support::expect_error;
 
-std::vector<int32_t> encode_bytes(std::string_view text) { return {text.begin(), text.end()}; }
+std::vector<int32_t> one_token_a_byte(std::string_view text) { return {text.begin(), text.end()}; }
 
 struct Call {
   std::string prompt;
@@ -23,14 +23,15 @@ struct Call {
 // A model of one token a byte whose answer is the first `keeps` letters of its prompt.
 GenerateResult answer(const std::string& text, int64_t context, size_t keeps, std::vector<Call>* calls) {
   const PromptRules rules{.instruction = "?", .context_tokens = context, .answer_tokens = 10};
-  return answer_long("doc", text, rules, encode_bytes, [&](const std::vector<int32_t>& ids, const PartLabel& label) {
-    GenerateResult result;
-    const std::string prompt(ids.begin(), ids.end());
-    calls->push_back({prompt, label});
-    result.text = prompt.substr(0, keeps);
-    result.prompt_tokens = static_cast<int64_t>(ids.size());
-    return result;
-  });
+  return answer_long("doc", text, rules, one_token_a_byte,
+                     [&](const std::vector<int32_t>& ids, const PartLabel& label) {
+                       GenerateResult result;
+                       const std::string prompt(ids.begin(), ids.end());
+                       calls->push_back({prompt, label});
+                       result.text = prompt.substr(0, keeps);
+                       result.prompt_tokens = static_cast<int64_t>(ids.size());
+                       return result;
+                     });
 }
 
 TEST(LongDocument, WhatFitsIsAnsweredAtOnce) {
@@ -83,7 +84,7 @@ TEST(LongDocument, AnswersThatDoNotGetShorterAreAnError) {
 TEST(LongDocument, AnInterruptedPartEndsIt) {
   int calls = 0;
   const PromptRules rules{.instruction = "?", .context_tokens = 40, .answer_tokens = 10};
-  const GenerateResult result = answer_long("doc", std::string(100, 'x'), rules, encode_bytes,
+  const GenerateResult result = answer_long("doc", std::string(100, 'x'), rules, one_token_a_byte,
                                             [&calls](const std::vector<int32_t>&, const PartLabel&) {
                                               GenerateResult part;
                                               if (++calls == 2) part.finish_reason = FinishReason::kInterrupted;

@@ -11,13 +11,17 @@
 namespace headrace {
 namespace {
 
-constexpr int64_t kHeads = 2, kDim = 4, kPassRows = 20;
+constexpr int64_t kCachedHeads = 2, kCachedDim = 4, kPassRows = 20;
 
 // A cache on the CPU whose rows carry their position in every element, the head added.
 class DraftCacheTest : public ::testing::Test {
  protected:
   void open(int64_t window, int64_t context) {
-    shape_ = {.rows = {.layers = 2, .kv_heads = kHeads, .head_dim = kDim, .k_type = DType::kF32, .v_type = DType::kF32},
+    shape_ = {.rows = {.layers = 2,
+                       .kv_heads = kCachedHeads,
+                       .head_dim = kCachedDim,
+                       .k_type = DType::kF32,
+                       .v_type = DType::kF32},
               .context_rows = context,
               .window = window,
               .pass_rows = kPassRows,
@@ -36,8 +40,8 @@ class DraftCacheTest : public ::testing::Test {
       source[static_cast<size_t>(j)] = static_cast<int32_t>(count - 1 - j);
       for (int64_t layer = 0; layer < shape_.rows.layers; ++layer) {
         const KvRows to = cache_->pass_rows_from(layer, count - 1 - j);
-        for (int64_t head = 0; head < kHeads; ++head) {
-          for (int64_t i = 0; i < kDim; ++i) {
+        for (int64_t head = 0; head < kCachedHeads; ++head) {
+          for (int64_t i = 0; i < kCachedDim; ++i) {
             static_cast<float*>(to.k)[head * to.head_stride + i] = element(layer, cache_->rows() + j, head, false);
             static_cast<float*>(to.v)[head * to.head_stride + i] = element(layer, cache_->rows() + j, head, true);
           }
@@ -49,9 +53,9 @@ class DraftCacheTest : public ::testing::Test {
   }
 
   void expect_row(const void* base, int64_t row, int64_t stride_rows, int64_t layer, int64_t position, bool is_v) {
-    for (int64_t head = 0; head < kHeads; ++head) {
-      const float* const at = static_cast<const float*>(base) + (head * stride_rows + row) * kDim;
-      for (int64_t i = 0; i < kDim; ++i) ASSERT_EQ(at[i], element(layer, position, head, is_v)) << position;
+    for (int64_t head = 0; head < kCachedHeads; ++head) {
+      const float* const at = static_cast<const float*>(base) + (head * stride_rows + row) * kCachedDim;
+      for (int64_t i = 0; i < kCachedDim; ++i) ASSERT_EQ(at[i], element(layer, position, head, is_v)) << position;
     }
   }
 

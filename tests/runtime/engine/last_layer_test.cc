@@ -55,14 +55,14 @@ class Reader final : public Draft {
   Stream* compute_ = nullptr;
 };
 
-struct Said {
+struct LastLayerRun {
   std::vector<int32_t> tokens;
   std::vector<std::byte> rows;
   MemoryPlan plan;
   uint64_t in_bytes = 0;
 };
 
-Said run(const LoadedModel& model, KvMode kv) {
+LastLayerRun run_reading(const LoadedModel& model, KvMode kv) {
   Reader reader;
   SessionOptions options = model.options(kPrompt, kTokens);
   options.kv = kv;
@@ -70,7 +70,7 @@ Said run(const LoadedModel& model, KvMode kv) {
   options.ring.slot_bytes = 1;
   options.draft = &reader;
   const auto session = model.session(options);
-  Said said;
+  LastLayerRun said;
   said.plan = session->plan();
   const std::vector<int32_t> prompt =
       testing::made_up_ids(kPrompt, static_cast<int32_t>(model.checkpoint->config().vocab));
@@ -90,7 +90,7 @@ TEST_P(LastLayer, IsReadableInEveryMode) {
   const uint64_t taken = open_device({.choice = GetParam()})->vram().used_bytes();  // by the backend itself
   const LoadedModel whole(testing::tiny_model("llama31"), DType::kF32, GetParam());
   const uint64_t products = product_workspace_bytes(*whole.compute);  // that the first run makes and the stream keeps
-  const Said device = run(whole, KvMode::kDevice), host = run(whole, KvMode::kHost);
+  const LastLayerRun device = run_reading(whole, KvMode::kDevice), host = run_reading(whole, KvMode::kHost);
   const RowShape rows{.layers = 4, .kv_heads = 2, .head_dim = 16, .k_type = DType::kF32, .v_type = DType::kF32};
   ASSERT_EQ(device.rows.size(), static_cast<size_t>(kPrompt + kTokens - 1) * rows.bytes());
 
@@ -106,7 +106,7 @@ TEST_P(LastLayer, IsReadableInEveryMode) {
   const uint64_t least = host.plan.vram_bytes + products;
   const uint64_t limit = taken + whole.weights.bytes() + least + 4 * segments_bytes(rows, 0, 2) + 64 * kKiB;
   const LoadedModel small(testing::tiny_model("llama31"), DType::kF32, GetParam(), 2, limit);
-  const Said part = run(small, KvMode::kAuto);
+  const LastLayerRun part = run_reading(small, KvMode::kAuto);
   EXPECT_GT(part.plan.resident_segments, 0);
   EXPECT_LT(part.plan.resident_segments, part.plan.segments);
   EXPECT_EQ(part.tokens, device.tokens);

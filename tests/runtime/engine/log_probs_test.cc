@@ -14,7 +14,7 @@ namespace headrace {
 namespace {
 
 constexpr int64_t kTokens = 60;
-constexpr size_t kPrompt = 1000;
+constexpr size_t kScoredPrompt = 1000;
 
 class AnswerLogProbs : public ::testing::TestWithParam<DeviceChoice> {
  protected:
@@ -37,7 +37,7 @@ class AnswerLogProbs : public ::testing::TestWithParam<DeviceChoice> {
             .top_tokens = top};
   }
   static GenerateResult answer(const EngineOptions& opened, const GenerateOptions& run) {
-    return Engine(opened).generate(testing::made_up_ids(kPrompt, 512), run, nullptr);
+    return Engine(opened).generate(testing::made_up_ids(kScoredPrompt, 512), run, nullptr);
   }
 };
 
@@ -63,11 +63,11 @@ TEST_P(AnswerLogProbs, AreThoseOfTheLogits) {
   run.sampling.top_p = 0.8f;
   const GenerateResult result = answer(options(), run);
   const testing::LoadedModel model(testing::tiny_model("llama31"), DType::kBF16, GetParam());
-  SessionOptions session = model.options(kPrompt, kTokens);
+  SessionOptions session = model.options(kScoredPrompt, kTokens);
   session.sampling = run.sampling;
   std::vector<std::vector<float>> logits;
   const std::vector<int32_t> tokens =
-      testing::decode_plainly(*model.session(session), testing::made_up_ids(kPrompt, 512), kTokens, &logits);
+      testing::decode_plainly(*model.session(session), testing::made_up_ids(kScoredPrompt, 512), kTokens, &logits);
   ASSERT_EQ(result.token_ids, tokens);
   ASSERT_EQ(result.answer.size(), tokens.size());
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -151,16 +151,16 @@ TEST_P(AnswerLogProbs, ShareKeptRows) {
   Engine engine(options());
   run.keep = KeepRows::kPrompt;
   run.log_probs = LogProbs::kReserved;
-  const GenerateResult first = engine.generate(testing::made_up_ids(kPrompt, 512), run, nullptr);
+  const GenerateResult first = engine.generate(testing::made_up_ids(kScoredPrompt, 512), run, nullptr);
   EXPECT_TRUE(first.answer.empty());
   run.log_probs = LogProbs::kComputed;
-  const GenerateResult second = engine.generate(testing::made_up_ids(kPrompt, 512), run, nullptr);
+  const GenerateResult second = engine.generate(testing::made_up_ids(kScoredPrompt, 512), run, nullptr);
   if (GetParam() == DeviceChoice::kCpu) {  // a GPU keeps groups of 2,048
     EXPECT_GT(second.kept_tokens, 900);
   }
   expect_same(second, fresh);
   run.log_probs = LogProbs::kNone;
-  EXPECT_EQ(engine.generate(testing::made_up_ids(kPrompt, 512), run, nullptr).kept_tokens, 0);
+  EXPECT_EQ(engine.generate(testing::made_up_ids(kScoredPrompt, 512), run, nullptr).kept_tokens, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(, AnswerLogProbs, ::testing::ValuesIn(testing::session_devices()),

@@ -9,7 +9,7 @@ namespace {
 
 using testing::LoadedModel;
 
-struct Said {
+struct ReplayedRun {
   std::vector<int32_t> tokens;
   std::vector<std::vector<float>> logits;
   int64_t replayed = 0;
@@ -33,12 +33,12 @@ TEST_P(ReplayedSteps, EqualEnqueuedOnes) {
     options.sampling = {.temperature = 0.7f, .seed = 3};
     options.graphs = graphs;
     auto session = model.session(options);
-    Said said;
+    ReplayedRun said;
     said.tokens = testing::decode_plainly(*session, testing::made_up_ids(kPrompt, 512), kTokens, &said.logits);
     said.replayed = session->stats().replayed_steps;
     return said;
   };
-  const Said enqueued = say(false), replayed = say(true);
+  const ReplayedRun enqueued = say(false), replayed = say(true);
   EXPECT_EQ(enqueued.tokens, replayed.tokens);
   EXPECT_EQ(enqueued.logits, replayed.logits);
   EXPECT_EQ(enqueued.replayed, 0);
@@ -53,7 +53,7 @@ TEST_P(ReplayedSteps, TreesOfManySizes) {
     options.pass_rows = 40;
     options.graphs = graphs;
     auto session = model.session(options);
-    Said said;
+    ReplayedRun said;
     int32_t root = *session->prefill(testing::made_up_ids(kPrompt, 512), nullptr, nullptr);
     uint32_t state = 1;
     const auto random = [&](uint32_t below) { return (state = state * 1664525u + 1013904223u) / 65536u % below; };
@@ -77,7 +77,7 @@ TEST_P(ReplayedSteps, TreesOfManySizes) {
     said.replayed = session->stats().replayed_steps;
     return said;
   };
-  const Said enqueued = say(false), replayed = say(true);
+  const ReplayedRun enqueued = say(false), replayed = say(true);
   EXPECT_EQ(enqueued.tokens, replayed.tokens);
   EXPECT_EQ(enqueued.logits, replayed.logits);
   EXPECT_EQ(replayed.replayed > 0, cuda);
@@ -94,7 +94,7 @@ TEST_P(ReplayedSteps, GrowTrees) {
     options.sampling = {.temperature = 0.7f, .seed = 3};
     options.graphs = graphs;
     auto session = model.session(options);
-    Said said;
+    ReplayedRun said;
     int32_t root = *session->prefill(testing::made_up_ids(kPrompt, 512), nullptr, nullptr);
     uint32_t state = 1;
     const auto random = [&](uint32_t below) { return (state = state * 1664525u + 1013904223u) / 65536u % below; };
@@ -122,7 +122,7 @@ TEST_P(ReplayedSteps, GrowTrees) {
     said.replayed = session->stats().replayed_steps;
     return said;
   };
-  const Said enqueued = say(false), replayed = say(true);
+  const ReplayedRun enqueued = say(false), replayed = say(true);
   EXPECT_EQ(enqueued.tokens, replayed.tokens);
   EXPECT_EQ(enqueued.logits, replayed.logits);
   EXPECT_EQ(enqueued.replayed, 0);

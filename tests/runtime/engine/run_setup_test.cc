@@ -17,7 +17,7 @@
 namespace headrace {
 namespace {
 
-constexpr int64_t kPrompt = 16384;
+constexpr int64_t kPlannedPrompt = 16384;
 
 // A model of 1B on a device of paper, with all of its memory free or less.
 class OnPaper {
@@ -40,7 +40,7 @@ class OnPaper {
   MemoryBudget::Reservation leave(uint64_t bytes) {
     return device_->vram().reserve(device_->vram().free_bytes() - bytes, "others");
   }
-  int64_t prompt = kPrompt;
+  int64_t prompt = kPlannedPrompt;
   RunSetup settled(const GenerateOptions& run, PrefixRun* prefix = nullptr, MemoryPlan* plan = nullptr) {
     RunSetup setup = resolve_options(context(), prompt, run);
     setup.session.prefix = prefix;
@@ -289,7 +289,7 @@ TEST(RunSetup, CountsASavedPrefixAsTheSessionDoes) {
   const TemporaryFolder folder;
   OnPaper card(Backend::kCuda);
   PrefixStore store({.folder = folder / "cache"});
-  const std::vector<int32_t> prompt = testing::made_up_ids(kPrompt, 512);
+  const std::vector<int32_t> prompt = testing::made_up_ids(kPlannedPrompt, 512);
   PrefixRun prefix(store, {.shape = card.rows(), .model = "paper", .prompt = prompt});
   ASSERT_GT(prefix.pinned_bytes(Backend::kCuda), kPageBytes);
   MemoryBudget& host = card.device().host_mem();

@@ -14,7 +14,7 @@ namespace {
 using testing::host_bytes_for;
 using testing::LoadedModel;
 
-struct Case {
+struct SpillCase {
   const char* model;
   DType dtype, k_type, v_type;
   int64_t prompt, tokens;
@@ -22,19 +22,19 @@ struct Case {
   double least_share;  // on disk, that still takes in a segment which is read
 };
 
-class Spill : public ::testing::TestWithParam<std::tuple<DeviceChoice, Case>> {};
+class Spill : public ::testing::TestWithParam<std::tuple<DeviceChoice, SpillCase>> {};
 
-struct Said {
+struct SpilledRun {
   std::vector<int32_t> tokens;
   std::vector<std::vector<float>> logits;
   MemoryPlan plan;
   SpillStats disk;
 };
 
-Said run(const LoadedModel& model, const SessionOptions& options, int64_t tokens) {
+SpilledRun run_spilling(const LoadedModel& model, const SessionOptions& options, int64_t tokens) {
   const std::vector<int32_t> prompt =
       testing::made_up_ids(options.prompt_tokens, static_cast<int32_t>(model.checkpoint->config().vocab));
-  Said result;
+  SpilledRun result;
   auto session = model.session(options);
   result.plan = session->plan();
   result.tokens = testing::decode_plainly(*session, prompt, tokens, &result.logits);
@@ -57,7 +57,7 @@ TEST_P(Spill, GivesTheBitsOfAPlainRun) {
   options.v_type = c.v_type;
   options.sampling = {.temperature = c.temperature, .top_p = 0.95f, .seed = 7};
   options.kv = KvMode::kDevice;
-  const Said device = run(model, options, c.tokens);
+  const SpilledRun device = run_spilling(model, options, c.tokens);
   options.kv = KvMode::kHost;
   const MemoryPlan whole = model.session(options)->plan();
   const uint64_t segment = whole.host_bytes / static_cast<uint64_t>(whole.host_layers * whole.segments);
@@ -73,7 +73,7 @@ TEST_P(Spill, GivesTheBitsOfAPlainRun) {
     const uint64_t need =
         host_bytes_for(roomy, model.device->backend(), disk.share, static_cast<uint64_t>(disk.slots) * segment);
     const MemoryBudget::Reservation others = budget.reserve(budget.free_bytes() - need, "others");
-    const Said said = run(model, options, c.tokens);
+    const SpilledRun said = run_spilling(model, options, c.tokens);
     const std::string what = str(disk.share, ", ", disk.slots, " slots");
     EXPECT_EQ(said.tokens, device.tokens) << what;
     EXPECT_EQ(said.logits, device.logits) << what;
@@ -100,13 +100,14 @@ TEST_P(Spill, GivesTheBitsOfAPlainRun) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, Spill,
-    ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
-                       // They cross the ends of segments that live on disk while decoding: rows 5,120 and 1,024.
-                       ::testing::Values(Case{"llama31", DType::kF32, DType::kF32, DType::kF32, 5110, 24, 0.0f, 0.1},
-                                         Case{"qwen3", DType::kBF16, DType::kF16, DType::kF32, 1010, 24, 0.9f, 0.34},
-                                         Case{"qwen3", DType::kBF16, DType::kInt8, DType::kF16, 1010, 24, 0.9f, 0.34})),
+    ::testing::Combine(
+        ::testing::ValuesIn(testing::session_devices()),
+        // They cross the ends of segments that live on disk while decoding: rows 5,120 and 1,024.
+        ::testing::Values(SpillCase{"llama31", DType::kF32, DType::kF32, DType::kF32, 5110, 24, 0.0f, 0.1},
+                          SpillCase{"qwen3", DType::kBF16, DType::kF16, DType::kF32, 1010, 24, 0.9f, 0.34},
+                          SpillCase{"qwen3", DType::kBF16, DType::kInt8, DType::kF16, 1010, 24, 0.9f, 0.34})),
     [](const auto& given) {
-      const Case& c = std::get<1>(given.param);
+      const SpillCase& c = std::get<1>(given.param);
       return testing::device_name(std::get<0>(given.param)) + "_" + c.model + "_" + dtype_name(c.k_type);
     });
 
@@ -123,14 +124,14 @@ TEST_P(SpillLargeSegments, GiveTheBitsOfAPlainRun) {
   SessionOptions options = model.options(18420, 16);  // crosses row 18,432
   options.k_type = DType::kInt8;
   options.kv = KvMode::kDevice;
-  const Said device = run(model, options, 16);
+  const SpilledRun device = run_spilling(model, options, 16);
   options.kv = KvMode::kHost;
   options.spill = {.folder = folder.path(), .slots = 2};
   const MemoryPlan whole = model.session(options)->plan();
   MemoryBudget& budget = model.device->host_mem();
   const uint64_t need = host_bytes_for(whole, model.device->backend(), 0.5, 0);
   const MemoryBudget::Reservation others = budget.reserve(budget.free_bytes() - need, "others");
-  const Said said = run(model, options, 16);
+  const SpilledRun said = run_spilling(model, options, 16);
   EXPECT_GT(said.plan.disk_bytes, whole.host_bytes / 2);
   EXPECT_EQ(said.tokens, device.tokens);
   EXPECT_EQ(said.logits, device.logits);

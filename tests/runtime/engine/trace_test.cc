@@ -18,7 +18,7 @@ namespace {
 using testing::ReadSlice;
 using testing::ReadTrace;
 
-constexpr int64_t kPrompt = 1200;  // two segments of 512 rows leave for the host
+constexpr int64_t kTracedPrompt = 1200;  // two segments of 512 rows leave for the host
 
 class RunTrace : public ::testing::TestWithParam<DeviceChoice> {
  protected:
@@ -33,7 +33,8 @@ class RunTrace : public ::testing::TestWithParam<DeviceChoice> {
     return o;
   }
   GenerateResult generate(Engine& engine, int64_t tokens) const {
-    return engine.generate(testing::made_up_ids(kPrompt, 512), {.max_tokens = tokens, .ignore_eos = true}, nullptr);
+    return engine.generate(testing::made_up_ids(kTracedPrompt, 512), {.max_tokens = tokens, .ignore_eos = true},
+                           nullptr);
   }
 
   TemporaryFolder folder_;
@@ -88,8 +89,8 @@ TEST_P(RunTrace, HasATrackForTheDisk) {
   o.device.trace_path.clear();
   o.dtype = DType::kBF16;  // small weights, whose loading takes a GPU's host memory, too, beside a cache that is larger
   o.cache_type_k = o.cache_type_v = DType::kF32;
-  const MemoryPlan whole = Engine(o).plan(kPrompt, {.max_tokens = 6}).memory;
-  const uint64_t weights = GetParam() == DeviceChoice::kCpu ? Engine(o).plan(kPrompt, {}).weights_bytes : 0;
+  const MemoryPlan whole = Engine(o).plan(kTracedPrompt, {.max_tokens = 6}).memory;
+  const uint64_t weights = GetParam() == DeviceChoice::kCpu ? Engine(o).plan(kTracedPrompt, {}).weights_bytes : 0;
   const uint64_t together = GetParam() == DeviceChoice::kCpu ? whole.vram_bytes : 0, segment = 512 * 256;
   o.spill = {.folder = folder_.path(), .slots = 1};
   o.device.host_mem_bytes = weights + together + whole.host_total_bytes - 4 * segment + segment;  // of four layers
@@ -157,13 +158,13 @@ TEST(PacedRunTrace, TheLinkIsBusyWhereDecodingWaitsForIt) {
     EngineOptions probe = options;
     probe.device.trace_path = "";
     Engine engine(probe);
-    const GenerateResult result = engine.generate(testing::made_up_ids(kPrompt, 512), {.max_tokens = 9}, nullptr);
+    const GenerateResult result = engine.generate(testing::made_up_ids(kTracedPrompt, 512), {.max_tokens = 9}, nullptr);
     step_bytes =
         result.transfers.decode_h2d_bytes / static_cast<uint64_t>(std::max<int64_t>(1, result.timings.decode_steps));
   }
   options.device.copy_gb_per_s = static_cast<double>(step_bytes) / 30e6;  // 30 ms a step
   Engine engine(options);
-  engine.generate(testing::made_up_ids(kPrompt, 512), {.max_tokens = 12, .ignore_eos = true}, nullptr);
+  engine.generate(testing::made_up_ids(kTracedPrompt, 512), {.max_tokens = 12, .ignore_eos = true}, nullptr);
   const TraceSummary summary = *engine.write_trace();
   EXPECT_EQ(summary.steps, 11);
   EXPECT_GE(summary.busy_share(), 0.9);

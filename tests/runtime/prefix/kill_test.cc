@@ -35,7 +35,7 @@ namespace {
 constexpr int kPoints = testing::kSanitized ? 20 : 200;  // a fork is slow there
 constexpr int kParts = 4;                                // of the points, a test each
 constexpr int kMoments = testing::kSanitized ? 4 : 16;   // and as many by the clock, wherever it then is
-constexpr int64_t kPrompt = 600;                         // two segments
+constexpr int64_t kKilledPrompt = 600;                   // two segments
 
 // What an operation is to this test.
 enum Kind : int64_t { kOther, kDataPage, kManifestRename };
@@ -120,7 +120,7 @@ class KilledSave : public ::testing::TestWithParam<int> {
     options.dtype = DType::kF32;
     options.prefix_cache.folder = cache;
     const GenerateResult result = Engine(options).generate(
-        testing::made_up_ids(kPrompt, 512),
+        testing::made_up_ids(kKilledPrompt, 512),
         {.max_tokens = 8, .sampling = {.temperature = 1, .seed = 5}, .ignore_eos = true}, nullptr);
     for (const std::string& note : result.prefix.notes) std::fprintf(stderr, "note: %s\n", note.c_str());
     std::vector<int64_t> said(result.token_ids.begin(), result.token_ids.end());
@@ -144,7 +144,7 @@ int64_t rows_of(const std::vector<int64_t>& said) { return said.size() >= 2 ? sa
 // What is saved before an operation: a block is there from its manifest's rename on.
 int64_t rows_before(const std::vector<int64_t>& kinds, int64_t point) {
   const int64_t blocks = std::count(kinds.begin(), kinds.begin() + point, int64_t{kManifestRename});
-  return blocks == 0 ? 0 : blocks == 1 ? 512 : kPrompt - 1;
+  return blocks == 0 ? 0 : blocks == 1 ? 512 : kKilledPrompt - 1;
 }
 
 // Distinct ones: the first operation, the last one (all is there but the folder's sync), the one after the first
@@ -206,7 +206,7 @@ TEST_P(KilledSaveAt, TheNextRunSaysWhatAFreshOneSays) {
   ASSERT_EQ(std::set<int64_t>(points.begin(), points.end()).size(), static_cast<size_t>(kPoints));
   std::set<int64_t> found;
   for (const int64_t point : points) found.insert(rows_before(kinds_, point));
-  EXPECT_EQ(found, (std::set<int64_t>{0, 512, kPrompt - 1}));  // every number of whole blocks
+  EXPECT_EQ(found, (std::set<int64_t>{0, 512, kKilledPrompt - 1}));  // every number of whole blocks
   for (auto i = static_cast<size_t>(GetParam()); i < points.size(); i += kParts) {
     const int64_t point = points[i];
     const std::string folder = parent_ / std::to_string(i);
@@ -218,7 +218,7 @@ TEST_P(KilledSaveAt, TheNextRunSaysWhatAFreshOneSays) {
       const auto third = in_a_child([&] { return run(folder); });
       ASSERT_TRUE(third);
       EXPECT_EQ(text_of(*third), text_of(*fresh_));
-      EXPECT_EQ(rows_of(*third), kPrompt - 1);
+      EXPECT_EQ(rows_of(*third), kKilledPrompt - 1);
     }
     std::filesystem::remove_all(folder);
   }
@@ -239,7 +239,7 @@ TEST_P(KilledSaveAt, AnyMomentIsAsGood) {
     ASSERT_TRUE(next_) << after_ns;
     EXPECT_EQ(text_of(*next_), text_of(*fresh_)) << "killed " << after_ns << " ns after operation " << from;
     if (!killed) {
-      EXPECT_EQ(rows_of(*next_), kPrompt - 1);
+      EXPECT_EQ(rows_of(*next_), kKilledPrompt - 1);
     }
     std::filesystem::remove_all(folder);
   }

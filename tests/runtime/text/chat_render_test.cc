@@ -14,13 +14,8 @@ namespace headrace {
 namespace {
 
 using testing::Json;
+using testing::tokenizer_of;
 using testing_support::expect_error;
-
-Tokenizer tokenizer_of(const Json& row) {
-  Json json = testing::read_json(row.at("tokenizer").get<std::string>() + ".tokenizer.json");
-  json["added_tokens"] = row.at("added");
-  return testing::load(json);
-}
 
 nlohmann::ordered_json messages_of(const std::string& system, const std::string& user) {
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();

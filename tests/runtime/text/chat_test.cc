@@ -13,13 +13,8 @@ namespace headrace {
 namespace {
 
 using testing::Json;
+using testing::tokenizer_of;
 using testing_support::error_of;
-
-Tokenizer tokenizer_of(const Json& row) {
-  Json json = testing::read_json(row.at("tokenizer").get<std::string>() + ".tokenizer.json");
-  json["added_tokens"] = row.at("added");
-  return testing::load(json);
-}
 
 const Json& cases() {
   static const Json rows = testing::read_json("chat.json");

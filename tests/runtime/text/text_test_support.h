@@ -31,6 +31,13 @@ inline Tokenizer load(const Json& json, const std::string& source = "tokenizer.j
   return Tokenizer::from_json(json.dump(), source);
 }
 
+// The tokenizer that a golden row of chat names, with the row's added tokens.
+inline Tokenizer tokenizer_of(const Json& row) {
+  Json json = read_json(row.at("tokenizer").get<std::string>() + ".tokenizer.json");
+  json["added_tokens"] = row.at("added");
+  return load(json);
+}
+
 inline std::vector<int32_t> encode(const Tokenizer& tokenizer, const std::string& text,
                                    SpecialTokens special = SpecialTokens::kParse) {
   return tokenizer.encode(text, AddBos::kNo, special);

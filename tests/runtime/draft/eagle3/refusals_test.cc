@@ -23,7 +23,7 @@ void expect_refused(const Eagle3Files& files, const std::vector<std::string>& ex
   expect_error(ExitCode::kBadInput, folder.path(), expected, [&] { open_eagle3(folder.path(), target); });
 }
 
-void expect_config_refused(const std::string& merged, const std::vector<std::string>& expected) {
+void expect_eagle3_config_refused(const std::string& merged, const std::vector<std::string>& expected) {
   SCOPED_TRACE(merged);
   Eagle3Files files;
   files.config.update(json::parse(merged));
@@ -41,8 +41,8 @@ TEST(Eagle3Refusals, EveryMissingTensorIsNamed) {
   Eagle3Files files;
   files.tensors["fc_norm.0.weight"] = files.tensors["fc_norm.2.weight"] = f32_tensor("fc_norm", {8});
   expect_refused(files, {"lacks the tensor fc_norm.1.weight"});
-  expect_config_refused(R"({"fc_norm": true})", {"lacks the tensor fc_norm.0.weight"});
-  expect_config_refused(R"({"eagle_config": {"fc_norm": true}})", {"lacks the tensor fc_norm.0.weight"});
+  expect_eagle3_config_refused(R"({"fc_norm": true})", {"lacks the tensor fc_norm.0.weight"});
+  expect_eagle3_config_refused(R"({"eagle_config": {"fc_norm": true}})", {"lacks the tensor fc_norm.0.weight"});
 }
 
 TEST(Eagle3Refusals, EveryWrongShapeIsNamed) {
@@ -120,35 +120,38 @@ TEST(Eagle3Refusals, ATargetThatItWasNotMadeFor) {
 
 TEST(Eagle3Refusals, LayerIds) {
   const std::string key = "eagle_aux_hidden_state_layer_ids";
-  expect_config_refused("{\"" + key + "\": [2, 6]}", {key + " [2,6]", "three"});
-  expect_config_refused("{\"" + key + "\": 3}", {key + " 3", "three"});
-  expect_config_refused("{\"" + key + "\": [2, 6, 12]}", {key + " [2,6,12]", "0 to 11"});
-  expect_config_refused("{\"" + key + "\": [-1, 6, 9]}", {key + " [-1,6,9]", "0 to 11"});
-  expect_config_refused("{\"" + key + "\": [2, \"6\", 9]}", {key, "0 to 11"});
-  expect_config_refused("{\"" + key + "\": [2.5, 6, 9]}", {key, "0 to 11"});
-  expect_config_refused("{\"" + key + "\": [6, 2, 9]}", {key + " [6,2,9]", "6, 2 and 9", "12 layers"});
-  expect_config_refused("{\"" + key + "\": [2, 6, 18446744073709551615]}", {key, "0 to 11"});
-  expect_config_refused("{\"eagle_config\": {\"" + key + "\": [0, 4, 11]}}",  // the last layer's output enters none
-                        {"eagle_config." + key, "1, 5 and 12", "12 layers"});
+  expect_eagle3_config_refused("{\"" + key + "\": [2, 6]}", {key + " [2,6]", "three"});
+  expect_eagle3_config_refused("{\"" + key + "\": 3}", {key + " 3", "three"});
+  expect_eagle3_config_refused("{\"" + key + "\": [2, 6, 12]}", {key + " [2,6,12]", "0 to 11"});
+  expect_eagle3_config_refused("{\"" + key + "\": [-1, 6, 9]}", {key + " [-1,6,9]", "0 to 11"});
+  expect_eagle3_config_refused("{\"" + key + "\": [2, \"6\", 9]}", {key, "0 to 11"});
+  expect_eagle3_config_refused("{\"" + key + "\": [2.5, 6, 9]}", {key, "0 to 11"});
+  expect_eagle3_config_refused("{\"" + key + "\": [6, 2, 9]}", {key + " [6,2,9]", "6, 2 and 9", "12 layers"});
+  expect_eagle3_config_refused("{\"" + key + "\": [2, 6, 18446744073709551615]}", {key, "0 to 11"});
+  expect_eagle3_config_refused(
+      "{\"eagle_config\": {\"" + key + "\": [0, 4, 11]}}",  // the last layer's output enters none
+      {"eagle_config." + key, "1, 5 and 12", "12 layers"});
 }
 
 TEST(Eagle3Refusals, Configs) {
-  expect_config_refused(R"({"draft_vocab_size": 21})", {"draft_vocab_size 21", "to 20"});
-  expect_config_refused(R"({"draft_vocab_size": 6})", {"[5, 8]", "[6, 8]"});
-  expect_config_refused(R"({"num_attention_heads": 5})", {"q_proj", "[12, 16]", "5 heads"});
-  expect_config_refused(R"({"num_attention_heads": 12})", {"q_proj", "[12, 16]", "12 heads"});
-  expect_config_refused(R"({"num_key_value_heads": 2})", {"k_proj", "[6, 16]", "[12, 16]"});
-  expect_config_refused(R"({"num_attention_heads": 2, "num_key_value_heads": 3})", {"num_attention_heads 2", "3"});
-  expect_config_refused(R"({"hidden_size": null})", {"config.json", "hidden_size is missing"});
-  expect_config_refused(R"({"hidden_act": "gelu"})", {"hidden_act", "gelu"});
-  expect_config_refused(R"({"attention_bias": true})", {"attention_bias"});
-  expect_config_refused(R"({"quantization_config": {"quant_method": "fp8"}})", {"quantization_config", "fp8"});
-  expect_config_refused(R"({"eagle_config": 3})", {"eagle_config 3", "object"});
-  expect_config_refused(R"({"sliding_window": 0})", {"sliding_window 0"});
-  expect_config_refused(R"({"norm_before_fc": true})", {"norm_before_fc", "is not supported", "fc_norm"});
-  expect_config_refused(R"({"eagle_config": {"norm_before_fc": true}})", {"eagle_config.norm_before_fc"});
-  expect_config_refused(R"({"rope_theta": 1.0, "rope_scaling": {"type": "yarn", "factor": 2.0}})", {"theta 1"});
-  expect_config_refused(R"({"transformer_layer_config": {}})", {"transformer_layer_config.hidden_size is missing"});
+  expect_eagle3_config_refused(R"({"draft_vocab_size": 21})", {"draft_vocab_size 21", "to 20"});
+  expect_eagle3_config_refused(R"({"draft_vocab_size": 6})", {"[5, 8]", "[6, 8]"});
+  expect_eagle3_config_refused(R"({"num_attention_heads": 5})", {"q_proj", "[12, 16]", "5 heads"});
+  expect_eagle3_config_refused(R"({"num_attention_heads": 12})", {"q_proj", "[12, 16]", "12 heads"});
+  expect_eagle3_config_refused(R"({"num_key_value_heads": 2})", {"k_proj", "[6, 16]", "[12, 16]"});
+  expect_eagle3_config_refused(R"({"num_attention_heads": 2, "num_key_value_heads": 3})",
+                               {"num_attention_heads 2", "3"});
+  expect_eagle3_config_refused(R"({"hidden_size": null})", {"config.json", "hidden_size is missing"});
+  expect_eagle3_config_refused(R"({"hidden_act": "gelu"})", {"hidden_act", "gelu"});
+  expect_eagle3_config_refused(R"({"attention_bias": true})", {"attention_bias"});
+  expect_eagle3_config_refused(R"({"quantization_config": {"quant_method": "fp8"}})", {"quantization_config", "fp8"});
+  expect_eagle3_config_refused(R"({"eagle_config": 3})", {"eagle_config 3", "object"});
+  expect_eagle3_config_refused(R"({"sliding_window": 0})", {"sliding_window 0"});
+  expect_eagle3_config_refused(R"({"norm_before_fc": true})", {"norm_before_fc", "is not supported", "fc_norm"});
+  expect_eagle3_config_refused(R"({"eagle_config": {"norm_before_fc": true}})", {"eagle_config.norm_before_fc"});
+  expect_eagle3_config_refused(R"({"rope_theta": 1.0, "rope_scaling": {"type": "yarn", "factor": 2.0}})", {"theta 1"});
+  expect_eagle3_config_refused(R"({"transformer_layer_config": {}})",
+                               {"transformer_layer_config.hidden_size is missing"});
 }
 
 TEST(Eagle3Refusals, NoHeadAtAll) {

@@ -62,7 +62,7 @@ void expect_refused(const LongSpecFiles& files, const std::vector<std::string>& 
   expect_error(ExitCode::kBadInput, folder.path(), expected, [&] { open_longspec(folder.path(), target); });
 }
 
-void expect_config_refused(const std::string& merged, const std::vector<std::string>& expected) {
+void expect_longspec_config_refused(const std::string& merged, const std::vector<std::string>& expected) {
   SCOPED_TRACE(merged);
   LongSpecFiles files;
   files.config.update(json::parse(merged));
@@ -115,11 +115,12 @@ TEST(LongSpecRefusals, ATargetThatItWasNotMadeFor) {
 }
 
 TEST(LongSpecRefusals, Configs) {
-  expect_config_refused(R"({"head_dim": 6})", {"config.json", "head_dim 6", "head_dim is 4"});
-  expect_config_refused(R"({"hidden_size": null})", {"config.json", "hidden_size is missing"});
-  expect_config_refused(R"({"intermediate_size": 12})", {"mlp.gate_proj.weight has the shape [10, 8]", "[12, 8]"});
-  expect_config_refused(R"({"hidden_act": "gelu"})", {"hidden_act", "gelu"});
-  expect_config_refused(R"({"quantization_config": {"quant_method": "fp8"}})", {"quantization_config", "fp8"});
+  expect_longspec_config_refused(R"({"head_dim": 6})", {"config.json", "head_dim 6", "head_dim is 4"});
+  expect_longspec_config_refused(R"({"hidden_size": null})", {"config.json", "hidden_size is missing"});
+  expect_longspec_config_refused(R"({"intermediate_size": 12})",
+                                 {"mlp.gate_proj.weight has the shape [10, 8]", "[12, 8]"});
+  expect_longspec_config_refused(R"({"hidden_act": "gelu"})", {"hidden_act", "gelu"});
+  expect_longspec_config_refused(R"({"quantization_config": {"quant_method": "fp8"}})", {"quantization_config", "fp8"});
   const TemporaryFolder empty;
   EXPECT_THROW(open_longspec(empty.path(), longspec_target()), Error);
 }

@@ -16,7 +16,7 @@ namespace {
 
 using testing::LoadedModel;
 
-constexpr int64_t kTokens = 96;
+constexpr int64_t kAnswerTokens = 96;
 
 class NgramText : public ::testing::TestWithParam<DeviceChoice> {
  protected:
@@ -32,7 +32,7 @@ class NgramText : public ::testing::TestWithParam<DeviceChoice> {
     std::vector<int32_t> tokens = {*session->prefill(prompt_, nullptr, nullptr)};
     Tree tree;
     Acceptance acceptance;
-    for (; tokens.size() < kTokens; ++*passes) {
+    for (; tokens.size() < kAnswerTokens; ++*passes) {
       draft->propose(tokens.back(), session->rows(), {}, &tree);
       accept(tree, session->verify(tree), &acceptance);
       session->commit(acceptance);
@@ -41,7 +41,7 @@ class NgramText : public ::testing::TestWithParam<DeviceChoice> {
         tokens.push_back(tree.tokens[static_cast<size_t>(acceptance.nodes[i])]);
       tokens.push_back(acceptance.next);
     }
-    tokens.resize(kTokens);
+    tokens.resize(kAnswerTokens);
     return tokens;
   }
 
@@ -54,15 +54,15 @@ TEST_P(NgramText, IsThatOfPlainDecoding) {
   options.type = narrow.type = SpecType::kNgram;
   narrow.most_tokens = 1;
   for (const float temperature : {0.0f, 0.3f}) {
-    SessionOptions run = model_.options(static_cast<int64_t>(prompt_.size()), kTokens);
+    SessionOptions run = model_.options(static_cast<int64_t>(prompt_.size()), kAnswerTokens);
     run.sampling = {.temperature = temperature, .seed = 5};
-    const std::vector<int32_t> plain = testing::decode_plainly(*model_.session(run), prompt_, kTokens);
+    const std::vector<int32_t> plain = testing::decode_plainly(*model_.session(run), prompt_, kAnswerTokens);
     for (const KvMode kv : {KvMode::kDevice, KvMode::kHost}) {
       run.kv = kv;
       int64_t passes = 0;
       EXPECT_EQ(speculate(options, run, &passes), plain) << "temperature " << temperature;
       if (temperature == 0) {
-        EXPECT_LT(passes, kTokens * 3 / 4);  // a small random model says the same again and again
+        EXPECT_LT(passes, kAnswerTokens * 3 / 4);  // a small random model says the same again and again
       }
       passes = 0;
       EXPECT_EQ(speculate(narrow, run, &passes), plain);

@@ -21,7 +21,7 @@ NgramIndex index_of(const std::string& text) {
   return index;
 }
 
-std::string path_to(const Tree& tree, int32_t node) {
+std::string letters_to(const Tree& tree, int32_t node) {
   std::string path;
   for (; node > 0; node = tree.parents[static_cast<size_t>(node)])
     path += static_cast<char>(tree.tokens[static_cast<size_t>(node)]);
@@ -31,7 +31,7 @@ std::string path_to(const Tree& tree, int32_t node) {
 // The tree's paths, in the order in which its nodes were added: "x", "xy", …
 std::vector<std::string> paths(const Tree& tree) {
   std::vector<std::string> out;
-  for (int32_t node = 1; node < tree.size(); ++node) out.push_back(path_to(tree, node));
+  for (int32_t node = 1; node < tree.size(); ++node) out.push_back(letters_to(tree, node));
   return out;
 }
 
@@ -81,7 +81,7 @@ TEST(Ngram, LikelihoodsByCountsAndLengths) {
     index_of(text).propose({.nodes = 16, .depth = 1, .likelihood = 0.01}, &tree);
     std::map<std::string, double> found;
     for (int32_t node = 1; node < tree.size(); ++node)
-      found[path_to(tree, node)] = std::exp(tree.scores[static_cast<size_t>(node)]);
+      found[letters_to(tree, node)] = std::exp(tree.scores[static_cast<size_t>(node)]);
     return found;
   };
   auto found = likelihoods("am bm cm an m");  // 'm' was before ' ' three times: 3 / 7

@@ -11,14 +11,14 @@
 namespace headrace {
 namespace {
 
-struct Machine {
+struct TreeMachine {
   const char* name;
   std::function<double(int64_t nodes)> verify_ms;
   std::function<double(int64_t levels)> draft_ms;
   TreeLimits start;
 };
 
-const Machine kMachines[] = {
+const TreeMachine kTreeMachines[] = {
     {"resident",
      [](int64_t n) { return (n <= 64 ? 8.0 : 12.0) + 0.05 * static_cast<double>(n); },
      [](int64_t l) { return 0.5 + 0.35 * static_cast<double>(l); },
@@ -99,7 +99,7 @@ constexpr int kSteps = 200;
 
 double rate_of(int64_t tokens, double ms) { return static_cast<double>(tokens) / ms; }
 
-double fixed_rate(const Machine& machine, double likely, const TreeLimits& limits) {
+double fixed_rate(const TreeMachine& machine, double likely, const TreeLimits& limits) {
   Text text(likely, 1);
   Tree tree;
   Acceptance acceptance;
@@ -109,7 +109,7 @@ double fixed_rate(const Machine& machine, double likely, const TreeLimits& limit
 }
 
 // With noise in the times, and first steps of a kind that take ten times as long.
-double tuned_rate(const Machine& machine, double likely, unsigned seed) {
+double tuned_rate(const TreeMachine& machine, double likely, unsigned seed) {
   Text text(likely, seed);
   std::mt19937 random(seed + 100);
   std::lognormal_distribution<double> noise(0.0, 0.05);
@@ -137,7 +137,7 @@ double tuned_rate(const Machine& machine, double likely, unsigned seed) {
 }
 
 TEST(TreeTuner, ComesCloseToTheBestFixedSize) {
-  for (const Machine& machine : kMachines) {
+  for (const TreeMachine& machine : kTreeMachines) {
     for (const double likely : {0.2, 0.45, 0.7}) {
       double best = 0;
       TreeLimits best_limits;
