@@ -12,7 +12,7 @@ constexpr uint64_t kDefaultSlotBytes = 16 * kMiB;  // large enough to reach the 
 // Remainders are a quarter of the rows' bytes, and a GPU has too few blocks of attention over 16 MiB of rows: a refresh
 // at 61,440 tokens takes 61 ms with slots of 16 MiB, 47 with 32 and 46 with 64 (bench/results/remainders.txt).
 constexpr uint64_t kRemainderSlotBytes = 32 * kMiB;
-constexpr int kDefaultDiskSlots = 8;               // some being read, some waiting, some being copied to the device
+constexpr int kDefaultDiskSlots = 8;  // some being read, some waiting, some being copied to the device
 
 uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
 

@@ -21,7 +21,7 @@ int64_t product_group(ProductPath path, int64_t rows_left) {
 }
 
 uint64_t product_workspace_bytes(Stream& stream) {
-  return cuda_stream(stream).attachment() ? 0 : kProductWorkspaceBytes + kProductSumsBytes;
+  return cuda_stream(stream).attachment() ? 0 : kProductWorkspaceBytes + kProductSumsBytes + kProductArrivedBytes;
 }
 
 // Buffers of the check in kernels/product/cuda_plan.cc: a group of x and of out, two rows of out, a counter.

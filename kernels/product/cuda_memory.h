@@ -6,8 +6,9 @@
 
 namespace headrace::kernels::cuda {
 
-// Per stream: cuBLASLt's workspace, and fp32 sums that a kernel of ours finishes.
+// Per stream: cuBLASLt's workspace, fp32 sums that a kernel of ours finishes, and counters of blocks.
 constexpr uint64_t kProductWorkspaceBytes = 32 * kMiB, kProductSumsBytes = 32 * kMiB;
+constexpr uint64_t kProductArrivedBytes = kPageBytes;
 
 // The group size for the next of `rows_left` rows (docs/design.md, section 6, rule 1).
 int64_t product_group(ProductPath path, int64_t rows_left);

@@ -208,7 +208,8 @@ ProductPlans& ProductPlans::of(CudaStream& stream) {
 ProductPlans::ProductPlans(CudaStream& stream)
     : stream_(stream),
       workspace_(stream.device().allocate(kProductWorkspaceBytes, "the products' workspace")),
-      sums_(stream.device().allocate(kProductSumsBytes, "the products' sums")) {
+      sums_(stream.device().allocate(kProductSumsBytes, "the products' sums")),
+      arrived_(stream.device().allocate(kProductArrivedBytes, "the products' counters")) {
   stream.native();  // makes its device current
   check_lt(cublas_lt().create(&handle_), "cublasLtCreate", {});
 }

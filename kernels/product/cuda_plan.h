@@ -36,8 +36,9 @@ class ProductPlans {
 
   // `params.rows` is the group's size. False: no cuBLASLt algorithm passes; nothing was enqueued.
   bool run(const ProductParams& params);
-  std::vector<std::string> plain() const;  // the kinds without such an algorithm
-  DeviceBuffer& sums() { return sums_; }   // kProductSumsBytes, free between products
+  std::vector<std::string> plain() const;       // the kinds without such an algorithm
+  DeviceBuffer& sums() { return sums_; }        // kProductSumsBytes, free between products
+  DeviceBuffer& arrived() { return arrived_; }  // kProductArrivedBytes, zeros between products
 
  private:
   const ProductPlan& plan_for(const ProductParams& params, const ProductShape& shape);
@@ -46,7 +47,7 @@ class ProductPlans {
 
   CudaStream& stream_;
   cublasLtHandle_t handle_ = nullptr;
-  DeviceBuffer workspace_, sums_;
+  DeviceBuffer workspace_, sums_, arrived_;
   std::vector<std::unique_ptr<ProductPlan>> plans_;
   std::vector<ProductShape> plain_;
 };

@@ -54,35 +54,56 @@ bool has_minima(const PackedProduct& p) {
   return std::any_of(p.parts, p.parts + p.part_count, has);
 }
 
+int64_t sums_row_bytes(const PackedProduct& p) { return ceil_div(p.k, kRecordCols) * (kRecordCols / 32) * 4; }
+
 const void* rows_from(const void* data, int64_t bytes) {
   return data == nullptr ? nullptr : static_cast<const std::byte*>(data) + bytes;
 }
 
+// How many rows the stream's memory of sums has room for: sums of x, and those of the runs where they have blocks of
+// their own. Many more than a decode step has, or nearly as many.
+int rows_that_fit(const PackedProduct& p) {
+  int64_t row_bytes = sums_row_bytes(p), blocks = 0;
+  if (p.runs > 1) {
+    for (int i = 0; i < p.part_count; ++i) blocks += ceil_div(p.parts[i].rows, kTileOutputs);
+    row_bytes += p.runs * blocks * kTileOutputs * static_cast<int64_t>(sizeof(float));
+  }
+  const auto fit = static_cast<int>(std::min<int64_t>(kProductSumsBytes / row_bytes, 32768));
+  return fit / kMostTileRows * kMostTileRows;
+}
+
+void launch_rows(PackedProduct p, CudaStream& stream) {
+  ProductPlans& plans = ProductPlans::of(stream);
+  auto* const sums = plans.sums().as<std::byte>();
+  if (!has_whole_x(p) && has_minima(p)) {
+    p.x_sums = reinterpret_cast<uint32_t*>(sums);
+    sum_columns(p, reinterpret_cast<uint32_t*>(sums), stream);
+  }
+  if (p.rows > kMostFewRows) {
+    p.run_sums = reinterpret_cast<float*>(sums + p.rows * sums_row_bytes(p));
+    p.arrived = plans.arrived().as<uint32_t>();
+    packed_product_of_many(p, stream);
+  } else if (p.runs > 1) {
+    packed_product_in_four(p, stream);
+  } else {
+    packed_product_in_one(p, stream);
+  }
+}
+
 // n and k alone decide how k is divided, so that a sum is the same wherever it goes.
 void launch_product(PackedProduct p, CudaStream& stream) {
-  if (!has_whole_x(p) && has_minima(p)) {
-    // There is room for the sums of many more rows than a decode step has.
-    const int64_t sums_row = ceil_div(p.k, kRecordCols) * (kRecordCols / 32) * 4;
-    const int64_t row_bytes = int64_t{p.n} * (p.out_f32 ? 4 : 2);
-    const auto fit = static_cast<int>(std::min<int64_t>(kProductSumsBytes / sums_row, 32768));
-    if (p.rows > fit) {
-      PackedProduct rest = p;
-      p.rows = fit;
-      rest.rows -= fit;
-      rest.x = rows_from(p.x, int64_t{fit} * p.k * 2);
-      rest.residual = rows_from(p.residual, fit * row_bytes);
-      rest.out = static_cast<std::byte*>(p.out) + fit * row_bytes;
-      launch_product(p, stream);
-      return launch_product(rest, stream);
-    }
-    auto* const sums = ProductPlans::of(stream).sums().as<uint32_t>();
-    sum_columns(p, sums, stream);
-    p.x_sums = sums;
-  }
-  if (p.n > kMostColsInFour) {
-    packed_product_in_one(p, stream);
-  } else {
-    packed_product_in_four(p, stream);
+  p.runs = p.n > kMostColsInFour ? 1 : 4;
+  const int fit = p.rows > kMostFewRows ? rows_that_fit(p) : p.rows;
+  CHECK(fit > 0, "a product of ", p.n, " x ", p.k, " has sums for which there is no room");
+  const int64_t row_bytes = int64_t{p.n} * (p.out_f32 ? 4 : 2);
+  while (p.rows > 0) {
+    PackedProduct part = p;
+    part.rows = std::min(p.rows, fit);
+    launch_rows(part, stream);
+    p.rows -= part.rows;
+    p.x = rows_from(p.x, int64_t{fit} * p.k * 2);
+    p.residual = rows_from(p.residual, fit * row_bytes);
+    p.out = static_cast<std::byte*>(p.out) + fit * row_bytes;
   }
 }
 
@@ -102,6 +123,16 @@ bool halve(PackedProduct* p) {
 }
 
 }  // namespace
+
+int64_t place_parts(PackedProduct& p, int block_rows) {
+  if (p.gated) return ceil_div(p.parts[0].rows, block_rows / 2);
+  int64_t blocks = 0;
+  for (int i = 0; i < p.part_count; ++i) {
+    p.parts[i].first_block = static_cast<int>(blocks);
+    blocks += ceil_div(p.parts[i].rows, block_rows);
+  }
+  return blocks;
+}
 
 bool packed_normalises(const ProductParams& params) {
   if (!takes(params) || !aligned(params.norm.weight)) return false;

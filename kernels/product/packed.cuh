@@ -15,23 +15,24 @@
 #include "kernels/product/packed.h"
 #include "kernels/product/packed_fragments.cuh"
 #include "kernels/product/packed_outputs.cuh"
+#include "kernels/product/packed_steps.cuh"
 #include "kernels/product/packed_x.cuh"
 
 namespace headrace::kernels::cuda {
 
 // kStages 0: all of x is in shared memory from the start, so that warps need not wait for each other at every step.
 // Only such shapes normalise x on the way.
-template <int kRowTiles_, int kWeightTiles_, int kWarps_, int kParts_, int kStages_, int kDepth_, int kMinBlocks_>
+template <int kRowTiles_, int kWeightTiles_, int kWarps_, int kParts_, int kStages_, int kMinBlocks_>
 struct PackedShape {
   static constexpr bool kWhole = kStages_ == 0;
   static constexpr int kRowTiles = kRowTiles_, kWeightTiles = kWeightTiles_;
   static constexpr int kWarps = kWarps_;  // a part of k
-  static constexpr int kParts = kParts_, kStages = kStages_, kDepth = kDepth_, kMinBlocks = kMinBlocks_;
+  static constexpr int kParts = kParts_, kStages = kStages_, kMinBlocks = kMinBlocks_;
   static constexpr int kThreads = 32 * kWarps * kParts;
   static constexpr bool kRotates = kWhole && kParts > 1, kGates = kWhole && kParts == 1;
   static constexpr int kStageBytes = kRowTiles * 8 * kStepCols * 2;
   // Of a warp's tile: scales, groups of a record x row pairs; what the lanes have read for the minima.
-  static constexpr int kScaleBytes = 8 * 8 * 16 + 32 * 16;
+  static constexpr int kScaleBytes = 8 * 8 * 16 + 32 * 16, kRawApart = kScaleBytes;
   static constexpr int kSumsBytes = kWhole ? 0 : kRowTiles * 8 * 32;  // of a record: sums of x
   static_assert(kStages <= kStepsARecord);
   static constexpr int kXBytes = kParts * (kStages * kStageBytes + kSumsBytes);
@@ -49,50 +50,14 @@ HEADRACE_BOTH inline int x_bytes(const PackedProduct& p) {
 
 // ---- The kernel -----------------------------------------------------------------------------------------------------
 
-// sums += low and high times the product.
-__device__ inline void add_scaled(float (&sums)[4], float low, float high, const float (&product)[4]) {
-  sums[0] = fmaf(low, product[0], sums[0]);
-  sums[1] = fmaf(low, product[1], sums[1]);
-  sums[2] = fmaf(high, product[2], sums[2]);
-  sums[3] = fmaf(high, product[3], sums[3]);
-}
-
-// A record's minima times the sums of x, which the lane reads from x on.
-template <typename Shape, ScaleKind kScales>
-__device__ inline void add_minima(const float4* raw, const uint32_t* x, int rows, Sums<Shape>& sums) {
-  Minima minima[Shape::kWeightTiles];
-#pragma unroll
-  for (int m = 0; m < Shape::kWeightTiles; ++m) {
-    const float4 words = raw[m * (Shape::kScaleBytes / 16)];
-    minima[m] = minima_of<kScales>(reinterpret_cast<const RawScales&>(words));
-  }
-#pragma unroll
-  for (int i = 0; i < Shape::kRowTiles; ++i) {
-    uint2 b;
-    if constexpr (Shape::kWhole) {
-      b = make_uint2(x[0], x[rows]);
-    } else {
-      b = *reinterpret_cast<const uint2*>(x + i * 64);
-    }
-#pragma unroll
-    for (int m = 0; m < Shape::kWeightTiles; ++m) {
-      float product[4] = {};
-      multiply(product, minima[m].a[0], b.x, b.y, __nv_bfloat16{});
-      if (kScales == ScaleKind::kHalfMin) multiply(product, minima[m].a[1], b.x, b.y, __nv_bfloat16{});
-      add_scaled(sums[i][m], minima[m].low, minima[m].high, product);
-    }
-  }
-}
-
 // The sums of one run of k. first_tile: of the warp.
 template <typename Shape, int kBits, ScaleKind kScales>
 __device__ inline void sum_part(const PackedProduct& p, const PackedPart& part, int first_tile, unsigned char* shared,
                                 Sums<Shape>& sums) {
   constexpr int kTiles = Shape::kWeightTiles, kStages = Shape::kStages;
-  constexpr int kDepth = kBits == 16 ? 1 : kBits == 8 ? (Shape::kDepth + 1) / 2 : Shape::kDepth;
-  constexpr int kUnrolled = kDepth > kStepsARecord ? kDepth : kStepsARecord;  // steps
+  constexpr int kDepth = kBits == 16 ? 1 : kBits == 8 ? 2 : 4;  // steps of weights ahead
   constexpr bool kMinima = has_minima(kScales);
-  static_assert(kUnrolled % kDepth == 0 && kUnrolled % kStepsARecord == 0);
+  static_assert(kStepsARecord % kDepth == 0);
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const int run = warp / Shape::kWarps;
   const PackedKind kind = packed_kind(part.type);
@@ -186,11 +151,10 @@ __device__ inline void sum_part(const PackedProduct& p, const PackedPart& part, 
     x_whole = x_shared + (record_begin * kStepsARecord * 2 * p.rows + min(lane / 4, p.rows - 1)) * 64;
   }
 #pragma unroll 1
-  for (int first = record_begin * kStepsARecord; first < step_end; first += kUnrolled) {
-#pragma unroll(Shape::kDepth == 1 ? 1 : kUnrolled)
-    for (int j = 0; j < kUnrolled; ++j) {
+  for (int first = record_begin * kStepsARecord; first < step_end; first += kStepsARecord) {
+#pragma unroll
+    for (int j = 0; j < kStepsARecord; ++j) {
       const int step = first + j;
-      if (kUnrolled > kStepsARecord && j % kStepsARecord == 0 && step >= step_end) break;
       // Where the lane reads x, and how far apart the two halves are.
       const unsigned char* x_lane;
       int x_half;
@@ -205,14 +169,14 @@ __device__ inline void sum_part(const PackedProduct& p, const PackedPart& part, 
         if (step + kStages - 1 < step_end)
           x.copy(p, step + kStages - 1, (stage == 0 ? kStages - 1 : stage - 1) * Shape::kStageBytes);
         // They are read at the end of the record. Those before have been read.
-        if (kMinima && (j + kStages - 1) % kStepsARecord == kStepsARecord - 1 && step + kStages - 1 < step_end)
+        if (kMinima && (j + kStages) % kStepsARecord == 0 && step + kStages - 1 < step_end)
           x.copy_sums(p, (step + kStages - 1) / kStepsARecord, thread, x_sums);
         commit_copies();
         x_lane = x_shared + stage * Shape::kStageBytes + lane / 4 * 64 + lane % 4 * kLaneBytes;
         x_half = 512 + ((lane ^ 4) - lane) * 16;
         stage = stage + 1 == kStages ? 0 : stage + 1;
       }
-      if (kBits != 16 && j % kStepsARecord == 0) {
+      if (kBits != 16 && j == 0) {
         __syncwarp();
 #pragma unroll
         for (int m = 0; m < kTiles; ++m) {
@@ -224,7 +188,6 @@ __device__ inline void sum_part(const PackedProduct& p, const PackedPart& part, 
         __syncwarp();
         if (step + kStepsARecord < step_end) fetch_scales();
       }
-      const int in_record = j % kStepsARecord;
       float4 scale[kTiles] = {};
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
@@ -232,48 +195,20 @@ __device__ inline void sum_part(const PackedProduct& p, const PackedPart& part, 
 #pragma unroll
         for (int m = 0; m < kTiles; ++m) {
           if (kBits == 6 || (kBits != 16 && half == 0)) {
-            scale[m] = scales[m * kTileScales + scale_slot(2 * in_record + (kBits == 6 ? half : 0), lane / 4)];
+            scale[m] = scales[m * kTileScales + scale_slot(2 * j + (kBits == 6 ? half : 0), lane / 4)];
           }
           fragments_of<kBits>(raw[m][j % kDepth], half, zero, a[m]);
           if (half == 1 && step + kDepth < load_end) load_tile(m, j + kDepth, raw[m][j % kDepth]);
         }
-#pragma unroll
-        for (int i = 0; i < Shape::kRowTiles; ++i) {
-          const unsigned char* const from = x_lane + i * 1024 + half * x_half;
-          uint4 b;
-          if constexpr (kBits == 6) {
-            const uint2 b0 = *reinterpret_cast<const uint2*>(from), b1 = *reinterpret_cast<const uint2*>(from + 32);
-            b = make_uint4(b0.x, b0.y, b1.x, b1.y);
-          } else {
-            b = *reinterpret_cast<const uint4*>(from);
-          }
-#pragma unroll
-          for (int m = 0; m < kTiles; ++m) {
-            if constexpr (kBits == 16) {
-              multiply(sums[i][m], a[m][0], b.x, b.y, __nv_bfloat16{});
-              multiply(sums[i][m], a[m][1], b.z, b.w, __nv_bfloat16{});
-            } else if constexpr (kBits == 6) {
-              float first_product[4] = {}, second_product[4] = {};
-              multiply(first_product, a[m][0], b.x, b.y, __nv_bfloat16{});
-              multiply(second_product, a[m][1], b.z, b.w, __nv_bfloat16{});
-              add_scaled(sums[i][m], scale[m].x, scale[m].y, first_product);
-              add_scaled(sums[i][m], scale[m].z, scale[m].w, second_product);
-            } else {
-              float group[4] = {};
-              multiply(group, a[m][0], b.x, b.y, __nv_bfloat16{});
-              multiply(group, a[m][1], b.z, b.w, __nv_bfloat16{});
-              add_scaled(sums[i][m], half == 0 ? scale[m].x : scale[m].z, half == 0 ? scale[m].y : scale[m].w, group);
-            }
-          }
-        }
+        add_half<Shape, kBits>(a, scale, half, x_lane + half * x_half, sums);
       }
-      if (kMinima && j % kStepsARecord == kStepsARecord - 1) {
+      if (kMinima && j == kStepsARecord - 1) {
         add_minima<Shape, kScales>(scales + 64 + lane, lane_sums, p.rows, sums);
         if constexpr (Shape::kWhole) lane_sums += 8 * p.rows;
       }
     }
 #pragma unroll
-    for (int m = 0; m < kSources; ++m) sources[m].advance(kUnrolled);
+    for (int m = 0; m < kSources; ++m) sources[m].advance(kStepsARecord);
   }
   if constexpr (!Shape::kWhole) wait_copies<0>();
 }
@@ -287,35 +222,9 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kMinBlocks)
   const auto [index, first_tile] = tiles_of_warp<Shape>(p);
   const PackedPart& part = p.parts[index];
   Sums<Shape> sums = {};
-  switch (part.type) {
-    case WeightType::kQ4_0:
-      sum_part<Shape, 4, ScaleKind::kHalf>(p, part, first_tile, shared, sums);
-      break;
-    case WeightType::kQ4_1:
-      sum_part<Shape, 4, ScaleKind::kHalfMin>(p, part, first_tile, shared, sums);
-      break;
-    case WeightType::kQ4K:
-      sum_part<Shape, 4, ScaleKind::kSixBits>(p, part, first_tile, shared, sums);
-      break;
-    case WeightType::kQ5_0:
-      sum_part<Shape, 5, ScaleKind::kHalf>(p, part, first_tile, shared, sums);
-      break;
-    case WeightType::kQ5_1:
-      sum_part<Shape, 5, ScaleKind::kHalfMin>(p, part, first_tile, shared, sums);
-      break;
-    case WeightType::kQ5K:
-      sum_part<Shape, 5, ScaleKind::kSixBits>(p, part, first_tile, shared, sums);
-      break;
-    case WeightType::kQ6K:
-      sum_part<Shape, 6, ScaleKind::kSigned>(p, part, first_tile, shared, sums);
-      break;
-    case WeightType::kQ8_0:
-      sum_part<Shape, 8, ScaleKind::kHalf>(p, part, first_tile, shared, sums);
-      break;
-    default:
-      sum_part<Shape, 16, ScaleKind::kNone>(p, part, first_tile, shared, sums);
-      break;
-  }
+  with_kind(part.type, [&](auto kind) {
+    sum_part<Shape, decltype(kind)::kBits, decltype(kind)::kScales>(p, part, first_tile, shared, sums);
+  });
   bool mine = add_parts<Shape>(shared, sums);
   const WarpTiles tiles = tiles_of_warp<Shape>(p);
   const PackedPart& of = p.parts[tiles.part];
@@ -325,7 +234,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kMinBlocks)
   if constexpr (Shape::kGates) {
     if (p.gated) mine = apply_gate<Shape>(shared, mine, sums);
   }
-  if (mine) store_sums<Shape>(p, of, tiles.first, sums);
+  if (mine) store_sums<Shape>(p, of, tiles.first, static_cast<int>(blockIdx.x), sums);
 }
 
 // ---- Launches, by the number of rows --------------------------------------------------------------------------------
@@ -333,11 +242,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kMinBlocks)
 template <typename Shape>
 void launch_packed(PackedProduct p, CudaStream& stream) {
   constexpr int kBlockRows = Shape::kWarps * Shape::kWeightTiles * kTileRows;
-  int64_t blocks = p.gated ? ceil_div(p.parts[0].rows, kBlockRows / 2) : 0;
-  for (int i = 0; i < p.part_count && !p.gated; ++i) {
-    p.parts[i].first_block = static_cast<int>(blocks);
-    blocks += ceil_div(p.parts[i].rows, kBlockRows);
-  }
+  const int64_t blocks = place_parts(p, kBlockRows);
   void (*const kernel)(PackedProduct) = packed_product_kernel<Shape>;
   // Without this the driver leaves shared memory for fewer blocks than the registers allow.
   cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);

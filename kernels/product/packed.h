@@ -1,11 +1,11 @@
-// The decode path's product with quantised weights (kernels/weights/cuda_layout.h): one kernel for any number of rows,
-// one launch for all parts of a weight. The tensor cores add x times q - zero, whole numbers, over the columns of one
-// scale; these sums are multiplied by their scales and added in f32, so weights are never rounded. Minima are
-// multiplied by sums of x over their columns, which are rounded to 16 bits: a block that holds all of x makes them, for
-// more rows a kernel before it does. The order of an output's sum is fixed by n and k alone: k is divided into one run
-// or four, columns are added in order, and the runs' sums are added in order in f32. So a row's bits do not depend on
-// the other rows, and rows need no padding. Plain bf16 parts are read as they are. Takes no memory but the stream's
-// sums. Internal to kernels/cuda.
+// The decode path's product with quantised weights (kernels/weights/cuda_layout.h): two kernels, for up to 16 rows
+// and for more, which give a row the same bits; one launch for all parts of a weight. The tensor cores add x times q -
+// zero, whole numbers, over the columns of one scale; these sums are multiplied by their scales and added in f32, so
+// weights are never rounded. Minima are multiplied by sums of x over their columns, which are rounded to 16 bits: a
+// block that holds all of x makes them, for more rows a kernel before it does. The order of an output's sum is fixed by
+// n and k alone: k is divided into one run or four, columns are added in order, and the runs' sums are added in order
+// in f32. So a row's bits do not depend on the other rows, and rows need no padding. Plain bf16 parts are read as they
+// are. Takes no memory but the stream's sums and counters. Internal to kernels/cuda.
 #pragma once
 
 #include "kernels/product/op.h"
@@ -55,6 +55,10 @@ struct PackedProduct {
   float eps;
   const uint32_t* x_sums;  // [rows, groups of 32 columns in whole records]: of sum_columns()
   bool gated;              // the parts are gate and up, and the output is silu(gate) * up
+  // Of kernels/product/packed_many.cuh, where each run of k has blocks of its own.
+  int runs, row_tiles;
+  float* run_sums;    // [blocks, runs, a block's sums]
+  uint32_t* arrived;  // a block: how many runs have written their sums; 0 before and after
 };
 
 // Whether a block holds all of x from the start: then its warps do not wait for each other at every step. Rounded up to
@@ -67,9 +71,18 @@ HEADRACE_BOTH inline int whole_sums_bytes(const PackedProduct& p) {  // of each 
 }
 inline bool has_whole_x(const PackedProduct& p) { return p.rows <= 8 && whole_x_bytes(p) <= 64 * 1024; }
 
+constexpr int kMostFewRows = 16;  // up to here a block has all runs of k
+
+// Sets first_block of the parts, with so many of their rows a block; the number of blocks.
+int64_t place_parts(PackedProduct& product, int block_rows);
+
 // The sums of each 32 columns of bf16 x, for PackedProduct::x_sums.
 void sum_columns(const PackedProduct& product, uint32_t* sums, CudaStream& stream);
 void packed_product_in_one(const PackedProduct& product, CudaStream& stream);   // k in one run
 void packed_product_in_four(const PackedProduct& product, CudaStream& stream);  // in four
+void packed_product_of_many(const PackedProduct& product, CudaStream& stream);  // in product.runs; more than few rows
+
+// Of packed_product_of_many(), in four runs.
+constexpr int kMostTileRows = 64, kTileOutputs = 128;  // of a block
 
 }  // namespace headrace::kernels::cuda

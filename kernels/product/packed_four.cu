@@ -2,14 +2,11 @@
 
 namespace headrace::kernels::cuda {
 
-// Tiles of rows, tiles of weights a warp, warps a run, runs of k, stages of x or 0, steps of weights ahead, blocks at
-// once.
+// Tiles of rows, tiles of weights a warp, warps a run, runs of k, stages of x or 0, blocks at once.
 void packed_product_in_four(const PackedProduct& p, CudaStream& stream) {
-  if (has_whole_x(p)) return launch_packed<PackedShape<1, 1, 2, 4, 0, 4, 2>>(p, stream);
-  if (p.rows <= 8) return launch_packed<PackedShape<1, 1, 2, 4, 4, 4, 2>>(p, stream);
-  if (p.rows <= 32) return launch_packed<PackedShape<2, 1, 2, 4, 4, 4, 2>>(p, stream);
-  if (p.rows <= 64) return launch_packed<PackedShape<4, 1, 2, 4, 3, 1, 2>>(p, stream);
-  launch_packed<PackedShape<8, 2, 2, 4, 2, 1, 1>>(p, stream);
+  if (has_whole_x(p)) return launch_packed<PackedShape<1, 1, 2, 4, 0, 2>>(p, stream);
+  if (p.rows <= 8) return launch_packed<PackedShape<1, 1, 2, 4, 4, 2>>(p, stream);
+  launch_packed<PackedShape<2, 1, 2, 4, 4, 2>>(p, stream);
 }
 
 }  // namespace headrace::kernels::cuda

@@ -11,6 +11,36 @@
 
 namespace headrace::kernels::cuda {
 
+template <int kBits_, ScaleKind kScales_>
+struct Kind {
+  static constexpr int kBits = kBits_;
+  static constexpr ScaleKind kScales = kScales_;
+};
+// body(Kind) of the type.
+template <typename Body>
+__device__ inline void with_kind(WeightType type, const Body& body) {
+  switch (type) {
+    case WeightType::kQ4_0:
+      return body(Kind<4, ScaleKind::kHalf>{});
+    case WeightType::kQ4_1:
+      return body(Kind<4, ScaleKind::kHalfMin>{});
+    case WeightType::kQ4K:
+      return body(Kind<4, ScaleKind::kSixBits>{});
+    case WeightType::kQ5_0:
+      return body(Kind<5, ScaleKind::kHalf>{});
+    case WeightType::kQ5_1:
+      return body(Kind<5, ScaleKind::kHalfMin>{});
+    case WeightType::kQ5K:
+      return body(Kind<5, ScaleKind::kSixBits>{});
+    case WeightType::kQ6K:
+      return body(Kind<6, ScaleKind::kSigned>{});
+    case WeightType::kQ8_0:
+      return body(Kind<8, ScaleKind::kHalf>{});
+    default:
+      return body(Kind<16, ScaleKind::kNone>{});
+  }
+}
+
 // ---- Loads ----------------------------------------------------------------------------------------------------------
 
 // Weights are read once a step of the model: they must not push x and sums out of the caches. Where several blocks of

@@ -4,11 +4,9 @@
 #include "kernels/cuda/chunk.cuh"
 #include "kernels/elementwise/silu.cuh"
 #include "kernels/product/packed.h"
+#include "kernels/product/packed_steps.cuh"
 
 namespace headrace::kernels::cuda {
-
-template <typename Shape>
-using Sums = float[Shape::kRowTiles][Shape::kWeightTiles][4];
 
 // Adds the runs' sums in order; the first run's warps have them then. False for the others.
 template <typename Shape>
@@ -39,36 +37,58 @@ __device__ inline bool add_parts(unsigned char* shared, Sums<Shape>& sums) {
   return true;
 }
 
-template <typename Shape>
-__device__ inline void store_sums(const PackedProduct& p, const PackedPart& part, int first_tile,
-                                  const Sums<Shape>& sums) {
-  const int lane = static_cast<int>(threadIdx.x % 32), g = lane / 4, t = lane % 4;
+// A lane's sums to the output: of rows 8 i + 2 t + e of the block and columns 16 m + 8 hi + g of the warp.
+template <typename Shape, typename Out>
+__device__ inline void store_as(const PackedProduct& p, int row, int col, int cols_left, Sums<Shape>& sums) {
+  const int64_t element = int64_t{row} * p.out_cols + col;
+  Out* const out = static_cast<Out*>(p.out) + element;
+  const Out* const residual = static_cast<const Out*>(p.residual) + element;
+  const auto* const bias = static_cast<const __nv_bfloat16*>(p.bias) + col;
+  const auto each = [&](const auto& body) {
 #pragma unroll
-  for (int i = 0; i < Shape::kRowTiles; ++i) {
+    for (int i = 0; i < Shape::kRowTiles; ++i) {
 #pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const int row = static_cast<int>(blockIdx.x) * Shape::kRowTiles * 8 + i * 8 + 2 * t + e;
-      if (row >= p.rows) continue;
+      for (int e = 0; e < 2; ++e) {
+        if (row + i * 8 + e >= p.rows) continue;
+        const int64_t line = int64_t{i * 8 + e} * p.out_cols;
 #pragma unroll
-      for (int m = 0; m < Shape::kWeightTiles; ++m) {
+        for (int m = 0; m < Shape::kWeightTiles; ++m) {
 #pragma unroll
-        for (int hi = 0; hi < 2; ++hi) {
-          const int in_part = (first_tile + m) * kTileRows + g + 8 * hi;
-          if (in_part >= part.rows) continue;
-          const int col = part.first_col + in_part;
-          const int64_t element = static_cast<int64_t>(row) * p.out_cols + col;
-          float sum = sums[i][m][2 * hi + e];
-          if (p.bias != nullptr) sum += __bfloat162float(static_cast<const __nv_bfloat16*>(p.bias)[col]);
-          if (p.out_f32) {
-            if (p.residual != nullptr) sum += static_cast<const float*>(p.residual)[element];
-            static_cast<float*>(p.out)[element] = sum;
-          } else {
-            if (p.residual != nullptr) sum += __bfloat162float(static_cast<const __nv_bfloat16*>(p.residual)[element]);
-            static_cast<__nv_bfloat16*>(p.out)[element] = __float2bfloat16_rn(sum);
+          for (int hi = 0; hi < 2; ++hi) {
+            const int to = m * kTileRows + hi * 8;
+            if (to < cols_left) body(sums[i][m][2 * hi + e], line + to, to);
           }
         }
       }
     }
+  };
+  const auto value = [](Out stored) {
+    if constexpr (sizeof(Out) == 4) {
+      return stored;
+    } else {
+      return __bfloat162float(stored);
+    }
+  };
+  if (p.bias != nullptr) each([&](float& sum, int64_t, int to) { sum += __bfloat162float(bias[to]); });
+  if (p.residual != nullptr) each([&](float& sum, int64_t at, int) { sum += value(residual[at]); });
+  each([&](float& sum, int64_t at, int) {
+    if constexpr (sizeof(Out) == 4) {
+      out[at] = sum;
+    } else {
+      out[at] = __float2bfloat16_rn(sum);
+    }
+  });
+}
+// row_tile: of the block.
+template <typename Shape>
+__device__ inline void store_sums(const PackedProduct& p, const PackedPart& part, int first_tile, int row_tile,
+                                  Sums<Shape>& sums) {
+  const int lane = static_cast<int>(threadIdx.x % 32), row = row_tile * Shape::kRowTiles * 8 + lane % 4 * 2;
+  const int in_part = first_tile * kTileRows + lane / 4, col = part.first_col + in_part;
+  if (p.out_f32) {
+    store_as<Shape, float>(p, row, col, part.rows - in_part, sums);
+  } else {
+    store_as<Shape, __nv_bfloat16>(p, row, col, part.rows - in_part, sums);
   }
 }
 

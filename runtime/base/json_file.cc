@@ -55,8 +55,7 @@ class KeyGuard {
 
 json parse_json(std::string_view text, const std::string& source, DuplicateKeys duplicates) {
   const auto refuse = [&](const std::string& why) {
-    throw_error(ExitCode::kBadInput, source, "is not valid JSON: " + why,
-                "it may be cut short");
+    throw_error(ExitCode::kBadInput, source, "is not valid JSON: " + why, "it may be cut short");
   };
   if (text.empty()) refuse("it is empty");
   check_depth(text, source);

@@ -191,10 +191,10 @@ TEST_P(BlocksProductTest, AreCloseToTheExactSum) {
   const bool cuda = this->cuda();
   for (const WeightType weight_type : kQuantisedTypes) {
     const char* const name = weight_type_info(weight_type).name;
-    // On CUDA also more columns than are multiplied with k in four runs, and as many rows as two kernels take.
-    for (const auto& [n, rows] : cuda
-                                     ? std::vector<std::pair<int64_t, int64_t>>{{37, 2}, {37, 11}, {37, 70}, {16424, 2}}
-                                     : std::vector<std::pair<int64_t, int64_t>>{{37, 11}}) {
+    // On CUDA also more columns than are multiplied with k in four runs, and as many rows as each kernel takes.
+    for (const auto& [n, rows] :
+         cuda ? std::vector<std::pair<int64_t, int64_t>>{{37, 2}, {37, 11}, {37, 30}, {37, 70}, {16424, 2}, {16424, 19}}
+              : std::vector<std::pair<int64_t, int64_t>>{{37, 11}}) {
       const int64_t k = weight_type_info(weight_type).block_elements > 32 ? 768 : 544;
       const std::vector<std::byte> blocks = random_blocks(weight_type, 9, n, k);
       const std::vector<float> exact = weights_of(weight_type, blocks),

@@ -1,0 +1,84 @@
+// What one step of 64 columns and one record add to a warp's sums, for kernels/product/packed.cuh and packed_many.cuh.
+#pragma once
+
+#include "kernels/cuda/instructions.cuh"
+#include "kernels/product/packed_fragments.cuh"
+
+namespace headrace::kernels::cuda {
+
+// Of a lane: tiles of rows, tiles of weights, the tensor cores' four.
+template <typename Shape>
+using Sums = float[Shape::kRowTiles][Shape::kWeightTiles][4];
+
+// sums += low and high times the product.
+__device__ inline void add_scaled(float (&sums)[4], float low, float high, const float (&product)[4]) {
+  sums[0] = fmaf(low, product[0], sums[0]);
+  sums[1] = fmaf(low, product[1], sums[1]);
+  sums[2] = fmaf(high, product[2], sums[2]);
+  sums[3] = fmaf(high, product[3], sums[3]);
+}
+
+// Half a step: the weights `a` times x, which the lane reads from x on, times their scales.
+template <typename Shape, int kBits>
+__device__ inline void add_half(const uint32_t (&a)[Shape::kWeightTiles][2][4],
+                                const float4 (&scale)[Shape::kWeightTiles], int half, const unsigned char* x,
+                                Sums<Shape>& sums) {
+#pragma unroll
+  for (int i = 0; i < Shape::kRowTiles; ++i) {
+    const unsigned char* const from = x + i * 1024;
+    uint4 b;
+    if constexpr (kBits == 6) {
+      const uint2 b0 = *reinterpret_cast<const uint2*>(from), b1 = *reinterpret_cast<const uint2*>(from + 32);
+      b = make_uint4(b0.x, b0.y, b1.x, b1.y);
+    } else {
+      b = *reinterpret_cast<const uint4*>(from);
+    }
+#pragma unroll
+    for (int m = 0; m < Shape::kWeightTiles; ++m) {
+      if constexpr (kBits == 16) {
+        multiply(sums[i][m], a[m][0], b.x, b.y, __nv_bfloat16{});
+        multiply(sums[i][m], a[m][1], b.z, b.w, __nv_bfloat16{});
+      } else if constexpr (kBits == 6) {
+        float first_product[4] = {}, second_product[4] = {};
+        multiply(first_product, a[m][0], b.x, b.y, __nv_bfloat16{});
+        multiply(second_product, a[m][1], b.z, b.w, __nv_bfloat16{});
+        add_scaled(sums[i][m], scale[m].x, scale[m].y, first_product);
+        add_scaled(sums[i][m], scale[m].z, scale[m].w, second_product);
+      } else {
+        float group[4] = {};
+        multiply(group, a[m][0], b.x, b.y, __nv_bfloat16{});
+        multiply(group, a[m][1], b.z, b.w, __nv_bfloat16{});
+        add_scaled(sums[i][m], half == 0 ? scale[m].x : scale[m].z, half == 0 ? scale[m].y : scale[m].w, group);
+      }
+    }
+  }
+}
+
+// A record's minima times the sums of x, which the lane reads from x on.
+template <typename Shape, ScaleKind kScales>
+__device__ inline void add_minima(const float4* raw, const uint32_t* x, int rows, Sums<Shape>& sums) {
+  Minima minima[Shape::kWeightTiles];
+#pragma unroll
+  for (int m = 0; m < Shape::kWeightTiles; ++m) {
+    const float4 words = raw[m * (Shape::kRawApart / 16)];
+    minima[m] = minima_of<kScales>(reinterpret_cast<const RawScales&>(words));
+  }
+#pragma unroll
+  for (int i = 0; i < Shape::kRowTiles; ++i) {
+    uint2 b;
+    if constexpr (Shape::kWhole) {
+      b = make_uint2(x[0], x[rows]);
+    } else {
+      b = *reinterpret_cast<const uint2*>(x + i * 64);
+    }
+#pragma unroll
+    for (int m = 0; m < Shape::kWeightTiles; ++m) {
+      float product[4] = {};
+      multiply(product, minima[m].a[0], b.x, b.y, __nv_bfloat16{});
+      if (kScales == ScaleKind::kHalfMin) multiply(product, minima[m].a[1], b.x, b.y, __nv_bfloat16{});
+      add_scaled(sums[i][m], minima[m].low, minima[m].high, product);
+    }
+  }
+}
+
+}  // namespace headrace::kernels::cuda
