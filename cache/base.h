@@ -104,8 +104,8 @@ constexpr uint64_t row_bytes(DType type, int64_t head_dim) {
   return row_value_bytes(type, head_dim) + row_parameter_bytes(type, head_dim);
 }
 
-// Remainders (kernels/rows/op.h): what a segment's int8 rows lack of its bf16 rows. For each run of kRemainderRun values
-// of K, then of V, the place of its piece, in words of 32 bits from the first piece; then the pieces, in at most
+// Remainders (kernels/rows/op.h): what a segment's int8 rows lack of its bf16 rows. For each run of kRemainderRun
+// values of K, then of V, the place of its piece, in words of 32 bits from the first piece; then the pieces, in at most
 // remainder_room() words. `values`: of K and V together.
 constexpr int64_t kRemainderRun = 1024;
 constexpr uint64_t remainder_pieces_offset(uint64_t values) { return values / kRemainderRun * 4; }
