@@ -20,7 +20,7 @@ bool is_known(const Regex& regex) {
 }
 
 // The character before `at`; at > 0.
-char32_t character_before(std::string_view text, size_t at) {
+char32_t code_point_before(std::string_view text, size_t at) {
   size_t begin = at - 1;
   while (begin > 0 && is_continuation(text[begin])) --begin;
   return next_utf8(text.substr(begin, at - begin)).code_point;
@@ -36,7 +36,7 @@ std::optional<size_t> Splitter::cut(std::string_view text, size_t least) const {
   if (!known_) return std::nullopt;
   for (size_t at = text.find(' ', std::max<size_t>(least, 1)); at != std::string_view::npos;
        at = text.find(' ', at + 1)) {
-    if (!is_white_space(character_before(text, at))) return at;
+    if (!is_white_space(code_point_before(text, at))) return at;
   }
   return std::nullopt;
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/cli/program_fixture.h"
+#include "tests/support/sanitized.h"
 
 namespace headrace {
 namespace {
@@ -266,7 +267,8 @@ TEST_F(BatchProgram, SeveralDevicesAnswerAsOneDoes) {
 }
 
 TEST_F(BatchProgram, CtrlCEndsAllDevicesAndARerunContinues) {
-  constexpr int kRequests = 30;  // on a fast machine, too, the bar is drawn before they are answered
+  // On a fast machine, too, the bar is drawn before they are answered.
+  constexpr int kRequests = testing::kSanitized ? 6 : 30;
   std::vector<json> lines;
   for (int i = 0; i < kRequests; ++i) {
     lines.push_back(completion("r" + std::to_string(i), std::to_string(i), {{"max_tokens", 300}}));
@@ -288,7 +290,7 @@ TEST_F(BatchProgram, CtrlCEndsAllDevicesAndARerunContinues) {
 
 TEST_F(BatchProgram, KillNineLosesNothingAndAnswersNothingTwice) {
   std::vector<json> lines;
-  for (int i = 0; i < 12; ++i)
+  for (int i = 0; i < (testing::kSanitized ? 6 : 12); ++i)
     lines.push_back(completion("r" + std::to_string(i), std::to_string(i), {{"max_tokens", 150}}));
   const std::string in = requests(lines);
   const auto begun = std::chrono::steady_clock::now();
