@@ -10,7 +10,7 @@ namespace headrace::jinja {
 
 namespace {
 
-constexpr std::array<std::string_view, 6> kComparisons = {"==", "!=", "<", "<=", ">", ">="};
+constexpr std::array<std::string_view, 6> kComparisonOperators = {"==", "!=", "<", "<=", ">", ">="};
 // Binary operators of one level each, the loosest first.
 constexpr std::array<std::array<std::string_view, 4>, 4> kLevels = {{{"+", "-"}, {"~"}, {"*", "/", "//", "%"}, {"**"}}};
 
@@ -78,7 +78,8 @@ ExprPtr Parser::parse_compare() {
       take();
       name = "not in";
     } else if (current().kind == TokenKind::kOperator &&
-               std::find(kComparisons.begin(), kComparisons.end(), current().text) != kComparisons.end()) {
+               std::find(kComparisonOperators.begin(), kComparisonOperators.end(), current().text) !=
+                   kComparisonOperators.end()) {
       name = current().text;
     } else {
       return compare ? std::move(compare) : std::move(left);

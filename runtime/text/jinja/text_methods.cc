@@ -110,7 +110,7 @@ Value count(const Runtime& runtime, const Text& text, const std::string& name, c
   return times;
 }
 
-Value joined(Runtime& runtime, const Text& separator, const Value& list) {
+Value join_items(Runtime& runtime, const Text& separator, const Value& list) {
   Text out;
   bool first = true;
   for (const Value& one : items_of(runtime, list)) {
@@ -191,7 +191,7 @@ Value split_lines(Runtime& runtime, const Text& text, const std::string&, const 
 Value upper_case(const Text& text) { return text.mapped(upper); }
 Value lower_case(const Text& text) { return text.mapped(lower); }
 Value titled(const Text& text) { return title_case(text, false); }
-Value capitalize(const Text& text) { return capitalized(text); }
+Value with_capital(const Text& text) { return capitalized(text); }
 
 const Method kMethods[] = {
     {"strip", {"chars"}, 0, strip<Side::kBoth>},
@@ -210,14 +210,14 @@ const Method kMethods[] = {
     {"removesuffix", {"suffix"}, 1, method<without_end>},
     {"replace", {"old", "new", "count"}, 2, replace},
     {"count", {"sub"}, 1, method<count>},
-    {"join", {"iterable"}, 1, method<joined>},
+    {"join", {"iterable"}, 1, method<join_items>},
     {"partition", {"sep"}, 1, method<partition>},
     {"rpartition", {"sep"}, 1, method<partition>},
     {"zfill", {"width"}, 1, method<padded>},
     {"upper", {}, 0, method<upper_case>},
     {"lower", {}, 0, method<lower_case>},
     {"title", {}, 0, method<titled>},
-    {"capitalize", {}, 0, method<capitalize>},
+    {"capitalize", {}, 0, method<with_capital>},
     {"isalpha", {}, 0, is_class<CharacterClass::kAlpha>},
     {"isdigit", {}, 0, is_class<CharacterClass::kDigit>},
     {"isnumeric", {}, 0, is_class<CharacterClass::kDigit>},
