@@ -107,7 +107,7 @@ class Bench {
     std::ifstream before(args_.out);
     for (std::string line; std::getline(before, line);) {
       const nlohmann::json row = nlohmann::json::parse(line, nullptr, false);
-      if (row.is_object() && row.contains("system")) done_.insert(key_of(row));
+      if (row.is_object() && row.contains("system") && !row.contains("error")) done_.insert(key_of(row));
     }
     out_.open(args_.out, std::ios::app);
     if (!out_) throw_error(ExitCode::kStorage, args_.out, "cannot be written");

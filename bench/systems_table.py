@@ -18,7 +18,10 @@ NOT_BUILT = {"SpecExtend": "not built: no draft has a retrieval cache"}
 def read(path):
     head, rows = None, {}
     for line in open(path):
-        row = json.loads(line)
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:  # a run was killed while it wrote
+            continue
         if "system" in row:
             rows[(row["system"], row["text"], row["context"], row["kv"], row["temperature"])] = row
         elif "failed" in row:

@@ -47,7 +47,7 @@ struct PlanInput {
   RingOptions ring{};
   int disk_slots = 0;  // of the pinned ring between disk and link; 0: the default
   // Beside an int8 copy of bf16 rows, if host memory has room without a disk: what the copy lacks of the rows in host
-  // memory, so that a refresh streams half the bytes. Without such a copy it changes nothing.
+  // memory, so that a refresh streams fewer bytes. Without such a copy it changes nothing.
   bool remainders = false;
 };
 

@@ -58,15 +58,14 @@ void quantise_ring(const QuantiseRingParams& params, Stream& stream);
 
 // ---- Remainders -----------------------------------------------------------------------------------------------------
 // What int8 rows lack of the bf16 rows that they were made from: with both, a segment has its exact bits again. A real
-// value takes about four and a half bits. cache/base.h has the layout.
+// value takes 4.3 bits. cache/base.h has the layout.
 //
 // |q| of a row with scale s says that the magnitude is between (|q| - 1/2) s and (|q| + 1/2) s. With a magnitude's 15
 // bits as an integer, and base(m) those of (m - 1/2) s, rounded down to bf16, a value's code is
 //   q != 0   its magnitude - base(|q|), in as many bits as base(|q| + 1) - base(|q|) has: 2 for |q| = 127, 8 for 1; its
 //            sign is q's
-//   q = 0    one bit: 0 if the value is +0, 1 if its bits are in the list. So are all values of a row whose scale is
-//   not
-//            a normal f16
+//   q = 0    one bit: 0 if the value is +0, 1 if its bits are in the list. So are all values of a row
+//            whose scale is not a normal f16
 // A run's piece has the codes of its values, the first value's first bit lowest; then, from a whole word, its list, two
 // values a word, in order of value. The runs' pieces are in any order.
 

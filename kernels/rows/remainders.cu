@@ -188,6 +188,7 @@ __global__ void __launch_bounds__(kThreads)
     listed += all;
     in_list |= mine << (kEach * step);
   }
+  __syncwarp();  // the lanes have added bits to each other's words
   const uint32_t code_words = (at + 31) / 32, words = code_words + (listed + 1) / 2;
   if (!__all_sync(kAll, fits) && run.lane == 0) atomicOr(p.words, kNotTheseRows);
   uint32_t start = 0;

@@ -28,7 +28,8 @@ std::vector<size_t> shared_bytes(std::span<const SharedPrompt> prompts);
 bool may_share_rows(const EngineOptions& options);
 
 // GenerateOptions::keep_tokens of prompt `index`, which has so many tokens: enough for the longest of those behind it
-// that begin as it does, for a quarter of their own length or more. Lengths of the others are estimated by their bytes;
+// that begin as it does, for a quarter of their own length or more (an eighth
+// where all of what is common is known, as of files). Lengths of the others are estimated by their bytes;
 // one that was estimated too short computes its beginning again. 0: no neighbour begins alike, and no rows are kept.
 int64_t tokens_to_share(std::span<const SharedPrompt> prompts, size_t index, int64_t prompt_tokens);
 

@@ -1,5 +1,6 @@
 #include "runtime/session/session.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/kv/partial_kv.h"
@@ -108,7 +109,7 @@ SessionStats Session::stats() const {
     stats.host_memory_ms = host.ms();
     stats.host_wait_ms = host.waited_ms();
     if (const RowRemainders* const remainders = cache_->backing().remainders()) {
-      stats.host_memory_ms += remainders->host_memory().ms();
+      stats.host_memory_ms = std::max(stats.host_memory_ms, remainders->host_memory().ms());  // beside each other
       stats.host_wait_ms += remainders->host_memory().waited_ms();
     }
   }

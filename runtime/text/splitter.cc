@@ -11,12 +11,17 @@ namespace {
 
 // None of them looks behind a word's first character, and in all of them a space is the first character of a word, or
 // stands between white space only. So a word begins at each space behind another character, and the words before it do
-// not depend on what follows the space.
-constexpr std::array<std::string_view, 6> kKnownPatterns = {kGpt2Pattern,   kLlama3Pattern, kQwen2Pattern,
-                                                            kTekkenPattern, "\\p{N}",       "\\p{N}+"};
+// not depend on what follows the space. That holds after digits were set apart, too, but not where they alone are: the
+// text between two of them is one word.
+constexpr std::array<std::string_view, 4> kWordPatterns = {kGpt2Pattern, kLlama3Pattern, kQwen2Pattern, kTekkenPattern};
+constexpr std::array<std::string_view, 2> kDigitPatterns = {"\\p{N}", "\\p{N}+"};
 
+bool is_word_pattern(const Regex& regex) {
+  return std::find(kWordPatterns.begin(), kWordPatterns.end(), regex.pattern()) != kWordPatterns.end();
+}
 bool is_known(const Regex& regex) {
-  return std::find(kKnownPatterns.begin(), kKnownPatterns.end(), regex.pattern()) != kKnownPatterns.end();
+  return is_word_pattern(regex) ||
+         std::find(kDigitPatterns.begin(), kDigitPatterns.end(), regex.pattern()) != kDigitPatterns.end();
 }
 
 // The character before `at`; at > 0.
@@ -30,7 +35,8 @@ char32_t code_point_before(std::string_view text, size_t at) {
 
 Splitter::Splitter(std::vector<Regex> patterns)
     : patterns_(std::move(patterns)),
-      known_(!patterns_.empty() && std::all_of(patterns_.begin(), patterns_.end(), is_known)) {}
+      known_(std::any_of(patterns_.begin(), patterns_.end(), is_word_pattern) &&
+             std::all_of(patterns_.begin(), patterns_.end(), is_known)) {}
 
 std::optional<size_t> Splitter::cut(std::string_view text, size_t least) const {
   if (!known_) return std::nullopt;

@@ -91,6 +91,10 @@ TEST(Chunks, AreOfKnownPatternsOnly) {
   EXPECT_EQ(splitter_of({"o."}).cut("one two", 0), std::nullopt);
   EXPECT_EQ(splitter_of({std::string(kGpt2Pattern), "o."}).cut("one two", 0), std::nullopt);
   EXPECT_EQ(splitter_of({"\\p{N}"}, Regex::Syntax::kLiteral).cut("one two", 0), std::nullopt);
+  for (const char* digits : {"\\p{N}", "\\p{N}+"}) {  // the text between two digits is one word
+    EXPECT_EQ(splitter_of({digits}).cut("one two", 0), std::nullopt);
+    EXPECT_EQ(splitter_of({digits, std::string(kGpt2Pattern)}).cut("one two", 0), 3u);
+  }
 }
 
 // In a group of its own a pattern is not known, and its texts are encoded whole.
