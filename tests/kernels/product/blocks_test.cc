@@ -42,6 +42,7 @@ class BlocksProductTest : public testing_support::KernelTest {
     return type != DType::kBF16 || kernels::isa() != kernels::Isa::kAvx512Bf16;
   }
   // Products of the weight in blocks and of the same weight unpacked, rounded to `type` or in f32.
+  DeviceArray unpacked(const Weight& blocks, DType type);  // its values
   void check_rounded(const Weight& blocks, DType type, const std::string& what);
   void check_unrounded(const Weight& blocks, DType type, const std::string& what);
 };
@@ -87,21 +88,27 @@ std::vector<std::byte> BlocksProductTest::run(const Weight& weight, DType type, 
   return download(out);
 }
 
-void BlocksProductTest::check_rounded(const Weight& blocks, DType type, const std::string& what) {
-  const int64_t n = blocks.rows(), k = blocks.cols;
-  const DeviceArray unpacked = output(static_cast<uint64_t>(n * k) * dtype_bytes(type));
+DeviceArray BlocksProductTest::unpacked(const Weight& blocks, DType type) {
+  const int64_t n = blocks.rows();
+  DeviceArray values = output(static_cast<uint64_t>(n * blocks.cols) * dtype_bytes(type));
   dequantise({.weight = blocks,
               .ids = nullptr,
               .first_row = 0,
               .rows = n,
               .type = type,
               .out_type = type,
-              .out = unpacked.data()},
+              .out = values.data()},
              stream());
+  return values;
+}
+
+void BlocksProductTest::check_rounded(const Weight& blocks, DType type, const std::string& what) {
+  const int64_t n = blocks.rows(), k = blocks.cols;
+  const DeviceArray values = unpacked(blocks, type);
   // In two parts: CUDA multiplies it with the kernel for blocks then, not with the library.
   const int64_t upper = n / 2;
-  const Weight plain = {.parts = {{unpacked.data(), plain_weight_type(type), upper},
-                                  {unpacked.data() + upper * k * static_cast<int64_t>(dtype_bytes(type)),
+  const Weight plain = {.parts = {{values.data(), plain_weight_type(type), upper},
+                                  {values.data() + upper * k * static_cast<int64_t>(dtype_bytes(type)),
                                    plain_weight_type(type), n - upper},
                                   {}},
                         .count = 2,
@@ -121,15 +128,7 @@ void BlocksProductTest::check_rounded(const Weight& blocks, DType type, const st
 void BlocksProductTest::check_unrounded(const Weight& blocks, DType type, const std::string& what) {
   if (cuda() || !unrounded(type)) return;  // CUDA's: AreCloseToTheExactSum
   const int64_t n = blocks.rows(), k = blocks.cols;
-  const DeviceArray values = output(static_cast<uint64_t>(n * k) * sizeof(float));
-  dequantise({.weight = blocks,
-              .ids = nullptr,
-              .first_row = 0,
-              .rows = n,
-              .type = DType::kF32,
-              .out_type = DType::kF32,
-              .out = values.data()},
-             stream());
+  const DeviceArray values = unpacked(blocks, DType::kF32);
   const std::vector<float> x = common_values(1, 29 * k);
   for (const int64_t rows : {1, 2, 6, 7, 29}) {
     const std::vector<float> expected =
