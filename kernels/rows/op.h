@@ -64,8 +64,8 @@ void quantise_ring(const QuantiseRingParams& params, Stream& stream);
 // bits as an integer, and base(m) those of (m - 1/2) s, rounded down to bf16, a value's code is
 //   q != 0   its magnitude - base(|q|), in as many bits as base(|q| + 1) - base(|q|) has: 2 for |q| = 127, 8 for 1; its
 //            sign is q's
-//   q = 0    one bit: 0 if the value is +0, 1 if its bits are in the list. So are all values of a row
-//            whose scale is not a normal f16
+//   q = 0    one bit: 0 if the value is +0, 1 if its bits are in the list. So are all values of a
+//            row whose scale is not a normal f16
 // A run's piece has the codes of its values, the first value's first bit lowest; then, from a whole word, its list, two
 // values a word, in order of value. The runs' pieces are in any order.
 
