@@ -1,11 +1,12 @@
-// Attention over the parts of a layer's cache: prefill, the prefix in segments, the tail. Products are compared with
-// mma.sync, which the kernels use.
+// Attention over the parts of a layer's cache: prefill, the prefix in segments, the tail, and the scores of chunks.
+// Products are compared with mma.sync, which the kernels use.
 #include <algorithm>
 #include <cmath>
 
 #include "bench/kernel_bench.h"
 #include "cache/layout.h"
 #include "kernels/attention/op.h"
+#include "kernels/chunks/op.h"
 #include "kernels/rows/op.h"
 
 namespace headrace::bench {
@@ -18,6 +19,7 @@ class Attention {
 
   void prefill();
   void prefix();
+  void chunks();
   void tail();
   void quantise();
 
@@ -56,6 +58,13 @@ class Attention {
     return list;
   }
   void prefix(DType cache);
+  void chunks(DType cache);
+  ColdCopies layers_of(DType cache) const {
+    // Low-bit rows are numbers of f16: any bytes are values, and the parameters are finite.
+    const DType filled = low_bit(cache) ? DType::kF16 : cache;
+    const int64_t bytes = 2 * segments_capacity(segments_for(bench_.context)) * row_bytes_of(cache);
+    return {bench_, bytes / static_cast<int64_t>(dtype_bytes(filled)), filled, low_bit(cache) ? 0.01f : 1.0f};
+  }
   // `kv_rows`: rows of K and V that are read; `seen`: pairs of a query and a row.
   void measure(const char* name, int64_t kv_rows, double seen, const std::function<void()>& call) {
     measure(name, bench_.type, kv_rows, seen, call);
@@ -92,10 +101,7 @@ void Attention::prefix() {
 }
 
 void Attention::prefix(DType cache) {
-  // Low-bit rows are numbers of f16: any bytes are values, and the parameters are finite.
-  const DType filled = low_bit(cache) ? DType::kF16 : cache;
-  const int64_t bytes = 2 * segments_capacity(segments_for(bench_.context)) * row_bytes_of(cache);
-  ColdCopies layers(bench_, bytes / static_cast<int64_t>(dtype_bytes(filled)), filled, low_bit(cache) ? 0.01f : 1.0f);
+  ColdCopies layers = layers_of(cache);
   const DeviceBuffer rotated_q = values(queries_ * bench_.q_width());
   const DeviceBuffer positions = bench_.same(queries_, bench_.context + kTailWindow);
   const DeviceBuffer o = states(1), ml = states(1), scratch_o = states(kMaxPrefixSegments), scratch_ml = states(1);
@@ -116,6 +122,42 @@ void Attention::prefix(DType cache) {
       prefix_attention(params, bench_.stream());
     }
   });
+}
+
+void Attention::chunks() {
+  if (bench_.cache_types.empty()) return chunks(bench_.type);
+  for (DType cache : bench_.cache_types) chunks(cache);
+}
+
+// Chunks of a layer scored by one query, whose K is read once.
+void Attention::chunks(DType cache) {
+  constexpr int64_t kRows = 32;
+  const ModelConfig& c = bench_.shape;
+  const int64_t chunks = ceil_div(bench_.context, kRows);
+  ColdCopies layers = layers_of(cache);
+  const DeviceBuffer scores = bench_.zeros(chunks * 4);
+  const DeviceBuffer workspace =
+      bench_.zeros(static_cast<int64_t>(score_chunks_workspace_bytes(c.heads, c.head_dim, chunks)));
+  ScoreChunksParams params{.q = q_.data(),
+                           .segments = nullptr,
+                           .workspace = workspace.data(),
+                           .scores = scores.as<float>(),
+                           .type = bench_.type,
+                           .k_type = cache,
+                           .segment_count = 0,
+                           .rows = bench_.context,
+                           .chunk_rows = kRows,
+                           .heads = c.heads,
+                           .kv_heads = c.kv_heads,
+                           .head_dim = c.head_dim,
+                           .scale = shape().scale};
+  bench_.measure({{"bench", "score_chunks"}, {"rows", bench_.context}, {"cache", dtype_name(cache)}},
+                 {real(bench_.context) * real(row_bytes_of(cache)), 0}, [&] {
+                   const std::vector<KvSegment> list = segments(layers.next(), cache);
+                   params.segments = list.data();
+                   params.segment_count = static_cast<int64_t>(list.size());
+                   score_chunks(params, bench_.stream());
+                 });
 }
 
 // The longest tails; the queries are siblings.
@@ -184,6 +226,7 @@ void Attention::quantise() {
 const std::vector<Case> kAttentionCases = {
     {"quantise_rows", [](KernelBench& bench, int64_t rows) { Attention(bench, rows).quantise(); }, 64, 8192},
     {"prefix_attention", [](KernelBench& bench, int64_t rows) { Attention(bench, rows).prefix(); }, 1, 384},
+    {"score_chunks", [](KernelBench& bench, int64_t) { Attention(bench, 1).chunks(); }, 0, 0},
     {"tail_attention", [](KernelBench& bench, int64_t rows) { Attention(bench, rows).tail(); }, 1, 128},
     {"prefill_attention", [](KernelBench& bench, int64_t rows) { Attention(bench, rows).prefill(); }, 512, 1 << 20}};
 

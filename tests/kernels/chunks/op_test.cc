@@ -274,7 +274,7 @@ TEST_P(ChunkScoresTest, OfALongText) {
 }
 
 TEST_P(ChunkScoresTest, OfKeysThatAreNotAligned) {
-  check({.head_dim = 128, .rows = 500, .type = DType::kBF16, .k_type = DType::kBF16, .scale = 0.05f, .k_shift = 2});
+  check({.head_dim = 128, .rows = 500, .type = DType::kBF16, .k_type = DType::kBF16, .scale = 0.05f, .k_shift = 4});
   check({.head_dim = 128, .rows = 500, .type = DType::kBF16, .k_type = DType::kInt8, .scale = 0.05f, .k_shift = 2});
 }
 
