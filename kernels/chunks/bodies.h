@@ -25,6 +25,5 @@ struct ChunkStatesParams {
 
 HEADRACE_BODIES(chunk_states, ChunkStatesParams)
 HEADRACE_BODIES(chunk_scores, ChunkScoresParams)
-HEADRACE_BODIES(expand_chunks, ChooseChunksParams)
 
 }  // namespace headrace::kernels

@@ -51,10 +51,4 @@ void chunk_scores(const ChunkScoresParams& p, ThreadPool& pool) {
   });
 }
 
-void expand_chunks(const ChooseChunksParams& p, ThreadPool&) {
-  for (int64_t i = 0; i < p.keep * p.chunk_rows; ++i) {
-    p.rows[i] = static_cast<int32_t>(p.chosen[i / p.chunk_rows] * p.chunk_rows + i % p.chunk_rows);
-  }
-}
-
 }  // namespace headrace::kernels::cpu

@@ -269,16 +269,6 @@ __global__ void __launch_bounds__(kScoreThreads) chunk_scores_kernel(ChunkScores
   p.call.scores[chunk] = __fdiv_rn(sum, static_cast<float>(heads * rows));
 }
 
-// ---- Rows -----------------------------------------------------------------------------------------------------------
-
-constexpr int kExpandThreads = 256;
-
-__global__ void __launch_bounds__(kExpandThreads) expand_chunks_kernel(ChooseChunksParams p) {
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kExpandThreads + threadIdx.x;
-  if (i >= p.keep * p.chunk_rows) return;
-  p.rows[i] = static_cast<int32_t>(p.chosen[i / p.chunk_rows] * p.chunk_rows + i % p.chunk_rows);
-}
-
 // =====================================================================================================================
 
 // Whether the tensor cores' types have the rows, and all of their loads are aligned.
@@ -344,12 +334,6 @@ void chunk_scores(const ChunkScoresParams& params, Stream& stream) {
   CudaStream& native = cuda_stream(stream);
   launch_on(native, "chunk_totals", {params.call.heads, 1, kTotalThreads}, chunk_totals_kernel, params);
   launch_on(native, "chunk_scores", {ceil_div(params.chunks, kScoreThreads), 1, kScoreThreads}, chunk_scores_kernel,
-            params);
-}
-
-void expand_chunks(const ChooseChunksParams& params, Stream& stream) {
-  launch_on(cuda_stream(stream), "expand_chunks",
-            {ceil_div(params.keep * params.chunk_rows, kExpandThreads), 1, kExpandThreads}, expand_chunks_kernel,
             params);
 }
 

@@ -3,7 +3,6 @@
 #include <bit>
 #include <cmath>
 
-#include "kernels/blocks/op.h"
 #include "kernels/chunks/bodies.h"
 #include "kernels/cpu/dispatch.h"
 
@@ -82,21 +81,6 @@ void score_chunks(const ScoreChunksParams& params, Stream& stream) {
     dispatch(kernels::cpu::chunk_states, kernels::cuda::chunk_states, run, stream);
   }
   dispatch(kernels::cpu::chunk_scores, kernels::cuda::chunk_scores, run.all, stream);
-}
-
-void choose_chunks(const ChooseChunksParams& params, Stream& stream) {
-  CHECK(params.first >= 0 && params.first < params.end, "chunks ", params.first, " to ", params.end);
-  CHECK(params.chunk_rows > 0 && params.end <= INT32_MAX / params.chunk_rows, "chunks to ", params.end, " of ",
-        params.chunk_rows, " rows");
-  CHECK(params.rows != nullptr);
-  select_blocks({.scores = params.scores + params.first,
-                 .chosen = params.chosen,
-                 .kv_heads = 1,
-                 .count = params.end - params.first,
-                 .keep = params.keep,
-                 .first_block = params.first},
-                stream);
-  dispatch(kernels::cpu::expand_chunks, kernels::cuda::expand_chunks, params, stream);
 }
 
 }  // namespace headrace

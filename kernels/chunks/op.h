@@ -1,5 +1,4 @@
-// Chunks of a layer's rows, scored by one query's attention, and the choice of the best (SpecExtend, arXiv 2505.20776,
-// section 2.2). Chunk c is rows [c * chunk_rows, (c + 1) * chunk_rows), the last one may be shorter; all heads share
+// Chunks of a layer's rows, scored by one query's attention (SpecExtend, arXiv 2505.20776, section 2.2). Chunk c is rows [c * chunk_rows, (c + 1) * chunk_rows), the last one may be shorter; all heads share
 // one choice. A choice decides what a draft sees: it can change the speed of a run, never its text.
 //
 // Like the other ops: one params struct of views and a stream; owns nothing, asynchronous; the CPU body is the
@@ -36,16 +35,5 @@ struct ScoreChunksParams {
 void score_chunks(const ScoreChunksParams& params, Stream& stream);
 // Enough for every call with no more chunks.
 uint64_t score_chunks_workspace_bytes(int64_t heads, int64_t head_dim, int64_t chunks);
-
-// Chooses the `keep` best of chunks [first, end); ties go to the lower chunk, NaN counts as -inf. Writes the chosen
-// chunks, ascending, and the numbers of their rows: chosen[i] * chunk_rows + j is rows[i * chunk_rows + j]. REQUIRES: 0
-// < keep <= end - first, keep <= kMaxKeptBlocks, end - first <= kMaxBlocks (kernels/blocks/op.h).
-struct ChooseChunksParams {
-  const float* scores;  // [end] or more: score_chunks()'s
-  int32_t* chosen;      // [keep], out
-  int32_t* rows;        // [keep, chunk_rows], out
-  int64_t first, end, keep, chunk_rows;
-};
-void choose_chunks(const ChooseChunksParams& params, Stream& stream);
 
 }  // namespace headrace

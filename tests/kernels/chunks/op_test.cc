@@ -12,7 +12,6 @@
 #include <random>
 #include <vector>
 
-#include "kernels/blocks/op.h"
 #include "tests/support/kernel_test.h"
 #include "tests/support/low_bit_rows.h"
 
@@ -307,61 +306,6 @@ TEST_P(ChunkScoresTest, AreAllNanWithAQueryThatIs) {
 
 INSTANTIATE_KERNEL_TEST(ChunkScoresTest);
 
-// ---- Choice ---------------------------------------------------------------------------------------------------------
-
-class ChooseChunksTest : public KernelTest {
- protected:
-  std::vector<int32_t> numbers(const DeviceArray& array) {
-    const std::vector<std::byte> bytes = download(array);
-    std::vector<int32_t> values(bytes.size() / sizeof(int32_t));
-    std::memcpy(values.data(), bytes.data(), bytes.size());
-    return values;
-  }
-
-  void check(const std::vector<float>& scores, int64_t first, int64_t end, int64_t keep, int64_t chunk_rows) {
-    SCOPED_TRACE(str("chunks ", first, " to ", end, ", keep=", keep, " chunk_rows=", chunk_rows));
-    const DeviceArray given = upload(scores, DType::kF32);
-    const DeviceArray chosen = output(at(keep) * sizeof(int32_t));
-    const DeviceArray rows = output(at(keep * chunk_rows) * sizeof(int32_t));
-    choose_chunks({given.as<float>(), chosen.as<int32_t>(), rows.as<int32_t>(), first, end, keep, chunk_rows},
-                  stream());
-    std::vector<int32_t> order(at(end - first));
-    std::iota(order.begin(), order.end(), static_cast<int32_t>(first));
-    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return scores[at(a)] > scores[at(b)]; });
-    order.resize(at(keep));
-    std::sort(order.begin(), order.end());
-    std::vector<int32_t> expected_rows;
-    for (int32_t chunk : order) {
-      for (int64_t i = 0; i < chunk_rows; ++i) expected_rows.push_back(static_cast<int32_t>(chunk * chunk_rows + i));
-    }
-    EXPECT_EQ(numbers(chosen), order);
-    EXPECT_EQ(numbers(rows), expected_rows);
-  }
-};
-
-TEST_P(ChooseChunksTest, TakesTheBestCandidatesAndTheirRows) {
-  for (int64_t chunks : {3, 40, 512, 1920, 4096}) {
-    const std::vector<float> scores = random_values(9, chunks);
-    for (int64_t chunk_rows : {1, 8, 32, 100}) {
-      check(scores, 0, chunks, std::min<int64_t>(chunks, 256), chunk_rows);
-      check(scores, 1, chunks - 1, std::min<int64_t>(chunks - 2, 16), chunk_rows);
-    }
-  }
-}
-
-// A chunk outside the candidates is not chosen, however high its score.
-TEST_P(ChooseChunksTest, LooksAtNoOtherChunk) {
-  std::vector<float> scores(100, 0.5f);
-  std::fill(scores.begin(), scores.begin() + 10, 9.0f);
-  std::fill(scores.begin() + 60, scores.end(), kNan);
-  scores[70] = 9.0f;
-  scores[42] = 0.75f;
-  check(scores, 10, 60, 7, 32);  // 42, and the lower ones of the ties
-  check(scores, 10, 60, 50, 32);
-}
-
-INSTANTIATE_KERNEL_TEST(ChooseChunksTest);
-
 // ---- Bugs of the caller ---------------------------------------------------------------------------------------------
 
 class ChunksDeathTest : public ChunkScoresTest {};
@@ -387,11 +331,6 @@ TEST_P(ChunksDeathTest, NamesWhatIsWrong) {
   EXPECT_DEATH(with([](auto& p) { p.k_type = DType::kInt4, p.head_dim = 96; }), "head_dim=96");
   segments_[1].position = 128;
   EXPECT_DEATH(score_chunks(params, stream()), "position=128 after row 64");
-  ChooseChunksParams choose{memory.as<float>(), memory.as<int32_t>(), memory.as<int32_t>(), 4, 4, 1, 32};
-  EXPECT_DEATH(choose_chunks(choose, stream()), "chunks 4 to 4");
-  choose.end = 8;
-  choose.keep = 5;
-  EXPECT_DEATH(choose_chunks(choose, stream()), "keep=5 count=4");
 }
 
 INSTANTIATE_KERNEL_TEST(ChunksDeathTest);
