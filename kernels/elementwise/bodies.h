@@ -14,5 +14,6 @@ HEADRACE_BODIES(silu_mul, SiluMulParams)
 HEADRACE_BODIES(convert, ConvertParams)
 HEADRACE_BODIES(commit_rows, CommitParams)
 HEADRACE_BODIES(fill_ring, FillRingParams)
+HEADRACE_BODIES(place_rows, PlaceRowsParams)
 
 }  // namespace headrace::kernels

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -156,6 +157,35 @@ void fill_ring(const FillRingParams& params, ThreadPool& pool) {
   for_rows(pool, params.kv_heads, params.count * params.head_dim * 2, [&](int64_t head) {
     move(params.k, params.ring_k, head, params.k_type);
     move(params.v, params.ring_v, head, params.v_type);
+  });
+}
+
+void place_rows(const PlaceRowsParams& params, ThreadPool& pool) {
+  const ElementwiseKernels& kernels = HEADRACE_PICK_ISA(elementwise_kernels);
+  const int64_t dim = params.head_dim, half = dim / 2, rows = params.sinks + params.keep * params.chunk_rows;
+  for_rows(pool, params.layers * rows, params.kv_heads * dim * 4, [&](int64_t index) {
+    const int64_t layer = index / rows, i = index % rows, in_chunks = i - params.sinks;
+    const bool sink = in_chunks < 0;
+    const int64_t row =
+        sink ? i : params.chosen[in_chunks / params.chunk_rows] * params.chunk_rows + in_chunks % params.chunk_rows;
+    const int64_t distance = params.end - rows + i - row;
+    CHECK(row >= 0 && distance >= 0, "row=", row, " distance=", distance);
+    std::array<float, static_cast<size_t>(kMaxPlacedHeadDim)> turn;
+    for (int64_t j = 0; j < half; ++j) {
+      const float c = params.cos_sin[distance * dim + j], s = params.cos_sin[distance * dim + half + j];
+      const float factor = 1.0f / std::sqrt(c * c + s * s);
+      turn[static_cast<size_t>(j)] = c * factor;
+      turn[static_cast<size_t>(half + j)] = s * factor;
+    }
+    const int64_t held = sink ? params.sinks : params.ring_rows, slot = sink ? row : row % params.ring_rows;
+    for (int64_t head = 0; head < params.kv_heads; ++head) {
+      const int64_t plane = layer * params.kv_heads + head;
+      const int64_t from = (plane * held + slot) * dim, to = (plane * params.out_rows + i) * dim;
+      kernels.rotate(params.k_type, params.k_type, at(sink ? params.sink_k : params.ring_k, from, params.k_type),
+                     turn.data(), at(params.k_out, to, params.k_type), dim);
+      std::memcpy(at(params.v_out, to, params.v_type), at(sink ? params.sink_v : params.ring_v, from, params.v_type),
+                  static_cast<size_t>(dim) * dtype_bytes(params.v_type));
+    }
   });
 }
 

@@ -280,6 +280,41 @@ __global__ void __launch_bounds__(32) fill_ring_kernel(FillRingParams p, KvAlign
   copy_row(at(p.ring_v, to, p.v_type), at(p.v, from, p.v_type), p.head_dim * bytes_of(p.v_type), aligned.v);
 }
 
+// ---- place_rows -----------------------------------------------------------------------------------------------------
+
+// Grid: layers x rows, kv_heads. A lane turns chunks of the two halves of K.
+__global__ void __launch_bounds__(32) place_rows_kernel(PlaceRowsParams p, KvAligned aligned) {
+  const int64_t rows = p.sinks + p.keep * p.chunk_rows, layer = blockIdx.x / rows, i = blockIdx.x % rows;
+  const int64_t in_chunks = i - p.sinks, half = p.head_dim / 2;
+  const bool sink = in_chunks < 0;
+  const int64_t row = sink ? i : p.chosen[in_chunks / p.chunk_rows] * p.chunk_rows + in_chunks % p.chunk_rows;
+  const int64_t distance = p.end - rows + i - row;
+  device_check(row >= 0 && distance >= 0);
+  const int64_t plane = layer * p.kv_heads + blockIdx.y;
+  const int64_t from = (plane * (sink ? p.sinks : p.ring_rows) + (sink ? row : row % p.ring_rows)) * p.head_dim;
+  const int64_t to = (plane * p.out_rows + i) * p.head_dim;
+  const float* const table = p.cos_sin + distance * p.head_dim;
+  const void* const k = sink ? p.sink_k : p.ring_k;
+  for (int64_t first = static_cast<int64_t>(threadIdx.x) * kChunk; first < half; first += 32 * kChunk) {
+    const int count = chunk_count(half, first);
+    float a[kChunk], b[kChunk], c[kChunk], s[kChunk], x[kChunk], y[kChunk];
+    load_chunk(table + first, count, false, c);
+    load_chunk(table + half + first, count, false, s);
+    load_chunk(p.k_type, k, from + first, count, aligned.k, a);
+    load_chunk(p.k_type, k, from + half + first, count, aligned.k, b);
+#pragma unroll
+    for (int j = 0; j < kChunk; ++j) {
+      const float factor = 1.0f / sqrtf(c[j] * c[j] + s[j] * s[j]);
+      x[j] = a[j] * (c[j] * factor) - b[j] * (s[j] * factor);
+      y[j] = b[j] * (c[j] * factor) + a[j] * (s[j] * factor);
+    }
+    store_chunk(p.k_type, p.k_out, to + first, count, aligned.k, x);
+    store_chunk(p.k_type, p.k_out, to + half + first, count, aligned.k, y);
+  }
+  copy_row(at(p.v_out, to, p.v_type), at(sink ? p.sink_v : p.ring_v, from, p.v_type), p.head_dim * bytes_of(p.v_type),
+           aligned.v);
+}
+
 // =====================================================================================================================
 
 int64_t blocks(int64_t work) { return ceil_div(work, kThreads); }
@@ -355,6 +390,18 @@ void fill_ring(const FillRingParams& params, Stream& stream) {
                              chunks_aligned(params.v, params.v_type, params.head_dim) &&
                                  chunks_aligned(params.ring_v, params.v_type, params.head_dim)};
   launch_on(cuda_stream(stream), "fill_ring", {params.count, params.kv_heads, 32}, fill_ring_kernel, params, aligned);
+}
+
+void place_rows(const PlaceRowsParams& params, Stream& stream) {
+  const int64_t half = params.head_dim / 2, rows = params.sinks + params.keep * params.chunk_rows;
+  const auto all_aligned = [&](const void* sink, const void* ring, const void* out, DType type) {
+    return chunks_aligned(sink, type, half) && (ring == nullptr || chunks_aligned(ring, type, half)) &&
+           chunks_aligned(out, type, half);
+  };
+  const KvAligned aligned = {all_aligned(params.sink_k, params.ring_k, params.k_out, params.k_type),
+                             all_aligned(params.sink_v, params.ring_v, params.v_out, params.v_type)};
+  launch_on(cuda_stream(stream), "place_rows", {params.layers * rows, params.kv_heads, 32}, place_rows_kernel, params,
+            aligned);
 }
 
 }  // namespace headrace::kernels::cuda

@@ -80,4 +80,17 @@ void fill_ring(const FillRingParams& params, Stream& stream) {
   dispatch(kernels::cpu::fill_ring, kernels::cuda::fill_ring, params, stream);
 }
 
+void place_rows(const PlaceRowsParams& params, Stream& stream) {
+  const int64_t rows = params.sinks + params.keep * params.chunk_rows;
+  CHECK(params.layers > 0 && params.kv_heads > 0 && params.head_dim > 0 && params.head_dim % 2 == 0 &&
+            params.head_dim <= kMaxPlacedHeadDim,
+        "layers=", params.layers, " kv_heads=", params.kv_heads, " head_dim=", params.head_dim);
+  CHECK(params.sinks >= 0 && params.keep >= 0 && params.chunk_rows >= 0 && rows <= params.out_rows &&
+            rows <= params.end && params.end <= params.table_rows,
+        "rows=", rows, " out_rows=", params.out_rows, " end=", params.end, " table_rows=", params.table_rows);
+  CHECK(params.keep == 0 || (params.chosen != nullptr && params.ring_k != nullptr && params.ring_v != nullptr));
+  if (rows == 0) return;
+  dispatch(kernels::cpu::place_rows, kernels::cuda::place_rows, params, stream);
+}
+
 }  // namespace headrace

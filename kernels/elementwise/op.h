@@ -117,4 +117,24 @@ struct FillRingParams {
 };
 void fill_ring(const FillRingParams& params, Stream& stream);
 
+// Places rows of a draft's cache directly before its window, for all layers, in one call: the first `sinks` rows, then
+// the rows of `keep` chunks, chunk c being rows [c * chunk_rows, (c + 1) * chunk_rows). They get the positions
+// [end - rows, end), rows = sinks + keep * chunk_rows. K is rotated on by the distance that its row moves, V is copied.
+// REQUIRES: no row moves back: the last chunk ends before `end`.
+constexpr int64_t kMaxPlacedHeadDim = 256;
+struct PlaceRowsParams {
+  const void* sink_k;  // [layers, kv_heads, sinks, head_dim]
+  const void* sink_v;
+  const void* ring_k;     // [layers, kv_heads, ring_rows, head_dim]; row r is at r % ring_rows; null if keep is 0
+  const void* ring_v;     //
+  void* k_out;            // [layers, kv_heads, out_rows, head_dim]
+  void* v_out;            // the same
+  const int32_t* chosen;  // [keep], ascending, device memory
+  const float* cos_sin;   // [table_rows, head_dim], as of rope(); a factor in it is not applied again
+  DType k_type, v_type;
+  int64_t layers, kv_heads, head_dim, ring_rows, out_rows, table_rows;
+  int64_t sinks, keep, chunk_rows, end;
+};
+void place_rows(const PlaceRowsParams& params, Stream& stream);
+
 }  // namespace headrace

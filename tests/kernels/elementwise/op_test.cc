@@ -531,5 +531,98 @@ TEST_P(ElementwiseInvarianceTest, ARowAloneAndAmongOthers) {
   }
 }
 
+// ---- Placed rows ----------------------------------------------------------------------------------------------------
+
+class PlaceTest : public testing_support::KernelTest {};
+INSTANTIATE_KERNEL_TEST(PlaceTest);
+
+// K as RoPE with a factor has made it at a row's position becomes what RoPE makes of it at its new position. V and the
+// room behind the placed rows stay as they are.
+TEST_P(PlaceTest, RowsAreTurnedToTheirNewPositions) {
+  constexpr int64_t kLayers = 2, kHeads = 3, kRing = 512, kSinks = 4, kChunkRows = 16, kEnd = 448, kFree = 5;
+  const std::vector<int32_t> chosen = {1, 2, 9, 25};
+  const int64_t rows = kSinks + static_cast<int64_t>(chosen.size()) * kChunkRows, out_rows = rows + kFree;
+  for (const int64_t dim : {64, 10}) {
+    for (const DType type : {DType::kF32, DType::kBF16}) {
+      const int64_t half = dim / 2, planes = kLayers * kHeads;
+      std::vector<float> table;
+      for (int64_t row = 0; row < kRing; ++row) {
+        for (const bool sine : {false, true}) {
+          for (int64_t i = 0; i < half; ++i) {
+            const double angle = static_cast<double>(row) * std::pow(100.0, -static_cast<double>(i) / static_cast<double>(half));
+            table.push_back(static_cast<float>(1.5 * (sine ? std::sin(angle) : std::cos(angle))));
+          }
+        }
+      }
+      // Plane, row: as a product gives it, and turned to a position.
+      const std::vector<float> raw = random_values(1, planes * kRing * dim), v = random_values(2, planes * kRing * dim);
+      const auto turned = [&](int64_t plane, int64_t row, int64_t position) {
+        std::vector<float> out(index_of(dim));
+        const float* const x = raw.data() + (plane * kRing + row) * dim;
+        const float* const t = table.data() + position * dim;
+        for (int64_t i = 0; i < half; ++i) {
+          out[index_of(i)] = x[i] * t[i] - x[half + i] * t[half + i];
+          out[index_of(half + i)] = x[half + i] * t[i] + x[i] * t[half + i];
+        }
+        return out;
+      };
+      std::vector<float> ring_k, sink_k, sink_v;
+      for (int64_t plane = 0; plane < planes; ++plane) {
+        for (int64_t row = 0; row < kRing; ++row) {
+          const std::vector<float> at = turned(plane, row, row);
+          ring_k.insert(ring_k.end(), at.begin(), at.end());
+          if (row < kSinks) sink_k.insert(sink_k.end(), at.begin(), at.end());
+        }
+        sink_v.insert(sink_v.end(), v.begin() + plane * kRing * dim, v.begin() + (plane * kRing + kSinks) * dim);
+      }
+      const std::vector<float> old(index_of(planes * out_rows * dim), 7.0f);
+      const DeviceArray sink_k_array = upload(sink_k, type), sink_v_array = upload(sink_v, type);
+      const DeviceArray ring_k_array = upload(ring_k, type), ring_v_array = upload(v, type);
+      const DeviceArray k_out = upload(old, type), v_out = upload(old, type);
+      const DeviceArray chosen_array = upload_raw(chosen), table_array = upload_raw(table);
+      place_rows({.sink_k = sink_k_array.data(),
+                  .sink_v = sink_v_array.data(),
+                  .ring_k = ring_k_array.data(),
+                  .ring_v = ring_v_array.data(),
+                  .k_out = k_out.data(),
+                  .v_out = v_out.data(),
+                  .chosen = chosen_array.as<int32_t>(),
+                  .cos_sin = table_array.as<float>(),
+                  .k_type = type,
+                  .v_type = type,
+                  .layers = kLayers,
+                  .kv_heads = kHeads,
+                  .head_dim = dim,
+                  .ring_rows = kRing,
+                  .out_rows = out_rows,
+                  .table_rows = kRing,
+                  .sinks = kSinks,
+                  .keep = static_cast<int64_t>(chosen.size()),
+                  .chunk_rows = kChunkRows,
+                  .end = kEnd},
+                 stream());
+      const std::vector<float> got_k = download(k_out, type), got_v = download(v_out, type), v_stored = rounded(v, type);
+      for (int64_t plane = 0; plane < planes; ++plane) {
+        for (int64_t i = 0; i < out_rows; ++i) {
+          const int64_t in_chunks = i - kSinks, to = (plane * out_rows + i) * dim;
+          if (i >= rows) {
+            for (int64_t j = 0; j < dim; ++j) ASSERT_EQ(got_k[index_of(to + j)], 7.0f) << i;
+            continue;
+          }
+          const int64_t row =
+              in_chunks < 0 ? i : chosen[index_of(in_chunks / kChunkRows)] * kChunkRows + in_chunks % kChunkRows;
+          const std::vector<float> expected = turned(plane, row, kEnd - rows + i);
+          const float share = type == DType::kF32 ? 1e-5f : 0.008f;  // two roundings
+          for (int64_t j = 0; j < dim; ++j) {
+            const float size = std::hypot(expected[index_of(j)], expected[index_of((j + half) % dim)]);
+            ASSERT_NEAR(got_k[index_of(to + j)], expected[index_of(j)], share * size) << "row " << row << " at " << i;
+            ASSERT_EQ(got_v[index_of(to + j)], v_stored[index_of((plane * kRing + row) * dim + j)]);
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace headrace
