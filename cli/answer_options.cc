@@ -74,6 +74,8 @@ std::string answer_options(const EngineOptions& asked, const GenerateOptions& ge
     add(spec_type_name(draft.type));
     add(draft.look_up ? "beside look-up" : "alone");
     add(draft.window);
+    const RetrievalShape chunks = draft.retrieval.value_or(RetrievalShape{.chunks = -1});
+    for (int64_t number : {chunks.chunks, chunks.rows, chunks.every}) add(number);
     add(draft.most_tokens);
     for (double number : {draft.rope.theta, draft.rope.factor}) add(exact_text(number));
     add(draft.rope.scaling ? rope_scaling_name(*draft.rope.scaling) : "own");

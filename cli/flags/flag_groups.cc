@@ -188,6 +188,31 @@ SetFlag spec_type_value(DraftOptions* o) {
   };
 }
 
+// window, or retrieval[:CHUNKS[,ROWS[,EVERY]]].
+SetFlag draft_cache_value(std::optional<RetrievalShape>* out) {
+  return [out](const std::string& value) {
+    const std::string wrong = "'" + value + "' is none of window and retrieval[:CHUNKS[,ROWS[,EVERY]]]";
+    out->reset();
+    if (value == "window") return std::string();
+    RetrievalShape shape;
+    constexpr std::string_view kName = "retrieval";
+    if (!value.starts_with(kName)) return wrong;
+    std::string rest = value.substr(kName.size());
+    if (!rest.empty() && (rest[0] != ':' || rest.size() == 1)) return wrong;
+    const SetFlag set[] = {int_value(&shape.chunks, 1, kMaxKeptBlocks), int_value(&shape.rows, 16, 256),
+                           int_value(&shape.every, 1, 1024)};
+    for (size_t i = 0; !rest.empty(); ++i) {
+      if (i == std::size(set)) return wrong;
+      const size_t end = std::min(rest.find(',', 1), rest.size());
+      const std::string error = set[i](rest.substr(1, end - 1));
+      if (!error.empty()) return error;
+      rest.erase(0, end);
+    }
+    *out = shape;
+    return std::string();
+  };
+}
+
 std::vector<Flag> draft_flags(DraftOptions* o) {
   return {
       {"--spec-type", "KIND", spec_type_value(o),
@@ -204,6 +229,11 @@ std::vector<Flag> draft_flags(DraftOptions* o) {
       {"--draft-window", "TOKENS", int_value(&o->window, 0, int64_t{1} << 40),
        "Number of most recent tokens that the draft attends to, besides the first few; 0: all [the draft's; if the "
        "context is longer than an EAGLE-3 head was trained for, that length]"},
+      {"--draft-cache", "KIND", draft_cache_value(&o->retrieval),
+       "What the draft attends to before its window: window (the first few tokens) or "
+       "retrieval[:CHUNKS[,ROWS[,EVERY]]], the CHUNKS chunks of ROWS tokens that the model's last layer attends to "
+       "most, chosen every EVERY steps; for draft-eagle3 and draft-simple [window; retrieval: 64 chunks of 32 tokens, "
+       "with draft-simple 32, or as many as the draft was trained for, every 4 steps]"},
       {"--draft-rope-scaling", "KIND", scaling_value(&o->rope.scaling),
        "RoPE scaling of the draft: none, linear or yarn [the draft's]"},
       {"--draft-rope-scale", "FACTOR", double_value(&o->rope.factor, 1, 1024),

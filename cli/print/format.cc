@@ -86,11 +86,15 @@ std::string format_age(int64_t seconds) {
   return seconds < 86400 ? of(seconds / 3600, " hour") : of(seconds / 86400, " day");
 }
 
-std::string format_default_window(const DraftWindow& window) {
+std::string format_draft_window(const DraftWindow& window) {
+  const std::string recent = str("the last ", format_count(window.rows), " tokens");
+  if (const RetrievalShape& chosen = window.retrieval; chosen.chunks > 0) {
+    return str("the draft attends to the first ", chosen.rows, " and ", recent, " and to ", chosen.chunks,
+               " chunks of ", chosen.rows, " tokens, chosen every ", chosen.every, " steps");
+  }
   if (window.trained_positions == 0) return "";
-  return str("the draft attends to the first ", kDraftSinkRows, " and the last ", format_count(window.rows),
-             " tokens: it was trained with ", format_count(window.trained_positions),
-             " positions (--draft-window 0: all tokens)");
+  return str("the draft attends to the first ", kDraftSinkRows, " and ", recent, ": it was trained with ",
+             format_count(window.trained_positions), " positions (--draft-window 0: all tokens)");
 }
 
 std::string padded(const std::string& text, size_t width) {

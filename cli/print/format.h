@@ -29,7 +29,7 @@ std::string filled(const std::string& text, size_t width);  // on the right
 std::string columns(const std::vector<std::string>& cells, const int* widths);
 
 // "the draft attends to the first 4 and the last 1,972 tokens: …" if its training set that window; else empty.
-std::string format_default_window(const DraftWindow& window);
+std::string format_draft_window(const DraftWindow& window);
 
 std::string machine_text(const Machine& machine);  // "EPYC, 2 cores, 24.00 GiB"
 

@@ -25,7 +25,7 @@ std::string memory_table(const PlanReport& report) {
                str("at the peak", report.one_memory ? "" : " of " + format_bytes(report.vram_limit_bytes)));
   text += line("host", run.memory.host_total_bytes,
                str("at the peak", report.one_memory ? "; both of " : " of ", format_bytes(report.host_limit_bytes)));
-  const std::string window = format_default_window(run.draft_window);
+  const std::string window = format_draft_window(run.draft_window);
   if (!window.empty()) text += "  " + window + "\n";
   return text;
 }

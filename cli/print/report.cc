@@ -145,7 +145,7 @@ std::string format_report(const GenerateResult& result, const std::string& engin
               full && most_tokens > 0 ? " before the " + format_count(most_tokens) + " of -n" : "", ")\n");
   if (!result.speculation.type.empty()) {
     text += format_speculation(result.speculation);
-    const std::string window = format_default_window(result.draft_window);
+    const std::string window = format_draft_window(result.draft_window);
     if (!window.empty()) text += "  window    " + window + "\n";
   }
   if (result.speculation.verify != VerifyMode::kFull && result.speculation.steps > 0) {

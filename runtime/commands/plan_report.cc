@@ -107,6 +107,9 @@ std::string plan_json(const PlanReport& report) {
     if (const int64_t trained = report.run->draft_window.trained_positions; trained > 0) {
       out["draft_trained_positions"] = trained;
     }
+    if (const RetrievalShape& chosen = report.run->draft_window.retrieval; chosen.chunks > 0) {
+      out["draft_cache"] = {{"chunks", chosen.chunks}, {"rows", chosen.rows}, {"every", chosen.every}};
+    }
     out["cache_type_k"] = dtype_name(report.run->sizes.rows.k_type);
     out["cache_type_v"] = dtype_name(report.run->sizes.rows.v_type);
     out["memory"] = memory_json(report);

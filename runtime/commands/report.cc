@@ -74,6 +74,9 @@ ordered_json speculation_json(const GenerateResult& result) {
   if (const int64_t trained = result.draft_window.trained_positions; trained > 0) {
     out["draft_trained_positions"] = trained;
   }
+  if (const RetrievalShape& chosen = result.draft_window.retrieval; chosen.chunks > 0) {
+    out["draft_cache"] = {{"chunks", chosen.chunks}, {"rows", chosen.rows}, {"every", chosen.every}};
+  }
   return out;
 }
 

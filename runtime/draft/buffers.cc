@@ -7,7 +7,7 @@ namespace headrace {
 int64_t most_prompt_rows(const DraftSetup& options, const DraftCacheShape& shape, int64_t first, int64_t before) {
   if (!options.shares()) return options.prompt_tokens - first;
   const int64_t all = options.most_prompt_tokens;
-  return shape.windowed() ? std::min(all, shape.window + kPrefixTile + before) : all;
+  return shape.windowed() && shape.chosen_rows == 0 ? std::min(all, shape.window + kPrefixTile + before) : all;
 }
 
 int64_t round_rows(const TreeShape& tree) {

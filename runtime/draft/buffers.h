@@ -9,6 +9,7 @@
 #include "runtime/base/bump_allocator.h"
 #include "runtime/draft/cache.h"
 #include "runtime/draft/draft.h"
+#include "runtime/draft/retrieval.h"
 #include "runtime/draft/tree_builder.h"
 
 namespace headrace {
@@ -17,6 +18,7 @@ namespace headrace {
 struct DraftSetup {
   TreeShape tree;
   int64_t window = 0;  // rows that a query sees, without the sinks; 0: all
+  RetrievalSetup retrieval{};
   int64_t prompt_tokens = 0, context_tokens = 0;
   int64_t most_prompt_tokens = 0;  // DraftRun
   int64_t most_pending = 0;        // most tokens that a pass holds before a proposed tree

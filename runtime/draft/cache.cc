@@ -17,14 +17,15 @@ constexpr int64_t kRunRows = kSmallSegmentRows;
 
 // The window, a query's distance beyond its beginning, and a pass's rows before the oldest are overwritten.
 int64_t DraftCacheShape::ring_rows() const {
-  if (most_taken_back >= context_rows) return static_cast<int64_t>(round_up(u(context_rows), u(kRunRows)));
+  if (most_taken_back >= context_rows || chosen_rows > 0) return static_cast<int64_t>(round_up(u(context_rows), u(kRunRows)));
   const int64_t wanted = windowed() ? window + kPrefixTile + 2 * pass_rows + most_taken_back : context_rows;
   return static_cast<int64_t>(round_up(u(wanted), u(kRunRows)));
 }
 
 uint64_t DraftCacheShape::bytes() const {
   const uint64_t all = rows.bytes_all_layers();
-  return whole_pages(all * u(ring_rows())) + whole_pages(all * u(kDraftSinkRows)) + whole_pages(all * u(pass_rows));
+  return whole_pages(all * u(ring_rows())) + whole_pages(all * u(kDraftSinkRows)) + whole_pages(all * u(pass_rows)) +
+         whole_pages(all * u(placed_rows()));
 }
 
 int64_t DraftCacheShape::first_kept(int64_t position) const {
@@ -41,6 +42,10 @@ DraftCache::DraftCache(Device& device, const DraftCacheShape& shape) : shape_(sh
   ring_ = device.allocate(all * u(ring_rows_), "the draft's KV cache");
   sinks_ = device.allocate(all * u(kDraftSinkRows), "the draft's first rows");
   pass_ = device.allocate(all * u(shape.pass_rows), "the draft's rows of one tree");
+  CHECK(shape.chosen_rows == 0 || shape.sinks == SinkRows::kFollowTheWindow);
+  if (shape.placed_rows() > 0) {
+    placed_memory_ = device.allocate(all * u(shape.placed_rows()), "the draft's rows before its window");
+  }
 }
 
 // ---- addresses: in each buffer, K of all layers, then V of all layers ----
@@ -52,6 +57,16 @@ std::byte* DraftCache::k_of(int64_t layer) const {
 std::byte* DraftCache::v_of(int64_t layer) const {
   const RowShape& rows = shape_.rows;
   return ring_.data() + u(rows.layers * ring_rows_) * rows.k_bytes() + u(layer * ring_rows_) * rows.v_bytes();
+}
+
+KvRows DraftCache::placed_rows_of(int64_t layer) const {
+  const RowShape& rows = shape_.rows;
+  const int64_t count = shape_.placed_rows();
+  std::byte* const v = placed_memory_.data() + u(rows.layers * count) * rows.k_bytes();
+  return {.k = placed_memory_.data() + u(layer * count) * rows.k_bytes(),
+          .v = v + u(layer * count) * rows.v_bytes(),
+          .row_stride = rows.head_dim,
+          .head_stride = count * rows.head_dim};
 }
 
 DraftCache::Run DraftCache::ring_run(int64_t layer, int64_t position) const {
@@ -101,7 +116,7 @@ void DraftCache::set_rows(int64_t rows, bool sinks_written) {
 
 void DraftCache::continue_to(int64_t rows, Stream& compute) {
   rows_ = rows;
-  if (shape_.sinks == SinkRows::kStay && !sinks_kept_ && shape_.first_kept(rows_) > 0) keep_sinks(compute);
+  if (shape_.sinks != SinkRows::kGo && !sinks_kept_ && shape_.first_kept(rows_) > 0) keep_sinks(compute);
 }
 
 // ---- steps ----
@@ -109,9 +124,11 @@ void DraftCache::continue_to(int64_t rows, Stream& compute) {
 void DraftCache::prefix(int64_t layer, int64_t deepest, std::vector<KvSegment>* out) const {
   out->clear();
   const int64_t first = shape_.first_kept(rows_), end = shape_.prefix_end(deepest);
-  if (first > 0 && shape_.sinks != SinkRows::kGo) {
+  if (first > 0 && shape_.sinks == SinkRows::kStay) {
     const KvRows rows = sinks(layer);
     out->push_back({.k = rows.k, .v = rows.v, .position = 0, .rows = kDraftSinkRows, .stride_rows = kDraftSinkRows});
+  } else if (first > 0 && shape_.sinks == SinkRows::kFollowTheWindow) {
+    placed_segments(layer, first, out);
   }
   for (int64_t row = first; row < end;) {
     const int64_t run_end = std::min(end, row / kRunRows * kRunRows + kRunRows);
@@ -123,6 +140,55 @@ void DraftCache::prefix(int64_t layer, int64_t deepest, std::vector<KvSegment>* 
                     .stride_rows = static_cast<int32_t>(ring_rows_)});
     row = run_end;
   }
+}
+
+// Every query sees all of them, so a position need not be exact. A run has few rows, because a thread block reads it
+// whole.
+void DraftCache::placed_segments(int64_t layer, int64_t first, std::vector<KvSegment>* out) const {
+  constexpr int64_t kPlacedRun = 256;
+  CHECK(placed_before_ == first, "placed before ", placed_before_, ", the window begins at ", first);
+  const KvRows all = placed_rows_of(layer);
+  for (int64_t row = 0; row < placed_; row += kPlacedRun) {
+    const RowShape& rows = shape_.rows;
+    out->push_back({.k = static_cast<std::byte*>(all.k) + u(row * rows.head_dim) * dtype_bytes(rows.k_type),
+                    .v = static_cast<std::byte*>(all.v) + u(row * rows.head_dim) * dtype_bytes(rows.v_type),
+                    .position = static_cast<int32_t>((first - placed_ + row) / kPrefixTile * kPrefixTile),
+                    .rows = static_cast<int32_t>(std::min(kPlacedRun, placed_ - row)),
+                    .stride_rows = static_cast<int32_t>(shape_.placed_rows())});
+  }
+}
+
+void DraftCache::place(const Chunks& chunks, const float* cos_sin, Stream& compute) {
+  const RowShape& rows = shape_.rows;
+  const int64_t first = shape_.first_kept(rows_);
+  if (!sinks_kept_) keep_sinks(compute);
+  placed_before_ = first;
+  const int64_t first_rows = chunks.count > 0 ? 0 : kDraftSinkRows;
+  placed_ = first_rows + chunks.count * chunks.rows;
+  CHECK(first > 0 && placed_ <= std::min(shape_.placed_rows(), first), "rows ", placed_, " before ",
+        first);
+  const KvRows from = sinks(0), to = placed_rows_of(0);
+  place_rows({.sink_k = from.k,
+              .sink_v = from.v,
+              .ring_k = k_of(0),
+              .ring_v = v_of(0),
+              .k_out = to.k,
+              .v_out = to.v,
+              .chosen = chunks.chosen,
+              .cos_sin = cos_sin,
+              .k_type = rows.k_type,
+              .v_type = rows.v_type,
+              .layers = rows.layers,
+              .kv_heads = rows.kv_heads,
+              .head_dim = rows.head_dim,
+              .ring_rows = ring_rows_,
+              .out_rows = shape_.placed_rows(),
+              .table_rows = shape_.context_rows,
+              .sinks = first_rows,
+              .keep = chunks.count,
+              .chunk_rows = chunks.rows,
+              .end = first},
+             compute);
 }
 
 void DraftCache::append(const int32_t* source, int64_t count, Stream& compute) {
@@ -148,7 +214,7 @@ void DraftCache::append(const int32_t* source, int64_t count, Stream& compute) {
                .active_position = 0},
               compute);
   rows_ += count;
-  if (shape_.sinks == SinkRows::kStay && !sinks_kept_ && shape_.first_kept(rows_) > 0) keep_sinks(compute);
+  if (shape_.sinks != SinkRows::kGo && !sinks_kept_ && shape_.first_kept(rows_) > 0) keep_sinks(compute);
 }
 
 // The sinks stay if they exist: such early rows are never provisional.
@@ -158,7 +224,7 @@ void DraftCache::rewind(int64_t rows) {
   rows_ = rows;
 }
 
-// Called once, when the window moves past row 0: copies the first rows from the ring.
+// Called once, before the ring loses the first rows: copies them.
 void DraftCache::keep_sinks(Stream& compute) {
   const RowShape& rows = shape_.rows;
   const auto copy_head = [&](void* to, const void* from, uint64_t row_bytes, int64_t head) {

@@ -7,6 +7,7 @@
 // shorter than the window it sees everything.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -34,8 +35,15 @@ struct DraftCacheShape {
   int64_t pass_rows = 0;        // rows of the tree that is being built
   int64_t most_taken_back = 0;  // most rows that rewind() may remove
   SinkRows sinks = SinkRows::kStay;
+  // Most rows of chosen chunks, the first one among them, that stand before the window in place of the first rows.
+  // Unless 0, the ring holds the whole context. REQUIRES: with rows, kFollowTheWindow.
+  int64_t chosen_rows = 0;
 
   bool windowed() const { return window > 0 && window < context_rows; }
+  // Rows placed before the window: 0 if the first rows stay where they are, or go.
+  int64_t placed_rows() const {
+    return windowed() && sinks == SinkRows::kFollowTheWindow ? std::max(kDraftSinkRows, chosen_rows) : 0;
+  }
   int64_t ring_rows() const;
   uint64_t bytes() const;  // device memory
   int64_t first_kept(int64_t position) const;
@@ -58,8 +66,7 @@ class DraftCache {
     int64_t rows;
   };
   Run ring_run(int64_t layer, int64_t position) const;
-  // Rows [0, kDraftSinkRows), for a prompt whose beginning the ring does not hold. With kFollowTheWindow the owner
-  // rewrites them whenever first_kept(rows()) has changed.
+  // Rows [0, kDraftSinkRows), for a prompt whose beginning the ring does not hold.
   KvRows sinks(int64_t layer) const;
   void set_rows(int64_t rows, bool sinks_written);
   // The same where an earlier run has made the first rows.
@@ -67,6 +74,16 @@ class DraftCache {
 
   // ---- steps ----
   KvRows pass_rows_from(int64_t layer, int64_t pass_row) const;  // [pass_rows, kv_heads, head_dim]
+  // Chunks of the text, in device memory: of `rows` rows each, ascending, all before first_kept(rows()).
+  struct Chunks {
+    const int32_t* chosen = nullptr;
+    int64_t count = 0, rows = 0;
+  };
+  // With kFollowTheWindow: the first rows or, if there are any, those of the chunks come directly before the window.
+  // Called whenever first_kept(rows()) or the choice has changed. `cos_sin`: as of rope(), [context_rows, head_dim].
+  void place(const Chunks& chunks, const float* cos_sin, Stream& compute);
+  // first_kept(rows()) when they were last placed; 0: never.
+  int64_t placed_before() const { return placed_before_; }
   // The runs before the tail of every query from position rows() to `deepest`, in order, up to prefix_end().
   void prefix(int64_t layer, int64_t deepest, std::vector<KvSegment>* out) const;
   struct Tail {
@@ -81,12 +98,14 @@ class DraftCache {
   std::byte* k_of(int64_t layer) const;
   std::byte* v_of(int64_t layer) const;
   void keep_sinks(Stream& compute);
+  KvRows placed_rows_of(int64_t layer) const;
+  void placed_segments(int64_t layer, int64_t first, std::vector<KvSegment>* out) const;
 
   const DraftCacheShape shape_;
   const int64_t ring_rows_;
-  int64_t rows_ = 0;
+  int64_t rows_ = 0, placed_before_ = 0, placed_ = 0;
   bool sinks_kept_ = false;
-  DeviceBuffer ring_, sinks_, pass_;
+  DeviceBuffer ring_, sinks_, pass_, placed_memory_;
 };
 
 }  // namespace headrace

@@ -61,6 +61,13 @@ struct LayerInput {
   int64_t first = 0;  // the prompt's first row here: earlier rows come from a saved prefix
 };
 
+// The query of the target's last layer after one row of a pass, with RoPE: [heads, head_dim] in device memory.
+struct TargetQuery {
+  const void* q;
+  DType type;
+  bool refresh;  // of prefill or a refresh, after which the draft's choice of rows is made anew in any case
+};
+
 // Where the target's pass reads a tree in device memory. A draft that has its tree on the device writes it there, and
 // the host sees the tree only with the results.
 struct TreeInputs {
@@ -125,6 +132,9 @@ class Draft {
   virtual void pass_layer(const LayerInput& input) = 0;
   // The accepted part of the tree.
   virtual void observe(const Tree& tree, const Acceptance& acceptance) = 0;
+  // After prefill and after each pass: the query of a row at the end of the text, until the next pass. For drafts that
+  // select rows of the text by the target's attention. Asynchronous.
+  virtual void look_back(const TargetQuery&) {}
   // Discards provisional tokens from `position` on, at most DraftRun::most_pending of them. The last pass had them
   // before the proposed tree, and the observe() that follows reports them again.
   virtual void rewind(int64_t position) = 0;

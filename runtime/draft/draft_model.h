@@ -38,6 +38,8 @@ struct DraftOptions {
   bool look_up = false;             // --spec-type KIND,ngram-simple
   std::string model{};              // -md
   int64_t window = -1;              // --draft-window: rows a draft's query sees; 0: all, -1: the draft's own
+  // --draft-cache; none: window
+  std::optional<RetrievalShape> retrieval{};
   RopeOverrides rope{};             // --draft-rope-*
   std::optional<TreeShape> tree{};  // --tree; none: auto
   int64_t most_tokens = 0;          // --spec-draft-n-max: cuts a tree by score; 0: the tree's size

@@ -22,7 +22,8 @@ void LayerDraft::plan() {
 DraftMemory LayerDraft::memory() const {
   return {
       .lasting_bytes =
-          whole_pages(bytes_.work) + check_bytes() + shape_.bytes() + TreeBuilder::device_bytes(tree_setup_),
+          whole_pages(bytes_.work) + check_bytes() + shape_.bytes() + TreeBuilder::device_bytes(tree_setup_) +
+          (chooses() ? Retrieval::bytes(options_.retrieval) : 0),
       .prefill_bytes = whole_pages(bytes_.prefill),
       .pinned_bytes = whole_pages(bytes_.inputs) + whole_pages(bytes_.prompt) + TreeBuilder::pinned_bytes(tree_setup_)};
 }
@@ -44,6 +45,7 @@ void LayerDraft::allocate(Stream& compute) {
   kept_cache_ ? cache_.emplace(*std::move(kept_cache_)) : cache_.emplace(device_, shape_);
   kept_cache_.reset();
   builder_.emplace(device_, tree_setup_);
+  if (chooses()) retrieval_.emplace(device_, options_.retrieval, compute);
   begin();
 }
 
@@ -165,6 +167,21 @@ ProposedTree LayerDraft::propose_into(int32_t root, int64_t position, const Tree
   if (builder_->stops_early()) return {};
   play_round(root, position, to);
   return builder_->proposed();
+}
+
+void LayerDraft::look_back(const TargetQuery& query) {
+  if (retrieval_) retrieval_->look_back(query, *target_cache_, *compute_);
+}
+
+void LayerDraft::place_rows_before_window() {
+  if (shape_.placed_rows() == 0) return;
+  const int64_t first = shape_.first_kept(cache_->rows());
+  const bool chosen_anew = retrieval_ && retrieval_->due();
+  if (first == 0 || (first == cache_->placed_before() && !chosen_anew)) return;
+  const TraceSpan span(*compute_, "place");
+  const Retrieval::Choice choice = retrieval_ ? retrieval_->choose(first, *compute_) : Retrieval::Choice{};
+  cache_->place({.chosen = choice.chunks, .count = choice.count, .rows = options_.retrieval.shape.rows}, cos_sin(),
+                *compute_);
 }
 
 void LayerDraft::observe(const Tree& tree, const Acceptance& acceptance) {

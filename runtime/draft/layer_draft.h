@@ -14,6 +14,7 @@
 #include "runtime/draft/buffers.h"
 #include "runtime/draft/cache.h"
 #include "runtime/draft/draft.h"
+#include "runtime/draft/retrieval.h"
 #include "runtime/draft/tree_builder.h"
 
 namespace headrace {
@@ -26,6 +27,10 @@ class LayerDraft : public Draft {
   void propose(int32_t root, int64_t position, const TreeLimits& limits, Tree* tree) final;
   ProposedTree propose_into(int32_t root, int64_t position, const TreeLimits& limits, const TreeInputs& to) final;
   void pass_layer(const LayerInput&) override {}
+  // With chosen chunks (DraftSetup::retrieval). LongSpec, which has none, reads the last layer too.
+  bool reads_last_layer() const override { return chooses(); }
+  void attach(const KvCache& target) override { target_cache_ = &target; }
+  void look_back(const TargetQuery& query) final;
   void observe(const Tree& tree, const Acceptance& acceptance) override;
 
  protected:
@@ -75,6 +80,10 @@ class LayerDraft : public Draft {
   void forget_stable(int64_t count);  // the first `count` are in the cache; waits
   void upload_prompt(std::span<const int32_t> tokens, int64_t sinks, int64_t first, int64_t kept);
   void end_prefill(int64_t rows, bool sinks_written);  // waits
+  bool chooses() const { return options_.retrieval.shape.chunks > 0 && shape_.windowed(); }
+  // Whenever rows have joined the cache or left it: places what comes before the window, if that has changed.
+  void place_rows_before_window();
+  virtual const float* cos_sin() const = 0;  // as DraftCache::place() reads it
 
   Device& device_;
   const DraftSetup options_;
@@ -82,7 +91,9 @@ class LayerDraft : public Draft {
   Stream* compute_ = nullptr;
   Inputs inputs_{}, host_{};
   PromptRows prompt_{};  // of finish_prefill()
+  const KvCache* target_cache_ = nullptr;
   std::optional<DraftCache> cache_;
+  std::optional<Retrieval> retrieval_;    // if the draft chooses()
   std::optional<DraftCache> kept_cache_;  // of an earlier run, until allocate() takes it
   int64_t resumed_rows_ = 0;              // of it, that are this prompt's
   std::optional<TreeBuilder> builder_;

@@ -35,9 +35,15 @@ class LayerDraftModel : public DraftModel {
         checkpoint_(std::move(checkpoint)),
         weights_(DraftWeights::reserve(*checkpoint_, device, weights)) {}
 
-  DraftSetup setup_of(const DraftRun& run) const {
+  DraftSetup setup_of(const DraftRun& run, const ModelConfig& target) const {
+    const DraftWindow seen = window(run);
     return {.tree = tree_,
-            .window = window(run).rows,
+            .window = seen.rows,
+            .retrieval = {.shape = seen.retrieval,
+                          .context_rows = run.context_tokens,
+                          .heads = target.heads,
+                          .kv_heads = target.kv_heads,
+                          .head_dim = target.head_dim},
             .prompt_tokens = run.prompt_tokens,
             .context_tokens = run.context_tokens,
             .most_prompt_tokens = run.most_prompt_tokens,

@@ -125,6 +125,10 @@ bool Prefill::run(std::span<const int32_t> ids) {
   compute_.synchronize();
   cache_.finish_prefill(finished ? options_.prompt_tokens : options_.kept_rows);
   if (finished && partial_ != nullptr) partial_->finish_prefill(cache_, compute_);
+  if (finished && options_.draft != nullptr) {
+    const ScoringQueries last = scoring_queries(layout_, work_.layer, last_group_, 1);
+    options_.draft->look_back({.q = last.q, .type = last.type, .refresh = true});
+  }
   return finished;
 }
 
@@ -196,6 +200,7 @@ bool Prefill::layers() {
     int64_t rows = 0;  // of a group; groups begin at absolute multiples
     for (int64_t first = saved; first < prompt && go_on; first += rows) {
       rows = std::min(group - (first - shift) % group, prompt - first);
+      last_group_ = rows;
       group_rows({.layer = layer, .weights = weights, .first = first, .rows = rows}, *left);
       go_on = pace.group(saved + (layer * (prompt - saved) + first - saved + rows) / layer_count);
     }

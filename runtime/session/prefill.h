@@ -69,6 +69,7 @@ class Prefill {
   PartialRows* const partial_;
   const Watcher watcher_;
   PrefillWork work_{};
+  int64_t last_group_ = 0;  // rows of the group that was computed last
 };
 
 }  // namespace headrace

@@ -129,6 +129,8 @@ Ranked TargetPass::grow(const Tree& tree, int64_t first) {
   buffers_.download_ranked();
   buffers_.download_samples(rows);
   finish_step();
+  const auto deepest = std::max_element(tree.depths.begin() + first, tree.depths.end());
+  look_back(deepest - tree.depths.begin() - first);
   // The sample is provisional: if there is no token, token 0 replaces it until the refresh.
   int32_t* const samples = buffers_.host_result().samples;
   for (int64_t i = 0; i < rows; ++i) samples[i] = std::max(samples[i], 0);
@@ -353,12 +355,23 @@ void TargetPass::commit(const Acceptance& acceptance) {
     compute_.copy_small(buffers_.step().inputs.source, buffers_.host_inputs().source,
                         static_cast<uint64_t>(count) * sizeof(int32_t), Link::kHostToDevice, "accepted");
   }
-  if (scope_.mode == StepMode::kPartial) return kv_.cache.append_pending(source, count, compute_);
+  if (scope_.mode == StepMode::kPartial) {
+    kv_.cache.append_pending(source, count, compute_);
+    return look_back(acceptance.nodes.back());
+  }
   const bool refresh = scope_.mode == StepMode::kRefresh;
   if (kv_.streamer != nullptr && kv_.cache.fills_disk(count)) kv_.streamer->stop();
   if (kv_.partial != nullptr) kv_.partial->before_commit(kv_.cache, refresh, compute_);
   kv_.cache.append(source, count, compute_);
   if (kv_.partial != nullptr) kv_.partial->after_commit(kv_.cache, refresh, compute_);
+  look_back(acceptance.nodes.back());
+}
+
+// The last layer's queries stay in the buffer of a pass until the next one.
+void TargetPass::look_back(int64_t row) {
+  if (options_.draft == nullptr) return;
+  const ScoringQueries query = scoring_queries(layout_, buffers_.step().layer, row + 1, 1);
+  options_.draft->look_back({.q = query.q, .type = query.type, .refresh = scope_.mode == StepMode::kRefresh});
 }
 
 std::vector<float> TargetPass::logits(int64_t rows) const {

@@ -14,7 +14,9 @@ Eagle3Draft::Eagle3Draft(Device& device, const Eagle3Config& config, const Eagle
                   .context_rows = options.context_tokens,
                   .window = options.window,
                   .pass_rows = round_rows(options.tree),
-                  .most_taken_back = options.shares() ? options.context_tokens : options.most_pending},
+                  .most_taken_back = options.shares() ? options.context_tokens : options.most_pending,
+                  .sinks = options.retrieval.shape.chunks > 0 ? SinkRows::kFollowTheWindow : SinkRows::kStay,
+                  .chosen_rows = options.retrieval.shape.placed_rows()},
                  {.shape = options.tree,
                   .vocab = config.vocab,
                   .map = static_cast<const int32_t*>(weights.views().target_ids),
@@ -199,6 +201,7 @@ LayerDraft::Round Eagle3Draft::catch_up(int32_t root, int64_t position) {
     const int64_t left = static_cast<int64_t>(stable_features_.size()), accepted = std::min(left, room);
     const int64_t rows = device_.backend() == Backend::kCpu ? accepted : room;
     CHECK(accepted > 0, "at ", position);
+    place_rows_before_window();
     for (int64_t i = 0; i < rows; ++i) host_.more[i] = stable_features_[static_cast<size_t>(std::min(i, accepted - 1))];
     upload_chain(std::span(stable_tokens_).first(static_cast<size_t>(accepted)), rows);
     round = {.row = rows - 1, .key = rows, .deepest = cache_->rows() + accepted + builder_->levels()};
@@ -220,6 +223,7 @@ LayerDraft::Round Eagle3Draft::catch_up(int32_t root, int64_t position) {
     forget_stable(accepted);
   }
   CHECK(cache_->rows() == position, "rows ", cache_->rows(), " at ", position);
+  place_rows_before_window();
   return round;
 }
 

@@ -8,7 +8,9 @@
 
 namespace headrace {
 
-int64_t Eagle3Draft::first_prompt_row() const { return shape_.first_kept(options_.prompt_tokens - 1); }
+int64_t Eagle3Draft::first_prompt_row() const {
+  return shape_.chosen_rows > 0 ? 0 : shape_.first_kept(options_.prompt_tokens - 1);
+}
 
 // A saved prefix has whole segments.
 int64_t Eagle3Draft::first_feature_row() const {

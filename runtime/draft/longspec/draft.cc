@@ -67,7 +67,6 @@ class LongSpecDraft final : public LayerDraft {
                 const DraftSetup& options);
 
   bool reads_last_layer() const override { return true; }
-  void attach(const KvCache& target) override { target_cache_ = &target; }
   bool finish_prefill(std::span<const int32_t> prompt, Progress*, const std::atomic<bool>*) override;
   void rewind(int64_t position) override;
 
@@ -98,6 +97,7 @@ class LongSpecDraft final : public LayerDraft {
   void begin() override;
   Round catch_up(int32_t root, int64_t position) override;
   const float* forward_root(const Round& round) override;
+  const float* cos_sin() const override { return work_.layer.cos_sin; }
   const float* forward_level(const Round& round, int64_t level, const DraftRows& rows) override;
 
   void enter(const Entrance& e);
@@ -110,7 +110,6 @@ class LongSpecDraft final : public LayerDraft {
   const LongSpecWeights& weights_;
   const DraftTarget target_;
   const DraftLayerSizes sizes_;
-  const KvCache* target_cache_ = nullptr;
   Work work_{};
   PrefillWork prefill_{};
   std::optional<DraftLayer> layer_;
@@ -345,7 +344,7 @@ class LongSpecModel final : public LayerDraftModel<LongSpecCheckpoint, LongSpecW
 
   DraftWindow window(const DraftRun&) const override { return {.rows = window_}; }
   std::unique_ptr<Draft> start(const DraftRun& run) override {
-    return std::make_unique<LongSpecDraft>(device_, checkpoint_->config(), weights_, target_, setup_of(run));
+    return std::make_unique<LongSpecDraft>(device_, checkpoint_->config(), weights_, target_, setup_of(run, *target_.config));
   }
 
  private:

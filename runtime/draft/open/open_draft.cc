@@ -76,7 +76,15 @@ void check_options(const DraftOptions& options) {
                            if_given(options.window >= 0, str(options.window)),
                            {kEagle3, kLongSpec, kSimple},
                            kNoWeights});
+  check_use(options.type, {"--draft-cache",
+                           if_given(options.retrieval.has_value(), "retrieval"),
+                           {kEagle3, kSimple},
+                           options.type == kLongSpec ? "It reads all of the target's last layer." : kNoWeights});
   check_rope_use(options);
+  if (options.retrieval && options.window == 0) {
+    throw_error(ExitCode::kUsage, "--draft-cache", "retrieval has no effect with --draft-window 0",
+                "The draft attends to the whole context then.");
+  }
   if (options.window > 0 && options.window < kMinDraftWindow) {
     throw_error(ExitCode::kUsage, "--draft-window",
                 str(options.window, " is too small: at least ", kMinDraftWindow, ", or 0 for the whole context"));

@@ -13,7 +13,7 @@ constexpr int64_t kChunkRows = 64;  // of the prompt: one group of decode produc
 uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
 
 int64_t unread_tokens(const DraftSetup& options) {
-  if (options.window == 0) return 0;
+  if (options.window == 0 || options.retrieval.shape.chunks > 0) return 0;
   return std::max<int64_t>(0, options.prompt_tokens - options.window - kDraftSinkRows);
 }
 
@@ -29,7 +29,8 @@ DraftCacheShape cache_shape(const ModelConfig& config, DType type, const DraftSe
           .window = options.window,
           .pass_rows = std::max(round_rows(options.tree), most_chain_rows(options)),
           .most_taken_back = options.most_pending,
-          .sinks = SinkRows::kFollowTheWindow};
+          .sinks = SinkRows::kFollowTheWindow,
+          .chosen_rows = options.retrieval.shape.placed_rows()};
 }
 
 }  // namespace
@@ -54,23 +55,16 @@ SimpleDraft::SimpleDraft(Device& device, const ModelConfig& config, const Weight
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
 int64_t SimpleDraft::chain_rows() const { return most_chain_rows(options_); }
-uint64_t SimpleDraft::type_bytes() const { return dtype_bytes(weights_.dtype()); }
-uint64_t SimpleDraft::qkv_row_bytes() const {
-  return u((config_.heads + 2 * config_.kv_heads) * config_.head_dim) * type_bytes();
-}
-
 void SimpleDraft::carve(Buffers* buffers) {
   const int64_t most = most_rows(chain_rows()), rows = padded(most);
   BumpAllocator& allocator = buffers->work;
-  carve_inputs(chain_rows(), kDraftSinkRows, buffers);
+  carve_inputs(chain_rows(), 0, buffers);
   work_.inv_freq = allocator.take<float>(config_.head_dim / 2);
   work_.cos_sin = allocator.take<float>(shape_.context_rows * config_.head_dim);
   work_.hidden = allocator.take<float>(rows * config_.hidden);
   std::byte* const layer = allocator.take_bytes(layer_work_bytes(config_, weights_.dtype(), rows));
   if (layer != nullptr) work_.layer = layer_work(config_, weights_.dtype(), rows, layer);
   work_.logits = allocator.take<float>(padded(options_.tree.widest()) * config_.vocab);
-  work_.first_qkv =
-      shape_.windowed() ? allocator.take_bytes(u(config_.layers * kDraftSinkRows) * qkv_row_bytes()) : nullptr;
   work_.state = carve_states(most * config_.heads, config_.head_dim, allocator);
   work_.scratch = carve_states(most * config_.heads * kDraftSegmentsPerLaunch, config_.head_dim, allocator);
 }
@@ -106,7 +100,7 @@ Pass SimpleDraft::make_pass(const int32_t* positions, int64_t rows) const {
           .stream = compute_};
 }
 
-// -> work_.hidden. Only rows at the start of the context are sinks, and they arrive in chains.
+// -> work_.hidden.
 void SimpleDraft::forward(const DraftRows& rows) {
   const Pass pass = make_pass(rows.positions, rows.count);
   embed_tokens(
@@ -115,7 +109,6 @@ void SimpleDraft::forward(const DraftRows& rows) {
       *compute_);
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
     qkv_product(pass, weights_.layer(layer), work_.hidden);
-    if (rows.pass_row == 0) remember_sinks(layer, cache_->rows(), rows.count);
     rotate_rows(pass, weights_.layer(layer), 0, rows.count, cache_->pass_rows_from(layer, rows.pass_row));
     draft_attention({.layer = layer,
                      .shape = attention_shape(pass),
@@ -146,8 +139,7 @@ int64_t SimpleDraft::extend(std::span<const int32_t> tokens) {
   CHECK(count > 0 && count <= chain_rows() && before + count <= shape_.context_rows, "rows ", before, " + ", count);
   const bool of_a_round = count <= stable_rows(options_.tree) && before >= kDraftSinkRows;
   const int64_t rows = of_a_round && device_.backend() == Backend::kCuda ? stable_rows(options_.tree) : count;
-  const int64_t kept = shape_.first_kept(before + count), first_sink = std::max<int64_t>(0, kept - kDraftSinkRows);
-  for (int64_t i = 0; i < kDraftSinkRows; ++i) sink_positions(host_)[i] = static_cast<int32_t>(first_sink + i);
+  place_rows_before_window();
   upload_chain(tokens, rows);
   const Inputs& in = inputs_;
   const DraftRows chain = {.tokens = in.tokens,
@@ -165,27 +157,8 @@ int64_t SimpleDraft::extend(std::span<const int32_t> tokens) {
     forward(chain);
   }
   cache_->append(in.order, count, *compute_);
-  if (kept != sinks_before_) place_sinks();
-  sinks_before_ = kept;
+  place_rows_before_window();
   return rows;
-}
-
-// Keeps the sinks among a pass's rows, the first of which is at `position`, as the layer's product gave them.
-void SimpleDraft::remember_sinks(int64_t layer, int64_t position, int64_t rows) {
-  const int64_t count = std::min(kDraftSinkRows - position, rows);
-  if (work_.first_qkv == nullptr || count <= 0) return;
-  compute_->copy(work_.first_qkv + u(layer * kDraftSinkRows + position) * qkv_row_bytes(), work_.layer.qkv,
-                 u(count) * qkv_row_bytes(), Link::kWithinDevice);
-}
-
-// Rotates the sinks to the positions directly before the window.
-void SimpleDraft::place_sinks() {
-  const Pass pass = make_pass(sink_positions(inputs_), kDraftSinkRows);
-  const uint64_t bytes = u(kDraftSinkRows) * qkv_row_bytes();
-  for (int64_t layer = 0; layer < config_.layers; ++layer) {
-    compute_->copy(work_.layer.qkv, work_.first_qkv + u(layer) * bytes, bytes, Link::kWithinDevice);
-    rotate_rows(pass, weights_.layer(layer), 0, kDraftSinkRows, cache_->sinks(layer));
-  }
 }
 
 // ---- the round ------------------------------------------------------------------------------------------------------

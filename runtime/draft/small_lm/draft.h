@@ -4,7 +4,8 @@
 // With a window it keeps StreamingLLM's cache (arXiv 2309.17453, section 3.2): the first few tokens and the last ones,
 // at positions counted within the cache; without that a model degrades beyond its trained length. RoPE depends only on
 // distances, so rows stay at running positions and only the first few are rotated along as the window moves. The
-// prompt's tokens between them and the window are never read and have no positions here.
+// prompt's tokens between them and the window are never read and have no positions here; with chosen chunks all are
+// read, each with a window of its own.
 //
 // A round forwards the tokens accepted since the last one and the new root, which join the cache, then the tree's
 // levels. Reads weights that the engine owns.
@@ -32,13 +33,9 @@ class SimpleDraft final : public LayerDraft {
     float* hidden;              // [rows, hidden]
     LayerWork layer;
     float* logits;         // [widest level, vocab]
-    std::byte* first_qkv;  // [layers, kDraftSinkRows, qkv width]: the sinks before RoPE; null without a window
     AttentionState state, scratch;
   };
-  int64_t chain_rows() const;                                          // most that one pass adds to the cache
-  int32_t* sink_positions(const Inputs& in) const { return in.more; }  // [kDraftSinkRows], after the chain
-  uint64_t type_bytes() const;
-  uint64_t qkv_row_bytes() const;
+  int64_t chain_rows() const;  // most that one pass adds to the cache
   void carve(Buffers* buffers) override;
   uint64_t check_bytes() const override;
   void begin() override;
@@ -50,15 +47,13 @@ class SimpleDraft final : public LayerDraft {
   void forward(const DraftRows& rows);
   const float* predict(int64_t first, int64_t count);
   int64_t extend(std::span<const int32_t> tokens);
-  void remember_sinks(int64_t layer, int64_t position, int64_t rows);
-  void place_sinks();
+  const float* cos_sin() const override { return work_.cos_sin; }
 
   const ModelConfig& config_;
   const Weights& weights_;
   const int64_t unread_;  // tokens of the prompt between the sinks and the window
   Work work_{};
   std::vector<KvSegment> prefix_;  // of one layer, reused
-  int64_t sinks_before_ = 0;       // the row before which the sinks were last placed; 0: not yet placed
 };
 
 }  // namespace headrace

@@ -171,6 +171,27 @@ TEST(Args, DraftRopeFlags) {
   }
 }
 
+TEST(Args, DraftCache) {
+  const auto given = [](const char* value) {
+    return generate({"-p", "x", "--spec-type", "draft-eagle3", "-md", "head", "--draft-cache", value})
+        .engine.draft.retrieval;
+  };
+  EXPECT_FALSE(generate({"-p", "x"}).engine.draft.retrieval.has_value());
+  EXPECT_FALSE(given("window").has_value());
+  EXPECT_EQ(given("retrieval")->chunks, 0);  // as many as usual
+  EXPECT_EQ(given("retrieval")->rows, 32);
+  EXPECT_EQ(given("retrieval:12")->chunks, 12);
+  const RetrievalShape all = *given("retrieval:12,64,8");
+  EXPECT_EQ(all.chunks, 12);
+  EXPECT_EQ(all.rows, 64);
+  EXPECT_EQ(all.every, 8);
+  for (const char* wrong : {"all", "retrieval:", "retrieval:0", "retrieval:12,", "retrieval:12,8",
+                            "retrieval:12,64,8,1", "retrievals", "retrieval 3", "retrieval:5000", "retrieval:x"}) {
+    const std::string said = refusal({"generate", "-m", "model", "-p", "x", "--draft-cache", wrong});
+    EXPECT_NE(said.find("--draft-cache"), std::string::npos) << said;
+  }
+}
+
 TEST(Args, DeviceMayNameAGpu) {
   EXPECT_EQ(generate({"-p", "x"}).engine.device.choice, DeviceChoice::kAuto);
   EXPECT_EQ(generate({"-p", "x"}).engine.device.cuda_index, -1);

@@ -67,6 +67,11 @@ TEST_F(PlanOfAProfile, SaysWhyADraftHasAWindow) {
   const json said = json::parse(plan_json(report));
   EXPECT_EQ(said["draft_window"], 1973);
   EXPECT_EQ(said["draft_trained_positions"], 2048);
+  report.run->draft_window = {.rows = 512, .retrieval = {.chunks = 32}};
+  expect_line(report,
+              "  the draft attends to the first 32 and the last 512 tokens and to 32 chunks of 32 tokens, chosen every "
+              "4 steps");
+  EXPECT_EQ(json::parse(plan_json(report))["draft_cache"]["chunks"], 32);
 }
 
 TEST_F(PlanOfAProfile, SaysHowOldAndHowSteadyItIs) {

@@ -254,6 +254,11 @@ TEST(Report, SaysWhyADraftHasAWindowThatNobodyAskedFor) {
                         "2,048 positions (--draft-window 0: all tokens)\n"),
             std::string::npos)
       << report;
+  result.draft_window = {.rows = 512, .retrieval = {.chunks = 32}};
+  EXPECT_NE(format_report(result, "engine")
+                .find("  window    the draft attends to the first 32 and the last 512 tokens and to 32 chunks of 32 "
+                      "tokens, chosen every 4 steps\n"),
+            std::string::npos);
 }
 
 TEST(Report, SaysWhatPartialVerificationGave) {

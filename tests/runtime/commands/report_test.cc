@@ -129,6 +129,10 @@ TEST(ResultJson, SaysWhatADraftGave) {
   const json windowed = json::parse(result_json(result))["speculation"];
   EXPECT_EQ(windowed["draft_window"], 1973);
   EXPECT_EQ(windowed["draft_trained_positions"], 2048);
+  EXPECT_FALSE(windowed.contains("draft_cache"));
+  result.draft_window = {.rows = 512, .retrieval = {.chunks = 45, .rows = 16, .every = 2}};
+  EXPECT_EQ(json::parse(result_json(result))["speculation"]["draft_cache"],
+            json({{"chunks", 45}, {"rows", 16}, {"every", 2}}));
 }
 
 TEST(ResultJson, SaysWhatPartialVerificationGave) {

@@ -2,6 +2,7 @@
 // the text stays the same.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "kernels/product/op.h"
@@ -27,6 +28,19 @@ class Reader final : public Draft {
   void pass_layer(const LayerInput&) override {}
   void rewind(int64_t) override {}
   void observe(const Tree&, const Acceptance&) override {}
+  void look_back(const TargetQuery& query) override {
+    EXPECT_EQ(query.type, DType::kF32);
+    last_query.resize(kQuery);
+    compute_->copy(last_query.data(), query.q, kQuery * sizeof(float), Link::kDeviceToHost);
+    compute_->synchronize();
+    refresh = query.refresh;
+    ++looks;
+  }
+
+  static constexpr size_t kQuery = 4 * 16;  // of llama31
+  std::vector<float> last_query;
+  bool refresh = false;
+  int looks = 0;
 
   // K, then V of each committed row of the last layer, head by head.
   std::vector<std::byte> rows(Device& device) const {
@@ -112,6 +126,52 @@ TEST_P(LastLayer, IsReadableInEveryMode) {
   EXPECT_EQ(part.tokens, device.tokens);
   EXPECT_EQ(part.rows, device.rows);
   EXPECT_LE(small.device->vram().peak_bytes(), small.device->vram().limit_bytes());
+}
+
+// The query that it gets after a pass is that of the accepted path's last token: what prefill of the same text gives.
+TEST_P(LastLayer, ShowsTheQueryOfTheLastAcceptedToken) {
+  const LoadedModel model(testing::tiny_model("llama31"), DType::kF32, GetParam());
+  constexpr size_t kPrompted = 700;
+  const std::vector<int32_t> ids = testing::made_up_ids(kPrompted + 3, 512);
+  const std::span<const int32_t> all(ids);
+  const auto expect_near = [](const std::vector<float>& a, const std::vector<float>& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 2e-4f * (1 + std::abs(b[i]))) << i;
+  };
+  const auto query_of = [&](size_t tokens) {
+    Reader reader;
+    SessionOptions options = model.options(static_cast<int64_t>(tokens), 8);
+    options.draft = &reader;
+    const auto session = model.session(options);
+    session->prefill(all.first(tokens), nullptr, nullptr);
+    EXPECT_EQ(reader.looks, 1);
+    EXPECT_TRUE(reader.refresh);
+    return reader.last_query;
+  };
+  Reader reader;
+  SessionOptions options = model.options(kPrompted, 40);
+  options.draft = &reader;
+  options.pass_rows = 8;
+  const auto session = model.session(options);
+  session->prefill(all.first(kPrompted), nullptr, nullptr);
+  Tree tree;  // the text's next token, one that is not, and two more of the text below the first
+  tree.reset(ids[kPrompted]);
+  tree.add(ids[0], 0);
+  tree.add(ids[kPrompted + 1], 0);
+  tree.add(ids[kPrompted + 2], 2);
+  session->verify(tree);
+  Acceptance path;
+  path.nodes = {0, 2, 3};
+  session->commit(path);
+  EXPECT_EQ(reader.looks, 2);
+  EXPECT_FALSE(reader.refresh);
+  expect_near(reader.last_query, query_of(kPrompted + 3));
+  tree.reset(ids[1]);
+  session->verify(tree);
+  path.nodes = {0};
+  session->commit(path);
+  EXPECT_EQ(reader.looks, 3);
+  EXPECT_GT(std::abs(reader.last_query[0] - query_of(kPrompted + 3)[0]), 1e-3f) << "the query did not change";
 }
 
 }  // namespace

@@ -69,14 +69,19 @@ INSTANTIATE_TEST_SUITE_P(Devices, PrefixDraft, ::testing::ValuesIn(testing::sess
                          [](const auto& given) { return testing::device_name(given.param); });
 
 TEST_P(PrefixDraft, AcceptsWhatItDoesAfterAFreshPrefill) {
-  const std::vector<std::pair<SpecType, int64_t>> drafts = {{SpecType::kEagle3, 0},
-                                                            {SpecType::kEagle3, 320},
-                                                            {SpecType::kLongSpec, 320},
-                                                            {SpecType::kSimple, 320},
-                                                            {SpecType::kNgram, -1}};
-  for (const auto& [type, window] : drafts) {
+  struct Kind {
+    SpecType type;
+    int64_t window;
+    bool retrieval = false;
+  };
+  const std::vector<Kind> drafts = {{SpecType::kEagle3, 0},    {SpecType::kEagle3, 320},     {SpecType::kLongSpec, 320},
+                                    {SpecType::kSimple, 320},  {SpecType::kNgram, -1},       {SpecType::kEagle3, 320, true},
+                                    {SpecType::kSimple, 320, true}};
+  for (const auto& [type, window, retrieval] : drafts) {
     const TemporaryFolder folder;
-    Engine fresh(options("", type, window)), cached(options(folder.path(), type, window));
+    EngineOptions without = options("", type, window), with = options(folder.path(), type, window);
+    if (retrieval) without.draft.retrieval = with.draft.retrieval = RetrievalShape{.chunks = 6};
+    Engine fresh(without), cached(with);
     const GenerateResult saving = ask(cached, prompt(kPrompt, 50));
     expect_same(saving, ask(fresh, prompt(kPrompt, 50)));
     if (type != SpecType::kNgram) {  // made-up ids do not repeat

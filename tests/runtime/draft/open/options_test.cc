@@ -51,6 +51,10 @@ TEST_F(DraftOptionsTest, WhatATypeLeavesUnreadIsRefused) {
       {"--spec-draft-n-max", [](DraftOptions* o) { o->most_tokens = 5; }, "5", {kEagle3, kLongSpec, kSimple, kNgram}},
       {"--draft-window", [](DraftOptions* o) { o->window = 1024; }, "1024", {kEagle3, kLongSpec, kSimple}},
       {"--draft-window", [](DraftOptions* o) { o->window = 0; }, "0", {kEagle3, kLongSpec, kSimple}},
+      {"--draft-cache",
+       [](DraftOptions* o) { o->retrieval = RetrievalShape{}; },
+       "retrieval",
+       {kEagle3, kSimple}},
       {"--draft-rope-theta", [](DraftOptions* o) { o->rope.theta = 1e6; }, "1e+06", {kEagle3, kSimple}},
       {"--draft-rope-scaling",
        [](DraftOptions* o) { o->rope.scaling = RopeScaling::kNone; },
@@ -89,6 +93,12 @@ TEST_F(DraftOptionsTest, ValuesOutOfRange) {
   window.window = 100;
   tree.tree = parse_tree("eagle2:40,3,21");  // of 20 tokens
   expect_refused(window, "--draft-window", {"100"});
+  DraftOptions all;
+  all.type = SpecType::kSimple;
+  all.model = "x";
+  all.retrieval = RetrievalShape{};
+  all.window = 0;
+  expect_refused(all, "--draft-cache", {"retrieval", "--draft-window 0"});
   expect_refused(tree, "--tree", {"21", "20"});
 }
 

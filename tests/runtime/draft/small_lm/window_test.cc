@@ -118,6 +118,56 @@ TEST_P(SimpleWindow, WithAFactorOnRope) { expect_as_if_cut(one_layer(false, true
 // The first tokens come one by one, and not with the prompt.
 TEST_P(SimpleWindow, AfterAPromptOfOneToken) { expect_as_if_cut(one_layer(true, true), 1, 620); }
 
+// With every chunk chosen it is as if it had been shown all but what is between the last whole chunk and the window, at
+// positions of the cache. Chunks of 48 rows leave something there.
+TEST_P(SimpleWindow, ChosenChunksAreAsIfTheyWereAllThatThereIs) {
+  constexpr int64_t kPromptTokens = 900, kSteps = 200, kChunk = 48;
+  const testing::LoadedModel target(testing::tiny_model("llama31"), DType::kF32, GetParam());
+  const std::vector<int32_t> ids = testing::made_up_ids(kPromptTokens + kSteps, 300);
+  const std::span<const int32_t> all(ids);
+  for (const bool yarn : {false, true}) {
+    const Drafter model(make_random_checkpoint("one layer", one_layer(false, yarn), 7), GetParam());
+    DraftSetup options = {.tree = chain_shape(kDeep),
+                          .window = kWindow,
+                          .prompt_tokens = kPromptTokens,
+                          .context_tokens = kPromptTokens + kSteps + kDeep};
+    const ModelConfig& config = target.checkpoint->config();
+    options.retrieval = {.shape = {.chunks = 40, .rows = kChunk},
+                         .context_rows = options.context_tokens,
+                         .heads = config.heads,
+                         .kv_heads = config.kv_heads,
+                         .head_dim = config.head_dim};
+    SimpleDraft draft(*target.device, model.checkpoint->config(), model.weights, options);
+    EXPECT_TRUE(draft.reads_last_layer());
+    SessionOptions run = target.options(kPromptTokens, kSteps + kDeep);
+    run.draft = &draft;
+    const auto session = target.session(run);
+    ASSERT_TRUE(session->prefill(all.first(kPromptTokens), nullptr, nullptr));
+    DraftCacheShape shape;
+    shape.context_rows = options.context_tokens;
+    shape.window = kWindow;
+    int64_t compared = 0, left_out = 0;
+    for (int64_t end = kPromptTokens + 1; end <= kPromptTokens + kSteps; ++end) {
+      const Tree tree = propose(draft, all.first(static_cast<size_t>(end)));
+      accept_root(draft, tree);
+      if ((end - kPromptTokens) % 23 != 1) continue;
+      const int64_t first = shape.first_kept(end), in_chunks = first / kChunk * kChunk;
+      ASSERT_GT(in_chunks, 2 * kChunk);
+      left_out += first - in_chunks;
+      std::vector<int32_t> seen(ids.begin(), ids.begin() + in_chunks);
+      seen.insert(seen.end(), ids.begin() + first, ids.begin() + end);
+      const int64_t count = static_cast<int64_t>(seen.size());
+      const DraftSetup whole = {
+          .tree = chain_shape(kDeep), .prompt_tokens = count - 1, .context_tokens = count + kDeep};
+      const auto fresh = model.start(whole, std::span<const int32_t>(seen).first(seen.size() - 1));
+      ASSERT_EQ(tree.tokens, propose(*fresh, seen).tokens) << "after " << end << " tokens";
+      ++compared;
+    }
+    EXPECT_GT(compared, 5);
+    EXPECT_GT(left_out, 0);
+  }
+}
+
 // What it was told, and after how many tokens to stop.
 class Watch final : public Progress {
  public:

@@ -1,0 +1,54 @@
+// Which chunks of the text a draft attends to beside its window: those that the target's last layer attends to most
+// (SpecExtend section 2.2, its cross-model retrieval cache). The score of a chunk is the mean attention, over heads and
+// rows, of the query of a recently accepted token; keys are the target's own, so no pass computes anything for it.
+// Unlike in the paper, scores also come from prefill and refreshes, and the first chunk and the recent rows are always
+// seen. A choice can change the speed of a run, never its text. Owns device memory. Thread: one at a time.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/segment.h"
+#include "offload/device/device.h"
+#include "runtime/draft/draft.h"
+#include "runtime/draft/window.h"
+
+namespace headrace {
+
+class KvCache;
+
+struct RetrievalSetup {
+  RetrievalShape shape{};        // 0 chunks: none
+  int64_t context_rows = 0;      // of the target
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;  // of the target
+};
+
+class Retrieval {
+ public:
+  static uint64_t bytes(const RetrievalSetup& setup);  // device memory
+  Retrieval(Device& device, const RetrievalSetup& setup, Stream& stream);
+
+  // Scores the committed rows of `target`, whose last layer is resident, if it is time to. Asynchronous.
+  void look_back(const TargetQuery& query, const KvCache& target, Stream& stream);
+  // Whether rows were scored since the last choose().
+  bool due() const { return due_; }
+  struct Choice {
+    const int32_t* chunks = nullptr;  // [count], ascending, device memory
+    int64_t count = 0;
+  };
+  // The first chunk, and the best of those after it that end at or before row `end`. None before the first look back.
+  Choice choose(int64_t end, Stream& stream);
+  int64_t updates() const { return updates_; }  // how often rows were scored
+
+ private:
+  const RetrievalSetup setup_;
+  DeviceBuffer memory_;
+  float* scores_;
+  std::byte* workspace_;
+  int32_t* chosen_;
+  int64_t scored_rows_ = 0, passes_ = 0, updates_ = 0;
+  bool due_ = false;
+  std::vector<KvSegment> segments_;  // reused
+};
+
+}  // namespace headrace
