@@ -62,7 +62,7 @@ __device__ inline void sum_part(const PackedProduct& p, const PackedPart& part, 
   static_assert(kStepsARecord % kDepth == 0);
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const int run = warp / Shape::kWarps;
-  constexpr PackedKind kind = Kind::kKind;
+  const PackedKind kind = packed_kind(part.type);
   const TilePlanes planes = tile_planes(kind, p.k);
   const int steps = (p.k + kStepCols - 1) / kStepCols, records = (p.k + kRecordCols - 1) / kRecordCols;
   const int record_begin = records * run / Shape::kParts, record_end = records * (run + 1) / Shape::kParts;

@@ -104,7 +104,7 @@ struct RawStep {
 };
 
 HEADRACE_BOTH constexpr int main_lane_bytes(int bits) { return bits < 4 ? 8 : 16; }
-HEADRACE_BOTH constexpr int extra_lane_bytes(int bits) { return bits == 6 ? 8 : 4; }
+HEADRACE_BOTH constexpr int extra_lane_bytes(int bits) { return bits == 3 || bits == 5 ? 4 : 8; }
 
 // Where a lane reads a tile's steps and records.
 template <int kBits>
