@@ -72,16 +72,30 @@ int rows_that_fit(const PackedProduct& p) {
   return fit / kMostTileRows * kMostTileRows;
 }
 
+// With the parts alone that one of the two sets of kernels multiplies.
+PackedProduct with_parts(PackedProduct p, bool others) {
+  int count = 0;
+  for (int i = 0; i < p.part_count; ++i) {
+    if (is_other(p.parts[i].type) == others) p.parts[count++] = p.parts[i];
+  }
+  p.part_count = count;
+  return p;
+}
+
 void launch_rows(PackedProduct p, CudaStream& stream) {
   ProductPlans& plans = ProductPlans::of(stream);
   auto* const sums = plans.sums().as<std::byte>();
+  p.run_sums = reinterpret_cast<float*>(sums + p.rows * sums_row_bytes(p));
+  p.arrived = plans.arrived().as<uint32_t>();
+  const PackedProduct others = with_parts(p, true);
+  if (others.part_count > 0) packed_product_of_others(others, stream);
+  p = with_parts(p, false);
+  if (p.part_count == 0) return;
   if (!has_whole_x(p) && has_minima(p)) {
     p.x_sums = reinterpret_cast<uint32_t*>(sums);
     sum_columns(p, reinterpret_cast<uint32_t*>(sums), stream);
   }
   if (p.rows > kMostFewRows) {
-    p.run_sums = reinterpret_cast<float*>(sums + p.rows * sums_row_bytes(p));
-    p.arrived = plans.arrived().as<uint32_t>();
     packed_product_of_many(p, stream);
   } else if (p.runs > 1) {
     packed_product_in_four(p, stream);
@@ -93,7 +107,7 @@ void launch_rows(PackedProduct p, CudaStream& stream) {
 // n and k alone decide how k is divided, so that a sum is the same wherever it goes.
 void launch_product(PackedProduct p, CudaStream& stream) {
   p.runs = p.n > kMostColsInFour ? 1 : 4;
-  const int fit = p.rows > kMostFewRows ? rows_that_fit(p) : p.rows;
+  const int fit = rows_that_fit(p);
   CHECK(fit > 0, "a product of ", p.n, " x ", p.k, " has sums for which there is no room");
   const int64_t row_bytes = int64_t{p.n} * (p.out_f32 ? 4 : 2);
   while (p.rows > 0) {

@@ -4,8 +4,8 @@
 // the order of the fragments, kStages steps of 64 columns in turn.
 //
 // Columns are permuted within each 32, alike in both operands: lane 4 g + t has columns 8 t to 8 t + 7, four for each
-// of two steps of the tensor cores, so that a lane reads its part of x in one access. Weights of 6 bits have a scale
-// for 16 columns: there the lane has columns 4 t to 4 t + 3 of each 16, which are a step.
+// of two steps of the tensor cores, so that a lane reads its part of x in one access. Where scales are for 16 columns,
+// the lane has columns 4 t to 4 t + 3 of each 16, which are a step.
 #pragma once
 
 #include <algorithm>
@@ -51,12 +51,14 @@ HEADRACE_BOTH inline int x_bytes(const PackedProduct& p) {
 // ---- The kernel -----------------------------------------------------------------------------------------------------
 
 // The sums of one run of k. first_tile: of the warp.
-template <typename Shape, int kBits, ScaleKind kScales>
+template <typename Shape, typename Kind>
 __device__ inline void sum_part(const PackedProduct& p, const PackedPart& part, int first_tile, unsigned char* shared,
                                 Sums<Shape>& sums) {
+  constexpr int kBits = Kind::kBits;
+  constexpr ScaleKind kScales = Kind::kScales;
   constexpr int kTiles = Shape::kWeightTiles, kStages = Shape::kStages;
   constexpr int kDepth = kBits == 16 ? 1 : kBits == 8 ? 2 : 4;  // steps of weights ahead
-  constexpr bool kMinima = has_minima(kScales);
+  constexpr bool kMinima = has_minima(kScales), kNarrowMinima = kScales == ScaleKind::kFourBits;
   static_assert(kStepsARecord % kDepth == 0);
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const int run = warp / Shape::kWarps;
@@ -158,7 +160,7 @@ __device__ inline void sum_part(const PackedProduct& p, const PackedPart& part, 
       // Where the lane reads x, and how far apart the two halves are.
       const unsigned char* x_lane;
       int x_half;
-      constexpr int kLaneBytes = kBits == 6 ? 8 : 16;
+      constexpr int kLaneBytes = Kind::kNarrow ? 8 : 16;
       if constexpr (Shape::kWhole) {
         x_half = p.rows * 64;
         x_lane = x_whole + lane % 4 * kLaneBytes;
@@ -181,7 +183,7 @@ __device__ inline void sum_part(const PackedProduct& p, const PackedPart& part, 
 #pragma unroll
         for (int m = 0; m < kTiles; ++m) {
           stage_scales<kScales>(raw_scales[m], lane, scales + m * kTileScales);
-          if constexpr (kMinima) {
+          if constexpr (kMinima || kNarrowMinima) {
             scales[m * kTileScales + 64 + lane] = *reinterpret_cast<const float4*>(&raw_scales[m]);
           }
         }
@@ -194,13 +196,16 @@ __device__ inline void sum_part(const PackedProduct& p, const PackedPart& part, 
         uint32_t a[kTiles][2][4];
 #pragma unroll
         for (int m = 0; m < kTiles; ++m) {
-          if (kBits == 6 || (kBits != 16 && half == 0)) {
-            scale[m] = scales[m * kTileScales + scale_slot(2 * j + (kBits == 6 ? half : 0), lane / 4)];
+          if (Kind::kNarrow || (kBits != 16 && half == 0)) {
+            scale[m] = scales[m * kTileScales + scale_slot(2 * j + (Kind::kNarrow ? half : 0), lane / 4)];
           }
-          fragments_of<kBits>(raw[m][j % kDepth], half, zero, a[m]);
+          fragments_of<Kind>(raw[m][j % kDepth], half, zero, a[m]);
           if (half == 1 && step + kDepth < load_end) load_tile(m, j + kDepth, raw[m][j % kDepth]);
         }
-        add_half<Shape, kBits>(a, scale, half, x_lane + half * x_half, sums);
+        add_half<Shape, Kind>(a, scale, half, x_lane + half * x_half, sums);
+        if constexpr (kNarrowMinima) {
+          add_narrow_minima<Shape>(scales + 64 + lane, 2 * j + half, x_lane + half * x_half, sums);
+        }
       }
       if (kMinima && j == kStepsARecord - 1) {
         add_minima<Shape, kScales>(scales + 64 + lane, lane_sums, p.rows, sums);
@@ -215,16 +220,14 @@ __device__ inline void sum_part(const PackedProduct& p, const PackedPart& part, 
 
 // Grid: tiles of rows x blocks of outputs, part after part. The parts' types differ, so a block looks up its own. Of a
 // gated product a block has the same outputs of both parts, of a rotated one outputs half a head apart.
-template <typename Shape>
+template <typename Shape, typename Kinds>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kMinBlocks)
     packed_product_kernel(const __grid_constant__ PackedProduct p) {
   extern __shared__ __align__(128) unsigned char shared[];
   const auto [index, first_tile] = tiles_of_warp<Shape>(p);
   const PackedPart& part = p.parts[index];
   Sums<Shape> sums = {};
-  with_kind(part.type, [&](auto kind) {
-    sum_part<Shape, decltype(kind)::kBits, decltype(kind)::kScales>(p, part, first_tile, shared, sums);
-  });
+  Kinds::with(part.type, [&](auto kind) { sum_part<Shape, decltype(kind)>(p, part, first_tile, shared, sums); });
   bool mine = add_parts<Shape>(shared, sums);
   const WarpTiles tiles = tiles_of_warp<Shape>(p);
   const PackedPart& of = p.parts[tiles.part];
@@ -239,11 +242,11 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kMinBlocks)
 
 // ---- Launches, by the number of rows --------------------------------------------------------------------------------
 
-template <typename Shape>
+template <typename Shape, typename Kinds = UsualKinds>
 void launch_packed(PackedProduct p, CudaStream& stream) {
   constexpr int kBlockRows = Shape::kWarps * Shape::kWeightTiles * kTileRows;
   const int64_t blocks = place_parts(p, kBlockRows);
-  void (*const kernel)(PackedProduct) = packed_product_kernel<Shape>;
+  void (*const kernel)(PackedProduct) = packed_product_kernel<Shape, Kinds>;
   // Without this the driver leaves shared memory for fewer blocks than the registers allow.
   cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
   const int bytes = std::max(Shape::kSharedBytes, x_bytes<Shape>(p) + Shape::kScalesBytes);

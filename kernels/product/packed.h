@@ -82,6 +82,11 @@ void packed_product_in_one(const PackedProduct& product, CudaStream& stream);   
 void packed_product_in_four(const PackedProduct& product, CudaStream& stream);  // in four
 void packed_product_of_many(const PackedProduct& product, CudaStream& stream);  // in product.runs; more than few rows
 
+// Types that few files have are multiplied by kernels of their own, so that they take no registers from the others. For
+// parts of these types alone: all of the above but sum_columns(), which they do not need.
+HEADRACE_BOTH constexpr bool is_other(WeightType type) { return type >= WeightType::kQ2K; }
+void packed_product_of_others(const PackedProduct& product, CudaStream& stream);
+
 // Of packed_product_of_many(), in four runs.
 constexpr int kMostTileRows = 64, kTileOutputs = 128;  // of a block
 

@@ -11,35 +11,54 @@
 
 namespace headrace::kernels::cuda {
 
-template <int kBits_, ScaleKind kScales_>
+template <WeightType kType>
 struct Kind {
-  static constexpr int kBits = kBits_;
-  static constexpr ScaleKind kScales = kScales_;
+  static constexpr PackedKind kKind = packed_kind(kType);
+  static constexpr int kBits = kKind.bits;
+  static constexpr ScaleKind kScales = kKind.scales;
+  static constexpr bool kLevels = kKind.levels, kNarrow = is_narrow(kScales);
 };
-// body(Kind) of the type.
-template <typename Body>
-__device__ inline void with_kind(WeightType type, const Body& body) {
-  switch (type) {
-    case WeightType::kQ4_0:
-      return body(Kind<4, ScaleKind::kHalf>{});
-    case WeightType::kQ4_1:
-      return body(Kind<4, ScaleKind::kHalfMin>{});
-    case WeightType::kQ4K:
-      return body(Kind<4, ScaleKind::kSixBits>{});
-    case WeightType::kQ5_0:
-      return body(Kind<5, ScaleKind::kHalf>{});
-    case WeightType::kQ5_1:
-      return body(Kind<5, ScaleKind::kHalfMin>{});
-    case WeightType::kQ5K:
-      return body(Kind<5, ScaleKind::kSixBits>{});
-    case WeightType::kQ6K:
-      return body(Kind<6, ScaleKind::kSigned>{});
-    case WeightType::kQ8_0:
-      return body(Kind<8, ScaleKind::kHalf>{});
-    default:
-      return body(Kind<16, ScaleKind::kNone>{});
+// body(Kind) of the type, which is one of a kernel's: those of most files, or the others (packed.h).
+struct UsualKinds {
+  template <typename Body>
+  __device__ static void with(WeightType type, const Body& body) {
+    switch (type) {
+      case WeightType::kQ4_0:
+        return body(Kind<WeightType::kQ4_0>{});
+      case WeightType::kQ4_1:
+        return body(Kind<WeightType::kQ4_1>{});
+      case WeightType::kQ4K:
+        return body(Kind<WeightType::kQ4K>{});
+      case WeightType::kQ5_0:
+        return body(Kind<WeightType::kQ5_0>{});
+      case WeightType::kQ5_1:
+        return body(Kind<WeightType::kQ5_1>{});
+      case WeightType::kQ5K:
+        return body(Kind<WeightType::kQ5K>{});
+      case WeightType::kQ6K:
+        return body(Kind<WeightType::kQ6K>{});
+      case WeightType::kQ8_0:
+        return body(Kind<WeightType::kQ8_0>{});
+      default:
+        return body(Kind<WeightType::kBF16>{});
+    }
   }
-}
+};
+struct OtherKinds {
+  template <typename Body>
+  __device__ static void with(WeightType type, const Body& body) {
+    switch (type) {
+      case WeightType::kQ2K:
+        return body(Kind<WeightType::kQ2K>{});
+      case WeightType::kQ3K:
+        return body(Kind<WeightType::kQ3K>{});
+      case WeightType::kIQ4NL:
+        return body(Kind<WeightType::kIQ4NL>{});
+      default:
+        return body(Kind<WeightType::kIQ4XS>{});
+    }
+  }
+};
 
 // ---- Loads ----------------------------------------------------------------------------------------------------------
 
@@ -76,13 +95,16 @@ __device__ inline uint32_t load_word(const char* p, uint64_t policy) {
 
 __device__ inline uint32_t word_of(const uint4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 
-// What a lane holds of one tile's step of 64 columns.
+// What a lane holds of one tile's step of 64 columns; of 2 and 3 bits two words of main[0].
 template <int kBits>
 struct RawStep {
   static constexpr int kMain = kBits == 16 ? 4 : kBits == 8 ? 2 : 1;
   uint4 main[kMain];
   uint2 extra;
 };
+
+HEADRACE_BOTH constexpr int main_lane_bytes(int bits) { return bits < 4 ? 8 : 16; }
+HEADRACE_BOTH constexpr int extra_lane_bytes(int bits) { return bits == 3 || bits == 5 ? 4 : 8; }
 
 // Where a lane reads a tile's steps and records.
 template <int kBits>
@@ -102,8 +124,8 @@ struct TileSource {
       high = static_cast<const char*>(part.data) + static_cast<int64_t>(min(row + 8, last)) * k * 2;
     } else {
       const char* const base = static_cast<const char*>(part.data) + tile * planes.bytes;
-      main = base + lane * 16;
-      extra = base + planes.extra + lane * (kBits == 5 ? 4 : 8);
+      main = base + lane * main_lane_bytes(kBits);
+      extra = base + planes.extra + lane * extra_lane_bytes(kBits);
       scales = base + planes.scales;
     }
   }
@@ -128,9 +150,16 @@ struct TileSource {
       }
     } else {
 #pragma unroll
-      for (int i = 0; i < RawStep<kBits>::kMain; ++i)
-        raw.main[i] = load_four(main + step * main_step_bytes(kBits) + i * 512, policy);
-      if constexpr (kBits == 5) raw.extra.x = load_word(extra + step * extra_step_bytes(kBits), policy);
+      for (int i = 0; i < RawStep<kBits>::kMain; ++i) {
+        const char* const from = main + step * main_step_bytes(kBits) + i * 512;
+        if constexpr (kBits < 4) {
+          const uint2 two = load_two(from, policy);
+          raw.main[i] = make_uint4(two.x, two.y, 0, 0);
+        } else {
+          raw.main[i] = load_four(from, policy);
+        }
+      }
+      if constexpr (kBits == 3 || kBits == 5) raw.extra.x = load_word(extra + step * extra_step_bytes(kBits), policy);
       if constexpr (kBits == 6) raw.extra = load_two(extra + step * extra_step_bytes(kBits), policy);
     }
   }
@@ -143,11 +172,17 @@ struct alignas(16) RawScales {
 template <ScaleKind kScales>
 __device__ inline RawScales load_scales(const char* record, int lane, uint64_t policy) {
   RawScales raw{};
-  raw.first = load_two(record + lane * 8, policy);
-  const char* const after = record + kRecordWords * 4;
+  const char* const after = record + record_words(kScales) * 4;
+  if constexpr (kScales == ScaleKind::kSignedWide) {
+    raw.first.x = load_word(record + lane * 4, policy);
+  } else {
+    raw.first = load_two(record + lane * 8, policy);
+  }
   if constexpr (kScales == ScaleKind::kHalfMin) raw.second = load_two(after + lane * 8, policy);
-  if constexpr (kScales == ScaleKind::kSixBits) raw.second = load_two(after + lane / 4 * 8, policy);
-  if constexpr (kScales == ScaleKind::kSigned) raw.second.x = load_word(after + lane / 4 * 4, policy);
+  if constexpr (kScales == ScaleKind::kSixBits || kScales == ScaleKind::kFourBits)
+    raw.second = load_two(after + lane / 4 * 8, policy);
+  if constexpr (kScales == ScaleKind::kSigned || kScales == ScaleKind::kSignedWide)
+    raw.second.x = load_word(after + lane / 4 * 4, policy);
   return raw;
 }
 
@@ -166,11 +201,11 @@ __device__ inline uint32_t fma_pair(uint32_t a, uint32_t b, uint32_t c) {
 // Two bf16 of the same value.
 __device__ inline uint32_t pair_of_value(float value) { return pack(value, value, __nv_bfloat16{}); }
 
-// A step's or (6 bits) a group's eight row pairs in shared memory: another order of the pairs for each, so that a
-// warp's stores and its loads spread over the banks.
+// A step's or (narrow scales) a group's eight row pairs in shared memory: another order of the pairs for each, so that
+// a warp's stores and its loads spread over the banks.
 __device__ inline int scale_slot(int group, int g) { return group * 8 + (g ^ (group & 6)); }
 
-// The scales of a record in f32, times 64. By scale_slot(): of 6 bits for each group rows g and g + 8 of the first 16
+// The scales of a record in f32, times 64. By scale_slot(): narrow ones for each group rows g and g + 8 of the first 16
 // columns, then of the second; else for each even group rows g and g + 8 of this group, then of the next.
 template <ScaleKind kScales>
 __device__ inline void stage_scales(const RawScales& raw, int lane, float4* to) {
@@ -184,6 +219,20 @@ __device__ inline void stage_scales(const RawScales& raw, int lane, float4* to) 
       to[scale_slot(2 * t + e, g)] = make_float4((byte_of<0>(s) - 128.0f) * low, (byte_of<2>(s) - 128.0f) * high,
                                                  (byte_of<1>(s) - 128.0f) * low, (byte_of<3>(s) - 128.0f) * high);
     }
+  } else if constexpr (kScales == ScaleKind::kFourBits) {
+    const float low = halves_of(raw.second.x).x * 64.0f, high = halves_of(raw.second.y).x * 64.0f;
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const uint32_t s = (e == 0 ? raw.first.x : raw.first.y) & 0x0f0f0f0fu;
+      to[scale_slot(2 * t + e, g)] =
+          make_float4(byte_of<0>(s) * low, byte_of<2>(s) * high, byte_of<1>(s) * low, byte_of<3>(s) * high);
+    }
+  } else if constexpr (kScales == ScaleKind::kSignedWide) {
+    const float2 d = halves_of(raw.second.x);
+    const float low = d.x * 64.0f, high = d.y * 64.0f;
+    const uint32_t s = raw.first.x ^ 0x80808080u;  // s + 128
+    to[scale_slot(2 * t, g)] = make_float4((byte_of<0>(s) - 128.0f) * low, (byte_of<1>(s) - 128.0f) * high,
+                                           (byte_of<2>(s) - 128.0f) * low, (byte_of<3>(s) - 128.0f) * high);
   } else if constexpr (kScales == ScaleKind::kSixBits) {
     const float low = halves_of(raw.second.x).x * 64.0f, high = halves_of(raw.second.y).x * 64.0f;
     to[scale_slot(2 * t, g)] = make_float4(byte_of<0>(raw.first.x) * low, byte_of<2>(raw.first.x) * high,
@@ -194,11 +243,26 @@ __device__ inline void stage_scales(const RawScales& raw, int lane, float4* to) 
   }
 }
 
+// The levels of a word of 4-bit weights: what word 0 (rows g) or 1 (rows g + 8) of the same step holds of 8-bit
+// weights. The third table of __byte_perm() chooses by the upper bit of each four.
+__device__ inline uint2 levels_of(uint32_t bits) {
+  const uint32_t upper = 0x32103210u | (bits & 0x88888888u) >> 1;
+  uint32_t four[2];
+#pragma unroll
+  for (int b = 0; b < 2; ++b) {
+    const uint32_t low = __byte_perm(level_word(0), level_word(1), bits >> 16 * b);
+    const uint32_t high = __byte_perm(level_word(2), level_word(3), bits >> 16 * b);
+    four[b] = __byte_perm(low, high, upper >> 16 * b);
+  }
+  return make_uint2(__byte_perm(four[0], four[1], 0x6420), __byte_perm(four[0], four[1], 0x7531));
+}
+
 // Operand A of the two steps of the tensor cores over one half (32 columns) of a step: (q - zero) / 64, exact in bf16.
 // Bits below 256 are a multiple of 2^-133 as a bf16, so one multiplication makes a number of them. zero: of the type,
 // as a pair of -zero / 64.
-template <int kBits>
-__device__ inline void fragments_of(const RawStep<kBits>& raw, int half, uint32_t zero, uint32_t (&a)[2][4]) {
+template <typename Kind>
+__device__ inline void fragments_of(const RawStep<Kind::kBits>& raw, int half, uint32_t zero, uint32_t (&a)[2][4]) {
+  constexpr int kBits = Kind::kBits;
 #pragma unroll
   for (int u = 0; u < 2; ++u) {
 #pragma unroll
@@ -209,11 +273,19 @@ __device__ inline void fragments_of(const RawStep<kBits>& raw, int half, uint32_
         if constexpr (kBits == 16) {
           to = word_of(raw.main[2 * half + hi], 2 * u + s);
         } else {
-          const uint32_t main =
-              kBits == 8 ? word_of(raw.main[kBits == 8 ? half : 0], 2 * u + hi) : word_of(raw.main[0], 2 * half + u);
+          const uint32_t main = kBits == 8  ? word_of(raw.main[kBits == 8 ? half : 0], 2 * u + hi)
+                                : kBits < 4 ? word_of(raw.main[0], half)
+                                            : word_of(raw.main[0], 2 * half + u);
           const uint32_t extra = kBits == 6 && half == 1 ? raw.extra.y : raw.extra.x;
-          const uint32_t power = 127 + 127 - (hi == 0 ? 0 : pair_shift(kBits));  // 2^127 or less
-          to = fma_pair(pair_of<kBits>(main, extra, half, u, s, hi), power << 7 | power << 23, zero);
+          const uint32_t power = 127 + 127 - (Kind::kLevels ? 0 : pair_shift(kBits, s, hi));  // 2^127 or less
+          uint32_t pair;
+          if constexpr (Kind::kLevels) {
+            const uint2 levels = levels_of(main);
+            pair = pair_of<8>(hi == 0 ? levels.x : levels.y, 0, half, u, s, hi);
+          } else {
+            pair = pair_of<kBits>(main, extra, half, u, s, hi);
+          }
+          to = fma_pair(pair, power << 7 | power << 23, zero);
         }
       }
     }
@@ -263,6 +335,15 @@ __device__ inline Minima minima_of(const RawScales& raw) {
     minima.low = minima.high = 1.0f;
   }
   return minima;
+}
+
+// The same of kFourBits, for a lane's operand A of 16 columns: a register has the minimum of its row twice. word: of
+// the group; second: the group's second 16 columns. The minima are times 16 / 64.
+__device__ inline void narrow_minima(uint32_t word, bool second, uint32_t (&a)[4]) {
+  const uint32_t low = __byte_perm(word, 0, second ? 0x4141 : 0x4040) & 0x00f000f0u;
+  const uint32_t high = __byte_perm(word, 0, second ? 0x4343 : 0x4242) & 0x00f000f0u;
+  a[0] = a[2] = fma_pair(low, 0x7f007f00u, 0);
+  a[1] = a[3] = fma_pair(high, 0x7f007f00u, 0);
 }
 
 }  // namespace headrace::kernels::cuda

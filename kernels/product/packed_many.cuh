@@ -100,20 +100,21 @@ struct WeightCopies {
   int cols;
 
   __device__ WeightCopies(const PackedProduct& p, const PackedPart& part, int first_tile, uint32_t shared) {
-    const TilePlanes planes = tile_planes(packed_kind(part.type), p.k);
+    const TilePlanes planes = tile_planes({kBits, 0, kScales}, p.k);
     const int warp = static_cast<int>(threadIdx.x / 32), last = (part.rows + kTileRows - 1) / kTileRows - 1;
     const uint32_t lane = threadIdx.x % 32, record = static_cast<uint32_t>(planes.scales);
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
       tiles[m] = static_cast<const char*>(part.data) + min(first_tile + m, last) * planes.bytes;
     }
-    main = lane * 16;
-    extra = static_cast<uint32_t>(planes.extra) + lane * (kBits == 5 ? 4 : 8);
-    scales = record + lane * 8;
-    after = record + kRecordWords * 4 +
-            (kScales == ScaleKind::kHalfMin ? lane * 8 : lane / 4 * (kScales == ScaleKind::kSixBits ? 8 : 4));
-    to = shared + Shape::weights_at(kBits) + warp * (kTiles * kTileStep) + lane * 16;
-    to_extra = to + 512 - lane * (kBits == 5 ? 12 : 8);
+    main = lane * main_lane_bytes(kBits);
+    constexpr bool kPairs = kScales == ScaleKind::kSixBits || kScales == ScaleKind::kFourBits;
+    extra = static_cast<uint32_t>(planes.extra) + lane * extra_lane_bytes(kBits);
+    scales = record + lane * (kScales == ScaleKind::kSignedWide ? 4 : 8);
+    after =
+        record + record_words(kScales) * 4 + (kScales == ScaleKind::kHalfMin ? lane * 8 : lane / 4 * (kPairs ? 8 : 4));
+    to = shared + Shape::weights_at(kBits) + warp * (kTiles * kTileStep) + lane * main_lane_bytes(kBits);
+    to_extra = to + kMain - lane * (main_lane_bytes(kBits) - extra_lane_bytes(kBits));
     to_scales = shared + Shape::kRawAt + warp * (kTiles * Shape::kRawApart) + lane * 16;
     cols = p.k;
   }
@@ -126,9 +127,13 @@ struct WeightCopies {
       for (int s = 0; s < Shape::kSteps; ++s) {
         if ((first + s) * kStepCols >= cols) continue;  // what is there is multiplied by zeros of x
         const uint32_t at = ((buffer * Shape::kSteps + s) * Shape::kTiles + m) * kTileStep;
-        copy_async(to + at, from + s * kMain, 16);
+        if constexpr (kBits < 4) {
+          copy_cached<8>(to + at, from + s * kMain);
+        } else {
+          copy_async(to + at, from + s * kMain, 16);
+        }
         if constexpr (kBits == 8) copy_async(to + at + 512, from + s * kMain + 512, 16);
-        if constexpr (kBits == 5) copy_word(to_extra + at, more + s * kExtra, 4);
+        if constexpr (kBits == 3 || kBits == 5) copy_word(to_extra + at, more + s * kExtra, 4);
         if constexpr (kBits == 6) copy_cached<8>(to_extra + at, more + s * kExtra);
       }
     }
@@ -138,9 +143,14 @@ struct WeightCopies {
     for (int m = 0; m < kTiles; ++m) {
       const uint32_t at = to_scales + (record % 2 * Shape::kTiles + m) * Shape::kRawApart;
       const char* const from = tiles[m] + record * static_cast<uint32_t>(record_bytes(kScales));
-      copy_cached<8>(at, from + scales);
-      if constexpr (has_minima(kScales)) copy_cached<8>(at + 8, from + after);
-      if constexpr (kScales == ScaleKind::kSigned) copy_word(at + 8, from + after, 4);
+      constexpr bool kSigned = kScales == ScaleKind::kSigned || kScales == ScaleKind::kSignedWide;
+      if constexpr (kScales == ScaleKind::kSignedWide) {
+        copy_word(at, from + scales, 4);
+      } else {
+        copy_cached<8>(at, from + scales);
+      }
+      if constexpr (has_minima(kScales) || kScales == ScaleKind::kFourBits) copy_cached<8>(at + 8, from + after);
+      if constexpr (kSigned) copy_word(at + 8, from + after, 4);
     }
   }
 };
@@ -183,19 +193,26 @@ __device__ inline RawStep<kBits> read_step(const unsigned char* from, int lane) 
   RawStep<kBits> raw;
 #pragma unroll
   for (int i = 0; i < RawStep<kBits>::kMain; ++i) {
-    raw.main[i] = *reinterpret_cast<const uint4*>(from + i * 512 + lane * 16);
+    if constexpr (kBits < 4) {
+      const uint2 two = *reinterpret_cast<const uint2*>(from + lane * 8);
+      raw.main[i] = make_uint4(two.x, two.y, 0, 0);
+    } else {
+      raw.main[i] = *reinterpret_cast<const uint4*>(from + i * 512 + lane * 16);
+    }
   }
-  if constexpr (kBits == 5) raw.extra.x = *reinterpret_cast<const uint32_t*>(from + 512 + lane * 4);
+  if constexpr (kBits == 3 || kBits == 5)
+    raw.extra.x = *reinterpret_cast<const uint32_t*>(from + main_step_bytes(kBits) + lane * 4);
   if constexpr (kBits == 6) raw.extra = *reinterpret_cast<const uint2*>(from + 512 + lane * 8);
   return raw;
 }
 
 // ---- The kernel -----------------------------------------------------------------------------------------------------
 
-// A step's 64 columns. own: the warp's weights; scales: of its tiles; group: the step's first of the record.
-template <typename Shape, int kBits>
-__device__ inline void add_step(const unsigned char* x_lane, const unsigned char* own, const float4* scales, int group,
-                                uint32_t zero, Sums<Shape>& sums) {
+// A step's 64 columns. own: the warp's weights; scales, raw: of its tiles; group: the step's first of the record.
+template <typename Shape, typename Kind>
+__device__ inline void add_step(const unsigned char* x_lane, const unsigned char* own, const float4* scales,
+                                const float4* raw_scales, int group, uint32_t zero, Sums<Shape>& sums) {
+  constexpr int kBits = Kind::kBits;
   constexpr int kTiles = Shape::kWeightTiles;
   const int lane = static_cast<int>(threadIdx.x % 32), x_half = 512 + ((lane ^ 4) - lane) * 16;
   RawStep<kBits> raw[kTiles];
@@ -207,29 +224,34 @@ __device__ inline void add_step(const unsigned char* x_lane, const unsigned char
     uint32_t a[kTiles][2][4];
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
-      if (kBits == 6 || (kBits != 16 && half == 0)) {
-        scale[m] = scales[m * (Shape::kScaleBytes / 16) + scale_slot(group + (kBits == 6 ? half : 0), lane / 4)];
+      if (Kind::kNarrow || (kBits != 16 && half == 0)) {
+        scale[m] = scales[m * (Shape::kScaleBytes / 16) + scale_slot(group + (Kind::kNarrow ? half : 0), lane / 4)];
       }
-      fragments_of<kBits>(raw[m], half, zero, a[m]);
+      fragments_of<Kind>(raw[m], half, zero, a[m]);
     }
-    add_half<Shape, kBits>(a, scale, half, x_lane + half * x_half, sums);
+    add_half<Shape, Kind>(a, scale, half, x_lane + half * x_half, sums);
+    if constexpr (Kind::kScales == ScaleKind::kFourBits) {
+      add_narrow_minima<Shape>(raw_scales, group + half, x_lane + half * x_half, sums);
+    }
   }
 }
 
 // The sums of the block's run of k. first_tile: of the warp.
-template <typename Shape, int kBits, ScaleKind kScales>
+template <typename Shape, typename Kind>
 __device__ inline void sum_run(const PackedProduct& p, const PackedPart& part, int first_tile, unsigned char* shared,
                                Sums<Shape>& sums) {
+  constexpr int kBits = Kind::kBits;
+  constexpr ScaleKind kScales = Kind::kScales;
   constexpr int kTiles = Shape::kWeightTiles, kSteps = Shape::kSteps, kTileStep = Shape::tile_step(kBits);
   constexpr bool kMinima = has_minima(kScales);
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const int records = (p.k + kRecordCols - 1) / kRecordCols, run = static_cast<int>(blockIdx.x) / p.row_tiles;
   // Whole records: what the matrix does not have is multiplied by zeros of x.
   const int begin = records * run / p.runs * kStepsARecord, end = records * (run + 1) / p.runs * kStepsARecord;
-  const uint32_t zero = pair_of_value(static_cast<float>(packed_kind(part.type).zero) * (-1.0f / 64.0f));
+  const uint32_t zero = pair_of_value(static_cast<float>(Kind::kKind.zero) * (-1.0f / 64.0f));
   const XCopies<Shape> x(p, static_cast<int>(blockIdx.x) - run * p.row_tiles, shared_address(shared));
   const WeightCopies<Shape, kBits, kScales> weights(p, part, first_tile, shared_address(shared));
-  const unsigned char* const x_lane = shared + lane / 4 * 64 + lane % 4 * (kBits == 6 ? 8 : 16);
+  const unsigned char* const x_lane = shared + lane / 4 * 64 + lane % 4 * (Kind::kNarrow ? 8 : 16);
   const unsigned char* const own = shared + Shape::weights_at(kBits) + warp * (kTiles * kTileStep);
   const auto* const x_sums = reinterpret_cast<const uint32_t*>(shared + Shape::kSumsAt) + lane * 2;
   auto* const scales = reinterpret_cast<float4*>(shared + Shape::kScalesAt + warp * (kTiles * Shape::kScaleBytes));
@@ -270,8 +292,8 @@ __device__ inline void sum_run(const PackedProduct& p, const PackedPart& part, i
 #pragma unroll 1
     for (int s = 0; s < kSteps; ++s, ++step) {
       const int at = buffer * kSteps + s;
-      add_step<Shape, kBits>(x_lane + at * Shape::kXStep, own + at * (Shape::kTiles * kTileStep), scales,
-                             step % kStepsARecord * 2, zero, sums);
+      add_step<Shape, Kind>(x_lane + at * Shape::kXStep, own + at * (Shape::kTiles * kTileStep), scales,
+                            raw_scales(step / kStepsARecord), step % kStepsARecord * 2, zero, sums);
     }
     if (kMinima && step % kStepsARecord == 0) {
       add_minima<Shape, kScales>(raw_scales(step / kStepsARecord - 1), x_sums, p.rows, sums);
@@ -323,22 +345,20 @@ __device__ inline bool add_runs(const PackedProduct& p, Sums<Shape>& sums) {
 }
 
 // Grid: runs of tiles of rows x blocks of outputs, part after part.
-template <typename Shape>
+template <typename Shape, typename Kinds>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kMinBlocks)
     packed_many_kernel(const __grid_constant__ PackedProduct p) {
   extern __shared__ __align__(128) unsigned char shared[];
   const auto [index, first_tile] = tiles_of_warp<Shape>(p);
   const PackedPart& part = p.parts[index];
   Sums<Shape> sums = {};
-  with_kind(part.type, [&](auto kind) {
-    sum_run<Shape, decltype(kind)::kBits, decltype(kind)::kScales>(p, part, first_tile, shared, sums);
-  });
+  Kinds::with(part.type, [&](auto kind) { sum_run<Shape, decltype(kind)>(p, part, first_tile, shared, sums); });
   if (!add_runs<Shape>(p, sums)) return;
   const WarpTiles tiles = tiles_of_warp<Shape>(p);
   store_sums<Shape>(p, p.parts[tiles.part], tiles.first, static_cast<int>(blockIdx.x) % p.row_tiles, sums);
 }
 
-template <typename Shape>
+template <typename Shape, typename Kinds = UsualKinds>
 void launch_many(PackedProduct p, CudaStream& stream) {
   const int64_t blocks = place_parts(p, Shape::kTiles * kTileRows);
   int bytes = 0;
@@ -347,7 +367,7 @@ void launch_many(PackedProduct p, CudaStream& stream) {
   p.row_tiles = static_cast<int>(ceil_div(p.rows, Shape::kRowTiles * 8));
   CHECK(p.runs == 1 || p.row_tiles * blocks <= static_cast<int64_t>(kProductArrivedBytes / sizeof(uint32_t)),
         p.row_tiles * blocks, " blocks of a product are more than there are counters");
-  void (*const kernel)(PackedProduct) = packed_many_kernel<Shape>;
+  void (*const kernel)(PackedProduct) = packed_many_kernel<Shape, Kinds>;
   // Without this the driver leaves shared memory for fewer blocks than the registers allow.
   cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
   launch_on(stream, "packed_product", {int64_t{p.row_tiles} * p.runs, blocks, Shape::kThreads, bytes}, kernel, p);

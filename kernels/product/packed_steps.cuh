@@ -18,8 +18,14 @@ __device__ inline void add_scaled(float (&sums)[4], float low, float high, const
   sums[3] = fmaf(high, product[3], sums[3]);
 }
 
+// A lane's x of two steps of the tensor cores, where scales are for 16 columns.
+__device__ inline uint4 narrow_x(const unsigned char* from) {
+  const uint2 b0 = *reinterpret_cast<const uint2*>(from), b1 = *reinterpret_cast<const uint2*>(from + 32);
+  return make_uint4(b0.x, b0.y, b1.x, b1.y);
+}
+
 // Half a step: the weights `a` times x, which the lane reads from x on, times their scales.
-template <typename Shape, int kBits>
+template <typename Shape, typename Kind>
 __device__ inline void add_half(const uint32_t (&a)[Shape::kWeightTiles][2][4],
                                 const float4 (&scale)[Shape::kWeightTiles], int half, const unsigned char* x,
                                 Sums<Shape>& sums) {
@@ -27,18 +33,17 @@ __device__ inline void add_half(const uint32_t (&a)[Shape::kWeightTiles][2][4],
   for (int i = 0; i < Shape::kRowTiles; ++i) {
     const unsigned char* const from = x + i * 1024;
     uint4 b;
-    if constexpr (kBits == 6) {
-      const uint2 b0 = *reinterpret_cast<const uint2*>(from), b1 = *reinterpret_cast<const uint2*>(from + 32);
-      b = make_uint4(b0.x, b0.y, b1.x, b1.y);
+    if constexpr (Kind::kNarrow) {
+      b = narrow_x(from);
     } else {
       b = *reinterpret_cast<const uint4*>(from);
     }
 #pragma unroll
     for (int m = 0; m < Shape::kWeightTiles; ++m) {
-      if constexpr (kBits == 16) {
+      if constexpr (Kind::kBits == 16) {
         multiply(sums[i][m], a[m][0], b.x, b.y, __nv_bfloat16{});
         multiply(sums[i][m], a[m][1], b.z, b.w, __nv_bfloat16{});
-      } else if constexpr (kBits == 6) {
+      } else if constexpr (Kind::kNarrow) {
         float first_product[4] = {}, second_product[4] = {};
         multiply(first_product, a[m][0], b.x, b.y, __nv_bfloat16{});
         multiply(second_product, a[m][1], b.z, b.w, __nv_bfloat16{});
@@ -77,6 +82,30 @@ __device__ inline void add_minima(const float4* raw, const uint32_t* x, int rows
       multiply(product, minima[m].a[0], b.x, b.y, __nv_bfloat16{});
       if (kScales == ScaleKind::kHalfMin) multiply(product, minima[m].a[1], b.x, b.y, __nv_bfloat16{});
       add_scaled(sums[i][m], minima[m].low, minima[m].high, product);
+    }
+  }
+}
+
+// The minima of half a step times x, of kFourBits: whole numbers, as weights are. raw: as load_scales() left them for
+// this lane; group: of the record.
+template <typename Shape>
+__device__ inline void add_narrow_minima(const float4* raw, int group, const unsigned char* x, Sums<Shape>& sums) {
+#pragma unroll
+  for (int m = 0; m < Shape::kWeightTiles; ++m) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const float4 words = raw[m * (Shape::kRawApart / 16) + group / 2 - lane % 4];
+    const auto& scales = reinterpret_cast<const RawScales&>(words);
+    uint32_t a[2][4];
+#pragma unroll
+    for (int u = 0; u < 2; ++u) narrow_minima(group % 2 == 0 ? scales.first.x : scales.first.y, u == 1, a[u]);
+    const float low = halves_of(scales.second.x).y * -4.0f, high = halves_of(scales.second.y).y * -4.0f;
+#pragma unroll
+    for (int i = 0; i < Shape::kRowTiles; ++i) {
+      const uint4 b = narrow_x(x + i * 1024);
+      float product[4] = {};
+      multiply(product, a[0], b.x, b.y, __nv_bfloat16{});
+      multiply(product, a[1], b.z, b.w, __nv_bfloat16{});
+      add_scaled(sums[i][m], low, high, product);
     }
   }
 }

@@ -21,8 +21,9 @@ struct Scales {
 };
 
 Scales scales_of(WeightType type) {
-  constexpr Scales kScales[] = {{0, -1, 8, 0},   {0, 2, 15, 1},       {0, -1, 16, 0},      {0, 2, 31, 1},
-                                {0, -1, 128, 0}, {0, 2, 63 * 15, 63}, {0, 2, 63 * 31, 63}, {208, -1, 128 * 32, 0}};
+  constexpr Scales kScales[] = {{0, -1, 8, 0},        {0, 2, 15, 1},        {0, -1, 16, 0},      {0, 2, 31, 1},
+                                {0, -1, 128, 0},      {0, 2, 63 * 15, 63},  {0, 2, 63 * 31, 63}, {208, -1, 128 * 32, 0},
+                                {80, 82, 15 * 3, 15}, {108, -1, 32 * 4, 0}, {0, -1, 127, 0},     {0, -1, 32 * 127, 0}};
   CHECK(!is_plain(type), weight_type_info(type).name, " has no blocks");
   return kScales[quantised_index(type)];
 }

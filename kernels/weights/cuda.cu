@@ -45,9 +45,9 @@ __device__ Quad quad_of(const uint8_t* block, int first, Place place) {
     place.s = i / 2;
     place.b = i % 2;
     const uint32_t q = block_q(kType, block, first + i);
-    quad.main |= main_bits(kBits, place.hi, q) << (16 * place.b + 8 * place.s);
-    if (kBits == 5 || kBits == 6) {
-      const uint32_t extra = extra_bits(kBits, place.hi, q);
+    quad.main |= main_bits(kBits, place, q) << (16 * place.b + (kBits < 4 ? 4 : 8) * place.s);
+    if (has_extra(kBits)) {
+      const uint32_t extra = extra_bits(kBits, place, q);
       quad.extra |= __funnelshift_l(extra, extra, extra_place(kBits, place).bit);
     }
   }
@@ -58,36 +58,42 @@ __device__ Quad quad_of(const uint8_t* block, int first, Place place) {
 template <WeightType kType>
 __device__ void store_step(const Store& p, char* tile, const TilePlanes& planes, int row, int step, int lane) {
   constexpr PackedKind kind = packed_kind(kType);
+  constexpr bool kNarrow = is_narrow(kind.scales);
   uint32_t main[8] = {}, extra[2] = {};
 #pragma unroll
   for (int hi = 0; hi < 2; ++hi) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int first = 32 * half + lane % 4 * (kind.bits == 6 ? 4 : 8);
+      const int first = 32 * half + lane % 4 * (kNarrow ? 4 : 8);
       const int col = step * kStepCols + first;
       const uint8_t* const block = p.blocks.at(row + lane / 4 + 8 * hi, col);
       if (block == nullptr) continue;
       const int in_block = col % p.blocks.elements;
 #pragma unroll
       for (int u = 0; u < 2; ++u) {
-        const Quad quad =
-            quad_of<kType>(block, in_block + (kind.bits == 6 ? 16 : 4) * u, {.half = half, .u = u, .hi = hi});
+        const Quad quad = quad_of<kType>(block, in_block + (kNarrow ? 16 : 4) * u, {.half = half, .u = u, .hi = hi});
         if (kind.bits == 8) {
           main[4 * half + 2 * u + hi] = quad.main;
+        } else if (kind.bits < 4) {
+          main[half] |= quad.main << (8 * u + 2 * hi);
         } else {
           main[2 * half + u] |= quad.main << 4 * hi;
         }
-        extra[0] |= kind.bits == 5 || half == 0 ? quad.extra : 0;
+        extra[0] |= kind.bits != 6 || half == 0 ? quad.extra : 0;
         extra[1] |= kind.bits == 6 && half == 1 ? quad.extra : 0;
       }
     }
   }
-  auto* const to = reinterpret_cast<uint4*>(tile + static_cast<int64_t>(step) * main_step_bytes(kind.bits)) + lane;
-  to[0] = make_uint4(main[0], main[1], main[2], main[3]);
-  if (kind.bits == 8) to[32] = make_uint4(main[4], main[5], main[6], main[7]);
+  char* const to = tile + static_cast<int64_t>(step) * main_step_bytes(kind.bits);
+  if constexpr (kind.bits < 4) {
+    reinterpret_cast<uint2*>(to)[lane] = make_uint2(main[0], main[1]);
+  } else {
+    reinterpret_cast<uint4*>(to)[lane] = make_uint4(main[0], main[1], main[2], main[3]);
+    if (kind.bits == 8) reinterpret_cast<uint4*>(to)[32 + lane] = make_uint4(main[4], main[5], main[6], main[7]);
+  }
   auto* const above =
       reinterpret_cast<uint32_t*>(tile + planes.extra + static_cast<int64_t>(step) * extra_step_bytes(kind.bits));
-  if (kind.bits == 5) above[lane] = extra[0];
+  if (kind.bits == 3 || kind.bits == 5) above[lane] = extra[0];
   if (kind.bits == 6) reinterpret_cast<uint2*>(above)[lane] = make_uint2(extra[0], extra[1]);
 }
 
@@ -99,24 +105,35 @@ __device__ void store_record(const Store& p, uint32_t* record, int row, int firs
   for (int group = 2 * t; group < 2 * t + 2; ++group) {
     const uint8_t* const low = p.blocks.at(row + g, first_col + 32 * group);
     const uint8_t* const high = p.blocks.at(row + g + 8, first_col + 32 * group);
-    const auto second = [](const uint8_t* block) { return block == nullptr ? nullptr : block + 2; };
-    uint32_t* const word = record + scale_word(g, group);
+    const auto at = [](const uint8_t* block, int place) {
+      return load_half(block == nullptr ? nullptr : block + place);
+    };
+    const auto signed_scale = [](const uint8_t* block, int number) {
+      return block == nullptr ? 0 : block_signed_scale(kType, block, number);
+    };
+    constexpr int kD = block_d_at(kType);
+    uint32_t *const word = record + scale_word(g, group), *const after = record + record_words(kind.scales);
     if (kind.scales == ScaleKind::kHalf || kind.scales == ScaleKind::kHalfMin) {
       *word = load_half(low) | load_half(high) << 16;
-      if (kind.scales == ScaleKind::kHalfMin)
-        word[kRecordWords] = load_half(second(low)) | load_half(second(high)) << 16;
+      if (kind.scales == ScaleKind::kHalfMin) after[scale_word(g, group)] = at(low, 2) | at(high, 2) << 16;
     } else if (kind.scales == ScaleKind::kSixBits) {
       *word = (low == nullptr ? 0 : block_six_bits(low, group)) | (high == nullptr ? 0 : block_six_bits(high, group))
                                                                       << 16;
-      if (group == 0) record[kRecordWords + 2 * g] = load_half(low) | load_half(second(low)) << 16;
-      if (group == 0) record[kRecordWords + 2 * g + 1] = load_half(high) | load_half(second(high)) << 16;
+    } else if (kind.scales == ScaleKind::kFourBits) {
+      *word = at(low, 2 * group) | at(high, 2 * group) << 16;
+    } else if (kind.scales == ScaleKind::kSigned) {
+      *word = signed_scale(low, 2 * group) | signed_scale(low, 2 * group + 1) << 8 |
+              signed_scale(high, 2 * group) << 16 | signed_scale(high, 2 * group + 1) << 24;
     } else {
-      constexpr int kScales = 192, kD = 208;  // in a block of Q6_K
-      *word = (low == nullptr ? 0 : load_half(low + kScales + 2 * group)) |
-              (high == nullptr ? 0 : load_half(high + kScales + 2 * group)) << 16;
-      if (group == 0)
-        record[kRecordWords + g] =
-            (low == nullptr ? 0 : load_half(low + kD)) | (high == nullptr ? 0 : load_half(high + kD)) << 16;
+      reinterpret_cast<uint16_t*>(record + wide_scale_word(g, group))[group % 2] =
+          static_cast<uint16_t>(signed_scale(low, group) | signed_scale(high, group) << 8);
+    }
+    if (group > 0) continue;
+    if (kind.scales == ScaleKind::kSixBits || kind.scales == ScaleKind::kFourBits) {
+      after[2 * g] = at(low, kD) | at(low, kD + 2) << 16;
+      after[2 * g + 1] = at(high, kD) | at(high, kD + 2) << 16;
+    } else if (kind.scales == ScaleKind::kSigned || kind.scales == ScaleKind::kSignedWide) {
+      after[g] = at(low, kD) | at(high, kD) << 16;
     }
   }
 }
@@ -138,10 +155,13 @@ __global__ void __launch_bounds__(kThreads) store_weight_kernel(Store p) {
 }
 
 void (*store_kernel_of(WeightType type))(Store) {
-  constexpr void (*kKernels[])(Store) = {store_weight_kernel<WeightType::kQ4_0>, store_weight_kernel<WeightType::kQ4_1>,
-                                         store_weight_kernel<WeightType::kQ5_0>, store_weight_kernel<WeightType::kQ5_1>,
-                                         store_weight_kernel<WeightType::kQ8_0>, store_weight_kernel<WeightType::kQ4K>,
-                                         store_weight_kernel<WeightType::kQ5K>,  store_weight_kernel<WeightType::kQ6K>};
+  constexpr void (*kKernels[])(Store) = {
+      store_weight_kernel<WeightType::kQ4_0>,  store_weight_kernel<WeightType::kQ4_1>,
+      store_weight_kernel<WeightType::kQ5_0>,  store_weight_kernel<WeightType::kQ5_1>,
+      store_weight_kernel<WeightType::kQ8_0>,  store_weight_kernel<WeightType::kQ4K>,
+      store_weight_kernel<WeightType::kQ5K>,   store_weight_kernel<WeightType::kQ6K>,
+      store_weight_kernel<WeightType::kQ2K>,   store_weight_kernel<WeightType::kQ3K>,
+      store_weight_kernel<WeightType::kIQ4NL>, store_weight_kernel<WeightType::kIQ4XS>};
   CHECK(!is_plain(type), weight_type_info(type).name, " is not packed");
   return kKernels[quantised_index(type)];
 }

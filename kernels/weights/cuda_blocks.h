@@ -26,6 +26,14 @@ HEADRACE_BOTH constexpr unsigned block_q(WeightType type, const uint8_t* block, 
     case WeightType::kQ5K:
       return nibble(block[48 + 32 * (run / 2) + in], run % 2 == 1) | static_cast<unsigned>(block[16 + in] >> run & 1)
                                                                          << 4;
+    case WeightType::kQ2K:
+      return block[16 + i / 128 * 32 + in] >> run % 4 * 2 & 3u;
+    case WeightType::kQ3K:
+      return (block[32 + i / 128 * 32 + in] >> run % 4 * 2 & 3u) | (block[in] >> run & 1u) << 2;
+    case WeightType::kIQ4NL:
+      return nibble(block[2 + i % 16], i >= 16);
+    case WeightType::kIQ4XS:
+      return nibble(block[8 + 16 * run + in % 16], in >= 16);
     default:  // Q6_K
       return nibble(block[64 * (run / 4) + 32 * (run % 2) + in], run % 4 >= 2) |
              static_cast<unsigned>(block[128 + 32 * (run / 4) + in] >> 2 * (run % 4) & 3) << 4;
@@ -39,6 +47,25 @@ HEADRACE_BOTH constexpr unsigned block_six_bits(const uint8_t* block, int group)
   const unsigned both = p[group + 4];
   return ((both & 15u) | static_cast<unsigned>(p[group - 4] >> 6) << 4) |
          ((both >> 4) | static_cast<unsigned>(p[group] >> 6) << 4) << 8;
+}
+
+// Of Q6_K and Q3_K: the scale of each 16 weights; of IQ4_XS: of each 32. A signed byte.
+HEADRACE_BOTH constexpr unsigned block_signed_scale(WeightType type, const uint8_t* block, int number) {
+  if (type == WeightType::kQ6K) return block[192 + number];
+  unsigned low, high;
+  if (type == WeightType::kQ3K) {
+    low = block[96 + number % 8] >> number / 8 * 4 & 15u;
+    high = block[104 + number % 4] >> number / 4 * 2 & 3u;
+  } else {
+    low = block[4 + number / 2] >> number % 2 * 4 & 15u;
+    high = block[2 + number / 4] >> number % 4 * 2 & 3u;
+  }
+  return ((low | high << 4) - 32) & 255;
+}
+
+// Where a block of 256 weights has d, and dmin after it.
+HEADRACE_BOTH constexpr int block_d_at(WeightType type) {
+  return type == WeightType::kQ6K ? 208 : type == WeightType::kQ2K ? 80 : type == WeightType::kQ3K ? 108 : 0;
 }
 
 }  // namespace headrace::kernels::cuda

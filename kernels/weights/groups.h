@@ -117,6 +117,20 @@ struct NibblesK {
 using Q4_K = NibblesK<4>;
 using Q5_K = NibblesK<5>;
 
+// A group that has a scale for each 16 weights.
+template <typename Round>
+struct TwoScales {
+  uint8_t q[kGroup];  // signed
+  const float* scales;
+  HEADRACE_INLINE void set(const Bytes& levels, const float* first) {
+    memcpy(q, &levels, sizeof levels);
+    scales = first;
+  }
+  HEADRACE_INLINE vf at(int i) const {
+    return Round::round(splat_signed(scales[i / 16]) * to_float(load_signed_bytes(q + i)));
+  }
+};
+
 // Two halves of four groups: their low four bits in 64 bytes (groups 0 and 1 low, 2 and 3 high), their high two in 32
 // bytes; a signed scale for each 16 weights.
 struct Q6_K {
@@ -132,21 +146,121 @@ struct Q6_K {
     }
   };
   template <typename Round>
-  struct Group {
-    uint8_t q[kGroup];  // signed
-    const float* scales;
+  struct Group : TwoScales<Round> {
     HEADRACE_INLINE void read(const Block& block, int number) {
       const int half = number / 4, run = number % 4;
       BytePairs low, high;
       load_pairs(block.bytes + 64 * half + 32 * (run % 2), &low);
       load_pairs(block.bytes + 128 + 32 * half, &high);
       low = ((low >> (run / 2 * 4)) & 0x0f0f) | (((high >> (2 * run)) & 0x0303) << 4);
-      const Bytes six = (Bytes)low - 32;
-      memcpy(q, &six, sizeof six);
+      this->set((Bytes)low - 32, block.scales + 2 * number);
+    }
+  };
+};
+
+// Two halves of four groups: two bits of each in 32 bytes, in the groups' order; bit g of the third bits' byte i is the
+// third bit of weight i of group g. A signed scale of 6 bits for each 16 weights.
+struct Q3_K {
+  static constexpr int kElements = 256, kBytes = 110;
+  struct Block {
+    const uint8_t* bytes;
+    float scales[16];
+    HEADRACE_INLINE void read(const uint8_t* block) {
+      bytes = block;
+      uint8_t six[16];
+      unpack_sixteen_scales(block + 96, six);
+      const vf scale = splat_f16(block + 108);
+#pragma GCC unroll 4
+      for (int i = 0; i < 16; i += kLanes) store(scales + i, scale * to_float(vi(load_bytes(six + i)) - 32));
+    }
+  };
+  template <typename Round>
+  struct Group : TwoScales<Round> {
+    HEADRACE_INLINE void read(const Block& block, int number) {
+      BytePairs low, third;
+      load_pairs(block.bytes + 32 + number / 4 * 32, &low);
+      load_pairs(block.bytes, &third);
+      low = ((low >> (number % 4 * 2)) & 0x0303) | (((third >> number) & 0x0101) << 2);
+      this->set((Bytes)low - 4, block.scales + 2 * number);
+    }
+  };
+};
+
+// As Q3_K without third bits; a scale and a minimum of 4 bits for each 16 weights, in the low and high bits of a byte.
+struct Q2_K {
+  static constexpr int kElements = 256, kBytes = 84;
+  struct Block {
+    const uint8_t* bytes;
+    float scales[16], mins[16];
+    HEADRACE_INLINE void read(const uint8_t* block) {
+      bytes = block;
+      const vf scale = splat_f16(block + 80), min = -splat_f16(block + 82);
+#pragma GCC unroll 4
+      for (int i = 0; i < 16; i += kLanes) {
+        const vu both = load_bytes(block + i);
+        store(scales + i, scale * to_float(vi(both & 15)));
+        store(mins + i, min * to_float(vi(both >> 4)));
+      }
+    }
+  };
+  template <typename Round>
+  struct Group {
+    uint8_t q[kGroup];
+    const float *scales, *mins;
+    HEADRACE_INLINE void read(const Block& block, int number) {
+      BytePairs low;
+      load_pairs(block.bytes + 16 + number / 4 * 32, &low);
+      low = (low >> (number % 4 * 2)) & 0x0303;
+      memcpy(q, &low, sizeof low);
       scales = block.scales + 2 * number;
+      mins = block.mins + 2 * number;
     }
     HEADRACE_INLINE vf at(int i) const {
-      return Round::round(splat_signed(scales[i / 16]) * to_float(load_signed_bytes(q + i)));
+      return Round::round(
+          fma(splat_signed(scales[i / 16]), to_float(vi(load_bytes(q + i))), splat_signed(mins[i / 16])));
+    }
+  };
+};
+
+// Byte i holds the level of weight i in its low and of weight i + 16 in its high four bits.
+template <typename Round>
+struct TableGroup {
+  TableLevels<Round> levels;
+  const uint8_t* low;
+  HEADRACE_INLINE void set(vf scale, const uint8_t* bytes) {
+    levels.set(scale);
+    low = bytes;
+  }
+  HEADRACE_INLINE vf at(int i) const { return levels.at(load_bytes(low + i % 16) >> (i < 16 ? 0 : 4)); }
+};
+struct IQ4_NL {
+  static constexpr int kElements = kGroup, kBytes = 18;
+  using Block = SmallBlock;
+  template <typename Round>
+  struct Group : TableGroup<Round> {
+    HEADRACE_INLINE void read(const Block& block, int) { this->set(splat_f16(block.bytes), block.bytes + 2); }
+  };
+};
+// Eight groups; their scales have six bits: the upper two of group g at bit 2 g of 16 bits, the lower four in a nibble.
+struct IQ4_XS {
+  static constexpr int kElements = 256, kBytes = 136;
+  struct Block {
+    const uint8_t* bytes;
+    float scales[8];
+    HEADRACE_INLINE void read(const uint8_t* block) {
+      bytes = block;
+      const vf scale = splat_f16(block);
+#pragma GCC unroll 8
+      for (int g = 0; g < 8; ++g) {
+        const int low = block[4 + g / 2] >> g % 2 * 4 & 15, high = block[2 + g / 4] >> g % 4 * 2 & 3;
+        scales[g] = scale[0] * static_cast<float>((low | high << 4) - 32);
+      }
+    }
+  };
+  template <typename Round>
+  struct Group : TableGroup<Round> {
+    HEADRACE_INLINE void read(const Block& block, int number) {
+      this->set(splat_signed(block.scales[number]), block.bytes + 8 + 16 * number);
     }
   };
 };
@@ -171,6 +285,14 @@ void with_blocks_of(WeightType type, const Body& body) {
       return body(Q5_K());
     case WeightType::kQ6K:
       return body(Q6_K());
+    case WeightType::kQ2K:
+      return body(Q2_K());
+    case WeightType::kQ3K:
+      return body(Q3_K());
+    case WeightType::kIQ4NL:
+      return body(IQ4_NL());
+    case WeightType::kIQ4XS:
+      return body(IQ4_XS());
     default:
       __builtin_unreachable();
   }

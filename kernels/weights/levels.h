@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/cpu/simd.h"
+#include "kernels/weights/type.h"
 
 namespace headrace::kernels::HEADRACE_ISA_NAMESPACE {
 
@@ -99,6 +100,18 @@ HEADRACE_SIMD void unpack_six_bits(const uint8_t* packed, uint8_t* six) {
   memcpy(six, words, sizeof words);
 }
 
+// Q3_K packs sixteen 6-bit scales into 12 bytes: the lower four bits of the first eight in the low halves of bytes 0 to
+// 7, of the rest in the high halves; the upper two bits of scale g in byte 8 + g % 4.
+HEADRACE_SIMD void unpack_sixteen_scales(const uint8_t* packed, uint8_t* scales) {
+  uint32_t low[2], high;
+  memcpy(low, packed, 8);
+  memcpy(&high, packed + 8, 4);
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t word = (low[i % 2] >> i / 2 * 4 & 0x0f0f0f0f) | (high >> 2 * i & 0x03030303) << 4;
+    memcpy(scales + 4 * i, &word, sizeof word);
+  }
+}
+
 // The weights of one scale and minimum, q of kBits bits. AVX-512 computes each of the 16 or 32 values once.
 template <typename Round, int kBits, int kZero>
 class Levels {
@@ -126,6 +139,44 @@ class Levels {
 
  private:
   vf low_, high_;  // the values of q below and from 16 on; else the scale and the minimum
+};
+
+struct Table {
+  float levels[16];
+  constexpr Table() : levels{} {
+    for (int i = 0; i < 16; ++i) levels[i] = kLevels[i];
+  }
+};
+alignas(64) constexpr Table kTable;
+
+// The weights of one scale whose q is the index of a level. AVX-512 computes each of the 16 values once.
+template <typename Round>
+class TableLevels {
+ public:
+  HEADRACE_INLINE void set(vf scale) {
+#if defined(__AVX512F__)
+    values_ = Round::round(scale * load(kTable.levels));
+#else
+    values_ = scale;
+#endif
+  }
+  // Of q's lowest four bits; the others are ignored.
+  HEADRACE_INLINE vf at(vu q) const {
+#if defined(__AVX512F__)
+    return (vf)_mm512_permutexvar_ps((__m512i)q, (__m512)values_);
+#elif defined(__AVX2__)
+    const vf low = (vf)_mm256_permutevar8x32_ps((__m256)load(kTable.levels), (__m256i)q);
+    const vf high = (vf)_mm256_permutevar8x32_ps((__m256)load(kTable.levels + 8), (__m256i)q);
+    return Round::round(values_ * (vf)_mm256_blendv_ps((__m256)low, (__m256)high, (__m256)(q << 28)));
+#else
+    vf levels;
+    for (int i = 0; i < kLanes; ++i) levels[i] = kTable.levels[q[i] & 15];
+    return Round::round(values_ * levels);
+#endif
+  }
+
+ private:
+  vf values_;  // else the scale
 };
 
 }  // namespace headrace::kernels::HEADRACE_ISA_NAMESPACE

@@ -5,7 +5,7 @@
 namespace headrace {
 namespace {
 
-constexpr std::array<WeightTypeInfo, 11> kTypes = {{
+constexpr std::array<WeightTypeInfo, 15> kTypes = {{
     {WeightType::kF32, "F32", 1, 4},
     {WeightType::kF16, "F16", 1, 2},
     {WeightType::kBF16, "BF16", 1, 2},
@@ -17,6 +17,10 @@ constexpr std::array<WeightTypeInfo, 11> kTypes = {{
     {WeightType::kQ4K, "Q4_K", 256, 144},
     {WeightType::kQ5K, "Q5_K", 256, 176},
     {WeightType::kQ6K, "Q6_K", 256, 210},
+    {WeightType::kQ2K, "Q2_K", 256, 84},
+    {WeightType::kQ3K, "Q3_K", 256, 110},
+    {WeightType::kIQ4NL, "IQ4_NL", 32, 18},
+    {WeightType::kIQ4XS, "IQ4_XS", 256, 136},
 }};
 
 constexpr bool in_order() {
@@ -36,6 +40,11 @@ const WeightTypeInfo* find_weight_type(std::string_view name) {
     if (info.name == name) return &info;
   }
   return nullptr;
+}
+
+std::optional<WeightType> find_quantised_type(std::string_view name) {
+  const WeightTypeInfo* const info = find_weight_type(name);
+  return info == nullptr || is_plain(info->type) ? std::nullopt : std::optional(info->type);
 }
 
 uint64_t weight_bytes(WeightType type, int64_t rows, int64_t cols) {

@@ -4,13 +4,33 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "cache/base.h"
 
 namespace headrace {
 
-enum class WeightType : uint8_t { kF32, kF16, kBF16, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kQ4K, kQ5K, kQ6K };
+enum class WeightType : uint8_t {
+  kF32,
+  kF16,
+  kBF16,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ8_0,
+  kQ4K,
+  kQ5K,
+  kQ6K,
+  kQ2K,
+  kQ3K,
+  kIQ4NL,
+  kIQ4XS,
+};
+
+// The levels that the four bits of IQ4_NL and IQ4_XS stand for.
+constexpr int8_t kLevels[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
 struct WeightTypeInfo {
   WeightType type;
@@ -22,6 +42,7 @@ struct WeightTypeInfo {
 const WeightTypeInfo& weight_type_info(WeightType type);
 const WeightTypeInfo* find_weight_type(std::string_view name);  // "Q4_K"; null if there is none
 constexpr bool is_plain(WeightType type) { return type <= WeightType::kBF16; }
+std::optional<WeightType> find_quantised_type(std::string_view name);  // none: there is none, or it is plain
 constexpr WeightType plain_weight_type(DType type) {
   return type == DType::kF32 ? WeightType::kF32 : type == DType::kF16 ? WeightType::kF16 : WeightType::kBF16;
 }

@@ -14,7 +14,6 @@
 #include "runtime/engine/kept_run.h"
 #include "runtime/engine/run.h"
 #include "runtime/model/files/open_checkpoint.h"
-#include "runtime/model/stored_type.h"
 #include "runtime/model/weights.h"
 #include "runtime/prefix/cache_key.h"
 #include "runtime/prefix/fingerprint_cache.h"
@@ -421,22 +420,10 @@ std::vector<WeightTypeUse> Engine::weight_types() const { return impl_->weights-
 
 std::string Engine::weights_note() const {
   if (impl_->options.weights == WeightPolicy::kDequantise) return "";
-  bool slow = false;
-  std::string others;
-  for (const WeightTypeUse& use : weight_types()) {
-    if (!use.dequantised()) continue;
-    if (kept_type(use.stored)) {
-      slow = true;
-    } else {
-      others += str(others.empty() ? "" : " and ", use.stored);
-    }
-  }
-  if (slow) {
-    return str("the quantised weights are dequantised to ", dtype_name(dtype()),
-               ": a GPU keeps them with --dtype bf16 only");
-  }
-  if (others.empty()) return "";
-  return str("the ", others, " weights are dequantised to ", dtype_name(dtype()), ": no product reads them quantised");
+  const std::vector<WeightTypeUse> types = weight_types();
+  if (std::none_of(types.begin(), types.end(), [](const WeightTypeUse& use) { return use.dequantised(); })) return "";
+  return str("the quantised weights are dequantised to ", dtype_name(dtype()),
+             ": a GPU keeps them with --dtype bf16 only");
 }
 
 int64_t Engine::context_limit() const { return impl_->context().context_limit(); }

@@ -95,6 +95,16 @@ constexpr Moments uniform(double low, double high) {
   return {mean, mean * mean + (count * count - 1) / 12};
 }
 
+// Of the levels that four random bits stand for.
+constexpr Moments moments_of(const int8_t (&levels)[16]) {
+  Moments moments{};
+  for (const int8_t level : levels) {
+    moments.mean += level / 16.0;
+    moments.square += level * level / 16.0;
+  }
+  return moments;
+}
+
 // A weight is scale * group * level, and plus or minus min * group: levels and groups are random bits, the block's
 // scale and min are f16 numbers.
 struct Form {
@@ -104,7 +114,8 @@ struct Form {
 };
 
 Form form_of(WeightType type) {
-  constexpr Moments kNoGroup = {1, 1}, kGroup6 = uniform(0, 63), kGroup8 = uniform(-128, 127);
+  constexpr Moments kNoGroup = {1, 1}, kGroup4 = uniform(0, 15), kGroup6 = uniform(0, 63), kSigned6 = uniform(-32, 31),
+                    kGroup8 = uniform(-128, 127), kTable = moments_of(kLevels);
   constexpr Form kForms[] = {
       {0, -1, 0, kNoGroup, uniform(-8, 7)},      // Q4_0
       {0, 2, -1, kNoGroup, uniform(0, 15)},      // Q4_1
@@ -114,6 +125,10 @@ Form form_of(WeightType type) {
       {0, 2, 1, kGroup6, uniform(0, 15)},        // Q4_K
       {0, 2, 1, kGroup6, uniform(0, 31)},        // Q5_K
       {208, -1, 0, kGroup8, uniform(-32, 31)},   // Q6_K
+      {80, 82, 1, kGroup4, uniform(0, 3)},       // Q2_K
+      {108, -1, 0, kSigned6, uniform(-4, 3)},    // Q3_K
+      {0, -1, 0, kNoGroup, kTable},              // IQ4_NL
+      {0, -1, 0, kSigned6, kTable},              // IQ4_XS
   };
   CHECK(!is_plain(type), weight_type_info(type).name, " has no blocks");
   return kForms[quantised_index(type)];

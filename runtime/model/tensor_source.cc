@@ -1,7 +1,6 @@
 #include "runtime/model/tensor_source.h"
 
 #include "runtime/base/input_file.h"
-#include "runtime/model/stored_type.h"
 
 namespace headrace {
 
@@ -12,7 +11,7 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 }
 
 std::optional<WeightType> TensorInfo::block_type() const {
-  return shape.size() == 2 ? kept_type(stored_type) : std::nullopt;
+  return shape.size() == 2 ? find_quantised_type(stored_type) : std::nullopt;
 }
 
 void TensorSource::read_blocks(const TensorInfo& tensor, int64_t, int64_t, void*) const {

@@ -7,7 +7,6 @@
 
 #include "offload/host/thread_pool.h"
 #include "runtime/model/read_weights.h"
-#include "runtime/model/stored_type.h"
 
 namespace headrace {
 namespace {
@@ -54,7 +53,7 @@ WeightType loaded_type(const TensorInfo& tensor, const WeightStoreOptions& optio
   if (options.policy == WeightPolicy::kDequantise) return plain;
   if (tensor.block_type()) return *tensor.block_type();
   const std::optional<WeightType> wanted = quantised_type(options.policy);
-  if (!wanted || tensor.shape.size() != 2 || is_quantised(tensor.stored_type)) return plain;
+  if (!wanted || tensor.shape.size() != 2 || find_quantised_type(tensor.stored_type)) return plain;
   for (const WeightType type : {*wanted, WeightType::kQ8_0}) {
     if (tensor.cols() % weight_type_info(type).block_elements == 0) return type;
   }
@@ -106,9 +105,9 @@ void WeightStore::allocate(Device& device, const char* what) {
   memory_ = device.allocate(bytes_, what);
 }
 
-bool WeightTypeUse::quantised() const { return is_quantised(stored); }
-bool WeightTypeUse::quantised_by_load() const { return !quantised() && is_quantised(loaded); }
-bool WeightTypeUse::dequantised() const { return quantised() && !is_quantised(loaded); }
+bool WeightTypeUse::quantised() const { return find_quantised_type(stored).has_value(); }
+bool WeightTypeUse::quantised_by_load() const { return !quantised() && find_quantised_type(loaded).has_value(); }
+bool WeightTypeUse::dequantised() const { return quantised() && !find_quantised_type(loaded).has_value(); }
 
 std::optional<WeightType> WeightStore::quantises_to() const {
   const bool any = std::any_of(placements_.begin(), placements_.end(),

@@ -31,6 +31,14 @@ std::vector<Scale> scales_of(WeightType type) {
       return {{0, 0.0003f}, {2, 0.003f}};
     case WeightType::kQ6K:
       return {{208, 0.00005f}};
+    case WeightType::kQ2K:
+      return {{80, 0.005f}, {82, 0.01f}};
+    case WeightType::kQ3K:
+      return {{108, 0.001f}};
+    case WeightType::kIQ4NL:
+      return {{0, 0.001f}};
+    case WeightType::kIQ4XS:
+      return {{0, 0.00005f}};
     default:
       CHECK(false, weight_type_info(type).name);
   }
@@ -82,7 +90,43 @@ float q6_weight(Bytes block, int i) {
   return f16_at(block + 208) * static_cast<float>(scale) * static_cast<float>((low | high << 4) - 32);
 }
 
+// Weight `i` of a block of Q2_K or Q3_K has these lower two bits.
+int two_bits(Bytes bytes, int i) { return bytes[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3; }
+
+float q2_weight(Bytes block, int i) {
+  const int both = block[i / 16];
+  const float s = f16_at(block + 80) * static_cast<float>(both & 15),
+              m = f16_at(block + 82) * static_cast<float>(both >> 4);
+  return s * static_cast<float>(two_bits(block + 16, i)) - m;
+}
+
+float q3_weight(Bytes block, int i) {
+  const int group = i / 16;
+  const Bytes six = block + 96;
+  const int low = group < 8 ? six[group] & 15 : six[group - 8] >> 4, high = six[8 + group % 4] >> (group / 4 * 2) & 3;
+  const int q = two_bits(block + 32, i) - ((block[i % 32] >> (i / 32) & 1) != 0 ? 0 : 4);
+  return f16_at(block + 108) * static_cast<float>((low | high << 4) - 32) * static_cast<float>(q);
+}
+
+// A level of IQ4_NL or IQ4_XS, of 32 in 16 bytes.
+float table_level(Bytes nibbles, int i) {
+  constexpr int kTable[] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+  return static_cast<float>(kTable[i < 16 ? nibbles[i] & 15 : nibbles[i - 16] >> 4]);
+}
+
+float iq4_xs_weight(Bytes block, int i) {
+  const int group = i / 32, high = block[2] | block[3] << 8;
+  const int scale = ((block[4 + group / 2] >> group % 2 * 4 & 15) | (high >> 2 * group & 3) << 4) - 32;
+  return f16_at(block) * static_cast<float>(scale) * table_level(block + 8 + 16 * group, i % 32);
+}
+
 }  // namespace
+
+std::vector<size_t> scale_places(WeightType type) {
+  std::vector<size_t> places;
+  for (const Scale& scale : scales_of(type)) places.push_back(scale.at);
+  return places;
+}
 
 std::vector<std::byte> random_blocks(WeightType type, uint64_t seed, int64_t rows, int64_t cols) {
   std::mt19937_64 random(seed);
@@ -117,6 +161,18 @@ std::vector<float> weights_of(WeightType type, const std::vector<std::byte>& blo
           break;
         case WeightType::kQ6K:
           weights.push_back(q6_weight(block, i));
+          break;
+        case WeightType::kQ2K:
+          weights.push_back(q2_weight(block, i));
+          break;
+        case WeightType::kQ3K:
+          weights.push_back(q3_weight(block, i));
+          break;
+        case WeightType::kIQ4NL:
+          weights.push_back(f16_at(block) * table_level(block + 2, i));
+          break;
+        case WeightType::kIQ4XS:
+          weights.push_back(iq4_xs_weight(block, i));
           break;
         default:
           weights.push_back(small_weight(type, block, i));

@@ -9,8 +9,12 @@
 
 namespace headrace::testing_support {
 
-constexpr WeightType kQuantisedTypes[] = {WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ5_0, WeightType::kQ5_1,
-                                          WeightType::kQ8_0, WeightType::kQ4K,  WeightType::kQ5K,  WeightType::kQ6K};
+constexpr WeightType kQuantisedTypes[] = {WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ5_0,  WeightType::kQ5_1,
+                                          WeightType::kQ8_0, WeightType::kQ4K,  WeightType::kQ5K,   WeightType::kQ6K,
+                                          WeightType::kQ2K,  WeightType::kQ3K,  WeightType::kIQ4NL, WeightType::kIQ4XS};
+
+// Where a block has f16 numbers.
+std::vector<size_t> scale_places(WeightType type);
 
 // A matrix as a file has it. Every byte is random but for the scales, which are of either sign, such that the weights
 // are about as large as a model's. REQUIRES: cols is a multiple of the type's block_elements.

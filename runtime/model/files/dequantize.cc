@@ -4,8 +4,6 @@
 
 #include "kernels/weights/blocks.h"
 #include "runtime/model/convert.h"
-#include "runtime/model/files/other_blocks.h"
-#include "runtime/model/stored_type.h"
 
 namespace headrace {
 namespace {
@@ -32,9 +30,7 @@ const GgmlType* find_ggml_type(uint32_t id) {
   return nullptr;
 }
 
-bool can_read(const GgmlType& type) {
-  return find_weight_type(type.name) != nullptr || find_other_blocks(type.name) != nullptr;
-}
+bool can_read(const GgmlType& type) { return find_weight_type(type.name) != nullptr; }
 
 std::optional<DType> plain_type(const GgmlType& type) {
   if (type.id == kF32) return DType::kF32;
@@ -46,30 +42,9 @@ std::optional<DType> plain_type(const GgmlType& type) {
 void dequantize(const GgmlType& type, const char* source, DType to, void* out, int64_t count) {
   CHECK(count % type.block_elements == 0, "count=", count, " type=", type.name);
   if (const std::optional<DType> plain = plain_type(type)) return convert_elements(*plain, source, to, out, count);
-  const int64_t blocks = count / type.block_elements;
-  if (const WeightTypeInfo* const info = find_weight_type(type.name))
-    return dequantise_blocks(info->type, source, blocks, to, out);
-  constexpr int64_t kMaxElements = 256;
-  const OtherBlocks* const other = find_other_blocks(type.name);
-  CHECK(other != nullptr && type.block_elements <= kMaxElements, "type ", type.name, " cannot be read");
-  float weights[kMaxElements];
-  for (int64_t i = 0; i < blocks; ++i) {
-    other->read(reinterpret_cast<const uint8_t*>(source + i * type.block_bytes), weights);
-    convert_elements(DType::kF32, reinterpret_cast<const char*>(weights), to,
-                     static_cast<char*>(out) + static_cast<size_t>(i * type.block_elements) * dtype_bytes(to),
-                     type.block_elements);
-  }
-}
-
-void convert_blocks(const GgmlType& type, const char* source, void* out, int64_t count) {
-  const OtherBlocks* const other = find_other_blocks(type.name);
-  CHECK(other != nullptr && other->convert != nullptr, type.name);
-  const WeightTypeInfo& kept = weight_type_info(kept_type(type.name).value());
-  CHECK(kept.block_elements == type.block_elements, type.name);
-  for (int64_t i = 0; i < count / type.block_elements; ++i) {
-    other->convert(reinterpret_cast<const uint8_t*>(source + i * type.block_bytes),
-                   static_cast<uint8_t*>(out) + i * kept.block_bytes);
-  }
+  const WeightTypeInfo* const info = find_weight_type(type.name);
+  CHECK(info != nullptr, "type ", type.name, " cannot be read");
+  dequantise_blocks(info->type, source, count / type.block_elements, to, out);
 }
 
 }  // namespace headrace

@@ -25,8 +25,4 @@ std::optional<DType> plain_type(const GgmlType& type);  // F32, F16, BF16; none:
 // `count` weights (whole blocks) at `source`, which need not be aligned, written as type `to` at `out`.
 void dequantize(const GgmlType& type, const char* source, DType to, void* out, int64_t count);
 
-// `count` weights (whole blocks) of a quantised type as blocks of kept_type() with the same values. REQUIRES: it has
-// one.
-void convert_blocks(const GgmlType& type, const char* source, void* out, int64_t count);
-
 }  // namespace headrace

@@ -31,7 +31,6 @@ class GgufCheckpoint final : public Checkpoint {
   int64_t permuted_heads(const TensorInfo& tensor) const;
   void read_plain(const GgufTensor& from, uint64_t begin, int64_t count, DType type, void* dst) const;
   void read_permuted(const GgufTensor& from, int64_t row_begin, int64_t row_end, DType type, char* out) const;
-  void read_converted_blocks(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, char* out) const;
 
   InputFile input_;
   GgufFile file_;
@@ -138,7 +137,6 @@ void GgufCheckpoint::read_blocks(const TensorInfo& tensor, int64_t row_begin, in
   const GgufTensor& from = stored(tensor);
   const uint64_t row_bytes = weight_bytes(tensor.block_type().value(), 1, tensor.cols());
   char* out = static_cast<char*>(dst);
-  if (find_weight_type(from.type->name) == nullptr) return read_converted_blocks(tensor, row_begin, row_end, out);
   if (permuted_heads(tensor) == 0) {
     return input_.read(from.begin + static_cast<uint64_t>(row_begin) * row_bytes, out,
                        static_cast<uint64_t>(row_end - row_begin) * row_bytes);
@@ -150,22 +148,6 @@ void GgufCheckpoint::read_blocks(const TensorInfo& tensor, int64_t row_begin, in
     if (row == row_begin || row == first)
       input_.read(from.begin + static_cast<uint64_t>(first) * row_bytes, head.data(), head.size());
     std::memcpy(out, head.data() + static_cast<uint64_t>(stored_row(row, head_dim) - first) * row_bytes, row_bytes);
-  }
-}
-
-// Of a type that is kept as another one.
-void GgufCheckpoint::read_converted_blocks(const TensorInfo& tensor, int64_t row_begin, int64_t row_end,
-                                           char* out) const {
-  const GgufTensor& from = stored(tensor);
-  const int64_t cols = tensor.cols();
-  const auto row_bytes = static_cast<uint64_t>(cols / from.type->block_elements * from.type->block_bytes);
-  const uint64_t out_bytes = weight_bytes(tensor.block_type().value(), 1, cols);
-  const bool permuted = permuted_heads(tensor) != 0;
-  std::vector<char> row(row_bytes);
-  for (int64_t i = row_begin; i < row_end; ++i, out += out_bytes) {
-    const int64_t at = permuted ? stored_row(i, config_.head_dim) : i;
-    input_.read(from.begin + static_cast<uint64_t>(at) * row_bytes, row.data(), row_bytes);
-    convert_blocks(*from.type, row.data(), out, cols);
   }
 }
 

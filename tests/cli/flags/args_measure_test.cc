@@ -67,7 +67,8 @@ TEST(Args, WeightsOfAShapeHaveAType) {
   const auto bench = [](const std::string& weights) {
     return std::get<BenchArgs>(parse_args({"bench", "--shape", "llama-3.1-8b", "--weights", weights})).bench;
   };
-  for (const char* name : {"q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k", "q4_k_m", "q5_k_m"}) {
+  for (const char* name : {"q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k", "q2_k", "q3_k", "iq4_nl",
+                           "iq4_xs", "q4_k_m", "q5_k_m"}) {
     const BenchOptions options = bench(name);
     ASSERT_NE(options.shape_weights, nullptr) << name;
     EXPECT_STREQ(options.shape_weights->name, name);
@@ -77,8 +78,8 @@ TEST(Args, WeightsOfAShapeHaveAType) {
   EXPECT_EQ(bench("dtype").engine.weights, WeightPolicy::kDequantise);
   const std::vector<std::string> plan = {"plan", "--shape", "llama-3.1-8b", "--weights", "q5_k_m"};
   EXPECT_STREQ(std::get<PlanArgs>(parse_args(plan)).plan.shape_weights->name, "q5_k_m");
-  const std::string unknown = refusal({"plan", "--shape", "llama-3.1-8b", "--weights", "q2_k"});
-  EXPECT_NE(unknown.find("'q2_k' is not one of keep, dtype, q8_0, q6_k, q5_k, q4_k; with --shape also q4_0, "),
+  const std::string unknown = refusal({"plan", "--shape", "llama-3.1-8b", "--weights", "iq2_s"});
+  EXPECT_NE(unknown.find("'iq2_s' is not one of keep, dtype, q8_0, q6_k, q5_k, q4_k; with --shape also q4_0, "),
             std::string::npos)
       << unknown;
   for (const std::vector<std::string>& command : {std::vector<std::string>{"bench", "-m", "model"},

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -160,14 +161,17 @@ TEST_P(BlocksProductTest, HaveTheBitsOfUnpackedWeights) {
 // More columns than are unpacked at a time, three parts (one of them plain) and every number of threads.
 TEST_P(BlocksProductTest, PartsAndThreadsChangeNoBit) {
   const int64_t k = testing::kSanitized ? 256 : 1536;
-  for (const DType compute : kAllTypes) {
+  for (const auto& [compute, a_type] : {std::pair{DType::kF32, WeightType::kQ4K},
+                                        {DType::kF16, WeightType::kQ2K},
+                                        {DType::kBF16, WeightType::kQ4K},
+                                        {DType::kBF16, WeightType::kIQ4XS}}) {  // CUDA has two kernels for the parts
     std::vector<std::byte> first;
     for (const int threads : {1, 2, 3}) {
       open(threads);
-      const DeviceArray a = store(WeightType::kQ4K, random_blocks(WeightType::kQ4K, 1, 75, k), 75, k),
+      const DeviceArray a = store(a_type, random_blocks(a_type, 1, 75, k), 75, k),
                         b = upload(random_values(2, 34 * k), compute),
                         c = store(WeightType::kQ8_0, random_blocks(WeightType::kQ8_0, 3, 41, k), 41, k);
-      const Weight weight = {.parts = {{a.data(), WeightType::kQ4K, 75},
+      const Weight weight = {.parts = {{a.data(), a_type, 75},
                                        {b.data(), plain_weight_type(compute), 34},
                                        {c.data(), WeightType::kQ8_0, 41}},
                              .count = 3,
@@ -367,10 +371,16 @@ TEST_P(BlocksProductTest, RotatedProductIsProductThenRope) {
   constexpr int64_t kHeads = 4, kKvHeads = 2, kK = 512, kTableRows = 40;
   const DType type = DType::kBF16;
   const bool cuda = this->cuda();
-  for (const int64_t dim : {64, 80, 128, 192}) {  // CUDA has one kernel for all but 80
+  for (const auto& [head_dim, of_qk, of_v] : {std::tuple{64, WeightType::kQ4K, WeightType::kQ6K},
+                                              {80, WeightType::kQ4K, WeightType::kQ6K},  // CUDA has no kernel for it
+                                              {128, WeightType::kQ4K, WeightType::kQ6K},
+                                              {128, WeightType::kIQ4XS, WeightType::kQ5K},
+                                              {192, WeightType::kQ2K, WeightType::kQ3K}}) {
+    const int64_t dim = head_dim;  // lambdas capture variables
+    const WeightType qk_type = of_qk, v_type = of_v;
     const int64_t v_rows = kKvHeads * dim, qk_rows = kHeads * dim + v_rows, n = qk_rows + v_rows;
-    const DeviceArray qk = store(WeightType::kQ4K, random_blocks(WeightType::kQ4K, 1, qk_rows, kK), qk_rows, kK),
-                      v = store(WeightType::kQ6K, random_blocks(WeightType::kQ6K, 2, v_rows, kK), v_rows, kK);
+    const DeviceArray qk = store(qk_type, random_blocks(qk_type, 1, qk_rows, kK), qk_rows, kK),
+                      v = store(v_type, random_blocks(v_type, 2, v_rows, kK), v_rows, kK);
     for (const int64_t rows : cuda ? std::vector<int64_t>{1, 9, 33, 70, 150} : std::vector<int64_t>{1, 9}) {
       for (const DType kv_type : {DType::kBF16, DType::kF16, DType::kF32}) {
         const bool normed = kv_type == DType::kF16;  // then x is a residual stream in f32
@@ -388,9 +398,8 @@ TEST_P(BlocksProductTest, RotatedProductIsProductThenRope) {
           const DeviceArray k_out = output(kv), v_out = output(kv);
           ProductParams params{};
           params.x = x.data();
-          params.weight = {.parts = {{qk.data(), WeightType::kQ4K, qk_rows}, {v.data(), WeightType::kQ6K, v_rows}, {}},
-                           .count = 2,
-                           .cols = kK};
+          params.weight = {
+              .parts = {{qk.data(), qk_type, qk_rows}, {v.data(), v_type, v_rows}, {}}, .count = 2, .cols = kK};
           params.bias = bias.data();
           params.out = out.data();
           params.type = params.out_type = type;
@@ -434,7 +443,8 @@ TEST_P(BlocksProductTest, RotatedProductIsProductThenRope) {
           seen.insert(seen.end(), values.begin(), values.end());
           return seen;
         };
-        EXPECT_TRUE(result(true) == result(false)) << dim << ", " << rows << " rows to " << dtype_name(kv_type);
+        EXPECT_TRUE(result(true) == result(false))
+            << weight_type_info(qk_type).name << " " << dim << ", " << rows << " rows to " << dtype_name(kv_type);
       }
     }
     if (testing::kSanitized) return;

@@ -29,6 +29,8 @@ using testing_support::weights_of;
 struct Step {
   std::vector<uint32_t> main, extra;
 };
+// Weights of these bits have scales for 16 columns.
+bool is_narrow(int bits) { return bits == 2 || bits == 3 || bits == 6; }
 Step pack_step(int bits, const std::vector<unsigned>& q) {
   Step step;
   step.main.resize(static_cast<size_t>(kernels::cuda::main_step_bytes(bits) / 4));
@@ -36,13 +38,13 @@ Step pack_step(int bits, const std::vector<unsigned>& q) {
   for (int row = 0; row < kTileRows; ++row) {
     for (int col = 0; col < kStepCols; ++col) {
       const unsigned value = q[static_cast<size_t>(row * kStepCols + col)];
-      const Place place = kernels::cuda::place_of(bits, row, col);
+      const Place place = kernels::cuda::place_of(is_narrow(bits), row, col);
       const BitPlace main = kernels::cuda::main_place(bits, place);
-      step.main.at(static_cast<size_t>(main.word)) |= kernels::cuda::main_bits(bits, place.hi, value) << main.bit;
-      if (bits != 5 && bits != 6) continue;
+      step.main.at(static_cast<size_t>(main.word)) |= kernels::cuda::main_bits(bits, place, value) << main.bit;
+      if (!kernels::cuda::has_extra(bits)) continue;
       const BitPlace extra = kernels::cuda::extra_place(bits, place);
-      for (int i = 0; i < bits - 4; ++i) {
-        const unsigned bit = kernels::cuda::extra_bits(bits, place.hi, value) >> i & 1;
+      for (int i = 0; i < bits - kernels::cuda::bits_in_main(bits); ++i) {
+        const unsigned bit = kernels::cuda::extra_bits(bits, place, value) >> i & 1;
         step.extra.at(static_cast<size_t>(extra.word)) |= bit << (extra.bit + i) % 32;
       }
     }
@@ -59,13 +61,16 @@ void check_pairs() {
   const Step step = pack_step(kBits, q);
   for (int i = 0; i < 32 * 2 * 2 * 2 * 2; ++i) {
     const int lane = i % 32, half = i / 32 % 2, u = i / 64 % 2, s = i / 128 % 2, hi = i / 256;
-    const int main = kBits == 8 ? (half * 32 + lane) * 4 + 2 * u + hi : lane * 4 + 2 * half + u;
-    const int extra = kBits == 5 ? lane : kBits == 6 ? lane * 2 + half : 0;
+    const int main = kBits == 8  ? (half * 32 + lane) * 4 + 2 * u + hi
+                     : kBits < 4 ? lane * 2 + half
+                                 : lane * 4 + 2 * half + u;
+    const int extra = kBits == 3 || kBits == 5 ? lane : kBits == 6 ? lane * 2 + half : 0;
     const uint32_t pair = kernels::cuda::pair_of<kBits>(step.main[static_cast<size_t>(main)],
                                                         step.extra[static_cast<size_t>(extra)], half, u, s, hi);
     const int t = lane % 4, row = lane / 4 + 8 * hi;
-    const int col = 32 * half + (kBits == 6 ? 16 * u + 4 * t : 8 * t + 4 * u) + 2 * s;
-    const int up = hi == 0 ? 0 : kernels::cuda::pair_shift(kBits);
+    const int col = 32 * half + (is_narrow(kBits) ? 16 * u + 4 * t : 8 * t + 4 * u) + 2 * s;
+    const int up = kernels::cuda::pair_shift(kBits, s, hi);
+    ASSERT_LT(pair & 0xffff, 256u);
     for (int b = 0; b < 2; ++b) {
       ASSERT_EQ(pair >> 16 * b & 0xffff, q[static_cast<size_t>(row * kStepCols + col + b)] << up)
           << kBits << " bits, row " << row << " column " << col + b;
@@ -74,11 +79,12 @@ void check_pairs() {
 }
 
 TEST(CudaWeightLayout, BitsAreJoined) {
-  for (const int bits : {5, 6}) {
+  for (const int bits : {3, 5, 6}) {
     for (unsigned q = 0; q < 1u << bits; ++q) {
-      for (const int hi : {0, 1}) {
-        ASSERT_EQ(kernels::cuda::join_bits(bits, hi, kernels::cuda::main_bits(bits, hi, q),
-                                           kernels::cuda::extra_bits(bits, hi, q)),
+      for (const int i : {0, 1, 2, 3}) {
+        const Place place = {.lane = 0, .half = 0, .u = 0, .s = i / 2, .b = 0, .hi = i % 2};
+        ASSERT_EQ(kernels::cuda::join_bits(bits, place, kernels::cuda::main_bits(bits, place, q),
+                                           kernels::cuda::extra_bits(bits, place, q)),
                   q);
       }
     }
@@ -86,6 +92,8 @@ TEST(CudaWeightLayout, BitsAreJoined) {
 }
 
 TEST(CudaWeightLayout, LanesFindTheirWeights) {
+  check_pairs<2>();
+  check_pairs<3>();
   check_pairs<4>();
   check_pairs<5>();
   check_pairs<6>();
@@ -114,8 +122,13 @@ Linear linear_of(WeightType type, const uint8_t* block, int i) {
       const unsigned both = kernels::cuda::block_six_bits(block, i / 32);
       return {half_at(block) * static_cast<float>(both & 255), -(half_at(block + 2) * static_cast<float>(both >> 8))};
     }
+    case ScaleKind::kFourBits:
+      return {half_at(block + 80) * static_cast<float>(block[i / 16] & 15),
+              -(half_at(block + 82) * static_cast<float>(block[i / 16] >> 4))};
     default: {
-      const float a = half_at(block + 208) * static_cast<float>(static_cast<int8_t>(block[192 + i / 16]));
+      const int columns = kind.scales == ScaleKind::kSigned ? 16 : 32;
+      const auto scale = static_cast<int8_t>(kernels::cuda::block_signed_scale(type, block, i / columns));
+      const float a = half_at(block + kernels::cuda::block_d_at(type)) * static_cast<float>(scale);
       return {a, -zero * a};
     }
   }
@@ -134,7 +147,8 @@ TEST(CudaWeightLayout, OneFusedMultiplyIsTheFormula) {
           reinterpret_cast<const uint8_t*>(blocks.data()) + i / elements * static_cast<size_t>(info.block_bytes);
       const int in_block = static_cast<int>(i % elements);
       const Linear linear = linear_of(type, block, in_block);
-      const auto q = static_cast<float>(kernels::cuda::block_q(type, block, in_block));
+      const unsigned bits = kernels::cuda::block_q(type, block, in_block);
+      const auto q = static_cast<float>(kernels::cuda::packed_kind(type).levels ? kernels::cuda::level_of(bits) : bits);
       ASSERT_EQ(std::fma(q, linear.a, linear.b), expected[i]) << info.name << " weight " << i;
     }
   }

@@ -144,18 +144,20 @@ TEST_P(WeightsTest, StoredBytesAreCloseToTheFiles) {
   for (const WeightType type : kQuantisedTypes) {
     for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1024, 4096}, {4096, 14336}, {128256, 4096}}) {
       const auto file = static_cast<double>(weight_bytes(type, rows, cols));
-      EXPECT_LE(static_cast<double>(stored_weight_bytes(stream().backend(), type, rows, cols)), 1.03 * file)
+      const double most = type == WeightType::kQ3K ? 1.04 : 1.03;
+      EXPECT_LE(static_cast<double>(stored_weight_bytes(stream().backend(), type, rows, cols)), most * file)
           << weight_type_info(type).name;
     }
   }
 }
 
 TEST(WeightTypes, HaveNamesAndSizes) {
-  for (const char* name : {"F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"}) {
+  for (const char* name : {"F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "Q2_K",
+                           "Q3_K", "IQ4_NL", "IQ4_XS"}) {
     ASSERT_NE(find_weight_type(name), nullptr) << name;
     EXPECT_STREQ(find_weight_type(name)->name, name);
   }
-  EXPECT_EQ(find_weight_type("Q2_K"), nullptr);
+  EXPECT_EQ(find_weight_type("IQ2_S"), nullptr);
   EXPECT_EQ(weight_bytes(WeightType::kQ4K, 3, 512), 3 * 2 * 144u);
   EXPECT_EQ(weight_bytes(WeightType::kBF16, 3, 5), 30u);
   EXPECT_DEATH(weight_bytes(WeightType::kQ8_0, 1, 40), "cols=40 type=Q8_0");
@@ -167,14 +169,10 @@ TEST(WeightBlocks, SuspectBlocksAreFound) {
   for (const WeightType type : kQuantisedTypes) {
     const WeightTypeInfo& info = weight_type_info(type);
     const std::vector<std::byte> good = random_blocks(type, 7, kBlocks, info.block_elements);
-    std::vector<size_t> places = {type == WeightType::kQ6K ? size_t{208} : 0};
-    const bool has_min =
-        type == WeightType::kQ4_1 || type == WeightType::kQ5_1 || type == WeightType::kQ4K || type == WeightType::kQ5K;
-    if (has_min) places.push_back(2);
     for (const DType to : kAllTypes) {
       EXPECT_EQ(first_suspect_block(type, good.data(), kBlocks, to), kBlocks) << info.name;
       for (const uint16_t bits : {0x7c00, 0xfc00, 0x7e01, 0x7bff}) {  // infinities, a NaN, 65,504
-        for (const size_t place : places) {
+        for (const size_t place : testing_support::scale_places(type)) {
           std::vector<std::byte> bad = good;
           const size_t block = 5;
           std::memcpy(&bad[block * static_cast<size_t>(info.block_bytes) + place], &bits, 2);

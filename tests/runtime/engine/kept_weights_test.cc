@@ -36,7 +36,9 @@ struct StoredType {
 };
 constexpr StoredType kQ4_0 = {2, WeightType::kQ4_0}, kQ4_1 = {3, WeightType::kQ4_1}, kQ5_0 = {6, WeightType::kQ5_0},
                      kQ5_1 = {7, WeightType::kQ5_1}, kQ8_0 = {8, WeightType::kQ8_0}, kQ4K = {12, WeightType::kQ4K},
-                     kQ5K = {13, WeightType::kQ5K}, kQ6K = {14, WeightType::kQ6K};
+                     kQ5K = {13, WeightType::kQ5K}, kQ6K = {14, WeightType::kQ6K}, kQ2K = {10, WeightType::kQ2K},
+                     kQ3K = {11, WeightType::kQ3K}, kIQ4NL = {20, WeightType::kIQ4NL},
+                     kIQ4XS = {23, WeightType::kIQ4XS};
 
 GgufWriter::Tensor matrix(const std::string& name, int64_t rows, int64_t cols, const StoredType& type) {
   const std::vector<std::byte> blocks =
@@ -50,7 +52,7 @@ GgufWriter::Tensor ones(const std::string& name) {
   return {name, {kHidden}, 0, bytes, {}, {}};
 }
 
-// Layers that have every type in turn; a file that mixes them as Q4_K_M files do.
+// Four layers have every type; a file that mixes them as Q4_K_M, IQ4_XS and Q2_K files do.
 GgufWriter mixed_gguf(int64_t layers) {
   GgufWriter out;
   out.add_string("general.architecture", "llama");
@@ -72,11 +74,13 @@ GgufWriter mixed_gguf(int64_t layers) {
   out.add_u32("tokenizer.ggml.bos_token_id", 0);
   out.add_u32("tokenizer.ggml.eos_token_id", 1);
   out.add_tensor(matrix("token_embd.weight", kVocab, kHidden, kQ6K));
-  const StoredType types[2][7] = {{kQ4K, kQ4K, kQ6K, kQ5K, kQ4K, kQ4K, kQ6K},
-                                  {kQ4_0, kQ4_1, kQ5_0, kQ8_0, kQ5_1, kQ8_0, kQ4_1}};
+  const StoredType types[4][7] = {{kQ4K, kQ4K, kQ6K, kQ5K, kQ4K, kQ4K, kQ6K},
+                                  {kQ4_0, kQ4_1, kQ5_0, kQ8_0, kQ5_1, kQ8_0, kQ4_1},
+                                  {kIQ4XS, kIQ4XS, kQ5K, kIQ4NL, kIQ4XS, kIQ4XS, kQ5K},
+                                  {kQ2K, kQ2K, kQ3K, kQ3K, kQ2K, kQ2K, kQ3K}};
   for (int64_t layer = 0; layer < layers; ++layer) {
     const std::string name = "blk." + std::to_string(layer) + ".";
-    const StoredType* const type = types[layer % 2];
+    const StoredType* const type = types[layer % 4];
     out.add_tensor(ones(name + "attn_norm.weight"));
     out.add_tensor(matrix(name + "attn_q.weight", kHidden, kHidden, type[0]));
     out.add_tensor(matrix(name + "attn_k.weight", kHidden / 2, kHidden, type[1]));
@@ -94,7 +98,7 @@ GgufWriter mixed_gguf(int64_t layers) {
 class KeptWeights : public ::testing::Test {
  protected:
   const TemporaryFolder folder_;
-  const std::string path_ = folder_.write("mixed.gguf", mixed_gguf(2).finish());
+  const std::string path_ = folder_.write("mixed.gguf", mixed_gguf(4).finish());
 };
 
 TEST_F(KeptWeights, StayAsTheyAreStored) {
@@ -122,16 +126,20 @@ TEST_F(KeptWeights, StayAsTheyAreStored) {
     tensors[use.stored] += use.tensors;
     bytes += use.bytes, stored_bytes += use.stored_bytes;
   }
-  EXPECT_EQ(tensors, (std::map<std::string, int64_t>{{"F32", 5},
+  EXPECT_EQ(tensors, (std::map<std::string, int64_t>{{"F32", 9},
+                                                     {"IQ4_NL", 1},
+                                                     {"IQ4_XS", 4},
+                                                     {"Q2_K", 4},
+                                                     {"Q3_K", 3},
                                                      {"Q4_0", 1},
                                                      {"Q4_1", 2},
                                                      {"Q4_K", 4},
                                                      {"Q5_0", 1},
                                                      {"Q5_1", 1},
-                                                     {"Q5_K", 1},
+                                                     {"Q5_K", 3},
                                                      {"Q6_K", 3},
                                                      {"Q8_0", 2}}));
-  EXPECT_EQ(stored_bytes, bytes + 5 * kHidden * 2);  // norms are stored in f32
+  EXPECT_EQ(stored_bytes, bytes + 9 * kHidden * 2);  // norms are stored in f32
   EXPECT_LE(bytes, kept.weights.bytes());
 }
 
@@ -174,79 +182,11 @@ TEST_F(KeptWeights, GiveTheSameTextWithEveryDraft) {
   }
 }
 
-// ---- Types that products do not read --------------------------------------------------------------------------------
-
-// mixed_gguf(), with every matrix but the embedding in one of the types, of random bytes and small scales.
-GgufWriter other_gguf() {
-  struct Other {
-    uint32_t id;
-    int64_t block_elements;
-    size_t block_bytes;
-    std::vector<size_t> scales;  // where f16 numbers are
-  };
-  const Other others[] = {{20, 32, 18, {0}}, {11, 256, 110, {108}}, {23, 256, 136, {0}}, {10, 256, 84, {80, 82}}};
-  GgufWriter file = mixed_gguf(2);
-  size_t number = 0;
-  for (GgufWriter::Tensor& tensor : file.tensors()) {
-    if (tensor.type == 0 || tensor.name == "token_embd.weight") continue;
-    const Other& other = others[number++ % 4];
-    const auto blocks = static_cast<size_t>(tensor.dimensions[0] * tensor.dimensions[1] / other.block_elements);
-    const std::string random = tensor.bytes;
-    tensor.type = other.id;
-    tensor.bytes.resize(blocks * other.block_bytes);
-    for (size_t i = 0; i < tensor.bytes.size(); ++i) tensor.bytes[i] = random[i * 7 % random.size()];
-    const f16 scale = f32_to_f16(other.block_elements == 32 ? 0.001f : 0.0004f);
-    for (size_t b = 0; b < blocks; ++b) {
-      for (const size_t at : other.scales) std::memcpy(&tensor.bytes[b * other.block_bytes + at], &scale.bits, 2);
-    }
-  }
-  return file;
-}
-
-// To the bit the logits of dequantised weights, in f32. q and k have a GGUF's order of rows.
-TEST_F(KeptWeights, TypesThatProductsDoNotReadHaveTheirValues) {
-  const std::string path = folder_.write("others.gguf", other_gguf().finish());
-  const std::vector<int32_t> ids = testing::made_up_ids(12, kVocab);
-  std::vector<std::vector<float>> expected;
-  for (const WeightPolicy policy : {WeightPolicy::kDequantise, WeightPolicy::kKeep, WeightPolicy::kQ8_0}) {
-    const LoadedModel model(path, DType::kF32, DeviceChoice::kCpu, 2, 0, policy);
-    EXPECT_TRUE(model.weights.damage().empty());
-    EXPECT_EQ(model.weights.quantises_to(), std::nullopt);
-    std::map<std::string, std::string> loaded;
-    for (const WeightTypeUse& use : model.weights.types()) loaded[use.stored] = use.loaded;
-    if (policy != WeightPolicy::kDequantise) {
-      EXPECT_EQ(loaded, (std::map<std::string, std::string>{{"F32", "F32"},
-                                                            {"IQ4_NL", "Q8_0"},
-                                                            {"IQ4_XS", "F32"},
-                                                            {"Q2_K", "F32"},
-                                                            {"Q3_K", "Q6_K"},
-                                                            {"Q6_K", "Q6_K"}}));
-    }
-    std::vector<std::vector<float>> logits;
-    testing::decode_plainly(*model.session(model.options(12, 4)), ids, 2, &logits);
-    if (expected.empty()) expected = logits;
-    EXPECT_TRUE(std::isfinite(logits[0][0]));
-    EXPECT_TRUE(logits == expected);
-  }
-}
-
-TEST_F(KeptWeights, ANoteNamesTheTypesThatAreDequantised) {
-  EngineOptions options;
-  options.model = folder_.write("others.gguf", other_gguf().finish());
-  options.want_tokenizer = false;
-  const DryRunCard gpu = {.name = "a GPU", .vram_bytes = kGiB, .host_bytes = kGiB};
-  const std::string note = Engine(options, nullptr, open_dry_run_device(gpu)).weights_note();
-  for (const char* part : {"IQ4_XS", "Q2_K", "dequantised to bf16"}) {
-    EXPECT_NE(note.find(part), std::string::npos) << note;
-  }
-  EXPECT_EQ(note.find("Q3_K"), std::string::npos) << note;
-}
-
 // ---- Quantised as they are loaded -----------------------------------------------------------------------------------
 
 // mixed_gguf(), with every matrix dequantised to f32.
 GgufWriter plain_gguf() {
-  GgufWriter file = mixed_gguf(2);
+  GgufWriter file = mixed_gguf(4);
   for (GgufWriter::Tensor& tensor : file.tensors()) {
     if (tensor.type == 0) continue;
     const GgmlType& type = *find_ggml_type(tensor.type);
@@ -293,7 +233,7 @@ TEST_F(KeptWeights, QuantisingAsTheyAreLoadedIsQuantisingTheFile) {
       EXPECT_EQ(model.weights.quantises_to(), type.type);
       for (const WeightTypeUse& use : model.weights.types()) {
         EXPECT_EQ(use.stored, "F32");
-        EXPECT_TRUE(use.loaded == (use.tensors == 5 ? "BF16" : name)) << use.loaded;
+        EXPECT_TRUE(use.loaded == (use.tensors == 9 ? "BF16" : name)) << use.loaded;
       }
       std::vector<std::vector<float>> logits;
       testing::decode_plainly(*model.session(model.options(12, 4)), ids, 2, &logits);
@@ -360,7 +300,7 @@ TEST_P(KeptText, IsThatOfPlainDecodingWithPartialVerification) {
   testing_support::tiny_eagle3_head(target).write(eagle3.path());
   testing_support::tiny_longspec_layer(target).write(longspec.path());
   EngineOptions options;
-  options.model = folder_.write("three.gguf", mixed_gguf(3).finish());
+  options.model = path_;
   options.device = {.choice = GetParam(), .threads = 2};
   options.want_tokenizer = false;
   options.ring.slots = 2;
@@ -410,7 +350,7 @@ TEST_P(KeptText, IsThatOfAFileQuantisedBefore) {
 }
 
 TEST_F(KeptWeights, ATypeThatCannotBeReadIsNamedWithItsTensor) {
-  GgufWriter file = mixed_gguf(2);
+  GgufWriter file = mixed_gguf(4);
   for (GgufWriter::Tensor& tensor : file.tensors()) {
     if (tensor.name != "blk.1.ffn_up.weight") continue;
     tensor.type = 22;  // IQ2_S

@@ -9,9 +9,7 @@
 #include <sstream>
 
 #include "kernels/cpu/isa.h"
-#include "kernels/weights/blocks.h"
 #include "runtime/model/files/gguf.h"
-#include "runtime/model/stored_type.h"
 
 namespace headrace {
 namespace {
@@ -62,27 +60,6 @@ TEST(Dequantize, EqualsTheReferenceToTheBit) {
     kernels::set_isa(before);
   }
   EXPECT_EQ(position, expected.size());
-}
-
-// A type that products do not read is kept as a larger one, if there is one with the same values.
-TEST(Dequantize, ConvertedBlocksHaveTheSameValues) {
-  const std::string file = slurp("quants.gguf");
-  const GgufFile gguf = parse_gguf(MemoryBytes(file, "quants.gguf"));
-  int converted = 0;
-  for (const GgufTensor& tensor : gguf.tensors) {
-    const std::optional<WeightType> kept = kept_type(tensor.type->name);
-    if (!kept || find_weight_type(tensor.type->name) != nullptr) continue;
-    ++converted;
-    const int64_t count = tensor.shape[0] * tensor.shape[1];
-    std::vector<float> expected(static_cast<size_t>(count)), values(expected);
-    dequantize(*tensor.type, file.data() + tensor.begin, DType::kF32, expected.data(), count);
-    std::string blocks(weight_bytes(*kept, 1, count) + 8, '\x5a');  // 8 guard bytes
-    convert_blocks(*tensor.type, file.data() + tensor.begin, blocks.data(), count);
-    dequantise_blocks(*kept, blocks.data(), count / weight_type_info(*kept).block_elements, DType::kF32, values.data());
-    EXPECT_EQ(std::memcmp(values.data(), expected.data(), values.size() * sizeof(float)), 0) << tensor.name;
-    EXPECT_EQ(blocks.substr(blocks.size() - 8), std::string(8, '\x5a')) << tensor.name;
-  }
-  EXPECT_EQ(converted, 2);  // IQ4_NL and Q3_K
 }
 
 TEST(Dequantize, KeepsInfinityAndNan) {
