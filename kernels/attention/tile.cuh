@@ -58,6 +58,16 @@ struct TileCursor {
   }
 };
 
+// Whether any of eight elements of T has an all-ones exponent: adding one to it carries into the sign bit.
+template <typename T>
+__device__ inline bool not_finite(const uint4& words) {
+  constexpr bool kHalf = std::is_same_v<T, __half>;
+  constexpr uint32_t kExponent = kHalf ? 0x7c007c00 : 0x7f807f80, kOne = kHalf ? 0x04000400 : 0x00800080;
+  const uint32_t carried = ((words.x & kExponent) + kOne) | ((words.y & kExponent) + kOne) |
+                           ((words.z & kExponent) + kOne) | ((words.w & kExponent) + kOne);
+  return (carried & 0x80008000) != 0;
+}
+
 // ---- A block of rows ------------------------------------------------------------------------------------------------
 
 // For score() and add(): nothing to do beside a step of their product.
@@ -370,12 +380,12 @@ struct AttentionTile {
     bool found = false;
 #pragma unroll
     for (int i = 0; i < kTileChunks / kThreads; ++i) {
-      found |= not_finite(load_words(v + (i * kThreads + threadIdx.x) * 16));
+      found |= not_finite<T>(load_words(v + (i * kThreads + threadIdx.x) * 16));
     }
     if (!__syncthreads_or(found)) return;
 #pragma unroll 1
     for (int i = threadIdx.x; i < kTileChunks; i += kThreads) {  // chunks are permuted only within their rows
-      if (!not_finite(load_words(v + i * 16))) continue;
+      if (!not_finite<T>(load_words(v + i * 16))) continue;
       store_zeros(v + i * 16);
       lower_word(poison(), position + i / kChunks);
     }
@@ -385,14 +395,6 @@ struct AttentionTile {
     for (int i = 0; i < 2 * kMTiles; ++i) {
       if (load_word(limit_of(fragment_row(i / 2, i % 2))) > first) l[i / 2][i % 2] = __int_as_float(0x7fffffff);
     }
-  }
-  // Whether any of eight elements has an all-ones exponent: adding one to it carries into the sign bit.
-  __device__ static bool not_finite(const uint4& words) {
-    constexpr bool kHalf = std::is_same_v<T, __half>;
-    constexpr uint32_t kExponent = kHalf ? 0x7c007c00 : 0x7f807f80, kOne = kHalf ? 0x04000400 : 0x00800080;
-    const uint32_t carried = ((words.x & kExponent) + kOne) | ((words.y & kExponent) + kOne) |
-                             ((words.z & kExponent) + kOne) | ((words.w & kExponent) + kOne);
-    return (carried & 0x80008000) != 0;
   }
 
   // o += s v. Calls beside(step) in each of kKeys / 16 steps.
