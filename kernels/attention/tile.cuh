@@ -22,41 +22,36 @@ namespace headrace::kernels::cuda {
 
 // ---- Tiles ---------------------------------------------------------------------------------------------------------
 
-enum class Span { kSegment, kList };
-
-// One KV head's tiles of one segment or of a list of segments, up to position `limit`.
-template <typename T, Span kSpan>
+// One KV head's tiles of a segment, up to position `limit`.
+template <typename T>
 struct TileCursor {
-  const KvSegment* segments;
-  int count, kv_head, dim, limit;
-  int next = 0;               // segment
-  int position = 0, end = 0;  // the tile's first row; the end of the segment's rows
-  const T *k = nullptr, *v = nullptr;
+  int dim;
+  int position, end;  // the tile's first row; the end of the segment's rows
+  const T *k, *v;
 
-  __device__ TileCursor(const KvSegment* list, int segment_count, int head, int head_dim, int most)
-      : segments(list), count(segment_count), kv_head(head), dim(head_dim), limit(most) {
-    open();
+  __device__ TileCursor(const KvSegment& segment, int kv_head, int head_dim, int limit)
+      : dim(head_dim), position(segment.position), end(min(segment.position + segment.rows, limit)) {
+    const int64_t head = int64_t{kv_head} * segment.stride_rows * dim;
+    k = static_cast<const T*>(segment.k) + head;
+    v = static_cast<const T*>(segment.v) + head;
   }
   __device__ bool done() const { return position >= end; }
   __device__ void advance() {
     position += kPrefixTile;
     k += kPrefixTile * dim;
     v += kPrefixTile * dim;
-    if (kSpan == Span::kList && done()) open();
-  }
-
- private:
-  __device__ void open() {
-    while (done() && next < count) {
-      const KvSegment& segment = segments[next++];
-      const int64_t head = int64_t{kv_head} * segment.stride_rows * dim;
-      k = static_cast<const T*>(segment.k) + head;
-      v = static_cast<const T*>(segment.v) + head;
-      position = segment.position;
-      end = min(segment.position + segment.rows, limit);
-    }
   }
 };
+
+// Whether any of eight elements of T has an all-ones exponent: adding one to it carries into the sign bit.
+template <typename T>
+__device__ inline bool not_finite(const uint4& words) {
+  constexpr bool kHalf = std::is_same_v<T, __half>;
+  constexpr uint32_t kExponent = kHalf ? 0x7c007c00 : 0x7f807f80, kOne = kHalf ? 0x04000400 : 0x00800080;
+  const uint32_t carried = ((words.x & kExponent) + kOne) | ((words.y & kExponent) + kOne) |
+                           ((words.z & kExponent) + kOne) | ((words.w & kExponent) + kOne);
+  return (carried & 0x80008000) != 0;
+}
 
 // ---- A block of rows ------------------------------------------------------------------------------------------------
 
@@ -150,8 +145,8 @@ struct AttentionTile {
   }
 
   // Processes the tiles from `ahead` on. active: whether this warp has rows. Ends without copies in flight.
-  template <Span kSpan, typename RowOf>
-  __device__ void walk(TileCursor<T, kSpan> ahead, bool active, const RowOf& row_of) {
+  template <typename RowOf>
+  __device__ void walk(TileCursor<T> ahead, bool active, const RowOf& row_of) {
     const int dim = ahead.dim;
     int position[kStages], end[kStages];  // of the tiles in flight, the current one first
 #pragma unroll
@@ -242,8 +237,7 @@ struct AttentionTile {
   __device__ static const unsigned short* bits(const void* p) { return static_cast<const unsigned short*>(p); }
 
   // Two groups of copies, keys and values; both are empty after the last tile, so that groups can be counted.
-  template <Span kSpan>
-  __device__ void fetch(TileCursor<T, kSpan>& from, int stage) {
+  __device__ void fetch(TileCursor<T>& from, int stage) {
     const bool some = !from.done();
     if (some) fetch_rows(from.k, from.end - from.position, from.dim, keys(stage));
     commit_copies();
@@ -370,12 +364,12 @@ struct AttentionTile {
     bool found = false;
 #pragma unroll
     for (int i = 0; i < kTileChunks / kThreads; ++i) {
-      found |= not_finite(load_words(v + (i * kThreads + threadIdx.x) * 16));
+      found |= not_finite<T>(load_words(v + (i * kThreads + threadIdx.x) * 16));
     }
     if (!__syncthreads_or(found)) return;
 #pragma unroll 1
     for (int i = threadIdx.x; i < kTileChunks; i += kThreads) {  // chunks are permuted only within their rows
-      if (!not_finite(load_words(v + i * 16))) continue;
+      if (!not_finite<T>(load_words(v + i * 16))) continue;
       store_zeros(v + i * 16);
       lower_word(poison(), position + i / kChunks);
     }
@@ -385,14 +379,6 @@ struct AttentionTile {
     for (int i = 0; i < 2 * kMTiles; ++i) {
       if (load_word(limit_of(fragment_row(i / 2, i % 2))) > first) l[i / 2][i % 2] = __int_as_float(0x7fffffff);
     }
-  }
-  // Whether any of eight elements has an all-ones exponent: adding one to it carries into the sign bit.
-  __device__ static bool not_finite(const uint4& words) {
-    constexpr bool kHalf = std::is_same_v<T, __half>;
-    constexpr uint32_t kExponent = kHalf ? 0x7c007c00 : 0x7f807f80, kOne = kHalf ? 0x04000400 : 0x00800080;
-    const uint32_t carried = ((words.x & kExponent) + kOne) | ((words.y & kExponent) + kOne) |
-                             ((words.z & kExponent) + kOne) | ((words.w & kExponent) + kOne);
-    return (carried & 0x80008000) != 0;
   }
 
   // o += s v. Calls beside(step) in each of kKeys / 16 steps.

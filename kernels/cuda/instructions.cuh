@@ -15,6 +15,11 @@ __device__ inline uint32_t shared_address(const void* p) { return static_cast<ui
 __device__ inline void copy_async(uint32_t to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
+// Copies 16 bytes to and from addresses with constant offsets, in bytes.
+template <int kTo, int kFrom>
+__device__ inline void copy_at(uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0+%2], [%1+%3], 16;" ::"r"(to), "l"(from), "n"(kTo), "n"(kFrom) : "memory");
+}
 // Copies 4 bytes, of which `bytes` (0 or 4) are read and the rest is zero.
 __device__ inline void copy_word(uint32_t to, const void* from, int bytes) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");

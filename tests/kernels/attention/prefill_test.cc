@@ -107,6 +107,7 @@ TEST_P(PrefillAttentionTest, SameBitsHoweverItIsCut) {
                                  AttentionCase{9, 3, 64, DType::kBF16, DType::kBF16, DType::kBF16},
                                  AttentionCase{70, 1, 16, DType::kBF16, DType::kBF16, DType::kBF16},
                                  AttentionCase{2, 1, 128, DType::kBF16, DType::kBF16, DType::kBF16},
+                                 AttentionCase{2, 1, 128, DType::kBF16, DType::kBF16, DType::kBF16, 20.0f},
                                  AttentionCase{2, 2, 48, DType::kBF16, DType::kBF16, DType::kF32},
                                  AttentionCase{2, 1, 32, DType::kF16, DType::kF16, DType::kF16}}) {
     const AttentionContext context(c, kRows, 1);
