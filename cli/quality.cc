@@ -1,5 +1,5 @@
 // headrace bench quality, with --perplexity too: prints tables row by row, or one JSON object; with -o also to a file.
-#include "runtime/commands/quality.h"
+#include "runtime/commands/quality/quality.h"
 
 #include <string>
 
@@ -9,7 +9,7 @@
 #include "cli/print/interrupt.h"
 #include "cli/print/result_file.h"
 #include "cli/print/tables.h"
-#include "runtime/commands/perplexity.h"
+#include "runtime/commands/quality/perplexity.h"
 
 namespace headrace {
 namespace {

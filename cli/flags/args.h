@@ -10,7 +10,7 @@
 #include "runtime/commands/bench.h"
 #include "runtime/commands/plan.h"
 #include "runtime/commands/profile.h"
-#include "runtime/commands/quality.h"
+#include "runtime/commands/quality/quality.h"
 #include "runtime/commands/request_file.h"
 #include "runtime/engine/engine.h"
 #include "runtime/server/server_options.h"

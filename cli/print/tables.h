@@ -5,10 +5,10 @@
 #include <string>
 
 #include "runtime/commands/bench.h"
-#include "runtime/commands/perplexity.h"
 #include "runtime/commands/plan.h"
 #include "runtime/commands/profile.h"
-#include "runtime/commands/quality.h"
+#include "runtime/commands/quality/perplexity.h"
+#include "runtime/commands/quality/quality.h"
 #include "runtime/model/files/shapes.h"
 
 namespace headrace {

@@ -1,4 +1,4 @@
-#include "runtime/commands/quality.h"
+#include "runtime/commands/quality/quality.h"
 
 #include <algorithm>
 #include <memory>
@@ -7,7 +7,7 @@
 #include "offload/host/clock.h"
 #include "runtime/base/random.h"
 #include "runtime/base/utf8.h"
-#include "runtime/commands/rouge.h"
+#include "runtime/commands/quality/rouge.h"
 #include "runtime/text/document.h"
 
 namespace headrace {
