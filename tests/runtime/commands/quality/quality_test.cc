@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/commands/quality/needle.h"
 #include "runtime/commands/quality/rouge.h"
 
 namespace headrace {
