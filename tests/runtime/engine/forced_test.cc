@@ -57,7 +57,7 @@ TEST_P(Forced, RanksEachTokenAfterThoseThatWereGiven) {
     EXPECT_TRUE(token.sampled);
     ASSERT_TRUE(token.draft.has_value());
     EXPECT_TRUE(token.draft->first);
-    EXPECT_NEAR(token.draft->log_prob, static_cast<double>(said.answer[i + 1].chosen.log_prob), 1e-4);
+    EXPECT_NEAR(token.draft->log_prob, static_cast<double>(said.answer[i + 1].chosen.log_prob), 1e-3);
   }
 
   std::vector<int32_t> other = said.token_ids;

@@ -24,7 +24,7 @@ namespace {
 using testing_support::DraftFiles;
 using testing_support::FileTensor;
 
-constexpr int64_t kHidden = 64, kBytes = 256, kHeadDim = 128;
+constexpr int64_t kHidden = 64, kFfn = 32, kBytes = 256, kHeadDim = 128;
 
 struct Matrix {
   int64_t rows, cols;
@@ -52,7 +52,7 @@ DraftFiles copying_head(const std::string& target) {
   files.config = {{"architectures", {"LlamaForCausalLMEagle3"}},
                   {"model_type", "llama"},
                   {"hidden_size", kHidden},
-                  {"intermediate_size", 8},
+                  {"intermediate_size", kFfn},
                   {"num_hidden_layers", 1},
                   {"num_attention_heads", 1},
                   {"num_key_value_heads", 1},
@@ -85,9 +85,9 @@ DraftFiles copying_head(const std::string& target) {
                    {attention + "k_proj.weight", k.tensor()},
                    {attention + "v_proj.weight", v.tensor()},
                    {attention + "o_proj.weight", o.tensor()},
-                   {mlp + "gate_proj.weight", Matrix{8, kHidden}.tensor()},
-                   {mlp + "up_proj.weight", Matrix{8, kHidden}.tensor()},
-                   {mlp + "down_proj.weight", Matrix{kHidden, 8}.tensor()}};
+                   {mlp + "gate_proj.weight", Matrix{kFfn, kHidden}.tensor()},
+                   {mlp + "up_proj.weight", Matrix{kFfn, kHidden}.tensor()},
+                   {mlp + "down_proj.weight", Matrix{kHidden, kFfn}.tensor()}};
   FileTensor offsets{"I64", {kBytes}, std::string(kBytes * sizeof(int64_t), '\0')};
   FileTensor marks{"BOOL", {512}, std::string(kBytes, '\1') + std::string(512 - kBytes, '\0')};
   files.tensors["d2t"] = offsets;
