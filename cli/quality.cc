@@ -1,5 +1,6 @@
-// headrace bench quality, with --perplexity too: prints tables row by row, or one JSON object; with -o also to a file.
-#include "runtime/commands/quality.h"
+// headrace bench quality, with --perplexity and --draft-needle too: prints tables row by row, or one JSON object; with
+// -o also to a file.
+#include "runtime/commands/quality/quality.h"
 
 #include <string>
 
@@ -9,7 +10,8 @@
 #include "cli/print/interrupt.h"
 #include "cli/print/result_file.h"
 #include "cli/print/tables.h"
-#include "runtime/commands/perplexity.h"
+#include "runtime/commands/quality/draft_needle.h"
+#include "runtime/commands/quality/perplexity.h"
 
 namespace headrace {
 namespace {
@@ -46,10 +48,38 @@ ExitCode run_perplexity(const QualityArgs& args) {
   return report.interrupted ? ExitCode::kInterrupted : ExitCode::kDone;
 }
 
+ExitCode run_draft_needle(const QualityArgs& args) {
+  ResultFile file(args.results, json_beginning("headrace bench quality"));
+  const Interrupt interrupt;
+  Console console(args.output, /*streams_text=*/false);
+  const auto say = [&](const std::string& text) {
+    if (!args.output.json) console.print(visible(text));
+  };
+  QualityOptions options = args.quality;
+  options.interrupt = interrupt.flag();
+  options.outputs = {args.results};
+  DraftNeedleHooks hooks;
+  hooks.progress = &console.progress();
+  hooks.on_engine = [&](const Engine& engine) { console.note_engine(engine); };
+  hooks.on_begin = [&](const std::string& label) { console.progress().set_label(label); };
+  hooks.on_row = [&](const DraftNeedleReport& so_far) {
+    if (so_far.rows.size() == 1) say(draft_needle_heading(so_far));
+    say(draft_needle_line(so_far.rows.back()));
+  };
+  const DraftNeedleReport report = run_draft_needle(options, hooks);
+  const std::string json = draft_needle_json(report);
+  file.write(json);
+  if (args.output.json) console.print(json);
+  say(draft_needle_summary(report));
+  console.finish();
+  return report.interrupted ? ExitCode::kInterrupted : ExitCode::kDone;
+}
+
 }  // namespace
 
 ExitCode run_quality(const QualityArgs& args) {
   if (args.perplexity) return run_perplexity(args);
+  if (args.draft_needle) return run_draft_needle(args);
   ResultFile file(args.results, json_beginning("headrace bench quality"));
   const Interrupt interrupt;
   Console console(args.output, /*streams_text=*/false);

@@ -10,7 +10,7 @@
 #include "runtime/commands/bench.h"
 #include "runtime/commands/plan.h"
 #include "runtime/commands/profile.h"
-#include "runtime/commands/quality.h"
+#include "runtime/commands/quality/quality.h"
 #include "runtime/commands/request_file.h"
 #include "runtime/engine/engine.h"
 #include "runtime/server/server_options.h"
@@ -88,8 +88,9 @@ struct BenchArgs {
 
 struct QualityArgs {
   QualityOptions quality;
-  bool perplexity = false;  // instead of what partial verification gets wrong
-  int64_t most_tokens = 0;  // -p with --perplexity; 0: not given
+  bool perplexity = false;    // instead of what partial verification gets wrong
+  bool draft_needle = false;  // the same
+  int64_t most_tokens = 0;    // -p with --perplexity; 0: not given
   OutputArgs output;
   std::string results;  // -o: also writes the JSON object to a file
 };

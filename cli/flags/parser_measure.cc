@@ -129,7 +129,9 @@ void Parser::add_quality() {
   add_flags(*quality_app, "Work",
             {{"--perplexity", &quality.perplexity,
               "Measure only how well the model predicts the documents: each is one context, the first token is not "
-              "predicted"}});
+              "predicted"},
+             {"--draft-needle", &quality.draft_needle,
+              "Measure only how a draft ranks the tokens of a number that is hidden in the documents"}});
   add_flags(*quality_app, "Work", quality_flags(options));
   add_flags(*quality_app, "Memory and device", memory_flags(engine));
   add_list_devices(*quality_app);
@@ -137,6 +139,7 @@ void Parser::add_quality() {
   add_flags(*quality_app, "Verification", block_flags(&engine->verify));
   add_flags(*quality_app, "Output", result_flags(&quality.output, &quality.results, "HEADRACE_QUALITY_OUTPUT"));
   CLI::Option* const perplexity = quality_app->get_option("--perplexity");
+  CLI::Option* const needle = quality_app->get_option("--draft-needle");
   for (CLI::Option* option : quality_app->get_options()) {  // those that would have no effect
     const std::string &heading = option->get_group(), name = option->get_single_name();
     const bool of_text = heading == "Work" && name != "perplexity" && name != "documents" && name != "prompt-tokens";
@@ -144,6 +147,8 @@ void Parser::add_quality() {
         name == "thinking") {
       perplexity->excludes(option);
     }
+    const bool of_needle = name == "draft-needle" || name == "documents" || name == "prompt-tokens" || name == "seed";
+    if ((heading == "Work" && !of_needle) || heading == "Verification") needle->excludes(option);
   }
 }
 
@@ -151,6 +156,13 @@ Command Parser::finish_quality() {
   resolve_stdout(&quality.results, &quality.output);
   if (quality.quality.documents.empty()) usage_error("bench quality", "--documents is needed: one text file or more");
   check_model("bench quality", quality.quality.engine);
+  const DraftOptions& draft = quality.quality.engine.draft;
+  const bool ranks = draft.type != SpecType::kNone && draft.type != SpecType::kNgram && !draft.look_up;
+  if (quality.draft_needle && !ranks) {
+    usage_error("bench quality",
+                "--draft-needle needs a draft that ranks a vocabulary: --spec-type draft-eagle3, draft-longspec or "
+                "draft-simple with -md, and no look-up beside it");
+  }
   if (quality_app->count("--prompt-tokens") > 0) quality.most_tokens = quality.quality.prompt_tokens;
   return std::move(quality);
 }

@@ -13,6 +13,9 @@ constexpr const char* kRowNames[] = {"T",   "reads",   "interval", "judged",  "o
                                      "tau", "refresh", "tokens",   "ROUGE-L", "the same"};
 constexpr int kNeedleWidths[] = {6, 8, 9, 9, 9};
 constexpr const char* kNeedleNames[] = {"T", "depth", "reads", "found", "tau"};
+constexpr int kDraftNeedleWidths[] = {6, 8, 8, 12, 8};
+// "first" and "target": of the tokens, those that the draft ranks first and that the target would have sampled.
+constexpr const char* kDraftNeedleNames[] = {"depth", "tokens", "first", "perplexity", "target"};
 constexpr int kPerplexityWidths[] = {10, 12, 14};
 constexpr const char* kPerplexityNames[] = {"predicted", "nats", "perplexity"};
 
@@ -88,6 +91,32 @@ std::string perplexity_line(const PerplexityRow& row) {
 
 std::string perplexity_summary(const PerplexityReport& report) {
   return report.rows.size() > 1 ? "\n" + perplexity_line(report.all()) : "";
+}
+
+std::string draft_needle_heading(const DraftNeedleReport& report) {
+  const std::vector<std::string> names(std::begin(kDraftNeedleNames), std::end(kDraftNeedleNames));
+  const int64_t window = report.window.rows;
+  return str(report.model, ", ", dtype_name(report.dtype), ", on ", report.device, "; draft: ", report.draft, ", ",
+             window > 0 ? str("window ", format_count(window)) : "all tokens", "\n", machine_text(report.machine), "\n",
+             columns(names, kDraftNeedleWidths), "  document: number\n");
+}
+
+std::string draft_needle_line(const DraftNeedleRow& row) {
+  const bool all = row.document.empty();
+  return str(columns({all ? "all" : fixed(100 * row.depth, 0, "%"), format_count(row.tokens), format_count(row.first),
+                      row.tokens > row.absent ? fixed(row.perplexity(), 3) : "-", format_count(row.target_first)},
+                     kDraftNeedleWidths),
+             all ? "" : str("  ", short_name(row.document), ": ", row.number), "\n");
+}
+
+std::string draft_needle_summary(const DraftNeedleReport& report) {
+  const DraftNeedleRow all = report.all();
+  std::string text = report.rows.empty() ? "" : "\n" + draft_needle_line(all);
+  if (all.absent > 0) {
+    text += str("the draft's vocabulary lacks ", all.absent, " of ", all.tokens,
+                " tokens; they count as wrong, and not in the perplexity\n");
+  }
+  return text;
 }
 
 std::string quality_summary(const QualityReport& report) {

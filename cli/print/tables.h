@@ -5,10 +5,11 @@
 #include <string>
 
 #include "runtime/commands/bench.h"
-#include "runtime/commands/perplexity.h"
 #include "runtime/commands/plan.h"
 #include "runtime/commands/profile.h"
-#include "runtime/commands/quality.h"
+#include "runtime/commands/quality/draft_needle.h"
+#include "runtime/commands/quality/perplexity.h"
+#include "runtime/commands/quality/quality.h"
 #include "runtime/model/files/shapes.h"
 
 namespace headrace {
@@ -36,6 +37,11 @@ std::string quality_summary(const QualityReport& report);
 std::string perplexity_heading(const PerplexityReport& report);
 std::string perplexity_line(const PerplexityRow& row);
 std::string perplexity_summary(const PerplexityReport& report);
+
+// The same for --draft-needle.
+std::string draft_needle_heading(const DraftNeedleReport& report);
+std::string draft_needle_line(const DraftNeedleRow& row);
+std::string draft_needle_summary(const DraftNeedleReport& report);
 
 // ---- plan_table.cc ----
 

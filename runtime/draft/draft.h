@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -81,6 +82,12 @@ struct ProposedTree {
   int64_t levels = 0;  // most levels below its root
 };
 
+// How a draft ranks a token among all that it can propose.
+struct TokenRank {
+  bool first = false;   // it would propose this token before any other
+  double log_prob = 0;  // natural; -infinity: it cannot propose the token
+};
+
 class KvCache;
 
 // What a run's draft leaves to the draft of the next run, whose prompt begins with the same text.
@@ -128,6 +135,9 @@ class Draft {
   // The same into device memory, asynchronously. An empty result: this draft, or this tree shape, needs the host;
   // nothing was done, and the caller uses propose().
   virtual ProposedTree propose_into(int32_t, int64_t, const TreeLimits&, const TreeInputs&) { return {}; }
+  // Of `token` as the root's child, by the last propose(), whose limits allowed one level. None: this draft ranks no
+  // vocabulary. For measurements: waits for the device.
+  virtual std::optional<TokenRank> rank(int32_t /*token*/) { return std::nullopt; }
   // A verify pass over the proposed tree: the states of its nodes at the input of a layer.
   virtual void pass_layer(const LayerInput& input) = 0;
   // The accepted part of the tree.

@@ -1,6 +1,8 @@
 #include "runtime/draft/layer_draft.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "offload/device/trace.h"
@@ -125,7 +127,8 @@ void LayerDraft::grow_tree(const Round& round, const TreeRows& to) {
                          .position = inputs_.root_position,
                          .committed = inputs_.committed,
                          .slot_shift = inputs_.slot_shift};
-  builder_->grow(0, forward_root(round), inputs_.positions + round.row, root, *compute_);
+  root_logits_ = forward_root(round);
+  builder_->grow(0, root_logits_, inputs_.positions + round.row, root, *compute_);
   for (int64_t level = 1; level < builder_->levels() && !builder_->stopped(*compute_); ++level) {
     const TreeFrontier& frontier = builder_->frontier();
     const float* const logits = forward_level(round, level,
@@ -182,6 +185,27 @@ void LayerDraft::place_rows_before_window() {
   const Retrieval::Choice choice = retrieval_ ? retrieval_->choose(first, *compute_) : Retrieval::Choice{};
   cache_->place({.chosen = choice.chunks, .count = choice.count, .rows = options_.retrieval.shape.rows}, cos_sin(),
                 *compute_);
+}
+
+std::optional<TokenRank> LayerDraft::rank(int32_t token) {
+  CHECK(root_logits_ != nullptr && builder_->levels() == 1, "levels=", builder_->levels());
+  const auto vocab = static_cast<size_t>(tree_setup_.vocab);
+  std::vector<float> logits(vocab);
+  std::vector<int32_t> ids(vocab);  // the target's
+  std::iota(ids.begin(), ids.end(), 0);
+  compute_->copy(logits.data(), root_logits_, vocab * sizeof(float), Link::kDeviceToHost);
+  if (tree_setup_.map != nullptr) {
+    compute_->copy(ids.data(), tree_setup_.map, vocab * sizeof(int32_t), Link::kDeviceToHost);
+  }
+  compute_->synchronize();
+  const auto found = std::find(ids.begin(), ids.end(), token);
+  if (found == ids.end()) return TokenRank{.log_prob = -std::numeric_limits<double>::infinity()};
+  const auto best = std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - static_cast<double>(*best));
+  const float own = logits[static_cast<size_t>(found - ids.begin())];
+  return TokenRank{.first = found - ids.begin() == best - logits.begin(),
+                   .log_prob = static_cast<double>(own) - static_cast<double>(*best) - std::log(sum)};
 }
 
 void LayerDraft::observe(const Tree& tree, const Acceptance& acceptance) {

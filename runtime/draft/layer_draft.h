@@ -26,6 +26,7 @@ class LayerDraft : public Draft {
   void prefill_layer(const LayerInput&) override {}
   void propose(int32_t root, int64_t position, const TreeLimits& limits, Tree* tree) final;
   ProposedTree propose_into(int32_t root, int64_t position, const TreeLimits& limits, const TreeInputs& to) final;
+  std::optional<TokenRank> rank(int32_t token) final;
   void pass_layer(const LayerInput&) override {}
   // With chosen chunks (DraftSetup::retrieval). LongSpec, which has none, reads the last layer too.
   bool reads_last_layer() const override { return chooses(); }
@@ -106,7 +107,8 @@ class LayerDraft : public Draft {
 
   const TreeSetup tree_setup_;
   const int64_t vocab_;
-  int64_t chain_rows_ = 0;  // of inputs_
+  int64_t chain_rows_ = 0;              // of inputs_
+  const float* root_logits_ = nullptr;  // of the last tree, until a level below the root's children is ranked
   struct {
     uint64_t work, prefill, inputs, prompt;
   } bytes_{};

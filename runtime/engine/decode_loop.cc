@@ -52,6 +52,28 @@ void DecodeLoop::run(int32_t first) {
   }
 }
 
+void DecodeLoop::follow(std::vector<ForcedToken>* out) {
+  const std::vector<int32_t>& text = run_.options.forced;
+  acceptance_.nodes = {0};
+  for (size_t i = 0; output_.take(text[i]) && i + 1 < text.size(); ++i) {
+    if (run_.options.interrupt != nullptr && run_.options.interrupt->load(std::memory_order_relaxed)) {
+      return output_.interrupted();
+    }
+    const TraceStep step(session_.layout().compute());
+    const int64_t position = session_.rows();
+    acceptance_.next = text[i + 1];
+    tree_.reset(text[i]);
+    drafting_.begin(StepMode::kFull, 0);
+    drafting_.propose(text[i], position, &tree_);
+    const std::optional<TokenRank> rank = drafting_.rank(acceptance_.next);
+    const int32_t sample = session_.verify(tree_, StepMode::kFull)[0];
+    out->push_back({.token = acceptance_.next, .sampled = sample == acceptance_.next, .draft = rank});
+    session_.commit(acceptance_);
+    drafting_.observe(tree_, acceptance_, position, {.committed = 1});
+    if (run_.progress) run_.progress->update(output_.tokens());
+  }
+}
+
 // A sample that becomes the next token of the text.
 int32_t DecodeLoop::settled(int32_t sample) const {
   if (sample >= 0) [[likely]]

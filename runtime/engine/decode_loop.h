@@ -22,6 +22,9 @@ class DecodeLoop {
 
   // From the token after the prompt to the end of the run.
   void run(int32_t first);
+  // Over GenerateOptions::forced in the place of samples: a step over the full KV a token, of whose tree the root alone
+  // is accepted.
+  void follow(std::vector<ForcedToken>* out);
 
  private:
   StepMode next_mode() const;

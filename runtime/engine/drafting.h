@@ -48,6 +48,8 @@ class Drafting {
   void propose(int32_t root, int64_t position, Tree* tree);
   // The same into device memory, without a wait. No tree: there is none to be had there, and propose() is to be called.
   ProposedTree propose_into(int32_t root, int64_t position, const TreeInputs& to);
+  // Draft::rank(); none without a draft.
+  std::optional<TokenRank> rank(int32_t token) { return draft_ != nullptr ? draft_->rank(token) : std::nullopt; }
   // The pending tokens and the tree behind them have been verified, and what was right of them committed; the first is
   // at `position`.
   void observe(const Tree& tree, const Acceptance& acceptance, int64_t position, const Outcome& outcome);

@@ -85,6 +85,10 @@ struct GenerateOptions {
   StepCosts step_costs{};
   // Not empty: the token after each token of the prompt; GenerateResult::log_probs then has their log-probabilities.
   std::vector<int32_t> score_next{};
+  // Not empty: the tokens of the answer, whatever the target samples (teacher forcing). GenerateResult::forced then has
+  // what target and draft hold of each but the first. REQUIRES: max_tokens of as many, verification off (kFull), trees
+  // of one level.
+  std::vector<int32_t> forced{};
   // kComputed: GenerateResult::answer has each token's log-probability and those of the `top_tokens` likeliest.
   LogProbs log_probs = LogProbs::kNone;
   int64_t top_tokens = 0;                                    // at most kMaxTopTokens

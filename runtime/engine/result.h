@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cache/memory_plan.h"
+#include "runtime/draft/draft.h"
 #include "runtime/draft/window.h"
 #include "runtime/engine/answer_token.h"
 #include "runtime/engine/run_plan.h"
@@ -61,6 +62,13 @@ struct PartAnswer {
   std::string text;
 };
 
+// A token of GenerateOptions::forced.
+struct ForcedToken {
+  int32_t token = -1;
+  bool sampled = false;              // the target would have sampled it
+  std::optional<TokenRank> draft{};  // none: there is no draft, or one that ranks no vocabulary
+};
+
 struct GenerateResult {
   std::string text;
   std::vector<int32_t> token_ids;  // the end token not included
@@ -77,9 +85,10 @@ struct GenerateResult {
   Transfers transfers;
   SpillUse spill;
   Speculation speculation;
-  DraftWindow draft_window{};      // of speculation.type
-  std::vector<float> log_probs{};  // of GenerateOptions::score_next; empty if the run was interrupted
-  PrefixUse prefix;                // saved prefixes: what was taken and what was saved
+  DraftWindow draft_window{};         // of speculation.type
+  std::vector<float> log_probs{};     // of GenerateOptions::score_next; empty if the run was interrupted
+  std::vector<ForcedToken> forced{};  // all but the first; fewer if the run was interrupted
+  PrefixUse prefix;                   // saved prefixes: what was taken and what was saved
   MemoryPlan plan;
   std::vector<WeightTypeUse> weight_types{};  // of the model's weights
   std::vector<std::string> damage{};          // weights that hold NaN or infinity: a line a tensor

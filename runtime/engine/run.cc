@@ -48,7 +48,8 @@ void decode(const Run& run, int32_t first, GenerateResult* result) {
   const LinkBytes before = link_bytes(device);
   {
     const HostSpan span(device.trace(), "decode");
-    DecodeLoop(run).run(first);
+    DecodeLoop loop(run);
+    run.options.forced.empty() ? loop.run(first) : loop.follow(&result->forced);
   }
   Timings& timings = result->timings;
   result->speculation = run.drafting.speculation();

@@ -161,6 +161,50 @@ TEST_F(QualityProgram, PerplexityRefusesByName) {
   told({file("long.txt")}, 3, "has 1000001 tokens, the context of");
 }
 
+// The model as its own draft: it ranks first what it would have said.
+TEST_F(QualityProgram, RanksAHiddenNumberByADraft) {
+  const Finished done = run({"--documents", file("one.txt"), file("two.txt"), "-p", "900", "--draft-needle", "--dtype",
+                             "f32", "--spec-type", "draft-simple", "-md", file("model"), "-o", file("d.json")});
+  ASSERT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_NE(done.out.find("perplexity  target  document: number"), std::string::npos) << done.out;
+  EXPECT_NE(done.out.find("   all      42"), std::string::npos) << done.out;
+  std::ifstream in(file("d.json"));
+  const json report = json::parse(in);
+  EXPECT_EQ(report["measures"], "draft needle");
+  EXPECT_EQ(report["draft"], "draft-simple");
+  EXPECT_EQ(report["draft_window"], 0);  // the context has no more than its window
+  ASSERT_EQ(report["rows"].size(), 6u);
+  for (const json& row : report["rows"]) {
+    EXPECT_EQ(row["tokens"], 7);
+    EXPECT_EQ(row["first"], row["target_first"]) << row;
+    EXPECT_GT(row["perplexity"], 30) << row;  // random weights: about 512
+  }
+  EXPECT_EQ(report["all_documents"]["tokens"], 42);
+}
+
+TEST_F(QualityProgram, DraftNeedleRefusesByName) {
+  const auto told = [](const std::vector<std::string>& more, const std::string& text) {
+    std::vector<std::string> args = {"--draft-needle", "--documents", file("one.txt")};
+    args.insert(args.end(), more.begin(), more.end());
+    const Finished done = run(args);
+    EXPECT_EQ(done.exit_code, 2) << text;
+    EXPECT_NE(done.err.find(text), std::string::npos) << done.err;
+  };
+  told({}, "needs a draft that ranks a vocabulary");
+  told({"--spec-type", "ngram-simple"}, "needs a draft that ranks a vocabulary");
+  told({"--spec-type", "draft-simple,ngram-simple", "-md", file("model")}, "needs a draft that ranks a vocabulary");
+  const auto with_draft = [&](std::vector<std::string> more, const std::string& text) {
+    more.insert(more.end(), {"--spec-type", "draft-simple", "-md", file("model")});
+    told(more, text);
+  };
+  with_draft({"--perplexity"}, "--perplexity");
+  with_draft({"--budgets", "512"}, "--budgets");
+  with_draft({"--block-score", "specpv"}, "--block-score");
+  with_draft({"-n", "4"}, "--decode-tokens");
+  with_draft({"-p", "2M"}, "--prompt-tokens");
+  with_draft({"-p", "64"}, "one.txt");
+}
+
 TEST_F(QualityProgram, RefusesByName) {
   const auto told = [](const std::vector<std::string>& more, int exit_code, const std::string& text) {
     const Finished done = run(more);

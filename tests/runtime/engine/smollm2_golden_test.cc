@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "runtime/commands/perplexity.h"
+#include "runtime/commands/quality/perplexity.h"
 #include "tests/support/hf_directory.h"
 #include "tests/support/temporary_folder.h"
 

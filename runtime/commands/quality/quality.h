@@ -102,9 +102,4 @@ QualityReport run_quality(const QualityOptions& options, const QualityHooks& hoo
 // The report as one JSON object, indented, with a newline.
 std::string quality_json(const QualityReport& report);
 
-// `text` with a sentence inserted after the end of a sentence, or at white space, at or after `depth`.
-std::string with_needle(std::string_view text, double depth, std::string_view sentence);
-// Whether an answer contains the number, with any digit grouping.
-bool has_number(std::string_view answer, std::string_view number);
-
 }  // namespace headrace

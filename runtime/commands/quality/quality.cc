@@ -1,33 +1,22 @@
-#include "runtime/commands/quality.h"
+#include "runtime/commands/quality/quality.h"
 
 #include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "offload/host/clock.h"
-#include "runtime/base/random.h"
-#include "runtime/base/utf8.h"
-#include "runtime/commands/rouge.h"
+#include "runtime/commands/quality/needle.h"
+#include "runtime/commands/quality/rouge.h"
 #include "runtime/text/document.h"
 
 namespace headrace {
 namespace {
 
-constexpr double kDepths[] = {0.1, 0.5, 0.9};
 constexpr int64_t kNeedleAnswer = 24;  // tokens
-constexpr int64_t kNeedleSlack = 8;    // a sentence may take a few more tokens inside a text than after it
-constexpr size_t kLongestToken = 16;   // bytes, on average over any text
-constexpr const char* kQuestion = "What is the secret number of the lighthouse keeper? Answer with the number alone.";
 
 std::string reading_name(const PartialReading& reading) {
   const char* const kind = partial_kind_name(reading.kind);
   return reading.budget > 0 ? str(kind, " of ", reading.budget, " tokens") : kind;
-}
-
-std::string_view first_bytes(std::string_view text, size_t bytes) {
-  bytes = std::min(bytes, text.size());
-  while (bytes > 0 && bytes < text.size() && is_continuation(text[bytes])) --bytes;
-  return text.substr(0, bytes);
 }
 
 class Quality {
@@ -41,8 +30,12 @@ class Quality {
   };
   void read_documents();
   void open();
-  std::vector<int32_t> prompt(std::string_view text, std::string_view request) const;
-  std::string cut(const Document& document, std::string_view request) const;
+  std::vector<int32_t> prompt(std::string_view text, std::string_view request) const {
+    return document_prompt(*engine_, text, request);
+  }
+  std::string cut(const Document& document, std::string_view request) const {
+    return cut_document(*engine_, document.file, document.text, request, options_.prompt_tokens);
+  }
   GenerateResult generate(const std::vector<int32_t>& prompt, float temperature, int64_t tokens,
                           const VerifyOptions& verify, bool draft);
   VerifyOptions verify(VerifyMode mode, const PartialReading& reading, int64_t interval) const;
@@ -68,20 +61,13 @@ void Quality::read_documents() {
   }
   const size_t readings = options_.readings().size();
   const size_t texts = options_.temperatures.size() * (1 + 2 * readings * options_.intervals.size());
-  runs_ = documents_.size() * (texts + std::size(kDepths) * (1 + readings));
+  runs_ = documents_.size() * (texts + std::size(kNeedleDepths) * (1 + readings));
 }
 
 void Quality::open() {
   engine_ = std::make_unique<Engine>(options_.engine);
   if (hooks_.on_engine) hooks_.on_engine(*engine_);
-  const int64_t limit = engine_->context_limit();
-  const int64_t behind = std::max(options_.decode_tokens, kNeedleAnswer + kNeedleSlack);
-  if (options_.prompt_tokens + behind > limit) {
-    throw_error(ExitCode::kUsage, "--prompt-tokens",
-                str(options_.prompt_tokens, " and ", behind, " after them are more than ", limit, ", the context of ",
-                    engine_->model_path()),
-                "Shorten them, or add --rope-scaling and --rope-scale.");
-  }
+  check_prompt_tokens(*engine_, options_.prompt_tokens, std::max(options_.decode_tokens, kNeedleAnswer + kNeedleSlack));
   report_.machine = read_machine();
   report_.device = engine_->device().name();
   report_.model = engine_->model_path();
@@ -98,29 +84,6 @@ QualityReport Quality::run() {
   for (size_t i = 0; i < documents_.size() && !report_.interrupted; ++i) hide(documents_[i], i);
   report_.seconds = seconds_since(start);
   return std::move(report_);
-}
-
-// ---- prompts --------------------------------------------------------------------------------------------------------
-
-std::vector<int32_t> Quality::prompt(std::string_view text, std::string_view request) const {
-  const std::string user = str(text, "\n\n", request);
-  return options_.engine.use_chat_template ? engine_->encode({"", user}) : engine_->encode_plain(user);
-}
-
-// The document's beginning, as much as fits with the request. Tokens are not spread evenly over a text, so each guess
-// is corrected by its result.
-std::string Quality::cut(const Document& document, std::string_view request) const {
-  const auto wanted = static_cast<double>(options_.prompt_tokens);
-  const auto frame = static_cast<double>(prompt("", request).size());
-  std::string_view text = first_bytes(document.text, static_cast<size_t>(options_.prompt_tokens) * kLongestToken);
-  for (int attempt = 0; attempt < 32 && frame < wanted; ++attempt) {
-    const auto tokens = static_cast<double>(prompt(text, request).size());
-    if (tokens <= wanted) return std::string(text);
-    const double share = (wanted - frame) / std::max(1.0, tokens - frame) - 0.001 * attempt;
-    text = first_bytes(text, static_cast<size_t>(std::max(0.0, share) * static_cast<double>(text.size())));
-  }
-  throw_error(ExitCode::kUsage, "--prompt-tokens",
-              str(options_.prompt_tokens, " tokens are too few for ", document.file, " and a request behind it"));
 }
 
 // ---- runs -----------------------------------------------------------------------------------------------------------
@@ -200,17 +163,16 @@ void Quality::compare_row(const std::vector<int32_t>& ids, const GenerateResult&
 // ---- needles --------------------------------------------------------------------------------------------------------
 
 void Quality::hide(const Document& document, size_t index) {
-  for (size_t i = 0; i < std::size(kDepths); ++i) {
-    const uint64_t dice = random64(options_.seed ^ 0x6e6565646c65, index * std::size(kDepths) + i);
+  for (size_t i = 0; i < std::size(kNeedleDepths); ++i) {
     NeedleRow row;
     row.document = document.file;
-    row.depth = kDepths[i];
+    row.depth = kNeedleDepths[i];
     row.temperature = options_.temperatures.front();
-    row.number = str(1'000'000 + dice % 9'000'000);
-    const std::string sentence = str("The secret number of the lighthouse keeper is ", row.number, ".");
+    row.number = needle_number(options_.seed, index * std::size(kNeedleDepths) + i);
+    const std::string sentence = needle_sentence(row.number);
     // Reserves room for the sentence.
-    const std::string text = cut(document, str(sentence, " ", kQuestion));
-    const std::vector<int32_t> ids = prompt(with_needle(text, row.depth, sentence), kQuestion);
+    const std::string text = cut(document, str(sentence, " ", kNeedleQuestion));
+    const std::vector<int32_t> ids = prompt(with_needle(text, row.depth, sentence), kNeedleQuestion);
     if (!look(ids, row)) return;
     for (const PartialReading& reading : options_.readings()) {
       row.reading = reading;
@@ -237,24 +199,6 @@ bool Quality::look(const std::vector<int32_t>& ids, NeedleRow row) {
 }
 
 }  // namespace
-
-std::string with_needle(std::string_view text, double depth, std::string_view sentence) {
-  const auto from = static_cast<size_t>(std::clamp(depth, 0.0, 1.0) * static_cast<double>(text.size()));
-  size_t at = text.find(". ", from);
-  at = at == std::string_view::npos ? text.find_first_of(" \n", from) : at + 1;
-  at = std::min(at, text.size());
-  return str(text.substr(0, at), " ", sentence, text.substr(at));
-}
-
-bool has_number(std::string_view answer, std::string_view number) {
-  std::string digits;
-  for (size_t i = 0; i < answer.size(); ++i) {
-    const bool inside = i > 0 && i + 1 < answer.size() && answer[i - 1] >= '0' && answer[i - 1] <= '9' &&
-                        answer[i + 1] >= '0' && answer[i + 1] <= '9';
-    if (!inside || (answer[i] != ',' && answer[i] != ' ')) digits += answer[i];
-  }
-  return digits.find(number) != std::string::npos;
-}
 
 std::vector<PartialReading> QualityOptions::readings() const {
   std::vector<PartialReading> all;

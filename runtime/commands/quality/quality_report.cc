@@ -3,7 +3,7 @@
 
 #include "runtime/base/rounding.h"
 #include "runtime/commands/machine_json.h"
-#include "runtime/commands/quality.h"
+#include "runtime/commands/quality/quality.h"
 
 namespace headrace {
 namespace {

@@ -1,6 +1,6 @@
 // headrace bench quality: ROUGE-L on known values, hidden sentences, sums over documents, and the JSON. The runs
 // themselves are tested with the program (tests/cli).
-#include "runtime/commands/quality.h"
+#include "runtime/commands/quality/quality.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/commands/rouge.h"
+#include "runtime/commands/quality/needle.h"
+#include "runtime/commands/quality/rouge.h"
 
 namespace headrace {
 namespace {

@@ -1,4 +1,4 @@
-#include "runtime/commands/rouge.h"
+#include "runtime/commands/quality/rouge.h"
 
 #include <algorithm>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "runtime/commands/perplexity.h"
+#include "runtime/commands/quality/perplexity.h"
 
 #include <cmath>
 #include <nlohmann/json.hpp>
