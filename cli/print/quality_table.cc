@@ -96,9 +96,12 @@ std::string perplexity_summary(const PerplexityReport& report) {
 std::string draft_needle_heading(const DraftNeedleReport& report) {
   const std::vector<std::string> names(std::begin(kDraftNeedleNames), std::end(kDraftNeedleNames));
   const int64_t window = report.window.rows;
+  const RetrievalShape& chosen = report.window.retrieval;
+  const std::string chunks =
+      chosen.chunks > 0 ? str(" and ", chosen.chunks, " chunks of ", chosen.rows) : std::string();
   return str(report.model, ", ", dtype_name(report.dtype), ", on ", report.device, "; draft: ", report.draft, ", ",
-             window > 0 ? str("window ", format_count(window)) : "all tokens", "\n", machine_text(report.machine), "\n",
-             columns(names, kDraftNeedleWidths), "  document: number\n");
+             window > 0 ? str("window ", format_count(window), chunks) : "all tokens", "\n",
+             machine_text(report.machine), "\n", columns(names, kDraftNeedleWidths), "  document: number\n");
 }
 
 std::string draft_needle_line(const DraftNeedleRow& row) {

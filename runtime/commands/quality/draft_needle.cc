@@ -156,6 +156,9 @@ std::string draft_needle_json(const DraftNeedleReport& report) {
                       {"prompt_tokens", report.prompt_tokens},
                       {"seed", report.seed},
                       {"seconds", to_decimals(report.seconds, 3)}};
+  if (const RetrievalShape& chosen = report.window.retrieval; chosen.chunks > 0) {
+    out["draft_cache"] = {{"chunks", chosen.chunks}, {"rows", chosen.rows}, {"every", chosen.every}};
+  }
   out["rows"] = ordered_json::array();
   for (const DraftNeedleRow& row : report.rows) out["rows"].push_back(row_json(row));
   if (!report.rows.empty()) out["all_documents"] = row_json(report.all());

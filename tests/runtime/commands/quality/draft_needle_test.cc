@@ -172,11 +172,14 @@ TEST(DraftNeedleReport, SumsUpNeedlesAndLeavesOutWhatTheVocabularyLacks) {
   const auto json = nlohmann::json::parse(draft_needle_json(report));
   EXPECT_EQ(json["measures"], "draft needle");
   EXPECT_EQ(json["draft_window"], 512);
+  EXPECT_FALSE(json.contains("draft_cache"));
   EXPECT_EQ(json["rows"][0]["perplexity"], 4.0);
   EXPECT_TRUE(json["rows"][1]["perplexity"].is_null());
   EXPECT_EQ(json["rows"][1]["number"], "123");
   EXPECT_EQ(json["all_documents"]["absent"], 4);
   EXPECT_FALSE(json["all_documents"].contains("depth"));
+  report.window.retrieval = {.chunks = 47, .rows = 32, .every = 4};
+  EXPECT_EQ(nlohmann::json::parse(draft_needle_json(report))["draft_cache"]["chunks"], 47);
 }
 
 }  // namespace
