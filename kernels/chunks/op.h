@@ -1,5 +1,6 @@
-// Chunks of a layer's rows, scored by one query's attention (SpecExtend, arXiv 2505.20776, section 2.2). Chunk c is rows [c * chunk_rows, (c + 1) * chunk_rows), the last one may be shorter; all heads share
-// one choice. A choice decides what a draft sees: it can change the speed of a run, never its text.
+// Chunks of a layer's rows, scored by one query's attention (SpecExtend, arXiv 2505.20776, section 2.2). Chunk c is
+// rows [c * chunk_rows, (c + 1) * chunk_rows), the last one may be shorter; all heads share one choice. A choice
+// decides what a draft sees: it can change the speed of a run, never its text.
 //
 // Like the other ops: one params struct of views and a stream; owns nothing, asynchronous; the CPU body is the
 // reference. Sums are fp32 in one order on CUDA; CPU and CUDA differ in it, so their choice may differ for chunks with

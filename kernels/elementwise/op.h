@@ -117,11 +117,11 @@ struct FillRingParams {
 };
 void fill_ring(const FillRingParams& params, Stream& stream);
 
+constexpr int64_t kMaxPlacedHeadDim = 256;
 // Places rows of a draft's cache directly before its window, for all layers, in one call: the first `sinks` rows, then
 // the rows of `keep` chunks, chunk c being rows [c * chunk_rows, (c + 1) * chunk_rows). They get the positions
 // [end - rows, end), rows = sinks + keep * chunk_rows. K is rotated on by the distance that its row moves, V is copied.
 // REQUIRES: no row moves back: the last chunk ends before `end`.
-constexpr int64_t kMaxPlacedHeadDim = 256;
 struct PlaceRowsParams {
   const void* sink_k;  // [layers, kv_heads, sinks, head_dim]
   const void* sink_v;

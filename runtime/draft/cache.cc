@@ -17,7 +17,8 @@ constexpr int64_t kRunRows = kSmallSegmentRows;
 
 // The window, a query's distance beyond its beginning, and a pass's rows before the oldest are overwritten.
 int64_t DraftCacheShape::ring_rows() const {
-  if (most_taken_back >= context_rows || chosen_rows > 0) return static_cast<int64_t>(round_up(u(context_rows), u(kRunRows)));
+  if (most_taken_back >= context_rows || chosen_rows > 0)
+    return static_cast<int64_t>(round_up(u(context_rows), u(kRunRows)));
   const int64_t wanted = windowed() ? window + kPrefixTile + 2 * pass_rows + most_taken_back : context_rows;
   return static_cast<int64_t>(round_up(u(wanted), u(kRunRows)));
 }
@@ -165,8 +166,7 @@ void DraftCache::place(const Chunks& chunks, const float* cos_sin, Stream& compu
   placed_before_ = first;
   const int64_t first_rows = chunks.count > 0 ? 0 : kDraftSinkRows;
   placed_ = first_rows + chunks.count * chunks.rows;
-  CHECK(first > 0 && placed_ <= std::min(shape_.placed_rows(), first), "rows ", placed_, " before ",
-        first);
+  CHECK(first > 0 && placed_ <= std::min(shape_.placed_rows(), first), "rows ", placed_, " before ", first);
   const KvRows from = sinks(0), to = placed_rows_of(0);
   place_rows({.sink_k = from.k,
               .sink_v = from.v,

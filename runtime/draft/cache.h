@@ -84,6 +84,7 @@ class DraftCache {
   void place(const Chunks& chunks, const float* cos_sin, Stream& compute);
   // first_kept(rows()) when they were last placed; 0: never.
   int64_t placed_before() const { return placed_before_; }
+  int64_t placed_rows() const { return placed_; }  // that prefix() has before the window
   // The runs before the tail of every query from position rows() to `deepest`, in order, up to prefix_end().
   void prefix(int64_t layer, int64_t deepest, std::vector<KvSegment>* out) const;
   struct Tail {

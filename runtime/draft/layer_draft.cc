@@ -23,9 +23,8 @@ void LayerDraft::plan() {
 
 DraftMemory LayerDraft::memory() const {
   return {
-      .lasting_bytes =
-          whole_pages(bytes_.work) + check_bytes() + shape_.bytes() + TreeBuilder::device_bytes(tree_setup_) +
-          (chooses() ? Retrieval::bytes(options_.retrieval) : 0),
+      .lasting_bytes = whole_pages(bytes_.work) + check_bytes() + shape_.bytes() +
+                       TreeBuilder::device_bytes(tree_setup_) + (chooses() ? Retrieval::bytes(options_.retrieval) : 0),
       .prefill_bytes = whole_pages(bytes_.prefill),
       .pinned_bytes = whole_pages(bytes_.inputs) + whole_pages(bytes_.prompt) + TreeBuilder::pinned_bytes(tree_setup_)};
 }
@@ -154,8 +153,7 @@ void LayerDraft::play_round(int32_t root, int64_t position, const TreeInputs& to
   *host_.slot_shift = to.slot_shift;
   const Round round = catch_up(root, position);
   if (builder_->stops_early()) return grow_tree(round, to.rows);
-  const Replay::Key key = {builder_->key_of(to.rows), round.key, shape_.first_kept(cache_->rows()),
-                           shape_.prefix_end(round.deepest)};
+  const Replay::Key key = {builder_->key_of(to.rows), round.key, prefix_key(), shape_.prefix_end(round.deepest)};
   replay_.run(*compute_, key, [&] { grow_tree(round, to.rows); });
 }
 

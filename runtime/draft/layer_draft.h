@@ -84,6 +84,8 @@ class LayerDraft : public Draft {
   bool chooses() const { return options_.retrieval.shape.chunks > 0 && shape_.windowed(); }
   // Whenever rows have joined the cache or left it: places what comes before the window, if that has changed.
   void place_rows_before_window();
+  // Of a Replay::Key: what comes before the tail of the cache's rows.
+  int64_t prefix_key() const { return (shape_.first_kept(cache_->rows()) << 20) + cache_->placed_rows(); }
   virtual const float* cos_sin() const = 0;  // as DraftCache::place() reads it
 
   Device& device_;

@@ -72,12 +72,12 @@ void Retrieval::look_back(const TargetQuery& query, const KvCache& target, Strea
                stream);
   scored_rows_ = rows;
   due_ = true;
-  ++updates_;
 }
 
 Retrieval::Choice Retrieval::choose(int64_t end, Stream& stream) {
   due_ = false;
-  const int64_t whole = std::min(end, scored_rows_) / setup_.shape.rows, keep = std::min(whole - 1, setup_.shape.chunks);
+  const int64_t whole = std::min(end, scored_rows_) / setup_.shape.rows,
+                keep = std::min(whole - 1, setup_.shape.chunks);
   if (whole <= 0) return {};
   if (keep > 0) {
     select_blocks({.scores = scores_ + 1,

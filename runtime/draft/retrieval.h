@@ -18,8 +18,8 @@ namespace headrace {
 class KvCache;
 
 struct RetrievalSetup {
-  RetrievalShape shape{};        // 0 chunks: none
-  int64_t context_rows = 0;      // of the target
+  RetrievalShape shape{};                         // 0 chunks: none
+  int64_t context_rows = 0;                       // of the target
   int64_t heads = 0, kv_heads = 0, head_dim = 0;  // of the target
 };
 
@@ -38,7 +38,6 @@ class Retrieval {
   };
   // The first chunk, and the best of those after it that end at or before row `end`. None before the first look back.
   Choice choose(int64_t end, Stream& stream);
-  int64_t updates() const { return updates_; }  // how often rows were scored
 
  private:
   const RetrievalSetup setup_;
@@ -46,7 +45,7 @@ class Retrieval {
   float* scores_;
   std::byte* workspace_;
   int32_t* chosen_;
-  int64_t scored_rows_ = 0, passes_ = 0, updates_ = 0;
+  int64_t scored_rows_ = 0, passes_ = 0;
   bool due_ = false;
   std::vector<KvSegment> segments_;  // reused
 };

@@ -30,7 +30,7 @@ DraftWindow retrieval_window(const RetrievalShape& asked, int64_t usual_chunks, 
   RetrievalShape shape = asked;
   const int64_t rows = window > 0 ? window : std::max(kMinDraftWindow, std::min(kWindowBesideChunks, most_rows / 2));
   if (shape.chunks == 0) shape.chunks = std::clamp<int64_t>((most_rows - rows) / shape.rows - 1, 1, usual_chunks);
-  if (context_tokens <= rows + shape.placed_rows()) return {};
+  if (context_tokens <= std::min(rows + shape.placed_rows(), most_rows)) return {};
   return {.rows = rows, .retrieval = shape};
 }
 

@@ -29,10 +29,9 @@ int64_t trained_window(int64_t max_positions, int64_t deepest);
 // all distances, in a tree of `deepest` levels, stay within its positions.
 int64_t usual_window(int64_t max_positions, int64_t context_tokens, int64_t deepest);
 
-
 // With chosen chunks, for a draft whose positions reach as far as `most_rows`: `window` recent rows (-1: as many as
 // usual) and `asked` chunks, `usual_chunks` if it says none, or as many as fit the positions. All rows if these are no
-// fewer than the context.
+// fewer than the context, and the positions reach so far.
 DraftWindow retrieval_window(const RetrievalShape& asked, int64_t usual_chunks, int64_t window, int64_t most_rows,
                              int64_t context_tokens);
 

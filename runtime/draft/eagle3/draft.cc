@@ -205,7 +205,7 @@ LayerDraft::Round Eagle3Draft::catch_up(int32_t root, int64_t position) {
     for (int64_t i = 0; i < rows; ++i) host_.more[i] = stable_features_[static_cast<size_t>(std::min(i, accepted - 1))];
     upload_chain(std::span(stable_tokens_).first(static_cast<size_t>(accepted)), rows);
     round = {.row = rows - 1, .key = rows, .deepest = cache_->rows() + accepted + builder_->levels()};
-    replay_.run(*compute_, {0, rows, shape_.first_kept(cache_->rows()), shape_.prefix_end(round.deepest)}, [&] {
+    replay_.run(*compute_, {0, rows, prefix_key(), shape_.prefix_end(round.deepest)}, [&] {
       gather(work_.pass_features, pass_nodes(), inputs_.more, rows);
       forward({.tokens = inputs_.tokens,
                .positions = inputs_.positions,

@@ -45,7 +45,8 @@ class Eagle3Model final : public LayerDraftModel<Eagle3Checkpoint, Eagle3Weights
   // Far beyond the positions that it was trained with, a head guesses worse with all rows than with a window.
   DraftWindow window(const DraftRun& run) const override {
     if (retrieval_) {
-      const int64_t own = checkpoint_->config().sliding_window, most = trained_window(config_.max_positions, tree_.deepest());
+      const int64_t own = checkpoint_->config().sliding_window,
+                    most = trained_window(config_.max_positions, tree_.deepest());
       return retrieval_window(*retrieval_, kUsualChunks, window_, own > 0 ? std::min(own, most) : most,
                               run.context_tokens);
     }

@@ -344,7 +344,8 @@ class LongSpecModel final : public LayerDraftModel<LongSpecCheckpoint, LongSpecW
 
   DraftWindow window(const DraftRun&) const override { return {.rows = window_}; }
   std::unique_ptr<Draft> start(const DraftRun& run) override {
-    return std::make_unique<LongSpecDraft>(device_, checkpoint_->config(), weights_, target_, setup_of(run, *target_.config));
+    return std::make_unique<LongSpecDraft>(device_, checkpoint_->config(), weights_, target_,
+                                           setup_of(run, *target_.config));
   }
 
  private:

@@ -151,8 +151,7 @@ int64_t SimpleDraft::extend(std::span<const int32_t> tokens) {
                            .pass_row = 0,
                            .deepest = before + count - 1};
   if (of_a_round) {
-    replay_.run(*compute_, {0, rows, shape_.first_kept(before), shape_.prefix_end(chain.deepest)},
-                [&] { forward(chain); });
+    replay_.run(*compute_, {0, rows, prefix_key(), shape_.prefix_end(chain.deepest)}, [&] { forward(chain); });
   } else {
     forward(chain);
   }

@@ -32,7 +32,7 @@ class SimpleDraft final : public LayerDraft {
     float *inv_freq, *cos_sin;  // [head_dim / 2], [context, head_dim]
     float* hidden;              // [rows, hidden]
     LayerWork layer;
-    float* logits;         // [widest level, vocab]
+    float* logits;  // [widest level, vocab]
     AttentionState state, scratch;
   };
   int64_t chain_rows() const;  // most that one pass adds to the cache

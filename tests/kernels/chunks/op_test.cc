@@ -1,4 +1,4 @@
-// The scores of chunks against a softmax in double, the choice against a sort, and what the ops reject.
+// The scores of chunks against a softmax in double, and what the op rejects.
 #include "kernels/chunks/op.h"
 
 #include <gtest/gtest.h>

@@ -549,7 +549,8 @@ TEST_P(PlaceTest, RowsAreTurnedToTheirNewPositions) {
       for (int64_t row = 0; row < kRing; ++row) {
         for (const bool sine : {false, true}) {
           for (int64_t i = 0; i < half; ++i) {
-            const double angle = static_cast<double>(row) * std::pow(100.0, -static_cast<double>(i) / static_cast<double>(half));
+            const double angle =
+                static_cast<double>(row) * std::pow(100.0, -static_cast<double>(i) / static_cast<double>(half));
             table.push_back(static_cast<float>(1.5 * (sine ? std::sin(angle) : std::cos(angle))));
           }
         }
@@ -601,7 +602,8 @@ TEST_P(PlaceTest, RowsAreTurnedToTheirNewPositions) {
                   .chunk_rows = kChunkRows,
                   .end = kEnd},
                  stream());
-      const std::vector<float> got_k = download(k_out, type), got_v = download(v_out, type), v_stored = rounded(v, type);
+      const std::vector<float> got_k = download(k_out, type), got_v = download(v_out, type),
+                               v_stored = rounded(v, type);
       for (int64_t plane = 0; plane < planes; ++plane) {
         for (int64_t i = 0; i < out_rows; ++i) {
           const int64_t in_chunks = i - kSinks, to = (plane * out_rows + i) * dim;

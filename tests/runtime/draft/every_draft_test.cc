@@ -432,7 +432,8 @@ TEST_P(EveryDraft, EndsWherePlainDecodingEnds) {
 // A draft that is the target itself, and a partial KV that holds nearly all: what it proposes is followed nearly
 // always.
 TEST_P(EveryDraft, IsFollowedWhereItIsTheTarget) {
-  if (options_.type != SpecType::kSimple || options_.retrieval || std::get<1>(GetParam()) != DType::kF32) GTEST_SKIP() << "no such draft";
+  if (options_.type != SpecType::kSimple || options_.retrieval || std::get<1>(GetParam()) != DType::kF32)
+    GTEST_SKIP() << "no such draft";
   EngineOptions options = engine_options();
   options.draft.tree = parse_tree("chain:3");
   options.draft.window = 0;
@@ -456,7 +457,8 @@ TEST_P(EveryDraft, IsFollowedWhereItIsTheTarget) {
 // A draft that is nearly always right has the same figures whatever its proposals are a part of: at each depth nearly
 // all of them are accepted, and tau is the number of levels in the steps that judge proposals.
 TEST_P(EveryDraft, CountsAlikeInChainsTreesAndPendingTrees) {
-  if (options_.type != SpecType::kSimple || options_.retrieval || std::get<1>(GetParam()) != DType::kF32) GTEST_SKIP() << "no such draft";
+  if (options_.type != SpecType::kSimple || options_.retrieval || std::get<1>(GetParam()) != DType::kF32)
+    GTEST_SKIP() << "no such draft";
   const std::vector<int32_t> ids = testing::made_up_ids(1100, 512);
   const PendingTreeLimits chain{.width = 0}, tree{.width = 64, .grown = 256, .nodes = 256, .least = 0.001};
   for (const std::string shape : {"chain:3", "beams:3,4,4"}) {
@@ -521,21 +523,20 @@ TEST_P(EveryDraft, IsJudgedOnTheDevice) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, EveryDraft,
-                         ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
-                                            ::testing::Values(DType::kF32, DType::kBF16, DType::kInt8),
-                                            ::testing::Values(Kind{SpecType::kEagle3}, Kind{SpecType::kLongSpec},
-                                                              Kind{SpecType::kSimple}, Kind{SpecType::kNgram},
-                                                              Kind{SpecType::kEagle3, true}, Kind{SpecType::kEagle3, false, true},
-                                                              Kind{SpecType::kSimple, false, true})),
-                         [](const auto& given) {
-                           const Kind& kind = std::get<2>(given.param);
-                           std::string type = str(spec_type_name(kind.type), kind.look_up ? "-look-up" : "",
-                                                 kind.retrieval ? "-retrieval" : "");
-                           std::replace(type.begin(), type.end(), '-', '_');
-                           return testing::device_name(std::get<0>(given.param)) + "_" +
-                                  dtype_name(std::get<1>(given.param)) + "_" + type;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    All, EveryDraft,
+    ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
+                       ::testing::Values(DType::kF32, DType::kBF16, DType::kInt8),
+                       ::testing::Values(Kind{SpecType::kEagle3}, Kind{SpecType::kLongSpec}, Kind{SpecType::kSimple},
+                                         Kind{SpecType::kNgram}, Kind{SpecType::kEagle3, true},
+                                         Kind{SpecType::kEagle3, false, true}, Kind{SpecType::kSimple, false, true})),
+    [](const auto& given) {
+      const Kind& kind = std::get<2>(given.param);
+      std::string type =
+          str(spec_type_name(kind.type), kind.look_up ? "-look-up" : "", kind.retrieval ? "-retrieval" : "");
+      std::replace(type.begin(), type.end(), '-', '_');
+      return testing::device_name(std::get<0>(given.param)) + "_" + dtype_name(std::get<1>(given.param)) + "_" + type;
+    });
 
 }  // namespace
 }  // namespace headrace

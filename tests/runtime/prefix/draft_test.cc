@@ -74,9 +74,9 @@ TEST_P(PrefixDraft, AcceptsWhatItDoesAfterAFreshPrefill) {
     int64_t window;
     bool retrieval = false;
   };
-  const std::vector<Kind> drafts = {{SpecType::kEagle3, 0},    {SpecType::kEagle3, 320},     {SpecType::kLongSpec, 320},
-                                    {SpecType::kSimple, 320},  {SpecType::kNgram, -1},       {SpecType::kEagle3, 320, true},
-                                    {SpecType::kSimple, 320, true}};
+  const std::vector<Kind> drafts = {
+      {SpecType::kEagle3, 0}, {SpecType::kEagle3, 320},       {SpecType::kLongSpec, 320},    {SpecType::kSimple, 320},
+      {SpecType::kNgram, -1}, {SpecType::kEagle3, 320, true}, {SpecType::kSimple, 320, true}};
   for (const auto& [type, window, retrieval] : drafts) {
     const TemporaryFolder folder;
     EngineOptions without = options("", type, window), with = options(folder.path(), type, window);

@@ -1,0 +1,182 @@
+// Which chunks of a text a draft is shown: those that a softmax over the target's last layer, computed here, ranks
+// first.
+#include "runtime/draft/retrieval.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <optional>
+
+#include "tests/support/session_fixture.h"
+
+namespace headrace {
+namespace {
+
+constexpr int64_t kTargetHeads = 4, kTargetKvHeads = 2, kTargetDim = 16;  // of llama31
+constexpr int64_t kScoredRows = 900, kRowsAChunk = 32;
+
+// Looks back as a draft would, and keeps the query.
+class Looker final : public Draft {
+ public:
+  Looker(Device& device, const RetrievalShape& shape) : device_(device), shape_(shape) {}
+
+  DraftMemory memory() const override { return {.lasting_bytes = Retrieval::bytes(setup())}; }
+  bool reads_last_layer() const override { return true; }
+  void allocate(Stream& compute) override {
+    compute_ = &compute;
+    retrieval.emplace(device_, setup(), compute);
+    EXPECT_FALSE(retrieval->due());
+    EXPECT_EQ(retrieval->choose(kScoredRows, compute).count, 0) << "nothing was scored";
+  }
+  void attach(const KvCache& target) override { cache = &target; }
+  void prefill_layer(const LayerInput&) override {}
+  bool finish_prefill(std::span<const int32_t>, Progress*, const std::atomic<bool>*) override { return true; }
+  void propose(int32_t root, int64_t, const TreeLimits&, Tree* tree) override { tree->reset(root); }
+  void pass_layer(const LayerInput&) override {}
+  void rewind(int64_t) override {}
+  void observe(const Tree&, const Acceptance&) override {}
+  void look_back(const TargetQuery& target) override {
+    query = on_host<float>(target.q, kTargetHeads * kTargetDim);
+    retrieval->look_back(target, *cache, *compute_);
+  }
+
+  template <typename T>
+  std::vector<T> on_host(const void* from, int64_t count) const {
+    std::vector<T> values(static_cast<size_t>(count));
+    compute_->copy(values.data(), from, values.size() * sizeof(T), Link::kDeviceToHost);
+    compute_->synchronize();
+    return values;
+  }
+  std::vector<int32_t> choose(int64_t end) {
+    const Retrieval::Choice choice = retrieval->choose(end, *compute_);
+    return choice.count == 0 ? std::vector<int32_t>() : on_host<int32_t>(choice.chunks, choice.count);
+  }
+
+  std::optional<Retrieval> retrieval;
+  const KvCache* cache = nullptr;
+  std::vector<float> query;
+
+ private:
+  RetrievalSetup setup() const {
+    return {.shape = shape_,
+            .context_rows = kScoredRows + 40,
+            .heads = kTargetHeads,
+            .kv_heads = kTargetKvHeads,
+            .head_dim = kTargetDim};
+  }
+
+  Device& device_;
+  const RetrievalShape shape_;
+  Stream* compute_ = nullptr;
+};
+
+// The mean attention of the rows of each chunk of the first `rows`, in doubles.
+std::vector<double> scores_of(const Looker& looker, int64_t rows) {
+  std::vector<double> scores(static_cast<size_t>(ceil_div(rows, kRowsAChunk)));
+  for (int64_t head = 0; head < kTargetHeads; ++head) {
+    std::vector<double> weights;
+    for (int64_t i = 0; i < segments_for(rows); ++i) {
+      const KvSegment segment = looker.cache->resident_segment(looker.cache->shape().layers - 1, i);
+      const std::vector<float> keys =
+          looker.on_host<float>(segment.k, kTargetKvHeads * segment.stride_rows * kTargetDim);
+      const int64_t first = head / (kTargetHeads / kTargetKvHeads) * segment.stride_rows * kTargetDim;
+      for (int64_t row = 0; segment.position + row < rows && row < segment.rows; ++row) {
+        double dot = 0;
+        for (int64_t j = 0; j < kTargetDim; ++j) {
+          dot += static_cast<double>(looker.query[static_cast<size_t>(head * kTargetDim + j)]) *
+                 static_cast<double>(keys[static_cast<size_t>(first + row * kTargetDim + j)]);
+        }
+        weights.push_back(std::exp(dot / std::sqrt(static_cast<double>(kTargetDim))));
+      }
+    }
+    EXPECT_EQ(static_cast<int64_t>(weights.size()), rows);
+    const double all = std::accumulate(weights.begin(), weights.end(), 0.0);
+    for (size_t row = 0; row < weights.size(); ++row) {
+      const auto chunk = static_cast<int64_t>(row) / kRowsAChunk;
+      const int64_t here = std::min(kRowsAChunk, rows - chunk * kRowsAChunk);
+      scores[static_cast<size_t>(chunk)] += weights[row] / all / static_cast<double>(kTargetHeads * here);
+    }
+  }
+  return scores;
+}
+
+// The first chunk, and the best of chunks [1, end).
+std::vector<int32_t> best_of(const std::vector<double>& scores, int64_t end, int64_t keep) {
+  std::vector<int32_t> chunks(static_cast<size_t>(end - 1));
+  std::iota(chunks.begin(), chunks.end(), 1);
+  std::sort(chunks.begin(), chunks.end(),
+            [&](int32_t a, int32_t b) { return scores[static_cast<size_t>(a)] > scores[static_cast<size_t>(b)]; });
+  chunks.resize(static_cast<size_t>(std::min(keep, end - 1)));
+  chunks.push_back(0);
+  std::sort(chunks.begin(), chunks.end());
+  return chunks;
+}
+
+class RetrievalTest : public ::testing::TestWithParam<DeviceChoice> {};
+
+INSTANTIATE_TEST_SUITE_P(Devices, RetrievalTest, ::testing::ValuesIn(testing::session_devices()),
+                         [](const auto& given) { return testing::device_name(given.param); });
+
+TEST_P(RetrievalTest, ChoosesWhatTheTargetAttendsToMost) {
+  const testing::LoadedModel model(testing::tiny_model("llama31"), DType::kF32, GetParam());
+  Looker looker(*model.device, {.chunks = 5, .rows = kRowsAChunk, .every = 3});
+  SessionOptions options = model.options(kScoredRows, 40);
+  options.draft = &looker;
+  const auto session = model.session(options);
+  const std::vector<int32_t> ids = testing::made_up_ids(kScoredRows + 20, 512);
+  ASSERT_TRUE(session->prefill(std::span(ids).first(kScoredRows), nullptr, nullptr));
+
+  EXPECT_TRUE(looker.retrieval->due());
+  const std::vector<double> after_prompt = scores_of(looker, kScoredRows);
+  EXPECT_EQ(looker.choose(700), best_of(after_prompt, 700 / kRowsAChunk, 5));
+  EXPECT_FALSE(looker.retrieval->due());
+  EXPECT_EQ(looker.choose(200), best_of(after_prompt, 200 / kRowsAChunk, 5)) << "only chunks before row 200";
+  EXPECT_EQ(looker.choose(100), (std::vector<int32_t>{0, 1, 2})) << "no more than there are";
+  EXPECT_EQ(looker.choose(40), std::vector<int32_t>{0});
+  EXPECT_EQ(looker.choose(31), std::vector<int32_t>{});
+  EXPECT_EQ(looker.choose(kScoredRows + 500), best_of(after_prompt, kScoredRows / kRowsAChunk, 5))
+      << "rows not yet scored";
+
+  // Every third pass. The last one's query and rows count.
+  Tree tree;
+  Acceptance root;
+  root.nodes = {0};
+  for (int64_t pass = 1; pass <= 6; ++pass) {
+    tree.reset(ids[static_cast<size_t>(kScoredRows + pass)]);
+    session->verify(tree);
+    session->commit(root);
+    EXPECT_EQ(looker.retrieval->due(), pass % 3 == 0) << pass;
+    if (!looker.retrieval->due()) continue;
+    const std::vector<double> now = scores_of(looker, kScoredRows + pass);
+    EXPECT_EQ(looker.choose(896), best_of(now, 28, 5)) << pass;
+    EXPECT_NE(best_of(now, 28, 5), best_of(after_prompt, 28, 5)) << "the same chunks prove nothing: other tokens";
+  }
+}
+
+TEST(RetrievalWindow, FitsWhatTheDraftWasMadeFor) {
+  // A head with 2,048 positions or so, 64 chunks if they fit.
+  const DraftWindow head = retrieval_window({}, 64, -1, 1973, 16'000);
+  EXPECT_EQ(head.rows, 512);
+  EXPECT_EQ(head.retrieval.chunks, (1973 - 512) / 32 - 1);
+  EXPECT_LE(head.rows + head.retrieval.placed_rows(), 1973);
+  EXPECT_EQ(retrieval_window({}, 64, -1, 100'000, 16'000).retrieval.chunks, 64);
+  // Named ones are as asked for, even if they are too many.
+  const DraftWindow named = retrieval_window({.chunks = 100, .rows = 64, .every = 9}, 64, 700, 1973, 16'000);
+  EXPECT_EQ(named.rows, 700);
+  EXPECT_EQ(named.retrieval.chunks, 100);
+  EXPECT_EQ(named.retrieval.rows, 64);
+  EXPECT_EQ(named.retrieval.every, 9);
+  // A context that fits is seen whole, unless the draft was not made for it.
+  EXPECT_EQ(retrieval_window({}, 64, -1, 1973, 1900).rows, 0);
+  EXPECT_EQ(retrieval_window({}, 64, -1, 1973, 1900).retrieval.chunks, 0);
+  EXPECT_EQ(retrieval_window({.chunks = 100}, 64, -1, 1973, 2500).retrieval.chunks, 100);
+  // A draft with few positions has the least window.
+  EXPECT_EQ(retrieval_window({}, 64, -1, 256, 5000).rows, 320);
+  EXPECT_EQ(retrieval_window({}, 64, -1, 256, 5000).retrieval.chunks, 1);
+}
+
+}  // namespace
+}  // namespace headrace
