@@ -23,7 +23,8 @@ __global__ void __launch_bounds__(128, kMTiles == 1 ? 2 : 1)
   const int2 limits = block.limits();
   Tile tile;
   tile.start(shared, shape.scale, dim, queries_aligned(shape, params.q), limits.x, row_of);
-  tile.walk(TileCursor<T>(params.segments[block.n], block.kv_head, dim, limits.y), Tile::warp_row() < count, row_of);
+  tile.walk(TileCursor<T, Span::kSegment>(&params.segments[block.n], 1, block.kv_head, dim, limits.y),
+            Tile::warp_row() < count, row_of);
   tile.finish();
 
   for (int i = 0; i < 2 * kMTiles; ++i) {

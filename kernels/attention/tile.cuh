@@ -22,24 +22,39 @@ namespace headrace::kernels::cuda {
 
 // ---- Tiles ---------------------------------------------------------------------------------------------------------
 
-// One KV head's tiles of a segment, up to position `limit`.
-template <typename T>
-struct TileCursor {
-  int dim;
-  int position, end;  // the tile's first row; the end of the segment's rows
-  const T *k, *v;
+enum class Span { kSegment, kList };
 
-  __device__ TileCursor(const KvSegment& segment, int kv_head, int head_dim, int limit)
-      : dim(head_dim), position(segment.position), end(min(segment.position + segment.rows, limit)) {
-    const int64_t head = int64_t{kv_head} * segment.stride_rows * dim;
-    k = static_cast<const T*>(segment.k) + head;
-    v = static_cast<const T*>(segment.v) + head;
+// One KV head's tiles of one segment or of a list of segments, up to position `limit`.
+template <typename T, Span kSpan>
+struct TileCursor {
+  const KvSegment* segments;
+  int count, kv_head, dim, limit;
+  int next = 0;               // segment
+  int position = 0, end = 0;  // the tile's first row; the end of the segment's rows
+  const T *k = nullptr, *v = nullptr;
+
+  __device__ TileCursor(const KvSegment* list, int segment_count, int head, int head_dim, int most)
+      : segments(list), count(segment_count), kv_head(head), dim(head_dim), limit(most) {
+    open();
   }
   __device__ bool done() const { return position >= end; }
   __device__ void advance() {
     position += kPrefixTile;
     k += kPrefixTile * dim;
     v += kPrefixTile * dim;
+    if (kSpan == Span::kList && done()) open();
+  }
+
+ private:
+  __device__ void open() {
+    while (done() && next < count) {
+      const KvSegment& segment = segments[next++];
+      const int64_t head = int64_t{kv_head} * segment.stride_rows * dim;
+      k = static_cast<const T*>(segment.k) + head;
+      v = static_cast<const T*>(segment.v) + head;
+      position = segment.position;
+      end = min(segment.position + segment.rows, limit);
+    }
   }
 };
 
@@ -145,8 +160,8 @@ struct AttentionTile {
   }
 
   // Processes the tiles from `ahead` on. active: whether this warp has rows. Ends without copies in flight.
-  template <typename RowOf>
-  __device__ void walk(TileCursor<T> ahead, bool active, const RowOf& row_of) {
+  template <Span kSpan, typename RowOf>
+  __device__ void walk(TileCursor<T, kSpan> ahead, bool active, const RowOf& row_of) {
     const int dim = ahead.dim;
     int position[kStages], end[kStages];  // of the tiles in flight, the current one first
 #pragma unroll
@@ -237,7 +252,8 @@ struct AttentionTile {
   __device__ static const unsigned short* bits(const void* p) { return static_cast<const unsigned short*>(p); }
 
   // Two groups of copies, keys and values; both are empty after the last tile, so that groups can be counted.
-  __device__ void fetch(TileCursor<T>& from, int stage) {
+  template <Span kSpan>
+  __device__ void fetch(TileCursor<T, kSpan>& from, int stage) {
     const bool some = !from.done();
     if (some) fetch_rows(from.k, from.end - from.position, from.dim, keys(stage));
     commit_copies();
