@@ -26,7 +26,8 @@ struct AttentionShape {
 
 // ---- Prefill: causal, blocked --------------------------------------------------------------------------------------
 // Query i at position first_position + i sees rows [0, first_position + i]. Keys are walked in tiles at absolute
-// multiples of their size, which divides kPrefixTile. REQUIRES: the segments cover those rows, in order.
+// multiples of their size, which divides kPrefixTile. REQUIRES: the segments cover those rows, in
+// order; none is empty, and all but the last have a multiple of kPrefixTile.
 struct PrefillAttentionParams {
   AttentionShape shape;
   const void* q;              // [queries, heads, head_dim], strided

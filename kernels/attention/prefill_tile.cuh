@@ -2,7 +2,7 @@
 // parts of 32 rows. mma.sync m16n8k16 with fp32 sums; weights are rounded to the element type for the product with V,
 // their sum is not. Device code, internal to kernels/cuda.
 //
-// An SM has registers for two such warps a scheduler, so what a warp waits for is what limits it. A warp multiplies q
+// An H200 has registers for two such warps a scheduler, so what a warp waits for is what limits it. A warp multiplies q
 // by the keys of a part, then the weights of the part before it by their values, and the compiler places the part's
 // softmax between the latter products. It seeks no maximum: a row's weights are relative to a score that was the
 // largest of a part, and only a weight that is too large in that scale makes the warp look for a new one.

@@ -243,18 +243,20 @@ __device__ inline void stage_scales(const RawScales& raw, int lane, float4* to) 
   }
 }
 
+// The levels of four 4-bit weights, those in the lower half of `weights`. A byte permutation finds a weight's lower
+// three bits in eight levels, so each weight has a candidate of the lower and one of the upper eight; `which` takes
+// one.
+__device__ inline uint32_t four_levels(uint32_t weights, uint32_t which) {
+  return __byte_perm(__byte_perm(level_word(0), level_word(1), weights),
+                     __byte_perm(level_word(2), level_word(3), weights), which);
+}
+
 // The levels of a word of 4-bit weights: what word 0 (rows g) or 1 (rows g + 8) of the same step holds of 8-bit
-// weights. The third table of __byte_perm() chooses by the upper bit of each four.
+// weights.
 __device__ inline uint2 levels_of(uint32_t bits) {
-  const uint32_t upper = 0x32103210u | (bits & 0x88888888u) >> 1;
-  uint32_t four[2];
-#pragma unroll
-  for (int b = 0; b < 2; ++b) {
-    const uint32_t low = __byte_perm(level_word(0), level_word(1), bits >> 16 * b);
-    const uint32_t high = __byte_perm(level_word(2), level_word(3), bits >> 16 * b);
-    four[b] = __byte_perm(low, high, upper >> 16 * b);
-  }
-  return make_uint2(__byte_perm(four[0], four[1], 0x6420), __byte_perm(four[0], four[1], 0x7531));
+  const uint32_t which = (bits >> 1 & 0x44444444u) + 0x32103210u;  // weight i's candidate is byte i or 4 + i
+  const uint32_t first = four_levels(bits, which), last = four_levels(bits >> 16, which >> 16);
+  return make_uint2(__byte_perm(first, last, 0x6420), __byte_perm(first, last, 0x7531));  // even and odd weights
 }
 
 // Operand A of the two steps of the tensor cores over one half (32 columns) of a step: (q - zero) / 64, exact in bf16.

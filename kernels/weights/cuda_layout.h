@@ -122,10 +122,9 @@ HEADRACE_BOTH constexpr TilePlanes tile_planes(const PackedKind& kind, int64_t c
 
 // ---- The place of a weight's bits ----------------------------------------------------------------------------------
 
-// A column of a step is 32 half + 8 t + 4 u + 2 s + b; where scales are for 16 columns, it is 32 half + 16 u + 4 t + 2
-// s
-// + b. A row of a tile is 8 hi + g. Steps u and pairs s are the tensor cores': registers 2 s + hi of their step u hold
-// the columns b = 0 and 1.
+// A column of a step is 32 half + 8 t + 4 u + 2 s + b, or 32 half + 16 u + 4 t + 2 s + b where scales are for 16
+// columns. A row of a tile is 8 hi + g. Steps u and pairs s are the tensor cores': registers 2 s + hi of their step u
+// hold the columns b = 0 and 1.
 struct Place {
   int lane, half, u, s, b, hi;
 };

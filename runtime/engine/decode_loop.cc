@@ -66,7 +66,7 @@ void DecodeLoop::follow(std::vector<ForcedToken>* out) {
     drafting_.begin(StepMode::kFull, 0);
     drafting_.propose(text[i], position, &tree_);
     const std::optional<TokenRank> rank = drafting_.rank(acceptance_.next);
-    const int32_t sample = session_.verify(tree_, StepMode::kFull)[0];
+    const int32_t sample = settled(session_.verify(tree_, StepMode::kFull)[0]);
     out->push_back({.token = acceptance_.next, .sampled = sample == acceptance_.next, .draft = rank});
     session_.commit(acceptance_);
     drafting_.observe(tree_, acceptance_, position, {.committed = 1});

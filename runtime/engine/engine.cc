@@ -265,7 +265,8 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
   check_ids(run.score_next);
   CHECK(run.score_next.empty() || run.score_next.size() == prompt.size());
   check_ids(run.forced);
-  CHECK(run.forced.empty() || static_cast<int64_t>(run.forced.size()) == run.max_tokens);
+  CHECK(run.forced.empty() ||
+        (static_cast<int64_t>(run.forced.size()) == run.max_tokens && run.sampling.temperature == 0));
   Trace* const trace = device->trace();
   if (trace) run.label.empty() ? trace->skip_run() : trace->begin_run();
   const HostSpan span(trace, trace ? trace->keep(run.label) : nullptr);

@@ -87,7 +87,7 @@ struct GenerateResult {
   Speculation speculation;
   DraftWindow draft_window{};         // of speculation.type
   std::vector<float> log_probs{};     // of GenerateOptions::score_next; empty if the run was interrupted
-  std::vector<ForcedToken> forced{};  // all but the first; fewer if the run was interrupted
+  std::vector<ForcedToken> forced{};  // all but the first; fewer if the run was interrupted, or the context is full
   PrefixUse prefix;                   // saved prefixes: what was taken and what was saved
   MemoryPlan plan;
   std::vector<WeightTypeUse> weight_types{};  // of the model's weights

@@ -176,7 +176,6 @@ TEST_F(QualityProgram, RanksAHiddenNumberByADraft) {
   ASSERT_EQ(report["rows"].size(), 6u);
   for (const json& row : report["rows"]) {
     EXPECT_EQ(row["tokens"], 7);
-    EXPECT_EQ(row["first"], row["target_first"]) << row;
     EXPECT_GT(row["perplexity"], 30) << row;  // random weights: about 512
   }
   EXPECT_EQ(report["all_documents"]["tokens"], 42);

@@ -70,7 +70,7 @@ class Eagle3Model final : public LayerDraftModel<Eagle3Checkpoint, Eagle3Weights
 
  private:
   const Weights& target_;
-  const ModelConfig& target_config_;
+  const ModelConfig target_config_;
   const int64_t window_;  // -1: none was asked for
   const std::optional<RetrievalShape> retrieval_;
   Eagle3Config config_;                        // the checkpoint's, with the options applied

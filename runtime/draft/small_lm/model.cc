@@ -67,7 +67,7 @@ class SimpleModel final : public LayerDraftModel<Checkpoint, Weights> {
   const int64_t window_;  // -1: the default
   const std::optional<RetrievalShape> retrieval_;
   ModelConfig config_;  // the checkpoint's, with the options applied
-  const ModelConfig& target_;
+  const ModelConfig target_;
 };
 
 }  // namespace

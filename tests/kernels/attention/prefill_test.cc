@@ -78,6 +78,13 @@ TEST_P(PrefillAttentionTest, AnyLengthAndFirstPosition) {
     for (int64_t first : {1, 63, 64, 200, 299}) check(c, 300, 192, first);
     check(c, 700, 512, 600);
   }
+  for (const int64_t head_dim : {24, 64, 80, 128}) {  // of the kernel with tiles
+    for (const DType type : {DType::kBF16, DType::kF16}) {
+      const AttentionCase c{4, 2, head_dim, type, type, type};
+      check(c, 700, 512, 0);
+      check(c, 700, 512, 333);
+    }
+  }
 }
 
 // One key that outweighs all others by far, at every place of a tile and beyond: the maximum changes late.
