@@ -5,20 +5,16 @@
 #include "runtime/text/document.h"
 
 namespace headrace::bench {
-namespace {
-
-constexpr const char* kInstruction = "\n\nWrite a short summary of the text above.";
-
-}  // namespace
 
 KvMode kv_mode(const std::string& name) {
   return name == "device" ? KvMode::kDevice : name == "host" ? KvMode::kHost : KvMode::kAuto;
 }
 
-std::vector<int32_t> prompt_of(const Engine& engine, const std::string& path, int64_t tokens) {
+std::vector<int32_t> prompt_of(const Engine& engine, const std::string& path, int64_t tokens,
+                               const std::string& instruction) {
   const std::string text = read_document(path);
   size_t low = 0, high = text.size();
-  const auto encoded = [&](size_t bytes) { return engine.encode({"", text.substr(0, bytes) + kInstruction}); };
+  const auto encoded = [&](size_t bytes) { return engine.encode({"", text.substr(0, bytes) + "\n\n" + instruction}); };
   if (static_cast<int64_t>(encoded(high).size()) <= tokens) return encoded(high);
   while (high - low > 64) {
     const size_t middle = (low + high) / 2;

@@ -2,7 +2,7 @@
 // length, temperature and KV mode a run, and a line of JSON as soon as it has ended. Lines that the output has already
 // are not run again, so that a run can be continued.
 //   systems_bench MODEL SYSTEMS TEXT... --out FILE [--model eagle3=DIR]... [--tokens 1024,4096,16384]
-//                 [--kv device,host] [--temp 0,1] [-n 128] [--device cuda] [--only NAME]...
+//                 [--kv device,host] [--temp 0,1] [-n 128] [--device cuda] [--only NAME]... [--instruction TEXT]
 // SYSTEMS: lines "name | flags", flags of headrace and two of its own (bench/systems.txt). A system whose draft has no
 // --model is left out. bench/systems_table.py makes a table of the output.
 #include <CLI/CLI.hpp>
@@ -23,7 +23,7 @@ namespace headrace::bench {
 namespace {
 
 struct Args {
-  std::string model, systems, out;
+  std::string model, systems, out, instruction = kSummarise;
   std::vector<std::string> texts, models, only, kv = {"device", "host"};
   std::vector<int64_t> tokens = {1024, 4096, 16384};
   std::vector<float> temperatures = {0.0f, 1.0f};
@@ -186,7 +186,7 @@ class Bench {
 
   const std::vector<int32_t>& prompt_for(const std::string& text, int64_t tokens) {
     std::vector<int32_t>& prompt = prompts_[{text, tokens}];
-    if (prompt.empty()) prompt = prompt_of(engine_, text, tokens);
+    if (prompt.empty()) prompt = prompt_of(engine_, text, tokens, args_.instruction);
     return prompt;
   }
 
@@ -218,6 +218,7 @@ void add_options(CLI::App& app, Args& args) {
   app.add_option("--kv", args.kv)->delimiter(',')->check(CLI::IsMember({"auto", "device", "host"}));
   app.add_option("--temp", args.temperatures)->delimiter(',');
   app.add_option("-n", args.new_tokens);
+  app.add_option("--instruction", args.instruction, "what follows each text");
   add_device(app, &args.device);
 }
 
