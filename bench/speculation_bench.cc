@@ -7,12 +7,14 @@
 //                     [--verify full,lossless,approximate] [--interval auto,20] [--alone]
 //                     [--partial-kv auto,int8,int4,blocks] [--budget 4096]
 //                     [--pending auto,chain,64x384] [--step-costs 7.6,150]
+//                     [--rope-scaling yarn] [--rope-scale 2]
 // --alone: partial verification without the draft, too.
 // --pending: GenerateOptions::pending of lossless runs: what suits the device, a chain, or a tree whose partial steps
 // compute so many nodes at a time and in all; with @0.05, one like a copy's that keeps nodes of at least that chance.
 // --budget: of blocks, where --partial-kv names them. --step-costs: by which auto chooses refreshes of a tree, in the
 // place of what steps take here, in ms: of a partial step with its draft, of a refresh; rows then say how fast that
 // would be.
+// --rope-scaling, --rope-scale: the target's context beyond that of its training.
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -40,6 +42,7 @@ struct Args {
   std::vector<int64_t> budgets = {kUsualBudget};
   bool alone = false, whole_rows = false;
   std::vector<double> step_costs = {0, 0};
+  RopeOverrides rope;
 };
 
 void add_flags(CLI::App& app, Args& args) {
@@ -68,6 +71,9 @@ void add_flags(CLI::App& app, Args& args) {
   app.add_flag("--alone", args.alone);
   app.add_flag("--whole-rows", args.whole_rows, "refreshes stream rows, not what an int8 copy lacks of them");
   app.add_option("--step-costs", args.step_costs)->delimiter(',')->expected(2);
+  add_choice<std::optional<RopeScaling>>(app, "--rope-scaling", &args.rope.scaling,
+                                         {{"linear", RopeScaling::kLinear}, {"yarn", RopeScaling::kYarn}});
+  app.add_option("--rope-scale", args.rope.factor)->check(CLI::Range(1.0, 1024.0));
 }
 
 EngineOptions engine_options(const Args& args) {
@@ -80,6 +86,7 @@ EngineOptions engine_options(const Args& args) {
   if (args.weights == "q4_k") options.weights = WeightPolicy::kQ4K;
   if (args.cache_type == "int8") options.cache_type_k = options.cache_type_v = DType::kInt8;
   if (args.whole_rows) options.remainders = false;
+  options.rope = args.rope;
   options.draft.model = args.draft;
   const size_t comma = args.spec_type.find(',');
   options.draft.look_up = comma != std::string::npos;
