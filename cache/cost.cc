@@ -151,7 +151,7 @@ bool MachineRates::known() const {
 double PassCost::ms() const {
   CHECK(known);
   const double both = beside ? std::max(link_ms, device_ms) : link_ms + device_ms;
-  return std::max(both, disk_ms);
+  return std::max(both, disk_ms) + fill_ms;
 }
 
 const char* PassCost::bound() const {
@@ -195,6 +195,16 @@ PassCost step_cost(const CostInput& in, const PassShape& pass) {
   return cost;
 }
 
+// The pass over the full KV after prefill reads each row once, wherever it is, and computes little.
+void add_fill(const CostInput& in, const StreamSchedule& schedule, PassCost* cost) {
+  if (!in.plan.late_partial) return;
+  PassCost fill;
+  fill.link_ms = gb_ms(static_cast<double>(schedule.bytes()), in.rates.to_device_gb_per_s) / kLinkShare;
+  add_disk(schedule.disk_bytes(), in.rates.disk_read_gb_per_s, &fill);
+  cost->known = cost->known && fill.known;
+  if (fill.known) cost->fill_ms = fill.ms();
+}
+
 PassCost prefill_cost(const CostInput& in, int64_t prompt_tokens) {
   CHECK(in.rates.known() && prompt_tokens > 0);
   const ModelSizes& m = in.model;
@@ -214,6 +224,7 @@ PassCost prefill_cost(const CostInput& in, int64_t prompt_tokens) {
   } else {
     cost.device_ms += layers_ms(in);
   }
+  add_fill(in, schedule, &cost);
   cost.beside = in.rates.gpu;
   return cost;
 }

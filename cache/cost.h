@@ -45,6 +45,7 @@ struct PassCost {
   uint64_t weight_bytes = 0, kv_bytes = 0;  // read by kernels
   uint64_t disk_bytes = 0;  // part of link_bytes: read from disk before the transfer, or written after it
   double link_ms = 0, device_ms = 0, disk_ms = 0;
+  double fill_ms = 0;         // afterwards, alone: the pass over the full KV that fills a late partial KV
   bool beside = true;         // link and compute overlap; otherwise one waits for the other. The disk always overlaps
   bool known = true;          // false: depends on a disk of unknown rate, so there is no time
   double ms() const;          // REQUIRES: known

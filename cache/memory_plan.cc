@@ -74,6 +74,7 @@ MemoryPlan plan_with(const PlanInput& in, Shares shares) {
   plan.pass_bytes = layers * u(in.pass_rows) * exact.bytes();
   plan.partial_bytes = in.partial.bytes(exact, in.context_rows);
   plan.index_bytes = in.partial.blocks > 0 ? block_index_bytes(exact, in.context_rows) : 0;
+  plan.late_partial = in.late_partial;
   const int64_t built = segments_for(in.prompt_rows);
   plan.layer_buffer_bytes = segments_bytes(exact, 0, built);
   plan.stored_layer_bytes = in.rows.has_low_bit() ? segments_bytes(in.rows, 0, built) : 0;
@@ -88,7 +89,9 @@ MemoryPlan plan_with(const PlanInput& in, Shares shares) {
 uint64_t disk_ring_bytes(const MemoryPlan& plan) { return whole_pages(u(plan.disk_slots) * plan.disk_slot_bytes); }
 
 uint64_t prefill_bytes(const PlanInput& in, const MemoryPlan& plan) {
-  return whole_pages(plan.layer_buffer_bytes) + whole_pages(plan.stored_layer_bytes) + in.prefill_work.bytes;
+  const uint64_t one_index = plan.late_partial ? whole_pages(plan.index_bytes / u(in.rows.layers)) : 0;
+  return whole_pages(plan.layer_buffer_bytes) + whole_pages(plan.stored_layer_bytes) + one_index +
+         in.prefill_work.bytes;
 }
 uint64_t decode_bytes(const PlanInput& in, const MemoryPlan& plan) {
   return whole_pages(u(plan.ring_slots) * plan.ring_slot_bytes) + in.decode_work.bytes;
@@ -97,12 +100,18 @@ uint64_t decode_bytes(const PlanInput& in, const MemoryPlan& plan) {
 MemoryPlan planned(const PlanInput& in, Shares shares) {
   MemoryPlan plan = plan_with(in, shares);
   const uint64_t lasting = whole_pages(plan.resident_bytes) + whole_pages(plan.tail_bytes) +
-                           whole_pages(plan.pass_bytes) + whole_pages(plan.active_bytes) +
-                           whole_pages(plan.partial_bytes) + whole_pages(plan.index_bytes) + plan.remainder_work_bytes;
-  plan.vram_bytes = lasting + std::max(prefill_bytes(in, plan), decode_bytes(in, plan));
+                           whole_pages(plan.pass_bytes) + whole_pages(plan.active_bytes) + plan.remainder_work_bytes;
+  const uint64_t partial = whole_pages(plan.partial_bytes) + whole_pages(plan.index_bytes);
+  plan.vram_bytes =
+      lasting + std::max(prefill_bytes(in, plan) + (plan.late_partial ? 0 : partial), decode_bytes(in, plan) + partial);
   plan.host_total_bytes = whole_pages(plan.host_bytes) + plan.remainder_bytes + plan.remainder_lengths_bytes +
                           disk_ring_bytes(plan) + in.pinned_work_bytes;
   return plan;
+}
+
+std::string partial_label(const PlanInput& in, const MemoryPlan& plan) {
+  if (in.partial.copy) return str("partial KV: a copy of all rows in ", dtype_name(*in.partial.copy));
+  return plan.late_partial ? "partial KV: blocks, once prefill's memory is free" : "partial KV: blocks";
 }
 
 std::vector<PlanLine> lines_of(const PlanInput& in, const MemoryPlan& plan) {
@@ -110,24 +119,22 @@ std::vector<PlanLine> lines_of(const PlanInput& in, const MemoryPlan& plan) {
   const auto share = [&](int64_t segments) {
     return str("KV cache, ", segments, " of ", plan.segments, " segments a layer");
   };
-  return {
-      {share(plan.resident_segments) +
-           (plan.host_layers > 0 && plan.host_layers < in.rows.layers ? ", all of the last layer" : ""),
-       Tier::kVram, plan.resident_bytes},
-      {share(plan.segments - plan.resident_segments - on_disk), Tier::kHost, plan.host_bytes},
-      {share(on_disk), Tier::kDisk, plan.disk_bytes},
-      {"what the int8 copy lacks of these rows", Tier::kHost, plan.remainder_bytes + plan.remainder_lengths_bytes},
-      {"KV cache, tail", Tier::kVram, plan.tail_bytes},
-      {"KV cache, rows of one pass", Tier::kVram, plan.pass_bytes},
-      {"KV cache, active segment", Tier::kVram, plan.active_bytes},
-      {in.partial.copy ? str("partial KV: a copy of all rows in ", dtype_name(*in.partial.copy)) : "partial KV: blocks",
-       Tier::kVram, plan.partial_bytes},
-      {"block summaries", Tier::kVram, plan.index_bytes},
-      {"rows made of the copy and what it lacks", Tier::kVram, plan.remainder_work_bytes},
-      {"prefill: a layer's buffer and work", Tier::kVram, prefill_bytes(in, plan)},
-      {"decode: staging ring and work", Tier::kVram, decode_bytes(in, plan)},
-      {"ring between disk and link", Tier::kHost, disk_ring_bytes(plan)},
-      {"step inputs and results", Tier::kHost, in.pinned_work_bytes}};
+  return {{share(plan.resident_segments) +
+               (plan.host_layers > 0 && plan.host_layers < in.rows.layers ? ", all of the last layer" : ""),
+           Tier::kVram, plan.resident_bytes},
+          {share(plan.segments - plan.resident_segments - on_disk), Tier::kHost, plan.host_bytes},
+          {share(on_disk), Tier::kDisk, plan.disk_bytes},
+          {"what the int8 copy lacks of these rows", Tier::kHost, plan.remainder_bytes + plan.remainder_lengths_bytes},
+          {"KV cache, tail", Tier::kVram, plan.tail_bytes},
+          {"KV cache, rows of one pass", Tier::kVram, plan.pass_bytes},
+          {"KV cache, active segment", Tier::kVram, plan.active_bytes},
+          {partial_label(in, plan), Tier::kVram, plan.partial_bytes},
+          {"block summaries", Tier::kVram, plan.index_bytes},
+          {"rows made of the copy and what it lacks", Tier::kVram, plan.remainder_work_bytes},
+          {"prefill: a layer's buffer and work", Tier::kVram, prefill_bytes(in, plan)},
+          {"decode: staging ring and work", Tier::kVram, decode_bytes(in, plan)},
+          {"ring between disk and link", Tier::kHost, disk_ring_bytes(plan)},
+          {"step inputs and results", Tier::kHost, in.pinned_work_bytes}};
 }
 
 bool fits_memory(const PlanInput& in, const MemoryPlan& plan) {
@@ -211,6 +218,9 @@ MemoryPlan best_plan(const PlanInput& in) {
   return fits(memory, plan) ? plan : best_placement(without);
 }
 
+// Summaries are made of keys as they are stored, so an int8 cache has no late partial KV.
+bool may_be_late(const PlanInput& in) { return in.partial.blocks > 0 && !low_bit(in.rows.k_type); }
+
 }  // namespace
 
 std::string MemoryPlan::to_string() const {
@@ -224,6 +234,11 @@ std::string MemoryPlan::to_string() const {
 std::optional<MemoryPlan> try_plan(const PlanInput& input) {
   CHECK(input.prompt_rows > 0 && input.context_rows >= input.prompt_rows && input.pass_rows > 0);
   MemoryPlan plan = best_plan(input);
+  if (!fits(input, plan) && may_be_late(input)) {
+    PlanInput late = input;
+    late.late_partial = true;
+    plan = best_plan(late);
+  }
   if (!fits(input, plan)) return std::nullopt;
   plan.lines = lines_of(input, plan);
   return plan;

@@ -49,6 +49,7 @@ struct PlanInput {
   // Beside an int8 copy of bf16 rows, if host memory has room without a disk: what the copy lacks of the rows in host
   // memory, so that a refresh streams fewer bytes. Without such a copy it changes nothing.
   bool remainders = false;
+  bool late_partial = false;  // see MemoryPlan; try_plan() sets it where nothing fits otherwise
 };
 
 struct PlanLine {
@@ -71,6 +72,9 @@ struct MemoryPlan {
            layer_buffer_bytes = 0;
   uint64_t stored_layer_bytes = 0;  // the layer that prefill builds in its stored types, too; 0: no type is low-bit
   uint64_t partial_bytes = 0, index_bytes = 0;  // the partial KV, and the summaries of all blocks, if it has blocks
+  // The blocks and the summaries are allocated once prefill's memory is free, and filled by a pass over the full KV.
+  // Prefill then has summaries of one layer at a time, by which it selects the blocks.
+  bool late_partial = false;
   // Segments [resident_segments, remainder_segments) of the layers with rows in host memory have remainders there, too;
   // 0: none. Their work memory is on the device: a slot's rows, and the lengths of all lists, which are also in host
   // memory.

@@ -28,7 +28,8 @@ ordered_json memory_json(const PlanReport& report) {
           {"host_bytes", run.memory.host_total_bytes},
           {"segments", run.memory.segments},
           {"resident_segments", run.memory.resident_segments},
-          {"ring_bytes", static_cast<uint64_t>(run.memory.ring_slots) * run.memory.ring_slot_bytes}};
+          {"ring_bytes", static_cast<uint64_t>(run.memory.ring_slots) * run.memory.ring_slot_bytes},
+          {"late_partial", run.memory.late_partial}};
 }
 
 ordered_json pass_json(const PassCost& cost) {
@@ -40,6 +41,7 @@ ordered_json pass_json(const PassCost& cost) {
     out["disk_ms"] = three_decimals(cost.disk_ms);
     out["bound_by"] = cost.bound();
   }
+  if (cost.fill_ms > 0) out["fill_ms"] = three_decimals(cost.fill_ms);
   out["link_bytes"] = cost.link_bytes;
   out["disk_bytes"] = cost.disk_bytes;
   out["weight_bytes"] = cost.weight_bytes;

@@ -21,7 +21,7 @@ PartialKv::Work PartialKv::carve(const RowShape& rows, const PartialShape& shape
   Work work;
   work.scores = allocator.take<float>(rows.kv_heads * block_count(context_rows));
   work.workspace = allocator.take<float>(score_blocks_workspace_floats(rows.kv_heads, rows.head_dim));
-  work.chosen = allocator.take<int32_t>(rows.kv_heads * shape.blocks);
+  work.chosen = allocator.take<int32_t>(rows.layers * rows.kv_heads * shape.blocks);
   work.sinks = allocator.take<int32_t>(rows.kv_heads * kSinkBlocks);
   return work;
 }
@@ -36,13 +36,14 @@ uint64_t PartialKv::pinned_bytes(const RowShape& rows) {
   return whole_pages(u(rows.kv_heads * kSinkBlocks) * sizeof(int32_t));
 }
 
-PartialKv::PartialKv(Device& device, const RowShape& rows, const PartialOptions& options, int64_t context_rows)
+PartialKv::PartialKv(Device& device, const RowShape& rows, const PartialOptions& options, int64_t context_rows,
+                     bool late)
     : stored_(rows),
       rows_(rows.exact()),
       options_(options),
+      context_rows_(context_rows),
       index_blocks_(block_count(context_rows)),
-      memory_(device.allocate(options.shape.bytes(rows_, context_rows), "the partial KV")),
-      index_(device.allocate(block_index_bytes(rows_, context_rows), "the block summaries")),
+      device_(device),
       work_memory_(device.allocate(work_bytes(rows, options.shape, context_rows), "the choice of blocks")),
       host_sinks_(device.allocate_pinned(u(rows.kv_heads * kSinkBlocks) * sizeof(int32_t), "the first blocks")) {
   CHECK(options.shape.blocks > 0 && options.shape.blocks <= kMaxKeptBlocks, "blocks=", options.shape.blocks);
@@ -51,6 +52,19 @@ PartialKv::PartialKv(Device& device, const RowShape& rows, const PartialOptions&
   for (int64_t i = 0; i < rows.kv_heads * kSinkBlocks; ++i) {
     host_sinks_.as<int32_t>()[i] = static_cast<int32_t>(i % kSinkBlocks);
   }
+  if (late) {
+    CHECK(!low_bit(rows.k_type), "summaries of int8 keys");
+    index_ = device.allocate(block_index_bytes(rows_, context_rows) / u(rows.layers), "the summaries of a layer");
+  } else {
+    allocate_blocks();
+  }
+}
+
+void PartialKv::allocate_blocks() {
+  index_ = {};
+  memory_ = device_.allocate(options_.shape.bytes(rows_, context_rows_), "the partial KV");
+  index_ = device_.allocate(block_index_bytes(rows_, context_rows_), "the block summaries");
+  has_memory_ = true;
   make_views();
 }
 
@@ -63,6 +77,14 @@ std::byte* PartialKv::k_of(int64_t layer) const {
 std::byte* PartialKv::v_of(int64_t layer) const {
   const uint64_t keys = u(rows_.layers * options_.shape.rows()) * rows_.k_bytes();
   return memory_.data() + keys + u(layer * options_.shape.rows()) * rows_.v_bytes();
+}
+
+std::byte* PartialKv::summaries(int64_t layer) const {
+  return index_.data() + (has_memory_ ? u(layer) : 0) * 2 * u(index_blocks_) * rows_.k_bytes();
+}
+
+int32_t* PartialKv::chosen(int64_t layer) const {
+  return work_.chosen + layer * rows_.kv_heads * options_.shape.blocks;
 }
 
 void PartialKv::make_views() {
@@ -94,10 +116,24 @@ void PartialKv::fill_layer(int64_t layer, int64_t rows, std::span<const KvSegmen
   if (layer == 0) {
     stream.copy(work_.sinks, host_sinks_.data(), host_sinks_.bytes(), Link::kHostToDevice, "first blocks");
   }
-  const uint64_t layer_bytes = 2 * u(index_blocks_) * rows_.k_bytes();
-  for (const KvSegment& segment : segments) {  // whole blocks only: the last segment may be active
+  summarise(layer, segments, stream);
+  summarised_ = rows / kBlockRows;
+  if (rows < options_.shape.least_context()) return;
+  choose(layer, rows, queries, stream);
+  if (has_memory_) gather(layer, rows_, segments, stream);
+}
+
+void PartialKv::fill_late(int64_t layer, std::span<const KvSegment> segments, Stream& stream) {
+  const TraceSpan span(stream, "partial KV");
+  summarise(layer, segments, stream);
+  if (summarised_ * kBlockRows >= options_.shape.least_context()) gather(layer, stored_, segments, stream);
+}
+
+// Whole blocks only: the last segment may be active.
+void PartialKv::summarise(int64_t layer, std::span<const KvSegment> segments, Stream& stream) {
+  for (const KvSegment& segment : segments) {
     summarise_blocks({.k = segment.k,
-                      .summaries = index_.data() + u(layer) * layer_bytes,
+                      .summaries = summaries(layer),
                       .k_type = rows_.k_type,
                       .layers = 1,
                       .kv_heads = rows_.kv_heads,
@@ -108,14 +144,6 @@ void PartialKv::fill_layer(int64_t layer, int64_t rows, std::span<const KvSegmen
                       .first_block = segment.position / kBlockRows,
                       .count = segment.rows / kBlockRows},
                      stream);
-  }
-  summarised_ = rows / kBlockRows;
-  if (rows < options_.shape.least_context()) return;
-  choose(layer, rows, queries, stream);
-  while (!segments.empty()) {
-    const size_t some = std::min<size_t>(segments.size(), kMaxPrefixSegments);
-    gather(layer, rows_, segments.first(some), stream);
-    segments = segments.subspan(some);
   }
 }
 
@@ -134,7 +162,7 @@ void PartialKv::choose(int64_t layer, int64_t committed, const ScoringQueries& q
   const bool recent = options_.score == BlockScore::kRecent;
   const int64_t first = recent ? end - options_.shape.blocks : kSinkBlocks, count = end - first;
   score_blocks({.q = queries.q,
-                .summaries = index_.data() + u(layer) * 2 * u(index_blocks_) * rows_.k_bytes(),
+                .summaries = summaries(layer),
                 .scores = work_.scores,
                 .workspace = work_.workspace,
                 .type = queries.type,
@@ -151,7 +179,7 @@ void PartialKv::choose(int64_t layer, int64_t committed, const ScoringQueries& q
                 .reduce = options_.reduce},
                stream);
   select_blocks({.scores = work_.scores,
-                 .chosen = work_.chosen,
+                 .chosen = chosen(layer),
                  .kv_heads = rows_.kv_heads,
                  .count = count,
                  .keep = options_.shape.blocks,
@@ -164,6 +192,9 @@ void PartialKv::gather(int64_t layer, std::span<const KvSegment> segments, Strea
 }
 
 void PartialKv::gather(int64_t layer, const RowShape& from, std::span<const KvSegment> segments, Stream& stream) {
+  for (; segments.size() > kMaxPrefixSegments; segments = segments.subspan(kMaxPrefixSegments)) {
+    gather(layer, from, segments.first(kMaxPrefixSegments), stream);
+  }
   if (segments.empty()) return;
   GatherBlocksParams params{};
   params.k_type = rows_.k_type;
@@ -180,7 +211,7 @@ void PartialKv::gather(int64_t layer, const RowShape& from, std::span<const KvSe
     params.keep = kSinkBlocks;
     gather_into(layer, 0, params, stream);
   }
-  params.chosen = work_.chosen;
+  params.chosen = chosen(layer);
   params.keep = options_.shape.blocks;
   gather_into(layer, kSinkSlots, params, stream);
 }

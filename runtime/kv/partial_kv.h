@@ -25,14 +25,18 @@ struct PartialOptions {
 
 class PartialKv : public PartialRows {
  public:
-  PartialKv(Device& device, const RowShape& rows, const PartialOptions& options, int64_t context_rows);
+  // `late`: as MemoryPlan::late_partial.
+  PartialKv(Device& device, const RowShape& rows, const PartialOptions& options, int64_t context_rows,
+            bool late = false);
   // Device memory in addition to the plan's partial_bytes and index_bytes.
   static uint64_t work_bytes(const RowShape& rows, const PartialShape& shape, int64_t context_rows);
   static uint64_t pinned_bytes(const RowShape& rows);
 
-  // Fills the layer's partial KV if there are enough rows.
+  // Selects the layer's blocks if there are enough rows, and gathers them unless they come late.
   void fill_layer(int64_t layer, int64_t rows, std::span<const KvSegment> segments, const ScoringQueries& queries,
                   Stream& stream) override;
+  void allocate_late() override { allocate_blocks(); }
+  void fill_late(int64_t layer, std::span<const KvSegment> segments, Stream& stream) override;
   void finish_prefill(const KvCache& cache, Stream& stream) override;
 
   bool selects() const override { return true; }
@@ -53,24 +57,30 @@ class PartialKv : public PartialRows {
  private:
   std::byte* k_of(int64_t layer) const;
   std::byte* v_of(int64_t layer) const;
+  std::byte* summaries(int64_t layer) const;
+  int32_t* chosen(int64_t layer) const;
+  void summarise(int64_t layer, std::span<const KvSegment> segments, Stream& stream);
   void copy_window(const KvCache& cache, int64_t first, int64_t end, Stream& stream);
   void gather(int64_t layer, const RowShape& from, std::span<const KvSegment> segments, Stream& stream);
   void gather_into(int64_t layer, int64_t first_row, GatherBlocksParams params, Stream& stream);
+  void allocate_blocks();
   void make_views();
 
   struct Work {
     float *scores, *workspace;
-    int32_t *chosen, *sinks;  // [kv_heads, blocks], [kv_heads, kSinkRows / kBlockRows]
+    int32_t *chosen, *sinks;  // [layers, kv_heads, blocks], [kv_heads, kSinkRows / kBlockRows]
   };
   static Work carve(const RowShape& rows, const PartialShape& shape, int64_t context_rows, BumpAllocator& allocator);
 
   const RowShape stored_, rows_;  // of the cache's segments; of the partial KV, never low-bit
   const PartialOptions options_;
-  const int64_t index_blocks_;
+  const int64_t context_rows_, index_blocks_;
+  Device& device_;
   DeviceBuffer memory_, index_, work_memory_;
   PinnedBuffer host_sinks_;
   Work work_;
   std::vector<std::vector<KvSegment>> views_;
+  bool has_memory_ = false;                          // else index_ has one layer's summaries
   bool initialised_ = false, sinks_filled_ = false;  // the first rows never change
   int64_t origin_ = 0;                               // the position of the window's first row
   int64_t summarised_ = 0;                           // blocks with summaries

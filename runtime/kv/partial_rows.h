@@ -1,10 +1,10 @@
 // The rows before the tail that partial steps read instead of the full KV, in device memory: selected blocks
 // (runtime/kv/partial_kv.h) or a copy of all rows in fewer bits (runtime/kv/row_copy.h). docs/design.md, section 8.
 //
-// Call order: fill_layer() for each layer that prefill has built, then finish_prefill(). In a refresh, if selects():
-// choose() for each layer once its queries are known, and gather() for its segments as they are streamed. Around every
-// commit, of a refresh or not: before_commit() and after_commit(). Thread: one at a time; all work is enqueued on the
-// stream.
+// Call order: fill_layer() for each layer that prefill has built; if the plan has a late partial KV, allocate_late() and
+// fill_late() for all segments of each layer; then finish_prefill(). In a refresh, if selects(): choose() for each layer
+// once its queries are known, and gather() for its segments as they are streamed. Around every commit, of a refresh or
+// not: before_commit() and after_commit(). Thread: one at a time; all work is enqueued on the stream.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,12 @@ class PartialRows {
   // A layer of `rows` exact rows in segments, as prefill built it. `queries`: none unless selects().
   virtual void fill_layer(int64_t layer, int64_t rows, std::span<const KvSegment> segments,
                           const ScoringQueries& queries, Stream& stream) = 0;
-  // Called once all layers are in the cache.
+  // Where MemoryPlan::late_partial says that its memory is allocated here. REQUIRES: prefill has freed its memory, and
+  // the stream is idle.
+  virtual void allocate_late() {}
+  // Segments of the cache, on the device.
+  virtual void fill_late(int64_t /*layer*/, std::span<const KvSegment> /*segments*/, Stream& /*stream*/) {}
+  // Called once all layers are in the cache, and here.
   virtual void finish_prefill(const KvCache& cache, Stream& stream) = 0;
 
   // ---- a refresh ----

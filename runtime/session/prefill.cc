@@ -124,7 +124,6 @@ bool Prefill::run(std::span<const int32_t> ids) {
           compute_);
   compute_.synchronize();
   cache_.finish_prefill(finished ? options_.prompt_tokens : options_.kept_rows);
-  if (finished && partial_ != nullptr) partial_->finish_prefill(cache_, compute_);
   if (finished && options_.draft != nullptr) {
     const ScoringQueries last = scoring_queries(layout_, work_.layer, last_group_, 1);
     options_.draft->look_back({.q = last.q, .type = last.type, .refresh = true});

@@ -10,11 +10,37 @@
 namespace headrace {
 namespace {
 
-std::unique_ptr<PartialRows> make_partial_rows(const SessionLayout& layout) {
+std::unique_ptr<PartialRows> make_partial_rows(const SessionLayout& layout, bool late) {
   const PartialOptions& partial = layout.options().partial;
   const int64_t context = layout.options().context_tokens;
   if (partial.shape.copy) return std::make_unique<RowCopy>(layout.device(), layout.shape(), partial.shape, context);
-  return std::make_unique<PartialKv>(layout.device(), layout.shape(), partial, context);
+  return std::make_unique<PartialKv>(layout.device(), layout.shape(), partial, context, late);
+}
+
+// One pass over the full KV: the rows on the device where they are, the others as they arrive.
+void fill_late(const KvRooms& kv, Stream& compute) {
+  kv.partial->allocate_late();
+  if (kv.streamer != nullptr) kv.streamer->begin_step(kv.cache.sealed_segments());
+  const int64_t sealed = kv.cache.sealed_segments(), open = kv.cache.rows() - segment_range(sealed).begin;
+  std::vector<KvSegment> segments;
+  for (int64_t layer = 0; layer < kv.cache.shape().layers; ++layer) {
+    segments.clear();
+    const int64_t resident = std::min(sealed, kv.cache.resident_segments(layer));
+    for (int64_t i = 0; i < resident; ++i) segments.push_back(kv.cache.resident_segment(layer, i));
+    if (open > 0) {
+      segments.push_back(kv.cache.active_segment(layer));
+      segments.back().rows = static_cast<int32_t>(open);
+    }
+    kv.partial->fill_late(layer, segments, compute);
+    if (kv.streamer == nullptr || layer >= kv.cache.host_layers()) continue;
+    for (const Chunk& chunk : kv.streamer->schedule().chunks) {
+      kv.streamer->next({}, compute);
+      segments.clear();
+      for (int64_t i = chunk.first_segment; i < chunk.last_segment; ++i) segments.push_back(kv.streamer->segment(i));
+      kv.partial->fill_late(layer, segments, compute);
+      kv.streamer->done(compute);
+    }
+  }
 }
 
 // Of what the file has done, the part after `before`.
@@ -76,7 +102,7 @@ void Session::allocate() {
                                        std::move(backing_));
   }
   if (layout.partial_on()) {
-    partial_ = make_partial_rows(layout);
+    partial_ = make_partial_rows(layout, plan_.memory.late_partial);
   }
   if (options.draft != nullptr) {
     options.draft->allocate(layout.compute());
@@ -97,8 +123,10 @@ std::optional<int32_t> Session::prefill(std::span<const int32_t> ids, Progress* 
     streamer_ = std::make_unique<KvStreamer>(layout.device(), cache_->backing(), plan_.memory.ring_slots,
                                              plan_.memory.ring_slot_bytes);
   }
-  pass_ = std::make_unique<TargetPass>(
-      plan_, *buffers_, KvRooms{.cache = *cache_, .streamer = streamer_.get(), .partial = partial_.get()});
+  const KvRooms kv{.cache = *cache_, .streamer = streamer_.get(), .partial = partial_.get()};
+  if (plan_.memory.late_partial) fill_late(kv, layout.compute());
+  if (partial_) partial_->finish_prefill(*cache_, layout.compute());
+  pass_ = std::make_unique<TargetPass>(plan_, *buffers_, kv);
   return pass_->sample_prompt();
 }
 

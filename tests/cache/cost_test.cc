@@ -177,6 +177,20 @@ TEST(Cost, RemaindersSpareMostOfWhatAStepStreams) {
   EXPECT_EQ(prefill_cost(half, 61440).link_bytes - prefill_cost(whole, 61440).link_bytes, half.plan.remainder_bytes);
 }
 
+// Blocks that are made after prefill take one more pass over the rows that are not on the device.
+TEST(Cost, ALatePartialKvTakesAPassOverTheLink) {
+  CostInput in = input(61440, KvMode::kHost);
+  const PassCost early = prefill_cost(in, 61440);
+  EXPECT_EQ(early.fill_ms, 0);
+  in.plan.late_partial = true;
+  const double pass_ms = step_cost(in, {.committed = 61440}).link_ms;
+  EXPECT_NEAR(pass_ms, 147, 2);
+  EXPECT_DOUBLE_EQ(prefill_cost(in, 61440).ms(), early.ms() + pass_ms);
+  CostInput resident = input(61440, KvMode::kDevice);
+  resident.plan.late_partial = true;
+  EXPECT_EQ(prefill_cost(resident, 61440).fill_ms, 0);
+}
+
 TEST(Cost, TheDiskIsALinkOfItsOwn) {
   PlanInput plan;
   plan.rows = llama_8b().rows;
@@ -200,6 +214,8 @@ TEST(Cost, TheDiskIsALinkOfItsOwn) {
   EXPECT_STREQ(step.bound(), "disk");
   EXPECT_DOUBLE_EQ(step.ms(), static_cast<double>(step.disk_bytes) / 7e6);
   EXPECT_EQ(prefill_cost(in, 61440).disk_bytes, step.disk_bytes);
+  in.plan.late_partial = true;
+  EXPECT_DOUBLE_EQ(prefill_cost(in, 61440).fill_ms, step.ms());
   EXPECT_STREQ(prefill_cost(in, 61440).bound(), "disk");
 }
 

@@ -71,6 +71,61 @@ TEST(Planner, ThePartialKvAndItsIndexAreCounted) {
   EXPECT_NE(plan.to_string().find("482.00 MiB  block summaries"), std::string::npos) << plan.to_string();
 }
 
+// Blocks are made once prefill's memory is free, only where they do not fit beside it; and what decoding needs with
+// them is needed in any case.
+TEST(Planner, BlocksComeLateWhereTheyDoNotFitBesidePrefill) {
+  PlanInput in = llama_8b(61440, 61696);
+  in.mode = KvMode::kHost;
+  in.partial.blocks = 256;
+  in.prefill_work.bytes = in.decode_work.bytes + 3 * kGiB;
+  const MemoryPlan early = make_plan(in);
+  EXPECT_FALSE(early.late_partial);
+  in.vram_free = early.vram_bytes;
+  EXPECT_FALSE(make_plan(in).late_partial);
+
+  in.vram_free = early.vram_bytes - kPageBytes;
+  const MemoryPlan late = make_plan(in);
+  EXPECT_TRUE(late.late_partial);
+  EXPECT_NE(late.to_string().find("partial KV: blocks, once prefill's memory is free"), std::string::npos);
+  EXPECT_EQ(late.partial_bytes, early.partial_bytes);
+  EXPECT_EQ(late.index_bytes, early.index_bytes);
+  // Prefill's peak is the larger one, and it has one layer's summaries.
+  EXPECT_EQ(late.vram_bytes, early.vram_bytes - late.partial_bytes - late.index_bytes + late.index_bytes / 32);
+  in.vram_free = late.vram_bytes;
+  EXPECT_TRUE(make_plan(in).late_partial);
+  in.vram_free -= kPageBytes;
+  EXPECT_FALSE(try_plan(in));
+  in.mode = KvMode::kAuto;  // as all of the KV cache is elsewhere already
+  EXPECT_FALSE(try_plan(in));
+
+  in.prefill_work.bytes = in.decode_work.bytes + 512 * kMiB;  // less than the partial KV: decoding's peak is the larger one
+  in.vram_free = 64 * kGiB;
+  const MemoryPlan resident = make_plan(in);
+  EXPECT_FALSE(resident.late_partial);
+  in.vram_free = 4 * kGiB;
+  in.mode = KvMode::kHost;
+  in.vram_free = make_plan(in).vram_bytes - kPageBytes;
+  const MemoryPlan smaller = make_plan(in);
+  EXPECT_TRUE(smaller.late_partial);
+  EXPECT_EQ(smaller.vram_bytes, smaller.tail_bytes + smaller.pass_bytes + smaller.active_bytes + smaller.partial_bytes +
+                                    smaller.index_bytes + 4 * smaller.ring_slot_bytes + in.decode_work.bytes);
+}
+
+// Summaries are made of exact keys, and a copy is filled as prefill builds its rows.
+TEST(Planner, OnlyBlocksOfExactKeysComeLate) {
+  PlanInput in = llama_8b(61440, 61696);
+  in.mode = KvMode::kHost;
+  in.prefill_work.bytes = in.decode_work.bytes + 3 * kGiB;
+  PlanInput copy = in, low_bit_keys = in, low_bit_values = in;
+  copy.partial.copy = DType::kInt8;
+  low_bit_keys.partial.blocks = low_bit_values.partial.blocks = 256;
+  low_bit_keys.rows.k_type = low_bit_values.rows.v_type = DType::kInt8;
+  for (PlanInput* const one : {&copy, &low_bit_keys, &low_bit_values}) {
+    one->vram_free = make_plan(*one).vram_bytes - kPageBytes;
+    EXPECT_EQ(try_plan(*one).has_value(), one == &low_bit_values);
+  }
+}
+
 // int8 rows: half the bytes where segments are, exact rows in the tail, in a pass, in the partial KV and its summaries,
 // and the layer that prefill builds in both forms.
 TEST(Planner, LowBitRowsAreExactInTheTail) {

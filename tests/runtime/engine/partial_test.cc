@@ -132,6 +132,49 @@ TEST_P(PartialText, IsThatOfPlainDecodingFarOut) {
   EXPECT_GT(refreshes.nodes / refreshes.steps, 250) << "a refresh judged fewer nodes than meant here";
 }
 
+// With a budget that holds the blocks once prefill has freed its memory, and not beside it. The same blocks are
+// selected as with a larger budget, so approximate text is the same, too.
+TEST_P(PartialText, IsTheSameWithBlocksMadeAfterPrefill) {
+  if (kSanitized || GetParam().dtype != DType::kBF16) GTEST_SKIP() << "one type alone: the prompt is long";
+  constexpr int64_t kPrompt = 8000;
+  EngineOptions small = options();
+  small.rope = {.scaling = RopeScaling::kLinear, .factor = 12};
+  small.prefill_group = 8192;  // prefill's buffers are to be larger than a step's, as a GPU's are
+  Engine large(small);
+  GenerateOptions run{.max_tokens = 80, .sampling = {.temperature = 0.8f, .seed = 7}, .ignore_eos = true};
+  const auto fits_early = [&](uint64_t vram_bytes) {
+    small.device.vram_bytes = vram_bytes;
+    try {
+      return !Engine(small).plan(kPrompt, run).memory.late_partial;
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  const auto late = [&] {
+    uint64_t low = kMiB, high = 256 * kMiB;
+    while (high - low > 32 * kKiB) (fits_early(low / 2 + high / 2) ? high : low) = low / 2 + high / 2;
+    small.device.vram_bytes = low;
+    const GenerateResult said = Engine(small).generate(prompt(kPrompt), run, nullptr);
+    EXPECT_TRUE(said.plan.late_partial);
+    EXPECT_LE(said.memory.vram_peak_bytes, low);
+    EXPECT_GT(said.speculation.of(StepMode::kPartial).steps, 20);
+    return said.token_ids;
+  };
+  run.verify = VerifyOptions{.mode = VerifyMode::kFull};
+  const std::vector<int32_t> plain = large.generate(prompt(kPrompt), run, nullptr).token_ids;
+  run.verify = lossless(128, 10);
+  run.verify->partial = PartialKind::kBlocks;
+  for (const KvMode kv : {KvMode::kDevice, KvMode::kHost}) {
+    run.kv = kv;
+    EXPECT_EQ(late(), plain);
+  }
+  run.verify->mode = VerifyMode::kApproximate;
+  const GenerateResult early = large.generate(prompt(kPrompt), run, nullptr);
+  EXPECT_FALSE(early.plan.late_partial);
+  EXPECT_NE(early.token_ids, plain) << "partial steps that are all right say little";
+  EXPECT_EQ(late(), early.token_ids);
+}
+
 // The run ends where plain decoding ends: with -n anywhere among pending tokens, and with an end token there.
 TEST_P(PartialText, EndsWherePlainDecodingEnds) {
   if (low_bit(GetParam().dtype)) GTEST_SKIP() << "where a run ends is not the cache's";
