@@ -141,12 +141,11 @@ TEST_F(Streams, AFullQueueBlocksTheCaller) {
       enqueued = i + 1;
     }
   });
-  int before = -1;  // until it stands still
-  while (enqueued != before || before == 0) {
+  int before = -1;  // until it stands still; a busy machine may not let it begin
+  while (enqueued != before || before <= 16) {
     before = enqueued;
     std::this_thread::sleep_for(milliseconds(50));
   }
-  EXPECT_GT(before, 16);
   EXPECT_LT(before, kTasks);
   EXPECT_EQ(runs, 0);
   gate.open();
@@ -254,47 +253,54 @@ class PacedStreams : public ::testing::Test {
     work();
     return std::chrono::duration_cast<milliseconds>(Clock::now() - start);
   }
+  // The shortest of up to three tries: a busy machine may delay one.
+  static milliseconds time_below(milliseconds limit, const std::function<void()>& work) {
+    milliseconds shortest = time(work);
+    for (int more = 0; more < 2 && shortest >= limit; ++more) shortest = std::min(shortest, time(work));
+    return shortest;
+  }
 };
 
 TEST_F(PacedStreams, TakeTheLinksTime) {
-  const auto taken = time([&] {
+  constexpr milliseconds kMost(500);
+  const auto taken = time_below(kMost, [&] {
     for (int i = 0; i < 10; ++i) copy_->copy(there_.data(), host_.data(), kBytes / 10, Link::kHostToDevice);
     copy_->synchronize();
   });
   EXPECT_GE(taken, milliseconds(49));
-  EXPECT_LE(taken, milliseconds(500));
+  EXPECT_LT(taken, kMost);
 }
 
 TEST_F(PacedStreams, WithinTheDeviceIsNotPaced) {
-  const auto within = [&] {
-    return time([&] {  // half a second if it were
-      for (int i = 0; i < 20; ++i) {
-        copy_->copy(there_.data(), there_.data() + kBytes / 2, kBytes / 2, Link::kWithinDevice);
-      }
-      copy_->synchronize();
-    });
-  };
-  EXPECT_LT(std::min({within(), within(), within()}), milliseconds(300));  // one that a busy machine leaves alone
+  constexpr milliseconds kMost(300);  // half a second if it were
+  const auto taken = time_below(kMost, [&] {
+    for (int i = 0; i < 20; ++i) {
+      copy_->copy(there_.data(), there_.data() + kBytes / 2, kBytes / 2, Link::kWithinDevice);
+    }
+    copy_->synchronize();
+  });
+  EXPECT_LT(taken, kMost);
 }
 
 // A copy and a computation of equal length: together they take less than one after the other. Sleeps stand for the
 // work, so that the bound holds on a busy machine.
 TEST_F(PacedStreams, OverlapWithCompute) {
-  constexpr auto kWork = milliseconds(400);
-  constexpr int kCopies = 8;  // 400 ms
-  const auto taken = time([&] {
+  constexpr milliseconds kWork(400), kMost(700);  // 800 one after the other
+  constexpr int kCopies = 8;                      // 400 ms
+  const auto taken = time_below(kMost, [&] {
     for (int i = 0; i < kCopies; ++i) copy_->copy(there_.data(), host_.data(), kBytes, Link::kHostToDevice);
     cpu_stream(*compute_).enqueue([=](ThreadPool&) { std::this_thread::sleep_for(kWork); });
     copy_->synchronize();
     compute_->synchronize();
   });
   EXPECT_GE(taken, milliseconds(399));
-  EXPECT_LT(taken, milliseconds(700));  // 800 one after the other
+  EXPECT_LT(taken, kMost);
 }
 
 TEST_F(PacedStreams, DirectionsDoNotShareTheLinkButStreamsDo) {
   PinnedBuffer result = device_->allocate_pinned(kBytes, "result");
-  const auto both_ways = time([&] {
+  constexpr milliseconds kMost(700);  // 400, and 800 one after the other
+  const auto both_ways = time_below(kMost, [&] {
     for (int i = 0; i < 8; ++i) copy_->copy(there_.data(), host_.data(), kBytes, Link::kHostToDevice);
     for (int i = 0; i < 8; ++i) back_->copy(result.data(), host_.data(), kBytes, Link::kDeviceToHost);
     copy_->synchronize();
@@ -306,7 +312,7 @@ TEST_F(PacedStreams, DirectionsDoNotShareTheLinkButStreamsDo) {
     copy_->synchronize();
     back_->synchronize();
   });
-  EXPECT_LT(both_ways, milliseconds(700));  // 400, and 800 one after the other
+  EXPECT_LT(both_ways, kMost);
   EXPECT_GE(one_way, milliseconds(799));
 }
 

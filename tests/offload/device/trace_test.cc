@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "offload/device/graph.h"
+#include "offload/host/clock.h"
 #include "tests/offload/device/backend_test.h"
 #include "tests/offload/device/gate.h"
 #include "tests/support/temporary_folder.h"
@@ -83,6 +84,7 @@ TEST_P(Traces, CopiesAreSlicesOfTheirLink) {
 
 TEST_P(Traces, SpansNestAndTakeAsLongAsTheirWork) {
   std::vector<std::unique_ptr<Gate>> gates;
+  const auto begun = HostClock::now();
   {
     const TraceSpan layer(*compute_, {"layer", 0});
     for (const char* part : {"qkv", "mlp"}) {
@@ -92,6 +94,7 @@ TEST_P(Traces, SpansNestAndTakeAsLongAsTheirWork) {
   }
   const TraceSpan after(*compute_, "after");
   synchronize();
+  const double most_us = 1e3 * ms_since(begun);
   const ReadTrace read = finish();  // "after" is still open: no slice
   ASSERT_EQ(read.slices.size(), 3u);
   const ReadSlice layer = read.one("layer 0"), qkv = read.one("qkv"), mlp = read.one("mlp");
@@ -99,7 +102,7 @@ TEST_P(Traces, SpansNestAndTakeAsLongAsTheirWork) {
     EXPECT_GE(part.begin_us, layer.begin_us);
     EXPECT_LE(part.end_us(), layer.end_us());
     EXPECT_GE(part.us, 39e3);
-    EXPECT_LT(part.us, 400e3);
+    EXPECT_LT(part.us, most_us - 39e3);  // the other one's
     EXPECT_EQ(part.track, "compute");
   }
   EXPECT_GE(mlp.begin_us, qkv.end_us());
@@ -134,9 +137,12 @@ TEST_P(Traces, WhatOverlapsIsSeenToOverlap) {
     const auto begun = device_->make_event();
     compute_->record(*begun);
     begun->synchronize();
-    const auto gate = hold(*compute_, milliseconds(60));
+    Gate gate(*device_);
+    gate.hold(*compute_);
     copy_->copy(there.data(), host.data(), kMiB, Link::kHostToDevice, "beside");
-    synchronize();
+    copy_->synchronize();
+    gate.open();
+    compute_->synchronize();
   }
   const ReadTrace read = finish();
   const ReadSlice held = read.one("held"), beside = read.one("beside");

@@ -235,10 +235,10 @@ TEST_F(BatchEngines, AnInterruptionEndsAll) {
 
 // No engine is to blame, so nothing is put back; the others' answers are written.
 TEST_F(BatchEngines, AFailingResultsFileEndsTheBatch) {
-  // By the number taken: one engine may have taken all the others before it comes to a certain request.
+  // By the number taken, which may pass six between a request and its answer: one engine may run ahead of the other.
   on_answer_ = [this](const BatchJob&) {
     const MutexLock lock(mutex_);
-    if (taken_[0].size() + taken_[1].size() == 6) folder_.write("out.jsonl", "{}\n");
+    if (taken_[0].size() + taken_[1].size() >= 6) folder_.write("out.jsonl", "{}\n");
   };
   reads_lines_ = false;
   EXPECT_THROW(run(2), Error);
