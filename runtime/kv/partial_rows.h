@@ -1,10 +1,10 @@
 // The rows before the tail that partial steps read instead of the full KV, in device memory: selected blocks
 // (runtime/kv/partial_kv.h) or a copy of all rows in fewer bits (runtime/kv/row_copy.h). docs/design.md, section 8.
 //
-// Call order: fill_layer() for each layer that prefill has built; if the plan has a late partial KV, allocate_late() and
-// fill_late() for all segments of each layer; then finish_prefill(). In a refresh, if selects(): choose() for each layer
-// once its queries are known, and gather() for its segments as they are streamed. Around every commit, of a refresh or
-// not: before_commit() and after_commit(). Thread: one at a time; all work is enqueued on the stream.
+// Call order: fill_layer() for each layer that prefill has built; if the plan has a late partial KV, allocate_late()
+// and fill_late() for all segments of each layer; then finish_prefill(). In a refresh, if selects(): choose() for each
+// layer once its queries are known, and gather() for its segments as they are streamed. Around every commit, of a
+// refresh or not: before_commit() and after_commit(). Thread: one at a time; all work is enqueued on the stream.
 #pragma once
 
 #include <cstdint>
