@@ -7,7 +7,7 @@
 #   bash tests/run.sh --fuzz     the fuzz targets alone
 #   bash tests/run.sh --format   clang-format finds nothing to change
 #   bash tests/run.sh --tidy     clang-tidy finds no defect in the product (.clang-tidy has the checks)
-#   bash tests/run.sh --all      what CI runs: format, release, asan, tsan
+#   bash tests/run.sh --all      what CI runs: format, tidy, release, asan, tsan
 # HEADRACE_NIGHTLY=1 adds the tests that take minutes. HEADRACE_CACHE is where the real model is kept. JOBS limits the
 # parallel jobs. At the end stands what was skipped, and why; the last line sums it up: "N passed, N failed, N skipped".
 # The exit status is 0 only if none failed.
@@ -20,7 +20,7 @@ stages=()
 for option in "$@"; do
   case "$option" in
     --asan | --tsan | --fuzz | --format | --tidy) stages+=("${option#--}") ;;
-    --all) stages+=(format release asan tsan) ;;
+    --all) stages+=(format tidy release asan tsan) ;;
     -h | --help) usage; exit 0 ;;
     *) echo "run.sh: unknown option $option" >&2; usage >&2; exit 2 ;;
   esac

@@ -1,6 +1,7 @@
 #include "runtime/commands/profile.h"
 
 #include <algorithm>
+#include <cmath>
 #include <ctime>
 #include <memory>
 #include <utility>
@@ -347,7 +348,7 @@ std::string pcie_warning(const PcieLink& link) {
   if (!link.below_possible()) return "";
   const PcieMode best = link.possible();
   const auto rate = [](const PcieMode& mode) {
-    return str(static_cast<int>(pcie_gb_per_s(mode.generation, mode.lanes) + 0.5), " GB/s at best");
+    return str(std::lround(pcie_gb_per_s(mode.generation, mode.lanes)), " GB/s at best");
   };
   return str("the link runs as ", pcie_text(link.now), " (", rate(link.now), "), card and slot support ",
              pcie_text(best), " (", rate(best), "): look at the slot, a riser or the BIOS");

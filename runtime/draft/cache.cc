@@ -3,11 +3,10 @@
 #include <algorithm>
 
 #include "kernels/elementwise/op.h"
+#include "runtime/base/unsigned.h"
 
 namespace headrace {
 namespace {
-
-uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
 
 // Runs of the prefix are cut at absolute multiples of this. The ring's length is a multiple too, so no run wraps
 // around.

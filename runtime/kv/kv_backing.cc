@@ -4,10 +4,10 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/unsigned.h"
+
 namespace headrace {
 namespace {
-
-uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
 
 // As many whole layers as fit in `most` bytes, at least one.
 uint64_t host_piece_bytes(const MemoryPlan& plan, uint64_t most) {

@@ -5,13 +5,9 @@
 
 #include "kernels/elementwise/op.h"
 #include "kernels/rows/op.h"
+#include "runtime/base/unsigned.h"
 
 namespace headrace {
-namespace {
-
-uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
-
-}  // namespace
 
 // With the whole capacity, so that a step's calls do not change with every row: no prefix extends beyond the last
 // committed row, and unwritten rows are finite.

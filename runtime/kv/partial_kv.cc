@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "offload/device/trace.h"
+#include "runtime/base/unsigned.h"
 
 namespace headrace {
 namespace {
@@ -11,8 +12,6 @@ static_assert(kSelectRows == kBlockRows);
 constexpr int64_t kSinkBlocks = kSinkRows / kBlockRows;
 constexpr int64_t kViewRows = 256;  // rows of a run per attention call: enough calls to fill a GPU
 static_assert(kViewRows % kPrefixTile == 0);
-
-uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
 
 }  // namespace
 

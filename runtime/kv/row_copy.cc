@@ -3,12 +3,11 @@
 #include <algorithm>
 
 #include "offload/device/trace.h"
+#include "runtime/base/unsigned.h"
 #include "runtime/kv/stored_rows.h"
 
 namespace headrace {
 namespace {
-
-uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
 
 // On an H200 attention over 61,440 int8 rows of 4 queries takes 49 us so, and 59 over segments of 2,048.
 constexpr int32_t kPartRows = 1024;

@@ -5,13 +5,12 @@
 #include <utility>
 
 #include "offload/host/clock.h"
+#include "runtime/base/unsigned.h"
 
 namespace headrace {
 namespace {
 
 constexpr int kLookMs = 100;
-
-uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
 
 uint64_t draft_part_bytes(const DraftNeeds& draft, int64_t segment) {
   return whole_pages(u(segment_range(segment).rows) * draft.row_bytes);

@@ -3,14 +3,13 @@
 #include <algorithm>
 
 #include "kernels/elementwise/op.h"
+#include "runtime/base/unsigned.h"
 #include "runtime/draft/attention.h"
 
 namespace headrace {
 namespace {
 
 constexpr int64_t kChunkRows = 64;  // of the prompt: one group of decode products
-
-uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
 
 int64_t unread_tokens(const DraftSetup& options) {
   if (options.window == 0 || options.retrieval.shape.chunks > 0) return 0;

@@ -49,8 +49,8 @@ Value map_attribute(Runtime& runtime, const Arguments& arguments) {
   const auto values = bound(runtime, arguments, "map", {"value", "attribute", "default"}, 2);
   std::vector<Value> out;
   for (const Value& value : items_of(runtime, *values[0])) {
-    Value found = attribute_path(runtime, value, *values[1]);
-    out.push_back(found.is_undefined() && values[2] ? *values[2] : std::move(found));
+    out.push_back(attribute_path(runtime, value, *values[1]));
+    if (out.back().is_undefined() && values[2]) out.back() = *values[2];
   }
   return runtime.list(std::move(out));
 }

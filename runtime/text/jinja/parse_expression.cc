@@ -2,6 +2,7 @@
 // and last subscripts, calls, filters and tests.
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "cache/base.h"
 #include "runtime/text/jinja/parser.h"
@@ -87,7 +88,7 @@ ExprPtr Parser::parse_compare() {
     take();
     if (!compare) {
       compare = make(ExprKind::kCompare, left->line);
-      add(compare.get(), std::move(left));
+      add(compare.get(), std::exchange(left, nullptr));
     }
     compare->operators.push_back(name);
     add(compare.get(), parse_operators(0));
