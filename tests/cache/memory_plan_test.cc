@@ -98,7 +98,8 @@ TEST(Planner, BlocksComeLateWhereTheyDoNotFitBesidePrefill) {
   in.mode = KvMode::kAuto;  // as all of the KV cache is elsewhere already
   EXPECT_FALSE(try_plan(in));
 
-  in.prefill_work.bytes = in.decode_work.bytes + 512 * kMiB;  // less than the partial KV: decoding's peak is the larger one
+  in.prefill_work.bytes =
+      in.decode_work.bytes + 512 * kMiB;  // less than the partial KV: decoding's peak is the larger one
   in.vram_free = 64 * kGiB;
   const MemoryPlan resident = make_plan(in);
   EXPECT_FALSE(resident.late_partial);
