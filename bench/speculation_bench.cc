@@ -7,7 +7,7 @@
 //                     [--verify full,lossless,approximate] [--interval auto,20] [--alone]
 //                     [--partial-kv auto,int8,int4,blocks] [--budget 4096]
 //                     [--pending auto,chain,64x384] [--step-costs 7.6,150]
-//                     [--rope-scaling yarn] [--rope-scale 2]
+//                     [--rope-scaling yarn] [--rope-scale 2] [--shape] [--weights q4_k_m]
 // --alone: partial verification without the draft, too.
 // --pending: GenerateOptions::pending of lossless runs: what suits the device, a chain, or a tree whose partial steps
 // compute so many nodes at a time and in all; with @0.05, one like a copy's that keeps nodes of at least that chance.
@@ -15,6 +15,8 @@
 // place of what steps take here, in ms: of a partial step with its draft, of a refresh; rows then say how fast that
 // would be.
 // --rope-scaling, --rope-scale: the target's context beyond that of its training.
+// --shape: MODEL is a shape (headrace bench --list-shapes) with random weights of the type --weights, and each TEXT
+// names a prompt of random ids. DRAFT is - where --spec-type has no weights: ngram-simple, and none with --alone.
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -23,7 +25,10 @@
 #include "bench/machine.h"
 #include "bench/program.h"
 #include "bench/speculation_rows.h"
+#include "runtime/base/random.h"
 #include "runtime/engine/engine.h"
+#include "runtime/model/files/shapes.h"
+#include "runtime/model/random_checkpoint.h"
 
 namespace headrace::bench {
 namespace {
@@ -40,7 +45,7 @@ struct Args {
   std::vector<std::string> verify = {"full"}, intervals = {"auto"}, pending = {"auto"};
   std::vector<std::string> partial_kv = {"auto"};
   std::vector<int64_t> budgets = {kUsualBudget};
-  bool alone = false, whole_rows = false;
+  bool alone = false, whole_rows = false, shape = false;
   std::vector<double> step_costs = {0, 0};
   RopeOverrides rope;
 };
@@ -59,13 +64,14 @@ void add_flags(CLI::App& app, Args& args) {
   add_device(app, &args.device);
   add_size(app, "--vram", &args.vram_bytes);
   app.add_option("--spec-type", args.spec_type);
-  app.add_option("--weights", args.weights)->check(CLI::IsMember({"keep", "q8_0", "q4_k"}));
+  app.add_option("--weights", args.weights)->check(CLI::IsMember({"keep", "q8_0", "q4_k", "q4_k_m"}));
   app.add_option("--cache-type", args.cache_type)->check(CLI::IsMember({"bf16", "int8"}));
   app.add_option("--verify", args.verify)->delimiter(',')->check(CLI::IsMember({"full", "lossless", "approximate"}));
   app.add_option("--interval", args.intervals)->delimiter(',');
   app.add_option("--partial-kv", args.partial_kv)
       ->delimiter(',')
       ->check(CLI::IsMember({"auto", "blocks", "int4", "int8"}));
+  app.add_flag("--shape", args.shape);
   app.add_option("--budget", args.budgets)->delimiter(',');
   app.add_option("--pending", args.pending)->delimiter(',');
   app.add_flag("--alone", args.alone);
@@ -82,18 +88,35 @@ EngineOptions engine_options(const Args& args) {
   options.device.choice = args.device;
   options.device.vram_bytes = args.vram_bytes;
   options.dtype = DType::kBF16;
-  if (args.weights == "q8_0") options.weights = WeightPolicy::kQ8_0;
-  if (args.weights == "q4_k") options.weights = WeightPolicy::kQ4K;
+  options.want_tokenizer = !args.shape;
+  if (!args.shape && args.weights == "q8_0") options.weights = WeightPolicy::kQ8_0;
+  if (!args.shape && args.weights == "q4_k") options.weights = WeightPolicy::kQ4K;
+  if (!args.shape && args.weights == "q4_k_m") throw_error(ExitCode::kUsage, "--weights", "q4_k_m needs --shape");
   if (args.cache_type == "int8") options.cache_type_k = options.cache_type_v = DType::kInt8;
   if (args.whole_rows) options.remainders = false;
   options.rope = args.rope;
-  options.draft.model = args.draft;
+  if (args.draft != "-") options.draft.model = args.draft;
   const size_t comma = args.spec_type.find(',');
   options.draft.look_up = comma != std::string::npos;
   for (const SpecType type : kSpecTypes) {
     if (args.spec_type.substr(0, comma) == spec_type_name(type)) options.draft.type = type;
   }
   return options;
+}
+
+// Null: the model is a file.
+std::unique_ptr<Checkpoint> shape_checkpoint(const Args& args) {
+  if (!args.shape) return nullptr;
+  Shape shape = find_shape(args.model);
+  const int64_t longest = *std::ranges::max_element(args.tokens) + std::max(args.new_tokens, args.plain_tokens) + 1;
+  shape.config.max_positions = std::max(shape.config.max_positions, longest);
+  return make_random_checkpoint(shape.name, shape.config, 0, find_weight_mixture(args.weights));
+}
+
+std::vector<int32_t> random_ids(int64_t count, int64_t vocab) {
+  std::vector<int32_t> ids(static_cast<size_t>(count));
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(random64(0, i) % static_cast<uint64_t>(vocab));
+  return ids;
 }
 
 int64_t count_of(const char* flag, std::string_view text) {
@@ -132,16 +155,18 @@ PartialKind partial_kind(const std::string& name) {
 
 class Bench {
  public:
-  explicit Bench(const Args& args) : args_(args), engine_(engine_options(args)) {}
+  explicit Bench(const Args& args) : args_(args), engine_(engine_options(args), shape_checkpoint(args), nullptr) {}
 
   nlohmann::ordered_json run() {
     nlohmann::ordered_json out = {{"machine", machine_json()},      {"device", engine_.device().name()},
                                   {"model", engine_.model_path()},  {"draft", args_.spec_type},
                                   {"new_tokens", args_.new_tokens}, {"rows", nlohmann::ordered_json::array()}};
-    generate(engine_.encode({"", "Say something."}), {.max_tokens = 40, .ignore_eos = true});  // warm-up
+    generate(args_.shape ? random_ids(64, engine_.config().vocab) : engine_.encode({"", "Say something."}),
+             {.max_tokens = 40, .ignore_eos = true});  // warm-up
     for (const std::string& text : args_.texts) {
       for (const int64_t tokens : args_.tokens) {
-        const std::vector<int32_t> prompt = prompt_of(engine_, text, tokens);
+        const std::vector<int32_t> prompt =
+            args_.shape ? random_ids(tokens, engine_.config().vocab) : prompt_of(engine_, text, tokens);
         for (const std::string& kv : args_.kv) {
           for (const float temperature : args_.temperatures) {
             compare({{"text", std::filesystem::path(text).stem().string()},
@@ -175,7 +200,7 @@ class Bench {
     add(what, row_of(plain), rows);
     options.max_tokens = args_.new_tokens;
     for (const bool drafts : {false, true}) {
-      if (!drafts && !args_.alone) continue;
+      if (drafts ? args_.spec_type == "none" : !args_.alone) continue;
       options.speculate = drafts;
       for (const std::string& name : args_.verify) {
         if (!drafts && verify_mode(name) == VerifyMode::kFull) continue;
