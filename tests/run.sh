@@ -93,7 +93,7 @@ run_tests() {
   echo "== Testing $preset ($((SECONDS - started)) s)"
   rm -rf "build/$preset/junit.xml" "build/$preset/results"
   GTEST_OUTPUT="xml:$PWD/build/$preset/results/" ${wrap[@]+"${wrap[@]}"} \
-    ctest --preset "$test_preset" --output-junit "$PWD/build/$preset/junit.xml" -j "$jobs" </dev/null | grep -v '^ *Start  *[0-9]*:' || status=$?
+    ctest --preset "$test_preset" --output-junit "$PWD/build/$preset/junit.xml" -j "$jobs" </dev/null | grep --line-buffered -v '^ *Start  *[0-9]*:' || status=$?
   if [ ! -f "build/$preset/junit.xml" ]; then
     fail "$preset ran no test"
     return
