@@ -98,6 +98,8 @@ std::vector<Flag> model_flags(EngineOptions* o, const WeightMixture** of_shape) 
        "How matrices are loaded: keep the file's types, dequantise them (dtype), or quantise those that the file has "
        "not quantised: q8_0, q6_k, q5_k, q4_k" +
            types + " [keep]"},
+      {"--allow-damaged-weights", &o->allow_damaged_weights,
+       "Warn of weights that are NaN or infinite, where they are an error otherwise"},
   };
 }
 

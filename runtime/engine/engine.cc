@@ -193,13 +193,19 @@ SessionPlan Engine::Impl::finalize_with_prefix(const std::vector<int32_t>& promp
 }
 
 bool Engine::Impl::load_weights(Progress* progress, const std::atomic<bool>* interrupt) {
-  if (weights->loaded() && (!draft_model || draft_model->loaded())) return true;
-  const HostClock::time_point start = HostClock::now();
-  const HostSpan span(device->trace(), "load weights");
-  const bool loaded = weights->load(*checkpoint, *device, progress, interrupt) &&
-                      (!draft_model || draft_model->load(progress, interrupt));
-  load_ms += ms_since(start);
-  return loaded;
+  if (!weights->loaded() || (draft_model && !draft_model->loaded())) {
+    const HostClock::time_point start = HostClock::now();
+    const HostSpan span(device->trace(), "load weights");
+    const bool loaded = weights->load(*checkpoint, *device, progress, interrupt) &&
+                        (!draft_model || draft_model->load(progress, interrupt));
+    load_ms += ms_since(start);
+    if (!loaded) return false;
+  }
+  if (!options.allow_damaged_weights) {
+    refuse_damage(checkpoint->path(), weights->damage());
+    if (draft_model) refuse_damage(options.draft.model, draft_model->damage());
+  }
+  return true;
 }
 
 // Rejects weights that were overwritten between their fingerprint and their loading, since rows would be saved under
@@ -286,8 +292,8 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
   result.chat_template = chat_name;
   result.weight_types = weights->types();
   result.plain_products = plain_products(*compute);
-  result.damage = weights->damage();
-  const std::vector<std::string> drafts = draft_model ? draft_model->damage() : std::vector<std::string>();
+  result.damage = weights->damage().lines;
+  const std::vector<std::string> drafts = draft_model ? draft_model->damage().lines : std::vector<std::string>();
   result.damage.insert(result.damage.end(), drafts.begin(), drafts.end());
   result.memory = {.vram_peak_bytes = device->vram().peak_bytes(),
                    .host_peak_bytes = device->host_mem().own_peak_bytes(),

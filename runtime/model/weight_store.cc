@@ -148,12 +148,20 @@ uint64_t WeightStore::staging_bytes() const {
 
 void WeightStore::note_damage(std::string line) {
   constexpr size_t kMaxLines = 4;
-  ++damaged_tensors_;
-  if (damage_.size() < kMaxLines) {
-    damage_.push_back(std::move(line));
+  const int64_t unnamed = ++damage_.tensors - static_cast<int64_t>(kMaxLines) + 1;
+  if (damage_.lines.size() < kMaxLines) {
+    damage_.lines.push_back(std::move(line));
   } else {
-    damage_.back() = str(damaged_tensors_ - static_cast<int64_t>(kMaxLines) + 1, " more tensors hold NaN or infinity");
+    damage_.lines.back() = str(unnamed, " more tensors hold NaN or infinity");
   }
+}
+
+void refuse_damage(const std::string& model, const WeightDamage& damage) {
+  if (damage.tensors == 0) return;
+  std::string what = str("has ", damage.tensors, damage.tensors == 1 ? " damaged tensor" : " damaged tensors");
+  for (size_t i = 0; i < damage.lines.size(); ++i) what += (i == 0 ? ": " : "; ") + damage.lines[i];
+  throw_error(ExitCode::kBadInput, model, what,
+              "Unless the message says what helps, get the file again. --allow-damaged-weights makes this a warning.");
 }
 
 // Where rows are read to, and their way from there into the store. On the CPU they are read straight into place; for a
@@ -243,8 +251,7 @@ bool WeightStore::load(const TensorSource& source, Device& device, const char* w
                        const std::atomic<bool>* interrupt) {
   Loading loading(device, *this);
   ThreadPool pool(device.threads());
-  damage_.clear();
-  damaged_tensors_ = 0;
+  damage_ = {};
   uint64_t done = 0, all = 0;
   for (const Placement& p : placements_) all += p.bytes();
   if (progress) progress->begin(what, "bytes", static_cast<int64_t>(all));

@@ -104,7 +104,7 @@ class KeptWeights : public ::testing::Test {
 TEST_F(KeptWeights, StayAsTheyAreStored) {
   const LoadedModel kept(path_, DType::kBF16);
   ASSERT_TRUE(kept.weights.keeps_blocks());
-  EXPECT_TRUE(kept.weights.damage().empty());
+  EXPECT_EQ(kept.weights.damage().tensors, 0);
   const LayerWeights &first = kept.weights.layer(0), &second = kept.weights.layer(1);
   ASSERT_EQ(first.qkv.count, 2);  // q and k are of one type, and one part
   EXPECT_EQ(first.qkv.parts[0].rows, kHidden + kHidden / 2);
@@ -228,7 +228,7 @@ TEST_F(KeptWeights, QuantisingAsTheyAreLoadedIsQuantisingTheFile) {
     testing::decode_plainly(*kept.session(kept.options(12, 4)), ids, 2, &expected);
     for (const int threads : {1, 3}) {
       const LoadedModel model(plain, DType::kBF16, DeviceChoice::kCpu, threads, 0, policy);
-      EXPECT_TRUE(model.weights.damage().empty());
+      EXPECT_EQ(model.weights.damage().tensors, 0);
       EXPECT_EQ(model.weights.bytes(), kept.weights.bytes()) << name;
       EXPECT_EQ(model.weights.quantises_to(), type.type);
       for (const WeightTypeUse& use : model.weights.types()) {
