@@ -127,6 +127,10 @@ WeightStoreOptions Engine::Impl::weight_options() const {
   const std::optional<WeightType> quantised = quantised_type(options.weights);
   const DType dtype = options.dtype.value_or(computed_in(options.weights, checkpoint->natural_dtype()));
   const bool fast = device->backend() == Backend::kCpu || dtype == DType::kBF16;
+  if (options.weights == WeightPolicy::kBf16 && dtype != DType::kBF16) {
+    throw_error(ExitCode::kUsage, "--weights", str("bf16 needs --dtype bf16 or auto, not ", dtype_name(dtype)),
+                "--weights dtype loads the weights as --dtype.");
+  }
   if (quantised && !fast) {
     throw_error(ExitCode::kUsage, "--weights",
                 str(weight_type_info(*quantised).name, " needs bf16 on a GPU, but --dtype is ", dtype_name(dtype)),
@@ -428,7 +432,7 @@ DType Engine::dtype() const { return impl_->weights->dtype(); }
 std::vector<WeightTypeUse> Engine::weight_types() const { return impl_->weights->types(); }
 
 std::string Engine::weights_note() const {
-  if (impl_->options.weights == WeightPolicy::kDequantise) return "";
+  if (dequantises(impl_->options.weights)) return "";
   const std::vector<WeightTypeUse> types = weight_types();
   if (std::none_of(types.begin(), types.end(), [](const WeightTypeUse& use) { return use.dequantised(); })) return "";
   return str("the quantised weights are dequantised to ", dtype_name(dtype()),

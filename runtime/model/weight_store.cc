@@ -41,16 +41,20 @@ uint64_t WeightStore::place_raw(std::string bytes) {
 
 std::optional<WeightType> quantised_type(WeightPolicy policy) {
   constexpr WeightType kTypes[] = {WeightType::kQ8_0, WeightType::kQ6K, WeightType::kQ5K, WeightType::kQ4K};
-  if (policy < WeightPolicy::kQ8_0) return std::nullopt;
+  if (policy < WeightPolicy::kQ8_0 || policy == WeightPolicy::kBf16) return std::nullopt;
   return kTypes[static_cast<size_t>(policy) - static_cast<size_t>(WeightPolicy::kQ8_0)];
 }
 
-DType computed_in(WeightPolicy policy, DType natural) { return quantised_type(policy) ? DType::kBF16 : natural; }
+bool dequantises(WeightPolicy policy) { return policy == WeightPolicy::kDequantise || policy == WeightPolicy::kBf16; }
+
+DType computed_in(WeightPolicy policy, DType natural) {
+  return policy == WeightPolicy::kBf16 || quantised_type(policy) ? DType::kBF16 : natural;
+}
 
 // Rows that blocks of 256 do not divide are quantised to Q8_0.
 WeightType loaded_type(const TensorInfo& tensor, const WeightStoreOptions& options) {
   const WeightType plain = plain_weight_type(options.dtype);
-  if (options.policy == WeightPolicy::kDequantise) return plain;
+  if (dequantises(options.policy)) return plain;
   if (tensor.block_type()) return *tensor.block_type();
   const std::optional<WeightType> wanted = quantised_type(options.policy);
   if (!wanted || tensor.shape.size() != 2 || find_quantised_type(tensor.stored_type)) return plain;

@@ -27,8 +27,10 @@ enum class WeightPolicy : uint8_t {
   kQ6K,
   kQ5K,
   kQ4K,
+  kBf16,  // kDequantise in bf16
 };
 std::optional<WeightType> quantised_type(WeightPolicy policy);  // none: it quantises nothing
+bool dequantises(WeightPolicy policy);
 // The type of the computation where the user names none: weights that loading quantises are computed in bf16, as those
 // of a quantised file are.
 DType computed_in(WeightPolicy policy, DType natural);
