@@ -1,6 +1,9 @@
 #include "cache/cost.h"
 
 #include <algorithm>
+#include <iterator>
+#include <span>
+#include <string_view>
 
 #include "cache/stream_schedule.h"
 
@@ -38,19 +41,84 @@ constexpr double kLinkShare = 0.992;
 constexpr double kCpuLayerUs = 60;
 constexpr double kCpuPrefillShare = 0.85;  // narrow matrices, and the work between them
 
+// Quantised weights on a GPU (bench/results/kernel_bench_h200_*, all products of a step in one graph). A step of
+// Llama-3.1-8B has 129 products and one of Qwen3-32B 257: by both (q4_k_m_many_rows, step_qwen3-32b) a product
+// takes 1.7 us beside its bytes. `share`: of the rate of a large plain product by one row, 3,750 GB/s there (3,622 in
+// profile_h200.json, 3,880 by its bench). Instructions bind, so a card with slower memory may reach more. `rows`: how
+// much longer more rows take; between two lines it is interpolated, behind the last in proportion.
+constexpr double kQuantisedProductUs = 1.7;
+struct RowsFactor {
+  int64_t rows;
+  double factor;
+};
+// q4_k_m_many_rows; 48 rows do take longer than 64.
+constexpr RowsFactor kUsualRows[] = {{1, 1},     {2, 1.08},  {4, 1.18},  {8, 1.27},   {16, 1.48}, {32, 2.26},
+                                     {48, 3.49}, {64, 3.33}, {128, 6.0}, {192, 9.24}, {384, 16.1}};
+// other_types; these have kernels of their own.
+constexpr RowsFactor kRowsOfIq4[] = {{1, 1}, {8, 1.36}, {16, 1.94}, {64, 3.13}};
+constexpr RowsFactor kRowsOfQ3K[] = {{1, 1}, {8, 1.42}, {16, 2.15}, {64, 3.38}};
+constexpr RowsFactor kRowsOfQ2K[] = {{1, 1}, {8, 1.6}, {16, 2.77}, {64, 4.76}};
+struct ProductPace {
+  std::string_view type;
+  double share;
+  std::span<const RowsFactor> rows;
+};
+// Q6_K's is what Q4_K_M has beside Q4_K. Types that were not measured, Q5_K, Q8_0 and those of older files, are taken
+// to be between the two by their bits.
+constexpr ProductPace kPaces[] = {
+    {"Q4_K", 0.69, kUsualRows},   {"Q6_K", 0.84, kUsualRows},   {"Q4_0", 0.69, kUsualRows}, {"Q4_1", 0.69, kUsualRows},
+    {"Q5_0", 0.77, kUsualRows},   {"Q5_1", 0.77, kUsualRows},   {"Q5_K", 0.77, kUsualRows}, {"Q8_0", 0.84, kUsualRows},
+    {"IQ4_NL", 0.51, kRowsOfIq4}, {"IQ4_XS", 0.47, kRowsOfIq4}, {"Q3_K", 0.46, kRowsOfQ3K}, {"Q2_K", 0.34, kRowsOfQ2K}};
+// A step of few rows, by builds that join small kernels with the products and compute the prefix beside the tail
+// (bench_h200_q4_k_m_again.json; bf16 was not measured with them): the rest of a layer, and the tail's part of it.
+constexpr double kFusedLayerUs = 18.5, kTailUs = 9.5;
+constexpr int64_t kFusedRows = 8;
+// Prefill dequantises each layer once: by what a prompt of 1,024 tokens takes beside one with bf16 weights, 50 ms for
+// Llama-3.1-8B (bench_h200_q4_k_m_again.json), this share of the rate of a plain product, bytes read and written.
+constexpr double kDequantiseShare = 0.095;
+
 // Bits that a real value takes in a remainder: those of the rows of SmolLM2-64K (bench/results/remainders.txt).
 constexpr double kRemainderBits = 4.3;
 
 double gb_ms(double bytes, double gb_per_s) { return bytes / gb_per_s * 1e-6; }
 double tflop_ms(double flop, double tflop_per_s) { return flop / tflop_per_s * 1e-9; }
 
-// Products of `rows` rows with the matrices of all layers and the head.
+double rows_factor(std::span<const RowsFactor> table, int64_t rows) {
+  for (size_t i = 1; i < table.size(); ++i) {
+    const RowsFactor &low = table[i - 1], &high = table[i];
+    if (rows > high.rows) continue;
+    return low.factor + (high.factor - low.factor) * static_cast<double>(rows - low.rows) /
+                            static_cast<double>(high.rows - low.rows);
+  }
+  return table.back().factor * static_cast<double>(rows) / static_cast<double>(table.back().rows);
+}
+
+// A GPU's products of `rows` rows with the matrices that stay quantised.
+double quantised_products_ms(const ModelSizes& m, const MachineRates& rates, int64_t rows) {
+  double ms = 0;
+  for (const QuantisedBytes& each : m.quantised) {
+    const auto* pace = std::find_if(std::begin(kPaces), std::end(kPaces),
+                                    [&](const ProductPace& known) { return known.type == each.type; });
+    CHECK(pace != std::end(kPaces), each.type);
+    ms += gb_ms(static_cast<double>(each.bytes), pace->share * rates.weights_gb_per_s) * rows_factor(pace->rows, rows);
+  }
+  return ms;
+}
+
+// Products of `rows` rows with the matrices of all layers and the head. A GPU multiplies plain ones in groups.
 double decode_products_ms(const ModelSizes& m, const MachineRates& rates, int64_t rows) {
   const double elements = static_cast<double>(m.layers * m.layer_weights() + m.head_weights());
-  const double once = gb_ms(static_cast<double>(m.layers_bytes() + m.head_bytes()), rates.weights_gb_per_s);
-  if (!rates.gpu) return std::max(once, tflop_ms(2 * elements * static_cast<double>(rows), rates.product_tflop_per_s));
-  const double kernels = static_cast<double>(4 * m.layers + 1) * kProductUs * 1e-3;
-  return static_cast<double>(ceil_div(rows, kGroupRows)) * (once + kernels);
+  uint64_t plain = m.layers_bytes() + m.head_bytes();
+  if (!rates.gpu) {
+    return std::max(gb_ms(static_cast<double>(plain), rates.weights_gb_per_s),
+                    tflop_ms(2 * elements * static_cast<double>(rows), rates.product_tflop_per_s));
+  }
+  for (const QuantisedBytes& each : m.quantised) plain -= each.bytes;
+  const double groups = static_cast<double>(ceil_div(rows, kGroupRows)),
+               kernels = static_cast<double>(4 * m.layers + 1);
+  const double launches = kernels * (m.quantised.empty() ? groups * kProductUs : kQuantisedProductUs) * 1e-3;
+  return groups * gb_ms(static_cast<double>(plain), rates.weights_gb_per_s) + launches +
+         quantised_products_ms(m, rates, rows);
 }
 
 // One layer's attention: products of all queries with `rows` keys and values.
@@ -69,11 +137,13 @@ double attention_ms(const CostInput& in, double queries, int64_t rows, uint64_t 
   if (!in.rates.gpu) return ms;
   const int64_t longest = std::min(rows, segment_range(segments_for(rows) - 1).rows);
   const double block = bytes / static_cast<double>(m.kv_heads * rows) * static_cast<double>(longest);
-  return std::max(ms, gb_ms(block, kBlockGbPerS)) + static_cast<double>(m.layers) * kPrefixUs * 1e-3;
+  const double layers = static_cast<double>(m.layers), hidden_us = m.quantised.empty() ? 0 : layers * kTailUs;
+  return std::max(ms, gb_ms(block, kBlockGbPerS) - hidden_us * 1e-3) + layers * kPrefixUs * 1e-3;
 }
 
-double layers_ms(const CostInput& in) {
-  const double gpu = kLayerUs + (in.model.qk_norm ? 2 * kSmallKernelUs : 0);
+double layers_ms(const CostInput& in, int64_t rows) {
+  const bool fused = !in.model.quantised.empty() && rows <= kFusedRows;
+  const double gpu = (fused ? kFusedLayerUs : kLayerUs) + (in.model.qk_norm ? 2 * kSmallKernelUs : 0);
   return static_cast<double>(in.model.layers) * (in.rates.gpu ? gpu : kCpuLayerUs) * 1e-3;
 }
 
@@ -94,6 +164,14 @@ double prefill_products_ms(const CostInput& in, int64_t tokens) {
   return static_cast<double>(large) * group_ms(kPrefillGroupRows, kLargeProductUs) +
          static_cast<double>(middle) * group_ms(kMiddleGroupRows, kMiddleProductUs) +
          static_cast<double>(small) * group_ms(kGroupRows, kProductUs);
+}
+
+// Each layer's quantised matrices become plain ones, once.
+double dequantise_ms(const CostInput& in) {
+  if (in.model.quantised.empty()) return 0;
+  const int64_t written = in.model.layers * in.model.layer_weights() * in.model.type_bytes;
+  return gb_ms(static_cast<double>(in.model.layers_bytes()) + static_cast<double>(written),
+               kDequantiseShare * in.rates.weights_gb_per_s);
 }
 
 // Reads and writes of a prompt's states by norms, RoPE and activation, in all layers.
@@ -188,7 +266,7 @@ PassCost step_cost(const CostInput& in, const PassShape& pass) {
   add_disk(schedule.disk_bytes(), in.rates.disk_read_gb_per_s, &cost);
   cost.link_ms = gb_ms(static_cast<double>(cost.link_bytes), in.rates.to_device_gb_per_s) / kLinkShare;
   cost.device_ms =
-      decode_products_ms(in.model, in.rates, pass.queries) + layers_ms(in) +
+      decode_products_ms(in.model, in.rates, pass.queries) + layers_ms(in, pass.queries) +
       attention_ms(in, static_cast<double>(pass.queries), blocks || !in.rates.gpu ? rows : tail_begin(rows), row_bytes);
   cost.device_ms += gb_ms(static_cast<double>(4 * bytes.made_values), in.rates.kv_gb_per_s);  // 2 read, 2 written
   cost.beside = in.rates.gpu;
@@ -220,9 +298,10 @@ PassCost prefill_cost(const CostInput& in, int64_t prompt_tokens) {
   cost.device_ms = prefill_products_ms(in, prompt_tokens) + attention;
   if (in.rates.gpu) {
     const double groups = static_cast<double>(ceil_div(prompt_tokens, kPrefillGroupRows));
-    cost.device_ms += prefill_states_ms(in, prompt_tokens) + groups * layers_ms(in) + kPrefillMs;
+    cost.device_ms +=
+        prefill_states_ms(in, prompt_tokens) + dequantise_ms(in) + groups * layers_ms(in, prompt_tokens) + kPrefillMs;
   } else {
-    cost.device_ms += layers_ms(in);
+    cost.device_ms += layers_ms(in, prompt_tokens);
   }
   add_fill(in, schedule, &cost);
   cost.beside = in.rates.gpu;

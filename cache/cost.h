@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "cache/memory_plan.h"
 #include "cache/partial.h"
@@ -24,14 +26,21 @@ struct MachineRates {
   bool known() const;                                      // all but the disk's are set
 };
 
+// Matrices of one type that stay quantised: all layers' and the head's.
+struct QuantisedBytes {
+  std::string type;  // "Q4_K"
+  uint64_t bytes = 0;
+};
+
 // Sizes of a decoder.
 struct ModelSizes {
   int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0;
   int64_t type_bytes = 2;  // of an element that is computed with
   // What all layers' matrices and the head's take, as a step reads them; 0: type_bytes for each weight.
   uint64_t stored_layers_bytes = 0, stored_head_bytes = 0;
-  bool qk_norm = false;  // norms of queries and of keys: two kernels more a layer
-  RowShape rows{};       // of the KV cache
+  std::vector<QuantisedBytes> quantised{};  // part of those
+  bool qk_norm = false;                     // norms of queries and of keys: two kernels more a layer
+  RowShape rows{};                          // of the KV cache
 
   int64_t layer_weights() const;  // elements of a layer's matrices
   int64_t head_weights() const { return vocab * hidden; }

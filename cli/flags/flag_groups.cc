@@ -74,12 +74,13 @@ std::vector<Flag> cache_type_flags(EngineOptions* o) {
 std::string weights_of_a_file(const std::string& name) {
   return str("'", name,
              "' is for the random weights of --shape (bench, plan); a file's weights are kept (keep), "
-             "dequantised (dtype) or quantised (q8_0, q6_k, q5_k, q4_k)");
+             "dequantised (dtype, bf16) or quantised (q8_0, q6_k, q5_k, q4_k)");
 }
 
 SetFlag policy_value(WeightPolicy* out) {
   return choice_value<WeightPolicy>(out, {{"keep", WeightPolicy::kKeep},
                                           {"dtype", WeightPolicy::kDequantise},
+                                          {"bf16", WeightPolicy::kBf16},
                                           {"q8_0", WeightPolicy::kQ8_0},
                                           {"q6_k", WeightPolicy::kQ6K},
                                           {"q5_k", WeightPolicy::kQ5K},
@@ -95,9 +96,11 @@ std::vector<Flag> model_flags(EngineOptions* o, const WeightMixture** of_shape) 
       {"--dtype", "TYPE", dtype_value(&o->dtype, {"auto", "bf16", "f32"}),
        "Data type of the weights and of the computation: auto, bf16 or f32 [auto]"},
       {"--weights", "KIND", weights_value(&o->weights, of_shape),
-       "How matrices are loaded: keep the file's types, dequantise them (dtype), or quantise those that the file has "
-       "not quantised: q8_0, q6_k, q5_k, q4_k" +
+       "How matrices are loaded: keep the file's types, dequantise them (dtype; bf16: in bf16), or quantise those that "
+       "the file has not quantised: q8_0, q6_k, q5_k, q4_k" +
            types + " [keep]"},
+      {"--allow-damaged-weights", &o->allow_damaged_weights,
+       "Warn of weights that are NaN or infinite, where they are an error otherwise"},
   };
 }
 

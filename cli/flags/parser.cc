@@ -241,7 +241,7 @@ void Parser::add_inspect() {
       ->envname("HEADRACE_MODEL");
   add_flags(*inspect_app, "Model",
             {{"--weights", "KIND", policy_value(&inspect.weights),
-              "Print what loading with this --weights takes: keep, dtype, q8_0, q6_k, q5_k or q4_k [keep]"}});
+              "Print what loading with this --weights takes: keep, dtype, bf16, q8_0, q6_k, q5_k or q4_k [keep]"}});
   add_flags(*inspect_app, "Prompt",
             {{"--render", "FILE", text_value(&inspect.render),
               "Print the prompt that the chat template makes of the messages in FILE, and nothing else"},

@@ -75,7 +75,7 @@ class DraftModel {
   virtual bool loaded() const = 0;
   virtual uint64_t staging_bytes() const { return 0; }  // pinned memory of load(); 0 once loaded
   virtual uint64_t weights_bytes() const = 0;
-  virtual std::vector<std::string> damage() const { return {}; }  // of its loaded weights, as in WeightStore
+  virtual WeightDamage damage() const { return {}; }  // of its loaded weights, as in WeightStore
   virtual SpecType type() const = 0;
   virtual std::string name() const { return spec_type_name(type()); }  // for reports
   virtual TreeLimits tree() const = 0;                                 // the largest tree

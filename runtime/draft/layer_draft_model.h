@@ -18,7 +18,7 @@ class LayerDraftModel : public DraftModel {
   }
   bool loaded() const override { return weights_.loaded(); }
   uint64_t weights_bytes() const override { return weights_.bytes(); }
-  std::vector<std::string> damage() const override { return weights_.damage(); }
+  WeightDamage damage() const override { return weights_.damage(); }
   uint64_t staging_bytes() const override { return weights_.staging_bytes(); }
   SpecType type() const override { return type_; }
   std::vector<FileStamp> files() const override { return checkpoint_->files(); }

@@ -32,7 +32,7 @@ class DraftWeights {
   DType dtype() const { return store_.dtype(); }
   uint64_t bytes() const { return store_.bytes(); }
   uint64_t staging_bytes() const { return store_.staging_bytes(); }
-  const std::vector<std::string>& damage() const { return store_.damage(); }
+  const WeightDamage& damage() const { return store_.damage(); }
   const Views& views() const { return views_; }
 
  private:

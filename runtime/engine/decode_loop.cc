@@ -80,7 +80,7 @@ int32_t DecodeLoop::settled(int32_t sample) const {
     return sample;
   const int64_t position = session_.rows() + static_cast<int64_t>(pending_.size());
   const int64_t answered = position - prompt_tokens_;
-  const std::string damage = joined(session_.layout().weights().damage());
+  const std::string damage = joined(session_.layout().weights().damage().lines);
   throw_error(ExitCode::kBadInput, run_.model,
               str("the logits after ",
                   answered == 0 ? str("the prompt's ", prompt_tokens_, " tokens ")

@@ -127,6 +127,10 @@ WeightStoreOptions Engine::Impl::weight_options() const {
   const std::optional<WeightType> quantised = quantised_type(options.weights);
   const DType dtype = options.dtype.value_or(computed_in(options.weights, checkpoint->natural_dtype()));
   const bool fast = device->backend() == Backend::kCpu || dtype == DType::kBF16;
+  if (options.weights == WeightPolicy::kBf16 && dtype != DType::kBF16) {
+    throw_error(ExitCode::kUsage, "--weights", str("bf16 needs --dtype bf16 or auto, not ", dtype_name(dtype)),
+                "--weights dtype loads the weights as --dtype.");
+  }
   if (quantised && !fast) {
     throw_error(ExitCode::kUsage, "--weights",
                 str(weight_type_info(*quantised).name, " needs bf16 on a GPU, but --dtype is ", dtype_name(dtype)),
@@ -193,13 +197,19 @@ SessionPlan Engine::Impl::finalize_with_prefix(const std::vector<int32_t>& promp
 }
 
 bool Engine::Impl::load_weights(Progress* progress, const std::atomic<bool>* interrupt) {
-  if (weights->loaded() && (!draft_model || draft_model->loaded())) return true;
-  const HostClock::time_point start = HostClock::now();
-  const HostSpan span(device->trace(), "load weights");
-  const bool loaded = weights->load(*checkpoint, *device, progress, interrupt) &&
-                      (!draft_model || draft_model->load(progress, interrupt));
-  load_ms += ms_since(start);
-  return loaded;
+  if (!weights->loaded() || (draft_model && !draft_model->loaded())) {
+    const HostClock::time_point start = HostClock::now();
+    const HostSpan span(device->trace(), "load weights");
+    const bool loaded = weights->load(*checkpoint, *device, progress, interrupt) &&
+                        (!draft_model || draft_model->load(progress, interrupt));
+    load_ms += ms_since(start);
+    if (!loaded) return false;
+  }
+  if (!options.allow_damaged_weights) {
+    refuse_damage(checkpoint->path(), weights->damage());
+    if (draft_model) refuse_damage(options.draft.model, draft_model->damage());
+  }
+  return true;
 }
 
 // Rejects weights that were overwritten between their fingerprint and their loading, since rows would be saved under
@@ -286,8 +296,8 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
   result.chat_template = chat_name;
   result.weight_types = weights->types();
   result.plain_products = plain_products(*compute);
-  result.damage = weights->damage();
-  const std::vector<std::string> drafts = draft_model ? draft_model->damage() : std::vector<std::string>();
+  result.damage = weights->damage().lines;
+  const std::vector<std::string> drafts = draft_model ? draft_model->damage().lines : std::vector<std::string>();
   result.damage.insert(result.damage.end(), drafts.begin(), drafts.end());
   result.memory = {.vram_peak_bytes = device->vram().peak_bytes(),
                    .host_peak_bytes = device->host_mem().own_peak_bytes(),
@@ -422,7 +432,7 @@ DType Engine::dtype() const { return impl_->weights->dtype(); }
 std::vector<WeightTypeUse> Engine::weight_types() const { return impl_->weights->types(); }
 
 std::string Engine::weights_note() const {
-  if (impl_->options.weights == WeightPolicy::kDequantise) return "";
+  if (dequantises(impl_->options.weights)) return "";
   const std::vector<WeightTypeUse> types = weight_types();
   if (std::none_of(types.begin(), types.end(), [](const WeightTypeUse& use) { return use.dequantised(); })) return "";
   return str("the quantised weights are dequantised to ", dtype_name(dtype()),

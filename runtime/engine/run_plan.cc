@@ -1,6 +1,8 @@
 #include "runtime/engine/run_plan.h"
 
 #include <algorithm>
+#include <span>
+#include <utility>
 
 #include "runtime/speculation/policy/chain_forecast.h"
 
@@ -35,6 +37,21 @@ RefreshEstimate estimate(const CostInput& input, const RunPlan& plan, const Pass
 }  // namespace
 
 ModelSizes model_sizes(const ModelConfig& config, const Weights& weights, const RowShape& rows) {
+  std::vector<QuantisedBytes> quantised;
+  const auto add = [&](const Weight& weight) {
+    for (const WeightPart& part : std::span(weight.parts, static_cast<size_t>(weight.count))) {
+      if (is_plain(part.type)) continue;
+      const char* const name = weight_type_info(part.type).name;
+      auto of_type = std::find_if(quantised.begin(), quantised.end(), [&](const auto& q) { return q.type == name; });
+      if (of_type == quantised.end()) of_type = quantised.insert(of_type, {name, 0});
+      of_type->bytes += weight_bytes(part.type, part.rows, weight.cols);
+    }
+  };
+  for (int64_t i = 0; i < config.layers; ++i) {
+    const LayerWeights& layer = weights.layer(i);
+    for (const Weight* weight : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) add(*weight);
+  }
+  add(weights.head());
   return {.layers = config.layers,
           .hidden = config.hidden,
           .heads = config.heads,
@@ -45,6 +62,7 @@ ModelSizes model_sizes(const ModelConfig& config, const Weights& weights, const 
           .type_bytes = static_cast<int64_t>(dtype_bytes(weights.dtype())),
           .stored_layers_bytes = weights.layers_bytes(),
           .stored_head_bytes = stored_bytes(weights.head()),
+          .quantised = std::move(quantised),
           .qk_norm = config.qk_norm,
           .rows = rows};
 }

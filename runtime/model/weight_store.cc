@@ -41,16 +41,20 @@ uint64_t WeightStore::place_raw(std::string bytes) {
 
 std::optional<WeightType> quantised_type(WeightPolicy policy) {
   constexpr WeightType kTypes[] = {WeightType::kQ8_0, WeightType::kQ6K, WeightType::kQ5K, WeightType::kQ4K};
-  if (policy < WeightPolicy::kQ8_0) return std::nullopt;
+  if (policy < WeightPolicy::kQ8_0 || policy == WeightPolicy::kBf16) return std::nullopt;
   return kTypes[static_cast<size_t>(policy) - static_cast<size_t>(WeightPolicy::kQ8_0)];
 }
 
-DType computed_in(WeightPolicy policy, DType natural) { return quantised_type(policy) ? DType::kBF16 : natural; }
+bool dequantises(WeightPolicy policy) { return policy == WeightPolicy::kDequantise || policy == WeightPolicy::kBf16; }
+
+DType computed_in(WeightPolicy policy, DType natural) {
+  return policy == WeightPolicy::kBf16 || quantised_type(policy) ? DType::kBF16 : natural;
+}
 
 // Rows that blocks of 256 do not divide are quantised to Q8_0.
 WeightType loaded_type(const TensorInfo& tensor, const WeightStoreOptions& options) {
   const WeightType plain = plain_weight_type(options.dtype);
-  if (options.policy == WeightPolicy::kDequantise) return plain;
+  if (dequantises(options.policy)) return plain;
   if (tensor.block_type()) return *tensor.block_type();
   const std::optional<WeightType> wanted = quantised_type(options.policy);
   if (!wanted || tensor.shape.size() != 2 || find_quantised_type(tensor.stored_type)) return plain;
@@ -148,12 +152,20 @@ uint64_t WeightStore::staging_bytes() const {
 
 void WeightStore::note_damage(std::string line) {
   constexpr size_t kMaxLines = 4;
-  ++damaged_tensors_;
-  if (damage_.size() < kMaxLines) {
-    damage_.push_back(std::move(line));
+  const int64_t unnamed = ++damage_.tensors - static_cast<int64_t>(kMaxLines) + 1;
+  if (damage_.lines.size() < kMaxLines) {
+    damage_.lines.push_back(std::move(line));
   } else {
-    damage_.back() = str(damaged_tensors_ - static_cast<int64_t>(kMaxLines) + 1, " more tensors hold NaN or infinity");
+    damage_.lines.back() = str(unnamed, " more tensors hold NaN or infinity");
   }
+}
+
+void refuse_damage(const std::string& model, const WeightDamage& damage) {
+  if (damage.tensors == 0) return;
+  std::string what = str("has ", damage.tensors, damage.tensors == 1 ? " damaged tensor" : " damaged tensors");
+  for (size_t i = 0; i < damage.lines.size(); ++i) what += (i == 0 ? ": " : "; ") + damage.lines[i];
+  throw_error(ExitCode::kBadInput, model, what,
+              "Unless the message says what helps, get the file again. --allow-damaged-weights makes this a warning.");
 }
 
 // Where rows are read to, and their way from there into the store. On the CPU they are read straight into place; for a
@@ -243,8 +255,7 @@ bool WeightStore::load(const TensorSource& source, Device& device, const char* w
                        const std::atomic<bool>* interrupt) {
   Loading loading(device, *this);
   ThreadPool pool(device.threads());
-  damage_.clear();
-  damaged_tensors_ = 0;
+  damage_ = {};
   uint64_t done = 0, all = 0;
   for (const Placement& p : placements_) all += p.bytes();
   if (progress) progress->begin(what, "bytes", static_cast<int64_t>(all));

@@ -27,8 +27,10 @@ enum class WeightPolicy : uint8_t {
   kQ6K,
   kQ5K,
   kQ4K,
+  kBf16,  // kDequantise in bf16
 };
 std::optional<WeightType> quantised_type(WeightPolicy policy);  // none: it quantises nothing
+bool dequantises(WeightPolicy policy);
 // The type of the computation where the user names none: weights that loading quantises are computed in bf16, as those
 // of a quantised file are.
 DType computed_in(WeightPolicy policy, DType natural);
@@ -48,6 +50,14 @@ struct WeightStoreOptions {
   DType dtype = DType::kBF16;  // of everything but the matrices that are kept
   WeightPolicy policy = WeightPolicy::kKeep;
 };
+
+// Tensors that hold NaN or infinity. For each of the first few a line: the file, the tensor and the first such value.
+struct WeightDamage {
+  std::vector<std::string> lines;
+  int64_t tensors = 0;
+};
+// Throws Error(kBadInput) if there is any. `model` names the files.
+void refuse_damage(const std::string& model, const WeightDamage& damage);
 
 // The type that a matrix has on the device. Throws Error(kBadInput) if it cannot be quantised.
 WeightType loaded_type(const TensorInfo& matrix, const WeightStoreOptions& options);
@@ -77,9 +87,7 @@ class WeightStore {
   bool load(const TensorSource& source, Device& device, const char* what, Progress* progress,
             const std::atomic<bool>* interrupt);
   bool loaded() const { return loaded_; }
-  // A line for each of the first few tensors that hold NaN or infinity: the file, the tensor and the first such value.
-  // Not an error: what a text never comes to does not harm it, and logits that are not finite end the run.
-  const std::vector<std::string>& damage() const { return damage_; }
+  const WeightDamage& damage() const { return damage_; }  // what load() found: the caller decides if that is an error
   uint64_t staging_bytes() const;  // pinned memory that load() takes while it runs; 0 once it has
 
   const WeightStoreOptions& options() const { return options_; }
@@ -118,8 +126,7 @@ class WeightStore {
   DeviceBuffer memory_;
   uint64_t bytes_ = 0, kept_bytes_ = 0;
   bool loaded_ = false;
-  std::vector<std::string> damage_;
-  int64_t damaged_tensors_ = 0;
+  WeightDamage damage_;
   std::vector<Placement> placements_;
 };
 

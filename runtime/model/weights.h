@@ -49,7 +49,7 @@ class Weights {
   bool load(const Checkpoint& checkpoint, Device& device, Progress* progress, const std::atomic<bool>* interrupt);
   bool loaded() const { return store_.loaded(); }
   uint64_t staging_bytes() const { return store_.staging_bytes(); }  // as WeightStore
-  const std::vector<std::string>& damage() const { return store_.damage(); }
+  const WeightDamage& damage() const { return store_.damage(); }
 
   const WeightStoreOptions& options() const { return store_.options(); }
   DType dtype() const { return store_.dtype(); }  // of vectors and of matrices that are not kept in blocks

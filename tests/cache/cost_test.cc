@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "cache/gpu_specs.h"
 
 namespace headrace {
@@ -128,6 +132,123 @@ TEST(Cost, IsWhatSmallModelsAndShortPromptsTook) {
     const PassCost step = step_cost(in, {.committed = m.prompt + 12});
     EXPECT_NEAR(step.ms() / m.step, 1, 0.08) << s.name << " " << m.prompt;
     EXPECT_NEAR(prefill_cost(in, m.prompt).ms() / m.prefill, 1, 0.13) << s.name << " " << m.prompt;
+  }
+}
+
+// ---- quantised weights ----------------------------------------------------------------------------------------------
+
+ModelSizes with_types(ModelSizes model, const std::vector<QuantisedBytes>& types) {
+  model.quantised = types;
+  model.stored_head_bytes = 1;  // only the sum matters
+  model.stored_layers_bytes = 0;
+  for (const QuantisedBytes& each : types) model.stored_layers_bytes += each.bytes;
+  model.stored_layers_bytes -= 1;
+  return model;
+}
+
+// All of a model's matrices in one type.
+ModelSizes all_in(const ModelSizes& model, const std::string& type, double bytes_a_weight) {
+  const auto weights = static_cast<double>(model.layers * model.layer_weights() + model.head_weights());
+  return with_types(model, {{type, static_cast<uint64_t>(weights * bytes_a_weight)}});
+}
+
+ModelSizes llama_8b_q4_k_m() { return with_types(llama_8b(), {{"Q4_K", 3359637504u}, {"Q6_K", 1256693760u}}); }
+
+ModelSizes qwen_32b_q4_k_m() {
+  const ModelSizes model = {.layers = 64,
+                            .hidden = 5120,
+                            .heads = 64,
+                            .kv_heads = 8,
+                            .head_dim = 128,
+                            .ffn = 25600,
+                            .vocab = 151936,
+                            .rows = {.layers = 64, .kv_heads = 8, .head_dim = 128}};
+  return with_types(model, {{"Q4_K", 15099494400u}, {"Q6_K", 4216396800u}});
+}
+
+// The products alone: a step over no rows has 18.5 us a layer beside them, for more than eight rows 22.
+double products_us(const ModelSizes& model, int64_t rows) {
+  const CostInput in{.model = model, .plan = {}, .rates = h200()};
+  const PassCost step = step_cost(in, {.committed = 0, .queries = rows});
+  return step.device_ms * 1e3 - (rows <= 8 ? 18.5 : 22.0) * static_cast<double>(model.layers);
+}
+
+// kernel_bench_h200_q4_k_m_many_rows.jsonl (build "now") and kernel_bench_h200_step_qwen3-32b.jsonl: us.
+TEST(Cost, OfQuantisedProductsIsWhatAnH200Took) {
+  for (const auto& [rows, us] : {std::pair<int64_t, double>{1, 1895},
+                                 {2, 2025},
+                                 {4, 2197},
+                                 {8, 2345},
+                                 {16, 2699},
+                                 {32, 4009},
+                                 {48, 6090},
+                                 {64, 5816},
+                                 {128, 10300},
+                                 {192, 15730},
+                                 {384, 27250}}) {
+    EXPECT_NEAR(products_us(llama_8b_q4_k_m(), rows) / us, 1, 0.05) << rows;
+  }
+  for (const auto& [rows, us] : {std::pair<int64_t, double>{1, 7588}, {16, 10940}, {48, 25240}}) {
+    EXPECT_NEAR(products_us(qwen_32b_q4_k_m(), rows) / us, 1, 0.05) << rows;
+  }
+  for (int64_t rows = 1; rows < 48; ++rows) {
+    EXPECT_LT(products_us(llama_8b_q4_k_m(), rows), products_us(llama_8b_q4_k_m(), rows + 1)) << rows;
+  }
+  EXPECT_GT(products_us(llama_8b_q4_k_m(), 768), 1.9 * products_us(llama_8b_q4_k_m(), 384));
+}
+
+// kernel_bench_h200_other_types.jsonl: us for 1, 8, 16 and 64 rows.
+TEST(Cost, OfAProductIsThatOfItsType) {
+  struct Measured {
+    const char* type;
+    double bytes_a_weight, us[4];
+  };
+  for (const Measured& m : {Measured{"Q4_K", 144.0 / 256, {1828, 2285, 2606, 5614}},
+                            Measured{"IQ4_XS", 136.0 / 256, {2448, 3246, 4545, 7194}},
+                            Measured{"IQ4_NL", 18.0 / 32, {2387, 3184, 4451, 7013}},
+                            Measured{"Q3_K", 110.0 / 256, {2071, 2855, 4215, 6483}},
+                            Measured{"Q2_K", 84.0 / 256, {2110, 3240, 5462, 9243}}}) {
+    const int64_t rows[] = {1, 8, 16, 64};
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_NEAR(products_us(all_in(llama_8b(), m.type, m.bytes_a_weight), rows[i]) / m.us[i], 1, 0.05)
+          << m.type << " " << rows[i];
+    }
+  }
+  for (const char* type : {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q5_K", "Q6_K", "Q8_0"}) {  // not measured alone
+    EXPECT_GT(products_us(all_in(llama_8b(), type, 18.0 / 32), 1), 215) << type;
+  }
+}
+
+// A head that is not quantised is multiplied in groups of 64 rows.
+TEST(Cost, PlainMatricesBesideQuantisedOnesTakeGroups) {
+  ModelSizes model = llama_8b_q4_k_m();
+  const double quantised = products_us(model, 64), more = products_us(model, 65) - quantised;
+  model.stored_head_bytes += 3'880'000'000;  // a millisecond
+  EXPECT_NEAR(products_us(model, 64) - quantised, 1000, 1);
+  EXPECT_NEAR(products_us(model, 65) - quantised, 2000 + more, 1);
+}
+
+// bench_h200_q4_k_m_again.json, by the rates of profile_h200.json: milliseconds.
+TEST(Cost, OfQuantisedWeightsIsWhatAnH200Took) {
+  MachineRates rates = h200();
+  rates.weights_gb_per_s = 3622;
+  rates.kv_gb_per_s = 4158;
+  rates.product_tflop_per_s = 780;
+  rates.attention_tflop_per_s = 428;  // kernel_bench_h200_prefill_attention.jsonl: a newer kernel than the profile's
+  struct Measured {
+    int64_t prompt;
+    KvMode kv;
+    double prefill, step;
+  };
+  for (const Measured& m :
+       {Measured{1024, KvMode::kDevice, 77.64, 2.786}, Measured{16384, KvMode::kDevice, 586.7, 3.610},
+        Measured{61440, KvMode::kDevice, 3837, 5.007}, Measured{16384, KvMode::kHost, 590.8, 39.17},
+        Measured{61440, KvMode::kHost, 3904, 146.9}}) {
+    CostInput in = input(m.prompt, m.kv);
+    in.model = llama_8b_q4_k_m();
+    in.rates = rates;
+    EXPECT_NEAR(step_cost(in, {.committed = m.prompt + 16}).ms() / m.step, 1, 0.08) << m.prompt;
+    EXPECT_NEAR(prefill_cost(in, m.prompt).ms() / m.prefill, 1, 0.13) << m.prompt;
   }
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -132,6 +133,31 @@ TEST_F(ProgramTest, AModelThatOverflowsIsSaid) {
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_NE(lines[0]["error"].get<std::string>().find("hold NaN"), std::string::npos) << lines[0];
   EXPECT_EQ(lines[1]["token_ids"].size(), 4u) << lines[1];
+}
+
+// Weights that are not finite: exit code 3 before any text, or a warning.
+TEST_F(ProgramTest, DamagedWeightsEndTheRunUnlessTheyAreAllowed) {
+  const std::string model = *folder_ / "broken";
+  write_tiny_model(model);
+  testing_support::set_weights(model + "/model.safetensors", "model.embed_tokens.weight", 300, 7,  // of no byte
+                               {std::numeric_limits<float>::quiet_NaN()});
+  const std::string damage =
+      model + "/model.safetensors: tensor model.embed_tokens.weight holds NaN at row 300, column 7";
+  std::vector<std::string> args = {"generate", "-m", model, "-p", "Hello", "-n", "1"};
+  const Finished refused = run_program(args);
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_EQ(refused.out, "");
+  for (const std::string& part :
+       {model + ": has 1 damaged tensor: " + damage, std::string("--allow-damaged-weights")}) {
+    EXPECT_NE(refused.err.find(part), std::string::npos) << refused.err;
+  }
+  args.emplace_back("--allow-damaged-weights");
+  const Finished allowed = run_program(args);
+  EXPECT_EQ(allowed.exit_code, 0) << allowed.err;
+  EXPECT_NE(allowed.err.find("warning: " + damage), std::string::npos) << allowed.err;
+  const Finished server = run_program({"serve", "-m", model, "--port", "0"});
+  EXPECT_EQ(server.exit_code, 3);
+  EXPECT_NE(server.err.find(damage), std::string::npos) << server.err;
 }
 
 }  // namespace

@@ -88,7 +88,7 @@ class PairModel final : public DraftModel {
   bool loaded() const override { return head_->loaded(); }
   uint64_t staging_bytes() const override { return head_->staging_bytes(); }
   uint64_t weights_bytes() const override { return head_->weights_bytes(); }
-  std::vector<std::string> damage() const override { return head_->damage(); }
+  WeightDamage damage() const override { return head_->damage(); }
   SpecType type() const override { return head_->type(); }
   std::string name() const override { return head_->name() + "," + look_up_->name(); }
   TreeLimits tree() const override {

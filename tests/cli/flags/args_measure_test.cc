@@ -76,10 +76,11 @@ TEST(Args, WeightsOfAShapeHaveAType) {
   }
   EXPECT_EQ(bench("keep").shape_weights, nullptr);
   EXPECT_EQ(bench("dtype").engine.weights, WeightPolicy::kDequantise);
+  EXPECT_EQ(bench("bf16").engine.weights, WeightPolicy::kBf16);
   const std::vector<std::string> plan = {"plan", "--shape", "llama-3.1-8b", "--weights", "q5_k_m"};
   EXPECT_STREQ(std::get<PlanArgs>(parse_args(plan)).plan.shape_weights->name, "q5_k_m");
   const std::string unknown = refusal({"plan", "--shape", "llama-3.1-8b", "--weights", "iq2_s"});
-  EXPECT_NE(unknown.find("'iq2_s' is not one of keep, dtype, q8_0, q6_k, q5_k, q4_k; with --shape also q4_0, "),
+  EXPECT_NE(unknown.find("'iq2_s' is not one of keep, dtype, bf16, q8_0, q6_k, q5_k, q4_k; with --shape also q4_0, "),
             std::string::npos)
       << unknown;
   for (const std::vector<std::string>& command : {std::vector<std::string>{"bench", "-m", "model"},
@@ -88,14 +89,17 @@ TEST(Args, WeightsOfAShapeHaveAType) {
     std::vector<std::string> args = command;
     args.insert(args.end(), {"--weights", "q4_k_m"});
     const std::string wrong = refusal(args);
-    for (const char* part : {"--weights", "'q4_k_m'", "--shape", "(keep)", "(dtype)", "(q8_0, q6_k, q5_k, q4_k)"}) {
+    for (const char* part :
+         {"--weights", "'q4_k_m'", "--shape", "(keep)", "(dtype, bf16)", "(q8_0, q6_k, q5_k, q4_k)"}) {
       EXPECT_NE(wrong.find(part), std::string::npos) << wrong;
     }
   }
 }
 
-TEST(Args, WeightsOfAFileMayBeQuantised) {
-  for (const auto& [name, policy] : {std::pair<const char*, WeightPolicy>{"q8_0", WeightPolicy::kQ8_0},
+TEST(Args, WeightsOfAFileMayBeDequantisedOrQuantised) {
+  for (const auto& [name, policy] : {std::pair<const char*, WeightPolicy>{"dtype", WeightPolicy::kDequantise},
+                                     {"bf16", WeightPolicy::kBf16},
+                                     {"q8_0", WeightPolicy::kQ8_0},
                                      {"q6_k", WeightPolicy::kQ6K},
                                      {"q5_k", WeightPolicy::kQ5K},
                                      {"q4_k", WeightPolicy::kQ4K}}) {

@@ -150,6 +150,8 @@ TEST(Args, RopeFlags) {
   EXPECT_EQ(generate({"-p", "x", "--chat-template-file", "t.jinja"}).engine.chat_template_file, "t.jinja");
   EXPECT_TRUE(generate({"-p", "x", "--thinking"}).engine.thinking);
   EXPECT_FALSE(generate({"-p", "x"}).engine.thinking);
+  EXPECT_TRUE(generate({"-p", "x", "--allow-damaged-weights"}).engine.allow_damaged_weights);
+  EXPECT_FALSE(generate({"-p", "x"}).engine.allow_damaged_weights);
 }
 
 TEST(Args, DraftRopeFlags) {

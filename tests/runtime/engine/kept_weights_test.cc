@@ -15,6 +15,7 @@
 #include "runtime/engine/engine.h"
 #include "runtime/model/files/dequantize.h"
 #include "tests/support/gguf_writer.h"
+#include "tests/support/refusal.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/session_fixture.h"
 #include "tests/support/temporary_folder.h"
@@ -104,7 +105,7 @@ class KeptWeights : public ::testing::Test {
 TEST_F(KeptWeights, StayAsTheyAreStored) {
   const LoadedModel kept(path_, DType::kBF16);
   ASSERT_TRUE(kept.weights.keeps_blocks());
-  EXPECT_TRUE(kept.weights.damage().empty());
+  EXPECT_EQ(kept.weights.damage().tensors, 0);
   const LayerWeights &first = kept.weights.layer(0), &second = kept.weights.layer(1);
   ASSERT_EQ(first.qkv.count, 2);  // q and k are of one type, and one part
   EXPECT_EQ(first.qkv.parts[0].rows, kHidden + kHidden / 2);
@@ -228,7 +229,7 @@ TEST_F(KeptWeights, QuantisingAsTheyAreLoadedIsQuantisingTheFile) {
     testing::decode_plainly(*kept.session(kept.options(12, 4)), ids, 2, &expected);
     for (const int threads : {1, 3}) {
       const LoadedModel model(plain, DType::kBF16, DeviceChoice::kCpu, threads, 0, policy);
-      EXPECT_TRUE(model.weights.damage().empty());
+      EXPECT_EQ(model.weights.damage().tensors, 0);
       EXPECT_EQ(model.weights.bytes(), kept.weights.bytes()) << name;
       EXPECT_EQ(model.weights.quantises_to(), type.type);
       for (const WeightTypeUse& use : model.weights.types()) {
@@ -386,6 +387,26 @@ TEST_F(KeptWeights, ANoteSaysThatAGpuDequantisesThem) {
   EXPECT_EQ(Engine(options, nullptr, open_dry_run_device(cpu)).weights_note(), "");
   options.weights = WeightPolicy::kDequantise;  // as requested
   EXPECT_EQ(Engine(options, nullptr, open_dry_run_device(gpu)).weights_note(), "");
+}
+
+// Of a file of f32 weights, too, and on a CPU as on a GPU.
+TEST(Bf16Weights, AreComputedInBf16) {
+  const DryRunCard card = {.name = "a GPU", .vram_bytes = kGiB, .host_bytes = kGiB};
+  const auto opened = [&](std::optional<DType> dtype) {
+    EngineOptions options;
+    options.model = testing::tiny_model("llama31");
+    options.want_tokenizer = false;
+    options.dtype = dtype;
+    options.weights = WeightPolicy::kBf16;
+    return Engine(options, nullptr, open_dry_run_device(card));
+  };
+  for (const std::optional<DType>& dtype : {std::optional<DType>(), std::optional<DType>(DType::kBF16)}) {
+    const Engine engine = opened(dtype);
+    EXPECT_EQ(engine.dtype(), DType::kBF16);
+    for (const WeightTypeUse& use : engine.weight_types()) EXPECT_EQ(use.loaded, "BF16") << use.stored;
+  }
+  testing_support::expect_error(ExitCode::kUsage, "--weights", {"bf16 needs --dtype bf16 or auto, not f32"},
+                                [&] { opened(DType::kF32); });
 }
 
 }  // namespace

@@ -116,7 +116,9 @@ TEST_F(Overflow, TheErrorNamesTheDamagedTensors) {
                                    2, {std::numeric_limits<float>::quiet_NaN()});
     }
   }
-  Engine engine(options(model));
+  EngineOptions allowed = options(model);
+  allowed.allow_damaged_weights = true;
+  Engine engine(allowed);
   testing_support::expect_error(ExitCode::kBadInput, model,
                                 {"The file is damaged: ", "model.layers.0.self_attn.k_proj.weight holds NaN",
                                  "; 3 more tensors hold NaN or infinity"},

@@ -1,5 +1,5 @@
-// Weights that are not finite are reported, and files that are shortened while they are read are an Error that names
-// them.
+// Weights that are not finite are found by loading, and an engine refuses them unless it is told to use them. Files
+// that are shortened while they are read are an Error that names them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/draft/open/open_draft.h"
+#include "runtime/engine/engine.h"
 #include "runtime/model/checkpoint.h"
 #include "runtime/model/weights.h"
 #include "runtime/prefix/cache_key.h"
@@ -39,7 +40,7 @@ class DamagedWeights : public ::testing::Test {
   }
   static std::vector<std::string> load(const std::string& model, DType dtype, int threads = 2,
                                        WeightPolicy policy = WeightPolicy::kKeep) {
-    return testing::LoadedModel(model, dtype, DeviceChoice::kCpu, threads, 0, policy).weights.damage();
+    return testing::LoadedModel(model, dtype, DeviceChoice::kCpu, threads, 0, policy).weights.damage().lines;
   }
   // One line that begins with the file and has all the parts.
   static void expect_damage(const std::vector<std::string>& damage, const std::string& file,
@@ -47,6 +48,27 @@ class DamagedWeights : public ::testing::Test {
     ASSERT_EQ(damage.size(), 1u);
     EXPECT_EQ(damage[0].find(file + ": "), 0u) << damage[0];
     for (const std::string& part : parts) EXPECT_NE(damage[0].find(part), std::string::npos) << damage[0];
+  }
+  // A GGUF file with a matrix of Q4_1, one of whose blocks has this scale.
+  std::string file_of_blocks(const std::string& name, std::string_view scale_bytes) const {
+    testing_support::GgufWriter gguf = testing_support::small_gguf("llama");
+    for (testing_support::GgufWriter::Tensor& tensor : gguf.tensors()) {
+      if (tensor.name != "blk.0.ffn_up.weight") continue;
+      tensor.type = 3;  // Q4_1: scale, minimum, 32 halves of bytes
+      tensor.bytes.assign(32 * 20, '\x11');
+      for (size_t row = 0; row < 32; ++row) tensor.bytes.replace(row * 20, 4, std::string("\x00\x3c\x00\x00", 4));
+      tensor.bytes.replace(6 * 20, 2, scale_bytes);
+      tensor.bytes[6 * 20 + 4 + 3] = '\x21';  // two in row 6, column 19
+    }
+    return folder_.write(name, gguf.finish());
+  }
+  // An EAGLE-3 head of llama31 with a NaN.
+  std::string broken_head() const {
+    testing_support::DraftFiles head = testing_support::tiny_eagle3_head();
+    head.tensors.at("fc.weight").bytes.replace(8, 4, reinterpret_cast<const char*>(&kNan), 4);
+    fs::create_directories(folder_ / "broken_head");
+    head.write(folder_ / "broken_head");
+    return folder_ / "broken_head";
   }
   const TemporaryFolder folder_;
 };
@@ -97,20 +119,8 @@ TEST_F(DamagedWeights, ATypeThatIsTooSmallIsSaid) {
 // A scale of a block that is infinite (0 x infinity, too), or whose weights f16 cannot hold: found whether blocks are
 // kept or dequantised.
 TEST_F(DamagedWeights, OfBlocksInAGgufFile) {
-  const auto file_with = [&](const std::string& name, std::string_view scale_bytes) {
-    testing_support::GgufWriter gguf = testing_support::small_gguf("llama");
-    for (testing_support::GgufWriter::Tensor& tensor : gguf.tensors()) {
-      if (tensor.name != "blk.0.ffn_up.weight") continue;
-      tensor.type = 3;  // Q4_1: scale, minimum, 32 halves of bytes
-      tensor.bytes.assign(32 * 20, '\x11');
-      for (size_t row = 0; row < 32; ++row) tensor.bytes.replace(row * 20, 4, std::string("\x00\x3c\x00\x00", 4));
-      tensor.bytes.replace(6 * 20, 2, scale_bytes);
-      tensor.bytes[6 * 20 + 4 + 3] = '\x21';  // two in row 6, column 19
-    }
-    return folder_.write(name, gguf.finish());
-  };
-  const std::string infinite = file_with("infinite.gguf", {"\x00\x7c", 2}),
-                    large = file_with("large.gguf", {"\x00\x7a", 2});
+  const std::string infinite = file_of_blocks("infinite.gguf", {"\x00\x7c", 2}),
+                    large = file_of_blocks("large.gguf", {"\x00\x7a", 2});
   for (const WeightPolicy policy : {WeightPolicy::kKeep, WeightPolicy::kDequantise}) {
     for (const int threads : {1, 3}) {
       expect_damage(
@@ -167,11 +177,10 @@ TEST_F(DamagedWeights, OfADraft) {
     const std::unique_ptr<DraftModel> draft = open_draft({.type = type, .model = folder_ / name}, *target.device,
                                                          target.checkpoint->config(), target.weights);
     draft->load(nullptr, nullptr);
-    return draft->damage();
+    return draft->damage().lines;
   };
   const auto broken = [](testing_support::DraftFiles files, const std::string& tensor) {
-    const float nan = kNan;
-    files.tensors.at(tensor).bytes.replace(8, 4, reinterpret_cast<const char*>(&nan), 4);
+    files.tensors.at(tensor).bytes.replace(8, 4, reinterpret_cast<const char*>(&kNan), 4);
     return files;
   };
   const testing_support::DraftFiles head = testing_support::tiny_eagle3_head();
@@ -183,6 +192,102 @@ TEST_F(DamagedWeights, OfADraft) {
   expect_damage(load_draft(SpecType::kLongSpec, broken(layer, layer.tensors.rbegin()->first), "broken_layer"),
                 folder_ / "broken_layer/model.safetensors", {"NaN at row 0, column 2"});
 }
+
+// ---- engines --------------------------------------------------------------------------------------------------------
+
+class DamagedWeightsOfAnEngine : public DamagedWeights, public ::testing::WithParamInterface<DeviceChoice> {
+ protected:
+  EngineOptions options(const std::string& model, bool allow) const {
+    EngineOptions options;
+    options.model = model;
+    options.device = {.choice = GetParam(), .threads = 2};
+    options.want_tokenizer = false;
+    options.dtype = DType::kBF16;
+    options.allow_damaged_weights = allow;
+    return options;
+  }
+  static GenerateResult generate(Engine& engine) {
+    GenerateOptions run{.max_tokens = 4, .ignore_eos = true};
+    run.verify = VerifyOptions{.mode = VerifyMode::kFull};
+    return engine.generate({1, 2, 3}, run, nullptr);
+  }
+};
+
+TEST_P(DamagedWeightsOfAnEngine, AreAnErrorIfABlocksScaleIsNotFinite) {
+  for (const auto& [kind, scale] : {std::pair{"NaN", std::string_view("\x00\x7e", 2)},
+                                    {"infinity", std::string_view("\x00\x7c", 2)},
+                                    {"-infinity", std::string_view("\x00\xfc", 2)}}) {
+    const std::string file = file_of_blocks(str(kind, ".gguf"), scale);
+    for (const WeightPolicy policy : {WeightPolicy::kKeep, WeightPolicy::kDequantise}) {
+      EngineOptions with = options(file, false);
+      with.weights = policy;
+      Engine engine(with);
+      for (int time = 0; time < 2; ++time) {  // the second run finds the weights loaded
+        expect_error(ExitCode::kBadInput, file,
+                     {"has 1 damaged tensor: ", str("model.layers.0.mlp.up_proj.weight holds ", kind, " at row 6"),
+                      "stored as Q4_1", "--allow-damaged-weights"},
+                     [&] { generate(engine); });
+      }
+      with.allow_damaged_weights = true;
+      Engine allowed(with);
+      expect_error(ExitCode::kBadInput, file, {"the logits after the prompt's 3 tokens", "up_proj.weight holds"},
+                   [&] { generate(allowed); });
+    }
+  }
+}
+
+// A row of the embedding that no text comes to: allowed, it harms nothing.
+TEST_P(DamagedWeightsOfAnEngine, AreAnErrorInEveryType) {
+  const std::string model = copy("unused"), file = model + "/model.safetensors";
+  testing_support::set_weights(file, "model.embed_tokens.weight", 511, 7, {kNan});
+  for (const WeightPolicy policy : {WeightPolicy::kKeep, WeightPolicy::kQ8_0}) {
+    EngineOptions with = options(model, false);
+    with.weights = policy;
+    Engine engine(with);
+    expect_error(ExitCode::kBadInput, model,
+                 {"has 1 damaged tensor: " + file, "model.embed_tokens.weight holds NaN at row 511, column 7",
+                  "--allow-damaged-weights"},
+                 [&] { generate(engine); });
+    with.allow_damaged_weights = true;
+    Engine allowed(with);
+    const GenerateResult result = generate(allowed);
+    EXPECT_EQ(result.token_ids.size(), 4u);
+    ASSERT_EQ(result.damage.size(), 1u);
+    EXPECT_NE(result.damage[0].find("NaN at row 511, column 7"), std::string::npos) << result.damage[0];
+  }
+}
+
+TEST_P(DamagedWeightsOfAnEngine, AreCounted) {
+  const std::string model = copy("many");
+  for (int layer = 0; layer < 4; ++layer) {
+    for (const char* name : {"k_proj", "v_proj"}) {
+      testing_support::set_weights(model + "/model.safetensors",
+                                   str("model.layers.", layer, ".self_attn.", name, ".weight"), 1, 2, {kNan});
+    }
+  }
+  Engine engine(options(model, false));
+  expect_error(ExitCode::kBadInput, model, {"has 8 damaged tensors: ", "; 5 more tensors hold NaN or infinity"},
+               [&] { generate(engine); });
+}
+
+TEST_P(DamagedWeightsOfAnEngine, OfItsDraftAreAnErrorToo) {
+  EngineOptions with = options(testing::tiny_model("llama31"), false);
+  with.draft = {.type = SpecType::kEagle3, .model = broken_head()};
+  Engine engine(with);
+  expect_error(ExitCode::kBadInput, with.draft.model,
+               {"has 1 damaged tensor: ", "fc.0.weight holds NaN", "--allow-damaged-weights"},
+               [&] { generate(engine); });
+  with.allow_damaged_weights = true;
+  Engine allowed(with);
+  const GenerateResult result = generate(allowed);
+  EXPECT_EQ(result.damage.size(), 1u);
+  with.draft = {};
+  Engine plain(with);
+  EXPECT_EQ(result.token_ids, generate(plain).token_ids);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, DamagedWeightsOfAnEngine, ::testing::ValuesIn(testing::session_devices()),
+                         [](const auto& each) { return testing::device_name(each.param); });
 
 // ---- files that are shortened ---------------------------------------------------------------------------------------
 
