@@ -8,6 +8,9 @@
 //                     [--partial-kv auto,int8,int4,blocks] [--budget 4096]
 //                     [--pending auto,chain,64x384] [--step-costs 7.6,150]
 //                     [--rope-scaling yarn] [--rope-scale 2] [--shape] [--weights q4_k_m]
+//                     [--instruction TEXT] [--block-score quest] [--block-reduce mean]
+//                     [--tree auto] [--draft-window 1024] [--draft-cache retrieval:32] [--draft-rope-theta 10000]
+// The last two lines and --spec-type are flags of headrace; --nodes bounds each step's tree, --tree shapes all of them.
 // --alone: partial verification without the draft, too.
 // --pending: GenerateOptions::pending of lossless runs: what suits the device, a chain, or a tree whose partial steps
 // compute so many nodes at a time and in all; with @0.05, one like a copy's that keeps nodes of at least that chance.
@@ -25,6 +28,7 @@
 #include "bench/machine.h"
 #include "bench/program.h"
 #include "bench/speculation_rows.h"
+#include "cli/flags/flag_groups.h"
 #include "runtime/base/random.h"
 #include "runtime/engine/engine.h"
 #include "runtime/model/files/shapes.h"
@@ -33,15 +37,14 @@
 namespace headrace::bench {
 namespace {
 
-struct Args {
-  std::string model, draft, spec_type = "draft-eagle3", weights = "keep", cache_type = "bf16";
-  DeviceChoice device = DeviceChoice::kAuto;
+struct Args : TextArgs {
+  std::string draft_path, weights = "keep", cache_type = "bf16", tree = "auto";  // `tree`: as it was named
+  DraftOptions draft{.type = SpecType::kEagle3};
+  VerifyOptions blocks{};  // how they are scored
   uint64_t vram_bytes = 0;
-  std::vector<std::string> texts, kv = {"device"}, nodes = {"auto"};
-  std::vector<int64_t> tokens = {4096};
-  std::vector<float> temperatures = {0.0f};
+  std::vector<std::string> nodes = {"auto"};
   float top_p = 1.0f;
-  int64_t new_tokens = 128, plain_tokens = 0;  // plain_tokens: of plain decoding; 0: as many
+  int64_t plain_tokens = 0;  // of plain decoding; 0: as many
   std::vector<std::string> verify = {"full"}, intervals = {"auto"}, pending = {"auto"};
   std::vector<std::string> partial_kv = {"auto"};
   std::vector<int64_t> budgets = {kUsualBudget};
@@ -50,20 +53,27 @@ struct Args {
   RopeOverrides rope;
 };
 
-void add_flags(CLI::App& app, Args& args) {
+// Those of headrace; DRAFT is its --model-draft.
+void add_draft_flags(CLI::App& app, Args& args) {
+  std::vector<Flag> flags = draft_flags(&args.draft);
+  std::erase_if(flags, [](const Flag& flag) { return flag.names == "--model-draft"; });
+  for (Flag& flag : flags) {
+    if (flag.names != "--tree") continue;
+    flag.set = [set = flag.set, &args](const std::string& value) { return set(args.tree = value); };
+  }
+  headrace::add_flags(app, "", flags);
+  headrace::add_flags(app, "", block_flags(&args.blocks));
+}
+
+void add_options(CLI::App& app, Args& args) {
   app.add_option("model", args.model)->required();
-  app.add_option("draft", args.draft)->required();
-  app.add_option("texts", args.texts)->required();
-  app.add_option("--tokens", args.tokens)->delimiter(',');
-  app.add_option("--kv", args.kv)->delimiter(',')->check(CLI::IsMember({"auto", "device", "host"}));
-  app.add_option("--temp", args.temperatures)->delimiter(',');
+  app.add_option("draft", args.draft_path)->required();
+  add_text_flags(app, args);
+  add_draft_flags(app, args);
   app.add_option("--nodes", args.nodes)->delimiter(',');
   app.add_option("--top-p", args.top_p);
-  app.add_option("-n", args.new_tokens);
   app.add_option("--plain-tokens", args.plain_tokens);
-  add_device(app, &args.device);
   add_size(app, "--vram", &args.vram_bytes);
-  app.add_option("--spec-type", args.spec_type);
   app.add_option("--weights", args.weights)->check(CLI::IsMember({"keep", "q8_0", "q4_k", "q4_k_m"}));
   app.add_option("--cache-type", args.cache_type)->check(CLI::IsMember({"bf16", "int8"}));
   app.add_option("--verify", args.verify)->delimiter(',')->check(CLI::IsMember({"full", "lossless", "approximate"}));
@@ -83,11 +93,8 @@ void add_flags(CLI::App& app, Args& args) {
 }
 
 EngineOptions engine_options(const Args& args) {
-  EngineOptions options;
-  options.model = args.model;
-  options.device.choice = args.device;
+  EngineOptions options = engine_options(static_cast<const TextArgs&>(args));
   options.device.vram_bytes = args.vram_bytes;
-  options.dtype = DType::kBF16;
   options.want_tokenizer = !args.shape;
   if (!args.shape && args.weights == "q8_0") options.weights = WeightPolicy::kQ8_0;
   if (!args.shape && args.weights == "q4_k") options.weights = WeightPolicy::kQ4K;
@@ -95,13 +102,14 @@ EngineOptions engine_options(const Args& args) {
   if (args.cache_type == "int8") options.cache_type_k = options.cache_type_v = DType::kInt8;
   if (args.whole_rows) options.remainders = false;
   options.rope = args.rope;
-  if (args.draft != "-") options.draft.model = args.draft;
-  const size_t comma = args.spec_type.find(',');
-  options.draft.look_up = comma != std::string::npos;
-  for (const SpecType type : kSpecTypes) {
-    if (args.spec_type.substr(0, comma) == spec_type_name(type)) options.draft.type = type;
-  }
+  options.draft = args.draft;
+  if (args.draft_path != "-") options.draft.model = args.draft_path;
   return options;
+}
+
+// The value of --spec-type.
+std::string spec_name(const DraftOptions& draft) {
+  return str(spec_type_name(draft.type), draft.look_up ? str(",", spec_type_name(SpecType::kNgram)) : "");
 }
 
 // Null: the model is a file.
@@ -159,14 +167,14 @@ class Bench {
 
   nlohmann::ordered_json run() {
     nlohmann::ordered_json out = {{"machine", machine_json()},      {"device", engine_.device().name()},
-                                  {"model", engine_.model_path()},  {"draft", args_.spec_type},
+                                  {"model", engine_.model_path()},  {"draft", spec_name(args_.draft)},
                                   {"new_tokens", args_.new_tokens}, {"rows", nlohmann::ordered_json::array()}};
     generate(args_.shape ? random_ids(64, engine_.config().vocab) : engine_.encode({"", "Say something."}),
              {.max_tokens = 40, .ignore_eos = true});  // warm-up
     for (const std::string& text : args_.texts) {
       for (const int64_t tokens : args_.tokens) {
-        const std::vector<int32_t> prompt =
-            args_.shape ? random_ids(tokens, engine_.config().vocab) : prompt_of(engine_, text, tokens);
+        const std::vector<int32_t> prompt = args_.shape ? random_ids(tokens, engine_.config().vocab)
+                                                        : prompt_of(engine_, text, tokens, args_.instruction);
         for (const std::string& kv : args_.kv) {
           for (const float temperature : args_.temperatures) {
             compare({{"text", std::filesystem::path(text).stem().string()},
@@ -195,12 +203,13 @@ class Bench {
     options.sampling.top_p = args_.top_p;
     options.ignore_eos = true;
     options.speculate = false;
-    options.verify = VerifyOptions{.mode = VerifyMode::kFull};
+    options.verify = args_.blocks;
+    options.verify->mode = VerifyMode::kFull;
     const GenerateResult plain = generate(prompt, options);
     add(what, row_of(plain), rows);
     options.max_tokens = args_.new_tokens;
     for (const bool drafts : {false, true}) {
-      if (drafts ? args_.spec_type == "none" : !args_.alone) continue;
+      if (drafts ? args_.draft.type == SpecType::kNone : !args_.alone) continue;
       options.speculate = drafts;
       for (const std::string& name : args_.verify) {
         if (!drafts && verify_mode(name) == VerifyMode::kFull) continue;
@@ -244,7 +253,7 @@ class Bench {
           if (pending == "chain") options.pending = {.width = 0};
           if (pending != "chain" && pending != "auto") options.pending = tree_of(pending);
           nlohmann::ordered_json row = what;
-          row["draft"] = options.speculate ? args_.spec_type : "none";
+          row["draft"] = options.speculate ? spec_name(args_.draft) : "none";
           row["verify"] = verify_mode_name(*options.verify->mode);
           if (partial && source.budget) row["budget"] = *source.budget;
           if (partial) row["interval"] = interval;
@@ -263,7 +272,7 @@ class Bench {
       if (nodes != "auto") options.tree_limits = TreeLimits{.nodes = count_of("--nodes", nodes)};
       const GenerateResult result = generate(prompt, options);
       nlohmann::ordered_json row = what;
-      if (options.speculate) row["tree"] = nodes;
+      if (options.speculate) row["tree"] = nodes == "auto" ? args_.tree : nodes;
       row["speedup"] = result.timings.decode_tokens_per_s / plain.timings.decode_tokens_per_s;
       row["same_answer"] = begins_alike(result, plain);
       row["compared_tokens"] = plain.token_ids.size();
@@ -303,6 +312,6 @@ int main(int argc, char** argv) {
   using namespace headrace::bench;
   Args args;
   CLI::App app("What a draft gives on real texts", "speculation_bench");
-  add_flags(app, args);
+  add_options(app, args);
   return run_program(app, argc, argv, [&] { return Bench(args).run(); });
 }

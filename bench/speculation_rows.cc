@@ -2,9 +2,28 @@
 
 #include <algorithm>
 
+#include "bench/program.h"
 #include "runtime/text/document.h"
 
 namespace headrace::bench {
+
+void add_text_flags(CLI::App& app, TextArgs& args) {
+  app.add_option("texts", args.texts)->required();
+  app.add_option("--instruction", args.instruction, "what follows each text");
+  app.add_option("--tokens", args.tokens)->delimiter(',');
+  app.add_option("--kv", args.kv)->delimiter(',')->check(CLI::IsMember({"auto", "device", "host"}));
+  app.add_option("--temp", args.temperatures)->delimiter(',');
+  app.add_option("-n", args.new_tokens);
+  add_device(app, &args.device);
+}
+
+EngineOptions engine_options(const TextArgs& args) {
+  EngineOptions options;
+  options.model = args.model;
+  options.device.choice = args.device;
+  options.dtype = DType::kBF16;
+  return options;
+}
 
 KvMode kv_mode(const std::string& name) {
   return name == "device" ? KvMode::kDevice : name == "host" ? KvMode::kHost : KvMode::kAuto;

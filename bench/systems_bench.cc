@@ -22,13 +22,9 @@
 namespace headrace::bench {
 namespace {
 
-struct Args {
-  std::string model, systems, out, instruction = kSummarise;
-  std::vector<std::string> texts, models, only, kv = {"device", "host"};
-  std::vector<int64_t> tokens = {1024, 4096, 16384};
-  std::vector<float> temperatures = {0.0f, 1.0f};
-  int64_t new_tokens = 128;
-  DeviceChoice device = DeviceChoice::kAuto;
+struct Args : TextArgs {
+  std::string systems, out;
+  std::vector<std::string> models, only;
 };
 
 struct System {
@@ -89,14 +85,6 @@ std::string hash_of(const std::vector<int32_t>& ids) {
   char text[17];
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(checksum(std::as_bytes(std::span(ids)))));
   return text;
-}
-
-EngineOptions engine_options(const Args& args) {
-  EngineOptions options;
-  options.model = args.model;
-  options.device.choice = args.device;
-  options.dtype = DType::kBF16;
-  return options;
 }
 
 class Bench {
@@ -208,18 +196,15 @@ class Bench {
 };
 
 void add_options(CLI::App& app, Args& args) {
+  args.tokens = {1024, 4096, 16384};
+  args.kv = {"device", "host"};
+  args.temperatures = {0.0f, 1.0f};
   app.add_option("target", args.model)->required();
   app.add_option("systems", args.systems)->required();
-  app.add_option("texts", args.texts)->required();
+  add_text_flags(app, args);
   app.add_option("--out", args.out)->required();
   app.add_option("--model", args.models, "NAME=PATH of a draft")->allow_extra_args(false);
   app.add_option("--only", args.only, "a system's name")->allow_extra_args(false);
-  app.add_option("--tokens", args.tokens)->delimiter(',');
-  app.add_option("--kv", args.kv)->delimiter(',')->check(CLI::IsMember({"auto", "device", "host"}));
-  app.add_option("--temp", args.temperatures)->delimiter(',');
-  app.add_option("-n", args.new_tokens);
-  app.add_option("--instruction", args.instruction, "what follows each text");
-  add_device(app, &args.device);
 }
 
 }  // namespace

@@ -194,6 +194,23 @@ TEST(Args, DraftCache) {
   }
 }
 
+TEST(Args, LookUpBesideADraft) {
+  for (const SpecType type : {SpecType::kEagle3, SpecType::kLongSpec, SpecType::kSimple}) {
+    for (const bool look_up : {true, false}) {
+      const std::string value = str(spec_type_name(type), look_up ? ",ngram-simple" : "");
+      const DraftOptions draft = generate({"-p", "x", "--spec-type", value, "-md", "draft"}).engine.draft;
+      EXPECT_EQ(draft.type, type) << value;
+      EXPECT_EQ(draft.look_up, look_up) << value;
+    }
+  }
+  for (const char* wrong : {"none,ngram-simple", "ngram-simple,ngram-simple", "ngram-simple,draft-eagle3",
+                            "draft-eagle3,draft-simple", "draft-eagle3,"}) {
+    const std::string said = refusal({"generate", "-m", "model", "-p", "x", "--spec-type", wrong});
+    EXPECT_NE(said.find("--spec-type"), std::string::npos) << said;
+    EXPECT_NE(said.find(wrong), std::string::npos) << said;
+  }
+}
+
 TEST(Args, DeviceMayNameAGpu) {
   EXPECT_EQ(generate({"-p", "x"}).engine.device.choice, DeviceChoice::kAuto);
   EXPECT_EQ(generate({"-p", "x"}).engine.device.cuda_index, -1);

@@ -156,6 +156,70 @@ TEST_P(RetrievalTest, ChoosesWhatTheTargetAttendsToMost) {
   }
 }
 
+// Partial steps, which leave the full KV as it is, trees of pending tokens, and refreshes: the query is that of the
+// last token that was accepted, or of the deepest node that a tree has grown, as a full pass computes it.
+TEST_P(RetrievalTest, ScoresAfterEveryKindOfPass) {
+  const testing::LoadedModel model(testing::tiny_model("llama31"), DType::kF32, GetParam());
+  const RetrievalShape shape = {.chunks = 5, .rows = kRowsAChunk, .every = 2};
+  Looker looker(*model.device, shape), full_looker(*model.device, shape);
+  SessionOptions options = model.options(kScoredRows, 40);
+  options.pass_rows = 8;
+  options.draft = &full_looker;
+  const auto full = model.session(options);
+  options.draft = &looker;
+  options.grow_rows = 4;
+  options.partial.shape.blocks = (tail_begin(kScoredRows) - kSinkRows) / kSelectRows;  // all that there are
+  const auto partial = model.session(options);
+  const std::vector<int32_t> ids = testing::made_up_ids(kScoredRows, 512), more = testing::made_up_ids(5, 512, 9);
+  ASSERT_TRUE(full->prefill(ids, nullptr, nullptr));
+  ASSERT_TRUE(partial->prefill(ids, nullptr, nullptr));
+  std::vector<int32_t> last_choice = looker.choose(kScoredRows);
+  const auto expect_scores = [&](int64_t rows, const char* after) {
+    ASSERT_TRUE(looker.retrieval->due()) << after;
+    for (size_t i = 0; i < looker.query.size(); ++i) {
+      ASSERT_NEAR(looker.query[i], full_looker.query[i], 1e-4f) << after;
+    }
+    const std::vector<int32_t> choice = looker.choose(rows);
+    EXPECT_EQ(choice, best_of(scores_of(looker, rows), rows / kRowsAChunk, 5)) << after;
+    EXPECT_NE(choice, last_choice) << after << ": the same chunks prove nothing: other tokens";
+    last_choice = choice;
+    EXPECT_FALSE(looker.retrieval->due());
+  };
+  const auto chain = [&](size_t first, size_t end) {
+    Tree tree;
+    tree.reset(more[first]);
+    for (size_t i = first + 1; i < end; ++i) tree.add(more[i], static_cast<int32_t>(i - first) - 1);
+    return tree;
+  };
+
+  Tree tree = chain(0, 2);
+  partial->grow(tree, 0);
+  EXPECT_FALSE(looker.retrieval->due());
+  tree.add(7, 0);
+  tree.add(more[2], 1);  // the deepest
+  tree.add(8, 0);
+  partial->grow(tree, 2);
+  full->verify(chain(0, 3));
+  full->commit({.nodes = {0, 1, 2}, .next = 0});
+  expect_scores(kScoredRows, "growing");
+
+  partial->verify(chain(0, 2), StepMode::kPartial);
+  partial->commit({.nodes = {0, 1}, .next = 0});
+  EXPECT_FALSE(looker.retrieval->due());
+  partial->verify(chain(2, 4), StepMode::kPartial);
+  partial->commit({.nodes = {0, 1}, .next = 0});
+  full->verify(chain(3, 4));
+  full->commit({.nodes = {0}, .next = 0});
+  expect_scores(kScoredRows, "a partial step");
+
+  partial->verify(chain(0, 5), StepMode::kRefresh);  // between two turns
+  partial->commit({.nodes = {0, 1, 2, 3, 4}, .next = 0});
+  EXPECT_EQ(partial->rows(), kScoredRows + 5);
+  full->verify(chain(4, 5));
+  full->commit({.nodes = {0}, .next = 0});
+  expect_scores(kScoredRows + 5, "a refresh");
+}
+
 TEST(RetrievalWindow, FitsWhatTheDraftWasMadeFor) {
   // A head with 2,048 positions or so, 64 chunks if they fit.
   const DraftWindow head = retrieval_window({}, 64, -1, 1973, 16'000);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -92,6 +93,41 @@ TEST_P(PartialText, IsThatOfPlainDecoding) {
   EXPECT_GT(partial_steps, kSanitized ? 100 : 300);
   EXPECT_GT(verify_outcome.rejected, kSanitized ? 10 : 30);
   EXPECT_GT(verify_outcome.judged, 2 * verify_outcome.rejected);
+}
+
+// Whichever blocks partial steps read: with every score, and every way to combine the queries of a step.
+TEST_P(PartialText, IsThatOfPlainDecodingWithEveryScore) {
+  if (GetParam().dtype != DType::kF32) GTEST_SKIP() << "one type alone: the kernels' tests have the others";
+  Engine engine(options());
+  GenerateOptions run{.max_tokens = 40, .kv = KvMode::kHost, .sampling = {.temperature = 0.7f, .seed = 3}};
+  run.ignore_eos = true;
+  run.verify = VerifyOptions{.mode = VerifyMode::kFull};
+  run.speculate = false;
+  const std::vector<int32_t> plain = engine.generate(prompt(1000), run, nullptr).token_ids;
+  run.speculate = true;
+  std::set<std::vector<int32_t>> approximate;  // a text for each choice of blocks
+  for (const BlockScore score : {BlockScore::kQuest, BlockScore::kSpecPv, BlockScore::kRecent}) {
+    for (const BlockReduce reduce : {BlockReduce::kMean, BlockReduce::kMax, BlockReduce::kLast}) {
+      const bool first = reduce == BlockReduce::kMean;
+      if ((score == BlockScore::kRecent || kSanitized) && !first) continue;  // kRecent has no queries
+      const std::string what = str("score ", static_cast<int>(score), ", reduced by ", static_cast<int>(reduce));
+      run.verify = lossless(64, 8);
+      run.verify->score = score;
+      run.verify->reduce = reduce;
+      const GenerateResult chain = engine.generate(prompt(1000), run, nullptr);
+      EXPECT_EQ(chain.token_ids, plain) << what;
+      EXPECT_GT(chain.speculation.verify_outcome.rejected, 0) << what;
+      if (first) {
+        run.pending = {.width = 12, .grown = 90, .nodes = 120, .least = 0.001};
+        EXPECT_EQ(engine.generate(prompt(1000), run, nullptr).token_ids, plain) << what << ", a tree";
+        run.pending.reset();
+      }
+      if (kSanitized) continue;
+      run.verify->mode = VerifyMode::kApproximate;
+      approximate.insert(engine.generate(prompt(1000), run, nullptr).token_ids);
+    }
+  }
+  EXPECT_TRUE(kSanitized || approximate.size() > 3) << "scores that choose the same blocks prove little";
 }
 
 // Beyond row 16,384, where segments are larger, with a cache that is resident in part, and with refreshes that judge

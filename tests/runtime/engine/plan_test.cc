@@ -97,6 +97,36 @@ TEST(Plan, CountsTheWindowOfAHead) {
   EXPECT_LT(usual.memory.vram_bytes + 1024 * 2 * 32 * sizeof(float), whole.memory.vram_bytes);  // K and V
 }
 
+// Of a draft that retrieves: rows of the whole text, the chosen ones beside its window, and their scores.
+TEST(Plan, CountsWhatADraftRetrieves) {
+  const TemporaryFolder folder;
+  testing_support::tiny_eagle3_head().write(folder.path());
+  for (const SpecType type : {SpecType::kEagle3, SpecType::kSimple}) {
+    const auto plan = [&](std::optional<RetrievalShape> retrieval) {
+      EngineOptions options = planned();
+      options.draft = {.type = type,
+                       .model = type == SpecType::kEagle3 ? folder.path() : options.model,
+                       .window = kMinDraftWindow,
+                       .retrieval = retrieval,
+                       .tree = parse_tree("chain:3")};
+      Engine engine(options);
+      const GenerateOptions run{.max_tokens = 8, .ignore_eos = true};
+      const RunPlan planned = engine.plan(1900, run);
+      const GenerateResult done = engine.generate(testing::made_up_ids(1900, 512), run, nullptr);
+      EXPECT_EQ(done.draft_window.retrieval.chunks, retrieval ? retrieval->chunks : 0);
+      expect_same(done.plan, planned.memory);
+      EXPECT_LE(done.memory.vram_peak_bytes, whole_pages(planned.weights_bytes) +
+                                                 whole_pages(planned.draft_weights_bytes) + planned.memory.vram_bytes);
+      return planned.memory.vram_bytes;
+    };
+    const uint64_t window = plan({}), few = plan(RetrievalShape{.chunks = 6}),
+                   many = plan(RetrievalShape{.chunks = 30});
+    const uint64_t row_bytes = (type == SpecType::kEagle3 ? 1 : 4) * 2 * 32 * sizeof(float);  // K and V
+    EXPECT_GT(few, window + 1024 * row_bytes);
+    EXPECT_GE(many, few + 24 * 32 * row_bytes);
+  }
+}
+
 // No CUDA is needed, nor the 16 GB that the weights would take.
 TEST(Plan, NeedsNeitherACardNorItsMemory) {
   const Shape shape = find_shape("llama-3.1-8b");
