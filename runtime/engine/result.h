@@ -33,7 +33,7 @@ struct Timings {
   double prefill_tokens_per_s = 0, decode_tokens_per_s = 0;  // tokens that were computed, not found in a prefix cache
   int64_t decode_steps = 0;
   int64_t decode_tokens = 0;     // that came out of the steps, an end token included; not what was accepted behind it
-  double decode_ms = 0;          // of all steps, and what lies between them: the trial of a disk (--spill), too
+  double decode_ms = 0;          // from the start of the first step to the end of the last
   std::vector<float> step_ms{};  // of each decode step, from its proposal to its commit
 };
 
