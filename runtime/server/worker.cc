@@ -53,11 +53,11 @@ class FeedProgress : public Progress {
 // A prompt of as many tokens keeps its rows with memory for the whole context. A GPU keeps groups of as many.
 constexpr int64_t kLongPrompt = 2048;
 // A CPU keeps the rows of shorter ones, too, with memory for this many tokens: where it saves more than planning costs.
-constexpr int64_t kShortPlan = 2 * kLongPrompt, kLeastKept = 256;
+constexpr int64_t kShortPlan = 2 * kLongPrompt, kMinKept = 256;
 
 void choose_keep(int64_t prompt_tokens, Backend backend, GenerateOptions* run) {
   if (run->keep == KeepRows::kNone || prompt_tokens >= kLongPrompt) return;
-  if (backend != Backend::kCpu || prompt_tokens < kLeastKept) {
+  if (backend != Backend::kCpu || prompt_tokens < kMinKept) {
     run->keep = KeepRows::kNone;
   } else if (run->max_tokens >= 0) {
     run->keep_tokens = std::max(kShortPlan, prompt_tokens + run->max_tokens);
