@@ -6,7 +6,7 @@
 namespace headrace {
 namespace {
 
-uint64_t count_characters(std::string_view text) {  // each has one byte that continues none
+uint64_t count_characters(std::string_view text) {  // all bytes but UTF-8 continuation bytes
   return static_cast<uint64_t>(std::count_if(
       text.begin(), text.end(), [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; }));
 }
@@ -35,14 +35,14 @@ bool Output::take(int32_t token, const RowLogProbs& scored) {
   ids_.push_back(token);
   if (options_.log_probs == LogProbs::kComputed) score(token, scored);
   if (decoder_ && !say(decoder_->push(token))) {
-    decoder_.reset();  // what it holds back is behind the stop text
+    decoder_.reset();  // the bytes that it holds back follow the stop text
     reason_ = FinishReason::kStop;
     return false;
   }
   return tokens() < max_tokens_;
 }
 
-// False: a stop text was found, and text_ ends before it.
+// Appends text. False: a stop text was found, and text_ ends before it.
 bool Output::say(std::string_view piece) {
   text_ += piece;
   characters_ += count_characters(piece);
@@ -59,7 +59,8 @@ bool Output::say(std::string_view piece) {
   return found == std::string::npos;
 }
 
-// Where the chosen token is among the likeliest, it has their number: the two are summed in different orders.
+// If the chosen token is among the likeliest, its log-probability is taken from their list: the kernels add in
+// different orders.
 void Output::score(int32_t token, const RowLogProbs& scored) {
   AnswerToken& one = answer_.emplace_back();
   one.first_byte = text_.size();
@@ -93,7 +94,7 @@ void Output::tell(size_t end) {
 void Output::finish(GenerateResult* result) {
   if (decoder_ && !say(decoder_->finish()) && reason_ == FinishReason::kLength) reason_ = FinishReason::kStop;
   tell(text_.size());
-  if (!cut_) tell_tokens(SIZE_MAX);  // those that add nothing to the end
+  if (!cut_) tell_tokens(SIZE_MAX);  // including last tokens that add no text
   answer_.resize(told_tokens_);
   result->answer = std::move(answer_);
   result->text = std::move(text_);
