@@ -37,9 +37,9 @@ class Output {
   int32_t last() const { return last_; }                    // the last token that take() got
 
  private:
-  bool say(std::string_view piece);
-  void tell(size_t end);
-  void tell_tokens(size_t end);
+  bool append(std::string_view piece);
+  void emit(size_t end);
+  void emit_tokens(size_t end);
   void score(int32_t token, const RowLogProbs& scored);
   ScoredToken scored_token(int32_t id, float log_prob) const;
 
@@ -53,10 +53,10 @@ class Output {
   int32_t last_ = -1;
   std::string text_;
   std::vector<AnswerToken> answer_;
-  size_t told_tokens_ = 0;   // of answer_
-  uint64_t characters_ = 0;  // of text_
-  bool cut_ = false;         // by a stop text
-  size_t told_ = 0;          // bytes of text_ passed to on_text: the rest may begin a stop text
+  size_t emitted_tokens_ = 0;  // of answer_
+  uint64_t characters_ = 0;    // of text_
+  bool cut_ = false;           // by a stop text
+  size_t emitted_ = 0;         // bytes of text_ passed to on_text: the rest may begin a stop text
   FinishReason reason_ = FinishReason::kLength;
 };
 

@@ -24,15 +24,15 @@ class FeedProgress : public Progress {
     if (!prefill_) return;
     began_ = HostClock::now();
     now_ = {.total = total};
-    told_ms_ = 0;
+    reported_ms_ = 0;
     feed_.progress(now_);
   }
   void update(int64_t done) override {
     if (!prefill_ || !wanted_) return;
     now_.processed = done;
     now_.ms = ms_since(began_);
-    if (done < now_.total && now_.ms < told_ms_ + kProgressMs) return;
-    told_ms_ = now_.ms;
+    if (done < now_.total && now_.ms < reported_ms_ + kProgressMs) return;
+    reported_ms_ = now_.ms;
     feed_.progress(now_);
   }
   void skip(int64_t done) override {
@@ -47,7 +47,7 @@ class FeedProgress : public Progress {
   bool prefill_ = false;
   HostClock::time_point began_;
   PrefillProgress now_;
-  double told_ms_ = 0;
+  double reported_ms_ = 0;
 };
 
 // A prompt of as many tokens keeps its rows with memory for the whole context. A GPU keeps groups of as many.
