@@ -91,7 +91,7 @@ bool is_another(const Words& driver, const Row& row) {
                      [&](const std::string& word) { return contains(kOthers, word) && !contains(own, word); });
 }
 
-GpuSpec card_of(const Row& row) {
+GpuSpec spec_of(const Row& row) {
   return {.id = row.id,
           .name = row.name,
           .memory_gib = row.memory_gib,
@@ -130,15 +130,15 @@ MachineRates GpuSpec::rates() const {
 }
 
 std::vector<GpuSpec> known_gpus() {
-  std::vector<GpuSpec> cards;
-  for (const Row& row : kGpuSpecs) cards.push_back(card_of(row));
-  return cards;
+  std::vector<GpuSpec> specs;
+  for (const Row& row : kGpuSpecs) specs.push_back(spec_of(row));
+  return specs;
 }
 
 GpuSpec find_gpu(std::string_view id) {
   std::string ids;
   for (const Row& row : kGpuSpecs) {
-    if (plain(id) == row.id) return card_of(row);
+    if (plain(id) == row.id) return spec_of(row);
     ids += str(ids.empty() ? "" : ", ", row.id);
   }
   throw_error(ExitCode::kUsage, "--gpu", str("'", std::string(id), "' is not one of ", ids),
@@ -157,7 +157,7 @@ std::optional<GpuSpec> gpu_named(std::string_view driver_name) {
     longest = model.size();
   }
   if (best == nullptr || is_another(driver, *best)) return std::nullopt;
-  return card_of(*best);
+  return spec_of(*best);
 }
 
 }  // namespace headrace

@@ -2,6 +2,7 @@
 // -o also to a file.
 #include "runtime/commands/quality/quality.h"
 
+#include <atomic>
 #include <string>
 
 #include "cli/commands.h"
@@ -16,62 +17,79 @@
 namespace headrace {
 namespace {
 
+// The output of a measurement: tables or JSON on stdout, and the file of -o. Owns Ctrl-C while it lasts.
+class QualityOutput {
+ public:
+  explicit QualityOutput(const QualityArgs& args)
+      : json_(args.output.json),
+        file_(args.results, json_beginning("headrace bench quality")),
+        console_(args.output, /*streams_text=*/false) {}
+
+  const std::atomic<bool>* interrupt() const { return interrupt_.flag(); }
+  void warn(const std::string& line) { console_.warn(line); }
+  // A part of a table, which --json leaves out.
+  void print(const std::string& text) {
+    if (!json_) console_.print(visible(text));
+  }
+  void finish(const std::string& json, const std::string& summary) {
+    file_.write(json);
+    if (json_) console_.print(json);
+    print(summary);
+    console_.finish();
+  }
+
+  // With the hooks that show progress.
+  template <typename Hooks>
+  Hooks hooks() {
+    Hooks made;
+    made.progress = &console_.progress();
+    made.on_engine = [this](const Engine& engine) { console_.note_engine(engine); };
+    if constexpr (requires { made.on_begin; }) {
+      made.on_begin = [this](const std::string& label) { console_.progress().set_label(label); };
+    }
+    return made;
+  }
+
+ private:
+  const bool json_;
+  ResultFile file_;
+  const Interrupt interrupt_;
+  Console console_;
+};
+
 ExitCode run_perplexity(const QualityArgs& args) {
-  ResultFile file(args.results, json_beginning("headrace bench quality"));
-  const Interrupt interrupt;
-  Console console(args.output, /*streams_text=*/false);
-  const auto say = [&](const std::string& text) {
-    if (!args.output.json) console.print(visible(text));
-  };
+  QualityOutput output(args);
   PerplexityOptions options{.engine = args.quality.engine,
                             .documents = args.quality.documents,
                             .most_tokens = args.most_tokens,
-                            .interrupt = interrupt.flag(),
+                            .interrupt = output.interrupt(),
                             .outputs = {args.results}};
   options.engine.use_chat_template = false;  // a document is plain text
-  PerplexityHooks hooks;
-  hooks.progress = &console.progress();
-  hooks.on_engine = [&](const Engine& engine) { console.note_engine(engine); };
+  auto hooks = output.hooks<PerplexityHooks>();
   hooks.on_row = [&](const PerplexityReport& so_far) {
     if (so_far.rows.size() == 1) {
-      for (const std::string& line : so_far.damage) console.warn(line);
-      say(perplexity_heading(so_far));
+      for (const std::string& line : so_far.damage) output.warn(line);
+      output.print(perplexity_heading(so_far));
     }
-    say(perplexity_line(so_far.rows.back()));
+    output.print(perplexity_line(so_far.rows.back()));
   };
   const PerplexityReport report = run_perplexity(options, hooks);
-  const std::string json = perplexity_json(report);
-  file.write(json);
-  if (args.output.json) console.print(json);
-  say(perplexity_summary(report));
-  console.finish();
+  output.finish(perplexity_json(report), perplexity_summary(report));
   return report.interrupted ? ExitCode::kInterrupted : ExitCode::kDone;
 }
 
 ExitCode run_draft_needle(const QualityArgs& args) {
-  ResultFile file(args.results, json_beginning("headrace bench quality"));
-  const Interrupt interrupt;
-  Console console(args.output, /*streams_text=*/false);
-  const auto say = [&](const std::string& text) {
-    if (!args.output.json) console.print(visible(text));
-  };
+  QualityOutput output(args);
   QualityOptions options = args.quality;
-  options.interrupt = interrupt.flag();
+  options.interrupt = output.interrupt();
   options.outputs = {args.results};
-  DraftNeedleHooks hooks;
-  hooks.progress = &console.progress();
-  hooks.on_engine = [&](const Engine& engine) { console.note_engine(engine); };
-  hooks.on_begin = [&](const std::string& label) { console.progress().set_label(label); };
+  auto hooks = output.hooks<DraftNeedleHooks>();
   hooks.on_row = [&](const DraftNeedleReport& so_far) {
-    if (so_far.rows.size() == 1) say(draft_needle_heading(so_far));
-    say(draft_needle_line(so_far.rows.back()));
+    if (so_far.rows.size() == 1) output.print(draft_needle_heading(so_far));
+    output.print(draft_needle_line(so_far.rows.back()));
   };
   const DraftNeedleReport report = run_draft_needle(options, hooks);
-  const std::string json = draft_needle_json(report);
-  file.write(json);
-  if (args.output.json) console.print(json);
-  say(draft_needle_summary(report));
-  console.finish();
+  output.finish(draft_needle_json(report), draft_needle_summary(report));
   return report.interrupted ? ExitCode::kInterrupted : ExitCode::kDone;
 }
 
@@ -80,35 +98,23 @@ ExitCode run_draft_needle(const QualityArgs& args) {
 ExitCode run_quality(const QualityArgs& args) {
   if (args.perplexity) return run_perplexity(args);
   if (args.draft_needle) return run_draft_needle(args);
-  ResultFile file(args.results, json_beginning("headrace bench quality"));
-  const Interrupt interrupt;
-  Console console(args.output, /*streams_text=*/false);
-  const auto say = [&](const std::string& text) {
-    if (!args.output.json) console.print(visible(text));
-  };
+  QualityOutput output(args);
   QualityOptions options = args.quality;
-  options.interrupt = interrupt.flag();
+  options.interrupt = output.interrupt();
   options.outputs = {args.results, options.engine.device.trace_path};
-  size_t headings = 0;
-  QualityHooks hooks;
-  hooks.progress = &console.progress();
-  hooks.on_engine = [&](const Engine& engine) { console.note_engine(engine); };
-  hooks.on_begin = [&](const std::string& label) { console.progress().set_label(label); };
+  bool headed = false;
+  auto hooks = output.hooks<QualityHooks>();
   hooks.on_row = [&](const QualityReport& so_far) {
-    say(headings == 0 ? quality_heading(so_far) : std::string());
-    ++headings;
-    say(quality_line(so_far.rows.back()));
+    if (!headed) output.print(quality_heading(so_far));
+    headed = true;
+    output.print(quality_line(so_far.rows.back()));
   };
   hooks.on_needle = [&](const QualityReport& so_far) {
-    say(so_far.needles.size() == 1 ? needle_heading() : std::string());
-    say(needle_line(so_far.needles.back()));
+    if (so_far.needles.size() == 1) output.print(needle_heading());
+    output.print(needle_line(so_far.needles.back()));
   };
   const QualityReport report = run_quality(options, hooks);
-  const std::string json = quality_json(report);
-  file.write(json);
-  if (args.output.json) console.print(json);
-  say(quality_summary(report));
-  console.finish();
+  output.finish(quality_json(report), quality_summary(report));
   if (report.interrupted) return ExitCode::kInterrupted;
   return report.lossless() ? ExitCode::kDone : ExitCode::kInternal;
 }

@@ -307,7 +307,8 @@ Command Parser::finish_summarize() {
 
 Command Parser::finish_chat() {
   for (const std::string& path : chat.paths) {
-    if (path == "-") usage_error("chat", "'-': standard input has the questions. Give the document as a file");
+    if (path == "-")
+      usage_error("chat", "'-' is not allowed: chat reads questions from standard input. Give the document as a file");
   }
   check_common("chat", chat.engine, chat.generate);
   return std::move(chat);

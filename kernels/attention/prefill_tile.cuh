@@ -42,7 +42,7 @@ struct PrefillTile {
   static_assert(kChunks % 8 == 0);
   static constexpr int kRowsAtOnce = kThreads / kChunks, kCopies = kKeys / kRowsAtOnce;  // of a thread
   // Of the sum of one thread's weights of a row in a part; finite in f16.
-  static constexpr float kMostWeight = 4096.0f;
+  static constexpr float kMaxWeight = 4096.0f;
 
   const PrefillAttentionParams& params;
   const int head, first, end, begin;  // queries' positions are [first, end); the block's rows begin at `begin`
@@ -259,7 +259,7 @@ struct PrefillTile {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       weigh(i / 2, i % 2);
-      fine &= part_l[i / 2][i % 2] <= kMostWeight;
+      fine &= part_l[i / 2][i % 2] <= kMaxWeight;
     }
     return !__all_sync(~0u, fine);
   }
@@ -347,7 +347,7 @@ struct PrefillTile {
     for (int tile = 0; tile < 2; ++tile) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const uint32_t lanes = __ballot_sync(~0u, !(part_l[tile][half] <= kMostWeight));
+        const uint32_t lanes = __ballot_sync(~0u, !(part_l[tile][half] <= kMaxWeight));
         float top = -INFINITY;
 #pragma unroll
         for (int n = 0; n < kKeys / 8; ++n) top = fmaxf(top, fmaxf(s[tile][n][2 * half], s[tile][n][2 * half + 1]));

@@ -18,8 +18,8 @@ inline bool rotated_product(const ProductParams&, const RopeParams&, Stream&) { 
 inline std::vector<std::string> plain_products(Stream&) { no_body("product"); }
 inline uint64_t product_library_version() { no_body("product"); }
 #else
-bool normalises_input(const ProductParams& params);  // product() and gated_product() apply the norm on the way
-// False, and nothing is enqueued, where it takes more than one launch.
+bool normalises_input(const ProductParams& params);  // product() and gated_product() apply the norm themselves
+// One launch each. False: one launch cannot compute it, and nothing was enqueued.
 bool gated_product(const ProductParams& params, void* activated, Stream& stream);
 bool rotated_product(const ProductParams& params, const RopeParams& rope, Stream& stream);
 std::vector<std::string> plain_products(Stream& stream);

@@ -278,7 +278,8 @@ void tile_of_blocks(const typename Dot::Element* x, const uint8_t* w, int64_t k,
   put_sums(acc, sums);
 }
 
-// As blocks are multiplied by: products in bf16 round a weight where the instruction set does so for nothing.
+// The type in which weights of blocks are multiplied: a product in bf16 rounds them if the instruction set does so at
+// no cost.
 #if defined(__AVX512BF16__)
 template <typename T>
 struct DotBlocks : DotF32 {};

@@ -25,12 +25,12 @@ struct ProductPart {
 
 struct ProductKernels {
   void (*part)(const ProductPart& part);
-  // The same for w in blocks of `type`, and at most max_block_rows rows: to the bit part() of the weights' values in
-  // block_type(). REQUIRES: they are finite. room: [rows, k], for x in f32.
+  // The same for w in blocks of `type`, and at most max_block_rows rows. The bits are those of part() with the weights'
+  // values in block_type(). REQUIRES: the values are finite. room: [rows, k], for x in f32.
   void (*blocks)(const ProductPart& part, WeightType type, float* room);
   int64_t max_block_rows;
   int tile_cols;  // parts are best cut at multiples of this
-  // Of weights in blocks as a product of `type` reads them: kF32, or `type` where the set multiplies it faster.
+  // The type of block weights' values in a product of `type`: kF32, or `type` if the set multiplies it faster.
   DType (*block_type)(DType type);
 };
 HEADRACE_DECLARE_ISA(ProductKernels, product_kernels)

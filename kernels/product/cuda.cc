@@ -1,6 +1,6 @@
-// docs/design.md, section 6, rule 1: the rows are cut into groups of fixed sizes, by their number alone; the last group
-// of 64 takes the padding along. Shapes that cuBLASLt does not take go to a kernel of our own. Quantised weights have a
-// kernel that needs no groups.
+// docs/design.md, section 6, rule 1: the number of rows alone determines their division into groups of fixed sizes; the
+// last group of 64 includes the padding. A kernel of ours computes the shapes that cuBLASLt does not support. Quantised
+// weights have a kernel that needs no groups.
 #include "kernels/product/bodies.h"
 #include "kernels/product/cuda_kernels.h"
 #include "kernels/product/cuda_plan.h"

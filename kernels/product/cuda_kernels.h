@@ -11,7 +11,7 @@
 namespace headrace::kernels::cuda {
 
 // The product for any shape, alignment and weight. A warp computes a column; each lane adds every 32nd k, in ascending
-// order. Slow. An element's bits depend on k alone. Neither reads nor writes padding.
+// order. It is slow. An element's bits depend on k alone. Padding is neither read nor written.
 void plain_product(const ProductParams& params, CudaStream& stream);
 
 // Finishes some columns of a product: out = sums + bias + residual, rounded once. The params are the whole product's.

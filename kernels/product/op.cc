@@ -27,7 +27,7 @@ void check(const ProductParams& params) {
   }
 }
 
-// What is left of the call once x is normalised, where the product's kernel does not do so itself.
+// Normalises x if the product's kernel does not do so itself, and returns the call that remains.
 ProductParams normalise_input(const ProductParams& params, Stream& stream) {
   if (params.norm.weight == nullptr) return params;
   if (stream.backend() == Backend::kCuda && kernels::cuda::normalises_input(params)) return params;

@@ -21,12 +21,12 @@ constexpr int64_t kProductRowPadding = 64;
 
 enum class ProductPath : uint8_t { kDecode, kPrefill };
 
-// rms_norm() of x before the product.
+// Applies rms_norm() to x before the product.
 struct InputNorm {
-  const void* weight = nullptr;  // [k], of the product's type; null: x is taken as it is
-  DType x_type = DType::kF32;    // of x then: the product's type, or kF32
+  const void* weight = nullptr;  // [k], of the product's type; null: x is not normalised
+  DType x_type = DType::kF32;    // of x if it is normalised: the product's type, or kF32
   float eps = 0.0f;
-  void* room = nullptr;  // [rows, k] of the product's type: for the bodies that write the normalised rows
+  void* room = nullptr;  // [rows, k] of the product's type: scratch for bodies that write the normalised rows
 };
 
 struct ProductParams {
@@ -43,26 +43,26 @@ struct ProductParams {
 };
 void product(const ProductParams& params, Stream& stream);
 
-// activated [rows, n / 2] = silu(gate) * up in `type`, where gate and up, the halves of a row of the product, are
-// rounded to `type` first: product() and silu_mul() one after the other. The product's output is only room for them.
+// Computes activated [rows, n / 2] = silu(gate) * up in `type`, as product() and then silu_mul() do: gate and up, the
+// halves of a row of the product, are rounded to `type` first. The product's output is scratch.
 // REQUIRES: no bias and no residual, and out_type = type.
 void gated_product(const ProductParams& params, void* activated, Stream& stream);
 
-// product() and rope() of its rows: rope.q, k and v are the parts of the output, which holds rotated q afterwards and
-// anything where k and v were. REQUIRES: no residual, and out_type = type.
+// Computes product() and then rope() of its rows. rope.q, k and v are the parts of the output; it then holds rotated q,
+// and the places of k and v are undefined. REQUIRES: no residual, and out_type = type.
 void rotated_product(const ProductParams& params, const RopeParams& rope, Stream& stream);
 
-// Device memory that products take beside their operands, counted by --vram: what the first one on `stream` will take
-// and the stream then keeps (0 once it has run one), and what is taken while the first product of its kind is checked.
-// The pointers in `params` are not read.
+// Device memory of products in addition to their operands, counted by --vram: the workspace that the first product on
+// `stream` will allocate and the stream then keeps (0 if it exists), and the memory that a check of the first product
+// of a kind needs for its duration. The pointers in `params` are not read.
 uint64_t product_workspace_bytes(Stream& stream);
 uint64_t product_check_bytes(Backend backend, const ProductParams& params);
 
-// The kinds of product for which the library has no algorithm that passes the check, so that a slower kernel of ours
-// runs them: "64 x 1536 x 576 bf16 to f32". Of what the stream has run so far; empty on the CPU. The stream's thread.
+// The kinds of product on the stream so far for which no algorithm of the library passes the check, so that a slower
+// kernel of ours runs them: "64 x 1536 x 576 bf16 to f32". Empty on the CPU. Thread: the stream's.
 std::vector<std::string> plain_products(Stream& stream);
 
-// Of the library whose products have the bits they have: another version may round otherwise. 0: our own bodies.
+// The version of the library that determines the product bits. 0: our own bodies compute them.
 uint64_t product_library_version(Backend backend);
 
 }  // namespace headrace

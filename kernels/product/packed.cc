@@ -10,7 +10,7 @@ namespace headrace::kernels::cuda {
 namespace {
 
 // A matrix with more outputs than this fills a GPU without dividing k.
-constexpr int64_t kMostColsInFour = 16384;
+constexpr int64_t kMaxColsInFour = 16384;
 
 bool aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
 
@@ -21,8 +21,8 @@ bool takes(const ProductParams& params) {
   return takes;
 }
 
-// Each block normalises the rows, one after the other. For more of them a kernel of its own costs less.
-constexpr int kMostNormedBytes = 16 * 1024;
+// Every block normalises all rows, one after another. For more bytes than this a separate kernel costs less.
+constexpr int kMaxNormedBytes = 16 * 1024;
 
 PackedProduct packed_params(const ProductParams& params) {
   PackedProduct p{};
@@ -60,8 +60,8 @@ const void* rows_from(const void* data, int64_t bytes) {
   return data == nullptr ? nullptr : static_cast<const std::byte*>(data) + bytes;
 }
 
-// How many rows the stream's memory of sums has room for: sums of x, and those of the runs where they have blocks of
-// their own. Many more than a decode step has, or nearly as many.
+// The number of rows for which the stream's memory of sums has room: sums of x, and sums of runs that have their own
+// blocks. A decode step has far fewer rows, or a few more.
 int rows_that_fit(const PackedProduct& p) {
   int64_t row_bytes = sums_row_bytes(p), blocks = 0;
   if (p.runs > 1) {
@@ -69,10 +69,10 @@ int rows_that_fit(const PackedProduct& p) {
     row_bytes += p.runs * blocks * kTileOutputs * static_cast<int64_t>(sizeof(float));
   }
   const auto fit = static_cast<int>(std::min<int64_t>(kProductSumsBytes / row_bytes, 32768));
-  return fit / kMostTileRows * kMostTileRows;
+  return fit / kMaxTileRows * kMaxTileRows;
 }
 
-// With the parts alone that one of the two sets of kernels multiplies.
+// Keeps only the parts that one of the two sets of kernels multiplies.
 PackedProduct with_parts(PackedProduct p, bool others) {
   int count = 0;
   for (int i = 0; i < p.part_count; ++i) {
@@ -95,7 +95,7 @@ void launch_rows(PackedProduct p, CudaStream& stream) {
     p.x_sums = reinterpret_cast<uint32_t*>(sums);
     sum_columns(p, reinterpret_cast<uint32_t*>(sums), stream);
   }
-  if (p.rows > kMostFewRows) {
+  if (p.rows > kMaxFewRows) {
     packed_product_of_many(p, stream);
   } else if (p.runs > 1) {
     packed_product_in_four(p, stream);
@@ -104,9 +104,9 @@ void launch_rows(PackedProduct p, CudaStream& stream) {
   }
 }
 
-// n and k alone decide how k is divided, so that a sum is the same wherever it goes.
+// n and k alone determine how k is divided, so the kernel that computes a sum does not change its bits.
 void launch_product(PackedProduct p, CudaStream& stream) {
-  p.runs = p.n > kMostColsInFour ? 1 : 4;
+  p.runs = p.n > kMaxColsInFour ? 1 : 4;
   const int fit = rows_that_fit(p);
   CHECK(fit > 0, "a product of ", p.n, " x ", p.k, " has sums for which there is no room");
   const int64_t row_bytes = int64_t{p.n} * (p.out_f32 ? 4 : 2);
@@ -121,7 +121,7 @@ void launch_product(PackedProduct p, CudaStream& stream) {
   }
 }
 
-// Two parts of the same number of rows, each of whole tiles in memory. False: they are not.
+// Divides a single part into two of whole tiles. True: there are two parts with equal rows and types.
 bool halve(PackedProduct* p) {
   PackedPart* const parts = p->parts;
   if (p->part_count == 1 && parts[0].rows % (2 * kTileRows) == 0) {
@@ -151,7 +151,7 @@ int64_t place_parts(PackedProduct& p, int block_rows) {
 bool packed_normalises(const ProductParams& params) {
   if (!takes(params) || !aligned(params.norm.weight)) return false;
   const PackedProduct p = packed_params(params);
-  return has_whole_x(p) && whole_x_bytes(p) <= kMostNormedBytes;
+  return has_whole_x(p) && whole_x_bytes(p) <= kMaxNormedBytes;
 }
 
 bool packed_product(const ProductParams& params, CudaStream& stream) {
@@ -161,7 +161,7 @@ bool packed_product(const ProductParams& params, CudaStream& stream) {
 }
 
 bool packed_rotated_product(const ProductParams& params, const RopeParams& rope, CudaStream& stream) {
-  bool heads = rope.q_norm == nullptr && rope.head_dim % (4 * kTileRows) == 0 && params.n <= kMostColsInFour;
+  bool heads = rope.q_norm == nullptr && rope.head_dim % (4 * kTileRows) == 0 && params.n <= kMaxColsInFour;
   for (int i = 0; i < params.weight.count; ++i) heads = heads && params.weight.parts[i].rows % rope.head_dim == 0;
   if (!heads || !takes(params)) return false;
   PackedProduct p = packed_params(params);
@@ -185,7 +185,7 @@ bool packed_rotated_product(const ProductParams& params, const RopeParams& rope,
 
 bool packed_gated_product(const ProductParams& params, void* activated, CudaStream& stream) {
   PackedProduct p = packed_params(params);
-  if (!takes(params) || params.n <= kMostColsInFour || !has_whole_x(p) || !halve(&p)) return false;
+  if (!takes(params) || params.n <= kMaxColsInFour || !has_whole_x(p) || !halve(&p)) return false;
   p.gated = true;
   p.out = activated;
   p.out_cols = p.n / 2;

@@ -4,8 +4,8 @@
 // the order of the fragments, kStages steps of 64 columns in turn.
 //
 // Columns are permuted within each 32, alike in both operands: lane 4 g + t has columns 8 t to 8 t + 7, four for each
-// of two steps of the tensor cores, so that a lane reads its part of x in one access. Where scales are for 16 columns,
-// the lane has columns 4 t to 4 t + 3 of each 16, which are a step.
+// of two steps of the tensor cores, so that a lane reads its part of x in one access. If a scale covers 16 columns, the
+// lane has columns 4 t to 4 t + 3 of each 16, which are a step.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +20,8 @@
 
 namespace headrace::kernels::cuda {
 
-// kStages 0: all of x is in shared memory from the start, so that warps need not wait for each other at every step.
-// Only such shapes normalise x on the way.
+// kStages 0: all of x is in shared memory from the start, so warps need not synchronize at every step. Only such shapes
+// normalise x.
 template <int kRowTiles_, int kWeightTiles_, int kWarps_, int kParts_, int kStages_, int kMinBlocks_>
 struct PackedShape {
   static constexpr bool kWhole = kStages_ == 0;
@@ -31,7 +31,7 @@ struct PackedShape {
   static constexpr int kThreads = 32 * kWarps * kParts;
   static constexpr bool kRotates = kWhole && kParts > 1, kGates = kWhole && kParts == 1;
   static constexpr int kStageBytes = kRowTiles * 8 * kStepCols * 2;
-  // Of a warp's tile: scales, groups of a record x row pairs; what the lanes have read for the minima.
+  // A warp's tile: scales, groups of a record x row pairs; then the data that its lanes read for the minima.
   static constexpr int kScaleBytes = 8 * 8 * 16 + 32 * 16, kRawApart = kScaleBytes;
   static constexpr int kSumsBytes = kWhole ? 0 : kRowTiles * 8 * 32;  // of a record: sums of x
   static_assert(kStages <= kStepsARecord);
@@ -50,7 +50,7 @@ HEADRACE_BOTH inline int x_bytes(const PackedProduct& p) {
 
 // ---- The kernel -----------------------------------------------------------------------------------------------------
 
-// The sums of one run of k. first_tile: of the warp.
+// Computes the sums of one run of k. first_tile: the warp's.
 template <typename Shape, typename Kind>
 __device__ inline void sum_part(const PackedProduct& p, const PackedPart& part, int first_tile, unsigned char* shared,
                                 Sums<Shape>& sums) {
@@ -66,7 +66,7 @@ __device__ inline void sum_part(const PackedProduct& p, const PackedPart& part, 
   const TilePlanes planes = tile_planes(kind, p.k);
   const int steps = (p.k + kStepCols - 1) / kStepCols, records = (p.k + kRecordCols - 1) / kRecordCols;
   const int record_begin = records * run / Shape::kParts, record_end = records * (run + 1) / Shape::kParts;
-  // Whole records: what the matrix does not have is multiplied by zeros of x.
+  // Sums whole records: columns beyond the matrix are multiplied by zeros of x.
   const int step_end = record_end * kStepsARecord, load_end = kBits == 16 ? step_end : min(steps, step_end);
   const uint64_t policy = weight_policy(gridDim.x == 1);
   const int last_tile = (part.rows + kTileRows - 1) / kTileRows - 1;
@@ -144,7 +144,7 @@ __device__ inline void sum_part(const PackedProduct& p, const PackedPart& part, 
       commit_copies();
     }
   }
-  // Where the lane reads the sums of x of a record.
+  // The lane's address of a record's sums of x.
   const uint32_t* lane_sums =
       x_sums + (Shape::kWhole ? (record_begin * 8 + lane % 4 * 2) * p.rows + min(lane / 4, p.rows - 1) : lane * 2);
   int stage = 0;
@@ -157,7 +157,7 @@ __device__ inline void sum_part(const PackedProduct& p, const PackedPart& part, 
 #pragma unroll
     for (int j = 0; j < kStepsARecord; ++j) {
       const int step = first + j;
-      // Where the lane reads x, and how far apart the two halves are.
+      // The lane's address of x, and the distance of the two halves.
       const unsigned char* x_lane;
       int x_half;
       constexpr int kLaneBytes = Kind::kNarrow ? 8 : 16;
@@ -218,8 +218,8 @@ __device__ inline void sum_part(const PackedProduct& p, const PackedPart& part, 
   if constexpr (!Shape::kWhole) wait_copies<0>();
 }
 
-// Grid: tiles of rows x blocks of outputs, part after part. The parts' types differ, so a block looks up its own. Of a
-// gated product a block has the same outputs of both parts, of a rotated one outputs half a head apart.
+// Grid: tiles of rows x blocks of outputs, part after part. The parts' types differ, so a block looks up its own. A
+// block of a gated product has the same outputs of both parts; a block of a rotated one has outputs half a head apart.
 template <typename Shape, typename Kinds>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kMinBlocks)
     packed_product_kernel(const __grid_constant__ PackedProduct p) {

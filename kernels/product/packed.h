@@ -14,15 +14,15 @@
 
 namespace headrace::kernels::cuda {
 
-// False, and nothing is enqueued, for what it does not take: it takes products in bf16, and k in multiples of 8 with x
-// and the parts aligned to 16 bytes.
-bool packed_normalises(const ProductParams& params);  // rows few enough for it to apply the input's norm
+// The functions below return false, and enqueue nothing, for a product that this kernel does not support. It supports
+// bf16, and k in multiples of 8 with x and the parts aligned to 16 bytes.
+bool packed_normalises(const ProductParams& params);  // whether it applies the input's norm: for few rows
 bool packed_product(const ProductParams& params, CudaStream& stream);
-// gated_product() in one launch, to `activated`: the same for few rows, where gate and up are of one type.
+// Computes gated_product() in one launch, to `activated`. Supports few rows, with gate and up of one type.
 bool packed_gated_product(const ProductParams& params, void* activated, CudaStream& stream);
 
-// rotated_product() in one launch: the same for few rows, where no head is normalised and heads are whole tiles, an
-// even number a half.
+// Computes rotated_product() in one launch. Supports few rows, without norms of heads, with heads whose halves are an
+// even number of whole tiles.
 bool packed_rotated_product(const ProductParams& params, const RopeParams& rope, CudaStream& stream);
 
 // The kernel's parameters.
@@ -53,41 +53,41 @@ struct PackedProduct {
   const void* norm;  // rms_norm()'s weight for x, or null
   bool x_f32;        // with a norm
   float eps;
-  const uint32_t* x_sums;  // [rows, groups of 32 columns in whole records]: of sum_columns()
+  const uint32_t* x_sums;  // [rows, groups of 32 columns in whole records], by sum_columns()
   bool gated;              // the parts are gate and up, and the output is silu(gate) * up
-  // Of kernels/product/packed_many.cuh, where each run of k has blocks of its own.
+  // For kernels/product/packed_many.cuh, in which each run of k has its own blocks.
   int runs, row_tiles;
   float* run_sums;    // [blocks, runs, a block's sums]
   uint32_t* arrived;  // a block: how many runs have written their sums; 0 before and after
 };
 
-// Whether a block holds all of x from the start: then its warps do not wait for each other at every step. Rounded up to
-// whole records.
+// Bytes of all of x, in whole records. A block that holds all of x (has_whole_x()) need not synchronize its warps at
+// every step.
 HEADRACE_BOTH inline int whole_x_bytes(const PackedProduct& p) {
   return (p.k + kRecordCols - 1) / kRecordCols * kRecordCols * 2 * p.rows;
 }
-HEADRACE_BOTH inline int whole_sums_bytes(const PackedProduct& p) {  // of each 32 columns of x
+HEADRACE_BOTH inline int whole_sums_bytes(const PackedProduct& p) {  // sums over each 32 columns of x
   return (p.k + kRecordCols - 1) / kRecordCols * (kRecordCols / 32) * 4 * p.rows;
 }
 inline bool has_whole_x(const PackedProduct& p) { return p.rows <= 8 && whole_x_bytes(p) <= 64 * 1024; }
 
-constexpr int kMostFewRows = 16;  // up to here a block has all runs of k
+constexpr int kMaxFewRows = 16;  // up to here one block computes all runs of k
 
-// Sets first_block of the parts, with so many of their rows a block; the number of blocks.
+// Sets first_block of the parts, with `block_rows` of their rows in a block. Returns the number of blocks.
 int64_t place_parts(PackedProduct& product, int block_rows);
 
-// The sums of each 32 columns of bf16 x, for PackedProduct::x_sums.
+// Writes the sums over each 32 columns of bf16 x, for PackedProduct::x_sums.
 void sum_columns(const PackedProduct& product, uint32_t* sums, CudaStream& stream);
 void packed_product_in_one(const PackedProduct& product, CudaStream& stream);   // k in one run
 void packed_product_in_four(const PackedProduct& product, CudaStream& stream);  // in four
 void packed_product_of_many(const PackedProduct& product, CudaStream& stream);  // in product.runs; more than few rows
 
-// Types that few files have are multiplied by kernels of their own, so that they take no registers from the others. For
-// parts of these types alone: all of the above but sum_columns(), which they do not need.
+// Types that few files have are multiplied by separate kernels, so that they use no registers of the others. For parts
+// of these types only. Replaces all of the above except sum_columns(), which it does not need.
 HEADRACE_BOTH constexpr bool is_other(WeightType type) { return type >= WeightType::kQ2K; }
 void packed_product_of_others(const PackedProduct& product, CudaStream& stream);
 
-// Of packed_product_of_many(), in four runs.
-constexpr int kMostTileRows = 64, kTileOutputs = 128;  // of a block
+// The largest tile of a block of packed_product_of_many() in four runs: rows of x, and outputs.
+constexpr int kMaxTileRows = 64, kTileOutputs = 128;
 
 }  // namespace headrace::kernels::cuda

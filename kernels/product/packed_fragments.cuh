@@ -1,5 +1,5 @@
-// From a packed part in memory to operand A of the tensor cores, lane by lane (kernels/weights/cuda_layout.h): a
-// weight's q as a number, without its scale and minimum, which sums get.
+// Converts packed weights in memory to operand A of the tensor cores, lane by lane (kernels/weights/cuda_layout.h): q
+// as a number. Scales and minima are applied to the sums.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -18,7 +18,7 @@ struct Kind {
   static constexpr ScaleKind kScales = kKind.scales;
   static constexpr bool kLevels = kKind.levels, kNarrow = is_narrow(kScales);
 };
-// body(Kind) of the type, which is one of a kernel's: those of most files, or the others (packed.h).
+// Calls body(Kind) for a type. Each kernel has one of the two sets: the types of most files, or the others (packed.h).
 struct UsualKinds {
   template <typename Body>
   __device__ static void with(WeightType type, const Body& body) {
@@ -62,8 +62,8 @@ struct OtherKinds {
 
 // ---- Loads ----------------------------------------------------------------------------------------------------------
 
-// Weights are read once a step of the model: they must not push x and sums out of the caches. Where several blocks of
-// rows read them, they are kept.
+// A step of the model reads its weights once: they must not evict x and sums from the caches. If several blocks of rows
+// read them, the caches keep them.
 __device__ inline uint64_t weight_policy(bool read_once) {
   uint64_t policy;
   if (read_once) {
@@ -95,7 +95,7 @@ __device__ inline uint32_t load_word(const char* p, uint64_t policy) {
 
 __device__ inline uint32_t word_of(const uint4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 
-// What a lane holds of one tile's step of 64 columns; of 2 and 3 bits two words of main[0].
+// A lane's weights of one tile's step of 64 columns; with 2 and 3 bits, two words of main[0].
 template <int kBits>
 struct RawStep {
   static constexpr int kMain = kBits == 16 ? 4 : kBits == 8 ? 2 : 1;
@@ -106,7 +106,7 @@ struct RawStep {
 HEADRACE_BOTH constexpr int main_lane_bytes(int bits) { return bits < 4 ? 8 : 16; }
 HEADRACE_BOTH constexpr int extra_lane_bytes(int bits) { return bits == 3 || bits == 5 ? 4 : 8; }
 
-// Where a lane reads a tile's steps and records.
+// A lane's addresses of a tile's steps and records.
 template <int kBits>
 struct TileSource {
   const char *main, *extra, *scales;
@@ -130,7 +130,7 @@ struct TileSource {
     }
   }
 
-  // To the step that is `steps` further on.
+  // Advances by `steps` steps.
   __device__ void advance(int steps) {
     if constexpr (kBits == 16) {
       first_col += steps * kStepCols;
@@ -243,16 +243,16 @@ __device__ inline void stage_scales(const RawScales& raw, int lane, float4* to) 
   }
 }
 
-// The levels of four 4-bit weights, those in the lower half of `weights`. A byte permutation finds a weight's lower
-// three bits in eight levels, so each weight has a candidate of the lower and one of the upper eight; `which` takes
+// The levels of the four 4-bit weights in the lower half of `weights`. A byte permutation looks up a weight's lower
+// three bits in eight levels, so each weight has a candidate of the lower and one of the upper eight; `which` selects
 // one.
 __device__ inline uint32_t four_levels(uint32_t weights, uint32_t which) {
   return __byte_perm(__byte_perm(level_word(0), level_word(1), weights),
                      __byte_perm(level_word(2), level_word(3), weights), which);
 }
 
-// The levels of a word of 4-bit weights: what word 0 (rows g) or 1 (rows g + 8) of the same step holds of 8-bit
-// weights.
+// The levels of a word of 4-bit weights, in the places that 8-bit weights have in word 0 (rows g) or 1 (rows g + 8) of
+// the same step.
 __device__ inline uint2 levels_of(uint32_t bits) {
   const uint32_t which = (bits >> 1 & 0x44444444u) + 0x32103210u;  // weight i's candidate is byte i or 4 + i
   const uint32_t first = four_levels(bits, which), last = four_levels(bits >> 16, which >> 16);
@@ -339,8 +339,8 @@ __device__ inline Minima minima_of(const RawScales& raw) {
   return minima;
 }
 
-// The same of kFourBits, for a lane's operand A of 16 columns: a register has the minimum of its row twice. word: of
-// the group; second: the group's second 16 columns. The minima are times 16 / 64.
+// The same for kFourBits, as a lane's operand A of 16 columns: a register has the minimum of its row twice. word: the
+// group's; second: whether these are the group's second 16 columns. The minima are multiplied by 16 / 64.
 __device__ inline void narrow_minima(uint32_t word, bool second, uint32_t (&a)[4]) {
   const uint32_t low = __byte_perm(word, 0, second ? 0x4141 : 0x4040) & 0x00f000f0u;
   const uint32_t high = __byte_perm(word, 0, second ? 0x4343 : 0x4242) & 0x00f000f0u;

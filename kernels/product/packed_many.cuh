@@ -1,9 +1,9 @@
-// The product for more rows than kMostFewRows. A warp multiplies two tiles of weights (32 outputs) by kRowTiles tiles
-// of rows over one run of k, which is its block's; where there are several runs, the block that finishes last adds them
+// The product for more rows than kMaxFewRows. A warp multiplies two tiles of weights (32 outputs) by kRowTiles tiles
+// of rows over its block's run of k; if there are several runs, the block that finishes last adds them
 // in order. x and weights go through shared memory, a buffer of kSteps steps ahead: x for all warps of a block, weights
-// for the lane that copies them. Tensor cores that are fed from registers leave an instruction no slot for another, so
-// what counts is the number of instructions beside them: two multiplications of f32 for each of theirs, and then
-// unpacking, which kRowTiles divides.
+// for the lane that copies them. Instructions of the tensor cores with operands in registers share no issue slot with
+// others, so the number of other instructions matters: two f32 multiplications for each of theirs, and unpacking, which
+// kRowTiles divides.
 #pragma once
 
 #include <algorithm>
@@ -41,9 +41,9 @@ struct ManyShape {
 
 // ---- Copies ---------------------------------------------------------------------------------------------------------
 
-// A thread's copies of x, in the order of the fragments: 16 bytes of row r and columns 8 q are read by lane 4 (r % 8) +
-// q % 4. The two halves of a step have their rows in another order, for the banks. Rows that x does not have are copies
-// of its last one. Addresses are made anew each time, because a copy holds the registers it reads for long.
+// A thread's copies of x, in the order of the fragments: lane 4 (r % 8) + q % 4 reads the 16 bytes of row r and columns
+// 8 q. The two halves of a step have different row orders, to avoid bank conflicts. Rows beyond x are copies of its
+// last row. Addresses are computed each time, because a copy keeps its address registers occupied for long.
 template <typename Shape>
 struct XCopies {
   static constexpr int kChunks = kStepCols / 8, kRowsAtOnce = Shape::kThreads / kChunks;
@@ -89,7 +89,7 @@ struct XCopies {
   }
 };
 
-// A lane's copies of weights, of its warp's tiles. It reads them itself; scales go to other lanes too.
+// A lane's copies of its warp's weights. The lane itself reads the weights; other lanes read the scales, too.
 template <typename Shape, int kBits, ScaleKind kScales>
 struct WeightCopies {
   static constexpr int kTiles = Shape::kWeightTiles, kTileStep = Shape::tile_step(kBits);
@@ -125,7 +125,7 @@ struct WeightCopies {
       const char* const more = tiles[m] + (extra + first * static_cast<uint32_t>(kExtra));
 #pragma unroll
       for (int s = 0; s < Shape::kSteps; ++s) {
-        if ((first + s) * kStepCols >= cols) continue;  // what is there is multiplied by zeros of x
+        if ((first + s) * kStepCols >= cols) continue;  // old data here is multiplied by zeros of x
         const uint32_t at = ((buffer * Shape::kSteps + s) * Shape::kTiles + m) * kTileStep;
         if constexpr (kBits < 4) {
           copy_cached<8>(to + at, from + s * kMain);
@@ -155,7 +155,7 @@ struct WeightCopies {
   }
 };
 
-// Of a plain part: rows g and g + 8 of each tile.
+// The same for a plain part: rows g and g + 8 of each tile.
 template <typename Shape>
 struct WeightCopies<Shape, 16, ScaleKind::kNone> {
   const char* rows[Shape::kWeightTiles][2];
@@ -236,7 +236,7 @@ __device__ inline void add_step(const unsigned char* x_lane, const unsigned char
   }
 }
 
-// The sums of the block's run of k. first_tile: of the warp.
+// Computes the sums of the block's run of k. first_tile: the warp's.
 template <typename Shape, typename Kind>
 __device__ inline void sum_run(const PackedProduct& p, const PackedPart& part, int first_tile, unsigned char* shared,
                                Sums<Shape>& sums) {
@@ -246,7 +246,7 @@ __device__ inline void sum_run(const PackedProduct& p, const PackedPart& part, i
   constexpr bool kMinima = has_minima(kScales);
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const int records = (p.k + kRecordCols - 1) / kRecordCols, run = static_cast<int>(blockIdx.x) / p.row_tiles;
-  // Whole records: what the matrix does not have is multiplied by zeros of x.
+  // Sums whole records: columns beyond the matrix are multiplied by zeros of x.
   const int begin = records * run / p.runs * kStepsARecord, end = records * (run + 1) / p.runs * kStepsARecord;
   const uint32_t zero = pair_of_value(static_cast<float>(Kind::kKind.zero) * (-1.0f / 64.0f));
   const XCopies<Shape> x(p, static_cast<int>(blockIdx.x) - run * p.row_tiles, shared_address(shared));
@@ -301,7 +301,7 @@ __device__ inline void sum_run(const PackedProduct& p, const PackedPart& part, i
   }
 }
 
-// Adds the runs' sums in order, in the block whose run is the last to finish. False for the others.
+// Adds the runs' sums in order, in the block whose run finishes last. Returns false in the other blocks.
 template <typename Shape>
 __device__ inline bool add_runs(const PackedProduct& p, Sums<Shape>& sums) {
   if (p.runs == 1) return true;

@@ -3,7 +3,7 @@
 
 namespace headrace::kernels::cuda {
 
-// Where a block cannot hold all of x, the kernel for many rows runs, however few there are.
+// If a block cannot hold all of x, the kernel for many rows runs even for few rows.
 void packed_product_of_others(const PackedProduct& p, CudaStream& stream) {
   if (!has_whole_x(p)) return launch_many<ManyShape<4, 2, 2>, OtherKinds>(p, stream);
   if (p.runs == 1) return launch_packed<PackedShape<1, 1, 8, 1, 0, 2>, OtherKinds>(p, stream);

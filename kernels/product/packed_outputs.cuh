@@ -1,4 +1,4 @@
-// What follows the sums of kernels/product/packed.cuh: runs are added, and outputs are finished and written.
+// The end of kernels/product/packed.cuh: adds the sums of the runs, finishes the outputs and writes them.
 #pragma once
 
 #include "kernels/cuda/chunk.cuh"
@@ -8,7 +8,7 @@
 
 namespace headrace::kernels::cuda {
 
-// Adds the runs' sums in order; the first run's warps have them then. False for the others.
+// Adds the runs' sums in order, in the first run's warps. Returns false in the others.
 template <typename Shape>
 __device__ inline bool add_parts(unsigned char* shared, Sums<Shape>& sums) {
   if constexpr (Shape::kParts == 1) return true;
@@ -37,7 +37,7 @@ __device__ inline bool add_parts(unsigned char* shared, Sums<Shape>& sums) {
   return true;
 }
 
-// A lane's sums to the output: of rows 8 i + 2 t + e of the block and columns 16 m + 8 hi + g of the warp.
+// Writes a lane's sums to the output: rows 8 i + 2 t + e of the block and columns 16 m + 8 hi + g of the warp.
 template <typename Shape, typename Out>
 __device__ inline void store_as(const PackedProduct& p, int row, int col, int cols_left, Sums<Shape>& sums) {
   const int64_t element = int64_t{row} * p.out_cols + col;
@@ -92,9 +92,9 @@ __device__ inline void store_sums(const PackedProduct& p, const PackedPart& part
   }
 }
 
-// Of a gated product: the second half of the warps pass up to the first half, which have gate of the same outputs and
-// then silu(gate) * up. Both are rounded first, as if they had been written. For all threads; true for the warps that
-// have the result. `mine`: the thread has sums.
+// Finishes a gated product: the second half of the warps passes up to the first half, which has gate of the same
+// outputs and computes silu(gate) * up. Both are rounded first, as if they had been written. All threads call it; it
+// returns true in the warps that have the result. `mine`: the thread has sums.
 template <typename Shape>
 __device__ inline bool apply_gate(unsigned char* shared, bool mine, Sums<Shape>& sums) {
   constexpr int kHalf = Shape::kWarps / 2;
@@ -115,7 +115,7 @@ __device__ inline bool apply_gate(unsigned char* shared, bool mine, Sums<Shape>&
       }
     }
   };
-  __syncthreads();  // what was in shared memory has been read
+  __syncthreads();  // shared memory may be overwritten
   if (mine && warp >= kHalf) each([](float& sum, float& up) { up = sum; });
   __syncthreads();
   if (!mine || warp >= kHalf) return false;
@@ -123,8 +123,8 @@ __device__ inline bool apply_gate(unsigned char* shared, bool mine, Sums<Shape>&
   return true;
 }
 
-// Of a product that is rotated, where a block's first warp has outputs of the first half of a head and the second warp
-// those half a head further on: rounds them, as if they had been written, and does what rope() does. For all threads;
+// Finishes a rotated product: a block's first warp has outputs of the first half of a head, and the second warp those
+// half a head further. Rounds them, as if they had been written, and rotates them as rope() does. All threads call it;
 // `mine`: the thread has sums.
 template <typename Shape>
 __device__ inline void store_rotated(const PackedProduct& p, const PackedPart& part, int first_tile,
@@ -149,7 +149,7 @@ __device__ inline void store_rotated(const PackedProduct& p, const PackedPart& p
       }
     }
   };
-  __syncthreads();  // what was in shared memory has been read
+  __syncthreads();  // shared memory may be overwritten
   if (mine) {
     each([&](int, int col, float& sum, int place) {
       if (p.bias != nullptr) sum += __bfloat162float(static_cast<const __nv_bfloat16*>(p.bias)[col]);
@@ -177,7 +177,7 @@ __device__ inline void store_rotated(const PackedProduct& p, const PackedPart& p
 struct WarpTiles {
   int part, first;
 };
-// Found again after the sums, for they need the registers: hence the volatile read.
+// Read again after the sums, which need the registers: hence the volatile read.
 template <typename Shape>
 __device__ inline WarpTiles tiles_of_warp(const PackedProduct& p) {
   int block, index = 0, warp, warps = Shape::kWarps;

@@ -1,4 +1,4 @@
-// What one step of 64 columns and one record add to a warp's sums, for kernels/product/packed.cuh and packed_many.cuh.
+// Adds one step of 64 columns, and one record, to a warp's sums, for kernels/product/packed.cuh and packed_many.cuh.
 #pragma once
 
 #include "kernels/cuda/instructions.cuh"
@@ -6,7 +6,7 @@
 
 namespace headrace::kernels::cuda {
 
-// Of a lane: tiles of rows, tiles of weights, the tensor cores' four.
+// A lane's sums: tiles of rows, tiles of weights, four elements of the tensor cores.
 template <typename Shape>
 using Sums = float[Shape::kRowTiles][Shape::kWeightTiles][4];
 
@@ -18,13 +18,13 @@ __device__ inline void add_scaled(float (&sums)[4], float low, float high, const
   sums[3] = fmaf(high, product[3], sums[3]);
 }
 
-// A lane's x of two steps of the tensor cores, where scales are for 16 columns.
+// A lane's x of two steps of the tensor cores, if a scale covers 16 columns.
 __device__ inline uint4 narrow_x(const unsigned char* from) {
   const uint2 b0 = *reinterpret_cast<const uint2*>(from), b1 = *reinterpret_cast<const uint2*>(from + 32);
   return make_uint4(b0.x, b0.y, b1.x, b1.y);
 }
 
-// Half a step: the weights `a` times x, which the lane reads from x on, times their scales.
+// Adds half a step: the weights `a` times x, which the lane reads at `x`, times their scales.
 template <typename Shape, typename Kind>
 __device__ inline void add_half(const uint32_t (&a)[Shape::kWeightTiles][2][4],
                                 const float4 (&scale)[Shape::kWeightTiles], int half, const unsigned char* x,
@@ -59,7 +59,7 @@ __device__ inline void add_half(const uint32_t (&a)[Shape::kWeightTiles][2][4],
   }
 }
 
-// A record's minima times the sums of x, which the lane reads from x on.
+// Adds a record's minima times the sums of x, which the lane reads at `x`.
 template <typename Shape, ScaleKind kScales>
 __device__ inline void add_minima(const float4* raw, const uint32_t* x, int rows, Sums<Shape>& sums) {
   Minima minima[Shape::kWeightTiles];
@@ -86,8 +86,8 @@ __device__ inline void add_minima(const float4* raw, const uint32_t* x, int rows
   }
 }
 
-// The minima of half a step times x, of kFourBits: whole numbers, as weights are. raw: as load_scales() left them for
-// this lane; group: of the record.
+// Adds the minima of half a step times x, for kFourBits: whole numbers, as weights are. raw: as load_scales() left them
+// for this lane; group: its index in the record.
 template <typename Shape>
 __device__ inline void add_narrow_minima(const float4* raw, int group, const unsigned char* x, Sums<Shape>& sums) {
 #pragma unroll

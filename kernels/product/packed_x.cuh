@@ -1,4 +1,5 @@
-// x in shared memory, for kernels/product/packed.cuh: in steps of 64 columns, or all of it, normalised on the way.
+// Brings x to shared memory, for kernels/product/packed.cuh: in steps of 64 columns, or all of it, normalised if the
+// product asks for it.
 #pragma once
 
 #include "kernels/cuda/chunk.cuh"
@@ -9,8 +10,8 @@
 
 namespace headrace::kernels::cuda {
 
-// Copies steps of x to shared memory, in the order of the fragments: 16 bytes of row r and columns 8 q are read by lane
-// 4 (r % 8) + q % 4. The two halves of a step have their rows in another order, for the banks.
+// Copies steps of x to shared memory, in the order of the fragments: lane 4 (r % 8) + q % 4 reads the 16 bytes of row r
+// and columns 8 q. The two halves of a step have different row orders, to avoid bank conflicts.
 template <typename Shape>
 struct XSource {
   static constexpr int kChunks = kStepCols / 8;                     // of a row
@@ -30,7 +31,7 @@ struct XSource {
   __device__ static int first_row() { return static_cast<int>(blockIdx.x) * Shape::kRowTiles * 8; }
   __device__ static int block_rows(const PackedProduct& p) { return min(p.rows - first_row(), Shape::kRowTiles * 8); }
 
-  // `stage`: in bytes. Columns beyond k are zeros; rows beyond the last are left as they are, for no output sees them.
+  // `stage`: in bytes. Columns beyond k become zeros; rows beyond the last stay undefined, since no output uses them.
   __device__ void copy(const PackedProduct& p, int step, uint32_t stage) const {
     const int bytes = step * kStepCols < cols_left ? 16 : 0;
     const char* const source = bytes > 0 ? from + step * (kStepCols * 2) : from;
@@ -81,8 +82,8 @@ __device__ inline void load_unnormalised(const PackedProduct& p, int row, int ch
   }
 }
 
-// All columns of x, normalised as by rms_norm() and rounded, in the same places. By all threads of the block, with the
-// sums' order of kernels/elementwise/norm_threads.cuh.
+// Writes all columns of x, normalised as by rms_norm() and rounded, to the same places. All threads of the block call
+// it; the order of sums is that of kernels/elementwise/norm_threads.cuh.
 template <typename Shape>
 __device__ inline void normalise_rows(const PackedProduct& p, unsigned char* to) {
   __shared__ float of_warp[kNormThreads / 32];

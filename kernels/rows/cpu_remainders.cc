@@ -11,9 +11,6 @@ namespace headrace::kernels::cpu {
 
 namespace {
 
-constexpr int kMostBits = 8;                           // of a code
-constexpr uint32_t kNotTheseRows = uint32_t{1} << 31;  // more than any room
-
 // K or V of a segment: its exact values, its stored ones, and for both its part of the remainders.
 struct Plane {
   uint16_t* exact;
@@ -60,7 +57,7 @@ struct Known {
 };
 
 void encode_run(const Segment& segment, const Plane& plane, int64_t run, uint32_t* words) {
-  uint32_t codes[kRemainderRun * kMostBits / 32 + 1] = {};
+  uint32_t codes[kRemainderRun * kMaxCodeBits / 32 + 1] = {};
   uint16_t list[kRemainderRun + 1] = {};
   uint32_t at = 0, listed = 0;
   bool fits = true;

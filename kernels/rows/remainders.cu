@@ -15,9 +15,7 @@ constexpr int kThreads = 128, kWarps = kThreads / 32;
 constexpr int kEach = 8, kStep = 32 * kEach, kSteps = static_cast<int>(kRemainderRun) / kStep;
 static_assert(kSteps * kStep == kRemainderRun);
 constexpr unsigned kAll = 0xffffffff;
-constexpr int kMostBits = 8;                                                  // of a code
-constexpr int kCodeWords = static_cast<int>(kRemainderRun) * kMostBits / 32;  // of a run
-constexpr uint32_t kNotTheseRows = 1u << 31;                                  // more words than any room
+constexpr int kCodeWords = static_cast<int>(kRemainderRun) * kMaxCodeBits / 32;  // of a run
 
 // Where the values of this warp's run are.
 struct Run {

@@ -19,10 +19,6 @@ float sampling_uniform(uint64_t seed, int64_t position, int32_t token) {
   return std::min(uniform, 1.0f - 0x1p-24f);
 }
 
-float sampling_gumbel(uint64_t seed, int64_t position, int32_t token) {
-  return -std::log(-std::log1p(-sampling_uniform(seed, position, token)));
-}
-
 uint64_t sample_workspace_bytes(int64_t rows, int64_t vocab) {
   CHECK(rows >= 0 && vocab > 0, "rows=", rows, " vocab=", vocab);
   return kernels::cuda::sample_workspace_bytes(rows, vocab);  // the CPU body needs none

@@ -21,10 +21,9 @@ struct SamplingSettings {
   uint64_t seed = 0;
 };
 
-// Uniform in (0, 1) for a token at a position: Philox 4x32-10 with key = seed, counter = (token / 4, position). For
-// tests and for drafts that rank their candidates with the same noise.
+// u, uniform in (0, 1): Philox 4x32-10 with key = seed, counter = (token / 4, position). The reference of the bodies'
+// own code, for tests.
 float sampling_uniform(uint64_t seed, int64_t position, int32_t token);
-float sampling_gumbel(uint64_t seed, int64_t position, int32_t token);  // g for the same arguments
 
 // Why a row of logits has no token, in order of precedence.
 enum NoToken : int32_t { kNanLogit = -1, kInfiniteLogit = -2, kNoFiniteLogit = -3 };

@@ -18,7 +18,7 @@ namespace headrace {
 struct ExtentQueueOptions {
   const File* file = nullptr;
   SpillCut cut;
-  int depth = 0;  // requests under way at most
+  int depth = 0;  // most requests in flight
   FileQueueBody body = FileQueueBody::kAuto;
   std::span<std::byte> memory{};
   // Called for each finished request; its tag is the extent's.
@@ -29,15 +29,15 @@ class ExtentQueue {
  public:
   explicit ExtentQueue(const ExtentQueueOptions& options);
 
-  // Submits the requests of the extent, waiting for others, and passing them on, while there is no room. Throws what
-  // has failed.
+  // Submits the requests of the extent. If the queue is full, waits for earlier requests and passes them to on_done.
+  // Throws the Error of a failed request.
   void start(FileOp op, const Extent& extent, std::byte* data, uint64_t tag);
-  void wait_for_one();  // and passes it to on_done. REQUIRES: !idle()
+  void wait_for_one();  // passes it to on_done. REQUIRES: !idle()
   // Waits for all requests in flight, without on_done.
   void drain() noexcept;
 
   bool idle() const { return queue_->pending() == 0; }
-  double read_busy_ms() const;  // that reads have been under way
+  double read_busy_ms() const;  // time with reads in flight
   const FileQueue& requests() const { return *queue_; }
 
  private:

@@ -50,7 +50,7 @@ void ExtentVerifier::forget_and_wait() noexcept {
   while (verifying_) quiet_.wait(mutex_);
 }
 
-// In order of arrival: the first to arrive is usually the first that is waited for.
+// Verifies in order of arrival: take() usually waits for the extent that arrived first.
 void ExtentVerifier::serve() noexcept {
   const MutexLock lock(mutex_);
   for (;;) {

@@ -1,7 +1,7 @@
-// Checksums of what was written to a file, by block, and a thread that compares reads with them while the disk thread
-// continues. It verifies request by request as they arrive, so when an extent is complete only its last request is
-// still to be verified. Owns the checksums and the thread. Threads: seal() from one at a time, and not for a block that
-// is being verified; add() and forget() from any. Allocates only in its constructor.
+// The checksums of a file's blocks, and a thread that compares reads with them while the disk thread continues. It
+// verifies every request as it arrives, so when an extent is complete only its last request is still to be verified.
+// Owns the checksums and the thread. Threads: seal() from one at a time, and not for a block that is being verified;
+// add() and forget() from any. Allocates only in its constructor.
 #pragma once
 
 #include <atomic>
@@ -25,8 +25,8 @@ struct ExtentVerifierOptions {
   std::string name;  // of the file, for errors
   uint64_t file_bytes = 0;
   SpillCut cut;
-  uint64_t most_waiting = 0;  // most requests added and not done
-  // The checksum of a block; pure. Empty: checksum().
+  uint64_t most_waiting = 0;  // most requests that are added and not done
+  // Computes the checksum of a block; pure. Empty: checksum().
   std::function<uint64_t(std::span<const std::byte>)> sum{};
   // Called on the verifier's thread, without a lock. `error` is null if the request's bytes are those that were sealed.
   std::function<void(const FileRequest&, std::exception_ptr error)> on_done{};

@@ -33,7 +33,7 @@ SpillFile::SpillFile(Device& device, const SpillFileOptions& options)
   thread_ = start_thread("the thread that reads and writes the spilled file", [this] { serve(); });
 }
 
-// The space on the disk, and the slots.
+// Allocates the space on the disk, and the slots.
 PinnedBuffer SpillFile::allocate() {
   CHECK(options_.slots > 0 && options_.bytes % options_.grain_bytes == 0, "slots=", options_.slots,
         " grain_bytes=", options_.grain_bytes, " bytes=", options_.bytes);

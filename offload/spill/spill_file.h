@@ -27,12 +27,14 @@
 
 namespace headrace {
 
-// Extents are numbered in the order in which they are written, or read; number n uses slot n % slots. A slot goes from
-// who gives the extent to the thread and, when it is done, back; of what is read, by way of the verifier.
+// Extents are numbered in the order in which they are written or read; number n uses slot n % slots. The caller passes
+// a slot to the disk thread, which returns it when its requests are done. The slot of a read passes through the
+// verifier.
 //
-// Three kinds of threads and one mutex: who calls; thread_, which alone has disk_; the verifier's, which comes back in
-// on_verified(), which takes mutex_. Whoever holds mutex_ may call add(), forget() and busy_ms() of the verifier, which
-// holds no lock of its own when it calls back, and disk_.read_busy_ms(); never forget_and_wait(), which waits for that.
+// Three threads share one mutex: the caller, the disk thread, the verifier. Only the disk thread (thread_) uses disk_.
+// The verifier calls on_verified(), which takes mutex_; it holds no lock of its own then. A thread that holds mutex_
+// may call add(), forget() and busy_ms() of the verifier and disk_.read_busy_ms(), but not forget_and_wait(), which
+// waits for on_verified().
 class SpillFile {
  public:
   // Allocates the disk space, and the slots from the device's host memory. Throws Error: kStorage, kDoesNotFit.
@@ -51,16 +53,16 @@ class SpillFile {
   void finish_writes();
 
   // ---- reading ----
-  // Reads the extents in this order, repeatedly, from now on. REQUIRES: finish_writes().
+  // Starts to read the extents in this order, repeatedly. REQUIRES: finish_writes().
   void begin_reads(std::vector<Extent> cycle);
   // The next extent in pinned memory, arrived and verified, valid until release(); null once the reads are stopped.
   const std::byte* take();
-  // All readers of the last taken extent are enqueued on `in`: its slot is refilled after them.
+  // Call once all work that reads the last taken extent is enqueued on `in`; its slot is refilled after that work.
   void release(Stream& in);
   // Makes take() return; blocks until the disk is idle. Data that `in` still reads stays until the next begin_reads().
   void stop_reads() noexcept;
 
-  // Throws what has failed so far; never blocks.
+  // Throws the Error of an earlier failure; never blocks.
   void check();
   SpillStats stats() const;
 
@@ -70,13 +72,13 @@ class SpillFile {
     Extent extent;
     TraceName name;
     TraceSlice* slice = nullptr;
-    std::unique_ptr<Event> copied;  // into the slot, when writing; out of it, when reading
-    uint64_t requests = 0;          // that are not done: the thread's
+    std::unique_ptr<Event> copied;  // writing: the copy into the slot; reading: the copy out of it
+    uint64_t requests = 0;          // that are not done; for the disk thread
   };
-  // Of the extent in a slot.
+  // The state of the extent in a slot.
   struct SlotState {
     uint64_t left = 0;                        // requests that are not done, or not verified
-    int64_t arrived_ns = 0, verified_ns = 0;  // all of it; 0: not yet
+    int64_t arrived_ns = 0, verified_ns = 0;  // when its last request was; 0: not yet
     bool complete = false;
   };
 
@@ -86,20 +88,20 @@ class SpillFile {
   SlotState& state(uint64_t number) REQUIRES(mutex_) { return states_[number % states_.size()]; }
   std::byte* data(uint64_t number) const { return memory_.data() + number % slots_.size() * slot_stride_; }
 
-  // ---- the thread's ----
+  // ---- on the disk thread ----
   void serve() noexcept;
-  // False: there is nothing to do. They unlock mutex_ while they wait for the disk.
+  // Return false if there is nothing to do; unlock mutex_ while they wait for the disk.
   bool step() REQUIRES(mutex_);
   bool write_step() REQUIRES(mutex_);
   bool read_step() REQUIRES(mutex_);
   void start(FileOp op, uint64_t number);
   void on_done(const FileRequest& request);
 
-  // ---- the verifier's ----
+  // ---- on the verifier's thread ----
   void on_verified(const FileRequest& request, std::exception_ptr error);
 
-  // ---- with mutex_, on any of the two ----
-  void hand_on(SlotState& extent, int64_t now_ns) REQUIRES(mutex_);  // it is there, and right
+  // ---- on either of the two ----
+  void hand_on(SlotState& extent, int64_t now_ns) REQUIRES(mutex_);  // the extent is written, or read and verified
   void fail(std::exception_ptr error) REQUIRES(mutex_);
   int64_t waits_for_verifier_ns(int64_t now_ns) const REQUIRES(mutex_);
   void end_wait(int64_t now_ns) REQUIRES(mutex_);
@@ -115,13 +117,13 @@ class SpillFile {
   std::atomic<uint64_t> written_bytes_{0}, read_bytes_{0};
 
   mutable Mutex mutex_;
-  CondVar wake_, moved_;                              // for the thread; for who waits for it
+  CondVar wake_, moved_;                              // wake the disk thread; wake threads that wait for it
   std::vector<SlotState> states_ GUARDED_BY(mutex_);  // by slot
   Mode mode_ GUARDED_BY(mutex_) = Mode::kWriting;
   std::exception_ptr error_ GUARDED_BY(mutex_);
-  int64_t waits_since_ns_ GUARDED_BY(mutex_) = 0;  // of take(); 0: it does not wait
+  int64_t waits_since_ns_ GUARDED_BY(mutex_) = 0;  // when take() began to wait; 0: it does not wait
   int64_t verify_wait_ns_ GUARDED_BY(mutex_) = 0;
-  // Numbers below these: written() or released, begun by the thread, done by it, taken.
+  // Extents with numbers below these are: given by write() or release(), begun by the disk thread, done, taken.
   uint64_t given_ GUARDED_BY(mutex_) = 0, begun_ GUARDED_BY(mutex_) = 0;
   uint64_t done_ GUARDED_BY(mutex_) = 0, taken_ GUARDED_BY(mutex_) = 0;
   ExtentVerifier verifier_;

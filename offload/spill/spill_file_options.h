@@ -11,10 +11,10 @@
 
 namespace headrace {
 
-// Reads and writes under way at most. Fewer are slower, although a disk that is idle may say otherwise: a step's reads
+// Most reads and writes in flight. Fewer are slower, although an idle disk may suggest otherwise: a step's reads
 // pause whenever the ring is full and resume late, since the thread that submits them also waits for the link or for a
-// driver lock. On an H200 whose idle disk read 2.71, 2.62, 2.38 and 1.98 GB/s with 4, 8, 16 and 32 at once, a step took
-// 1048 ms with 4, 988 with 16 and 910 with 32. 64 read no more on any disk that was measured (extent.h).
+// driver lock. On an H200 whose idle disk read 2.71, 2.62, 2.38 and 1.98 GB/s with 4, 8, 16 and 32 in flight, a step
+// took 1048 ms with 4, 988 with 16 and 910 with 32. With 64 no measured disk was faster (extent.h).
 constexpr int kReadDepth = 32;
 
 struct SpillFileOptions {
@@ -33,9 +33,9 @@ struct SpillStats {
   double checksum_ms = 0;  // time of the verifier's thread
   // Time that take() waited for an extent that had arrived but was not verified.
   double verify_wait_ms = 0;
-  double read_busy_ms = 0;  // with reads under way
+  double read_busy_ms = 0;  // time with reads in flight
   std::string how;          // "io_uring, O_DIRECT"
-  int reads_at_once = 0;    // at most: the least of the depth, the ring's requests and what the queue runs
+  int reads_at_once = 0;    // effective depth: min(requested, ring capacity, the queue's concurrency)
 };
 
 }  // namespace headrace

@@ -1,4 +1,4 @@
-// The threads of a SpillFile: the one that keeps the disk busy, and the verifier's.
+// The functions of a SpillFile that run on the disk thread and on the verifier's thread.
 #include <algorithm>
 #include <utility>
 
@@ -27,7 +27,7 @@ void SpillFile::serve() noexcept {
 bool SpillFile::step() {
   if (mode_ == Mode::kWriting) return write_step();
   if (mode_ == Mode::kReading) return read_step();
-  const bool failed = mode_ == Mode::kFailed && !disk_.idle();  // found by the verifier
+  const bool failed = mode_ == Mode::kFailed && !disk_.idle();  // the verifier found an error
   if (mode_ != Mode::kStopping && !failed) return false;
   {
     const MutexUnlock unlock(mutex_);
@@ -60,7 +60,8 @@ bool SpillFile::write_step() {
   return true;
 }
 
-// As many extents as there are slots are under way, or wait to be taken. What has come in is not to wait for a slot.
+// At most as many extents as there are slots are in flight or wait for take(). Requests that have arrived are handled
+// before the thread waits for a slot.
 bool SpillFile::read_step() {
   const uint64_t number = begun_, slots = slots_.size();
   const bool first_use = number < slots, free = number - given_ < slots, pending = !disk_.idle();
@@ -100,7 +101,7 @@ void SpillFile::start(FileOp op, uint64_t number) {
   disk_.start(op, mine.extent, data(number), number % slots_.size());
 }
 
-// What is read goes to the verifier: this thread is to keep the disk busy.
+// Passes reads to the verifier, so that this thread keeps the disk busy.
 void SpillFile::on_done(const FileRequest& request) {
   Slot& mine = slots_[request.tag];
   const bool read = request.op == FileOp::kRead, last = --mine.requests == 0;
@@ -135,7 +136,7 @@ void SpillFile::hand_on(SlotState& its, int64_t now_ns) {
   moved_.notify_all();
 }
 
-// The first error is the one that counts.
+// Keeps the first error.
 void SpillFile::fail(std::exception_ptr error) {
   if (error_ == nullptr) error_ = std::move(error);
   if (mode_ != Mode::kQuitting) mode_ = Mode::kFailed;
@@ -145,7 +146,7 @@ void SpillFile::fail(std::exception_ptr error) {
   wake_.notify_all();
 }
 
-// Of the wait that take() is in, the part with the extent there.
+// The part of take()'s wait after the extent had arrived.
 int64_t SpillFile::waits_for_verifier_ns(int64_t now_ns) const {
   const SlotState& its = states_[taken_ % states_.size()];
   if (waits_since_ns_ == 0 || its.arrived_ns == 0 || its.verified_ns > 0) return 0;

@@ -33,7 +33,7 @@ struct BatchEvents {  // each may be empty
   std::function<void(const BatchJob& job, const GenerateResult& result)> on_result;
   std::function<void(const BatchJob& job, const Error& error)> on_error;
   std::function<void(const BatchJob& job)> on_skipped;                       // its line exists
-  std::function<void(const BatchJob& job, const std::string& why)> on_lost;  // the job's engine; others are left
+  std::function<void(const BatchJob& job, const std::string& why)> on_lost;  // the job's engine failed; others continue
 };
 
 struct BatchOptions {
@@ -41,7 +41,7 @@ struct BatchOptions {
   std::string options;             // everything that can change an answer, as text: part of each key
   ResultsFile* results = nullptr;  // null: nothing is written or skipped
   size_t engines = 1;
-  std::vector<size_t> shared{};  // between neighbours (request_queue.h), one for each file; empty: nothing
+  std::vector<size_t> shared{};  // RequestQueue's, one for each file; empty: neighbours share nothing
   // Locked while any other function than read() and answer() is called, which lock it themselves for what the engines
   // share. Null: a mutex of run_batch().
   Mutex* mutex = nullptr;
@@ -62,7 +62,7 @@ struct EngineOutcome {
 
 struct BatchOutcome {
   int64_t answered = 0, skipped = 0, failed = 0;
-  bool interrupted = false;                // a document that an engine was at has no line; a rerun repeats it
+  bool interrupted = false;                // documents in work have no line; a rerun repeats them
   ExitCode failure = ExitCode::kBadInput;  // of all failures; kBadInput if they differ
   std::vector<EngineOutcome> engines;
   ExitCode exit_code() const;

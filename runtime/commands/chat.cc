@@ -21,7 +21,7 @@ std::string joined(const std::vector<TextPart>& parts) {
   return text;
 }
 
-// What follows the first `bytes` bytes.
+// The parts after the first `bytes` bytes.
 std::vector<TextPart> rest_of(const std::vector<TextPart>& parts, size_t bytes) {
   std::vector<TextPart> rest;
   for (const TextPart& part : parts) {
@@ -73,8 +73,8 @@ ChatMessages Chat::messages(std::string_view question) const {
   return messages;
 }
 
-// After an answer a turn ends with a special token, before which no word continues. If it does not, the text is encoded
-// as one.
+// The turn after an answer ends with a special token, which no word crosses. If there is no such token, the whole text
+// is encoded.
 std::vector<int32_t> Chat::encode(const std::vector<TextPart>& parts, const std::string& text) const {
   const Tokenizer& tokenizer = engine_.tokenizer();
   if (!ids_.empty() && text.starts_with(text_)) {
@@ -104,7 +104,7 @@ GenerateResult Chat::run(const std::vector<int32_t>& ids, int64_t most_tokens, c
   return engine_.generate(ids, run, observer.progress);
 }
 
-// The end of the message and what the template puts behind it are read in vain.
+// Also computes rows for the end of the message and the template's text after it, which the first question replaces.
 std::optional<GenerateResult> Chat::read(const ChatObserver& observer) {
   if (options_.document.empty()) return std::nullopt;
   const ChatMessages messages{.system = options_.system, .user = options_.document};

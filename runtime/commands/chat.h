@@ -1,10 +1,10 @@
-// A conversation about documents (headrace chat): what is asked and answered, as messages, as text and as token ids.
+// A conversation about documents (headrace chat): questions and answers as messages, as text and as token ids.
 //
-// The rows of all its tokens stay in the KV cache (GenerateOptions::keep). The next prompt is what the chat template
-// makes of the whole conversation. As far as that text begins with the text so far, the ids are those that prefill read
-// and that the model generated; only what follows is encoded. Where a template renders an earlier turn in another way
-// (it drops thinking, or trims an answer), all of it is encoded, and the engine computes from the first id on that
-// differs. So a prompt's text is always the template's.
+// The rows of all its tokens stay in the KV cache (GenerateOptions::keep). The chat template renders the next prompt
+// from the whole conversation. If that text begins with the text so far, the ids of the text so far are those that
+// prefill read and the model generated, and only the rest is encoded. If the template renders an earlier turn
+// differently (it drops thinking, or trims an answer), all of it is encoded, and the engine computes from the first
+// different id on. So a prompt's text is always the template's.
 //
 // Borrows the engine. Thread: one, except for `interrupt`.
 #pragma once
@@ -42,7 +42,7 @@ struct ChatOptions {
   GenerateOptions generate{};
 };
 
-// Of one answer; each may be empty.
+// The observers of one answer; each may be empty.
 struct ChatObserver {
   std::function<void(std::string_view text)> on_text{};
   const std::atomic<bool>* interrupt = nullptr;
@@ -56,9 +56,9 @@ class Chat {
 
   // Prefills the documents; nothing if there are none. Throws as ask().
   std::optional<GenerateResult> read(const ChatObserver& observer);
-  // The answer; an interrupted one counts as far as it goes, and without a token the question was not asked. Throws
-  // Error(kBadInput) for a question that is not UTF-8 or does not fit the context. Whatever it throws, the conversation
-  // is as it was.
+  // Returns the answer. An interrupted answer is kept as it is; if it has no token, the question is not part of the
+  // conversation. Throws Error(kBadInput) for a question that is not UTF-8 or does not fit the context. An exception
+  // leaves the conversation unchanged.
   GenerateResult ask(std::string_view question, const ChatObserver& observer);
   void restart();  // forgets questions and answers
 
@@ -77,7 +77,7 @@ class Chat {
   Engine& engine_;
   const ChatOptions options_;
   std::vector<ChatTurn> turns_;  // questions and answers by turns, without the documents
-  // After the last answer: the text that the template made, with the answer, and its ids. Empty: before the first.
+  // The rendered conversation up to the last answer, and its ids. Empty before the first answer.
   std::string text_;
   std::vector<int32_t> ids_;
 };

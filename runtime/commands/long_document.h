@@ -12,16 +12,16 @@
 
 namespace headrace {
 
-// `last`: the answer is that of the document; else of a part, `part` of `parts`.
+// `last`: the answer is the document's; otherwise it is that of part `part` of `parts`.
 struct PartLabel {
   bool last = true;
-  int64_t level = 0, part = 0, parts = 0;  // from 1; of levels only the first reads the document itself
+  int64_t level = 0, part = 0, parts = 0;  // from 1; only level 1 reads the document itself
 };
 using AnswerPrompt = std::function<GenerateResult(const std::vector<int32_t>& ids, const PartLabel& label)>;
 
-// One answer if the prompt fits. Otherwise the answer to the answers of the parts, with the parts in
-// GenerateResult::parts. An interrupted part ends it: its result is returned. Throws Error(kBadInput) that names
-// `file`: the context does not hold the instruction and one character, or the answers do not get shorter.
+// Returns one answer if the prompt fits. Otherwise returns the answer to the answers of the parts, with the parts in
+// GenerateResult::parts. If a part is interrupted, its result is returned. Throws Error(kBadInput) that names `file` if
+// the context does not hold the instruction and one character, or if the answers do not get shorter.
 GenerateResult answer_long(const std::string& file, const std::string& text, const PromptRules& rules,
                            const EncodePrompt& encode, const AnswerPrompt& answer);
 

@@ -173,7 +173,7 @@ RunPlan Planner::plan_on(const DryRunCard& card, std::optional<KvMode> kv) const
                       {.max_tokens = options_.output_tokens, .kv = kv});
 }
 
-// Including weights, on a device without limits.
+// The memory of this run on a device without limits, weights included.
 void Planner::need(KvMode kv, uint64_t* vram_bytes, uint64_t* host_bytes) const {
   DryRunCard endless = dry_run_;
   endless.vram_bytes = endless.host_bytes = kEndless;
@@ -181,7 +181,7 @@ void Planner::need(KvMode kv, uint64_t* vram_bytes, uint64_t* host_bytes) const 
     const RunPlan plan = plan_on(endless, kv);
     *vram_bytes = plan.memory.vram_bytes + whole_pages(plan.weights_bytes) + whole_pages(plan.draft_weights_bytes) +
                   dry_run_.taken_bytes;
-    // What a run leaves out where it does not fit.
+    // A run omits these if they do not fit.
     *vram_bytes -= plan.memory.remainder_work_bytes;
     *host_bytes = plan.memory.host_total_bytes - plan.memory.remainder_bytes - plan.memory.remainder_lengths_bytes;
   } catch (const Error&) {

@@ -100,7 +100,7 @@ RequestFile::RequestFile(const std::string& path) : path_(path), in_(path, std::
   if (lines_.empty()) throw_error(ExitCode::kBadInput, path, str("has no request in ", count, " lines"));
 }
 
-// An empty line is no request, but it has a number.
+// An empty line is not a request, but it counts in line numbers.
 void RequestFile::add(std::string_view text, uint64_t offset) {
   Line line{.number = static_cast<int64_t>(lines_.size()) + 1,
             .offset = offset,
@@ -117,7 +117,7 @@ void RequestFile::add(std::string_view text, uint64_t offset) {
       content = request.text();
       line.max_tokens = request.max_tokens;
     }
-  } catch (const Error&) {  // reported when it is the line's turn
+  } catch (const Error&) {  // reported when the line is answered
   }
   if (!line.custom_id.empty()) {
     const auto [found, added] = numbers_.emplace(line.custom_id, line.number);
@@ -161,7 +161,7 @@ std::string RequestFile::name(const Line& line) const {
 }
 
 void order_by_beginnings(std::vector<RequestFile::Line>* lines) {
-  // A line shorter than a length stands where it is, behind those that share less with their neighbours.
+  // At a length that it does not reach, a line is ordered by its own place.
   const auto place = [](const RequestFile::Line& line, size_t level) {
     return level < line.like.size() ? line.like[level] : static_cast<size_t>(line.number - 1);
   };

@@ -14,11 +14,12 @@
 
 namespace headrace {
 
-// A part of a batch: the requests whose identity hashes to `index` of `count`, in whatever order they stand.
+// A part of a batch: the requests whose identity hashes to `index` of `count`, independent of their order.
 struct Shard {
   int64_t index = 0, count = 0;  // 0: the whole batch is one
 };
-// "2/8", or "auto": by the variables of a Slurm job array. Throws Error(kUsage) that names the text or the variable.
+// Parses "2/8", or "auto": the variables of a Slurm job array. Throws Error(kUsage) that names the text or the
+// variable.
 Shard parse_shard(const std::string& text);
 // The file of a shard's results: "out.jsonl.part-2-of-8"; `path` itself for a whole batch.
 std::string shard_path(const std::string& path, const Shard& shard);
@@ -28,9 +29,9 @@ class RequestFile {
   struct Line {
     int64_t number;            // from 1
     uint64_t offset, bytes;    // without the newline
-    std::string custom_id;     // empty: the line has none that can be read
-    std::vector<size_t> like;  // by the beginnings of its text: equal numbers mean equal beginnings
-    uint64_t text_bytes;       // 0: it cannot be read
+    std::string custom_id;     // empty: the line has none, or cannot be parsed
+    std::vector<size_t> like;  // one number for each length of its text's beginnings; equal numbers: equal beginnings
+    uint64_t text_bytes;       // 0: the line cannot be parsed
     std::optional<int64_t> max_tokens;
   };
 
@@ -53,11 +54,11 @@ class RequestFile {
   std::vector<std::unordered_map<uint64_t, size_t>> seen_;  // a length of beginnings -> hash -> first line
 };
 
-// Requests that begin alike, one after another, so that the rows of one serve the next; groups in the order in which
-// they first appear.
+// Sorts requests so that those with the same beginning are neighbours and one can use the rows of the previous one;
+// groups keep the order in which they first appear.
 void order_by_beginnings(std::vector<RequestFile::Line>* lines);
 
-// What each line shares with the line before. `max_tokens`: of a line that has none.
+// The common beginning of each line with the previous one. `max_tokens`: for a line that has none.
 std::vector<SharedPrompt> shared_prompts(const std::vector<RequestFile::Line>& lines, int64_t max_tokens);
 
 // The lines that runtime/requests/response.h writes. A line's name is its custom_id; empty: it has none.

@@ -37,7 +37,8 @@ RequestQueue::Range RequestQueue::split_off() {
                                         [](const Engine& a, const Engine& b) { return a.rest.size() < b.rest.size(); });
   Range& rest = longest->rest;
   if (rest.size() == 0) return {};
-  // At the middle, if no border shares less. The request before a rest's first is with its engine.
+  // Splits at the middle, unless another border shares less. Even the border at the start counts: the request before it
+  // is the engine's current one.
   const auto from_middle = [&rest](size_t border) {
     const size_t middle = rest.begin + rest.size() / 2;
     return border > middle ? border - middle : middle - border;

@@ -36,7 +36,7 @@ struct ResultLine {
 // The lines of one kind of results.
 struct LineForm {
   bool (*may_begin)(std::string_view text);                   // whether `text` may be the start of such a line
-  std::optional<ResultLine> (*parse)(std::string_view text);  // a whole line without its newline; none: it is another's
+  std::optional<ResultLine> (*parse)(std::string_view text);  // a whole line without its newline; none: not such a line
 };
 const LineForm& document_lines();                   // of result_json() and error_json() (runtime/commands/report.h)
 std::string name_in_line(const std::string& name);  // as a line has it

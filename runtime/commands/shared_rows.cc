@@ -17,20 +17,21 @@ namespace {
 constexpr size_t kMinSharedBytes = 1024;
 constexpr int64_t kWholeContext = std::numeric_limits<int64_t>::max();
 
-// `shared` may be half of what is shared.
+// SharedPrompt::shared may be as little as half of the common beginning.
 bool is_long(size_t shared, const SharedPrompt& prompt) { return shared > 0 && shared >= prompt.bytes / 8; }
 
 int64_t with_answer(int64_t prompt_tokens, int64_t answer_tokens) {
   return answer_tokens < 0 ? kWholeContext : prompt_tokens + answer_tokens;
 }
 
-// By the bytes a token of a prompt that begins alike, and a margin: the rest may be another kind of text.
+// Estimates from the bytes per token of a prompt with the same beginning, with a margin: the rest may be another kind
+// of text.
 int64_t estimated_tokens(const SharedPrompt& known, int64_t tokens, const SharedPrompt& other) {
   const double bytes_ratio = static_cast<double>(other.bytes) / static_cast<double>(std::max<uint64_t>(known.bytes, 1));
   return static_cast<int64_t>(static_cast<double>(tokens) * bytes_ratio * 17 / 16) + 64;
 }
 
-// Bytes with which both files begin; 0 for less than a kilobyte, or for what is no file.
+// The length of the common beginning of two files; 0 if it is less than a kilobyte, or if either is not a file.
 size_t common_beginning(const std::string& a, const std::string& b) {
   std::error_code error;
   if (!fs::is_regular_file(a, error) || !fs::is_regular_file(b, error)) return 0;

@@ -9,15 +9,15 @@ namespace headrace {
 
 struct ScoredToken {
   int32_t id = -1;
-  float log_prob = 0;   // -infinity: the logit is
+  float log_prob = 0;   // -infinity if the logit is
   std::string bytes{};  // what it adds to a text; empty without a tokenizer
 };
 
 struct AnswerToken {
   ScoredToken chosen;
   std::vector<ScoredToken> top{};  // the likeliest ones, best first
-  // Where in the answer's text that begins which the token adds: bytes, and Unicode characters. A token that continues
-  // a character begins where the character does.
+  // The offset of the token's text in the answer's text, in bytes and in Unicode characters. A token that continues a
+  // character has the character's offset.
   uint64_t first_byte = 0, first_character = 0;
 };
 

@@ -11,7 +11,7 @@
 namespace headrace {
 namespace {
 
-// Intervals: the next step is partial if the tail has room for it, or in no case.
+// Intervals of step_mode(): the next step is partial whenever the tail has room for it, or never.
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max(), kNothing = -1;
 
 // "first; second; ..."
@@ -74,7 +74,7 @@ void DecodeLoop::follow(std::vector<ForcedToken>* out) {
   }
 }
 
-// A sample that becomes the next token of the text.
+// Returns the sample if it is a token; throws Error if the row has none.
 int32_t DecodeLoop::settled(int32_t sample) const {
   if (sample >= 0) [[likely]]
     return sample;
@@ -108,7 +108,7 @@ StepMode DecodeLoop::next_mode() const {
                     .interval = policy_ ? automatic : interval_});
 }
 
-// Another partial step, or all up to the end of the run.
+// Whether another partial step pays, or all steps up to the end of the run together.
 bool DecodeLoop::chain_pays() const {
   const int64_t pending = static_cast<int64_t>(pending_.size()), end = output_.room();
   return policy_->pays(chain_.next_step(pending)) ||
@@ -146,7 +146,8 @@ bool DecodeLoop::verify_step(StepMode mode) {
   pending_.clear();
   at_the_end_ = false;
   root_ = acceptance_.next;
-  // Nodes that were emitted before: the first node in a lossless run, all up to the tree's root in an approximate one.
+  // Skips nodes that were emitted before: the first node in a lossless run, all up to the tree's root in an approximate
+  // one.
   return emit(tree, final_ ? static_cast<size_t>(pending) + 1 : 1);
 }
 
@@ -182,7 +183,7 @@ VerifyOutcome DecodeLoop::verify_pending(std::span<const int32_t> samples) const
   return verify_outcome;
 }
 
-// Nodes from `first_node` on of the accepted path, then the root: they are certain.
+// Emits the accepted path from `first_node` on, then the root: all of these are final.
 bool DecodeLoop::emit(const Tree& tree, size_t first_node) {
   const std::vector<int32_t>& path = acceptance_.nodes;
   bool going = true;
@@ -202,7 +203,7 @@ bool DecodeLoop::partial_step() {
     drafting_.propose(root_, first, &tree_);
     accept_behind(tree_, session_.verify(tree_, StepMode::kPartial), 0, &acceptance_);
   }
-  if (!final_) acceptance_.next = std::max(acceptance_.next, 0);  // where there is no token: a refresh judges it
+  if (!final_) acceptance_.next = std::max(acceptance_.next, 0);  // a NoToken becomes token 0: a refresh decides
   if (!final_) cut_at_the_end();
   const int64_t count = static_cast<int64_t>(acceptance_.nodes.size());
   session_.commit(acceptance_);
@@ -217,7 +218,7 @@ bool DecodeLoop::partial_step() {
 
 // ---- pending tokens as a tree ---------------------------------------------------------------------------------------
 
-// Grows the tree by a step, or has it judged.
+// Grows the tree by one step, or verifies it.
 bool DecodeLoop::tree_step() {
   if (!growing_->begun()) growing_->begin(root_);
   const int64_t interval = policy_ ? kMaxPending : interval_;
@@ -235,7 +236,7 @@ bool DecodeLoop::tree_step() {
   return true;
 }
 
-// A draft goes on from where the first choices have come.
+// The draft proposes a tree behind the last of the first choices.
 void DecodeLoop::propose_after_tip(int64_t most_depth) {
   if (!drafting_.drafts() || growing_->offered()) return;
   const std::optional<PendingTree::Tip> tip = growing_->tip();
@@ -245,7 +246,7 @@ void DecodeLoop::propose_after_tip(int64_t most_depth) {
   growing_->offer(tree_);
 }
 
-// By what it costs and gives; with a fixed interval, until the first choices have come so far.
+// By measured cost and yield, or after a fixed interval.
 bool DecodeLoop::grow_on(int64_t most_depth) {
   if (most_depth <= 0) return false;
   const double growth =
@@ -255,9 +256,9 @@ bool DecodeLoop::grow_on(int64_t most_depth) {
   return policy_->pays({.expected = growing_->expected(most_depth), .more = growth});
 }
 
-// The tree ends with it: the committed path stops where no node goes on, so that nothing right has been computed
-// behind it. What would have been, had the tree grown on while the refresh streamed, was found not to pay:
-// docs/measuring.md, bench/results/epyc-2core-pending-ahead.json.
+// The tree ends with this refresh: the committed path stops at a node without a right child, so no node that remains is
+// right. Growing the tree while the refresh streams was found not to pay (docs/measuring.md,
+// bench/results/epyc-2core-pending-ahead.json).
 bool DecodeLoop::verify_tree(int64_t most_depth) {
   const double predicted = growing_->expected(most_depth);
   growing_->fill(most_depth);
@@ -282,10 +283,10 @@ bool DecodeLoop::verify_tree(int64_t most_depth) {
   return going;
 }
 
-// A token that would end the run is pending like any other. Nothing is proposed beyond it, and the next step is a
+// A token that would end the run is pending like any other token. The path is cut behind it, and the next step is a
 // refresh.
 void DecodeLoop::cut_at_the_end() {
-  const int64_t room = output_.room() - static_cast<int64_t>(pending_.size());  // all pending but the first are untold
+  const int64_t room = output_.room() - static_cast<int64_t>(pending_.size());  // only the first one is emitted
   const std::vector<int32_t>& nodes = acceptance_.nodes;
   for (size_t i = 1; i <= nodes.size() && !at_the_end_; ++i) {
     const int32_t token = i < nodes.size() ? tree_.tokens[static_cast<size_t>(nodes[i])] : acceptance_.next;

@@ -22,14 +22,14 @@ class DecodeLoop {
 
   // From the token after the prompt to the end of the run.
   void run(int32_t first);
-  // Over GenerateOptions::forced in the place of samples: a step over the full KV a token, of whose tree the root alone
-  // is accepted.
+  // Takes GenerateOptions::forced in the place of samples. Each token is a step over the full KV that accepts only the
+  // root of its tree.
   void follow(std::vector<ForcedToken>* out);
 
  private:
   StepMode next_mode() const;
   bool chain_pays() const;
-  bool verify_step(StepMode mode);  // false, as of partial_step(): the run has ended
+  bool verify_step(StepMode mode);  // this and partial_step(), tree_step(): false if the run has ended
   bool partial_step();
   bool tree_step();
   void propose_after_tip(int64_t most_depth);
@@ -46,19 +46,19 @@ class DecodeLoop {
   Session& session_;
   Drafting& drafting_;
   Output& output_;
-  const int64_t interval_;               // kAutoInterval: by what steps cost
-  const bool final_;                     // partial acceptance: an approximate run
-  std::optional<PendingTree> growing_;   // the pending tokens, where they are a tree
-  ChainForecast chain_;                  // of the others
+  const int64_t interval_;               // kAutoInterval: chosen from measured step costs
+  const bool final_;                     // partial acceptance is final: an approximate run
+  std::optional<PendingTree> growing_;   // the pending tokens if they are a tree
+  ChainForecast chain_;                  // predicts the yield of a chain
   std::optional<RefreshPolicy> policy_;  // none: a fixed interval
 
   const int64_t prompt_tokens_;
   Tree tree_, combined_;
   Acceptance acceptance_;
-  int32_t root_ = -1;             // the last sampled token, which has no row yet
-  std::vector<int32_t> pending_;  // tokens before it that the full KV has no rows of
-  int64_t accepted_ = 0;          // since and including the last refresh
-  bool at_the_end_ = false;       // the root, provisional, would end the run: it is judged before that
+  int32_t root_ = -1;             // the last sampled token; it has no row yet
+  std::vector<int32_t> pending_;  // tokens before the root whose rows are not in the full KV
+  int64_t accepted_ = 0;          // tokens, from the last refresh on, its own included
+  bool at_the_end_ = false;       // the provisional root would end the run: a refresh verifies it first
 };
 
 }  // namespace headrace

@@ -9,18 +9,18 @@ namespace headrace {
 namespace {
 
 constexpr int64_t kStepsReserved = int64_t{1} << 20;
-constexpr int64_t kStepsAToken = 8;  // where pending tokens are a tree that may be all wrong
+constexpr int64_t kStepsAToken = 8;  // of lossless runs: a tree of pending tokens may be wrong as a whole
 
-// Of a run's first trees: where 64 rows cost a pass little more than one, the first look is at larger ones.
+// Limits of a run's first trees. If a pass of 64 rows costs little more than a pass of one row, they are larger.
 TreeLimits first_limits(Backend backend, bool streams) {
   if (backend == Backend::kCpu) return {.nodes = 4, .levels = 3};
   return streams ? TreeLimits{.nodes = 64, .levels = 6} : TreeLimits{.nodes = 32, .levels = 5};
 }
 
 int64_t levels_of(const Tree& tree) { return *std::max_element(tree.depths.begin(), tree.depths.end()); }
-// Of every tree of an approximate run with `--tree auto`, where the text depends on the trees: nothing that is
-// measured, and nothing that depends on the memory that is free, may choose them. A GPU's pass costs the same up to 64
-// rows.
+
+// Limits of all trees of an approximate run with `--tree auto`. Its text depends on the trees, so neither measurements
+// nor the free memory may determine them. A GPU's pass costs the same up to 64 rows.
 TreeLimits approximate_limits(Backend backend) {
   if (backend == Backend::kCpu) return first_limits(backend, false);
   return {.nodes = kProductRowPadding};
@@ -66,8 +66,8 @@ void Drafting::begin(StepMode mode, int64_t pending) {
   timed_ = false;
 }
 
-// Behind pending tokens a tree costs a GPU's pass next to nothing, and what it may be worth is not the tuner's to
-// learn.
+// Behind pending tokens a tree costs a GPU's pass next to nothing, so it has the draft's full size, and the tuner does
+// not learn from it.
 TreeLimits Drafting::next_limits() {
   if (tuner()) limits_ = pending_ > 0 && !rows_cost_ ? model_->tree() : tuner()->next();
   TreeLimits limits = limits_;
@@ -116,9 +116,9 @@ void Drafting::grown(int64_t nodes, const Tree& drafted, const Acceptance& follo
                                            .accepted_depths = depths_to(right),
                                            .draft_ms = draft_ms_,
                                            .verify_ms = ms - draft_ms_});
-  // A proposal of an earlier step was paid for there. The step's whole time is that of its verification, though it
-  // computes other guesses, too: without the proposal they would have had its room, and the step the same time. Of a
-  // proposal that was cut to the step's width nothing is known beyond the cut.
+  // A proposal counts in the step that made it. The step's whole time counts as its verification, although the step
+  // also computes other guesses: without the proposal these would have filled its rows, in the same time. A proposal
+  // that was cut to the step's width says nothing about the nodes beyond the cut.
   if (reported && tuner() && draft_ms_ > 0 && drafted.size() > 1) {
     TreeLimits seen = limits_;
     if (drafted.size() <= proposed_) seen.nodes = std::min(seen.nodes, drafted.size());

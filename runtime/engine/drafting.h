@@ -17,47 +17,48 @@
 
 namespace headrace {
 
-// What came of a step.
+// The result of a step.
 struct Outcome {
-  int64_t committed = 0;  // Speculation has the words
-  // Of each accepted token; none: the accepted path is that of the proposed tree.
+  int64_t committed = 0;  // tokens, as Speculation counts them
+  // The depth of each accepted token; none: the accepted path is the proposed tree's.
   std::optional<std::span<const int32_t>> accepted_depths{};
   VerifyOutcome verify_outcome{};
 };
 
 struct DraftingOptions {
-  std::optional<TreeLimits> limits{};  // of each step's tree; none: it is chosen here
-  bool streams = false;  // a pass over the full KV waits for the link: larger trees are worth it from the start
+  std::optional<TreeLimits> limits{};  // of each step's tree; none: Drafting chooses them
+  bool streams = false;                // a pass over the full KV waits for the link: the first trees are larger
   VerifyMode verify = VerifyMode::kFull;
-  PartialShape partial{};  // what partial steps read; off: there are none
+  PartialShape partial{};  // rows that partial steps read; off: there are no partial steps
   int64_t most_steps = 0;
   StepCosts step_costs{};  // GenerateOptions
 };
 
 class Drafting {
  public:
-  // `model` and `draft`, which is the run's, are null without a draft. They and `compute` outlive this.
+  // `model` and the run's `draft` are null without a draft. They and `compute` must outlive this.
   Drafting(const DraftModel* model, Draft* draft, Stream& compute, const DraftingOptions& options);
 
   bool drafts() const { return draft_ != nullptr; }
   int64_t deepest() const;  // levels that a tree may have below its root
 
-  // A step begins, whose tree will stand behind `pending` tokens in the target's pass.
+  // Begins a step. Its tree will follow `pending` tokens in the target's pass.
   void begin(StepMode mode, int64_t pending);
-  // Fills a tree that holds `root` alone; it stands at `position`.
+  // Fills a tree that holds only `root`, the token at `position`.
   void propose(int32_t root, int64_t position, Tree* tree);
-  // The same into device memory, without a wait. No tree: there is none to be had there, and propose() is to be called.
+  // The same into device memory, without a wait. Returns nothing if no tree can be built on the device; call propose().
   ProposedTree propose_into(int32_t root, int64_t position, const TreeInputs& to);
-  // Draft::rank(); none without a draft.
+  // Calls Draft::rank(); none without a draft.
   std::optional<TokenRank> rank(int32_t token) { return draft_ != nullptr ? draft_->rank(token) : std::nullopt; }
-  // The pending tokens and the tree behind them have been verified, and what was right of them committed; the first is
-  // at `position`.
+  // Records a step that verified the pending tokens and the tree behind them and committed the accepted path. The first
+  // of these tokens is at `position`.
   void observe(const Tree& tree, const Acceptance& acceptance, int64_t position, const Outcome& outcome);
 
-  // The step that has begun is to judge `pending` tokens after all: nothing stands behind them.
+  // The step verifies `pending` tokens only; no tree follows them.
   void turn_to_refresh(int64_t pending);
-  // A partial step has computed `nodes` nodes of the tree of pending tokens, of which `drafted` are what was proposed,
-  // as far as it went, with what was right of them; both empty: nothing of it. Takes the place of observe().
+  // Records a partial step that computed `nodes` nodes of the tree of pending tokens; called instead of observe().
+  // `drafted`: the tip and the proposed tokens that the step computed after it; `followed`: their accepted path. Both
+  // are empty if the step did not compute the tip.
   void grown(int64_t nodes, const Tree& drafted, const Acceptance& followed);
 
   double last_ms() const { return step_ms_.empty() ? 0 : static_cast<double>(step_ms_.back()); }
@@ -72,7 +73,7 @@ class Drafting {
   const DraftModel* const model_;
   Draft* const draft_;
   TreeLimits limits_;
-  // Of steps over the full KV, and over the partial KV. None: every tree has the limits above.
+  // For steps over the full KV, and over the partial KV. None: every tree has the limits above.
   std::array<std::optional<TreeTuner>, 2> tuners_;
   std::optional<TreeTuner>& tuner() { return tuners_[mode_ == StepMode::kPartial ? 1 : 0]; }
   const StepCosts step_costs_;
@@ -83,12 +84,12 @@ class Drafting {
   int64_t pending_ = 0;
   int64_t proposed_ = 0;  // tokens, in the step
   int64_t levels_ = 0;    // of what was proposed
-  const bool rows_cost_;  // each row of a pass
+  const bool rows_cost_;  // every row makes a pass slower: a CPU
   HostClock::time_point start_{};
   double draft_ms_ = 0;
   Stream& compute_;
-  std::unique_ptr<Stopwatch> stopwatch_;  // of a tree that the host does not wait for
-  bool timed_ = false;                    // the step's is one
+  std::unique_ptr<Stopwatch> stopwatch_;  // times a tree that the host does not wait for
+  bool timed_ = false;                    // this step's tree is such a tree
 };
 
 }  // namespace headrace

@@ -42,18 +42,17 @@ struct Engine::Impl {
   ModelConfig config;  // the checkpoint's, with --rope-* in place
   std::optional<Tokenizer> tokenizer;
   std::optional<jinja::Template> chat;  // none: no template
-  std::string chat_name = "none";       // of the report
+  std::string chat_name = "none";       // for the report
   std::optional<Weights> weights;
   std::unique_ptr<DraftModel> draft_model;  // null: plain decoding
   std::vector<int32_t> turn_ends;           // of the chat template
   std::vector<int32_t> end_ids;
-  // Lent to one run after the other: what the kernels keep on a stream (checked products, their workspace) is made
-  // once.
+  // Shared by all runs, so that what the kernels keep on a stream (checked products, their workspace) is made once.
   std::unique_ptr<Stream> compute;
   std::unique_ptr<PrefixStore> prefixes;  // null: none are kept
   PrefixKey prefix_identity{};
-  std::string prefix_note;     // the last that was reported
-  bool weights_stand = false;  // the loaded ones are those that the identity is of
+  std::string prefix_note;     // the last one that was reported
+  bool weights_stand = false;  // the loaded weights are those of prefix_identity
   double load_ms = 0;
   std::unique_ptr<KeptRun> kept;      // null: nothing is kept
   std::optional<MachineRates> rates;  // none: nothing is predicted
@@ -65,7 +64,7 @@ struct Engine::Impl {
   WeightStoreOptions weight_options() const;
   void check_weights();
   void choose_chat();
-  void check_ids(const std::vector<int32_t>& ids) const;  // throws Error: one that the vocabulary lacks
+  void check_ids(const std::vector<int32_t>& ids) const;  // throws Error if the vocabulary lacks an id
   void check_prompt(const std::vector<int32_t>& prompt, const GenerateOptions& run) const;
   RunContext context() const { return {options, *device, *compute, config, *weights, draft_model.get()}; }
   RunPlan plan(int64_t prompt_tokens, const GenerateOptions& run) const;
@@ -82,8 +81,8 @@ struct Engine::Impl {
   SessionPlan begin(const std::vector<int32_t>& prompt, const GenerateOptions& run, PromptScores* scores,
                     Started* started, GenerateResult* result);
   GenerateResult generate(const std::vector<int32_t>& prompt, const GenerateOptions& run, Progress* progress);
-  // False: a saved prefix is damaged, and nothing came of it but its time and bytes. `started`: when the first attempt
-  // began its prefill.
+  // False: a saved prefix is damaged; only the attempt's time and bytes count. `started`: when the first attempt began
+  // its prefill.
   bool attempt(const std::vector<int32_t>& prompt, const GenerateOptions& run,
                std::optional<HostClock::time_point>* started, GenerateResult* result, Progress* progress);
 };
@@ -122,7 +121,7 @@ void Engine::Impl::use_draft(const DraftOptions& draft) {
   draft_model = open_draft(draft, *device, config, *weights, tokenizer ? &*tokenizer : nullptr);
 }
 
-// On a GPU, products of kept weights are made for bf16: with other types they would be slower than plain ones.
+// On a GPU, products with kept weights exist for bf16 only; with other types they would be slower than plain products.
 WeightStoreOptions Engine::Impl::weight_options() const {
   const std::optional<WeightType> quantised = quantised_type(options.weights);
   const DType dtype = options.dtype.value_or(computed_in(options.weights, checkpoint->natural_dtype()));
@@ -288,7 +287,7 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
   std::optional<HostClock::time_point> started;
   while (!attempt(prompt, run, &started, &result, progress)) {
   }
-  if (prefixes && prefixes->note() != prefix_note) {  // of a state that lasts: reported once
+  if (prefixes && prefixes->note() != prefix_note) {  // describes a lasting state: reported once
     prefix_note = prefixes->note();
     if (!prefix_note.empty()) result.prefix.notes.push_back(prefix_note);
   }
@@ -315,7 +314,7 @@ bool Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOpt
   SessionPlan plan = begin(prompt, run, &scores, &begun, result);
   RunSetup& setup = begun.setup;
   const std::unique_ptr<PrefixRun>& prefix = begun.prefix;
-  // Before the session, so that it is there until the session has waited for the device's work.
+  // Declared before the session, which waits for the device's work before this is destroyed.
   Drafting drafting(setup.model, setup.draft.get(), *compute,
                     {.limits = run.tree_limits,
                      .streams = plan.memory.ring_slots > 0,
@@ -357,8 +356,7 @@ bool Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOpt
   return true;
 }
 
-// A run on the rows that the one before has kept executes that one's plan; any other frees them and has a plan of its
-// own.
+// A run on the previous run's rows executes that run's plan; any other run frees the rows and has its own plan.
 SessionPlan Engine::Impl::begin(const std::vector<int32_t>& prompt, const GenerateOptions& run, PromptScores* scores,
                                 Started* started, GenerateResult* result) {
   const int64_t rows = result->kept_tokens = kept ? usable_rows(context(), *kept, prompt, run) : 0;

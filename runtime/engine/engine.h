@@ -28,7 +28,7 @@ class Engine {
  public:
   // Opens the model and reserves its weights' memory; the first run loads them, once it is planned. Throws Error.
   explicit Engine(const EngineOptions& options);
-  // The same with a model that is no file, or on a device that is open: what is given is not looked for in the options.
+  // The same with a model that is not a file, or on an open device: an argument replaces the options that name it.
   Engine(const EngineOptions& options, std::unique_ptr<Checkpoint> checkpoint,
          std::unique_ptr<Device> device = nullptr);
   ~Engine();
@@ -47,34 +47,34 @@ class Engine {
   // work is done.
   GenerateResult generate(const std::vector<int32_t>& prompt, const GenerateOptions& options, Progress* progress);
 
-  // Another draft in the place of the one that the engine has, or none; the target's weights stay loaded. The next run
-  // loads it. Throws Error as the constructor does; the engine then has no draft.
+  // Replaces the engine's draft, or removes it; the target's weights stay loaded. The next run loads the new one.
+  // Throws Error as the constructor does; the engine then has no draft.
   void use_draft(const DraftOptions& draft);
 
-  // The plan that generate() would carry out for a prompt of so many tokens. Throws Error(kDoesNotFit).
+  // The plan that generate() would execute for a prompt of `prompt_tokens` tokens. Throws Error(kDoesNotFit).
   // REQUIRES: 0 < prompt_tokens < context_limit().
   RunPlan plan(int64_t prompt_tokens, const GenerateOptions& options) const;
 
-  // The trace that options.device.trace_path asked for, of all runs so far; what is generated after it is in none. None
-  // if there was none to write. Throws Error(kStorage).
+  // Writes the trace of all runs so far to options.device.trace_path; later runs are not traced. None: no trace was
+  // requested. Throws Error(kStorage).
   std::optional<TraceSummary> write_trace();
 
-  // What does not change; any thread.
+  // Values that do not change; any thread.
   const ModelConfig& config() const;
   const Tokenizer& tokenizer() const;  // REQUIRES: want_tokenizer
   const Device& device() const;
   DType dtype() const;
   std::vector<WeightTypeUse> weight_types() const;  // of the model's weights
-  // Why quantised weights are not kept although the options keep them; empty: they are, or there are none.
+  // Why quantised weights are not kept although the options ask for it; empty: they are kept, or there are none.
   std::string weights_note() const;
   int64_t context_limit() const;          // tokens: -c, or the model's own
-  const std::string& model_path() const;  // of the files: a hub name resolved
-  // The weight files that were opened; none: no file holds them, or there is no draft.
+  const std::string& model_path() const;  // of the model's files, after a hub name is resolved
+  // The opened weight files; empty: the weights are not in files, or there is no draft.
   std::vector<FileStamp> model_files() const;
   std::vector<FileStamp> draft_files() const;
-  // Of the text that context_limit() tokens can hold. REQUIRES: want_tokenizer.
+  // The limit of a text that context_limit() tokens can hold. REQUIRES: want_tokenizer.
   DocumentLimit document_limit() const;
-  // A line that says what runs where, for the report: "SmolLM2-135M… bf16 on CPU, 2 threads".
+  // One line for the report: the model, its type and the device, as in "SmolLM2-135M… bf16 on CPU, 2 threads".
   std::string describe() const;
 
  private:

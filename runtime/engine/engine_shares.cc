@@ -9,7 +9,7 @@
 namespace headrace {
 namespace {
 
-// 0: the disk's free space is not known, which opening the spill file reports.
+// 0: the disk's free space is unknown; opening the spill file reports why.
 uint64_t spill_bytes(const SpillOptions& spill) {
   if (spill.folder.empty() || spill.limit_bytes != 0) return spill.limit_bytes;
   std::error_code error;
@@ -17,7 +17,7 @@ uint64_t spill_bytes(const SpillOptions& spill) {
   return error ? 0 : space.available;
 }
 
-// A limit that is given stays one: 0 would mean that there is none.
+// Never divides a limit down to 0, which would mean that there is none.
 uint64_t part_of(uint64_t limit, size_t count) { return limit == 0 ? 0 : std::max<uint64_t>(limit / count, 1); }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Several engines in one process, each on a device of its own: what each is opened with, so that together they keep to
-// the limits of one. Reads the machine's limits. Any thread.
+// The options of several engines in one process, each on its own device: together they stay within the limits of one
+// engine. Reads the machine's limits. Any thread.
 #pragma once
 
 #include <vector>
@@ -8,11 +8,11 @@
 
 namespace headrace {
 
-// Options for an engine a device; of `devices` only the choice and the GPU's index count. No devices: `all` itself, for
-// one engine. Host memory, threads (at least one each) and the disk of --spill are divided; --vram is each device's.
-// Only one engine may write a folder of saved prefixes: the first has the folder itself, the others "device-2" and so
-// on in it, and the limit, if there is one, is divided. Throws Error(kDoesNotFit): more host memory than the machine
-// has.
+// Returns the options of one engine for each device; of `devices` only the choice and the GPU's index count. No
+// devices: `all` itself, for one engine. Host memory, threads (at least one each) and the disk of --spill are divided;
+// each device has the whole --vram. Only one engine may write a folder of saved prefixes: the first has the folder
+// itself, the others "device-2" and so on in it, and the limit, if there is one, is divided. Throws Error(kDoesNotFit):
+// more host memory than the machine has.
 std::vector<EngineOptions> engine_shares(const EngineOptions& all, const std::vector<DeviceOptions>& devices);
 
 }  // namespace headrace

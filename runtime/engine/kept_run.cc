@@ -6,8 +6,8 @@
 namespace headrace {
 namespace {
 
-// Whether a run may use what one with other options has left: its rows are computed, and where they are is planned, in
-// the same way.
+// Whether a run with options `b` may use the rows that a run with options `a` has kept: the options that determine
+// their bits and the plan are equal.
 bool shares_rows(const GenerateOptions& a, const GenerateOptions& b) {
   return a.keep == b.keep && a.kv == b.kv && a.speculate == b.speculate && a.verify == b.verify &&
          a.tree_limits == b.tree_limits && a.pending == b.pending &&
@@ -18,7 +18,7 @@ int64_t common_beginning(const std::vector<int32_t>& a, const std::vector<int32_
   return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
 }
 
-// Rows that are those of a fresh run are kept in this unit, as saved prefixes are.
+// Rows with the bits of a fresh run are kept in multiples of this unit, as in saved prefixes.
 int64_t kept_unit(const RunSetup& setup, KeepRows keep, Backend backend) {
   const bool any = keep == KeepRows::kAll || backend == Backend::kCpu;
   return any ? 1 : setup.session.prefill_rows(backend);
@@ -26,8 +26,8 @@ int64_t kept_unit(const RunSetup& setup, KeepRows keep, Backend backend) {
 
 }  // namespace
 
-// Plain decoding has rows of all tokens but the last, and so has every lossless run; one with a draft may have computed
-// more.
+// Plain decoding has the rows of all tokens but the last, and so has every lossless run. A run with a draft may have
+// computed rows beyond them.
 std::unique_ptr<KeptRun> keep_run(const std::vector<int32_t>& prompt, const GenerateOptions& run, const Output& output,
                                   Session* session, RunSetup* setup) {
   std::vector<int32_t> ids = prompt;
@@ -51,8 +51,8 @@ std::unique_ptr<KeptRun> keep_run(const std::vector<int32_t>& prompt, const Gene
   return left;
 }
 
-// The last rows of a prompt are computed in any case: the first blocks of a partial KV are chosen by their queries, and
-// a run without one must have the same rows.
+// The last rows of a prompt are always computed: their queries choose the first blocks of a partial KV, and a run
+// without a partial KV must have the same rows.
 int64_t usable_rows(const RunContext& context, const KeptRun& before, const std::vector<int32_t>& prompt,
                     const GenerateOptions& run) {
   const int64_t tokens = static_cast<int64_t>(prompt.size());

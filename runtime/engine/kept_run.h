@@ -1,5 +1,5 @@
-// Rows of the KV cache that a run leaves to the next one, with its plan and its draft (GenerateOptions::keep). Internal
-// to the engine. Thread: one.
+// The rows of the KV cache that a run leaves to the next one, with its plan and its draft (GenerateOptions::keep).
+// Internal to the engine. Thread: one.
 #pragma once
 
 #include <cstdint>
@@ -16,22 +16,22 @@ struct KeptRun {
   RunSetup setup;  // without a draft
   MemoryPlan memory;
   GenerateOptions options;
-  std::vector<int32_t> ids;  // whose rows the cache has
+  std::vector<int32_t> ids;  // the tokens of the cache's rows
   std::unique_ptr<KvCache> cache;
   std::unique_ptr<KeptDraft> draft;  // null: the run had none
 };
 
-// What an ended run leaves; takes the session's cache and the setup. Null: too few rows, and nothing was taken.
+// Takes the cache and the setup of a run that has ended. Null: there are too few rows, and nothing was taken.
 std::unique_ptr<KeptRun> keep_run(const std::vector<int32_t>& prompt, const GenerateOptions& run, const Output& output,
                                   Session* session, RunSetup* setup);
 
-// Rows of the prompt that a run with these options may take from `before`. 0: none, not worth it, or the run is longer
-// than those that `before` was planned for.
+// The number of the prompt's rows that a run with these options may take from `before`. 0: too few, or the run is
+// longer than the plan of `before` allows.
 int64_t usable_rows(const RunContext& context, const KeptRun& before, const std::vector<int32_t>& prompt,
                     const GenerateOptions& run);
 
-// The plan of `before`, which is carried out again by a run on its first `prompt.saved` rows. Fills the setup, with the
-// draft resumed, and the cache.
+// Returns the plan of `before` for a run on its first `prompt.saved` rows. Fills the setup, with the draft resumed, and
+// the cache.
 SessionPlan follow_run(const RunContext& context, std::unique_ptr<KeptRun> before, const PromptShape& prompt,
                        const GenerateOptions& run, RunSetup* setup, std::unique_ptr<KvCache>* cache);
 

@@ -1,4 +1,4 @@
-// What an engine is opened with, and what each of its runs may ask for. Plain values; any thread.
+// The options of an engine, and those of each of its runs. Plain values; any thread.
 #pragma once
 
 #include <atomic>
@@ -33,7 +33,7 @@ struct EngineOptions {
   WeightPolicy weights = WeightPolicy::kKeep;       // --weights
   bool allow_damaged_weights = false;               // --allow-damaged-weights
   std::optional<DType> cache_type_k, cache_type_v;  // -ctk, -ctv; none: the weights' type
-  int64_t ctx_size = 0;            // -c: the most tokens a run may hold; 0: what the model was made for
+  int64_t ctx_size = 0;            // -c: the most tokens of a run, prompt and answer; 0: the context of the model
   KvMode kv = KvMode::kAuto;       // --kv
   SpillOptions spill{};            // --spill
   std::string chat_template;       // --chat-template NAME; empty: the model's own
@@ -48,54 +48,53 @@ struct EngineOptions {
   DraftOptions draft{};               // --spec-type, -md, --tree, --draft-*
   PrefixCacheOptions prefix_cache{};  // --prefix-cache; no folder: none
   VerifyOptions verify{};             // --verify, --partial-*, --refresh-interval, --block-*
-  // What the device does a second, for predictions; asked once it is open. Empty: nothing is predicted.
+  // Returns the device's rates, for predictions; called once the device is open. Empty: nothing is predicted.
   std::function<std::optional<MachineRates>(const Device& device)> rates_of{};
 };
 
-// Rows of the KV cache that a run leaves to the next one, which computes only what differs from their tokens.
+// The rows of the KV cache that a run leaves to the next one, which computes only the tokens from the first difference
+// on.
 enum class KeepRows : uint8_t {
   kNone,
-  kPrompt,  // those that prefill computed, where a fresh run computes the same bits: the next text is that of a fresh
-            // run
-  kAll      // the answer's too, up to its last token
+  kPrompt,  // prefill's rows that a fresh run would compute with the same bits, so the next text is that of a fresh run
+  kAll      // the answer's rows, too, up to its last token
 };
 
 struct GenerateOptions {
-  int64_t max_tokens = 256;    // -n; -1: until the context is full; 0: prefill alone
-  std::optional<KvMode> kv{};  // in the place of the engine's, for this run
-  // The next run uses the rows if it keeps as much and has the same options but max_tokens, keep_tokens, sampling and
-  // stop. The plan is made once, for runs of keep_tokens tokens, prompt and answer; 0: the context. No run is longer
-  // than its own keep_tokens. One that is longer than the plan's has another plan and none of the rows.
+  int64_t max_tokens = 256;    // -n; -1: until the context is full; 0: prefill only
+  std::optional<KvMode> kv{};  // for this run instead of the engine's
+  // The next run uses the rows if it has the same `keep` and the same options except max_tokens, keep_tokens, sampling
+  // and stop. The plan is made once, for runs of keep_tokens tokens, prompt and answer; 0: the context. No run is
+  // longer than its own keep_tokens. A run that is longer than the plan's has a new plan and none of the rows.
   KeepRows keep = KeepRows::kNone;
   int64_t keep_tokens = 0;
   SamplingSettings sampling{};  // its seed is the run's seed
   bool ignore_eos = false;
-  // Texts that end the answer where the first of them begins; none of it is in the text. UTF-8, none empty.
+  // Stop texts: the answer ends before the first of them. UTF-8, none empty.
   std::vector<std::string> stop{};
-  bool speculate = true;  // false: plain decoding, though the engine has a draft
-  // Look-up finds what earlier runs with this option answered, too, except in approximate runs, whose text depends on
+  bool speculate = true;  // false: plain decoding, although the engine has a draft
+  // Look-up also searches the answers of earlier runs with this option; not in approximate runs, whose text depends on
   // the draft.
   bool earlier_answers = false;
-  std::optional<VerifyOptions> verify{};    // in the place of the engine's, for this run
-  std::optional<TreeLimits> tree_limits{};  // of each step, in the place of --tree auto's own choice
-  // For tests and benches, in the place of what suits the device: the tree of a lossless run's pending tokens; no
-  // width: they are a chain.
+  std::optional<VerifyOptions> verify{};    // for this run instead of the engine's
+  std::optional<TreeLimits> tree_limits{};  // of each step, instead of the choice of --tree auto
+  // For tests and benches, instead of the device's default: the tree of a lossless run's pending tokens; width 0: they
+  // are a chain.
   std::optional<PendingTreeLimits> pending{};
-  // For tests and benches: what steps are taken to cost where a refresh or a tree is chosen by cost, as if on another
-  // machine.
+  // For tests and benches: step costs of another machine, for the choice of refreshes and trees.
   StepCosts step_costs{};
-  // Not empty: the token after each token of the prompt; GenerateResult::log_probs then has their log-probabilities.
+  // If not empty: the token after each token of the prompt; GenerateResult::log_probs has their log-probabilities.
   std::vector<int32_t> score_next{};
-  // Not empty: the tokens of the answer, whatever the target samples (teacher forcing). GenerateResult::forced then has
-  // what target and draft hold of each but the first. REQUIRES: max_tokens of as many, verification off (kFull), trees
-  // of one level.
+  // If not empty: the tokens of the answer, whatever the target samples (teacher forcing). GenerateResult::forced tells
+  // for each but the first whether the target samples it and how the draft ranks it. REQUIRES: max_tokens is their
+  // number, verification is off (kFull), trees have one level.
   std::vector<int32_t> forced{};
-  // kComputed: GenerateResult::answer has each token's log-probability and those of the `top_tokens` likeliest.
+  // kComputed: GenerateResult::answer has the log-probabilities of each token and of the `top_tokens` likeliest ones.
   LogProbs log_probs = LogProbs::kNone;
   int64_t top_tokens = 0;                                    // at most kMaxTopTokens
-  std::function<void(const AnswerToken& token)> on_token{};  // one of them, before on_text has its text; may be empty
-  std::string label = "answer";                              // what a trace calls the run; empty: it is in none
-  const std::atomic<bool>* interrupt = nullptr;              // set: finish the current step and return what there is
+  std::function<void(const AnswerToken& token)> on_token{};  // called before on_text with its text; may be empty
+  std::string label = "answer";                              // the run's name in a trace; empty: it is not traced
+  const std::atomic<bool>* interrupt = nullptr;              // set: finish the current step and return
   std::function<void(std::string_view text)> on_text{};      // each piece of text as it becomes certain; may be empty
 };
 

@@ -6,7 +6,7 @@
 namespace headrace {
 namespace {
 
-uint64_t count_characters(std::string_view text) {  // each has one byte that continues none
+uint64_t count_characters(std::string_view text) {  // all bytes but UTF-8 continuation bytes
   return static_cast<uint64_t>(std::count_if(
       text.begin(), text.end(), [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; }));
 }
@@ -34,32 +34,33 @@ bool Output::take(int32_t token, const RowLogProbs& scored) {
   if (tokens() == max_tokens_) return false;
   ids_.push_back(token);
   if (options_.log_probs == LogProbs::kComputed) score(token, scored);
-  if (decoder_ && !say(decoder_->push(token))) {
-    decoder_.reset();  // what it holds back is behind the stop text
+  if (decoder_ && !append(decoder_->push(token))) {
+    decoder_.reset();  // the bytes that it holds back follow the stop text
     reason_ = FinishReason::kStop;
     return false;
   }
   return tokens() < max_tokens_;
 }
 
-// False: a stop text was found, and text_ ends before it.
-bool Output::say(std::string_view piece) {
+// Appends text. False: a stop text was found, and text_ ends before it.
+bool Output::append(std::string_view piece) {
   text_ += piece;
   characters_ += count_characters(piece);
   size_t found = std::string::npos, held = 0;
   for (const std::string& stop : options_.stop) {
-    found = std::min(found, text_.find(stop, told_));
-    size_t begun = std::min(stop.size() - 1, text_.size() - told_);
+    found = std::min(found, text_.find(stop, emitted_));
+    size_t begun = std::min(stop.size() - 1, text_.size() - emitted_);
     while (!text_.ends_with(std::string_view(stop).substr(0, begun))) --begun;
     held = std::max(held, begun);
   }
   cut_ = found != std::string::npos;
   if (cut_) text_.resize(found);
-  tell(found == std::string::npos ? text_.size() - held : found);
+  emit(found == std::string::npos ? text_.size() - held : found);
   return found == std::string::npos;
 }
 
-// Where the chosen token is among the likeliest, it has their number: the two are summed in different orders.
+// If the chosen token is among the likeliest, its log-probability is taken from their list: the kernels add in
+// different orders.
 void Output::score(int32_t token, const RowLogProbs& scored) {
   AnswerToken& one = answer_.emplace_back();
   one.first_byte = text_.size();
@@ -78,23 +79,23 @@ ScoredToken Output::scored_token(int32_t id, float log_prob) const {
   return {.id = id, .log_prob = log_prob, .bytes = tokenizer_ != nullptr ? tokenizer_->token_bytes(id) : ""};
 }
 
-void Output::tell_tokens(size_t end) {
-  for (; told_tokens_ < answer_.size() && answer_[told_tokens_].first_byte < end; ++told_tokens_) {
-    if (options_.on_token) options_.on_token(answer_[told_tokens_]);
+void Output::emit_tokens(size_t end) {
+  for (; emitted_tokens_ < answer_.size() && answer_[emitted_tokens_].first_byte < end; ++emitted_tokens_) {
+    if (options_.on_token) options_.on_token(answer_[emitted_tokens_]);
   }
 }
 
-void Output::tell(size_t end) {
-  tell_tokens(end);
-  if (options_.on_text && end > told_) options_.on_text(std::string_view(text_).substr(told_, end - told_));
-  told_ = end;
+void Output::emit(size_t end) {
+  emit_tokens(end);
+  if (options_.on_text && end > emitted_) options_.on_text(std::string_view(text_).substr(emitted_, end - emitted_));
+  emitted_ = end;
 }
 
 void Output::finish(GenerateResult* result) {
-  if (decoder_ && !say(decoder_->finish()) && reason_ == FinishReason::kLength) reason_ = FinishReason::kStop;
-  tell(text_.size());
-  if (!cut_) tell_tokens(SIZE_MAX);  // those that add nothing to the end
-  answer_.resize(told_tokens_);
+  if (decoder_ && !append(decoder_->finish()) && reason_ == FinishReason::kLength) reason_ = FinishReason::kStop;
+  emit(text_.size());
+  if (!cut_) emit_tokens(SIZE_MAX);  // including last tokens that add no text
+  answer_.resize(emitted_tokens_);
   result->answer = std::move(answer_);
   result->text = std::move(text_);
   result->token_ids = std::move(ids_);

@@ -1,4 +1,5 @@
-// What a run has emitted so far: token ids, text as it becomes certain, and why it ended. Internal to the engine.
+// The output of a run so far: token ids, the text as it becomes final, and the reason of its end. Internal to the
+// engine. Thread: one.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +20,11 @@ class Output {
   Output(const Tokenizer* tokenizer, const std::vector<int32_t>& end_ids, const GenerateOptions& options,
          int64_t max_tokens);
 
-  // Takes the next token; false when the run has ended, with it or before it: by an end token, a stop text or
-  // max_tokens. `scored`: of the row that it was drawn from.
+  // Takes the next token; false if the run has ended with it or before it, by an end token, a stop text or max_tokens.
+  // `scored`: the log-probabilities of the row that the token was drawn from.
   bool take(int32_t token, const RowLogProbs& scored = {});
   bool ends(int32_t token) const;  // take() would end the run with it
-  // The tokens that end it.
+  // The tokens that end the run.
   std::vector<int32_t> ends() const { return options_.ignore_eos ? std::vector<int32_t>{} : end_ids_; }
   void interrupted() { reason_ = FinishReason::kInterrupted; }
   void finish(GenerateResult* result);  // moves text and ids out
@@ -33,12 +34,12 @@ class Output {
   int64_t tokens() const { return static_cast<int64_t>(ids_.size()); }
   const std::vector<int32_t>& ids() const { return ids_; }  // until finish()
   int64_t taken() const { return taken_; }                  // calls of take()
-  int32_t last() const { return last_; }                    // what the last one was called with
+  int32_t last() const { return last_; }                    // the last token that take() got
 
  private:
-  bool say(std::string_view piece);
-  void tell(size_t end);
-  void tell_tokens(size_t end);
+  bool append(std::string_view piece);
+  void emit(size_t end);
+  void emit_tokens(size_t end);
   void score(int32_t token, const RowLogProbs& scored);
   ScoredToken scored_token(int32_t id, float log_prob) const;
 
@@ -52,10 +53,10 @@ class Output {
   int32_t last_ = -1;
   std::string text_;
   std::vector<AnswerToken> answer_;
-  size_t told_tokens_ = 0;   // of answer_
-  uint64_t characters_ = 0;  // of text_
-  bool cut_ = false;         // by a stop text
-  size_t told_ = 0;          // bytes of text_ that on_text has had: the rest may begin a stop text
+  size_t emitted_tokens_ = 0;  // of answer_
+  uint64_t characters_ = 0;    // of text_
+  bool cut_ = false;           // by a stop text
+  size_t emitted_ = 0;         // bytes of text_ passed to on_text: the rest may begin a stop text
   FinishReason reason_ = FinishReason::kLength;
 };
 

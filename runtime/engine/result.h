@@ -1,4 +1,4 @@
-// What came of a run: its text, and what it took. Plain values; any thread.
+// The result of a run: text, timings, memory. Plain values; any thread.
 #pragma once
 
 #include <cstdint>
@@ -24,22 +24,22 @@ inline const char* finish_reason_name(FinishReason reason) {
 }
 
 struct Timings {
-  double load_ms = 0;         // opening the model and, once, loading its weights
-  double host_memory_ms = 0;  // taking the KV cache's host memory, beside the loading and prefill
-  double host_wait_ms = 0;    // that prefill has waited for some of it
-  // From the start of prefill to the first token, of the first attempt where a damaged saved prefix made the run start
-  // again; 0 if there is no token.
+  double load_ms = 0;         // time to open the model and, once, to load its weights
+  double host_memory_ms = 0;  // time to pin the KV cache's host memory, in parallel to loading and prefill
+  double host_wait_ms = 0;    // time that prefill waited for it
+  // Time from the start of prefill to the first token; 0 if there is no token. If a damaged saved prefix restarted the
+  // run, it counts from the start of the first attempt.
   double ttft_ms = 0;
-  double prefill_tokens_per_s = 0, decode_tokens_per_s = 0;  // tokens that were computed, not found in a prefix cache
+  double prefill_tokens_per_s = 0, decode_tokens_per_s = 0;  // computed tokens, without those of a saved prefix
   int64_t decode_steps = 0;
-  int64_t decode_tokens = 0;     // that came out of the steps, an end token included; not what was accepted behind it
-  double decode_ms = 0;          // of all steps, and what lies between them: the trial of a disk (--spill), too
-  std::vector<float> step_ms{};  // of each decode step, from its proposal to its commit
+  int64_t decode_tokens = 0;     // tokens of the steps, an end token included, tokens accepted after it not
+  double decode_ms = 0;          // from the start of the first step to the end of the last
+  std::vector<float> step_ms{};  // time of each decode step, from its proposal to its commit
 };
 
 struct MemoryUse {
-  uint64_t vram_peak_bytes = 0, host_peak_bytes = 0, disk_peak_bytes = 0;  // by our own budgets
-  uint64_t rss_peak_bytes = 0;                                             // by the operating system, of the process
+  uint64_t vram_peak_bytes = 0, host_peak_bytes = 0, disk_peak_bytes = 0;  // counted by the budgets
+  uint64_t rss_peak_bytes = 0;                                             // of the process, as the system counts it
   uint64_t weights_bytes = 0, kv_bytes = 0;
 };
 
@@ -48,15 +48,15 @@ struct Transfers {
   uint64_t decode_h2d_bytes = 0, decode_d2h_bytes = 0;
 };
 
-// A document whose middle was left out: what of its prompt. Nothing: it was whole, or there was no document.
+// The prompt of a document whose middle was left out (--truncate middle). Zeros: nothing was left out.
 struct LeftOut {
-  int64_t whole_tokens = 0, tokens = 0;  // of the prompt as it would have been, and of what it lost
+  int64_t whole_tokens = 0, tokens = 0;  // of the prompt with the whole document; of the part that is missing
 };
 
-// The answer to a part of a document that is longer than the context, from which the whole answer was made.
+// The answer to one part of a document that is longer than the context. The whole answer is made from such answers.
 struct PartAnswer {
   int64_t level = 1;                   // 1: parts of the document; 2: parts of the answers of level 1; ...
-  uint64_t first_byte = 0, bytes = 0;  // in the text of its level
+  uint64_t first_byte = 0, bytes = 0;  // the part, in the text of its level
   int64_t prompt_tokens = 0;
   double ttft_ms = 0, decode_ms = 0;
   std::string text;
@@ -66,19 +66,19 @@ struct PartAnswer {
 struct ForcedToken {
   int32_t token = -1;
   bool sampled = false;              // the target would have sampled it
-  std::optional<TokenRank> draft{};  // none: there is no draft, or one that ranks no vocabulary
+  std::optional<TokenRank> draft{};  // none: there is no draft, or it ranks no vocabulary
 };
 
 struct GenerateResult {
   std::string text;
-  std::vector<int32_t> token_ids;  // the end token not included
-  // With GenerateOptions::log_probs: of each token that adds to the text, which those of a stop text do not.
+  std::vector<int32_t> token_ids;  // without the end token
+  // With GenerateOptions::log_probs: each token that adds to the text; tokens of a stop text do not.
   std::vector<AnswerToken> answer{};
   int64_t prompt_tokens = 0;
-  int64_t kept_tokens = 0;      // of the prompt, whose rows the run before had kept
-  std::string chat_template{};  // the engine's: "model", a name, a file or "none"; empty: not known
+  int64_t kept_tokens = 0;      // of the prompt: the previous run had kept their rows
+  std::string chat_template{};  // of the engine: "model", a name, a file or "none"; empty: unknown
   LeftOut left_out{};
-  std::vector<PartAnswer> parts{};  // none: the document fitted
+  std::vector<PartAnswer> parts{};  // empty: the document fitted the context
   FinishReason finish_reason = FinishReason::kLength;
   Timings timings;
   MemoryUse memory;
@@ -87,20 +87,20 @@ struct GenerateResult {
   Speculation speculation;
   DraftWindow draft_window{};         // of speculation.type
   std::vector<float> log_probs{};     // of GenerateOptions::score_next; empty if the run was interrupted
-  std::vector<ForcedToken> forced{};  // all but the first; fewer if the run was interrupted, or the context is full
-  PrefixUse prefix;                   // saved prefixes: what was taken and what was saved
+  std::vector<ForcedToken> forced{};  // all but the first; fewer if the run was interrupted or the context is full
+  PrefixUse prefix;                   // saved prefixes that were read and written
   MemoryPlan plan;
   std::vector<WeightTypeUse> weight_types{};  // of the model's weights
-  std::vector<std::string> damage{};          // weights that hold NaN or infinity: a line a tensor
-  std::vector<std::string> plain_products{};  // that a slower kernel runs (kernels/product/op.h); of the engine's runs
-  std::optional<Prediction> predicted{};      // where the machine's rates are known
-  double link_peak_gb_per_s = 0;              // to the device, by the kept profile; 0: nobody measured it
+  std::vector<std::string> damage{};          // weights that hold NaN or infinity: a line for each tensor
+  std::vector<std::string> plain_products{};  // of all runs so far (kernels/product/op.h)
+  std::optional<Prediction> predicted{};      // none: the machine's rates are unknown
+  double link_peak_gb_per_s = 0;              // to the device, by the kept profile; 0: not measured
 
-  // Of the prompt, whose rows were not computed.
+  // Tokens of the prompt whose rows were not computed.
   int64_t reused_tokens() const { return prefix.rows + kept_tokens; }
 };
 
-// The same tokens, ended for the same reason: what a lossless run owes to plain decoding.
+// Whether two runs have the same tokens and the same reason for their end, as lossless runs and plain decoding must.
 inline bool same_answer(const GenerateResult& a, const GenerateResult& b) {
   return a.token_ids == b.token_ids && a.finish_reason == b.finish_reason;
 }

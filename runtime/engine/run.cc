@@ -8,7 +8,7 @@ namespace {
 
 double per_second(int64_t count, double ms) { return ms > 0 ? static_cast<double>(count) / (ms / 1000) : 0; }
 
-// Since the device was opened.
+// Bytes over the link since the device was opened.
 struct LinkBytes {
   uint64_t in = 0, out = 0;
 };

@@ -1,5 +1,5 @@
-// A planned run: prefill, then the loop of decode steps, with the time of each and the bytes that it moves over the
-// link. Internal to the engine. Thread: one.
+// Executes a planned run: prefill, then the loop of decode steps, and measures the time and the link's bytes of both.
+// Internal to the engine. Thread: one.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@
 
 namespace headrace {
 
-// Everything outlives the run.
+// All references must outlive the run.
 struct Run {
   const RunSetup& setup;
   const GenerateOptions& options;
-  const std::string& model;  // its path, for errors
+  const std::string& model;  // the model's path, for errors
   Session& session;
   Drafting& drafting;  // outlives the session, which waits for the work that uses its memory
   Output& output;
@@ -35,7 +35,7 @@ struct Run {
 std::optional<int32_t> prefill(const Run& run, std::span<const int32_t> prompt, HostClock::time_point started,
                                GenerateResult* result);
 
-// From the token after the prompt to the end of the run.
+// Runs from the token after the prompt to the end.
 void decode(const Run& run, int32_t first, GenerateResult* result);
 
 }  // namespace headrace

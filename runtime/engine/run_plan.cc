@@ -9,15 +9,15 @@
 namespace headrace {
 namespace {
 
-// --tree auto asks for no more on the average, and a product takes them in one group.
+// The average tree of --tree auto is not larger, and its rows are one group of a product.
 constexpr int64_t kUsualTree = 64;
-// A CPU's rows each cost nearly as much as the first, so that --tree auto asks for few: 3.7 with SmolLM2-64K and
-// EAGLE-3 on two cores.
+// On a CPU every row costs nearly as much as the first, so --tree auto chooses small trees: 3.7 nodes with SmolLM2-64K
+// and EAGLE-3 on two cores.
 constexpr int64_t kUsualTreeOfCpu = 4;
-// Tokens that pend when a refresh comes, where nothing is estimated.
+// Pending tokens at a refresh, if there is no estimate.
 constexpr int64_t kUsualPending = 20;
 
-// With the number of pending tokens that gives the most tokens/s, which is what `--refresh-interval auto` aims at.
+// Estimates with the number of pending tokens that gives the most tokens/s, the aim of `--refresh-interval auto`.
 RefreshEstimate estimate(const CostInput& input, const RunPlan& plan, const PassShape& refresh, double partial_ms) {
   RefreshEstimate best{.overturned = usual_loss_rate(plan.partial, plan.grow_rows > 0)};
   for (int64_t pending = 1; pending <= kMaxPending; ++pending) {
@@ -74,7 +74,7 @@ Prediction predict(const RunPlan& plan, const MachineRates& rates) {
   const int64_t tree = plan.grow_rows > 0 ? 1 : std::min(plan.pass_rows, usual);
   Prediction out;
   out.prefill = prefill_cost(input, plan.prompt_tokens);
-  // The first token is drawn from its logits: the head, once.
+  // The first token needs its logits: one product with the head.
   const double head_bytes = static_cast<double>(plan.sizes.head_bytes());
   out.prefill.device_ms += head_bytes / rates.weights_gb_per_s * 1e-6;
   out.full = step_cost(input, {.mode = StepMode::kFull, .committed = committed, .queries = tree});

@@ -1,5 +1,5 @@
-// What a run will be: where all of it will lie, and what that will cost in time on a machine whose rates are known
-// (docs/design.md, section 10). Plain values; the engine carries out what they say. Pure; any thread.
+// The plan of a run: its memory, and its predicted times on a machine whose rates are known (docs/design.md, section
+// 10). Plain values, which the engine executes. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ struct RunPlan {
   int64_t interval = kAutoInterval;
   PartialShape partial{};    // off: every step reads the full KV
   int64_t pass_rows = 1;     // the largest tree
-  bool tunes_trees = false;  // steps ask for what pays, which may be less
-  int64_t grow_rows = 0;     // of a step that grows the target's own tree; 0: none does
+  bool tunes_trees = false;  // --tree auto: a step's tree may be smaller
+  int64_t grow_rows = 0;     // of a step that grows the tree of pending tokens; 0: there is no such tree
   std::string draft{};       // "draft-eagle3"; empty: none
   int64_t draft_levels = 0;  // of its trees
   DraftWindow draft_window{};
@@ -35,22 +35,22 @@ struct RunPlan {
 
 ModelSizes model_sizes(const ModelConfig& config, const Weights& weights, const RowShape& rows);
 
-// What a lossless run without a draft makes of its refreshes. An estimate: it rests on the share of pending tokens that
-// refreshes overturned in other runs.
+// The expected yield of a lossless run's refreshes, without a draft. An estimate: it assumes the share of pending
+// tokens that refreshes overturned in other runs.
 struct RefreshEstimate {
   double overturned = 0;  // that share
-  int64_t pending = 0;    // tokens that a refresh judges, where that is left to the program
-  double tokens = 0;      // that it confirms, its own included
+  int64_t pending = 0;    // tokens that a refresh verifies, with --refresh-interval auto
+  double tokens = 0;      // tokens that it confirms, its own included
   double tokens_per_s = 0;
 };
 
 // Times of a run that is half through with its output.
 struct Prediction {
   PassCost prefill, full;
-  PassCost partial, refresh;  // where the plan has a partial KV
+  PassCost partial, refresh;  // only if has_partial
   bool has_partial = false;
   std::optional<RefreshEstimate> estimate{};
-  double draft_ms = 0;  // of a step's tree
+  double draft_ms = 0;  // time to propose a step's tree
 
   bool known() const { return prefill.known && full.known && partial.known && refresh.known; }
   const PassCost& of(StepMode mode) const {

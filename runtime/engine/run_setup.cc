@@ -7,9 +7,9 @@
 namespace headrace {
 namespace {
 
-constexpr int64_t kMaxUnhidden = 64;  // nodes of a refresh that no link hides: as many cost what one does
+constexpr int64_t kMaxUnhidden = 64;  // nodes of a refresh that does not stream: up to here it takes as long as for one
 
-// What --verify says, or what goes without saying: partial verification where something guesses ahead.
+// The verify mode: the flag's, else lossless if there is a draft.
 VerifyOptions verify_of(const RunContext& context, const GenerateOptions& run) {
   VerifyOptions verify = run.verify.value_or(context.options.verify);
   const bool drafts = context.draft_model != nullptr && run.speculate;
@@ -43,8 +43,7 @@ PendingTreeLimits pending_limits(const RunContext& context, const GenerateOption
   const bool cuda = context.device.backend() == Backend::kCuda;
   if (const std::optional<DType> copy = setup.session.partial.shape.copy) {
     if (!cuda || !streams) return {.width = 0};
-    // A copy is wrong where two tokens are nearly as likely: what their ranks say is sharp, and the second is kept
-    // there alone (docs/measuring.md, "Lossless partial verification"). A draft's guesses take rows, too.
+    // A copy errs where two tokens are nearly equally likely; then keep the second. A draft's guesses take rows, too.
     return {.width = model != nullptr ? 8 : 4,
             .grown = kMaxPassNodes,
             .nodes = kMaxPassNodes,
@@ -59,7 +58,7 @@ PendingTreeLimits pending_limits(const RunContext& context, const GenerateOption
   return limits;
 }
 
-// The rows of the run's passes are its trees'.
+// Sizes the run's passes for its trees.
 void set_pending(const PendingTreeLimits& limits, RunSetup* setup) {
   SessionOptions& session = setup->session;
   setup->pending = limits;
@@ -77,7 +76,7 @@ void start_draft(RunSetup* setup) {
   setup->session.draft = setup->draft.get();
 }
 
-// No more tokens can be ranked; a run that asks for it has been refused.
+// A larger vocabulary cannot be ranked; check_prompt() has rejected runs that ask for it.
 LogProbs log_probs_of(const RunContext& context, const GenerateOptions& run) {
   return context.config.vocab > kMaxTopVocab ? LogProbs::kNone : run.log_probs;
 }
@@ -106,7 +105,7 @@ SessionPlan session_plan(const RunContext& context, const RunSetup& setup) {
   return plan_session(context.device, context.compute, context.config, context.weights, setup.session);
 }
 
-// What partial steps read, and what follows from it.
+// Sets what partial steps read, and the options that depend on it.
 void set_partial(PartialKind kind, const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
   setup->session.partial = {};
   if (*setup->verify.mode != VerifyMode::kFull) {
@@ -131,8 +130,8 @@ void take_pending(const PendingTreeLimits& limits, RunSetup* setup) {
   start_draft(setup);
 }
 
-// A run that streams has larger passes where memory has room for them. The error is that of small passes: what it
-// offers fits.
+// Plans a run; if it streams, with larger passes if they fit. An error is that of the small passes, so the alternatives
+// that it offers fit.
 SessionPlan plan_pending(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
   const PendingTreeLimits small = setup->pending, streaming = pending_limits(context, run, *setup, true);
   take_pending(small, setup);
@@ -144,7 +143,7 @@ SessionPlan plan_pending(const RunContext& context, const GenerateOptions& run, 
   return session_plan(context, *setup);
 }
 
-// The run streams.
+// Plans a run that streams, with this kind of partial KV. None: it does not fit.
 std::optional<SessionPlan> try_plan_with(PartialKind kind, const RunContext& context, const GenerateOptions& run,
                                          RunSetup* setup) {
   set_partial(kind, context, run, setup);
@@ -158,7 +157,7 @@ std::optional<SessionPlan> try_plan_with(PartialKind kind, const RunContext& con
   return try_session_plan(context, *setup);
 }
 
-// The copies that --partial-kv auto may take, the richest first.
+// The copies that --partial-kv auto may choose, the most exact first.
 std::vector<PartialKind> kinds_of_copies(const RunContext& context, const RunSetup& setup) {
   std::vector<PartialKind> kinds;
   if (setup.session.kv == KvMode::kDevice) return kinds;
@@ -170,8 +169,8 @@ std::vector<PartialKind> kinds_of_copies(const RunContext& context, const RunSet
   return kinds;
 }
 
-// --partial-kv auto: the richest copy that fits. None, and the setup is that of blocks: the whole KV cache stays on the
-// device, or no copy fits.
+// --partial-kv auto: plans with the most exact copy that fits. None: the whole KV cache stays on the device, or no copy
+// fits; the setup is then that of blocks.
 std::optional<SessionPlan> plan_with_copy(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
   start_draft(setup);
   const std::optional<SessionPlan> whole = try_session_plan(context, *setup);
@@ -183,7 +182,8 @@ std::optional<SessionPlan> plan_with_copy(const RunContext& context, const Gener
   return std::nullopt;
 }
 
-// The error of --partial-kv auto: `refused` is that of blocks. A copy may need less of one budget.
+// The error of --partial-kv auto, with the least budgets of all kinds: a copy may need less of one budget than blocks,
+// whose error is `refused`.
 DoesNotFit refusal_of_all(const DoesNotFit& refused, const RunContext& context, const GenerateOptions& run,
                           RunSetup* setup) {
   MinimumBudgets least = refused.minimum();
@@ -199,7 +199,7 @@ DoesNotFit refusal_of_all(const DoesNotFit& refused, const RunContext& context, 
   return {refused.input(), least};
 }
 
-// The richest kind that takes less than the one that was asked for, and fits.
+// The most exact kind that is smaller than the requested one and fits.
 std::optional<PartialKind> smaller_kind(const RunContext& context, const GenerateOptions& run,
                                         const RunSetup& refused) {
   for (const PartialKind kind : {PartialKind::kInt4, PartialKind::kBlocks}) {
@@ -232,7 +232,7 @@ RunSetup resolve_options(const RunContext& context, int64_t prompt_tokens, const
   setup.verify = verify_of(context, run);
   setup.model = run.speculate ? context.draft_model : nullptr;
   SessionOptions& session = setup.session = session_options(context, run, prompt_tokens, setup.max_tokens);
-  if (setup.model != nullptr) {  // the last step's tree may stand beyond the last token
+  if (setup.model != nullptr) {  // the last step's tree may extend beyond the last token
     session.context_tokens += setup.model->tree().levels;
   }
   setup.draft_run = {.prompt_tokens = prompt_tokens,

@@ -1,6 +1,4 @@
-// What one run is to be, settled before anything is made for it: what was asked for, what goes without saying, and, by
-// what the planner makes of that, how many tokens may pend. Takes no memory of the device. Internal to the engine.
-// Thread: one.
+// Resolves one run's options and plan before anything is allocated. Internal to the engine. Thread: one.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +16,7 @@
 
 namespace headrace {
 
-// What an engine's runs have in common.
+// What all runs of an engine share.
 struct RunContext {
   const EngineOptions& options;
   Device& device;
@@ -33,29 +31,28 @@ struct RunContext {
 struct RunSetup {
   int64_t max_tokens = 0;
   VerifyOptions verify;
-  PendingTreeLimits pending{.width = 0};  // no width: pending tokens are a chain, or there are none
+  PendingTreeLimits pending{.width = 0};  // width 0: pending tokens are a chain, or there are none
   DraftModel* model = nullptr;            // null: plain decoding
   DraftRun draft_run;
-  std::unique_ptr<Draft> draft;  // once it is settled
-  SessionOptions session;        // with the draft; a saved prefix is the engine's to name
+  std::unique_ptr<Draft> draft;  // set by finalize()
+  SessionOptions session;        // with the draft; the engine sets the saved prefix
 };
 
-// The most tokens of a run, prompt and answer: the context, or what the runs that keep rows share.
+// The limit of a run's tokens, prompt and answer: the context, or the limit of the runs that share kept rows.
 int64_t most_run_tokens(const RunContext& context, const GenerateOptions& run);
 int64_t most_answer_tokens(const RunContext& context, int64_t prompt_tokens, const GenerateOptions& run);
 
-// As it would be if nothing streamed.
+// The setup of a run that does not stream; finalize() adapts it.
 RunSetup resolve_options(const RunContext& context, int64_t prompt_tokens, const GenerateOptions& run);
 
-// Starts the run's draft and plans its session. Passes that stream over the full KV judge more pending tokens, and the
-// run needs the rows for them: where the tree of pending tokens depends on that, the planner is first asked for the run
-// without these rows, and again with them if it streams (a run that streams without them streams with them). If memory
-// has no room for them, the run does without. The plan that is returned is the one that the session carries out. Throws
+// Starts the run's draft and plans its session. A run that streams verifies more pending tokens in a refresh and needs
+// rows for them. So the run is first planned without these rows and, if it streams, again with them (it then streams,
+// too). If they do not fit, the run does without them. The session executes the returned plan. Throws
 // Error(kDoesNotFit).
 SessionPlan finalize(const RunContext& context, const GenerateOptions& run, RunSetup* setup);
 
-// The setup of a run on the KV cache that a run with that setup has left, whose rows are the saved ones of the prompt.
-// Its draft is started, not resumed.
+// The setup of a run on the KV cache of an earlier run whose setup was `before`; the cache has the first `prompt.saved`
+// rows. Starts the draft, but does not resume it.
 RunSetup following_setup(const RunContext& context, const RunSetup& before, const PromptShape& prompt,
                          const GenerateOptions& run);
 

@@ -52,7 +52,7 @@ uint64_t KvBacking::pinned_bytes(const MemoryPlan& plan) {
 
 std::byte* KvBacking::host_data(int64_t layer) { return host_memory_.at(u(layer) * placement_.host_bytes()); }
 
-Extent KvBacking::disk_span(int64_t layer, const Chunk& chunk) const {
+Extent KvBacking::disk_extent(int64_t layer, const Chunk& chunk) const {
   return {.offset = u(layer) * placement_.disk_bytes() + chunk.offset_bytes, .bytes = chunk.bytes};
 }
 
@@ -62,7 +62,7 @@ void KvBacking::begin_offload(Stream& compute) {
 }
 
 void KvBacking::offload_chunk(int64_t layer, const Chunk& chunk, const std::byte* from) {
-  if (chunk.tier == Tier::kDisk) return disk_->write(disk_span(layer, chunk), from, *out_, {"layer", layer});
+  if (chunk.tier == Tier::kDisk) return disk_->write(disk_extent(layer, chunk), from, *out_, {"layer", layer});
   out_->copy(host_data(layer) + chunk.offset_bytes, from, chunk.bytes, Link::kDeviceToHost, {"layer", layer});
 }
 
@@ -77,13 +77,13 @@ bool KvBacking::on_disk(int64_t first, int64_t end) const {
 void KvBacking::begin_reads(const StreamSchedule& schedule) {
   if (!disk_) return;
   finish_writes();
-  std::vector<Extent> spans;
+  std::vector<Extent> extents;
   for (int64_t layer = 0; layer < schedule.layers; ++layer) {
     for (const Chunk& chunk : schedule.chunks) {
-      if (chunk.tier == Tier::kDisk) spans.push_back(disk_span(layer, chunk));
+      if (chunk.tier == Tier::kDisk) extents.push_back(disk_extent(layer, chunk));
     }
   }
-  if (!spans.empty()) disk_->begin_reads(std::move(spans));
+  if (!extents.empty()) disk_->begin_reads(std::move(extents));
 }
 
 std::vector<StagingRing::Part> KvBacking::parts(int64_t layer, const Chunk& chunk) {
@@ -134,15 +134,15 @@ void KvBacking::bring(int64_t layer, const std::vector<Chunk>& chunks, std::byte
   if (chunks.empty()) return;
   const int64_t first = chunks.front().first_segment;
   if (!bringing_) {
-    std::vector<Extent> spans;
+    std::vector<Extent> extents;
     for (const Chunk& chunk : chunks) {
-      if (chunk.tier == Tier::kDisk) spans.push_back(disk_span(layer, chunk));
+      if (chunk.tier == Tier::kDisk) extents.push_back(disk_extent(layer, chunk));
     }
-    bringing_ = !spans.empty();
-    spans.insert(spans.end(), later.begin(), later.end());
+    bringing_ = !extents.empty();
+    extents.insert(extents.end(), later.begin(), later.end());
     if (bringing_) {
       finish_writes();
-      disk_->begin_reads(std::move(spans));
+      disk_->begin_reads(std::move(extents));
     }
   }
   for (const Chunk& chunk : chunks) {

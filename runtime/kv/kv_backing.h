@@ -77,7 +77,7 @@ class KvBacking {
              Stream& stream);
   // Before anything is written to the disk, too: blocks until `stream` has what was brought.
   void end_bringing(Stream& stream);
-  Extent disk_span(int64_t layer, const Chunk& chunk) const;
+  Extent disk_extent(int64_t layer, const Chunk& chunk) const;
 
   // Makes a waiting fetch() return, and blocks until the disk is idle.
   void stop_reads() noexcept;

@@ -97,7 +97,7 @@ void KvCache::keep(int64_t kept) {
   pending_ = 0;
 }
 
-// Of a layer that is not stored yet: those of the rows that are not resident, nor in the active segment.
+// Non-resident rows of a layer that is not stored yet, without those of the active segment.
 std::vector<Chunk> KvCache::kept_chunks(int64_t layer) const {
   const int64_t end = segments_for(rows_);
   return layer < host_layers_ ? backed_chunks(resident_, std::min(end, open_[u(layer)])) : std::vector<Chunk>();
@@ -119,7 +119,7 @@ void KvCache::bring_layer(int64_t layer, std::byte* stored, const Event& free, S
   std::vector<Extent> later;
   for (int64_t next = layer + 1; next < host_layers_; ++next) {
     for (const Chunk& chunk : kept_chunks(next)) {
-      if (chunk.tier == Tier::kDisk) later.push_back(backing_->disk_span(next, chunk));
+      if (chunk.tier == Tier::kDisk) later.push_back(backing_->disk_extent(next, chunk));
     }
   }
   backing_->bring(layer, kept_chunks(layer), stored + segments_bytes(shape_, 0, resident), later, compute);

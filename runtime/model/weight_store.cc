@@ -175,7 +175,7 @@ class WeightStore::Loading {
   Loading(Device& device, WeightStore& store) : memory_(store.memory_.data()) {
     step_bytes_ = store.slot_bytes();
     if (device.backend() == Backend::kCpu) return;
-    // Where there is no room for two such buffers, smaller ones do: nothing is refused for them.
+    // If two such buffers do not fit, use smaller ones.
     const auto fitting = [&](const MemoryBudget& budget) {
       const uint64_t room = budget.free_bytes() / 2 / kPageBytes * kPageBytes;
       return std::max(std::min(step_bytes_, room), store.least_slot_bytes());

@@ -12,8 +12,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kMostTokens = int64_t{1} << 40;
-constexpr size_t kMostStops = 4;  // OpenAI's limit
+constexpr int64_t kMaxTokens = int64_t{1} << 40;
+constexpr size_t kMaxStops = 4;  // OpenAI's limit
 
 // Fields that change no answer.
 constexpr std::array<std::string_view, 9> kIgnored = {"user",
@@ -123,7 +123,7 @@ std::vector<std::string> stops_of(const JsonFields& body) {
   } else {
     stops.push_back(utf8(body, "stop", *value));
   }
-  if (stops.size() > kMostStops) body.refuse("stop", str("has ", stops.size(), " texts: at most ", kMostStops));
+  if (stops.size() > kMaxStops) body.refuse("stop", str("has ", stops.size(), " texts: at most ", kMaxStops));
   for (const std::string& stop : stops) {
     if (stop.empty()) body.refuse("stop", "has an empty text");
   }
@@ -132,14 +132,14 @@ std::vector<std::string> stops_of(const JsonFields& body) {
 
 // OpenAI's limits. A chat has a switch and a number, a completion has the number alone.
 std::optional<int64_t> top_log_probs_of(const JsonFields& body, RequestKind kind) {
-  constexpr int64_t kMostOfACompletion = 5;
+  constexpr int64_t kMaxCompletionLogProbs = 5;
   if (kind == RequestKind::kCompletion) {
     const bool none = body.has("top_logprobs") && *body.find("top_logprobs") == 0;  // as clients' defaults have it
     if (body.has("top_logprobs") && !none) {
-      body.refuse("top_logprobs", str("belongs to chat completions: give logprobs, 0 to ", kMostOfACompletion));
+      body.refuse("top_logprobs", str("belongs to chat completions: give logprobs, 0 to ", kMaxCompletionLogProbs));
     }
     if (!body.has("logprobs") || *body.find("logprobs") == false) return std::nullopt;
-    return body.integer("logprobs", 0, kMostOfACompletion);
+    return body.integer("logprobs", 0, kMaxCompletionLogProbs);
   }
   const bool wanted = body.boolean_or("logprobs", false);
   const int64_t top = body.integer_or("top_logprobs", 0, kMaxTopTokens, 0);
@@ -188,7 +188,7 @@ Request parse_body(const json& object, const std::string& source, RequestKind ki
     request.prompt = utf8(body, "prompt", *prompt);
   }
   for (const char* key : {"max_tokens", "max_completion_tokens"}) {
-    if (body.has(key)) request.max_tokens = body.integer(key, 1, kMostTokens);
+    if (body.has(key)) request.max_tokens = body.integer(key, 1, kMaxTokens);
   }
   request.temperature = number_of<float>(body, "temperature", 0, 2);
   request.top_p = number_of<float>(body, "top_p", 1e-6, 1);

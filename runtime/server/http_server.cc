@@ -17,7 +17,7 @@
 namespace headrace {
 namespace {
 
-constexpr size_t kMostUnserved = 64;  // accepted connections that no thread serves yet
+constexpr size_t kMaxUnserved = 64;  // accepted connections that no thread serves yet
 constexpr std::chrono::seconds kFinish{5};
 
 thread_local Connection* current = nullptr;
@@ -32,7 +32,7 @@ class ConnectionThreads final : public httplib::TaskQueue {
   using Enqueued = decltype(std::declval<httplib::TaskQueue&>().enqueue({}));  // void, in httplib 0.18 bool
   Enqueued enqueue(std::function<void()> serve) override {
     const MutexLock lock(mutex_);
-    while (unserved_.size() >= kMostUnserved) room_.wait(mutex_);
+    while (unserved_.size() >= kMaxUnserved) room_.wait(mutex_);
     unserved_.push_back(std::move(serve));
     came_.notify_one();
     return Enqueued(true);

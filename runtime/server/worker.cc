@@ -24,15 +24,15 @@ class FeedProgress : public Progress {
     if (!prefill_) return;
     began_ = HostClock::now();
     now_ = {.total = total};
-    told_ms_ = 0;
+    reported_ms_ = 0;
     feed_.progress(now_);
   }
   void update(int64_t done) override {
     if (!prefill_ || !wanted_) return;
     now_.processed = done;
     now_.ms = ms_since(began_);
-    if (done < now_.total && now_.ms < told_ms_ + kProgressMs) return;
-    told_ms_ = now_.ms;
+    if (done < now_.total && now_.ms < reported_ms_ + kProgressMs) return;
+    reported_ms_ = now_.ms;
     feed_.progress(now_);
   }
   void skip(int64_t done) override {
@@ -47,17 +47,17 @@ class FeedProgress : public Progress {
   bool prefill_ = false;
   HostClock::time_point began_;
   PrefillProgress now_;
-  double told_ms_ = 0;
+  double reported_ms_ = 0;
 };
 
 // A prompt of as many tokens keeps its rows with memory for the whole context. A GPU keeps groups of as many.
 constexpr int64_t kLongPrompt = 2048;
 // A CPU keeps the rows of shorter ones, too, with memory for this many tokens: where it saves more than planning costs.
-constexpr int64_t kShortPlan = 2 * kLongPrompt, kLeastKept = 256;
+constexpr int64_t kShortPlan = 2 * kLongPrompt, kMinKept = 256;
 
 void choose_keep(int64_t prompt_tokens, Backend backend, GenerateOptions* run) {
   if (run->keep == KeepRows::kNone || prompt_tokens >= kLongPrompt) return;
-  if (backend != Backend::kCpu || prompt_tokens < kLeastKept) {
+  if (backend != Backend::kCpu || prompt_tokens < kMinKept) {
     run->keep = KeepRows::kNone;
   } else if (run->max_tokens >= 0) {
     run->keep_tokens = std::max(kShortPlan, prompt_tokens + run->max_tokens);

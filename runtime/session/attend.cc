@@ -10,7 +10,7 @@
 namespace headrace {
 namespace {
 
-constexpr int64_t kScoringNodes = 64;  // of a refresh, that blocks are chosen by
+constexpr int64_t kScoringNodes = 64;  // nodes of a refresh whose queries choose the blocks
 
 // Collects segments in order for launches of the prefix kernel, and passes each batch to `seen` as well.
 class PrefixFold {
@@ -27,9 +27,9 @@ class PrefixFold {
   void flush() {
     if (params_.segment_count > 0) launch();
   }
-  // Other work comes on the stream between the tail and the segments.
+  // Call if other work is enqueued between the tail and the segments.
   void follow() { params_.beside_tail = false; }
-  // All that is left, even if it is none, and then `out`.
+  // Launches with the remaining segments, even if there are none, and writes `out`.
   void finish(void* out) {
     params_.out = out;
     launch();
@@ -63,7 +63,7 @@ void PassAttention::run(const Pass& pass, int64_t layer, const PassScope& scope)
   params.state = buffers_.step().state;
   params.scratch = buffers_.step().scratch;
   tail(pass, layer);
-  params.beside_tail = compute_.tracing().trace == nullptr;  // a trace is to show what each takes
+  params.beside_tail = compute_.tracing().trace == nullptr;  // a trace shows the time of each
   if (scope.mode == StepMode::kPartial) {
     params.positions = buffers_.step().inputs.slots;
     partial_prefix(params, pass, layer, scope);
@@ -80,12 +80,12 @@ void PassAttention::full_prefix(PrefixAttentionParams params, const Pass& pass, 
   KvCache& cache = kv_.cache;
   PartialRows* const partial = kv_.partial;
   if (scope.mode == StepMode::kRefresh && partial->selects()) {
-    // Of the tree, or, where the last query counts alone, up to its root: what comes after may not be right. Of a large
-    // tree the first nodes, which are the likeliest.
+    // Blocks are chosen by the tree's first nodes, which are the likeliest of a large tree. If only the last query
+    // counts, it is the root's: the nodes after it may be wrong.
     const bool last = layout_.options().partial.reduce == BlockReduce::kLast;
     const int64_t end = last ? scope.judged_again + 1 : std::min(pass.rows, scope.judged_again + kScoringNodes);
     const int64_t count = std::min(end, std::max(end - scope.judged_again, kScoringRows));
-    params.beside_tail = false;  // this comes between
+    params.beside_tail = false;  // other work follows the tail
     partial->choose(layer, cache.rows(), scoring_queries(layout_, pass.work, end, count), compute_);
     seen = [this, partial, layer](std::span<const KvSegment> segments) { partial->gather(layer, segments, compute_); };
   }
@@ -94,7 +94,7 @@ void PassAttention::full_prefix(PrefixAttentionParams params, const Pass& pass, 
   for (int64_t i = 0; i < resident; ++i) fold.add(cache.resident_segment(layer, i));
   KvStreamer* const streamer = kv_.streamer;
   if (streamer != nullptr && layer < cache.host_layers()) {
-    fold.flush();  // they are not to wait for the link
+    fold.flush();  // resident segments need not wait for the link
     fold.follow();
     for (const Chunk& chunk : streamer->schedule().chunks) {
       streamer->next(partial != nullptr ? partial->copy(layer) : std::span<const KvSegment>(), compute_);

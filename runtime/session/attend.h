@@ -20,11 +20,11 @@ struct KvRooms {
   PartialRows* partial = nullptr;  // null if every step reads the full KV
 };
 
-// Which of these rows a pass reads.
+// The mode of a pass, and the rows that it reads.
 struct PassScope {
   StepMode mode = StepMode::kFull;
-  int64_t judged_again = 0;      // nodes that are pending tokens
-  int64_t deepest_position = 0;  // of any node
+  int64_t judged_again = 0;      // nodes that are pending tokens, at the tree's beginning
+  int64_t deepest_position = 0;  // the greatest of any node
 };
 
 class PassAttention {
@@ -47,7 +47,7 @@ class PassAttention {
   const KvRooms kv_;
 };
 
-// The queries of the last `count` of the first `rows` rows.
+// The queries of rows [rows - count, rows).
 ScoringQueries scoring_queries(const SessionLayout& layout, const LayerWork& work, int64_t rows, int64_t count);
 
 }  // namespace headrace

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "kernels/elementwise/op.h"
 #include "offload/disk/file.h"
 #include "runtime/kv/row_copy.h"
 #include "runtime/speculation/pending_tree.h"
@@ -10,7 +9,7 @@
 namespace headrace {
 namespace {
 
-constexpr uint64_t kScratchBytes = 64 * kMiB;  // of segment states, whatever the context
+constexpr uint64_t kScratchBytes = 64 * kMiB;  // of segment states, for any context
 
 int64_t state_floats(const ModelConfig& c, int64_t rows) { return rows * c.heads * (c.head_dim + 2); }
 
@@ -226,7 +225,7 @@ void SessionLayout::plan_work(PlanInput* input) const {
                          .per_prompt_row = hidden_row_bytes() + (scored() ? 4 : 2) * sizeof(int32_t)};
 }
 
-// Of a partial KV, in addition to its rows and summaries.
+// Work memory of a partial KV, in addition to its rows and summaries.
 uint64_t SessionLayout::partial_work_bytes() const {
   if (!partial_on()) return 0;
   const PartialShape& partial = options_.partial.shape;
@@ -278,7 +277,7 @@ PlanInput SessionLayout::plan_input() const {
   input.host_free = device_.host_mem().free_bytes();
   if (device_.backend() == Backend::kCpu) {
     input.total_free = input.host_free;
-    const MemoryBudget& vram = device_.vram();  // without a limit of its own it has host memory's
+    const MemoryBudget& vram = device_.vram();  // without its own limit it shares host memory's
     if (vram.limit_bytes() != device_.host_mem().limit_bytes()) {
       input.vram_most = vram.limit_bytes() - vram.used_bytes();
     }

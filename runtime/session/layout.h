@@ -14,7 +14,7 @@
 
 namespace headrace {
 
-// A prompt whose first rows exist: a saved prefix has them, or the KV cache of the run before.
+// A prompt whose first `saved` rows exist in a saved prefix or in the KV cache of the previous run.
 struct PromptShape {
   int64_t tokens = 0, saved = 0;
   int64_t computed() const { return tokens - saved; }
@@ -50,7 +50,6 @@ class SessionLayout {
   int64_t prefill_group() const { return options_.prefill_rows(device_.backend()); }
   int64_t saved_rows() const { return options_.prefix != nullptr ? options_.prefix->rows() : options_.kept_rows; }
   bool scored() const { return options_.scores != nullptr; }
-  // Of the prompt.
   PromptShape prompt() const { return {.tokens = options_.prompt_tokens, .saved = saved_rows()}; }
   int64_t computed_rows() const { return prompt().computed(); }
   // The prompt that the memory is planned for.
@@ -60,13 +59,13 @@ class SessionLayout {
   // rows, so that all groups but the last have a multiple of 64 rows, wherever the rows that were kept end.
   int64_t group_shift() const { return device_.backend() == Backend::kCpu ? 0 : options_.kept_rows % kPrefixTile; }
 
-  // Tables of segments that prefill uses: one for all layers, or one a layer where rows may have been kept.
+  // The number of prefill's segment tables: one for all layers, or one per layer if rows may have been kept.
   int64_t segment_tables() const { return options_.most_prompt_tokens > 0 ? config_.layers : 1; }
 
   // Bytes of one layer's quantised matrices in the weights' type, if prefill needs them dequantised; else 0.
   uint64_t unpacked_layer_bytes() const;
 
-  int64_t top_tokens() const;        // ranked a row where log-probabilities are computed; 0: they are not
+  int64_t top_tokens() const;        // ranked per row for log-probabilities; 0: these are not computed
   uint64_t log_probs_bytes() const;  // of a pass
   uint64_t ranked_bytes() const;
   uint64_t result_bytes() const;  // including the tokens after it

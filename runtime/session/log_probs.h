@@ -9,13 +9,13 @@ namespace headrace {
 
 enum class LogProbs : uint8_t {
   kNone,
-  kReserved,  // memory for them is planned: another run on the same plan may compute them
+  kReserved,  // their memory is planned, so that another run on the same plan may compute them
   kComputed   // in every pass that judges tokens
 };
 
-constexpr int64_t kMaxTopTokens = 20;  // ranked a row, or the whole vocabulary if that is smaller
+constexpr int64_t kMaxTopTokens = 20;  // ranked per row; fewer if the vocabulary is smaller
 
-// Of one row of a pass; views until the next pass. Empty: they are not computed.
+// The log-probabilities of one row of a pass; views, valid until the next pass. Empty: they are not computed.
 struct RowLogProbs {
   float sample = 0;                   // of the row's sample; NaN if the row has no token
   std::span<const int32_t> tokens{};  // the likeliest ones, best first

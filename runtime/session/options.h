@@ -29,9 +29,9 @@ struct PromptScores {
 
 struct SessionOptions {
   int64_t prompt_tokens = 0;
-  int64_t most_prompt_tokens =
-      0;                       // of any run that shares the KV cache: the plan is made for it; 0: this is the only one
-  int64_t kept_rows = 0;       // of the prompt: the KV cache of the run before has them. Then there is no `prefix`
+  // The longest prompt of the runs that share the KV cache and the plan; 0: this is the only run.
+  int64_t most_prompt_tokens = 0;
+  int64_t kept_rows = 0;  // first rows of the prompt that the previous run's KV cache has; then there is no `prefix`
   int64_t context_tokens = 0;  // most tokens of the run
   int64_t pass_rows = 1;       // nodes of the largest tree, without a refresh's pending rows
   KvMode kv = KvMode::kAuto;
@@ -46,8 +46,7 @@ struct SessionOptions {
   int64_t grow_rows = 0;                   // most nodes that one call of grow() computes; 0: it is not called
   int64_t drawn_rows = kDrawnRows;         // more: for tests that read the logits of all rows
   PartialOptions partial{};                // off: every step reads the full KV
-  // Beside an int8 copy, stream what it lacks of the rows in the place of the rows; none: on a GPU alone. For tests and
-  // benches.
+  // With an int8 copy: stream remainders instead of rows. None: on a GPU only. Set by tests and benches.
   std::optional<bool> remainders{};
   PrefixRun* prefix = nullptr;     // saved prefixes to read and to save; outlives the session
   Draft* draft = nullptr;          // gets the target's states, and is part of the plan; outlives the session

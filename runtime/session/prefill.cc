@@ -52,7 +52,7 @@ class DrainBeforeGoing {
   PrefixRun* prefix_;
 };
 
-// Reports progress as groups finish, a few groups behind the host, and returns false when the run is interrupted.
+// Reports progress as groups finish, a few groups behind the host, and notices an interrupt.
 class Pace {
  public:
   Pace(Device& device, Stream& stream, Progress* progress, const std::atomic<bool>* interrupt)
@@ -251,7 +251,7 @@ bool Prefill::score(const PinnedBuffer& staging) {
   const PrefillStaging host = PrefillStaging::carve(allocator, prompt, layout_.segment_tables(), true);
   std::copy(scores.next.begin(), scores.next.end(), host.next);
   compute_.copy(work_.next, host.next, scores.next.size() * sizeof(int32_t), Link::kHostToDevice, "next tokens");
-  // As prefill multiplies, where the head may be multiplied so: kept weights then give what dequantised ones give.
+  // Multiplies as prefill does where the head allows it: kept weights then give the bits of dequantised ones.
   const ProductPath path = layout_.device().backend() == Backend::kCpu ? ProductPath::kPrefill : ProductPath::kDecode;
   Pace pace(layout_.device(), compute_, watcher_.progress, watcher_.interrupt);
   if (watcher_.progress) watcher_.progress->begin("score", "tokens", prompt);

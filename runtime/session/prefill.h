@@ -2,8 +2,8 @@
 // and V of a layer are built in a device buffer, where attention reads them, and the finished layer is copied to its
 // tiers while the next layer begins. The copy takes a few hundredths of a layer's time, so one buffer is enough; the
 // next layer's first rows wait for the copy. Each row crosses the link once, to the host. Rows of a saved prefix are
-// read into the same buffer, once a layer, instead of being computed. So are the rows that the run before has left in
-// host memory, on the disk, or low-bit. Resident segments of exact rows are then read, and continued, where they are.
+// read into the same buffer, once a layer, instead of being computed. So are the previous run's rows in host memory, on
+// the disk or in a low-bit type; its resident segments of exact rows are read, and continued, in place.
 //
 // Low-bit rows are quantised a group at a time, right after RoPE, into a second buffer, and the buffer that attention
 // reads gets their values. So prefill, the tail, block summaries and drafts use the values that are stored, and rows of

@@ -17,7 +17,7 @@ std::unique_ptr<PartialRows> make_partial_rows(const SessionLayout& layout, bool
   return std::make_unique<PartialKv>(layout.device(), layout.shape(), partial, context, late);
 }
 
-// One pass over the full KV: the rows on the device where they are, the others as they arrive.
+// Fills a late partial KV in one pass over the full KV, whose rows are read on the device or as they arrive.
 void fill_late(const KvRooms& kv, Stream& compute) {
   kv.partial->allocate_late();
   if (kv.streamer != nullptr) kv.streamer->begin_step(kv.cache.sealed_segments());
@@ -43,7 +43,7 @@ void fill_late(const KvRooms& kv, Stream& compute) {
   }
 }
 
-// Of what the file has done, the part after `before`.
+// The statistics of a spilled file since `before`.
 SpillStats since(const SpillStats& before, SpillStats now) {
   now.written_bytes -= before.written_bytes;
   now.read_bytes -= before.read_bytes;
@@ -137,7 +137,7 @@ SessionStats Session::stats() const {
     stats.host_memory_ms = host.ms();
     stats.host_wait_ms = host.waited_ms();
     if (const RowRemainders* const remainders = cache_->backing().remainders()) {
-      stats.host_memory_ms = std::max(stats.host_memory_ms, remainders->host_memory().ms());  // beside each other
+      stats.host_memory_ms = std::max(stats.host_memory_ms, remainders->host_memory().ms());  // pinned in parallel
       stats.host_wait_ms += remainders->host_memory().waited_ms();
     }
   }

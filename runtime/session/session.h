@@ -38,8 +38,8 @@ class Session {
   // the plan's compute stream, and with it what the kernels keep on the stream; the stream is idle again once the
   // session is destroyed.
   //
-  // `cache`: what an earlier session with the same memory plan has left, whose first options.kept_rows rows are those
-  // of this prompt; null: there was none.
+  // `cache`: the cache of an earlier session with the same memory plan; its first options.kept_rows rows are those of
+  // this prompt. Null: a new one is made.
   explicit Session(SessionPlan plan, std::unique_ptr<KvCache> cache = nullptr);
   ~Session();
   Session(const Session&) = delete;
@@ -73,12 +73,13 @@ class Session {
   std::span<const int32_t> verify(const ProposedTree& proposed, StepMode mode, Tree* tree, Acceptance* acceptance) {
     return pass_->verify(proposed, mode, tree, acceptance);
   }
-  // Of a row of the last pass that judged tokens (after prefill: row 0); empty unless options.log_probs is kComputed.
+  // The log-probabilities of a row of the last pass that verified tokens (after prefill: row 0); empty unless
+  // options.log_probs is kComputed.
   RowLogProbs log_probs(int64_t row) const { return pass_->log_probs(row); }
   // Appends the accepted path of the last verified tree to the KV cache; after a partial step, to the pending rows.
   void commit(const Acceptance& acceptance) { pass_->commit(acceptance); }
 
-  // The cache, for a session to follow; nothing else is called afterwards. Null: prefill() was not called.
+  // Releases the cache for the next session; call nothing else afterwards. Null: prefill() was not called.
   std::unique_ptr<KvCache> take_cache();
 
   const MemoryPlan& plan() const { return plan_.memory; }
@@ -97,7 +98,7 @@ class Session {
 
   const SessionPlan plan_;
   const bool follows_;                  // the cache is an earlier session's
-  const SpillStats spill_before_;       // what that one has done
+  const SpillStats spill_before_;       // the statistics of that session
   std::unique_ptr<KvBacking> backing_;  // until the cache takes it
   std::unique_ptr<SessionBuffers> buffers_;
   std::unique_ptr<KvCache> cache_;

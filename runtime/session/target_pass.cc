@@ -163,7 +163,7 @@ void TargetPass::rank(int64_t rows) {
 // few graphs serve all steps. The last node is repeated to fill them, in pass rows that no query reads before their own
 // nodes are there.
 int64_t TargetPass::growth_rows(int64_t rows, int64_t first) const {
-  constexpr int64_t kAtATime = 16;  // up to here powers of two
+  constexpr int64_t kAtATime = 16;  // powers of two up to here, then multiples
   if (layout_.device().backend() == Backend::kCpu) return rows;
   const int64_t whole = rows > kAtATime ? ceil_div(rows, kAtATime) * kAtATime
                                         : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows)));
@@ -193,7 +193,7 @@ void TargetPass::run_pass(const Pass& pass) {
 // The number of segments with rows that some node of the step reads.
 int64_t TargetPass::prefix_segments() const { return segments_for(tail_begin(scope_.deepest_position)); }
 
-// The same of a partial step.
+// The same for a partial step.
 int64_t TargetPass::partial_segments() const {
   return static_cast<int64_t>(kv_.partial->segments(0, scope_.deepest_position).size());
 }
@@ -335,7 +335,7 @@ void TargetPass::finish_step() {
   if (kv_.streamer != nullptr) kv_.streamer->check();
 }
 
-// Whether these are the first nodes that the device accepted: then it has their numbers already.
+// Whether these are the first nodes of the path that the device accepted; their indices are then on the device.
 bool TargetPass::accepted_on_device(const Acceptance& acceptance) const {
   if (!on_device_) return false;
   const TreeAcceptance& there = *buffers_.host_result().acceptance;
@@ -367,7 +367,7 @@ void TargetPass::commit(const Acceptance& acceptance) {
   look_back(acceptance.nodes.back());
 }
 
-// The last layer's queries stay in the buffer of a pass until the next one.
+// Shows the draft a query of the last layer, which stays in the pass's buffer until the next pass.
 void TargetPass::look_back(int64_t row) {
   if (options_.draft == nullptr) return;
   const ScoringQueries query = scoring_queries(layout_, buffers_.step().layer, row + 1, 1);

@@ -31,7 +31,7 @@ struct StepResult {
   static uint64_t bytes(int64_t pass_rows);
 };
 
-// Log-probabilities of a pass, in one block that is downloaded in one copy. `tops`: tokens ranked a row.
+// Log-probabilities of a pass, in one block that is downloaded in one copy. `tops`: tokens ranked per row.
 struct StepLogProbs {
   float* samples = nullptr;   // [pass_rows]
   float* top = nullptr;       // [pass_rows, tops]
@@ -67,8 +67,8 @@ struct PrefillWork {
   std::byte* matrices;       // one layer's quantised matrices, dequantised; null: none are, or prefill reads the blocks
   std::byte* layer_buffer;   // K and V of the layer that is being built, in segments of exact rows
   std::byte* stored_layer;   // the same in the cache's types; if none is low-bit: layer_buffer
-  // For the kernels: [segments] of layer_buffer; where rows were kept, [layers, segments], since a layer's may be read
-  // where they are.
+  // For the kernels: [segments] of layer_buffer; if rows were kept, [layers, segments], since those of a layer may be
+  // read in place.
   KvSegment* segments;
   int64_t segment_count;
   std::span<const KvSegment> host_segments;  // the same, for the host

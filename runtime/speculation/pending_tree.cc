@@ -221,7 +221,7 @@ void PendingTree::rank_node(int64_t node, int32_t sample, std::span<const int32_
   }
 }
 
-// From the root on; drops nodes that are not worth keeping.
+// Updates the chances from the root on; drops nodes whose chance is too low.
 void PendingTree::update_chances() {
   for (size_t i = 1; i < nodes_.size(); ++i) {
     nodes_[i].chance = nodes_[static_cast<size_t>(tree_.parents[i])].chance * nodes_[i].share;

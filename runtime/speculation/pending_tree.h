@@ -32,8 +32,8 @@ struct PendingTreeLimits {
   int64_t grown = kMaxPassNodes;  // most nodes that partial steps compute between two refreshes
   int64_t nodes = kMaxPassNodes;  // most nodes that a refresh judges
   double least = 0.002;           // nodes with a lower chance are dropped
-  // Until refreshes have shown others: how sharply the partial KV's ranks tell the correct token, and the share of
-  // correct tokens that are not among the ranked ones.
+  // Initial values, until refreshes show others: how sharply the partial KV's ranks separate the correct token from the
+  // rest, and the share of correct tokens that are not among the ranked ones.
   double sharpness = 8;
   double unranked = 0.05;
   bool operator==(const PendingTreeLimits&) const = default;
@@ -62,13 +62,13 @@ class PendingTree {
     int64_t depth = 0;
     double chance = 1;  // that it is correct
   };
-  // None: not worth keeping.
+  // None: its chance is too low.
   std::optional<Tip> tip() const;
   // A draft's proposal to follow the tip, its root; valid until the tip is computed.
   void offer(const Tree& proposed);
   bool offered() const { return offered_; }
 
-  // The first choices have reached the end of the run: a token that ends it, or `most_depth`.
+  // Whether the first choices have reached the end of the run: a token that ends it, or `most_depth`.
   bool finished(int64_t most_depth) const;
 
   // Adds the likeliest nodes that the tree lacks, for the next partial step to compute: first, if selected, the tip and
@@ -78,8 +78,8 @@ class PendingTree {
   int64_t extend(int64_t most_depth);
   // The partial step's results for nodes [first, size).
   void rank(int64_t first, const Ranked& ranked);
-  // Of the step just ranked: the tip and the offered tokens after it, as far as they were computed, in order; its node
-  // i is node first + i. Empty: the tip was not computed.
+  // The tip and the offered tokens after it that the last ranked step computed, in order; node i is the tree's node
+  // first + i. Empty: the step did not compute the tip.
   const Tree& drafted() const { return drafted_; }
   const Acceptance& followed() const { return followed_; }
   int64_t first_choices() const { return first_choices_; }  // nodes along the first choices, the root included
@@ -92,7 +92,7 @@ class PendingTree {
   double expected(int64_t most_depth);
   double predicted_growth(int64_t most_depth, double step_tokens);
 
-  // The full KV's results: samples of all nodes.
+  // The refresh's decisions, from the full KV's samples of all nodes.
   struct Verdict {
     int64_t judged = 0;     // first choices that were judged, each after correct ones
     int64_t rejected = 0;   // 1 if one was wrong

@@ -3,14 +3,14 @@
 //   step       a target pass
 //   node       a token that a step computed; a refresh judges all of its nodes
 //   proposed   tokens that the draft proposed
-//   accepted   of those, the ones that a step found right; of a partial step provisionally. Each counts once, in the
-//              step that did first, whatever becomes of it. Of a proposal at most one token a depth is accepted
+//   accepted   proposed tokens that a step found correct; in a partial step provisionally. Each counts once, in the
+//              first such step, even if a refresh rejects it. At most one token per depth of a proposal is accepted
 //   depth      of a proposed token: its distance from the token that the draft was asked to continue (the root of the
 //              proposal), so the first has depth 1. It is neither the depth in a tree of pending tokens nor the number
 //              of tokens that a step accepted
 //   tau        accepted tokens a step, as SpecPV counts them (EAGLE's papers add the target's own)
-//   committed  tokens that a step made certain, the target's own among them: of a full step and of a refresh all that
-//              came out of it, of a partial one none but where partial acceptance is final
+//   committed  tokens that a step made final, the target's own included: all tokens of a full step and of a refresh;
+//              those of a partial step only where partial acceptance is final
 //   tokens a step          committed tokens over all steps, whatever their mode
 //   judged, rejected, …  VerifyOutcome
 #pragma once

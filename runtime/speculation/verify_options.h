@@ -48,7 +48,7 @@ struct VerifyOptions {
   int64_t blocks() const { return budget.value_or(kUsualBudget) / kBlockRows; }
 };
 
-// Pending tokens that refreshes judged; of a tree the first choices.
+// Pending tokens that refreshes verified; in a tree, the first choices.
 struct VerifyOutcome {
   int64_t judged = 0;     // each after correct tokens
   int64_t rejected = 0;   // of them

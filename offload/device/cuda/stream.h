@@ -1,5 +1,5 @@
 // The bodies of the CUDA backend's streams, events and graphs: owners of a cudaStream_t, a cudaEvent_t, a
-// cudaGraphExec_t. Internal to offload/cuda. Threads as in stream.h.
+// cudaGraphExec_t. Internal to offload/device/cuda. Threads as in stream.h.
 #pragma once
 
 #include <cuda_runtime_api.h>

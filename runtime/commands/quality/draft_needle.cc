@@ -16,13 +16,13 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// A prompt that ends within the answer: the next tokens are `forced`, the last of the prompt's text and the number's.
+// A prompt that ends within the answer. `forced`: the tokens after it, the last of the prompt's text and the number's.
 struct HiddenNumber {
   std::vector<int32_t> prompt, forced;
 };
 
-// `text` has the sentence in it. The answer repeats the sentence, so that the number's tokens are the same here and
-// there: many tokenizers join the first of them with what is before.
+// `text` contains the sentence. The answer repeats the sentence, so that the number has the same tokens in both places:
+// many tokenizers join its first token with the preceding text.
 HiddenNumber ask_for(const Engine& engine, const std::string& text, const std::string& number) {
   const auto encode = [&](const std::string& answer) {
     return engine.tokenizer().encode(answer, AddBos::kNo, SpecialTokens::kAsText);

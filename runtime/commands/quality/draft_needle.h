@@ -13,7 +13,7 @@
 
 namespace headrace {
 
-// One needle, or all.
+// The figures of one needle, or of all.
 struct DraftNeedleRow {
   std::string document;  // empty: all
   double depth = 0;

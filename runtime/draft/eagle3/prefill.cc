@@ -3,7 +3,6 @@
 // accumulated as the target's layers are reached, so no buffer holds three states per row.
 #include <algorithm>
 
-#include "kernels/elementwise/op.h"
 #include "runtime/draft/eagle3/draft.h"
 
 namespace headrace {

@@ -53,7 +53,7 @@ class Reader {
 
   // Appends the next bytes to `out`.
   void take(uint64_t count, const std::string& what, std::string* out) {
-    if (count > left()) refuse(str(what, " is said to be ", count, " bytes; only ", left(), " are left"));
+    if (count > left()) refuse(str(what, " declares ", count, " bytes; ", left(), " remain"));
     if (count > kMaxHeaderBytes - std::min(kMaxHeaderBytes, position_))
       refuse(str(what, " of ", count, " bytes: a header of more than ", format_bytes(kMaxHeaderBytes)));
     const size_t before = out->size();
@@ -63,7 +63,7 @@ class Reader {
 
   template <typename T>
   T value(const char* what) {
-    if (sizeof(T) > left()) refuse(str(what, " is said to be ", sizeof(T), " bytes; only ", left(), " are left"));
+    if (sizeof(T) > left()) refuse(str(what, " needs ", sizeof(T), " bytes; ", left(), " remain"));
     T out;
     copy(sizeof out, reinterpret_cast<char*>(&out));
     return out;
@@ -122,8 +122,7 @@ GgufValue read_array(Reader* in, const std::string& key) {
   out.count = in->value<uint64_t>("an array's length");
   const uint64_t smallest = out.type == GgufType::kString ? sizeof(uint64_t) : type_bytes(out.type);
   if (out.count > in->left() / smallest)
-    in->refuse(str("key \"", key, "\" is said to be an array of ", out.count, " values; only ", in->left(),
-                   " bytes are left"));
+    in->refuse(str("key \"", key, "\" declares an array of ", out.count, " values; ", in->left(), " bytes remain"));
   if (out.type != GgufType::kString) {
     in->take(out.count * smallest, "an array", &out.bytes);
     return out;
@@ -232,9 +231,8 @@ GgufFile parse_gguf(const ByteSource& source) {
   file.version = read_version(&in);
   const uint64_t tensors = in.value<uint64_t>("the number of tensors"), keys = in.value<uint64_t>("the number of keys");
   // The smallest tensor entry is 33 bytes (a name of one), the smallest key 14: a count beyond that is a lie.
-  if (tensors > in.left() / 33)
-    in.refuse(str("is said to hold ", tensors, " tensors; only ", in.left(), " bytes are left"));
-  if (keys > in.left() / 14) in.refuse(str("is said to hold ", keys, " keys; only ", in.left(), " bytes are left"));
+  if (tensors > in.left() / 33) in.refuse(str("declares ", tensors, " tensors; ", in.left(), " bytes remain"));
+  if (keys > in.left() / 14) in.refuse(str("declares ", keys, " keys; ", in.left(), " bytes remain"));
   read_metadata(&in, keys, &file);
   for (uint64_t i = 0; i < tensors; ++i) file.tensors.push_back(read_tensor(&in));
   place_tensors(in.position(), source.size(), &file);

@@ -17,7 +17,7 @@ std::string environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// Empty: nobody says where it is.
+// Empty if no cache location is configured.
 std::string hub_directory() {
   if (const std::string cache = environment("HF_HUB_CACHE"); !cache.empty()) return cache;
   if (const std::string home = environment("HF_HOME"); !home.empty()) return home + "/hub";

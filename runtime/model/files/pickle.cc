@@ -196,7 +196,8 @@ class Machine {
 
   bool set_items(const std::vector<PickleValue*>& items) {
     PickleValue& dict = top();
-    if (dict.kind != Kind::kDict || items.size() % 2 != 0) refuse("sets items of what is no dictionary");
+    if (dict.kind != Kind::kDict) refuse("sets items of a value that is not a dictionary");
+    if (items.size() % 2 != 0) refuse("sets a key without a value");
     for (size_t i = 0; i < items.size(); i += 2) dict.dict.emplace_back(items[i], items[i + 1]);
     return true;
   }
@@ -212,7 +213,7 @@ class Machine {
   // A state_dict's attributes (_metadata: versions of modules) say nothing about its tensors.
   bool build() {
     pop(1);
-    if (top().kind != Kind::kDict) refuse("gives attributes to what is no dictionary");
+    if (top().kind != Kind::kDict) refuse("gives attributes to a value that is not a dictionary");
     return true;
   }
 

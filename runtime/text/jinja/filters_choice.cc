@@ -4,7 +4,6 @@
 #include "cache/base.h"
 #include "runtime/text/jinja/builtins.h"
 #include "runtime/text/jinja/operations.h"
-#include "runtime/text/jinja/print.h"
 
 namespace headrace::jinja {
 

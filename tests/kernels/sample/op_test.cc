@@ -354,7 +354,8 @@ int32_t plain_sample(const float* logits, size_t vocab, int32_t position, const 
   float best_score = -kInfinity;
   for (size_t id : ids) {
     if (std::exp(-gap(id)) < settings.min_p) continue;
-    const float score = sampling_gumbel(settings.seed, position, static_cast<int32_t>(id)) - gap(id);
+    const float score =
+        -std::log(-std::log1p(-sampling_uniform(settings.seed, position, static_cast<int32_t>(id)))) - gap(id);
     if (score > best_score) {
       best_score = score;
       best = id;

@@ -47,7 +47,7 @@ std::vector<double> plain_values(const Case& c, int64_t row) {
     if (c.temperature > 0) {
       const int32_t token = c.map.empty() ? static_cast<int32_t>(id) : c.map[static_cast<size_t>(id)];
       const int64_t position = c.positions[static_cast<size_t>(row)] + c.position_offset;
-      value = value / c.temperature + sampling_gumbel(c.seed, position, token);
+      value = value / c.temperature + -std::log(-std::log1p(-sampling_uniform(c.seed, position, token)));
     }
     values.push_back(value);
   }

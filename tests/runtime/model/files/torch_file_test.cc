@@ -191,13 +191,13 @@ TEST(TorchFile, PicklesThatAskForMore) {
   refused("NN.", {"ends with 2 values"});
   refused("h\x05.", {"recalls value 5"});
   refused("q\x01.", {"empty"});
-  refused(")NNs.", {"no dictionary"});
-  refused("}(Nu.", {"no dictionary"});
+  refused(")NNs.", {"sets items of a value that is not a dictionary"});
+  refused("}(Nu.", {"a key without a value"});
   refused("NQ.", {"no tuple"});
   refused("))R.", {"no function"});
   refused("ccollections\nOrderedDict\nN\x85R.", {"\"collections OrderedDict\""});
   refused("ctorch\nFloatStorage\n)R.", {"\"torch FloatStorage\""});
-  refused(")Nb.", {"no dictionary"});
+  refused(")Nb.", {"attributes to a value that is not a dictionary"});
   refused("\x8a\x09.........", {"9 bytes"});
   refused(std::string("X\xff\xff\xff\x7f") + "a.", {"should follow"});
   refused("ctorch", {"ends within a name"});
