@@ -22,7 +22,7 @@ const std::vector<uint64_t> kGrains = {4 * kKiB,
 
 // A request of an extent that has room for the longest.
 uint64_t longest_request(uint64_t grain) {
-  return SpillCut(grain).request_bytes({.offset = 0, .bytes = 64 * grain}, 0);
+  return SpillCut(grain).request_bytes({.offset = 0, .bytes = 1024 * grain}, 0);
 }
 
 TEST(SpillCut, RequestsTileAnExtent) {
