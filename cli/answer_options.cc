@@ -82,7 +82,7 @@ std::string answer_options(const EngineOptions& asked, const GenerateOptions& ge
     add(static_cast<int>(engine.device().backend()));  // selects the tree of --tree auto
     add(draft.tree ? tree_text(*draft.tree) : "auto");
     add(files_stamp(engine.draft_files()));
-    add(static_cast<int>(asked.weights));  // a small draft's
+    add(static_cast<int>(asked.weights));  // a draft's
   }
   return text;
 }

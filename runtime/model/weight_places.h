@@ -18,12 +18,10 @@ class WeightPlaces {
   void place(const void** view, std::initializer_list<const TensorInfo*> parts) {
     views_.emplace_back(view, store_->place(parts));
   }
-  void place(Weight* view, std::initializer_list<const TensorInfo*> parts) {
-    const WeightStore::Matrix matrix = store_->place_matrix(parts);
-    *view = matrix.weight;
-    for (int i = 0; i < matrix.weight.count; ++i) {
-      views_.emplace_back(&view->parts[i].data, matrix.offsets[static_cast<size_t>(i)]);
-    }
+  void place(Weight* view, std::initializer_list<const TensorInfo*> parts) { place(view, store_->place_matrix(parts)); }
+  // Never quantised.
+  void place_plain(Weight* view, std::initializer_list<const TensorInfo*> parts) {
+    place(view, store_->place_matrix(parts, {.dtype = store_->dtype(), .policy = WeightPolicy::kDequantise}));
   }
   void place_raw(const void** view, std::string bytes) {
     views_.emplace_back(view, store_->place_raw(std::move(bytes)));
@@ -34,6 +32,13 @@ class WeightPlaces {
   }
 
  private:
+  void place(Weight* view, const WeightStore::Matrix& matrix) {
+    *view = matrix.weight;
+    for (int i = 0; i < matrix.weight.count; ++i) {
+      views_.emplace_back(&view->parts[i].data, matrix.offsets[static_cast<size_t>(i)]);
+    }
+  }
+
   WeightStore* const store_;
   std::vector<std::pair<const void**, uint64_t>> views_;
 };

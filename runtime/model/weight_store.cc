@@ -69,9 +69,8 @@ WeightType loaded_type(const TensorInfo& tensor, const WeightStoreOptions& optio
 }
 
 // Tensors of one type are one part, whose rows follow each other. A GPU's repacked rows begin at multiples.
-void WeightStore::append(const TensorInfo* tensor, Matrix* matrix) {
+void WeightStore::append(const TensorInfo* tensor, WeightType type, Matrix* matrix) {
   Weight& weight = matrix->weight;
-  const WeightType type = loaded_type(*tensor, options_);
   WeightPart* part = weight.count > 0 ? &weight.parts[weight.count - 1] : nullptr;
   if (part == nullptr || part->type != type ||
       (!is_plain(type) && backend_ != Backend::kCpu && part->rows % kStoreRows != 0)) {
@@ -87,11 +86,12 @@ void WeightStore::append(const TensorInfo* tensor, Matrix* matrix) {
   bytes_ = start + stored_weight_bytes(backend_, type, part->rows, weight.cols);
 }
 
-WeightStore::Matrix WeightStore::place_matrix(std::initializer_list<const TensorInfo*> parts) {
+WeightStore::Matrix WeightStore::place_matrix(std::initializer_list<const TensorInfo*> parts,
+                                              const WeightStoreOptions& options) {
   Matrix matrix;
   const size_t first = placements_.size();
   matrix.weight.cols = (*parts.begin())->cols();
-  for (const TensorInfo* tensor : parts) append(tensor, &matrix);
+  for (const TensorInfo* tensor : parts) append(tensor, loaded_type(*tensor, options), &matrix);
   for (int i = 0; i < matrix.weight.count; ++i) {
     const WeightPart& part = matrix.weight.parts[i];
     for (size_t p = first; p < placements_.size(); ++p) {

@@ -74,7 +74,9 @@ class WeightStore {
     Weight weight;
     std::array<uint64_t, 3> offsets{};
   };
-  Matrix place_matrix(std::initializer_list<const TensorInfo*> parts);
+  Matrix place_matrix(std::initializer_list<const TensorInfo*> parts) { return place_matrix(parts, options_); }
+  // With other options than the store's.
+  Matrix place_matrix(std::initializer_list<const TensorInfo*> parts, const WeightStoreOptions& options);
   // Bytes that are copied as they are.
   uint64_t place_raw(std::string bytes);
   void allocate(Device& device, const char* what);
@@ -113,7 +115,7 @@ class WeightStore {
   };
   class Loading;
 
-  void append(const TensorInfo* tensor, Matrix* matrix);
+  void append(const TensorInfo* tensor, WeightType type, Matrix* matrix);
   // Rows of a tensor as the device has them. Returns a line about the first that is NaN or infinite, or an empty one.
   std::string read_rows(const TensorSource& source, const Placement& p, int64_t row, int64_t end, std::byte* dst,
                         ThreadPool& pool) const;

@@ -24,8 +24,7 @@ Digest eagle3_states_identity(const Eagle3Config& config, DType type, const Dige
 class Eagle3Model final : public LayerDraftModel<Eagle3Checkpoint, Eagle3Weights> {
  public:
   Eagle3Model(const DraftOptions& options, const TreeShape& tree, Device& device, const DraftTarget& target)
-      // Never quantised: its products of a whole prompt read plain weights.
-      : LayerDraftModel(options, tree, device, open_eagle3(options.model, *target.config), {target.weights->dtype()}),
+      : LayerDraftModel(options, tree, device, open_eagle3(options.model, *target.config), target.weights->options()),
         target_(*target.weights),
         target_config_(*target.config),
         window_(options.window),

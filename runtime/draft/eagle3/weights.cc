@@ -11,14 +11,14 @@ void place_views(const Eagle3Checkpoint& checkpoint, Eagle3Views* views, WeightP
     return info;
   };
   for (size_t i = 0; i < 3; ++i) {
-    places->place(&v.fc[i], {tensor(str("fc.", i, ".weight"))});
+    places->place_plain(&v.fc[i], {tensor(str("fc.", i, ".weight"))});
     if (c.fc_norm) places->place(&v.fc_norm[i], {tensor(str("fc_norm.", i, ".weight"))});
   }
   const std::string layer = "midlayer.";
   places->place(&v.input_norm, {tensor(layer + "input_layernorm.weight")});
   places->place(&v.hidden_norm, {tensor(layer + "hidden_norm.weight")});
-  places->place(&v.qkv, {tensor(layer + "self_attn.q_proj.weight"), tensor(layer + "self_attn.k_proj.weight"),
-                         tensor(layer + "self_attn.v_proj.weight")});
+  places->place_plain(&v.qkv, {tensor(layer + "self_attn.q_proj.weight"), tensor(layer + "self_attn.k_proj.weight"),
+                               tensor(layer + "self_attn.v_proj.weight")});
   places->place(&v.output, {tensor(layer + "self_attn.o_proj.weight")});
   places->place(&v.ffn_norm, {tensor(layer + "post_attention_layernorm.weight")});
   places->place(&v.gate_up, {tensor(layer + "mlp.gate_proj.weight"), tensor(layer + "mlp.up_proj.weight")});

@@ -8,7 +8,8 @@
 
 namespace headrace {
 
-// Vectors are of the weights' type; matrices are [out, in]. Null where the head has none.
+// Vectors are of the weights' type; matrices are [out, in]. Null where the head has none. Loading may quantise
+// matrices, but not fc and QKV, by which a whole prompt is multiplied as plain weights.
 struct Eagle3Views {
   // g = fc[0] . low + fc[1] . mid + fc[2] . high, so that a state can be projected when its layer is reached.
   std::array<Weight, 3> fc;                 // [hidden, target_hidden]

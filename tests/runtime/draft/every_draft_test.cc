@@ -262,6 +262,35 @@ TEST_P(EveryDraft, SaysItWithAHeadThatWasTrainedShort) {
   EXPECT_GT(again.speculation.verify_outcome.judged, 0);
 }
 
+// A head that loading quantises with the target.
+TEST_P(EveryDraft, SaysItWithAQuantisedHead) {
+  const auto [device, type, kind] = GetParam();
+  if (kind.type != SpecType::kEagle3 || kind.look_up || kind.retrieval) GTEST_SKIP() << "no such draft";
+  if (low_bit(type)) GTEST_SKIP() << "of the cache alone";
+  if (device == DeviceChoice::kCuda && type != DType::kBF16) GTEST_SKIP() << "a GPU multiplies them in bf16 alone";
+  EngineOptions options = engine_options();
+  options.weights = WeightPolicy::kQ8_0;
+  const LoadedModel target(testing::tiny_model(kTarget), type, device, 2, 0, WeightPolicy::kQ8_0);
+  EXPECT_LT(open(target, kTrees[0])->weights_bytes(), open(*roomy_, kTrees[0])->weights_bytes());
+  for (const char* const tree : {"eagle2:16,4,6", "opt:20,6,0.5"}) {
+    options.draft.tree = parse_tree(tree);
+    Engine engine(options);
+    for (const SamplingSettings& sampling : kSettings) {
+      GenerateOptions run{.max_tokens = tokens_, .sampling = sampling, .ignore_eos = true, .speculate = false};
+      run.verify = VerifyOptions{.mode = VerifyMode::kFull};
+      const std::vector<int32_t> plain = engine.generate(prompt(1), run, nullptr).token_ids;
+      run.speculate = true;
+      for (const VerifyMode mode : {VerifyMode::kFull, VerifyMode::kLossless}) {
+        run.verify = VerifyOptions{.mode = mode, .budget = 64, .interval = 30};
+        const GenerateResult result = engine.generate(prompt(1), run, nullptr);
+        EXPECT_EQ(result.token_ids, plain) << tree << ", temperature " << sampling.temperature;
+        accepted_ += result.speculation.accepted;
+      }
+    }
+  }
+  EXPECT_GT(accepted_, 0);
+}
+
 // Runs that keep their rows: what they say does not depend on the draft, on how tokens are judged, nor on where the
 // rows are, though the rows of an answer were computed in other passes.
 TEST_P(EveryDraft, SaysItInTurns) {

@@ -85,6 +85,29 @@ TEST_P(Eagle3OnDevice, HoldsTheHeadForSmolLm2) {
   }
 }
 
+// All but what a prompt is multiplied by.
+TEST_P(Eagle3OnDevice, MayBeQuantised) {
+  ModelConfig target;
+  target.layers = 30, target.hidden = 576, target.vocab = 49152, target.max_positions = 65536;
+  const std::unique_ptr<Eagle3Checkpoint> head = open_eagle3(HEADRACE_TEST_DATA "/eagle3", target);
+  Eagle3Weights weights = Eagle3Weights::reserve(*head, *device_, {DType::kBF16, WeightPolicy::kQ8_0});
+  ASSERT_TRUE(weights.load(*head, *device_, nullptr, nullptr));
+  EXPECT_EQ(weights.damage().tensors, 0);
+  const Eagle3Views& v = weights.views();
+  const std::string p = "midlayer.";
+  for (size_t i = 0; i < 3; ++i) {
+    ASSERT_TRUE(v.fc[i].plain());
+    expect_rows(*head, DType::kBF16, v.fc[i].parts[0].data, {str("fc.", i, ".weight")});
+  }
+  ASSERT_TRUE(v.qkv.plain());
+  expect_rows(*head, DType::kBF16, v.qkv.parts[0].data,
+              {p + "self_attn.q_proj.weight", p + "self_attn.k_proj.weight", p + "self_attn.v_proj.weight"});
+  for (const Weight* weight : {&v.output, &v.gate_up, &v.down, &v.head}) {
+    ASSERT_EQ(weight->count, 1);
+    EXPECT_EQ(weight->parts[0].type, WeightType::kQ8_0);
+  }
+}
+
 TEST_P(Eagle3OnDevice, HoldsWhatIsOptional) {
   Eagle3Files files;
   files.config["embed_requires_grad"] = true;
