@@ -306,7 +306,6 @@ template <typename Shape>
 __device__ inline bool add_runs(const PackedProduct& p, Sums<Shape>& sums) {
   if (p.runs == 1) return true;
   constexpr int kQuads = Shape::kRowTiles * Shape::kWeightTiles;  // of a thread
-  __shared__ bool last;
   const int run = static_cast<int>(blockIdx.x) / p.row_tiles;
   const int block = static_cast<int>(blockIdx.y) * p.row_tiles + static_cast<int>(blockIdx.x) - run * p.row_tiles;
   auto* const of_block = reinterpret_cast<float4*>(p.run_sums) + int64_t{block} * p.runs * (kQuads * Shape::kThreads);
@@ -323,12 +322,12 @@ __device__ inline bool add_runs(const PackedProduct& p, Sums<Shape>& sums) {
   each(run, [](const float(&sum)[4], float4* place) { __stcg(place, make_float4(sum[0], sum[1], sum[2], sum[3])); });
   __threadfence();
   __syncthreads();
+  bool last = false;  // in the block's first thread; a shared variable would cost sm_89 its second block
   if (threadIdx.x == 0) {
     last = atomicAdd(p.arrived + block, 1u) == static_cast<uint32_t>(p.runs - 1);
     if (last) p.arrived[block] = 0;
   }
-  __syncthreads();
-  if (!last) return false;
+  if (!__syncthreads_or(last)) return false;
   __threadfence();
   each(0, [](float(&sum)[4], const float4* place) {
     const float4 part = __ldcg(place);
