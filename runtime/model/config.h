@@ -1,6 +1,6 @@
 // What a Llama-shaped decoder is: sizes, rope and quirks. A plain value, the same whether it came from config.json or
-// from GGUF metadata. Families: Llama 2/3/3.1/3.2, SmolLM2, Mistral (no sliding window), Qwen2.5 (q, k, v bias), Qwen3
-// (q, k norm).
+// from GGUF metadata. Families: Llama 2/3/3.1/3.2, SmolLM2, Mistral (no sliding window), Phi-4, Qwen2.5 (q, k, v bias),
+// Qwen3 (q, k norm).
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct RopeConfig {
 };
 
 struct ModelConfig {
-  std::string family;  // "llama", "mistral", "mistral3", "qwen2", "qwen3"
+  std::string family;  // "llama", "mistral", "mistral3", "phi3", "qwen2", "qwen3"
   int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0, max_positions = 0;
   double rms_eps = 1e-5;
   RopeConfig rope;

@@ -18,13 +18,14 @@ struct Family {
   const char* name;  // model_type
   const char* architecture;
 };
-constexpr std::array<Family, 4> kFamilies = {{{"llama", "LlamaForCausalLM"},
+constexpr std::array<Family, 5> kFamilies = {{{"llama", "LlamaForCausalLM"},
                                               {"mistral", "MistralForCausalLM"},
+                                              {"phi3", "Phi3ForCausalLM"},
                                               {"qwen2", "Qwen2ForCausalLM"},
                                               {"qwen3", "Qwen3ForCausalLM"}}};
 const char* const kSupported =
-    "supported: LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM (model_type llama, mistral, "
-    "qwen2, qwen3)";
+    "supported: LlamaForCausalLM, MistralForCausalLM, Phi3ForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM (model_type "
+    "llama, mistral, phi3, qwen2, qwen3)";
 
 std::string parse_family(const JsonFields& fields) {
   std::string by_architecture, by_type;
@@ -53,8 +54,10 @@ void parse_sizes(const JsonFields& fields, ModelConfig* config) {
   config->vocab = fields.integer("vocab_size", 1, kMaxVocab);
   config->heads = fields.integer("num_attention_heads", 1, kMaxHeads);
   config->max_positions = fields.integer("max_position_embeddings", 1, kMaxPositions);
-  // In Llama the default is one per head. Other families have other defaults, but their files always have the field.
-  const bool optional = config->family == "llama" || fields.names("num_key_value_heads");
+  // In Llama and Phi-3 the default is one per head. Other families have other defaults, but their files always have the
+  // field.
+  const bool per_head = config->family == "llama" || config->family == "phi3";
+  const bool optional = per_head || fields.names("num_key_value_heads");
   config->kv_heads = optional ? fields.integer_or("num_key_value_heads", 1, kMaxHeads, config->heads)
                               : fields.integer("num_key_value_heads", 1, kMaxHeads);
   if (fields.has("head_dim")) {
@@ -84,6 +87,7 @@ void refuse_window(const JsonFields& fields, int64_t max_positions, int64_t fall
 void parse_attention(const JsonFields& fields, ModelConfig* config) {
   const bool qwen = config->family == "qwen2" || config->family == "qwen3";
   if (config->family == "mistral") refuse_window(fields, config->max_positions, 4096);
+  if (config->family == "phi3") refuse_window(fields, config->max_positions, config->max_positions);
   if (qwen && fields.boolean_or("use_sliding_window", false) &&
       fields.integer_or("max_window_layers", 0, INT64_MAX, 28) < config->layers)
     refuse_window(fields, config->max_positions, 4096);
@@ -136,7 +140,7 @@ ModelConfig parse_config_json(std::string_view text, const std::string& source) 
   parse_sizes(fields, &config);
   parse_attention(fields, &config);
   config.rope = parse_rope(fields, config.max_positions);
-  config.tied_head = fields.boolean_or("tie_word_embeddings", false);  // false in all four families
+  config.tied_head = fields.boolean_or("tie_word_embeddings", false);  // false in all families
   append_end_ids(fields, config.vocab, &config.end_ids);
   check_config(config, source);
   return config;

@@ -58,6 +58,8 @@ RopeConfig parse_rope(const JsonFields& fields, int64_t max_positions) {
     rope.refuse("partial_rotary_factor", "is not supported (1 is)");
   const char* key = rope.has("rope_type") ? "rope_type" : "type";
   const std::string type = rope.string_or(key, "default");
+  if (rope.has("long_factor") || rope.has("short_factor"))
+    rope.refuse(rope.has("long_factor") ? "long_factor" : "short_factor", "means LongRoPE, which is not supported");
   if (type == "default") return out;
   if (type == "linear") out.scaling = RopeScaling::kLinear;
   if (type == "llama3") out.scaling = RopeScaling::kLlama3;

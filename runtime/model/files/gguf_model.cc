@@ -13,13 +13,13 @@ namespace {
 
 std::string parse_architecture(const GgufFields& fields) {
   const std::string name = fields.string_or("general.architecture", "");
-  for (const char* supported : {"llama", "mistral3", "qwen2", "qwen3"})
+  for (const char* supported : {"llama", "mistral3", "phi3", "qwen2", "qwen3"})
     if (name == supported) return name;
   fields.refuse("general.architecture", str("\"", printable(name), "\" is not supported"),
-                "supported: llama (also Mistral and SmolLM2), mistral3, qwen2, qwen3");
+                "supported: llama (also Mistral and SmolLM2), mistral3, phi3, qwen2, qwen3");
 }
 
-void refuse_unsupported(const GgufFields& fields, const std::string& arch) {
+void refuse_unsupported(const GgufFile& file, const GgufFields& fields, const std::string& arch) {
   if (const int64_t parts = fields.integer_or("split.count", 0, 65535, 0); parts > 1)
     fields.refuse("split.count", str(parts, ": a file split into parts is not supported"),
                   "merge the parts into one file");
@@ -30,6 +30,9 @@ void refuse_unsupported(const GgufFields& fields, const std::string& arch) {
     const double scale = fields.number_or(arch + key, -1e6, 1e6, 0);
     if (scale != 0) fields.refuse(arch + key, str(scale, ": this scale of queries and keys is not supported"));
   }
+  for (const char* name : {"rope_factors_long.weight", "rope_factors_short.weight"})
+    if (file.find(name) != nullptr)
+      throw_error(ExitCode::kBadInput, file.source, str("has the tensor ", name, ": LongRoPE is not supported"));
 }
 
 void parse_sizes(const GgufFields& fields, const std::string& arch, ModelConfig* config) {
@@ -115,11 +118,12 @@ int32_t token_id(const GgufFields& fields, const char* name) {
 struct NamePair {
   std::string_view gguf, hf;
 };
-constexpr std::array<NamePair, 11> kLayerNames = {{{"attn_norm", "input_layernorm"},
+constexpr std::array<NamePair, 12> kLayerNames = {{{"attn_norm", "input_layernorm"},
                                                    {"ffn_norm", "post_attention_layernorm"},
                                                    {"attn_q", "self_attn.q_proj"},
                                                    {"attn_k", "self_attn.k_proj"},
                                                    {"attn_v", "self_attn.v_proj"},
+                                                   {"attn_qkv", "self_attn.qkv_proj"},
                                                    {"attn_output", "self_attn.o_proj"},
                                                    {"attn_q_norm", "self_attn.q_norm"},
                                                    {"attn_k_norm", "self_attn.k_norm"},
@@ -134,7 +138,7 @@ ModelConfig gguf_config(const GgufFile& file, const ByteSource& bytes) {
   ModelConfig config;
   const std::string arch = parse_architecture(fields);
   config.family = arch;
-  refuse_unsupported(fields, arch);
+  refuse_unsupported(file, fields, arch);
   parse_sizes(fields, arch, &config);
   parse_rope(fields, arch, config, &config.rope);
   config.rope.frequency_factors = parse_frequency_factors(file, bytes);
@@ -178,15 +182,17 @@ Vocabulary gguf_vocabulary(const GgufFile& file) {
   return out;
 }
 
-std::string hf_tensor_name(std::string_view name) {
+std::string hf_tensor_name(std::string_view name, std::string_view arch) {
   if (name == "token_embd.weight") return "model.embed_tokens.weight";
   if (name == "output_norm.weight") return "model.norm.weight";
   if (name == "output.weight") return "lm_head.weight";
   const size_t dot = name.find('.', 4), last = name.rfind('.');
   if (name.substr(0, 4) != "blk." || dot == std::string_view::npos || last <= dot) return std::string(name);
   const std::string_view layer = name.substr(4, dot - 4), part = name.substr(dot + 1, last - dot - 1);
+  const std::string prefix = str("model.layers.", layer, ".");
+  if (arch == "phi3" && part == "ffn_up") return str(prefix, "mlp.gate_up_proj", name.substr(last));
   for (const NamePair& pair : kLayerNames)
-    if (part == pair.gguf) return str("model.layers.", layer, ".", pair.hf, name.substr(last));
+    if (part == pair.gguf) return str(prefix, pair.hf, name.substr(last));
   return std::string(name);
 }
 

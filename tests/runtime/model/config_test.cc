@@ -119,6 +119,29 @@ TEST(Config, Biases) {
   EXPECT_EQ(qwen3.head_dim, 128);  // the family's default, not hidden / heads
 }
 
+TEST(Config, Phi3) {
+  const json phi = with(llama(), R"({"architectures": ["Phi3ForCausalLM"], "model_type": "phi3",
+      "original_max_position_embeddings": 2048, "partial_rotary_factor": 1.0, "rope_scaling": null})");
+  const ModelConfig config = parse(with(phi, R"({"sliding_window": null})"));
+  EXPECT_EQ(config.family, "phi3");
+  EXPECT_EQ(config.head_dim, 16);
+  EXPECT_FALSE(config.tied_head || config.qkv_bias || config.output_bias || config.qk_norm);
+  EXPECT_EQ(parse(without(phi, "num_key_value_heads")).kv_heads, 4);
+  EXPECT_NO_THROW(parse(with(phi, R"({"sliding_window": 2048})")));
+  for (const auto& [changes, expected] : std::initializer_list<std::pair<const char*, const char*>>{
+           {R"({"sliding_window": 2047})", "sliding_window 2047"},
+           {R"({"partial_rotary_factor": 0.75})", "partial_rotary_factor 0.75"},
+           {R"({"rope_scaling": {"type": "su", "long_factor": [1], "short_factor": [1]}})", "rope_scaling.long_factor"},
+           {R"({"rope_scaling": {"type": "yarn", "factor": 4, "short_factor": [1]}})", "rope_scaling.short_factor"}}) {
+    try {
+      parse(with(phi, changes));
+      ADD_FAILURE() << "accepted " << changes;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(expected), std::string::npos) << error.what();
+    }
+  }
+}
+
 TEST(Config, SlidingWindows) {
   const json mistral = with(llama(), R"({"architectures": ["MistralForCausalLM"], "model_type": "mistral"})");
   for (const char* fine : {R"({"sliding_window": null})", R"({"sliding_window": 2048})", R"({"sliding_window": 4096})"})
