@@ -1,6 +1,6 @@
 // What a Llama-shaped decoder is: sizes, rope and quirks. A plain value, the same whether it came from config.json or
 // from GGUF metadata. Families: Llama 2/3/3.1/3.2, SmolLM2, Mistral (no sliding window), Phi-4, Qwen2.5 (q, k, v bias),
-// Qwen3 (q, k norm).
+// Qwen3 (q, k norm), Seed-OSS (q, k, v bias).
 #pragma once
 
 #include <cstdint>
@@ -27,13 +27,13 @@ struct RopeConfig {
 };
 
 struct ModelConfig {
-  std::string family;  // "llama", "mistral", "mistral3", "phi3", "qwen2", "qwen3"
+  std::string family;  // "llama", "mistral", "mistral3", "phi3", "qwen2", "qwen3", "seed_oss"
   int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0, max_positions = 0;
   double rms_eps = 1e-5;
   RopeConfig rope;
   bool tied_head = false;        // lm_head is the embedding
-  bool qkv_bias = false;         // Qwen2.5; Llama with attention_bias
-  bool output_bias = false;      // o_proj bias (Llama with attention_bias)
+  bool qkv_bias = false;         // Qwen2.5; Llama and Seed-OSS with attention_bias
+  bool output_bias = false;      // o_proj bias (Llama with attention_bias, Seed-OSS with attention_out_bias)
   bool qk_norm = false;          // Qwen3: RMSNorm over each head of q and k, before rope
   std::vector<int32_t> end_ids;  // eos ids that the config or generation_config.json names
 };

@@ -18,14 +18,15 @@ struct Family {
   const char* name;  // model_type
   const char* architecture;
 };
-constexpr std::array<Family, 5> kFamilies = {{{"llama", "LlamaForCausalLM"},
+constexpr std::array<Family, 6> kFamilies = {{{"llama", "LlamaForCausalLM"},
                                               {"mistral", "MistralForCausalLM"},
                                               {"phi3", "Phi3ForCausalLM"},
                                               {"qwen2", "Qwen2ForCausalLM"},
-                                              {"qwen3", "Qwen3ForCausalLM"}}};
+                                              {"qwen3", "Qwen3ForCausalLM"},
+                                              {"seed_oss", "SeedOssForCausalLM"}}};
 const char* const kSupported =
-    "supported: LlamaForCausalLM, MistralForCausalLM, Phi3ForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM (model_type "
-    "llama, mistral, phi3, qwen2, qwen3)";
+    "supported: LlamaForCausalLM, MistralForCausalLM, Phi3ForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, "
+    "SeedOssForCausalLM (model_type llama, mistral, phi3, qwen2, qwen3, seed_oss)";
 
 std::string parse_family(const JsonFields& fields) {
   std::string by_architecture, by_type;
@@ -62,7 +63,7 @@ void parse_sizes(const JsonFields& fields, ModelConfig* config) {
                               : fields.integer("num_key_value_heads", 1, kMaxHeads);
   if (fields.has("head_dim")) {
     config->head_dim = fields.integer("head_dim", 2, kMaxHeadDim);
-  } else if (config->family == "qwen3") {
+  } else if (config->family == "qwen3" || config->family == "seed_oss") {
     config->head_dim = 128;
   } else {
     config->head_dim = config->hidden / config->heads;
@@ -98,9 +99,10 @@ void parse_attention(const JsonFields& fields, ModelConfig* config) {
         throw_error(ExitCode::kBadInput, fields.source(),
                     str("layer_types holds ", shown(type), "; only \"full_attention\" is supported"));
   }
-  const bool bias = config->family != "mistral" && fields.boolean_or("attention_bias", false);
+  const bool seed = config->family == "seed_oss";
+  const bool bias = config->family != "mistral" && fields.boolean_or("attention_bias", seed);
   config->qkv_bias = config->family == "qwen2" || bias;
-  config->output_bias = config->family != "qwen2" && bias;
+  config->output_bias = seed ? fields.boolean_or("attention_out_bias", false) : config->family != "qwen2" && bias;
   config->qk_norm = config->family == "qwen3";
 }
 

@@ -33,6 +33,7 @@ const std::vector<PreTokenizer>& pre_tokenizers() {
       {"llama-v3", {kLlama3Pattern}, true, true},
       {"dbrx", {kLlama3Pattern}},
       {"tekken", {kTekkenPattern}, true, true},
+      {"seed-coder", {kSeedCoderPattern}},
       {"qwen2", {kQwen2Pattern}, false, false, true},
       {"deepseek-r1-qwen", {kQwen2Pattern}, false, false, true},
   };

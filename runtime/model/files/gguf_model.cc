@@ -13,10 +13,10 @@ namespace {
 
 std::string parse_architecture(const GgufFields& fields) {
   const std::string name = fields.string_or("general.architecture", "");
-  for (const char* supported : {"llama", "mistral3", "phi3", "qwen2", "qwen3"})
+  for (const char* supported : {"llama", "mistral3", "phi3", "qwen2", "qwen3", "seed_oss"})
     if (name == supported) return name;
   fields.refuse("general.architecture", str("\"", printable(name), "\" is not supported"),
-                "supported: llama (also Mistral and SmolLM2), mistral3, phi3, qwen2, qwen3");
+                "supported: llama (also Mistral and SmolLM2), mistral3, phi3, qwen2, qwen3, seed_oss");
 }
 
 void refuse_unsupported(const GgufFile& file, const GgufFields& fields, const std::string& arch) {
@@ -118,8 +118,9 @@ int32_t token_id(const GgufFields& fields, const char* name) {
 struct NamePair {
   std::string_view gguf, hf;
 };
-constexpr std::array<NamePair, 12> kLayerNames = {{{"attn_norm", "input_layernorm"},
+constexpr std::array<NamePair, 13> kLayerNames = {{{"attn_norm", "input_layernorm"},
                                                    {"ffn_norm", "post_attention_layernorm"},
+                                                   {"post_attention_norm", "post_attention_layernorm"},  // Seed-OSS
                                                    {"attn_q", "self_attn.q_proj"},
                                                    {"attn_k", "self_attn.k_proj"},
                                                    {"attn_v", "self_attn.v_proj"},

@@ -119,6 +119,20 @@ TEST(Config, Biases) {
   EXPECT_EQ(qwen3.head_dim, 128);  // the family's default, not hidden / heads
 }
 
+TEST(Config, SeedOss) {
+  const json seed = with(llama(), R"({"architectures": ["SeedOssForCausalLM"], "model_type": "seed_oss",
+      "attention_bias": true, "attention_out_bias": false})");
+  const ModelConfig config = parse(seed);
+  EXPECT_EQ(config.family, "seed_oss");
+  EXPECT_EQ(config.head_dim, 128);  // the family's default
+  EXPECT_TRUE(config.qkv_bias);
+  EXPECT_FALSE(config.output_bias || config.qk_norm || config.tied_head);
+  EXPECT_TRUE(parse(without(seed, "attention_bias")).qkv_bias);
+  EXPECT_FALSE(parse(with(seed, R"({"attention_bias": false})")).qkv_bias);
+  EXPECT_TRUE(parse(with(seed, R"({"attention_out_bias": true})")).output_bias);
+  EXPECT_THROW(parse(with(seed, R"({"attention_out_bias": "no"})")), Error);
+}
+
 TEST(Config, Phi3) {
   const json phi = with(llama(), R"({"architectures": ["Phi3ForCausalLM"], "model_type": "phi3",
       "original_max_position_embeddings": 2048, "partial_rotary_factor": 1.0, "rope_scaling": null})");

@@ -90,6 +90,10 @@ def main(folder):
     words = ["'S", "'ll", "'d", " ", "  ", "\n", "\r\n", "\t", "\u3000", "the", "The", "\u00e9", "e\u0301", "1", "42", "\u00b2",
              "...", "!", "/", "_", "\u65e5", "\U0001f642"]
     case("pre dbrx", llama3, {"model/ignore_merges": False, "post_processor": None}, mixed(words, 60))
+    seed = ("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\r\n]+|\\s*[\r\n]+|"
+            "\\s+(?!\\S)|\\s+")
+    case("pre seed-coder", qwen2, {"normalizer": None, "pre_tokenizer/pretokenizers/0/pattern/Regex": seed},
+         mixed(words, 60))
     with open(os.path.join(folder, "flags.json"), "w") as file:
         json.dump(cases, file)
 

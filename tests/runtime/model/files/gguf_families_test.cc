@@ -30,15 +30,16 @@ std::string gguf_name(const std::string& name, const std::string& arch) {
   const std::map<std::string, std::string> kWhole = {{"model.embed_tokens.weight", "token_embd.weight"},
                                                      {"model.norm.weight", "output_norm.weight"},
                                                      {"lm_head.weight", "output.weight"}};
-  const std::map<std::string, std::string> kParts = {{"input_layernorm", "attn_norm"},
-                                                     {"post_attention_layernorm", "ffn_norm"},
-                                                     {"self_attn.q_proj", arch == "phi3" ? "attn_qkv" : "attn_q"},
-                                                     {"self_attn.k_proj", arch == "phi3" ? "attn_qkv" : "attn_k"},
-                                                     {"self_attn.v_proj", arch == "phi3" ? "attn_qkv" : "attn_v"},
-                                                     {"self_attn.o_proj", "attn_output"},
-                                                     {"mlp.gate_proj", arch == "phi3" ? "ffn_up" : "ffn_gate"},
-                                                     {"mlp.up_proj", "ffn_up"},
-                                                     {"mlp.down_proj", "ffn_down"}};
+  const std::map<std::string, std::string> kParts = {
+      {"input_layernorm", "attn_norm"},
+      {"post_attention_layernorm", arch == "seed_oss" ? "post_attention_norm" : "ffn_norm"},
+      {"self_attn.q_proj", arch == "phi3" ? "attn_qkv" : "attn_q"},
+      {"self_attn.k_proj", arch == "phi3" ? "attn_qkv" : "attn_k"},
+      {"self_attn.v_proj", arch == "phi3" ? "attn_qkv" : "attn_v"},
+      {"self_attn.o_proj", "attn_output"},
+      {"mlp.gate_proj", arch == "phi3" ? "ffn_up" : "ffn_gate"},
+      {"mlp.up_proj", "ffn_up"},
+      {"mlp.down_proj", "ffn_down"}};
   if (const auto whole = kWhole.find(name); whole != kWhole.end()) return whole->second;
   const size_t layer = std::string("model.layers.").size(), part = name.find('.', layer) + 1, last = name.rfind('.');
   return "blk." + name.substr(layer, part - layer) + kParts.at(name.substr(part, last - part)) + name.substr(last);
@@ -108,7 +109,8 @@ TEST_P(GgufOfADirectory, IsTheSameModel) {
     EXPECT_EQ(read_f32(*gguf, tensor), read_f32(*directory, tensor)) << tensor.name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, GgufOfADirectory, testing::Values(GgufCase{"phi3", "phi3"}),
+INSTANTIATE_TEST_SUITE_P(Families, GgufOfADirectory,
+                         testing::Values(GgufCase{"phi3", "phi3"}, GgufCase{"seed-oss", "seed_oss"}),
                          [](const auto& test) { return std::string(test.param.arch); });
 
 }  // namespace

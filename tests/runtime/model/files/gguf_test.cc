@@ -53,7 +53,7 @@ TEST_P(GgufFamily, TensorsUnderTheirNamesInTheirOrder) {
   EXPECT_EQ(config.head_dim, 16);
   EXPECT_EQ(config.rope.theta, 20000.0);
   EXPECT_TRUE(config.tied_head);
-  EXPECT_EQ(config.qkv_bias, arch == "qwen2");
+  EXPECT_EQ(config.qkv_bias, arch == "qwen2" || arch == "seed_oss");
   EXPECT_EQ(config.qk_norm, arch == "qwen3");
   EXPECT_EQ(config.end_ids, (std::vector<int32_t>{6, 7}));
   for (const GgufWriter::Tensor& stored : small_gguf_tensors(arch)) {
@@ -74,7 +74,7 @@ TEST_P(GgufFamily, TensorsUnderTheirNamesInTheirOrder) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GgufFamily, testing::Values("llama", "mistral3", "phi3", "qwen2", "qwen3"),
+INSTANTIATE_TEST_SUITE_P(All, GgufFamily, testing::Values("llama", "mistral3", "phi3", "qwen2", "qwen3", "seed_oss"),
                          [](const auto& test) { return std::string(test.param); });
 
 TEST(Gguf, LlamaBiasesAreReorderedToo) {

@@ -188,6 +188,31 @@ TEST(HostileGguf, FusedTensors) {
   }
 }
 
+TEST(HostileGguf, NormsOfSeedOss) {
+  const auto refused = [](const char* label, const std::function<void(GgufWriter&)>& forge, const char* expected) {
+    const TemporaryFolder folder;
+    GgufWriter writer = small_gguf("seed_oss");
+    forge(writer);
+    expect_refused(label, folder.write("forged.gguf", writer.finish()), "forged.gguf", expected);
+  };
+  const std::string norm = "blk.0.post_attention_norm.weight";
+  refused(
+      "no norm before the MLP", [=](GgufWriter& w) { tensor_of(w, norm).name = "strange"; },
+      "lacks the tensor model.layers.0.post_attention_layernorm.weight");
+  refused(
+      "both norms",
+      [](GgufWriter& w) {
+        w.add_tensor({"blk.0.ffn_norm.weight", {32}, 0, std::string(128, '\0'), {}, {}});
+      },
+      "two tensors named \"model.layers.0.post_attention_layernorm.weight\"");
+  refused(
+      "a bias of another size", [](GgufWriter& w) { tensor_of(w, "blk.0.attn_k.bias").dimensions = {15}; },
+      "self_attn.k_proj.bias");
+  refused(
+      "q has a bias, v has none", [](GgufWriter& w) { tensor_of(w, "blk.0.attn_v.bias").name = "strange"; },
+      "self_attn.v_proj.bias");
+}
+
 TEST(HostileGguf, KeysThatAreMissingOrAbsurd) {
   struct KeyRow {
     const char* key;

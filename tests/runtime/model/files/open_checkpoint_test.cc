@@ -74,7 +74,8 @@ INSTANTIATE_TEST_SUITE_P(
         TinyCase{"mistral", "mistral", 4, 2, 16, DType::kF32, RopeScaling::kNone, 1e6, false, false, false},
         TinyCase{"phi3", "phi3", 2, 2, 16, DType::kBF16, RopeScaling::kNone, 250000, false, false, false},
         TinyCase{"qwen25", "qwen2", 4, 2, 16, DType::kF32, RopeScaling::kNone, 1e6, true, true, false},
-        TinyCase{"qwen3", "qwen3", 4, 2, 32, DType::kF32, RopeScaling::kNone, 1e6, false, false, true}),
+        TinyCase{"qwen3", "qwen3", 4, 2, 32, DType::kF32, RopeScaling::kNone, 1e6, false, false, true},
+        TinyCase{"seed-oss", "seed_oss", 2, 2, 32, DType::kBF16, RopeScaling::kNone, 1e7, false, true, false}),
     [](const auto& test) {
       std::string name = test.param.name;
       for (char& c : name)
