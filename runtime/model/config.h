@@ -35,6 +35,7 @@ struct ModelConfig {
   bool qkv_bias = false;         // Qwen2.5; Llama and Seed-OSS with attention_bias
   bool output_bias = false;      // o_proj bias (Llama with attention_bias, Seed-OSS with attention_out_bias)
   bool qk_norm = false;          // Qwen3: RMSNorm over each head of q and k, before rope
+  bool images = false;           // the model takes images, too; what reads them is not loaded (Mistral 3)
   std::vector<int32_t> end_ids;  // eos ids that the config or generation_config.json names
 };
 

@@ -18,15 +18,18 @@ struct Family {
   const char* name;  // model_type
   const char* architecture;
 };
-constexpr std::array<Family, 6> kFamilies = {{{"llama", "LlamaForCausalLM"},
+constexpr const char* kWithImages = "mistral3";  // the decoder's config is in text_config
+constexpr std::array<Family, 7> kFamilies = {{{"llama", "LlamaForCausalLM"},
                                               {"mistral", "MistralForCausalLM"},
+                                              {kWithImages, "Mistral3ForConditionalGeneration"},
                                               {"phi3", "Phi3ForCausalLM"},
                                               {"qwen2", "Qwen2ForCausalLM"},
                                               {"qwen3", "Qwen3ForCausalLM"},
                                               {"seed_oss", "SeedOssForCausalLM"}}};
 const char* const kSupported =
-    "supported: LlamaForCausalLM, MistralForCausalLM, Phi3ForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, "
-    "SeedOssForCausalLM (model_type llama, mistral, phi3, qwen2, qwen3, seed_oss)";
+    "supported: LlamaForCausalLM, MistralForCausalLM, Mistral3ForConditionalGeneration, Phi3ForCausalLM, "
+    "Qwen2ForCausalLM, Qwen3ForCausalLM, SeedOssForCausalLM (model_type llama, mistral, mistral3, phi3, qwen2, qwen3, "
+    "seed_oss)";
 
 std::string parse_family(const JsonFields& fields) {
   std::string by_architecture, by_type;
@@ -118,6 +121,15 @@ void refuse_unsupported(const JsonFields& fields) {
   if (fields.boolean_or("mlp_bias", false)) fields.refuse("mlp_bias", "is not supported (false is)");
 }
 
+void parse_decoder(const JsonFields& fields, ModelConfig* config) {
+  refuse_unsupported(fields);
+  parse_sizes(fields, config);
+  parse_attention(fields, config);
+  config->rope = parse_rope(fields, config->max_positions);
+  config->tied_head = fields.boolean_or("tie_word_embeddings", false);  // false in all families
+  append_end_ids(fields, config->vocab, &config->end_ids);
+}
+
 }  // namespace
 
 void append_end_ids(const JsonFields& fields, int64_t vocab, std::vector<int32_t>* out) {
@@ -135,15 +147,23 @@ void append_end_ids(const JsonFields& fields, int64_t vocab, std::vector<int32_t
 
 ModelConfig parse_config_json(std::string_view text, const std::string& source) {
   const json object = parse_json_object(text, source);
-  const JsonFields fields(object, source);
+  const JsonFields whole(object, source);
   ModelConfig config;
-  config.family = parse_family(fields);
-  refuse_unsupported(fields);
-  parse_sizes(fields, &config);
-  parse_attention(fields, &config);
-  config.rope = parse_rope(fields, config.max_positions);
-  config.tied_head = fields.boolean_or("tie_word_embeddings", false);  // false in all families
-  append_end_ids(fields, config.vocab, &config.end_ids);
+  config.family = parse_family(whole);
+  if (config.family != kWithImages) {
+    parse_decoder(whole, &config);
+  } else {
+    refuse_unsupported(whole);
+    const json* inner = whole.find("text_config");
+    if (inner == nullptr || !inner->is_object()) whole.refuse("text_config", "must be an object: the decoder's config");
+    const JsonFields fields(*inner, source, "text_config.");
+    config.images = true;
+    config.family = fields.string_or("model_type", "mistral");
+    if (config.family != "mistral") fields.refuse("model_type", "is not supported", "supported: mistral");
+    parse_decoder(fields, &config);
+    config.tied_head = whole.boolean_or("tie_word_embeddings", fields.boolean_or("tie_word_embeddings", true));
+    append_end_ids(whole, config.vocab, &config.end_ids);
+  }
   check_config(config, source);
   return config;
 }

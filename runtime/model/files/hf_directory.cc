@@ -57,6 +57,8 @@ HfDirectory::HfDirectory(const std::string& directory) {
   std::vector<TensorInfo> tensors;
   for (const TensorPart& part : parts_) tensors.push_back(part.tensor);
   set_tensors(std::move(tensors));
+  // These say "tied" by default, and yet have a head, which counts.
+  if (config_.images && find("lm_head.weight") != nullptr) config_.tied_head = false;
 }
 
 ByteRange HfDirectory::stored_range(const TensorInfo& tensor) const {

@@ -1,6 +1,7 @@
 #include "runtime/model/files/tensor_parts.h"
 
 #include <string_view>
+#include <utility>
 
 #include "cache/base.h"
 
@@ -31,6 +32,15 @@ void append_split(const TensorInfo& stored, size_t index, std::string_view fused
   }
 }
 
+// The decoder's tensors in a model that takes images: as transformers writes them since 4.52, and as it did before.
+// Empty: a tensor is none of them.
+std::string name_in_decoder(std::string_view name) {
+  constexpr std::string_view kNow = "model.language_model.", kBefore = "language_model.";
+  if (name.starts_with(kNow)) return str("model.", name.substr(kNow.size()));
+  if (name.starts_with(kBefore)) return std::string(name.substr(kBefore.size()));
+  return name == "lm_head.weight" ? std::string(name) : "";
+}
+
 }  // namespace
 
 std::vector<TensorPart> decoder_parts(const ModelConfig& config, const std::vector<TensorInfo>& stored,
@@ -43,15 +53,17 @@ std::vector<TensorPart> decoder_parts(const ModelConfig& config, const std::vect
   const std::vector<Rows> gate_up = {{"mlp.gate_proj.weight", config.ffn}, {"mlp.up_proj.weight", config.ffn}};
   std::vector<TensorPart> out;
   for (size_t i = 0; i < stored.size(); ++i) {
-    if (stored[i].name.ends_with(kQkvBias))
+    TensorInfo tensor = stored[i];
+    if (config.images) tensor.name = name_in_decoder(tensor.name);
+    if (tensor.name.ends_with(kQkvBias))
       throw_error(ExitCode::kBadInput, source,
-                  str("tensor ", printable(stored[i].name), ": one bias of q, k and v together is not supported"));
-    if (stored[i].name.ends_with(kQkv)) {
-      append_split(stored[i], i, kQkv, qkv, config.hidden, source, &out);
-    } else if (stored[i].name.ends_with(kGateUp)) {
-      append_split(stored[i], i, kGateUp, gate_up, config.hidden, source, &out);
-    } else {
-      out.push_back({stored[i], i, 0});
+                  str("tensor ", printable(tensor.name), ": one bias of q, k and v together is not supported"));
+    if (tensor.name.ends_with(kQkv)) {
+      append_split(tensor, i, kQkv, qkv, config.hidden, source, &out);
+    } else if (tensor.name.ends_with(kGateUp)) {
+      append_split(tensor, i, kGateUp, gate_up, config.hidden, source, &out);
+    } else if (!tensor.name.empty()) {
+      out.push_back({std::move(tensor), i, 0});
     }
   }
   return out;

@@ -18,7 +18,8 @@ struct TensorPart {
   int64_t first_row = 0;
 };
 
-// `stored` has Hugging Face names. Q, K and V that are stored as one matrix (qkv_proj) are three parts, gate and up
+// `stored` has Hugging Face names. Of a model that takes images, its decoder's tensors alone, without the prefix that
+// they have there. Q, K and V that are stored as one matrix (qkv_proj) are three parts, gate and up
 // (gate_up_proj) are two. Throws Error(kBadInput) if such a matrix has another shape than the config asks for.
 std::vector<TensorPart> decoder_parts(const ModelConfig& config, const std::vector<TensorInfo>& stored,
                                       const std::string& source);

@@ -119,6 +119,42 @@ TEST(Config, Biases) {
   EXPECT_EQ(qwen3.head_dim, 128);  // the family's default, not hidden / heads
 }
 
+json with_images(const json& text) {
+  return {{"architectures", {"Mistral3ForConditionalGeneration"}}, {"model_type", "mistral3"}, {"text_config", text}};
+}
+
+TEST(Config, TheDecoderOfAModelThatTakesImages) {
+  const json text = with(without(llama(), "architectures"), R"({"model_type": "mistral", "sliding_window": null,
+      "tie_word_embeddings": true})");
+  const ModelConfig config = parse(with(with_images(text), R"({"eos_token_id": 2, "vision_config": {}})"));
+  EXPECT_EQ(config.family, "mistral");
+  EXPECT_TRUE(config.images);
+  EXPECT_TRUE(config.tied_head);
+  EXPECT_EQ(config.hidden, 64);
+  EXPECT_EQ(config.end_ids, std::vector<int32_t>{2});
+  EXPECT_FALSE(parse(with(with_images(text), R"({"tie_word_embeddings": false})")).tied_head);
+  EXPECT_FALSE(parse(with_images(with(text, R"({"tie_word_embeddings": false})"))).tied_head);
+  EXPECT_TRUE(parse(with_images(without(text, "tie_word_embeddings"))).tied_head);  // the family's default
+  EXPECT_EQ(parse(with_images(without(text, "model_type"))).family, "mistral");
+  EXPECT_FALSE(parse(llama()).images);
+  for (const auto& [whole, expected] : std::initializer_list<std::pair<json, const char*>>{
+           {without(with_images(text), "text_config"), "text_config is missing"},
+           {with(with_images(text), R"({"text_config": [1]})"), "text_config [1] must be an object"},
+           {with(with_images(text), R"({"model_type": "llama"})"), "model_type \"llama\" contradicts"},
+           {with(with_images(text), R"({"quantization_config": {"quant_method": "fp8"}})"), "\"fp8\""},
+           {with_images(with(text, R"({"model_type": "mistral4"})")), "text_config.model_type \"mistral4\""},
+           {with_images(with(text, R"({"hidden_size": -1})")), "text_config.hidden_size -1"},
+           {with_images(with(text, R"({"sliding_window": 512})")), "sliding_window 512"},
+           {with_images(with(text, R"({"quantization_config": {"quant_method": "awq"}})")), "awq"}}) {
+    try {
+      parse(whole);
+      ADD_FAILURE() << "accepted " << whole;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(expected), std::string::npos) << error.what();
+    }
+  }
+}
+
 TEST(Config, SeedOss) {
   const json seed = with(llama(), R"({"architectures": ["SeedOssForCausalLM"], "model_type": "seed_oss",
       "attention_bias": true, "attention_out_bias": false})");
