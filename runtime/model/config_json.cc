@@ -19,7 +19,8 @@ struct Family {
   const char* architecture;
 };
 constexpr const char* kWithImages = "mistral3";  // the decoder's config is in text_config
-constexpr std::array<Family, 7> kFamilies = {{{"llama", "LlamaForCausalLM"},
+constexpr std::array<Family, 8> kFamilies = {{{"llama", "LlamaForCausalLM"},
+                                              {"ministral3", "Ministral3ForCausalLM"},
                                               {"mistral", "MistralForCausalLM"},
                                               {kWithImages, "Mistral3ForConditionalGeneration"},
                                               {"phi3", "Phi3ForCausalLM"},
@@ -27,9 +28,9 @@ constexpr std::array<Family, 7> kFamilies = {{{"llama", "LlamaForCausalLM"},
                                               {"qwen3", "Qwen3ForCausalLM"},
                                               {"seed_oss", "SeedOssForCausalLM"}}};
 const char* const kSupported =
-    "supported: LlamaForCausalLM, MistralForCausalLM, Mistral3ForConditionalGeneration, Phi3ForCausalLM, "
-    "Qwen2ForCausalLM, Qwen3ForCausalLM, SeedOssForCausalLM (model_type llama, mistral, mistral3, phi3, qwen2, qwen3, "
-    "seed_oss)";
+    "supported: LlamaForCausalLM, Ministral3ForCausalLM, MistralForCausalLM, Mistral3ForConditionalGeneration, "
+    "Phi3ForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, SeedOssForCausalLM (model_type llama, ministral3, mistral, "
+    "mistral3, phi3, qwen2, qwen3, seed_oss)";
 
 std::string parse_family(const JsonFields& fields) {
   std::string by_architecture, by_type;
@@ -66,7 +67,7 @@ void parse_sizes(const JsonFields& fields, ModelConfig* config) {
                               : fields.integer("num_key_value_heads", 1, kMaxHeads);
   if (fields.has("head_dim")) {
     config->head_dim = fields.integer("head_dim", 2, kMaxHeadDim);
-  } else if (config->family == "qwen3" || config->family == "seed_oss") {
+  } else if (config->family == "qwen3" || config->family == "seed_oss" || config->family == "ministral3") {
     config->head_dim = 128;
   } else {
     config->head_dim = config->hidden / config->heads;
@@ -91,7 +92,8 @@ void refuse_window(const JsonFields& fields, int64_t max_positions, int64_t fall
 void parse_attention(const JsonFields& fields, ModelConfig* config) {
   const bool qwen = config->family == "qwen2" || config->family == "qwen3";
   if (config->family == "mistral") refuse_window(fields, config->max_positions, 4096);
-  if (config->family == "phi3") refuse_window(fields, config->max_positions, config->max_positions);
+  if (config->family == "phi3" || config->family == "ministral3")
+    refuse_window(fields, config->max_positions, config->max_positions);
   if (qwen && fields.boolean_or("use_sliding_window", false) &&
       fields.integer_or("max_window_layers", 0, INT64_MAX, 28) < config->layers)
     refuse_window(fields, config->max_positions, 4096);
@@ -103,7 +105,8 @@ void parse_attention(const JsonFields& fields, ModelConfig* config) {
                     str("layer_types holds ", shown(type), "; only \"full_attention\" is supported"));
   }
   const bool seed = config->family == "seed_oss";
-  const bool bias = config->family != "mistral" && fields.boolean_or("attention_bias", seed);
+  const bool mistral = config->family == "mistral" || config->family == "ministral3";
+  const bool bias = !mistral && fields.boolean_or("attention_bias", seed);
   config->qkv_bias = config->family == "qwen2" || bias;
   config->output_bias = seed ? fields.boolean_or("attention_out_bias", false) : config->family != "qwen2" && bias;
   config->qk_norm = config->family == "qwen3";
@@ -125,7 +128,7 @@ void parse_decoder(const JsonFields& fields, ModelConfig* config) {
   refuse_unsupported(fields);
   parse_sizes(fields, config);
   parse_attention(fields, config);
-  config->rope = parse_rope(fields, config->max_positions);
+  config->rope = parse_rope(fields, config->max_positions, config->family == "ministral3");
   config->tied_head = fields.boolean_or("tie_word_embeddings", false);  // false in all families
   append_end_ids(fields, config->vocab, &config->end_ids);
 }
@@ -159,7 +162,8 @@ ModelConfig parse_config_json(std::string_view text, const std::string& source) 
     const JsonFields fields(*inner, source, "text_config.");
     config.images = true;
     config.family = fields.string_or("model_type", "mistral");
-    if (config.family != "mistral") fields.refuse("model_type", "is not supported", "supported: mistral");
+    if (config.family != "mistral" && config.family != "ministral3")
+      fields.refuse("model_type", "is not supported", "supported: mistral, ministral3");
     parse_decoder(fields, &config);
     config.tied_head = whole.boolean_or("tie_word_embeddings", fields.boolean_or("tie_word_embeddings", true));
     append_end_ids(whole, config.vocab, &config.end_ids);

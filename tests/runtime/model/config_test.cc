@@ -155,6 +155,37 @@ TEST(Config, TheDecoderOfAModelThatTakesImages) {
   }
 }
 
+TEST(Config, Ministral3) {
+  const json text = with(without(llama(), "architectures"), R"({"model_type": "ministral3", "rope_parameters":
+      {"rope_type": "yarn", "type": "yarn", "rope_theta": 1e6, "factor": 16, "original_max_position_embeddings": 128,
+       "beta_fast": 32, "beta_slow": 1, "mscale": 1, "mscale_all_dim": 1, "llama_4_scaling_beta": 0.1}})");
+  const json alone = with(text, R"({"architectures": ["Ministral3ForCausalLM"]})");
+  for (const json& whole : {with_images(text), alone}) {
+    const ModelConfig config = parse(whole);
+    EXPECT_EQ(config.family, "ministral3");
+    EXPECT_EQ(config.head_dim, 128);  // the family's default
+    EXPECT_EQ(config.rope.scaling, RopeScaling::kYarn);
+    EXPECT_EQ(config.rope.query_beta, 0.1);
+    EXPECT_EQ(config.rope.query_step, 128);
+    EXPECT_EQ(make_rope_table(config.rope, config.head_dim, config.max_positions).scale, 1.0f);
+  }
+  EXPECT_EQ(parse(with(alone, R"({"rope_parameters": {"rope_theta": 1e6}})")).rope.query_beta, 0.0);
+  for (const auto& [changes, expected] : std::initializer_list<std::pair<const char*, const char*>>{
+           {R"({"sliding_window": 128})", "sliding_window 128"},
+           {R"({"rope_parameters": {"llama_4_scaling_beta": 0.1}})",
+            "rope_parameters.original_max_position_embeddings is missing"},
+           {R"({"rope_parameters": {"llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 0}})",
+            "rope_parameters.original_max_position_embeddings 0"},
+           {R"({"rope_parameters": {"llama_4_scaling_beta": -0.1}})", "rope_parameters.llama_4_scaling_beta -0.1"}}) {
+    try {
+      parse(with(alone, changes));
+      ADD_FAILURE() << "accepted " << changes;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(expected), std::string::npos) << error.what();
+    }
+  }
+}
+
 TEST(Config, SeedOss) {
   const json seed = with(llama(), R"({"architectures": ["SeedOssForCausalLM"], "model_type": "seed_oss",
       "attention_bias": true, "attention_out_bias": false})");

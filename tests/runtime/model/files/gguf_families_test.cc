@@ -64,12 +64,32 @@ void add_config(const ModelConfig& c, const std::string& arch, GgufWriter* out) 
   number("rope.scaling.original_context_length", c.rope.original_max_positions);
   out->add_f32(arch + ".attention.layer_norm_rms_epsilon", static_cast<float>(c.rms_eps));
   out->add_f32(arch + ".rope.freq_base", static_cast<float>(c.rope.theta));
+  if (c.rope.scaling != RopeScaling::kYarn) return;
+  out->add_string(arch + ".rope.scaling.type", "yarn");
+  out->add_f32(arch + ".rope.scaling.factor", static_cast<float>(c.rope.factor));
+  out->add_f32(arch + ".rope.scaling.yarn_beta_fast", static_cast<float>(c.rope.beta_fast));
+  out->add_f32(arch + ".rope.scaling.yarn_beta_slow", static_cast<float>(c.rope.beta_slow));
+  out->add_f32(arch + ".rope.scaling.yarn_log_multiplier", static_cast<float>(c.rope.mscale_all_dim));
+  out->add_f32(arch + ".attention.temperature_scale", static_cast<float>(c.rope.query_beta));
+}
+
+// Rows of q and k as llama.cpp's mistral3 has them: a head's pairs (i, i + head_dim / 2) as neighbours.
+std::string with_pairs(const std::string& rows, int64_t head_dim, size_t row_bytes) {
+  std::string out;
+  for (size_t head = 0; head < rows.size(); head += static_cast<size_t>(head_dim) * row_bytes) {
+    for (size_t i = 0; i < static_cast<size_t>(head_dim); ++i)
+      out += rows.substr(head + (i % 2 * static_cast<size_t>(head_dim) / 2 + i / 2) * row_bytes, row_bytes);
+  }
+  return out;
 }
 
 // Tensors of one name are one tensor, rows after rows.
 void add_tensors(const Checkpoint& model, const std::string& arch, GgufWriter* out) {
   for (const DecoderTensor& tensor : decoder_tensors(model.config())) {
-    const std::string name = gguf_name(tensor.name, arch), bytes = read_f32(model, tensor);
+    const std::string name = gguf_name(tensor.name, arch);
+    std::string bytes = read_f32(model, tensor);
+    if (arch == "mistral3" && (name.ends_with("attn_q.weight") || name.ends_with("attn_k.weight")))
+      bytes = with_pairs(bytes, model.config().head_dim, static_cast<size_t>(tensor.shape[1]) * sizeof(float));
     if (!out->tensors().empty() && out->tensors().back().name == name) {
       out->tensors().back().bytes += bytes;
       out->tensors().back().dimensions[1] += tensor.shape[0];
@@ -103,6 +123,8 @@ TEST_P(GgufOfADirectory, IsTheSameModel) {
                   expected_table = make_rope_table(expected.rope, expected.head_dim, expected.max_positions);
   EXPECT_EQ(table.inv_freq, expected_table.inv_freq);
   EXPECT_EQ(table.scale, expected_table.scale);
+  EXPECT_EQ(config.rope.query_beta, static_cast<double>(static_cast<float>(expected.rope.query_beta)));
+  EXPECT_EQ(config.rope.query_step, expected.rope.query_step);
   const std::vector<DecoderTensor> tensors = decoder_tensors(expected);
   EXPECT_EQ(gguf->tensors().size(), tensors.size());
   for (const DecoderTensor& tensor : tensors)
@@ -110,7 +132,8 @@ TEST_P(GgufOfADirectory, IsTheSameModel) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, GgufOfADirectory,
-                         testing::Values(GgufCase{"phi3", "phi3"}, GgufCase{"seed-oss", "seed_oss"}),
+                         testing::Values(GgufCase{"phi3", "phi3"}, GgufCase{"seed-oss", "seed_oss"},
+                                         GgufCase{"ministral3", "mistral3"}),
                          [](const auto& test) { return std::string(test.param.arch); });
 
 }  // namespace

@@ -188,6 +188,39 @@ TEST(HostileGguf, FusedTensors) {
   }
 }
 
+TEST(HostileGguf, ScalesOfMinistral3) {
+  const GgufRow kRows[] = {
+      {"not a number", [](GgufWriter& w) { w.add_f32("mistral3.attention.temperature_scale", NAN); },
+       "mistral3.attention.temperature_scale is nan"},
+      {"below zero", [](GgufWriter& w) { w.add_f32("mistral3.attention.temperature_scale", -0.1f); }, "is -0.1"},
+      {"of a step of 0",
+       [](GgufWriter& w) {
+         w.add_f32("mistral3.attention.temperature_scale", 0.1f);
+         w.add_u32("mistral3.rope.scaling.original_context_length", 0);
+       },
+       "mistral3.rope.scaling.original_context_length is 0"},
+      {"of two steps",
+       [](GgufWriter& w) {
+         w.add_f32("mistral3.attention.temperature_scale", 0.1f);
+         w.add_u32("mistral3.rope.scaling.original_context_length", 64);
+         w.add_u32("mistral3.attention.temperature_length", 32);
+       },
+       "mistral3.attention.temperature_length 32 differs from mistral3.rope.scaling.original_context_length, 64"},
+      {"a multiplier below zero",
+       [](GgufWriter& w) {
+         w.add_string("mistral3.rope.scaling.type", "yarn");
+         w.add_f32("mistral3.rope.scaling.yarn_log_multiplier", -1);
+       },
+       "yarn_log_multiplier is -1"},
+  };
+  for (const GgufRow& row : kRows) {
+    const TemporaryFolder folder;
+    GgufWriter writer = small_gguf("mistral3");
+    row.forge(writer);
+    expect_refused(row.label, folder.write("forged.gguf", writer.finish()), "forged.gguf", row.expected);
+  }
+}
+
 TEST(HostileGguf, NormsOfSeedOss) {
   const auto refused = [](const char* label, const std::function<void(GgufWriter&)>& forge, const char* expected) {
     const TemporaryFolder folder;

@@ -72,6 +72,7 @@ INSTANTIATE_TEST_SUITE_P(
         TinyCase{"llama-linear", "llama", 4, 2, 16, DType::kF32, RopeScaling::kLinear, 10000, false, false, false},
         TinyCase{"llama-yarn", "llama", 4, 2, 16, DType::kF32, RopeScaling::kYarn, 10000, false, false, false},
         TinyCase{"mistral", "mistral", 4, 2, 16, DType::kF32, RopeScaling::kNone, 1e6, false, false, false},
+        TinyCase{"ministral3", "ministral3", 2, 2, 32, DType::kBF16, RopeScaling::kYarn, 1e6, false, false, false},
         TinyCase{"mistral3", "mistral", 2, 2, 32, DType::kBF16, RopeScaling::kNone, 1e9, false, false, false},
         TinyCase{"phi3", "phi3", 2, 2, 16, DType::kBF16, RopeScaling::kNone, 250000, false, false, false},
         TinyCase{"qwen25", "qwen2", 4, 2, 16, DType::kF32, RopeScaling::kNone, 1e6, true, true, false},
