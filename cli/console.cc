@@ -59,6 +59,8 @@ void Console::note_weights(const std::string& note) {
 void Console::note_engine(const Engine& engine) {
   note_device(engine.device());
   note_weights(engine.weights_note());
+  if (engine.config().images)
+    note_weights("the part of the model that reads images is not loaded: it reads text alone");
 }
 
 void Console::note_result(const GenerateResult& result) {

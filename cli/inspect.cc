@@ -79,6 +79,7 @@ void print_text(const Checkpoint& model, const ModelFacts& facts, bool tensors) 
     text += head + value + "\n";
   };
   row("model", str(c.family, ", ", format_count(facts.parameters), " parameters, ", model.format()));
+  if (c.images) row("images", "not read: the decoder alone is loaded");
   row("shape",
       str(c.layers, " layers of ", c.hidden, ", ", c.heads, " heads and ", c.kv_heads, " KV heads of ", c.head_dim,
           ", FFN ", c.ffn, ", vocabulary ", format_count(c.vocab), c.tied_head ? ", tied head" : ""));

@@ -79,7 +79,7 @@ void rope(const RopeParams& params, ThreadPool& pool) {
     };
     for (int64_t head = 0; head < params.heads; ++head) {
       std::byte* q = at(params.q, in + head * dim, params.type);
-      kernels.rotate(params.type, params.type, normed(q, params.q_norm), cos_sin, q, dim);
+      kernels.rotate(params.type, params.type, normed(q, params.q_norm), cos_sin + params.q_table, q, dim);
     }
     for (int64_t head = 0; head < params.kv_heads; ++head) {
       const int64_t out = (out_first + row) * params.out_row_stride + head * params.out_head_stride;
@@ -95,10 +95,12 @@ void rope_table(const RopeTableParams& params, ThreadPool& pool) {
   const int64_t half = params.head_dim / 2;
   for_rows(pool, params.rows, params.head_dim * 16, [&](int64_t row) {  // a sine costs as much as 16 moves
     float* cosines = params.cos_sin + row * params.head_dim;
+    const double grown = 1.0 + params.beta * std::log(static_cast<double>(1 + row / params.step));
+    const float scale = params.scale * static_cast<float>(grown);
     for (int64_t i = 0; i < half; ++i) {
       const float angle = static_cast<float>(row) * params.inv_freq[i];
-      cosines[i] = static_cast<float>(std::cos(static_cast<double>(angle))) * params.scale;
-      cosines[half + i] = static_cast<float>(std::sin(static_cast<double>(angle))) * params.scale;
+      cosines[i] = static_cast<float>(std::cos(static_cast<double>(angle))) * scale;
+      cosines[half + i] = static_cast<float>(std::sin(static_cast<double>(angle))) * scale;
     }
   });
 }

@@ -129,7 +129,8 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(RopeParams p, RopeAligne
   const int64_t in = row * p.qkv_stride;
   if (slot < p.heads) {
     const int64_t q = in + slot * p.head_dim;
-    rotate_chunk(p, load_halves(p, p.q, q, aligned.qkv, i), cos_sin, i, p.q, q, p.type, aligned.qkv, aligned.table);
+    rotate_chunk(p, load_halves(p, p.q, q, aligned.qkv, i), cos_sin + p.q_table, i, p.q, q, p.type, aligned.qkv,
+                 aligned.table);
     return;
   }
   const int64_t head = (slot - p.heads) % p.kv_heads;
@@ -176,8 +177,8 @@ __global__ void __launch_bounds__(kThreads) norm_rope_kernel(RopeParams p, RopeA
   if (slot >= p.heads + 2 * p.kv_heads) return;
   const int64_t row = blockIdx.x, position = p.positions[row], half = p.head_dim / 2;
   device_check(position >= 0 && position < p.table_rows);
-  const float* const cos_sin = p.cos_sin + position * p.head_dim;
   const bool is_q = slot < p.heads, is_v = slot >= p.heads + p.kv_heads;
+  const float* const cos_sin = p.cos_sin + position * p.head_dim + (is_q ? p.q_table : 0);
   const int64_t head = is_q ? slot : (slot - p.heads) % p.kv_heads;
   const int64_t out_row = p.out_first == nullptr ? row : *p.out_first + row;
   const int64_t from = row * p.qkv_stride + head * p.head_dim;
@@ -211,8 +212,10 @@ __global__ void __launch_bounds__(kThreads) rope_table_kernel(RopeTableParams p)
   const float angle = static_cast<float>(blockIdx.x) * p.inv_freq[i];
   double sine, cosine;
   sincos(static_cast<double>(angle), &sine, &cosine);
-  cosines[i] = static_cast<float>(cosine) * p.scale;
-  cosines[half + i] = static_cast<float>(sine) * p.scale;
+  const double grown = p.beta == 0 ? 1.0 : 1.0 + p.beta * log(static_cast<double>(1 + blockIdx.x / p.step));
+  const float scale = p.scale * static_cast<float>(grown);
+  cosines[i] = static_cast<float>(cosine) * scale;
+  cosines[half + i] = static_cast<float>(sine) * scale;
 }
 
 // ---- silu_mul -------------------------------------------------------------------------------------------------------

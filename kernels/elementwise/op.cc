@@ -40,6 +40,7 @@ void rope(const RopeParams& params, Stream& stream) {
 void rope_table(const RopeTableParams& params, Stream& stream) {
   CHECK(params.rows >= 0 && params.head_dim > 0 && params.head_dim % 2 == 0, "rows=", params.rows,
         " head_dim=", params.head_dim);
+  CHECK(params.step > 0, "step=", params.step);
   if (params.rows == 0) return;
   dispatch(kernels::cpu::rope_table, kernels::cuda::rope_table, params, stream);
 }

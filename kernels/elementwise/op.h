@@ -47,6 +47,7 @@ struct RopeParams {
   const void* v;             // the same
   const int32_t* positions;  // [rows]
   const float* cos_sin;      // [table_rows, head_dim]: cos of the head_dim/2 angles, then sin, scale included
+  int64_t q_table = 0;       // elements from cos_sin to the table for q; 0: q and k share one
   void* k_out;
   void* v_out;
   DType type, k_type, v_type;
@@ -62,9 +63,11 @@ void rope(const RopeParams& params, Stream& stream);
 // cos_sin[p] for p in [0, rows): the angle is float(p) * inv_freq[i] in fp32, as in the reference implementations.
 struct RopeTableParams {
   const float* inv_freq;  // [head_dim / 2]
-  float* cos_sin;         // [rows, head_dim]
+  float* cos_sin;         // [rows, head_dim], times scale * (1 + beta * ln(1 + floor(p / step)))
   float scale;
   int64_t rows, head_dim;
+  double beta = 0.0;
+  int64_t step = 1;
 };
 void rope_table(const RopeTableParams& params, Stream& stream);
 

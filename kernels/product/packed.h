@@ -29,6 +29,7 @@ bool packed_rotated_product(const ProductParams& params, const RopeParams& rope,
 struct PackedRope {
   const int32_t *positions, *out_first;
   const float* cos_sin;
+  int64_t q_table;
   void *k_out, *v_out;
   DType k_type, v_type;
   int heads, kv_heads, head_dim;  // head_dim 0: the output is not rotated

@@ -166,7 +166,8 @@ __device__ inline void store_rotated(const PackedProduct& p, const PackedPart& p
     if (slot >= rope.heads + rope.kv_heads) return store_one(rope.v_type, rope.v_out, to, sum);
     const int position = rope.positions[row];
     device_check(position >= 0 && position < rope.table_rows);
-    const float* const cos_sin = rope.cos_sin + static_cast<int64_t>(position) * rope.head_dim + (d - warp * half);
+    const float* const cos_sin = rope.cos_sin + (slot < rope.heads ? rope.q_table : 0) +
+                                 static_cast<int64_t>(position) * rope.head_dim + (d - warp * half);
     const float by_cos = __fmul_rn(sum, cos_sin[0]), by_sin = __fmul_rn(others[place], cos_sin[half]);
     const float turned = warp == 0 ? __fsub_rn(by_cos, by_sin) : __fadd_rn(by_cos, by_sin);
     if (slot >= rope.heads) return store_one(rope.k_type, rope.k_out, to, turned);

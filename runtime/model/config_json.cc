@@ -18,13 +18,19 @@ struct Family {
   const char* name;  // model_type
   const char* architecture;
 };
-constexpr std::array<Family, 4> kFamilies = {{{"llama", "LlamaForCausalLM"},
+constexpr const char* kWithImages = "mistral3";  // the decoder's config is in text_config
+constexpr std::array<Family, 8> kFamilies = {{{"llama", "LlamaForCausalLM"},
+                                              {"ministral3", "Ministral3ForCausalLM"},
                                               {"mistral", "MistralForCausalLM"},
+                                              {kWithImages, "Mistral3ForConditionalGeneration"},
+                                              {"phi3", "Phi3ForCausalLM"},
                                               {"qwen2", "Qwen2ForCausalLM"},
-                                              {"qwen3", "Qwen3ForCausalLM"}}};
+                                              {"qwen3", "Qwen3ForCausalLM"},
+                                              {"seed_oss", "SeedOssForCausalLM"}}};
 const char* const kSupported =
-    "supported: LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM (model_type llama, mistral, "
-    "qwen2, qwen3)";
+    "supported: LlamaForCausalLM, Ministral3ForCausalLM, MistralForCausalLM, Mistral3ForConditionalGeneration, "
+    "Phi3ForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, SeedOssForCausalLM (model_type llama, ministral3, mistral, "
+    "mistral3, phi3, qwen2, qwen3, seed_oss)";
 
 std::string parse_family(const JsonFields& fields) {
   std::string by_architecture, by_type;
@@ -53,13 +59,15 @@ void parse_sizes(const JsonFields& fields, ModelConfig* config) {
   config->vocab = fields.integer("vocab_size", 1, kMaxVocab);
   config->heads = fields.integer("num_attention_heads", 1, kMaxHeads);
   config->max_positions = fields.integer("max_position_embeddings", 1, kMaxPositions);
-  // In Llama the default is one per head. Other families have other defaults, but their files always have the field.
-  const bool optional = config->family == "llama" || fields.names("num_key_value_heads");
+  // In Llama and Phi-3 the default is one per head. Other families have other defaults, but their files always have the
+  // field.
+  const bool per_head = config->family == "llama" || config->family == "phi3";
+  const bool optional = per_head || fields.names("num_key_value_heads");
   config->kv_heads = optional ? fields.integer_or("num_key_value_heads", 1, kMaxHeads, config->heads)
                               : fields.integer("num_key_value_heads", 1, kMaxHeads);
   if (fields.has("head_dim")) {
     config->head_dim = fields.integer("head_dim", 2, kMaxHeadDim);
-  } else if (config->family == "qwen3") {
+  } else if (config->family == "qwen3" || config->family == "seed_oss" || config->family == "ministral3") {
     config->head_dim = 128;
   } else {
     config->head_dim = config->hidden / config->heads;
@@ -84,6 +92,8 @@ void refuse_window(const JsonFields& fields, int64_t max_positions, int64_t fall
 void parse_attention(const JsonFields& fields, ModelConfig* config) {
   const bool qwen = config->family == "qwen2" || config->family == "qwen3";
   if (config->family == "mistral") refuse_window(fields, config->max_positions, 4096);
+  if (config->family == "phi3" || config->family == "ministral3")
+    refuse_window(fields, config->max_positions, config->max_positions);
   if (qwen && fields.boolean_or("use_sliding_window", false) &&
       fields.integer_or("max_window_layers", 0, INT64_MAX, 28) < config->layers)
     refuse_window(fields, config->max_positions, 4096);
@@ -94,9 +104,11 @@ void parse_attention(const JsonFields& fields, ModelConfig* config) {
         throw_error(ExitCode::kBadInput, fields.source(),
                     str("layer_types holds ", shown(type), "; only \"full_attention\" is supported"));
   }
-  const bool bias = config->family != "mistral" && fields.boolean_or("attention_bias", false);
+  const bool seed = config->family == "seed_oss";
+  const bool mistral = config->family == "mistral" || config->family == "ministral3";
+  const bool bias = !mistral && fields.boolean_or("attention_bias", seed);
   config->qkv_bias = config->family == "qwen2" || bias;
-  config->output_bias = config->family != "qwen2" && bias;
+  config->output_bias = seed ? fields.boolean_or("attention_out_bias", false) : config->family != "qwen2" && bias;
   config->qk_norm = config->family == "qwen3";
 }
 
@@ -110,6 +122,15 @@ void refuse_unsupported(const JsonFields& fields) {
   const std::string activation = fields.string_or("hidden_act", "silu");
   if (activation != "silu" && activation != "swish") fields.refuse("hidden_act", "is not supported (\"silu\" is)");
   if (fields.boolean_or("mlp_bias", false)) fields.refuse("mlp_bias", "is not supported (false is)");
+}
+
+void parse_decoder(const JsonFields& fields, ModelConfig* config) {
+  refuse_unsupported(fields);
+  parse_sizes(fields, config);
+  parse_attention(fields, config);
+  config->rope = parse_rope(fields, config->max_positions, config->family == "ministral3");
+  config->tied_head = fields.boolean_or("tie_word_embeddings", false);  // false in all families
+  append_end_ids(fields, config->vocab, &config->end_ids);
 }
 
 }  // namespace
@@ -129,15 +150,24 @@ void append_end_ids(const JsonFields& fields, int64_t vocab, std::vector<int32_t
 
 ModelConfig parse_config_json(std::string_view text, const std::string& source) {
   const json object = parse_json_object(text, source);
-  const JsonFields fields(object, source);
+  const JsonFields whole(object, source);
   ModelConfig config;
-  config.family = parse_family(fields);
-  refuse_unsupported(fields);
-  parse_sizes(fields, &config);
-  parse_attention(fields, &config);
-  config.rope = parse_rope(fields, config.max_positions);
-  config.tied_head = fields.boolean_or("tie_word_embeddings", false);  // false in all four families
-  append_end_ids(fields, config.vocab, &config.end_ids);
+  config.family = parse_family(whole);
+  if (config.family != kWithImages) {
+    parse_decoder(whole, &config);
+  } else {
+    refuse_unsupported(whole);
+    const json* inner = whole.find("text_config");
+    if (inner == nullptr || !inner->is_object()) whole.refuse("text_config", "must be an object: the decoder's config");
+    const JsonFields fields(*inner, source, "text_config.");
+    config.images = true;
+    config.family = fields.string_or("model_type", "mistral");
+    if (config.family != "mistral" && config.family != "ministral3")
+      fields.refuse("model_type", "is not supported", "supported: mistral, ministral3");
+    parse_decoder(fields, &config);
+    config.tied_head = whole.boolean_or("tie_word_embeddings", fields.boolean_or("tie_word_embeddings", true));
+    append_end_ids(whole, config.vocab, &config.end_ids);
+  }
   check_config(config, source);
   return config;
 }

@@ -31,6 +31,7 @@ RopeParams rope_params(const Pass& pass, const LayerWeights& w, int64_t first, i
           .v = at(pass, pass.work.qkv, start + q_width + kv_width),
           .positions = pass.positions + first,
           .cos_sin = pass.cos_sin,
+          .q_table = (rope_tables(c.rope) - 1) * pass.table_rows * c.head_dim,
           .k_out = to.k,
           .v_out = to.v,
           .type = pass.weights->dtype(),
@@ -140,9 +141,15 @@ void fill_rope_table(const RopeTableRows& to, Stream& stream) {
   const RopeTable table = make_rope_table(*to.rope, to.head_dim, to.max_positions);
   CHECK(table.inv_freq.size() == static_cast<size_t>(to.head_dim / 2));
   stream.copy(to.inv_freq, table.inv_freq.data(), table.inv_freq.size() * sizeof(float), Link::kHostToDevice, "rope");
-  rope_table(
-      {.inv_freq = to.inv_freq, .cos_sin = to.cos_sin, .scale = table.scale, .rows = to.rows, .head_dim = to.head_dim},
-      stream);
+  RopeTableParams params = {
+      .inv_freq = to.inv_freq, .cos_sin = to.cos_sin, .scale = table.scale, .rows = to.rows, .head_dim = to.head_dim};
+  rope_table(params, stream);
+  if (rope_tables(*to.rope) > 1) {
+    params.cos_sin += to.rows * to.head_dim;
+    params.beta = to.rope->query_beta;
+    params.step = to.rope->query_step;
+    rope_table(params, stream);
+  }
   stream.synchronize();  // the table's host side goes out of scope
 }
 

@@ -44,7 +44,7 @@ struct Pass {
   const Weights* weights;
   LayerWork work;
   const int32_t* positions;  // [rows], device
-  const float* cos_sin;      // [table_rows, head_dim], device
+  const float* cos_sin;      // [rope_tables(), table_rows, head_dim], device
   int64_t table_rows;
   DType k_type, v_type;  // of the rows that rotate_rows() makes: never low-bit
   DType hidden_type;     // of the residual stream: kF32, or the weights' type
@@ -53,13 +53,15 @@ struct Pass {
   Stream* stream;
 };
 
-// Fills the table that rotate_rows() reads, from the model's rope settings. Waits for the stream.
+// Tables that rotate_rows() reads: one for q and k, or one for k and one for q where q is scaled by its position.
+inline int64_t rope_tables(const RopeConfig& rope) { return rope.query_beta != 0 ? 2 : 1; }
+// Fills the tables from the model's rope settings. Waits for the stream.
 struct RopeTableRows {
   const RopeConfig* rope;
   int64_t head_dim, max_positions;
   int64_t rows;     // positions [0, rows)
   float* inv_freq;  // [head_dim / 2], device
-  float* cos_sin;   // [rows, head_dim], device
+  float* cos_sin;   // [rope_tables(), rows, head_dim], device
 };
 void fill_rope_table(const RopeTableRows& table, Stream& stream);
 

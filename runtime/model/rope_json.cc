@@ -41,7 +41,7 @@ void parse_yarn(const JsonFields& rope, int64_t max_positions, RopeConfig* out) 
 
 }  // namespace
 
-RopeConfig parse_rope(const JsonFields& fields, int64_t max_positions) {
+RopeConfig parse_rope(const JsonFields& fields, int64_t max_positions, bool scales_queries) {
   constexpr double kMaxTheta = 1e15, kMaxFactor = 1e6;
   RopeConfig out;
   out.theta = fields.number_or("rope_theta", 1e-3, kMaxTheta, 10000.0);
@@ -52,12 +52,16 @@ RopeConfig parse_rope(const JsonFields& fields, int64_t max_positions) {
   if (object == nullptr) return out;
   const JsonFields rope(*object, fields.source(), prefix);
   out.theta = rope.number_or("rope_theta", 1e-3, kMaxTheta, out.theta);
-  if (rope.number_or("llama_4_scaling_beta", -1e6, 1e6, 0) != 0)
-    rope.refuse("llama_4_scaling_beta", "is not supported: queries are not scaled by their position");
+  out.query_beta = rope.number_or("llama_4_scaling_beta", 0, kMaxQueryBeta, 0);
+  if (out.query_beta != 0 && !scales_queries)
+    rope.refuse("llama_4_scaling_beta", "is supported for ministral3 only: no other family scales queries");
+  if (out.query_beta != 0) out.query_step = rope.integer("original_max_position_embeddings", 1, kMaxPositions);
   if (rope.number_or("partial_rotary_factor", 0, 1e6, 1) != 1)
     rope.refuse("partial_rotary_factor", "is not supported (1 is)");
   const char* key = rope.has("rope_type") ? "rope_type" : "type";
   const std::string type = rope.string_or(key, "default");
+  if (rope.has("long_factor") || rope.has("short_factor"))
+    rope.refuse(rope.has("long_factor") ? "long_factor" : "short_factor", "means LongRoPE, which is not supported");
   if (type == "default") return out;
   if (type == "linear") out.scaling = RopeScaling::kLinear;
   if (type == "llama3") out.scaling = RopeScaling::kLlama3;

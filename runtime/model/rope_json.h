@@ -9,7 +9,8 @@
 
 namespace headrace {
 
-// rope_theta and rope_scaling, or rope_parameters. Throws Error(kBadInput).
-RopeConfig parse_rope(const JsonFields& fields, int64_t max_positions);
+// rope_theta and rope_scaling, or rope_parameters. Throws Error(kBadInput). `scales_queries`: the family may scale q by
+// its position; for the others that is an error.
+RopeConfig parse_rope(const JsonFields& fields, int64_t max_positions, bool scales_queries = false);
 
 }  // namespace headrace

@@ -27,7 +27,11 @@ void override_rope(const RopeOverrides& overrides, const RopeFlags& flags, RopeC
   const int64_t own_positions = *max_positions;
   if (overrides.theta > 0) rope->theta = overrides.theta;
   if (overrides.scaling) {
-    *rope = {.theta = rope->theta, .scaling = *overrides.scaling, .frequency_factors = {}};
+    *rope = {.theta = rope->theta,
+             .scaling = *overrides.scaling,
+             .query_beta = rope->query_beta,
+             .query_step = rope->query_step,
+             .frequency_factors = {}};
     if (rope->scaling == RopeScaling::kYarn) rope->original_max_positions = own_positions;
   }
   if (overrides.factor > 0) set_factor(overrides.factor, own_positions, flags, rope, max_positions);

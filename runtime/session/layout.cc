@@ -176,7 +176,7 @@ StepWork SessionLayout::carve_step(BumpAllocator& allocator, BumpAllocator& late
   work.path_offset = allocator.used_bytes() - before -
                      round_up(static_cast<uint64_t>(pass_rows() * path_stride()) * sizeof(int32_t), 256);
   work.inv_freq = allocator.take<float>(config_.head_dim / 2);
-  work.cos_sin = allocator.take<float>(table * config_.head_dim);
+  work.cos_sin = allocator.take<float>(rope_tables(config_.rope) * table * config_.head_dim);
   work.hidden = allocator.take<float>(rows * config_.hidden);
   std::byte* const layer = later.take_bytes(layer_work_bytes(config_, weights_.dtype(), rows));
   if (layer != nullptr) work.layer = layer_work(config_, weights_.dtype(), rows, layer);
@@ -217,7 +217,7 @@ void SessionLayout::plan_work(PlanInput* input) const {
   uint64_t prefill_products = products(group, ProductPath::kPrefill);
   if (scored()) prefill_products = std::max(prefill_products, products(kDrawnRows, ProductPath::kDecode));
   const uint64_t work = whole_pages(step.used_bytes()) + pointer_bytes() + partial_work_bytes();
-  const uint64_t table_row = static_cast<uint64_t>(config_.head_dim) * sizeof(float);
+  const uint64_t table_row = static_cast<uint64_t>(rope_tables(config_.rope) * config_.head_dim) * sizeof(float);
   input->decode_work = {.bytes = work + whole_pages(later.used_bytes()) + products(pass_rows(), ProductPath::kDecode),
                         .per_context_row = table_row};
   input->prefill_work = {.bytes = work + prefill_products + whole_pages(prefill.used_bytes()),

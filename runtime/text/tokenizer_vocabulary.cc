@@ -31,7 +31,9 @@ const std::vector<PreTokenizer>& pre_tokenizers() {
       {"llama-bpe", {kLlama3Pattern}, true, true},
       {"llama3", {kLlama3Pattern}, true, true},
       {"llama-v3", {kLlama3Pattern}, true, true},
+      {"dbrx", {kLlama3Pattern}},
       {"tekken", {kTekkenPattern}, true, true},
+      {"seed-coder", {kSeedCoderPattern}},
       {"qwen2", {kQwen2Pattern}, false, false, true},
       {"deepseek-r1-qwen", {kQwen2Pattern}, false, false, true},
   };

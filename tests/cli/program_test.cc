@@ -291,6 +291,21 @@ TEST_F(ProgramTest, InspectSaysWhatAModelIs) {
   EXPECT_FALSE(line.contains("tensors"));
 }
 
+TEST_F(ProgramTest, AModelThatTakesImagesReadsTextAlone) {
+  const TemporaryFolder folder;
+  const std::string model = folder / "model";
+  std::filesystem::copy(HEADRACE_TEST_DATA "/tiny/mistral3", model);
+  std::filesystem::copy_file(model_ + "/tokenizer.json", model + "/tokenizer.json");
+  const Finished text = run_program({"inspect", model, "--tensors"});
+  EXPECT_NE(text.out.find("images      not read"), std::string::npos) << text.out;
+  EXPECT_EQ(text.out.find("vision"), std::string::npos) << text.out;
+  const std::vector<std::string> generate = {"generate", "-m", model, "-p", "Hi", "-n", "2", "--no-chat-template"};
+  const Finished said = run_program(generate);
+  EXPECT_EQ(said.exit_code, 0) << said.err;
+  EXPECT_NE(said.err.find("note: the part of the model that reads images is not loaded"), std::string::npos)
+      << said.err;
+}
+
 TEST_F(ProgramTest, InterpretsTemplates) {
   const TemporaryFolder folder;
   const std::string messages = folder.write("m.json", R"([{"role": "user", "content": "Hi <s>"}])");

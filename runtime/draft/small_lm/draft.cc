@@ -59,7 +59,7 @@ void SimpleDraft::carve(Buffers* buffers) {
   BumpAllocator& allocator = buffers->work;
   carve_inputs(chain_rows(), 0, buffers);
   work_.inv_freq = allocator.take<float>(config_.head_dim / 2);
-  work_.cos_sin = allocator.take<float>(shape_.context_rows * config_.head_dim);
+  work_.cos_sin = allocator.take<float>(rope_tables(config_.rope) * shape_.context_rows * config_.head_dim);
   work_.hidden = allocator.take<float>(rows * config_.hidden);
   std::byte* const layer = allocator.take_bytes(layer_work_bytes(config_, weights_.dtype(), rows));
   if (layer != nullptr) work_.layer = layer_work(config_, weights_.dtype(), rows, layer);

@@ -8,6 +8,7 @@
 #include "runtime/model/files/gguf.h"
 #include "runtime/model/files/gguf_model.h"
 #include "runtime/model/files/open_checkpoint.h"
+#include "runtime/model/files/tensor_parts.h"
 
 namespace headrace {
 namespace {
@@ -27,14 +28,14 @@ class GgufCheckpoint final : public Checkpoint {
   std::string chat_template() const override { return GgufFields(file_).string_or("tokenizer.chat_template", ""); }
 
  private:
-  const GgufTensor& stored(const TensorInfo& tensor) const { return file_.tensors[places_[index_of(tensor)]]; }
+  const GgufTensor& stored(const TensorInfo& tensor) const { return stored_[index_of(tensor)]; }
   int64_t permuted_heads(const TensorInfo& tensor) const;
   void read_plain(const GgufTensor& from, uint64_t begin, int64_t count, DType type, void* dst) const;
   void read_permuted(const GgufTensor& from, int64_t row_begin, int64_t row_end, DType type, char* out) const;
 
   InputFile input_;
   GgufFile file_;
-  std::vector<size_t> places_;  // beside tensors(): the index in file_.tensors
+  std::vector<GgufTensor> stored_;  // beside tensors(): where their bytes are
 };
 
 GgufCheckpoint::GgufCheckpoint(const std::string& path) : input_(path) {
@@ -47,12 +48,18 @@ GgufCheckpoint::GgufCheckpoint(const std::string& path) : input_(path) {
   file_ = parse_gguf(input_);
   format_ = str("GGUF v", file_.version);
   config_ = gguf_config(file_, input_);
-  std::vector<TensorInfo> tensors;
-  for (size_t i = 0; i < file_.tensors.size(); ++i) {
-    const GgufTensor& tensor = file_.tensors[i];
-    if (tensor.name == "rope_freqs.weight") continue;  // part of the config
-    places_.push_back(i);
-    tensors.push_back({hf_tensor_name(tensor.name), tensor.shape, tensor.type->name, tensor.bytes});
+  std::vector<TensorInfo> in_file, tensors;
+  for (const GgufTensor& tensor : file_.tensors)
+    in_file.push_back({hf_tensor_name(tensor.name, config_.family), tensor.shape, tensor.type->name, tensor.bytes});
+  for (TensorPart& part : decoder_parts(config_, in_file, path_)) {
+    if (part.tensor.name == "rope_freqs.weight") continue;  // part of the config
+    GgufTensor from = file_.tensors[part.stored];
+    const auto rows = static_cast<uint64_t>(in_file[part.stored].rows());
+    from.begin += from.bytes / rows * static_cast<uint64_t>(part.first_row);
+    from.shape = part.tensor.shape;
+    from.bytes = part.tensor.stored_bytes;
+    stored_.push_back(std::move(from));
+    tensors.push_back(std::move(part.tensor));
   }
   set_tensors(std::move(tensors));
 }

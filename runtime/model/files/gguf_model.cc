@@ -13,23 +13,26 @@ namespace {
 
 std::string parse_architecture(const GgufFields& fields) {
   const std::string name = fields.string_or("general.architecture", "");
-  for (const char* supported : {"llama", "mistral3", "qwen2", "qwen3"})
+  for (const char* supported : {"llama", "mistral3", "phi3", "qwen2", "qwen3", "seed_oss"})
     if (name == supported) return name;
   fields.refuse("general.architecture", str("\"", printable(name), "\" is not supported"),
-                "supported: llama (also Mistral and SmolLM2), mistral3, qwen2, qwen3");
+                "supported: llama (also Mistral and SmolLM2), mistral3, phi3, qwen2, qwen3, seed_oss");
 }
 
-void refuse_unsupported(const GgufFields& fields, const std::string& arch) {
+void refuse_unsupported(const GgufFile& file, const GgufFields& fields, const std::string& arch) {
   if (const int64_t parts = fields.integer_or("split.count", 0, 65535, 0); parts > 1)
     fields.refuse("split.count", str(parts, ": a file split into parts is not supported"),
                   "merge the parts into one file");
   if (const int64_t experts = fields.integer_or(arch + ".expert_count", 0, INT64_MAX, 0); experts > 0)
     fields.refuse(arch + ".expert_count", str(experts, ": mixtures of experts are not supported"));
-  // Ministral 3: without these scales the text would be wrong.
+  // Ministral 3 alone has these scales.
   for (const char* key : {".attention.temperature_scale", ".rope.scaling.yarn_log_multiplier"}) {
-    const double scale = fields.number_or(arch + key, -1e6, 1e6, 0);
+    const double scale = arch == "mistral3" ? 0 : fields.number_or(arch + key, -1e6, 1e6, 0);
     if (scale != 0) fields.refuse(arch + key, str(scale, ": this scale of queries and keys is not supported"));
   }
+  for (const char* name : {"rope_factors_long.weight", "rope_factors_short.weight"})
+    if (file.find(name) != nullptr)
+      throw_error(ExitCode::kBadInput, file.source, str("has the tensor ", name, ": LongRoPE is not supported"));
 }
 
 void parse_sizes(const GgufFields& fields, const std::string& arch, ModelConfig* config) {
@@ -97,13 +100,29 @@ void parse_rope(const GgufFields& fields, const std::string& arch, const ModelCo
         fields.integer_or(prefix + "original_context_length", 1, kMaxPositions, config.max_positions);
     rope->beta_fast = fields.number_or(prefix + "yarn_beta_fast", 1e-6, 1e6, 32);
     rope->beta_slow = fields.number_or(prefix + "yarn_beta_slow", 1e-6, 1e6, 1);
-    // llama.cpp's factor multiplies YaRN's own 0.1 ln(factor) + 1; ours replaces it.
+    // llama.cpp's factor multiplies YaRN's own 0.1 ln(factor) + 1, which is divided by that of mscale_all_dim; ours
+    // replaces both.
     const double multiplier = fields.number_or(prefix + "attn_factor", 1e-6, 1e6, 1);
-    if (multiplier != 1) rope->attention_factor = multiplier * (0.1 * std::log(std::max(rope->factor, 1.0)) + 1);
+    const double all_dim = fields.number_or(prefix + "yarn_log_multiplier", 0, 1e6, 0);
+    const double log_factor = 0.1 * std::log(std::max(rope->factor, 1.0));
+    if (multiplier != 1 || all_dim != 0)
+      rope->attention_factor = multiplier * (log_factor + 1) / (all_dim * log_factor + 1);
   } else {
     fields.refuse(prefix + "type", str("\"", printable(type), "\" is not a supported rope scaling"),
                   "supported: none, linear, yarn");
   }
+}
+
+// Ministral 3's scale of queries: its step is the context that the model was trained with before YaRN.
+void parse_query_scale(const GgufFields& fields, const std::string& arch, const ModelConfig& config, RopeConfig* rope) {
+  const std::string scale = arch + ".attention.temperature_scale", length = arch + ".attention.temperature_length";
+  if (arch == "mistral3") rope->query_beta = fields.number_or(scale, 0, kMaxQueryBeta, 0);
+  if (rope->query_beta == 0) return;
+  const std::string original = arch + ".rope.scaling.original_context_length";
+  rope->query_step = fields.integer_or(original, 1, kMaxPositions, config.max_positions);
+  const int64_t other = fields.integer_or(length, 1, kMaxPositions, rope->query_step);
+  if (other != rope->query_step)
+    fields.refuse(length, str(other, " differs from ", original, ", ", rope->query_step, "; that is not supported"));
 }
 
 int32_t token_id(const GgufFields& fields, const char* name) {
@@ -115,11 +134,13 @@ int32_t token_id(const GgufFields& fields, const char* name) {
 struct NamePair {
   std::string_view gguf, hf;
 };
-constexpr std::array<NamePair, 11> kLayerNames = {{{"attn_norm", "input_layernorm"},
+constexpr std::array<NamePair, 13> kLayerNames = {{{"attn_norm", "input_layernorm"},
                                                    {"ffn_norm", "post_attention_layernorm"},
+                                                   {"post_attention_norm", "post_attention_layernorm"},  // Seed-OSS
                                                    {"attn_q", "self_attn.q_proj"},
                                                    {"attn_k", "self_attn.k_proj"},
                                                    {"attn_v", "self_attn.v_proj"},
+                                                   {"attn_qkv", "self_attn.qkv_proj"},
                                                    {"attn_output", "self_attn.o_proj"},
                                                    {"attn_q_norm", "self_attn.q_norm"},
                                                    {"attn_k_norm", "self_attn.k_norm"},
@@ -134,9 +155,10 @@ ModelConfig gguf_config(const GgufFile& file, const ByteSource& bytes) {
   ModelConfig config;
   const std::string arch = parse_architecture(fields);
   config.family = arch;
-  refuse_unsupported(fields, arch);
+  refuse_unsupported(file, fields, arch);
   parse_sizes(fields, arch, &config);
   parse_rope(fields, arch, config, &config.rope);
+  parse_query_scale(fields, arch, config, &config.rope);
   config.rope.frequency_factors = parse_frequency_factors(file, bytes);
   config.tied_head = file.find("output.weight") == nullptr;
   config.qkv_bias = arch == "qwen2" || file.find("blk.0.attn_q.bias") != nullptr;
@@ -178,15 +200,17 @@ Vocabulary gguf_vocabulary(const GgufFile& file) {
   return out;
 }
 
-std::string hf_tensor_name(std::string_view name) {
+std::string hf_tensor_name(std::string_view name, std::string_view arch) {
   if (name == "token_embd.weight") return "model.embed_tokens.weight";
   if (name == "output_norm.weight") return "model.norm.weight";
   if (name == "output.weight") return "lm_head.weight";
   const size_t dot = name.find('.', 4), last = name.rfind('.');
   if (name.substr(0, 4) != "blk." || dot == std::string_view::npos || last <= dot) return std::string(name);
   const std::string_view layer = name.substr(4, dot - 4), part = name.substr(dot + 1, last - dot - 1);
+  const std::string prefix = str("model.layers.", layer, ".");
+  if (arch == "phi3" && part == "ffn_up") return str(prefix, "mlp.gate_up_proj", name.substr(last));
   for (const NamePair& pair : kLayerNames)
-    if (part == pair.gguf) return str("model.layers.", layer, ".", pair.hf, name.substr(last));
+    if (part == pair.gguf) return str(prefix, pair.hf, name.substr(last));
   return std::string(name);
 }
 

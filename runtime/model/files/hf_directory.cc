@@ -1,4 +1,7 @@
+#include <algorithm>
 #include <filesystem>
+#include <utility>
+#include <vector>
 
 #include "runtime/base/end_ids.h"
 #include "runtime/base/file_hints.h"
@@ -6,6 +9,7 @@
 #include "runtime/base/json_file.h"
 #include "runtime/model/files/open_checkpoint.h"
 #include "runtime/model/files/tensor_files.h"
+#include "runtime/model/files/tensor_parts.h"
 
 namespace headrace {
 namespace {
@@ -25,7 +29,7 @@ class HfDirectory final : public Checkpoint {
  public:
   explicit HfDirectory(const std::string& directory);
   void read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const override;
-  ByteRange stored_range(const TensorInfo& tensor) const override { return files_.range(index_of(tensor)); }
+  ByteRange stored_range(const TensorInfo& tensor) const override;
   std::vector<FileStamp> files() const override { return files_.stamps(); }
   DType natural_dtype() const override { return files_.natural_dtype(); }
   bool has_tokenizer() const override { return is_there(file("tokenizer.json")); }
@@ -37,6 +41,7 @@ class HfDirectory final : public Checkpoint {
   void read_generation_config();
 
   TensorFiles files_;
+  std::vector<TensorPart> parts_;  // beside tensors()
 };
 
 HfDirectory::HfDirectory(const std::string& directory) {
@@ -48,7 +53,19 @@ HfDirectory::HfDirectory(const std::string& directory) {
   read_generation_config();
   files_ = TensorFiles(path_);
   format_ = files_.format();
-  set_tensors(files_.tensors());
+  parts_ = decoder_parts(config_, files_.tensors(), path_);
+  std::vector<TensorInfo> tensors;
+  for (const TensorPart& part : parts_) tensors.push_back(part.tensor);
+  set_tensors(std::move(tensors));
+  // These say "tied" by default, and yet have a head, which counts.
+  if (config_.images && find("lm_head.weight") != nullptr) config_.tied_head = false;
+}
+
+ByteRange HfDirectory::stored_range(const TensorInfo& tensor) const {
+  const TensorPart& part = parts_[index_of(tensor)];
+  const ByteRange whole = files_.range(part.stored);
+  const uint64_t row_bytes = tensor.stored_bytes / static_cast<uint64_t>(std::max<int64_t>(1, tensor.rows()));
+  return {whole.source, whole.begin + static_cast<uint64_t>(part.first_row) * row_bytes, tensor.stored_bytes};
 }
 
 void HfDirectory::read_generation_config() {
@@ -60,7 +77,9 @@ void HfDirectory::read_generation_config() {
 
 void HfDirectory::read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const {
   check_rows(tensor, row_begin, row_end);
-  files_.read(index_of(tensor), row_begin * tensor.cols(), (row_end - row_begin) * tensor.cols(), type, dst);
+  const TensorPart& part = parts_[index_of(tensor)];
+  files_.read(part.stored, (part.first_row + row_begin) * tensor.cols(), (row_end - row_begin) * tensor.cols(), type,
+              dst);
 }
 
 Tokenizer HfDirectory::load_tokenizer() const {

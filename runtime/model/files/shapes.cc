@@ -78,6 +78,9 @@ ModelConfig config_of(const Row& row) {
     c.rope.scaling = RopeScaling::kYarn;
     c.rope.factor = 16;
     c.rope.original_max_positions = 16384;
+    c.rope.mscale = c.rope.mscale_all_dim = 1;
+    c.rope.query_beta = 0.1;
+    c.rope.query_step = 16384;
   }
   c.tied_head = row.head == Head::kTied;
   c.qkv_bias = row.family == Family::kQwen2 || row.family == Family::kSeedOss;

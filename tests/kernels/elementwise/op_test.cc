@@ -198,6 +198,35 @@ TEST_P(ElementwiseTest, RopeTable) {
   expect_close(got, expected, std::vector<double>(expected.size(), 0.1), DType::kF32, "rope_table");
 }
 
+// The rows of a table for queries that grow with their position are those of the other table, times a factor.
+TEST_P(ElementwiseTest, RopeTableGrowsByStep) {
+  constexpr int64_t kDim = 20, kRows = 45, kStep = 8;
+  constexpr double kBeta = 0.3;
+  const DeviceArray inv_freq = upload_raw(random_values(1, kDim / 2));
+  const auto table = [&](double beta) {
+    const DeviceArray out = output(index_of(kRows * kDim) * sizeof(float));
+    rope_table({.inv_freq = inv_freq.as<float>(),
+                .cos_sin = out.as<float>(),
+                .scale = 1.5f,
+                .rows = kRows,
+                .head_dim = kDim,
+                .beta = beta,
+                .step = kStep},
+               stream());
+    return download(out, DType::kF32);
+  };
+  const std::vector<float> plain = table(0), grown = table(kBeta);
+  for (int64_t i = 0; i < kRows * kDim; ++i) {
+    const double factor = 1 + kBeta * std::log(1.0 + std::floor(static_cast<double>(i / kDim) / kStep));
+    const auto expected = static_cast<double>(plain[index_of(i)]) * factor;
+    if (i < kStep * kDim) {
+      ASSERT_EQ(grown[index_of(i)], plain[index_of(i)]) << i;
+    } else {
+      ASSERT_NEAR(static_cast<double>(grown[index_of(i)]), expected, 1e-6) << i;
+    }
+  }
+}
+
 // ---- RoPE ---------------------------------------------------------------------------------------------------------
 
 struct RopeCase {
@@ -205,6 +234,7 @@ struct RopeCase {
   int64_t rows, heads, kv_heads, head_dim;
   bool by_head;         // k_out as [kv_heads, rows, head_dim], else [rows, kv_heads, head_dim]
   int32_t skipped = 0;  // rows of k_out before the first
+  bool own_q_table = false;
 };
 
 class RopeTest : public testing_support::KernelTest {
@@ -230,7 +260,8 @@ void RopeTest::check(const RopeCase& c) {
   const int64_t stride = (c.heads + 2 * c.kv_heads) * c.head_dim + 3;
   const size_t dim = index_of(c.head_dim);
   const std::vector<float> qkv = rounded(random_values(8, c.rows * stride), c.type);
-  std::vector<float> table = random_values(9, kTableRows * c.head_dim, 0.5f);
+  const int64_t tables = c.own_q_table ? 2 : 1;
+  std::vector<float> table = random_values(9, tables * kTableRows * c.head_dim, 0.5f);
   std::vector<int32_t> positions;
   for (int64_t row = 0; row < c.rows; ++row) positions.push_back(static_cast<int32_t>(row * 17 % kTableRows));
   const DeviceArray qkv_array = upload(qkv, c.type), table_array = upload_raw(table), at = upload_raw(positions);
@@ -246,6 +277,7 @@ void RopeTest::check(const RopeCase& c) {
   params.v = qkv_array.data() + (c.heads + c.kv_heads) * c.head_dim * element;
   params.positions = at.as<int32_t>();
   params.cos_sin = table_array.as<float>();
+  params.q_table = (tables - 1) * kTableRows * c.head_dim;
   params.k_out = k_out.data();
   params.v_out = v_out.data();
   params.type = c.type;
@@ -271,7 +303,8 @@ void RopeTest::check(const RopeCase& c) {
     const size_t table_row = index_of(positions[index_of(row)]);
     for (int64_t head = 0; head < c.heads; ++head) {
       const size_t begin = index_of(row * stride + head * c.head_dim);
-      rotate(qkv, begin, table, table_row, dim, &want_q, &magnitude_q);
+      const size_t q_row = table_row + index_of((tables - 1) * kTableRows);
+      rotate(qkv, begin, table, q_row, dim, &want_q, &magnitude_q);
       got_q.insert(got_q.end(), q.begin() + static_cast<int64_t>(begin), q.begin() + static_cast<int64_t>(begin + dim));
     }
     for (int64_t head = 0; head < c.kv_heads; ++head) {
@@ -300,6 +333,7 @@ TEST_P(RopeTest, TypesShapesAndLayouts) {
         check({type, k_type, v_type, 9, 4, 2, head_dim, true});
         check({type, k_type, v_type, 4, 2, 2, head_dim, head_dim % 4 == 0, 7});
         check({type, k_type, v_type, 5, 3, 0, head_dim, false});  // q alone
+        check({type, k_type, v_type, 3, 4, 2, head_dim, true, 0, true});
       }
     }
   }
@@ -315,7 +349,7 @@ TEST_P(RopeTest, NormalisesHeads) {
       for (int64_t dim : {2, 6, 34, 64, 128, 256}) {
         const DeviceArray x = upload(random_values(1, kRows * kAll * dim, 3.0f), type),
                           q_norm = upload(random_values(2, dim), type), k_norm = upload(random_values(3, dim), type),
-                          table = upload_raw(random_values(4, kTableRows * dim)),
+                          table = upload_raw(random_values(4, 2 * kTableRows * dim)),
                           positions = upload_raw(std::vector<int32_t>{17, 0, 49});
         const uint64_t kv_bytes = index_of(kRows * kKvHeads * dim) * dtype_bytes(k_type);
         const int64_t element = static_cast<int64_t>(dtype_bytes(type)), stride = kAll * dim;
@@ -332,6 +366,7 @@ TEST_P(RopeTest, NormalisesHeads) {
           }
           params.positions = positions.as<int32_t>();
           params.cos_sin = table.as<float>();
+          params.q_table = kTableRows * dim;
           params.k_out = k_out.data();
           params.v_out = v_out.data();
           params.type = type;

@@ -390,7 +390,7 @@ TEST_P(BlocksProductTest, RotatedProductIsProductThenRope) {
         const DeviceArray x = upload(random_values(3, rows * kK), normed ? DType::kF32 : type),
                           norm = upload(random_values(6, kK), type),
                           room = output(static_cast<uint64_t>(rows * kK) * 2), bias = upload(random_values(4, n), type),
-                          table = upload_raw(random_values(5, kTableRows * dim)), positions = upload_raw(at),
+                          table = upload_raw(random_values(5, 2 * kTableRows * dim)), positions = upload_raw(at),
                           first = upload_raw(std::vector<int32_t>{2});
         const auto result = [&](bool at_once) {
           const DeviceArray out = output(static_cast<uint64_t>(rows * n) * element);
@@ -414,6 +414,7 @@ TEST_P(BlocksProductTest, RotatedProductIsProductThenRope) {
           turn.v = out.data() + static_cast<uint64_t>(qk_rows) * element;
           turn.positions = positions.as<int32_t>();
           turn.cos_sin = table.as<float>();
+          turn.q_table = normed ? kTableRows * dim : 0;
           turn.k_out = k_out.data();
           turn.v_out = v_out.data();
           turn.type = type;

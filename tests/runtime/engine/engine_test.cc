@@ -328,6 +328,11 @@ TEST(Engine, RopeScaleGrowsTheContext) {
   EXPECT_EQ(yarn.rope.original_max_positions, 8192);
   EXPECT_EQ(with_rope(config, {.theta = 2e6}).rope.theta, 2e6);
   EXPECT_EQ(with_rope(config, {}).max_positions, 8192);
+  config.rope.query_beta = 0.1;
+  config.rope.query_step = 64;
+  const RopeConfig scaled = with_rope(config, {.scaling = RopeScaling::kYarn, .factor = 4}).rope;
+  EXPECT_EQ(scaled.query_beta, 0.1);  // no part of the scaling
+  EXPECT_EQ(scaled.query_step, 64);
   expect_error(ExitCode::kUsage, "--rope-scale", [&] { with_rope(config, {.factor = 2}); });
   expect_error(ExitCode::kUsage, "too many",
                [&] { with_rope(config, {.scaling = RopeScaling::kLinear, .factor = 1e9}); });

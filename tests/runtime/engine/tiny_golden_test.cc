@@ -1,4 +1,4 @@
-// Seven tiny random models of every family against transformers in f32: logits at every position, greedy tokens.
+// Tiny random models of every family against transformers in f32: logits at every position, greedy tokens.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -79,7 +79,8 @@ TEST_P(TinyGolden, GreedyTokens) {
 INSTANTIATE_TEST_SUITE_P(Families, TinyGolden,
                          ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
                                             ::testing::Values("llama2", "llama31", "llama-linear", "llama-yarn",
-                                                              "mistral", "qwen25", "qwen3")),
+                                                              "mistral", "ministral3", "mistral3", "phi3", "qwen25",
+                                                              "qwen3", "seed-oss")),
                          [](const auto& given) {
                            std::string id = std::get<1>(given.param);
                            std::erase(id, '-');

@@ -119,6 +119,110 @@ TEST(Config, Biases) {
   EXPECT_EQ(qwen3.head_dim, 128);  // the family's default, not hidden / heads
 }
 
+json with_images(const json& text) {
+  return {{"architectures", {"Mistral3ForConditionalGeneration"}}, {"model_type", "mistral3"}, {"text_config", text}};
+}
+
+TEST(Config, TheDecoderOfAModelThatTakesImages) {
+  const json text = with(without(llama(), "architectures"), R"({"model_type": "mistral", "sliding_window": null,
+      "tie_word_embeddings": true})");
+  const ModelConfig config = parse(with(with_images(text), R"({"eos_token_id": 2, "vision_config": {}})"));
+  EXPECT_EQ(config.family, "mistral");
+  EXPECT_TRUE(config.images);
+  EXPECT_TRUE(config.tied_head);
+  EXPECT_EQ(config.hidden, 64);
+  EXPECT_EQ(config.end_ids, std::vector<int32_t>{2});
+  EXPECT_FALSE(parse(with(with_images(text), R"({"tie_word_embeddings": false})")).tied_head);
+  EXPECT_FALSE(parse(with_images(with(text, R"({"tie_word_embeddings": false})"))).tied_head);
+  EXPECT_TRUE(parse(with_images(without(text, "tie_word_embeddings"))).tied_head);  // the family's default
+  EXPECT_EQ(parse(with_images(without(text, "model_type"))).family, "mistral");
+  EXPECT_FALSE(parse(llama()).images);
+  for (const auto& [whole, expected] : std::initializer_list<std::pair<json, const char*>>{
+           {without(with_images(text), "text_config"), "text_config is missing"},
+           {with(with_images(text), R"({"text_config": [1]})"), "text_config [1] must be an object"},
+           {with(with_images(text), R"({"model_type": "llama"})"), "model_type \"llama\" contradicts"},
+           {with(with_images(text), R"({"quantization_config": {"quant_method": "fp8"}})"), "\"fp8\""},
+           {with_images(with(text, R"({"model_type": "mistral4"})")), "text_config.model_type \"mistral4\""},
+           {with_images(with(text, R"({"hidden_size": -1})")), "text_config.hidden_size -1"},
+           {with_images(with(text, R"({"sliding_window": 512})")), "sliding_window 512"},
+           {with_images(with(text, R"({"quantization_config": {"quant_method": "awq"}})")), "awq"}}) {
+    try {
+      parse(whole);
+      ADD_FAILURE() << "accepted " << whole;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(expected), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(Config, Ministral3) {
+  const json text = with(without(llama(), "architectures"), R"({"model_type": "ministral3", "rope_parameters":
+      {"rope_type": "yarn", "type": "yarn", "rope_theta": 1e6, "factor": 16, "original_max_position_embeddings": 128,
+       "beta_fast": 32, "beta_slow": 1, "mscale": 1, "mscale_all_dim": 1, "llama_4_scaling_beta": 0.1}})");
+  const json alone = with(text, R"({"architectures": ["Ministral3ForCausalLM"]})");
+  for (const json& whole : {with_images(text), alone}) {
+    const ModelConfig config = parse(whole);
+    EXPECT_EQ(config.family, "ministral3");
+    EXPECT_EQ(config.head_dim, 128);  // the family's default
+    EXPECT_EQ(config.rope.scaling, RopeScaling::kYarn);
+    EXPECT_EQ(config.rope.query_beta, 0.1);
+    EXPECT_EQ(config.rope.query_step, 128);
+    EXPECT_EQ(make_rope_table(config.rope, config.head_dim, config.max_positions).scale, 1.0f);
+  }
+  EXPECT_EQ(parse(with(alone, R"({"rope_parameters": {"rope_theta": 1e6}})")).rope.query_beta, 0.0);
+  for (const auto& [changes, expected] : std::initializer_list<std::pair<const char*, const char*>>{
+           {R"({"sliding_window": 128})", "sliding_window 128"},
+           {R"({"rope_parameters": {"llama_4_scaling_beta": 0.1}})",
+            "rope_parameters.original_max_position_embeddings is missing"},
+           {R"({"rope_parameters": {"llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 0}})",
+            "rope_parameters.original_max_position_embeddings 0"},
+           {R"({"rope_parameters": {"llama_4_scaling_beta": -0.1}})", "rope_parameters.llama_4_scaling_beta -0.1"}}) {
+    try {
+      parse(with(alone, changes));
+      ADD_FAILURE() << "accepted " << changes;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(expected), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(Config, SeedOss) {
+  const json seed = with(llama(), R"({"architectures": ["SeedOssForCausalLM"], "model_type": "seed_oss",
+      "attention_bias": true, "attention_out_bias": false})");
+  const ModelConfig config = parse(seed);
+  EXPECT_EQ(config.family, "seed_oss");
+  EXPECT_EQ(config.head_dim, 128);  // the family's default
+  EXPECT_TRUE(config.qkv_bias);
+  EXPECT_FALSE(config.output_bias || config.qk_norm || config.tied_head);
+  EXPECT_TRUE(parse(without(seed, "attention_bias")).qkv_bias);
+  EXPECT_FALSE(parse(with(seed, R"({"attention_bias": false})")).qkv_bias);
+  EXPECT_TRUE(parse(with(seed, R"({"attention_out_bias": true})")).output_bias);
+  EXPECT_THROW(parse(with(seed, R"({"attention_out_bias": "no"})")), Error);
+}
+
+TEST(Config, Phi3) {
+  const json phi = with(llama(), R"({"architectures": ["Phi3ForCausalLM"], "model_type": "phi3",
+      "original_max_position_embeddings": 2048, "partial_rotary_factor": 1.0, "rope_scaling": null})");
+  const ModelConfig config = parse(with(phi, R"({"sliding_window": null})"));
+  EXPECT_EQ(config.family, "phi3");
+  EXPECT_EQ(config.head_dim, 16);
+  EXPECT_FALSE(config.tied_head || config.qkv_bias || config.output_bias || config.qk_norm);
+  EXPECT_EQ(parse(without(phi, "num_key_value_heads")).kv_heads, 4);
+  EXPECT_NO_THROW(parse(with(phi, R"({"sliding_window": 2048})")));
+  for (const auto& [changes, expected] : std::initializer_list<std::pair<const char*, const char*>>{
+           {R"({"sliding_window": 2047})", "sliding_window 2047"},
+           {R"({"partial_rotary_factor": 0.75})", "partial_rotary_factor 0.75"},
+           {R"({"rope_scaling": {"type": "su", "long_factor": [1], "short_factor": [1]}})", "rope_scaling.long_factor"},
+           {R"({"rope_scaling": {"type": "yarn", "factor": 4, "short_factor": [1]}})", "rope_scaling.short_factor"}}) {
+    try {
+      parse(with(phi, changes));
+      ADD_FAILURE() << "accepted " << changes;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(expected), std::string::npos) << error.what();
+    }
+  }
+}
+
 TEST(Config, SlidingWindows) {
   const json mistral = with(llama(), R"({"architectures": ["MistralForCausalLM"], "model_type": "mistral"})");
   for (const char* fine : {R"({"sliding_window": null})", R"({"sliding_window": 2048})", R"({"sliding_window": 4096})"})

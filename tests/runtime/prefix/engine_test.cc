@@ -113,6 +113,26 @@ TEST(PrefixEngine, AnotherIdentityIsAMiss) {
   EXPECT_EQ(cached(tiny(folder.path(), "qwen3")), 0);
 }
 
+// The scale of q decides the rows of every layer but the first.
+TEST(PrefixEngine, AnotherScaleOfQueriesIsAMiss) {
+  const TemporaryFolder folder;
+  const std::vector<int32_t> prompt = testing::made_up_ids(700, 512);
+  EngineOptions options = tiny(folder / "cache", "ministral3");
+  const auto cached = [&] { return Engine(options).generate(prompt, kRun, nullptr).prefix.rows; };
+  EXPECT_EQ(cached(), 0);
+  EXPECT_EQ(cached(), 699);
+  for (const auto& [from, to] : {std::pair("\"llama_4_scaling_beta\": 0.1", "\"llama_4_scaling_beta\": 0.2"),
+                                 std::pair("\"llama_4_scaling_beta\": 0.1", "\"llama_4_scaling_beta\": 0.0")}) {
+    std::filesystem::remove_all(folder / "model");
+    std::filesystem::copy(options.model = testing::tiny_model("ministral3"), folder / "model");
+    options.model = folder / "model";
+    std::string config = folder.read("model/config.json");
+    ASSERT_NE(config.find(from), std::string::npos);
+    folder.write("model/config.json", config.replace(config.find(from), std::string(from).size(), to));
+    EXPECT_EQ(cached(), 0) << to;
+  }
+}
+
 // Each block in turn, its manifest whole: the run computes again from there on, says so, and mends the cache.
 TEST(PrefixEngine, ADamagedBlockIsComputedAgain) {
   const TemporaryFolder folder;

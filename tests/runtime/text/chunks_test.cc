@@ -27,6 +27,7 @@ std::vector<Family> families() {
           {"digits", {"\\p{N}+", std::string(kGpt2Pattern)}},
           {"llama3", {std::string(kLlama3Pattern)}},
           {"qwen2", {std::string(kQwen2Pattern)}},
+          {"seed-coder", {std::string(kSeedCoderPattern)}},
           {"tekken", {std::string(kTekkenPattern)}}};
 }
 
@@ -114,7 +115,7 @@ Tokenizer encodes_whole(Json json, const Family& family) {
 TEST(Chunks, GiveTheIdsOfTheWholeText) {
   std::mt19937 dice(2);
   for (const Family& family : families()) {
-    if (family.patterns.size() > 1) continue;
+    if (family.patterns.size() > 1 || family.name == std::string("seed-coder")) continue;  // has no vocabulary here
     const Json json = testing::read_json(std::string(family.name) + ".tokenizer.json");
     const Tokenizer chunks = testing::load(json), whole = encodes_whole(json, family);
     std::string text;

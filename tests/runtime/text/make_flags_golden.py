@@ -1,5 +1,5 @@
 """tests/data/tokenizers/flags.json: what the Hugging Face `tokenizers` library does with added tokens' flags, Metaspace,
-prefix spaces, unknown characters and broken byte runs.
+prefix spaces, unknown characters, broken byte runs, and with the split patterns of families that have no vocabulary here.
 
     pip install tokenizers && python3 tests/runtime/text/make_flags_golden.py tests/data/tokenizers"""
 import copy
@@ -21,6 +21,7 @@ def main(folder):
     gpt2 = json.load(open(os.path.join(folder, "gpt2.tokenizer.json")))
     qwen2 = json.load(open(os.path.join(folder, "qwen2.tokenizer.json")))
     llama2 = json.load(open(os.path.join(folder, "llama2.tokenizer.json")))
+    llama3 = json.load(open(os.path.join(folder, "llama3.tokenizer.json")))
     rng = random.Random(5)
     cases = []
 
@@ -31,7 +32,7 @@ def main(folder):
             *parents, last = pointer.split("/")
             at = data
             for key in parents:
-                at = at[key]
+                at = at[int(key) if isinstance(at, list) else key]
             at[last] = value
         tokenizer = Tokenizer.from_str(json.dumps(data))
         rows = []
@@ -50,7 +51,7 @@ def main(folder):
     def mixed(words, count):
         return ["".join(rng.choice(words) for _ in range(rng.randrange(1, 14))) for _ in range(count)]
 
-    for base, name in ((gpt2, "gpt2"), (qwen2, "qwen2"), (llama2, "llama2")):
+    for base, name in ((gpt2, "gpt2"), (qwen2, "qwen2"), (llama2, "llama2"), (llama3, "llama3")):
         base["_name"] = name
     words = ["<|a|>", "<|b|>", "<|c|>", "<|d|>", "<|a|><", "<|", " ", "  ", "\n", "\u3000", "x", "word", "9", "_", "\u00e9",
              "e\u0301", "run", ".", "\t"]
@@ -86,6 +87,13 @@ def main(folder):
                  "special_tokens": {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [2000], "tokens": ["<|endoftext|>"]},
                                     "x": {"id": "x", "ids": [87], "tokens": ["x"]}}}]}
     case("post-processors", gpt2, {"post_processor": template}, ["", "a b", "<|endoftext|>"])
+    words = ["'S", "'ll", "'d", " ", "  ", "\n", "\r\n", "\t", "\u3000", "the", "The", "\u00e9", "e\u0301", "1", "42", "\u00b2",
+             "...", "!", "/", "_", "\u65e5", "\U0001f642"]
+    case("pre dbrx", llama3, {"model/ignore_merges": False, "post_processor": None}, mixed(words, 60))
+    seed = ("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\r\n]+|\\s*[\r\n]+|"
+            "\\s+(?!\\S)|\\s+")
+    case("pre seed-coder", qwen2, {"normalizer": None, "pre_tokenizer/pretokenizers/0/pattern/Regex": seed},
+         mixed(words, 60))
     with open(os.path.join(folder, "flags.json"), "w") as file:
         json.dump(cases, file)
 

@@ -59,6 +59,22 @@ TEST(GoldenTokenizers, FromVocabulary) {
   testing::expect_golden(Tokenizer::from_vocabulary(tekken), "tekken");
 }
 
+// Families that have no vocabulary of their own here: their split pattern and settings, with another's.
+TEST(GoldenTokenizers, PreTokenizersByName) {
+  for (const Json& one : testing::read_json("flags.json")) {
+    const auto name = one.at("name").get<std::string>();
+    if (!name.starts_with("pre ")) continue;
+    const Json base = testing::read_json(one.at("base").get<std::string>() + ".tokenizer.json");
+    const Tokenizer tokenizer = Tokenizer::from_vocabulary(vocabulary_of(base, name.substr(4)));
+    ASSERT_EQ(one.at("rows").size(), 60u) << name;
+    for (const Json& row : one.at("rows")) {
+      const auto text = row.at("text").get<std::string>();
+      EXPECT_EQ(tokenizer.encode(text, AddBos::kYes, SpecialTokens::kParse), row.at("ids").get<std::vector<int32_t>>())
+          << name << ": " << text;
+    }
+  }
+}
+
 // The SentencePiece family has scores instead of merges. Reference: the same vocabulary with the merges that the scores
 // stand for (every pair of tokens whose join is a token, best score first), as tokenizer.json.
 TEST(GoldenTokenizers, SentencePieceFromVocabulary) {

@@ -16,6 +16,15 @@ namespace {
 
 using namespace testing_support;
 
+// The tensors of the decoder that are stored as one under this name.
+std::vector<std::string> parts_of(const std::string& name) {
+  const std::string attention = "model.layers.0.self_attn.", mlp = "model.layers.0.mlp.";
+  if (name == attention + "qkv_proj.weight")
+    return {attention + "q_proj.weight", attention + "k_proj.weight", attention + "v_proj.weight"};
+  if (name == mlp + "gate_up_proj.weight") return {mlp + "gate_proj.weight", mlp + "up_proj.weight"};
+  return {name};
+}
+
 std::vector<float> read_all(const Checkpoint& checkpoint, const std::string& name) {
   const TensorInfo* info = checkpoint.find(name);
   if (info == nullptr) return {};
@@ -44,12 +53,16 @@ TEST_P(GgufFamily, TensorsUnderTheirNamesInTheirOrder) {
   EXPECT_EQ(config.head_dim, 16);
   EXPECT_EQ(config.rope.theta, 20000.0);
   EXPECT_TRUE(config.tied_head);
-  EXPECT_EQ(config.qkv_bias, arch == "qwen2");
+  EXPECT_EQ(config.qkv_bias, arch == "qwen2" || arch == "seed_oss");
   EXPECT_EQ(config.qk_norm, arch == "qwen3");
   EXPECT_EQ(config.end_ids, (std::vector<int32_t>{6, 7}));
   for (const GgufWriter::Tensor& stored : small_gguf_tensors(arch)) {
-    const std::string name = hf_tensor_name(stored.name);
-    const std::vector<float> values = read_all(*checkpoint, name);
+    const std::string name = hf_tensor_name(stored.name, arch);
+    std::vector<float> values;
+    for (const std::string& part : parts_of(name)) {
+      const std::vector<float> rows = read_all(*checkpoint, part);
+      values.insert(values.end(), rows.begin(), rows.end());
+    }
     ASSERT_EQ(values.size() * 4, stored.bytes.size()) << name;
     const bool pairs = arch == "llama" || arch == "mistral3";
     const bool rotary = pairs && (name.find("q_proj") != name.npos || name.find("k_proj") != name.npos);
@@ -61,7 +74,7 @@ TEST_P(GgufFamily, TensorsUnderTheirNamesInTheirOrder) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GgufFamily, testing::Values("llama", "mistral3", "qwen2", "qwen3"),
+INSTANTIATE_TEST_SUITE_P(All, GgufFamily, testing::Values("llama", "mistral3", "phi3", "qwen2", "qwen3", "seed_oss"),
                          [](const auto& test) { return std::string(test.param); });
 
 TEST(Gguf, LlamaBiasesAreReorderedToo) {
@@ -76,6 +89,47 @@ TEST(Gguf, LlamaBiasesAreReorderedToo) {
   ASSERT_EQ(q.size(), 32u);
   for (size_t i = 0; i < q.size(); ++i) EXPECT_EQ(q[i], small_value("blk.0.attn_q.bias", pair_row(i)));
   for (size_t i = 0; i < v.size(); ++i) EXPECT_EQ(v[i], small_value("blk.0.attn_v.bias", i));
+}
+
+// Rows of whole blocks: the parts are ranges of the stored bytes, and stay quantised.
+TEST(Gguf, FusedMatricesStayQuantised) {
+  constexpr size_t kRowBytes = 34;  // a block of Q8_0: a scale of f16 and 32 numbers
+  const TemporaryFolder folder;
+  GgufWriter writer = small_gguf("phi3");
+  for (GgufWriter::Tensor& tensor : writer.tensors()) {
+    if (tensor.name != "blk.0.attn_qkv.weight" && tensor.name != "blk.0.ffn_up.weight") continue;
+    tensor.type = 8;
+    tensor.bytes.clear();
+    for (int row = 0; row < 64; ++row) {
+      tensor.bytes += raw_bytes<uint16_t>(0x3800);  // 0.5
+      for (int i = 0; i < 32; ++i) tensor.bytes += static_cast<char>(row * 3 + i);
+    }
+  }
+  const std::unique_ptr<Checkpoint> checkpoint = open_checkpoint(folder.write("m.gguf", writer.finish()));
+  for (const char* fused : {"model.layers.0.self_attn.qkv_proj.weight", "model.layers.0.mlp.gate_up_proj.weight"}) {
+    EXPECT_EQ(checkpoint->find(fused), nullptr);
+    std::string blocks, stored;
+    std::vector<float> values;
+    for (const std::string& part : parts_of(fused)) {
+      const TensorInfo& info = *checkpoint->find(part);
+      EXPECT_EQ(info.block_type(), WeightType::kQ8_0) << part;
+      EXPECT_EQ(info.stored_bytes, static_cast<size_t>(info.rows()) * kRowBytes) << part;
+      std::string bytes(info.stored_bytes, '\0');
+      for (int64_t row = 0; row < info.rows(); row += 5)
+        checkpoint->read_blocks(info, row, std::min<int64_t>(row + 5, info.rows()),
+                                &bytes[static_cast<size_t>(row) * kRowBytes]);
+      blocks += bytes;
+      const ByteRange range = checkpoint->stored_range(info);
+      stored += range.source->text(range.begin, range.bytes);
+      const std::vector<float> rows = read_all(*checkpoint, part);
+      values.insert(values.end(), rows.begin(), rows.end());
+    }
+    EXPECT_EQ(blocks, writer.tensors()[2].bytes) << fused;
+    EXPECT_EQ(stored, blocks) << fused;
+    ASSERT_EQ(values.size(), 64u * 32) << fused;
+    for (size_t i = 0; i < values.size(); ++i)
+      ASSERT_EQ(values[i], 0.5f * static_cast<float>(static_cast<int8_t>(i / 32 * 3 + i % 32))) << fused << " at " << i;
+  }
 }
 
 TEST(Gguf, RangesOfRowsReadByThreadsAgree) {
@@ -159,10 +213,12 @@ TEST(Gguf, VocabularyComesAcross) {
 }
 
 TEST(Gguf, NamesOfOthersStayAsTheyAre) {
-  EXPECT_EQ(hf_tensor_name("blk.12.ffn_down.weight"), "model.layers.12.mlp.down_proj.weight");
+  EXPECT_EQ(hf_tensor_name("blk.12.ffn_down.weight", "llama"), "model.layers.12.mlp.down_proj.weight");
+  EXPECT_EQ(hf_tensor_name("blk.12.ffn_up.weight", "llama"), "model.layers.12.mlp.up_proj.weight");
+  EXPECT_EQ(hf_tensor_name("blk.12.ffn_up.weight", "phi3"), "model.layers.12.mlp.gate_up_proj.weight");
   for (const char* name :
        {"blk.", "blk.0", "blk.0.", "blk.0.attn_q", "blk.0.strange.weight", "v.blk.0.attn_q.weight", ""})
-    EXPECT_EQ(hf_tensor_name(name), name);
+    EXPECT_EQ(hf_tensor_name(name, "llama"), name);
 }
 
 }  // namespace

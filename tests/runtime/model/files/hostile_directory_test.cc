@@ -104,6 +104,61 @@ TEST(HostileDirectory, WeightsAndCompanions) {
   expect_refused("weights are a directory", bare.path(), "model.safetensors", "is a directory");
 }
 
+// A decoder under both of its names, without a layer's tensor, or fused to another shape.
+TEST(HostileDirectory, TensorsOfADecoderAmongOthers) {
+  size_t data_bytes = 0;
+  const std::string header = small_safetensors_header(&data_bytes);
+  const auto named = [&](const std::string& prefix) {
+    std::string text = header;
+    for (size_t at = 0; (at = text.find("\"model.", at)) != std::string::npos; at += prefix.size() + 1)
+      text.replace(at, 7, "\"" + prefix);
+    return text;
+  };
+  const std::string images = R"({"architectures": ["Mistral3ForConditionalGeneration"], "text_config": )";
+  std::string text = small_config();
+  text.replace(text.find("[\"LlamaForCausalLM\"]"), 20, "null").replace(text.find("\"llama\""), 7, "\"mistral\"");
+  const std::string config = images + text + "}";
+  const auto write = [&](const TemporaryFolder& folder, const std::string& weights) {
+    folder.write("config.json", config);
+    folder.write("model.safetensors", safetensors_file(weights, data_bytes));
+    return folder.path();
+  };
+  for (const char* prefix : {"language_model.model.", "model.language_model."}) {
+    const TemporaryFolder folder;
+    EXPECT_NO_THROW(open_and_read(write(folder, named(prefix)))) << prefix;
+  }
+  const TemporaryFolder plain, twice, headless;
+  const std::string untied = config.substr(0, config.size() - 1) + ", \"tie_word_embeddings\": false}";
+  write(headless, named("model.language_model."));
+  headless.write("config.json", untied);
+  expect_refused("no head", headless.path(), headless.path(), "lacks the tensor lm_head.weight");
+  expect_refused("without a prefix", write(plain, header), plain.path(), "lacks the tensor model.embed_tokens.weight");
+  std::string both = named("language_model.model.");
+  const std::string norm = "\"language_model.model.layers.0.input_layernorm.weight\"";
+  both.replace(both.find(norm), norm.size(), "\"model.language_model.norm.weight\"");
+  expect_refused("both prefixes", write(twice, both), twice.path(), "two tensors named \"model.norm.weight\"");
+}
+
+TEST(HostileDirectory, FusedTensors) {
+  const TemporaryFolder folder;
+  std::string config = small_config();
+  config.replace(config.find("LlamaForCausalLM"), 16, "Phi3ForCausalLM")
+      .replace(config.find("\"llama\""), 7, "\"phi3\"");
+  folder.write("config.json", config);
+  folder.write("model.safetensors",
+               safetensors_file(R"({"model.layers.0.mlp.gate_up_proj.weight":{"dtype":"F32","shape":[0,32],)"
+                                R"("data_offsets":[0,0]}})",
+                                0));
+  expect_refused("no rows", folder.path(), folder.path(),
+                 "gate_up_proj.weight has the shape [0, 32]; its config asks for [64, 32]");
+  folder.write("model.safetensors",
+               safetensors_file(R"({"model.layers.0.self_attn.qkv_proj.weight":{"dtype":"F32","shape":[63,32],)"
+                                R"("data_offsets":[0,8064]}})",
+                                8064));
+  expect_refused("a row too few", folder.path(), folder.path(),
+                 "qkv_proj.weight has the shape [63, 32]; its config asks for [64, 32]");
+}
+
 TEST(HostileDirectory, Indices) {
   struct IndexRow {
     const char* label;

@@ -151,6 +151,101 @@ TEST(HostileGguf, EachIsRefused) {
   }
 }
 
+TEST(HostileGguf, FusedTensors) {
+  using W = GgufWriter;
+  const auto rows = [](std::string name, int64_t count) {
+    return [=](W& w) { tensor_of(w, name).dimensions = {32, count}; };
+  };
+  const auto add = [](std::string name, int64_t elements) {
+    return [=](W& w) {
+      w.add_tensor({name, {elements}, 0, std::string(static_cast<size_t>(elements) * 4, '\0'), {}, {}});
+    };
+  };
+  const std::string qkv = "blk.0.attn_qkv.weight";
+  const GgufRow kRows[] = {
+      {"a row of q, k and v too few", rows(qkv, 63),
+       "model.layers.0.self_attn.qkv_proj.weight has the shape [63, 32]; its config asks for [64, 32]"},
+      {"gate without up", rows("blk.0.ffn_up.weight", 32), "gate_up_proj.weight has the shape [32, 32]"},
+      {"a row", [=](W& w) { tensor_of(w, qkv).dimensions = {64 * 32}; }, "qkv_proj.weight has the shape [2048]"},
+      {"q beside q, k and v",
+       [](W& w) {
+         w.add_tensor({"blk.0.attn_q.weight", {32, 32}, 0, std::string(32 * 32 * 4, '\0'), {}, {}});
+       },
+       "two tensors named \"model.layers.0.self_attn.q_proj.weight\""},
+      {"no q, k and v", [=](W& w) { tensor_of(w, qkv).name = "strange"; },
+       "lacks the tensor model.layers.0.self_attn.q"},
+      {"one bias", add("blk.0.attn_qkv.bias", 64), "self_attn.qkv_proj.bias: one bias of q, k and v together"},
+      {"long factors", add("rope_factors_long.weight", 8), "rope_factors_long.weight: LongRoPE is not supported"},
+      {"short factors", add("rope_factors_short.weight", 8), "rope_factors_short.weight: LongRoPE is not supported"},
+      {"part rotary", [](W& w) { w.add_u32("phi3.rope.dimension_count", 12); }, "phi3.rope.dimension_count 12"},
+      {"a window", [](W& w) { w.add_u32("phi3.attention.sliding_window", 255); }, "phi3.attention.sliding_window 255"},
+  };
+  for (const GgufRow& row : kRows) {
+    const TemporaryFolder folder;
+    W writer = small_gguf("phi3");
+    row.forge(writer);
+    expect_refused(row.label, folder.write("forged.gguf", writer.finish()), "forged.gguf", row.expected);
+  }
+}
+
+TEST(HostileGguf, ScalesOfMinistral3) {
+  const GgufRow kRows[] = {
+      {"not a number", [](GgufWriter& w) { w.add_f32("mistral3.attention.temperature_scale", NAN); },
+       "mistral3.attention.temperature_scale is nan"},
+      {"below zero", [](GgufWriter& w) { w.add_f32("mistral3.attention.temperature_scale", -0.1f); }, "is -0.1"},
+      {"of a step of 0",
+       [](GgufWriter& w) {
+         w.add_f32("mistral3.attention.temperature_scale", 0.1f);
+         w.add_u32("mistral3.rope.scaling.original_context_length", 0);
+       },
+       "mistral3.rope.scaling.original_context_length is 0"},
+      {"of two steps",
+       [](GgufWriter& w) {
+         w.add_f32("mistral3.attention.temperature_scale", 0.1f);
+         w.add_u32("mistral3.rope.scaling.original_context_length", 64);
+         w.add_u32("mistral3.attention.temperature_length", 32);
+       },
+       "mistral3.attention.temperature_length 32 differs from mistral3.rope.scaling.original_context_length, 64"},
+      {"a multiplier below zero",
+       [](GgufWriter& w) {
+         w.add_string("mistral3.rope.scaling.type", "yarn");
+         w.add_f32("mistral3.rope.scaling.yarn_log_multiplier", -1);
+       },
+       "yarn_log_multiplier is -1"},
+  };
+  for (const GgufRow& row : kRows) {
+    const TemporaryFolder folder;
+    GgufWriter writer = small_gguf("mistral3");
+    row.forge(writer);
+    expect_refused(row.label, folder.write("forged.gguf", writer.finish()), "forged.gguf", row.expected);
+  }
+}
+
+TEST(HostileGguf, NormsOfSeedOss) {
+  const auto refused = [](const char* label, const std::function<void(GgufWriter&)>& forge, const char* expected) {
+    const TemporaryFolder folder;
+    GgufWriter writer = small_gguf("seed_oss");
+    forge(writer);
+    expect_refused(label, folder.write("forged.gguf", writer.finish()), "forged.gguf", expected);
+  };
+  const std::string norm = "blk.0.post_attention_norm.weight";
+  refused(
+      "no norm before the MLP", [=](GgufWriter& w) { tensor_of(w, norm).name = "strange"; },
+      "lacks the tensor model.layers.0.post_attention_layernorm.weight");
+  refused(
+      "both norms",
+      [](GgufWriter& w) {
+        w.add_tensor({"blk.0.ffn_norm.weight", {32}, 0, std::string(128, '\0'), {}, {}});
+      },
+      "two tensors named \"model.layers.0.post_attention_layernorm.weight\"");
+  refused(
+      "a bias of another size", [](GgufWriter& w) { tensor_of(w, "blk.0.attn_k.bias").dimensions = {15}; },
+      "self_attn.k_proj.bias");
+  refused(
+      "q has a bias, v has none", [](GgufWriter& w) { tensor_of(w, "blk.0.attn_v.bias").name = "strange"; },
+      "self_attn.v_proj.bias");
+}
+
 TEST(HostileGguf, KeysThatAreMissingOrAbsurd) {
   struct KeyRow {
     const char* key;

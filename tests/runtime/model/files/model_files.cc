@@ -30,10 +30,14 @@ std::vector<GgufWriter::Tensor> small_gguf_tensors(const std::string& arch) {
   };
   add("token_embd.weight", {32, 8});
   add("blk.0.attn_norm.weight", {32});
-  add("blk.0.attn_q.weight", {32, 32});
-  add("blk.0.attn_k.weight", {32, 16});
-  add("blk.0.attn_v.weight", {32, 16});
-  if (arch == "qwen2") {
+  if (arch == "phi3") {
+    add("blk.0.attn_qkv.weight", {32, 64});
+  } else {
+    add("blk.0.attn_q.weight", {32, 32});
+    add("blk.0.attn_k.weight", {32, 16});
+    add("blk.0.attn_v.weight", {32, 16});
+  }
+  if (arch == "qwen2" || arch == "seed_oss") {
     add("blk.0.attn_q.bias", {32});
     add("blk.0.attn_k.bias", {16});
     add("blk.0.attn_v.bias", {16});
@@ -43,9 +47,9 @@ std::vector<GgufWriter::Tensor> small_gguf_tensors(const std::string& arch) {
     add("blk.0.attn_k_norm.weight", {16});
   }
   add("blk.0.attn_output.weight", {32, 32});
-  add("blk.0.ffn_norm.weight", {32});
-  add("blk.0.ffn_gate.weight", {32, 32});
-  add("blk.0.ffn_up.weight", {32, 32});
+  add(arch == "seed_oss" ? "blk.0.post_attention_norm.weight" : "blk.0.ffn_norm.weight", {32});
+  if (arch != "phi3") add("blk.0.ffn_gate.weight", {32, 32});
+  add("blk.0.ffn_up.weight", {32, arch == "phi3" ? 64 : 32});
   add("blk.0.ffn_down.weight", {32, 32});
   add("output_norm.weight", {32});
   return out;

@@ -21,7 +21,8 @@ std::string tiny(const std::string& name) { return std::string(HEADRACE_TEST_DAT
 struct TinyCase {
   const char* name;
   const char* family;
-  int64_t kv_heads, head_dim;
+  int64_t layers, kv_heads, head_dim;
+  DType dtype;
   RopeScaling scaling;
   double theta;
   bool tied, qkv_bias, qk_norm;
@@ -36,7 +37,7 @@ TEST_P(TinyModel, OpensAndReads) {
   const std::unique_ptr<Checkpoint> checkpoint = open_checkpoint(tiny(expected.name));
   const ModelConfig& config = checkpoint->config();
   EXPECT_EQ(config.family, expected.family);
-  EXPECT_EQ(config.layers, 4);
+  EXPECT_EQ(config.layers, expected.layers);
   EXPECT_EQ(config.hidden, 64);
   EXPECT_EQ(config.heads, 4);
   EXPECT_EQ(config.kv_heads, expected.kv_heads);
@@ -51,7 +52,7 @@ TEST_P(TinyModel, OpensAndReads) {
   EXPECT_EQ(config.qk_norm, expected.qk_norm);
   EXPECT_FALSE(config.output_bias);
   EXPECT_EQ(config.end_ids, std::vector<int32_t>{2});
-  EXPECT_EQ(checkpoint->natural_dtype(), DType::kF32);
+  EXPECT_EQ(checkpoint->natural_dtype(), expected.dtype);
   EXPECT_EQ(checkpoint->format(), "safetensors");
   // Nothing in the file that a decoder has no use for, and nothing amiss.
   EXPECT_EQ(checkpoint->tensors().size(), decoder_tensors(config).size());
@@ -65,13 +66,18 @@ TEST_P(TinyModel, OpensAndReads) {
 
 INSTANTIATE_TEST_SUITE_P(
     Families, TinyModel,
-    testing::Values(TinyCase{"llama2", "llama", 4, 16, RopeScaling::kNone, 10000, false, false, false},
-                    TinyCase{"llama31", "llama", 2, 16, RopeScaling::kLlama3, 500000, false, false, false},
-                    TinyCase{"llama-linear", "llama", 2, 16, RopeScaling::kLinear, 10000, false, false, false},
-                    TinyCase{"llama-yarn", "llama", 2, 16, RopeScaling::kYarn, 10000, false, false, false},
-                    TinyCase{"mistral", "mistral", 2, 16, RopeScaling::kNone, 1e6, false, false, false},
-                    TinyCase{"qwen25", "qwen2", 2, 16, RopeScaling::kNone, 1e6, true, true, false},
-                    TinyCase{"qwen3", "qwen3", 2, 32, RopeScaling::kNone, 1e6, false, false, true}),
+    testing::Values(
+        TinyCase{"llama2", "llama", 4, 4, 16, DType::kF32, RopeScaling::kNone, 10000, false, false, false},
+        TinyCase{"llama31", "llama", 4, 2, 16, DType::kF32, RopeScaling::kLlama3, 500000, false, false, false},
+        TinyCase{"llama-linear", "llama", 4, 2, 16, DType::kF32, RopeScaling::kLinear, 10000, false, false, false},
+        TinyCase{"llama-yarn", "llama", 4, 2, 16, DType::kF32, RopeScaling::kYarn, 10000, false, false, false},
+        TinyCase{"mistral", "mistral", 4, 2, 16, DType::kF32, RopeScaling::kNone, 1e6, false, false, false},
+        TinyCase{"ministral3", "ministral3", 2, 2, 32, DType::kBF16, RopeScaling::kYarn, 1e6, false, false, false},
+        TinyCase{"mistral3", "mistral", 2, 2, 32, DType::kBF16, RopeScaling::kNone, 1e9, false, false, false},
+        TinyCase{"phi3", "phi3", 2, 2, 16, DType::kBF16, RopeScaling::kNone, 250000, false, false, false},
+        TinyCase{"qwen25", "qwen2", 4, 2, 16, DType::kF32, RopeScaling::kNone, 1e6, true, true, false},
+        TinyCase{"qwen3", "qwen3", 4, 2, 32, DType::kF32, RopeScaling::kNone, 1e6, false, false, true},
+        TinyCase{"seed-oss", "seed_oss", 2, 2, 32, DType::kBF16, RopeScaling::kNone, 1e7, false, true, false}),
     [](const auto& test) {
       std::string name = test.param.name;
       for (char& c : name)
