@@ -97,7 +97,7 @@ TEST_P(TokenExact, ASmallModelThatSeesAWindow) {
 
 INSTANTIATE_TEST_SUITE_P(Types, TokenExact,
                          ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
-                                            ::testing::Values(DType::kF32, DType::kBF16)),
+                                            ::testing::Values(DType::kF32, DType::kBF16, DType::kInt8)),
                          [](const auto& given) {
                            return testing::device_name(std::get<0>(given.param)) + "_" +
                                   dtype_name(std::get<1>(given.param));

@@ -16,14 +16,15 @@ namespace {
 constexpr int64_t kTokens = 60;
 constexpr size_t kScoredPrompt = 1000;
 
-class AnswerLogProbs : public ::testing::TestWithParam<DeviceChoice> {
+class AnswerLogProbs : public ::testing::TestWithParam<std::tuple<DeviceChoice, DType>> {
  protected:
   EngineOptions options(SpecType draft = SpecType::kNone) const {
     EngineOptions o;
     o.model = testing::tiny_model("llama31");
-    o.device = {.choice = GetParam(), .threads = 2};
+    o.device = {.choice = std::get<0>(GetParam()), .threads = 2};
     o.want_tokenizer = false;
     o.dtype = DType::kBF16;
+    o.cache_type_k = o.cache_type_v = std::get<1>(GetParam());
     o.ring.slots = 2;
     o.draft.type = draft;
     if (draft == SpecType::kSimple) o.draft.model = testing::tiny_model("llama31");
@@ -62,7 +63,7 @@ TEST_P(AnswerLogProbs, AreThoseOfTheLogits) {
   GenerateOptions run = scored(0.9f);
   run.sampling.top_p = 0.8f;
   const GenerateResult result = answer(options(), run);
-  const testing::LoadedModel model(testing::tiny_model("llama31"), DType::kBF16, GetParam());
+  const testing::LoadedModel model(testing::tiny_model("llama31"), std::get<1>(GetParam()), std::get<0>(GetParam()));
   SessionOptions session = model.options(kScoredPrompt, kTokens);
   session.sampling = run.sampling;
   std::vector<std::vector<float>> logits;
@@ -155,7 +156,7 @@ TEST_P(AnswerLogProbs, ShareKeptRows) {
   EXPECT_TRUE(first.answer.empty());
   run.log_probs = LogProbs::kComputed;
   const GenerateResult second = engine.generate(testing::made_up_ids(kScoredPrompt, 512), run, nullptr);
-  if (GetParam() == DeviceChoice::kCpu) {  // a GPU keeps groups of 2,048
+  if (std::get<0>(GetParam()) == DeviceChoice::kCpu) {  // a GPU keeps groups of 2,048
     EXPECT_GT(second.kept_tokens, 900);
   }
   expect_same(second, fresh);
@@ -163,8 +164,14 @@ TEST_P(AnswerLogProbs, ShareKeptRows) {
   EXPECT_EQ(engine.generate(testing::made_up_ids(kScoredPrompt, 512), run, nullptr).kept_tokens, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(, AnswerLogProbs, ::testing::ValuesIn(testing::session_devices()),
-                         [](const auto& instance) { return testing::device_name(instance.param); });
+// The type is that of the KV cache.
+INSTANTIATE_TEST_SUITE_P(Types, AnswerLogProbs,
+                         ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
+                                            ::testing::Values(DType::kBF16, DType::kInt8)),
+                         [](const auto& instance) {
+                           return testing::device_name(std::get<0>(instance.param)) + "_" +
+                                  dtype_name(std::get<1>(instance.param));
+                         });
 
 }  // namespace
 }  // namespace headrace
