@@ -35,10 +35,11 @@ struct RunPlan {
 
 ModelSizes model_sizes(const ModelConfig& config, const Weights& weights, const RowShape& rows);
 
-// What a lossless run without a draft makes of its refreshes. An estimate: it rests on the share of pending tokens that
-// refreshes overturned in other runs.
+// What a lossless run makes of its refreshes. An estimate: it rests on the share of pending tokens that refreshes
+// overturned in other runs, and on what their draft's tokens were worth.
 struct RefreshEstimate {
   double overturned = 0;  // that share
+  double tau = 0;         // draft tokens that a partial step accepts
   int64_t pending = 0;    // tokens that a refresh judges, where that is left to the program
   double tokens = 0;      // that it confirms, its own included
   double tokens_per_s = 0;
