@@ -61,10 +61,11 @@ ordered_json predicted_json(const PlanReport& report) {
     out["refresh"] = pass_json(p.refresh);
   }
   if (p.estimate) {
-    out["estimate"] = {{"overturned", three_decimals(p.estimate->overturned)},
+    out["estimate"] = {{"overturned", p.estimate->overturned},
                        {"pending", p.estimate->pending},
                        {"tokens_per_refresh", three_decimals(p.estimate->tokens)},
                        {"tokens_per_s", three_decimals(p.estimate->tokens_per_s)}};
+    if (p.estimate->tau > 0) out["estimate"]["tau"] = p.estimate->tau;
   }
   if (p.draft_ms > 0) out["draft_ms"] = three_decimals(p.draft_ms);
   if (report.run->draft.empty() && !p.has_partial && p.full.known)

@@ -4,6 +4,7 @@
 #include <span>
 #include <utility>
 
+#include "runtime/draft/draft_model.h"
 #include "runtime/speculation/policy/chain_forecast.h"
 
 namespace headrace {
@@ -17,15 +18,28 @@ constexpr int64_t kUsualTreeOfCpu = 4;
 // Pending tokens at a refresh, if there is no estimate.
 constexpr int64_t kUsualPending = 20;
 
+// Draft tokens that a partial step accepts: the EAGLE-3 head of SmolLM2-64K on three books, in steps of 8 nodes
+// (bench/results/partial_h200_quarter_streamed.json). A look-up's depend on the text alone.
+constexpr double kEagle3Tau = 1.0;
+
+std::optional<double> usual_tau(const std::string& draft) {
+  if (draft.empty()) return 0;
+  if (draft == spec_type_name(SpecType::kEagle3)) return kEagle3Tau;
+  return std::nullopt;
+}
+
 // Estimates with the number of pending tokens that gives the most tokens/s, the aim of `--refresh-interval auto`.
-RefreshEstimate estimate(const CostInput& input, const RunPlan& plan, const PassShape& refresh, double partial_ms) {
-  RefreshEstimate best{.overturned = usual_loss_rate(plan.partial, plan.grow_rows > 0)};
+RefreshEstimate estimate(const CostInput& input, const RunPlan& plan, const PassShape& refresh, const Prediction& steps,
+                         double tau) {
+  RefreshEstimate best{.overturned = usual_loss_rate(plan.partial, plan.grow_rows > 0, !plan.draft.empty()),
+                       .tau = tau};
+  const double token_ms = (steps.partial.ms() + steps.draft_ms) / (1 + tau);
   for (int64_t pending = 1; pending <= kMaxPending; ++pending) {
     if (plan.interval > 0 && pending != plan.interval) continue;
     PassShape shape = refresh;
     shape.queries = pending + 1;
     const double tokens = confirmed_of_chain(static_cast<double>(pending + 1), best.overturned);
-    const double ms = step_cost(input, shape).ms() + static_cast<double>(pending) * partial_ms;
+    const double ms = step_cost(input, shape).ms() + steps.draft_ms + static_cast<double>(pending) * token_ms;
     if (tokens * 1e3 / ms <= best.tokens_per_s) continue;
     best.pending = pending;
     best.tokens = tokens;
@@ -78,6 +92,9 @@ Prediction predict(const RunPlan& plan, const MachineRates& rates) {
   const double head_bytes = static_cast<double>(plan.sizes.head_bytes());
   out.prefill.device_ms += head_bytes / rates.weights_gb_per_s * 1e-6;
   out.full = step_cost(input, {.mode = StepMode::kFull, .committed = committed, .queries = tree});
+  if (!plan.draft.empty() && plan.draft_weights_bytes > 0) {
+    out.draft_ms = draft_ms(plan.draft_weights_bytes, plan.draft_levels, rates);
+  }
   out.has_partial = plan.partial.on();
   if (out.has_partial) {
     const int64_t pending = plan.interval > 0 ? plan.interval : kUsualPending;
@@ -86,14 +103,12 @@ Prediction predict(const RunPlan& plan, const MachineRates& rates) {
         input, {.mode = StepMode::kPartial, .committed = committed, .queries = grown, .partial = plan.partial});
     PassShape refresh{.mode = StepMode::kRefresh, .committed = committed, .queries = pending + tree};
     out.refresh = step_cost(input, refresh);
-    if (plan.verify == VerifyMode::kLossless && plan.draft.empty() && out.partial.known && out.refresh.known) {
-      out.estimate = estimate(input, plan, refresh, out.partial.ms());
+    const std::optional<double> tau = usual_tau(plan.draft);
+    if (plan.verify == VerifyMode::kLossless && tau && out.partial.known && out.refresh.known) {
+      out.estimate = estimate(input, plan, refresh, out, *tau);
       refresh.queries = out.estimate->pending + tree;
       out.refresh = step_cost(input, refresh);
     }
-  }
-  if (!plan.draft.empty() && plan.draft_weights_bytes > 0) {
-    out.draft_ms = draft_ms(plan.draft_weights_bytes, plan.draft_levels, rates);
   }
   return out;
 }

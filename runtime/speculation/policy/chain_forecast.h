@@ -14,19 +14,21 @@
 
 namespace headrace {
 
-// The share of judged pending tokens that refreshes overturned: three books at 61,440 tokens and temperature 0.8,
-// SmolLM2-64K inflated to 8B, blocks of 4,096 tokens in a tree, copies in a chain (docs/measuring.md, "Lossless partial
-// verification").
+// The share of judged pending tokens that refreshes overturned, at temperature 0.8: SmolLM2-64K inflated to 8B with
+// blocks of 4,096 tokens and with copies, 61,440 tokens and more, and as it is with an int8 copy on a CPU
+// (docs/measuring.md, "Lossless partial verification").
 constexpr double usual_overturn_rate(const PartialShape& partial) {
   if (!partial.copy) return 0.11;
-  return partial.copy == DType::kInt4 ? 0.041 : 0.009;
+  return partial.copy == DType::kInt4 ? 0.034 : 0.014;
 }
 
-// The same of a copy's narrow tree, where second choices are kept: for int8 the rate with which the forecast below
-// gives the tokens/s that were measured, for int4 as many times that as it overturns.
-constexpr double usual_loss_rate(const PartialShape& partial, bool tree) {
-  if (!tree || !partial.copy) return usual_overturn_rate(partial);
-  return partial.copy == DType::kInt4 ? 0.015 : 0.005;
+// The same of a tree, which keeps second choices: the rate with which the forecast below and the measured times of
+// steps give the tokens/s that were measured, without a draft and with EAGLE-3 (docs/measuring.md, as above).
+constexpr double usual_loss_rate(const PartialShape& partial, bool tree, bool drafts) {
+  if (!tree) return usual_overturn_rate(partial);
+  if (!partial.copy) return drafts ? 0.09 : 0.07;
+  if (partial.copy == DType::kInt4) return drafts ? 0.03 : 0.016;
+  return drafts ? 0.0075 : 0.0025;
 }
 
 // Tokens that a refresh confirms of so many pending ones, with the one in place of the first wrong one.

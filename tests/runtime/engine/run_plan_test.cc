@@ -47,5 +47,45 @@ TEST(RunPlan, TunedTreesOfACpuAreSmall) {
   EXPECT_EQ(predict(small_model(true), rates(true)).full.ms(), predict(small_model(false), rates(true)).full.ms());
 }
 
+// A lossless run on a GPU with an int8 copy, whose pending tokens are a tree and whose refreshes stream.
+RunPlan lossless_run(const std::string& draft) {
+  RunPlan plan = small_model(true);
+  PlanInput input;
+  input.rows = plan.sizes.rows;
+  input.prompt_rows = plan.prompt_tokens;
+  input.context_rows = plan.context_tokens;
+  input.mode = KvMode::kHost;
+  input.vram_free = input.host_free = 64 * kGiB;
+  plan.memory = make_plan(input);
+  plan.verify = VerifyMode::kLossless;
+  plan.partial.copy = DType::kInt8;
+  plan.grow_rows = 8;
+  plan.draft = draft;
+  plan.draft_weights_bytes = draft.empty() ? 0 : 1 << 20;
+  plan.draft_levels = 2;
+  return plan;
+}
+
+TEST(RunPlan, EstimatesWhatRefreshesConfirm) {
+  const std::optional<RefreshEstimate> alone = predict(lossless_run(""), rates(true)).estimate;
+  const Prediction drafted = predict(lossless_run("draft-eagle3"), rates(true));
+  ASSERT_TRUE(alone.has_value() && drafted.estimate.has_value());
+  EXPECT_EQ(alone->tau, 0);
+  EXPECT_EQ(drafted.estimate->tau, 1);
+  EXPECT_LT(alone->overturned, drafted.estimate->overturned);
+  // Of as many pending tokens as it found best: two a step, and a tree before each step and the refresh.
+  const RefreshEstimate& best = *drafted.estimate;
+  const double steps = static_cast<double>(best.pending) / 2;
+  const double ms = drafted.refresh.ms() + drafted.draft_ms + steps * (drafted.partial.ms() + drafted.draft_ms);
+  EXPECT_GT(drafted.draft_ms, 0);
+  EXPECT_NEAR(best.tokens_per_s, best.tokens * 1e3 / ms, 1e-6 * best.tokens_per_s);
+  EXPECT_GT(best.tokens_per_s, alone->tokens_per_s);
+  // What a look-up finds is the text's, and a chain keeps no second choice.
+  EXPECT_FALSE(predict(lossless_run("ngram-simple"), rates(true)).estimate.has_value());
+  RunPlan chain = lossless_run("draft-eagle3");
+  chain.grow_rows = 0;
+  EXPECT_LT(predict(chain, rates(true)).estimate->tokens, best.tokens);
+}
+
 }  // namespace
 }  // namespace headrace

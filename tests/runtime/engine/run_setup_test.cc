@@ -174,6 +174,8 @@ TEST(RunSetup, AutoTakesTheRichestCopyThatFits) {
     EXPECT_EQ(plan.partial_bytes, shape.bytes(card.rows(), setup.session.context_tokens));
     if (shape.copy) {
       EXPECT_EQ(setup.pending.width, plan.ring_slots > 0 ? 4 : 0) << "a narrow tree, or a chain";
+    } else {
+      EXPECT_EQ(setup.pending.width, 8);
     }
     if (plan.ring_slots > 0) {
       EXPECT_STREQ(shape.name(), fits(PartialKind::kInt8) ? "int8" : fits(PartialKind::kInt4) ? "int4" : "blocks");

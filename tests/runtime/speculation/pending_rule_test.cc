@@ -28,7 +28,7 @@ struct Machine {
 };
 
 PendingTreeLimits limits_of(const Machine& machine) {
-  if (machine.noise == 0) return {.width = 48, .grown = 384, .nodes = 384};
+  if (machine.noise == 0) return {.width = 8, .grown = 384, .nodes = 384};
   return {.width = 8, .grown = 384, .nodes = 384, .least = 0.02, .sharpness = 16, .unranked = 0.0005};
 }
 
