@@ -95,7 +95,8 @@ void rope_table(const RopeTableParams& params, ThreadPool& pool) {
   const int64_t half = params.head_dim / 2;
   for_rows(pool, params.rows, params.head_dim * 16, [&](int64_t row) {  // a sine costs as much as 16 moves
     float* cosines = params.cos_sin + row * params.head_dim;
-    const double grown = 1.0 + params.beta * std::log(static_cast<double>(1 + row / params.step));
+    const int64_t stretches = 1 + row / params.step;  // begun at this row
+    const double grown = 1.0 + params.beta * std::log(static_cast<double>(stretches));
     const float scale = params.scale * static_cast<float>(grown);
     for (int64_t i = 0; i < half; ++i) {
       const float angle = static_cast<float>(row) * params.inv_freq[i];
