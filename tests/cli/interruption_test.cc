@@ -5,14 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "tests/cli/process.h"
@@ -39,20 +37,6 @@ class Interruption : public ::testing::Test {
     for (int i = 0; i < count; ++i) folder_.write("docs/" + std::to_string(100 + i), "Document " + std::to_string(i));
   }
 
-  size_t lines_written() const {
-    const std::string text = folder_.read("out.jsonl");
-    return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
-  }
-
-  bool wait_for_lines(size_t count, Program* program) const {
-    for (int i = 0; i < 6000; ++i) {
-      if (lines_written() >= count) return true;
-      if (!program->running()) return false;
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    return false;
-  }
-
   // Each document's text by its file; fails if a line is no JSON or a document is there twice.
   std::map<std::string, std::string> results(const std::string& name) const {
     std::map<std::string, std::string> found;
@@ -66,7 +50,7 @@ class Interruption : public ::testing::Test {
   }
 
   TemporaryFolder folder_;
-  const std::string model_ = folder_ / "model";
+  const std::string model_ = folder_ / "model", out_ = folder_ / "out.jsonl";
 };
 
 TEST_F(Interruption, CtrlCPrintsWhatThereIsAndExits130) {
@@ -143,13 +127,13 @@ TEST_F(Interruption, ABatchWhoseResultsAreMovedAwayEnds) {
   write_documents(6);
   Program program(command("summarize", {folder_ / "docs", "-n", "400", "-o", folder_ / "out.jsonl"}),
                   Program::Streams::kTerminal);
-  ASSERT_TRUE(wait_for_lines(1, &program));
+  ASSERT_TRUE(wait_for_lines(out_, 1, &program));
   std::filesystem::rename(folder_ / "out.jsonl", folder_ / "moved.jsonl");
   const Finished finished = program.wait();
   EXPECT_EQ(finished.exit_code, 5) << finished.out;
   EXPECT_NE(finished.out.find("out.jsonl: was replaced or removed"), std::string::npos) << finished.out;
   EXPECT_GE(results("moved.jsonl").size(), 1u);
-  EXPECT_EQ(lines_written(), 0u);
+  EXPECT_EQ(lines_written(out_), 0u);
 }
 
 TEST_F(Interruption, ABarOnATerminalShowsRateAndTimeLeft) {
@@ -186,11 +170,11 @@ TEST_F(Interruption, KillNineInABatchLosesNothingAndRepeatsNothing) {
   ASSERT_EQ(wanted.size(), static_cast<size_t>(kDocuments));
   for (size_t lines : {1, 3, 4}) {  // three times, each a little further on
     Program program(with_output("out.jsonl"), Program::Streams::kNone);
-    ASSERT_TRUE(wait_for_lines(lines, &program));
+    ASSERT_TRUE(wait_for_lines(out_, lines, &program));
     program.send(SIGKILL);
     EXPECT_EQ(program.wait().signal, SIGKILL);
   }
-  const size_t before = lines_written();
+  const size_t before = lines_written(out_);
   EXPECT_LT(before, static_cast<size_t>(kDocuments)) << "too quick to be killed in the middle";
   ASSERT_EQ(run_program(with_output("out.jsonl")).exit_code, 0);
   EXPECT_EQ(results("out.jsonl"), wanted);
@@ -202,7 +186,7 @@ TEST_F(Interruption, CtrlCInABatchKeepsWholeDocumentsOnly) {
   const std::vector<std::string> args =
       command("summarize", {folder_ / "docs", "-n", "400", "-o", folder_ / "out.jsonl"});
   Program program(args, Program::Streams::kTerminal);
-  ASSERT_TRUE(wait_for_lines(2, &program));
+  ASSERT_TRUE(wait_for_lines(out_, 2, &program));
   program.type("\x03");
   const Finished finished = program.wait();
   EXPECT_EQ(finished.exit_code, 130) << finished.out;

@@ -10,9 +10,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <fstream>
+#include <iterator>
+#include <thread>
 
 #include "cache/base.h"
 
@@ -191,6 +195,20 @@ Finished Program::wait() {
   pid_ = -1;
   result.out = seen_;
   return result;
+}
+
+size_t lines_written(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return static_cast<size_t>(std::count(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>(), '\n'));
+}
+
+bool wait_for_lines(const std::filesystem::path& file, size_t count, Program* program) {
+  for (int i = 0; i < 6000; ++i) {
+    if (lines_written(file) >= count) return true;
+    if (!program->running()) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return false;
 }
 
 }  // namespace headrace

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,5 +55,11 @@ class Program {
   std::string seen_;
   size_t matched_ = 0;  // the end of what was found last
 };
+
+// The file's whole lines; 0 if there is no file.
+size_t lines_written(const std::filesystem::path& file);
+
+// Waits until the program has written so many lines; false if it ended or 30 s went by before.
+bool wait_for_lines(const std::filesystem::path& file, size_t count, Program* program);
 
 }  // namespace headrace
