@@ -25,6 +25,7 @@ import torch
 from safetensors.torch import load_file
 
 CHUNK = 256  # positions that are judged together; their rows and the CHUNK rows before them are exact
+SLICE = 1024  # positions of the context whose states are computed together
 GAPS = (0.01, 0.02, 0.03, 0.05, 0.08, 0.1, 0.15, 0.2)
 DRAWS = 400  # of noise, a position
 TOP = 256    # tokens whose probabilities are compared one by one; the others together count as one
@@ -224,16 +225,13 @@ def judge(model, ids, context, chunks, formats, random=None):
     shape = (model.layers, model.kv_heads, context + chunks * CHUNK, model.dim)
     keys, values = (torch.empty(shape, device=model.device) for _ in range(2))
 
-    def run(start, rows):
-        return model.run(ids[start:start + CHUNK], start, rows)
-
-    def stored(start):
+    def stored(start, end):
         def rows(layer, *new):
             for cache, some in zip((keys, values), new):
-                cache[layer, :, start:start + CHUNK] = some
-            return keys[layer, :, :start + CHUNK], values[layer, :, :start + CHUNK]
+                cache[layer, :, start:end] = some
+            return keys[layer, :, :end], values[layer, :, :end]
 
-        return rows
+        return model.run(ids[start:end], start, rows)
 
     def rounded(start, pair):
         old = start - CHUNK
@@ -242,15 +240,15 @@ def judge(model, ids, context, chunks, formats, random=None):
             return (torch.cat((rounding(cache[layer, :, :old]), cache[layer, :, old:start], some), 1)
                     for rounding, cache, some in zip(pair, (keys, values), new))
 
-        return rows
+        return model.run(ids[start:start + CHUNK], start, rows)
 
-    for start in range(0, context, CHUNK):
-        run(start, stored(start))
+    for start in range(0, context, SLICE):
+        stored(start, min(start + SLICE, context))
     starts = range(context, context + chunks * CHUNK, CHUNK)
-    right = [model.logits(run(start, stored(start))) for start in starts]
+    right = [model.logits(stored(start, start + CHUNK)) for start in starts]
     result = {}
     for name, pair in formats.items():
-        wrong = (model.logits(run(start, rounded(start, pair))) for start in starts)
+        wrong = (model.logits(rounded(start, pair)) for start in starts)
         if random is None:
             shares = [[overturned(a, b, temperature) for temperature in (0, 0.8, 1)] for a, b in zip(right, wrong)]
             result[name] = torch.tensor(shares, dtype=torch.float64).mean(0)
