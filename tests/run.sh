@@ -2,7 +2,7 @@
 # Installs what is missing, builds and runs the tests: from any directory, as root or with sudo, again and again.
 #   bash tests/run.sh            release build with warnings as errors, and all tests
 #   bash tests/run.sh --asan     AddressSanitizer and UndefinedBehaviorSanitizer, without the slow tests; clang's warnings
-#                                and its thread-safety analysis; each fuzz target for 30 seconds
+#                                and its thread-safety analysis; each fuzz target for 15 seconds
 #   bash tests/run.sh --tsan     ThreadSanitizer, the tests with threads
 #   bash tests/run.sh --fuzz     the fuzz targets alone
 #   bash tests/run.sh --format   clang-format finds nothing to change

@@ -15,6 +15,7 @@
 
 #include "tests/cli/process.h"
 #include "tests/cli/tiny_model.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/temporary_folder.h"
 
 namespace headrace {
@@ -226,7 +227,7 @@ TEST_F(CacheProgram, LeftoversAreCounted) {
 TEST_F(CacheProgram, KilledRunsLeaveNothingHalf) {
   const json fresh = ask("What is it?", false);
   std::vector<std::string> args = question("What is it?", true);
-  for (int ms = 10; ms <= 200; ms += 38) {
+  for (int ms = 10; ms <= 200; ms += testing::kSanitized ? 95 : 38) {
     {
       Program program(args, Program::Streams::kNone);
       std::this_thread::sleep_for(std::chrono::milliseconds(ms));

@@ -87,8 +87,11 @@ TEST_F(Interruption, WhatIsPrintedIsTheBeginningOfTheWhole) {
 }
 
 TEST_F(Interruption, CtrlCWritesTheTraceOfWhatWasDone) {
+  // As where a script runs the tests in the background.
+  const auto before = ::signal(SIGINT, SIG_IGN);
   Program program(command("generate", {"-p", "Hello", "-n", "400000", "-c", "500000", "--trace", folder_ / "t.json"}),
                   Program::Streams::kTerminal);
+  ::signal(SIGINT, before);
   ASSERT_TRUE(program.read_bytes(500));
   program.type("\x03");
   const Finished finished = program.wait();

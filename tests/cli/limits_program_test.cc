@@ -69,7 +69,7 @@ TEST_F(ProgramTest, OutOfMemoryIsExitFour) {
 // it runs out between the two is chance; tests/runtime/jobs has it for certain.)
 TEST_F(ProgramTest, OutOfMemoryInABatchIsTheDocumentsError) {
   if (kSanitized) GTEST_SKIP() << "sanitizers reserve terabytes";
-  const std::string large = folder_->write("large.txt", std::string(20000, 'x')),
+  const std::string large = folder_->write("large.txt", std::string(8000, 'x')),
                     small = folder_->write("small.txt", "Hello");
   const uint64_t least = least_to_start();
   for (uint64_t mib = least; mib <= least + 84; mib += 6) {

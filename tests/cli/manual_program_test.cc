@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include <algorithm>
+#include <map>
 #include <regex>
 #include <sstream>
 #include <string>
@@ -22,9 +23,16 @@ std::string printed(Words args) {
   return finished.out;
 }
 
-std::string help(Words command) {
-  command.emplace_back("--help");
-  return printed(std::move(command));
+// Asked for once a command: each is a run of the program.
+const std::string& help(const Words& command) {
+  static std::map<Words, std::string> texts;
+  const auto [at, added] = texts.try_emplace(command);
+  if (added) {
+    Words asked = command;
+    asked.emplace_back("--help");
+    at->second = printed(std::move(asked));
+  }
+  return at->second;
 }
 
 // What a shell command prints, on both streams.
@@ -56,7 +64,7 @@ Words flags_of(const Words& command) {
 }
 
 Words below(const Words& command) {
-  const std::string text = help(command);
+  const std::string& text = help(command);
   const size_t at = text.find("\nSubcommands:");
   return at == text.npos ? Words() : all_matches(text.substr(at + 1), std::regex("\n  ([a-z]+) "));
 }

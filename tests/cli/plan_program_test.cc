@@ -118,7 +118,7 @@ TEST_F(PlanProgram, WhatItOffersIsTheLeastThatFits) {
     for (const auto& [flag, value] : more) flags[flag] = value;
     return flags;
   };
-  int offered = 0;
+  int offered = 0, turn = 0;
   for (const Flags& asked :
        {with(card, {{"-c", "128K"}, {"--host-mem", "11GiB"}}), with(card, {{"-c", "100001"}, {"--host-mem", "2GiB"}}),
         with(card, {{"-c", "128K"}, {"--host-mem", "4GiB"}, {"--spill", folder + ":700MiB"}}),
@@ -129,6 +129,7 @@ TEST_F(PlanProgram, WhatItOffersIsTheLeastThatFits) {
         with(card, {{"-c", "8K"}, {"--vram", "12GiB"}}),  // its weights are more
         with(cpu, {{"-c", "60000"}, {"--host-mem", "1GiB"}}),
         with(cpu, {{"-c", "20000"}, {"--host-mem", "600MiB"}, {"--kv", "host"}})}) {
+    if (testing::kSanitized && ++turn % 3 != 0) continue;
     const Finished finished = plan(arguments(asked));
     const std::string name = json(asked).dump();
     ASSERT_EQ(finished.exit_code, 4) << name << finished.err;
@@ -153,7 +154,7 @@ TEST_F(PlanProgram, WhatItOffersIsTheLeastThatFits) {
       EXPECT_EQ(code(flag, start + std::to_string(bytes - 4096)), 4) << name << flag << bytes;
     }
   }
-  EXPECT_GT(offered, 12);
+  EXPECT_GT(offered, testing::kSanitized ? 3 : 12);
 }
 
 // A card has what it has: more of it is another card, and with --kv as narrow as asked, a wider one may do.
@@ -175,9 +176,9 @@ TEST_F(PlanProgram, OffersNoMoreThanTheCardHas) {
 // A layer has thousands of segments then, and each refusal asks what would fit.
 TEST_F(PlanProgram, AContextOfMillionsIsPlannedAtOnce) {
   const auto start = std::chrono::steady_clock::now();
-  EXPECT_EQ(plan_8b({"-c", "16M"}).exit_code, 4);
+  EXPECT_EQ(plan_8b({"-c", testing::kSanitized ? "2M" : "16M"}).exit_code, 4);
   EXPECT_EQ(plan_8b({"-c", "16M"}, "4TiB").exit_code, 4);  // its prefill buffer is larger than the card
-  EXPECT_EQ(plan_8b({"-c", "64M", "--spill", home_.path() + ":64GiB"}).exit_code, 4);
+  EXPECT_EQ(plan_8b({"-c", testing::kSanitized ? "8M" : "64M", "--spill", home_.path() + ":64GiB"}).exit_code, 4);
   const std::chrono::seconds most(testing::kSanitized ? 100 : 20);  // by trying all: minutes
   EXPECT_LT(std::chrono::steady_clock::now() - start, most);
 }

@@ -1,6 +1,7 @@
 #include "tests/cli/process.h"
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <poll.h>
 #include <pty.h>
 #include <signal.h>
@@ -19,11 +20,32 @@
 #include <thread>
 
 #include "cache/base.h"
+#include "tests/support/sanitized.h"
 
 namespace headrace {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
+// No program of a test takes as long: one that does hangs.
+Clock::time_point end_of_patience() { return Clock::now() + std::chrono::seconds(testing::kSanitized ? 600 : 120); }
+
+int ms_until(Clock::time_point end) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
+  return static_cast<int>(std::max<int64_t>(left, 0));
+}
+
+// What a shell does before it starts a command. A job in the background of a script has SIGINT ignored, and what is
+// ignored stays so in what it starts: Ctrl-C would not reach the program.
+void set_default_signals() {
+  for (int signal = 1; signal < NSIG; ++signal) ::signal(signal, SIG_DFL);  // fails for two of them
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
 [[noreturn]] void become_program(const std::vector<std::string>& args, const RunOptions& options) {
+  set_default_signals();
   for (char** variable = environ; *variable != nullptr;) {
     const std::string entry = *variable;
     if (entry.starts_with("HEADRACE_") || entry.starts_with("XDG_CACHE_HOME=")) {
@@ -63,14 +85,15 @@ struct Pipe {
   std::array<int, 2> ends = {-1, -1};
 };
 
-// Writes `input` and reads both outputs until all three are at their end.
-void exchange(std::string input, Pipe* in, Pipe* out, Pipe* err, Finished* result) {
+// Writes `input` and reads both outputs until all three are at their end, or until `end`.
+void exchange(std::string input, Clock::time_point end, Pipe* in, Pipe* out, Pipe* err, Finished* result) {
   ::fcntl(in->write_end(), F_SETFL, O_NONBLOCK);
   while (in->write_end() >= 0 || out->read_end() >= 0 || err->read_end() >= 0) {
     if (input.empty()) in->close_write();
     std::array<pollfd, 3> wanted = {
         {{in->write_end(), POLLOUT, 0}, {out->read_end(), POLLIN, 0}, {err->read_end(), POLLIN, 0}}};
-    if (::poll(wanted.data(), wanted.size(), -1) < 0) continue;
+    if (Clock::now() >= end) return;
+    if (::poll(wanted.data(), wanted.size(), ms_until(end)) <= 0) continue;
     if (wanted[0].revents != 0) {
       const ssize_t wrote = ::write(in->write_end(), input.data(), input.size());
       if (wrote < 0 && errno != EAGAIN) input.clear();  // the program does not read it
@@ -88,9 +111,24 @@ void exchange(std::string input, Pipe* in, Pipe* out, Pipe* err, Finished* resul
   }
 }
 
-void wait_for(pid_t pid, Finished* result) {
+// Waits for the end of the program until `end`, then kills it and fails, with its name and what it has printed.
+void wait_for(pid_t pid, const std::vector<std::string>& args, Clock::time_point end, Finished* result) {
   int status = 0;
-  while (::waitpid(pid, &status, 0) < 0) CHECK(errno == EINTR);
+  for (pid_t ended; (ended = ::waitpid(pid, &status, WNOHANG)) != pid;) {
+    CHECK(ended == 0, "errno=", errno);
+    if (Clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      continue;
+    }
+    std::string line = "headrace";
+    for (const std::string& arg : args) line += " " + arg;
+    ADD_FAILURE() << "killed, because it did not end: " << line << "\nstandard output:\n"
+                  << result->out << "\nstandard error:\n"
+                  << result->err;
+    ::kill(pid, SIGKILL);
+    CHECK(::waitpid(pid, &status, 0) == pid, "errno=", errno);
+    break;
+  }
   if (WIFEXITED(status)) result->exit_code = WEXITSTATUS(status);
   if (WIFSIGNALED(status)) result->signal = WTERMSIG(status);
 }
@@ -104,7 +142,6 @@ Finished run_program(const std::vector<std::string>& args, const RunOptions& opt
   const pid_t pid = ::fork();
   CHECK(pid >= 0);
   if (pid == 0) {
-    ::signal(SIGPIPE, SIG_DFL);
     ::dup2(in.read_end(), STDIN_FILENO);
     const int file = options.stdout_path.empty() ? -1 : ::open(options.stdout_path.c_str(), O_WRONLY | O_CLOEXEC);
     ::dup2(file >= 0 ? file : out.write_end(), STDOUT_FILENO);
@@ -113,12 +150,13 @@ Finished run_program(const std::vector<std::string>& args, const RunOptions& opt
   }
   in.close_read(), out.close_write(), err.close_write();
   Finished result;
-  exchange(options.input, &in, &out, &err, &result);
-  wait_for(pid, &result);
+  const Clock::time_point end = end_of_patience();
+  exchange(options.input, end, &in, &out, &err, &result);
+  wait_for(pid, args, end, &result);
   return result;
 }
 
-Program::Program(const std::vector<std::string>& args, Streams streams) {
+Program::Program(const std::vector<std::string>& args, Streams streams) : args_(args) {
   winsize size = {};
   size.ws_col = 100, size.ws_row = 30;
   pid_ = streams == Streams::kTerminal ? ::forkpty(&terminal_, nullptr, nullptr, &size) : ::fork();
@@ -152,18 +190,18 @@ bool Program::read_some(int timeout_ms) {
 }
 
 bool Program::read_until(const std::string& text) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  const auto end = Clock::now() + std::chrono::seconds(60);
   while (seen_.find(text) == std::string::npos) {
-    if (std::chrono::steady_clock::now() > end || !read_some(60000)) return false;
+    if (Clock::now() > end || !read_some(60000)) return false;
   }
   matched_ = seen_.find(text) + text.size();
   return true;
 }
 
 bool Program::read_next(const std::string& text) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  const auto end = Clock::now() + std::chrono::seconds(60);
   while (seen_.find(text, matched_) == std::string::npos) {
-    if (std::chrono::steady_clock::now() > end || !read_some(60000)) return false;
+    if (Clock::now() > end || !read_some(60000)) return false;
   }
   matched_ = seen_.find(text, matched_) + text.size();
   return true;
@@ -188,12 +226,13 @@ bool Program::running() {
 }
 
 Finished Program::wait() {
-  while (read_some(60000)) {
+  const Clock::time_point end = end_of_patience();
+  while (Clock::now() < end && read_some(ms_until(end))) {
   }
   Finished result;
-  wait_for(pid_, &result);
-  pid_ = -1;
   result.out = seen_;
+  wait_for(pid_, args_, end, &result);
+  pid_ = -1;
   return result;
 }
 

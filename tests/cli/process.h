@@ -1,5 +1,6 @@
 // The program run as a user runs it: with pipes, or on a terminal of its own (a pseudo-terminal). Owns the child and
-// kills it if the test ends first. Thread: one.
+// kills it if the test ends first. No wait is without end: a program that has not ended after 120 s (600 s under
+// sanitizers) is killed, and the test fails with its command and what it printed. Thread: one.
 #pragma once
 
 #include <sys/types.h>
@@ -50,6 +51,7 @@ class Program {
  private:
   bool read_some(int timeout_ms);
 
+  std::vector<std::string> args_;
   pid_t pid_ = -1;
   int terminal_ = -1;
   std::string seen_;

@@ -9,14 +9,24 @@
 namespace headrace {
 namespace {
 
-TEST(Interrupt, TheFirstOneIsARequest) {
+// The tests may run in the background, where SIGINT is ignored.
+class InterruptTest : public ::testing::Test {
+ protected:
+  InterruptTest() : before_(::signal(SIGINT, SIG_DFL)) {}
+  ~InterruptTest() override { ::signal(SIGINT, before_); }
+
+ private:
+  void (*const before_)(int);
+};
+
+TEST_F(InterruptTest, TheFirstOneIsARequest) {
   Interrupt interrupt;
   EXPECT_FALSE(interrupt.flag()->load());
   ::raise(SIGINT);
   EXPECT_TRUE(interrupt.flag()->load());
 }
 
-TEST(Interrupt, TheSecondOneEndsTheProgram) {
+TEST_F(InterruptTest, TheSecondOneEndsTheProgram) {
   const pid_t child = ::fork();
   if (child == 0) {
     Interrupt interrupt;
@@ -30,7 +40,7 @@ TEST(Interrupt, TheSecondOneEndsTheProgram) {
   EXPECT_EQ(WTERMSIG(status), SIGINT);
 }
 
-TEST(Interrupt, LeavesThingsAsTheyWere) {
+TEST_F(InterruptTest, LeavesThingsAsTheyWere) {
   struct sigaction before = {}, after = {};
   ::sigaction(SIGINT, nullptr, &before);
   { Interrupt interrupt; }
@@ -38,7 +48,7 @@ TEST(Interrupt, LeavesThingsAsTheyWere) {
   EXPECT_EQ(before.sa_handler, after.sa_handler);
 }
 
-TEST(Interrupt, StaysIgnoredInTheBackground) {
+TEST_F(InterruptTest, StaysIgnoredInTheBackground) {
   struct sigaction old = {}, ignore = {};
   ignore.sa_handler = SIG_IGN;
   ::sigaction(SIGINT, &ignore, &old);

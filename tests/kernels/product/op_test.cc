@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/support/kernel_test.h"
+#include "tests/support/sanitized.h"
 
 namespace headrace {
 namespace {
@@ -130,6 +131,7 @@ TEST_P(ProductTest, EpiloguesAndOutputTypes) {
 
 TEST_P(ProductTest, ShapesOfSmolLm2) {
   for (DType type : kAllTypes) {
+    if (testing::kSanitized && type != DType::kBF16) continue;  // OddShapes has the others' bodies
     check({2, 960, 576, type, type});
     check({7, 576, 1536, type, type, false, true, true});
     check({1, 3072, 576, type, type});

@@ -94,6 +94,7 @@ class LateFill : public ::testing::Test {
   }
   // As the cache has them: the first segment arrives last.
   void fill_late(PartialKv& partial) {
+    stream_->synchronize();  // allocate_late() requires it
     partial.allocate_late();
     for (int64_t layer = 0; layer < kLayers; ++layer) {
       for (const int64_t index : {1, 0}) partial.fill_late(layer, std::vector{segment(layer, index)}, *stream_);
