@@ -168,6 +168,20 @@ void (*store_kernel_of(WeightType type))(Store) {
 
 // ---- dequantise -----------------------------------------------------------------------------------------------------
 
+// A chunk of a row, `col` a multiple of kChunk. With the type known, weights share the words and scales they are made
+// of.
+template <WeightType kType>
+__device__ void unpack_chunk(const WeightPart& from, int64_t cols, int64_t row, int64_t col, float (&values)[kChunk]) {
+#pragma unroll
+  for (int j = 0; j < kChunk; ++j) values[j] = packed_weight(kType, from.data, cols, row, col | j);
+}
+
+template <WeightType... kTypes>
+__device__ void unpack_chunk_of(const WeightPart& from, int64_t cols, int64_t row, int64_t col,
+                                float (&values)[kChunk]) {
+  device_check(((from.type == kTypes && (unpack_chunk<kTypes>(from, cols, row, col, values), true)) || ...));
+}
+
 // Grid: blocks of chunks x rows (in strides of the grid).
 __global__ void __launch_bounds__(kThreads)
     dequantise_kernel(const __grid_constant__ DequantiseParams p, bool aligned) {
@@ -185,9 +199,12 @@ __global__ void __launch_bounds__(kThreads)
     if (packed_kind(from.type).bits == 16) {
       load_chunk(p.type, from.data, row * cols + col, count, aligned, values);
     } else {
+      using enum WeightType;
+      unpack_chunk_of<kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kQ4K, kQ5K, kQ6K, kQ2K, kQ3K, kIQ4NL, kIQ4XS>(from, cols, row,
+                                                                                                       col, values);
+      if (p.out_type != p.type) {  // the store rounds otherwise
 #pragma unroll
-      for (int j = 0; j < kChunk; ++j) {
-        values[j] = rounded_to(p.type, packed_weight(from.type, from.data, cols, row, col | j));
+        for (float& value : values) value = rounded_to(p.type, value);
       }
     }
     store_chunk(p.out_type, p.out, i * cols + col, count, aligned, values);
