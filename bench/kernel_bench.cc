@@ -12,11 +12,11 @@
 #include <random>
 
 #include "bench/figures.h"
-#include "bench/machine.h"
 #include "bench/program.h"
 #include "kernels/cpu/isa.h"
 #include "offload/device/cpu_stream.h"
 #include "runtime/base/rounding.h"
+#include "runtime/commands/machine_json.h"
 #include "runtime/model/files/shapes.h"
 
 namespace headrace::bench {
@@ -139,8 +139,7 @@ KernelBench::KernelBench(DeviceChoice choice, int threads)
 }
 
 void KernelBench::print_machine(const std::string& name) {
-  ordered_json machine = machine_json();
-  machine["device"] = device_->name();
+  ordered_json machine = machine_json(read_machine(), device_->name());
   if (on_cpu()) machine["isa"] = kernels::isa_name(kernels::isa());
   ordered_json ceilings;
   for (const auto& [key, value] : {std::pair("copy_gb_per_s", ceilings_.copy_gb_per_s),

@@ -24,7 +24,7 @@ void product_of(KernelBench& bench, const Weight& weight, int64_t rows) {
   const DType out_type = logits || (residual && path == ProductPath::kDecode) ? DType::kF32 : bench.type;
   const int64_t element = static_cast<int64_t>(bench.element()),
                 out_element = static_cast<int64_t>(dtype_bytes(out_type));
-  const int64_t padded = static_cast<int64_t>(round_up(static_cast<uint64_t>(rows), kProductRowPadding));
+  const int64_t padded = padded_rows(rows);
   const WeightType stored = blocks ? *bench.weights : plain_weight_type(bench.type);
   const auto w_bytes = static_cast<int64_t>(stored_weight_bytes(bench.stream().backend(), stored, n, k));
   // Whatever the bits of normal values are as blocks, they are finite there, too.
@@ -33,7 +33,6 @@ void product_of(KernelBench& bench, const Weight& weight, int64_t rows) {
   const DeviceBuffer added = bench.zeros(padded * n * out_element);
   ProductParams params{.x = x.data(),
                        .weight = {},
-                       .bias = nullptr,
                        .residual = residual ? added.data() : nullptr,
                        .out = out.data(),
                        .type = bench.type,

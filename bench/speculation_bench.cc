@@ -25,11 +25,11 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "bench/machine.h"
 #include "bench/program.h"
 #include "bench/speculation_rows.h"
 #include "cli/flags/flag_groups.h"
 #include "runtime/base/random.h"
+#include "runtime/commands/machine_json.h"
 #include "runtime/engine/engine.h"
 #include "runtime/model/files/shapes.h"
 #include "runtime/model/random_checkpoint.h"
@@ -166,9 +166,12 @@ class Bench {
   explicit Bench(const Args& args) : args_(args), engine_(engine_options(args), shape_checkpoint(args), nullptr) {}
 
   nlohmann::ordered_json run() {
-    nlohmann::ordered_json out = {{"machine", machine_json()},      {"device", engine_.device().name()},
-                                  {"model", engine_.model_path()},  {"draft", spec_name(args_.draft)},
-                                  {"new_tokens", args_.new_tokens}, {"rows", nlohmann::ordered_json::array()}};
+    nlohmann::ordered_json out = {{"machine", machine_json(read_machine(), engine_.device().name())},
+                                  {"device", engine_.device().name()},
+                                  {"model", engine_.model_path()},
+                                  {"draft", spec_name(args_.draft)},
+                                  {"new_tokens", args_.new_tokens},
+                                  {"rows", nlohmann::ordered_json::array()}};
     generate(args_.shape ? random_ids(64, engine_.config().vocab) : engine_.encode({"", "Say something."}),
              {.max_tokens = 40, .ignore_eos = true});  // warm-up
     for (const std::string& text : args_.texts) {

@@ -13,11 +13,11 @@
 #include <set>
 #include <span>
 
-#include "bench/machine.h"
 #include "bench/program.h"
 #include "bench/speculation_rows.h"
 #include "cli/flags/flag_groups.h"
 #include "offload/host/checksum.h"
+#include "runtime/commands/machine_json.h"
 
 namespace headrace::bench {
 namespace {
@@ -100,7 +100,7 @@ class Bench {
     out_.open(args_.out, std::ios::app);
     if (!out_) throw_error(ExitCode::kStorage, args_.out, "cannot be written");
     add({{"program", "systems_bench"},
-         {"machine", machine_json()},
+         {"machine", machine_json(read_machine(), engine_.device().name())},
          {"device", engine_.device().name()},
          {"model", engine_.model_path()},
          {"new_tokens", args_.new_tokens}});

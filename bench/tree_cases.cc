@@ -32,9 +32,7 @@ void ranking(KernelBench& bench, int64_t rows) {
                                      .vocab = vocab,
                                      .stride = vocab,
                                      .k = k,
-                                     .position_offset = 0,
-                                     .temperature = temperature,
-                                     .seed = 0};
+                                     .temperature = temperature};
       bench.measure({{"bench", str("top_log_probs, ", k, " of ", vocab, temperature > 0 ? ", noise" : "",
                                    mapped ? ", mapped" : "")},
                      {"rows", rows}},

@@ -155,9 +155,9 @@ class RequestBatch {
 
 }  // namespace
 
-ExitCode run_batch_requests(const BatchArgs& args) { return RequestBatch(args).run(); }
+ExitCode run_command(const BatchArgs& args) { return RequestBatch(args).run(); }
 
-ExitCode run_batch_merge(const BatchMergeArgs& args) {
+ExitCode run_command(const BatchMergeArgs& args) {
   const MergeOutcome outcome = merge_batch(args.requests, args.results);
   Console console({}, /*streams_text=*/false);
   console.print(str(args.results, ": ", outcome.requests, " requests from ", outcome.shards, " shards, ",

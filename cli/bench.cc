@@ -24,7 +24,7 @@ ExitCode exit_code(const BenchReport& report) {
 
 }  // namespace
 
-ExitCode run_bench(const BenchArgs& args) {
+ExitCode run_command(const BenchArgs& args) {
   ResultFile file(args.results, json_beginning("headrace bench"));
   const Interrupt interrupt;
   Console console(args.output, /*streams_text=*/false);
@@ -50,7 +50,7 @@ ExitCode run_bench(const BenchArgs& args) {
   return exit_code(report);
 }
 
-ExitCode run_shapes(const ShapesArgs&) {
+ExitCode run_command(const ShapesArgs&) {
   std::string text;
   for (const Shape& shape : known_shapes()) text += shape_line(shape);
   std::fputs(text.c_str(), stdout);

@@ -165,7 +165,7 @@ ExitCode prune(const CacheArgs& args, PrefixStore* store) {
 
 }  // namespace
 
-ExitCode run_cache(const CacheArgs& args) {
+ExitCode run_command(const CacheArgs& args) {
   std::error_code error;
   if (!std::filesystem::is_directory(args.folder, error)) {
     const bool absent = !error || error == std::errc::no_such_file_or_directory;

@@ -165,6 +165,6 @@ class ChatProgram {
 
 }  // namespace
 
-ExitCode run_chat(const ChatArgs& args) { return ChatProgram(args).run(); }
+ExitCode run_command(const ChatArgs& args) { return ChatProgram(args).run(); }
 
 }  // namespace headrace

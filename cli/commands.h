@@ -1,4 +1,4 @@
-// The commands: each takes its parsed options and returns the exit code. They throw Error; main catches. Thread: one.
+// The commands, by the kind of their options: each returns the exit code. They throw Error; main catches. Thread: one.
 #pragma once
 
 #include "cache/base.h"
@@ -6,19 +6,20 @@
 
 namespace headrace {
 
-ExitCode run_generate(const GenerateArgs& args);
-ExitCode run_summarize(const SummarizeArgs& args);
-ExitCode run_chat(const ChatArgs& args);
-ExitCode run_batch_requests(const BatchArgs& args);
-ExitCode run_batch_merge(const BatchMergeArgs& args);
-ExitCode run_serve(const ServeArgs& args);
-ExitCode run_inspect(const InspectArgs& args);
-ExitCode run_bench(const BenchArgs& args);
-ExitCode run_quality(const QualityArgs& args);
-ExitCode run_plan(const PlanArgs& args);
-ExitCode run_cache(const CacheArgs& args);
-ExitCode run_profile(const ProfileArgs& args);
-ExitCode run_shapes(const ShapesArgs& args);
-ExitCode run_devices(const DevicesArgs& args);
+ExitCode run_command(const HelpArgs& args);
+ExitCode run_command(const DevicesArgs& args);
+ExitCode run_command(const ShapesArgs& args);
+ExitCode run_command(const GenerateArgs& args);
+ExitCode run_command(const SummarizeArgs& args);
+ExitCode run_command(const ChatArgs& args);
+ExitCode run_command(const BatchArgs& args);
+ExitCode run_command(const BatchMergeArgs& args);
+ExitCode run_command(const ServeArgs& args);
+ExitCode run_command(const InspectArgs& args);
+ExitCode run_command(const BenchArgs& args);
+ExitCode run_command(const QualityArgs& args);
+ExitCode run_command(const PlanArgs& args);
+ExitCode run_command(const CacheArgs& args);
+ExitCode run_command(const ProfileArgs& args);
 
 }  // namespace headrace

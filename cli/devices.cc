@@ -51,7 +51,7 @@ std::string format_batch(const BatchOutcome& outcome, const char* answered, cons
   return text;
 }
 
-ExitCode run_devices(const DevicesArgs&) {
+ExitCode run_command(const DevicesArgs&) {
   std::fputs(format_devices(list_devices()).c_str(), stdout);
   return ExitCode::kDone;
 }

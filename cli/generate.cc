@@ -28,7 +28,7 @@ std::string read_prompt(const GenerateArgs& args, const Interrupt& interrupt) {
 
 }  // namespace
 
-ExitCode run_generate(const GenerateArgs& args) {
+ExitCode run_command(const GenerateArgs& args) {
   const Interrupt interrupt;
   const std::string prompt = read_prompt(args, interrupt);
   Console console(args.output, /*streams_text=*/true);

@@ -148,7 +148,7 @@ void print_prompt(const Checkpoint& model, const InspectArgs& args) {
 
 }  // namespace
 
-ExitCode run_inspect(const InspectArgs& args) {
+ExitCode run_command(const InspectArgs& args) {
   const std::unique_ptr<Checkpoint> model = open_checkpoint(args.model);
   if (!args.render.empty()) {
     print_prompt(*model, args);

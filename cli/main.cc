@@ -31,27 +31,6 @@ bool open_standard_descriptors() {
   return true;
 }
 
-struct Run {
-  ExitCode operator()(const HelpArgs& args) const {
-    std::fputs(args.text.c_str(), stdout);
-    return ExitCode::kDone;
-  }
-  ExitCode operator()(const DevicesArgs& args) const { return run_devices(args); }
-  ExitCode operator()(const GenerateArgs& args) const { return run_generate(args); }
-  ExitCode operator()(const SummarizeArgs& args) const { return run_summarize(args); }
-  ExitCode operator()(const ChatArgs& args) const { return run_chat(args); }
-  ExitCode operator()(const BatchArgs& args) const { return run_batch_requests(args); }
-  ExitCode operator()(const BatchMergeArgs& args) const { return run_batch_merge(args); }
-  ExitCode operator()(const ServeArgs& args) const { return run_serve(args); }
-  ExitCode operator()(const InspectArgs& args) const { return run_inspect(args); }
-  ExitCode operator()(const BenchArgs& args) const { return run_bench(args); }
-  ExitCode operator()(const QualityArgs& args) const { return run_quality(args); }
-  ExitCode operator()(const PlanArgs& args) const { return run_plan(args); }
-  ExitCode operator()(const CacheArgs& args) const { return run_cache(args); }
-  ExitCode operator()(const ProfileArgs& args) const { return run_profile(args); }
-  ExitCode operator()(const ShapesArgs& args) const { return run_shapes(args); }
-};
-
 int fail(ExitCode code, const char* message) {
   std::fprintf(stderr, "error: %s\n", visible(message).c_str());
   return static_cast<int>(code);
@@ -59,7 +38,8 @@ int fail(ExitCode code, const char* message) {
 
 int run(int argc, char** argv) {
   try {
-    const ExitCode code = std::visit(Run(), parse_args(std::vector<std::string>(argv + 1, argv + argc)));
+    const ExitCode code = std::visit([](const auto& args) { return run_command(args); },
+                                     parse_args(std::vector<std::string>(argv + 1, argv + argc)));
     finish_stdout();
     return static_cast<int>(code);
   } catch (const Error& error) {
@@ -74,6 +54,12 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
+
+ExitCode run_command(const HelpArgs& args) {
+  std::fputs(args.text.c_str(), stdout);
+  return ExitCode::kDone;
+}
+
 }  // namespace headrace
 
 int main(int argc, char** argv) {

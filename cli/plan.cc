@@ -8,7 +8,7 @@
 
 namespace headrace {
 
-ExitCode run_plan(const PlanArgs& args) {
+ExitCode run_command(const PlanArgs& args) {
   Console console(args.output, /*streams_text=*/false);
   const PlanReport report = make_plan_report(args.plan);
   if (!report.note.empty() && !args.output.quiet) console.progress().print_line("note: " + report.note);

@@ -62,7 +62,7 @@ void keep(const ProfileReport& report, Console* console, bool quiet) {
 
 }  // namespace
 
-ExitCode run_profile(const ProfileArgs& args) {
+ExitCode run_command(const ProfileArgs& args) {
   ResultFile file(args.results, beginning(args.results_format)), page(args.html, kProfileHtmlBeginning);
   const Interrupt interrupt;
   Console console(args.output, /*streams_text=*/false);

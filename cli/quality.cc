@@ -95,7 +95,7 @@ ExitCode run_draft_needle(const QualityArgs& args) {
 
 }  // namespace
 
-ExitCode run_quality(const QualityArgs& args) {
+ExitCode run_command(const QualityArgs& args) {
   if (args.perplexity) return run_perplexity(args);
   if (args.draft_needle) return run_draft_needle(args);
   QualityOutput output(args);

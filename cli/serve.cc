@@ -27,7 +27,7 @@ WorkerEvents report_to(Console& console) {
 
 }  // namespace
 
-ExitCode run_serve(const ServeArgs& args) {
+ExitCode run_command(const ServeArgs& args) {
   JobQueue queue(static_cast<size_t>(args.server.queue));  // before the signals, whose call uses it
   StopSignals signals;
   Console console(args.output, /*streams_text=*/false);

@@ -183,6 +183,6 @@ class Summarizer {
 
 }  // namespace
 
-ExitCode run_summarize(const SummarizeArgs& args) { return Summarizer(args).run(); }
+ExitCode run_command(const SummarizeArgs& args) { return Summarizer(args).run(); }
 
 }  // namespace headrace

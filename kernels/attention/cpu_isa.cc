@@ -14,6 +14,7 @@
 #include "kernels/cpu/multiply.h"
 #include "kernels/cpu/shuffle.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/with_type.h"
 #include "kernels/rows/low_bit.h"
 
 namespace headrace::kernels::HEADRACE_ISA_NAMESPACE {
@@ -77,10 +78,8 @@ void read_q(const AttentionShape& shape, const void* q, const AttentionBlock& bl
     float* to = w.q + row * w.steps;
     if (w.scores == Multiply::kPairs || shape.type == DType::kF32) {
       memcpy(to, from, size_t(w.dim * bytes));
-    } else if (shape.type == DType::kBF16) {
-      read_q(reinterpret_cast<const bf16*>(from), w.dim, to);
     } else {
-      read_q(reinterpret_cast<const f16*>(from), w.dim, to);
+      with_type(shape.type, [&](auto t) { read_q(reinterpret_cast<const decltype(t)*>(from), w.dim, to); });
     }
     if (w.k_type == DType::kInt4) hadamard(to, w.dim);
   }
@@ -154,12 +153,10 @@ void prepare_keys(const Rows& rows, Work& w) {
     const char* widened[kTile];
     for (int64_t i = 0; i < rows.count; ++i) widened[i] = reinterpret_cast<const char*>(w.v + i * w.stride);
     transpose_rows<float>(widened, rows.count, w.steps, w.width, 0, w.k);
-  } else if (w.scores == Multiply::kPairs || w.k_type == DType::kF32) {
+  } else if (w.scores == Multiply::kPairs) {
     transpose_rows<float>(rows.k, rows.count, w.steps, w.width, ahead, w.k);
-  } else if (w.k_type == DType::kBF16) {
-    transpose_rows<bf16>(rows.k, rows.count, w.steps, w.width, ahead, w.k);
   } else {
-    transpose_rows<f16>(rows.k, rows.count, w.steps, w.width, ahead, w.k);
+    with_type(w.k_type, [&](auto t) { transpose_rows<decltype(t)>(rows.k, rows.count, w.steps, w.width, ahead, w.k); });
   }
 }
 
@@ -172,14 +169,10 @@ Values prepare_values(const Rows& rows, bool many, Work& w) {
     widen_tile(rows.v, rows.v_parameters, rows.count, rows.ahead, w, w.v);
   } else if (!rows.apart && w.stride == w.dim && (!many || w.v_type == DType::kF32)) {
     return {rows.v[0], w.dim, w.v_type};
-  } else if (w.v_type == DType::kF32) {
-    widen_rows<float>(rows.v, rows.count, w.dim, w.v);
-  } else if (w.v_type == DType::kBF16) {
-    widen_rows<bf16>(rows.v, rows.count, w.dim, w.v);
   } else if (w.v_type == DType::kInt8) {
     widen_rows<int8_value>(rows.v, rows.count, w.dim, w.v);
   } else {
-    widen_rows<f16>(rows.v, rows.count, w.dim, w.v);
+    with_type(w.v_type, [&](auto t) { widen_rows<decltype(t)>(rows.v, rows.count, w.dim, w.v); });
   }
   return {w.v, w.stride, DType::kF32};
 }
@@ -276,14 +269,10 @@ void add_values(const Some& some, const float* keep, const Values& values, int64
     }
     if (w.weights == Weights::kRounded) {
       multiply_any<Multiply::kPairs, true, float>(x, rows, w.stride);
-    } else if (values.type == DType::kF32) {
-      multiply_any<Multiply::kFloats, true, float>(x, rows, w.stride);
-    } else if (values.type == DType::kBF16) {
-      multiply_any<Multiply::kFloats, true, bf16>(x, rows, w.stride);
     } else if (values.type == DType::kInt8) {
       multiply_any<Multiply::kFloats, true, int8_value>(x, rows, w.stride);
     } else {
-      multiply_any<Multiply::kFloats, true, f16>(x, rows, w.stride);
+      with_type(values.type, [&](auto t) { multiply_any<Multiply::kFloats, true, decltype(t)>(x, rows, w.stride); });
     }
   }
 }
@@ -390,16 +379,7 @@ void write_out(const float* o, float l, int64_t dim, T* out) {
 }
 
 void write_out(DType type, const float* o, float l, int64_t dim, void* out, int64_t index) {
-  switch (type) {
-    case DType::kF32:
-      return write_out(o, l, dim, static_cast<float*>(out) + index);
-    case DType::kBF16:
-      return write_out(o, l, dim, static_cast<bf16*>(out) + index);
-    case DType::kF16:
-      return write_out(o, l, dim, static_cast<f16*>(out) + index);
-    default:
-      break;
-  }
+  with_type(type, [&](auto t) { write_out(o, l, dim, static_cast<decltype(t)*>(out) + index); });
 }
 
 // ---- The ops --------------------------------------------------------------------------------------------------------

@@ -18,6 +18,13 @@
 namespace headrace {
 
 constexpr int64_t kProductRowPadding = 64;
+constexpr int64_t padded_rows(int64_t rows) {
+  return static_cast<int64_t>(round_up(static_cast<uint64_t>(rows), kProductRowPadding));
+}
+// The CPU bodies need no padding.
+constexpr int64_t padded_rows(Backend backend, int64_t rows) {
+  return backend == Backend::kCpu ? rows : padded_rows(rows);
+}
 
 enum class ProductPath : uint8_t { kDecode, kPrefill };
 
@@ -30,13 +37,13 @@ struct InputNorm {
 };
 
 struct ProductParams {
-  const void* x;         // [rows, k], contiguous
-  Weight weight;         // [n, k]; a plain one is of `type`
-  const void* bias;      // [n] or null
-  const void* residual;  // [rows, n] or null; may be out itself
-  void* out;             // [rows, n]
-  DType type;            // of x (unless it is normalised), weight and bias
-  DType out_type;        // of out and residual: type, or kF32
+  const void* x;                   // [rows, k], contiguous
+  Weight weight;                   // [n, k]; a plain one is of `type`
+  const void* bias = nullptr;      // [n] or null
+  const void* residual = nullptr;  // [rows, n] or null; may be out itself
+  void* out;                       // [rows, n]
+  DType type;                      // of x (unless it is normalised), weight and bias
+  DType out_type;                  // of out and residual: type, or kF32
   int64_t rows, n, k;
   ProductPath path;
   InputNorm norm{};

@@ -34,16 +34,17 @@ constexpr int64_t kMaxTopVocab = 256 * 1024;
 // where draft and target disagree. If the disagreement is distributed like the noise, softmax(z) is the probability of
 // being that argmax, so scores stay log-probabilities.
 struct TopLogProbsParams {
-  const float* logits;       // [rows, stride], of which the first `vocab` count
-  const int32_t* map;        // [vocab]: the target's token for each of the draft's; null if they share a vocabulary
-  const int32_t* positions;  // [rows]; the ranked token is drawn at position + position_offset. For the noise only
-  float* log_probs;          // [rows, k], out, best first; never above 0
-  int32_t* tokens;           // [rows, k], out, the target's
-  void* workspace;           // top_log_probs_workspace_bytes(rows, vocab, k)
+  const float* logits;           // [rows, stride], of which the first `vocab` count
+  const int32_t* map = nullptr;  // [vocab]: the target's token for each of the draft's; null if they share a vocabulary
+  const int32_t* positions =
+      nullptr;       // [rows]; the ranked token is drawn at position + position_offset. For the noise only
+  float* log_probs;  // [rows, k], out, best first; never above 0
+  int32_t* tokens;   // [rows, k], out, the target's
+  void* workspace;   // top_log_probs_workspace_bytes(rows, vocab, k)
   int64_t rows, vocab, stride, k;
-  int64_t position_offset;
-  float temperature;  // 0: the plain logits without noise
-  uint64_t seed;
+  int64_t position_offset = 0;
+  float temperature = 0;  // 0: the plain logits without noise
+  uint64_t seed = 0;
 };
 uint64_t top_log_probs_workspace_bytes(int64_t rows, int64_t vocab, int64_t k);
 void top_log_probs(const TopLogProbsParams& params, Stream& stream);
@@ -99,17 +100,17 @@ void tree_grow(const TreeGrowParams& params, Stream& stream);
 
 // A tree, in the layout of the target's pass.
 struct TreeRows {
-  int32_t* count;           // [1]: nodes in the tree
-  int32_t* tokens;          // [nodes], like all below
-  int32_t* parents;         // -1 for the root
-  int32_t* depths;          // 0 for the root
-  float* scores;            // 0 for the root; may be null
-  int32_t* positions;       // the root's + depth
-  int32_t* draw_positions;  // position + 1
-  int32_t* path;            // [nodes, path_stride]: the node's ancestors from the root on, then itself
-  int64_t path_stride;      // > the deepest node's depth
-  int32_t* slots;           // position + slot_shift; may be null
-  int32_t* committed;       // [1]: the root's position; may be null
+  int32_t* count;                // [1]: nodes in the tree
+  int32_t* tokens;               // [nodes], like all below
+  int32_t* parents;              // -1 for the root
+  int32_t* depths;               // 0 for the root
+  float* scores;                 // 0 for the root; may be null
+  int32_t* positions;            // the root's + depth
+  int32_t* draw_positions;       // position + 1
+  int32_t* path;                 // [nodes, path_stride]: the node's ancestors from the root on, then itself
+  int64_t path_stride;           // > the deepest node's depth
+  int32_t* slots = nullptr;      // position + slot_shift; may be null
+  int32_t* committed = nullptr;  // [1]: the root's position; may be null
 };
 
 // The root, then the best candidates in ascending order, so that parents precede children. Rows beyond `count` repeat

@@ -2,14 +2,37 @@
 // instead of the CUDA body. Any thread.
 #pragma once
 
+#include <cerrno>
+#include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cache/base.h"
 #include "offload/device/device.h"
+#include "offload/host/pages.h"
 
 namespace headrace {
+
+// Near 2^64 rounding would wrap to a size that fits; the unrounded size is rejected by the budget.
+inline uint64_t rounded_pages(uint64_t bytes) { return bytes > UINT64_MAX - kPageBytes ? bytes : whole_pages(bytes); }
+
+// Whole pages of host memory within a budget, which `free` frees.
+template <typename Owner>
+Owner map_within(Device& device, MemoryBudget& budget, uint64_t bytes, std::string_view what,
+                 typename Owner::Free free) {
+  if (bytes == 0) return Owner();
+  const uint64_t rounded = rounded_pages(bytes);
+  MemoryBudget::Reservation reservation = budget.reserve(rounded, what);
+  void* const data = map_pages(rounded);
+  if (data == nullptr) {
+    throw_error(ExitCode::kDoesNotFit, "mmap", str(format_bytes(bytes), " for ", what, ": ", std::strerror(errno)),
+                str("the system refuses what ", budget.flag(), " allows; set it lower"));
+  }
+  return Owner(device, data, bytes, free, std::move(reservation));
+}
 
 std::unique_ptr<Device> open_cpu_device(const DeviceOptions& options);
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cache/base.h"
+#include "offload/device/backends.h"
 #include "offload/device/cpu_stream.h"
 #include "offload/device/cuda_stream.h"
 #include "offload/device/trace_clock.h"
@@ -68,7 +69,7 @@ void free_addresses(Device&, void* data, uint64_t bytes) noexcept { munmap(data,
 template <typename Owner>
 Owner reserve_addresses(Device& device, MemoryBudget& budget, uint64_t bytes, std::string_view what) {
   if (bytes == 0) return Owner();
-  const uint64_t rounded = bytes > UINT64_MAX - kPageBytes ? bytes : whole_pages(bytes);  // must not wrap
+  const uint64_t rounded = rounded_pages(bytes);
   MemoryBudget::Reservation reservation = budget.reserve(rounded, what);
   void* const data = mmap(nullptr, rounded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) {

@@ -29,4 +29,12 @@ class BumpAllocator {
   uint64_t used_ = 0;
 };
 
+// The bytes that `carve(allocator)` takes.
+template <typename Carve>
+uint64_t carved_bytes(const Carve& carve) {
+  BumpAllocator allocator(nullptr);
+  carve(allocator);
+  return allocator.used_bytes();
+}
+
 }  // namespace headrace

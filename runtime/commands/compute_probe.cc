@@ -110,15 +110,13 @@ Times ComputeProbe::measure(const std::function<void()>& call) {
 Times ComputeProbe::product_times(ProductPath path, int64_t rows) {
   const Sizes& s = sizes();
   constexpr int kMatrices = 3;
-  const int64_t padded = static_cast<int64_t>(round_up(static_cast<uint64_t>(rows), kProductRowPadding));
+  const int64_t padded = padded_rows(rows);
   const DeviceBuffer w = made_up(kMatrices * s.n * s.k), x = made_up(padded * s.k), out = made_up(padded * s.n);
   int turn = 0;
   return measure([&] {
     const std::byte* const matrix = w.data() + static_cast<uint64_t>(turn++ % kMatrices * s.n * s.k) * 2;
     product({.x = x.data(),
              .weight = plain_weight(matrix, DType::kBF16, s.n, s.k),
-             .bias = nullptr,
-             .residual = nullptr,
              .out = out.data(),
              .type = DType::kBF16,
              .out_type = DType::kBF16,

@@ -20,30 +20,30 @@ void draft_prefix_attention(PrefixAttentionParams prefix, std::span<const KvSegm
 
 void draft_attention(const DraftAttentionParams& params, const DraftCache& cache, std::vector<KvSegment>* segments,
                      Stream& stream) {
-  const AttentionShape& shape = params.shape;
+  const DraftRows& rows = params.rows;
   const DraftCache::Tail tail = cache.tail(params.layer);
-  tail_attention({.shape = shape,
+  tail_attention({.shape = params.shape,
                   .q = params.q,
-                  .positions = params.positions,
-                  .committed = params.committed,
-                  .path = params.path,
+                  .positions = rows.positions,
+                  .committed = rows.committed,
+                  .path = rows.path,
                   .ring_k = tail.ring_k,
                   .ring_v = tail.ring_v,
                   .pass_k = tail.pass_k,
                   .pass_v = tail.pass_v,
                   .state = params.state,
-                  .path_stride = params.path_stride,
+                  .path_stride = rows.path_stride,
                   .ring_rows = cache.shape().ring_rows(),
                   .pass_rows = cache.shape().pass_rows},
                  stream);
   PrefixAttentionParams prefix{};
-  prefix.shape = shape;
+  prefix.shape = params.shape;
   prefix.q = params.q;
-  prefix.positions = params.positions;
+  prefix.positions = rows.positions;
   prefix.state = params.state;
   prefix.scratch = params.scratch;
   prefix.out = params.out;
-  cache.prefix(params.layer, params.deepest, segments);
+  cache.prefix(params.layer, rows.deepest, segments);
   draft_prefix_attention(prefix, *segments, stream);
 }
 

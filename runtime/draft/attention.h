@@ -9,6 +9,7 @@
 
 #include "kernels/attention/op.h"
 #include "offload/device/stream.h"
+#include "runtime/draft/buffers.h"
 #include "runtime/draft/cache.h"
 
 namespace headrace {
@@ -18,12 +19,8 @@ constexpr int64_t kDraftSegmentsPerLaunch = 16;
 struct DraftAttentionParams {
   int64_t layer;
   AttentionShape shape;
-  const void* q;             // [queries, heads, head_dim], strided
-  const int32_t* positions;  // as in TailAttentionParams, like the next two
-  const int32_t* committed;
-  const int32_t* path;
-  int64_t path_stride;
-  int64_t deepest;         // the largest position
+  const void* q;           // [queries, heads, head_dim], strided
+  const DraftRows& rows;   // the queries'
   AttentionState state;    // of `queries` rows
   AttentionState scratch;  // kDraftSegmentsPerLaunch times as many rows
   void* out;               // [queries, heads, head_dim], contiguous

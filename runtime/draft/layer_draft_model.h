@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "runtime/draft/buffers.h"
-#include "runtime/draft/draft_model.h"
 
 namespace headrace {
 
@@ -37,20 +36,14 @@ class LayerDraftModel : public DraftModel {
 
   DraftSetup setup_of(const DraftRun& run, const ModelConfig& target) const {
     const DraftWindow seen = window(run);
-    return {.tree = tree_,
+    return {.run = run,
+            .tree = tree_,
             .window = seen.rows,
             .retrieval = {.shape = seen.retrieval,
                           .context_rows = run.context_tokens,
                           .heads = target.heads,
                           .kv_heads = target.kv_heads,
-                          .head_dim = target.head_dim},
-            .prompt_tokens = run.prompt_tokens,
-            .context_tokens = run.context_tokens,
-            .most_prompt_tokens = run.most_prompt_tokens,
-            .most_pending = run.most_pending,
-            .pass_nodes = run.pass_nodes,
-            .sampling = run.sampling,
-            .saves = run.saves};
+                          .head_dim = target.head_dim}};
   }
 
   Device& device_;

@@ -29,18 +29,14 @@ Views carve_views(const RetrievalSetup& setup, BumpAllocator* allocator) {
   return views;
 }
 
-uint64_t view_bytes(const RetrievalSetup& setup) {
-  BumpAllocator sizes(nullptr);
-  carve_views(setup, &sizes);
-  return sizes.used_bytes();
-}
-
 }  // namespace
 
-uint64_t Retrieval::bytes(const RetrievalSetup& setup) { return whole_pages(view_bytes(setup)); }
+uint64_t Retrieval::bytes(const RetrievalSetup& setup) {
+  return whole_pages(carved_bytes([&](BumpAllocator& allocator) { carve_views(setup, &allocator); }));
+}
 
 Retrieval::Retrieval(Device& device, const RetrievalSetup& setup, Stream& stream)
-    : setup_(setup), memory_(device.allocate(view_bytes(setup), "the draft's choice of chunks")) {
+    : setup_(setup), memory_(device.allocate(bytes(setup), "the draft's choice of chunks")) {
   BumpAllocator allocator(memory_.data());
   const Views views = carve_views(setup, &allocator);
   scores_ = views.scores;

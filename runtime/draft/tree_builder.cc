@@ -70,23 +70,16 @@ TreeBuilder::Work TreeBuilder::carve(const TreeSetup& setup, BumpAllocator& allo
 }
 
 uint64_t TreeBuilder::device_bytes(const TreeSetup& setup) {
-  BumpAllocator allocator(nullptr);
-  carve(setup, allocator);
-  return whole_pages(allocator.used_bytes());
+  return whole_pages(carved_bytes([&](BumpAllocator& allocator) { carve(setup, allocator); }));
 }
 
 uint64_t TreeBuilder::pinned_bytes(const TreeSetup& setup) {
-  BumpAllocator allocator(nullptr);
-  carve_result(setup.shape.nodes, allocator);
-  return whole_pages(allocator.used_bytes());
+  return whole_pages(carved_bytes([&](BumpAllocator& allocator) { carve_result(setup.shape.nodes, allocator); }));
 }
 
 TreeBuilder::TreeBuilder(Device& device, const TreeSetup& setup) : setup_(setup), round_(setup.shape) {
-  BumpAllocator size(nullptr), host_size(nullptr);
-  carve(setup, size);
-  carve_result(setup.shape.nodes, host_size);
-  memory_ = device.allocate(size.used_bytes(), "the draft's tree");
-  host_ = device.allocate_pinned(host_size.used_bytes(), "the draft's tree");
+  memory_ = device.allocate(device_bytes(setup), "the draft's tree");
+  host_ = device.allocate_pinned(pinned_bytes(setup), "the draft's tree");
   BumpAllocator allocator(memory_.data());
   work_ = std::make_unique<Work>(carve(setup, allocator));
 }
@@ -162,9 +155,7 @@ TreeRows TreeBuilder::own_rows() const {
           .positions = work_->positions,
           .draw_positions = work_->draw_positions,
           .path = work_->path,
-          .path_stride = work_->frontier.path_stride,
-          .slots = nullptr,
-          .committed = nullptr};
+          .path_stride = work_->frontier.path_stride};
 }
 
 int64_t TreeBuilder::key_of(const TreeRows& to) const {

@@ -61,15 +61,12 @@ struct Engine::Impl {
   void open();
   void use_draft(const DraftOptions& draft);
   bool load_weights(Progress* progress, const std::atomic<bool>* interrupt);
-  WeightStoreOptions weight_options() const;
   void check_weights();
   void choose_chat();
-  void check_ids(const std::vector<int32_t>& ids) const;  // throws Error if the vocabulary lacks an id
-  void check_prompt(const std::vector<int32_t>& prompt, const GenerateOptions& run) const;
-  RunContext context() const { return {options, *device, *compute, config, *weights, draft_model.get()}; }
-  RunPlan plan(int64_t prompt_tokens, const GenerateOptions& run) const;
+  RunContext context() const {
+    return {options, *device, *compute, config, *weights, draft_model.get(), checkpoint->path()};
+  }
   void open_prefixes();
-  PrefixKey fingerprint(const TensorSource& source) const;
   std::unique_ptr<PrefixRun> find_prefix(const std::vector<int32_t>& prompt, const RunSetup& setup);
   SessionPlan finalize_with_prefix(const std::vector<int32_t>& prompt, const GenerateOptions& run, RunSetup* setup,
                                    std::unique_ptr<PrefixRun>* prefix, PrefixUse* use);
@@ -106,7 +103,9 @@ void Engine::Impl::open() {
   end_ids = config.end_ids;
   if (tokenizer) append_unique({tokenizer->eos()}, &end_ids);
   append_unique(turn_ends, &end_ids);
-  weights = Weights::reserve(*checkpoint, *device, weight_options());
+  weights =
+      Weights::reserve(*checkpoint, *device,
+                       weight_options(options.weights, options.dtype, checkpoint->natural_dtype(), device->backend()));
   use_draft(options.draft);
   compute = device->make_stream("compute", StreamRole::kCompute);
   open_prefixes();
@@ -121,28 +120,11 @@ void Engine::Impl::use_draft(const DraftOptions& draft) {
   draft_model = open_draft(draft, *device, config, *weights, tokenizer ? &*tokenizer : nullptr);
 }
 
-// On a GPU, products with kept weights exist for bf16 only; with other types they would be slower than plain products.
-WeightStoreOptions Engine::Impl::weight_options() const {
-  const std::optional<WeightType> quantised = quantised_type(options.weights);
-  const DType dtype = options.dtype.value_or(computed_in(options.weights, checkpoint->natural_dtype()));
-  const bool fast = device->backend() == Backend::kCpu || dtype == DType::kBF16;
-  if (options.weights == WeightPolicy::kBf16 && dtype != DType::kBF16) {
-    throw_error(ExitCode::kUsage, "--weights", str("bf16 needs --dtype bf16 or auto, not ", dtype_name(dtype)),
-                "--weights dtype loads the weights as --dtype.");
-  }
-  if (quantised && !fast) {
-    throw_error(ExitCode::kUsage, "--weights",
-                str(weight_type_info(*quantised).name, " needs bf16 on a GPU, but --dtype is ", dtype_name(dtype)),
-                "Leave --dtype out, or use --device cpu.");
-  }
-  return {.dtype = dtype, .policy = fast ? options.weights : WeightPolicy::kDequantise};
-}
-
 void Engine::Impl::open_prefixes() {
   if (options.prefix_cache.folder.empty()) return;
   const HostSpan span(device->trace(), "read weights");
   prefixes = std::make_unique<PrefixStore>(options.prefix_cache);
-  prefix_identity = rows_cache_key({.weights = fingerprint(*checkpoint),
+  prefix_identity = rows_cache_key({.weights = cached_fingerprint(*checkpoint, device->threads(), *prefixes),
                                     .config = &config,
                                     .dtype = weights->dtype(),
                                     .k_type = options.cache_type_k.value_or(weights->dtype()),
@@ -152,16 +134,14 @@ void Engine::Impl::open_prefixes() {
                                    *device);
 }
 
-PrefixKey Engine::Impl::fingerprint(const TensorSource& source) const {
-  return cached_fingerprint(source, device->threads(), *prefixes);
-}
-
 std::unique_ptr<PrefixRun> Engine::Impl::find_prefix(const std::vector<int32_t>& prompt, const RunSetup& setup) {
   if (!prefixes) return nullptr;
   const Backend backend = device->backend();
   const int64_t group = setup.session.prefill_rows(backend);
   const int64_t prompt_tokens = static_cast<int64_t>(prompt.size());
-  const auto known = [this](const TensorSource& source) { return fingerprint(source); };
+  const auto known = [this](const TensorSource& source) {
+    return cached_fingerprint(source, device->threads(), *prefixes);
+  };
   return std::make_unique<PrefixRun>(
       *prefixes,
       PrefixRunSetup{.shape = row_shape(config, setup.session.k_type, setup.session.v_type, weights->dtype()),
@@ -232,48 +212,12 @@ void Engine::Impl::choose_chat() {
   turn_ends = end_tokens(*tokenizer, source);
 }
 
-void Engine::Impl::check_ids(const std::vector<int32_t>& ids) const {
-  for (const int32_t id : ids) {
-    if (id < 0 || id >= config.vocab) {
-      throw_error(ExitCode::kBadInput, "prompt",
-                  str("has token id ", id, ", the model's vocabulary is 0 to ", config.vocab - 1));
-    }
-  }
-}
-
-void Engine::Impl::check_prompt(const std::vector<int32_t>& prompt, const GenerateOptions& run) const {
-  const int64_t tokens = static_cast<int64_t>(prompt.size()), limit = most_run_tokens(context(), run);
-  if (tokens == 0) throw_error(ExitCode::kBadInput, "prompt", "is empty: there is no token to start from");
-  if (tokens + 1 > limit) {
-    throw_error(ExitCode::kBadInput, "prompt",
-                str("has ", tokens, " tokens, the context holds ", limit, " with the answer"),
-                options.ctx_size > 0 && options.ctx_size < config.max_positions
-                    ? str("Shorten it (headrace summarize --long split or --truncate middle does), or raise -c: the "
-                          "model takes ",
-                          config.max_positions, ".")
-                    : "Shorten it (headrace summarize --long split or --truncate middle does), or use a model with a "
-                      "longer context.");
-  }
-  check_ids(prompt);
-  if (run.log_probs == LogProbs::kComputed && config.vocab > kMaxTopVocab) {
-    throw_error(
-        ExitCode::kBadInput, "logprobs",
-        str("need a vocabulary of at most ", kMaxTopVocab, " tokens, ", checkpoint->path(), " has ", config.vocab));
-  }
-}
-
-RunPlan Engine::Impl::plan(int64_t prompt_tokens, const GenerateOptions& run) const {
-  RunSetup setup = resolve_options(context(), prompt_tokens, run);
-  const SessionPlan plan = finalize(context(), run, &setup);
-  return run_plan(context(), setup, plan.memory);
-}
-
 GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const GenerateOptions& run,
                                       Progress* progress) {
-  check_prompt(prompt, run);
-  check_ids(run.score_next);
+  headrace::check_prompt(context(), prompt, run);
+  check_ids(config, run.score_next);
   CHECK(run.score_next.empty() || run.score_next.size() == prompt.size());
-  check_ids(run.forced);
+  check_ids(config, run.forced);
   CHECK(run.forced.empty() ||
         (static_cast<int64_t>(run.forced.size()) == run.max_tokens && run.sampling.temperature == 0));
   Trace* const trace = device->trace();
@@ -285,8 +229,7 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
   device->host_mem().reset_peak();
   if (prefixes) prefixes->refresh();
   std::optional<HostClock::time_point> started;
-  while (!attempt(prompt, run, &started, &result, progress)) {
-  }
+  while (!attempt(prompt, run, &started, &result, progress)) continue;
   if (prefixes && prefixes->note() != prefix_note) {  // describes a lasting state: reported once
     prefix_note = prefixes->note();
     if (!prefix_note.empty()) result.prefix.notes.push_back(prefix_note);
@@ -370,7 +313,6 @@ SessionPlan Engine::Impl::begin(const std::vector<int32_t>& prompt, const Genera
   return finalize_with_prefix(prompt, run, &started->setup, &started->prefix, &result->prefix);
 }
 
-Engine::Engine(const EngineOptions& options) : Engine(options, nullptr) {}
 Engine::Engine(const EngineOptions& options, std::unique_ptr<Checkpoint> checkpoint, std::unique_ptr<Device> device)
     : impl_(std::make_unique<Impl>(options)) {
   impl_->checkpoint = std::move(checkpoint);
@@ -400,7 +342,9 @@ std::vector<int32_t> Engine::encode_plain(std::string_view text) const {
   return impl_->tokenizer->encode(text, AddBos::kYes, SpecialTokens::kAsText);
 }
 
-void Engine::check_prompt(const std::vector<int32_t>& prompt) const { impl_->check_prompt(prompt, {}); }
+void Engine::check_prompt(const std::vector<int32_t>& prompt) const {
+  headrace::check_prompt(impl_->context(), prompt, {});
+}
 
 GenerateResult Engine::generate(const std::vector<int32_t>& prompt, const GenerateOptions& options,
                                 Progress* progress) {
@@ -411,7 +355,9 @@ void Engine::use_draft(const DraftOptions& draft) { impl_->use_draft(draft); }
 
 RunPlan Engine::plan(int64_t prompt_tokens, const GenerateOptions& options) const {
   CHECK(prompt_tokens > 0 && prompt_tokens < context_limit(), "prompt_tokens=", prompt_tokens);
-  return impl_->plan(prompt_tokens, options);
+  RunSetup setup = resolve_options(impl_->context(), prompt_tokens, options);
+  const SessionPlan plan = finalize(impl_->context(), options, &setup);
+  return run_plan(impl_->context(), setup, plan.memory);
 }
 
 std::optional<TraceSummary> Engine::write_trace() {

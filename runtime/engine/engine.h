@@ -27,10 +27,9 @@ namespace headrace {
 class Engine {
  public:
   // Opens the model and reserves its weights' memory; the first run loads them, once it is planned. Throws Error.
-  explicit Engine(const EngineOptions& options);
-  // The same with a model that is not a file, or on an open device: an argument replaces the options that name it.
-  Engine(const EngineOptions& options, std::unique_ptr<Checkpoint> checkpoint,
-         std::unique_ptr<Device> device = nullptr);
+  // A model that is not a file, or an open device, replaces the options that name it.
+  explicit Engine(const EngineOptions& options, std::unique_ptr<Checkpoint> checkpoint = nullptr,
+                  std::unique_ptr<Device> device = nullptr);
   ~Engine();
 
   // The prompt's ids: by the chat template (the default) or as plain text with the tokenizer's own BOS. Any thread.

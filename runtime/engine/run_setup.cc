@@ -27,11 +27,10 @@ VerifyOptions verify_of(const RunContext& context, const GenerateOptions& run) {
   return verify;
 }
 
-// The tree of a run's pending tokens; no width: they are a chain. Of tokens that an int8 copy of all rows accepts, few
-// are overturned: second choices cost more than they confirm. With int4 a few of them pay where no draft makes the
-// steps wider (docs/measuring.md). Without a draft the target guesses for itself. A GPU's pass costs little more for a
-// group of rows than for one, and a refresh that streams hides some hundred; a CPU's pass costs more with each.
-// LongSpec reads the target's own rows, which must be a chain.
+// The tree of a run's pending tokens; no width: they are a chain. They are a tree on a GPU whose refreshes stream: its
+// pass costs little more for a group of rows than for one, and such a refresh hides some hundred. A CPU's pass costs
+// more with each row. Elsewhere only blocks have a tree, where no draft guesses ahead. LongSpec reads the target's own
+// rows, which must be a chain.
 PendingTreeLimits pending_limits(const RunContext& context, const GenerateOptions& run, const RunSetup& setup,
                                  bool streams) {
   const DraftModel* const model = setup.model;
@@ -226,6 +225,36 @@ int64_t most_run_tokens(const RunContext& context, const GenerateOptions& run) {
 int64_t most_answer_tokens(const RunContext& context, int64_t prompt_tokens, const GenerateOptions& run) {
   const int64_t room = most_run_tokens(context, run) - prompt_tokens;
   return run.max_tokens < 0 ? room : std::min(run.max_tokens, room);
+}
+
+void check_ids(const ModelConfig& config, const std::vector<int32_t>& ids) {
+  for (const int32_t id : ids) {
+    if (id < 0 || id >= config.vocab) {
+      throw_error(ExitCode::kBadInput, "prompt",
+                  str("has token id ", id, ", the model's vocabulary is 0 to ", config.vocab - 1));
+    }
+  }
+}
+
+void check_prompt(const RunContext& context, const std::vector<int32_t>& prompt, const GenerateOptions& run) {
+  const ModelConfig& config = context.config;
+  const int64_t tokens = static_cast<int64_t>(prompt.size()), limit = most_run_tokens(context, run);
+  if (tokens == 0) throw_error(ExitCode::kBadInput, "prompt", "is empty: there is no token to start from");
+  if (tokens + 1 > limit) {
+    throw_error(ExitCode::kBadInput, "prompt",
+                str("has ", tokens, " tokens, the context holds ", limit, " with the answer"),
+                context.context_limit() < config.max_positions
+                    ? str("Shorten it (headrace summarize --long split or --truncate middle does), or raise -c: the "
+                          "model takes ",
+                          config.max_positions, ".")
+                    : "Shorten it (headrace summarize --long split or --truncate middle does), or use a model with a "
+                      "longer context.");
+  }
+  check_ids(config, prompt);
+  if (run.log_probs == LogProbs::kComputed && config.vocab > kMaxTopVocab) {
+    throw_error(ExitCode::kBadInput, "logprobs",
+                str("need a vocabulary of at most ", kMaxTopVocab, " tokens, ", context.model, " has ", config.vocab));
+  }
 }
 
 RunSetup resolve_options(const RunContext& context, int64_t prompt_tokens, const GenerateOptions& run) {

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "offload/device/device.h"
 #include "runtime/draft/draft_model.h"
@@ -24,6 +26,7 @@ struct RunContext {
   const ModelConfig& config;
   const Weights& weights;
   DraftModel* draft_model = nullptr;  // null: plain decoding
+  std::string model{};                // the model's path, for errors
 
   int64_t context_limit() const { return options.ctx_size > 0 ? options.ctx_size : config.max_positions; }
 };
@@ -41,6 +44,10 @@ struct RunSetup {
 // The limit of a run's tokens, prompt and answer: the context, or the limit of the runs that share kept rows.
 int64_t most_run_tokens(const RunContext& context, const GenerateOptions& run);
 int64_t most_answer_tokens(const RunContext& context, int64_t prompt_tokens, const GenerateOptions& run);
+
+// Throw Error(kBadInput) if the vocabulary lacks an id, or if the prompt cannot be run (Engine::check_prompt).
+void check_ids(const ModelConfig& config, const std::vector<int32_t>& ids);
+void check_prompt(const RunContext& context, const std::vector<int32_t>& prompt, const GenerateOptions& run);
 
 // The setup of a run that does not stream; finalize() adapts it.
 RunSetup resolve_options(const RunContext& context, int64_t prompt_tokens, const GenerateOptions& run);

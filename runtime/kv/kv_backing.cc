@@ -56,6 +56,12 @@ Extent KvBacking::disk_extent(int64_t layer, const Chunk& chunk) const {
   return {.offset = u(layer) * placement_.disk_bytes() + chunk.offset_bytes, .bytes = chunk.bytes};
 }
 
+void KvBacking::add_extents(int64_t layer, const std::vector<Chunk>& chunks, std::vector<Extent>* extents) const {
+  for (const Chunk& chunk : chunks) {
+    if (chunk.tier == Tier::kDisk) extents->push_back(disk_extent(layer, chunk));
+  }
+}
+
 void KvBacking::begin_offload(Stream& compute) {
   compute.record(*built_);
   out_->wait(*built_);
@@ -78,11 +84,7 @@ void KvBacking::begin_reads(const StreamSchedule& schedule) {
   if (!disk_) return;
   finish_writes();
   std::vector<Extent> extents;
-  for (int64_t layer = 0; layer < schedule.layers; ++layer) {
-    for (const Chunk& chunk : schedule.chunks) {
-      if (chunk.tier == Tier::kDisk) extents.push_back(disk_extent(layer, chunk));
-    }
-  }
+  for (int64_t layer = 0; layer < schedule.layers; ++layer) add_extents(layer, schedule.chunks, &extents);
   if (!extents.empty()) disk_->begin_reads(std::move(extents));
 }
 
@@ -135,9 +137,7 @@ void KvBacking::bring(int64_t layer, const std::vector<Chunk>& chunks, std::byte
   const int64_t first = chunks.front().first_segment;
   if (!bringing_) {
     std::vector<Extent> extents;
-    for (const Chunk& chunk : chunks) {
-      if (chunk.tier == Tier::kDisk) extents.push_back(disk_extent(layer, chunk));
-    }
+    add_extents(layer, chunks, &extents);
     bringing_ = !extents.empty();
     extents.insert(extents.end(), later.begin(), later.end());
     if (bringing_) {

@@ -77,7 +77,8 @@ class KvBacking {
              Stream& stream);
   // Before anything is written to the disk, too: blocks until `stream` has what was brought.
   void end_bringing(Stream& stream);
-  Extent disk_extent(int64_t layer, const Chunk& chunk) const;
+  // Adds the extents of those chunks that are on disk.
+  void add_extents(int64_t layer, const std::vector<Chunk>& chunks, std::vector<Extent>* extents) const;
 
   // Makes a waiting fetch() return, and blocks until the disk is idle.
   void stop_reads() noexcept;
@@ -89,6 +90,7 @@ class KvBacking {
   const BackgroundPinnedBuffer& host_memory() const { return host_memory_; }
 
  private:
+  Extent disk_extent(int64_t layer, const Chunk& chunk) const;
   std::byte* host_data(int64_t layer);                                      // blocks until the layer's piece is pinned
   std::vector<StagingRing::Part> parts(int64_t layer, const Chunk& chunk);  // REQUIRES: in host memory
 

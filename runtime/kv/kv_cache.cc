@@ -117,11 +117,7 @@ void KvCache::bring_layer(int64_t layer, std::byte* stored, const Event& free, S
   }
   if (stay == end) return;
   std::vector<Extent> later;
-  for (int64_t next = layer + 1; next < host_layers_; ++next) {
-    for (const Chunk& chunk : kept_chunks(next)) {
-      if (chunk.tier == Tier::kDisk) later.push_back(backing_->disk_extent(next, chunk));
-    }
-  }
+  for (int64_t next = layer + 1; next < host_layers_; ++next) backing_->add_extents(next, kept_chunks(next), &later);
   backing_->bring(layer, kept_chunks(layer), stored + segments_bytes(shape_, 0, resident), later, compute);
   if (const int64_t open = open_[u(layer)]; open >= resident && open < end) {
     compute.copy(stored + segments_bytes(shape_, 0, open), active_memory_.data() + u(layer) * active_stride_,

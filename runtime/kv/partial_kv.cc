@@ -26,9 +26,7 @@ PartialKv::Work PartialKv::carve(const RowShape& rows, const PartialShape& shape
 }
 
 uint64_t PartialKv::work_bytes(const RowShape& rows, const PartialShape& shape, int64_t context_rows) {
-  BumpAllocator size(nullptr);
-  carve(rows, shape, context_rows, size);
-  return whole_pages(size.used_bytes());
+  return whole_pages(carved_bytes([&](BumpAllocator& allocator) { carve(rows, shape, context_rows, allocator); }));
 }
 
 uint64_t PartialKv::pinned_bytes(const RowShape& rows) {

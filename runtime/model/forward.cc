@@ -205,8 +205,6 @@ void output_logits(const Pass& pass, const void* hidden, float* logits) {
   const ModelConfig& c = *pass.config;
   product({.x = hidden,
            .weight = pass.weights->head(),
-           .bias = nullptr,
-           .residual = nullptr,
            .out = logits,
            .type = pass.weights->dtype(),
            .out_type = DType::kF32,
@@ -229,6 +227,19 @@ AttentionShape attention_shape(const Pass& pass) {
           .k_type = pass.k_type,
           .v_type = pass.v_type,
           .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim)))};
+}
+
+AttentionState carve_states(int64_t states, int64_t head_dim, BumpAllocator& allocator) {
+  return {.o = allocator.take<float>(states * head_dim), .ml = allocator.take<float>(states * 2)};
+}
+
+RowShape row_shape(const ModelConfig& config, DType k_type, DType v_type, DType exact) {
+  return {.layers = config.layers,
+          .kv_heads = config.kv_heads,
+          .head_dim = config.head_dim,
+          .k_type = k_type,
+          .v_type = v_type,
+          .exact_type = exact};
 }
 
 }  // namespace headrace

@@ -5,10 +5,12 @@
 
 #include <cstdint>
 
+#include "cache/layout.h"
 #include "kernels/attention/op.h"
 #include "kernels/product/op.h"
 #include "offload/device/buffer.h"
 #include "offload/device/stream.h"
+#include "runtime/base/bump_allocator.h"
 #include "runtime/model/config.h"
 #include "runtime/model/weights.h"
 
@@ -89,5 +91,9 @@ void output_logits(const Pass& pass, const void* hidden, float* logits);
 
 // The shape of an attention call over work.qkv and rows of the pass's types.
 AttentionShape attention_shape(const Pass& pass);
+AttentionState carve_states(int64_t states, int64_t head_dim, BumpAllocator& allocator);
+
+// `exact`: the weights' type, in which low-bit rows are held exactly.
+RowShape row_shape(const ModelConfig& config, DType k_type, DType v_type, DType exact);
 
 }  // namespace headrace

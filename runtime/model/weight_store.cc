@@ -51,6 +51,23 @@ DType computed_in(WeightPolicy policy, DType natural) {
   return policy == WeightPolicy::kBf16 || quantised_type(policy) ? DType::kBF16 : natural;
 }
 
+// On a GPU, products with kept weights exist for bf16 only; with other types they would be slower than plain products.
+WeightStoreOptions weight_options(WeightPolicy policy, std::optional<DType> wanted, DType natural, Backend backend) {
+  const std::optional<WeightType> quantised = quantised_type(policy);
+  const DType dtype = wanted.value_or(computed_in(policy, natural));
+  const bool fast = backend == Backend::kCpu || dtype == DType::kBF16;
+  if (policy == WeightPolicy::kBf16 && dtype != DType::kBF16) {
+    throw_error(ExitCode::kUsage, "--weights", str("bf16 needs --dtype bf16 or auto, not ", dtype_name(dtype)),
+                "--weights dtype loads the weights as --dtype.");
+  }
+  if (quantised && !fast) {
+    throw_error(ExitCode::kUsage, "--weights",
+                str(weight_type_info(*quantised).name, " needs bf16 on a GPU, but --dtype is ", dtype_name(dtype)),
+                "Leave --dtype out, or use --device cpu.");
+  }
+  return {.dtype = dtype, .policy = fast ? policy : WeightPolicy::kDequantise};
+}
+
 // Rows that blocks of 256 do not divide are quantised to Q8_0.
 WeightType loaded_type(const TensorInfo& tensor, const WeightStoreOptions& options) {
   const WeightType plain = plain_weight_type(options.dtype);

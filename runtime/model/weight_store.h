@@ -50,6 +50,8 @@ struct WeightStoreOptions {
   DType dtype = DType::kBF16;  // of everything but the matrices that are kept
   WeightPolicy policy = WeightPolicy::kKeep;
 };
+// `wanted`: of --dtype. Throws Error for types that exclude each other.
+WeightStoreOptions weight_options(WeightPolicy policy, std::optional<DType> wanted, DType natural, Backend backend);
 
 // Tensors that hold NaN or infinity. For each of the first few a line: the file, the tensor and the first such value.
 struct WeightDamage {

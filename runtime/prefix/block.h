@@ -39,7 +39,7 @@ struct PrefixBlock {
   int64_t first_row = 0, rows = 0;
   uint64_t part_bytes = 0;          // a multiple of kPageBytes
   std::vector<uint64_t> checksums;  // [parts], XXH3 of each
-  std::vector<int32_t> tokens;      // [rows]; empty in a draft's block
+  std::vector<int32_t> tokens{};    // [rows]; empty in a draft's block
 
   uint64_t data_bytes() const { return part_bytes * checksums.size(); }
 };

@@ -104,17 +104,15 @@ void PrefixRun::add_rows_blocks() {
     const PrefixKey key = rows_key(parent, tokens);
     chain_.push_back(key);
     if (store_.index().find(key) == nullptr) {
-      PrefixBlock block;
-      block.key = key;
-      block.parent = parent;
-      block.identity = setup_.identity;
-      block.model = setup_.model;
-      block.first_row = range.begin;
-      block.rows = rows;
-      block.part_bytes = segments_bytes(setup_.shape, segment, segment + 1);
-      block.checksums.resize(u(setup_.shape.layers));
-      block.tokens.assign(tokens.begin(), tokens.end());
-      blocks_.push_back(std::move(block));
+      blocks_.push_back({.key = key,
+                         .parent = parent,
+                         .identity = setup_.identity,
+                         .model = setup_.model,
+                         .first_row = range.begin,
+                         .rows = rows,
+                         .part_bytes = segments_bytes(setup_.shape, segment, segment + 1),
+                         .checksums = std::vector<uint64_t>(u(setup_.shape.layers)),
+                         .tokens = {tokens.begin(), tokens.end()}});
     }
     parent = key;
   }
@@ -127,17 +125,15 @@ void PrefixRun::add_draft_blocks() {
     const PrefixKey key = draft_key(chain_[i], setup_.draft.identity);
     if (!draft_needs(segment, from) || store_.index().find(key) != nullptr) continue;
     const SegmentRange range = segment_range(segment);
-    PrefixBlock block;
-    block.kind = PrefixBlockKind::kDraft;
-    block.key = key;
-    block.parent = chain_[i];
-    block.identity = setup_.draft.identity;
-    block.model = setup_.model;
-    block.first_row = range.begin;
-    block.rows = std::min(range.rows, static_cast<int64_t>(prompt_.size()) - range.begin);
-    block.part_bytes = draft_part_bytes(setup_.draft, segment);
-    block.checksums.resize(1);
-    blocks_.push_back(std::move(block));
+    blocks_.push_back({.kind = PrefixBlockKind::kDraft,
+                       .key = key,
+                       .parent = chain_[i],
+                       .identity = setup_.draft.identity,
+                       .model = setup_.model,
+                       .first_row = range.begin,
+                       .rows = std::min(range.rows, static_cast<int64_t>(prompt_.size()) - range.begin),
+                       .part_bytes = draft_part_bytes(setup_.draft, segment),
+                       .checksums = {0}});
   }
 }
 

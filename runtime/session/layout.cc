@@ -13,20 +13,7 @@ constexpr uint64_t kScratchBytes = 64 * kMiB;  // of segment states, for any con
 
 int64_t state_floats(const ModelConfig& c, int64_t rows) { return rows * c.heads * (c.head_dim + 2); }
 
-AttentionState carve_state(const ModelConfig& c, int64_t rows, BumpAllocator& allocator) {
-  return {.o = allocator.take<float>(rows * c.heads * c.head_dim), .ml = allocator.take<float>(rows * c.heads * 2)};
-}
-
 }  // namespace
-
-RowShape row_shape(const ModelConfig& config, DType k_type, DType v_type, DType exact) {
-  return {.layers = config.layers,
-          .kv_heads = config.kv_heads,
-          .head_dim = config.head_dim,
-          .k_type = k_type,
-          .v_type = v_type,
-          .exact_type = exact};
-}
 
 StepInputs StepInputs::carve(BumpAllocator& allocator, int64_t pass_rows, int64_t path_stride) {
   StepInputs inputs;
@@ -51,9 +38,7 @@ StepResult StepResult::carve(BumpAllocator& allocator, int64_t pass_rows) {
 }
 
 uint64_t StepResult::bytes(int64_t pass_rows) {
-  BumpAllocator allocator(nullptr);
-  carve(allocator, pass_rows);
-  return allocator.used_bytes();
+  return carved_bytes([&](BumpAllocator& allocator) { carve(allocator, pass_rows); });
 }
 
 StepLogProbs StepLogProbs::carve(BumpAllocator& allocator, int64_t pass_rows, int64_t tops) {
@@ -65,9 +50,7 @@ StepLogProbs StepLogProbs::carve(BumpAllocator& allocator, int64_t pass_rows, in
 }
 
 uint64_t StepLogProbs::bytes(int64_t pass_rows, int64_t tops) {
-  BumpAllocator allocator(nullptr);
-  carve(allocator, pass_rows, tops);
-  return allocator.used_bytes();
+  return carved_bytes([&](BumpAllocator& allocator) { carve(allocator, pass_rows, tops); });
 }
 
 PrefillStaging PrefillStaging::carve(BumpAllocator& allocator, int64_t prompt_tokens, int64_t tables, bool scored) {
@@ -83,9 +66,7 @@ PrefillStaging PrefillStaging::carve(BumpAllocator& allocator, int64_t prompt_to
 }
 
 uint64_t PrefillStaging::bytes(int64_t prompt_tokens, int64_t tables, bool scored) {
-  BumpAllocator allocator(nullptr);
-  carve(allocator, prompt_tokens, tables, scored);
-  return allocator.used_bytes();
+  return carved_bytes([&](BumpAllocator& allocator) { carve(allocator, prompt_tokens, tables, scored); });
 }
 
 SessionLayout::SessionLayout(Device& device, Stream& compute, const ModelConfig& config, const Weights& weights,
@@ -139,13 +120,6 @@ uint64_t SessionLayout::ranked_bytes() const {
 }
 int64_t SessionLayout::path_stride() const { return std::min(pass_rows(), kTailWindow); }
 
-// A product on CUDA reads and writes whole groups of rows; the CPU bodies need no padding.
-int64_t SessionLayout::padded(int64_t rows) const {
-  return device_.backend() == Backend::kCpu
-             ? rows
-             : static_cast<int64_t>(round_up(static_cast<uint64_t>(rows), kProductRowPadding));
-}
-
 uint64_t SessionLayout::unpacked_layer_bytes() const {
   if (device_.backend() == Backend::kCpu) return 0;
   uint64_t most = 0;
@@ -183,8 +157,8 @@ StepWork SessionLayout::carve_step(BumpAllocator& allocator, BumpAllocator& late
   const uint64_t one = static_cast<uint64_t>(state_floats(config_, 1)) * sizeof(float);
   const int64_t most = pass_rows() * kMaxPrefixSegments;
   work.scratch_rows = std::clamp(static_cast<int64_t>(kScratchBytes / one), pass_rows(), most);
-  work.state = carve_state(config_, pass_rows(), later);
-  work.scratch = carve_state(config_, work.scratch_rows, later);
+  work.state = carve_states(pass_rows() * config_.heads, config_.head_dim, later);
+  work.scratch = carve_states(work.scratch_rows * config_.heads, config_.head_dim, later);
   if (partial_on() && options_.partial.shape.copy == DType::kInt4) {
     work.rotated_q = later.take_bytes(static_cast<uint64_t>(pass_rows() * config_.heads * config_.head_dim) *
                                       dtype_bytes(weights_.dtype()));
@@ -206,10 +180,10 @@ StepWork SessionLayout::carve_step(BumpAllocator& allocator, BumpAllocator& late
 
 // Device memory of each phase in addition to the KV cache, and how it grows with the lengths.
 void SessionLayout::plan_work(PlanInput* input) const {
-  BumpAllocator step(nullptr), later(nullptr), prefill(nullptr);
+  BumpAllocator step(nullptr), later(nullptr);
   carve_step(step, later);
   const PromptShape prompt = planned_prompt();
-  carve_prefill(prompt, prefill);
+  const uint64_t prefill = carved_bytes([&](BumpAllocator& allocator) { carve_prefill(prompt, allocator); });
   const auto products = [&](int64_t rows, ProductPath path) {
     return product_bytes(config_, weights_.dtype(), compute_, rows, path);
   };
@@ -220,7 +194,7 @@ void SessionLayout::plan_work(PlanInput* input) const {
   const uint64_t table_row = static_cast<uint64_t>(rope_tables(config_.rope) * config_.head_dim) * sizeof(float);
   input->decode_work = {.bytes = work + whole_pages(later.used_bytes()) + products(pass_rows(), ProductPath::kDecode),
                         .per_context_row = table_row};
-  input->prefill_work = {.bytes = work + prefill_products + whole_pages(prefill.used_bytes()),
+  input->prefill_work = {.bytes = work + prefill_products + whole_pages(prefill),
                          .per_context_row = table_row,
                          .per_prompt_row = hidden_row_bytes() + (scored() ? 4 : 2) * sizeof(int32_t)};
 }
@@ -239,9 +213,8 @@ uint64_t SessionLayout::partial_pinned_bytes() const {
 
 // Pinned memory in addition to the KV cache.
 uint64_t SessionLayout::pinned_work_bytes() const {
-  BumpAllocator inputs(nullptr);
-  carve_inputs(inputs);
-  uint64_t bytes = whole_pages(inputs.used_bytes()) + pointer_bytes() + whole_pages(result_bytes()) +
+  const uint64_t inputs = carved_bytes([&](BumpAllocator& allocator) { carve_inputs(allocator); });
+  uint64_t bytes = whole_pages(inputs) + pointer_bytes() + whole_pages(result_bytes()) +
                    whole_pages(PrefillStaging::bytes(planned_prompt().tokens, segment_tables(), scored())) +
                    whole_pages(log_probs_bytes());
   if (partial_on()) bytes += partial_pinned_bytes() + whole_pages(ranked_bytes());

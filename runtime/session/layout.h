@@ -82,7 +82,7 @@ class SessionLayout {
   uint64_t pinned_work_bytes() const;
   uint64_t pointer_bytes() const;  // of a table of pointers to all layers' K and V
   uint64_t disk_free_bytes() const;
-  int64_t padded(int64_t rows) const;
+  int64_t padded(int64_t rows) const { return padded_rows(device_.backend(), rows); }
 
   Device& device_;
   Stream& compute_;

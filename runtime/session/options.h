@@ -71,7 +71,4 @@ constexpr int64_t prompt_scoring_rows(int64_t prompt_tokens, int64_t group) {
   return std::min(kScoringRows, (prompt_tokens - 1) % group + 1);
 }
 
-// `exact`: the weights' type, in which low-bit rows are held exactly.
-RowShape row_shape(const ModelConfig& config, DType k_type, DType v_type, DType exact);
-
 }  // namespace headrace

@@ -93,11 +93,10 @@ Prefill::Prefill(const SessionPlan& plan, const SessionBuffers& buffers, KvCache
 
 bool Prefill::run(std::span<const int32_t> ids) {
   Device& device = layout_.device();
-  BumpAllocator size(nullptr);
   const PromptShape prompt = layout_.prompt();
   const int64_t segments = segments_for(prompt.tokens);
-  layout_.carve_prefill(prompt, size);
-  DeviceBuffer memory = device.allocate(size.used_bytes(), "prefill");
+  DeviceBuffer memory =
+      device.allocate(carved_bytes([&](BumpAllocator& size) { layout_.carve_prefill(prompt, size); }), "prefill");
   DeviceBuffer buffer = device.allocate(segments_bytes(exact_, 0, segments), "the layer that prefill builds"), stored;
   if (layout_.shape().has_low_bit()) {
     stored = device.allocate(segments_bytes(layout_.shape(), 0, segments), "the same layer, quantised");

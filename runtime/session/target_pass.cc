@@ -144,7 +144,6 @@ Ranked TargetPass::grow(const Tree& tree, int64_t first) {
 void TargetPass::rank(int64_t rows) {
   auto* const log_probs = reinterpret_cast<float*>(buffers_.step().ranked);
   top_log_probs({.logits = buffers_.step().logits,
-                 .map = nullptr,
                  .positions = buffers_.step().inputs.positions,
                  .log_probs = log_probs,
                  .tokens = reinterpret_cast<int32_t*>(log_probs + options_.grow_rows * kRankedTokens),
@@ -281,18 +280,13 @@ void TargetPass::score(int64_t first, int64_t rows) {
                    .vocab = config_.vocab},
                   compute_);
   top_log_probs({.logits = buffers_.step().logits,
-                 .map = nullptr,
-                 .positions = nullptr,
                  .log_probs = out.top + first * tops,
                  .tokens = out.tokens + first * tops,
                  .workspace = buffers_.step().rank_workspace,
                  .rows = rows,
                  .vocab = config_.vocab,
                  .stride = config_.vocab,
-                 .k = tops,
-                 .position_offset = 0,
-                 .temperature = 0,
-                 .seed = 0},
+                 .k = tops},
                 compute_);
 }
 

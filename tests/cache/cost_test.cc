@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cache/gpu_specs.h"
+#include "tests/support/plan_input.h"
 
 namespace headrace {
 namespace {
@@ -37,13 +38,7 @@ MachineRates h200() {
 }
 
 CostInput input(int64_t prompt, KvMode mode, uint64_t kv_room = 64 * kGiB) {
-  PlanInput in;
-  in.rows = llama_8b().rows;
-  in.prompt_rows = prompt;
-  in.context_rows = prompt + 33;
-  in.mode = mode;
-  in.vram_free = kv_room;
-  in.host_free = 64 * kGiB;
+  const PlanInput in = testing::plan_input(llama_8b().rows, {prompt, prompt + 33, mode, kv_room});
   return {.model = llama_8b(), .plan = make_plan(in), .rates = h200()};
 }
 
@@ -111,13 +106,8 @@ TEST(Cost, IsWhatSmallModelsAndShortPromptsTook) {
                             Measured{kQwen17b, 8192, 74.44, 2.742}, Measured{kLlama8b, 256, 20.26, 5.318},
                             Measured{kLlama8b, 1024, 25.59, 5.763}, Measured{kLlama8b, 4096, 103.7, 5.867}}) {
     const Shape& s = m.shape;
-    PlanInput plan;
-    plan.rows = {.layers = s.layers, .kv_heads = s.kv_heads, .head_dim = s.head_dim};
-    plan.prompt_rows = m.prompt;
-    plan.context_rows = m.prompt + 24;
-    plan.mode = KvMode::kDevice;
-    plan.vram_free = 64 * kGiB;
-    plan.host_free = 64 * kGiB;
+    const PlanInput plan = testing::plan_input({.layers = s.layers, .kv_heads = s.kv_heads, .head_dim = s.head_dim},
+                                               {m.prompt, m.prompt + 24, KvMode::kDevice});
     const CostInput in{.model = {.layers = s.layers,
                                  .hidden = s.hidden,
                                  .heads = s.heads,
@@ -273,13 +263,8 @@ TEST(Cost, CountsWhatAStepMoves) {
 // With remainders a step streams 4.3 bits a value and the places of the pieces, and makes rows of them on the device.
 // Rows that the prompt did not fill segments of are streamed as they are.
 TEST(Cost, RemaindersSpareMostOfWhatAStepStreams) {
-  PlanInput plan;
-  plan.rows = llama_8b().rows;
-  plan.prompt_rows = 61440;
-  plan.context_rows = 66000;
-  plan.mode = KvMode::kHost;
+  PlanInput plan = testing::plan_input(llama_8b().rows, {61440, 66000});
   plan.partial.copy = DType::kInt8;
-  plan.vram_free = plan.host_free = 64 * kGiB;
   CostInput whole{.model = llama_8b(), .plan = make_plan(plan), .rates = h200()};
   plan.remainders = true;
   const CostInput half{.model = llama_8b(), .plan = make_plan(plan), .rates = h200()};
@@ -313,12 +298,7 @@ TEST(Cost, ALatePartialKvTakesAPassOverTheLink) {
 }
 
 TEST(Cost, TheDiskIsALinkOfItsOwn) {
-  PlanInput plan;
-  plan.rows = llama_8b().rows;
-  plan.prompt_rows = 61440;
-  plan.context_rows = 61473;
-  plan.mode = KvMode::kHost;
-  plan.vram_free = 64 * kGiB;
+  PlanInput plan = testing::plan_input(llama_8b().rows, {61440, 61473});
   plan.host_free = 4 * kGiB;
   plan.disk_free = 64 * kGiB;
   CostInput in{.model = llama_8b(), .plan = make_plan(plan), .rates = h200()};

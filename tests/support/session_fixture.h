@@ -2,8 +2,11 @@
 // on machines with a GPU; their names begin with "cuda".
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "offload/device/backends.h"
@@ -25,6 +28,14 @@ inline std::vector<DeviceChoice> session_gpus() {
   return devices;
 }
 inline std::string device_name(DeviceChoice device) { return device == DeviceChoice::kCuda ? "cuda" : "cpu"; }
+// Of suites that run on each device with each kind of rows.
+inline auto devices_and_types() {
+  return ::testing::Combine(::testing::ValuesIn(session_devices()),
+                            ::testing::Values(DType::kF32, DType::kBF16, DType::kInt8));
+}
+inline std::string name_of_device_and_type(const ::testing::TestParamInfo<std::tuple<DeviceChoice, DType>>& given) {
+  return device_name(std::get<0>(given.param)) + "_" + dtype_name(std::get<1>(given.param));
+}
 
 // A type of a table may be that of the KV cache alone: then the weights are bf16.
 inline DType weights_type(DType type) { return low_bit(type) ? DType::kBF16 : type; }

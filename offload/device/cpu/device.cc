@@ -1,6 +1,4 @@
 // The CPU backend's device: device memory is host memory under its own budget, a stream is a thread.
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "offload/device/backends.h"
@@ -11,27 +9,12 @@
 #include "offload/host/clock.h"
 #include "offload/host/host_limits.h"
 #include "offload/host/machine.h"
-#include "offload/host/pages.h"
 #include "offload/host/thread_pool.h"
 
 namespace headrace {
 namespace {
 
 void free_pages(Device&, void* data, uint64_t bytes) noexcept { unmap_pages(data, whole_pages(bytes)); }
-
-template <typename Owner>
-Owner make_buffer(Device& device, MemoryBudget& budget, uint64_t bytes, std::string_view what) {
-  if (bytes == 0) return Owner();
-  // Near 2^64 rounding would wrap to a size that fits; the unrounded size is rejected.
-  const uint64_t rounded = bytes > UINT64_MAX - kPageBytes ? bytes : whole_pages(bytes);
-  MemoryBudget::Reservation reservation = budget.reserve(rounded, what);
-  void* const data = map_pages(rounded);
-  if (data == nullptr) {
-    throw_error(ExitCode::kDoesNotFit, "mmap", str(format_bytes(bytes), " for ", what, ": ", std::strerror(errno)),
-                str("the system refuses what ", budget.flag(), " allows; set it lower"));
-  }
-  return Owner(device, data, bytes, free_pages, std::move(reservation));
-}
 
 // The stream's own thread reads the time when it reaches a stamp.
 class CpuTraceClock final : public TraceClock {
@@ -63,10 +46,10 @@ class CpuDevice final : public Device {
   std::unique_ptr<TraceClock> make_trace_clock() override { return std::make_unique<CpuTraceClock>(); }
 
   DeviceBuffer allocate(uint64_t bytes, std::string_view what) override {
-    return make_buffer<DeviceBuffer>(*this, vram_, bytes, what);
+    return map_within<DeviceBuffer>(*this, vram_, bytes, what, free_pages);
   }
   PinnedBuffer allocate_pinned(uint64_t bytes, std::string_view what) override {
-    return make_buffer<PinnedBuffer>(*this, host_mem_, bytes, what);
+    return map_within<PinnedBuffer>(*this, host_mem_, bytes, what, free_pages);
   }
 
   MemoryBudget& vram() override { return vram_; }

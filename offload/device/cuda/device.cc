@@ -3,8 +3,6 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <utility>
 
@@ -17,7 +15,6 @@
 #include "offload/device/cuda/stream.h"
 #include "offload/device/cuda/trace.h"
 #include "offload/host/host_limits.h"
-#include "offload/host/pages.h"
 
 namespace headrace {
 namespace {
@@ -35,9 +32,6 @@ void free_pinned(Device&, void* data, uint64_t bytes) noexcept {
   (void)cudaGetLastError();
   unmap_pages(data, whole_pages(bytes));
 }
-
-// Near 2^64 rounding would wrap to a size that fits; the unrounded size is rejected.
-uint64_t rounded_pages(uint64_t bytes) { return bytes > UINT64_MAX - kPageBytes ? bytes : whole_pages(bytes); }
 
 uint64_t vram_limit(const CudaContext& context, const DeviceOptions& options) {
   if (options.vram_bytes != 0) return options.vram_bytes;
@@ -127,19 +121,13 @@ void CudaDevice::throw_full(cudaError_t status, uint64_t bytes, std::string_view
 }
 
 PinnedBuffer CudaDevice::allocate_pinned(uint64_t bytes, std::string_view what) {
-  if (bytes == 0) return {};
-  const uint64_t rounded = rounded_pages(bytes);
-  MemoryBudget::Reservation reservation = host_mem_.reserve(rounded, what);
-  void* const data = map_pages(rounded);
-  if (data == nullptr) {
-    throw_error(ExitCode::kDoesNotFit, "mmap", str(format_bytes(bytes), " for ", what, ": ", std::strerror(errno)),
-                "the system refuses what --host-mem allows; set it lower");
-  }
-  // Owns the pages from here on; its destructor may unregister pages that are not registered, which fails without harm.
-  PinnedBuffer buffer(*this, data, bytes, free_pinned, std::move(reservation));
-  touch_pages(data, rounded, std::min(threads_, kTouchThreads));
+  // Its destructor may unregister pages that are not registered, which fails without harm.
+  PinnedBuffer buffer = map_within<PinnedBuffer>(*this, host_mem_, bytes, what, free_pinned);
+  if (!buffer) return buffer;
+  const uint64_t rounded = whole_pages(bytes);
+  touch_pages(buffer.data(), rounded, std::min(threads_, kTouchThreads));
   check_cuda(cudaSetDevice(gpu_), "cudaSetDevice");
-  const cudaError_t status = cudaHostRegister(data, rounded, cudaHostRegisterDefault);
+  const cudaError_t status = cudaHostRegister(buffer.data(), rounded, cudaHostRegisterDefault);
   if (status != cudaSuccess) throw_cuda_error(status, "cudaHostRegister", str(format_bytes(bytes), " for ", what));
   return buffer;
 }

@@ -11,16 +11,16 @@ Eagle3Draft::Eagle3Draft(Device& device, const Eagle3Config& config, const Eagle
                          const Weights& target, const DraftSetup& options)
     : LayerDraft(device, options,
                  {.rows = DraftLayerSizes::of(config, weights.dtype()).cache_rows(),
-                  .context_rows = options.context_tokens,
+                  .context_rows = options.run.context_tokens,
                   .window = options.window,
                   .pass_rows = round_rows(options.tree),
-                  .most_taken_back = options.shares() ? options.context_tokens : options.most_pending,
+                  .most_taken_back = options.shares() ? options.run.context_tokens : options.run.most_pending,
                   .sinks = options.retrieval.shape.chunks > 0 ? SinkRows::kFollowTheWindow : SinkRows::kStay,
                   .chosen_rows = options.retrieval.shape.placed_rows()},
                  {.shape = options.tree,
                   .vocab = config.vocab,
                   .map = static_cast<const int32_t*>(weights.views().target_ids),
-                  .sampling = options.sampling,
+                  .sampling = options.run.sampling,
                   .position_offset = 2,
                   .first_row = stable_rows(options.tree)},
                  config.target_vocab),
@@ -43,11 +43,10 @@ void Eagle3Draft::carve(Buffers* buffers) {
   carve_inputs(stable, stable, buffers);
   work_.pass_features = rows_of(nodes, config_.hidden);
   work_.states = rows_of(nodes, config_.target_hidden);
-  work_.token = rows_of(rows, config_.hidden);
   work_.feature = rows_of(rows, config_.hidden);
-  work_.joined = rows_of(rows, 2 * config_.hidden);
   work_.output = rows_of(rows, config_.hidden);
-  work_.layer = DraftLayerWork::carve(sizes_, rows, most, options_.context_tokens, buffers->work);
+  work_.layer = DraftLayerWork::carve(sizes_, rows, most, options_.run.context_tokens, buffers->work);
+  work_.joined = {rows_of(rows, config_.hidden), rows_of(rows, 2 * config_.hidden), work_.layer.qkv};
   carve_prefill(buffers);
 }
 
@@ -61,7 +60,7 @@ uint64_t Eagle3Draft::check_bytes() const {
 }
 
 void Eagle3Draft::begin() {
-  layer_.emplace(sizes_, work_.layer, options_.context_tokens, *compute_);
+  layer_.emplace(sizes_, work_.layer, options_.run.context_tokens, *compute_);
   layer_->fill_rope(config_.rope, config_.max_positions);
 }
 
@@ -106,35 +105,28 @@ void Eagle3Draft::project(const LayerInput& input, int64_t first_row, int64_t ro
 
 // ---- the layer ------------------------------------------------------------------------------------------------------
 
-// [RMSNorm(embedding); RMSNorm(feature)] -> q, k, v.
-void Eagle3Draft::join(const Join& j) {
+// [RMSNorm(embedding of a token); RMSNorm(its feature)] -> q, k, v.
+void Eagle3Draft::join(const int32_t* tokens, const void* features, const Joined& to, int64_t rows, ProductPath path) {
   const Eagle3Views& w = weights_.views();
   const int64_t hidden = config_.hidden;
-  embed_tokens(
-      w.embedding != nullptr ? w.embedding : target_.embedding(),
-      {.ids = j.tokens, .rows = j.rows, .type = weights_.dtype(), .out_type = weights_.dtype(), .out = j.token},
-      *compute_);
-  layer_->normalise(j.token, w.input_norm, j.joined, j.rows, hidden, 2 * hidden);
-  std::byte* const second = static_cast<std::byte*>(j.joined) + sizes_.bytes(hidden);
-  layer_->normalise(j.features, w.hidden_norm, second, j.rows, hidden, 2 * hidden);
-  layer_->multiply({.x = j.joined,
+  embed_tokens(w.embedding != nullptr ? w.embedding : target_.embedding(),
+               {.ids = tokens, .rows = rows, .type = weights_.dtype(), .out_type = weights_.dtype(), .out = to.token},
+               *compute_);
+  layer_->normalise(to.token, w.input_norm, to.joined, rows, hidden, 2 * hidden);
+  std::byte* const second = static_cast<std::byte*>(to.joined) + sizes_.bytes(hidden);
+  layer_->normalise(features, w.hidden_norm, second, rows, hidden, 2 * hidden);
+  layer_->multiply({.x = to.joined,
                     .w = w.qkv,
-                    .out = j.qkv,
-                    .rows = j.rows,
+                    .out = to.qkv,
+                    .rows = rows,
                     .n = sizes_.qkv_width(),
                     .k = 2 * hidden,
-                    .path = j.path});
+                    .path = path});
 }
 
 // work_.feature and the tokens -> work_.output. The rows' K and V go to the cache's pass rows.
 void Eagle3Draft::forward(const DraftRows& rows) {
-  join({.tokens = rows.tokens,
-        .features = work_.feature,
-        .token = work_.token,
-        .joined = work_.joined,
-        .qkv = work_.layer.qkv,
-        .rows = rows.count,
-        .path = ProductPath::kDecode});
+  join(rows.tokens, work_.feature, work_.joined, rows.count, ProductPath::kDecode);
   layer_->rotate(work_.layer.qkv, rows.positions, rows.count, cache_->pass_rows_from(0, rows.pass_row));
   layer_->attend(rows, *cache_);
   finish_layer(rows.count);

@@ -33,27 +33,25 @@ class Eagle3Draft final : public LayerDraft {
   std::unique_ptr<KeptDraft> keep(int32_t next, int64_t position) override;
 
  private:
+  struct Joined {
+    void *token, *joined, *qkv;  // [rows, hidden], [rows, 2 hidden], [rows, qkv_width()]
+  };
   struct Work {
-    void* pass_features;             // [tree, hidden]: fc of the nodes of the last verify
-    void* states;                    // [tree, target hidden]: a layer's states as fc reads them
-    void *token, *feature, *joined;  // [rows, hidden], [rows, hidden], [rows, 2 hidden]: inputs of a forward
-    void* output;                    // [rows, hidden]: the feature for the next level
+    void* pass_features;  // [tree, hidden]: fc of the nodes of the last verify
+    void* states;         // [tree, target hidden]: a layer's states as fc reads them
+    void* feature;        // [rows, hidden]: the input of a forward, with its tokens
+    void* output;         // [rows, hidden]: the feature for the next level
+    Joined joined;        // with the layer's qkv
     DraftLayerWork layer;
   };
   struct PrefillWork {
     void *sink_features, *features;  // [kDraftSinkRows, hidden], [kept rows, hidden]
     void* normed;                    // [group, target hidden]; null without fc_norm
-    void *token, *joined, *qkv;      // of one group
+    Joined joined;                   // of one group
   };
-  // [RMSNorm(embedding of a token); RMSNorm(its feature)] -> q, k, v.
-  struct Join {
-    const int32_t* tokens;
-    const void* features;
-    void *token, *joined, *qkv;
-    int64_t rows;
-    ProductPath path;
-  };
-  int64_t pass_nodes() const { return std::max(options_.pass_nodes, options_.tree.nodes + options_.most_pending); }
+  int64_t pass_nodes() const {
+    return std::max(options_.run.pass_nodes, options_.tree.nodes + options_.run.most_pending);
+  }
   std::optional<size_t> feature_index(int64_t layer) const;
   void carve(Buffers* buffers) override;
   void carve_prefill(Buffers* buffers);
@@ -69,11 +67,10 @@ class Eagle3Draft final : public LayerDraft {
   int64_t sink_features() const;      // rows before them
   int64_t most_sink_features() const;
   void project_prompt(const LayerInput& input, const PromptStates& to);
-  void join_prompt(int64_t first, int64_t count, const void* features);
 
   void project(const LayerInput& input, int64_t first_row, int64_t rows, void* features, void* states,
                ProductPath path);
-  void join(const Join& j);
+  void join(const int32_t* tokens, const void* features, const Joined& to, int64_t rows, ProductPath path);
   void finish_layer(int64_t rows);
   void forward(const DraftRows& rows);
   void predict(int64_t first, int64_t count);

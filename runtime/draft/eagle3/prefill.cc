@@ -8,22 +8,22 @@
 namespace headrace {
 
 int64_t Eagle3Draft::first_prompt_row() const {
-  return shape_.chosen_rows > 0 ? 0 : shape_.first_kept(options_.prompt_tokens - 1);
+  return shape_.chosen_rows > 0 ? 0 : shape_.first_kept(options_.run.prompt_tokens - 1);
 }
 
 // A saved prefix has whole segments.
 int64_t Eagle3Draft::first_feature_row() const {
-  return options_.saves ? draft_states_from(first_prompt_row()) : first_prompt_row();
+  return options_.run.saves ? draft_states_from(first_prompt_row()) : first_prompt_row();
 }
 
 int64_t Eagle3Draft::sink_features() const {
   if (first_feature_row() == 0) return 0;
-  return options_.saves ? segment_range(0).rows : kDraftSinkRows;
+  return options_.run.saves ? segment_range(0).rows : kDraftSinkRows;
 }
 
 int64_t Eagle3Draft::most_sink_features() const {
   if (!options_.shares() || !shape_.windowed()) return sink_features();
-  return options_.saves ? segment_range(0).rows : kDraftSinkRows;
+  return options_.run.saves ? segment_range(0).rows : kDraftSinkRows;
 }
 
 void Eagle3Draft::carve_prefill(Buffers* buffers) {
@@ -37,15 +37,14 @@ void Eagle3Draft::carve_prefill(Buffers* buffers) {
   prefill_.sink_features = rows_of(padded(std::max(sinks, kDraftSinkRows)), config_.hidden);
   prefill_.features = rows_of(padded(features), config_.hidden);
   prefill_.normed = config_.fc_norm ? rows_of(group, config_.target_hidden) : nullptr;
-  prefill_.token = rows_of(group, config_.hidden);
-  prefill_.joined = rows_of(group, 2 * config_.hidden);
-  prefill_.qkv = rows_of(group, sizes_.qkv_width());
+  prefill_.joined = {rows_of(group, config_.hidden), rows_of(group, 2 * config_.hidden),
+                     rows_of(group, sizes_.qkv_width())};
 }
 
 std::vector<PromptStates> Eagle3Draft::prompt_states() {
   const int64_t first = first_feature_row();
   std::vector<PromptStates> states = {
-      {static_cast<std::byte*>(prefill_.features), first, options_.prompt_tokens - first}};
+      {static_cast<std::byte*>(prefill_.features), first, options_.run.prompt_tokens - first}};
   if (first > 0) states.push_back({static_cast<std::byte*>(prefill_.sink_features), 0, sink_features()});
   return states;
 }
@@ -71,20 +70,21 @@ void Eagle3Draft::project_prompt(const LayerInput& input, const PromptStates& to
 // Row i joins feature i with token i + 1; the last row needs the token that the target samples after the prompt.
 bool Eagle3Draft::finish_prefill(std::span<const int32_t> prompt, Progress*, const std::atomic<bool>*) {
   const int64_t rows = static_cast<int64_t>(prompt.size()) - 1, first = std::max(first_prompt_row(), resumed_rows_);
-  CHECK(rows + 1 == options_.prompt_tokens);
+  CHECK(rows + 1 == options_.run.prompt_tokens);
   const int64_t sinks = first > 0 && resumed_rows_ == 0 ? kDraftSinkRows : 0, kept = rows - first;
   const std::byte* const features =
       static_cast<std::byte*>(prefill_.features) + sizes_.bytes((first - first_feature_row()) * config_.hidden);
   const void* const sink_rows = first_feature_row() > 0 ? prefill_.sink_features : prefill_.features;
   upload_prompt(prompt.subspan(1), sinks, first, kept);
   if (sinks > 0) {
-    join_prompt(0, sinks, sink_rows);
-    layer_->rotate(prefill_.qkv, prompt_.positions, sinks, cache_->sinks(0));
+    join(prompt_.tokens, sink_rows, prefill_.joined, sinks, ProductPath::kPrefill);
+    layer_->rotate(prefill_.joined.qkv, prompt_.positions, sinks, cache_->sinks(0));
   }
   for (int64_t row = 0; row < kept; row += kDraftPrefillGroupRows) {
     const int64_t count = std::min(kDraftPrefillGroupRows, kept - row);
-    join_prompt(sinks + row, count, features + sizes_.bytes(row * config_.hidden));
-    layer_->rotate_into(*cache_, prefill_.qkv, prompt_.positions + sinks + row, first + row, count);
+    join(prompt_.tokens + sinks + row, features + sizes_.bytes(row * config_.hidden), prefill_.joined, count,
+         ProductPath::kPrefill);
+    layer_->rotate_into(*cache_, prefill_.joined.qkv, prompt_.positions + sinks + row, first + row, count);
   }
   compute_->copy(work_.pass_features, features + sizes_.bytes(kept * config_.hidden), sizes_.bytes(config_.hidden),
                  Link::kWithinDevice);
@@ -131,17 +131,6 @@ void Eagle3Draft::resume(std::unique_ptr<KeptDraft> kept, int64_t rows) {
   kept_cache_.emplace(std::move(mine->cache));
   kept_cache_->rewind(rows);
   resumed_rows_ = rows;
-}
-
-// Rows [first, first + count) of the token list, with their features, up to qkv.
-void Eagle3Draft::join_prompt(int64_t first, int64_t count, const void* features) {
-  join({.tokens = prompt_.tokens + first,
-        .features = features,
-        .token = prefill_.token,
-        .joined = prefill_.joined,
-        .qkv = prefill_.qkv,
-        .rows = count,
-        .path = ProductPath::kPrefill});
 }
 
 }  // namespace headrace

@@ -71,23 +71,16 @@ class LongSpecDraft final : public LayerDraft {
   void rewind(int64_t position) override;
 
  private:
+  struct Entered {
+    void *hidden, *normed, *qkv;  // [rows, hidden], [rows, hidden], [rows, qkv_width()]
+  };
   struct Work {
     void* hidden;  // [rows, hidden]
     DraftLayerWork layer;
   };
-  struct PrefillWork {
-    void *hidden, *normed, *qkv;  // of one group of the prompt's rows in the window
-  };
-  // Computes the keys and values of the self-attention from tokens, and the input of its queries.
-  struct Entrance {
-    const int32_t* tokens;
-    void *hidden, *normed, *qkv;
-    int64_t rows;
-    ProductPath path = ProductPath::kDecode;
-  };
 
-  int64_t queries() const { return most_rows(stable_rows(options_.tree)); }               // most of a forward
-  int64_t first_prompt_row() const { return shape_.first_kept(options_.prompt_tokens); }  // in the window
+  int64_t queries() const { return most_rows(stable_rows(options_.tree)); }                   // most of a forward
+  int64_t first_prompt_row() const { return shape_.first_kept(options_.run.prompt_tokens); }  // in the window
   // More inputs of a round: for each query the last position of the target's cache; the rows to commit.
   int32_t* before(const Inputs& in) const { return in.more; }
   int32_t* source(const Inputs& in) const { return in.more + queries(); }
@@ -100,7 +93,8 @@ class LongSpecDraft final : public LayerDraft {
   const float* cos_sin() const override { return work_.layer.cos_sin; }
   const float* forward_level(const Round& round, int64_t level, const DraftRows& rows) override;
 
-  void enter(const Entrance& e);
+  // Computes the keys and values of the self-attention from tokens, and the input of its queries.
+  void enter(const int32_t* tokens, const Entered& to, int64_t rows, ProductPath path);
   void attend_target(const DraftRows& rows);
   const float* finish_layer(const DraftRows& rows);  // from work_.hidden and qkv to logits
   void embed(const int32_t* tokens, const int32_t* positions, int64_t rows, int64_t pass_row);
@@ -111,7 +105,7 @@ class LongSpecDraft final : public LayerDraft {
   const DraftTarget target_;
   const DraftLayerSizes sizes_;
   Work work_{};
-  PrefillWork prefill_{};
+  Entered prefill_{};  // of one group of the prompt's rows in the window
   std::optional<DraftLayer> layer_;
 };
 
@@ -121,15 +115,14 @@ LongSpecDraft::LongSpecDraft(Device& device, const LongSpecConfig& config, const
                              const DraftTarget& target, const DraftSetup& options)
     : LayerDraft(device, options,
                  {.rows = DraftLayerSizes::of(config, weights.dtype()).cache_rows(),
-                  .context_rows = options.context_tokens,
+                  .context_rows = options.run.context_tokens,
                   .window = options.window,
                   .pass_rows = round_rows(options.tree),
-                  .most_taken_back = options.most_pending,
+                  .most_taken_back = options.run.most_pending,
                   .sinks = SinkRows::kGo},
                  {.shape = options.tree,
                   .vocab = config.vocab,
-                  .map = nullptr,
-                  .sampling = options.sampling,
+                  .sampling = options.run.sampling,
                   .position_offset = 1,
                   .first_row = stable_rows(options.tree)},
                  config.vocab),
@@ -144,7 +137,7 @@ void LongSpecDraft::carve(Buffers* buffers) {
   const int64_t stable = stable_rows(options_.tree), rows = padded(queries());
   carve_inputs(stable, queries() + stable, buffers);
   work_.hidden = buffers->work.take_bytes(sizes_.bytes(rows * config_.hidden));
-  work_.layer = DraftLayerWork::carve(sizes_, rows, queries(), options_.context_tokens, buffers->work);
+  work_.layer = DraftLayerWork::carve(sizes_, rows, queries(), options_.run.context_tokens, buffers->work);
   const int64_t kept = most_prompt_rows(options_, shape_, first_prompt_row());
   const int64_t group = std::min(padded(kept), kDraftPrefillGroupRows);
   carve_prompt(kept, buffers);
@@ -162,23 +155,18 @@ uint64_t LongSpecDraft::check_bytes() const {
 }
 
 void LongSpecDraft::begin() {
-  layer_.emplace(sizes_, work_.layer, options_.context_tokens, *compute_);
+  layer_.emplace(sizes_, work_.layer, options_.run.context_tokens, *compute_);
   layer_->fill_rope(target_.config->rope, target_.config->max_positions);  // its keys use this RoPE
 }
 
 // Keys and values of the prompt's last rows: with a single layer they need no attention.
 bool LongSpecDraft::finish_prefill(std::span<const int32_t> prompt, Progress*, const std::atomic<bool>*) {
   const int64_t rows = static_cast<int64_t>(prompt.size()), first = first_prompt_row(), kept = rows - first;
-  CHECK(rows == options_.prompt_tokens);
+  CHECK(rows == options_.run.prompt_tokens);
   upload_prompt(prompt, 0, first, kept);
   for (int64_t row = 0; row < kept; row += kDraftPrefillGroupRows) {
     const int64_t count = std::min(kDraftPrefillGroupRows, kept - row);
-    enter({.tokens = prompt_.tokens + row,
-           .hidden = prefill_.hidden,
-           .normed = prefill_.normed,
-           .qkv = prefill_.qkv,
-           .rows = count,
-           .path = ProductPath::kPrefill});
+    enter(prompt_.tokens + row, prefill_, count, ProductPath::kPrefill);
     layer_->rotate_into(*cache_, prefill_.qkv, prompt_.positions + row, first + row, count);
   }
   end_prefill(rows, false);
@@ -187,21 +175,20 @@ bool LongSpecDraft::finish_prefill(std::span<const int32_t> prompt, Progress*, c
 
 // ---- the layer ------------------------------------------------------------------------------------------------------
 
-void LongSpecDraft::enter(const Entrance& e) {
+void LongSpecDraft::enter(const int32_t* tokens, const Entered& to, int64_t rows, ProductPath path) {
   const LongSpecViews& w = weights_.views();
-  embed_tokens(
-      target_.weights->embedding(),
-      {.ids = e.tokens, .rows = e.rows, .type = weights_.dtype(), .out_type = weights_.dtype(), .out = e.hidden},
-      *compute_);
-  layer_->normalise(e.hidden, w.input_norm, e.normed, e.rows);
-  layer_->multiply({.x = e.normed,
+  embed_tokens(target_.weights->embedding(),
+               {.ids = tokens, .rows = rows, .type = weights_.dtype(), .out_type = weights_.dtype(), .out = to.hidden},
+               *compute_);
+  layer_->normalise(to.hidden, w.input_norm, to.normed, rows);
+  layer_->multiply({.x = to.normed,
                     .w = w.qkv,
                     .bias = w.qkv_bias,
-                    .out = e.qkv,
-                    .rows = e.rows,
+                    .out = to.qkv,
+                    .rows = rows,
                     .n = sizes_.qkv_width(),
                     .k = config_.hidden,
-                    .path = e.path});
+                    .path = path});
 }
 
 // Every row sees all rows that the target has committed, and none of the tree, which the target has not computed. A
@@ -273,7 +260,7 @@ const float* LongSpecDraft::finish_layer(const DraftRows& rows) {
 
 // Tokens to work_.hidden and work_.qkv; keys and values to the rows of the round.
 void LongSpecDraft::embed(const int32_t* tokens, const int32_t* positions, int64_t rows, int64_t pass_row) {
-  enter({.tokens = tokens, .hidden = work_.hidden, .normed = work_.layer.normed, .qkv = work_.layer.qkv, .rows = rows});
+  enter(tokens, {work_.hidden, work_.layer.normed, work_.layer.qkv}, rows, ProductPath::kDecode);
   layer_->rotate(work_.layer.qkv, positions, rows, cache_->pass_rows_from(0, pass_row));
 }
 

@@ -13,21 +13,17 @@ constexpr int64_t kChunkRows = 64;  // of the prompt: one group of decode produc
 
 int64_t unread_tokens(const DraftSetup& options) {
   if (options.window == 0 || options.retrieval.shape.chunks > 0) return 0;
-  return std::max<int64_t>(0, options.prompt_tokens - options.window - kDraftSinkRows);
+  return std::max<int64_t>(0, options.run.prompt_tokens - options.window - kDraftSinkRows);
 }
 
 int64_t most_chain_rows(const DraftSetup& options) { return std::max(kChunkRows, stable_rows(options.tree)); }
 
 DraftCacheShape cache_shape(const ModelConfig& config, DType type, const DraftSetup& options) {
-  return {.rows = {.layers = config.layers,
-                   .kv_heads = config.kv_heads,
-                   .head_dim = config.head_dim,
-                   .k_type = type,
-                   .v_type = type},
-          .context_rows = options.context_tokens - (options.shares() ? 0 : unread_tokens(options)),
+  return {.rows = row_shape(config, type, type, type),
+          .context_rows = options.run.context_tokens - (options.shares() ? 0 : unread_tokens(options)),
           .window = options.window,
           .pass_rows = std::max(round_rows(options.tree), most_chain_rows(options)),
-          .most_taken_back = options.most_pending,
+          .most_taken_back = options.run.most_pending,
           .sinks = SinkRows::kFollowTheWindow,
           .chosen_rows = options.retrieval.shape.placed_rows()};
 }
@@ -40,8 +36,7 @@ SimpleDraft::SimpleDraft(Device& device, const ModelConfig& config, const Weight
                  {.shape = options.tree,
                   .vocab = options.target_vocab > 0 ? std::min(config.vocab, options.target_vocab) : config.vocab,
                   .stride = config.vocab,
-                  .map = nullptr,
-                  .sampling = options.sampling,
+                  .sampling = options.run.sampling,
                   .position_offset = 1 + unread_tokens(options),
                   .first_row = stable_rows(options.tree)},
                  config.vocab),
@@ -112,11 +107,7 @@ void SimpleDraft::forward(const DraftRows& rows) {
     draft_attention({.layer = layer,
                      .shape = attention_shape(pass),
                      .q = work_.layer.qkv,
-                     .positions = rows.positions,
-                     .committed = rows.committed,
-                     .path = rows.path,
-                     .path_stride = rows.path_stride,
-                     .deepest = rows.deepest,
+                     .rows = rows,
                      .state = work_.state,
                      .scratch = work_.scratch,
                      .out = work_.layer.attention},
@@ -164,7 +155,7 @@ int64_t SimpleDraft::extend(std::span<const int32_t> tokens) {
 bool SimpleDraft::finish_prefill(std::span<const int32_t> prompt, Progress* progress,
                                  const std::atomic<bool>* interrupt) {
   const int64_t tokens = static_cast<int64_t>(prompt.size());
-  CHECK(tokens == options_.prompt_tokens, "tokens=", tokens);
+  CHECK(tokens == options_.run.prompt_tokens, "tokens=", tokens);
   std::vector<int32_t> read(prompt.begin(), prompt.end());
   if (unread_ > 0) read.erase(read.begin() + kDraftSinkRows, read.begin() + kDraftSinkRows + unread_);
   stable_tokens_.clear();

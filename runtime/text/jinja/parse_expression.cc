@@ -188,10 +188,7 @@ ExprPtr Parser::parse_postfix(ExprPtr expr) {
     if (is_operator("[")) {
       expr = parse_subscript(std::move(expr));
     } else if (is_operator("(")) {
-      ExprPtr call = make(ExprKind::kCall, expr->line);
-      add(call.get(), std::move(expr));
-      parse_arguments(call.get());
-      expr = std::move(call);
+      expr = parse_call_of(std::move(expr));
     } else if (skip_operator(".")) {
       const Token& token = take();
       if (token.kind == TokenKind::kNumber && token.number.integer()) {
@@ -236,14 +233,18 @@ ExprPtr Parser::parse_filters(ExprPtr expr) {
       take();
       expr = parse_test(std::move(expr));
     } else if (is_operator("(")) {
-      ExprPtr call = make(ExprKind::kCall, expr->line);
-      add(call.get(), std::move(expr));
-      parse_arguments(call.get());
-      expr = std::move(call);
+      expr = parse_call_of(std::move(expr));
     } else {
       return expr;
     }
   }
+}
+
+ExprPtr Parser::parse_call_of(ExprPtr expr) {
+  ExprPtr call = make(ExprKind::kCall, expr->line);
+  add(call.get(), std::move(expr));
+  parse_arguments(call.get());
+  return call;
 }
 
 std::string Parser::parse_dotted_name() {

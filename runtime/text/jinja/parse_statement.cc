@@ -56,32 +56,20 @@ void Parser::end_tag(std::string_view name) {
 }
 
 void Parser::parse_statement(Block* out) {
+  using Parse = Stmt (Parser::*)();
+  static constexpr std::pair<std::string_view, Parse> kStatements[] = {
+      {"if", &Parser::parse_if},      {"for", &Parser::parse_for},
+      {"set", &Parser::parse_set},    {"macro", &Parser::parse_macro},
+      {"call", &Parser::parse_call},  {"filter", &Parser::parse_filter_block},
+      {"with", &Parser::parse_with},  {"generation", &Parser::parse_generation},
+      {"break", &Parser::parse_jump}, {"continue", &Parser::parse_jump}};
   const size_t begin = at_;
   const std::string name = take_name();
-  if (name == "if") {
-    out->push_back(parse_if());
-  } else if (name == "for") {
-    out->push_back(parse_for());
-  } else if (name == "set") {
-    out->push_back(parse_set());
-  } else if (name == "macro") {
-    out->push_back(parse_macro());
-  } else if (name == "call") {
-    out->push_back(parse_call());
-  } else if (name == "filter") {
-    out->push_back(parse_filter_block());
-  } else if (name == "with") {
-    out->push_back(parse_with());
-  } else if (name == "generation") {
-    out->push_back(parse_generation());
-  } else if (name == "break") {
-    out->push_back(parse_jump(StmtKind::kBreak));
-  } else if (name == "continue") {
-    out->push_back(parse_jump(StmtKind::kContinue));
-  } else {
-    at_ = begin;
-    fail("expected if, for, set, macro, call, filter, with, generation, break or continue");
+  for (const auto& [tag, parse] : kStatements) {
+    if (name == tag) return out->push_back((this->*parse)());
   }
+  at_ = begin;
+  fail("expected if, for, set, macro, call, filter, with, generation, break or continue");
 }
 
 Stmt Parser::parse_if() {
@@ -191,8 +179,9 @@ Stmt Parser::parse_generation() {
   return out;
 }
 
-Stmt Parser::parse_jump(StmtKind kind) {
-  Stmt out = statement(kind, current().line);
+Stmt Parser::parse_jump() {
+  const bool ends = tokens_[at_ - 1].text == "break";
+  Stmt out = statement(ends ? StmtKind::kBreak : StmtKind::kContinue, current().line);
   if (loops_ == 0) fail("expected a loop around break and continue");
   expect(TokenKind::kBlockEnd, "'%}'");
   return out;

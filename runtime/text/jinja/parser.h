@@ -57,6 +57,7 @@ class Parser {
   ExprPtr parse_filters(ExprPtr expr);
   ExprPtr parse_filter(ExprPtr expr);
   ExprPtr parse_test(ExprPtr expr);
+  ExprPtr parse_call_of(ExprPtr expr);
   std::string parse_dotted_name();
   void parse_arguments(Expr* call);
 
@@ -71,7 +72,7 @@ class Parser {
   Stmt parse_filter_block();
   Stmt parse_with();
   Stmt parse_generation();
-  Stmt parse_jump(StmtKind kind);
+  Stmt parse_jump();  // break or continue
   Block body(std::initializer_list<std::string_view> ends);
   void end_tag(std::string_view name);
   Target parse_targets();

@@ -43,8 +43,7 @@ class ProductTest : public testing_support::KernelTest {
 INSTANTIATE_KERNEL_TEST(ProductTest);
 
 std::vector<float> padded(std::vector<float> values, int64_t rows, int64_t stride) {
-  values.resize(
-      static_cast<size_t>(static_cast<int64_t>(round_up(static_cast<uint64_t>(rows), kProductRowPadding)) * stride));
+  values.resize(static_cast<size_t>(padded_rows(rows) * stride));
   return values;
 }
 
@@ -55,8 +54,7 @@ std::vector<std::byte> ProductTest::run(const Case& c, const std::vector<float>&
   const DeviceArray w_array = upload(w, c.type);
   const DeviceArray bias_array = upload(bias, c.type);
   const DeviceArray residual_array = upload(is_cuda ? padded(residual, c.rows, c.n) : residual, c.out_type);
-  const int64_t out_rows =
-      is_cuda ? static_cast<int64_t>(round_up(static_cast<uint64_t>(c.rows), kProductRowPadding)) : c.rows;
+  const int64_t out_rows = is_cuda ? padded_rows(c.rows) : c.rows;
   const DeviceArray out_array = output(static_cast<uint64_t>(out_rows * c.n) * dtype_bytes(c.out_type));
   ProductParams params{};
   params.x = x_array.data();

@@ -95,13 +95,7 @@ TEST_P(TokenExact, ASmallModelThatSeesAWindow) {
   EXPECT_GT(accepted, runs * kTokens / 8);
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, TokenExact,
-                         ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
-                                            ::testing::Values(DType::kF32, DType::kBF16, DType::kInt8)),
-                         [](const auto& given) {
-                           return testing::device_name(std::get<0>(given.param)) + "_" +
-                                  dtype_name(std::get<1>(given.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(Types, TokenExact, testing::devices_and_types(), testing::name_of_device_and_type);
 
 }  // namespace
 }  // namespace headrace

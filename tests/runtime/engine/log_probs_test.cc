@@ -168,10 +168,7 @@ TEST_P(AnswerLogProbs, ShareKeptRows) {
 INSTANTIATE_TEST_SUITE_P(Types, AnswerLogProbs,
                          ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
                                             ::testing::Values(DType::kBF16, DType::kInt8)),
-                         [](const auto& instance) {
-                           return testing::device_name(std::get<0>(instance.param)) + "_" +
-                                  dtype_name(std::get<1>(instance.param));
-                         });
+                         testing::name_of_device_and_type);
 
 }  // namespace
 }  // namespace headrace

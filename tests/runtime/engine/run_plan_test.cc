@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/plan_input.h"
+
 namespace headrace {
 namespace {
 
@@ -16,13 +18,8 @@ RunPlan small_model(bool tunes_trees) {
                 .ffn = 1536,
                 .vocab = 49152,
                 .rows = {.layers = 30, .kv_heads = 3, .head_dim = 64}};
-  PlanInput input;
-  input.rows = plan.sizes.rows;
-  input.prompt_rows = plan.prompt_tokens;
-  input.context_rows = plan.context_tokens;
-  input.mode = KvMode::kDevice;
-  input.vram_free = input.host_free = 64 * kGiB;
-  plan.memory = make_plan(input);
+  plan.memory =
+      make_plan(testing::plan_input(plan.sizes.rows, {plan.prompt_tokens, plan.context_tokens, KvMode::kDevice}));
   plan.draft = "draft-eagle3";
   return plan;
 }
@@ -50,13 +47,7 @@ TEST(RunPlan, TunedTreesOfACpuAreSmall) {
 // A lossless run on a GPU with an int8 copy, whose pending tokens are a tree and whose refreshes stream.
 RunPlan lossless_run(const std::string& draft) {
   RunPlan plan = small_model(true);
-  PlanInput input;
-  input.rows = plan.sizes.rows;
-  input.prompt_rows = plan.prompt_tokens;
-  input.context_rows = plan.context_tokens;
-  input.mode = KvMode::kHost;
-  input.vram_free = input.host_free = 64 * kGiB;
-  plan.memory = make_plan(input);
+  plan.memory = make_plan(testing::plan_input(plan.sizes.rows, {plan.prompt_tokens, plan.context_tokens}));
   plan.verify = VerifyMode::kLossless;
   plan.partial.copy = DType::kInt8;
   plan.grow_rows = 8;

@@ -105,10 +105,7 @@ TEST_P(TreeBits, CommittedPathsEqualPlainDecoding) {
 INSTANTIATE_TEST_SUITE_P(Types, TreeBits,
                          ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
                                             ::testing::Values(DType::kF32, DType::kBF16, DType::kF16, DType::kInt8)),
-                         [](const auto& given) {
-                           return testing::device_name(std::get<0>(given.param)) + "_" +
-                                  dtype_name(std::get<1>(given.param));
-                         });
+                         testing::name_of_device_and_type);
 
 TEST(Accept, FollowsTheTargetsSamples) {
   Tree tree;

@@ -165,13 +165,7 @@ TEST_P(PrefixLargeSegments, GiveTheBitsOfAFreshRun) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, PrefixExact,
-                         ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
-                                            ::testing::Values(DType::kF32, DType::kBF16, DType::kInt8)),
-                         [](const auto& instance) {
-                           return testing::device_name(std::get<0>(instance.param)) + "_" +
-                                  dtype_name(std::get<1>(instance.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(, PrefixExact, testing::devices_and_types(), testing::name_of_device_and_type);
 
 }  // namespace
 }  // namespace headrace

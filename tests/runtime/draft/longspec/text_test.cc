@@ -126,13 +126,7 @@ TEST_P(LongSpec, EnoughIsAccepted) {
   EXPECT_GT(said.tau(), 0.6) << said.steps << " steps";
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, LongSpec,
-                         ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
-                                            ::testing::Values(DType::kF32, DType::kBF16, DType::kInt8)),
-                         [](const auto& given) {
-                           return testing::device_name(std::get<0>(given.param)) + "_" +
-                                  dtype_name(std::get<1>(given.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(Types, LongSpec, testing::devices_and_types(), testing::name_of_device_and_type);
 
 }  // namespace
 }  // namespace headrace

@@ -78,14 +78,13 @@ class SimpleWindow : public ::testing::TestWithParam<DeviceChoice> {
     const Drafter model(make_random_checkpoint("one layer", config, 7), GetParam());
     const std::vector<int32_t> ids = testing::made_up_ids(prompt + steps, static_cast<int32_t>(config.vocab));
     const std::span<const int32_t> all(ids);
-    DraftSetup options = {.tree = chain_shape(kDeep),
-                          .window = kWindow,
-                          .prompt_tokens = prompt,
-                          .context_tokens = prompt + steps + kDeep};
+    DraftSetup options = {.run = {.prompt_tokens = prompt, .context_tokens = prompt + steps + kDeep},
+                          .tree = chain_shape(kDeep),
+                          .window = kWindow};
     const auto draft = model.start(options, all.first(static_cast<size_t>(prompt)));
     const int64_t unread = std::max<int64_t>(0, prompt - kWindow - kDraftSinkRows);
     DraftCacheShape shape;
-    shape.context_rows = options.context_tokens - unread;
+    shape.context_rows = options.run.context_tokens - unread;
     shape.window = kWindow;
     int64_t moved = 0;
     for (int64_t end = prompt + 1; end <= prompt + steps; ++end) {
@@ -97,8 +96,8 @@ class SimpleWindow : public ::testing::TestWithParam<DeviceChoice> {
       const int64_t rest = first > 0 ? first + unread : unread + kDraftSinkRows;
       if (end > rest) seen.insert(seen.end(), ids.begin() + rest, ids.begin() + end);
       const int64_t count = static_cast<int64_t>(seen.size());
-      const DraftSetup whole = {
-          .tree = chain_shape(kDeep), .prompt_tokens = count - 1, .context_tokens = count + kDeep};
+      const DraftSetup whole = {.run = {.prompt_tokens = count - 1, .context_tokens = count + kDeep},
+                                .tree = chain_shape(kDeep)};
       const auto fresh = model.start(whole, std::span<const int32_t>(seen).first(seen.size() - 1));
       ASSERT_EQ(tree.tokens, propose(*fresh, seen).tokens) << "after " << end << " tokens, first row " << first;
       if (first > 0) ++moved;
@@ -127,13 +126,12 @@ TEST_P(SimpleWindow, ChosenChunksAreAsIfTheyWereAllThatThereIs) {
   const std::span<const int32_t> all(ids);
   for (const bool yarn : {false, true}) {
     const Drafter model(make_random_checkpoint("one layer", one_layer(false, yarn), 7), GetParam());
-    DraftSetup options = {.tree = chain_shape(kDeep),
-                          .window = kWindow,
-                          .prompt_tokens = kPromptTokens,
-                          .context_tokens = kPromptTokens + kSteps + kDeep};
+    DraftSetup options = {.run = {.prompt_tokens = kPromptTokens, .context_tokens = kPromptTokens + kSteps + kDeep},
+                          .tree = chain_shape(kDeep),
+                          .window = kWindow};
     const ModelConfig& config = target.checkpoint->config();
     options.retrieval = {.shape = {.chunks = 40, .rows = kChunk},
-                         .context_rows = options.context_tokens,
+                         .context_rows = options.run.context_tokens,
                          .heads = config.heads,
                          .kv_heads = config.kv_heads,
                          .head_dim = config.head_dim};
@@ -144,7 +142,7 @@ TEST_P(SimpleWindow, ChosenChunksAreAsIfTheyWereAllThatThereIs) {
     const auto session = target.session(run);
     ASSERT_TRUE(session->prefill(all.first(kPromptTokens), nullptr, nullptr));
     DraftCacheShape shape;
-    shape.context_rows = options.context_tokens;
+    shape.context_rows = options.run.context_tokens;
     shape.window = kWindow;
     int64_t compared = 0, left_out = 0;
     for (int64_t end = kPromptTokens + 1; end <= kPromptTokens + kSteps; ++end) {
@@ -157,8 +155,8 @@ TEST_P(SimpleWindow, ChosenChunksAreAsIfTheyWereAllThatThereIs) {
       std::vector<int32_t> seen(ids.begin(), ids.begin() + in_chunks);
       seen.insert(seen.end(), ids.begin() + first, ids.begin() + end);
       const int64_t count = static_cast<int64_t>(seen.size());
-      const DraftSetup whole = {
-          .tree = chain_shape(kDeep), .prompt_tokens = count - 1, .context_tokens = count + kDeep};
+      const DraftSetup whole = {.run = {.prompt_tokens = count - 1, .context_tokens = count + kDeep},
+                                .tree = chain_shape(kDeep)};
       const auto fresh = model.start(whole, std::span<const int32_t>(seen).first(seen.size() - 1));
       ASSERT_EQ(tree.tokens, propose(*fresh, seen).tokens) << "after " << end << " tokens";
       ++compared;
@@ -194,7 +192,7 @@ class Watch final : public Progress {
 TEST_P(SimpleWindow, ItsOwnPrefillTellsHowFarItIsAndStopsWhenAsked) {
   const Drafter model(make_random_checkpoint("one layer", one_layer(false, false), 7), GetParam());
   const std::vector<int32_t> ids = testing::made_up_ids(500, 300);
-  const DraftSetup whole = {.tree = chain_shape(2), .prompt_tokens = 500, .context_tokens = 540};
+  const DraftSetup whole = {.run = {.prompt_tokens = 500, .context_tokens = 540}, .tree = chain_shape(2)};
   for (const int64_t stop_at : {INT64_MAX, int64_t{128}}) {
     SimpleDraft draft(*model.device, model.checkpoint->config(), model.weights, whole);
     draft.allocate(*model.compute);
@@ -211,17 +209,16 @@ TEST_P(SimpleWindow, MemoryIsWhatWasSaidAndDoesNotGrow) {
   const Drafter model(make_random_checkpoint("one layer", one_layer(false, false), 7), GetParam());
   const auto lasting = [&](int64_t window, int64_t prompt) {
     const SimpleDraft draft(*model.device, model.checkpoint->config(), model.weights,
-                            {.tree = beams_shape(std::vector<int64_t>{4, 8}),
-                             .window = window,
-                             .prompt_tokens = prompt,
-                             .context_tokens = prompt + 40});
+                            {.run = {.prompt_tokens = prompt, .context_tokens = prompt + 40},
+                             .tree = beams_shape(std::vector<int64_t>{4, 8}),
+                             .window = window});
     return draft.memory().lasting_bytes;
   };
   EXPECT_EQ(lasting(kWindow, 100'000), lasting(kWindow, 1000));
   EXPECT_GT(lasting(0, 100'000), lasting(0, 1000));
 
   SimpleDraft draft(*model.device, model.checkpoint->config(), model.weights,
-                    {.tree = chain_shape(2), .window = kWindow, .prompt_tokens = 900, .context_tokens = 950});
+                    {.run = {.prompt_tokens = 900, .context_tokens = 950}, .tree = chain_shape(2), .window = kWindow});
   const uint64_t vram = model.device->vram().used_bytes(), host = model.device->host_mem().used_bytes();
   const uint64_t products = product_workspace_bytes(*model.compute);  // the session counts it
   draft.allocate(*model.compute);
@@ -260,9 +257,9 @@ TEST(UsualWindow, KeepsEveryDistanceWithinTheDraftsPositions) {
 // The share of the tokens from `first` on that the draft guesses, having read those before.
 double right(const Drafter& model, std::span<const int32_t> ids, int64_t first, int64_t window) {
   const int64_t count = static_cast<int64_t>(ids.size());
-  const auto draft =
-      model.start({.tree = chain_shape(1), .window = window, .prompt_tokens = first, .context_tokens = count + 1},
-                  ids.first(static_cast<size_t>(first)));
+  const auto draft = model.start(
+      {.run = {.prompt_tokens = first, .context_tokens = count + 1}, .tree = chain_shape(1), .window = window},
+      ids.first(static_cast<size_t>(first)));
   int64_t hits = 0;
   for (int64_t at = first; at + 1 < count; ++at) {
     Tree tree;
