@@ -73,8 +73,9 @@ constexpr ProductPace kPaces[] = {
 // (bench_h200_q4_k_m_again.json; bf16 was not measured with them): the rest of a layer, and the tail's part of it.
 constexpr double kFusedLayerUs = 18.5, kTailUs = 9.5;
 constexpr int64_t kFusedRows = 8;
-// Prefill dequantises each layer once: by what a prompt of 1,024 tokens takes beside one with bf16 weights, 50 ms for
-// Llama-3.1-8B (bench_h200_q4_k_m_again.json), this share of the rate of a plain product, bytes read and written.
+// Prefill dequantises each layer once, unless it is lean: by what a prompt of 1,024 tokens takes beside one with bf16
+// weights, 50 ms for Llama-3.1-8B (bench_h200_q4_k_m_again.json), this share of the rate of a plain product, bytes read
+// and written.
 constexpr double kDequantiseShare = 0.095;
 
 // Bits that a real value takes in a remainder: those of the rows of SmolLM2-64K (bench/results/remainders.txt).
@@ -166,12 +167,13 @@ double prefill_products_ms(const CostInput& in, int64_t tokens) {
          static_cast<double>(small) * group_ms(kGroupRows, kProductUs);
 }
 
-// Each layer's quantised matrices become plain ones, once.
-double dequantise_ms(const CostInput& in) {
+// Each layer's quantised matrices become plain ones, once, or for each group of rows.
+double dequantise_ms(const CostInput& in, double groups) {
   if (in.model.quantised.empty()) return 0;
   const int64_t written = in.model.layers * in.model.layer_weights() * in.model.type_bytes;
-  return gb_ms(static_cast<double>(in.model.layers_bytes()) + static_cast<double>(written),
-               kDequantiseShare * in.rates.weights_gb_per_s);
+  const double times = in.plan.lean_prefill ? groups : 1;
+  return times * gb_ms(static_cast<double>(in.model.layers_bytes()) + static_cast<double>(written),
+                       kDequantiseShare * in.rates.weights_gb_per_s);
 }
 
 // Reads and writes of a prompt's states by norms, RoPE and activation, in all layers.
@@ -298,8 +300,8 @@ PassCost prefill_cost(const CostInput& in, int64_t prompt_tokens) {
   cost.device_ms = prefill_products_ms(in, prompt_tokens) + attention;
   if (in.rates.gpu) {
     const double groups = static_cast<double>(ceil_div(prompt_tokens, kPrefillGroupRows));
-    cost.device_ms +=
-        prefill_states_ms(in, prompt_tokens) + dequantise_ms(in) + groups * layers_ms(in, prompt_tokens) + kPrefillMs;
+    cost.device_ms += prefill_states_ms(in, prompt_tokens) + dequantise_ms(in, groups) +
+                      groups * layers_ms(in, prompt_tokens) + kPrefillMs;
   } else {
     cost.device_ms += layers_ms(in, prompt_tokens);
   }

@@ -75,6 +75,7 @@ MemoryPlan plan_with(const PlanInput& in, Shares shares) {
   plan.partial_bytes = in.partial.bytes(exact, in.context_rows);
   plan.index_bytes = in.partial.blocks > 0 ? block_index_bytes(exact, in.context_rows) : 0;
   plan.late_partial = in.late_partial;
+  plan.lean_prefill = in.lean_prefill;
   const int64_t built = segments_for(in.prompt_rows);
   plan.layer_buffer_bytes = segments_bytes(exact, 0, built);
   plan.stored_layer_bytes = in.rows.has_low_bit() ? segments_bytes(in.rows, 0, built) : 0;
@@ -114,6 +115,11 @@ std::string partial_label(const PlanInput& in, const MemoryPlan& plan) {
   return plan.late_partial ? "partial KV: blocks, once prefill's memory is free" : "partial KV: blocks";
 }
 
+const char* prefill_label(const MemoryPlan& plan) {
+  return plan.lean_prefill ? "prefill: a layer's buffer, one dequantised matrix and other work"
+                           : "prefill: a layer's buffer and work";
+}
+
 std::vector<PlanLine> lines_of(const PlanInput& in, const MemoryPlan& plan) {
   const int64_t on_disk = plan.placement.disk_segments();
   const auto share = [&](int64_t segments) {
@@ -131,7 +137,7 @@ std::vector<PlanLine> lines_of(const PlanInput& in, const MemoryPlan& plan) {
           {partial_label(in, plan), Tier::kVram, plan.partial_bytes},
           {"block summaries", Tier::kVram, plan.index_bytes},
           {"rows made of the copy and what it lacks", Tier::kVram, plan.remainder_work_bytes},
-          {"prefill: a layer's buffer and work", Tier::kVram, prefill_bytes(in, plan)},
+          {prefill_label(plan), Tier::kVram, prefill_bytes(in, plan)},
           {"decode: staging ring and work", Tier::kVram, decode_bytes(in, plan)},
           {"ring between disk and link", Tier::kHost, disk_ring_bytes(plan)},
           {"step inputs and results", Tier::kHost, in.pinned_work_bytes}};

@@ -50,6 +50,7 @@ struct PlanInput {
   // memory, so that a refresh streams fewer bytes. Without such a copy it changes nothing.
   bool remainders = false;
   bool late_partial = false;  // see MemoryPlan; try_plan() sets it where nothing fits otherwise
+  bool lean_prefill = false;  // see MemoryPlan; prefill_work is then such a prefill's
 };
 
 struct PlanLine {
@@ -75,6 +76,9 @@ struct MemoryPlan {
   // The blocks and the summaries are allocated once prefill's memory is free, and filled by a pass over the full KV.
   // Prefill then has summaries of one layer at a time, by which it selects the blocks.
   bool late_partial = false;
+  // Prefill dequantises each matrix right before its product, for every group of rows, so that it has one at a time in
+  // place of a layer's.
+  bool lean_prefill = false;
   // Segments [resident_segments, remainder_segments) of the layers with rows in host memory have remainders there, too;
   // 0: none. Their work memory is on the device: a slot's rows, and the lengths of all lists, which are also in host
   // memory.

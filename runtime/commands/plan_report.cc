@@ -29,7 +29,8 @@ ordered_json memory_json(const PlanReport& report) {
           {"segments", run.memory.segments},
           {"resident_segments", run.memory.resident_segments},
           {"ring_bytes", static_cast<uint64_t>(run.memory.ring_slots) * run.memory.ring_slot_bytes},
-          {"late_partial", run.memory.late_partial}};
+          {"late_partial", run.memory.late_partial},
+          {"lean_prefill", run.memory.lean_prefill}};
 }
 
 ordered_json pass_json(const PassCost& cost) {

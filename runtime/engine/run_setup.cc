@@ -210,9 +210,39 @@ std::optional<PartialKind> smaller_kind(const RunContext& context, const Generat
     RunSetup other = resolve_options(context, refused.session.prompt_tokens, run);
     other.session.prefix = refused.session.prefix;
     other.session.scores = refused.session.scores;
+    other.session.lean_prefill = refused.session.lean_prefill;
     if (try_plan_with(kind, context, run, &other)) return kind;
   }
   return std::nullopt;
+}
+
+// The kind that a run's setup begins with.
+PartialKind first_kind(const RunSetup& setup) {
+  const PartialKind kind = setup.verify.partial_kind();
+  return kind == PartialKind::kAuto ? PartialKind::kBlocks : kind;
+}
+
+// Whether a lean prefill takes less.
+bool prefill_dequantises(const RunContext& context) {
+  return context.device.backend() == Backend::kCuda && context.weights.keeps_blocks();
+}
+
+// Plans a run with the kind of partial KV that it is to have.
+SessionPlan plan_run(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
+  const PartialKind kind = setup->verify.partial_kind();
+  const bool partial = *setup->verify.mode != VerifyMode::kFull;
+  if (partial && kind == PartialKind::kAuto) {
+    if (std::optional<SessionPlan> plan = plan_with_copy(context, run, setup)) return *std::move(plan);
+  }
+  try {
+    return plan_pending(context, run, setup);
+  } catch (const DoesNotFit& refused) {
+    if (partial && kind == PartialKind::kAuto) throw refusal_of_all(refused, context, run, setup);
+    if (!refused.input().partial.copy) throw;
+    const std::optional<PartialKind> other = smaller_kind(context, run, *setup);
+    if (!other) throw;
+    throw DoesNotFit(refused, *other);
+  }
 }
 
 }  // namespace
@@ -273,26 +303,19 @@ RunSetup resolve_options(const RunContext& context, int64_t prompt_tokens, const
                      .tree_limits = run.tree_limits,
                      .saves = !context.options.prefix_cache.folder.empty(),
                      .earlier_answers = run.earlier_answers && *setup.verify.mode != VerifyMode::kApproximate};
-  const PartialKind kind = setup.verify.partial_kind();
-  set_partial(kind == PartialKind::kAuto ? PartialKind::kBlocks : kind, context, run, &setup);
+  set_partial(first_kind(setup), context, run, &setup);
   return setup;
 }
 
 SessionPlan finalize(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
-  const PartialKind kind = setup->verify.partial_kind();
-  const bool partial = *setup->verify.mode != VerifyMode::kFull;
-  if (partial && kind == PartialKind::kAuto) {
-    if (std::optional<SessionPlan> plan = plan_with_copy(context, run, setup)) return *std::move(plan);
-  }
   try {
-    return plan_pending(context, run, setup);
-  } catch (const DoesNotFit& refused) {
-    if (partial && kind == PartialKind::kAuto) throw refusal_of_all(refused, context, run, setup);
-    if (!refused.input().partial.copy) throw;
-    const std::optional<PartialKind> other = smaller_kind(context, run, *setup);
-    if (!other) throw;
-    throw DoesNotFit(refused, *other);
+    return plan_run(context, run, setup);
+  } catch (const DoesNotFit&) {
+    if (!prefill_dequantises(context)) throw;
   }
+  setup->session.lean_prefill = true;
+  set_partial(first_kind(*setup), context, run, setup);
+  return plan_run(context, run, setup);
 }
 
 RunSetup following_setup(const RunContext& context, const RunSetup& before, const PromptShape& prompt,

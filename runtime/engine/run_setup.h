@@ -54,8 +54,8 @@ RunSetup resolve_options(const RunContext& context, int64_t prompt_tokens, const
 
 // Starts the run's draft and plans its session. A run that streams verifies more pending tokens in a refresh and needs
 // rows for them. So the run is first planned without these rows and, if it streams, again with them (it then streams,
-// too). If they do not fit, the run does without them. The session executes the returned plan. Throws
-// Error(kDoesNotFit).
+// too). If they do not fit, the run does without them. Where nothing fits at all, everything is tried again with a
+// lean prefill. The session executes the returned plan. Throws Error(kDoesNotFit).
 SessionPlan finalize(const RunContext& context, const GenerateOptions& run, RunSetup* setup);
 
 // The setup of a run on the KV cache of an earlier run whose setup was `before`; the cache has the first `prompt.saved`

@@ -60,11 +60,16 @@ struct Product {
   InputNorm norm{};
 };
 
+Weight multiplied(const Pass& pass, const Weight& weight) {
+  if (pass.matrix == nullptr || weight.plain()) return weight;
+  return dequantised(weight, pass.weights->dtype(), pass.matrix, *pass.stream);
+}
+
 // Only the residual stream has another type than the weights.
 ProductParams product_params(const Pass& pass, const Product& p) {
   const DType type = pass.weights->dtype();
   return {.x = p.x,
-          .weight = p.w,
+          .weight = multiplied(pass, p.w),
           .bias = p.bias,
           .residual = p.residual,
           .out = p.out,
@@ -174,6 +179,14 @@ void embed_tokens(const Weight& weight, const EmbeddedTokens& tokens, Stream& st
                 .out = tokens.out},
                stream);
   }
+}
+
+Weight dequantised(const Weight& weight, DType type, void* to, Stream& stream) {
+  const int64_t rows = weight.rows();
+  dequantise(
+      {.weight = weight, .ids = nullptr, .first_row = 0, .rows = rows, .type = type, .out_type = type, .out = to},
+      stream);
+  return plain_weight(to, type, rows, weight.cols);
 }
 
 void qkv_product(const Pass& pass, const LayerWeights& w, const void* hidden) {

@@ -53,7 +53,11 @@ struct Pass {
   int64_t rows;
   ProductPath path;
   Stream* stream;
+  void* matrix = nullptr;  // where a layer's quantised matrices are dequantised, each before its product; null: nowhere
 };
+
+// Enqueues the dequantising of a whole matrix to `to`, [rows, cols] of `type`, and returns it as it is there.
+Weight dequantised(const Weight& weight, DType type, void* to, Stream& stream);
 
 // Tables that rotate_rows() reads: one for q and k, or one for k and one for q where q is scaled by its position.
 inline int64_t rope_tables(const RopeConfig& rope) { return rope.query_beta != 0 ? 2 : 1; }

@@ -120,16 +120,18 @@ uint64_t SessionLayout::ranked_bytes() const {
 }
 int64_t SessionLayout::path_stride() const { return std::min(pass_rows(), kTailWindow); }
 
-uint64_t SessionLayout::unpacked_layer_bytes() const {
+uint64_t SessionLayout::matrices_bytes() const {
   if (device_.backend() == Backend::kCpu) return 0;
   uint64_t most = 0;
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
     const LayerWeights& weights = weights_.layer(layer);
-    uint64_t bytes = 0;
+    uint64_t all = 0, largest = 0;
     for (const Weight* weight : {&weights.qkv, &weights.output, &weights.gate_up, &weights.down}) {
-      if (!weight->plain()) bytes += unpacked_bytes(*weight, weights_.dtype());
+      const uint64_t bytes = weight->plain() ? 0 : unpacked_bytes(*weight, weights_.dtype());
+      all += bytes;
+      largest = std::max(largest, bytes);
     }
-    most = std::max(most, bytes);
+    most = std::max(most, options_.lean_prefill ? largest : all);
   }
   return most;
 }
@@ -244,6 +246,7 @@ PlanInput SessionLayout::plan_input() const {
   input.context_rows = options_.context_tokens;
   input.pass_rows = pass_rows();
   input.mode = options_.kv;
+  input.lean_prefill = options_.lean_prefill;
   input.disk_free = disk_free_bytes();
   input.disk_slots = options_.spill.slots;
   input.vram_free = device_.vram().free_bytes();
@@ -279,8 +282,8 @@ PrefillWork SessionLayout::carve_prefill(const PromptShape& shape, BumpAllocator
   work.hidden = allocator.take_bytes(static_cast<uint64_t>(computed) * hidden_row_bytes());
   std::byte* const layer = allocator.take_bytes(layer_work_bytes(config_, weights_.dtype(), group));
   if (layer != nullptr) work.layer = layer_work(config_, weights_.dtype(), group, layer);
-  const uint64_t unpacked = unpacked_layer_bytes();
-  work.matrices = unpacked > 0 ? allocator.take_bytes(unpacked) : nullptr;
+  const uint64_t matrices = matrices_bytes();
+  work.matrices = matrices > 0 ? allocator.take_bytes(matrices) : nullptr;
   work.segment_count = segments_for(prompt);
   work.segments = allocator.take<KvSegment>(segment_tables() * work.segment_count);
   work.layer_buffer = work.stored_layer = nullptr;  // allocated separately, as the planner counts them

@@ -62,8 +62,9 @@ class SessionLayout {
   // The number of prefill's segment tables: one for all layers, or one per layer if rows may have been kept.
   int64_t segment_tables() const { return options_.most_prompt_tokens > 0 ? config_.layers : 1; }
 
-  // Bytes of one layer's quantised matrices in the weights' type, if prefill needs them dequantised; else 0.
-  uint64_t unpacked_layer_bytes() const;
+  // Bytes of the quantised matrices that prefill has at a time in the weights' type: a layer's, or one if it is lean.
+  // 0: it needs none dequantised.
+  uint64_t matrices_bytes() const;
 
   int64_t top_tokens() const;        // ranked per row for log-probabilities; 0: these are not computed
   uint64_t log_probs_bytes() const;  // of a pass

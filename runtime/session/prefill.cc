@@ -276,19 +276,16 @@ bool Prefill::score(const PinnedBuffer& staging) {
   return go_on;
 }
 
-// On a GPU, large groups need weights in the compute type: quantised matrices are dequantised once a layer.
+// On a GPU, large groups need weights in the compute type: quantised matrices are dequantised once a layer, or, in a
+// lean prefill, each before its product.
 LayerWeights Prefill::layer_weights(int64_t layer) {
   LayerWeights weights = layout_.weights().layer(layer);
   std::byte* to = work_.matrices;
-  if (to == nullptr) return weights;
+  if (to == nullptr || options_.lean_prefill) return weights;
   const DType type = layout_.weights().dtype();
   for (Weight* weight : {&weights.qkv, &weights.output, &weights.gate_up, &weights.down}) {
     if (weight->plain()) continue;
-    const int64_t rows = weight->rows(), cols = weight->cols;
-    dequantise(
-        {.weight = *weight, .ids = nullptr, .first_row = 0, .rows = rows, .type = type, .out_type = type, .out = to},
-        compute_);
-    *weight = plain_weight(to, type, rows, cols);
+    *weight = dequantised(*weight, type, to, compute_);
     to += unpacked_bytes(*weight, type);
   }
   return weights;
@@ -299,7 +296,8 @@ void Prefill::group_rows(const Group& group, const Event& layer_left) {
   const TraceSpan span(compute_, {"from row", first});
   std::byte* const hidden = static_cast<std::byte*>(work_.hidden) +
                             static_cast<uint64_t>(first - layout_.saved_rows()) * layout_.hidden_row_bytes();
-  const Pass pass = buffers_.make_pass(work_.layer, work_.positions + first, rows, ProductPath::kPrefill);
+  Pass pass = buffers_.make_pass(work_.layer, work_.positions + first, rows, ProductPath::kPrefill);
+  if (options_.lean_prefill) pass.matrix = work_.matrices;
   qkv_product(pass, weights, hidden);
   const bool in_place = options_.kept_rows > 0 && cache_.segment_in_place(layer, work_.segment_count - 1) != nullptr;
   if (first == layout_.saved_rows() && !in_place) compute_.wait(layer_left);

@@ -64,7 +64,7 @@ struct PrefillWork {
   int32_t *ids, *positions;  // [prompt]
   void* hidden;              // [prompt, hidden], of the weights' type: the states of the whole prompt
   LayerWork layer;           // for one group of rows
-  std::byte* matrices;       // one layer's quantised matrices, dequantised; null: none are, or prefill reads the blocks
+  std::byte* matrices;       // quantised matrices, dequantised: SessionLayout::matrices_bytes(); null: 0
   std::byte* layer_buffer;   // K and V of the layer that is being built, in segments of exact rows
   std::byte* stored_layer;   // the same in the cache's types; if none is low-bit: layer_buffer
   // For the kernels: [segments] of layer_buffer; if rows were kept, [layers, segments], since those of a layer may be

@@ -297,6 +297,23 @@ TEST(Cost, ALatePartialKvTakesAPassOverTheLink) {
   EXPECT_EQ(prefill_cost(resident, 61440).fill_ms, 0);
 }
 
+// A lean prefill dequantises for each group of 2,048 rows.
+TEST(Cost, ALeanPrefillDequantisesForEveryGroup) {
+  const auto more_ms = [](ModelSizes model, int64_t prompt) {
+    CostInput in = input(prompt, KvMode::kDevice);
+    in.model = std::move(model);
+    const double usual = prefill_cost(in, prompt).device_ms;
+    in.plan.lean_prefill = true;
+    return prefill_cost(in, prompt).device_ms - usual;
+  };
+  const double once = more_ms(llama_8b_q4_k_m(), 4096);
+  EXPECT_NEAR(once, 50, 5);  // as kDequantiseShare says
+  EXPECT_EQ(more_ms(llama_8b_q4_k_m(), 2048), 0);
+  EXPECT_NEAR(more_ms(llama_8b_q4_k_m(), 2049), once, 1e-6);
+  EXPECT_NEAR(more_ms(llama_8b_q4_k_m(), 61440), 29 * once, 1e-6);
+  EXPECT_EQ(more_ms(llama_8b(), 61440), 0) << "nothing is dequantised";
+}
+
 TEST(Cost, TheDiskIsALinkOfItsOwn) {
   PlanInput plan = testing::plan_input(llama_8b().rows, {61440, 61473});
   plan.host_free = 4 * kGiB;

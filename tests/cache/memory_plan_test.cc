@@ -127,6 +127,19 @@ TEST(Planner, OnlyBlocksOfExactKeysComeLate) {
   }
 }
 
+TEST(Planner, SaysWhereAPrefillIsLean) {
+  PlanInput in = llama_8b(61440, 61696);
+  const MemoryPlan usual = make_plan(in);
+  EXPECT_FALSE(usual.lean_prefill);
+  EXPECT_EQ(usual.to_string().find("one dequantised matrix"), std::string::npos);
+  in.lean_prefill = true;
+  const MemoryPlan lean = make_plan(in);
+  EXPECT_TRUE(lean.lean_prefill);
+  EXPECT_NE(lean.to_string().find("prefill: a layer's buffer, one dequantised matrix and other work"),
+            std::string::npos);
+  EXPECT_EQ(lean.vram_bytes, usual.vram_bytes);  // prefill_work is the caller's
+}
+
 // int8 rows: half the bytes where segments are, exact rows in the tail, in a pass, in the partial KV and its summaries,
 // and the layer that prefill builds in both forms.
 TEST(Planner, LowBitRowsAreExactInTheTail) {

@@ -94,5 +94,25 @@ TEST(PlanReport, OfEveryShapeHasTheSumOfItsTypes) {
   EXPECT_GE(mixed, 18);
 }
 
+// A lean prefill fits where no other does, takes longer, and is said.
+TEST(PlanReport, SaysWherePrefillIsLean) {
+  PlanOptions options;
+  options.shape = "qwen3-32b";
+  options.shape_weights = find_weight_mixture("q4_k_m");
+  options.gpu = "rtx4090";
+  options.engine.ctx_size = 65560;
+  options.engine.kv = KvMode::kHost;
+  options.engine.verify = {.mode = VerifyMode::kLossless, .partial = PartialKind::kBlocks, .budget = 3328};
+  options.engine.device.host_mem_bytes = 40 * kGiB;
+  options.engine.device.vram_bytes = 23 * kGiB;
+  const PlanReport usual = make_plan_report(options);
+  options.engine.device.vram_bytes = 22 * kGiB + 512 * kMiB;
+  const PlanReport lean = make_plan_report(options);
+  EXPECT_NE(plan_json(usual).find("\"lean_prefill\": false"), std::string::npos);
+  EXPECT_NE(plan_json(lean).find("\"lean_prefill\": true"), std::string::npos) << lean.refusal;
+  ASSERT_TRUE(usual.predicted && lean.predicted);
+  EXPECT_GT(lean.predicted->prefill.ms(), 1.3 * usual.predicted->prefill.ms());
+}
+
 }  // namespace
 }  // namespace headrace

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/engine/engine.h"
+#include "tests/support/engine_search.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/session_fixture.h"
 #include "tests/support/stops_at.h"
@@ -16,6 +17,7 @@ namespace headrace {
 namespace {
 
 using testing::kSanitized;
+using testing::Room;
 
 struct Run {
   SpecType spec = SpecType::kNone;
@@ -178,21 +180,13 @@ TEST_P(PartialText, IsTheSameWithBlocksMadeAfterPrefill) {
   small.prefill_group = 8192;  // prefill's buffers are to be larger than a step's, as a GPU's are
   Engine large(small);
   GenerateOptions run{.max_tokens = 80, .sampling = {.temperature = 0.8f, .seed = 7}, .ignore_eos = true};
-  const auto fits_early = [&](uint64_t vram_bytes) {
-    small.device.vram_bytes = vram_bytes;
-    try {
-      return !Engine(small).plan(kPrompt, run).memory.late_partial;
-    } catch (const Error&) {
-      return false;
-    }
-  };
-  const auto late = [&] {
-    uint64_t low = kMiB, high = 256 * kMiB;
-    while (high - low > 32 * kKiB) (fits_early(low / 2 + high / 2) ? high : low) = low / 2 + high / 2;
-    small.device.vram_bytes = low;
-    const GenerateResult said = Engine(small).generate(prompt(kPrompt), run, nullptr);
+  const auto room_of = [](const MemoryPlan& plan) { return plan.late_partial ? Room::kWanted : Room::kTooMuch; };
+  const auto late = [&]() -> std::vector<int32_t> {
+    const std::unique_ptr<Engine> engine = testing::engine_with_room(&small, kPrompt, run, room_of);
+    if (engine == nullptr) return {};
+    const GenerateResult said = engine->generate(prompt(kPrompt), run, nullptr);
     EXPECT_TRUE(said.plan.late_partial);
-    EXPECT_LE(said.memory.vram_peak_bytes, low);
+    EXPECT_LE(said.memory.vram_peak_bytes, small.device.vram_bytes);
     EXPECT_GT(said.speculation.of(StepMode::kPartial).steps, 20);
     return said.token_ids;
   };
