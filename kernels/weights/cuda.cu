@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(kThreads)
       using enum WeightType;
       unpack_chunk_of<kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kQ4K, kQ5K, kQ6K, kQ2K, kQ3K, kIQ4NL, kIQ4XS>(from, cols, row,
                                                                                                        col, values);
-      if (p.out_type != p.type) {  // the store rounds otherwise
+      if (p.out_type != p.type) {  // where they are equal, the store rounds
 #pragma unroll
         for (float& value : values) value = rounded_to(p.type, value);
       }

@@ -60,16 +60,16 @@ struct Product {
   InputNorm norm{};
 };
 
-Weight multiplied(const Pass& pass, const Weight& weight) {
+Weight ready_weight(const Pass& pass, const Weight& weight) {
   if (pass.matrix == nullptr || weight.plain()) return weight;
   return dequantised(weight, pass.weights->dtype(), pass.matrix, *pass.stream);
 }
 
-// Only the residual stream has another type than the weights.
-ProductParams product_params(const Pass& pass, const Product& p) {
+// Enqueues what the weight still needs. Only the residual stream has another type than the weights.
+ProductParams ready_product(const Pass& pass, const Product& p) {
   const DType type = pass.weights->dtype();
   return {.x = p.x,
-          .weight = multiplied(pass, p.w),
+          .weight = ready_weight(pass, p.w),
           .bias = p.bias,
           .residual = p.residual,
           .out = p.out,
@@ -81,7 +81,7 @@ ProductParams product_params(const Pass& pass, const Product& p) {
           .path = pass.path,
           .norm = p.norm};
 }
-void multiply(const Pass& pass, const Product& p) { product(product_params(pass, p), *pass.stream); }
+void multiply(const Pass& pass, const Product& p) { product(ready_product(pass, p), *pass.stream); }
 
 Product qkv_of(const Pass& pass, const LayerWeights& w, const void* hidden) {
   const ModelConfig& c = *pass.config;
@@ -196,7 +196,7 @@ void qkv_product(const Pass& pass, const LayerWeights& w, const void* hidden) {
 
 void rotated_qkv_product(const Pass& pass, const LayerWeights& w, const void* hidden, const KvRows& to) {
   const TraceSpan span(*pass.stream, "qkv");
-  rotated_product(product_params(pass, qkv_of(pass, w, hidden)), rope_params(pass, w, 0, pass.rows, to), *pass.stream);
+  rotated_product(ready_product(pass, qkv_of(pass, w, hidden)), rope_params(pass, w, 0, pass.rows, to), *pass.stream);
 }
 
 void rotate_rows(const Pass& pass, const LayerWeights& w, int64_t first, int64_t rows, const KvRows& to) {
@@ -207,8 +207,8 @@ void layer_output(const Pass& pass, const LayerWeights& w, void* hidden) {
   const TraceSpan span(*pass.stream, "output, mlp");
   const ModelConfig& c = *pass.config;
   multiply(pass, {pass.work.attention, w.output, w.output_bias, hidden, hidden, c.hidden, c.heads * c.head_dim});
-  gated_product(product_params(pass, {hidden, w.gate_up, nullptr, nullptr, pass.work.gate_up, 2 * c.ffn, c.hidden,
-                                      norm_of(pass, w.ffn_norm)}),
+  gated_product(ready_product(pass, {hidden, w.gate_up, nullptr, nullptr, pass.work.gate_up, 2 * c.ffn, c.hidden,
+                                     norm_of(pass, w.ffn_norm)}),
                 pass.work.activated, *pass.stream);
   multiply(pass, {pass.work.activated, w.down, nullptr, hidden, hidden, c.hidden, c.ffn});
 }

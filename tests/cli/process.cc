@@ -38,7 +38,7 @@ int ms_until(Clock::time_point end) {
 // What a shell does before it starts a command. A job in the background of a script has SIGINT ignored, and what is
 // ignored stays so in what it starts: Ctrl-C would not reach the program.
 void set_default_signals() {
-  for (int signal = 1; signal < NSIG; ++signal) ::signal(signal, SIG_DFL);  // fails for two of them
+  for (int signal = 1; signal < NSIG; ++signal) ::signal(signal, SIG_DFL);  // fails for those that cannot be caught
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -242,7 +242,8 @@ size_t lines_written(const std::filesystem::path& file) {
 }
 
 bool wait_for_lines(const std::filesystem::path& file, size_t count, Program* program) {
-  for (int i = 0; i < 6000; ++i) {
+  const Clock::time_point end = end_of_patience();
+  while (Clock::now() < end) {
     if (lines_written(file) >= count) return true;
     if (!program->running()) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));

@@ -61,7 +61,7 @@ class Program {
 // The file's whole lines; 0 if there is no file.
 size_t lines_written(const std::filesystem::path& file);
 
-// Waits until the program has written so many lines; false if it ended or 30 s went by before.
+// Waits until the program has written so many lines; false if it ended or its time was over before.
 bool wait_for_lines(const std::filesystem::path& file, size_t count, Program* program);
 
 }  // namespace headrace

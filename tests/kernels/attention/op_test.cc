@@ -419,7 +419,7 @@ TEST_P(DecodeAttentionTest, PartsOfASegmentAreSegments) {
 TEST_P(DecodeAttentionTest, RowsBehindAPrefixDoNotReachItsState) {
   constexpr int64_t kCommitted = 573, kNodes = 40, kFirst = 256, kSecond = 320;  // where their prefixes end
   const std::vector<Poison> all = poisons();
-  size_t turn = 0;  // two poisons a case
+  size_t turn = 0;  // two poisons a case, one under sanitizers
   for (const AttentionCase& c : prefix_cases()) {
     const Pass pass(c, kCommitted, kNodes, 2);
     const Result clean = run(pass, committed_segments(pass, 192), all_nodes(pass));

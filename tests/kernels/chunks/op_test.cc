@@ -246,7 +246,7 @@ TEST_P(ChunkScoresTest, OfChunksOfAnySize) {
 TEST_P(ChunkScoresTest, OfRowsInSeveralSegments) {
   for (DType k_type : {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4}) {
     for (int64_t rows : {65, 192, 300, 447, 448}) {  // from the second segment on
-      if (testing::kSanitized && rows % 64 != 0) continue;
+      if (testing::kSanitized && rows != 65 && rows != 447) continue;
       for (int64_t chunk_rows : {24, 32, 100, 448}) {
         check({.chunk_rows = chunk_rows,
                .segments = {64, 0, 128, 0, 0, 256},
