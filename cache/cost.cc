@@ -75,7 +75,7 @@ constexpr double kFusedLayerUs = 18.5, kTailUs = 9.5;
 constexpr int64_t kFusedRows = 8;
 // Prefill dequantises each layer once, unless it is lean: by what a prompt of 1,024 tokens takes beside one with bf16
 // weights, 50 ms for Llama-3.1-8B (bench_h200_q4_k_m_again.json), this share of the rate of a plain product, bytes read
-// and written.
+// and written. That was an earlier kernel; today's takes 12 ms (bench_h100_dequantise.json).
 constexpr double kDequantiseShare = 0.095;
 
 // Bits that a real value takes in a remainder: those of the rows of SmolLM2-64K (bench/results/remainders.txt).

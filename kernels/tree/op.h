@@ -36,11 +36,10 @@ constexpr int64_t kMaxTopVocab = 256 * 1024;
 struct TopLogProbsParams {
   const float* logits;           // [rows, stride], of which the first `vocab` count
   const int32_t* map = nullptr;  // [vocab]: the target's token for each of the draft's; null if they share a vocabulary
-  const int32_t* positions =
-      nullptr;       // [rows]; the ranked token is drawn at position + position_offset. For the noise only
-  float* log_probs;  // [rows, k], out, best first; never above 0
-  int32_t* tokens;   // [rows, k], out, the target's
-  void* workspace;   // top_log_probs_workspace_bytes(rows, vocab, k)
+  const int32_t* positions = nullptr;  // [rows]; for the noise: the token is drawn at position + position_offset
+  float* log_probs;                    // [rows, k], out, best first; never above 0
+  int32_t* tokens;                     // [rows, k], out, the target's
+  void* workspace;                     // top_log_probs_workspace_bytes(rows, vocab, k)
   int64_t rows, vocab, stride, k;
   int64_t position_offset = 0;
   float temperature = 0;  // 0: the plain logits without noise
