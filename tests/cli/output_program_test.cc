@@ -1,7 +1,9 @@
 // Where the program writes: files of the user's that it must not touch, descriptors that are closed, limits on sizes,
 // outputs among the documents, names that a terminal would obey.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
@@ -232,7 +234,9 @@ TEST_F(ProgramTest, ADocumentMayBeANamedPipe) {
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   std::thread writer([&] { std::ofstream(pipe) << std::string(300, 'x'); });
   const Finished finished = run("summarize", {pipe, "-q"});
+  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);  // a writer that the program left waiting goes on
   writer.join();
+  ::close(reader);
   EXPECT_EQ(finished.exit_code, 0) << finished.err;
   EXPECT_EQ(finished.out, run("summarize", {file, "-q"}).out);
 }

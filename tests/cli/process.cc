@@ -5,8 +5,6 @@
 #include <poll.h>
 #include <pty.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,6 +15,7 @@
 #include <chrono>
 #include <fstream>
 #include <iterator>
+#include <string_view>
 #include <thread>
 
 #include "cache/base.h"
@@ -35,41 +34,67 @@ int ms_until(Clock::time_point end) {
   return static_cast<int>(std::max<int64_t>(left, 0));
 }
 
-// What a shell does before it starts a command. A job in the background of a script has SIGINT ignored, and what is
-// ignored stays so in what it starts: Ctrl-C would not reach the program.
-void set_default_signals() {
-  for (int signal = 1; signal < NSIG; ++signal) ::signal(signal, SIG_DFL);  // fails for those that cannot be caught
-  sigset_t none;
-  sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
-}
-
-[[noreturn]] void become_program(const std::vector<std::string>& args, const RunOptions& options) {
-  set_default_signals();
-  for (char** variable = environ; *variable != nullptr;) {
-    const std::string entry = *variable;
-    if (entry.starts_with("HEADRACE_") || entry.starts_with("XDG_CACHE_HOME=")) {
-      ::unsetenv(entry.substr(0, entry.find('=')).c_str());  // environ has moved up
-    } else {
-      ++variable;
+// What exec() takes, made before the fork: another thread of the test may hold the allocator's lock while the process is
+// copied, and nobody gives it back in the child. So the child calls only what a signal handler may call.
+class Command {
+ public:
+  Command(const std::vector<std::string>& args, const RunOptions& options) : options_(options) {
+    words_.emplace_back(HEADRACE_PROGRAM);
+    words_.insert(words_.end(), args.begin(), args.end());
+    for (char** variable = environ; *variable != nullptr; ++variable) {
+      const std::string_view entry = *variable;
+      if (!entry.starts_with("HEADRACE_") && !entry.starts_with("XDG_CACHE_HOME=") && !is_given(entry))
+        variables_.emplace_back(entry);
     }
+    for (const auto& [name, value] : options.environment) variables_.push_back(name + "=" + value);
+    argv_ = pointers(&words_), envp_ = pointers(&variables_);
   }
-  for (const auto& [name, value] : options.environment) ::setenv(name.c_str(), value.c_str(), 1);
-  if (options.file_bytes > 0) {
-    const rlimit limit = {options.file_bytes, options.file_bytes};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
+  Command(const Command&) = delete;
+  Command& operator=(const Command&) = delete;
+
+  // In the child.
+  [[noreturn]] void execute() const {
+    set_default_signals();
+    if (options_.file_bytes > 0) {
+      const rlimit limit = {options_.file_bytes, options_.file_bytes};
+      ::setrlimit(RLIMIT_FSIZE, &limit);
+    }
+    for (const int fd : options_.closed) ::close(fd);
+    for (const auto& [resource, value] : options_.limits) {
+      const rlimit limit{.rlim_cur = value, .rlim_max = value};
+      if (::setrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) ::_exit(126);
+    }
+    ::execve(argv_[0], argv_.data(), envp_.data());
+    ::_exit(127);
   }
-  for (const int fd : options.closed) ::close(fd);
-  std::vector<char*> argv = {const_cast<char*>(HEADRACE_PROGRAM)};
-  for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
-  argv.push_back(nullptr);
-  for (const auto& [resource, value] : options.limits) {
-    const rlimit limit{.rlim_cur = value, .rlim_max = value};
-    if (::setrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) ::_exit(126);
+
+ private:
+  static std::vector<char*> pointers(std::vector<std::string>* strings) {
+    std::vector<char*> out;
+    for (std::string& string : *strings) out.push_back(string.data());
+    out.push_back(nullptr);
+    return out;
   }
-  ::execv(argv[0], argv.data());
-  ::_exit(127);
-}
+
+  bool is_given(std::string_view entry) const {
+    const std::string_view name = entry.substr(0, entry.find('='));
+    return std::any_of(options_.environment.begin(), options_.environment.end(),
+                       [&](const auto& variable) { return variable.first == name; });
+  }
+
+  // What a shell does before it starts a command. A job in the background of a script has SIGINT ignored, and what is
+  // ignored stays so in what it starts: Ctrl-C would not reach the program.
+  static void set_default_signals() {
+    for (int signal = 1; signal < NSIG; ++signal) ::signal(signal, SIG_DFL);  // fails for those that cannot be caught
+    sigset_t none;
+    sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  }
+
+  const RunOptions& options_;
+  std::vector<std::string> words_, variables_;
+  std::vector<char*> argv_, envp_;
+};
 
 struct Pipe {
   Pipe() { CHECK(::pipe2(ends.data(), O_CLOEXEC) == 0); }
@@ -139,6 +164,7 @@ Finished run_program(const std::vector<std::string>& args, const RunOptions& opt
   static const bool ignored = ::signal(SIGPIPE, SIG_IGN) != SIG_ERR;
   CHECK(ignored);
   Pipe in, out, err;
+  const Command command(args, options);
   const pid_t pid = ::fork();
   CHECK(pid >= 0);
   if (pid == 0) {
@@ -146,7 +172,7 @@ Finished run_program(const std::vector<std::string>& args, const RunOptions& opt
     const int file = options.stdout_path.empty() ? -1 : ::open(options.stdout_path.c_str(), O_WRONLY | O_CLOEXEC);
     ::dup2(file >= 0 ? file : out.write_end(), STDOUT_FILENO);
     ::dup2(err.write_end(), STDERR_FILENO);
-    become_program(args, options);
+    command.execute();
   }
   in.close_read(), out.close_write(), err.close_write();
   Finished result;
@@ -159,6 +185,9 @@ Finished run_program(const std::vector<std::string>& args, const RunOptions& opt
 Program::Program(const std::vector<std::string>& args, Streams streams) : args_(args) {
   winsize size = {};
   size.ws_col = 100, size.ws_row = 30;
+  RunOptions options;
+  options.environment = {{"TERM", "xterm"}};
+  const Command command(args, options);
   pid_ = streams == Streams::kTerminal ? ::forkpty(&terminal_, nullptr, nullptr, &size) : ::fork();
   CHECK(pid_ >= 0, "errno=", errno);
   if (pid_ != 0) return;
@@ -166,9 +195,7 @@ Program::Program(const std::vector<std::string>& args, Streams streams) : args_(
     const int nothing = ::open("/dev/null", O_RDWR);
     for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(nothing, fd);
   }
-  RunOptions options;
-  options.environment = {{"TERM", "xterm"}};
-  become_program(args, options);
+  command.execute();
 }
 
 Program::~Program() {
