@@ -2,13 +2,14 @@
 // block share its rows of q and divide the work on a tile of K and V: a warp computes the scores and the weights of a
 // quarter of the keys, and adds a quarter of the columns of V. So each value is widened once in a block, by the warp
 // that multiplies it, in registers. Weights go from warp to warp through shared memory. cp.async copies tiles as they
-// are stored, some tiles ahead. Device code, internal to kernels/cuda.
+// are stored, some tiles ahead. Device code, internal to kernels/attention.
 //
 // A row's bits are those of LowBitTile: its products, factors and weights are the same and are added in the same order.
 // Lanes with the same number add the same weights there and here, where a warp's are one of LowBitTile's parts.
 #pragma once
 
 #include "kernels/attention/low_bit_tile.cuh"
+#include "kernels/cuda/warp.cuh"
 
 namespace headrace::kernels::cuda {
 
@@ -143,9 +144,7 @@ struct FewRowsTile {
       }
     }
     if (warp() >= kHalves) return;
-    float sum = l;
-    sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 1));
-    sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 2));
+    const float sum = quad_sum(l);
     const int row = fragment_row(warp() / 2, warp() % 2);
     if (lane() % 4 != 0 || row >= count) return;
     const int64_t state = state_of(row);
@@ -261,9 +260,8 @@ struct FewRowsTile {
 #pragma unroll
     for (int i = 0; i < 2 * kMTiles; ++i) {
       const int tile = i / 2, at = i % 2 * 2;
-      float top = fmaxf(fmaxf(s[tile][0][at], s[tile][0][at + 1]), fmaxf(s[tile][1][at], s[tile][1][at + 1]));
-      top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
-      top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
+      const float top =
+          quad_max(fmaxf(fmaxf(s[tile][0][at], s[tile][0][at + 1]), fmaxf(s[tile][1][at], s[tile][1][at + 1])));
       if (lane() % 4 == 0) {
         store_word(shared + kTopsAt + fragment_row(tile, i % 2) * 16 + warp() * 4, __float_as_int(top));
       }

@@ -2,7 +2,7 @@
 // way. cp.async copies a tile as it is stored. Each thread widens the bytes that it copied: the values while the scores
 // are computed, the next keys while the weighted values are added, so that this work runs beside the tensor cores.
 // int8 values are exact in bf16 and f16; a key's scale multiplies its score, a value's scale its weight before the
-// weight is rounded. An int4 value is rounded to the element type once. Device code, internal to kernels/cuda.
+// weight is rounded. An int4 value is rounded to the element type once. Device code, internal to kernels/attention.
 //
 // The columns of a step of the products are permuted as few_rows_tile.cuh finds a row's bytes in fragments: k 2 t, 2 t
 // + 1, 2 t + 8, 2 t + 9 are columns 4 t, 4 t + 2, 4 t + 1, 4 t + 3. So both kernels add a score's products alike, and a

@@ -1,6 +1,6 @@
 // Prefill's flash attention (Dao et al. 2022) on tensor cores: a block of 128 queries of one head against K and V in
 // parts of 32 rows. mma.sync m16n8k16 with fp32 sums; weights are rounded to the element type for the product with V,
-// their sum is not. Device code, internal to kernels/cuda.
+// their sum is not. Device code, internal to kernels/attention.
 //
 // An H200 has registers for two such warps a scheduler, so what a warp waits for is what limits it. A warp multiplies q
 // by the keys of a part, then the weights of the part before it by their values, and the compiler places the part's
@@ -22,6 +22,7 @@
 #include "kernels/attention/op.h"
 #include "kernels/attention/tile.cuh"
 #include "kernels/cuda/instructions.cuh"
+#include "kernels/cuda/warp.cuh"
 
 namespace headrace::kernels::cuda {
 
@@ -111,11 +112,7 @@ struct PrefillTile {
   }
 
   // Completes the rows' sums.
-  __device__ float sum(int tile, int half) const {
-    float all = l[tile][half];
-    all = __fadd_rn(all, __shfl_xor_sync(~0u, all, 1));
-    return __fadd_rn(all, __shfl_xor_sync(~0u, all, 2));
-  }
+  __device__ float sum(int tile, int half) const { return quad_sum(l[tile][half]); }
   __device__ int position_of(int tile, int half) const {
     const int thread = thread_now();
     return begin + thread / 32 * kWarpRows + tile * 16 + half * 8 + thread % 32 / 4;
@@ -351,8 +348,7 @@ struct PrefillTile {
         float top = -INFINITY;
 #pragma unroll
         for (int n = 0; n < kKeys / 8; ++n) top = fmaxf(top, fmaxf(s[tile][n][2 * half], s[tile][n][2 * half + 1]));
-        top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
-        top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
+        top = quad_max(top);
         if ((lanes >> (thread_now() % 32 & 28) & 15) == 0) continue;  // of the row's four lanes
         // All scores NaN or -inf: these have no maximum, and -inf - -inf would be NaN.
         const float to = top == -INFINITY ? 0.0f : -__fmul_rn(top, scale_log2);

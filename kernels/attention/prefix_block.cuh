@@ -1,5 +1,5 @@
 // What the kernels share that compute one segment's states with tiles (tile.cuh, low_bit_tile.cuh, few_rows_tile.cuh).
-// Device code, internal to kernels/cuda.
+// Device code, internal to kernels/attention.
 #pragma once
 
 #include "kernels/attention/rows.cuh"

@@ -2,7 +2,7 @@
 // every element type and head_dim up to 256. Rows are processed in batches at absolute multiples of kPrefixTile:
 // scores, then weights (online softmax), then o, whose sums are split into slices by the row's place in the batch and
 // added in the order of positions. A block has one query, so nothing of another query can affect its bits. Device code,
-// internal to kernels/cuda.
+// internal to kernels/attention.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "kernels/attention/op.h"
+#include "kernels/cuda/warp.cuh"
 #include "kernels/rows/cuda_rows.cuh"
 
 namespace headrace::kernels::cuda {
@@ -194,10 +195,7 @@ struct AttentionRowsOf {
     }
 #pragma unroll
     for (int h = 0; h < kRowsHeads; ++h) {
-#pragma unroll
-      for (int distance = 16; distance > 0; distance /= 2) {
-        sum[h] = __fadd_rn(sum[h], __shfl_xor_sync(~0u, sum[h], distance));
-      }
+      sum[h] = warp_sum(sum[h]);
       if (lane == 0 && h < heads) shared.s[h][row] = __fmul_rn(sum[h], shape.scale);
     }
   }
@@ -205,12 +203,9 @@ struct AttentionRowsOf {
   __device__ void weigh(int h, int lane, int count) {
     const float low = lane < count ? shared.s[h][lane] : -INFINITY;
     const float high = lane + 32 < count ? shared.s[h][lane + 32] : -INFINITY;
-    float top = fmaxf(low, high);
-    for (int distance = 16; distance > 0; distance /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, distance));
-    top = fmaxf(top, shared.m[h]);  // never -inf or NaN: there is at least one row
+    const float top = fmaxf(warp_max(fmaxf(low, high)), shared.m[h]);  // never -inf or NaN: there is at least one row
     const float first = weight_of(low - top), second = weight_of(high - top);
-    float sum = __fadd_rn(first, second);
-    for (int distance = 16; distance > 0; distance /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, distance));
+    const float sum = warp_sum(__fadd_rn(first, second));
     shared.s[h][lane] = first;
     shared.s[h][lane + 32] = second;
     const float keep = weight_of(shared.m[h] - top);

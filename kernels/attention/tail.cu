@@ -13,6 +13,7 @@
 #include "kernels/attention/launch.cuh"
 #include "kernels/attention/rows.cuh"
 #include "kernels/cuda/instructions.cuh"
+#include "kernels/cuda/warp.cuh"
 
 namespace headrace::kernels::cuda {
 
@@ -192,9 +193,8 @@ struct TailGroup {
     each([&](int group, int owner) { score(group, owner); });
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float top = fmaxf(fmaxf(s[0][2 * half], s[0][2 * half + 1]), fmaxf(s[1][2 * half], s[1][2 * half + 1]));
-      top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
-      top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
+      const float top =
+          quad_max(fmaxf(fmaxf(s[0][2 * half], s[0][2 * half + 1]), fmaxf(s[1][2 * half], s[1][2 * half + 1])));
       if (t == 0) shared.top[g + 8 * half][warp] = top;
     }
   }
@@ -221,8 +221,7 @@ struct TailGroup {
           sum = __fadd_rn(sum, s[n][i]);
         }
       }
-      sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 1));
-      sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 2));
+      sum = quad_sum(sum);
       if (t == 0) shared.sum[g + 8 * half][warp] = sum;
     }
 #pragma unroll

@@ -3,6 +3,7 @@
 #include "kernels/attention/bodies.h"
 #include "kernels/attention/launch.cuh"
 #include "kernels/attention/rows.cuh"
+#include "kernels/cuda/warp.cuh"
 
 namespace headrace::kernels::cuda {
 
@@ -103,7 +104,7 @@ __device__ void weigh_rows(TailShared& shared, int h, int count) {
     weights[i] = row < count ? reinterpret_cast<const float*>(&shared.s[row])[h] : -INFINITY;
     top = fmaxf(top, weights[i]);
   }
-  for (int distance = 16; distance > 0; distance /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, distance));
+  top = warp_max(top);
 #pragma unroll
   for (int i = 0; i < kMaxRows / 32; ++i) {
     const int row = i * 32 + lane;
@@ -111,7 +112,7 @@ __device__ void weigh_rows(TailShared& shared, int h, int count) {
     sum = __fadd_rn(sum, weights[i]);
     if (row < count) reinterpret_cast<float*>(&shared.s[row])[h] = weights[i];
   }
-  for (int distance = 16; distance > 0; distance /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, distance));
+  sum = warp_sum(sum);
   if (lane == 0) {
     shared.m[h] = top;
     shared.l[h] = sum;

@@ -1,6 +1,6 @@
 // Flash attention (Dao et al. 2022, algorithm 1) on tensor cores: a block of rows of q against K and V in tiles of
 // kPrefixTile rows, which cp.async loads one tile ahead. mma.sync m16n8k16 with fp32 sums; weights are rounded to the
-// element type for the product with V, their sum is not. Device code, internal to kernels/cuda.
+// element type for the product with V, their sum is not. Device code, internal to kernels/attention.
 //
 // A row's bits depend only on the row and on what it sees. Each row walks the tiles in order by itself; unseen keys
 // have weight exactly 0; a tile without a seen key multiplies the state by 1 and adds 0, so a warp may skip a tile that
@@ -13,60 +13,13 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
-#include <type_traits>
 
 #include "kernels/attention/op.h"
+#include "kernels/attention/tile_cursor.cuh"
 #include "kernels/cuda/instructions.cuh"
+#include "kernels/cuda/warp.cuh"
 
 namespace headrace::kernels::cuda {
-
-// ---- Tiles ---------------------------------------------------------------------------------------------------------
-
-enum class Span { kSegment, kList };
-
-// One KV head's tiles of one segment or of a list of segments, up to position `limit`.
-template <typename T, Span kSpan>
-struct TileCursor {
-  const KvSegment* segments;
-  int count, kv_head, dim, limit;
-  int next = 0;               // segment
-  int position = 0, end = 0;  // the tile's first row; the end of the segment's rows
-  const T *k = nullptr, *v = nullptr;
-
-  __device__ TileCursor(const KvSegment* list, int segment_count, int head, int head_dim, int most)
-      : segments(list), count(segment_count), kv_head(head), dim(head_dim), limit(most) {
-    open();
-  }
-  __device__ bool done() const { return position >= end; }
-  __device__ void advance() {
-    position += kPrefixTile;
-    k += kPrefixTile * dim;
-    v += kPrefixTile * dim;
-    if (kSpan == Span::kList && done()) open();
-  }
-
- private:
-  __device__ void open() {
-    while (done() && next < count) {
-      const KvSegment& segment = segments[next++];
-      const int64_t head = int64_t{kv_head} * segment.stride_rows * dim;
-      k = static_cast<const T*>(segment.k) + head;
-      v = static_cast<const T*>(segment.v) + head;
-      position = segment.position;
-      end = min(segment.position + segment.rows, limit);
-    }
-  }
-};
-
-// Whether any of eight elements of T has an all-ones exponent: adding one to it carries into the sign bit.
-template <typename T>
-__device__ inline bool not_finite(const uint4& words) {
-  constexpr bool kHalf = std::is_same_v<T, __half>;
-  constexpr uint32_t kExponent = kHalf ? 0x7c007c00 : 0x7f807f80, kOne = kHalf ? 0x04000400 : 0x00800080;
-  const uint32_t carried = ((words.x & kExponent) + kOne) | ((words.y & kExponent) + kOne) |
-                           ((words.z & kExponent) + kOne) | ((words.w & kExponent) + kOne);
-  return (carried & 0x80008000) != 0;
-}
 
 // ---- A block of rows ------------------------------------------------------------------------------------------------
 
@@ -208,9 +161,7 @@ struct AttentionTile {
   __device__ void finish() {
     for (int tile = 0; tile < kMTiles; ++tile) {
       for (int half = 0; half < 2; ++half) {
-        float& sum = l[tile][half];
-        sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 1));
-        sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 2));
+        l[tile][half] = quad_sum(l[tile][half]);
       }
     }
   }
@@ -342,8 +293,7 @@ struct AttentionTile {
         for (int n = 0; n < kKeys / 8; ++n) {
           top = fmaxf(top, fmaxf(s[tile][n][2 * half], s[tile][n][2 * half + 1]));
         }
-        top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
-        top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
+        top = quad_max(top);
         // A row that has seen nothing has no maximum: -inf - -inf would be NaN.
         const float base = top == -INFINITY ? 0.0f : __fmul_rn(top, scale_log2);
         const float keep = exp2_fast(__fsub_rn(__fmul_rn(m[tile][half], scale_log2), base));

@@ -4,14 +4,13 @@
 #include "kernels/cuda/chunk.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/warp.cuh"
 #include "kernels/cuda/with_type.cuh"
 #include "kernels/rows/cuda_rows.cuh"
 
 namespace headrace::kernels::cuda {
 
 namespace {
-
-constexpr unsigned kAll = 0xffffffff;
 
 // ---- summarise_blocks -----------------------------------------------------------------------------------------------
 
@@ -108,10 +107,10 @@ template <int kHeld>
 __device__ int count_from(const Keys<kHeld>& keys, uint32_t lowest, int turn, int (&counts)[2][kSelectWarps]) {
   int count = 0;
   keys.each_key([&](uint32_t key, int) { count += key >= lowest ? 1 : 0; });
-  count = __reduce_add_sync(kAll, count);
+  count = __reduce_add_sync(kAllLanes, count);
   if (threadIdx.x % 32 == 0) counts[turn % 2][threadIdx.x / 32] = count;
   __syncthreads();
-  return __reduce_add_sync(kAll, counts[turn % 2][threadIdx.x % 32]);
+  return __reduce_add_sync(kAllLanes, counts[turn % 2][threadIdx.x % 32]);
 }
 
 // Grid: KV heads. Finds the bound bit by bit, from the highest: the largest value that `keep` keys reach.
@@ -135,8 +134,8 @@ __global__ void __launch_bounds__(kSelectThreads) select_kernel(SelectBlocksPara
     above += key > bound ? 1 : 0;
     equal += key == bound ? 1 : 0;
   });
-  above = __reduce_add_sync(kAll, above);
-  equal = __reduce_add_sync(kAll, equal);
+  above = __reduce_add_sync(kAllLanes, above);
+  equal = __reduce_add_sync(kAllLanes, equal);
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   __syncthreads();
   if (lane == 0) {
@@ -145,12 +144,13 @@ __global__ void __launch_bounds__(kSelectThreads) select_kernel(SelectBlocksPara
   }
   __syncthreads();
   // Now the sums over the previous warps and lanes.
-  above = __reduce_add_sync(kAll, lane < warp ? counts[0][lane] : 0);
-  equal = __reduce_add_sync(kAll, lane < warp ? counts[1][lane] : 0);
+  above = __reduce_add_sync(kAllLanes, lane < warp ? counts[0][lane] : 0);
+  equal = __reduce_add_sync(kAllLanes, lane < warp ? counts[1][lane] : 0);
   int32_t* const chosen = p.chosen + static_cast<int64_t>(blockIdx.x) * keep;
   const unsigned before = (1u << lane) - 1;
   keys.each_key([&](uint32_t key, int i) {
-    const unsigned all_above = __ballot_sync(kAll, key > bound), all_equal = __ballot_sync(kAll, key == bound);
+    const unsigned all_above = __ballot_sync(kAllLanes, key > bound),
+                   all_equal = __ballot_sync(kAllLanes, key == bound);
     const int nth = equal + __popc(all_equal & before);
     if (key > bound || (key == bound && nth < ties)) {
       chosen[above + __popc(all_above & before) + min(nth, ties)] =
@@ -173,7 +173,7 @@ __device__ int find_segment(const GatherBlocksParams& p, int64_t row) {
   for (int begin = static_cast<int>(kMaxPrefixSegments) - 32; begin >= 0; begin -= 32) {
     const int i = begin + static_cast<int>(threadIdx.x % 32);
     const int64_t first = i < p.segment_count ? row - p.segments[i].position : -1;
-    const unsigned found = __ballot_sync(kAll, first >= 0 && first < p.segments[i].rows);
+    const unsigned found = __ballot_sync(kAllLanes, first >= 0 && first < p.segments[i].rows);
     if (found != 0) n = begin + __ffs(static_cast<int>(found)) - 1;
   }
   return n;

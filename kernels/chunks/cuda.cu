@@ -9,13 +9,12 @@
 #include "kernels/cuda/chunk.cuh"
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/warp.cuh"
 #include "kernels/rows/cuda_rows.cuh"
 
 namespace headrace::kernels::cuda {
 
 namespace {
-
-constexpr unsigned kAll = 0xffffffff;
 
 // ---- States ---------------------------------------------------------------------------------------------------------
 
@@ -38,7 +37,7 @@ struct State {
   }
   // Adds the state of another lane.
   __device__ void add_lane(int distance) {
-    State other{__shfl_down_sync(kAll, m, distance), __shfl_down_sync(kAll, l, distance)};
+    State other{__shfl_down_sync(kAllLanes, m, distance), __shfl_down_sync(kAllLanes, l, distance)};
     const float top = fmaxf(m, other.m);
     raise(top);
     other.raise(top);
@@ -209,11 +208,7 @@ __global__ void __launch_bounds__(kStateThreads, 2) chunk_rows_kernel(const __gr
                              : load_pair(values, call.k_type, column);
         sum = __fmaf_rn(q[i].y, k.y, __fmaf_rn(q[i].x, k.x, sum));
       }
-#pragma unroll
-      for (int distance = 16; distance > 0; distance /= 2) {
-        sum = __fadd_rn(sum, __shfl_xor_sync(kAll, sum, distance));
-      }
-      const float score = __fmul_rn(sum, call.scale);
+      const float score = __fmul_rn(warp_sum(sum), call.scale);
       state.raise(fmaxf(state.m, score));
       state.add(score);
     }
@@ -230,7 +225,7 @@ template <typename Combine>
 __device__ float combine_all(float value, float (&parts)[kTotalWarps], const Combine& combine) {
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2) {
-    value = combine(value, __shfl_xor_sync(kAll, value, distance));
+    value = combine(value, __shfl_xor_sync(kAllLanes, value, distance));
   }
   if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
   __syncthreads();

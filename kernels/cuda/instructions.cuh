@@ -1,5 +1,5 @@
 // The instructions that kernels with tensor cores are made of: cp.async, ldmatrix and mma.sync m16n8k16, which sm_80
-// and all later ones have. Device code, internal to kernels/cuda.
+// and all later ones have. Device code, internal to kernels/.
 #pragma once
 
 #include <cuda_bf16.h>

@@ -3,6 +3,7 @@
 #include "kernels/cuda/chunk.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/warp.cuh"
 #include "kernels/elementwise/bodies.h"
 #include "kernels/elementwise/norm_threads.cuh"
 #include "kernels/elementwise/silu.cuh"
@@ -38,7 +39,7 @@ __global__ void __launch_bounds__(kThreads) embedding_kernel(EmbeddingParams p, 
 // The sum over the block, in every thread: lanes by halves, then warps in order.
 __device__ float block_sum(float value) {
   __shared__ float of_warp[kNormThreads / 32];
-  for (int apart = 16; apart > 0; apart /= 2) value += __shfl_xor_sync(0xffffffff, value, apart);
+  value = warp_sum(value);
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
   __syncthreads();
   float sum = of_warp[0];
@@ -161,7 +162,7 @@ __device__ void normalise_head(const RopeParams& p, const void* in, int64_t from
   load_chunk(p.type, weight, i, count, weight_aligned, w);
 #pragma unroll
   for (int j = 0; j < kChunk; ++j) squares = fmaf(x[j], x[j], squares);
-  for (int apart = 16; apart > 0; apart /= 2) squares += __shfl_xor_sync(0xffffffff, squares, apart);
+  squares = warp_sum(squares);
   const float scale = 1.0f / sqrtf(squares / static_cast<float>(p.head_dim) + p.eps);
 #pragma unroll
   for (int j = 0; j < kChunk; ++j) {
@@ -246,78 +247,6 @@ __global__ void __launch_bounds__(kThreads) convert_kernel(ConvertParams p, bool
   store_chunk(p.out_type, p.out, first, count, aligned, values);
 }
 
-// ---- commit_rows ----------------------------------------------------------------------------------------------------
-
-struct KvAligned {
-  bool k, v;
-};
-
-// Grid: (layers x count) x kv_heads.
-__global__ void __launch_bounds__(32) commit_rows_kernel(CommitParams p, KvAligned aligned) {
-  const int64_t layer = blockIdx.x / p.count, j = blockIdx.x % p.count, head = blockIdx.y;
-  const int64_t source = p.source[j], position = p.first_position + j;
-  device_check(source >= 0 && source < p.pass_rows);
-  const int64_t from = ((layer * p.pass_rows + source) * p.kv_heads + head) * p.head_dim;
-  const int64_t ring = ((layer * p.kv_heads + head) * p.ring_rows + position % p.ring_rows) * p.head_dim;
-  const int64_t active = (head * p.active_rows + position - p.active_position) * p.head_dim;
-  const auto copy = [&](const void* pass, void* ring_base, void* const* active_bases, DType type, bool wide) {
-    const int64_t bytes = p.head_dim * bytes_of(type);
-    copy_row(at(ring_base, ring, type), at(pass, from, type), bytes, wide);
-    if (active_bases == nullptr) return;
-    void* const active_base = active_bases[layer];
-    wide = wide && reinterpret_cast<uintptr_t>(active_base) % 16 == 0;
-    copy_row(at(active_base, active, type), at(pass, from, type), bytes, wide);
-  };
-  copy(p.pass_k, p.ring_k, p.active_k, p.k_type, aligned.k);
-  copy(p.pass_v, p.ring_v, p.active_v, p.v_type, aligned.v);
-}
-
-// ---- fill_ring ------------------------------------------------------------------------------------------------------
-
-// Grid: count x kv_heads.
-__global__ void __launch_bounds__(32) fill_ring_kernel(FillRingParams p, KvAligned aligned) {
-  const int64_t row = blockIdx.x, head = blockIdx.y;
-  const int64_t from = (head * p.stride_rows + row) * p.head_dim;
-  const int64_t to = (head * p.ring_rows + (p.first_position + row) % p.ring_rows) * p.head_dim;
-  copy_row(at(p.ring_k, to, p.k_type), at(p.k, from, p.k_type), p.head_dim * bytes_of(p.k_type), aligned.k);
-  copy_row(at(p.ring_v, to, p.v_type), at(p.v, from, p.v_type), p.head_dim * bytes_of(p.v_type), aligned.v);
-}
-
-// ---- place_rows -----------------------------------------------------------------------------------------------------
-
-// Grid: layers x rows, kv_heads. A lane turns chunks of the two halves of K.
-__global__ void __launch_bounds__(32) place_rows_kernel(PlaceRowsParams p, KvAligned aligned) {
-  const int64_t rows = p.sinks + p.keep * p.chunk_rows, layer = blockIdx.x / rows, i = blockIdx.x % rows;
-  const int64_t in_chunks = i - p.sinks, half = p.head_dim / 2;
-  const bool sink = in_chunks < 0;
-  const int64_t row = sink ? i : p.chosen[in_chunks / p.chunk_rows] * p.chunk_rows + in_chunks % p.chunk_rows;
-  const int64_t distance = p.end - rows + i - row;
-  device_check(row >= 0 && distance >= 0);
-  const int64_t plane = layer * p.kv_heads + blockIdx.y;
-  const int64_t from = (plane * (sink ? p.sinks : p.ring_rows) + (sink ? row : row % p.ring_rows)) * p.head_dim;
-  const int64_t to = (plane * p.out_rows + i) * p.head_dim;
-  const float* const table = p.cos_sin + distance * p.head_dim;
-  const void* const k = sink ? p.sink_k : p.ring_k;
-  for (int64_t first = static_cast<int64_t>(threadIdx.x) * kChunk; first < half; first += 32 * kChunk) {
-    const int count = chunk_count(half, first);
-    float a[kChunk], b[kChunk], c[kChunk], s[kChunk], x[kChunk], y[kChunk];
-    load_chunk(table + first, count, false, c);
-    load_chunk(table + half + first, count, false, s);
-    load_chunk(p.k_type, k, from + first, count, aligned.k, a);
-    load_chunk(p.k_type, k, from + half + first, count, aligned.k, b);
-#pragma unroll
-    for (int j = 0; j < kChunk; ++j) {
-      const float factor = 1.0f / sqrtf(c[j] * c[j] + s[j] * s[j]);
-      x[j] = a[j] * (c[j] * factor) - b[j] * (s[j] * factor);
-      y[j] = b[j] * (c[j] * factor) + a[j] * (s[j] * factor);
-    }
-    store_chunk(p.k_type, p.k_out, to + first, count, aligned.k, x);
-    store_chunk(p.k_type, p.k_out, to + half + first, count, aligned.k, y);
-  }
-  copy_row(at(p.v_out, to, p.v_type), at(sink ? p.sink_v : p.ring_v, from, p.v_type), p.head_dim * bytes_of(p.v_type),
-           aligned.v);
-}
-
 // =====================================================================================================================
 
 int64_t blocks(int64_t work) { return ceil_div(work, kThreads); }
@@ -376,35 +305,6 @@ void convert(const ConvertParams& params, Stream& stream) {
       chunks_aligned(params.in, params.in_type, kChunk) && chunks_aligned(params.out, params.out_type, kChunk);
   launch_on(cuda_stream(stream), "convert", {blocks(ceil_div(params.count, kChunk)), 1, kThreads}, convert_kernel,
             params, aligned);
-}
-
-void commit_rows(const CommitParams& params, Stream& stream) {
-  const KvAligned aligned = {chunks_aligned(params.pass_k, params.k_type, params.head_dim) &&
-                                 chunks_aligned(params.ring_k, params.k_type, params.head_dim),
-                             chunks_aligned(params.pass_v, params.v_type, params.head_dim) &&
-                                 chunks_aligned(params.ring_v, params.v_type, params.head_dim)};
-  launch_on(cuda_stream(stream), "commit_rows", {params.layers * params.count, params.kv_heads, 32}, commit_rows_kernel,
-            params, aligned);
-}
-
-void fill_ring(const FillRingParams& params, Stream& stream) {
-  const KvAligned aligned = {chunks_aligned(params.k, params.k_type, params.head_dim) &&
-                                 chunks_aligned(params.ring_k, params.k_type, params.head_dim),
-                             chunks_aligned(params.v, params.v_type, params.head_dim) &&
-                                 chunks_aligned(params.ring_v, params.v_type, params.head_dim)};
-  launch_on(cuda_stream(stream), "fill_ring", {params.count, params.kv_heads, 32}, fill_ring_kernel, params, aligned);
-}
-
-void place_rows(const PlaceRowsParams& params, Stream& stream) {
-  const int64_t half = params.head_dim / 2, rows = params.sinks + params.keep * params.chunk_rows;
-  const auto all_aligned = [&](const void* sink, const void* ring, const void* out, DType type) {
-    return chunks_aligned(sink, type, half) && (ring == nullptr || chunks_aligned(ring, type, half)) &&
-           chunks_aligned(out, type, half);
-  };
-  const KvAligned aligned = {all_aligned(params.sink_k, params.ring_k, params.k_out, params.k_type),
-                             all_aligned(params.sink_v, params.ring_v, params.v_out, params.v_type)};
-  launch_on(cuda_stream(stream), "place_rows", {params.layers * rows, params.kv_heads, 32}, place_rows_kernel, params,
-            aligned);
 }
 
 }  // namespace headrace::kernels::cuda

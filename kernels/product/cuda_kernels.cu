@@ -1,5 +1,6 @@
 #include "kernels/cuda/chunk.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/warp.cuh"
 #include "kernels/product/cuda_kernels.h"
 #include "kernels/weights/cuda_value.cuh"
 
@@ -45,7 +46,7 @@ __global__ void __launch_bounds__(kThreads, 6) plain_product_kernel(ProductParam
   }
 #pragma unroll
   for (int r = 0; r < kRowsAWarp; ++r) {
-    for (int apart = 16; apart > 0; apart /= 2) sums[r] += __shfl_xor_sync(0xffffffff, sums[r], apart);
+    sums[r] = warp_sum(sums[r]);
     if (lane != r || r >= rows) continue;
     const int64_t element = (row + r) * p.n + col;
     float sum = sums[r];
@@ -133,10 +134,8 @@ __global__ void __launch_bounds__(kThreads)
     sum = fmaf(x, w, sum);
     magnitude = fmaf(fabsf(x), fabsf(w), magnitude);
   }
-  for (int apart = 16; apart > 0; apart /= 2) {
-    sum += __shfl_xor_sync(0xffffffff, sum, apart);
-    magnitude += __shfl_xor_sync(0xffffffff, magnitude, apart);
-  }
+  sum = warp_sum(sum);
+  magnitude = warp_sum(magnitude);
   if (lane != 0) return;
   if (p.bias != nullptr) {
     const float bias = load_one(p.type, p.bias, col);

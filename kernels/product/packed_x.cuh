@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/chunk.cuh"
 #include "kernels/cuda/instructions.cuh"
+#include "kernels/cuda/warp.cuh"
 #include "kernels/elementwise/norm_threads.cuh"
 #include "kernels/product/packed.h"
 #include "kernels/product/packed_fragments.cuh"
@@ -103,9 +104,7 @@ __device__ inline void normalise_rows(const PackedProduct& p, unsigned char* to)
 #pragma unroll
         for (int j = 0; j < kChunk; ++j) squares = fmaf(values[j], values[j], squares);
       }
-      for (int apart = 16; apart > 0; apart /= 2) {
-        squares = __fadd_rn(squares, __shfl_xor_sync(0xffffffff, squares, apart));
-      }
+      squares = warp_sum(squares);
       if (thread % 32 == 0) of_warp[i / 32] = squares;
     }
     __syncthreads();

@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/warp.cuh"
 #include "kernels/rows/bodies.h"
 #include "kernels/rows/cuda_rows.cuh"
 
@@ -12,7 +13,6 @@ namespace {
 
 constexpr int kThreads = 128, kWarps = kThreads / 32;
 constexpr int kMaxEach = kMaxRowHeadDim / 32;  // elements of a row for each lane
-constexpr unsigned kAll = 0xffffffff;
 constexpr uint32_t kInfinity = 0x7f800000;
 
 // `value` rounded to f16; NaN if that is not finite.
@@ -46,7 +46,7 @@ struct RowOfWarp {
     for (int half = 1; half < 32; half *= 2) {
 #pragma unroll
       for (int i = 0; i < kMaxEach; ++i) {
-        const float other = __shfl_xor_sync(kAll, x[i], half);
+        const float other = __shfl_xor_sync(kAllLanes, x[i], half);
         x[i] = (lane & half) == 0 ? __fadd_rn(x[i], other) : __fsub_rn(other, x[i]);
       }
     }
@@ -70,7 +70,7 @@ struct RowOfWarp {
     uint32_t most = 0;  // a NaN is larger than infinity, and infinity larger than the rest
 #pragma unroll
     for (int i = 0; i < kMaxEach; ++i) most = max(most, magnitude_of(x[i]));
-    most = __reduce_max_sync(kAll, most);
+    most = __reduce_max_sync(kAllLanes, most);
     const __half scale = parameter_of(__fdiv_rn(__uint_as_float(most), 127.0f));
     if (threadIdx.x % 32 == 0) *to.parameters = scale;
     const float divisor = __half2float(scale);
@@ -91,12 +91,12 @@ struct RowOfWarp {
       float most = x[i], least = x[i];
 #pragma unroll
       for (int distance = 16; distance > 0; distance /= 2) {
-        most = fmaxf(most, __shfl_xor_sync(kAll, most, distance));
-        least = fminf(least, __shfl_xor_sync(kAll, least, distance));
+        most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, distance));
+        least = fminf(least, __shfl_xor_sync(kAllLanes, least, distance));
       }
       __half scale = parameter_of(__fdiv_rn(__fsub_rn(most, least), 15.0f)), minimum = parameter_of(least);
       const bool finite =
-          __reduce_max_sync(kAll, magnitude_of(x[i])) < kInfinity && !__hisnan(scale) && !__hisnan(minimum);
+          __reduce_max_sync(kAllLanes, magnitude_of(x[i])) < kInfinity && !__hisnan(scale) && !__hisnan(minimum);
       if (!finite) scale = minimum = __ushort_as_half(0x7e00);
       if (lane == 0) {
         to.parameters[2 * i] = scale;
@@ -104,7 +104,7 @@ struct RowOfWarp {
       }
       const float above = __fsub_rn(x[i], __half2float(minimum));
       const int value = usable(scale) ? round_within(__fdiv_rn(above, __half2float(scale)), 0.0f, 15.0f) : 0;
-      const int high = __shfl_down_sync(kAll, value, kInt4Group / 2);
+      const int high = __shfl_down_sync(kAllLanes, value, kInt4Group / 2);
       if (lane < kInt4Group / 2) to.values[i * (kInt4Group / 2) + lane] = static_cast<char>(value | high << 4);
     }
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/warp.cuh"
 #include "kernels/rows/bodies.h"
 #include "kernels/rows/cuda_rows.cuh"
 
@@ -14,7 +15,6 @@ namespace {
 constexpr int kThreads = 128, kWarps = kThreads / 32;
 constexpr int kEach = 8, kStep = 32 * kEach, kSteps = static_cast<int>(kRemainderRun) / kStep;
 static_assert(kSteps * kStep == kRemainderRun);
-constexpr unsigned kAll = 0xffffffff;
 constexpr int kCodeWords = static_cast<int>(kRemainderRun) * kMaxCodeBits / 32;  // of a run
 
 // Where the values of this warp's run are.
@@ -130,10 +130,10 @@ __device__ uint32_t sum_below(uint32_t count, uint32_t lane, uint32_t* all) {
   uint32_t sum = count;
 #pragma unroll
   for (int distance = 1; distance < 32; distance *= 2) {
-    const uint32_t other = __shfl_up_sync(kAll, sum, distance);
+    const uint32_t other = __shfl_up_sync(kAllLanes, sum, distance);
     if (lane >= static_cast<uint32_t>(distance)) sum += other;
   }
-  *all = __shfl_sync(kAll, sum, 31);
+  *all = __shfl_sync(kAllLanes, sum, 31);
   return sum - count;
 }
 
@@ -188,10 +188,10 @@ __global__ void __launch_bounds__(kThreads)
   }
   __syncwarp();  // the lanes have added bits to each other's words
   const uint32_t code_words = (at + 31) / 32, words = code_words + (listed + 1) / 2;
-  if (!__all_sync(kAll, fits) && run.lane == 0) atomicOr(p.words, kNotTheseRows);
+  if (!__all_sync(kAllLanes, fits) && run.lane == 0) atomicOr(p.words, kNotTheseRows);
   uint32_t start = 0;
   if (run.lane == 0) start = atomicAdd(p.words, words);
-  start = __shfl_sync(kAll, start, 0);
+  start = __shfl_sync(kAllLanes, start, 0);
   if (start + words > room) return;
   if (run.lane == 0) *run.start = start;
   for (uint32_t i = run.lane; i < code_words; i += 32) run.pieces[start + i] = codes[i];

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/warp.cuh"
 #include "kernels/sample/bodies.h"
 #include "kernels/sample/draw.cuh"
 
@@ -310,7 +311,7 @@ __global__ void __launch_bounds__(32) sample_token_kernel(Sampling p, const uint
 template <int kBlockThreads>
 __device__ double block_sum(double value) {
   __shared__ double of_warp[kBlockThreads / 32];
-  for (int apart = 16; apart > 0; apart /= 2) value += __shfl_xor_sync(0xffffffff, value, apart);
+  value = warp_sum(value);
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
   __syncthreads();
   double sum = 0;

@@ -2,6 +2,7 @@
 // waits for the host. Scores are ranked as integer keys (top_keys.cuh), so ties go to the lower number.
 #include "kernels/cuda/chunk.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/warp.cuh"
 #include "kernels/tree/bodies.h"
 #include "kernels/tree/top_keys.cuh"
 
@@ -125,7 +126,7 @@ __device__ void update_best(const TreeGrowParams& p, const Before& before, Level
   }
   static_assert(kMaxTop <= 4 * 32);
   __shared__ float of_warp[4];
-  for (int apart = 16; apart > 0; apart /= 2) probability += __shfl_xor_sync(0xffffffff, probability, apart);
+  probability = warp_sum(probability);
   if (thread() % 32 == 0 && thread() < kMaxTop) of_warp[thread() / 32] = probability;
   __syncthreads();
   if (thread() != 0) return;

@@ -3,6 +3,7 @@
 // by the vocabulary's size. Compiled without contraction (draw.cuh).
 #include "kernels/cuda/chunk.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/warp.cuh"
 #include "kernels/tree/bodies.h"
 #include "kernels/tree/top_keys.cuh"
 
@@ -57,7 +58,7 @@ __device__ void add_noise(const Top& p, int64_t position, int64_t id, float (&va
 // The result in every thread: lanes by halves, then warps in order.
 __device__ float block_sum(float value) {
   __shared__ float of_warp[kTopWarps];
-  for (int apart = 16; apart > 0; apart /= 2) value += __shfl_xor_sync(0xffffffff, value, apart);
+  value = warp_sum(value);
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
   __syncthreads();
   float sum = of_warp[0];
@@ -110,8 +111,7 @@ __device__ float log_sum_of(const PartSum (&sums)[kPartsALane], float top) {
   for (int i = 0; i < kPartsALane; ++i) {
     if (sums[i].top > -INFINITY) sum += sums[i].sum * exponential_of(sums[i].top - top);
   }
-  for (int apart = 16; apart > 0; apart /= 2) sum += __shfl_xor_sync(0xffffffff, sum, apart);
-  return logf(sum);
+  return logf(warp_sum(sum));
 }
 
 // Grid: rows.
