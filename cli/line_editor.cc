@@ -9,6 +9,7 @@ namespace headrace {
 namespace {
 
 constexpr int kHistoryLines = 1000;
+constexpr std::chrono::seconds kAtOnce(1);
 
 const char* prompt(EditLine*) { return "> "; }
 
@@ -42,6 +43,8 @@ LineEditor::LineEditor() {
   el_set(edit_.get(), EL_SETTY, "-d", "-isig", nullptr);
   el_set(edit_.get(), EL_ADDFN, "headrace-interrupt", "Give the line up", on_interrupt);
   el_set(edit_.get(), EL_BIND, "^C", "headrace-interrupt", nullptr);
+  el_set(edit_.get(), EL_ADDFN, "headrace-zero", "Take a zero at the beginning for Ctrl-D", on_zero);
+  el_set(edit_.get(), EL_BIND, "^@", "headrace-zero", nullptr);
 }
 
 LineEditor::~LineEditor() { sigaction(SIGINT, &old_, nullptr); }
@@ -53,8 +56,19 @@ unsigned char LineEditor::on_interrupt(EditLine* edit, int) {
   return CC_EOF;
 }
 
+// A Ctrl-D that was typed in canonical mode, before the editor had the terminal, arrives as a zero, and at once.
+// Ctrl-Space is a zero, too.
+unsigned char LineEditor::on_zero(EditLine* edit, int) {
+  void* self = nullptr;
+  el_get(edit, EL_CLIENTDATA, &self);
+  const LineInfo* const line = el_line(edit);
+  const bool empty = line->lastchar == line->buffer;
+  return empty && Clock::now() < static_cast<LineEditor*>(self)->begun_ + kAtOnce ? CC_EOF : CC_NORM;
+}
+
 LineEditor::Outcome LineEditor::read(std::string* line) {
   interrupted_ = false;
+  begun_ = Clock::now();
   int count = 0;
   const char* const text = el_gets(edit_.get(), &count);
   if (text == nullptr || count <= 0) {

@@ -6,6 +6,7 @@
 
 #include <histedit.h>
 
+#include <chrono>
 #include <csignal>
 #include <memory>
 #include <string>
@@ -24,7 +25,9 @@ class LineEditor {
   Outcome read(std::string* line);                 // without its end
 
  private:
+  using Clock = std::chrono::steady_clock;
   static unsigned char on_interrupt(EditLine* edit, int);
+  static unsigned char on_zero(EditLine* edit, int);
 
   struct EndEdit {
     void operator()(EditLine* edit) const { el_end(edit); }
@@ -35,6 +38,7 @@ class LineEditor {
   std::unique_ptr<History, EndHistory> history_;
   std::unique_ptr<EditLine, EndEdit> edit_;  // after the history, which it reads
   bool interrupted_ = false;
+  Clock::time_point begun_;  // the line that is read
   struct sigaction old_ = {};
 };
 

@@ -106,14 +106,21 @@ TEST_F(ChatProgram, EndsAtTheEndOfInput) {
   program.type("\x10s\x7f\n");  // the line before
   program.type("/stats\n");
   ASSERT_TRUE(program.read_until("0 questions, "));
-  // Before keys are read, Ctrl-D would end a line that nobody reads, and the editor would see a zero.
-  program.type("\x10");
-  ASSERT_TRUE(program.read_next("/stats"));
-  program.type("\x15\x04");  // the line away, and the end of input
+  program.type("\x04");
   const Finished finished = program.wait();
   EXPECT_EQ(finished.exit_code, 0);
   const size_t help = finished.out.find("the documents stay");
   EXPECT_NE(finished.out.find("the documents stay", help + 1), std::string::npos) << finished.out;
+}
+
+// While documents are read and answers are computed, the terminal is in canonical mode.
+TEST_F(ChatProgram, CtrlDBeforeThePromptEndsTheChat) {
+  std::vector<std::string> args = {"chat", "-m", model_, "-t", "1", "-n", "5"};
+  for (const std::string& flag : flags()) args.push_back(flag);
+  Program program(args, Program::Streams::kTerminal);
+  program.type("\x04");
+  const Finished finished = program.wait();
+  EXPECT_EQ(finished.exit_code, 0) << finished.out;
 }
 
 }  // namespace

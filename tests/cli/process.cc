@@ -34,8 +34,8 @@ int ms_until(Clock::time_point end) {
   return static_cast<int>(std::max<int64_t>(left, 0));
 }
 
-// What exec() takes, made before the fork: another thread of the test may hold the allocator's lock while the process is
-// copied, and nobody gives it back in the child. So the child calls only what a signal handler may call.
+// What exec() takes, made before the fork: another thread of the test may hold the allocator's lock while the process
+// is copied, and nobody gives it back in the child. So the child calls only what a signal handler may call.
 class Command {
  public:
   Command(const std::vector<std::string>& args, const RunOptions& options) : options_(options) {
