@@ -167,7 +167,6 @@ class Bench {
 
   nlohmann::ordered_json run() {
     nlohmann::ordered_json out = {{"machine", machine_json(read_machine(), engine_.device().name())},
-                                  {"device", engine_.device().name()},
                                   {"model", engine_.model_path()},
                                   {"draft", spec_name(args_.draft)},
                                   {"new_tokens", args_.new_tokens},

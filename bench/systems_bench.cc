@@ -101,7 +101,6 @@ class Bench {
     if (!out_) throw_error(ExitCode::kStorage, args_.out, "cannot be written");
     add({{"program", "systems_bench"},
          {"machine", machine_json(read_machine(), engine_.device().name())},
-         {"device", engine_.device().name()},
          {"model", engine_.model_path()},
          {"new_tokens", args_.new_tokens}});
     for (const std::string& text : args_.texts) {
