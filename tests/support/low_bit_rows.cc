@@ -6,6 +6,8 @@
 #include <cstring>
 #include <limits>
 
+#include "cache/base.h"
+
 namespace headrace::testing_support {
 
 namespace {
@@ -77,11 +79,18 @@ Row read_int4(const std::byte* values, const std::byte* parameters, size_t head_
 }  // namespace
 
 std::vector<double> rotate(const std::vector<double>& row) {
-  Row out(row.size());
-  for (size_t j = 0; j < row.size(); ++j) {
-    for (size_t i = 0; i < row.size(); ++i) out[j] += std::popcount(i & j) % 2 == 0 ? row[i] : -row[i];
-    out[j] /= std::sqrt(static_cast<double>(row.size()));
+  CHECK(std::has_single_bit(row.size()), row.size());
+  Row out = row;
+  for (size_t half = 1; half < row.size(); half *= 2) {
+    for (double* low = out.data(); low < out.data() + row.size(); low += 2 * half) {
+      for (size_t i = 0; i < half; ++i) {
+        const double a = low[i], b = low[half + i];
+        low[i] = a + b;
+        low[half + i] = a - b;
+      }
+    }
   }
+  for (double& value : out) value /= std::sqrt(static_cast<double>(row.size()));
   return out;
 }
 

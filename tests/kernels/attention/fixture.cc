@@ -138,21 +138,25 @@ void attend(const AttentionContext& context, const float* q, const std::vector<i
       size.push_back(absolute * c.scale());
     }
     const double top = *std::max_element(score.begin(), score.end());
-    double total = 0;
-    for (double s : score) total += std::exp(s - top);
-    for (int64_t d = 0; d < c.head_dim; ++d) {
-      double value = 0, magnitude = 0, slack = 0;
-      for (size_t i = 0; i < rows.size(); ++i) {
-        const float* const row = row_of(context.v, rows[i]);
-        const double weight = std::exp(score[i] - top) / total, v = row[d];
-        // An element of a row that is stored rotated has the rounding of the whole row.
-        const double rounded = c.v_type == DType::kInt4 ? root_mean_square(row, c.head_dim) : std::fabs(v);
-        value += weight * v;
-        magnitude += weight * rounded * (2 + size[i] + weight_error / 2e-6);
-        slack += weight * (2 + size[i]);
+    std::vector<double> weight;
+    double total = 0, slack = 0;
+    for (double s : score) total += weight.emplace_back(std::exp(s - top));
+    std::vector<double> value(static_cast<size_t>(c.head_dim)), magnitude(value.size());
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const float* const row = row_of(context.v, rows[i]);
+      // An element of a row that is stored rotated has the rounding of the whole row.
+      const bool rotated = c.v_type == DType::kInt4;
+      const double whole = rotated ? root_mean_square(row, c.head_dim) : 0;
+      const double part = weight[i] / total, errors = part * (2 + size[i] + weight_error / 2e-6);
+      for (size_t d = 0; d < value.size(); ++d) {
+        value[d] += part * row[d];
+        magnitude[d] += errors * (rotated ? whole : std::fabs(row[d]));
       }
-      out->values.push_back(value);
-      out->magnitude.push_back(magnitude + slack * std::fabs(value));
+      slack += part * (2 + size[i]);
+    }
+    for (size_t d = 0; d < value.size(); ++d) {
+      out->values.push_back(value[d]);
+      out->magnitude.push_back(magnitude[d] + slack * std::fabs(value[d]));
     }
   }
 }

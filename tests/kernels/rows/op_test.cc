@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -30,6 +31,21 @@ constexpr std::byte kUnwritten{0xff};  // as KernelTest::output() fills it
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
 size_t index(int64_t value) { return static_cast<size_t>(value); }
+
+// What the formats are compared with, against the matrix's definition.
+TEST(PlainRows, RotatingMultipliesByTheHadamardMatrix) {
+  for (const size_t size : {size_t{32}, size_t{128}}) {
+    for (size_t i = 0; i < size; ++i) {
+      std::vector<double> unit(size);
+      unit[i] = 1;
+      const std::vector<double> row = testing_support::rotate(unit);
+      for (size_t j = 0; j < size; ++j) {
+        EXPECT_EQ(row[j], (std::popcount(i & j) % 2 == 0 ? 1 : -1) / std::sqrt(static_cast<double>(size)))
+            << i << ", " << j;
+      }
+    }
+  }
+}
 
 struct RowsCase {
   int64_t kv_heads, head_dim, stride_rows, first_row, count;

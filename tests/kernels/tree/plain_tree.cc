@@ -6,7 +6,6 @@
 #include <cmath>
 #include <functional>
 #include <random>
-#include <tuple>
 #include <utility>
 
 namespace headrace::plain_tree {
@@ -14,11 +13,13 @@ namespace {
 
 // The best of some of the table by (score, depth, number).
 std::vector<int32_t> best_of(const std::vector<Node>& table, std::vector<int32_t> which, int64_t most) {
-  std::sort(which.begin(), which.end(), [&](int32_t a, int32_t b) {
+  const auto end = which.begin() + std::min(static_cast<ptrdiff_t>(which.size()), static_cast<ptrdiff_t>(most));
+  std::partial_sort(which.begin(), end, which.end(), [&](int32_t a, int32_t b) {
     const Node &x = table[static_cast<size_t>(a)], &y = table[static_cast<size_t>(b)];
-    return std::make_tuple(-x.score, x.depth, a) < std::make_tuple(-y.score, y.depth, b);
+    if (x.score != y.score) return x.score > y.score;
+    return x.depth != y.depth ? x.depth < y.depth : a < b;
   });
-  which.resize(std::min(which.size(), static_cast<size_t>(most)));
+  which.erase(end, which.end());
   return which;
 }
 
