@@ -92,7 +92,7 @@ std::string speed(const PlanReport& report) {
     text = str("  ", text.substr(0, text.size() - 2), "\n  by ", report.rates_from, "\n", profile_line(report));
   if (p.estimate) {
     text += str("  about ", format_rate(p.estimate->tokens_per_s), " tokens/s if refreshes overturn ",
-                format_rate(100 * p.estimate->overturned), "% of the pending tokens",
+                format_rate(100 * p.estimate->rejected_share), "% of the pending tokens",
                 p.estimate->tau > 0 ? str(" and a step accepts ", format_rate(p.estimate->tau), " of the draft's") : "",
                 ", an estimate: each refresh then confirms ", format_rate(p.estimate->tokens), " tokens\n");
   }

@@ -62,7 +62,7 @@ ordered_json predicted_json(const PlanReport& report) {
     out["refresh"] = pass_json(p.refresh);
   }
   if (p.estimate) {
-    out["estimate"] = {{"overturned", p.estimate->overturned},
+    out["estimate"] = {{"overturned", p.estimate->rejected_share},
                        {"pending", p.estimate->pending},
                        {"tokens_per_refresh", three_decimals(p.estimate->tokens)},
                        {"tokens_per_s", three_decimals(p.estimate->tokens_per_s)}};

@@ -31,14 +31,14 @@ std::optional<double> usual_tau(const std::string& draft) {
 // Estimates with the number of pending tokens that gives the most tokens/s, the aim of `--refresh-interval auto`.
 RefreshEstimate estimate(const CostInput& input, const RunPlan& plan, const PassShape& refresh, const Prediction& steps,
                          double tau) {
-  RefreshEstimate best{.overturned = usual_loss_rate(plan.partial, plan.grow_rows > 0, !plan.draft.empty()),
+  RefreshEstimate best{.rejected_share = usual_loss_rate(plan.partial, plan.grow_rows > 0, !plan.draft.empty()),
                        .tau = tau};
   const double token_ms = (steps.partial.ms() + steps.draft_ms) / (1 + tau);
   for (int64_t pending = 1; pending <= kMaxPending; ++pending) {
     if (plan.interval > 0 && pending != plan.interval) continue;
     PassShape shape = refresh;
     shape.queries = pending + 1;
-    const double tokens = confirmed_of_chain(static_cast<double>(pending + 1), best.overturned);
+    const double tokens = confirmed_of_chain(static_cast<double>(pending + 1), best.rejected_share);
     const double ms = step_cost(input, shape).ms() + steps.draft_ms + static_cast<double>(pending) * token_ms;
     if (tokens * 1e3 / ms <= best.tokens_per_s) continue;
     best.pending = pending;

@@ -38,10 +38,10 @@ ModelSizes model_sizes(const ModelConfig& config, const Weights& weights, const 
 // The expected yield of a lossless run's refreshes. An estimate: it assumes the share of pending tokens that refreshes
 // overturned in other runs, and the number of draft tokens that steps accepted there.
 struct RefreshEstimate {
-  double overturned = 0;  // that share
-  double tau = 0;         // draft tokens that a partial step accepts
-  int64_t pending = 0;    // tokens that a refresh verifies, with --refresh-interval auto
-  double tokens = 0;      // tokens that it confirms, its own included
+  double rejected_share = 0;  // that share
+  double tau = 0;             // draft tokens that a partial step accepts
+  int64_t pending = 0;        // tokens that a refresh verifies, with --refresh-interval auto
+  double tokens = 0;          // tokens that it confirms, its own included
   double tokens_per_s = 0;
 };
 

@@ -36,7 +36,7 @@ class TensorFiles {
     size_t shard = 0;
     uint64_t begin = 0, bytes = 0;
   };
-  struct Format;  // what a weight file and the index of its shards are called, and who reads it
+  struct Format;  // what a weight file and the index of its shards are called, and which reader it has
 
   void open_shards(const std::string& directory, const Format& format);
   // Opens a file and adds its tensors: those that are in `wanted`, which it takes out of there, or all if it is null.

@@ -17,7 +17,7 @@ namespace headrace {
 // The share of judged pending tokens that refreshes overturned, at temperature 0.8: SmolLM2-64K inflated to 8B with
 // blocks of 4,096 tokens and with copies, 61,440 tokens and more, and as it is with an int8 copy on a CPU
 // (docs/measuring.md, "Lossless partial verification").
-constexpr double usual_overturn_rate(const PartialShape& partial) {
+constexpr double usual_rejected_share(const PartialShape& partial) {
   if (!partial.copy) return 0.11;
   return partial.copy == DType::kInt4 ? 0.034 : 0.014;
 }
@@ -25,20 +25,20 @@ constexpr double usual_overturn_rate(const PartialShape& partial) {
 // The same of a tree, which keeps second choices: the rate with which the forecast below and the measured times of
 // steps give the tokens/s that were measured, without a draft and with EAGLE-3 (docs/measuring.md, as above).
 constexpr double usual_loss_rate(const PartialShape& partial, bool tree, bool drafts) {
-  if (!tree) return usual_overturn_rate(partial);
+  if (!tree) return usual_rejected_share(partial);
   if (!partial.copy) return drafts ? 0.09 : 0.07;
   if (partial.copy == DType::kInt4) return drafts ? 0.03 : 0.016;
   return drafts ? 0.0075 : 0.0025;
 }
 
 // Tokens that a refresh confirms of so many pending ones, with the one in place of the first wrong one.
-inline double confirmed_of_chain(double pending, double overturned) {
-  return overturned > 0 ? (1 - std::pow(1 - overturned, pending)) / overturned : pending;
+inline double confirmed_of_chain(double pending, double rejected_share) {
+  return rejected_share > 0 ? (1 - std::pow(1 - rejected_share, pending)) / rejected_share : pending;
 }
 
 class ChainForecast {
  public:
-  explicit ChainForecast(const PartialShape& partial) : usual_(usual_overturn_rate(partial)) {}
+  explicit ChainForecast(const PartialShape& partial) : usual_(usual_rejected_share(partial)) {}
 
   // A partial step that added `tokens` pending tokens.
   void record_partial(int64_t tokens) { step_tokens_.add(static_cast<double>(tokens)); }
@@ -66,9 +66,9 @@ class ChainForecast {
   RefreshPolicy::Growth to_the_end(int64_t pending, int64_t end) const {
     const double now = static_cast<double>(pending), all = static_cast<double>(end);
     return {.expected = expected(now),
-            .more = confirmed_of_chain(all, overturned()) - expected(now),
+            .more = confirmed_of_chain(all, rejected_share()) - expected(now),
             .steps = (all - now) / step_tokens(),
-            .saves = std::pow(1 - overturned(), all),
+            .saves = std::pow(1 - rejected_share(), all),
             .rows = now,
             .more_rows = all - now};
   }
@@ -77,10 +77,10 @@ class ChainForecast {
   static constexpr double kMaxJudged = 600;  // limit, since the text may change
 
   // As if one token had been overturned before, after the usual number.
-  double overturned() const { return (rejected_ + 1) / (judged_ + 1 / usual_); }
+  double rejected_share() const { return (rejected_ + 1) / (judged_ + 1 / usual_); }
   double expected(double pending) const {
     const double beyond = std::max(1.0, beyond_.value(step_tokens()));
-    return confirmed_of_chain(pending, overturned()) + std::pow(1 - overturned(), pending) * beyond;
+    return confirmed_of_chain(pending, rejected_share()) + std::pow(1 - rejected_share(), pending) * beyond;
   }
 
   const double usual_;

@@ -227,7 +227,7 @@ TEST_P(BlocksProductTest, AreCloseToTheExactSum) {
 
 // docs/design.md, section 6, rule 1: a row's bits depend neither on how many rows ride along nor on its place.
 TEST_P(BlocksProductTest, RowsAndPlacesChangeNoBit) {
-  constexpr int64_t kMostRows = 384;
+  constexpr int64_t kMaxRows = 384;
   const DType type = DType::kBF16;
   const bool cuda = this->cuda();
   for (const WeightType weight_type : kQuantisedTypes) {
@@ -237,9 +237,9 @@ TEST_P(BlocksProductTest, RowsAndPlacesChangeNoBit) {
       const int64_t k = n == 50 ? (block > 32 ? 1280 : 1184) : (block > 32 ? 768 : 544);
       const DeviceArray stored = store(weight_type, random_blocks(weight_type, 4, n, k), n, k);
       const Weight weight = {.parts = {{stored.data(), weight_type, n}, {}, {}}, .count = 1, .cols = k};
-      const std::vector<float> x = random_values(1, kMostRows * k);
+      const std::vector<float> x = random_values(1, kMaxRows * k);
       // To f32, as a residual stream's product: what rounding would hide shows.
-      const std::vector<std::byte> all = run(weight, type, DType::kF32, x, kMostRows);
+      const std::vector<std::byte> all = run(weight, type, DType::kF32, x, kMaxRows);
       const auto expect_same = [&](int64_t rows, int64_t first) {
         const std::vector<std::byte> got = run(weight, type, DType::kF32, x, rows, first);
         EXPECT_EQ(std::memcmp(got.data(), all.data() + first * n * 4, got.size()), 0)

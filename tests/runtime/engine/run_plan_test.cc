@@ -63,7 +63,7 @@ TEST(RunPlan, EstimatesWhatRefreshesConfirm) {
   ASSERT_TRUE(alone.has_value() && drafted.estimate.has_value());
   EXPECT_EQ(alone->tau, 0);
   EXPECT_EQ(drafted.estimate->tau, 1);
-  EXPECT_LT(alone->overturned, drafted.estimate->overturned);
+  EXPECT_LT(alone->rejected_share, drafted.estimate->rejected_share);
   // Of as many pending tokens as it found best: two a step, and a tree before each step and the refresh.
   const RefreshEstimate& best = *drafted.estimate;
   const double steps = static_cast<double>(best.pending) / 2;
