@@ -40,8 +40,7 @@ std::byte* DeviceArray::data() const { return buffer.data() + kGuardBytes; }
 
 void KernelTest::open(int threads) {
   if (!device_) isa_before_ = kernels::isa();
-  stream_.reset();
-  device_.reset();
+  close();
   kernels::set_isa(GetParam().isa);
   DeviceOptions options;
   options.choice = GetParam().device;
@@ -50,18 +49,28 @@ void KernelTest::open(int threads) {
   stream_ = device_->make_stream("test", StreamRole::kCompute);
 }
 
-void KernelTest::TearDown() {
+void KernelTest::close() {
+  staging_.reset();
   stream_.reset();
   device_.reset();
+}
+
+void KernelTest::TearDown() {
+  close();
   kernels::set_isa(isa_before_);
+}
+
+std::byte* KernelTest::staging(uint64_t bytes) {
+  if (!staging_ || staging_->bytes() < bytes) staging_ = device_->allocate_pinned(bytes, "a test's staging");
+  return staging_->data();
 }
 
 DeviceArray KernelTest::upload(const std::vector<std::byte>& bytes) {
   DeviceArray array{device_->allocate(bytes.size() + 2 * kGuardBytes, "a test's array"), bytes.size()};
-  const PinnedBuffer staging = device_->allocate_pinned(array.buffer.bytes(), "a test's staging");
-  std::memset(staging.data(), static_cast<int>(kGuard), staging.bytes());
-  std::copy(bytes.begin(), bytes.end(), staging.data() + kGuardBytes);
-  stream_->copy(array.buffer.data(), staging.data(), staging.bytes(), Link::kHostToDevice);
+  std::byte* const from = staging(array.buffer.bytes());
+  std::memset(from, static_cast<int>(kGuard), array.buffer.bytes());
+  std::copy(bytes.begin(), bytes.end(), from + kGuardBytes);
+  stream_->copy(array.buffer.data(), from, array.buffer.bytes(), Link::kHostToDevice);
   stream_->synchronize();
   return array;
 }
@@ -71,13 +80,13 @@ DeviceArray KernelTest::upload(const std::vector<float>& values, DType type) { r
 DeviceArray KernelTest::output(uint64_t bytes) { return upload(std::vector<std::byte>(bytes, kUnwritten)); }
 
 std::vector<std::byte> KernelTest::download(const DeviceArray& array) {
-  const PinnedBuffer staging = device_->allocate_pinned(array.buffer.bytes(), "a test's staging");
-  stream_->copy(staging.data(), array.buffer.data(), staging.bytes(), Link::kDeviceToHost);
+  std::byte* const to = staging(array.buffer.bytes());
+  stream_->copy(to, array.buffer.data(), array.buffer.bytes(), Link::kDeviceToHost);
   stream_->synchronize();
-  const std::byte* begin = staging.data() + kGuardBytes;
+  const std::byte* begin = to + kGuardBytes;
   const std::byte* end = begin + array.bytes;
   const auto intact = [](std::byte value) { return value == kGuard; };
-  EXPECT_TRUE(std::all_of(staging.data(), staging.data() + kGuardBytes, intact)) << "written before the array";
+  EXPECT_TRUE(std::all_of(to, to + kGuardBytes, intact)) << "written before the array";
   EXPECT_TRUE(std::all_of(end, end + kGuardBytes, intact)) << "written beyond the array";
   return std::vector<std::byte>(begin, end);
 }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -61,8 +62,12 @@ class KernelTest : public ::testing::TestWithParam<KernelTarget> {
   std::vector<float> download(const DeviceArray& array, DType type);
 
  private:
+  void close();
+  std::byte* staging(uint64_t bytes);  // valid until the next call
+
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
+  std::optional<PinnedBuffer> staging_;  // kept: with a fresh one a copy waited for the system's pages
   kernels::Isa isa_before_ = kernels::Isa::kBaseline;
 };
 
