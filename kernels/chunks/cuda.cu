@@ -223,10 +223,7 @@ constexpr int kTotalThreads = 256, kTotalWarps = kTotalThreads / 32, kScoreThrea
 // By all threads of a block. `combine` does not depend on the order of its two.
 template <typename Combine>
 __device__ float combine_all(float value, float (&parts)[kTotalWarps], const Combine& combine) {
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) {
-    value = combine(value, __shfl_xor_sync(kAllLanes, value, distance));
-  }
+  value = warp_reduce(value, combine);
   if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
   __syncthreads();
   value = parts[0];

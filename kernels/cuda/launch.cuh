@@ -1,4 +1,4 @@
-// Launches the kernels of this folder on the stream and checks the launch. Host code, internal to kernels/.
+// Launches a kernel on a stream and checks the launch. Host code, internal to kernels/.
 #pragma once
 
 #include <cuda_runtime_api.h>

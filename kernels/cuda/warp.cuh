@@ -6,27 +6,21 @@ namespace headrace::kernels::cuda {
 
 constexpr unsigned kAllLanes = 0xffffffff;
 
-// By halves: lanes 16 apart first.
-__device__ inline float warp_sum(float value) {
+// By halves: lanes 16 apart first. `combine` of two values does not depend on which comes first.
+template <typename T, typename Combine>
+__device__ inline T warp_reduce(T value, const Combine& combine) {
 #pragma unroll
-  for (int apart = 16; apart > 0; apart /= 2) value = __fadd_rn(value, __shfl_xor_sync(kAllLanes, value, apart));
+  for (int apart = 16; apart > 0; apart /= 2) value = combine(value, __shfl_xor_sync(kAllLanes, value, apart));
   return value;
+}
+__device__ inline float warp_sum(float value) {
+  return warp_reduce(value, [](float a, float b) { return __fadd_rn(a, b); });
 }
 __device__ inline double warp_sum(double value) {
-#pragma unroll
-  for (int apart = 16; apart > 0; apart /= 2) value += __shfl_xor_sync(kAllLanes, value, apart);
-  return value;
-}
-
-// `larger` of two values, whose order does not matter.
-template <typename T, typename Larger>
-__device__ inline T warp_max(T value, const Larger& larger) {
-#pragma unroll
-  for (int apart = 16; apart > 0; apart /= 2) value = larger(value, __shfl_xor_sync(kAllLanes, value, apart));
-  return value;
+  return warp_reduce(value, [](double a, double b) { return a + b; });
 }
 __device__ inline float warp_max(float value) {
-  return warp_max(value, [](float a, float b) { return fmaxf(a, b); });
+  return warp_reduce(value, [](float a, float b) { return fmaxf(a, b); });
 }
 
 // Over four lanes that follow one another, which hold a row of a tensor core's fragment: neighbours first.

@@ -56,7 +56,7 @@ __device__ inline uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b
 template <int kBlockThreads>
 __device__ inline uint64_t block_largest(uint64_t value) {
   __shared__ uint64_t of_warp[kBlockThreads / 32];
-  value = warp_max(value, larger);
+  value = warp_reduce(value, larger);
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
   __syncthreads();
   value = of_warp[0];
