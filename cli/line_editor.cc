@@ -43,27 +43,29 @@ LineEditor::LineEditor() {
   el_set(edit_.get(), EL_SETTY, "-d", "-isig", nullptr);
   el_set(edit_.get(), EL_ADDFN, "headrace-interrupt", "Give the line up", on_interrupt);
   el_set(edit_.get(), EL_BIND, "^C", "headrace-interrupt", nullptr);
-  el_set(edit_.get(), EL_ADDFN, "headrace-zero", "Take a zero at the beginning for Ctrl-D", on_zero);
+  el_set(edit_.get(), EL_ADDFN, "headrace-zero", "End the input if Ctrl-D was typed before the prompt", on_zero);
   el_set(edit_.get(), EL_BIND, "^@", "headrace-zero", nullptr);
 }
 
 LineEditor::~LineEditor() { sigaction(SIGINT, &old_, nullptr); }
 
-unsigned char LineEditor::on_interrupt(EditLine* edit, int) {
+LineEditor& LineEditor::of(EditLine* edit) {
   void* self = nullptr;
   el_get(edit, EL_CLIENTDATA, &self);
-  static_cast<LineEditor*>(self)->interrupted_ = true;
+  return *static_cast<LineEditor*>(self);
+}
+
+unsigned char LineEditor::on_interrupt(EditLine* edit, int) {
+  of(edit).interrupted_ = true;
   return CC_EOF;
 }
 
-// A Ctrl-D that was typed in canonical mode, before the editor had the terminal, arrives as a zero, and at once.
-// Ctrl-Space is a zero, too.
+// A Ctrl-D that was typed in canonical mode, before the editor had the terminal, arrives as a zero, and at once. A
+// later zero is Ctrl-Space, which does nothing.
 unsigned char LineEditor::on_zero(EditLine* edit, int) {
-  void* self = nullptr;
-  el_get(edit, EL_CLIENTDATA, &self);
   const LineInfo* const line = el_line(edit);
   const bool empty = line->lastchar == line->buffer;
-  return empty && Clock::now() < static_cast<LineEditor*>(self)->begun_ + kAtOnce ? CC_EOF : CC_NORM;
+  return empty && Clock::now() < of(edit).begun_ + kAtOnce ? CC_EOF : CC_NORM;
 }
 
 LineEditor::Outcome LineEditor::read(std::string* line) {

@@ -26,6 +26,7 @@ class LineEditor {
 
  private:
   using Clock = std::chrono::steady_clock;
+  static LineEditor& of(EditLine* edit);
   static unsigned char on_interrupt(EditLine* edit, int);
   static unsigned char on_zero(EditLine* edit, int);
 
@@ -38,7 +39,7 @@ class LineEditor {
   std::unique_ptr<History, EndHistory> history_;
   std::unique_ptr<EditLine, EndEdit> edit_;  // after the history, which it reads
   bool interrupted_ = false;
-  Clock::time_point begun_;  // the line that is read
+  Clock::time_point begun_;  // when read() was called
   struct sigaction old_ = {};
 };
 

@@ -24,6 +24,12 @@ class ChatProgram : public ProgramTest {
     args.insert(args.end(), more.begin(), more.end());
     return args;
   }
+  std::vector<std::string> command(const std::vector<std::string>& more) const {
+    std::vector<std::string> args = {"chat", "-m", model_, "-t", "1"};
+    const std::vector<std::string> rest = flags(more);
+    args.insert(args.end(), rest.begin(), rest.end());
+    return args;
+  }
   std::string document_, template_;
 };
 
@@ -69,9 +75,7 @@ TEST_F(ChatProgram, RefusesWhatItCannotUse) {
 }
 
 TEST_F(ChatProgram, CtrlCStopsAnAnswerAndASecondOneTheChat) {
-  std::vector<std::string> args = {"chat", "-m", model_, "--ignore-eos", "-t", "1", "-n", "3000"};
-  for (const std::string& flag : flags()) args.push_back(flag);
-  Program program(args, Program::Streams::kTerminal);
+  Program program(command({"--ignore-eos", "-n", "3000"}), Program::Streams::kTerminal);
   ASSERT_TRUE(program.read_until("> "));
   program.type("why?\n");
   ASSERT_TRUE(program.read_until("why?"));
@@ -97,9 +101,7 @@ TEST_F(ChatProgram, CtrlCStopsAnAnswerAndASecondOneTheChat) {
 }
 
 TEST_F(ChatProgram, EndsAtTheEndOfInput) {
-  std::vector<std::string> args = {"chat", "-m", model_, "-t", "1", "-n", "5"};
-  for (const std::string& flag : flags()) args.push_back(flag);
-  Program program(args, Program::Streams::kTerminal);
+  Program program(command({"-n", "5"}), Program::Streams::kTerminal);
   ASSERT_TRUE(program.read_until("> "));
   program.type("wrong\x7f\x7f\x7f\x7f\x7f/elp\x01\x06h\n");  // five times back; to the beginning, one forward: "/help"
   ASSERT_TRUE(program.read_until("the documents stay"));
@@ -115,9 +117,7 @@ TEST_F(ChatProgram, EndsAtTheEndOfInput) {
 
 // While documents are read and answers are computed, the terminal is in canonical mode.
 TEST_F(ChatProgram, CtrlDBeforeThePromptEndsTheChat) {
-  std::vector<std::string> args = {"chat", "-m", model_, "-t", "1", "-n", "5"};
-  for (const std::string& flag : flags()) args.push_back(flag);
-  Program program(args, Program::Streams::kTerminal);
+  Program program(command({"-n", "5"}), Program::Streams::kTerminal);
   program.type("\x04");
   const Finished finished = program.wait();
   EXPECT_EQ(finished.exit_code, 0) << finished.out;
