@@ -36,7 +36,7 @@ struct RunPlan {
 ModelSizes model_sizes(const ModelConfig& config, const Weights& weights, const RowShape& rows);
 
 // The expected yield of a lossless run's refreshes. An estimate: it assumes the share of pending tokens that refreshes
-// overturned in other runs, and the number of draft tokens that steps accepted there.
+// rejected in other runs, and the number of draft tokens that steps accepted there.
 struct RefreshEstimate {
   double rejected_share = 0;  // that share
   double tau = 0;             // draft tokens that a partial step accepts

@@ -225,7 +225,7 @@ TEST(Cost, OfQuantisedWeightsIsWhatAnH200Took) {
   rates.kv_gb_per_s = 4158;
   rates.product_tflop_per_s = 780;
   rates.attention_tflop_per_s = 428;  // kernel_bench_h200_prefill_attention.jsonl: a newer kernel than the profile's
-  constexpr double kSpared = 41;      // an earlier kernel dequantised, in 50 ms in place of 9
+  constexpr double kSpared = 41;      // ms: these runs dequantised in 50, today's kernel takes 9
   struct Measured {
     int64_t prompt;
     KvMode kv;

@@ -95,7 +95,8 @@ std::vector<float> KernelTest::download(const DeviceArray& array, DType type) { 
 
 namespace {
 
-// [0, 1). The library's distributions take a long double's logarithm for each value, which clang does not fold.
+// In [0, 1). This and Normal give the values of libstdc++'s distributions, which take a long double's logarithm for
+// each value: clang does not fold it.
 float uniform(std::mt19937_64* generator) {
   return std::min(static_cast<float>((*generator)()) / 0x1p64f, 0x1.fffffep-1f);
 }

@@ -67,7 +67,7 @@ class KernelTest : public ::testing::TestWithParam<KernelTarget> {
 
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
-  std::optional<PinnedBuffer> staging_;  // kept: with a fresh one a copy waited for the system's pages
+  std::optional<PinnedBuffer> staging_;  // kept, so that no copy waits for fresh pages
   kernels::Isa isa_before_ = kernels::Isa::kBaseline;
 };
 

@@ -1,4 +1,4 @@
-// What a refresh is expected to confirm of a chain of pending tokens, for RefreshPolicy. Each token is overturned with
+// What a refresh is expected to confirm of a chain of pending tokens, for RefreshPolicy. Each token is rejected with
 // the same chance if all before it are correct; a refresh confirms those up to the first wrong one, which its own token
 // replaces. The chance is that of other runs with the same partial KV until refreshes of this run show another. Pure.
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace headrace {
 
-// The share of judged pending tokens that refreshes overturned, at temperature 0.8: SmolLM2-64K inflated to 8B with
+// The share of judged pending tokens that refreshes rejected, at temperature 0.8: SmolLM2-64K inflated to 8B with
 // blocks of 4,096 tokens and with copies, 61,440 tokens and more, and as it is with an int8 copy on a CPU
 // (docs/measuring.md, "Lossless partial verification").
 constexpr double usual_rejected_share(const PartialShape& partial) {
@@ -76,7 +76,7 @@ class ChainForecast {
  private:
   static constexpr double kMaxJudged = 600;  // limit, since the text may change
 
-  // As if one token had been overturned before, after the usual number.
+  // As if one token had been rejected before, after the usual number.
   double rejected_share() const { return (rejected_ + 1) / (judged_ + 1 / usual_); }
   double expected(double pending) const {
     const double beyond = std::max(1.0, beyond_.value(step_tokens()));

@@ -142,10 +142,10 @@ void attend(const AttentionContext& context, const float* q, const std::vector<i
     double total = 0, slack = 0;
     for (double s : score) total += weight.emplace_back(std::exp(s - top));
     std::vector<double> value(static_cast<size_t>(c.head_dim)), magnitude(value.size());
+    const bool rotated = c.v_type == DType::kInt4;
     for (size_t i = 0; i < rows.size(); ++i) {
       const float* const row = row_of(context.v, rows[i]);
       // An element of a row that is stored rotated has the rounding of the whole row.
-      const bool rotated = c.v_type == DType::kInt4;
       const double whole = rotated ? root_mean_square(row, c.head_dim) : 0;
       const double part = weight[i] / total, errors = part * (2 + size[i] + weight_error / 2e-6);
       for (size_t d = 0; d < value.size(); ++d) {

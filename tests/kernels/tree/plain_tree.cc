@@ -13,7 +13,7 @@ namespace {
 
 // The best of some of the table by (score, depth, number).
 std::vector<int32_t> best_of(const std::vector<Node>& table, std::vector<int32_t> which, int64_t most) {
-  const auto end = which.begin() + std::min(static_cast<ptrdiff_t>(which.size()), static_cast<ptrdiff_t>(most));
+  const auto end = which.begin() + std::min(std::ssize(which), most);
   std::partial_sort(which.begin(), end, which.end(), [&](int32_t a, int32_t b) {
     const Node &x = table[static_cast<size_t>(a)], &y = table[static_cast<size_t>(b)];
     if (x.score != y.score) return x.score > y.score;
