@@ -113,9 +113,9 @@ bool Prefill::run(std::span<const int32_t> ids) {
   embed_prompt();
   const bool finished = layers() && draft(ids) && score(staging);
   const uint64_t row_bytes = layout_.hidden_row_bytes();
-  const std::byte* const last =
+  const std::byte* const last_state =
       static_cast<std::byte*>(work_.hidden) + static_cast<uint64_t>(layout_.computed_rows() - 1) * row_bytes;
-  convert({.in = last,
+  convert({.in = last_state,
            .out = buffers_.step().hidden,
            .in_type = layout_.weights().dtype(),
            .out_type = DType::kF32,
