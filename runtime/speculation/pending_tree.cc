@@ -11,6 +11,10 @@ namespace {
 
 constexpr double kForget = 0.99;
 
+// Every estimate enters the tree through this: a child's chance is at most its parent's, whatever rounding or a draft
+// did. An estimate that is not a number is worth nothing.
+double bounded(double chance, double parent) { return chance >= 0 ? std::min(chance, parent) : 0; }
+
 }  // namespace
 
 PendingTree::PendingTree(const PendingTreeLimits& limits, std::vector<int32_t> ends)
@@ -74,23 +78,23 @@ bool PendingTree::finished(int64_t most_depth) const {
 void PendingTree::offer(const Tree& proposed) {
   CHECK(proposed.scores.size() == proposed.tokens.size(), "scores=", proposed.scores.size());
   CHECK(tip().has_value() && tip()->token == proposed.tokens[0] && !offered_, "token ", proposed.tokens[0]);
-  const double chance = computed_ == 0 ? 1 : find_tip()->chance;
+  const double tip_chance = computed_ == 0 ? 1 : find_tip()->chance;
   offer_ = proposed;
   offered_ = true;
-  const auto score = [&](int32_t node) {
-    return std::min(0.0, static_cast<double>(proposed.scores[static_cast<size_t>(node)]));
-  };
-  place_.assign(proposed.tokens.size(), 0);  // -1: at or beyond the end of the run
-  for (int32_t node = 1; node < proposed.size(); ++node) {
-    const int32_t parent = proposed.parents[static_cast<size_t>(node)];
-    if (place_[static_cast<size_t>(parent)] < 0 || ends(proposed.tokens[static_cast<size_t>(node)])) {
-      place_[static_cast<size_t>(node)] = -1;
+  by_chance_.assign(proposed.tokens.size(), tip_chance);  // here by node
+  place_.assign(proposed.tokens.size(), 0);               // -1: at or beyond the end of the run
+  for (size_t node = 1; node < proposed.tokens.size(); ++node) {
+    const size_t parent = static_cast<size_t>(proposed.parents[node]);
+    const auto score = [&](size_t of) { return static_cast<double>(proposed.scores[of]); };
+    by_chance_[node] = bounded(tip_chance * std::exp(score(node)), by_chance_[parent]);
+    if (place_[parent] < 0 || ends(proposed.tokens[node])) {
+      place_[node] = -1;
       continue;
     }
-    candidates_.push_back({.token = proposed.tokens[static_cast<size_t>(node)],
-                           .from = node,
-                           .share = std::min(1.0, std::exp(score(node) - score(parent))),
-                           .chance = chance * std::exp(score(node)),
+    candidates_.push_back({.token = proposed.tokens[node],
+                           .from = static_cast<int32_t>(node),
+                           .share = bounded(std::exp(score(node) - score(parent)), 1),
+                           .chance = by_chance_[node],
                            .kind = Kind::kOffered});
   }
 }
@@ -113,8 +117,8 @@ void PendingTree::drop_deeper(int64_t most_depth) {
 }
 
 // Moves the at most `count` likeliest candidates of the levels up to `last_depth` to the front, and returns their
-// number. No child is likelier than its parent, and on a tie the parent comes first, so the parents of selected
-// candidates are in the tree or selected before.
+// number. No child is likelier than its parent (bounded()), and on a tie the parent comes first, so the parents of
+// selected candidates are in the tree or selected before.
 size_t PendingTree::bring_forward(int64_t count, int64_t last_depth) {
   const int64_t tip = tip_depth();
   const auto end = std::partition(candidates_.begin(), candidates_.end(),
@@ -266,9 +270,8 @@ std::array<double, kRankedTokens> PendingTree::chances(int32_t ranked, double sh
   const float* const log_probs = log_probs_.data() + ranked;
   double sum = 0;
   for (size_t i = 0; i < out.size(); ++i) {
-    const double below = static_cast<double>(log_probs[i] - log_probs[0]);
-    out[i] = std::isnan(below) ? 0 : std::exp(sharpness * below);  // NaN for missing logits
-    if (i == 0) out[i] = 1;
+    const double below = static_cast<double>(log_probs[i] - log_probs[0]);  // NaN for missing logits
+    out[i] = i == 0 ? 1 : bounded(std::exp(sharpness * below), 1);
     sum += out[i];
   }
   for (double& chance : out) chance *= among_ranked() / sum;

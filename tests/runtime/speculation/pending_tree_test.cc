@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
 #include <map>
 #include <random>
 #include <span>
@@ -215,6 +218,77 @@ TEST(PendingTree, KeepsTheLikeliestForTheRefresh) {
   const PendingTree::Verdict verdict = tree.learn(samples, acceptance);
   EXPECT_EQ(verdict.rejected, 1);
   EXPECT_EQ(verdict.recovered, 1);
+}
+
+// A chain of `levels` tokens, each with a sibling; `score` gives a child's score from its parent's.
+template <typename Score>
+Tree chain_scored(int32_t root, int levels, float top, const Score& score) {
+  Tree tree;
+  tree.reset(root);
+  tree.scores = {0};
+  int32_t parent = 0;
+  for (int level = 0; level < levels; ++level) {
+    const float here = level == 0 ? top : score(tree.scores[static_cast<size_t>(parent)]);
+    const int32_t next = tree.add(100, parent);
+    tree.add(101, parent);
+    tree.scores.insert(tree.scores.end(), {here, here});
+    parent = next;
+  }
+  return tree;
+}
+
+// A draft's scores come with rounding errors, and from models that may compute anything. Whatever they are, no child is
+// added before its parent: by steps of every width, behind the root and behind a tip, and by a refresh.
+TEST(PendingTree, NoScoreLetsAChildBeforeItsParent) {
+  constexpr float kInf = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<std::pair<float, std::function<float(float)>>> kinds = {
+      {-0.5f, [](float above) { return std::nextafter(above, kInf); }},  // one ulp above the parent
+      {-0.5f, [](float above) { return above + 0.25f; }},                // up to chances above 1
+      {-0.5f, [](float above) { return above; }},
+      {-0.5f, [](float) { return kNan; }},
+      {kNan, [](float) { return -0.5f; }},
+      {-0.5f, [](float above) { return above == kInf ? -0.1f : kInf; }},
+      {-kInf, [](float) { return -0.1f; }},
+      {-0.5f, [](float above) { return std::isfinite(above) ? -kInf : -0.1f; }},
+      {-90.0f, [](float above) { return above - 90; }},  // chances of 0 by underflow
+      {0.0f, [](float above) { return above - 1e-7f; }},
+  };
+  for (size_t kind = 0; kind < kinds.size(); ++kind) {
+    for (const int64_t width : {1, 2, 3, 4, 7, 48}) {
+      for (const bool behind_a_tip : {false, true}) {
+        SCOPED_TRACE(str("kind ", kind, " width ", width, " behind a tip ", behind_a_tip));
+        PendingTree tree({.width = width, .grown = 200, .nodes = 9, .least = 0});
+        tree.begin(7);
+        if (behind_a_tip) say(&tree, tree.extend(80), {0, -1});
+        const Tree offer = chain_scored(behind_a_tip ? 100 : 7, 40, kinds[kind].first, kinds[kind].second);
+        tree.offer(offer);
+        PendingTree stepping = tree;
+        tree.fill(80);
+        EXPECT_EQ(tree.tree().size(), 9);
+        for (int step = 0; step < 4; ++step) say(&stepping, stepping.extend(80), {0, -1});
+        EXPECT_FALSE(stepping.offered());
+        EXPECT_LE(stepping.expected(80), 9.0 + 1e-9);
+      }
+    }
+  }
+}
+
+// The same holds for what the partial KV ranked: logits that are not finite, or not in order.
+TEST(PendingTree, NoLogitLetsAChildBeforeItsParent) {
+  constexpr float kInf = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<std::vector<float>> rows = {{0, kNan},    {kNan, 0},      {-kInf, 0, 0}, {kInf, 0},
+                                                {kInf, kInf}, {-kInf, -kInf}, {0, 500, 900}, {0, 0, 0, 0}};
+  for (size_t kind = 0; kind < rows.size(); ++kind) {
+    SCOPED_TRACE(str("kind ", kind));
+    PendingTree tree({.width = 4, .grown = 64, .nodes = 12, .least = 0});
+    tree.begin(7);
+    for (int step = 0; step < 6; ++step) say(&tree, tree.extend(20), rows[kind]);
+    const double expected = tree.expected(20);
+    EXPECT_GT(expected, 0);
+    EXPECT_LE(expected, 12);
+    tree.fill(20);
+    EXPECT_LE(tree.tree().size(), 12);
+  }
 }
 
 // A tip that is not worth the coming step keeps what was offered, for a later one or for the refresh.
