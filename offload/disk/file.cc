@@ -55,6 +55,8 @@ std::string what_failed(FileOp op, uint64_t offset, uint64_t bytes) {
       return "cannot be renamed";
     case FileOp::kRemove:
       return "cannot be removed";
+    case FileOp::kSubmit:
+      break;  // reported as the read or the write
   }
   return "failed";
 }

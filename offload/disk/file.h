@@ -21,7 +21,8 @@ enum class FileCaching : uint8_t {
   kBuffered,
   kDirect,  // bypasses the page cache if the file system supports it
 };
-enum class FileOp : uint8_t { kOpen, kAllocate, kRead, kWrite, kSync, kSyncFolder, kRename, kRemove };
+// kSubmit: that io_uring takes a request, for faults alone; what it refuses is reported as the read or the write.
+enum class FileOp : uint8_t { kOpen, kAllocate, kRead, kWrite, kSync, kSyncFolder, kRename, kRemove, kSubmit };
 
 class File {
  public:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <thread>
 
@@ -11,9 +12,12 @@
 namespace headrace {
 namespace {
 
-constexpr int kMaxTries = 1000;  // of an operation that keeps being interrupted or deferred
+// Tries of an operation that keeps being interrupted or deferred: most follow at once, the others after a pause, which
+// gives the system half a second in all.
+constexpr int kMaxTries = 600, kTriesAtOnce = 100;
+constexpr std::chrono::milliseconds kPause{1};
 
-bool transient(int error) { return error == EINTR || error == EAGAIN; }
+bool transient(int error) { return error == EINTR || error == EAGAIN || error == EBUSY; }
 
 }  // namespace
 
@@ -61,7 +65,8 @@ void FileQueue::begin(int slot) {
     part.bytes = std::min(part.bytes, fault.at_most);
     if (fault.error != 0) return refused_.push_back({.slot = slot, .value = -fault.error});
   }
-  start(slot, part);
+  const int error = start(slot, part);
+  if (error != 0) refused_.push_back({.slot = slot, .value = -error});
 }
 
 FileDone FileQueue::wait() {
@@ -112,7 +117,11 @@ bool FileQueue::go_on(const Result& result, FileDone* done) {
     *done = {.request = slot.request, .error = error};
     return true;
   }
-  if (slot.tries > 1) std::this_thread::yield();
+  if (slot.tries > kTriesAtOnce) {
+    std::this_thread::sleep_for(kPause);
+  } else if (slot.tries > 1) {
+    std::this_thread::yield();
+  }
   begin(result.slot);
   return false;
 }

@@ -1,7 +1,7 @@
 // Reads and writes of one file, many at a time, completed in any order. Two bodies: io_uring with the file and the
 // memory registered; and, if the system does not allow it (many containers), threads that call pread and pwrite.
-// Partial operations are continued, interrupted ones retried. Owns its ring or its threads; borrows the file. Thread:
-// one at a time. Allocates only when it is opened.
+// Partial operations are continued, interrupted and deferred ones retried for a limited time. Owns its ring or its
+// threads; borrows the file. Thread: one at a time. Allocates only when it is opened.
 #pragma once
 
 #include <cstddef>
@@ -71,8 +71,9 @@ class FileQueue {
   };
   FileQueue(const File& file, int depth);
 
-  // Starts the slot's operation on `part`; next() returns its result.
-  virtual void start(int slot, const FileRequest& part) = 0;
+  // Starts the slot's operation on `part`; next() returns its result. Returns 0, or the errno if the system does not
+  // take the operation, which then has no other result.
+  virtual int start(int slot, const FileRequest& part) = 0;
   virtual Result next() = 0;  // blocks
 
   const File& file_;
@@ -83,7 +84,7 @@ class FileQueue {
 
   std::vector<Slot> slots_;
   std::vector<int> free_;
-  std::vector<Result> refused_;  // by faults
+  std::vector<Result> refused_;  // not started
   int pending_ = 0;
 };
 

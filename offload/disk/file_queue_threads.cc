@@ -42,12 +42,13 @@ class ThreadsQueue final : public FileQueue {
   int concurrency() const override { return static_cast<int>(threads_.size()); }
 
  protected:
-  void start(int slot, const FileRequest& part) override {
+  int start(int slot, const FileRequest& part) override {
     {
       const MutexLock lock(mutex_);
       waiting_.push({slot, part});
     }
     came_.notify_one();
+    return 0;
   }
 
   Result next() override {

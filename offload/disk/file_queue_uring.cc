@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "cache/base.h"
+#include "offload/disk/file_faults.h"
 #include "offload/disk/file_queue.h"
 
 namespace headrace {
@@ -33,11 +34,13 @@ class UringQueue final : public FileQueue {
   int concurrency() const override { return depth(); }
 
  protected:
-  void start(int slot, const FileRequest& part) override;
+  int start(int slot, const FileRequest& part) override;
   Result next() override;
 
  private:
   void register_memory();
+  int submit(const FileRequest& part);
+  void take_back();
   // The registered buffer that holds all of the part, or -1.
   int buffer_of(const FileRequest& part) const;
 
@@ -68,7 +71,7 @@ int UringQueue::buffer_of(const FileRequest& part) const {
   return (first + part.bytes - 1) / kBufferBytes == buffer ? static_cast<int>(buffer) : -1;
 }
 
-void UringQueue::start(int slot, const FileRequest& part) {
+int UringQueue::start(int slot, const FileRequest& part) {
   io_uring_sqe* const sqe = io_uring_get_sqe(&ring_);
   CHECK(sqe != nullptr);  // the queue has as many entries as its depth
   const int fd = registered_file_ ? 0 : file_.fd(), buffer = buffer_of(part);
@@ -86,17 +89,37 @@ void UringQueue::start(int slot, const FileRequest& part) {
   }
   if (registered_file_) sqe->flags |= IOSQE_FIXED_FILE;
   io_uring_sqe_set_data64(sqe, static_cast<uint64_t>(slot));
-  int submitted = -EINTR;
-  while (submitted == -EINTR || submitted == -EAGAIN || submitted == -EBUSY) submitted = io_uring_submit(&ring_);
-  if (submitted < 0) file_.fail(part.op, part.offset, part.bytes, -submitted);
-  ++started_;
+  const int submitted = submit(part);
+  if (submitted > 0) {
+    ++started_;
+    return 0;
+  }
+  take_back();
+  return submitted < 0 ? -submitted : EAGAIN;
+}
+
+int UringQueue::submit(const FileRequest& part) {
+  if (FileFaults* const faults = file_faults()) [[unlikely]] {
+    const int error = faults->before(FileOp::kSubmit, file_.path(), part.offset, part.bytes).error;
+    if (error != 0) return -error;
+  }
+  return io_uring_submit(&ring_);
+}
+
+// Removes the last entry, which the kernel has not taken: the next submission would include it.
+void UringQueue::take_back() {
+  io_uring_sq& sq = ring_.sq;
+  --sq.sqe_tail;
+  if (sq.sqe_head == sq.sqe_tail) return;  // the kernel has not been shown it
+  sq.sqe_head = sq.sqe_tail;
+  io_uring_smp_store_release(sq.ktail, *sq.ktail - 1);
 }
 
 FileQueue::Result UringQueue::next() {
   io_uring_cqe* cqe = nullptr;
   int status = -EINTR;
-  while (status == -EINTR || status == -EAGAIN) status = io_uring_wait_cqe(&ring_, &cqe);
-  CHECK(status == 0, std::strerror(-status));
+  while (status == -EINTR) status = io_uring_wait_cqe(&ring_, &cqe);  // each call blocks
+  CHECK(status == 0, std::strerror(-status));  // the kernel still writes to the memory: nothing could follow
   const Result result{.slot = static_cast<int>(io_uring_cqe_get_data64(cqe)), .value = cqe->res};
   io_uring_cqe_seen(&ring_, cqe);
   --started_;

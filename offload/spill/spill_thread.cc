@@ -12,11 +12,7 @@ void SpillFile::serve() noexcept {
   while (mode_ != Mode::kQuitting) {
     try {
       if (!step()) wake_.wait(mutex_);
-    } catch (...) {
-      {
-        const MutexUnlock unlock(mutex_);
-        disk_.drain();
-      }
+    } catch (...) {  // those that wait are told first: step() then drains
       fail(std::current_exception());
     }
   }
@@ -27,7 +23,7 @@ void SpillFile::serve() noexcept {
 bool SpillFile::step() {
   if (mode_ == Mode::kWriting) return write_step();
   if (mode_ == Mode::kReading) return read_step();
-  const bool failed = mode_ == Mode::kFailed && !disk_.idle();  // the verifier found an error
+  const bool failed = mode_ == Mode::kFailed && !disk_.idle();
   if (mode_ != Mode::kStopping && !failed) return false;
   {
     const MutexUnlock unlock(mutex_);

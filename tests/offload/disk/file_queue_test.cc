@@ -205,6 +205,42 @@ TEST_P(FileQueueTest, TriesAreNotEndless) {
   EXPECT_EQ(queue->wait().error, EAGAIN);
 }
 
+// io_uring may refuse to take a request. That is the request's result: it is not waited for, and the others go on.
+TEST_P(FileQueueTest, ARefusedSubmissionIsItsRequestsError) {
+  if (std::get<0>(GetParam()) != FileQueueBody::kIoUring) return;  // threads take every request
+  const std::unique_ptr<FileQueue> queue = open(8, memory_.span());
+  all(FileOp::kWrite, *queue);
+  for (const int error : {EIO, ENOMEM, EAGAIN, EBUSY}) {
+    const ScriptedFaults faults([&](FileOp op, const std::string&, uint64_t offset, uint64_t) {
+      return FileFault{.error = op == FileOp::kSubmit && offset % (3 * kPiece) == 0 ? error : 0};
+    });
+    for (int i = 0; i < 8; ++i) queue->submit(request(FileOp::kRead, i));
+    std::set<uint64_t> failed, done;
+    while (queue->pending() > 0) {
+      const FileDone each = queue->wait();
+      EXPECT_TRUE(each.error == 0 || each.error == error) << each.error;
+      (each.error == 0 ? done : failed).insert(each.request.tag);
+    }
+    EXPECT_EQ(failed, (std::set<uint64_t>{0, 3, 6}));
+    EXPECT_EQ(done, (std::set<uint64_t>{1, 2, 4, 5, 7}));
+  }
+  fill(0);
+  all(FileOp::kRead, *queue);  // nothing of what was refused is left in the ring
+  EXPECT_TRUE(holds(1));
+}
+
+TEST_P(FileQueueTest, ASubmissionThatIsRefusedForAWhileSucceeds) {
+  const std::unique_ptr<FileQueue> queue = open(5, memory_.span());
+  int calls = 0;
+  const ScriptedFaults faults([&](FileOp op, const std::string&, uint64_t, uint64_t) {
+    return FileFault{.error = op == FileOp::kSubmit && ++calls % 5 != 0 ? EAGAIN : 0};
+  });
+  all(FileOp::kWrite, *queue);
+  fill(0);
+  all(FileOp::kRead, *queue);
+  EXPECT_TRUE(holds(1));
+}
+
 TEST_P(FileQueueTest, FlippedBitsCanBeInjected) {
   const std::unique_ptr<FileQueue> queue = open(2);
   all(FileOp::kWrite, *queue);

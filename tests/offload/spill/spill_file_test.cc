@@ -21,6 +21,12 @@ using testing::ScriptedFaults;  // made before the file, whose thread asks them 
 
 BACKEND_TEST(SpillFileTest);
 
+bool uring_here(const std::string& folder) {
+  const File file = File::temporary(folder, FileCaching::kBuffered);
+  int error = 0;
+  return open_uring_queue(file, {.depth = 1}, &error) != nullptr;
+}
+
 TEST_P(SpillFileTest, WhatIsWrittenIsReadAgainAndAgain) {
   const uint64_t before = device_->host_mem().used_bytes();
   for (const FileQueueBody body : {FileQueueBody::kAuto, FileQueueBody::kThreads}) {
@@ -131,6 +137,25 @@ TEST_P(SpillFileTest, AFullDiskIsNamedWhenItIsMet) {
     EXPECT_TRUE(has(text, "The disk is full")) << text;
   }
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
+}
+
+// Whatever io_uring refuses, in whichever operation, ends as an error of the caller, who may be waiting.
+TEST_P(SpillFileTest, ARefusedSubmissionIsAnErrorNotAWait) {
+  if (!uring_here(folder_.path())) GTEST_SKIP() << "the system does not allow io_uring";
+  for (const int error : {EIO, EAGAIN}) {
+    for (const int64_t nth : {0, 3, 30, 45, 80}) {
+      SCOPED_TRACE(str("error ", error, " from submission ", nth));
+      const ScriptedFaults faults(failing(FileOp::kSubmit, nth, error));
+      SpillFile file(*device_, options(3, FileQueueBody::kIoUring));
+      const std::string text = error_of([&] {
+        write_all(file);
+        file.begin_reads(extents());
+        while (file.take() != nullptr) file.release(*copy_);
+      });
+      EXPECT_TRUE(has(text, "bytes at offset ")) << text;
+      EXPECT_TRUE(has(text, error == EIO ? "(EIO)" : "(EAGAIN)")) << text;
+    }
+  }
 }
 
 TEST_P(SpillFileTest, WhatCannotBeMadeLeavesNothing) {
