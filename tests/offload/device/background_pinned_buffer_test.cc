@@ -8,8 +8,8 @@
 #include <semaphore>
 #include <thread>
 
-#include "offload/device/trace_clock.h"
 #include "tests/offload/device/backend_test.h"
+#include "tests/support/forwarding_device.h"
 
 namespace headrace {
 namespace {
@@ -90,32 +90,18 @@ TEST_P(BackgroundPinnedBufferTest, GoneUnasked) {
 }
 
 // A device whose pinned memory comes a piece at a time, when the test lets it.
-class SlowDevice : public Device {
+class SlowDevice : public testing::ForwardingDevice {
  public:
-  Backend backend() const override { return real_->backend(); }
-  std::string name() const override { return real_->name(); }
-  int threads() const override { return real_->threads(); }
-  std::unique_ptr<Event> make_event() override { return real_->make_event(); }
-  std::unique_ptr<TraceClock> make_trace_clock() override { return real_->make_trace_clock(); }
-  DeviceBuffer allocate(uint64_t bytes, std::string_view what) override { return real_->allocate(bytes, what); }
+  SlowDevice() : ForwardingDevice(open_device(small_device(DeviceChoice::kCpu))) {}
   PinnedBuffer allocate_pinned(uint64_t bytes, std::string_view what) override {
     ++asked_;
     may_.acquire();
-    return real_->allocate_pinned(bytes, what);
+    return real().allocate_pinned(bytes, what);
   }
-  MemoryBudget& vram() override { return real_->vram(); }
-  MemoryBudget& host_mem() override { return real_->host_mem(); }
-
   void let(int pieces) { may_.release(pieces); }
   int asked() const { return asked_; }
 
- protected:
-  std::unique_ptr<Stream> new_stream(std::string_view name, StreamRole role) override {
-    return real_->make_stream(name, role);
-  }
-
  private:
-  const std::unique_ptr<Device> real_ = open_device(small_device(DeviceChoice::kCpu));
   std::counting_semaphore<> may_{0};
   std::atomic<int> asked_{0};
 };

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "tests/offload/device/backend_test.h"
+#include "tests/support/forwarding_device.h"
 
 namespace headrace {
 namespace {
@@ -71,30 +72,21 @@ class FaultyClock final : public TraceClock {
   std::unique_ptr<TraceClock> inner_;
 };
 
-class FaultyDevice final : public Device {
+class FaultyDevice final : public testing::ForwardingDevice {
  public:
-  FaultyDevice(Link link, int right_copies) : link_(link), left_(right_copies) {}
-  Backend backend() const override { return inner_->backend(); }
+  FaultyDevice(Link link, int right_copies)
+      : ForwardingDevice(open_device(small_device(DeviceChoice::kCpu))), link_(link), left_(right_copies) {}
   std::string name() const override { return "a faulty device"; }
-  int threads() const override { return inner_->threads(); }
-  std::unique_ptr<Event> make_event() override { return inner_->make_event(); }
   std::unique_ptr<TraceClock> make_trace_clock() override {
-    return std::make_unique<FaultyClock>(inner_->make_trace_clock());
+    return std::make_unique<FaultyClock>(ForwardingDevice::make_trace_clock());
   }
-  DeviceBuffer allocate(uint64_t bytes, std::string_view what) override { return inner_->allocate(bytes, what); }
-  PinnedBuffer allocate_pinned(uint64_t bytes, std::string_view what) override {
-    return inner_->allocate_pinned(bytes, what);
-  }
-  MemoryBudget& vram() override { return inner_->vram(); }
-  MemoryBudget& host_mem() override { return inner_->host_mem(); }
 
  protected:
   std::unique_ptr<Stream> new_stream(std::string_view name, StreamRole role) override {
-    return std::make_unique<FaultyStream>(inner_->make_stream(name, role), link_, &left_);
+    return std::make_unique<FaultyStream>(ForwardingDevice::new_stream(name, role), link_, &left_);
   }
 
  private:
-  std::unique_ptr<Device> inner_ = open_device(small_device(DeviceChoice::kCpu));
   const Link link_;
   int left_;
 };
