@@ -228,7 +228,6 @@ void KvCache::finish_prefill(int64_t rows) {
   backing_->mark_offloaded();
   backing_->out().synchronize();
   backing_->finish_writes();
-  backing_->wait_for_host_memory();  // reports its errors here even if nothing was offloaded yet
   rows_ = rows;
 }
 

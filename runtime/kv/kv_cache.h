@@ -68,8 +68,8 @@ class KvCache {
     bool on_device;
   };
   StoredSegment stored_segment(int64_t layer, int64_t index, int64_t rows);
-  // Call once all layers are stored: blocks until the copies have run and all host memory is pinned. Rows from `rows`
-  // on are none, of which some layers may have been stored.
+  // Call once all layers are stored, or no further one will be: blocks until the copies have run. Discards rows from
+  // `rows` on, which some layers may already have stored.
   void finish_prefill(int64_t rows);
   // Blocks until no copy reads prefill's buffers: for error paths.
   void drain() noexcept;

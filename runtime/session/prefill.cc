@@ -123,6 +123,8 @@ bool Prefill::run(std::span<const int32_t> ids) {
           compute_);
   compute_.synchronize();
   cache_.finish_prefill(finished ? options_.prompt_tokens : options_.kept_rows);
+  // Reports errors of the host memory even if nothing was offloaded yet. An interrupted run needs none of it.
+  if (finished) cache_.backing().wait_for_host_memory();
   if (finished && options_.draft != nullptr) {
     const ScoringQueries last = scoring_queries(layout_, work_.layer, last_group_, 1);
     options_.draft->look_back({.q = last.q, .type = last.type, .refresh = true});
@@ -183,13 +185,12 @@ bool Prefill::layers() {
   Pace pace(layout_.device(), compute_, progress, watcher_.interrupt);
   if (progress) progress->begin("prefill", "tokens", prompt);
   if (progress && saved > 0) progress->skip(saved);
+  const KvCache::BuiltRows built{.end = prompt, .kept = options_.kept_rows};
   bool go_on = begin_prefix();
   for (int64_t layer = 0; layer < layer_count && go_on; ++layer) {
     const TraceSpan span(compute_, {"layer", layer});
-    if (prefix != nullptr && !prefix->bring_layer(layer, work_.stored_layer, *left, compute_)) {
-      go_on = false;
-      break;
-    }
+    go_on = prefix == nullptr || prefix->bring_layer(layer, work_.stored_layer, *left, compute_);
+    if (!go_on) break;
     if (options_.kept_rows > 0) cache_.bring_layer(layer, work_.stored_layer, *left, compute_);
     restore_saved_rows();
     if (options_.draft != nullptr)
@@ -202,24 +203,32 @@ bool Prefill::layers() {
       group_rows({.layer = layer, .weights = weights, .first = first, .rows = rows}, *left);
       go_on = pace.group(saved + (layer * (prompt - saved) + first - saved + rows) / layer_count);
     }
-    KvCache::BuiltLayer built{.stored = work_.stored_layer, .exact = work_.layer_buffer};
-    if (partial_ != nullptr && go_on) {
-      int64_t scoring = partial_->selects() ? prompt_scoring_rows(prompt, group) : 0;
-      if (shift > 0) scoring = std::min(scoring, rows);
-      CHECK(scoring <= rows, "scoring=", scoring, " of ", rows);
-      const std::span<const KvSegment> segments = work_.host_segments.subspan(static_cast<size_t>(first_segment(layer)),
-                                                                              static_cast<size_t>(work_.segment_count));
-      partial_->fill_layer(layer, prompt, segments, scoring_queries(layout_, work_.layer, rows, scoring), compute_);
-      built.copy = partial_->copy(layer);
-    }
+    if (!go_on) break;  // interrupted: where the layer would be stored may not be pinned yet
+    fill_partial(layer);
     if (prefix != nullptr) left = layout_.device().make_event();  // the saver waits for one event per layer
-    cache_.store_layer(layer, {.end = prompt, .kept = options_.kept_rows}, built, compute_, *left);
-    if (prefix != nullptr && go_on) prefix->layer_stored(layer, cache_, work_.stored_layer, left);
+    cache_.store_layer(layer, built,
+                       {.stored = work_.stored_layer,
+                        .exact = work_.layer_buffer,
+                        .copy = partial_ != nullptr ? partial_->copy(layer) : std::span<const KvSegment>()},
+                       compute_, *left);
+    if (prefix != nullptr) prefix->layer_stored(layer, cache_, work_.stored_layer, left);
   }
   compute_.synchronize();
   if (progress) progress->update(prompt);
   if (progress) progress->end();
   return go_on;
+}
+
+// The partial KV takes the rows of a layer that is built; queries of the last group select blocks.
+void Prefill::fill_partial(int64_t layer) {
+  if (partial_ == nullptr) return;
+  const int64_t prompt = options_.prompt_tokens;
+  int64_t scoring = partial_->selects() ? prompt_scoring_rows(prompt, layout_.prefill_group()) : 0;
+  if (layout_.group_shift() > 0) scoring = std::min(scoring, last_group_);
+  CHECK(scoring <= last_group_, "scoring=", scoring, " of ", last_group_);
+  const std::span<const KvSegment> segments =
+      work_.host_segments.subspan(static_cast<size_t>(first_segment(layer)), static_cast<size_t>(work_.segment_count));
+  partial_->fill_layer(layer, prompt, segments, scoring_queries(layout_, work_.layer, last_group_, scoring), compute_);
 }
 
 // The draft's saved rows are read first.

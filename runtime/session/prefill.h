@@ -49,6 +49,7 @@ class Prefill {
   void upload_prompt(std::span<const int32_t> ids, const PinnedBuffer& staging);
   void embed_prompt();
   bool layers();
+  void fill_partial(int64_t layer);
   bool begin_prefix();
   bool draft(std::span<const int32_t> ids);
   bool score(const PinnedBuffer& staging);
