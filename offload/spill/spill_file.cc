@@ -83,7 +83,7 @@ void SpillFile::finish_writes() {
 
 // ---- for the reader ----
 
-void SpillFile::begin_reads(std::vector<Extent> cycle) {
+void SpillFile::begin_reads(std::vector<Extent> cycle, Repeat repeat) {
   for (const Extent& extent : cycle)
     CHECK(extent.bytes > 0 && extent.bytes <= options_.slot_bytes, "bytes ", extent.bytes);
   const MutexLock lock(mutex_);
@@ -91,12 +91,14 @@ void SpillFile::begin_reads(std::vector<Extent> cycle) {
   CHECK(mode_ == Mode::kWriting && done_ == given_ && !cycle.empty());
   cycle_ = std::move(cycle);
   given_ = begun_ = done_ = taken_ = 0;
+  reads_ = repeat == Repeat::kYes ? UINT64_MAX : cycle_.size();
   mode_ = Mode::kReading;
   wake_.notify_one();
 }
 
 const std::byte* SpillFile::take() {
   const MutexLock lock(mutex_);
+  CHECK(mode_ != Mode::kReading || taken_ < reads_, "taken=", taken_);
   waits_since_ns_ = host_now_ns();
   while (mode_ == Mode::kReading && taken_ >= done_) moved_.wait(mutex_);
   waits_since_ns_ = 0;

@@ -53,9 +53,11 @@ class SpillFile {
   void finish_writes();
 
   // ---- reading ----
-  // Starts to read the extents in this order, repeatedly. REQUIRES: finish_writes().
-  void begin_reads(std::vector<Extent> cycle);
+  enum class Repeat : uint8_t { kNo, kYes };
+  // Starts to read the extents in this order, once or repeatedly. REQUIRES: finish_writes().
+  void begin_reads(std::vector<Extent> cycle, Repeat repeat = Repeat::kYes);
   // The next extent in pinned memory, arrived and verified, valid until release(); null once the reads are stopped.
+  // REQUIRES: there is a next one.
   const std::byte* take();
   // Call once all work that reads the last taken extent is enqueued on `in`; its slot is refilled after that work.
   void release(Stream& in);
@@ -126,6 +128,7 @@ class SpillFile {
   // Extents with numbers below these are: given by write() or release(), begun by the disk thread, done, taken.
   uint64_t given_ GUARDED_BY(mutex_) = 0, begun_ GUARDED_BY(mutex_) = 0;
   uint64_t done_ GUARDED_BY(mutex_) = 0, taken_ GUARDED_BY(mutex_) = 0;
+  uint64_t reads_ GUARDED_BY(mutex_) = 0;  // extents that are to be read
   ExtentVerifier verifier_;
   ExtentQueue disk_;
   std::thread thread_;  // last

@@ -60,7 +60,7 @@ bool SpillFile::write_step() {
 // before the thread waits for a slot.
 bool SpillFile::read_step() {
   const uint64_t number = begun_, slots = slots_.size();
-  const bool first_use = number < slots, free = number - given_ < slots, pending = !disk_.idle();
+  const bool first_use = number < slots, free = number < reads_ && number - given_ < slots, pending = !disk_.idle();
   if (!free && !pending) return false;
   bool fresh = false;
   {

@@ -142,7 +142,7 @@ void KvBacking::bring(int64_t layer, const std::vector<Chunk>& chunks, std::byte
     extents.insert(extents.end(), later.begin(), later.end());
     if (bringing_) {
       finish_writes();
-      disk_->begin_reads(std::move(extents));
+      disk_->begin_reads(std::move(extents), SpillFile::Repeat::kNo);
     }
   }
   for (const Chunk& chunk : chunks) {

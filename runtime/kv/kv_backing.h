@@ -71,7 +71,8 @@ class KvBacking {
   // until the next one has been read. False: the reads were stopped.
   bool fetch(int64_t layer, const Chunk& chunk, uint64_t number, StagingRing& ring, Stream& in);
   // Copies the chunks of a layer, all of a run of its segments, to where they begin, in device memory. Called for layer
-  // after layer; `later`: the chunks on disk of the layers that follow, which are read ahead. end_bringing() ends it.
+  // after layer; `later`: the chunks on disk of the layers that follow, which are read ahead and must be brought before
+  // end_bringing().
   // REQUIRES: nothing is being offloaded. Throws Error(kStorage).
   void bring(int64_t layer, const std::vector<Chunk>& chunks, std::byte* to, const std::vector<Extent>& later,
              Stream& stream);

@@ -107,7 +107,11 @@ std::byte* KvCache::segment_in_place(int64_t layer, int64_t index) const {
   return shape_.has_low_bit() || index >= resident_segments(layer) ? nullptr : resident_data(layer, index);
 }
 
-void KvCache::bring_layer(int64_t layer, std::byte* stored, const Event& free, Stream& compute) {
+bool KvCache::stores_on_disk(const BuiltRows& rows) const {
+  return backing_->on_disk(std::max(segment_of(rows.kept), resident_), segment_of(rows.end));
+}
+
+void KvCache::bring_layer(int64_t layer, const BuiltRows& rows, std::byte* stored, const Event& free, Stream& compute) {
   const int64_t end = segments_for(rows_), resident = resident_segments(layer), stay = std::min(end, resident);
   if (stay == end && segment_in_place(layer, 0) != nullptr) return;
   compute.wait(free);
@@ -116,8 +120,10 @@ void KvCache::bring_layer(int64_t layer, std::byte* stored, const Event& free, S
                  {"kept, layer", layer});
   }
   if (stay == end) return;
-  std::vector<Extent> later;
-  for (int64_t next = layer + 1; next < host_layers_; ++next) backing_->add_extents(next, kept_chunks(next), &later);
+  std::vector<Extent> later;  // none if this layer's own rows are written before: that ends the reads
+  for (int64_t next = layer + 1; next < host_layers_ && !stores_on_disk(rows); ++next) {
+    backing_->add_extents(next, kept_chunks(next), &later);
+  }
   backing_->bring(layer, kept_chunks(layer), stored + segments_bytes(shape_, 0, resident), later, compute);
   if (const int64_t open = open_[u(layer)]; open >= resident && open < end) {
     compute.copy(stored + segments_bytes(shape_, 0, open), active_memory_.data() + u(layer) * active_stride_,
@@ -141,7 +147,7 @@ void KvCache::store_layer(int64_t layer, const BuiltRows& built_rows, const Buil
              {"resident, layer", layer});
   }
   const std::vector<Chunk> leaving = backed_chunks(std::max(first, resident), active);
-  if (backing_->on_disk(std::max(first, resident), active)) backing_->end_bringing(compute);
+  if (layer < host_layers_ && stores_on_disk(built_rows)) backing_->end_bringing(compute);
   const auto chunk_data = [&](const Chunk& chunk) { return segments + segments_bytes(shape_, 0, chunk.first_segment); };
   for (const Chunk& chunk : leaving) {
     if (chunk.tier == Tier::kHost) backing_->offload_chunk(layer, chunk, chunk_data(chunk));

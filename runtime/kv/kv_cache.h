@@ -59,8 +59,8 @@ class KvCache {
   // elsewhere.
   std::byte* segment_in_place(int64_t layer, int64_t index) const;
   // Enqueues on `compute` the copy of the other rows that were kept, of a layer that is not stored yet, to where
-  // store_layer() will read it, once `free` is done. Layers in order. Throws Error(kStorage).
-  void bring_layer(int64_t layer, std::byte* stored, const Event& free, Stream& compute);
+  // store_layer(layer, rows) will read it, once `free` is done. Layers in order. Throws Error(kStorage).
+  void bring_layer(int64_t layer, const BuiltRows& rows, std::byte* stored, const Event& free, Stream& compute);
   // The address of segment `index` of a prompt of `rows` rows once its layer is stored; its rows are not written again.
   // Null: on disk, or in memory that the answer overwrites. On the CPU nothing counts as "on the device".
   struct StoredSegment {
@@ -120,6 +120,7 @@ class KvCache {
   void offload_segment(Stream& compute);
   std::vector<Chunk> backed_chunks(int64_t first, int64_t end) const;
   std::vector<Chunk> kept_chunks(int64_t layer) const;
+  bool stores_on_disk(const BuiltRows& rows) const;
 
   const RowShape shape_, exact_;
   const bool on_gpu_;

@@ -191,7 +191,7 @@ bool Prefill::layers() {
     const TraceSpan span(compute_, {"layer", layer});
     go_on = prefix == nullptr || prefix->bring_layer(layer, work_.stored_layer, *left, compute_);
     if (!go_on) break;
-    if (options_.kept_rows > 0) cache_.bring_layer(layer, work_.stored_layer, *left, compute_);
+    if (options_.kept_rows > 0) cache_.bring_layer(layer, built, work_.stored_layer, *left, compute_);
     restore_saved_rows();
     if (options_.draft != nullptr)
       options_.draft->prefill_layer({layer, work_.hidden, layout_.weights().dtype(), prompt - saved, saved});
