@@ -6,12 +6,14 @@
 namespace headrace {
 namespace {
 
-// Whether a run with options `b` may use the rows that a run with options `a` has kept: the options that determine
-// their bits and the plan are equal.
-bool shares_rows(const GenerateOptions& a, const GenerateOptions& b) {
-  return a.keep == b.keep && a.kv == b.kv && a.speculate == b.speculate && a.verify == b.verify &&
-         a.tree_limits == b.tree_limits && a.pending == b.pending &&
-         (a.log_probs == LogProbs::kNone) == (b.log_probs == LogProbs::kNone) && b.score_next.empty();
+KeptOptions kept_options(const GenerateOptions& run) {
+  return {.keep = run.keep,
+          .kv = run.kv,
+          .speculate = run.speculate,
+          .verify = run.verify,
+          .tree_limits = run.tree_limits,
+          .pending = run.pending,
+          .log_probs = run.log_probs != LogProbs::kNone};
 }
 
 int64_t common_beginning(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
@@ -42,12 +44,14 @@ std::unique_ptr<KeptRun> keep_run(const std::vector<int32_t>& prompt, const Gene
   if (setup->draft) left->draft = setup->draft->keep(ids[static_cast<size_t>(rows)], rows);
   left->memory = session->plan();
   left->cache = session->take_cache();
-  left->options = run;
+  left->options = kept_options(run);
   ids.resize(static_cast<size_t>(rows));
   left->ids = std::move(ids);
   left->setup = std::move(*setup);
   left->setup.draft.reset();
   left->setup.session.draft = nullptr;
+  left->setup.session.prefix = nullptr;
+  left->setup.session.scores = nullptr;
   return left;
 }
 
@@ -57,7 +61,8 @@ int64_t usable_rows(const RunContext& context, const KeptRun& before, const std:
                     const GenerateOptions& run) {
   const int64_t tokens = static_cast<int64_t>(prompt.size());
   const int64_t longest = tokens + most_answer_tokens(context, tokens, run);
-  if (!shares_rows(before.options, run) || longest > before.setup.session.most_prompt_tokens) return 0;
+  if (before.options != kept_options(run) || !run.score_next.empty()) return 0;
+  if (longest > before.setup.session.most_prompt_tokens) return 0;
   const Backend backend = context.device.backend();
   const int64_t unit = kept_unit(before.setup, run.keep, backend);
   const int64_t most = tokens - prompt_scoring_rows(tokens, before.setup.session.prefill_rows(backend));

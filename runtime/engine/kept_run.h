@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "runtime/engine/output.h"
@@ -12,10 +13,23 @@
 
 namespace headrace {
 
+// The options that determine the rows' bits and the plan. A run with equal ones may use the rows of another.
+struct KeptOptions {
+  KeepRows keep = KeepRows::kNone;
+  std::optional<KvMode> kv{};
+  bool speculate = true;
+  std::optional<VerifyOptions> verify{};
+  std::optional<TreeLimits> tree_limits{};
+  std::optional<PendingTreeLimits> pending{};
+  bool log_probs = false;
+  bool operator==(const KeptOptions&) const = default;
+};
+
+// Values alone: nothing of the run that made it outlives it here.
 struct KeptRun {
-  RunSetup setup;  // without a draft
+  RunSetup setup;  // without what it points to: the draft, a saved prefix, scores
   MemoryPlan memory;
-  GenerateOptions options;
+  KeptOptions options;
   std::vector<int32_t> ids;  // the tokens of the cache's rows
   std::unique_ptr<KvCache> cache;
   std::unique_ptr<KeptDraft> draft;  // null: the run had none

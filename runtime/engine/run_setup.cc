@@ -333,8 +333,6 @@ RunSetup following_setup(const RunContext& context, const RunSetup& before, cons
   setup.session.kept_rows = prompt.saved;
   setup.session.sampling = run.sampling;
   setup.session.log_probs = log_probs_of(context, run);
-  setup.session.prefix = nullptr;
-  setup.session.scores = nullptr;
   start_draft(&setup);
   return setup;
 }

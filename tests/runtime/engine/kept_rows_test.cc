@@ -5,9 +5,14 @@
 
 #include <atomic>
 #include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string_view>
 #include <tuple>
 
 #include "runtime/engine/engine.h"
+#include "tests/support/file_faults.h"
 #include "tests/support/refusal.h"
 #include "tests/support/session_fixture.h"
 #include "tests/support/spill.h"
@@ -103,6 +108,73 @@ TEST_P(KeptRows, OnADiskToo) {
   EXPECT_GT(last.plan.disk_bytes, 0u);
   EXPECT_GT(last.spill.file.read_bytes, 0u);
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+// Each layer's kept rows are read once, also where rows of the same layer are written in between.
+TEST_P(KeptRows, AreReadFromADiskOnce) {
+  GenerateOptions run = keeping(KeepRows::kAll);
+  run.kv = KvMode::kHost;
+  EngineOptions opened = options();
+  opened.dtype = DType::kBF16;
+  opened.cache_type_k = opened.cache_type_v = std::get<1>(GetParam());
+  {
+    const Engine engine(opened);
+    const RunPlan plan = engine.plan(1030, run);
+    opened.device.host_mem_bytes = (cpu() ? plan.weights_bytes + 64 * kKiB : 0) +
+                                   testing::host_bytes_for(plan.memory, engine.device().backend(), 0.9, 2 * 512 * 256);
+  }
+  const TemporaryFolder folder;
+  opened.spill = {.folder = folder.path(), .slots = 2};
+  std::map<uint64_t, int> reads;  // by offset
+  uint64_t bytes = 0;
+  const testing::ScriptedFaults faults({}, [&](uint64_t offset, std::span<std::byte> data) {
+    ++reads[offset];
+    bytes += data.size();
+  });
+  for (const int64_t more : {490, 20}) {  // seals a segment on disk in each layer, or none
+    Engine engine(opened);
+    std::vector<int32_t> text = testing::made_up_ids(1600, 512);
+    run.max_tokens = 2;
+    engine.generate(text, run, nullptr);
+    text.resize(1500);
+    const std::vector<int32_t> added = testing::made_up_ids(more, 512, 5);
+    text.insert(text.end(), added.begin(), added.end());
+    reads.clear();
+    bytes = 0;
+    run.max_tokens = 1;  // prefill alone: steps read the disk again
+    const GenerateResult last = engine.generate(text, run, nullptr);
+    EXPECT_EQ(last.kept_tokens, unit(1500));
+    const int64_t kept_segments = segments_for(unit(1500));
+    const DType type = std::get<1>(GetParam());
+    const RowShape rows = row_shape(engine.config(), type, type, DType::kBF16);
+    uint64_t expected = 0;
+    for (int64_t i = last.plan.resident_segments; i < kept_segments; ++i) {
+      if (last.plan.placement.tier(i) == Tier::kDisk) expected += segments_bytes(rows, i, i + 1);
+    }
+    EXPECT_GT(expected, 0u);
+    EXPECT_EQ(bytes, expected * static_cast<uint64_t>(last.plan.host_layers)) << more;
+    for (const auto& [offset, times] : reads) EXPECT_EQ(times, 1) << "at offset " << offset;
+  }
+}
+
+// What a run was given ends with it: what it keeps has neither its callbacks nor its pointers.
+TEST_P(KeptRows, KeepNothingElseOfTheirRun) {
+  Engine engine(options());
+  std::vector<int32_t> text = testing::made_up_ids(1100, 512);
+  std::weak_ptr<int> of_the_request;
+  {
+    const auto owner = std::make_shared<int>(0);
+    of_the_request = owner;
+    const auto interrupt = std::make_unique<std::atomic<bool>>(false);
+    GenerateOptions run = keeping(KeepRows::kPrompt);
+    run.on_token = [owner](const AnswerToken&) {};
+    run.on_text = [owner](std::string_view) {};
+    run.interrupt = interrupt.get();
+    engine.generate(text, run, nullptr);
+  }
+  EXPECT_TRUE(of_the_request.expired());
+  text.push_back(9);
+  EXPECT_EQ(engine.generate(text, keeping(KeepRows::kPrompt), nullptr).kept_tokens, unit(1101 - 16));
 }
 
 // With the rows of prompts alone every text is that of a fresh run.
