@@ -19,6 +19,7 @@ struct SamplingSettings {
   float top_p = 1.0f;  // (0, 1]: the smallest set of the likeliest tokens whose probabilities sum to top_p or more
   float min_p = 0.0f;  // [0, 1]: tokens with at least min_p times the likeliest one's probability
   uint64_t seed = 0;
+  bool operator==(const SamplingSettings&) const = default;
 };
 
 // u, uniform in (0, 1): Philox 4x32-10 with key = seed, counter = (token / 4, position). The reference of the bodies'

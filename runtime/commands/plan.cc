@@ -59,6 +59,9 @@ class Planner {
   void use_kept_rates();
   std::optional<KeptRates> profile_of(const std::vector<KeptRates>& entries) const;
   std::unique_ptr<Engine> engine_on(const DryRunCard& card) const;
+  GenerateOptions run_options(std::optional<KvMode> kv) const {
+    return {.max_tokens = options_.output_tokens, .kv = kv};
+  }
   RunPlan plan_on(const DryRunCard& card, std::optional<KvMode> kv) const;
   void check_context(const Engine& engine) const;
   void refused(const Error& error);
@@ -169,8 +172,7 @@ void Planner::check_context(const Engine& engine) const {
 
 RunPlan Planner::plan_on(const DryRunCard& card, std::optional<KvMode> kv) const {
   const std::unique_ptr<Engine> engine = engine_on(card);
-  return engine->plan(engine->context_limit() - options_.output_tokens,
-                      {.max_tokens = options_.output_tokens, .kv = kv});
+  return engine->plan(engine->context_limit() - options_.output_tokens, run_options(kv));
 }
 
 // The memory of this run on a device without limits, weights included.
@@ -193,25 +195,16 @@ int64_t Planner::longest_context(const Engine& engine, int64_t guess) const {
   int64_t low = options_.output_tokens, high = engine.context_limit(), step = 1;
   for (int64_t at = guess; low + 1 < high; step *= 2) {
     if (at <= low || at >= high) at = low + (high - low) / 2;
-    try {
-      engine.plan(at - options_.output_tokens, {.max_tokens = options_.output_tokens});
-      low = at;
-      at += step;
-    } catch (const Error&) {
-      high = at;
-      at -= step;
-    }
+    const bool fits = engine.try_plan(at - options_.output_tokens, {.max_tokens = options_.output_tokens}).has_value();
+    (fits ? low : high) = at;
+    at += fits ? step : -step;
   }
   return low > options_.output_tokens ? low : 0;
 }
 
 bool Planner::fits_auto() const {
-  try {
-    plan_on(dry_run_, KvMode::kAuto);
-    return true;
-  } catch (const Error&) {
-    return false;
-  }
+  const std::unique_ptr<Engine> engine = engine_on(dry_run_);
+  return engine->try_plan(engine->context_limit() - options_.output_tokens, run_options(KvMode::kAuto)).has_value();
 }
 
 // The planner counts free bytes, a flag all bytes: the difference does not depend on the plan.

@@ -6,8 +6,6 @@
 #include <fstream>
 #include <limits>
 
-#include "cache/minimum_budgets.h"
-
 namespace headrace {
 
 namespace fs = std::filesystem;
@@ -96,9 +94,8 @@ GenerateResult generate_sharing(Engine& engine, const std::vector<int32_t>& prom
   const int64_t own = with_answer(static_cast<int64_t>(prompt.size()), options.max_tokens);
   for (const int64_t tokens : {keep_tokens, own}) {
     keeping.keep_tokens = tokens;
-    try {
-      return engine.generate(prompt, keeping, progress);
-    } catch (const DoesNotFit&) {  // nothing has been done
+    if (std::optional<GenerateResult> result = engine.try_generate(prompt, keeping, progress)) {
+      return *std::move(result);
     }
   }
   return engine.generate(prompt, options, progress);

@@ -62,6 +62,7 @@ struct DraftRun {
   std::optional<TreeLimits> tree_limits{};  // of each step; none: by --tree
   bool saves = false;                       // with saved prefixes: Draft::prompt_states() has whole segments
   bool earlier_answers = false;             // those of earlier runs may serve as text to look up in
+  bool operator==(const DraftRun&) const = default;
 };
 
 class DraftModel {

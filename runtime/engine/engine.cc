@@ -68,20 +68,27 @@ struct Engine::Impl {
   }
   void open_prefixes();
   std::unique_ptr<PrefixRun> find_prefix(const std::vector<int32_t>& prompt, const RunSetup& setup);
-  SessionPlan finalize_with_prefix(const std::vector<int32_t>& prompt, const GenerateOptions& run, RunSetup* setup,
-                                   std::unique_ptr<PrefixRun>* prefix, PrefixUse* use);
+  // None: it does not fit.
+  std::optional<SessionPlan> plan_with_prefix(const std::vector<int32_t>& prompt, const GenerateOptions& run,
+                                              RunSetup* setup, std::unique_ptr<PrefixRun>* prefix, PrefixUse* use);
   struct Started {
     RunSetup setup;
     std::unique_ptr<PrefixRun> prefix;
     std::unique_ptr<KvCache> cache;  // null: a fresh run
   };
-  SessionPlan begin(const std::vector<int32_t>& prompt, const GenerateOptions& run, PromptScores* scores,
-                    Started* started, GenerateResult* result);
-  GenerateResult generate(const std::vector<int32_t>& prompt, const GenerateOptions& run, Progress* progress);
-  // False: a saved prefix is damaged; only the attempt's time and bytes count. `started`: when the first attempt began
-  // its prefill.
-  bool attempt(const std::vector<int32_t>& prompt, const GenerateOptions& run,
-               std::optional<HostClock::time_point>* started, GenerateResult* result, Progress* progress);
+  std::optional<SessionPlan> begin(const std::vector<int32_t>& prompt, const GenerateOptions& run, PromptScores* scores,
+                                   Started* started, GenerateResult* result);
+  std::optional<GenerateResult> generate(const std::vector<int32_t>& prompt, const GenerateOptions& run,
+                                         Progress* progress);
+  DoesNotFit refusal(const std::vector<int32_t>& prompt, const GenerateOptions& run) const;
+  enum class Attempt {
+    kDone,
+    kPrefixDamaged,  // only the attempt's time and bytes count
+    kDoesNotFit      // nothing was done
+  };
+  // `started`: when the first attempt began its prefill.
+  Attempt attempt(const std::vector<int32_t>& prompt, const GenerateOptions& run,
+                  std::optional<HostClock::time_point>* started, GenerateResult* result, Progress* progress);
 };
 
 void Engine::Impl::open() {
@@ -155,18 +162,17 @@ std::unique_ptr<PrefixRun> Engine::Impl::find_prefix(const std::vector<int32_t>&
 
 // Saved prefixes must not make a run impossible: if there is no room for the memory that they need, the run proceeds
 // without them.
-SessionPlan Engine::Impl::finalize_with_prefix(const std::vector<int32_t>& prompt, const GenerateOptions& run,
-                                               RunSetup* setup, std::unique_ptr<PrefixRun>* prefix, PrefixUse* use) {
+std::optional<SessionPlan> Engine::Impl::plan_with_prefix(const std::vector<int32_t>& prompt,
+                                                          const GenerateOptions& run, RunSetup* setup,
+                                                          std::unique_ptr<PrefixRun>* prefix, PrefixUse* use) {
   if (setup->session.scores == nullptr) *prefix = find_prefix(prompt, *setup);
-  if (!*prefix) return finalize(context(), run, setup);
+  if (!*prefix) return try_finalize(context(), run, setup);
   setup->session.prefix = prefix->get();
-  try {
-    return finalize(context(), run, setup);
-  } catch (const DoesNotFit&) {
-  }
+  if (std::optional<SessionPlan> plan = try_finalize(context(), run, setup)) return plan;
   const std::unique_ptr<PrefixRun> without = std::move(*prefix);
   *setup = resolve_options(context(), static_cast<int64_t>(prompt.size()), run);
-  SessionPlan plan = finalize(context(), run, setup);
+  std::optional<SessionPlan> plan = try_finalize(context(), run, setup);
+  if (!plan) return std::nullopt;
   use->asked = true;
   use->notes.insert(use->notes.end(), without->notes().begin(), without->notes().end());
   use->notes.push_back(str("prefix cache: --host-mem has no room for the ",
@@ -212,8 +218,8 @@ void Engine::Impl::choose_chat() {
   turn_ends = end_tokens(*tokenizer, source);
 }
 
-GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const GenerateOptions& run,
-                                      Progress* progress) {
+std::optional<GenerateResult> Engine::Impl::generate(const std::vector<int32_t>& prompt, const GenerateOptions& run,
+                                                     Progress* progress) {
   headrace::check_prompt(context(), prompt, run);
   check_ids(config, run.score_next);
   CHECK(run.score_next.empty() || run.score_next.size() == prompt.size());
@@ -229,7 +235,9 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
   device->host_mem().reset_peak();
   if (prefixes) prefixes->refresh();
   std::optional<HostClock::time_point> started;
-  while (!attempt(prompt, run, &started, &result, progress)) continue;
+  Attempt ended = Attempt::kPrefixDamaged;
+  while (ended == Attempt::kPrefixDamaged) ended = attempt(prompt, run, &started, &result, progress);
+  if (ended == Attempt::kDoesNotFit) return std::nullopt;
   if (prefixes && prefixes->note() != prefix_note) {  // describes a lasting state: reported once
     prefix_note = prefixes->note();
     if (!prefix_note.empty()) result.prefix.notes.push_back(prefix_note);
@@ -250,22 +258,24 @@ GenerateResult Engine::Impl::generate(const std::vector<int32_t>& prompt, const 
   return result;
 }
 
-bool Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOptions& run,
-                           std::optional<HostClock::time_point>* started, GenerateResult* result, Progress* progress) {
+Engine::Impl::Attempt Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOptions& run,
+                                            std::optional<HostClock::time_point>* started, GenerateResult* result,
+                                            Progress* progress) {
   PromptScores scores{.next = run.score_next, .log_probs = {}};
   Started begun;
-  SessionPlan plan = begin(prompt, run, &scores, &begun, result);
+  std::optional<SessionPlan> plan = begin(prompt, run, &scores, &begun, result);
+  if (!plan) return Attempt::kDoesNotFit;
   RunSetup& setup = begun.setup;
   const std::unique_ptr<PrefixRun>& prefix = begun.prefix;
   // Declared before the session, which waits for the device's work before this is destroyed.
   Drafting drafting(setup.model, setup.draft.get(), *compute,
                     {.limits = run.tree_limits,
-                     .streams = plan.memory.ring_slots > 0,
+                     .streams = plan->memory.ring_slots > 0,
                      .verify = *setup.verify.mode,
                      .partial = setup.session.partial_on() ? setup.session.partial.shape : PartialShape{},
                      .most_steps = setup.max_tokens,
                      .step_costs = run.step_costs});
-  Session session(std::move(plan), std::move(begun.cache));
+  Session session(*std::move(plan), std::move(begun.cache));
   result->plan = session.plan();
   if (setup.model != nullptr) result->draft_window = setup.model->window(setup.draft_run);
   if (rates) result->link_peak_gb_per_s = rates->to_device_gb_per_s;
@@ -293,15 +303,15 @@ bool Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOpt
   }
   result->log_probs = std::move(scores.log_probs);
   if (prefix) prefix->finish(progress, run.interrupt, &result->prefix);
-  if (prefix && prefix->damaged()) return false;
+  if (prefix && prefix->damaged()) return Attempt::kPrefixDamaged;
   if (run.keep != KeepRows::kNone) kept = keep_run(prompt, run, output, &session, &setup);
   output.finish(result);
-  return true;
+  return Attempt::kDone;
 }
 
 // A run on the previous run's rows executes that run's plan; any other run frees the rows and has its own plan.
-SessionPlan Engine::Impl::begin(const std::vector<int32_t>& prompt, const GenerateOptions& run, PromptScores* scores,
-                                Started* started, GenerateResult* result) {
+std::optional<SessionPlan> Engine::Impl::begin(const std::vector<int32_t>& prompt, const GenerateOptions& run,
+                                               PromptScores* scores, Started* started, GenerateResult* result) {
   const int64_t rows = result->kept_tokens = kept ? usable_rows(context(), *kept, prompt, run) : 0;
   if (rows > 0) {
     return follow_run(context(), std::move(kept), {.tokens = result->prompt_tokens, .saved = rows}, run,
@@ -310,7 +320,15 @@ SessionPlan Engine::Impl::begin(const std::vector<int32_t>& prompt, const Genera
   kept.reset();
   started->setup = resolve_options(context(), result->prompt_tokens, run);
   if (!scores->next.empty()) started->setup.session.scores = scores;
-  return finalize_with_prefix(prompt, run, &started->setup, &started->prefix, &result->prefix);
+  return plan_with_prefix(prompt, run, &started->setup, &started->prefix, &result->prefix);
+}
+
+// Of a run without a saved prefix, which needs the least.
+DoesNotFit Engine::Impl::refusal(const std::vector<int32_t>& prompt, const GenerateOptions& run) const {
+  PromptScores scores{.next = run.score_next, .log_probs = {}};
+  RunSetup setup = resolve_options(context(), static_cast<int64_t>(prompt.size()), run);
+  if (!scores.next.empty()) setup.session.scores = &scores;
+  return headrace::refusal(context(), run, &setup);
 }
 
 Engine::Engine(const EngineOptions& options, std::unique_ptr<Checkpoint> checkpoint, std::unique_ptr<Device> device)
@@ -348,6 +366,12 @@ void Engine::check_prompt(const std::vector<int32_t>& prompt) const {
 
 GenerateResult Engine::generate(const std::vector<int32_t>& prompt, const GenerateOptions& options,
                                 Progress* progress) {
+  if (std::optional<GenerateResult> result = try_generate(prompt, options, progress)) return *std::move(result);
+  throw impl_->refusal(prompt, options);
+}
+
+std::optional<GenerateResult> Engine::try_generate(const std::vector<int32_t>& prompt, const GenerateOptions& options,
+                                                   Progress* progress) {
   return impl_->generate(prompt, options, progress);
 }
 
@@ -358,6 +382,14 @@ RunPlan Engine::plan(int64_t prompt_tokens, const GenerateOptions& options) cons
   RunSetup setup = resolve_options(impl_->context(), prompt_tokens, options);
   const SessionPlan plan = finalize(impl_->context(), options, &setup);
   return run_plan(impl_->context(), setup, plan.memory);
+}
+
+std::optional<RunPlan> Engine::try_plan(int64_t prompt_tokens, const GenerateOptions& options) const {
+  CHECK(prompt_tokens > 0 && prompt_tokens < context_limit(), "prompt_tokens=", prompt_tokens);
+  RunSetup setup = resolve_options(impl_->context(), prompt_tokens, options);
+  const std::optional<SessionPlan> plan = try_finalize(impl_->context(), options, &setup);
+  if (!plan) return std::nullopt;
+  return run_plan(impl_->context(), setup, plan->memory);
 }
 
 std::optional<TraceSummary> Engine::write_trace() {

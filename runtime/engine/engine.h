@@ -45,6 +45,9 @@ class Engine {
   // Plan, prefill, decode. Throws Error(kBadInput) as check_prompt() does, Error(kDoesNotFit) for budgets, before any
   // work is done.
   GenerateResult generate(const std::vector<int32_t>& prompt, const GenerateOptions& options, Progress* progress);
+  // The same for callers with an alternative. None: it does not fit, and what would has not been searched for.
+  std::optional<GenerateResult> try_generate(const std::vector<int32_t>& prompt, const GenerateOptions& options,
+                                             Progress* progress);
 
   // Replaces the engine's draft, or removes it; the target's weights stay loaded. The next run loads the new one.
   // Throws Error as the constructor does; the engine then has no draft.
@@ -53,6 +56,7 @@ class Engine {
   // The plan that generate() would execute for a prompt of `prompt_tokens` tokens. Throws Error(kDoesNotFit).
   // REQUIRES: 0 < prompt_tokens < context_limit().
   RunPlan plan(int64_t prompt_tokens, const GenerateOptions& options) const;
+  std::optional<RunPlan> try_plan(int64_t prompt_tokens, const GenerateOptions& options) const;  // as try_generate()
 
   // Writes the trace of all runs so far to options.device.trace_path; later runs are not traced. None: no trace was
   // requested. Throws Error(kStorage).

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "cache/minimum_budgets.h"
 #include "offload/device/device.h"
 #include "runtime/draft/draft_model.h"
 #include "runtime/engine/options.h"
@@ -52,10 +54,17 @@ void check_prompt(const RunContext& context, const std::vector<int32_t>& prompt,
 // The setup of a run that does not stream; finalize() adapts it.
 RunSetup resolve_options(const RunContext& context, int64_t prompt_tokens, const GenerateOptions& run);
 
-// Starts the run's draft and plans its session. A run that streams verifies more pending tokens in a refresh and needs
-// rows for them. So the run is first planned without these rows and, if it streams, again with them (it then streams,
-// too). If they do not fit, the run does without them. Where nothing fits at all, everything is tried again with a
-// lean prefill. The session executes the returned plan. Throws Error(kDoesNotFit).
+// Makes the setup that of the kind of partial KV that is planned first.
+void set_first_kind(const RunContext& context, const GenerateOptions& run, RunSetup* setup);
+
+// Starts the run's draft and plans its session, which executes the plan: the first of the run's candidates that fits
+// (run_candidates.cc). A run that streams verifies more pending tokens in a refresh and needs rows for them. So a
+// candidate is first planned without these rows and, if it streams, again with them. If they do not fit, the run does
+// without them. Where nothing fits at all, everything is tried again with a lean prefill. None: nothing fits.
+std::optional<SessionPlan> try_finalize(const RunContext& context, const GenerateOptions& run, RunSetup* setup);
+// Searches for what would fit. REQUIRES: nothing does. The setup has been resolved anew, or tried.
+DoesNotFit refusal(const RunContext& context, const GenerateOptions& run, RunSetup* setup);
+// The plan, or throws the refusal.
 SessionPlan finalize(const RunContext& context, const GenerateOptions& run, RunSetup* setup);
 
 // The setup of a run on the KV cache of an earlier run whose setup was `before`; the cache has the first `prompt.saved`

@@ -1,0 +1,246 @@
+// The ways to carry out a run, and the first of them that fits.
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "cache/minimum_budgets.h"
+#include "runtime/engine/run_setup.h"
+
+namespace headrace {
+namespace {
+
+constexpr int64_t kMaxUnhidden = 64;  // nodes of a refresh that does not stream: up to here it takes as long as for one
+
+// The tree of a run's pending tokens; no width: they are a chain. They are a tree on a GPU whose refreshes stream: its
+// pass costs little more for a group of rows than for one, and such a refresh hides some hundred. A CPU's pass costs
+// more with each row. Elsewhere only blocks have a tree, where no draft guesses ahead. LongSpec reads the target's own
+// rows, which must be a chain.
+PendingTreeLimits pending_limits(const RunContext& context, const GenerateOptions& run, const RunSetup& setup,
+                                 bool streams) {
+  const DraftModel* const model = setup.model;
+  const bool chain = !setup.session.partial_on() || *setup.verify.mode != VerifyMode::kLossless ||
+                     context.config.vocab < kRankedTokens || context.config.vocab > kMaxTopVocab ||
+                     (model != nullptr && model->type() == SpecType::kLongSpec);
+  if (chain) return {.width = 0};
+  if (run.pending) return *run.pending;
+  const bool cuda = context.device.backend() == Backend::kCuda;
+  if (const std::optional<DType> copy = setup.session.partial.shape.copy) {
+    if (!cuda || !streams) return {.width = 0};
+    // A copy errs where two tokens are nearly equally likely; then keep the second. A draft's guesses take rows, too.
+    return {.width = model != nullptr ? 8 : 4,
+            .grown = kMaxPassNodes,
+            .nodes = kMaxPassNodes,
+            .least = 0.01,
+            .sharpness = *copy == DType::kInt4 ? 12.0 : 32.0,
+            .unranked = 0.0005};
+  }
+  if (model != nullptr && !(cuda && streams)) return {.width = 0};
+  // Blocks are wrong anywhere, so unlikely tokens are kept; but wider steps cost more than they confirm
+  // (docs/measuring.md, "Lossless partial verification").
+  PendingTreeLimits limits{.width = 8, .grown = 384, .nodes = 384};
+  if (!cuda) limits = {.width = 2, .grown = kMaxPending + 16, .nodes = kMaxPending + 16, .least = 0.2};
+  if (!streams) limits.nodes = kMaxUnhidden, limits.grown = kMaxPending;
+  return limits;
+}
+
+// Sizes the run's passes for its trees.
+void set_pending(const PendingTreeLimits& limits, RunSetup* setup) {
+  SessionOptions& session = setup->session;
+  setup->pending = limits;
+  session.pass_rows = setup->model != nullptr ? setup->model->tree().nodes : 1;
+  session.grow_rows = limits.width;
+  if (limits.width > 0) {
+    session.pass_rows = std::max(session.pass_rows, std::max(limits.grown, limits.nodes) - kMaxPending);
+  }
+  setup->draft_run.pass_nodes = setup->session.partial_on() ? session.pass_rows + kMaxPending : 0;
+}
+
+// Sets what partial steps read, and the options that depend on it.
+void set_partial(PartialKind kind, const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
+  setup->session.partial = {};
+  if (*setup->verify.mode != VerifyMode::kFull) {
+    const std::optional<DType> copy = copy_type(kind);
+    setup->session.partial = {.shape = {.blocks = copy ? 0 : setup->verify.blocks(), .copy = copy},
+                              .score = setup->verify.score,
+                              .reduce = setup->verify.reduce};
+  }
+  setup->draft_run.most_pending = setup->session.partial_on() ? kMaxPending : 0;
+  set_pending(pending_limits(context, run, *setup, false), setup);
+}
+
+// The kind that a run's setup begins with.
+PartialKind first_kind(const RunSetup& setup) {
+  const PartialKind kind = setup.verify.partial_kind();
+  return kind == PartialKind::kAuto ? PartialKind::kBlocks : kind;
+}
+
+// The copies that --partial-kv auto may choose, the most exact first.
+std::vector<PartialKind> kinds_of_copies(const RunContext& context, const RunSetup& setup) {
+  std::vector<PartialKind> kinds;
+  const bool automatic = *setup.verify.mode != VerifyMode::kFull && setup.verify.partial_kind() == PartialKind::kAuto;
+  if (!automatic || setup.session.kv == KvMode::kDevice) return kinds;
+  for (const PartialKind kind : {PartialKind::kInt8, PartialKind::kInt4}) {
+    const DType type = *copy_type(kind);
+    const bool same_rows = setup.session.k_type == type && setup.session.v_type == type;
+    if (!same_rows && copy_type_fits(type, context.config.head_dim)) kinds.push_back(kind);
+  }
+  return kinds;
+}
+
+// A way to carry out a run, beyond its options.
+struct Candidate {
+  PartialKind kind;
+  bool lean;   // prefill
+  bool large;  // passes for the pending tokens of a run that streams
+};
+
+// Turns a setup into one candidate after the other, and plans it. Candidates whose draft's run is the same share a
+// draft.
+class Candidates {
+ public:
+  Candidates(const RunContext& context, const GenerateOptions& run, RunSetup* setup)
+      : context_(context), run_(run), setup_(*setup), copies_(kinds_of_copies(context, *setup)) {}
+  // The setup keeps the draft of a candidate that fits.
+  ~Candidates() { setup_.session.draft = setup_.draft.get(); }
+  Candidates(const Candidates&) = delete;
+  Candidates& operator=(const Candidates&) = delete;
+
+  std::optional<SessionPlan> first_that_fits(bool lean);
+  DoesNotFit refusal(bool lean);
+
+ private:
+  bool take(const Candidate& candidate);
+  SessionLayout layout() const {
+    return {context_.device, context_.compute, context_.config, context_.weights, setup_.session};
+  }
+  std::optional<SessionPlan> plan() const;
+  std::optional<SessionPlan> plan_partial(PartialKind kind, bool lean);
+  std::optional<PartialKind> smaller_kind(DType refused, bool lean);
+  SessionPlan chosen(SessionPlan plan);
+  Draft* draft();
+
+  const RunContext& context_;
+  const GenerateOptions& run_;
+  RunSetup& setup_;
+  const std::vector<PartialKind> copies_;
+  std::vector<std::pair<DraftRun, std::unique_ptr<Draft>>> drafts_;
+};
+
+Draft* Candidates::draft() {
+  if (setup_.model == nullptr) return nullptr;
+  for (const auto& [run, draft] : drafts_) {
+    if (run == setup_.draft_run) return draft.get();
+  }
+  drafts_.emplace_back(setup_.draft_run, setup_.model->start(setup_.draft_run));
+  return drafts_.back().second.get();
+}
+
+// Makes the setup that of the candidate. False: large passes are those that it has anyway.
+bool Candidates::take(const Candidate& candidate) {
+  setup_.session.lean_prefill = candidate.lean;
+  set_partial(candidate.kind, context_, run_, &setup_);
+  if (candidate.large) {
+    const PendingTreeLimits limits = pending_limits(context_, run_, setup_, true);
+    if (limits == setup_.pending) return false;
+    set_pending(limits, &setup_);
+  }
+  setup_.session.draft = draft();
+  return true;
+}
+
+std::optional<SessionPlan> Candidates::plan() const {
+  SessionLayout layout = this->layout();
+  std::optional<MemoryPlan> memory = layout.try_plan();
+  if (!memory) return std::nullopt;
+  return SessionPlan{.layout = std::move(layout), .memory = *std::move(memory)};
+}
+
+// With this kind of partial KV, in large passes if they fit.
+std::optional<SessionPlan> Candidates::plan_partial(PartialKind kind, bool lean) {
+  for (const bool large : {true, false}) {
+    if (!take({.kind = kind, .lean = lean, .large = large}) || !setup_.session.partial_on()) continue;
+    if (std::optional<SessionPlan> fits = plan()) return fits;
+  }
+  return std::nullopt;
+}
+
+SessionPlan Candidates::chosen(SessionPlan plan) {
+  for (auto& [run, draft] : drafts_) {
+    if (draft.get() == setup_.session.draft) setup_.draft = std::move(draft);
+  }
+  return plan;
+}
+
+// Small passes if nothing streams; else the most exact copy that fits, if the run may choose; else the first kind, in
+// large passes if they fit (it then streams, too).
+std::optional<SessionPlan> Candidates::first_that_fits(bool lean) {
+  const Candidate first{.kind = first_kind(setup_), .lean = lean, .large = false};
+  take(first);
+  std::optional<SessionPlan> small = plan();
+  if (small && small->memory.ring_slots == 0) return chosen(*std::move(small));
+  for (const PartialKind kind : copies_) {
+    if (std::optional<SessionPlan> copy = plan_partial(kind, lean)) return chosen(*std::move(copy));
+  }
+  if (!small) return std::nullopt;
+  if (take({.kind = first.kind, .lean = lean, .large = true})) {
+    if (std::optional<SessionPlan> large = plan()) return chosen(*std::move(large));
+  }
+  take(first);
+  return chosen(*std::move(small));
+}
+
+// The most exact kind that is smaller than the refused copy and fits.
+std::optional<PartialKind> Candidates::smaller_kind(DType refused, bool lean) {
+  for (const PartialKind kind : {PartialKind::kInt4, PartialKind::kBlocks}) {
+    const std::optional<DType> copy = copy_type(kind);
+    if (copy && (copy == refused || !copy_type_fits(*copy, context_.config.head_dim))) continue;
+    if (plan_partial(kind, lean)) return kind;
+  }
+  return std::nullopt;
+}
+
+// Of small passes, so the alternatives that it offers fit. Where the run may choose a copy, with the least budgets of
+// all kinds: a copy may need less of one budget than blocks. A copy that was asked for is refused with one that fits.
+DoesNotFit Candidates::refusal(bool lean) {
+  take({.kind = first_kind(setup_), .lean = lean, .large = false});
+  const PlanInput input = layout().plan_input();
+  MinimumBudgets least = minimum_budgets(input);
+  for (const PartialKind kind : copies_) {
+    take({.kind = kind, .lean = lean, .large = false});
+    if (setup_.session.partial_on()) least = least_of(least, minimum_budgets(layout().plan_input()));
+  }
+  DoesNotFit refused(input, least);
+  if (!input.partial.copy) return refused;
+  const std::optional<PartialKind> instead = smaller_kind(*input.partial.copy, lean);
+  return instead ? DoesNotFit(refused, *instead) : refused;
+}
+
+// Whether a lean prefill takes less.
+bool prefill_dequantises(const RunContext& context) {
+  return context.device.backend() == Backend::kCuda && context.weights.keeps_blocks();
+}
+
+}  // namespace
+
+void set_first_kind(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
+  set_partial(first_kind(*setup), context, run, setup);
+}
+
+std::optional<SessionPlan> try_finalize(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
+  Candidates candidates(context, run, setup);
+  std::optional<SessionPlan> plan = candidates.first_that_fits(false);
+  return plan || !prefill_dequantises(context) ? std::move(plan) : candidates.first_that_fits(true);
+}
+
+DoesNotFit refusal(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
+  return Candidates(context, run, setup).refusal(prefill_dequantises(context));
+}
+
+SessionPlan finalize(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
+  if (std::optional<SessionPlan> plan = try_finalize(context, run, setup)) return *std::move(plan);
+  throw refusal(context, run, setup);
+}
+
+}  // namespace headrace
