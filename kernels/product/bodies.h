@@ -10,6 +10,10 @@ namespace headrace::kernels {
 
 HEADRACE_BODIES(product, ProductParams)
 
+namespace cpu {
+uint64_t product_thread_bytes(const ProductParams& params);  // what each thread keeps for weights in blocks
+}
+
 namespace cuda {
 #ifdef HEADRACE_NO_CUDA_BODIES
 inline bool normalises_input(const ProductParams&) { no_body("product"); }

@@ -1,5 +1,6 @@
 #include <algorithm>
-#include <vector>
+#include <memory>
+#include <new>
 
 #include "kernels/product/bodies.h"
 #include "kernels/product/cpu_isa.h"
@@ -19,6 +20,11 @@ constexpr int64_t kPartsPerThread = 4;  // so that a delayed thread does not del
 // Bytes of weights that are unpacked at a time for few rows, which read them once, from the first-level cache.
 constexpr int64_t kUnpackedBytesOfFewRows = 24 * 1024;
 
+constexpr std::align_val_t kRoomAlignment{64};
+struct AlignedDelete {
+  void operator()(std::byte* memory) const { ::operator delete[](memory, kRoomAlignment); }
+};
+
 // Columns per part. The division of the work never changes a bit.
 int64_t cols_per_part(const ProductParams& params, int64_t tile_cols, int threads) {
   const int64_t row_bytes = params.k * static_cast<int64_t>(dtype_bytes(params.type));
@@ -27,14 +33,26 @@ int64_t cols_per_part(const ProductParams& params, int64_t tile_cols, int thread
   return ceil_div(std::max<int64_t>(std::min(fair, most), 1), tile_cols) * tile_cols;
 }
 
-// A thread's memory for unpacked weights; kept.
+// A thread's memory for unpacked weights; kept. The planner counts it by product_thread_bytes().
 std::byte* room_of_thread(int64_t bytes) {
-  constexpr size_t kAlignment = 64;
-  thread_local std::vector<std::byte> memory;
-  const size_t needed = static_cast<size_t>(bytes) + kAlignment;
-  if (memory.size() < needed) memory.resize(needed);
-  return memory.data() + (kAlignment - reinterpret_cast<uintptr_t>(memory.data()) % kAlignment);
+  thread_local std::unique_ptr<std::byte[], AlignedDelete> memory;
+  thread_local int64_t size = 0;
+  if (size < bytes) {
+    memory.reset();
+    size = 0;
+    memory.reset(new (kRoomAlignment) std::byte[static_cast<size_t>(bytes)]);
+    size = bytes;
+  }
+  return memory.get();
 }
+
+// Columns that are unpacked at a time.
+int64_t cols_at_once(int64_t rows, int64_t unpacked_bytes, int tile_cols) {
+  const int64_t most = rows > kManyRows ? kPartBytesOfManyRows : kUnpackedBytesOfFewRows;
+  return std::max<int64_t>(1, most / unpacked_bytes / tile_cols) * tile_cols;
+}
+
+int64_t block_room_bytes(int64_t rows, int64_t k) { return rows * k * int64_t{sizeof(float)}; }
 
 class Product {
  public:
@@ -61,9 +79,8 @@ class Product {
     } else if (params_.path == ProductPath::kDecode && params_.rows <= kernels_.max_block_rows) {
       const std::byte* const w =
           static_cast<const std::byte*>(weight.data) + weight_bytes(weight.type, begin, params_.k);
-      const int64_t room = params_.rows * params_.k * int64_t{sizeof(float)};
       kernels_.blocks(part_of(w, first + begin, first + end), weight.type,
-                      reinterpret_cast<float*>(room_of_thread(room)));
+                      reinterpret_cast<float*>(room_of_thread(block_room_bytes(params_.rows, params_.k))));
     } else {
       unpack_and_multiply(weight, first, begin, end);
     }
@@ -98,8 +115,7 @@ class Product {
     const DType values = params_.path == ProductPath::kPrefill ? params_.type : to;
     const int64_t blocks = params_.k / info.block_elements, row_bytes = blocks * info.block_bytes;
     const int64_t unpacked = params_.k * static_cast<int64_t>(dtype_bytes(to));
-    const int64_t most = params_.rows > kManyRows ? kPartBytesOfManyRows : kUnpackedBytesOfFewRows;
-    const int64_t step = std::max<int64_t>(1, most / unpacked / kernels_.tile_cols) * kernels_.tile_cols;
+    const int64_t step = cols_at_once(params_.rows, unpacked, kernels_.tile_cols);
     std::byte* const room = room_of_thread(step * unpacked);
     for (int64_t col = begin; col < end; col += step) {
       const int64_t stop = std::min(end, col + step);
@@ -120,6 +136,19 @@ class Product {
 };
 
 }  // namespace
+
+uint64_t product_thread_bytes(const ProductParams& params) {
+  const ProductKernels& kernels = HEADRACE_PICK_ISA(product_kernels);
+  const bool decodes = params.path == ProductPath::kDecode;
+  int64_t most = decodes ? block_room_bytes(std::min(params.rows, kernels.max_block_rows), params.k) : 0;
+  if (!decodes || params.rows > kernels.max_block_rows) {
+    const int64_t unpacked = params.k * static_cast<int64_t>(dtype_bytes(kernels.block_type(params.type)));
+    for (const int64_t rows : {std::min(params.rows, kManyRows), params.rows}) {
+      most = std::max(most, cols_at_once(rows, unpacked, kernels.tile_cols) * unpacked);
+    }
+  }
+  return whole_pages(static_cast<uint64_t>(most));
+}
 
 void product(const ProductParams& params, ThreadPool& pool) {
   const Product work(params, pool.threads());

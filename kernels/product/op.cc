@@ -94,8 +94,10 @@ uint64_t product_library_version(Backend backend) {
   return backend == Backend::kCpu ? 0 : kernels::cuda::product_library_version();
 }
 
-uint64_t product_check_bytes(Backend backend, const ProductParams& params) {
-  return backend == Backend::kCpu ? 0 : kernels::cuda::product_check_bytes(params);
+uint64_t product_kind_bytes(const ProductPlace& place, const ProductParams& params) {
+  if (place.backend == Backend::kCuda) return kernels::cuda::product_check_bytes(params);
+  if (place.unpacking_threads == 0) return 0;
+  return static_cast<uint64_t>(place.unpacking_threads) * kernels::cpu::product_thread_bytes(params);
 }
 
 }  // namespace headrace

@@ -59,11 +59,18 @@ void gated_product(const ProductParams& params, void* activated, Stream& stream)
 // and the places of k and v are undefined. REQUIRES: no residual, and out_type = type.
 void rotated_product(const ProductParams& params, const RopeParams& rope, Stream& stream);
 
+// Where products run, for their memory.
+struct ProductPlace {
+  Backend backend = Backend::kCpu;
+  int unpacking_threads = 0;  // the CPU's, if weights are kept quantised; 0: they are plain
+};
+
 // Device memory of products in addition to their operands, counted by --vram: the workspace that the first product on
-// `stream` will allocate and the stream then keeps (0 if it exists), and the memory that a check of the first product
-// of a kind needs for its duration. The pointers in `params` are not read.
+// `stream` will allocate and the stream then keeps (0 if it exists); and what a kind of product needs: on a GPU for the
+// duration of the check of the first one, on a CPU for unpacked weights, which its threads keep. Of products with fewer
+// rows, too. The pointers in `params` are not read.
 uint64_t product_workspace_bytes(Stream& stream);
-uint64_t product_check_bytes(Backend backend, const ProductParams& params);
+uint64_t product_kind_bytes(const ProductPlace& place, const ProductParams& params);
 
 // The kinds of product on the stream so far for which no algorithm of the library passes the check, so that a slower
 // kernel of ours runs them: "64 x 1536 x 576 bf16 to f32". Empty on the CPU. Thread: the stream's.

@@ -5,6 +5,7 @@
 
 #include "kernels/elementwise/op.h"
 #include "runtime/draft/attention.h"
+#include "runtime/speculation/tree.h"
 
 namespace headrace {
 
@@ -26,18 +27,18 @@ DraftLayerWork DraftLayerWork::carve(const DraftLayerSizes& sizes, int64_t rows,
   return work;
 }
 
-uint64_t DraftLayer::check_bytes(Backend backend, const DraftLayerSizes& sizes, int64_t prompt_tokens,
-                                 std::initializer_list<Product> own) {
+uint64_t DraftLayer::product_bytes(const ProductPlace& place, const DraftLayerSizes& sizes, int64_t prompt_tokens,
+                                   std::initializer_list<Product> own) {
   uint64_t most = 0;
   const auto add = [&](const Product& p) {
     ProductParams params{};
     params.type = sizes.type;
     params.out_type = p.out_f32 ? DType::kF32 : sizes.type;
-    params.rows = p.path == ProductPath::kDecode ? 1 : std::min(prompt_tokens, kDraftPrefillGroupRows);
+    params.rows = p.path == ProductPath::kDecode ? kMaxTreeNodes : std::min(prompt_tokens, kDraftPrefillGroupRows);
     params.n = p.n;
     params.k = p.k;
     params.path = p.path;
-    most = std::max(most, product_check_bytes(backend, params));
+    most = std::max(most, product_kind_bytes(place, params));
   };
   for (const Product& product : own) add(product);
   add({.n = sizes.hidden, .k = sizes.attended()});

@@ -77,9 +77,10 @@ class DraftLayer {
     int64_t rows;
   };
 
-  // Memory for checking the products, one kind at a time: those of every such layer, and `own` (n, k and path count).
-  static uint64_t check_bytes(Backend backend, const DraftLayerSizes& sizes, int64_t prompt_tokens,
-                              std::initializer_list<Product> own);
+  // Memory beside the operands of products, of one kind at a time: those of every such layer, and `own` (n, k and path
+  // count).
+  static uint64_t product_bytes(const ProductPlace& place, const DraftLayerSizes& sizes, int64_t prompt_tokens,
+                                std::initializer_list<Product> own);
 
   DraftLayer(const DraftLayerSizes& sizes, const DraftLayerWork& work, int64_t context, Stream& compute)
       : sizes_(sizes), work_(work), context_(context), compute_(compute) {}

@@ -23,7 +23,7 @@ void LayerDraft::plan() {
 
 DraftMemory LayerDraft::memory() const {
   return {
-      .lasting_bytes = whole_pages(bytes_.work) + check_bytes() + shape_.bytes() +
+      .lasting_bytes = whole_pages(bytes_.work) + product_bytes() + shape_.bytes() +
                        TreeBuilder::device_bytes(tree_setup_) + (chooses() ? Retrieval::bytes(options_.retrieval) : 0),
       .prefill_bytes = whole_pages(bytes_.prefill),
       .pinned_bytes = whole_pages(bytes_.inputs) + whole_pages(bytes_.prompt) + TreeBuilder::pinned_bytes(tree_setup_)};

@@ -66,9 +66,9 @@ class LayerDraft : public Draft {
   void carve_inputs(int64_t rows, int64_t more, Buffers* buffers);
   void carve_prompt(int64_t rows, Buffers* buffers);
 
-  virtual void carve(Buffers* buffers) = 0;  // inputs first
-  virtual uint64_t check_bytes() const = 0;  // used while the draft's products are checked
-  virtual void begin() = 0;                  // after allocation
+  virtual void carve(Buffers* buffers) = 0;    // inputs first
+  virtual uint64_t product_bytes() const = 0;  // beside the operands of the draft's products
+  virtual void begin() = 0;                    // after allocation
   // Adds accepted tokens to the cache, so that the root's children can be predicted.
   virtual Round catch_up(int32_t root, int64_t position) = 0;
   // Both return logits: of the row that catch_up() computed for the root, and of a level's rows.

@@ -31,6 +31,7 @@ class DraftWeights {
 
   DType dtype() const { return store_.dtype(); }
   uint64_t bytes() const { return store_.bytes(); }
+  bool keeps_blocks() const { return store_.keeps_blocks(); }
   uint64_t staging_bytes() const { return store_.staging_bytes(); }
   const WeightDamage& damage() const { return store_.damage(); }
   const Views& views() const { return views_; }

@@ -105,8 +105,9 @@ uint64_t layer_work_bytes(const ModelConfig& config, DType dtype, int64_t rows) 
   return bytes;
 }
 
-uint64_t product_check_bytes(const ModelConfig& c, DType dtype, Backend backend, int64_t rows, ProductPath path) {
-  uint64_t check = 0;  // of one kind at a time
+uint64_t product_kind_bytes(const ModelConfig& c, DType dtype, const ProductPlace& place, int64_t rows,
+                            ProductPath path) {
+  uint64_t most = 0;  // of one kind at a time
   const auto add = [&](int64_t n, int64_t k, DType out_type) {
     ProductParams params{};
     params.type = dtype;
@@ -115,7 +116,7 @@ uint64_t product_check_bytes(const ModelConfig& c, DType dtype, Backend backend,
     params.n = n;
     params.k = k;
     params.path = path;
-    check = std::max(check, product_check_bytes(backend, params));
+    most = std::max(most, product_kind_bytes(place, params));
   };
   const DType hidden_type = path == ProductPath::kDecode ? DType::kF32 : dtype;
   add(qkv_width(c), c.hidden, dtype);
@@ -123,12 +124,13 @@ uint64_t product_check_bytes(const ModelConfig& c, DType dtype, Backend backend,
   add(2 * c.ffn, c.hidden, dtype);
   add(c.hidden, c.ffn, hidden_type);
   if (path == ProductPath::kDecode) add(c.vocab, c.hidden, DType::kF32);
-  return check;
+  return most;
 }
 
-uint64_t product_bytes(const ModelConfig& config, DType dtype, Stream& stream, int64_t rows, ProductPath path) {
-  return whole_pages(product_workspace_bytes(stream)) +
-         product_check_bytes(config, dtype, stream.backend(), rows, path);
+uint64_t product_bytes(const ModelConfig& config, const Weights& weights, Stream& stream, int threads, int64_t rows,
+                       ProductPath path) {
+  const ProductPlace place = product_place(stream.backend(), threads, weights.keeps_blocks());
+  return whole_pages(product_workspace_bytes(stream)) + product_kind_bytes(config, weights.dtype(), place, rows, path);
 }
 
 LayerWork layer_work(const ModelConfig& config, DType dtype, int64_t rows, std::byte* memory) {

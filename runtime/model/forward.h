@@ -27,9 +27,15 @@ struct LayerWork {
 uint64_t layer_work_bytes(const ModelConfig& config, DType dtype, int64_t rows);
 // Device memory that the products of a pass of `rows` rows, enqueued on `stream`, will take beside their operands and
 // what the stream has for them already. On the decode path the head's are among them.
-uint64_t product_bytes(const ModelConfig& config, DType dtype, Stream& stream, int64_t rows, ProductPath path);
-// Of those, what checking one kind of product takes.
-uint64_t product_check_bytes(const ModelConfig& config, DType dtype, Backend backend, int64_t rows, ProductPath path);
+uint64_t product_bytes(const ModelConfig& config, const Weights& weights, Stream& stream, int threads, int64_t rows,
+                       ProductPath path);
+// Of those, what one kind of product takes.
+uint64_t product_kind_bytes(const ModelConfig& config, DType dtype, const ProductPlace& place, int64_t rows,
+                            ProductPath path);
+// `threads`: the device's.
+inline ProductPlace product_place(Backend backend, int threads, bool keeps_blocks) {
+  return {.backend = backend, .unpacking_threads = keeps_blocks ? threads : 0};
+}
 LayerWork layer_work(const ModelConfig& config, DType dtype, int64_t rows, std::byte* memory);
 
 // Where a pass's K and V rows go: row i of head h is at (i + first) * row_stride + h * head_stride elements.

@@ -187,7 +187,7 @@ void SessionLayout::plan_work(PlanInput* input) const {
   const PromptShape prompt = planned_prompt();
   const uint64_t prefill = carved_bytes([&](BumpAllocator& allocator) { carve_prefill(prompt, allocator); });
   const auto products = [&](int64_t rows, ProductPath path) {
-    return product_bytes(config_, weights_.dtype(), compute_, rows, path);
+    return product_bytes(config_, weights_, compute_, device_.threads(), rows, path);
   };
   const int64_t group = std::min(prompt.computed(), prefill_group());
   uint64_t prefill_products = products(group, ProductPath::kPrefill);

@@ -50,13 +50,14 @@ void Eagle3Draft::carve(Buffers* buffers) {
   carve_prefill(buffers);
 }
 
-uint64_t Eagle3Draft::check_bytes() const {
+uint64_t Eagle3Draft::product_bytes() const {
   const int64_t hidden = config_.hidden, target = config_.target_hidden, qkv = sizes_.qkv_width();
-  return DraftLayer::check_bytes(device_.backend(), sizes_, options_.planned_tokens(),
-                                 {{.n = hidden, .k = target},
-                                  {.n = hidden, .k = target, .path = ProductPath::kPrefill},
-                                  {.n = qkv, .k = 2 * hidden},
-                                  {.n = qkv, .k = 2 * hidden, .path = ProductPath::kPrefill}});
+  const ProductPlace place = product_place(device_.backend(), device_.threads(), weights_.keeps_blocks());
+  return DraftLayer::product_bytes(place, sizes_, options_.planned_tokens(),
+                                   {{.n = hidden, .k = target},
+                                    {.n = hidden, .k = target, .path = ProductPath::kPrefill},
+                                    {.n = qkv, .k = 2 * hidden},
+                                    {.n = qkv, .k = 2 * hidden, .path = ProductPath::kPrefill}});
 }
 
 void Eagle3Draft::begin() {

@@ -55,7 +55,7 @@ class Eagle3Draft final : public LayerDraft {
   std::optional<size_t> feature_index(int64_t layer) const;
   void carve(Buffers* buffers) override;
   void carve_prefill(Buffers* buffers);
-  uint64_t check_bytes() const override;
+  uint64_t product_bytes() const override;
   void begin() override;
   Round catch_up(int32_t root, int64_t position) override;
   const float* forward_root(const Round&) override { return work_.layer.logits; }  // computed by catch_up()

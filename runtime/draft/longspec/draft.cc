@@ -86,7 +86,7 @@ class LongSpecDraft final : public LayerDraft {
   int32_t* source(const Inputs& in) const { return in.more + queries(); }
 
   void carve(Buffers* buffers) override;
-  uint64_t check_bytes() const override;
+  uint64_t product_bytes() const override;
   void begin() override;
   Round catch_up(int32_t root, int64_t position) override;
   const float* forward_root(const Round& round) override;
@@ -146,12 +146,13 @@ void LongSpecDraft::carve(Buffers* buffers) {
   prefill_.qkv = buffers->prefill.take_bytes(sizes_.bytes(group * sizes_.qkv_width()));
 }
 
-uint64_t LongSpecDraft::check_bytes() const {
+uint64_t LongSpecDraft::product_bytes() const {
   const int64_t hidden = config_.hidden, qkv = sizes_.qkv_width();
-  return DraftLayer::check_bytes(device_.backend(), sizes_, options_.planned_tokens(),
-                                 {{.n = qkv, .k = hidden},
-                                  {.n = qkv, .k = hidden, .path = ProductPath::kPrefill},
-                                  {.n = sizes_.attended(), .k = hidden}});
+  const ProductPlace place = product_place(device_.backend(), device_.threads(), weights_.keeps_blocks());
+  return DraftLayer::product_bytes(place, sizes_, options_.planned_tokens(),
+                                   {{.n = qkv, .k = hidden},
+                                    {.n = qkv, .k = hidden, .path = ProductPath::kPrefill},
+                                    {.n = sizes_.attended(), .k = hidden}});
 }
 
 void LongSpecDraft::begin() {

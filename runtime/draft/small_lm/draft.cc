@@ -63,8 +63,9 @@ void SimpleDraft::carve(Buffers* buffers) {
   work_.scratch = carve_states(most * config_.heads * kDraftSegmentsPerLaunch, config_.head_dim, allocator);
 }
 
-uint64_t SimpleDraft::check_bytes() const {
-  return product_check_bytes(config_, weights_.dtype(), device_.backend(), chain_rows(), ProductPath::kDecode);
+uint64_t SimpleDraft::product_bytes() const {
+  const ProductPlace place = product_place(device_.backend(), device_.threads(), weights_.keeps_blocks());
+  return product_kind_bytes(config_, weights_.dtype(), place, chain_rows(), ProductPath::kDecode);
 }
 
 void SimpleDraft::begin() {

@@ -37,7 +37,7 @@ class SimpleDraft final : public LayerDraft {
   };
   int64_t chain_rows() const;  // most that one pass adds to the cache
   void carve(Buffers* buffers) override;
-  uint64_t check_bytes() const override;
+  uint64_t product_bytes() const override;
   void begin() override;
   Round catch_up(int32_t root, int64_t position) override;
   const float* forward_root(const Round& round) override { return predict(round.row, 1); }

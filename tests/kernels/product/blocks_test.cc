@@ -2,8 +2,11 @@
 // round weights; whatever the number of rows and threads (docs/design.md, section 6, rule 1).
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <new>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -15,6 +18,17 @@
 #include "tests/support/kernel_test.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/weight_blocks.h"
+
+// Counts what is allocated with an alignment of its own: what a CPU's threads keep for unpacked weights.
+static std::atomic<uint64_t> aligned_bytes{0};
+void* operator new[](size_t bytes, std::align_val_t alignment) {
+  aligned_bytes += bytes;
+  const auto unit = static_cast<size_t>(alignment);
+  void* const memory = std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
 
 namespace headrace {
 namespace {
@@ -153,6 +167,33 @@ TEST_P(BlocksProductTest, HaveTheBitsOfUnpackedWeights) {
         const std::string what = str(weight_type_info(type).name, " ", n, " x ", k);
         check_rounded(weight, compute, what);
         check_unrounded(weight, compute, what);
+      }
+    }
+  }
+}
+
+// What the planner counts is what the threads take at most, with so many rows or fewer.
+TEST_P(BlocksProductTest, ThreadsKeepNoMoreThanIsPlanned) {
+  if (cuda()) return;
+  constexpr int64_t kN = 512, kK = 2048, kRows = 300;
+  const std::vector<std::byte> blocks = random_blocks(WeightType::kQ4K, 1, kN, kK);
+  const std::vector<float> x = common_values(1, kRows * kK);
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    for (const ProductPath path : {ProductPath::kDecode, ProductPath::kPrefill}) {
+      ProductParams planned{};
+      planned.type = planned.out_type = type;
+      planned.rows = kRows, planned.n = kN, planned.k = kK;
+      planned.path = path;
+      const uint64_t most = product_kind_bytes({.backend = Backend::kCpu, .unpacking_threads = 2}, planned);
+      EXPECT_EQ(product_kind_bytes({.backend = Backend::kCpu}, planned), 0u);
+      for (const int64_t rows : {1, 6, 7, 8, 24, 25, 300}) {
+        open(2);  // new threads
+        const DeviceArray stored = store(WeightType::kQ4K, blocks, kN, kK);
+        aligned_bytes = 0;
+        run({.parts = {{stored.data(), WeightType::kQ4K, kN}, {}, {}}, .count = 1, .cols = kK}, type, type, x, rows, 0,
+            path);
+        EXPECT_GT(aligned_bytes, 0u);
+        EXPECT_LE(aligned_bytes, most) << rows << " rows of " << dtype_name(type);
       }
     }
   }
