@@ -8,6 +8,20 @@
 
 namespace headrace {
 
+#ifdef NDEBUG
+bool Replay::checks_keys_ = false;
+#else
+bool Replay::checks_keys_ = true;
+#endif
+
+void Replay::check_keys(bool on) { checks_keys_ = on; }
+
+void Replay::check(const Key& key, uint64_t hash) {
+  const auto [first, fresh] = hashes_.try_emplace(key, hash);
+  CHECK(fresh || first->second == hash, "key ", key[0], " ", key[1], " ", key[2], " ", key[3],
+        " stands for different calls");
+}
+
 Replay::Replay(size_t most_graphs) : most_graphs_(most_graphs) {
   CHECK(most_graphs > 0);
   entries_.reserve(most_graphs);

@@ -11,6 +11,7 @@
 
 namespace headrace {
 
+class CallHash;
 class Trace;
 
 enum class Backend : uint8_t { kCpu, kCuda };
@@ -64,12 +65,16 @@ class Stream {
   // Asynchronous; both sides must stay valid until it has run. The device counts the bytes by link. `what` is for a
   // trace.
   void copy(void* dst, const void* src, size_t bytes, Link link, TraceName what = {}) {
+    if (calls_ != nullptr) [[unlikely]]
+      hash_copy(dst, src, {.bytes = bytes}, link);
     if (tracing_.trace != nullptr) [[unlikely]]
       return traced_copy([&] { copy_bytes(dst, src, bytes, link); }, bytes, link, what);
     copy_bytes(dst, src, bytes, link);
   }
   // Copies `count` pieces at once. REQUIRES: bytes <= the strides, or count is 1.
   void copy_pieces(void* dst, const void* src, const CopyPieces& pieces, Link link, TraceName what = {}) {
+    if (calls_ != nullptr) [[unlikely]]
+      hash_copy(dst, src, pieces, link);
     if (tracing_.trace != nullptr) [[unlikely]]
       return traced_copy([&] { copy_piece_bytes(dst, src, pieces, link); }, pieces.bytes * pieces.count, link, what);
     copy_piece_bytes(dst, src, pieces, link);
@@ -77,6 +82,8 @@ class Stream {
   // A copy of some KB that must not queue behind other streams' large copies. On CUDA, where copy() waits for a copy
   // engine, a kernel reads or writes host memory instead. REQUIRES: the host side is in a PinnedBuffer.
   void copy_small(void* dst, const void* src, size_t bytes, Link link, TraceName what = {}) {
+    if (calls_ != nullptr) [[unlikely]]
+      hash_copy(dst, src, {.bytes = bytes}, link);
     if (tracing_.trace != nullptr) [[unlikely]]
       return traced_copy([&] { copy_small_bytes(dst, src, bytes, link); }, bytes, link, what);
     copy_small_bytes(dst, src, bytes, link);
@@ -92,6 +99,10 @@ class Stream {
 
   StreamTracing& tracing() { return tracing_; }
 
+  // Copies and kernels that are enqueued are added to it; null: none are.
+  CallHash* calls() const { return calls_; }
+  void hash_calls(CallHash* calls) { calls_ = calls; }
+
  protected:
   explicit Stream(Backend backend) : backend_(backend) {}
   virtual void copy_bytes(void* dst, const void* src, size_t bytes, Link link) = 0;
@@ -101,10 +112,12 @@ class Stream {
   virtual void copy_piece_bytes(void* dst, const void* src, const CopyPieces& pieces, Link link);
 
  private:
+  void hash_copy(const void* dst, const void* src, const CopyPieces& pieces, Link link);
   void traced_copy(const std::function<void()>& copy, size_t bytes, Link link, TraceName what);
 
   const Backend backend_;
   StreamTracing tracing_;
+  CallHash* calls_ = nullptr;
 };
 
 // Blocks until the stream is idle and drops a task's error: for destructors and error paths.

@@ -11,11 +11,15 @@
 
 #include "offload/device/backends.h"
 #include "offload/device/device.h"
+#include "offload/device/graph.h"
 #include "runtime/model/files/open_checkpoint.h"
 #include "runtime/model/weights.h"
 #include "runtime/session/session.h"
 
 namespace headrace::testing {
+
+// Steps and rounds that these tests repeat must be those of their keys.
+inline const bool checks_replays = (Replay::check_keys(true), true);
 
 inline std::vector<DeviceChoice> session_devices() {
   if (cuda_usable()) return {DeviceChoice::kCpu, DeviceChoice::kCuda};

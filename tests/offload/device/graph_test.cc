@@ -10,6 +10,10 @@ namespace {
 
 class ReplayTest : public BackendTest {
  protected:
+  void SetUp() override {
+    BackendTest::SetUp();
+    Replay::check_keys(false);  // these count how often calls are enqueued
+  }
   static constexpr uint64_t kBytes = 4096;
 
   // A copy of `from_` to `to_`; counts how often the host was asked.
@@ -80,6 +84,23 @@ TEST_P(ReplayTest, AnErrorDropsTheRecording) {
   for (int i = 0; i < 2; ++i) run(&replay, {1});
   EXPECT_TRUE(copied(2));
   EXPECT_EQ(asked_, cuda() ? 2 : 3);
+}
+
+// A key that lacks a value on which the calls depend: a size, or an address.
+TEST_P(ReplayTest, AKeyThatLacksAValueIsABug) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  Replay::check_keys(true);
+  Replay replay;
+  for (int i = 0; i < 4; ++i) run(&replay, {1});
+  const auto copy = [this](Replay* of, uint64_t bytes, uint64_t at) {
+    of->run(*compute_, {2}, [&] { compute_->copy(to_.data() + at, from_.data(), bytes, Link::kWithinDevice); });
+  };
+  copy(&replay, 64, 0);
+  copy(&replay, 64, 0);
+  EXPECT_DEATH(copy(&replay, 128, 0), "key 2 0 0 0 stands for different calls");
+  EXPECT_DEATH(copy(&replay, 64, 8), "stands for different calls");
+  copy(&replay, 64, 0);
+  compute_->synchronize();
 }
 
 // What cannot be in a graph is an error, not a wrong result, and the stream is whole after it. Where nothing is
