@@ -1,20 +1,15 @@
-#include "runtime/engine/engine.h"
-
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <utility>
 
-#include "cache/minimum_budgets.h"
 #include "kernels/product/op.h"
 #include "offload/device/trace.h"
-#include "offload/host/clock.h"
 #include "runtime/draft/open/open_draft.h"
-#include "runtime/engine/kept_run.h"
+#include "runtime/engine/engine_impl.h"
 #include "runtime/engine/run.h"
 #include "runtime/model/files/open_checkpoint.h"
-#include "runtime/model/weights.h"
 #include "runtime/prefix/cache_key.h"
 #include "runtime/prefix/fingerprint_cache.h"
 
@@ -34,62 +29,6 @@ void append_unique(const std::vector<int32_t>& more, std::vector<int32_t>* ids) 
 }
 
 }  // namespace
-
-struct Engine::Impl {
-  EngineOptions options;
-  std::unique_ptr<Device> device;
-  std::unique_ptr<Checkpoint> checkpoint;
-  ModelConfig config;  // the checkpoint's, with --rope-* in place
-  std::optional<Tokenizer> tokenizer;
-  std::optional<jinja::Template> chat;  // none: no template
-  std::string chat_name = "none";       // for the report
-  std::optional<Weights> weights;
-  std::unique_ptr<DraftModel> draft_model;  // null: plain decoding
-  std::vector<int32_t> turn_ends;           // of the chat template
-  std::vector<int32_t> end_ids;
-  // Shared by all runs, so that what the kernels keep on a stream (checked products, their workspace) is made once.
-  std::unique_ptr<Stream> compute;
-  std::unique_ptr<PrefixStore> prefixes;  // null: none are kept
-  PrefixKey prefix_identity{};
-  std::string prefix_note;     // the last one that was reported
-  bool weights_stand = false;  // the loaded weights are those of prefix_identity
-  double load_ms = 0;
-  std::unique_ptr<KeptRun> kept;      // null: nothing is kept
-  std::optional<MachineRates> rates;  // none: nothing is predicted
-
-  explicit Impl(const EngineOptions& o) : options(o) {}
-  void open();
-  void use_draft(const DraftOptions& draft);
-  bool load_weights(Progress* progress, const std::atomic<bool>* interrupt);
-  void check_weights();
-  void choose_chat();
-  RunContext context() const {
-    return {options, *device, *compute, config, *weights, draft_model.get(), checkpoint->path()};
-  }
-  void open_prefixes();
-  std::unique_ptr<PrefixRun> find_prefix(const std::vector<int32_t>& prompt, const RunSetup& setup);
-  // None: it does not fit.
-  std::optional<SessionPlan> plan_with_prefix(const std::vector<int32_t>& prompt, const GenerateOptions& run,
-                                              RunSetup* setup, std::unique_ptr<PrefixRun>* prefix, PrefixUse* use);
-  struct Started {
-    RunSetup setup;
-    std::unique_ptr<PrefixRun> prefix;
-    std::unique_ptr<KvCache> cache;  // null: a fresh run
-  };
-  std::optional<SessionPlan> begin(const std::vector<int32_t>& prompt, const GenerateOptions& run, PromptScores* scores,
-                                   Started* started, GenerateResult* result);
-  std::optional<GenerateResult> generate(const std::vector<int32_t>& prompt, const GenerateOptions& run,
-                                         Progress* progress);
-  DoesNotFit refusal(const std::vector<int32_t>& prompt, const GenerateOptions& run) const;
-  enum class Attempt {
-    kDone,
-    kPrefixDamaged,  // only the attempt's time and bytes count
-    kDoesNotFit      // nothing was done
-  };
-  // `started`: when the first attempt began its prefill.
-  Attempt attempt(const std::vector<int32_t>& prompt, const GenerateOptions& run,
-                  std::optional<HostClock::time_point>* started, GenerateResult* result, Progress* progress);
-};
 
 void Engine::Impl::open() {
   const HostClock::time_point start = HostClock::now();
@@ -329,104 +268,6 @@ DoesNotFit Engine::Impl::refusal(const std::vector<int32_t>& prompt, const Gener
   RunSetup setup = resolve_options(context(), static_cast<int64_t>(prompt.size()), run);
   if (!scores.next.empty()) setup.session.scores = &scores;
   return headrace::refusal(context(), run, &setup);
-}
-
-Engine::Engine(const EngineOptions& options, std::unique_ptr<Checkpoint> checkpoint, std::unique_ptr<Device> device)
-    : impl_(std::make_unique<Impl>(options)) {
-  impl_->checkpoint = std::move(checkpoint);
-  impl_->device = std::move(device);
-  impl_->open();
-}
-Engine::~Engine() = default;
-
-std::vector<int32_t> Engine::encode(const ChatMessages& messages) const {
-  if (impl_->chat) return encode_chat(*impl_->tokenizer, *impl_->chat, messages, impl_->options.thinking);
-  if (!messages.earlier.empty()) {
-    throw_error(ExitCode::kBadInput, "messages", "hold a conversation, and there is no chat template to render it",
-                "Give one by --chat-template or --chat-template-file");
-  }
-  return encode_plain(messages.system.empty() ? messages.user : messages.system + "\n\n" + messages.user);
-}
-
-std::vector<TextPart> Engine::render(const ChatMessages& messages) const {
-  if (!impl_->chat) {
-    throw_error(ExitCode::kUsage, model_path(), "there is no chat template to render a conversation",
-                "Give one by --chat-template or --chat-template-file");
-  }
-  return render_chat(*impl_->tokenizer, *impl_->chat, messages, impl_->options.thinking);
-}
-
-std::vector<int32_t> Engine::encode_plain(std::string_view text) const {
-  return impl_->tokenizer->encode(text, AddBos::kYes, SpecialTokens::kAsText);
-}
-
-void Engine::check_prompt(const std::vector<int32_t>& prompt) const {
-  headrace::check_prompt(impl_->context(), prompt, {});
-}
-
-GenerateResult Engine::generate(const std::vector<int32_t>& prompt, const GenerateOptions& options,
-                                Progress* progress) {
-  if (std::optional<GenerateResult> result = try_generate(prompt, options, progress)) return *std::move(result);
-  throw impl_->refusal(prompt, options);
-}
-
-std::optional<GenerateResult> Engine::try_generate(const std::vector<int32_t>& prompt, const GenerateOptions& options,
-                                                   Progress* progress) {
-  return impl_->generate(prompt, options, progress);
-}
-
-void Engine::use_draft(const DraftOptions& draft) { impl_->use_draft(draft); }
-
-RunPlan Engine::plan(int64_t prompt_tokens, const GenerateOptions& options) const {
-  CHECK(prompt_tokens > 0 && prompt_tokens < context_limit(), "prompt_tokens=", prompt_tokens);
-  RunSetup setup = resolve_options(impl_->context(), prompt_tokens, options);
-  const SessionPlan plan = finalize(impl_->context(), options, &setup);
-  return run_plan(impl_->context(), setup, plan.memory);
-}
-
-std::optional<RunPlan> Engine::try_plan(int64_t prompt_tokens, const GenerateOptions& options) const {
-  CHECK(prompt_tokens > 0 && prompt_tokens < context_limit(), "prompt_tokens=", prompt_tokens);
-  RunSetup setup = resolve_options(impl_->context(), prompt_tokens, options);
-  const std::optional<SessionPlan> plan = try_finalize(impl_->context(), options, &setup);
-  if (!plan) return std::nullopt;
-  return run_plan(impl_->context(), setup, plan->memory);
-}
-
-std::optional<TraceSummary> Engine::write_trace() {
-  Trace* const trace = impl_->device->trace();
-  if (trace == nullptr || trace->finished()) return std::nullopt;
-  return trace->finish();
-}
-
-const ModelConfig& Engine::config() const { return impl_->config; }
-const Tokenizer& Engine::tokenizer() const {
-  CHECK(impl_->tokenizer.has_value());
-  return *impl_->tokenizer;
-}
-const Device& Engine::device() const { return *impl_->device; }
-DType Engine::dtype() const { return impl_->weights->dtype(); }
-std::vector<WeightTypeUse> Engine::weight_types() const { return impl_->weights->types(); }
-
-std::string Engine::weights_note() const {
-  if (dequantises(impl_->options.weights)) return "";
-  const std::vector<WeightTypeUse> types = weight_types();
-  if (std::none_of(types.begin(), types.end(), [](const WeightTypeUse& use) { return use.dequantised(); })) return "";
-  return str("the quantised weights are dequantised to ", dtype_name(dtype()),
-             ": a GPU keeps them with --dtype bf16 only");
-}
-
-int64_t Engine::context_limit() const { return impl_->context().context_limit(); }
-const std::string& Engine::model_path() const { return impl_->checkpoint->path(); }
-std::vector<FileStamp> Engine::model_files() const { return impl_->checkpoint->files(); }
-std::vector<FileStamp> Engine::draft_files() const {
-  return impl_->draft_model ? impl_->draft_model->files() : std::vector<FileStamp>();
-}
-DocumentLimit Engine::document_limit() const {
-  return limit_of_context(context_limit(), tokenizer().longest_token_bytes());
-}
-
-std::string Engine::describe() const {
-  return str(impl_->checkpoint->path(), ", ", dtype_name(dtype()), ", on ", impl_->device->name());
 }
 
 }  // namespace headrace

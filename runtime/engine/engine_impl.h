@@ -1,0 +1,78 @@
+// The engine's state and the steps of a run. Internal to the engine. Thread: as Engine.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cache/minimum_budgets.h"
+#include "offload/host/clock.h"
+#include "runtime/engine/engine.h"
+#include "runtime/engine/kept_run.h"
+#include "runtime/engine/run_setup.h"
+#include "runtime/model/weights.h"
+#include "runtime/prefix/run.h"
+#include "runtime/prefix/store.h"
+#include "runtime/text/jinja/template.h"
+
+namespace headrace {
+
+struct Engine::Impl {
+  EngineOptions options;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Checkpoint> checkpoint;
+  ModelConfig config;  // the checkpoint's, with --rope-* in place
+  std::optional<Tokenizer> tokenizer;
+  std::optional<jinja::Template> chat;  // none: no template
+  std::string chat_name = "none";       // for the report
+  std::optional<Weights> weights;
+  std::unique_ptr<DraftModel> draft_model;  // null: plain decoding
+  std::vector<int32_t> turn_ends;           // of the chat template
+  std::vector<int32_t> end_ids;
+  // Shared by all runs, so that what the kernels keep on a stream (checked products, their workspace) is made once.
+  std::unique_ptr<Stream> compute;
+  std::unique_ptr<PrefixStore> prefixes;  // null: none are kept
+  PrefixKey prefix_identity{};
+  std::string prefix_note;     // the last one that was reported
+  bool weights_stand = false;  // the loaded weights are those of prefix_identity
+  double load_ms = 0;
+  std::unique_ptr<KeptRun> kept;      // null: nothing is kept
+  std::optional<MachineRates> rates;  // none: nothing is predicted
+
+  explicit Impl(const EngineOptions& o) : options(o) {}
+  void open();
+  void use_draft(const DraftOptions& draft);
+  bool load_weights(Progress* progress, const std::atomic<bool>* interrupt);
+  void check_weights();
+  void choose_chat();
+  RunContext context() const {
+    return {options, *device, *compute, config, *weights, draft_model.get(), checkpoint->path()};
+  }
+  void open_prefixes();
+  std::unique_ptr<PrefixRun> find_prefix(const std::vector<int32_t>& prompt, const RunSetup& setup);
+  // None: it does not fit.
+  std::optional<SessionPlan> plan_with_prefix(const std::vector<int32_t>& prompt, const GenerateOptions& run,
+                                              RunSetup* setup, std::unique_ptr<PrefixRun>* prefix, PrefixUse* use);
+  struct Started {
+    RunSetup setup;
+    std::unique_ptr<PrefixRun> prefix;
+    std::unique_ptr<KvCache> cache;  // null: a fresh run
+  };
+  std::optional<SessionPlan> begin(const std::vector<int32_t>& prompt, const GenerateOptions& run, PromptScores* scores,
+                                   Started* started, GenerateResult* result);
+  std::optional<GenerateResult> generate(const std::vector<int32_t>& prompt, const GenerateOptions& run,
+                                         Progress* progress);
+  DoesNotFit refusal(const std::vector<int32_t>& prompt, const GenerateOptions& run) const;
+  enum class Attempt {
+    kDone,
+    kPrefixDamaged,  // only the attempt's time and bytes count
+    kDoesNotFit      // nothing was done
+  };
+  // `started`: when the first attempt began its prefill.
+  Attempt attempt(const std::vector<int32_t>& prompt, const GenerateOptions& run,
+                  std::optional<HostClock::time_point>* started, GenerateResult* result, Progress* progress);
+};
+
+}  // namespace headrace
