@@ -75,6 +75,7 @@ TEST_F(ChatProgram, RefusesWhatItCannotUse) {
 }
 
 TEST_F(ChatProgram, CtrlCStopsAnAnswerAndASecondOneTheChat) {
+  SKIP_WITHOUT_A_TERMINAL();
   Program program(command({"--ignore-eos", "-n", "3000"}), Program::Streams::kTerminal);
   ASSERT_TRUE(program.read_until("> "));
   program.type("why?\n");
@@ -101,6 +102,7 @@ TEST_F(ChatProgram, CtrlCStopsAnAnswerAndASecondOneTheChat) {
 }
 
 TEST_F(ChatProgram, EndsAtTheEndOfInput) {
+  SKIP_WITHOUT_A_TERMINAL();
   Program program(command({"-n", "5"}), Program::Streams::kTerminal);
   ASSERT_TRUE(program.read_until("> "));
   program.type("wrong\x7f\x7f\x7f\x7f\x7f/elp\x01\x06h\n");  // five times back; to the beginning, one forward: "/help"
@@ -117,6 +119,7 @@ TEST_F(ChatProgram, EndsAtTheEndOfInput) {
 
 // While documents are read and answers are computed, the terminal is in canonical mode.
 TEST_F(ChatProgram, CtrlDBeforeThePromptEndsTheChat) {
+  SKIP_WITHOUT_A_TERMINAL();
   Program program(command({"-n", "5"}), Program::Streams::kTerminal);
   program.type("\x04");
   const Finished finished = program.wait();

@@ -54,6 +54,7 @@ class Interruption : public ::testing::Test {
 };
 
 TEST_F(Interruption, CtrlCPrintsWhatThereIsAndExits130) {
+  SKIP_WITHOUT_A_TERMINAL();
   const std::vector<std::string> args = command("generate", {"-p", "Hello", "-n", "400000", "-c", "500000"});
   Program program(args, Program::Streams::kTerminal);
   ASSERT_TRUE(program.read_bytes(500));  // some of the text
@@ -65,6 +66,7 @@ TEST_F(Interruption, CtrlCPrintsWhatThereIsAndExits130) {
 }
 
 TEST_F(Interruption, WhatIsPrintedIsTheBeginningOfTheWhole) {
+  SKIP_WITHOUT_A_TERMINAL();
   // As JSON, where the ids can be told from the rest, and where a bar shows that decoding has begun.
   std::vector<std::string> args = command("generate", {"-p", "Hello", "-n", "400000", "-c", "500000", "--json"});
   Program program(args, Program::Streams::kTerminal);
@@ -87,6 +89,7 @@ TEST_F(Interruption, WhatIsPrintedIsTheBeginningOfTheWhole) {
 }
 
 TEST_F(Interruption, CtrlCWritesTheTraceOfWhatWasDone) {
+  SKIP_WITHOUT_A_TERMINAL();
   // As where a script runs the tests in the background.
   const auto before = ::signal(SIGINT, SIG_IGN);
   Program program(command("generate", {"-p", "Hello", "-n", "400000", "-c", "500000", "--trace", folder_ / "t.json"}),
@@ -103,6 +106,7 @@ TEST_F(Interruption, CtrlCWritesTheTraceOfWhatWasDone) {
 }
 
 TEST_F(Interruption, CtrlCInPrefillExitsToo) {
+  SKIP_WITHOUT_A_TERMINAL();
   const std::string file = folder_.write("long.txt", std::string(60000, 'x'));
   Program program(command("generate", {"-f", file, "-n", "5"}), Program::Streams::kTerminal);
   ASSERT_TRUE(program.read_until("prefill"));
@@ -113,6 +117,7 @@ TEST_F(Interruption, CtrlCInPrefillExitsToo) {
 
 // A named pipe that nobody writes to, and one that is open for writing and stays empty.
 TEST_F(Interruption, CtrlCWhileAPipeIsWaitedForExits130) {
+  SKIP_WITHOUT_A_TERMINAL();
   const std::string pipe = folder_ / "pipe", first = folder_.write("a.txt", "First.");
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   for (const bool open : {false, true}) {
@@ -127,6 +132,7 @@ TEST_F(Interruption, CtrlCWhileAPipeIsWaitedForExits130) {
 }
 
 TEST_F(Interruption, ABatchWhoseResultsAreMovedAwayEnds) {
+  SKIP_WITHOUT_A_TERMINAL();
   write_documents(6);
   Program program(command("summarize", {folder_ / "docs", "-n", "400", "-o", folder_ / "out.jsonl"}),
                   Program::Streams::kTerminal);
@@ -140,6 +146,7 @@ TEST_F(Interruption, ABatchWhoseResultsAreMovedAwayEnds) {
 }
 
 TEST_F(Interruption, ABarOnATerminalShowsRateAndTimeLeft) {
+  SKIP_WITHOUT_A_TERMINAL();
   const std::string file = folder_.write("long.txt", std::string(60000, 'x'));
   Program program(command("generate", {"-f", file, "-n", "5"}), Program::Streams::kTerminal);
   EXPECT_TRUE(program.read_until("\r\x1b[K["));
@@ -151,6 +158,7 @@ TEST_F(Interruption, ABarOnATerminalShowsRateAndTimeLeft) {
 }
 
 TEST_F(Interruption, QuietShowsNothingOfIt) {
+  SKIP_WITHOUT_A_TERMINAL();
   Program program(command("generate", {"-f", folder_.write("p.txt", std::string(3000, 'x')), "-n", "5", "-q"}),
                   Program::Streams::kTerminal);
   const Finished finished = program.wait();
@@ -184,6 +192,7 @@ TEST_F(Interruption, KillNineInABatchLosesNothingAndRepeatsNothing) {
 }
 
 TEST_F(Interruption, CtrlCInABatchKeepsWholeDocumentsOnly) {
+  SKIP_WITHOUT_A_TERMINAL();
   constexpr int kDocuments = 6;
   write_documents(kDocuments);
   const std::vector<std::string> args =

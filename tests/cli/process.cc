@@ -13,6 +13,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <string_view>
@@ -180,6 +181,16 @@ Finished run_program(const std::vector<std::string>& args, const RunOptions& opt
   exchange(options.input, end, &in, &out, &err, &result);
   wait_for(pid, args, end, &result);
   return result;
+}
+
+std::string no_terminal() {
+  int terminal = -1, inside = -1;
+  if (::openpty(&terminal, &inside, nullptr, nullptr, nullptr) != 0) {
+    return str("no terminal can be opened: ", std::strerror(errno), " (is /dev/pts mounted?)");
+  }
+  ::close(terminal);
+  ::close(inside);
+  return "";
 }
 
 Program::Program(const std::vector<std::string>& args, Streams streams) : args_(args) {

@@ -3,6 +3,7 @@
 // sanitizers) is killed, and the test fails with its command and what it printed. Thread: one.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -57,6 +58,11 @@ class Program {
   std::string seen_;
   size_t matched_ = 0;  // the end of what was found last
 };
+
+// Why a program cannot be given a terminal here: a container may lack /dev/pts. Empty: it can.
+std::string no_terminal();
+#define SKIP_WITHOUT_A_TERMINAL() \
+  if (const std::string why = no_terminal(); !why.empty()) GTEST_SKIP() << why
 
 // The file's whole lines; 0 if there is no file.
 size_t lines_written(const std::filesystem::path& file);

@@ -172,6 +172,7 @@ TEST_F(ProfileProgram, WhatIsNotDoneIsSaid) {
 }
 
 TEST_F(ProfileProgram, CtrlCKeepsNothingAndSaysSo) {
+  SKIP_WITHOUT_A_TERMINAL();
   Program program({"profile", "--device", "cpu", "--host-mem", "256MiB", "-t", "1", "--disk", home_.path()},
                   Program::Streams::kTerminal);
   ASSERT_TRUE(program.read_until("measuring"));

@@ -20,6 +20,7 @@ class ServeProgram : public ProgramTest {
 };
 
 TEST_F(ServeProgram, ASignalEndsIt) {
+  SKIP_WITHOUT_A_TERMINAL();
   for (const int signal : {SIGINT, SIGTERM}) {
     Program program(command(), Program::Streams::kTerminal);
     ASSERT_TRUE(program.read_until("listening on http://127.0.0.1:"));

@@ -19,11 +19,16 @@ constexpr std::byte kUnwritten{0xff};  // a NaN in f32, f16 and bf16
 
 }  // namespace
 
-std::vector<KernelTarget> kernel_targets() {
+std::vector<KernelTarget> cpu_targets() {
   std::vector<KernelTarget> targets;
   for (kernels::Isa isa : kernels::kAllIsas) {
     if (kernels::isa_supported(isa)) targets.push_back({DeviceChoice::kCpu, isa});
   }
+  return targets;
+}
+
+std::vector<KernelTarget> kernel_targets() {
+  std::vector<KernelTarget> targets = cpu_targets();
   if (cuda_usable()) targets.push_back({DeviceChoice::kCuda, kernels::Isa::kBaseline});
   return targets;
 }

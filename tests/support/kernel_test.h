@@ -23,6 +23,7 @@ struct KernelTarget {
   kernels::Isa isa = kernels::Isa::kBaseline;  // CPU only
 };
 std::vector<KernelTarget> kernel_targets();  // those of this machine; CUDA's test instances end in "/cuda"
+std::vector<KernelTarget> cpu_targets();     // those of the CPU
 std::string target_name(const ::testing::TestParamInfo<KernelTarget>& info);
 void PrintTo(const KernelTarget& target, std::ostream* out);
 
@@ -71,6 +72,10 @@ class KernelTest : public ::testing::TestWithParam<KernelTarget> {
   kernels::Isa isa_before_ = kernels::Isa::kBaseline;
 };
 
+// INSTANTIATE_CHECK_TEST: of what an op checks before it chooses a backend.
+#define INSTANTIATE_CHECK_TEST(suite)                                                                   \
+  INSTANTIATE_TEST_SUITE_P(All, suite, ::testing::ValuesIn(::headrace::testing_support::cpu_targets()), \
+                           ::headrace::testing_support::target_name)
 #define INSTANTIATE_KERNEL_TEST(suite)                                                                     \
   INSTANTIATE_TEST_SUITE_P(All, suite, ::testing::ValuesIn(::headrace::testing_support::kernel_targets()), \
                            ::headrace::testing_support::target_name)

@@ -315,7 +315,6 @@ INSTANTIATE_KERNEL_TEST(ChunkScoresTest);
 class ChunksDeathTest : public ChunkScoresTest {};
 
 TEST_P(ChunksDeathTest, NamesWhatIsWrong) {
-  if (GetParam().device == DeviceChoice::kCuda) GTEST_SKIP() << "the checks come before the backend";
   make({.segments = {64, 128}, .rows = 192});
   const DeviceArray memory = output(65536);
   ScoreChunksParams params = params_of(segments_);
@@ -337,7 +336,7 @@ TEST_P(ChunksDeathTest, NamesWhatIsWrong) {
   EXPECT_DEATH(score_chunks(params, stream()), "position=128 after row 64");
 }
 
-INSTANTIATE_KERNEL_TEST(ChunksDeathTest);
+INSTANTIATE_CHECK_TEST(ChunksDeathTest);
 
 }  // namespace
 }  // namespace headrace

@@ -25,11 +25,22 @@ double seconds(const std::function<void()>& work) {
 
 double gb_per_s(uint64_t bytes, double taken) { return static_cast<double>(bytes) / taken / 1e9; }
 
+constexpr const char* kOneGpu = "HEADRACE_TEST_GPU";  // the index of the GPU to test
+
 class GpuSmoke : public ::testing::Test {
  protected:
   void SetUp() override {
     NoCuda no_cuda;
-    const double taken = seconds([&] { device_ = open_cuda_device({.choice = DeviceChoice::kCuda}, &no_cuda); });
+    const char* const asked = std::getenv(kOneGpu);
+    const int gpus = static_cast<int>(list_cuda_devices().size());
+    const double taken = seconds([&] {  // the first that opens, or the one asked for
+      gpu_ = asked != nullptr ? std::atoi(asked) : 0;
+      const int last = asked != nullptr ? gpu_ : gpus - 1;
+      for (;; ++gpu_) {
+        device_ = open_cuda_device({.choice = DeviceChoice::kCuda, .cuda_index = gpu_}, &no_cuda);
+        if (device_ != nullptr || gpu_ >= last) break;
+      }
+    });
     if (device_ == nullptr) {
       std::printf("NO GPU IS TESTED: %s\n", no_cuda.why.c_str());
       GTEST_SKIP() << no_cuda.why;
@@ -40,6 +51,7 @@ class GpuSmoke : public ::testing::Test {
   }
 
   std::unique_ptr<Device> device_;
+  int gpu_ = 0;  // its index
 };
 
 TEST_F(GpuSmoke, Opens) {
@@ -103,18 +115,19 @@ TEST_F(GpuSmoke, NamesTheFailingCall) {
   }
 }
 
-// Another process holds the memory: this one, while it asks a copy of itself.
+// Another process holds the memory: this one, while it asks a copy of itself, which is to open the same GPU.
 TEST_F(GpuSmoke, FullCardIsRefusedWithTheNumbers) {
   if (std::getenv("HEADRACE_NIGHTLY") == nullptr) GTEST_SKIP() << "takes all of the GPU's memory: HEADRACE_NIGHTLY=1";
   const DeviceBuffer most = device_->allocate(device_->vram().free_bytes(), "most of the card");
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
-  FILE* const child = popen(("'" + self + "' --gtest_filter=GpuSmoke.Opens 2>&1").c_str(), "r");
+  const std::string command = str(kOneGpu, "=", gpu_, " '", self, "' --gtest_filter=GpuSmoke.Opens 2>&1");
+  FILE* const child = popen(command.c_str(), "r");
   ASSERT_NE(child, nullptr);
   std::string said;
   for (int c = std::fgetc(child); c != EOF; c = std::fgetc(child)) said += static_cast<char>(c);
   EXPECT_EQ(WEXITSTATUS(pclose(child)), 0) << said;
   std::printf("%s", said.c_str());
-  EXPECT_NE(said.find("NO GPU IS TESTED: cuda:0, "), std::string::npos) << said;
+  EXPECT_NE(said.find(str("NO GPU IS TESTED: cuda:", gpu_, ", ")), std::string::npos) << said;
   EXPECT_NE(said.find("other processes hold the rest"), std::string::npos) << said;
 }
 

@@ -19,6 +19,7 @@
 #include "tests/support/session_fixture.h"
 #include "tests/support/stops_at.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/those.h"
 #include "tests/support/tiny_drafts.h"
 #include "tests/support/turns.h"
 
@@ -50,9 +51,12 @@ struct Kind {
   bool retrieval = false;  // --draft-cache
   // Of what stands beside look-up, a head with a window has the whole table.
   bool brief() const { return look_up && (retrieval || type != SpecType::kEagle3); }
+  bool just(SpecType kind) const { return type == kind && !look_up && !retrieval; }
 };
 
-class EveryDraft : public ::testing::TestWithParam<std::tuple<DeviceChoice, DType, Kind>> {
+using Instance = std::tuple<DeviceChoice, DType, Kind>;
+
+class EveryDraft : public ::testing::TestWithParam<Instance> {
  protected:
   void SetUp() override {
     const char* const asked = std::getenv("HEADRACE_TOKEN_EXACT");
@@ -95,11 +99,6 @@ class EveryDraft : public ::testing::TestWithParam<std::tuple<DeviceChoice, DTyp
       tokens = testing::decode_plainly(*roomy_->session(run), prompt(c.prompt), tokens_);
     }
     return tokens;
-  }
-
-  bool is_the_target() const {  // and nothing stands beside it
-    return options_.type == SpecType::kSimple && !options_.look_up && !options_.retrieval &&
-           std::get<1>(GetParam()) == DType::kF32;
   }
 
   EngineOptions engine_options() const {
@@ -230,8 +229,8 @@ TEST_P(EveryDraft, SaysWhatPlainDecodingSays) {
 }
 
 // A head whose positions are fewer than the context's gets a window by itself.
-TEST_P(EveryDraft, SaysItWithAHeadThatWasTrainedShort) {
-  if (options_.type != SpecType::kEagle3 || options_.look_up || options_.retrieval) GTEST_SKIP() << "no such draft";
+class EveryHead : public EveryDraft {};
+TEST_P(EveryHead, SaysItThoughItWasTrainedShort) {
   testing_support::DraftFiles head = testing_support::tiny_eagle3_head();
   head.config["max_position_embeddings"] = 512;
   head.write(folder_.path());
@@ -263,11 +262,9 @@ TEST_P(EveryDraft, SaysItWithAHeadThatWasTrainedShort) {
 }
 
 // A head that loading quantises with the target.
-TEST_P(EveryDraft, SaysItWithAQuantisedHead) {
+class EveryQuantisedHead : public EveryDraft {};
+TEST_P(EveryQuantisedHead, SaysWhatPlainDecodingSays) {
   const auto [device, type, kind] = GetParam();
-  if (kind.type != SpecType::kEagle3 || kind.look_up || kind.retrieval) GTEST_SKIP() << "no such draft";
-  if (low_bit(type)) GTEST_SKIP() << "of the cache alone";
-  if (device == DeviceChoice::kCuda && type != DType::kBF16) GTEST_SKIP() << "a GPU multiplies them in bf16 alone";
   EngineOptions options = engine_options();
   options.weights = WeightPolicy::kQ8_0;
   const LoadedModel target(testing::tiny_model(kTarget), type, device, 2, 0, WeightPolicy::kQ8_0);
@@ -369,9 +366,9 @@ void expect_depths(const Speculation& s) {
 }
 
 // The same where most passes see the partial KV alone: a refresh takes back what was wrong, of the draft's cache, too.
-TEST_P(EveryDraft, SaysItWithPartialVerification) {
+class EveryDraftOfRows : public EveryDraft {};  // with int8 rows no look-up, which reads none
+TEST_P(EveryDraftOfRows, SaysItWithPartialVerification) {
   const bool int8 = std::get<1>(GetParam()) == DType::kInt8;  // the table above has it at every temperature
-  if (int8 && options_.type == SpecType::kNgram) GTEST_SKIP() << "a look-up reads no rows";
   Engine engine(engine_options());
   VerifyOutcome verify_outcome;
   int64_t accepted = 0, followed = 0;
@@ -417,8 +414,8 @@ TEST_P(EveryDraft, SaysItWithPartialVerification) {
 
 // With a tree of pending tokens that a draft continues a run ends where plain decoding ends, at an end token and at -n;
 // and one that is interrupted has said what is certain.
-TEST_P(EveryDraft, EndsWherePlainDecodingEnds) {
-  if (std::get<1>(GetParam()) != DType::kF32) GTEST_SKIP() << "one type says as much as two";
+class EveryDraftInF32 : public EveryDraft {};  // one type says as much as two
+TEST_P(EveryDraftInF32, EndsWherePlainDecodingEnds) {
   Engine engine(engine_options());
   GenerateOptions plain_run{.sampling = {.temperature = 1.0f}, .speculate = false};
   plain_run.verify = VerifyOptions{.mode = VerifyMode::kFull};
@@ -466,8 +463,8 @@ TEST_P(EveryDraft, EndsWherePlainDecodingEnds) {
 
 // A draft that is the target itself, and a partial KV that holds nearly all: what it proposes is followed nearly
 // always.
-TEST_P(EveryDraft, IsFollowedWhereItIsTheTarget) {
-  if (!is_the_target()) GTEST_SKIP() << "no such draft";
+class TargetAsDraft : public EveryDraft {};
+TEST_P(TargetAsDraft, IsFollowed) {
   EngineOptions options = engine_options();
   options.draft.tree = parse_tree("chain:3");
   options.draft.window = 0;
@@ -490,8 +487,7 @@ TEST_P(EveryDraft, IsFollowedWhereItIsTheTarget) {
 
 // A draft that is nearly always right has the same figures whatever its proposals are a part of: at each depth nearly
 // all of them are accepted, and tau is the number of levels in the steps that judge proposals.
-TEST_P(EveryDraft, CountsAlikeInChainsTreesAndPendingTrees) {
-  if (!is_the_target()) GTEST_SKIP() << "no such draft";
+TEST_P(TargetAsDraft, CountsAlikeInChainsTreesAndPendingTrees) {
   const std::vector<int32_t> ids = testing::made_up_ids(1100, 512);
   const PendingTreeLimits chain{.width = 0}, tree{.width = 64, .grown = 256, .nodes = 256, .least = 0.001};
   for (const std::string shape : {"chain:3", "beams:3,4,4"}) {
@@ -556,7 +552,7 @@ TEST_P(EveryDraft, IsJudgedOnTheDevice) {
   }
 }
 
-std::vector<std::tuple<DeviceChoice, DType, Kind>> instances() {
+std::vector<Instance> instances() {
   const std::vector<Kind> kinds = {{.type = SpecType::kEagle3},
                                    {.type = SpecType::kLongSpec},
                                    {.type = SpecType::kSimple},
@@ -567,7 +563,7 @@ std::vector<std::tuple<DeviceChoice, DType, Kind>> instances() {
                                    {.type = SpecType::kEagle3, .retrieval = true},
                                    {.type = SpecType::kSimple, .retrieval = true},
                                    {.type = SpecType::kEagle3, .look_up = true, .retrieval = true}};
-  std::vector<std::tuple<DeviceChoice, DType, Kind>> all;
+  std::vector<Instance> all;
   for (const DeviceChoice device : testing::session_devices()) {
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kInt8}) {
       for (const Kind& kind : kinds) {
@@ -580,12 +576,42 @@ std::vector<std::tuple<DeviceChoice, DType, Kind>> instances() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, EveryDraft, ::testing::ValuesIn(instances()), [](const auto& given) {
+std::string name_of_instance(const ::testing::TestParamInfo<Instance>& given) {
   const Kind& kind = std::get<2>(given.param);
   std::string type = str(spec_type_name(kind.type), kind.look_up ? "-look-up" : "", kind.retrieval ? "-retrieval" : "");
   std::replace(type.begin(), type.end(), '-', '_');
   return testing::device_name(std::get<0>(given.param)) + "_" + dtype_name(std::get<1>(given.param)) + "_" + type;
-});
+}
+
+// keep(device, type, kind).
+template <typename Keep>
+auto instances_that(const Keep& keep) {
+  return ::testing::ValuesIn(
+      testing::those(instances(), [&](const Instance& instance) { return std::apply(keep, instance); }));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EveryDraft, ::testing::ValuesIn(instances()), name_of_instance);
+INSTANTIATE_TEST_SUITE_P(All, EveryHead, instances_that([](DeviceChoice, DType, const Kind& kind) {
+                           return kind.just(SpecType::kEagle3);
+                         }),
+                         name_of_instance);
+// A GPU multiplies quantised weights in bf16 alone.
+INSTANTIATE_TEST_SUITE_P(All, EveryQuantisedHead, instances_that([](DeviceChoice device, DType type, const Kind& kind) {
+                           return kind.just(SpecType::kEagle3) && !low_bit(type) &&
+                                  (device == DeviceChoice::kCpu || type == DType::kBF16);
+                         }),
+                         name_of_instance);
+INSTANTIATE_TEST_SUITE_P(All, EveryDraftOfRows, instances_that([](DeviceChoice, DType type, const Kind& kind) {
+                           return type != DType::kInt8 || kind.type != SpecType::kNgram;
+                         }),
+                         name_of_instance);
+INSTANTIATE_TEST_SUITE_P(All, EveryDraftInF32,
+                         instances_that([](DeviceChoice, DType type, const Kind&) { return type == DType::kF32; }),
+                         name_of_instance);
+INSTANTIATE_TEST_SUITE_P(All, TargetAsDraft, instances_that([](DeviceChoice, DType type, const Kind& kind) {
+                           return type == DType::kF32 && kind.just(SpecType::kSimple);
+                         }),
+                         name_of_instance);
 
 }  // namespace
 }  // namespace headrace

@@ -12,6 +12,7 @@
 #include "tests/support/sanitized.h"
 #include "tests/support/session_fixture.h"
 #include "tests/support/stops_at.h"
+#include "tests/support/those.h"
 
 namespace headrace {
 namespace {
@@ -98,8 +99,8 @@ TEST_P(PartialText, IsThatOfPlainDecoding) {
 }
 
 // Whichever blocks partial steps read: with every score, and every way to combine the queries of a step.
-TEST_P(PartialText, IsThatOfPlainDecodingWithEveryScore) {
-  if (GetParam().dtype != DType::kF32) GTEST_SKIP() << "one type alone: the kernels' tests have the others";
+class PartialTextInF32 : public PartialText {};  // the kernels' tests have the other types
+TEST_P(PartialTextInF32, IsThatOfPlainDecodingWithEveryScore) {
   Engine engine(options());
   GenerateOptions run{.max_tokens = 40, .kv = KvMode::kHost, .sampling = {.temperature = 0.7f, .seed = 3}};
   run.ignore_eos = true;
@@ -134,10 +135,8 @@ TEST_P(PartialText, IsThatOfPlainDecodingWithEveryScore) {
 
 // Beyond row 16,384, where segments are larger, with a cache that is resident in part, and with refreshes that judge
 // several hundred nodes.
-TEST_P(PartialText, IsThatOfPlainDecodingFarOut) {
-  if (kSanitized || GetParam().dtype == DType::kF32 || GetParam().spec != SpecType::kNone) {
-    GTEST_SKIP() << "one kind of run alone: the prompt is long";
-  }
+class PartialTextFarOut : public PartialText {};  // without drafts: the prompt is long
+TEST_P(PartialTextFarOut, IsThatOfPlainDecoding) {
   EngineOptions far = options();
   far.rope = {.scaling = RopeScaling::kLinear, .factor = 12};
   constexpr int64_t kPrompt = 16384 + 700;
@@ -172,8 +171,8 @@ TEST_P(PartialText, IsThatOfPlainDecodingFarOut) {
 
 // With a budget that holds the blocks once prefill has freed its memory, and not beside it. The same blocks are
 // selected as with a larger budget, so approximate text is the same, too.
-TEST_P(PartialText, IsTheSameWithBlocksMadeAfterPrefill) {
-  if (kSanitized || GetParam().dtype != DType::kBF16) GTEST_SKIP() << "one type alone: the prompt is long";
+class PartialTextInBf16 : public PartialText {};  // one type alone: the prompt is long
+TEST_P(PartialTextInBf16, IsTheSameWithBlocksMadeAfterPrefill) {
   constexpr int64_t kPrompt = 8000;
   EngineOptions small = options();
   small.rope = {.scaling = RopeScaling::kLinear, .factor = 12};
@@ -206,8 +205,8 @@ TEST_P(PartialText, IsTheSameWithBlocksMadeAfterPrefill) {
 }
 
 // The run ends where plain decoding ends: with -n anywhere among pending tokens, and with an end token there.
-TEST_P(PartialText, EndsWherePlainDecodingEnds) {
-  if (low_bit(GetParam().dtype)) GTEST_SKIP() << "where a run ends is not the cache's";
+class PartialTextOfExactRows : public PartialText {};  // where a run ends is not the cache's
+TEST_P(PartialTextOfExactRows, EndsWherePlainDecodingEnds) {
   EngineOptions o = options();
   Engine engine(o);
   const SamplingSettings sampling{.temperature = 1.0f, .seed = 2};
@@ -299,8 +298,8 @@ TEST_P(PartialText, IsPlainWhereTheBudgetHoldsAll) {
 }
 
 // A refresh that streams judges more nodes than one that does not, and only the former's plan has rows for them.
-TEST_P(PartialText, PlansTheRowsThatItUses) {
-  if (GetParam().spec != SpecType::kNone) GTEST_SKIP() << "with a draft a CPU's pending tokens are a chain";
+class PartialTextWithoutADraft : public PartialText {};  // with one a CPU's pending tokens are a chain
+TEST_P(PartialTextWithoutADraft, PlansTheRowsThatItUses) {
   Engine engine(options());
   GenerateOptions run{.max_tokens = 60, .sampling = {.temperature = 0.8f, .seed = 2}, .ignore_eos = true};
   run.verify = lossless(64, kAutoInterval);
@@ -347,11 +346,31 @@ std::vector<Run> runs() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Runs, PartialText, ::testing::ValuesIn(runs()), [](const auto& instance) {
+std::string name_of_run(const ::testing::TestParamInfo<Run>& instance) {
   const Run& run = instance.param;
   return testing::device_name(run.device) + (run.spec == SpecType::kNone ? "_none_" : "_ngram_") +
          dtype_name(run.dtype);
-});
+}
+
+template <typename Keep>
+auto runs_that(const Keep& keep) {
+  return ::testing::ValuesIn(testing::those(runs(), keep));
+}
+
+INSTANTIATE_TEST_SUITE_P(Runs, PartialText, ::testing::ValuesIn(runs()), name_of_run);
+INSTANTIATE_TEST_SUITE_P(Runs, PartialTextInF32, runs_that([](const Run& run) { return run.dtype == DType::kF32; }),
+                         name_of_run);
+INSTANTIATE_TEST_SUITE_P(Runs, PartialTextFarOut, runs_that([](const Run& run) {
+                           return !kSanitized && run.dtype != DType::kF32 && run.spec == SpecType::kNone;
+                         }),
+                         name_of_run);
+INSTANTIATE_TEST_SUITE_P(Runs, PartialTextInBf16,
+                         runs_that([](const Run& run) { return !kSanitized && run.dtype == DType::kBF16; }),
+                         name_of_run);
+INSTANTIATE_TEST_SUITE_P(Runs, PartialTextOfExactRows, runs_that([](const Run& run) { return !low_bit(run.dtype); }),
+                         name_of_run);
+INSTANTIATE_TEST_SUITE_P(Runs, PartialTextWithoutADraft,
+                         runs_that([](const Run& run) { return run.spec == SpecType::kNone; }), name_of_run);
 
 }  // namespace
 }  // namespace headrace
