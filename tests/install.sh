@@ -10,7 +10,7 @@ set -euo pipefail
 packages=()
 for set in "$@"; do
   case "$set" in
-    build) packages+=(g++ cmake ninja-build pkg-config libcli11-dev libcpp-httplib-dev libedit-dev liburing-dev libmimalloc-dev nlohmann-json3-dev
+    build) packages+=(g++ cmake ninja-build pkg-config libboost-dev libcli11-dev libedit-dev liburing-dev libmimalloc-dev nlohmann-json3-dev
                       libpcre2-dev libssl-dev libutf8proc-dev libxxhash-dev) ;;
     tests) packages+=(libgtest-dev) ;;
     model) python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip); packages+=(ca-certificates) ;;

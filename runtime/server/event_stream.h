@@ -1,4 +1,4 @@
-// The server-sent events of one answer, made of what its feed brings. Thread: one, the request's.
+// The server-sent events of one answer, made of what its feed brings. Thread: one.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,6 @@ class EventStream {
   // is "[DONE]".
   std::string take();
   bool ended() const { return ended_; }
-  int descriptor() const { return job_->feed.descriptor(); }  // readable while take() has something to return
 
  private:
   const std::shared_ptr<Job> job_;

@@ -1,20 +1,19 @@
 #include "runtime/server/feed.h"
 
-#include <unistd.h>
-
 #include <iterator>
 #include <utility>
 
-#include "runtime/server/eventfd.h"
-
 namespace headrace {
 
-Feed::Feed() : descriptor_(open_eventfd()) {}
-Feed::~Feed() { ::close(descriptor_); }
-
 void Feed::ring() {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(descriptor_, &one, sizeof one);  // fails only if it is readable
+  if (call_ && !std::exchange(rung_, true)) call_();
+}
+
+void Feed::call_with_news(std::function<void()> call) {
+  const MutexLock lock(mutex_);
+  call_ = std::move(call);
+  rung_ = false;
+  if (!news_.empty()) ring();
 }
 
 void Feed::progress(const PrefillProgress& progress) {
@@ -47,8 +46,7 @@ void Feed::fail(Failure failure) {
 
 News Feed::take() {
   const MutexLock lock(mutex_);
-  uint64_t rings = 0;
-  [[maybe_unused]] const ssize_t read = ::read(descriptor_, &rings, sizeof rings);
+  rung_ = false;
   return std::exchange(news_, News());
 }
 

@@ -1,8 +1,8 @@
-// The way back of one request's answer: the engine's thread puts text and progress in, the request's HTTP thread takes
-// them out. Owns an eventfd, so that the HTTP thread can wait for news and for its socket together. Text that nobody
-// takes is collected: at most one answer.
+// The way back of one request's answer: the engine's thread puts text and progress in, the server's I/O thread takes
+// them out. Text that nobody takes is collected: at most one answer.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,30 +22,28 @@ struct News {
   std::vector<AnswerToken> tokens{};       // with log-probabilities, if the request asked for them
   std::optional<GenerateResult> result{};  // the last of all: this one or a failure
   std::optional<Failure> failure{};
+
+  bool empty() const { return !progress && text.empty() && tokens.empty() && !result && !failure; }
 };
 
 class Feed {
  public:
-  Feed();  // throws Error(kDoesNotFit) if the process has no descriptor left
-  ~Feed();
-  Feed(const Feed&) = delete;
-  Feed& operator=(const Feed&) = delete;
-
   void progress(const PrefillProgress& progress);
   void text(std::string_view text, std::vector<AnswerToken> tokens);
   void finish(GenerateResult result);
   void fail(Failure failure);  // nothing if it has ended
 
-  int descriptor() const { return descriptor_; }  // readable while there are news
+  // `call`: once after each take() that something has followed, on the thread that brings it. Empty: nothing.
+  void call_with_news(std::function<void()> call);
   News take();
 
  private:
   void ring() REQUIRES(mutex_);
 
-  const int descriptor_;
   Mutex mutex_;
+  std::function<void()> call_ GUARDED_BY(mutex_);
   News news_ GUARDED_BY(mutex_);
-  bool ended_ GUARDED_BY(mutex_) = false;
+  bool ended_ GUARDED_BY(mutex_) = false, rung_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace headrace

@@ -1,5 +1,5 @@
-// A request on its way: made by its HTTP thread, answered by the engine's thread, shared by both until both have left
-// it. Thread: as each member says.
+// A request on its way: made by a thread of the server, answered by the engine's thread, shared by both until both have
+// left it. Thread: as each member says.
 #pragma once
 
 #include <atomic>

@@ -44,7 +44,10 @@ void JobQueue::close() {
   closed_ = true;
   for (const std::shared_ptr<Job>& job : jobs_) job->feed.fail(server_stops());
   jobs_.clear();
-  if (current_) current_->cancelled = true;
+  if (current_) {
+    current_->feed.fail(server_stops());  // at once: its step may take a while
+    current_->cancelled = true;
+  }
   came_.notify_all();
 }
 

@@ -25,7 +25,7 @@ class JobQueue {
   enum class IfRunning { kKeep, kCancel };  // a cancelled run ends at its next step
   // Takes the job out of the queue. False: it has begun, or has ended.
   bool withdraw(Job& job, IfRunning running);
-  // Waiting jobs fail with status 503, the running one is cancelled, and nothing is queued any more.
+  // All jobs fail with status 503, the running one is cancelled, and nothing is queued any more.
   void close();
 
   size_t waiting() const;

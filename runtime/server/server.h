@@ -1,4 +1,4 @@
-// An OpenAI-compatible HTTP server in front of one engine. Its connections' threads parse requests and put them into
+// An OpenAI-compatible HTTP server in front of one engine. Its threads parse requests and put them into
 // the queue; a Worker answers them. Borrows the engine, of which it uses what any thread may use. Thread: one.
 #pragma once
 

@@ -44,21 +44,21 @@ TEST(Access, WithoutKeysThisMachineOnly) {
 TEST_F(ServerTest, AnotherAddressNeedsAKey) {
   expect_error(ExitCode::kUsage, "--host", {"'0.0.0.0'", "no key"}, [this] { start({.host = "0.0.0.0"}); });
   start({.host = "0.0.0.0", .api_key_file = folder_.write("keys", "sesame\n")});
-  httplib::Client http = client();
-  EXPECT_EQ(http.Get("/health")->status, 200);
-  EXPECT_EQ(http.Get("/metrics")->status, 401);
+  const HttpClient http = client();
+  EXPECT_EQ(http.get("/health").status, 200);
+  EXPECT_EQ(http.get("/metrics").status, 401);
   for (const char* wrong : {"Bearer sesam", "Bearer sesame2", "sesame", "Basic sesame", "Bearer "}) {
-    EXPECT_EQ(http.Get("/v1/models", {{"Authorization", wrong}})->status, 401) << wrong;
+    EXPECT_EQ(http.get("/v1/models", {{"Authorization", wrong}}).status, 401) << wrong;
   }
-  EXPECT_EQ(http.Get("/v1/models", {{"Authorization", "Bearer sesame"}})->status, 200);
+  EXPECT_EQ(http.get("/v1/models", {{"Authorization", "Bearer sesame"}}).status, 200);
   EXPECT_EQ(answer("/v1/completions", completion("x"), 401)["error"]["code"], "invalid_api_key");
 }
 
 TEST_F(ServerTest, AWebPageOfAnotherOriginIsRefused) {
   start();
-  httplib::Client http = client();
-  EXPECT_EQ(http.Get("/v1/models", {{"Origin", "https://example.org"}})->status, 403);
-  EXPECT_EQ(http.Get("/v1/models", {{"Host", "example.org"}})->status, 403);
+  const HttpClient http = client();
+  EXPECT_EQ(http.get("/v1/models", {{"Origin", "https://example.org"}}).status, 403);
+  EXPECT_EQ(http.get("/v1/models", {{"Host", "example.org"}}).status, 403);
 }
 
 TEST_F(ServerTest, APortIsTakenOnce) {

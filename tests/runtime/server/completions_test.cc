@@ -55,12 +55,11 @@ TEST_F(ServerTest, AnswersAsTheEngineDoes) {
 TEST_F(ServerTest, EventsAddUpToTheWholeAnswer) {
   start();
   const json whole = answer("/v1/chat/completions", chat("First."));
-  const httplib::Result result = post(
+  const HttpResponse result = post(
       "/v1/chat/completions",
       chat("First.", {{"stream", true}, {"stream_options", {{"include_usage", true}}}, {"return_progress", true}}));
-  ASSERT_TRUE(result);
-  EXPECT_EQ(result->get_header_value("Content-Type"), "text/event-stream");
-  const std::vector<json> pieces = events(result->body);
+  EXPECT_EQ(header_of(result, "Content-Type"), "text/event-stream");
+  const std::vector<json> pieces = events(result.body);
   ASSERT_GE(pieces.size(), 5u);
   std::string text;
   int64_t processed = 0;
@@ -87,7 +86,7 @@ TEST_F(ServerTest, EventsAddUpToTheWholeAnswer) {
 TEST_F(ServerTest, AStreamOfACompletion) {
   start();
   const json whole = answer("/v1/completions", completion("First."));
-  const std::vector<json> pieces = events(post("/v1/completions", completion("First.", {{"stream", true}}))->body);
+  const std::vector<json> pieces = events(post("/v1/completions", completion("First.", {{"stream", true}})).body);
   std::string text;
   for (const json& piece : pieces) {
     EXPECT_EQ(piece["object"], "text_completion");
@@ -123,7 +122,7 @@ TEST_F(ServerTest, LogProbabilitiesOfAChat) {
   streamed["stream"] = true;
   json together = json::array();
   std::string said;
-  for (const json& piece : events(post("/v1/chat/completions", chat("First.", streamed))->body)) {
+  for (const json& piece : events(post("/v1/chat/completions", chat("First.", streamed)).body)) {
     const json& choice = piece["choices"][0];
     said += choice["delta"].value("content", "");
     if (choice["logprobs"].is_null()) continue;
@@ -152,7 +151,7 @@ TEST_F(ServerTest, LogProbabilitiesOfACompletion) {
   EXPECT_EQ(none["token_logprobs"], whole["token_logprobs"]);
   std::vector<json> offsets;
   for (const json& piece :
-       events(post("/v1/completions", completion("First.", {{"logprobs", 0}, {"stream", true}}))->body)) {
+       events(post("/v1/completions", completion("First.", {{"logprobs", 0}, {"stream", true}})).body)) {
     const json& log_probs = piece["choices"][0]["logprobs"];
     if (!log_probs.is_null())
       offsets.insert(offsets.end(), log_probs["text_offset"].begin(), log_probs["text_offset"].end());
@@ -203,10 +202,10 @@ TEST_F(ServerTest, ErrorsNameTheField) {
   }
   EXPECT_EQ(answer("/v1/completions", completion(""), 400)["error"]["code"], "bad_input");  // no token to start from
   EXPECT_EQ(answer("/v1/embeddings", completion("x"), 404)["error"]["code"], "not_found");
-  httplib::Client http = client();
-  EXPECT_EQ(http.Get("/v1/completions")->status, 404);
-  EXPECT_EQ(http.Post("/v1/completions", "{\"model", "application/json")->status, 400);
-  EXPECT_EQ(http.Post("/v1/completions", "{}", "multipart/form-data; boundary=x")->status, 415);
+  const HttpClient http = client();
+  EXPECT_EQ(http.get("/v1/completions").status, 404);
+  EXPECT_EQ(http.post("/v1/completions", "{\"model").status, 400);
+  EXPECT_EQ(http.post("/v1/completions", "{}", {{"Content-Type", "multipart/form-data; boundary=x"}}).status, 415);
   // The server works on.
   EXPECT_EQ(answer("/v1/completions", completion("x"))["usage"]["completion_tokens"], 12);
 }
@@ -246,7 +245,7 @@ TEST_F(ServerTest, ARunThatDoesNotFitIsItsOwnError) {
     EXPECT_NE(error["message"].get<std::string>().find("--host-mem"), std::string::npos) << error;
   }
   EXPECT_EQ(answer("/v1/completions", completion("x"))["usage"]["completion_tokens"], 12);
-  const std::string text = client().Get("/metrics")->body;
+  const std::string text = client().get("/metrics").body;
   for (const char* line : {"headrace_runs_total 3\n", "headrace_runs_failed_total 2\n"}) {
     EXPECT_NE(text.find(line), std::string::npos) << line << text;
   }
@@ -255,14 +254,14 @@ TEST_F(ServerTest, ARunThatDoesNotFitIsItsOwnError) {
 
 TEST_F(ServerTest, TheModelAndItsTokens) {
   start();
-  httplib::Client http = client();
-  const json models = json::parse(http.Get("/v1/models")->body);
+  const HttpClient http = client();
+  const json models = json::parse(http.get("/v1/models").body);
   EXPECT_EQ(models["object"], "list");
   ASSERT_EQ(models["data"].size(), 1u);
   EXPECT_EQ(models["data"][0]["id"], "tiny");
   EXPECT_EQ(models["data"][0]["meta"]["n_ctx"], 60000);
-  EXPECT_EQ(json::parse(http.Get("/v1/models/tiny")->body), models["data"][0]);
-  EXPECT_EQ(http.Get("/v1/models/other")->status, 404);
+  EXPECT_EQ(json::parse(http.get("/v1/models/tiny").body), models["data"][0]);
+  EXPECT_EQ(http.get("/v1/models/other").status, 404);
   EXPECT_EQ(answer("/tokenize", {{"content", "ab"}})["tokens"], json({97, 98}));
   // Text never becomes a special token.
   EXPECT_EQ(answer("/tokenize", {{"content", "<|im_end|>"}})["tokens"].size(), 10u);
@@ -274,24 +273,23 @@ TEST_F(ServerTest, TheModelAndItsTokens) {
 
 TEST_F(ServerTest, ThePageUsesNothingElse) {
   start({.api_key_file = folder_.write("keys", "sesame\n")});
-  const httplib::Result page = client().Get("/");
-  ASSERT_TRUE(page);
-  EXPECT_EQ(page->status, 200);
-  EXPECT_EQ(page->get_header_value("Content-Type"), "text/html; charset=utf-8");
-  EXPECT_EQ(page->get_header_value("Content-Security-Policy").find("default-src 'none'"), 0u);
-  EXPECT_NE(page->body.find("</html>"), std::string::npos);
+  const HttpResponse page = client().get("/");
+  EXPECT_EQ(page.status, 200);
+  EXPECT_EQ(header_of(page, "Content-Type"), "text/html; charset=utf-8");
+  EXPECT_EQ(header_of(page, "Content-Security-Policy").find("default-src 'none'"), 0u);
+  EXPECT_NE(page.body.find("</html>"), std::string::npos);
   for (const char* outside : {"http:", "https:", "@import", "url("})
-    EXPECT_EQ(page->body.find(outside), std::string::npos);
+    EXPECT_EQ(page.body.find(outside), std::string::npos);
 }
 
 TEST_F(ServerTest, MetricsCountAndHealthFollowsTheModel) {
   start({}, Works::kNo);
-  EXPECT_EQ(client().Get("/health")->status, 503);
+  EXPECT_EQ(client().get("/health").status, 503);
   start();
-  EXPECT_EQ(client().Get("/health")->status, 200);
+  EXPECT_EQ(client().get("/health").status, 200);
   answer("/v1/completions", completion("First."));
   answer("/v1/completions", {{"model", "secret"}}, 400);
-  const std::string text = client().Get("/metrics")->body;
+  const std::string text = client().get("/metrics").body;
   for (const char* line : {"headrace_runs_total 1\n", "headrace_prompt_tokens_total 6\n",
                            "headrace_generated_tokens_total 12\n", "headrace_requests_waiting 0\n",
                            "headrace_requests_running 0\n", "headrace_responses_total{status=\"400\"} 1\n"}) {

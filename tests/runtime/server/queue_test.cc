@@ -1,6 +1,4 @@
 // The queue of a server: its bounds in places and time, clients that leave, and the server's end.
-#include <unistd.h>
-
 #include <future>
 
 #include "tests/runtime/server/server_fixture.h"
@@ -12,29 +10,27 @@ using nlohmann::json;
 
 TEST_F(ServerTest, BeyondTheQueueIs429) {
   start({.queue = 1}, Works::kNo);  // with no worker, a place for the one that would run and one that waits
-  const int first = send_raw(http_post("/v1/completions", completion("a")));
-  const int second = send_raw(http_post("/v1/chat/completions", chat("b", {{"stream", true}})));
+  RawSocket first = send_raw(http_post("/v1/completions", completion("a")));
+  RawSocket second = send_raw(http_post("/v1/chat/completions", chat("b", {{"stream", true}})));
   wait_until([&] { return queue()->waiting() == 2; });
-  const httplib::Result refused = post("/v1/completions", completion("c"));
-  ASSERT_TRUE(refused);
-  EXPECT_EQ(refused->status, 429);
-  EXPECT_EQ(refused->get_header_value("Retry-After"), "1");
-  EXPECT_EQ(json::parse(refused->body)["error"]["code"], "queue_full");
+  const HttpResponse refused = post("/v1/completions", completion("c"));
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_EQ(header_of(refused, "Retry-After"), "1");
+  EXPECT_EQ(json::parse(refused.body)["error"]["code"], "queue_full");
   // A client that leaves frees its place.
-  ::close(first);
+  first.close();
   wait_until([&] { return queue()->waiting() == 1; });
-  ::close(second);
+  second.close();
   wait_until([&] { return queue()->waiting() == 0; });
 }
 
 TEST_F(ServerTest, AWaitHasAnEnd) {
   start({.queue_seconds = 0.05}, Works::kNo);
   for (const bool stream : {false, true}) {
-    const httplib::Result result = post("/v1/completions", completion("a", {{"stream", stream}}));
-    ASSERT_TRUE(result);
-    EXPECT_EQ(result->status, 503);
-    EXPECT_EQ(json::parse(result->body)["error"]["code"], "queue_timeout");
-    EXPECT_FALSE(result->get_header_value("Retry-After").empty());
+    const HttpResponse result = post("/v1/completions", completion("a", {{"stream", stream}}));
+    EXPECT_EQ(result.status, 503);
+    EXPECT_EQ(json::parse(result.body)["error"]["code"], "queue_timeout");
+    EXPECT_FALSE(header_of(result, "Retry-After").empty());
   }
   EXPECT_EQ(queue()->waiting(), 0u);
 }
@@ -42,14 +38,13 @@ TEST_F(ServerTest, AWaitHasAnEnd) {
 TEST_F(ServerTest, AClientThatLeavesEndsItsRun) {
   for (const bool stream : {false, true}) {
     start();
-    const int socket =
+    RawSocket socket =
         send_raw(http_post("/v1/completions", completion("a", {{"max_tokens", 50000}, {"stream", stream}})));
     wait_until([&] { return queue()->running(); });
     if (stream) {  // within the answer
-      char byte = 0;
-      ASSERT_EQ(::read(socket, &byte, 1), 1);
+      EXPECT_NE(socket.read_until("data: "), "");
     }
-    ::close(socket);
+    socket.close();
     wait_until([&] { return !queue()->running(); });
     EXPECT_NE(metrics()->text(*queue()).find("headrace_runs_cancelled_total 1\n"), std::string::npos);
     EXPECT_EQ(answer("/v1/completions", completion("a"))["usage"]["completion_tokens"], 12);
@@ -68,21 +63,18 @@ TEST_F(ServerTest, TheEndAnswersEveryRequest) {
   wait_until([&] { return queue()->running() && queue()->waiting() == 1; });
   stop();
   for (auto* const each : {&running, &streaming}) {
-    const httplib::Result result = each->get();
-    ASSERT_TRUE(result);
-    EXPECT_EQ(result->status, 503);
-    EXPECT_EQ(json::parse(result->body)["error"]["code"], "server_stops");
+    const HttpResponse result = each->get();
+    EXPECT_EQ(result.status, 503);
+    EXPECT_EQ(json::parse(result.body)["error"]["code"], "server_stops");
   }
 }
 
 TEST_F(ServerTest, TheEndIsAnEventOfAStream) {
   start();
-  const int socket = send_raw(http_post("/v1/completions", completion("a", {{"max_tokens", 50000}, {"stream", true}})));
-  char byte = 0;
-  ASSERT_EQ(::read(socket, &byte, 1), 1);
+  RawSocket socket = send_raw(http_post("/v1/completions", completion("a", {{"max_tokens", 50000}, {"stream", true}})));
+  const std::string begun = socket.read_until("data: ");
   stop();
-  const std::string text = read_raw(socket);
-  ::close(socket);
+  const std::string text = begun + socket.read_all();
   EXPECT_NE(text.find("\"code\":\"server_stops\""), std::string::npos);
   EXPECT_NE(text.find("data: [DONE]\n\n\r\n0\r\n\r\n"), std::string::npos) << text;
 }

@@ -1,9 +1,5 @@
 #include "tests/runtime/server/server_fixture.h"
 
-#include <arpa/inet.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <chrono>
 
 #include "tests/cli/tiny_model.h"
@@ -56,42 +52,10 @@ void ServerTest::stop() {
   server_.reset();
 }
 
-httplib::Client ServerTest::client() const { return httplib::Client("127.0.0.1", server_->port()); }
-
-httplib::Result ServerTest::post(const std::string& path, const json& body) const {
-  httplib::Client http = client();
-  http.set_read_timeout(60);
-  return http.Post(path, body.dump(), "application/json");
-}
-
 json ServerTest::answer(const std::string& path, const json& body, int status) const {
-  const httplib::Result result = post(path, body);
-  if (!result) {
-    ADD_FAILURE() << "no answer: " << httplib::to_string(result.error());
-    return json::object();
-  }
-  EXPECT_EQ(result->status, status) << result->body;
-  return json::parse(result->body, nullptr, false);
-}
-
-int ServerTest::send_raw(const std::string& text) const {
-  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(server_->port()));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  EXPECT_EQ(::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-  EXPECT_EQ(::send(socket, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
-  return socket;
-}
-
-std::string ServerTest::read_raw(int socket) {
-  std::string text;
-  char buffer[4096];
-  for (ssize_t count; (count = ::recv(socket, buffer, sizeof buffer, 0)) > 0;) {
-    text.append(buffer, static_cast<size_t>(count));
-  }
-  return text;
+  const HttpResponse response = post(path, body);
+  EXPECT_EQ(response.status, status) << response.body;
+  return json::parse(response.body, nullptr, false);
 }
 
 std::string ServerTest::http_post(const std::string& path, const json& body) {

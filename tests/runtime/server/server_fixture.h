@@ -2,7 +2,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <httplib.h>
 
 #include <functional>
 #include <memory>
@@ -14,6 +13,8 @@
 #include "runtime/engine/engine.h"
 #include "runtime/server/server.h"
 #include "runtime/server/worker.h"
+#include "tests/support/http_client.h"
+#include "tests/support/raw_socket.h"
 #include "tests/support/temporary_folder.h"
 
 namespace headrace {
@@ -28,13 +29,13 @@ class ServerTest : public ::testing::Test {
   void stop();
 
   int port() const { return server_->port(); }
-  httplib::Client client() const;
-  httplib::Result post(const std::string& path, const nlohmann::json& body) const;
+  HttpClient client() const { return HttpClient(port()); }
+  HttpResponse post(const std::string& path, const nlohmann::json& body) const {
+    return client().post(path, body.dump());
+  }
   // The answer's JSON; a failure unless its status is `status`.
   nlohmann::json answer(const std::string& path, const nlohmann::json& body, int status = 200) const;
-  // A socket that has sent `text`.
-  int send_raw(const std::string& text) const;
-  static std::string read_raw(int socket);  // until the server closes
+  RawSocket send_raw(const std::string& text) const { return RawSocket(port(), text); }
   static std::string http_post(const std::string& path, const nlohmann::json& body);
 
   static nlohmann::json completion(const std::string& prompt, const nlohmann::json& more = nlohmann::json::object());
