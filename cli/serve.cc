@@ -1,5 +1,7 @@
 // headrace serve: an OpenAI-compatible server. The main thread owns the engine and answers; StopSignals end it.
 
+#include <chrono>
+
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/print/format.h"
@@ -11,6 +13,10 @@
 
 namespace headrace {
 namespace {
+
+// After a signal. A step of a large model or the loading of its weights takes longer, and nothing that is left would be
+// of use.
+constexpr std::chrono::milliseconds kLongestEnd{1500};
 
 // A line a request: what it cost, never what it was.
 WorkerEvents report_to(Console& console) {
@@ -30,12 +36,12 @@ WorkerEvents report_to(Console& console) {
 ExitCode run_command(const ServeArgs& args) {
   JobQueue queue(static_cast<size_t>(args.server.queue));  // before the signals, whose call uses it
   StopSignals signals;
+  signals.call([&queue] { queue.close(); }, kLongestEnd);
   Console console(args.output, /*streams_text=*/false);
   Engine engine(console.with_rates(args.engine));
   console.note_engine(engine);
   ServerMetrics metrics;
   Server server(engine, args.server, queue, metrics);
-  signals.call([&queue] { queue.close(); });
   GenerateOptions usual = args.generate;
   usual.log_probs = LogProbs::kReserved;  // requests with and without them share the kept rows
   if (may_share_rows(args.engine)) usual.keep = KeepRows::kPrompt;

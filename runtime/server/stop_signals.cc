@@ -2,8 +2,10 @@
 
 #include <pthread.h>
 
+#include <cstdlib>
 #include <utility>
 
+#include "cache/base.h"
 #include "offload/host/start_thread.h"
 
 namespace headrace {
@@ -37,18 +39,22 @@ StopSignals::~StopSignals() {
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
-void StopSignals::call(std::function<void()> stop) {
-  thread_ = start_thread("the thread that waits for signals", [this, stop = std::move(stop)] { wait(stop); });
+void StopSignals::call(std::function<void()> stop, std::chrono::milliseconds most) {
+  thread_ =
+      start_thread("the thread that waits for signals", [this, most, stop = std::move(stop)] { wait(stop, most); });
 }
 
-void StopSignals::wait(const std::function<void()>& stop) {
+void StopSignals::wait(const std::function<void()>& stop, std::chrono::milliseconds most) {
   int signal = 0;
   sigwait(&signals_, &signal);
   if (signal == kWake) return;
+  const auto deadline = std::chrono::steady_clock::now() + most;
   stop();
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);  // a second signal acts as it would without us
   const MutexLock lock(mutex_);
-  while (!ends_) changed_.wait(mutex_);
+  while (!ends_) {
+    if (!changed_.wait_until(mutex_, deadline)) std::_Exit(static_cast<int>(ExitCode::kDone));
+  }
 }
 
 }  // namespace headrace

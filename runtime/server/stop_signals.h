@@ -1,7 +1,9 @@
-// SIGINT and SIGTERM as a call: the first one calls back, a second one ends the program at once. Made before any other
-// thread starts, because threads inherit the mask that keeps the signals from them. Owns a thread. Thread: one.
+// SIGINT and SIGTERM as a call: the first one calls back, a second one ends the program at once. So does the time after
+// the first, with exit code 0, where the program is in the middle of something that cannot be stopped. Made before any
+// other thread starts, because threads inherit the mask that keeps the signals from them. Owns a thread. Thread: one.
 #pragma once
 
+#include <chrono>
 #include <csignal>
 #include <functional>
 #include <thread>
@@ -17,10 +19,12 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  void call(std::function<void()> stop);  // at the first signal, on a thread of its own; once
+  // `stop`: called at the first signal, on a thread of its own; once. If this still lives `most` after it, the program
+  // ends.
+  void call(std::function<void()> stop, std::chrono::milliseconds most);
 
  private:
-  void wait(const std::function<void()>& stop);
+  void wait(const std::function<void()>& stop, std::chrono::milliseconds most);
 
   sigset_t signals_ = {}, before_ = {};
   std::thread thread_;
