@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <memory>
+#include <new>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -91,6 +92,8 @@ void Worker::run() {
     } catch (const Error& error) {
       failure = failure_of(error);
       if (error.code() == ExitCode::kInternal) fatal = std::current_exception();
+    } catch (const std::bad_alloc&) {
+      failure = out_of_memory();
     } catch (...) {
       failure = Failure{.message = "the program ran into an error"};
       fatal = std::current_exception();

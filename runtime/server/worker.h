@@ -18,14 +18,14 @@ struct WorkerEvents {  // called on the worker's thread; each may be empty
 
 class Worker {
  public:
-  // `usual`: of what a request leaves out.
+  // `usual`: options that a request does not set.
   Worker(Engine& engine, JobQueue& queue, ServerMetrics& metrics, const GenerateOptions& usual, WorkerEvents events)
       : engine_(engine), queue_(queue), metrics_(metrics), usual_(usual), events_(std::move(events)) {}
 
   // Loads the weights, by a run of one token. Returns early if the queue is closed.
   void load(Progress* progress);
-  // Until the queue is closed. An error of one request (input, memory, storage) is its answer; any other ends the
-  // worker, after its request has had it.
+  // Until the queue is closed. An error of one request (input, budgets, memory, storage) is its answer; any other ends
+  // the worker, after its request has had it.
   void run();
 
  private:

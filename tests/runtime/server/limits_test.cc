@@ -1,4 +1,7 @@
 // What a server refuses before it reads it, and what a page of another origin may ask.
+#include <atomic>
+#include <new>
+
 #include "tests/runtime/server/server_fixture.h"
 
 namespace headrace {
@@ -90,6 +93,18 @@ TEST_F(ServerTest, APageOfAnotherOriginMayAskNothingWithoutKeys) {
     EXPECT_EQ(response.status, 403) << method;
     EXPECT_EQ(header_of(response, "Access-Control-Allow-Origin"), "") << method;
   }
+}
+
+TEST_F(ServerTest, ARequestWithoutMemoryIsItsOwnError) {
+  std::atomic<bool> fails{false};
+  usual_.on_text = [&fails](std::string_view) {
+    if (fails) throw std::bad_alloc();
+  };
+  start();
+  fails = true;
+  EXPECT_EQ(answer("/v1/completions", completion("x"), 503)["error"]["code"], "out_of_memory");
+  fails = false;
+  EXPECT_EQ(answer("/v1/completions", completion("x"))["usage"]["completion_tokens"], 12);
 }
 
 }  // namespace
