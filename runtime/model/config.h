@@ -29,6 +29,11 @@ struct RopeConfig {
   std::vector<float> frequency_factors;
 };
 
+// The context that a model has, whose config names `positions`: a linear scaling multiplies them, YaRN the positions
+// that it began with, and what is larger counts: many configs name the scaled number. Llama 3's scaling is part of what
+// the model was trained with. At most `most`.
+int64_t scaled_positions(const RopeConfig& rope, int64_t positions, int64_t most);
+
 struct ModelConfig {
   std::string family;  // "llama", "ministral3", "mistral", "mistral3" (GGUF: with or without query_beta), "phi3",
                        // "qwen2", "qwen3", "seed_oss"

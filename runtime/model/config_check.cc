@@ -1,5 +1,8 @@
 #include "runtime/model/config_check.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "cache/base.h"
 #include "kernels/attention/op.h"
 
@@ -20,6 +23,14 @@ void check_rope(const RopeConfig& rope, int64_t head_dim, const std::string& sou
                half));
   for (const float factor : rope.frequency_factors)
     if (!(factor > 0 && factor <= 1e9f)) refuse(str("rope_freqs.weight holds ", factor, "; a factor must be above 0"));
+}
+
+int64_t scaled_positions(const RopeConfig& rope, int64_t positions, int64_t most) {
+  const bool yarn = rope.scaling == RopeScaling::kYarn;
+  if (!yarn && rope.scaling != RopeScaling::kLinear) return positions;
+  const int64_t from = yarn && rope.original_max_positions > 0 ? rope.original_max_positions : positions;
+  const double scaled = std::floor(static_cast<double>(from) * rope.factor);
+  return std::max(positions, static_cast<int64_t>(std::min(scaled, static_cast<double>(most))));
 }
 
 void check_config(const ModelConfig& config, const std::string& source) {

@@ -129,6 +129,7 @@ void parse_decoder(const JsonFields& fields, ModelConfig* config) {
   parse_sizes(fields, config);
   parse_attention(fields, config);
   config->rope = parse_rope(fields, config->max_positions, config->family == "ministral3");
+  config->max_positions = scaled_positions(config->rope, config->max_positions, kMaxPositions);
   config->tied_head = fields.boolean_or("tie_word_embeddings", false);  // false in all families
   append_end_ids(fields, config->vocab, &config->end_ids);
 }

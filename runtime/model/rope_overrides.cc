@@ -24,9 +24,13 @@ void set_factor(double factor, int64_t own_positions, const RopeFlags& flags, Ro
 }  // namespace
 
 void override_rope(const RopeOverrides& overrides, const RopeFlags& flags, RopeConfig* rope, int64_t* max_positions) {
-  const int64_t own_positions = *max_positions;
+  int64_t own_positions = *max_positions;
   if (overrides.theta > 0) rope->theta = overrides.theta;
-  if (overrides.scaling) {
+  if (overrides.scaling) {  // in place of the model's own
+    if (rope->scaling == RopeScaling::kYarn) own_positions = rope->original_max_positions;
+    if (rope->scaling == RopeScaling::kLinear)
+      own_positions = static_cast<int64_t>(static_cast<double>(own_positions) / rope->factor);
+    *max_positions = own_positions;
     *rope = {.theta = rope->theta,
              .scaling = *overrides.scaling,
              .query_beta = rope->query_beta,

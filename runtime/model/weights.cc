@@ -1,5 +1,12 @@
 #include "runtime/model/weights.h"
 
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+#include <unordered_set>
+
+#include "runtime/base/utf8.h"
+#include "runtime/model/decoder_tensors.h"
 #include "runtime/model/weight_places.h"
 
 namespace headrace {
@@ -30,9 +37,52 @@ void place_layer(const Checkpoint& checkpoint, int64_t index, LayerWeights* w, W
   places->place(&w->down, {tensor("mlp.down_proj.weight", {c.hidden, c.ffn})});
 }
 
+// Parts of a layer or of the head that change nothing: tables that are computed, masks, scales of a cache in 8 bits.
+bool is_harmless(std::string_view name) {
+  for (const std::string_view end : {".inv_freq", ".cos_cached", ".sin_cached", ".masked_bias", "attn.bias",
+                                     "attention.bias", ".attn_rot_embd.weight", ".k_scale", ".v_scale", ".q_scale",
+                                     ".kv_scale", ".prob_scale", ".position_ids", "rope_freqs.weight"})
+    if (name.ends_with(end)) return true;
+  return name == "lm_head.weight";  // of a tied head
+}
+
+// Of the decoder that is computed: its layers, its last norm, its head.
+bool is_ours(std::string_view name, int64_t layers) {
+  for (const std::string_view prefix : {"model.layers.", "blk."}) {
+    if (!name.starts_with(prefix)) continue;
+    int64_t layer = -1;
+    std::from_chars(name.data() + prefix.size(), name.data() + name.size(), layer);
+    return layer >= 0 && layer < layers;
+  }
+  for (const std::string_view prefix : {"model.norm.", "model.embed_tokens.", "lm_head.", "output.", "output_norm."})
+    if (name.starts_with(prefix)) return true;
+  return false;
+}
+
+// A layer with parts that nothing computes is a layer of another kind: its text would be wrong.
+void refuse_unused(const Checkpoint& checkpoint) {
+  constexpr size_t kShown = 3;
+  const std::vector<DecoderTensor> used = decoder_tensors(checkpoint.config());
+  std::unordered_set<std::string_view> names;
+  for (const DecoderTensor& tensor : used) names.insert(tensor.name);
+  std::vector<std::string_view> unused;
+  for (const TensorInfo& tensor : checkpoint.tensors())
+    if (!names.contains(tensor.name) && is_ours(tensor.name, checkpoint.config().layers) && !is_harmless(tensor.name))
+      unused.push_back(tensor.name);
+  if (unused.empty()) return;
+  std::string text;
+  for (size_t i = 0; i < std::min(kShown, unused.size()); ++i)
+    text += str(i == 0 ? "" : ", ", printable(std::string(unused[i])));
+  if (unused.size() > kShown) text += str(" and ", unused.size() - kShown, " more");
+  throw_error(ExitCode::kBadInput, checkpoint.path(),
+              str("has tensors that a model of the family ", checkpoint.config().family, " does not use: ", text),
+              "its layers compute something that Headrace does not know, so its text would be wrong");
+}
+
 }  // namespace
 
 Weights Weights::reserve(const Checkpoint& checkpoint, Device& device, const WeightStoreOptions& options) {
+  refuse_unused(checkpoint);
   const ModelConfig& c = checkpoint.config();
   Weights weights;
   weights.store_ = WeightStore(options, device.backend());

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "cache/base.h"
 
@@ -71,7 +73,12 @@ std::string chat_template_by_name(std::string_view name, const Tokenizer& tokeni
     throw_error(ExitCode::kBadInput, "chat template", str("the model's tokenizer has no token '", marker, "'"),
                 "choose another --chat-template, or --no-chat-template");
   }
-  std::string source = found->source;
+  std::string source;
+  for (const auto& [name_of_token, id] : {std::pair{"bos_token", tokenizer.bos()}, {"eos_token", tokenizer.eos()}}) {
+    if (id < 0) continue;  // the model's files may not name it
+    source += str("{% set ", name_of_token, " = ", nlohmann::json(tokenizer.token_name(id)).dump(), " %}");
+  }
+  source += found->source;
   constexpr std::string_view kClose = " [/INST]";  // without the space if it is a token: Mistral's third version
   if (name == "mistral" && tokenizer.find("[/INST]") >= 0) source.erase(source.find(kClose), 1);
   return source;

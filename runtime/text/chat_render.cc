@@ -42,6 +42,7 @@ jinja::Value message_values(const OrderedJson& messages) {
   for (const OrderedJson& message : messages) {
     jinja::Dict dict;
     for (const auto& [key, value] : message.items()) {
+      if (value.is_null()) continue;  // as in transformers
       const auto origin = key == "role" ? jinja::Origin::kTemplate : jinja::Origin::kMessage;
       dict.entries.emplace_back(jinja::from_json(key, jinja::Origin::kMessage, "messages"),
                                 jinja::from_json(value, origin, "messages"));
@@ -67,10 +68,6 @@ std::vector<std::string_view> turn_ends(std::string_view source) {
   return found;
 }
 
-jinja::Value token_text(const Tokenizer& tokenizer, int32_t id) {
-  return id < 0 ? jinja::Value(jinja::None()) : jinja::Value::text(tokenizer.token_name(id));
-}
-
 }  // namespace
 
 OrderedJson parse_chat_messages(std::string_view json, const std::string& source) {
@@ -84,13 +81,14 @@ OrderedJson parse_chat_messages(std::string_view json, const std::string& source
 
 std::vector<TextPart> render_chat(const jinja::Template& chat, const OrderedJson& messages, const Tokenizer& tokenizer,
                                   const ChatRenderOptions& options) {
-  const jinja::Text text = chat.render({{"messages", message_values(messages)},
-                                        {"tools", jinja::None()},
-                                        {"documents", jinja::None()},
-                                        {"add_generation_prompt", options.generation_prompt},
-                                        {"enable_thinking", options.thinking},
-                                        {"bos_token", token_text(tokenizer, tokenizer.bos())},
-                                        {"eos_token", token_text(tokenizer, tokenizer.eos())}});
+  jinja::Variables variables;
+  for (const auto& [name, token] : tokenizer.special_names()) variables.emplace_back(name, jinja::Value::text(token));
+  variables.emplace_back("messages", message_values(messages));
+  variables.emplace_back("tools", jinja::None());
+  variables.emplace_back("documents", jinja::None());
+  variables.emplace_back("add_generation_prompt", options.generation_prompt);
+  variables.emplace_back("enable_thinking", options.thinking);
+  const jinja::Text text = chat.render(variables);
   std::vector<TextPart> parts;
   for (const jinja::Text::Run& run : text.runs()) {
     const bool is_message = run.origin == jinja::Origin::kMessage;

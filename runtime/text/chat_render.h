@@ -24,8 +24,9 @@ struct ChatRenderOptions {
 nlohmann::ordered_json parse_chat_messages(std::string_view json, const std::string& source);
 
 // The prompt in parts: messages' text, and all other text, whose markers become tokens. The template has the variables
-// that transformers sets: messages, tools and documents (none), add_generation_prompt, enable_thinking, bos_token,
-// eos_token. `messages` are those of parse_chat_messages. Throws Error(kBadInput) as jinja::Template does.
+// that transformers sets: messages, tools and documents (none), add_generation_prompt, enable_thinking, and the
+// tokenizer's special names. `messages` are those of parse_chat_messages. Throws Error(kBadInput) as jinja::Template
+// does.
 std::vector<TextPart> render_chat(const jinja::Template& chat, const nlohmann::ordered_json& messages,
                                   const Tokenizer& tokenizer, const ChatRenderOptions& options);
 

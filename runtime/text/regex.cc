@@ -7,6 +7,8 @@
 #include <new>
 
 #include "cache/base.h"
+#include "runtime/base/utf8.h"
+#include "runtime/text/oniguruma.h"
 
 namespace headrace {
 
@@ -24,24 +26,6 @@ std::string error_text(int code) {
   PCRE2_UCHAR text[256];
   pcre2_get_error_message(code, text, sizeof(text));
   return reinterpret_cast<const char*>(text);
-}
-
-// Replaces \s and \S by the property White_Space; works inside a class too.
-std::string with_unicode_spaces(std::string_view pattern) {
-  std::string out;
-  for (size_t i = 0; i < pattern.size(); ++i) {
-    out.push_back(pattern[i]);
-    if (pattern[i] != '\\' || i + 1 == pattern.size()) continue;
-    const char escaped = pattern[++i];
-    if (escaped == 's') {
-      out += "p{White_Space}";
-    } else if (escaped == 'S') {
-      out += "P{White_Space}";
-    } else {
-      out.push_back(escaped);
-    }
-  }
-  return out;
 }
 
 }  // namespace
@@ -80,13 +64,21 @@ Regex::Regex(std::string_view pattern, Syntax syntax, const std::string& source)
   if (pattern.size() > kMaxPattern)
     throw_error(ExitCode::kBadInput, source,
                 str("a regular expression of ", pattern.size(), " bytes (at most ", kMaxPattern, ")"));
-  const std::string text = syntax == Syntax::kPattern ? with_unicode_spaces(pattern) : std::string(pattern);
+  const std::string text =
+      syntax == Syntax::kLiteral ? std::string(pattern) : to_pcre2(pattern, [&](const std::string& what) {
+        throw_error(ExitCode::kBadInput, source,
+                    str("regular expression '", impl_->shown, "': ", what, " is not supported"));
+      });
   const uint32_t options =
       syntax == Syntax::kPattern ? PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C : PCRE2_UTF | PCRE2_LITERAL;
   int error = 0;
   PCRE2_SIZE offset = 0;
+  const std::unique_ptr<pcre2_compile_context, void (*)(pcre2_compile_context*)> context(
+      pcre2_compile_context_create(nullptr), pcre2_compile_context_free);
+  if (context == nullptr) throw std::bad_alloc();
+  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   impl_->code =
-      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), options, &error, &offset, nullptr);
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), options, &error, &offset, context.get());
   if (error == PCRE2_ERROR_HEAP_FAILED) throw std::bad_alloc();
   if (impl_->code == nullptr)
     throw_error(ExitCode::kBadInput, source,
@@ -101,23 +93,17 @@ Regex::~Regex() = default;
 const std::string& Regex::pattern() const { return impl_->pattern; }
 
 bool Regex::find(std::string_view text, size_t from, Scratch* scratch, Match* match) const {
-  while (from < text.size()) {
-    const int result = pcre2_match(impl_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
-                                   PCRE2_NO_UTF_CHECK, scratch->impl_->data, scratch->impl_->context);
-    if (result == PCRE2_ERROR_NOMATCH) return false;
-    if (result == PCRE2_ERROR_NOMEMORY) throw std::bad_alloc();
-    if (result < 0)
-      throw_error(
-          ExitCode::kBadInput, impl_->source,
-          str("regular expression '", impl_->shown, "' on a text of ", text.size(), " bytes: ", error_text(result)));
-    const PCRE2_SIZE* range = pcre2_get_ovector_pointer(scratch->impl_->data);
-    *match = {range[0], range[1]};
-    if (match->begin < match->end && match->begin >= from) return true;
-    // An empty match (or \K, which can move the start) splits nothing: continue after the next character.
-    do ++from;
-    while (from < text.size() && (static_cast<uint8_t>(text[from]) & 0xC0) == 0x80);
-  }
-  return false;
+  const int result = pcre2_match(impl_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
+                                 PCRE2_NO_UTF_CHECK, scratch->impl_->data, scratch->impl_->context);
+  if (result == PCRE2_ERROR_NOMATCH) return false;
+  if (result == PCRE2_ERROR_NOMEMORY) throw std::bad_alloc();
+  if (result < 0)
+    throw_error(
+        ExitCode::kBadInput, impl_->source,
+        str("regular expression '", impl_->shown, "' on a text of ", text.size(), " bytes: ", error_text(result)));
+  const PCRE2_SIZE* range = pcre2_get_ovector_pointer(scratch->impl_->data);
+  *match = {range[0], range[1]};
+  return true;
 }
 
 }  // namespace headrace

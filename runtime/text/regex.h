@@ -13,8 +13,8 @@ class Regex {
  public:
   enum class Syntax { kPattern, kLiteral };
 
-  // Throws Error(kBadInput) that names `source`, the pattern and the offset. `\s` and `\S` mean Unicode's White_Space,
-  // as in the reference's engine (PCRE2's own also match U+180E).
+  // kPattern: as the reference's engine reads it (runtime/text/oniguruma.h). Throws Error(kBadInput) that names
+  // `source`, the pattern, and the construct that is not supported.
   Regex(std::string_view pattern, Syntax syntax, const std::string& source);
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
@@ -36,8 +36,8 @@ class Regex {
   struct Match {
     size_t begin, end;
   };
-  // The first non-empty match at or after `from`. `text` must be valid UTF-8; the pattern sees nothing outside it.
-  // Throws Error(kBadInput) if the engine gives up (excessive backtracking).
+  // The first match at or after `from`; it may be empty. `text` must be valid UTF-8; the pattern sees nothing outside
+  // it. Throws Error(kBadInput) if the engine gives up (excessive backtracking).
   bool find(std::string_view text, size_t from, Scratch* scratch, Match* match) const;
   const std::string& pattern() const;  // empty: a literal
 

@@ -28,11 +28,18 @@ inline constexpr std::string_view kSeedCoderPattern =
 inline constexpr std::string_view kTekkenPattern =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
+// What a pattern's matches, and the text between them, become (the reference's SplitDelimiterBehavior).
+struct SplitRule {
+  enum Behavior { kIsolated, kRemoved, kMergedWithPrevious, kMergedWithNext, kContiguous };
+  Regex pattern;
+  Behavior behavior = kIsolated;
+  bool invert = false;  // the text between the matches counts as the matches
+};
+
 class Splitter {
  public:
-  // Each pattern's matches, and the text between them, become separate pieces. The next pattern splits each piece
-  // further and cannot see beyond it.
-  explicit Splitter(std::vector<Regex> patterns = {});
+  // The next rule splits each piece further and cannot see beyond it.
+  explicit Splitter(std::vector<SplitRule> rules = {});
 
   using Emit = std::function<void(std::string_view)>;
   void split(std::string_view text, Regex::Scratch* scratch, const Emit& emit) const {
@@ -40,14 +47,14 @@ class Splitter {
   }
 
   // The end of a chunk of at least `least` bytes at the beginning of the text: the words of the text are those of the
-  // chunk and those of the rest, whatever the rest is. None: there is no such place, or the patterns are not known.
+  // chunk and those of the rest, whatever the rest is. None: there is no such place, or the rules are not known.
   std::optional<size_t> cut(std::string_view text, size_t least) const;
 
  private:
-  void split_by(size_t pattern, std::string_view text, Regex::Scratch* scratch, const Emit& emit) const;
+  void split_by(size_t index, std::string_view text, Regex::Scratch* scratch, const Emit& emit) const;
 
-  std::vector<Regex> patterns_;
-  bool known_;  // all patterns
+  std::vector<SplitRule> rules_;
+  bool known_;  // all rules
 };
 
 }  // namespace headrace

@@ -124,13 +124,15 @@ Tokenizer::Impl::Impl(TokenizerParts parts)
       special(names.size()),
       bpe(std::move(parts.bpe)),
       normalizer(std::move(parts.normalizer)),
-      splitter(std::move(parts.patterns)),
+      splitter(std::move(parts.splits)),
+      metaspace(parts.metaspace),
       prefix_rule(parts.prefix_rule),
       prefix(std::move(parts.prefix)),
       before(std::move(parts.before)),
       after(std::move(parts.after)),
       decoder(std::move(parts.decoder)),
       is_byte(names.size()),
+      special_names(std::move(parts.special_names)),
       bos(parts.bos),
       eos(parts.eos) {
   ids.reserve(names.size());
@@ -228,6 +230,7 @@ void Tokenizer::Impl::encode_fragment(MarkedText fragment, bool is_first, Run* r
       continue;
     }
     std::string& text = run->texts.emplace_back(fragment.text, piece.begin, piece.end - piece.begin);
+    if (metaspace) text = replaced(std::move(text), {" ", kMetaspace});
     const bool wants_prefix = prefix_rule == PrefixRule::kAlways || (prefix_rule == PrefixRule::kFirst && is_first);
     if (wants_prefix && !std::string_view(text).starts_with(prefix)) text.insert(0, prefix);
     encode_text(text, run);
@@ -303,6 +306,7 @@ bool Tokenizer::is_special(int32_t id) const {
   return id >= 0 && id < size() && impl_->special[static_cast<size_t>(id)];
 }
 
+const SpecialNames& Tokenizer::special_names() const { return impl_->special_names; }
 int32_t Tokenizer::bos() const { return impl_->bos; }
 int32_t Tokenizer::eos() const { return impl_->eos; }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/text/vocabulary.h"
@@ -22,12 +23,17 @@ struct TextPart {
   SpecialTokens special = SpecialTokens::kAsText;
 };
 
+// What the model's files call their special tokens, for chat templates: ("bos_token", "<s>"). A name that they do not
+// give is not listed.
+using SpecialNames = std::vector<std::pair<std::string, std::string>>;
+
 constexpr uint64_t kMaxTokenizerBytes = uint64_t{1} << 30;  // limit for a tokenizer.json
 
 class Tokenizer {
  public:
-  // `json`: the content of tokenizer.json; `source` names the file in errors. Throws Error(kBadInput).
-  static Tokenizer from_json(std::string_view json, const std::string& source);
+  // `json`: the content of tokenizer.json, which names no special token; `source` is the file in errors. Throws
+  // Error(kBadInput).
+  static Tokenizer from_json(std::string_view json, const std::string& source, SpecialNames names = {});
   static Tokenizer from_vocabulary(const Vocabulary& vocabulary);
 
   Tokenizer(Tokenizer&&) noexcept;
@@ -49,7 +55,9 @@ class Tokenizer {
   std::string token_bytes(int32_t id) const;
   bool is_special(int32_t id) const;
   uint64_t longest_token_bytes() const;  // of the text of one token
-  int32_t bos() const;                   // -1: none
+  const SpecialNames& special_names() const;
+  // The tokens that begin and end a text; -1: none. The names decide, else what the tokenizer adds to a text.
+  int32_t bos() const;
   int32_t eos() const;
 
  private:

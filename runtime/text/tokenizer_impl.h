@@ -35,11 +35,13 @@ struct TokenizerParts {
   std::vector<AddedToken> added;
   BpeDefinition bpe;
   Normalizer normalizer;
-  std::vector<Regex> patterns;
+  std::vector<SplitRule> splits;
+  bool metaspace = false;  // the pre-tokenizer replaces spaces, in the text between added tokens
   PrefixRule prefix_rule = PrefixRule::kNever;
   std::string prefix;
   std::vector<int32_t> before, after;  // the post-processor's tokens around the text
   DecoderParts decoder;
+  SpecialNames special_names;
   int32_t bos = -1, eos = -1;
 };
 
@@ -54,12 +56,14 @@ struct Tokenizer::Impl {
   Bpe bpe;
   Normalizer normalizer;
   Splitter splitter;
+  bool metaspace;
   PrefixRule prefix_rule;
   std::string prefix;
   std::vector<int32_t> before, after;
   DecoderParts decoder;
   std::vector<std::string> pieces;  // by id: the bytes of the token
   std::vector<bool> is_byte;        // by id: a byte of byte fallback
+  SpecialNames special_names;
   int32_t bos, eos;
   mutable ChunkCache chunks;
 

@@ -32,7 +32,10 @@ std::vector<JsonField> flatten(const JsonField& parent, const char* key, const c
 
 class JsonLoader {
  public:
-  JsonLoader(const Json& json, const std::string& source) : root_(json, source) { parts_.source = source; }
+  JsonLoader(const Json& json, const std::string& source, SpecialNames names) : root_(json, source) {
+    parts_.source = source;
+    parts_.special_names = std::move(names);
+  }
 
   TokenizerParts load() {
     const JsonField model = root_.at("model");
@@ -58,6 +61,11 @@ class JsonLoader {
   void read_normalizer();
   void read_pre_tokenizer();
   void read_split(const JsonField& field);
+  SplitRule::Behavior behavior_of(const JsonField& field) const;
+  void add_split(std::string_view pattern, const JsonField& field,
+                 SplitRule::Behavior behavior = SplitRule::kIsolated) {
+    parts_.splits.push_back({Regex(pattern, Regex::Syntax::kPattern, field.source()), behavior});
+  }
   void read_byte_level(const JsonField& field);
   void read_metaspace(const JsonField& field);
   void read_decoder();
@@ -183,31 +191,34 @@ void JsonLoader::read_normalizer() {
       unsupported(step.at("type"), type);
     }
   }
-  // A Metaspace pre-tokenizer replaces spaces after the normalizer's steps.
-  if (!parts_.prefix.empty() && !parts_.bpe.byte_level)
-    normalizer_.push_back({NormalizerStep::kReplace, " ", parts_.prefix});
   parts_.normalizer = Normalizer(std::move(normalizer_));
 }
 
 void JsonLoader::read_split(const JsonField& field) {
-  if (field.at("behavior").string() != "Isolated") unsupported(field.at("behavior"), field.at("behavior").string());
-  // "invert" swaps the matches and the text between them; when isolated, both are pieces.
   const JsonField pattern = field.at("pattern");
   const bool literal = pattern.has("String");
   const JsonField text = pattern.at(literal ? "String" : "Regex");
-  parts_.patterns.emplace_back(text.string(), literal ? Regex::Syntax::kLiteral : Regex::Syntax::kPattern,
-                               str(field.source(), ": ", text.path()));
+  parts_.splits.push_back({Regex(text.string(), literal ? Regex::Syntax::kLiteral : Regex::Syntax::kPattern,
+                                 str(field.source(), ": ", text.path())),
+                           behavior_of(field), field.boolean_or("invert", false)});
+}
+
+SplitRule::Behavior JsonLoader::behavior_of(const JsonField& field) const {
+  constexpr const char* kNames[] = {"Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
+  const std::string& name = field.at("behavior").string();
+  const auto found = std::find(std::begin(kNames), std::end(kNames), name);
+  if (found == std::end(kNames)) unsupported(field.at("behavior"), name);
+  return static_cast<SplitRule::Behavior>(found - std::begin(kNames));
 }
 
 void JsonLoader::read_byte_level(const JsonField& field) {
   parts_.bpe.byte_level = true;
   if (field.boolean_or("add_prefix_space", true)) {
-    if (!parts_.patterns.empty()) unsupported(field.at("type"), "ByteLevel with add_prefix_space after a split");
+    if (!parts_.splits.empty()) unsupported(field.at("type"), "ByteLevel with add_prefix_space after a split");
     parts_.prefix_rule = PrefixRule::kAlways;
     parts_.prefix = ' ';
   }
-  if (field.boolean_or("use_regex", true))
-    parts_.patterns.emplace_back(kGpt2Pattern, Regex::Syntax::kPattern, field.source());
+  if (field.boolean_or("use_regex", true)) add_split(kGpt2Pattern, field);
 }
 
 void JsonLoader::read_metaspace(const JsonField& field) {
@@ -220,8 +231,8 @@ void JsonLoader::read_metaspace(const JsonField& field) {
                        : scheme == "first" ? PrefixRule::kFirst
                                            : PrefixRule::kNever;
   parts_.prefix = kMetaspace;
-  if (field.boolean_or("split", true))
-    parts_.patterns.emplace_back(str(kMetaspace, "[^", kMetaspace, "]*"), Regex::Syntax::kPattern, field.source());
+  parts_.metaspace = true;
+  if (field.boolean_or("split", true)) add_split(str(kMetaspace, "[^", kMetaspace, "]*"), field);
 }
 
 void JsonLoader::read_pre_tokenizer() {
@@ -235,7 +246,9 @@ void JsonLoader::read_pre_tokenizer() {
       read_split(steps[i]);
     } else if (type == "Digits") {
       const bool one = steps[i].boolean_or("individual_digits", false);
-      parts_.patterns.emplace_back(one ? "\\p{N}" : "\\p{N}+", Regex::Syntax::kPattern, steps[i].source());
+      add_split(one ? "\\p{N}" : "\\p{N}+", steps[i]);
+    } else if (type == "Punctuation") {
+      add_split("[\\p{P}$+<=>^`|~]", steps[i], behavior_of(steps[i]));
     } else if (type == "Metaspace" && steps.size() == 1) {
       read_metaspace(steps[i]);
     } else {
@@ -319,10 +332,16 @@ void JsonLoader::read_post_processor() {
   }
 }
 
-// The file does not name the tokens that begin and end a text; the model's config does, and overrides this.
+// This file does not name the tokens that begin and end a text; files beside it may.
 void JsonLoader::find_end() {
   if (!parts_.before.empty()) parts_.bos = parts_.before[0];
   if (!parts_.after.empty()) parts_.eos = parts_.after[0];
+  for (const auto& [name, token] : parts_.special_names) {
+    const auto found = ids_.find(token);
+    if (found == ids_.end()) continue;
+    if (name == "bos_token") parts_.bos = found->second;
+    if (name == "eos_token") parts_.eos = found->second;
+  }
   for (const char* name : {"<|im_end|>", "<|eot_id|>", "</s>", "<|end_of_text|>", "<|endoftext|>"}) {
     const auto found = ids_.find(name);
     if (parts_.eos < 0 && found != ids_.end()) parts_.eos = found->second;
@@ -331,9 +350,9 @@ void JsonLoader::find_end() {
 
 }  // namespace
 
-Tokenizer Tokenizer::from_json(std::string_view json, const std::string& source) {
+Tokenizer Tokenizer::from_json(std::string_view json, const std::string& source, SpecialNames names) {
   const Json parsed = parse_json(json, source);
-  return Tokenizer(std::make_unique<Impl>(JsonLoader(parsed, source).load()));
+  return Tokenizer(std::make_unique<Impl>(JsonLoader(parsed, source, std::move(names)).load()));
 }
 
 }  // namespace headrace

@@ -26,7 +26,6 @@ const std::vector<PreTokenizer>& pre_tokenizers() {
       {"gpt-2", {kGpt2Pattern}},
       {"gpt2", {kGpt2Pattern}},
       {"default", {kGpt2Pattern}},
-      {"", {kGpt2Pattern}},
       {"smollm", {"\\p{N}", kGpt2Pattern}},
       {"llama-bpe", {kLlama3Pattern}, true, true},
       {"llama3", {kLlama3Pattern}, true, true},
@@ -63,7 +62,7 @@ class VocabularyLoader {
   [[noreturn]] void refuse(const std::string& what, const std::string& hint = "") const {
     throw_error(ExitCode::kBadInput, vocabulary_.source, what, hint);
   }
-  int32_t type(size_t id) const { return vocabulary_.types.empty() ? 1 : vocabulary_.types[id]; }
+  int32_t type(size_t id) const { return vocabulary_.types[id]; }
   int32_t checked(int32_t id, const char* key) const;
   void check_sizes() const;
   void read_tokens();
@@ -89,10 +88,13 @@ void VocabularyLoader::check_sizes() const {
   const size_t count = vocabulary_.tokens.size();
   if (count == 0) refuse("tokenizer.ggml.tokens is empty");
   if (count >= INT32_MAX) refuse(str("tokenizer.ggml.tokens has ", count, " entries"));
-  if (!vocabulary_.types.empty() && vocabulary_.types.size() != count)
+  if (vocabulary_.types.size() != count)
     refuse(str("tokenizer.ggml.token_type has ", vocabulary_.types.size(), " entries for ", count, " tokens"));
   if (vocabulary_.model == "llama" && vocabulary_.scores.size() != count)
     refuse(str("tokenizer.ggml.scores has ", vocabulary_.scores.size(), " entries for ", count, " tokens"));
+  if (vocabulary_.model == "gpt2" && vocabulary_.merges.empty())
+    refuse("tokenizer.ggml.merges is missing: without merges every byte would be a token of its own",
+           "convert the model again");
 }
 
 void VocabularyLoader::read_tokens() {
@@ -124,7 +126,13 @@ void VocabularyLoader::add_ends(bool bos_by_default) {
   parts_.bos = checked(vocabulary_.bos, "bos");
   parts_.eos = checked(vocabulary_.eos, "eos");
   checked(vocabulary_.eot, "eot");
-  checked(vocabulary_.pad, "padding");
+  const auto add_name = [&](const char* name, int32_t id) {
+    if (id >= 0) parts_.special_names.emplace_back(name, parts_.names[static_cast<size_t>(id)]);
+  };
+  add_name("bos_token", parts_.bos);
+  add_name("eos_token", parts_.eos);
+  add_name("unk_token", checked(vocabulary_.unk, "unknown"));
+  add_name("pad_token", checked(vocabulary_.pad, "padding"));
   if (vocabulary_.add_bos.value_or(bos_by_default) && parts_.bos >= 0) parts_.before = {parts_.bos};
   if (vocabulary_.add_eos.value_or(false) && parts_.eos >= 0) parts_.after = {parts_.eos};
 }
@@ -133,11 +141,13 @@ void VocabularyLoader::read_byte_level() {
   const auto& list = pre_tokenizers();
   const auto pre =
       std::find_if(list.begin(), list.end(), [&](const PreTokenizer& p) { return p.name == vocabulary_.pre; });
+  if (vocabulary_.pre.empty())
+    refuse("tokenizer.ggml.pre is missing: it says how text is cut into words", "convert the model again");
   if (pre == list.end()) refuse(str("tokenizer.ggml.pre '", vocabulary_.pre, "' is not supported"));
   parts_.bpe.byte_level = parts_.decoder.byte_level = true;
   parts_.bpe.ignore_merges = pre->ignore_merges;
   for (std::string_view pattern : pre->patterns)
-    parts_.patterns.emplace_back(pattern, Regex::Syntax::kPattern, vocabulary_.source);
+    parts_.splits.push_back({Regex(pattern, Regex::Syntax::kPattern, vocabulary_.source)});
   if (pre->nfc) parts_.normalizer = Normalizer({{NormalizerStep::kNfc, "", ""}});
   if (vocabulary_.add_space_prefix.value_or(false)) {
     parts_.prefix_rule = PrefixRule::kAlways;

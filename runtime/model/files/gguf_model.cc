@@ -160,6 +160,7 @@ ModelConfig gguf_config(const GgufFile& file, const ByteSource& bytes) {
   parse_rope(fields, arch, config, &config.rope);
   parse_query_scale(fields, arch, config, &config.rope);
   config.rope.frequency_factors = parse_frequency_factors(file, bytes);
+  config.max_positions = scaled_positions(config.rope, config.max_positions, kMaxPositions);
   config.tied_head = file.find("output.weight") == nullptr;
   config.qkv_bias = arch == "qwen2" || file.find("blk.0.attn_q.bias") != nullptr;
   config.output_bias = file.find("blk.0.attn_output.bias") != nullptr;

@@ -38,6 +38,8 @@ class HfDirectory final : public Checkpoint {
 
  private:
   std::string file(const std::string& name) const { return path_ + "/" + name; }
+  json config_object(const char* name) const;  // empty if the file is absent
+  SpecialNames special_names() const;
   void read_generation_config();
 
   TensorFiles files_;
@@ -69,10 +71,8 @@ ByteRange HfDirectory::stored_range(const TensorInfo& tensor) const {
 }
 
 void HfDirectory::read_generation_config() {
-  const std::string source = file("generation_config.json");
-  if (!is_there(source)) return;
-  const json object = parse_json_object(read_small_file(source, kMaxConfigBytes), source);
-  append_end_ids(JsonFields(object, source), config_.vocab, &config_.end_ids);
+  const json object = config_object("generation_config.json");
+  append_end_ids(JsonFields(object, file("generation_config.json")), config_.vocab, &config_.end_ids);
 }
 
 void HfDirectory::read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const {
@@ -89,22 +89,65 @@ Tokenizer HfDirectory::load_tokenizer() const {
                 is_there(file("tokenizer.model"))
                     ? "only tokenizer.model is: save the tokenizer again with transformers' fast tokenizer"
                     : "a model directory needs its tokenizer.json");
-  return Tokenizer::from_json(read_small_file(source, kMaxTokenizerBytes), source);
+  return Tokenizer::from_json(read_small_file(source, kMaxTokenizerBytes), source, special_names());
 }
 
-std::string HfDirectory::chat_template() const {
-  if (is_there(file("chat_template.jinja"))) return read_small_file(file("chat_template.jinja"), kMaxConfigBytes);
-  const std::string source = file("tokenizer_config.json");
-  if (!is_there(source)) return "";
-  const json object = parse_json_object(read_small_file(source, kMaxConfigBytes), source);
+json HfDirectory::config_object(const char* name) const {
+  if (!is_there(file(name))) return json::object();
+  return parse_json_object(read_small_file(file(name), kMaxConfigBytes), file(name));
+}
+
+// As transformers 5 has them: members of tokenizer_config.json whose names end in _token, and those of its objects of
+// further names. Old directories, without added_tokens_decoder, have them in special_tokens_map.json, which wins.
+SpecialNames HfDirectory::special_names() const {
+  const json config = config_object("tokenizer_config.json");
+  json names = json::object();
+  const auto add = [&](const json& object, bool all) {
+    for (const auto& [name, value] : object.items()) {
+      const json& text = value.is_object() && value.contains("content") ? value["content"] : value;
+      if (text.is_string() && (all || name.ends_with("_token"))) names[name] = text;
+    }
+  };
+  add(config, false);
+  for (const char* key : {"extra_special_tokens", "model_specific_special_tokens"})
+    if (const auto more = config.find(key); more != config.end() && more->is_object()) add(*more, true);
+  if (!config.contains("added_tokens_decoder")) add(config_object("special_tokens_map.json"), false);
+  SpecialNames out;
+  for (const auto& [name, text] : names.items()) out.emplace_back(name, text.get<std::string>());
+  return out;
+}
+
+// A template, or the default one of a list or object of named templates. Empty: there is none.
+std::string template_in(const json& object, const std::string& source) {
   const JsonFields fields(object, source);
   const json* value = fields.find("chat_template");
   if (value == nullptr) return "";
   if (value->is_string()) return value->get<std::string>();
-  if (!value->is_array()) fields.refuse("chat_template", "must be a string or a list of named templates");
-  for (const json& item : *value)
-    if (item.is_object() && item.value("name", json()) == "default" && item.value("template", json()).is_string())
-      return item.at("template").get<std::string>();
+  std::string names;
+  const auto is_default = [&](const json& name) {
+    names += " " + shown(name);
+    return name == "default";
+  };
+  if (value->is_object()) {
+    for (const auto& [name, text] : value->items())
+      if (is_default(name) && text.is_string()) return text.get<std::string>();
+  } else if (value->is_array()) {
+    for (const json& item : *value)
+      if (item.is_object() && is_default(item.value("name", json())) && item.value("template", json()).is_string())
+        return item.at("template").get<std::string>();
+  } else {
+    fields.refuse("chat_template", "must be a string or a list of named templates");
+  }
+  throw_error(ExitCode::kBadInput, source, str("chat_template has no template named \"default\", but", names),
+              "copy the one that you want to a file, and give it as --chat-template-file");
+}
+
+std::string HfDirectory::chat_template() const {
+  if (is_there(file("chat_template.jinja"))) return read_small_file(file("chat_template.jinja"), kMaxConfigBytes);
+  for (const char* name : {"tokenizer_config.json", "chat_template.json"}) {  // the second: models with a processor
+    std::string text = template_in(config_object(name), file(name));
+    if (!text.empty()) return text;
+  }
   return "";
 }
 

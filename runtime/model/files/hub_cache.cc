@@ -1,7 +1,9 @@
 #include "runtime/model/files/hub_cache.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <vector>
 
 #include "cache/base.h"
 #include "runtime/base/file_hints.h"
@@ -49,17 +51,38 @@ bool exists(const std::string& path) {
   return fs::exists(path, ignored);
 }
 
+std::vector<std::string> snapshots_in(const std::string& repository) {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(repository + "/snapshots", ignored))
+    if (entry.is_directory(ignored)) names.push_back(entry.path().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+[[noreturn]] void refuse_revision(const std::string& where, const std::string& what,
+                                  const std::vector<std::string>& snapshots) {
+  if (snapshots.empty())
+    throw_error(ExitCode::kBadInput, where, what + ", and there is no snapshot", "download the model again");
+  std::string paths;
+  for (const std::string& path : snapshots) paths += "\n  " + printable(path);
+  throw_error(ExitCode::kBadInput, where, what, "download the model again, or give a snapshot as the model:" + paths);
+}
+
 std::string snapshot_of(const std::string& repository) {
   const std::string reference = repository + "/refs/main";
+  const std::vector<std::string> snapshots = snapshots_in(repository);
+  if (!exists(reference)) {  // the model was fetched by revision
+    if (snapshots.size() == 1) return snapshots.front();
+    refuse_revision(repository, "has no refs/main to choose a snapshot", snapshots);
+  }
   std::string revision = read_small_file(reference, 4096);
   while (!revision.empty() && (revision.back() == '\n' || revision.back() == '\r' || revision.back() == ' '))
     revision.pop_back();
   if (!plain_name(revision))
     throw_error(ExitCode::kBadInput, reference, "holds \"" + printable(revision) + "\", which is not a revision");
   const std::string snapshot = repository + "/snapshots/" + revision;
-  if (!exists(snapshot))
-    throw_error(ExitCode::kBadInput, snapshot, "is not there, though " + reference + " names it",
-                "download the model again");
+  if (!exists(snapshot)) refuse_revision(snapshot, "is not there, though " + reference + " names it", snapshots);
   return snapshot;
 }
 

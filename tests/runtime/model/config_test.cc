@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cache/base.h"
+#include "runtime/model/config_check.h"
+#include "runtime/model/rope_overrides.h"
 
 namespace headrace {
 namespace {
@@ -86,6 +88,28 @@ TEST(Config, YarnFields) {
       "original_max_position_embeddings": 512}})"))
                 .rope.factor,
             4.0);
+}
+
+// Of llama() with 2,048 positions.
+TEST(Config, RopeScalingsExtendTheContext) {
+  const auto positions = [](const std::string& scaling) {
+    return parse(with(llama(), str(R"({"rope_scaling": )", scaling, "}"))).max_positions;
+  };
+  EXPECT_EQ(positions(R"({"type": "linear", "factor": 4})"), 8192);
+  EXPECT_EQ(positions(R"({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024})"), 4096);
+  EXPECT_EQ(positions(R"({"rope_type": "yarn", "factor": 4.0})"), 8192);
+  // The number is the extended one already, or the factor is the ratio of the two.
+  EXPECT_EQ(positions(R"({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512})"), 2048);
+  EXPECT_EQ(positions(R"({"rope_type": "yarn", "original_max_position_embeddings": 256})"), 2048);
+  EXPECT_EQ(positions(R"({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                          "original_max_position_embeddings": 1024})"),
+            2048);
+  EXPECT_EQ(positions(R"({"rope_type": "yarn", "factor": 1e6, "original_max_position_embeddings": 100000000})"),
+            kMaxPositions);
+  // A flag's scaling begins with the positions that the model had before its own.
+  const ModelConfig extended = parse(with(llama(), R"({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}})"));
+  EXPECT_EQ(with_rope(extended, {.scaling = RopeScaling::kYarn, .factor = 2}).max_positions, 4096);
+  EXPECT_EQ(with_rope(extended, {.factor = 8}).max_positions, 16384);
 }
 
 TEST(Config, RopeThatSaysNothing) {

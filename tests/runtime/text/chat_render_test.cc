@@ -66,6 +66,24 @@ TEST(ChatRender, MessagesNeverBecomeSpecialTokens) {
   }
 }
 
+// What the files name is defined, under all their names; what they do not name is not, whatever the tokenizer adds.
+TEST(ChatRender, SpecialNamesAreThoseOfTheFiles) {
+  const jinja::Template chat(
+      "{{ bos_token }}|{{ eos_token }}|{{ image_token }}|{{ bos_token is defined }}|{{ messages[0].name is defined }}",
+      "test");
+  const Json json = testing::read_json("llama3.tokenizer.json");
+  const auto text_with = [&](const SpecialNames& names) {
+    nlohmann::ordered_json messages = messages_of("", "hi");
+    messages[0]["name"] = nullptr;  // dropped, as by transformers
+    std::string text;
+    for (const TextPart& part : render_chat(chat, messages, testing::load(json, "t", names), {})) text += part.text;
+    return text;
+  };
+  EXPECT_EQ(text_with({}), "|||False|False");
+  EXPECT_EQ(text_with({{"bos_token", "<a>"}, {"eos_token", "<b>"}, {"image_token", "<c>"}}), "<a>|<b>|<c>|True|False");
+  EXPECT_EQ(testing::load(json, "t", {{"eos_token", "the"}}).eos(), json["model"]["vocab"]["the"].get<int32_t>());
+}
+
 TEST(ChatRender, EndsTurnsByFamilyOrSource) {
   const std::map<std::string, std::vector<const char*>> ends = {
       {"chatml", {"<|im_end|>", "<|endoftext|>"}},

@@ -33,8 +33,8 @@ std::vector<Family> families() {
 }
 
 Splitter splitter_of(const std::vector<std::string>& patterns, Regex::Syntax syntax = Regex::Syntax::kPattern) {
-  std::vector<Regex> all;
-  for (const std::string& pattern : patterns) all.emplace_back(pattern, syntax, "test");
+  std::vector<SplitRule> all;
+  for (const std::string& pattern : patterns) all.push_back({Regex(pattern, syntax, "test")});
   return Splitter(std::move(all));
 }
 

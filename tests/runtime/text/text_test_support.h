@@ -27,15 +27,18 @@ inline std::string read_file(const std::string& path) {
 
 inline Json read_json(const std::string& name) { return Json::parse(read_file(data_path(name))); }
 
-inline Tokenizer load(const Json& json, const std::string& source = "tokenizer.json") {
-  return Tokenizer::from_json(json.dump(), source);
+inline Tokenizer load(const Json& json, const std::string& source = "tokenizer.json", SpecialNames names = {}) {
+  return Tokenizer::from_json(json.dump(), source, std::move(names));
 }
 
-// The tokenizer that a golden row of chat names, with the row's added tokens.
+// The tokenizer that a golden row of chat names, with the row's added tokens and the name that make_chat_golden.py gave
+// to the first.
 inline Tokenizer tokenizer_of(const Json& row) {
   Json json = read_json(row.at("tokenizer").get<std::string>() + ".tokenizer.json");
   json["added_tokens"] = row.at("added");
-  return load(json);
+  const bool has_bos = row.at("tokenizer") != "qwen2";
+  const char* const bos = row.at("tokenizer") == "llama2" ? "<s>" : "<|begin_of_text|>";
+  return load(json, "tokenizer.json", has_bos ? SpecialNames{{"bos_token", bos}} : SpecialNames{});
 }
 
 inline std::vector<int32_t> encode(const Tokenizer& tokenizer, const std::string& text,

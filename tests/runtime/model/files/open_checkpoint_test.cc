@@ -10,6 +10,7 @@
 
 #include "runtime/model/decoder_tensors.h"
 #include "tests/runtime/model/files/model_files.h"
+#include "tests/support/refusal.h"
 #include "tests/support/scoped_variable.h"
 #include "tests/support/temporary_folder.h"
 
@@ -44,7 +45,7 @@ TEST_P(TinyModel, OpensAndReads) {
   EXPECT_EQ(config.head_dim, expected.head_dim);
   EXPECT_EQ(config.ffn, 160);
   EXPECT_EQ(config.vocab, 512);
-  EXPECT_EQ(config.max_positions, 2048);
+  EXPECT_EQ(config.max_positions, config.rope.scaling == RopeScaling::kLinear ? 8192 : 2048);
   EXPECT_EQ(config.rope.scaling, expected.scaling);
   EXPECT_EQ(config.rope.theta, expected.theta);
   EXPECT_EQ(config.tied_head, expected.tied);
@@ -162,6 +163,41 @@ TEST(HfDirectory, ChatTemplateWhereverItIs) {
   EXPECT_EQ(open_checkpoint(folder.path())->chat_template(), "three");
 }
 
+TEST(HfDirectory, ChatTemplateOfAProcessorOrNamed) {
+  const TemporaryFolder folder;
+  write_small_model(folder);
+  folder.write("chat_template.json", R"({"chat_template": "zero"})");
+  EXPECT_EQ(open_checkpoint(folder.path())->chat_template(), "zero");
+  folder.write("tokenizer_config.json", R"({"chat_template": {"tool_use": "t", "default": "one"}})");
+  EXPECT_EQ(open_checkpoint(folder.path())->chat_template(), "one");
+  folder.write("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": "t"}]})");
+  testing_support::expect_error(ExitCode::kBadInput, folder.path() + "/tokenizer_config.json", {"tool_use"},
+                                [&] { open_checkpoint(folder.path())->chat_template(); });
+}
+
+TEST(HfDirectory, NamesOfSpecialTokens) {
+  const TemporaryFolder folder;
+  write_small_model(folder);
+  folder.write("tokenizer.json", R"({"model": {"vocab": {"a": 0}, "merges": []}, "decoder": {"type": "ByteLevel"}})");
+  const auto names = [&] { return open_checkpoint(folder.path())->load_tokenizer().special_names(); };
+  EXPECT_TRUE(names().empty());
+  folder.write("special_tokens_map.json", R"({"eos_token": "c", "pad_token": {"content": "b"}})");
+  EXPECT_EQ(names(), (SpecialNames{{"eos_token", "c"}, {"pad_token", "b"}}));
+  folder.write(
+      "tokenizer_config.json",
+      R"({"bos_token": {"content": "a", "lstrip": false}, "eos_token": null, "unk_token": "u", "add_bos_token": true,
+                   "image_token": "i", "extra_special_tokens": {"audio": "x"}, "model_max_length": 5})");
+  EXPECT_EQ(names(), (SpecialNames{{"audio", "x"},
+                                   {"bos_token", "a"},
+                                   {"eos_token", "c"},
+                                   {"image_token", "i"},
+                                   {"pad_token", "b"},
+                                   {"unk_token", "u"}}));
+  folder.write("tokenizer_config.json",
+               R"({"bos_token": "a", "added_tokens_decoder": {}})");  // then the map is not read
+  EXPECT_EQ(names(), (SpecialNames{{"bos_token", "a"}}));
+}
+
 TEST(HfDirectory, MissingTokenizerIsNamed) {
   const TemporaryFolder folder;
   write_small_model(folder);
@@ -234,6 +270,21 @@ TEST(HubCache, RefusesRevisionsThatLeadAstray) {
       EXPECT_NE(std::string(error.what()).find(revision), std::string::npos) << error.what();
     }
   }
+}
+
+// A model that was fetched by revision has no refs/main.
+TEST(HubCache, TheOnlySnapshotNeedsNoName) {
+  const TemporaryFolder folder;
+  const ScopedVariable cache("HF_HUB_CACHE", folder.path());
+  const std::string snapshots = folder.path() + "/models--org--m/snapshots/";
+  write_small_model(folder, "models--org--m/snapshots/abc/");
+  EXPECT_EQ(open_checkpoint("org/m")->path(), snapshots + "abc");
+  write_small_model(folder, "models--org--m/snapshots/def/");
+  testing_support::expect_error(ExitCode::kBadInput, folder.path(), {"refs/main", snapshots + "abc", snapshots + "def"},
+                                [] { open_checkpoint("org/m"); });
+  folder.write("models--org--m/refs/main", "gone");  // another revision is another model
+  testing_support::expect_error(ExitCode::kBadInput, folder.path(), {"gone", snapshots + "abc", snapshots + "def"},
+                                [] { open_checkpoint("org/m"); });
 }
 
 TEST(HubCache, ADirectoryOfThatNameWins) {
