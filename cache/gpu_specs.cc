@@ -36,7 +36,8 @@ constexpr Row kGpuSpecs[] = {
     {"h200", "NVIDIA H200 SXM", 141, 4800, 989, true, 5, 16},
 };
 
-// Measured on an H200, as a share of its data sheet (bench/results/*_h200.json*).
+// Measured on an H200, as a share of its data sheet (bench/results: profile_h200.json, kernel_gpu_bench_h200.jsonl,
+// attention_gpu_bench_h200.jsonl).
 constexpr double kLinkOfPeak = 0.88;       // 55.4 of 63.0 GB/s
 constexpr double kWeightsOfMemory = 0.81;  // 3,880 of 4,800 GB/s
 constexpr double kRowsOfMemory = 0.87;     // 4,170

@@ -257,8 +257,7 @@ bool DecodeLoop::grow_on(int64_t most_depth) {
 }
 
 // The tree ends with this refresh: the committed path stops at a node without a right child, so no node that remains is
-// right. Growing the tree while the refresh streams was found not to pay (docs/measuring.md,
-// bench/results/epyc-2core-pending-ahead.json).
+// right. Growing the tree while the refresh streams was found not to pay (docs/decisions.md).
 bool DecodeLoop::verify_tree(int64_t most_depth) {
   const double predicted = growing_->expected(most_depth);
   growing_->fill(most_depth);

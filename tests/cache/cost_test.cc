@@ -42,8 +42,9 @@ CostInput input(int64_t prompt, KvMode mode, uint64_t kv_room = 64 * kGiB) {
   return {.model = llama_8b(), .plan = make_plan(in), .rates = h200()};
 }
 
-// bench_h200_llama-3.1-8b*.json: milliseconds. The second row is of _predicted.json, where host memory is pinned beside
-// the prefill.
+// bench_h200_llama-3.1-8b.json and bench_h200_llama-3.1-8b_vram-22gib.json: milliseconds. The second row is of
+// bench_h200_llama-3.1-8b_predicted.json, where host memory is pinned beside the prefill, the prefill of the fourth of
+// bench_h200_llama-3.1-8b_prefill.json.
 TEST(Cost, IsWhatAnH200Took) {
   struct Measured {
     int64_t prompt;

@@ -189,7 +189,6 @@ TEST_P(QuantiseTest, ABlockThatIsNotFiniteReadsAsNotFinite) {
   }
 }
 
-// docs/measuring.md has the ratios on more data.
 TEST(QuantiseError, IsCloseToThatOfASearchOverAllScales) {
   constexpr size_t kBlock = 256, kBlocks = 6;  // of two blocks the ratio may be 1.07
   for (const bool heavy : {false, true}) {

@@ -1,0 +1,241 @@
+"""Tables of partial verification, drafts and the systems of the papers. A function returns one as Markdown."""
+import os
+import re
+import statistics
+
+from tables.data import *
+
+# Partial verification
+
+def lossless_run(name, tokens, draft, **fields):
+    """Means over the texts of a result: one line of the tables below."""
+    near = [row for row in load(name)["rows"] if abs(row["prompt_tokens"] - tokens) < 4000]
+    plain = [row for row in near if "verify" not in row and all(same(row.get(key), value) for key, value in fields.items()
+                                                                if key in ("kv", "temperature"))]
+    rows = [row for row in near if row.get("verify") == "lossless" and row["draft"] == draft
+            and all(same(row.get(key), value) for key, value in fields.items())]
+    assert rows and plain, (name, tokens, draft, fields)
+    assert all(row.get("same_answer", row.get("same_tokens")) for row in rows), f"{name}: a lossless run differs"
+
+    def step(kind):
+        return sum(row[kind]["steps"] * (row[kind]["verify_ms"] + row[kind]["draft_ms"]) for row in rows) / total(
+            rows, kind, "steps")
+
+    speed, base = mean(rows, "tokens_per_s"), mean(plain, "tokens_per_s")
+    return [digits(base, 2), f"{digits(speed, 2 if speed < 100 else 3)} ({digits(speed / base, 2)} x)",
+            number(total(rows, "decode_tokens") / total(rows, "refresh", "steps")),
+            f"{total(rows, 'overturned') / total(rows, 'judged'):.1%}", digits(step("partial"), 2),
+            digits(step("refresh"), 2 if step("refresh") < 100 else 3),
+            f"{max(row['vram_peak_bytes'] for row in rows) / 1e9:.1f} GB"]
+
+
+def lossless():
+    head = ("run | draft | plain | lossless, tokens/s | tokens a refresh | overturned | partial step, ms | "
+            "refresh, ms | device memory")
+    lines = []
+    for says, name, tokens, fields in (
+            ("H200, 60K, Q4_K, int8 copy", "partial_h200_quarter_streamed.json", 61440, {}),
+            ("H200, 60K, bf16, int8 copy", "partial_h200_bf16_int8.json", 61440, {}),
+            ("H200, 128K, Q4_K, int8 copy", "partial_h200_131k.json", 130800, {}),
+            ("H200, 63K, Qwen3-32B's shape, blocks", "partial_h200_32b.json", 64991, {}),
+            ("H100, 30K, Q4_K, int8 copy", "partial_h100_30720.json", 30720, {"kv": "host"}),
+            ("the same, all of the cache on the device", "partial_h100_30720.json", 30720, {"kv": "auto"}),
+            ("H100, 60K, Q4_K, int8 copy", "partial_h100_copies.json", 61440, {"partial_kv": "int8"}),
+            ("H100, 60K, Q4_K, int4 copy", "partial_h100_copies.json", 61440, {"partial_kv": "int4"}),
+            ("H100, 60K, Q4_K, blocks", "partial_h100_copies.json", 61440, {"partial_kv": "blocks"})):
+        for draft, short in (("none", "none"), ("draft-eagle3", "EAGLE-3"), ("ngram-simple", "look-up")):
+            if any(row.get("draft") == draft for row in load(name)["rows"]):
+                lines.append([says, short, *lossless_run(name, tokens, draft, **fields)])
+    return table(head, lines)
+
+
+def steps_by_nodes():
+    def line(name, shape, pending):
+        step = find_one(name, verify="lossless", draft="none", pending=pending)["partial"]
+        return [shape, pending.split("x")[0], f"{step['nodes'] / step['steps']:.1f}", f"{step['verify_ms']:.2f}"]
+
+    small, large = "partial_h100_steps.json", "partial_h100_32b.json"
+    return table("shape, one H100 | steps of up to | nodes on average | a partial step, ms", [
+        *(line(small, "Llama-3.1-8B", pending) for pending in ("chain", "8x384", "60x384")),
+        *(line(large, "Qwen3-32B, budget of 3,072", pending) for pending in ("chain", "16x384", "48x384"))])
+
+
+def formats():
+    text = load("copy_formats_long.txt")
+    parts = {(int(tokens), kind): part for tokens, kind, part in re.findall(
+        r"positions after (\d+) tokens[^\n]*hidden states in (\w+)\n(.*?)(?=\noverturned|\Z)", text, re.DOTALL)}
+
+    def value(part, name, temperature):
+        return re.search("^" + re.escape(name) + r" +([\d.]+) +([\d.]+)", part, re.MULTILINE)[1 + (temperature > 0)]
+
+    names = (("int8, a scale a row (the copy today)", "int8, one scale a row (the copy)"),
+             ("10 bits, rotated",) * 2, ("6 bits, rotated, groups of 32, minimum", "6 bits, rotated, groups of 32"),
+             ("5 bits, rotated, groups of 32, minimum", "5 bits, rotated, groups of 32"),
+             ("int4, rotated, groups of 32, minimum (today)", "int4, rotated, groups of 32 (the copy)"),
+             ("int4, K by channel, V rotated",) * 2, ("K int8 rotated, V int4", "K int8, V int4"))
+    columns = [(tokens, kind, t) for kind in ("f32", "BF16") for tokens in (16384, 61440) for t in (0, 0.8)
+               if kind == "f32" or t > 0]
+    return table("overturned, % | " + " | ".join(f"{kind.lower()}, {tokens // 1024}K, T {t:g}"
+                                                  for tokens, kind, t in columns),
+                  [[says, *(value(parts[tokens, kind], name, t) for tokens, kind, t in columns)] for name, says in names])
+
+
+def gaps():
+    parts = {}
+    for kind, text in re.findall(r"hidden states in (\w+)\n(.*?)(?=^overturned|\Z)", load("copy_gaps.txt"),
+                                 re.DOTALL | re.MULTILINE):
+        for copy, part in re.findall(r"^(int\d).*?\n((?: .*\n)+)", text, re.MULTILINE):
+            parts[copy, kind] = part
+
+    def cell(copy, kind, gap, column):
+        return re.search(rf"^ +{gap} +([\d.]+) +[\d.]+ +([\d.]+)", parts[copy, kind], re.MULTILINE)[column]
+
+    return table("second choice closer than | tokens, % | int8: of all that is overturned, % | the same, hidden states "
+                  "in f32 | int4", [[gap, cell("int8", "BF16", gap, 1), cell("int8", "BF16", gap, 2),
+                                     cell("int8", "f32", gap, 2), cell("int4", "BF16", gap, 2)]
+                                    for gap in ("0.02", "0.05", "0.08", "0.15")])
+
+
+def quality():
+    found = load("quality_h200_copies.json")
+    documents = found["all_documents"]
+
+    def needles(kind):
+        rows = [row for row in found["needles"] if row.get("partial_kv") == kind]
+        return f"{sum(row['found'] for row in rows)} of {len(rows)}"
+
+    def line(kind):
+        cold, warm = (next(row for row in documents if row["partial_kv"] == kind and same(row["temperature"], t))
+                      for t in (0, 0.8))
+        return [kind, f"{cold['lossless']['overturn_rate']:.1%} / {warm['lossless']['overturn_rate']:.1%}",
+                f"{cold['approximate']['rouge_l']:.2f} / {warm['approximate']['rouge_l']:.2f}",
+                f"{cold['approximate']['same_text']} / {warm['approximate']['same_text']} of {cold['runs']}",
+                needles(kind)]
+
+    return table("partial KV | overturned, T 0 / 0.8 | ROUGE-L | the same text | hidden numbers found", [
+        ["full KV", "", "", "", needles(None)], *(line(kind) for kind in ("int8", "int4", "blocks"))])
+
+
+def block_scores():
+    def passes(name, text=None):
+        sums = {}
+        for row in (row for row in (load(name) if name.endswith("l") else load(name)["rows"]) if "system" in row):
+            if text is None or row["text"] == text:
+                sums[row["system"]] = sums.get(row["system"], 0) + row["full_passes"]
+        return sums
+
+    small = "block_scores_epyc-2core.json"
+    texts = sorted({row["text"] for row in load(small)["rows"]})
+    columns = [passes("block_scores_h200.jsonl"), *(passes(small, text) for text in texts)]
+    return table("blocks ranked by | H200, government reports | " + " | ".join("CPU, " + text for text in texts),
+                  [[system, *(number(column.get(system)) for column in columns)] for system in columns[0] if system != "plain"])
+
+
+# Drafts
+
+def drafts():
+    lines = []
+    for name, tokens in (("books", 4090), ("books", 16380), ("long", 61000)):
+        for kv in ("device", "host"):
+            rows = [row for row in load(f"speculation_bench_h200_{name}.json")["rows"]
+                    if abs(row["prompt_tokens"] - tokens) < 100 and row["kv"] == kv and row["text"] != "gpl-3"]
+            by = {tree: [row for row in rows if row["tree"] == tree] for tree in ("none", "auto", "60")}
+            assert all(row["same_tokens"] for row in by["auto"] + by["60"])
+            plain, auto, fixed = (mean(by[tree], "tokens_per_s") for tree in ("none", "auto", "60"))
+            lines.append([number(tokens), kv, digits(plain), f"{digits(auto)} ({auto / plain:.2f} x)", digits(fixed),
+                          f"{mean(by['auto'], 'tau'):.2f}, {mean(by['60'], 'tau'):.2f}",
+                          f"{mean(by['60'], 'draft_ms'):.1f}, {mean(by['60'], 'verify_ms'):.1f}"])
+    return table("prompt, tokens | `--kv` | plain, tokens/s | `--tree auto` | 60 nodes | tau (auto, 60) | "
+                  "a step of 60: draft, verify, ms", lines)
+
+
+def exact_runs():
+    rows = [row for kind in ("exact", "exact_top-p") for row in find(f"speculation_bench_h200_{kind}.json")
+            if "same_tokens" in row]
+    return f"{sum(row['same_tokens'] for row in rows)} of {len(rows)} runs gave the tokens of plain decoding."
+
+
+def look_up():
+    name = "epyc-2core-look-up-beside-a-head.json"
+    kinds = ("draft-eagle3", "ngram-simple", "draft-eagle3,ngram-simple")
+    return table("temperature | EAGLE-3 head | look-up | both in one tree", [
+        [f"{t:g}", *(f"{mean(find(name, draft=kind, temperature=t), 'tau'):.2f}" for kind in kinds)] for t in (0.0, 0.8)])
+
+
+def draft_cache():
+    def tau(system, length, t):
+        rows = [row for row in find("draft_cache_h200.json", system=system, context=length, temperature=t)
+                if row["text"] != "govreport-16K-02"]  # of which some cells were not run
+        return f"{sum(row['tau'] * row['steps'] for row in rows) / total(rows, 'steps'):.2f}"
+
+    def line(system, draft, cache):
+        return [draft, cache, *(f"{tau(system, length, 0.0)}, {tau(system, length, 1.0)}"
+                                for length in (1024, 2048, 4096, 8192, 16384))]
+
+    return table("draft | its cache | 1K | 2K | 4K | 8K | 16K", [
+        line("I window 1024", "SmolLM2-64K itself", "window 1,024 (default)"),
+        line("I window 1568", "", "window 1,568"),
+        line("I retrieval", "", "retrieval: 512, 33 x 32"),
+        line("E window 2048", "EAGLE-3 head", "window 2,048 (default)"),
+        line("E retrieval", "", "retrieval: 512, 48 x 32"),
+        line("S window 1024", "small model, trained with 2,048", "window 1,024 (default)"),
+        line("S retrieval", "", "retrieval: 512, 16 x 32"),
+        line("S retrieval:32", "", "retrieval: 512, 33 x 32")])
+
+
+def draft_needle():
+    names = {"SmolLM2-64K.gguf": "SmolLM2-64K itself", "eagle3": "EAGLE-3 head",
+             "small-lm": "small model, trained with 2,048", "longspec": "LongSpec layer"}
+    lines = {}
+    for run in load("epyc-2core-draft-needle.json")["runs"]:
+        if run["draft_window"] == 512 and "draft_cache" not in run and run["draft"] != "draft-longspec":
+            continue
+        cache = f"window {number(run['draft_window'])}" if run["draft_window"] else "all"
+        if "draft_cache" in run:
+            cache += f", and {run['draft_cache']['chunks']} chunks of 32"
+        if "draft_rope_theta" in run:
+            cache += f", RoPE base {number(run['draft_rope_theta'])}"
+        key = (names[os.path.basename(run["draft_model"])], cache)
+        all_documents = run["all_documents"]
+        lines.setdefault(key, {})[run["prompt_tokens"]] = f"{all_documents['first']}, {all_documents['perplexity']:.2f}"
+    return table("draft | its cache | 4,096 tokens | 8,192 tokens", [
+        [*key, cells.get(4096, ""), cells.get(8192, "")] for key, cells in lines.items()])
+
+
+def rope_base():
+    bases = (2000000, 500000, 100000, 10000)
+
+    def share(start, count, theta):
+        rows = [row for row in load("epyc-2core-draft-rope-base.json")["rows"]
+                if (row["from"], row["tokens"], row["theta"]) == (start, count, theta)]
+        return f"{total(rows, 'first') / total(rows, 'tokens'):.1%}" if rows else ""
+
+    return table("from | tokens | " + " | ".join(number(base) for base in bases), [
+        [number(start), number(count), *(share(start, count, base) for base in bases)]
+        for start, count in ((16, 512), (16, 1024), (3000, 384))])
+
+
+# The systems of the papers
+
+def _systems(kv):
+    found = {}
+    for name in ("systems_h200.json", "systems_h200_specextend.json", "systems_h100_2k_8k.json"):
+        for row in load(name)["rows"]:
+            if row["text"].lower() == "govreport-16k-00" and row["kv"] == kv and "error" not in row:
+                assert row.get("same_answer") is not False or "approximate" in row["flags"], row["system"]
+                found.setdefault((row["system"], row["context"], round(row["temperature"], 1)), row)
+    systems = list(dict.fromkeys(key[0] for key in found))
+    lengths = (1024, 4096, 8192, 16384)
+    lines = [["plain, tokens/s", *(", ".join(number(found["plain", length, t]["tokens_per_s"]) for t in (0.0, 1.0))
+                                   for length in lengths)]]
+    lines += [[system, *(", ".join(f"{found[system, length, t]['speedup']:.2f}" for t in (0.0, 1.0))
+                         for length in lengths)] for system in systems if system != "plain"]
+    return table("system | 1K | 4K | 8K, H100 | 16K", lines)
+
+
+def systems_device():
+    return _systems("device")
+
+
+def systems_host():
+    return _systems("host")

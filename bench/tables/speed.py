@@ -1,0 +1,331 @@
+"""Tables of decoding, prefill, kernels, the disk, and the one of README. A function returns one as Markdown."""
+import re
+import statistics
+
+from tables.data import *
+from tables.partial import lossless_run
+
+# Decoding and prefill
+
+SHAPE = "bench_h200_llama-3.1-8b"
+
+
+def bench(name, tokens, kv="device"):
+    return find_one(name + ".json", prompt_tokens=tokens, kv=kv)
+
+
+def step_ms(name, tokens, kv="device"):
+    return bench(name, tokens, kv)["decode"]["ms_median"]
+
+
+def decode():
+    def line(kind, tokens, kv, says):
+        row = bench(SHAPE + kind, tokens, kv)
+        step = row["decode"]
+        disk = step.get("disk_gb_per_s")
+        peak = f"disk: {disk:.2f} GB/s" if disk else f"{step['link_share_of_peak']:.1%}" if kv != "device" else ""
+        moved = step["h2d_bytes_per_step"]
+        return [number(tokens), says, digits(step["ms_median"], 4 if step["ms_median"] > 100 else 3),
+                gib(moved) if moved > GIB else f"{moved / 1024:.1f} KiB", peak,
+                number(row["prefill"]["tokens_per_s"]), gib(row["memory"]["vram_peak_bytes"])]
+
+    return table("prompt, tokens | `--kv` | decode, ms a token | over the link, a token | of the link's peak | "
+                  "prefill, tokens/s | device memory", [
+                      line("", 16384, "device", "device"), line("", 16384, "host", "host"),
+                      line("", 61440, "device", "device"), line("_prefill", 61440, "host", "host"),
+                      line("_vram-22gib", 61440, "auto", "auto, `--vram 22GiB`"),
+                      line("_vram-22gib", 131039, "auto", "auto, `--vram 22GiB`"),
+                      line("_spill_quarter", 61440, "host", "host, 2.25 GiB of it on disk"),
+                      line("_spill_all", 61440, "host", "host, all of it on disk")])
+
+
+def quantised():
+    def line(gpu, shape, tokens, name, plain=None):
+        row, beside = bench(name, tokens), bench(plain, tokens) if plain else None
+        return [gpu, shape, number(tokens), f"{row['decode']['ms_median']:.2f}",
+                f"{beside['decode']['ms_median']:.2f}" if beside else "", seconds(row["prefill"]["ms"]),
+                seconds(beside["prefill"]["ms"]) if beside else "", gib(row["memory"]["vram_peak_bytes"])]
+
+    now, plain = "bench_h200_q4_k_m_prefill_tile", "bench_h200_bf16_fused"
+    h100, h100_plain = "bench_h100_q4_k_m", "bench_h100_bf16_beside"
+    return table("GPU | shape | tokens | decode, ms a token | bf16 weights | prefill | bf16 weights | device memory", [
+        line("H200", "Llama-3.1-8B", 1024, now),
+        *(line("H200", "Llama-3.1-8B", tokens, now, plain) for tokens in (16384, 61440)),
+        *(line("H100", "Llama-3.1-8B", tokens, h100, h100_plain) for tokens in (1024, 16384, 61440)),
+        line("H100", "Llama-3.1-8B", 131040, h100 + "_131k"),
+        line("H100", "Qwen3-32B", 61440, "bench_h100_qwen3-32b_q4_k_m")])
+
+
+def dequantising():
+    name = "bench_h100_dequantise.json"
+    after, plain = ({row["prompt_tokens"]: row["prefill"]["runs_ms"] for row in load(name)[key]["rows"]}
+                    for key in ("after", "bf16"))
+    return table("tokens | Q4_K_M | bf16", [
+        [number(tokens), seconds(statistics.median(after[tokens])), seconds(statistics.median(plain[tokens]))]
+        for tokens in (1024, 16384)])
+
+
+def int8_cache():
+    rows = [bench("bench_h200_q4_k_m_fused_int8", tokens, kv) for kv in ("device", "host") for tokens in (16384, 61440)]
+    return table("tokens | `--kv` | decode, ms a token | 10th percentile | over the link, a token | device memory", [
+        [number(row["prompt_tokens"]), row["kv"], f"{row['decode']['ms_median']:.1f}", f"{row['decode']['ms_p10']:.1f}",
+         gib(row["decode"]["h2d_bytes_per_step"]) if row["kv"] == "host" else "",
+         gib(row["memory"]["vram_peak_bytes"])] for row in rows])
+
+
+def cpu():
+    def headrace(kv):
+        runs = load(f"epyc-2core-gpl3-kv-{kv}.json")
+        return [number(runs["median"]["prefill_tokens_per_s"]), number(runs["median"]["decode_tokens_per_s"], 1),
+                f"{statistics.median(run['rss_peak_bytes'] for run in runs['runs']) / 2**20:,.0f} MiB"]
+
+    other = load("epyc-2core-gpl3-transformers.json")
+    return table("SmolLM2-135M in bf16, 7,678 tokens, EPYC | prefill, tokens/s | decode, tokens/s | resident memory", [
+        ["headrace, all resident", *headrace("auto")], ["headrace, `--kv host`", *headrace("host")],
+        ["transformers", number(other["prefill_tokens_per_s"]), number(other["decode_tokens_per_s"], 1),
+         f"{other['rss_peak_bytes'] / 2**20:,.0f} MiB"]])
+
+
+def beside_llama():
+    rows = load("xeon-2core-llama-beside_gpl3.json")["median"]
+    return table("system, weights | prefill, tokens/s | decode, tokens/s | resident memory", [
+        [says, number(rows[system]["prefill_tokens_per_s"]), number(rows[system]["decode_tokens_per_s"], 1),
+         f"{rows[system]['rss_peak_bytes'] / 2**20:.0f} MiB"]
+        for system, says in (("headrace keep", "headrace, kept"), ("headrace dtype", "headrace, dequantised"),
+                             ("llama.cpp", "llama.cpp, kept"))])
+
+
+def processor_time():
+    lines = []
+    for tokens, kind, says in ((36, "short", "AVX-512 BF16"), (36, "short_avx512", "AVX-512"),
+                               (36, "short_avx2", "AVX2"), (7678, "gpl3", "AVX-512 BF16"),
+                               (7678, "gpl3_avx512", "AVX-512")):
+        ms = load(f"epyc-2core-llama-processor-time_{kind}.json")["processor_ms_per_token"]
+        lines.append([number(tokens), says, *(digits(ms[key]) if key in ms else ""
+                                          for key in ("headrace keep", "headrace dtype", "llama.cpp"))])
+    return table("tokens | instruction set | kept | dequantised | llama.cpp", lines)
+
+
+# Perplexity
+
+def _int8_perplexity():
+    runs = load("epyc-2core-perplexity-int8.json")["runs"]
+    nats = {kind: [run["rows"][0] for run in runs if run["cache_type_k"] == kind] for kind in ("bf16", "int8")}
+    return {kind: {row["document"]: row for row in rows} for kind, rows in nats.items()}
+
+
+def _total_perplexity(rows):
+    return 2.718281828459045 ** (sum(row["nats"] * row["predicted"] for row in rows) / total(rows, "predicted"))
+
+
+def perplexity():
+    types = _int8_perplexity()
+    lines = []
+    for kind, rows in types.items():
+        values = [(row["perplexity"], types["bf16"][name]["perplexity"]) for name, row in rows.items()]
+        values.append((_total_perplexity(rows.values()), _total_perplexity(types["bf16"].values())))
+        lines.append([kind, *(f"{value:.2f}" + (f" ({value / plain - 1:+.2%})" if kind != "bf16" else "")
+                              for value, plain in values)])
+    return table("KV cache | Frankenstein | Great Expectations | Moby Dick | all tokens", lines)
+
+
+def manual_perplexity():
+    types = _int8_perplexity()
+    loss = _total_perplexity(types["int8"].values()) / _total_perplexity(types["bf16"].values()) - 1
+    novel = {run["cache_type_k"]: run["all_documents"]["perplexity"]
+             for run in load("xeon-2core-frankenstein-perplexity-kv.json")["runs"]}
+    return (f"For 2,048 tokens of a novel SmolLM2-135M has a perplexity of {novel['int8']:.3f} with an int8 cache and of "
+            f"{novel['bf16']:.3f} with a bf16\ncache. Over 4,096 tokens of each of three books that of SmolLM2-64K rises by "
+            f"{loss:.2%}.")
+
+
+# Kernels
+
+def _products(name, weights, **fields):
+    rows = {row["rows"]: row["us"] / 1000 for row in load(name)
+            if row.get("bench") == "products of a step" and row["weights"] == weights
+            and all(row.get(key) == value for key, value in fields.items())}
+    return [digits(rows[count]) if count in rows else "" for count in (1, 2, 4, 8, 16, 48, 64, 384)]
+
+
+def products():
+    types = "kernel_bench_h200_other_types.jsonl"
+    return table("GPU | shape | weights | 1 row | 2 | 4 | 8 | 16 | 48 | 64 | 384", [
+        ["H200", "8B", "Q4_K_M", *_products("kernel_bench_h200_q4_k_m_many_rows.jsonl", "Q4_K_M", build="now")],
+        *(["H200", "8B", weights, *_products(types, weights, build=None)]
+          for weights in ("Q4_K", "IQ4_NL", "IQ4_XS", "Q3_K", "Q2_K")),
+        *(["H100", "8B", weights, *_products("kernel_bench_h100_step.jsonl", weights)] for weights in ("Q4_K", "Q8_0")),
+        ["H200", "Qwen3-32B", "Q4_K_M", *_products("kernel_bench_h200_step_qwen3-32b.jsonl", "Q4_K_M")]])
+
+
+def attention():
+    counts, name = (1, 4, 8, 16, 64, 384), "kernel_bench_h200_low_bit.jsonl"
+    parts, tail = "attention_beside_the_tail_h200.txt", r"([\d.]+) +([\d.]+) +([\d.]+)"
+    now = load(parts).split("widening by LOP3")[1]
+
+    def text(line, more=""):
+        return re.search(r"^ +" + line + r" +" + tail + more, now, re.MULTILINE).groups()
+
+    return table("rows | " + " | ".join(f"{count} quer{'y' if count == 1 else 'ies'}" for count in counts), [
+        ["bf16", *(digits(find_one(name, cache="bf16", queries=count)["us"]) for count in counts)],
+        ["int8", *(digits(float(us)) for us in text("4 stages, 3 blocks, whole segments", r" +([\d.]+)" * 3))],
+        ["int8, a copy, in parts of 1,024",
+         *(digits(float(us)) for us in text("3 stages, 4 blocks, parts of 1,024", r" +([\d.]+)" * 3))],
+        ["int4, rotated", *(digits(find_one(name, cache="int4", queries=count)["us"]) for count in counts)],
+        ["the int8 copy, then the tail", *(digits(float(us)) for us in text("one after the other")), "", "", ""],
+        ["the int8 copy beside the tail",
+         *(digits(float(us)) for us in text("the segments on a second stream")), "", "", ""]])
+
+
+def other_kernels():
+    prefill = "kernel_bench_h200_prefill_attention.jsonl"
+    lines = [[f"prefill attention, {number(count)} queries over 61,440 rows", seconds(row["us"] / 1000),
+              f"{row['TFLOP/s']:.0f} TFLOP/s, {row['of_ceiling']:.0%} of `mma.sync`"]
+             for count in (2048, 61440) for row in [find_one(prefill, queries=count)]]
+    rest = "kernel_bench_h200_remainders.jsonl"
+    for bench, says in (("encode_remainders", "encoding the remainders of 2,048 rows"),
+                        ("decode_remainders", "exact rows of an int8 copy and remainders, 8,192 rows")):
+        row = [row for row in find(rest, bench=bench) if row.get("segments", 4) == 4][0]
+        lines.append([says, f"{row['us']:.1f} us", f"{row['GB/s']:,.0f} GB/s"])
+    lines += [[f"scores of a draft's chunks, {number(row['rows'])} rows of {row['cache']}", f"{row['us']:.1f} us", ""]
+              for row in find("kernel_bench_h200_score_chunks.jsonl", bench="score_chunks") if row["cache"] == "bf16"]
+    peaks = load("kernel_gpu_bench_h200.jsonl")[0]["ceilings"]
+    lines.append(["ceilings: reads; bf16 by cuBLASLt; by `mma.sync`", "",
+                  f"{peaks['read_gb_per_s']:,.0f} GB/s; {peaks['product_tflop_per_s']:.0f}; "
+                  f"{peaks['mma_sync_tflop_per_s']:.0f} TFLOP/s"])
+    return table("what | time | rate", lines)
+
+
+def loading():
+    cpu_run, gpu = load("load_epyc-2core_q4_k_m.json"), load("load_h100_q4_k_m.txt")
+    ms = cpu_run["ms"]
+    best = {(where, what): min(runs) for where in ("warm", "cold") for what, runs in ms[where].items()}
+    find = {key.split(",")[0]: key for key in ms["warm"]}
+    warm, cold = gpu.split("cold\n", 1)
+
+    def times(text, pattern, unit):
+        found = [float(value) * unit for value in re.findall(pattern, text)]
+        return seconds(min(found)) + (f" to {seconds(max(found))}" if seconds(max(found)) != seconds(min(found)) else "")
+
+    read = r"copied, ([\d.]+) s"
+    return table("file, machine | what | page cache | disk", [
+        ["1.18 GB, EPYC, best", "reading, two threads", seconds(best["warm", find["read into memory"]]),
+         seconds(best["cold", "read into memory, 2 threads"])],
+        ["", "loading", seconds(best["warm", find["headrace"]]), seconds(best["cold", "headrace, loaded"])],
+        ["4.92 GB, H100", "`dd` to `/dev/null`", times(warm, read, 1000), times(cold, read, 1000)],
+        ["", "loading", times(warm, r"loaded in (\d+) ms", 1), times(cold, r"loaded in ([\d.]+) s", 1000)]])
+
+
+def processor_programs():
+    book = load("epyc-2core-tokenizer.json")
+    lines = [["tokenizing a book of 994 KB", f"{book['median_s'] * 1000:.0f} ms", ""]]
+    text = load("mimalloc_epyc-2core.txt")
+    for what in ("tokenize great-expectations.txt (994 KB), a request", "batch, 100 requests of 1 token"):
+        numbers = re.search(re.escape(what) + r" +\d+ +([\d.]+) +[\d.]+ +[\d.]+ +([\d.]+)", text).groups()
+        lines.append([what, *(seconds(float(number) * 1000) for number in numbers)])
+    return table("processor time, EPYC | mimalloc | glibc's allocator", lines)
+
+
+# Disk, prefixes, server, profile
+
+def disk_rate():
+    return table("machine | rounds | disk tier's rate / fio's | standard error | fio / the fio before it, error", [
+        [says, run["rounds"], f"{run['spill_by_fio_percent']}%", f"{run['error_percent']}%",
+         f"{run['fio_by_fio_error_percent']}%"]
+        for says, run in (("H200", load("spill_fio_h200.json")),
+                          ("EPYC, the CPU as device", load("spill_fio_epyc-2core.json")))])
+
+
+def disk_steps():
+    return table("machine | steps | a step, median | of the floor | disk busy | verifying delayed it by", [
+        [says, run["steps"], f"{number(run['ms_median'])} ms", f"{run['over_floor_median']:.3f}",
+         f"{run['disk_busy_share_median']:.1%}", f"{run['verify_late_share']:.1%}"]
+        for says, run in (("H200", load("spill_step_bench_h200.json")["summary"]),
+                          ("H200, another one", load("spill_step_bench_h200_again.json")["summary"]))])
+
+
+def prefixes():
+    def seconds(name, what):
+        times = sorted(row["ttft_ms"] / 1000 for row in find(name, what=what))
+        return f"{times[0]:.2f} to {times[-1]:.2f} s"
+
+    now, memory = "prefix_bench_h200.json", "prefix_bench_h200_memory.json"
+    files = [row[when]["ms"] / 1000 for row in find(now, what="saved") for when in ("disk_before", "disk_after")]
+    runs = load("epyc-2core-gpl3-prefix.json")["runs"]
+    share = runs[1]["timings"]["ttft_ms"] / runs[0]["timings"]["ttft_ms"]
+    return table("what | first token after", [
+        ["no prefix cache", seconds(now, "plain")],
+        ["saving (7.5 GiB written beside prefill)", seconds(now, "saving")],
+        ["another question about the saved document", seconds(now, "saved")],
+        ["only reading the same files, just before and after", f"{min(files):.2f} to {max(files):.2f} s"],
+        ["another question, a machine with a faster disk", seconds(memory, "saved")],
+        ["another question, a folder in memory", seconds(memory, "saved in memory")],
+        ["CPU, SmolLM2-135M, the GPL-3: the second question, beside the first", f"{share:.1%} of its time"]])
+
+
+def server():
+    run = load("epyc-2core-server-overhead.json")
+    decode_run, serve, chat = run["decode_ms_per_token"], run["question_server"], run["question_chat"]
+
+    def line(what, values, target=""):
+        return [what, f"{values['min']:.1%}", f"{values['median']:.1%}", target]
+
+    return table("what | minimum | median | target", [
+        ["a request of one token, as its client sees it, less its run", f"{run['request_ms']['min']:.2f} ms",
+         f"{run['request_ms']['median']:.2f} ms", "1 ms"],
+        line("time a token of the stream, over `generate`", decode_run["stream_over_generate"], "2%"),
+        line("the connection thread's share of the processor time", decode_run["stream_share_of_processor"]),
+        line(f"first token of a second question of {serve['tokens']['short']} tokens, over the engine's time",
+             serve["short"], "5%"),
+        line(f"the same, {serve['tokens']['long']} tokens", serve["long"], "5%"),
+        line(f"the same in a chat on a pipe, {chat['tokens']['short']} tokens", chat["short"], "5%"),
+        line(f"the same, {chat['tokens']['long']} tokens", chat["long"], "5%")])
+
+
+def profile():
+    rates, fio = load("profile_h200.json"), load("fio_h200.json")
+    lines = [["link, to the device / to the host", f"{rates['rates']['to_device_gb_per_s']:.1f} / "
+              f"{rates['rates']['to_host_gb_per_s']:.1f} GB/s", ""]]
+    lines += [[test["test"], f"{test['profile_gb_per_s']:.2f} GB/s", f"{test['fio_gb_per_s']:.2f} GB/s"]
+              for test in fio["tests"] if "1024 KiB" in test["test"]]
+    return table("one H200 | `headrace profile` | fio, in turns", lines)
+
+
+# README
+
+def readme():
+    def pair(kind):
+        return lossless_run("partial_h200_quarter_streamed.json", 61440, kind)[1]
+
+    host = bench(SHAPE + "_prefill", 61440, "host")
+    quarter, half = bench(SHAPE + "_vram-22gib", 61440, "auto"), bench(SHAPE + "_vram-22gib", 131039, "auto")
+    packed, small = bench("bench_h200_q4_k_m_prefill_tile", 61440), bench("bench_h200_q4_k_m_fused_int8", 61440, "host")
+    spilled = bench(SHAPE + "_spill_quarter", 61440, "host")["decode"]
+    saved = [sorted(row["ttft_ms"] / 1000 for row in find(name, what=what)) for name, what in (
+        ("prefix_bench_h200.json", "saved"), ("prefix_bench_h200_memory.json", "saved in memory"))]
+    resident = load("epyc-2core-gpl3-kv-auto.json")["median"]
+    other = load("epyc-2core-gpl3-transformers.json")
+    return table("work | figure", [
+        ["decode, 61,440 tokens, cache on the device", f"{step_ms(SHAPE, 61440):.2f} ms a token"],
+        ["the same with Q4_K_M weights", f"{packed['decode']['ms_median']:.2f} ms a token, "
+         f"{gib(packed['memory']['vram_peak_bytes'])} of device memory; prefill {packed['prefill']['ms'] / 1000:.2f} s"],
+        ["decode, 61,440 tokens, all of the cache in host memory",
+         f"{host['decode']['ms_median']:.1f} ms a token; {gib(host['decode']['h2d_bytes_per_step'])} over the link, "
+         f"{host['decode']['link_share_of_peak']:.1%} of peak"],
+        ["the same with an int8 cache and Q4_K_M weights", f"{small['decode']['ms_median']:.1f} ms a token "
+         f"(10th percentile {small['decode']['ms_p10']:.1f})"],
+        ["bf16 cache in host memory, Q4_K weights, lossless partial verification with an int8 copy, real text, "
+         "temperature 0.8: no draft", f"{pair('none')}".replace(" (", " tokens/s (")],
+        ["the same with an EAGLE-3 draft", f"{pair('draft-eagle3')}".replace(" (", " tokens/s (")],
+        ["decode, 61,440 tokens, `--vram 22GiB`", f"{quarter['decode']['ms_median']:.1f} ms a token, "
+         f"{gib(quarter['memory']['vram_peak_bytes'])} of device memory"],
+        ["decode, 131,039 tokens, `--vram 22GiB`", f"{half['decode']['ms_median']:.1f} ms a token, "
+         f"{half['decode']['link_share_of_peak']:.1%} of peak"],
+        ["prefill, 61,440 tokens, cache to host memory", f"{host['prefill']['ms'] / 1000:.2f} s ({number(host['prefill']['tokens_per_s'])} tokens/s)"],
+        [f"a step with a quarter of that cache on a disk that gives {spilled['disk_gb_per_s']:.1f} GB/s",
+         f"{spilled['ms_median'] / 1000:.2f} s"],
+        ["first token of the second question about a saved document of 61,440 tokens",
+         f"{saved[0][0]:.2f} to {saved[0][-1]:.2f} s from a disk, {saved[1][0]:.2f} to {saved[1][-1]:.2f} s from memory"],
+        ["SmolLM2-135M, 7,678 tokens, 2 CPU cores", f"prefill {number(resident['prefill_tokens_per_s'])} tokens/s, decode "
+         f"{number(resident['decode_tokens_per_s'], 1)} (transformers: {number(other['prefill_tokens_per_s'])} and "
+         f"{number(other['decode_tokens_per_s'], 1)})"]])
