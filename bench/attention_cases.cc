@@ -71,8 +71,7 @@ class Attention {
   }
   void measure(const char* name, DType cache, int64_t kv_rows, double seen, const std::function<void()>& call) {
     bench_.measure({{"bench", name}, {"rows", bench_.context}, {"queries", queries_}, {"cache", dtype_name(cache)}},
-                   {2 * real(kv_rows) * real(row_bytes_of(cache)), 4 * real(bench_.q_width()) * seen}, call,
-                   Multiplier::kMmaSync);
+                   {2 * real(kv_rows) * real(row_bytes_of(cache)), 4 * real(bench_.q_width()) * seen}, call);
   }
 
   KernelBench& bench_;

@@ -8,10 +8,8 @@
 namespace headrace::bench {
 
 struct Ceilings {
-  double copy_gb_per_s = 0;         // within the device, read and written; 0: not measured
   double read_gb_per_s = 0;         // the device's memory, read only
-  double product_tflop_per_s = 0;   // bf16, fp32 sums: the best of cuBLASLt's first algorithms at 8192^3
-  double mma_sync_tflop_per_s = 0;  // the same type by mma.sync from registers: the peak of code for sm_80
+  double mma_sync_tflop_per_s = 0;  // bf16, fp32 sums, mma.sync from registers: the peak of code for sm_80; 0: a CPU
 };
 
 // Microseconds per call: the host's clock around enough enqueued calls for about 20 ms, the median of five rounds.

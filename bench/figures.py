@@ -11,7 +11,8 @@ import os
 import re
 import sys
 
-from tables import data, partial, speed
+sys.dont_write_bytecode = True
+from tables import data, partial, speed  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PAGES = ["README.md", "docs/manual.md", "docs/measuring.md"]

@@ -1,8 +1,6 @@
-#include <cublasLt.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <array>
 
 #include "bench/ceilings.h"
 #include "cache/base.h"
@@ -13,8 +11,6 @@ namespace {
 
 constexpr int kThreads = 512;
 constexpr uint64_t kReadBytes = kGiB;
-constexpr int64_t kSize = 8192;  // of the square product
-constexpr uint64_t kWorkspaceBytes = 64 * kMiB;
 constexpr int kMmaTurns = 4096, kMmaChains = 8;
 
 // Every thread sums 16-byte words a grid apart; the sum is written only if it has a value that does not occur.
@@ -69,20 +65,11 @@ int multiprocessors() {
   return std::max(count, 1);
 }
 
-void check_lt(cublasStatus_t status, const char* call) {
-  if (status != CUBLAS_STATUS_SUCCESS) throw_error(ExitCode::kInternal, call, cublasLtGetStatusString(status));
-}
-
 void fill(const DeviceBuffer& buffer, CudaStream& stream) {
   const uint64_t words = buffer.bytes() / 4;
   const auto blocks = static_cast<unsigned>((words + kThreads - 1) / kThreads);
   fill_kernel<<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream.native())>>>(buffer.as<uint32_t>(), words);
   stream.check_launch("fill_kernel");
-}
-
-double copy_gb_per_s(const DeviceBuffer& from, const DeviceBuffer& to, Stream& stream) {
-  const double us = median_us(stream, [&] { stream.copy(to.data(), from.data(), kReadBytes, Link::kWithinDevice); });
-  return 2.0 * static_cast<double>(kReadBytes) / us * 1e-3;
 }
 
 double read_gb_per_s(const DeviceBuffer& from, const DeviceBuffer& to, CudaStream& stream) {
@@ -114,61 +101,14 @@ double mma_tflop_per_s(const DeviceBuffer& in, const DeviceBuffer& out, CudaStre
   return best;
 }
 
-// Square, and row-major on both sides, so transposition does not matter.
-double product_tflop_per_s(const DeviceBuffer& a, const DeviceBuffer& b, const DeviceBuffer& out,
-                           const DeviceBuffer& workspace, CudaStream& stream) {
-  cublasLtHandle_t handle = nullptr;
-  check_lt(cublasLtCreate(&handle), "cublasLtCreate");
-  cublasLtMatmulDesc_t operation = nullptr;
-  check_lt(cublasLtMatmulDescCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
-  const cublasOperation_t transposed = CUBLAS_OP_T;  // as for a product with weights
-  check_lt(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed),
-           "cublasLtMatmulDescSetAttribute");
-  cublasLtMatrixLayout_t layout = nullptr;
-  check_lt(cublasLtMatrixLayoutCreate(&layout, CUDA_R_16BF, kSize, kSize, kSize), "cublasLtMatrixLayoutCreate");
-  cublasLtMatmulPreference_t preference = nullptr;
-  check_lt(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
-  const uint64_t limit = workspace.bytes();
-  check_lt(
-      cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &limit, sizeof limit),
-      "cublasLtMatmulPreferenceSetAttribute");
-  std::array<cublasLtMatmulHeuristicResult_t, 4> found{};
-  int count = 0;
-  check_lt(cublasLtMatmulAlgoGetHeuristic(handle, operation, layout, layout, layout, layout, preference,
-                                          static_cast<int>(found.size()), found.data(), &count),
-           "cublasLtMatmulAlgoGetHeuristic");
-  const float one = 1, zero = 0;
-  double best = 0;
-  for (int i = 0; i < count; ++i) {
-    const double us = median_us(stream, [&] {
-      check_lt(cublasLtMatmul(handle, operation, &one, a.data(), layout, b.data(), layout, &zero, out.data(), layout,
-                              out.data(), layout, &found[static_cast<size_t>(i)].algo, workspace.data(),
-                              workspace.bytes(), static_cast<cudaStream_t>(stream.native())),
-               "cublasLtMatmul");
-    });
-    best = std::max(best, 2.0 * kSize * kSize * kSize / us * 1e-6);
-  }
-  (void)cublasLtMatmulPreferenceDestroy(preference);
-  (void)cublasLtMatrixLayoutDestroy(layout);
-  (void)cublasLtMatmulDescDestroy(operation);
-  (void)cublasLtDestroy(handle);
-  return best;
-}
-
 }  // namespace
 
 Ceilings measure_gpu_ceilings(Device& device, Stream& stream) {
   CudaStream& on = cuda_stream(stream);
   const DeviceBuffer from = device.allocate(kReadBytes, "bench"), to = device.allocate(kReadBytes, "bench");
-  const DeviceBuffer workspace = device.allocate(kWorkspaceBytes, "bench");
   fill(from, on);
   fill(to, on);
-  Ceilings ceilings;
-  ceilings.product_tflop_per_s = product_tflop_per_s(from, from, to, workspace, on);
-  ceilings.mma_sync_tflop_per_s = mma_tflop_per_s(from, to, on);
-  ceilings.read_gb_per_s = read_gb_per_s(from, to, on);
-  ceilings.copy_gb_per_s = copy_gb_per_s(from, to, stream);
-  return ceilings;
+  return {.read_gb_per_s = read_gb_per_s(from, to, on), .mma_sync_tflop_per_s = mma_tflop_per_s(from, to, on)};
 }
 
 }  // namespace headrace::bench

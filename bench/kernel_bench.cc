@@ -49,7 +49,7 @@ void print(const ordered_json& line) {
 
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
-  for (const auto* list : {&kLayerCases, &kStepCases, &kAttentionCases, &kPartialCases, &kTreeCases}) {
+  for (const auto* list : {&kLayerCases, &kStepCases, &kAttentionCases, &kPartialCases}) {
     cases.insert(cases.end(), list->begin(), list->end());
   }
   return cases;
@@ -141,13 +141,8 @@ KernelBench::KernelBench(DeviceChoice choice, int threads)
 void KernelBench::print_machine(const std::string& name) {
   ordered_json machine = machine_json(read_machine(), device_->name());
   if (on_cpu()) machine["isa"] = kernels::isa_name(kernels::isa());
-  ordered_json ceilings;
-  for (const auto& [key, value] : {std::pair("copy_gb_per_s", ceilings_.copy_gb_per_s),
-                                   {"read_gb_per_s", ceilings_.read_gb_per_s},
-                                   {"product_tflop_per_s", ceilings_.product_tflop_per_s},
-                                   {"mma_sync_tflop_per_s", ceilings_.mma_sync_tflop_per_s}}) {
-    if (value > 0) ceilings[key] = digits(value);
-  }
+  ordered_json ceilings = {{"read_gb_per_s", digits(ceilings_.read_gb_per_s)}};
+  if (!on_cpu()) ceilings["mma_sync_tflop_per_s"] = digits(ceilings_.mma_sync_tflop_per_s);
   print({{"program", "kernel_bench"},
          {"machine", machine},
          {"shape", name},
@@ -191,12 +186,10 @@ DeviceBuffer KernelBench::normal(int64_t count, DType of, float scale) {
   return buffer;
 }
 
-void KernelBench::measure(ordered_json row, const Work& work, const std::function<void()>& call,
-                          Multiplier multiplier) {
+void KernelBench::measure(ordered_json row, const Work& work, const std::function<void()>& call) {
   const double us = median_us(*stream_, call);
-  const double memory = std::max(ceilings_.read_gb_per_s, ceilings_.copy_gb_per_s) * 1e3;  // bytes a microsecond
-  const double products =
-      (multiplier == Multiplier::kLibrary ? ceilings_.product_tflop_per_s : ceilings_.mma_sync_tflop_per_s) * 1e6;
+  const double memory = ceilings_.read_gb_per_s * 1e3;  // bytes a microsecond
+  const double products = ceilings_.mma_sync_tflop_per_s * 1e6;
   const double by_bytes = work.bytes / memory, by_flops = products > 0 ? work.flops / products : 0;
   row["type"] = dtype_name(type);
   row["us"] = digits(us);

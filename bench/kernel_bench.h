@@ -25,8 +25,6 @@ struct Work {
   double flops = 0;  // of products
 };
 
-enum class Multiplier { kLibrary, kMmaSync };  // which ceiling applies to the call's products
-
 class KernelBench {
  public:
   KernelBench(DeviceChoice choice, int threads);
@@ -47,9 +45,8 @@ class KernelBench {
   DeviceBuffer ascending(int64_t count, int32_t step = 1);  // 0, step, 2 step, …
 
   // Times `call` and prints `row` with us, GB/s, TFLOP/s and `of_ceiling`: the time of the work at its ceiling, over
-  // `us`. Above 1 the data stayed in a cache.
-  void measure(nlohmann::ordered_json row, const Work& work, const std::function<void()>& call,
-               Multiplier multiplier = Multiplier::kLibrary);
+  // `us`. Above 1 the data stayed in a cache, or a library's product used more than mma.sync (Hopper).
+  void measure(nlohmann::ordered_json row, const Work& work, const std::function<void()>& call);
 
   // Sizes of the data.
   ModelConfig shape;
@@ -87,6 +84,6 @@ struct Case {
   void (*run)(KernelBench&, int64_t rows);
   int64_t least_rows, most_rows;  // runs for the values of --rows in this range; 0, 0: runs once
 };
-extern const std::vector<Case> kLayerCases, kStepCases, kAttentionCases, kPartialCases, kTreeCases;
+extern const std::vector<Case> kLayerCases, kStepCases, kAttentionCases, kPartialCases;
 
 }  // namespace headrace::bench

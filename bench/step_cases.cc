@@ -86,11 +86,10 @@ void products_of_step(KernelBench& bench, int64_t rows) {
   stream.begin_recording();
   step.run();
   const std::unique_ptr<CudaGraph> graph = stream.end_recording();
-  bench.measure(
-      {{"bench", "products of a step"},
-       {"rows", rows},
-       {"weights", bench.weights ? weight_type_info(*bench.weights).name : "Q4_K_M"}},
-      {real(step.bytes), real(step.flops)}, [&] { graph->launch(); }, Multiplier::kMmaSync);
+  bench.measure({{"bench", "products of a step"},
+                 {"rows", rows},
+                 {"weights", bench.weights ? weight_type_info(*bench.weights).name : "Q4_K_M"}},
+                {real(step.bytes), real(step.flops)}, [&] { graph->launch(); });
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 //   systems_bench MODEL SYSTEMS TEXT... --out FILE [--model eagle3=DIR]... [--tokens 1024,4096,16384]
 //                 [--kv device,host] [--temp 0,1] [-n 128] [--device cuda] [--only NAME]... [--instruction TEXT]
 // SYSTEMS: lines "name | flags", flags of headrace and two of its own (bench/systems.txt). A system whose draft has no
-// --model is left out. bench/systems_table.py makes a table of the output.
+// --model is left out. bench/tables/partial.py makes tables of results.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>

@@ -1,8 +1,8 @@
 // Streams the part of the KV cache that is not on the device through a ring of fixed size, as far ahead of the compute
 // as the ring has room, and continues from step to step: when a step's last chunk is consumed, the next step's first
-// chunks are already in flight (docs/design.md, section 8, Streaming). Owns the ring and the stream for incoming rows. If chunks
-// come from disk, a separate thread fills the ring in the same order and waits for the disk; the computing thread waits
-// only for a chunk that has not been submitted yet. Thread: one at a time.
+// chunks are already in flight (docs/design.md, section 8, Streaming). Owns the ring and the stream for incoming rows.
+// If chunks come from disk, a separate thread fills the ring in the same order and waits for the disk; the computing
+// thread waits only for a chunk that has not been submitted yet. Thread: one at a time.
 #pragma once
 
 #include <cstdint>
