@@ -1,17 +1,16 @@
 """Tables of partial verification, drafts and the systems of the papers. A function returns one as Markdown."""
 import os
 import re
-import statistics
 
 from tables.data import *
 
 # Partial verification
 
+
 def lossless_run(name, tokens, draft, **fields):
     """Means over the texts of a result: one line of the tables below."""
     near = [row for row in load(name)["rows"] if abs(row["prompt_tokens"] - tokens) < 4000]
-    plain = [row for row in near if "verify" not in row and all(same(row.get(key), value) for key, value in fields.items()
-                                                                if key in ("kv", "temperature"))]
+    plain = [row for row in near if "verify" not in row and row["kv"] == fields.get("kv", row["kv"])]
     rows = [row for row in near if row.get("verify") == "lossless" and row["draft"] == draft
             and all(same(row.get(key), value) for key, value in fields.items())]
     assert rows and plain, (name, tokens, draft, fields)
@@ -77,7 +76,8 @@ def formats():
                if kind == "f32" or t > 0]
     return table("overturned, % | " + " | ".join(f"{kind.lower()}, {tokens // 1024}K, T {t:g}"
                                                   for tokens, kind, t in columns),
-                  [[says, *(value(parts[tokens, kind], name, t) for tokens, kind, t in columns)] for name, says in names])
+                 [[says, *(value(parts[tokens, kind], name, t) for tokens, kind, t in columns)]
+                  for name, says in names])
 
 
 def gaps():
@@ -91,7 +91,7 @@ def gaps():
         return re.search(rf"^ +{gap} +([\d.]+) +[\d.]+ +([\d.]+)", parts[copy, kind], re.MULTILINE)[column]
 
     return table("second choice closer than | tokens, % | int8: of all that is overturned, % | the same, hidden states "
-                  "in f32 | int4", [[gap, cell("int8", "BF16", gap, 1), cell("int8", "BF16", gap, 2),
+                 "in f32 | int4", [[gap, cell("int8", "BF16", gap, 1), cell("int8", "BF16", gap, 2),
                                      cell("int8", "f32", gap, 2), cell("int4", "BF16", gap, 2)]
                                     for gap in ("0.02", "0.05", "0.08", "0.15")])
 
@@ -128,7 +128,8 @@ def block_scores():
     texts = sorted({row["text"] for row in load(small)["rows"]})
     columns = [passes("block_scores_h200.jsonl"), *(passes(small, text) for text in texts)]
     return table("blocks ranked by | H200, government reports | " + " | ".join("CPU, " + text for text in texts),
-                  [[system, *(number(column.get(system)) for column in columns)] for system in columns[0] if system != "plain"])
+                 [[system, *(number(column.get(system)) for column in columns)]
+                  for system in columns[0] if system != "plain"])
 
 
 # Drafts
@@ -146,7 +147,7 @@ def drafts():
                           f"{mean(by['auto'], 'tau'):.2f}, {mean(by['60'], 'tau'):.2f}",
                           f"{mean(by['60'], 'draft_ms'):.1f}, {mean(by['60'], 'verify_ms'):.1f}"])
     return table("prompt, tokens | `--kv` | plain, tokens/s | `--tree auto` | 60 nodes | tau (auto, 60) | "
-                  "a step of 60: draft, verify, ms", lines)
+                 "a step of 60: draft, verify, ms", lines)
 
 
 def exact_runs():
@@ -159,7 +160,8 @@ def look_up():
     name = "epyc-2core-look-up-beside-a-head.json"
     kinds = ("draft-eagle3", "ngram-simple", "draft-eagle3,ngram-simple")
     return table("temperature | EAGLE-3 head | look-up | both in one tree", [
-        [f"{t:g}", *(f"{mean(find(name, draft=kind, temperature=t), 'tau'):.2f}" for kind in kinds)] for t in (0.0, 0.8)])
+        [f"{t:g}", *(f"{mean(find(name, draft=kind, temperature=t), 'tau'):.2f}" for kind in kinds)]
+        for t in (0.0, 0.8)])
 
 
 def draft_cache():

@@ -30,13 +30,13 @@ def decode():
                 number(row["prefill"]["tokens_per_s"]), gib(row["memory"]["vram_peak_bytes"])]
 
     return table("prompt, tokens | `--kv` | decode, ms a token | over the link, a token | of the link's peak | "
-                  "prefill, tokens/s | device memory", [
-                      line("", 16384, "device", "device"), line("", 16384, "host", "host"),
-                      line("", 61440, "device", "device"), line("_prefill", 61440, "host", "host"),
-                      line("_vram-22gib", 61440, "auto", "auto, `--vram 22GiB`"),
-                      line("_vram-22gib", 131039, "auto", "auto, `--vram 22GiB`"),
-                      line("_spill_quarter", 61440, "host", "host, 2.25 GiB of it on disk"),
-                      line("_spill_all", 61440, "host", "host, all of it on disk")])
+                 "prefill, tokens/s | device memory", [
+                     line("", 16384, "device", "device"), line("", 16384, "host", "host"),
+                     line("", 61440, "device", "device"), line("_prefill", 61440, "host", "host"),
+                     line("_vram-22gib", 61440, "auto", "auto, `--vram 22GiB`"),
+                     line("_vram-22gib", 131039, "auto", "auto, `--vram 22GiB`"),
+                     line("_spill_quarter", 61440, "host", "host, 2.25 GiB of it on disk"),
+                     line("_spill_all", 61440, "host", "host, all of it on disk")])
 
 
 def quantised():
@@ -134,9 +134,9 @@ def manual_perplexity():
     loss = _total_perplexity(types["int8"].values()) / _total_perplexity(types["bf16"].values()) - 1
     novel = {run["cache_type_k"]: run["all_documents"]["perplexity"]
              for run in load("xeon-2core-frankenstein-perplexity-kv.json")["runs"]}
-    return (f"For 2,048 tokens of a novel SmolLM2-135M has a perplexity of {novel['int8']:.3f} with an int8 cache and of "
-            f"{novel['bf16']:.3f} with a bf16\ncache. Over 4,096 tokens of each of three books that of SmolLM2-64K rises by "
-            f"{loss:.2%}.")
+    return (f"For 2,048 tokens of a novel SmolLM2-135M has a perplexity of {novel['int8']:.3f} with an int8 cache and of\n"
+            f"{novel['bf16']:.3f} with a bf16 cache. Over 4,096 tokens of each of three books the perplexity of SmolLM2-64K\n"
+            f"rises by {loss:.2%}.")
 
 
 # Kernels
@@ -183,16 +183,16 @@ def other_kernels():
               f"{row['TFLOP/s']:.0f} TFLOP/s, {row['of_ceiling']:.0%} of `mma.sync`"]
              for count in (2048, 61440) for row in [find_one(prefill, queries=count)]]
     rest = "kernel_bench_h200_remainders.jsonl"
-    for bench, says in (("encode_remainders", "encoding the remainders of 2,048 rows"),
+    for kernel, says in (("encode_remainders", "encoding the remainders of 2,048 rows"),
                         ("decode_remainders", "exact rows of an int8 copy and remainders, 8,192 rows")):
-        row = [row for row in find(rest, bench=bench) if row.get("segments", 4) == 4][0]
+        row = [row for row in find(rest, bench=kernel) if row.get("segments", 4) == 4][0]
         lines.append([says, f"{row['us']:.1f} us", f"{row['GB/s']:,.0f} GB/s"])
     lines += [[f"scores of a draft's chunks, {number(row['rows'])} rows of {row['cache']}", f"{row['us']:.1f} us", ""]
               for row in find("kernel_bench_h200_score_chunks.jsonl", bench="score_chunks") if row["cache"] == "bf16"]
     peaks = load("kernel_gpu_bench_h200.jsonl")[0]["ceilings"]
     lines.append(["ceilings: reads; bf16 by cuBLASLt; by `mma.sync`", "",
-                  f"{peaks['read_gb_per_s']:,.0f} GB/s; {peaks['product_tflop_per_s']:.0f}; "
-                  f"{peaks['mma_sync_tflop_per_s']:.0f} TFLOP/s"])
+                 f"{peaks['read_gb_per_s']:,.0f} GB/s; {peaks['product_tflop_per_s']:.0f}; "
+                 f"{peaks['mma_sync_tflop_per_s']:.0f} TFLOP/s"])
     return table("what | time | rate", lines)
 
 
@@ -200,18 +200,19 @@ def loading():
     cpu_run, gpu = load("load_epyc-2core_q4_k_m.json"), load("load_h100_q4_k_m.txt")
     ms = cpu_run["ms"]
     best = {(where, what): min(runs) for where in ("warm", "cold") for what, runs in ms[where].items()}
-    find = {key.split(",")[0]: key for key in ms["warm"]}
+    names = {key.split(",")[0]: key for key in ms["warm"]}
     warm, cold = gpu.split("cold\n", 1)
 
     def times(text, pattern, unit):
         found = [float(value) * unit for value in re.findall(pattern, text)]
-        return seconds(min(found)) + (f" to {seconds(max(found))}" if seconds(max(found)) != seconds(min(found)) else "")
+        least, most = seconds(min(found)), seconds(max(found))
+        return least if least == most else f"{least} to {most}"
 
     read = r"copied, ([\d.]+) s"
     return table("file, machine | what | page cache | disk", [
-        ["1.18 GB, EPYC, best", "reading, two threads", seconds(best["warm", find["read into memory"]]),
+        ["1.18 GB, EPYC, best", "reading, two threads", seconds(best["warm", names["read into memory"]]),
          seconds(best["cold", "read into memory, 2 threads"])],
-        ["", "loading", seconds(best["warm", find["headrace"]]), seconds(best["cold", "headrace, loaded"])],
+        ["", "loading", seconds(best["warm", names["headrace"]]), seconds(best["cold", "headrace, loaded"])],
         ["4.92 GB, H100", "`dd` to `/dev/null`", times(warm, read, 1000), times(cold, read, 1000)],
         ["", "loading", times(warm, r"loaded in (\d+) ms", 1), times(cold, r"loaded in ([\d.]+) s", 1000)]])
 
@@ -321,7 +322,8 @@ def readme():
          f"{gib(quarter['memory']['vram_peak_bytes'])} of device memory"],
         ["decode, 131,039 tokens, `--vram 22GiB`", f"{half['decode']['ms_median']:.1f} ms a token, "
          f"{half['decode']['link_share_of_peak']:.1%} of peak"],
-        ["prefill, 61,440 tokens, cache to host memory", f"{host['prefill']['ms'] / 1000:.2f} s ({number(host['prefill']['tokens_per_s'])} tokens/s)"],
+        ["prefill, 61,440 tokens, cache to host memory",
+         f"{host['prefill']['ms'] / 1000:.2f} s ({number(host['prefill']['tokens_per_s'])} tokens/s)"],
         [f"a step with a quarter of that cache on a disk that gives {spilled['disk_gb_per_s']:.1f} GB/s",
          f"{spilled['ms_median'] / 1000:.2f} s"],
         ["first token of the second question about a saved document of 61,440 tokens",
