@@ -1,6 +1,7 @@
 """Tables of decoding, prefill, kernels, the disk, and the one of README. A function returns one as Markdown."""
 import re
 import statistics
+import textwrap
 
 from tables.data import *
 from tables.partial import lossless_run
@@ -134,9 +135,10 @@ def manual_perplexity():
     loss = _total_perplexity(types["int8"].values()) / _total_perplexity(types["bf16"].values()) - 1
     novel = {run["cache_type_k"]: run["all_documents"]["perplexity"]
              for run in load("xeon-2core-frankenstein-perplexity-kv.json")["runs"]}
-    return (f"For 2,048 tokens of a novel SmolLM2-135M has a perplexity of {novel['int8']:.3f} with an int8 cache and of\n"
-            f"{novel['bf16']:.3f} with a bf16 cache. Over 4,096 tokens of each of three books the perplexity of SmolLM2-64K\n"
-            f"rises by {loss:.2%}.")
+    return textwrap.fill(
+        f"For 2,048 tokens of a novel SmolLM2-135M has a perplexity of {novel['int8']:.3f} with an int8 cache and of "
+        f"{novel['bf16']:.3f} with a bf16 cache. Over 4,096 tokens of each of three books the perplexity of SmolLM2-64K "
+        f"rises by {loss:.2%}.", 120)
 
 
 # Kernels
