@@ -1,84 +1,44 @@
 #include "runtime/base/json_file.h"
 
 #include <cmath>
-#include <set>
-#include <vector>
 
 #include "cache/base.h"
 #include "runtime/base/input_file.h"
+#include "runtime/base/json_reader.h"
 
 namespace headrace {
-namespace {
 
 using nlohmann::json;
+using nlohmann::ordered_json;
 
-// Checked before parsing, because the parser uses stack for each level. Brackets within strings do not count.
-void check_depth(std::string_view text, const std::string& source) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > kMaxJsonDepth)
-        throw_error(ExitCode::kBadInput, source,
-                    str("JSON is nested deeper than ", kMaxJsonDepth, " levels, at byte ", i));
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
+json parse_json(std::string_view text, const std::string& source, DuplicateKeys duplicates, JsonOrigin origin) {
+  JsonText whole(text, source, origin);
+  return JsonReader<json>(&whole, duplicates).document();
 }
 
-// Detects keys that occur twice in one object.
-class KeyGuard {
- public:
-  explicit KeyGuard(const std::string& source) : source_(source) {}
+ordered_json parse_ordered_json(std::string_view text, const std::string& source) {
+  JsonText whole(text, source, JsonOrigin::kFile);
+  return JsonReader<ordered_json>(&whole, DuplicateKeys::kLastWins).document();
+}
 
-  bool operator()(int, json::parse_event_t event, json& value) {
-    if (event == json::parse_event_t::object_start) keys_.emplace_back();
-    if (event == json::parse_event_t::object_end) keys_.pop_back();
-    if (event == json::parse_event_t::key && !keys_.back().insert(value.get_ref<const std::string&>()).second)
-      throw_error(ExitCode::kBadInput, source_, str("the key ", shown(value), " comes twice in one object"));
-    return true;
-  }
-
- private:
-  const std::string& source_;
-  std::vector<std::set<std::string>> keys_;
-};
-
-}  // namespace
-
-json parse_json(std::string_view text, const std::string& source, DuplicateKeys duplicates) {
-  const auto refuse = [&](const std::string& why) {
-    throw_error(ExitCode::kBadInput, source, "is not valid JSON: " + why, "it may be cut short");
-  };
-  if (text.empty()) refuse("it is empty");
-  check_depth(text, source);
-  json value;
+json json_or_null(std::string_view text) {
   try {
-    KeyGuard guard(source);
-    value = duplicates == DuplicateKeys::kLastWins ? json::parse(text.begin(), text.end())
-                                                   : json::parse(text.begin(), text.end(), std::ref(guard));
-  } catch (const json::parse_error& error) {
-    refuse(str("error at byte ", error.byte, " of ", text.size()));
-  } catch (const json::exception& error) {
-    refuse(printable(error.what()));
+    return parse_json(text, "");
+  } catch (const Error&) {
+    return nullptr;
   }
-  return value;
 }
 
-json parse_json_object(std::string_view text, const std::string& source, DuplicateKeys duplicates) {
-  json value = parse_json(text, source, duplicates);
+json parse_json_object(std::string_view text, const std::string& source, DuplicateKeys duplicates, JsonOrigin origin) {
+  json value = parse_json(text, source, duplicates, origin);
   if (!value.is_object()) throw_error(ExitCode::kBadInput, source, "holds " + shown(value) + ", not a JSON object");
   return value;
 }
 
-std::string shown(const json& value) { return printable(value.dump(-1, ' ', false, json::error_handler_t::replace)); }
+std::string shown(const json& value) {
+  if (value.is_number_float() && std::isinf(value.get<double>())) return value > 0 ? "1e999" : "-1e999";
+  return printable(value.dump(-1, ' ', false, json::error_handler_t::replace));
+}
 
 const json* JsonFields::find(const char* key) const {
   const auto found = object_.find(key);
@@ -99,7 +59,7 @@ int64_t JsonFields::integer(const char* key, int64_t min, int64_t max) const {
   if (value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) refuse(key, range);
   if (value->is_number_float()) {  // 8192.0 is a whole number too
     const double real = value->get<double>();
-    if (real != std::floor(real) || std::abs(real) > 0x1p53) refuse(key, range);
+    if (real != std::floor(real) || !(real >= -0x1p63 && real < 0x1p63)) refuse(key, range);
   }
   const int64_t whole = value->get<int64_t>();
   if (whole < min || whole > max) refuse(key, range);

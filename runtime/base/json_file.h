@@ -1,6 +1,6 @@
-// JSON from untrusted files: parsing with a depth limit, and typed fields whose errors name the file, the key and the
-// value. Pure functions over values; from any thread. Included by .cc files only, because nlohmann's header compiles
-// slowly.
+// JSON from untrusted files and clients: parsing in linear time with limits of depth and of values, and typed fields
+// whose errors name the file, the key and the value. Pure functions over values; from any thread. Included by .cc files
+// only, because nlohmann's header compiles slowly.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,24 @@
 namespace headrace {
 
 enum class DuplicateKeys { kLastWins, kRefuse };
+// Of a client's JSON a lone surrogate ("\ud83d") becomes U+FFFD, and a number beyond the range of doubles is infinite:
+// the error then names the field, or there is none. In a file both are errors.
+enum class JsonOrigin { kFile, kClient };
 
 constexpr int kMaxJsonDepth = 64;
 constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
+constexpr uint64_t kMaxJsonValues = uint64_t{16} << 20, kMaxClientValues = uint64_t{1} << 20;
 
 // Throw Error(kBadInput); the second also if the text is not an object.
 nlohmann::json parse_json(std::string_view text, const std::string& source,
-                          DuplicateKeys duplicates = DuplicateKeys::kLastWins);
+                          DuplicateKeys duplicates = DuplicateKeys::kLastWins, JsonOrigin origin = JsonOrigin::kFile);
 nlohmann::json parse_json_object(std::string_view text, const std::string& source,
-                                 DuplicateKeys duplicates = DuplicateKeys::kLastWins);
+                                 DuplicateKeys duplicates = DuplicateKeys::kLastWins,
+                                 JsonOrigin origin = JsonOrigin::kFile);
+// With the members of objects in the order of the text.
+nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& source);
+// Null where the text is not JSON.
+nlohmann::json json_or_null(std::string_view text);
 
 // A value for an error message: its JSON text, truncated if long.
 std::string shown(const nlohmann::json& value);

@@ -7,8 +7,6 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
@@ -16,6 +14,9 @@
 
 #include "cache/base.h"
 #include "offload/disk/file.h"
+#include "runtime/base/file_hints.h"
+#include "runtime/base/input_file.h"
+#include "runtime/base/json_file.h"
 #include "runtime/base/rounding.h"
 
 namespace headrace {
@@ -33,14 +34,12 @@ constexpr size_t kMaxBytes = 64 * kMiB;
 
 // Reads the file; false: it does not exist.
 bool read_text(const std::string& path, std::string* text) {
-  std::error_code error;
-  const auto size = std::filesystem::file_size(path, error);
-  if (error == std::errc::no_such_file_or_directory) return false;
-  if (error) refuse(path, str("cannot be read: ", error.message()));
-  if (size > kMaxBytes) refuse(path, str("is not a profile: ", format_bytes(size), " are too many"));
-  std::ifstream file(path, std::ios::binary);
-  text->assign(std::istreambuf_iterator<char>(file), {});
-  if (!file) refuse(path, str("cannot be read: ", std::strerror(errno)));
+  if (!is_there(path)) return false;
+  try {
+    *text = read_small_file(path, kMaxBytes);
+  } catch (const Error& error) {
+    refuse(path, error.info().what);
+  }
   return true;
 }
 
@@ -67,8 +66,7 @@ KeptRates entry_of(const ordered_json& json, const std::string& path) {
 
 // The profiles in a file, as they are stored.
 std::vector<ordered_json> profiles_in(const std::string& text, const std::string& path) {
-  const ordered_json json = ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) refuse(path, "is not valid JSON");
+  const ordered_json json = parse_ordered_json(text, path);
   if (!json.is_object() || json.value("program", "") != kProgram) refuse(path, "is not a profile");
   if (json.value("version", 0) != kVersion) {
     refuse(path, str("has version ", json.value("version", 0), ", this program reads ", kVersion));
@@ -110,8 +108,8 @@ std::vector<ordered_json> profiles_to_keep(const std::string& path) {
   } catch (const Error& error) {
     throw_error(ExitCode::kStorage, path, error.info().what + "; it is unchanged", kNotKept);
   }
-  const ordered_json json = ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
   try {
+    const ordered_json json = parse_ordered_json(text, path);
     const int version = json.is_object() && json.value("program", "") == kProgram ? json.value("version", 0) : 0;
     if (version > kVersion) {
       throw_error(ExitCode::kStorage, path, str("has version ", version, " of a newer program; it is unchanged"),

@@ -9,6 +9,7 @@
 
 #include "offload/host/checksum.h"
 #include "offload/host/clock.h"
+#include "runtime/base/json_file.h"
 #include "runtime/prefix/cache_key.h"
 
 namespace headrace {
@@ -41,7 +42,7 @@ std::string beside(const std::string& path) { return path + PrefixStore::kTempor
 // The entries of the file; none: it does not exist, or this program cannot have written it.
 ordered_json read_entries(const std::string& path) {
   try {
-    const ordered_json json = ordered_json::parse(read_small_file(path, kMaxBytes));
+    const ordered_json json = parse_ordered_json(read_small_file(path, kMaxBytes), path);
     if (json.at("format") == kFormat && json.at("numerics") == kNumericsVersion && json.at("weights").is_array()) {
       return json.at("weights");
     }

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "cache/base.h"
+#include "runtime/base/json_file.h"
 #include "runtime/base/utf8.h"
 #include "runtime/text/jinja/lexer.h"
 
@@ -71,8 +72,7 @@ std::vector<std::string_view> turn_ends(std::string_view source) {
 }  // namespace
 
 OrderedJson parse_chat_messages(std::string_view json, const std::string& source) {
-  const OrderedJson messages = OrderedJson::parse(json, nullptr, false);
-  if (messages.is_discarded()) refuse(source, "is not JSON");
+  const OrderedJson messages = parse_ordered_json(json, source);
   if (!messages.is_array() || messages.empty()) refuse(source, "is not a list of messages");
   for (size_t i = 0; i < messages.size(); ++i) check_message(messages[i], i, source);
   jinja::from_json(messages, jinja::Origin::kMessage, source);  // refuses what nests too deep

@@ -128,7 +128,7 @@ TEST(ChatRender, RefusesWhatAreNoMessages) {
     SCOPED_TRACE(json);
     expect_error(ExitCode::kBadInput, "m.json", {why}, [&] { parse_chat_messages(json, "m.json"); });
   };
-  refused("[{", "is not JSON");
+  refused("[{", "is not valid JSON");
   refused("{}", "is not a list of messages");
   refused("[]", "is not a list of messages");
   refused("[3]", "message 0 is number, not an object");
@@ -136,7 +136,7 @@ TEST(ChatRender, RefusesWhatAreNoMessages) {
   refused(R"([{"role": "<|im_end|>", "content": "x"}])", "has the role '<|im_end|>', not one of system,");
   std::string deep(200, '[');
   deep += std::string(200, ']');
-  refused(R"([{"role": "user", "content": )" + deep + "}]", "nests more than 100");
+  refused(R"([{"role": "user", "content": )" + deep + "}]", "nested deeper than 64 levels");
 }
 
 }  // namespace
