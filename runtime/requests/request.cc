@@ -1,10 +1,11 @@
 #include "runtime/requests/request.h"
 
 #include <algorithm>
-#include <array>
+#include <cmath>
 #include <utility>
 
 #include "runtime/base/json_file.h"
+#include "runtime/requests/fields.h"
 #include "runtime/text/document.h"
 
 namespace headrace {
@@ -15,57 +16,7 @@ using nlohmann::json;
 constexpr int64_t kMaxTokens = int64_t{1} << 40;
 constexpr size_t kMaxStops = 4;  // OpenAI's limit
 
-// Fields that change no answer.
-constexpr std::array<std::string_view, 9> kIgnored = {"user",
-                                                      "metadata",
-                                                      "store",
-                                                      "service_tier",
-                                                      "prompt_cache_key",
-                                                      "safety_identifier",
-                                                      "stream_options",
-                                                      "prompt_cache_retention",
-                                                      "verbosity"};
-constexpr std::array<std::string_view, 13> kRead = {
-    "model", "messages", "prompt", "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k",
-    "min_p", "seed",     "stop",   "logprobs",   "top_logprobs"};
-
-// Fields of a server's requests.
-constexpr std::array<std::string_view, 2> kOfStreams = {"stream", "return_progress"};
-
-// Fields that are accepted with the one value that asks for nothing.
-struct Fixed {
-  const char* name;
-  const char* value;  // JSON
-};
-constexpr std::array<Fixed, 10> kFixed = {{{"n", "1"},
-                                           {"best_of", "1"},
-                                           {"stream", "false"},
-                                           {"echo", "false"},
-                                           {"presence_penalty", "0"},
-                                           {"frequency_penalty", "0"},
-                                           {"logit_bias", "{}"},
-                                           {"tools", "[]"},
-                                           {"suffix", "\"\""},
-                                           {"response_format", R"({"type":"text"})"}}};
-
-bool contains(const auto& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 enum class Door { kBatch, kServer };
-
-void check_fields(const JsonFields& body, const json& object, Door door) {
-  for (const auto& item : object.items()) {
-    const std::string& name = item.key();
-    if (contains(kRead, name) || contains(kIgnored, name) || item.value().is_null()) continue;
-    if (door == Door::kServer && contains(kOfStreams, name)) continue;
-    const auto fixed = std::find_if(kFixed.begin(), kFixed.end(), [&name](const Fixed& f) { return name == f.name; });
-    if (fixed == kFixed.end()) body.refuse(name.c_str(), "is not supported: this program does not know the field");
-    if (item.value() != json::parse(fixed->value)) {
-      body.refuse(name.c_str(), str("is not supported: only ", fixed->value, " is"));
-    }
-  }
-}
 
 std::string utf8(const JsonFields& body, const char* key, const json& value) {
   if (!value.is_string()) body.refuse(key, "must be text");
@@ -74,6 +25,7 @@ std::string utf8(const JsonFields& body, const char* key, const json& value) {
 
 // A string, or a list of {"type": "text", "text"}.
 std::string content_of(const JsonFields& body, const json& message) {
+  check_message_fields(body, message);
   const auto content = message.find("content");
   if (content == message.end()) body.refuse("messages", "has a message without content");
   if (content->is_string()) return content->get<std::string>();
@@ -123,10 +75,8 @@ std::vector<std::string> stops_of(const JsonFields& body) {
   } else {
     stops.push_back(utf8(body, "stop", *value));
   }
+  std::erase(stops, "");  // stops nothing
   if (stops.size() > kMaxStops) body.refuse("stop", str("has ", stops.size(), " texts: at most ", kMaxStops));
-  for (const std::string& stop : stops) {
-    if (stop.empty()) body.refuse("stop", "has an empty text");
-  }
   return stops;
 }
 
@@ -147,6 +97,38 @@ std::optional<int64_t> top_log_probs_of(const JsonFields& body, RequestKind kind
   return wanted ? std::optional(top) : std::nullopt;
 }
 
+// A text, or a list of one, as clients send it that may send several.
+std::string prompt_of(const JsonFields& body) {
+  const json* prompt = body.find("prompt");
+  if (prompt == nullptr) body.refuse("prompt", "");
+  if (!prompt->is_array()) return utf8(body, "prompt", *prompt);
+  if (prompt->empty()) body.refuse("prompt", "has no text");
+  if (!prompt->front().is_string()) body.refuse("prompt", "must be text: token ids are not supported");
+  if (prompt->size() > 1) {
+    body.refuse("prompt", str("has ", prompt->size(), " texts: a request has one answer, so send a request for each"));
+  }
+  return prompt->front().get<std::string>();
+}
+
+// -1: as many as the context holds.
+int64_t max_tokens_of(const JsonFields& body, const char* key) {
+  const json& value = *body.find(key);
+  if (value.is_number() && value == -1) return -1;
+  return std::min(body.integer(key, 1, INT64_MAX), kMaxTokens);
+}
+
+// Clients send signed and unsigned numbers of 64 bits, and floats.
+std::optional<uint64_t> seed_of(const JsonFields& body) {
+  const json* const value = body.find("seed");
+  if (value == nullptr) return std::nullopt;
+  if (value->is_number_unsigned()) return value->get<uint64_t>();
+  if (value->is_number_float()) {
+    const double real = value->get<double>();
+    if (real == std::floor(real) && real >= 0x1p63 && real < 0x1p64) return static_cast<uint64_t>(real);
+  }
+  return static_cast<uint64_t>(body.integer("seed", INT64_MIN, INT64_MAX));
+}
+
 template <typename T>
 std::optional<T> number_of(const JsonFields& body, const char* key, double min, double max) {
   if (!body.has(key)) return std::nullopt;
@@ -160,7 +142,7 @@ void read_stream_fields(const JsonFields& body, Request* request) {
   if (options != nullptr && !options->is_object()) body.refuse("stream_options", "must be an object");
   if (!request->stream) {
     if (request->return_progress) body.refuse("return_progress", "needs \"stream\": true");
-    if (options != nullptr) body.refuse("stream_options", "needs \"stream\": true");
+    if (options != nullptr && !options->empty()) body.refuse("stream_options", "needs \"stream\": true");
   }
   if (options == nullptr) return;
   for (const auto& item : options->items()) {
@@ -173,7 +155,7 @@ void read_stream_fields(const JsonFields& body, Request* request) {
 
 Request parse_body(const json& object, const std::string& source, RequestKind kind, Door door) {
   const JsonFields body(object, source, door == Door::kBatch ? "body." : "");
-  check_fields(body, object, door);
+  check_fields(body, object, door == Door::kServer);
   Request request;
   request.kind = kind;
   if (!body.has("model")) body.refuse("model", "");
@@ -183,18 +165,19 @@ Request parse_body(const json& object, const std::string& source, RequestKind ki
   if (kind == RequestKind::kChat) {
     request.messages = messages_of(body);
   } else {
-    const json* prompt = body.find("prompt");
-    if (prompt == nullptr) body.refuse("prompt", "");
-    request.prompt = utf8(body, "prompt", *prompt);
+    request.prompt = prompt_of(body);
   }
   for (const char* key : {"max_tokens", "max_completion_tokens"}) {
-    if (body.has(key)) request.max_tokens = body.integer(key, 1, kMaxTokens);
+    if (body.has(key)) request.max_tokens = max_tokens_of(body, key);
   }
   request.temperature = number_of<float>(body, "temperature", 0, 2);
   request.top_p = number_of<float>(body, "top_p", 1e-6, 1);
   request.min_p = number_of<float>(body, "min_p", 0, 1);
-  if (body.has("top_k")) request.top_k = static_cast<int32_t>(body.integer("top_k", 0, INT32_MAX));
-  if (body.has("seed")) request.seed = static_cast<uint64_t>(body.integer("seed", INT64_MIN, INT64_MAX));
+  if (body.has("top_k")) {
+    const int64_t top_k = body.integer("top_k", -1, INT64_MAX);  // -1 and 0: of all tokens
+    request.top_k = static_cast<int32_t>(std::clamp<int64_t>(top_k, 0, INT32_MAX));
+  }
+  request.seed = seed_of(body);
   request.stop = stops_of(body);
   request.top_log_probs = top_log_probs_of(body, kind);
   if (door == Door::kServer) read_stream_fields(body, &request);
@@ -232,11 +215,12 @@ std::optional<RequestKind> request_kind(std::string_view url) {
 }
 
 Request parse_request(std::string_view json, RequestKind kind, const std::string& source) {
-  return parse_body(parse_json_object(json, source, DuplicateKeys::kRefuse), source, kind, Door::kServer);
+  return parse_body(parse_json_object(json, source, DuplicateKeys::kRefuse, JsonOrigin::kClient), source, kind,
+                    Door::kServer);
 }
 
 BatchLine parse_batch_line(std::string_view text, const std::string& source, std::string* custom_id) {
-  const json object = parse_json_object(text, source, DuplicateKeys::kRefuse);
+  const json object = parse_json_object(text, source, DuplicateKeys::kRefuse, JsonOrigin::kClient);
   const JsonFields line(object, source);
   BatchLine parsed;
   parsed.custom_id = line.string_or("custom_id", "");

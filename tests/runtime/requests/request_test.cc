@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/support/refusal.h"
@@ -146,7 +147,6 @@ TEST(Requests, AreRefusedByTheNameOfTheField) {
       {{"body", "temperature"}, 2.5, "body.temperature 2.5 must be from 0 to 2"},
       {{"body", "top_p"}, 0, "body.top_p 0 must be"},
       {{"body", "stop"}, {"a", "b", "c", "d", "e"}, "has 5 texts: at most 4"},
-      {{"body", "stop"}, "", "has an empty text"},
       {{"body", "stop"}, 5, "body.stop 5 must be text"},
       {{"body", "n"}, 2, "body.n 2 is not supported: only 1 is"},
       {{"body", "stream"}, true, "body.stream true is not supported"},
@@ -157,6 +157,23 @@ TEST(Requests, AreRefusedByTheNameOfTheField) {
       {{"body", "frequency_penalty"}, 0.5, "body.frequency_penalty 0.5 is not supported"},
       {{"body", "response_format"}, {{"type", "json_object"}}, "body.response_format"},
       {{"body", "surprise"}, true, "body.surprise true is not supported"},
+      {{"body", "surprise"}, "", "body.surprise \"\" is not supported"},
+      {{"body", "max_tokens"}, -2, "body.max_tokens -2 must be a whole number from 1"},
+      {{"body", "max_tokens"}, 5.5, "body.max_tokens 5.5 must be a whole number"},
+      {{"body", "seed"}, -1e19, "body.seed -1e+19 must be a whole number"},
+      {{"body", "seed"}, 18446744073709551616.0, "body.seed 1.8446744073709552e+19 must be a whole number"},
+      {{"body", "top_k"}, -2, "body.top_k -2 must be a whole number from -1"},
+      {{"body", "tool_choice"}, "required", "body.tool_choice \"required\" is not supported"},
+      {{"body", "modalities"}, {"text", "audio"}, "body.modalities"},
+      {{"body", "store"}, true, "body.store true is not supported"},
+      {{"body", "service_tier"}, "flex", "body.service_tier \"flex\" is not supported"},
+      {{"body", "reasoning_effort"}, "low", "body.reasoning_effort \"low\" is not supported: only \"none\" is"},
+      {{"body", "chat_template_kwargs"}, {{"enable_thinking", true}}, "body.chat_template_kwargs"},
+      {{"body", "repetition_penalty"}, 1.1, "body.repetition_penalty 1.1 is not supported"},
+      {{"body", "ignore_eos"}, true, "body.ignore_eos true is not supported"},
+      {{"body", "messages"},
+       {{{"role", "user"}, {"content", "a"}, {"tool_calls", {{{"id", "x"}}}}}},
+       "has a message with tool_calls"},
   };
   for (const Case& one : cases) {
     json line = chat();
@@ -171,6 +188,108 @@ TEST(Requests, AreRefusedByTheNameOfTheField) {
   expect_error(ExitCode::kBadInput, "in: line 7", {"not valid JSON"}, [] { parse_batch_line("{", "in: line 7"); });
   expect_error(ExitCode::kBadInput, "in: line 7", {}, [] { parse_batch_line("{\"a\xff\":1}", "in: line 7"); });
   expect_error(ExitCode::kBadInput, "in: line 7", {}, [] { parse_batch_line(R"({"a":1,"a":2})", "in: line 7"); });
+}
+
+TEST(Requests, ValuesThatAskForNothingAreTaken) {
+  const json neutral = {{"n", 1.0},
+                        {"best_of", 1},
+                        {"echo", false},
+                        {"presence_penalty", 0},
+                        {"frequency_penalty", 0.0},
+                        {"logit_bias", json::object()},
+                        {"suffix", ""},
+                        {"tools", json::array()},
+                        {"tool_choice", "auto"},
+                        {"functions", json::array()},
+                        {"function_call", "none"},
+                        {"parallel_tool_calls", true},
+                        {"modalities", {"text"}},
+                        {"store", false},
+                        {"service_tier", "auto"},
+                        {"reasoning_effort", "none"},
+                        {"metadata", {{"a", {1, 2}}}},
+                        {"user", ""},
+                        {"stop", ""},
+                        {"max_tokens", -1},
+                        {"top_k", -1},
+                        {"min_p", 0},
+                        {"repetition_penalty", 1.0},
+                        {"top_logprobs", 0},
+                        {"logprobs", nullptr},
+                        {"stream_options", nullptr},
+                        {"response_format", {{"type", "text"}}},
+                        {"min_tokens", 0},
+                        {"ignore_eos", false},
+                        {"skip_special_tokens", true},
+                        {"length_penalty", 1},
+                        {"use_beam_search", false},
+                        {"chat_template_kwargs", {{"enable_thinking", false}}},
+                        {"cache_prompt", true},
+                        {"mirostat", 0},
+                        {"dry_multiplier", 0.0},
+                        {"typical_p", 1.0},
+                        {"grammar", ""},
+                        {"n_probs", 0},
+                        {"whatever_it_is", nullptr}};
+  for (const auto& [name, value] : neutral.items()) {
+    for (json line : {chat(), completion()}) {
+      line["body"][name] = value;
+      EXPECT_NO_THROW(parse(line)) << name;
+    }
+  }
+  json line = chat();
+  line["body"].update({{"max_tokens", -1}, {"top_k", -1}, {"stop", {"", "x"}}});
+  GenerateOptions options;
+  parse(line).request.apply(&options);
+  EXPECT_EQ(options.max_tokens, -1);
+  EXPECT_EQ(options.sampling.top_k, 0);
+  EXPECT_EQ(options.stop, std::vector<std::string>{"x"});
+}
+
+TEST(Requests, NumbersHaveTheRangeThatClientsSend) {
+  const auto seed_of = [](const std::string& number) {
+    json line = completion();
+    line["body"]["seed"] = "SEED";
+    std::string text = line.dump();
+    text.replace(text.find("\"SEED\""), 6, number);
+    return *parse_batch_line(text, "in").request.seed;
+  };
+  EXPECT_EQ(seed_of("9223372036854775808"), uint64_t{1} << 63);
+  EXPECT_EQ(seed_of("18446744073709551615"), UINT64_MAX);
+  EXPECT_EQ(seed_of("-9223372036854775808"), uint64_t{1} << 63);
+  EXPECT_EQ(seed_of("5.0"), 5u);
+  EXPECT_EQ(seed_of("1e19"), 10000000000000000000u);
+  for (const char* wrong : {"1e400", "-1e400", "18446744073709551616", "5.5", "\"5\""}) {
+    expect_error(ExitCode::kBadInput, "in", {"body.seed"}, [&] { seed_of(wrong); });
+  }
+  json line = completion();
+  line["body"].update({{"max_tokens", 1e18}, {"top_k", 1e12}});
+  EXPECT_GT(*parse(line).request.max_tokens, int64_t{1} << 39);
+  EXPECT_EQ(*parse(line).request.top_k, INT32_MAX);
+}
+
+TEST(Requests, APromptMayBeAListOfOneText) {
+  json line = completion();
+  line["body"]["prompt"] = {"hello"};
+  EXPECT_EQ(parse(line).request.prompt, "hello");
+  const std::pair<json, const char*> wrong[] = {{{"a", "b"}, "has 2 texts"},
+                                                {json::array(), "has no text"},
+                                                {{1, 2}, "token ids are not supported"},
+                                                {json::array({{1, 2}}), "token ids are not supported"},
+                                                {5, "must be text"}};
+  for (const auto& [prompt, says] : wrong) {
+    line["body"]["prompt"] = prompt;
+    expect_error(ExitCode::kBadInput, "in", {"body.prompt", says}, [&line] { parse(line); });
+  }
+}
+
+// The rest of the line is a request as any other.
+TEST(Requests, ALoneSurrogateBecomesAReplacement) {
+  std::string text = completion().dump();
+  text.replace(text.find("hello"), 5, "a\\ud83d b");
+  const BatchLine line = parse_batch_line(text, "in");
+  EXPECT_EQ(line.custom_id, "two");
+  EXPECT_EQ(line.request.prompt, "a\xEF\xBF\xBD b");
 }
 
 TEST(Requests, TheIdentityIsKnownWhereTheRestIsWrong) {

@@ -1,0 +1,152 @@
+#include "runtime/requests/fields.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "cache/base.h"
+
+namespace headrace {
+namespace {
+
+using nlohmann::json;
+
+constexpr auto kRead = std::to_array<std::string_view>(
+    {"model", "messages", "prompt", "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "min_p",
+     "seed", "stop", "logprobs", "top_logprobs", "stream_options"});
+constexpr auto kOfStreams = std::to_array<std::string_view>({"stream", "return_progress"});
+
+// Fields that change no answer: labels, hints, and the parameters of samplers that are off.
+constexpr auto kIgnored = std::to_array<std::string_view>(
+    {"user", "metadata", "prompt_cache_key", "safety_identifier", "prompt_cache_retention", "parallel_tool_calls",
+     "request_id", "cache_prompt", "repeat_last_n", "dry_base", "dry_allowed_length", "dry_penalty_last_n",
+     "dry_sequence_breakers", "xtc_threshold", "mirostat_tau", "mirostat_eta", "dynatemp_exponent", "early_stopping"});
+
+// A field and the values that ask for nothing, or for what is done anyway: the members of a JSON list.
+struct Neutral {
+  std::string_view name;
+  const char* values;
+};
+constexpr auto kNeutral = std::to_array<Neutral>({
+    // OpenAI's
+    {"n", "[1]"},
+    {"best_of", "[1]"},
+    {"stream", "[false]"},
+    {"return_progress", "[false]"},
+    {"echo", "[false]"},
+    {"presence_penalty", "[0]"},
+    {"frequency_penalty", "[0]"},
+    {"logit_bias", "[{}, []]"},
+    {"suffix", R"([""])"},
+    {"response_format", R"([{"type": "text"}, {}])"},
+    {"tools", "[[]]"},
+    {"functions", "[[]]"},
+    {"tool_choice", R"(["none", "auto"])"},
+    {"function_call", R"(["none", "auto"])"},
+    {"modalities", R"([["text"], []])"},
+    {"store", "[false]"},
+    {"service_tier", R"(["auto", "default"])"},
+    {"verbosity", R"(["medium"])"},
+    {"reasoning_effort", R"(["none"])"},
+    {"reasoning", R"([{}, {"effort": "none"}])"},
+    // the template's: no flag but --thinking asks for thoughts
+    {"chat_template_kwargs", R"([{}, {"enable_thinking": false}])"},
+    {"enable_thinking", "[false]"},
+    {"thinking", R"([{"type": "disabled"}])"},
+    {"reasoning_format", R"(["none", "auto"])"},
+    {"chat_template", R"([""])"},
+    {"add_generation_prompt", "[true]"},
+    {"continue_final_message", "[false]"},
+    {"documents", "[[]]"},
+    // samplers
+    {"repetition_penalty", "[1]"},
+    {"repeat_penalty", "[1]"},
+    {"length_penalty", "[1]"},
+    {"typical_p", "[1]"},
+    {"tfs_z", "[1]"},
+    {"top_n_sigma", "[-1]"},
+    {"dynatemp_range", "[0]"},
+    {"dry_multiplier", "[0]"},
+    {"xtc_probability", "[0]"},
+    {"mirostat", "[0]"},
+    {"use_beam_search", "[false]"},
+    {"min_tokens", "[0]"},
+    {"min_keep", "[0, 1]"},
+    {"samplers", "[[]]"},
+    {"logits_processors", "[[]]"},
+    // what may be in the text
+    {"ignore_eos", "[false]"},
+    {"stop_token_ids", "[[]]"},
+    {"include_stop_str_in_output", "[false]"},
+    {"skip_special_tokens", "[true]"},
+    {"spaces_between_special_tokens", "[true]"},
+    {"allowed_token_ids", "[[]]"},
+    {"bad_words", "[[]]"},
+    {"grammar", R"([""])"},
+    {"json_schema", "[{}]"},
+    {"guided_choice", "[[]]"},
+    {"guided_grammar", R"([""])"},
+    {"guided_json", "[{}]"},
+    {"guided_regex", R"([""])"},
+    {"structured_outputs", "[{}]"},
+    // what an answer has beside its text
+    {"prompt_logprobs", "[false]"},
+    {"n_probs", "[0]"},
+    {"post_sampling_probs", "[false]"},
+    {"return_tokens_as_token_ids", "[false]"},
+    {"return_token_ids", "[false]"},
+    {"return_tokens", "[false]"},
+    {"timings_per_token", "[false]"},
+    {"response_fields", "[[]]"},
+    // the server's
+    {"n_predict", "[-1]"},
+    {"n_keep", "[0]"},
+    {"n_discard", "[0]"},
+    {"n_indent", "[0]"},
+    {"t_max_predict_ms", "[0, -1]"},
+    {"id_slot", "[-1]"},
+    {"priority", "[0]"},
+    {"lora", "[[]]"},
+    {"image_data", "[[]]"},
+    {"mm_processor_kwargs", "[{}]"},
+    {"vllm_xargs", "[{}]"},
+    {"extra_body", "[{}]"},
+    {"cache_salt", R"([""])"},
+    {"kv_transfer_params", "[{}]"},
+});
+
+bool contains(const auto& all, const auto& one) { return std::find(all.begin(), all.end(), one) != all.end(); }
+
+const Neutral* neutral_values(std::string_view name) {
+  const auto found =
+      std::find_if(kNeutral.begin(), kNeutral.end(), [name](const Neutral& n) { return n.name == name; });
+  return found == kNeutral.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+void check_fields(const JsonFields& body, const json& object, bool may_stream) {
+  for (const auto& item : object.items()) {
+    const std::string& name = item.key();
+    if (contains(kRead, name) || contains(kIgnored, name) || item.value().is_null()) continue;
+    if (may_stream && contains(kOfStreams, name)) continue;
+    const Neutral* const neutral = neutral_values(name);
+    if (neutral == nullptr) body.refuse(name.c_str(), "is not supported: this program does not know the field");
+    const json values = json::parse(neutral->values);
+    if (contains(values, item.value())) continue;
+    std::string only;
+    for (const json& value : values) only += (only.empty() ? "" : " or ") + value.dump();
+    body.refuse(name.c_str(), str("is not supported: only ", only, " is"));
+  }
+}
+
+void check_message_fields(const JsonFields& body, const json& message) {
+  for (const char* const name : {"tool_calls", "function_call", "audio"}) {
+    const auto found = message.find(name);
+    if (found != message.end() && !found->is_null() && !found->empty()) {
+      body.refuse("messages", str("has a message with ", name, ", which is not supported"));
+    }
+  }
+}
+
+}  // namespace headrace

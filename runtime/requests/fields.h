@@ -1,0 +1,18 @@
+// Which fields a request may have, and with which values. Pure; any thread. Included by .cc files only.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/json_file.h"
+
+namespace headrace {
+
+// A field is read by the parser, or changes no answer, or has a value that asks for nothing: null always does, and so
+// do the defaults of OpenAI's, llama-server's and vLLM's fields. Throws Error(kBadInput) by the name of any other.
+// `may_stream`: the fields of a server's requests are read, too.
+void check_fields(const JsonFields& body, const nlohmann::json& object, bool may_stream);
+
+// The same of the members of a message that are neither its role nor its content.
+void check_message_fields(const JsonFields& body, const nlohmann::json& message);
+
+}  // namespace headrace
