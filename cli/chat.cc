@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <fstream>
-#include <iostream>
 #include <optional>
 #include <string>
 
@@ -14,6 +13,7 @@
 #include "cli/print/format.h"
 #include "cli/print/interrupt.h"
 #include "cli/print/report.h"
+#include "runtime/base/input_file.h"
 #include "runtime/commands/report.h"
 #include "runtime/text/document.h"
 
@@ -74,7 +74,7 @@ class ChatProgram {
 
   // False: there are no more.
   bool next_line(std::string* line, ExitCode* code) {
-    if (!editor_) return static_cast<bool>(std::getline(std::cin, *line));
+    if (!editor_) return lines_.next(line);
     for (;;) {
       const Outcome outcome = editor_->read(line);
       const bool second = std::exchange(interrupted_, outcome == Outcome::kInterrupt);
@@ -158,6 +158,7 @@ class ChatProgram {
   Console console_;
   Engine engine_;
   std::optional<LineEditor> editor_;  // none: the questions come through a pipe
+  StreamLines lines_;
   std::optional<Chat> chat_;
   std::optional<GenerateResult> last_;
   bool interrupted_ = false;  // by the last key: a second Ctrl-C ends the chat

@@ -193,7 +193,7 @@ void Parser::add_batch() {
       {{"-i,--input", "FILE", text_value(&batch.requests),
         "Requests, one JSON object a line: custom_id, method, url (/v1/chat/completions or /v1/completions), body"},
        {"-o,--output", "FILE", text_value(&batch.results),
-        "Append one line per request to FILE; a rerun skips requests that FILE already answers",
+        "Append one line per request to FILE; a rerun skips requests that FILE already answers. -: to stdout",
         "HEADRACE_BATCH_OUTPUT"},
        {"--shard", "I/N",
         [this](const std::string& value) {
@@ -327,7 +327,8 @@ Command Parser::finish_batch() {
 
 Command Parser::finish_merge() {
   if (batch_merge.requests.empty()) usage_error("batch merge", "-i/--input is required: the file of requests");
-  if (batch_merge.results.empty()) usage_error("batch merge", "-o/--output is required: the name that the shards had");
+  if (batch_merge.results.empty() || batch_merge.results == "-")
+    usage_error("batch merge", "-o/--output is required: the name that the shards had");
   return std::move(batch_merge);
 }
 

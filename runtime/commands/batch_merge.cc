@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <set>
 #include <unordered_map>
@@ -11,6 +10,7 @@
 
 #include "cache/base.h"
 #include "offload/disk/file.h"
+#include "runtime/base/input_file.h"
 #include "runtime/commands/request_file.h"
 
 namespace headrace {
@@ -65,20 +65,20 @@ struct Answers {
 };
 
 void read_part(const std::string& path, Answers* answers) {
+  const InputFile file(path);                         // an error unless it is a regular file
   const ResultsFile lock(path, {}, request_lines());  // not while a run writes it
-  std::ifstream in(path, std::ios::binary);
-  std::string text;
-  for (int64_t number = 1; std::getline(in, text); ++number) {
+  for (LineReader lines(file, kMaxResultBytes); lines.next();) {
+    const std::string text(lines.text());
     const std::optional<ResultLine> line = request_lines().parse(text);
     if (!line) break;  // what a crash left: the file has no other such line
     answers->failed += line->failed ? 1 : 0;
     if (line->name.empty()) {
       answers->nameless.push_back(text);
     } else if (!answers->lines.emplace(line->name, text).second) {
-      throw_error(ExitCode::kBadInput, path, str("line ", number, " answers the request '", line->name, "' again"));
+      throw_error(ExitCode::kBadInput, path,
+                  str("line ", lines.number(), " answers the request '", line->name, "' again"));
     }
   }
-  if (in.bad()) throw_error(ExitCode::kStorage, path, "cannot be read to its end");
 }
 
 }  // namespace

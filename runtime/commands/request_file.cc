@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cache/base.h"
+#include "runtime/base/encoding.h"
+#include "runtime/base/json_file.h"
 #include "runtime/base/sha256.h"
 #include "runtime/requests/request.h"
 
@@ -15,7 +17,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kMaxShards = 1'000'000;
-constexpr size_t kMaxLineBytes = 256 * kMiB;
+constexpr uint64_t kMaxLineBytes = 256 * kMiB, kHeadBytes = 256;
 // Beginnings are compared at these lengths. A shorter common beginning is not worth its rows.
 constexpr size_t kFirstBeginning = 1024, kBeginningGrowth = 2;
 
@@ -43,7 +45,7 @@ bool may_begin_line(std::string_view text) {
 
 std::optional<ResultLine> parse_line(std::string_view text) {
   if (!may_begin_line(text)) return std::nullopt;
-  const json line = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const json line = json_or_null(text);
   if (!line.is_object() || !line.contains("response") || !line.contains("error")) return std::nullopt;
   const json& id = line["custom_id"];
   const json& response = line["response"];
@@ -79,25 +81,19 @@ Shard parse_shard(const std::string& text) {
 }
 
 std::string shard_path(const std::string& path, const Shard& shard) {
-  return shard.count == 0 ? path : str(path, ".part-", shard.index, "-of-", shard.count);
+  return shard.count == 0 || path == kStandardOutput ? path : str(path, ".part-", shard.index, "-of-", shard.count);
 }
 
-RequestFile::RequestFile(const std::string& path) : path_(path), in_(path, std::ios::binary) {
-  if (!in_) throw_error(ExitCode::kBadInput, path, "cannot be read");
-  std::string text;
-  uint64_t offset = 0;
-  while (std::getline(in_, text)) {
-    if (text.size() > kMaxLineBytes) {
-      throw_error(ExitCode::kBadInput, path,
-                  str("line ", lines_.size() + 1, " is longer than ", kMaxLineBytes, " bytes"));
-    }
-    add(text, offset);
-    offset += text.size() + 1;
+RequestFile::RequestFile(const std::string& path) : path_(stream_name(path)), source_(open_source(path)) {
+  const std::string head = source_->text(0, std::min(source_->size(), kHeadBytes));
+  refuse_other_encoding(path_, head);
+  const uint64_t mark = head.starts_with("\xef\xbb\xbf") ? 3 : 0;
+  for (LineReader lines(*source_, kMaxLineBytes); lines.next();) {
+    const uint64_t skipped = lines.number() == 1 ? mark : 0;
+    add(lines.text().substr(skipped), lines.offset() + skipped);
   }
-  if (in_.bad()) throw_error(ExitCode::kBadInput, path, "cannot be read to its end");
-  in_.clear();
   const int64_t count = std::erase_if(lines_, [](const Line& line) { return line.bytes == 0; });
-  if (lines_.empty()) throw_error(ExitCode::kBadInput, path, str("has no request in ", count, " lines"));
+  if (lines_.empty()) throw_error(ExitCode::kBadInput, path_, str("has no request in ", count, " lines"));
 }
 
 // An empty line is not a request, but it counts in line numbers.
@@ -138,21 +134,13 @@ void RequestFile::add(std::string_view text, uint64_t offset) {
   lines_.push_back(std::move(line));
 }
 
-bool RequestFile::owns(const Line& line, const Shard& shard) {
+bool RequestFile::owns(const Line& line, const Shard& shard) const {
   if (shard.count <= 1) return true;
   const std::string digest = sha256_hex(line.custom_id.empty() ? read(line) : line.custom_id);
   return static_cast<int64_t>(std::stoull(digest.substr(0, 15), nullptr, 16)) % shard.count == shard.index;
 }
 
-std::string RequestFile::read(const Line& line) {
-  std::string text(line.bytes, '\0');
-  in_.seekg(static_cast<std::streamoff>(line.offset));
-  in_.read(text.data(), static_cast<std::streamsize>(line.bytes));
-  if (!in_ || in_.gcount() != static_cast<std::streamsize>(line.bytes)) {
-    throw_error(ExitCode::kBadInput, source(line), "cannot be read again: the file has changed");
-  }
-  return text;
-}
+std::string RequestFile::read(const Line& line) const { return source_->text(line.offset, line.bytes); }
 
 std::string RequestFile::source(const Line& line) const { return str(path_, ": line ", line.number); }
 

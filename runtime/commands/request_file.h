@@ -2,13 +2,14 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/base/input_file.h"
 #include "runtime/commands/results_file.h"
 #include "runtime/commands/shared_rows.h"
 
@@ -35,20 +36,21 @@ class RequestFile {
     std::optional<int64_t> max_tokens;
   };
 
-  // Reads the file. Throws Error(kBadInput): it cannot be read, has no request, or has one custom_id twice.
+  // Reads the file ("-": standard input). Throws Error(kBadInput): it cannot be read, is not UTF-8 text, has no
+  // request, or has one custom_id twice.
   explicit RequestFile(const std::string& path);
 
   const std::vector<Line>& lines() const { return lines_; }
-  bool owns(const Line& line, const Shard& shard);  // whether the line belongs to the shard
-  std::string read(const Line& line);               // its text
-  std::string source(const Line& line) const;       // "requests.jsonl: line 7"
-  std::string name(const Line& line) const;         // its custom_id, or "line 7"
+  bool owns(const Line& line, const Shard& shard) const;  // whether the line belongs to the shard
+  std::string read(const Line& line) const;               // its text
+  std::string source(const Line& line) const;             // "requests.jsonl: line 7"
+  std::string name(const Line& line) const;               // its custom_id, or "line 7"
 
  private:
   void add(std::string_view text, uint64_t offset);
 
   std::string path_;
-  std::ifstream in_;
+  const std::unique_ptr<ByteSource> source_;
   std::vector<Line> lines_;
   std::unordered_map<std::string, int64_t> numbers_;        // custom_id -> line
   std::vector<std::unordered_map<uint64_t, size_t>> seen_;  // a length of beginnings -> hash -> first line

@@ -17,13 +17,12 @@
 
 #include "cache/base.h"
 #include "offload/disk/file.h"
+#include "runtime/base/json_file.h"
 
 namespace headrace {
 namespace {
 
 using nlohmann::json;
-
-constexpr size_t kMaxResultBytes = 256 * kMiB;
 
 [[noreturn]] void storage_error(const std::string& path, const char* what) {
   std::string hint;
@@ -103,7 +102,7 @@ std::string_view without_nuls(std::string_view text) { return text.substr(0, tex
 
 std::optional<ResultLine> parse_document_line(std::string_view text) {
   if (!may_begin_document_line(text)) return std::nullopt;
-  const json line = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const json line = json_or_null(text);
   if (!line.is_object()) return std::nullopt;
   const auto value = [&line](const char* name) {
     const auto found = line.find(name);
@@ -169,6 +168,11 @@ ResultsFile::~ResultsFile() {
 }
 
 void ResultsFile::open_and_lock() {
+  if (path_ == kStandardOutput) {
+    fd_ = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
+    if (fd_ < 0) storage_error("standard output", "cannot be written");
+    return;
+  }
   for (;;) {
     made_ = ::access(path_.c_str(), F_OK) != 0;
     fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
@@ -184,6 +188,7 @@ void ResultsFile::open_and_lock() {
 }
 
 void ResultsFile::load(const std::vector<std::string>& names) {
+  if (path_ == kStandardOutput) return;
   struct stat info = {};
   regular_ = ::fstat(fd_, &info) == 0 && S_ISREG(info.st_mode);
   if (!regular_) return;
@@ -227,6 +232,7 @@ void ResultsFile::load(const std::vector<std::string>& names) {
 }
 
 void ResultsFile::check_unchanged() const {
+  if (path_ == kStandardOutput) return;
   const char* const hint = "Run the same command again: it answers the documents that the file at this path lacks";
   if (!same_file(fd_, path_)) {
     throw_error(ExitCode::kStorage, path_, "was replaced or removed while this run wrote to it; no more is written",

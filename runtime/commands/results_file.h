@@ -11,9 +11,13 @@
 #include <utility>
 #include <vector>
 
+#include "cache/base.h"
+
 namespace headrace {
 
-constexpr size_t kKeyDigits = 64;  // of job_key()
+constexpr size_t kKeyDigits = 64;                    // of job_key()
+constexpr uint64_t kMaxResultBytes = 256 * kMiB;     // of a line
+inline constexpr const char* kStandardOutput = "-";  // as the path of results
 
 // Reads a text from its start as pieces of a line. Each step is true if the text has the piece, or ends within it.
 class LineStart {
@@ -43,8 +47,9 @@ std::string name_in_line(const std::string& name);  // as a line has it
 
 class ResultsFile {
  public:
-  // Opens, locks and reads the file without changing it. Throws Error: kStorage for the file system, kBadInput if the
-  // file holds something other than such lines, kUsage if another run writes to it.
+  // Opens, locks and reads the file without changing it; of kStandardOutput nothing is read, so nothing is skipped.
+  // Throws Error: kStorage for the file system, kBadInput if the file holds something other than such lines, kUsage if
+  // another run writes to it.
   ResultsFile(const std::string& path, const std::vector<std::string>& names, const LineForm& form = document_lines());
   ~ResultsFile();  // removes the file if it was created here and begin() was not called
   ResultsFile(const ResultsFile&) = delete;

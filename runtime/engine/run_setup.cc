@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/text/document.h"
+
 namespace headrace {
 namespace {
 
@@ -74,14 +76,14 @@ void check_prompt(const RunContext& context, const std::vector<int32_t>& prompt,
   const int64_t tokens = static_cast<int64_t>(prompt.size()), limit = most_run_tokens(context, run);
   if (tokens == 0) throw_error(ExitCode::kBadInput, "prompt", "is empty: there is no token to start from");
   if (tokens + 1 > limit) {
-    throw_error(ExitCode::kBadInput, "prompt",
-                str("has ", tokens, " tokens, the context holds ", limit, " with the answer"),
-                context.context_limit() < config.max_positions
-                    ? str("Shorten it (headrace summarize --long split or --truncate middle does), or raise -c: the "
-                          "model takes ",
-                          config.max_positions, ".")
-                    : "Shorten it (headrace summarize --long split or --truncate middle does), or use a model with a "
-                      "longer context.");
+    throw ContextExceeded(
+        "prompt", str("has ", tokens, " tokens, the context holds ", limit, " with the answer"),
+        context.context_limit() < config.max_positions
+            ? str("Shorten it (headrace summarize --long split or --truncate middle does), or raise -c: the model "
+                  "takes ",
+                  config.max_positions, ".")
+            : "Shorten it (headrace summarize --long split or --truncate middle does), or use a model with a longer "
+              "context.");
   }
   check_ids(config, prompt);
   if (run.log_probs == LogProbs::kComputed && config.vocab > kMaxTopVocab) {

@@ -4,6 +4,7 @@
 
 #include "runtime/base/rounding.h"
 #include "runtime/requests/log_probs.h"
+#include "runtime/text/document.h"
 
 namespace headrace {
 namespace {
@@ -100,6 +101,11 @@ std::string completion_json(const std::string& key, const Request& request, cons
   return one_line(body_json(key, request, result, created));
 }
 
+const char* error_code(const Error& error) {
+  if (dynamic_cast<const ContextExceeded*>(&error) != nullptr) return "context_length_exceeded";
+  return error.code() == ExitCode::kDoesNotFit ? "does_not_fit" : "bad_input";
+}
+
 std::string openai_error_json(const std::string& message, const std::string& type, const std::string& code) {
   return one_line(error_object(message, type, code));
 }
@@ -155,11 +161,10 @@ std::string batch_error_line(const std::string& key, const std::string& custom_i
     line["error"] = {{"code", "invalid_line"}, {"message", error.what()}};
     return one_line(line);
   }
-  const char* const code = error.code() == ExitCode::kDoesNotFit ? "does_not_fit" : "bad_input";
   line["custom_id"] = custom_id;
   line["response"] = {{"status_code", 400},
                       {"request_id", "req_" + key.substr(0, 24)},
-                      {"body", error_object(error.what(), "invalid_request_error", code)}};
+                      {"body", error_object(error.what(), "invalid_request_error", error_code(error))}};
   return one_line(line);
 }
 

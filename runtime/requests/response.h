@@ -17,6 +17,8 @@ namespace headrace {
 std::string completion_json(const std::string& key, const Request& request, const GenerateResult& result,
                             int64_t created);
 
+// What clients decide by: "context_length_exceeded", "does_not_fit" or "bad_input".
+const char* error_code(const Error& error);
 // {"error": {"message", "type", "param": null, "code"}}
 std::string openai_error_json(const std::string& message, const std::string& type, const std::string& code);
 

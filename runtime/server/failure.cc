@@ -1,14 +1,15 @@
 #include "runtime/server/failure.h"
 
+#include "runtime/requests/response.h"
+
 namespace headrace {
 
 Failure failure_of(const Error& error) {
   switch (error.code()) {
     case ExitCode::kUsage:
     case ExitCode::kBadInput:
-      return bad_request(400, "bad_input", error.what());
     case ExitCode::kDoesNotFit:
-      return bad_request(400, "does_not_fit", error.what());
+      return bad_request(400, error_code(error), error.what());
     case ExitCode::kInterrupted:
       return server_stops();
     case ExitCode::kStorage:

@@ -98,9 +98,9 @@ constexpr const char* kRoom = " (-n, and a quarter of the context at most)";
       tokens < context
           ? str(" of ", context, " leaves ", context - tokens, " of ", answer, " tokens for the answer", kRoom)
           : str(" holds ", context, answer > 1 ? str(", ", answer, " of them for the answer", kRoom) : "");
-  throw_error(ExitCode::kBadInput, file,
-              str("is ", tokens, " tokens long, ", tokens + answer - context, " too many: the context", why),
-              kShortenHint);
+  throw ContextExceeded(file,
+                        str("is ", tokens, " tokens long, ", tokens + answer - context, " too many: the context", why),
+                        kShortenHint);
 }
 
 // About `bytes` of the text, half from its beginning and half from its end, with a mark between them.

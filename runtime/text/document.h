@@ -7,7 +7,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "cache/base.h"
+#include "runtime/base/input_file.h"
 
 namespace headrace {
 
@@ -18,15 +22,22 @@ namespace headrace {
 std::vector<std::string> expand_documents(const std::vector<std::string>& paths,
                                           const std::vector<std::string>& outputs = {});
 
+// A text or a prompt that is too long for the context: kBadInput, which OpenAI's clients know by a code of its own.
+class ContextExceeded : public Error {
+ public:
+  ContextExceeded(std::string where, std::string what, std::string hint)
+      : Error({ExitCode::kBadInput, std::move(where), std::move(what), std::move(hint)}) {}
+};
+
 // How much of a document may be read.
-constexpr uint64_t kMaxDocumentBytes = uint64_t{256} << 20;
+constexpr uint64_t kMaxDocumentBytes = kMaxStreamBytes;
 struct DocumentLimit {
   uint64_t bytes = kMaxDocumentBytes;
   int64_t context_tokens = 0;  // the context that sets the limit; 0: the program's own limit
 };
 // A longer document cannot fit the context, because no token has more bytes.
 DocumentLimit limit_of_context(int64_t context_tokens, uint64_t longest_token_bytes);
-// Throws Error(kBadInput) with both sizes and what to do.
+// Throws Error(kBadInput), or ContextExceeded, with both sizes and what to do.
 void check_document_size(const std::string& name, uint64_t bytes, const DocumentLimit& limit);
 inline constexpr const char* kShortenHint =
     "Shorten it, ask for less with -n, raise -c/--ctx-size if the model allows, or use --truncate middle";
@@ -59,7 +70,7 @@ struct DocumentPrompt {
 };
 
 // "text, instruction". If the prompt leaves less than the answer's room: kNone throws Error(kBadInput) that names the
-// file and the number of tokens; kMiddle removes the middle of the text, at character borders.
+// file and the number of tokens (ContextExceeded); kMiddle removes the middle of the text, at character borders.
 DocumentPrompt document_prompt(const std::string& file, std::string_view text, const PromptRules& rules,
                                const EncodePrompt& encode);
 

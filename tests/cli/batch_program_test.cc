@@ -173,6 +173,27 @@ TEST_F(BatchProgram, NothingRunsIfTheFilesAreWrong) {
   EXPECT_EQ(batch(in, "o.jsonl", {"--shard", "2/2"}).exit_code, 2);
 }
 
+// Nothing is read from stdout, so a run answers all requests.
+TEST_F(BatchProgram, ADashIsStandardOutput) {
+  const std::string in = requests({completion("a", "x"), completion("b", "y")});
+  ASSERT_EQ(batch(in, "beside.jsonl").exit_code, 0);
+  for (int i = 0; i < 2; ++i) {
+    const Finished finished = run("batch", {"-i", in, "-o", "-"});
+    EXPECT_EQ(finished.exit_code, 0) << finished.err;
+    folder_->write("from_stdout.jsonl", finished.out);
+    EXPECT_EQ(answers("from_stdout.jsonl"), answers("beside.jsonl"));
+  }
+  EXPECT_EQ(run_program({"batch", "merge", "-i", in, "-o", "-"}).exit_code, 2);
+}
+
+TEST_F(BatchProgram, APromptBeyondTheContextHasItsCode) {
+  const Finished finished = batch(requests({completion("a", std::string(3000, 'x'))}), "long.jsonl", {"-c", "500"});
+  EXPECT_EQ(finished.exit_code, 3);
+  const json error = answers("long.jsonl").at("a")["response"]["body"]["error"];
+  EXPECT_EQ(error["code"], "context_length_exceeded");
+  EXPECT_NE(error["message"].get<std::string>().find("3000 tokens, the context holds 500"), std::string::npos) << error;
+}
+
 TEST_F(BatchProgram, ShardsJoinToWhatOneRunGives) {
   std::vector<json> lines;
   for (int i = 0; i < 9; ++i) lines.push_back(completion("r" + std::to_string(i), std::to_string(i)));

@@ -1,7 +1,9 @@
 // headrace chat as a user runs it: on a pipe, and on a terminal with Ctrl-C.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 
 #include "tests/cli/program_fixture.h"
@@ -65,6 +67,16 @@ TEST_F(ChatProgram, GoesOnAfterALineThatCannotBeAnswered) {
   const nlohmann::json messages = nlohmann::json::parse(folder_->read("saved.json"));
   ASSERT_EQ(messages.size(), 2u);
   EXPECT_NE(messages[0]["content"].get<std::string>().find("\n\nwhy?"), std::string::npos);
+}
+
+TEST_F(ChatProgram, ALineWithoutAnEndIsAnError) {
+  std::string command = "exec '" HEADRACE_PROGRAM "'";
+  for (const std::string& word : this->command({"-q"})) command += " '" + word + "'";
+  command += " < /dev/zero 2> '" + *folder_ / "zero.err'";
+  EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 3);
+  EXPECT_NE(folder_->read("zero.err").find("standard input: has a line of more than 268435456 bytes"),
+            std::string::npos)
+      << folder_->read("zero.err");
 }
 
 TEST_F(ChatProgram, RefusesWhatItCannotUse) {

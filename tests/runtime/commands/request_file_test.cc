@@ -2,10 +2,15 @@
 #include "runtime/commands/request_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <chrono>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/commands/batch.h"
@@ -94,7 +99,60 @@ TEST_F(RequestFiles, AreRefused) {
   expect_error(ExitCode::kBadInput, in_, {"lines 1 and 3", "\"a\""},
                [&] { open(line_of("a") + line_of("b") + line_of("a", "other")); });
   expect_error(ExitCode::kBadInput, in_, {"no request"}, [&] { open("\n\n"); });
-  expect_error(ExitCode::kBadInput, folder_ / "none", {"cannot be read"}, [&] { RequestFile(folder_ / "none"); });
+  expect_error(ExitCode::kBadInput, folder_ / "none", {"cannot be opened"}, [&] { RequestFile(folder_ / "none"); });
+}
+
+// The program that converts or unpacks is named.
+TEST_F(RequestFiles, OfAnotherEncodingAreOneErrorThatNamesIt) {
+  const std::string line = line_of("a");
+  const auto wide = [&line](size_t bytes, bool big, const std::string& mark) {
+    std::string text = mark;
+    for (const char c : line) {
+      std::string unit(bytes, '\0');
+      unit[big ? bytes - 1 : 0] = c;
+      text += unit;
+    }
+    return text;
+  };
+  using namespace std::string_literals;
+  const std::pair<std::string, std::vector<std::string>> cases[] = {
+      {wide(2, false, "\xff\xfe"), {"UTF-16", "iconv -f UTF-16 -t UTF-8"}},
+      {wide(2, true, "\xfe\xff"), {"UTF-16"}},
+      {wide(2, false, ""), {"iconv -f UTF-16LE"}},
+      {wide(2, true, ""), {"iconv -f UTF-16BE"}},
+      {wide(4, false, "\xff\xfe\0\0"s), {"iconv -f UTF-32 "}},
+      {wide(4, true, "\0\0\xfe\xff"s), {"iconv -f UTF-32 "}},
+      {wide(4, false, ""), {"iconv -f UTF-32LE"}},
+      {wide(4, true, ""), {"iconv -f UTF-32BE"}},
+      {"\x1f\x8b\x08\0\0\0"s + line, {"gzip -dc"}},
+      {"\x28\xb5\x2f\xfd\x04"s + line, {"zstd -dc"}},
+      {"PK\x03\x04"s + line, {"looks like zip", "unzip -p"}}};
+  for (const auto& [text, says] : cases) {
+    expect_error(ExitCode::kBadInput, in_, says, [&, bytes = &text] { open(*bytes); });
+  }
+  EXPECT_EQ(open("\xef\xbb\xbf" + line).lines()[0].custom_id, "a");
+}
+
+TEST_F(RequestFiles, MayComeThroughAPipeButHaveAnEnd) {
+  expect_error(ExitCode::kBadInput, "/dev/zero", {"268435456 are read at most"}, [] { RequestFile("/dev/zero"); });
+  ASSERT_EQ(::mkfifo(in_.c_str(), 0600), 0);
+  std::thread writer([this] { std::ofstream(in_) << line_of("a") << line_of("b"); });
+  RequestFile file(in_);
+  writer.join();
+  ASSERT_EQ(file.lines().size(), 2u);
+  EXPECT_EQ(file.read(file.lines()[1]) + "\n", line_of("b"));
+}
+
+// A list of objects in a field that nothing reads: minutes for a quadratic parser.
+TEST_F(RequestFiles, TimeIsLinear) {
+  std::string list = "[";
+  for (int i = 0; i < 300000; ++i) list += "{},";
+  std::string line = line_of("a");
+  line.insert(line.find("\"model\""), "\"metadata\":" + list + "0],");
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(open(line).lines()[0].custom_id, "a");
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  EXPECT_LT(seconds.count(), 10);
 }
 
 TEST_F(RequestFiles, RequestsThatBeginAlikeFollowOneAnother) {
@@ -152,6 +210,13 @@ std::string answer_of(const std::string& id) {
   GenerateResult result;
   result.text = "answer to " + id;
   return batch_result_line(job_key("o", id), line, result, 1) + "\n";
+}
+
+TEST_F(Merge, APartThatIsNoFileIsRefused) {
+  folder_.write("in.jsonl", line_of("a"));
+  const std::string part = out_ + ".part-0-of-1";
+  ASSERT_EQ(::mkfifo(part.c_str(), 0600), 0);
+  expect_error(ExitCode::kBadInput, part, {"not a regular file"}, [this] { merge_batch(in_, out_); });
 }
 
 TEST_F(Merge, JoinsInTheOrderOfTheRequests) {
