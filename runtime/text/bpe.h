@@ -35,20 +35,17 @@ class Bpe {
  public:
   explicit Bpe(BpeDefinition definition);
 
-  struct Symbol {
-    int32_t id, prev, next;  // neighbours' places; -1: none
-    uint32_t rank;           // of the merge with the next symbol; kNone: there is none
-    int32_t result;
-  };
   struct Scratch {
-    std::vector<Symbol> symbols;
+    // A place for each symbol that the word began with. A symbol has as many as it was merged of: its id is in the
+    // first, and if there are others, the second and the last have -1 - count.
+    std::vector<int32_t> places;
     std::vector<uint64_t> heap;  // rank << 32 | place
   };
   void encode(std::string_view word, Scratch* scratch, std::vector<int32_t>* out) const;
 
   bool byte_level() const { return definition_.byte_level; }
-  // Whether some token may span the border between these neighbouring characters. If not, a long text can be cut there
-  // without changing its tokens. Only for character symbols; may err towards true.
+  // Whether some token may span the border between these neighbouring characters, of byte symbols: bytes. If not, a
+  // long text can be cut there without changing its tokens. May err towards true.
   bool may_join(char32_t left, char32_t right) const;
 
  private:
@@ -60,11 +57,13 @@ class Bpe {
   };
   const PairSlot& find_pair(int32_t left, int32_t right) const;
   void build_pairs();
+  void build_bytes();
   void build_characters();
-  void add_symbols(std::string_view word, std::vector<Symbol>* symbols) const;
+  void add_symbols(std::string_view word, std::vector<int32_t>* symbols) const;
   int32_t character_token(char32_t character) const;
-  bool byte_symbols(std::string_view character, std::vector<Symbol>* symbols) const;
-  void rank_symbol(Scratch* scratch, int32_t place, bool push) const;
+  bool byte_symbols(std::string_view character, std::vector<int32_t>* symbols) const;
+  const PairSlot* pair_at(const std::vector<int32_t>& places, size_t place) const;
+  void offer(size_t place, Scratch* scratch) const;
   void merge(Scratch* scratch) const;
 
   BpeDefinition definition_;
@@ -72,7 +71,7 @@ class Bpe {
   std::array<int32_t, 256> byte_symbols_;
   std::array<int32_t, 128> ascii_;  // character symbols
   std::unordered_map<char32_t, int32_t> characters_;
-  std::vector<bool> joins_;  // one bit per hash of a character pair that occurs inside some token
+  std::vector<bool> joins_;  // one bit per hash of a pair of characters, or of bytes, that occurs inside some token
 };
 
 }  // namespace headrace

@@ -1,7 +1,7 @@
 #include "runtime/text/tokenizer.h"
 
 #include <array>
-#include <deque>
+#include <functional>
 #include <optional>
 #include <span>
 
@@ -13,7 +13,7 @@ namespace headrace {
 
 namespace {
 
-constexpr size_t kMaxCachedWord = 128;
+constexpr size_t kMaxCachedWord = 128, kMaxCachedWords = 65536;
 constexpr size_t kChunkBytes = 512;
 
 // The byte-level alphabet of GPT-2: each of the 256 bytes is written in the vocabulary as one printable character.
@@ -72,6 +72,16 @@ std::string decoded_piece(const std::string& name, const DecoderParts& decoder) 
   for (const auto& rule : decoder.replacements) piece = replaced(std::move(piece), rule);
   return piece;
 }
+
+void append_part(std::string_view text, SpecialTokens special, MarkedText* out) {
+  out->text.reserve(out->text.size() + text.size());
+  append_valid_utf8(text, &out->text);
+  out->verbatim.resize(out->text.size(), special == SpecialTokens::kAsText ? 1 : 0);
+}
+
+struct TextHash : std::hash<std::string_view> {
+  using is_transparent = void;
+};
 
 }  // namespace
 
@@ -160,8 +170,7 @@ struct Tokenizer::Impl::Run {
     size_t begin, end;  // in `ids`: the first occurrence of this word
   };
   std::vector<int32_t> ids;
-  std::deque<std::string> texts;
-  std::unordered_map<std::string_view, Span> cache;  // views into `texts`
+  std::unordered_map<std::string, Span, TextHash, std::equal_to<>> cache;
   Bpe::Scratch bpe;
   Regex::Scratch regex;
 };
@@ -171,22 +180,25 @@ void Tokenizer::Impl::encode_word(std::string_view word, Run* run) const {
     bpe.encode(word, &run->bpe, &run->ids);
     return;
   }
-  const auto [cached, is_new] = run->cache.try_emplace(word);
-  if (is_new) {
-    cached->second.begin = run->ids.size();
-    bpe.encode(word, &run->bpe, &run->ids);
-    cached->second.end = run->ids.size();
-  } else {
+  const auto cached = run->cache.find(word);
+  if (cached != run->cache.end()) {
     for (size_t i = cached->second.begin; i < cached->second.end; ++i) run->ids.push_back(run->ids[i]);
+    return;
   }
+  const size_t begin = run->ids.size();
+  bpe.encode(word, &run->bpe, &run->ids);
+  if (run->cache.size() == kMaxCachedWords) run->cache.clear();
+  run->cache.try_emplace(std::string(word), Run::Span{begin, run->ids.size()});
 }
 
-// Without a pre-tokenizer a whole document is one word. It is cut where no token can span, which changes only the time.
-void Tokenizer::Impl::encode_characters(std::string_view text, Run* run) const {
+// Without a pre-tokenizer a whole document is one word, and with one a long line may be. It is cut where no token can
+// span, which changes only time and memory.
+void Tokenizer::Impl::encode_symbols(std::string_view text, Run* run) const {
   size_t begin = 0;
   char32_t previous = 0;
   for (size_t at = 0; at < text.size();) {
-    const Utf8Unit unit = next_utf8(text.substr(at));
+    const Utf8Unit unit = bpe.byte_level() ? Utf8Unit{Utf8Unit::kCharacter, 1, static_cast<uint8_t>(text[at])}
+                                           : next_utf8(text.substr(at));
     if (at > begin && !bpe.may_join(previous, unit.code_point)) {
       encode_word(text.substr(begin, at - begin), run);
       begin = at;
@@ -199,10 +211,10 @@ void Tokenizer::Impl::encode_characters(std::string_view text, Run* run) const {
 
 void Tokenizer::Impl::encode_words(std::string_view text, Run* run) const {
   splitter.split(text, &run->regex, [&](std::string_view word) {
-    if (bpe.byte_level()) {
+    if (bpe.byte_level() && word.size() <= kMaxCachedWord) {
       encode_word(word, run);
     } else {
-      encode_characters(word, run);
+      encode_symbols(word, run);
     }
   });
 }
@@ -229,22 +241,28 @@ void Tokenizer::Impl::encode_fragment(MarkedText fragment, bool is_first, Run* r
       is_first = false;
       continue;
     }
-    std::string& text = run->texts.emplace_back(fragment.text, piece.begin, piece.end - piece.begin);
-    if (metaspace) text = replaced(std::move(text), {" ", kMetaspace});
+    std::string_view text = std::string_view(fragment.text).substr(piece.begin, piece.end - piece.begin);
+    std::string spaced;
+    if (metaspace) text = spaced = replaced(std::string(text), {" ", kMetaspace});
     const bool wants_prefix = prefix_rule == PrefixRule::kAlways || (prefix_rule == PrefixRule::kFirst && is_first);
-    if (wants_prefix && !std::string_view(text).starts_with(prefix)) text.insert(0, prefix);
-    encode_text(text, run);
+    if (wants_prefix && !text.starts_with(prefix)) {
+      encode_text(prefix + std::string(text), run);
+    } else {
+      encode_text(text, run);
+    }
     is_first = false;
   }
 }
 
-std::vector<int32_t> Tokenizer::Impl::encode(const MarkedText& text, AddBos add_bos) const {
+std::vector<int32_t> Tokenizer::Impl::encode(MarkedText text, AddBos add_bos) const {
   Run run;
   if (add_bos == AddBos::kYes) run.ids = before;
   bool is_first = true;
   for (const AddedTokens::Piece& piece : verbatim_added.split(text)) {
     if (piece.id >= 0) {
       run.ids.push_back(piece.id);
+    } else if (piece.begin == 0 && piece.end == text.text.size()) {  // the only one
+      encode_fragment(std::move(text), is_first, &run);
     } else {
       encode_fragment(text.substr(piece.begin, piece.end), is_first, &run);
     }
@@ -260,17 +278,15 @@ Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, AddBos add_bos, SpecialTokens special) const {
-  const TextPart whole{std::string(text), special};
-  return encode(std::vector<TextPart>{whole}, add_bos);
+  MarkedText marked;
+  append_part(text, special, &marked);
+  return impl_->encode(std::move(marked), add_bos);
 }
 
 std::vector<int32_t> Tokenizer::encode(const std::vector<TextPart>& parts, AddBos add_bos) const {
   MarkedText all;
-  for (const TextPart& part : parts) {
-    append_valid_utf8(part.text, &all.text);
-    all.verbatim.resize(all.text.size(), part.special == SpecialTokens::kAsText ? 1 : 0);
-  }
-  return impl_->encode(all, add_bos);
+  for (const TextPart& part : parts) append_part(part.text, part.special, &all);
+  return impl_->encode(std::move(all), add_bos);
 }
 
 std::string Tokenizer::decode(const std::vector<int32_t>& ids, SpecialTokens special) const {

@@ -67,14 +67,14 @@ struct Tokenizer::Impl {
   int32_t bos, eos;
   mutable ChunkCache chunks;
 
-  std::vector<int32_t> encode(const MarkedText& text, AddBos add_bos) const;
+  std::vector<int32_t> encode(MarkedText text, AddBos add_bos) const;
 
  private:
   struct Run;
   void encode_fragment(MarkedText fragment, bool is_first, Run* run) const;
   void encode_text(std::string_view text, Run* run) const;
   void encode_words(std::string_view text, Run* run) const;
-  void encode_characters(std::string_view text, Run* run) const;
+  void encode_symbols(std::string_view text, Run* run) const;
   void encode_word(std::string_view word, Run* run) const;
 };
 
