@@ -18,14 +18,25 @@ constexpr int kDoesNotFit = 4;  // ExitCode::kDoesNotFit
 std::atomic<bool> ran_out{false};
 std::terminate_handler previous = nullptr;
 
-[[noreturn]] void exit_where_memory_ran_out() {
-  if (!ran_out.load()) {
-    previous();  // does not return
-    ::_exit(1);
-  }
+[[noreturn]] void exit_without_memory() {
   constexpr std::string_view kMessage = "error: no memory is left, outside the budgets\n";
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
   ::_exit(kDoesNotFit);
+}
+
+[[noreturn]] void exit_where_memory_ran_out() {
+  if (ran_out.load()) exit_without_memory();
+  previous();  // does not return
+  ::_exit(1);
+}
+
+// CUDA's registration of kernels allocates before main() and does not look at the result. So the first allocation, with
+// which mimalloc maps 32 MiB, is made here, before the program's other initialisers. It is kept: freed, it might be
+// unmapped.
+[[gnu::constructor(101)]] void map_first_memory() {
+  static void* first = nullptr;
+  first = mi_malloc(1);
+  if (first == nullptr) exit_without_memory();
 }
 
 [[maybe_unused]] const bool installed = [] {

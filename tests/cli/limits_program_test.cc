@@ -23,7 +23,7 @@ RunOptions limited(int resource, uint64_t value) {
   return options;
 }
 
-// The least address space in MiB in which the program reaches main(): with less the initialisers of the libraries fail.
+// The least address space in MiB in which the program reaches main().
 // It grows with the program, thus with the number of GPU architectures that it is compiled for.
 uint64_t least_to_start() {
   uint64_t mib = 40;
@@ -42,6 +42,18 @@ TEST_F(ProgramTest, AllocatesWithMimalloc) {
   const Finished finished = run_program({"--version"}, options);
   EXPECT_EQ(finished.exit_code, 0);
   EXPECT_NE(finished.err.find("heap stats"), std::string::npos) << finished.err;
+}
+
+// CUDA's initialiser does not look at what it allocates: a program with it ended by a signal.
+TEST_F(ProgramTest, HardlyAnyAddressSpaceIsNoSignal) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers reserve terabytes";
+  for (uint64_t mib = 8; mib <= 120; mib += 2) {
+    const Finished finished = run_program({"--version"}, limited(RLIMIT_AS, mib * kMiB));
+    EXPECT_EQ(finished.signal, 0) << mib << " MiB: " << finished.err;
+    if (finished.exit_code == 0 || finished.exit_code == 127) continue;  // 127: the loader's own message
+    EXPECT_EQ(finished.exit_code, 4) << mib;
+    EXPECT_NE(finished.err.find("no memory is left"), std::string::npos) << mib << " MiB: " << finished.err;
+  }
 }
 
 TEST_F(ProgramTest, OutOfMemoryIsExitFour) {
