@@ -62,6 +62,9 @@ class Engine {
   // requested. Throws Error(kStorage).
   std::optional<TraceSummary> write_trace();
 
+  // What is reserved of it before the first run, no run has.
+  MemoryBudget& host_mem() const;
+
   // Values that do not change; any thread.
   const ModelConfig& config() const;
   const Tokenizer& tokenizer() const;  // REQUIRES: want_tokenizer

@@ -92,6 +92,7 @@ std::string Engine::weights_note() const {
 }
 
 int64_t Engine::context_limit() const { return impl_->context().context_limit(); }
+MemoryBudget& Engine::host_mem() const { return impl_->device->host_mem(); }
 const std::string& Engine::model_path() const { return impl_->checkpoint->path(); }
 std::vector<FileStamp> Engine::model_files() const { return impl_->checkpoint->files(); }
 std::vector<FileStamp> Engine::draft_files() const {

@@ -27,7 +27,11 @@ std::string random_id() {
 }  // namespace
 
 HttpAnswer Completions::answer(RequestKind kind, const std::string& body) {
+  RequestMemory::Share memory;
+  if (const std::optional<Failure> refused = memory_.take(body.size(), &memory)) return failure_response(*refused);
   std::shared_ptr<Job> job = make_job(kind, body);
+  memory.keep(body.size() + job->prompt.size() * sizeof(int32_t));
+  job->memory = std::move(memory);
   switch (queue_.push(job)) {
     case JobQueue::Push::kClosed:
       return failure_response(server_stops());

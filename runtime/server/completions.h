@@ -9,14 +9,16 @@
 #include "runtime/http/message.h"
 #include "runtime/server/job_queue.h"
 #include "runtime/server/metrics.h"
+#include "runtime/server/request_memory.h"
 #include "runtime/server/server_options.h"
 
 namespace headrace {
 
 class Completions {
  public:
-  Completions(const Engine& engine, const ServerOptions& options, JobQueue& queue, ServerMetrics& metrics)
-      : engine_(engine), options_(options), queue_(queue), metrics_(metrics) {}
+  Completions(const Engine& engine, const ServerOptions& options, JobQueue& queue, ServerMetrics& metrics,
+              RequestMemory& memory)
+      : engine_(engine), options_(options), queue_(queue), metrics_(metrics), memory_(memory) {}
 
   HttpAnswer answer(RequestKind kind, const std::string& body);
 
@@ -27,6 +29,7 @@ class Completions {
   const ServerOptions& options_;
   JobQueue& queue_;
   ServerMetrics& metrics_;
+  RequestMemory& memory_;
 };
 
 }  // namespace headrace

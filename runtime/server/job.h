@@ -11,6 +11,7 @@
 
 #include "runtime/requests/request.h"
 #include "runtime/server/feed.h"
+#include "runtime/server/request_memory.h"
 
 namespace headrace {
 
@@ -25,6 +26,7 @@ struct Job {
   const Request request;
   const std::vector<int32_t> prompt;
   const Clock::time_point arrived = Clock::now();
+  RequestMemory::Share memory;
 
   std::atomic<bool> cancelled{false};  // any thread: the engine ends the run at its next step
   Feed feed;                           // both

@@ -42,7 +42,7 @@ std::string ModelAnswers::list() const {
 
 std::string ModelAnswers::tokenize(const std::string& body) const {
   const std::string source = "request";
-  const nlohmann::json object = parse_json_object(body, source, DuplicateKeys::kRefuse);
+  const nlohmann::json object = parse_json_object(body, source, DuplicateKeys::kRefuse, JsonOrigin::kClient);
   const JsonFields fields(object, source);
   for (const auto& item : object.items()) {
     if (item.key() != "content" && item.key() != "add_special" && item.key() != "with_pieces") {
@@ -53,15 +53,16 @@ std::string ModelAnswers::tokenize(const std::string& body) const {
   const std::string content = fields.string_or("content", "");
   const bool with_pieces = fields.boolean_or("with_pieces", false);
   const AddBos bos = fields.boolean_or("add_special", false) ? AddBos::kYes : AddBos::kNo;
-  ordered_json tokens = ordered_json::array();
+  std::string answer = R"({"tokens":[)";
   for (const int32_t id : engine_.tokenizer().encode(content, bos, SpecialTokens::kAsText)) {
+    if (answer.back() != '[') answer += ',';
     if (with_pieces) {
-      tokens.push_back({{"id", id}, {"piece", engine_.tokenizer().decode({id})}});
+      answer += dumped({{"id", id}, {"piece", engine_.tokenizer().decode({id})}});
     } else {
-      tokens.push_back(id);
+      answer += std::to_string(id);
     }
   }
-  return dumped({{"tokens", tokens}});
+  return answer + "]}";
 }
 
 }  // namespace headrace

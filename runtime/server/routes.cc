@@ -63,8 +63,10 @@ Routes::Routes(const Engine& engine, const ServerOptions& options, JobQueue& que
       keys_(checked_keys(options)),
       queue_(queue),
       metrics_(metrics),
+      memory_(engine.host_mem().reserve(
+          RequestMemory::part_of(engine.host_mem().free_bytes(), options.body_bytes, options.queue), "requests")),
       model_(engine),
-      completions_(engine, options, queue, metrics) {}
+      completions_(engine, options, queue, metrics, memory_) {}
 
 HttpHandlers Routes::handlers() {
   return {.at_header = [this](const HttpRequest& request) { return at_header(request); },
@@ -122,7 +124,12 @@ HttpAnswer Routes::at_end(const HttpRequest& request) {
 }
 
 HttpAnswer Routes::post(const HttpRequest& request) {
-  if (request.path == kTokenize) return json_response(model_.tokenize(request.body));
+  if (request.path == kTokenize) {
+    RequestMemory::Share share;
+    if (const std::optional<Failure> refused = memory_.take(request.body.size(), &share))
+      return failure_response(*refused);
+    return json_response(model_.tokenize(request.body));
+  }
   const std::optional<RequestKind> kind = request_kind(request.path);
   CHECK(kind.has_value(), "path=", request.path);
   return completions_.answer(*kind, request.body);

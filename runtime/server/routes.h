@@ -12,6 +12,7 @@
 #include "runtime/server/job_queue.h"
 #include "runtime/server/metrics.h"
 #include "runtime/server/model_answers.h"
+#include "runtime/server/request_memory.h"
 #include "runtime/server/server_options.h"
 
 namespace headrace {
@@ -37,6 +38,7 @@ class Routes {
   const std::vector<std::string> keys_;
   JobQueue& queue_;
   ServerMetrics& metrics_;
+  RequestMemory memory_;
   const ModelAnswers model_;
   Completions completions_;
   std::atomic<bool> ready_{false};
