@@ -3,6 +3,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "runtime/base/utf8.h"
 
@@ -81,6 +82,14 @@ std::string lower(std::string_view text) {
   return out;
 }
 
+std::string title(std::string_view character) {
+  const char32_t c = first_character(character);
+  std::string out;
+  if (c == 0xDF) return "Ss";
+  append_code_point(static_cast<char32_t>(utf8proc_totitle(static_cast<int32_t>(c))), &out);
+  return out;
+}
+
 bool all_of_class(std::string_view text, CharacterClass wanted) {
   bool all = true, cased = false;
   for_each_character(text, [&](char32_t c) {
@@ -115,12 +124,16 @@ size_t count_characters(std::string_view text) {
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; }));
 }
 
-std::vector<size_t> character_starts(std::string_view text) {
-  std::vector<size_t> starts;
-  for (size_t i = 0; i < text.size(); ++i)
-    if ((static_cast<uint8_t>(text[i]) & 0xC0) != 0x80) starts.push_back(i);
-  starts.push_back(text.size());
-  return starts;
+size_t find_part(std::string_view text, std::string_view part, size_t from) {
+  if (from > text.size()) return std::string_view::npos;
+  const void* const found = memmem(text.data() + from, text.size() - from, part.data(), part.size());
+  return found == nullptr ? std::string_view::npos : static_cast<size_t>(static_cast<const char*>(found) - text.data());
+}
+
+size_t find_last_part(std::string_view text, std::string_view part) {
+  const std::string backward(text.rbegin(), text.rend()), wanted(part.rbegin(), part.rend());
+  const size_t found = find_part(backward, wanted);
+  return found == std::string_view::npos ? found : text.size() - found - part.size();
 }
 
 }  // namespace headrace::jinja

@@ -3,6 +3,7 @@
 
 #include "cache/base.h"
 #include "runtime/text/jinja/builtins.h"
+#include "runtime/text/jinja/methods.h"
 #include "runtime/text/jinja/operations.h"
 
 namespace headrace::jinja {
@@ -25,13 +26,15 @@ const Value& argument(const Runtime& runtime, const Arguments& arguments, size_t
 
 // With `by_attribute`, the first argument is a path and the test is of what it leads to. Without a test: of truth.
 Value chosen(Runtime& runtime, const Arguments& arguments, const char* filter, bool by_attribute, bool wanted) {
+  const Value& sequence = argument(runtime, arguments, 0, filter);
   const size_t test_at = by_attribute ? 2 : 1;
   const Value path = by_attribute ? argument(runtime, arguments, 1, filter) : Value();
   const bool has_test = arguments.positional.size() > test_at;
   const std::string test = has_test ? runtime.need_text(arguments.positional[test_at], filter).bytes() : "";
   Arguments inner = rest_of(arguments, test_at + 1);
   std::vector<Value> out;
-  for (const Value& value : items_of(runtime, argument(runtime, arguments, 0, filter))) {
+  if (!truthy(sequence)) return runtime.list({});  // none, too
+  for (const Value& value : items_of(runtime, sequence)) {
     inner.positional[0] = by_attribute ? attribute_path(runtime, value, path) : value;
     const bool holds = has_test ? apply_test(runtime, test, inner) : truthy(inner.positional[0]);
     if (holds == wanted) out.push_back(value);
@@ -55,6 +58,7 @@ Value map_attribute(Runtime& runtime, const Arguments& arguments) {
 }
 
 Value map(Runtime& runtime, const Arguments& arguments) {
+  if (!truthy(argument(runtime, arguments, 0, "map"))) return runtime.list({});  // none, too
   for (const auto& named : arguments.named)
     if (named.first == "attribute") return map_attribute(runtime, arguments);
   const std::string filter = runtime.need_text(argument(runtime, arguments, 1, "map"), "map").bytes();
@@ -69,7 +73,9 @@ Value map(Runtime& runtime, const Arguments& arguments) {
 
 Value attr(Runtime& runtime, const Arguments& arguments) {
   const auto values = bound(runtime, arguments, "attr", {"value", "name"}, 2);
-  return attribute(runtime, *values[0], runtime.need_text(*values[1], "attr").bytes());
+  const std::string& name = runtime.need_text(*values[1], "attr").bytes();
+  if (values[0]->dict() && !has_method(*values[0], name)) return Value::undefined(str("a dict has no '", name, "'"));
+  return attribute(runtime, *values[0], name);
 }
 
 // Items with one value of the attribute each, sorted by it, as (value, items).
@@ -87,6 +93,7 @@ Value groupby(Runtime& runtime, const Arguments& arguments) {
   };
   for (const Value& row : rows.list()->items) {
     const Value key = attribute_path(runtime, row, *values[1]);
+    if (key.is_undefined() && rows.list()->items.size() > 1) runtime.fail(key.why_undefined());
     if (!group.empty() && !compared(runtime, "==", key, group_key)) flush();
     group_key = key;
     group.push_back(row);
@@ -102,6 +109,7 @@ constexpr Filter kChoiceFilters[] = {{"select", select},         {"reject", reje
 }  // namespace
 
 Value attribute_path(Runtime& runtime, const Value& value, const Value& path) {
+  runtime.charge(path.weight());
   if (path.is_whole()) return item(runtime, value, path);
   const std::string& names = runtime.need_text(path, "attribute").bytes();
   Value found = value;

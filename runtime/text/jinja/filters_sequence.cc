@@ -72,12 +72,29 @@ Value join(Runtime& runtime, const Arguments& arguments) {
   return runtime.text(std::move(out));
 }
 
-// What two values are compared by: an attribute, and without regard to case unless it counts.
+// A text without regard to case, unless it counts.
+Value folded(Runtime& runtime, const Value& value, const Value* cased) {
+  if (!value.text() || (cased && truthy(*cased))) return value;
+  runtime.charge(value.weight());
+  return value.text()->mapped(lower);
+}
+
+// What two values are compared by: an attribute, or the value.
 Value sort_key(Runtime& runtime, const Value& value, const Value* path, const Value* cased) {
-  const Value found = path && !path->is_none() ? attribute_path(runtime, value, *path) : value;
-  if (!found.text() || (cased && truthy(*cased))) return found;
-  runtime.charge(found.weight());
-  return found.text()->mapped(lower);
+  return folded(runtime, path && !path->is_none() ? attribute_path(runtime, value, *path) : value, cased);
+}
+
+// Of sort: of several attributes, "a,b", in turn. Undefined ones are equal.
+Value sort_keys(Runtime& runtime, const Value& value, const Value* path, const Value* cased) {
+  if (!path || !path->text()) return sort_key(runtime, value, path, cased);
+  const std::string& names = path->text()->bytes();
+  std::vector<Value> keys;
+  for (size_t begin = 0, end = 0; begin <= names.size(); begin = end + 1) {
+    end = std::min(names.find(',', begin), names.size());
+    const Value one = Value::text(names.substr(begin, end - begin));
+    keys.push_back(folded(runtime, attribute_path(runtime, value, one), cased));
+  }
+  return runtime.list(std::move(keys));
 }
 
 bool goes_before(Runtime& runtime, const Value& a, const Value& b) {
@@ -93,8 +110,8 @@ struct Keyed {
 
 // Stable, also in reverse.
 Value sorted(Runtime& runtime, std::vector<Keyed> rows, bool reversed) {
-  for (const Keyed& row : rows)  // one type each: an order that std::stable_sort can rely on
-    goes_before(runtime, rows[0].key, row.key);
+  for (size_t i = 1; i < rows.size(); ++i)  // one type each: an order that std::stable_sort can rely on
+    goes_before(runtime, rows[0].key, rows[i].key);
   std::stable_sort(rows.begin(), rows.end(), [&](const Keyed& a, const Keyed& b) {
     return reversed ? goes_before(runtime, b.key, a.key) : goes_before(runtime, a.key, b.key);
   });
@@ -107,7 +124,7 @@ Value sort(Runtime& runtime, const Arguments& arguments) {
   const auto values = bound(runtime, arguments, "sort", {"value", "reverse", "case_sensitive", "attribute"}, 1);
   std::vector<Keyed> rows;
   for (const Value& value : items_of(runtime, *values[0]))
-    rows.push_back({sort_key(runtime, value, values[3], values[2]), value});
+    rows.push_back({sort_keys(runtime, value, values[3], values[2]), value});
   return sorted(runtime, std::move(rows), values[1] && truthy(*values[1]));
 }
 
@@ -127,8 +144,9 @@ Value unique(Runtime& runtime, const Arguments& arguments) {
   std::vector<Value> keys, out;
   for (const Value& value : items_of(runtime, *values[0])) {
     const Value key = sort_key(runtime, value, values[2], values[1]);
-    runtime.charge(1 + keys.size() * std::min<uint64_t>(key.weight(), 1000));
-    if (std::any_of(keys.begin(), keys.end(), [&](const Value& other) { return equal(other, key); })) continue;
+    if (key.dict() || (key.list() && !key.list()->is_tuple))
+      runtime.fail(str("unique: a ", type_name(key), " cannot be compared"));
+    if (std::any_of(keys.begin(), keys.end(), [&](const Value& other) { return runtime.equal(other, key); })) continue;
     keys.push_back(key);
     out.push_back(value);
   }

@@ -20,7 +20,9 @@ Text only_text(Runtime& runtime, const Arguments& arguments, std::string_view na
 
 Value to_upper(Runtime& runtime, const Arguments& a) { return only_text(runtime, a, "upper").mapped(upper); }
 Value to_lower(Runtime& runtime, const Arguments& a) { return only_text(runtime, a, "lower").mapped(lower); }
-Value to_title(Runtime& runtime, const Arguments& a) { return title_case(only_text(runtime, a, "title"), true); }
+Value to_title(Runtime& runtime, const Arguments& a) {
+  return title_case(runtime, only_text(runtime, a, "title"), true);
+}
 Value capitalize(Runtime& runtime, const Arguments& a) { return capitalized(only_text(runtime, a, "capitalize")); }
 Value string(Runtime& runtime, const Arguments& a) { return only_text(runtime, a, "string"); }
 
@@ -66,9 +68,9 @@ Value indent(Runtime& runtime, const Arguments& arguments) {
     margin = Text(std::string(static_cast<size_t>(std::max<int64_t>(width, 0)), ' '));
   }
   const bool first = values[2] && truthy(*values[2]), blank = values[3] && truthy(*values[3]);
-  Text text = printed(runtime, *values[0]), out;
+  Text text = runtime.need_text(*values[0], "indent"), out;
   text.append("\n", Origin::kTemplate);
-  const std::vector<Text> lines = lines_of(text, false);
+  const std::vector<Text> lines = lines_of(runtime, text, false);
   runtime.charge((1 + margin.size()) * lines.size());
   for (size_t i = 0; i < lines.size(); ++i) {
     if (i > 0) out.append("\n", Origin::kTemplate);
@@ -119,6 +121,7 @@ bool parsed(const std::string& text, Number* out) {
 
 Value to_int(Runtime& runtime, const Arguments& arguments) {
   const auto values = bound(runtime, arguments, "int", {"value", "default"}, 1);
+  if (values[0]->is_undefined()) runtime.fail(values[0]->why_undefined());
   int64_t whole = 0;
   double real = 0;
   if (values[0]->whole(&whole)) return whole;
@@ -130,6 +133,7 @@ Value to_int(Runtime& runtime, const Arguments& arguments) {
 
 Value to_float(Runtime& runtime, const Arguments& arguments) {
   const auto values = bound(runtime, arguments, "float", {"value", "default"}, 1);
+  if (values[0]->is_undefined()) runtime.fail(values[0]->why_undefined());
   double real = 0;
   if (values[0]->number(&real) || (values[0]->text() && parsed(values[0]->text()->bytes(), &real))) return real;
   return values[1] ? *values[1] : Value(0.0);
@@ -137,7 +141,7 @@ Value to_float(Runtime& runtime, const Arguments& arguments) {
 
 Value absolute(Runtime& runtime, const Arguments& arguments) {
   const Value& value = *bound(runtime, arguments, "abs", {"x"}, 1)[0];
-  return compared(runtime, "<", value, int64_t{0}) ? unary(runtime, "-", value) : value;
+  return unary(runtime, compared(runtime, "<", value, int64_t{0}) ? "-" : "+", value);
 }
 
 Value round(Runtime& runtime, const Arguments& arguments) {
@@ -151,14 +155,17 @@ Value round(Runtime& runtime, const Arguments& arguments) {
   if (method == "ceil") return std::ceil(real * scale) / scale;
   if (method == "floor") return std::floor(real * scale) / scale;
   if (method != "common") runtime.fail(str("round: '", method, "' is not common, ceil or floor"));
-  return std::nearbyint(real * scale) / scale;
+  const double rounded = std::nearbyint(real * scale) / scale;
+  int64_t whole = 0;
+  if (!values[0]->whole(&whole)) return rounded;
+  return precision >= 0 ? whole : static_cast<int64_t>(rounded);  // of an int: an int
 }
 
 Value word_count(Runtime& runtime, const Arguments& arguments) {
   const Text text = only_text(runtime, arguments, "wordcount");
   int64_t words = 0;
   bool inside = false;
-  const std::vector<size_t> starts = character_starts(text.bytes());
+  const std::vector<size_t> starts = runtime.character_starts(text.bytes());
   for (size_t i = 0; i + 1 < starts.size(); ++i) {
     const char32_t c = first_character(std::string_view(text.bytes()).substr(starts[i]));
     const bool is_word = is_letter(c) || (c >= '0' && c <= '9') || c == '_';

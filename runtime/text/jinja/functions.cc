@@ -31,12 +31,33 @@ Value range(Runtime& runtime, const Arguments& arguments) {
   return runtime.list(std::move(out));
 }
 
+void add_pairs(Runtime& runtime, const Value& pairs, Dict* out) {
+  for (const Value& pair : items_of(runtime, pairs)) {
+    const std::vector<Value> both = items_of(runtime, pair);
+    if (both.size() != 2) runtime.fail("dict needs pairs");
+    runtime.charge(1 + out->entries.size());
+    const auto at = std::find_if(out->entries.begin(), out->entries.end(),
+                                 [&](const auto& entry) { return runtime.equal(entry.first, both[0]); });
+    if (at == out->entries.end()) {
+      out->entries.emplace_back(both[0], both[1]);
+    } else {
+      at->second = both[1];
+    }
+  }
+}
+
 Value make_dict(Runtime& runtime, const Arguments& arguments) {
   Dict out;
   if (arguments.positional.size() > 1) runtime.fail("dict has 1 parameter and named ones");
   if (!arguments.positional.empty()) {
-    if (!arguments.positional[0].dict()) runtime.fail("dict needs a dict");
-    out.entries = arguments.positional[0].dict()->entries;
+    const Value& from = arguments.positional[0];
+    if (from.is_undefined()) runtime.fail(from.why_undefined());
+    if (from.dict()) {
+      runtime.charge(2 * from.dict()->entries.size());
+      out.entries = from.dict()->entries;
+    } else {
+      add_pairs(runtime, from, &out);
+    }
   }
   for (const auto& [name, value] : arguments.named) {
     const auto at = std::find_if(out.entries.begin(), out.entries.end(), [&, key = name](const auto& entry) {
@@ -61,12 +82,14 @@ Value make_namespace(Runtime& runtime, const Arguments& arguments) {
 
 Value raise_exception(Runtime& runtime, const Arguments& arguments) {
   const auto values = bound(runtime, arguments, "raise_exception", {"message"}, 1);
-  runtime.fail(str("the template refuses the messages: ", printed(runtime, *values[0]).bytes()));
+  constexpr size_t kShown = 2000;
+  runtime.fail(str("the template refuses the messages: ", printed(runtime, *values[0]).bytes().substr(0, kShown)));
 }
 
 Value strftime_now(Runtime& runtime, const Arguments& arguments) {
   const auto values = bound(runtime, arguments, "strftime_now", {"format"}, 1);
   const Text& format = runtime.need_text(*values[0], "strftime_now");
+  runtime.charge(format.size());
   return Text(runtime.clock()(format.bytes()), format.has_messages() ? Origin::kMessage : Origin::kTemplate);
 }
 
@@ -91,25 +114,31 @@ bool is_sequence(Runtime&, const Value& value, const Value*) {
   return value.text() || value.list() || value.dict() || value.is_undefined();
 }
 
-bool same(Runtime&, const Value& value, const Value* other) {
-  return std::string_view(type_name(value)) == type_name(*other) && equal(value, *other);
+bool same(Runtime& runtime, const Value& value, const Value* other) {
+  return std::string_view(type_name(value)) == type_name(*other) && runtime.equal(value, *other);
 }
 
-template <int divisor, int remainder>
+template <int64_t divisor, int64_t remainder>
 bool has_remainder(Runtime& runtime, const Value& value, const Value*) {
-  return runtime.need_whole(value, "even and odd") % divisor * (runtime.need_whole(value, "odd") < 0 ? -1 : 1) ==
-         remainder;
+  if (value.text()) runtime.fail("a str is not even or odd");  // '%' would format it
+  return runtime.equal(binary(runtime, "%", value, divisor), remainder);
 }
 
 bool divisible(Runtime& runtime, const Value& value, const Value* other) {
-  const int64_t divisor = runtime.need_whole(*other, "divisibleby");
-  if (divisor == 0) runtime.fail("a division by zero");
-  return divisor == -1 || runtime.need_whole(value, "divisibleby") % divisor == 0;
+  if (value.text()) runtime.fail("a str is not divisible");
+  return runtime.equal(binary(runtime, "%", value, *other), int64_t{0});
+}
+
+template <bool (*known)(std::string_view)>
+bool names(Runtime& runtime, const Value& value, const Value*) {
+  if (value.dict() || (value.list() && !value.list()->is_tuple))
+    runtime.fail(str("a ", type_name(value), " cannot be a name"));
+  return value.text() && known(value.text()->bytes());
 }
 
 const Test kTests[] = {
     {"boolean", [](Runtime&, const Value& v, const Value*) { return v.boolean() != nullptr; }},
-    {"callable", [](Runtime&, const Value& v, const Value*) { return v.callable() != nullptr; }},
+    {"callable", [](Runtime&, const Value& v, const Value*) { return v.callable() || v.is_undefined(); }},
     {"defined", [](Runtime&, const Value& v, const Value*) { return !v.is_undefined(); }},
     {"undefined", [](Runtime&, const Value& v, const Value*) { return v.is_undefined(); }},
     {"none", [](Runtime&, const Value& v, const Value*) { return v.is_none(); }},
@@ -127,8 +156,8 @@ const Test kTests[] = {
                  const Value*) { return all_of_class(printed(r, v).bytes(), CharacterClass::kLower); }},
     {"upper", [](Runtime& r, const Value& v,
                  const Value*) { return all_of_class(printed(r, v).bytes(), CharacterClass::kUpper); }},
-    {"filter", [](Runtime&, const Value& v, const Value*) { return v.text() && is_filter(v.text()->bytes()); }},
-    {"test", [](Runtime&, const Value& v, const Value*) { return v.text() && is_test(v.text()->bytes()); }},
+    {"filter", names<is_filter>},
+    {"test", names<is_test>},
     {"even", has_remainder<2, 0>},
     {"odd", has_remainder<2, 1>},
     {"divisibleby", divisible, true},

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "cache/base.h"
+#include "runtime/base/utf8.h"
 #include "runtime/text/jinja/characters.h"
 
 namespace headrace::jinja {
@@ -44,8 +45,7 @@ Value list_method(Runtime& runtime, const Value& receiver, const std::string& na
   }
   const auto values = bound(runtime, arguments, name, {"value"}, 1);
   const auto& items = receiver.list()->items;
-  runtime.charge(receiver.weight());
-  const auto is_it = [&](const Value& item) { return equal(item, *values[0]); };
+  const auto is_it = [&](const Value& item) { return runtime.equal(item, *values[0]); };
   if (name == "count") return static_cast<int64_t>(std::count_if(items.begin(), items.end(), is_it));
   const auto at = std::find_if(items.begin(), items.end(), is_it);
   if (at == items.end()) runtime.fail("index: the value is not in the list");
@@ -57,7 +57,8 @@ Value list_method(Runtime& runtime, const Value& receiver, const std::string& na
 bool has_method(const Value& value, std::string_view name) {
   if (value.text()) return text_has(name);
   if (value.dict()) return has(kOfDict, name) || has(kChangeDict, name);
-  return value.list() && (has(kOfList, name) || (!value.list()->is_tuple && has(kChangeList, name)));
+  if (!value.list()) return false;
+  return value.list()->is_tuple ? name != "copy" && has(kOfList, name) : has(kOfList, name) || has(kChangeList, name);
 }
 
 Value call_method(Runtime& runtime, const Value& receiver, std::string_view name, const Arguments& arguments) {
@@ -84,7 +85,7 @@ Text stripped(Runtime& runtime, const Text& text, Side side, const Text* set) {
     return text.slice(begin, end);
   }
   runtime.charge_bytes(set->size());
-  const std::vector<size_t> starts = character_starts(set->bytes());
+  const std::vector<size_t> starts = runtime.character_starts(set->bytes());
   const auto in_set = [&](std::string_view character) {
     runtime.charge(1 + starts.size() / 8);
     for (size_t i = 0; i + 1 < starts.size(); ++i)
@@ -114,9 +115,9 @@ Text replaced(Runtime& runtime, const Text& text, const Text& from, const Text& 
     runtime.charge(1 + to.size() / kBytesPerWeight);
     out.append(to);
   };
-  runtime.charge_bytes(text.size());
+  runtime.charge_search(text, from);
   if (from.empty()) {  // before every character and at the end
-    for (size_t at : character_starts(text.bytes())) {
+    for (size_t at : runtime.character_starts(text.bytes())) {
       out.append(text.slice(done, at));
       done = at;
       if (most == 0) break;
@@ -124,8 +125,8 @@ Text replaced(Runtime& runtime, const Text& text, const Text& from, const Text& 
       append_new();
     }
   } else {
-    for (size_t at = text.bytes().find(from.bytes()); at != std::string::npos && most != 0;
-         at = text.bytes().find(from.bytes(), done)) {
+    for (size_t at = find_part(text.bytes(), from.bytes()); at != std::string::npos && most != 0;
+         at = find_part(text.bytes(), from.bytes(), done)) {
       if (most > 0) --most;
       out.append(text.slice(done, at));
       append_new();
@@ -136,15 +137,16 @@ Text replaced(Runtime& runtime, const Text& text, const Text& from, const Text& 
   return out;
 }
 
-std::vector<Text> lines_of(const Text& text, bool with_ends) {
+std::vector<Text> lines_of(Runtime& runtime, const Text& text, bool with_ends) {
   std::vector<Text> out;
   const std::string_view all = text.bytes();
-  const std::vector<size_t> starts = character_starts(all);
+  const std::vector<size_t> starts = runtime.character_starts(all);
   size_t begin = 0;
   for (size_t i = 0; i + 1 < starts.size(); ++i) {
     if (!is_line_end(first_character(all.substr(starts[i])))) continue;
     const size_t line_end = starts[i];
     if (all[line_end] == '\r' && line_end + 1 < all.size() && all[line_end + 1] == '\n') ++i;
+    runtime.charge(8);
     out.push_back(text.slice(begin, with_ends ? starts[i + 1] : line_end));
     begin = starts[i + 1];
   }
@@ -153,15 +155,15 @@ std::vector<Text> lines_of(const Text& text, bool with_ends) {
 }
 
 // Upper case for the first letter of each word, lower case for the others.
-Text title_case(const Text& text, bool after_spaces_only) {
+Text title_case(Runtime& runtime, const Text& text, bool after_spaces_only) {
   Text out;
   bool begins = true;
   for (const Text::Run& run : text.runs()) {
-    const std::vector<size_t> starts = character_starts(run.bytes);
+    const std::vector<size_t> starts = runtime.character_starts(run.bytes);
     for (size_t i = 0; i + 1 < starts.size(); ++i) {
       const std::string_view character = run.bytes.substr(starts[i], starts[i + 1] - starts[i]);
       const char32_t c = first_character(character);
-      out.append(begins ? upper(character) : lower(character), run.origin);
+      out.append(!begins ? lower(character) : after_spaces_only ? upper(character) : title(character), run.origin);
       const bool parts = c < 0x80 && std::string_view("-({[<").find(static_cast<char>(c)) != std::string_view::npos;
       begins = after_spaces_only ? is_space(c) || parts : !is_letter(c);
     }
@@ -171,8 +173,8 @@ Text title_case(const Text& text, bool after_spaces_only) {
 
 Text capitalized(const Text& text) {
   if (text.empty()) return text;
-  const size_t first = character_starts(text.bytes())[1];
-  Text out = text.slice(0, first).mapped(upper);
+  const size_t first = utf8_length(text.bytes()[0]);
+  Text out = text.slice(0, first).mapped(title);
   out.append(text.slice(first, text.size()).mapped(lower));
   return out;
 }

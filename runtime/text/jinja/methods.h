@@ -19,8 +19,8 @@ enum class Side { kLeft, kRight, kBoth };
 // Without characters of a set at its ends; white space if the set is null.
 Text stripped(Runtime& runtime, const Text& text, Side side, const Text* set);
 Text replaced(Runtime& runtime, const Text& text, const Text& from, const Text& to, int64_t most);  // most < 0: all
-std::vector<Text> lines_of(const Text& text, bool with_ends);
-Text title_case(const Text& text, bool after_spaces_only);
+std::vector<Text> lines_of(Runtime& runtime, const Text& text, bool with_ends);
+Text title_case(Runtime& runtime, const Text& text, bool after_spaces_only);
 Text capitalized(const Text& text);
 // [key, value] pairs as tuples.
 Value pairs_of(Runtime& runtime, const Dict& dict);

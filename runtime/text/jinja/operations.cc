@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "cache/base.h"
+#include "runtime/text/jinja/characters.h"
 #include "runtime/text/jinja/print.h"
 
 namespace headrace::jinja {
@@ -89,15 +90,19 @@ Value real_result(const Runtime& runtime, std::string_view name, double a, doubl
   return name == "//" ? floor : a - floor * b;
 }
 
+bool holds(std::string_view text, std::string_view part) {
+  return part.empty() || find_part(text, part) != std::string_view::npos;
+}
+
 bool contains(Runtime& runtime, const Value& part, const Value& whole) {
   if (whole.text()) {
-    runtime.charge_bytes(whole.text()->size());
-    return whole.text()->bytes().find(runtime.need_text(part, "'in' a str").bytes()) != std::string::npos;
+    const Text& wanted = runtime.need_text(part, "'in' a str");
+    runtime.charge_search(*whole.text(), wanted);
+    return holds(whole.text()->bytes(), wanted.bytes());
   }
   if (whole.list()) {
-    runtime.charge(whole.weight());
     for (const Value& value : whole.list()->items)
-      if (equal(value, part)) return true;
+      if (runtime.equal(value, part)) return true;
     return false;
   }
   if (whole.dict()) {
@@ -114,6 +119,7 @@ Value binary(Runtime& runtime, std::string_view name, const Value& a, const Valu
   if (name == "~") return joined(runtime, printed(runtime, a), printed(runtime, b));
   if (name == "+" && a.text() && b.text()) return joined(runtime, *a.text(), *b.text());
   if (name == "+" && a.list() && b.list() && a.list()->is_tuple == b.list()->is_tuple) {
+    runtime.charge(a.list()->items.size() + b.list()->items.size());
     std::vector<Value> out = a.list()->items;
     out.insert(out.end(), b.list()->items.begin(), b.list()->items.end());
     return a.list()->is_tuple ? runtime.tuple(std::move(out)) : runtime.list(std::move(out));
@@ -143,9 +149,9 @@ Value unary(Runtime& runtime, std::string_view name, const Value& value) {
 bool compared(Runtime& runtime, std::string_view name, const Value& a, const Value& b) {
   if (name == "in") return contains(runtime, a, b);
   if (name == "not in") return !contains(runtime, a, b);
+  if (name == "==") return runtime.equal(a, b);
+  if (name == "!=") return !runtime.equal(a, b);
   runtime.charge(std::min(a.weight(), b.weight()));
-  if (name == "==") return equal(a, b);
-  if (name == "!=") return !equal(a, b);
   int order = 0;
   if (!compare(a, b, &order)) no_operator(runtime, name, a, b);
   return name == "<" ? order < 0 : name == "<=" ? order <= 0 : name == ">" ? order > 0 : order >= 0;

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/text/jinja/callable.h"
 #include "runtime/text/jinja/runtime.h"
 #include "runtime/text/jinja/value.h"
 
@@ -24,6 +25,9 @@ std::vector<Value> items_of(Runtime& runtime, const Value& value);
 bool length_of(const Value& value, int64_t* out);
 // "%s has %d" % values
 Value formatted(Runtime& runtime, const Text& format, const std::vector<Value>& values);
+
+// "{} has {n}".format(…)
+Value braces_formatted(Runtime& runtime, const Text& format, const Arguments& arguments);
 
 // loop.index and so on (call.cc).
 Value loop_attribute(Runtime& runtime, const Value& loop, std::string_view name);

@@ -74,7 +74,7 @@ class Printer {
     if (value.text()) return out_.append(repr(*value.text()));
     if (value.list()) return list(*value.list());
     if (value.dict()) return dict(*value.dict());
-    word(plain(value));
+    word(value.is_undefined() ? "Undefined" : plain(value));
   }
   Text take() { return std::move(out_); }
 
@@ -133,6 +133,10 @@ class JsonPrinter {
 
  private:
   void word(std::string_view text) { out_.append(text, Origin::kTemplate); }
+  void marked(std::string_view separator) {
+    runtime_.charge_bytes(separator.size());
+    word(separator);
+  }
 
   void string(const Text& text) {
     word("\"");
@@ -162,7 +166,7 @@ class JsonPrinter {
     word("\n" + std::string(static_cast<size_t>(style_.indent * level), ' '));
   }
   void separator(bool first, int64_t level) {
-    if (!first) word(style_.item_separator);
+    if (!first) marked(style_.item_separator);
     line(level);
   }
 
@@ -191,7 +195,7 @@ class JsonPrinter {
       separator(first, level + 1);
       first = false;
       this->key(key);
-      word(style_.key_separator);
+      marked(style_.key_separator);
       value(member, level + 1);
     }
     line(level);
@@ -216,11 +220,17 @@ class JsonPrinter {
 Text printed(Runtime& runtime, const Value& value) {
   runtime.charge(value.weight());
   if (value.text()) return *value.text();
-  if (!value.list() && !value.dict()) return Text(Printer::plain(value));
+  return !value.list() && !value.dict() ? Text(Printer::plain(value)) : printed_repr(runtime, value);
+}
+
+Text printed_repr(Runtime& runtime, const Value& value) {
+  runtime.charge(value.weight());
   Printer printer;
   printer.value(value);
   return printer.take();
 }
+
+std::string printed_real(double value) { return real_text(value); }
 
 Text json_text(Runtime& runtime, const Value& value, const JsonStyle& style) {
   runtime.charge(value.weight());

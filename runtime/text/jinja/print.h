@@ -9,6 +9,8 @@
 namespace headrace::jinja {
 
 Text printed(Runtime& runtime, const Value& value);  // str(): of a text itself, of undefined nothing
+Text printed_repr(Runtime& runtime, const Value& value);
+std::string printed_real(double value);
 
 struct JsonStyle {
   bool ascii = false;   // other characters as \uXXXX

@@ -17,6 +17,27 @@ void Runtime::charge(uint64_t steps) {
     fail(str("the template takes more than ", limits_.steps, " steps"));
 }
 
+bool Runtime::equal(const Value& a, const Value& b) {
+  charge(std::min(a.weight(), b.weight()));
+  return equal_values(a, b);
+}
+
+void Runtime::charge_search(const Text& text, const Text& part) {
+  constexpr uint64_t kComparedPerStep = 16384;
+  uint64_t compared = 0;
+  if (!checked_mul(text.size(), part.size(), &compared)) compared = UINT64_MAX;
+  charge(1 + text.size() / kBytesPerWeight + compared / kComparedPerStep);
+}
+
+std::vector<size_t> Runtime::character_starts(std::string_view text) {
+  charge(1 + text.size() / 2);
+  std::vector<size_t> starts;
+  for (size_t i = 0; i < text.size(); ++i)
+    if ((static_cast<uint8_t>(text[i]) & 0xC0) != 0x80) starts.push_back(i);
+  starts.push_back(text.size());
+  return starts;
+}
+
 void Runtime::check_member(const Value& value) const {
   if (!value.is_data()) fail(str("a ", type_name(value), " cannot be stored in a list or dict"));
   if (value.depth() >= kMaxValueDepth) fail(str("nests more than ", kMaxValueDepth, " lists and dicts"));

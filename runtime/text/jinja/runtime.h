@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "runtime/text/jinja/value.h"
 
@@ -34,6 +35,14 @@ class Runtime {
   // Counts a piece of work before it is done; fails beyond the limit.
   void charge(uint64_t steps);
   void charge_bytes(uint64_t bytes) { charge(bytes / kBytesPerWeight); }
+
+  // Whether two values are equal; charges for reading the smaller one.
+  bool equal(const Value& a, const Value& b);
+  // Counts a search for `part` in `text` as if each place were compared by vectors: what nobody means is refused,
+  // though find_part() would end.
+  void charge_search(const Text& text, const Text& part);
+  // Where each character begins, and text.size() at the end.
+  std::vector<size_t> character_starts(std::string_view text);
 
   // Make a value that contains others: fail on functions, namespaces and loops in it, and on too deep ones.
   Value list(std::vector<Value> items);

@@ -32,6 +32,7 @@ std::vector<size_t> places(Runtime& runtime, size_t size, const Value& start, co
   const int64_t end = bound_of(stop, step > 0 ? high : low);
   std::vector<size_t> out;
   for (; step > 0 ? at < end : at > end; at += step) {
+    runtime.charge(1);
     out.push_back(static_cast<size_t>(at));
     if (step > 0 ? step >= end - at : step <= end - at) break;  // the next is outside, and might overflow
   }
@@ -39,16 +40,14 @@ std::vector<size_t> places(Runtime& runtime, size_t size, const Value& start, co
 }
 
 Value character(Runtime& runtime, const Text& text, int64_t index) {
-  runtime.charge(1 + text.size() / kBytesPerWeight);
-  const std::vector<size_t> starts = character_starts(text.bytes());
+  const std::vector<size_t> starts = runtime.character_starts(text.bytes());
   size_t at = 0;
   if (!place_of(index, starts.size() - 1, &at)) return Value::undefined(str("a str has no item ", index));
   return text.slice(starts[at], starts[at + 1]);
 }
 
 Value text_slice(Runtime& runtime, const Text& text, const Value& start, const Value& stop, int64_t step) {
-  runtime.charge(1 + text.size());
-  const std::vector<size_t> starts = character_starts(text.bytes());
+  const std::vector<size_t> starts = runtime.character_starts(text.bytes());
   const std::vector<size_t> chosen = places(runtime, starts.size() - 1, start, stop, step);
   if (chosen.empty()) return Text();
   if (step == 1) return text.slice(starts[chosen.front()], starts[chosen.back() + 1]);
@@ -78,7 +77,7 @@ std::vector<Value> items_of(Runtime& runtime, const Value& value) {
   std::vector<Value> out;
   if (value.text()) {
     const Text& text = *value.text();
-    const std::vector<size_t> starts = character_starts(text.bytes());
+    const std::vector<size_t> starts = runtime.character_starts(text.bytes());
     runtime.charge(8 * starts.size());
     for (size_t i = 0; i + 1 < starts.size(); ++i) out.push_back(text.slice(starts[i], starts[i + 1]));
   } else if (value.list()) {
@@ -137,7 +136,7 @@ Value sliced(Runtime& runtime, const Value& value, const Value& start, const Val
   if (stride == 0) runtime.fail("a slice has steps of zero");
   if (value.text()) return text_slice(runtime, *value.text(), start, stop, stride);
   if (value.is_undefined()) runtime.fail(value.why_undefined());
-  if (!value.list()) runtime.fail(str("a ", type_name(value), " cannot be sliced"));
+  if (!value.list()) return Value::undefined(str("a ", type_name(value), " cannot be sliced"));
   std::vector<Value> out;
   for (size_t at : places(runtime, value.list()->items.size(), start, stop, stride))
     out.push_back(value.list()->items[at]);

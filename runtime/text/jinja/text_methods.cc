@@ -19,17 +19,17 @@ const Text* text_or_null(const Runtime& runtime, const Value* value, std::string
 }
 
 Value list_of(Runtime& runtime, std::vector<Text> parts) {
-  runtime.charge(4 * parts.size());
   std::vector<Value> out;
   for (Text& part : parts) out.push_back(std::move(part));
   return runtime.list(std::move(out));
 }
 
-std::vector<Text> split_at(const Text& text, const std::string& mark, int64_t most) {
+std::vector<Text> split_at(Runtime& runtime, const Text& text, const std::string& mark, int64_t most) {
   std::vector<Text> out;
   size_t begin = 0;
-  for (size_t at = text.bytes().find(mark); at != std::string::npos && (most < 0 || most-- > 0);
-       at = text.bytes().find(mark, begin)) {
+  for (size_t at = find_part(text.bytes(), mark); at != std::string::npos && (most < 0 || most-- > 0);
+       at = find_part(text.bytes(), mark, begin)) {
+    runtime.charge(8);
     out.push_back(text.slice(begin, at));
     begin = at + mark.size();
   }
@@ -37,26 +37,30 @@ std::vector<Text> split_at(const Text& text, const std::string& mark, int64_t mo
   return out;
 }
 
-std::vector<Text> split_at_end(const Text& text, const std::string& mark, int64_t most) {
+// Backward, as split_at() does it forward.
+std::vector<Text> split_at_end(Runtime& runtime, const Text& text, const std::string& mark, int64_t most) {
+  const std::string backward(text.bytes().rbegin(), text.bytes().rend()), wanted(mark.rbegin(), mark.rend());
   std::vector<Text> out;
-  size_t end = text.size();
-  while (end >= mark.size() && (most < 0 || most-- > 0)) {
-    const size_t at = text.bytes().rfind(mark, end - mark.size());
-    if (at == std::string::npos) break;
-    out.push_back(text.slice(at + mark.size(), end));
-    end = at;
+  size_t begin = 0;  // in `backward`
+  const auto forward = [&](size_t at) { return text.size() - at; };
+  for (size_t at = find_part(backward, wanted); at != std::string::npos && (most < 0 || most-- > 0);
+       at = find_part(backward, wanted, begin)) {
+    runtime.charge(8);
+    out.push_back(text.slice(forward(at), forward(begin)));
+    begin = at + mark.size();
   }
-  out.push_back(text.slice(0, end));
+  out.push_back(text.slice(0, forward(begin)));
   std::reverse(out.begin(), out.end());
   return out;
 }
 
-std::vector<Text> split_at_space(const Text& text, int64_t most) {
+std::vector<Text> split_at_space(Runtime& runtime, const Text& text, int64_t most) {
   std::vector<Text> out;
   const std::string_view all = text.bytes();
   std::string_view rest = without_leading_space(all);
   while (!rest.empty()) {
     const size_t begin = all.size() - rest.size();
+    runtime.charge(8);
     if (most == 0) {
       out.push_back(text.slice(begin, text.size()));
       break;
@@ -77,9 +81,10 @@ Value split(Runtime& runtime, const Text& text, const std::string& name, const V
   const Text* mark = text_or_null(runtime, values[0], name);
   const int64_t most = values[1] ? runtime.need_whole(*values[1], name) : -1;
   if (!mark && name == "rsplit" && most >= 0) runtime.fail("rsplit needs a separator if it has a limit");
-  if (!mark) return list_of(runtime, split_at_space(text, most));
+  if (!mark) return list_of(runtime, split_at_space(runtime, text, most));
   if (mark->empty()) runtime.fail("the separator is empty");
-  return list_of(runtime, (name == "split" ? split_at : split_at_end)(text, mark->bytes(), most));
+  runtime.charge_search(text, *mark);
+  return list_of(runtime, (name == "split" ? split_at : split_at_end)(runtime, text, mark->bytes(), most));
 }
 
 bool matches_end(const Runtime& runtime, const Text& text, const std::string& name, const Value& value) {
@@ -92,20 +97,25 @@ bool matches_end(const Runtime& runtime, const Text& text, const std::string& na
   return name == "startswith" ? text.bytes().starts_with(part) : text.bytes().ends_with(part);
 }
 
-Value found(const Runtime& runtime, const Text& text, const std::string& name, const Value& value) {
+Value found(Runtime& runtime, const Text& text, const std::string& name, const Value& value) {
+  runtime.charge_search(text, runtime.need_text(value, name));
   const std::string &part = runtime.need_text(value, name).bytes(), &all = text.bytes();
   const bool from_end = name[0] == 'r';
-  const size_t at = from_end ? all.rfind(part) : all.find(part);
+  const size_t at = part.empty() ? (from_end ? all.size() : 0)
+                    : from_end   ? find_last_part(all, part)
+                                 : find_part(all, part);
   if (at != std::string::npos) return static_cast<int64_t>(count_characters(std::string_view(all).substr(0, at)));
   if (name == "index" || name == "rindex") runtime.fail(str(name, ": the text is not in the str"));
   return int64_t{-1};
 }
 
-Value count(const Runtime& runtime, const Text& text, const std::string& name, const Value& value) {
+Value count(Runtime& runtime, const Text& text, const std::string& name, const Value& value) {
+  runtime.charge_search(text, runtime.need_text(value, name));
   const std::string& part = runtime.need_text(value, name).bytes();
   if (part.empty()) return static_cast<int64_t>(count_characters(text.bytes())) + 1;
   int64_t times = 0;
-  for (size_t at = text.bytes().find(part); at != std::string::npos; at = text.bytes().find(part, at + part.size()))
+  for (size_t at = find_part(text.bytes(), part); at != std::string::npos;
+       at = find_part(text.bytes(), part, at + part.size()))
     ++times;
   return times;
 }
@@ -132,7 +142,8 @@ Value without_end(const Runtime& runtime, const Text& text, const std::string& n
 Value partition(Runtime& runtime, const Text& text, const std::string& name, const Value& value) {
   const Text& mark = runtime.need_text(value, name);
   if (mark.empty()) runtime.fail("the separator is empty");
-  const size_t at = name[0] == 'r' ? text.bytes().rfind(mark.bytes()) : text.bytes().find(mark.bytes());
+  runtime.charge_search(text, mark);
+  const size_t at = name[0] == 'r' ? find_last_part(text.bytes(), mark.bytes()) : find_part(text.bytes(), mark.bytes());
   if (at == std::string::npos)
     return name[0] == 'r' ? runtime.tuple({Text(), Text(), text}) : runtime.tuple({text, Text(), Text()});
   return runtime.tuple({text.slice(0, at), mark, text.slice(at + mark.size(), text.size())});
@@ -172,6 +183,8 @@ template <auto function>
 Value method(Runtime& runtime, const Text& text, const std::string& name, const Values& values) {
   if constexpr (std::is_invocable_v<decltype(function), const Text&>) {
     return function(text);
+  } else if constexpr (std::is_invocable_v<decltype(function), Runtime&, const Text&>) {
+    return function(runtime, text);
   } else if constexpr (std::is_invocable_v<decltype(function), Runtime&, const Text&, const Value&>) {
     return function(runtime, text, *values[0]);
   } else {
@@ -185,12 +198,12 @@ Value replace(Runtime& runtime, const Text& text, const std::string& name, const
 }
 
 Value split_lines(Runtime& runtime, const Text& text, const std::string&, const Values& values) {
-  return list_of(runtime, lines_of(text, values[0] && truthy(*values[0])));
+  return list_of(runtime, lines_of(runtime, text, values[0] && truthy(*values[0])));
 }
 
 Value upper_case(const Text& text) { return text.mapped(upper); }
 Value lower_case(const Text& text) { return text.mapped(lower); }
-Value titled(const Text& text) { return title_case(text, false); }
+Value titled(Runtime& runtime, const Text& text) { return title_case(runtime, text, false); }
 Value with_capital(const Text& text) { return capitalized(text); }
 
 const Method kMethods[] = {
@@ -228,13 +241,16 @@ const Method kMethods[] = {
     {"islower", {}, 0, is_class<CharacterClass::kLower>},
 };
 
+constexpr std::string_view kFormat = "format";  // takes any arguments
+
 const Method* method_named(std::string_view name) { return named(kMethods, name); }
 
 }  // namespace
 
-bool text_has(std::string_view name) { return method_named(name) != nullptr; }
+bool text_has(std::string_view name) { return name == kFormat || method_named(name) != nullptr; }
 
 Value call_text_method(Runtime& runtime, const Text& text, const std::string& name, const Arguments& arguments) {
+  if (name == kFormat) return braces_formatted(runtime, text, arguments);
   const Method* method = method_named(name);
   runtime.charge(1 + text.size() / kBytesPerWeight);
   return method->call(runtime, text, name, bound(runtime, arguments, name, method->parameters, method->required));

@@ -21,6 +21,8 @@ Value::Value(Dict dict) {
     dict.depth = std::max({dict.depth, 1 + key.depth(), 1 + value.depth()});
     dict.weight = std::min(dict.weight + key.weight() + value.weight(), kMaxWeight);
   }
+  const uint64_t entries = dict.entries.size();
+  dict.weight = std::min(dict.weight + entries * entries / 256, kMaxWeight);  // two are compared key by key
   data_ = std::make_shared<const Dict>(std::move(dict));
 }
 
@@ -58,7 +60,7 @@ bool Value::number(double* out) const {
 
 const Value* Dict::find(const Value& key) const {
   for (const auto& [name, value] : entries)
-    if (equal(name, key)) return &value;
+    if (equal_values(name, key)) return &value;
   return nullptr;
 }
 
@@ -105,13 +107,13 @@ bool equal_dicts(const Dict& a, const Dict& b) {
   if (a.entries.size() != b.entries.size()) return false;
   return std::all_of(a.entries.begin(), a.entries.end(), [&](const auto& entry) {
     const Value* other = b.find(entry.first);
-    return other && equal(entry.second, *other);
+    return other && equal_values(entry.second, *other);
   });
 }
 
 }  // namespace
 
-bool equal(const Value& a, const Value& b) {
+bool equal_values(const Value& a, const Value& b) {
   int64_t i = 0, j = 0;
   if (a.whole(&i) && b.whole(&j)) return i == j;
   double x = 0, y = 0;
@@ -120,7 +122,7 @@ bool equal(const Value& a, const Value& b) {
   if (a.list() && b.list())
     return a.list()->is_tuple == b.list()->is_tuple &&
            std::equal(a.list()->items.begin(), a.list()->items.end(), b.list()->items.begin(), b.list()->items.end(),
-                      equal);
+                      equal_values);
   if (a.dict() && b.dict()) return equal_dicts(*a.dict(), *b.dict());
   if (a.space() || b.space()) return a.space() == b.space();
   if (a.callable() || b.callable()) return a.callable() == b.callable();
@@ -142,7 +144,7 @@ bool compare(const Value& a, const Value& b, int* order) {
     const auto &left = a.list()->items, &right = b.list()->items;
     *order = sign(left.size() < right.size(), left.size() > right.size());
     for (size_t n = 0; n < std::min(left.size(), right.size()); ++n)
-      if (!equal(left[n], right[n])) return compare(left[n], right[n], order);
+      if (!equal_values(left[n], right[n])) return compare(left[n], right[n], order);
   } else {
     return false;
   }

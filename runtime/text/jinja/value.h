@@ -105,7 +105,7 @@ struct Namespace {
 
 const char* type_name(const Value& value);  // as Python has it: "str", "NoneType"
 bool truthy(const Value& value);
-bool equal(const Value& a, const Value& b);
+bool equal_values(const Value& a, const Value& b);  // Runtime::equal charges for it
 // -1, 0 or 1 in *order; false if the two have no order.
 bool compare(const Value& a, const Value& b, int* order);
 
