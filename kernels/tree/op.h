@@ -1,5 +1,5 @@
 // A draft's tree, grown, pruned and walked in device memory without a round trip to the host (EAGLE-2 section 4,
-// OPT-Tree section 3, LongSpec section 3.2). One description covers their trees: level l forwards a frontier of `rows`
+// OPT-Tree section 3, LongSpec appendix E). One description covers their trees: level l forwards a frontier of `rows`
 // nodes (level 0: only the root), ranks `branch` children of each, keeps the `keep` best as candidates and makes the
 // `width` best the next frontier; the tree is the best of all candidates. runtime/speculation/policy/tree_policy.h has
 // the numbers. A round:

@@ -1,5 +1,5 @@
 // Grows a draft's tree on the device, level by level, from the logits of the draft's forwards (EAGLE-2 section 4,
-// OPT-Tree section 3, LongSpec section 3.2; kernels/tree/op.h has the steps). Shared by all drafts that rank a
+// OPT-Tree section 3, LongSpec appendix E; kernels/tree/op.h has the steps). Shared by all drafts that rank a
 // vocabulary. Owns the candidates' memory. Thread: one at a time.
 //
 // Call order of a round: begin(); for level 0, 1, … while level < levels(): forward rows(level) rows (level 0: the row

@@ -1,6 +1,6 @@
-// headrace bench quality: what the partial KV gets wrong (SpecPV section 4.3). For each document, temperature, kind and
-// budget of the partial KV, and interval: the share of a lossless run's pending tokens that its refreshes reject, and
-// how much of the full KV's text an approximate run keeps. Also whether a sentence hidden in the document is found.
+// headrace bench quality: what the partial KV gets wrong (as SpecPV's Table 2). For each document, temperature, kind
+// and budget of the partial KV, and interval: the share of a lossless run's pending tokens that its refreshes reject,
+// and how much of the full KV's text an approximate run keeps. Also whether a sentence hidden in the document is found.
 // Thread: one, except for `interrupt`.
 #pragma once
 
