@@ -6,11 +6,12 @@
 // positions in every key's RoPE:
 //   sink        the first kSinkRows rows of the text
 //   retrieved   `blocks` blocks of 16 rows, chosen for this layer and KV head, ascending
-//   window      all committed rows from a block boundary on, so none is missing
+//   window      all committed rows from window_begin() on, so none is missing
 // Pending rows follow in the tail of the KV cache. Slots begin at multiples of kPrefixTile, so the window can be cut by
 // a query's position like any prefix.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -22,8 +23,8 @@ constexpr int64_t kSelectRows = 16;  // rows of a block, the unit of selection
 constexpr int64_t kSinkRows = 32;    // two blocks
 constexpr int64_t kSinkSlots = 64;   // slot rows reserved for them
 
-// A refresh selects blocks below tail_begin() of its first row. The tail and the rows that it commits belong to the
-// window until the next refresh.
+// A refresh selects blocks below window_begin(). The rows after it and those that it commits belong to the window until
+// the next refresh.
 constexpr int64_t kMaxPending = 192;    // the tail ring also holds what the first row of a refresh sees
 constexpr int64_t kDeepestJudged = 64;  // levels of a tree after kMaxPending rows: together they fill the tail's window
 constexpr int64_t kWindowRows = 576;
@@ -31,6 +32,11 @@ static_assert(kMaxPending + kDeepestJudged <= kTailWindow);
 static_assert(kTailWindow + kPrefixTile - 1 + kMaxPending + kDeepestJudged <= kWindowRows);
 
 constexpr int64_t kMaxRankedRows = int64_t{1} << 20;
+
+// --block-queries: the queries that select blocks. kRecent: those of at least kScoringRows tokens, with the prompt's or
+// the pending ones before a small tree. kTree: those of the tree that a refresh verifies and no others, as in SpecPV;
+// the first step after the prompt is then a refresh.
+enum class BlockQueries : uint8_t { kRecent, kTree };
 
 // --partial-kv. kAuto: int8, int4 or blocks, by what fits.
 enum class PartialKind : uint8_t { kAuto, kBlocks, kInt4, kInt8 };
@@ -50,6 +56,8 @@ constexpr bool copy_type_fits(DType type, int64_t head_dim) {
 struct PartialShape {
   int64_t blocks = 0;           // retrieved blocks of each layer and KV head; 0: no partial KV, or a copy
   std::optional<DType> copy{};  // of K and V of a copy of all rows, instead of blocks
+  // Of blocks: partial steps see at least so many of the last rows, a multiple of kPrefixTile of at most kTailWindow.
+  int64_t window = kTailWindow;
   bool operator==(const PartialShape&) const = default;
   bool on() const { return blocks > 0 || copy; }
   const char* name() const { return copy ? dtype_name(*copy) : "blocks"; }  // as of --partial-kv
@@ -59,10 +67,16 @@ struct PartialShape {
     return kSinkSlots + ceil_div(retrieved_rows(), kPrefixTile) * kPrefixTile;
   }
   int64_t rows() const { return window_row() + kWindowRows; }
-  // The shortest context with `blocks` blocks between sink and tail; with a copy, the shortest one with rows before it.
+  // The first row of the window. One that is shorter than the tail counts from the last pending row, as in SpecPV.
+  int64_t window_begin(int64_t committed, int64_t pending) const {
+    if (window == kTailWindow) return tail_begin(committed);
+    return std::max<int64_t>(0, committed + std::min<int64_t>(0, pending - window)) / kPrefixTile * kPrefixTile;
+  }
+  // The shortest context with `blocks` blocks between sink and window; with a copy, the shortest one with rows before
+  // the tail.
   int64_t least_context() const {
     if (copy) return kTailWindow + kPrefixTile;
-    return kTailWindow + ceil_div(kSinkRows + retrieved_rows(), kPrefixTile) * kPrefixTile;
+    return window + ceil_div(kSinkRows + retrieved_rows(), kPrefixTile) * kPrefixTile;
   }
   // Whether a run of this length needs a partial KV: its context exceeds it, and its blocks can still be ranked.
   bool serves(int64_t context_rows) const {

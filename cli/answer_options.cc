@@ -69,6 +69,8 @@ std::string answer_options(const EngineOptions& asked, const GenerateOptions& ge
     add(verify.interval);
     add(static_cast<int>(verify.score));
     add(static_cast<int>(verify.reduce));
+    if (verify.window != kTailWindow) add(str("window ", verify.window));
+    if (verify.queries != BlockQueries::kRecent) add("queries of the tree");
     if (copy_type(verify.partial)) add(partial_kind_name(verify.partial));
     const DraftOptions& draft = asked.draft;
     add(spec_type_name(draft.type));

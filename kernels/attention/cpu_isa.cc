@@ -166,7 +166,8 @@ void tail(const TailAttentionParams& params, const AttentionBlock& block) {
   w.width = kTailGroup;
   start(shape, params.q, block, w);
   for (int64_t row = 0; row < w.rows; ++row) w.limit[row] = t + 1;
-  const int64_t first = t < kTailWindow ? 0 : (t - kTailWindow) / kPrefixTile * kPrefixTile;  // tail_begin(t)
+  int64_t first = t < kTailWindow ? 0 : (t - kTailWindow) / kPrefixTile * kPrefixTile;  // tail_begin(t)
+  if (params.first != nullptr) first = larger(first, *params.first);
   for (int64_t begin = first; begin <= t; begin += kTailGroup) {
     Rows rows;
     rows.apart = true;

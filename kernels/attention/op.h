@@ -68,7 +68,8 @@ void prefix_attention(const PrefixAttentionParams& params, Stream& stream);
 
 // ---- Decode: the tail -----------------------------------------------------------------------------------------------
 // Rows [tail_begin(t), t] in groups of kTailGroup at absolute multiples: rows below `committed` from the tail ring, the
-// others from the pass's own rows along the query's path. Comes first: the prefix is folded into its state.
+// others from the pass's own rows along the query's path. Comes first: the prefix is folded into its state. With
+// `first`, rows before *first are not seen: partial steps may have a window that is shorter than the tail.
 struct TailAttentionParams {
   AttentionShape shape;
   const void* q;             // [queries, heads, head_dim], strided
@@ -82,6 +83,7 @@ struct TailAttentionParams {
   const void* pass_v;
   AttentionState state;  // written
   int64_t path_stride, ring_rows, pass_rows;
+  const int32_t* first = nullptr;  // [1]: at most every t, and a multiple of kTailGroup; null: 0
 };
 void tail_attention(const TailAttentionParams& params, Stream& stream);
 

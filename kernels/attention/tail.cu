@@ -33,6 +33,7 @@ struct TailShared {
   alignas(16) float top[kRows][kGroups];
   alignas(16) float sum[kRows][kGroups];
   int query[kRows], position[kRows];  // for missing rows: those of the last row
+  int from[kRows];                    // the first group that a row sees
   int place[kRows];                   // of [queries, heads]
   int first, last, committed;         // groups that any row sees; rows in the full KV
   int rows;                           // existing rows
@@ -78,11 +79,13 @@ struct TailGroup {
       return;
     }
     const int position = params.positions[query];
-    const int first = __reduce_min_sync(~0u, tail_begin_of(position)) / kGroup;
+    const int from = max(tail_begin_of(position), params.first != nullptr ? *params.first : 0) / kGroup;
+    const int first = __reduce_min_sync(~0u, from);
     const int last = __reduce_max_sync(~0u, position) / kGroup;
     if (threadIdx.x < kRows) {
       shared.query[row] = query;
       shared.position[row] = position;
+      shared.from[row] = from;
       shared.place[row] = query * static_cast<int>(params.shape.heads) + head;
     }
     if (threadIdx.x == 0) {
@@ -124,8 +127,8 @@ struct TailGroup {
   }
   // Whether row g, or g + 8, sees the group through the owner's rows.
   __device__ bool sees(int half, int group, int owner) const {
-    const int row = g + 8 * half, position = shared.position[row];
-    return group >= tail_begin_of(position) / kGroup && group <= position / kGroup &&
+    const int row = g + 8 * half;
+    return group >= shared.from[row] && group <= shared.position[row] / kGroup &&
            (owner < 0 || owner == shared.query[row]);
   }
 
@@ -278,7 +281,7 @@ struct TailEnd {
   __device__ void write(int chunk) const {
     const TailShared& shared = group.shared;
     const int row = min(group.warp, shared.rows - 1), within = threadIdx.x % 32 * 2, d = chunk + within;
-    const int first = tail_begin_of(shared.position[row]) / kGroup, count = shared.position[row] / kGroup - first + 1;
+    const int first = shared.from[row], count = shared.position[row] / kGroup - first + 1;
     float2 o = {};
     float l = 0.0f;
     int warp = first % kGroups;

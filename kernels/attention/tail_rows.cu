@@ -155,7 +155,7 @@ __device__ void add_rows(TailShared& shared, const AttentionShape& shape, int co
 }
 
 // A block: one query, up to kRowsHeads heads of a KV head. Nothing here depends on other queries; rows are cut by their
-// distance from tail_begin, and so by their positions.
+// distance from the first one, and so by their positions.
 __global__ void __launch_bounds__(kThreads, 2) walk_tail(const __grid_constant__ TailAttentionParams params) {
   extern __shared__ __align__(16) unsigned char memory[];
   TailShared& shared = *reinterpret_cast<TailShared*>(memory);
@@ -165,7 +165,8 @@ __global__ void __launch_bounds__(kThreads, 2) walk_tail(const __grid_constant__
   const int group = static_cast<int>(shape.heads / shape.kv_heads), chunks = (group + kRowsHeads - 1) / kRowsHeads;
   const int kv_head = blockIdx.y / chunks, chunk_head = blockIdx.y % chunks * kRowsHeads;
   const int head = kv_head * group + chunk_head, heads = min(kRowsHeads, group - chunk_head);
-  const int t = params.positions[query], committed = *params.committed, begin = tail_begin_of(t);
+  const int t = params.positions[query], committed = *params.committed;
+  const int begin = max(tail_begin_of(t), params.first != nullptr ? *params.first : 0);
   const int count = t + 1 - begin;
 
   for (int i = threadIdx.x; i < count; i += kThreads) {

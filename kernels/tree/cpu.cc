@@ -225,7 +225,7 @@ void tree_select(const TreeSelectParams& params, ThreadPool&) {
     if (out.scores != nullptr) out.scores[node] = candidate >= 0 ? from.scores[candidate] : 0.0f;
     out.positions[node] = *params.root_position + depth;
     out.draw_positions[node] = out.positions[node] + 1;
-    if (out.slots != nullptr) out.slots[node] = out.positions[node] + *params.slot_shift;
+    if (out.slots != nullptr) out.slots[node] = std::max(out.positions[node] + *params.slot_shift, out.least_slot);
   }
   if (out.committed != nullptr) *out.committed = *params.root_position;
 }

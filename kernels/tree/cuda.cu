@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(kTopThreads) tree_select_kernel(TreeSelectPara
   if (out.scores != nullptr) out.scores[node] = candidate < 0 ? 0.0f : p.candidates.scores[candidate];
   out.positions[node] = position;
   out.draw_positions[node] = position + 1;
-  if (out.slots != nullptr) out.slots[node] = position + *p.slot_shift;
+  if (out.slots != nullptr) out.slots[node] = max(position + *p.slot_shift, out.least_slot);
   int32_t at = node;
   for (int32_t d = depth; d >= 0; --d) {
     out.path[node * out.path_stride + d] = at;

@@ -99,16 +99,17 @@ void tree_grow(const TreeGrowParams& params, Stream& stream);
 
 // A tree, in the layout of the target's pass.
 struct TreeRows {
-  int32_t* count;                // [1]: nodes in the tree
-  int32_t* tokens;               // [nodes], like all below
-  int32_t* parents;              // -1 for the root
-  int32_t* depths;               // 0 for the root
-  float* scores;                 // 0 for the root; may be null
-  int32_t* positions;            // the root's + depth
-  int32_t* draw_positions;       // position + 1
-  int32_t* path;                 // [nodes, path_stride]: the node's ancestors from the root on, then itself
-  int64_t path_stride;           // > the deepest node's depth
-  int32_t* slots = nullptr;      // position + slot_shift; may be null
+  int32_t* count;            // [1]: nodes in the tree
+  int32_t* tokens;           // [nodes], like all below
+  int32_t* parents;          // -1 for the root
+  int32_t* depths;           // 0 for the root
+  float* scores;             // 0 for the root; may be null
+  int32_t* positions;        // the root's + depth
+  int32_t* draw_positions;   // position + 1
+  int32_t* path;             // [nodes, path_stride]: the node's ancestors from the root on, then itself
+  int64_t path_stride;       // > the deepest node's depth
+  int32_t* slots = nullptr;  // position + slot_shift, but at least least_slot; may be null
+  int32_t least_slot = 0;
   int32_t* committed = nullptr;  // [1]: the root's position; may be null
 };
 

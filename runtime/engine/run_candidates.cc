@@ -62,9 +62,12 @@ void set_partial(PartialKind kind, const RunContext& context, const GenerateOpti
   setup->session.partial = {};
   if (*setup->verify.mode != VerifyMode::kFull) {
     const std::optional<DType> copy = copy_type(kind);
-    setup->session.partial = {.shape = {.blocks = copy ? 0 : setup->verify.blocks(), .copy = copy},
-                              .score = setup->verify.score,
-                              .reduce = setup->verify.reduce};
+    const VerifyOptions& verify = setup->verify;
+    setup->session.partial = {
+        .shape = {.blocks = copy ? 0 : verify.blocks(), .copy = copy, .window = copy ? kTailWindow : verify.window},
+        .score = verify.score,
+        .reduce = verify.reduce,
+        .queries = verify.queries};
   }
   setup->draft_run.most_pending = setup->session.partial_on() ? kMaxPending : 0;
   set_pending(pending_limits(context, run, *setup, false), setup);

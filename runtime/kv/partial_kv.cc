@@ -22,6 +22,7 @@ PartialKv::Work PartialKv::carve(const RowShape& rows, const PartialShape& shape
   work.workspace = allocator.take<float>(score_blocks_workspace_floats(rows.kv_heads, rows.head_dim));
   work.chosen = allocator.take<int32_t>(rows.layers * rows.kv_heads * shape.blocks);
   work.sinks = allocator.take<int32_t>(rows.kv_heads * kSinkBlocks);
+  work.origin = allocator.take<int32_t>(1);
   return work;
 }
 
@@ -30,7 +31,7 @@ uint64_t PartialKv::work_bytes(const RowShape& rows, const PartialShape& shape, 
 }
 
 uint64_t PartialKv::pinned_bytes(const RowShape& rows) {
-  return whole_pages(u(rows.kv_heads * kSinkBlocks) * sizeof(int32_t));
+  return whole_pages(u(rows.kv_heads * kSinkBlocks + 1) * sizeof(int32_t));
 }
 
 PartialKv::PartialKv(Device& device, const RowShape& rows, const PartialOptions& options, int64_t context_rows,
@@ -42,8 +43,10 @@ PartialKv::PartialKv(Device& device, const RowShape& rows, const PartialOptions&
       index_blocks_(block_count(context_rows)),
       device_(device),
       work_memory_(device.allocate(work_bytes(rows, options.shape, context_rows), "the choice of blocks")),
-      host_sinks_(device.allocate_pinned(u(rows.kv_heads * kSinkBlocks) * sizeof(int32_t), "the first blocks")) {
+      host_sinks_(device.allocate_pinned(u(rows.kv_heads * kSinkBlocks + 1) * sizeof(int32_t), "the first blocks")) {
   CHECK(options.shape.blocks > 0 && options.shape.blocks <= kMaxKeptBlocks, "blocks=", options.shape.blocks);
+  const int64_t window = options.shape.window;
+  CHECK(window > 0 && window <= kTailWindow && window % kPrefixTile == 0, "window=", window);
   BumpAllocator allocator(work_memory_.data());
   work_ = carve(rows, options.shape, context_rows, allocator);
   for (int64_t i = 0; i < rows.kv_heads * kSinkBlocks; ++i) {
@@ -111,12 +114,13 @@ void PartialKv::fill_layer(int64_t layer, int64_t rows, std::span<const KvSegmen
                            const ScoringQueries& queries, Stream& stream) {
   const TraceSpan span(stream, "partial KV");
   if (layer == 0) {
-    stream.copy(work_.sinks, host_sinks_.data(), host_sinks_.bytes(), Link::kHostToDevice, "first blocks");
+    stream.copy(work_.sinks, host_sinks_.data(), u(rows_.kv_heads * kSinkBlocks) * sizeof(int32_t), Link::kHostToDevice,
+                "first blocks");
   }
   summarise(layer, segments, stream);
   summarised_ = rows / kBlockRows;
   if (rows < options_.shape.least_context()) return;
-  choose(layer, rows, queries, stream);
+  choose(layer, rows, 0, queries, stream);
   if (has_memory_) gather(layer, rows_, segments, stream);
 }
 
@@ -146,15 +150,16 @@ void PartialKv::summarise(int64_t layer, std::span<const KvSegment> segments, St
 
 void PartialKv::finish_prefill(const KvCache& cache, Stream& stream) {
   if (cache.rows() < options_.shape.least_context()) return;
-  origin_ = tail_begin(cache.rows());
-  copy_window(cache, origin_, cache.rows(), stream);
-  initialised_ = sinks_filled_ = true;
+  begin_window(cache, stream);
+  initialised_ = options_.queries == BlockQueries::kRecent;
+  sinks_filled_ = true;
 }
 
 // ---- a refresh ----
 
-void PartialKv::choose(int64_t layer, int64_t committed, const ScoringQueries& queries, Stream& stream) {
-  const int64_t end = tail_begin(committed) / kBlockRows;
+void PartialKv::choose(int64_t layer, int64_t committed, int64_t pending, const ScoringQueries& queries,
+                       Stream& stream) {
+  const int64_t end = options_.shape.window_begin(committed, pending) / kBlockRows;
   // With kRecent there are no others to choose from, so their scores have no effect.
   const bool recent = options_.score == BlockScore::kRecent;
   const int64_t first = recent ? end - options_.shape.blocks : kSinkBlocks, count = end - first;
@@ -223,9 +228,7 @@ void PartialKv::gather_into(int64_t layer, int64_t first_row, GatherBlocksParams
 // ---- commits ----
 
 void PartialKv::before_commit(const KvCache& cache, bool refresh, Stream& stream) {
-  if (!refresh) return;
-  origin_ = tail_begin(cache.rows());
-  copy_window(cache, origin_, cache.rows(), stream);
+  if (refresh) begin_window(cache, stream);
 }
 
 void PartialKv::after_commit(const KvCache& cache, bool refresh, Stream& stream) {
@@ -249,6 +252,16 @@ void PartialKv::after_commit(const KvCache& cache, bool refresh, Stream& stream)
   if (!refresh) return;
   sinks_filled_ = true;
   copy_window(cache, cache.committed_before(), cache.rows(), stream);
+}
+
+// The window of a refresh, or of prefill; the rows that the refresh commits follow.
+void PartialKv::begin_window(const KvCache& cache, Stream& stream) {
+  origin_ = options_.shape.window_begin(cache.rows(), cache.pending_rows());
+  copy_window(cache, origin_, cache.rows(), stream);
+  if (tail_first() == nullptr) return;
+  int32_t* const host = host_sinks_.as<int32_t>() + rows_.kv_heads * kSinkBlocks;  // no copy reads it: a step has ended
+  *host = static_cast<int32_t>(origin_);
+  stream.copy_small(work_.origin, host, sizeof(int32_t), Link::kHostToDevice, "the window's first row");
 }
 
 // No query sees more of the window than fits before its tail: cache/partial.h.

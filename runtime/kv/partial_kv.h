@@ -21,6 +21,7 @@ struct PartialOptions {
   PartialShape shape{};
   BlockScore score = BlockScore::kQuest;
   BlockReduce reduce = BlockReduce::kMean;
+  BlockQueries queries = BlockQueries::kRecent;
 };
 
 class PartialKv : public PartialRows {
@@ -40,19 +41,25 @@ class PartialKv : public PartialRows {
   void finish_prefill(const KvCache& cache, Stream& stream) override;
 
   bool selects() const override { return true; }
-  void choose(int64_t layer, int64_t committed, const ScoringQueries& queries, Stream& stream) override;
+  void choose(int64_t layer, int64_t committed, int64_t pending, const ScoringQueries& queries,
+              Stream& stream) override;
   // Low-bit rows become exact ones.
   void gather(int64_t layer, std::span<const KvSegment> segments, Stream& stream) override;
   void before_commit(const KvCache& cache, bool refresh, Stream& stream) override;
   void after_commit(const KvCache& cache, bool refresh, Stream& stream) override;
 
-  bool initialised() const override { return initialised_; }  // the last commit was by prefill or a refresh
+  // The last commit was by a refresh, or by prefill if its queries may select.
+  bool initialised() const override { return initialised_; }
   DType k_type() const override { return rows_.k_type; }
   DType v_type() const override { return rows_.v_type; }
   std::span<const KvSegment> segments(int64_t layer, int64_t /*deepest*/) const override {
     return views_[static_cast<size_t>(layer)];
   }
-  int64_t slot_of(int64_t position) const override { return position - origin_ + options_.shape.window_row(); }
+  int64_t slot_shift() const override { return options_.shape.window_row() - origin_; }
+  // With a window that is shorter than the tail, a query's tail may begin before it: all blocks are in its prefix
+  // still.
+  int64_t least_slot() const override { return options_.shape.window_row() + kTailWindow; }
+  const int32_t* tail_first() const override { return options_.shape.window < kTailWindow ? work_.origin : nullptr; }
 
  private:
   std::byte* k_of(int64_t layer) const;
@@ -60,6 +67,7 @@ class PartialKv : public PartialRows {
   std::byte* summaries(int64_t layer) const;
   int32_t* chosen(int64_t layer) const;
   void summarise(int64_t layer, std::span<const KvSegment> segments, Stream& stream);
+  void begin_window(const KvCache& cache, Stream& stream);
   void copy_window(const KvCache& cache, int64_t first, int64_t end, Stream& stream);
   void gather(int64_t layer, const RowShape& from, std::span<const KvSegment> segments, Stream& stream);
   void gather_into(int64_t layer, int64_t first_row, GatherBlocksParams params, Stream& stream);
@@ -69,6 +77,7 @@ class PartialKv : public PartialRows {
   struct Work {
     float *scores, *workspace;
     int32_t *chosen, *sinks;  // [layers, kv_heads, blocks], [kv_heads, kSinkRows / kBlockRows]
+    int32_t* origin;          // [1]
   };
   static Work carve(const RowShape& rows, const PartialShape& shape, int64_t context_rows, BumpAllocator& allocator);
 
@@ -77,7 +86,7 @@ class PartialKv : public PartialRows {
   const int64_t context_rows_, index_blocks_;
   Device& device_;
   DeviceBuffer memory_, index_, work_memory_;
-  PinnedBuffer host_sinks_;
+  PinnedBuffer host_sinks_;  // and the origin
   Work work_;
   std::vector<std::vector<KvSegment>> views_;
   bool has_memory_ = false;                          // else index_ has one layer's summaries

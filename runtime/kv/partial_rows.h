@@ -7,6 +7,7 @@
 // refresh or not: before_commit() and after_commit(). Thread: one at a time; all work is enqueued on the stream.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
@@ -40,9 +41,9 @@ class PartialRows {
 
   // ---- a refresh ----
   virtual bool selects() const { return false; }
-  // Selects among the blocks before tail_begin(committed).
-  virtual void choose(int64_t /*layer*/, int64_t /*committed*/, const ScoringQueries& /*queries*/, Stream& /*stream*/) {
-  }
+  // Selects among the blocks before the window of `committed` rows and `pending` ones.
+  virtual void choose(int64_t /*layer*/, int64_t /*committed*/, int64_t /*pending*/, const ScoringQueries& /*queries*/,
+                      Stream& /*stream*/) {}
   // Copies the selected blocks that are in these segments of the cache.
   virtual void gather(int64_t /*layer*/, std::span<const KvSegment> /*segments*/, Stream& /*stream*/) {}
 
@@ -56,10 +57,13 @@ class PartialRows {
   virtual DType k_type() const = 0;      // of the segments
   virtual DType v_type() const = 0;
   // The runs of rows before the tail of queries at positions up to `deepest`. Their positions, and the queries', are
-  // slots: a query at position t has slot_of(t), and its tail has as many rows after that slot as after t. Steps with
-  // as many runs read the same ones.
+  // slots: a query at position t sees rows below tail_begin(slot_of(t)). Steps with as many runs read the same ones.
   virtual std::span<const KvSegment> segments(int64_t layer, int64_t deepest) const = 0;
-  virtual int64_t slot_of(int64_t position) const = 0;
+  int64_t slot_of(int64_t position) const { return std::max(position + slot_shift(), least_slot()); }
+  virtual int64_t slot_shift() const { return 0; }
+  virtual int64_t least_slot() const { return 0; }
+  // In device memory: the first position that queries see in their tail (TailAttentionParams::first); null: all.
+  virtual const int32_t* tail_first() const { return nullptr; }
 
   // The cache's segments in a copy of all rows, whole; none if it is no copy.
   virtual std::span<const KvSegment> copy(int64_t /*layer*/) const { return {}; }

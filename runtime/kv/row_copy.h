@@ -31,7 +31,6 @@ class RowCopy : public PartialRows {
   DType k_type() const override { return copy_.k_type; }
   DType v_type() const override { return copy_.v_type; }
   std::span<const KvSegment> segments(int64_t layer, int64_t deepest) const override;
-  int64_t slot_of(int64_t position) const override { return position; }
   std::span<const KvSegment> copy(int64_t layer) const override { return views_[static_cast<size_t>(layer)]; }
 
  private:

@@ -51,6 +51,19 @@ class PrefixFold {
   Stream& stream_;
 };
 
+// The nodes of a refresh whose queries select blocks: `count` before `end`. Those of the tree's first nodes, which are
+// the likeliest of a large tree, and if these are few those before it. With kTree, all of the tree's nodes. If only the
+// last query counts, it is the root's: the nodes after it may be wrong.
+struct ScoringNodes {
+  int64_t end, count;
+  ScoringNodes(const PartialOptions& options, int64_t nodes, int64_t first) {
+    const bool tree = options.queries == BlockQueries::kTree;
+    end = tree ? nodes : std::min(nodes, first + kScoringNodes);
+    if (options.reduce == BlockReduce::kLast) end = first + 1;
+    count = tree ? end - first : std::min(end, std::max(end - first, kScoringRows));
+  }
+};
+
 }  // namespace
 
 PassAttention::PassAttention(const SessionPlan& plan, const SessionBuffers& buffers, const KvRooms& kv)
@@ -62,7 +75,7 @@ void PassAttention::run(const Pass& pass, int64_t layer, const PassScope& scope)
   params.q = pass.work.qkv;
   params.state = buffers_.step().state;
   params.scratch = buffers_.step().scratch;
-  tail(pass, layer);
+  tail(pass, layer, scope.mode == StepMode::kPartial ? kv_.partial->tail_first() : nullptr);
   params.beside_tail = compute_.tracing().trace == nullptr;  // a trace shows the time of each
   if (scope.mode == StepMode::kPartial) {
     params.positions = buffers_.step().inputs.slots;
@@ -79,17 +92,18 @@ void PassAttention::full_prefix(PrefixAttentionParams params, const Pass& pass, 
   PrefixFold::Seen seen;
   KvCache& cache = kv_.cache;
   PartialRows* const partial = kv_.partial;
+  int64_t end_row = tail_begin(scope.deepest_position);
   if (scope.mode == StepMode::kRefresh && partial->selects()) {
-    // Blocks are chosen by the tree's first nodes, which are the likeliest of a large tree. If only the last query
-    // counts, it is the root's: the nodes after it may be wrong.
-    const bool last = layout_.options().partial.reduce == BlockReduce::kLast;
-    const int64_t end = last ? scope.judged_again + 1 : std::min(pass.rows, scope.judged_again + kScoringNodes);
-    const int64_t count = std::min(end, std::max(end - scope.judged_again, kScoringRows));
+    const PartialOptions& options = layout_.options().partial;
+    const ScoringNodes nodes(options, pass.rows, scope.judged_again);
     params.beside_tail = false;  // other work follows the tail
-    partial->choose(layer, cache.rows(), scoring_queries(layout_, pass.work, end, count), compute_);
+    partial->choose(layer, cache.rows(), cache.pending_rows(),
+                    scoring_queries(layout_, pass.work, nodes.end, nodes.count), compute_);
+    // Chosen blocks may be in a segment that is beyond every query's prefix.
+    end_row = std::max(end_row, options.shape.window_begin(cache.rows(), cache.pending_rows()));
     seen = [this, partial, layer](std::span<const KvSegment> segments) { partial->gather(layer, segments, compute_); };
   }
-  PrefixFold fold(params, segments_a_launch(pass), tail_begin(scope.deepest_position), std::move(seen), compute_);
+  PrefixFold fold(params, segments_a_launch(pass), end_row, std::move(seen), compute_);
   const int64_t sealed = cache.sealed_segments(), resident = std::min(sealed, cache.resident_segments(layer));
   for (int64_t i = 0; i < resident; ++i) fold.add(cache.resident_segment(layer, i));
   KvStreamer* const streamer = kv_.streamer;
@@ -121,7 +135,7 @@ int64_t PassAttention::segments_a_launch(const Pass& pass) const {
   return std::min(buffers_.step().scratch_rows / pass.rows, most_prefix_segments(layout_.config().head_dim));
 }
 
-void PassAttention::tail(const Pass& pass, int64_t layer) {
+void PassAttention::tail(const Pass& pass, int64_t layer, const int32_t* first) {
   const TraceSpan span(compute_, "tail");
   const KvCache::TailViews rows = kv_.cache.tail(layer);
   const StepWork& step = buffers_.step();
@@ -137,7 +151,8 @@ void PassAttention::tail(const Pass& pass, int64_t layer) {
                   .state = step.state,
                   .path_stride = layout_.path_stride(),
                   .ring_rows = kTailRingRows,
-                  .pass_rows = layout_.pass_rows()},
+                  .pass_rows = layout_.pass_rows(),
+                  .first = first},
                  compute_);
 }
 

@@ -38,7 +38,7 @@ class PassAttention {
  private:
   void full_prefix(PrefixAttentionParams params, const Pass& pass, int64_t layer, const PassScope& scope);
   void partial_prefix(PrefixAttentionParams params, const Pass& pass, int64_t layer, const PassScope& scope);
-  void tail(const Pass& pass, int64_t layer);
+  void tail(const Pass& pass, int64_t layer, const int32_t* first);
   int64_t segments_a_launch(const Pass& pass) const;
 
   const SessionLayout& layout_;

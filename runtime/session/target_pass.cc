@@ -54,8 +54,9 @@ TreeInputs TargetPass::tree_inputs(StepMode mode) const {
                    .path = in.path,
                    .path_stride = layout_.path_stride(),
                    .slots = in.slots,
+                   .least_slot = kv_.partial != nullptr ? static_cast<int32_t>(kv_.partial->least_slot()) : 0,
                    .committed = in.committed},
-          .slot_shift = mode == StepMode::kPartial ? static_cast<int32_t>(kv_.partial->slot_of(0)) : 0};
+          .slot_shift = mode == StepMode::kPartial ? static_cast<int32_t>(kv_.partial->slot_shift()) : 0};
 }
 
 // The host does not know the depth of the tree. Assuming the maximum costs a few tiles that no node sees.

@@ -38,6 +38,8 @@ struct VerifyOptions {
   int64_t interval = kAutoInterval;
   BlockScore score = BlockScore::kQuest;
   BlockReduce reduce = BlockReduce::kMean;
+  BlockQueries queries = BlockQueries::kRecent;
+  int64_t window = kTailWindow;  // --block-window
   bool operator==(const VerifyOptions&) const = default;
 
   // kAuto only where what fits may decide: not in an approximate run, whose text depends on what partial steps read.

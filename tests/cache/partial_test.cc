@@ -101,11 +101,34 @@ TEST(PartialShape, Int4RotatesHeadsOfAPowerOfTwo) {
   for (const int64_t size : {16, 80, 128}) EXPECT_TRUE(copy_type_fits(DType::kInt8, size)) << size;
 }
 
+// A window as long as the tail begins where the tail does. A shorter one has its rows before the next token, pending
+// ones included, begins at a multiple of 64 rows and never behind the committed rows.
+TEST(PartialShape, TheWindowHasItsRows) {
+  EXPECT_EQ(PartialShape{.blocks = 1}.window_begin(1000, 0), tail_begin(1000));
+  EXPECT_EQ(PartialShape{.blocks = 1}.window_begin(1000, 30), tail_begin(1000));
+  const PartialShape specpv{.blocks = 256, .window = 128};
+  EXPECT_EQ(specpv.window_begin(1000, 0), 832);
+  EXPECT_EQ(specpv.window_begin(1000, 24), 896);
+  EXPECT_EQ(specpv.window_begin(1000, 192), 960);
+  EXPECT_EQ(specpv.window_begin(100, 0), 0);
+  EXPECT_EQ(specpv.least_context(), 4288);
+  for (int64_t committed = 300; committed < 500; ++committed) {
+    for (const int64_t window : {64, 128, 192}) {
+      const PartialShape shape{.blocks = 1, .window = window};
+      const int64_t begin = shape.window_begin(committed, 20);
+      ASSERT_GE(committed + 20 - begin, window);
+      ASSERT_LT(committed + 20 - begin, window + 64);
+      ASSERT_GE(begin, tail_begin(committed));
+    }
+  }
+}
+
 // From least_context() on, and not before, there are at least as many blocks between sink and tail as are to be chosen.
 TEST(PartialShape, TheLeastContextHasTheBlocks) {
-  for (const int64_t blocks : {1, 6, 32, 256, 1024}) {
-    const PartialShape shape{.blocks = blocks};
-    const auto between = [](int64_t rows) { return (tail_begin(rows) - kSinkRows) / kSelectRows; };
+  for (const auto& [blocks, window] : std::initializer_list<std::pair<int64_t, int64_t>>{
+           {1, 256}, {6, 256}, {32, 256}, {256, 256}, {1024, 256}, {256, 128}, {7, 64}}) {
+    const PartialShape shape{.blocks = blocks, .window = window};
+    const auto between = [&](int64_t rows) { return (shape.window_begin(rows, 0) - kSinkRows) / kSelectRows; };
     EXPECT_LT(between(shape.least_context() - 1), blocks);
     for (int64_t rows = shape.least_context(); rows < shape.least_context() + 200; ++rows) {
       ASSERT_GE(between(rows), blocks) << rows;

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -71,7 +72,9 @@ struct Result {
 class DecodeAttentionTest : public AttentionTest {
  protected:
   // Runs both ops for some of the pass's nodes, in the given order, `per_call` segments a call.
-  Result run(const Pass& pass, const Segments& committed, const std::vector<size_t>& nodes, int64_t per_call = 32);
+  // With `first`, the tail begins no earlier.
+  Result run(const Pass& pass, const Segments& committed, const std::vector<size_t>& nodes, int64_t per_call = 32,
+             std::optional<int32_t> first = {});
   Segments committed_segments(const Pass& pass, int64_t rows_each) {
     AttentionContext committed(pass.context);
     committed.rows = pass.committed;
@@ -114,7 +117,7 @@ void DecodeAttentionTest::fold_prefix(const PrefixAttentionParams& base, const S
 }
 
 Result DecodeAttentionTest::run(const Pass& pass, const Segments& committed, const std::vector<size_t>& nodes,
-                                int64_t per_call) {
+                                int64_t per_call, std::optional<int32_t> first) {
   const AttentionCase& c = pass.c;
   const int64_t row = c.heads * c.head_dim, stride = row + 3, count = static_cast<int64_t>(nodes.size());
   const int64_t all_nodes = static_cast<int64_t>(pass.positions.size()), path_stride = all_nodes + 1;
@@ -169,6 +172,8 @@ Result DecodeAttentionTest::run(const Pass& pass, const Segments& committed, con
   tail.path_stride = path_stride;
   tail.ring_rows = kRingRows;
   tail.pass_rows = all_nodes;
+  const DeviceArray first_row = upload_raw(std::vector<int32_t>{first.value_or(0)});
+  if (first) tail.first = first_row.as<int32_t>();
   tail_attention(tail, stream());
   prefix.state = tail.state;
   prefix.beside_tail = true;
@@ -207,6 +212,34 @@ TEST_P(DecodeAttentionTest, AnyLengthAndTree) {
       check(c, committed, 23, 192);
     }
     check(c, 900, 150, 64);
+  }
+}
+
+// A window that is shorter than the tail: rows between the prefix and its first one are not seen, whatever they hold.
+// One that begins before the tail changes no bit.
+TEST_P(DecodeAttentionTest, AShorterWindowBeginsTheTail) {
+  for (AttentionCase c : {AttentionCase{9, 3, 64, DType::kBF16, DType::kBF16, DType::kBF16},
+                          AttentionCase{4, 2, 128, DType::kF16, DType::kF16, DType::kF16}, AttentionCase{3, 1, 20}}) {
+    for (const int64_t committed : {300, 470, 512}) {
+      Pass pass(c, committed, 70, 5);
+      const Result whole = run(pass, committed_segments(pass, 128), all_nodes(pass));
+      const int64_t before = tail_begin(committed);
+      EXPECT_EQ(run(pass, committed_segments(pass, 128), all_nodes(pass), 32, static_cast<int32_t>(before)).out,
+                whole.out);
+      for (const int64_t first : {committed / 16 * 16 - 128, committed / 16 * 16 - 16, committed / 16 * 16}) {
+        AttentionExpectation expected;
+        for (size_t node = 0; node < pass.positions.size(); ++node) {
+          std::vector<int64_t> seen = pass.rows(node);
+          const int64_t prefix = tail_begin(pass.positions[node]);
+          std::erase_if(seen, [&](int64_t row) { return row >= prefix && row < first; });
+          attend(pass.context, pass.query(node), seen, prefix_weight_error(c), &expected);
+        }
+        const Result result =
+            run(pass, committed_segments(pass, 128), all_nodes(pass), 32, static_cast<int32_t>(first));
+        expect_close(testing_support::decode(result.out, c.type), expected.values, expected.magnitude, c.type,
+                     str(c.name(), ", ", committed, " rows, window from ", first));
+      }
+    }
   }
 }
 

@@ -26,8 +26,13 @@ class PartialSteps : public ::testing::TestWithParam<DeviceChoice> {
   const LoadedModel model{testing::tiny_model("llama31"), DType::kF32, GetParam()};
   const int32_t vocab = static_cast<int32_t>(model.checkpoint->config().vocab);
 
-  std::unique_ptr<Session> session(int64_t blocks, KvMode kv = KvMode::kDevice) {
-    return session(PartialOptions{.shape = {.blocks = blocks}}, kv, DType::kF32, DType::kF32);
+  std::unique_ptr<Session> session(int64_t blocks, KvMode kv = KvMode::kDevice, int64_t window = kTailWindow) {
+    return session(PartialOptions{.shape = {.blocks = blocks, .window = window}}, kv, DType::kF32, DType::kF32);
+  }
+  // With as many blocks as there are between the sinks and a window of so many rows.
+  std::unique_ptr<Session> with_all_blocks(KvMode kv, int64_t window) {
+    const PartialShape shape{.blocks = 1, .window = window};
+    return session((shape.window_begin(kPrompt, 0) - kSinkRows) / kSelectRows, kv, window);
   }
   std::unique_ptr<Session> session(const PartialOptions& partial, KvMode kv, DType k_type, DType v_type) {
     SessionOptions options = model.options(kPrompt, 300);
@@ -38,6 +43,8 @@ class PartialSteps : public ::testing::TestWithParam<DeviceChoice> {
     options.partial = partial;
     return model.session(options);
   }
+
+  void see_the_full_kv_after_a_refresh(int64_t window);
 
   // The largest difference of two passes' logits.
   static float distance(const std::vector<float>& a, const std::vector<float>& b) {
@@ -51,10 +58,10 @@ class PartialSteps : public ::testing::TestWithParam<DeviceChoice> {
 // Where the blocks that are chosen are all there are, a partial step sees what a full one sees: the first, and those
 // behind pending rows, to the end of what may be pending.
 TEST_P(PartialSteps, WithAllBlocksSeeTheFullKv) {
-  const int64_t all = (tail_begin(kPrompt) - kSinkRows) / kSelectRows;
   const std::vector<int32_t> ids = testing::made_up_ids(kPrompt, vocab), more = testing::made_up_ids(200, vocab, 7);
-  for (const KvMode kv : {KvMode::kDevice, KvMode::kHost}) {
-    const auto partial = session(all, kv), full = session(0, kv);
+  for (const auto& [kv, window] : {std::pair(KvMode::kDevice, int64_t{256}), std::pair(KvMode::kHost, int64_t{256}),
+                                   std::pair(KvMode::kHost, int64_t{64})}) {
+    const auto partial = with_all_blocks(kv, window), full = session(0, kv);
     ASSERT_EQ(partial->layout().partial_from(), kPrompt);
     EXPECT_EQ(full->layout().partial_from(), 0);
     partial->prefill(ids, nullptr, nullptr);
@@ -80,8 +87,10 @@ TEST_P(PartialSteps, WithAllBlocksSeeTheFullKv) {
 
 // The same after a refresh in the middle of a run, whose commit has moved the window: blocks that have since been
 // completed behind the chosen ones are seen as window.
-TEST_P(PartialSteps, SeeTheFullKvAfterARefresh) {
-  const int64_t all = (tail_begin(kPrompt) - kSinkRows) / kSelectRows;
+TEST_P(PartialSteps, SeeTheFullKvAfterARefresh) { see_the_full_kv_after_a_refresh(kTailWindow); }
+TEST_P(PartialSteps, SeeTheFullKvAfterARefreshWithAShortWindow) { see_the_full_kv_after_a_refresh(128); }
+
+void PartialSteps::see_the_full_kv_after_a_refresh(int64_t window) {
   const std::vector<int32_t> ids = testing::made_up_ids(kPrompt, vocab), more = testing::made_up_ids(280, vocab, 9);
   const auto at = [&](int64_t first, int64_t count) {
     return std::vector<int32_t>(more.begin() + first, more.begin() + first + count);
@@ -91,7 +100,7 @@ TEST_P(PartialSteps, SeeTheFullKvAfterARefresh) {
     for (int32_t i = 0; i < count; ++i) acceptance.nodes.push_back(i);
     return acceptance;
   };
-  const auto partial = session(all, KvMode::kHost), full = session(0, KvMode::kHost);
+  const auto partial = with_all_blocks(KvMode::kHost, window), full = session(0, KvMode::kHost);
   partial->prefill(ids, nullptr, nullptr);
   full->prefill(ids, nullptr, nullptr);
   const auto step = [&](int64_t first, int64_t count, StepMode mode) {
@@ -137,6 +146,46 @@ TEST_P(PartialSteps, WithFewBlocksSeeLess) {
   const float moved = distance(partial->logits(2), full->logits(2));
   EXPECT_GT(moved, 1e-4f);
   EXPECT_TRUE(std::isfinite(moved));
+}
+
+// A shorter window leaves out rows that a longer one has.
+TEST_P(PartialSteps, WithAShortWindowSeeLess) {
+  const std::vector<int32_t> ids = testing::made_up_ids(kPrompt, vocab);
+  const auto seen = [&](int64_t window) {
+    const auto run = session(2, KvMode::kDevice, window);
+    run->prefill(ids, nullptr, nullptr);
+    run->verify(chain({5, 6}), StepMode::kPartial);
+    return run->logits(2);
+  };
+  const std::vector<float> longest = seen(256), shortest = seen(64);
+  EXPECT_GT(distance(longest, shortest), 1e-4f);
+  EXPECT_GT(distance(seen(128), shortest), 1e-4f);
+}
+
+// The tree's queries and no others: the first step is a refresh, and pending tokens before the tree select no blocks.
+TEST_P(PartialSteps, SelectByTheTreeAlone) {
+  const std::vector<int32_t> ids = testing::made_up_ids(kPrompt, vocab), more = testing::made_up_ids(20, vocab, 7);
+  const auto seen = [&](BlockQueries queries) {
+    const auto run = session({.shape = {.blocks = 3}, .score = BlockScore::kSpecPv, .queries = queries}, KvMode::kHost,
+                             DType::kF32, DType::kF32);
+    run->prefill(ids, nullptr, nullptr);
+    EXPECT_EQ(run->partial_ready(), queries == BlockQueries::kRecent);
+    run->verify(chain({5, 6}), StepMode::kRefresh);
+    run->commit({.nodes = {0, 1}, .next = 0});
+    EXPECT_TRUE(run->partial_ready());
+    Acceptance path{.nodes = {}, .next = 0};
+    for (int32_t i = 0; i < 20; ++i) path.nodes.push_back(i);
+    run->verify(chain(more), StepMode::kPartial);
+    run->commit(path);
+    std::vector<int32_t> judged = more;
+    judged.push_back(7);
+    run->verify(chain(judged), StepMode::kRefresh);
+    path.nodes.push_back(20);
+    run->commit(path);
+    run->verify(chain({8, 9}), StepMode::kPartial);
+    return run->logits(2);
+  };
+  EXPECT_GT(distance(seen(BlockQueries::kRecent), seen(BlockQueries::kTree)), 1e-4f);
 }
 
 // Every way of choosing, and caches whose keys and values are of different types: all blocks are the full KV after a

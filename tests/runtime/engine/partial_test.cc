@@ -133,6 +133,38 @@ TEST_P(PartialTextInF32, IsThatOfPlainDecodingWithEveryScore) {
   EXPECT_TRUE(kSanitized || approximate.size() > 3) << "scores that choose the same blocks prove little";
 }
 
+// Whatever partial steps see of the last rows, and if the tree alone chooses: chains that a refresh overturns and that
+// reach far beyond the window, and trees. An approximate run depends on the window, and begins with a refresh.
+TEST_P(PartialText, IsThatOfPlainDecodingWithEveryWindow) {
+  if (GetParam().dtype != DType::kF32) GTEST_SKIP() << "one type alone: the kernels' tests have the others";
+  Engine engine(options());
+  GenerateOptions run{.max_tokens = 160, .kv = KvMode::kHost, .sampling = {.temperature = 0.7f, .seed = 3}};
+  run.ignore_eos = true;
+  run.verify = VerifyOptions{.mode = VerifyMode::kFull};
+  run.speculate = false;
+  const std::vector<int32_t> plain = engine.generate(prompt(700), run, nullptr).token_ids;
+  run.speculate = true;
+  std::set<std::vector<int32_t>> approximate;
+  for (const int64_t window : {64, 128, 192}) {
+    run.verify = lossless(64, window == 128 ? 20 : kMaxPending);
+    run.verify->window = window;
+    run.verify->queries = BlockQueries::kTree;
+    const GenerateResult chain = engine.generate(prompt(700), run, nullptr);
+    EXPECT_EQ(chain.token_ids, plain) << window;
+    EXPECT_GT(chain.speculation.verify_outcome.rejected, 0) << window;
+    run.pending = {.width = 12, .grown = 90, .nodes = 120, .least = 0.001};
+    EXPECT_EQ(engine.generate(prompt(700), run, nullptr).token_ids, plain) << window << ", a tree";
+    run.pending.reset();
+    run.verify->mode = VerifyMode::kApproximate;
+    run.verify->interval = 20;
+    const GenerateResult text = engine.generate(prompt(700), run, nullptr);
+    EXPECT_GT(text.speculation.of(StepMode::kPartial).steps, 4 * text.speculation.of(StepMode::kFull).steps);
+    EXPECT_EQ(engine.generate(prompt(700), run, nullptr).token_ids, text.token_ids) << window;
+    approximate.insert(text.token_ids);
+  }
+  EXPECT_GT(approximate.size(), 1u) << "a window that changes nothing";
+}
+
 // Beyond row 16,384, where segments are larger, with a cache that is resident in part, and with refreshes that judge
 // several hundred nodes.
 class PartialTextFarOut : public PartialText {};  // without drafts: the prompt is long

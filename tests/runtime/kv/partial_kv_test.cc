@@ -14,7 +14,7 @@ constexpr int64_t kRows = 1000, kBlocks = 3;
 
 // Keys whose size falls from row to row, so that a score prefers the first ones. Returns the rows that are kept after
 // the sinks, by their values.
-std::vector<float> kept_rows(BlockScore score) {
+std::vector<float> kept_rows(BlockScore score, int64_t window = kTailWindow) {
   const std::unique_ptr<Device> device = open_device({.choice = DeviceChoice::kCpu, .threads = 1});
   const std::unique_ptr<Stream> stream = device->make_stream("compute", StreamRole::kCompute);
   std::vector<float> keys(kShape.kv_heads * kRows * kShape.head_dim), values(keys.size());
@@ -23,7 +23,7 @@ std::vector<float> kept_rows(BlockScore score) {
     keys[i] = kRows - row;
     values[i] = row;
   }
-  PartialKv partial(*device, kShape, {.shape = {.blocks = kBlocks}, .score = score}, kRows);
+  PartialKv partial(*device, kShape, {.shape = {.blocks = kBlocks, .window = window}, .score = score}, kRows);
   const std::vector<float> query(kShape.kv_heads * kShape.head_dim, 1.0f);
   const KvSegment segment{.k = keys.data(), .v = values.data(), .position = 0, .rows = kRows, .stride_rows = kRows};
   partial.fill_layer(0, kRows, {&segment, 1},
@@ -55,6 +55,7 @@ TEST(PartialKv, KeepsWhatItsScorePrefers) {
 
 TEST(PartialKv, KeepsTheLastBlocksBeforeTheTail) {
   EXPECT_EQ(kept_rows(BlockScore::kRecent), rows_from(tail_begin(kRows) - kBlocks * kBlockRows));
+  EXPECT_EQ(kept_rows(BlockScore::kRecent, 128), rows_from(832 - kBlocks * kBlockRows));
 }
 
 // Two layers of a cache with random rows, and what a partial KV has of them.
@@ -119,7 +120,7 @@ class LateFill : public ::testing::Test {
   // What a refresh selects, which is by all summaries.
   void refresh(PartialKv& partial) {
     for (int64_t layer = 0; layer < kLayers; ++layer) {
-      partial.choose(layer, kRows, queries(kLayers - 1 - layer), *stream_);
+      partial.choose(layer, kRows, 0, queries(kLayers - 1 - layer), *stream_);
       partial.gather(layer, std::vector{segment(layer, 0), segment(layer, 1)}, *stream_);
     }
   }
